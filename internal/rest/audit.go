@@ -78,8 +78,7 @@ func wireOfAudit(e *audit.Entry) wireAudit {
 	return w
 }
 
-// wireActorOf is an actor as the API knows them: one that is neither a user nor a
-// key is the system.
+// wireActorOf returns an actor as shown by the API: without a user or key, the system.
 func wireActorOf(a audit.Actor, orNull func(string) *string) wireActor {
 	if a.Type != audit.User && a.Type != audit.Key {
 		return wireActor{Type: audit.System}
@@ -87,8 +86,8 @@ func wireActorOf(a audit.Actor, orNull func(string) *string) wireActor {
 	return wireActor{a.Type, orNull(a.ID), orNull(a.Email)}
 }
 
-// AuditRoute is the route of the audit log of the API's service and environment.
-// Its entries are in logs.
+// AuditRoute returns the route of the audit log of the API's service and environment, read from
+// logs.
 func AuditRoute(needs Permission, doc string, logs ...*audit.Log) Route {
 	return Route{
 		Method: "GET", Path: "/settings/audit-log", ID: "listAuditLog", Tag: "Settings", Summary: "List the audit log",

@@ -10,8 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// sink is a ResponseWriter that keeps nothing, so that the cost measured is the
-// handler's.
+// sink is a ResponseWriter that stores nothing, so that only the handler is measured.
 type sink struct {
 	h      http.Header
 	status int

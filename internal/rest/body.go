@@ -18,7 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// maxFieldErrors is how many faults of one body are listed.
+// maxFieldErrors bounds the field errors of one answer.
 const maxFieldErrors = 100
 
 // bodyCheck is the check of one body against its record.
@@ -26,10 +26,11 @@ type bodyCheck struct {
 	put       bool
 	fieldErrs []fieldError
 
-	// Of an import, which is mostly what an export has: read-only members are skipped.
+	// imports is set for an import, which often repeats an export: read-only fields are
+	// skipped.
 	imports bool
-	skipped []string // their names, with dots for those of objects
-	differs bool     // some member is not what is stored
+	skipped []string // names of skipped fields, with dots for nested ones
+	differs bool     // a field differs from the stored record
 }
 
 func (c *bodyCheck) add(code, pointer, format string, args ...any) {
@@ -38,10 +39,10 @@ func (c *bodyCheck) add(code, pointer, format string, args ...any) {
 	}
 }
 
-// point returns the pointer to a member of what is at pointer.
+// point returns the JSON pointer of a field below pointer.
 func point(pointer, name string) string {
 	if len(name) > 200 {
-		name = strings.ToValidUTF8(name[:200], "") // of an unknown member; enough to find it
+		name = strings.ToValidUTF8(name[:200], "") // of an unknown field; enough to find it
 	}
 	if strings.ContainsAny(name, "~/") {
 		name = strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
@@ -49,15 +50,15 @@ func point(pointer, name string) string {
 	return pointer + "/" + url.PathEscape(name)
 }
 
-// checkBody checks a body and returns it as the handler's struct is to read it:
-// without the read-only members that equal the stored record's, and with
-// metadata merged into what is stored. Current is nil when a record is made.
+// checkBody checks a body and returns it for decoding into the handler's struct: without
+// read-only fields that equal the stored record's, and with metadata merged into the stored
+// map. current is nil for a create.
 func checkBody(members []Member, body, current *jsonNode, put bool) ([]byte, []fieldError) {
 	c := bodyCheck{put: put}
 	return c.body(members, body, current), c.fieldErrs
 }
 
-// body is [checkBody], which leaves its faults, and more, in c.
+// body is [checkBody] with results in c.
 func (c *bodyCheck) body(members []Member, body, current *jsonNode) []byte {
 	put := c.put
 	if body.kind != '{' {
@@ -99,7 +100,7 @@ func (c *bodyCheck) body(members []Member, body, current *jsonNode) []byte {
 			keep(name, c.metadata(pointer, name, v, stored))
 		case v.kind == 'n' && !m.Nullable && m.Access != Required && m.Access != CreateRequired && m.Type.kind == kindArray:
 			c.differs = c.differs || stored == nil || len(stored.items) > 0
-			keep(name, []byte("[]")) // nothing is how a list is cleared
+			keep(name, []byte("[]")) // null clears a list
 		default:
 			c.differs = c.differs || !v.equal(stored)
 			c.member(pointer, m, v, stored)
@@ -113,7 +114,7 @@ func (c *bodyCheck) body(members []Member, body, current *jsonNode) []byte {
 	return out.Bytes()
 }
 
-// required adds the members of an object that must be there and are not.
+// required adds errors for missing required fields of an object.
 func (c *bodyCheck) required(pointer string, members []Member, n *jsonNode) {
 	for i := range members {
 		m := &members[i]
@@ -169,7 +170,7 @@ func (k kind) accepts(v *jsonNode) bool {
 	return true
 }
 
-// value checks a value that is not null, or must not be.
+// value checks a value for which null is an error.
 func (c *bodyCheck) value(pointer, name string, t *Type, v, stored *jsonNode) {
 	if !t.kind.accepts(v) {
 		c.add("invalid_type", pointer, "%s must be %s.", name, kindWords[t.kind])
@@ -238,7 +239,7 @@ func (c *bodyCheck) value(pointer, name string, t *Type, v, stored *jsonNode) {
 	}
 }
 
-// checked adds what a [Checked] type says of a value.
+// checked adds the errors of a [Checked] type.
 func (c *bodyCheck) checked(pointer, name string, err error) {
 	if err == nil {
 		return
@@ -267,8 +268,7 @@ func (t *Type) high() int64 {
 	return math.MaxInt64
 }
 
-// object checks an object inside of a record. It is replaced whole, so whether a
-// record is made or changed makes no difference.
+// object checks a nested object. It is replaced as a whole, so create and update do not differ.
 func (c *bodyCheck) object(pointer, name string, members []Member, v, stored *jsonNode) {
 	for i := range v.members {
 		key, value := v.members[i].name, &v.members[i].value
@@ -315,7 +315,7 @@ const (
 	maxMetadataValue = 500
 )
 
-// metadata checks a change of metadata and returns what it makes of the stored.
+// metadata checks a change of metadata and returns the merged map.
 func (c *bodyCheck) metadata(pointer, name string, v, stored *jsonNode) []byte {
 	merged := map[string]string{}
 	if v.kind == 'n' {
@@ -353,7 +353,7 @@ func (c *bodyCheck) metadata(pointer, name string, v, stored *jsonNode) []byte {
 	}
 	text, err := json.Marshal(merged)
 	if err != nil {
-		return []byte("{}") // strings do marshal
+		return []byte("{}") // strings always marshal
 	}
 	return text
 }

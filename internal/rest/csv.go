@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// csvColumn is where a member stands among the columns of CSV. Objects have no column
-// themselves: their members have, with dots.
+// csvColumn maps a field to a CSV column. Objects have no column themselves; their fields have,
+// with dotted names.
 type csvColumn struct {
 	name string
 	typ  *Type
-	only bool // it is read-only: an import skips it, whatever its cell says
+	only bool // read-only: imports skip it, whatever the cell holds
 	cell int  // of the row; -1: an object
 	sub  []csvColumn
 }
 
-// csvColumns lays members out in columns, whose names are added to header.
+// csvColumns returns the columns of members, and appends their names to header.
 func csvColumns(members []Member, prefix string, secrets bool, header *[]string) []csvColumn {
 	var out []csvColumn
 	for i := range members {
@@ -39,9 +39,9 @@ func csvColumns(members []Member, prefix string, secrets bool, header *[]string)
 	return out
 }
 
-// fill puts the values of an object into their cells.
+// fill writes the values of an object into their cells.
 func fill(slots []csvColumn, text []byte, cells [][]byte) {
-	next := 0 // records mostly have their members in the order of their description
+	next := 0 // records usually have their fields in the declared order
 	for name, value := range membersOf(text) {
 		i := next
 		if i >= len(slots) || slots[i].name != string(name) {
@@ -66,7 +66,7 @@ type csvWriter struct {
 	header []string
 	slots  []csvColumn
 	cells  [][]byte
-	row    []byte // that is being written
+	row    []byte // of the current row
 	text   []byte // of a cell with escapes
 }
 
@@ -99,7 +99,7 @@ func (o *csvWriter) write(d Document) error {
 		case value[0] != '"':
 			o.cell(i, value, false)
 		default:
-			o.text = slices.Grow(o.text[:0], len(value)) // no text is longer than it is written
+			o.text = slices.Grow(o.text[:0], len(value)) // decoded text is never longer
 			text := textOf(value, o.text)
 			o.cell(i, text, len(text) > 0 && isFormula(text[0]))
 		}
@@ -107,8 +107,8 @@ func (o *csvWriter) write(d Document) error {
 	return o.endRow()
 }
 
-// cell adds a cell by RFC 4180. A formula gets an apostrophe: a spreadsheet would
-// run it.
+// cell writes a cell by RFC 4180. A formula gets a leading apostrophe, because spreadsheets
+// would run it.
 func (o *csvWriter) cell(i int, text []byte, formula bool) {
 	if i > 0 {
 		o.row = append(o.row, ',')
@@ -145,12 +145,12 @@ func (o *csvWriter) endRow() error {
 
 func (o *csvWriter) end() error { return nil }
 
-// isFormula reports whether a spreadsheet takes text that begins so for a formula.
+// isFormula reports whether spreadsheets treat text with this first byte as a formula.
 func isFormula(c byte) bool { return strings.IndexByte("=+-@\t\r", c) >= 0 }
 
-// csvRow reads one row and returns what comes after it. Each cell is given to
-// yield, which may be nil. Malformed: a quote stands where none may, and the rest
-// of the row was passed over. Open: a quoted cell does not end.
+// csvRow reads one row and returns the remaining text. It passes each cell to yield, which may
+// be nil. malformed: a quote is misplaced, and the rest of the row was skipped. open: a quoted
+// cell does not end.
 func csvRow(text []byte, yield func(cell string)) (rest []byte, malformed, open bool) {
 	give := func(cell []byte, quoted bool) {
 		switch {
@@ -211,16 +211,16 @@ func csvRow(text []byte, yield func(cell string)) (rest []byte, malformed, open 
 	}
 }
 
-// csvHeader is what the columns of an import are.
+// csvHeader holds the columns of an import.
 type csvHeader struct {
 	slots []csvColumn
 	width int
 }
 
-// maxColumns is how many columns a header row may have.
+// maxColumns bounds the columns of a header row.
 const maxColumns = 1000
 
-// readHeader reads the header row, in whichever order it is.
+// readHeader reads the header row; columns may be in any order.
 func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, fieldErrs []fieldError) {
 	var known, names []string
 	h.slots = csvColumns(of.Members, "", true, &known)
@@ -254,7 +254,7 @@ func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, fieldErrs []
 	return h, rest, fieldErrs
 }
 
-// placeColumns gives the slots the columns they have in at, and takes those out of it.
+// placeColumns assigns cell indexes from at, and removes the assigned names from it.
 func placeColumns(slots []csvColumn, prefix string, at map[string]int) {
 	for i := range slots {
 		s := &slots[i]
@@ -272,8 +272,8 @@ func placeColumns(slots []csvColumn, prefix string, at map[string]int) {
 	}
 }
 
-// record makes the JSON of a row. Cells are read by the type of their member; what
-// does not fit becomes a string, which the check of the body then finds wrong.
+// record returns the JSON of a row. Cells are read by the type of their field; an invalid cell
+// becomes a string, which the body check then refuses.
 func (h *csvHeader) record(text []byte) (record []byte, fieldErrs []fieldError) {
 	cells := make([]string, 0, h.width)
 	n := 0
@@ -293,7 +293,7 @@ func (h *csvHeader) record(text []byte) (record []byte, fieldErrs []fieldError) 
 	return b.Bytes(), fieldErrs
 }
 
-// writeCells writes an object of cells, and reports whether it has any member.
+// writeCells writes an object from cells, and reports whether it has any field.
 func writeCells(b *bytes.Buffer, pointer string, slots []csvColumn, cells []string, fieldErrs *[]fieldError) bool {
 	begin := b.Len()
 	b.WriteByte('{')
@@ -357,7 +357,7 @@ func (t *Type) read(pointer, name, cell string, fieldErrs *[]fieldError) []byte 
 		return []byte(cell)
 	}
 	if len(cell) > 1 && cell[0] == '\'' && isFormula(cell[1]) {
-		cell = cell[1:] // which an export puts there
+		cell = cell[1:] // added by an export
 	}
 	return quote(cell)
 }

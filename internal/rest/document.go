@@ -2,22 +2,20 @@ package rest
 
 import "strconv"
 
-// Document is a record that is encoded already. Wherever a handler gives a
-// record, a Document is written as it is: neither read nor checked again, so
-// that an export streams as fast as records are read.
+// Document is an already encoded record. A handler may answer with a Document wherever it
+// answers with a record; it is written without decoding or checks, so that an export streams at
+// the speed of the database.
 type Document struct {
-	// JSON is one object, as a GET answers it, from { to } and without line
-	// ends. It is not changed. In an export it need hold only until the next
-	// record is read.
+	// JSON is one object as a GET answers it, from { to }, without line breaks. It must not be
+	// changed. In an export it must be valid only until the next record is read.
 	JSON []byte
-	// Revision grows with every change of the record, and is its entity tag. 0:
-	// the tag is made from the text.
+	// Revision increases with every change of the record and serves as its entity tag. 0: the
+	// tag is a hash of the text.
 	Revision int64
 }
 
-// With returns the document with one member more, which is JSON: an expansion
-// beside its id, or what only this answer knows. It has no revision, for it is
-// not what the record was at that.
+// With returns the document with an additional field, whose value is JSON: an expansion, or a
+// field of this answer only. It has no revision, since its text differs.
 func (d Document) With(name string, value []byte) Document {
 	if value == nil {
 		value = []byte("null")
@@ -34,11 +32,10 @@ func (d Document) With(name string, value []byte) Document {
 	return Document{JSON: append(text, '}')}
 }
 
-// MarshalJSON implements [json.Marshaler], for a document inside of another
-// record.
+// MarshalJSON implements [json.Marshaler], for a document nested in a record.
 func (d Document) MarshalJSON() ([]byte, error) { return d.JSON, nil }
 
-// tagOf returns the entity tag of a record, of which text is the JSON.
+// tagOf returns the entity tag of a record with the JSON text.
 func tagOf(record any, text []byte) string {
 	if d, ok := record.(Document); ok && d.Revision > 0 {
 		return `"` + strconv.FormatInt(d.Revision, 10) + `"`

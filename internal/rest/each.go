@@ -7,8 +7,8 @@ import (
 
 var errStopped = errors.New("rest: nobody reads on")
 
-// Each is the sequence, for [Export], of what each gives: it calls give with one
-// record after the other, and ends with the error that give returns, if any.
+// Each adapts a callback iteration to a sequence for [Export]: each calls give with one record
+// after another and returns the first error of give.
 func Each[T any](each func(give func(T) error) error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		err := each(func(record T) error {
@@ -24,7 +24,7 @@ func Each[T any](each func(give func(T) error) error) iter.Seq2[T, error] {
 	}
 }
 
-// All is the sequence of records that are there already.
+// All returns a sequence of records in memory.
 func All[T any](records []T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for _, record := range records {

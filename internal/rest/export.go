@@ -13,7 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 )
 
-// format is the form of an answer.
+// format is the media type of an answer.
 type format uint8
 
 const (
@@ -25,10 +25,10 @@ const (
 
 var formatTypes = [...]string{"application/json", NDJSON, CSV, GeoJSON}
 
-// chooseFormat returns the form that a client likes best, by the Accept header.
+// chooseFormat returns the client's preferred format, by the Accept header.
 func (rt *Route) chooseFormat(lines []string) (format, error) {
 	if len(lines) == 0 || rt.File {
-		return formatJSON, nil // or whatever type the file is of
+		return formatJSON, nil // or the type of a file
 	}
 	offered := formatTypes[:1]
 	switch {
@@ -49,8 +49,8 @@ func (rt *Route) chooseFormat(lines []string) (format, error) {
 	return best, nil
 }
 
-// quality returns how much a media type is wanted: the most specific range of the
-// Accept header that holds it says so (RFC 9110, 12.5.1).
+// quality returns the weight of a media type: that of the most specific matching range of the
+// Accept header (RFC 9110, 12.5.1).
 func quality(lines []string, kind string) float64 {
 	major, _, _ := strings.Cut(kind, "/")
 	best, specific := 0.0, -1
@@ -83,14 +83,13 @@ func quality(lines []string, kind string) float64 {
 	return best
 }
 
-// Transfers are as long as they are; what has a limit is how long one piece may
-// take to leave.
+// An export may take any time; the time to send one piece is limited.
 const (
 	pieceSize = 32 << 10
 	pieceTime = time.Minute
 )
 
-// pieceWriter is where the pieces of an export leave.
+// pieceWriter sends an export in pieces, each within a deadline.
 type pieceWriter struct {
 	w  io.Writer
 	rc *http.ResponseController
@@ -110,8 +109,8 @@ func (p pieceWriter) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// export streams an answer. A failure before the first record is an answer like
-// any other; one after it cuts the transfer off, without the final chunk.
+// export streams an answer. An error before the first record is a normal answer; a later one
+// aborts the transfer, without the final chunk.
 func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 	out := bufio.NewWriterSize(pieceWriter{w, http.NewResponseController(w)}, pieceSize)
 	of := r.route.Output
@@ -177,8 +176,8 @@ const (
 	AuditImported audit.Action = "records.imported"
 )
 
-// recordExport records an export before its first byte leaves: one that cannot be
-// recorded must not happen.
+// recordExport records an export in the audit log before its first byte is sent: an export that
+// cannot be recorded must not happen.
 func (a *API) recordExport(r *Request) error {
 	action := AuditExported
 	if r.route.Output == auditRecord {
@@ -190,7 +189,7 @@ func (a *API) recordExport(r *Request) error {
 	})
 }
 
-// rowWriter writes records in one of the forms of an export.
+// rowWriter writes records in one of the export formats.
 type rowWriter interface {
 	begin() error
 	write(record Document) error
@@ -215,13 +214,13 @@ func (o lineWriter) begin() error { return nil }
 
 func (o lineWriter) write(record Document) error {
 	o.out.Write(record.JSON)
-	return o.out.WriteByte('\n') // errors of a bufio.Writer stay
+	return o.out.WriteByte('\n') // a bufio.Writer returns its error again
 }
 
 func (o lineWriter) end() error { return nil }
 
-// featureWriter writes one FeatureCollection (RFC 7946). The geometry of a record
-// is that of its feature, its id the feature's, and the rest are properties.
+// featureWriter writes a FeatureCollection (RFC 7946). A record's geometry and id become the
+// feature's, all other fields its properties.
 type featureWriter struct {
 	out        *bufio.Writer
 	more       bool

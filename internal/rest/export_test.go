@@ -74,7 +74,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// TestExportBreaks holds that a failure midway cannot be taken for the end.
+// TestExportBreaks: a client can tell a failed export from a complete one.
 func TestExportBreaks(t *testing.T) {
 	n := open(t)
 	for range 300 { // more than one piece

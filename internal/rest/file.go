@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// fileContent is what a file is answered with.
+// fileContent is the file of an answer.
 type fileContent struct {
 	name        string
 	contentType string
@@ -15,14 +15,14 @@ type fileContent struct {
 	content     io.ReadCloser
 }
 
-// File answers with a file, for saving: no browser shows it as a page of ours. Its
-// name and type may be a stranger's choice; content, of size bytes, is closed when
-// it was sent. The route must say File.
+// File answers with a file as an attachment, which no browser shows under our origin: its name
+// and type may be set by untrusted users. content, of size bytes, is closed after sending. The
+// route must set File.
 func File(name, contentType string, size int64, content io.ReadCloser) Response {
 	return Response{file: &fileContent{name, contentType, size, content}}
 }
 
-// sendFile streams a file. A failure cuts the transfer off.
+// sendFile streams a file. An error aborts the transfer.
 func (a *API) sendFile(w http.ResponseWriter, r *Request, f *fileContent) {
 	defer f.content.Close()
 	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": f.name})
@@ -41,7 +41,7 @@ func (a *API) sendFile(w http.ResponseWriter, r *Request, f *fileContent) {
 		return
 	}
 	out := pieceWriter{w, http.NewResponseController(w)}
-	// Hidden, so that it is copied piece by piece.
+	// The wrapper hides WriteTo, so that the file is copied piece by piece.
 	if _, err := io.CopyBuffer(out, struct{ io.Reader }{f.content}, make([]byte, pieceSize)); err != nil {
 		if r.http.Context().Err() == nil {
 			a.log.ErrorContext(r.http.Context(), "file broken off", "request", r.ID, "path", r.http.URL.Path, "error", err)

@@ -19,8 +19,8 @@ var fuzzedRecord = &Record{Name: "x", Members: []Member{
 	{Name: "a", Type: Array(Text(), 9), Access: Writable}, {Name: "geometry", Type: JSON(), Access: Writable, Nullable: true},
 }}
 
-// FuzzImport holds that whatever is sent, it is cut into lines of what was sent, and
-// each of them is a record or says what is wrong with it.
+// FuzzImport: any body is split into lines that are parts of it, and each is a record or has an
+// error.
 func FuzzImport(f *testing.F) {
 	for _, s := range []string{
 		"{\"s\":\"a\"}\r\n\n{", "s,o.n,o.s,a\r\n'=a,1,\"x\"\"y\",[]\r\n,,\r\n", "\ufeffs\na\"b\n\"a\"b\n\"a", "o.n,i\n1",
@@ -67,8 +67,8 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
-// FuzzCSVRow holds that rows are those that encoding/csv reads, but for line ends
-// inside of cells, which it changes.
+// FuzzCSVRow: rows equal those of encoding/csv, except for line breaks within cells, which that
+// changes.
 func FuzzCSVRow(f *testing.F) {
 	for _, s := range []string{"a,b\r\nc,d\r\n", "\"a\"\"b\",\"\n\"", "a\"b\n", "\"a\"b\nc", ",\n,", "\"", "a\r", "\"a\"\r\n"} {
 		f.Add([]byte(s))
@@ -90,7 +90,7 @@ func FuzzCSVRow(f *testing.F) {
 			got = append(got, row)
 		}
 		if bytes.Contains(text, []byte("\r")) {
-			return // encoding/csv has rules of its own for them
+			return // handled differently by encoding/csv
 		}
 		d := csv.NewReader(bytes.NewReader(text))
 		d.FieldsPerRecord = -1
@@ -104,8 +104,8 @@ func FuzzCSVRow(f *testing.F) {
 	})
 }
 
-// FuzzWalk holds that walking over JSON finds what reading it does, that walking
-// over anything ends, and that a record written as CSV is read as the same.
+// FuzzWalk: iterating over JSON agrees with parsing it, iterating over any text ends, and a
+// record written as CSV reads back equal.
 func FuzzWalk(f *testing.F) {
 	for _, s := range []string{`{"s":"=a\"b,\n","i":3,"b":true,"o":{"n":-1.50,"s":"\\"},"a":["x","\""],"geometry":{"a":[{}]}}`, ` { "s" : "'" , "o" : null } `, `{}`, `{"s":"\\\\"`, `{"s"`, `[1,"]",{"a":[]}]`} {
 		f.Add([]byte(s))
@@ -162,7 +162,7 @@ func FuzzWalk(f *testing.F) {
 			t.Fatalf("%q became %q: %v", text, record, err)
 		}
 		if s, _ := want["s"].(string); len(s) > 1 && s[0] == '\'' && isFormula(s[1]) {
-			return // it looks as if the export had put the apostrophe there
+			return // indistinguishable from an apostrophe added by an export
 		}
 		if g := n.find("geometry"); g != nil && g.kind == '"' {
 			return
@@ -173,7 +173,7 @@ func FuzzWalk(f *testing.F) {
 	})
 }
 
-// strip takes out what CSV cannot tell from nothing.
+// strip removes values that CSV cannot distinguish from absent ones.
 func strip(v any) any {
 	m, ok := v.(map[string]any)
 	if !ok {

@@ -11,9 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzParseJSON holds that what the parser takes, encoding/json takes and
-// understands the same; and that what only the parser refuses has a reason that
-// the other does not look for.
+// FuzzParseJSON: text that the parser accepts has the same meaning for encoding/json; text that
+// only the parser refuses has a reason that encoding/json does not check.
 func FuzzParseJSON(f *testing.F) {
 	for _, s := range []string{`{"a":[1,-2.5e3,true,false,null,"\u00e4\ud83d\ude00\n"]}`, `{"a":1,"a":2}`, `[[[[]]]]`, `"\ud800"`, `{"a":}`, " 1 ", "01", `{"":{"":""}}`} {
 		f.Add([]byte(s))
@@ -74,8 +73,8 @@ var fuzzed = &Route{Method: "GET", Path: "/x", List: true, Sort: []string{"creat
 	{Name: "i", Kind: IntParam, Min: 1, Max: 9}, {Name: "b", Kind: BoolParam}, {Name: "n", Kind: NumberParam, Min: -9, Max: 9}, {Name: "t", Kind: TimeParam}, {Name: "ir", Kind: IntRange}, {Name: "tr", Kind: TimeRange},
 }, Expand: []Expansion{{Name: "x"}}}
 
-// FuzzQuery holds that what is taken is within its bounds, and that a cursor made
-// for it opens with it and with nothing else.
+// FuzzQuery: accepted values are within their bounds, and a cursor opens only with its own
+// list, filters and order.
 func FuzzQuery(f *testing.F) {
 	for _, s := range []string{"", "limit=5&sort=-name", "ss=a,b&es=b,a&i=3&b=true&n=-8.5", "tr[gte]=2026-01-01T00:00:00Z&ir%5Blt%5D=-5", "expand[]=x", "s=%00", "cursor=AAAAAAAAAAAx", "t=2026-01-01T00:00:00.123456789%2B01:00"} {
 		f.Add(s)
@@ -121,7 +120,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// FuzzCursor holds that a cursor is refused or is one that was made here.
+// FuzzCursor: a cursor is refused or was created here.
 func FuzzCursor(f *testing.F) {
 	q := query{sort: "created_at"}
 	good, _ := q.seal("/x", []any{1, "a"})
@@ -144,7 +143,7 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// FuzzAuthorization holds that a token is taken only out of one Bearer header.
+// FuzzAuthorization: a token is accepted only from a single Bearer header.
 func FuzzAuthorization(f *testing.F) {
 	for _, s := range []string{"Bearer x", "bearer  x", "Basic x", "Bearer", "Bearer ", "Bearer a b", "Bearer a,b", "Bearer\tx"} {
 		f.Add(s)
@@ -167,7 +166,7 @@ func FuzzAuthorization(f *testing.F) {
 	})
 }
 
-// FuzzBody holds that what is taken decodes, whatever is stored.
+// FuzzBody: an accepted body decodes, for any stored record.
 func FuzzBody(f *testing.F) {
 	members := []Member{
 		{Name: "id", Type: ID()}, {Name: "s", Type: String(1, 5), Access: Required}, {Name: "i", Type: Int(0, 9), Access: Writable},

@@ -25,7 +25,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// garage is a service whose records are stored as they are answered.
+// garage is a service that stores records in their wire format.
 type garage struct {
 	db   *db.DB
 	keys *apikey.Service
@@ -170,7 +170,7 @@ func (g *garage) each(ctx context.Context, r *rest.Request, after string) iter.S
 	}
 }
 
-// fixedBike is as large as a vehicle is.
+// fixedBike has the size of a vehicle.
 var fixedBike = rest.Document{Revision: 7, JSON: []byte(`{"id":"0190c0de-0000-7000-8000-000000000003","object":"bike","subaccount_id":"sub_a","code":"B-0417","gears":27,"electric":true,` +
 	`"weight":18.25,"bought_at":"2026-01-08T11:00:00.000Z","tags":["red","fast"],"place":{"lat":52.531677,"label":"in the yard, \"left\""},` +
 	`"geometry":{"type":"Point","coordinates":[13.381777,52.531677]},"metadata":{"tier":"gold","depot":"north"},"created_at":"2026-01-08T11:00:00.000Z"}`)}
@@ -204,7 +204,7 @@ func (g *garage) list(ctx context.Context, r *rest.Request) (rest.Response, erro
 	return rest.List(page, nil), nil
 }
 
-// make inserts one.
+// make inserts a bike.
 func (g *garage) make(ctx context.Context, tx *db.Tx, r *rest.Request, sub string, in *bikeBody) (storedBike, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -223,8 +223,7 @@ func (g *garage) make(ctx context.Context, tx *db.Tx, r *rest.Request, sub strin
 	return storedBike{w.ID, sub, rest.Document{JSON: text, Revision: 1}}, err
 }
 
-// at returns the API of the same routes at one host only.
-// change writes what a body says of a bike, and returns its record.
+// change applies a body to a bike, and returns its record.
 func (g *garage) change(ctx context.Context, tx *db.Tx, b storedBike, in *bikeBody) ([]byte, error) {
 	var w wireBike
 	if err := json.Unmarshal(b.doc.JSON, &w); err != nil {
@@ -365,7 +364,7 @@ func (g *garage) routes() []rest.Route {
 			})
 		},
 	}, {
-		// What the API itself costs: records that are there already.
+		// The overhead of the API: records in memory.
 		Method: "GET", Path: "/fixed", ID: "getFixed", Tag: "Bikes", Summary: "Read a bike that is not stored", Needs: may(apikey.Read), Output: bike,
 		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) { return rest.OK(fixedBike), nil },
 	}, {
@@ -437,8 +436,7 @@ func openGarageOn(t testing.TB, d *db.DB) *garage {
 	return g
 }
 
-// key makes a key for some subaccounts, all when none are named, and returns its
-// token.
+// key creates a key for the given subaccounts, or all without any, and returns its token.
 func (g *garage) key(t testing.TB, organization string, p apikey.Permissions, subaccounts ...string) string {
 	t.Helper()
 	_, token, err := g.keys.Create(t.Context(), apikey.New{

@@ -19,13 +19,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// How long answers and claims are kept (fleet-api.md 4).
+// Retention of answers and claims (fleet-api.md 4).
 const (
 	answerLife = 24 * time.Hour
 	claimLife  = 60 * time.Second
 )
 
-// storeTimeout is how long it may take to write down how a request ended.
+// storeTimeout bounds the time to store the result of a request.
 const storeTimeout = 10 * time.Second
 
 const sealPurpose = "rest answer"
@@ -34,12 +34,12 @@ type fingerprint [sha256.Size]byte
 
 // idempotentRequest is one request with an Idempotency-Key.
 //
-// Within this process, running knows who is at it. Between processes the row
-// does, and while it is not there yet, two locks of the transaction: one
-// for the key, which is waited for, and one for the key with this very request,
-// which is not, because whoever holds it is at the same work.
+// Within this process, inFlight excludes concurrent runs. Between processes the row does.
+// Before it exists, two locks of the transaction do: one for the key, which a request waits
+// for, and one for the key with this exact request, which it only tries: its holder is
+// executing the same request.
 //
-// What is stored is sealed: an answer may hold a secret that is shown once.
+// The stored answer is sealed: it may contain a secret that is shown once.
 type idempotentRequest struct {
 	box          *seal.Box
 	organization string
@@ -48,13 +48,13 @@ type idempotentRequest struct {
 	stored       bool
 }
 
-// inFlight are the requests with an Idempotency-Key that this process is at.
+// inFlight holds the running requests with an Idempotency-Key of this process.
 type inFlight struct {
 	mu sync.Mutex
 	by map[[2]string]fingerprint
 }
 
-// begin notes a request, unless one with its key is running.
+// begin registers a request, unless another one with its key is running.
 func (s *inFlight) begin(t *idempotentRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func idempotencyKey(lines []string) (string, error) {
 	return key, nil
 }
 
-// serveOnce runs an operation unless the answer to its Idempotency-Key is known.
+// serveOnce runs an operation, or replays the stored answer for its Idempotency-Key.
 func (a *API) serveOnce(w http.ResponseWriter, r *Request) error {
 	key, err := idempotencyKey(r.http.Header["Idempotency-Key"])
 	if err != nil {
@@ -153,14 +153,14 @@ func (a *API) serveOnce(w http.ResponseWriter, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if got.replayed { // another process came first
+	if got.replayed { // another process was faster
 		return a.replay(w, r, &got)
 	}
 	a.answer(w, r, &got)
 	return nil
 }
 
-// replay gives a stored answer again, if the request reaches what it is about.
+// replay sends a stored answer again, if the request's scope covers its records.
 func (a *API) replay(w http.ResponseWriter, r *Request, prior *Response) error {
 	for id := range strings.FieldsSeq(prior.about) {
 		if err := r.Within(id); err != nil {
@@ -171,15 +171,14 @@ func (a *API) replay(w http.ResponseWriter, r *Request, prior *Response) error {
 	return nil
 }
 
-// handleOnce runs the operation and sees to it that its answer is stored, or
-// that nothing is.
+// handleOnce runs the operation. Either its answer is stored, or nothing.
 func (a *API) handleOnce(r *Request) (got Response, err error) {
 	t := r.retry
-	// What has happened has happened, whether or not the client waits.
+	// Finish and store even if the client has gone.
 	ctx := context.WithoutCancel(r.http.Context())
 	ended := false
 	defer func() {
-		if !ended && r.route.Claim { // it panicked
+		if !ended && r.route.Claim { // after a panic
 			a.drop(ctx, t)
 		}
 	}()
@@ -189,7 +188,7 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 	if err != nil {
 		f := toAPIError(err, r.route.Input)
 		if f.code == "idempotency_in_progress" {
-			return got, err // another process is at it, and will know the answer
+			return got, err // another process runs it and will store the answer
 		}
 		keep = Response{encoded: true, about: r.met}
 		keep.status, keep.body = a.document(f, r.ID)
@@ -208,7 +207,7 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 	var prior *Response
 	storeErr := a.c.DB.Write(ctx, func(tx *db.Tx) (err error) {
 		if !r.route.Claim {
-			// Another process may have come first, and then its answer stands.
+			// If another process was faster, its answer applies.
 			if prior, err = t.enter(ctx, tx); err != nil || prior != nil {
 				return err
 			}
@@ -227,7 +226,7 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 	return got, err
 }
 
-// drop frees a claim.
+// drop deletes a claim.
 func (a *API) drop(ctx context.Context, t *idempotentRequest) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -241,9 +240,9 @@ func (a *API) drop(ctx context.Context, t *idempotentRequest) {
 	}
 }
 
-// fingerprintOf digests what must be the same in a retry. The permissions of the
-// API key are part of it: what an operation checks beside its route's permission,
-// and shows once, is for a key that may do the same, as one after a rotation may.
+// fingerprintOf hashes the parts of a request that must be equal in a retry. They include the
+// permissions of the API key: a stored answer may show data, or secrets shown once, that need
+// them. A rotated key has the same permissions.
 func fingerprintOf(r *Request) fingerprint {
 	body := sha256.Sum256(r.Body)
 	h := sha256.New()
@@ -258,7 +257,7 @@ func fingerprintOf(r *Request) fingerprint {
 	return fingerprint(h.Sum(nil))
 }
 
-// find returns the stored answer, nil when there is none.
+// find returns the stored answer, or nil.
 func (t *idempotentRequest) find(ctx context.Context, q db.Querier, now time.Time) (*Response, error) {
 	type stored struct {
 		print []byte
@@ -286,8 +285,8 @@ func (t *idempotentRequest) find(ctx context.Context, q db.Querier, now time.Tim
 	return &got.Response, nil
 }
 
-// enter makes sure, inside of the transaction that will store the answer, that
-// nobody else is at the same or has been.
+// enter excludes concurrent runs, within the transaction that will store the answer. It returns
+// the stored answer of an earlier run, or nil.
 func (t *idempotentRequest) enter(ctx context.Context, tx *db.Tx) (*Response, error) {
 	name := "idempotency " + t.organization + " " + t.key
 	free, err := tx.TryLock(ctx, fmt.Sprintf("%s %x", name, t.print))
@@ -303,7 +302,7 @@ func (t *idempotentRequest) enter(ctx context.Context, tx *db.Tx) (*Response, er
 	return t.find(ctx, tx, tx.Now)
 }
 
-// claim notes, in a transaction of its own, that the request is running.
+// claim marks the request as running, in a separate transaction.
 func (t *idempotentRequest) claim(ctx context.Context, d *db.DB) (prior *Response, err error) {
 	err = d.Write(ctx, func(tx *db.Tx) error {
 		if prior, err = t.enter(ctx, tx); err != nil || prior != nil {
@@ -314,7 +313,7 @@ func (t *idempotentRequest) claim(ctx context.Context, d *db.DB) (prior *Respons
 	return prior, err
 }
 
-// store keeps an answer, in the caller's transaction.
+// store stores an answer in the caller's transaction.
 func (t *idempotentRequest) store(ctx context.Context, tx *db.Tx, got *Response) error {
 	if !storable(got.status) {
 		return nil
@@ -335,8 +334,8 @@ func (t *idempotentRequest) put(ctx context.Context, tx *db.Tx, got *Response, l
 	return nil
 }
 
-// Purge forgets the answers in a database whose time is over. Until then they are
-// not found anyway; an hour between calls is fine.
+// Purge deletes expired answers from a database. Expired ones are ignored anyway, so an hourly
+// call suffices.
 func Purge(ctx context.Context, d *db.DB) error {
 	for more := true; more; {
 		err := d.Write(ctx, func(tx *db.Tx) error {

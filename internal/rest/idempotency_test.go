@@ -67,7 +67,7 @@ func TestReplay(t *testing.T) {
 	if a := n.As(n.key(t, ours, apikey.Permissions{Level: apikey.ReadOnly})).Do("POST", "/notes", `{"text":"a"}`, "Idempotency-Key: one"); a.Status != 403 {
 		t.Errorf("without permission: got %d %s, want 403", a.Status, a.Body)
 	}
-	// PUT and DELETE; what was deleted stays deleted.
+	// PUT and DELETE; a deleted record stays deleted.
 	put := n.Do("PUT", where, `{"stars":1}`, "Idempotency-Key: two")
 	n.Do("PUT", where, `{"stars":2}`)
 	if a := n.Do("PUT", where, `{"stars":1}`, "Idempotency-Key: two"); a.Body != put.Body || a.Header.Get("ETag") != put.Header.Get("ETag") {
@@ -193,7 +193,7 @@ func TestParallelRetriesRunOnce(t *testing.T) {
 		if body == "" {
 			t.Errorf("key %s: nobody made it", key)
 		}
-		// Whoever was told to wait finds what was made.
+		// A client refused with 409 finds the created record later.
 		for i, node := range nodes {
 			a := node.As(token).Do("POST", "/notes", `{"text":"once"}`, "Idempotency-Key: "+key)
 			if a.Status != 201 || a.Body != body || a.Header.Get("Idempotent-Replayed") != "true" {
@@ -206,8 +206,8 @@ func TestParallelRetriesRunOnce(t *testing.T) {
 	}
 }
 
-// TestRunningElsewhere holds that whoever is told to wait for another process
-// leaves no trace: the other may fail.
+// TestRunningElsewhere: a request refused because another process runs it leaves no trace; the
+// other may fail.
 func TestRunningElsewhere(t *testing.T) {
 	if os.Getenv(dbtest.Variable) == "" {
 		t.Skip("needs PostgreSQL: SQLite has one writer at a time")
@@ -234,7 +234,7 @@ func TestRunningElsewhere(t *testing.T) {
 	}
 }
 
-// TestClaims holds what keeps off retries of a change that is no transaction.
+// TestClaims: claims exclude retries of changes that are not one transaction.
 func TestClaims(t *testing.T) {
 	url := dbtest.URL(t)
 	n, other := openOn(t, dbtest.Open(t, url)), openOn(t, dbtest.Open(t, url))
@@ -275,7 +275,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestLongClaims: a receiver may take 30 seconds to answer a test.
+// TestLongClaims: a test delivery may take 30 seconds.
 func TestLongClaims(t *testing.T) {
 	if os.Getenv(dbtest.Variable) != "" {
 		t.Skip("bubbles tell about SQLite")
@@ -293,7 +293,7 @@ func TestLongClaims(t *testing.T) {
 	})
 }
 
-// age makes what is kept older.
+// age makes stored answers and claims older.
 func age(t *testing.T, n *notebook, by time.Duration) {
 	t.Helper()
 	err := n.db.Write(t.Context(), func(tx *db.Tx) error {

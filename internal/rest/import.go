@@ -17,18 +17,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Types of bodies that hold many records.
+// Media types of bodies with many records.
 const (
-	NDJSON  = "application/x-ndjson" // one record a line
+	NDJSON  = "application/x-ndjson" // one record per line
 	CSV     = "text/csv"             // with a header row
-	GeoJSON = "application/geo+json" // a FeatureCollection; of lists, an export
+	GeoJSON = "application/geo+json" // a FeatureCollection; of lists, only for export
 )
 
-// Import is how a POST takes many records at once, each like the body of one that
-// makes a single record (fleet-api.md 4).
+// Import lets a POST create many records at once, each like the body of a single create
+// (fleet-api.md 4).
 type Import struct {
-	Types []string // of the body, beside JSON of one record: [NDJSON], [CSV], [GeoJSON]
-	// Handle answers with [ImportEach].
+	Types []string // accepted besides JSON of one record: [NDJSON], [CSV], [GeoJSON]
+	// Handle returns the result of [ImportEach].
 	Handle func(ctx context.Context, r *Request) (Response, error)
 }
 
@@ -36,47 +36,46 @@ type Import struct {
 const (
 	maxImport      = 16 << 20 // bytes
 	maxImportLines = 10_000
-	// maxImportErrors is how much is said to be wrong with the records of one import,
-	// beside the first that is with each.
+	// maxImportErrors bounds the listed errors of an import, besides the first of each record.
 	maxImportErrors = 10_000
 )
 
 // Line is one record of an import.
 type Line struct {
 	N int // from 1; a header row is not counted
-	// Subaccount is the one that the record is made in, where records have any:
-	// as [Request.DecodeSole] says it of a single one.
+	// Subaccount is the subaccount of the new record, where the service has any, as in
+	// [Request.DecodeSole].
 	Subaccount string
-	// ID and ExternalID name the record that a line of an import with on_conflict=update
-	// is about. Empty: none.
+	// ID and ExternalID identify the existing record of a line of an import with
+	// on_conflict=update. Empty: none.
 	ID, ExternalID string
 
 	text    []byte
-	err     error    // for which no record can be made of it
-	skipped []string // its read-only members
+	err     error    // the line is not a readable record
+	skipped []string // read-only fields
 }
 
-// Existing is the record that a line names, locked in the import's transaction.
+// Existing is the record identified by a line, locked in the import's transaction.
 type Existing struct {
 	ID         string
 	Subaccount string
 	Current    any // as a GET answers it
-	// Change changes the record as a PUT does. Decode is [Request.Update] of the line,
-	// and is not called before. Ignored are the members that were not taken.
+	// Change updates the record as a PUT does. decode is [Request.Update] for the line; it is
+	// called by Change only. ignored lists fields that were not applied.
 	Change func(decode func(into any) error) (ignored []string, err error)
 }
 
-// importing is the body of an import, cut into lines.
+// importing is the body of an import, split into lines.
 type importing struct {
-	kind   string // of the body; empty: it is no import
+	kind   string // media type of the body; empty: no import
 	lines  [][]byte
 	header csvHeader
-	apiErr *apiError // of the whole, found with its records
-	// updates says that records which lines name are changed.
+	apiErr *apiError // error of the whole body
+	// updates is set if lines may update existing records.
 	updates bool
 }
 
-// importType returns the type of a body that is an import, empty when it is none.
+// importType returns the media type of a body that is an import, empty for others.
 func (rt *Route) importType(h http.Header) (string, error) {
 	if rt.Import == nil {
 		return "", nil
@@ -94,14 +93,14 @@ func (rt *Route) importType(h http.Header) (string, error) {
 	return kind, nil
 }
 
-// unsupported is the refusal of a body for its type.
+// unsupported returns the refusal of a body's media type.
 func (rt *Route) unsupported(detail string) *apiError {
 	f := apiErrorf("unsupported_media_type", "%s", detail)
 	f.headers = [][2]string{{"Accept", strings.Join(rt.bodyTypes(), ", ")}}
 	return f
 }
 
-// bodyTypes are those that a body may have.
+// bodyTypes returns the accepted media types of the body.
 func (rt *Route) bodyTypes() []string {
 	types := []string{"application/json"}
 	if rt.Import != nil {
@@ -110,8 +109,8 @@ func (rt *Route) bodyTypes() []string {
 	return types
 }
 
-// cut cuts the body of an import into lines, which are read one by one later, so
-// that one that is broken harms no other and the memory it takes is that of one.
+// cut splits the body of an import into lines. They are parsed one by one later, so that a
+// malformed line affects no other and only one record is in memory.
 func (r *Request) cut() *apiError {
 	m, text := &r.importing, r.Body
 	add := func(line []byte) bool {
@@ -127,7 +126,7 @@ func (r *Request) cut() *apiError {
 			}
 		}
 	case CSV:
-		text = bytes.TrimPrefix(text, []byte("\ufeff")) // spreadsheets write it
+		text = bytes.TrimPrefix(text, []byte("\ufeff")) // spreadsheets write a byte order mark
 		header, rest, fieldErrs := readHeader(text, r.route.Input)
 		m.header = header
 		if len(fieldErrs) > 0 {
@@ -137,7 +136,7 @@ func (r *Request) cut() *apiError {
 		for len(rest) > 0 {
 			if rest[0] == '\n' || bytes.HasPrefix(rest, []byte("\r\n")) {
 				_, rest, _ = bytes.Cut(rest, []byte("\n"))
-				continue // an empty line is no record
+				continue // skip empty lines
 			}
 			after, _, open := csvRow(rest, nil)
 			if open {
@@ -160,7 +159,7 @@ func (r *Request) cut() *apiError {
 	return nil
 }
 
-// cutFeatures cuts a FeatureCollection into its features (RFC 7946, 3.3).
+// cutFeatures splits a FeatureCollection into its features (RFC 7946, 3.3).
 func (r *Request) cutFeatures(add func([]byte) bool) *apiError {
 	if !utf8.Valid(r.Body) {
 		return apiErrorf("invalid_json", "The text is not UTF-8.")
@@ -177,7 +176,7 @@ func (r *Request) cutFeatures(add func([]byte) bool) *apiError {
 	for name, value := range membersOf(r.Body) {
 		s := string(textOf(slices.Concat([]byte{'"'}, name, []byte{'"'}), nil))
 		if s != "type" && s != "features" {
-			continue // others are foreign, and allowed
+			continue // foreign members are allowed
 		}
 		if seen[s] != nil {
 			return apiErrorf("invalid_json", "The member %q comes twice.", s)
@@ -203,7 +202,7 @@ func (r *Request) cutFeatures(add func([]byte) bool) *apiError {
 	return nil
 }
 
-// decode reads a line as [Request.Decode] reads a body.
+// decode decodes a line like [Request.Decode].
 func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 	body, fieldErrs, err := r.read(l.text)
 	if err != nil {
@@ -239,7 +238,7 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 	return nil
 }
 
-// name notes which record a line is about.
+// name sets the identifiers of a line's existing record.
 func (l *Line) name(body *jsonNode) []fieldError {
 	c := bodyCheck{}
 	text := func(member string) string {
@@ -258,7 +257,7 @@ func (l *Line) name(body *jsonNode) []fieldError {
 	return c.fieldErrs
 }
 
-// change changes the record that a line is about, unless it is as the line says.
+// change updates the record identified by a line, unless it is equal already.
 func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, err error) {
 	if !r.Covers(e.Subaccount) {
 		return false, nil, errOutOfScope()
@@ -275,14 +274,14 @@ func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, 
 	if err != nil {
 		return false, nil, fmt.Errorf("read the stored record: %w", err)
 	}
-	body, _, err := r.read(l.text) // it was found to be sound before
+	body, _, err := r.read(l.text) // parsed without error before
 	if err != nil {
 		return false, nil, err
 	}
 	c := bodyCheck{put: true, imports: true}
 	text := c.body(r.route.Input.Members, &body, &stored)
 	l.Subaccount = e.Subaccount
-	l.skipped = slices.DeleteFunc(c.skipped, func(name string) bool { return name == "id" }) // which it is named by
+	l.skipped = slices.DeleteFunc(c.skipped, func(name string) bool { return name == "id" }) // its identifier
 	switch {
 	case len(c.fieldErrs) > 0:
 		return false, nil, invalid(c.fieldErrs)
@@ -298,7 +297,7 @@ func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, 
 	return true, ignored, err
 }
 
-// read returns the record of a line.
+// read parses the record of a line.
 func (r *Request) read(text []byte) (body jsonNode, fieldErrs []fieldError, err error) {
 	if r.importing.kind == CSV {
 		if text, fieldErrs = r.importing.header.record(text); len(fieldErrs) > 0 {
@@ -317,9 +316,8 @@ func (r *Request) read(text []byte) (body jsonNode, fieldErrs []fieldError, err 
 	return body, fieldErrs, nil
 }
 
-// unwrap returns the record that a feature stands for: its properties are the
-// members, its geometry is the member of that name, and so is its id if it is text.
-// What else it has means nothing here.
+// unwrap returns the record of a feature: its properties are the fields, plus geometry, and id
+// if it is a string. Other members are ignored.
 func unwrap(feature *jsonNode) (body jsonNode, fieldErrs []fieldError) {
 	body.kind = '{'
 	if t := feature.find("type"); t == nil || t.text != "Feature" {
@@ -344,18 +342,17 @@ func unwrap(feature *jsonNode) (body jsonNode, fieldErrs []fieldError) {
 	return body, fieldErrs
 }
 
-// ImportEach answers an import. Each line is decoded into a T as [Request.Decode]
-// would decode it as a body, but for read-only members, which are skipped. Those that
-// are good are given to create, in order and in one transaction, which returns the id of
-// the record that it made; a line for which it fails with something the client is to
-// blame for leaves nothing behind, and the others go on. With atomic=true they do not:
-// the answer is then 422, and nothing was made.
+// ImportEach runs an import. It decodes each line into a T like [Request.Decode], skipping
+// read-only fields. It calls create for the valid ones, in order and in one transaction; create
+// returns the id of the new record. If create returns a client error, that line is rolled back
+// and the rest continues. With atomic=true any error makes the answer 422 and nothing is
+// created.
 //
-// With on_conflict=update, find returns the record that a line names: by its id, where
-// none is an error, or else by external_id and subaccount, where nil is none. It is
-// changed as by a PUT, with the permission to, unless it is as the line says.
+// With on_conflict=update, find returns the record identified by a line: by its id, which must
+// exist, or by external_id and subaccount, or nil. It is updated as by a PUT, given the
+// permission to, unless it is equal already.
 //
-// As in [Request.Write], all of it may run more than once, so T is not changed.
+// As in [Request.Write], the callbacks may run more than once and must not change the T.
 func ImportEach[T any](ctx context.Context, r *Request, create func(tx *db.Tx, l *Line, in *T) (id string, err error), find func(tx *db.Tx, l *Line) (*Existing, error)) (Response, error) {
 	if r.importing.apiErr != nil {
 		return Response{}, r.importing.apiErr
@@ -390,20 +387,20 @@ func ImportEach[T any](ctx context.Context, r *Request, create func(tx *db.Tx, l
 	})
 }
 
-// importer is what an import does with the line at an index.
+// importer applies the line at an index.
 type importer struct {
 	create func(i int) (id string, err error)
 	find   func(i int) (*Existing, error)
 }
 
-// imported is what an import did with a line that was good.
+// imported is the result of a valid line.
 type imported struct {
 	created, changed bool
 	id               string
 	ignored          []string
 }
 
-// line makes the record of a line, or changes the one that it names.
+// line creates the record of a line, or updates the one that it identifies.
 func (m importer) line(r *Request, l *Line) (done imported, err error) {
 	if l.ID != "" || l.ExternalID != "" {
 		e, err := m.find(l.N - 1)
@@ -424,7 +421,7 @@ func (m importer) line(r *Request, l *Line) (done imported, err error) {
 	return done, err
 }
 
-// importIn makes and changes the records of an import, in the caller's transaction.
+// importIn applies the lines of an import in the caller's transaction.
 func (r *Request) importIn(ctx context.Context, tx *db.Tx, lines []Line, atomic bool, m importer) (Response, error) {
 	var out bytes.Buffer
 	var refusal importErrors
@@ -484,7 +481,7 @@ type importSummary struct {
 	Skipped   map[string]int `json:"skipped,omitempty"` // read-only members, and in how many records
 }
 
-// details are those of the audit log.
+// details returns the summary for the audit log.
 func (s *importSummary) details() map[string]any {
 	d := map[string]any{"created": s.Created, "failed": s.Failed}
 	if s.Updated != nil {
@@ -493,7 +490,7 @@ func (s *importSummary) details() map[string]any {
 	return d
 }
 
-// add counts a line that was good, and writes what came of it.
+// add counts a valid line and writes its result.
 func (s *importSummary) add(out *bytes.Buffer, l *Line, done imported) {
 	status := http.StatusOK
 	switch {
@@ -507,21 +504,21 @@ func (s *importSummary) add(out *bytes.Buffer, l *Line, done imported) {
 	}
 	fmt.Fprintf(out, `{"line":%d,"status":%d,"id":%s`, l.N, status, quote(done.id))
 	if len(done.ignored) > 0 {
-		names, _ := json.Marshal(done.ignored) // strings do marshal
+		names, _ := json.Marshal(done.ignored) // strings always marshal
 		fmt.Fprintf(out, `,"ignored":%s`, names)
 	}
 	out.WriteString("}\n")
 }
 
-// importErrors collects what is wrong with the lines of an import.
+// importErrors collects the errors of an import.
 type importErrors struct {
 	lines     int
-	fieldErrs []fieldError // of all lines, the first few
-	more      int          // fieldErrs that lines have beside their first
+	fieldErrs []fieldError // of all lines, bounded
+	more      int          // errors of lines beyond their first
 }
 
-// add notes why a line fails, and returns as much of it as there is room to tell:
-// ten thousand records with a hundred fieldErrs each would be an answer of 100 MB.
+// add records the error of a line and returns it, shortened to the remaining room: ten thousand
+// records with a hundred errors each would be an answer of 100 MB.
 func (f *importErrors) add(n int, of *apiError) *apiError {
 	f.lines++
 	if more := len(of.fieldErrs) - 1; more > 0 {
@@ -545,7 +542,7 @@ func (f *importErrors) add(n int, of *apiError) *apiError {
 	return of
 }
 
-// toError is the refusal of all because of some.
+// toError returns the refusal of an atomic import.
 func (f *importErrors) toError() *apiError {
 	verb := "are"
 	if f.lines == 1 {
@@ -562,17 +559,17 @@ func count(n int, what string) string {
 	return fmt.Sprint(n, " ", what, "s")
 }
 
-// importParam is the parameter that every import has.
+// importParam is a query parameter of every import.
 var importParam = Param{Name: "atomic", Kind: BoolParam, Doc: "Of an import: true makes all of its records, or none when one of them is not valid."}
 
-// conflictParam is another one.
+// conflictParam is the query parameter of imports that can update.
 var conflictParam = Param{
 	Name: "on_conflict", Kind: EnumParam, Values: []string{"update"},
 	Doc: "Of an import: update changes the records that are there, found by id or else by external_id and subaccount, as a PUT does; that takes the permission to. " +
 		"A record whose id is not there is refused. Without it every record is made anew, and one that is there already is refused.",
 }
 
-// importDoc says how a body of a type is read.
+// importDoc describes the format of an import by media type.
 var importDoc = map[string]string{
 	NDJSON: "One record a line, each an object as the body of a single one. Read-only members are skipped.",
 	CSV: "RFC 4180 in UTF-8, with a header row that names members in any order, those of objects with dots (place.lat). " +

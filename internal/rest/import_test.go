@@ -23,8 +23,8 @@ type outcome struct {
 	Summary *struct{ Created, Failed int }
 }
 
-// outcomes returns what an import's answer says, in short: "1 201", "2 422
-// validation_failed required #/code", "+1 -1".
+// outcomes returns the results of an import in short form: "1 201", "2 422 validation_failed
+// required #/code", "+1 -1".
 func outcomes(t *testing.T, a resttest.Answer) (short []string) {
 	t.Helper()
 	if a.Status != 200 || a.Header.Get("Content-Type") != "application/x-ndjson" {
@@ -61,7 +61,7 @@ const (
 	geojson = "Content-Type: application/geo+json"
 )
 
-// codes are those of the bikes there are, in the order they were made.
+// codes returns the codes of all bikes in order of creation.
 func (g *garage) codes(t *testing.T) string {
 	t.Helper()
 	var out []string
@@ -177,8 +177,8 @@ func TestImportBounds(t *testing.T) {
 	}
 }
 
-// TestImportWrong sends very much that is wrong: each record is told its first
-// flaw, and the answer stays within bounds.
+// TestImportWrong sends many invalid records: each has its first error in the answer, which
+// stays within bounds.
 func TestImportWrong(t *testing.T) {
 	g := openGarage(t)
 	var line strings.Builder
@@ -235,8 +235,8 @@ func TestImportAtomic(t *testing.T) {
 	}
 }
 
-// TestImportOnce holds that an import is answered again like anything else, to
-// those who reach what it is about.
+// TestImportOnce: a stored import answer is replayed like any other, to keys that cover its
+// records.
 func TestImportOnce(t *testing.T) {
 	g := openGarage(t)
 	write := apikey.Permissions{Level: apikey.ReadWrite}
@@ -264,7 +264,8 @@ func TestImportOnce(t *testing.T) {
 	if got := strings.Join(outcomes(t, all.Do("POST", "/bikes", body, ndjson, "X-Subaccount-Id: sub_b")), ", "); got != "1 400 invalid_parameter conflict , 2 201, 3 201, +2 -1" {
 		t.Errorf("got %s", got)
 	}
-	// Whoever may not read may import, and whoever asks for JSON gets lines.
+	// Without read permission an import is allowed, and Accept: application/json still gets
+	// lines.
 	writer := g.As(g.key(t, ours, apikey.Permissions{Resources: apikey.Grants{Named: map[string][]apikey.Action{"bikes": {apikey.Create}}}}, "sub_a"))
 	for accept, want := range map[string]string{"application/json": "1 201, +1 -0", "application/x-ndjson": "1 201, +1 -0", "text/csv": "406 not_acceptable"} {
 		if got := strings.Join(outcomes(t, writer.Do("POST", "/bikes", `{"code":"e"}`, ndjson, "Accept: "+accept)), ", "); got != want {
@@ -277,7 +278,7 @@ func TestImportOnce(t *testing.T) {
 	}
 }
 
-// TestRoundTrip holds that what an export has can be imported as it is.
+// TestRoundTrip: an export can be imported unchanged.
 func TestRoundTrip(t *testing.T) {
 	g := openGarage(t)
 	for _, body := range []string{
@@ -288,7 +289,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("%s: got %d %s", body, a.Status, a.Body)
 		}
 	}
-	// plain is a record without what each has of its own.
+	// plain is a record without its unique fields.
 	plain := func(text string) string {
 		var m map[string]any
 		if err := json.Unmarshal([]byte(text), &m); err != nil {
@@ -355,7 +356,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestShown holds that people and tools are told of all this.
+// TestShown: the reference page and the OpenAPI document describe imports.
 func TestShown(t *testing.T) {
 	g := openGarage(t)
 	w := httptest.NewRecorder()
@@ -389,8 +390,8 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// TestImportUpdate: what a line does not say stays, a change that fails later than it is
-// written leaves nothing behind, and a retry with its key changes nothing again.
+// TestImportUpdate: fields absent from a line are unchanged, a change that fails after writing
+// is rolled back, and a retry with the same key changes nothing.
 func TestImportUpdate(t *testing.T) {
 	g := openGarage(t)
 	var a, b struct{ ID string }

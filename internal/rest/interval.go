@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// Interval is what analytics are asked for (fleet-api.md 7).
+// Interval holds the common parameters of analytics requests (fleet-api.md 7).
 type Interval struct {
 	From, To    time.Time // whole milliseconds; To is excluded
 	TimeZone    string    // IANA
@@ -19,12 +19,11 @@ type Interval struct {
 	GroupBy     []string
 }
 
-// MaxGroupBy is by how many members at once figures are grouped.
+// MaxGroupBy bounds the fields by which figures are grouped.
 const MaxGroupBy = 2
 
-// IntervalParams are the parameters that [Request.Interval] reads. Zone is the time
-// zone unless said otherwise, in words; there are rows only for groups that have
-// what is counted.
+// IntervalParams returns the parameters that [Request.Interval] reads. zone describes the
+// default time zone; counted names the counted records, for which groups have rows.
 func IntervalParams(zone string, groups []string, counted string) []Param {
 	var granularities []string
 	for _, g := range period.Granularities {
@@ -39,7 +38,7 @@ func IntervalParams(zone string, groups []string, counted string) []Param {
 	}
 }
 
-// Interval reads what is asked for. Zone is the time zone unless said otherwise.
+// Interval reads the parameters of [IntervalParams]. zone is the default time zone.
 func (r *Request) Interval(zone string) (Interval, error) {
 	i := Interval{
 		TimeZone: cmp.Or(r.String("timezone"), zone), Granularity: cmp.Or(period.Granularity(r.String("granularity")), period.Day),
@@ -69,8 +68,7 @@ func (r *Request) Interval(zone string) (Interval, error) {
 	return i, nil
 }
 
-// instant reads a parameter that is a date or a time. Times count to the
-// millisecond, as they are answered.
+// instant reads a parameter that is a date or a time, truncated to milliseconds.
 func (r *Request) instant(name string, loc *time.Location) (time.Time, error) {
 	text := r.String(name)
 	var t time.Time
@@ -79,7 +77,7 @@ func (r *Request) instant(name string, loc *time.Location) (time.Time, error) {
 	} else if t, err = rfc3339.Parse(text); err != nil {
 		return t, BadParameter(name, "%s must be a date or an RFC 3339 time, such as 2026-03-14 or 2026-03-14T09:26:53Z; a + is written %%2B.", name)
 	}
-	// It is answered in UTC and by the clocks of loc, where years have four digits.
+	// The answer shows it in UTC and in loc, both with years of four digits.
 	for _, year := range []int{t.UTC().Year(), t.In(loc).Year()} {
 		if year < 0 || year > 9999 {
 			return t, BadParameter(name, "%s must be in the years 0000 to 9999.", name)
@@ -88,7 +86,7 @@ func (r *Request) instant(name string, loc *time.Location) (time.Time, error) {
 	return t.Truncate(time.Millisecond), nil
 }
 
-// Local writes a time as the clocks of its zone show it.
+// Local formats a time in its zone, without offset.
 func Local(t time.Time) string {
 	if t.Nanosecond() != 0 {
 		return t.Format("2006-01-02T15:04:05.000Z07:00")

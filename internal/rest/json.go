@@ -11,18 +11,18 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep objects and arrays may stand in one another.
+// maxDepth bounds the nesting of objects and arrays.
 const maxDepth = 64
 
-// maxNodes is how many values one text may have. Each costs some 100 bytes, so
-// that "[0,0,0" as large as a body may be would fill the memory. The largest that
-// is meant, a zone of 10,000 positions, has a third.
+// maxNodes bounds the values of a text. Each takes about 100 bytes of memory, so a large body
+// of "[0,0,0" would exhaust it. The largest legitimate body, a zone with 10,000 positions, has
+// a third.
 const maxNodes = 100_000
 
 var errTooMany = fmt.Errorf("the text has more than %d values", maxNodes)
 
-// jsonNode is a JSON value. encoding/json lets duplicate members and broken text
-// pass, so bodies are read by a parser of our own, once, into this.
+// jsonNode is a parsed JSON value. encoding/json accepts duplicate names and invalid UTF-8, so
+// bodies are parsed once by a stricter parser.
 type jsonNode struct {
 	kind    byte   // one of { [ " 0 t f n
 	text    string // of a string, decoded; of a number, as written
@@ -36,7 +36,7 @@ type jsonMember struct {
 	value jsonNode
 }
 
-// find returns the member with a name, or nil.
+// find returns the field with a name, or nil.
 func (n *jsonNode) find(name string) *jsonNode {
 	if n == nil {
 		return nil
@@ -49,17 +49,15 @@ func (n *jsonNode) find(name string) *jsonNode {
 	return nil
 }
 
-// holdsNUL reports whether a string in the value has a NUL, which PostgreSQL does
-// not take.
+// holdsNUL reports whether a string in the value contains NUL, which PostgreSQL refuses.
 func (n *jsonNode) holdsNUL() bool {
 	return n.kind == '"' && strings.IndexByte(n.text, 0) >= 0 ||
 		slices.ContainsFunc(n.items, func(item jsonNode) bool { return item.holdsNUL() }) ||
 		slices.ContainsFunc(n.members, func(m jsonMember) bool { return m.value.holdsNUL() })
 }
 
-// trimFraction makes 50 of the number 50.0, which means the same (RFC 8259 section 6)
-// and which encoding/json refuses for an integer. The text that n was read from has
-// spaces in place of the fraction from then on.
+// trimFraction changes the number 50.0 to 50, which is equal (RFC 8259 section 6) but refused
+// for integers by encoding/json. It overwrites the fraction in the source text with spaces.
 func (n *jsonNode) trimFraction() {
 	i := strings.IndexByte(n.text, '.')
 	if i < 0 || strings.Trim(n.text[i+1:], "0") != "" {
@@ -71,7 +69,7 @@ func (n *jsonNode) trimFraction() {
 	}
 }
 
-// equal reports whether two values mean the same.
+// equal reports whether two values are semantically equal.
 func (n *jsonNode) equal(m *jsonNode) bool {
 	if n == nil || m == nil {
 		return n == m
@@ -106,8 +104,8 @@ func (n *jsonNode) equal(m *jsonNode) bool {
 	return true
 }
 
-// within reports whether every member of an object is in another one, equal; one that
-// is null, whether it is not there.
+// within reports whether every field of an object is in the other one and equal; null equals an
+// absent field.
 func (n *jsonNode) within(m *jsonNode) bool {
 	for i := range n.members {
 		v, other := &n.members[i].value, m.find(n.members[i].name)
@@ -121,8 +119,8 @@ func (n *jsonNode) within(m *jsonNode) bool {
 	return n.kind == '{' || m == nil || len(m.members) == 0
 }
 
-// parseJSON reads exactly one value. Its errors say where and what, in words
-// that may be shown.
+// parseJSON parses exactly one value. Its errors give position and reason and may be shown to
+// clients.
 func parseJSON(text []byte) (jsonNode, error) {
 	if !utf8.Valid(text) {
 		return jsonNode{}, errors.New("the text is not UTF-8")
@@ -222,7 +220,7 @@ func (p *parser) object(depth int) (jsonNode, error) {
 		p.at++
 		return n, nil
 	}
-	var seen map[string]bool // once there are too many to look through
+	var seen map[string]bool // set once there are too many names for a linear search
 	for {
 		if p.peek() != '"' {
 			return n, p.fail("a member's name is expected")
@@ -334,8 +332,7 @@ func (p *parser) number() (string, error) {
 	return string(p.text[start:p.at]), nil
 }
 
-// str reads a string. Escapes that are half of a character are refused: there is
-// no UTF-8 for them.
+// str parses a string. It refuses unpaired surrogates, which have no UTF-8.
 func (p *parser) str() (string, error) {
 	p.at++
 	start := p.at
@@ -356,7 +353,7 @@ func (p *parser) str() (string, error) {
 	return "", p.fail("a string does not end")
 }
 
-// unescape reads the rest of a string whose beginning is in b.
+// unescape parses the rest of a string after its first escape; b is the part before.
 func (p *parser) unescape(b []byte) ([]byte, error) {
 	for p.at < len(p.text) {
 		c := p.text[p.at]
@@ -412,7 +409,7 @@ func (p *parser) unescape(b []byte) ([]byte, error) {
 	return nil, p.fail("a string does not end")
 }
 
-// hex reads the four digits after the u at p.at, and stops at the last.
+// hex parses the four digits after the u at p.at, and stops at the last.
 func (p *parser) hex() (rune, error) {
 	if len(p.text)-p.at < 5 {
 		return 0, p.fail("four hexadecimal digits are expected")

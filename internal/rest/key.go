@@ -8,7 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 )
 
-// keyRecord is the calling key as it sees itself.
+// keyRecord describes the API key of the request.
 var keyRecord = &Record{Name: "api_key", Doc: "An API key, without its value.", Members: []Member{
 	{Name: "id", Type: ID()},
 	{Name: "object", Type: Enum("api_key")},
@@ -52,7 +52,7 @@ type wireKey struct {
 	UpdatedAt   Time               `json:"updated_at"`
 }
 
-// keyRoute tells an integrator which key a system uses.
+// keyRoute returns the route that describes the API key in use.
 func (a *API) keyRoute() Route {
 	return Route{
 		Method: "GET", Path: "/key", ID: "getKey", Tag: "API key", Summary: "Read the calling key",

@@ -13,11 +13,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 )
 
-// addressLimit is how many failed authentications an address has in a minute.
+// addressLimit is the number of failed authentications per address and minute.
 const addressLimit = 60
 
-// bucketOf names the address bucket of a client: IPv6 networks of one customer
-// are /64.
+// bucketOf returns the rate limit bucket of a client address: IPv6 by /64 network, the usual
+// size of one customer's.
 func bucketOf(ip netip.Addr) string {
 	if ip.Is6() {
 		if p, err := ip.Prefix(64); err == nil {
@@ -27,7 +27,7 @@ func bucketOf(ip netip.Addr) string {
 	return ip.String()
 }
 
-// allowRequest counts a request in the key's window, and answers if that is full.
+// allowRequest counts a request in the key's window, and answers 429 if that is full.
 func (a *API) allowRequest(w http.ResponseWriter, r *Request) bool {
 	ctx := r.http.Context()
 	limit, err := a.c.Keys.Limit(ctx, r.Key)
@@ -48,7 +48,7 @@ func (a *API) allowRequest(w http.ResponseWriter, r *Request) bool {
 	return ok
 }
 
-// limited is the refusal of one too many.
+// limited returns the refusal of a request over a limit.
 func limited(policy string, t int64, detail string) *apiError {
 	return &apiError{
 		code: "rate_limited", detail: fmt.Sprintf("%s Try again in %d seconds.", detail, t),
@@ -56,14 +56,14 @@ func limited(policy string, t int64, detail string) *apiError {
 	}
 }
 
-// refuse answers a request whose key does not open anything.
+// refuse answers a request with an invalid key.
 func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error) {
 	ctx := r.http.Context()
 	f, ok := errors.AsType[*apiError](err)
 	if !ok {
 		refusal, known := errors.AsType[apikey.Refusal](err)
 		if !known {
-			// Not the key's fault: it costs nothing.
+			// Not the key's fault: do not count it.
 			a.peek(w, r, bucket)
 			a.writeError(w, r, problem.New(problem.Unavailable, "the API key cannot be checked now").Because(err))
 			return
@@ -100,8 +100,8 @@ func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error
 	a.fail(w, r, f)
 }
 
-// addressOfKey returns the base URL of another API of ours at which a refused key
-// works; empty if there is none.
+// addressOfKey returns the base URL of the API of this deployment that accepts a refused key;
+// empty if there is none.
 func (a *API) addressOfKey(r *Request) string {
 	token, err := bearer(r.http.Header)
 	if err != nil {
@@ -114,7 +114,7 @@ func (a *API) addressOfKey(r *Request) string {
 	return a.c.Addresses[place]
 }
 
-// peek shows the address bucket without spending it.
+// peek sets the headers of the address bucket without counting.
 func (a *API) peek(w http.ResponseWriter, r *Request, bucket string) {
 	s, err := a.c.AddressWindows.Peek(r.http.Context(), bucket, addressLimit)
 	if err != nil {
@@ -123,8 +123,7 @@ func (a *API) peek(w http.ResponseWriter, r *Request, bucket string) {
 	r.limits(w.Header(), "address", s)
 }
 
-// limits sets the headers of a limit and returns the seconds until its window
-// ends.
+// limits sets the headers of a limit and returns the seconds until its window ends.
 func (r *Request) limits(h http.Header, policy string, s ratelimit.State) int64 {
 	t := seconds(time.Until(s.Reset))
 	reset := s.Reset.Unix()

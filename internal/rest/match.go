@@ -9,18 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// maxPathParams bounds the parts of a path that vary.
+// maxPathParams bounds the parameters of a path.
 const maxPathParams = 3
 
-// pathNode is a node of the tree of paths, by part.
+// pathNode is a node of the tree of path segments.
 type pathNode struct {
 	fixed  map[string]*pathNode
 	varies *pathNode
 	routes map[string]*Route // by method
-	allow  string            // the header; empty: nothing ends here
+	allow  string            // Allow header; empty: no path ends here
 }
 
-// add puts a route into the tree and returns the names of the parts that vary.
+// add adds a route to the tree and returns the names of its path parameters.
 func (b *pathNode) add(rt *Route) ([]string, error) {
 	var names []string
 	for part := range strings.SplitSeq(rt.Path[1:], "/") {
@@ -62,8 +62,8 @@ func (b *pathNode) add(rt *Route) ([]string, error) {
 	return names, nil
 }
 
-// find returns where a path ends, nil when that is nowhere, and puts the parts
-// that vary into params. Fixed parts win; there is no going back for others.
+// find returns the node of a path, or nil, and stores the path parameters in params. Fixed
+// segments win over parameters, without backtracking.
 func (b *pathNode) find(path string, params *[maxPathParams]string) *pathNode {
 	if len(path) < 2 || path[0] != '/' {
 		return nil
@@ -89,7 +89,7 @@ func (b *pathNode) find(path string, params *[maxPathParams]string) *pathNode {
 	return b
 }
 
-// route returns the route of a method, which for HEAD is that of GET.
+// route returns the route of a method; HEAD uses that of GET.
 func (b *pathNode) route(method string) *Route {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -97,7 +97,7 @@ func (b *pathNode) route(method string) *Route {
 	return b.routes[method]
 }
 
-// check returns what is wrong with a description.
+// check validates the description of a route.
 func (rt *Route) check() error {
 	switch {
 	case !slices.Contains([]string{"GET", "POST", "PUT", "DELETE"}, rt.Method):

@@ -41,10 +41,10 @@ type notebook struct {
 
 	logged    *strings.Builder
 	logMu     sync.Mutex
-	enter     chan struct{} // when not nil, create and ring say that they run, and
+	enter     chan struct{} // if not nil, create and ring signal here that they run, and
 	leave     chan struct{} // wait for this
 	rings     int
-	ring      func() // what ringing takes, when not nil
+	ring      func() // called by ring, if not nil
 	failMake  error  // of POST /notes, after the change
 	planLimit int64
 }
@@ -351,7 +351,7 @@ func (n *notebook) routes() []rest.Route {
 			return rest.OK(got), nil
 		},
 	}, {
-		// What the API itself costs: a record that is there already.
+		// The overhead of the API: a record in memory.
 		Method: "GET", Path: "/fixed", ID: "getFixed", Tag: "Notes", Summary: "Read a note that is not stored", Needs: may(apikey.Read), Output: note,
 		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
 			return rest.OK(wireNote{ID: "n1", Object: "note", Text: "one", Kind: "plain", Tags: []string{}, AuthorID: "a1", Metadata: map[string]string{}, CreatedAt: rest.Time(time.Unix(1_790_000_000, 0))}), nil
@@ -391,7 +391,7 @@ func (n *notebook) routes() []rest.Route {
 	}}
 }
 
-// open returns a notebook whose organizations have 300 requests a minute.
+// open returns a notebook with 300 requests per minute and organization.
 func open(t testing.TB) *notebook {
 	t.Helper()
 	return openOn(t, dbtest.New(t))
@@ -436,7 +436,7 @@ func openOn(t testing.TB, d *db.DB) *notebook {
 	return n
 }
 
-// key makes a key and returns its token.
+// key creates a key and returns its token.
 func (n *notebook) key(t testing.TB, organization string, p apikey.Permissions) string {
 	t.Helper()
 	_, token := n.make(t, apikey.New{OrganizationID: organization, Service: apikey.Helpdesk, Environment: apikey.Live, Permissions: p})

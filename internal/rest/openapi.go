@@ -13,7 +13,7 @@ import (
 
 type object = map[string]any
 
-// serveOpenAPI answers with the document, which needs no key.
+// serveOpenAPI answers with the OpenAPI document, without authentication.
 func (a *API) serveOpenAPI(w http.ResponseWriter, r *Request, bucket string) {
 	a.peek(w, r, bucket)
 	doc, err := a.openAPI()
@@ -32,14 +32,13 @@ func (a *API) serveOpenAPI(w http.ResponseWriter, r *Request, bucket string) {
 	a.send(w, r, http.StatusOK, doc.text)
 }
 
-// OpenAPI returns the OpenAPI 3.1 document. The error says what is wrong with the
-// description of the routes.
+// OpenAPI returns the OpenAPI 3.1 document. The error reports an invalid route description.
 func (a *API) OpenAPI() ([]byte, error) {
 	doc, err := a.openAPI()
 	return slices.Clone(doc.text), err
 }
 
-// document31 makes the OpenAPI document.
+// document31 builds the OpenAPI document.
 func (a *API) document31() ([]byte, error) {
 	d := schemaBuilder{schemas: object{}, records: map[string]*Record{}}
 	paths := object{}
@@ -86,13 +85,13 @@ func (a *API) document31() ([]byte, error) {
 	return text, nil
 }
 
-// schemaBuilder collects the schemas that operations refer to.
+// schemaBuilder collects the schemas used by operations.
 type schemaBuilder struct {
 	schemas object
 	records map[string]*Record
 }
 
-// use says which schema a record has when it is answered ("") or sent ("create",
+// use returns a reference to the schema of a record in an answer ("") or a body ("create",
 // "update").
 func (d *schemaBuilder) use(r *Record, as string) (object, error) {
 	name := r.Name
@@ -107,7 +106,7 @@ func (d *schemaBuilder) use(r *Record, as string) (object, error) {
 	if d.schemas[name] != nil {
 		return ref, nil
 	}
-	d.schemas[name] = object{} // for records that hold themselves
+	d.schemas[name] = object{} // for recursive records
 	s, err := d.object(r.Members, as, true)
 	if err != nil {
 		return nil, err
@@ -154,7 +153,7 @@ func (d *schemaBuilder) object(members []Member, as string, top bool) (object, e
 			if m.WriteOnly {
 				s["writeOnly"] = true
 			}
-			// A read-only member may be sent back as it was got.
+			// A body may repeat a read-only field.
 			locked := m.Access == ReadOnly || as == "update" && (m.Access == CreateOnly || m.Access == CreateRequired)
 			if top && as == "create" && (locked || m.Access == UpdateOnly) {
 				continue
@@ -188,7 +187,7 @@ func nullable(s object) object {
 		return s
 	default:
 		if len(s) == 0 {
-			return s // anything
+			return s // any value
 		}
 		return object{"anyOf": []object{s, {"type": "null"}}}
 	}
@@ -266,7 +265,7 @@ func (d *schemaBuilder) schema(t *Type, as string) (object, error) {
 	return object{}, nil
 }
 
-// operation describes a route.
+// operation returns the operation object of a route.
 func (a *API) operation(d *schemaBuilder, rt *Route) (object, error) {
 	op := object{"operationId": rt.ID, "tags": []string{rt.Tag}, "summary": rt.Summary}
 	if doc := rt.doc(); doc != "" {
@@ -320,7 +319,7 @@ func (a *API) operation(d *schemaBuilder, rt *Route) (object, error) {
 		case rt.List:
 			content["application/json"] = object{"schema": listSchema(s)}
 		case rt.Method != "GET":
-			// A key that may not read gets no more than these.
+			// A key without read permission gets only these fields.
 			content["application/json"] = object{"schema": object{"anyOf": []object{s, onlySchema()}}}
 		default:
 			content["application/json"] = object{"schema": s}
@@ -365,7 +364,7 @@ func (a *API) operation(d *schemaBuilder, rt *Route) (object, error) {
 	return op, nil
 }
 
-// doc is what is said of a route.
+// doc returns the description of a route.
 func (rt *Route) doc() string {
 	if !rt.WholeScope {
 		return rt.Doc
@@ -373,7 +372,7 @@ func (rt *Route) doc() string {
 	return strings.TrimSpace(rt.Doc + "\n\nNeeds an API key for all subaccounts.")
 }
 
-// codes are those that a route may answer with.
+// codes returns the error codes that a route may answer with.
 func (rt *Route) codes() []string {
 	codes := map[string]bool{}
 	add := func(more ...string) {
@@ -408,7 +407,7 @@ func (rt *Route) codes() []string {
 	return slices.Sorted(maps.Keys(codes))
 }
 
-// parameters describes path, query and headers.
+// parameters returns the parameters in path, query and headers.
 func (rt *Route) parameters() []object {
 	var out []object
 	add := func(in, name string, required bool, schema object, doc string) object {

@@ -23,10 +23,10 @@ var pageStyle []byte
 
 var pageTemplate = template.Must(template.New("pages").Parse(pageTemplates))
 
-// pageMember is a row of a table about members or parameters.
+// pageMember is a row in a table of fields or parameters.
 type pageMember struct{ Name, Type, Note, Doc, Example string }
 
-// pageOperation is an operation as people read it.
+// pageOperation is an operation on the reference page.
 type pageOperation struct {
 	ID, Summary, Method, Path, Needs, Status string
 	Doc                                      []string
@@ -36,7 +36,7 @@ type pageOperation struct {
 	Codes                                    []string
 }
 
-// pageImport is a type of body that an operation takes beside JSON.
+// pageImport is a media type that an operation accepts besides JSON.
 type pageImport struct{ Type, Doc string }
 
 type pageGroup struct {
@@ -44,8 +44,8 @@ type pageGroup struct {
 	Operations []pageOperation
 }
 
-// Reference returns a handler of pages for people about this API: the reference
-// at path, and its style sheet below. They load nothing from anywhere else.
+// Reference returns a handler for the HTML reference of this API at path, and its style sheet
+// below. The pages load nothing from other hosts.
 func (a *API) Reference(path string) http.Handler {
 	text := sync.OnceValues(func() ([]byte, error) { return a.reference(path) })
 	mux := http.NewServeMux()
@@ -62,7 +62,7 @@ func (a *API) Reference(path string) http.Handler {
 	return mux
 }
 
-// reference renders the reference of this API, at path.
+// reference renders the HTML reference of this API at path.
 func (a *API) reference(path string) ([]byte, error) {
 	page := struct {
 		Title, Style, Base, Document string
@@ -81,8 +81,8 @@ func (a *API) reference(path string) ([]byte, error) {
 	return render("reference", page)
 }
 
-// Problems returns a handler of the pages that the type of a problem leads to:
-// everything below /problems/. They are the same for every API of an origin.
+// Problems returns a handler for the pages linked from the type of a problem, everything below
+// /problems/. They are the same for all APIs of an origin.
 func Problems() (http.Handler, error) {
 	type shownCode struct {
 		Code, Status, Title, Doc, Style string
@@ -149,7 +149,7 @@ func paragraphs(s string) []string {
 	return out
 }
 
-// show returns the route as people read it.
+// show returns the operation for the reference page.
 func (rt *Route) show(base string) pageOperation {
 	o := pageOperation{
 		ID: rt.ID, Summary: rt.Summary, Method: rt.Method, Path: base + rt.Path, Status: strconv.Itoa(rt.success()),
@@ -208,8 +208,8 @@ func words(values []any) string {
 	return "One of " + strings.Join(out, ", ") + "."
 }
 
-// showMembers adds rows for some members, those of objects below them. As says
-// how they are used: answered (""), or sent by post or put.
+// showMembers adds rows for members; nested fields follow their object. as is the use of the
+// record: answered (""), or sent by post or put.
 func showMembers(rows []pageMember, prefix string, members []Member, as string) []pageMember {
 	for i := range members {
 		m := &members[i]
@@ -234,7 +234,7 @@ func showMembers(rows []pageMember, prefix string, members []Member, as string) 
 		}
 		rows = append(rows, row)
 		switch {
-		case strings.Count(prefix, ".") >= 3: // a record that holds itself
+		case strings.Count(prefix, ".") >= 3: // recursive records
 		case m.Type.kind == kindObject:
 			rows = showMembers(rows, prefix+m.Name+".", m.Type.members, as)
 		case m.Type.kind == kindArray && m.Type.of.kind == kindObject:
@@ -244,7 +244,7 @@ func showMembers(rows []pageMember, prefix string, members []Member, as string) 
 	return rows
 }
 
-// show returns the type in words.
+// show describes the type in words.
 func (t *Type) show() string {
 	switch t.kind {
 	case kindString:

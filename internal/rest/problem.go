@@ -17,14 +17,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// errorCode is one word of the catalogue.
+// errorCode describes an error code.
 type errorCode struct {
 	status int
 	title  string
-	doc    string // what it means, and what to do
+	doc    string // meaning, and advice for the client
 }
 
-// errorCodes is every code that an answer may carry (fleet-api.md 5).
+// errorCodes holds every code of an answer (fleet-api.md 5).
 var errorCodes = map[string]errorCode{
 	"invalid_json":            {400, "The request body is not JSON", "The body could not be read: a syntax error, text that is not UTF-8, a member that comes twice, something after the value, or nesting deeper than 64. The detail says where."},
 	"invalid_parameter":       {400, "A query parameter is not valid", "A parameter is unknown, comes twice, or has a value that it does not take. The list of errors names each."},
@@ -74,7 +74,7 @@ var errorCodes = map[string]errorCode{
 	"unavailable":              {503, "The service cannot answer now", "Wait for as many seconds as Retry-After says, then send the same request again."},
 }
 
-// byKind is the code of an error that does not name one.
+// byKind is the default code of an error by kind.
 var byKind = map[problem.Kind]string{
 	problem.Internal:         "internal_error",
 	problem.Invalid:          "validation_failed",
@@ -91,7 +91,7 @@ var byKind = map[problem.Kind]string{
 	problem.Unavailable:      "unavailable",
 }
 
-// byRefusal is the code of a key that does not open anything.
+// byRefusal is the code of a refused key.
 var byRefusal = map[apikey.Refusal]string{
 	apikey.Missing:          "missing_credentials",
 	apikey.Malformed:        "invalid_api_key",
@@ -102,7 +102,7 @@ var byRefusal = map[apikey.Refusal]string{
 	apikey.IPNotAllowed:     "ip_not_allowed",
 }
 
-// fieldError is one thing wrong with a request.
+// fieldError is one invalid field or parameter of a request.
 type fieldError struct {
 	Code      string `json:"code"`
 	Detail    string `json:"detail"`
@@ -111,7 +111,7 @@ type fieldError struct {
 	Header    string `json:"header,omitempty"`
 }
 
-// apiError is a refusal in the terms of this surface.
+// apiError is an error answer of this API.
 type apiError struct {
 	code      string
 	detail    string
@@ -135,14 +135,14 @@ func apiErrorf(code, format string, args ...any) *apiError {
 	return &apiError{code: code, detail: fmt.Sprintf(format, args...)}
 }
 
-// BadParameter returns the error of a query parameter that only the handler
-// could find wrong, as 400 invalid_parameter.
+// BadParameter returns a 400 invalid_parameter, for query parameters that only the handler can
+// check.
 func BadParameter(name, format string, args ...any) error {
 	detail := fmt.Sprintf(format, args...)
 	return &apiError{code: "invalid_parameter", detail: detail, fieldErrs: []fieldError{{Code: "invalid_value", Detail: detail, Parameter: name}}}
 }
 
-// denied is the refusal of a permission.
+// denied returns the refusal for a missing permission.
 func (a *API) denied(p Permission) *apiError {
 	return &apiError{
 		code: "permission_denied", detail: "The API key is not allowed " + p.String() + ".",
@@ -151,7 +151,7 @@ func (a *API) denied(p Permission) *apiError {
 	}
 }
 
-// invalid is the refusal of a body.
+// invalid returns the refusal of a body with field errors.
 func invalid(fieldErrs []fieldError) *apiError {
 	f := &apiError{code: "validation_failed", fieldErrs: fieldErrs, detail: fieldErrs[0].Detail}
 	if len(fieldErrs) > 1 {
@@ -160,8 +160,8 @@ func invalid(fieldErrs []fieldError) *apiError {
 	return f
 }
 
-// toAPIError returns what an error of a handler is on this surface. It knows the
-// route's body for the names of its members, which may be nil.
+// toAPIError converts an error of a handler. input, which may be nil, gives the names of the
+// body's fields.
 func toAPIError(err error, input *Record) *apiError {
 	if f, ok := errors.AsType[*apiError](err); ok {
 		return f
@@ -193,8 +193,8 @@ func toAPIError(err error, input *Record) *apiError {
 	return f
 }
 
-// pointerOf returns where the member is that a service calls path, and what this
-// surface calls it.
+// pointerOf converts the path of a service's validation issue to the JSON pointer and name of
+// the API's field.
 func pointerOf(path string, input *Record) (pointer, name string) {
 	if path == "" {
 		return "#", ""
@@ -222,19 +222,19 @@ func snake(s string) string {
 	return b.String()
 }
 
-// sentence makes a message of the services one that stands alone.
+// sentence turns a service's message into a sentence.
 func sentence(s string) string {
 	if s == "" {
 		return s
 	}
-	// Names of members are written small, other words not.
+	// Field names stay lower case.
 	if first, _, _ := strings.Cut(s, " "); 'a' <= s[0] && s[0] <= 'z' && !strings.ContainsAny(first, "_.[") {
 		s = strings.ToUpper(s[:1]) + s[1:]
 	}
 	return stopped(s)
 }
 
-// stopped returns s with a full stop, unless it has an end already.
+// stopped returns s with a full stop, unless it ends with punctuation.
 func stopped(s string) string {
 	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") || strings.HasSuffix(s, "!") {
 		return s
@@ -242,8 +242,7 @@ func stopped(s string) string {
 	return s + "."
 }
 
-// storable reports whether an answer with this status is kept for retries
-// (fleet-api.md 4).
+// storable reports whether an answer with this status is stored for retries (fleet-api.md 4).
 func storable(status int) bool {
 	switch status {
 	case 400, 401, 403, 404, 406, 413, 415, 422, 429:
@@ -252,14 +251,14 @@ func storable(status int) bool {
 	return status < 500
 }
 
-// document is the body of a problem.
+// document returns the body of a problem.
 func (a *API) document(f *apiError, requestID string) (status int, body []byte) {
 	c := errorCodes[f.code]
 	var b strings.Builder
 	add := func(name string, v any) {
 		text, err := json.Marshal(v)
 		if err != nil {
-			return // of details that are no JSON; the rest is worth more
+			return // details cannot be marshalled; send the rest
 		}
 		if b.Len() == 0 {
 			b.WriteByte('{')
@@ -287,11 +286,11 @@ func (a *API) document(f *apiError, requestID string) (status int, body []byte) 
 	return c.status, []byte(b.String())
 }
 
-// logRefusal notes a refused key, or what a key was refused, in the server's log.
+// logRefusal logs a refused key or permission.
 func (a *API) logRefusal(r *Request, code string) {
 	switch code {
 	case "api_key_revoked", "api_key_expired", "ip_not_allowed":
-		return // package apikey records those, with the key
+		return // logged by package apikey, with the key
 	}
 	audit.Security(audit.WithSource(r.http.Context(), r.source()), a.log, "request.refused",
 		slog.String("code", code), slog.String("method", r.http.Method), slog.String("path", clip(r.http.URL.Path)))

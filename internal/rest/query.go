@@ -22,30 +22,30 @@ const (
 	defaultLimit = 20
 	maxLimit     = 100
 	maxExpand    = 4
-	maxValues    = 100 // of one list
+	maxValues    = 100 // of one list parameter
 	maxParam     = 500 // characters
 )
 
-// query is the query of a request, read.
+// query holds the parsed query of a request.
 type query struct {
 	raw        url.Values
-	values     map[string]any // by parameter, in the type of its kind
+	values     map[string]any // by parameter, typed by its kind
 	limit      int
 	sort       string
 	descending bool
-	sorted     bool // by the request
+	sorted     bool // sort is set by the request
 	expand     []string
 	position   []byte // of the cursor, JSON; nil: the first page
 }
 
-// valueRange is a range with either end open.
+// valueRange is a range with optional bounds.
 type valueRange[T any] struct {
 	low, high       T
 	hasLow, hasHigh bool
 }
 
-// seal returns the cursor of the page after a position. It holds only for the
-// same list, filters and order.
+// seal returns the cursor of the page after a position. It is valid only for the same list,
+// filters and order.
 func (q *query) seal(path string, position any) (string, error) {
 	text, err := json.Marshal(position)
 	if err != nil {
@@ -57,7 +57,7 @@ func (q *query) seal(path string, position any) (string, error) {
 
 const bindingSize = 8
 
-// binding digests what a cursor belongs to.
+// binding hashes the list, filters and order of a cursor.
 func (q *query) binding(path string) [bindingSize]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %v", path, q.sort, q.descending)
@@ -76,16 +76,16 @@ func (q *query) binding(path string) [bindingSize]byte {
 	return [bindingSize]byte(h.Sum(nil))
 }
 
-// open reads a cursor.
+// open parses a cursor.
 func (q *query) open(path, cursor string) error {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || len(text) <= bindingSize || strings.ContainsAny(cursor, "\r\n") { // which decoding passes over
+	if err != nil || len(text) <= bindingSize || strings.ContainsAny(cursor, "\r\n") { // line breaks, which base64 decoding ignores
 		return errCursor()
 	}
 	if want := q.binding(path); !bytes.Equal(text[:bindingSize], want[:]) {
 		return errCursor()
 	}
-	// Anybody can make one up.
+	// Cursors are not authenticated.
 	if n, err := parseJSON(text[bindingSize:]); err != nil || n.holdsNUL() {
 		return errCursor()
 	}
@@ -93,7 +93,7 @@ func (q *query) open(path, cursor string) error {
 	return nil
 }
 
-// next returns the address of the page after this one.
+// next returns the URL of the page after this one.
 func (q *query) next(path, cursor string) string {
 	v := url.Values{"cursor": {cursor}}
 	for name, values := range q.raw {
@@ -104,8 +104,8 @@ func (q *query) next(path, cursor string) string {
 	return path + "?" + v.Encode()
 }
 
-// expansions returns what a request wants expanded, out of what there is. What
-// there is not is found wrong later, by check.
+// expansions returns the route's expansions requested by a query. checkQuery refuses unknown
+// ones.
 func (rt *Route) expansions(raw url.Values) []Expansion {
 	var out []Expansion
 	for name := range strings.SplitSeq(raw.Get("expand[]"), ",") {
@@ -118,8 +118,8 @@ func (rt *Route) expansions(raw url.Values) []Expansion {
 	return out
 }
 
-// checkQuery reads a query by the route's description. All that is wrong with it
-// is in the error.
+// checkQuery parses a query by the route's description. The error lists everything that is
+// invalid.
 func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, error) {
 	q := query{raw: raw, limit: defaultLimit}
 	if rt.List {
@@ -209,8 +209,7 @@ func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, er
 	return q, nil
 }
 
-// joinLists makes one value, with commas, of each list parameter that comes several
-// times.
+// joinLists joins repeated list parameters with commas.
 func (rt *Route) joinLists(raw url.Values) {
 	for name, values := range raw {
 		if len(values) > 1 && rt.isList(name) {
@@ -219,15 +218,14 @@ func (rt *Route) joinLists(raw url.Values) {
 	}
 }
 
-// isList reports whether a parameter takes several values: with commas between them,
-// or by coming several times.
+// isList reports whether a parameter accepts several values, separated by commas or repeated.
 func (rt *Route) isList(name string) bool {
 	return len(rt.Expand) > 0 && name == "expand[]" || slices.ContainsFunc(rt.Query, func(p Param) bool {
 		return p.Name == name && (p.Kind == StringsParam || p.Kind == EnumsParam)
 	})
 }
 
-// order is the order of a list unless asked otherwise.
+// order returns the default order of a list.
 func (rt *Route) order() (member string, descending bool) {
 	if rt.Order == "" {
 		return "created_at", true
@@ -240,7 +238,7 @@ func (rt *Route) hasRequired() bool {
 	return slices.ContainsFunc(rt.Query, func(p Param) bool { return p.Required })
 }
 
-// param reads one of the route's own parameters.
+// param parses one of the route's parameters.
 func (rt *Route) param(q *query, name, value string, wrong func(name, format string, args ...any)) {
 	base, bound := name, ""
 	if head, tail, ok := strings.Cut(name, "["); ok && len(tail) > 1 && strings.HasSuffix(tail, "]") {
@@ -371,16 +369,15 @@ func (s *valueRange[T]) bound(which string, v T, less func(a, b T) bool) {
 	}
 }
 
-// millis returns the bound of a half-open range, from included to until
-// excluded, that compares as whole milliseconds do, which are all that a client
-// has seen.
+// millis returns the bound of a half-open range, from included to until excluded, with the
+// precision of milliseconds that clients see.
 func millis(t time.Time, which string) time.Time {
 	down := t.Truncate(time.Millisecond)
 	switch {
 	case which == "gt" || which == "lte":
 		return down.Add(time.Millisecond)
 	case down.Equal(t) && t.IsZero():
-		return t.Add(time.Nanosecond) // zero means no bound; nothing was so early
+		return t.Add(time.Nanosecond) // zero means no bound
 	case down.Equal(t):
 		return t
 	default:
@@ -388,7 +385,7 @@ func millis(t time.Time, which string) time.Time {
 	}
 }
 
-// clip shortens what a stranger wrote.
+// clip shortens client input for messages.
 func clip(s string) string {
 	if len(s) > 60 {
 		s = strings.ToValidUTF8(s[:60], "") + "…"
@@ -396,8 +393,8 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// Decimal reads a finite decimal number. [strconv.ParseFloat] also takes NaN,
-// 0x10 and 1_000, which nobody means in a query.
+// Decimal parses a finite decimal number. Unlike [strconv.ParseFloat] it refuses NaN, 0x10 and
+// 1_000.
 func Decimal(s string) (float64, bool) {
 	f, err := strconv.ParseFloat(s, 64)
 	return f, err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) && !strings.ContainsAny(s, "xX_")

@@ -49,7 +49,7 @@ func TestQueries(t *testing.T) {
 		{"?created_at[gte]=2020-01-01T00:00:00Z", "loud n2 n1 n0"},
 		{"?created_at[lt]=2020-01-01T00:00:00%2B01:00", ""},
 		{"?created_at[gt]=" + all.Data[3].CreatedAt.Std().Add(time.Hour).Format(time.RFC3339), ""},
-		{"?sort=created_at&limit=1&created_at[lte]=" + second + "&stars[gte]=1", "n1"}, // what is shown is what is compared
+		{"?sort=created_at&limit=1&created_at[lte]=" + second + "&stars[gte]=1", "n1"}, // compared with the shown precision
 		{"?created_at[gte]=" + second + "&stars[lte]=1&stars[gte]=1", "n1"},
 	} {
 		a := n.Get("/notes" + test.query)
@@ -133,7 +133,7 @@ func TestCursors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a cursor is bound to is no secret, so its position can be anything.
+	// Clients can forge cursors, so the position can be anything.
 	for _, position := range []string{`{"id":"\u0000"}`, `{"id":"a","id":"b"}`, `{"id":"` + "\xff" + `"}`, `{"id":1}`, `{"no":1}`, `["a"]`, `{"id":"a"} 1`} {
 		forged := base64.RawURLEncoding.EncodeToString(append(whole[:8:8], position...))
 		if a := n.Get("/notes?sort=created_at&kind=plain&cursor=" + forged); a.Status != 400 || a.Code() != "invalid_cursor" {
@@ -158,8 +158,8 @@ func TestCursors(t *testing.T) {
 	}
 }
 
-// TestCursorWalkLosesNothing walks while records come and go: what is there from
-// begin to end is met exactly once.
+// TestCursorWalkLosesNothing pages through a list while records are added and deleted: records
+// present throughout appear exactly once.
 func TestCursorWalkLosesNothing(t *testing.T) {
 	n := open(t)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -185,7 +185,7 @@ func TestCursorWalkLosesNothing(t *testing.T) {
 				n.Do("DELETE", "/notes/"+gone, "")
 			}
 			if len(met) > 200 {
-				break // new ones come as fast as the walk goes
+				break // records are added as fast as pages are read
 			}
 		}
 		for _, id := range all {

@@ -5,37 +5,35 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// Record describes a JSON object: bodies are checked by it, the OpenAPI document
-// and the columns of a CSV export are made from it. It is not changed once
-// routes name it.
+// Record describes a JSON object. Bodies are checked by it; the OpenAPI document and CSV
+// columns are generated from it. It must not change once a route uses it.
 type Record struct {
-	Name    string // in the document; for records with a member "object", its value
+	Name    string // schema name; for records with a field "object", its value
 	Doc     string
 	Members []Member
 }
 
-// Member is one member of an object. Answers have every member, except those that
-// are write-only.
+// Member is one field of an object. Answers contain every field that is not write-only.
 type Member struct {
 	Name     string
 	Type     Type
 	Access   Access
-	Nullable bool // null is a value; on input it clears
-	// WriteOnly members are in no answer: secrets.
+	Nullable bool // null is a value; as input it clears the field
+	// WriteOnly fields, such as secrets, are in no answer.
 	WriteOnly bool
-	// Sometimes members are only in some answers: distance_meters of a search.
+	// Sometimes marks fields of some answers only, such as distance_meters of a search.
 	Sometimes bool
 	Doc       string
 	Example   any
 }
 
-// Access says who writes a member, in the words of fleet-api.md 1.
+// Access is the write access to a field, in the terms of fleet-api.md 1.
 type Access uint8
 
-// The accesses. In objects inside of a record, which are replaced whole, Required
-// means what it says and the others mean optional, but for ReadOnly.
+// Access modes. In nested objects, which are replaced as a whole, Required is required,
+// ReadOnly is read-only and all others are optional.
 const (
-	ReadOnly       Access = iota // ro: ignored in a body when equal to what is stored
+	ReadOnly       Access = iota // ro: ignored in a body if equal to the stored value
 	Required                     // R: required on create, writable later
 	Writable                     // O: optional on create, writable later
 	CreateOnly                   // C: optional on create, read-only later
@@ -43,17 +41,17 @@ const (
 	UpdateOnly                   // W: writable by PUT only
 )
 
-// Type is the type of a member. The functions of this file make them.
+// Type is the type of a field, created by the functions of this file.
 type Type struct {
 	kind     kind
-	min, max int64 // characters, items or numbers; they count when bounded
+	min, max int64 // of characters, items or numbers, if bounded
 	bounded  bool
 	values   []string
-	format   string // of strings, in OpenAPI's words
+	format   string // OpenAPI format of strings
 	of       *Type
 	members  []Member
 	record   *Record
-	check    func(text []byte) error // of any value; nil: none
+	check    func(text []byte) error // additional check; nil: none
 }
 
 type kind uint8
@@ -73,19 +71,19 @@ const (
 	kindAny
 )
 
-// ID is an identifier. What does not exist is for the service to say.
+// ID is an identifier. The service checks whether it exists.
 func ID() Type { return Type{kind: kindString, min: 1, max: 128, bounded: true} }
 
-// String is text of from low to high characters.
+// String is a string of low to high characters.
 func String(low, high int64) Type {
 	return Type{kind: kindString, min: low, max: high, bounded: true}
 }
 
-// Text is text of any length.
+// Text is a string of any length.
 func Text() Type { return Type{kind: kindString} }
 
-// Formatted is text that the document says more about: "email", "uri", "byte",
-// "uuid". The format is not checked here: services know better.
+// Formatted is a string with an OpenAPI format: "email", "uri", "byte", "uuid". Services check
+// the format.
 func Formatted(format string, high int64) Type {
 	return Type{kind: kindString, max: high, bounded: true, format: format}
 }
@@ -93,7 +91,7 @@ func Formatted(format string, high int64) Type {
 // Int is an integer from low to high.
 func Int(low, high int64) Type { return Type{kind: kindInt, min: low, max: high, bounded: true} }
 
-// Integer is any integer of 64 bits.
+// Integer is any 64-bit integer.
 func Integer() Type { return Type{kind: kindInt} }
 
 // Number is any number.
@@ -107,14 +105,14 @@ func NumberIn(low, high int64) Type {
 // Bool is true or false.
 func Bool() Type { return Type{kind: kindBool} }
 
-// Timestamp is a time: any RFC 3339 offset in, UTC with milliseconds out. In Go it
-// is a [Time].
+// Timestamp is an RFC 3339 time with any offset as input, UTC with milliseconds as output. In
+// Go it is a [Time].
 func Timestamp() Type { return Type{kind: kindTime} }
 
 // Date is a calendar day: "2026-03-14".
 func Date() Type { return Type{kind: kindDate} }
 
-// Enum is one of some words.
+// Enum is one of the given strings.
 func Enum(values ...string) Type { return Type{kind: kindEnum, values: values} }
 
 // Array is a list of at most high items.
@@ -125,25 +123,25 @@ func Array(of Type, high int64) Type {
 // Object is an object with these members.
 func Object(members ...Member) Type { return Type{kind: kindObject, members: members} }
 
-// Nested is an object that is a record of its own.
+// Nested is an object with a record's fields.
 func Nested(r *Record) Type { return Type{kind: kindObject, members: r.Members, record: r} }
 
-// Map is an object with any member names, whose values are of one type.
+// Map is an object with arbitrary names and values of one type.
 func Map(of Type) Type { return Type{kind: kindMap, of: &of} }
 
-// Metadata is the integrator's own map of strings: at most 50 keys of 40
-// characters with values of 500. PUT merges it key by key.
+// Metadata is the client's map of strings: at most 50 keys of 40 characters with values of 500.
+// PUT merges it key by key.
 func Metadata() Type { return Type{kind: kindMetadata} }
 
-// JSON is any value.
+// JSON is any JSON value.
 func JSON() Type { return Type{kind: kindAny} }
 
-// Checked is any value that check takes. The issues of its error are those of the
-// member, whatever their paths.
+// Checked is any JSON value that check accepts. Issues of its error apply to the field,
+// whatever their paths.
 func Checked(check func(text []byte) error) Type { return Type{kind: kindAny, check: check} }
 
-// Time is a time on the wire. The zero one is null.
+// Time is a time in JSON. The zero time is null.
 type Time = rfc3339.Time
 
-// Optional is a member of a body that can be absent, null or a value.
+// Optional is a field of a body that is absent, null or a value.
 type Optional[T any] = optional.Value[T]

@@ -19,14 +19,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Request is one call of an operation, after everything that the description
-// tells about it was checked. It belongs to one goroutine.
+// Request is a call of an operation that has passed all checks of the route's description. It
+// must be used by one goroutine.
 type Request struct {
-	Key       *apikey.Key // must not be changed
+	Key       *apikey.Key // read-only
 	ID        string      // X-Request-Id
-	IP        netip.Addr  // of the client; zero when it is not known
+	IP        netip.Addr  // of the client; zero if unknown
 	UserAgent string
-	Body      []byte // as it came
+	Body      []byte // unparsed
 
 	api    *API
 	route  *Route
@@ -40,16 +40,15 @@ type Request struct {
 
 	scope apikey.Scope
 	named namedSubaccounts
-	known []string           // subaccounts that there are; nil: not looked up
-	met   string             // the subaccount of the record that it is about, once that is known
+	known []string           // existing subaccounts; nil: not loaded
+	met   string             // subaccount of the record, once known
 	retry *idempotentRequest // nil without an Idempotency-Key
-	wrote bool               // went through Write
-	begun bool               // a part of the answer is on its way
+	wrote bool               // Write was called
+	begun bool               // part of the answer has been sent
 	lines [8]string
 }
 
-// place is the list that a cursor belongs to: the path, and the subaccount that the
-// header narrows it to.
+// place identifies the list of a cursor: path, and subaccount of the header.
 func (r *Request) place() string {
 	if r.named.header == nil {
 		return r.http.URL.Path
@@ -57,7 +56,7 @@ func (r *Request) place() string {
 	return r.http.URL.Path + " " + r.named.header[0]
 }
 
-// Path returns a part of the path: the id of "/tickets/{id}".
+// Path returns a path parameter: "id" of "/tickets/{id}".
 func (r *Request) Path(name string) string {
 	for i, n := range r.api.names[r.route] {
 		if n == name {
@@ -67,13 +66,12 @@ func (r *Request) Path(name string) string {
 	return ""
 }
 
-// Can reports whether the key is allowed something beside what the route needs.
+// Can reports whether the key has a permission.
 func (r *Request) Can(resource string, action apikey.Action) bool {
 	return r.api.c.Keys.Allows(r.Key, resource, action)
 }
 
-// Require returns nil when the key is allowed something, else 403
-// permission_denied.
+// Require returns nil if the key has a permission, else 403 permission_denied.
 func (r *Request) Require(resource string, action apikey.Action) error {
 	if r.Can(resource, action) {
 		return nil
@@ -81,7 +79,7 @@ func (r *Request) Require(resource string, action apikey.Action) error {
 	return r.api.denied(Permission{resource, action})
 }
 
-// source is the key and the request, for the audit log.
+// source returns key and request for the audit log.
 func (r *Request) source() audit.Source {
 	actor := audit.Actor{Type: audit.Anonymous}
 	if r.Key != nil {
@@ -92,14 +90,13 @@ func (r *Request) source() audit.Source {
 	}
 }
 
-// Decode reads the body of a request that makes something into a struct: an
-// error lists everything that is wrong with it (422). Members of the struct that
-// may be absent are [Optional].
+// Decode decodes the body of a create into a struct. Its error (422) lists all invalid fields.
+// Optional fields of the struct are [Optional].
 func (r *Request) Decode(into any) error { return r.decode(nil, into, false, nil) }
 
-// DecodeSole is [Request.Decode] for a record of a subaccount, whose id it returns:
-// the one that the request names, or else the only one that it reaches. When it
-// reaches several, that too is among what is wrong: required at #/subaccount_id.
+// DecodeSole is [Request.Decode] for a record of a subaccount, whose id it returns: the one
+// that the request names, or the only one in its scope. With several in scope, the errors
+// include required at #/subaccount_id.
 func (r *Request) DecodeSole(ctx context.Context, into any) (subaccountID string, err error) {
 	id, lacks, err := r.sole(ctx, r.scope)
 	if err != nil {
@@ -109,12 +106,11 @@ func (r *Request) DecodeSole(ctx context.Context, into any) (subaccountID string
 	return id, r.decode(nil, into, false, lacks)
 }
 
-// Update reads the body of a PUT into a struct: an error lists everything that is
-// wrong with it (422), or says that If-Match does not match (412). Current is the
-// record as a GET answers it; read-only members must equal its, and metadata is
-// merged into it. It belongs inside of [Request.Write], so that current is.
-// Passing are read-only members that time alone changes: what a body has of them
-// was true when it was read, and means nothing.
+// Update decodes the body of a PUT into a struct. Its error lists all invalid fields (422), or
+// reports that If-Match does not match (412). current is the record as a GET answers it:
+// read-only fields must equal it, and metadata is merged into it. Call it within
+// [Request.Write], with current read there. passing names read-only fields that change with
+// time; their values in the body are ignored.
 func (r *Request) Update(current, into any, passing ...string) error {
 	text, err := encode(current)
 	if err != nil {
@@ -134,8 +130,8 @@ func (r *Request) Update(current, into any, passing ...string) error {
 	return stale
 }
 
-// Match returns 412 when If-Match does not match the record, which is given as a
-// GET answers it. It belongs inside of [Request.Write].
+// Match returns 412 if If-Match does not match the record, given as a GET answers it. Call it
+// within [Request.Write].
 func (r *Request) Match(current any) error {
 	if len(r.http.Header["If-Match"]) == 0 {
 		return nil
@@ -155,8 +151,8 @@ func (r *Request) match(tag string) error {
 	return apiErrorf("precondition_failed", "The record is no longer the one that If-Match names.")
 }
 
-// decode reads the body. That read-only members differ says nothing about one
-// that was made from an older record, which is stale. Lacks is what else is wrong.
+// decode decodes the body. If the body is stale, made from an older record, differing read-only
+// fields are not errors. lacks are further errors.
 func (r *Request) decode(stored *jsonNode, into any, stale bool, lacks []fieldError) error {
 	var members []Member
 	if r.route.Input != nil {
@@ -175,10 +171,9 @@ func (r *Request) decode(stored *jsonNode, into any, stale bool, lacks []fieldEr
 	return nil
 }
 
-// Write runs a change in one transaction, together with what makes a retry safe:
-// the answer is stored under the request's Idempotency-Key, if it has one. When
-// fn fails, nothing is changed. As in [db.DB.Write], fn may run more than once,
-// and waits for nothing but the database.
+// Write runs a change in one transaction, which also stores the answer under the request's
+// Idempotency-Key, if any, so that retries are safe. If fn fails, nothing is changed. As in
+// [db.DB.Write], fn may run more than once and must wait only for the database.
 func (r *Request) Write(ctx context.Context, fn func(tx *db.Tx) (Response, error)) (Response, error) {
 	r.wrote = true
 	var answer Response
@@ -218,58 +213,56 @@ func (r *Request) Write(ctx context.Context, fn func(tx *db.Tx) (Response, error
 	return answer, nil
 }
 
-// String returns a parameter of the query, empty when it is not there.
+// String returns a query parameter, empty if absent.
 func (r *Request) String(name string) string {
 	s, _ := r.query.values[name].(string)
 	return s
 }
 
-// Has reports whether the query has a parameter.
+// Has reports whether the query contains a parameter.
 func (r *Request) Has(name string) bool {
 	_, ok := r.query.values[name]
 	return ok
 }
 
-// Strings returns the values of a parameter that takes several, nil when it is
-// not there.
+// Strings returns the values of a list parameter, nil if absent.
 func (r *Request) Strings(name string) []string {
 	s, _ := r.query.values[name].([]string)
 	return s
 }
 
-// Int returns an integer parameter; false when it is not there.
+// Int returns an integer parameter; false if absent.
 func (r *Request) Int(name string) (int64, bool) {
 	n, ok := r.query.values[name].(int64)
 	return n, ok
 }
 
-// Number returns a parameter that is a number; false when it is not there.
+// Number returns a numeric parameter; false if absent.
 func (r *Request) Number(name string) (float64, bool) {
 	f, ok := r.query.values[name].(float64)
 	return f, ok
 }
 
-// Bool returns a boolean parameter; false twice when it is not there.
+// Bool returns a boolean parameter; ok is false if absent.
 func (r *Request) Bool(name string) (value, ok bool) {
 	value, ok = r.query.values[name].(bool)
 	return value, ok
 }
 
-// Time returns a time parameter, zero when it is not there.
+// Time returns a time parameter, zero if absent.
 func (r *Request) Time(name string) time.Time {
 	t, _ := r.query.values[name].(time.Time)
 	return t
 }
 
-// Times returns a range of times: those t for which !t.Before(from) and
-// t.Before(until), either of which is zero when there is no bound. Answers show
-// whole milliseconds, and so does a range compare.
+// Times returns a range of times: t with !t.Before(from) and t.Before(until). A zero time is no
+// bound. Bounds have the precision of answers, whole milliseconds.
 func (r *Request) Times(name string) (from, until time.Time) {
 	s, _ := r.query.values[name].(valueRange[time.Time])
 	return s.low, s.high
 }
 
-// Range is [Request.Times] as services take a range.
+// Range is [Request.Times] as a [period.Range].
 func (r *Request) Range(name string) period.Range {
 	from, until := r.Times(name)
 	var p period.Range
@@ -282,7 +275,7 @@ func (r *Request) Range(name string) period.Range {
 	return p
 }
 
-// Typed are words of a parameter as a service has them.
+// Typed converts the values of a parameter to a service's string type.
 func Typed[T ~string](values []string) []T {
 	var list []T
 	for _, v := range values {
@@ -291,8 +284,7 @@ func Typed[T ~string](values []string) []T {
 	return list
 }
 
-// Ints returns a range of integers, both ends included, either of which is nil
-// when there is no bound.
+// Ints returns a range of integers, both bounds included. nil is no bound.
 func (r *Request) Ints(name string) (low, high *int64) {
 	s, ok := r.query.values[name].(valueRange[int64])
 	if !ok {
@@ -307,32 +299,29 @@ func (r *Request) Ints(name string) (low, high *int64) {
 	return low, high
 }
 
-// Limit returns how many records the page may have: 1 to 100.
+// Limit returns the page size: 1 to 100.
 func (r *Request) Limit() int { return r.query.limit }
 
-// Sort returns the member that the list is sorted by.
+// Sort returns the sort field of the list.
 func (r *Request) Sort() string { return r.query.sort }
 
-// Sorted reports whether the request itself says how to sort.
+// Sorted reports whether the request sets the sort order.
 func (r *Request) Sorted() bool { return r.query.sorted }
 
-// Descending reports whether the largest comes first.
+// Descending reports whether the sort order is descending.
 func (r *Request) Descending() bool { return r.query.descending }
 
-// Expanded reports whether the request asks for an expansion, which the key may
-// read.
+// Expanded reports whether the request asks for an expansion; the key has the permission.
 func (r *Request) Expanded(name string) bool { return slices.Contains(r.query.expand, name) }
 
 // Expands reports whether the request asks for any expansion.
 func (r *Request) Expands() bool { return len(r.query.expand) > 0 }
 
-// Exporting reports whether the whole list is asked for, which is answered with
-// [Export].
+// Exporting reports whether the client requests the whole list, to be answered with [Export].
 func (r *Request) Exporting() bool { return r.format != formatJSON }
 
-// Cursor reads into position what the list before gave as its next one; false
-// when this is the first page. A position that does not fit is 400
-// invalid_cursor.
+// Cursor decodes the position of the previous page, its next argument of [List], into position;
+// false for the first page. A position of another type is 400 invalid_cursor.
 func (r *Request) Cursor(position any) (bool, error) {
 	if r.query.position == nil {
 		return false, nil
@@ -345,8 +334,8 @@ func (r *Request) Cursor(position any) (bool, error) {
 	return true, nil
 }
 
-// Misplaced is an error of a service's list: all of the query was checked here but
-// what is inside of its cursor.
+// Misplaced converts an error of a service's list: only the position in the cursor has not been
+// checked, so it is 400 invalid_cursor.
 func Misplaced(err error) error {
 	if problem.Of(err) == problem.Invalid {
 		return BadParameter("cursor", "The cursor does not belong to this list.")
@@ -360,9 +349,8 @@ func errCursor() error {
 	return f
 }
 
-// NotIn is the error of a reference in the body to a record that does not exist:
-// 422 not_found. What the service says of a record in the path, which is
-// 404, would be wrong there.
+// NotIn converts NotFound of a record referenced in the body to 422 not_found. The service's
+// 404 is for records in the path.
 func NotIn(err error, name string) error {
 	if problem.Of(err) != problem.NotFound {
 		return err
@@ -375,10 +363,10 @@ func NotIn(err error, name string) error {
 	return err
 }
 
-// tags of If-Match and If-None-Match.
+// Entity tags of If-Match and If-None-Match.
 
-// anyTag reports whether lists of entity tags have one, or are "*". Weak tags
-// match only where that is enough: in If-None-Match.
+// anyTag reports whether a list of entity tags contains tag, or is "*". Weak tags match only
+// with weak, for If-None-Match.
 func anyTag(lines []string, tag string, weak bool) bool {
 	for _, line := range lines {
 		rest := strings.TrimSpace(line)

@@ -14,18 +14,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 )
 
-// Response is what a handler answers: [OK], [Created], [Done], [NoContent],
-// [List], [Export] or [File].
+// Response is the answer of a handler: [OK], [Created], [Done], [NoContent], [List], [Export]
+// or [File].
 type Response struct {
-	status   int // 0: what the route says
+	status   int // 0: the route's
 	record   any
 	location string // below the base
 	page     *page
 	rows     iter.Seq2[Document, error]
 	file     *fileContent
-	about    string // the subaccounts, separated by spaces
+	about    string // subaccounts, separated by spaces
 
-	// What the rest is made into.
+	// Encoded form.
 	encoded  bool
 	body     []byte
 	tag      string
@@ -34,8 +34,8 @@ type Response struct {
 
 // page is one page of a list.
 type page struct {
-	data   any // a slice of records
-	after  any // the position after it; nil: there is no more
+	data   any // slice of records
+	after  any // position after the page; nil: last page
 	url    string
 	cursor string // of after
 }
@@ -43,29 +43,26 @@ type page struct {
 // OK answers with one record.
 func OK(record any) Response { return Response{record: record} }
 
-// Created answers that a record was made, and where it is: a path below the base,
-// "/tickets/…".
+// Created answers with a new record and its path below the base, "/tickets/…".
 func Created(location string, record any) Response {
 	return Response{status: http.StatusCreated, record: record, location: location}
 }
 
-// Done answers with a record and a status of its own: 202.
+// Done answers with a record and a non-default status: 202.
 func Done(status int, record any) Response { return Response{status: status, record: record} }
 
-// NoContent answers that it is done, and with nothing else.
+// NoContent answers 204 without a body.
 func NoContent() Response { return Response{status: http.StatusNoContent} }
 
-// In returns the answer as one about records of these subaccounts: it is not given
-// again, to a retry under the same Idempotency-Key, by an API key that does not
-// reach them all.
+// In returns the answer as one about records of these subaccounts: a retry under the same
+// Idempotency-Key gets it only with an API key that covers them all.
 func (a Response) In(subaccountIDs ...string) Response {
 	a.about = strings.Join(subaccountIDs, " ")
 	return a
 }
 
-// List answers with one page. Next is the position after its last record, for
-// [Request.Cursor] of the next request: any value that is JSON. It is nil when
-// there is no more.
+// List answers with one page. next is the position after its last record, passed to
+// [Request.Cursor] of the next request: any JSON value, or nil on the last page.
 func List[T any](records []T, next any) Response {
 	if records == nil {
 		records = []T{}
@@ -73,8 +70,8 @@ func List[T any](records []T, next any) Response {
 	return Response{page: &page{data: records, after: next}}
 }
 
-// Export answers with every record of a list, one after the other, as they are
-// read. An error ends the transfer so that its receiver sees that it failed.
+// Export answers with all records of a list, streamed in order. An error aborts the transfer,
+// so that the client detects the failure.
 func Export[T any](records iter.Seq2[T, error]) Response {
 	if documents, ok := any(records).(iter.Seq2[Document, error]); ok {
 		return Response{rows: documents}
@@ -93,7 +90,7 @@ func Export[T any](records iter.Seq2[T, error]) Response {
 	}}
 }
 
-// encode returns the JSON of a record as it is answered.
+// encode returns the JSON of a record in an answer.
 func encode(v any) ([]byte, error) {
 	if d, ok := v.(Document); ok {
 		return d.JSON, nil
@@ -115,8 +112,7 @@ func encodeTo(b *bytes.Buffer, v any) error {
 	return nil
 }
 
-// etag is the strong entity tag of a representation: it changes when the content
-// does, whoever changed it.
+// etag returns a strong entity tag: a hash of the content.
 func etag(text []byte) string {
 	sum := sha256.Sum256(text)
 	var b [18]byte
@@ -154,7 +150,7 @@ func (r *Request) finish(a *Response) error {
 	return err
 }
 
-// encode returns the page as it is answered.
+// encode returns the JSON of the page.
 func (p *page) encode() ([]byte, error) {
 	documents, ready := p.data.([]Document)
 	size := 256 + len(p.cursor)
@@ -188,7 +184,7 @@ func (p *page) encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// only returns what a key that may not read a record gets of it.
+// only returns the fields shown to a key without read permission.
 func only(body []byte) []byte {
 	var record struct {
 		ID     string `json:"id"`
@@ -199,7 +195,7 @@ func only(body []byte) []byte {
 	}
 	text, err := json.Marshal(record)
 	if err != nil {
-		return []byte("{}") // strings do marshal
+		return []byte("{}") // strings always marshal
 	}
 	return text
 }
@@ -245,22 +241,20 @@ func (a *API) answer(w http.ResponseWriter, r *Request, got *Response) {
 	a.send(w, r, got.status, body)
 }
 
-// attached has a browser that is led to an answer of the API save it under a fixed
-// name, whatever the address says (reflected file download). The document for people
-// and tools, openapi.json, is shown.
+// attached makes browsers save an answer under a fixed name, regardless of the URL (against
+// reflected file download). The exception is openapi.json.
 var attached = []string{Disposition}
 
-// Disposition is the Content-Disposition of JSON answers, by which they can be told from
-// files.
+// Disposition is the Content-Disposition of JSON answers; files have others.
 const Disposition = `attachment; filename="api.json"`
 
-// send writes a whole answer.
+// send writes a complete answer.
 func (a *API) send(w http.ResponseWriter, r *Request, status int, body []byte) {
 	if status != http.StatusNoContent {
 		w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	w.WriteHeader(status)
 	if r.http.Method != http.MethodHead {
-		w.Write(body) // what a client that is gone does not get is not our concern
+		w.Write(body) // a lost client is not an error here
 	}
 }

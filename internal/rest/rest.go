@@ -1,23 +1,20 @@
-// Package rest is the REST conventions, once, for every API of the house: who is
-// let in and in which order that is found out, problem details, lists and
-// cursors, filters and sorts, bodies, entity tags, retries that are safe,
-// exports, limits, and the OpenAPI document. What there is to call is data: a
-// [Route] describes an operation, a [Record] what it takes and gives, and the
-// same description checks requests, writes the document and the pages for
-// people. The routes themselves are in the packages below this folder.
+// Package rest implements the REST conventions shared by all public APIs: authentication and
+// the order of checks, problem details, lists and cursors, filters and sort orders, bodies,
+// entity tags, idempotent retries, exports, rate limits, and the OpenAPI document. Operations
+// are data: a [Route] describes an operation, a [Record] its input and output. The same
+// description validates requests and generates the document and the reference pages. The routes
+// are declared by the packages below this folder.
 //
-// An [API] is one base address for one service and environment. The order of its
-// checks is that of fleet-api.md 3.3, and [API.ServeHTTP] reads like that table.
-// Every answer below the base has the headers of a limit: of the key's window,
-// or, when the request did not get past the key's own checks, of the bucket of
-// failed authentications of its address.
+// An [API] serves one base path for one service and environment. It checks requests in the
+// order of fleet-api.md 3.3, and [API.ServeHTTP] follows that table. Every answer below the
+// base has rate limit headers: of the key's window or, if authentication failed, of the
+// address's bucket of failed authentications.
 //
-// What a handler changes it changes inside of [Request.Write], in one
-// transaction with the answer that is stored for the request's Idempotency-Key:
-// after a crash there are both or neither.
+// Handlers write inside [Request.Write], in one transaction with the answer stored for the
+// request's Idempotency-Key: after a crash either both exist or neither.
 //
-// Where a service has subaccounts, step 7 also narrows the key's scope to what the
-// request names, and [Request.Scope] is what is left of it.
+// For services with subaccounts, step 7 also narrows the key's scope to the subaccounts that
+// the request names; [Request.Scope] is the result.
 package rest
 
 import (
@@ -47,29 +44,27 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// Windows count what keys or addresses do within a minute. They are safe for
-// concurrent use.
+// Windows count the actions of keys or addresses per minute. They are safe for concurrent use.
 type Windows interface {
-	// Acquire counts one more under key, if the limit is not reached, and reports
-	// whether it did.
+	// Acquire counts one action of key unless the limit is reached, and reports whether it did.
 	Acquire(ctx context.Context, key string, limit int64) (ratelimit.State, bool, error)
-	// Peek looks without counting.
+	// Peek returns the state without counting.
 	Peek(ctx context.Context, key string, limit int64) (ratelimit.State, error)
 }
 
-// Config is what [New] needs.
+// Config configures an [API].
 type Config struct {
 	Base string // "/api/v1"
-	// Host is the only one at which the API answers, "api.example.com", with a port
-	// if it is to matter. Empty: any.
+	// Host is the only host, "api.example.com", that the API answers, with the port if it must
+	// match. Empty: any.
 	Host        string
 	Origin      string // "https://help.example.com"
 	Service     apikey.ServiceName
 	Environment apikey.Environment
 	Realm       string // of WWW-Authenticate: "helpdesk"
 
-	// Addresses are the base URLs of all APIs of the deployment, for keys that are
-	// sent to the wrong one.
+	// Addresses are the base URLs of all APIs of the deployment, to help clients that use a key
+	// at the wrong one.
 	Addresses map[apikey.API]string
 
 	Title       string // of the document
@@ -79,41 +74,40 @@ type Config struct {
 	Keys           *apikey.Service
 	KeyWindows     Windows
 	AddressWindows Windows // of failed authentications
-	DB             *db.DB  // where what the routes change is, and the Idempotency-Keys
+	DB             *db.DB  // of the routes' data and the Idempotency-Keys
 	Box            *seal.Box
 	TrustedProxies []netip.Prefix
 	Audit          *audit.Log // of DB; nil records nothing
-	// NotFound is called with each id in the path of a request that was answered
-	// not_found, in case it is another organization's. Nil: nothing is.
+	// NotFound is called with each id in the path of a request answered not_found, which may
+	// belong to another organization. nil: not called.
 	NotFound func(ctx context.Context, organizationID, id string)
 	Log      *slog.Logger // nil discards
 	Routes   []Route
 
-	// Subaccounts returns the ids of an organization's subaccounts. Nil: the
-	// service has none, and nothing is narrowed.
+	// Subaccounts returns the ids of an organization's subaccounts. nil: the service has none,
+	// and scopes are not narrowed.
 	Subaccounts func(ctx context.Context, organizationID string) ([]string, error)
 }
 
-// API answers everything below one base address. It is safe for concurrent use.
+// API serves all requests below one base path. It is safe for concurrent use.
 type API struct {
 	c       Config
 	log     *slog.Logger
 	routes  []Route
 	tree    pathNode
-	names   map[*Route][]string // of the parts of its path that vary
+	names   map[*Route][]string // names of path parameters
 	running inFlight
 
-	openAPI func() (document, error) // makes it once, when it is first wanted
+	openAPI func() (document, error) // built on first use
 }
 
-// document is the OpenAPI document as it is sent.
+// document is the encoded OpenAPI document.
 type document struct {
 	text []byte
 	tag  string // the entity tag
 }
 
-// New returns the API of some routes. The error says what is wrong with their
-// description.
+// New returns an API with the given routes. The error reports an invalid description.
 func New(c Config) (*API, error) {
 	a := &API{c: c, log: c.Log, names: make(map[*Route][]string)}
 	if a.log == nil {
@@ -141,7 +135,7 @@ func New(c Config) (*API, error) {
 		}
 		a.names[rt] = names
 	}
-	// It is answered before there is a key; its other methods are refused with one.
+	// Its GET needs no key; other methods are refused like any other, with one.
 	if _, err := a.tree.add(&Route{Method: http.MethodGet, Path: documentPath}); err != nil {
 		return nil, fmt.Errorf("route %s: %w", documentPath, err)
 	}
@@ -152,12 +146,11 @@ func New(c Config) (*API, error) {
 	return a, nil
 }
 
-// documentPath is where the OpenAPI document is, below the base.
+// documentPath is the path of the OpenAPI document below the base.
 const documentPath = "/openapi.json"
 
-// Wrap returns a handler that answers what belongs to the API itself, with the
-// paths as they were sent, and leaves the rest to next. [http.ServeMux] would
-// redirect what it wants written otherwise, without the API's headers.
+// Wrap returns a handler that serves requests of the API with unmodified paths and passes the
+// rest to next. [http.ServeMux] would redirect unclean paths without the API's headers.
 func (a *API) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if rest, ok := strings.CutPrefix(r.URL.Path, a.c.Base); ok && (rest == "" || rest[0] == '/') && a.isHost(r.Host) {
@@ -168,7 +161,7 @@ func (a *API) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// isHost reports whether the API answers at a host.
+// isHost reports whether the API serves a host.
 func (a *API) isHost(host string) bool {
 	if a.c.Host == "" || strings.EqualFold(host, a.c.Host) {
 		return true
@@ -177,7 +170,7 @@ func (a *API) isHost(host string) bool {
 	return err == nil && strings.EqualFold(name, strings.Trim(a.c.Host, "[]"))
 }
 
-// ServeHTTP implements [http.Handler] for everything below the base.
+// ServeHTTP implements [http.Handler] for all requests below the base.
 func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	r := &Request{api: a, http: hr, ID: browser.RequestID(hr.Header), UserAgent: hr.UserAgent()}
 	w.Header()["X-Request-Id"] = r.headerLine(r.ID)
@@ -194,7 +187,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		return
 	}
 
-	// Steps 1 to 4: who asks.
+	// Steps 1 to 4: authentication.
 	token, err := bearer(hr.Header)
 	if err == nil {
 		r.Key, err = a.c.Keys.Authenticate(audit.WithSource(hr.Context(), r.source()), apikey.Request{
@@ -205,7 +198,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		a.refuse(w, r, bucket, err)
 		return
 	}
-	// Step 5: the key's window.
+	// Step 5: rate limit of the key.
 	if !a.allowRequest(w, r) {
 		return
 	}
@@ -214,7 +207,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	}
 }
 
-// serve does the steps from 6 on. What it returns was not answered.
+// serve executes the steps from 6 on. It returns an error if it has not answered.
 func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	hr := r.http
 	// Step 6: path and method.
@@ -233,7 +226,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 		return f
 	}
 	rt := r.route
-	// Step 7: permissions, of the operation and of what it expands.
+	// Step 7: permissions of the operation and its expansions.
 	if rt.Needs != (Permission{}) && !r.Can(rt.Needs.Resource, rt.Needs.Action) {
 		return a.denied(rt.Needs)
 	}
@@ -251,7 +244,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	if err := r.reach(hr.Context(), raw); err != nil {
 		return err
 	}
-	// Step 8: what is sent and what is wanted.
+	// Step 8: media types, body and query.
 	kind, badType := rt.importType(hr.Header)
 	r.importing.kind = kind
 	var err error
@@ -264,7 +257,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	if err := a.readBody(w, r); err != nil {
 		return err
 	}
-	if err := r.reachBody(hr.Context()); err != nil { // the rest of step 7
+	if err := r.reachBody(hr.Context()); err != nil { // rest of step 7
 		return err
 	}
 	if badQuery != nil {
@@ -276,12 +269,12 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	if r.format == formatCSV && len(r.query.expand) > 0 {
 		return BadParameter("expand[]", "CSV has no expansions; NDJSON has.")
 	}
-	// Step 9: a retry.
+	// Step 9: idempotent retries.
 	changes := hr.Method != http.MethodGet && hr.Method != http.MethodHead
 	if changes && len(hr.Header["Idempotency-Key"]) > 0 {
 		return a.serveOnce(w, r)
 	}
-	// Step 10: the operation itself.
+	// Step 10: the operation.
 	got, err := a.handle(r)
 	if err != nil {
 		return err
@@ -321,10 +314,10 @@ func (a *API) handle(r *Request) (Response, error) {
 	return got, err
 }
 
-// noStore keeps answers about somebody's records out of caches that are shared.
+// noStore keeps private answers out of shared caches.
 var noStore = []string{"private, no-cache"}
 
-// writeError answers with what an error is here.
+// writeError answers with the error of a request.
 func (a *API) writeError(w http.ResponseWriter, r *Request, err error) {
 	var input *Record
 	if r.route != nil {
@@ -332,7 +325,7 @@ func (a *API) writeError(w http.ResponseWriter, r *Request, err error) {
 	}
 	f := toAPIError(err, input)
 	if f.code == "permission_denied" && f.details == nil && r.route != nil {
-		f = a.denied(r.route.Needs) // a service refused; it knows no resources
+		f = a.denied(r.route.Needs) // refused by a service, which does not know permissions
 	}
 	if f.code == "not_found" && a.c.NotFound != nil && r.Key != nil {
 		ctx := audit.WithSource(r.http.Context(), r.source())
@@ -342,7 +335,7 @@ func (a *API) writeError(w http.ResponseWriter, r *Request, err error) {
 	}
 	if f.code == "internal_error" || f.code == "unavailable" {
 		if r.http.Context().Err() != nil && errors.Is(err, context.Canceled) {
-			w.WriteHeader(499) // the client is gone; nobody reads this
+			w.WriteHeader(499) // the client has gone
 			return
 		}
 		a.log.ErrorContext(r.http.Context(), "request failed", "request", r.ID, "method", r.http.Method, "path", clip(r.http.URL.Path), "error", err)
@@ -350,8 +343,7 @@ func (a *API) writeError(w http.ResponseWriter, r *Request, err error) {
 	a.fail(w, r, f)
 }
 
-// recover answers for a handler that panicked. An answer that was begun is cut
-// off.
+// recover answers 500 for a handler that panicked, or aborts an answer under way.
 func (a *API) recover(w http.ResponseWriter, r *Request) {
 	v := recover()
 	if v == nil {
@@ -367,7 +359,7 @@ func (a *API) recover(w http.ResponseWriter, r *Request) {
 	a.fail(w, r, apiErrorf("internal_error", "The request could not be answered."))
 }
 
-// headerLine returns a header's values without an allocation of their own.
+// headerLine returns the values of a header without a separate allocation.
 func (r *Request) headerLine(s string) []string {
 	for i := range r.lines {
 		if r.lines[i] == "" {
@@ -392,14 +384,14 @@ func bearer(h http.Header) (string, error) {
 	return token, nil
 }
 
-// defaultMaxBody is the largest JSON body (fleet-api.md 5).
+// defaultMaxBody bounds JSON bodies (fleet-api.md 5).
 const defaultMaxBody int64 = 1 << 20
 
-// grownAtOnce is the most memory that a body gets for what it announces; the rest
-// grows as bytes arrive.
+// grownAtOnce bounds the memory allocated for an announced Content-Length; the rest grows as
+// bytes arrive.
 const grownAtOnce = 64 << 10
 
-// readBody reads and parses the body, if there is one.
+// readBody reads and parses the body, if any.
 func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 	hr, rt := r.http, r.route
 	takes := hr.Method == http.MethodPost || hr.Method == http.MethodPut
@@ -410,7 +402,7 @@ func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 	if r.importing.kind != "" {
 		limit = maxImport
 	}
-	if hr.ContentLength < 0 { // chunked: whether there is one shows only when it is read
+	if hr.ContentLength < 0 { // chunked: read to detect an empty body
 		text, err := a.slurp(w, r, limit)
 		if err != nil {
 			return err
@@ -431,7 +423,7 @@ func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 		return tooLarge(limit)
 	}
 	if hr.Method == http.MethodGet || hr.Method == http.MethodHead {
-		return nil // it means nothing there
+		return nil // the operation has no body
 	}
 	if r.Body == nil {
 		if r.Body, err = a.slurp(w, r, limit); err != nil {
@@ -456,7 +448,7 @@ func tooLarge(limit int64) *apiError {
 	return apiErrorf("body_too_large", "The body may have at most %d bytes.", limit)
 }
 
-// emptyBody makes an empty object of no body, where that could be meant.
+// emptyBody turns a missing body into an empty object, where the operation accepts one.
 func (r *Request) emptyBody(takes bool) error {
 	if !takes {
 		return nil

@@ -128,7 +128,7 @@ func TestOrderOfChecks(t *testing.T) {
 			continue // of another bucket: the proxy's own
 		}
 		if row.policy == window && row.costs == 1 {
-			before-- // remaining looked, which costs one too
+			before-- // remaining itself costs one
 		}
 		if got := number(t, a, "X-RateLimit-Remaining"); got != max(0, before-row.costs) && row.policy == address || row.policy == window && got != max(0, before) {
 			t.Errorf("%s: %d remain, want one less than %d", what, got, before)
@@ -139,7 +139,7 @@ func TestOrderOfChecks(t *testing.T) {
 	}
 }
 
-// remaining looks how much is left. Of a key's window that costs one.
+// remaining returns the requests left in a limit. For a key's window that costs one.
 func remaining(t *testing.T, n *notebook, token, policy string) int64 {
 	t.Helper()
 	if policy == "address" {
@@ -413,7 +413,7 @@ func TestConditionalRequests(t *testing.T) {
 	for _, lines := range []string{tag, "W/" + second, `"x"`, "x", second + "x"} {
 		want := 412
 		if lines == second+"x" {
-			want = 200 // a list whose first is right
+			want = 200 // a list with a valid first value
 		}
 		if a := n.Do("PUT", where, `{"stars":3}`, "If-Match: "+lines); a.Status != want {
 			t.Errorf("PUT with If-Match %s: got %d %s, want %d", lines, a.Status, a.Body, want)
@@ -453,7 +453,7 @@ func TestOthersRecords(t *testing.T) {
 	}
 }
 
-// TestKeysThatMayNotRead get no more of what they change than its id.
+// TestKeysThatMayNotRead: without read permission a change answers with the id only.
 func TestKeysThatMayNotRead(t *testing.T) {
 	n := open(t)
 	write := n.As(n.key(t, ours, apikey.Permissions{Resources: apikey.Grants{Named: map[string][]apikey.Action{"notes": {apikey.Create, apikey.Update}}}}))

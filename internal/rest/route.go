@@ -6,163 +6,58 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 )
 
-// Route is one operation, as data: the same description finds it, checks who
-// may, reads the query and the body, and writes the OpenAPI document.
+// Route declares one operation. The declaration is used for routing, permissions, parsing of
+// query and body, and the OpenAPI document. See the package example for a record with list,
+// create and update.
 //
-// A record and three routes, complete:
+// A POST that also accepts many records has an [Import], with [ImportEach] as its Handle. A
+// service that stores records in their wire format answers with a [Document]. With subaccounts,
+// [Request.DecodeSole], [Request.Within] and [Request.Subaccounts] return the subaccounts of a
+// create, of a record and of a list, and [Response.In] restricts the stored answer to clients
+// that reach them.
 //
-//	var note = &rest.Record{Name: "note", Doc: "Something to remember.", Members: []rest.Member{
-//		{Name: "id", Type: rest.ID()},
-//		{Name: "object", Type: rest.Enum("note")},
-//		{Name: "text", Type: rest.String(1, 500), Access: rest.Required, Doc: "What to remember.", Example: "Buy tyres"},
-//		{Name: "due_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true, Doc: "When it must be done."},
-//		{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable},
-//		{Name: "created_at", Type: rest.Timestamp()},
-//	}}
-//
-//	// wireNote is the record as it is answered; noteBody as it is sent.
-//	type wireNote struct {
-//		ID        string            `json:"id"`
-//		Object    string            `json:"object"`
-//		Text      string            `json:"text"`
-//		DueAt     rest.Time         `json:"due_at"` // null when zero
-//		Metadata  map[string]string `json:"metadata"`
-//		CreatedAt rest.Time         `json:"created_at"`
-//	}
-//
-//	type noteBody struct {
-//		Text     rest.Optional[string]            `json:"text"`
-//		DueAt    rest.Optional[rest.Time]         `json:"due_at"`
-//		Metadata rest.Optional[map[string]string] `json:"metadata"` // merged already
-//	}
-//
-//	routes := []rest.Route{{
-//		Method: "GET", Path: "/notes", ID: "listNotes", Tag: "Notes", Summary: "List notes",
-//		Needs:  rest.Permission{Resource: "notes", Action: apikey.Read},
-//		Query:  []rest.Param{
-//			{Name: "done", Kind: rest.BoolParam, Doc: "Only those that are done, or not."},
-//			{Name: "created_at", Kind: rest.TimeRange},
-//		},
-//		Sort:   []string{"created_at", "due_at"}, // -created_at unless asked otherwise
-//		Export: true,
-//		Output: note, List: true,
-//		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
-//			q := notes.Query{Sort: r.Sort(), Descending: r.Descending()}
-//			q.From, q.Until = r.Times("created_at")
-//			if r.Exporting() {
-//				return rest.Export(wired(s.Each(ctx, r.Key.OrganizationID, q))), nil
-//			}
-//			q.Limit = r.Limit()
-//			if _, err := r.Cursor(&q.After); err != nil { // q.After: any type that is JSON
-//				return rest.Response{}, err
-//			}
-//			page, err := s.List(ctx, r.Key.OrganizationID, q)
-//			if err != nil {
-//				return rest.Response{}, err
-//			}
-//			if page.Next == nil {
-//				return rest.List(wire(page.Notes), nil), nil
-//			}
-//			return rest.List(wire(page.Notes), page.Next), nil
-//		},
-//	}, {
-//		Method: "POST", Path: "/notes", ID: "createNote", Tag: "Notes", Summary: "Create a note",
-//		Needs:  rest.Permission{Resource: "notes", Action: apikey.Create},
-//		Input:  note, Output: note,
-//		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
-//			var in noteBody
-//			if err := r.Decode(&in); err != nil { // 422 with every fault
-//				return rest.Response{}, err
-//			}
-//			return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-//				n, err := s.CreateIn(ctx, tx, r.Key.OrganizationID, in.Text.Value, in.DueAt.Value.Std())
-//				if err != nil {
-//					return rest.Response{}, err
-//				}
-//				return rest.Created("/notes/"+n.ID, wireOf(n)), nil
-//			})
-//		},
-//	}, {
-//		Method: "PUT", Path: "/notes/{id}", ID: "updateNote", Tag: "Notes", Summary: "Change a note",
-//		Needs:  rest.Permission{Resource: "notes", Action: apikey.Update},
-//		Input:  note, Output: note,
-//		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
-//			return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-//				n, err := s.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id")) // 404
-//				if err != nil {
-//					return rest.Response{}, err
-//				}
-//				var in noteBody
-//				if err := r.Update(wireOf(n), &in); err != nil { // 422, then 412
-//					return rest.Response{}, err
-//				}
-//				n, err = s.EditIn(ctx, tx, n, in.Text.Pointer(), in.DueAt.Pointer())
-//				if err != nil {
-//					return rest.Response{}, err
-//				}
-//				return rest.OK(wireOf(n)), nil
-//			})
-//		},
-//	}}
-//
-// A POST that also takes many at once has an [Import], whose Handle is all of
-//
-//	return rest.ImportEach(ctx, r, func(tx *db.Tx, l *rest.Line, in *noteBody) (string, error) {
-//		n, err := s.CreateIn(ctx, tx, r.Key.OrganizationID, in.Text.Value, in.DueAt.Value.Std())
-//		return n.ID, err
-//	})
-//
-// A service that stores its records as they are answered gives them as a
-// [Document]; where there are subaccounts, [Request.Sole], [Request.Within] and
-// [Request.Subaccounts] say which of them a POST, one record and a list are
-// about, and [Response.In] keeps the answer to those who reach it.
-//
-// A DELETE finds the record likewise, calls r.Match with it (412), and answers
-// rest.NoContent(). Everything that changes something goes through
-// [Request.Write], or the route says Claim. Errors are [problem.Error] and what
-// [problem.Validation] makes; their paths name members, and become JSON
-// pointers. A path "customerId" is shown as customer_id.
+// A DELETE finds the record, calls [Request.Match] (412) and answers [NoContent]. Operations
+// that write use [Request.Write], or set Claim. Errors are [problem.Error] or come from
+// [problem.Validation]; issue paths become JSON pointers, with customerId shown as customer_id.
 type Route struct {
-	Method string // GET, POST, PUT or DELETE; HEAD and OPTIONS come with them
+	Method string // GET, POST, PUT or DELETE; HEAD and OPTIONS are added
 	Path   string // below the base: "/tickets/{id}/messages"
-	ID     string // of the operation, unique: "listTickets"
-	Tag    string // the group it is shown in: "Tickets"
+	ID     string // operationId, unique: "listTickets"
+	Tag    string // group in the reference: "Tickets"
 
 	Summary string // a few words
-	Doc     string // the rest; paragraphs are separated by empty lines
+	Doc     string // further description; empty lines separate paragraphs
 
 	Needs Permission // zero: any valid key
 
-	// WholeScope says that the operation is about the account as a whole: a key
-	// for some subaccounts only is refused, and so is a request narrowed to one.
+	// WholeScope marks operations on the whole account: keys for some subaccounts only, and
+	// requests narrowed to one, are refused.
 	WholeScope bool
 
 	Query  []Param
-	Sort   []string // members a list can be sorted by; each also with "-"
-	Order  string   // of a list unless asked otherwise; empty: -created_at
+	Sort   []string // sort fields of a list, ascending or with "-" descending
+	Order  string   // default order of a list; empty: -created_at
 	Expand []Expansion
-	Export bool // a list that is also had whole, as NDJSON or CSV
-	// GeoJSON says that an export can also be a FeatureCollection, for records
-	// with a member "geometry".
+	Export bool // the list can be exported as NDJSON or CSV
+	// GeoJSON permits exports as FeatureCollection, for records with a field "geometry".
 	GeoJSON bool
-	File    bool // a GET that is answered with a file of any type, by [File]
+	File    bool // a GET answered by [File] with any media type
 
-	Input   *Record // the body; nil: there is none
+	Input   *Record // body; nil: none
 	MaxBody int64   // bytes; 0: 1 MiB
-	Import  *Import // of many records at once, by a POST that makes one; nil: there is none
-	Output  *Record // the answer; nil: there is none
-	Rows    *Record // what an export has, where that is not the Output: the rows in it
+	Import  *Import // import of many records, by a POST that creates one; nil: none
+	Output  *Record // answer; nil: none
+	Rows    *Record // record of an export, if not Output: the rows within it
 	List    bool    // the answer is a list of Output
 	Status  int     // of success; 0: 200, for a POST with Output 201, without Output 204
 
-	// Codes are those of fleet-api.md 5 that the handler may answer with, beyond
-	// what follows from the rest of the description.
+	// Codes are the error codes of fleet-api.md 5 that the handler may return, beyond those
+	// implied by the description.
 	Codes []string
 
-	// Claim says that the change is not one transaction of this database: the
-	// handler calls out, or its service has transactions of its own. A retry
-	// under the same Idempotency-Key is then kept off by a claim, which a crash
-	// leaves behind for 60 seconds.
+	// Claim marks changes that are not a single transaction of this database: the handler makes
+	// outside calls, or its service uses separate transactions. A claim then excludes retries
+	// under the same Idempotency-Key; after a crash it remains for 60 seconds.
 	Claim bool
 
 	Handle func(ctx context.Context, r *Request) (Response, error)
@@ -170,30 +65,30 @@ type Route struct {
 	narrows bool // the service has subaccounts
 }
 
-// Permission is what a key must be allowed.
+// Permission is the permission that an operation requires.
 type Permission struct {
 	Resource string
 	Action   apikey.Action
 }
 
-// String returns the permission as it is shown: "tickets.read".
+// String returns the permission in its public form: "tickets.read".
 func (p Permission) String() string { return p.Resource + "." + string(p.Action) }
 
-// Param is a parameter of the query, beside limit, cursor, sort and expand[].
+// Param is a query parameter, besides limit, cursor, sort and expand[].
 type Param struct {
 	Name     string
 	Kind     ParamKind
 	Values   []string // of an enum
 	Required bool
-	Min, Max int64 // of integers and numbers, when they differ; characters of a string when Max is not 0 (else 500)
+	Min, Max int64 // of integers and numbers, if they differ; of a string's length if Max is not 0 (else 500)
 	Doc      string
 	Example  string
 }
 
-// ParamKind says what a parameter looks like, and how a handler gets at it.
+// ParamKind is the syntax of a parameter, and implies the method that reads it.
 type ParamKind uint8
 
-// The kinds. Ranges are asked for by created_at[gte], [gt], [lte] and [lt].
+// Parameter kinds. Ranges have the form created_at[gte], [gt], [lte] and [lt].
 const (
 	StringParam  ParamKind = iota // Request.String
 	StringsParam                  // Request.Strings; commas mean "or"
@@ -207,8 +102,7 @@ const (
 	TimeRange                     // Request.Times
 )
 
-// Expansion is a record that a request can ask to have beside its id: customer
-// beside customer_id.
+// Expansion is a record that a request can include besides its id: customer for customer_id.
 type Expansion struct {
 	Name   string
 	Needs  Permission

@@ -11,27 +11,27 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 )
 
-// Where a request names subaccounts (fleet-api.md 6.5).
+// Places where a request names subaccounts (fleet-api.md 6.5).
 const (
 	subaccountHeader = "X-Subaccount-Id"
-	subaccountMember = "subaccount_id" // of the query and of bodies
+	subaccountMember = "subaccount_id" // query parameter and field of bodies
 )
 
-// namedSubaccounts is what a request says about subaccounts, by place.
+// namedSubaccounts holds the subaccounts named by a request, by place.
 type namedSubaccounts struct {
 	header, query []string
 }
 
-// Scope returns the subaccounts that the request reaches: those of its key, or the
-// ones of them that it names.
+// Scope returns the subaccounts in scope: those of the key, narrowed to those that the request
+// names.
 func (r *Request) Scope() apikey.Scope { return r.scope }
 
-// Covers reports whether the request reaches a subaccount that exists.
+// Covers reports whether an existing subaccount is in scope.
 func (r *Request) Covers(subaccountID string) bool { return r.scope.Covers(subaccountID) }
 
-// Within returns nil when the request reaches the subaccount of a record, else 403
-// subaccount_out_of_scope. Whether the record exists comes first: what is
-// another organization's is 404.
+// Within returns nil if the subaccount of a record is in scope, else 403
+// subaccount_out_of_scope. Check first that the record exists: records of other organizations
+// are 404.
 func (r *Request) Within(subaccountID string) error {
 	if r.Covers(subaccountID) {
 		r.met = subaccountID
@@ -40,7 +40,7 @@ func (r *Request) Within(subaccountID string) error {
 	return errOutOfScope()
 }
 
-// Subaccounts returns those that a list is narrowed to, nil when it is not.
+// Subaccounts returns the subaccounts that a list is narrowed to, nil for all.
 func (r *Request) Subaccounts() []string {
 	if r.scope.Mode == apikey.AllSubaccounts {
 		return nil
@@ -48,9 +48,8 @@ func (r *Request) Subaccounts() []string {
 	return r.scope.SubaccountIDs
 }
 
-// sole returns the subaccount of a record that is made: the one that the request
-// names, or else the only one that it reaches. Lacks is what is wrong with a body
-// that must name one and does not.
+// sole returns the subaccount of a new record: the one that the request names, or the only one
+// in scope. lacks is the field error of a body that must name one.
 func (r *Request) sole(ctx context.Context, scope apikey.Scope) (id string, lacks []fieldError, err error) {
 	if ids := scope.SubaccountIDs; len(ids) == 1 {
 		return ids[0], nil, nil
@@ -65,8 +64,8 @@ func (r *Request) sole(ctx context.Context, scope apikey.Scope) (id string, lack
 	return id, lacks, nil
 }
 
-// appendMissing adds to what is wrong with a body what it lacks, unless that member is
-// wrong already, or all of it is.
+// appendMissing appends the errors of missing fields, except for fields, or bodies, that are
+// invalid already.
 func appendMissing(fieldErrs, lacks []fieldError) []fieldError {
 	for _, l := range lacks {
 		if len(fieldErrs) < maxFieldErrors && !slices.ContainsFunc(fieldErrs, func(f fieldError) bool { return f.Pointer == l.Pointer || f.Pointer == "#" }) {
@@ -76,7 +75,7 @@ func appendMissing(fieldErrs, lacks []fieldError) []fieldError {
 	return fieldErrs
 }
 
-// loadSubaccounts looks up once which there are.
+// loadSubaccounts loads the existing subaccounts, once.
 func (r *Request) loadSubaccounts(ctx context.Context) (err error) {
 	if r.known != nil || r.api.c.Subaccounts == nil {
 		return nil
@@ -91,7 +90,7 @@ func errOutOfScope() *apiError {
 	return apiErrorf("subaccount_out_of_scope", "The API key, or what the request narrows it to, does not reach the subaccount.")
 }
 
-// reach narrows the key's scope to what header and query name.
+// reach narrows the key's scope to the subaccounts named by header and query.
 func (r *Request) reach(ctx context.Context, raw url.Values) error {
 	r.scope = r.Key.Scope
 	if r.api.c.Subaccounts == nil {
@@ -118,8 +117,7 @@ func (r *Request) reach(ctx context.Context, raw url.Values) error {
 	return nil
 }
 
-// narrow returns what is left of the key's scope once a body, too, has named
-// subaccounts.
+// narrow returns the scope narrowed to the subaccounts named by a body.
 func (r *Request) narrow(ctx context.Context, body []string) (apikey.Scope, error) {
 	if r.named.header == nil && r.named.query == nil && body == nil {
 		return r.scope, nil
@@ -149,7 +147,7 @@ func badSubaccount(header, parameter, detail string) *apiError {
 	return &apiError{code: "invalid_parameter", detail: detail, fieldErrs: []fieldError{{Code: "conflict", Detail: detail, Header: header, Parameter: parameter}}}
 }
 
-// reachBody narrows the scope to the subaccount that a body names.
+// reachBody narrows the scope to the subaccount named by the body.
 func (r *Request) reachBody(ctx context.Context) (err error) {
 	if named := r.namedIn(&r.body); named != nil && r.http.Method == "POST" {
 		r.scope, err = r.narrow(ctx, named)
@@ -157,8 +155,7 @@ func (r *Request) reachBody(ctx context.Context) (err error) {
 	return err
 }
 
-// namedIn returns the subaccount that a record names, if records of this route can
-// and this one does.
+// namedIn returns the subaccount named by a record, if records of this route have one.
 func (r *Request) namedIn(body *jsonNode) []string {
 	if r.api.c.Subaccounts == nil || r.route.Input == nil || member(r.route.Input.Members, subaccountMember) == nil {
 		return nil
@@ -166,5 +163,5 @@ func (r *Request) namedIn(body *jsonNode) []string {
 	if v := body.find(subaccountMember); v != nil && v.kind == '"' && v.text != "" {
 		return []string{v.text}
 	}
-	return nil // or something else, which is found wrong as such
+	return nil // an invalid value, reported as such
 }

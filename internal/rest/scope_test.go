@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
 )
 
-// wrong is the code of a refusal, and what its first error is about.
+// wrong returns the code of a refusal and the pointer or parameter of its first error.
 func wrong(a resttest.Answer) string {
 	p := a.Problem()
 	var out strings.Builder
@@ -22,7 +22,7 @@ func wrong(a resttest.Answer) string {
 	return strings.TrimSpace(out.String())
 }
 
-// TestNarrow holds what a request reaches, by its key and by what it names.
+// TestNarrow: the scope of a request by its key and the subaccounts it names.
 func TestNarrow(t *testing.T) {
 	g := openGarage(t)
 	write := apikey.Permissions{Level: apikey.ReadWrite}
@@ -138,7 +138,7 @@ func TestNarrow(t *testing.T) {
 	if got := wrong(keys["all"].Get("/owner", header+": sub_a")); got != out {
 		t.Errorf("the owner, narrowed to one subaccount: got %s, want %s", got, out)
 	}
-	// A cursor belongs to what the list was narrowed to.
+	// A cursor is bound to the narrowed list.
 	var list struct {
 		Next string `json:"next_cursor"`
 	}
@@ -149,7 +149,7 @@ func TestNarrow(t *testing.T) {
 	if a := keys["all"].Get("/bikes?limit=1&cursor=" + list.Next); a.Code() != "invalid_cursor" {
 		t.Errorf("the next page of another list: got %d %s", a.Status, a.Body)
 	}
-	// The document says so, of every operation.
+	// The document describes the header on every operation.
 	var doc struct {
 		Paths map[string]map[string]struct{ Parameters []struct{ In, Name string } }
 	}
@@ -168,8 +168,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestReplayWithin holds that a stored answer is not given to a key that does not
-// reach what it is about.
+// TestReplayWithin: a stored answer is not replayed to a key that does not cover its records.
 func TestReplayWithin(t *testing.T) {
 	g := openGarage(t)
 	write := apikey.Permissions{Level: apikey.ReadWrite}
@@ -198,7 +197,7 @@ func TestReplayWithin(t *testing.T) {
 	if again.Status != 201 || again.Body != made.Body {
 		t.Errorf("got %d %s, want %s", again.Status, again.Body, made.Body)
 	}
-	// Made by what the header says; the very same request means another there.
+	// Created in the subaccount of the header; an equal request with another header differs.
 	if got := ab.Do("POST", "/bikes", `{"code":"2"}`, "Idempotency-Key: k3", "X-Subaccount-Id: sub_b"); got.Status != 201 {
 		t.Fatalf("got %d %s", got.Status, got.Body)
 	}
@@ -210,7 +209,7 @@ func TestReplayWithin(t *testing.T) {
 	}
 }
 
-// TestNumbers asks with parameters that are numbers.
+// TestNumbers: numeric query parameters.
 func TestNumbers(t *testing.T) {
 	b := openGarage(t)
 	for query, ok := range map[string]bool{
@@ -224,7 +223,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestPassing sends a record back with what is of one moment only.
+// TestPassing: a body may repeat fields that change with time.
 func TestPassing(t *testing.T) {
 	b := openGarage(t)
 	a := b.Do("POST", "/bikes", `{"code":"a"}`)

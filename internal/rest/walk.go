@@ -5,12 +5,10 @@ import (
 	"iter"
 )
 
-// The functions of this file walk over text that is known to be JSON, without
-// reading more of it than they must. Of other text they make nonsense, but they
-// end.
+// The functions of this file iterate over valid JSON text without parsing more than necessary.
+// On other text their results are undefined, but they terminate.
 
-// membersOf returns the members of an object: the name without its quotes, as it
-// is written, and the value.
+// membersOf returns the fields of an object: the raw name without its quotes, and the value.
 func membersOf(text []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
 		i := pastSpace(text, 0)
@@ -68,7 +66,7 @@ func pastSpace(text []byte, i int) int {
 	return i
 }
 
-// pastString returns where the string ends that begins at i.
+// pastString returns the end of the string that starts at i.
 func pastString(text []byte, i int) int {
 	for i++; ; i++ {
 		n := bytes.IndexByte(text[i:], '"')
@@ -77,7 +75,7 @@ func pastString(text []byte, i int) int {
 		}
 		i += n
 		escapes := 0
-		for text[i-1-escapes] == '\\' { // ends at the quote that the string begins with
+		for text[i-1-escapes] == '\\' { // ends at the opening quote
 			escapes++
 		}
 		if escapes%2 == 0 {
@@ -86,7 +84,7 @@ func pastString(text []byte, i int) int {
 	}
 }
 
-// pastValue returns where the value ends that begins at i.
+// pastValue returns the end of the value that starts at i.
 func pastValue(text []byte, i int) int {
 	depth := 0
 	for i < len(text) {
@@ -116,8 +114,8 @@ func pastValue(text []byte, i int) int {
 	return i
 }
 
-// textOf returns what a string means, given with its quotes. It is in the value
-// itself, or, when that has escapes, in scratch, which it may outgrow.
+// textOf returns the decoded string of a quoted value. The result is a part of value or, with
+// escapes, of scratch, which it may grow.
 func textOf(value, scratch []byte) []byte {
 	if len(value) < 2 {
 		return nil
@@ -129,7 +127,7 @@ func textOf(value, scratch []byte) []byte {
 	p := parser{text: value, at: 1}
 	text, err := p.unescape(scratch[:0])
 	if err != nil {
-		return inner // half of a surrogate pair, which no answer has
+		return inner // an unpaired surrogate, which no answer contains
 	}
 	return text
 }
