@@ -145,7 +145,7 @@ func TestReadyHangs(t *testing.T) {
 func TestReadyOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		checks := 0
-		r := &readiness{limit: readyLimit, log: quiet, parts: []*part{
+		r := &readiness{limit: readyLimit, log: quiet, parts: []*readinessCheck{
 			{name: "database", check: func(context.Context) outcome { checks++; return outcome{Status: partOK} }},
 		}}
 		for range 40 {
