@@ -16,36 +16,36 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// RideGroupMembers lists what rides are grouped by, in the order of factGroup. The
-// type is that of the vehicle when the ride began.
+// RideGroupMembers lists the fields by which rides can be grouped, in the order of
+// factGroup. The vehicle type is that at the start of the ride.
 var RideGroupMembers = [...]string{"subaccount_id", "vehicle_type_id", "trip_type", "start_zone_id", "pricing_plan_id", "status"}
 
-// RideBases lists the times that rides can be counted at. A ride is counted in the
-// period that has its time, compared in whole milliseconds, as it is answered; a
-// reservation that never started at the time it was made.
+// RideBases lists the times by which rides can be counted. A ride counts in the
+// period of that time in whole milliseconds; a reservation that never started
+// counts at its creation.
 var RideBases = [...]string{"started_at", "ended_at"}
 
-// AnalyticsQuery says which rides are counted, and how (fleet-api.md 7).
+// AnalyticsQuery selects rides and the form of a report (fleet-api.md 7).
 type AnalyticsQuery struct {
-	From, To    time.Time // From is included, To is not
+	From, To    time.Time // From is inclusive, To exclusive
 	Granularity period.Granularity
-	Location    *time.Location // whose clocks the periods go by; nil: UTC
+	Location    *time.Location // time zone of the periods; nil: UTC
 	GroupBy     []string       // up to two of RideGroupMembers
 	DateBasis   string         // one of RideBases; empty: started_at of rides, ended_at of revenue
-	// What rides must have one of; nil: any. No default is added: that only trips
-	// of riders count unless it is said otherwise is for the caller to ask.
+	// Filters by any of the values; nil: all. No default applies: the caller limits
+	// reports to rider trips.
 	Subaccounts  []string
 	VehicleTypes []string
 	TripTypes    []TripType
 }
 
-// RideFigures are what is counted of some rides: of those that are not reserved.
+// RideFigures are figures of rides, open reservations excluded.
 type RideFigures struct {
 	RideCount      int64 `json:"ride_count"`
 	CompletedCount int64 `json:"completed_count"`
 	CancelledCount int64 `json:"cancelled_count"`
-	// Of completed rides. An average is rounded half up, and nil when there is
-	// nothing to average: that of distances is of the rides that have one.
+	// Of completed rides. Averages are rounded half up, nil without rides. The
+	// average distance is of the rides with a distance.
 	DurationSeconds        int64  `json:"duration_seconds"`
 	DistanceMeters         int64  `json:"distance_meters"`
 	AverageDurationSeconds *int64 `json:"average_duration_seconds"`
@@ -54,23 +54,23 @@ type RideFigures struct {
 	UniqueVehicles         int64  `json:"unique_vehicles"`
 }
 
-// RideRow is the figures of a period, or of one group of its rides.
+// RideRow has the figures of a period or of a group in it.
 type RideRow struct {
 	Period period.Period
-	Group  []NullString // the values of the members that it is grouped by; empty is null, and comes first
+	Group  []NullString // values of the fields of GroupBy; empty is null and comes first
 	RideFigures
 }
 
-// RideReport is the answer of [Service.RideAnalytics].
+// RideReport is the result of [Service.RideAnalytics].
 type RideReport struct {
-	GeneratedAt time.Time // as the organization's clock has it
+	GeneratedAt time.Time // by the organization's clock
 	DateBasis   string
 	Rows        []RideRow   // by period, then by group
 	Totals      RideFigures // of the whole range
 }
 
-// RevenueFigures are the sums of prices, of completed and cancelled rides that have
-// one, in one currency.
+// RevenueFigures are sums of the prices of completed and cancelled rides in one
+// currency.
 type RevenueFigures struct {
 	Currency          string `json:"currency"`
 	RideCount         int64  `json:"ride_count"`
@@ -85,27 +85,26 @@ type RevenueFigures struct {
 	TaxAmount         int64  `json:"tax_amount"`
 	AdjustmentAmount  int64  `json:"adjustment_amount"`
 	TotalAmount       int64  `json:"total_amount"`
-	NetAmount         int64  `json:"net_amount"` // total less tax
+	NetAmount         int64  `json:"net_amount"` // total minus tax
 }
 
-// RevenueRow is the figures of a period and a currency, or of one group of its rides.
+// RevenueRow has the figures of a period and a currency, or of a group in it.
 type RevenueRow struct {
 	Period period.Period
 	Group  []NullString // as in RideRow
 	RevenueFigures
 }
 
-// RevenueReport is the answer of [Service.RevenueAnalytics].
+// RevenueReport is the result of [Service.RevenueAnalytics].
 type RevenueReport struct {
-	GeneratedAt time.Time // as the organization's clock has it
+	GeneratedAt time.Time // by the organization's clock
 	DateBasis   string
 	Rows        []RevenueRow     // by period, then by group, then by currency
 	Totals      []RevenueFigures // of the whole range, by currency
 }
 
-// RideAnalytics counts an organization's rides by periods, and in each by groups.
-// Without those a period without rides has a row of zeros; with them there are rows
-// only for groups that have rides.
+// RideAnalytics counts an organization's rides by period and group. Without groups,
+// every period has a row. With groups, only groups with rides have rows.
 //
 // Errors: Invalid, with code range_too_large for more than 5,000 periods.
 func (s *Service) RideAnalytics(ctx context.Context, organizationID string, q AnalyticsQuery) (RideReport, error) {
@@ -135,10 +134,10 @@ func (s *Service) RideAnalytics(ctx context.Context, organizationID string, q An
 	return out, nil
 }
 
-// RevenueAnalytics adds up what an organization's rides have cost, by periods, in
-// each by groups, and by currencies, which are never added up. Without groups, each
-// period has a row for each currency of the rides in the whole range or, when there
-// are none, of the subaccounts that were asked for; so have the totals.
+// RevenueAnalytics sums the prices of an organization's rides by period, group and
+// currency. Without groups, each period has a row per currency of the rides in the
+// range; without rides, per currency of the requested subaccounts. So do the
+// totals.
 //
 // Errors: as of [Service.RideAnalytics].
 func (s *Service) RevenueAnalytics(ctx context.Context, organizationID string, q AnalyticsQuery) (RevenueReport, error) {
@@ -172,7 +171,8 @@ func (s *Service) RevenueAnalytics(ctx context.Context, organizationID string, q
 	return out, nil
 }
 
-// currenciesOf lists the currencies of subaccounts, in order; of all when ids is nil.
+// currenciesOf lists the distinct currencies of subaccounts, sorted. Nil ids: of
+// all.
 func currenciesOf(ctx context.Context, q db.Querier, organizationID string, ids []string) ([]string, error) {
 	list, err := db.All(ctx, q, func(r db.Row) (sub Subaccount, err error) {
 		err = r.Scan(db.IntoJSON(&sub))
@@ -191,48 +191,48 @@ func currenciesOf(ctx context.Context, q db.Querier, organizationID string, ids 
 	return slices.Compact(currencies), nil
 }
 
-// maxRideGroupBy is by how many members at once.
+// maxRideGroupBy is the maximum number of fields of GroupBy.
 const maxRideGroupBy = 2
 
-// analysis is one query under way. One goroutine reads, in the order of time, what is
-// packed and the rides that are not; counters count it beside.
+// analysis is the state of a query. One goroutine reads packed chunks and unpacked
+// rides in the order of time; counters run concurrently.
 type analysis struct {
 	organization string
 	basis        basis
-	revenue      bool // currencies are apart, and rides without a price left out
+	revenue      bool // separates currencies and excludes rides without a price
 	query        AnalyticsQuery
-	groupBy      []int // members of factGroup
+	groupBy      []int // indexes of factGroup
 	periods      []period.Period
-	edges        []int64 // of the periods, in milliseconds: one more than there are periods
+	edges        []int64 // of the periods in milliseconds, including the end of the last
 
-	slots      []slot     // of factGroups, by their numbers
-	groups     []groupKey // by the index in slots
+	slots      []slot     // of factGroups, by number
+	groups     []groupKey // by slot.group
 	indexes    map[groupKey]int32
-	dictionary *dictionary // of what is not packed; they may have numbers that mean nothing elsewhere
+	dictionary *dictionary // of unpacked rides; may have temporary numbers
 	parts      []chan<- factBatch
 }
 
-// slot is where the rides of a factGroup are counted.
+// slot determines how the rides of a factGroup count.
 type slot struct {
-	group     int32 // in analysis.groups; -1: they are not
+	group     int32 // index of analysis.groups; -1: excluded
 	completed bool
 	cancelled bool
 }
 
-// groupKey is the values that rides are grouped by, and the currency of revenue.
+// groupKey has the values of a group, and the currency for revenue.
 type groupKey struct {
 	values   [maxRideGroupBy]string
 	currency string
 }
 
-// factBatch is facts of one period.
+// factBatch has facts of one period.
 type factBatch struct {
 	period  int
 	columns []packedColumn
 	spans   []span
 }
 
-// span is facts of one slot, from lo on and before hi.
+// span is the range of facts of a slot, from lo (inclusive) to hi (exclusive).
 type span struct {
 	slot
 	lo, hi int
@@ -279,8 +279,7 @@ func newAnalysis(organizationID string, q AnalyticsQuery, b basis) (*analysis, e
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
-	// A time in whole milliseconds is at an edge or after when it is at the next
-	// whole one.
+	// Rides have times in whole milliseconds, so edges round up.
 	millis := func(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 	for _, p := range a.periods {
 		a.edges = append(a.edges, millis(p.Start))
@@ -289,10 +288,10 @@ func newAnalysis(organizationID string, q AnalyticsQuery, b basis) (*analysis, e
 	return a, nil
 }
 
-// counter counts the parts that it is sent, until there are no more.
+// counter counts batches until the channel is closed.
 type counter interface{ count(<-chan factBatch) }
 
-// run counts rides. Columns is how many a fact has of what is counted.
+// run counts rides. columns is the number of columns to read per fact.
 func (a *analysis) run(ctx context.Context, tx *db.Tx, columns int, counters ...counter) error {
 	var wg sync.WaitGroup
 	for _, c := range counters {
@@ -308,16 +307,16 @@ func (a *analysis) run(ctx context.Context, tx *db.Tx, columns int, counters ...
 	return err
 }
 
-// timeRange is a part of the range: facts that are packed, or rides.
+// timeRange is a chunk or a gap between chunks.
 type timeRange struct {
 	start, end int64 // microseconds
 	packed     bool
 }
 
-// read sends what is counted, in the order of periods.
+// read sends batches in the order of periods.
 func (a *analysis) read(ctx context.Context, tx *db.Tx, columns int) error {
 	from, to := a.edges[0]*1000, a.edges[len(a.edges)-1]*1000
-	if from == to { // less than a millisecond, and in it none
+	if from == to { // no whole millisecond
 		return nil
 	}
 	pieces, err := db.All(ctx, tx, func(r db.Row) (p timeRange, err error) {
@@ -365,7 +364,7 @@ func (a *analysis) read(ctx context.Context, tx *db.Tx, columns int) error {
 	return nil
 }
 
-// nameGroup gives a group the next number, and a slot.
+// nameGroup assigns the next number and a slot to a group.
 func (a *analysis) nameGroup(name string) error {
 	g, err := parseGroup(name)
 	if err != nil {
@@ -376,7 +375,7 @@ func (a *analysis) nameGroup(name string) error {
 	return nil
 }
 
-// slot returns where the rides of a group are counted.
+// slot returns the slot of a group.
 func (a *analysis) slot(g *factGroup) slot {
 	q := &a.query
 	if q.Subaccounts != nil && !slices.Contains(q.Subaccounts, g[subaccountMember]) ||
@@ -402,23 +401,23 @@ func (a *analysis) slot(g *factGroup) slot {
 	return slot{index, status == Completed, status == Cancelled}
 }
 
-// periodOf is the place of the period that a time in the range is in.
+// periodOf is the index of the period of a time.
 func (a *analysis) periodOf(millis int64) int {
 	after, _ := slices.BinarySearch(a.edges, millis+1)
 	return after - 1
 }
 
-// within returns the periods that times from start on and before end, in
-// microseconds, can be in, and whether all of them are in these.
+// within returns the periods of times from start (inclusive) to end (exclusive), in
+// microseconds, and whether the query covers all of these times.
 func (a *analysis) within(start, end int64) (first, last int, whole bool) {
 	low, high := time.UnixMicro(start).UnixMilli(), time.UnixMicro(end-1).UnixMilli()
 	from, to := a.edges[0], a.edges[len(a.edges)-1]-1
 	return a.periodOf(max(low, from)), a.periodOf(min(high, to)), from <= low && high <= to
 }
 
-// readPacked sends the facts of pieces that are packed.
+// readPacked sends the facts of packed chunks.
 func (a *analysis) readPacked(ctx context.Context, tx *db.Tx, pieces []timeRange, columns int) error {
-	var divided []int64 // those whose times are needed
+	var divided []int64 // chunks in more than one period
 	for _, p := range pieces {
 		if first, last, whole := a.within(p.start, p.end); first != last || !whole {
 			divided = append(divided, p.start)
@@ -448,13 +447,13 @@ func (a *analysis) readPacked(ctx context.Context, tx *db.Tx, pieces []timeRange
 	return rows.Err()
 }
 
-// rawRides is about how many rides that are not packed are in memory at once.
+// rawRides is about the maximum number of unpacked rides in memory.
 const rawRides = 4096
 
-// temporary is where numbers begin of names that have none.
+// temporary is the first number of names without a dictionary entry.
 const temporary = 1 << 40
 
-// readRides sends the facts of the rides from start on and before end.
+// readRides sends the facts of rides from start (inclusive) to end (exclusive).
 func (a *analysis) readRides(ctx context.Context, tx *db.Tx, start, end int64, columns int) error {
 	for start < end {
 		next, err := nextChunkEnd(ctx, tx, a.organization, a.basis, start, end, rawRides, false)
@@ -496,8 +495,8 @@ func (a *analysis) readRides(ctx context.Context, tx *db.Tx, start, end int64, c
 	return nil
 }
 
-// send sends packed facts to the counters, by periods. Where they are all in one
-// period, times may be nil.
+// send sends packed facts to the counters by period. Times may be nil if all facts
+// are in one period.
 func (a *analysis) send(p timeRange, runText, columnText, timeText []byte, columns int) error {
 	runs, n, err := parseRuns(runText)
 	if err != nil {
@@ -566,21 +565,21 @@ func (a *analysis) sendPart(p factBatch) {
 	}
 }
 
-// rideCell is what a rideCounter counts of one group in one period.
+// rideCell has the counts of a group in a period.
 type rideCell struct {
 	period, group               int32
 	rides, completed, cancelled int64
 	unique                      int64
-	sum, with                   int64 // of the values that there are
+	sum, with                   int64 // of known values
 }
 
-// rideCounter counts rides, and of two of their columns: in one the different
-// numbers, of the other the sum. Two of them count all that there is.
+// rideCounter counts rides, the distinct values of the column id, and the sum of
+// the column value. Two counters cover all figures.
 type rideCounter struct {
-	id, value int // columns
+	id, value int // column indexes
 	period    int32
 	cells     []rideCell // of the period, by group
-	touched   []int32    // groups that have some
+	touched   []int32    // groups with rides
 	seen      distinct   // in the period
 	all       distinct
 	rows      []rideCell
@@ -612,7 +611,7 @@ func (c *rideCounter) count(parts <-chan factBatch) {
 			case s.completed:
 				cell.completed += n
 				for i := s.lo; i < s.hi; i++ {
-					if v := value.at(i); v != 0 { // plus one
+					if v := value.at(i); v != 0 { // one more than the value
 						cell.sum += v - 1
 						cell.with++
 					}
@@ -630,7 +629,7 @@ func (c *rideCounter) count(parts <-chan factBatch) {
 	c.flush()
 }
 
-// flush ends a period.
+// flush completes a period.
 func (c *rideCounter) flush() {
 	for _, g := range c.touched {
 		cell := c.cells[g]
@@ -647,25 +646,24 @@ func (c *rideCounter) flush() {
 	c.seen.moveTo(&c.all)
 }
 
-// distinct is a set of numbers in groups: a hash table of words of 64 bits, so that
-// few numbers take little room, and many of them not much more. The zero one is
-// empty.
+// distinct is a set of numbers per group: a hash table of 64-bit words, compact for
+// sparse and dense sets. The zero value is empty.
 type distinct struct {
-	keys  []uint64 // a group and the number of a word in it, plus one; 0: free
+	keys  []uint64 // group and word number, plus one; 0: free
 	words []uint64
 	used  int
 	shift int
 }
 
-// numberBits is how many bits the number of a word has.
+// numberBits is the width of a word number.
 const numberBits = 40
 
-// add adds a number to a group and returns 1, or 0 when it was there.
+// add adds a number to a group. It returns 1, or 0 if present.
 func (d *distinct) add(group, number uint64) int64 {
 	return int64(d.or(group<<numberBits|number>>6, 1<<(number&63)))
 }
 
-// or adds the bits of a word and returns how many were not there.
+// or adds the bits of a word and returns the number of new bits.
 func (d *distinct) or(key, word uint64) int {
 	if d.used*4 >= len(d.keys)*3 {
 		d.grow()
@@ -695,7 +693,7 @@ func (d *distinct) grow() {
 	}
 }
 
-// moveTo empties d into another set, where groups are not told apart.
+// moveTo moves all numbers to another set, in one group.
 func (d *distinct) moveTo(all *distinct) {
 	for i, key := range d.keys {
 		if key != 0 {
@@ -706,7 +704,7 @@ func (d *distinct) moveTo(all *distinct) {
 	d.used = 0
 }
 
-// size is how many numbers there are.
+// size is the number of elements.
 func (d *distinct) size() (n int64) {
 	for i, key := range d.keys {
 		if key != 0 {
@@ -725,7 +723,7 @@ func figuresOf(customers, vehicles *rideCell) RideFigures {
 	}
 }
 
-// average is rounded half up; nil of nothing.
+// average is sum/n rounded half up, nil for n 0.
 func average(sum, n int64) *int64 {
 	if n == 0 {
 		return nil
@@ -737,8 +735,7 @@ func average(sum, n int64) *int64 {
 	return &mean
 }
 
-// order returns the groups in order: their keys', which is not that in which they
-// were met.
+// order returns the rank of each group by key, and the values of the groups.
 func (a *analysis) order() (rank []int32, values [][]NullString) {
 	sorted := make([]int32, len(a.groups))
 	for i := range sorted {
@@ -779,7 +776,7 @@ func (a *analysis) rideRows(customers, vehicles []rideCell) []RideRow {
 	return rows
 }
 
-// emptyRides adds the rows of periods without rides before one.
+// emptyRides adds rows for periods without rides up to before.
 func (a *analysis) emptyRides(rows []RideRow, before int) []RideRow {
 	for i := len(rows); i < before; i++ {
 		rows = append(rows, RideRow{Period: a.periods[i]})
@@ -787,18 +784,18 @@ func (a *analysis) emptyRides(rows []RideRow, before int) []RideRow {
 	return rows
 }
 
-// revenueCell is the sums of one group, which has one currency, in one period.
+// revenueCell has the sums of a group in a period.
 type revenueCell struct {
 	period, group int32
 	rides         int64
 	money         [moneyColumns]int64
 }
 
-// revenueCounter adds up prices.
+// revenueCounter sums prices.
 type revenueCounter struct {
 	period  int32
 	cells   []revenueCell // of the period, by group
-	touched []int32       // groups that have some
+	touched []int32       // groups with rides
 	rows    []revenueCell
 }
 
@@ -825,7 +822,7 @@ func (c *revenueCounter) count(parts <-chan factBatch) {
 	c.flush()
 }
 
-// flush ends a period.
+// flush completes a period.
 func (c *revenueCounter) flush() {
 	for _, g := range c.touched {
 		cell := c.cells[g]
@@ -836,8 +833,7 @@ func (c *revenueCounter) flush() {
 	c.touched = c.touched[:0]
 }
 
-// revenueRows returns the rows and the totals. Currencies are those to show when
-// there are no rides.
+// revenueRows returns rows and totals. currencies apply if there are no rides.
 func (a *analysis) revenueRows(cells []revenueCell, currencies []string) ([]RevenueRow, []RevenueFigures) {
 	rank, values := a.order()
 	slices.SortFunc(cells, func(x, y revenueCell) int {

@@ -28,8 +28,8 @@ import (
 
 const countedOrg = "counted"
 
-// newCounted returns a fleet with an organization that has settings, and
-// subaccounts with these currencies.
+// newCounted returns a service with an organization that has one subaccount per
+// currency.
 func newCounted(t testing.TB, d *db.DB, currencies ...string) *Service {
 	t.Helper()
 	err := d.Write(t.Context(), func(tx *db.Tx) error {
@@ -50,7 +50,7 @@ func newCounted(t testing.TB, d *db.DB, currencies ...string) *Service {
 	return Open(Config{DB: d})
 }
 
-// putRide writes a ride as whoever makes or changes one does.
+// putRide writes a ride as the service does: with its rollups invalidated.
 func putRide(ctx context.Context, s *Service, tx *db.Tx, before, r *Ride) error {
 	doc, err := encode(r)
 	if err != nil {
@@ -70,7 +70,7 @@ func putRide(ctx context.Context, s *Service, tx *db.Tx, before, r *Ride) error 
 	if err != nil {
 		return err
 	}
-	if before != nil { // as it is read: in its document there are milliseconds
+	if before != nil { // documents have times in milliseconds
 		text, err := encode(before)
 		if err != nil {
 			return err
@@ -99,7 +99,7 @@ func putRides(t testing.TB, s *Service, rides ...*Ride) {
 	}
 }
 
-// countedRide returns a completed ride of ten minutes and a kilometer.
+// countedRide returns a completed ride of ten minutes and one kilometer.
 func countedRide(id int, start time.Time) *Ride {
 	r := &Ride{RecordHeader: RecordHeader{ID: fmt.Sprintf("ride_%d", id), Object: "ride", SubaccountID: "sub_0"}, Status: Completed, TripType: RiderTrip,
 		CustomerID: NullString(fmt.Sprintf("cus_%d", id)), VehicleID: fmt.Sprintf("veh_%d", id), vehicleTypeID: "vt_0", StartedAt: rfc3339.Time(start),
@@ -118,8 +118,8 @@ func at(t testing.TB, text string) time.Time {
 	return got.UTC()
 }
 
-// TestEdgesOfDays is the table of fleet-api.md 7: a ride at the first instant of a
-// date is counted on it, and one a millisecond before on the day before.
+// TestEdgesOfDays is the table of fleet-api.md 7: the first instant of a date
+// counts on that date, a millisecond earlier on the day before.
 func TestEdgesOfDays(t *testing.T) {
 	for _, test := range []struct {
 		zone, date, first string
@@ -143,7 +143,7 @@ func TestEdgesOfDays(t *testing.T) {
 				first := at(t, test.first)
 				next := first.Add(test.length)
 				putRides(t, s,
-					countedRide(1, first.Add(-time.Microsecond)), // .999, as it is answered
+					countedRide(1, first.Add(-time.Microsecond)), // .999 in milliseconds
 					countedRide(2, first), countedRide(3, first.Add(time.Hour)), countedRide(4, next.Add(-time.Microsecond)),
 					countedRide(5, next), countedRide(6, next.Add(time.Microsecond)))
 				if packed {
@@ -301,13 +301,13 @@ func TestAnalyticsRefuses(t *testing.T) {
 	}
 }
 
-// naiveKey is where the naive count puts a ride.
+// naiveKey is a row of the naive count.
 type naiveKey struct {
 	period          int
 	a, b, currency_ string
 }
 
-// naive answers both queries from a list of rides, the slow way.
+// naive computes both reports from a list of rides.
 func naive(rides map[string]*Ride, q AnalyticsQuery, revenue bool) (rows map[naiveKey]string, totals map[string]string) {
 	periods, err := period.Split(q.From, q.To, q.Granularity, q.Location)
 	if err != nil {
@@ -410,7 +410,7 @@ func at2[K comparable, V any](m map[K]*V, key K) *V {
 	return m[key]
 }
 
-// half is a mean, half up, as text.
+// half formats a mean rounded half up.
 func half(sum, n int64) string {
 	if n == 0 {
 		return "nil"
@@ -433,7 +433,7 @@ func shown(f RideFigures) string {
 	return showRides(f, text(f.AverageDurationSeconds), text(f.AverageDistanceMeters))
 }
 
-// wantNaive compares both answers with the naive ones.
+// wantNaive compares both reports with the naive ones.
 func wantNaive(t rapid.TB, s *Service, rides map[string]*Ride, q AnalyticsQuery) {
 	t.Helper()
 	periods, _ := period.Split(q.From, q.To, q.Granularity, q.Location)
@@ -508,7 +508,7 @@ func wantNaive(t rapid.TB, s *Service, rides map[string]*Ride, q AnalyticsQuery)
 	}
 }
 
-// drawRide returns a ride of a few days around a change of the clocks.
+// drawRide draws a ride of a few days around a daylight saving transition.
 func drawRide(t *rapid.T, id string) *Ride {
 	pick := func(what string, values ...string) string { return rapid.SampledFrom(values).Draw(t, what) }
 	moment := func(what string) rfc3339.Time {
@@ -571,12 +571,12 @@ func drawQuery(t *rapid.T) AnalyticsQuery {
 	return q
 }
 
-// TestAnalyticsAreSums: whatever is packed, and has changed since, the answer is
-// what the rides say.
+// TestAnalyticsAreSums: reports agree with the rides, whether packed, changed or
+// not.
 func TestAnalyticsAreSums(t *testing.T) {
 	s := newCounted(t, dbtest.NewFleet(t), "EUR", "JPY")
 	ctx := t.Context()
-	err := s.db.Write(ctx, func(tx *db.Tx) error { // any rides will do, also of those that cannot be
+	err := s.db.Write(ctx, func(tx *db.Tx) error { // also inconsistent rides
 		_, err := tx.Exec(ctx, "DROP INDEX rides_open_vehicle")
 		if err == nil {
 			_, err = tx.Exec(ctx, "DROP INDEX rides_open_customer")
@@ -587,7 +587,7 @@ func TestAnalyticsAreSums(t *testing.T) {
 		t.Fatal(err)
 	}
 	rounds := 4
-	if s.db.Postgres() { // where each statement takes ten times as long
+	if s.db.Postgres() { // where statements take ten times as long
 		rounds = 1
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -621,7 +621,7 @@ func TestAnalyticsAreSums(t *testing.T) {
 			must(s.db.Write(ctx, func(tx *db.Tx) error { return putRide(ctx, s, tx, before, r) }))
 			rides[id] = r
 		}
-		// Stretches of a few rides: of thousands, they would be the same.
+		// Small chunks behave like chunks of thousands.
 		pack := func() {
 			for _, b := range []basis{startedBasis(), endedBasis()} {
 				for {
@@ -659,7 +659,7 @@ func TestAnalyticsAreSums(t *testing.T) {
 	})
 }
 
-// TestFactsOfRides: a ride says the same as its document.
+// TestFactsOfRides: a ride and its document give the same fact.
 func TestFactsOfRides(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRide(t, "ride_1")
@@ -674,7 +674,7 @@ func TestFactsOfRides(t *testing.T) {
 	})
 }
 
-// TestPackedFacts: what is packed comes out again.
+// TestPackedFacts: facts survive a round trip.
 func TestPackedFacts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := rapid.OneOf(rapid.Just(int64(7)), rapid.Int64Range(0, 100), rapid.Int64Range(-1<<55, 1<<55), rapid.Int64())
@@ -686,7 +686,7 @@ func TestPackedFacts(t *testing.T) {
 			f.money[0], f.money[moneyColumns-1] = number.Draw(t, "money"), rapid.Int64().Draw(t, "money")
 			return f
 		}), 0, 50).Draw(t, "facts")
-		packed := packFacts(facts) // sorts them
+		packed := packFacts(facts) // sorts facts
 		runs, n, err := parseRuns(packed.runs)
 		if err != nil || n != len(facts) {
 			t.Fatalf("got %d facts, %v, want %d", n, err, len(facts))
@@ -724,8 +724,8 @@ func TestPackedFacts(t *testing.T) {
 	})
 }
 
-// TestPackBesideWriters: a packer that runs beside those who change rides never
-// leaves anything that the rides do not say.
+// TestPackBesideWriters: concurrent packing and changes leave only rollups that
+// agree with the rides.
 func TestPackBesideWriters(t *testing.T) {
 	s := newCounted(t, dbtest.NewFleet(t))
 	ctx := t.Context()
@@ -736,7 +736,7 @@ func TestPackBesideWriters(t *testing.T) {
 		rides[i] = countedRide(i, day.Add(time.Duration(i)*time.Minute))
 	}
 	putRides(t, s, rides...)
-	for i := range 20 { // stretches of ten minutes
+	for i := range 20 { // chunks of ten minutes
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
 			for _, b := range []basis{startedBasis(), endedBasis()} {
 				start := day.Add(time.Duration(i) * 10 * time.Minute).UnixMicro()
@@ -771,7 +771,7 @@ func TestPackBesideWriters(t *testing.T) {
 		writing.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(w), 1))
 			for range each {
-				i := random.IntN(len(rides)/writers)*writers + w // its own
+				i := random.IntN(len(rides)/writers)*writers + w // a ride of this writer
 				before, after := rides[i], *rides[i]
 				after.Price = new(*before.Price)
 				after.Price.TimeAmount = random.Int64N(1000)
@@ -802,8 +802,8 @@ func TestPackBesideWriters(t *testing.T) {
 	}
 }
 
-// TestPack: the packer packs rides that are old enough, divides what is crowded, and
-// packs again what was forgotten.
+// TestPack: packPending packs rides of sufficient age, splits large chunks, and
+// repacks invalidated ones.
 func TestPack(t *testing.T) {
 	s := newCounted(t, dbtest.NewFleet(t))
 	const few = 200
@@ -845,7 +845,7 @@ func TestPack(t *testing.T) {
 	if got := count("runs IS NOT NULL"); got != 1 && got != 2 {
 		t.Errorf("got %d packed stretches, want 1 or 2: what is new is left alone", got)
 	}
-	put(3*few, 5*few, old.Add(-time.Hour*48)) // into the first
+	put(3*few, 5*few, old.Add(-time.Hour*48)) // into the first chunk
 	for range 3 {
 		pack()
 	}
@@ -903,9 +903,9 @@ func BenchmarkForgetFacts(b *testing.B) {
 	}
 }
 
-// manyRides names the environment variable that says how many rides
-// BenchmarkAnalytics counts: 5000000 are what it shall be fast with. They take about
-// 6 GB of disk where temporary files are.
+// manyRides is the environment variable with the number of rides of
+// BenchmarkAnalytics. The target is 5000000, which takes about 6 GB in the
+// temporary directory.
 const manyRides = "KICKSTAND_BENCH_RIDES"
 
 func BenchmarkAnalytics(b *testing.B) {
@@ -979,8 +979,8 @@ func BenchmarkAnalytics(b *testing.B) {
 	b.Logf("a year by day: heap at most %d MB more", (highest-before.HeapAlloc)>>20)
 }
 
-// loadYear writes the rides of a year, evenly, without the indexes that analytics
-// do not read.
+// loadYear writes rides evenly over a year, without indexes that analytics do not
+// use.
 func loadYear(b *testing.B, s *Service, n int, year time.Time) {
 	b.Helper()
 	ctx := b.Context()

@@ -8,8 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// What the audit log records of a fleet (fleet-api.md 6.8). Changes of vehicles and
-// rides that follow the rules have a history of their own.
+// Actions of the audit log (fleet-api.md 6.8). Regular changes of vehicles and
+// rides are recorded as state changes instead.
 const (
 	SettingsUpdated      audit.Action = "settings.updated"
 	SubaccountCreated    audit.Action = "subaccount.created"
@@ -35,8 +35,8 @@ func (s *Service) record(ctx context.Context, tx *db.Tx, organizationID string, 
 	return s.audit.RecordTx(ctx, tx, audit.Entry{OrganizationID: organizationID, Action: a, Target: t, Changes: changes})
 }
 
-// recordCustomer records what happens to a customer, by the id alone: the log is
-// for good, a person's data is not.
+// recordCustomer records a change of status by id only, since audit entries outlive
+// personal data.
 func (s *Service) recordCustomer(ctx context.Context, tx *db.Tx, organizationID, id string, from, to CustomerStatus) error {
 	var action audit.Action
 	switch {
@@ -52,7 +52,7 @@ func (s *Service) recordCustomer(ctx context.Context, tx *db.Tx, organizationID,
 	return s.record(ctx, tx, organizationID, action, audit.Target{Type: "customer", ID: id}, map[string]audit.Change{"status": {From: from, To: to}})
 }
 
-// recordRide records that a ride was ended against the rules.
+// recordRide records that an operator ended the ride.
 func (s *Service) recordRide(ctx context.Context, tx *db.Tx, organizationID string, before, after *Ride) error {
 	if !before.Status.Open() || after.Status.Open() || cmp.Or(after.EndReason, after.CancelReason) != "operator" {
 		return nil
@@ -61,7 +61,7 @@ func (s *Service) recordRide(ctx context.Context, tx *db.Tx, organizationID stri
 		map[string]audit.Change{"status": {From: before.Status, To: after.Status}})
 }
 
-// recordChange records what differs between two versions of a record.
+// recordChange records the difference of two versions of a record.
 func (s *Service) recordChange(ctx context.Context, tx *db.Tx, organizationID string, a audit.Action, t audit.Target, before, after any) error {
 	return s.audit.RecordChangeTx(ctx, tx, audit.Entry{OrganizationID: organizationID, Action: a, Target: t}, before, after)
 }

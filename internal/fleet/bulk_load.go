@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// BulkLoad is [Service.Seed] for load tests: of any size, and without the history of
-// vehicles' states. It is not one transaction, and on SQLite the indexes of rides
-// are away meanwhile, so nobody else should use the database. An organization that
-// it fails for is of no use.
+// BulkLoad is [Service.Seed] for load tests: of any size, without state changes of
+// vehicles. It uses many transactions and, on SQLite, drops the indexes of rides
+// meanwhile, so it needs the database to itself. If it fails, discard the
+// organization.
 func (s *Service) BulkLoad(ctx context.Context, o Organization, size Size) error {
 	if size.Vehicles < sandboxSize.Vehicles || size.Customers < sandboxSize.Customers || size.Days < 1 {
 		return fmt.Errorf("fill a fleet: it takes %d vehicles, %d customers and a day at least", sandboxSize.Vehicles, sandboxSize.Customers)
@@ -56,11 +56,11 @@ func (s *Service) bulkLoad(ctx context.Context, a orgContext, o Organization, si
 }
 
 const (
-	ridesAtOnce = 1000 // that go from hand to hand
-	ridesWrite  = 20   // times ridesAtOnce, in a transaction
+	ridesAtOnce = 1000 // per batch between stages
+	ridesWrite  = 20   // batches per transaction
 )
 
-// loadRides makes rides, encodes and writes them, at the same time.
+// loadRides generates, encodes and writes rides in concurrent stages.
 func (s *Service) loadRides(ctx context.Context, a orgContext, f *simulator) error {
 	g, ctx := errgroup.WithContext(ctx)
 	made, encoded := make(chan []*Ride, 2), make(chan [][]column, ridesWrite)
@@ -111,8 +111,8 @@ func (s *Service) loadRides(ctx context.Context, a orgContext, f *simulator) err
 	g.Go(func() error {
 		var over []placed
 		for rows := range encoded {
-			// Whatever else is ready goes with it. A transaction may be run
-			// again, so what it writes is fetched before.
+			// Add the batches that are ready. They are received outside of the
+			// transaction, which may be retried.
 			group := [][][]column{rows}
 			for len(group) < ridesWrite {
 				more, ok := <-encoded
@@ -145,8 +145,8 @@ func (s *Service) loadRides(ctx context.Context, a orgContext, f *simulator) err
 	return g.Wait()
 }
 
-// indexRides is [placeRide] for many new rides, which go to homes of their own: as soon
-// as there are enough of them, with those before.
+// indexRides is [placeRide] for many new rides. It writes whole layers as soon as
+// rides and over, the rest of the previous call, suffice, and returns the rest.
 func (s *Service) indexRides(ctx context.Context, organizationID string, rows [][]column, over []placed) ([]placed, error) {
 	for _, row := range rows {
 		if !tileable(row) {
@@ -172,7 +172,7 @@ func (s *Service) insertHomeLayer(ctx context.Context, organizationID string, ri
 	return s.db.Write(ctx, func(tx *db.Tx) error { return l.insert(ctx, tx, organizationID) })
 }
 
-// loadCity writes a city in transactions that are not too large.
+// loadCity writes a city in several transactions.
 func (s *Service) loadCity(ctx context.Context, a orgContext, c *simCity) error {
 	whole := *c
 	c = &whole
@@ -194,9 +194,9 @@ func (s *Service) loadCity(ctx context.Context, a orgContext, c *simCity) error 
 	return nil
 }
 
-// dropRideIndexes takes the indexes of rides away, but for the primary key, and
-// returns what makes them again: on SQLite that costs a fifth of keeping them
-// while there are millions of rows to come. On PostgreSQL they stay.
+// dropRideIndexes drops the indexes of rides except the primary key, and returns a
+// function that recreates them. On SQLite this takes a fifth of the time of
+// maintaining them during a load of millions. On PostgreSQL it does nothing.
 func (s *Service) dropRideIndexes(ctx context.Context) (restore func(context.Context) error, err error) {
 	if s.db.Postgres() {
 		return func(context.Context) error { return nil }, nil

@@ -7,14 +7,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// CustomersByID returns the customers with some ids, in any order; those that do
-// not exist are left out.
+// CustomersByID returns the customers with these ids, in any order. Missing ones
+// are omitted.
 func (s *Service) CustomersByID(ctx context.Context, q db.Querier, organizationID string, ids []string) ([]Record, error) {
 	return recordsByID(ctx, q, "customers", organizationID, ids)
 }
 
-// VehiclesByID returns the vehicles with some ids, in any order; those that do not
-// exist are left out.
+// VehiclesByID returns the vehicles with these ids, in any order. Missing ones are
+// omitted.
 func (s *Service) VehiclesByID(ctx context.Context, q db.Querier, organizationID string, ids []string) ([]Record, error) {
 	return recordsByID(ctx, q, "vehicles", organizationID, ids)
 }

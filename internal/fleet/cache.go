@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// cache keeps what was read, by id, under a stamp: mostly that of its row. A reader
-// asks the database for the stamp first, so what it gets is never out of date, on
-// any node. These stamps are random, not counted: what was read in a transaction
-// that came to nothing is never taken for what the next one makes. What never changes
-// has 0, what may be out of date the time. The zero cache is ready. It is safe for
+// cache maps ids to values, each valid for a stamp, usually the row's. A reader
+// first reads the stamp from the database, so no process ever uses an outdated
+// value. Stamps are random, not sequential: a value read in a transaction that
+// rolled back never matches a later one. Immutable values have stamp 0; values that
+// may be outdated have a time. The zero cache is ready to use and safe for
 // concurrent use.
 type cache[T any] struct {
-	most int // values; 0: maxCached
+	most int // maximum number of values; 0: maxCached
 	mu   sync.RWMutex
 	by   map[string]cached[T]
 }
@@ -23,11 +23,11 @@ type cached[T any] struct {
 	value *T
 }
 
-// maxCached bounds a cache. What one more displaces is any of them.
+// maxCached is the default maximum. At the limit, an arbitrary value is evicted.
 const maxCached = 1000
 
-// get returns what id has under a stamp; load reads it when it is not here. Nobody
-// may change what is returned.
+// get returns the value of id at a stamp, loading it if necessary. The result is
+// shared and read-only.
 func (c *cache[T]) get(id string, stamp int64, load func(*T) error) (*T, error) {
 	if value := c.lookup(id, stamp); value != nil {
 		return value, nil
@@ -40,7 +40,7 @@ func (c *cache[T]) get(id string, stamp int64, load func(*T) error) (*T, error) 
 	return value, nil
 }
 
-// lookup returns what id has under a stamp, nil if it is not here.
+// lookup returns the value of id at a stamp, or nil.
 func (c *cache[T]) lookup(id string, stamp int64) *T {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -50,7 +50,7 @@ func (c *cache[T]) lookup(id string, stamp int64) *T {
 	return nil
 }
 
-// put keeps what id has under a stamp.
+// put stores the value of id at a stamp.
 func (c *cache[T]) put(id string, stamp int64, value *T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,13 +66,12 @@ func (c *cache[T]) put(id string, stamp int64, value *T) {
 	c.by[id] = cached[T]{stamp, value}
 }
 
-// last returns what id has had, under whatever stamp; nil when nothing is here.
-// Nobody may change it.
+// last returns the value of id at any stamp, or nil. It is read-only.
 func (c *cache[T]) last(id string) *T {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.by[id].value
 }
 
-// newStamp returns the stamp of a change.
+// newStamp returns a random stamp for a change.
 func newStamp() int64 { return rand.Int64() }

@@ -2,7 +2,7 @@ package fleet
 
 import "github.com/kickstand-dev/kickstand/internal/db"
 
-// Kinds of records that [Config.Changed] tells of.
+// Kinds of records, as passed to [Config.Changed].
 const (
 	RideKind       = "ride"
 	VehicleKind    = "vehicle"
@@ -13,7 +13,7 @@ const (
 	SettingsKind   = "settings"
 )
 
-// notify tells whoever wants to know that a record has changed, once it has.
+// notify calls Config.Changed after the transaction commits.
 func (s *Service) notify(tx *db.Tx, organizationID, kind, id string) {
 	if s.changed != nil {
 		tx.AfterCommit(func() { s.changed(organizationID, kind, id) })

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/text/language"
 )
 
-// The bounds of what records have in common (fleet-api.md 0 and 1), in characters
-// but for maxKeys.
+// Bounds of the common fields (fleet-api.md 0 and 1), in characters; maxKeys is a
+// count.
 const (
 	maxExternal = 128
 	maxKeys     = 50
@@ -26,20 +26,19 @@ const (
 	maxValue    = 500
 )
 
-// The bounds of other members. Those of text are in characters.
+// Bounds of other fields; of texts in characters.
 const (
 	maxName   = 256
 	maxText   = 5000
 	maxURL    = 2048
-	maxEmail  = 254 // the longest address that SMTP can carry, in bytes
-	maxTag    = 35  // of a language, the longest that is well formed without extensions
+	maxEmail  = 254 // bytes, by SMTP
+	maxTag    = 35  // of a language tag without extensions
 	maxList   = 100 // elements of a list in a record
 	maxSpeed  = 1000
 	maxMeters = 10_000_000
 )
 
-// checkCommon records what is wrong with what every record has. metadata is the
-// whole.
+// checkCommon adds issues of the common fields. metadata is the merged result.
 func checkCommon(v *problem.Validation, externalID NullString, metadata map[string]string) {
 	v.Line("external_id", string(externalID), 0, maxExternal)
 	if len(metadata) > maxKeys {
@@ -58,7 +57,7 @@ func checkCommon(v *problem.Validation, externalID NullString, metadata map[stri
 	}
 }
 
-// metadataOf is metadata as it is stored: an object also when there is none.
+// metadataOf returns m, or an empty map for nil.
 func metadataOf(m map[string]string) map[string]string {
 	if m == nil {
 		return map[string]string{}
@@ -66,7 +65,8 @@ func metadataOf(m map[string]string) map[string]string {
 	return m
 }
 
-// checkLine records an issue unless value is one line that is not empty.
+// checkLine adds an issue unless value is a non-empty line of up to high
+// characters.
 func checkLine(v *problem.Validation, path, value string, high int) {
 	if value == "" {
 		v.AddCode("required", path, "is required")
@@ -75,7 +75,7 @@ func checkLine(v *problem.Validation, path, value string, high int) {
 	v.Line(path, value, 1, high)
 }
 
-// checkRange records an issue unless value is from low to high.
+// checkRange adds an issue unless low <= value <= high.
 func checkRange(v *problem.Validation, path string, value, low, high int64) {
 	switch {
 	case value < low:
@@ -85,14 +85,14 @@ func checkRange(v *problem.Validation, path string, value, low, high int64) {
 	}
 }
 
-// checkOptional is checkRange of what may be nil.
+// checkOptional is checkRange for a value that may be nil.
 func checkOptional(v *problem.Validation, path string, value *int64, low, high int64) {
 	if value != nil {
 		checkRange(v, path, *value, low, high)
 	}
 }
 
-// checkOneOf records an issue unless value is one of a few.
+// checkOneOf adds an issue unless value is in list.
 func checkOneOf[T ~string](v *problem.Validation, path string, value T, list ...T) {
 	switch {
 	case slices.Contains(list, value):
@@ -107,7 +107,7 @@ func checkOneOf[T ~string](v *problem.Validation, path string, value T, list ...
 	}
 }
 
-// checkURL records an issue unless link is empty or an absolute web address.
+// checkURL adds an issue unless link is empty or an absolute web URL.
 func checkURL(v *problem.Validation, path string, link NullString) {
 	if link == "" {
 		return
@@ -119,7 +119,7 @@ func checkURL(v *problem.Validation, path string, link NullString) {
 	}
 }
 
-// checkEmail records an issue unless address is a mail address and nothing else.
+// checkEmail adds an issue unless address is a plain e-mail address.
 func checkEmail(v *problem.Validation, path, address string) {
 	a, err := netmail.ParseAddress(address)
 	if err != nil || a.Name != "" || a.Address != address || len(address) > maxEmail {
@@ -129,7 +129,7 @@ func checkEmail(v *problem.Validation, path, address string) {
 	v.Line(path, address, 1, maxEmail)
 }
 
-// normalPhone returns a number as E.164, and records an issue unless it is one.
+// normalPhone returns the number in E.164 form, or adds an issue.
 func normalPhone(v *problem.Validation, path string, number NullString) NullString {
 	if number == "" {
 		return ""
@@ -142,8 +142,8 @@ func normalPhone(v *problem.Validation, path string, number NullString) NullStri
 	return NullString(n.E164)
 }
 
-// normalLanguage returns a BCP 47 tag in the usual case, and records an issue
-// unless it is one of registered subtags.
+// normalLanguage returns the canonical form of a BCP 47 tag, or adds an issue
+// unless its subtags are registered.
 func normalLanguage(v *problem.Validation, path, tag string) string {
 	parsed, err := language.Raw.Parse(tag)
 	if err != nil || len(tag) > maxTag || strings.Contains(tag, "_") {
@@ -161,7 +161,7 @@ func checkTimeZone(v *problem.Validation, path, name string) {
 	}
 }
 
-// checkBirthDate records an issue unless date is empty or a day before today.
+// checkBirthDate adds an issue unless date is empty or in the past.
 func checkBirthDate(v *problem.Validation, path string, date NullString, now time.Time) {
 	if date == "" {
 		return
@@ -177,8 +177,8 @@ func checkBirthDate(v *problem.Validation, path string, date NullString, now tim
 	}
 }
 
-// checkTypes records an issue for each id that is not of a type of a subaccount,
-// and returns the ids without repetitions, never nil.
+// checkTypes adds an issue for each id that is no vehicle type of the subaccount,
+// and returns the distinct ids, never nil.
 func checkTypes(v *problem.Validation, path string, ids []string, sub *Subaccount) []string {
 	if len(ids) > maxList {
 		v.AddCode("too_long", path, "must be at most %d", maxList)
@@ -196,8 +196,8 @@ func checkTypes(v *problem.Validation, path string, ids []string, sub *Subaccoun
 	return distinct
 }
 
-// within adds what is wrong with a part of something to the faults of the whole,
-// each below the part's path, and reports whether err was nothing else.
+// within adds the issues of err to v below path. It returns false if err is not a
+// validation error.
 func within(v *problem.Validation, path string, err error) bool {
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok || e.Kind == problem.Internal || e.Kind == problem.Unavailable {

@@ -12,17 +12,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// CustomerStatus is whether somebody may ride.
+// CustomerStatus says whether a customer may ride.
 type CustomerStatus string
 
-// The statuses.
+// Statuses of a customer.
 const (
 	CustomerActive     CustomerStatus = "active"
 	CustomerBlocked    CustomerStatus = "blocked"
-	CustomerAnonymised CustomerStatus = "anonymised" // for good
+	CustomerAnonymised CustomerStatus = "anonymised" // final
 )
 
-// Customer is somebody who rides (fleet-api.md 1.3).
+// Customer is a person registered to ride (fleet-api.md 1.3).
 type Customer struct {
 	RecordHeader
 	Name             NullString     `json:"name"`
@@ -35,15 +35,15 @@ type Customer struct {
 	LicenseStatus    string         `json:"driver_license_status"`
 	MarketingConsent bool           `json:"marketing_consent"`
 	DefaultCurrency  string         `json:"default_currency"`
-	RideCount        int64          `json:"ride_count"`   // that were completed
-	LastRideAt       rfc3339.Time   `json:"last_ride_at"` // when the last one began
+	RideCount        int64          `json:"ride_count"`   // completed rides
+	LastRideAt       rfc3339.Time   `json:"last_ride_at"` // start of the latest ride
 	OpenRideID       NullString     `json:"open_ride_id"`
 	Timestamps
 
 	revision int64
 }
 
-// NewCustomer is what a customer is made of who comes from elsewhere.
+// NewCustomer has the fields of a customer to create.
 type NewCustomer struct {
 	SubaccountID     string            `json:"subaccount_id"`
 	ExternalID       NullString        `json:"external_id"`
@@ -59,7 +59,7 @@ type NewCustomer struct {
 	Metadata         map[string]string `json:"metadata"`
 }
 
-// CustomerChange is what a PUT changes of a customer. What is absent stays.
+// CustomerChange has the fields that a PUT sets. Absent fields remain.
 type CustomerChange struct {
 	ExternalID       optional.Value[NullString]        `json:"external_id"`
 	Name             optional.Value[NullString]        `json:"name"`
@@ -71,22 +71,22 @@ type CustomerChange struct {
 	BirthDate        optional.Value[NullString]        `json:"birth_date"`
 	LicenseStatus    optional.Value[string]            `json:"driver_license_status"`
 	MarketingConsent optional.Value[bool]              `json:"marketing_consent"`
-	Metadata         optional.Value[map[string]string] `json:"metadata"` // the whole, merged already
+	Metadata         optional.Value[map[string]string] `json:"metadata"` // the merged result
 }
 
-// Record returns the record as it is answered.
+// Record returns the customer's stored form.
 func (c *Customer) Record() (Record, error) {
 	text, err := encode(c)
 	return Record{ID: c.ID, SubaccountID: c.SubaccountID, Revision: c.revision, JSON: text, Distance: -1}, err
 }
 
-// Customer returns one. Error: NotFound.
+// Customer returns a customer. Error: NotFound.
 func (s *Service) Customer(ctx context.Context, q db.Querier, organizationID, id string) (Customer, error) {
 	return readCustomer(ctx, q, organizationID, id, "")
 }
 
-// LockCustomer is Customer for an update in the same transaction, as they are now:
-// a ride of theirs that is due has ended.
+// LockCustomer is Customer with a lock, for an update in the same transaction. It
+// first ends a ride of the customer that is due.
 func (s *Service) LockCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *Service) LockCustomer(ctx context.Context, tx *db.Tx, organizationID, i
 	return readCustomer(ctx, tx, organizationID, id, " FOR UPDATE")
 }
 
-// readCustomer returns a customer, locked by FOR UPDATE if lock says so.
+// readCustomer reads a customer. lock is empty or " FOR UPDATE".
 func readCustomer(ctx context.Context, q db.Querier, organizationID, id, lock string) (Customer, error) {
 	c, err := db.One(ctx, q, scanCustomer, "SELECT revision, doc FROM customers WHERE organization_id = $1 AND id = $2"+lock, organizationID, id)
 	return c, wrapReadError(err, "customer")
@@ -108,7 +108,7 @@ func scanCustomer(row db.Row) (c Customer, err error) {
 	return c, row.Scan(&c.revision, db.IntoJSON(&c))
 }
 
-// CreateCustomer makes a customer in the caller's transaction. Errors: Invalid;
+// CreateCustomer creates a customer in the caller's transaction. Errors: Invalid;
 // Conflict already_exists with the member external_id.
 func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID string, n NewCustomer) (Customer, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
@@ -157,10 +157,10 @@ func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 	return c, nil
 }
 
-// UpdateCustomer changes a customer whom the caller's transaction has locked. A
-// change that changes nothing makes no revision. The reason of a block goes with
-// the block. Errors: Invalid; Conflict already_exists with the member external_id;
-// invalid_transition for somebody who is anonymised.
+// UpdateCustomer updates a customer that the caller's transaction has locked. An
+// update without a difference creates no revision. Unblocking clears the reason.
+// Errors: Invalid; Conflict already_exists with the member external_id;
+// invalid_transition for an anonymised customer.
 func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID string, c Customer, change CustomerChange) (Customer, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -216,7 +216,7 @@ func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 	return s.saveCustomer(ctx, tx, a, c)
 }
 
-// saveCustomer writes what a request has changed of a customer.
+// saveCustomer writes a changed customer as a new revision.
 func (s *Service) saveCustomer(ctx context.Context, tx *db.Tx, a orgContext, c Customer) (Customer, error) {
 	c.UpdatedAt = nextUpdatedAt(c.UpdatedAt, a.now)
 	c.revision++
@@ -228,7 +228,7 @@ func (s *Service) saveCustomer(ctx context.Context, tx *db.Tx, a orgContext, c C
 		WHERE organization_id = $1 AND id = $2`,
 		a.id, c.ID, c.revision, db.Text(string(c.ExternalID)), string(c.Status), db.Text(strings.ToLower(string(c.Email))), db.Text(string(c.Phone)),
 		db.Text(string(c.Name)), c.UpdatedAt.Std().UnixMicro(), string(doc))
-	if db.IsUnique(err) { // made meanwhile
+	if db.IsUnique(err) { // by a concurrent transaction
 		return Customer{}, alreadyExistsError("external_id")
 	}
 	if err != nil {
@@ -238,9 +238,9 @@ func (s *Service) saveCustomer(ctx context.Context, tx *db.Tx, a orgContext, c C
 	return c, nil
 }
 
-// AnonymiseCustomer empties, for good, what tells who somebody is: the personal
-// members, external_id and metadata. Rides stay. Errors: NotFound;
-// customer_has_open_ride. Doing it twice is fine.
+// AnonymiseCustomer permanently clears a customer's personal fields, external_id
+// and metadata. Rides remain. It is idempotent. Errors: NotFound;
+// customer_has_open_ride.
 func (s *Service) AnonymiseCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -261,8 +261,8 @@ func (s *Service) AnonymiseCustomer(ctx context.Context, tx *db.Tx, organization
 	return s.saveCustomer(ctx, tx, a, c)
 }
 
-// check records what is wrong with a customer who is not anonymised, and puts
-// phone and language into the usual form.
+// check adds issues of a customer that is not anonymised, and normalizes phone and
+// language.
 func (c *Customer) check(v *problem.Validation, a orgContext) {
 	v.Line("name", string(c.Name), 0, maxName)
 	if c.Email != "" {

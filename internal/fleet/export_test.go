@@ -8,13 +8,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Fence is a zone as tests of decisions write it.
+// Fence is a zone of a rule evaluation.
 type Fence struct {
 	ID           string
 	Kind         ZoneType
 	Area         Area
-	Rules        []Rule // nil: those of the kind
-	Priority     int64  // 0: that of the kind
+	Rules        []Rule // nil: the type's defaults
+	Priority     int64  // 0: the type's default
 	Starts, Ends time.Time
 }
 
@@ -49,7 +49,7 @@ func (s *Service) Tariff(ctx context.Context, q db.Querier, organizationID, plan
 	return s.tariff(ctx, q, organizationID, planID, version)
 }
 
-// RuleAt is ruleAt as of now.
+// RuleAt is ruleAt at the current time.
 func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, subaccountID string, lng, lat float64, vehicleTypeID string) (Rule, string, error) {
 	a, err := s.orgContext(ctx, q, time.Now(), organizationID)
 	if err != nil {
@@ -62,7 +62,8 @@ func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, suba
 	return s.ruleAt(ctx, q, organizationID, sub, stamp, &Position{Lat: lat, Lng: lng}, vehicleTypeID, a.now)
 }
 
-// CreateWithoutRecords leaves a fleet with one subaccount and nothing else, as production begins.
+// CreateWithoutRecords provisions a fleet with one empty subaccount, as in
+// production.
 func (s *Service) CreateWithoutRecords(ctx context.Context, tx *db.Tx, o Organization) error {
 	if err := s.deleteAll(ctx, tx, o.ID); err != nil {
 		return err

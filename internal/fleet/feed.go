@@ -12,16 +12,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// What the public feed is made of. It reads, and locks nothing.
+// The reads of the public feed. They take no locks.
 
-// System is a subaccount that has a public feed.
+// System is a subaccount with a public feed.
 type System struct {
 	OrganizationID string
 	Subaccount     Subaccount
 	Language       string    // BCP 47, of all texts
-	LowBattery     int64     // percent; a vehicle below cannot be rented
-	Now            time.Time // of the organization's clock, when this was read
-	// Stamp is another one whenever the subaccount or one of its zones has changed.
+	LowBattery     int64     // percent; vehicles below are not rentable
+	Now            time.Time // by the organization's clock, at the read
+	// Stamp changes with the subaccount or one of its zones.
 	Stamp int64
 }
 
@@ -38,7 +38,7 @@ func scanSystem(row db.Row) (System, error) {
 	return s, err
 }
 
-// Systems returns every subaccount that has a feed, by the feed's name.
+// Systems returns all subaccounts with a feed, by feed id.
 func (s *Service) Systems(ctx context.Context) ([]System, error) {
 	list, err := db.All(ctx, s.db, scanSystem, systemColumns+" IS NOT NULL ORDER BY u.system_id")
 	if err != nil {
@@ -47,8 +47,8 @@ func (s *Service) Systems(ctx context.Context) ([]System, error) {
 	return list, nil
 }
 
-// System returns the subaccount with a [Subaccount.PublicSystemID]; a NotFound problem
-// when there is none.
+// System returns the subaccount with a [Subaccount.PublicSystemID]. Error:
+// NotFound.
 func (s *Service) System(ctx context.Context, systemID string) (System, error) {
 	if !s.Live() {
 		var ok bool
@@ -60,8 +60,8 @@ func (s *Service) System(ctx context.Context, systemID string) (System, error) {
 	return got, wrapReadError(err, "system")
 }
 
-// PublicVehicle is as much of a vehicle as the public may know. Its id is another
-// one after each ride, so that nobody can be followed.
+// PublicVehicle is the public part of a vehicle. Its id changes after each ride, so
+// that riders cannot be tracked.
 type PublicVehicle struct {
 	ID                 string       `json:"public_vehicle_id"`
 	VehicleTypeID      string       `json:"vehicle_type_id"`
@@ -81,8 +81,8 @@ func (s *System) Rentable(v *PublicVehicle) bool {
 	return v.State != NonOperational && (!known || percent >= s.LowBattery)
 }
 
-// PublicVehicles returns the vehicles of a system that stand somewhere and are
-// neither ridden nor gone, in the order of their public ids, which tells nothing.
+// PublicVehicles returns the vehicles of a system with a location, except ridden
+// and removed ones, by public id, which is random.
 func (s *Service) PublicVehicles(ctx context.Context, of *System) ([]PublicVehicle, error) {
 	list, err := db.All(ctx, s.db, func(row db.Row) (v PublicVehicle, err error) {
 		err = row.Scan(db.IntoJSON(&v))
@@ -96,8 +96,7 @@ func (s *Service) PublicVehicles(ctx context.Context, of *System) ([]PublicVehic
 	return list, nil
 }
 
-// PublicZones returns the zones of a system that are not over, those that count
-// first first.
+// PublicZones returns the zones of a system that have not ended, by precedence.
 func (s *Service) PublicZones(ctx context.Context, of *System) ([]Zone, error) {
 	list, err := db.All(ctx, s.db, func(row db.Row) (z Zone, err error) {
 		err = row.Scan(db.IntoJSON(&z))
@@ -110,7 +109,7 @@ func (s *Service) PublicZones(ctx context.Context, of *System) ([]Zone, error) {
 	return list, nil
 }
 
-// PublicPlans returns the plans of a system that are in use.
+// PublicPlans returns the active plans of a system.
 func (s *Service) PublicPlans(ctx context.Context, of *System) ([]Plan, error) {
 	list, err := db.All(ctx, s.db, func(row db.Row) (p Plan, err error) {
 		err = row.Scan(db.IntoJSON(&p))
@@ -122,8 +121,8 @@ func (s *Service) PublicPlans(ctx context.Context, of *System) ([]Plan, error) {
 	return slices.DeleteFunc(list, func(p Plan) bool { return !p.Active }), nil
 }
 
-// DefaultRules are what holds where no zone decides, written out: the
-// subaccount's own, else what fleet-api.md 1.4 says.
+// DefaultRules returns the rules outside of all zones: the subaccount's, else those
+// of fleet-api.md 1.4.
 func (s *System) DefaultRules(zones []Zone) []Rule {
 	if len(s.Subaccount.GlobalRules) > 0 {
 		return s.Subaccount.GlobalRules

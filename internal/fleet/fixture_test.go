@@ -20,13 +20,13 @@ type site struct {
 	*fleet.Service
 	db  *db.DB
 	org string
-	// The subaccount that there is, with a scooter in it and a default plan.
+	// The only subaccount, with a scooter type and a default plan.
 	sub     fleet.Subaccount
 	scooter string
 	plan    fleet.Plan
 }
 
-// newSite returns a fleet with a subaccount that has a vehicle type and a plan.
+// newSite returns a fleet with a subaccount, a vehicle type and a plan.
 func newSite(t testing.TB) *site {
 	t.Helper()
 	return newSiteOn(t, dbtest.NewFleet(t), true)
@@ -73,7 +73,7 @@ func newZone(t testing.TB, subaccountID string) fleet.NewZone {
 	return fleet.NewZone{SubaccountID: subaccountID, Name: "Mitte", Type: fleet.ServiceArea, Geometry: box(t, "13", "52", "14", "53")}
 }
 
-// write runs fn in a transaction that must succeed.
+// write runs fn in a transaction and fails the test on an error.
 func (s *site) write(t testing.TB, fn func(ctx context.Context, tx *db.Tx) error) {
 	t.Helper()
 	if err := s.try(t, fn); err != nil {
@@ -81,12 +81,12 @@ func (s *site) write(t testing.TB, fn func(ctx context.Context, tx *db.Tx) error
 	}
 }
 
-// try runs fn in a transaction.
+// try runs fn in a transaction and returns its error.
 func (s *site) try(t testing.TB, fn func(ctx context.Context, tx *db.Tx) error) error {
 	return s.db.Write(t.Context(), func(tx *db.Tx) error { return fn(t.Context(), tx) })
 }
 
-// changeSub changes the subaccount.
+// changeSub updates the subaccount.
 func (s *site) changeSub(t testing.TB, c fleet.SubaccountChange) {
 	t.Helper()
 	if err := s.tryChangeSub(t, c); err != nil {
@@ -108,7 +108,7 @@ func (s *site) tryChangeSub(t testing.TB, c fleet.SubaccountChange) error {
 	})
 }
 
-// faults writes an error as its code, or as "path code" of each issue, sorted.
+// faults formats an error as its code, or as "path code" of each issue, sorted.
 func faults(err error) string {
 	e, ok := errors.AsType[*problem.Error](err)
 	switch {

@@ -1,34 +1,32 @@
-// Package fleet is the vehicles, rides, customers, prices and zones of people who
-// rent out vehicles: the rules of fleet.md and fleet-api.md, and where they are
-// kept.
+// Package fleet manages the vehicles, rides, customers, pricing plans and zones of
+// vehicle-sharing operators, and stores them. It implements fleet.md and
+// fleet-api.md.
 //
-// A [Service] is one environment, on a database of its own: production or the
-// sandbox. They are the same code, and nothing leads from the one to the other.
+// A [Service] is one environment on its own database: production or the sandbox.
+// Both run the same code and share no records.
 //
 // # Records
 //
-// A record is a document: the JSON that fleet-api.md section 1 shows is what is
-// stored ([Record]), and the columns beside it are what it is found by. So what is
-// read most, a record or a million of them, leaves as it lies on the disk, and a
-// change decodes, changes and encodes. Each change makes a new revision, which is
-// the record's ETag.
+// A record is stored as the JSON document of fleet-api.md section 1 ([Record]).
+// Columns beside the document hold the values that queries filter and sort by.
+// Reads send the stored document unchanged; an update decodes, changes and encodes
+// it. Each change increments the revision, which is the record's ETag.
 //
-// Ids are prefixed ULIDs of the moment in created_at, to the millisecond: the
-// order of ids is the order of creation.
+// An id is a prefix and a ULID of created_at in milliseconds, so ids sort by
+// creation.
 //
 // # Time
 //
-// What time it is, an organization's own clock says ([Service.Now]): in production
-// the real one, in the sandbox one that can be moved forward. What time alone
-// changes (a reservation that expires, a ride that lasts too long, a vehicle that
-// falls silent) is kept as the moment when it is due, and happens as of that
-// moment, in order: within a second of it, and in any case before the next change
-// of the same record.
+// [Service.Now] is an organization's clock: real time in production; in the sandbox
+// a clock that can be advanced. A time-based change (an expiring reservation, the
+// maximum duration of a ride, a silent vehicle) is stored as a due time. It takes
+// effect as of that time, in order: within a second of it, and always before the
+// next change of the same record.
 //
-// # Who waits for whom
+// # Locking
 //
-// Methods that take a transaction change things in the caller's. Rows are locked
-// in one order: ride, vehicle, customer.
+// Methods that take a transaction write in the caller's transaction. Rows are
+// locked in one order: ride, vehicle, customer.
 package fleet
 
 import (
@@ -52,7 +50,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Service is the fleets of one environment. It is safe for concurrent use.
+// Service manages the fleets of one environment. It is safe for concurrent use.
 type Service struct {
 	db     *db.DB
 	live   bool
@@ -61,10 +59,10 @@ type Service struct {
 	budget scanBudget // of lists
 	tiling tiling
 
-	packedRides int // packedRides
+	packedRides int // the constant packedRides, smaller in tests
 
-	// entropy is the randomness of ids: those of one millisecond ascend, so that ids
-	// sort by creation (fleet-api.md 0).
+	// entropy makes ids of the same millisecond ascend, so that ids sort by
+	// creation (fleet-api.md 0).
 	entropy io.Reader
 
 	changed func(organizationID, kind, id string)
@@ -74,25 +72,25 @@ type Service struct {
 	plans       cache[Plan]
 	fences      cache[fences]
 	layers      *layerCache
-	rowCounts   cache[rowCount] // of sets that lists have looked at, see [listQuery.setName]
+	rowCounts   cache[rowCount] // of recently counted filter sets, see [listQuery.setKey]
 
-	provisioned sync.Map // ids of organizations that have a fleet, see Ensure
-	packCursor  string   // the organization that pack looked at last; only Run uses it
+	provisioned sync.Map // ids of organizations with a fleet, see Provision
+	packCursor  string   // the last organization that packPending visited; used by Run only
 }
 
-// Config is what [Open] needs.
+// Config configures [Open].
 type Config struct {
 	DB     *db.DB       // migrated to [db.Fleet]
 	Live   bool         // production; else the sandbox
 	Audit  *audit.Log   // of DB; nil records nothing
 	Logger *slog.Logger // nil discards
-	// Changed is told of every record that changes, with its kind (RideKind, ...),
-	// after the commit; of an organization whose whole fleet has changed with
-	// neither kind nor id. It must be quick. Nil: nobody wants to know.
+	// Changed is called after the commit of each change, with the record's kind
+	// (RideKind, ...) and id. After a change of the whole fleet, kind and id are
+	// empty. Changed must return quickly. Nil disables it.
 	Changed func(organizationID, kind, id string)
 }
 
-// Open returns the fleets of one environment.
+// Open returns the service of one environment.
 func Open(c Config) *Service {
 	log := c.Logger
 	if log == nil {
@@ -107,7 +105,7 @@ func Open(c Config) *Service {
 // Live reports whether this is production.
 func (s *Service) Live() bool { return s.live }
 
-// NullString is a string, or null when it is empty.
+// NullString is a string whose empty value is null in JSON.
 type NullString string
 
 // MarshalJSON implements [json.Marshaler].
@@ -124,7 +122,7 @@ func (t NullString) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (t *NullString) UnmarshalJSON(text []byte) error {
-	*t = "" // which null leaves
+	*t = "" // null leaves it empty
 	if last := len(text) - 1; last > 0 && text[0] == '"' && plain(string(text[1:last])) {
 		*t = NullString(text[1:last])
 		return nil
@@ -132,8 +130,8 @@ func (t *NullString) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*string)(t))
 }
 
-// plain reports whether text stands in JSON as it is. Records are full of ids,
-// which do, and are decoded and encoded with every change.
+// plain reports whether text needs no escaping in JSON. Ids need none; they make up
+// most of a record, which every change decodes and encodes.
 func plain(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -143,43 +141,43 @@ func plain(text string) bool {
 	return true
 }
 
-// RecordHeader is how every record begins.
+// RecordHeader has the leading fields of every record.
 type RecordHeader struct {
 	ID           string     `json:"id"`
 	Object       string     `json:"object"`
 	Live         bool       `json:"livemode"`
 	SubaccountID string     `json:"subaccount_id"`
-	ExternalID   NullString `json:"external_id"` // unique in the subaccount, among records of the type
+	ExternalID   NullString `json:"external_id"` // unique in the subaccount for the kind of record
 }
 
-// Timestamps is how every record ends.
+// Timestamps has the trailing fields of every record.
 type Timestamps struct {
 	Metadata  map[string]string `json:"metadata"`
 	CreatedAt rfc3339.Time      `json:"created_at"`
 	UpdatedAt rfc3339.Time      `json:"updated_at"`
 }
 
-// Record is a record as it is answered.
+// Record is the stored form of a record, as the API returns it.
 type Record struct {
 	ID           string
 	SubaccountID string
-	Revision     int64 // from 1 on
+	Revision     int64 // starts at 1
 	JSON         []byte
-	// Distance is how far a vehicle is from the point it was looked for at, in
-	// meters; -1 unless it was.
+	// Distance is a vehicle's distance in meters from the point of a query with
+	// [Near]; -1 without one.
 	Distance float64
 }
 
-// Actor is who does something, as events tell it.
+// Actor is the cause of an event: a key, a user or the system.
 type Actor struct {
 	Type string     `json:"type"` // "key", "user" or "system"
 	ID   NullString `json:"id"`
 }
 
-// systemActor is time itself.
+// systemActor is the actor of time-based changes.
 var systemActor = Actor{Type: "system"}
 
-// The prefixes of ids (fleet-api.md 0).
+// Prefixes of ids (fleet-api.md 0).
 const (
 	ridePrefix       = "ride"
 	vehiclePrefix    = "veh"
@@ -192,21 +190,21 @@ const (
 	alertPrefix      = "alert"
 )
 
-// newID returns an id of a moment. Records have [Service.entropy], but for what shall
-// come out the same each time.
+// newID returns an id for the time at. Records take [Service.entropy]; a
+// deterministic source makes ids reproducible.
 func newID(prefix string, at time.Time, entropy io.Reader) string {
 	return prefix + "_" + ulid.MustNew(ulid.Timestamp(at), entropy).String()
 }
 
-// newRecord returns the head and the tail of a record that is made now.
+// newRecord returns the header and timestamps of a record created now.
 func (s *Service) newRecord(prefix, object, subaccountID string, now time.Time) (RecordHeader, Timestamps) {
-	now = now.Truncate(time.Millisecond) // as the id has it
+	now = now.Truncate(time.Millisecond) // the precision of an id
 	return RecordHeader{ID: newID(prefix, now, s.entropy), Object: object, Live: s.live, SubaccountID: subaccountID},
 		Timestamps{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(now), UpdatedAt: rfc3339.Time(now)}
 }
 
-// idsFrom returns the least id of a moment, as far as the order of ids goes:
-// created_at >= t is id >= idsFrom(prefix, t).
+// idsFrom returns the least id of time t: created_at >= t is id >= idsFrom(prefix,
+// t).
 func idsFrom(prefix string, t time.Time) string {
 	t = t.Add(time.Millisecond - 1).Truncate(time.Millisecond)
 	if t.Before(time.UnixMilli(0)) {
@@ -214,12 +212,12 @@ func idsFrom(prefix string, t time.Time) string {
 	}
 	var least ulid.ULID
 	if err := least.SetTime(ulid.Timestamp(t)); err != nil {
-		return prefix + "_~" // later than any id
+		return prefix + "_~" // greater than any id
 	}
 	return prefix + "_" + least.String()
 }
 
-// encode returns the JSON of a record as it is stored and answered.
+// encode returns the JSON of a record in its stored form.
 func encode(v any) ([]byte, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -231,8 +229,8 @@ func encode(v any) ([]byte, error) {
 	return []byte(text[:len(text)-1]), nil
 }
 
-// nextUpdatedAt is when a record that is changed now was changed last: not earlier than
-// before, whatever the clock, so that whoever reads by updated_at misses nothing.
+// nextUpdatedAt returns now truncated to milliseconds, but never less than before,
+// so that cursors over updated_at miss nothing if the clock goes back.
 func nextUpdatedAt(before rfc3339.Time, now time.Time) rfc3339.Time {
 	now = now.Truncate(time.Millisecond)
 	if now.Before(before.Std()) {
@@ -241,12 +239,12 @@ func nextUpdatedAt(before rfc3339.Time, now time.Time) rfc3339.Time {
 	return rfc3339.Time(now)
 }
 
-// notFoundError is the error of a record that does not exist.
+// notFoundError is the error of a missing record.
 func notFoundError(what string) error {
 	return problem.New(problem.NotFound, "there is no such %s", what)
 }
 
-// wrapReadError turns the absence of a row into notFound.
+// wrapReadError turns [db.ErrNoRows] into notFoundError and wraps any other error.
 func wrapReadError(err error, what string) error {
 	if errors.Is(err, db.ErrNoRows) {
 		return notFoundError(what)
@@ -257,37 +255,36 @@ func wrapReadError(err error, what string) error {
 	return nil
 }
 
-// conflict is a refusal that the state of records is the reason of, with one of
-// the codes of fleet-api.md 5.
+// conflict returns a Precondition error with a code of fleet-api.md 5.
 func conflict(code, format string, args ...any) *problem.Error {
 	e := problem.New(problem.Precondition, format, args...)
 	e.Code = code
 	return e
 }
 
-// alreadyExistsError is the refusal of a second record with what must be unique.
+// alreadyExistsError is the error of a duplicate value of a unique field.
 func alreadyExistsError(member string) error {
 	e := problem.New(problem.Conflict, "there is one with this %s already", member)
 	e.Code, e.Details = "already_exists", map[string]any{"member": member}
 	return e
 }
 
-// Now returns what time it is for an organization.
+// Now returns the time of an organization's clock. Error: NotFound.
 func (s *Service) Now(ctx context.Context, q db.Querier, organizationID string) (time.Time, error) {
 	a, err := s.orgContext(ctx, q, time.Now(), organizationID)
 	return a.now, err
 }
 
-// orgContext is what the rules need of an organization.
+// orgContext holds an organization's settings and clock as of one transaction.
 type orgContext struct {
 	id       string
-	settings *Settings // must not be changed
+	settings *Settings // shared; read-only
 	revision int64
-	offset   time.Duration // of its clock
-	now      time.Time     // as its clock has it, whole microseconds
+	offset   time.Duration // of the clock from real time
+	now      time.Time     // by the organization's clock, in whole microseconds
 }
 
-// orgContext returns an organization as it is at a real time.
+// orgContext reads an organization's settings and clock at the real time now.
 func (s *Service) orgContext(ctx context.Context, q db.Querier, now time.Time, organizationID string) (orgContext, error) {
 	a := orgContext{id: organizationID}
 	var stamp, offset int64
@@ -303,7 +300,7 @@ func (s *Service) orgContext(ctx context.Context, q db.Querier, now time.Time, o
 	return a, err
 }
 
-// entropy is the randomness of ids that come out the same each time.
+// entropy is a deterministic source of randomness for ids.
 type entropy struct{ state uint64 }
 
 // Read implements [io.Reader]. It never fails.

@@ -11,26 +11,24 @@ import (
 	"github.com/paulmach/orb"
 )
 
-// Area is the shape of a zone: polygons with holes on the plane of longitude and
-// latitude, WGS 84. Outer rings run counter-clockwise and holes clockwise, every
-// ring is closed and neither crosses nor touches itself, rings touch each other
-// in points at most, each hole is in its polygon and in no other hole, polygons do
-// not overlap, and no edge is longer than 180 degrees: a shape across the
-// antimeridian is two polygons (RFC 7946, 3.1.9).
+// Area is the shape of a zone: polygons with holes in longitude and latitude, WGS
+// 84. Outer rings run counter-clockwise, holes clockwise. Every ring is closed and
+// simple. Rings meet in single points at most, each hole is inside its polygon and
+// outside of its other holes, and polygons do not overlap. No edge is longer than
+// 180 degrees: a shape across the antimeridian is two polygons (RFC 7946, 3.1.9).
 //
-// All this is so to a billionth of a degree, a tenth of a millimeter, to which
-// positions are rounded for every comparison, so that each is exact. What is
-// stored and answered is as it was given.
+// Comparisons round positions to a billionth of a degree, a tenth of a millimeter,
+// and are exact. Stored positions are as given.
 type Area struct {
 	shape    orb.MultiPolygon
 	polygons []polygon
 }
 
-// maxPositions bounds an [Area] (fleet-api.md 1.4).
+// maxPositions is the maximum number of positions of an [Area] (fleet-api.md 1.4).
 const maxPositions = 10_000
 
-// Contains reports whether a point is inside. One on an outer edge is, one on
-// the edge of a hole is not.
+// Contains reports whether the area contains a point. Outer edges belong to it,
+// edges of holes do not.
 func (a Area) Contains(lng, lat float64) bool {
 	p := toGrid(lng, lat)
 	return slices.ContainsFunc(a.polygons, func(rings polygon) bool {
@@ -46,7 +44,7 @@ func (a Area) Contains(lng, lat float64) bool {
 	})
 }
 
-// Bound returns the least and the greatest coordinates.
+// Bound returns the bounding box.
 func (a Area) Bound() (minLng, minLat, maxLng, maxLat float64) {
 	b := a.shape.Bound()
 	return b.Min[0], b.Min[1], b.Max[0], b.Max[1]
@@ -60,10 +58,10 @@ func (a Area) MarshalJSON() ([]byte, error) {
 	}{"MultiPolygon", a.shape})
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]: a GeoJSON Polygon or MultiPolygon,
-// put into the form above as far as that changes nothing: repeated positions are
-// dropped, rings turned, altitudes ignored. The error is Invalid, with one issue
-// invalid_geometry at geometry that says what is wrong with the shape.
+// UnmarshalJSON implements [json.Unmarshaler] for a GeoJSON Polygon or
+// MultiPolygon. It normalizes the shape: it drops repeated positions and altitudes
+// and turns rings. The error is Invalid, with one issue invalid_geometry at
+// geometry.
 func (a *Area) UnmarshalJSON(text []byte) error {
 	made, err := parseArea(text)
 	if err != nil {
@@ -138,7 +136,7 @@ func areaOf(polygons [][][][]float64) (Area, error) {
 	return a, nil
 }
 
-// ringOf returns a ring as it is stored, and as it is compared.
+// ringOf returns a ring in stored form and on the grid.
 func ringOf(positions [][]float64) (orb.Ring, ring, error) {
 	var line orb.Ring
 	var r ring
@@ -146,7 +144,7 @@ func ringOf(positions [][]float64) (orb.Ring, ring, error) {
 		if len(p) < 2 {
 			return nil, r, fmt.Errorf("has a position, the one at %d, that is not [longitude, latitude]", i)
 		}
-		// Written so that NaN is refused.
+		// Also refuses NaN.
 		if !(math.Abs(p[0]) <= 180 && math.Abs(p[1]) <= 90) {
 			return nil, r, fmt.Errorf("leaves the world at position %d: longitudes are from -180 to 180, latitudes from -90 to 90", i)
 		}

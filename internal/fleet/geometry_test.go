@@ -36,7 +36,7 @@ func ring(corners int) string {
 	return "[" + b.String() + "[1.000000000,0.000000000]]"
 }
 
-// line goes from west to east and back.
+// line runs from west to east and back.
 func line(positions int) string {
 	var b strings.Builder
 	for i := range positions - 1 {
@@ -49,7 +49,7 @@ func line(positions int) string {
 	return "[" + b.String() + "[0.5,0.5]]"
 }
 
-// star has each of its edges cross nearly every other.
+// star is a ring in which nearly every two edges cross.
 func star(corners int) string {
 	var b strings.Builder
 	for i := range corners {
@@ -59,8 +59,7 @@ func star(corners int) string {
 	return "[" + b.String() + "[1.000000000,0.000000000]]"
 }
 
-// comb has slanted teeth, each as long as all: no two edges meet, but the
-// rectangles around them all do.
+// comb has slanted teeth: no edges cross, but all their bounding boxes do.
 func comb(positions int) string {
 	teeth := (positions - 3) / 2
 	var b strings.Builder
@@ -73,7 +72,7 @@ func comb(positions int) string {
 	return "[" + b.String() + "]"
 }
 
-// holes are squares in a square.
+// holes is a square with square holes.
 func holes(count int) string {
 	var b strings.Builder
 	b.WriteString("[[0,0],[180,0],[180,90],[0,90],[0,0]]")
@@ -83,7 +82,7 @@ func holes(count int) string {
 	return b.String()
 }
 
-// around are rings, each in the one before it.
+// around has nested rings.
 func around(count int) string {
 	list := make([]string, count)
 	for i := range list {
@@ -93,9 +92,8 @@ func around(count int) string {
 	return "[" + strings.Join(list, "],[") + "]"
 }
 
-// hard are shapes of about 10,000 positions that are slow to check for whoever
-// looks at pairs of edges or of rings, and what is wrong with them;
-// nothing with some.
+// hard has shapes of about 10,000 positions that take quadratic time to check by
+// pairs, with the expected errors.
 func hard() map[string][2]string {
 	polygon := func(rings string) string { return `{"type":"Polygon","coordinates":[` + rings + `]}` }
 	return map[string][2]string{
@@ -108,7 +106,7 @@ func hard() map[string][2]string {
 	}
 }
 
-// TestAreaHard has what becomes of hard shapes.
+// TestAreaHard checks the results for hard shapes.
 func TestAreaHard(t *testing.T) {
 	for name, shape := range hard() {
 		var a fleet.Area
@@ -118,7 +116,7 @@ func TestAreaHard(t *testing.T) {
 	}
 }
 
-// BenchmarkArea reads hard shapes: n log n steps, whatever the shape.
+// BenchmarkArea validates hard shapes, in n log n steps.
 func BenchmarkArea(b *testing.B) {
 	for name, shape := range hard() {
 		b.Run(name, func(b *testing.B) {
@@ -132,8 +130,8 @@ func BenchmarkArea(b *testing.B) {
 	}
 }
 
-// TestAreaRings compares the sweep with looking at all pairs of edges, on a grid
-// so small that everything meets.
+// TestAreaRings compares the sweep with a check of all pairs of edges, on a tiny
+// grid.
 func TestAreaRings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		corners := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [2]int {
@@ -153,7 +151,7 @@ func TestAreaRings(t *testing.T) {
 		if err != nil {
 			return
 		}
-		// Inside and outside, by the library.
+		// The library decides inside and outside.
 		var line orb.Ring
 		for _, c := range append(distinct, distinct[0]) {
 			line = append(line, orb.Point{float64(c[0]), float64(c[1])})
@@ -168,7 +166,7 @@ func TestAreaRings(t *testing.T) {
 	})
 }
 
-// simple reports whether no two edges meet but neighbours, in their common corner.
+// simple reports whether edges meet only in corners of neighbours.
 func simple(c [][2]int) bool {
 	n := len(c)
 	side := func(a, b, p [2]int) int { return (b[0]-a[0])*(p[1]-a[1]) - (b[1]-a[1])*(p[0]-a[0]) }

@@ -16,12 +16,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// File is a fleet to import: records as fleet-api.md 1 shows them. What only we
-// set (times, states, counts) is ignored, ids are only names: see
+// File is a fleet to import, with records as in fleet-api.md 1. Read-only fields
+// (times, states, counts) are ignored. Ids only link records of the file, see
 // [Service.Import].
 type File struct {
 	Subaccounts  []Subaccount
-	VehicleTypes []FileType // beside those in Subaccounts
+	VehicleTypes []FileType // in addition to those in Subaccounts
 	Plans        []FilePlan
 	Customers    []FileCustomer
 	Zones        []FileZone
@@ -58,9 +58,9 @@ type FileVehicle struct {
 	NewVehicle
 }
 
-// ParseFile reads a file: one JSON object with lists of records by the names
-// subaccounts, vehicle_types, pricing_plans, customers, zones and vehicles. The
-// error is Invalid, with an issue for each record that is not of the right form.
+// ParseFile decodes a JSON object with the lists subaccounts, vehicle_types,
+// pricing_plans, customers, zones and vehicles. The error is Invalid, with an issue
+// for each malformed record.
 func ParseFile(text []byte) (File, error) {
 	var f File
 	var v problem.Validation
@@ -118,7 +118,7 @@ func parseList[T any](v *problem.Validation, name string, text json.RawMessage) 
 	return list
 }
 
-// Imported counts what an import has made.
+// Imported counts the created records.
 type Imported struct {
 	Subaccounts  int `json:"subaccounts"`
 	VehicleTypes int `json:"vehicle_types"`
@@ -128,16 +128,16 @@ type Imported struct {
 	Vehicles     int `json:"vehicles"`
 }
 
-// Import makes the records of a file in the caller's transaction, all or none.
+// Import creates the records of a file in the caller's transaction, all or none.
 //
-// An id in the file is how its other records refer to the record; it gets an id
-// of its own. A record of which the organization has one with the very id is left
-// as it is, and referred to as well. A record that does not name its subaccount
-// belongs to the only one in the file, or else to the only one there is. Vehicles
-// come without the rides they had, and those that nobody can find come as removed.
+// Ids in the file link its records; each created record gets a new id. If the
+// organization has a record with the id, that record is linked and not changed. A
+// record without a subaccount belongs to the file's only subaccount, else to the
+// organization's only one. Vehicles arrive without rides, those without a location
+// as removed.
 //
-// The error is Invalid with the faults of all records, each with its path, such
-// as customers.12.email.
+// The error is Invalid with the issues of all records, by path such as
+// customers.12.email.
 func (s *Service) Import(ctx context.Context, tx *db.Tx, organizationID string, f File, by Actor) (Imported, error) {
 	im := importRun{s: s, tx: tx, organizationID: organizationID, by: by,
 		subaccounts: map[string]string{}, types: map[string]string{}, plans: map[string]string{}}
@@ -161,9 +161,8 @@ func (s *Service) Import(ctx context.Context, tx *db.Tx, organizationID string, 
 	})
 }
 
-// importRun is an import under way. What is wrong with a record is noted, and
-// something else put in its place, so that what refers to it can be checked; it
-// all comes to nothing in the end.
+// importRun is the state of an import. After an issue, a substitute is created so
+// that dependent records can be checked; the caller rolls everything back.
 type importRun struct {
 	s              *Service
 	tx             *db.Tx
@@ -172,13 +171,13 @@ type importRun struct {
 	faults         problem.Validation
 	made           Imported
 
-	// What ids in the file have become.
+	// New ids by ids of the file.
 	subaccounts, types, plans map[string]string
-	// The subaccount of records that do not name theirs.
+	// The default subaccount.
 	only string
-	// What was decided of the vehicle types that are new in a subaccount, by its id.
+	// New vehicle types by subaccount id.
 	incoming map[string][]incoming
-	homes    []string // the keys of incoming, in order
+	homes    []string // keys of incoming, in order
 }
 
 // incoming is a vehicle type of the file.
@@ -187,7 +186,7 @@ type incoming struct {
 	path string
 }
 
-// resolveID returns what an id of the file stands for.
+// resolveID returns the new id for an id of the file.
 func resolveID(ids map[string]string, id string) string {
 	if now, ok := ids[id]; ok {
 		return now
@@ -202,7 +201,7 @@ func (im *importRun) home(id string) string {
 	return resolveID(im.subaccounts, id)
 }
 
-// fail notes what is wrong with a record, and returns what is wrong beyond that.
+// fail adds the issues of err below path. It returns any other error.
 func (im *importRun) fail(path string, err error) error {
 	if err == nil || within(&im.faults, path, err) {
 		return nil
@@ -210,7 +209,7 @@ func (im *importRun) fail(path string, err error) error {
 	return fmt.Errorf("import %s: %w", path, err)
 }
 
-// checkDuplicates notes ids that are given more than once, of a list.
+// checkDuplicates adds an issue for each repeated id of a list.
 func checkDuplicates[T any](im *importRun, name string, list []T, id func(*T) string) {
 	seen := make(map[string]bool, len(list))
 	for i := range list {
@@ -223,7 +222,7 @@ func checkDuplicates[T any](im *importRun, name string, list []T, id func(*T) st
 	}
 }
 
-// existingIDs returns which of some ids the organization has in a table.
+// existingIDs returns the ids that a table of the organization has.
 func (im *importRun) existingIDs(ctx context.Context, table string, ids []string) (map[string]bool, error) {
 	ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" })
 	if len(ids) == 0 {
@@ -293,7 +292,7 @@ func (im *importRun) importSubaccounts(ctx context.Context, f *File) error {
 	return nil
 }
 
-// importTypes adds the vehicle types, without the plans that they name.
+// importTypes adds the vehicle types. Their plans follow in finish.
 func (im *importRun) importTypes(ctx context.Context, f *File) error {
 	im.incoming = map[string][]incoming{}
 	note := func(home string, t VehicleType, path string) {
@@ -323,7 +322,7 @@ func (im *importRun) importTypes(ctx context.Context, f *File) error {
 	for _, home := range im.homes {
 		sub, err := im.s.LockSubaccount(ctx, im.tx, im.organizationID, home)
 		if problem.Of(err) == problem.NotFound {
-			continue // noted
+			continue // reported
 		}
 		if err != nil {
 			return err
@@ -372,8 +371,8 @@ func (im *importRun) importTypes(ctx context.Context, f *File) error {
 	return nil
 }
 
-// failTypes is fail for a change of a subaccount at a path, whose vehicle types
-// from had on are those that were added.
+// failTypes is fail for a change of a subaccount whose vehicle types from had on
+// were added.
 func (im *importRun) failTypes(err error, path string, had int, added []incoming) error {
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok || len(e.Issues) == 0 {
@@ -392,7 +391,7 @@ func (im *importRun) failTypes(err error, path string, had int, added []incoming
 	return nil
 }
 
-// resolveTypes returns ids of vehicle types as they are.
+// resolveTypes returns the new ids of vehicle types.
 func (im *importRun) resolveTypes(ids []string) []string {
 	now := slices.Clone(ids)
 	for i := range now {
@@ -430,7 +429,7 @@ func (im *importRun) importPlans(ctx context.Context, f *File) error {
 			}
 			made, err = im.s.createPlan(ctx, im.tx, im.organizationID, NewPlan{SubaccountID: n.SubaccountID, Name: "instead"})
 			if problem.Of(err) == problem.Invalid {
-				continue // its subaccount is not there either
+				continue // its subaccount is missing, too
 			}
 			if err != nil {
 				return err
@@ -442,8 +441,8 @@ func (im *importRun) importPlans(ctx context.Context, f *File) error {
 	return nil
 }
 
-// finish gives the new subaccounts and vehicle types what refers to what was made
-// after them.
+// finish sets the fields of new subaccounts and vehicle types that refer to records
+// created after them.
 func (im *importRun) finish(ctx context.Context, f *File) error {
 	path := map[string]string{}
 	for i := range f.Subaccounts {
@@ -478,7 +477,7 @@ func (im *importRun) finish(ctx context.Context, f *File) error {
 	return nil
 }
 
-// archive archives the new subaccounts that are to be, now that all is in them.
+// archive archives new subaccounts, after their records are created.
 func (im *importRun) archive(ctx context.Context, f *File) error {
 	for i := range f.Subaccounts {
 		home, isNew := im.subaccounts[f.Subaccounts[i].ID]
@@ -492,11 +491,11 @@ func (im *importRun) archive(ctx context.Context, f *File) error {
 	return nil
 }
 
-// change changes a subaccount, and its new vehicle types to have their plans.
+// change updates a subaccount, and the plans of its new vehicle types.
 func (im *importRun) change(ctx context.Context, home, path string, c SubaccountChange) error {
 	sub, err := im.s.LockSubaccount(ctx, im.tx, im.organizationID, home)
 	if problem.Of(err) == problem.NotFound {
-		return nil // noted
+		return nil // reported
 	}
 	if err != nil {
 		return err
@@ -509,7 +508,7 @@ func (im *importRun) change(ctx context.Context, home, path string, c Subaccount
 		}
 	}
 	c.VehicleTypes = optional.Of(list)
-	delete(im.incoming, home) // they are as they are to be
+	delete(im.incoming, home) // they are final now
 	if _, err = im.s.UpdateSubaccount(ctx, im.tx, im.organizationID, sub, c); err != nil {
 		return im.failTypes(err, path, had, added)
 	}
@@ -590,9 +589,8 @@ func (im *importRun) importVehicles(ctx context.Context, f *File) error {
 	return nil
 }
 
-// arriving returns the state that a vehicle is created in which was in another
-// elsewhere: without the ride that it had there, and out of service when nobody
-// knows where it is.
+// arriving returns the state to create an imported vehicle in: without a ride, and
+// removed without a location.
 func arriving(state VehicleState, location *Position) VehicleState {
 	switch state {
 	case VehicleTaken, OnTrip, NonOperational:
@@ -606,7 +604,7 @@ func arriving(state VehicleState, location *Position) VehicleState {
 	return state
 }
 
-// rest takes a vehicle out of service that was so where it comes from.
+// rest takes a vehicle out of service that was out of service in the file.
 func (im *importRun) rest(ctx context.Context, id string) error {
 	v, err := im.s.LockVehicle(ctx, im.tx, im.organizationID, id)
 	if err != nil {
@@ -616,9 +614,9 @@ func (im *importRun) rest(ctx context.Context, id string) error {
 	return err
 }
 
-// importedState is the state of a vehicle that had another elsewhere: rides do not
-// come along, so one that had one is free, if it is known to be somewhere; and one
-// that was out of service is not in service yet.
+// importedState is the state of an imported vehicle. Rides are not imported, so a
+// vehicle with a ride becomes available if it has a location. A vehicle out of
+// service remains so.
 func importedState(n *NewVehicle) VehicleState {
 	switch n.State {
 	case VehicleTaken, OnTrip:

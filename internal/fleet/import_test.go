@@ -14,7 +14,7 @@ import (
 
 var byUser = fleet.Actor{Type: "user", ID: "user-1"}
 
-// goodFile refers to its own records by names of its own.
+// goodFile links its records by its own ids.
 const goodFile = `{
 	"subaccounts": [{"id": "berlin", "object": "subaccount", "livemode": false, "name": "Berlin", "external_id": "b", "status": "active", "timezone": "Europe/Berlin",
 		"currency": "EUR", "country_code": "DE", "default_pricing_plan_id": "standard", "global_rules": [{"vehicle_type_ids": ["bike"], "ride_start_allowed": true, "ride_end_allowed": false, "ride_through_allowed": true}],
@@ -78,8 +78,8 @@ func TestImport(t *testing.T) {
 		t.Errorf("got subaccount %+v\nand plan %+v", berlin, standard)
 	}
 
-	// By their ids they are known again; external ids and the rest stand in the way
-	// of a second time.
+	// Existing ids are linked; external ids and unique fields conflict with a
+	// second import.
 	known, _ := json.Marshal(map[string]any{
 		"subaccounts":   []fleet.Subaccount{berlin},
 		"pricing_plans": plans[1:],
@@ -95,7 +95,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestImportFaults: all that is wrong, at once, and nothing made.
+// TestImportFaults: an import reports all issues at once and creates nothing.
 func TestImportFaults(t *testing.T) {
 	s := newSite(t)
 	_, err := s.importText(t, `{
@@ -165,7 +165,7 @@ func FuzzParseFile(f *testing.F) {
 	})
 }
 
-// BenchmarkImport is 10,000 vehicles.
+// BenchmarkImport imports 10,000 vehicles.
 func BenchmarkImport(b *testing.B) {
 	var text strings.Builder
 	text.WriteString(`{"vehicles":[`)
@@ -188,7 +188,8 @@ func BenchmarkImport(b *testing.B) {
 	}
 }
 
-// TestImportStates has what vehicles become that were in some state elsewhere.
+// TestImportStates checks the state of imported vehicles by their state in the
+// file.
 func TestImportStates(t *testing.T) {
 	s := newSite(t)
 	var vehicles []string

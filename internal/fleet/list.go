@@ -15,67 +15,65 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Lists are found without knowing how many records have which value, in steps
-// that grow: some rows along the index of what the list is sorted by, testing each;
-// when those were mostly others, the set of a filter's index that is cheapest to
-// read, if it is cheaper than the rest of the walk is likely to be; and so on with
-// more of both. So a filter that is met often costs a short walk, one that is met
-// seldom a small set, wherever in the order those records are. Only keys and cells
-// are read until the page is known, then its documents.
+// A list is found without statistics, in growing steps. Each step scans some rows
+// along the index of the sort key and tests the filters. If few rows match, it
+// counts the rows of the other usable indexes (filter sets), and reads the cheapest
+// set if that costs less than the rest of the scan. So a frequent value costs a
+// short scan and a rare value a small set, wherever the matches are in the order.
+// Only keys and cells are read until the page is known, then its documents.
 
-// Sort is the order of a list. The zero value is the newest first, or the nearest
-// where a list is near a point. Ties are ordered by id, in the same direction.
-// Records without a value come last in both.
+// Sort is the order of a list. The zero value is newest first, or nearest first for
+// a list with [Near]. Ties are ordered by id in the same direction. Records without
+// a value come last in both directions.
 type Sort struct {
-	Member     string // one of the list's; empty: as said, and then Descending does not count
+	Member     string // a sort key of the list; empty: the default order, and Descending is ignored
 	Descending bool
 }
 
-// Cursor is a place in a list of some sort: after the record that had these
-// values. It is of use with the same list only, and for ever: that record may have
-// changed or gone since.
+// Cursor is a position in a list with a sort: after the record with these values.
+// It is valid for the same list without limit of time, even if the record changes
+// or is deleted.
 type Cursor struct {
 	Value string `json:"value,omitempty"`
-	Null  bool   `json:"null,omitempty"` // it had no value
+	Null  bool   `json:"null,omitempty"` // the record had no value
 	ID    string `json:"id"`
 }
 
 var errCursor = &problem.Error{Kind: problem.Invalid, Code: "invalid_cursor", Message: "the cursor is not one of this list"}
 
-// Integers is a part of the integers. A bound that is nil does not restrict it;
-// one that is not is in it.
+// Integers is a range of integers with inclusive bounds; nil means unbounded.
 type Integers struct{ Low, High *int64 }
 
 const (
 	defaultPage = 20
 	maxPage     = 100
-	// maxExport is how long an export may take.
+	// maxExport is the maximum duration of an export.
 	maxExport = time.Hour
 )
 
-// sortKey is what a list can be sorted by.
+// sortKey is a sort key of a list.
 type sortKey struct {
-	column string // NULL comes last; empty: id
+	column string // NULL sorts last; empty: id
 	text   bool
-	always bool // it is never NULL
-	// nulls is a filter with an ordered index that all have where column is
-	// NULL; nil: column's own index has those too.
+	always bool // NOT NULL
+	// nulls is a filter with an ordered index that matches all rows where column is
+	// NULL; nil: the column's own index has them.
 	nulls *filter
 }
 
-// filter is a condition on one column.
+// filter is a predicate on one column.
 type filter struct {
 	column string
-	values []string // any of them; nil: between low and high
+	values []string // any of these; nil: from low to high
 	low    int64
 	high   int64
-	index  bool    // (organization_id, column, id) is an index, or begins one
-	where  string  // what else must be said for that index to be taken; empty: nothing
-	cells  []int64 // of a walk along regions: any of them
-	then   *filter // of such a walk: what its index has next; nil: what it is in the order of
+	index  bool    // has an index on (organization_id, column, id, ...)
+	where  string  // further predicate of that partial index; empty: none
+	cells  []int64 // any of these; only in a scan by region
+	then   *filter // the next column of that index; nil: the sort key
 }
 
-// text returns the condition.
+// text returns the SQL predicate.
 func (f *filter) text(st *statement) string {
 	if len(f.cells) == 1 {
 		text := f.column + " = " + st.arg(f.cells[0])
@@ -97,7 +95,7 @@ func (f *filter) text(st *statement) string {
 	return f.column + " IN (" + strings.Join(places, ", ") + ")"
 }
 
-// indexedText is text with what makes an index usable.
+// indexedText is text with the predicate of the partial index.
 func (f *filter) indexedText(st *statement) string {
 	if f.where == "" {
 		return f.text(st)
@@ -105,77 +103,77 @@ func (f *filter) indexedText(st *statement) string {
 	return f.text(st) + " AND " + f.where
 }
 
-// ordered reports whether its index has those that meet it in the order of ids.
+// ordered reports whether the index yields matches in the order of ids.
 func (f *filter) ordered() bool { return f.index && f.values != nil && len(f.values) <= 16 }
 
-// listQuery is one list, or a page of it.
+// listQuery is the query of a list or of one page of it.
 type listQuery struct {
 	ctx            context.Context
 	q              db.Querier
 	budget         scanBudget
 	organization   string
 	table          string
-	cell           string   // its column; empty: there is none
-	onCells        []string // what else its index has, beside ids
-	cellOn         []string // by which columns there are indexes that end with it
-	onRegion       []string // what is in order in an index of regions; empty: ids
-	alongRegion    []string // what else that of ids has
-	inRegion       []string // by which columns there are indexes of regions
+	cell           string   // cell column; empty: none
+	onCells        []string // further columns of its index, beside id
+	cellOn         []string // columns with an index that includes the cell
+	onRegion       []string // sort columns with an index by region; empty: id
+	alongRegion    []string // further columns of the index by region and id
+	inRegion       []string // columns with an index by region and the column
 	rare           partialIndex
-	rowCounts      *cache[rowCount] // what sets had lately
+	rowCounts      *cache[rowCount] // recent sizes of filter sets
 	rides          bool
-	layers         *layerCache // of rides; nil: there are none
-	tiling         tiling      // likewise
-	indexCondition string      // what else is true of those that are looked for, so that an index of theirs is taken
-	now            time.Time   // of the organization's clock
+	layers         *layerCache // only for rides
+	tiling         tiling      // only for rides
+	indexCondition string      // predicate of a partial index that all records of the list meet
+	now            time.Time   // by the organization's clock
 
 	filters     []filter
-	extra       []func(st *statement) string // conditions that no index has
-	first, last string                       // ids are from first on and before last; empty: any
-	empty       bool                         // nothing meets the filters
-	spatial     bool                         // only what is in rects
+	extra       []func(st *statement) string // predicates without an index
+	first, last string                       // ids from first (inclusive) to last (exclusive); empty: unbounded
+	empty       bool                         // no record can match
+	spatial     bool                         // limited to rects
 	rects       []rect
-	inside      func(lat, lng int64) bool // exactly, beyond rects; nil: all are
+	inside      func(lat, lng int64) bool // exact test of positions in rects; nil: none
 	near        *Near
 	key         sortKey
 	descending  bool
 	byDistance  bool
-	allNull     bool // nothing that meets the filters has a value
+	allNull     bool // all matches have NULL as the sort key
 	after       *Cursor
-	accept      func(d *Record) (bool, error) // what only documents say; nil: all are
+	accept      func(d *Record) (bool, error) // test of documents; nil: none
 
-	docs    map[string]Record // that were read when their records were found
-	null    bool              // those without a value are looked for now
-	counted map[int]rowCount  // by set
+	docs    map[string]Record // read while finding candidates
+	null    bool              // the current partition: records whose sort key is NULL
+	counted map[int]rowCount  // by filter set
 }
 
-// partialIndex is an index of regions by a column, in the order of ids then, of the rows
-// where it has none of the values that most have.
+// partialIndex is an index by region, column and id that excludes the rows with the
+// most common values.
 type partialIndex struct {
 	column string // empty: there is none
 	common []string
-	others []string // what else it has, beside the cell
+	others []string // its further columns, beside the cell
 }
 
-// where is the condition of the index, as it was made.
+// where is the predicate of the partial index, as in its definition.
 func (r *partialIndex) where() string {
 	return r.column + " NOT IN ('" + strings.Join(r.common, "', '") + "')"
 }
 
-// rowCount is how many rows a set has, as far as it was counted.
+// rowCount is the counted size of a filter set.
 type rowCount struct {
 	rows  int
-	bound int // rows is exact if it is less
+	bound int // rows is exact if less than bound
 }
 
-// candidate is a record that may belong on a page.
+// candidate is a record that may be in the list.
 type candidate struct {
 	id       string
-	value    any // int64 or string, nil when there is none
+	value    any // int64 or string; nil for NULL
 	distance float64
 }
 
-// statement is a query that is put together from parts.
+// statement builds an SQL query with its arguments.
 type statement struct {
 	strings.Builder
 	args []any
@@ -189,13 +187,13 @@ func (st *statement) arg(v any) string {
 
 func (st *statement) addf(format string, args ...any) { fmt.Fprintf(st, format, args...) }
 
-// andUnindexed adds a condition for what an index at hand finds: one that the engines do not
-// look up in another, and of which they work out no more than they need.
+// andUnindexed adds a predicate wrapped in CASE, so that the planner neither uses
+// another index for it nor evaluates it before the index scan.
 func (st *statement) andUnindexed(condition string) {
 	st.addf(" AND CASE WHEN %s THEN TRUE ELSE FALSE END", condition)
 }
 
-// whereEqual adds a filter of equality; no values: none.
+// whereEqual adds a filter for any of values, none if there are no values.
 func (s *listQuery) whereEqual(column string, values []string, index bool, where string) {
 	if len(values) > 0 {
 		values = slices.Clone(values)
@@ -204,7 +202,7 @@ func (s *listQuery) whereEqual(column string, values []string, index bool, where
 	}
 }
 
-// whereTime adds a filter of a time.
+// whereTime adds a filter for a time.
 func (s *listQuery) whereTime(column string, r period.Range, where string) {
 	if !r.Whole() {
 		first, last := r.Micros()
@@ -213,7 +211,7 @@ func (s *listQuery) whereTime(column string, r period.Range, where string) {
 	}
 }
 
-// whereInteger adds a filter of a number.
+// whereInteger adds a filter for an integer.
 func (s *listQuery) whereInteger(column string, r Integers, where string) {
 	if r.Low != nil || r.High != nil {
 		f := filter{column: column, low: math.MinInt64, high: math.MaxInt64, index: true, where: where}
@@ -228,7 +226,7 @@ func (s *listQuery) whereInteger(column string, r Integers, where string) {
 	}
 }
 
-// whereCreated limits the ids to those of some time.
+// whereCreated limits ids to a range of created_at.
 func (s *listQuery) whereCreated(prefix string, r period.Range) {
 	if r.Whole() {
 		return
@@ -244,8 +242,8 @@ func (s *listQuery) whereCreated(prefix string, r period.Range) {
 	}
 }
 
-// whereSubaccounts limits a list to subaccounts: those that may be seen, nil for all, and of
-// these the ones that were asked for, none for all.
+// whereSubaccounts limits the list to the permitted subaccounts (nil: all), and
+// among these to the requested ones (empty: all).
 func (s *listQuery) whereSubaccounts(may, asked []string) {
 	list := asked
 	if may != nil {
@@ -258,7 +256,8 @@ func (s *listQuery) whereSubaccounts(may, asked []string) {
 	s.whereEqual("subaccount_id", list, true, "")
 }
 
-// whereWithin limits a list to rects, beside what it was limited to before.
+// whereWithin limits the list to positions in rects, in addition to previous
+// limits.
 func (s *listQuery) whereWithin(rects []rect) {
 	if s.spatial {
 		var both []rect
@@ -273,7 +272,8 @@ func (s *listQuery) whereWithin(rects []rect) {
 	}
 	s.spatial, s.rects = true, nil
 	for _, r := range rects {
-		// A small box can be between two positions: they are whole millionths of a degree.
+		// A small box may contain no position, since positions are whole
+		// millionths.
 		if r, ok := r.intersect(world); ok {
 			s.rects = append(s.rects, r)
 		}
@@ -287,7 +287,7 @@ func (s *listQuery) wherePosition(inside func(lat, lng int64) bool) {
 	s.inside = func(lat, lng int64) bool { return (before == nil || before(lat, lng)) && inside(lat, lng) }
 }
 
-// whereNear limits a list to what is near a point.
+// whereNear limits the list to a circle.
 func (s *listQuery) whereNear(n *Near) {
 	s.near = n
 	s.whereWithin(n.rects(n.RadiusMeters))
@@ -298,7 +298,7 @@ func (n *Near) distance(lat, lng int64) float64 {
 	return distance(n.Lat, n.Lng, degrees(lat), degrees(lng))
 }
 
-// checkBox, checkNear and checkPage record what is wrong with a query.
+// checkBox adds an issue unless b is nil or a valid box.
 func checkBox(v *problem.Validation, b *Box) {
 	if b == nil {
 		return
@@ -321,7 +321,7 @@ func checkNear(v *problem.Validation, n *Near) {
 // maxRadius bounds [Near] (fleet-api.md 4).
 const maxRadius = 50_000
 
-// checkAt records what is wrong with a point that parameters give.
+// checkAt adds issues of a point given by parameters.
 func (p *Position) checkAt(v *problem.Validation) {
 	if !(math.Abs(p.Lat) <= 90) {
 		v.AddCode("invalid_value", "lat", "must be from -90 to 90")
@@ -331,7 +331,7 @@ func (p *Position) checkAt(v *problem.Validation) {
 	}
 }
 
-// maxValues bounds the values of one filter.
+// maxValues is the maximum number of values of a filter.
 const maxValues = 100
 
 func checkPage(v *problem.Validation, limit int, o Sort, after *Cursor, members ...string) {
@@ -356,7 +356,7 @@ func checkValues[T ~string](v *problem.Validation, path string, values []T) {
 	}
 }
 
-// texts is a list of some kind of string as one of strings.
+// texts converts a list to strings.
 func texts[T ~string](list []T) []string {
 	out := make([]string, len(list))
 	for i, v := range list {
@@ -365,9 +365,9 @@ func texts[T ~string](list []T) []string {
 	return out
 }
 
-// snapshot runs fn over one moment's state: q's, or, where q has none, a new one.
-// PostgreSQL is told to plan for the values at hand, to go by indexes, as tables
-// may be new to it, and not to compile what is dear by its guess.
+// snapshot runs fn in the snapshot of q, or in a new one if q is a [db.DB].
+// PostgreSQL is set to plan for the given values and by indexes, since its
+// statistics may be missing, and not to compile queries.
 func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Querier) error) error {
 	if d, ok := q.(*db.DB); ok {
 		return d.Read(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
@@ -382,7 +382,7 @@ func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Queri
 	return fn(q)
 }
 
-// listPage runs one page of a search, which begin prepares over the snapshot.
+// listPage runs a page of a query that begin prepares in the snapshot.
 func (s *Service) listPage(ctx context.Context, q db.Querier, limit int, begin func(q db.Querier) (*listQuery, error)) ([]Record, *Cursor, error) {
 	var docs []Record
 	var next *Cursor
@@ -401,8 +401,8 @@ func (s *Service) listPage(ctx context.Context, q db.Querier, limit int, begin f
 	return docs, next, nil
 }
 
-// eachRecord calls fn with the documents of a search, which begin prepares over a snapshot
-// that may last as long as an export.
+// eachRecord calls fn with the records of a query that begin prepares, in a
+// snapshot of up to maxExport.
 func (s *Service) eachRecord(ctx context.Context, begin func(ctx context.Context, q db.Querier) (*listQuery, error), fn func(*Record) error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
@@ -418,7 +418,8 @@ func (s *Service) eachRecord(ctx context.Context, begin func(ctx context.Context
 	})
 }
 
-// page returns some records, and where the next ones begin; nil after the last.
+// page returns the next records and the cursor of the page after them, nil at the
+// end.
 func (s *listQuery) page(limit int) ([]Record, *Cursor, error) {
 	if s.accept != nil {
 		return s.acceptedPage(limit)
@@ -436,11 +437,12 @@ func (s *listQuery) page(limit int) ([]Record, *Cursor, error) {
 	return docs, next, err
 }
 
-// acceptedPage is page where documents are tested, too. It ends when one more is
-// accepted than the page has, so that there is a next one only if it has something.
+// acceptedPage is page for a query that also tests documents. It reads until one
+// more record than the page matches, so a cursor is returned only if a next page
+// exists.
 func (s *listQuery) acceptedPage(limit int) ([]Record, *Cursor, error) {
 	var page []Record
-	var next *Cursor // after the last of page
+	var next *Cursor // after the last record of page
 	for {
 		found, err := s.findCandidates(limit + 1)
 		if err != nil {
@@ -468,7 +470,7 @@ func (s *listQuery) acceptedPage(limit int) ([]Record, *Cursor, error) {
 	}
 }
 
-// cursor is the one after c.
+// cursor returns the position after c.
 func (s *listQuery) cursor(c *candidate) *Cursor {
 	if s.byDistance {
 		return &Cursor{Value: strconv.FormatFloat(c.distance, 'g', -1, 64), ID: c.id}
@@ -482,7 +484,7 @@ func (s *listQuery) cursor(c *candidate) *Cursor {
 	return &Cursor{Null: s.key.column != "", ID: c.id}
 }
 
-// value returns what a cursor says as what the column has.
+// value returns the cursor's value in the type of the column.
 func (s *listQuery) value(c *Cursor) (any, error) {
 	if s.key.text {
 		return c.Value, nil

@@ -15,8 +15,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// benchSizes returns how many vehicles and rides benchmarks fill a database with:
-// few, or as KICKSTAND_BENCH_VEHICLES and KICKSTAND_BENCH_RIDES say.
+// benchSizes returns the numbers of vehicles and rides of benchmarks: small, or by
+// KICKSTAND_BENCH_VEHICLES and KICKSTAND_BENCH_RIDES.
 func benchSizes(b *testing.B) (vehicles, rides int) {
 	size := func(variable string, usual int) int {
 		if text := os.Getenv(variable); text != "" {
@@ -31,16 +31,16 @@ func benchSizes(b *testing.B) (vehicles, rides int) {
 	return size("KICKSTAND_BENCH_VEHICLES", 2000), size("KICKSTAND_BENCH_RIDES", 10_000)
 }
 
-// city makes a place in one city: the worst case, because all are near.
+// city returns a position in one city, the worst case for spatial lists.
 func (m *maker) city() *Position {
-	// Most are about a few squares.
+	// Most are near a few squares.
 	square := m.IntN(40)
 	lat, lng := 52.5+float64(square%7-3)*0.02, 13.4+float64(square/7-3)*0.035
 	p := Position{Lat: lat + m.NormFloat64()*0.008, Lng: lng + m.NormFloat64()*0.012}
 	return &Position{Lat: degrees(millionths(p.Lat)), Lng: degrees(millionths(p.Lng)), AccuracyMeters: new(5.0)}
 }
 
-// fillCity fills a database with a fleet in one city, the rides over two years.
+// fillCity creates a fleet in one city, with rides over two years.
 func fillCity(b *testing.B, d *db.DB, vehicles, rides int) {
 	m := newMaker(1)
 	f := &filler{t: b, db: d}
@@ -97,8 +97,8 @@ func fillCity(b *testing.B, d *db.DB, vehicles, rides int) {
 	f.flush()
 }
 
-// cityService returns a filled database. KICKSTAND_BENCH_DB names a file that is
-// kept, and used again.
+// cityService returns a service with the fleet of fillCity. KICKSTAND_BENCH_DB
+// names a file to reuse.
 func cityService(b *testing.B) *Service {
 	vehicles, rides := benchSizes(b)
 	path := os.Getenv("KICKSTAND_BENCH_DB")
@@ -121,7 +121,7 @@ func cityService(b *testing.B) *Service {
 		b.Fatal(err)
 	}
 	s := newService(b, d)
-	// Indexes are made faster than kept.
+	// Indexes are faster to create than to maintain.
 	indexes, err := db.All(b.Context(), d, func(row db.Row) (index [2]string, err error) {
 		err = row.Scan(&index[0], &index[1])
 		return index, err
@@ -139,14 +139,14 @@ func cityService(b *testing.B) *Service {
 	return s
 }
 
-// listShape is a kind of list; find reads its nth example, and a page after it.
+// listShape is a kind of list; find reads a page of its nth example.
 type listShape struct {
 	name string
 	find func(n int, after *Cursor) (*Cursor, error)
 }
 
-// BenchmarkLists tells for many shapes of lists how long a page takes: half of
-// them first pages, half later ones.
+// BenchmarkLists measures pages of many kinds of lists: first and later pages
+// equally.
 func BenchmarkLists(b *testing.B) {
 	s := cityService(b)
 	ctx := b.Context()
@@ -274,7 +274,7 @@ func BenchmarkLists(b *testing.B) {
 	}
 }
 
-// BenchmarkExport tells how many rides a second an export reads.
+// BenchmarkExport measures the rides per second of an export.
 func BenchmarkExport(b *testing.B) {
 	s := cityService(b)
 	for _, sort := range []Sort{{}, {"created_at", false}, {"updated_at", false}, {"total_amount", true}} {

@@ -12,13 +12,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// testOrg is the organization whose lists are tested.
+// testOrg is the organization of list tests.
 const testOrg = "org_01KKNTQ222EMQ8K9W39QSAEKF4"
 
-// testNow is when the records of tests begin to be made.
+// testNow is the creation time of the first record.
 var testNow = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
 
-// filler writes records by the thousand, past the rules.
+// filler writes records in bulk without validation.
 type filler struct {
 	t    testing.TB
 	db   *db.DB
@@ -27,11 +27,11 @@ type filler struct {
 
 type batch struct {
 	columns string
-	n       int // columns
+	n       int // number of columns
 	args    []any
 }
 
-// newService returns the fleets on a database, with testOrg's settings in it.
+// newService returns a service whose database has testOrg's settings.
 func newService(t testing.TB, d *db.DB) *Service {
 	t.Helper()
 	mustWrite(t, d, "INSERT INTO settings (organization_id, revision, stamp, clock_offset, doc) VALUES ($1, 1, 1, 0, '{}')", testOrg)
@@ -48,7 +48,7 @@ func mustWrite(t testing.TB, d *db.DB, query string, args ...any) {
 	}
 }
 
-// add writes a row, with others, at some time until flush.
+// add queues a row until the next flush.
 func (f *filler) add(table, columns string, args ...any) {
 	f.t.Helper()
 	if f.rows == nil {
@@ -65,10 +65,10 @@ func (f *filler) add(table, columns string, args ...any) {
 	}
 }
 
-// atOnce is how many rows a statement has: binding takes the square of that.
+// atOnce is the number of rows per statement: binding takes quadratic time.
 const atOnce = 10
 
-// flush writes what was added.
+// flush writes the queued rows.
 func (f *filler) flush() {
 	f.t.Helper()
 	for table, b := range f.rows {
@@ -87,7 +87,7 @@ func (f *filler) flush() {
 	}
 }
 
-// insertion is the statement for so many values.
+// insertion is the INSERT of a batch.
 func insertion(table string, b *batch, values int) string {
 	var q strings.Builder
 	fmt.Fprintf(&q, "INSERT INTO %s (%s) VALUES ", table, b.columns)
@@ -155,14 +155,14 @@ func (f *filler) ride(r *Ride) {
 	f.add("untiled_rides", "organization_id, "+strings.Join(untiledColumns, ", "), args...)
 }
 
-// row encodes a ride, which time does not end.
+// row encodes a ride without a due time.
 func (f *filler) row(r *Ride) []column {
 	f.t.Helper()
 	r.doc = []byte(f.encode(r))
 	return r.columns()
 }
 
-// change writes a ride in another's place, as it is now.
+// change replaces a ride.
 func (f *filler) change(was, is *Ride) {
 	f.t.Helper()
 	is.RecordHeader, is.CreatedAt, is.revision, is.vehicleTypeID = was.RecordHeader, was.CreatedAt, was.revision+1, was.vehicleTypeID
@@ -193,7 +193,7 @@ func (f *filler) zone(z *Zone) {
 		minLng, minLat, maxLng, maxLat, f.encode(z), newStamp())
 }
 
-// maker makes records, the same ones each time.
+// maker generates deterministic records.
 type maker struct {
 	*rand.Rand
 	made int
@@ -203,7 +203,7 @@ func newMaker(seed uint64) *maker { return &maker{Rand: rand.New(rand.NewPCG(see
 
 func pick[T any](m *maker, list ...T) T { return list[m.IntN(len(list))] }
 
-// head and tail make the ends of a record; several are of one millisecond.
+// head returns the header and timestamps of a record, several per millisecond.
 func (m *maker) head(prefix string) (RecordHeader, Timestamps) {
 	m.made++
 	at := testNow.Add(time.Duration(m.made/3) * time.Second)
@@ -215,7 +215,7 @@ func (m *maker) head(prefix string) (RecordHeader, Timestamps) {
 	return h, Timestamps{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(updated)}
 }
 
-// anywhere makes a place: in a city, or at the edges of the world.
+// anywhere returns a position: in a city, or at the limits of coordinates.
 func (m *maker) anywhere() *Position {
 	p := &Position{Lat: 52.5 + m.NormFloat64()*0.02, Lng: 13.4 + m.NormFloat64()*0.03}
 	switch m.IntN(8) {
@@ -254,7 +254,7 @@ func (m *maker) ride() *Ride {
 	r := &Ride{}
 	r.RecordHeader, r.Timestamps = m.head(ridePrefix)
 	at := r.CreatedAt.Std()
-	r.VehicleID = fmt.Sprintf("veh_%d", m.made) // one open ride each
+	r.VehicleID = fmt.Sprintf("veh_%d", m.made) // a vehicle can have one open ride
 	if m.IntN(3) == 0 {
 		r.VehicleID = fmt.Sprintf("veh_%d", m.IntN(5))
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// CustomerQuery says which customers a list has; see [RideQuery].
+// CustomerQuery selects customers; see [RideQuery].
 type CustomerQuery struct {
-	Subaccounts []string // whose customers may be seen; nil: all
-	Subaccount  []string // of those
+	Subaccounts []string // permitted subaccounts; nil: all
+	Subaccount  []string // among the permitted
 	Status      []CustomerStatus
-	Email       []string // whatever the case
+	Email       []string // ignoring case
 	Phone       []string // E.164
 	ExternalID  []string
 	CreatedAt   period.Range

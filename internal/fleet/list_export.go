@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// recordColumns are what a document is read from.
+// recordColumns are the columns of a record.
 func (s *listQuery) recordColumns() string {
 	if s.rides {
 		return "id, subaccount_id, revision, doc, status, started_at, paused_at"
@@ -19,7 +19,7 @@ func (s *listQuery) recordColumns() string {
 	return "id, subaccount_id, revision, doc, NULL AS status, NULL AS started_at, NULL AS paused_at"
 }
 
-// loadRecords reads the documents of what was found.
+// loadRecords returns the records of candidates, in order.
 func (s *listQuery) loadRecords(found []candidate) ([]Record, error) {
 	if len(found) == 0 {
 		return nil, nil
@@ -49,7 +49,7 @@ func (s *listQuery) loadRecords(found []candidate) ([]Record, error) {
 	return docs, nil
 }
 
-// readRecords reads documents to be loaded.
+// readRecords reads records into s.docs.
 func (s *listQuery) readRecords(ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -62,7 +62,7 @@ func (s *listQuery) readRecords(ids []string) error {
 	if s.docs == nil {
 		s.docs = make(map[string]Record, len(ids))
 	}
-	var texts []byte // of all, one after the other
+	var texts []byte // all documents, concatenated
 	for rows.Next() {
 		var d Record
 		var text, state sql.RawBytes
@@ -83,13 +83,13 @@ func (s *listQuery) readRecords(ids []string) error {
 	return rows.Err()
 }
 
-// updateDurations is [Ride.asOf] for the document of a ride with these columns. Lists are full
-// of open rides, so it is not decoded for two numbers.
+// updateDurations is [Ride.asOf] for the document of a ride. Lists have many open
+// rides, so it edits two numbers instead of decoding.
 func (s *listQuery) updateDurations(d *Record, status RideStatus, started, paused sql.NullInt64) (err error) {
 	if status != Active && status != Paused {
 		return nil
 	}
-	since := rfc3339.Time(time.UnixMicro(wholeMillis(started.Int64))) // as the document has it
+	since := rfc3339.Time(time.UnixMicro(wholeMillis(started.Int64))) // in the precision of the document
 	if d.JSON, err = setNumber(d.JSON, "duration_seconds", func(int64) int64 { return seconds(since, s.now) }); err == nil && status == Paused {
 		since = rfc3339.Time(time.UnixMicro(paused.Int64))
 		d.JSON, err = setNumber(d.JSON, "paused_seconds", func(stored int64) int64 { return stored + seconds(since, s.now) })
@@ -97,8 +97,8 @@ func (s *listQuery) updateDurations(d *Record, status RideStatus, started, pause
 	return err
 }
 
-// setNumber returns a document with another value of a member, a number that stands
-// before whatever has names of its own.
+// setNumber replaces a number in a document. The field must precede all nested
+// objects.
 func setNumber(doc []byte, member string, value func(int64) int64) ([]byte, error) {
 	_, after, ok := bytes.Cut(doc, []byte(`,"`+member+`":`))
 	digits := bytes.IndexByte(after, ',')
@@ -114,7 +114,7 @@ func setNumber(doc []byte, member string, value func(int64) int64) ([]byte, erro
 	return append(text, after[digits:]...), nil
 }
 
-// each calls fn with all documents of a list, in order. fn must not keep them.
+// each calls fn with all records of the list in order. fn must not retain them.
 func (s *listQuery) each(fn func(*Record) error) error {
 	if absent, err := s.knownEmpty(); err != nil || absent {
 		return err
@@ -138,7 +138,7 @@ func (s *listQuery) each(fn func(*Record) error) error {
 	return nil
 }
 
-// emit calls fn with a document that is accepted.
+// emit calls fn with a record if it is accepted.
 func (s *listQuery) emit(d *Record, fn func(*Record) error) error {
 	if s.accept != nil {
 		if ok, err := s.accept(d); err != nil || !ok {
@@ -148,8 +148,8 @@ func (s *listQuery) emit(d *Record, fn func(*Record) error) error {
 	return fn(d)
 }
 
-// eachInPartition is each among those with or without a value: of a small set if a filter
-// has one, else along an index in one go.
+// eachInPartition is each for one partition: by a small filter set if there is one,
+// else by a single index scan.
 func (s *listQuery) eachInPartition(fn func(*Record) error) error {
 	if s.inTiles() {
 		tiles, err := s.tiled()
@@ -222,7 +222,7 @@ func (s *listQuery) eachInPartition(fn func(*Record) error) error {
 	return rows.Err()
 }
 
-// eachCandidate calls fn with the documents of what was found.
+// eachCandidate calls fn with the records of candidates.
 func (s *listQuery) eachCandidate(found []candidate, fn func(*Record) error) error {
 	for some := range slices.Chunk(found, 200) {
 		docs, err := s.loadRecords(some)

@@ -11,18 +11,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// The sizes of the rings that [listQuery.nearest] reads.
+// Sizes of the rings that [listQuery.nearest] reads.
 const (
-	ringRows  = 1000 // or fewer, where all rows are of use
-	ringsRows = 6000 // in all, before a filter's set is read instead
-	maxRings  = 8    // likewise; and after as many more the rest is read at once
+	ringRows  = 1000 // target number of rows of a ring
+	ringsRows = 6000 // rows of all rings before a filter set is tried
+	maxRings  = 8    // rings before a filter set is tried; after twice as many, the rest is read at once
 	mostRows  = 50_000
-	maxWider  = 8 // times as much area
+	maxWider  = 8 // maximum growth of the first ring's area
 )
 
-// nearest is find in the order of distance: ring by ring of the circle, each as
-// wide as it takes to have some rows in it. Where few meet a filter, it is those
-// that are measured.
+// nearest is findCandidates by distance. It reads concentric rings of about
+// ringRows rows. If few rows match a filter, it reads the filter set instead.
 func (s *listQuery) nearest(want int) ([]candidate, error) {
 	inner, outer := 0.0, s.near.RadiusMeters
 	after := candidate{distance: -1}
@@ -51,7 +50,7 @@ func (s *listQuery) nearest(want int) ([]candidate, error) {
 	}
 	var found []candidate
 	passed, rings := 0, 0
-	size, guess := ringRows, 0.0 // of a ring: its rows, and the area of the next one
+	size, guess := ringRows, 0.0 // rows of a ring, and the area of the next one
 	if len(s.filters) == 0 {
 		size = min(size, 2*want+50)
 	}
@@ -61,7 +60,7 @@ func (s *listQuery) nearest(want int) ([]candidate, error) {
 			return nil, err
 		}
 	}
-	// A set that is very small comes first, one that is not so small after some rings.
+	// Try a very small filter set first, a larger one after some rings.
 	for last := false; ; last = true {
 		budget := s.budget[0].set
 		if last {
@@ -100,8 +99,8 @@ func (s *listQuery) nearest(want int) ([]candidate, error) {
 			}
 			gather(some)
 			if rings == 1 && low == 0 && len(found) < want && high < outer {
-				// Few meet the filters. A circle as wide as it should take costs less
-				// than the ring around this one.
+				// Few rows match. A wider circle costs less than the ring around
+				// this one.
 				wider := min(maxWider, max(2, 1.5*float64(want)/float64(max(1, len(found)))))
 				high, passed = min(outer, high*math.Sqrt(wider)), passed+int(float64(rows)*wider)
 				if some, err = s.readRing(low, high); err != nil {
@@ -110,7 +109,7 @@ func (s *listQuery) nearest(want int) ([]candidate, error) {
 				found = nil
 				gather(some)
 			}
-			// What is on the edge was found.
+			// The edge is done.
 			if s.descending {
 				outer = math.Nextafter(low, -1)
 			} else {
@@ -125,9 +124,9 @@ func (s *listQuery) nearest(want int) ([]candidate, error) {
 	return found[:min(want, len(found))], nil
 }
 
-// estimateArea returns the area, over pi, of a circle around the point that may have about
-// size rows; 0 when it does not know. It is as wide as to those that are so many
-// cells away: mostly not much farther than the farthest of as many that are near.
+// estimateArea returns the area divided by pi of a circle around the point with
+// about size rows, 0 if unknown. Its radius is the distance of the row size/2 cells
+// away in Morton order.
 func (s *listQuery) estimateArea(size int) (float64, error) {
 	cell := cellOf(millionths(s.near.Lat), millionths(s.near.Lng))
 	area := 0.0
@@ -149,10 +148,9 @@ func (s *listQuery) estimateArea(size int) (float64, error) {
 	return area, nil
 }
 
-// nextRing returns the part of the ring between two distances to be read next, and how
-// many rows that takes: about as wide as it takes to have size of them, or what is read
-// in vain because few ranges of cells go only roughly around a ring. The area, over
-// pi, is guessed; 0: not yet.
+// nextRing returns the next ring to read between two distances and its number of
+// rows: about size, or more where cell ranges approximate the ring badly. guess is
+// the expected area divided by pi, 0 if unknown.
 func (s *listQuery) nextRing(inner, outer float64, size int, guess float64) (low, high float64, rows int, err error) {
 	count := func(low, high float64, bound int) (int, error) {
 		var st statement
@@ -177,7 +175,7 @@ func (s *listQuery) nextRing(inner, outer float64, size int, guess float64) (low
 	if rows, err = count(inner, outer, bound); err != nil || rows < bound || bound == mostRows {
 		return inner, outer, rows, err
 	}
-	// By area, because that is what rows go by.
+	// Rows are proportional to the area.
 	all := outer*outer - inner*inner
 	part := func(area float64) (low, high float64) {
 		if s.descending {
@@ -212,13 +210,12 @@ func (s *listQuery) nextRing(inner, outer float64, size int, guess float64) (low
 			break
 		}
 	}
-	// Many are in one place.
+	// Many rows are at one distance.
 	low, high = part(many)
 	return low, high, bound, nil
 }
 
-// readRing returns the rows about a ring that meet the conditions, in no order; some
-// are nearer or farther.
+// readRing returns the matches in and near a ring, unordered.
 func (s *listQuery) readRing(low, high float64) ([]candidate, error) {
 	var st statement
 	st.addf("SELECT id, NULL, %s", s.cell)
@@ -232,10 +229,10 @@ func (s *listQuery) readRing(low, high float64) ([]candidate, error) {
 	return s.read(&st, math.MaxInt)
 }
 
-// ringRects are rects that hold every position of the list whose distance is between two.
+// ringRects returns rects with all positions of the list between two distances.
 func (s *listQuery) ringRects(low, high float64) []rect {
 	ring := s.near.annulus(low, high)
-	if len(s.rects) > 3 { // too many together
+	if len(s.rects) > 3 { // too many to intersect
 		return ring
 	}
 	var list []rect
@@ -249,11 +246,11 @@ func (s *listQuery) ringRects(low, high float64) []rect {
 	return list
 }
 
-// annulus are rects that hold every position whose distance is between two.
+// annulus returns rects with all positions between two distances.
 func (n *Near) annulus(low, high float64) []rect {
 	rects := n.rects(high)
-	// What is surely nearer is left out: a box whose corners are. Away from the
-	// poles they are what is farthest of it.
+	// Exclude an inner box. Away from the poles, its corners are its farthest
+	// points.
 	lat := low / earthRadius * 180 / math.Pi * 0.7
 	lng := lat / math.Cos((math.Abs(n.Lat)+lat)*math.Pi/180)
 	if lat < 1e-5 || math.Abs(n.Lat)+lat > 80 ||

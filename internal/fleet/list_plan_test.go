@@ -11,13 +11,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// explainer fails the test where a statement looks through a whole table, sorts
-// all records of an organization, or walks along regions otherwise than by theirs.
+// explainer fails the test if a statement scans a table, sorts all records of an
+// organization, or scans regions by another index.
 type explainer struct {
 	db.Querier
 	t    *testing.T
 	n    int
-	rare int // walks along the index of vehicles in rare states
+	rare int // scans of the partial index of vehicles
 }
 
 var (
@@ -63,7 +63,7 @@ func (e *explainer) QueryRow(ctx context.Context, query string, args ...any) *sq
 	return e.Querier.QueryRow(ctx, query, args...)
 }
 
-// TestListsGoByIndexes asks SQLite for the plan of every statement of many lists.
+// TestListsGoByIndexes checks SQLite's query plan of every statement of many lists.
 func TestListsGoByIndexes(t *testing.T) {
 	d := dbtest.NewFleetSQLite(t)
 	s := newService(t, d)

@@ -10,11 +10,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// RideQuery says which rides a list has. Of a member with several values any one
-// will do; a member without any does not restrict the list, but for Subaccounts.
+// RideQuery selects rides. A filter matches any of its values. An empty filter
+// matches all rides, except Subaccounts.
 type RideQuery struct {
-	Subaccounts     []string // whose rides may be seen; nil: all
-	Subaccount      []string // of those
+	Subaccounts     []string // permitted subaccounts; nil: all
+	Subaccount      []string // among the permitted
 	Status          []RideStatus
 	TripType        []TripType
 	CustomerID      []string
@@ -22,13 +22,13 @@ type RideQuery struct {
 	PricingPlanID   []string
 	PaymentStatus   []string
 	ExternalID      []string
-	ZoneID          []string // where they began
-	Box             *Box     // where they began; nil: anywhere
+	ZoneID          []string // of the start
+	Box             *Box     // of the start; nil: anywhere
 	CreatedAt       period.Range
 	UpdatedAt       period.Range
 	StartedAt       period.Range
 	EndedAt         period.Range
-	TotalAmount     Integers // open rides have none, and no duration_seconds here
+	TotalAmount     Integers // open rides have no amount and, in filters, no duration
 	DurationSeconds Integers
 	Sort            Sort // by created_at, updated_at, started_at, ended_at, total_amount or duration_seconds
 	After           *Cursor
@@ -50,11 +50,9 @@ func (q *RideQuery) Check(v *problem.Validation) {
 	checkBox(v, q.Box)
 }
 
-// ListRides returns a page of a list of rides, and where the next one begins; nil
-// after the last. Each page is of one moment, q's where it has one. A ride that
-// stays in the list while the pages are read is on exactly one of them, unless what
-// the list is sorted by changes: then it is where the new value puts it. Errors:
-// Invalid.
+// ListRides returns a page of rides and the cursor of the next page, nil after the
+// last one. Each page is a snapshot: q's, or its own. A ride that matches
+// throughout is on exactly one page, unless its sort key changes. Errors: Invalid.
 func (s *Service) ListRides(ctx context.Context, q db.Querier, organizationID string, query RideQuery) ([]Record, *Cursor, error) {
 	if err := problem.Check(&query); err != nil {
 		return nil, nil, err
@@ -62,9 +60,9 @@ func (s *Service) ListRides(ctx context.Context, q db.Querier, organizationID st
 	return s.listPage(ctx, q, query.Limit, func(q db.Querier) (*listQuery, error) { return s.rideListQuery(ctx, q, organizationID, &query) })
 }
 
-// EachRide calls fn with every ride of a list, in order, as all of them were at one
-// moment. fn must not keep the document. query's After and Limit do not count. An
-// error of fn ends it and is returned. It may take an hour at most.
+// EachRide calls fn with every ride of a list, in order, from one snapshot. fn must
+// not retain the record. It ignores After and Limit, stops at an error of fn and
+// returns it, and takes an hour at most.
 func (s *Service) EachRide(ctx context.Context, organizationID string, query RideQuery, fn func(*Record) error) error {
 	query.After, query.Limit = nil, 0
 	if err := problem.Check(&query); err != nil {
@@ -85,8 +83,8 @@ func (s *Service) rideListQuery(ctx context.Context, q db.Querier, organizationI
 		cellOn: []string{"status", "payment_status", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"},
 		now:    a.now, after: query.After, descending: query.Sort.Descending,
 	}
-	// Rides without a value are those of some statuses. Where all that are asked
-	// for have one, or none has, nothing is looked for in vain.
+	// The status determines whether a ride has a value, so some partitions are
+	// known to be empty.
 	nulls := func(some, all []RideStatus) *filter {
 		among := func(list []RideStatus) func(RideStatus) bool {
 			return func(s RideStatus) bool { return !slices.Contains(list, s) }

@@ -12,7 +12,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// findCandidates returns the next candidates in order, at most want.
+// findCandidates returns up to want candidates in order, records with a sort key
+// first.
 func (s *listQuery) findCandidates(want int) ([]candidate, error) {
 	if absent, err := s.knownEmpty(); err != nil || absent {
 		return nil, err
@@ -35,8 +36,8 @@ func (s *listQuery) findCandidates(want int) ([]candidate, error) {
 	return found, nil
 }
 
-// knownEmpty reports whether nothing meets the conditions, as far as that is seen at
-// once: for instance because none of those in the whole region meets one of them.
+// knownEmpty reports whether the list is known to be empty without a scan, for
+// instance because no row in the whole region matches a filter.
 func (s *listQuery) knownEmpty() (bool, error) {
 	if s.empty || !s.spatial {
 		return s.empty, nil
@@ -50,7 +51,7 @@ func (s *listQuery) knownEmpty() (bool, error) {
 		if !slices.Contains(s.inRegion, f.column) {
 			continue
 		}
-		// One by one, because by several at once the engines go through all.
+		// One query per value: with several at once, the engines scan all rows.
 		parts := []filter{*f}
 		if f.values != nil {
 			parts = make([]filter, len(f.values))
@@ -80,11 +81,11 @@ func (s *listQuery) knownEmpty() (bool, error) {
 	return false, nil
 }
 
-// maxParts bounds what absent looks up.
+// maxParts is the maximum number of lookups of knownEmpty.
 const maxParts = 32
 
-// enterPartition begins with those that have a value, or those that have none. It reports
-// false when there is nothing to look for.
+// enterPartition selects the records whose sort key is NULL or not NULL. It returns
+// false if none can match.
 func (s *listQuery) enterPartition(null bool) bool {
 	s.null = null
 	if s.key.column == "" || s.key.always {
@@ -96,26 +97,26 @@ func (s *listQuery) enterPartition(null bool) bool {
 	if s.key.nulls != nil && len(s.key.nulls.values) == 0 {
 		return false
 	}
-	// What is limited has a value.
+	// A filter on the sort key excludes NULL.
 	return !slices.ContainsFunc(s.filters, func(f filter) bool { return f.column == s.key.column })
 }
 
-// scanBudget is what a walk may cost before it is looked for a set, and what sets may
-// cost that are read then. After the last step the walk goes on to the end.
+// scanBudget limits the cost of the index scan and then of a filter set, by step.
+// After the last step the scan continues to the end.
 type scanBudget [4]struct{ walk, set int }
 
-// defaultScanBudget makes of each step some milliseconds' work, of the first less.
+// defaultScanBudget makes each step take some milliseconds, the first one less.
 func defaultScanBudget() scanBudget {
 	return scanBudget{{300, 1500}, {0, 6000}, {8000, 40_000}, {200_000, 500_000}}
 }
 
-// What testing a row costs: 1 from an index alone, less than a microsecond.
+// Costs of testing a row; 1 if the index suffices, less than a microsecond.
 const (
-	someCost   = 6  // where the index says of some that they are elsewhere
-	lookupCost = 12 // from the table
+	someCost   = 6  // the index excludes some rows by position
+	lookupCost = 12 // the table must be read
 )
 
-// scanCost is the cost of each row of a walk.
+// scanCost is the cost per row of an index scan.
 func (s *listQuery) scanCost(w *filter) int {
 	column := s.key.column
 	if w != nil {
@@ -135,7 +136,7 @@ func (s *listQuery) scanCost(w *filter) int {
 	return lookupCost
 }
 
-// coveredColumns returns what the index of a walk has beside what it is walked by.
+// coveredColumns returns the further columns of the index that a scan uses.
 func (s *listQuery) coveredColumns(w *filter) []string {
 	if w != nil && w.column == s.region() && s.key.column == "" {
 		return s.alongRegion
@@ -143,7 +144,7 @@ func (s *listQuery) coveredColumns(w *filter) []string {
 	return nil
 }
 
-// setCost is the cost of each row of a set.
+// setCost is the cost per row of a filter set.
 func (s *listQuery) setCost(set int) int {
 	var own, onIndex []string
 	cell := false
@@ -162,7 +163,8 @@ func (s *listQuery) setCost(set int) int {
 	return 1
 }
 
-// findInPartition is find among those with or without a value.
+// findInPartition is findCandidates for one partition, by index scan with
+// increasing budgets, or by a filter set.
 func (s *listQuery) findInPartition(want int) ([]candidate, error) {
 	if s.inTiles() {
 		return s.findTiled(want)
@@ -179,8 +181,8 @@ func (s *listQuery) findInPartition(want int) ([]candidate, error) {
 			break
 		}
 		cost := s.scanCost(w)
-		// To find where a walk ends takes as long as the walk, so it goes as far as
-		// it is likely to take, and then a few times as far.
+		// To find the end of a scan takes as long as the scan. So it first covers
+		// the likely number of rows, then a few times as many.
 		for left, rows := max(1, step.walk/cost), 0; left > 0; left -= rows {
 			if rows *= 4; len(found) > 0 {
 				rows = max(rows, (want-len(found))*(passed/len(found)+1))
@@ -223,13 +225,13 @@ func (s *listQuery) findInPartition(want int) ([]candidate, error) {
 	return append(found, some...), err
 }
 
-// scanPosition is where a walk is: after a value and an id.
+// scanPosition is a position in an index scan: after a value and an id.
 type scanPosition struct {
 	value any
 	id    string
 }
 
-// startPosition is where the page begins; nil: at the beginning.
+// startPosition is the start of the page; nil: the start of the list.
 func (s *listQuery) startPosition() (*scanPosition, error) {
 	if s.after == nil || s.null != s.after.Null && s.key.column != "" {
 		return nil, nil
@@ -244,8 +246,8 @@ func (s *listQuery) startPosition() (*scanPosition, error) {
 	return &scanPosition{value, s.after.ID}, nil
 }
 
-// accessPath is the filter along whose ordered index it is walked; nil: along that of
-// the sort.
+// accessPath returns the filter whose ordered index the scan uses; nil: the index
+// of the sort key.
 func (s *listQuery) accessPath(set *int) *filter {
 	if s.null && s.key.nulls != nil {
 		return s.key.nulls
@@ -265,8 +267,8 @@ func (s *listQuery) accessPath(set *int) *filter {
 	return nil
 }
 
-// partialIndexFilter returns the filter by which the index of those that are rare is walked; nil
-// when it does not have all that is asked for.
+// partialIndexFilter returns the filter that the partial index serves; nil if the
+// query needs rows or columns that the index excludes.
 func (s *listQuery) partialIndexFilter() (rare *filter) {
 	if s.rare.column == "" || s.key.column != "" {
 		return nil
@@ -283,10 +285,10 @@ func (s *listQuery) partialIndexFilter() (rare *filter) {
 	return rare
 }
 
-// region is the expression that indexes of regions have.
+// region is the SQL expression of indexes by region.
 func (s *listQuery) region() string { return fmt.Sprintf("(%s >> %d)", s.cell, 2*regionBits) }
 
-// filtersRows reports whether a walk passes rows over.
+// filtersRows reports whether a scan may read rows that do not match.
 func (s *listQuery) filtersRows(w *filter) bool {
 	if s.spatial || len(s.extra) > 0 || s.inside != nil || s.key.column != "" && s.first != "" || s.null && s.key.nulls != nil {
 		return true
@@ -296,7 +298,7 @@ func (s *listQuery) filtersRows(w *filter) bool {
 	})
 }
 
-// directions returns the order in SQL, and what is true of whatever comes later.
+// directions returns the SQL sort direction and the comparison with later rows.
 func (s *listQuery) directions() (order, later string) {
 	if s.descending {
 		return "DESC", "<"
@@ -304,10 +306,10 @@ func (s *listQuery) directions() (order, later string) {
 	return "ASC", ">"
 }
 
-// orderedByID reports whether the order here is that of ids alone.
+// orderedByID reports whether the current partition is ordered by id alone.
 func (s *listQuery) orderedByID() bool { return s.key.column == "" || s.null }
 
-// columns are what a candidate is read from.
+// columns are the columns of a candidate.
 func (s *listQuery) columns() string {
 	value, cell := "NULL", "NULL"
 	if !s.orderedByID() {
@@ -319,7 +321,8 @@ func (s *listQuery) columns() string {
 	return "id, " + value + " AS value, " + cell + " AS cell"
 }
 
-// writeBounds limits a statement to what comes after one place and not after another.
+// writeBounds limits a statement to rows after from (exclusive) up to to
+// (inclusive).
 func (s *listQuery) writeBounds(st *statement, from, to *scanPosition) {
 	_, later := s.directions()
 	earlier := map[string]string{"<": ">", ">": "<"}[later]
@@ -338,7 +341,7 @@ func (s *listQuery) writeBounds(st *statement, from, to *scanPosition) {
 	}
 }
 
-// idRange limits a statement by created_at.
+// idRange is the predicate of created_at.
 func (s *listQuery) idRange(st *statement) string {
 	var text string
 	if s.first != "" {
@@ -350,8 +353,8 @@ func (s *listQuery) idRange(st *statement) string {
 	return text
 }
 
-// writeIndexScan writes a walk: parts of columns, which together are in order. Where full,
-// rows are tested.
+// writeIndexScan writes an index scan as a union of ordered parts. With full, it
+// also writes the residual predicates.
 func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, from, to *scanPosition, full bool) {
 	parts := []*filter{nil}
 	if w != nil {
@@ -410,10 +413,9 @@ func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, fro
 	}
 }
 
-// writeResidual writes the conditions that looking up w, and ids if they are sought, does not
-// see to, that of the area only if it is asked for. Those on columns that the index
-// at hand has come first, then that of the area, which it has, too. They are hidden,
-// see [statement.andUnindexed].
+// writeResidual writes the predicates that the access path w does not imply: of ids
+// unless idsDone, of the area if area. Covered columns come first, then the area,
+// by [statement.andUnindexed].
 func (s *listQuery) writeResidual(st *statement, w *filter, has []string, sought, area bool) {
 	if s.null && w == s.key.nulls && w != nil {
 		st.andUnindexed(s.key.column + " IS NULL")
@@ -440,7 +442,7 @@ func (s *listQuery) writeResidual(st *statement, w *filter, has []string, sought
 	}
 }
 
-// area is the condition of being in one of rects, see [bounds].
+// area is the predicate of being in one of rects, see [bounds].
 func (s *listQuery) area(st *statement) string {
 	parts := make([]string, len(s.rects))
 	for i, r := range s.rects {
@@ -451,8 +453,7 @@ func (s *listQuery) area(st *statement) string {
 	return strings.Join(parts, " OR ")
 }
 
-// scanEnd returns where a walk of so many rows ends; more is false when there are not
-// so many.
+// scanEnd returns the position after rows rows; more is false if there are fewer.
 func (s *listQuery) scanEnd(w *filter, from *scanPosition, rows int) (end *scanPosition, more bool, err error) {
 	var st statement
 	columns := "id, NULL AS value"
@@ -471,7 +472,7 @@ func (s *listQuery) scanEnd(w *filter, from *scanPosition, rows int) (end *scanP
 	return end, true, nil
 }
 
-// ordering is the order in SQL, of the columns that are read.
+// ordering is the ORDER BY of the current partition.
 func (s *listQuery) ordering() string {
 	order, _ := s.directions()
 	if s.orderedByID() {
@@ -480,7 +481,7 @@ func (s *listQuery) ordering() string {
 	return "value " + order + ", id " + order
 }
 
-// scanIndex returns those that meet all conditions between two places.
+// scanIndex returns up to want matches between two positions.
 func (s *listQuery) scanIndex(w *filter, from, to *scanPosition, want int) ([]candidate, error) {
 	var st statement
 	s.writeIndexScan(&st, w, s.columns(), from, to, true)
@@ -488,7 +489,7 @@ func (s *listQuery) scanIndex(w *filter, from, to *scanPosition, want int) ([]ca
 	return s.read(&st, want)
 }
 
-// read runs a statement of candidates.
+// read runs a statement that selects candidates.
 func (s *listQuery) read(st *statement, want int) ([]candidate, error) {
 	if s.inside == nil && want < math.MaxInt {
 		st.addf(" LIMIT %s", st.arg(want))
@@ -517,28 +518,28 @@ func (s *listQuery) read(st *statement, want int) ([]candidate, error) {
 	return found, rows.Err()
 }
 
-// Sets are the rows that an index has for one of the filters: by its number, or one
+// A filter set is the result of one index scan, by the number of its filter or one
 // of these.
 const (
-	createdSet = 1000 + iota // what was created in some time
-	cellSet                  // what lies in a few ranges of cells
+	createdSet = 1000 + iota // rows by created_at
+	cellSet                  // rows in ranges of cells
 	noSet      = -1
 )
 
-// maxRanges is how many ranges of cells are looked up.
+// maxRanges is the maximum number of cell ranges of a query.
 const maxRanges = 16
 
-// maxRegions is how many regions are walked at once.
+// maxRegions is the maximum number of regions of an index scan.
 const maxRegions = 16
 
-// ringRanges is how many when there is a hole in what is covered.
+// ringRanges is the maximum number of cell ranges of a ring.
 const ringRanges = 64
 
-// noLimit is a limit that means none. A query with a limit is run as it is
-// written, not made part of the one around it.
+// noLimit is a LIMIT without effect. It prevents that the engine flattens the
+// subquery.
 const noLimit = 1_000_000_000
 
-// filterSets are all there are, those in the order of ids first.
+// filterSets returns the usable filter sets, those in the order of ids first.
 func (s *listQuery) filterSets() []int {
 	var ordered, others []int
 	for i, f := range s.filters {
@@ -558,15 +559,15 @@ func (s *listQuery) filterSets() []int {
 	return append(ordered, others...)
 }
 
-// cheapestSet counts all sets as far as they cost less than a budget and returns the
-// cheapest; the first of those that cost more, and small is false, if all do.
+// cheapestSet counts the filter sets within a budget and returns the cheapest.
+// small is false if all exceed it; then least is the first set.
 func (s *listQuery) cheapestSet(budget int) (least int, small bool, err error) {
 	least = noSet
 	price := 0
 	for _, set := range s.filterSets() {
 		cost := s.setCost(set)
 		bound := max(1, budget/cost)
-		if small { // it is of no use unless it is cheaper
+		if small { // only a cheaper set is of use
 			bound = min(bound, price/cost+1)
 		}
 		name := s.setKey(set)
@@ -598,9 +599,8 @@ func (s *listQuery) cheapestSet(budget int) (least int, small bool, err error) {
 	return least, small, nil
 }
 
-// setKey names a set whose size other lists may ask for, too; empty: none does. Which
-// way is the shortest depends on sizes, what is found does not, so what they were
-// some seconds ago is good enough.
+// setKey is the cache key of a filter set's count; empty if not shareable. A count
+// some seconds old suffices, since it affects the access path but not the result.
 func (s *listQuery) setKey(set int) string {
 	if set >= len(s.filters) || s.first != "" {
 		return ""
@@ -612,10 +612,10 @@ func (s *listQuery) setKey(set int) string {
 	return fmt.Sprintf("%s %s %s %.99q %d %d", s.organization, s.table, f.column, f.values, f.low, f.high)
 }
 
-// recentStamp is the stamp of what is remembered for ten seconds at most.
+// recentStamp is a cache stamp that changes every ten seconds.
 func recentStamp() int64 { return time.Now().Unix() / 10 }
 
-// writeSet writes what has the rows of a set.
+// writeSet writes the FROM and WHERE of a filter set.
 func (s *listQuery) writeSet(st *statement, set int, rects []rect) {
 	if set != cellSet {
 		st.addf(" FROM %s WHERE organization_id = %s", s.table, st.arg(s.organization))
@@ -628,7 +628,7 @@ func (s *listQuery) writeSet(st *statement, set int, rects []rect) {
 		return
 	}
 	st.WriteString(" FROM (VALUES ")
-	// Always as many, so that the statement is the same.
+	// A constant number of ranges, so that the statement can be reused.
 	most := maxRanges
 	if len(rects) > 3 {
 		most = ringRanges
@@ -638,7 +638,7 @@ func (s *listQuery) writeSet(st *statement, set int, rects []rect) {
 		if i > 0 {
 			st.WriteString(", ")
 		}
-		c := cellRange{1, 0} // nothing
+		c := cellRange{1, 0} // empty
 		if i < len(ranges) {
 			c = ranges[i]
 		}
@@ -651,8 +651,8 @@ func (s *listQuery) writeSet(st *statement, set int, rects []rect) {
 	}
 }
 
-// readSet returns those of a set that meet all conditions, after a place; by distance,
-// they are in no order.
+// readSet returns up to want matches of a filter set after a position; unordered if
+// s.byDistance.
 func (s *listQuery) readSet(set int, from *scanPosition, want int) ([]candidate, error) {
 	var st statement
 	columns := s.columns()

@@ -18,14 +18,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// item is a record as the naive list has it.
+// item is a record of the naive list.
 type item struct {
 	id       string
-	value    any // int64, float64 or string; nil: none
+	value    any // int64, float64 or string; nil: NULL
 	distance float64
 }
 
-// inOrder sorts as lists do.
+// inOrder is the order of a list.
 func inOrder(descending bool) func(a, b item) int {
 	return func(a, b item) int {
 		if (a.value == nil) != (b.value == nil) {
@@ -51,17 +51,17 @@ func inOrder(descending bool) func(a, b item) int {
 	}
 }
 
-// listing is a list and what it must be.
+// listing is a list with its expected items.
 type listing struct {
 	name       string
 	descending bool
 	limit      int
-	items      func() []item // that meet the filters, in any order
+	items      func() []item // matches in any order
 	page       func(after *Cursor) ([]Record, *Cursor, error)
 	each       func(fn func(*Record) error) error
 }
 
-// check reads a list to its end, and changes what is in it between the pages.
+// check reads all pages of a list, with changes in between.
 func (l *listing) check(t *testing.T, change func()) {
 	t.Helper()
 	sorted := func() []item {
@@ -132,7 +132,7 @@ func compareItems(t *testing.T, what string, got, want []item) {
 	}
 }
 
-// optionally returns a part of some values, mostly none.
+// optionally returns a subset of values, mostly empty.
 func optionally[T any](m *maker, values ...T) []T {
 	if m.IntN(4) > 0 {
 		return nil
@@ -147,7 +147,7 @@ func (m *maker) during() period.Range {
 	}
 	low := testNow.Add(time.Duration(m.IntN(3600*40)) * time.Millisecond * 500)
 	high := low.Add(time.Duration(m.IntN(200)) * time.Minute)
-	if m.IntN(4) == 0 { // as whoever means for ever says
+	if m.IntN(4) == 0 { // an extreme bound
 		high = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 		low = pick(m, low, high.AddDate(-3000, 0, 0))
 	}
@@ -182,8 +182,7 @@ func (m *maker) near() *Near {
 		&Near{90, 0, 1000}, &Near{-89.99, 77, 50_000}, &Near{52.5, 13.4, 0}, &Near{0, 0, 50_000})
 }
 
-// small makes the steps of lists so small that each of them is taken, and tiles so
-// small that there are many.
+// small sets budgets and tiles so small that every path is taken.
 func small(s *Service) {
 	s.budget = scanBudget{{5, 20}, {10, 40}, {40, 100}, {80, 240}}
 	s.tiling = tiling{tile: 8, young: 10, turn: 80, old: 40, home: 64, open: 3, gathered: 20}
@@ -223,7 +222,7 @@ func lists(t *testing.T, run func(t *testing.T, s *Service, d *db.DB, m *maker))
 	}
 }
 
-// rounds is how many lists are tried on each database.
+// rounds is the number of random lists per database.
 const rounds = 60
 
 func TestVehicleLists(t *testing.T) {
@@ -370,7 +369,7 @@ func TestRideLists(t *testing.T) {
 				f.flush()
 			case 1, 2:
 				at, is := m.IntN(len(all)), m.ride()
-				if is.StartLocation != nil && m.IntN(2) == 0 { // as rides do
+				if is.StartLocation != nil && m.IntN(2) == 0 { // like real rides
 					is.StartLocation = all[at].StartLocation
 				}
 				f.change(all[at], is)
@@ -381,7 +380,7 @@ func TestRideLists(t *testing.T) {
 				}
 			}
 		}
-		for range 300 { // so that there are layers of every kind
+		for range 300 { // for layers of every level
 			change()
 		}
 		for n := range 2 * rounds {
@@ -404,7 +403,7 @@ func TestRideLists(t *testing.T) {
 					q.Status, q.PaymentStatus, q.ZoneID = nil, nil, nil
 				}
 			}
-			// Most filters at once leave nothing.
+			// Most filters combined match nothing.
 			for _, drop := range []func(){
 				func() { q.CustomerID = nil }, func() { q.VehicleID = nil }, func() { q.PricingPlanID = nil }, func() { q.PaymentStatus = nil },
 				func() { q.ZoneID = nil }, func() { q.Box = nil }, func() { q.CreatedAt, q.StartedAt = period.Range{}, period.Range{} },
@@ -591,7 +590,8 @@ func TestZoneLists(t *testing.T) {
 	})
 }
 
-// Open rides are answered as they are now, by the organization's clock.
+// TestOpenRidesGoOn: open rides have durations as of now, by the organization's
+// clock.
 func TestOpenRidesGoOn(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := newService(t, d)
@@ -685,7 +685,8 @@ func TestListErrors(t *testing.T) {
 	}
 }
 
-// Zones whose bounds are where they are not themselves make no page that has nothing.
+// TestZonesBesideTheirBounds: zones whose bounds match, but not their area, make no
+// empty page.
 func TestZonesBesideTheirBounds(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := newService(t, d)
@@ -695,7 +696,7 @@ func TestZonesBesideTheirBounds(t *testing.T) {
 	for i := range 60 {
 		z := &Zone{Type: Parking, Name: fmt.Sprint(i)}
 		z.RecordHeader, z.Timestamps = m.head(zonePrefix)
-		corner := "1,0" // of a triangle; the other one is not at the point
+		corner := "1,0" // of a triangle; the other triangle does not contain the point
 		if m.IntN(3) == 0 {
 			corner = "0,1"
 			inside = append(inside, z.ID)
@@ -732,7 +733,8 @@ func TestZonesBesideTheirBounds(t *testing.T) {
 	}
 }
 
-// What an area has by rounding is in the lists, too.
+// TestListsAtTheEdgeOfAreas: lists include positions that rounding puts into an
+// area.
 func TestListsAtTheEdgeOfAreas(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := newService(t, d)

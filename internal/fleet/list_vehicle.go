@@ -11,24 +11,24 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// VehicleQuery says which vehicles a list has; see [RideQuery]. Those whose
-// location is not known are nowhere.
+// VehicleQuery selects vehicles; see [RideQuery]. Spatial filters exclude vehicles
+// without a location.
 type VehicleQuery struct {
-	Subaccounts    []string // whose vehicles may be seen; nil: all
-	Subaccount     []string // of those
+	Subaccounts    []string // permitted subaccounts; nil: all
+	Subaccount     []string // among the permitted
 	State          []VehicleState
 	VehicleTypeID  []string
 	FormFactor     []string
-	Code           []string // whatever the case
+	Code           []string // ignoring case
 	DeviceID       []string
 	ExternalID     []string
-	ZoneID         []string // inside of whose shape they are now
+	ZoneID         []string // zones that contain the location
 	Box            *Box     // nil: anywhere
-	Near           *Near    // likewise; documents have their distance then
+	Near           *Near    // nil: anywhere; otherwise records have a distance
 	BatteryPercent Integers
 	LastReportedAt period.Range
 	UpdatedAt      period.Range
-	Sort           Sort // by created_at, updated_at, code (in lower case), battery_percent or last_reported_at; with Near, and by itself then, distance
+	Sort           Sort // by created_at, updated_at, code (in lower case), battery_percent or last_reported_at; with Near also distance, the default
 	After          *Cursor
 	Limit          int // 0: 20; at most 100
 }
@@ -123,7 +123,7 @@ func vehicleListQuery(ctx context.Context, q db.Querier, organizationID string, 
 	return f, nil
 }
 
-// areasOf returns the shapes of zones that may be seen.
+// areasOf returns the areas of the permitted zones among ids.
 func areasOf(ctx context.Context, q db.Querier, organizationID string, may, ids []string) ([]Area, error) {
 	fences, err := db.All(ctx, q, func(row db.Row) (z Zone, err error) {
 		err = row.Scan(db.IntoJSON(&z))
@@ -141,7 +141,7 @@ func areasOf(ctx context.Context, q db.Querier, organizationID string, may, ids 
 	return areas, nil
 }
 
-// whereInAreas limits a list to what is in one of some areas.
+// whereInAreas limits the list to positions in any of areas.
 func (s *listQuery) whereInAreas(areas []Area) {
 	var rects []rect
 	for _, a := range areas {

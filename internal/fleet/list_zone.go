@@ -14,17 +14,17 @@ import (
 	"github.com/paulmach/orb"
 )
 
-// Point is a place that zones are looked for at, in degrees.
+// Point is a position in degrees.
 type Point struct{ Lat, Lng float64 }
 
-// ZoneQuery says which zones a list has; see [RideQuery].
+// ZoneQuery selects zones; see [RideQuery].
 type ZoneQuery struct {
-	Subaccounts []string // whose zones may be seen; nil: all
-	Subaccount  []string // of those
+	Subaccounts []string // permitted subaccounts; nil: all
+	Subaccount  []string // among the permitted
 	Type        []ZoneType
 	InForce     *bool  // now, by the organization's clock
-	Box         *Box   // with which they have something in common
-	Point       *Point // that is inside of them
+	Box         *Box   // that the zone intersects
+	Point       *Point // that the zone contains
 	Sort        Sort   // by priority, created_at or name
 	After       *Cursor
 	Limit       int // 0: 20; at most 100
@@ -73,7 +73,7 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 		f.descending = true
 	}
 	f.whereEqual("type", texts(query.Type), false, "")
-	// Its index has bounds before ids, so it is read for few only.
+	// The index has the bounds before the id, so it is only used for few zones.
 	f.whereSubaccounts(query.Subaccounts, query.Subaccount)
 	for i := range f.filters {
 		f.filters[i].index = false
@@ -118,12 +118,11 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 	return f, nil
 }
 
-// areaSlack is more degrees than rounding moves a point or the edge of an [Area]
-// by: what is inside may lie as far out of the bounds.
+// areaSlack exceeds, in degrees, the rounding of a point or an edge of an [Area].
 const areaSlack = 2e-9
 
-// boundsIntersect is the condition that a zone's bounds have something in common with
-// one of some boxes, or nearly so.
+// boundsIntersect is the predicate that a zone's bounds intersect one of boxes,
+// with slack.
 func boundsIntersect(boxes []Box) func(st *statement) string {
 	return func(st *statement) string {
 		parts := make([]string, len(boxes))
@@ -135,8 +134,8 @@ func boundsIntersect(boxes []Box) func(st *statement) string {
 	}
 }
 
-// intersects reports whether an area has something in common with a box that is not
-// across the antimeridian, edges of both and of holes included.
+// intersects reports whether the area, edges and edges of holes included,
+// intersects a box that does not cross the antimeridian.
 func (a Area) intersects(b Box) bool {
 	for _, polygon := range a.shape {
 		for _, ring := range polygon {
@@ -147,16 +146,16 @@ func (a Area) intersects(b Box) bool {
 			}
 		}
 	}
-	// No edge does, so all of the box is inside, or all outside.
+	// No edge crosses the box, so it is inside or outside as a whole.
 	return a.Contains(b.MinLng, b.MinLat)
 }
 
-// intersectsSegment reports whether a line between two points has something in common with b.
+// intersectsSegment reports whether the segment between two points intersects b.
 func (b Box) intersectsSegment(from, to orb.Point) bool {
 	if max(from[0], to[0]) < b.MinLng || min(from[0], to[0]) > b.MaxLng || max(from[1], to[1]) < b.MinLat || min(from[1], to[1]) > b.MaxLat {
 		return false
 	}
-	// The corners are not all on one side of the line.
+	// The corners are on both sides of the line, or on it.
 	left, right := 0, 0
 	for _, c := range [4]orb.Point{{b.MinLng, b.MinLat}, {b.MinLng, b.MaxLat}, {b.MaxLng, b.MinLat}, {b.MaxLng, b.MaxLat}} {
 		switch side := (to[0]-from[0])*(c[1]-from[1]) - (to[1]-from[1])*(c[0]-from[0]); {

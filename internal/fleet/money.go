@@ -2,8 +2,8 @@ package fleet
 
 import "strings"
 
-// The currencies of ISO 4217 that are money somewhere, by the digits of their
-// minor unit (fleet-api.md 8). Those of CLDR differ.
+// Currencies of ISO 4217 that are in circulation, by the digits of their minor unit
+// (fleet-api.md 8). CLDR has other digits for some.
 const (
 	currencies0 = " BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF "
 	currencies2 = " AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BGN BMD BND BOB BOV BRL BSD BTN BWP BYN BZD" +
@@ -15,7 +15,7 @@ const (
 	currencies4 = " CLF UYW "
 )
 
-// countries are those of ISO 3166-1, alpha-2.
+// countries has the alpha-2 codes of ISO 3166-1.
 const countries = " AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ" +
 	" CA CC CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO FR" +
 	" GA GB GD GE GF GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE JM JO JP" +
@@ -24,8 +24,8 @@ const countries = " AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE 
 	" SA SB SC SD SE SG SH SI SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ" +
 	" UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS YE YT ZA ZM ZW "
 
-// MinorDigits returns how many digits of a currency's amounts are of its minor
-// unit (2: an amount of 100 is 1 EUR), and whether there is such a currency.
+// MinorDigits returns the number of digits of a currency's minor unit (2: an amount
+// of 100 is 1 EUR), and false for an unknown currency.
 func MinorDigits(currency string) (int, bool) {
 	for digits, list := range [...]string{currencies0, "", currencies2, currencies3, currencies4} {
 		if listed(list, currency, 3) {
@@ -35,8 +35,8 @@ func MinorDigits(currency string) (int, bool) {
 	return 0, false
 }
 
-// listed reports whether a code of some letters is in a list of them with spaces
-// around each.
+// listed reports whether list, codes separated by spaces, has a code of the given
+// length.
 func listed(list, code string, letters int) bool {
 	return len(code) == letters && !strings.Contains(code, " ") && strings.Contains(list, " "+code+" ")
 }

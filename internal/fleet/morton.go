@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// A cell is a position as one number: the bits of longitude and latitude in turn
-// (Morton order). What is near in numbers is near on earth, so whatever lies in a
-// box lies in a few ranges of numbers, which an index can walk. A cell is exact:
-// each position, to the millionth of a degree, has its own.
+// A cell is a position as its Morton code: the interleaved bits of longitude and
+// latitude. Near positions mostly have near codes, so a box is a few ranges of
+// codes, which an index can scan. Each position, to the millionth of a degree, has
+// its own cell.
 
 // cellOf returns the cell of a position in millionths of a degree.
 func cellOf(lat, lng int64) int64 {
@@ -21,12 +21,12 @@ func positionOf(cell int64) (lat, lng int64) {
 	return int64(gatherBits(uint64(cell))) - maxLat, int64(gatherBits(uint64(cell)>>1)) - maxLng
 }
 
-// A region is what cells have in common that are of a square of so many bits of
-// longitude and latitude: a degree, about.
+// A region is the common prefix of the cells of a square of 1<<regionBits
+// millionths, about one degree.
 const regionBits = 20
 
-// regions returns the regions that rects reach into, in order; false when those
-// are more than most.
+// regions returns the regions that intersect rects, in order; false if they are
+// more than most.
 func regions(rects []rect, most int) (list []int64, ok bool) {
 	for _, r := range rects {
 		r, ok := r.intersect(world)
@@ -54,7 +54,7 @@ const (
 	maxLng = 180_000_000
 )
 
-// spreadBits puts a zero before each of 32 bits.
+// spreadBits inserts a zero before each of 32 bits.
 func spreadBits(x uint64) uint64 {
 	x = (x | x<<16) & 0x0000ffff0000ffff
 	x = (x | x<<8) & 0x00ff00ff00ff00ff
@@ -63,7 +63,7 @@ func spreadBits(x uint64) uint64 {
 	return (x | x<<1) & 0x5555555555555555
 }
 
-// gatherBits is the inverse of spread.
+// gatherBits is the inverse of spreadBits.
 func gatherBits(x uint64) uint64 {
 	x &= 0x5555555555555555
 	x = (x | x>>1) & 0x3333333333333333
@@ -73,20 +73,20 @@ func gatherBits(x uint64) uint64 {
 	return (x | x>>16) & 0x00000000ffffffff
 }
 
-// rect is a part of the plane, in millionths of a degree; its edges belong to it.
+// rect is a rectangle in millionths of a degree, edges inclusive.
 type rect struct{ minLat, minLng, maxLat, maxLng int64 }
 
 func (r rect) has(lat, lng int64) bool {
 	return lat >= r.minLat && lat <= r.maxLat && lng >= r.minLng && lng <= r.maxLng
 }
 
-// intersect returns what two rects have in common.
+// intersect returns the intersection of two rects, false if it is empty.
 func (r rect) intersect(o rect) (rect, bool) {
 	c := rect{max(r.minLat, o.minLat), max(r.minLng, o.minLng), min(r.maxLat, o.maxLat), min(r.maxLng, o.maxLng)}
 	return c, c.minLat <= c.maxLat && c.minLng <= c.maxLng
 }
 
-// subtract returns what of a rect is not in another one.
+// subtract returns the parts of r outside of o.
 func (r rect) subtract(o rect) []rect {
 	c, ok := r.intersect(o)
 	if !ok {
@@ -100,38 +100,38 @@ func (r rect) subtract(o rect) []rect {
 	}, func(p rect) bool { return p.minLat > p.maxLat || p.minLng > p.maxLng })
 }
 
-// world is all positions there are.
+// world has all positions.
 var world = rect{-maxLat, -maxLng, maxLat, maxLng}
 
-// The bits of cells that are of one coordinate.
+// The bits of a cell that are of one coordinate.
 const (
 	latBits = 0x0555_5555_5555_5555
 	lngBits = latBits << 1
 )
 
-// cellRange is a range of cells, both ends in it.
+// cellRange is an inclusive range of cells.
 type cellRange struct{ first, last int64 }
 
-// square is 1<<level by 1<<level positions, whose cells are all of a range.
+// square is 1<<level by 1<<level positions, which form one range of cells.
 type square struct {
-	first int64 // cell
+	first int64 // the least cell
 	level int
-	part  rect // of what is covered
+	part  rect // the part to cover
 }
 
-// whole reports whether a square is covered all over.
+// whole reports whether all of the square is to be covered.
 func (s square) whole() bool {
 	return s.part.maxLat-s.part.minLat == 1<<s.level-1 && s.part.maxLng-s.part.minLng == 1<<s.level-1
 }
 
-// cells are those from the least to the greatest that are covered.
+// cells is the range from the least to the greatest cell to cover.
 func (s square) cells() cellRange {
 	return cellRange{cellOf(s.part.minLat, s.part.minLng), cellOf(s.part.maxLat, s.part.maxLng)}
 }
 
-// cover returns at most most ranges of cells, in order and apart, that together
-// have every position of the rects and few others. With more rects than that it
-// is one range for each.
+// cover returns at most most disjoint ranges of cells in order that contain all
+// positions of rects and few others. With more than most rects it returns one range
+// per rect.
 func cover(rects []rect, most int) []cellRange {
 	var squares []square
 	for _, r := range rects {
@@ -142,8 +142,8 @@ func cover(rects []rect, most int) []cellRange {
 	var next []square
 	var list []cellRange
 	for level := 29; level > 0; level-- {
-		// Those that are not whole are cut into four: all of a size, or as many
-		// as can be.
+		// Quarter the squares that are partly covered: all of a level, or as many
+		// as the limit allows.
 		next = next[:0]
 		for _, s := range squares {
 			if s.level < level || s.whole() {
@@ -169,7 +169,7 @@ func cover(rects []rect, most int) []cellRange {
 	return mergedRanges(list, squares)
 }
 
-// split appends the quarters of a square that have something of what is covered.
+// split appends the quarters of s with a part to cover.
 func (s square) split(list []square) []square {
 	for i := range int64(4) {
 		q := square{first: s.first + i<<(2*(s.level-1)), level: s.level - 1}
@@ -183,7 +183,7 @@ func (s square) split(list []square) []square {
 	return list
 }
 
-// mergedRanges returns the ranges of squares, those that meet as one, in place of a list.
+// mergedRanges returns the ranges of squares, adjacent ones merged. It reuses list.
 func mergedRanges(list []cellRange, squares []square) []cellRange {
 	list = list[:0]
 	for _, s := range squares {
@@ -202,13 +202,12 @@ func mergedRanges(list []cellRange, squares []square) []cellRange {
 	return list[:n]
 }
 
-// Box is a part of the map, in degrees, edges included (RFC 7946, 5). Where MinLng
-// is greater than MaxLng it lies across the antimeridian.
+// Box is a bounding box in degrees, edges inclusive (RFC 7946, 5). If MinLng is
+// greater than MaxLng, it crosses the antimeridian.
 type Box struct{ MinLng, MinLat, MaxLng, MaxLat float64 }
 
-// parts are the boxes, none of them across the antimeridian, that make up a box.
-// The meridians of -180 and 180 degrees are the same, so a box with one of them
-// has the other.
+// parts divides the box at the antimeridian. A box that touches the meridian of 180
+// degrees also contains that of -180, and conversely.
 func (b Box) parts() []Box {
 	parts := []Box{b}
 	if b.MinLng > b.MaxLng {
@@ -225,7 +224,7 @@ func (b Box) parts() []Box {
 	return parts
 }
 
-// rects are the positions of a box.
+// rects returns the positions of the box.
 func (b Box) rects() []rect {
 	var rects []rect
 	for _, p := range b.parts() {
@@ -234,7 +233,7 @@ func (b Box) rects() []rect {
 	return rects
 }
 
-// ceilMillionths returns the least millionths that are at least so many degrees.
+// ceilMillionths returns the least number of millionths that is at least d degrees.
 func ceilMillionths(d float64) int64 {
 	n := int64(math.Ceil(d * 1e6))
 	for degrees(n-1) >= d {
@@ -246,22 +245,23 @@ func ceilMillionths(d float64) int64 {
 	return n
 }
 
-// floorMillionths returns the most millionths that are at most so many degrees.
+// floorMillionths returns the greatest number of millionths that is at most d
+// degrees.
 func floorMillionths(d float64) int64 { return -ceilMillionths(-d) }
 
-// Near is what is no farther from a point than a radius, along a great circle.
+// Near is a circle on the earth's surface, by great-circle distance.
 type Near struct{ Lat, Lng, RadiusMeters float64 }
 
-// rects hold every position within a radius of the point, and others.
+// rects contain all positions within radius meters of the center, and others.
 func (n Near) rects(radius float64) []rect {
-	const slack = 1e-6 // degrees: more than what rounding errors can do
+	const slack = 1e-6 // degrees; more than rounding errors
 	angle := radius / earthRadius
 	lat := angle*180/math.Pi + slack
 	low, high := n.Lat-lat, n.Lat+lat
 	if low <= -90 || high >= 90 {
 		return []rect{{ceilMillionths(max(low, -90)), -maxLng, floorMillionths(min(high, 90)), maxLng}}
 	}
-	// The circle reaches its greatest longitude away from its middle's latitude.
+	// The circle's extreme longitudes are not at the latitude of its center.
 	lng := 180.0
 	if s := math.Sin(angle) / math.Cos(n.Lat*math.Pi/180); s < 1 && angle < math.Pi/2 {
 		lng = math.Asin(s)*180/math.Pi*(1+1e-9) + slack
@@ -272,7 +272,7 @@ func (n Near) rects(radius float64) []rect {
 	return Box{MinLng: wrapLongitude(n.Lng - lng), MinLat: low, MaxLng: wrapLongitude(n.Lng + lng), MaxLat: high}.rects()
 }
 
-// wrapLongitude is a longitude that left the map by less than once around.
+// wrapLongitude maps a longitude from -540 to 540 to -180 to 180.
 func wrapLongitude(lng float64) float64 {
 	switch {
 	case lng < -180:

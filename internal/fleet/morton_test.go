@@ -28,7 +28,7 @@ func TestCell(t *testing.T) {
 	})
 }
 
-// someBox draws boxes of all sizes, often at the edges of the world.
+// someBox draws boxes of all sizes, often at the limits of coordinates.
 func someBox(t *rapid.T) Box {
 	edge := func(limit float64) *rapid.Generator[float64] {
 		return rapid.OneOf(rapid.Float64Range(-limit, limit), rapid.SampledFrom([]float64{-limit, limit, 0, limit - 0.5e-6, 1e-6 - limit}))
@@ -42,7 +42,7 @@ func someBox(t *rapid.T) Box {
 	return b
 }
 
-// inBox says what a box has.
+// inBox is the specification of a box.
 func inBox(b Box, lat, lng int64) bool {
 	if d := degrees(lat); d < b.MinLat || d > b.MaxLat {
 		return false
@@ -95,7 +95,7 @@ func TestCover(t *testing.T) {
 	})
 }
 
-// Every position of some rects is in one of their regions.
+// TestRegions: every position of rects is in one of their regions.
 func TestRegions(t *testing.T) {
 	if got, ok := regions([]rect{{52_480_000, 13_330_000, 52_550_000, 13_460_000}}, 1); !ok || !slices.Equal(got, []int64{51861}) {
 		t.Errorf("regions of a city: got %v, %v, want 51861", got, ok)
@@ -119,7 +119,7 @@ func TestRegions(t *testing.T) {
 	})
 }
 
-// A cover has little that is outside of its box, wherever that lies.
+// TestCoverIsTight: a cover has few positions outside of its box.
 func TestCoverIsTight(t *testing.T) {
 	var worst, sum float64
 	const boxes = 500
@@ -149,7 +149,7 @@ func TestNearRects(t *testing.T) {
 		low := n.RadiusMeters * rapid.SampledFrom([]float64{0, 0.1, 0.5, 0.999999, 1}).Draw(t, "low")
 		ring := n.annulus(low, n.RadiusMeters)
 		for range 100 {
-			// On the circle, or nearly.
+			// About on the circle.
 			bearing := rapid.Float64Range(0, 2*math.Pi).Draw(t, "bearing")
 			angle := n.RadiusMeters / earthRadius * rapid.SampledFrom([]float64{0.1, 0.5, 0.999999, 1, 1.01}).Draw(t, "far")
 			lat1, lng1 := n.Lat*math.Pi/180, n.Lng*math.Pi/180

@@ -10,8 +10,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Plan is a pricing plan (fleet-api.md 1.5): a [Tariff], which rides keep in the
-// version they began with, and what is told about it.
+// Plan is a pricing plan (fleet-api.md 1.5): a [Tariff] with its description. A
+// ride has the tariff of the version it started with.
 type Plan struct {
 	RecordHeader
 	Name        string     `json:"name"`
@@ -20,26 +20,26 @@ type Plan struct {
 	Tariff
 	VehicleTypeIDs []string `json:"vehicle_type_ids"`
 	Active         bool     `json:"active"`
-	Version        int64    `json:"version"` // from 1 on; grows with every change
+	Version        int64    `json:"version"` // starts at 1; every update increments it
 	Timestamps
 
 	revision int64
 }
 
-// NewPlan is what a plan is made of.
+// NewPlan has the fields of a plan to create.
 type NewPlan struct {
 	SubaccountID   string            `json:"subaccount_id"`
 	ExternalID     NullString        `json:"external_id"`
 	Name           string            `json:"name"`
 	Description    string            `json:"description"`
 	URL            NullString        `json:"url"`
-	Tariff                           // its currency empty: that of the subaccount
+	Tariff                           // an empty currency is the subaccount's
 	VehicleTypeIDs []string          `json:"vehicle_type_ids"`
 	Active         *bool             `json:"active"` // nil: true
 	Metadata       map[string]string `json:"metadata"`
 }
 
-// PlanChange is what a PUT changes of a plan. What is absent stays.
+// PlanChange has the fields that a PUT sets. Absent fields remain.
 type PlanChange struct {
 	ExternalID             optional.Value[NullString]        `json:"external_id"`
 	Name                   optional.Value[string]            `json:"name"`
@@ -58,10 +58,10 @@ type PlanChange struct {
 	TaxBasisPoints         optional.Value[int64]             `json:"tax_basis_points"`
 	VehicleTypeIDs         optional.Value[[]string]          `json:"vehicle_type_ids"`
 	Active                 optional.Value[bool]              `json:"active"`
-	Metadata               optional.Value[map[string]string] `json:"metadata"` // the whole, merged already
+	Metadata               optional.Value[map[string]string] `json:"metadata"` // the merged result
 }
 
-// plan returns a plan in its present version. It must not be changed.
+// plan returns the present version of a plan, read-only.
 func (s *Service) plan(ctx context.Context, q db.Querier, organizationID, id string) (*Plan, error) {
 	var revision, stamp int64
 	err := q.QueryRow(ctx, "SELECT revision, stamp FROM plans WHERE organization_id = $1 AND id = $2", organizationID, id).Scan(&revision, &stamp)
@@ -71,7 +71,7 @@ func (s *Service) plan(ctx context.Context, q db.Querier, organizationID, id str
 	return s.planAt(ctx, q, organizationID, id, revision, stamp)
 }
 
-// planAt is plan for those who have read the revision and the stamp.
+// planAt is plan with revision and stamp already read.
 func (s *Service) planAt(ctx context.Context, q db.Querier, organizationID, id string, revision, stamp int64) (*Plan, error) {
 	plan, err := s.plans.get(id, stamp, func(into *Plan) error {
 		into.revision = revision
@@ -83,8 +83,7 @@ func (s *Service) planAt(ctx context.Context, q db.Querier, organizationID, id s
 	return plan, nil
 }
 
-// tariff returns what a plan charges in one of its versions. It must not be
-// changed.
+// tariff returns the tariff of a version of a plan, read-only.
 func (s *Service) tariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (*Tariff, error) {
 	now, err := s.plan(ctx, q, organizationID, planID)
 	if err != nil {
@@ -102,13 +101,13 @@ func (s *Service) tariff(ctx context.Context, q db.Querier, organizationID, plan
 	return t, nil
 }
 
-// Record returns the record as it is answered.
+// Record returns the plan's stored form.
 func (p *Plan) Record() (Record, error) {
 	text, err := encode(p)
 	return Record{ID: p.ID, SubaccountID: p.SubaccountID, Revision: p.revision, JSON: text, Distance: -1}, err
 }
 
-// Plans returns those of an organization, the oldest first.
+// Plans returns an organization's plans, the oldest first.
 func (s *Service) Plans(ctx context.Context, q db.Querier, organizationID string) ([]Plan, error) {
 	list, err := db.All(ctx, q, scanPlan, "SELECT revision, doc FROM plans WHERE organization_id = $1 ORDER BY id", organizationID)
 	if err != nil {
@@ -117,7 +116,7 @@ func (s *Service) Plans(ctx context.Context, q db.Querier, organizationID string
 	return list, nil
 }
 
-// plansOf is Plans of one subaccount.
+// plansOf returns a subaccount's plans, the oldest first.
 func (s *Service) plansOf(ctx context.Context, q db.Querier, organizationID, subaccountID string) ([]Plan, error) {
 	list, err := db.All(ctx, q, scanPlan, "SELECT revision, doc FROM plans WHERE organization_id = $1 AND subaccount_id = $2 ORDER BY id", organizationID, subaccountID)
 	if err != nil {
@@ -126,12 +125,12 @@ func (s *Service) plansOf(ctx context.Context, q db.Querier, organizationID, sub
 	return list, nil
 }
 
-// Plan returns one in its present version. Error: NotFound.
+// Plan returns the present version of a plan. Error: NotFound.
 func (s *Service) Plan(ctx context.Context, q db.Querier, organizationID, id string) (Plan, error) {
 	return readPlan(ctx, q, organizationID, id, "")
 }
 
-// LockPlan is Plan for an update in the same transaction.
+// LockPlan is Plan with a lock, for an update in the same transaction.
 func (s *Service) LockPlan(ctx context.Context, tx *db.Tx, organizationID, id string) (Plan, error) {
 	return readPlan(ctx, tx, organizationID, id, " FOR UPDATE")
 }
@@ -145,9 +144,9 @@ func scanPlan(row db.Row) (p Plan, err error) {
 	return p, row.Scan(&p.revision, db.IntoJSON(&p))
 }
 
-// CreatePlan makes a pricing plan in the caller's transaction. One that is not
-// active applies to no new ride: where it would be the one, there is none. Errors:
-// Invalid; Conflict already_exists with the member external_id.
+// CreatePlan creates a pricing plan in the caller's transaction. Rides cannot start
+// with an inactive plan. Errors: Invalid; Conflict already_exists with the member
+// external_id.
 func (s *Service) CreatePlan(ctx context.Context, tx *db.Tx, organizationID string, n NewPlan) (Plan, error) {
 	p, err := s.createPlan(ctx, tx, organizationID, n)
 	if err != nil {
@@ -156,7 +155,7 @@ func (s *Service) CreatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 	return p, s.record(ctx, tx, organizationID, PricingCreated, audit.Target{Type: "pricing_plan", ID: p.ID, Name: p.Name}, nil)
 }
 
-// createPlan is [Service.CreatePlan] without a record in the audit log.
+// createPlan is [Service.CreatePlan] without an audit entry.
 func (s *Service) createPlan(ctx context.Context, tx *db.Tx, organizationID string, n NewPlan) (Plan, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -202,7 +201,7 @@ func (s *Service) createPlan(ctx context.Context, tx *db.Tx, organizationID stri
 	return p, insertPlanVersion(ctx, tx, organizationID, &p)
 }
 
-// insertPlanVersion keeps what a plan charges in its present version.
+// insertPlanVersion stores the tariff of the present version.
 func insertPlanVersion(ctx context.Context, tx *db.Tx, organizationID string, p *Plan) error {
 	tariff, err := encode(p.Tariff)
 	if err != nil {
@@ -215,9 +214,9 @@ func insertPlanVersion(ctx context.Context, tx *db.Tx, organizationID string, p 
 	return nil
 }
 
-// UpdatePlan changes a pricing plan that the caller's transaction has locked, and
-// always makes a new version of it. Rides keep the one they began with. Errors:
-// Invalid; Conflict already_exists with the member external_id.
+// UpdatePlan updates a pricing plan that the caller's transaction has locked, and
+// always creates a version. Rides retain theirs. Errors: Invalid; Conflict
+// already_exists with the member external_id.
 func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID string, p Plan, c PlanChange) (Plan, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -269,7 +268,7 @@ func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 	}
 	_, err = tx.Exec(ctx, "UPDATE plans SET revision = $3, stamp = $4, version = $5, external_id = $6, doc = $7 WHERE organization_id = $1 AND id = $2",
 		organizationID, p.ID, p.revision, newStamp(), p.Version, db.Text(string(p.ExternalID)), string(doc))
-	if db.IsUnique(err) { // made meanwhile
+	if db.IsUnique(err) { // by a concurrent transaction
 		return Plan{}, alreadyExistsError("external_id")
 	}
 	if err != nil {
@@ -282,8 +281,7 @@ func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 	return p, insertPlanVersion(ctx, tx, organizationID, &p)
 }
 
-// check records what is wrong with a plan of a subaccount, which may be nil, and
-// puts it into the usual form.
+// check adds issues of the plan and normalizes it. sub may be nil.
 func (p *Plan) check(v *problem.Validation, sub *Subaccount, a orgContext) {
 	checkLine(v, "name", p.Name, maxName)
 	v.Length("description", p.Description, 0, maxText)
@@ -303,16 +301,16 @@ func (p *Plan) check(v *problem.Validation, sub *Subaccount, a orgContext) {
 	p.Tariff.check(v, a.settings.MaxRideMinutes, sub.maxReservationMinutes())
 }
 
-// withinLimits reports whether what a tariff charges can be counted, for rides of up
-// to some minutes.
+// withinLimits reports whether the charges of rides and reservations of these
+// lengths fit the range of amounts.
 func (t *Tariff) withinLimits(maxRideMinutes, reservationMinutes int64) bool {
 	var v problem.Validation
 	t.check(&v, maxRideMinutes, reservationMinutes)
 	return v.Err() == nil
 }
 
-// checkTariffs records an issue when rides of up to some minutes could cost more
-// than can be counted.
+// checkTariffs adds an issue if a ride of maxRideMinutes could exceed the range of
+// amounts.
 func (s *Service) checkTariffs(ctx context.Context, tx *db.Tx, v *problem.Validation, organizationID string, maxRideMinutes int64) error {
 	subs, err := s.Subaccounts(ctx, tx, organizationID)
 	if err != nil {

@@ -9,14 +9,13 @@ import (
 	"sort"
 )
 
-// point is a position on the plane, in billionths of a degree. Its order is that
-// of x, then of y.
+// point is a grid position in billionths of a degree, ordered by x, then y.
 type point struct{ x, y int64 }
 
 const perDegree = 1_000_000_000
 
-// toGrid returns the point that is nearest to a position. What is no position is
-// far from all.
+// toGrid returns the nearest grid point; for an invalid position, a point far from
+// all.
 func toGrid(lng, lat float64) point {
 	if !(math.Abs(lng) <= 1000 && math.Abs(lat) <= 1000) {
 		return point{math.MaxInt64 / 4, math.MaxInt64 / 4}
@@ -28,19 +27,19 @@ func (p point) compare(q point) int {
 	return cmp.Or(cmp.Compare(p.x, q.x), cmp.Compare(p.y, q.y))
 }
 
-// floats returns the point for an index, which it is not too exact for.
+// floats returns the point for the spatial index, which tolerates rounding.
 func (p point) floats() [2]float64 { return [2]float64{float64(p.x), float64(p.y)} }
 
-// side says where p is as seen from a to b: 1 to the left, -1 to the right, 0 on
-// the line. It is exact.
+// side returns 1 if p is to the left of the line from a to b, -1 to the right, 0 on
+// it. It is exact.
 func side(a, b, p point) int {
 	return crossSign(point{b.x - a.x, b.y - a.y}, point{p.x - a.x, p.y - a.y})
 }
 
-// crossSign returns 1 when the direction v is to the left of u, -1 when it is to the
-// right, and 0 when it is the same or the opposite. It is exact.
+// crossSign is the sign of the cross product of u and v: 1 if v is to the left of
+// u, -1 to the right, 0 if parallel. It is exact.
 func crossSign(u, v point) int {
-	// Up to 2^40 each, so the floats are exact but for the products.
+	// Up to 2^40 each, so floats are exact before multiplication.
 	left, right := float64(u.x)*float64(v.y), float64(u.y)*float64(v.x)
 	if d := left - right; math.Abs(d) > (math.Abs(left)+math.Abs(right))*1e-15 {
 		if d > 0 {
@@ -53,22 +52,22 @@ func crossSign(u, v point) int {
 	return cmp.Or(cmp.Compare(high1, high2), cmp.Compare(low1, low2))
 }
 
-// product returns a times b, in 128 bits.
+// product returns a times b in 128 bits.
 func product(a, b int64) (high int64, low uint64) {
 	h, low := bits.Mul64(uint64(a), uint64(b))
 	return int64(h) - a>>63&b - b>>63&a, low
 }
 
-// polygon is an outer ring, and holes.
+// polygon is an outer ring followed by its holes.
 type polygon []ring
 
-// ring is a closed line: its last point is its first.
+// ring is a closed line: the last point equals the first.
 type ring struct {
 	points    []point
-	low, high point // its bounds
+	low, high point // bounds
 }
 
-// contains reports whether a point is inside of a ring, or on it.
+// contains reports whether a point is inside a ring or on it.
 func (r *ring) contains(p point) bool {
 	if p.x < r.low.x || p.x > r.high.x || p.y < r.low.y || p.y > r.high.y {
 		return false
@@ -83,7 +82,7 @@ func (r *ring) contains(p point) bool {
 		if s == 0 && p.x >= min(a.x, b.x) && p.x <= max(a.x, b.x) {
 			return true
 		}
-		// A ray to the east crosses the edges that p is to the west of.
+		// A ray to the east crosses the edges east of p.
 		if (a.y > p.y) != (b.y > p.y) && (s > 0) == (b.y > a.y) {
 			inside = !inside
 		}
@@ -91,13 +90,13 @@ func (r *ring) contains(p point) bool {
 	return inside
 }
 
-// checkRings returns what is wrong with the rings of polygons, as [Area] has it,
-// and else for each ring, polygon by polygon, whether it runs clockwise.
+// checkRings validates the rings of polygons by the rules of [Area]. It returns
+// whether each ring, polygon by polygon, runs clockwise, or the first violation.
 //
-// It is the sweep of Shamos and Hoey, from the least point to the greatest: edges
-// that meet wrongly become neighbours before they do. So it takes n log n steps,
-// whatever the shape. What they and Bentley and Ottmann leave out, edges that meet
-// in points where they may, is decided at those points.
+// It is the sweep of Shamos and Hoey, from the least point to the greatest:
+// crossing edges become neighbours before they cross. So it takes n log n steps.
+// Edges that meet in permitted points, which that algorithm and Bentley and
+// Ottmann's exclude, are checked at these points.
 func checkRings(polygons []polygon) (clockwise []bool, err error) {
 	var s sweep
 	for i, p := range polygons {
@@ -128,19 +127,18 @@ func checkRings(polygons []polygon) (clockwise []bool, err error) {
 type sweep struct {
 	rings []swept
 	edges []edge
-	// active are the edges that the sweep is in, from the lowest to the highest,
-	// as indexes.
+	// active has the indexes of the edges at the sweep line, from bottom to top.
 	active   []int
-	branches []branch // at the present point
+	branches []branch // at the current point
 	open     []int    // of meet
 }
 
-// swept is a ring, and what the sweep finds of it.
+// swept is a ring with the findings of the sweep.
 type swept struct {
 	polygon, ring int
 	seen          bool
-	counter       bool // it runs counter-clockwise
-	parent        int  // the ring that it is in, directly; -1: none
+	counter       bool // runs counter-clockwise
+	parent        int  // the innermost ring around it; -1: none
 }
 
 // edge is a side of a ring.
@@ -152,10 +150,10 @@ type edge struct {
 
 // branch is the part of an edge on one side of a point.
 type branch struct {
-	to    point // as a direction
+	to    point // direction
 	edge  int
 	ring  int
-	right bool // it is still to come
+	right bool // not yet swept
 }
 
 func (s *sweep) run() error {
@@ -180,9 +178,9 @@ func (s *sweep) run() error {
 	return nil
 }
 
-// visit moves the sweep to a point, at which some edges start.
+// visit moves the sweep to a point at which edges may start.
 func (s *sweep) visit(at point, starts []int) error {
-	// Those that end here or pass through are beside each other.
+	// Edges that end here or pass through are adjacent.
 	from := sort.Search(len(s.active), func(i int) bool {
 		e := &s.edges[s.active[i]]
 		return side(e.left, e.right, at) <= 0
@@ -207,8 +205,7 @@ func (s *sweep) visit(at point, starts []int) error {
 	for _, i := range starts {
 		add(i, s.edges[i].right)
 	}
-	// Those to come from the lowest to the highest, then the others, all the way
-	// round.
+	// Edges to the right from bottom to top, then those to the left: a full turn.
 	slices.SortFunc(s.branches, func(a, b branch) int {
 		if a.right != b.right {
 			if a.right {
@@ -237,8 +234,8 @@ func (s *sweep) visit(at point, starts []int) error {
 	return s.neighbours(from+len(coming)-1, from+len(coming))
 }
 
-// meet looks at the edges at a point: each ring may come by once, and rings that
-// meet here must not change sides.
+// meet checks the edges at a point: a ring may pass once, and rings that meet must
+// not cross.
 func (s *sweep) meet(at point) error {
 	for i, b := range s.branches[1:] {
 		if a := s.branches[i]; a.right == b.right && crossSign(a.to, b.to) == 0 {
@@ -246,9 +243,9 @@ func (s *sweep) meet(at point) error {
 		}
 	}
 	if len(s.branches) == 2 {
-		return nil // of one ring, for rings are closed
+		return nil // of one ring, since rings are closed
 	}
-	// Going round, who comes last must leave first.
+	// In a full turn, rings nest like parentheses.
 	s.open = s.open[:0]
 	for _, b := range s.branches {
 		if n := len(s.open); n > 0 && s.open[n-1] == b.ring {
@@ -272,15 +269,14 @@ func (s *sweep) meet(at point) error {
 	return nil
 }
 
-// place finds out about the ring of an active edge, when it is its first: which
-// way it runs, and what it is in.
+// place determines direction and parent of a ring at its first active edge.
 func (s *sweep) place(i int) {
 	e := &s.edges[s.active[i]]
 	r := &s.rings[e.ring]
 	if r.seen {
 		return
 	}
-	r.seen, r.counter = true, e.forward // for the inside is above the lower edge
+	r.seen, r.counter = true, e.forward // since the inside is above the lower edge
 	if i == 0 {
 		return
 	}
@@ -292,7 +288,7 @@ func (s *sweep) place(i int) {
 	}
 }
 
-// neighbours looks at two active edges that have come to be beside each other.
+// neighbours checks two active edges that became adjacent.
 func (s *sweep) neighbours(i, j int) error {
 	if i < 0 || j >= len(s.active) {
 		return nil
@@ -308,7 +304,7 @@ func (s *sweep) neighbours(i, j int) error {
 	return nil
 }
 
-// wrong is the error of two rings that meet wrongly, or of one that does.
+// wrong is the error of rings, or one ring, that meet illegally.
 func (s *sweep) wrong(a, b int, how string, at point) error {
 	one, other := s.rings[min(a, b)], s.rings[max(a, b)]
 	near := fmt.Sprintf("near [%v, %v]", float64(at.x)/perDegree, float64(at.y)/perDegree)
@@ -321,7 +317,7 @@ func (s *sweep) wrong(a, b int, how string, at point) error {
 	return fmt.Errorf("has polygons, %d and %d, that %s %s", one.polygon, other.polygon, how, near)
 }
 
-// placed returns what is wrong with where a ring is.
+// placed returns the error of a ring in a wrong place.
 func (s *sweep) placed(r swept) error {
 	var in swept
 	if r.parent >= 0 {

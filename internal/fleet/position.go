@@ -8,7 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Position is a place on earth, WGS 84 (fleet-api.md 0). Degrees have 6 decimals.
+// Position is a location in WGS 84 (fleet-api.md 0). Degrees have 6 decimals.
 type Position struct {
 	Lat            float64  `json:"lat"`
 	Lng            float64  `json:"lng"`
@@ -28,7 +28,7 @@ func (p *Position) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// equal reports whether two positions, which may be nil, are the same.
+// equal reports whether two positions are the same. Both may be nil.
 func (p *Position) equal(o *Position) bool {
 	if p == nil || o == nil {
 		return p == o
@@ -37,7 +37,7 @@ func (p *Position) equal(o *Position) bool {
 	return p.Lat == o.Lat && p.Lng == o.Lng && same(p.AccuracyMeters, o.AccuracyMeters) && same(p.Heading, o.Heading) && same(p.SpeedMPS, o.SpeedMPS)
 }
 
-// check records what is wrong with a position that may be nil.
+// check adds issues of a position. p may be nil.
 func (p *Position) check(v *problem.Validation, path string) {
 	if p == nil {
 		return
@@ -45,7 +45,7 @@ func (p *Position) check(v *problem.Validation, path string) {
 	between := func(name string, value *float64, low, high float64) {
 		switch {
 		case value == nil:
-		case !(*value >= low): // NaN too
+		case !(*value >= low): // also refuses NaN
 			v.AddCode("too_small", path+"."+name, "must be at least %s", strconv.FormatFloat(low, 'f', -1, 64))
 		case !(*value <= high):
 			v.AddCode("too_large", path+"."+name, "must be at most %s", strconv.FormatFloat(high, 'f', -1, 64))
@@ -58,11 +58,11 @@ func (p *Position) check(v *problem.Validation, path string) {
 	between("speed_mps", p.SpeedMPS, 0, 1000)
 }
 
-// millionths is the stored form of degrees.
+// millionths converts degrees to their stored form.
 func millionths(degrees float64) int64 { return int64(math.Round(degrees * 1e6)) }
 
-// rounded is degrees with 6 decimals. What is nowhere on earth stays as it is: it
-// may be more than a stored form can hold.
+// rounded rounds degrees to 6 decimals. Values out of range are returned unchanged,
+// to be refused later.
 func rounded(d float64) float64 {
 	if !(math.Abs(d) <= 360) {
 		return d
@@ -70,7 +70,7 @@ func rounded(d float64) float64 {
 	return degrees(millionths(d))
 }
 
-// degrees is what millionths makes of them, the nearest float there is.
+// degrees converts millionths to the nearest float64.
 func degrees(millionths int64) float64 { return float64(millionths) / 1e6 }
 
 // earthRadius is the mean radius in meters (fleet-api.md 4).

@@ -8,55 +8,54 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Tariff is what a pricing plan charges: a version of it, which never changes
-// (fleet-api.md 1.5). Amounts are integers in the currency's minor unit.
+// Tariff is the immutable price list of a plan's version (fleet-api.md 1.5).
+// Amounts are integers in the currency's minor unit.
 type Tariff struct {
 	Currency               string    `json:"currency"` // ISO 4217
 	UnlockAmount           int64     `json:"unlock_amount"`
 	PerMinute              []Segment `json:"per_min_pricing"`
 	PerKilometer           []Segment `json:"per_km_pricing"`
-	PausePerMinAmount      *int64    `json:"pause_per_min_amount"` // nil: pauses cost as riding
+	PausePerMinAmount      *int64    `json:"pause_per_min_amount"` // nil: pauses cost the same as riding
 	ReservationPerMin      *int64    `json:"reservation_per_min_amount"`
 	ReservationFlat        *int64    `json:"reservation_flat_amount"`
 	ReservationFreeMinutes int64     `json:"reservation_free_minutes"`
 	FareCap                *FareCap  `json:"fare_cap"`
-	OutOfZoneAmount        *int64    `json:"out_of_zone_amount"` // nil: a ride cannot be ended there
-	Taxable                bool      `json:"is_taxable"`         // tax comes on top
+	OutOfZoneAmount        *int64    `json:"out_of_zone_amount"` // nil: riders cannot end there
+	Taxable                bool      `json:"is_taxable"`         // tax is added to amounts
 	TaxBasisPoints         int64     `json:"tax_basis_points"`
 }
 
-// Segment charges Rate at Start, Start+Interval, … as long as that is before End
-// and before the length of the ride; at Start only when Interval is 0. Segments
-// that overlap add up (GBFS per_min_pricing and per_km_pricing).
+// Segment charges Rate at Start, Start+Interval, … before End and before the length
+// of the ride; with Interval 0 only at Start. Overlapping segments add up (GBFS
+// per_min_pricing and per_km_pricing).
 type Segment struct {
 	Start    int64  `json:"start"`
 	Rate     int64  `json:"rate_amount"` // may be negative
 	Interval int64  `json:"interval"`
-	End      *int64 `json:"end"` // exclusive; nil: never
+	End      *int64 `json:"end"` // exclusive; nil: unlimited
 }
 
-// FareCap bounds what is charged for riding in each window of some minutes.
+// FareCap is the maximum charge for riding in each window of DurationMinutes.
 type FareCap struct {
 	DurationMinutes int64 `json:"duration_minutes"`
 	Amount          int64 `json:"amount"`
 }
 
-// Usage is what a ride is charged for. Seconds are whole.
+// Usage is the billable use of a ride. Durations are in whole seconds.
 type Usage struct {
-	Ridden          bool  // it was started, and is not cancelled
-	Seconds         int64 // from start to end, pauses included
+	Ridden          bool  // started and not cancelled
+	Seconds         int64 // from start to end, including pauses
 	PausedSeconds   int64
 	Meters          int64
-	Reserved        bool  // it began as a reservation that is charged for
-	ReservedSeconds int64 // until it was started, cancelled or expired
-	// ReservationMinutes is for how long its vehicle type can be reserved.
+	Reserved        bool  // has a billable reservation
+	ReservedSeconds int64 // until start, cancellation or expiry
+	// ReservationMinutes is the maximum for the vehicle type.
 	ReservationMinutes int64
-	OutOfZone          bool // it ended outside, and the rider accepted the fee
+	OutOfZone          bool // ended out of zone, with the fee accepted
 }
 
-// Price is what a ride costs, part by part (fleet-api.md 1.1). The first four
-// amounts are as charged, before cap and floor, so they need not add up to the
-// fare.
+// Price is the itemized price of a ride (fleet-api.md 1.1). The first four amounts
+// are before cap and floor, so their sum may differ from the fare.
 type Price struct {
 	Currency          string `json:"currency"`
 	UnlockAmount      int64  `json:"unlock_amount"`
@@ -69,7 +68,7 @@ type Price struct {
 	SubtotalAmount    int64  `json:"subtotal_amount"`
 	TaxAmount         int64  `json:"tax_amount"`
 	AdjustmentAmount  int64  `json:"adjustment_amount"` // signed
-	TotalAmount       int64  `json:"total_amount"`      // never below 0
+	TotalAmount       int64  `json:"total_amount"`      // at least 0
 
 	BilledMinutes            int64 `json:"billed_minutes"`
 	BilledPausedMinutes      int64 `json:"billed_paused_minutes"`
@@ -77,8 +76,8 @@ type Price struct {
 	BilledReservationMinutes int64 `json:"billed_reservation_minutes"`
 }
 
-// Price returns what a rider's trip costs (fleet-api.md 8). Other trips cost
-// nothing: theirs is [Price]{Currency: …}.
+// Price computes the price of a rider trip (fleet-api.md 8). The price of any other
+// trip is [Price]{Currency: …}.
 func (t *Tariff) Price(u Usage) Price {
 	p := Price{Currency: t.Currency}
 	if u.Ridden {
@@ -97,14 +96,14 @@ func (t *Tariff) Price(u Usage) Price {
 	return p.Adjusted(0)
 }
 
-// Adjusted returns p with an adjustment, in place of the one before.
+// Adjusted returns p with amount in place of its adjustment.
 func (p Price) Adjusted(amount int64) Price {
 	p.AdjustmentAmount = amount
 	p.TotalAmount = max(0, p.SubtotalAmount+p.TaxAmount+amount)
 	return p
 }
 
-// payment is the payment status of a ride that has just ended.
+// payment is the initial payment status of an ended ride.
 func (p *Price) payment() string {
 	if p.TotalAmount > 0 {
 		return "due"
@@ -112,7 +111,7 @@ func (p *Price) payment() string {
 	return "not_due"
 }
 
-// addRide charges for riding: section 8, rules 1 and 2.
+// addRide adds the charges for riding: section 8, rules 1 and 2.
 func (t *Tariff) addRide(p *Price, u Usage) {
 	riding := u.Seconds
 	if t.PausePerMinAmount != nil {
@@ -135,9 +134,8 @@ func (t *Tariff) addRide(p *Price, u Usage) {
 	p.FareAmount = max(0, t.capped(p, u.Seconds))
 }
 
-// capped adds up the windows, each within the cap. A window begins when the one
-// before is over; what is charged later than the last began, because a pause
-// made the ride longer than it was ridden, belongs to it.
+// capped returns the sum of all windows, each capped. Windows follow each other.
+// Charges after the start of the last window, due to pauses, belong to it.
 func (t *Tariff) capped(p *Price, seconds int64) int64 {
 	limit, duration := t.FareCap.Amount, t.FareCap.DurationMinutes
 	windows := max(1, divUp(divUp(seconds, 60), duration))
@@ -159,8 +157,8 @@ func (t *Tariff) capped(p *Price, seconds int64) int64 {
 	return min(windows*limit, sum)
 }
 
-// charges counts the points from one length (included) to another (excluded) at
-// which a segment charges.
+// charges counts the charges of the segment from one length (inclusive) to another
+// (exclusive).
 func (s *Segment) charges(from, to int64) int64 {
 	if s.End != nil {
 		to = min(to, *s.End)
@@ -174,7 +172,7 @@ func (s *Segment) charges(from, to int64) int64 {
 	return max(0, s.before(to)-s.before(from))
 }
 
-// before counts the points of a repeated charge that are before a length.
+// before counts the repeated charges before a length.
 func (s *Segment) before(length int64) int64 {
 	if length <= s.Start {
 		return 0
@@ -182,7 +180,7 @@ func (s *Segment) before(length int64) int64 {
 	return divUp(length-s.Start, s.Interval)
 }
 
-// addReservation charges for the reservation: section 8, rule 3.
+// addReservation adds the charge for the reservation: section 8, rule 3.
 func (t *Tariff) addReservation(p *Price, u Usage) {
 	switch {
 	case t.ReservationFlat != nil:
@@ -193,29 +191,29 @@ func (t *Tariff) addReservation(p *Price, u Usage) {
 	}
 }
 
-// taxOn is the only rounding there is: half up. amount is not negative.
+// taxOn rounds half up, the only rounding of prices. amount must not be negative.
 func taxOn(amount, basisPoints int64) int64 {
-	// amount is up to 2^53, which times 10,000 is more than 63 bits hold.
+	// The product of an amount up to 2^53 and 10,000 exceeds 63 bits.
 	high, low := bits.Mul64(uint64(amount), uint64(basisPoints))
 	low, carry := bits.Add64(low, 5000, 0)
 	tax, _ := bits.Div64(high+carry, low, 10000)
 	return int64(tax)
 }
 
-// divUp is a / b, rounded up. a is not negative.
+// divUp is a / b rounded up. a must not be negative.
 func divUp(a, b int64) int64 { return (a + b - 1) / b }
 
-// Bounds of what a tariff may charge.
+// Bounds of a tariff.
 const (
-	maxAmount      = 1<<53 - 1 // what a JSON number holds exactly
+	maxAmount      = 1<<53 - 1 // the greatest integer that a JSON number holds exactly
 	maxSegments    = 100
 	maxLength      = 1_000_000_000 // minutes or kilometers
 	maxBasisPoints = 10_000
 	longestRide    = 10_000_000 // meters
 )
 
-// check records what is wrong with a tariff for rides of up to maxRideMinutes,
-// of vehicles that can be reserved for up to reservationMinutes.
+// check adds issues of a tariff for rides up to maxRideMinutes and vehicle types
+// with up to reservationMinutes.
 func (t *Tariff) check(v *problem.Validation, maxRideMinutes, reservationMinutes int64) {
 	notNegative := func(path string, amount *int64) {
 		if amount != nil && *amount < 0 {
@@ -275,8 +273,8 @@ func checkSegments(v *problem.Validation, path string, list []Segment) {
 	}
 }
 
-// maxCharge is a bound of what a ride can cost, whatever cap there is, and of each
-// sum on the way; exact enough to refuse what could not be stored or shown.
+// maxCharge is an upper bound of the price of a ride and of each partial sum,
+// ignoring caps. It is precise enough to refuse amounts out of range.
 func (t *Tariff) maxCharge(maxRideMinutes, reservationMinutes int64) float64 {
 	sum := float64(t.UnlockAmount)
 	add := func(amount *int64, times int64) {

@@ -116,7 +116,7 @@ func TestWorkedPrices(t *testing.T) {
 	}
 }
 
-// TestParts shows the parts that make up some of the totals.
+// TestParts checks the items of some totals.
 func TestParts(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -200,8 +200,7 @@ func TestPriceIsNeverNegative(t *testing.T) {
 	})
 }
 
-// TestLongerCostsNoLess: with rates that are not negative nothing gets cheaper by
-// riding on.
+// TestLongerCostsNoLess: with rates of at least 0, a longer ride is never cheaper.
 func TestLongerCostsNoLess(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, u := anyTariff(t, 0), anyUsage(t)
@@ -216,8 +215,7 @@ func TestLongerCostsNoLess(t *testing.T) {
 	})
 }
 
-// TestChargesOneByOne compares with the rule written out: every point is looked
-// at by itself.
+// TestChargesOneByOne compares with a loop over every charge.
 func TestChargesOneByOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, u := anyTariff(t, -500), anyUsage(t)
@@ -273,7 +271,7 @@ func TestTariffsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		plan fleet.Tariff
-		want string // code and path; empty: taken
+		want string // code and path; empty: valid
 	}{
 		{"A", planA, ""}, {"B", planB, ""}, {"C", planC, ""}, {"D", planD, ""}, {"E", planE, ""}, {"F", planF, ""}, {"G", planG, ""},
 		{"H", planH, ""}, {"I", planI, ""}, {"J", planJ, ""}, {"L", planL, ""}, {"Y", planY, ""}, {"Z", planZ, ""},

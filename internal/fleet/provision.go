@@ -7,10 +7,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Provision has an organization have a fleet: settings, and in production one
-// subaccount that is named after it, in the sandbox what [Service.Seed] makes. It
-// does nothing when there is one. Of many at once, on any node,
-// one makes it, and when it returns to anybody there is one.
+// Provision creates an organization's fleet if it has none: settings, and one
+// subaccount named after the organization (production) or the records of
+// [Service.Seed] (sandbox). It is idempotent and safe to call concurrently, on any
+// number of processes.
 func (s *Service) Provision(ctx context.Context, o Organization) error {
 	if _, known := s.provisioned.Load(o.ID); known {
 		return nil
@@ -33,7 +33,7 @@ func (s *Service) Provision(ctx context.Context, o Organization) error {
 	return nil
 }
 
-// createInitialRecords puts into a fleet that has only settings what it begins with.
+// createInitialRecords creates the first records of a fleet that has only settings.
 func (s *Service) createInitialRecords(ctx context.Context, tx *db.Tx, o Organization) error {
 	if !s.live {
 		a, err := s.orgContext(ctx, tx, tx.Now, o.ID)

@@ -16,7 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/optional"
 )
 
-// TestEnsure: of many on two nodes, one makes the fleet.
+// TestEnsure: of many concurrent calls on two services, one provisions the fleet.
 func TestEnsure(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	nodes := [2]*fleet.Service{fleet.Open(fleet.Config{DB: d, Live: true}), fleet.Open(fleet.Config{DB: d, Live: true})}
@@ -88,8 +88,8 @@ func TestSettingsFaults(t *testing.T) {
 	}
 }
 
-// TestSettingsMoveTimers: what is due follows the setting, but not into the past,
-// and what was due stays so.
+// TestSettingsMoveTimers: due times follow the settings, but not into the past;
+// times already due remain.
 func TestSettingsMoveTimers(t *testing.T) {
 	s := newSite(t)
 	minute := time.Minute.Microseconds()
@@ -137,10 +137,10 @@ func TestSettingsMoveTimers(t *testing.T) {
 	})
 	for _, tt := range []struct {
 		table, id string
-		want      int64 // 0: never
+		want      int64 // 0: none
 	}{
 		{"rides", "active", now + 30*minute},
-		{"rides", "paused", before}, // 90 minutes are too long already: it ends now
+		{"rides", "paused", before}, // 90 minutes are over: due now
 		{"rides", "due", now - minute},
 		{"rides", "reserved", now + 5*minute},
 		{"rides", "over", 0},
@@ -156,8 +156,8 @@ func TestSettingsMoveTimers(t *testing.T) {
 	}
 }
 
-// TestZonesElsewhere: what one node changes of zones, another knows at once, and
-// what came to nothing, nobody.
+// TestZonesElsewhere: a service sees committed changes of zones by another at once,
+// and never rolled-back ones.
 func TestZonesElsewhere(t *testing.T) {
 	s := newSite(t)
 	elsewhere := fleet.Open(fleet.Config{DB: s.db, Live: true})
@@ -212,7 +212,7 @@ func TestZonesElsewhere(t *testing.T) {
 	look("deleted", "")
 }
 
-// TestDecideAmongMany compares with looking at each zone in turn.
+// TestDecideAmongMany compares with an evaluation of each zone on its own.
 func TestDecideAmongMany(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	kinds := []fleet.ZoneType{fleet.ServiceArea, fleet.Parking, fleet.NoParking, fleet.Slow, fleet.NoRide}
@@ -238,7 +238,8 @@ func TestDecideAmongMany(t *testing.T) {
 			var wantZone string
 			var best int64
 			for _, f := range in {
-				// One zone at a time, the least priority and id of them wins.
+				// Of the zones evaluated one by one, the least priority and id
+				// applies.
 				rule, id := fleet.Decide([]fleet.Fence{f}, nil, lng, lat, "vt", moment)
 				if p := priorities[f.Kind]; wantZone == "" || p < best || p == best && id < wantZone {
 					want, wantZone, best = rule, id, p
@@ -254,7 +255,7 @@ func TestDecideAmongMany(t *testing.T) {
 	}
 }
 
-// BenchmarkRuleAt is one look among 10,000 zones.
+// BenchmarkRuleAt evaluates a point among 10,000 zones.
 func BenchmarkRuleAt(b *testing.B) {
 	s := newSite(b)
 	s.write(b, func(ctx context.Context, tx *db.Tx) error {
@@ -274,7 +275,7 @@ func BenchmarkRuleAt(b *testing.B) {
 	}
 }
 
-// BenchmarkZoneChanged is a look among 10,000 zones after one has changed.
+// BenchmarkZoneChanged evaluates a point among 10,000 zones after a change of one.
 func BenchmarkZoneChanged(b *testing.B) {
 	s := newSite(b)
 	var last fleet.Zone

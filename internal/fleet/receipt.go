@@ -7,34 +7,33 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// ItemKind is what an [Item] is charged for.
+// ItemKind is the reason of an [Item].
 type ItemKind string
 
-// The kinds, in the order of a receipt.
+// Kinds, in the order of a receipt.
 const (
 	ItemUnlock      ItemKind = "unlock"
 	ItemTime        ItemKind = "time"
 	ItemPause       ItemKind = "pause"
 	ItemDistance    ItemKind = "distance"
-	ItemCap         ItemKind = "cap"   // what the fare cap takes off
-	ItemFloor       ItemKind = "floor" // what a fare below 0 is raised by
+	ItemCap         ItemKind = "cap"   // the reduction by the fare cap
+	ItemFloor       ItemKind = "floor" // the increase of a fare below 0
 	ItemReservation ItemKind = "reservation"
 	ItemOutOfZone   ItemKind = "out_of_zone"
 	ItemTax         ItemKind = "tax"
 )
 
-// Item is one line of how a price came about.
+// Item is a line of an itemized price.
 type Item struct {
 	Kind    ItemKind
-	Segment *Segment // of a price by time or distance
-	Rate    int64    // what is charged each time; 0 where it is not charged by times
-	Times   int64    // how often
-	Amount  int64    // negative where something is taken off
+	Segment *Segment // of a charge by time or distance
+	Rate    int64    // amount of each charge; 0 if not repeated
+	Times   int64    // number of charges
+	Amount  int64    // negative for a reduction
 }
 
-// Items returns the lines that a price is the sum of: all of them add up to
-// SubtotalAmount and TaxAmount of [Tariff.Price]. What is charged nothing for has
-// no line.
+// Items returns the lines of a price. Their sum is SubtotalAmount plus TaxAmount of
+// [Tariff.Price]. Items of amount 0 are omitted.
 func (t *Tariff) Items(u Usage) []Item {
 	p := t.Price(u)
 	var list []Item
@@ -56,7 +55,7 @@ func (t *Tariff) Items(u Usage) []Item {
 			add(Item{Kind: ItemPause, Rate: *t.PausePerMinAmount, Times: p.BilledPausedMinutes, Amount: p.PauseAmount})
 		}
 		segments(ItemDistance, t.PerKilometer, p.BilledKilometers)
-		// A cap can also raise the sum, where a window of it was below 0.
+		// A cap raises the sum if a window of it was below 0.
 		other := p.FareAmount - (p.UnlockAmount + p.TimeAmount + p.PauseAmount + p.DistanceAmount)
 		kind := ItemFloor
 		if other < 0 {
@@ -76,7 +75,7 @@ func (t *Tariff) Items(u Usage) []Item {
 	return list
 }
 
-// Usage returns what a ride that has ended was charged for.
+// Usage returns the billable use of an ended ride.
 func (r *Ride) Usage() Usage {
 	switch {
 	case r.Status == Cancelled && r.CancelReason == "operator", r.Status.Open():
@@ -97,8 +96,7 @@ func (r *Ride) Usage() Usage {
 	return u
 }
 
-// PlanTariff returns what a plan charges in one of its versions. Error: NotFound
-// where there is no such plan.
+// PlanTariff returns the tariff of a version of a plan. Error: NotFound.
 func (s *Service) PlanTariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (Tariff, error) {
 	t, err := s.tariff(ctx, q, organizationID, planID, version)
 	if err != nil {
@@ -107,8 +105,8 @@ func (s *Service) PlanTariff(ctx context.Context, q db.Querier, organizationID, 
 	return *t, nil
 }
 
-// RideChanges returns what a ride has made of its vehicle's state, the first one
-// first: at most 100.
+// RideChanges returns the state changes of the vehicle caused by a ride, the first
+// one first, at most 100.
 func (s *Service) RideChanges(ctx context.Context, q db.Querier, organizationID string, r *Ride) ([]StateChange, error) {
 	list, err := db.All(ctx, q, func(row db.Row) (c StateChange, err error) {
 		err = row.Scan(db.IntoJSON(&c))
@@ -127,6 +125,5 @@ func (s *Service) RideChanges(ctx context.Context, q db.Querier, organizationID 
 	return own, nil
 }
 
-// Events lists why a request may put a vehicle into another state, the usual
-// reason first.
+// Events lists the events valid for a transition by request, the default first.
 func (s VehicleState) Events(to VehicleState) []VehicleEvent { return eventsFor(s, to) }

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestItemsAddUp: a receipt comes to the price, whatever is charged.
+// TestItemsAddUp: the sum of the items is the price.
 func TestItemsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, u := anyTariff(t, -500), anyUsage(t)
@@ -68,8 +68,7 @@ func TestItems(t *testing.T) {
 	}
 }
 
-// TestUsageIsWhatWasCharged: from a ride that has ended and the version of its
-// plan comes the price that it has.
+// TestUsageIsWhatWasCharged: usage and tariff of an ended ride give its price.
 func TestUsageIsWhatWasCharged(t *testing.T) {
 	holds := func(t *testing.T, s *fleet.Service, d *db.DB, org string, r *fleet.Ride) {
 		t.Helper()
@@ -174,7 +173,7 @@ func TestRideChanges(t *testing.T) {
 		var got []fleet.VehicleEvent
 		for _, c := range changes {
 			got = append(got, c.Event)
-			if c.Actor != sortKey {
+			if c.Actor != testActor {
 				t.Errorf("got %s by %+v", c.Event, c.Actor)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// TestRecords makes one of each and reads it again.
+// TestRecords creates a record of each kind and reads it.
 func TestRecords(t *testing.T) {
 	s := newSite(t)
 	ctx := t.Context()
@@ -74,8 +74,7 @@ func manyKeys(n int) map[string]string {
 	return m
 }
 
-// TestCustomerFaults: what a customer must be (fleet-api.md 1.3).
-// TestIDsAscend: records that are made in one millisecond sort by creation, too.
+// TestIDsAscend: records created in one millisecond sort by creation.
 func TestIDsAscend(t *testing.T) {
 	s := newSite(t)
 	var last string
@@ -146,7 +145,7 @@ func TestCustomerFaults(t *testing.T) {
 	}
 }
 
-// TestCustomerChanges follows one customer.
+// TestCustomerChanges updates a customer repeatedly.
 func TestCustomerChanges(t *testing.T) {
 	s := newSite(t)
 	var c fleet.Customer
@@ -248,7 +247,7 @@ func TestCustomerChanges(t *testing.T) {
 	})
 }
 
-// TestPlanFaults: what a plan must be (fleet-api.md 1.5).
+// TestPlanFaults checks the validation of plans (fleet-api.md 1.5).
 func TestPlanFaults(t *testing.T) {
 	s := newSite(t)
 	for _, tt := range []struct {
@@ -281,7 +280,7 @@ func TestPlanFaults(t *testing.T) {
 	}
 }
 
-// TestPlanVersions: each change is a version, and the old ones are kept.
+// TestPlanVersions: each update creates a version and retains the previous ones.
 func TestPlanVersions(t *testing.T) {
 	s := newSite(t)
 	update := func(c fleet.PlanChange) error {
@@ -310,7 +309,7 @@ func TestPlanVersions(t *testing.T) {
 		}
 	}
 
-	// What could cost too much later is refused where that would come from.
+	// A change that could lead to amounts out of range is refused.
 	wantFaults(t, "very dear", update(fleet.PlanChange{PerMinute: optional.Of([]fleet.Segment{{Rate: 1 << 42, Interval: 1}})}), "none")
 	wantFaults(t, "longer rides", s.try(t, func(ctx context.Context, tx *db.Tx) error {
 		_, _, err := s.UpdateSettings(ctx, tx, s.org, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(10_000))})
@@ -322,7 +321,7 @@ func TestPlanVersions(t *testing.T) {
 	wantFaults(t, "longer reservations", s.tryChangeSub(t, fleet.SubaccountChange{VehicleTypes: optional.Of(types)}), "vehicle_types conflict")
 }
 
-// TestZoneFaults: what a zone must be (fleet-api.md 1.4).
+// TestZoneFaults checks the validation of zones (fleet-api.md 1.4).
 func TestZoneFaults(t *testing.T) {
 	s := newSite(t)
 	for _, tt := range []struct {
@@ -354,7 +353,7 @@ func TestZoneFaults(t *testing.T) {
 	}
 }
 
-// TestZoneChanges: what becomes of rules and priority when the type changes.
+// TestZoneChanges checks rules and priority after a change of type.
 func TestZoneChanges(t *testing.T) {
 	s := newSite(t)
 	var z fleet.Zone
@@ -402,7 +401,7 @@ func TestZoneChanges(t *testing.T) {
 	wantFaults(t, "deleted twice", s.try(t, func(ctx context.Context, tx *db.Tx) error { return s.DeleteZone(ctx, tx, s.org, z.ID) }), "not found")
 }
 
-// TestSubaccountFaults: what a subaccount must be (fleet-api.md 1.6).
+// TestSubaccountFaults checks the validation of subaccounts (fleet-api.md 1.6).
 func TestSubaccountFaults(t *testing.T) {
 	s := newSite(t)
 	had := s.sub.VehicleTypes[0]
@@ -485,7 +484,7 @@ func TestSubaccountFaults(t *testing.T) {
 	}
 }
 
-// TestMinorDigits is the line of fleet-api.md 8.
+// TestMinorDigits checks the examples of fleet-api.md 8.
 func TestMinorDigits(t *testing.T) {
 	for digits, list := range map[int]string{
 		0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",

@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// now is the time of the organization's clock.
+// now returns the time of the organization's clock.
 func (y *yard) now(t testing.TB) time.Time {
 	t.Helper()
 	now, err := y.Now(t.Context(), y.db, y.org)
@@ -24,14 +24,14 @@ func (y *yard) now(t testing.TB) time.Time {
 	return now
 }
 
-// tryVehicle creates a vehicle, or returns why not.
+// tryVehicle creates a vehicle and returns the error.
 func (y *yard) tryVehicle(t testing.TB, change func(*fleet.NewVehicle)) error {
 	t.Helper()
 	y.n++
 	n := fleet.NewVehicle{SubaccountID: y.sub.ID, Code: fmt.Sprintf("T-%04d", y.n), VehicleTypeID: y.scooter, State: fleet.Available, Location: inside()}
 	change(&n)
 	return y.try(t, func(ctx context.Context, tx *db.Tx) error {
-		_, err := y.CreateVehicle(ctx, tx, y.org, n, sortKey)
+		_, err := y.CreateVehicle(ctx, tx, y.org, n, testActor)
 		return err
 	})
 }
@@ -40,7 +40,8 @@ func reportOf(percent int64, at time.Time) fleet.VehicleChange {
 	return fleet.VehicleChange{BatteryPercent: optional.Of(percent), LastReportedAt: optional.Of(rfc3339.Time(at))}
 }
 
-// A report from the future is refused; one of a clock that is a little fast is not.
+// TestReportFromTheFuture: a report from the future is refused, but a clock may be
+// slightly fast.
 func TestReportFromTheFuture(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
@@ -56,7 +57,8 @@ func TestReportFromTheFuture(t *testing.T) {
 	}
 }
 
-// A report that is older than the stored one changes nothing, and its fields are named.
+// TestOldReportIsIgnored: a report older than the stored one changes nothing, and
+// its fields are listed.
 func TestOldReportIsIgnored(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
@@ -69,14 +71,14 @@ func TestOldReportIsIgnored(t *testing.T) {
 	if *got.BatteryPercent != 80 || *got.Location != *inside() || got.VIN != "WVW" {
 		t.Errorf("got %d percent at %v, VIN %s", *got.BatteryPercent, *got.Location, got.VIN)
 	}
-	// What was read and is sent back is taken.
+	// A record sent back unchanged is accepted.
 	same := reportOf(80, got.LastReportedAt.Std())
 	if got = y.putVehicle(t, v.ID, same); len(got.Ignored()) != 0 {
 		t.Errorf("sent back: ignored %v", got.Ignored())
 	}
 }
 
-// Null clears the time, and the next report counts however old it is.
+// TestReportTimeCleared: null clears the time, so that any next report applies.
 func TestReportTimeCleared(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
@@ -90,8 +92,8 @@ func TestReportTimeCleared(t *testing.T) {
 	}
 }
 
-// A vehicle whose stored time is years ahead, from before such reports were refused,
-// takes the next report, and falls silent like any other.
+// TestWrongReportTimeRecovers: a vehicle with a stored time years ahead accepts the
+// next report and loses contact as usual.
 func TestWrongReportTimeRecovers(t *testing.T) {
 	y := newYard(t)
 	wrong := func() string {
@@ -119,7 +121,8 @@ func TestWrongReportTimeRecovers(t *testing.T) {
 	}
 }
 
-// A vehicle with too low a battery does not become available, by whatever way.
+// TestLowBatteryIsNeverAvailable: a vehicle with a low battery cannot become
+// available in any way.
 func TestLowBatteryIsNeverAvailable(t *testing.T) {
 	y := newYard(t)
 	low := func(n *fleet.NewVehicle) { n.BatteryPercent = new(int64(14)) }
@@ -139,7 +142,8 @@ func TestLowBatteryIsNeverAvailable(t *testing.T) {
 	}
 }
 
-// Whoever drops a silent vehicle off has seen it; a reservation does not undo that.
+// TestReservationKeepsSighting: dropping off a silent vehicle is a sighting, which
+// a reservation retains.
 func TestReservationKeepsSighting(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
@@ -161,7 +165,8 @@ func TestReservationKeepsSighting(t *testing.T) {
 	}
 }
 
-// An odometer that nobody reported during the ride says nothing of it.
+// TestOdometerCountsOnlyIfReported: an odometer not reported during the ride does
+// not determine its distance.
 func TestOdometerCountsOnlyIfReported(t *testing.T) {
 	y := newYard(t)
 	ridden := func(report fleet.VehicleChange) int64 {

@@ -12,8 +12,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/period"
 )
 
-// TestAnalyticsFollowRides: all that happens to a ride is counted at once, when
-// everything was packed before it happened.
+// TestAnalyticsFollowRides: every change of a ride shows in analytics at once, even
+// if all chunks were packed.
 func TestAnalyticsFollowRides(t *testing.T) {
 	s := newSite(t)
 	by := fleet.Actor{Type: "key"}

@@ -15,30 +15,30 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// TripType is what a trip is for.
+// TripType is the purpose of a trip.
 type TripType string
 
-// The types of trip. The last two have no customer and cost nothing.
+// Types of trips. Only rider trips have a customer and a price.
 const (
 	RiderTrip       TripType = "rider"
 	RebalanceTrip   TripType = "rebalance"
 	MaintenanceTrip TripType = "maintenance"
 )
 
-// Ride is a trip, or the reservation of one (fleet-api.md 1.1).
+// Ride is a trip or a reservation (fleet-api.md 1.1).
 type Ride struct {
 	RecordHeader
 	Status               RideStatus   `json:"status"`
 	TripType             TripType     `json:"trip_type"`
 	CustomerID           NullString   `json:"customer_id"`
 	VehicleID            string       `json:"vehicle_id"`
-	PricingPlanID        NullString   `json:"pricing_plan_id"` // null for other trips than a rider's
+	PricingPlanID        NullString   `json:"pricing_plan_id"` // null unless a rider trip
 	PricingPlanVersion   *int64       `json:"pricing_plan_version"`
 	ReservedAt           rfc3339.Time `json:"reserved_at"`
 	ReservationExpiresAt rfc3339.Time `json:"reservation_expires_at"`
 	StartedAt            rfc3339.Time `json:"started_at"`
 	EndedAt              rfc3339.Time `json:"ended_at"`
-	DurationSeconds      int64        `json:"duration_seconds"` // of an open one as of now, which is not stored
+	DurationSeconds      int64        `json:"duration_seconds"` // of an open ride computed on read, not stored
 	PausedSeconds        int64        `json:"paused_seconds"`
 	DistanceMeters       *int64       `json:"distance_meters"`
 	StartLocation        *Position    `json:"start_location"`
@@ -55,32 +55,32 @@ type Ride struct {
 	PaymentStatus        string       `json:"payment_status"`
 	Timestamps
 
-	// Not shown.
+	// Not in the JSON.
 	revision      int64
-	vehicleTypeID string       // of the vehicle, when it began
-	pausedAt      rfc3339.Time // when the pause began that it is in
+	vehicleTypeID string       // of the vehicle at the start
+	pausedAt      rfc3339.Time // start of the current pause
 	startOdometer *int64       // meters
-	dueAt         time.Time    // when it expires, or has lasted too long; zero: never
-	doc           []byte       // as stored; nil when that is not known
-	org           orgContext   // as which it was read
+	dueAt         time.Time    // of expiry or the maximum duration; zero: none
+	doc           []byte       // as stored; nil if unknown
+	org           orgContext   // of the transaction that read it
 }
 
-// NewRide is what a ride is made of (fleet-api.md 1.1, R, O and C).
+// NewRide has the fields of a ride to create (fleet-api.md 1.1, R, O and C).
 type NewRide struct {
-	SubaccountID       string            `json:"subaccount_id"` // of the vehicle; empty: whichever it is
+	SubaccountID       string            `json:"subaccount_id"` // must be the vehicle's; empty: not checked
 	ExternalID         NullString        `json:"external_id"`
 	Status             RideStatus        `json:"status"`    // empty: active
 	TripType           TripType          `json:"trip_type"` // empty: rider
 	CustomerID         NullString        `json:"customer_id"`
 	VehicleID          NullString        `json:"vehicle_id"`
-	VehicleCode        NullString        `json:"vehicle_code"` // in place of its id
+	VehicleCode        NullString        `json:"vehicle_code"` // instead of the id
 	PricingPlanID      NullString        `json:"pricing_plan_id"`
 	PricingPlanVersion *int64            `json:"pricing_plan_version"`
 	StartLocation      *Position         `json:"start_location"`
 	Metadata           map[string]string `json:"metadata"`
 }
 
-// RideChange is what a PUT changes of a ride. What is absent stays.
+// RideChange has the fields that a PUT sets. Absent fields remain.
 type RideChange struct {
 	Status             optional.Value[RideStatus]        `json:"status"`
 	ExternalID         optional.Value[NullString]        `json:"external_id"`
@@ -94,10 +94,11 @@ type RideChange struct {
 	AdjustmentAmount   optional.Value[int64]             `json:"adjustment_amount"`
 	AdjustmentReason   optional.Value[NullString]        `json:"adjustment_reason"`
 	PaymentStatus      optional.Value[string]            `json:"payment_status"`
-	Metadata           optional.Value[map[string]string] `json:"metadata"` // the whole, merged already
+	Metadata           optional.Value[map[string]string] `json:"metadata"` // the merged result
 }
 
-// Record returns the ride as it is answered: an open one as of when it was read.
+// Record returns the ride's stored form; of an open ride, with the durations at the
+// time it was read.
 func (r *Ride) Record() (Record, error) {
 	shown := r.asOf(r.org.now)
 	doc, err := r.doc, error(nil)
@@ -107,8 +108,7 @@ func (r *Ride) Record() (Record, error) {
 	return Record{ID: r.ID, SubaccountID: r.SubaccountID, Revision: r.revision, JSON: doc, Distance: -1}, err
 }
 
-// asOf returns an open ride with its duration so far, which is not stored, and
-// any other as it is.
+// asOf returns an open ride with its durations at now. Any other ride is unchanged.
 func (r *Ride) asOf(now time.Time) Ride {
 	shown := *r
 	if r.Status == Active || r.Status == Paused {
@@ -120,12 +120,12 @@ func (r *Ride) asOf(now time.Time) Ride {
 	return shown
 }
 
-// seconds are the whole ones from a time to another, none when that is earlier.
+// seconds returns the whole seconds from one time to another, at least 0.
 func seconds(from rfc3339.Time, to time.Time) int64 {
 	return max(0, int64(to.Sub(from.Std())/time.Second))
 }
 
-// columns are what is stored beside the document.
+// columns are the columns stored beside the document.
 func (r *Ride) columns() []column {
 	var cell, total, duration any
 	if !r.StartedAt.Std().IsZero() {
@@ -161,7 +161,7 @@ func (r *Ride) columns() []column {
 	}
 }
 
-// due returns when time ends a ride; zero: never.
+// due returns the time at which the ride ends without a request; zero: none.
 func (r *Ride) due(settings *Settings) time.Time {
 	switch r.Status {
 	case Reserved:
@@ -172,15 +172,15 @@ func (r *Ride) due(settings *Settings) time.Time {
 	return time.Time{}
 }
 
-// encode makes the document, and says when the ride is due.
+// encode sets the document and the due time.
 func (r *Ride) encode(settings *Settings) (err error) {
 	r.dueAt = r.due(settings)
 	r.doc, err = encode(r)
 	return err
 }
 
-// insertRide and updateRide are the one place through which rides are written.
-// before is nil for a new one; the other is locked and stored as before says.
+// insertRide inserts a ride. Only insertRide and updateRide write rides, since they
+// maintain the indexes and rollups.
 func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a orgContext, r *Ride) error {
 	if err := r.encode(a.settings); err != nil {
 		return err
@@ -194,7 +194,7 @@ func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 		if err := claimUnique(ctx, tx, "rides", a.id, r.SubaccountID, r.ID, "external_id", r.ExternalID); err != nil {
 			return err
 		}
-		// Not while records agree with each other: the locks see to it.
+		// Locks prevent this while records are consistent.
 		return fmt.Errorf("vehicle %s or its customer has an open ride that they do not know of", r.VehicleID)
 	}
 	if err := placeRide(ctx, tx, a.id, nil, row); err != nil {
@@ -212,7 +212,7 @@ func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a orgContext, befor
 	}
 	was, is := before.columns(), r.columns()
 	err := updateRow(ctx, tx, "rides", a.id, r.ID, was, is)
-	if db.IsUnique(err) { // made meanwhile
+	if db.IsUnique(err) { // by a concurrent transaction
 		return alreadyExistsError("external_id")
 	}
 	if err != nil {
@@ -225,7 +225,7 @@ func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a orgContext, befor
 	return s.invalidateRollups(ctx, tx, a.id, before, r)
 }
 
-// notifyRide is tell for a ride, and for its customer, who has changed with it.
+// notifyRide notifies of a ride and its customer, which changes with it.
 func (s *Service) notifyRide(tx *db.Tx, organizationID string, r *Ride) {
 	s.notify(tx, organizationID, RideKind, r.ID)
 	if r.CustomerID != "" {
@@ -233,7 +233,7 @@ func (s *Service) notifyRide(tx *db.Tx, organizationID string, r *Ride) {
 	}
 }
 
-// Ride returns a ride as it was changed last, and what it has lasted by now.
+// Ride returns a ride with its durations as of now. Error: NotFound.
 func (s *Service) Ride(ctx context.Context, q db.Querier, organizationID, id string) (Ride, error) {
 	r, err := readRide(ctx, q, organizationID, id, "")
 	if err == nil && r.Status.Open() {
@@ -257,8 +257,8 @@ func readRide(ctx context.Context, q db.Querier, organizationID, id, lock string
 	return r, nil
 }
 
-// LockRide returns a ride as it is now, for [Service.UpdateRide] in the same
-// transaction.
+// LockRide locks a ride and ends it if it is due, for [Service.UpdateRide] in the
+// same transaction. Error: NotFound.
 func (s *Service) LockRide(ctx context.Context, tx *db.Tx, organizationID, id string) (Ride, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -272,8 +272,8 @@ func (s *Service) LockRide(ctx context.Context, tx *db.Tx, organizationID, id st
 	return s.expireRide(ctx, tx, a, r)
 }
 
-// reuseOrgContext is the account as which a record was locked; it is read for one that
-// was not.
+// reuseOrgContext returns the context of a locked record, or reads it if the record
+// has none of this organization.
 func (s *Service) reuseOrgContext(ctx context.Context, tx *db.Tx, as orgContext, organizationID string) (orgContext, error) {
 	if as.id == organizationID {
 		return as, nil
@@ -281,12 +281,12 @@ func (s *Service) reuseOrgContext(ctx context.Context, tx *db.Tx, as orgContext,
 	return s.orgContext(ctx, tx, tx.Now, organizationID)
 }
 
-// expireRide ends a locked ride that is due, as of when it was.
+// expireRide ends a locked ride that is due, as of its due time.
 func (s *Service) expireRide(ctx context.Context, tx *db.Tx, a orgContext, r Ride) (Ride, error) {
 	if !r.Status.Open() {
 		return r, nil
 	}
-	// As stored: a change of settings moves what is not due yet, and nothing else.
+	// The stored time: new settings do not move a time that is past.
 	due := r.dueAt
 	if due.IsZero() || due.After(a.now) {
 		return r, nil
@@ -306,11 +306,11 @@ func (s *Service) expireRide(ctx context.Context, tx *db.Tx, a orgContext, r Rid
 	return r, s.updateRide(ctx, tx, a, &before, &r)
 }
 
-// openRides is the condition of the partial indexes of open rides.
+// openRides is the predicate of the partial indexes of open rides.
 const openRides = "status IN ('reserved', 'active', 'paused')"
 
-// expireDueRides ends the ride of a vehicle, and that of a customer, if it is due. It goes
-// before the one or the other is locked.
+// expireDueRides ends the rides of a vehicle and of a customer that are due. Call
+// it before locking either: rides are locked first.
 func (s *Service) expireDueRides(ctx context.Context, tx *db.Tx, a orgContext, vehicleID, customerID string) error {
 	var due [2]string
 	err := tx.QueryRow(ctx, "SELECT "+dueRides, a.id, vehicleID, customerID, a.now.UnixMicro()).Scan(db.IntoText(&due[0]), db.IntoText(&due[1]))
@@ -320,7 +320,7 @@ func (s *Service) expireDueRides(ctx context.Context, tx *db.Tx, a orgContext, v
 	return s.expireRides(ctx, tx, a, due)
 }
 
-// dueRides are the rides of vehicle $2 and of customer $3 that are due at $4.
+// dueRides selects the rides of vehicle $2 and of customer $3 that are due at $4.
 const dueRides = "(SELECT id FROM rides WHERE organization_id = $1 AND vehicle_id = $2 AND due_at <= $4 AND " + openRides + "), " +
 	"(SELECT id FROM rides WHERE organization_id = $1 AND customer_id = $3 AND due_at <= $4 AND " + openRides + ")"
 
@@ -341,11 +341,10 @@ func (s *Service) expireRides(ctx context.Context, tx *db.Tx, a orgContext, ids 
 	return nil
 }
 
-// rideCustomer is a customer as a ride changes them.
+// rideCustomer is a locked customer, as stored and as changed by the ride.
 type rideCustomer struct{ stored, now Customer }
 
-// lockRideCustomer locks the customer of a ride. There is none for other trips than a
-// rider's: nil.
+// lockRideCustomer locks the customer of a ride. It returns nil without an id.
 func lockRideCustomer(ctx context.Context, tx *db.Tx, organizationID string, id NullString) (*rideCustomer, error) {
 	if id == "" {
 		return nil, nil
@@ -354,7 +353,7 @@ func lockRideCustomer(ctx context.Context, tx *db.Tx, organizationID string, id 
 	return &rideCustomer{c, c}, err
 }
 
-// save writes what has changed of a rider, who may be nil.
+// save writes the changed customer. A nil receiver is valid.
 func (r *rideCustomer) save(ctx context.Context, tx *db.Tx, a orgContext) error {
 	if r == nil {
 		return nil
@@ -376,7 +375,9 @@ func (r *rideCustomer) save(ctx context.Context, tx *db.Tx, a orgContext) error 
 	return updateRow(ctx, tx, "customers", a.id, r.now.ID, columns(&r.stored, ""), columns(&r.now, string(doc)))
 }
 
-// StartRide makes a ride, or a reservation, in the caller's transaction.
+// StartRide creates a ride or a reservation in the caller's transaction. Errors:
+// Invalid; Conflict already_exists; the codes of fleet-api.md 5 for a vehicle,
+// customer or place that does not allow it.
 func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID string, n NewRide, by Actor) (Ride, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -462,24 +463,25 @@ func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID strin
 	return r, s.saveRideContext(ctx, tx, a, p)
 }
 
-// unavailableError is the refusal of a ride on a vehicle that cannot have one.
+// unavailableError is the error of a ride on a vehicle that is not available.
 func unavailableError(v *Vehicle) error {
 	e := conflict("vehicle_unavailable", "the vehicle is %s", v.State)
 	e.Details = map[string]any{"state": string(v.State)}
 	return e
 }
 
-// rideContext are what a ride is about, locked but for the subaccount.
+// rideContext has the records that a ride depends on. All but the subaccount are
+// locked.
 type rideContext struct {
 	sub           *Subaccount
-	stamp         int64 // of it
+	stamp         int64 // of the subaccount
 	vehicle       Vehicle
 	storedVehicle Vehicle
-	rider         *rideCustomer // nil for other trips than a rider's
+	rider         *rideCustomer // nil unless a rider trip
 }
 
-// lockNewRideContext locks those of a new ride, once no ride of theirs is due. There is
-// none when there are faults.
+// lockNewRideContext locks the vehicle and customer of a new ride, after expiring
+// their due rides. It adds issues for missing records; the result may then be nil.
 func (s *Service) lockNewRideContext(ctx context.Context, tx *db.Tx, a orgContext, n NewRide, faults *problem.Validation) (*rideContext, error) {
 	member, condition, value := "vehicle_id", "v.id = $2", string(n.VehicleID)
 	switch {
@@ -523,7 +525,7 @@ func (s *Service) lockNewRideContext(ctx context.Context, tx *db.Tx, a orgContex
 		if problem.Of(err) != problem.NotFound {
 			return nil, err
 		}
-		faults.AddCode("not_found", member, "does not exist") // any more
+		faults.AddCode("not_found", member, "does not exist") // deleted meanwhile
 		return nil, nil
 	}
 	if p.rider, err = lockRideCustomer(ctx, tx, a.id, n.CustomerID); err != nil {
@@ -537,7 +539,7 @@ func (s *Service) lockNewRideContext(ctx context.Context, tx *db.Tx, a orgContex
 	return p, nil
 }
 
-// saveRideContext writes what a ride has made of its vehicle and its customer.
+// saveRideContext writes the vehicle and the customer.
 func (s *Service) saveRideContext(ctx context.Context, tx *db.Tx, a orgContext, p *rideContext) error {
 	if err := s.saveVehicle(ctx, tx, a, &p.storedVehicle, &p.vehicle); err != nil {
 		return err
@@ -545,8 +547,8 @@ func (s *Service) saveRideContext(ctx context.Context, tx *db.Tx, a orgContext, 
 	return p.rider.save(ctx, tx, a)
 }
 
-// assignPlan fixes the plan of a new ride: the vehicle's, else its type's, else the
-// subaccount's, which must be active. One that was asked for must be it.
+// assignPlan sets the plan of a new ride: the vehicle's, else the type's, else the
+// subaccount's. The plan must be active and equal the requested one, if any.
 func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext, kind *VehicleType, n NewRide) error {
 	id := p.vehicle.PricingPlanID
 	if id == "" {
@@ -585,7 +587,7 @@ func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 	return nil
 }
 
-// reserve makes a new ride a reservation.
+// reserve turns a new ride into a reservation.
 func (r *Ride) reserve(p *rideContext, kind *VehicleType, by Actor) {
 	r.Status = Reserved
 	r.ReservedAt = r.CreatedAt
@@ -593,7 +595,8 @@ func (r *Ride) reserve(p *rideContext, kind *VehicleType, by Actor) {
 	p.vehicle.setRideState(VehicleTaken, "reservation_start", r.CreatedAt.Std(), NullString(r.ID), by)
 }
 
-// activate starts a ride that is new or reserved, if it may.
+// activate starts a new or reserved ride. Errors: vehicle_low_battery,
+// ride_start_not_allowed, license_required, age_required.
 func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext, kind *VehicleType, by Actor) error {
 	v, now := &p.vehicle, a.now.Truncate(time.Millisecond)
 	if v.batteryTooLow(a.settings) {
@@ -629,8 +632,8 @@ func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	return nil
 }
 
-// oldEnough refuses a rider who is known to be younger than age, on the day that
-// it is in a time zone.
+// oldEnough returns age_required if the birth date is known and below age, by the
+// date in the time zone.
 func oldEnough(birthDate NullString, age int64, timeZone string, now time.Time) error {
 	if birthDate == "" || age == 0 {
 		return nil
@@ -641,7 +644,7 @@ func oldEnough(birthDate NullString, age int64, timeZone string, now time.Time) 
 	}
 	from := time.Date(born.Year()+int(age), born.Month(), born.Day(), 0, 0, 0, 0, time.UTC)
 	if now.After(from.AddDate(0, 0, 1)) {
-		return nil // everywhere
+		return nil // in every time zone
 	}
 	zone, err := time.LoadLocation(timeZone)
 	if err != nil {
@@ -654,7 +657,8 @@ func oldEnough(birthDate NullString, age int64, timeZone string, now time.Time) 
 	return nil
 }
 
-// lockRideContext locks the vehicle, as of a moment, and the customer of a ride.
+// lockRideContext locks the vehicle of a ride, as of at, and its customer. The
+// subaccount remains unset.
 func (s *Service) lockRideContext(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, at time.Time) (*rideContext, error) {
 	p := new(rideContext)
 	var err error
@@ -667,8 +671,8 @@ func (s *Service) lockRideContext(ctx context.Context, tx *db.Tx, a orgContext, 
 	return p, nil
 }
 
-// readTerms reads what a ride is priced and allowed by, into p. The tariff is nil for
-// other trips than a rider's.
+// readTerms sets the subaccount of p and returns the tariff of the ride, nil unless
+// it is a rider trip.
 func (s *Service) readTerms(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext) (*Tariff, error) {
 	var subRevision int64
 	var planRevision, planStamp *int64
@@ -696,18 +700,18 @@ func (s *Service) readTerms(ctx context.Context, tx *db.Tx, a orgContext, r *Rid
 	return s.tariff(ctx, tx, a.id, string(r.PricingPlanID), *r.PricingPlanVersion)
 }
 
-// rideEnd is how a ride ends.
+// rideEnd describes how a ride ends.
 type rideEnd struct {
 	at        time.Time
 	reason    NullString
-	location  *Position // nil: where the vehicle is
-	meters    *int64    // nil: as far as anybody knows
+	location  *Position // nil: the vehicle's
+	meters    *int64    // nil: see distanceTravelled
 	acceptFee bool
 	by        Actor
 }
 
-// complete ends a locked ride that was started, if it may end there, in all but
-// writing the ride itself.
+// complete ends a locked ride that has started. The caller writes the ride. Errors:
+// ride_end_not_allowed, out_of_zone_fee_required.
 func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, e rideEnd) error {
 	p, err := s.lockRideContext(ctx, tx, a, r, e.at)
 	if err != nil {
@@ -757,7 +761,8 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	return s.saveRideContext(ctx, tx, a, p)
 }
 
-// cancel ends a locked ride, if it may, in all but writing the ride itself.
+// cancel cancels a locked ride. The caller writes the ride. Error:
+// ride_not_cancellable.
 func (s *Service) cancel(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, e rideEnd) error {
 	p, err := s.lockRideContext(ctx, tx, a, r, e.at)
 	if err != nil {
@@ -791,7 +796,7 @@ func (s *Service) cancel(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, 
 	return s.saveRideContext(ctx, tx, a, p)
 }
 
-// cancellable reports whether a ride that was started is within the grace.
+// cancellable reports whether a started ride is within the grace of the settings.
 func (r *Ride) cancellable(v *Vehicle, at time.Time, settings *Settings) bool {
 	if at.Sub(r.StartedAt.Std()) > time.Duration(settings.CancelGraceSeconds)*time.Second {
 		return false
@@ -800,7 +805,7 @@ func (r *Ride) cancellable(v *Vehicle, at time.Time, settings *Settings) bool {
 	return meters == nil || *meters <= settings.CancelGraceMeters
 }
 
-// end closes a ride, and the pause that it may be in.
+// end sets status, end and durations, and ends a pause.
 func (r *Ride) end(status RideStatus, at time.Time) {
 	at = at.Truncate(time.Millisecond)
 	if r.Status == Paused {
@@ -814,9 +819,8 @@ func (r *Ride) end(status RideStatus, at time.Time) {
 	r.Status, r.EndedAt = status, rfc3339.Time(at)
 }
 
-// distanceTravelled returns how far a vehicle has come in a ride: by its odometer, if that
-// was reported since the start, else along the great circle; nil when neither is
-// known.
+// distanceTravelled returns the meters of a ride: by the odometer if it was
+// reported since the start, else along the great circle; nil if neither is known.
 func (r *Ride) distanceTravelled(v *Vehicle) *int64 {
 	if r.startOdometer != nil && v.OdometerMeters != nil && *v.OdometerMeters >= *r.startOdometer && !v.odometerAt.Before(r.StartedAt.Std()) {
 		return new(min(*v.OdometerMeters-*r.startOdometer, longestRide))
@@ -827,8 +831,8 @@ func (r *Ride) distanceTravelled(v *Vehicle) *int64 {
 	return nil
 }
 
-// reservationUsage is what a ride is charged for that was one. For how long, the
-// reservation itself knows: the type may say otherwise by now.
+// reservationUsage is the chargeable reservation of a ride. The reserved minutes
+// come from the ride, since the type may have changed.
 func (r *Ride) reservationUsage() Usage {
 	if r.ReservedAt.Std().IsZero() {
 		return Usage{}
@@ -840,7 +844,7 @@ func (r *Ride) reservationUsage() Usage {
 	}
 }
 
-// charge prices a ride that has ended. Without a tariff it costs nothing.
+// charge sets the price of an ended ride: 0 without a tariff.
 func (r *Ride) charge(tariff *Tariff, sub *Subaccount, usage Usage) {
 	p := Price{Currency: sub.Currency}
 	if tariff != nil {
@@ -850,8 +854,9 @@ func (r *Ride) charge(tariff *Tariff, sub *Subaccount, usage Usage) {
 	r.PaymentStatus = p.payment()
 }
 
-// UpdateRide changes a ride that [Service.LockRide] returned, in the caller's
-// transaction.
+// UpdateRide updates a ride returned by [Service.LockRide], in the caller's
+// transaction. An update without a difference creates no revision. Errors: Invalid;
+// Conflict already_exists; the codes of fleet-api.md 5.
 func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID string, r Ride, c RideChange, by Actor) (Ride, error) {
 	a, err := s.reuseOrgContext(ctx, tx, r.org, organizationID)
 	if err != nil {
@@ -882,7 +887,7 @@ func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID stri
 		return r, err
 	}
 	if before.Status.Open() && !r.Status.Open() && c.PaymentStatus.Or(before.PaymentStatus) == before.PaymentStatus {
-		r.PaymentStatus = r.Price.payment() // as it was while open, it says nothing of the end
+		r.PaymentStatus = r.Price.payment() // the status of an open ride does not apply to its end
 	}
 	c.ExternalID.Into(&r.ExternalID)
 	if r.ExternalID != before.ExternalID {
@@ -906,7 +911,7 @@ func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID stri
 	return r, s.updateRide(ctx, tx, a, &before, &r)
 }
 
-// setStatus puts a locked ride into one of the statuses that are next.
+// setStatus applies a transition that r.Status.Next allows.
 func (s *Service) setStatus(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, to RideStatus, c RideChange, by Actor) error {
 	now := a.now.Truncate(time.Millisecond)
 	switch {
@@ -935,7 +940,8 @@ func (s *Service) setStatus(ctx context.Context, tx *db.Tx, a orgContext, r *Rid
 	return s.complete(ctx, tx, a, r, end)
 }
 
-// startReserved starts a locked ride that is reserved, if it may.
+// startReserved starts a locked reservation. Errors: as of activate;
+// vehicle_unavailable, customer_blocked.
 func (s *Service) startReserved(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, by Actor) error {
 	p, err := s.lockRideContext(ctx, tx, a, r, a.now)
 	if err != nil {
@@ -960,9 +966,8 @@ func (s *Service) startReserved(ctx context.Context, tx *db.Tx, a orgContext, r 
 	return s.saveRideContext(ctx, tx, a, p)
 }
 
-// check returns what is wrong with a change that shall put a ride into a status.
-// Members that stay as they are may be there, so that what was read can be sent
-// back.
+// check returns the issues of a change that sets status to. Fields with their
+// stored value are valid, so that a client can send back the record it read.
 func (c *RideChange) check(r *Ride, to RideStatus) error {
 	var v problem.Validation
 	checkCommon(&v, c.ExternalID.Or(""), c.Metadata.Or(nil))
@@ -986,7 +991,7 @@ func (c *RideChange) check(r *Ride, to RideStatus) error {
 		v.AddCode("conflict", "adjustment_amount", "must be 0 for a %s trip, which costs nothing", r.TripType)
 	}
 
-	// What belongs to an end comes with it.
+	// Fields of an end are valid only with the end.
 	completing := to == Completed && r.Status != Completed
 	cancelling := to == Cancelled && r.Status != Cancelled
 	if reason := c.EndReason.Or(""); reason != "" && reason != r.EndReason {
@@ -1009,8 +1014,8 @@ func (c *RideChange) check(r *Ride, to RideStatus) error {
 	return v.Err()
 }
 
-// changesOutcome reports whether a change would change how a ride has ended. Beside the
-// status, null is what it was when that request came first: it leaves it to us.
+// changesOutcome reports whether c changes how the ride ended. In a repeated
+// request with a status, null stands for the value the server chose.
 func (c *RideChange) changesOutcome(r *Ride) bool {
 	other := func(reason optional.Value[NullString], was NullString) bool {
 		return reason.Set && reason.Value != was && !(reason.Value == "" && c.Status.Set)
@@ -1025,7 +1030,8 @@ func (c *RideChange) changesOutcome(r *Ride) bool {
 	return integerValue(meters) != integerValue(r.DistanceMeters) || !location.equal(r.EndLocation) || other(c.EndReason, r.EndReason) || other(c.CancelReason, r.CancelReason)
 }
 
-// applyPayment changes what is owed, and what became of that: of a ride that has ended.
+// applyPayment applies the adjustment and the payment status, which only an ended
+// ride can have.
 func (c *RideChange) applyPayment(r *Ride) error {
 	amount, reason, payment := r.AdjustmentAmount, r.AdjustmentReason, r.PaymentStatus
 	c.AdjustmentAmount.Into(&amount)

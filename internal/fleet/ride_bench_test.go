@@ -8,8 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
-// BenchmarkRides starts and ends rides, 16 at a time, each in a transaction of its
-// own as a request has it. One operation is a start or an end.
+// BenchmarkRides starts and ends rides with 16 goroutines, each change in its own
+// transaction. One operation is a start or an end.
 func BenchmarkRides(b *testing.B) {
 	const clients, pairs = 16, 32
 	y := newYard(b)
@@ -30,7 +30,7 @@ func BenchmarkRides(b *testing.B) {
 				p := &list[client*pairs+n/clients/2%pairs]
 				var r fleet.Ride
 				err := y.db.Write(ctx, func(tx *db.Tx) (err error) {
-					r, err = y.StartRide(ctx, tx, y.org, fleet.NewRide{VehicleID: fleet.NullString(p.vehicle.ID), CustomerID: fleet.NullString(p.customer.ID)}, sortKey)
+					r, err = y.StartRide(ctx, tx, y.org, fleet.NewRide{VehicleID: fleet.NullString(p.vehicle.ID), CustomerID: fleet.NullString(p.customer.ID)}, testActor)
 					return err
 				})
 				if err == nil {
@@ -41,7 +41,7 @@ func BenchmarkRides(b *testing.B) {
 						if r, err = y.LockRide(ctx, tx, y.org, r.ID); err != nil {
 							return err
 						}
-						r, err = y.UpdateRide(ctx, tx, y.org, r, to(fleet.Completed), sortKey)
+						r, err = y.UpdateRide(ctx, tx, y.org, r, to(fleet.Completed), testActor)
 						return err
 					})
 				}

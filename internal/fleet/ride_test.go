@@ -12,15 +12,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// TestRides is the table of rides in fleet-api.md 2: every row, with all that it
-// brings about.
+// TestRides is the table of rides in fleet-api.md 2, with the effects of every row.
 func TestRides(t *testing.T) {
 	for _, tt := range []struct {
 		row    string
-		first  fleet.RideStatus // what the ride is made as
+		first  fleet.RideStatus // status at creation
 		then   []fleet.RideChange
 		wait   time.Duration // before the last change
-		passes bool          // time is the last change
+		passes bool          // the last change is time-based
 		status fleet.RideStatus
 		state  fleet.VehicleState
 		events []string // since the vehicle was dropped off
@@ -125,7 +124,7 @@ func TestRides(t *testing.T) {
 	}
 }
 
-// TestPause has the seconds of pauses.
+// TestPause checks the seconds of pauses.
 func TestPause(t *testing.T) {
 	y := newYard(t)
 	y.changePlan(t, fleet.PlanChange{PausePerMinAmount: optional.Of(int64(10))})
@@ -147,7 +146,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// shown is a ride as it is answered.
+// shown is a ride as the API returns it.
 func shown(t *testing.T, r fleet.Ride) (shown fleet.Ride) {
 	t.Helper()
 	doc, err := r.Record()
@@ -158,7 +157,7 @@ func shown(t *testing.T, r fleet.Ride) (shown fleet.Ride) {
 	return shown
 }
 
-// TestRidePrices has what the place and the way of an end do to the price.
+// TestRidePrices checks how place and kind of the end affect the price.
 func TestRidePrices(t *testing.T) {
 	end := func(change func(*fleet.RideChange)) fleet.RideChange {
 		c := to(fleet.Completed)
@@ -168,7 +167,7 @@ func TestRidePrices(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		first    fleet.RideStatus
-		reserved time.Duration // before it is started
+		reserved time.Duration // before the start
 		ridden   time.Duration
 		change   fleet.RideChange
 		trip     fleet.TripType
@@ -236,7 +235,7 @@ func TestRidePrices(t *testing.T) {
 	}
 }
 
-// TestRideRefusals has every reason for which a ride does not begin, end or change
+// TestRideRefusals has every error of starting, ending and changing a ride
 // (fleet-api.md 2 and 5).
 func TestRideRefusals(t *testing.T) {
 	y := newYard(t)
@@ -255,13 +254,13 @@ func TestRideRefusals(t *testing.T) {
 		}
 	}
 
-	// A second subaccount, and types that ask for something.
+	// A second subaccount, and types with requirements.
 	var other *yard
 	types := append(slices.Clone(y.sub.VehicleTypes),
 		fleet.VehicleType{Name: "Moped", FormFactor: "moped", PropulsionType: "electric", MaxRangeMeters: new(int64(60_000)), LicenseRequired: true, ReservationMinutes: 15},
 		fleet.VehicleType{Name: "Car", FormFactor: "car", PropulsionType: "electric", MaxRangeMeters: new(int64(300_000)), MinAge: 21})
 	y.changeSub(t, fleet.SubaccountChange{VehicleTypes: optional.Of(types)})
-	// Vehicles that were available before the limit was raised.
+	// Vehicles that became available before the limit was raised.
 	y.changeSettings(t, fleet.SettingsChange{LowBatteryPercent: optional.Of(int64(10))})
 	low := func() fleet.NullString {
 		return fleet.NullString(y.vehicle(t, func(n *fleet.NewVehicle) { n.BatteryPercent = new(int64(14)) }).ID)
@@ -352,7 +351,7 @@ func TestRideRefusals(t *testing.T) {
 	_, err = y.tryPut(t, r.ID, to(fleet.Cancelled))
 	wantFaults(t, "61 seconds later", err, "ride_not_cancellable")
 
-	// What was ended stays so; what is owed can change.
+	// An end is final; payment fields can change.
 	done := fleet.RideChange{Status: optional.Of(fleet.Completed), DistanceMeters: optional.Of(int64(500)), EndReason: text("operator")}
 	r = y.put(t, r.ID, done)
 	if again := y.put(t, r.ID, done); again.UpdatedAt != r.UpdatedAt {
@@ -370,7 +369,7 @@ func TestRideRefusals(t *testing.T) {
 	_, err = y.tryPut(t, r.ID, fleet.RideChange{ExternalID: text("x-1")})
 	wantFaults(t, "another's external id", err, "already_exists external_id")
 
-	// Without a plan no rider starts.
+	// Without a plan, riders cannot start.
 	y.changeSub(t, fleet.SubaccountChange{DefaultPricingPlanID: optional.Value[fleet.NullString]{Set: true, Null: true}})
 	_, err = y.tryRide(t, fleet.NewRide{VehicleID: vehicle(), CustomerID: customer()})
 	wantFaults(t, "no plan", err, "no_pricing_plan")
@@ -380,7 +379,7 @@ func TestRideRefusals(t *testing.T) {
 	}
 }
 
-// TestStartReserved has the conditions of a start for one that is reserved.
+// TestStartReserved checks the conditions of starting a reservation.
 func TestStartReserved(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)

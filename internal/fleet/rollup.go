@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// basis is the time that rides are counted at. Where it is not the same column for
-// all of them, there is one source for each.
+// basis is the time by which rides are counted. If different rides take it from
+// different columns, each column is a source.
 type basis struct {
 	name    string
 	sources []source
@@ -23,8 +23,8 @@ type basis struct {
 
 type source struct{ column, where string }
 
-// The bases (fleet-api.md 7). A reservation that never became a ride is counted
-// where it was made. What is still reserved is not counted.
+// startedBasis and endedBasis are the bases of fleet-api.md 7. A reservation that
+// never started counts at its creation. Open reservations do not count.
 func startedBasis() basis {
 	return basis{"started_at", []source{{"started_at", "started_at IS NOT NULL"}, {"reserved_at", "started_at IS NULL"}}}
 }
@@ -33,7 +33,7 @@ func endedBasis() basis {
 	return basis{"ended_at", []source{{"ended_at", "ended_at IS NOT NULL"}}}
 }
 
-// of returns the basis time of a ride; zero when it is not counted.
+// of returns the basis time of a ride, zero if it does not count.
 func (b *basis) of(r *Ride) time.Time {
 	switch {
 	case r == nil || r.Status == Reserved:
@@ -47,24 +47,25 @@ func (b *basis) of(r *Ride) time.Time {
 }
 
 const (
-	// packedRides is how many rides are packed together, at least, and with two
-	// sources at most twice as many: so many must be read again when one of them
-	// has changed, and a year of five million is so many times fewer rows.
+	// packedRides is the minimum number of rides of a chunk; with two sources the
+	// maximum is twice that. A change of one ride requires reading all rides of its
+	// chunk. Per ride, rollups have that many times fewer rows.
 	packedRides = 2048
-	// splitFactor times as many are divided before they are packed.
+	// a chunk with more than splitFactor*packedRides rides is split before packing
 	splitFactor = 4
-	// packDelay is how long rides are left alone: most have ended by then.
+	// packDelay is the minimum age of rides to pack. Most have ended by then.
 	packDelay = time.Hour
-	// packedAtOnce bounds what one call of pack does, and packedFleets how many
-	// organizations it looks at for rides that can be packed for the first time.
+	// packedAtOnce limits the chunks of a call of packPending, packedFleets the
+	// organizations it checks for new rides.
 	packedAtOnce = 8
 	packedFleets = 16
-	// packedAtOnceByAll is the same of PackAll, which nobody waits beside.
+	// packedAtOnceByAll is packedAtOnce for PackRollups, which has no concurrent
+	// users.
 	packedAtOnceByAll = 32
 )
 
-// chunk is a part of the time line that is, or shall be, packed: from start on
-// and before end, in microseconds.
+// chunk is an interval of time with a rollup, packed or to be packed: from start
+// (inclusive) to end (exclusive), in microseconds.
 type chunk struct {
 	organization string
 	basis        basis
@@ -72,16 +73,16 @@ type chunk struct {
 	stamp        int64
 }
 
-// invalidateRollups makes analytics read again what a change of a ride alters. A ride that
-// is made or gone has no before, or no after. The ride must have been locked, or
-// written, in the same transaction: only then is it waited for ([db.DB.WaitForWrites]).
+// invalidateRollups invalidates the rollups that a change of a ride affects. before
+// is nil for a new ride, after for a deleted one. The same transaction must have
+// locked or written the ride, so that [db.DB.WaitForWrites] waits for it.
 func (s *Service) invalidateRollups(ctx context.Context, tx *db.Tx, organizationID string, before, after *Ride) error {
 	for _, b := range [...]basis{startedBasis(), endedBasis()} {
 		was, is := b.of(before), b.of(after)
 		if !was.IsZero() && was.Equal(is) && factOf(before, was) == factOf(after, is) {
 			continue
 		}
-		if is.Before(was) { // in one order, so that nobody waits for one another
+		if is.Before(was) { // in a fixed order, to avoid deadlocks
 			was, is = is, was
 		}
 		for i, at := range [...]time.Time{was, is} {
@@ -100,7 +101,7 @@ func (s *Service) invalidateRollups(ctx context.Context, tx *db.Tx, organization
 	return nil
 }
 
-// deleteRollups forgets what is packed of an organization, whose rides go away.
+// deleteRollups deletes an organization's rollups together with its rides.
 func (s *Service) deleteRollups(ctx context.Context, tx *db.Tx, organizationID string) error {
 	if err := tx.Lock(ctx, rollupLock(organizationID)); err != nil {
 		return err
@@ -113,12 +114,12 @@ func (s *Service) deleteRollups(ctx context.Context, tx *db.Tx, organizationID s
 	return nil
 }
 
-// rollupLock is the lock of whoever lays out stretches and numbers names.
+// rollupLock is the name of the lock for adding chunks and dictionary entries.
 func rollupLock(organizationID string) string { return "fleet facts " + organizationID }
 
-// packPending packs some of what can be: stretches that were forgotten, of anybody, and
-// then, of a few organizations in turn, rides that are new but not the newest. It is
-// for one goroutine ([Service.Run]), and for any number of processes.
+// packPending packs some invalidated chunks of any organization, and then some new
+// rides of a few organizations in turn. One goroutine per process ([Service.Run])
+// calls it; any number of processes may.
 func (s *Service) packPending(ctx context.Context) error {
 	fleets, err := db.All(ctx, s.db, func(r db.Row) (a orgContext, err error) {
 		var offset int64
@@ -129,11 +130,11 @@ func (s *Service) packPending(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find rides to pack: %w", err)
 	}
-	s.packCursor = "" // from the beginning
+	s.packCursor = "" // start over
 	if len(fleets) == packedFleets {
 		s.packCursor = fleets[len(fleets)-1].id
 	}
-	var failed error // for some, for which others do not wait
+	var failed error // of some organizations; the rest proceeds
 	for _, a := range fleets {
 		for _, b := range [...]basis{startedBasis(), endedBasis()} {
 			until := time.Now().Add(a.offset - packDelay).UnixMicro()
@@ -149,8 +150,8 @@ func (s *Service) packPending(ctx context.Context) error {
 	return errors.Join(failed, err)
 }
 
-// PackRollups packs all rides of an organization, the newest too. It is for whoever has
-// loaded many.
+// PackRollups packs all rides of an organization, including the newest. It serves
+// bulk loads.
 func (s *Service) PackRollups(ctx context.Context, organizationID string) error {
 	for _, b := range [...]basis{startedBasis(), endedBasis()} {
 		if err := s.addChunks(ctx, organizationID, b, math.MaxInt64, true); err != nil {
@@ -166,15 +167,15 @@ func (s *Service) PackRollups(ctx context.Context, organizationID string) error 
 	return s.moveRides(ctx, organizationID)
 }
 
-// addChunks lays out stretches after the last, as long as there are enough rides
-// before until for one more, and with rest also one for those that are left.
+// addChunks adds chunks after the last one while there are enough rides before
+// until; with rest, also one for the remaining rides.
 func (s *Service) addChunks(ctx context.Context, organizationID string, b basis, until int64, rest bool) error {
 	for more := true; more; {
 		end, err := lastChunkEnd(ctx, s.db, organizationID, b)
 		if err != nil {
 			return err
 		}
-		// Mostly there is nothing to do, and no need to write to find out.
+		// Usually there is nothing to add; avoid a write transaction to find out.
 		if at, err := nextChunkEnd(ctx, s.db, organizationID, b, end, until, s.packedRides, rest); err != nil || at == 0 {
 			return err
 		}
@@ -207,7 +208,7 @@ func insertChunk(ctx context.Context, tx *db.Tx, p chunk) error {
 	return err
 }
 
-// lastChunkEnd is where the last stretch ends: the beginning of time without any.
+// lastChunkEnd is the end of the last chunk, or the least time.
 func lastChunkEnd(ctx context.Context, q db.Querier, organizationID string, b basis) (end int64, err error) {
 	err = q.QueryRow(ctx, "SELECT end_at FROM ride_facts WHERE organization_id = $1 AND basis = $2 ORDER BY start_at DESC LIMIT 1",
 		organizationID, b.name).Scan(&end)
@@ -217,10 +218,9 @@ func lastChunkEnd(ctx context.Context, q db.Querier, organizationID string, b ba
 	return end, err
 }
 
-// nextChunkEnd is where a stretch ends that begins at start and has about n rides; 0
-// when before until there are not so many. With rest, it then ends after the last. It
-// ends at a whole millisecond, because that is what a ride that was read again knows
-// of its times.
+// nextChunkEnd returns the end of a chunk of about n rides from start, 0 if there
+// are fewer before until. With rest, the chunk then ends after the last ride. It
+// ends at a whole millisecond, the precision of times in documents.
 func nextChunkEnd(ctx context.Context, q db.Querier, organizationID string, b basis, start, until int64, n int, rest bool) (int64, error) {
 	end, last := int64(math.MaxInt64), int64(math.MinInt64)
 	for _, src := range b.sources {
@@ -247,7 +247,7 @@ func nextChunkEnd(ctx context.Context, q db.Querier, organizationID string, b ba
 		if err != nil {
 			return 0, err
 		}
-		if at, first = wholeMillis(at), wholeMillis(first); at == first { // all at once
+		if at, first = wholeMillis(at), wholeMillis(first); at == first { // all at one time
 			at += 1000
 		}
 		end = min(end, at)
@@ -261,11 +261,11 @@ func nextChunkEnd(ctx context.Context, q db.Querier, organizationID string, b ba
 	return 0, nil
 }
 
-// wholeMillis rounds a time in microseconds down.
+// wholeMillis truncates microseconds to milliseconds.
 func wholeMillis(micros int64) int64 { return time.UnixMicro(micros).UnixMilli() * 1000 }
 
-// packWhere packs up to n of the stretches that a condition finds, and reports whether
-// there may be more. $1 is taken.
+// packWhere packs up to n chunks that meet a condition, and reports whether there
+// may be more. $1 is reserved.
 func (s *Service) packWhere(ctx context.Context, n int, where string, args ...any) (more bool, err error) {
 	list, err := db.All(ctx, s.db, func(r db.Row) (p chunk, err error) {
 		err = r.Scan(&p.organization, &p.basis.name, &p.start, &p.end, &p.stamp)
@@ -280,11 +280,12 @@ func (s *Service) packWhere(ctx context.Context, n int, where string, args ...an
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
-	// Who does not know of these stretches yet is over after this, and read.
+	// Transactions that do not see these chunks have ended after this, and are
+	// read.
 	if err := s.db.WaitForWrites(ctx); err != nil {
 		return false, err
 	}
-	for len(list) > 0 { // the stretches of one organization share its names
+	for len(list) > 0 { // the chunks of an organization share a dictionary
 		end := 1
 		for end < len(list) && list[end].organization == list[0].organization {
 			end++
@@ -297,8 +298,8 @@ func (s *Service) packWhere(ctx context.Context, n int, where string, args ...an
 	return true, err
 }
 
-// packChunks packs stretches of an organization, or divides them. It does nothing to
-// those in which a ride changes meanwhile.
+// packChunks packs or splits chunks of an organization. A chunk that is invalidated
+// meanwhile remains invalid.
 func (s *Service) packChunks(ctx context.Context, organizationID string, list []chunk) error {
 	found := make([][]fact, len(list))
 	divide := make([]bool, len(list))
@@ -328,7 +329,7 @@ func (s *Service) packChunks(ctx context.Context, organizationID string, list []
 			}
 		}
 	}
-	// A name that is numbered for a stretch that was forgotten meanwhile does no harm.
+	// A dictionary entry for a chunk invalidated meanwhile is harmless.
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		if err := tx.Lock(ctx, rollupLock(organizationID)); err != nil {
 			return err
@@ -353,10 +354,10 @@ func (s *Service) packChunks(ctx context.Context, organizationID string, list []
 	})
 }
 
-// packReaders is how many stretches are read at a time.
+// packReaders is the number of chunks read concurrently.
 const packReaders = 2
 
-// splitChunk makes several stretches of one.
+// splitChunk splits a chunk into several.
 func (s *Service) splitChunk(ctx context.Context, p chunk) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		if err := tx.Lock(ctx, rollupLock(p.organization)); err != nil {
@@ -386,8 +387,8 @@ func (s *Service) splitChunk(ctx context.Context, p chunk) error {
 	})
 }
 
-// readFacts reads what is counted of the rides from start on and before end. What it
-// returns keeps nothing of the documents.
+// readFacts returns the facts of rides from start (inclusive) to end (exclusive).
+// The result does not reference the documents.
 func readFacts(ctx context.Context, q db.Querier, organizationID string, b basis, start, end int64) ([]fact, error) {
 	var facts []fact
 	groups := make(map[factGroup]factGroup)
@@ -423,7 +424,7 @@ func readFacts(ctx context.Context, q db.Querier, organizationID string, b basis
 	return facts, nil
 }
 
-// The kinds of names.
+// Kinds of dictionary entries.
 const (
 	customerName = iota
 	vehicleName
@@ -433,7 +434,7 @@ const (
 
 var nameKind = [nameKinds]string{"customer", "vehicle", "group"}
 
-// dictionary are the numbers of names, by kind.
+// dictionary maps names to numbers, by kind.
 type dictionary [nameKinds]map[string]int64
 
 func newDictionary() *dictionary {
@@ -444,7 +445,7 @@ func newDictionary() *dictionary {
 	return &n
 }
 
-// missing lists the names in facts that have no number.
+// missing lists the names in facts without a number.
 func (n *dictionary) missing(lists ...[]fact) (list [nameKinds][]string) {
 	var seen [nameKinds]map[string]bool
 	for kind := range seen {
@@ -472,10 +473,10 @@ func (n *dictionary) missing(lists ...[]fact) (list [nameKinds][]string) {
 	return list
 }
 
-// manyNames is of how many on all names are read, rather than each be looked up.
+// manyNames is the number of lookups from which on all names are read instead.
 const manyNames = 10_000
 
-// load reads the numbers of the names in facts, as far as they have some.
+// load reads the existing numbers of the names in facts.
 func (n *dictionary) load(ctx context.Context, q db.Querier, organizationID string, lists ...[]fact) error {
 	for kind, list := range n.missing(lists...) {
 		if len(list) == 0 {
@@ -504,7 +505,7 @@ func (n *dictionary) load(ctx context.Context, q db.Querier, organizationID stri
 	return nil
 }
 
-// add loads the names in facts and gives numbers to those without.
+// add loads the names in facts and adds missing ones.
 func (n *dictionary) add(ctx context.Context, tx *db.Tx, organizationID string, lists ...[]fact) error {
 	if err := n.load(ctx, tx, organizationID, lists...); err != nil {
 		return err
@@ -534,7 +535,7 @@ func (n *dictionary) add(ctx context.Context, tx *db.Tx, organizationID string, 
 	return nil
 }
 
-// encode puts the numbers of names, which all have some, into facts.
+// encode replaces names by numbers. All names must be loaded.
 func (n *dictionary) encode(facts []fact) []encodedFact {
 	groups := make(map[factGroup]int64)
 	out := make([]encodedFact, len(facts))

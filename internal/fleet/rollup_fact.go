@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// Facts are what analytics count of a ride. Those of the rides of a stretch of time
-// are packed into a few bytes each, because what a year of five million rides says
-// cannot be read from five million documents while somebody waits.
+// A fact is the part of a ride that analytics count. Facts of a chunk of time are
+// packed into a few bytes each, since a request cannot read five million documents.
 //
-// Packed facts never say anything but what the rides say: who changes a ride
-// forgets, in the same transaction, what is packed of the stretches that it was in
-// and is in ([Service.invalidateRollups]). What is not packed is read from the rides.
+// Packed facts always agree with the rides: a change of a ride invalidates the
+// packed facts of its chunks in the same transaction ([Service.invalidateRollups]).
+// Chunks without packed facts are read from the rides.
 
-// fact is what is counted of a ride.
+// fact is the part of a ride that analytics count.
 type fact struct {
 	at       int64 // milliseconds since 1970
 	group    factGroup
 	customer string // empty: none
 	vehicle  string
-	// Of a completed ride, plus one; else 0.
+	// One more than the value of a completed ride; else 0.
 	duration, distance int64
 	money              [moneyColumns]int64
 }
 
-// factGroup is what rides are filtered and grouped by. Each may be empty.
+// factGroup has the values by which rides are filtered and grouped. Each may be
+// empty.
 type factGroup [groupMembers]string
 
-// The members of a factGroup.
+// Members of a factGroup.
 const (
 	subaccountMember = iota
 	typeMember
@@ -44,11 +44,11 @@ const (
 	zoneMember
 	planMember
 	statusMember
-	currencyMember // empty unless the ride is over and has a price
+	currencyMember // empty unless the ride has ended with a price
 	groupMembers
 )
 
-// name is how a group is kept; no member has a | in it.
+// name is the stored form of a group. Members contain no |.
 func (g *factGroup) name() string { return strings.Join(g[:], "|") }
 
 func parseGroup(name string) (g factGroup, err error) {
@@ -63,14 +63,14 @@ func parseGroup(name string) (g factGroup, err error) {
 	return g, nil
 }
 
-// The columns of money. Where the rules of pricing leave no choice an amount is 0,
-// so only what a cap, a floor or a mistake has made of it takes room.
+// Columns of amounts. Amounts that follow from others by the pricing rules are
+// stored as their difference from the rule, usually 0, which needs no space.
 const (
 	unlockColumn = iota
 	timeColumn
 	pauseColumn
 	distanceMoneyColumn
-	fareColumn // less the four
+	fareColumn // less the first four amounts
 	reservationColumn
 	outOfZoneColumn
 	subtotalColumn // less fare, reservation and out of zone
@@ -92,7 +92,7 @@ func (p *Price) money() [moneyColumns]int64 {
 	}
 }
 
-// setMoney is the reverse, of sums too.
+// setMoney sets the amounts from columns or sums of them.
 func (f *RevenueFigures) setMoney(m *[moneyColumns]int64) {
 	f.UnlockAmount, f.TimeAmount, f.PauseAmount, f.DistanceAmount = m[unlockColumn], m[timeColumn], m[pauseColumn], m[distanceMoneyColumn]
 	f.FareAmount = m[fareColumn] + f.UnlockAmount + f.TimeAmount + f.PauseAmount + f.DistanceAmount
@@ -103,7 +103,7 @@ func (f *RevenueFigures) setMoney(m *[moneyColumns]int64) {
 	f.NetAmount = f.TotalAmount - f.TaxAmount
 }
 
-// factOf returns what is counted of a ride, at its basis time.
+// factOf returns the fact of a ride with its basis time.
 func factOf(r *Ride, at time.Time) fact {
 	f := fact{at: at.UnixMilli(), customer: string(r.CustomerID), vehicle: r.VehicleID}
 	f.group = factGroup{r.SubaccountID, r.vehicleTypeID, string(r.TripType), string(r.StartZoneID), string(r.PricingPlanID), string(r.Status)}
@@ -120,7 +120,7 @@ func factOf(r *Ride, at time.Time) fact {
 	return f
 }
 
-// readFact is factOf for the document of a ride, of which it decodes nothing else.
+// readFact is factOf for a document. It decodes only the fields it needs.
 func readFact(doc string, vehicleTypeID string, at time.Time) (fact, error) {
 	f := fact{at: at.UnixMilli()}
 	f.group[typeMember] = vehicleTypeID
@@ -219,9 +219,8 @@ func readPrice(text string, p *Price) error {
 
 var errNotEncoded = errors.New("not a document as it is encoded")
 
-// eachMember calls fn with each member of a JSON object, as encode writes one: no
-// blanks, no escapes in names. Values are as they are written; nested ones are
-// skipped, not checked.
+// eachMember calls fn with each field of an object written by encode: without
+// spaces or escaped names. Values are raw; nested ones are skipped unchecked.
 func eachMember(text string, fn func(name, value string) error) error {
 	if len(text) < 2 || text[0] != '{' {
 		return errNotEncoded
@@ -255,7 +254,7 @@ func eachMember(text string, fn func(name, value string) error) error {
 	}
 }
 
-// valueLength is where the JSON value that text begins with is over.
+// valueLength is the length of the JSON value at the start of text.
 func valueLength(text string) int {
 	depth := 0
 	for i := 0; i < len(text); i++ {
@@ -280,7 +279,7 @@ func valueLength(text string) int {
 	return len(text)
 }
 
-// stringOf decodes a JSON string, or null, which is empty.
+// stringOf decodes a JSON string; null becomes empty.
 func stringOf(value string, into *string) error {
 	if value == "null" {
 		return nil
@@ -292,7 +291,7 @@ func stringOf(value string, into *string) error {
 	return json.Unmarshal([]byte(value), into)
 }
 
-// encodedFact is a fact with numbers in place of ids.
+// encodedFact is a fact with dictionary numbers in place of ids.
 type encodedFact struct {
 	at    int64
 	group int64
@@ -300,27 +299,27 @@ type encodedFact struct {
 	money [moneyColumns]int64
 }
 
-// The columns of rides.
+// Columns of rides.
 const (
-	customerColumn = iota // its number plus one; 0: none
+	customerColumn = iota // number plus one; 0: none
 	vehicleColumn
 	durationColumn
 	distanceColumn
 	rideColumns
 )
 
-// packedFacts is the stored form of facts. They are sorted by group, then by time:
+// packedFacts is the stored form of facts, sorted by group, then by time:
 //
-//	runs   how many facts; then of each group its number, less that of the one
-//	       before, and how many facts it has
+//	runs   number of facts; then of each group the difference of its number from
+//	       the previous one, and its number of facts
 //	rides, money, times   columns
 //
-// A column is its least value, how many bits the others need above that, and those
-// bits of each fact. Numbers are varints; eight bytes of padding end each text, so
-// that any bits can be read as part of a word.
+// A column is its least value, the bit width of the differences from it, and these
+// differences. Numbers are varints. Eight bytes of padding end each text, so that
+// any bits can be read as part of a word.
 type packedFacts struct{ runs, rides, money, times []byte }
 
-// packFacts sorts facts and packs them.
+// packFacts sorts and packs facts.
 func packFacts(facts []encodedFact) packedFacts {
 	slices.SortFunc(facts, func(a, b encodedFact) int {
 		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.at, b.at))
@@ -356,8 +355,8 @@ func packFacts(facts []encodedFact) packedFacts {
 	return p
 }
 
-// wordBits is how many bits can be read at any place of a word; a column that needs
-// more takes whole words.
+// wordBits is the number of bits that an unaligned word can hold. Wider columns use
+// whole words.
 const wordBits = 56
 
 func appendColumn(to []byte, values []int64) []byte {
@@ -390,21 +389,21 @@ func appendColumn(to []byte, values []int64) []byte {
 	return to
 }
 
-// packedColumn is a column of facts.
+// packedColumn is a decoded column header with its data.
 type packedColumn struct {
 	low   int64
 	width int
 	mask  uint64
-	bits  []byte // with padding
+	bits  []byte // padded
 }
 
-// at returns a value.
+// at returns the value of fact i.
 func (c *packedColumn) at(i int) int64 {
 	bit := i * c.width
 	return c.low + int64(binary.LittleEndian.Uint64(c.bits[bit>>3:])>>(bit&7)&c.mask)
 }
 
-// sum adds up the values from lo on and before hi.
+// sum adds the values from lo (inclusive) to hi (exclusive).
 func (c *packedColumn) sum(lo, hi int) int64 {
 	sum := c.low * int64(hi-lo)
 	if c.width == 0 {
@@ -420,7 +419,7 @@ func (c *packedColumn) sum(lo, hi int) int64 {
 
 var errFacts = errors.New("packed facts are damaged")
 
-// groupRun is the facts of one group.
+// groupRun is the range of facts of a group.
 type groupRun struct {
 	group  int64
 	lo, hi int
@@ -450,7 +449,7 @@ func parseRuns(text []byte) (runs []groupRun, n int, err error) {
 	return runs, at, err
 }
 
-// parseColumns reads columns of n facts each into to.
+// parseColumns decodes len(to) columns of n facts.
 func parseColumns(text []byte, n int, to []packedColumn) error {
 	for i := range to {
 		c := &to[i]
@@ -464,7 +463,7 @@ func parseColumns(text []byte, n int, to []packedColumn) error {
 		if c.width > 64 || length+8 > len(text) {
 			return errFacts
 		}
-		c.mask = ^uint64(0) >> (64 - c.width) // 0 without bits
+		c.mask = ^uint64(0) >> (64 - c.width) // 0 for width 0
 		c.bits = text[: length+8 : length+8]
 		text = text[length:]
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// column is a member of a record that stands beside its document, in the form in
-// which it is stored: nil, a string or an int64.
+// column is a column beside the document, with its stored value: nil, a string or
+// an int64.
 type column struct {
 	name  string
 	value any
 }
 
-// insertRow adds a row of an organization, and reports false when one with a key
-// that must be unique is there already.
+// insertRow inserts a row of an organization. It returns false if a unique key
+// exists.
 func insertRow(ctx context.Context, tx *db.Tx, table, organizationID string, columns []column) (bool, error) {
 	var names, places strings.Builder
 	args := append(make([]any, 0, len(columns)+1), organizationID)
@@ -36,9 +36,9 @@ func insertRow(ctx context.Context, tx *db.Tx, table, organizationID string, col
 	return n == 1, nil
 }
 
-// updateRow writes the columns of a locked row that are not as before: a column
-// that is named has its indexes rewritten, even when it stays as it is. Both lists
-// have the same columns.
+// updateRow writes the changed columns of a locked row. Unchanged columns are
+// omitted, since setting a column rewrites its indexes. Both lists have the same
+// columns.
 func updateRow(ctx context.Context, tx *db.Tx, table, organizationID, id string, before, after []column) error {
 	var set strings.Builder
 	args := append(make([]any, 0, len(after)+2), organizationID, id)
@@ -64,10 +64,10 @@ func updateRow(ctx context.Context, tx *db.Tx, table, organizationID, id string,
 	return nil
 }
 
-// claimUnique is the refusal of a value that another row of the organization has, where
-// it must be unique; also of two that get one at the same time, but not while one
-// with it is being added, which [db.IsUnique] tells in the end. subaccountID is
-// where it must be, empty for all of the organization.
+// claimUnique returns a Conflict error if another row has the value. It locks the
+// value, so of two concurrent updates the second one fails; against concurrent
+// inserts, check [db.IsUnique] after the write. The value is unique in the
+// subaccount, or in the organization if subaccountID is empty.
 func claimUnique(ctx context.Context, tx *db.Tx, table, organizationID, subaccountID, id, member string, value NullString) error {
 	if value == "" {
 		return nil
@@ -82,11 +82,11 @@ func claimUnique(ctx context.Context, tx *db.Tx, table, organizationID, subaccou
 	return checkUnique(ctx, tx, member, from, args...)
 }
 
-// idValue is the stored form of an id that may be missing.
+// idValue is the stored form of an id; NULL if empty.
 func idValue(t NullString) any { return db.Text(string(t)) }
 
-// FindVehicleID returns the id of the vehicle that is meant: id if there is one, or else
-// the one with this external id in the subaccount; empty: none.
+// FindVehicleID returns id if it is not empty, else the id of the vehicle with an
+// external id in a subaccount; empty if there is none.
 func (s *Service) FindVehicleID(ctx context.Context, q db.Querier, organizationID, id, subaccountID, externalID string) (string, error) {
 	return findID(ctx, q, "vehicles", organizationID, id, subaccountID, externalID)
 }
@@ -110,7 +110,7 @@ func findID(ctx context.Context, q db.Querier, table, organizationID, id, subacc
 	return id, nil
 }
 
-// integerValue is the stored form of an integer that may be missing.
+// integerValue is the stored form of an integer; NULL if nil.
 func integerValue(n *int64) any {
 	if n == nil {
 		return nil
@@ -118,7 +118,7 @@ func integerValue(n *int64) any {
 	return *n
 }
 
-// cellValue is the stored form of a position that may be missing.
+// cellValue is the stored form of a position; NULL if nil.
 func cellValue(p *Position) any {
 	if p == nil {
 		return nil

@@ -11,13 +11,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// maxAhead is how many years a clock may be ahead of the real one: fewer than a
-// [time.Duration] can have.
+// maxAhead is the maximum advance of a clock in years, less than the range of
+// [time.Duration].
 const maxAhead = 200
 
-// AdvanceClock sets the clock of an organization's sandbox forward, in the caller's
-// transaction. Everything that is due until then happens, in order, each thing at
-// its own time; afterwards the clock runs on from there.
+// AdvanceClock advances the clock of a sandbox in the caller's transaction. All
+// changes due until then apply in order, each as of its due time. The clock then
+// runs on from to. Errors: NotFound in production; Invalid.
 func (s *Service) AdvanceClock(ctx context.Context, tx *db.Tx, organizationID string, to time.Time) error {
 	if s.live {
 		return notFoundError("clock")

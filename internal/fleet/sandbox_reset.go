@@ -8,11 +8,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Reset puts the sandbox of an organization back to where it began, in the
-// caller's transaction: its records go and those of a [Service.Seed] come, with
-// the ids that they had; settings and clock are as at first. What was answered to
-// idempotency keys and what was audited stays. There is no such thing in
-// production: NotFound.
+// Reset restores the initial state of an organization's sandbox, in the caller's
+// transaction: it deletes all records, resets settings and clock, and creates the
+// records of [Service.Seed] with the same ids. Idempotency keys and audit entries
+// remain. Error: NotFound in production.
 func (s *Service) Reset(ctx context.Context, tx *db.Tx, o Organization) error {
 	if s.live {
 		return notFoundError("sandbox")
@@ -44,8 +43,8 @@ func (s *Service) Reset(ctx context.Context, tx *db.Tx, o Organization) error {
 	return s.record(ctx, tx, o.ID, SandboxReset, audit.Target{Type: "sandbox"}, nil)
 }
 
-// deleteAll deletes the records of an organization. Whoever is changing some of
-// them is waited for, or waits and then finds none.
+// deleteAll deletes an organization's records. It waits for concurrent changes;
+// later ones find no records.
 func (s *Service) deleteAll(ctx context.Context, tx *db.Tx, organizationID string) error {
 	if err := s.deleteRollups(ctx, tx, organizationID); err != nil {
 		return err
@@ -53,9 +52,9 @@ func (s *Service) deleteAll(ctx context.Context, tx *db.Tx, organizationID strin
 	if err := tx.Lock(ctx, tileLock(organizationID)); err != nil {
 		return err
 	}
-	// Rides are locked before vehicles and customers; but only those who hold
-	// these can add one, so rides go once more when nobody does. So it is with
-	// zones and their subaccounts.
+	// The lock order is rides, vehicles, customers. But a ride can be added until
+	// its vehicle and customer are locked, so rides are deleted again. The same
+	// holds for zones and subaccounts.
 	for _, table := range []string{
 		"rides", "vehicles", "customers", "rides", "vehicle_events", "deleted_vehicles", "zones", "plan_versions", "plans", "subaccounts", "zones",
 		"untiled_rides", "ride_layers", "ride_tiles",

@@ -10,9 +10,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Seed fills the fleet of an organization with two cities, their vehicles, people
-// and rides, if there is nothing in it yet but, perhaps, the subaccount that
-// [Service.Provision] makes, whose place they take. Error: Precondition when there is.
+// Seed creates two cities with vehicles, customers and rides in an empty fleet. A
+// fleet with only the subaccount of [Service.Provision] counts as empty; that
+// subaccount is replaced. Error: Precondition if the fleet is not empty.
 func (s *Service) Seed(ctx context.Context, o Organization) error {
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		a, err := s.requireEmpty(ctx, tx, o)
@@ -30,8 +30,8 @@ func (s *Service) Seed(ctx context.Context, o Organization) error {
 	return err
 }
 
-// requireEmpty returns a fleet that has settings and nothing else, because there was
-// nothing in it that anybody has made.
+// requireEmpty creates or locks the settings of a fleet and deletes the subaccount
+// of Provision. It fails if the fleet has other records.
 func (s *Service) requireEmpty(ctx context.Context, tx *db.Tx, o Organization) (orgContext, error) {
 	first, err := s.createSettings(ctx, tx, o)
 	if err != nil {
@@ -65,13 +65,12 @@ func (s *Service) requireEmpty(ctx context.Context, tx *db.Tx, o Organization) (
 	return a, nil
 }
 
-// seed fills a fleet that has only settings with a [simulator].
+// seed creates the records of a [simulator] in a fleet that has only settings.
 func (s *Service) seed(ctx context.Context, tx *db.Tx, a orgContext, o Organization) error {
 	f := newSimulator(o, s.live, a.settings, a.now, sandboxSize)
 	err := f.run(func(r *Ride, changes []StateChange) error {
 		if r != nil {
-			// Nothing is packed of the rides of an empty fleet, so there is nothing
-			// to forget.
+			// An empty fleet has no rollups to invalidate.
 			if err := r.encode(a.settings); err != nil {
 				return err
 			}
@@ -110,10 +109,9 @@ func (s *Service) seed(ctx context.Context, tx *db.Tx, a orgContext, o Organizat
 	return nil
 }
 
-// insertStatic writes what does not move in a city.
+// insertStatic writes the subaccount, plans and zones of a city.
 func (c *simCity) insertStatic(ctx context.Context, tx *db.Tx, a orgContext) error {
-	// The name of the feed may be somebody else's by now: anybody may take one that
-	// is free. Then there is no feed.
+	// If another organization has taken the feed's id, the feed is disabled.
 	if err := checkUnique(ctx, tx, "gbfs.system_id", "subaccounts WHERE system_id = $1", string(c.sub.systemID())); problem.Of(err) == problem.Conflict {
 		c.sub.GBFS.Enabled = false
 	} else if err != nil {
@@ -164,7 +162,7 @@ func (c *simCity) insertStatic(ctx context.Context, tx *db.Tx, a orgContext) err
 	return nil
 }
 
-// insertCustomersAndVehicles writes the customers and vehicles of a city as they have become.
+// insertCustomersAndVehicles writes the final customers and vehicles of a city.
 func (c *simCity) insertCustomersAndVehicles(ctx context.Context, tx *db.Tx, a orgContext) error {
 	for _, p := range c.customers {
 		doc, err := p.Record()
@@ -191,7 +189,7 @@ func (c *simCity) insertCustomersAndVehicles(ctx context.Context, tx *db.Tx, a o
 	return nil
 }
 
-// insertOne adds a row that nothing can be in the way of.
+// insertOne inserts a row that cannot conflict.
 func insertOne(ctx context.Context, tx *db.Tx, table, organizationID string, columns []column) error {
 	added, err := insertRow(ctx, tx, table, organizationID, columns)
 	if err == nil && !added {

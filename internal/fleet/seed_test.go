@@ -19,14 +19,14 @@ import (
 
 var acme = fleet.Organization{ID: "org-1", Name: "Acme Mobility"}
 
-// whole is everything in a fleet, decoded.
+// whole is a decoded fleet.
 type whole struct {
 	subs      []fleet.Subaccount
 	plans     map[string]fleet.Plan
 	customers map[string]fleet.Customer
 	vehicles  map[string]fleet.Vehicle
 	zones     []fleet.Zone
-	rides     []fleet.Ride // in order of their beginning
+	rides     []fleet.Ride // by start
 	changes   map[string][]fleet.StateChange
 	docs      map[string]string // by id, as stored
 }
@@ -72,7 +72,7 @@ func into[T any](keep func(T)) func([]byte) error {
 	}
 }
 
-// begin is when a ride takes its vehicle.
+// begin is the time from which a ride occupies its vehicle.
 func begin(r *fleet.Ride) time.Time {
 	if at := r.ReservedAt.Std(); !at.IsZero() {
 		return at
@@ -92,7 +92,7 @@ func (w *whole) typeOf(t *testing.T, v fleet.Vehicle) fleet.VehicleType {
 	return fleet.VehicleType{}
 }
 
-// ruleAt decides as the zones of a vehicle's subaccount do.
+// ruleAt evaluates the zones of a vehicle's subaccount.
 func (w *whole) ruleAt(v fleet.Vehicle, p *fleet.Position) (fleet.Rule, string) {
 	var list []fleet.Fence
 	for _, z := range w.zones {
@@ -103,7 +103,7 @@ func (w *whole) ruleAt(v fleet.Vehicle, p *fleet.Position) (fleet.Rule, string) 
 	return fleet.Decide(list, nil, p.Lng, p.Lat, v.VehicleTypeID, time.Time{})
 }
 
-// checkWhole checks that a fleet is one that the rules could have brought about.
+// checkWhole checks that a fleet satisfies the rules.
 func checkWhole(t *testing.T, w *whole, now time.Time, history bool) {
 	t.Helper()
 	type standing struct {
@@ -231,7 +231,7 @@ func checkWhole(t *testing.T, w *whole, now time.Time, history bool) {
 			if u.Seconds != r.DurationSeconds || u.PausedSeconds > u.Seconds {
 				wrong("lasted %d seconds, says %d, %d of them paused", u.Seconds, r.DurationSeconds, u.PausedSeconds)
 			}
-			// Faster than 60 km/h nobody was.
+			// No ride is faster than 60 km/h.
 			if float64(u.Meters) > float64(u.Seconds-u.PausedSeconds)*60/3.6 || u.Meters < 1 {
 				wrong("went %d meters in %d seconds", u.Meters, u.Seconds)
 			}
@@ -289,7 +289,7 @@ func newSandbox(t testing.TB) (*fleet.Service, *db.DB) {
 	return s, d
 }
 
-// TestSandbox checks what a sandbox begins with (fleet-api.md 6.10).
+// TestSandbox checks the contents of a new sandbox (fleet-api.md 6.10).
 func TestSandbox(t *testing.T) {
 	_, d := newSandbox(t)
 	now := time.Now()
@@ -321,8 +321,8 @@ func TestSandbox(t *testing.T) {
 	for _, c := range w.customers {
 		counts["customer "+string(c.Status)]++
 	}
-	delete(counts, "ride completed") // how many came to something
-	delete(counts, "ride cancelled") // is left to chance
+	delete(counts, "ride completed") // the number of completed rides
+	delete(counts, "ride cancelled") // is random
 	want := map[string]int{
 		"in Europe/Berlin EUR": 1, "in Asia/Tokyo JPY": 1,
 		"available": 23, "reserved": 2, "on_trip": 4, "non_operational": 5, "non_contactable": 2, "missing": 2, "removed": 2,
@@ -340,7 +340,7 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// TestSeedIsValid has each kind of record changed, which checks the whole of it.
+// TestSeedIsValid updates a record of each kind, which validates all of it.
 func TestSeedIsValid(t *testing.T) {
 	s, d := newSandbox(t)
 	w := readWhole(t, d, acme.ID)
@@ -419,8 +419,8 @@ func TestSeedIsValid(t *testing.T) {
 	}
 }
 
-// TestReset checks that a reset restores what there was, with the same ids; what is
-// going on is anew.
+// TestReset: a reset restores all records with their ids, except open rides, which
+// are new.
 func TestReset(t *testing.T) {
 	s, d := newSandbox(t)
 	before := readWhole(t, d, acme.ID)
@@ -482,7 +482,7 @@ func TestReset(t *testing.T) {
 			t.Errorf("%s were %v, are %v", list.kind, list.before, list.after)
 		}
 	}
-	same := time.Now().UTC().Truncate(24 * time.Hour) // unless this is run at midnight
+	same := time.Now().UTC().Truncate(24 * time.Hour) // except at midnight
 	for _, r := range before.rides {
 		if !r.Status.Open() && begin(&r).Before(same) && after.docs[r.ID] != before.docs[r.ID] {
 			t.Errorf("a ride was %s, is %s", before.docs[r.ID], after.docs[r.ID])
@@ -495,7 +495,7 @@ func TestReset(t *testing.T) {
 
 func ids[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
-// TestSeedProduction checks that production is filled only while it is empty.
+// TestSeedProduction: production can be seeded only while it is empty.
 func TestSeedProduction(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := fleet.Open(fleet.Config{DB: d, Live: true})
@@ -518,7 +518,7 @@ func TestSeedProduction(t *testing.T) {
 		t.Errorf("a reset of production: %v", err)
 	}
 
-	// One that somebody has named is not ours to replace.
+	// A renamed subaccount must not be replaced.
 	own := fleet.Organization{ID: "org-2", Name: "Own"}
 	if err := s.Provision(t.Context(), own); err != nil {
 		t.Fatal(err)
@@ -543,8 +543,7 @@ func TestSeedProduction(t *testing.T) {
 	}
 }
 
-// TestFill checks that a fleet for load tests is as consistent as a small one, and
-// that no index is lost on the way.
+// TestFill: a bulk-loaded fleet is consistent, and all indexes exist afterwards.
 func TestFill(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := fleet.Open(fleet.Config{DB: d, Live: true})
@@ -608,8 +607,8 @@ func BenchmarkFill(b *testing.B) {
 	b.ReportMetric(float64(rides)/b.Elapsed().Seconds(), "rides/s")
 }
 
-// TestFeedNameIsTaken: that somebody has taken the name that a feed had keeps
-// nobody from a reset.
+// TestFeedNameIsTaken: a reset succeeds after another organization took the id of a
+// feed.
 func TestFeedNameIsTaken(t *testing.T) {
 	s, d := newSandbox(t)
 	other := fleet.Organization{ID: "org-2", Name: "Acme Mobility"}

@@ -15,8 +15,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// TestClosed has what no new ride begins with: a plan that is not active, and a
-// subaccount that is archived. Rides that are there go on.
+// TestClosed: no ride starts with an inactive plan or in an archived subaccount.
+// Open rides continue.
 func TestClosed(t *testing.T) {
 	y := newYard(t)
 	v, w := y.vehicle(t), y.vehicle(t)
@@ -52,8 +52,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestEndOnceMore has the request that ends a ride come again, as it was: also
-// one that leaves members to us.
+// TestEndOnceMore repeats the request that ended a ride, also with fields left to
+// the server.
 func TestEndOnceMore(t *testing.T) {
 	y := newYard(t)
 	null := optional.Value[fleet.NullString]{Set: true, Null: true}
@@ -79,7 +79,7 @@ func TestEndOnceMore(t *testing.T) {
 	wantFaults(t, "cancelled once more", err, "none")
 }
 
-// TestPaymentStatus has what is due at the end, whatever else the request says.
+// TestPaymentStatus: the payment status at the end ignores earlier values.
 func TestPaymentStatus(t *testing.T) {
 	y := newYard(t)
 	for _, tt := range []struct {
@@ -104,8 +104,8 @@ func TestPaymentStatus(t *testing.T) {
 	}
 }
 
-// TestSentBack has a vehicle out of contact or missing changed by who has read it
-// and sends it back whole: that is no report.
+// TestSentBack: a vehicle out of contact or missing that is sent back unchanged is
+// not a report.
 func TestSentBack(t *testing.T) {
 	for _, tt := range []struct {
 		silent time.Duration
@@ -133,8 +133,8 @@ func TestSentBack(t *testing.T) {
 	}
 }
 
-// TestSilentRide has a ride that lasts longer than its vehicle may be silent: it is
-// missing once the ride is over, not before.
+// TestSilentRide: a vehicle that is silent during a ride becomes missing after the
+// ride.
 func TestSilentRide(t *testing.T) {
 	y := newYard(t)
 	y.changeSettings(t, fleet.SettingsChange{MissingAfterHours: optional.Of(int64(10))})
@@ -151,8 +151,7 @@ func TestSilentRide(t *testing.T) {
 	}
 }
 
-// TestLocated has both of what a request can make of a vehicle that is missing and
-// was found.
+// TestLocated checks both transitions of a missing vehicle by request.
 func TestLocated(t *testing.T) {
 	y := newYard(t)
 	for _, state := range []fleet.VehicleState{fleet.NonOperational, fleet.Removed} {
@@ -168,8 +167,8 @@ func TestLocated(t *testing.T) {
 	wantFaults(t, "out of contact", err, "event invalid_value")
 }
 
-// TestClaimMeanwhile changes records to have what others, that are being made,
-// have too: one of each pair is refused, as already_exists.
+// TestClaimMeanwhile gives records the unique values of uncommitted ones: one of
+// each pair fails with already_exists.
 func TestClaimMeanwhile(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
@@ -180,28 +179,28 @@ func TestClaimMeanwhile(t *testing.T) {
 		change func() error
 	}{
 		{"code", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-1"}, sortKey)
+			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-1"}, testActor)
 			return err
 		}, func() error {
 			_, err := y.tryPutVehicle(t, v.ID, fleet.VehicleChange{Code: optional.Of("new-1")})
 			return err
 		}},
 		{"device_id", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-2", DeviceID: "imei"}, sortKey)
+			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-2", DeviceID: "imei"}, testActor)
 			return err
 		}, func() error {
 			_, err := y.tryPutVehicle(t, v.ID, fleet.VehicleChange{DeviceID: optional.Of(fleet.NullString("imei"))})
 			return err
 		}},
 		{"external_id", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-3", ExternalID: "x"}, sortKey)
+			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-3", ExternalID: "x"}, testActor)
 			return err
 		}, func() error {
 			_, err := y.tryPutVehicle(t, v.ID, fleet.VehicleChange{ExternalID: optional.Of(fleet.NullString("x"))})
 			return err
 		}},
 		{"external_id", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.StartRide(ctx, tx, y.org, fleet.NewRide{VehicleCode: "NEW-4", TripType: fleet.RebalanceTrip, ExternalID: "x"}, sortKey)
+			_, err := y.StartRide(ctx, tx, y.org, fleet.NewRide{VehicleCode: "NEW-4", TripType: fleet.RebalanceTrip, ExternalID: "x"}, testActor)
 			return err
 		}, func() error {
 			_, err := y.tryPut(t, r.ID, fleet.RideChange{ExternalID: optional.Of(fleet.NullString("x"))})
@@ -211,7 +210,7 @@ func TestClaimMeanwhile(t *testing.T) {
 		if tt.member == "external_id" {
 			y.write(t, func(ctx context.Context, tx *db.Tx) error {
 				n := fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-4", State: fleet.Available, Location: inside()}
-				_, err := y.CreateVehicle(ctx, tx, y.org, n, sortKey)
+				_, err := y.CreateVehicle(ctx, tx, y.org, n, testActor)
 				if faults(err) == "already_exists code" {
 					return nil
 				}
@@ -235,8 +234,8 @@ func TestClaimMeanwhile(t *testing.T) {
 	}
 }
 
-// waitedFor returns when somebody waits for a transaction; at once on SQLite,
-// where everybody who writes does.
+// waitedFor returns when another transaction waits for tx; on SQLite at once, since
+// all writers do.
 func (y *yard) waitedFor(t testing.TB, tx *db.Tx) {
 	t.Helper()
 	if !y.db.Postgres() {
@@ -250,8 +249,8 @@ func (y *yard) waitedFor(t testing.TB, tx *db.Tx) {
 	}
 }
 
-// TestAllAtOnce does anything at the same time, on two services with one database:
-// nothing fails but for a reason, and afterwards all tell the same.
+// TestAllAtOnce runs random operations concurrently on two services with one
+// database: they fail only with expected errors, and the records agree afterwards.
 func TestAllAtOnce(t *testing.T) {
 	y := newYard(t)
 	other := *y

@@ -13,8 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// Settings are those of a whole account (fleet-api.md 1.6). Plan and limit are
-// the organization's, and not kept here.
+// Settings are an organization's fleet settings (fleet-api.md 1.6). Billing plan
+// and rate limit are stored with the organization.
 type Settings struct {
 	Name                string       `json:"name"`
 	TimeZone            string       `json:"timezone"`
@@ -29,7 +29,7 @@ type Settings struct {
 	UpdatedAt           rfc3339.Time `json:"updated_at"`
 }
 
-// SettingsChange is what a PUT changes of them. What is absent stays.
+// SettingsChange has the fields that a PUT sets. Absent fields remain.
 type SettingsChange struct {
 	Name                optional.Value[string] `json:"name"`
 	TimeZone            optional.Value[string] `json:"timezone"`
@@ -43,13 +43,13 @@ type SettingsChange struct {
 	MissingAfterHours   optional.Value[int64]  `json:"missing_after_hours"`
 }
 
-// Organization is what the fleet is told of one.
+// Organization has the properties of an organization that the fleet uses.
 type Organization struct {
 	ID   string
 	Name string
 }
 
-// defaultSettings are those of an organization that has said nothing.
+// defaultSettings are the settings of a new organization.
 func defaultSettings(o Organization, now time.Time) Settings {
 	return Settings{
 		Name: nameOf(o), TimeZone: "UTC", DefaultLanguage: "en",
@@ -58,7 +58,7 @@ func defaultSettings(o Organization, now time.Time) Settings {
 	}
 }
 
-// nameOf returns what an organization's records are named after it.
+// nameOf returns the organization's name, or a default, for the name of a record.
 func nameOf(o Organization) string {
 	var v problem.Validation
 	name := strings.TrimSpace(o.Name)
@@ -68,8 +68,8 @@ func nameOf(o Organization) string {
 	return name
 }
 
-// createSettings makes the settings of an organization, and reports whether it
-// did: false when it has some.
+// createSettings creates an organization's settings. It returns false if they
+// exist.
 func (s *Service) createSettings(ctx context.Context, tx *db.Tx, o Organization) (bool, error) {
 	doc, err := encode(defaultSettings(o, tx.Now))
 	if err != nil {
@@ -83,12 +83,12 @@ func (s *Service) createSettings(ctx context.Context, tx *db.Tx, o Organization)
 	return n > 0, nil
 }
 
-// Settings returns those of an organization, and their revision.
+// Settings returns an organization's settings and their revision. Error: NotFound.
 func (s *Service) Settings(ctx context.Context, q db.Querier, organizationID string) (Settings, int64, error) {
 	return readSettings(ctx, q, organizationID, "")
 }
 
-// LockSettings is Settings for an update in the same transaction.
+// LockSettings is Settings with a lock, for an update in the same transaction.
 func (s *Service) LockSettings(ctx context.Context, tx *db.Tx, organizationID string) (Settings, int64, error) {
 	return readSettings(ctx, tx, organizationID, " FOR UPDATE")
 }
@@ -98,10 +98,10 @@ func readSettings(ctx context.Context, q db.Querier, organizationID, lock string
 	return settings, revision, wrapReadError(err, "fleet")
 }
 
-// UpdateSettings changes settings in the caller's transaction, and returns them
-// and their revision. A change that changes nothing makes no revision. What is
-// due by a limit that changes (the end of a ride, a vehicle's silence) becomes
-// due by the new one, but not before now. Errors: Invalid.
+// UpdateSettings updates settings in the caller's transaction and returns them with
+// their revision. An update without a difference creates no revision. Changed
+// limits apply to due times (the end of a ride, a vehicle's silence), which never
+// move to before now. Errors: Invalid.
 func (s *Service) UpdateSettings(ctx context.Context, tx *db.Tx, organizationID string, c SettingsChange) (Settings, int64, error) {
 	before, revision, err := s.LockSettings(ctx, tx, organizationID)
 	if err != nil {
@@ -151,11 +151,11 @@ func (s *Service) UpdateSettings(ctx context.Context, tx *db.Tx, organizationID 
 	return after, revision, s.rescheduleTimers(ctx, tx, a, before, after)
 }
 
-// lastSeen is when a vehicle was last seen, by a report or otherwise.
+// lastSeen is the time of a vehicle's last report or sighting.
 const lastSeen = "(CASE WHEN seen_at > last_reported_at THEN seen_at ELSE last_reported_at END)"
 
-// rescheduleTimers moves what is due by settings that have changed. What was due already
-// stays due as of then, whether or not it has been seen to.
+// rescheduleTimers moves due times by the changed settings. Times already due
+// remain, even if not yet applied.
 func (s *Service) rescheduleTimers(ctx context.Context, tx *db.Tx, a orgContext, before, after Settings) error {
 	const due = "SET due_at = CASE WHEN %[1]s + $2 < $3 THEN $3 ELSE %[1]s + $2 END WHERE organization_id = $1 AND due_at > $3 AND %[2]s"
 	move := func(table, since, which string, by time.Duration) error {
@@ -181,7 +181,7 @@ func (s *Service) rescheduleTimers(ctx context.Context, tx *db.Tx, a orgContext,
 	return nil
 }
 
-// check records what is wrong with settings, and puts them into their usual form.
+// check adds issues of the settings and normalizes them.
 func (t *Settings) check(v *problem.Validation) {
 	checkLine(v, "name", t.Name, maxName)
 	checkTimeZone(v, "timezone", t.TimeZone)

@@ -15,23 +15,22 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// simulator makes up a fleet: two cities, vehicles in every state, people, and the
-// rides that brought all that about. It is a simulation: rides are made in the
-// order of their beginnings, each with a vehicle and a customer that were free,
-// from where the vehicle stood to where its ride may end, at what the plan
-// charges. So what comes out is what the rules would have let happen.
+// simulator generates a deterministic demo fleet: two cities with vehicles in every
+// state, customers, and the rides that led there. It replays rides in start order,
+// each with a free vehicle and customer, from the vehicle's place to a place where
+// the ride may end, priced by the plan. So the result satisfies every rule in
+// fleet-api.md.
 //
-// Ids of everything but rides and their events depend on the organization and the
-// environment alone. What is over depends on the day, too, and what is going on
-// now on the moment.
+// Ids depend on the organization and the environment; those of rides and events
+// also on the day. Past rides depend on the day, open ones on the time.
 type simulator struct {
 	organization Organization
 	live         bool
-	now          time.Time // whole milliseconds
-	today        time.Time // the day's beginning, UTC; all that is over ended two hours before
+	now          time.Time // in whole milliseconds
+	today        time.Time // start of the day, UTC; past rides end at least two hours before
 	settings     *Settings
 	size         Size
-	history      bool // keep each change of a vehicle's state
+	history      bool // record state changes of vehicles
 
 	salt    uint64
 	random  *rand.Rand
@@ -40,18 +39,18 @@ type simulator struct {
 	cities  []*simCity
 }
 
-// Size is how much there shall be of what.
+// Size is the number of records to generate.
 type Size struct {
 	Vehicles  int
 	Customers int
 	Rides     int
-	Days      int // in which the rides were, today not counted
+	Days      int // before today with rides
 }
 
-// sandboxSize is what a sandbox begins with (fleet-api.md 6.10).
+// sandboxSize is the size of a new sandbox (fleet-api.md 6.10).
 var sandboxSize = Size{Vehicles: 40, Customers: 30, Rides: 500, Days: 90}
 
-// simCity is a subaccount and what is in it.
+// simCity is a subaccount with its records.
 type simCity struct {
 	sub       Subaccount
 	plans     []*Plan
@@ -64,29 +63,29 @@ type simCity struct {
 	fences   *fences
 }
 
-// simVehicle is a vehicle in the course of events.
+// simVehicle is a vehicle with its simulation state.
 type simVehicle struct {
 	Vehicle
 	kind       *VehicleType
 	plan       *Plan
-	finalState byte      // one of the letters of town.fates
-	free       time.Time // from then on it can be taken again
-	until      time.Time // and to then
-	level      float64   // of its battery, in percent
+	finalState byte      // a letter of cityTemplate.finalStates
+	free       time.Time // when it is available again
+	until      time.Time // when it stops being available
+	level      float64   // battery level in percent
 }
 
-// simCustomer is a customer in the course of events.
+// simCustomer is a customer with its simulation state.
 type simCustomer struct {
 	Customer
 	free  time.Time
 	until time.Time
 }
 
-// idSequence makes ids of one type: the same from the same number.
+// idSequence generates reproducible ids of one kind.
 type idSequence struct {
 	salt uint64
 	next uint64
-	same *ulid.MonotonicEntropy // of one moment: in order
+	same *ulid.MonotonicEntropy // ascending within a millisecond
 }
 
 func (n *idSequence) Read(p []byte) (int, error) {
@@ -115,7 +114,7 @@ func hashOf(parts ...string) uint64 {
 	return h.Sum64()
 }
 
-// newSimulator makes up everything that does not move.
+// newSimulator generates cities, vehicles and customers.
 func newSimulator(o Organization, live bool, settings *Settings, now time.Time, size Size) *simulator {
 	f := &simulator{organization: o, live: live, now: now.UTC().Truncate(time.Millisecond), settings: settings, size: size, history: true}
 	f.today = f.now.Truncate(24 * time.Hour)
@@ -128,7 +127,7 @@ func newSimulator(o Organization, live bool, settings *Settings, now time.Time, 
 	return f
 }
 
-// id returns the id of a record that is made anew with each seed.
+// id returns a reproducible id.
 func (f *simulator) id(prefix string, at time.Time, number int) string {
 	return newID(prefix, at, &entropy{hashOf(f.organization.ID, fmt.Sprint(f.live), prefix) ^ uint64(number+1)*0xd1342543de82ef95})
 }
@@ -141,8 +140,8 @@ func timestampsAt(at time.Time) Timestamps {
 	return Timestamps{Metadata: map[string]string{}, CreatedAt: rfc3339.Time(at), UpdatedAt: rfc3339.Time(at)}
 }
 
-// slug is what names of feeds begin with: the organization's name, as far as it
-// fits, and what no other organization has.
+// slug is the prefix of feed ids: the organization's name, abbreviated, and a hash
+// that makes it unique.
 func (f *simulator) slug() string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(f.organization.Name) {
@@ -167,7 +166,7 @@ func (f *simulator) makeCities() {
 		founded := time.Date(2025, time.January, 7+n, 9, 0, 0, 0, time.UTC)
 		clock, err := time.LoadLocation(p.timeZone)
 		if err != nil {
-			clock = time.UTC // which only moves the rush hours
+			clock = time.UTC // affects only the rush hours
 		}
 		c := &simCity{template: p, clock: clock}
 		c.sub = Subaccount{
@@ -227,9 +226,9 @@ func (f *simulator) makeCities() {
 	}
 }
 
-// makeVehicles puts the vehicles where they were dropped off in the beginning.
+// makeVehicles creates the vehicles at their first locations.
 func (f *simulator) makeVehicles() {
-	every := 0 // vehicles in one round of all cities
+	every := 0 // vehicles of one round through all cities
 	for _, c := range f.cities {
 		every += len(c.template.kinds)
 	}
@@ -278,7 +277,8 @@ func (c *simCity) planOf(t *VehicleType) *Plan {
 	return c.plans[0]
 }
 
-// makeCustomers makes up who rides. Two of thirty are blocked and one has gone.
+// makeCustomers creates the customers. Of thirty, two are blocked and one is
+// anonymised.
 func (f *simulator) makeCustomers() {
 	for n := range f.size.Customers {
 		c, at := f.cities[0], n%30
@@ -291,9 +291,8 @@ func (f *simulator) makeCustomers() {
 			RecordHeader: f.head(customerPrefix, "customer", c.sub.ID, made, n), Name: NullString(first + " " + last),
 			Email: NullString(strings.ToLower(ascii.Replace(first + "." + last))), Phone: NullString(fmt.Sprintf(c.template.phone, n%100)),
 			Language: NullString(c.template.languages[at%len(c.template.languages)]), Status: CustomerActive,
-			BirthDate:     NullString(time.Date(1964+(n*7)%40, time.Month(1+n*5%12), 1+n*11%28, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)),
-			LicenseStatus: []string{"verified", "none", "verified", "pending", "none", "verified", "rejected", "none", "expired", "none"}[n%10],
-			// Whether one may write to them.
+			BirthDate:        NullString(time.Date(1964+(n*7)%40, time.Month(1+n*5%12), 1+n*11%28, 0, 0, 0, 0, time.UTC).Format(time.DateOnly)),
+			LicenseStatus:    []string{"verified", "none", "verified", "pending", "none", "verified", "rejected", "none", "expired", "none"}[n%10],
 			MarketingConsent: n%3 == 0, DefaultCurrency: c.template.currency, Timestamps: timestampsAt(made), revision: 1,
 		}, free: made, until: f.now.AddDate(1, 0, 0)}
 		r.ExternalID = NullString(fmt.Sprintf("app-%05d", n+1))
@@ -311,7 +310,7 @@ func (f *simulator) makeCustomers() {
 	}
 }
 
-// setFormerCustomers tells of those who do not ride any more.
+// setFormerCustomers blocks or anonymises the customers that have stopped riding.
 func (f *simulator) setFormerCustomers() {
 	for _, c := range f.cities {
 		for i, r := range c.customers {
@@ -337,8 +336,8 @@ func (f *simulator) uuid() string {
 	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", a>>32, a>>16&0xffff, a&0xfff, b>>48&0x3fff|0x8000, b&0xffffffffffff)
 }
 
-// randomPosition returns a place near one of the spots of a city at which vehicles of
-// a type may be left and taken.
+// randomPosition returns a position near a hotspot where rides of a vehicle type
+// may start and end.
 func (c *simCity) randomPosition(random *rand.Rand, vehicleTypeID string) Position {
 	for {
 		spot := c.template.hotspots[random.IntN(len(c.template.hotspots))]
@@ -353,17 +352,17 @@ func (c *simCity) ruleAt(p Position, vehicleTypeID string) (Rule, string) {
 	return c.fences.decide(c.sub.GlobalRules, p.Lng, p.Lat, vehicleTypeID, time.Time{})
 }
 
-// hotspot is where many people are.
+// hotspot is a busy place of a city.
 type hotspot struct{ lat, lng float64 }
 
-// near returns a place within some 250 m.
+// near returns a position within about 250 m.
 func (s hotspot) near(random *rand.Rand) Position {
 	off := func(scale float64) float64 { return (random.Float64() + random.Float64() - 1) * scale }
 	return Position{Lat: degrees(millionths(s.lat + off(0.0022))), Lng: degrees(millionths(s.lng + off(0.0033)))}
 }
 
-// setVehicleState changes a vehicle's state, and returns the change if there is to be a
-// history.
+// setVehicleState changes a vehicle's state, and returns the state change if
+// f.history.
 func (f *simulator) setVehicleState(m *simVehicle, at time.Time, to VehicleState, event VehicleEvent, rideID string) []StateChange {
 	m.State, m.LastEvent, m.StateChangedAt = to, event, rfc3339.Time(at)
 	m.UpdatedAt = rfc3339.Time(at)
@@ -378,7 +377,7 @@ func (f *simulator) setVehicleState(m *simVehicle, at time.Time, to VehicleState
 	}}
 }
 
-// charge writes the level of a battery into the record.
+// charge sets battery percent and range of the record.
 func (m *simVehicle) charge() {
 	if m.kind.MaxRangeMeters == nil {
 		return
@@ -387,10 +386,9 @@ func (m *simVehicle) charge() {
 	m.BatteryPercent, m.CurrentRangeMeters = new(percent), new(*m.kind.MaxRangeMeters*percent/100)
 }
 
-// run makes the rides, the finished ones first and those in order of their
-// beginning, and gives each with the changes of its vehicle's state to emit, also
-// changes without a ride: then it is nil. Afterwards vehicles and customers are as
-// they are now.
+// run generates the rides, past ones first, in order of their start. It calls emit
+// with each ride and the state changes of its vehicle; r is nil for changes without
+// a ride. Afterwards vehicles and customers are in their present state.
 func (f *simulator) run(emit func(r *Ride, changes []StateChange) error) error {
 	open := 0
 	for _, c := range f.cities {
@@ -428,10 +426,10 @@ type scheduledRide struct {
 	city *simCity
 }
 
-// hours says how many rides of a thousand begin in each local hour.
+// hours weights the starts of rides by local hour.
 var hours = [24]int{12, 8, 5, 3, 3, 6, 18, 48, 72, 55, 42, 45, 56, 55, 50, 54, 68, 88, 86, 70, 54, 44, 36, 22}
 
-// startTime returns when on a day, in UTC, somebody in a city begins a ride.
+// startTime returns a random start of a ride on a day, in UTC.
 func (f *simulator) startTime(c *simCity, date time.Time, last bool) time.Time {
 	for {
 		at := date.Add(time.Duration(f.random.Int64N(int64(24*time.Hour/time.Millisecond)) * int64(time.Millisecond)))
@@ -444,8 +442,8 @@ func (f *simulator) startTime(c *simCity, date time.Time, last bool) time.Time {
 	}
 }
 
-// pastRide makes a ride of the past that begins at a time, or as soon after it as a
-// vehicle and a customer are free.
+// pastRide generates a ride that starts at a time, or as soon after it as a vehicle
+// and a customer are free.
 func (f *simulator) pastRide(c *simCity, at time.Time) (*Ride, []StateChange) {
 	kind := f.random.IntN(1000)
 	var m *simVehicle
@@ -471,7 +469,7 @@ func (f *simulator) pastRide(c *simCity, at time.Time) (*Ride, []StateChange) {
 		}
 		j.start(at)
 		j.complete(1)
-	case kind < 45: // cancelled at once
+	case kind < 45: // cancelled after the start
 		if kind < 25 && m.kind.ReservationMinutes > 0 {
 			at = j.reserve(at, time.Duration(60+f.random.IntN(500))*time.Second)
 		}
@@ -493,10 +491,10 @@ func (f *simulator) pastRide(c *simCity, at time.Time) (*Ride, []StateChange) {
 	return &j.Ride, j.changes
 }
 
-// reservationOnly reports whether a ride of a kind is never begun.
+// reservationOnly reports whether a ride of a kind never starts.
 func reservationOnly(kind int) bool { return kind >= 45 && kind < 75 }
 
-// freeVehicle returns one that can be taken, nil when none is found.
+// freeVehicle returns a vehicle that can be ridden, or nil.
 func (f *simulator) freeVehicle(c *simCity, at time.Time, kind int) *simVehicle {
 	if len(c.vehicles) == 0 {
 		return nil
@@ -508,7 +506,7 @@ func (f *simulator) freeVehicle(c *simCity, at time.Time, kind int) *simVehicle 
 		case reservationOnly(kind) && m.kind.ReservationMinutes == 0:
 		case m.kind.MaxRangeMeters != nil && m.level < 45:
 			if at.Sub(m.free) > 2*time.Hour {
-				m.level = float64(92 + f.random.IntN(9)) // somebody has changed the battery
+				m.level = float64(92 + f.random.IntN(9)) // a changed battery
 				return m
 			}
 		default:
@@ -518,7 +516,7 @@ func (f *simulator) freeVehicle(c *simCity, at time.Time, kind int) *simVehicle 
 	return nil
 }
 
-// freeCustomer returns somebody who can take a vehicle, nil when nobody is found.
+// freeCustomer returns a customer that can ride a vehicle, or nil.
 func (f *simulator) freeCustomer(c *simCity, at time.Time, m *simVehicle) *simCustomer {
 	if len(c.customers) == 0 || m == nil {
 		return nil
@@ -532,13 +530,13 @@ func (f *simulator) freeCustomer(c *simCity, at time.Time, m *simVehicle) *simCu
 	return nil
 }
 
-// simRide is a ride in the making.
+// simRide is a ride being generated.
 type simRide struct {
 	Ride
 	f       *simulator
 	c       *simCity
 	m       *simVehicle
-	who     *simCustomer // nil when nobody pays
+	who     *simCustomer // nil without a rider
 	usage   Usage
 	changes []StateChange
 }
@@ -564,8 +562,7 @@ func (j *simRide) setVehicleState(at time.Time, to VehicleState, event VehicleEv
 	}
 }
 
-// reserve lets a ride begin as a reservation, which lasts for a while, and returns
-// its end.
+// reserve starts a reservation and returns its end.
 func (j *simRide) reserve(at time.Time, lasts time.Duration) time.Time {
 	j.Status, j.ReservedAt = Reserved, rfc3339.Time(at)
 	j.ReservationExpiresAt = rfc3339.Time(at.Add(time.Duration(j.m.kind.ReservationMinutes) * time.Minute))
@@ -574,7 +571,7 @@ func (j *simRide) reserve(at time.Time, lasts time.Duration) time.Time {
 	return at.Add(lasts)
 }
 
-// start lets somebody ride off.
+// start starts the ride.
 func (j *simRide) start(at time.Time) {
 	if j.Status == Reserved {
 		j.revision++
@@ -589,7 +586,7 @@ func (j *simRide) start(at time.Time) {
 	j.setVehicleState(at, OnTrip, "trip_start")
 }
 
-// complete lets a ride that has begun come to its end.
+// complete rides to a random position and ends the ride there.
 func (j *simRide) complete(kind int) {
 	random, m := j.f.random, j.m
 	var there Position
@@ -614,7 +611,7 @@ func (j *simRide) complete(kind int) {
 	meters = 120 + meters*(1.2+0.3*random.Float64())
 	speed := float64(*m.kind.MaxPermittedSpeed) / 3.6 * (0.55 + 0.2*random.Float64())
 	seconds := int64(meters/speed) + 40 + random.Int64N(160)
-	if kind >= 800 && kind < 880 { // with a stop on the way
+	if kind >= 800 && kind < 880 { // with a pause
 		j.PausedSeconds = 120 + random.Int64N(600)
 		seconds += j.PausedSeconds
 		j.revision += 2
@@ -640,7 +637,7 @@ func (j *simRide) complete(kind int) {
 	j.recordPayment(random)
 }
 
-// cancel ends a ride that came to nothing.
+// cancel cancels the ride.
 func (j *simRide) cancel(at time.Time, reason NullString) {
 	event := VehicleEvent("reservation_cancel")
 	if j.Status == Active {
@@ -651,7 +648,7 @@ func (j *simRide) cancel(at time.Time, reason NullString) {
 	j.setVehicleState(at, Available, event)
 }
 
-// end sets what every ride has that is over.
+// end sets the fields that every ended ride has.
 func (j *simRide) end(at time.Time) {
 	j.revision++
 	j.EndedAt, j.UpdatedAt = rfc3339.Time(at), rfc3339.Time(at)
@@ -672,7 +669,7 @@ func (j *simRide) end(at time.Time) {
 	j.m.free = at.Add(time.Minute)
 }
 
-// recordPayment does what was done about a ride's price in the days after it.
+// recordPayment sets payment and adjustments of the following days.
 func (j *simRide) recordPayment(random *rand.Rand) {
 	if j.PaymentStatus != "due" || j.EndedAt.Std().After(j.f.today.AddDate(0, 0, -2)) {
 		return
@@ -698,8 +695,8 @@ func (j *simRide) recordPayment(random *rand.Rand) {
 	j.UpdatedAt = rfc3339.Time(at)
 }
 
-// setCurrentStates brings vehicles into the state they are in now, with the rides that are
-// going on.
+// setCurrentStates brings vehicles into their final states, and starts the open
+// rides.
 func (f *simulator) setCurrentStates(emit func(*Ride, []StateChange) error) error {
 	open := 0
 	for _, c := range f.cities {
@@ -748,9 +745,9 @@ func (f *simulator) setCurrentStates(emit func(*Ride, []StateChange) error) erro
 				open++
 				who := f.freeCustomer(c, at, m)
 				if who == nil {
-					break // all are riding
+					break // no customer is free
 				}
-				who.free = who.until // while this lasts
+				who.free = who.until // for the whole ride
 				j := f.newRide(c, m, who, at)
 				if m.kind.MaxRangeMeters != nil && m.level < 45 {
 					m.level = 88
@@ -782,7 +779,7 @@ func (f *simulator) setCurrentStates(emit func(*Ride, []StateChange) error) erro
 	return nil
 }
 
-// deviceNumber is another one for each vehicle of the fleet.
+// deviceNumber is unique in the fleet.
 func (f *simulator) deviceNumber(c *simCity, n int) int {
 	return n*len(f.cities) + slices.Index(f.cities, c)
 }
@@ -794,5 +791,5 @@ func maxTime(a, b time.Time) time.Time {
 	return b
 }
 
-// ascii is how names are written in addresses.
+// ascii transliterates names for e-mail addresses.
 var ascii = strings.NewReplacer("ä", "ae", "ö", "oe", "ü", "ue", "ß", "ss", " ", "", "é", "e", "ı", "i", "ş", "s", "ğ", "g", "Ö", "Oe")

@@ -2,33 +2,33 @@ package fleet
 
 import "slices"
 
-// cityTemplate is what a city of a fiction is made of.
+// cityTemplate describes a city of the simulator.
 type cityTemplate struct {
 	name, timeZone, currency, country string
-	letter                            string // with which codes begin
+	letter                            string // prefix of codes
 	alert                             string
-	phone                             string // a format with the last two digits
+	phone                             string // format for the last two digits
 	languages, first, last            []string
 	goodwill                          int64
 
 	types     []VehicleType
 	plans     []Plan
-	planTypes [][]int // what types each plan is for; the first is the city's, too
-	kinds     string  // of the first vehicles, and so on from the beginning: indexes of types
-	// finalStates says what has become of them: a available, r reserved, t on a trip,
-	// p on a trip that is paused, n being repaired, l with an empty battery,
-	// c out of contact, x missing, z removed.
+	planTypes [][]int // indexes of types of each plan; the first plan is also the city's default
+	kinds     string  // indexes of types of the vehicles, repeated
+	// finalStates are the final states of the vehicles, repeated: a available, r
+	// reserved, t on a trip, p on a paused trip, n in repair, l low battery, c out
+	// of contact, x missing, z removed.
 	finalStates string
 	zones       []zoneTemplate
 	hotspots    []hotspot
-	outside     hotspot // where a ride may begin and cannot end; zero: nowhere
+	outside     hotspot // a place where rides may start but not end; zero: none
 }
 
-// zoneTemplate is what a zone is made of.
+// zoneTemplate describes a zone of the simulator.
 type zoneTemplate struct {
 	name, description string
 	kind              ZoneType
-	only              int         // of a custom one: the type that it is for
+	only              int         // index of the only vehicle type of a custom zone
 	ring              [][]float64 // not closed
 }
 
@@ -40,9 +40,9 @@ func (s *zoneTemplate) area() Area {
 	return a
 }
 
-// cityTemplates are the cities. Shapes and spots are about where those of the same name
-// are; people and prices are made up. Telephone numbers are from the ranges that
-// Germany keeps for fiction, and where there is none, the one that forms show.
+// cityTemplates are the cities. Geometry is approximate; people and prices are
+// fictional. Phone numbers are from the German range reserved for fiction or, in
+// Japan, the usual placeholder.
 var cityTemplates = [...]cityTemplate{
 	{
 		name: "Berlin", timeZone: "Europe/Berlin", currency: "EUR", country: "DE", letter: "B", phone: "+493023125%03d",

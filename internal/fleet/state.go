@@ -6,10 +6,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// RideStatus is where a ride is in its life.
+// RideStatus is the status of a ride.
 type RideStatus string
 
-// The statuses (fleet-api.md 2). A ride is open in the first three.
+// Statuses (fleet-api.md 2). The first three are open.
 const (
 	Reserved  RideStatus = "reserved"
 	Active    RideStatus = "active"
@@ -18,10 +18,10 @@ const (
 	Cancelled RideStatus = "cancelled"
 )
 
-// Open reports whether a ride holds its vehicle and its customer.
+// Open reports whether the ride occupies its vehicle and its customer.
 func (s RideStatus) Open() bool { return s == Reserved || s == Active || s == Paused }
 
-// Next lists what a request may make of a ride; conditions are another matter.
+// Next lists the statuses that a request may set, other conditions aside.
 func (s RideStatus) Next() []RideStatus {
 	switch s {
 	case Reserved:
@@ -37,7 +37,7 @@ func (s RideStatus) Next() []RideStatus {
 // VehicleState is an MDS vehicle_state.
 type VehicleState string
 
-// The states that are used here.
+// The supported states.
 const (
 	Available      VehicleState = "available"
 	VehicleTaken   VehicleState = "reserved"
@@ -48,18 +48,19 @@ const (
 	Removed        VehicleState = "removed"
 )
 
-// VehicleEvent is an MDS event_type: why a state changes.
+// VehicleEvent is an MDS event_type: the reason of a transition.
 type VehicleEvent string
 
-// transition is a change of state that a request may ask for, and the events that can
-// be its reason; the first one is, unless the request says otherwise.
+// transition is a change of state by request, with its valid events, the default
+// first.
 type transition struct {
 	from   []VehicleState
 	to     VehicleState
 	events []VehicleEvent
 }
 
-// transitions are the changes by PUT of fleet-api.md 2. Rides and reports make others.
+// transitions are the transitions by PUT of fleet-api.md 2. Rides and reports cause
+// further ones.
 var transitions = []transition{
 	{[]VehicleState{Available}, NonOperational, []VehicleEvent{"maintenance", "off_hours", "system_suspend", "battery_low", "unspecified"}},
 	{[]VehicleState{NonOperational}, Available, []VehicleEvent{"maintenance", "on_hours", "system_resume", "battery_charged", "unspecified"}},
@@ -70,8 +71,8 @@ var transitions = []transition{
 	{[]VehicleState{Missing}, Removed, []VehicleEvent{"agency_pick_up", "decommissioned", "unspecified", "located"}},
 }
 
-// eventsFor returns the events that can make a vehicle go from one state to
-// another by request, the usual one first; none when it cannot.
+// eventsFor returns the events valid for a transition by request, the default
+// first; none if the transition is not allowed.
 func eventsFor(from, to VehicleState) []VehicleEvent {
 	for _, m := range transitions {
 		if m.to == to && slices.Contains(m.from, from) {
@@ -81,7 +82,7 @@ func eventsFor(from, to VehicleState) []VehicleEvent {
 	return nil
 }
 
-// Next lists the states that a request may put a vehicle into.
+// Next lists the states that a request may set.
 func (s VehicleState) Next() []VehicleState {
 	var next []VehicleState
 	for _, m := range transitions {
@@ -92,12 +93,12 @@ func (s VehicleState) Next() []VehicleState {
 	return next
 }
 
-// isEvent reports whether there is a change by request with an event.
+// isEvent reports whether any transition by request has the event.
 func isEvent(event VehicleEvent) bool {
 	return slices.ContainsFunc(transitions, func(m transition) bool { return slices.Contains(m.events, event) })
 }
 
-// invalidTransition is the refusal of a change of state that there is not.
+// invalidTransition is the error of a transition that is not allowed.
 func invalidTransition[S ~string](from, to S, allowed []S) *problem.Error {
 	e := conflict("invalid_transition", "%s cannot become %s", from, to)
 	names := make([]string, len(allowed))

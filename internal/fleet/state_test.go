@@ -7,8 +7,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
-// TestRideStatuses is the table of rides in fleet-api.md 2, as far as requests
-// make them move.
+// TestRideStatuses is the table of rides in fleet-api.md 2, for requests.
 func TestRideStatuses(t *testing.T) {
 	for _, tt := range []struct {
 		from fleet.RideStatus
@@ -27,8 +26,8 @@ func TestRideStatuses(t *testing.T) {
 	}
 }
 
-// TestVehicleMoves is the table of vehicles in fleet-api.md 2, as far as requests
-// make them move: every pair, with its usual event.
+// TestVehicleMoves is the table of vehicles in fleet-api.md 2, for requests: every
+// pair with its default event.
 func TestVehicleMoves(t *testing.T) {
 	usual := map[[2]fleet.VehicleState]fleet.VehicleEvent{
 		{fleet.Available, fleet.NonOperational}: "maintenance",

@@ -17,14 +17,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// The statuses of a subaccount.
+// Statuses of a subaccount.
 const (
 	subaccountActive   = "active"
-	subaccountArchived = "archived" // nothing new is made in it, rides included
+	subaccountArchived = "archived" // accepts no new records or rides
 )
 
-// Subaccount is one operating area, and one system of the public feed
-// (fleet-api.md 1.6).
+// Subaccount is a part of the fleet and a system of the public feed (fleet-api.md
+// 1.6).
 type Subaccount struct {
 	ID                   string        `json:"id"`
 	Object               string        `json:"object"`
@@ -46,14 +46,14 @@ type Subaccount struct {
 	revision int64
 }
 
-// VehicleType is what vehicles have in common. Form factor and propulsion type
-// never change.
+// VehicleType has the common properties of vehicles. Form factor and propulsion
+// type never change.
 type VehicleType struct {
 	ID                   string     `json:"id"`
 	Name                 string     `json:"name"`
 	FormFactor           string     `json:"form_factor"`
 	PropulsionType       string     `json:"propulsion_type"`
-	MaxRangeMeters       *int64     `json:"max_range_meters"` // nil only without a motor
+	MaxRangeMeters       *int64     `json:"max_range_meters"` // nil only for type human
 	WheelCount           *int64     `json:"wheel_count"`
 	MaxPermittedSpeed    *int64     `json:"max_permitted_speed_kph"`
 	RiderCapacity        *int64     `json:"rider_capacity"`
@@ -63,7 +63,7 @@ type VehicleType struct {
 	DefaultPricingPlanID NullString `json:"default_pricing_plan_id"`
 }
 
-// GBFS is what the public feed says of a subaccount, if it is enabled.
+// GBFS configures the public feed of a subaccount.
 type GBFS struct {
 	Enabled      bool       `json:"enabled"`
 	SystemID     NullString `json:"system_id"` // unique in the environment
@@ -73,7 +73,7 @@ type GBFS struct {
 	LicenseID    NullString `json:"license_id"` // SPDX
 }
 
-// Alert is something riders should know of a system.
+// Alert is a notice to riders in the public feed.
 type Alert struct {
 	ID          string       `json:"id"`
 	Type        string       `json:"type"` // "system_closure" or "other"
@@ -84,7 +84,7 @@ type Alert struct {
 	EndsAt      rfc3339.Time `json:"ends_at"`
 }
 
-// NewSubaccount is what a subaccount is made of.
+// NewSubaccount has the fields of a subaccount to create.
 type NewSubaccount struct {
 	Name        string     `json:"name"`
 	ExternalID  NullString `json:"external_id"`
@@ -93,8 +93,8 @@ type NewSubaccount struct {
 	CountryCode NullString `json:"country_code"`
 }
 
-// SubaccountChange is what a PUT changes of a subaccount. What is absent stays;
-// lists are replaced whole, and those in them that have an id keep it.
+// SubaccountChange has the fields that a PUT sets. Absent fields remain. Lists
+// replace the stored list; elements with an id retain it.
 type SubaccountChange struct {
 	Name                 optional.Value[string]        `json:"name"`
 	ExternalID           optional.Value[NullString]    `json:"external_id"`
@@ -109,7 +109,7 @@ type SubaccountChange struct {
 	Alerts               optional.Value[[]Alert]       `json:"alerts"`
 }
 
-// subaccount returns a subaccount, which must not be changed, and its stamp.
+// subaccount returns a subaccount, read-only, and its stamp.
 func (s *Service) subaccount(ctx context.Context, q db.Querier, organizationID, id string) (*Subaccount, int64, error) {
 	var revision, stamp int64
 	err := q.QueryRow(ctx, "SELECT revision, stamp FROM subaccounts WHERE organization_id = $1 AND id = $2", organizationID, id).Scan(&revision, &stamp)
@@ -120,7 +120,7 @@ func (s *Service) subaccount(ctx context.Context, q db.Querier, organizationID, 
 	return sub, stamp, err
 }
 
-// subaccountAt is subaccount for those who have read the revision and the stamp.
+// subaccountAt is subaccount with revision and stamp already read.
 func (s *Service) subaccountAt(ctx context.Context, q db.Querier, organizationID, id string, revision, stamp int64) (*Subaccount, error) {
 	sub, err := s.subaccounts.get(id, stamp, func(into *Subaccount) error {
 		into.revision = revision
@@ -132,7 +132,7 @@ func (s *Service) subaccountAt(ctx context.Context, q db.Querier, organizationID
 	return sub, nil
 }
 
-// vehicleType returns one of its types, nil when it has none such.
+// vehicleType returns a type of the subaccount, nil if there is none.
 func (s *Subaccount) vehicleType(id string) *VehicleType {
 	for i := range s.VehicleTypes {
 		if s.VehicleTypes[i].ID == id {
@@ -142,13 +142,13 @@ func (s *Subaccount) vehicleType(id string) *VehicleType {
 	return nil
 }
 
-// Record returns the record as it is answered.
+// Record returns the subaccount's stored form.
 func (s *Subaccount) Record() (Record, error) {
 	text, err := encode(s)
 	return Record{ID: s.ID, SubaccountID: s.ID, Revision: s.revision, JSON: text, Distance: -1}, err
 }
 
-// Subaccounts returns those of an organization, the oldest first.
+// Subaccounts returns an organization's subaccounts, the oldest first.
 func (s *Service) Subaccounts(ctx context.Context, q db.Querier, organizationID string) ([]Subaccount, error) {
 	list, err := db.All(ctx, q, scanSubaccount, "SELECT revision, doc FROM subaccounts WHERE organization_id = $1 ORDER BY id", organizationID)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *Service) Subaccounts(ctx context.Context, q db.Querier, organizationID 
 	return list, nil
 }
 
-// SubaccountIDs returns the ids of Subaccounts, in their order.
+// SubaccountIDs returns the ids of an organization's subaccounts, the oldest first.
 func (s *Service) SubaccountIDs(ctx context.Context, q db.Querier, organizationID string) ([]string, error) {
 	list, err := db.All(ctx, q, func(row db.Row) (id string, err error) {
 		return id, row.Scan(&id)
@@ -168,12 +168,12 @@ func (s *Service) SubaccountIDs(ctx context.Context, q db.Querier, organizationI
 	return list, nil
 }
 
-// Subaccount returns one. Error: NotFound.
+// Subaccount returns a subaccount. Error: NotFound.
 func (s *Service) Subaccount(ctx context.Context, q db.Querier, organizationID, id string) (Subaccount, error) {
 	return readSubaccount(ctx, q, organizationID, id, "")
 }
 
-// LockSubaccount is Subaccount for an update in the same transaction.
+// LockSubaccount is Subaccount with a lock, for an update in the same transaction.
 func (s *Service) LockSubaccount(ctx context.Context, tx *db.Tx, organizationID, id string) (Subaccount, error) {
 	return readSubaccount(ctx, tx, organizationID, id, " FOR UPDATE")
 }
@@ -187,9 +187,8 @@ func scanSubaccount(row db.Row) (sub Subaccount, err error) {
 	return sub, row.Scan(&sub.revision, db.IntoJSON(&sub))
 }
 
-// subaccountForNew returns the subaccount that something new is to belong to, which must not
-// be changed. Where there is none, or it is archived, that is recorded and nil
-// returned.
+// subaccountForNew returns the subaccount of a new record, read-only. If it is
+// missing or archived, it adds an issue and returns nil.
 func (s *Service) subaccountForNew(ctx context.Context, q db.Querier, v *problem.Validation, organizationID, id string) (*Subaccount, error) {
 	if id == "" {
 		v.AddCode("required", "subaccount_id", "is required")
@@ -209,8 +208,8 @@ func (s *Service) subaccountForNew(ctx context.Context, q db.Querier, v *problem
 	return sub, nil
 }
 
-// restampSubaccount gives a subaccount a new stamp, because its zones change, and holds it to
-// the end of the transaction.
+// restampSubaccount sets a new stamp before a change of zones, and locks the row
+// until the end of the transaction.
 func (s *Service) restampSubaccount(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	if _, err := tx.Exec(ctx, "UPDATE subaccounts SET stamp = $3 WHERE organization_id = $1 AND id = $2", organizationID, id, newStamp()); err != nil {
 		return fmt.Errorf("stamp a subaccount: %w", err)
@@ -218,9 +217,9 @@ func (s *Service) restampSubaccount(ctx context.Context, tx *db.Tx, organization
 	return nil
 }
 
-// CreateSubaccount makes a subaccount in the caller's transaction: active, without
-// rules, vehicle types or a public feed. Errors: Invalid; Conflict already_exists
-// with the member external_id.
+// CreateSubaccount creates an active subaccount in the caller's transaction,
+// without rules, vehicle types or a public feed. Errors: Invalid; Conflict
+// already_exists with the member external_id.
 func (s *Service) CreateSubaccount(ctx context.Context, tx *db.Tx, organizationID string, n NewSubaccount) (Subaccount, error) {
 	sub, err := s.createSubaccount(ctx, tx, organizationID, n)
 	if err != nil {
@@ -229,7 +228,7 @@ func (s *Service) CreateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 	return sub, s.record(ctx, tx, organizationID, SubaccountCreated, audit.Target{Type: "subaccount", ID: sub.ID, Name: sub.Name}, nil)
 }
 
-// createSubaccount is [Service.CreateSubaccount] without a record in the audit log.
+// createSubaccount is [Service.CreateSubaccount] without an audit entry.
 func (s *Service) createSubaccount(ctx context.Context, tx *db.Tx, organizationID string, n NewSubaccount) (Subaccount, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -263,12 +262,12 @@ func (s *Service) createSubaccount(ctx context.Context, tx *db.Tx, organizationI
 	return sub, nil
 }
 
-// UpdateSubaccount changes a subaccount that the caller's transaction has locked.
-// A change that changes nothing makes no revision. Errors: Invalid, with
-// not_found for a plan that is not the subaccount's and an id in a list that was
-// not there before, read_only for what a vehicle type keeps, conflict for a
-// currency in use and a vehicle type in use that is left out; Conflict
-// already_exists with the member external_id or gbfs.system_id.
+// UpdateSubaccount updates a subaccount that the caller's transaction has locked.
+// An update without a difference creates no revision. Errors: Invalid, with
+// not_found for a plan of another subaccount or an unknown id in a list, read_only
+// for a fixed property of a vehicle type, conflict for a currency in use or the
+// removal of a vehicle type in use; Conflict already_exists with the member
+// external_id or gbfs.system_id.
 func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationID string, sub Subaccount, c SubaccountChange) (Subaccount, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -325,7 +324,7 @@ func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 	}
 	_, err = tx.Exec(ctx, "UPDATE subaccounts SET revision = $3, stamp = $4, external_id = $5, system_id = $6, doc = $7 WHERE organization_id = $1 AND id = $2",
 		organizationID, sub.ID, sub.revision, newStamp(), db.Text(string(sub.ExternalID)), db.Text(string(sub.systemID())), string(doc))
-	if db.IsUnique(err) { // made meanwhile
+	if db.IsUnique(err) { // by a concurrent transaction
 		if sub.systemID() != former.systemID() {
 			return Subaccount{}, alreadyExistsError("gbfs.system_id")
 		}
@@ -338,8 +337,8 @@ func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 	return sub, s.recordChange(ctx, tx, organizationID, SubaccountUpdated, audit.Target{Type: "subaccount", ID: sub.ID, Name: sub.Name}, former, sub)
 }
 
-// checkUnique returns the refusal of a second record with the same value of a member,
-// when another has it. from says where to look, the value is not empty.
+// checkUnique returns alreadyExistsError if a row matches from, a table with its
+// condition. The value of member must not be empty.
 func checkUnique(ctx context.Context, tx *db.Tx, member, from string, args ...any) error {
 	var is bool
 	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM "+from+")", args...).Scan(&is); err != nil {
@@ -351,8 +350,8 @@ func checkUnique(ctx context.Context, tx *db.Tx, member, from string, args ...an
 	return nil
 }
 
-// PublicSystemID is the system_id in the public feed: in the sandbox it begins with
-// "test_", so that it differs from production's.
+// PublicSystemID is the system_id in the public feed. In the sandbox it has the
+// prefix "test_", so that it differs from production's.
 func (s *Subaccount) PublicSystemID() string {
 	if s.Live {
 		return string(s.GBFS.SystemID)
@@ -362,7 +361,7 @@ func (s *Subaccount) PublicSystemID() string {
 
 const sandboxSystem = "test_"
 
-// systemID is the name of the public feed; empty when there is none.
+// systemID is the id of the public feed, empty if the feed is disabled.
 func (s *Subaccount) systemID() NullString {
 	if !s.GBFS.Enabled {
 		return ""
@@ -370,8 +369,8 @@ func (s *Subaccount) systemID() NullString {
 	return s.GBFS.SystemID
 }
 
-// mergeTypes returns the vehicle types that s is to have: those that have an id keep
-// it, the others get one.
+// mergeTypes returns the new vehicle types of s: types with an id retain it, new
+// types get one.
 func (s *Subaccount) mergeTypes(v *problem.Validation, list []VehicleType, now time.Time) []VehicleType {
 	types := append([]VehicleType{}, list...)
 	for i := range types {
@@ -397,7 +396,7 @@ func (s *Subaccount) mergeTypes(v *problem.Validation, list []VehicleType, now t
 	return types
 }
 
-// mergeAlerts returns the alerts that s is to have, as typesOf does.
+// mergeAlerts returns the new alerts of s, with ids as in mergeTypes.
 func (s *Subaccount) mergeAlerts(v *problem.Validation, list []Alert, now time.Time) []Alert {
 	alerts := append([]Alert{}, list...)
 	for i := range alerts {
@@ -415,8 +414,7 @@ func (s *Subaccount) mergeAlerts(v *problem.Validation, list []Alert, now time.T
 	return alerts
 }
 
-// check records what is wrong with a subaccount by itself, and puts it into the
-// usual form.
+// check adds issues of the subaccount's own fields and normalizes them.
 func (s *Subaccount) check(v *problem.Validation) {
 	checkLine(v, "name", s.Name, maxName)
 	checkCommon(v, s.ExternalID, nil)
@@ -485,8 +483,8 @@ func (g *GBFS) check(v *problem.Validation) {
 	}
 }
 
-// isName reports whether name is of letters and digits, and after the first also
-// of others.
+// isName reports whether name has up to high letters and digits and, after the
+// first character, punctuation of others.
 func isName(name, others string, high int) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -506,8 +504,8 @@ func (a *Alert) check(v *problem.Validation, path string) {
 	a.StartsAt, a.EndsAt = checkSpan(v, path, a.StartsAt, a.EndsAt)
 }
 
-// checkSpan records an issue unless the end of a time is after its beginning,
-// where it has both, and returns them in milliseconds, as they are written.
+// checkSpan adds an issue unless the end is after the start, if both are set. It
+// returns both in whole milliseconds.
 func checkSpan(v *problem.Validation, path string, start, end rfc3339.Time) (rfc3339.Time, rfc3339.Time) {
 	for _, t := range [...]struct {
 		member string
@@ -527,8 +525,7 @@ func checkSpan(v *problem.Validation, path string, start, end rfc3339.Time) (rfc
 	return start, end
 }
 
-// checkUse records what of a changed subaccount does not go with what there is in
-// it.
+// checkUse adds issues where the change conflicts with records of the subaccount.
 func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation, organizationID string, before, after *Subaccount) error {
 	plans, err := s.plansOf(ctx, tx, organizationID, after.ID)
 	if err != nil {
@@ -581,7 +578,7 @@ func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation
 	return nil
 }
 
-// maxReservationMinutes is for how many minutes vehicles can be reserved at most.
+// maxReservationMinutes is the maximum over all vehicle types.
 func (s *Subaccount) maxReservationMinutes() (minutes int64) {
 	for _, t := range s.VehicleTypes {
 		minutes = max(minutes, t.ReservationMinutes)
@@ -589,7 +586,7 @@ func (s *Subaccount) maxReservationMinutes() (minutes int64) {
 	return minutes
 }
 
-// typeUsage says what uses a vehicle type; nothing when it can go.
+// typeUsage names the records that use a vehicle type; empty if there are none.
 func (s *Service) typeUsage(ctx context.Context, tx *db.Tx, organizationID string, before *Subaccount, plans []Plan, typeID string) (string, error) {
 	var vehicles bool
 	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM vehicles WHERE organization_id = $1 AND vehicle_type_id = $2)", organizationID, typeID).Scan(&vehicles)

@@ -16,22 +16,22 @@ import (
 const (
 	sweepEvery = time.Second
 	packEvery  = time.Second
-	// idlePackEvery is how often is looked for rides to pack while nothing is committed:
-	// they are, some time after they have ended.
+	// idlePackEvery is the interval between searches for rides to pack while no
+	// transaction commits. Rides become packable packDelay after their end.
 	idlePackEvery = time.Minute
-	// sweepBatch bounds what one transaction of a sweep does, and so how long
-	// others wait for it.
+	// sweepBatch bounds the records of one transaction, and so the time that other
+	// transactions wait for it.
 	sweepBatch = 50
 )
 
-// Run does what is due, within a second of that, and packs what analytics read,
-// until ctx ends. Any number of nodes may.
+// Run applies due changes within a second and packs rollups, until ctx ends. Any
+// number of processes may run it.
 func (s *Service) Run(ctx context.Context) {
 	var packing sync.WaitGroup
 	defer packing.Wait()
 	packing.Go(func() { s.runRollups(ctx) })
 	changes := s.db.Changes()
-	var next time.Time // when something is due, as of the last commit
+	var next time.Time // next due time as of the last commit
 	for {
 		if changes.Any(ctx) || !next.IsZero() && !time.Now().Before(next) {
 			var err error
@@ -47,7 +47,8 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// runRollups packs until ctx ends; apart from what is due, which waits for nobody.
+// runRollups packs rollups until ctx ends. It is separate so that due changes do
+// not wait for it.
 func (s *Service) runRollups(ctx context.Context) {
 	changes := s.db.Changes()
 	var next time.Time
@@ -69,8 +70,8 @@ func (s *Service) runRollups(ctx context.Context) {
 	}
 }
 
-// sweep does what is due now in all organizations. It returns when something is due
-// next, zero for never, as long as nothing is committed.
+// sweep applies the due changes of all organizations. next is the next due time
+// while no transaction commits, zero for none.
 func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
 	organizations, err := db.All(ctx, s.db, func(row db.Row) (id string, err error) {
 		err = row.Scan(&id)
@@ -91,7 +92,7 @@ func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
 			s.log.LogAttrs(ctx, slog.LevelError, "what is due in a fleet could not be done; trying again", slog.String("organization", id), slog.Any("error", err))
 		}
 	}
-	if failed || len(organizations) > 0 || s.db.Postgres() { // where every second is a look
+	if failed || len(organizations) > 0 || s.db.Postgres() { // which is polled every second
 		return time.Now(), nil
 	}
 	err = s.db.QueryRow(ctx, `SELECT min(due) FROM (
@@ -105,8 +106,8 @@ func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
 	return next, nil
 }
 
-// sweepOrganization does what is due now in an organization. What fails does not keep the
-// rest from being done.
+// sweepOrganization applies the due changes of an organization. If a batch fails,
+// each record is tried on its own.
 func (s *Service) sweepOrganization(ctx context.Context, organizationID string) error {
 	for {
 		var list timers
@@ -132,7 +133,8 @@ func (s *Service) sweepOrganization(ctx context.Context, organizationID string) 
 	}
 }
 
-// sweepIndividually does what is due each on its own, and returns the last error.
+// sweepIndividually applies each timer in its own transaction and returns the last
+// error.
 func (s *Service) sweepIndividually(ctx context.Context, organizationID string, list timers) (last error) {
 	for _, t := range list {
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
@@ -149,14 +151,14 @@ func (s *Service) sweepIndividually(ctx context.Context, organizationID string, 
 	return last
 }
 
-// timer is a ride or a vehicle that is due.
+// timer is the due time of a ride or a vehicle.
 type timer struct {
 	at        time.Time
 	id        string
 	isVehicle bool
 }
 
-// timers is a heap of them: the first one is due first.
+// timers is a heap with the earliest timer first.
 type timers []timer
 
 func (t timers) Len() int           { return len(t) }
@@ -173,8 +175,8 @@ func (t timer) compare(o timer) int {
 	return cmp.Or(t.at.Compare(o.at), cmp.Compare(t.id, o.id))
 }
 
-// dueTimers returns what is due in an organization up to a moment: everything, or
-// with a limit other than 0 as much of it as goes up to an earlier moment.
+// dueTimers returns the timers of an organization due by until, at most limit of
+// each table (0: all). The returned time is the one up to which they are complete.
 func dueTimers(ctx context.Context, tx *db.Tx, organizationID string, until time.Time, limit int) (timers, time.Time, error) {
 	var all timers
 	horizon := until
@@ -199,8 +201,8 @@ func dueTimers(ctx context.Context, tx *db.Tx, organizationID string, until time
 	return all, horizon, nil
 }
 
-// fire does what is due, in order, and what that makes due in turn, up to a moment.
-// When travelling, it happens when it is due; otherwise now, as of then.
+// fire applies timers in order, and those that they set in turn, due by until. With
+// travelling, a.now moves to each due time.
 func (s *Service) fire(ctx context.Context, tx *db.Tx, a orgContext, list timers, until time.Time, travelling bool) error {
 	queue := append(timers(nil), list...)
 	heap.Init(&queue)
@@ -209,7 +211,7 @@ func (s *Service) fire(ctx context.Context, tx *db.Tx, a orgContext, list timers
 		if t.at.After(until) {
 			return nil
 		}
-		if travelling && t.at.After(a.now) { // else it was due before
+		if travelling && t.at.After(a.now) { // else it was due before the clock moved
 			a.now = t.at
 		}
 		vehicleID, next := t.id, time.Time{}
@@ -229,20 +231,21 @@ func (s *Service) fire(ctx context.Context, tx *db.Tx, a orgContext, list timers
 	return nil
 }
 
-// fireRide ends a ride that is due, and returns when its vehicle is due next.
+// fireRide ends a due ride. next is the due time of its vehicle.
 func (s *Service) fireRide(ctx context.Context, tx *db.Tx, a orgContext, t timer) (vehicleID string, next time.Time, err error) {
 	r, err := readRide(ctx, tx, a.id, t.id, " FOR UPDATE")
 	if err != nil || !r.Status.Open() {
 		return "", next, ignoreAbsent(err)
 	}
 	if r, err = s.expireRide(ctx, tx, a, r); err != nil || r.Status.Open() {
-		return "", next, err // or due later, by now
+		return "", next, err // open: its due time has moved
 	}
 	err = tx.QueryRow(ctx, "SELECT due_at FROM vehicles WHERE organization_id = $1 AND id = $2", a.id, r.VehicleID).Scan(db.IntoTime(&next))
 	return r.VehicleID, next, err
 }
 
-// fireVehicle does what is due of a vehicle, and returns when it is due next.
+// fireVehicle applies the due transitions of a vehicle and returns its next due
+// time.
 func (s *Service) fireVehicle(ctx context.Context, tx *db.Tx, a orgContext, t timer) (next time.Time, err error) {
 	v, stored, err := lockVehicle(ctx, tx, a, t.id, t.at)
 	if err != nil {
@@ -259,7 +262,7 @@ func (s *Service) fireVehicle(ctx context.Context, tx *db.Tx, a orgContext, t ti
 	return next, nil
 }
 
-// ignoreAbsent is no error for a record that is gone.
+// ignoreAbsent turns NotFound into nil.
 func ignoreAbsent(err error) error {
 	if problem.Of(err) == problem.NotFound {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// moments is what a vehicle went through and when, since it was made.
+// moments lists a vehicle's state changes with their times.
 func (y *yard) moments(t testing.TB, v fleet.Vehicle) []string {
 	t.Helper()
 	list, err := y.VehicleChanges(t.Context(), y.db, y.org, v.ID, "", 1000)
@@ -34,8 +34,8 @@ func (y *yard) moments(t testing.TB, v fleet.Vehicle) []string {
 	return out
 }
 
-// TestTravel jumps a year: what follows from one another happens at its own time,
-// in order, before the call returns.
+// TestTravel advances the clock by a year: dependent changes apply at their due
+// times, in order, before the call returns.
 func TestTravel(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
@@ -89,8 +89,7 @@ func TestTravel(t *testing.T) {
 	wantFaults(t, "not so far", travel(now.AddDate(0, 5, 0)), "none")
 }
 
-// TestTravelMany has so much due that looking through all of it for each would not
-// end in time.
+// TestTravelMany has so many timers that quadratic time would exceed the limit.
 func TestTravelMany(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes 2,000 vehicles")
@@ -100,7 +99,7 @@ func TestTravelMany(t *testing.T) {
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
 		for i := range vehicles {
 			n := fleet.NewVehicle{SubaccountID: y.sub.ID, Code: fmt.Sprintf("M-%d", i), VehicleTypeID: y.scooter, State: fleet.Available, Location: inside()}
-			if _, err := y.CreateVehicle(ctx, tx, y.org, n, sortKey); err != nil {
+			if _, err := y.CreateVehicle(ctx, tx, y.org, n, testActor); err != nil {
 				return err
 			}
 		}
@@ -116,8 +115,8 @@ func TestTravelMany(t *testing.T) {
 	}
 }
 
-// TestRun has what is due done within a second of that, as of then, and before
-// that whatever is locked.
+// TestRun: due changes apply within a second, as of their due time, and before a
+// record is locked.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := furnish(t, newSiteOn(t, dbtest.NewFleetSQLite(t), true))
@@ -154,7 +153,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestOneOpenRide starts rides on few vehicles for few customers, all at once.
+// TestOneOpenRide concurrently starts rides on few vehicles for few customers.
 func TestOneOpenRide(t *testing.T) {
 	y := newYard(t)
 	var vehicles []fleet.Vehicle
@@ -183,7 +182,7 @@ func TestOneOpenRide(t *testing.T) {
 	}
 }
 
-// open is how many rides are.
+// open counts open rides.
 func (y *yard) open(t testing.TB) (n int) {
 	t.Helper()
 	if err := y.db.QueryRow(context.Background(), "SELECT count(*) FROM rides WHERE status IN ('reserved', 'active', 'paused')").Scan(&n); err != nil {
@@ -192,7 +191,7 @@ func (y *yard) open(t testing.TB) (n int) {
 	return n
 }
 
-// agree checks that rides, vehicles and customers tell the same.
+// agree checks that rides, vehicles and customers are consistent.
 func (y *yard) agree(t rapid.TB) {
 	ctx := context.Background()
 	ids := func(table string) []string {
@@ -254,8 +253,8 @@ func (y *yard) agree(t rapid.TB) {
 	}
 }
 
-// fewer has rapid check less often than its default, unless it was told how often:
-// each time is dozens of transactions.
+// fewer reduces the checks of rapid unless a number was given: a check is dozens of
+// transactions.
 func fewer(t *testing.T, checks string) {
 	t.Helper()
 	f := flag.Lookup("rapid.checks")
@@ -268,8 +267,8 @@ func fewer(t *testing.T, checks string) {
 	t.Cleanup(func() { f.Value.Set(f.DefValue) })
 }
 
-// TestAgree does anything in any order: rides, vehicles and customers always tell
-// the same.
+// TestAgree runs random operations: rides, vehicles and customers remain
+// consistent.
 func TestAgree(t *testing.T) {
 	y := newYard(t)
 	y.changePlan(t, fleet.PlanChange{OutOfZoneAmount: optional.Of(int64(500))})

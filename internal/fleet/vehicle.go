@@ -20,10 +20,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// Vehicle is one vehicle (fleet-api.md 1.2).
+// Vehicle is a vehicle (fleet-api.md 1.2).
 type Vehicle struct {
 	RecordHeader
-	Code               string       `json:"code"` // unique in the organization, whatever the case
+	Code               string       `json:"code"` // unique in the organization, ignoring case
 	VehicleTypeID      string       `json:"vehicle_type_id"`
 	FormFactor         string       `json:"form_factor"`
 	PropulsionType     string       `json:"propulsion_type"`
@@ -41,24 +41,24 @@ type Vehicle struct {
 	VIN                NullString   `json:"vin"`
 	LicensePlate       NullString   `json:"license_plate"`
 	CurrentRideID      NullString   `json:"current_ride_id"`
-	PublicVehicleID    string       `json:"public_vehicle_id"` // a UUID; another one after each ride
+	PublicVehicleID    string       `json:"public_vehicle_id"` // a UUID, replaced after each ride
 	Timestamps
 
-	// Not shown.
+	// Not in the JSON.
 	revision    int64
-	former      VehicleState  // of one that is out of contact
-	formerEvent VehicleEvent  // the last one then; stays when contact is back
-	seenAt      time.Time     // when somebody last saw it otherwise than by a report
-	odometerAt  time.Time     // of the report that OdometerMeters is from
-	ignored     []string      // telemetry that an update did not take
-	dueAt       time.Time     // when time changes its state next; zero: never
-	freedAt     time.Time     // when its ride ended, if that is not stored yet
-	changes     []StateChange // that are not kept yet
-	doc         []byte        // as stored; nil when that is not known
-	org         orgContext    // as which it was locked
+	former      VehicleState  // the state before NonContactable
+	formerEvent VehicleEvent  // the event before NonContactable; remains after contact is restored
+	seenAt      time.Time     // of the last sighting other than a report
+	odometerAt  time.Time     // of the report that set OdometerMeters
+	ignored     []string      // telemetry fields that an update skipped as outdated
+	dueAt       time.Time     // of the next time-based transition; zero: none
+	freedAt     time.Time     // end of its ride; set only while the vehicle is unsaved
+	changes     []StateChange // not yet stored
+	doc         []byte        // as stored; nil if unknown
+	org         orgContext    // of the transaction that locked it
 }
 
-// NewVehicle is what a vehicle is made of.
+// NewVehicle has the fields of a vehicle to create.
 type NewVehicle struct {
 	SubaccountID       string            `json:"subaccount_id"`
 	ExternalID         NullString        `json:"external_id"`
@@ -78,7 +78,7 @@ type NewVehicle struct {
 	Metadata           map[string]string `json:"metadata"`
 }
 
-// VehicleChange is what a PUT changes of a vehicle. What is absent stays.
+// VehicleChange has the fields that a PUT sets. Absent fields remain.
 type VehicleChange struct {
 	ExternalID         optional.Value[NullString]        `json:"external_id"`
 	Code               optional.Value[string]            `json:"code"`
@@ -95,10 +95,10 @@ type VehicleChange struct {
 	DeviceID           optional.Value[NullString]        `json:"device_id"`
 	VIN                optional.Value[NullString]        `json:"vin"`
 	LicensePlate       optional.Value[NullString]        `json:"license_plate"`
-	Metadata           optional.Value[map[string]string] `json:"metadata"` // the whole, merged already
+	Metadata           optional.Value[map[string]string] `json:"metadata"` // the merged result
 }
 
-// StateChange is one change of a vehicle's state, as it is kept.
+// StateChange is a stored transition of a vehicle.
 type StateChange struct {
 	ID             string       `json:"id"`
 	VehicleID      string       `json:"vehicle_id"`
@@ -111,7 +111,7 @@ type StateChange struct {
 	Actor          Actor        `json:"actor"`
 }
 
-// Record returns the vehicle as it is answered.
+// Record returns the vehicle's stored form.
 func (v *Vehicle) Record() (Record, error) {
 	doc, err := v.doc, error(nil)
 	if doc == nil {
@@ -120,15 +120,15 @@ func (v *Vehicle) Record() (Record, error) {
 	return Record{ID: v.ID, SubaccountID: v.SubaccountID, Revision: v.revision, JSON: doc, Distance: -1}, err
 }
 
-// Ignored returns the names of the fields that [Service.UpdateVehicle] did not take,
-// because they were reported before those that are stored.
+// Ignored returns the telemetry fields that [Service.UpdateVehicle] skipped because
+// the report was older than the stored one.
 func (v *Vehicle) Ignored() []string { return v.ignored }
 
-// maxReportAhead is how far the time of a report may be in the future.
+// maxReportAhead bounds how far in the future a report may be.
 const maxReportAhead = 5 * time.Minute
 
-// reportedAt is the time of the last report. One that is stored from the future, which
-// is no longer accepted, counts as of the vehicle's last change.
+// reportedAt is the time of the last report. A stored time too far in the future
+// counts as of the vehicle's last change.
 func (v *Vehicle) reportedAt() time.Time {
 	at := v.LastReportedAt.Std()
 	if updated := v.UpdatedAt.Std(); at.After(updated.Add(maxReportAhead)) {
@@ -137,14 +137,14 @@ func (v *Vehicle) reportedAt() time.Time {
 	return at
 }
 
-// checkReportTime records an issue with a report from the future.
+// checkReportTime adds an issue if a report is from the future.
 func checkReportTime(faults *problem.Validation, at, now time.Time) {
 	if at.After(now.Add(maxReportAhead)) {
 		faults.AddCode("invalid_value", "last_reported_at", "must not be more than 5 minutes in the future: it is %s now", now.UTC().Format(time.RFC3339))
 	}
 }
 
-// The bounds of a vehicle's members.
+// Bounds of a vehicle's fields.
 const (
 	maxCode     = 32
 	maxDevice   = 128
@@ -153,7 +153,7 @@ const (
 	maxOdometer = 10_000_000_000 // meters
 )
 
-// check records what is wrong with a vehicle, apart from what it refers to.
+// check adds issues of the vehicle's own fields. References are not checked.
 func (v *Vehicle) check(faults *problem.Validation) {
 	checkCommon(faults, v.ExternalID, v.Metadata)
 	checkLine(faults, "code", v.Code, maxCode)
@@ -172,7 +172,7 @@ func (v *Vehicle) check(faults *problem.Validation) {
 	faults.Line("license_plate", string(v.LicensePlate), 0, maxPlate)
 }
 
-// columns are what is stored beside the document.
+// columns are the columns stored beside the document.
 func (v *Vehicle) columns() []column {
 	return []column{
 		{"id", v.ID},
@@ -197,8 +197,8 @@ func (v *Vehicle) columns() []column {
 	}
 }
 
-// level is how full a vehicle is, as far as anybody knows: of its battery and its
-// tank the fuller one.
+// level is the charge of the battery or tank, whichever is higher; known is false
+// if neither is reported.
 func (v *Vehicle) level() (percent int64, known bool) {
 	for _, p := range []*int64{v.BatteryPercent, v.FuelPercent} {
 		if p != nil && (!known || *p > percent) {
@@ -208,18 +208,18 @@ func (v *Vehicle) level() (percent int64, known bool) {
 	return percent, known
 }
 
-// batteryTooLow reports whether a vehicle is known to be too empty for a ride.
+// batteryTooLow reports whether the level is known and too low for a ride.
 func (v *Vehicle) batteryTooLow(settings *Settings) bool {
 	percent, known := v.level()
 	return known && percent < settings.LowBatteryPercent
 }
 
-// drained reports whether a vehicle is out of service because it was too empty.
+// drained reports whether the vehicle is out of service because of its low battery.
 func (v *Vehicle) drained() bool {
 	return v.State == NonOperational && (v.LastEvent == "battery_low" || v.formerEvent == "battery_low")
 }
 
-// setState changes the state.
+// setState applies a transition and appends it to v.changes.
 func (v *Vehicle) setState(to VehicleState, event VehicleEvent, at time.Time, rideID NullString, by Actor) {
 	if at.Before(v.StateChangedAt.Std()) {
 		at = v.StateChangedAt.Std() // the clock was set back
@@ -235,8 +235,8 @@ func (v *Vehicle) setState(to VehicleState, event VehicleEvent, at time.Time, ri
 	})
 }
 
-// setRideState changes the state because of its ride. Out of contact, it is the former
-// state that changes.
+// setRideState applies a transition of the vehicle's ride. A vehicle out of contact
+// changes its former state instead.
 func (v *Vehicle) setRideState(to VehicleState, event VehicleEvent, at time.Time, rideID NullString, by Actor) {
 	if v.State == NonContactable {
 		v.former, v.formerEvent = to, event
@@ -245,8 +245,8 @@ func (v *Vehicle) setRideState(to VehicleState, event VehicleEvent, at time.Time
 	v.setState(to, event, at, rideID, by)
 }
 
-// endRide ends the ride that a vehicle has, for a reason that begins with "trip_"
-// when it was ridden.
+// endRide clears the current ride. It renews the public id unless event is
+// "reservation_cancel".
 func (v *Vehicle) endRide(event VehicleEvent, at time.Time, rideID NullString, by Actor, settings *Settings) {
 	v.CurrentRideID, v.freedAt = "", at
 	if event != "reservation_cancel" {
@@ -256,14 +256,14 @@ func (v *Vehicle) endRide(event VehicleEvent, at time.Time, rideID NullString, b
 	v.disableIfLow(at, settings)
 }
 
-// disableIfLow puts a vehicle that is available and too empty out of service.
+// disableIfLow takes an available vehicle with a low battery out of service.
 func (v *Vehicle) disableIfLow(at time.Time, settings *Settings) {
 	if v.State == Available && v.batteryTooLow(settings) {
 		v.setState(NonOperational, "battery_low", at, "", systemActor)
 	}
 }
 
-// loseContact and restoreContact are what silence and a report after it do.
+// loseContact applies the transition to NonContactable; restoreContact reverts it.
 func (v *Vehicle) loseContact(at time.Time) {
 	former, event := v.State, v.LastEvent
 	if v.formerEvent != "" {
@@ -279,8 +279,8 @@ func (v *Vehicle) restoreContact(at time.Time) {
 	v.formerEvent = event
 }
 
-// due returns when time changes the state next; zero: never. Silence counts from the
-// last sighting of any kind: a report, or somebody who puts the vehicle into service.
+// due returns the time of the next time-based transition, zero for none. Silence is
+// measured from the last report or sighting.
 func (v *Vehicle) due(settings *Settings) time.Time {
 	seen := v.reportedAt()
 	if seen.IsZero() {
@@ -301,20 +301,20 @@ func (v *Vehicle) due(settings *Settings) time.Time {
 	return time.Time{}
 }
 
-// sighting reports whether somebody saw a vehicle when its state changed.
+// sighting reports whether the event implies that a person saw the vehicle.
 func (e VehicleEvent) sighting() bool {
 	return e == "provider_drop_off" || e == "agency_drop_off" || e == "located"
 }
 
-// applyTimers does what time has done to a vehicle up to a moment, each thing at its own,
-// and reports whether there was anything.
+// applyTimers applies all transitions due by until, each as of its due time, and
+// reports whether any applied.
 func (v *Vehicle) applyTimers(settings *Settings, until time.Time) (changed bool) {
 	for {
 		due := v.due(settings)
 		if due.IsZero() || due.After(until) {
 			return changed
 		}
-		// What was changed last may have made it due at once.
+		// The last change may have made it due at once.
 		if stored := v.dueAt; due.Before(stored) {
 			due = stored
 		}
@@ -330,7 +330,7 @@ func (v *Vehicle) applyTimers(settings *Settings, until time.Time) (changed bool
 	}
 }
 
-// Vehicle returns a vehicle as it was changed last.
+// Vehicle returns a vehicle as stored. Error: NotFound.
 func (s *Service) Vehicle(ctx context.Context, q db.Querier, organizationID, id string) (Vehicle, error) {
 	return readVehicle(ctx, q, organizationID, id, "")
 }
@@ -348,15 +348,14 @@ func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock str
 		return v, fmt.Errorf("decode a vehicle: %w", err)
 	}
 	v.former, v.formerEvent, v.dueAt, v.seenAt, v.odometerAt = VehicleState(former), VehicleEvent(formerEvent), dueAt, seenAt, odometerAt
-	if v.seenAt.IsZero() && v.LastEvent.sighting() { // stored before seen_at was
+	if v.seenAt.IsZero() && v.LastEvent.sighting() { // stored by a version without seen_at
 		v.seenAt = v.StateChangedAt.Std()
 	}
 	return v, nil
 }
 
-// lockVehicle locks a vehicle and does what time has done to it up to a moment,
-// which is not stored yet. Rides that were due before that are the caller's
-// business.
+// lockVehicle locks a vehicle and applies its transitions due by until, unsaved.
+// The caller must have expired its rides due before that.
 func lockVehicle(ctx context.Context, tx *db.Tx, a orgContext, id string, until time.Time) (v, stored Vehicle, err error) {
 	v, err = readVehicle(ctx, tx, a.id, id, " FOR UPDATE")
 	if err != nil {
@@ -367,8 +366,8 @@ func lockVehicle(ctx context.Context, tx *db.Tx, a orgContext, id string, until 
 	return v, stored, nil
 }
 
-// LockVehicle returns a vehicle as it is now, for [Service.UpdateVehicle] in the
-// same transaction.
+// LockVehicle locks a vehicle and applies its due transitions, for
+// [Service.UpdateVehicle] in the same transaction. Error: NotFound.
 func (s *Service) LockVehicle(ctx context.Context, tx *db.Tx, organizationID, id string) (Vehicle, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -384,7 +383,7 @@ func (s *Service) LockVehicle(ctx context.Context, tx *db.Tx, organizationID, id
 	return v, s.saveVehicle(ctx, tx, a, &stored, &v)
 }
 
-// saveVehicle writes a vehicle that was stored otherwise, and its changes.
+// saveVehicle writes v, stored until now as stored, and its state changes.
 func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a orgContext, stored, v *Vehicle) error {
 	v.revision = stored.revision + 1
 	v.UpdatedAt = nextUpdatedAt(stored.UpdatedAt, a.now)
@@ -395,7 +394,7 @@ func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a orgContext, stor
 	err := updateRow(ctx, tx, "vehicles", a.id, v.ID, stored.columns(), v.columns())
 	switch {
 	case !db.IsUnique(err):
-	case !strings.EqualFold(v.Code, stored.Code): // made meanwhile
+	case !strings.EqualFold(v.Code, stored.Code): // by a concurrent transaction
 		return alreadyExistsError("code")
 	case v.DeviceID != stored.DeviceID:
 		return alreadyExistsError("device_id")
@@ -408,7 +407,7 @@ func (s *Service) saveVehicle(ctx context.Context, tx *db.Tx, a orgContext, stor
 	return v.insertStateChanges(ctx, tx, a.id)
 }
 
-// encode makes the document, and says when the vehicle is due.
+// encode sets the document and the due time.
 func (v *Vehicle) encode(a orgContext) (err error) {
 	v.dueAt = v.due(a.settings)
 	for _, earliest := range [...]time.Time{v.StateChangedAt.Std(), v.freedAt} {
@@ -420,8 +419,8 @@ func (v *Vehicle) encode(a orgContext) (err error) {
 	return err
 }
 
-// insertStateChanges writes down what the state went through. The ids of changes of one
-// moment are in their order: the vehicle's revision is part of them.
+// insertStateChanges stores and clears v.changes. Their ids contain the revision,
+// so changes of the same millisecond sort in order.
 func (v *Vehicle) insertStateChanges(ctx context.Context, tx *db.Tx, organizationID string) error {
 	for i := range v.changes {
 		c := &v.changes[i]
@@ -443,7 +442,8 @@ func (v *Vehicle) insertStateChanges(ctx context.Context, tx *db.Tx, organizatio
 	return nil
 }
 
-// CreateVehicle adds a vehicle, in the caller's transaction.
+// CreateVehicle creates a vehicle in the caller's transaction. Errors: Invalid;
+// Conflict already_exists; vehicle_low_battery.
 func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID string, n NewVehicle, by Actor) (Vehicle, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -514,7 +514,8 @@ func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	return v, v.insertStateChanges(ctx, tx, a.id)
 }
 
-// setType makes a vehicle one of its type, and returns that; nil when there is none.
+// setType copies form factor and propulsion from the vehicle type. It returns the
+// type; if there is none, it adds an issue and returns nil.
 func (v *Vehicle) setType(sub *Subaccount, faults *problem.Validation) *VehicleType {
 	if v.VehicleTypeID == "" {
 		faults.AddCode("required", "vehicle_type_id", "is required")
@@ -529,7 +530,8 @@ func (v *Vehicle) setType(sub *Subaccount, faults *problem.Validation) *VehicleT
 	return kind
 }
 
-// estimatedRange is how far a vehicle of a type comes, from how full it is, rounded down.
+// estimatedRange is the range in meters by the type's maximum and the level,
+// rounded down; nil if either is unknown.
 func (v *Vehicle) estimatedRange(kind *VehicleType) *int64 {
 	percent, known := v.level()
 	if !known || kind.MaxRangeMeters == nil {
@@ -538,7 +540,7 @@ func (v *Vehicle) estimatedRange(kind *VehicleType) *int64 {
 	return new(*kind.MaxRangeMeters * percent / 100)
 }
 
-// checkVehiclePlan records an issue unless the plan of a vehicle is one of its
+// checkVehiclePlan adds an issue unless the vehicle's plan belongs to its
 // subaccount.
 func (s *Service) checkVehiclePlan(ctx context.Context, tx *db.Tx, organizationID string, v *Vehicle, faults *problem.Validation) error {
 	if v.PricingPlanID == "" {
@@ -554,8 +556,8 @@ func (s *Service) checkVehiclePlan(ctx context.Context, tx *db.Tx, organizationI
 	return nil
 }
 
-// claimVehicleKeys is the refusal of what a vehicle has, unlike before, and another
-// has already.
+// claimVehicleKeys returns a Conflict error if a changed unique field has the value
+// of another vehicle.
 func (s *Service) claimVehicleKeys(ctx context.Context, tx *db.Tx, organizationID string, before, v *Vehicle) error {
 	if code := strings.ToLower(v.Code); code != strings.ToLower(before.Code) {
 		if err := claimUnique(ctx, tx, "vehicles", organizationID, "", v.ID, "code", NullString(code)); err != nil {
@@ -573,13 +575,15 @@ func (s *Service) claimVehicleKeys(ctx context.Context, tx *db.Tx, organizationI
 	return nil
 }
 
-// hasTelemetry reports whether a change has telemetry.
+// hasTelemetry reports whether c sets a telemetry field.
 func (c *VehicleChange) hasTelemetry() bool {
 	return c.Location.Set || c.BatteryPercent.Set || c.FuelPercent.Set || c.CurrentRangeMeters.Set || c.OdometerMeters.Set || c.LastReportedAt.Set
 }
 
-// UpdateVehicle changes a vehicle that [Service.LockVehicle] returned, in the
-// caller's transaction.
+// UpdateVehicle updates a vehicle returned by [Service.LockVehicle], in the
+// caller's transaction. An update without a difference creates no revision. Errors:
+// Invalid; Conflict already_exists; invalid_transition; vehicle_in_use;
+// vehicle_low_battery.
 func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID string, v Vehicle, c VehicleChange, by Actor) (Vehicle, error) {
 	a, err := s.reuseOrgContext(ctx, tx, v.org, organizationID)
 	if err != nil {
@@ -625,7 +629,7 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	if event == "" && len(events) > 0 {
 		event = events[0]
 	}
-	// One that comes with the present state is that of a request once more.
+	// A repeated request has an event and the present state.
 	if to != v.State && events != nil && !slices.Contains(events, event) || to == v.State && event != "" && !isEvent(event) {
 		faults.AddCode("invalid_value", "event", "is no reason for a vehicle to go from %s to %s", v.State, to)
 	}
@@ -673,15 +677,15 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	return v, s.saveVehicle(ctx, tx, a, &stored, &v)
 }
 
-// applyReport applies the telemetry of a change, unless it is older than the stored one;
-// then its fields are ignored. A time of null clears the stored one. It reports
-// whether telemetry was taken, and whether the vehicle was heard from: a record that
-// is sent back as it was read, with the time of the last report, is no new one.
+// applyReport applies the telemetry of c unless it is older than the stored report;
+// then it sets v.ignored. A null time clears the stored one. taken reports whether
+// telemetry applied, heard whether it is a new report: a record sent back
+// unchanged, with the time of the last report, is not.
 func (v *Vehicle) applyReport(c *VehicleChange, now time.Time, faults *problem.Validation) (taken, heard bool) {
 	at := c.LastReportedAt.Or(rfc3339.Time(now)).Std()
 	checkReportTime(faults, at, now)
 	checked := *v
-	c.applyTelemetry(&checked) // must be valid even when it is ignored
+	c.applyTelemetry(&checked) // ignored telemetry must be valid, too
 	checked.check(faults)
 	v.ignored = nil
 	switch {
@@ -707,7 +711,7 @@ func (v *Vehicle) applyReport(c *VehicleChange, now time.Time, faults *problem.V
 	return true, heard
 }
 
-// telemetryFields lists the telemetry fields of a change.
+// telemetryFields lists the telemetry fields that c sets.
 func (c *VehicleChange) telemetryFields() []string {
 	var names []string
 	for _, f := range []struct {
@@ -724,7 +728,7 @@ func (c *VehicleChange) telemetryFields() []string {
 	return names
 }
 
-// applyTelemetry is what a report changes.
+// applyTelemetry copies the telemetry of c to v.
 func (c *VehicleChange) applyTelemetry(v *Vehicle) {
 	c.Location.IntoPointer(&v.Location)
 	c.BatteryPercent.IntoPointer(&v.BatteryPercent)
@@ -744,8 +748,8 @@ func lowBatteryError(v *Vehicle, settings *Settings) error {
 	return conflict("vehicle_low_battery", "the vehicle is at %d percent, and needs %d", percent, settings.LowBatteryPercent)
 }
 
-// DeleteVehicle removes a vehicle, in the caller's transaction. Its rides and its
-// changes stay.
+// DeleteVehicle deletes a vehicle in the caller's transaction. Its rides and state
+// changes remain. Errors: NotFound; vehicle_in_use.
 func (s *Service) DeleteVehicle(ctx context.Context, tx *db.Tx, organizationID, id string, by Actor) error {
 	v, err := s.LockVehicle(ctx, tx, organizationID, id)
 	if err != nil {
@@ -770,17 +774,18 @@ func (s *Service) DeleteVehicle(ctx context.Context, tx *db.Tx, organizationID, 
 	return s.record(ctx, tx, organizationID, VehicleDeleted, audit.Target{Type: "vehicle", ID: id, Name: v.Code}, nil)
 }
 
-// DeletedVehicle returns what is known of a vehicle that was deleted.
+// DeletedVehicle returns the code and subaccount of a deleted vehicle. Error:
+// NotFound.
 func (s *Service) DeletedVehicle(ctx context.Context, q db.Querier, organizationID, id string) (code, subaccountID string, err error) {
 	err = q.QueryRow(ctx, "SELECT code, subaccount_id FROM deleted_vehicles WHERE organization_id = $1 AND id = $2", organizationID, id).Scan(&code, &subaccountID)
 	return code, subaccountID, wrapReadError(err, "vehicle")
 }
 
-// VehicleChanges returns the changes of a vehicle's state, the latest first: up to
-// limit of them, before the one with the id before, unless that is empty.
+// VehicleChanges returns up to limit state changes of a vehicle, the latest first.
+// A non-empty before is the id of the change to continue after.
 func (s *Service) VehicleChanges(ctx context.Context, q db.Querier, organizationID, vehicleID, before string, limit int) ([]StateChange, error) {
 	if before == "" {
-		before = eventPrefix + "_~" // later than any id
+		before = eventPrefix + "_~" // greater than any id
 	}
 	list, err := db.All(ctx, q, func(row db.Row) (c StateChange, err error) {
 		err = row.Scan(db.IntoJSON(&c))

@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// VehicleFilter is the part of a [VehicleQuery] that vehicles can be counted by.
+// VehicleFilter has the filters of [VehicleQuery] that counts support.
 type VehicleFilter struct {
 	Subaccount    []string
 	State         []VehicleState
@@ -23,7 +23,7 @@ func (f *VehicleFilter) check(v *problem.Validation) {
 	checkValues(v, "vehicle_type_id", f.VehicleTypeID)
 }
 
-// where is the condition on the rows of vehicles.
+// where returns the SQL condition on vehicles.
 func (f *VehicleFilter) where(st *statement) string {
 	var s listQuery
 	s.whereEqual("subaccount_id", f.Subaccount, false, "")
@@ -37,21 +37,20 @@ func (f *VehicleFilter) where(st *statement) string {
 	return b.String()
 }
 
-// Square is a part of the map with vehicles in it: a square on the plane of
-// longitude and latitude.
+// Square is a square of the map in degrees with the number of its vehicles.
 type Square struct {
 	Box   Box
 	Count int64
-	ID    string // of one of them
+	ID    string // of one of its vehicles
 }
 
-// maxSquares bounds what [Service.CountVehicles] counts.
+// maxSquares is the maximum number of squares of [Service.CountVehicles].
 const maxSquares = 2048
 
-// CountVehicles counts the vehicles in a box by squares, as fine as there can be
-// at most most of them in it. Squares that reach out of the box are counted whole,
-// and those without a vehicle are left out. What it costs goes by the squares and
-// by the vehicles in them, of which only an index is read. most is at most 2,048.
+// CountVehicles counts the vehicles of a box by squares of a grid, the finest with
+// at most most squares (up to 2,048). Squares across the edge of the box are
+// counted whole. Empty squares are omitted. The cost grows with the squares and
+// vehicles found, read from an index alone. Errors: Invalid.
 func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationID string, box Box, f VehicleFilter, most int) ([]Square, error) {
 	var v problem.Validation
 	checkBox(&v, &box)
@@ -66,7 +65,7 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 		for _, r := range cover(rects, maxRanges) {
 			var st statement
 			org, first, last := st.arg(organizationID), st.arg(r.first), st.arg(r.last)
-			// From one square with vehicles to the next, so that a sea costs nothing.
+			// Skip from one non-empty square to the next.
 			next := func(from string) string {
 				return fmt.Sprintf("(SELECT v.cell >> %d FROM vehicles v WHERE v.organization_id = %s AND v.cell >= %s AND v.cell <= %s ORDER BY v.cell LIMIT 1)",
 					2*level, org, from, last)
@@ -81,10 +80,10 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 				if err := row.Scan(&n, &count, db.IntoText(&id)); err != nil || count == 0 || seen[n] {
 					return struct{}{}, err
 				}
-				seen[n] = true // two ranges can have parts of a square at the end of the world
+				seen[n] = true // at the antimeridian, two ranges can share a square
 				lat, lng := positionOf(n << (2 * level))
 				size := int64(1) << level
-				// A range may have more squares than the box.
+				// A range may have squares outside of the box.
 				if slices.ContainsFunc(rects, func(r rect) bool { return r.has(lat, lng) }) {
 					squares = append(squares, Square{Box{degrees(lng), degrees(lat), degrees(lng + size), degrees(lat + size)}, count, id})
 				}
@@ -102,8 +101,8 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 	return squares, nil
 }
 
-// squares returns a box, filled up to whole squares, and the level of these: the
-// least with which there are at most most of them.
+// squares rounds the box to whole squares of the least level with at most most
+// squares.
 func (b Box) squares(most int) (rects []rect, level int) {
 	rects = b.rects()
 	for ; level < 29; level++ {
@@ -123,7 +122,7 @@ func (b Box) squares(most int) (rects []rect, level int) {
 	return rects, level
 }
 
-// CountStates counts an organization's vehicles by their state.
+// CountStates counts an organization's vehicles by state.
 func (s *Service) CountStates(ctx context.Context, q db.Querier, organizationID string) (map[VehicleState]int64, error) {
 	counts := make(map[VehicleState]int64)
 	_, err := db.All(ctx, q, func(row db.Row) (struct{}, error) {

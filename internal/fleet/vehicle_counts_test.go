@@ -13,8 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// TestCountVehicles counts by squares what is counted one by one, across the
-// antimeridian and at the poles, too.
+// TestCountVehicles compares with a count of each vehicle, also across the
+// antimeridian and at the poles.
 func TestCountVehicles(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := newService(t, d)
@@ -60,7 +60,7 @@ func TestCountVehicles(t *testing.T) {
 				in := func(p Position) int {
 					n := 0
 					for _, c := range squares {
-						// The far edges are the next square's.
+						// The far edges belong to the next square.
 						if p.Lng >= c.Box.MinLng && p.Lng < c.Box.MaxLng && p.Lat >= c.Box.MinLat && p.Lat < c.Box.MaxLat {
 							n++
 						}
@@ -103,7 +103,7 @@ func TestCountVehicles(t *testing.T) {
 	}
 }
 
-// TestChanged: whoever listens is told once it is so, and not of what was not done.
+// TestChanged: Config.Changed is called after the commit, and not after a rollback.
 func TestChanged(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	var told []string

@@ -14,8 +14,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// TestVehicles is the table of vehicles in fleet-api.md 2: every row that no ride
-// makes, with its event. Those of rides are in TestRides.
+// TestVehicles is the table of vehicles in fleet-api.md 2 except rides: every row
+// with its event. TestRides has the rest.
 func TestVehicles(t *testing.T) {
 	battery := func(percent int64) fleet.VehicleChange {
 		return fleet.VehicleChange{BatteryPercent: optional.Of(percent)}
@@ -36,7 +36,7 @@ func TestVehicles(t *testing.T) {
 		row   string
 		first fleet.VehicleState
 		steps []step
-		want  []string // event and state, the last ones
+		want  []string // the last events and states
 	}{
 		{"POST removed", fleet.Removed, nil, nil},
 		{"POST available", fleet.Available, nil, []string{"provider_drop_off available"}},
@@ -93,7 +93,7 @@ func TestVehicles(t *testing.T) {
 	}
 }
 
-// TestContactDuringRide has vehicles out of contact whose rides go on.
+// TestContactDuringRide: rides of vehicles out of contact continue.
 func TestContactDuringRide(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
@@ -121,7 +121,7 @@ func TestContactDuringRide(t *testing.T) {
 	}
 }
 
-// TestBatteryWaits has a battery that runs low in a ride.
+// TestBatteryWaits: a battery that runs low during a ride.
 func TestBatteryWaits(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
@@ -132,7 +132,7 @@ func TestBatteryWaits(t *testing.T) {
 	y.put(t, r.ID, to(fleet.Completed))
 	w := y.storedVehicle(t, v.ID)
 	list, err := y.VehicleChanges(t.Context(), y.db, y.org, v.ID, "", 2)
-	if err != nil || len(list) != 2 || list[0].Event != "battery_low" || list[1].Event != "trip_end" || list[1].RideID != fleet.NullString(r.ID) || list[1].Actor != sortKey || list[0].Actor.Type != "system" {
+	if err != nil || len(list) != 2 || list[0].Event != "battery_low" || list[1].Event != "trip_end" || list[1].RideID != fleet.NullString(r.ID) || list[1].Actor != testActor || list[0].Actor.Type != "system" {
 		t.Errorf("got %+v, %v", list, err)
 	}
 	older, err := y.VehicleChanges(t.Context(), y.db, y.org, v.ID, list[1].ID, 10)
@@ -150,7 +150,7 @@ func TestBatteryWaits(t *testing.T) {
 	}
 }
 
-// TestVehicleRefusals has what a vehicle cannot be.
+// TestVehicleRefusals has the errors of vehicles.
 func TestVehicleRefusals(t *testing.T) {
 	y := newYard(t)
 	other := elsewhere(t, y)
@@ -158,7 +158,7 @@ func TestVehicleRefusals(t *testing.T) {
 		n := fleet.NewVehicle{SubaccountID: y.sub.ID, Code: "N-1", VehicleTypeID: y.scooter}
 		change(&n)
 		return y.try(t, func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, n, sortKey)
+			_, err := y.CreateVehicle(ctx, tx, y.org, n, testActor)
 			return err
 		})
 	}
@@ -203,7 +203,7 @@ func TestVehicleRefusals(t *testing.T) {
 	_, err = y.tryPutVehicle(t, v.ID, fleet.VehicleChange{State: optional.Of(fleet.NonOperational)})
 	wantFaults(t, "a change of state in a ride", err, "vehicle_in_use")
 	remove := func() error {
-		return y.try(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteVehicle(ctx, tx, y.org, v.ID, sortKey) })
+		return y.try(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteVehicle(ctx, tx, y.org, v.ID, testActor) })
 	}
 	wantFaults(t, "DELETE in a ride", remove(), "vehicle_in_use")
 	y.put(t, r.ID, to(fleet.Completed))
@@ -219,7 +219,7 @@ func TestVehicleRefusals(t *testing.T) {
 	wantFaults(t, "the code of a deleted one", create(func(n *fleet.NewVehicle) { n.Code = v.Code }), "none")
 }
 
-// TestTelemetry has what reports change, and when they come too late to.
+// TestTelemetry checks the effects of reports, and outdated ones.
 func TestTelemetry(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
@@ -246,7 +246,7 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// members are those of a vehicle, but for when it was changed.
+// members decodes a vehicle without the times of its change.
 func members(t *testing.T, v fleet.Vehicle) (m map[string]any) {
 	t.Helper()
 	v.UpdatedAt = rfc3339.Time{}
@@ -255,8 +255,8 @@ func members(t *testing.T, v fleet.Vehicle) (m map[string]any) {
 	return m
 }
 
-// TestReportInMilliseconds: a vehicle is found by the time of its report as it is
-// answered.
+// TestReportInMilliseconds: vehicles are found by the time of the report as
+// returned.
 func TestReportInMilliseconds(t *testing.T) {
 	y := newYard(t)
 	reported := time.Date(2026, 3, 14, 9, 0, 0, 250_400_000, time.UTC)

@@ -14,18 +14,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// yard is a fleet whose time the test sets: a site in the sandbox, with the
-// service area Mitte (longitude 13 to 14, latitude 52 to 53).
+// yard is a sandbox fleet with a controllable clock and the service area Mitte
+// (longitude 13 to 14, latitude 52 to 53).
 type yard struct {
 	*site
 	zone fleet.Zone
-	n    int // of vehicles
+	n    int // number of vehicles
 }
 
-// sortKey is who does what tests do.
-var sortKey = fleet.Actor{Type: "key", ID: "key_1"}
+// testActor is the actor of tests.
+var testActor = fleet.Actor{Type: "key", ID: "key_1"}
 
-// inside and outside are places in the service area and beyond it.
+// inside is a position in the service area, outside one beyond it.
 func inside() *fleet.Position  { return &fleet.Position{Lat: 52.5, Lng: 13.4} }
 func outside() *fleet.Position { return &fleet.Position{Lat: 48.1, Lng: 11.5} }
 
@@ -44,8 +44,8 @@ func furnish(t testing.TB, s *site) *yard {
 	return y
 }
 
-// after has the clock show a time since another. It runs on from there, so that
-// what follows comes some milliseconds later.
+// after sets the clock to a time since another. It runs on, so later changes are
+// some milliseconds later.
 func (y *yard) after(t testing.TB, from rfc3339.Time, since time.Duration) {
 	t.Helper()
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
@@ -53,7 +53,7 @@ func (y *yard) after(t testing.TB, from rfc3339.Time, since time.Duration) {
 	})
 }
 
-// vehicle returns a new one: available at a place inside, and 80 percent full.
+// vehicle creates a vehicle: available, inside, and at 80 percent.
 func (y *yard) vehicle(t testing.TB, change ...func(*fleet.NewVehicle)) fleet.Vehicle {
 	t.Helper()
 	y.n++
@@ -63,7 +63,7 @@ func (y *yard) vehicle(t testing.TB, change ...func(*fleet.NewVehicle)) fleet.Ve
 	}
 	var v fleet.Vehicle
 	y.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		v, err = y.CreateVehicle(ctx, tx, y.org, n, sortKey)
+		v, err = y.CreateVehicle(ctx, tx, y.org, n, testActor)
 		return err
 	})
 	return v
@@ -85,13 +85,13 @@ func (y *yard) customer(t testing.TB, change ...func(*fleet.NewCustomer)) fleet.
 
 func (y *yard) tryRide(t testing.TB, n fleet.NewRide) (r fleet.Ride, err error) {
 	err = y.try(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		r, err = y.StartRide(ctx, tx, y.org, n, sortKey)
+		r, err = y.StartRide(ctx, tx, y.org, n, testActor)
 		return err
 	})
 	return r, err
 }
 
-// ride starts a ride of a new customer, or reserves one.
+// ride starts or reserves a ride of a new customer.
 func (y *yard) ride(t testing.TB, status fleet.RideStatus, v fleet.Vehicle) fleet.Ride {
 	t.Helper()
 	r, err := y.tryRide(t, fleet.NewRide{Status: status, VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(y.customer(t).ID)})
@@ -106,7 +106,7 @@ func (y *yard) tryPut(t testing.TB, id string, c fleet.RideChange) (r fleet.Ride
 		if r, err = y.LockRide(ctx, tx, y.org, id); err != nil {
 			return err
 		}
-		r, err = y.UpdateRide(ctx, tx, y.org, r, c, sortKey)
+		r, err = y.UpdateRide(ctx, tx, y.org, r, c, testActor)
 		return err
 	})
 	return r, err
@@ -121,7 +121,7 @@ func (y *yard) put(t testing.TB, id string, c fleet.RideChange) fleet.Ride {
 	return r
 }
 
-// to is the change of a ride's status alone.
+// to is a change of only the status.
 func to(status fleet.RideStatus) fleet.RideChange {
 	return fleet.RideChange{Status: optional.Of(status)}
 }
@@ -131,7 +131,7 @@ func (y *yard) tryPutVehicle(t testing.TB, id string, c fleet.VehicleChange) (v 
 		if v, err = y.LockVehicle(ctx, tx, y.org, id); err != nil {
 			return err
 		}
-		v, err = y.UpdateVehicle(ctx, tx, y.org, v, c, sortKey)
+		v, err = y.UpdateVehicle(ctx, tx, y.org, v, c, testActor)
 		return err
 	})
 	return v, err
@@ -146,7 +146,7 @@ func (y *yard) putVehicle(t testing.TB, id string, c fleet.VehicleChange) fleet.
 	return v
 }
 
-// storedRide, storedVehicle and storedCustomer are what is stored.
+// storedRide reads a ride as stored.
 func (y *yard) storedRide(t testing.TB, id string) fleet.Ride {
 	t.Helper()
 	r, err := y.Ride(t.Context(), y.db, y.org, id)
@@ -174,7 +174,7 @@ func (y *yard) storedCustomer(t testing.TB, id fleet.NullString) fleet.Customer 
 	return c
 }
 
-// history is what a vehicle went through, the earliest first: "event state" each.
+// history lists a vehicle's state changes as "event state", the earliest first.
 func (y *yard) history(t testing.TB, vehicleID string) []string {
 	t.Helper()
 	list, err := y.VehicleChanges(t.Context(), y.db, y.org, vehicleID, "", 1000)
@@ -188,7 +188,7 @@ func (y *yard) history(t testing.TB, vehicleID string) []string {
 	return out
 }
 
-// settings changes those of the organization.
+// changeSettings updates the settings.
 func (y *yard) changeSettings(t testing.TB, c fleet.SettingsChange) {
 	t.Helper()
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
@@ -197,7 +197,7 @@ func (y *yard) changeSettings(t testing.TB, c fleet.SettingsChange) {
 	})
 }
 
-// changePlan changes the plan.
+// changePlan updates the plan.
 func (y *yard) changePlan(t testing.TB, c fleet.PlanChange) {
 	t.Helper()
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
@@ -209,7 +209,7 @@ func (y *yard) changePlan(t testing.TB, c fleet.PlanChange) {
 	})
 }
 
-// changeCustomer changes a customer.
+// changeCustomer updates a customer.
 func (y *yard) changeCustomer(t testing.TB, id fleet.NullString, c fleet.CustomerChange) {
 	t.Helper()
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
@@ -221,7 +221,7 @@ func (y *yard) changeCustomer(t testing.TB, id fleet.NullString, c fleet.Custome
 	})
 }
 
-// elsewhere is another subaccount of the same fleet.
+// elsewhere returns a second subaccount of the same fleet.
 func elsewhere(t testing.TB, y *yard) *yard {
 	t.Helper()
 	s := *y.site

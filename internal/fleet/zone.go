@@ -20,15 +20,15 @@ import (
 	"github.com/tidwall/rtree"
 )
 
-// Zone is an area in which rules hold (fleet-api.md 1.4).
+// Zone is a geofence with rules (fleet-api.md 1.4).
 type Zone struct {
 	RecordHeader
 	Name        string       `json:"name"`
 	Description NullString   `json:"description"`
 	Type        ZoneType     `json:"type"`
 	Geometry    Area         `json:"geometry"`
-	Rules       []Rule       `json:"rules"`    // of which the first for a vehicle type counts
-	Priority    int64        `json:"priority"` // smaller first
+	Rules       []Rule       `json:"rules"`    // the first one for a vehicle type applies
+	Priority    int64        `json:"priority"` // smaller precedes
 	StartsAt    rfc3339.Time `json:"starts_at"`
 	EndsAt      rfc3339.Time `json:"ends_at"`
 	Timestamps
@@ -36,7 +36,7 @@ type Zone struct {
 	revision int64
 }
 
-// NewZone is what a zone is made of.
+// NewZone has the fields of a zone to create.
 type NewZone struct {
 	SubaccountID string            `json:"subaccount_id"`
 	ExternalID   NullString        `json:"external_id"`
@@ -44,14 +44,14 @@ type NewZone struct {
 	Description  NullString        `json:"description"`
 	Type         ZoneType          `json:"type"`
 	Geometry     Area              `json:"geometry"`
-	Rules        []Rule            `json:"rules"`    // empty: those of the type
-	Priority     *int64            `json:"priority"` // nil: that of the type
+	Rules        []Rule            `json:"rules"`    // empty: the type's default
+	Priority     *int64            `json:"priority"` // nil: the type's default
 	StartsAt     rfc3339.Time      `json:"starts_at"`
 	EndsAt       rfc3339.Time      `json:"ends_at"`
 	Metadata     map[string]string `json:"metadata"`
 }
 
-// ZoneChange is what a PUT changes of a zone. What is absent stays.
+// ZoneChange has the fields that a PUT sets. Absent fields remain.
 type ZoneChange struct {
 	ExternalID  optional.Value[NullString]        `json:"external_id"`
 	Name        optional.Value[string]            `json:"name"`
@@ -62,12 +62,11 @@ type ZoneChange struct {
 	Priority    optional.Value[int64]             `json:"priority"`
 	StartsAt    optional.Value[rfc3339.Time]      `json:"starts_at"`
 	EndsAt      optional.Value[rfc3339.Time]      `json:"ends_at"`
-	Metadata    optional.Value[map[string]string] `json:"metadata"` // the whole, merged already
+	Metadata    optional.Value[map[string]string] `json:"metadata"` // the merged result
 }
 
-// Rule says what is allowed for some types of vehicles, or for all (GBFS
-// geofencing rule). Passing and speed are for apps and devices: they are
-// published, and not enforced here.
+// Rule is a geofencing rule of GBFS for some vehicle types or all. Riding through
+// and maximum speed are published for apps and devices, not enforced here.
 type Rule struct {
 	VehicleTypeIDs []string `json:"vehicle_type_ids,omitempty"` // none: all
 	StartAllowed   bool     `json:"ride_start_allowed"`
@@ -76,27 +75,25 @@ type Rule struct {
 	MaximumSpeed   *int64   `json:"maximum_speed_kph,omitempty"`
 }
 
-// covers reports whether a rule is for vehicles of a type.
+// covers reports whether the rule applies to a vehicle type.
 func (r *Rule) covers(vehicleTypeID string) bool {
 	return len(r.VehicleTypeIDs) == 0 || slices.Contains(r.VehicleTypeIDs, vehicleTypeID)
 }
 
-// ZoneType is a label that fills in the rules and the priority of a zone that
-// has none of its own.
+// ZoneType determines the default rules and priority of a zone.
 type ZoneType string
 
-// The types.
+// Types of zones.
 const (
 	ServiceArea ZoneType = "service_area"
 	Parking     ZoneType = "parking"
 	NoParking   ZoneType = "no_parking"
 	Slow        ZoneType = "slow"
 	NoRide      ZoneType = "no_ride"
-	CustomZone  ZoneType = "custom" // has rules of its own
+	CustomZone  ZoneType = "custom" // no default rules
 )
 
-// defaults returns what a type of zone means (fleet-api.md 1.4). A custom one
-// means nothing.
+// defaults returns the default priority and rules of a type (fleet-api.md 1.4).
 func (t ZoneType) defaults() (priority int64, rules []Rule) {
 	switch t {
 	case NoRide:
@@ -113,7 +110,7 @@ func (t ZoneType) defaults() (priority int64, rules []Rule) {
 	return 100, nil
 }
 
-// fence is as much of a zone as decides.
+// fence is the projection of a zone that rule evaluation needs.
 type fence struct {
 	id       string
 	stamp    int64 // of the row
@@ -121,23 +118,23 @@ type fence struct {
 	area     Area
 	rules    []Rule
 	priority int64
-	starts   time.Time // zero: always was
-	ends     time.Time // zero: never
+	starts   time.Time // zero: unlimited
+	ends     time.Time // zero: unlimited
 }
 
-// inForce reports whether a zone counts at a time.
+// inForce reports whether the zone is in force at a time.
 func (f *fence) inForce(at time.Time) bool {
 	return !at.Before(f.starts) && (f.ends.IsZero() || at.Before(f.ends))
 }
 
-// fences are the zones of a subaccount, in memory.
+// fences is a spatial index of the zones of a subaccount.
 type fences struct {
-	list  []fence // by priority, then id: who comes first decides
-	areas []int   // those of list that are service areas
+	list  []fence // by priority, then id: the order of precedence
+	areas []int   // indexes in list of service areas
 	where rtree.RTreeG[int]
 }
 
-// newFences returns zones, ready to decide.
+// newFences indexes zones. It sorts list.
 func newFences(list []fence) *fences {
 	f := &fences{list: list}
 	slices.SortFunc(list, func(a, b fence) int { return cmp.Or(cmp.Compare(a.priority, b.priority), strings.Compare(a.id, b.id)) })
@@ -152,10 +149,10 @@ func newFences(list []fence) *fences {
 	return f
 }
 
-// decide returns the rule that decides for a vehicle of a type at a point and a
-// time, and the zone it is of: empty when none of the zones decides. That is the
-// precedence of GBFS (fleet-api.md 1.4): zones by priority, then id, and in each
-// the first rule for the type; the first hit wins whole.
+// decide returns the rule for a vehicle type at a point and a time, and the id of
+// its zone, empty if the rule is global or a default. Zones are evaluated by
+// priority, then id (GBFS; fleet-api.md 1.4). The first rule for the type applies
+// alone.
 func (f *fences) decide(global []Rule, lng, lat float64, vehicleTypeID string, at time.Time) (Rule, string) {
 	first := len(f.list)
 	var rule *Rule
@@ -183,9 +180,8 @@ func (f *fences) decide(global []Rule, lng, lat float64, vehicleTypeID string, a
 	return Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}, ""
 }
 
-// ruleAt returns the rule that decides for a vehicle of a type at a place and a
-// time, and the zone it is of; see [fences.decide]. A place that nobody knows (nil) is in
-// no zone. stamp is the subaccount's.
+// ruleAt is [fences.decide] with the zones of a subaccount, whose stamp is given. A
+// nil place is outside of all zones.
 func (s *Service) ruleAt(ctx context.Context, q db.Querier, organizationID string, sub *Subaccount, stamp int64, place *Position, vehicleTypeID string, at time.Time) (Rule, string, error) {
 	around, err := s.fencesIn(ctx, q, organizationID, sub.ID, stamp)
 	if err != nil {
@@ -199,8 +195,7 @@ func (s *Service) ruleAt(ctx context.Context, q db.Querier, organizationID strin
 	return rule, zoneID, nil
 }
 
-// fencesIn returns the zones of a subaccount that has a stamp; they must not be
-// changed.
+// fencesIn returns the zones of a subaccount at a stamp, read-only.
 func (s *Service) fencesIn(ctx context.Context, q db.Querier, organizationID, subaccountID string, stamp int64) (*fences, error) {
 	around, err := s.fences.get(subaccountID, stamp, func(into *fences) error {
 		list, err := readFences(ctx, q, organizationID, subaccountID, s.fences.last(subaccountID))
@@ -213,8 +208,8 @@ func (s *Service) fencesIn(ctx context.Context, q db.Querier, organizationID, su
 	return around, nil
 }
 
-// readFences reads the zones of a subaccount, but for those that are in memory
-// since before (nil: none) and have not changed.
+// readFences reads the zones of a subaccount. Zones in before (may be nil) with the
+// same stamp are reused.
 func readFences(ctx context.Context, q db.Querier, organizationID, subaccountID string, before *fences) ([]fence, error) {
 	if before == nil || len(before.list) == 0 {
 		return db.All(ctx, q, scanFence, "SELECT stamp, doc FROM zones WHERE organization_id = $1 AND subaccount_id = $2", organizationID, subaccountID)
@@ -252,18 +247,18 @@ func scanFence(row db.Row) (fence, error) {
 	return fence{z.ID, stamp, z.Type, z.Geometry, z.Rules, z.Priority, z.StartsAt.Std(), z.EndsAt.Std()}, err
 }
 
-// Record returns the record as it is answered.
+// Record returns the zone's stored form.
 func (z *Zone) Record() (Record, error) {
 	text, err := encode(z)
 	return Record{ID: z.ID, SubaccountID: z.SubaccountID, Revision: z.revision, JSON: text, Distance: -1}, err
 }
 
-// Zone returns one. Error: NotFound.
+// Zone returns a zone. Error: NotFound.
 func (s *Service) Zone(ctx context.Context, q db.Querier, organizationID, id string) (Zone, error) {
 	return readZone(ctx, q, organizationID, id, "")
 }
 
-// LockZone is Zone for an update in the same transaction.
+// LockZone is Zone with a lock, for an update in the same transaction.
 func (s *Service) LockZone(ctx context.Context, tx *db.Tx, organizationID, id string) (Zone, error) {
 	return readZone(ctx, tx, organizationID, id, " FOR UPDATE")
 }
@@ -273,7 +268,7 @@ func readZone(ctx context.Context, q db.Querier, organizationID, id, lock string
 	return z, wrapReadError(err, "zone")
 }
 
-// CreateZone makes a zone in the caller's transaction. Errors: Invalid; Conflict
+// CreateZone creates a zone in the caller's transaction. Errors: Invalid; Conflict
 // already_exists with the member external_id.
 func (s *Service) CreateZone(ctx context.Context, tx *db.Tx, organizationID string, n NewZone) (Zone, error) {
 	z, err := s.createZone(ctx, tx, organizationID, n)
@@ -283,7 +278,7 @@ func (s *Service) CreateZone(ctx context.Context, tx *db.Tx, organizationID stri
 	return z, s.record(ctx, tx, organizationID, ZoneCreated, audit.Target{Type: "zone", ID: z.ID, Name: z.Name}, nil)
 }
 
-// createZone is [Service.CreateZone] without a record in the audit log.
+// createZone is [Service.CreateZone] without an audit entry.
 func (s *Service) createZone(ctx context.Context, tx *db.Tx, organizationID string, n NewZone) (Zone, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -334,13 +329,12 @@ func (s *Service) createZone(ctx context.Context, tx *db.Tx, organizationID stri
 	return z, nil
 }
 
-// UpdateZone changes a zone that the caller's transaction has locked. A change that
-// changes nothing makes no revision.
+// UpdateZone updates a zone that the caller's transaction has locked. An update
+// without a difference creates no revision.
 //
-// Rules and priority that are cleared become those of the type. When the type
-// changes and they are not given, they become those of the new type if they are
-// those of the former; else they stay. Errors: Invalid; Conflict already_exists
-// with the member external_id.
+// Cleared rules and priority become the type's defaults. If only the type changes,
+// rules and priority change with it if they are the defaults of the former type.
+// Errors: Invalid; Conflict already_exists with the member external_id.
 func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID string, z Zone, c ZoneChange) (Zone, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -408,7 +402,7 @@ func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID stri
 		min_lng = $10, min_lat = $11, max_lng = $12, max_lat = $13, doc = $14, stamp = $15 WHERE organization_id = $1 AND id = $2`,
 		organizationID, z.ID, z.revision, db.Text(string(z.ExternalID)), string(z.Type), z.Name, z.Priority, db.Time(z.StartsAt.Std()), db.Time(z.EndsAt.Std()),
 		minLng, minLat, maxLng, maxLat, string(doc), newStamp())
-	if db.IsUnique(err) { // made meanwhile
+	if db.IsUnique(err) { // by a concurrent transaction
 		return Zone{}, alreadyExistsError("external_id")
 	}
 	if err != nil {
@@ -418,8 +412,8 @@ func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID stri
 	return z, s.recordChange(ctx, tx, organizationID, ZoneUpdated, audit.Target{Type: "zone", ID: z.ID, Name: z.Name}, former, z)
 }
 
-// DeleteZone deletes a zone in the caller's transaction. Rides keep its id. Error:
-// NotFound.
+// DeleteZone deletes a zone in the caller's transaction. Its id remains in rides.
+// Error: NotFound.
 func (s *Service) DeleteZone(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	var subaccountID, name string
 	err := tx.QueryRow(ctx, "DELETE FROM zones WHERE organization_id = $1 AND id = $2 RETURNING subaccount_id, name", organizationID, id).Scan(&subaccountID, &name)
@@ -433,8 +427,7 @@ func (s *Service) DeleteZone(ctx context.Context, tx *db.Tx, organizationID, id 
 	return s.restampSubaccount(ctx, tx, organizationID, subaccountID)
 }
 
-// check records what is wrong with a zone of a subaccount, which may be nil, and
-// puts it into the usual form.
+// check adds issues of the zone and normalizes it. sub may be nil.
 func (z *Zone) check(v *problem.Validation, sub *Subaccount) {
 	checkLine(v, "name", z.Name, maxName)
 	v.Length("description", string(z.Description), 0, maxText)
@@ -453,8 +446,8 @@ func (z *Zone) check(v *problem.Validation, sub *Subaccount) {
 	}
 }
 
-// checkRules records what is wrong with rules for the types of a subaccount, and
-// returns them in the usual form, never nil.
+// checkRules adds issues of rules for the types of a subaccount and returns the
+// rules normalized, never nil.
 func checkRules(v *problem.Validation, path string, rules []Rule, sub *Subaccount) []Rule {
 	if len(rules) > maxList {
 		v.AddCode("too_long", path, "must be at most %d", maxList)

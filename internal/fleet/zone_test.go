@@ -9,12 +9,12 @@ import (
 
 var moment = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
 
-// box is a rectangle from one corner to the other.
+// box is a rectangle between two corners.
 func box(t testing.TB, west, south, east, north string) fleet.Area {
 	return area(t, `{"type":"Polygon","coordinates":[[[`+west+`,`+south+`],[`+east+`,`+south+`],[`+east+`,`+north+`],[`+west+`,`+north+`],[`+west+`,`+south+`]]]}`)
 }
 
-// TestZoneDefaults is the line of types in fleet-api.md 1.4: start, end, through.
+// TestZoneDefaults checks start, end and through of the types in fleet-api.md 1.4.
 func TestZoneDefaults(t *testing.T) {
 	for kind, want := range map[fleet.ZoneType]fleet.Rule{
 		fleet.NoRide:      {},
@@ -31,7 +31,7 @@ func TestZoneDefaults(t *testing.T) {
 	}
 }
 
-// TestZonePrecedence: which zone decides, by fleet-api.md 1.4.
+// TestZonePrecedence checks the precedence of zones in fleet-api.md 1.4.
 func TestZonePrecedence(t *testing.T) {
 	everywhere := box(t, "0", "0", "10", "10")
 	west := box(t, "0", "0", "5", "10")

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/text/language"
 )
 
-// version is that of the specification.
+// version is the version of GBFS.
 const version = "3.0"
 
-// envelope is what every file is in.
+// envelope wraps every file.
 type envelope struct {
 	LastUpdated instant         `json:"last_updated"`
 	TTL         int             `json:"ttl"` // seconds
@@ -25,7 +25,7 @@ type envelope struct {
 	Data        json.RawMessage `json:"data"`
 }
 
-// instant is a time without fractions.
+// instant is a time in whole seconds.
 type instant time.Time
 
 // MarshalJSON implements [json.Marshaler].
@@ -33,7 +33,7 @@ func (t instant) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + time.Time(t).UTC().Format(time.RFC3339) + `"`), nil
 }
 
-// instantOf is nil for what has no time.
+// instantOf returns nil for the zero time.
 func instantOf(t time.Time) *instant {
 	if t.IsZero() {
 		return nil
@@ -41,28 +41,28 @@ func instantOf(t time.Time) *instant {
 	return new(instant(t))
 }
 
-// localized is a text in one language, in the form of those that are in several.
+// localized is a GBFS localized string with one language.
 type localized []struct {
 	Text     string `json:"text"`
 	Language string `json:"language"`
 }
 
-// source is what a file is made of.
+// source is the input of a file.
 type source struct {
 	service *fleet.Service
 	system  *fleet.System
-	root    string // address of the files of this version, without a trailing slash
-	several bool   // whether there are other systems
+	root    string // URL of the feed version, without a trailing slash
+	several bool   // the environment has other systems
 }
 
-// file is one file of a system.
+// file describes a file of a system.
 type file struct {
 	name string
 	ttl  int // seconds
 	data func(ctx context.Context, o *source) (any, error)
 }
 
-// files are those of a system (fleet-api.md 9).
+// files are the files of a system (fleet-api.md 9).
 func files() []file {
 	return []file{
 		{"gbfs", 300, discovery},
@@ -80,8 +80,7 @@ func (o *source) url(name string) string {
 	return o.root + "/" + o.system.Subaccount.PublicSystemID() + "/" + name + ".json"
 }
 
-// language is the system's, in the form that the specification has: without a
-// script, which a reader can do without.
+// language is the system's language in the format of GBFS, without a script subtag.
 func (o *source) language() string {
 	tag, err := language.Parse(o.system.Language)
 	if err != nil {
@@ -94,7 +93,7 @@ func (o *source) language() string {
 	return base.String()
 }
 
-// localize returns a text in the system's language, nothing when it is empty.
+// localize returns a text in the system's language, nil if it is empty.
 func (o *source) localize(text string) localized {
 	if text == "" {
 		return nil
@@ -124,7 +123,7 @@ func versions(_ context.Context, o *source) (any, error) {
 	}{[]link{{Version: version, URL: o.url("gbfs")}}}, nil
 }
 
-// dataset is a system in the manifest.
+// dataset is a system of the manifest.
 type dataset struct {
 	SystemID string `json:"system_id"`
 	Versions []link `json:"versions"`
@@ -162,7 +161,7 @@ type vehicleType struct {
 	Name                 localized `json:"name"`
 	FormFactor           string    `json:"form_factor"`
 	PropulsionType       string    `json:"propulsion_type"`
-	MaxRangeMeters       *int64    `json:"max_range_meters,omitempty"` // of a motor
+	MaxRangeMeters       *int64    `json:"max_range_meters,omitempty"` // required with a motor
 	WheelCount           *int64    `json:"wheel_count,omitempty"`
 	MaxPermittedSpeed    *int64    `json:"max_permitted_speed,omitempty"`
 	RiderCapacity        *int64    `json:"rider_capacity,omitempty"`
@@ -209,7 +208,7 @@ func vehicleTypes(ctx context.Context, o *source) (any, error) {
 	return data, nil
 }
 
-// human is the propulsion type of what has no motor.
+// human is the propulsion type without a motor.
 const human = "human"
 
 type vehicle struct {
@@ -220,7 +219,7 @@ type vehicle struct {
 	IsDisabled         bool        `json:"is_disabled"`
 	VehicleTypeID      string      `json:"vehicle_type_id"`
 	LastReported       *instant    `json:"last_reported,omitempty"`
-	CurrentRangeMeters *int64      `json:"current_range_meters,omitempty"` // always of a motor
+	CurrentRangeMeters *int64      `json:"current_range_meters,omitempty"` // required with a motor
 	CurrentFuelPercent json.Number `json:"current_fuel_percent,omitempty"` // from 0 to 1
 	PricingPlanID      string      `json:"pricing_plan_id,omitempty"`
 }
@@ -319,7 +318,7 @@ func pricingPlans(ctx context.Context, o *source) (any, error) {
 			Description: o.localize(p.Description), PerKm: segments(p.PerKilometer), PerMin: segments(p.PerMinute),
 			ReservationMin: optional(p.ReservationPerMin), ReservationFlat: optional(p.ReservationFlat),
 		}
-		if shown.Description == nil { // which must be there
+		if shown.Description == nil { // required
 			shown.Description = o.localize(p.Name)
 		}
 		if p.FareCap != nil {
@@ -330,7 +329,7 @@ func pricingPlans(ctx context.Context, o *source) (any, error) {
 	return data, nil
 }
 
-// decimal writes amount / 10^digits exactly, without zeros at the end.
+// decimal formats amount / 10^digits exactly, without trailing zeros.
 func decimal(amount int64, digits int) json.Number {
 	sign := ""
 	if amount < 0 {
@@ -406,7 +405,7 @@ func alerts(_ context.Context, o *source) (any, error) {
 		}
 		shown := alert{ID: a.ID, Type: a.Type, URL: o.localize(string(a.URL)), Summary: o.localize(a.Summary), Description: o.localize(string(a.Description))}
 		if start.IsZero() && !end.IsZero() {
-			start = o.system.Subaccount.CreatedAt.Std() // where there is an end there must be a beginning
+			start = o.system.Subaccount.CreatedAt.Std() // an end requires a start
 		}
 		if !start.IsZero() {
 			shown.Times = []timeSpan{{instantOf(start), instantOf(end)}}
@@ -416,7 +415,7 @@ func alerts(_ context.Context, o *source) (any, error) {
 	return data, nil
 }
 
-// encode writes JSON without escaping what HTML would need.
+// encode returns JSON without HTML escaping.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

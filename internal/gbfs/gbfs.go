@@ -1,10 +1,10 @@
-// Package gbfs is the public feed of the fleet: GBFS 3.0 (MobilityData), made of
-// what package fleet lets the public know (fleet-api.md 9).
+// Package gbfs serves the public feed of the fleet: GBFS 3.0 (MobilityData), made
+// of the public reads of package fleet (fleet-api.md 9).
 //
-// Every subaccount whose feed is enabled is a system, under the name it chose. A
-// file is made from the records when somebody asks and kept for half of its time
-// to live, at most 15 seconds: so however many read, a fleet is read once. What
-// is kept is dropped as soon as the subaccount or one of its zones changes.
+// Each subaccount with an enabled feed is a system. A file is generated on request
+// and cached for half of its time to live, at most 15 seconds, so the number of
+// readers does not affect the database. A change of the subaccount or of a zone
+// invalidates its files at once.
 package gbfs
 
 import (
@@ -27,44 +27,44 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Where the feeds are: that of production, and the sandbox's.
+// Paths of the feeds of production and sandbox.
 const (
 	Path        = "/gbfs/v3/"
 	SandboxPath = "/sandbox" + Path
 )
 
-// Feed answers the public feed of one environment. It is safe for concurrent use.
+// Feed serves the public feed of one environment. It is safe for concurrent use.
 type Feed struct {
 	service *fleet.Service
 	prefix  string // of paths: "/gbfs/v3/"
-	root    string // its address, without a trailing slash
+	root    string // URL without a trailing slash
 	log     *slog.Logger
 	files   []file
 
 	mu   sync.Mutex
 	kept map[string]*cacheEntry // by system and file
-	size int                    // bytes of what is kept
+	size int                    // bytes of all entries
 }
 
-// cacheEntry is a file as it was last made. Its lock is held while it is made, so that
-// it is made once for all who wait.
+// cacheEntry is a generated file. Its lock is held during generation, so that
+// concurrent requests share one.
 type cacheEntry struct {
 	mu      sync.Mutex
 	stamp   int64
 	until   time.Time
 	updated time.Time
-	data    [sha256.Size]byte // digest of what is in the envelope
+	data    [sha256.Size]byte // digest of the content of the envelope
 	body    []byte
 	packed  []byte // gzip
 	tag     string
 }
 
-// maxCacheBytes bounds the files in memory, in bytes. When one more would not fit, all
-// are dropped: they are made anew every few seconds anyway.
+// maxCacheBytes is the size limit of the cache. At the limit all entries are
+// evicted, since they live for seconds only.
 const maxCacheBytes = 64 << 20
 
-// New returns the feed of one environment. Origin is the address of the server,
-// "https://help.example.com", and prefix where below it the feed is.
+// New returns the feed of one environment. origin is the server's URL,
+// "https://help.example.com", and prefix the path of the feed.
 func New(service *fleet.Service, origin, prefix string, log *slog.Logger) *Feed {
 	return &Feed{
 		service: service, prefix: prefix, root: origin + strings.TrimSuffix(prefix, "/"), log: log,
@@ -72,7 +72,7 @@ func New(service *fleet.Service, origin, prefix string, log *slog.Logger) *Feed 
 	}
 }
 
-// ServeHTTP implements [http.Handler] for everything below the prefix.
+// ServeHTTP implements [http.Handler] for all paths below the prefix.
 func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -85,7 +85,7 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, "there is no such system or file; see "+f.root+"/manifest.json")
 		return
 	case err != nil && r.Context().Err() != nil && errors.Is(err, context.Canceled):
-		return // nobody reads this
+		return // the client is gone
 	case err != nil:
 		f.log.ErrorContext(r.Context(), "public feed", "path", r.URL.Path, "error", err)
 		w.Header().Set("Retry-After", "5")
@@ -103,8 +103,8 @@ func writeError(w http.ResponseWriter, status int, why string) {
 	fmt.Fprintln(w, why)
 }
 
-// resolve returns the file at a path below the prefix, and for how many seconds it
-// holds.
+// resolve returns the file at a path below the prefix and its remaining time to
+// live in seconds.
 func (f *Feed) resolve(ctx context.Context, path string) (*cacheEntry, int, error) {
 	if path == "manifest.json" {
 		got, err := f.manifest(ctx)
@@ -130,7 +130,7 @@ func (f *Feed) resolve(ctx context.Context, path string) (*cacheEntry, int, erro
 	return nil, 0, none
 }
 
-// manifestTTL is for how many seconds the list of systems holds.
+// manifestTTL is the time to live of the manifest in seconds.
 const manifestTTL = 300
 
 func (f *Feed) manifest(ctx context.Context) (*cacheEntry, error) {
@@ -159,7 +159,7 @@ func (f *Feed) file(ctx context.Context, system *fleet.System, wanted file) (*ca
 	})
 }
 
-// cached returns a file as it was made not long ago, or makes it.
+// cached returns a cached file, generating it if necessary.
 func (f *Feed) cached(name string, stamp int64, ttl int, now time.Time, fill func() (any, error)) (*cacheEntry, error) {
 	k := f.entry(name)
 	k.mu.Lock()
@@ -184,7 +184,7 @@ func (f *Feed) cached(name string, stamp int64, ttl int, now time.Time, fill fun
 	}
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	z.Write(k.body) // into memory, which does not fail
+	z.Write(k.body) // a buffer: cannot fail
 	z.Close()
 	k.packed = b.Bytes()
 	sum := sha256.Sum256(k.body)
@@ -215,7 +215,7 @@ func (f *Feed) evictIfFull(bytes int) {
 	}
 }
 
-// copy returns what is answered, which does not change any more.
+// copy returns an immutable copy to serve.
 func (k *cacheEntry) copy() *cacheEntry {
 	return &cacheEntry{body: k.body, packed: k.packed, tag: k.tag}
 }
@@ -225,7 +225,7 @@ func (k *cacheEntry) serve(w http.ResponseWriter, r *http.Request, ttl int) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "public, max-age="+strconv.Itoa(ttl))
 	h.Set("Vary", "Accept-Encoding")
-	h.Set("Access-Control-Allow-Origin", "*") // there is nothing in it that is not for everybody
+	h.Set("Access-Control-Allow-Origin", "*") // all files are public
 	body, tag := k.body, k.tag
 	if acceptsGzip(r.Header.Values("Accept-Encoding")) {
 		body, tag = k.packed, strings.TrimSuffix(k.tag, `"`)+`-gzip"`
@@ -250,7 +250,7 @@ func (k *cacheEntry) serve(w http.ResponseWriter, r *http.Request, ttl int) {
 	}
 }
 
-// acceptsGzip reads the Accept-Encoding header.
+// acceptsGzip parses the Accept-Encoding header.
 func acceptsGzip(lines []string) bool {
 	for _, line := range lines {
 		for part := range strings.SplitSeq(line, ",") {

@@ -25,12 +25,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// schemas is where the official ones are, when they are there.
+// schemas is the folder of the official schemas, if present.
 const schemas = "../../../shared/gbfs/v3.0"
 
 const origin = "https://help.example.com"
 
-// rig is a feed of one enabled system, and what is behind it.
+// rig is a feed with one enabled system and its fleet.
 type rig struct {
 	t        *testing.T
 	db       *db.DB
@@ -38,7 +38,7 @@ type rig struct {
 	feed     *gbfs.Feed
 	org      string
 	sub      fleet.Subaccount
-	secrets  []string // what must never be seen
+	secrets  []string // must not appear in files
 	vehicles map[string]fleet.Vehicle
 }
 
@@ -76,7 +76,7 @@ func (r *rig) update(c fleet.SubaccountChange) {
 	})
 }
 
-// fill makes a system of everything that a feed can show.
+// fill creates records for every element of the feed.
 func (r *rig) fill() {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -203,8 +203,8 @@ func body(t *testing.T, r *http.Response) string {
 
 var names = []string{"gbfs", "gbfs_versions", "system_information", "vehicle_types", "vehicle_status", "system_pricing_plans", "geofencing_zones", "system_alerts"}
 
-// TestSchemas holds every file to the official JSON Schemas, once for a system
-// with everything and once for one with nothing.
+// TestSchemas validates every file against the official JSON Schemas, for a full
+// and for an empty system.
 func TestSchemas(t *testing.T) {
 	if _, err := os.Stat(schemas); errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("the official JSON Schemas (MobilityData gbfs-json-schema, v3.0) are not at %s", schemas)
@@ -245,7 +245,7 @@ func TestSchemas(t *testing.T) {
 			}
 		}
 	}
-	// The judge does refuse.
+	// The validator detects an error.
 	text := body(t, r.get("/gbfs/v3/acme_berlin/geofencing_zones.json"))
 	if err := check(t, "geofencing_zones", strings.Replace(text, "global_rules", "other_rules", 1)); err == nil {
 		t.Error("a file without global_rules passes")
@@ -256,7 +256,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// TestContent has the files as they are read.
+// TestContent checks the files as read by clients.
 func TestContent(t *testing.T) {
 	r := newRig(t)
 	r.fill()
@@ -340,7 +340,7 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// TestNothingInternal looks for what the feed must not tell in all of it.
+// TestNothingInternal checks that no file contains internal data.
 func TestNothingInternal(t *testing.T) {
 	r := newRig(t)
 	r.fill()
@@ -421,7 +421,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestPublicIDChanges: who has seen where a ride began cannot tell where it ended.
+// TestPublicIDChanges: the public ids do not link the start and the end of a ride.
 func TestPublicIDChanges(t *testing.T) {
 	r := newRig(t)
 	r.fill()
@@ -450,7 +450,7 @@ func TestPublicIDChanges(t *testing.T) {
 	}
 }
 
-// The sandbox's systems are called otherwise than production's.
+// TestSandboxSystemID: system ids of the sandbox differ from production's.
 func TestSandboxSystemID(t *testing.T) {
 	r := newRigOf(t, false)
 	r.update(fleet.SubaccountChange{GBFS: optional.Of(fleet.GBFS{Enabled: true, SystemID: "acme_berlin", Operator: "Acme", OpeningHours: "24/7", ContactEmail: "feed@example.com", LicenseID: "CC0-1.0"})})
@@ -467,7 +467,8 @@ func TestSandboxSystemID(t *testing.T) {
 	}
 }
 
-// A vehicle that was available when the battery limit was raised cannot be rented.
+// TestLowVehicleIsNotRentable: a vehicle that was available before the battery
+// limit was raised is not rentable.
 func TestLowVehicleIsNotRentable(t *testing.T) {
 	r := newRig(t)
 	r.fill()
@@ -482,7 +483,7 @@ func TestLowVehicleIsNotRentable(t *testing.T) {
 				} `json:"vehicles"`
 			} `json:"data"`
 		}
-		feed := gbfs.New(r.fleet, origin, gbfs.Path, slog.New(slog.DiscardHandler)) // without files from before
+		feed := gbfs.New(r.fleet, origin, gbfs.Path, slog.New(slog.DiscardHandler)) // with an empty cache
 		w := httptest.NewRecorder()
 		feed.ServeHTTP(w, httptest.NewRequest(http.MethodGet, gbfs.Path+"acme_berlin/vehicle_status.json", nil))
 		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {

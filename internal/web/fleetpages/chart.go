@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// chart is figures over time, as a picture or as a table. Its template is "chart".
+// chart shows figures over time as a picture or a table. Its template is "chart".
 type chart struct {
 	Title  string
-	What   string // one figure, in words: "rides"
+	What   string // unit of the figures: "rides"
 	Bars   bool   // else a line
-	Table  bool   // the table is shown, and no picture
+	Table  bool   // show the table instead of the picture
 	Points []point
 	Line   string
 	Area   string
@@ -21,12 +21,12 @@ type chart struct {
 	Width, Height, Left, Bottom int
 }
 
-// point is a figure of a period.
+// point is the figure of a period.
 type point struct {
-	Label string // the period
-	Text  string // the figure
-	X, W  string // where its column of the picture is
-	BarX  string // and its bar
+	Label string // period
+	Text  string // figure
+	X, W  string // column of the picture
+	BarX  string // bar in the column
 	BarW  string
 	BarY  string
 	BarH  string
@@ -35,21 +35,21 @@ type point struct {
 type gridLine struct{ Y, TextY, Text string }
 type tick struct{ X, Text string }
 
-// value is what a chart is made of.
+// value is the input of a point.
 type value struct {
-	Label string // the period in full
-	Short string // as it stands below the axis
+	Label string // period, long form
+	Short string // period below the axis
 	N     int64
 }
 
-// Size of a chart, and what its words take of it.
+// Size of a chart, and the space of its labels.
 const (
 	chartWidth, chartHeight = 640, 220
 	chartLeft, chartRight   = 64, 8
 	chartTop, chartBottom   = 12, 24
 )
 
-// newChart draws values, which are in order of time. format writes one of them.
+// newChart draws values, in order of time. format formats one.
 func newChart(title, what string, bars bool, values []value, format func(n int64) string) chart {
 	c := chart{Title: title, What: what, Bars: bars, Width: chartWidth, Height: chartHeight, Left: chartLeft, Bottom: chartHeight - chartBottom}
 	low, high := int64(0), int64(0)
@@ -95,7 +95,7 @@ func newChart(title, what string, bars bool, values []value, format func(n int64
 	return c
 }
 
-// niceStep is a round number of which three to six reach from low to high.
+// niceStep is a round number of which three to six steps reach from low to high.
 func niceStep(low, high int64) int64 {
 	for step := int64(1); ; step *= 10 {
 		for _, round := range []int64{1, 2, 5} {
@@ -106,10 +106,10 @@ func niceStep(low, high int64) int64 {
 	}
 }
 
-// change is how a figure compares with the one of the time before.
+// change compares a figure with the previous period.
 type change struct {
 	Text  string
-	Class string // "up", "down" or neither
+	Class string // "up", "down" or empty
 }
 
 func changeOf(now, before int64) change {

@@ -6,18 +6,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// dataPage is the body of the page with what brings records in and out.
+// dataPage is the body of the import and export page.
 type dataPage struct {
 	In, Out []command
 }
 
-// command is something to paste.
+// command is a shell command to copy.
 type command struct {
 	What, Note, Text string
 }
 
-// data tells how many records come in and go out at once: with an API key, or on
-// the server.
+// data shows how to import and export records by API or on the server.
 func (p *pages) data(w http.ResponseWriter, r *web.Request) error {
 	bring := func(kind, file string) string {
 		return p.command("POST", "/vehicles", "", "Content-Type: "+kind) + " --data-binary @" + file

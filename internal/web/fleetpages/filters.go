@@ -11,15 +11,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// filters are the form above a list. Its template is "filters". They are read from
-// the address, so a list can be kept and sent to somebody.
+// filters is the form above a list. Its template is "filters". Values are in the
+// URL, so that lists can be bookmarked and shared.
 type filters struct {
 	Fields web.Fields
-	All    string // the list without them; empty when there are none
-	Label  string // of the button; empty for that of a list
+	All    string // URL without filters; empty if none are set
+	Label  string // of the button; empty: the default
 }
 
-// parse fills the fields from the address.
+// parse sets the fields from the URL.
 func (f *filters) parse(r *web.Request) {
 	query := r.URL.Query()
 	for i := range f.Fields {
@@ -31,7 +31,7 @@ func (f *filters) parse(r *web.Request) {
 	}
 }
 
-// get is what is asked for; of a select only one of its options.
+// get is the value of a field; of a select only one of its options.
 func (f *filters) get(name string) string {
 	field := f.Fields.Field(name)
 	if field == nil {
@@ -48,7 +48,7 @@ func (f *filters) get(name string) string {
 	return field.Value
 }
 
-// list is get as the values of a query: none when nothing is asked for.
+// list is get as a query filter, nil if empty.
 func (f *filters) list(name string) []string {
 	if value := f.get(name); value != "" {
 		return []string{value}
@@ -56,13 +56,13 @@ func (f *filters) list(name string) []string {
 	return nil
 }
 
-// fail says beside a field what is wrong with it.
+// fail sets the error of a field.
 func (f *filters) fail(name, text string) { f.Fields.Field(name).Error = text }
 
-// ok reports whether nothing is.
+// ok reports whether no field has an error.
 func (f *filters) ok() bool { return len(f.Fields.Wrong()) == 0 }
 
-// integer reads a whole number; nil when there is none.
+// integer parses a whole number, nil if empty.
 func (f *filters) integer(name string) *int64 {
 	value := f.get(name)
 	if value == "" {
@@ -76,8 +76,8 @@ func (f *filters) integer(name string) *int64 {
 	return &n
 }
 
-// days reads two dates as a time from the beginning of the one to the end of the
-// other, where the reader is.
+// days parses two dates as a range from the start of the first to the end of the
+// second, in the reader's time zone.
 func (f *filters) days(from, to string, zone *time.Location) period.Range {
 	read := func(name string, more int) *time.Time {
 		value := f.get(name)
@@ -95,14 +95,14 @@ func (f *filters) days(from, to string, zone *time.Location) period.Range {
 	return period.Range{Low: read(from, 0), High: read(to, 1), HighOpen: true}
 }
 
-// sort reads an order: the name of a member, after a minus for the other way round.
+// sort parses a sort key, descending after a minus sign.
 func (f *filters) sort() fleet.Sort {
 	member, descending := strings.CutPrefix(f.get("sort"), "-")
 	return fleet.Sort{Member: member, Descending: descending}
 }
 
-// subaccountChoices returns the subaccounts, and the field that chooses one; none where there
-// is only one.
+// subaccountChoices returns the subaccounts and the field that selects one, nil if
+// there is only one.
 func (p *pages) subaccountChoices(ctx context.Context, r *web.Request) ([]fleet.Subaccount, web.Fields, error) {
 	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
 	if err != nil || len(subs) < 2 {
@@ -113,7 +113,7 @@ func (p *pages) subaccountChoices(ctx context.Context, r *web.Request) ([]fleet.
 	})}}, nil
 }
 
-// resultCount says how many records a page of a list has.
+// resultCount describes the number of records on a page of a list.
 func resultCount(n int, first bool, next *fleet.Cursor, what string) string {
 	switch {
 	case next != nil && first:
@@ -124,8 +124,8 @@ func resultCount(n int, first bool, next *fleet.Cursor, what string) string {
 	return pluralize(int64(n), what)
 }
 
-// namedLink is something that a page leads to.
+// namedLink is a name with a link.
 type namedLink struct {
-	Path string // empty for what is no more
+	Path string // empty for a deleted record
 	Name string
 }

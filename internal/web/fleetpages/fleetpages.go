@@ -1,17 +1,14 @@
-// Package fleetpages is the part of the dashboard where people look after vehicles:
-// what they do and earn, where they are, and the rides, riders, prices and zones.
+// Package fleetpages has the dashboard pages of the fleet: reports, map, rides,
+// vehicles, riders, prices, zones and settings.
 //
-// The pages are there twice, over the fleet of each environment: production below
-// /fleet and the sandbox below /sandbox/fleet, where every page says so. Nothing
-// leads from the one to the other but the switch in the rail.
+// The pages exist once per environment: production below /fleet, the sandbox below
+// /sandbox/fleet with a banner. Only the switch in the sidebar links the two.
 //
-// Whoever belongs to the organization sees the pages. All of them do what helps a
-// rider now: end, cancel or adjust a ride, block somebody, put a vehicle into
-// another state. Only admins change anything else.
-// A change is the fleet's own, in a transaction of the environment's database,
-// and what the REST API writes to the audit log of it is written here too, by the
-// person who did it. What time it is on these pages is what it is for the fleet:
-// the sandbox has its own clock.
+// All members see the pages and can help riders: end, cancel or adjust a ride,
+// block a rider, change a vehicle's state. Other changes require an admin. A change
+// calls package fleet in a transaction of the environment's database and is
+// recorded in its audit log like a request of the REST API, with the user as actor.
+// Times are by the organization's clock, which in the sandbox can be ahead.
 package fleetpages
 
 import (
@@ -32,46 +29,45 @@ import (
 //go:embed all:templates
 var templates embed.FS
 
-// Config is what [Register] needs: one environment.
+// Config configures [Register] for one environment.
 type Config struct {
 	Fleet *fleet.Service
-	DB    *db.DB     // of that fleet
+	DB    *db.DB     // of Fleet
 	Log   *audit.Log // of DB
 
-	// Riders are shown with what the helpdesk knows of them by e-mail address and
-	// telephone number.
+	// Desk finds helpdesk customers by a rider's e-mail address and phone number.
 	Desk   *desk.Service
 	DeskDB *db.DB
 
-	API  string // where the API of the environment answers: "https://api.example.com/v1"
-	Feed string // and its public feed: "https://help.example.com/gbfs/v3/"
+	API  string // URL of the environment's API: "https://api.example.com/v1"
+	Feed string // URL of its public feed: "https://help.example.com/gbfs/v3/"
 }
 
-// pages are those of one environment.
+// pages are the pages of one environment.
 type pages struct {
 	*web.Section
 	Config
 	base        string // "/fleet"
-	other       string // the same of the other environment
+	other       string // base of the other environment
 	environment Environment
 }
 
-// Environment is one of the two, as topics of package live name it.
+// Environment is an environment's name in topics of package live.
 type Environment string
 
-// The environments.
+// Environments.
 const (
 	Production Environment = "live"
 	Sandbox    Environment = "test"
 )
 
-// Topic is what is told when a record of some kind changes, or, with an id, when
-// that one does.
+// Topic is the topic of changes to a kind of record, or to the record with an id.
 func (e Environment) Topic(kind string, id ...string) string {
 	return string(e) + "/" + strings.Join(append([]string{kind}, id...), ":")
 }
 
-// Register adds the pages of one environment to a site. It is called for each.
+// Register adds the pages of one environment to a site. Call it once per
+// environment.
 func Register(s *web.Site, c Config) {
 	p := &pages{Section: s.Section(templates, "records.css", "map.css"), Config: c, base: "/fleet", other: "/sandbox/fleet", environment: Production}
 	if !c.Fleet.Live() {
@@ -87,15 +83,15 @@ func Register(s *web.Site, c Config) {
 	p.handleRecords()
 }
 
-// route is what an address does. Forms are for admins.
+// route has the handlers of a path. By default, forms require an admin.
 type route struct {
 	get, post web.Handler
-	admin     bool // the page too, because there is nothing on it but a form
-	anyone    bool // the form is for whoever helps riders
-	proof     bool // the form needs a fresh proof of identity
+	admin     bool // the page requires an admin, too
+	anyone    bool // any member may send the form
+	proof     bool // the form requires recent authentication
 }
 
-// handle has an address below the base answered.
+// handle registers a path below the base.
 func (p *pages) handle(path string, rt route) {
 	get, post := p.open(rt.get), p.open(rt.post)
 	if rt.post != nil && !rt.anyone {
@@ -110,8 +106,8 @@ func (p *pages) handle(path string, rt route) {
 	p.Handle(p.base+path, web.Route{Get: get, Post: post, Admin: rt.admin, Proof: rt.proof})
 }
 
-// open has a handler find the fleet of the organization, from its first request
-// on, and the fleet's time on the clock.
+// open wraps a handler: it provisions the organization's fleet and sets the
+// request's time to the fleet's clock.
 func (p *pages) open(h web.Handler) web.Handler {
 	if h == nil {
 		return nil
@@ -130,8 +126,8 @@ func (p *pages) open(h web.Handler) web.Handler {
 	}
 }
 
-// page is the frame of a page. path is that of the view it belongs to, below the
-// base: "/zones" for the list of zones and all that is about one.
+// page returns the frame of a page. path is the view in the navigation, below the
+// base: "/zones" for all pages about zones.
 func (p *pages) page(r *web.Request, path, title string, body any) web.Page {
 	views := []web.NavItem{
 		{Label: "Overview", Icon: "chart"},
@@ -148,14 +144,14 @@ func (p *pages) page(r *web.Request, path, title string, body any) web.Page {
 		views[i].Present = views[i].Path == path
 		views[i].Path = p.base + views[i].Path
 	}
-	// Records have other ids there, so the switch leads to the list.
+	// Ids differ between environments, so the switch links to the list.
 	return web.Page{Title: title, At: p.base, Views: views, Body: body, Class: "environmental", Sandbox: !p.Fleet.Live(), Other: p.other + path}
 }
 
 // topic is [Environment.Topic], for data-live.
 func (p *pages) topic(kind string, id ...string) string { return p.environment.Topic(kind, id...) }
 
-// by says to the fleet who asks.
+// by is the actor of the request.
 func by(r *web.Request) fleet.Actor {
 	return fleet.Actor{Type: string(audit.User), ID: fleet.NullString(r.UserID)}
 }

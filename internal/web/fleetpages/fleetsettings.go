@@ -11,24 +11,24 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// settingsPage is the body of the page of the fleet's settings.
+// settingsPage is the body of the settings page.
 type settingsPage struct {
 	*fleet.Settings
 	Path    string
 	Edit    bool
 	Sandbox bool
-	Now     web.Time // what the sandbox's clock shows
+	Now     web.Time // of the sandbox's clock
 	API     string
 	Feeds   []feed
 }
 
-// feed is where the public feed of a subaccount is.
+// feed is a public feed with its URL.
 type feed struct {
 	Name string
 	URL  string
 }
 
-// settings shows the settings of the fleet, and where others read of it.
+// settings shows the fleet's settings and public feeds.
 func (p *pages) settings(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
 	settings, _, err := p.Fleet.Settings(ctx, p.DB, r.OrganizationID)
@@ -48,7 +48,7 @@ func (p *pages) settings(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "settings", p.page(r, "/settings", "Settings of the fleet", b))
 }
 
-// editSettings changes the settings of the fleet.
+// editSettings updates the settings.
 func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 	s, _, err := p.Fleet.Settings(r.Context(), p.DB, r.OrganizationID)
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// advanceClock puts the clock of the sandbox forward.
+// advanceClock advances the sandbox's clock.
 func (p *pages) advanceClock(w http.ResponseWriter, r *web.Request) error {
 	zone := r.Now.Location()
 	fields := web.Fields{
@@ -150,7 +150,7 @@ func (p *pages) advanceClock(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// reset puts the sandbox back to where it began.
+// reset resets the sandbox.
 func (p *pages) reset(w http.ResponseWriter, r *web.Request) error {
 	back := p.base + "/settings"
 	yes, err := p.confirmed(w, r, p.page(r, "/settings", "Reset the sandbox", nil), web.Confirm{

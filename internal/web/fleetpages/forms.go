@@ -17,22 +17,21 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// form is the body of the template "form": a page with one form on it.
+// form is the body of a page with one form. Its template is "form".
 type form struct {
 	Intro  string
 	Groups []group
-	// Was is what fields had when the page was made, where something else may change
-	// it meanwhile: see [formInput.changed].
+	// Was has the original values of fields that may change concurrently, see
+	// [formInput.changed].
 	Was    web.Fields
 	Label  string // of the button
-	Danger bool   // of the button too
-	Cancel string // where to go instead
-	// More is what a button beside adds to the form: the page comes back with
-	// more of the same fields. Empty: there is no such button.
+	Danger bool   // style of the button
+	Cancel string // link to cancel
+	// More is the label of a button that adds rows to the form. Empty: none.
 	More string
 }
 
-// group is some of the fields of a form.
+// group is a group of fields.
 type group struct {
 	Legend string // empty for none
 	Help   string
@@ -40,15 +39,15 @@ type group struct {
 	Fields web.Fields
 }
 
-// part is how many fields belong to a group.
+// part is the number of fields of a group.
 type part struct {
 	Legend string
 	Take   int
 	Row    bool
 }
 
-// layout makes groups of fields as they come; the last one takes what is left.
-// They are the same fields, so what is marked later is marked in both.
+// layout divides fields into groups in order; the last one takes the rest. Groups
+// share the fields, so that errors set later show in both.
 func layout(fields web.Fields, parts ...part) []group {
 	var list []group
 	for i, g := range parts {
@@ -62,7 +61,7 @@ func layout(fields web.Fields, parts ...part) []group {
 	return list
 }
 
-// showForm shows a page with a form; again when something in it was refused.
+// showForm renders a form, with status 422 if a field has an error.
 func (p *pages) showForm(w http.ResponseWriter, r *web.Request, page web.Page, fields web.Fields, f form) error {
 	if f.Groups == nil {
 		f.Groups = []group{{Fields: fields}}
@@ -74,8 +73,8 @@ func (p *pages) showForm(w http.ResponseWriter, r *web.Request, page web.Page, f
 	return p.Render(w, r, "form", page)
 }
 
-// refused marks what err says of the fields, and reports whether it is about what
-// was typed. What is taken by another record is said where it was typed.
+// refused sets the errors of fields from err and reports whether err is a
+// validation or uniqueness error.
 func refused(fields web.Fields, err error) bool {
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok {
@@ -93,8 +92,7 @@ func refused(fields web.Fields, err error) bool {
 	return fields.Refused(e)
 }
 
-// nearest returns the name of the field that an issue is about: the one of its
-// path, or else of what that is part of.
+// nearest returns the field of an issue: of its path or the closest prefix.
 func nearest(fields web.Fields, path string) string {
 	for at := path; at != ""; {
 		if fields.Field(at) != nil {
@@ -106,25 +104,24 @@ func nearest(fields web.Fields, path string) string {
 	return path
 }
 
-// formInput reads what was typed into a form, and notes what cannot be read.
+// formInput parses the values of a form and records parse errors.
 type formInput struct {
 	url.Values
 	v problem.Validation
 }
 
-// changed reports whether something else was typed into one of some fields than
-// there was when the page was made.
+// changed reports whether a field differs from its original value.
 func (t *formInput) changed(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return t.text(name) != t.text("was."+name) })
 }
 
-// text is what was typed, without spaces around it.
+// text is a value without surrounding spaces.
 func (t *formInput) text(name string) string { return strings.TrimSpace(t.Get(name)) }
 
-// on reports whether a box is ticked.
+// on reports whether a checkbox is checked.
 func (t *formInput) on(name string) bool { return t.Get(name) != "" }
 
-// optional reads a whole number; nil when nothing was typed.
+// optional parses a whole number, nil if empty.
 func (t *formInput) optional(name string) *int64 {
 	text := strings.ReplaceAll(t.text(name), ",", "")
 	if text == "" {
@@ -138,7 +135,7 @@ func (t *formInput) optional(name string) *int64 {
 	return &n
 }
 
-// integer reads a whole number, which is 0 when nothing was typed.
+// integer parses a whole number, 0 if empty.
 func (t *formInput) integer(name string) int64 {
 	if n := t.optional(name); n != nil {
 		return *n
@@ -146,7 +143,7 @@ func (t *formInput) integer(name string) int64 {
 	return 0
 }
 
-// amount reads an amount of a currency; nil when nothing was typed.
+// amount parses an amount of a currency, nil if empty.
 func (t *formInput) amount(name, currency string) *int64 {
 	text := t.text(name)
 	if text == "" {
@@ -160,8 +157,7 @@ func (t *formInput) amount(name, currency string) *int64 {
 	return &n
 }
 
-// position reads a place from two fields, name.lat and name.lng; nil when both
-// are empty.
+// position parses the fields name.lat and name.lng, nil if both are empty.
 func (t *formInput) position(name string) *fleet.Position {
 	lat, lng := t.degrees(name+".lat"), t.degrees(name+".lng")
 	switch {
@@ -190,7 +186,7 @@ func (t *formInput) degrees(name string) *float64 {
 	return &n
 }
 
-// metadata reads lines of a name, a colon and a value.
+// metadata parses lines of a name, a colon and a value.
 func (t *formInput) metadata(name string) map[string]string {
 	m := map[string]string{}
 	for line := range strings.Lines(t.Get(name)) {
@@ -208,7 +204,7 @@ func (t *formInput) metadata(name string) map[string]string {
 	return m
 }
 
-// metadataField has people change what a record has of their own.
+// metadataField edits a record's metadata.
 func metadataField(m map[string]string) web.Field {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -217,7 +213,7 @@ func metadataField(m map[string]string) web.Field {
 	return web.Field{Name: "metadata", Label: "Metadata", Type: "textarea", Rows: 3, Optional: true, Value: strings.TrimSuffix(b.String(), "\n"), Help: "Your own, a line each: depot: north"}
 }
 
-// positionFields are what [formInput.position] reads.
+// positionFields are the fields of [formInput.position].
 func positionFields(name string, at *fleet.Position, help string) web.Fields {
 	lat, lng := "", ""
 	if at != nil {
@@ -229,12 +225,12 @@ func positionFields(name string, at *fleet.Position, help string) web.Fields {
 	}
 }
 
-// externalField is the id that a record has elsewhere.
+// externalField edits the external id.
 func externalField(id fleet.NullString) web.Field {
 	return web.Field{Name: "external_id", Label: "External id", Type: "text", Optional: true, Most: 128, Value: string(id), Help: "What it is called in a system of yours."}
 }
 
-// optionalInteger is a number as it stands in a field; nothing for nil.
+// optionalInteger formats a number, empty for nil.
 func optionalInteger(n *int64) string {
 	if n == nil {
 		return ""
@@ -242,7 +238,7 @@ func optionalInteger(n *int64) string {
 	return strconv.FormatInt(*n, 10)
 }
 
-// checked is the value of a box.
+// checked is the value of a checkbox.
 func checked(on bool) string {
 	if on {
 		return "on"
@@ -250,7 +246,7 @@ func checked(on bool) string {
 	return ""
 }
 
-// plain is an amount as it stands in a field: "12.50".
+// plain formats an amount for a field: "12.50".
 func plain(amount int64, currency string) string {
 	digits, _ := fleet.MinorDigits(currency)
 	text, sign := strconv.FormatInt(amount, 10), ""
@@ -266,7 +262,7 @@ func plain(amount int64, currency string) string {
 	return sign + text[:len(text)-digits] + "." + text[len(text)-digits:]
 }
 
-// plainOr is plain for what may not be there.
+// plainOr is plain for an optional amount.
 func plainOr(amount *int64, currency string) string {
 	if amount == nil {
 		return ""
@@ -274,8 +270,8 @@ func plainOr(amount *int64, currency string) string {
 	return plain(*amount, currency)
 }
 
-// parseAmount reads what people type for an amount, with a point or a comma before
-// the digits of the minor unit, of which there may be fewer.
+// parseAmount parses an amount with a point or comma before the minor unit, whose
+// digits may be incomplete.
 func parseAmount(text, currency string) (int64, bool) {
 	digits, ok := fleet.MinorDigits(currency)
 	if !ok {
@@ -297,8 +293,8 @@ func parseAmount(text, currency string) (int64, bool) {
 	return sign * n, err == nil
 }
 
-// options are choices of a select from records: an empty one first, unless none
-// may be chosen.
+// options returns the options of a select from records, after an empty one labeled
+// none unless that is empty.
 func options[T any](list []T, none string, option func(T) web.Option) []web.Option {
 	var all []web.Option
 	if none != "" {
@@ -310,8 +306,8 @@ func options[T any](list []T, none string, option func(T) web.Option) []web.Opti
 	return all
 }
 
-// confirmed asks before something is done for good, and reports whether it shall be.
-// When it shall not, or not yet, the page has been shown.
+// confirmed asks for confirmation of a permanent change. If it returns false, it
+// has rendered the page.
 func (p *pages) confirmed(w http.ResponseWriter, r *web.Request, page web.Page, c web.Confirm) (bool, error) {
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
@@ -325,8 +321,8 @@ func (p *pages) confirmed(w http.ResponseWriter, r *web.Request, page web.Page, 
 	return false, p.Confirm(w, r, page.Title, page, c)
 }
 
-// change runs a change that may be refused for what was typed: then it marks the
-// fields and reports false.
+// change runs a change. If fields are invalid, it sets their errors and returns
+// false.
 func (p *pages) change(r *web.Request, fields web.Fields, t *formInput, fn func(ctx context.Context, tx *db.Tx) error) (bool, error) {
 	err := t.v.Err()
 	if err == nil {

@@ -7,14 +7,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// money is an amount in the minor unit of a currency.
+// money formats an amount in the minor unit of a currency.
 func money(amount int64, currency string) string { return web.Money(amount, currency) }
 
-// number is a count.
+// number formats a count.
 func number(n int64) string { return web.Number(n) }
 
-// formatDuration is a length of time in its two largest units: "42 s", "3 min", "1 h 20 min",
-// "2 d 4 h".
+// formatDuration formats a duration with its two largest units: "42 s", "3 min", "1
+// h 20 min", "2 d 4 h".
 func formatDuration(seconds int64) string {
 	two := func(n int64, unit string, rest int64, smaller string) string {
 		text := number(n) + " " + unit
@@ -34,7 +34,7 @@ func formatDuration(seconds int64) string {
 	return two(seconds/86400, "d", seconds/3600%24, "h")
 }
 
-// distance is meters as people say them: "850 m", "3.2 km".
+// distance formats meters: "850 m", "3.2 km".
 func distance(meters int64) string {
 	if meters < 1000 {
 		return strconv.FormatInt(meters, 10) + " m"
@@ -45,8 +45,8 @@ func distance(meters int64) string {
 	return number((meters+500)/1000) + " km"
 }
 
-// stateChip says what state a vehicle is in.
-func stateChip(s fleet.VehicleState) web.Badge {
+// stateBadge is the badge of a vehicle's state.
+func stateBadge(s fleet.VehicleState) web.Badge {
 	switch s {
 	case fleet.Available:
 		return web.Badge{Text: "Available", Tone: web.Good, Icon: "check"}
@@ -66,8 +66,8 @@ func stateChip(s fleet.VehicleState) web.Badge {
 	return web.Badge{Text: string(s)}
 }
 
-// rideChip says what status a ride has.
-func rideChip(s fleet.RideStatus) web.Badge {
+// rideBadge is the badge of a ride's status.
+func rideBadge(s fleet.RideStatus) web.Badge {
 	switch s {
 	case fleet.Reserved:
 		return web.Badge{Text: "Reserved", Tone: web.Accent, Icon: "clock"}

@@ -9,12 +9,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// perPage is how many records a list shows at once.
+// perPage is the page size of lists.
 const perPage = 40
 
-// with returns the address of the page with some parameters set, in pairs of name
-// and value; an empty value takes one away. The rest stays, but for where a list
-// was: another list begins at its beginning.
+// with returns the page's URL with parameters set, in pairs of name and value; an
+// empty value removes one. The cursor is removed, since the list changes.
 func with(r *web.Request, pairs ...string) string {
 	query := r.URL.Query()
 	query.Del("after")
@@ -28,8 +27,8 @@ func with(r *web.Request, pairs ...string) string {
 	return web.Address(r.URL.Path, query)
 }
 
-// after returns where the page of a list that is asked for begins; nil for the
-// first one. What is no such place is the beginning.
+// after returns the cursor of the request; nil for the first page or an invalid
+// cursor.
 func after(r *web.Request) *fleet.Cursor {
 	text, err := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("after"))
 	var c fleet.Cursor
@@ -39,7 +38,7 @@ func after(r *web.Request) *fleet.Cursor {
 	return &c
 }
 
-// pager leads from a page of a list to the next one, and back to the first.
+// pager links to the next page and back to the first.
 func pager(r *web.Request, next *fleet.Cursor) (web.Pager, error) {
 	var p web.Pager
 	if r.URL.Query().Get("after") != "" {
@@ -55,7 +54,7 @@ func pager(r *web.Request, next *fleet.Cursor) (web.Pager, error) {
 	return p, nil
 }
 
-// decode reads the documents of a list.
+// decode decodes the records of a list.
 func decode[T any](docs []fleet.Record) ([]T, error) {
 	list := make([]T, len(docs))
 	for i := range docs {

@@ -15,27 +15,27 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// What bounds the map, so that its page stays light with any fleet.
+// Limits of the map, which bound its page for any fleet.
 const (
-	// mapVehicles is how many vehicles are drawn one by one; more are clusters, but
-	// for those that stand alone.
+	// mapVehicles is the maximum number of vehicles to draw individually. More are
+	// clustered, except isolated ones.
 	mapVehicles = 60
-	// mapSquares is about how many squares of the map they are counted in.
+	// mapSquares is about the number of squares to count.
 	mapSquares = 900
-	// mapCluster is how many units wide a cluster's square is.
+	// mapCluster is the width of a cluster's square in units.
 	mapCluster = 80.0
-	// mapZones and mapShapes bound the zones and the bytes of their shapes.
+	// mapZones and mapShapes limit the zones and the bytes of their shapes.
 	mapZones  = 40
 	mapShapes = 12 << 10
-	// mapRows is how many vehicles or clusters the list beside the map has.
+	// mapRows is the maximum length of the list beside the map.
 	mapRows = 24
 )
 
-// mapPage is the map.
+// mapPage is the body of the map page.
 type mapPage struct {
 	Topics  string
 	Filters filters
-	View    map[string]string // parameters that forms keep
+	View    map[string]string // parameters that forms carry over
 	Base    string
 
 	Width, Height float64
@@ -53,11 +53,11 @@ type mapPage struct {
 	Clusters []cluster
 	Vehicles []dot
 	Count    string
-	Note     string // when the list is not whole
+	Note     string // if the list is incomplete
 	Panel    *panel
 	Legend   []legend
 	Types    []legend
-	None     bool // there is no vehicle in the fleet, as far as the map knows
+	None     bool // the fleet seems to have no vehicle
 }
 
 // drawnZone is a zone on the map.
@@ -66,7 +66,7 @@ type drawnZone struct {
 	Type             fleet.ZoneType
 }
 
-// cluster is vehicles that are close together.
+// cluster is a group of near vehicles.
 type cluster struct {
 	X, Y, R string
 	Count   string
@@ -85,7 +85,7 @@ type dot struct {
 	Chosen   bool
 }
 
-// panel is about the vehicle that was chosen.
+// panel describes the selected vehicle.
 type panel struct {
 	Vehicle fleet.Vehicle
 	State   web.Badge
@@ -97,13 +97,12 @@ type panel struct {
 	Ride    string
 }
 
-// legend explains a mark.
+// legend explains a symbol.
 type legend struct {
 	Class, Shape, Text string
 }
 
-// vehicleShape is how vehicles in a state are drawn: no state is known by its
-// colour alone.
+// vehicleShape is the symbol of a state; colour is never the only difference.
 func vehicleShape(s fleet.VehicleState) string {
 	switch s {
 	case fleet.OnTrip:
@@ -122,12 +121,12 @@ func vehicleShape(s fleet.VehicleState) string {
 	return "M0-6a6 6 0 0 1 0 12 6 6 0 0 1 0-12z"
 }
 
-// mapStates are those that the legend explains, in order.
+// mapStates are the states of the legend, in order.
 var mapStates = [...]fleet.VehicleState{
 	fleet.Available, fleet.VehicleTaken, fleet.OnTrip, fleet.NonOperational, fleet.NonContactable, fleet.Missing, fleet.Removed,
 }
 
-// zoneTypes are the types of zones with what they are called.
+// zoneTypes are the types of zones with their labels.
 var zoneTypes = [...]web.Option{
 	{Value: string(fleet.ServiceArea), Label: "Service area"}, {Value: string(fleet.Parking), Label: "Parking"},
 	{Value: string(fleet.NoParking), Label: "No parking"}, {Value: string(fleet.Slow), Label: "Slow"},
@@ -143,7 +142,7 @@ func zoneTypeLabel(t fleet.ZoneType) string {
 	return string(t)
 }
 
-// showMap shows where the vehicles are.
+// showMap shows the vehicles on a map.
 func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
 	subs, fields, err := p.subaccountChoices(ctx, r)
@@ -153,7 +152,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	b := mapPage{
 		Topics: p.topic(fleet.VehicleKind) + " " + p.topic(fleet.ZoneKind), Base: p.base, Width: mapWidth, Height: mapHeight,
 		Filters: filters{Fields: append(fields, web.Field{Name: "state", Label: "State", Type: "select", Options: options(mapStates[:], "Any", func(s fleet.VehicleState) web.Option {
-			return web.Option{Value: string(s), Label: stateChip(s).Text}
+			return web.Option{Value: string(s), Label: stateBadge(s).Text}
 		})}, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})},
 	}
 	b.Filters.parse(r)
@@ -167,7 +166,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	}
 
 	v, given := viewOf(r.URL.Query())
-	// Who chooses another area wants to see it.
+	// A new selection of the subaccount moves the view.
 	if q := r.URL.Query(); q.Has("was") && q.Get("was") != b.Filters.get("area") {
 		given = false
 	}
@@ -179,7 +178,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		b.None = len(boxes) == 0
 		v = fit(boxes)
 	}
-	// Links keep the filters and what was chosen, forms the view.
+	// Links carry filters and selection, forms the view.
 	kept := url.Values{}
 	for _, f := range b.Filters.Fields {
 		if f.Value != "" {
@@ -222,7 +221,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	for _, s := range mapStates {
-		b.Legend = append(b.Legend, legend{"dot " + string(s), vehicleShape(s), stateChip(s).Text})
+		b.Legend = append(b.Legend, legend{"dot " + string(s), vehicleShape(s), stateBadge(s).Text})
 	}
 	for _, t := range zoneTypes {
 		b.Types = append(b.Types, legend{"zone " + t.Value, "", t.Label})
@@ -233,7 +232,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "map", page)
 }
 
-// anyType are the vehicle types of some subaccounts.
+// anyType lists the vehicle types of subaccounts.
 func anyType(subs []fleet.Subaccount) []web.Option {
 	list := []web.Option{{Label: "Any"}}
 	for _, s := range subs {
@@ -248,9 +247,8 @@ func anyType(subs []fleet.Subaccount) []web.Option {
 	return list
 }
 
-// extent is where the fleet is: its zones and some of its vehicles. Where these are
-// far apart it is where most of them are, as nobody looks after two cities on one
-// map of the earth.
+// extent returns the bounds of zones and some vehicles. If these are far apart, it
+// is the area with most of them, since one map cannot show two cities.
 func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string) ([]fleet.Box, error) {
 	var boxes []fleet.Box
 	docs, _, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Subaccount: subaccounts, Limit: 100})
@@ -276,7 +274,7 @@ func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string
 		}
 		boxes = append(boxes, z.box())
 	}
-	const city = 8.0 // a zoom with which one fills the map
+	const city = 8.0 // zoom at which a city fills the map
 	if fit(boxes).zoom >= city {
 		return boxes, nil
 	}
@@ -296,8 +294,7 @@ func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string
 	}), nil
 }
 
-// crowded reports whether vehicles lie on top of each other, and returns them as
-// squares then.
+// crowded reports whether vehicles overlap, and then returns them as squares.
 func (v view) crowded(docs []fleet.Vehicle) (squares []fleet.Square, yes bool) {
 	const near, few = 24.0, 4
 	here := make(map[[2]int]int)
@@ -310,11 +307,11 @@ func (v view) crowded(docs []fleet.Vehicle) (squares []fleet.Square, yes bool) {
 			squares = append(squares, fleet.Square{Box: fleet.Box{MinLng: at.Lng, MinLat: at.Lat, MaxLng: at.Lng, MaxLat: at.Lat}, Count: 1, ID: of.ID})
 		}
 	}
-	// As near as can be, they are what they are.
+	// At maximum zoom they are drawn anyway.
 	return squares, yes && v.zoom < maxZoom
 }
 
-// drawZones draws the zones that are on the map, those that count first on top.
+// drawZones draws the zones in the view, by precedence from the top.
 func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v view, subaccounts []string) error {
 	box := v.box()
 	docs, next, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{
@@ -339,7 +336,7 @@ func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v vie
 	return nil
 }
 
-// drawVehicles draws the vehicles that are on the map.
+// drawVehicles draws the vehicles in the view.
 func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v view, only fleet.VehicleFilter, chosen string, link func(v view, chosen string) string) error {
 	box := v.box()
 	docs, next, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{
@@ -378,7 +375,7 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 		}
 		x, y := v.at(of.Location.Lat, of.Location.Lng)
 		b.Vehicles = append(b.Vehicles, dot{
-			ID: of.ID, Code: of.Code, X: tenth(x), Y: tenth(y), State: of.State, Chip: stateChip(of.State), Shape: vehicleShape(of.State),
+			ID: of.ID, Code: of.Code, X: tenth(x), Y: tenth(y), State: of.State, Chip: stateBadge(of.State), Shape: vehicleShape(of.State),
 			Link: link(v, of.ID), Chosen: of.ID == chosen,
 		})
 	}
@@ -386,9 +383,8 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 	return nil
 }
 
-// clusters joins squares into clusters, each where its vehicles are. Vehicles that
-// are alone in one are told by id. total is of all that are on the map, or so near
-// that they are counted with it.
+// clusters merges squares into clusters at the positions of their vehicles. alone
+// has the ids of single vehicles, total the number of vehicles counted.
 func (v view) clusters(squares []fleet.Square, link func(view) string) (list []cluster, alone []string, total int64) {
 	type sum struct {
 		x, y  float64
@@ -429,18 +425,18 @@ func (v view) clusters(squares []fleet.Square, link func(view) string) (list []c
 	return list, alone, total
 }
 
-// Rows are the clusters that the list beside the map has.
+// Rows are the clusters in the list.
 func (b mapPage) Rows() []cluster { return b.Clusters[:min(len(b.Clusters), mapRows)] }
 
-// Dots are the vehicles that it has.
+// Dots are the vehicles in the list.
 func (b mapPage) Dots() []dot { return b.Vehicles[:min(len(b.Vehicles), mapRows)] }
 
-// More is how many it leaves out.
+// More is the number of omitted rows.
 func (b mapPage) More() int {
 	return len(b.Clusters) - len(b.Rows()) + len(b.Vehicles) - len(b.Dots())
 }
 
-// panel is about a vehicle that was chosen; nil when it is gone.
+// panel returns the panel of the selected vehicle; nil if it is deleted.
 func (p *pages) panel(ctx context.Context, r *web.Request, subs []fleet.Subaccount, id, without string) (*panel, error) {
 	v, err := p.Fleet.Vehicle(ctx, p.DB, r.OrganizationID, id)
 	if problem.Of(err) == problem.NotFound {
@@ -449,7 +445,7 @@ func (p *pages) panel(ctx context.Context, r *web.Request, subs []fleet.Subaccou
 	if err != nil {
 		return nil, err
 	}
-	c := &panel{Vehicle: v, State: stateChip(v.State), Seen: r.Time(v.LastReportedAt.Std()), Link: p.base + "/vehicles/" + v.ID, Close: without, Battery: "not known"}
+	c := &panel{Vehicle: v, State: stateBadge(v.State), Seen: r.Time(v.LastReportedAt.Std()), Link: p.base + "/vehicles/" + v.ID, Close: without, Battery: "not known"}
 	if v.BatteryPercent != nil {
 		c.Battery = strconv.FormatInt(*v.BatteryPercent, 10) + " %"
 	}
@@ -466,7 +462,7 @@ func (p *pages) panel(ctx context.Context, r *web.Request, subs []fleet.Subaccou
 	return c, nil
 }
 
-// Empty says what to do while there is no vehicle.
+// Empty is the placeholder of a map without vehicles.
 func (b mapPage) Empty() web.Empty {
 	return web.Empty{Text: "No vehicle is on the map yet: those with a location are.", Path: b.Base + "/vehicles", Label: "To the vehicles"}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// maxPage is what a page may weigh, in bytes, so that it is at most 100 KB with
-// its style and its scripts.
+// maxPage is the maximum size of a page in bytes, for a total of 100 KB with styles
+// and scripts.
 const maxPage = 42 << 10
 
 func TestMap(t *testing.T) {
@@ -27,7 +27,7 @@ func TestMap(t *testing.T) {
 	if live := webtest.Attr(d.WithAttr("id", "map")[0], "data-live"); live != "test/vehicle test/zone" {
 		t.Errorf("it hears of %q", live)
 	}
-	// From the map of a city down to a vehicle.
+	// Zoom in from the city to a vehicle.
 	for range 12 {
 		clusters := d.WithAttr("class", "cluster")
 		if len(clusters) == 0 {
@@ -52,7 +52,7 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// TestLargeFleet: the pages stay light, however many vehicles there are.
+// TestLargeFleet: pages stay small for any number of vehicles.
 func TestLargeFleet(t *testing.T) {
 	y := newYard(t)
 	y.live.sole()
@@ -85,7 +85,7 @@ func TestLargeFleet(t *testing.T) {
 	}
 }
 
-// manyCorners is a circle about a place, in GeoJSON.
+// manyCorners is a circle in GeoJSON.
 func manyCorners(lng, lat float64) []byte {
 	var ring [][2]float64
 	for i := range 500 {

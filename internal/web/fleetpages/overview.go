@@ -12,24 +12,24 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// overviewPage is what the fleet does and earns.
+// overviewPage is the body of the overview.
 type overviewPage struct {
 	Topics  string
 	Filters filters
-	Zone    string // whose days are counted
-	Compare string // with what figures are compared
+	Zone    string // time zone of the days
+	Compare string // label of the comparison period
 	Figures []figure
 	Charts  []chart
-	Switch  string // leads to the tables, or back to the pictures
+	Switch  string // link between tables and charts
 	Tables  bool
 	Needs   []attentionItem
-	Empty   *web.Empty // instead of the figures, while there is nothing to count
+	Empty   *web.Empty // in place of the figures while there are none
 }
 
-// figure is a number that says much.
+// figure is a key figure.
 type figure struct {
 	Label  string
-	Values []string // one for each currency
+	Values []string // one per currency
 	Change change
 	Note   string
 }
@@ -37,7 +37,7 @@ type figure struct {
 // Many reports whether there are several values.
 func (f figure) Many() bool { return len(f.Values) > 1 }
 
-// attentionItem is something that somebody should look at.
+// attentionItem is a problem to look at.
 type attentionItem struct {
 	Icon  string
 	Text  string
@@ -45,10 +45,10 @@ type attentionItem struct {
 	Count string
 }
 
-// spans are the times that can be looked at, in days.
+// spans are the selectable periods, in days.
 var spans = [...]web.Option{{Value: "7", Label: "7 days"}, {Value: "", Label: "30 days"}, {Value: "90", Label: "90 days"}, {Value: "365", Label: "A year"}}
 
-// overview shows what the fleet does and earns.
+// overview shows the fleet's figures and open problems.
 func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
 	settings, _, err := p.Fleet.Settings(ctx, p.DB, r.OrganizationID)
@@ -105,7 +105,7 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "overview", p.page(r, "", "Overview", b))
 }
 
-// figures fills in what is counted of rides.
+// figures fills in the figures of rides.
 func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q, before fleet.AnalyticsQuery, states map[fleet.VehicleState]int64) error {
 	rides, err := p.Fleet.RideAnalytics(ctx, r.OrganizationID, q)
 	if err != nil {
@@ -135,7 +135,7 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 		return nil
 	}
 	ridden := figure{Label: "Vehicles ridden", Values: []string{number(now.UniqueVehicles)}, Change: changeOf(now.UniqueVehicles, then.UniqueVehicles)}
-	// Some that were ridden may not be in the fleet any more.
+	// Vehicles with rides may have been deleted.
 	if now.UniqueVehicles <= total && q.Subaccounts == nil && q.VehicleTypes == nil {
 		ridden.Note = strconv.FormatInt((now.UniqueVehicles*100+total/2)/max(total, 1), 10) + "% of " + number(total) + " in the fleet"
 	}
@@ -184,7 +184,7 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 		counts = append(counts, value{long, short, row.RideCount})
 	}
 	b.Charts = append(b.Charts, newChart("Rides", "Rides", false, counts, number))
-	// Currencies are never added up: each has a chart.
+	// Totals are per currency: each has a chart.
 	for _, t := range revenue.Totals {
 		var amounts []value
 		for _, row := range revenue.Rows {
@@ -202,7 +202,7 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 	return nil
 }
 
-// attentionItems is what somebody should look at, of the whole fleet.
+// attentionItems lists problems of the whole fleet.
 func (p *pages) attentionItems(ctx context.Context, r *web.Request, subs []fleet.Subaccount, settings fleet.Settings, states map[fleet.VehicleState]int64) ([]attentionItem, error) {
 	var list []attentionItem
 	add := func(icon, text, path string, query url.Values, count string) {
@@ -252,7 +252,7 @@ func (p *pages) attentionItems(ctx context.Context, r *web.Request, subs []fleet
 	return list, nil
 }
 
-// countUpTo says how many records a list has, as far as one page goes: "3", "more than
+// countUpTo formats the number of records of a list up to one page: "3", "more than
 // 100"; empty for none.
 func (p *pages) countUpTo(ctx context.Context, find func(ctx context.Context) ([]fleet.Record, *fleet.Cursor, error)) (string, error) {
 	docs, next, err := find(ctx)

@@ -13,7 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// TestEnvironments: nobody can take the one for the other.
+// TestEnvironments: every page shows its environment.
 func TestEnvironments(t *testing.T) {
 	y := newYard(t)
 	for path, other := range map[string]string{
@@ -45,7 +45,7 @@ func TestOverview(t *testing.T) {
 	}
 	y.agent.Page("/sandbox/fleet?days=nine&area=nowhere&type=none").Want("30 days before")
 
-	// What an area tells its riders, while it does, is told here.
+	// Active alerts show on the overview.
 	sub := y.live.sole()
 	y.live.write(func(ctx context.Context, tx *db.Tx) error {
 		locked, err := y.live.LockSubaccount(ctx, tx, y.Organization.ID, sub.ID)

@@ -34,7 +34,7 @@ type planList struct {
 	New   string
 }
 
-func planChip(active bool) web.Badge {
+func planBadge(active bool) web.Badge {
 	if active {
 		return web.Badge{Text: "In use", Tone: web.Good, Icon: "check"}
 	}
@@ -57,7 +57,7 @@ func (p *pages) plans(w http.ResponseWriter, r *web.Request) error {
 		plan := &plans[i]
 		list.Rows = append(list.Rows, planRow{
 			ID: plan.ID, Path: p.base + "/pricing/" + plan.ID, Name: plan.Name, Says: priced(&plan.Tariff), Area: p.subaccountLinkIn(subs, plan.SubaccountID),
-			Types: typeNames(subs, plan.VehicleTypeIDs), Status: planChip(plan.Active),
+			Types: typeNames(subs, plan.VehicleTypeIDs), Status: planBadge(plan.Active),
 		})
 	}
 	if r.Admin() {
@@ -67,7 +67,7 @@ func (p *pages) plans(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "plans", p.page(r, "/pricing", "Pricing", list))
 }
 
-// subaccountLinkIn is areaNamed for who has all subaccounts.
+// subaccountLinkIn is subaccountLink with the subaccounts already read.
 func (p *pages) subaccountLinkIn(subs []fleet.Subaccount, id string) namedLink {
 	for _, s := range subs {
 		if s.ID == id {
@@ -77,7 +77,7 @@ func (p *pages) subaccountLinkIn(subs []fleet.Subaccount, id string) namedLink {
 	return namedLink{Name: id}
 }
 
-// typeNames are the names of vehicle types, for a list of ids.
+// typeNames formats the names of vehicle types.
 func typeNames(subs []fleet.Subaccount, ids []string) string {
 	var list []string
 	for _, id := range ids {
@@ -99,12 +99,12 @@ type planPage struct {
 	Types   string
 	Changed web.Time
 	Edit    bool
-	Sample  filters // the calculator
+	Sample  filters // price calculator
 	Receipt []line
 	Audit   []auditRow
 }
 
-// plan shows a plan, and what a ride by it would cost.
+// plan shows a plan with a price calculator.
 func (p *pages) plan(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
 	plan, err := p.Fleet.Plan(ctx, p.DB, r.OrganizationID, r.PathValue("id"))
@@ -116,7 +116,7 @@ func (p *pages) plan(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := planPage{
-		Plan: &plan, Path: p.base + "/pricing/" + plan.ID, Chip: planChip(plan.Active), Says: priced(&plan.Tariff), Terms: terms(&plan.Tariff), Area: namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name},
+		Plan: &plan, Path: p.base + "/pricing/" + plan.ID, Chip: planBadge(plan.Active), Says: priced(&plan.Tariff), Terms: terms(&plan.Tariff), Area: namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name},
 		Types: typeNames([]fleet.Subaccount{sub}, plan.VehicleTypeIDs), Changed: r.Time(plan.UpdatedAt.Std()), Edit: r.Admin(),
 	}
 	b.Sample, b.Receipt = sample(r, &plan.Tariff, &sub)
@@ -126,13 +126,13 @@ func (p *pages) plan(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "plan", p.page(r, "/pricing", plan.Name, b))
 }
 
-// Bounds of what the calculator takes: more than any ride can be.
+// Maximum values of the calculator, above any ride.
 const (
 	sampleMinutes = 366 * 24 * 60
 	sampleMeters  = 10_000_000
 )
 
-// sample reads the calculator, and says what its ride would cost.
+// sample parses the calculator's values and computes the price.
 func sample(r *web.Request, t *fleet.Tariff, sub *fleet.Subaccount) (filters, []line) {
 	f := filters{Fields: web.Fields{
 		{Name: "minutes", Label: "Minutes", Type: "text", Mode: "numeric", Value: "12"},
@@ -156,7 +156,7 @@ func sample(r *web.Request, t *fleet.Tariff, sub *fleet.Subaccount) (filters, []
 	}
 	u := fleet.Usage{Ridden: true, Seconds: minutes("minutes") * 60, PausedSeconds: minutes("paused") * 60, OutOfZone: f.get("outside") != ""}
 	if reserved := minutes("reserved"); reserved > 0 {
-		// As long as a vehicle of any type can be.
+		// The maximum over all vehicle types.
 		longest := int64(0)
 		for _, kind := range sub.VehicleTypes {
 			longest = max(longest, kind.ReservationMinutes)
@@ -181,11 +181,10 @@ func sample(r *web.Request, t *fleet.Tariff, sub *fleet.Subaccount) (filters, []
 	return f, receipt(t, u, t.Price(u), "")
 }
 
-// spareSegments is how many empty rows a form has for segments, beside those that
-// there are.
+// spareSegments is the number of empty segment rows of a form.
 const spareSegments = 2
 
-// planForm are the fields of a plan.
+// planForm returns the fields of a plan.
 func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kilometers int) (web.Fields, []group) {
 	currency := plan.Currency
 	amountOf := func(name, label string, value *int64, help string) web.Field {
@@ -274,7 +273,7 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 	return fields, layout(fields, groups...)
 }
 
-// rowsOf counts the rows that a form had for segments of a name.
+// rowsOf counts the submitted rows of segments.
 func rowsOf(t *formInput, name string) int {
 	n := 0
 	for n < 100 && t.Has(name+"."+strconv.Itoa(n)+".rate_amount") {
@@ -283,9 +282,8 @@ func rowsOf(t *formInput, name string) int {
 	return n
 }
 
-// segmentsOf reads the rows of segments that are not empty. What is wrong with one
-// is said at the row that it has when the others are gone, so the rows are put
-// together first.
+// segmentsOf parses the non-empty rows of segments. It first moves them together,
+// so that errors show in the right row.
 func segmentsOf(t *formInput, name, currency string) []fleet.Segment {
 	members := []string{"rate_amount", "interval", "start", "end"}
 	n := 0
@@ -322,7 +320,7 @@ func segmentsOf(t *formInput, name, currency string) []fleet.Segment {
 	return list
 }
 
-// tariffOf reads what a form says of a tariff.
+// tariffOf parses the tariff of a form.
 func tariffOf(t *formInput, currency string) fleet.Tariff {
 	tariff := fleet.Tariff{
 		Currency: currency, PerMinute: segmentsOf(t, "per_min_pricing", currency), PerKilometer: segmentsOf(t, "per_km_pricing", currency),
@@ -343,7 +341,7 @@ func tariffOf(t *formInput, currency string) fleet.Tariff {
 		t.v.AddCode("required", "fare_cap.amount", "belongs to the minutes")
 	}
 	if text := strings.TrimSuffix(t.text("tax_basis_points"), "%"); text != "" {
-		// A percent has two digits after the point, as most currencies do.
+		// A percentage has two decimals, like EUR.
 		points, ok := parseAmount(text, "EUR")
 		if !ok {
 			t.v.AddCode("invalid_value", "tax_basis_points", "must be a number such as 19 or 7.7")
@@ -353,7 +351,7 @@ func tariffOf(t *formInput, currency string) fleet.Tariff {
 	return tariff
 }
 
-// typesOf reads which vehicle types are ticked.
+// typesOf returns the selected vehicle types.
 func typesOf(t *formInput, sub *fleet.Subaccount) []string {
 	ids := []string{}
 	for _, kind := range sub.VehicleTypes {
@@ -364,7 +362,7 @@ func typesOf(t *formInput, sub *fleet.Subaccount) []string {
 	return ids
 }
 
-// newPlan makes a plan.
+// newPlan creates a plan.
 func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
 	subs, err := p.Fleet.Subaccounts(r.Context(), p.DB, r.OrganizationID)
 	if err != nil {
@@ -418,14 +416,14 @@ func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, title, cancel st
 	return p.showForm(w, r, p.page(r, "/pricing", title, nil), fields, form{Groups: groups, Label: "Save", Cancel: cancel, More: "More rows"})
 }
 
-// morePlan shows the form again as it was typed, with more rows for segments.
+// morePlan renders the submitted form with more segment rows.
 func (p *pages) morePlan(w http.ResponseWriter, r *web.Request, t *formInput, plan *fleet.Plan, subs []fleet.Subaccount, made bool, title, cancel string) error {
 	fields, groups := planForm(plan, subs, made, min(100, rowsOf(t, "per_min_pricing")+spareSegments), min(100, rowsOf(t, "per_km_pricing")+spareSegments))
 	fields.Fill(t.Values)
 	return p.showPlan(w, r, title, cancel, fields, groups)
 }
 
-// editPlan changes a plan, which makes a version of it.
+// editPlan updates a plan, which creates a version.
 func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 	plan, err := p.Fleet.Plan(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {

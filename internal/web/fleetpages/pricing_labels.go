@@ -7,8 +7,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
-// priced says what a tariff charges for riding, in one line: "€1.00 to unlock,
-// then €0.25 a minute, at most €12.00 in each 24 hours".
+// priced summarizes the charges for riding: "€1.00 to unlock, then €0.25 a minute,
+// at most €12.00 in each 24 hours".
 func priced(t *fleet.Tariff) string {
 	var parts []string
 	if t.UnlockAmount > 0 {
@@ -36,12 +36,12 @@ func priced(t *fleet.Tariff) string {
 	return capitalize(text)
 }
 
-// capped is the most that riding costs: "€12.00 in each 24 hours".
+// capped describes the fare cap: "€12.00 in each 24 hours".
 func capped(t *fleet.Tariff) string {
 	return money(t.FareCap.Amount, t.Currency) + " in each " + formatMinutes(t.FareCap.DurationMinutes)
 }
 
-// terms are all that a tariff says, a sentence each.
+// terms describes a tariff, one sentence per rule.
 func terms(t *fleet.Tariff) []string {
 	list := []string{priced(t) + "."}
 	switch {
@@ -81,7 +81,7 @@ func terms(t *fleet.Tariff) []string {
 	return list
 }
 
-// unit is what a price by length is counted in.
+// unit is the unit of a segment, singular and plural.
 type unit struct{ one, some string }
 
 var (
@@ -89,9 +89,9 @@ var (
 	kilometerUnit = unit{"a kilometer", "kilometer"}
 )
 
-// rates says what segments charge, one after the other.
+// rates describes segments in order.
 func rates(list []fleet.Segment, currency string, u unit) string {
-	// What begins later alone is free before that.
+	// A single later segment is free before its start.
 	if len(list) == 1 && list[0].Start > 0 && list[0].Interval > 0 && list[0].Rate > 0 && list[0].End == nil {
 		return "free for the first " + pluralize(list[0].Start, u.some) + ", then " + rate(list[0], currency, u)
 	}
@@ -104,7 +104,7 @@ func rates(list []fleet.Segment, currency string, u unit) string {
 	return strings.Join(parts, ", plus ")
 }
 
-// segment says what one charges, and when: "€0.10 a minute from minute 20".
+// segment describes charge and range: "€0.10 a minute from minute 20".
 func segment(s fleet.Segment, currency string, u unit) string {
 	text := rate(s, currency, u)
 	switch {
@@ -120,7 +120,7 @@ func segment(s fleet.Segment, currency string, u unit) string {
 	return text + " after " + number(s.Start) + " and until " + pluralize(*s.End, u.some)
 }
 
-// rate says what a segment charges each time: "€1.00 every 15 minutes".
+// rate describes a segment's charge: "€1.00 every 15 minutes".
 func rate(s fleet.Segment, currency string, u unit) string {
 	amount, less := s.Rate, ""
 	if amount < 0 {
@@ -136,7 +136,7 @@ func rate(s fleet.Segment, currency string, u unit) string {
 	return text + less + " every " + pluralize(s.Interval, u.some)
 }
 
-// formatMinutes is a length of time in whole minutes: "24 hours", "90 minutes", "7 days".
+// formatMinutes formats whole minutes: "24 hours", "90 minutes", "7 days".
 func formatMinutes(minutes int64) string {
 	switch {
 	case minutes == 60:
@@ -149,7 +149,7 @@ func formatMinutes(minutes int64) string {
 	return pluralize(minutes, "minute")
 }
 
-// pluralize is how many there are of something: "1 minute", "12 minutes".
+// pluralize formats a count: "1 minute", "12 minutes".
 func pluralize(n int64, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -157,12 +157,12 @@ func pluralize(n int64, what string) string {
 	return number(n) + " " + what + "s"
 }
 
-// percent is a number of basis points: "19%", "7.7%".
+// percent formats basis points: "19%", "7.7%".
 func percent(basisPoints int64) string {
 	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(float64(basisPoints)/100, 'f', 2, 64), "0"), ".") + "%"
 }
 
-// capitalize is a text that begins with a capital, if it begins with a letter.
+// capitalize makes the first letter upper case.
 func capitalize(text string) string {
 	if text != "" && text[0] >= 'a' && text[0] <= 'z' {
 		return string(text[0]-'a'+'A') + text[1:]
@@ -170,15 +170,15 @@ func capitalize(text string) string {
 	return text
 }
 
-// line is one of a receipt.
+// line is a line of a receipt.
 type line struct {
 	What   string
-	How    string // "10 × €0.25"; empty where there is nothing to count
+	How    string // "10 × €0.25"; empty if not repeated
 	Amount string
 	Sum    bool
 }
 
-// receipt says how a price came about, line by line, down to its total.
+// receipt itemizes a price down to its total.
 func receipt(t *fleet.Tariff, u fleet.Usage, p fleet.Price, why string) []line {
 	var list []line
 	for _, item := range t.Items(u) {
@@ -191,7 +191,7 @@ func receipt(t *fleet.Tariff, u fleet.Usage, p fleet.Price, why string) []line {
 	return append(list, ending(p, why)...)
 }
 
-// sums is the receipt of a price of which nothing else is known.
+// sums is the receipt of a price without its usage.
 func sums(p fleet.Price, why string) []line {
 	var list []line
 	add := func(what string, amount int64) {
@@ -206,7 +206,7 @@ func sums(p fleet.Price, why string) []line {
 	return append(list, ending(p, why)...)
 }
 
-// ending are the last lines of a receipt: what was adjusted, and the total.
+// ending returns the last lines of a receipt: adjustment and total.
 func ending(p fleet.Price, why string) []line {
 	var list []line
 	if p.AdjustmentAmount != 0 {
@@ -222,7 +222,7 @@ func ending(p fleet.Price, why string) []line {
 	return append(list, line{What: "Total", Amount: money(p.TotalAmount, p.Currency), Sum: true})
 }
 
-// charged says what an item is charged for.
+// charged describes an item.
 func charged(t *fleet.Tariff, item fleet.Item) string {
 	switch item.Kind {
 	case fleet.ItemUnlock:

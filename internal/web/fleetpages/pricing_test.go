@@ -12,7 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// formOf is what the form of a page would send.
+// formOf returns the values that a page's form would submit.
 func formOf(d webtest.Document) url.Values {
 	form := url.Values{}
 	for _, kind := range []string{"input", "textarea", "select"} {
@@ -85,7 +85,7 @@ func TestPlanForms(t *testing.T) {
 	form.Set("tax_basis_points", "a lot")
 	d := y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity)
 	d.Want("Unlocking, in EUR must be an amount such as 1.50", "After … minutes must be a whole number", "In each … minutes belongs to the most", "Percent must be a number such as 19")
-	// The row that was typed is the first one now, and what is wrong with it is said there.
+	// The submitted row moved up, with its error.
 	if got := webtest.Attr(d.Field("per_min_pricing.0.start"), "value"); got != "soon" || len(d.DescribedBy("per_min_pricing.0.start")) != 1 {
 		t.Errorf("got %q, %v", got, d.DescribedBy("per_min_pricing.0.start"))
 	}
@@ -107,7 +107,7 @@ func TestPlanForms(t *testing.T) {
 		t.Errorf("got %q", notice)
 	}
 
-	// More rows keep what was typed, and change nothing.
+	// A request for more rows retains values and changes nothing.
 	at := "/fleet/pricing/" + l.plan.ID
 	form = formOf(y.admin.Page(at + "/edit"))
 	if form.Get("out_of_zone_amount") != "9.00" || form.Get("per_min_pricing.0.rate_amount") != "0.25" || form.Get("active") != "on" {
@@ -139,7 +139,7 @@ func TestPlanForms(t *testing.T) {
 	y.admin.WantRefused(y.admin.Get("/fleet/pricing/plan_nothing/edit"), http.StatusNotFound)
 }
 
-// TestTariffsComeBack: the form of any plan changes nothing when it is sent as it is.
+// TestTariffsComeBack: submitting the unchanged form of any plan changes nothing.
 func TestTariffsComeBack(t *testing.T) {
 	y := newYard(t)
 	y.admin.Page("/sandbox/fleet/pricing")

@@ -5,7 +5,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// handleRecords adds the lists and the pages of records.
+// handleRecords registers the pages of records.
 func (p *pages) handleRecords() {
 	p.handle("/rides", route{get: p.rides})
 	p.handle("/rides/{id}", route{get: p.ride})
@@ -52,7 +52,7 @@ func (p *pages) handleRecords() {
 	p.handle("/data", route{get: p.data})
 }
 
-// eventLabel says why a vehicle's state changed.
+// eventLabel is the label of a transition's event.
 func eventLabel(e fleet.VehicleEvent) string {
 	if word, ok := eventLabels[e]; ok {
 		return word

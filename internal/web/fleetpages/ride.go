@@ -22,20 +22,20 @@ type ridePage struct {
 	Path     string
 	State    web.Badge
 	Payment  web.Badge
-	Trip     string // what it is for; empty for a rider's
+	Trip     string // empty for a rider trip
 	Rider    namedLink
 	Vehicle  namedLink
 	Plan     namedLink
 	Area     namedLink
-	From, To namedLink // the zones that decided
+	From, To namedLink // zones of start and end
 	Lasted   rideDuration
-	Paused   string // how long in all; empty for not
+	Paused   string // total; empty for none
 	Distance string
 	Expires  web.Time // of a reservation
-	Due      web.Time // when it is ended by itself
-	Terms    []string // what the version of its plan charges
+	Due      web.Time // maximum duration reached
+	Terms    []string // by the version of its plan
 	Receipt  []line
-	SoFar    string // what it would cost now, by time alone
+	SoFar    string // price at present, without distance
 	Moves    []action
 	Adjust   bool
 	Map      *smallMap
@@ -43,16 +43,16 @@ type ridePage struct {
 	Audit    []auditRow
 }
 
-// action is something that can be done to a ride now.
+// action is an action offered for a ride.
 type action struct {
-	Status string // what becomes of it
+	Status string // resulting status
 	Label  string
 	Icon   string
-	Path   string // of the page that asks more; empty where the button does it
+	Path   string // of the form; empty if the button suffices
 	Danger bool
 }
 
-// historyEntry is a moment of a timeline.
+// historyEntry is an entry of the timeline.
 type historyEntry struct {
 	At   web.Time
 	What string
@@ -60,14 +60,14 @@ type historyEntry struct {
 	Note string
 }
 
-// auditRow is an entry of the audit log.
+// auditRow is an audit entry.
 type auditRow struct {
 	At   web.Time
 	What string
 	By   string
 }
 
-// rideActions are what the states of rides allow, with conditions aside.
+// rideActions are the actions allowed by the status, other conditions aside.
 func rideActions(s fleet.RideStatus, path string) []action {
 	var list []action
 	for _, next := range s.Next() {
@@ -107,7 +107,7 @@ func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
 	}
 	ride := &list[0]
 	b := ridePage{
-		Ride: ride, Topic: p.topic("ride", ride.ID), Path: p.base + "/rides/" + ride.ID, State: rideChip(ride.Status), Payment: paymentChip(ride.PaymentStatus),
+		Ride: ride, Topic: p.topic("ride", ride.ID), Path: p.base + "/rides/" + ride.ID, State: rideBadge(ride.Status), Payment: paymentBadge(ride.PaymentStatus),
 		Lasted: durationOf(ride), Adjust: ride.Price != nil,
 	}
 	b.Moves = rideActions(ride.Status, b.Path)
@@ -158,7 +158,7 @@ func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "ride", page)
 }
 
-// price says what a ride costs, or would cost now, and why.
+// price sets the price, or the price so far, with its receipt.
 func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *ridePage) error {
 	if ride.PricingPlanID == "" || ride.PricingPlanVersion == nil {
 		if ride.Price != nil {
@@ -189,7 +189,7 @@ func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *
 	return nil
 }
 
-// drawRide draws where a ride was, or where its vehicle is.
+// drawRide draws start and end of a ride, or its vehicle's location.
 func (p *pages) drawRide(ctx context.Context, r *web.Request, ride *fleet.Ride, b *ridePage) (err error) {
 	spots := []spot{{ride.StartLocation, "from", "Began here"}, {ride.EndLocation, "to", "Ended here"}}
 	what := "Where the ride began and ended. The line is straight: the way between is not known."
@@ -205,8 +205,8 @@ func (p *pages) drawRide(ctx context.Context, r *web.Request, ride *fleet.Ride, 
 	return err
 }
 
-// rideEvents are what happened to a ride, and who did it as far as its vehicle
-// tells. stored is the ride as it was read.
+// rideEvents returns the timeline of a ride, with actors from the vehicle's state
+// changes. stored is the ride without current durations.
 func (p *pages) rideEvents(ctx context.Context, r *web.Request, stored, ride *fleet.Ride) ([]historyEntry, error) {
 	changes, err := p.Fleet.RideChanges(ctx, p.DB, r.OrganizationID, stored)
 	if err != nil {
@@ -254,7 +254,7 @@ func (p *pages) rideEvents(ctx context.Context, r *web.Request, stored, ride *fl
 	return list, nil
 }
 
-// actor is who did something, as the reader is told.
+// actor is the name of an actor for the reader.
 func actor(r *web.Request, by fleet.Actor) string {
 	switch {
 	case by.Type == string(audit.User) && string(by.ID) == r.UserID:
@@ -264,10 +264,10 @@ func actor(r *web.Request, by fleet.Actor) string {
 	case by.Type == string(audit.Key):
 		return "the API"
 	}
-	return "" // by itself
+	return "" // system
 }
 
-// audit returns what the audit log tells of a record, to those who may read it.
+// audit returns a record's audit entries, if the reader may see them.
 func (p *pages) audit(ctx context.Context, r *web.Request, id string) ([]auditRow, error) {
 	if !r.Admin() {
 		return nil, nil
@@ -288,7 +288,7 @@ func (p *pages) audit(ctx context.Context, r *web.Request, id string) ([]auditRo
 	return list, nil
 }
 
-// auditLabel says what an entry of the audit log is about.
+// auditLabel is the label of an audit action.
 func auditLabel(a audit.Action) string {
 	switch a {
 	case fleet.RideEndedByOperator:
@@ -311,13 +311,13 @@ func auditLabel(a audit.Action) string {
 	return string(a)
 }
 
-// subaccountLink is a subaccount by its name.
+// subaccountLink links to a subaccount by name.
 func (p *pages) subaccountLink(ctx context.Context, r *web.Request, id string) (namedLink, error) {
 	s, err := p.Fleet.Subaccount(ctx, p.DB, r.OrganizationID, id)
 	return namedLink{p.base + "/subaccounts/" + id, s.Name}, err
 }
 
-// zoneLink is a zone by its name, if it is there still.
+// zoneLink links to a zone by name, if it still exists.
 func (p *pages) zoneLink(ctx context.Context, r *web.Request, id string) (namedLink, error) {
 	if id == "" {
 		return namedLink{}, nil
@@ -329,7 +329,7 @@ func (p *pages) zoneLink(ctx context.Context, r *web.Request, id string) (namedL
 	return namedLink{p.base + "/zones/" + id, z.Name}, err
 }
 
-// setRideStatus pauses, resumes or starts a ride: what needs no more than a button.
+// setRideStatus pauses, resumes or starts a ride.
 func (p *pages) setRideStatus(w http.ResponseWriter, r *web.Request) error {
 	values, ok := p.Form(w, r)
 	if !ok {
@@ -350,7 +350,7 @@ func (p *pages) setRideStatus(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, p.base+"/rides/"+id, web.Notice{Text: text})
 }
 
-// updateRide changes a ride in a transaction.
+// updateRide updates a ride in a transaction.
 func (p *pages) updateRide(r *web.Request, id string, c fleet.RideChange) error {
 	return p.write(r, func(ctx context.Context, tx *db.Tx) error {
 		ride, err := p.Fleet.LockRide(ctx, tx, r.OrganizationID, id)
@@ -365,8 +365,8 @@ func (p *pages) updateRide(r *web.Request, id string, c fleet.RideChange) error 
 	})
 }
 
-// openRide returns a ride for a page that ends it; nil, with the page shown, when
-// it has ended already.
+// openRide returns a ride for a page that ends it. Error: invalid_transition if it
+// has ended.
 func (p *pages) openRide(r *web.Request, to fleet.RideStatus) (fleet.Ride, error) {
 	ride, err := p.Fleet.Ride(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {
@@ -378,7 +378,7 @@ func (p *pages) openRide(r *web.Request, to fleet.RideStatus) (fleet.Ride, error
 	return ride, nil
 }
 
-// endRide completes a ride, with what belongs to its end.
+// endRide completes a ride.
 func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 	ride, err := p.openRide(r, fleet.Completed)
 	if err != nil {
@@ -430,7 +430,7 @@ func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 	return p.showForm(w, r, page, fields, f)
 }
 
-// endRefusal says beside a field why a ride cannot end where it is.
+// endRefusal turns a refusal of the end into the issue of a field.
 func endRefusal(e *problem.Error) problem.Issue {
 	amount, ok := e.Details["out_of_zone_amount"].(int64)
 	if currency, _ := e.Details["currency"].(string); ok {
@@ -468,7 +468,7 @@ func (p *pages) cancelRide(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// adjustRide changes what is owed for a ride that has ended, and what became of it.
+// adjustRide updates adjustment and payment status of an ended ride.
 func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 	ride, err := p.Fleet.Ride(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {

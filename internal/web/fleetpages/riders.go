@@ -24,11 +24,11 @@ type riderRow struct {
 	Status web.Badge
 	Rides  string
 	Last   web.Time
-	Open   string // where the open ride is
+	Open   string // link to the open ride
 }
 
-// riderChip says whether somebody may ride.
-func riderChip(s fleet.CustomerStatus) web.Badge {
+// riderBadge is the badge of a rider's status.
+func riderBadge(s fleet.CustomerStatus) web.Badge {
 	switch s {
 	case fleet.CustomerActive:
 		return web.Badge{Text: "Active", Tone: web.Good, Icon: "check"}
@@ -87,7 +87,7 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 	for i := range riders {
 		c := &riders[i]
 		row := riderRow{
-			ID: c.ID, Path: p.base + "/riders/" + c.ID, Name: riderName(c), Email: string(c.Email), Phone: string(c.Phone), Status: riderChip(c.Status),
+			ID: c.ID, Path: p.base + "/riders/" + c.ID, Name: riderName(c), Email: string(c.Email), Phone: string(c.Phone), Status: riderBadge(c.Status),
 			Rides: number(c.RideCount), Last: r.Time(c.LastRideAt.Std()),
 		}
 		if c.OpenRideID != "" {
@@ -120,8 +120,8 @@ type riderPage struct {
 	Since   web.Time
 	Last    web.Time
 	Open    string
-	Spent   string // by the rides of which it is known
-	Of      string // these
+	Spent   string // total of recent rides
+	Of      string // number of these rides
 	Rides   rideTable
 	All     string
 	Known   []contact
@@ -129,22 +129,22 @@ type riderPage struct {
 	Gone    bool // anonymised
 }
 
-// contact is somebody whom the helpdesk knows by the same address or number.
+// contact is a helpdesk customer with the same address or number.
 type contact struct {
 	Path, Name string
 	Tickets    []ticketLink
 }
 
-// ticketLink leads to a ticket.
+// ticketLink links to a ticket.
 type ticketLink struct {
 	Path, Subject string
 	At            web.Time
 }
 
-// spendOf is how many rides are added up for what somebody has spent.
+// spendOf is the number of recent rides to total.
 const spendOf = 100
 
-// licenses are the words for a driver's license.
+// licenses are the labels of license statuses.
 var licenses = []web.Option{
 	{Value: "none", Label: "None"}, {Value: "pending", Label: "Being checked"}, {Value: "verified", Label: "Verified"},
 	{Value: "rejected", Label: "Rejected"}, {Value: "expired", Label: "Expired"},
@@ -158,7 +158,7 @@ func (p *pages) rider(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := riderPage{
-		Customer: &c, Topic: p.topic("customer", c.ID) + " " + p.topic("ride"), Path: p.base + "/riders/" + c.ID, Chip: riderChip(c.Status), Since: r.Time(c.CreatedAt.Std()), Last: r.Time(c.LastRideAt.Std()),
+		Customer: &c, Topic: p.topic("customer", c.ID) + " " + p.topic("ride"), Path: p.base + "/riders/" + c.ID, Chip: riderBadge(c.Status), Since: r.Time(c.CreatedAt.Std()), Last: r.Time(c.LastRideAt.Std()),
 		All: p.base + "/rides?rider=" + c.ID, Gone: c.Status == fleet.CustomerAnonymised,
 	}
 	if c.OpenRideID != "" {
@@ -178,7 +178,7 @@ func (p *pages) rider(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	b.Spent, b.Of = commonSubaccount(rides), pluralize(int64(len(rides)), "ride")
+	b.Spent, b.Of = totalCost(rides), pluralize(int64(len(rides)), "ride")
 	if more != nil {
 		b.Of = "the last " + b.Of
 	}
@@ -197,7 +197,7 @@ func (p *pages) rider(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "rider", page)
 }
 
-// contacts returns whom the helpdesk knows by the rider's address or number.
+// contacts returns the helpdesk customers with the rider's address or number.
 func (p *pages) contacts(ctx context.Context, r *web.Request, c *fleet.Customer) ([]contact, error) {
 	var found []desk.Customer
 	find := func(q desk.CustomerQuery) error {
@@ -241,7 +241,7 @@ func (p *pages) contacts(ctx context.Context, r *web.Request, c *fleet.Customer)
 	return list, nil
 }
 
-// riderFields are what people say of a rider. c is nil for a new one.
+// riderFields are the editable fields of a rider. c is nil for a new one.
 func riderFields(c *fleet.Customer, subs []fleet.Subaccount) web.Fields {
 	var fields web.Fields
 	if c == nil {
@@ -260,7 +260,7 @@ func riderFields(c *fleet.Customer, subs []fleet.Subaccount) web.Fields {
 	return fields
 }
 
-// newRider makes a rider.
+// newRider creates a rider.
 func (p *pages) newRider(w http.ResponseWriter, r *web.Request) error {
 	subs, err := p.Fleet.Subaccounts(r.Context(), p.DB, r.OrganizationID)
 	if err != nil {
@@ -293,7 +293,7 @@ func (p *pages) newRider(w http.ResponseWriter, r *web.Request) error {
 	return p.showForm(w, r, p.page(r, "/riders", "New rider", nil), fields, form{Label: "Make the rider", Cancel: p.base + "/riders"})
 }
 
-// readRider returns the rider that an address names, for a page that changes them.
+// readRider returns the rider of the URL for a page that updates it.
 func (p *pages) readRider(r *web.Request) (fleet.Customer, error) {
 	c, err := p.Fleet.Customer(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err == nil && c.Status == fleet.CustomerAnonymised {
@@ -302,7 +302,7 @@ func (p *pages) readRider(r *web.Request) (fleet.Customer, error) {
 	return c, err
 }
 
-// updateRider changes a rider in a transaction.
+// updateRider updates a rider in a transaction.
 func (p *pages) updateRider(ctx context.Context, tx *db.Tx, r *web.Request, id string, change fleet.CustomerChange) error {
 	c, err := p.Fleet.LockCustomer(ctx, tx, r.OrganizationID, id)
 	if err != nil {
@@ -312,7 +312,7 @@ func (p *pages) updateRider(ctx context.Context, tx *db.Tx, r *web.Request, id s
 	return err
 }
 
-// editRider changes what people say of a rider.
+// editRider updates a rider's fields.
 func (p *pages) editRider(w http.ResponseWriter, r *web.Request) error {
 	c, err := p.readRider(r)
 	if err != nil {
@@ -342,7 +342,7 @@ func (p *pages) editRider(w http.ResponseWriter, r *web.Request) error {
 	return p.showForm(w, r, p.page(r, "/riders", "Edit "+riderName(&c), nil), fields, form{Label: "Save", Cancel: back})
 }
 
-// blockRider blocks a rider, or lets them ride again.
+// blockRider blocks or unblocks a rider.
 func (p *pages) blockRider(w http.ResponseWriter, r *web.Request) error {
 	c, err := p.readRider(r)
 	if err != nil {
@@ -372,7 +372,7 @@ func (p *pages) blockRider(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// anonymiseRider takes away, for good, what tells who a rider is.
+// anonymiseRider permanently clears a rider's personal data.
 func (p *pages) anonymiseRider(w http.ResponseWriter, r *web.Request) error {
 	c, err := p.readRider(r)
 	if err != nil {

@@ -18,7 +18,7 @@ type rideRow struct {
 	ID       string
 	Path     string
 	Status   web.Badge
-	Trip     string // empty for a rider's
+	Trip     string // empty for a rider trip
 	At       web.Time
 	Rider    namedLink
 	Vehicle  namedLink
@@ -28,16 +28,16 @@ type rideRow struct {
 	Payment  web.Badge
 }
 
-// rideTable is rides as they are listed. Its template is "ride-table".
+// rideTable is a table of rides. Its template is "ride-table".
 type rideTable struct {
 	Rows             []rideRow
-	Riders, Vehicles bool // whose and which are columns
+	Riders, Vehicles bool // has these columns
 }
 
-// rideDuration is how long something took, or takes so far. Its template is "lasted".
+// rideDuration is a final or running duration. Its template is "lasted".
 type rideDuration struct {
 	Seconds int64
-	Goes    bool // it goes on: ticking.js counts it
+	Goes    bool // running: ticking.js updates it
 	Text    string
 }
 
@@ -48,8 +48,8 @@ func durationOf(r *fleet.Ride) rideDuration {
 	return rideDuration{r.DurationSeconds, r.Status.Open(), formatDuration(r.DurationSeconds)}
 }
 
-// paymentChip says what became of what a ride costs.
-func paymentChip(status string) web.Badge {
+// paymentBadge is the badge of a payment status.
+func paymentBadge(status string) web.Badge {
 	switch status {
 	case "not_due":
 		return web.Badge{Text: "Nothing due"}
@@ -70,13 +70,13 @@ type rideList struct {
 	Filters filters
 	Topic   string
 	Count   string
-	Sum     string // what those on the page cost together
+	Sum     string // total of the page
 	Table   rideTable
 	Empty   web.Empty
 	Pager   web.Pager
 }
 
-// orders of rides, by the value of the option.
+// rideOrders are the sort options.
 var rideOrders = []web.Option{
 	{Value: "", Label: "Newest first"},
 	{Value: "-started_at", Label: "Started last"},
@@ -87,7 +87,7 @@ var rideOrders = []web.Option{
 	{Value: "created_at", Label: "Oldest first"},
 }
 
-// openRides is the choice of all that hold a vehicle.
+// openRides is the filter for all open statuses.
 const openRides = "open"
 
 var rideStatuses = []web.Option{
@@ -139,7 +139,7 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 	if list.Table, err = p.rideTable(ctx, r, rides); err != nil {
 		return err
 	}
-	list.Count, list.Sum = resultCount(len(rides), query.After == nil, next, "ride"), commonSubaccount(rides)
+	list.Count, list.Sum = resultCount(len(rides), query.After == nil, next, "ride"), totalCost(rides)
 	if list.Pager, err = pager(r, next); err != nil {
 		return err
 	}
@@ -153,8 +153,7 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "rides", page)
 }
 
-// rideQuery is what the filters ask for. none is true where no ride can be like
-// that.
+// rideQuery returns the query of the filters. none is true if nothing can match.
 func (p *pages) rideQuery(ctx context.Context, r *web.Request, f *filters, subs []fleet.Subaccount) (q fleet.RideQuery, none bool, err error) {
 	q = fleet.RideQuery{PaymentStatus: f.list("payment"), Subaccount: f.list("area"), CreatedAt: f.days("from", "to", r.Now.Location()), Sort: f.sort()}
 	switch status := f.get("status"); status {
@@ -166,7 +165,7 @@ func (p *pages) rideQuery(ctx context.Context, r *web.Request, f *filters, subs 
 	}
 	q.TotalAmount.Low, q.TotalAmount.High = amountFilter(f, "least", subs), amountFilter(f, "most", subs)
 	if code := f.get("vehicle"); strings.HasPrefix(code, "veh_") {
-		q.VehicleID = []string{code} // of one that may be deleted
+		q.VehicleID = []string{code} // the vehicle may be deleted
 	} else if code != "" {
 		vehicles, _, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Code: []string{code}})
 		if problem.Of(err) == problem.Invalid || err == nil && len(vehicles) == 0 {
@@ -194,8 +193,8 @@ func (p *pages) rideQuery(ctx context.Context, r *web.Request, f *filters, subs 
 	return q, false, nil
 }
 
-// amountFilter reads an amount in the currency of the area that is chosen, or of
-// all of them where they have the same.
+// amountFilter parses an amount in the currency of the selected subaccount, or in
+// the only currency.
 func amountFilter(f *filters, name string, subs []fleet.Subaccount) *int64 {
 	text := f.get(name)
 	if text == "" {
@@ -220,7 +219,7 @@ func amountFilter(f *filters, name string, subs []fleet.Subaccount) *int64 {
 	return &amount
 }
 
-// rideTable are rides as they stand in a list, with the names of who and what.
+// rideTable returns rides with the names of riders and vehicles.
 func (p *pages) rideTable(ctx context.Context, r *web.Request, rides []fleet.Ride) (rideTable, error) {
 	riders, vehicles, err := p.rideLinks(ctx, r, rides)
 	if err != nil {
@@ -230,8 +229,8 @@ func (p *pages) rideTable(ctx context.Context, r *web.Request, rides []fleet.Rid
 	for i := range rides {
 		ride := &rides[i]
 		row := rideRow{
-			ID: ride.ID, Path: p.base + "/rides/" + ride.ID, Status: rideChip(ride.Status), At: r.Time(ride.CreatedAt.Std()),
-			Rider: riders[string(ride.CustomerID)], Vehicle: vehicles[ride.VehicleID], Lasted: durationOf(ride), Payment: paymentChip(ride.PaymentStatus),
+			ID: ride.ID, Path: p.base + "/rides/" + ride.ID, Status: rideBadge(ride.Status), At: r.Time(ride.CreatedAt.Std()),
+			Rider: riders[string(ride.CustomerID)], Vehicle: vehicles[ride.VehicleID], Lasted: durationOf(ride), Payment: paymentBadge(ride.PaymentStatus),
 		}
 		if ride.TripType != fleet.RiderTrip {
 			row.Trip = tripTypeLabel(ride.TripType)
@@ -247,7 +246,7 @@ func (p *pages) rideTable(ctx context.Context, r *web.Request, rides []fleet.Rid
 	return rideTable{rows, true, true}, nil
 }
 
-// tripTypeLabel says what a trip is for.
+// tripTypeLabel is the label of a trip type.
 func tripTypeLabel(t fleet.TripType) string {
 	switch t {
 	case fleet.RebalanceTrip:
@@ -258,7 +257,7 @@ func tripTypeLabel(t fleet.TripType) string {
 	return "Rider's trip"
 }
 
-// rideLinks names the riders and the vehicles of rides, by id.
+// rideLinks returns links to the riders and vehicles of rides, by id.
 func (p *pages) rideLinks(ctx context.Context, r *web.Request, rides []fleet.Ride) (riders, vehicles map[string]namedLink, err error) {
 	riders, vehicles = map[string]namedLink{}, map[string]namedLink{}
 	var customerIDs, vehicleIDs []string
@@ -314,7 +313,7 @@ func (p *pages) rideLinks(ctx context.Context, r *web.Request, rides []fleet.Rid
 	return riders, vehicles, nil
 }
 
-// riderName is what a rider is called on a page.
+// riderName is a rider's name, or a substitute.
 func riderName(c *fleet.Customer) string {
 	switch {
 	case c.Status == fleet.CustomerAnonymised:
@@ -329,8 +328,8 @@ func riderName(c *fleet.Customer) string {
 	return "Rider without a name"
 }
 
-// commonSubaccount says what rides cost in all, by currencies; nothing when none costs any.
-func commonSubaccount(rides []fleet.Ride) string {
+// totalCost formats the total of rides per currency; empty if they cost nothing.
+func totalCost(rides []fleet.Ride) string {
 	var currencies []string
 	sums := map[string]int64{}
 	for _, ride := range rides {
@@ -351,12 +350,12 @@ func commonSubaccount(rides []fleet.Ride) string {
 	return strings.Join(parts, " and ")
 }
 
-// searchRiders finds riders by what people know of them: an id, an e-mail address,
-// a telephone number, the id elsewhere, or how the name begins.
+// searchRiders finds riders by id, e-mail address, phone number, external id or the
+// start of the name.
 func (p *pages) searchRiders(ctx context.Context, r *web.Request, text string, q fleet.CustomerQuery) ([]fleet.Customer, *fleet.Cursor, error) {
 	find := func(q fleet.CustomerQuery) ([]fleet.Customer, *fleet.Cursor, error) {
 		docs, next, err := p.Fleet.ListCustomers(ctx, p.DB, r.OrganizationID, q)
-		if problem.Of(err) == problem.Invalid { // nobody has such a thing
+		if problem.Of(err) == problem.Invalid { // no rider has such a value
 			return nil, nil, nil
 		}
 		if err != nil {
@@ -385,7 +384,7 @@ func (p *pages) searchRiders(ctx context.Context, r *web.Request, text string, q
 	if list, _, err := find(other); err != nil || len(list) > 0 {
 		return list, nil, err
 	}
-	// Names that begin like this follow each other from there on.
+	// Names with this prefix are adjacent.
 	q.Sort = fleet.Sort{Member: "name"}
 	if q.After == nil {
 		q.After = &fleet.Cursor{Value: text}
@@ -399,7 +398,7 @@ func (p *pages) searchRiders(ctx context.Context, r *web.Request, text string, q
 	return list, next, err
 }
 
-// command is a request to the API of the environment, to be pasted.
+// command is a curl command for the environment's API.
 func (p *pages) command(method, path, body string, headers ...string) string {
 	var b strings.Builder
 	b.WriteString("curl ")

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/net/html"
 )
 
-// hostile tries to be more than a text.
+// hostile is a text with markup.
 const hostile = `<script>alert(1)</script> "&' שלום`
 
-// lot is what rides are made of.
+// lot has the records that rides need.
 type lot struct {
 	environment
 	sub      fleet.Subaccount
@@ -31,7 +31,7 @@ type lot struct {
 	riders   int
 }
 
-// furnish makes a plan and a vehicle type in production.
+// furnish creates a plan and a vehicle type in production.
 func furnish(y *yard) *lot {
 	y.live.tb.Helper()
 	l := &lot{environment: y.live, sub: y.live.sole()}
@@ -83,7 +83,7 @@ func (l *lot) rider() (c fleet.Customer) {
 	return c
 }
 
-// ride makes a ride of a new rider on a new vehicle, in some status.
+// ride creates a ride of a new rider and vehicle with a status.
 func (l *lot) ride(status fleet.RideStatus) (ride fleet.Ride) {
 	l.tb.Helper()
 	v, c := l.vehicle(), l.rider()
@@ -102,7 +102,7 @@ func (l *lot) ride(status fleet.RideStatus) (ride fleet.Ride) {
 	return ride
 }
 
-// at reads a ride as it is now.
+// at reads a ride.
 func (l *lot) at(id string) fleet.Ride {
 	l.tb.Helper()
 	ride, err := l.Ride(l.tb.Context(), l.db, l.organization.ID, id)
@@ -112,7 +112,7 @@ func (l *lot) at(id string) fleet.Ride {
 	return ride
 }
 
-// links returns where the links of a page lead that begin with a path.
+// links returns the targets of a page's links with a prefix.
 func links(d webtest.Document, prefix string) []string {
 	var list []string
 	for _, a := range d.All("a") {
@@ -123,7 +123,7 @@ func links(d webtest.Document, prefix string) []string {
 	return list
 }
 
-// rows returns those of the table of a page.
+// rows returns the table rows of a page.
 func rows(d webtest.Document) []*html.Node {
 	var list []*html.Node
 	for _, tr := range d.All("tr") {
@@ -172,7 +172,7 @@ func TestRides(t *testing.T) {
 	}
 }
 
-// TestSandboxRides: the sandbox is full, and its pages say so.
+// TestSandboxRides: the sandbox has rides, and its pages show the environment.
 func TestSandboxRides(t *testing.T) {
 	y := newYard(t)
 	d := y.agent.Page("/sandbox/fleet/rides")
@@ -198,7 +198,7 @@ func TestSandboxRides(t *testing.T) {
 	if len(seen) < 500 {
 		t.Errorf("got %d rides", len(seen))
 	}
-	// A page of each kind of ride.
+	// A page for each status.
 	for _, status := range []string{"reserved", "active", "paused", "completed", "cancelled"} {
 		list := rows(y.agent.Page("/sandbox/fleet/rides?status=" + status))
 		if len(list) == 0 {
@@ -212,7 +212,7 @@ func TestSandboxRides(t *testing.T) {
 	}
 }
 
-// TestRideMoves: what a page offers is what the state table allows, to everybody.
+// TestRideMoves: pages offer the actions of the state table to all members.
 func TestRideMoves(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
@@ -283,7 +283,7 @@ func TestRideIsMoved(t *testing.T) {
 	d.Want("Refunded", "Adjustment: <script>alert(1)", "−€2.50", "A total is never below nothing", "€1.50", "€0.00")
 }
 
-// TestRideEndsOutside: where a rider may not end, it is said what it costs.
+// TestRideEndsOutside: ending out of zone shows the fee.
 func TestRideEndsOutside(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
@@ -307,14 +307,15 @@ func TestRideEndsOutside(t *testing.T) {
 	d, _ := y.agent.Follow(y.agent.Post(path+"/end", form))
 	d.Want("Ended where that is not allowed", "€10.00", "for the rider")
 
-	// Long after it began only we can cancel one; that of a reservation costs nothing.
+	// After the grace only an operator can cancel; cancelling a reservation is
+	// free.
 	reserved := l.ride(fleet.Reserved)
 	d, _ = y.agent.Follow(y.agent.Post("/fleet/rides/"+reserved.ID+"/cancel", url.Values{"cancel_reason": {"operator"}}))
 	d.Want("Cancelled", "it costs nothing")
 	y.agent.WantRefused(y.agent.Post("/fleet/rides/"+l.ride(fleet.Active).ID+"/cancel", url.Values{"cancel_reason": {"nobody"}}), http.StatusUnprocessableEntity).Want("must be one of")
 }
 
-// TestRidesOfOthers: another organization's ride is not there.
+// TestRidesOfOthers: another organization's ride is not found.
 func TestRidesOfOthers(t *testing.T) {
 	y := newYard(t)
 	ride := furnish(y).ride(fleet.Active)

@@ -12,62 +12,60 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// smallMap is a few places and the zones around them, as a picture (Web Mercator,
-// north up). Its template is "small-map".
+// smallMap is a picture of places and the zones around them (Web Mercator, north
+// up). Its template is "small-map".
 type smallMap struct {
-	What  string // what it shows, in words
+	What  string // text alternative
 	Zones []shape
-	Line  string // a path from the first place to the last; empty for none
+	Line  string // path from the first to the last place; empty for none
 	Marks []mark
-	Scale string // how long the bar is: "200 m"
-	Bar   int    // in units of the picture
-	Grid  string // lines as far apart as the bar is long
+	Scale string // label of the scale bar: "200 m"
+	Bar   int    // length in units of the picture
+	Grid  string // lines at the distance of the bar
 }
 
-// shape is a zone on it.
+// shape is a zone on the map.
 type shape struct {
 	Name string
 	Type string
 	Path string
 }
 
-// mark is a place on it.
+// mark is a place on the map.
 type mark struct {
 	X, Y  string
 	Class string // "from", "to" or "at"
 	Name  string
 }
 
-// spot is a place that a small map shows.
+// spot is a place to show.
 type spot struct {
 	At    *fleet.Position
 	Class string
 	Name  string
 }
 
-// Size of the picture, and how much of it is kept free around the places.
+// Size of the picture and its margin.
 const (
 	smallWidth, smallHeight = 640, 320
 	smallMargin             = 56.0
-	// smallSpan is how many meters of the ground it shows at least.
+	// smallSpan is the minimum extent in meters.
 	smallSpan = 600.0
-	// smallZones and smallPoints bound what is drawn of the zones.
+	// smallZones and smallPoints limit the zones and their points.
 	smallZones  = 20
 	smallPoints = 400
 )
 
-// earth is the length of the equator, in meters.
+// earth is the circumference at the equator in meters.
 const earth = 40_075_016.7
 
-// mercator is a place on a square whose sides are the earth's circumference: x from
-// 0 to 1 eastward, y southward.
+// mercator projects to a unit square: x eastward, y southward, from 0 to 1.
 func mercator(lat, lng float64) (x, y float64) {
 	lat = min(85.05, max(-85.05, lat)) * math.Pi / 180
 	return lng/360 + 0.5, 0.5 - math.Log(math.Tan(math.Pi/4+lat/2))/(2*math.Pi)
 }
 
-// smallMap draws places, and the zones of a subaccount that are there; nil when no
-// place is known.
+// smallMap draws places and nearby zones of a subaccount; nil if no place is known.
 func (p *pages) smallMap(ctx context.Context, r *web.Request, subaccountID, what string, spots ...spot) (*smallMap, error) {
 	var known []spot
 	for _, s := range spots {
@@ -83,7 +81,7 @@ func (p *pages) smallMap(ctx context.Context, r *web.Request, subaccountID, what
 		x, y := mercator(s.At.Lat, s.At.Lng)
 		minX, maxX, minY, maxY = min(minX, x), max(maxX, x), min(minY, y), max(maxY, y)
 	}
-	// How long a meter is there, in units of the square.
+	// A meter in units of the square, at this latitude.
 	meter := 1 / (earth * max(0.01, math.Cos(known[0].At.Lat*math.Pi/180)))
 	width := max(maxX-minX, smallSpan*meter, (maxY-minY)*(smallWidth-2*smallMargin)/(smallHeight-2*smallMargin))
 	scale := (smallWidth - 2*smallMargin) / width
@@ -136,13 +134,13 @@ func (p *pages) smallMap(ctx context.Context, r *web.Request, subaccountID, what
 	return m, nil
 }
 
-// outline is a shape as a path. What is finer than the picture is left out, and
-// what is far away is near its edge.
+// outline draws a shape as a path. Details below the resolution are omitted,
+// distant points are moved to near the edge.
 func outline(polygons [][][][2]float64, to func(lat, lng float64) (x, y float64)) string {
 	var b strings.Builder
 	for _, rings := range polygons {
 		for _, ring := range rings {
-			// The further apart, the fewer.
+			// More points need a larger distance.
 			apart := 1.5
 			var points [][2]float64
 			for {
@@ -172,13 +170,13 @@ func outline(polygons [][][][2]float64, to func(lat, lng float64) (x, y float64)
 	return b.String()
 }
 
-// tenth is a coordinate of a picture.
+// tenth formats a coordinate.
 func tenth(x float64) string {
 	return strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64)
 }
 
-// scaleBar is a round length that is about a sixth of the picture, given what a
-// meter is on it.
+// scaleBar returns a round length of about a sixth of the picture. meter is the
+// length of a meter in units.
 func scaleBar(meter float64) (bar int, text string) {
 	for length := 1.0; ; length *= 10 {
 		for _, round := range []float64{1, 2, 5} {

@@ -23,7 +23,7 @@ type subaccountList struct {
 	New  string
 }
 
-// subaccountRow is one of them.
+// subaccountRow is a subaccount in the list.
 type subaccountRow struct {
 	*fleet.Subaccount
 	Path   string
@@ -33,14 +33,14 @@ type subaccountRow struct {
 	Feed   web.Badge
 }
 
-func subaccountChip(status string) web.Badge {
+func subaccountBadge(status string) web.Badge {
 	if status == "active" {
 		return web.Badge{Text: "Active", Tone: web.Good, Icon: "check"}
 	}
 	return web.Badge{Text: "Archived"}
 }
 
-func feedChip(on bool) web.Badge {
+func feedBadge(on bool) web.Badge {
 	if on {
 		return web.Badge{Text: "Public", Tone: web.Good, Icon: "eye"}
 	}
@@ -60,7 +60,7 @@ func (p *pages) subaccounts(w http.ResponseWriter, r *web.Request) error {
 	var list subaccountList
 	for i := range subs {
 		s := &subs[i]
-		list.Rows = append(list.Rows, subaccountRow{s, p.base + "/subaccounts/" + s.ID, subaccountChip(s.Status), p.planLinkIn(plans, s.DefaultPricingPlanID), len(s.VehicleTypes), feedChip(s.GBFS.Enabled)})
+		list.Rows = append(list.Rows, subaccountRow{s, p.base + "/subaccounts/" + s.ID, subaccountBadge(s.Status), p.planLinkIn(plans, s.DefaultPricingPlanID), len(s.VehicleTypes), feedBadge(s.GBFS.Enabled)})
 	}
 	if r.Admin() {
 		list.New = p.base + "/subaccounts/new"
@@ -68,7 +68,7 @@ func (p *pages) subaccounts(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "subaccounts", p.page(r, "/subaccounts", "Subaccounts", list))
 }
 
-// planLinkIn is a plan by its name, for who has all of them.
+// planLinkIn links to a plan by name.
 func (p *pages) planLinkIn(plans []fleet.Plan, id fleet.NullString) namedLink {
 	for _, plan := range plans {
 		if plan.ID == string(id) {
@@ -88,7 +88,7 @@ type subaccountPage struct {
 	Rules []string
 	Open  bool // without rules and zones, rides start and end anywhere
 	News  []alertRow
-	Feed  string // where the public feed is; empty: nowhere
+	Feed  string // URL of the public feed; empty: none
 	Shown web.Badge
 	Edit  bool
 	Audit []auditRow
@@ -101,10 +101,10 @@ type typeRow struct {
 	Form  string
 	Range string
 	Plan  namedLink
-	Rules string // what it takes to ride one
+	Rules string // requirements for riders
 }
 
-// alertRow is something that riders should know.
+// alertRow is an alert for riders.
 type alertRow struct {
 	*fleet.Alert
 	Path     string
@@ -123,7 +123,7 @@ func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := subaccountPage{
-		Subaccount: &s, Path: p.base + "/subaccounts/" + s.ID, Chip: subaccountChip(s.Status), Plan: p.planLinkIn(plans, s.DefaultPricingPlanID), Shown: feedChip(s.GBFS.Enabled), Edit: r.Admin(),
+		Subaccount: &s, Path: p.base + "/subaccounts/" + s.ID, Chip: subaccountBadge(s.Status), Plan: p.planLinkIn(plans, s.DefaultPricingPlanID), Shown: feedBadge(s.GBFS.Enabled), Edit: r.Admin(),
 	}
 	for i := range s.VehicleTypes {
 		t := &s.VehicleTypes[i]
@@ -160,10 +160,10 @@ func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "subaccount", p.page(r, "/subaccounts", s.Name, b))
 }
 
-// label is a value of an enumeration as people read it: "Scooter standing".
+// label formats a value of an enumeration: "Scooter standing".
 func label(value string) string { return capitalize(strings.ReplaceAll(value, "_", " ")) }
 
-// ruleLabel says what a rule allows, and whom.
+// ruleLabel describes a rule and its vehicle types.
 func ruleLabel(rule fleet.Rule, s *fleet.Subaccount) string {
 	may := func(yes bool, what string) string {
 		if yes {
@@ -182,7 +182,7 @@ func ruleLabel(rule fleet.Rule, s *fleet.Subaccount) string {
 	return text + "."
 }
 
-// newSubaccount makes a subaccount.
+// newSubaccount creates a subaccount.
 func (p *pages) newSubaccount(w http.ResponseWriter, r *web.Request) error {
 	settings, _, err := p.Fleet.Settings(r.Context(), p.DB, r.OrganizationID)
 	if err != nil {
@@ -214,7 +214,7 @@ func (p *pages) newSubaccount(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// placeFields are what a subaccount is made of.
+// placeFields are the fields of a new subaccount.
 func placeFields(s *fleet.Subaccount) web.Fields {
 	return web.Fields{
 		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: s.Name},
@@ -224,8 +224,8 @@ func placeFields(s *fleet.Subaccount) web.Fields {
 	}
 }
 
-// changeSubaccount changes a subaccount in a transaction. Issues below a path are
-// about the fields themselves.
+// changeSubaccount updates a subaccount in a transaction. Issues below a path
+// belong to the fields themselves.
 func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, t *formInput, id, below string, change func(s *fleet.Subaccount) fleet.SubaccountChange) (bool, error) {
 	return p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
 		before, err := p.Fleet.LockSubaccount(ctx, tx, r.OrganizationID, id)
@@ -245,7 +245,7 @@ func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, t *formInput
 	})
 }
 
-// editSubaccount changes a subaccount, but for its lists.
+// editSubaccount updates a subaccount except for its lists.
 func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {
@@ -296,24 +296,24 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// planField chooses one of the plans of a subaccount.
+// planField selects a plan of a subaccount.
 func planField(name, label, none string, plans []fleet.Plan, subaccountID string, id fleet.NullString) web.Field {
 	own := slices.DeleteFunc(slices.Clone(plans), func(plan fleet.Plan) bool { return plan.SubaccountID != subaccountID })
 	return web.Field{Name: name, Label: label, Type: "select", Optional: true, Value: string(id), Options: options(own, none, func(plan fleet.Plan) web.Option { return web.Option{Value: plan.ID, Label: plan.Name} })}
 }
 
-// What vehicles can look like and be moved by (GBFS).
+// Form factors and propulsion types (GBFS).
 var (
 	formFactors     = []string{"scooter_standing", "scooter_seated", "bicycle", "cargo_bicycle", "moped", "car", "other"}
 	propulsionTypes = []string{"electric", "electric_assist", "human", "combustion", "combustion_diesel", "hybrid", "plug_in_hybrid", "hydrogen_fuel_cell"}
 )
 
-// labelOptions are choices of an enumeration.
+// labelOptions are the options of an enumeration.
 func labelOptions(values []string) []web.Option {
 	return options(values, "", func(v string) web.Option { return web.Option{Value: v, Label: label(v)} })
 }
 
-// vehicleType makes a vehicle type of a subaccount, or changes one.
+// vehicleType creates or updates a vehicle type.
 func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {
@@ -374,7 +374,7 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Label: "Save", Cancel: back})
 }
 
-// deleteType takes a vehicle type away that nothing uses.
+// deleteType deletes an unused vehicle type.
 func (p *pages) deleteType(w http.ResponseWriter, r *web.Request) error {
 	return p.removeFromSubaccount(w, r, "vehicle type", func(s *fleet.Subaccount) (string, fleet.SubaccountChange) {
 		i := slices.IndexFunc(s.VehicleTypes, func(t fleet.VehicleType) bool { return t.ID == r.PathValue("type") })
@@ -386,7 +386,8 @@ func (p *pages) deleteType(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// replaceOrAppend returns a list with v in the place of what it replaces, or at the end.
+// replaceOrAppend returns a list with v in place of the replaced element, or
+// appended.
 func replaceOrAppend[E any](list []E, v E, replaced func(E) bool) []E {
 	list = slices.Clone(list)
 	if i := slices.IndexFunc(list, replaced); i >= 0 {
@@ -396,8 +397,8 @@ func replaceOrAppend[E any](list []E, v E, replaced func(E) bool) []E {
 	return append(list, v)
 }
 
-// removeFromSubaccount asks before something is taken out of a list of a subaccount. drop
-// returns its name, empty when it is not there, and what then changes.
+// removeFromSubaccount confirms and removes an element of a list of a subaccount.
+// drop returns its name, empty if there is none, and the change.
 func (p *pages) removeFromSubaccount(w http.ResponseWriter, r *web.Request, what string, drop func(s *fleet.Subaccount) (string, fleet.SubaccountChange)) error {
 	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {
@@ -424,7 +425,7 @@ func (p *pages) removeFromSubaccount(w http.ResponseWriter, r *web.Request, what
 	return p.Redirect(w, back, web.Notice{Text: "The " + what + " is deleted."})
 }
 
-// alert makes something that riders should know, or changes it.
+// alert creates or updates an alert.
 func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {
@@ -471,7 +472,7 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Intro: "Riders read it in the public feed.", Label: "Save", Cancel: back})
 }
 
-// deleteAlert takes an alert away.
+// deleteAlert deletes an alert.
 func (p *pages) deleteAlert(w http.ResponseWriter, r *web.Request) error {
 	return p.removeFromSubaccount(w, r, "alert", func(s *fleet.Subaccount) (string, fleet.SubaccountChange) {
 		i := slices.IndexFunc(s.Alerts, func(a fleet.Alert) bool { return a.ID == r.PathValue("alert") })
@@ -482,7 +483,7 @@ func (p *pages) deleteAlert(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// localTime is a time as a field has it.
+// localTime formats a time for a field.
 func localTime(t rfc3339.Time, zone *time.Location) string {
 	if t.Std().IsZero() {
 		return ""
@@ -490,7 +491,7 @@ func localTime(t rfc3339.Time, zone *time.Location) string {
 	return t.Std().In(zone).Format("2006-01-02T15:04")
 }
 
-// moment reads a time in a zone; the zero one when nothing was typed.
+// moment parses a time in a zone, zero if empty.
 func (t *formInput) moment(name string, zone *time.Location) rfc3339.Time {
 	text := t.text(name)
 	if text == "" {
@@ -505,7 +506,7 @@ func (t *formInput) moment(name string, zone *time.Location) rfc3339.Time {
 	return rfc3339.Time{}
 }
 
-// rules changes what holds where no zone decides.
+// rules updates the rules outside of zones.
 func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 	s, err := p.Fleet.Subaccount(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {
@@ -549,10 +550,10 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 	})
 }
 
-// everyType is the choice of all vehicle types.
+// everyType is the option for all vehicle types.
 const everyType = "*"
 
-// ruleFields are those of some rules, and of one more.
+// ruleFields are the fields of rules and one more.
 func ruleFields(s *fleet.Subaccount, rules []fleet.Rule) (web.Fields, []group) {
 	var fields web.Fields
 	var parts []part

@@ -13,7 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// area reads the subaccount as it is now.
+// area reads the subaccount.
 func (l *lot) area() fleet.Subaccount {
 	l.tb.Helper()
 	s, err := l.Subaccount(l.tb.Context(), l.db, l.organization.ID, l.sub.ID)
@@ -65,7 +65,7 @@ func TestSubaccountForms(t *testing.T) {
 		Want("Name is required", "Time zone", "Currency must be an ISO 4217 currency", "Country must be")
 	d, _ := y.admin.Follow(y.admin.Post("/fleet/subaccounts/new", url.Values{"name": {hostile}, "timezone": {"Asia/Tokyo"}, "currency": {"jpy"}, "external_id": {"tokyo"}}))
 	d.Want(hostile, "JPY", "Asia/Tokyo")
-	// With several, lists say which, and amounts need one.
+	// With several subaccounts, lists have a column and amounts need a selection.
 	y.admin.Page("/fleet/vehicles").Want("Area", hostile)
 	y.admin.Page("/fleet/rides?least=1").Want("Choose an area too")
 	y.admin.Page("/fleet/rides?least=1&area=" + l.sub.ID)

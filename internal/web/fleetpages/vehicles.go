@@ -25,16 +25,16 @@ type vehicleRow struct {
 	Reports web.Time
 }
 
-// level is how full something is. Its template is "battery".
+// level is a battery or fuel level. Its template is "battery".
 type level struct {
 	Known      bool
-	Motor      bool // it could be known
+	Motor      bool // has a level
 	Percent    int64
-	Low, Ready int64 // below the one no ride starts; from the other on it is well
+	Low, Ready int64 // limits: below Low no ride starts; from Ready it is sufficient
 	What       string
 }
 
-// levelOf is how full a vehicle is, of its battery or else its tank.
+// levelOf is a vehicle's battery level, or else its fuel level.
 func levelOf(v *fleet.Vehicle, s *fleet.Settings) level {
 	l := level{Motor: v.PropulsionType != "human", Low: s.LowBatteryPercent, Ready: s.BatteryReadyPercent, What: "Battery"}
 	at := v.BatteryPercent
@@ -52,11 +52,11 @@ type vehicleList struct {
 	Filters filters
 	Topic   string
 	Count   string
-	Areas   bool // there are several
+	Areas   bool // there are several subaccounts
 	Rows    []vehicleRow
 	Empty   web.Empty
 	Pager   web.Pager
-	New     string // where one is made; empty for who may not
+	New     string // link to create one; empty without permission
 }
 
 var vehicleStates = []fleet.VehicleState{fleet.Available, fleet.VehicleTaken, fleet.OnTrip, fleet.NonOperational, fleet.NonContactable, fleet.Missing, fleet.Removed}
@@ -80,7 +80,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	f := filters{Fields: append(web.Fields{
 		{Name: "code", Label: "Code", Type: "search", Placeholder: "B-0417"},
 		{Name: "state", Label: "State", Type: "select", Options: options(vehicleStates, "All", func(s fleet.VehicleState) web.Option {
-			return web.Option{Value: string(s), Label: stateChip(s).Text}
+			return web.Option{Value: string(s), Label: stateBadge(s).Text}
 		})},
 		{Name: "type", Label: "Type", Type: "select", Options: append([]web.Option{{Label: "All"}}, typeOptions(subs)...)},
 		{Name: "zone", Label: "In zone", Type: "select", Options: zones},
@@ -118,7 +118,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	for i := range vehicles {
 		v := &vehicles[i]
 		row := vehicleRow{
-			ID: v.ID, Path: p.base + "/vehicles/" + v.ID, Code: v.Code, State: stateChip(v.State), Level: levelOf(v, &settings), Reports: r.Time(v.LastReportedAt.Std()),
+			ID: v.ID, Path: p.base + "/vehicles/" + v.ID, Code: v.Code, State: stateBadge(v.State), Level: levelOf(v, &settings), Reports: r.Time(v.LastReportedAt.Std()),
 		}
 		if sub, t := typeOf(subs, v.VehicleTypeID); t != nil {
 			row.Area, row.Type = sub.Name, t.Name
@@ -139,7 +139,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "vehicles", p.page(r, "/vehicles", "Vehicles", list))
 }
 
-// typeOf finds a vehicle type, and whose it is; nil when there is none.
+// typeOf returns a vehicle type and its subaccount, nil if there is none.
 func typeOf(subs []fleet.Subaccount, id string) (*fleet.Subaccount, *fleet.VehicleType) {
 	for i := range subs {
 		for j := range subs[i].VehicleTypes {
@@ -151,8 +151,7 @@ func typeOf(subs []fleet.Subaccount, id string) (*fleet.Subaccount, *fleet.Vehic
 	return nil, nil
 }
 
-// typeOptions are the vehicle types, with whose they are where there are several
-// subaccounts.
+// typeOptions lists the vehicle types, with their subaccounts if there are several.
 func typeOptions(subs []fleet.Subaccount) []web.Option {
 	var list []web.Option
 	for _, s := range subs {
@@ -167,7 +166,7 @@ func typeOptions(subs []fleet.Subaccount) []web.Option {
 	return list
 }
 
-// zoneOptions are the zones, as far as a person can choose of them.
+// zoneOptions lists zones up to the limit of a select.
 func (p *pages) zoneOptions(ctx context.Context, r *web.Request) ([]web.Option, error) {
 	docs, _, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Sort: fleet.Sort{Member: "name"}, Limit: 100})
 	if err != nil {
@@ -184,7 +183,7 @@ type vehiclePage struct {
 	Path    string
 	Chip    web.Badge
 	Since   web.Time
-	Why     string // the state is what it is
+	Why     string // reason of the state
 	Type    string
 	Area    namedLink
 	Plan    namedLink
@@ -193,17 +192,17 @@ type vehiclePage struct {
 	Range   string
 	Odo     string
 	Reports web.Time
-	Ride    string // where its open ride is
+	Ride    string // link to the open ride
 	Map     *smallMap
 	Rides   rideTable
-	All     string // where all rides are
+	All     string // link to all rides
 	Events  []historyEntry
-	Earlier string // where earlier changes are
-	Change  bool   // its state can be changed now
+	Earlier string // link to earlier changes
+	Change  bool   // the state can be changed
 	Nowhere web.Empty
 }
 
-// changesShown is how many changes of a vehicle a page has.
+// changesShown is the number of state changes on a page.
 const changesShown = 8
 
 // vehicle shows a vehicle.
@@ -223,7 +222,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := vehiclePage{
-		Vehicle: &v, Topic: p.topic("vehicle", v.ID), Path: p.base + "/vehicles/" + v.ID, Chip: stateChip(v.State), Since: r.Time(v.StateChangedAt.Std()), Why: eventLabel(v.LastEvent),
+		Vehicle: &v, Topic: p.topic("vehicle", v.ID), Path: p.base + "/vehicles/" + v.ID, Chip: stateBadge(v.State), Since: r.Time(v.StateChangedAt.Std()), Why: eventLabel(v.LastEvent),
 		Level: levelOf(&v, &settings), Reports: r.Time(v.LastReportedAt.Std()), All: p.base + "/rides?vehicle=" + v.ID,
 		Nowhere: web.Empty{Text: "Nobody knows where it is."},
 	}
@@ -278,7 +277,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	for _, c := range changes {
-		h := historyEntry{At: r.Time(c.At.Std()), What: stateChip(c.State).Text, By: actor(r, c.Actor), Note: strings.ToLower(eventLabel(c.Event))}
+		h := historyEntry{At: r.Time(c.At.Std()), What: stateBadge(c.State).Text, By: actor(r, c.Actor), Note: strings.ToLower(eventLabel(c.Event))}
 		if c.BatteryPercent != nil {
 			h.Note += ", battery at " + number(*c.BatteryPercent) + "%"
 		}
@@ -292,7 +291,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "vehicle", page)
 }
 
-// vehicleFields are what people say of a vehicle. v is nil for a new one.
+// vehicleFields are the editable fields of a vehicle. v is nil for a new one.
 func (p *pages) vehicleFields(ctx context.Context, r *web.Request, v *fleet.Vehicle) (web.Fields, []group, error) {
 	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
 	if err != nil {
@@ -333,7 +332,7 @@ func (p *pages) vehicleFields(ctx context.Context, r *web.Request, v *fleet.Vehi
 	return fields, layout(fields, part{"", head, false}, part{"Where it is, and how full", 4, true}, part{"What it is known by", 4, true}, part{"", 0, false}), nil
 }
 
-// newVehicle makes a vehicle.
+// newVehicle creates a vehicle.
 func (p *pages) newVehicle(w http.ResponseWriter, r *web.Request) error {
 	fields, groups, err := p.vehicleFields(r.Context(), r, nil)
 	if err != nil {
@@ -375,7 +374,7 @@ func (p *pages) newVehicle(w http.ResponseWriter, r *web.Request) error {
 	return p.showForm(w, r, p.page(r, "/vehicles", "New vehicle", nil), fields, form{Groups: groups, Label: "Make the vehicle", Cancel: p.base + "/vehicles"})
 }
 
-// editVehicle changes what people say of a vehicle.
+// editVehicle updates a vehicle's fields.
 func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 	v, err := p.Fleet.Vehicle(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {
@@ -404,8 +403,8 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 			DeviceID: optional.Of(fleet.NullString(t.text("device_id"))), LicensePlate: optional.Of(fleet.NullString(t.text("license_plate"))), VIN: optional.Of(fleet.NullString(t.text("vin"))),
 			ExternalID: optional.Of(fleet.NullString(t.text("external_id"))), Metadata: optional.Of(t.metadata("metadata")),
 		}
-		// What trackers report too is only written when it was changed here: the
-		// vehicle may have moved since the page was shown.
+		// Telemetry is written only if the user changed it: the vehicle may have
+		// moved since the form was shown.
 		if t.changed("location.lat", "location.lng") {
 			c.Location = orNull(t.position("location"))
 		}
@@ -432,7 +431,7 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 	return p.showForm(w, r, p.page(r, "/vehicles", "Edit "+v.Code, nil), fields, form{Groups: groups, Was: was, Label: "Save", Cancel: back})
 }
 
-// orNull is a member of a change that is cleared when there is nothing.
+// orNull is a field that nil clears.
 func orNull[T any](value *T) optional.Value[T] {
 	if value == nil {
 		return optional.Value[T]{Set: true, Null: true}
@@ -440,18 +439,18 @@ func orNull[T any](value *T) optional.Value[T] {
 	return optional.Of(*value)
 }
 
-// vehicleTransitions are what the states of vehicles allow, a choice for each reason.
+// vehicleTransitions are the transitions allowed by a state, one option per event.
 func vehicleTransitions(s fleet.VehicleState) []web.Option {
 	var list []web.Option
 	for _, next := range s.Next() {
 		for _, event := range s.Events(next) {
-			list = append(list, web.Option{Value: string(next) + "/" + string(event), Label: stateChip(next).Text + ": " + strings.ToLower(eventLabel(event))})
+			list = append(list, web.Option{Value: string(next) + "/" + string(event), Label: stateBadge(next).Text + ": " + strings.ToLower(eventLabel(event))})
 		}
 	}
 	return list
 }
 
-// setVehicleState puts a vehicle into another state.
+// setVehicleState changes a vehicle's state.
 func (p *pages) setVehicleState(w http.ResponseWriter, r *web.Request) error {
 	v, err := p.Fleet.Vehicle(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {
@@ -460,7 +459,7 @@ func (p *pages) setVehicleState(w http.ResponseWriter, r *web.Request) error {
 	back := p.base + "/vehicles/" + v.ID
 	moves := vehicleTransitions(v.State)
 	if len(moves) == 0 || v.CurrentRideID != "" {
-		return problem.New(problem.Conflict, "%s is %s: its ride decides what comes next.", v.Code, strings.ToLower(stateChip(v.State).Text))
+		return problem.New(problem.Conflict, "%s is %s: its ride decides what comes next.", v.Code, strings.ToLower(stateBadge(v.State).Text))
 	}
 	fields := web.Fields{{Name: "move", Label: "New state", Type: "select", Options: moves, Value: moves[0].Value}}
 	if r.Method == http.MethodPost {
@@ -482,11 +481,11 @@ func (p *pages) setVehicleState(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: v.Code + " is " + strings.ToLower(stateChip(fleet.VehicleState(to)).Text) + " now."})
+			return p.Redirect(w, back, web.Notice{Text: v.Code + " is " + strings.ToLower(stateBadge(fleet.VehicleState(to)).Text) + " now."})
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/vehicles", "Change the state of "+v.Code, nil), fields, form{
-		Intro: "It is " + strings.ToLower(stateChip(v.State).Text) + ".", Label: "Change the state", Cancel: back,
+		Intro: "It is " + strings.ToLower(stateBadge(v.State).Text) + ".", Label: "Change the state", Cancel: back,
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// ids are those of the rows of a page, in a row.
+// ids joins the ids of a page's rows.
 func ids(d webtest.Document) string {
 	var got strings.Builder
 	for _, row := range rows(d) {
@@ -45,7 +45,7 @@ func TestVehicles(t *testing.T) {
 	ride := l.ride(fleet.Active)
 	d := y.agent.Page("/fleet/vehicles")
 	d.Want("2 vehicles.", "Scooter <script>", "80%", "On a trip", "Available")
-	// Two of one millisecond are in the order of their ids.
+	// Records of one millisecond sort by id.
 	newest := max(ride.VehicleID, first.ID) + min(ride.VehicleID, first.ID)
 	if got := ids(d); got != newest {
 		t.Errorf("got %s", got)
@@ -76,7 +76,7 @@ func TestVehicles(t *testing.T) {
 	}
 }
 
-// TestVehicleMoves: what is offered is what the state table allows.
+// TestVehicleMoves: pages offer the transitions of the state table.
 func TestVehicleMoves(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
@@ -114,7 +114,7 @@ func TestVehicleMoves(t *testing.T) {
 	}
 }
 
-// put puts a vehicle into a state, by the way of others if need be.
+// put changes a vehicle's state, through intermediate states if necessary.
 func (l *lot) put(id string, state fleet.VehicleState) {
 	l.tb.Helper()
 	l.write(func(ctx context.Context, tx *db.Tx) error {
@@ -173,7 +173,7 @@ func TestVehicleForms(t *testing.T) {
 	}
 	form.Set("vehicle_type_id", l.scooter)
 	form.Set("license_plate", "B <script>'\"&")
-	// The vehicle has moved since the form was shown.
+	// The vehicle moves after the form was shown.
 	l.write(func(ctx context.Context, tx *db.Tx) error {
 		v, err := l.LockVehicle(ctx, tx, l.organization.ID, id)
 		if err == nil {

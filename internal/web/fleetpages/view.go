@@ -13,25 +13,23 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
-// Size of the map, in its own units, which are pixels on a wide screen, and how far
-// it zooms: at 0 the earth is 256 units wide.
+// Size of the map in units (pixels on a wide screen), and zoom range: at zoom 0 the
+// earth is 256 units wide.
 const (
 	mapWidth, mapHeight = 960.0, 600.0
 	minZoom, maxZoom    = 2.0, 20.0
-	// What is kept free around what the map is to show: at the sides more, which
-	// narrow screens do not have.
+	// Margins around the extent; wider at the sides, which narrow screens cut off.
 	mapMarginX, mapMarginY = 132.0, 48.0
 )
 
-// view is a part of the earth in Web Mercator: what is in the middle, as
-// [mercator] has it, and how near.
+// view is a part of the earth in Web Mercator: the center, by [mercator], and the
+// zoom.
 type view struct{ x, y, zoom float64 }
 
-// scale is how many units the earth is wide.
+// scale is the width of the earth in units.
 func (v view) scale() float64 { return 256 * math.Exp2(v.zoom) }
 
-// at returns where on the map a place is. The earth is round: a place is where it
-// is nearest to the middle.
+// at returns the map coordinates of a place, by the shorter way around the earth.
 func (v view) at(lat, lng float64) (x, y float64) {
 	x, y = mercator(lat, lng)
 	dx := x - v.x
@@ -39,7 +37,7 @@ func (v view) at(lat, lng float64) (x, y float64) {
 	return mapWidth/2 + dx*v.scale(), mapHeight/2 + (y-v.y)*v.scale()
 }
 
-// panned returns a view some units away, and nearer by some zoom.
+// panned returns a view moved by units and zoomed in.
 func (v view) panned(dx, dy, nearer float64) view {
 	v.x += dx / v.scale()
 	v.y += dy / v.scale()
@@ -47,7 +45,7 @@ func (v view) panned(dx, dy, nearer float64) view {
 	return v.usual()
 }
 
-// usual is the same view with the middle on earth and a zoom that there is.
+// usual returns the view with center and zoom in range.
 func (v view) usual() view {
 	v.x -= math.Floor(v.x)
 	v.zoom = min(maxZoom, max(minZoom, v.zoom))
@@ -61,8 +59,8 @@ func unmercator(x, y float64) (lat, lng float64) {
 	return (2*math.Atan(math.Exp((0.5-y)*2*math.Pi)) - math.Pi/2) * 180 / math.Pi, (x - 0.5) * 360
 }
 
-// box is what of the earth the view shows. What is nearer to a pole than the map
-// goes is at its edge.
+// box returns the bounds of the view. Latitudes beyond the projection count as its
+// edge.
 func (v view) box() fleet.Box {
 	halfX, halfY := mapWidth/2/v.scale(), mapHeight/2/v.scale()
 	north, west := unmercator(v.x-halfX, v.y-halfY)
@@ -85,7 +83,7 @@ func (v view) box() fleet.Box {
 	return b
 }
 
-// writeQuery adds the view to the parameters of an address.
+// writeQuery adds the view to URL parameters.
 func (v view) writeQuery(query url.Values) {
 	lat, lng := unmercator(v.x, v.y)
 	query.Set("z", strconv.FormatFloat(math.Round(v.zoom*100)/100, 'f', -1, 64))
@@ -93,7 +91,7 @@ func (v view) writeQuery(query url.Values) {
 	query.Set("lng", strconv.FormatFloat(math.Round(lng*1e5)/1e5, 'f', -1, 64))
 }
 
-// viewOf reads a view from the parameters of an address; false when it is none.
+// viewOf parses a view from URL parameters; false if there is none.
 func viewOf(query url.Values) (view, bool) {
 	var n [3]float64
 	for i, name := range []string{"z", "lat", "lng"} {
@@ -107,8 +105,8 @@ func viewOf(query url.Values) (view, bool) {
 	return v.usual(), true
 }
 
-// fit returns the nearest view that shows all of some boxes; of the earth when
-// there are none. They may be on both sides of the antimeridian.
+// fit returns the nearest view that contains all boxes, of the earth for none.
+// Boxes may be on both sides of the antimeridian.
 func fit(boxes []fleet.Box) view {
 	if len(boxes) == 0 {
 		return view{0.5, 0.42, minZoom}.usual()
@@ -122,7 +120,7 @@ func fit(boxes []fleet.Box) view {
 		spans = append(spans, span{x1, x2})
 		top, bottom = min(top, y1), max(bottom, y2)
 	}
-	// All but the widest gap between them, around the earth.
+	// Everything but the widest gap between them, around the earth.
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	left, right := spans[0].from, spans[0].to
 	end, gap := spans[0].to, 0.0
@@ -139,7 +137,7 @@ func fit(boxes []fleet.Box) view {
 	return view{(left + right) / 2, (top + bottom) / 2, math.Floor(zoom*4) / 4}.usual()
 }
 
-// outlined is a zone with its shape, as a list has it.
+// outlined is a listed zone with its geometry.
 type outlined struct {
 	ID       string         `json:"id"`
 	Name     string         `json:"name"`
@@ -156,7 +154,7 @@ func readOutlined(d *fleet.Record) (z outlined, err error) {
 	return z, err
 }
 
-// box is the bounds of a zone.
+// box is the bounding box of a zone.
 func (z *outlined) box() fleet.Box {
 	b := fleet.Box{MinLng: 180, MinLat: 90, MaxLng: -180, MaxLat: -90}
 	for _, polygon := range z.Geometry.Coordinates {
@@ -168,8 +166,8 @@ func (z *outlined) box() fleet.Box {
 	return b
 }
 
-// path draws what of a shape is on the map, in at most so many bytes or so: what
-// is finer than the map, or than there is room for, is left out.
+// path draws the visible part of a shape in about room bytes at most. Finer details
+// are omitted.
 func (v view) path(polygons [][][][2]float64, room int) string {
 	for apart := 1.0; ; apart *= 2 {
 		var b strings.Builder
@@ -185,8 +183,8 @@ func (v view) path(polygons [][][][2]float64, room int) string {
 	}
 }
 
-// shift is how many times around the earth a polygon is to be moved so that its
-// middle is where it is nearest to the view's.
+// shift is the number of turns around the earth that bring a polygon nearest to the
+// view.
 func (v view) shift(polygon [][][2]float64) float64 {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, at := range polygon[0] {
@@ -218,13 +216,13 @@ func (v view) ring(b *strings.Builder, ring [][2]float64, shift, apart float64) 
 	}
 }
 
-// clip cuts a ring at edges a little outside of the map.
+// clip clips a ring at edges slightly outside of the map.
 func clip(points [][2]float64) [][2]float64 {
 	const out = 8
 	for _, edge := range []struct {
 		axis int
 		at   float64
-		sign float64 // 1: what is less is cut away
+		sign float64 // 1: clips lower values
 	}{{0, -out, 1}, {0, mapWidth + out, -1}, {1, -out, 1}, {1, mapHeight + out, -1}} {
 		var kept [][2]float64
 		for i, at := range points {
@@ -243,14 +241,14 @@ func clip(points [][2]float64) [][2]float64 {
 	return points
 }
 
-// rule is a line of the graticule, with its name.
+// rule is a line of the graticule with its label.
 type rule struct {
 	Path, X, Y, Name string
 }
 
-// graticule is a few meridians and parallels.
+// graticule returns some meridians and parallels.
 func (v view) graticule() []rule {
-	const apart = 140 // units, at least
+	const apart = 140 // minimum distance in units
 	step := 0.0
 	for _, s := range []float64{30, 20, 10, 5, 2, 1, .5, .2, .1, .05, .02, .01, .005, .002, .001, .0005, .0002, .0001} {
 		if s/360*v.scale() >= apart || step == 0 {
@@ -283,7 +281,7 @@ func (v view) graticule() []rule {
 	return rules
 }
 
-// bar is a length and how many units it has in the middle of the map.
+// bar is a round length and its units at the center of the map.
 func (v view) bar() (length int, text string) {
 	lat, _ := unmercator(v.x, v.y)
 	return scaleBar(v.scale() / (earth * max(0.01, math.Cos(lat*math.Pi/180))))

@@ -9,12 +9,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
-// TestFit: what is to be seen is on the map, whatever part of the earth it is in.
+// TestFit: the view contains all boxes, anywhere on earth.
 func TestFit(t *testing.T) {
 	tests := []struct {
 		name  string
 		boxes []fleet.Box
-		near  float64 // the zoom at least
+		near  float64 // minimum zoom
 	}{
 		{"a city", []fleet.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.6, MaxLat: 52.6}}, 9},
 		{"a place", []fleet.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.2, MaxLat: 52.4}}, 16},
@@ -68,7 +68,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestPath: a shape is cut at the edges of the map, and never takes much room.
+// TestPath: paths are clipped to the map and limited in size.
 func TestPath(t *testing.T) {
 	v := fit([]fleet.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.6, MaxLat: 52.6}})
 	around := [][][][2]float64{{{{-170, -80}, {170, -80}, {170, 80}, {-170, 80}, {-170, -80}}}}
@@ -88,7 +88,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestChart: figures stay on the picture, and axes have round numbers.
+// TestChart: figures fit the picture, and axes have round numbers.
 func TestChart(t *testing.T) {
 	for _, values := range [][]int64{nil, {0}, {0, 0, 0}, {1}, {7, -3, 2}, {math.MaxInt64 / 4, 1}, {999, 1001, 12}} {
 		var list []value

@@ -24,8 +24,8 @@ type yard struct {
 	admin, agent  *webtest.Browser
 }
 
-// environment is the fleet of one. Production is empty but for one subaccount, and
-// the sandbox is full.
+// environment is the fleet of one environment. Production has one empty subaccount;
+// the sandbox is seeded.
 type environment struct {
 	*fleet.Service
 	log          *audit.Log
@@ -52,7 +52,7 @@ func newYard(t testing.TB) *yard {
 	return y
 }
 
-// write runs fn in a transaction that must succeed, with a fleet there.
+// write provisions the fleet and runs fn in a transaction that must succeed.
 func (e *environment) write(fn func(ctx context.Context, tx *db.Tx) error) {
 	e.tb.Helper()
 	ctx := e.tb.Context()
@@ -65,7 +65,7 @@ func (e *environment) write(fn func(ctx context.Context, tx *db.Tx) error) {
 	}
 }
 
-// sole returns the subaccount that production begins with.
+// sole returns production's initial subaccount.
 func (e *environment) sole() fleet.Subaccount {
 	e.tb.Helper()
 	if err := e.Provision(e.tb.Context(), e.organization); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// zonesPage is the list of zones.
+// zonesPage is the body of the list of zones.
 type zonesPage struct {
 	Topic   string
 	Base    string
@@ -41,8 +41,8 @@ type zoneRow struct {
 	Changed        web.Time
 }
 
-// zoneChip says what type a zone is of.
-func zoneChip(t fleet.ZoneType) web.Badge {
+// zoneBadge is the badge of a zone's type.
+func zoneBadge(t fleet.ZoneType) web.Badge {
 	c := web.Badge{Text: zoneTypeLabel(t)}
 	switch t {
 	case fleet.Parking:
@@ -55,8 +55,8 @@ func zoneChip(t fleet.ZoneType) web.Badge {
 	return c
 }
 
-// forceChip says whether a zone counts at a time.
-func forceChip(z *fleet.Zone, now time.Time) web.Badge {
+// forceBadge is the badge of a zone in force or not.
+func forceBadge(z *fleet.Zone, now time.Time) web.Badge {
 	switch {
 	case now.Before(z.StartsAt.Std()):
 		return web.Badge{Text: "Not yet", Icon: "clock"}
@@ -66,7 +66,7 @@ func forceChip(z *fleet.Zone, now time.Time) web.Badge {
 	return web.Badge{Text: "In force", Tone: web.Good, Icon: "check"}
 }
 
-// zones lists the zones, those that count first first.
+// zones lists zones by precedence.
 func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
 	subs, fields, err := p.subaccountChoices(ctx, r)
@@ -102,8 +102,8 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		b.Rows = append(b.Rows, zoneRow{
-			ID: z.ID, Path: p.base + "/zones/" + z.ID, Name: z.Name, Type: zoneChip(z.Type), Priority: z.Priority,
-			Area: nameOf(subs, z.SubaccountID), Force: forceChip(&z.Zone, r.Now), Changed: r.Time(z.UpdatedAt.Std()),
+			ID: z.ID, Path: p.base + "/zones/" + z.ID, Name: z.Name, Type: zoneBadge(z.Type), Priority: z.Priority,
+			Area: nameOf(subs, z.SubaccountID), Force: forceBadge(&z.Zone, r.Now), Changed: r.Time(z.UpdatedAt.Std()),
 		})
 	}
 	b.Count = resultCount(len(docs), q.After == nil, next, "zone")
@@ -113,7 +113,7 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "zones", p.page(r, "/zones", "Zones", b))
 }
 
-// listedZone is a zone without its shape, which a list does not need checked.
+// listedZone is a zone without its geometry, whose validation lists do not need.
 type listedZone struct {
 	fleet.Zone
 	Geometry json.RawMessage `json:"geometry"`
@@ -126,7 +126,7 @@ func zoneOf(d *fleet.Record) (z listedZone, err error) {
 	return z, err
 }
 
-// nameOf is what a subaccount is called; nothing where there is only one.
+// nameOf is a subaccount's name; empty if there is only one.
 func nameOf(subs []fleet.Subaccount, id string) string {
 	if len(subs) > 1 {
 		for _, s := range subs {
@@ -138,7 +138,7 @@ func nameOf(subs []fleet.Subaccount, id string) string {
 	return ""
 }
 
-// zonePage is a zone.
+// zonePage is the body of the page of a zone.
 type zonePage struct {
 	Zone     *fleet.Zone
 	Topic    string
@@ -156,7 +156,7 @@ type zonePage struct {
 	Points   int
 }
 
-// zoneRule is a rule in words.
+// zoneRule describes a rule.
 type zoneRule struct {
 	For                 string
 	Start, End, Through web.Badge
@@ -170,7 +170,7 @@ func allowed(on bool) web.Badge {
 	return web.Badge{Text: "No", Tone: web.Bad, Icon: "x"}
 }
 
-// zoneMap is a map that stands still, with a shape on it.
+// zoneMap is a static map with a shape.
 type zoneMap struct {
 	Width, Height float64
 	Z, X, Y       string
@@ -182,7 +182,7 @@ type zoneMap struct {
 	Name          string
 }
 
-// zoneMapAround draws the map around a shape, or around the fleet when there is none.
+// zoneMapAround draws the map around a shape, or around the fleet if shape is nil.
 func (p *pages) zoneMapAround(ctx context.Context, r *web.Request, shape *outlined, without string) (*zoneMap, error) {
 	var boxes []fleet.Box
 	var err error
@@ -215,7 +215,7 @@ func (p *pages) zoneMapAround(ctx context.Context, r *web.Request, shape *outlin
 	return g, nil
 }
 
-// outlineOf is the shape of a zone as it is drawn.
+// outlineOf is the geometry of a zone for drawing.
 func outlineOf(z *fleet.Zone) (outlined, error) {
 	d, err := z.Record()
 	if err != nil {
@@ -236,7 +236,7 @@ func (p *pages) zone(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := zonePage{
-		Zone: &z, Topic: p.topic(fleet.ZoneKind, z.ID), Path: p.base + "/zones/" + z.ID, Type: zoneChip(z.Type), Force: forceChip(&z, r.Now),
+		Zone: &z, Topic: p.topic(fleet.ZoneKind, z.ID), Path: p.base + "/zones/" + z.ID, Type: zoneBadge(z.Type), Force: forceBadge(&z, r.Now),
 		Area: nameOf(subs, z.SubaccountID), From: r.Time(z.StartsAt.Std()), To: r.Time(z.EndsAt.Std()), Changed: r.Time(z.UpdatedAt.Std()), Made: r.Time(z.CreatedAt.Std()),
 		Vehicles: p.base + "/vehicles?zone=" + z.ID,
 	}
@@ -270,7 +270,7 @@ func speed(kph *int64) string {
 	return strconv.FormatInt(*kph, 10) + " km/h"
 }
 
-// ruleFor says what vehicles a rule is for.
+// ruleFor describes the vehicle types of a rule.
 func ruleFor(subs []fleet.Subaccount, ids []string) string {
 	if len(ids) == 0 {
 		return "All vehicles"
@@ -286,7 +286,8 @@ func ruleFor(subs []fleet.Subaccount, ids []string) string {
 	return strings.Join(names, ", ")
 }
 
-// maxZoneRules is how many rules the form has at most; with more it is for the API.
+// maxZoneRules is the maximum number of rules of the form. The API has no such
+// limit.
 const maxZoneRules = 20
 
 // zoneForm is the body of the form of a zone.
@@ -299,8 +300,7 @@ type zoneForm struct {
 	Ground *zoneMap
 }
 
-// zoneFields are the fields of the form for a zone. rules is how many of those
-// there are.
+// zoneFields are the fields of a zone with a number of rules.
 func zoneFields(z *fleet.Zone, subs []fleet.Subaccount, isNew bool, rules int, r *web.Request) (web.Fields, []group) {
 	fields := web.Fields{
 		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: z.Name},
@@ -338,7 +338,7 @@ func zoneFields(z *fleet.Zone, subs []fleet.Subaccount, isNew bool, rules int, r
 			web.Field{Name: at + ".maximum_speed_kph", Label: "At most, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(rule.MaximumSpeed)},
 		)
 	}
-	// The slices above may be of an array that append has left.
+	// The slices above may refer to an array that append has replaced.
 	n := 0
 	for i := range groups {
 		size := len(groups[i].Fields)
@@ -371,8 +371,7 @@ func priorityOf(z *fleet.Zone) string {
 	return strconv.FormatInt(z.Priority, 10)
 }
 
-// pointsOf is a shape as it is typed: the corners where it is one ring, else
-// GeoJSON.
+// pointsOf formats a shape for editing: corners for a single ring, else GeoJSON.
 func pointsOf(z *fleet.Zone) string {
 	if z.ID == "" {
 		return ""
@@ -396,11 +395,11 @@ func pointsOf(z *fleet.Zone) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// shape reads what is typed for a shape.
+// shape parses a shape.
 func (t *formInput) shape(name string) (a fleet.Area) {
 	text := strings.TrimSpace(t.Get(name))
 	if text == "" {
-		return a // which the fleet asks for
+		return a // the fleet reports it as required
 	}
 	if !strings.HasPrefix(text, "{") {
 		var ring [][2]float64
@@ -427,7 +426,7 @@ func (t *formInput) shape(name string) (a fleet.Area) {
 			ring = append(ring, ring[0])
 		}
 		made, err := json.Marshal(map[string]any{"type": "Polygon", "coordinates": [][][2]float64{ring}})
-		if err != nil { // no number, as "NaN" is
+		if err != nil { // not a number, like "NaN"
 			t.v.AddCode("invalid_format", name, "must be degrees")
 			return a
 		}
@@ -450,7 +449,7 @@ func (t *formInput) shape(name string) (a fleet.Area) {
 	return a
 }
 
-// zoneRules reads the rules of the form.
+// zoneRules parses the rules of the form.
 func (t *formInput) zoneRules(n int) []fleet.Rule {
 	rules := []fleet.Rule{}
 	for i := range n {
@@ -466,12 +465,12 @@ func (t *formInput) zoneRules(n int) []fleet.Rule {
 	return rules
 }
 
-// newZone makes a zone.
+// newZone creates a zone.
 func (p *pages) newZone(w http.ResponseWriter, r *web.Request) error {
 	return p.editZone(w, r, &fleet.Zone{Type: fleet.Parking}, true)
 }
 
-// changeZone changes one.
+// changeZone updates a zone.
 func (p *pages) changeZone(w http.ResponseWriter, r *web.Request) error {
 	z, err := p.Fleet.Zone(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {
@@ -480,7 +479,7 @@ func (p *pages) changeZone(w http.ResponseWriter, r *web.Request) error {
 	return p.editZone(w, r, &z, false)
 }
 
-// editZone shows the form of a zone, and does what is posted.
+// editZone renders and processes the form of a zone.
 func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, isNew bool) error {
 	ctx := r.Context()
 	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
@@ -488,7 +487,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 		return err
 	}
 	if !isNew {
-		// Rules are for the vehicle types of the zone's own area.
+		// Rules refer to the vehicle types of the zone's subaccount.
 		subs = slices.DeleteFunc(subs, func(s fleet.Subaccount) bool { return s.ID != z.SubaccountID })
 	}
 	if len(z.Rules) > maxZoneRules {
@@ -544,14 +543,15 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 				if priority != nil {
 					c.Priority.Value = *priority
 				}
-				// The fields have whole minutes, and what was not touched stays.
+				// Fields have whole minutes; unchanged fields retain the stored
+				// time.
 				if values.Get("starts_at") == localTime(locked.StartsAt, r.Now.Location()) {
 					c.StartsAt = optional.Value[rfc3339.Time]{}
 				}
 				if values.Get("ends_at") == localTime(locked.EndsAt, r.Now.Location()) {
 					c.EndsAt = optional.Value[rfc3339.Time]{}
 				}
-				// What was not touched goes by the type, which may have become another.
+				// Unchanged rules follow the type, which may have changed.
 				if string(c.Type.Value) != string(locked.Type) && slices.EqualFunc(list, locked.Rules, sameRule) {
 					c.Rules = optional.Value[[]fleet.Rule]{}
 				}
@@ -590,7 +590,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 	if body.Ground, err = p.zoneMapAround(ctx, r, shape, z.ID); err != nil {
 		return err
 	}
-	body.Ground.Shape = "" // the script draws it as it is typed
+	body.Ground.Shape = "" // the script draws the edited shape
 	page := p.page(r, "/zones", title, body)
 	page.Fields, page.Scripts = fields, []string{"draw.js"}
 	if len(fields.Wrong()) > 0 {
@@ -599,13 +599,13 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 	return p.Render(w, r, "zone_form", page)
 }
 
-// sameRule reports whether two rules say the same.
+// sameRule reports whether two rules are equal.
 func sameRule(a, b fleet.Rule) bool {
 	return slices.Equal(a.VehicleTypeIDs, b.VehicleTypeIDs) && a.StartAllowed == b.StartAllowed && a.EndAllowed == b.EndAllowed &&
 		a.ThroughAllowed == b.ThroughAllowed && optionalInteger(a.MaximumSpeed) == optionalInteger(b.MaximumSpeed)
 }
 
-// deleteZone asks, and deletes a zone.
+// deleteZone confirms and deletes a zone.
 func (p *pages) deleteZone(w http.ResponseWriter, r *web.Request) error {
 	z, err := p.Fleet.Zone(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {

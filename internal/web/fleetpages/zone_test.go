@@ -13,7 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// TestZones goes the way of a zone: made, looked at, changed, deleted.
+// TestZones creates, shows, updates and deletes a zone.
 func TestZones(t *testing.T) {
 	y := newYard(t)
 	y.admin.Page("/fleet/zones").Want("There are no zones", "Draw the first zone")
@@ -37,7 +37,7 @@ func TestZones(t *testing.T) {
 		t.Errorf("got shape %q", got)
 	}
 
-	// Another type has its own rules, unless others are typed.
+	// A new type changes the rules unless they are edited.
 	change := maps.Clone(form)
 	maps.Copy(change, url.Values{"name": {"Park"}, "type": {"no_ride"}, "priority": {"40"},
 		"rules.0": {"on"}, "rules.0.vehicle_type_ids": {""}, "rules.0.ride_start_allowed": {"on"}, "rules.0.ride_end_allowed": {"on"}, "rules.0.ride_through_allowed": {"on"}})
@@ -87,8 +87,8 @@ func (y *yard) soleZone() fleet.Zone {
 	return z
 }
 
-// TestZoneRefused: what is wrong is said beside the field, what was typed stays, and
-// nothing is changed.
+// TestZoneRefused: errors show beside the fields, values remain, and nothing
+// changes.
 func TestZoneRefused(t *testing.T) {
 	y := newYard(t)
 	good := url.Values{"name": {"Mitte"}, "type": {"parking"}, "geometry": {"52.5, 13.3\n52.5, 13.4\n52.6, 13.4"}}
@@ -121,7 +121,7 @@ func TestZoneRefused(t *testing.T) {
 	y.agent.WantRefused(y.agent.Get("/fleet/zones/new"), http.StatusForbidden)
 	y.admin.Page("/fleet/zones").Want("There are no zones")
 
-	// GeoJSON does as well, also as tools export it.
+	// GeoJSON is accepted, also in the form of other tools.
 	feature := `{"type":"Feature","properties":{},"geometry":{"type":"MultiPolygon","coordinates":[[[[1,1],[2,1],[2,2],[1,1]]],[[[179,1],[180,1],[180,2],[179,1]]]]}}`
 	y.admin.Follow(y.admin.Post("/fleet/zones/new", with(good, "geometry", feature)))
 	path := "/fleet/zones/" + y.soleZone().ID
@@ -135,7 +135,7 @@ func TestZoneRefused(t *testing.T) {
 		stranger.WantRefused(stranger.Post(path+"/edit", good), http.StatusNotFound)
 		stranger.WantRefused(stranger.Post(path+"/delete", url.Values{"confirm": {"Mitte"}}), http.StatusNotFound)
 	}
-	// Nor does it exist in the sandbox.
+	// The zone does not exist in the sandbox.
 	y.admin.WantRefused(y.admin.Get("/sandbox"+path), http.StatusNotFound)
 	if y.soleZone().Name != "Mitte" {
 		t.Error("the zone has changed")
