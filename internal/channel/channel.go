@@ -1,16 +1,14 @@
-// Package channel holds what every channel shares: the request as it came in,
-// the normalized event that a request means, and the adapter interface between
-// them.
+// Package channel defines the model that all channels share: the HTTP request as received, the
+// normalized event parsed from it, and the adapter interface between them.
 //
-// An adapter is data in, data out. It never touches the database, the router
-// or another channel; it may not even know whether a request is a repetition.
-// The core (package inbound) reads the body once, asks the adapter where the
-// request says it is going, verifies it with the secrets of that place, lets
-// the adapter split it into parts, stores them, answers, and later hands each
-// stored part back to be parsed.
+// An adapter maps data to data. It never touches the database, the router or another channel,
+// and cannot tell a first delivery from a repeated one. The core (package inbound) reads the
+// body once, asks the adapter for the claimed recipients, verifies the request with their
+// secrets, has the adapter split it into parts, stores the parts, answers, and later has each
+// stored part parsed.
 //
-// Verification always runs over the bytes as received, and everything that an
-// adapter says before Verify succeeded is a hint from a stranger.
+// Verification always covers the bytes as received. Every value that an adapter returns before
+// Verify has succeeded is unauthenticated.
 package channel
 
 import (
@@ -23,16 +21,16 @@ import (
 	"time"
 )
 
-// Request is one inbound HTTP request whose body was read once, in full.
+// Request is one inbound HTTP request whose body has been read in full.
 type Request struct {
 	Method   string
-	URL      string // as the sender called it: public base URL + request URI, unchanged
+	URL      string // as called: public base URL + request URI, unchanged
 	Header   http.Header
 	Body     []byte
 	Received time.Time
-	// TXT holds the DNS records that a [DNSVerifier] asked for, by name: an empty entry
-	// means that there is none, a missing one that DNS did not answer. Nil: nobody
-	// asked.
+	// TXT holds the TXT records of the names that a [DNSVerifier] requested. An empty entry
+	// means that the name has no records, a missing entry that the lookup failed. Nil means
+	// that no lookup was made.
 	TXT map[string][]string
 }
 
@@ -45,8 +43,8 @@ func (r *Request) Query() url.Values {
 	return u.Query()
 }
 
-// First returns the first non-empty header among names: the neutral name
-// first, then the vendor's alias. There is no fallback after a failed check.
+// First returns the first non-empty header among names. List the neutral name before the
+// vendor's alias. There is no fallback after a failed check.
 func (r *Request) First(names ...string) string {
 	for _, n := range names {
 		if v := r.Header.Get(n); v != "" {
@@ -58,93 +56,87 @@ func (r *Request) First(names ...string) string {
 
 // Info describes an adapter to the core.
 type Info struct {
-	Name    string // what a user writes: "sms", "email-raw"
-	Medium  string // what a ticket shows: "sms", "email"
-	Path    string // where the provider posts: "/api/webhooks/sms"
-	MaxBody int64  // bytes; a larger body is answered 413
+	Name    string // adapter name: "sms", "email-raw"
+	Medium  string // channel of the ticket: "sms", "email"
+	Path    string // endpoint for the provider: "/api/webhooks/sms"
+	MaxBody int64  // bytes; larger bodies get a 413
 
-	// Aliases are further paths at which the provider may post.
+	// Aliases are further endpoint paths.
 	Aliases []string
 
-	// Serves are the names of other channels of the same medium whose connections
-	// this one takes requests for, too: it reports on what they send, or has another
-	// path for them. See [SecretResolver].
+	// Serves lists other adapters of the same medium whose connections this one also accepts
+	// requests for, because it reports on their messages or offers another endpoint. See
+	// [SecretResolver].
 	Serves []string
 
-	// Deployment says that the events belong to the deployment, not to an
-	// organization: the provider's account is the operator's own. Nobody
-	// connects an address to such a channel, only the deployment's secrets
-	// vouch for it, and its events are neither routed nor ever unrouted.
+	// Deployment marks events that belong to the deployment rather than to an organization,
+	// because the provider account is the operator's. Such a channel has no connections; only
+	// the deployment's secrets verify its requests, and its events are neither routed nor
+	// unrouted.
 	Deployment bool
 
-	// SharedKey says that the provider signs for all of its customers with one key: no
-	// secret of a connection's own vouches for a request, so that a connection receives
-	// only once its address is proven.
+	// SharedKey marks a provider that signs for all its customers with one key. No secret of a
+	// connection can verify a request, so a connection receives only once its address is
+	// proven.
 	SharedKey bool
 
-	// AcceptWhenDisabled says that what comes is what the law asks for: connections that are
-	// switched off take it, too, and what is for a connection that is gone is taken
-	// by whoever had the address.
+	// AcceptWhenDisabled marks channels that carry legally required requests. They are accepted
+	// for disabled connections, and for removed ones routed to the last owner of the address.
 	AcceptWhenDisabled bool
 }
 
-// ErrUnreadable marks a verified request or part that the channel cannot make
-// sense of. It is kept for an operator to see and never retried.
+// ErrUnreadable marks a verified request or part that the adapter cannot parse. The core stores
+// it for the operator and never retries it.
 var ErrUnreadable = errors.New("unreadable")
 
-// ErrContentType marks a request whose content type the channel does not take.
+// ErrContentType marks a request whose content type the channel does not support.
 var ErrContentType = errors.New("unsupported content type")
 
-// Adapter is one channel.
-// Implementations are stateless and safe for concurrent use.
+// Adapter implements one channel. Implementations are stateless and safe for concurrent use.
 type Adapter interface {
 	Info() Info
 
-	// Addresses names the recipients that the unverified request claims, in
-	// the form in which connections store them. It has no side effect and
-	// returns nil when the request names none. An error means that the
-	// request is not of the channel's form at all: [ErrContentType], or
-	// anything else for a malformed body.
+	// Addresses returns the recipients that the unverified request claims, in the form that
+	// connections store, or nil if it names none. It has no side effects. An error means that
+	// the request is malformed for this channel: [ErrContentType], or any other error for the
+	// body.
 	Addresses(r *Request) ([]string, error)
 
-	// Verify reports whether r was signed with secret, and is fresh where the
-	// signature carries a time. It must compare in constant time and treat an
-	// empty secret as never matching.
+	// Verify reports whether r is signed with secret and, where the signature carries a time,
+	// fresh. It compares in constant time. An empty secret never matches.
 	Verify(r *Request, secret string) bool
 
-	// Split cuts a verified request into the parts that are stored and
-	// processed one by one. It must be quick; what needs real parsing waits
-	// for Parse. An error wraps [ErrUnreadable].
+	// Split divides a verified request into parts, which are stored and processed one by one.
+	// It runs before the answer and must be quick; leave expensive parsing to Parse. Errors
+	// wrap [ErrUnreadable].
 	Split(r *Request) ([]Part, error)
 
-	// Parse turns a stored part into the event it means. It is deterministic:
-	// a part may be parsed again years later. An error wraps [ErrUnreadable].
+	// Parse returns the event of a stored part. It is deterministic, because a part may be
+	// parsed again years later. Errors wrap [ErrUnreadable].
 	Parse(r *Request, p Part) (Event, error)
 }
 
-// HeaderProof is a judgement on a request from its URL and headers alone.
+// HeaderProof is the result of checking a request by its URL and headers alone.
 type HeaderProof int
 
 const (
-	// BodyDecides: the proof is in the body, or covers it.
+	// BodyDecides means that the signature is in the body or covers it.
 	BodyDecides HeaderProof = iota
-	// HeadersRefuse: no body and no secret makes Verify true, because a signature is missing
-	// or misshapen, or its time is out of the window.
+	// HeadersRefuse means that Verify fails for every body and secret: the signature is
+	// missing, malformed or outside its time window.
 	HeadersRefuse
-	// HeadersDecide: Verify does not look at the body.
+	// HeadersDecide means that Verify does not read the body.
 	HeadersDecide
 )
 
-// HeaderProver is implemented by channels whose requests carry their proof, or its
-// signature, in the URL or the headers. The core refuses requests without it before it
-// reads the body.
+// HeaderProver is implemented by channels whose requests carry their signature in the URL or
+// the headers. The core refuses requests without it before it reads the body.
 type HeaderProver interface {
-	// HeaderProof judges r, of which the body is not read.
+	// HeaderProof checks r, whose body is empty.
 	HeaderProof(r *Request) HeaderProof
 }
 
-// BodyDecidesIf returns [BodyDecides] for a signature that has the right form, else
-// [HeadersRefuse].
+// BodyDecidesIf returns [BodyDecides] if wellFormed, else [HeadersRefuse].
 func BodyDecidesIf(ok bool) HeaderProof {
 	if ok {
 		return BodyDecides
@@ -152,92 +144,87 @@ func BodyDecidesIf(ok bool) HeaderProof {
 	return HeadersRefuse
 }
 
-// Recognizer is implemented by adapters that share their path with others: it
-// reports, from the shape alone, whether the request is of this one's style.
+// Recognizer is implemented by adapters that share an endpoint. Recognizes reports, by shape
+// alone, whether the request is in this adapter's format.
 type Recognizer interface {
 	Recognizes(r *Request) bool
 }
 
-// AddressNormalizer is implemented by channels whose addresses have more than one
-// spelling: it returns the form that Addresses and Split use, or why raw is not
+// AddressNormalizer is implemented by channels whose addresses have several spellings.
+// NormalizeAddress returns the form that Addresses and Split use, or the reason why raw is not
 // an address of the channel.
 type AddressNormalizer interface {
 	NormalizeAddress(raw string) (string, error)
 }
 
-// SecretChecker is implemented by channels whose signing secrets have a form, as a
-// public key has.
+// SecretChecker is implemented by channels whose signing secrets have a required form, such as
+// a public key.
 type SecretChecker interface {
-	// CheckSecret returns why secret verifies nothing, whatever is signed: the rest
-	// of a sentence, which does not repeat it. One that the core makes up is used if
-	// it passes.
+	// CheckSecret returns the reason why secret can never verify a request, as the rest of a
+	// sentence that does not repeat the secret. The core generates a secret only if one passes.
 	CheckSecret(secret string) error
 }
 
-// SecretResolver is implemented by channels whose requests are not signed with what a
-// connection has as its signing secrets.
+// SecretResolver is implemented by channels that verify requests with keys other than a
+// connection's signing secrets.
 type SecretResolver interface {
-	// SigningSecrets returns what requests for a connection of the named channel may be
-	// signed with, newest first, given its valid signing secrets and its
-	// credentials. None: nothing is verified.
+	// SigningSecrets returns the secrets that verify requests for a connection of the named
+	// channel, newest first. secrets are the connection's valid signing secrets. An empty
+	// result verifies nothing.
 	SigningSecrets(channel string, secrets []string, credentials Credentials) []string
 }
 
-// Preparer is implemented by channels whose signatures are checked with something
-// that must be fetched first: a certificate.
+// Preparer is implemented by channels that must fetch a certificate before they can verify.
 type Preparer interface {
-	// Prepare gets what Verify needs for r, which is not verified. An error means
-	// that it cannot be had at the moment, and the provider shall send r again;
-	// where it never can be, Prepare does nothing and Verify fails.
+	// Prepare fetches the data that Verify needs for r, which is not verified yet. An error
+	// means that it is temporarily unavailable and that the provider must send r again. If it
+	// will never be available, Prepare returns nil and Verify fails.
 	Prepare(ctx context.Context, r *Request) error
 }
 
-// RecipientChecker is implemented by channels whose signature may leave open for whom a
-// request is.
+// RecipientChecker is implemented by channels whose signature may not cover the recipient.
 type RecipientChecker interface {
-	// RecipientUnsigned reports whether nothing that is signed says for whom a verified
-	// request is: whoever else has the key signed too may have sent it. Where
-	// organizations share the deployment's key, that vouches only for the connection
-	// that the URL names then.
+	// RecipientUnsigned reports whether the signed content of a verified request names no
+	// recipient, so that any tenant signing with the same key could have sent it. If
+	// organizations share the deployment's key, it then verifies only for the connection that
+	// the URL names.
 	RecipientUnsigned(r *Request) bool
 }
 
-// PartFilter is implemented by channels of whose parts a connection may want only
-// some.
+// PartFilter is implemented by channels whose connections can select the parts they receive.
 type PartFilter interface {
-	// WantsPart reports whether a connection with these settings wants p; what none
-	// wants is answered as ignored. Settings are nil where there is no connection.
+	// WantsPart reports whether a connection with these settings selects p. Settings are nil
+	// without a connection. A request with no selected part is answered as ignored.
 	WantsPart(settings map[string]string, r *Request, p Part) bool
 }
 
-// Handshaker is implemented by channels whose providers ask, with a GET, whether
-// an address is really ours before they post there.
+// Handshaker is implemented by channels whose providers verify an endpoint with a GET before
+// they post to it.
 type Handshaker interface {
-	// Handshake returns the token that must be one of those agreed on with the
-	// provider, and what to answer if it is, as text/plain. ok is false when the
-	// request is no handshake. Tokens are a connection's credential
-	// [VerifyToken], and the deployment's.
+	// Handshake returns the verify token of the request and the body, as text/plain, to answer
+	// if the token is valid. ok is false if the request is not a handshake. Valid tokens are
+	// the connections' credential [VerifyToken] and the deployment's tokens.
 	Handshake(r *Request) (token, challenge string, ok bool)
 }
 
-// VerifyToken is the credential that holds the token of a [Handshaker].
+// VerifyToken is the name of the credential with the token of a [Handshaker].
 const VerifyToken = "verify_token"
 
-// ChallengeResponder is implemented by channels whose providers post a challenge, signed like
-// everything else, and want it back.
+// ChallengeResponder is implemented by channels whose providers post a signed challenge and
+// expect it in the answer.
 type ChallengeResponder interface {
-	// ChallengeResponse returns what a verified request is answered with, as text/plain,
-	// instead of being stored. ok is false for every other request.
+	// ChallengeResponse returns the answer to a verified challenge request, as text/plain. Such
+	// a request is not stored. ok is false for all other requests.
 	ChallengeResponse(r *Request) (challenge string, ok bool)
 }
 
-// Media are the channels of tickets: the [Info.Medium] of every adapter, and the API.
+// Media lists the channels of tickets: the [Info.Medium] of every adapter, and the API.
 var Media = []string{
 	"email", "sms", "business_messaging", "social_messenger", "voice", "chat", "storefront", "marketplace", "payments", "api",
 }
 
-// MediumName returns a channel of tickets as it is spelled: business_messaging for
-// business-messaging. A name of none is returned as it is.
+// MediumName converts a medium to its canonical spelling: business-messaging becomes
+// business_messaging. Unknown names are returned unchanged.
 func MediumName(name string) string {
 	if folded := strings.ReplaceAll(name, "-", "_"); slices.Contains(Media, folded) {
 		return folded
@@ -245,135 +232,132 @@ func MediumName(name string) string {
 	return name
 }
 
-// AdapterName returns the name of an adapter as it is spelled: business-messaging for
-// business_messaging.
+// AdapterName converts an adapter name to its canonical spelling: business_messaging becomes
+// business-messaging.
 func AdapterName(name string) string { return strings.ReplaceAll(name, "_", "-") }
 
-// ReplayTokenReader is implemented by channels whose signature leaves out a part of the request
-// that decides how it is read. A token is good for one request, which may come again.
+// ReplayTokenReader is implemented by channels whose signature does not cover everything that
+// determines how the request is read. Each token is valid for one request, which may be
+// repeated.
 type ReplayTokenReader interface {
-	// ReplayToken returns the token of a verified request; a zero value if the request has
-	// none. Until is the time after which Verify refuses the token.
+	// ReplayToken returns the token of a verified request, or the zero value if it has none.
 	ReplayToken(r *Request) ReplayToken
 }
 
-// ReplayToken stands for what a signature covers.
+// ReplayToken identifies the signed content of a request. Verify refuses the token after Until.
 type ReplayToken struct {
 	Value string
 	Until time.Time
-	// Signed says that the value is a digest of signed content, which comes from the
-	// provider once: it counts for the whole deployment, whichever key verified it. A
-	// token that the provider chose at random counts for each key alone.
+	// Signed means that Value is a digest of signed content, which a provider sends once: the
+	// token is then unique in the whole deployment, whichever key verified it. A random token
+	// of the provider is unique per key.
 	Signed bool
 }
 
-// Enricher is implemented by channels whose requests leave out part of what they tell
-// of, which the provider's API then has. The worker asks before it parses.
+// Enricher is implemented by channels whose requests only refer to data that the provider's API
+// holds. The worker makes the calls before it parses.
 type Enricher interface {
-	// EnrichCall returns the call that comes next, given the answers to those before it;
-	// nil when nothing is missing, or could be asked for. An answer whose Status
-	// is 0 never came.
+	// EnrichCall returns the next call, given the responses to the previous ones, or nil when
+	// no more data is needed or available. A Status of 0 marks a call that failed.
 	EnrichCall(r *Request, p Part, answers []Response, credentials Credentials) *Call
-	// ParseEnriched is Parse with the answers. Where they do not help, it makes do
-	// with what the request has.
+	// ParseEnriched is Parse with the responses. If they are of no use, it falls back to the
+	// request's own data.
 	ParseEnriched(r *Request, p Part, answers []Response) (Event, error)
 }
 
-// RetryDecider is implemented by an [Enricher] or a [MediaLocator] whose provider does not say by the status
-// alone that it cannot tell at the moment.
+// RetryDecider is implemented by an [Enricher] or a [MediaLocator] whose provider does not
+// signal a temporary failure by the status alone.
 type RetryDecider interface {
-	// ShouldRetry reports whether another try can get a better answer.
+	// ShouldRetry reports whether a repeated call may get a better response.
 	ShouldRetry(a Response) bool
 }
 
-// DNSVerifier is implemented by channels whose senders are proven by records in the DNS.
-// The worker looks these up before it parses.
+// DNSVerifier is implemented by channels that verify senders by DNS records. The worker
+// resolves them before it parses.
 type DNSVerifier interface {
-	// TXTNames returns the names of the TXT records that Parse wants in [Request.TXT],
-	// a handful, given the answers to the calls of an [Enricher].
+	// TXTNames returns the names of the TXT records that Parse expects in [Request.TXT], at
+	// most a handful, given the responses to the calls of an [Enricher].
 	TXTNames(r *Request, p Part, answers []Response) []string
 }
 
-// Acknowledger is implemented by channels whose providers expect a body of their
-// own instead of the JSON status.
+// Acknowledger is implemented by channels whose providers expect their own body in place of the
+// JSON status.
 type Acknowledger interface {
-	// Acknowledgement returns the body for an accepted request. A non-empty reply is
-	// sent to the customer by the provider.
+	// Acknowledgement returns the body that answers a stored request. The provider sends a
+	// non-empty reply to the customer.
 	Acknowledgement(o Outcome, reply string) (contentType string, body []byte)
 }
 
-// MediaSource is implemented by channels whose attachments must be fetched
-// from the provider.
+// MediaSource is implemented by channels whose attachments must be downloaded from the
+// provider.
 type MediaSource interface {
-	// MediaRequest describes how to fetch a, with the connection's
-	// credentials. The core adds time and size limits and the address rules.
+	// MediaRequest describes how to download a with the connection's credentials. The core adds
+	// limits of time and size and the address rules.
 	MediaRequest(a Attachment, credentials Credentials) MediaRequest
 }
 
-// MediaLocator is implemented by a [MediaSource] whose provider says only on request,
-// and for some minutes, where a file is: the attachment has a Lookup and no URL. The core
-// asks when it is about to fetch the file. A [RetryDecider] may put that off.
+// MediaLocator is implemented by a [MediaSource] whose provider issues download URLs on
+// request, valid for minutes: the attachment has a Lookup and no URL. The core calls it right
+// before the download. A [RetryDecider] may postpone that.
 type MediaLocator interface {
-	// Locate returns the call that asks where a is; nil with the reason, for an agent,
-	// when these credentials cannot ask.
+	// Locate returns the call that requests the URL of a, or nil with the reason, for agents,
+	// if these credentials do not allow it.
 	Locate(a Attachment, credentials Credentials) (call *Call, why string)
-	// Located returns a with its URL, or with why there is none as its Error. An answer
-	// whose Status is 0 never came.
+	// Located returns a with its URL, or with the reason for its absence in Error. A Status of
+	// 0 marks a call that failed.
 	Located(a Attachment, answer Response) Attachment
 }
 
-// MediaRequest says how to fetch an attachment.
+// MediaRequest describes a download.
 type MediaRequest struct {
 	URL string
-	// Header holds credentials. It goes to HeaderHosts only, and is dropped when a
-	// redirect leaves the first host.
+	// Header holds credentials. It is sent to HeaderHosts only, and dropped when a redirect
+	// leaves the first host.
 	Header      http.Header
 	HeaderHosts []string
 	Hosts       []string // allowed hosts; ".example.com" allows subdomains too
-	// SignIn is what to tell an agent when the provider shows a page to sign in
-	// with, or leads to one, instead of the file; empty: a page may be the file.
+	// SignIn is the error for agents if the provider answers with a sign-in page, or redirects
+	// to one, in place of the file. Empty means that an HTML page may be the file.
 	SignIn string
 }
 
-// Outcome is what became of a request that was verified.
+// Outcome is the result of a verified request.
 type Outcome string
 
-// The outcomes, with the words of the JSON answer.
+// The outcomes, as the JSON answer spells them.
 const (
 	Accepted  Outcome = "accepted"
 	Duplicate Outcome = "duplicate"
 	Ignored   Outcome = "ignored"
 )
 
-// Part is one event inside a request, before it is parsed.
+// Part is one event of a request, before it is parsed.
 type Part struct {
-	// Key is the idempotency key within the channel and connection: two parts
-	// with one key are one event.
+	// Key is the idempotency key within the channel and connection. Parts with equal keys are
+	// the same event.
 	Key string
-	// Sender groups parts that must be processed in order. Empty means the
-	// part stands alone.
+	// Sender groups parts that must be processed in order. Empty means that order does not
+	// matter.
 	Sender string
-	// Address is the recipient that the part names, which decides the
-	// connection. Empty means the connection that verified the request.
+	// Address is the recipient that the part names and selects the connection. Empty means the
+	// connection that verified the request.
 	Address string
-	// Account is a wider address that Address is in, as a telephone number is in
-	// an account with several: it decides the connection where Address is nobody's.
+	// Account is a wider address that contains Address, such as the account of a phone number.
+	// It selects the connection if Address has none.
 	Account string
-	// Guessed marks an Address that was read from what the sender wrote,
-	// because the request names no envelope recipient. Several guessed parts
-	// are one event on its way to unknown places: those whose address belongs
-	// to a connection count, and when none does, only the first.
+	// Guessed marks an Address read from the sender's text, because the request names no
+	// envelope recipient. Several guessed parts are one event with uncertain recipients: those
+	// with a connection count, or, if none has one, only the first.
 	Guessed bool
-	// Kind is the channel's own word for what the part is.
+	// Kind is the channel's name for the type of the part.
 	Kind string
-	// Skip marks a kind that the channel does not handle; it is answered as
-	// ignored and not stored.
+	// Skip marks a kind that the channel does not handle. It is answered as ignored and not
+	// stored.
 	Skip bool
-	// Setup marks a part by which the provider sets the connection up, and which brings
-	// nothing of a customer's. A connection takes it before its address is proven, where
-	// the URL names the connection.
+	// Setup marks a part with which the provider configures the connection and which holds no
+	// customer data. A connection named by the URL accepts it before its address is proven.
 	Setup bool
-	// Body holds the part's own bytes when the request holds several;
-	// nil means the whole request.
+	// Body is the part's own content if the request has several parts. Nil means the whole
+	// request.
 	Body []byte
 }

@@ -13,33 +13,33 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 )
 
-// Owner is the party that credentials belong to.
+// Owner is the party that owns credentials.
 type Owner string
 
 // The owners.
 const (
 	OwnerDeployment Owner = "deployment" // the operator
-	OwnerConnection Owner = "connection" // the organization that has the connection
+	OwnerConnection Owner = "connection" // the organization of the connection
 )
 
-// CredentialKind says how a credential is used.
+// CredentialKind is the use of a credential.
 type CredentialKind string
 
 // The kinds.
 const (
-	// KindAPIKey is presented to the provider's API.
+	// KindAPIKey authenticates calls to the provider's API.
 	KindAPIKey CredentialKind = "api_key"
-	// KindAPIURL is the address of the API. A set has one at most.
+	// KindAPIURL is the base URL of the API. A set has at most one.
 	KindAPIURL CredentialKind = "api_url"
-	// KindServer is the address of a server with the password for it: a set in itself.
+	// KindServer is a server's address including its password: a complete set by itself.
 	KindServer CredentialKind = "server"
-	// KindSigning verifies inbound requests. It is never presented to anybody.
+	// KindSigning verifies inbound requests. It is never sent.
 	KindSigning CredentialKind = "signing"
-	// KindOption is no secret: an account's id, a version.
+	// KindOption is not secret, such as an account id or a version.
 	KindOption CredentialKind = "option"
 )
 
-// Credential declares one of the values that a connection can have for a provider.
+// Credential declares one credential that a connection can have.
 type Credential struct {
 	Name string
 	Kind CredentialKind
@@ -47,14 +47,14 @@ type Credential struct {
 
 // API describes the API of a channel's provider.
 type API struct {
-	// URL is the base address, without a slash at its end, for credentials that name
-	// no other. Empty: it depends on the connection.
+	// URL is the default base URL, without a trailing slash. Empty means that it depends on the
+	// connection.
 	URL string
-	// Credentials are all that the channel reads. [Credentials] hides every other.
+	// Credentials lists all credentials that the channel reads. [Credentials] hides any other.
 	Credentials []Credential
 }
 
-// kind returns the kind of a credential; empty for one that is not declared.
+// kind returns the kind of a credential, or "" if it is not declared.
 func (a *API) kind(name string) CredentialKind {
 	for i := range a.Credentials {
 		if a.Credentials[i].Name == name {
@@ -70,7 +70,7 @@ type APIUser interface {
 	API() API
 }
 
-// APIOf returns the API of an adapter; zero where it has none.
+// APIOf returns the API of an adapter, or the zero value if it has none.
 func APIOf(a Adapter) API {
 	if u, ok := a.(APIUser); ok {
 		return u.API()
@@ -78,29 +78,29 @@ func APIOf(a Adapter) API {
 	return API{}
 }
 
-// Credentials are the whole set of one owner: the address of a provider's API and
-// what is presented there. The values of two owners never meet in one set, and a call
-// is made from one set only, so a key never leaves for an address that its owner did
-// not choose. The zero value is the empty set, from which no call can be made.
+// Credentials are the complete set of one owner: the base URL of a provider's API and the keys
+// for it. A set never mixes values of two owners, and each call uses one set, so a key is sent
+// only to an address that its owner chose. The zero value is the empty set, which allows no
+// calls.
 //
 // No form of printing shows a value.
 type Credentials struct {
 	owner  Owner
 	api    API
-	base   string // "": no call can be made
-	chosen bool   // the connection names the address
+	base   string // "": no calls allowed
+	chosen bool   // base comes from the connection
 	values map[string]string
 }
 
-// DeploymentCredentials returns the operator's set. The base address must be one that
-// [netguard.ParseAPIURL] accepts; it can be private.
+// DeploymentCredentials returns the operator's set. base must satisfy [netguard.ParseAPIURL];
+// it may be a private address.
 func DeploymentCredentials(api API, base string, values map[string]string) Credentials {
 	return Credentials{owner: OwnerDeployment, api: api, base: strings.TrimRight(base, "/"), values: maps.Clone(values)}
 }
 
-// ConnectionCredentials returns the set of a connection. An address among the values replaces
-// that of the API; if it is malformed, no call can be made from the set. It keeps
-// values, which must not be changed.
+// ConnectionCredentials returns the set of a connection. A URL among values replaces that of
+// the API; a malformed one makes the set unusable for calls. The set retains values, which must
+// not be modified afterwards.
 func ConnectionCredentials(api API, values map[string]string) Credentials {
 	c := Credentials{owner: OwnerConnection, api: api, base: api.URL, values: values}
 	for i := range api.Credentials {
@@ -119,8 +119,7 @@ func ConnectionCredentials(api API, values map[string]string) Credentials {
 	return c
 }
 
-// Get returns a value; empty for one that is not set, or that the channel does not
-// declare.
+// Get returns a value, or "" if it is not set or not declared by the channel.
 func (c Credentials) Get(name string) string {
 	v := c.values[name]
 	if v == "" || c.api.kind(name) == "" {
@@ -129,19 +128,18 @@ func (c Credentials) Get(name string) string {
 	return v
 }
 
-// Owner returns the owner; empty for the empty set.
+// Owner returns the owner, or "" for the empty set.
 func (c Credentials) Owner() Owner { return c.owner }
 
-// BaseURL returns the address of the API, without a slash at its end; empty if there
-// is none.
+// BaseURL returns the base URL of the API without a trailing slash, or "".
 func (c Credentials) BaseURL() string { return c.base }
 
-// Public reports whether a tenant chose the address: calls must then connect to
-// public addresses only.
+// Public reports whether a tenant chose the base URL: calls must then connect to public
+// addresses only.
 func (c Credentials) Public() bool { return c.chosen }
 
-// HasAPI reports whether the set has a key of, or an address for, the API. The set of
-// a connection that has either is complete: nothing of the deployment's joins it.
+// HasAPI reports whether the set has a key or URL for the API. A connection's set with either
+// is complete: the deployment's values are never added.
 func (c Credentials) HasAPI() bool {
 	for i := range c.api.Credentials {
 		switch d := &c.api.Credentials[i]; d.Kind {
@@ -166,15 +164,13 @@ func (c Credentials) Format(f fmt.State, _ rune) {
 // MarshalJSON implements [json.Marshaler].
 func (c Credentials) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, "%q", fmt.Sprint(c)), nil }
 
-// Call returns a call of the API at a path, which begins with a slash and can have a
-// query.
+// Call returns a call of the API. path begins with a slash and may have a query.
 func (c Credentials) Call(method, path string, header http.Header, body []byte) Call {
 	return Call{Method: method, URL: c.base + path, Header: header, Body: body, base: c.base, public: c.chosen}
 }
 
-// Download returns a call for a file at an address that the API named. It carries no
-// credentials: the address holds what it takes. Only at the operator's own address of
-// the API can it be private.
+// Download returns a call for a file at a URL that the API returned. It carries no credentials;
+// the URL itself grants access. Only a URL at the operator's own API address may be private.
 func (c Credentials) Download(address string) Call {
 	call := Call{Method: http.MethodGet, URL: address, bare: true, public: true}
 	if c.base != "" && !c.chosen && SameOrigin(address, c.base) {
@@ -183,7 +179,7 @@ func (c Credentials) Download(address string) Call {
 	return call
 }
 
-// SameOrigin reports whether two addresses have scheme and host in common.
+// SameOrigin reports whether two URLs have the same scheme and host.
 func SameOrigin(a, b string) bool {
 	u, err := url.Parse(a)
 	if err != nil {
@@ -193,29 +189,29 @@ func SameOrigin(a, b string) bool {
 	return err == nil && u.Host != "" && u.Scheme == v.Scheme && strings.EqualFold(u.Host, v.Host)
 }
 
-// Call is a request to a provider's API. Only [Credentials] makes one that can be
-// sent: it goes to the address of its set.
+// Call is a request to a provider's API. Only [Credentials] creates sendable calls, bound to
+// the base URL of the set.
 type Call struct {
 	Method string
 	URL    string
 	Header http.Header
 	Body   []byte
 
-	// Optional: the event is complete without the answer, such as a name. It waits for
-	// it but a moment, and does not ask again.
+	// Optional marks a call without which the event is complete, such as for a name. The event
+	// waits for it briefly and does not retry it.
 	Optional bool
 
-	base   string // the address of the set
+	base   string // base URL of the set
 	public bool   // a tenant, or a provider's answer, chose the address
 	bare   bool   // carries no credentials
 }
 
-// Public reports whether the call must connect to public addresses only, because not
-// the operator chose the address.
+// Public reports whether the call must connect to public addresses only, because a party other
+// than the operator chose the address.
 func (c *Call) Public() bool { return c.public }
 
-// Request returns the call as a request. It fails for a call that leaves the address
-// of its set. Errors repeat neither address nor credentials.
+// Request returns the call as an HTTP request. It fails if the URL is outside the set's base
+// URL. Errors contain neither address nor credentials.
 func (c *Call) Request(ctx context.Context) (*http.Request, error) {
 	if !c.bare && (c.base == "" || !strings.HasPrefix(c.URL, c.base+"/")) {
 		return nil, errors.New("its address is not that of the credentials")

@@ -6,7 +6,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mailproof"
 )
 
-// Event is what a part means once parsed. Exactly one member is set.
+// Event is a parsed part. Exactly one field is set.
 type Event struct {
 	Message         *Message
 	Receipt         *Receipt
@@ -20,93 +20,91 @@ type Event struct {
 	URLConfirmation *URLConfirmation
 }
 
-// Source says where an event came in, for whoever gives it its effect.
+// Source describes where an event was received.
 type Source struct {
 	OrganizationID string
-	ConnectionID   string    // of that organization; empty if it has none for the address
-	Channel        string    // the adapter's name: "voice"
-	Medium         string    // what the ticket shows: "voice"
-	ReceivedAt     time.Time // when the request came
+	ConnectionID   string    // empty if the organization has no connection for the address
+	Channel        string    // adapter name: "voice"
+	Medium         string    // channel of the ticket: "voice"
+	ReceivedAt     time.Time // time of the request
 }
 
-// Message is something that somebody wrote to us, or that somebody at our side
-// wrote elsewhere, in terms that hold for every channel.
+// Message is a message from a customer, or one that an agent sent outside Kickstand, in terms
+// common to all channels.
 type Message struct {
 	ExternalID string // the provider's id: MessageSid, Message-ID without brackets
-	ThreadKey  string // what joins messages without further evidence: a phone number; empty for mail
-	// OtherKeys are further keys of the same thread: whoever is known by one of
-	// them is known by all from now on.
+	ThreadKey  string // joins messages without further evidence, such as a phone number; empty for mail
+	// OtherKeys are further keys of the same thread. From now on all of them identify it.
 	OtherKeys []string
-	// StaleAfter is for how long after a ticket was closed its thread goes on in
-	// it; later, the thread begins a new one. 0: for ever.
+	// StaleAfter is how long after a ticket is closed its thread continues in it; after that, a
+	// message opens a new ticket. 0 means no limit.
 	StaleAfter  time.Duration
-	From        Party   // who wrote it
+	From        Party   // sender
 	To, Cc      []Party // for mail: the visible recipients
 	Subject     string  // empty where the channel has none
-	Text        string  // always set when there is anything to read
-	Stripped    string  // Text without quoted earlier mail; empty means same as Text
+	Text        string  // set whenever the message has readable content
+	Stripped    string  // Text without quoted mail; empty means equal to Text
 	HTML        string  // sanitized; may refer to attachments as cid:<ContentID>
 	Attachments []Attachment
-	SentAt      time.Time // by the sender's own clock; zero when not known
-	Outbound    bool      // written at our side, sent elsewhere
-	OptOut      bool      // the sender asked to get no more messages
-	OptIn       bool      // the sender asked to get messages again
-	// Voicemail says that somebody left it on a telephone. There may be a mail that
-	// tells of it, too; see [ClassVoicemail].
+	SentAt      time.Time // by the sender's clock; zero if unknown
+	Outbound    bool      // sent by an agent outside Kickstand
+	OptOut      bool      // the sender opted out of messages
+	OptIn       bool      // the sender opted in again
+	// Voicemail marks a voicemail. A notice mail may announce the same one; see
+	// [ClassVoicemail].
 	Voicemail bool
-	// Metadata is what the channel knows beside the text and programs may want: the
-	// payload of a button. Agents see it.
+	// Metadata holds data of the channel for API clients, such as the payload of a button.
+	// Agents see it.
 	Metadata map[string]string
-	Mail     *Mail // set for mail only
+	Mail     *Mail // nil except for mail
 }
 
-// Party is one end of a message.
+// Party is the sender or a recipient of a message.
 type Party struct {
 	Name  string
 	Email string // as given
 	Phone string // E.164
-	// ID is the channel's own identifier where there is neither a mail
-	// address nor a real number (short codes, page-scoped ids).
+	// ID is the channel's own identifier if there is no mail address or real number (short
+	// codes, page-scoped ids).
 	ID string
 }
 
-// Attachment is a file that came with a message, or a promise of one.
+// Attachment is a file of a message, or a reference to one.
 type Attachment struct {
 	Name        string
 	ContentType string
-	ContentID   string // without brackets; what cid: links in HTML name
+	ContentID   string // without brackets; the target of cid: links in HTML
 	Inline      bool
-	Data        []byte // the content, or nil when URL says where it is
+	Data        []byte // content; nil if it is at URL
 	URL         string
-	Lookup      string // what the provider is asked for the URL with; see [MediaLocator]
-	SHA256      string // of the content behind URL, in hex, where the provider says so
-	Error       string // why the content is missing, shown to agents
+	Lookup      string // identifies the file in a [MediaLocator] call
+	SHA256      string // hex digest of the content at URL; empty if the provider gives none
+	Error       string // reason why the content is missing, shown to agents
 }
 
-// Receipt reports what became of a message that we sent.
+// Receipt is a delivery status of a message that we sent.
 type Receipt struct {
-	ExternalIDs []string // any id that the message is known by
-	// ThreadKey and Until stand for ids where the provider names none: everything
-	// that we sent in the thread until then. Ids beside them name a message each.
+	ExternalIDs []string // ids of the message
+	// ThreadKey and Until replace ids if the provider names none: they select all messages sent
+	// in the thread until then. Any ids beside them select one message each.
 	ThreadKey string
 	Until     time.Time
 	State     ReceiptState
-	Error     string // plain words for an agent; empty unless State is failed
-	Recipient string // the address that failed, where known
-	Permanent bool   // the address will never work
-	OptedOut  bool   // whoever has the address wants no messages
-	Note      string // text to keep beside the message (a bounce's explanation)
+	Error     string // for agents; empty unless State is failed
+	Recipient string // the failed address, if known
+	Permanent bool   // the address is permanently invalid
+	OptedOut  bool   // the recipient opted out
+	Note      string // note stored with the message, such as a bounce's explanation
 }
 
-// ReceiptState is how far an outbound message got. States only move forward.
+// ReceiptState is the delivery state of an outbound message. It only moves forward.
 type ReceiptState string
 
-// The states in order. Failed is terminal unless Delivered or Read is already
-// recorded.
+// The states in order. Failed is terminal unless Delivered or Read is already recorded.
 const (
 	ReceiptQueued    ReceiptState = "queued"
 	ReceiptSent      ReceiptState = "sent"
-	ReceiptDelayed   ReceiptState = "delayed" // a note only; does not move the state
+	ReceiptDelayed   ReceiptState = "delayed" // a note only; leaves the state unchanged
 	ReceiptDelivered ReceiptState = "delivered"
 	ReceiptRead      ReceiptState = "read"
 	ReceiptFailed    ReceiptState = "failed"
@@ -124,9 +122,9 @@ const (
 	ClassVoicemail    Class = "dialpad_voicemail"
 )
 
-// Mail is what only mail has. The adapter classifies by headers alone; whether
-// a mail is an outbound copy also depends on what is stored, so the desk
-// decides that first, from CopyHeader, MessageID and the proven sender.
+// Mail holds the properties specific to mail. The adapter classifies by headers alone. Outbound
+// copies also depend on stored data, so the desk decides that first, from CopyHeader, MessageID
+// and the proven sender.
 type Mail struct {
 	MessageID   string   // without brackets; empty when absent or unusable
 	InReplyTo   []string // every id, without brackets, in order
@@ -135,58 +133,57 @@ type Mail struct {
 	TicketTag   int64    // n of the last "[Ticket #n]" in the subject; 0 = none
 
 	Class     Class
-	Rule      string // which rule classified it, for people: "auto-submitted: auto-replied"
-	Generated bool   // for auto_reply: made by a system on its own, not in answer to a mail
-	Doubtful  bool   // for auto_reply: only the subject says so, which counts only in answer to one of ours
+	Rule      string // the rule that classified it, for agents: "auto-submitted: auto-replied"
+	Generated bool   // auto_reply only: generated by a system, not in reply to a mail
+	Doubtful  bool   // auto_reply only: recognized by the subject alone, valid only in reply to one of our mails
 
 	EnvelopeFrom string // empty for the null sender when HasEnvelope
 	HasEnvelope  bool
-	Recipient    string // the address of ours that it was delivered to
-	Sender       Party  // the From header, where Message.From follows Reply-To
+	Recipient    string // our address it was delivered to
+	Sender       Party  // the From header; Message.From follows Reply-To
 	Proof        mailproof.Result
 	NoAutoAnswer bool     // list mail, suppress headers, null sender: never answer automatically
 	CopyHeader   string   // value of X-Helpdesk-Message
-	Receipt      *Receipt // for bounces: what they report
-	Caller       string   // for voicemail notices: the caller's number, E.164
+	Receipt      *Receipt // bounces only: the delivery status
+	Caller       string   // voicemail notices only: the caller's number, E.164
 }
 
-// Payment is news from the payment provider about what an organization pays
-// for. Which members are set depends on Kind; text that the provider left out
-// is empty.
+// Payment is an event of the payment provider about an organization's subscription. The set
+// fields depend on Kind; text that the provider omitted is empty.
 type Payment struct {
-	EventID string // the provider's id of the news itself
+	EventID string // the provider's id of the event
 	Kind    PaymentKind
 	Created time.Time // by the provider's clock, in whole seconds
 
-	OrganizationID string // ours, as we handed it over at checkout; empty when the news does not repeat it
+	OrganizationID string // our id, as passed at checkout; empty if the event does not repeat it
 	CustomerID     string
-	SubscriptionID string // empty for what was bought once
-	Plan           string // as we handed it over at checkout
+	SubscriptionID string // empty for one-time purchases
+	Plan           string // as passed at checkout
 
-	// Of a subscription; of a checkout and an invoice where they say so.
+	// Subscriptions; also checkouts and invoices that name them.
 	PriceIDs []string
-	// PeriodEnd is until when is paid, or will be.
+	// PeriodEnd is the end of the paid period.
 	PeriodEnd time.Time
 
-	// Of a subscription.
-	Status            string // the provider's word: active, past_due, canceled
+	// Subscriptions.
+	Status            string // the provider's state: active, past_due, canceled
 	CancelAtPeriodEnd bool
 
-	// Of a checkout.
+	// Checkouts.
 	SessionID     string
 	PaymentStatus string // paid, unpaid, no_payment_required
 
-	// Of an invoice.
+	// Invoices.
 	InvoiceID string
-	First     bool   // it is the subscription's first, with whose payment it begins
-	Attempt   int64  // how often payment was tried
-	PayURL    string // a page of the provider's, over https, where it can be paid
+	First     bool   // the first invoice of the subscription
+	Attempt   int64  // number of payment attempts
+	PayURL    string // https page of the provider where it can be paid
 }
 
-// PaymentKind is the payment provider's word for what happened.
+// PaymentKind is the payment provider's event type.
 type PaymentKind string
 
-// The kinds that have a meaning here (helpdesk.md 4.4).
+// The handled kinds (helpdesk.md 4.4).
 const (
 	CheckoutCompleted   PaymentKind = "checkout.session.completed"
 	SubscriptionCreated PaymentKind = "customer.subscription.created"
@@ -196,84 +193,82 @@ const (
 	InvoiceFailed       PaymentKind = "invoice.payment_failed"
 )
 
-// What we hand over to the payment provider at checkout, and find again in its
-// events as Payment.OrganizationID and Payment.Plan.
+// Metadata that we attach at checkout and find again as Payment.OrganizationID and
+// Payment.Plan.
 const (
 	MetadataOrganization = "organization_id"
 	MetadataPlan         = "plan"
 )
 
-// Annotation is something that happened to a message that is here already.
+// Annotation is a change of a stored message.
 type Annotation struct {
 	ExternalID string // of the message
 	Kind       AnnotationKind
 	By         Party
-	Text       string // the reaction; of an edit, the text from now on
+	Text       string // the reaction; for an edit, the new text
 	At         time.Time
 }
 
-// AnnotationKind is what happened to a message.
+// AnnotationKind is the type of a change.
 type AnnotationKind string
 
 // The kinds.
 const (
 	Reacted   AnnotationKind = "reacted"
-	Unreacted AnnotationKind = "unreacted" // the reaction was taken back
+	Unreacted AnnotationKind = "unreacted" // the reaction was removed
 	Edited    AnnotationKind = "edited"
 	Deleted   AnnotationKind = "deleted"
 )
 
-// IdentityChange says that somebody is known by another number or id from now on, on one
-// connection.
+// IdentityChange announces that a customer has a new number or id on one connection.
 type IdentityChange struct {
-	From, To Party    // To has what is new only
-	FromKey  string   // the thread of before
-	ToKeys   []string // the thread's keys from now on
+	From, To Party    // To holds new identifiers only
+	FromKey  string   // previous thread key
+	ToKeys   []string // new thread keys
 }
 
-// PhoneCall is news of a telephone call.
+// PhoneCall is a state change of a phone call.
 type PhoneCall struct {
-	// IDs are all ids that the provider has for legs of the call, that of this leg
-	// first. Calls that share one are one.
+	// IDs are the provider's ids of the call's legs, this leg first. Calls that share an id are
+	// one call.
 	IDs       []string
-	State     string    // the provider's word (helpdesk.md part 3, and others)
-	At        time.Time // of the news; zero when not known
+	State     string    // the provider's state (helpdesk.md part 3, and others)
+	At        time.Time // time of the state change; zero if unknown
 	Inbound   bool
-	Contact   Party // who is not us
-	Target    Party // who or what of ours it is for
+	Contact   Party // the customer
+	Target    Party // the agent or number on our side
 	StartedAt time.Time
-	// AnsweredAt and EndedAt are zero when it was not, or is not known to be.
+	// AnsweredAt and EndedAt are zero if unknown or if it did not happen.
 	AnsweredAt, EndedAt time.Time
 	Duration            time.Duration
-	// Voicemail says that a message was really left, not only that the caller got
-	// so far.
+	// Voicemail means that the caller left a message, not only reached the mailbox.
 	Voicemail     bool
-	Transcription string       // of what was left
-	Audio         []Attachment // what was left; means nothing without Voicemail
-	Recordings    []Attachment // of the conversation, which somebody at our side had
+	Transcription string       // of the voicemail
+	Audio         []Attachment // the voicemail; ignored unless Voicemail is set
+	Recordings    []Attachment // of the conversation with an agent
 }
 
-// Record is a customer, and an order of theirs, as a shop, a marketplace or a
-// payment provider has them. It starts no ticket by itself.
+// Record is a customer, and optionally an order, as a shop, a marketplace or a payment provider
+// stores them. By itself it opens no ticket.
 type Record struct {
-	ExternalID string // of the customer, where they have one
+	ExternalID string // of the customer, if any
 	Customer   Party
-	UpdatedAt  time.Time // by the provider's clock; an older state does not replace a newer one
-	Deleted    bool      // the customer is no more
-	Order      *Order    // nil: it is about the customer alone
-	// Message is what the customer wants, as a message of theirs in the thread of
-	// the order; nil: nothing.
+	UpdatedAt  time.Time // by the provider's clock; older states never replace newer ones
+	Deleted    bool      // the customer was deleted
+	Order      *Order    // nil if the record is about the customer only
+	// Message is the customer's request, placed in the thread of the order. Nil if there is
+	// none.
 	Message *Message
 }
 
-// Order is something that a customer bought, or paid.
+// Order is a purchase or payment of a customer.
 type Order struct {
 	ExternalID string
-	Number     string // as people say it: "#1001"
-	Status     string // in the provider's words, as one short phrase: "paid, not fulfilled"
-	Currency   string // ISO 4217; empty when not known
+	Number     string // display number: "#1001"
+	Status     string // the provider's terms as a short phrase: "paid, not fulfilled"
+	Currency   string // ISO 4217; empty if unknown
 	Total      string // decimal, as the provider writes it
-	URL        string // of a page where it can be seen, over https
+	URL        string // https page that shows the order
 	Items      []OrderItem
 	PlacedAt   time.Time
 	Returns    []Return
@@ -285,10 +280,10 @@ type OrderItem struct {
 	Name       string `json:"name"`
 	SKU        string `json:"sku,omitempty"`
 	Quantity   int64  `json:"quantity"`
-	Price      string `json:"price,omitempty"` // of one, decimal
+	Price      string `json:"price,omitempty"` // unit price, decimal
 }
 
-// Return is what a customer sends back.
+// Return is a return of ordered items.
 type Return struct {
 	ExternalID string      `json:"external_id"`
 	Status     string      `json:"status"`
@@ -296,18 +291,18 @@ type Return struct {
 	Items      []OrderItem `json:"items,omitempty"`
 }
 
-// PrivacyRequest is what the law has a shop ask for.
+// PrivacyRequest is a legally required request of a shop platform.
 type PrivacyRequest struct {
 	Kind       PrivacyKind
-	RequestID  string // the provider's id of the request; empty where there is none
-	Shop       string // its address
+	RequestID  string // the provider's id of the request; may be empty
+	Shop       string // the shop's address
 	CustomerID string // the shop's id of the customer
 	Email      string
 	Phone      string // as given
 	OrderIDs   []string
 }
 
-// PrivacyKind is what is asked for (helpdesk.md 4.4).
+// PrivacyKind is the type of a privacy request (helpdesk.md 4.4).
 type PrivacyKind string
 
 // The kinds.
@@ -317,26 +312,25 @@ const (
 	PrivacyRedactShop     PrivacyKind = "shop/redact"
 )
 
-// ConnectionEvent is about the connection itself.
+// ConnectionEvent is a provider's notice about the connection itself.
 type ConnectionEvent struct {
 	Kind ConnectionEventKind
-	Text string // in plain words, for an administrator
+	Text string // plain words for an administrator
 }
 
-// ConnectionEventKind is what became of a connection.
+// ConnectionEventKind is the effect on the connection.
 type ConnectionEventKind string
 
 // The kinds.
 const (
-	// Disconnected: the provider's side ended it; nothing comes any more and
-	// nothing can be sent.
+	// Disconnected means that the provider ended the connection: it neither receives nor sends.
 	Disconnected ConnectionEventKind = "disconnected"
-	// Noticed: an administrator should know, and nothing changes.
+	// Noticed is for the administrator's information only.
 	Noticed ConnectionEventKind = "noticed"
 )
 
-// URLConfirmation asks for a GET of an address of the provider's, which confirms something.
+// URLConfirmation requests a GET of a provider's URL that confirms a subscription.
 type URLConfirmation struct {
 	URL   string
-	Hosts []string // allowed ones, as in [MediaRequest]; redirects are not followed
+	Hosts []string // allowed hosts, as in [MediaRequest]; redirects are not followed
 }

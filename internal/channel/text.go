@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// MediaType returns the type that the request says its body is of, in lower case and
-// without parameters; empty when it says none.
+// MediaType returns the media type of the Content-Type header in lower case without parameters,
+// or "".
 func (r *Request) MediaType() string {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// CleanText makes text fit for a database: UTF-8 without NUL.
+// CleanText makes text storable in both databases: valid UTF-8 without NUL.
 func CleanText(s string) string {
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")
@@ -22,8 +22,8 @@ func CleanText(s string) string {
 	return strings.ReplaceAll(s, "\x00", "")
 }
 
-// BoundedID is an id of at most so many bytes as it is, and a longer one by its digest, so
-// that it stays unlike others.
+// BoundedID returns id if it has at most most bytes, and else its SHA-256 digest, which remains
+// unique.
 func BoundedID(id string, most int) string {
 	if len(id) <= most {
 		return id
@@ -32,8 +32,8 @@ func BoundedID(id string, most int) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// IndexKey makes a value from a request fit for an index: what is long or is not clean
-// text stands by its digest.
+// IndexKey makes a value of a request fit for an index column: long or unclean values are
+// replaced by their digest.
 func IndexKey(s string) string {
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
 		return BoundedID(s, -1)

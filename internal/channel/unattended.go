@@ -2,8 +2,8 @@ package channel
 
 import "strings"
 
-// IsUnattended reports whether a mail address says of itself that nobody reads what
-// is sent there, or that a mail server does.
+// IsUnattended reports whether a mail address is a no-reply address or belongs to a mail
+// server.
 func IsUnattended(address string) bool {
 	local, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(address)), "@")
 	local, _, _ = strings.Cut(local, "+")

@@ -45,10 +45,10 @@ func (s *Service) recordUpdateTx(ctx context.Context, tx *db.Tx, before, after *
 	if change.Secrets != nil {
 		details["secrets_replaced"] = true
 	}
-	if names := differing(before.credentials, after.credentials); len(names) > 0 {
+	if names := changedNames(before.credentials, after.credentials); len(names) > 0 {
 		details["credentials_changed"] = names
 	}
-	if names := differing(before.Settings, after.Settings); len(names) > 0 {
+	if names := changedNames(before.Settings, after.Settings); len(names) > 0 {
 		details["settings_changed"] = names
 	}
 	if len(changes) == 0 && len(details) == 0 {
@@ -57,8 +57,8 @@ func (s *Service) recordUpdateTx(ctx context.Context, tx *db.Tx, before, after *
 	return s.recordTx(ctx, tx, AuditUpdated, after, changes, details)
 }
 
-// differing returns the names whose values differ between a and b, sorted.
-func differing(a, b map[string]string) []string {
+// changedNames returns the names whose values differ between a and b, sorted.
+func changedNames(a, b map[string]string) []string {
 	names := map[string]bool{}
 	for _, m := range []map[string]string{a, b} {
 		for name := range m {

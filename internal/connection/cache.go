@@ -8,47 +8,47 @@ import (
 // CacheTTL is how long a connection is believed to be as it was read.
 const CacheTTL = time.Second
 
-// maxRemembered bounds the addresses in memory.
-const maxRemembered = 10_000
+// maxCached bounds the addresses in memory.
+const maxCached = 10_000
 
-// memory keeps connections that were just read, by medium and address. It also
+// cache keeps connections that were just read, by medium and address. It also
 // keeps that an address has none, but believes it only beside another that has
 // one: a new connection must not wait.
-type memory struct {
+type cache struct {
 	mu       sync.RWMutex
-	by       map[place]rememberedAt
-	ids      map[string]remembered
-	held     map[string]held       // by channels and the credential's name
-	channels map[string]ofChannels // by names
+	by       map[addressKey]cachedAddress
+	ids      map[string]cachedConnection
+	digests     map[string]cachedDigests       // by channels and the credential's name
+	channels map[string]channelList // by names
 	changes  int                   // how often something changed
 }
 
-type place struct{ medium, address string }
+type addressKey struct{ medium, address string }
 
-type remembered struct {
+type cachedConnection struct {
 	connection *Connection
 	read       time.Time
 }
 
-type rememberedAt struct {
+type cachedAddress struct {
 	connections []*Connection // none: the address has none
 	read        time.Time
 }
 
-// moment is when, and after how many changes, a reading began.
-type moment struct {
+// cacheVersion is when, and after how many changes, a reading began.
+type cacheVersion struct {
 	time    time.Time
 	changes int
 }
 
-// recall returns the connections that are known, the addresses that must be
-// asked for, and the moment, for [memory.keep].
-func (m *memory) recall(medium string, addresses []string) (found []*Connection, missing []string, since moment) {
+// get returns the connections that are known, the addresses that must be
+// asked for, and the moment, for [cache.keep].
+func (m *cache) get(medium string, addresses []string) (found []*Connection, missing []string, since cacheVersion) {
 	now := time.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for _, address := range addresses {
-		r, ok := m.by[place{medium, address}]
+		r, ok := m.by[addressKey{medium, address}]
 		switch {
 		case !ok || now.Sub(r.read) >= CacheTTL:
 			missing = append(missing, address)
@@ -59,33 +59,33 @@ func (m *memory) recall(medium string, addresses []string) (found []*Connection,
 	if len(found) == 0 {
 		missing = addresses
 	}
-	return found, missing, moment{now, m.changes}
+	return found, missing, cacheVersion{now, m.changes}
 }
 
-// keep remembers what was read at the addresses, unless something has changed
+// put remembers what was read at the addresses, unless something has changed
 // since it began to be read.
-func (m *memory) keep(medium string, addresses []string, read []*Connection, since moment) {
+func (m *cache) put(medium string, addresses []string, read []*Connection, since cacheVersion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.changes != since.changes {
 		return
 	}
-	if m.by == nil || len(m.by)+len(addresses) > maxRemembered {
-		m.by = make(map[place]rememberedAt)
+	if m.by == nil || len(m.by)+len(addresses) > maxCached {
+		m.by = make(map[addressKey]cachedAddress)
 	}
 	for _, address := range addresses {
-		m.by[place{medium, address}] = rememberedAt{nil, since.time}
+		m.by[addressKey{medium, address}] = cachedAddress{nil, since.time}
 	}
 	for _, c := range read {
-		at := m.by[place{medium, c.Address}]
-		m.by[place{medium, c.Address}] = rememberedAt{append(at.connections, c), since.time}
+		at := m.by[addressKey{medium, c.Address}]
+		m.by[addressKey{medium, c.Address}] = cachedAddress{append(at.connections, c), since.time}
 	}
 }
 
-// forget drops everything: something changed.
-func (m *memory) forget() {
+// clear drops everything: something changed.
+func (m *cache) clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changes++
-	m.by, m.ids, m.held, m.channels = nil, nil, nil, nil
+	m.by, m.ids, m.digests, m.channels = nil, nil, nil, nil
 }

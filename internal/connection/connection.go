@@ -110,9 +110,9 @@ type Service struct {
 	box      *seal.Box
 	adapters map[string]channel.Adapter
 	apis     map[string]channel.API
-	memory   memory
-	watchers []func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error // fixed once it is used
-	holding  sync.Mutex                                                             // one looks for who holds a credential
+	cache   cache
+	observers []func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error // fixed once it is used
+	digestsMu  sync.Mutex                                                             // one looks for who holds a credential
 	listing  chan struct{}                                                          // capacity 1: one reads the connections of channels
 
 	proofs  Proofs
@@ -177,7 +177,7 @@ func (s *Service) ConnectIn(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	}
 	values := slices.Clone(n.Secrets)
 	if len(values) == 0 {
-		values = []string{makeSecret(&v, "secrets", a)}
+		values = []string{newSecret(&v, "secrets", a)}
 	}
 	if err := v.Err(); err != nil {
 		return Connection{}, nil, err
@@ -215,14 +215,14 @@ func (s *Service) ConnectIn(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	if inserted == 0 {
 		return Connection{}, nil, errConnected(address)
 	}
-	tx.AfterCommit(s.memory.forget)
+	tx.AfterCommit(s.cache.clear)
 	if err := s.recordTx(ctx, tx, AuditConnected, &c, nil, nil); err != nil {
 		return Connection{}, nil, err
 	}
-	if err := s.vouch(ctx, tx, &c, n.ByOperator); err != nil {
+	if err := s.proveNew(ctx, tx, &c, n.ByOperator); err != nil {
 		return Connection{}, nil, err
 	}
-	return c, values, s.tell(ctx, tx, &c, false)
+	return c, values, s.notifyObservers(ctx, tx, &c, false)
 }
 
 func errConnected(address string) error {
@@ -248,8 +248,8 @@ func checkSecret(v *problem.Validation, path, value string, a channel.Adapter) {
 	}
 }
 
-// makeSecret makes a secret for a channel, if anybody but the provider can.
-func makeSecret(v *problem.Validation, path string, a channel.Adapter) string {
+// newSecret makes a secret for a channel, if anybody but the provider can.
+func newSecret(v *problem.Validation, path string, a channel.Adapter) string {
 	value := rand.Text()
 	if c, ok := a.(channel.SecretChecker); ok {
 		if err := c.CheckSecret(value); err != nil {
@@ -318,7 +318,7 @@ func (s *Service) RotateIn(ctx context.Context, tx *db.Tx, organizationID, id, v
 	}
 	var v problem.Validation
 	if a := s.adapters[c.Channel]; value == "" {
-		value = makeSecret(&v, "secret", a)
+		value = newSecret(&v, "secret", a)
 	} else {
 		checkSecret(&v, "secret", value, a)
 	}
@@ -329,7 +329,7 @@ func (s *Service) RotateIn(ctx context.Context, tx *db.Tx, organizationID, id, v
 	if err := s.recordTx(ctx, tx, AuditSecretRotated, &c, nil, nil); err != nil {
 		return "", err
 	}
-	return value, s.write(ctx, tx, &c)
+	return value, s.save(ctx, tx, &c)
 }
 
 // replaceSecrets puts values in force; those before them are valid for a while.
@@ -419,7 +419,7 @@ func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	if err := s.recordUpdateTx(ctx, tx, &before, &c, change); err != nil {
 		return Connection{}, err
 	}
-	return c, s.write(ctx, tx, &c)
+	return c, s.save(ctx, tx, &c)
 }
 
 // DeleteIn removes a connection in the caller's transaction: its address is free
@@ -439,8 +439,8 @@ func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	if _, err := tx.Exec(ctx, "DELETE FROM connection_challenges WHERE connection_id = $1", id); err != nil {
 		return fmt.Errorf("delete challenges: %w", err)
 	}
-	tx.AfterCommit(s.memory.forget)
-	return s.tell(ctx, tx, &c, true)
+	tx.AfterCommit(s.cache.clear)
+	return s.notifyObservers(ctx, tx, &c, true)
 }
 
 func errNotFound() error { return problem.New(problem.NotFound, "there is no such connection") }
@@ -448,10 +448,10 @@ func errNotFound() error { return problem.New(problem.NotFound, "there is no suc
 // lock returns a connection that nobody else changes until the transaction ends.
 // Another organization's is not found.
 func (s *Service) lock(ctx context.Context, tx *db.Tx, organizationID, id string) (Connection, error) {
-	return s.one(ctx, tx, organizationID, id, " FOR UPDATE")
+	return s.get(ctx, tx, organizationID, id, " FOR UPDATE")
 }
 
-func (s *Service) one(ctx context.Context, q db.Querier, organizationID, id, suffix string) (Connection, error) {
+func (s *Service) get(ctx context.Context, q db.Querier, organizationID, id, suffix string) (Connection, error) {
 	c, err := db.One(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1 AND organization_id = $2"+suffix, id, organizationID)
 	if errors.Is(err, db.ErrNoRows) {
 		return c, errNotFound()
@@ -462,16 +462,16 @@ func (s *Service) one(ctx context.Context, q db.Querier, organizationID, id, suf
 	return c, nil
 }
 
-// write stores a connection that was changed, and tells who watches.
-func (s *Service) write(ctx context.Context, tx *db.Tx, c *Connection) error {
-	if err := s.store(ctx, tx, c); err != nil {
+// save stores a connection that was changed, and tells who watches.
+func (s *Service) save(ctx context.Context, tx *db.Tx, c *Connection) error {
+	if err := s.update(ctx, tx, c); err != nil {
 		return err
 	}
-	return s.tell(ctx, tx, c, false)
+	return s.notifyObservers(ctx, tx, c, false)
 }
 
-// store stores a connection that was changed.
-func (s *Service) store(ctx context.Context, tx *db.Tx, c *Connection) error {
+// update stores a connection that was changed.
+func (s *Service) update(ctx context.Context, tx *db.Tx, c *Connection) error {
 	secrets, err := s.seal(c.ID, c.secrets)
 	if err != nil {
 		return err
@@ -492,7 +492,7 @@ func (s *Service) store(ctx context.Context, tx *db.Tx, c *Connection) error {
 		string(c.Proof.State), db.Text(string(c.Proof.Method)), db.Time(c.Proof.At)); err != nil {
 		return fmt.Errorf("change connection: %w", err)
 	}
-	tx.AfterCommit(s.memory.forget)
+	tx.AfterCommit(s.cache.clear)
 	return nil
 }
 
@@ -558,7 +558,7 @@ func (s *Service) Path(name string) string {
 
 // FindOf returns one of an organization's connections, or a NotFound problem.
 func (s *Service) FindOf(ctx context.Context, q db.Querier, organizationID, id string) (Connection, error) {
-	return s.one(ctx, q, organizationID, id, "")
+	return s.get(ctx, q, organizationID, id, "")
 }
 
 // maxClaims bounds the connections that have not proven an address and are returned by
@@ -570,7 +570,7 @@ const maxClaims = 4
 // the order of the addresses: of each the one that has proven it, if there is one,
 // then the oldest that have not. They must not be changed.
 func (s *Service) FindByAddresses(ctx context.Context, medium string, addresses []string) ([]*Connection, error) {
-	found, missing, since := s.memory.recall(medium, addresses)
+	found, missing, since := s.cache.get(medium, addresses)
 	if len(missing) == 0 {
 		return found, nil
 	}
@@ -591,7 +591,7 @@ func (s *Service) FindByAddresses(ctx context.Context, medium string, addresses 
 	}
 	found = append(found, read...)
 	if len(found) > 0 {
-		s.memory.keep(medium, missing, read, since)
+		s.cache.put(medium, missing, read, since)
 	}
 	slices.SortStableFunc(found, func(a, b *Connection) int {
 		return slices.Index(addresses, a.Address) - slices.Index(addresses, b.Address)
@@ -663,7 +663,7 @@ func (s *Service) RecordSharedTx(ctx context.Context, tx *db.Tx, id string) erro
 		return fmt.Errorf("record the secret of a connection: %w", err)
 	}
 	if n > 0 {
-		tx.AfterCommit(s.memory.forget)
+		tx.AfterCommit(s.cache.clear)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 // ByID returns a connection, enabled or not, from memory where it is known there;
 // nil when there is none. It must not be changed.
 func (s *Service) ByID(ctx context.Context, id string) (*Connection, error) {
-	c, since := s.memory.recallID(id)
+	c, since := s.cache.getID(id)
 	if c != nil {
 		return c, nil
 	}
@@ -26,14 +26,14 @@ func (s *Service) ByID(ctx context.Context, id string) (*Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.memory.keepID(&read, since)
+	s.cache.putID(&read, since)
 	return &read, nil
 }
 
-// maxHolders bounds the connections among which a credential is looked for: the
+// maxListed bounds the connections among which a credential is looked for: the
 // newest, since providers ask when a connection is made. What is older is found by
 // its id.
-const maxHolders = 1000
+const maxListed = 1000
 
 // HasCredential reports whether an enabled connection of one of the channels that has proven
 // its address has value as the named credential: the others are found by their ids
@@ -46,11 +46,11 @@ func (s *Service) HasCredential(ctx context.Context, channels []string, name, va
 	}
 	channels = slices.Sorted(slices.Values(channels))
 	key := strings.Join(channels, " ") + " " + name
-	s.holding.Lock() // one reads, the others wait for what it read
-	defer s.holding.Unlock()
-	digests, ok, since := s.memory.recallHeld(key)
+	s.digestsMu.Lock() // one reads, the others wait for what it read
+	defer s.digestsMu.Unlock()
+	digests, ok, since := s.cache.getDigests(key)
 	if !ok {
-		list, err := db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE channel = ANY($1) AND enabled AND proof = 'proven' ORDER BY id DESC LIMIT $2", channels, maxHolders)
+		list, err := db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE channel = ANY($1) AND enabled AND proof = 'proven' ORDER BY id DESC LIMIT $2", channels, maxListed)
 		if err != nil {
 			return false, err
 		}
@@ -59,7 +59,7 @@ func (s *Service) HasCredential(ctx context.Context, channels []string, name, va
 				digests = append(digests, sha256.Sum256([]byte(held)))
 			}
 		}
-		s.memory.keepHeld(key, digests, since)
+		s.cache.putDigests(key, digests, since)
 	}
 	presented := sha256.Sum256([]byte(value))
 	found := false
@@ -71,50 +71,50 @@ func (s *Service) HasCredential(ctx context.Context, channels []string, name, va
 	return found, nil
 }
 
-// held are the digests of a credential of connections.
-type held struct {
+// cachedDigests are the digests of a credential of connections.
+type cachedDigests struct {
 	digests [][sha256.Size]byte
 	read    time.Time
 }
 
-func (m *memory) recallID(id string) (*Connection, moment) {
+func (m *cache) getID(id string) (*Connection, cacheVersion) {
 	now := time.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if r, ok := m.ids[id]; ok && now.Sub(r.read) < CacheTTL {
-		return r.connection, moment{now, m.changes}
+		return r.connection, cacheVersion{now, m.changes}
 	}
-	return nil, moment{now, m.changes}
+	return nil, cacheVersion{now, m.changes}
 }
 
-func (m *memory) keepID(c *Connection, since moment) {
+func (m *cache) putID(c *Connection, since cacheVersion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.changes != since.changes {
 		return
 	}
-	if m.ids == nil || len(m.ids) >= maxRemembered {
-		m.ids = make(map[string]remembered)
+	if m.ids == nil || len(m.ids) >= maxCached {
+		m.ids = make(map[string]cachedConnection)
 	}
-	m.ids[c.ID] = remembered{c, since.time}
+	m.ids[c.ID] = cachedConnection{c, since.time}
 }
 
-func (m *memory) recallHeld(key string) ([][sha256.Size]byte, bool, moment) {
+func (m *cache) getDigests(key string) ([][sha256.Size]byte, bool, cacheVersion) {
 	now := time.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	h, ok := m.held[key]
-	return h.digests, ok && now.Sub(h.read) < CacheTTL, moment{now, m.changes}
+	h, ok := m.digests[key]
+	return h.digests, ok && now.Sub(h.read) < CacheTTL, cacheVersion{now, m.changes}
 }
 
-func (m *memory) keepHeld(key string, digests [][sha256.Size]byte, since moment) {
+func (m *cache) putDigests(key string, digests [][sha256.Size]byte, since cacheVersion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.changes != since.changes {
 		return
 	}
-	if m.held == nil {
-		m.held = make(map[string]held)
+	if m.digests == nil {
+		m.digests = make(map[string]cachedDigests)
 	}
-	m.held[key] = held{digests, since.time}
+	m.digests[key] = cachedDigests{digests, since.time}
 }

@@ -39,8 +39,8 @@ func (s *Service) EnableAdminMail(admins Admins, mailer Mailer, baseURL string) 
 	s.admins, s.mailer, s.baseURL = admins, mailer, baseURL
 }
 
-// noticePause is how long admins are left alone after a mail about a connection.
-const noticePause = 24 * time.Hour
+// noticeInterval is how long admins are left alone after a mail about a connection.
+const noticeInterval = 24 * time.Hour
 
 // EventResult is what became of news about a connection.
 type EventResult struct {
@@ -114,7 +114,7 @@ func (s *Service) NoticeIn(ctx context.Context, tx *db.Tx, organizationID, id, t
 		return nil
 	case text == "":
 		c.Notice, c.noticedAt = nil, tx.Now
-		return s.store(ctx, tx, &c)
+		return s.update(ctx, tx, &c)
 	}
 	return s.notice(ctx, tx, &c, &Notice{channel.Noticed, text, tx.Now})
 }
@@ -123,7 +123,7 @@ func (s *Service) NoticeIn(ctx context.Context, tx *db.Tx, organizationID, id, t
 // they were not told anything for a day.
 func (s *Service) notice(ctx context.Context, tx *db.Tx, c *Connection, n *Notice) error {
 	c.Notice, c.noticedAt = n, n.At
-	if s.admins != nil && (n.Kind == channel.Disconnected || tx.Now.Sub(c.noticeMailedAt) >= noticePause) {
+	if s.admins != nil && (n.Kind == channel.Disconnected || tx.Now.Sub(c.noticeMailedAt) >= noticeInterval) {
 		c.noticeMailedAt = tx.Now
 		admins, err := s.admins.AdminAddresses(ctx, tx, c.OrganizationID)
 		if err != nil {
@@ -140,9 +140,9 @@ func (s *Service) notice(ctx context.Context, tx *db.Tx, c *Connection, n *Notic
 		}
 	}
 	if n.Kind == channel.Noticed {
-		return s.store(ctx, tx, c) // nothing but what is shown is different
+		return s.update(ctx, tx, c) // nothing but what is shown is different
 	}
-	return s.write(ctx, tx, c)
+	return s.save(ctx, tx, c)
 }
 
 // noticeMail tells an admin what is wrong with a connection.
@@ -182,5 +182,5 @@ func (s *Service) RetireIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	if err := s.recordUpdateTx(ctx, tx, &before, &c, Change{}); err != nil {
 		return err
 	}
-	return s.write(ctx, tx, &c)
+	return s.save(ctx, tx, &c)
 }

@@ -11,12 +11,12 @@ import (
 // the change. It is called before the service is used, and not for what is only
 // shown of a connection.
 func (s *Service) OnChange(fn func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error) {
-	s.watchers = append(s.watchers, fn)
+	s.observers = append(s.observers, fn)
 }
 
-// tell tells who watches.
-func (s *Service) tell(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error {
-	for _, fn := range s.watchers {
+// notifyObservers tells who watches.
+func (s *Service) notifyObservers(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error {
+	for _, fn := range s.observers {
 		if err := fn(ctx, tx, c, gone); err != nil {
 			return err
 		}

@@ -143,8 +143,8 @@ type evidence struct {
 // better than, the evidence does. Only who has shown evidence gets it.
 var errContested = errors.New("another organization has proven the address")
 
-// contested is errContested for people.
-func contested(err error) error {
+// contestedProblem is errContested for people.
+func contestedProblem(err error) error {
 	if !errors.Is(err, errContested) {
 		return err
 	}
@@ -181,7 +181,7 @@ func (s *Service) prove(ctx context.Context, tx *db.Tx, c *Connection, e evidenc
 		return nil
 	}
 	if holder != nil {
-		if !s.takes(holder, e) {
+		if !s.overrides(holder, e) {
 			return errContested
 		}
 		if err := s.displace(ctx, tx, holder); err != nil {
@@ -195,15 +195,15 @@ func (s *Service) prove(ctx context.Context, tx *db.Tx, c *Connection, e evidenc
 	if _, err := tx.Exec(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE connection_id = $1 AND ended_at IS NULL", c.ID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("end challenges: %w", err)
 	}
-	if err := s.store(ctx, tx, c); err != nil {
+	if err := s.update(ctx, tx, c); err != nil {
 		return err
 	}
 	return s.recordProof(ctx, tx, c, AuditProven)
 }
 
-// takes reports whether evidence takes the address from the connection that has
+// overrides reports whether evidence takes the address from the connection that has
 // proven it. Of two records of one domain the newer counts once the older is gone.
-func (s *Service) takes(holder *Connection, e evidence) bool {
+func (s *Service) overrides(holder *Connection, e evidence) bool {
 	held := holder.Proof.Method
 	switch {
 	case e.yields:
@@ -229,7 +229,7 @@ func (s *Service) displace(ctx context.Context, tx *db.Tx, c *Connection) error 
 	if err := s.recordProof(ctx, tx, c, AuditProofLost); err != nil {
 		return err
 	}
-	return s.tell(ctx, tx, c, false)
+	return s.notifyObservers(ctx, tx, c, false)
 }
 
 func (s *Service) recordProof(ctx context.Context, tx *db.Tx, c *Connection, action audit.Action) error {
@@ -256,7 +256,7 @@ func (s *Service) proveByID(ctx context.Context, tx *db.Tx, id string, e evidenc
 	if err := s.prove(ctx, tx, &c, e); err != nil {
 		return c, err
 	}
-	return c, s.tell(ctx, tx, &c, false)
+	return c, s.notifyObservers(ctx, tx, &c, false)
 }
 
 // ProveTx records the operator's word that a connection's address is its
@@ -279,14 +279,14 @@ func (s *Service) RevokeProofTx(ctx context.Context, tx *db.Tx, id string) (Conn
 		return c, nil
 	}
 	c.Proof = Proof{State: Pending}
-	if err := s.write(ctx, tx, &c); err != nil {
+	if err := s.save(ctx, tx, &c); err != nil {
 		return c, err
 	}
 	return c, s.recordProof(ctx, tx, &c, AuditProofLost)
 }
 
-// vouch proves a connection that was just made, where the operator vouches for it.
-func (s *Service) vouch(ctx context.Context, tx *db.Tx, c *Connection, byOperator bool) error {
+// proveNew proves a connection that was just made, where the operator vouches for it.
+func (s *Service) proveNew(ctx context.Context, tx *db.Tx, c *Connection, byOperator bool) error {
 	if byOperator {
 		err := s.prove(ctx, tx, c, evidence{method: ByOperator, yields: true})
 		if errors.Is(err, errContested) {
@@ -294,7 +294,7 @@ func (s *Service) vouch(ctx context.Context, tx *db.Tx, c *Connection, byOperato
 		}
 		return err
 	}
-	allowed, err := s.allows(ctx, tx, c)
+	allowed, err := s.isAllowed(ctx, tx, c)
 	if err != nil || !allowed {
 		return err
 	}
@@ -344,7 +344,7 @@ type Status struct {
 func (s *Service) ProofStatus(c *Connection) Status {
 	st := Status{Proof: c.Proof, Needed: s.Needs(c), Ways: s.ways(c)}
 	if slices.Contains(st.Ways, channel.ProveByDNS) {
-		st.Record = s.record(c.OrganizationID, c.Address)
+		st.Record = s.txtRecord(c.OrganizationID, c.Address)
 	}
 	return st
 }

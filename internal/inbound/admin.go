@@ -122,7 +122,7 @@ func list(ctx context.Context, q db.Querier, f Filter) ([]*Event, error) {
 	}
 	if !f.From.IsZero() {
 		// Ids are made after what they stand for was received.
-		add("id >= ?", firstID(f.From.Add(-idSlack)))
+		add("id >= ?", minID(f.From.Add(-maxClockSkew)))
 		add("received_at >= ?", f.From.UnixMicro())
 	}
 	if !f.To.IsZero() {
@@ -144,8 +144,8 @@ func list(ctx context.Context, q db.Querier, f Filter) ([]*Event, error) {
 	return db.All(ctx, q, scanSummary, query+" ORDER BY id "+order+" LIMIT $"+strconv.Itoa(len(args)), args...)
 }
 
-// idSlack is by how much the clocks of two processes may differ.
-const idSlack = time.Minute
+// maxClockSkew is by how much the clocks of two processes may differ.
+const maxClockSkew = time.Minute
 
 // Find returns an event with its headers and its body, or a NotFound problem.
 func (s *Service) Find(ctx context.Context, id string) (*Event, error) {
@@ -157,7 +157,7 @@ func (s *Service) Find(ctx context.Context, id string) (*Event, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load event: %w", err)
 	}
-	if err := s.unshelve(ctx, e); err != nil {
+	if err := s.loadBody(ctx, e); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -191,9 +191,9 @@ func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
 	case e.Kind == kindChallenge:
 		return nil, problem.New(problem.Precondition, "event %s is the challenge of a proof, which counts once", e.ID)
 	case e.Kind == kindUnreadable:
-		err = s.splitAgain(ctx, e)
+		err = s.resplit(ctx, e)
 	case e.OrganizationID == "" && !s.isDeployment(e):
-		err = s.routeAgain(ctx, e)
+		err = s.reroute(ctx, e)
 	default:
 		err = s.db.Write(ctx, func(tx *db.Tx) error {
 			if err := s.accept(ctx, tx, e); err != nil {
@@ -230,10 +230,10 @@ func (s *Service) Route(ctx context.Context, id, connectionID string) (*Event, e
 		return nil, fmt.Errorf("find connection: %w", err)
 	}
 	a, ok := s.byName[e.Channel]
-	if !ok || !serves(a.Info(), c.Channel) {
+	if !ok || !servesChannel(a.Info(), c.Channel) {
 		return nil, problem.New(problem.Precondition, "the connection is of the channel %s, and the event is of %s", c.Channel, e.Channel)
 	}
-	return s.give(ctx, e, c.ID, c.OrganizationID)
+	return s.assign(ctx, e, c.ID, c.OrganizationID)
 }
 
 // RouteTo gives an unrouted event to an organization, by hand and without a
@@ -243,10 +243,10 @@ func (s *Service) RouteTo(ctx context.Context, id, organizationID string) (*Even
 	if err != nil {
 		return nil, err
 	}
-	return s.give(ctx, e, "", organizationID)
+	return s.assign(ctx, e, "", organizationID)
 }
 
-func (s *Service) give(ctx context.Context, e *Event, connectionID, organizationID string) (*Event, error) {
+func (s *Service) assign(ctx context.Context, e *Event, connectionID, organizationID string) (*Event, error) {
 	switch {
 	case e.State == Rejected && e.Kind == kindUnreadable:
 		return nil, problem.New(problem.Precondition, "the event could not be read; replay it, and route what comes of it")
@@ -267,26 +267,26 @@ func (s *Service) accept(ctx context.Context, tx *db.Tx, e *Event) error {
 		return err
 	}
 	if n == 0 {
-		return changed()
+		return errChanged()
 	}
 	return s.enqueue(ctx, tx, e)
 }
 
-func changed() error {
+func errChanged() error {
 	return &problem.Error{Kind: problem.Conflict, Code: "invalid_transition", Message: "the event has changed meanwhile; look at it again"}
 }
 
-// routeAgain gives an event to the connection that has its address by now, or
+// reroute gives an event to the connection that has its address by now, or
 // to the default organization.
-func (s *Service) routeAgain(ctx context.Context, e *Event) error {
-	c, taken, err := s.at(ctx, e)
+func (s *Service) reroute(ctx context.Context, e *Event) error {
+	c, taken, err := s.connectionAt(ctx, e)
 	if err != nil {
 		return err
 	}
 	connectionID, now := "", *e
 	if c != nil {
 		connectionID, now.OrganizationID = c.ID, c.OrganizationID
-	} else if err := s.settle(ctx, &now, route{off: taken}); err != nil {
+	} else if err := s.assignRoute(ctx, &now, route{unavailable: taken}); err != nil {
 		return err
 	}
 	if now.OrganizationID == "" {
@@ -295,8 +295,8 @@ func (s *Service) routeAgain(ctx context.Context, e *Event) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error { return s.move(ctx, tx, e, connectionID, now.OrganizationID) })
 }
 
-// at returns the connection at an event's address, if its channel may use it.
-func (s *Service) at(ctx context.Context, e *Event) (c *connection.Connection, taken bool, err error) {
+// connectionAt returns the connection at an event's address, if its channel may use it.
+func (s *Service) connectionAt(ctx context.Context, e *Event) (c *connection.Connection, taken bool, err error) {
 	a, ok := s.byName[e.Channel]
 	if !ok {
 		return nil, false, fmt.Errorf("channel %q is not part of this program", e.Channel)
@@ -305,7 +305,7 @@ func (s *Service) at(ctx context.Context, e *Event) (c *connection.Connection, t
 	if err != nil || len(list) == 0 || !list[0].Proven() {
 		return nil, false, err // claims of an address get nothing of it
 	}
-	if c := list[0]; takes(a.Info(), c) {
+	if c := list[0]; accepts(a.Info(), c) {
 		return c, false, nil
 	}
 	return nil, true, nil
@@ -319,7 +319,7 @@ func (s *Service) move(ctx context.Context, tx *db.Tx, e *Event, connectionID, o
 	var same string
 	err := tx.QueryRow(ctx, "SELECT id FROM inbound_events WHERE fingerprint = $1 AND id <> $2", now.fingerprint(), e.ID).Scan(&same)
 	if err == nil {
-		return e.end(ctx, tx, Processed, map[string]string{"outcome": "duplicate", "event_id": same}, "")
+		return e.recordOutcome(ctx, tx, Processed, map[string]string{"outcome": "duplicate", "event_id": same}, "")
 	}
 	if !errors.Is(err, db.ErrNoRows) {
 		return err
@@ -330,7 +330,7 @@ func (s *Service) move(ctx context.Context, tx *db.Tx, e *Event, connectionID, o
 		return err
 	}
 	if n == 0 {
-		return changed()
+		return errChanged()
 	}
 	if err := s.recordTx(ctx, tx, AuditRouted, &now, map[string]any{"connection": connectionID}); err != nil {
 		return err
@@ -338,8 +338,8 @@ func (s *Service) move(ctx context.Context, tx *db.Tx, e *Event, connectionID, o
 	return s.accept(ctx, tx, &now)
 }
 
-// splitAgain cuts a request that could not be read into its parts.
-func (s *Service) splitAgain(ctx context.Context, e *Event) error {
+// resplit cuts a request that could not be read into its parts.
+func (s *Service) resplit(ctx context.Context, e *Event) error {
 	a, ok := s.byName[e.Channel]
 	if !ok {
 		return fmt.Errorf("channel %q is not part of this program", e.Channel)
@@ -356,22 +356,22 @@ func (s *Service) splitAgain(ctx context.Context, e *Event) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.verifiedBefore(ctx, a, e, addresses)
+	v, err := s.restoreVerification(ctx, a, e, addresses)
 	if err != nil {
 		return err
 	}
-	list := slices.DeleteFunc(v.route(read(a, req, parts)), func(p routed) bool { return p.Skip })
+	list := slices.DeleteFunc(v.route(readChallenges(a, req, parts)), func(p routed) bool { return p.Skip })
 	events := make([]*Event, len(list))
 	ids := make([]string, len(list))
 	for i, p := range list {
 		events[i] = newEvent(a, req, p)
 		events[i].VerifiedBy = e.VerifiedBy
-		if err := s.settle(ctx, events[i], p.route); err != nil {
+		if err := s.assignRoute(ctx, events[i], p.route); err != nil {
 			return err
 		}
 		ids[i] = events[i].ID
 	}
-	shelved, err := s.shelve(ctx, list, events)
+	shelved, err := s.storeBodies(ctx, list, events)
 	if err != nil {
 		return err
 	}
@@ -390,17 +390,17 @@ func (s *Service) splitAgain(ctx context.Context, e *Event) error {
 		if err := s.recordTx(ctx, tx, AuditReplayed, e, map[string]any{"parts": len(ids)}); err != nil {
 			return err
 		}
-		return e.end(ctx, tx, Processed, map[string]any{"outcome": "split", "event_ids": ids}, "")
+		return e.recordOutcome(ctx, tx, Processed, map[string]any{"outcome": "split", "event_ids": ids}, "")
 	})
 	if err == nil {
-		s.drop(ctx, slices.DeleteFunc(shelved, func(key string) bool { return needed[key] }))
+		s.deleteBodies(ctx, slices.DeleteFunc(shelved, func(key string) bool { return needed[key] }))
 	}
 	return err
 }
 
-// verifiedBefore says who vouches for a stored request. Credentials are gone; who
+// restoreVerification says who vouches for a stored request. Credentials are gone; who
 // vouched for it then vouches for it now.
-func (s *Service) verifiedBefore(ctx context.Context, a channel.Adapter, e *Event, addresses []string) (verified, error) {
+func (s *Service) restoreVerification(ctx context.Context, a channel.Adapter, e *Event, addresses []string) (verified, error) {
 	v := verified{claimed: addresses}
 	if strings.HasPrefix(e.VerifiedBy, byDeployment) {
 		v.deployment = 1
@@ -410,7 +410,7 @@ func (s *Service) verifiedBefore(ctx context.Context, a channel.Adapter, e *Even
 		if err != nil {
 			return v, fmt.Errorf("look up connection: %w", err)
 		}
-		if c == nil || !takes(a.Info(), c) {
+		if c == nil || !accepts(a.Info(), c) {
 			return v, problem.New(problem.Precondition, "the connection that the request is for is disabled or gone")
 		}
 		v.named, v.candidates = true, []candidate{{c, 1, true}}
@@ -423,8 +423,8 @@ func (s *Service) verifiedBefore(ctx context.Context, a channel.Adapter, e *Even
 	for _, c := range at {
 		switch {
 		case !c.Proven() && c.ID != e.ConnectionID:
-		case !takes(a.Info(), c):
-			v.taken = append(v.taken, c.Address)
+		case !accepts(a.Info(), c):
+			v.unavailable = append(v.unavailable, c.Address)
 		case c.ID == e.ConnectionID:
 			v.candidates = append(v.candidates, candidate{c, 1, c.Proven()})
 		default:
@@ -447,11 +447,11 @@ func (s *Service) Purge(ctx context.Context, before time.Time) (int, error) {
 	}
 	total := 0
 	err := db.Steps(ctx, func() (more bool, err error) {
-		n, bodies, err := s.purgeSome(ctx, before)
+		n, bodies, err := s.deleteBatch(ctx, before)
 		total += n
 		for _, key := range bodies {
 			if err == nil {
-				err = s.dropBody(ctx, key)
+				err = s.deleteUnusedBody(ctx, key)
 			}
 		}
 		return n > 0, err
@@ -459,8 +459,8 @@ func (s *Service) Purge(ctx context.Context, before time.Time) (int, error) {
 	return total, err
 }
 
-// purgeSome deletes a batch, and returns the shelved bodies that they had.
-func (s *Service) purgeSome(ctx context.Context, before time.Time) (n int, bodies []string, err error) {
+// deleteBatch deletes a batch, and returns the shelved bodies that they had.
+func (s *Service) deleteBatch(ctx context.Context, before time.Time) (n int, bodies []string, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		bodies = nil
 		keys, err := db.All(ctx, tx, func(row db.Row) (key string, err error) {
@@ -468,7 +468,7 @@ func (s *Service) purgeSome(ctx context.Context, before time.Time) (n int, bodie
 			return key, err
 		}, `DELETE FROM inbound_events WHERE id IN (
 			SELECT id FROM inbound_events WHERE id < $1 AND state <> 'accepted' ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
-			RETURNING body_key`, firstID(before), purgeBatch)
+			RETURNING body_key`, minID(before), purgeBatch)
 		n = len(keys)
 		for _, key := range keys {
 			if key != "" {
@@ -483,9 +483,9 @@ func (s *Service) purgeSome(ctx context.Context, before time.Time) (n int, bodie
 	return n, bodies, nil
 }
 
-// dropBody deletes a shelved body that no event names any more. It is of one
+// deleteUnusedBody deletes a shelved body that no event names any more. It is of one
 // request only, so nobody begins to name it meanwhile.
-func (s *Service) dropBody(ctx context.Context, key string) error {
+func (s *Service) deleteUnusedBody(ctx context.Context, key string) error {
 	var left int
 	if err := s.db.QueryRow(ctx, "SELECT count(*) FROM inbound_events WHERE body_key = $1", key).Scan(&left); err != nil {
 		return fmt.Errorf("look for the events of a body: %w", err)
@@ -496,8 +496,8 @@ func (s *Service) dropBody(ctx context.Context, key string) error {
 	return s.blob.Delete(ctx, key)
 }
 
-// firstID is the least UUIDv7 of a moment: ids before it are older.
-func firstID(t time.Time) string {
+// minID is the least UUIDv7 of a moment: ids before it are older.
+func minID(t time.Time) string {
 	ms := uint64(t.UnixMilli())
 	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", uint32(ms>>16), uint16(ms))
 }

@@ -23,7 +23,7 @@ func TestList(t *testing.T) {
 	first := h.connect(t, "sms", ours)
 	h.connect(t, "sms", "+14155550102", func(n *connection.New) { n.OrganizationID = "org-2" })
 	for i, to := range []string{ours, "+14155550102", "+14155550109", ours} {
-		form := text(fmt.Sprintf("SM%d", i), theirs, "x")
+		form := text(fmt.Sprintf("SM%d", i), owned, "x")
 		form.Set("To", to)
 		h.do(smsRequest(form, "the deployment's"))
 	}
@@ -87,7 +87,7 @@ func TestFindNothing(t *testing.T) {
 func TestReplayUnrouted(t *testing.T) {
 	h := start(t, func(h *house) { h.secrets = map[string][]string{"sms": {"the deployment's"}} })
 	for i := range 3 {
-		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), theirs, fmt.Sprint(i)), "the deployment's"), 200, twiml)
+		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), owned, fmt.Sprint(i)), "the deployment's"), 200, twiml)
 	}
 	list := h.list(t, inbound.Unrouted)
 	if len(list) != 3 {
@@ -115,7 +115,7 @@ func TestReplayUnrouted(t *testing.T) {
 		t.Errorf("Replay() of what waits already: %v, want a conflict", err)
 	}
 	// The provider had sent it again meanwhile.
-	h.wantAnswer(t, smsRequest(text("SM1", theirs, "1"), "the deployment's"), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", owned, "1"), "the deployment's"), 200, twiml)
 	e, err = h.Replay(t.Context(), id(1))
 	if err != nil || e.State != inbound.Processed || !strings.Contains(string(e.Result), `"duplicate"`) {
 		t.Errorf("Replay() of what came again: %+v, %v; want it to be a duplicate", e, err)
@@ -126,7 +126,7 @@ func TestReplayUnrouted(t *testing.T) {
 
 func TestReplayToDefaultOrganization(t *testing.T) {
 	h := start(t, func(h *house) { h.secrets = map[string][]string{"sms": {"the deployment's"}} })
-	h.wantAnswer(t, smsRequest(text("SM0", theirs, "0"), "the deployment's"), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM0", owned, "0"), "the deployment's"), 200, twiml)
 	sole := "org-5"
 	h.fallback.Store(&sole)
 	if _, err := h.Replay(t.Context(), h.list(t)[0].ID); err != nil {
@@ -138,7 +138,7 @@ func TestReplayToDefaultOrganization(t *testing.T) {
 
 func TestRoute(t *testing.T) {
 	h := start(t, func(h *house) { h.secrets = map[string][]string{"sms": {"the deployment's"}} })
-	h.wantAnswer(t, smsRequest(text("SM0", theirs, "0"), "the deployment's"), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM0", owned, "0"), "the deployment's"), 200, twiml)
 	id := h.list(t, inbound.Unrouted)[0].ID
 	c := h.connect(t, "sms", "+14155550102", func(n *connection.New) { n.OrganizationID = "org-2" })
 	mail := h.connect(t, "email-raw", "help@acme.example")
@@ -170,11 +170,11 @@ func TestReplayRejected(t *testing.T) {
 		h.connect(t, "sms", ours)
 		h.run(t)
 		const answer = `{"error":"the request is signed but cannot be read: not yet"}` + "\n"
-		h.wantAnswer(t, smsRequest(text("SM1", theirs, "whole"), secretOf(ours)), 400, answer)
-		other := text("SM2", theirs, "for nobody")
+		h.wantAnswer(t, smsRequest(text("SM1", owned, "whole"), secretOf(ours)), 400, answer)
+		other := text("SM2", owned, "for nobody")
 		other.Set("To", "+14155550102")
 		h.wantAnswer(t, smsRequest(other, "the deployment's"), 400, answer)
-		long := text("SM3", theirs, strings.Repeat("long ", 10_000))
+		long := text("SM3", owned, strings.Repeat("long ", 10_000))
 		h.wantAnswer(t, smsRequest(long, secretOf(ours)), 400, answer)
 		list := h.list(t, inbound.Rejected)
 		if len(list) != 3 {
@@ -233,11 +233,11 @@ func TestPurge(t *testing.T) {
 	h.connect(t, "sms", ours)
 	const many = 1100 // more than two batches
 	for i := range many {
-		form := text(fmt.Sprintf("SM%d", i), theirs, "x")
+		form := text(fmt.Sprintf("SM%d", i), owned, "x")
 		form.Set("To", "+14155550109") // nobody's
 		h.do(smsRequest(form, "the deployment's"))
 	}
-	h.do(smsRequest(text("SMa", theirs, "still waits"), secretOf(ours)))
+	h.do(smsRequest(text("SMa", owned, "still waits"), secretOf(ours)))
 	h.do(smsRequest(text("", "", strings.Repeat("long ", 10_000)), secretOf(ours)))
 	if n := h.files(t); n != 1 {
 		t.Fatalf("%d files, want 1", n)
@@ -246,7 +246,7 @@ func TestPurge(t *testing.T) {
 	for last := time.Now().UnixMilli(); time.Now().UnixMilli() <= last; {
 	}
 	cut := time.Now()
-	h.do(smsRequest(text("SMb", theirs, "too young"), "the deployment's"))
+	h.do(smsRequest(text("SMb", owned, "too young"), "the deployment's"))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

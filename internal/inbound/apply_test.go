@@ -17,15 +17,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 )
 
-// taker takes everything that the desk does not, and keeps what it was told in
+// recorder takes everything that the desk does not, and keeps what it was told in
 // transactions that were committed.
-type taker struct {
+type recorder struct {
 	mu    sync.Mutex // transactions end beside each other
 	taken []string
 	err   error // what comes back instead, once
 }
 
-func (k *taker) tell(tx *db.Tx, what string, o channel.Source) (any, error) {
+func (k *recorder) record(tx *db.Tx, what string, o channel.Source) (any, error) {
 	k.mu.Lock()
 	err := k.err
 	k.err = nil
@@ -44,30 +44,30 @@ func (k *taker) tell(tx *db.Tx, what string, o channel.Source) (any, error) {
 	return map[string]string{"outcome": "taken"}, nil
 }
 
-func (k *taker) IntakeCall(_ context.Context, tx *db.Tx, o channel.Source, c *channel.PhoneCall) (any, error) {
-	return k.tell(tx, "call "+c.State, o)
+func (k *recorder) IntakeCall(_ context.Context, tx *db.Tx, o channel.Source, c *channel.PhoneCall) (any, error) {
+	return k.record(tx, "call "+c.State, o)
 }
 
-func (k *taker) IntakeRecord(_ context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (any, *channel.Message, error) {
+func (k *recorder) IntakeRecord(_ context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (any, *channel.Message, error) {
 	if r.Message != nil {
 		r.Message.Text += "!" // twice, if it were given the same again
 	}
-	result, err := k.tell(tx, "record "+r.ExternalID, o)
+	result, err := k.record(tx, "record "+r.ExternalID, o)
 	return result, r.Message, err
 }
 
-func (k *taker) IntakePrivacy(_ context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (any, error) {
-	return k.tell(tx, "privacy "+string(p.Kind), o)
+func (k *recorder) IntakePrivacy(_ context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (any, error) {
+	return k.record(tx, "privacy "+string(p.Kind), o)
 }
 
-func (k *taker) IntakeConnectionEvent(_ context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (any, error) {
-	return k.tell(tx, "news "+string(n.Kind), o)
+func (k *recorder) IntakeConnectionEvent(_ context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (any, error) {
+	return k.record(tx, "news "+string(n.Kind), o)
 }
 
 // TestTake: what an event means goes to whoever takes that, with its files, in one
 // transaction with what comes of it.
 func TestTake(t *testing.T) {
-	ana := channel.Party{Name: "Ana", Phone: theirs}
+	ana := channel.Party{Name: "Ana", Phone: owned}
 	message := &channel.Message{ExternalID: "m1", ThreadKey: "order 1", From: ana, Text: "cancel it", Attachments: promised("1")}
 	for _, tt := range []struct {
 		name    string
@@ -102,7 +102,7 @@ func TestTake(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &taker{err: tt.err}
+				k := &recorder{err: tt.err}
 				p := &provider{answers: map[string]answerFunc{"https://files.example/1": file("audio")}}
 				h := startSQLite(t, withParcels(newParcels("parcels")), func(h *house) {
 					h.calls, h.shops, h.news, h.media = k, k, k, p
@@ -171,7 +171,7 @@ func TestPlace(t *testing.T) {
 		h := startSQLite(t, withParcels(newParcels("parcels")), func(h *house) { h.media = p })
 		c := h.connect(t, "parcels", "a", func(n *connection.New) { n.Credentials = map[string]string{"token": "T"} })
 		o := channel.Source{OrganizationID: "org-1", ConnectionID: c.ID, Channel: "parcels", Medium: "parcels", ReceivedAt: time.Now()}
-		m := &channel.Message{ExternalID: "m1", ThreadKey: "call 1", From: channel.Party{Phone: theirs}, Text: "call me", Attachments: promised("1", "2")}
+		m := &channel.Message{ExternalID: "m1", ThreadKey: "call 1", From: channel.Party{Phone: owned}, Text: "call me", Attachments: promised("1", "2")}
 		place := func(o channel.Source) (id string, err error) {
 			err = h.db.Write(t.Context(), func(tx *db.Tx) error {
 				id, err = h.Place(t.Context(), tx, o, m)

@@ -255,7 +255,7 @@ func TestChatTenants(t *testing.T) {
 }
 
 // gazette keeps the news of connections.
-type gazette struct{ taker }
+type gazette struct{ recorder }
 
 // TestChatNews: what ends a connection is told to whoever looks after it.
 func TestChatNews(t *testing.T) {

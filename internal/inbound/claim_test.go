@@ -133,7 +133,7 @@ func TestStrangerCannotClaimAddress(t *testing.T) {
 		n++
 		id := "m" + string(rune('a'+n)) + "@client.example"
 		h.wantAnswer(t, mailRequest(mailText(id, "ana@client.example", support, "secret plans"), "the deployment's", support), 200, want)
-		if w := h.do(smsRequest(text("SM"+id, theirs, "secret plans"), "the deployment's")); w.Code != 200 {
+		if w := h.do(smsRequest(text("SM"+id, owned, "secret plans"), "the deployment's")); w.Code != 200 {
 			t.Errorf("the text was answered %d", w.Code)
 		}
 		// Nor by the address of their own connection.
@@ -179,7 +179,7 @@ func TestStrangerCannotClaimAddress(t *testing.T) {
 // stranger who connects its address later, when the operator has it processed again.
 func TestReplayNeverReachesClaim(t *testing.T) {
 	h, _ := proofHouse(t)
-	if w := h.do(smsRequest(text("SM1", theirs, "secret plans"), "the deployment's")); w.Code != 200 {
+	if w := h.do(smsRequest(text("SM1", owned, "secret plans"), "the deployment's")); w.Code != 200 {
 		t.Fatalf("answered %d", w.Code)
 	}
 	e := h.list(t, inbound.Unrouted)[0]
@@ -281,7 +281,7 @@ func TestClaimOfDefault(t *testing.T) {
 	mailbox := h.connect(t, "email-raw", support, claimed("org-3"))
 	sole := "org-3"
 	h.fallback.Store(&sole)
-	for i, r := range []*http.Request{smsRequest(text("SM1", theirs, "hello"), "the deployment's")} {
+	for i, r := range []*http.Request{smsRequest(text("SM1", owned, "hello"), "the deployment's")} {
 		if w := h.do(r); w.Code != 200 {
 			t.Errorf("request %d was answered %d", i, w.Code)
 		}
@@ -395,7 +395,7 @@ func TestTextComesBack(t *testing.T) {
 	c := h.connect(t, "sms", ours, claimed("org-2"))
 	sole := "org-3"
 	h.fallback.Store(&sole)
-	form := text("SM1", theirs, channel.ProofText("12345678"))
+	form := text("SM1", owned, channel.ProofText("12345678"))
 	if w := h.do(smsRequest(form, "the deployment's")); w.Code != 200 {
 		t.Errorf("answered %d", w.Code)
 	}

@@ -10,34 +10,34 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-const visitTimeout = 10 * time.Second
+const confirmTimeout = 10 * time.Second
 
-// visited is the result of a [channel.URLConfirmation].
-type visited struct {
+// confirmation is the result of a [channel.URLConfirmation].
+type confirmation struct {
 	Outcome string `json:"outcome"`          // visited or refused
 	Status  int    `json:"status,omitempty"` // what the provider answered
 	Reason  string `json:"reason,omitempty"` // why it is refused
 }
 
-// visit calls an address of the provider's that confirms something: over https, on
+// confirmURL calls an address of the provider's that confirms something: over https, on
 // a public address, on hosts that the channel allows, and without following it
 // elsewhere. An error means that another try can help. It does not repeat the
 // address, which may hold a token.
-func (s *Service) visit(ctx context.Context, v *channel.URLConfirmation) (*visited, error) {
-	ctx, cancel := context.WithTimeout(ctx, visitTimeout)
+func (s *Service) confirmURL(ctx context.Context, v *channel.URLConfirmation) (*confirmation, error) {
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	refused := func(reason string) (*visited, error) { return &visited{Outcome: "refused", Reason: reason}, nil }
+	refused := func(reason string) (*confirmation, error) { return &confirmation{Outcome: "refused", Reason: reason}, nil }
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.URL, nil)
 	if err != nil {
 		return refused("the address is malformed")
 	}
-	if allowed(req.URL, v.Hosts) != nil {
+	if checkHost(req.URL, v.Hosts) != nil {
 		return refused("the address is not one of the provider's, or not plain https")
 	}
 	req.Header.Set("User-Agent", "Kickstand")
 	resp, err := s.media.RoundTrip(req) // not an http.Client: it would follow redirects
 	if err != nil {
-		if failed, ok := errors.AsType[*mediaError](unreachable(err)); ok && failed.final {
+		if failed, ok := errors.AsType[*mediaError](fetchError(err)); ok && failed.final {
 			return refused("the address is not a public one")
 		}
 		return nil, fmt.Errorf("visit the provider: %w", withoutURL(err))
@@ -47,7 +47,7 @@ func (s *Service) visit(ctx context.Context, v *channel.URLConfirmation) (*visit
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
 		return nil, fmt.Errorf("visit the provider: it answered %s", resp.Status)
 	case resp.StatusCode/100 != 2:
-		return &visited{Outcome: "refused", Status: resp.StatusCode, Reason: "the provider answered " + resp.Status}, nil
+		return &confirmation{Outcome: "refused", Status: resp.StatusCode, Reason: "the provider answered " + resp.Status}, nil
 	}
-	return &visited{Outcome: "visited", Status: resp.StatusCode}, nil
+	return &confirmation{Outcome: "visited", Status: resp.StatusCode}, nil
 }

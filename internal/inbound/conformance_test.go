@@ -80,7 +80,7 @@ func posters(t testing.TB) []poster {
 	certificates := &provider{answers: map[string]answerFunc{snsCert: file(string(topics.pem))}}
 	return []poster{
 		{adapter: sms.New(sms.Config{}), address: ours, other: "+14155550199", answer: twiml, request: func(query, secret string) *http.Request {
-			form := text("SM1", theirs, "hello")
+			form := text("SM1", owned, "hello")
 			return post(smsPath, query, "application/x-www-form-urlencoded", []byte(form.Encode()),
 				"X-Twilio-Signature", signed(secret, func() string { return sms.Sign(baseURL+smsPath+query, form, secret) }))
 		}},
@@ -232,7 +232,7 @@ type posted struct {
 	body []byte
 }
 
-func keep(t testing.TB, r *http.Request) posted {
+func capture(t testing.TB, r *http.Request) posted {
 	t.Helper()
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -259,7 +259,7 @@ func (p *poster) started(t testing.TB, start func(testing.TB, ...func(*house)) *
 		key = p.key
 	}
 	h = start(t, func(h *house) {
-		k := new(taker)
+		k := new(recorder)
 		h.adapters = []channel.Adapter{p.adapter}
 		h.billing, h.calls, h.shops, h.news = new(ledger), k, k, k
 		h.api = transport(func(*http.Request) (*http.Response, error) { return respond(404, strings.NewReader("")), nil })
@@ -284,7 +284,7 @@ func TestEndpoint(t *testing.T) {
 		t.Run(p.adapter.Info().Name, func(t *testing.T) {
 			h, secret, other := p.started(t, start)
 			info := p.adapter.Info()
-			good := keep(t, p.request("", secret))
+			good := capture(t, p.request("", secret))
 			before := h.rows(t)
 			h.wantAnswer(t, p.request("", ""), 401, denied)
 			h.wantAnswer(t, p.request("", "another secret"), 401, denied)
@@ -368,7 +368,7 @@ func TestOneEffect(t *testing.T) {
 				var rows []map[string]int
 				for _, copies := range []int{1, 20} {
 					h, secret, _ := p.started(t, startSQLite)
-					good := keep(t, p.request("", secret))
+					good := capture(t, p.request("", secret))
 					h.run(t)
 					var wg sync.WaitGroup
 					for range copies {

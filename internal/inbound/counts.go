@@ -32,12 +32,12 @@ func (s *Service) Counts() []Count {
 	return list
 }
 
-// tally counts the requests of a channel.
-type tally struct {
+// channelCounts counts the requests of a channel.
+type channelCounts struct {
 	accepted, duplicate, ignored, rejected, refused atomic.Int64
 }
 
-func (t *tally) add(o channel.Outcome) {
+func (t *channelCounts) add(o channel.Outcome) {
 	switch o {
 	case channel.Accepted:
 		t.accepted.Add(1)

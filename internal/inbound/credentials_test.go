@@ -106,7 +106,7 @@ type wire struct {
 	list []sent
 }
 
-func (w *wire) take(r *http.Request, public bool) {
+func (w *wire) capture(r *http.Request, public bool) {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, r.URL)
 	r.Header.Write(&b)
@@ -127,7 +127,7 @@ func (w *wire) answering(public bool) http.RoundTripper {
 	const answer = `{"ok":true,"id":"56761188","to":["support@acme.example"],"url":"https://lookaside.fbsbx.com/file","raw":{"download_url":"https://inbound-cdn.resend.com/raw"},` +
 		`"attachments":[{"id":"f1"}],"data":[{"id":"f1","download_url":"https://inbound-cdn.resend.com/f1"}]}`
 	return transport(func(r *http.Request) (*http.Response, error) {
-		w.take(r, public)
+		w.capture(r, public)
 		resp := respond(200, strings.NewReader(answer), "Content-Type", "application/json")
 		resp.Request = r
 		return resp, nil
@@ -181,7 +181,7 @@ func askers(t *testing.T) []asker {
 	}
 	list := []asker{
 		{sms.New(sms.Config{}), "sms", ours, func(secret string) *http.Request {
-			form := text("SM1", theirs, "look")
+			form := text("SM1", owned, "look")
 			form.Set("NumMedia", "1")
 			form.Set("MediaUrl0", api)
 			form.Set("MediaContentType0", "image/png")
@@ -347,7 +347,7 @@ func TestTenantsEventReadsNothingOfDeploymentsAccount(t *testing.T) {
 // connection's set alone, and one that leaves the address of its set is refused.
 func TestOneOwnerPerMessage(t *testing.T) {
 	m := &channel.Outgoing{
-		ID: "m1", From: ours, To: channel.Party{Phone: theirs, ID: "901"}, Text: "Hi", ThreadKey: "C9:1764000000.000100", LastInboundAt: time.Now(),
+		ID: "m1", From: ours, To: channel.Party{Phone: owned, ID: "901"}, Text: "Hi", ThreadKey: "C9:1764000000.000100", LastInboundAt: time.Now(),
 	}
 	for _, p := range posters(t) {
 		caller, ok := p.adapter.(channel.APISender)
@@ -371,7 +371,7 @@ func TestOneOwnerPerMessage(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.take(req, call.Public())
+				w.capture(req, call.Public())
 			}
 			if tenant, deployment := w.judge(t, api); !tenant || !deployment {
 				t.Errorf("the connection's values were used: %t, the deployment's: %t, want both", tenant, deployment)

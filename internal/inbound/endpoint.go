@@ -23,28 +23,28 @@ type endpoint struct {
 	*Service
 	adapters []channel.Adapter
 	limit    int64 // the largest body that any of them takes
-	greets   bool  // some of them are asked with a GET whether it is really us
+	handshakes   bool  // some of them are asked with a GET whether it is really us
 }
 
-// answer is what a request gets.
-type answer struct {
+// httpResponse is what a request gets.
+type httpResponse struct {
 	status      int
 	contentType string
 	body        []byte
 }
 
-func jsonAnswer(status int, name, value string) answer {
+func jsonResponse(status int, name, value string) httpResponse {
 	b, _ := json.Marshal(map[string]string{name: value}) // strings do not fail
-	return answer{status, "application/json", append(b, '\n')}
+	return httpResponse{status, "application/json", append(b, '\n')}
 }
 
-// plain is an answer that repeats a challenge.
-func plain(challenge string) answer {
-	return answer{http.StatusOK, "text/plain; charset=utf-8", []byte(challenge)}
+// textResponse is an answer that repeats a challenge.
+func textResponse(challenge string) httpResponse {
+	return httpResponse{http.StatusOK, "text/plain; charset=utf-8", []byte(challenge)}
 }
 
-// refuse is an answer with an error.
-func refuse(status int, message string) answer { return jsonAnswer(status, "error", message) }
+// errorResponse is an answer with an error.
+func errorResponse(status int, message string) httpResponse { return jsonResponse(status, "error", message) }
 
 // ServeHTTP implements [http.Handler].
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -52,18 +52,18 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handle := e.receive
 	switch {
 	case r.Method == http.MethodPost:
-	case r.Method == http.MethodGet && e.greets:
+	case r.Method == http.MethodGet && e.handshakes:
 		handle = e.handshake
-	case e.greets:
+	case e.handshakes:
 		w.Header().Set("Allow", "GET, POST")
-		write(w, refuse(http.StatusMethodNotAllowed, "only GET and POST are answered here"))
+		write(w, errorResponse(http.StatusMethodNotAllowed, "only GET and POST are answered here"))
 		return
 	default:
 		w.Header().Set("Allow", http.MethodPost)
-		write(w, refuse(http.StatusMethodNotAllowed, "only POST is answered here"))
+		write(w, errorResponse(http.StatusMethodNotAllowed, "only POST is answered here"))
 		return
 	}
-	a, err := guarded(handle, w, r)
+	a, err := recoverPanics(handle, w, r)
 	if err != nil {
 		// Whatever went wrong on our side, the event may not be stored: the
 		// provider must send it again.
@@ -71,12 +71,12 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			e.log.ErrorContext(r.Context(), "an inbound request could not be stored", "path", r.URL.Path, "error", err)
 		}
 		w.Header().Set("Retry-After", "5")
-		a = refuse(http.StatusServiceUnavailable, "the event could not be stored; send it again")
+		a = errorResponse(http.StatusServiceUnavailable, "the event could not be stored; send it again")
 	}
 	write(w, a)
 }
 
-func write(w http.ResponseWriter, a answer) {
+func write(w http.ResponseWriter, a httpResponse) {
 	h := w.Header()
 	h.Set("Content-Type", a.contentType)
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
@@ -89,8 +89,8 @@ func write(w http.ResponseWriter, a answer) {
 	w.Write(a.body)
 }
 
-// guarded runs handle, in which a panic of an adapter is a failure like others.
-func guarded(handle func(http.ResponseWriter, *http.Request) (answer, error), w http.ResponseWriter, r *http.Request) (a answer, err error) {
+// recoverPanics runs handle, in which a panic of an adapter is a failure like others.
+func recoverPanics(handle func(http.ResponseWriter, *http.Request) (httpResponse, error), w http.ResponseWriter, r *http.Request) (a httpResponse, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
@@ -100,7 +100,7 @@ func guarded(handle func(http.ResponseWriter, *http.Request) (answer, error), w 
 }
 
 // receive does everything up to the answer. An error means 503.
-func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, error) {
+func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (httpResponse, error) {
 	ctx := r.Context()
 	if a, refused, err := e.refuseEarly(r); err != nil || refused {
 		return a, err
@@ -108,22 +108,22 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 	body, err := e.readBody(w, r) // the whole memory of a large request: kept until it is stored
 	defer body.release()
 	if refused, ok := errors.AsType[*bodyError](err); ok {
-		return refused.answer, nil
+		return refused.response, nil
 	}
 	if err != nil {
-		return answer{}, err
+		return httpResponse{}, err
 	}
 	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Body: body.bytes, Received: time.Now()}
 
-	a, err := e.choose(ctx, req)
+	a, err := e.selectAdapter(ctx, req)
 	if errors.Is(err, channel.ErrContentType) {
-		return refuse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), nil
+		return errorResponse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), nil
 	}
 	if errors.Is(err, errNoAdapter) {
 		return e.unauthorized(r, e.adapters[0]), nil // of no form we know
 	}
 	if err != nil {
-		return answer{}, err
+		return httpResponse{}, err
 	}
 	info, tally := a.Info(), e.counts[a.Info().Name]
 	if int64(len(req.Body)) > info.MaxBody {
@@ -131,17 +131,17 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 	}
 	addresses, err := a.Addresses(req)
 	if errors.Is(err, channel.ErrContentType) {
-		return refuse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), nil
+		return errorResponse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), nil
 	}
 	var v verified
 	if err == nil {
 		if p, ok := a.(channel.Preparer); ok {
 			if err := p.Prepare(ctx, req); err != nil {
-				return answer{}, err
+				return httpResponse{}, err
 			}
 		}
 		if v, err = e.verify(ctx, a, req, addresses); err != nil {
-			return answer{}, err
+			return httpResponse{}, err
 		}
 	}
 	if !v.ok() {
@@ -151,7 +151,7 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 	if g, ok := a.(channel.ChallengeResponder); ok && !v.limited {
 		if challenge, ok := g.ChallengeResponse(req); ok {
 			tally.add(channel.Ignored)
-			return plain(challenge), nil
+			return textResponse(challenge), nil
 		}
 	}
 	parts, err := a.Split(req)
@@ -164,31 +164,31 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (answer, erro
 			return e.unauthorized(r, a), nil
 		}
 		if err != nil {
-			return answer{}, err
+			return httpResponse{}, err
 		}
 		tally.rejected.Add(1)
-		return refuse(http.StatusBadRequest, "the request is signed but cannot be read: "+reason(unreadable)), nil
+		return errorResponse(http.StatusBadRequest, "the request is signed but cannot be read: "+reason(unreadable)), nil
 	}
 	if err != nil {
-		return answer{}, fmt.Errorf("split: %w", err)
+		return httpResponse{}, fmt.Errorf("split: %w", err)
 	}
 	outcome, reply, err := e.store(ctx, a, req, v, parts)
-	if errors.Is(err, errUsedToken) || errors.Is(err, errNotYet) {
+	if errors.Is(err, errUsedToken) || errors.Is(err, errUnproven) {
 		return e.unauthorized(r, a), nil
 	}
 	if err != nil {
-		return answer{}, err
+		return httpResponse{}, err
 	}
 	tally.add(outcome)
 	if form, ok := a.(channel.Acknowledger); ok {
 		contentType, body := form.Acknowledgement(outcome, reply)
-		return answer{http.StatusOK, contentType, body}, nil
+		return httpResponse{http.StatusOK, contentType, body}, nil
 	}
-	return jsonAnswer(http.StatusOK, "status", string(outcome)), nil
+	return jsonResponse(http.StatusOK, "status", string(outcome)), nil
 }
 
 // handshake answers a provider that asks whether the address is really ours.
-func (e *endpoint) handshake(_ http.ResponseWriter, r *http.Request) (answer, error) {
+func (e *endpoint) handshake(_ http.ResponseWriter, r *http.Request) (httpResponse, error) {
 	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Received: time.Now()}
 	for _, a := range e.adapters {
 		h, ok := a.(channel.Handshaker)
@@ -199,21 +199,21 @@ func (e *endpoint) handshake(_ http.ResponseWriter, r *http.Request) (answer, er
 		if !ok {
 			continue
 		}
-		known, err := e.knowsToken(r.Context(), a.Info(), connectionID(req), token)
+		known, err := e.isVerifyToken(r.Context(), a.Info(), connectionID(req), token)
 		if err != nil {
-			return answer{}, err
+			return httpResponse{}, err
 		}
 		if known {
-			return plain(challenge), nil
+			return textResponse(challenge), nil
 		}
 	}
-	return refuse(http.StatusForbidden, "the token is not the one that was agreed on"), nil
+	return errorResponse(http.StatusForbidden, "the token is not the one that was agreed on"), nil
 }
 
-// knowsToken reports whether a token was agreed on with the provider: for the
+// isVerifyToken reports whether a token was agreed on with the provider: for the
 // deployment, for the connection of that id, or, without an id, for any of the
 // channel.
-func (s *Service) knowsToken(ctx context.Context, info channel.Info, id, token string) (bool, error) {
+func (s *Service) isVerifyToken(ctx context.Context, info channel.Info, id, token string) (bool, error) {
 	if token == "" {
 		return false, nil
 	}
@@ -235,7 +235,7 @@ func (s *Service) knowsToken(ctx context.Context, info channel.Info, id, token s
 		return s.connections.HasCredential(ctx, append([]string{info.Name}, info.Serves...), channel.VerifyToken, token)
 	}
 	c, err := s.connections.ByID(ctx, id)
-	if err == nil && c != nil && c.Enabled && serves(info, c.Channel) {
+	if err == nil && c != nil && c.Enabled && servesChannel(info, c.Channel) {
 		same(c.Credentials().Get(channel.VerifyToken))
 	}
 	return known, err
@@ -243,11 +243,11 @@ func (s *Service) knowsToken(ctx context.Context, info channel.Info, id, token s
 
 // unauthorized is the answer to everything that nobody vouches for. It never
 // says which check failed.
-func (e *endpoint) unauthorized(r *http.Request, a channel.Adapter) answer {
+func (e *endpoint) unauthorized(r *http.Request, a channel.Adapter) httpResponse {
 	name := a.Info().Name
 	e.counts[name].refused.Add(1)
 	e.audit.Refuse(r.Context(), audit.Entry{Action: AuditRefused, Target: audit.Target{Type: "channel", ID: name}})
-	return refuse(http.StatusUnauthorized, "the request is not signed, or not by anyone we know")
+	return errorResponse(http.StatusUnauthorized, "the request is not signed, or not by anyone we know")
 }
 
 // calledURL is the address as the provider called it, untouched, since
@@ -274,11 +274,11 @@ func reason(err error) string {
 
 var errNoAdapter = errors.New("no adapter recognizes the request")
 
-// choose picks the adapter: that of the connection which the URL names, the one
+// selectAdapter picks the adapter: that of the connection which the URL names, the one
 // that ?style= names, or else the first that recognizes the request. When all say
 // that it is the content type they do not take, so does the error; another one that
 // is not errNoAdapter is ours.
-func (e *endpoint) choose(ctx context.Context, req *channel.Request) (channel.Adapter, error) {
+func (e *endpoint) selectAdapter(ctx context.Context, req *channel.Request) (channel.Adapter, error) {
 	if strings.Contains(req.URL, "style=") {
 		if style := req.Query().Get("style"); style != "" {
 			for _, a := range e.adapters {

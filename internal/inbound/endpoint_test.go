@@ -33,7 +33,7 @@ func TestFirstMessagesAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
-			h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), theirs, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
+			h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), owned, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
 		})
 	}
 	wg.Wait()
@@ -71,7 +71,7 @@ func TestOneAfterTheOther(t *testing.T) {
 	for i := range 40 {
 		// Two senders take turns.
 		sender := i % 2
-		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), theirs+strconv.Itoa(sender), fmt.Sprint(i)), secretOf(ours)), 200, twiml)
+		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), owned+strconv.Itoa(sender), fmt.Sprint(i)), secretOf(ours)), 200, twiml)
 		want[sender] = append(want[sender], fmt.Sprint(i))
 	}
 	h.until(t, event.MessageCreated, 40)
@@ -125,9 +125,9 @@ func TestUnverified(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	hello := text("SM1", theirs, "hello")
+	hello := text("SM1", owned, "hello")
 	to := func(address string) url.Values {
-		form := text("SM1", theirs, "hello")
+		form := text("SM1", owned, "hello")
 		form.Set("To", address)
 		return form
 	}
@@ -294,7 +294,7 @@ func TestOverTheWire(t *testing.T) {
 	h.connect(t, "sms", ours)
 	srv := httptest.NewServer(h.mux)
 	defer srv.Close()
-	form := text("SM1", theirs, "hello")
+	form := text("SM1", owned, "hello")
 	head := "Host: x\r\nContent-Type: application/x-www-form-urlencoded\r\nX-Sms-Signature: " + sms.Sign(baseURL+smsPath, form, secretOf(ours)) + "\r\n"
 	body := form.Encode()
 	before := h.rows(t)
@@ -391,12 +391,12 @@ func TestSeveralSecrets(t *testing.T) {
 		{"connection new", "connection, secret 1"}, {"connection old", "connection, secret 2"},
 		{"deployment new", "deployment, secret 1"}, {"deployment old", "deployment, secret 2"},
 	} {
-		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), theirs, tt.secret), tt.secret), 200, twiml)
+		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), owned, tt.secret), tt.secret), 200, twiml)
 		if e := h.list(t, inbound.Accepted)[0]; e.VerifiedBy != tt.by || e.OrganizationID != "org-1" || e.ConnectionID == "" {
 			t.Errorf("event %+v, want verified by %q", e, tt.by)
 		}
 	}
-	h.wantAnswer(t, smsRequest(text("SM9", theirs, "x"), "connection older"), 401, denied)
+	h.wantAnswer(t, smsRequest(text("SM9", owned, "x"), "connection older"), 401, denied)
 }
 
 func TestRotation(t *testing.T) {
@@ -407,7 +407,7 @@ func TestRotation(t *testing.T) {
 		post := func(secret string, status int) {
 			t.Helper()
 			n++
-			if w := h.do(smsRequest(text(fmt.Sprintf("SM%d", n), theirs, "x"), secret)); w.Code != status {
+			if w := h.do(smsRequest(text(fmt.Sprintf("SM%d", n), owned, "x"), secret)); w.Code != status {
 				t.Errorf("secret %q: answered %d, want %d", secret, w.Code, status)
 			}
 		}
@@ -435,7 +435,7 @@ func TestUnrouted(t *testing.T) {
 	}
 	// Nobody has the number, and there are several organizations.
 	for range 2 {
-		h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), "the deployment's"), 200, twiml)
+		h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), "the deployment's"), 200, twiml)
 	}
 	mail := mailText("m1@client.example", "ana@client.example", "help@acme.example", "hello")
 	for range 2 {
@@ -458,8 +458,8 @@ func TestUnrouted(t *testing.T) {
 	// somebody connected and switched off.
 	sole := "org-2"
 	h.fallback.Store(&sole)
-	h.wantAnswer(t, smsRequest(text("SM2", theirs, "to the only one"), "the deployment's"), 200, twiml)
-	off := text("SM3", theirs, "switched off")
+	h.wantAnswer(t, smsRequest(text("SM2", owned, "to the only one"), "the deployment's"), 200, twiml)
+	off := text("SM3", owned, "switched off")
 	off.Set("To", "+14155550103")
 	h.wantAnswer(t, smsRequest(off, "the deployment's"), 200, twiml)
 	if list := h.list(t, inbound.Unrouted); len(list) != 3 || list[0].Address != "+14155550103" {
@@ -475,7 +475,7 @@ func TestIgnored(t *testing.T) {
 	h.connect(t, "sms", ours)
 	h.connect(t, "email-raw", "help@acme.example")
 	before := h.rows(t)
-	status := url.Values{"MessageSid": {"SM1"}, "MessageStatus": {"pondering"}, "From": {ours}, "To": {theirs}}
+	status := url.Values{"MessageSid": {"SM1"}, "MessageStatus": {"pondering"}, "From": {ours}, "To": {owned}}
 	h.wantAnswer(t, smsRequest(status, secretOf(ours)), 200, twiml)
 	h.wantUntouched(t, before)
 	if c := h.Counts()[1]; c.Ignored != 1 {
@@ -486,7 +486,7 @@ func TestIgnored(t *testing.T) {
 func TestMessagingService(t *testing.T) {
 	h := start(t)
 	c := h.connect(t, "sms", "MG123")
-	form := text("SM1", theirs, "through the service")
+	form := text("SM1", owned, "through the service")
 	form.Set("MessagingServiceSid", "MG123")
 	h.wantAnswer(t, smsRequest(form, secretOf("MG123")), 200, twiml)
 	// Where the number is connected too, it is more exact.
@@ -618,20 +618,20 @@ func TestAutoReply(t *testing.T) {
 	c := h.connect(t, "sms", ours, func(n *connection.New) { n.Settings = map[string]string{"auto_reply": "We'll be back <soon>."} })
 	// The first message, then a repetition, then a second one that comes
 	// before the first is processed.
-	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, reply)
-	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", theirs, "still there?"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, reply)
+	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", owned, "still there?"), secretOf(ours)), 200, twiml)
 	// Who says STOP hears nothing, then or later.
-	h.wantAnswer(t, smsRequest(text("SM3", theirs+"2", " Stop. "), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM3", owned+"2", " Stop. "), secretOf(ours)), 200, twiml)
 	// A delivery report is not a contact.
-	h.wantAnswer(t, smsRequest(url.Values{"MessageSid": {"SM4"}, "MessageStatus": {"sent"}, "From": {ours}, "To": {theirs + "3"}}, secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(url.Values{"MessageSid": {"SM4"}, "MessageStatus": {"sent"}, "From": {ours}, "To": {owned + "3"}}, secretOf(ours)), 200, twiml)
 	// Many first messages at once have one answer.
 	var mu sync.Mutex
 	replies := 0
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
-			w := h.do(smsRequest(text(fmt.Sprintf("SM9%d", i), theirs+"9", "all at once"), secretOf(ours)))
+			w := h.do(smsRequest(text(fmt.Sprintf("SM9%d", i), owned+"9", "all at once"), secretOf(ours)))
 			mu.Lock()
 			defer mu.Unlock()
 			if w.Body.String() == reply {
@@ -646,10 +646,10 @@ func TestAutoReply(t *testing.T) {
 	h.until(t, event.MessageCreated, 19)
 	// Whose thread the desk knows is no stranger, whoever greeted them.
 	h.exec(t, "DELETE FROM inbound_greetings WHERE connection_id = $1", c.ID)
-	h.wantAnswer(t, smsRequest(text("SM5", theirs, "me again"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM5", owned, "me again"), secretOf(ours)), 200, twiml)
 	// Another connection greets for itself.
 	h.connect(t, "sms", "+14155550102", func(n *connection.New) { n.Settings = map[string]string{"auto_reply": "We'll be back <soon>."} })
-	form := text("SM6", theirs, "another shop")
+	form := text("SM6", owned, "another shop")
 	form.Set("To", "+14155550102")
 	h.wantAnswer(t, smsRequest(form, secretOf("+14155550102")), 200, reply)
 }

@@ -16,85 +16,85 @@ import (
 )
 
 const (
-	// maxAsks bounds the calls for one part.
-	maxAsks = 20
-	// askTries is how often a failed call delays the event; after that it goes on
+	// maxEnrichCalls bounds the calls for one part.
+	maxEnrichCalls = 20
+	// maxEnrichRetries is how often a failed call delays the event; after that it goes on
 	// with what the request itself has.
-	askTries   = 3
-	askTimeout = 30 * time.Second
+	maxEnrichRetries   = 3
+	providerTimeout = 30 * time.Second
 	// optionalWait is how long an event waits for all of its optional answers.
 	optionalWait = 3 * time.Second
-	// maxAskWait bounds for how long a provider can put us off.
-	maxAskWait = 15 * time.Minute
-	// smallAnswer is the size up to which the answers for a part are read without
+	// maxProviderWait bounds for how long a provider can put us off.
+	maxProviderWait = 15 * time.Minute
+	// smallResponse is the size up to which the answers for a part are read without
 	// reserving memory, maxAnswer the most that they may have together: a mail
 	// and what is around it.
-	smallAnswer = 1 << 20
-	maxAnswer   = 40 << 20
-	// maxAnswers is what large ones may hold at once.
-	maxAnswers = 2 * maxAnswer
+	smallResponse = 1 << 20
+	maxResponses   = 40 << 20
+	// maxResponseMemory is what large ones may hold at once.
+	maxResponseMemory = 2 * maxResponses
 )
 
-// answers are what a provider has told about one part.
-type answers struct {
+// responses are what a provider has told about one part.
+type responses struct {
 	list    []channel.Response
 	size    int64 // bytes of all bodies
 	reserve func(ctx context.Context) error
 	held    func() // gives up the memory that was reserved; nil while none is
 }
 
-func (a *answers) release() {
+func (a *responses) release() {
 	if a.held != nil {
 		a.held()
 	}
 }
 
-// askError is a call that another try may mend.
-type askError struct {
+// providerError is a call that another try may mend.
+type providerError struct {
 	cause error
 	wait  time.Duration // what the provider asks for; 0: nothing
 }
 
-func (e *askError) Error() string { return "ask the provider: " + e.cause.Error() }
-func (e *askError) Unwrap() error { return e.cause }
+func (e *providerError) Error() string { return "ask the provider: " + e.cause.Error() }
+func (e *providerError) Unwrap() error { return e.cause }
 
 // retry is how long a failed event waits, and whether it does.
 func retry(attempt int, err error) (time.Duration, bool) {
 	wait := queue.Backoff(attempt)
-	if asked, ok := errors.AsType[*askError](err); ok {
-		wait = max(wait, min(asked.wait, maxAskWait))
+	if asked, ok := errors.AsType[*providerError](err); ok {
+		wait = max(wait, min(asked.wait, maxProviderWait))
 	}
 	return wait, attempt < 8
 }
 
-// newAnswers returns answers without any, to be released.
-func (s *Service) newAnswers() *answers {
-	got := new(answers)
+// newResponses returns answers without any, to be released.
+func (s *Service) newResponses() *responses {
+	got := new(responses)
 	got.reserve = func(ctx context.Context) error {
-		if err := s.answering.Acquire(ctx, maxAnswer); err != nil {
+		if err := s.responseMemory.Acquire(ctx, maxResponses); err != nil {
 			return err
 		}
-		got.held = func() { s.answering.Release(maxAnswer) }
+		got.held = func() { s.responseMemory.Release(maxResponses) }
 		return nil
 	}
 	return got
 }
 
-// putsOff is the error of an answer that says to ask again later.
-func putsOff(a channel.Response) error {
-	return &askError{cause: fmt.Errorf("it puts us off with the status %d", a.Status), wait: netguard.RetryAfter(a.Header, time.Now())}
+// retryLater is the error of an answer that says to ask again later.
+func retryLater(a channel.Response) error {
+	return &providerError{cause: fmt.Errorf("it puts us off with the status %d", a.Status), wait: netguard.RetryAfter(a.Header, time.Now())}
 }
 
-// ask has the provider tell what the request leaves out.
-func (s *Service) ask(ctx context.Context, w *work, asker channel.Enricher, got *answers) error {
+// enrich has the provider tell what the request leaves out.
+func (s *Service) enrich(ctx context.Context, w *work, asker channel.Enricher, got *responses) error {
 	req, part := w.event.request(), w.event.part()
 	until := time.Now().Add(optionalWait)
-	for range maxAsks {
+	for range maxEnrichCalls {
 		call := asker.EnrichCall(req, part, got.list, s.credentials(w))
 		if call == nil {
 			return nil
 		}
-		limit := time.Now().Add(askTimeout)
+		limit := time.Now().Add(providerTimeout)
 		if call.Optional {
 			limit = until
 		}
@@ -102,14 +102,14 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Enricher, got 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if d, ok := asker.(channel.RetryDecider); ok && err == nil && w.attempt < askTries && d.ShouldRetry(answer) {
-			return putsOff(answer)
+		if d, ok := asker.(channel.RetryDecider); ok && err == nil && w.attempt < maxEnrichRetries && d.ShouldRetry(answer) {
+			return retryLater(answer)
 		}
 		if err == nil {
 			got.list = append(got.list, answer)
 			continue
 		}
-		if w.attempt < askTries && !call.Optional {
+		if w.attempt < maxEnrichRetries && !call.Optional {
 			return err
 		}
 		s.log.WarnContext(ctx, "the provider does not tell what an event leaves out", "event", w.event.ID, "error", err)
@@ -120,42 +120,42 @@ func (s *Service) ask(ctx context.Context, w *work, asker channel.Enricher, got 
 }
 
 // call makes a request of the provider's API, which ends at a time. The error is an
-// [*askError]; it repeats neither address nor credentials.
-func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, got *answers) (channel.Response, error) {
+// [*providerError]; it repeats neither address nor credentials.
+func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, got *responses) (channel.Response, error) {
 	var none channel.Response
 	transport := s.api
 	if c.Public() {
 		transport = s.media
 	}
 	if transport == nil {
-		return none, &askError{cause: errors.New("nothing in this program calls providers")}
+		return none, &providerError{cause: errors.New("nothing in this program calls providers")}
 	}
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	req, err := c.Request(ctx)
 	if err != nil {
-		return none, &askError{cause: err}
+		return none, &providerError{cause: err}
 	}
 	resp, err := transport.RoundTrip(req) // not an http.Client: it would follow redirects
 	if err != nil {
-		return none, &askError{cause: withoutURL(err)}
+		return none, &providerError{cause: withoutURL(err)}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
-		return none, &askError{cause: fmt.Errorf("it answered %s", resp.Status), wait: netguard.RetryAfter(resp.Header, time.Now())}
+		return none, &providerError{cause: fmt.Errorf("it answered %s", resp.Status), wait: netguard.RetryAfter(resp.Header, time.Now())}
 	}
 	answer := channel.Response{Status: resp.StatusCode, Header: resp.Header}
 	if answer.Body, err = got.read(ctx, resp.Body); err != nil {
-		return none, &askError{cause: err}
+		return none, &providerError{cause: err}
 	}
 	return answer, nil
 }
 
 // read reads one more answer, with memory reserved for it if it is large.
-func (a *answers) read(ctx context.Context, from io.Reader) ([]byte, error) {
-	limit := int64(maxAnswer)
+func (a *responses) read(ctx context.Context, from io.Reader) ([]byte, error) {
+	limit := int64(maxResponses)
 	if a.held == nil {
-		limit = smallAnswer
+		limit = smallResponse
 	}
 	body, err := io.ReadAll(io.LimitReader(from, limit-a.size+1))
 	if err == nil && a.size+int64(len(body)) > limit && a.held == nil {
@@ -163,14 +163,14 @@ func (a *answers) read(ctx context.Context, from io.Reader) ([]byte, error) {
 			return nil, err
 		}
 		var rest []byte
-		rest, err = io.ReadAll(io.LimitReader(from, maxAnswer-a.size-int64(len(body))+1))
+		rest, err = io.ReadAll(io.LimitReader(from, maxResponses-a.size-int64(len(body))+1))
 		body = append(body, rest...)
 	}
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the answer broke off: %w", err)
-	case a.size+int64(len(body)) > maxAnswer:
-		return nil, fmt.Errorf("the answers are larger than %d MB", maxAnswer>>20)
+	case a.size+int64(len(body)) > maxResponses:
+		return nil, fmt.Errorf("the answers are larger than %d MB", maxResponses>>20)
 	}
 	a.size += int64(len(body))
 	return body, nil

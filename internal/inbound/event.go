@@ -56,12 +56,12 @@ type Event struct {
 	Body   []byte      `json:"-"`
 
 	bodyKey string // where the body is, if not in the row
-	stored  stored // of an event about to be stored
+	prepared  prepared // of an event about to be stored
 }
 
-// stored is what is worked out before the transaction, since there is only one
+// prepared is what is worked out before the transaction, since there is only one
 // at a time.
-type stored struct {
+type prepared struct {
 	fingerprint []byte
 	header      string
 }
@@ -131,7 +131,7 @@ var secretWords = [...][]byte{
 	[]byte("api-key"), []byte("api_key"), []byte("apikey"), []byte("signature"), []byte("hmac"),
 }
 
-func secret(name string) bool {
+func isSecretName(name string) bool {
 	var buf [64]byte
 	lower := buf[:0]
 	for _, c := range []byte(name) {
@@ -159,7 +159,7 @@ func headerText(h http.Header) string {
 	var b strings.Builder
 	b.Grow(1 << 10)
 	for _, name := range names {
-		hidden := secret(name)
+		hidden := isSecretName(name)
 		for _, value := range h[name] {
 			if hidden {
 				value = notStored
@@ -199,7 +199,7 @@ func urlText(raw string) string {
 		}
 		name, _, hasValue := strings.Cut(pair, "=")
 		b.WriteString(between)
-		if plain, err := url.QueryUnescape(name); hasValue && (err != nil || secret(plain)) {
+		if plain, err := url.QueryUnescape(name); hasValue && (err != nil || isSecretName(plain)) {
 			pair = name + "=" + url.QueryEscape(notStored)
 		}
 		b.WriteString(pair)
@@ -247,7 +247,7 @@ func (e *Event) setResult(stored string) {
 }
 
 // load returns an event with its body, unless that is kept outside of its row:
-// then [Service.unshelve] brings it. [db.ErrNoRows] when there is none.
+// then [Service.loadBody] brings it. [db.ErrNoRows] when there is none.
 func (s *Service) load(ctx context.Context, id string) (*Event, error) {
 	return db.One(ctx, s.db, scanEvent, "SELECT "+eventColumns+" FROM inbound_events WHERE id = $1", id)
 }
@@ -255,16 +255,16 @@ func (s *Service) load(ctx context.Context, id string) (*Event, error) {
 // bodyInRow is the size up to which a body is kept in its row.
 const bodyInRow = 32 << 10
 
-// shelf is how a body is kept outside of its row. The first line makes its
+// bodyBlob is how a body is kept outside of its row. The first line makes its
 // content unlike any other, so that the blob is this request's alone and can be
 // deleted with it.
-func shelf(id string, body []byte) io.Reader {
+func bodyBlob(id string, body []byte) io.Reader {
 	return io.MultiReader(strings.NewReader("inbound "+id+"\n"), bytes.NewReader(body))
 }
 
-// shelve moves bodies that are too large for their rows into the blob store,
+// storeBodies moves bodies that are too large for their rows into the blob store,
 // where they are durable before the rows that name them. It returns the keys.
-func (s *Service) shelve(ctx context.Context, list []routed, events []*Event) ([]string, error) {
+func (s *Service) storeBodies(ctx context.Context, list []routed, events []*Event) ([]string, error) {
 	whole := 0 // how many are events of the whole request
 	for _, p := range list {
 		if p.Body == nil {
@@ -282,7 +282,7 @@ func (s *Service) shelve(ctx context.Context, list []routed, events []*Event) ([
 			e.bodyKey, e.Body = shared, nil
 			continue
 		}
-		ref, err := s.blob.Put(ctx, shelf(e.ID, e.Body))
+		ref, err := s.blob.Put(ctx, bodyBlob(e.ID, e.Body))
 		if err != nil {
 			return keys, fmt.Errorf("store body: %w", err)
 		}
@@ -295,8 +295,8 @@ func (s *Service) shelve(ctx context.Context, list []routed, events []*Event) ([
 	return keys, nil
 }
 
-// unshelve loads a body that is kept outside of its row.
-func (s *Service) unshelve(ctx context.Context, e *Event) error {
+// loadBody loads a body that is kept outside of its row.
+func (s *Service) loadBody(ctx context.Context, e *Event) error {
 	if e.bodyKey == "" {
 		return nil
 	}

@@ -50,7 +50,7 @@ func TestDiskFull(t *testing.T) {
 	failed := 0
 	for i := range 10 {
 		body := fmt.Sprint(i, " ", long)
-		w := h.do(smsRequest(text(fmt.Sprintf("SM%d", i), theirs, body), secretOf(ours)))
+		w := h.do(smsRequest(text(fmt.Sprintf("SM%d", i), owned, body), secretOf(ours)))
 		switch {
 		case w.Code == 200 && w.Body.String() == twiml:
 			stored = append(stored, strings.TrimSpace(body))
@@ -69,7 +69,7 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("%d events, want the %d that were accepted", n, len(stored))
 	}
 	h.exec(t, "PRAGMA max_page_count = 1000000")
-	h.wantAnswer(t, smsRequest(text("SM9", theirs, "there is room again"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM9", owned, "there is room again"), secretOf(ours)), 200, twiml)
 	h.until(t, event.MessageCreated, len(stored)+1)
 	h.wantTickets(t, "org-1", append(stored, "there is room again"))
 }
@@ -79,8 +79,8 @@ func TestReadOnly(t *testing.T) {
 	h.connect(t, "sms", ours)
 	before := h.rows(t)
 	h.exec(t, "PRAGMA query_only = 1")
-	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
-	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), "not the secret"), 401, denied)
+	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
+	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), "not the secret"), 401, denied)
 	h.wantUntouched(t, before)
 }
 
@@ -88,16 +88,16 @@ func TestDatabaseMovedAway(t *testing.T) {
 	url := dbtest.SQLiteURL(t)
 	h := startOn(t, dbtest.Open(t, url))
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM0", theirs, "before"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM0", owned, "before"), secretOf(ours)), 200, twiml)
 	path := strings.TrimPrefix(url, "sqlite:")
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
-	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
 	}
-	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
 }
 
 func TestDatabaseClosed(t *testing.T) {
@@ -106,9 +106,9 @@ func TestDatabaseClosed(t *testing.T) {
 	if err := h.db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
 	// Also when nobody can tell whether it is signed.
-	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), "not the secret"))
+	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), "not the secret"))
 }
 
 // TestServerLost cuts the line to PostgreSQL.
@@ -126,12 +126,12 @@ func TestServerLost(t *testing.T) {
 	d := dbtest.Open(t, u.String())
 	h := startOn(t, d)
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM1", theirs, "before"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", owned, "before"), secretOf(ours)), 200, twiml)
 	line.cut()
-	h.wantUnavailable(t, smsRequest(text("SM2", theirs, "meanwhile"), secretOf(ours)))
-	h.wantUnavailable(t, smsRequest(text("SM2", theirs, "meanwhile"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM2", owned, "meanwhile"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM2", owned, "meanwhile"), secretOf(ours)))
 	line.mend()
-	h.wantAnswer(t, smsRequest(text("SM2", theirs, "meanwhile"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", owned, "meanwhile"), secretOf(ours)), 200, twiml)
 	h.until(t, event.MessageCreated, 2)
 	h.wantTickets(t, "org-1", []string{"before", "meanwhile"})
 }
@@ -402,7 +402,7 @@ func TestMemoryOfLargeBodies(t *testing.T) {
 					t.Errorf("%d bodies are read at once, want all 40", n)
 				}
 				// Neither a text nor a whole large mail waits for any of that.
-				h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), "not the secret"), 401, denied)
+				h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), "not the secret"), 401, denied)
 				large := func() *http.Request {
 					r := httptest.NewRequest("POST", mailPath, endless(size))
 					r.Header.Set("Content-Type", "message/rfc822")
@@ -422,14 +422,14 @@ func TestMemoryOfLargeBodies(t *testing.T) {
 	}
 }
 
-// read tells a channel once so much of a body has been read.
-type read struct {
+// readChallenges tells a channel once so much of a body has been read.
+type readChallenges struct {
 	io.ReadCloser
 	left int
 	told chan<- struct{}
 }
 
-func (b *read) Read(p []byte) (int, error) {
+func (b *readChallenges) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left > 0 && b.left <= n {
 		b.told <- struct{}{}
@@ -446,7 +446,7 @@ func TestAnnouncedBodiesHoldNobodyUp(t *testing.T) {
 	reached := make(chan struct{}, 4)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 35<<20 {
-			r.Body = &read{r.Body, 70 << 10, reached}
+			r.Body = &readChallenges{r.Body, 70 << 10, reached}
 		}
 		h.mux.ServeHTTP(w, r)
 	}))
@@ -550,15 +550,15 @@ func TestAdapterPanics(t *testing.T) {
 	h.connect(t, "sms", ours)
 	before := h.rows(t)
 	a.verify = func() { panic("in verify") }
-	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
 	a.verify = nil
 	a.split = func() error { panic("in split") }
-	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
 	a.split = func() error { return errors.New("in split") }
-	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
 	h.wantUntouched(t, before)
 	a.split = nil
-	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
 	if log := h.logged(); !strings.Contains(log, "in verify") || !strings.Contains(log, "endpoint.go") {
 		t.Errorf("the panic is not logged with where it was:\n%s", log)
 	}

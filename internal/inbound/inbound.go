@@ -144,11 +144,11 @@ type Service struct {
 	billing               Billing
 	calls                 Calls
 	shops                 Shops
-	news                  ConnectionIntake
+	connectionEvents                  ConnectionIntake
 	adapters              []channel.Adapter // in the order in which they are asked
 	byName                map[string]channel.Adapter
 	secrets               map[string][]string
-	spellings             map[string][]string // of the deployment's secrets, by adapter
+	secretEncodings             map[string][]string // of the deployment's secrets, by adapter
 	verifyTokens          map[string][]string
 	deploymentCredentials map[string]channel.Credentials
 	baseURL               string
@@ -162,17 +162,17 @@ type Service struct {
 	mailer                Mailer
 	admins                Admins
 	audit                 *audit.Log
-	unrouted              unrouted
+	unrouted              unroutedCounts
 	log                   *slog.Logger
 	trustedProxies        []netip.Prefix
 
-	counts map[string]*tally // by adapter name; fixed
+	counts map[string]*channelCounts // by adapter name; fixed
 
 	// receiving and parsing bound the memory for large bodies: those that are
 	// read or wait, and those that adapters, which make copies, have in hand.
 	receiving *intake.Pool
 	parsing   *fair.Queue         // in turns between clients, and the workers
-	answering *semaphore.Weighted // the same for what providers tell when they are asked
+	responseMemory *semaphore.Weighted // the same for what providers tell when they are asked
 }
 
 // concurrency is how many events of one channel are processed at once in this
@@ -190,16 +190,16 @@ const deploymentConcurrency = 8
 func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
-		billing: c.Billing, calls: c.Calls, shops: c.Shops, news: c.ConnectionEvents,
+		billing: c.Billing, calls: c.Calls, shops: c.Shops, connectionEvents: c.ConnectionEvents,
 		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, verifyTokens: c.VerifyTokens, deploymentCredentials: c.Credentials, baseURL: c.BaseURL,
 		defaultOrganization: c.DefaultOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, txt: c.TXT, media: c.Media, api: c.API, operator: c.Operator, mailer: c.Mailer, admins: c.Admins, audit: c.Audit, log: c.Logger,
-		spellings: make(map[string][]string),
-		counts:    make(map[string]*tally),
+		secretEncodings: make(map[string][]string),
+		counts:    make(map[string]*channelCounts),
 		receiving: intake.New(maxReceiving, maxPerClient),
 		parsing:   newParsing(),
 
 		trustedProxies: c.TrustedProxies,
-		answering:      semaphore.NewWeighted(maxAnswers),
+		responseMemory:      semaphore.NewWeighted(maxResponseMemory),
 	}
 	for _, a := range c.Adapters {
 		info := a.Info()
@@ -208,10 +208,10 @@ func Open(c Config) *Service {
 			atOnce = deploymentConcurrency
 		}
 		s.byName[name] = a
-		s.counts[name] = new(tally)
-		s.spellings[name] = spellings(c.Secrets[name])
+		s.counts[name] = new(channelCounts)
+		s.secretEncodings[name] = secretEncodings(c.Secrets[name])
 		s.queue.Handle(queue.Worker{
-			Kind: jobKind(name), Ordered: true, Concurrency: atOnce, Run: s.process, Retry: retry, Discard: s.bury,
+			Kind: jobKind(name), Ordered: true, Concurrency: atOnce, Run: s.process, Retry: retry, Discard: s.discard,
 		})
 	}
 	s.queue.Handle(queue.Worker{
@@ -238,7 +238,7 @@ func (s *Service) Register(mux *http.ServeMux) {
 			e.adapters = append(e.adapters, a)
 			e.limit = max(e.limit, info.MaxBody)
 			if _, ok := a.(channel.Handshaker); ok {
-				e.greets = true
+				e.handshakes = true
 			}
 		}
 	}

@@ -42,7 +42,7 @@ const (
 	mailPath = "/api/webhooks/inbound-email"
 
 	ours   = "+14155550100" // a number of org-1
-	theirs = "+14155550111" // a customer's
+	owned = "+14155550111" // a customer's
 )
 
 // house is the service over a database, with SMS and mail.

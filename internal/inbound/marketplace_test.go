@@ -75,12 +75,12 @@ func orderChange(id, order, kind, status string, at time.Time) string {
 		"NotificationMetadata":{"NotificationId":%q}}`, order, kind, at.UTC().Format(time.RFC3339), status, id)
 }
 
-func marketHouse(t *testing.T, s *sns, change ...func(*house)) (*house, *provider, *taker) {
+func marketHouse(t *testing.T, s *sns, change ...func(*house)) (*house, *provider, *recorder) {
 	p := &provider{answers: map[string]answerFunc{
 		snsCert:   file(string(s.pem)),
 		confirmIt: file("<ConfirmSubscriptionResponse/>"),
 	}}
-	k := new(taker)
+	k := new(recorder)
 	h := startSQLite(t, append([]func(*house){func(h *house) {
 		h.adapters = []channel.Adapter{marketplace.New(marketplace.OpenCertificates(p, nil))}
 		h.media, h.shops, h.news = p, k, k
@@ -202,7 +202,7 @@ func connectEvent(id, account, more string) string {
 // path's secrets.
 func TestPaymentsConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, l := new(taker), new(ledger)
+		k, l := new(recorder), new(ledger)
 		h := startSQLite(t, func(h *house) {
 			h.adapters = []channel.Adapter{payments.New(), payments.NewConnect()}
 			h.shops, h.billing = k, l

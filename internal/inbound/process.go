@@ -34,8 +34,8 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	err = s.prepare(ctx, w)
 	if errors.Is(err, channel.ErrUnreadable) {
 		return s.db.Write(ctx, func(tx *db.Tx) error {
-			s.tell(tx, e)
-			if err := e.end(ctx, tx, Rejected, nil, reason(err)); err != nil {
+			s.notifyProcessed(tx, e)
+			if err := e.recordOutcome(ctx, tx, Rejected, nil, reason(err)); err != nil {
 				return err
 			}
 			return j.Finish(ctx, tx)
@@ -45,20 +45,20 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 		return err
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		s.tell(tx, e)
-		result, err := s.take(ctx, tx, w)
+		s.notifyProcessed(tx, e)
+		result, err := s.apply(ctx, tx, w)
 		if err != nil {
 			return err
 		}
-		if err := e.end(ctx, tx, Processed, result, ""); err != nil {
+		if err := e.recordOutcome(ctx, tx, Processed, result, ""); err != nil {
 			return err
 		}
 		return j.Finish(ctx, tx)
 	})
 }
 
-// tell says that an event was dealt with, once it has been.
-func (s *Service) tell(tx *db.Tx, e *Event) {
+// notifyProcessed says that an event was dealt with, once it has been.
+func (s *Service) notifyProcessed(tx *db.Tx, e *Event) {
 	if s.onProcessed != nil && e.OrganizationID != "" {
 		tx.AfterCommit(func() { s.onProcessed(e.OrganizationID, e.ID) })
 	}
@@ -76,10 +76,10 @@ type work struct {
 	// What it means, with everything that has to be had for it from elsewhere, but for
 	// files: those follow.
 	parsed   channel.Event
-	files    []blob.Ref      // of parsed's attachments
+	files    []blob.Ref     // of parsed's attachments
 	promises []desk.FetchJob // of those that have no file yet
-	thanks   string          // what the first message of a new ticket is answered with
-	visit    *visited
+	autoReply   string         // what the first message of a new ticket is answered with
+	confirmation    *confirmation
 }
 
 // attachments are the files that the event brings or promises, of whatever it is.
@@ -105,39 +105,39 @@ func (s *Service) prepare(ctx context.Context, w *work) (err error) {
 		return err
 	}
 	if v := w.parsed.URLConfirmation; v != nil {
-		if w.visit, err = s.visit(ctx, v); err != nil {
+		if w.confirmation, err = s.confirmURL(ctx, v); err != nil {
 			return err
 		}
 	}
 	if _, letters := w.adapter.(channel.MailComposer); letters && w.connection != nil {
-		w.thanks = w.connection.Settings[autoReply]
+		w.autoReply = w.connection.Settings[autoReply]
 	}
 	return nil
 }
 
-// arisen is the result of news of which a message came.
-type arisen struct {
+// combinedResult is the result of news of which a message came.
+type combinedResult struct {
 	desk.Result
 	News any `json:"news"` // what became of the news itself
 }
 
-// take gives the event its effect, in the transaction that ends its job, and
+// apply gives the event its effect, in the transaction that ends its job, and
 // returns what that was.
-func (s *Service) take(ctx context.Context, tx *db.Tx, w *work) (any, error) {
+func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 	switch e := w.parsed; {
 	case e.Payment != nil:
 		if s.billing == nil {
-			return nil, untaken("payments")
+			return nil, errNoHandler("payments")
 		}
 		return s.billing.Intake(ctx, tx, e.Payment)
 	case e.Call != nil:
 		if s.calls == nil {
-			return nil, untaken("calls")
+			return nil, errNoHandler("calls")
 		}
 		return s.calls.IntakeCall(ctx, tx, w.origin, e.Call)
 	case e.Record != nil:
 		if s.shops == nil {
-			return nil, untaken("records of customers")
+			return nil, errNoHandler("records of customers")
 		}
 		// The transaction may run again: it must find everything as it was.
 		r := *e.Record
@@ -149,25 +149,25 @@ func (s *Service) take(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 			return result, err
 		}
 		placed, err := s.place(ctx, tx, w, channel.Event{Message: m})
-		return arisen{placed, result}, err
+		return combinedResult{placed, result}, err
 	case e.Privacy != nil:
 		if s.shops == nil {
-			return nil, untaken("privacy requests")
+			return nil, errNoHandler("privacy requests")
 		}
 		return s.shops.IntakePrivacy(ctx, tx, w.origin, e.Privacy)
 	case e.ConnectionEvent != nil:
-		if s.news == nil {
-			return nil, untaken("news about connections")
+		if s.connectionEvents == nil {
+			return nil, errNoHandler("news about connections")
 		}
-		return s.news.IntakeConnectionEvent(ctx, tx, w.origin, e.ConnectionEvent)
+		return s.connectionEvents.IntakeConnectionEvent(ctx, tx, w.origin, e.ConnectionEvent)
 	case e.URLConfirmation != nil:
-		return w.visit, nil
+		return w.confirmation, nil
 	}
 	r, err := s.place(ctx, tx, w, w.parsed)
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.desk.Acknowledge(ctx, tx, w.event.OrganizationID, r, w.thanks)
+	_, err = s.desk.Acknowledge(ctx, tx, w.event.OrganizationID, r, w.autoReply)
 	return r, err
 }
 
@@ -187,29 +187,29 @@ func (s *Service) Place(ctx context.Context, tx *db.Tx, o channel.Source, m *cha
 		return "", fmt.Errorf("channel %q is not part of this program", o.Channel)
 	}
 	w := &work{origin: o}
-	if w.promises, err = s.promises(o, "", m.Attachments); err != nil {
+	if w.promises, err = s.fetchPromises(o, "", m.Attachments); err != nil {
 		return "", err
 	}
 	r, err := s.place(ctx, tx, w, channel.Event{Message: m})
 	return r.TicketID, err
 }
 
-func untaken(what string) error { return fmt.Errorf("nothing in this program takes %s", what) }
+func errNoHandler(what string) error { return fmt.Errorf("nothing in this program takes %s", what) }
 
 // parse works out what the event means, and stores the files that it brings. The
 // memory that large ones take is free again when it returns.
 func (s *Service) parse(ctx context.Context, w *work) error {
 	e := w.event
-	release, err := s.open(ctx, e)
+	release, err := s.openBody(ctx, e)
 	if err != nil {
 		return err
 	}
 	defer func() { release() }()
 	asker, asks := w.adapter.(channel.Enricher)
-	answers := s.newAnswers()
+	answers := s.newResponses()
 	defer answers.release()
 	if asks {
-		if err := s.ask(ctx, w, asker, answers); err != nil {
+		if err := s.enrich(ctx, w, asker, answers); err != nil {
 			return err
 		}
 	}
@@ -222,7 +222,7 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 			}
 			records := s.txt(ctx, names)
 			if e.bodyKey != "" {
-				if release, err = s.open(ctx, e); err != nil {
+				if release, err = s.openBody(ctx, e); err != nil {
 					return err
 				}
 			}
@@ -241,8 +241,8 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 	if err != nil {
 		return fmt.Errorf("parse: %w", err)
 	}
-	if m := w.parsed.Message; m != nil && m.Mail != nil && m.Mail.Proof.Temporary && w.attempt < proofTries {
-		return fmt.Errorf("%w: %s", errUndecided, m.Mail.Proof.Reason)
+	if m := w.parsed.Message; m != nil && m.Mail != nil && m.Mail.Proof.Temporary && w.attempt < maxProofRetries {
+		return fmt.Errorf("%w: %s", errProofUnavailable, m.Mail.Proof.Reason)
 	}
 	e.Body = nil
 	list := w.attachments()
@@ -252,19 +252,19 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 	for i := range list {
 		list[i].Data = nil
 	}
-	w.promises, err = s.promises(w.origin, e.VerifiedBy, list)
+	w.promises, err = s.fetchPromises(w.origin, e.VerifiedBy, list)
 	return err
 }
 
-// proofTries is how often a silent DNS delays a mail that it may prove. Then the
+// maxProofRetries is how often a silent DNS delays a mail that it may prove. Then the
 // mail goes on, unproven.
-const proofTries = 1
+const maxProofRetries = 1
 
-var errUndecided = errors.New("it is not known yet whether the mail proves its sender")
+var errProofUnavailable = errors.New("it is not known yet whether the mail proves its sender")
 
-// open loads the event's body, with memory reserved for it if it is large. The
+// openBody loads the event's body, with memory reserved for it if it is large. The
 // caller releases that once, when it needs the body no more.
-func (s *Service) open(ctx context.Context, e *Event) (release func(), err error) {
+func (s *Service) openBody(ctx context.Context, e *Event) (release func(), err error) {
 	release = func() {}
 	if e.Size > largeBody {
 		need := min(e.Size, maxParsing)
@@ -274,15 +274,15 @@ func (s *Service) open(ctx context.Context, e *Event) (release func(), err error
 		}
 		release = sync.OnceFunc(free)
 	}
-	if err := s.unshelve(ctx, e); err != nil {
+	if err := s.loadBody(ctx, e); err != nil {
 		release()
 		return release, err
 	}
 	return release, nil
 }
 
-// end records what became of an event.
-func (e *Event) end(ctx context.Context, tx *db.Tx, state State, result any, message string) error {
+// recordOutcome records what became of an event.
+func (e *Event) recordOutcome(ctx context.Context, tx *db.Tx, state State, result any, message string) error {
 	var stored any
 	if result != nil {
 		stored = db.JSON(result)
@@ -295,11 +295,11 @@ func (e *Event) end(ctx context.Context, tx *db.Tx, state State, result any, mes
 	return nil
 }
 
-// bury sets an event aside that failed too often. Its bytes stay, so that it
+// discard sets an event aside that failed too often. Its bytes stay, so that it
 // can be processed again.
-func (s *Service) bury(ctx context.Context, tx *db.Tx, j *queue.Job, cause error) error {
+func (s *Service) discard(ctx context.Context, tx *db.Tx, j *queue.Job, cause error) error {
 	e := Event{ID: j.ID}
-	if err := e.end(ctx, tx, Dead, nil, clean(cause.Error(), maxError)); err != nil {
+	if err := e.recordOutcome(ctx, tx, Dead, nil, clean(cause.Error(), maxError)); err != nil {
 		return err
 	}
 	err := tx.QueryRow(ctx, "SELECT organization_id FROM inbound_events WHERE id = $1", j.ID).Scan(db.IntoText(&e.OrganizationID))
@@ -309,6 +309,6 @@ func (s *Service) bury(ctx context.Context, tx *db.Tx, j *queue.Job, cause error
 	if err != nil {
 		return fmt.Errorf("find the organization of an event: %w", err)
 	}
-	s.tell(tx, &e)
-	return s.noticeDead(ctx, tx, e.OrganizationID)
+	s.notifyProcessed(tx, &e)
+	return s.notifyDead(ctx, tx, e.OrganizationID)
 }

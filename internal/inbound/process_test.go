@@ -22,12 +22,12 @@ import (
 func TestResult(t *testing.T) {
 	h := start(t)
 	c := h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
 	e := h.list(t, inbound.Accepted)[0]
 	e.ID, e.ReceivedAt = "", time.Time{}
 	e.Size = 0
 	want := inbound.Event{
-		OrganizationID: "org-1", ConnectionID: c.ID, Channel: "sms", Key: "SM1", Kind: "message", Sender: theirs, Address: ours,
+		OrganizationID: "org-1", ConnectionID: c.ID, Channel: "sms", Key: "SM1", Kind: "message", Sender: owned, Address: ours,
 		VerifiedBy: "connection, secret 1", State: inbound.Accepted,
 	}
 	if got := fmt.Sprintf("%+v", *e); got != fmt.Sprintf("%+v", want) {
@@ -61,12 +61,12 @@ func TestOrderDespiteFailure(t *testing.T) {
 			return nil
 		}
 		for i := 1; i <= 3; i++ {
-			h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), theirs, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
+			h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), owned, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
 		}
 		h.run(t)
 		synctest.Wait()
 		// Somebody else does not wait.
-		h.wantAnswer(t, smsRequest(text("SM4", theirs+"4", "4"), secretOf(ours)), 200, twiml)
+		h.wantAnswer(t, smsRequest(text("SM4", owned+"4", "4"), secretOf(ours)), 200, twiml)
 		synctest.Wait()
 		h.wantTickets(t, "org-1", []string{"4"})
 		h.settled(t)
@@ -92,8 +92,8 @@ func TestDead(t *testing.T) {
 			}
 			return errors.New("bad bytes \xff\x00")
 		}
-		h.wantAnswer(t, smsRequest(text("SM1", theirs, "1"), secretOf(ours)), 200, twiml)
-		h.wantAnswer(t, smsRequest(text("SM2", theirs, "2"), secretOf(ours)), 200, twiml)
+		h.wantAnswer(t, smsRequest(text("SM1", owned, "1"), secretOf(ours)), 200, twiml)
+		h.wantAnswer(t, smsRequest(text("SM2", owned, "2"), secretOf(ours)), 200, twiml)
 		h.run(t)
 		h.settled(t)
 		list := h.list(t, inbound.Dead, inbound.Rejected, inbound.Unrouted)
@@ -122,8 +122,8 @@ func TestParserRejects(t *testing.T) {
 	}}
 	h := start(t, with(a))
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM1", theirs, "1"), secretOf(ours)), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", theirs, "2"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", owned, "1"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", owned, "2"), secretOf(ours)), 200, twiml)
 	h.until(t, event.MessageCreated, 1) // of the second, which waits for the first
 	list := h.list(t, inbound.Rejected)
 	if len(list) != 1 || list[0].Key != "SM1" || list[0].Error != "gibberish \uFFFD" || list[0].ProcessedAt.IsZero() {
@@ -136,8 +136,8 @@ func TestParserRejects(t *testing.T) {
 func TestWorkerKilled(t *testing.T) {
 	h := start(t)
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM1", theirs, "1"), secretOf(ours)), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", theirs, "2"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", owned, "1"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", owned, "2"), secretOf(ours)), 200, twiml)
 	first := h.list(t)[1].ID
 	h.exec(t, "UPDATE jobs SET state = 2, lease = 'killed/1', lease_until = $2 WHERE id = $1", first, time.Now().Add(-time.Second).UnixMicro())
 	h.until(t, event.MessageCreated, 2)
@@ -155,7 +155,7 @@ func TestWorkerStalled(t *testing.T) {
 	}}
 	h := start(t, with(slow))
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
 	if err := h.queue.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestUnknownChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startSQLite(t)
 		h.connect(t, "sms", ours)
-		h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
+		h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
 		h.exec(t, "UPDATE inbound_events SET channel = 'smoke-signals'")
 		h.run(t)
 		h.settled(t)
@@ -211,13 +211,13 @@ func TestUnknownChannel(t *testing.T) {
 func TestReceipt(t *testing.T) {
 	h := start(t)
 	h.connect(t, "sms", ours)
-	form := text("SM1", theirs, "")
+	form := text("SM1", owned, "")
 	form.Del("Body")
 	form.Set("MessageStatus", "delivered")
 	form.Set("From", ours)
-	form.Set("To", theirs)
+	form.Set("To", owned)
 	h.wantAnswer(t, smsRequest(form, secretOf(ours)), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", theirs, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", owned, "hello"), secretOf(ours)), 200, twiml)
 	e := h.list(t)[1]
 	if e.Kind != "status" || e.Key != "SM1:delivered" || e.Sender != "" {
 		t.Errorf("event %+v, want a state without a sender", e)

@@ -18,12 +18,12 @@ import (
 
 var _ shop.Redactor = (*Service)(nil)
 
-// forgetPage is how many events are looked at together when something is to be
+// redactPage is how many events are looked at together when something is to be
 // forgotten.
-const forgetPage = 50
+const redactPage = 50
 
-// forgotten is what becomes of an event whose content is forgotten.
-type forgotten struct {
+// redactedResult is what becomes of an event whose content is forgotten.
+type redactedResult struct {
 	Outcome string `json:"outcome"`
 }
 
@@ -33,13 +33,13 @@ type forgotten struct {
 // something of theirs, or when they are named in it. One of somebody else, which only
 // names them, is processed first: until then, there is an error.
 func (s *Service) RedactPerson(ctx context.Context, p *shop.Person) error {
-	known := slices.DeleteFunc(slices.Clone(p.Contacts), isCount)
-	contacts, names := needles(known), needles(p.Names)
-	err := s.forgetWhere(ctx, "organization_id = $1", p.OrganizationID, func(e *Event) claim {
+	known := slices.DeleteFunc(slices.Clone(p.Contacts), isAmbiguous)
+	contacts, names := searchTerms(known), searchTerms(p.Names)
+	err := s.redactWhere(ctx, "organization_id = $1", p.OrganizationID, func(e *Event) relation {
 		result, sender := string(e.Result), strings.ToLower(e.Sender)
 		for _, id := range append([]string{p.CustomerID}, p.TicketIDs...) {
 			if id != "" && strings.Contains(result, `"`+id+`"`) {
-				return theirs
+				return owned
 			}
 		}
 		here := contacts
@@ -51,11 +51,11 @@ func (s *Service) RedactPerson(ctx context.Context, p *shop.Person) error {
 		}
 		switch {
 		case in(sender):
-			return theirs
+			return owned
 		case in(strings.ToLower(strings.Join([]string{e.Key, e.URL, headerText(e.Header), string(e.Body)}, "\n"))):
 			return mentioned
 		}
-		return others
+		return unrelated
 	})
 	if err != nil {
 		return err
@@ -77,11 +77,11 @@ func (s *Service) RedactPerson(ctx context.Context, p *shop.Person) error {
 // RedactPlace takes the content of every event that came by a connection out of
 // what is stored; in place of a connection stands what [shop] calls a place.
 func (s *Service) RedactPlace(ctx context.Context, organizationID, place string) error {
-	return s.forgetWhere(ctx, "organization_id = $1", organizationID, func(e *Event) claim {
+	return s.redactWhere(ctx, "organization_id = $1", organizationID, func(e *Event) relation {
 		if placeOf(s, e) == place {
-			return theirs
+			return owned
 		}
-		return others
+		return unrelated
 	})
 }
 
@@ -96,50 +96,50 @@ func placeOf(s *Service, e *Event) string {
 	return ""
 }
 
-// claim says whose an event is, as to what is forgotten.
-type claim int
+// relation says whose an event is, as to what is forgotten.
+type relation int
 
 const (
-	others claim = iota
+	unrelated relation = iota
 	mentioned
-	theirs
+	owned
 )
 
-// errWaiting says that what somebody else said, who mentions whom is forgotten, must
+// errPending says that what somebody else said, who mentions whom is forgotten, must
 // be processed first.
-var errWaiting = errors.New("events of others that mention the customer wait to be processed")
+var errPending = errors.New("events of others that mention the customer wait to be processed")
 
-// forgetWhere takes the content out of the events that a condition and whose choose,
-// page by page. The error is [errWaiting] when that is all that is left to do.
-func (s *Service) forgetWhere(ctx context.Context, condition, arg string, whose func(*Event) claim) error {
+// redactWhere takes the content out of the events that a condition and whose choose,
+// page by page. The error is [errPending] when that is all that is left to do.
+func (s *Service) redactWhere(ctx context.Context, condition, arg string, whose func(*Event) relation) error {
 	var waiting error
 	for after := ""; ; {
 		page, err := db.All(ctx, s.db, scanEvent,
-			"SELECT "+eventColumns+" FROM inbound_events WHERE "+condition+" AND id > $2 ORDER BY id LIMIT $3", arg, after, forgetPage)
+			"SELECT "+eventColumns+" FROM inbound_events WHERE "+condition+" AND id > $2 ORDER BY id LIMIT $3", arg, after, redactPage)
 		if err != nil {
 			return fmt.Errorf("look through inbound events: %w", err)
 		}
 		for _, e := range page {
 			after = e.ID
-			if e.URL == "" || lawful(e) {
+			if e.URL == "" || isPendingPrivacyRequest(e) {
 				continue
 			}
-			switch err := s.forgetOne(ctx, e, whose); {
-			case errors.Is(err, errWaiting):
+			switch err := s.redactEvent(ctx, e, whose); {
+			case errors.Is(err, errPending):
 				waiting = err
 			case err != nil:
 				return fmt.Errorf("forget inbound event %s: %w", e.ID, err)
 			}
 		}
-		if len(page) < forgetPage {
+		if len(page) < redactPage {
 			return waiting
 		}
 	}
 }
 
-// forgetOne takes the content out of an event that whose chooses. A large one is in
+// redactEvent takes the content out of an event that whose chooses. A large one is in
 // memory only meanwhile.
-func (s *Service) forgetOne(ctx context.Context, e *Event, whose func(*Event) claim) error {
+func (s *Service) redactEvent(ctx context.Context, e *Event, whose func(*Event) relation) error {
 	if e.Size > largeBody {
 		need := min(e.Size, maxParsing)
 		release, err := s.parsing.Acquire(ctx, "worker", need, 0)
@@ -149,23 +149,23 @@ func (s *Service) forgetOne(ctx context.Context, e *Event, whose func(*Event) cl
 		defer release()
 	}
 	// A body that is lost is forgotten already.
-	if err := s.unshelve(ctx, e); err != nil && !errors.Is(err, blob.ErrNotFound) {
+	if err := s.loadBody(ctx, e); err != nil && !errors.Is(err, blob.ErrNotFound) {
 		return err
 	}
 	is := whose(e)
 	e.Body = nil
 	switch {
-	case is == others:
+	case is == unrelated:
 		return nil
 	case is == mentioned && e.State == Accepted:
-		return errWaiting
+		return errPending
 	}
-	return s.empty(ctx, e)
+	return s.clearContent(ctx, e)
 }
 
-// lawful reports whether an event is a request of the law that is still to be
+// isPendingPrivacyRequest reports whether an event is a request of the law that is still to be
 // written down: it goes with the next one.
-func lawful(e *Event) bool {
+func isPendingPrivacyRequest(e *Event) bool {
 	switch channel.PrivacyKind(e.Kind) {
 	case channel.PrivacyDataRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
 		return e.State == Accepted
@@ -173,30 +173,30 @@ func lawful(e *Event) bool {
 	return false
 }
 
-// empty takes the content out of an event. One that waits is not processed any more.
-func (s *Service) empty(ctx context.Context, e *Event) error {
+// clearContent takes the content out of an event. One that waits is not processed any more.
+func (s *Service) clearContent(ctx context.Context, e *Event) error {
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		if err := s.queue.Delete(ctx, tx, e.ID); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, `UPDATE inbound_events SET external_key = '', sender = '', url = '', headers = '', body = NULL, body_key = NULL, body_size = 0,
 			state = $2, result = $3, error = NULL, processed_at = coalesce(processed_at, $4) WHERE id = $1`,
-			e.ID, string(Processed), db.JSON(forgotten{"forgotten"}), tx.Now.UnixMicro())
+			e.ID, string(Processed), db.JSON(redactedResult{"forgotten"}), tx.Now.UnixMicro())
 		return err
 	})
 	if err != nil || e.bodyKey == "" {
 		return err
 	}
-	return s.dropBody(ctx, e.bodyKey)
+	return s.deleteUnusedBody(ctx, e.bodyKey)
 }
 
-// isCount reports whether what somebody is known by may stand anywhere for something
+// isAmbiguous reports whether what somebody is known by may stand anywhere for something
 // else: a short number, which is an id in one shop.
-func isCount(known string) bool { return len(known) < 9 && strings.Trim(known, "0123456789") == "" }
+func isAmbiguous(known string) bool { return len(known) < 9 && strings.Trim(known, "0123456789") == "" }
 
-// needles are the forms in which what somebody is known by may stand in an event:
+// searchTerms are the forms in which what somebody is known by may stand in an event:
 // as it is, as in a form, and a number without its plus.
-func needles(known []string) []string {
+func searchTerms(known []string) []string {
 	var list []string
 	for _, k := range known {
 		k = strings.ToLower(strings.TrimSpace(k))
@@ -223,11 +223,11 @@ func mentions(text, known string) bool {
 		i += at
 		before, _ := utf8.DecodeLastRuneInString(text[:i])
 		after, _ := utf8.DecodeRuneInString(text[i+len(known):])
-		if !word(before) && !word(after) {
+		if !isWordRune(before) && !isWordRune(after) {
 			return true
 		}
 		at = i + len(known)
 	}
 }
 
-func word(r rune) bool { return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r)) }
+func isWordRune(r rune) bool { return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r)) }

@@ -18,9 +18,9 @@ import (
 func TestForgotten(t *testing.T) {
 	h := start(t)
 	h.connect(t, "sms", ours)
-	large := text("SM1", theirs, strings.Repeat("the kaleidoscope ", 3000))
+	large := text("SM1", owned, strings.Repeat("the kaleidoscope ", 3000))
 	h.wantAnswer(t, smsRequest(large, secretOf(ours)), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", theirs, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", owned, "hello"), secretOf(ours)), 200, twiml)
 	h.wantAnswer(t, smsRequest(text("SM3", "+14155550112", "somebody else"), secretOf(ours)), 200, twiml)
 	// A file that is lost, as with a backup of the database alone, holds up nothing.
 	if err := filepath.WalkDir(h.blobs, func(path string, d fs.DirEntry, err error) error {
@@ -31,7 +31,7 @@ func TestForgotten(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{theirs}}
+	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{owned}}
 	for range 2 {
 		if err := h.RedactPerson(t.Context(), person); err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func testForgetWaits(t *testing.T) {
 	h.connect(t, "sms", ours)
 	h.wantAnswer(t, smsRequest(text("SM1", "+14155550112", "my friend is +14155550111, ask her"), secretOf(ours)), 200, twiml)
 	h.wantAnswer(t, smsRequest(text("SM2", "+14155550112", "order 1001 please"), secretOf(ours)), 200, twiml)
-	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{theirs, "1001"}} // a number in one shop means nothing elsewhere
+	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{owned, "1001"}} // a number in one shop means nothing elsewhere
 	if err := h.RedactPerson(t.Context(), person); err == nil {
 		t.Error("RedactPerson() is done while an event waits that mentions the person")
 	}

@@ -24,7 +24,7 @@ func TestMentions(t *testing.T) {
 		{"abc", "abc", false}, // too short to mean anybody
 		{" ", "anything", false},
 	} {
-		got := slices.ContainsFunc(needles([]string{tt.known}), func(n string) bool { return mentions(tt.text, n) })
+		got := slices.ContainsFunc(searchTerms([]string{tt.known}), func(n string) bool { return mentions(tt.text, n) })
 		if got != tt.want {
 			t.Errorf("%q in %q: got %t, want %t", tt.known, tt.text, got, tt.want)
 		}

@@ -17,19 +17,19 @@ import (
 // bodies are read: without a signature, with one that is misshapen or too old, with a
 // token that opens nothing, or for a connection or channel that nobody has. refused is
 // false for all others.
-func (e *endpoint) refuseEarly(r *http.Request) (a answer, refused bool, err error) {
+func (e *endpoint) refuseEarly(r *http.Request) (a httpResponse, refused bool, err error) {
 	if r.ContentLength > e.limit {
 		return tooLarge(e.limit), true, nil
 	}
 	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Received: time.Now()}
-	named, adapters, err := e.possible(r.Context(), req)
+	named, adapters, err := e.candidateAdapters(r.Context(), req)
 	if err != nil {
-		return answer{}, false, err
+		return httpResponse{}, false, err
 	}
 	for _, a := range adapters {
-		ok, err := e.mayVerify(r.Context(), a, req, named)
+		ok, err := e.couldVerify(r.Context(), a, req, named)
 		if err != nil || ok {
-			return answer{}, false, err
+			return httpResponse{}, false, err
 		}
 	}
 	otherType := func(a channel.Adapter) bool {
@@ -37,7 +37,7 @@ func (e *endpoint) refuseEarly(r *http.Request) (a answer, refused bool, err err
 		return errors.Is(err, channel.ErrContentType)
 	}
 	if len(adapters) > 0 && !slices.ContainsFunc(adapters, func(a channel.Adapter) bool { return !otherType(a) }) {
-		return refuse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), true, nil
+		return errorResponse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), true, nil
 	}
 	first := e.adapters[0]
 	if len(adapters) > 0 {
@@ -46,9 +46,9 @@ func (e *endpoint) refuseEarly(r *http.Request) (a answer, refused bool, err err
 	return e.unauthorized(r, first), true, nil
 }
 
-// possible returns the connection that the URL names, if any, and the adapters that
-// [endpoint.choose] may choose, whatever the body is.
-func (e *endpoint) possible(ctx context.Context, req *channel.Request) (*connection.Connection, []channel.Adapter, error) {
+// candidateAdapters returns the connection that the URL names, if any, and the adapters that
+// [endpoint.selectAdapter] may choose, whatever the body is.
+func (e *endpoint) candidateAdapters(ctx context.Context, req *channel.Request) (*connection.Connection, []channel.Adapter, error) {
 	adapters := e.adapters
 	if strings.Contains(req.URL, "style=") {
 		if style := req.Query().Get("style"); style != "" {
@@ -76,9 +76,9 @@ func (e *endpoint) possible(ctx context.Context, req *channel.Request) (*connect
 	return c, adapters, nil
 }
 
-// mayVerify reports whether some body, together with a key of the deployment or of a
+// couldVerify reports whether some body, together with a key of the deployment or of a
 // connection, makes a request valid: of the one that its URL names, or of any.
-func (e *endpoint) mayVerify(ctx context.Context, a channel.Adapter, req *channel.Request, named *connection.Connection) (bool, error) {
+func (e *endpoint) couldVerify(ctx context.Context, a channel.Adapter, req *channel.Request, named *connection.Connection) (bool, error) {
 	proof := channel.BodyDecides
 	if p, ok := a.(channel.HeaderProver); ok {
 		proof = p.HeaderProof(req)
@@ -88,16 +88,16 @@ func (e *endpoint) mayVerify(ctx context.Context, a channel.Adapter, req *channe
 	}
 	opens := func(keys []string) bool {
 		if proof == channel.HeadersDecide {
-			return match(a, req, keys) > 0
+			return matchSecret(a, req, keys) > 0
 		}
 		return slices.ContainsFunc(keys, func(key string) bool { return key != "" })
 	}
 	info := a.Info()
 	reaches := func(c *connection.Connection) bool {
-		return takes(info, c) && opens(keys(a, c, req.Received))
+		return accepts(info, c) && opens(signingSecrets(a, c, req.Received))
 	}
 	if named != nil {
-		return takes(info, named) && (opens(e.secrets[info.Name]) || reaches(named)), nil
+		return accepts(info, named) && (opens(e.secrets[info.Name]) || reaches(named)), nil
 	}
 	if opens(e.secrets[info.Name]) {
 		return true, nil

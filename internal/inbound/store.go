@@ -19,24 +19,24 @@ import (
 // store keeps the parts of a verified request and enqueues their processing,
 // all in one transaction. A reply, if any, is for the provider to send.
 func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Request, v verified, parts []channel.Part) (_ channel.Outcome, reply string, err error) {
-	list := choose(a, req, v.route(read(a, req, parts)))
+	list := filterParts(a, req, v.route(readChallenges(a, req, parts)))
 	if v.limited {
-		if list, err = s.known(ctx, a, list); err != nil {
+		if list, err = s.withKnownChallenges(ctx, a, list); err != nil {
 			return "", "", err
 		}
 		if len(list) == 0 {
-			return "", "", errNotYet
+			return "", "", errUnproven
 		}
 	}
-	used := useOf(a, req, &v)
+	used := newTokenUse(a, req, &v)
 	if len(list) == 0 {
-		if err := s.spend(ctx, used); err != nil {
+		if err := s.recordTokenUse(ctx, used); err != nil {
 			return "", "", err
 		}
 		s.log.InfoContext(ctx, "a verified request is for nobody here", "channel", a.Info().Name, "parts", len(parts))
 		return channel.Ignored, "", nil
 	}
-	greeting, err := s.greeting(ctx, a, req, list)
+	greeting, err := s.autoReplyText(ctx, a, req, list)
 	if err != nil {
 		return "", "", err
 	}
@@ -44,11 +44,11 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	shown := s.withoutSecrets(a, req)
 	for i, p := range list {
 		events[i] = newEvent(a, shown, p)
-		if err := s.settle(ctx, events[i], p.route); err != nil {
+		if err := s.assignRoute(ctx, events[i], p.route); err != nil {
 			return "", "", err
 		}
 	}
-	shelved, err := s.shelve(ctx, list, events)
+	shelved, err := s.storeBodies(ctx, list, events)
 	if err != nil {
 		return "", "", err
 	}
@@ -56,14 +56,14 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	var needed map[string]bool // of what was shelved
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		outcome, reply, needed = channel.Ignored, "", make(map[string]bool)
-		if err := used.spend(ctx, tx); err != nil {
+		if err := used.recordTx(ctx, tx); err != nil {
 			return err
 		}
 		for i, e := range events {
 			if err := s.recordShared(ctx, tx, a, &list[i]); err != nil {
 				return err
 			}
-			back, known, err := s.returned(ctx, tx, a, e, &list[i])
+			back, known, err := s.matchChallenge(ctx, tx, a, e, &list[i])
 			if err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 				return err
 			}
 			if known && fresh {
-				if err := e.end(ctx, tx, Processed, back, ""); err != nil {
+				if err := e.recordOutcome(ctx, tx, Processed, back, ""); err != nil {
 					return err
 				}
 			}
@@ -108,21 +108,21 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 		return nil
 	})
 	if errors.Is(err, errUsedToken) {
-		s.drop(ctx, shelved)
+		s.deleteBodies(ctx, shelved)
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("store event: %w", err)
 	}
-	s.drop(ctx, slices.DeleteFunc(shelved, func(key string) bool { return needed[key] }))
+	s.deleteBodies(ctx, slices.DeleteFunc(shelved, func(key string) bool { return needed[key] }))
 	return outcome, reply, nil
 }
 
-// errNotYet says that a request is for a connection that may not have it yet.
-var errNotYet = errors.New("the connection that the request is for may not have it yet")
+// errUnproven says that a request is for a connection that may not have it yet.
+var errUnproven = errors.New("the connection that the request is for may not have it yet")
 
-// returned has the connections look at the challenge that a part seems to bring back.
+// matchChallenge has the connections look at the challenge that a part seems to bring back.
 // known is false for a part that is to be stored like any other.
-func (s *Service) returned(ctx context.Context, tx *db.Tx, a channel.Adapter, e *Event, p *routed) (r connection.Returned, known bool, err error) {
+func (s *Service) matchChallenge(ctx context.Context, tx *db.Tx, a channel.Adapter, e *Event, p *routed) (r connection.Returned, known bool, err error) {
 	if p.challenge == "" {
 		return r, false, nil
 	}
@@ -134,7 +134,7 @@ func (s *Service) returned(ctx context.Context, tx *db.Tx, a channel.Adapter, e 
 }
 
 // recordShared records that the deployment's secret serves a part's connection, where that
-// matters to others; see [Service.vouchesUnbound].
+// matters to others; see [Service.trustsUnsignedRecipient].
 func (s *Service) recordShared(ctx context.Context, tx *db.Tx, a channel.Adapter, p *routed) error {
 	if _, ok := a.(channel.RecipientChecker); !ok || p.to == nil || p.to.SharesSecret() || !strings.HasPrefix(p.by, byDeployment) {
 		return nil
@@ -142,8 +142,8 @@ func (s *Service) recordShared(ctx context.Context, tx *db.Tx, a channel.Adapter
 	return s.connections.RecordSharedTx(ctx, tx, p.to.ID)
 }
 
-// known leaves out the parts that seem to bring a challenge back and do not.
-func (s *Service) known(ctx context.Context, a channel.Adapter, list []routed) ([]routed, error) {
+// withKnownChallenges leaves out the parts that seem to bring a challenge back and do not.
+func (s *Service) withKnownChallenges(ctx context.Context, a channel.Adapter, list []routed) ([]routed, error) {
 	var kept []routed
 	for _, p := range list {
 		if p.challenge != "" {
@@ -163,8 +163,8 @@ func (s *Service) known(ctx context.Context, a channel.Adapter, list []routed) (
 // minSecret is the length from which a secret of the deployment is looked for, in bytes.
 const minSecret = 8
 
-// spellings returns secrets as headers and URLs may have them.
-func spellings(secrets []string) []string {
+// secretEncodings returns secrets as headers and URLs may have them.
+func secretEncodings(secrets []string) []string {
 	var list []string
 	for _, secret := range secrets {
 		if len(secret) >= minSecret {
@@ -179,7 +179,7 @@ func spellings(secrets []string) []string {
 // request is stored for an organization.
 func (s *Service) withoutSecrets(a channel.Adapter, req *channel.Request) *channel.Request {
 	shown := req
-	for _, secret := range s.spellings[a.Info().Name] {
+	for _, secret := range s.secretEncodings[a.Info().Name] {
 		if strings.Contains(shown.URL, secret) {
 			shown = new(*shown)
 			shown.URL = strings.ReplaceAll(shown.URL, secret, url.QueryEscape(notStored))
@@ -210,7 +210,7 @@ func newEvent(a channel.Adapter, req *channel.Request, p routed) *Event {
 	if p.to != nil {
 		e.ConnectionID, e.OrganizationID = p.to.ID, p.to.OrganizationID
 	}
-	e.stored = stored{e.fingerprint(), headerText(e.Header)}
+	e.prepared = prepared{e.fingerprint(), headerText(e.Header)}
 	return e
 }
 
@@ -224,14 +224,14 @@ func keyText(key string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// settle gives an event that no connection claims to the default organization, or
+// assignRoute gives an event that no connection claims to the default organization, or
 // leaves it unrouted. What is the deployment's own goes to neither.
-func (s *Service) settle(ctx context.Context, e *Event, r route) error {
+func (s *Service) assignRoute(ctx context.Context, e *Event, r route) error {
 	if r.to != nil || s.isDeployment(e) {
 		return nil
 	}
 	e.OrganizationID, e.State = "", Unrouted
-	if r.off {
+	if r.unavailable {
 		return nil
 	}
 	var id string
@@ -257,9 +257,9 @@ func (s *Service) settle(ctx context.Context, e *Event, r route) error {
 // answered with.
 const autoReply = "auto_reply"
 
-// greeting returns the text to answer with if this is the sender's first
+// autoReplyText returns the text to answer with if this is the sender's first
 // contact: the connection's setting auto_reply.
-func (s *Service) greeting(ctx context.Context, a channel.Adapter, req *channel.Request, list []routed) (string, error) {
+func (s *Service) autoReplyText(ctx context.Context, a channel.Adapter, req *channel.Request, list []routed) (string, error) {
 	p := list[0]
 	if _, ok := a.(channel.Acknowledger); !ok || len(list) > 1 || p.to == nil || p.Sender == "" {
 		return "", nil
@@ -291,10 +291,10 @@ func (s *Service) insert(ctx context.Context, tx *db.Tx, e *Event) (bool, error)
 		error, received_at, body_size, body_key, url, headers, body)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 		ON CONFLICT (fingerprint) DO NOTHING`,
-		e.ID, e.stored.fingerprint, db.Text(e.OrganizationID), e.ConnectionID, e.Channel, e.Key, e.Kind, e.Sender, e.Address, e.VerifiedBy, string(e.State),
-		db.Text(e.Error), e.ReceivedAt.UnixMicro(), e.Size, db.Text(e.bodyKey), e.URL, e.stored.header, e.Body)
+		e.ID, e.prepared.fingerprint, db.Text(e.OrganizationID), e.ConnectionID, e.Channel, e.Key, e.Kind, e.Sender, e.Address, e.VerifiedBy, string(e.State),
+		db.Text(e.Error), e.ReceivedAt.UnixMicro(), e.Size, db.Text(e.bodyKey), e.URL, e.prepared.header, e.Body)
 	if err == nil && n > 0 && e.State == Unrouted {
-		tx.AfterCommit(func() { s.noteUnrouted(context.WithoutCancel(ctx), e) })
+		tx.AfterCommit(func() { s.logUnrouted(context.WithoutCancel(ctx), e) })
 	}
 	if err != nil || n == 0 || e.State != Accepted {
 		return n > 0, err
@@ -314,46 +314,46 @@ func (s *Service) storeRejected(ctx context.Context, a channel.Adapter, req *cha
 	sum := sha256.Sum256(req.Body)
 	p := routed{Part: channel.Part{Key: kindUnreadable + ":" + hex.EncodeToString(sum[:]), Kind: kindUnreadable}}
 	for _, c := range v.candidates {
-		if v.vouched(c) {
+		if v.isVerified(c) {
 			p.route = v.to(c)
 			break
 		}
 	}
 	if p.to == nil {
-		p.by = by(byDeployment, v.deployment)
+		p.by = verifiedBy(byDeployment, v.deployment)
 	}
 	e := newEvent(a, s.withoutSecrets(a, req), p)
-	if err := s.settle(ctx, e, p.route); err != nil {
+	if err := s.assignRoute(ctx, e, p.route); err != nil {
 		return err
 	}
 	e.State, e.Error = Rejected, reason(cause)
-	shelved, err := s.shelve(ctx, []routed{p}, []*Event{e})
+	shelved, err := s.storeBodies(ctx, []routed{p}, []*Event{e})
 	if err != nil {
 		return err
 	}
 	fresh := false
-	used := useOf(a, req, &v)
+	used := newTokenUse(a, req, &v)
 	err = s.db.Write(ctx, func(tx *db.Tx) (err error) {
-		if err := used.spend(ctx, tx); err != nil {
+		if err := used.recordTx(ctx, tx); err != nil {
 			return err
 		}
 		fresh, err = s.insert(ctx, tx, e)
 		return err
 	})
 	if errors.Is(err, errUsedToken) {
-		s.drop(ctx, shelved)
+		s.deleteBodies(ctx, shelved)
 	}
 	if err != nil {
 		return fmt.Errorf("store rejected request: %w", err)
 	}
 	if !fresh {
-		s.drop(ctx, shelved)
+		s.deleteBodies(ctx, shelved)
 	}
 	return nil
 }
 
-// drop deletes shelved bodies that nothing names.
-func (s *Service) drop(ctx context.Context, keys []string) {
+// deleteBodies deletes shelved bodies that nothing names.
+func (s *Service) deleteBodies(ctx context.Context, keys []string) {
 	for _, key := range keys {
 		if err := s.blob.Delete(ctx, key); err != nil {
 			s.log.WarnContext(ctx, "a body that nothing needs could not be deleted", "blob", key, "error", err)

@@ -246,7 +246,7 @@ func TestForeignRecipient(t *testing.T) {
 // TestRelabelledShop: a body that the shared app's key signed for one shop is not
 // another's, whatever the headers say, which nothing signs.
 func TestRelabelledShop(t *testing.T) {
-	k := new(taker)
+	k := new(recorder)
 	h := start(t, func(h *house) {
 		h.adapters, h.shops = []channel.Adapter{storefront.New(storefront.Config{})}, k
 		h.secrets = map[string][]string{"storefront": {"the app's"}}
@@ -287,7 +287,7 @@ func TestRelabelledShop(t *testing.T) {
 // every shop with the same app, so where organizations share one, it counts only at the
 // address of the connection, which the platform alone was given.
 func TestRelabelledCustomer(t *testing.T) {
-	k := new(taker)
+	k := new(recorder)
 	h := start(t, func(h *house) {
 		h.adapters, h.shops = []channel.Adapter{storefront.New(storefront.Config{})}, k
 		h.secrets = map[string][]string{"storefront": {"the app's"}}
@@ -336,7 +336,7 @@ func TestRelabelledCustomer(t *testing.T) {
 // does serve makes it.
 func TestStrangersShopForcesNoNamedURL(t *testing.T) {
 	h := start(t, func(h *house) {
-		h.adapters, h.shops = []channel.Adapter{storefront.New(storefront.Config{})}, new(taker)
+		h.adapters, h.shops = []channel.Adapter{storefront.New(storefront.Config{})}, new(recorder)
 		h.secrets = map[string][]string{"storefront": {"the app's"}}
 	})
 	ours := h.connect(t, "storefront", "acme-lamps.myshopify.com")

@@ -66,9 +66,9 @@ func TestTextFirst(t *testing.T) {
 		h.run(t)
 		began := time.Now()
 		want := []string{"look"}
-		h.wantAnswer(t, picture("SM1", theirs, "look", api), 200, twiml)
+		h.wantAnswer(t, picture("SM1", owned, "look", api), 200, twiml)
 		for i := range 40 {
-			h.wantAnswer(t, picture(fmt.Sprint("SMh", i), theirs, fmt.Sprint("and ", i), fmt.Sprint(api, "/hanging/", i)), 200, twiml)
+			h.wantAnswer(t, picture(fmt.Sprint("SMh", i), owned, fmt.Sprint("and ", i), fmt.Sprint(api, "/hanging/", i)), 200, twiml)
 			want = append(want, fmt.Sprint("and ", i))
 		}
 		synctest.Wait() // the other sender's ticket is the second
@@ -111,8 +111,8 @@ func TestFileFollows(t *testing.T) {
 		})
 	})
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, picture("SM1", theirs, "look", api, cdn), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", theirs, "still there?"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, picture("SM1", owned, "look", api, cdn), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", owned, "still there?"), secretOf(ours)), 200, twiml)
 	h.until(t, event.MessageCreated, 2)
 	h.wantTickets(t, "org-1", []string{"look", "still there?"})
 	id := ticketIDs(t, h)[0]
@@ -142,7 +142,7 @@ func TestFileAfterCrash(t *testing.T) {
 		})
 	})
 	first.connect(t, "sms", ours)
-	first.wantAnswer(t, picture("SM1", theirs, "look", api), 200, twiml)
+	first.wantAnswer(t, picture("SM1", owned, "look", api), 200, twiml)
 	first.run(t)
 	asked.Wait()
 	ended, end := context.WithCancel(context.Background())
@@ -176,7 +176,7 @@ func TestFileOfDeletedTicket(t *testing.T) {
 		})
 		h.connect(t, "sms", ours)
 		h.run(t)
-		h.wantAnswer(t, picture("SM1", theirs, "look", api, api+"/2", api+"/3"), 200, twiml)
+		h.wantAnswer(t, picture("SM1", owned, "look", api), 200, twiml)
 		synctest.Wait()
 		begun := asked.Load()
 		h.exec(t, "DELETE FROM attachments")
@@ -206,7 +206,7 @@ func TestOutageIsNoAttempt(t *testing.T) {
 			n.Credentials = map[string]string{"account_sid": "AC1", "auth_token": "token"}
 		})
 		h.run(t)
-		h.wantAnswer(t, picture("SM1", theirs, "look", api), 200, twiml)
+		h.wantAnswer(t, picture("SM1", owned, "look", api), 200, twiml)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		h.wantTickets(t, "org-1", []string{"look"})

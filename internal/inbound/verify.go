@@ -17,7 +17,7 @@ type verified struct {
 	claimed    []string // the addresses that the request names
 	candidates []candidate
 	deployment int      // which of the deployment's secrets matched, from 1; 0: none
-	taken      []string // claimed addresses whose connections are disabled or of another style
+	unavailable      []string // claimed addresses whose connections are disabled or of another style
 	named      bool     // the only candidate is the connection that the URL names
 	// limited says that the request is for a connection that may not have it yet: only
 	// what sets it up or proves its address counts.
@@ -29,17 +29,17 @@ type verified struct {
 type candidate struct {
 	*connection.Connection
 	secret int // which of its own keys matched, from 1; 0: none
-	// deployed reports whether requests signed with the deployment's secret may reach it.
-	deployed bool
+	// acceptsDeployment reports whether requests signed with the deployment's secret may reach it.
+	acceptsDeployment bool
 }
 
 func (v *verified) ok() bool {
 	return v.deployment > 0 || slices.ContainsFunc(v.candidates, func(c candidate) bool { return c.secret > 0 })
 }
 
-// vouched reports whether anybody vouches for a request to a candidate.
-func (v *verified) vouched(c candidate) bool {
-	return c.secret > 0 || v.deployment > 0 && (c.deployed || v.limited)
+// isVerified reports whether anybody vouches for a request to a candidate.
+func (v *verified) isVerified(c candidate) bool {
+	return c.secret > 0 || v.deployment > 0 && (c.acceptsDeployment || v.limited)
 }
 
 // connectionID is the id of the connection that the URL names: the parameter c.
@@ -51,14 +51,14 @@ func connectionID(req *channel.Request) string {
 	return clean(req.Query().Get("c"), maxKey)
 }
 
-// serves reports whether an adapter takes requests for connections of a channel.
-func serves(info channel.Info, name string) bool {
+// servesChannel reports whether an adapter takes requests for connections of a channel.
+func servesChannel(info channel.Info, name string) bool {
 	return name == info.Name || slices.Contains(info.Serves, name)
 }
 
-// takes reports whether requests for a connection are taken by an adapter.
-func takes(info channel.Info, c *connection.Connection) bool {
-	return (c.Enabled || info.AcceptWhenDisabled && c.Proven()) && serves(info, c.Channel)
+// accepts reports whether requests for a connection are taken by an adapter.
+func accepts(info channel.Info, c *connection.Connection) bool {
+	return (c.Enabled || info.AcceptWhenDisabled && c.Proven()) && servesChannel(info, c.Channel)
 }
 
 // verify tries the keys of the connection that the URL names, or else of those that
@@ -82,18 +82,18 @@ func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Re
 			claims = append(claims, c)
 			continue
 		}
-		if !takes(info, c) {
-			v.taken = append(v.taken, c.Address)
+		if !accepts(info, c) {
+			v.unavailable = append(v.unavailable, c.Address)
 			continue
 		}
-		n := match(a, req, keys(a, c, req.Received))
+		n := matchSecret(a, req, signingSecrets(a, c, req.Received))
 		v.candidates = append(v.candidates, candidate{c, n, true})
 		all = all && n > 0
 	}
 	if !all || len(v.candidates) < len(addresses) {
-		v.deployment = match(a, req, s.secrets[info.Name])
+		v.deployment = matchSecret(a, req, s.secrets[info.Name])
 	}
-	if v.deployment, err = s.bound(ctx, a, req, v.deployment, len(v.candidates) > 0); err != nil {
+	if v.deployment, err = s.requireSignedRecipient(ctx, a, req, v.deployment, len(v.candidates) > 0); err != nil {
 		return v, err
 	}
 	if len(claims) > 0 {
@@ -102,13 +102,13 @@ func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Re
 	return v, err
 }
 
-// bound returns the deployment's secret that matched, or 0 where it vouches for nobody:
+// requireSignedRecipient returns the deployment's secret that matched, or 0 where it vouches for nobody:
 // see [channel.RecipientChecker].
-func (s *Service) bound(ctx context.Context, a channel.Adapter, req *channel.Request, deployment int, reached bool) (int, error) {
+func (s *Service) requireSignedRecipient(ctx context.Context, a channel.Adapter, req *channel.Request, deployment int, reached bool) (int, error) {
 	if u, ok := a.(channel.RecipientChecker); !ok || deployment == 0 || !reached || !u.RecipientUnsigned(req) {
 		return deployment, nil
 	}
-	vouches, err := s.vouchesUnbound(ctx, a.Info())
+	vouches, err := s.trustsUnsignedRecipient(ctx, a.Info())
 	if err != nil || !vouches {
 		return 0, err
 	}
@@ -123,21 +123,21 @@ func (s *Service) verifyNamed(ctx context.Context, a channel.Adapter, req *chann
 	if err != nil {
 		return v, fmt.Errorf("look up connection: %w", err)
 	}
-	if c == nil || !takes(info, c) {
+	if c == nil || !accepts(info, c) {
 		return v, nil
 	}
-	n := match(a, req, keys(a, c, req.Received))
+	n := matchSecret(a, req, signingSecrets(a, c, req.Received))
 	if n > 0 && c.Receives(true) {
 		v.named, v.candidates = true, []candidate{{c, n, c.Proven()}}
 		return v, nil
 	}
 	v.named = true
-	if v.deployment = match(a, req, s.secrets[info.Name]); v.deployment == 0 {
+	if v.deployment = matchSecret(a, req, s.secrets[info.Name]); v.deployment == 0 {
 		v.deployment = n // the key that the provider signs with for everybody
 	}
 	deployed := c.Receives(false)
 	if !deployed && v.deployment > 0 {
-		if deployed, err = s.isDefault(ctx, c); err != nil {
+		if deployed, err = s.isDefaultOrganization(ctx, c); err != nil {
 			return v, err
 		}
 	}
@@ -146,11 +146,11 @@ func (s *Service) verifyNamed(ctx context.Context, a channel.Adapter, req *chann
 	return v, nil
 }
 
-// vouchesUnbound reports whether the deployment's secret vouches for a request of which
+// trustsUnsignedRecipient reports whether the deployment's secret vouches for a request of which
 // nothing signed says for whom it is: it does for the default organization, as long as the
 // secret serves no other. Neither a sign-up nor a connection that a stranger makes changes
 // that.
-func (s *Service) vouchesUnbound(ctx context.Context, info channel.Info) (bool, error) {
+func (s *Service) trustsUnsignedRecipient(ctx context.Context, info channel.Info) (bool, error) {
 	id, ok, err := s.defaultOrganization(ctx, s.db)
 	if err != nil || !ok {
 		return false, err
@@ -162,8 +162,8 @@ func (s *Service) vouchesUnbound(ctx context.Context, info channel.Info) (bool, 
 	return !shared, nil
 }
 
-// isDefault reports whether a connection is of the default organization: for its claims, the deployment's secret vouches as it does without them.
-func (s *Service) isDefault(ctx context.Context, c *connection.Connection) (bool, error) {
+// isDefaultOrganization reports whether a connection is of the default organization: for its claims, the deployment's secret vouches as it does without them.
+func (s *Service) isDefaultOrganization(ctx context.Context, c *connection.Connection) (bool, error) {
 	id, ok, err := s.defaultOrganization(ctx, s.db)
 	return ok && id == c.OrganizationID, err
 }
@@ -186,11 +186,11 @@ func (s *Service) addClaims(ctx context.Context, a channel.Adapter, req *channel
 	}
 	byAddress := make(map[string][]candidate)
 	for _, c := range claims[:min(len(claims), maxClaims)] {
-		if !takes(info, c) || !c.Receives(true) || slices.ContainsFunc(v.candidates, func(p candidate) bool { return p.Address == c.Address && p.secret > 0 }) {
+		if !accepts(info, c) || !c.Receives(true) || slices.ContainsFunc(v.candidates, func(p candidate) bool { return p.Address == c.Address && p.secret > 0 }) {
 			continue
 		}
-		own := keys(a, c, req.Received)
-		if n := match(a, req, own[:min(len(own), maxClaimKeys)]); n > 0 {
+		own := signingSecrets(a, c, req.Received)
+		if n := matchSecret(a, req, own[:min(len(own), maxClaimKeys)]); n > 0 {
 			byAddress[c.Address] = append(byAddress[c.Address], candidate{c, n, false})
 		}
 	}
@@ -207,7 +207,7 @@ func (s *Service) addDefaultClaims(ctx context.Context, info channel.Info, v *ve
 	if err != nil || !ok {
 		return err
 	}
-	done := slices.Clone(v.taken)
+	done := slices.Clone(v.unavailable)
 	for _, c := range v.candidates {
 		done = append(done, c.Address)
 	}
@@ -220,24 +220,24 @@ func (s *Service) addDefaultClaims(ctx context.Context, info channel.Info, v *ve
 		if err != nil {
 			return err
 		}
-		if own != nil && takes(info, own) {
+		if own != nil && accepts(info, own) {
 			v.candidates = append(v.candidates, candidate{own, 0, true})
 		}
 	}
 	return nil
 }
 
-// keys are what requests for a connection may be signed with, newest first.
-func keys(a channel.Adapter, c *connection.Connection, at time.Time) []string {
+// signingSecrets are what requests for a connection may be signed with, newest first.
+func signingSecrets(a channel.Adapter, c *connection.Connection, at time.Time) []string {
 	if holder, ok := a.(channel.SecretResolver); ok {
 		return holder.SigningSecrets(c.Channel, c.Secrets(at), c.Credentials())
 	}
 	return c.Secrets(at)
 }
 
-// match returns which of the secrets, from 1, the request was signed with; 0:
+// matchSecret returns which of the secrets, from 1, the request was signed with; 0:
 // with none.
-func match(a channel.Adapter, req *channel.Request, secrets []string) int {
+func matchSecret(a channel.Adapter, req *channel.Request, secrets []string) int {
 	for i, secret := range secrets {
 		if secret != "" && a.Verify(req, secret) {
 			return i + 1
@@ -249,7 +249,7 @@ func match(a channel.Adapter, req *channel.Request, secrets []string) int {
 // route is where a part goes.
 type route struct {
 	to  *connection.Connection // nil: nobody connected the address
-	off bool                   // somebody did, but it is disabled or of another style
+	unavailable bool                   // somebody did, but it is disabled or of another style
 	by  string                 // who vouches for it, in words
 }
 
@@ -266,8 +266,8 @@ type part struct {
 	challenge string
 }
 
-// read returns the parts of a request with what they bring back.
-func read(a channel.Adapter, req *channel.Request, parts []channel.Part) []part {
+// readChallenges returns the parts of a request with what they bring back.
+func readChallenges(a channel.Adapter, req *channel.Request, parts []channel.Part) []part {
 	reader, reads := a.(channel.ChallengeReader)
 	list := make([]part, len(parts))
 	for i, p := range parts {
@@ -288,12 +288,12 @@ func (v *verified) route(parts []part) []routed {
 	var list []routed
 	var guess *routed // the first part at a guessed address that is nobody's
 	known := false
-	forOne := sole(parts)
+	forOne := hasOneRecipient(parts)
 	for _, p := range parts {
 		if p.Skip && p.challenge == "" {
 			continue
 		}
-		to, ok := v.find(p.Part, forOne)
+		to, ok := v.routePart(p.Part, forOne)
 		if !ok {
 			continue
 		}
@@ -320,7 +320,7 @@ func (v *verified) routeNamed(parts []part) []routed {
 	to := v.to(c)
 	var list []routed
 	var guess *routed
-	forOne := sole(parts)
+	forOne := hasOneRecipient(parts)
 	for _, p := range parts {
 		r := routed{p.Part, to, p.challenge}
 		switch {
@@ -344,19 +344,19 @@ func (v *verified) routeNamed(parts []part) []routed {
 	return list
 }
 
-// sole reports whether a request is for one recipient: it has one part, or several of
+// hasOneRecipient reports whether a request is for one recipient: it has one part, or several of
 // one event that was delivered to one address.
-func sole(parts []part) bool {
+func hasOneRecipient(parts []part) bool {
 	return len(parts) > 0 && !slices.ContainsFunc(parts[1:], func(p part) bool {
 		return p.Guessed || p.Address == "" || p.Address != parts[0].Address
 	})
 }
 
-// find decides whose a part is; sole says that it is for the only recipient.
-func (v *verified) find(p channel.Part, sole bool) (route, bool) {
+// routePart decides whose a part is; sole says that it is for the only recipient.
+func (v *verified) routePart(p channel.Part, sole bool) (route, bool) {
 	var vouched []candidate
 	for _, c := range v.candidates {
-		if !v.vouched(c) {
+		if !v.isVerified(c) {
 			continue
 		}
 		if c.Address == p.Address {
@@ -364,7 +364,7 @@ func (v *verified) find(p channel.Part, sole bool) (route, bool) {
 		}
 		vouched = append(vouched, c)
 	}
-	off := slices.Contains(v.taken, p.Address)
+	off := slices.Contains(v.unavailable, p.Address)
 	for _, c := range vouched {
 		if p.Account != "" && c.Address == p.Account && !off {
 			return v.to(c), true
@@ -377,11 +377,11 @@ func (v *verified) find(p channel.Part, sole bool) (route, bool) {
 		return v.to(vouched[0]), true
 	}
 	// Only the deployment's secret vouches for addresses nobody connected.
-	return route{off: off, by: by(byDeployment, v.deployment)}, v.deployment > 0
+	return route{unavailable: off, by: verifiedBy(byDeployment, v.deployment)}, v.deployment > 0
 }
 
-// choose leaves out what the connections do not want.
-func choose(a channel.Adapter, req *channel.Request, list []routed) []routed {
+// filterParts leaves out what the connections do not want.
+func filterParts(a channel.Adapter, req *channel.Request, list []routed) []routed {
 	chooser, ok := a.(channel.PartFilter)
 	if !ok {
 		return list
@@ -400,9 +400,9 @@ func choose(a channel.Adapter, req *channel.Request, list []routed) []routed {
 
 func (v *verified) to(c candidate) route {
 	if c.secret > 0 {
-		return route{to: c.Connection, by: by(byConnection, c.secret)}
+		return route{to: c.Connection, by: verifiedBy(byConnection, c.secret)}
 	}
-	return route{to: c.Connection, by: by(byDeployment, v.deployment)}
+	return route{to: c.Connection, by: verifiedBy(byDeployment, v.deployment)}
 }
 
 // The first words of [Event.VerifiedBy].
@@ -411,6 +411,6 @@ const (
 	byDeployment = "deployment"
 )
 
-// by says which secret matched, so that an administrator can see when an old
+// verifiedBy says which secret matched, so that an administrator can see when an old
 // one is no longer used.
-func by(whose string, secret int) string { return whose + ", secret " + strconv.Itoa(secret) }
+func verifiedBy(whose string, secret int) string { return whose + ", secret " + strconv.Itoa(secret) }

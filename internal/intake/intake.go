@@ -28,8 +28,8 @@ const (
 	minRate = 256 << 10
 	// stalled is the pause after which a body gives way to another one of its client.
 	stalled = time.Second
-	// patience is how long a body waits for memory.
-	patience = 10 * time.Second
+	// maxWait is how long a body waits for memory.
+	maxWait = 10 * time.Second
 )
 
 // RetryAfter is how long a client that gave way should wait.
@@ -68,7 +68,7 @@ type Body struct {
 	key      string
 	number   uint64 // in order of arrival
 	held     int64
-	line     *http.ResponseController
+	conn     *http.ResponseController
 	start    time.Time
 	progress time.Time // of the last byte, or the last wait for memory
 	waiting  bool
@@ -89,7 +89,7 @@ func New(total, perClient int64) *Pool {
 // caller calls [Body.Release] when it needs the bytes no more, also after an error.
 func (p *Pool) Read(w http.ResponseWriter, r *http.Request, key string, limit int64) (*Body, error) {
 	now := time.Now()
-	b := &Body{pool: p, key: key, line: http.NewResponseController(w), start: now, progress: now}
+	b := &Body{pool: p, key: key, conn: http.NewResponseController(w), start: now, progress: now}
 	if r.ContentLength > limit {
 		return b, &http.MaxBytesError{Limit: limit}
 	}
@@ -101,7 +101,7 @@ func (p *Pool) Read(w http.ResponseWriter, r *http.Request, key string, limit in
 	if err == nil {
 		// After an error the deadline stays: the server still looks for the end of the
 		// body before it closes the connection.
-		_ = b.line.SetReadDeadline(time.Time{}) // connections in memory have none
+		_ = b.conn.SetReadDeadline(time.Time{}) // connections in memory have none
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = ErrSlow
@@ -201,11 +201,11 @@ func (p *Pool) finish(b *Body) (evicted bool) {
 		b.complete = true
 		p.complete++
 	}
-	p.tidy(b.key, c)
+	p.removeIdle(b.key, c)
 	return b.evicted
 }
 
-func (p *Pool) tidy(key string, c *client) {
+func (p *Pool) removeIdle(key string, c *client) {
 	if c.used == 0 && len(c.reading) == 0 {
 		delete(p.clients, key)
 	}
@@ -220,7 +220,7 @@ func (p *Pool) free(b *Body) {
 	p.used -= b.held
 	c.used -= b.held
 	b.held = 0
-	p.tidy(b.key, c)
+	p.removeIdle(b.key, c)
 	p.signal()
 }
 
@@ -240,7 +240,7 @@ func (p *Pool) extend(b *Body) bool {
 	if pause := b.progress.Add(grace); pause.Before(line) {
 		line = pause
 	}
-	_ = b.line.SetReadDeadline(line) // connections in memory have none
+	_ = b.conn.SetReadDeadline(line) // connections in memory have none
 	return true
 }
 
@@ -275,11 +275,11 @@ func (p *Pool) reserve(ctx context.Context, b *Body, size int64) error {
 			b.held = size
 			return nil
 		}
-		if other := p.yields(b, c, n); other != nil {
+		if other := p.victim(b, c, n); other != nil {
 			p.evict(other)
 			continue
 		}
-		left := patience - time.Since(began)
+		left := maxWait - time.Since(began)
 		if left <= 0 {
 			return ErrCrowded
 		}
@@ -309,9 +309,9 @@ func (p *Pool) wait(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// yields returns the body that gives way to b, which needs n bytes more; nil when b
+// victim returns the body that gives way to b, which needs n bytes more; nil when b
 // waits.
-func (p *Pool) yields(b *Body, own *client, n int64) *Body {
+func (p *Pool) victim(b *Body, own *client, n int64) *Body {
 	greediest := own
 	if own.used+n <= p.perClient {
 		most := own.used + n
@@ -384,6 +384,6 @@ func idlest(c *client, except *Body) *Body {
 // evict cuts b off and takes what it holds.
 func (p *Pool) evict(b *Body) {
 	b.evicted = true
-	_ = b.line.SetReadDeadline(time.Unix(1, 0)) // it may be reading
+	_ = b.conn.SetReadDeadline(time.Unix(1, 0)) // it may be reading
 	p.free(b)
 }

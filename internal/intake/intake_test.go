@@ -198,7 +198,7 @@ func TestManyPartialBodiesMakeProgress(t *testing.T) {
 						t.Errorf("answered %d", s.status)
 					}
 				}
-				if passed == 0 || all[0].at > patience {
+				if passed == 0 || all[0].at > maxWait {
 					t.Errorf("%d of 16 arrived, the first answer after %v", passed, all[0].at)
 				}
 				h.wantFree(t)
@@ -323,7 +323,7 @@ func TestNoLeak(t *testing.T) {
 		wg.Go(func() {
 			for k := range 20 {
 				ctx, cancel := context.WithCancel(t.Context())
-				b := &Body{pool: p, key: fmt.Sprint(i % 3), line: http.NewResponseController(nil), start: time.Now(), progress: time.Now()}
+				b := &Body{pool: p, key: fmt.Sprint(i % 3), conn: http.NewResponseController(nil), start: time.Now(), progress: time.Now()}
 				p.enter(b)
 				if k%3 == 0 {
 					cancel()

@@ -123,8 +123,8 @@ func store(m Message) (Stored, error) {
 	s := Stored{
 		ID:           id.String(),
 		From:         m.From.Address,
-		To:           bare(m.To),
-		Cc:           bare(m.Cc),
+		To:           addressesOnly(m.To),
+		Cc:           addressesOnly(m.Cc),
 		ReplyTo:      m.ReplyTo.Address,
 		EnvelopeFrom: cmp.Or(m.EnvelopeFrom, m.From.Address),
 		Subject:      m.Subject,
@@ -145,7 +145,7 @@ func store(m Message) (Stored, error) {
 	return s, nil
 }
 
-func bare(list []Address) []string {
+func addressesOnly(list []Address) []string {
 	addrs := make([]string, len(list))
 	for i, a := range list {
 		addrs[i] = a.Address

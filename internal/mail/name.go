@@ -26,7 +26,7 @@ func PlainName(name, fallback string) string {
 			b.WriteRune(r)
 		case unicode.IsControl(r), unicode.IsSpace(r), unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co):
 			b.WriteByte(' ')
-		case strings.ContainsRune(".。:/\\@", r) && joined(runes, i-1) && joined(runes, i+1):
+		case strings.ContainsRune(".。:/\\@", r) && isJoined(runes, i-1) && isJoined(runes, i+1):
 			b.WriteByte(' ')
 		default:
 			b.WriteRune(r)
@@ -42,7 +42,7 @@ func PlainName(name, fallback string) string {
 	return plain
 }
 
-// joined reports whether the character at i belongs to a word.
-func joined(runes []rune, i int) bool {
+// isJoined reports whether the character at i belongs to a word.
+func isJoined(runes []rune, i int) bool {
 	return i >= 0 && i < len(runes) && !unicode.IsSpace(runes[i])
 }

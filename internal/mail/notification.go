@@ -36,7 +36,7 @@ func (l Notification) Message(from, to Address) (Message, error) {
 		text.WriteString(p + "\n\n")
 	}
 	var page bytes.Buffer
-	if err := letterPage.Execute(&page, l); err != nil {
+	if err := notificationPage.Execute(&page, l); err != nil {
 		return Message{}, fmt.Errorf("mail: letter %q: %w", l.Subject, err)
 	}
 	return Message{
@@ -46,9 +46,9 @@ func (l Notification) Message(from, to Address) (Message, error) {
 	}, nil
 }
 
-// letterPage keeps to what mail programs understand: no style sheet, no images,
+// notificationPage keeps to what mail programs understand: no style sheet, no images,
 // and the link in plain sight beside its button.
-var letterPage = template.Must(template.New("letter").Parse(`<!doctype html>
+var notificationPage = template.Must(template.New("letter").Parse(`<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><title>{{.Subject}}</title></head>
 <body style="margin:0;padding:24px;font:16px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif">

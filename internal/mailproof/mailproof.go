@@ -97,7 +97,7 @@ type Check struct {
 	refused    string // why a result of another source does not count; empty: none was refused
 	spf        *spfResult
 	disowned   string    // the trusted server that says dmarc=fail
-	claims     [2]*claim // see claimed
+	coverages     [2]*coverage // see claimed
 }
 
 // maxPasses bounds the results of other sources that are looked at.
@@ -274,7 +274,7 @@ func (c *Check) addPass(p pass) {
 		return
 	}
 	if !p.spf {
-		claim := c.claimed(p.dmarc)
+		claim := c.claimedCoverage(p.dmarc)
 		if claim.repeated != "" {
 			c.refused = "the mail has more than one " + shown(claim.repeated) + " header, so that programs may show different ones"
 			return

@@ -35,7 +35,7 @@ func (c *Check) readResults() {
 				chain = chain || arc.Value == authres.ResultPass
 				continue
 			}
-			c.take(r, server, "")
+			c.readResult(r, server, "")
 		}
 		for method := range here {
 			seen[method] = true
@@ -73,9 +73,9 @@ func methodOf(r authres.Result) string {
 	return ""
 }
 
-// take adds one result of a trusted server. via says how we have it, where it is
+// readResult adds one result of a trusted server. via says how we have it, where it is
 // not the server's own field; then it cannot disown the mail.
-func (c *Check) take(r authres.Result, server, via string) {
+func (c *Check) readResult(r authres.Result, server, via string) {
 	by := server + via
 	switch r := r.(type) {
 	case *authres.DMARCResult:
@@ -139,7 +139,7 @@ func (c *Check) readChain() {
 			continue
 		}
 		for _, r := range results {
-			c.take(r, server, ", an earlier hop of an intact ARC chain,")
+			c.readResult(r, server, ", an earlier hop of an intact ARC chain,")
 		}
 		return
 	}
@@ -154,26 +154,26 @@ func instance(v string) int {
 	return n
 }
 
-// claim is what the aligned signatures of a mail say that they cover, before any is
+// coverage is what the aligned signatures of a mail say that they cover, before any is
 // verified.
-type claim struct {
+type coverage struct {
 	repeated  string   // a field that occurs more often than they cover; empty: none
 	uncovered []string // coverable fields that they do not all cover
 }
 
-// claimed reads the claims, for results of which it is not known which signature
+// claimedCoverage reads the claims, for results of which it is not known which signature
 // they are about. alsoSPF says that the result may rest on SPF, which covers a mail
 // as a whole, where there is no signature.
-func (c *Check) claimed(alsoSPF bool) *claim {
+func (c *Check) claimedCoverage(alsoSPF bool) *coverage {
 	at := 0
 	if alsoSPF {
 		at = 1
 	}
-	if c.claims[at] != nil {
-		return c.claims[at]
+	if c.coverages[at] != nil {
+		return c.coverages[at]
 	}
-	list := new(claim)
-	c.claims[at] = list
+	list := new(coverage)
+	c.coverages[at] = list
 	n := 0
 	for _, v := range c.values(dkimField) {
 		t, _ := tags(v)

@@ -448,7 +448,7 @@ func (*Adapter) ParseEnriched(r *channel.Request, _ channel.Part, answers []chan
 		return channel.Event{}, err
 	}
 	v, kind := &e.Event, e.kind()
-	known := learn(e.users(), answers)
+	known := newUserDirectory(e.users(), answers)
 	place, ts, root := v.target(kind)
 	switch kind {
 	case KindMessage:
@@ -488,7 +488,7 @@ func news(kind channel.ConnectionEventKind, text string) channel.Event {
 // reaction is how people write one.
 func reaction(name string) string { return ":" + channel.CleanText(name) + ":" }
 
-func (e *envelope) message(known knowledge, id, thread string) *channel.Message {
+func (e *envelope) message(known userDirectory, id, thread string) *channel.Message {
 	v := &e.Event
 	m := &channel.Message{
 		ExternalID: id, ThreadKey: thread, From: known.party(v.User), Text: known.text(v.says()), SentAt: moment(v.TS),

@@ -188,8 +188,8 @@ func answer(c *channel.Call) channel.Response {
 	return channel.Response{Status: 200, Body: []byte(body)}
 }
 
-// ask gives every question its answer, and returns what was asked.
-func ask(a *chat.Adapter, r *channel.Request, p channel.Part, give func(*channel.Call) channel.Response) (asked []string, answers []channel.Response) {
+// enrich gives every question its answer, and returns what was asked.
+func enrich(a *chat.Adapter, r *channel.Request, p channel.Part, give func(*channel.Call) channel.Response) (asked []string, answers []channel.Response) {
 	for {
 		c := a.EnrichCall(r, p, answers, channel.ConnectionCredentials(a.API(), map[string]string{"bot_token": "token"}))
 		if c == nil {
@@ -216,7 +216,7 @@ func TestAsk(t *testing.T) {
 		{"shared-channel", []string{"users.info?user=U99"}, channel.Party{ID: "U99", Name: "Ben Partner"}, "hello from the other side"},
 	} {
 		r := load(t, tt.fixture)
-		asked, answers := ask(a, r, channel.Part{}, answer)
+		asked, answers := enrich(a, r, channel.Part{}, answer)
 		var want []string
 		for _, q := range tt.asked {
 			want = append(want, "GET https://slack.com/api/"+q+" Bearer token")
@@ -237,7 +237,7 @@ func TestAsk(t *testing.T) {
 // TestLocate: of a file of another workspace an event has only the id.
 func TestLocate(t *testing.T) {
 	a, r := chat.New(chat.Config{}), load(t, "files")
-	asked, answers := ask(a, r, channel.Part{}, answer)
+	asked, answers := enrich(a, r, channel.Part{}, answer)
 	if len(asked) != 1 {
 		t.Errorf("asked %q before there is a text, want the author only", asked)
 	}
@@ -294,7 +294,7 @@ func TestAskInVain(t *testing.T) {
 		{"null", channel.Response{Status: 200, Body: []byte(`null`)}, 2},
 	} {
 		r := load(t, "message")
-		asked, answers := ask(a, r, channel.Part{}, func(*channel.Call) channel.Response { return tt.answer })
+		asked, answers := enrich(a, r, channel.Part{}, func(*channel.Call) channel.Response { return tt.answer })
 		if len(asked) != tt.asked {
 			t.Errorf("%s: asked %d times, want %d", tt.name, len(asked), tt.asked)
 		}
@@ -368,7 +368,7 @@ func FuzzEvent(f *testing.F) {
 			if p.Skip {
 				continue
 			}
-			_, answers := ask(a, r, p, func(*channel.Call) channel.Response { return channel.Response{Status: 200, Body: told} })
+			_, answers := enrich(a, r, p, func(*channel.Call) channel.Response { return channel.Response{Status: 200, Body: told} })
 			e, err := a.ParseEnriched(r, p, answers)
 			if err != nil {
 				t.Fatalf("ParseAnswered() error = %v for a part that is not skipped", err)

@@ -60,7 +60,7 @@ func (a *Adapter) EnrichCall(r *channel.Request, _ channel.Part, answers []chann
 			return nil
 		}
 	}
-	call := get(credentials, "/api/users.info?"+url.Values{"user": {open[len(answers)]}}.Encode())
+	call := getCall(credentials, "/api/users.info?"+url.Values{"user": {open[len(answers)]}}.Encode())
 	call.Optional = true
 	return &call
 }
@@ -71,7 +71,7 @@ func (a *Adapter) Locate(at channel.Attachment, credentials channel.Credentials)
 	if credentials.Get(CredBotToken) == "" {
 		return nil, unlocated
 	}
-	call := get(credentials, "/api/files.info?"+url.Values{"file": {at.Lookup}}.Encode())
+	call := getCall(credentials, "/api/files.info?"+url.Values{"file": {at.Lookup}}.Encode())
 	return &call, ""
 }
 
@@ -92,8 +92,8 @@ func (a *Adapter) Located(at channel.Attachment, answer channel.Response) channe
 	return told
 }
 
-// get is a call that asks for something.
-func get(credentials channel.Credentials, path string) channel.Call {
+// getCall is a call that asks for something.
+func getCall(credentials channel.Credentials, path string) channel.Call {
 	return credentials.Call(http.MethodGet, path, http.Header{
 		"Authorization": {"Bearer " + credentials.Get(CredBotToken)}, "Accept": {"application/json"},
 	}, nil)
@@ -133,12 +133,12 @@ func lostAccess(code string) bool {
 	return false
 }
 
-// knowledge is what the provider has told of users, by id.
-type knowledge map[string]channel.Party
+// userDirectory is what the provider has told of users, by id.
+type userDirectory map[string]channel.Party
 
-// learn reads the answers to the questions for users, in the same order.
-func learn(users []string, answers []channel.Response) knowledge {
-	k := knowledge{}
+// newUserDirectory reads the answers to the questions for users, in the same order.
+func newUserDirectory(users []string, answers []channel.Response) userDirectory {
+	k := userDirectory{}
 	for i, answer := range answers[:min(len(answers), len(users))] {
 		reply := parseReply(answer)
 		if !reply.OK {
@@ -153,7 +153,7 @@ func learn(users []string, answers []channel.Response) knowledge {
 }
 
 // party is somebody, as far as is known.
-func (k knowledge) party(id string) channel.Party {
+func (k userDirectory) party(id string) channel.Party {
 	if p, ok := k[id]; ok {
 		return p
 	}
@@ -162,7 +162,7 @@ func (k knowledge) party(id string) channel.Party {
 
 // text makes a text readable: what stands in angle brackets is a reference to
 // somebody or something, and those that are meant are escaped.
-func (k knowledge) text(s string) string {
+func (k userDirectory) text(s string) string {
 	s = channel.CleanText(s)
 	var b strings.Builder
 	for {
@@ -179,7 +179,7 @@ func (k knowledge) text(s string) string {
 }
 
 // reference is what stands for <inside> in a text for people.
-func (k knowledge) reference(inside string) string {
+func (k userDirectory) reference(inside string) string {
 	target, label, labelled := strings.Cut(inside, "|")
 	if target == "" {
 		return "<" + inside + ">"

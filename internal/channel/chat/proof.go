@@ -31,7 +31,7 @@ func (*Adapter) ProofCall(address string, credentials channel.Credentials, answe
 		return nil, errors.New("the provider is asked with the credential " + CredBotToken + ", which the connection does not have")
 	}
 	if len(answers) == 0 {
-		call := get(credentials, "/api/auth.test")
+		call := getCall(credentials, "/api/auth.test")
 		return &call, nil
 	}
 	var reply struct {

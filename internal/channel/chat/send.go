@@ -96,8 +96,8 @@ func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials)
 	}, body)
 }
 
-// posted is the answer.
-type posted struct {
+// postResponse is the answer.
+type postResponse struct {
 	OK      bool   `json:"ok"`
 	Error   string `json:"error"`
 	Needed  string `json:"needed"` // scopes
@@ -116,7 +116,7 @@ func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) c
 	case status != http.StatusOK:
 		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
 	}
-	var p posted
+	var p postResponse
 	if err := json.Unmarshal(answer.Body, &p); err != nil || p.OK && p.TS == "" || !p.OK && p.Error == "" {
 		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's answer cannot be read"}
 	}
@@ -130,7 +130,7 @@ func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) c
 
 // explain says in plain words why the provider did not take a message, and whether
 // another call can help.
-func explain(p *posted) (channel.Verdict, string) {
+func explain(p *postResponse) (channel.Verdict, string) {
 	fate, text := channel.VerdictRefused, ""
 	switch p.Error {
 	case "ratelimited", "rate_limited", "message_limit_exceeded":
@@ -184,7 +184,7 @@ func (a *Adapter) search(m *channel.Outgoing, credentials channel.Credentials, s
 	if cursor != "" {
 		query.Set("cursor", cursor)
 	}
-	return get(credentials, "/api/conversations.replies?"+query.Encode())
+	return getCall(credentials, "/api/conversations.replies?"+query.Encode())
 }
 
 // ReadSearchResponse implements [channel.Searcher]. Where the app may not read the thread, the

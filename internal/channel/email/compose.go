@@ -13,10 +13,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
-// taken is a message that the provider took apart. It is put together again to be
+// receivedMessage is a message that the provider took apart. It is put together again to be
 // read, so that all mail takes the same way. The same parts always give the same
 // bytes.
-type taken struct {
+type receivedMessage struct {
 	fields []headerField // in the order of the message
 	plain  body
 	html   body
@@ -44,25 +44,25 @@ type file struct {
 	missing     string // why the content is nowhere; empty: it is not so
 }
 
-func (t *taken) empty() bool {
+func (t *receivedMessage) empty() bool {
 	return len(t.fields) == 0 && len(t.plain.data) == 0 && len(t.html.data) == 0 && len(t.files) == 0
 }
 
 // add adds a header field, unless there is nothing in it.
-func (t *taken) add(name, value string) {
+func (t *receivedMessage) add(name, value string) {
 	if strings.TrimSpace(value) != "" {
 		t.fields = append(t.fields, headerField{name, value})
 	}
 }
 
 // supply adds a header field if there is none of that name.
-func (t *taken) supply(name, value string) {
+func (t *receivedMessage) supply(name, value string) {
 	if !t.has(name) {
 		t.add(name, value)
 	}
 }
 
-func (t *taken) has(name string) bool {
+func (t *receivedMessage) has(name string) bool {
 	for _, f := range t.fields {
 		if strings.EqualFold(f.name, name) && strings.TrimSpace(f.value) != "" {
 			return true
@@ -72,7 +72,7 @@ func (t *taken) has(name string) bool {
 }
 
 // head is the header of the message without what says how its body is written.
-func (t *taken) head() []byte {
+func (t *receivedMessage) head() []byte {
 	var b bytes.Buffer
 	for _, f := range t.fields {
 		switch strings.ToLower(f.name) {
@@ -89,7 +89,7 @@ func (t *taken) head() []byte {
 
 // kind is the type of the whole. What kind of report a mail is would otherwise be
 // lost.
-func (t *taken) kind() string {
+func (t *receivedMessage) kind() string {
 	for _, f := range t.fields {
 		if !strings.EqualFold(f.name, "Content-Type") {
 			continue
@@ -102,7 +102,7 @@ func (t *taken) kind() string {
 }
 
 // digest is one of everything in the message.
-func (t *taken) digest() []byte {
+func (t *receivedMessage) digest() []byte {
 	sum := sha256.New()
 	add := func(data []byte) {
 		fmt.Fprintf(sum, "%d ", len(data)) // a hash does not fail
@@ -121,7 +121,7 @@ func (t *taken) digest() []byte {
 }
 
 // compose returns the message, without the files that are elsewhere or nowhere.
-func (t *taken) compose() []byte {
+func (t *receivedMessage) compose() []byte {
 	var b bytes.Buffer
 	digest := hex.EncodeToString(t.digest())
 	outer, inner := "outer-"+digest, "inner-"+digest // which therefore are in none of the parts
@@ -185,7 +185,7 @@ func (f *file) kind() string {
 }
 
 // remote are the files that are elsewhere, or nowhere.
-func (t *taken) remote() []channel.Attachment {
+func (t *receivedMessage) remote() []channel.Attachment {
 	var list []channel.Attachment
 	for _, f := range t.files {
 		if f.url != "" || f.missing != "" {

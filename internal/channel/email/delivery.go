@@ -429,8 +429,8 @@ type receivedMail struct {
 	} `json:"raw"`
 }
 
-// asked is what was learnt so far about mail that was received.
-type asked struct {
+// enrichment is what was learnt so far about mail that was received.
+type enrichment struct {
 	mail    *receivedMail // nil: nothing
 	raw     []byte        // nil: none
 	files   []deliveryAttachment
@@ -438,9 +438,9 @@ type asked struct {
 	rawURL  string
 }
 
-// learn reads the answers to the calls that Ask describes, in their order.
-func (a *Delivery) learn(p channel.Part, e *deliveryEvent, answers []channel.Response) asked {
-	k := asked{pending: "mail"}
+// readResponses reads the answers to the calls that Ask describes, in their order.
+func (a *Delivery) readResponses(p channel.Part, e *deliveryEvent, answers []channel.Response) enrichment {
+	k := enrichment{pending: "mail"}
 	if len(answers) == 0 {
 		return k
 	}
@@ -508,20 +508,20 @@ func (a *Delivery) EnrichCall(r *channel.Request, p channel.Part, answers []chan
 	}
 	at := "/emails/receiving/" + url.PathEscape(string(e.Data.EmailID))
 	var call channel.Call
-	switch k := a.learn(p, e, answers); k.pending {
+	switch k := a.readResponses(p, e, answers); k.pending {
 	case "mail":
-		call = a.get(at, credentials)
+		call = a.getCall(at, credentials)
 	case "raw":
 		call = credentials.Download(k.rawURL)
 	case "files":
-		call = a.get(at+"/attachments?limit="+strconv.Itoa(maxAttachments), credentials)
+		call = a.getCall(at+"/attachments?limit="+strconv.Itoa(maxAttachments), credentials)
 	default:
 		return nil
 	}
 	return &call
 }
 
-func (*Delivery) get(path string, credentials channel.Credentials) channel.Call {
+func (*Delivery) getCall(path string, credentials channel.Credentials) channel.Call {
 	return credentials.Call(http.MethodGet, path, http.Header{
 		"Authorization": {"Bearer " + credentials.Get(CredentialAPIKey)}, "Accept": {"application/json"},
 	}, nil)
@@ -556,21 +556,21 @@ func (a *Delivery) TXTNames(r *channel.Request, p channel.Part, answers []channe
 // received is a mail as far as the provider gave it.
 func (a *Delivery) received(r *channel.Request, p channel.Part, e *deliveryEvent, answers []channel.Response) *source {
 	s := &source{env: Envelope{Received: r.Received, Recipient: p.Address, TXT: r.TXT}}
-	switch k := a.learn(p, e, answers); {
+	switch k := a.readResponses(p, e, answers); {
 	case k.raw != nil:
 		s.raw = k.raw
 	case k.mail != nil:
-		s.taken = k.taken()
+		s.taken = k.message()
 	default:
-		s.taken = e.taken()
+		s.taken = e.message()
 	}
 	return s
 }
 
-// taken is the mail with the parts that the API has of it.
-func (k *asked) taken() *taken {
+// message is the mail with the parts that the API has of it.
+func (k *enrichment) message() *receivedMessage {
 	m := k.mail
-	t := &taken{plain: body{data: []byte(m.Text)}, html: body{data: []byte(m.HTML)}}
+	t := &receivedMessage{plain: body{data: []byte(m.Text)}, html: body{data: []byte(m.HTML)}}
 	var headers dict[texts]
 	anyJSON(m.Headers, &headers)
 	for _, name := range slices.Sorted(maps.Keys(headers)) { // an object has no order
@@ -593,10 +593,10 @@ func (k *asked) taken() *taken {
 	return t
 }
 
-// taken is as much of the mail as the event itself has.
-func (e *deliveryEvent) taken() *taken {
+// message is as much of the mail as the event itself has.
+func (e *deliveryEvent) message() *receivedMessage {
 	d := &e.Data
-	t := &taken{plain: body{data: []byte("(The text of this mail could not be fetched from the delivery provider.)")}}
+	t := &receivedMessage{plain: body{data: []byte("(The text of this mail could not be fetched from the delivery provider.)")}}
 	t.add("From", string(d.From))
 	t.add("To", strings.Join(d.To, ", "))
 	t.add("Cc", strings.Join(d.Cc, ", "))

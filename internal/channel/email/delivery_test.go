@@ -94,9 +94,9 @@ const receivedJSON = `{"object":"email","id":"56761188-7520-42d8-8898-ff6fc54ce6
 
 const rawMail = "Message-ID: <c1@client.example>\r\nFrom: Ana Lind <ana@client.example>\r\nTo: support@acme.example\r\nSubject: Lamp\r\n\r\nAs it came.\r\n"
 
-// ask has an adapter ask a provider that answers by path, and returns the calls and
+// enrich has an adapter ask a provider that answers by path, and returns the calls and
 // what it makes of the answers.
-func ask(t *testing.T, a *email.Delivery, part int, credentials map[string]string, provider map[string]channel.Response) (calls []string, m *channel.Message) {
+func enrich(t *testing.T, a *email.Delivery, part int, credentials map[string]string, provider map[string]channel.Response) (calls []string, m *channel.Message) {
 	t.Helper()
 	r := channeltest.Load(t, "testdata/delivery/received.txtar")
 	parts, err := a.Split(r)
@@ -183,7 +183,7 @@ func TestDeliveryAsk(t *testing.T) {
 			nil, nothing, []string{"lämp.png the file could not be fetched from the delivery provider"},
 		},
 	} {
-		calls, m := ask(t, email.NewDelivery(config()), 0, tt.credentials, tt.provider)
+		calls, m := enrich(t, email.NewDelivery(config()), 0, tt.credentials, tt.provider)
 		if !reflect.DeepEqual(calls, tt.calls) {
 			t.Errorf("%s: calls %q, want %q", tt.name, calls, tt.calls)
 		}
@@ -204,7 +204,7 @@ func TestDeliveryAsk(t *testing.T) {
 	c := config()
 	c.DeliveryAPIURL = "http://127.0.0.1:8000/resend/"
 	const local = "http://127.0.0.1:8000/resend/emails/receiving/56761188-7520-42d8-8898-ff6fc54ce618"
-	calls, m := ask(t, email.NewDelivery(c), 1, key, map[string]channel.Response{
+	calls, m := enrich(t, email.NewDelivery(c), 1, key, map[string]channel.Response{
 		local: withRaw("http://127.0.0.1:8000/raw"), "http://127.0.0.1:8000/raw": answer(200, rawMail),
 	})
 	if want := []string{"GET " + local + " as key", "GET http://127.0.0.1:8000/raw"}; !reflect.DeepEqual(calls, want) || m.Text != "As it came." {
@@ -215,7 +215,7 @@ func TestDeliveryAsk(t *testing.T) {
 // TestDeliveryFields reads what the API has of a mail.
 func TestDeliveryFields(t *testing.T) {
 	const api = "https://api.resend.com/emails/receiving/56761188-7520-42d8-8898-ff6fc54ce618"
-	_, m := ask(t, email.NewDelivery(config()), 0, map[string]string{email.CredentialAPIKey: "key"}, map[string]channel.Response{
+	_, m := enrich(t, email.NewDelivery(config()), 0, map[string]string{email.CredentialAPIKey: "key"}, map[string]channel.Response{
 		api: {Status: 200, Body: []byte(strings.Replace(receivedJSON, "RAW", "", 1))},
 	})
 	if m.From.Email != "ana@home.example" || m.Subject != "Lamp" || m.HTML != `<p>Hi</p><img src="cid:p1">` ||

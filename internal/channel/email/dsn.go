@@ -41,7 +41,7 @@ func bounce(m *channel.Message, root *node) (*channel.Receipt, string) {
 		return deliveryStatus(n), "message/delivery-status"
 	}
 	if n := root.find("message/feedback-report"); n != nil {
-		return complaint(n), "message/feedback-report"
+		return complaintReceipt(n), "message/feedback-report"
 	}
 	if n := root.find("message/disposition-notification", "message/global-disposition-notification"); n != nil {
 		return disposition(n)
@@ -50,9 +50,9 @@ func bounce(m *channel.Message, root *node) (*channel.Receipt, string) {
 	if root.kind == "multipart/report" || strings.HasPrefix(h.Get("Content-Type"), "multipart/report") {
 		switch kind := strings.ToLower(root.params["report-type"]); {
 		case kind == "disposition-notification" || kind == "feedback-report":
-			return guess(m, h), "multipart/report; report-type=" + kind
+			return guessReceipt(m, h), "multipart/report; report-type=" + kind
 		case kind == "delivery-status" || daemon(d.Sender.Email):
-			return guess(m, h), "multipart/report; report-type=delivery-status"
+			return guessReceipt(m, h), "multipart/report; report-type=delivery-status"
 		}
 	}
 	null, byDaemon := nullSender(d), daemon(d.Sender.Email)
@@ -60,13 +60,13 @@ func bounce(m *channel.Message, root *node) (*channel.Receipt, string) {
 	subject := undeliverable.MatchString(m.Subject)
 	switch {
 	case null && byDaemon:
-		return guess(m, h), "empty return-path, from " + localPart(d.Sender.Email)
+		return guessReceipt(m, h), "empty return-path, from " + localPart(d.Sender.Email)
 	case failed && (null || byDaemon):
-		return guess(m, h), "x-failed-recipients"
+		return guessReceipt(m, h), "x-failed-recipients"
 	case subject && len(d.EmbeddedIDs) > 0:
-		return guess(m, h), "undeliverable subject with the returned message"
+		return guessReceipt(m, h), "undeliverable subject with the returned message"
 	case subject && (null || byDaemon):
-		return guess(m, h), "undeliverable subject, from " + localPart(d.Sender.Email)
+		return guessReceipt(m, h), "undeliverable subject, from " + localPart(d.Sender.Email)
 	}
 	return nil, ""
 }
@@ -208,9 +208,9 @@ func reason(status, diagnostic string) string {
 	return text
 }
 
-// complaint reads an abuse report (RFC 5965): the mail arrived, and must not be
+// complaintReceipt reads an abuse report (RFC 5965): the mail arrived, and must not be
 // followed by others.
-func complaint(n *node) *channel.Receipt {
+func complaintReceipt(n *node) *channel.Receipt {
 	r := &channel.Receipt{State: channel.ReceiptFailed, Error: "the recipient reported the mail as unwanted", Permanent: true}
 	for _, b := range blocks(n) {
 		for _, name := range []string{"Original-Rcpt-To", "Removal-Recipient"} {
@@ -246,8 +246,8 @@ func disposition(n *node) (*channel.Receipt, string) {
 	return r, "disposition-notification: " + what
 }
 
-// guess reads a report that is nothing but text.
-func guess(m *channel.Message, h textproto.MIMEHeader) *channel.Receipt {
+// guessReceipt reads a report that is nothing but text.
+func guessReceipt(m *channel.Message, h textproto.MIMEHeader) *channel.Receipt {
 	text := clip(m.Text, 20000)
 	r := &channel.Receipt{State: channel.ReceiptFailed, ExternalIDs: m.Mail.EmbeddedIDs}
 	if list := addressList(h.Get("X-Failed-Recipients")); len(list) > 0 {

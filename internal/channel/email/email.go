@@ -238,7 +238,7 @@ type content struct {
 
 // content walks the tree for the text, the HTML and the files.
 func (p *Parser) content(root *node, limited bool) content {
-	g := gatherer{limited: limited}
+	g := contentCollector{limited: limited}
 	text, markup := g.body(root)
 	c := content{attachments: g.attachments, limited: g.limited}
 	c.rawHTML = markup
@@ -258,8 +258,8 @@ func (p *Parser) content(root *node, limited bool) content {
 	return c
 }
 
-// gatherer collects the leaves of a message.
-type gatherer struct {
+// contentCollector collects the leaves of a message.
+type contentCollector struct {
 	attachments []channel.Attachment
 	limited     bool
 }
@@ -269,7 +269,7 @@ type gatherer struct {
 // The children of an alternative say the same thing, so one text and one HTML
 // are taken; those of any other container follow each other. Where some of these
 // are HTML and some are not, the HTML gets the others' text too.
-func (g *gatherer) body(n *node) (text, markup string) {
+func (g *contentCollector) body(n *node) (text, markup string) {
 	if n.children == nil {
 		return g.leaf(n)
 	}
@@ -321,7 +321,7 @@ func (g *gatherer) body(n *node) (text, markup string) {
 	return text, markup
 }
 
-func (g *gatherer) leaf(n *node) (text, markup string) {
+func (g *contentCollector) leaf(n *node) (text, markup string) {
 	shown := n.kind == "text/plain" || n.kind == "text/html"
 	if !shown || n.disposition == "attachment" || n.disposition != "" && n.name != "" {
 		g.attach(n)
@@ -335,7 +335,7 @@ func (g *gatherer) leaf(n *node) (text, markup string) {
 	return body, ""
 }
 
-func (g *gatherer) attach(n *node) {
+func (g *contentCollector) attach(n *node) {
 	if len(g.attachments) == maxAttachments {
 		g.limited = true
 		return

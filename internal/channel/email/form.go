@@ -104,10 +104,10 @@ func openForm(r *channel.Request) (*source, error) {
 		s.sender(string(f.get("sender")))
 	}
 	if s.raw = f.get("body-mime"); len(s.raw) > 0 {
-		return s, s.there()
+		return s, s.requireBody()
 	}
 	s.env.Reply = strippedHint(string(f.get("stripped-text")), string(f.get("stripped-signature")))
-	t := &taken{plain: body{data: f.get("body-plain")}, html: body{data: f.get("body-html")}}
+	t := &receivedMessage{plain: body{data: f.get("body-plain")}, html: body{data: f.get("body-html")}}
 	if len(t.plain.data) == 0 && len(t.html.data) == 0 {
 		// The provider's idea of what is new is better than nothing.
 		t.plain.data, t.html.data = []byte(s.env.Reply), f.get("stripped-html")
@@ -129,7 +129,7 @@ func openForm(r *channel.Request) (*source, error) {
 	t.supply("Subject", string(f.get("subject")))
 	t.files = f.files("attachment-", contentIDs(f.get("content-id-map")))
 	s.taken = t
-	return s, s.there()
+	return s, s.requireBody()
 }
 
 // strippedHint is the text without quotes, as the provider found it, together with

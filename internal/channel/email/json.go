@@ -112,9 +112,9 @@ func openJSON(r *channel.Request) (*source, error) {
 	}
 	s.to(string(b.OriginalRecipient))
 	if s.raw = []byte(b.RawEmail); len(s.raw) > 0 {
-		return s, s.there()
+		return s, s.requireBody()
 	}
-	t := &taken{plain: body{data: []byte(b.TextBody)}, html: body{data: []byte(b.HtmlBody)}}
+	t := &receivedMessage{plain: body{data: []byte(b.TextBody)}, html: body{data: []byte(b.HtmlBody)}}
 	for _, h := range b.Headers {
 		t.add(string(h.Name), string(h.Value))
 	}
@@ -132,7 +132,7 @@ func openJSON(r *channel.Request) (*source, error) {
 		})
 	}
 	s.taken = t
-	return s, s.there()
+	return s, s.requireBody()
 }
 
 // String is the party as a header has it.

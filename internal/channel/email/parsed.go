@@ -183,11 +183,11 @@ func openParsed(r *channel.Request) (*source, error) {
 		s.env.DKIM = dkimPassed(string(f.get("dkim")))
 	}
 	if s.raw = f.get("email"); len(s.raw) > 0 {
-		return s, s.there()
+		return s, s.requireBody()
 	}
 	var charsets dict[text]
 	anyJSON(f.get("charsets"), &charsets)
-	t := &taken{
+	t := &receivedMessage{
 		plain: body{f.get("text"), string(charsets["text"])},
 		html:  body{f.get("html"), string(charsets["html"])},
 	}
@@ -216,7 +216,7 @@ func openParsed(r *channel.Request) (*source, error) {
 		}
 	}
 	s.taken = t
-	return s, s.there()
+	return s, s.requireBody()
 }
 
 // dkimPassed reads the provider's word on a mail's signatures, like

@@ -57,14 +57,14 @@ var forwardPattern = regexp.MustCompile(`(?i)^[-_=*\s]*(begin )?(forwarded (mess
 
 func forwardLine(line string) bool {
 	line = strings.TrimSpace(line)
-	if line == "" || len(line) > 200 || !ruled(line[0]) && !ruled(line[len(line)-1]) && line[len(line)-1] != ':' {
+	if line == "" || len(line) > 200 || !isRuleChar(line[0]) && !isRuleChar(line[len(line)-1]) && line[len(line)-1] != ':' {
 		return false // spares most lines the pattern
 	}
 	return forwardPattern.MatchString(line)
 }
 
-// ruled matches what dividing lines are drawn with.
-func ruled(c byte) bool { return c == '-' || c == '_' || c == '=' || c == '*' }
+// isRuleChar matches what dividing lines are drawn with.
+func isRuleChar(c byte) bool { return c == '-' || c == '_' || c == '=' || c == '*' }
 
 // cutMarker returns where our own marker stands, or the number of lines.
 func cutMarker(lines []string) int {
@@ -91,7 +91,7 @@ func cutBlock(lines []string) int {
 		if trimmed == "" || strings.HasPrefix(trimmed, ">") {
 			continue
 		}
-		if len(line) < 200 && ruled(trimmed[0]) && originalPattern.MatchString(line) {
+		if len(line) < 200 && isRuleChar(trimmed[0]) && originalPattern.MatchString(line) {
 			return i
 		}
 		if headerKind(trimmed) != 0 && headerBlock(lines[i:]) {
@@ -120,13 +120,13 @@ func isRule(line string) bool {
 func quotedNext(lines []string) bool {
 	for _, l := range lines {
 		if strings.TrimSpace(l) != "" {
-			return quoted(l)
+			return isQuoted(l)
 		}
 	}
 	return true // nothing follows: the ending is cut later
 }
 
-func quoted(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), ">") }
+func isQuoted(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), ">") }
 
 // The kinds of header lines, as bits.
 const (
@@ -211,7 +211,7 @@ func attribution(lines []string, i int) (start int, ok bool) {
 			break
 		}
 		text = strings.TrimSpace(line + " " + text)
-		when, who, wrote := sayings(text)
+		when, who, wrote := attributionWords(text)
 		if when && (wrote || addressEnd.MatchString(text)) && (n == 0 || openingPattern.MatchString(line)) {
 			return i - n, true
 		}
@@ -240,9 +240,9 @@ func endsAttribution(line string) bool {
 	return false
 }
 
-// sayings reports whether text names a time, somebody's address, and that
+// attributionWords reports whether text names a time, somebody's address, and that
 // somebody wrote. Any one of these may be part of an ordinary sentence.
-func sayings(text string) (when, who, wrote bool) {
+func attributionWords(text string) (when, who, wrote bool) {
 	when = yearPattern.MatchString(text) || clockPattern.MatchString(text)
 	return when, bracketAddress.MatchString(text), saysWrote(text)
 }
@@ -261,7 +261,7 @@ func saysWrote(text string) bool {
 // quotes reports whether text shows any sign of an earlier mail.
 func quotes(text string) bool {
 	return slices.ContainsFunc(strings.Split(text, "\n"), func(l string) bool {
-		return quoted(l) || len(l) <= maxAttribution &&
+		return isQuoted(l) || len(l) <= maxAttribution &&
 			(bracketAddress.MatchString(l) || saysWrote(l) || strings.Contains(l, "@") && strings.HasSuffix(strings.TrimRight(l, " \t\r"), ":"))
 	})
 }
@@ -282,7 +282,7 @@ func inline(lines []string) bool {
 	seen := false
 	for _, l := range lines {
 		switch {
-		case quoted(l):
+		case isQuoted(l):
 			seen = true
 		case seen && strings.TrimSpace(l) != "":
 			return true
@@ -295,7 +295,7 @@ func inline(lines []string) bool {
 func cutTrailing(lines []string) []string {
 	for len(lines) > 0 {
 		l := lines[len(lines)-1]
-		if strings.TrimSpace(l) != "" && !quoted(l) {
+		if strings.TrimSpace(l) != "" && !isQuoted(l) {
 			break
 		}
 		lines = lines[:len(lines)-1]

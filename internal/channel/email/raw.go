@@ -189,7 +189,7 @@ func openRaw(r *channel.Request) (*source, error) {
 			return nil, channel.ErrContentType
 		}
 	}
-	if err := s.there(); err != nil {
+	if err := s.requireBody(); err != nil {
 		return nil, err
 	}
 	s.outside(r)
@@ -304,7 +304,7 @@ func (s *source) json(data []byte) error {
 		return errNoMessage
 	}
 	s.env.Reply = string(b.Reply)
-	s.taken = &taken{plain: body{data: []byte(b.Plain)}, html: body{data: []byte(b.HTML)}}
+	s.taken = &receivedMessage{plain: body{data: []byte(b.Plain)}, html: body{data: []byte(b.HTML)}}
 	for _, name := range slices.Sorted(maps.Keys(b.Headers)) { // an object has no order
 		for _, v := range b.Headers[name] {
 			s.taken.add(strings.ReplaceAll(name, "_", "-"), v)

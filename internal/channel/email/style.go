@@ -176,7 +176,7 @@ func unreadable(err error) error {
 // received it, or what the provider took out of one.
 type source struct {
 	raw   []byte
-	taken *taken
+	taken *receivedMessage
 	env   Envelope
 	id    string // names the mail where it names not itself; empty: nothing does
 }
@@ -187,8 +187,8 @@ var (
 	errNotJSON   = fmt.Errorf("%w: not JSON", channel.ErrUnreadable)
 )
 
-// there returns an error unless there is a message.
-func (s *source) there() error {
+// requireBody returns an error unless there is a message.
+func (s *source) requireBody() error {
 	if s.taken != nil && !s.taken.empty() || len(bytes.TrimSpace(s.raw)) > 0 {
 		return nil
 	}

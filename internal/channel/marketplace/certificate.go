@@ -60,11 +60,11 @@ type Certificates struct {
 	places  *semaphore.Weighted
 
 	mu    sync.Mutex
-	known map[string]known
+	known map[string]cachedCertificate
 }
 
-// known is what there is at an address.
-type known struct {
+// cachedCertificate is what there is at an address.
+type cachedCertificate struct {
 	certificate *x509.Certificate // nil: nothing that is one
 	until       time.Time         // for how long that is believed; zero: for good
 }
@@ -72,7 +72,7 @@ type known struct {
 // OpenCertificates returns a store that fetches by rt, which must connect to public
 // addresses only. What test signs is believed, too, if it is not nil.
 func OpenCertificates(rt http.RoundTripper, test *TestKey) *Certificates {
-	return &Certificates{http: rt, test: test, places: semaphore.NewWeighted(maxFetches), known: make(map[string]known)}
+	return &Certificates{http: rt, test: test, places: semaphore.NewWeighted(maxFetches), known: make(map[string]cachedCertificate)}
 }
 
 // At implements [CertificateStore].
@@ -83,19 +83,19 @@ func (c *Certificates) At(address string) *x509.Certificate {
 	return nil
 }
 
-func (c *Certificates) find(address string) (known, bool) {
+func (c *Certificates) find(address string) (cachedCertificate, bool) {
 	region := certificateRegion(address)
 	if region == "" {
-		return known{}, true
+		return cachedCertificate{}, true
 	}
 	if c.test != nil && address == testAddress(region) {
-		return known{certificate: c.test.certificate}, true
+		return cachedCertificate{certificate: c.test.certificate}, true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k, ok := c.known[address]
 	if ok && !k.until.IsZero() && time.Now().After(k.until) {
-		return known{}, false
+		return cachedCertificate{}, false
 	}
 	return k, ok
 }
@@ -117,7 +117,7 @@ func (c *Certificates) Fetch(ctx context.Context, address string) error {
 		if err != nil {
 			return nil, fmt.Errorf("fetch the certificate of the notification service: %w", err)
 		}
-		c.keep(address, certificate)
+		c.put(address, certificate)
 		return nil, nil
 	})
 	return err
@@ -155,10 +155,10 @@ func (c *Certificates) fetch(ctx context.Context, address string) (*x509.Certifi
 	return certificate, nil
 }
 
-// keep remembers what there is at an address. The service's own certificates stay;
+// put remembers what there is at an address. The service's own certificates stay;
 // what strangers made up goes first.
-func (c *Certificates) keep(address string, certificate *x509.Certificate) {
-	k := known{certificate: certificate}
+func (c *Certificates) put(address string, certificate *x509.Certificate) {
+	k := cachedCertificate{certificate: certificate}
 	if certificate == nil {
 		k.until = time.Now().Add(missingFor)
 	}

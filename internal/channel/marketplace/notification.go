@@ -188,7 +188,7 @@ func (n *notification) record(messageID string) *channel.Record {
 			ret.Status = "Created"
 		}
 		order.Returns = []channel.Return{ret}
-		r.Message = n.message(messageID, buyer, "Return: order "+key(n.orderID), n.comesBack(&ret, created))
+		r.Message = n.message(messageID, buyer, "Return: order "+key(n.orderID), n.returnText(&ret, created))
 	}
 	return r
 }
@@ -213,7 +213,7 @@ func (n *notification) cancellation(summary object) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-func (n *notification) comesBack(r *channel.Return, created bool) string {
+func (n *notification) returnText(r *channel.Return, created bool) string {
 	var b strings.Builder
 	if created {
 		fmt.Fprintf(&b, "The buyer returns something of order %s (return %s).\n", key(n.orderID), r.ExternalID)

@@ -184,8 +184,8 @@ func (c contacts) of(userID, number string, soleItem bool) object {
 	return nil
 }
 
-// whom is somebody as the provider knows them.
-type whom struct {
+// person is somebody as the provider knows them.
+type person struct {
 	id       string // that of this operator's, or of the group that it is in
 	phone    string // E.164; empty where they do not show it
 	name     string
@@ -193,17 +193,17 @@ type whom struct {
 }
 
 // messageSender is who wrote a message.
-func messageSender(m, contact object) whom {
-	w := whom{name: strings.TrimSpace(contact.object("profile").text("name"))}
+func messageSender(m, contact object) person {
+	w := person{name: strings.TrimSpace(contact.object("profile").text("name"))}
 	w.username = cmp.Or(contact.object("profile").text("username"), contact.text("username"))
-	w.know(m.text("from_user_id"), contact.text("user_id"), m.text("from"), contact.text("wa_id"),
+	w.add(m.text("from_user_id"), contact.text("user_id"), m.text("from"), contact.text("wa_id"),
 		m.text("from_parent_user_id"), contact.text("parent_user_id"))
 	return w
 }
 
-// know takes what is a number and what an id among values, the first of each. The
+// add takes what is a number and what an id among values, the first of each. The
 // provider may put an id where only numbers used to be.
-func (w *whom) know(values ...string) {
+func (w *person) add(values ...string) {
 	for _, v := range values {
 		v = strings.TrimSpace(v)
 		switch {
@@ -222,7 +222,7 @@ func isNumber(v string) bool {
 	return len(v) >= 7 && len(v) <= 15 && v[0] != '0' && strings.Trim(v, "0123456789") == ""
 }
 
-func (w whom) keys() []string {
+func (w person) keys() []string {
 	var keys []string
 	for _, k := range []string{w.id, w.phone} {
 		if k != "" {
@@ -232,9 +232,9 @@ func (w whom) keys() []string {
 	return keys
 }
 
-func (w whom) thread() string { return cmp.Or(w.id, w.phone) }
+func (w person) thread() string { return cmp.Or(w.id, w.phone) }
 
-func (w whom) party() channel.Party {
+func (w person) party() channel.Party {
 	p := channel.Party{Name: w.name, Phone: w.phone, ID: w.id}
 	if p.Name == "" && w.username != "" {
 		p.Name = "@" + strings.TrimPrefix(w.username, "@")
@@ -264,7 +264,7 @@ func businessMessage(m, contact object) (channel.Event, error) {
 	at := m.time("timestamp")
 	kind := m.text("type")
 	if kind == "system" {
-		if r := relink(w, m); r != nil {
+		if r := identityChange(w, m); r != nil {
 			return channel.Event{IdentityChange: r}, nil
 		}
 	}
@@ -289,19 +289,19 @@ func businessMessage(m, contact object) (channel.Event, error) {
 	}}, nil
 }
 
-// relink reads that somebody is known by another number or id from now on; nil:
+// identityChange reads that somebody is known by another number or id from now on; nil:
 // it says something else. The message itself is from whom they were, but its id
 // may be the new one already.
-func relink(before whom, m object) *channel.IdentityChange {
+func identityChange(before person, m object) *channel.IdentityChange {
 	s := m.object("system")
 	switch s.text("type") {
 	case "user_changed_number", "user_changed_user_id", "customer_changed_number":
 	default:
 		return nil
 	}
-	var old, now whom
-	old.know(s.text("previous_user_id"), m.text("from"), s.text("previous_wa_id"))
-	now.know(s.first("user_id", "new_user_id"), s.first("new_wa_id", "wa_id"))
+	var old, now person
+	old.add(s.text("previous_user_id"), m.text("from"), s.text("previous_wa_id"))
+	now.add(s.first("user_id", "new_user_id"), s.first("new_wa_id", "wa_id"))
 	if now.id == "" && before.id != old.id {
 		now.id = before.id
 	}
@@ -379,8 +379,8 @@ func businessReceipt(s, contact object) (channel.Event, error) {
 	if ours := key(s.text("biz_opaque_callback_data")); ours != "" {
 		r.ExternalIDs = append(r.ExternalIDs, ours)
 	}
-	var to whom
-	to.know(s.text("recipient_id"), s.text("recipient_user_id"), contact.text("wa_id"), contact.text("user_id"))
+	var to person
+	to.add(s.text("recipient_id"), s.text("recipient_user_id"), contact.text("wa_id"), contact.text("user_id"))
 	r.Recipient = cmp.Or(to.phone, to.id)
 	if state == channel.ReceiptFailed {
 		r.Error = "the message was not delivered, and the provider does not say why"

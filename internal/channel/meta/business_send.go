@@ -110,10 +110,10 @@ func (*Business) Check(m *channel.Outgoing, credentials channel.Credentials) err
 	}
 	const what = "Until the customer writes again, only templates that the provider has approved may be sent: reach them another way, or wait for them to write"
 	if m.LastInboundAt.IsZero() {
-		return closed("the customer has not written on this channel yet, and only what they write opens it for 24 hours. %s", what)
+		return windowClosed("the customer has not written on this channel yet, and only what they write opens it for 24 hours. %s", what)
 	}
 	if until := m.LastInboundAt.Add(serviceWindow); !time.Now().Before(until) {
-		return closed("the 24 hours in which the customer could be answered here ended on %s. %s", moment(until), what)
+		return windowClosed("the 24 hours in which the customer could be answered here ended on %s. %s", moment(until), what)
 	}
 	return nil
 }
@@ -193,8 +193,8 @@ func (*Business) ReadSendResponse(m *channel.Outgoing, answer channel.Response) 
 }
 
 // explainBusiness says in plain words what a failure of business messaging means.
-func explainBusiness(f failure) meaning {
-	m := meaning{fate: channel.VerdictRefused}
+func explainBusiness(f failure) errorInfo {
+	m := errorInfo{fate: channel.VerdictRefused}
 	switch c := f.code; {
 	case c == 131047 || c == 470:
 		m.text = "more than 24 hours have passed since the customer last wrote, so only approved templates may be sent. Write again after they have, or reach them another way"
@@ -241,7 +241,7 @@ func explainBusiness(f failure) meaning {
 	default:
 		var ok bool
 		if m, ok = f.explain(); !ok {
-			m = meaning{text: cmp.Or(f.words, "the provider refused the message")}
+			m = errorInfo{text: cmp.Or(f.words, "the provider refused the message")}
 		}
 	}
 	return m

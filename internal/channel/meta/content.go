@@ -16,7 +16,7 @@ import (
 // content is what a message says.
 type content struct {
 	text        string
-	notes       notes
+	notes       metadata
 	attachments []channel.Attachment
 
 	file channel.Attachment // of which the provider says where it is when it is asked
@@ -34,7 +34,7 @@ func businessContent(m object, kind string) content {
 		c.text = o.text("caption")
 		c.file = channel.Attachment{Name: o.text("filename"), ContentType: o.text("mime_type"), SHA256: sha256Hex(o.text("sha256")), Lookup: o.text("id")}
 		if c.file.Lookup == "" {
-			c.text = lines(c.text, unshown(m, kind))
+			c.text = lines(c.text, unsupported(m, kind))
 		}
 	case "button":
 		c.text = o.first("text", "payload")
@@ -58,14 +58,14 @@ func businessContent(m object, kind string) content {
 		c.text = "[The customer opened the conversation for the first time]"
 	}
 	if strings.TrimSpace(c.text) == "" && c.file.Lookup == "" {
-		c.text = unshown(m, kind)
+		c.text = unsupported(m, kind)
 	}
 	c.text = strings.ReplaceAll(c.text, "\r\n", "\n")
 	return c
 }
 
-// unshown stands for a message that cannot be shown, with the provider's reason.
-func unshown(m object, kind string) string {
+// unsupported stands for a message that cannot be shown, with the provider's reason.
+func unsupported(m object, kind string) string {
 	switch kind {
 	case "interactive":
 		kind = cmp.Or(m.object(kind).text("type"), kind)

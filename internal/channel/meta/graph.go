@@ -115,9 +115,9 @@ func checkCredentials(m *channel.Outgoing, credentials channel.Credentials) erro
 	return nil
 }
 
-// closed is a refusal because the customer has not written for too long. Waiting
+// windowClosed is a refusal because the customer has not written for too long. Waiting
 // does not mend it.
-func closed(format string, args ...any) error {
+func windowClosed(format string, args ...any) error {
 	return problem.New(problem.Precondition, format, args...).Because(channel.ErrTooLate)
 }
 
@@ -149,15 +149,15 @@ func number(s string) int {
 	return n
 }
 
-// meaning is what a failure means for a message.
-type meaning struct {
+// errorInfo is what a failure means for a message.
+type errorInfo struct {
 	text        string          // in plain words, for an agent
 	fate        channel.Verdict // empty: the code is not known here
 	unreachable bool
 }
 
 // explain is what failures of the whole platform mean; ok is false for others.
-func (f failure) explain() (m meaning, ok bool) {
+func (f failure) explain() (m errorInfo, ok bool) {
 	m.fate = channel.VerdictRefused
 	switch c := f.code; {
 	case c == 190:
@@ -171,7 +171,7 @@ func (f failure) explain() (m meaning, ok bool) {
 	case c == 1 || c == 2:
 		m.text, m.fate = "the provider has trouble", channel.VerdictRetry
 	default:
-		return meaning{}, false
+		return errorInfo{}, false
 	}
 	return m, true
 }
@@ -191,7 +191,7 @@ func (f failure) tagged(text string) string {
 // error comes from where messages are taken, and says that this one was not. One
 // without, such as a gateway gives, says nothing of that, unless it is of those
 // that turn everything away.
-func verdict(answer channel.Response, recipient string, explain func(failure) meaning) channel.SendResult {
+func verdict(answer channel.Response, recipient string, explain func(failure) errorInfo) channel.SendResult {
 	v := channel.SendResult{RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	f := readFailure(parse(answer.Body).object("error"))
 	switch status := answer.Status; {

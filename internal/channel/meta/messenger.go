@@ -201,7 +201,7 @@ func (a *Messenger) ParseEnriched(r *channel.Request, p channel.Part, answers []
 			ExternalID: p.Key, ThreadKey: who, StaleAfter: staleAfter, From: party, SentAt: e.time("timestamp"),
 			Text: cmp.Or(strings.TrimSpace(o.text("title")), strings.TrimSpace(o.text("payload")), "[A button was pressed]"),
 		}
-		var n notes
+		var n metadata
 		n.add(MetaPayload, o.text("payload"))
 		n.add(MetaReferral, referral(o.object("referral")))
 		m.Metadata = n
@@ -253,7 +253,7 @@ func (a *Messenger) message(e object, page string, who channel.Party) (channel.E
 		m.From = who
 	}
 	text := []string{strings.ReplaceAll(o.text("text"), "\r\n", "\n")}
-	var n notes
+	var n metadata
 	files := o.objects("attachments")
 	for _, at := range files[:min(len(files), maxFiles)] {
 		file, words := a.attachment(at)

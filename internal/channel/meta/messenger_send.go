@@ -78,14 +78,14 @@ func (a *Messenger) Check(m *channel.Outgoing, credentials channel.Credentials) 
 	const what = "Until the customer writes again, nothing may be sent here: reach them another way, or wait for them to write"
 	window := a.Window(m, credentials)
 	if m.LastInboundAt.IsZero() {
-		return closed("the customer has not written on this channel yet, and only what they write opens it. %s", what)
+		return windowClosed("the customer has not written on this channel yet, and only what they write opens it. %s", what)
 	}
 	if until := m.LastInboundAt.Add(window); !time.Now().Before(until) {
 		more := ""
 		if window == serviceWindow {
 			more = ". An app with the provider's permission Human Agent has seven days: see the connection's credential " + credHumanAgent
 		}
-		return closed("the time in which the customer could be answered here ended on %s. %s%s", moment(until), what, more)
+		return windowClosed("the time in which the customer could be answered here ended on %s. %s%s", moment(until), what, more)
 	}
 	return nil
 }
@@ -158,8 +158,8 @@ func (*Messenger) ReadSendResponse(m *channel.Outgoing, answer channel.Response)
 
 // explainMessenger says in plain words what a failure of the social messenger
 // means.
-func explainMessenger(f failure) meaning {
-	m := meaning{fate: channel.VerdictRefused}
+func explainMessenger(f failure) errorInfo {
+	m := errorInfo{fate: channel.VerdictRefused}
 	switch c, sub := f.code, f.subcode; {
 	case c == 10 && sub == 2018278 || sub == 2018065:
 		m.text = "too much time has passed since the customer last wrote. Write again after they have, or reach them another way"
@@ -176,7 +176,7 @@ func explainMessenger(f failure) meaning {
 	default:
 		var ok bool
 		if m, ok = f.explain(); !ok {
-			m = meaning{text: cmp.Or(f.words, "the provider refused the message")}
+			m = errorInfo{text: cmp.Or(f.words, "the provider refused the message")}
 		}
 	}
 	return m

@@ -407,15 +407,15 @@ const (
 // maxMetadata bounds one value, in bytes.
 const maxMetadata = 2000
 
-// notes collects metadata.
-type notes map[string]string
+// metadata collects metadata.
+type metadata map[string]string
 
-func (n *notes) add(name, value string) {
+func (n *metadata) add(name, value string) {
 	if value == "" {
 		return
 	}
 	if *n == nil {
-		*n = make(notes)
+		*n = make(metadata)
 	}
 	if len(value) > maxMetadata {
 		value = strings.ToValidUTF8(value[:maxMetadata], "")

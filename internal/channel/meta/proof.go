@@ -46,7 +46,7 @@ func (b *Business) ProofCall(address string, credentials channel.Credentials, an
 	if o := parse(answers[1].Body); answers[1].Status == http.StatusOK && len(o.list("data")) > 0 {
 		return nil, nil
 	}
-	return nil, fmt.Errorf("the credential %s does not manage this number or account%s", credToken, said(answers))
+	return nil, fmt.Errorf("the credential %s does not manage this number or account%s", credToken, errorText(answers))
 }
 
 // ProofCall implements [channel.ProviderProof]: a page's own token names the page. The
@@ -62,11 +62,11 @@ func (m *Messenger) ProofCall(address string, credentials channel.Credentials, a
 	if o := parse(answers[0].Body); answers[0].Status == http.StatusOK && o.text("id") == address && o.text("category") != "" {
 		return nil, nil
 	}
-	return nil, fmt.Errorf("the credential %s is not this page's own%s", credToken, said(answers))
+	return nil, fmt.Errorf("the credential %s is not this page's own%s", credToken, errorText(answers))
 }
 
-// said is what the provider said to the last question, in brackets; empty: nothing.
-func said(answers []channel.Response) string {
+// errorText is what the provider said to the last question, in brackets; empty: nothing.
+func errorText(answers []channel.Response) string {
 	last := answers[len(answers)-1]
 	if f := readFailure(parse(last.Body).object("error")); f.words != "" {
 		return " (" + f.words + ")"

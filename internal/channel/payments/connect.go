@@ -167,9 +167,9 @@ func readConnected(e object) (*channel.Record, error) {
 	return r, nil
 }
 
-// person reads whom an object is of: an account's customer, by its id or itself, and
+// setCustomer reads whom an object is of: an account's customer, by its id or itself, and
 // what else is said of them, in which the first that says something counts.
-func person(r *channel.Record, o object, details ...channel.Party) {
+func setCustomer(r *channel.Record, o object, details ...channel.Party) {
 	r.ExternalID = o.id("customer")
 	if c := o.object("customer"); c != nil { // when it is expanded
 		details = append(details, party(c))
@@ -191,7 +191,7 @@ func recordCustomer(r *channel.Record, o object, kind string) int {
 }
 
 func recordCheckout(r *channel.Record, o object, kind string) int {
-	person(r, o, party(o.object("customer_details")), channel.Party{Email: o.text("customer_email")})
+	setCustomer(r, o, party(o.object("customer_details")), channel.Party{Email: o.text("customer_email")})
 	order := newOrder(r, o, "amount_total")
 	switch paid := o.text("payment_status"); {
 	case kind == "checkout.session.expired", o.text("status") == "expired":
@@ -213,7 +213,7 @@ func recordCheckout(r *channel.Record, o object, kind string) int {
 }
 
 func recordInvoice(r *channel.Record, o object, kind string) int {
-	person(r, o, channel.Party{Name: o.text("customer_name"), Email: o.text("customer_email"), Phone: o.text("customer_phone")})
+	setCustomer(r, o, channel.Party{Name: o.text("customer_name"), Email: o.text("customer_email"), Phone: o.text("customer_phone")})
 	order := newOrder(r, o, "total")
 	if order.Total == "" {
 		order.Total = amount(o, "amount_due", order.Currency)
@@ -235,7 +235,7 @@ func recordInvoice(r *channel.Record, o object, kind string) int {
 }
 
 func recordSubscription(r *channel.Record, o object, kind string) int {
-	person(r, o)
+	setCustomer(r, o)
 	order := newOrder(r, o, "")
 	order.Status = cmp.Or("subscription "+o.text("status"), "subscription")
 	ends := o.time("cancel_at")
@@ -249,9 +249,9 @@ func recordSubscription(r *channel.Record, o object, kind string) int {
 		if price == nil {
 			price = item.object("plan")
 		}
-		each, ok := whole(price, "unit_amount")
+		each, ok := wholeNumber(price, "unit_amount")
 		if !ok {
-			each, ok = whole(price, "amount")
+			each, ok = wholeNumber(price, "amount")
 		}
 		known = known && ok
 		sum += each * max(item.number("quantity"), 1)
@@ -312,8 +312,8 @@ func currency(o object) string {
 	return s
 }
 
-// whole is a member that is a whole number, if it is there.
-func whole(o object, name string) (int64, bool) {
+// wholeNumber is a member that is a whole number, if it is there.
+func wholeNumber(o object, name string) (int64, bool) {
 	f, ok := o[name].(float64)
 	return o.number(name), ok && f == float64(o.number(name))
 }
@@ -321,7 +321,7 @@ func whole(o object, name string) (int64, bool) {
 // amount is a member in the currency's smallest unit, as a decimal; "" when it is not
 // there, or it is not known of what it is.
 func amount(o object, name, currency string) string {
-	n, ok := whole(o, name)
+	n, ok := wholeNumber(o, name)
 	if !ok {
 		return ""
 	}

@@ -188,8 +188,8 @@ func read(e object) (*channel.Payment, error) {
 	return p, nil
 }
 
-// about takes what our metadata says, unless something nearer has said it.
-func about(p *channel.Payment, metadata object) {
+// setOrganization takes what our metadata says, unless something nearer has said it.
+func setOrganization(p *channel.Payment, metadata object) {
 	if p.OrganizationID == "" {
 		p.OrganizationID = metadata.id(channel.MetadataOrganization)
 	}
@@ -201,14 +201,14 @@ func about(p *channel.Payment, metadata object) {
 func checkout(p *channel.Payment, o object) {
 	p.SessionID, p.SubscriptionID, p.PaymentStatus = o.id("id"), o.id("subscription"), o.id("payment_status")
 	p.OrganizationID = o.id("client_reference_id")
-	about(p, o.object("metadata"))
-	about(p, o.object("subscription").object("metadata")) // when it is expanded
+	setOrganization(p, o.object("metadata"))
+	setOrganization(p, o.object("subscription").object("metadata")) // when it is expanded
 	p.PriceIDs = prices(o.list("line_items"))             // likewise
 }
 
 func subscription(p *channel.Payment, o object) {
 	p.SubscriptionID, p.Status = o.id("id"), o.id("status")
-	about(p, o.object("metadata"))
+	setOrganization(p, o.object("metadata"))
 	items := o.list("items")
 	if p.PriceIDs = prices(items); p.PriceIDs == nil {
 		p.PriceIDs = prices([]object{o}) // one plan, on the subscription itself
@@ -229,11 +229,11 @@ func invoice(p *channel.Payment, o object) {
 	if p.SubscriptionID = details.id("subscription"); p.SubscriptionID == "" {
 		p.SubscriptionID = o.id("subscription") // likewise
 	}
-	about(p, details.object("metadata"))
-	about(p, old.object("metadata"))
-	about(p, details.object("subscription").object("metadata")) // when it is expanded
-	about(p, o.object("subscription").object("metadata"))
-	about(p, o.object("metadata"))
+	setOrganization(p, details.object("metadata"))
+	setOrganization(p, old.object("metadata"))
+	setOrganization(p, details.object("subscription").object("metadata")) // when it is expanded
+	setOrganization(p, o.object("subscription").object("metadata"))
+	setOrganization(p, o.object("metadata"))
 	lines := o.list("lines")
 	for _, line := range lines {
 		if line.number("amount") >= 0 { // what is given back is of a time that is over, or of another price

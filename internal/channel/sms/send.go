@@ -123,9 +123,9 @@ func basic(credentials channel.Credentials) string {
 	return ""
 }
 
-// ends are the provider's spellings of a message's ends. A service may stand in
+// endpoints are the provider's spellings of a message's ends. A service may stand in
 // for our number.
-func ends(m *channel.Outgoing, credentials channel.Credentials) (from, service, to string) {
+func endpoints(m *channel.Outgoing, credentials channel.Credentials) (from, service, to string) {
 	from, service, to = m.From, credentials.Get(credService), cmp.Or(m.To.Phone, m.To.ID)
 	if isService(from) {
 		from, service = "", cmp.Or(service, from)
@@ -144,7 +144,7 @@ func messagesPath(credentials channel.Credentials) string {
 
 // SendCall implements [channel.APISender].
 func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
-	from, service, to := ends(m, credentials)
+	from, service, to := endpoints(m, credentials)
 	form := url.Values{"To": {to}, "Body": {m.Text}}
 	if from != "" {
 		form.Set("From", from)
@@ -243,7 +243,7 @@ func number(v any) string {
 // not asked for by date: the provider's date is that of sending, which a message
 // that waits there does not have yet.
 func (a *Adapter) SearchCall(m *channel.Outgoing, credentials channel.Credentials, _ time.Time) channel.Call {
-	from, _, to := ends(m, credentials)
+	from, _, to := endpoints(m, credentials)
 	query := url.Values{"To": {to}, "PageSize": {"100"}}
 	if from != "" {
 		query.Set("From", from)
@@ -271,7 +271,7 @@ func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Cr
 	if err := json.Unmarshal(answer.Body, &list); err != nil || list.Messages == nil {
 		return nil, nil, fmt.Errorf("the provider's list of messages cannot be read")
 	}
-	_, service, _ := ends(m, credentials)
+	_, service, _ := endpoints(m, credentials)
 	var ids []string
 	for _, r := range list.Messages {
 		if at, err := time.Parse(time.RFC1123Z, r.DateCreated); err == nil && at.Before(since.Add(-searchSlack)) {

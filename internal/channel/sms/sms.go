@@ -208,8 +208,8 @@ func party(raw string) (p channel.Party, thread string) {
 		number = rest
 	}
 	switch {
-	case withheld(number):
-	case e164(number) && !abolished(number):
+	case isWithheld(number):
+	case e164(number) && !isLegacyForm(number):
 		return channel.Party{Phone: number}, number
 	default:
 		if n, ok := phone.Parse(number, ""); ok {
@@ -223,9 +223,9 @@ func party(raw string) (p channel.Party, thread string) {
 	return channel.Party{ID: id}, id
 }
 
-// withheld matches what stands for a number that its owner hides: ANONYMOUS,
+// isWithheld matches what stands for a number that its owner hides: ANONYMOUS,
 // RESTRICTED, BLOCKED, UNKNOWN and UNAVAILABLE on a telephone's keys.
-func withheld(number string) bool {
+func isWithheld(number string) bool {
 	switch number {
 	case "+266696687", "+7378742833", "+2562533", "+8656696", "+86282452253":
 		return true
@@ -237,9 +237,9 @@ func e164(s string) bool {
 	return len(s) >= 8 && len(s) <= 16 && s[0] == '+' && s[1] != '0' && strings.Trim(s[1:], "0123456789") == ""
 }
 
-// abolished reports whether number may be in a form that Mexico or Brazil gave
+// isLegacyForm reports whether number may be in a form that Mexico or Brazil gave
 // up and messaging networks still use, where [phone.Parse] knows the present one.
-func abolished(number string) bool {
+func isLegacyForm(number string) bool {
 	return strings.HasPrefix(number, "+521") || strings.HasPrefix(number, "+55")
 }
 

@@ -59,7 +59,7 @@ const (
 // text returns a member as one line.
 func (o object) text(name string) string {
 	s, _ := o[name].(string)
-	return cut(strings.Join(strings.Fields(channel.CleanText(cut(s, 16*maxText))), " "), maxText)
+	return truncate(strings.Join(strings.Fields(channel.CleanText(truncate(s, 16*maxText))), " "), maxText)
 }
 
 // id returns a member that is an id: a number, or text.
@@ -87,8 +87,8 @@ func (o object) ids(name string) []string {
 	return out
 }
 
-// cut shortens text to so many bytes.
-func cut(s string, most int) string {
+// truncate shortens text to so many bytes.
+func truncate(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

@@ -156,9 +156,9 @@ func key(r *channel.Request, topic string) string {
 	return "body:" + topic + " " + hex.EncodeToString(sum[:])
 }
 
-// claim is what a request says of itself: the topic by its header, the shop by its
+// readClaim is what a request says of itself: the topic by its header, the shop by its
 // header or, where that is missing, by its body.
-func claim(r *channel.Request, o object) (topic, domain string) {
+func readClaim(r *channel.Request, o object) (topic, domain string) {
 	topic = strings.ToLower(header(r, TopicHeader))
 	domain, _ = formDomain(header(r, ShopHeader))
 	if domain == "" {
@@ -223,7 +223,7 @@ func (Adapter) Verify(r *channel.Request, secret string) bool {
 	if err != nil {
 		return true // for Split to say
 	}
-	topic, domain := claim(r, o)
+	topic, domain := readClaim(r, o)
 	if named := o.shop(); named != "" && named != domain {
 		return false
 	}
@@ -252,8 +252,8 @@ func (Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	topic, domain := claim(r, o)
-	p := channel.Part{Kind: cut(topic, maxText), Address: domain}
+	topic, domain := readClaim(r, o)
+	p := channel.Part{Kind: truncate(topic, maxText), Address: domain}
 	switch topic {
 	case "":
 		return nil, fmt.Errorf("%w: the header %s with the topic is missing", channel.ErrUnreadable, TopicHeader)
@@ -280,7 +280,7 @@ func (Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error) 
 	if err != nil {
 		return channel.Event{}, err
 	}
-	topic, domain := claim(r, o)
+	topic, domain := readClaim(r, o)
 	switch topic {
 	case OrdersCreate, OrdersUpdated, CustomersCreate, CustomersUpdate:
 		record, err := o.record(topic, domain)
@@ -351,7 +351,7 @@ func (Privacy) Verify(r *channel.Request, secret string) bool {
 	if err != nil {
 		return true // for Split to say
 	}
-	topic, domain := claim(r, o)
+	topic, domain := readClaim(r, o)
 	named := o.shop()
 	if named != "" && named != domain {
 		return false
@@ -374,8 +374,8 @@ func (Privacy) Split(r *channel.Request) ([]channel.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	topic, domain := claim(r, o)
-	part := channel.Part{Kind: cut(topic, maxText), Address: domain}
+	topic, domain := readClaim(r, o)
+	part := channel.Part{Kind: truncate(topic, maxText), Address: domain}
 	switch channel.PrivacyKind(topic) {
 	case "":
 		return nil, fmt.Errorf("%w: the header %s with the topic is missing", channel.ErrUnreadable, TopicHeader)
@@ -405,7 +405,7 @@ func (Privacy) Parse(r *channel.Request, _ channel.Part) (channel.Event, error) 
 	if err != nil {
 		return channel.Event{}, err
 	}
-	topic, _ := claim(r, o)
+	topic, _ := readClaim(r, o)
 	switch kind := channel.PrivacyKind(topic); kind {
 	case channel.PrivacyDataRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
 		p, err := o.privacy(kind)

@@ -64,12 +64,12 @@ func (o object) call() (channel.Event, error) {
 func (o object) contact() (channel.Party, string) {
 	contact := o.object("contact")
 	raw := o.text("external_number")
-	if raw == "" || !withheld(raw) && number(raw) == "" {
+	if raw == "" || !isWithheld(raw) && number(raw) == "" {
 		raw = cmp.Or(contact.text("phone", "phone_number"), raw)
 	}
 	p, thread := party(raw)
 	p.Name = contact.text("name")
-	if withheld(p.Name) || !strings.ContainsFunc(p.Name, unicode.IsLetter) {
+	if isWithheld(p.Name) || !strings.ContainsFunc(p.Name, unicode.IsLetter) {
 		p.Name = "" // the number once more, or that there is none
 	}
 	return p, thread

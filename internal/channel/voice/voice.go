@@ -176,7 +176,7 @@ func (*Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error)
 // Whoever hides their number has neither.
 func party(raw string) (p channel.Party, thread string) {
 	raw = strings.TrimSpace(raw)
-	if withheld(raw) {
+	if isWithheld(raw) {
 		return channel.Party{}, ""
 	}
 	if e164 := number(raw); e164 != "" {
@@ -198,9 +198,9 @@ func number(raw string) string {
 	return ""
 }
 
-// withheld matches what stands for a number that its owner hides: words, and
+// isWithheld matches what stands for a number that its owner hides: words, and
 // ANONYMOUS, RESTRICTED, BLOCKED, UNKNOWN and UNAVAILABLE on a telephone's keys.
-func withheld(raw string) bool {
+func isWithheld(raw string) bool {
 	switch strings.ToLower(raw) {
 	case "", "anonymous", "restricted", "blocked", "unknown", "unavailable", "private", "withheld", "none", "null",
 		"+266696687", "+7378742833", "+2562533", "+8656696", "+86282452253":
@@ -213,7 +213,7 @@ func withheld(raw string) bool {
 // number, or the provider's id.
 func address(raw string) string {
 	raw = strings.TrimSpace(raw)
-	if withheld(raw) {
+	if isWithheld(raw) {
 		return ""
 	}
 	return cmp.Or(number(raw), channel.IndexKey(raw))

@@ -104,7 +104,7 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, trouble)
 		return
 	}
-	id, refused := p.take(r, body)
+	id, refused := p.accept(r, body)
 	switch {
 	case refused != nil:
 		p.fail(w, refused)
@@ -144,7 +144,7 @@ func (p *Provider) fail(w http.ResponseWriter, t *Trouble) {
 	json.NewEncoder(w).Encode(map[string]any{"statusCode": t.Status, "name": t.Name, "message": t.Text})
 }
 
-func (p *Provider) take(r *http.Request, body []byte) (id string, refused *Trouble) {
+func (p *Provider) accept(r *http.Request, body []byte) (id string, refused *Trouble) {
 	invalid := func(format string, args ...any) *Trouble {
 		return &Trouble{Status: http.StatusUnprocessableEntity, Name: "validation_error", Text: fmt.Sprintf(format, args...)}
 	}

@@ -52,7 +52,7 @@ func TestAdminsAreMailedOfDeadEvents(t *testing.T) {
 			t.Helper()
 			for i := range n {
 				id := fmt.Sprintf("SM%d-%d", n, i)
-				h.wantAnswer(t, smsRequest(text(id, theirs+fmt.Sprint(n, i), "hello"), secretOf(ours)), 200, twiml)
+				h.wantAnswer(t, smsRequest(text(id, owned+fmt.Sprint(n, i), "hello"), secretOf(ours)), 200, twiml)
 			}
 			h.settled(t)
 		}
@@ -104,7 +104,7 @@ func TestReplayAll(t *testing.T) {
 	h.connect(t, "sms", ours)
 	var ids []string
 	for i := range 3 {
-		h.wantAnswer(t, smsRequest(text(fmt.Sprint("SM", i), theirs, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
+		h.wantAnswer(t, smsRequest(text(fmt.Sprint("SM", i), owned, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
 		ids = append(ids, h.list(t, inbound.Accepted)[0].ID)
 	}
 	h.exec(t, "UPDATE inbound_events SET state = 'dead'")

@@ -47,12 +47,12 @@ func (b *body) release() {
 }
 
 // bodyError is a body that is refused.
-type bodyError struct{ answer answer }
+type bodyError struct{ response httpResponse }
 
-func (e *bodyError) Error() string { return string(e.answer.body) }
+func (e *bodyError) Error() string { return string(e.response.body) }
 
-func tooLarge(limit int64) answer {
-	return refuse(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body must not be larger than %d bytes", limit))
+func tooLarge(limit int64) httpResponse {
+	return errorResponse(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body must not be larger than %d bytes", limit))
 }
 
 // client is on whose behalf r takes memory: the network that it comes from.
@@ -75,9 +75,9 @@ func (e *endpoint) readBody(w http.ResponseWriter, r *http.Request) (b body, err
 		return b, err
 	case errors.Is(err, intake.ErrSlow):
 		w.Header().Set("Connection", "close")
-		return b, &bodyError{refuse(http.StatusRequestTimeout, "the body arrived too slowly")}
+		return b, &bodyError{errorResponse(http.StatusRequestTimeout, "the body arrived too slowly")}
 	case err != nil:
-		return b, &bodyError{refuse(http.StatusBadRequest, "the body could not be read to its end")}
+		return b, &bodyError{errorResponse(http.StatusBadRequest, "the body could not be read to its end")}
 	}
 	if n := int64(len(in.Bytes)); n > largeBody {
 		ctx, cancel := context.WithTimeout(r.Context(), memoryWait)

@@ -28,18 +28,18 @@ import (
 const (
 	mediaLimit   = 25 << 20 // bytes
 	mediaTimeout = 30 * time.Second
-	mediaHops    = 5
-	// mediaTries is how often a failed fetch is tried again.
-	mediaTries = 3
+	maxMediaRedirects    = 5
+	// maxMediaRetries is how often a failed fetch is tried again.
+	maxMediaRetries = 3
 	// mediaPerLane is how many files of a connection are fetched at once from a host, and
 	// mediaAtOnce how many altogether in this process: hosts that hang hold few of them.
 	mediaPerLane = 2
 	mediaAtOnce  = 128
 )
 
-// promise is the payload of a job of kind [desk.FetchKind]: a file, and whose credentials
+// fetchPayload is the payload of a job of kind [desk.FetchKind]: a file, and whose credentials
 // fetch it.
-type promise struct {
+type fetchPayload struct {
 	Channel      string `json:"channel"`
 	ConnectionID string `json:"connection_id,omitempty"`
 	// ByDeployment says that a secret of the deployment vouches for the address.
@@ -51,13 +51,13 @@ type promise struct {
 	SHA256       string `json:"sha256,omitempty"`
 }
 
-func (p *promise) attachment() channel.Attachment {
+func (p *fetchPayload) attachment() channel.Attachment {
 	return channel.Attachment{Name: p.Name, ContentType: p.ContentType, URL: p.URL, Lookup: p.Lookup, SHA256: p.SHA256}
 }
 
-// promises returns how the attachments of a message are fetched that came as an address
+// fetchPromises returns how the attachments of a message are fetched that came as an address
 // only. Attachments that the channel cannot fetch get the reason as their Error.
-func (s *Service) promises(o channel.Source, verifiedBy string, list []channel.Attachment) ([]desk.FetchJob, error) {
+func (s *Service) fetchPromises(o channel.Source, verifiedBy string, list []channel.Attachment) ([]desk.FetchJob, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -74,7 +74,7 @@ func (s *Service) promises(o channel.Source, verifiedBy string, list []channel.A
 			a.Error = "the channel does not say how to fetch this file"
 			continue
 		}
-		payload, err := json.Marshal(promise{
+		payload, err := json.Marshal(fetchPayload{
 			Channel: o.Channel, ConnectionID: o.ConnectionID, ByDeployment: strings.HasPrefix(verifiedBy, byDeployment),
 			Name: a.Name, ContentType: a.ContentType, URL: a.URL, Lookup: a.Lookup, SHA256: a.SHA256,
 		})
@@ -105,7 +105,7 @@ func (s *Service) fetchFile(ctx context.Context, j *queue.Job) error {
 	if !pending {
 		return nil // its message was deleted
 	}
-	var p promise
+	var p fetchPayload
 	if err := json.Unmarshal(j.Payload, &p); err != nil {
 		return &mediaError{message: "the file's address was not stored", cause: err, final: true}
 	}
@@ -147,13 +147,13 @@ func (s *Service) locate(ctx context.Context, source channel.MediaSource, file c
 	if call == nil {
 		return file, &mediaError{message: why, final: true}
 	}
-	got := s.newAnswers()
+	got := s.newResponses()
 	defer got.release()
-	answer, err := s.call(ctx, call, time.Now().Add(askTimeout), got)
-	if d, ok := source.(channel.RetryDecider); ok && err == nil && failures < mediaTries && d.ShouldRetry(answer) {
-		err = putsOff(answer)
+	answer, err := s.call(ctx, call, time.Now().Add(providerTimeout), got)
+	if d, ok := source.(channel.RetryDecider); ok && err == nil && failures < maxMediaRetries && d.ShouldRetry(answer) {
+		err = retryLater(answer)
 	}
-	if err != nil && (ctx.Err() != nil || failures < mediaTries) {
+	if err != nil && (ctx.Err() != nil || failures < maxMediaRetries) {
 		return file, err
 	}
 	if file = locator.Located(file, answer); file.Error != "" {
@@ -165,7 +165,7 @@ func (s *Service) locate(ctx context.Context, source channel.MediaSource, file c
 // retryFile is how long a failed fetch waits, and whether it is tried again.
 func retryFile(attempt int, err error) (time.Duration, bool) {
 	if m, ok := errors.AsType[*mediaError](err); ok {
-		return queue.Backoff(attempt), !m.final && attempt <= mediaTries
+		return queue.Backoff(attempt), !m.final && attempt <= maxMediaRetries
 	}
 	return retry(attempt, err)
 }
@@ -206,17 +206,17 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 	if err != nil {
 		return blob.Ref{}, &mediaError{message: "the file's address is malformed", final: true}
 	}
-	if err := allowed(req.URL, m.Hosts); err != nil {
+	if err := checkHost(req.URL, m.Hosts); err != nil {
 		return blob.Ref{}, err
 	}
-	if allowed(req.URL, m.HeaderHosts) == nil {
+	if checkHost(req.URL, m.HeaderHosts) == nil {
 		maps.Copy(req.Header, m.Header)
 	}
 	left := false
 	client := http.Client{
 		Transport: s.media,
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
-			if len(via) > mediaHops {
+			if len(via) > maxMediaRedirects {
 				return &mediaError{message: "the file's address redirects too often", final: true}
 			}
 			if left = left || !strings.EqualFold(next.URL.Host, via[0].URL.Host); left {
@@ -226,7 +226,7 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 			}
 			// It would tell one host the other's address, and what signs it.
 			next.Header.Del("Referer")
-			err := allowed(next.URL, m.Hosts)
+			err := checkHost(next.URL, m.Hosts)
 			if err != nil && m.SignIn != "" {
 				return &mediaError{message: m.SignIn, cause: err, final: true}
 			}
@@ -235,7 +235,7 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return blob.Ref{}, unreachable(err)
+		return blob.Ref{}, fetchError(err)
 	}
 	defer resp.Body.Close()
 	switch {
@@ -262,7 +262,7 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 	if att.SHA256 != "" && !strings.EqualFold(att.SHA256, ref.Key) {
 		return blob.Ref{}, &mediaError{message: "the file is not the one that was announced: its checksum differs"}
 	}
-	att.ContentType = sniff(head, att.ContentType)
+	att.ContentType = detectType(head, att.ContentType)
 	if att.Name == "" {
 		att.Name = mediaName(resp, att.ContentType)
 	}
@@ -291,9 +291,9 @@ func (d *download) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unreachable is a request that got no answer. The error must not repeat the
+// fetchError is a request that got no answer. The error must not repeat the
 // address, which may hold a signature.
-func unreachable(err error) error {
+func fetchError(err error) error {
 	if m, ok := errors.AsType[*mediaError](err); ok {
 		return m
 	}
@@ -310,8 +310,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// allowed checks one hop against the hosts of the provider.
-func allowed(u *url.URL, hosts []string) error {
+// checkHost checks one hop against the hosts of the provider.
+func checkHost(u *url.URL, hosts []string) error {
 	if u.Scheme != "https" || u.User != nil {
 		return &mediaError{message: "the file's address is not plain https", final: true}
 	}
@@ -327,9 +327,9 @@ func allowed(u *url.URL, hosts []string) error {
 	return &mediaError{message: "the file's address is not one of the provider's hosts", final: true}
 }
 
-// sniff trusts the bytes over the label. Where the bytes tell little, the label
+// detectType trusts the bytes over the label. Where the bytes tell little, the label
 // stands, unless it is of something that a browser would run.
-func sniff(head []byte, declared string) string {
+func detectType(head []byte, declared string) string {
 	found := http.DetectContentType(head)
 	t, _, err := mime.ParseMediaType(declared)
 	if err != nil {

@@ -42,14 +42,14 @@ func challengeLimits(c *Connection, medium string, way channel.ProofWay) []limit
 	}
 }
 
-// questionLimits bound how often an organization has records and providers asked.
-func questionLimits(c *Connection) []limit {
+// lookupLimits bound how often an organization has records and providers asked.
+func lookupLimits(c *Connection) []limit {
 	return []limit{{"questions/" + c.OrganizationID, 60, time.Hour}}
 }
 
-// spend counts one more under each of the limits, in the transaction, exactly. Past one
+// countAttempt counts one more under each of the limits, in the transaction, exactly. Past one
 // of them it is RateLimited, and the transaction must fail.
-func (s *Service) spend(ctx context.Context, tx *db.Tx, limits []limit) error {
+func (s *Service) countAttempt(ctx context.Context, tx *db.Tx, limits []limit) error {
 	slices.SortFunc(limits, func(a, b limit) int { return cmp.Compare(a.name, b.name) }) // for the order of locks
 	for _, l := range limits {
 		ends := tx.Now.Truncate(l.window).Add(l.window)

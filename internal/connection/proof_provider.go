@@ -30,7 +30,7 @@ func (s *Service) proveByProvider(ctx context.Context, c Connection) (Connection
 	if !ok {
 		return c, fmt.Errorf("channel %s has no proof by its provider", c.Channel)
 	}
-	if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.spend(ctx, tx, questionLimits(&c)) }); err != nil {
+	if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.countAttempt(ctx, tx, lookupLimits(&c)) }); err != nil {
 		return c, err
 	}
 	api := p.ProofAPI(c.Address)
@@ -53,7 +53,7 @@ func (s *Service) proveByProvider(ctx context.Context, c Connection) (Connection
 		if len(answers) == maxProofCalls {
 			return c, fmt.Errorf("channel %s asks its provider without end", c.Channel)
 		}
-		a, err := s.ask(ctx, call)
+		a, err := s.callProvider(ctx, call)
 		if err != nil {
 			return c, problem.New(problem.Unavailable, errProofTrouble).Because(err)
 		}
@@ -66,11 +66,11 @@ func (s *Service) proveByProvider(ctx context.Context, c Connection) (Connection
 		}
 		return err
 	})
-	return c, contested(err)
+	return c, contestedProblem(err)
 }
 
-// ask makes a call. Errors repeat neither address nor credentials.
-func (s *Service) ask(ctx context.Context, call *channel.Call) (channel.Response, error) {
+// callProvider makes a call. Errors repeat neither address nor credentials.
+func (s *Service) callProvider(ctx context.Context, call *channel.Call) (channel.Response, error) {
 	var a channel.Response
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()

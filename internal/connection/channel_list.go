@@ -13,8 +13,8 @@ import (
 // at most, as a divisor: strangers cause these reads.
 const channelsShare = 10
 
-// ofChannels are the connections of some channels as they were read.
-type ofChannels struct {
+// channelList are the connections of some channels as they were read.
+type channelList struct {
 	list  []*Connection
 	all   bool
 	start time.Time // of the read
@@ -32,7 +32,7 @@ func (s *Service) ListByChannels(ctx context.Context, channels []string, after t
 	if after.IsZero() {
 		after = time.Now().Add(-CacheTTL)
 	}
-	if r, ok, _ := s.memory.recallChannels(key); ok && r.start.After(after) {
+	if r, ok, _ := s.cache.getChannels(key); ok && r.start.After(after) {
 		return r.list, r.all, nil
 	}
 	select {
@@ -41,7 +41,7 @@ func (s *Service) ListByChannels(ctx context.Context, channels []string, after t
 		return nil, false, ctx.Err()
 	}
 	defer func() { <-s.listing }()
-	last, ok, _ := s.memory.recallChannels(key)
+	last, ok, _ := s.cache.getChannels(key)
 	if ok && last.start.After(after) {
 		return last.list, last.all, nil
 	}
@@ -54,35 +54,35 @@ func (s *Service) ListByChannels(ctx context.Context, channels []string, after t
 			return nil, false, ctx.Err()
 		}
 	}
-	_, _, since := s.memory.recallChannels(key)
-	rows, err := db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE channel = ANY($1) ORDER BY id DESC LIMIT $2", channels, maxHolders+1)
+	_, _, since := s.cache.getChannels(key)
+	rows, err := db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE channel = ANY($1) ORDER BY id DESC LIMIT $2", channels, maxListed+1)
 	if err != nil {
 		return nil, false, err
 	}
 	for i := range rows {
 		list = append(list, &rows[i])
 	}
-	all = len(list) <= maxHolders
-	s.memory.keepChannels(key, ofChannels{list, all, since.time, time.Now()}, since)
+	all = len(list) <= maxListed
+	s.cache.putChannels(key, channelList{list, all, since.time, time.Now()}, since)
 	return list, all, nil
 }
 
-func (m *memory) recallChannels(key string) (ofChannels, bool, moment) {
+func (m *cache) getChannels(key string) (channelList, bool, cacheVersion) {
 	now := time.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	r, ok := m.channels[key]
-	return r, ok, moment{now, m.changes}
+	return r, ok, cacheVersion{now, m.changes}
 }
 
-func (m *memory) keepChannels(key string, r ofChannels, since moment) {
+func (m *cache) putChannels(key string, r channelList, since cacheVersion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.changes != since.changes {
 		return
 	}
 	if m.channels == nil {
-		m.channels = make(map[string]ofChannels)
+		m.channels = make(map[string]channelList)
 	}
 	m.channels[key] = r
 }

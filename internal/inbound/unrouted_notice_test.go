@@ -42,12 +42,12 @@ func lost(h *house) {
 // loses has a text come for a number that nobody connected.
 func (h *house) loses(t *testing.T, id, number string) {
 	t.Helper()
-	form := text(id, theirs, "hello")
+	form := text(id, owned, "hello")
 	form.Set("To", number)
 	h.wantAnswer(t, smsRequest(form, "the deployment's"), 200, twiml)
 }
 
-const unroutedLine = "an inbound event has no organization"
+const recipientCount = "an inbound event has no organization"
 
 // TestUnroutedIsLogged: the log names each address once an hour, with how many events
 // came for it.
@@ -58,7 +58,7 @@ func TestUnroutedIsLogged(t *testing.T) {
 			t.Helper()
 			var lines []string
 			for line := range strings.Lines(h.logged()) {
-				if strings.Contains(line, unroutedLine) {
+				if strings.Contains(line, recipientCount) {
 					lines = append(lines, line)
 				}
 			}
@@ -93,7 +93,7 @@ func TestManyUnroutedAddressesAreOneLine(t *testing.T) {
 		for i := range 1100 {
 			h.loses(t, fmt.Sprint("SM", i), fmt.Sprintf("+1415556%04d", i))
 		}
-		if got := strings.Count(h.logged(), unroutedLine); got != 1001 {
+		if got := strings.Count(h.logged(), recipientCount); got != 1001 {
 			t.Errorf("got %d lines, want one for each of 1,000 addresses and one for the others", got)
 		}
 		if got := strings.Count(h.logged(), "address=(others) events=1 "); got != 1 {

@@ -20,13 +20,13 @@ type Mailer interface {
 }
 
 const (
-	// unroutedPause is how long the log says nothing more of an address.
-	unroutedPause = time.Hour
+	// unroutedLogInterval is how long the log says nothing more of an address.
+	unroutedLogInterval = time.Hour
 	// maxUnrouted bounds the addresses in memory: strangers can choose them. More
 	// of a channel are counted together.
 	maxUnrouted = 1000
-	// noticePause is the time between two mails to the operator.
-	noticePause = 24 * time.Hour
+	// noticeInterval is the time between two mails to the operator.
+	noticeInterval = 24 * time.Hour
 	// noticeOverlap covers events that were received before a notice and stored after.
 	noticeOverlap = time.Minute
 	// noticeLines bounds the addresses in a mail.
@@ -38,9 +38,9 @@ const (
 // recipient is an address of a channel.
 type recipient struct{ channel, address string }
 
-// unrouted counts events without an organization by recipient, for the log. It is
+// unroutedCounts counts events without an organization by recipient, for the log. It is
 // safe for concurrent use.
-type unrouted struct {
+type unroutedCounts struct {
 	mu sync.Mutex
 	by map[recipient]*unroutedCount
 }
@@ -53,7 +53,7 @@ type unroutedCount struct {
 // add counts an event, and returns the count of its recipient and whether to log it: at
 // once for the first, then once in unroutedPause. The recipient's address is empty
 // where there were too many.
-func (u *unrouted) add(r recipient, now time.Time) (_ recipient, events int, log bool) {
+func (u *unroutedCounts) add(r recipient, now time.Time) (_ recipient, events int, log bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.by == nil {
@@ -62,7 +62,7 @@ func (u *unrouted) add(r recipient, now time.Time) (_ recipient, events int, log
 	c := u.by[r]
 	if c == nil && len(u.by) >= maxUnrouted {
 		for old, count := range u.by {
-			if now.Sub(count.logged) >= unroutedPause {
+			if now.Sub(count.logged) >= unroutedLogInterval {
 				delete(u.by, old)
 			}
 		}
@@ -76,14 +76,14 @@ func (u *unrouted) add(r recipient, now time.Time) (_ recipient, events int, log
 		u.by[r] = c
 	}
 	c.events++
-	if log = now.Sub(c.logged) >= unroutedPause; log {
+	if log = now.Sub(c.logged) >= unroutedLogInterval; log {
 		c.logged = now
 	}
 	return r, c.events, log
 }
 
-// noteUnrouted logs an event that was stored without an organization.
-func (s *Service) noteUnrouted(ctx context.Context, e *Event) {
+// logUnrouted logs an event that was stored without an organization.
+func (s *Service) logUnrouted(ctx context.Context, e *Event) {
 	r, events, log := s.unrouted.add(recipient{e.Channel, e.Address}, time.Now())
 	if log {
 		s.log.WarnContext(ctx, "an inbound event has no organization: connect its address, or run `kickstand org default`",
@@ -107,10 +107,10 @@ func (s *Service) NotifyOperator(ctx context.Context) error {
 		if err != nil && !errors.Is(err, db.ErrNoRows) {
 			return err
 		}
-		if tx.Now.Sub(last) < noticePause {
+		if tx.Now.Sub(last) < noticeInterval {
 			return nil
 		}
-		counts, more, err := waiting(ctx, tx, last)
+		counts, more, err := listUnrouted(ctx, tx, last)
 		if err != nil || len(counts) == 0 {
 			return err
 		}
@@ -130,16 +130,16 @@ func (s *Service) NotifyOperator(ctx context.Context) error {
 	return nil
 }
 
-// unroutedLine is what waits for one recipient.
-type unroutedLine struct {
+// recipientCount is what waits for one recipient.
+type recipientCount struct {
 	recipient
 	events int
 	newest time.Time
 }
 
-// waiting returns the recipients of all unrouted events, those of the newest event
+// listUnrouted returns the recipients of all unrouted events, those of the newest event
 // first, and whether there are more; none if no event is newer than a time.
-func waiting(ctx context.Context, tx *db.Tx, since time.Time) (list []unroutedLine, more bool, err error) {
+func listUnrouted(ctx context.Context, tx *db.Tx, since time.Time) (list []recipientCount, more bool, err error) {
 	var fresh bool
 	from := int64(0)
 	if !since.IsZero() {
@@ -148,7 +148,7 @@ func waiting(ctx context.Context, tx *db.Tx, since time.Time) (list []unroutedLi
 	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM inbound_events WHERE state = 'unrouted' AND received_at > $1)", from).Scan(&fresh); err != nil || !fresh {
 		return nil, false, err
 	}
-	list, err = db.All(ctx, tx, func(row db.Row) (l unroutedLine, err error) {
+	list, err = db.All(ctx, tx, func(row db.Row) (l recipientCount, err error) {
 		err = row.Scan(&l.channel, &l.address, &l.events, db.IntoTime(&l.newest))
 		return l, err
 	}, `SELECT channel, address, count(*), max(received_at) FROM inbound_events WHERE state = 'unrouted'
@@ -160,7 +160,7 @@ func waiting(ctx context.Context, tx *db.Tx, since time.Time) (list []unroutedLi
 }
 
 // unroutedMail is the mail about what waits.
-func (s *Service) unroutedMail(list []unroutedLine, more bool) (mail.Message, error) {
+func (s *Service) unroutedMail(list []recipientCount, more bool) (mail.Message, error) {
 	l := mail.Notification{
 		Subject: "Inbound events have no organization",
 		Before: []string{
@@ -174,7 +174,7 @@ func (s *Service) unroutedMail(list []unroutedLine, more bool) (mail.Message, er
 	}
 	for _, line := range list {
 		l.Before = append(l.Before, fmt.Sprintf("%s %s: %s, the last on %s",
-			line.channel, shown(line.address), plural(line.events), line.newest.UTC().Format("2 January 2006 at 15:04 UTC")))
+			line.channel, quoteAddress(line.address), plural(line.events), line.newest.UTC().Format("2 January 2006 at 15:04 UTC")))
 	}
 	if more {
 		l.Before = append(l.Before, "There are more addresses than this mail lists.")
@@ -182,8 +182,8 @@ func (s *Service) unroutedMail(list []unroutedLine, more bool) (mail.Message, er
 	return l.Message(mail.Address{}, s.operator)
 }
 
-// shown is an address that a stranger can have chosen, in quotes on one line.
-func shown(address string) string {
+// quoteAddress is an address that a stranger can have chosen, in quotes on one line.
+func quoteAddress(address string) string {
 	if address == "" {
 		return "(no address)"
 	}

@@ -124,7 +124,7 @@ func attachments(t *testing.T, p http.RoundTripper, change func(*house), urls ..
 	h.connect(t, "sms", ours, func(n *connection.New) {
 		n.Credentials = map[string]string{"account_sid": "AC1", "auth_token": "token"}
 	})
-	form := text("SM1", theirs, "look")
+	form := text("SM1", owned, "look")
 	form.Set("NumMedia", fmt.Sprint(len(urls)))
 	for i, u := range urls {
 		form.Set(fmt.Sprint("MediaUrl", i), u)

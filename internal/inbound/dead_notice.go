@@ -18,8 +18,8 @@ type Admins interface {
 }
 
 const (
-	// deadPause is the time between two mails about dead events to the same people.
-	deadPause = time.Hour
+	// deadInterval is the time between two mails about dead events to the same people.
+	deadInterval = time.Hour
 	deadKind  = "dead" // of the notice to the operator; an organization's has its id after a slash
 )
 
@@ -47,20 +47,20 @@ func (s *Service) NotifyDead(ctx context.Context) error {
 		return fmt.Errorf("look for dead events: %w", err)
 	}
 	for _, id := range ids {
-		if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.noticeDead(ctx, tx, id) }); err != nil {
+		if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.notifyDead(ctx, tx, id) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// noticeDead enqueues the mails about an organization's dead events that are due.
-func (s *Service) noticeDead(ctx context.Context, tx *db.Tx, organizationID string) error {
+// notifyDead enqueues the mails about an organization's dead events that are due.
+func (s *Service) notifyDead(ctx context.Context, tx *db.Tx, organizationID string) error {
 	if s.mailer == nil {
 		return nil
 	}
 	if s.operator != (mail.Address{}) {
-		if err := s.deadMails(ctx, tx, deadKind, "", []mail.Address{s.operator}); err != nil {
+		if err := s.enqueueDeadMails(ctx, tx, deadKind, "", []mail.Address{s.operator}); err != nil {
 			return fmt.Errorf("notify the operator of dead events: %w", err)
 		}
 	}
@@ -71,15 +71,15 @@ func (s *Service) noticeDead(ctx context.Context, tx *db.Tx, organizationID stri
 	if err != nil {
 		return fmt.Errorf("find admins: %w", err)
 	}
-	if err := s.deadMails(ctx, tx, deadKind+"/"+organizationID, organizationID, admins); err != nil {
+	if err := s.enqueueDeadMails(ctx, tx, deadKind+"/"+organizationID, organizationID, admins); err != nil {
 		return fmt.Errorf("notify admins of dead events: %w", err)
 	}
 	return nil
 }
 
-// deadMails mails some people about the events of an organization, or with an empty id of
+// enqueueDeadMails mails some people about the events of an organization, or with an empty id of
 // all, that died since the last mail of a kind, unless that is less than an hour ago.
-func (s *Service) deadMails(ctx context.Context, tx *db.Tx, kind, organizationID string, to []mail.Address) error {
+func (s *Service) enqueueDeadMails(ctx context.Context, tx *db.Tx, kind, organizationID string, to []mail.Address) error {
 	if len(to) == 0 {
 		return nil
 	}
@@ -91,14 +91,14 @@ func (s *Service) deadMails(ctx context.Context, tx *db.Tx, kind, organizationID
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
 		return err
 	}
-	if tx.Now.Sub(last) < deadPause {
+	if tx.Now.Sub(last) < deadInterval {
 		return nil
 	}
 	since := int64(0)
 	if !last.IsZero() {
 		since = last.UnixMicro()
 	}
-	counts, err := db.All(ctx, tx, func(row db.Row) (c deadLine, err error) {
+	counts, err := db.All(ctx, tx, func(row db.Row) (c deadCount, err error) {
 		err = row.Scan(&c.channel, &c.events)
 		return c, err
 	}, `SELECT channel, count(*) FROM inbound_events WHERE state = 'dead' AND processed_at > $1 AND ($2 = '' OR organization_id = $2)
@@ -122,15 +122,15 @@ func (s *Service) deadMails(ctx context.Context, tx *db.Tx, kind, organizationID
 	return nil
 }
 
-// deadLine is how many events of a channel died.
-type deadLine struct {
+// deadCount is how many events of a channel died.
+type deadCount struct {
 	channel string
 	events  int
 }
 
 // deadMail is the mail about what died. It names channels and counts only: what came in
 // may be a stranger's.
-func (s *Service) deadMail(to mail.Address, counts []deadLine, operator bool) (mail.Message, error) {
+func (s *Service) deadMail(to mail.Address, counts []deadCount, operator bool) (mail.Message, error) {
 	lines := make([]string, len(counts))
 	for i, c := range counts {
 		lines[i] = fmt.Sprintf("%s: %s", c.channel, plural(c.events))

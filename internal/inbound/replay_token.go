@@ -24,10 +24,10 @@ import (
 // earlier one. It is answered like a wrong signature.
 var errUsedToken = errors.New("the token was used with another request")
 
-// use is the use of a token that a signature covers in place of the body
+// tokenUse is the use of a token that a signature covers in place of the body
 // ([channel.ReplayTokenReader]). It counts once for each connection whose key matched, or for
 // the deployment. nil: the channel has no such tokens.
-type use struct {
+type tokenUse struct {
 	channel string
 	scopes  []string // ids of connections; empty: the deployment
 	token   []byte   // digest
@@ -35,8 +35,8 @@ type use struct {
 	until   time.Time
 }
 
-// useOf returns the use of its token that a verified request makes.
-func useOf(a channel.Adapter, req *channel.Request, v *verified) *use {
+// newTokenUse returns the use of its token that a verified request makes.
+func newTokenUse(a channel.Adapter, req *channel.Request, v *verified) *tokenUse {
 	t, ok := a.(channel.ReplayTokenReader)
 	if !ok {
 		return nil
@@ -46,7 +46,7 @@ func useOf(a channel.Adapter, req *channel.Request, v *verified) *use {
 		return nil
 	}
 	digest := sha256.Sum256([]byte(token.Value))
-	u := &use{channel: a.Info().Name, token: digest[:], until: token.Until}
+	u := &tokenUse{channel: a.Info().Name, token: digest[:], until: token.Until}
 	if token.Signed {
 		u.request, u.scopes = readingDigest(req), []string{""}
 		return u
@@ -119,10 +119,10 @@ func hashFields(h hash.Hash, fields ...string) {
 	}
 }
 
-// spend records the use in the transaction that stores what came with it, so that
+// recordTx records the use in the transaction that stores what came with it, so that
 // a retry after that has failed passes. It may be repeated with the same request;
 // with another it is [errUsedToken], and nothing must be stored.
-func (u *use) spend(ctx context.Context, tx *db.Tx) error {
+func (u *tokenUse) recordTx(ctx context.Context, tx *db.Tx) error {
 	if u == nil {
 		return nil
 	}
@@ -148,12 +148,12 @@ func (u *use) spend(ctx context.Context, tx *db.Tx) error {
 	return nil
 }
 
-// spend records a use with which nothing is stored.
-func (s *Service) spend(ctx context.Context, u *use) error {
+// recordTokenUse records a use with which nothing is stored.
+func (s *Service) recordTokenUse(ctx context.Context, u *tokenUse) error {
 	if u == nil {
 		return nil
 	}
-	return s.db.Write(ctx, func(tx *db.Tx) error { return u.spend(ctx, tx) })
+	return s.db.Write(ctx, func(tx *db.Tx) error { return u.recordTx(ctx, tx) })
 }
 
 // tokenGrace is for how long after its time a use is remembered: the clocks of

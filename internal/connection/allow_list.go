@@ -59,14 +59,14 @@ func parseAllowed(entry string, adapters []channel.Adapter) (Allowed, error) {
 	if a.Medium == "" && strings.Contains(a.Address, "@") {
 		a.Medium = "email"
 	}
-	if !slices.ContainsFunc(adapters, func(ad channel.Adapter) bool { return a.formed(ad) != "" }) {
+	if !slices.ContainsFunc(adapters, func(ad channel.Adapter) bool { return a.normalize(ad) != "" }) {
 		return a, errors.New("names no address of a channel")
 	}
 	return a, nil
 }
 
-// formed is the address as a channel writes it; empty where it is none of that channel.
-func (a *Allowed) formed(ad channel.Adapter) string {
+// normalize is the address as a channel writes it; empty where it is none of that channel.
+func (a *Allowed) normalize(ad channel.Adapter) string {
 	if a.Medium != "" && a.Medium != ad.Info().Medium {
 		return ""
 	}
@@ -85,12 +85,12 @@ func (a *Allowed) covers(ad channel.Adapter, c *Connection) bool {
 	if a.Domain != "" {
 		return ad.Info().Medium == a.Medium && strings.EqualFold(domainOf(c.Address), a.Domain)
 	}
-	return a.formed(ad) == c.Address
+	return a.normalize(ad) == c.Address
 }
 
-// allows reports whether the operator's configuration gives c's address to its
+// isAllowed reports whether the operator's configuration gives c's address to its
 // organization.
-func (s *Service) allows(ctx context.Context, q db.Querier, c *Connection) (bool, error) {
+func (s *Service) isAllowed(ctx context.Context, q db.Querier, c *Connection) (bool, error) {
 	slug := ""
 	for i := range s.proofs.Allowed {
 		a := &s.proofs.Allowed[i]
@@ -124,7 +124,7 @@ func (s *Service) ProveAllowed(ctx context.Context) (int, error) {
 	n := 0
 	for i := range list {
 		c := &list[i]
-		ok, err := s.allows(ctx, s.db, c)
+		ok, err := s.isAllowed(ctx, s.db, c)
 		if err != nil {
 			return n, err
 		}

@@ -134,7 +134,7 @@ func (s *Service) Prove(ctx context.Context, organizationID, id string, way chan
 	}
 	code, err := s.challenge(ctx, c, way)
 	if err == nil && way == channel.ProveByText {
-		err = s.text(ctx, &c, code)
+		err = s.sendCode(ctx, &c, code)
 	}
 	return c, err
 }
@@ -148,7 +148,7 @@ func (s *Service) challenge(ctx context.Context, c Connection, way channel.Proof
 	}
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		code = ""
-		if err := s.spend(ctx, tx, challengeLimits(&c, medium, way)); err != nil {
+		if err := s.countAttempt(ctx, tx, challengeLimits(&c, medium, way)); err != nil {
 			return err
 		}
 		now, err := s.FindOf(ctx, tx, c.OrganizationID, c.ID)
@@ -206,8 +206,8 @@ func challengeMail(to, baseURL, token, code string) (mail.Message, error) {
 	return m, err
 }
 
-// text sends the code of a challenge. If it cannot be sent, the challenge is over.
-func (s *Service) text(ctx context.Context, c *Connection, code string) error {
+// sendCode sends the code of a challenge. If it cannot be sent, the challenge is over.
+func (s *Service) sendCode(ctx context.Context, c *Connection, code string) error {
 	err := s.proofs.Text(ctx, c.Address, channel.ProofText(code))
 	if err == nil {
 		return nil
@@ -273,7 +273,7 @@ func (s *Service) AnswerChallenge(ctx context.Context, organizationID, id, code 
 		}
 		now, err := s.proveByID(ctx, tx, id, evidence{method: method})
 		if errors.Is(err, errContested) {
-			refusal = contested(err)
+			refusal = contestedProblem(err)
 			return nil
 		}
 		c = now
@@ -361,7 +361,7 @@ const textChallenges = "SELECT count(*) FROM connection_challenges WHERE medium 
 // PurgeProofs deletes challenges and counts that are of no use any more.
 func (s *Service) PurgeProofs(ctx context.Context) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if _, err := tx.Exec(ctx, "DELETE FROM connection_challenges WHERE expires_at < $1", tx.Now.Add(-challengesKept).UnixMicro()); err != nil {
+		if _, err := tx.Exec(ctx, "DELETE FROM connection_challenges WHERE expires_at < $1", tx.Now.Add(-challengeRetention).UnixMicro()); err != nil {
 			return fmt.Errorf("delete challenges: %w", err)
 		}
 		_, err := tx.Exec(ctx, "DELETE FROM proof_limits WHERE ends_at < $1", tx.Now.UnixMicro())
@@ -369,6 +369,6 @@ func (s *Service) PurgeProofs(ctx context.Context) error {
 	})
 }
 
-// challengesKept is how long a challenge is recognized when it comes back after its
+// challengeRetention is how long a challenge is recognized when it comes back after its
 // time: mail servers try for five days.
-const challengesKept = 7 * 24 * time.Hour
+const challengeRetention = 7 * 24 * time.Hour

@@ -40,8 +40,8 @@ func domainOf(address string) string {
 	return ascii
 }
 
-// record is that of an organization for the domain of an address; nil if there is none.
-func (s *Service) record(organizationID, address string) *Record {
+// txtRecord is that of an organization for the domain of an address; nil if there is none.
+func (s *Service) txtRecord(organizationID, address string) *Record {
 	domain := domainOf(address)
 	if domain == "" {
 		return nil
@@ -68,11 +68,11 @@ func (s *Service) hasRecord(records []string, organizationID, address string) bo
 // proveByDNS looks for the organization's record. It proves what the organization has
 // connected of the domain, of which c is one.
 func (s *Service) proveByDNS(ctx context.Context, c Connection) (Connection, error) {
-	rec := s.record(c.OrganizationID, c.Address)
+	rec := s.txtRecord(c.OrganizationID, c.Address)
 	if rec == nil {
 		return c, problem.New(problem.Precondition, "this address has no domain that DNS could be asked about")
 	}
-	if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.spend(ctx, tx, questionLimits(&c)) }); err != nil {
+	if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.countAttempt(ctx, tx, lookupLimits(&c)) }); err != nil {
 		return c, err
 	}
 	asking, cancel := context.WithTimeout(ctx, dnsTimeout)
@@ -90,7 +90,7 @@ func (s *Service) proveByDNS(ctx context.Context, c Connection) (Connection, err
 	var refusal error
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		refusal = nil
-		others, err := s.ofDomain(ctx, tx, &c)
+		others, err := s.unprovenOfDomain(ctx, tx, &c)
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (s *Service) proveByDNS(ctx context.Context, c Connection) (Connection, err
 			now, err := s.proveByID(ctx, tx, other.ID, evidence{method: ByDNS, records: records})
 			if errors.Is(err, errContested) {
 				if other.ID == c.ID {
-					refusal = contested(err)
+					refusal = contestedProblem(err)
 				}
 				continue
 			}
@@ -117,9 +117,9 @@ func (s *Service) proveByDNS(ctx context.Context, c Connection) (Connection, err
 	return c, err
 }
 
-// ofDomain returns an organization's connections of the domain of c's address that are
+// unprovenOfDomain returns an organization's connections of the domain of c's address that are
 // not proven, and c, in the order of their addresses, in which they are locked.
-func (s *Service) ofDomain(ctx context.Context, q db.Querier, c *Connection) ([]Connection, error) {
+func (s *Service) unprovenOfDomain(ctx context.Context, q db.Querier, c *Connection) ([]Connection, error) {
 	medium := s.adapters[c.Channel].Info().Medium
 	all, err := db.All(ctx, q, s.scan, "SELECT "+columns+` FROM connections
 		WHERE organization_id = $1 AND medium = $2 AND (proof = 'pending' OR proof_method = 'before_proofs' OR id = $3) ORDER BY address`,
