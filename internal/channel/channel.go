@@ -137,8 +137,8 @@ type HeaderProver interface {
 }
 
 // BodyDecidesIf returns [BodyDecides] if wellFormed, else [HeadersRefuse].
-func BodyDecidesIf(ok bool) HeaderProof {
-	if ok {
+func BodyDecidesIf(wellFormed bool) HeaderProof {
+	if wellFormed {
 		return BodyDecides
 	}
 	return HeadersRefuse

@@ -11,17 +11,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Allowed is an address, or a domain with all of its mail addresses, that the
-// operator's configuration gives to an organization.
+// Allowed is an entry of the operator's allow list: an address, or a domain with all its mail
+// addresses, of one organization.
 type Allowed struct {
-	Medium  string // empty: any
-	Address string // as it was written; empty for a domain
+	Medium  string // empty for any
+	Address string // as configured; empty for a domain
 	Domain  string // in ASCII
-	Slug    string // the organization's
+	Slug    string // slug of the organization
 }
 
-// ParseAllowed reads entries of the form "[MEDIUM:]ADDRESS=SLUG" and
-// "[email:]@DOMAIN=SLUG". An address must be one of a channel of the medium.
+// ParseAllowed parses entries of the form "[MEDIUM:]ADDRESS=SLUG" and "[email:]@DOMAIN=SLUG".
+// An address must be valid on a channel of the medium.
 func ParseAllowed(entries []string, adapters []channel.Adapter) ([]Allowed, error) {
 	list := make([]Allowed, 0, len(entries))
 	for _, entry := range entries {
@@ -65,7 +65,7 @@ func parseAllowed(entry string, adapters []channel.Adapter) (Allowed, error) {
 	return a, nil
 }
 
-// normalize is the address as a channel writes it; empty where it is none of that channel.
+// normalize returns the address in the adapter's form, or "" if it is not valid there.
 func (a *Allowed) normalize(ad channel.Adapter) string {
 	if a.Medium != "" && a.Medium != ad.Info().Medium {
 		return ""
@@ -80,7 +80,7 @@ func (a *Allowed) normalize(ad channel.Adapter) string {
 	return a.Address
 }
 
-// covers reports whether the entry is about a connection's address.
+// covers reports whether the entry applies to a connection.
 func (a *Allowed) covers(ad channel.Adapter, c *Connection) bool {
 	if a.Domain != "" {
 		return ad.Info().Medium == a.Medium && strings.EqualFold(domainOf(c.Address), a.Domain)
@@ -88,8 +88,7 @@ func (a *Allowed) covers(ad channel.Adapter, c *Connection) bool {
 	return a.normalize(ad) == c.Address
 }
 
-// isAllowed reports whether the operator's configuration gives c's address to its
-// organization.
+// isAllowed reports whether the allow list assigns c's address to its organization.
 func (s *Service) isAllowed(ctx context.Context, q db.Querier, c *Connection) (bool, error) {
 	slug := ""
 	for i := range s.proofs.Allowed {
@@ -110,8 +109,8 @@ func (s *Service) isAllowed(ctx context.Context, q db.Querier, c *Connection) (b
 	return false, nil
 }
 
-// ProveAllowed proves the connections that the operator's configuration covers and that
-// were made before it did, and returns how many. The server calls it at start.
+// ProveAllowed proves existing connections that the allow list covers and returns their number.
+// The server calls it at start.
 func (s *Service) ProveAllowed(ctx context.Context) (int, error) {
 	if len(s.proofs.Allowed) == 0 {
 		return 0, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// What the audit log records of connections.
+// Actions in the audit log.
 const (
 	AuditConnected     audit.Action = "channel.connected"
 	AuditUpdated       audit.Action = "channel.updated"
@@ -21,8 +21,8 @@ const (
 	AuditProofLost     audit.Action = "channel.proof_lost"
 )
 
-// recordTx records an action on a connection. Values of settings and credentials
-// may be secrets and are left out.
+// recordTx records an action on a connection. It omits the values of settings and credentials,
+// which may be secret.
 func (s *Service) recordTx(ctx context.Context, tx *db.Tx, a audit.Action, c *Connection, changes map[string]audit.Change, details map[string]any) error {
 	if details == nil {
 		details = map[string]any{}
@@ -33,7 +33,7 @@ func (s *Service) recordTx(ctx context.Context, tx *db.Tx, a audit.Action, c *Co
 	})
 }
 
-// recordUpdateTx records what change made of before, if anything.
+// recordUpdateTx records the changes of an update, if any.
 func (s *Service) recordUpdateTx(ctx context.Context, tx *db.Tx, before, after *Connection, change Change) error {
 	changes, details := map[string]audit.Change{}, map[string]any{}
 	if before.Name != after.Name {
@@ -72,8 +72,7 @@ func changedNames(a, b map[string]string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// OwnerOf returns the organization of a record and its type, empty when there is none
-// of that id.
+// OwnerOf returns the organization and type of a record, or empty strings if there is none.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
 	err = s.db.QueryRow(ctx, "SELECT organization_id FROM connections WHERE id = $1", id).Scan(&organizationID)
 	if errors.Is(err, db.ErrNoRows) {

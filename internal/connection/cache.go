@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// CacheTTL is how long a connection is believed to be as it was read.
+// CacheTTL is how long a cached connection may be stale.
 const CacheTTL = time.Second
 
-// maxCached bounds the addresses in memory.
+// maxCached bounds the cached addresses.
 const maxCached = 10_000
 
-// cache keeps connections that were just read, by medium and address. It also
-// keeps that an address has none, but believes it only beside another that has
-// one: a new connection must not wait.
+// cache caches recently read connections by medium and address. It also caches that an address
+// has none, but uses that only together with another address that has one, so that a new
+// connection works at once.
 type cache struct {
 	mu       sync.RWMutex
 	by       map[addressKey]cachedAddress
 	ids      map[string]cachedConnection
-	digests     map[string]cachedDigests       // by channels and the credential's name
-	channels map[string]channelList // by names
-	changes  int                   // how often something changed
+	digests  map[string]cachedDigests // by channels and name of the credential
+	channels map[string]channelList   // by names of the channels
+	changes  int                      // number of changes
 }
 
 type addressKey struct{ medium, address string }
@@ -31,18 +31,17 @@ type cachedConnection struct {
 }
 
 type cachedAddress struct {
-	connections []*Connection // none: the address has none
+	connections []*Connection // empty if the address has none
 	read        time.Time
 }
 
-// cacheVersion is when, and after how many changes, a reading began.
+// cacheVersion is the time and the number of changes at the start of a read.
 type cacheVersion struct {
 	time    time.Time
 	changes int
 }
 
-// get returns the connections that are known, the addresses that must be
-// asked for, and the moment, for [cache.keep].
+// get returns the cached connections, the addresses to query, and the version for [cache.put].
 func (m *cache) get(medium string, addresses []string) (found []*Connection, missing []string, since cacheVersion) {
 	now := time.Now()
 	m.mu.RLock()
@@ -62,8 +61,8 @@ func (m *cache) get(medium string, addresses []string) (found []*Connection, mis
 	return found, missing, cacheVersion{now, m.changes}
 }
 
-// put remembers what was read at the addresses, unless something has changed
-// since it began to be read.
+// put caches connections read at the addresses, unless a connection has changed since the read
+// began.
 func (m *cache) put(medium string, addresses []string, read []*Connection, since cacheVersion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +81,7 @@ func (m *cache) put(medium string, addresses []string, read []*Connection, since
 	}
 }
 
-// clear drops everything: something changed.
+// clear evicts everything after a change.
 func (m *cache) clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,23 +9,23 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// channelsShare is the share of time that goes into reading [Service.ListByChannels] anew
-// at most, as a divisor: strangers cause these reads.
+// channelsShare bounds the share of time spent on rereading [Service.ListByChannels], as a
+// divisor, because strangers can cause these reads.
 const channelsShare = 10
 
-// channelList are the connections of some channels as they were read.
+// channelList is a cached list of the connections of some channels.
 type channelList struct {
 	list  []*Connection
 	all   bool
-	start time.Time // of the read
+	start time.Time // start of the read
 	end   time.Time
 }
 
-// ListByChannels returns the connections of some channels, enabled or not, read after a
-// moment; with the zero time they may be [CacheTTL] old. all is false when there are more
-// than the list holds. The connections must not be changed.
+// ListByChannels returns the connections of the channels, enabled or not, read after a time;
+// for the zero time they may be up to [CacheTTL] old. all is false if the list is
+// truncated. The connections must not be modified.
 //
-// Reads take at most a tenth of the time, one at a time; other callers wait.
+// Reads run one at a time and use at most a tenth of the time; other callers wait.
 func (s *Service) ListByChannels(ctx context.Context, channels []string, after time.Time) (list []*Connection, all bool, err error) {
 	channels = slices.Sorted(slices.Values(channels))
 	key := strings.Join(channels, " ")

@@ -1,21 +1,19 @@
-// Package connection keeps the channel connections: which organization has which
-// address of which channel, the secrets of its providers, and the proof that the
-// address is its own.
+// Package connection manages channel connections: an organization's address on a channel, with
+// the secrets of its provider and the proof that the organization owns the address.
 //
 // # Proofs
 //
-// Any organization can claim an address, and nobody learns of the claims of others.
-// At most one organization has proven it. What the secrets of the deployment vouch
-// for reaches that one only, and only that one sends by the deployment's accounts; see
-// [Proof]. A request that a connection's own secret vouches for reaches that
-// connection, proven or not: nobody but its organization and its provider can sign it.
+// Any organization can claim an address and does not see the claims of others. At most one
+// organization has proven it. Only that one receives requests verified by the deployment's
+// secrets and sends by the deployment's accounts; see [Proof]. A request verified by a
+// connection's own secret reaches that connection, proven or not, because only its organization
+// and its provider can sign it.
 //
-// A connection has several secrets while one replaces another. Secrets and credentials
-// are sealed at rest and are never listed.
+// A connection has several secrets while one replaces another. Secrets and credentials are
+// encrypted at rest and never listed.
 //
-// Every inbound request asks for connections, so [Service.FindByAddresses] answers from
-// memory. What one process changes, it sees at once; another process sees it
-// within [CacheTTL].
+// Every inbound request looks up connections, so [Service.FindByAddresses] uses a cache. A
+// process sees its own changes at once, those of others within [CacheTTL].
 package connection
 
 import (
@@ -41,7 +39,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Connection is one address of one channel.
+// Connection is an organization's address on a channel.
 type Connection struct {
 	ID             string            `json:"id"`
 	OrganizationID string            `json:"organization_id"`
@@ -52,22 +50,22 @@ type Connection struct {
 	Enabled        bool              `json:"enabled"`
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
-	Notice         *Notice           `json:"notice"` // nil: nothing is wrong
+	Notice         *Notice           `json:"notice"` // nil if there is no problem
 	Proof          Proof             `json:"proof"`
 
-	sharedKey      bool // of its channel: see [channel.Info]
+	sharedKey      bool // copy of [channel.Info.SharedKey]
 	sharesSecret   bool
 	secrets        []secret
 	credentials    map[string]string
-	api            channel.API // of its channel
-	noticedAt      time.Time   // since when it is as it is with the notice; zero: always
-	noticeMailedAt time.Time   // when admins were told of one last
+	api            channel.API // of the channel
+	noticedAt      time.Time   // time of the current notice state; zero if it never changed
+	noticeMailedAt time.Time   // time of the last mail to admins
 }
 
-// secret is a signing secret, with the form in which it is kept before sealing.
+// secret is a signing secret in the form that is encrypted and stored.
 type secret struct {
 	Value string `json:"value"`
-	Until int64  `json:"until,omitzero"` // microseconds; 0: for ever
+	Until int64  `json:"until,omitzero"` // microseconds; 0 for no expiry
 }
 
 // Secrets returns the signing secrets that are valid at a time, newest first.
@@ -81,43 +79,43 @@ func (c *Connection) Secrets(at time.Time) []string {
 	return list
 }
 
-// Credentials returns the connection's set for the provider's API.
+// Credentials returns the connection's credentials for the provider's API.
 func (c *Connection) Credentials() channel.Credentials {
 	return channel.ConnectionCredentials(c.api, c.credentials)
 }
 
-// CredentialValues returns the credentials as they were given, for whoever changes
-// them. No call is made with these: see [Connection.Credentials].
+// CredentialValues returns the credentials as entered, for editing. Calls use
+// [Connection.Credentials].
 func (c *Connection) CredentialValues() map[string]string { return c.credentials }
 
-// New describes a connection to make.
+// New describes a connection to create.
 type New struct {
 	OrganizationID string
 	Channel        string
 	Address        string
-	Name           string            // empty: the address
-	Secrets        []string          // newest first; none: one is made, unless only the provider can
+	Name           string            // defaults to the address
+	Secrets        []string          // newest first; if empty, one is generated unless only the provider can
 	Credentials    map[string]string // for the provider's API
 	Settings       map[string]string
-	// ByOperator says that the operator connects the address, which proves it. It is a
-	// Conflict where another organization has proven the address.
+	// ByOperator means that the operator connects the address, which proves it. It is a
+	// Conflict if another organization has proven the address.
 	ByOperator bool
 }
 
-// Service makes and finds connections. It is safe for concurrent use.
+// Service manages connections. It is safe for concurrent use.
 type Service struct {
-	db       *db.DB
-	box      *seal.Box
-	adapters map[string]channel.Adapter
-	apis     map[string]channel.API
-	cache   cache
-	observers []func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error // fixed once it is used
-	digestsMu  sync.Mutex                                                             // one looks for who holds a credential
-	listing  chan struct{}                                                          // capacity 1: one reads the connections of channels
+	db        *db.DB
+	box       *seal.Box
+	adapters  map[string]channel.Adapter
+	apis      map[string]channel.API
+	cache     cache
+	observers []func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error // fixed before first use
+	digestsMu sync.Mutex                                                             // serializes reads of credential digests
+	listing   chan struct{}                                                          // capacity 1: serializes reads of channel lists
 
 	proofs  Proofs
-	audit   *audit.Log // nil records nothing
-	admins  Admins     // nil: nobody is told
+	audit   *audit.Log // nil disables the audit log
+	admins  Admins     // nil disables mail
 	mailer  Mailer
 	baseURL string
 }
@@ -131,16 +129,15 @@ func Open(d *db.DB, box *seal.Box, adapters []channel.Adapter) *Service {
 	return s
 }
 
-// SetAuditLog has changes recorded in an audit log. It must be called before the
-// service is used.
+// SetAuditLog enables the audit log. Call it before the service is used.
 func (s *Service) SetAuditLog(log *audit.Log) { s.audit = log }
 
 // sealPurpose separates these secrets from others under the same key.
 const sealPurpose = "connection"
 
-// Connect makes a connection and returns it with the secrets to give to the
-// provider: this is the only time they can be read. An address that the organization
-// has connected already is a Conflict; the claims of others make no difference.
+// Connect creates a connection and returns it with the secrets for the provider, which cannot
+// be read again. An address that the organization has already connected is a Conflict; claims
+// of other organizations do not matter.
 func (s *Service) Connect(ctx context.Context, n New) (c Connection, secrets []string, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		c, secrets, err = s.ConnectIn(ctx, tx, n)
@@ -234,11 +231,11 @@ func errConnected(address string) error {
 
 const (
 	maxName    = 255
-	maxEntries = 50 // of credentials and settings
+	maxEntries = 50 // of credentials and of settings
 	maxValue   = 4096
 )
 
-// checkSecret checks a secret for a channel. Issues never hold it.
+// checkSecret validates a signing secret. Issues never contain it.
 func checkSecret(v *problem.Validation, path, value string, a channel.Adapter) {
 	v.Length(path, value, 8, 1024)
 	if c, ok := a.(channel.SecretChecker); ok && !v.Has(path) {
@@ -248,7 +245,7 @@ func checkSecret(v *problem.Validation, path, value string, a channel.Adapter) {
 	}
 }
 
-// newSecret makes a secret for a channel, if anybody but the provider can.
+// newSecret generates a signing secret, or adds an issue if only the provider can.
 func newSecret(v *problem.Validation, path string, a channel.Adapter) string {
 	value := rand.Text()
 	if c, ok := a.(channel.SecretChecker); ok {
@@ -259,7 +256,7 @@ func newSecret(v *problem.Validation, path string, a channel.Adapter) string {
 	return value
 }
 
-// checkMap checks credentials or settings. Issues never hold a value.
+// checkMap validates credentials or settings. Issues never contain a value.
 func checkMap(v *problem.Validation, path string, m map[string]string) {
 	if len(m) > maxEntries {
 		v.AddCode("too_long", path, "must have at most %d entries", maxEntries)
@@ -271,8 +268,8 @@ func checkMap(v *problem.Validation, path string, m map[string]string) {
 	}
 }
 
-// checkOwnKey refuses an address of a provider's API without a key for it: the address
-// gets no key but the connection's own.
+// checkOwnKey rejects an API URL without a key, because no key but the connection's own may be
+// sent to it.
 func checkOwnKey(v *problem.Validation, credentials map[string]string, api channel.API) {
 	var address, key string
 	for i := range api.Credentials {
@@ -299,9 +296,9 @@ func (s *Service) channels() []string {
 	return names
 }
 
-// Rotate gives a connection a new signing secret, made if value is empty, and
-// returns it; this is the only time it can be read. Those before it stay valid
-// for a while, so that the provider can be changed over without a gap.
+// Rotate adds a signing secret, generated if value is empty, and returns it; it cannot be read
+// again. Previous secrets stay valid for overlap, so that the provider can be switched without
+// interruption.
 func (s *Service) Rotate(ctx context.Context, organizationID, id, value string, overlap time.Duration) (string, error) {
 	err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
 		value, err = s.RotateIn(ctx, tx, organizationID, id, value, overlap)
@@ -332,7 +329,7 @@ func (s *Service) RotateIn(ctx context.Context, tx *db.Tx, organizationID, id, v
 	return value, s.save(ctx, tx, &c)
 }
 
-// replaceSecrets puts values in force; those before them are valid for a while.
+// replaceSecrets sets new secrets. Previous ones stay valid for overlap.
 func (c *Connection) replaceSecrets(values []string, now time.Time, overlap time.Duration) {
 	var kept []secret
 	for _, value := range values {
@@ -350,8 +347,8 @@ func (c *Connection) replaceSecrets(values []string, now time.Time, overlap time
 	c.secrets = kept
 }
 
-// SetEnabled switches a connection on or off. One that is off keeps its address
-// and verifies nothing.
+// SetEnabled enables or disables a connection. A disabled one keeps its address and verifies no
+// requests.
 func (s *Service) SetEnabled(ctx context.Context, organizationID, id string, enabled bool) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		_, err := s.UpdateIn(ctx, tx, organizationID, id, Change{Enabled: &enabled})
@@ -359,23 +356,21 @@ func (s *Service) SetEnabled(ctx context.Context, organizationID, id string, ena
 	})
 }
 
-// Change says what to change of a connection; nil members stay. Switching it on takes
-// back its notice. Its channel and
-// address never change: that would be another connection.
+// Change describes an update; nil fields stay unchanged. Enabling a connection removes its
+// notice. Channel and address cannot change.
 type Change struct {
-	Name        *string // empty: the address
+	Name        *string // empty resets it to the address
 	Enabled     *bool
-	Secrets     []string          // newest first, at least one; those before them are valid for [Overlap]
-	Credentials map[string]string // in place of all before
-	Settings    map[string]string // in place of all before
+	Secrets     []string          // newest first, at least one; previous ones stay valid for [Overlap]
+	Credentials map[string]string // replaces all
+	Settings    map[string]string // replaces all
 }
 
-// Overlap is how long a secret is valid beside the one that replaced it, unless
-// something else is asked for.
+// Overlap is how long a replaced secret stays valid by default.
 const Overlap = 24 * time.Hour
 
-// UpdateIn changes a connection in the caller's transaction. Errors: NotFound,
-// also for another organization's; Invalid.
+// UpdateIn updates a connection in the caller's transaction. Errors: NotFound, also for another
+// organization's; Invalid.
 func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id string, change Change) (Connection, error) {
 	var v problem.Validation
 	if change.Name != nil {
@@ -422,9 +417,9 @@ func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	return c, s.save(ctx, tx, &c)
 }
 
-// DeleteIn removes a connection in the caller's transaction: its address is free
-// again and its secrets verify nothing. Tickets that came by it stay, and cannot
-// be answered by it any more. Another organization's is NotFound.
+// DeleteIn deletes a connection in the caller's transaction: its address is free again, its
+// secrets verify nothing, and tickets cannot be answered by it any more. Another organization's
+// is NotFound.
 func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {
@@ -445,8 +440,8 @@ func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id st
 
 func errNotFound() error { return problem.New(problem.NotFound, "there is no such connection") }
 
-// lock returns a connection that nobody else changes until the transaction ends.
-// Another organization's is not found.
+// lock returns a connection and locks it until the transaction ends. Another organization's is
+// NotFound.
 func (s *Service) lock(ctx context.Context, tx *db.Tx, organizationID, id string) (Connection, error) {
 	return s.get(ctx, tx, organizationID, id, " FOR UPDATE")
 }
@@ -462,7 +457,7 @@ func (s *Service) get(ctx context.Context, q db.Querier, organizationID, id, suf
 	return c, nil
 }
 
-// save stores a connection that was changed, and tells who watches.
+// save stores an updated connection and notifies observers.
 func (s *Service) save(ctx context.Context, tx *db.Tx, c *Connection) error {
 	if err := s.update(ctx, tx, c); err != nil {
 		return err
@@ -470,7 +465,7 @@ func (s *Service) save(ctx context.Context, tx *db.Tx, c *Connection) error {
 	return s.notifyObservers(ctx, tx, c, false)
 }
 
-// update stores a connection that was changed.
+// update stores an updated connection.
 func (s *Service) update(ctx context.Context, tx *db.Tx, c *Connection) error {
 	secrets, err := s.seal(c.ID, c.secrets)
 	if err != nil {
@@ -541,14 +536,13 @@ func (s *Service) List(ctx context.Context, organizationID string) ([]Connection
 	return db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 ORDER BY id", organizationID)
 }
 
-// FindIn is [Service.FindOf] in the caller's transaction, until whose end nobody
-// else changes the connection.
+// FindIn is [Service.FindOf] in the caller's transaction, and locks the connection until its
+// end.
 func (s *Service) FindIn(ctx context.Context, tx *db.Tx, organizationID, id string) (Connection, error) {
 	return s.lock(ctx, tx, organizationID, id)
 }
 
-// Path returns where below the public address a channel's provider posts; empty
-// when there is no such channel.
+// Path returns the endpoint path of a channel, or "" if there is no such channel.
 func (s *Service) Path(name string) string {
 	if a, ok := s.adapters[name]; ok {
 		return a.Info().Path
@@ -561,14 +555,13 @@ func (s *Service) FindOf(ctx context.Context, q db.Querier, organizationID, id s
 	return s.get(ctx, q, organizationID, id, "")
 }
 
-// maxClaims bounds the connections that have not proven an address and are returned by
-// [Service.FindByAddresses] with the one that has: the oldest. A request whose URL names the
-// connection reaches every other.
+// maxClaims bounds the unproven connections per address, oldest first, that
+// [Service.FindByAddresses] returns. All others receive only requests whose URL names them.
 const maxClaims = 4
 
-// FindByAddresses returns the connections of a medium at any of the addresses, enabled or not, in
-// the order of the addresses: of each the one that has proven it, if there is one,
-// then the oldest that have not. They must not be changed.
+// FindByAddresses returns the connections of a medium at the addresses, enabled or not, in the
+// order of the addresses: for each the one that has proven it, if any, then the oldest unproven
+// ones. They must not be modified.
 func (s *Service) FindByAddresses(ctx context.Context, medium string, addresses []string) ([]*Connection, error) {
 	found, missing, since := s.cache.get(medium, addresses)
 	if len(missing) == 0 {
@@ -599,8 +592,7 @@ func (s *Service) FindByAddresses(ctx context.Context, medium string, addresses 
 	return found, nil
 }
 
-// FindByAddress returns the connection of an organization at an address, enabled or not; nil
-// when it has none.
+// FindByAddress returns an organization's connection at an address, enabled or not, or nil.
 func (s *Service) FindByAddress(ctx context.Context, organizationID, medium, address string) (*Connection, error) {
 	c, err := db.One(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 AND medium = $2 AND address = $3",
 		organizationID, medium, address)
@@ -613,12 +605,12 @@ func (s *Service) FindByAddress(ctx context.Context, organizationID, medium, add
 	return &c, nil
 }
 
-// Find returns a connection by id; [db.ErrNoRows] when there is none.
+// Find returns a connection by id, or [db.ErrNoRows].
 func (s *Service) Find(ctx context.Context, id string) (Connection, error) {
 	return db.One(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1", id)
 }
 
-// Ambiguous is the error of a message that could leave by several connections.
+// Ambiguous is the error of a message that several connections could send.
 type Ambiguous struct {
 	Choices []Connection // enabled, by address
 }
@@ -631,9 +623,9 @@ func (e *Ambiguous) Error() string {
 	return "the organization has several connections of this channel: " + strings.Join(choices, ", ")
 }
 
-// FindForSending returns the connection of an organization by which a message may leave:
-// the one of that id, or, where id is empty, the only enabled one of a medium.
-// [db.ErrNoRows] when there is none; [*Ambiguous] when there are several.
+// FindForSending returns the connection that sends an organization's message: the one with the
+// id, or, if id is empty, the only enabled one of the medium. Errors: [db.ErrNoRows];
+// [*Ambiguous] if there are several.
 func (s *Service) FindForSending(ctx context.Context, q db.Querier, organizationID, id, medium string) (Connection, error) {
 	if id != "" {
 		return db.One(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1 AND organization_id = $2", id, organizationID)
@@ -651,12 +643,11 @@ func (s *Service) FindForSending(ctx context.Context, q db.Querier, organization
 	return Connection{}, &Ambiguous{list}
 }
 
-// SharesSecret reports whether a secret of the deployment has verified a request to the
-// connection.
+// SharesSecret reports whether a deployment secret has verified a request for the connection.
 func (c *Connection) SharesSecret() bool { return c.sharesSecret }
 
-// RecordSharedTx records that a secret of the deployment has verified a request to a
-// connection. A connection that is gone is no error.
+// RecordSharedTx records that a deployment secret verified a request for a connection. A
+// missing connection is no error.
 func (s *Service) RecordSharedTx(ctx context.Context, tx *db.Tx, id string) error {
 	n, err := tx.Exec(ctx, "UPDATE connections SET shares_secret = TRUE WHERE id = $1 AND NOT shares_secret", id)
 	if err != nil {
@@ -668,10 +659,10 @@ func (s *Service) RecordSharedTx(ctx context.Context, tx *db.Tx, id string) erro
 	return nil
 }
 
-// SharedWithOthers reports whether an organization other than the given one receives by
-// the deployment's secret of one of the channels: it has an enabled connection that has
-// proven its address, and the operator vouches for it or that secret has verified a
-// request to it. A proof of its own shows nothing of the secret: it may have another app.
+// SharedWithOthers reports whether another organization receives by the deployment's secret of
+// one of the channels: it has an enabled and proven connection, and either the operator proved
+// it or the secret has verified a request for it. Its own proof alone does not count: it may
+// use another app.
 func (s *Service) SharedWithOthers(ctx context.Context, q db.Querier, channels []string, organizationID string) (bool, error) {
 	var shared bool
 	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM connections WHERE channel = ANY($1) AND organization_id <> $2 AND enabled AND proof = 'proven'
@@ -679,7 +670,7 @@ func (s *Service) SharedWithOthers(ctx context.Context, q db.Querier, channels [
 	return shared, err
 }
 
-// Owns reports whether address is one of the organization's own.
+// Owns reports whether the organization has a connection at the address.
 func (s *Service) Owns(ctx context.Context, q db.Querier, organizationID, medium, address string) (bool, error) {
 	var n int
 	err := q.QueryRow(ctx, "SELECT count(*) FROM connections WHERE medium = $1 AND address = $2 AND organization_id = $3",

@@ -12,8 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// ByID returns a connection, enabled or not, from memory where it is known there;
-// nil when there is none. It must not be changed.
+// ByID returns a connection, enabled or not, possibly cached, or nil. It must not be modified.
 func (s *Service) ByID(ctx context.Context, id string) (*Connection, error) {
 	c, since := s.cache.getID(id)
 	if c != nil {
@@ -30,23 +29,21 @@ func (s *Service) ByID(ctx context.Context, id string) (*Connection, error) {
 	return &read, nil
 }
 
-// maxListed bounds the connections among which a credential is looked for: the
-// newest, since providers ask when a connection is made. What is older is found by
-// its id.
+// maxListed bounds the connections read for a credential, newest first, because providers
+// verify a connection when it is created. Older ones are found by id.
 const maxListed = 1000
 
-// HasCredential reports whether an enabled connection of one of the channels that has proven
-// its address has value as the named credential: the others are found by their ids
-// only, so that no stranger's claims hide a connection from its provider. An empty
-// value never matches. It compares in constant time,
-// and reads the connections at most once in [CacheTTL], however often strangers ask.
+// HasCredential reports whether an enabled and proven connection of one of the channels has
+// value as the named credential. Unproven ones are found only by id, so that a stranger's
+// claims cannot hide a connection from its provider. An empty value never matches. It compares
+// in constant time and reads the connections at most once per [CacheTTL].
 func (s *Service) HasCredential(ctx context.Context, channels []string, name, value string) (bool, error) {
 	if value == "" {
 		return false, nil
 	}
 	channels = slices.Sorted(slices.Values(channels))
 	key := strings.Join(channels, " ") + " " + name
-	s.digestsMu.Lock() // one reads, the others wait for what it read
+	s.digestsMu.Lock() // one caller reads, others wait for its result
 	defer s.digestsMu.Unlock()
 	digests, ok, since := s.cache.getDigests(key)
 	if !ok {
@@ -71,7 +68,7 @@ func (s *Service) HasCredential(ctx context.Context, channels []string, name, va
 	return found, nil
 }
 
-// cachedDigests are the digests of a credential of connections.
+// cachedDigests are digests of one credential of several connections.
 type cachedDigests struct {
 	digests [][sha256.Size]byte
 	read    time.Time

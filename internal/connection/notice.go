@@ -12,47 +12,45 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Notice is what an administrator should know of a connection.
+// Notice is a problem of a connection, for administrators.
 type Notice struct {
 	Kind channel.ConnectionEventKind `json:"kind"`
 	Text string                      `json:"text"`
 	At   time.Time                   `json:"at"`
 }
 
-// Admins finds whom to tell about an organization's connections.
+// Admins finds the recipients of notices.
 type Admins interface {
 	// AdminAddresses returns the addresses of the organization's admins.
 	AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error)
 }
 
-// Mailer takes mail in the transaction that it tells of.
+// Mailer enqueues mail in the caller's transaction.
 type Mailer interface {
-	// EnqueueMail sends m, with the configured sender when From is zero.
+	// EnqueueMail enqueues m. A zero From means the configured sender.
 	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
 }
 
-// EnableAdminMail has admins be told by mail of what becomes of their organization's
-// connections: of each end, and of anything else once a day. It must be called
-// before the service is used; without it, notices are only shown. baseURL is the
-// public address, without a trailing slash.
+// EnableAdminMail enables mail to admins about their connections: about each disconnection, and
+// about other notices once a day. Call it before the service is used; without it, notices are
+// only displayed. baseURL is the public address without a trailing slash.
 func (s *Service) EnableAdminMail(admins Admins, mailer Mailer, baseURL string) {
 	s.admins, s.mailer, s.baseURL = admins, mailer, baseURL
 }
 
-// noticeInterval is how long admins are left alone after a mail about a connection.
+// noticeInterval is the minimum time between two mails about a connection.
 const noticeInterval = 24 * time.Hour
 
-// EventResult is what became of news about a connection.
+// EventResult is the result of a connection event.
 type EventResult struct {
 	Outcome      string `json:"outcome"`          // disconnected, noticed, duplicate, recorded
-	Reason       string `json:"reason,omitempty"` // why it was only recorded
+	Reason       string `json:"reason,omitempty"` // why it is only recorded
 	ConnectionID string `json:"connection_id,omitempty"`
 }
 
-// IntakeConnectionEvent gives news of a provider's about a connection its effect, in the
-// caller's transaction. A connection that the provider's side ended is switched off
-// and says why, and its organization's admins are told. News from before a
-// connection was switched on again changes nothing.
+// IntakeConnectionEvent applies a provider's event about a connection in the caller's
+// transaction. A connection that the provider ended is disabled with a notice, and its admins
+// get a mail. Events older than the last change of the notice have no effect.
 func (s *Service) IntakeConnectionEvent(ctx context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (any, error) {
 	if o.ConnectionID == "" {
 		return EventResult{Outcome: "recorded", Reason: "there is no connection that it could be about"}, nil
@@ -98,9 +96,8 @@ func noticeText(text string) string {
 	return text
 }
 
-// NoticeIn shows the organization's admins what is wrong with a connection, in the
-// caller's transaction; an empty text takes back what was shown so. What ended a
-// connection stays. Error: NotFound.
+// NoticeIn sets the notice of a connection in the caller's transaction; an empty text clears
+// it. A disconnection notice stays. Error: NotFound.
 func (s *Service) NoticeIn(ctx context.Context, tx *db.Tx, organizationID, id, text string) error {
 	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {
@@ -119,8 +116,7 @@ func (s *Service) NoticeIn(ctx context.Context, tx *db.Tx, organizationID, id, t
 	return s.notice(ctx, tx, &c, &Notice{channel.Noticed, text, tx.Now})
 }
 
-// notice shows n with a connection, and tells admins of it if it is the end, or
-// they were not told anything for a day.
+// notice sets a notice and mails admins if it is a disconnection or the last mail is a day old.
 func (s *Service) notice(ctx context.Context, tx *db.Tx, c *Connection, n *Notice) error {
 	c.Notice, c.noticedAt = n, n.At
 	if s.admins != nil && (n.Kind == channel.Disconnected || tx.Now.Sub(c.noticeMailedAt) >= noticeInterval) {
@@ -140,12 +136,12 @@ func (s *Service) notice(ctx context.Context, tx *db.Tx, c *Connection, n *Notic
 		}
 	}
 	if n.Kind == channel.Noticed {
-		return s.update(ctx, tx, c) // nothing but what is shown is different
+		return s.update(ctx, tx, c) // only the notice has changed
 	}
 	return s.save(ctx, tx, c)
 }
 
-// noticeMail tells an admin what is wrong with a connection.
+// noticeMail returns the mail to an admin about a notice.
 func noticeMail(to mail.Address, c *Connection, baseURL string) (mail.Message, error) {
 	name := c.Channel + " " + c.Address
 	l := mail.Notification{
@@ -167,8 +163,8 @@ func noticeMail(to mail.Address, c *Connection, baseURL string) (mail.Message, e
 	return l.Message(mail.Address{}, to)
 }
 
-// RetireIn switches a connection off and drops its credentials, in the caller's
-// transaction. One that is not there is no error.
+// RetireIn disables a connection and deletes its credentials in the caller's transaction. A
+// missing connection is no error.
 func (s *Service) RetireIn(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {

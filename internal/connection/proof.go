@@ -15,16 +15,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Proof says whether an organization has proven that the address of a connection is its
-// own. Until then nothing that rests on the deployment reaches the connection, and
-// nothing leaves by the deployment's accounts.
+// Proof is the evidence that the organization owns the connection's address. While it is
+// pending, the connection receives nothing by the deployment's secrets and sends nothing by the
+// deployment's accounts.
 type Proof struct {
 	State  State     `json:"state"`
-	Method Method    `json:"method,omitempty"` // of what is proven
-	At     time.Time `json:"at,omitzero"`      // when it was proven
+	Method Method    `json:"method,omitempty"` // empty while pending
+	At     time.Time `json:"at,omitzero"`      // time of the proof
 }
 
-// State is how far a proof is.
+// State is the state of a proof.
 type State string
 
 // The states.
@@ -38,23 +38,22 @@ type Method string
 
 // The methods.
 const (
-	ByOperator   Method = "operator"      // the operator connected it, or said so
-	ByAllowList  Method = "allowed"       // the operator's configuration says so
-	ByDNS        Method = "dns"           // a record of the domain
-	ByMail       Method = "mail"          // a message that came back, or its code
-	ByText       Method = "text"          // the code of a text
-	ByProvider   Method = "provider"      // the provider named the address for the connection's token
-	ByTopic      Method = "topic"         // a message published on the topic
-	BeforeProofs Method = "before_proofs" // connected before there were proofs
+	ByOperator   Method = "operator"      // connected or confirmed by the operator
+	ByAllowList  Method = "allowed"       // on the operator's allow list
+	ByDNS        Method = "dns"           // TXT record of the domain
+	ByMail       Method = "mail"          // returned message, or its code
+	ByText       Method = "text"          // code in a text message
+	ByProvider   Method = "provider"      // the provider names the address as owner of the connection's token
+	ByTopic      Method = "topic"         // message published on the topic
+	BeforeProofs Method = "before_proofs" // connected before proofs existed
 )
 
-// rank orders methods by what they show. A proof of a higher rank takes the address
-// from one of a lower rank.
+// rank orders methods by strength. A stronger proof takes the address from a weaker one.
 func (m Method) rank() int {
 	switch m {
 	case ByOperator, ByAllowList:
 		return 3
-	case ByDNS: // whoever has the domain decides about its mailboxes
+	case ByDNS: // the owner of the domain controls its mailboxes
 		return 2
 	case ByMail, ByText, ByProvider, ByTopic:
 		return 1
@@ -62,39 +61,38 @@ func (m Method) rank() int {
 	return 0
 }
 
-// Use is something that a connection can do only once its address is proven.
+// Use is an ability that requires a proven address.
 type Use string
 
 // The uses.
 const (
-	ToReceive Use = "receive" // what the deployment's secret vouches for
+	ToReceive Use = "receive" // requests verified by the deployment's secret
 	ToSend    Use = "send"    // by the deployment's accounts
 )
 
-// Proven reports whether the address is proven to be the organization's.
+// Proven reports whether the address is proven.
 func (c *Connection) Proven() bool { return c.Proof.State == Proven }
 
-// Receives reports whether a request reaches the connection. own says that a secret of
-// the connection's own vouches for it, and otherwise the deployment's does.
+// Receives reports whether a verified request reaches the connection. own means that the
+// connection's own secret verified it, and not the deployment's.
 func (c *Connection) Receives(own bool) bool { return own && !c.sharedKey || c.Proven() }
 
-// Proofs is what proofs need from outside. Without a member, what needs it is not
-// offered.
+// Proofs configures proofs. A nil dependency disables the ways that need it.
 type Proofs struct {
 	Mailer Mailer // sends challenges
-	// Text sends a text by the deployment's account. A problem is about the number, and
-	// shown to whoever asked; every other error is for the operator's log alone.
+	// Text sends a text message by the deployment's account. A problem concerns the number and
+	// is shown to the member; other errors are only logged.
 	Text func(ctx context.Context, number, text string) error
-	// LookupTXT returns the TXT records of a name, which has no final dot; a
-	// [net.DNSError] with IsNotFound where there are none.
+	// LookupTXT returns the TXT records of a name without a final dot, or a [net.DNSError] with
+	// IsNotFound.
 	LookupTXT func(ctx context.Context, name string) ([]string, error)
-	HTTP      http.RoundTripper // calls the providers' APIs at the operator's addresses
+	HTTP      http.RoundTripper // calls providers' APIs at the operator's addresses
 	Allowed   []Allowed
-	// Slug returns an organization's, for Allowed.
+	// Slug returns an organization's slug, for Allowed.
 	Slug func(ctx context.Context, q db.Querier, organizationID string) (string, error)
-	// Shared are the channels for whose connections a secret of the deployment vouches.
+	// Shared are the channels with a deployment secret.
 	Shared map[string]bool
-	// MailStays says that the deployment's mailer only keeps mail: sending needs no
+	// MailStays means that the deployment's mailer only stores mail, so that sending needs no
 	// proof.
 	MailStays bool
 	BaseURL   string // public address, without a trailing slash
@@ -104,8 +102,8 @@ type Proofs struct {
 // UseProofs must be called before the service is used.
 func (s *Service) UseProofs(p Proofs) { s.proofs = p }
 
-// Needs returns what a connection cannot do before its address is proven; none for one
-// that has proven it, or that rests on nothing of the deployment's.
+// Needs returns the uses that wait for the proof of a connection. A connection without any
+// dependency on the deployment needs none.
 func (s *Service) Needs(c *Connection) []Use {
 	var uses []Use
 	if c.Proven() {
@@ -120,9 +118,8 @@ func (s *Service) Needs(c *Connection) []Use {
 	return uses
 }
 
-// SendRefusal returns why nothing can leave by a connection yet, as a problem for
-// whoever wrote it; nil if its proof is no obstacle. What leaves by an account of the
-// connection's own needs no proof.
+// SendRefusal returns the problem that an unproven connection cannot send, or nil. Sending by
+// the connection's own account needs no proof.
 func (s *Service) SendRefusal(c *Connection) error {
 	mailer, ok := s.adapters[c.Channel].(channel.OwnAccountSender)
 	if c.Proven() || !ok || s.proofs.MailStays || mailer.UsesOwnAccount(c.Credentials()) {
@@ -132,18 +129,18 @@ func (s *Service) SendRefusal(c *Connection) error {
 		"%s is not proven to be yours yet, so nothing is sent in its name: an admin can prove it under Settings, Channels", c.Address)
 }
 
-// evidence is what shows that an address is an organization's.
+// evidence is a proof to be recorded.
 type evidence struct {
 	method  Method
-	records []string // of DNS: all that the domain has
-	yields  bool     // to whoever has proven the address, whatever their proof
+	records []string // ByDNS only: all records of the domain
+	yields  bool     // loses against any existing proof
 }
 
-// errContested says that another organization has proven the address as well as, or
-// better than, the evidence does. Only who has shown evidence gets it.
+// errContested means that another organization has proven the address at least as strongly. It
+// is shown only with evidence.
 var errContested = errors.New("another organization has proven the address")
 
-// contestedProblem is errContested for people.
+// contestedProblem converts errContested to a problem.
 func contestedProblem(err error) error {
 	if !errors.Is(err, errContested) {
 		return err
@@ -152,9 +149,9 @@ func contestedProblem(err error) error {
 		"you have shown that the address is yours, and so has another organization before: the operator of this server has to decide").Because(err)
 }
 
-// prove records that an address is proven to be c's, and takes it from whoever has
-// proven it with less. c is as it is then. The caller holds no locks of connections,
-// and calls the watchers. Errors: NotFound, [errContested].
+// prove records the proof of c and revokes a weaker one of another connection. It updates c.
+// The caller must hold no locks on connections, and notifies observers. Errors: NotFound,
+// [errContested].
 func (s *Service) prove(ctx context.Context, tx *db.Tx, c *Connection, e evidence) error {
 	medium := s.adapters[c.Channel].Info().Medium
 	if err := tx.Lock(ctx, "connection/"+medium+"/"+c.Address); err != nil {
@@ -201,8 +198,8 @@ func (s *Service) prove(ctx context.Context, tx *db.Tx, c *Connection, e evidenc
 	return s.recordProof(ctx, tx, c, AuditProven)
 }
 
-// overrides reports whether evidence takes the address from the connection that has
-// proven it. Of two records of one domain the newer counts once the older is gone.
+// overrides reports whether evidence revokes the holder's proof. Between two DNS proofs of one
+// domain, the newer wins once the older record is gone.
 func (s *Service) overrides(holder *Connection, e evidence) bool {
 	held := holder.Proof.Method
 	switch {
@@ -219,7 +216,7 @@ func (s *Service) overrides(holder *Connection, e evidence) bool {
 const displacedText = "somebody else has proven that this address is theirs. What comes through the server's own accounts does not reach you any more, " +
 	"and nothing is sent in its name; prove it again, or ask the operator of this server"
 
-// displace takes the proof of a connection, and notifies its admins.
+// displace revokes the proof of a connection and mails its admins.
 func (s *Service) displace(ctx context.Context, tx *db.Tx, c *Connection) error {
 	c.Proof = Proof{State: Pending}
 	c.noticeMailedAt = time.Time{}
@@ -240,8 +237,7 @@ func (s *Service) recordProof(ctx context.Context, tx *db.Tx, c *Connection, act
 	return s.recordTx(ctx, tx, action, c, nil, details)
 }
 
-// proveByID is prove for a connection in a transaction of its own, with what belongs to
-// it.
+// proveByID is prove by id, and notifies observers.
 func (s *Service) proveByID(ctx context.Context, tx *db.Tx, id string, e evidence) (Connection, error) {
 	c, err := db.One(ctx, tx, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1", id)
 	if errors.Is(err, db.ErrNoRows) {
@@ -259,14 +255,12 @@ func (s *Service) proveByID(ctx context.Context, tx *db.Tx, id string, e evidenc
 	return c, s.notifyObservers(ctx, tx, &c, false)
 }
 
-// ProveTx records the operator's word that a connection's address is its
-// organization's. It takes the address from any other. Error: NotFound.
+// ProveTx records a proof by the operator, which overrides any other. Error: NotFound.
 func (s *Service) ProveTx(ctx context.Context, tx *db.Tx, id string) (Connection, error) {
 	return s.proveByID(ctx, tx, id, evidence{method: ByOperator})
 }
 
-// RevokeProofTx makes a connection's proof pending, on the operator's word. Error:
-// NotFound.
+// RevokeProofTx resets a proof to pending, by the operator. Error: NotFound.
 func (s *Service) RevokeProofTx(ctx context.Context, tx *db.Tx, id string) (Connection, error) {
 	c, err := db.One(ctx, tx, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1 FOR UPDATE", id)
 	if errors.Is(err, db.ErrNoRows) {
@@ -285,7 +279,7 @@ func (s *Service) RevokeProofTx(ctx context.Context, tx *db.Tx, id string) (Conn
 	return c, s.recordProof(ctx, tx, &c, AuditProofLost)
 }
 
-// proveNew proves a connection that was just made, where the operator vouches for it.
+// proveNew proves a new connection if the operator or the allow list confirms it.
 func (s *Service) proveNew(ctx context.Context, tx *db.Tx, c *Connection, byOperator bool) error {
 	if byOperator {
 		err := s.prove(ctx, tx, c, evidence{method: ByOperator, yields: true})
@@ -301,12 +295,11 @@ func (s *Service) proveNew(ctx context.Context, tx *db.Tx, c *Connection, byOper
 	if err := s.prove(ctx, tx, c, evidence{method: ByAllowList}); !errors.Is(err, errContested) {
 		return err
 	}
-	return nil // the operator said otherwise on the command line
+	return nil // the operator has assigned the address to another organization
 }
 
-// Endpoint is where below the public address the provider of a connection posts. Until
-// the address is proven it names the connection, which is then reached whoever else
-// claims the address.
+// Endpoint returns the endpoint path and query of a connection. Until the address is proven, it
+// names the connection, so that competing claims do not matter.
 func (s *Service) Endpoint(c *Connection) string {
 	if path := s.Path(c.Channel); c.Proven() || path == "" {
 		return path
@@ -314,11 +307,11 @@ func (s *Service) Endpoint(c *Connection) string {
 	return s.Path(c.Channel) + "?c=" + c.ID
 }
 
-// Counts are numbers of connections by their proofs.
+// Counts holds the number of connections by proof.
 type Counts struct {
 	Proven       int // BeforeProofs included
 	Pending      int
-	BeforeProofs int // connected before there were proofs
+	BeforeProofs int // connected before proofs existed
 }
 
 // CountProofs counts the connections of all organizations.
@@ -331,16 +324,16 @@ func CountProofs(ctx context.Context, q db.Querier) (c Counts, err error) {
 	return c, nil
 }
 
-// Status is all that an organization sees of a proof.
+// Status is the proof as shown to the organization.
 type Status struct {
 	Proof
 	Needed    []Use              // see [Service.Needs]
-	Ways      []channel.ProofWay // in which the address can be proven here
-	Record    *Record            // of DNS; nil where that is no way
-	Challenge *Challenge         // that waits for its answer; nil: none
+	Ways      []channel.ProofWay // available ways to prove the address
+	Record    *Record            // for DNS; nil if DNS is not available
+	Challenge *Challenge         // pending challenge, or nil
 }
 
-// ProofStatus returns the status of a connection's proof without its challenge.
+// ProofStatus returns the status without the challenge.
 func (s *Service) ProofStatus(c *Connection) Status {
 	st := Status{Proof: c.Proof, Needed: s.Needs(c), Ways: s.ways(c)}
 	if slices.Contains(st.Ways, channel.ProveByDNS) {
@@ -349,7 +342,7 @@ func (s *Service) ProofStatus(c *Connection) Status {
 	return st
 }
 
-// FullProofStatus returns the status of a connection's proof.
+// FullProofStatus returns the status with the challenge.
 func (s *Service) FullProofStatus(ctx context.Context, q db.Querier, c *Connection) (Status, error) {
 	st := s.ProofStatus(c)
 	var err error
@@ -357,8 +350,7 @@ func (s *Service) FullProofStatus(ctx context.Context, q db.Querier, c *Connecti
 	return st, err
 }
 
-// ways are those in which a connection's address can be proven, as far as this
-// deployment can take them.
+// ways returns the ways available to prove a connection's address in this deployment.
 func (s *Service) ways(c *Connection) []channel.ProofWay {
 	p, ok := s.adapters[c.Channel].(channel.Provable)
 	if !ok {

@@ -20,22 +20,22 @@ import (
 	"github.com/google/uuid"
 )
 
-// Challenge waits for its answer.
+// Challenge is a pending proof that waits for its token or code.
 type Challenge struct {
 	Way       channel.ProofWay
 	SentAt    time.Time
 	ExpiresAt time.Time
-	TriesLeft int    // of codes; 0 where there is no code
-	Publish   string // of a topic: the text to publish there
+	TriesLeft int    // remaining attempts for the code; 0 without a code
+	Publish   string // topics only: the text to publish
 
 	id   string
 	code []byte
 }
 
 const (
-	mailLife = 24 * time.Hour // and of topics
+	mailLife = 24 * time.Hour // also for topics
 	textLife = 15 * time.Minute
-	maxTries = 5 // wrong codes of one challenge
+	maxTries = 5 // wrong codes per challenge
 
 	tokenPurpose = "connection proof token"
 	codePurpose  = "connection proof code"
@@ -45,13 +45,13 @@ const (
 
 var tokenEncoding = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-// tokenText is a token as it is written.
+// tokenText returns the written form of a token.
 func tokenText(mac []byte) string {
 	return channel.ProofTokenPrefix + strings.ToLower(tokenEncoding.EncodeToString(mac[:16]))
 }
 
-// token is that of a challenge. Nobody sees it but who gets the message, or publishes
-// it.
+// token returns the token of a challenge. It is seen only by the recipient of the message or
+// the publisher on the topic.
 func (s *Service) token(challengeID string) string {
 	return tokenText(s.box.MAC(tokenPurpose, challengeID))
 }
@@ -69,7 +69,7 @@ func newCode() string {
 	return fmt.Sprintf("%0*d", codeDigits, n)
 }
 
-// plainCode is a code without what people put between its digits.
+// plainCode removes spaces and hyphens from a code.
 func plainCode(code string) string {
 	return strings.Map(func(r rune) rune {
 		if r == ' ' || r == '-' || r == '\u00a0' {
@@ -96,8 +96,7 @@ func (s *Service) scanChallenge(row db.Row) (Challenge, error) {
 	return c, nil
 }
 
-// openChallenge returns the challenge of a connection that waits for its answer; nil
-// when there is none.
+// openChallenge returns the pending challenge of a connection, or nil.
 func (s *Service) openChallenge(ctx context.Context, q db.Querier, connectionID string, now time.Time, suffix string) (*Challenge, error) {
 	c, err := db.One(ctx, q, s.scanChallenge, "SELECT "+challengeColumns+` FROM connection_challenges
 		WHERE connection_id = $1 AND ended_at IS NULL AND expires_at > $2 ORDER BY id DESC LIMIT 1`+suffix, connectionID, now.UnixMicro())
@@ -110,11 +109,10 @@ func (s *Service) openChallenge(ctx context.Context, q db.Querier, connectionID 
 	return &c, nil
 }
 
-// Prove takes the way that an organization chose to prove the address of one of its
-// connections. A mail or a text is sent, and a topic's text is chosen: the status then
-// has the challenge, which replaces any other. A record or the provider is asked at
-// once. Errors: NotFound, Precondition, RateLimited, Unavailable. It must not be called
-// in a transaction.
+// Prove starts the proof of a connection's address. For mail and text it sends a message and
+// for topics it chooses a text; the challenge replaces any previous one. DNS and provider are
+// checked at once. Errors: NotFound, Precondition, RateLimited, Unavailable. It must not be
+// called in a transaction.
 func (s *Service) Prove(ctx context.Context, organizationID, id string, way channel.ProofWay) (Connection, error) {
 	c, err := s.FindOf(ctx, s.db, organizationID, id)
 	if err != nil {
@@ -139,7 +137,7 @@ func (s *Service) Prove(ctx context.Context, organizationID, id string, way chan
 	return c, err
 }
 
-// challenge records a challenge in place of any other, and enqueues its mail.
+// challenge stores a challenge in place of any previous one and enqueues its mail.
 func (s *Service) challenge(ctx context.Context, c Connection, way channel.ProofWay) (code string, err error) {
 	medium := s.adapters[c.Channel].Info().Medium
 	life := mailLife
@@ -186,8 +184,8 @@ func (s *Service) challenge(ctx context.Context, c Connection, way channel.Proof
 	return code, err
 }
 
-// challengeMail asks whoever reads an address. It repeats nothing that an organization
-// chose but the address itself, and only as its recipient.
+// challengeMail returns the mail to the reader of an address. It contains no text chosen by the
+// organization except for the recipient address.
 func challengeMail(to, baseURL, token, code string) (mail.Message, error) {
 	l := mail.Notification{
 		Subject: "Connect this address to Kickstand? " + token,
@@ -206,7 +204,7 @@ func challengeMail(to, baseURL, token, code string) (mail.Message, error) {
 	return m, err
 }
 
-// sendCode sends the code of a challenge. If it cannot be sent, the challenge is over.
+// sendCode sends the code of a challenge and ends the challenge if that fails.
 func (s *Service) sendCode(ctx context.Context, c *Connection, code string) error {
 	err := s.proofs.Text(ctx, c.Address, channel.ProofText(code))
 	if err == nil {
@@ -225,7 +223,7 @@ func (s *Service) sendCode(ctx context.Context, c *Connection, code string) erro
 	return problem.New(problem.Precondition, "the code could not be sent to %s: %s", c.Address, reason).Because(errors.Join(err, ended))
 }
 
-// errCode is the refusal of a code. It is the same for every reason.
+// errCode is the refusal of a code, the same for every reason.
 func errCode(triesLeft int) error {
 	var v problem.Validation
 	switch triesLeft {
@@ -239,9 +237,9 @@ func errCode(triesLeft int) error {
 	return v.Err()
 }
 
-// AnswerChallenge proves an address by the code that was sent to it. Errors: NotFound; Invalid
-// for a wrong code, of which a challenge takes five; Precondition. It must not be
-// called in a transaction: a wrong code is counted although it fails.
+// AnswerChallenge proves an address by the code sent to it. Errors: NotFound; Invalid for a
+// wrong code, at most five per challenge; Precondition. It must not be called in a transaction,
+// because it also records failed attempts.
 func (s *Service) AnswerChallenge(ctx context.Context, organizationID, id, code string) (Connection, error) {
 	code = plainCode(code)
 	var c Connection
@@ -285,21 +283,21 @@ func (s *Service) AnswerChallenge(ctx context.Context, organizationID, id, code 
 	return c, err
 }
 
-// Returned is what became of a part that carries a challenge.
+// Returned is the result of a returned challenge.
 type Returned struct {
-	Outcome      string `json:"outcome"` // proven, or recognized: it proves nothing
+	Outcome      string `json:"outcome"` // proven; or recognized, without a proof
 	ConnectionID string `json:"connection_id,omitempty"`
 }
 
-// ApplyReturnedTokenTx takes the token of a challenge that came back at an address, in the
-// caller's transaction. connectionID is the connection that the message reaches, empty
-// for none: only where it is the one that the challenge was sent for is its address
-// proven. known is false where no challenge has the token: then it is a message like any
-// other. Taking a token again changes nothing.
+// ApplyReturnedTokenTx applies a challenge token received at an address, in the caller's
+// transaction. connectionID is the connection that the message reaches, or "". A mail proves
+// the address only if that is the connection of the challenge. known is false if no challenge
+// has the token: the message is then an ordinary one. It is idempotent.
 func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, medium, address, token, connectionID string) (r Returned, known bool, err error) {
 	r.Outcome = "recognized"
 	if token == channel.TextChallenge {
-		// Whether its code is right must not show: it could be tried here without end.
+		// The answer must not depend on the code, which could otherwise be guessed without
+		// limit.
 		var n int
 		err := tx.QueryRow(ctx, textChallenges, medium, address, tx.Now.UnixMicro()).Scan(&n)
 		return r, n > 0, err
@@ -315,8 +313,8 @@ func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, medium, a
 	if err != nil {
 		return r, false, fmt.Errorf("find challenge: %w", err)
 	}
-	// A topic is its publisher's, by whichever connection the message came; a mail only
-	// shows where mail to the address goes.
+	// A topic proves its publisher, whichever connection received the message; a mail only
+	// proves where mail to the address is delivered.
 	if !ended.IsZero() || !expires.After(tx.Now) || way == channel.ProveByMail && owner != connectionID {
 		return r, true, nil
 	}
@@ -343,8 +341,7 @@ func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, medium, a
 	return Returned{"proven", owner}, true, nil
 }
 
-// IsChallenge reports whether a token, or a text, belongs to a challenge that was sent to
-// an address or for it.
+// IsChallenge reports whether a token, or a text message, belongs to a challenge of an address.
 func (s *Service) IsChallenge(ctx context.Context, medium, address, token string) (bool, error) {
 	query, args := "SELECT count(*) FROM connection_challenges WHERE token = $1", []any{digest(token)}
 	if token == channel.TextChallenge {
@@ -355,10 +352,10 @@ func (s *Service) IsChallenge(ctx context.Context, medium, address, token string
 	return n > 0, err
 }
 
-// textChallenges counts the texts on their way to a number.
+// textChallenges counts the pending text messages to a number.
 const textChallenges = "SELECT count(*) FROM connection_challenges WHERE medium = $1 AND address = $2 AND way = 'text' AND expires_at > $3"
 
-// PurgeProofs deletes challenges and counts that are of no use any more.
+// PurgeProofs deletes expired challenges and limits.
 func (s *Service) PurgeProofs(ctx context.Context) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		if _, err := tx.Exec(ctx, "DELETE FROM connection_challenges WHERE expires_at < $1", tx.Now.Add(-challengeRetention).UnixMicro()); err != nil {
@@ -369,6 +366,6 @@ func (s *Service) PurgeProofs(ctx context.Context) error {
 	})
 }
 
-// challengeRetention is how long a challenge is recognized when it comes back after its
-// time: mail servers try for five days.
+// challengeRetention is how long an expired challenge is still recognized: mail servers retry
+// for five days.
 const challengeRetention = 7 * 24 * time.Hour

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// Record is the TXT record that proves every address of a domain for an organization.
+// Record is the TXT record that proves all addresses of a domain for an organization.
 type Record struct {
 	Name  string
 	Value string
@@ -27,7 +27,7 @@ const (
 	dnsTimeout    = 5 * time.Second
 )
 
-// domainOf is the domain of a mail address, in ASCII; empty if it has none.
+// domainOf returns the domain of a mail address in ASCII, or "".
 func domainOf(address string) string {
 	_, domain, ok := strings.Cut(address[max(0, strings.LastIndexByte(address, '@')):], "@")
 	if !ok {
@@ -40,7 +40,7 @@ func domainOf(address string) string {
 	return ascii
 }
 
-// txtRecord is that of an organization for the domain of an address; nil if there is none.
+// txtRecord returns an organization's record for the domain of an address, or nil.
 func (s *Service) txtRecord(organizationID, address string) *Record {
 	domain := domainOf(address)
 	if domain == "" {
@@ -49,8 +49,7 @@ func (s *Service) txtRecord(organizationID, address string) *Record {
 	return &Record{recordPrefix + domain, tokenText(s.box.MAC(recordPurpose, organizationID, domain))}
 }
 
-// hasRecord reports whether an organization's record is among those of a domain, made
-// with any of the keys.
+// hasRecord reports whether records include the organization's, made with any of the keys.
 func (s *Service) hasRecord(records []string, organizationID, address string) bool {
 	domain := domainOf(address)
 	found := false
@@ -65,8 +64,8 @@ func (s *Service) hasRecord(records []string, organizationID, address string) bo
 	return found
 }
 
-// proveByDNS looks for the organization's record. It proves what the organization has
-// connected of the domain, of which c is one.
+// proveByDNS looks up the organization's record. It proves all connections of the organization
+// in that domain, including c.
 func (s *Service) proveByDNS(ctx context.Context, c Connection) (Connection, error) {
 	rec := s.txtRecord(c.OrganizationID, c.Address)
 	if rec == nil {
@@ -117,8 +116,8 @@ func (s *Service) proveByDNS(ctx context.Context, c Connection) (Connection, err
 	return c, err
 }
 
-// unprovenOfDomain returns an organization's connections of the domain of c's address that are
-// not proven, and c, in the order of their addresses, in which they are locked.
+// unprovenOfDomain returns c and the organization's unproven connections of the same domain, in
+// the order of their addresses, which is the locking order.
 func (s *Service) unprovenOfDomain(ctx context.Context, q db.Querier, c *Connection) ([]Connection, error) {
 	medium := s.adapters[c.Channel].Info().Medium
 	all, err := db.All(ctx, q, s.scan, "SELECT "+columns+` FROM connections

@@ -12,7 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// limit bounds how often something is done within a window.
+// limit is a rate limit.
 type limit struct {
 	name   string
 	most   int64
@@ -21,13 +21,12 @@ type limit struct {
 
 const day = 24 * time.Hour
 
-// challengeLimits keep challenges from being used to flood a person who never asked:
-// of an organization to an address, of all to an address, of an organization, and of
-// the deployment, which pays for them.
+// challengeLimits protects people from unsolicited challenges: per organization and address,
+// per address, per organization, and for the deployment, which pays for them.
 func challengeLimits(c *Connection, medium string, way channel.ProofWay) []limit {
 	own := c.OrganizationID + "/" + medium + "/" + c.Address
 	if way == channel.ProveByTopic {
-		return []limit{{"topic/" + own, 20, day}} // nobody is written to
+		return []limit{{"topic/" + own, 20, day}} // sends no message
 	}
 	all := limit{"all/" + string(way), 2000, day}
 	if way == channel.ProveByText {
@@ -42,15 +41,15 @@ func challengeLimits(c *Connection, medium string, way channel.ProofWay) []limit
 	}
 }
 
-// lookupLimits bound how often an organization has records and providers asked.
+// lookupLimits bounds an organization's lookups of records and providers.
 func lookupLimits(c *Connection) []limit {
 	return []limit{{"questions/" + c.OrganizationID, 60, time.Hour}}
 }
 
-// countAttempt counts one more under each of the limits, in the transaction, exactly. Past one
-// of them it is RateLimited, and the transaction must fail.
+// countAttempt counts an attempt under each limit, in the transaction. Over a limit it returns
+// RateLimited, and the transaction must fail.
 func (s *Service) countAttempt(ctx context.Context, tx *db.Tx, limits []limit) error {
-	slices.SortFunc(limits, func(a, b limit) int { return cmp.Compare(a.name, b.name) }) // for the order of locks
+	slices.SortFunc(limits, func(a, b limit) int { return cmp.Compare(a.name, b.name) }) // lock order
 	for _, l := range limits {
 		ends := tx.Now.Truncate(l.window).Add(l.window)
 		var count int64

@@ -17,14 +17,14 @@ import (
 
 const (
 	maxProofCalls   = 3
-	proofTimeout    = 15 * time.Second // of one call
+	proofTimeout    = 15 * time.Second // per call
 	maxProofAnswer  = 1 << 20          // bytes
 	errProofTrouble = "the provider could not be asked; try again in a minute"
 )
 
-// proveByProvider has the provider name the owner of the connection's own token. It
-// calls the address that the operator chose, or the provider's own, never one that is
-// among the connection's credentials.
+// proveByProvider asks the provider's API for the owner of the connection's own token. It calls
+// the operator's address of the API or the provider's own, never one from the connection's
+// credentials.
 func (s *Service) proveByProvider(ctx context.Context, c Connection) (Connection, error) {
 	p, ok := s.adapters[c.Channel].(channel.ProviderProof)
 	if !ok {
@@ -69,7 +69,7 @@ func (s *Service) proveByProvider(ctx context.Context, c Connection) (Connection
 	return c, contestedProblem(err)
 }
 
-// callProvider makes a call. Errors repeat neither address nor credentials.
+// callProvider makes a call. Errors contain neither address nor credentials.
 func (s *Service) callProvider(ctx context.Context, call *channel.Call) (channel.Response, error) {
 	var a channel.Response
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
@@ -78,7 +78,7 @@ func (s *Service) callProvider(ctx context.Context, call *channel.Call) (channel
 	if err != nil {
 		return a, err
 	}
-	resp, err := s.proofs.HTTP.RoundTrip(req) // not an http.Client: it would follow redirects
+	resp, err := s.proofs.HTTP.RoundTrip(req) // not an http.Client, which would follow redirects
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err

@@ -16,21 +16,21 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Filter chooses events. Zero members do not restrict.
+// Filter selects events. Zero fields do not filter.
 type Filter struct {
 	States         []State
 	OrganizationID string
 	ConnectionID   string
 	Channel        string
-	Before         string    // only events older than the one with this id
-	After          string    // only events newer than the one with this id
-	From, To       time.Time // received from From on, and before To
-	Limit          int       // 0 means 50; at most 1000
+	Before         string    // older than the event with this id
+	After          string    // newer than the event with this id
+	From, To       time.Time // received at or after From and before To
+	Limit          int       // default 50, maximum 1000
 	OldestFirst    bool
 }
 
-// List returns events, newest first unless f says otherwise, without headers and bodies. Invalid: there is no
-// such channel.
+// List returns the selected events without headers and bodies, newest first unless
+// f.OldestFirst. It returns Invalid for an unknown channel.
 func (s *Service) List(ctx context.Context, f Filter) ([]*Event, error) {
 	if err := s.checkFilter(&f); err != nil {
 		return nil, err
@@ -38,8 +38,7 @@ func (s *Service) List(ctx context.Context, f Filter) ([]*Event, error) {
 	return list(ctx, s.db, f)
 }
 
-// checkFilter spells the channel of a filter as its adapter does, and refuses one that
-// no adapter has.
+// checkFilter normalizes the channel of a filter and rejects an unknown one.
 func (s *Service) checkFilter(f *Filter) error {
 	f.Channel = channel.AdapterName(f.Channel)
 	if f.Channel == "" || s.byName[f.Channel] != nil {
@@ -58,9 +57,8 @@ const (
 	maxExport  = time.Hour
 )
 
-// Each calls fn with every event that f chooses, as [Service.List] has them and as
-// all were at one moment. f's Before and Limit do not count. An error of fn ends
-// it and is returned. It may take an hour at most.
+// Each calls fn with each selected event in the form of [Service.List], all from one snapshot,
+// within an hour. It ignores f.Before and f.Limit. An error of fn stops it and is returned.
 func (s *Service) Each(ctx context.Context, f Filter, fn func(*Event) error) error {
 	if err := s.checkFilter(&f); err != nil {
 		return err
@@ -103,7 +101,7 @@ func list(ctx context.Context, q db.Querier, f Filter) ([]*Event, error) {
 		}
 		add("state = ANY(?)", states)
 		if waiting {
-			// Says nothing new, but lets the index of these few be used.
+			// Redundant, but enables the partial index of these states.
 			where = append(where, "state IN ('unrouted', 'rejected', 'dead')")
 		}
 	}
@@ -121,7 +119,7 @@ func list(ctx context.Context, q db.Querier, f Filter) ([]*Event, error) {
 		add("id > ?", f.After)
 	}
 	if !f.From.IsZero() {
-		// Ids are made after what they stand for was received.
+		// Ids are generated after receipt.
 		add("id >= ?", minID(f.From.Add(-maxClockSkew)))
 		add("received_at >= ?", f.From.UnixMicro())
 	}
@@ -144,10 +142,10 @@ func list(ctx context.Context, q db.Querier, f Filter) ([]*Event, error) {
 	return db.All(ctx, q, scanSummary, query+" ORDER BY id "+order+" LIMIT $"+strconv.Itoa(len(args)), args...)
 }
 
-// maxClockSkew is by how much the clocks of two processes may differ.
+// maxClockSkew is the largest difference between the clocks of two processes.
 const maxClockSkew = time.Minute
 
-// Find returns an event with its headers and its body, or a NotFound problem.
+// Find returns an event with headers and body, or NotFound.
 func (s *Service) Find(ctx context.Context, id string) (*Event, error) {
 	id = clean(id, maxKey)
 	e, err := s.load(ctx, id)
@@ -163,8 +161,7 @@ func (s *Service) Find(ctx context.Context, id string) (*Event, error) {
 	return e, nil
 }
 
-// FindOf is [Service.Find] for one organization: what came in for others, or for
-// nobody, is NotFound.
+// FindOf is [Service.Find] restricted to one organization; other events are NotFound.
 func (s *Service) FindOf(ctx context.Context, organizationID, id string) (*Event, error) {
 	e, err := s.Find(ctx, id)
 	if err == nil && e.OrganizationID != organizationID {
@@ -173,11 +170,10 @@ func (s *Service) FindOf(ctx context.Context, organizationID, id string) (*Event
 	return e, err
 }
 
-// Replay has an event processed again, or for the first time. An unrouted one
-// needs somebody to have its address by now; a request that could not be read
-// is split anew, and its parts are events of their own. What the desk has
-// already it does not take twice. It returns the event as it is then; events
-// that wait for their turn are a Conflict.
+// Replay processes an event again, or for the first time. An unrouted event needs a connection
+// for its address by now. An unreadable request is split again into new events. The desk
+// ignores messages it already has. Replay returns the updated event; an event that is still
+// queued is a Conflict.
 func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
 	e, err := s.Find(ctx, id)
 	if err != nil {
@@ -208,14 +204,13 @@ func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
 	return s.Find(ctx, id)
 }
 
-// isDeployment reports whether an event is the deployment's own, which nobody
-// routes.
+// isDeployment reports whether an event belongs to a deployment channel, which has no routing.
 func (s *Service) isDeployment(e *Event) bool {
 	a, ok := s.byName[e.Channel]
 	return ok && a.Info().Deployment
 }
 
-// Route gives an unrouted event to a connection, by hand, and has it processed.
+// Route assigns an unrouted event to a connection and enqueues it.
 func (s *Service) Route(ctx context.Context, id, connectionID string) (*Event, error) {
 	e, err := s.Find(ctx, id)
 	if err != nil {
@@ -236,8 +231,8 @@ func (s *Service) Route(ctx context.Context, id, connectionID string) (*Event, e
 	return s.assign(ctx, e, c.ID, c.OrganizationID)
 }
 
-// RouteTo gives an unrouted event to an organization, by hand and without a
-// connection, and has it processed. The organization must exist.
+// RouteTo assigns an unrouted event to an organization without a connection and enqueues it.
+// The organization must exist.
 func (s *Service) RouteTo(ctx context.Context, id, organizationID string) (*Event, error) {
 	e, err := s.Find(ctx, id)
 	if err != nil {
@@ -259,7 +254,7 @@ func (s *Service) assign(ctx context.Context, e *Event, connectionID, organizati
 	return s.Find(ctx, e.ID)
 }
 
-// accept makes an event ready to be processed, if it is still as it was read.
+// accept enqueues an event unless it has changed since it was read.
 func (s *Service) accept(ctx context.Context, tx *db.Tx, e *Event) error {
 	n, err := tx.Exec(ctx, `UPDATE inbound_events SET state = 'accepted', error = NULL, processed_at = NULL
 		WHERE id = $1 AND state = $2`, e.ID, string(e.State))
@@ -276,8 +271,8 @@ func errChanged() error {
 	return &problem.Error{Kind: problem.Conflict, Code: "invalid_transition", Message: "the event has changed meanwhile; look at it again"}
 }
 
-// reroute gives an event to the connection that has its address by now, or
-// to the default organization.
+// reroute assigns an event to the connection that now has its address, or to the default
+// organization.
 func (s *Service) reroute(ctx context.Context, e *Event) error {
 	c, taken, err := s.connectionAt(ctx, e)
 	if err != nil {
@@ -295,7 +290,8 @@ func (s *Service) reroute(ctx context.Context, e *Event) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error { return s.move(ctx, tx, e, connectionID, now.OrganizationID) })
 }
 
-// connectionAt returns the connection at an event's address, if its channel may use it.
+// connectionAt returns the proven connection at an event's address, if its channel accepts
+// requests for it.
 func (s *Service) connectionAt(ctx context.Context, e *Event) (c *connection.Connection, taken bool, err error) {
 	a, ok := s.byName[e.Channel]
 	if !ok {
@@ -303,7 +299,7 @@ func (s *Service) connectionAt(ctx context.Context, e *Event) (c *connection.Con
 	}
 	list, err := s.connections.FindByAddresses(ctx, a.Info().Medium, []string{e.Address})
 	if err != nil || len(list) == 0 || !list[0].Proven() {
-		return nil, false, err // claims of an address get nothing of it
+		return nil, false, err // unproven connections receive none of it
 	}
 	if c := list[0]; accepts(a.Info(), c) {
 		return c, false, nil
@@ -311,8 +307,8 @@ func (s *Service) connectionAt(ctx context.Context, e *Event) (c *connection.Con
 	return nil, true, nil
 }
 
-// move gives an event to an organization and has it processed, unless the same
-// event has come there otherwise: then that is its outcome.
+// move assigns an event to an organization and enqueues it. If the organization already has the
+// same event, the outcome is duplicate.
 func (s *Service) move(ctx context.Context, tx *db.Tx, e *Event, connectionID, organizationID string) error {
 	now := *e
 	now.ConnectionID, now.OrganizationID = connectionID, organizationID
@@ -338,7 +334,7 @@ func (s *Service) move(ctx context.Context, tx *db.Tx, e *Event, connectionID, o
 	return s.accept(ctx, tx, &now)
 }
 
-// resplit cuts a request that could not be read into its parts.
+// resplit splits a stored unreadable request again.
 func (s *Service) resplit(ctx context.Context, e *Event) error {
 	a, ok := s.byName[e.Channel]
 	if !ok {
@@ -375,7 +371,7 @@ func (s *Service) resplit(ctx context.Context, e *Event) error {
 	if err != nil {
 		return err
 	}
-	var needed map[string]bool // of what was shelved
+	var needed map[string]bool // bodies in the blob store that events refer to
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		needed = make(map[string]bool)
 		for _, part := range events {
@@ -398,8 +394,8 @@ func (s *Service) resplit(ctx context.Context, e *Event) error {
 	return err
 }
 
-// restoreVerification says who vouches for a stored request. Credentials are gone; who
-// vouched for it then vouches for it now.
+// restoreVerification rebuilds the verification of a stored request from VerifiedBy, because
+// its credentials were not stored.
 func (s *Service) restoreVerification(ctx context.Context, a channel.Adapter, e *Event, addresses []string) (verified, error) {
 	v := verified{claimed: addresses}
 	if strings.HasPrefix(e.VerifiedBy, byDeployment) {
@@ -434,13 +430,12 @@ func (s *Service) restoreVerification(ctx context.Context, a channel.Adapter, e 
 	return v, nil
 }
 
-// purgeBatch bounds one deletion, and so how long it holds up others.
+// purgeBatch is the number of rows per delete, which bounds its lock time.
 const purgeBatch = 500
 
-// Purge deletes the events that were received before a time, except those that
-// are still to be processed. Those that wait for somebody to look go too: their
-// time is up. It also forgets tokens that can be of no use any more. It returns how many events
-// went.
+// Purge deletes events received before a time, except pending ones, and replay tokens that are
+// no longer valid. Events that wait for review are deleted, too. It returns the number of
+// events.
 func (s *Service) Purge(ctx context.Context, before time.Time) (int, error) {
 	if err := s.PurgeTokens(ctx); err != nil {
 		return 0, err
@@ -459,7 +454,7 @@ func (s *Service) Purge(ctx context.Context, before time.Time) (int, error) {
 	return total, err
 }
 
-// deleteBatch deletes a batch, and returns the shelved bodies that they had.
+// deleteBatch deletes one batch and returns the blob keys of its bodies.
 func (s *Service) deleteBatch(ctx context.Context, before time.Time) (n int, bodies []string, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		bodies = nil
@@ -483,8 +478,8 @@ func (s *Service) deleteBatch(ctx context.Context, before time.Time) (n int, bod
 	return n, bodies, nil
 }
 
-// deleteUnusedBody deletes a shelved body that no event names any more. It is of one
-// request only, so nobody begins to name it meanwhile.
+// deleteUnusedBody deletes a body that no event refers to any more. It belongs to one request,
+// so no new reference can appear meanwhile.
 func (s *Service) deleteUnusedBody(ctx context.Context, key string) error {
 	var left int
 	if err := s.db.QueryRow(ctx, "SELECT count(*) FROM inbound_events WHERE body_key = $1", key).Scan(&left); err != nil {
@@ -496,7 +491,7 @@ func (s *Service) deleteUnusedBody(ctx context.Context, key string) error {
 	return s.blob.Delete(ctx, key)
 }
 
-// minID is the least UUIDv7 of a moment: ids before it are older.
+// minID returns the lowest UUIDv7 at t.
 func minID(t time.Time) string {
 	ms := uint64(t.UnixMilli())
 	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", uint32(ms>>16), uint16(ms))

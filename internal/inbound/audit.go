@@ -13,14 +13,14 @@ import (
 
 // Actions in the audit log.
 const (
-	AuditViewed   audit.Action = "inbound_event.viewed" // its headers and body were shown or handed out
+	AuditViewed   audit.Action = "inbound_event.viewed" // headers and body were displayed or downloaded
 	AuditReplayed audit.Action = "inbound_event.replayed"
 	AuditRouted   audit.Action = "inbound_event.routed"
 	AuditRefused  audit.Action = "inbound.refused" // no valid signature
 )
 
-// source returns ctx with the client of a request as the source of what is
-// audited: the provider of a channel, as far as anybody knows yet.
+// source returns ctx with the request's client as the audit source. The client is not
+// authenticated yet.
 func (s *Service) source(r *http.Request) context.Context {
 	return audit.WithSource(r.Context(), audit.Source{
 		Actor: audit.Actor{Type: audit.Anonymous}, Address: browser.ClientIP(r, s.trustedProxies),
@@ -28,8 +28,8 @@ func (s *Service) source(r *http.Request) context.Context {
 	})
 }
 
-// RecordView records that somebody sees the request of an event, as it came. Call
-// it before it is shown: a view that cannot be recorded must not happen.
+// RecordView records that a user views the raw request of an event. Call it before showing the
+// request: if it fails, the view must not happen.
 func (s *Service) RecordView(ctx context.Context, e *Event) error {
 	return s.audit.Record(ctx, e.auditEntry(AuditViewed, nil))
 }
@@ -44,8 +44,7 @@ func (e *Event) auditEntry(a audit.Action, details map[string]any) audit.Entry {
 	return audit.Entry{OrganizationID: e.OrganizationID, Action: a, Target: audit.Target{Type: "inbound_event", ID: e.ID}, Details: all}
 }
 
-// OwnerOf returns the organization of a record and its type, empty when there is none
-// of that id.
+// OwnerOf returns the organization and type of a record, or empty strings if there is none.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
 	err = s.db.QueryRow(ctx, "SELECT organization_id FROM inbound_events WHERE id = $1", id).Scan(db.IntoText(&organizationID))
 	if errors.Is(err, db.ErrNoRows) {

@@ -15,18 +15,19 @@ const confirmTimeout = 10 * time.Second
 // confirmation is the result of a [channel.URLConfirmation].
 type confirmation struct {
 	Outcome string `json:"outcome"`          // visited or refused
-	Status  int    `json:"status,omitempty"` // what the provider answered
-	Reason  string `json:"reason,omitempty"` // why it is refused
+	Status  int    `json:"status,omitempty"` // the provider's HTTP status
+	Reason  string `json:"reason,omitempty"` // reason of a refusal
 }
 
-// confirmURL calls an address of the provider's that confirms something: over https, on
-// a public address, on hosts that the channel allows, and without following it
-// elsewhere. An error means that another try can help. It does not repeat the
-// address, which may hold a token.
+// confirmURL calls a provider's confirmation URL, over https, at a public address on an allowed
+// host, without following redirects. An error means that a retry may succeed. It does not
+// repeat the URL, which may hold a token.
 func (s *Service) confirmURL(ctx context.Context, v *channel.URLConfirmation) (*confirmation, error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	refused := func(reason string) (*confirmation, error) { return &confirmation{Outcome: "refused", Reason: reason}, nil }
+	refused := func(reason string) (*confirmation, error) {
+		return &confirmation{Outcome: "refused", Reason: reason}, nil
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.URL, nil)
 	if err != nil {
 		return refused("the address is malformed")
@@ -35,7 +36,7 @@ func (s *Service) confirmURL(ctx context.Context, v *channel.URLConfirmation) (*
 		return refused("the address is not one of the provider's, or not plain https")
 	}
 	req.Header.Set("User-Agent", "Kickstand")
-	resp, err := s.media.RoundTrip(req) // not an http.Client: it would follow redirects
+	resp, err := s.media.RoundTrip(req) // not an http.Client, which would follow redirects
 	if err != nil {
 		if failed, ok := errors.AsType[*mediaError](fetchError(err)); ok && failed.final {
 			return refused("the address is not a public one")

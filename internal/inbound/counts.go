@@ -8,8 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// Count is what became of the requests of a channel since the process started.
-// Requests that were not verified leave no other trace.
+// Count holds the number of a channel's requests by outcome since the process started.
+// Unverified requests leave no other trace.
 type Count struct {
 	Channel   string `json:"channel"`
 	Accepted  int64  `json:"accepted"`
@@ -19,7 +19,7 @@ type Count struct {
 	Refused   int64  `json:"refused"`  // not verified
 }
 
-// Counts returns the counts of all channels.
+// Counts returns the counts of all channels, sorted by name.
 func (s *Service) Counts() []Count {
 	var list []Count
 	for _, name := range slices.Sorted(maps.Keys(s.counts)) {

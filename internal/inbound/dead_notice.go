@@ -11,19 +11,20 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// Admins finds whom to tell about an organization's events.
+// Admins finds the recipients of notices.
 type Admins interface {
 	// AdminAddresses returns the addresses of the organization's admins.
 	AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error)
 }
 
 const (
-	// deadInterval is the time between two mails about dead events to the same people.
+	// deadInterval is the minimum time between two mails about dead events to the same
+	// recipients.
 	deadInterval = time.Hour
-	deadKind  = "dead" // of the notice to the operator; an organization's has its id after a slash
+	deadKind     = "dead" // kind of the operator's notice; an organization's has "/" and its id appended
 )
 
-// DeadCount returns how many dead events of an organization wait for somebody to look.
+// DeadCount returns the number of an organization's dead events.
 func (s *Service) DeadCount(ctx context.Context, organizationID string) (n int, err error) {
 	err = s.db.QueryRow(ctx, "SELECT count(*) FROM inbound_events WHERE state = 'dead' AND organization_id = $1", organizationID).Scan(&n)
 	if err != nil {
@@ -32,9 +33,9 @@ func (s *Service) DeadCount(ctx context.Context, organizationID string) (n int, 
 	return n, nil
 }
 
-// NotifyDead mails admins and the operator about events that died since the last such
-// mail to them, at most once an hour over all processes. The first death after an hour
-// without any is mailed at once; this is for those that followed it.
+// NotifyDead mails admins and the operator about events that died since their last mail, at
+// most once an hour over all processes. The first death after a quiet hour is mailed at once;
+// NotifyDead is for those after it.
 func (s *Service) NotifyDead(ctx context.Context) error {
 	if s.mailer == nil {
 		return nil
@@ -54,7 +55,7 @@ func (s *Service) NotifyDead(ctx context.Context) error {
 	return nil
 }
 
-// notifyDead enqueues the mails about an organization's dead events that are due.
+// notifyDead enqueues the due mails about an organization's dead events.
 func (s *Service) notifyDead(ctx context.Context, tx *db.Tx, organizationID string) error {
 	if s.mailer == nil {
 		return nil
@@ -77,8 +78,8 @@ func (s *Service) notifyDead(ctx context.Context, tx *db.Tx, organizationID stri
 	return nil
 }
 
-// enqueueDeadMails mails some people about the events of an organization, or with an empty id of
-// all, that died since the last mail of a kind, unless that is less than an hour ago.
+// enqueueDeadMails enqueues mails about events of an organization, or of all if the id is
+// empty, that died since the last mail of this kind, unless that was less than an hour ago.
 func (s *Service) enqueueDeadMails(ctx context.Context, tx *db.Tx, kind, organizationID string, to []mail.Address) error {
 	if len(to) == 0 {
 		return nil
@@ -122,14 +123,14 @@ func (s *Service) enqueueDeadMails(ctx context.Context, tx *db.Tx, kind, organiz
 	return nil
 }
 
-// deadCount is how many events of a channel died.
+// deadCount is the number of a channel's dead events.
 type deadCount struct {
 	channel string
 	events  int
 }
 
-// deadMail is the mail about what died. It names channels and counts only: what came in
-// may be a stranger's.
+// deadMail returns the mail about dead events. It holds only channels and counts, because event
+// content may come from a stranger.
 func (s *Service) deadMail(to mail.Address, counts []deadCount, operator bool) (mail.Message, error) {
 	lines := make([]string, len(counts))
 	for i, c := range counts {

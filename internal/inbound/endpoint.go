@@ -18,15 +18,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// endpoint answers one path, which several styles of one channel may share.
+// endpoint serves one path, which several adapters may share.
 type endpoint struct {
 	*Service
-	adapters []channel.Adapter
-	limit    int64 // the largest body that any of them takes
-	handshakes   bool  // some of them are asked with a GET whether it is really us
+	adapters   []channel.Adapter
+	limit      int64 // largest MaxBody of the adapters, in bytes
+	handshakes bool  // an adapter answers GET handshakes
 }
 
-// httpResponse is what a request gets.
+// httpResponse is the answer to a request.
 type httpResponse struct {
 	status      int
 	contentType string
@@ -38,13 +38,15 @@ func jsonResponse(status int, name, value string) httpResponse {
 	return httpResponse{status, "application/json", append(b, '\n')}
 }
 
-// textResponse is an answer that repeats a challenge.
+// textResponse answers a challenge.
 func textResponse(challenge string) httpResponse {
 	return httpResponse{http.StatusOK, "text/plain; charset=utf-8", []byte(challenge)}
 }
 
-// errorResponse is an answer with an error.
-func errorResponse(status int, message string) httpResponse { return jsonResponse(status, "error", message) }
+// errorResponse answers with an error.
+func errorResponse(status int, message string) httpResponse {
+	return jsonResponse(status, "error", message)
+}
 
 // ServeHTTP implements [http.Handler].
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -65,8 +67,8 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	a, err := recoverPanics(handle, w, r)
 	if err != nil {
-		// Whatever went wrong on our side, the event may not be stored: the
-		// provider must send it again.
+		// The event may not be stored because of a failure of ours: the provider must send it
+		// again.
 		if r.Context().Err() == nil {
 			e.log.ErrorContext(r.Context(), "an inbound request could not be stored", "path", r.URL.Path, "error", err)
 		}
@@ -89,7 +91,7 @@ func write(w http.ResponseWriter, a httpResponse) {
 	w.Write(a.body)
 }
 
-// recoverPanics runs handle, in which a panic of an adapter is a failure like others.
+// recoverPanics calls handle and turns an adapter's panic into an error.
 func recoverPanics(handle func(http.ResponseWriter, *http.Request) (httpResponse, error), w http.ResponseWriter, r *http.Request) (a httpResponse, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -99,13 +101,13 @@ func recoverPanics(handle func(http.ResponseWriter, *http.Request) (httpResponse
 	return handle(w, r)
 }
 
-// receive does everything up to the answer. An error means 503.
+// receive verifies and stores a request and returns its answer. An error means 503.
 func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (httpResponse, error) {
 	ctx := r.Context()
 	if a, refused, err := e.refuseEarly(r); err != nil || refused {
 		return a, err
 	}
-	body, err := e.readBody(w, r) // the whole memory of a large request: kept until it is stored
+	body, err := e.readBody(w, r) // a large request's memory, held until it is stored
 	defer body.release()
 	if refused, ok := errors.AsType[*bodyError](err); ok {
 		return refused.response, nil
@@ -120,7 +122,7 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (httpResponse
 		return errorResponse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), nil
 	}
 	if errors.Is(err, errNoAdapter) {
-		return e.unauthorized(r, e.adapters[0]), nil // of no form we know
+		return e.unauthorized(r, e.adapters[0]), nil // in no known format
 	}
 	if err != nil {
 		return httpResponse{}, err
@@ -187,7 +189,7 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (httpResponse
 	return jsonResponse(http.StatusOK, "status", string(outcome)), nil
 }
 
-// handshake answers a provider that asks whether the address is really ours.
+// handshake answers a provider's GET that verifies the endpoint.
 func (e *endpoint) handshake(_ http.ResponseWriter, r *http.Request) (httpResponse, error) {
 	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Received: time.Now()}
 	for _, a := range e.adapters {
@@ -210,9 +212,8 @@ func (e *endpoint) handshake(_ http.ResponseWriter, r *http.Request) (httpRespon
 	return errorResponse(http.StatusForbidden, "the token is not the one that was agreed on"), nil
 }
 
-// isVerifyToken reports whether a token was agreed on with the provider: for the
-// deployment, for the connection of that id, or, without an id, for any of the
-// channel.
+// isVerifyToken reports whether token is a valid verify token of the deployment or of the
+// connection id; without an id, of any connection of the channel.
 func (s *Service) isVerifyToken(ctx context.Context, info channel.Info, id, token string) (bool, error) {
 	if token == "" {
 		return false, nil
@@ -241,8 +242,7 @@ func (s *Service) isVerifyToken(ctx context.Context, info channel.Info, id, toke
 	return known, err
 }
 
-// unauthorized is the answer to everything that nobody vouches for. It never
-// says which check failed.
+// unauthorized answers every unverified request. It does not reveal which check failed.
 func (e *endpoint) unauthorized(r *http.Request, a channel.Adapter) httpResponse {
 	name := a.Info().Name
 	e.counts[name].refused.Add(1)
@@ -250,8 +250,7 @@ func (e *endpoint) unauthorized(r *http.Request, a channel.Adapter) httpResponse
 	return errorResponse(http.StatusUnauthorized, "the request is not signed, or not by anyone we know")
 }
 
-// calledURL is the address as the provider called it, untouched, since
-// signatures cover it.
+// calledURL returns the URL exactly as the provider called it, because signatures cover it.
 func (e *endpoint) calledURL(r *http.Request) string {
 	if strings.HasPrefix(r.RequestURI, "/") {
 		return e.baseURL + r.RequestURI
@@ -267,17 +266,16 @@ func mediaType(r *http.Request) string {
 	return t
 }
 
-// reason is the part of a channel's error that helps whoever reads it.
+// reason returns an adapter's error text without the prefix of [channel.ErrUnreadable].
 func reason(err error) string {
 	return clean(strings.TrimPrefix(err.Error(), channel.ErrUnreadable.Error()+": "), maxError)
 }
 
 var errNoAdapter = errors.New("no adapter recognizes the request")
 
-// selectAdapter picks the adapter: that of the connection which the URL names, the one
-// that ?style= names, or else the first that recognizes the request. When all say
-// that it is the content type they do not take, so does the error; another one that
-// is not errNoAdapter is ours.
+// selectAdapter returns the adapter of the connection in the URL, the one that ?style= names,
+// or the first that recognizes the request. If all of them refuse the content type, the error
+// is [channel.ErrContentType]; any error other than that and errNoAdapter is internal.
 func (e *endpoint) selectAdapter(ctx context.Context, req *channel.Request) (channel.Adapter, error) {
 	if strings.Contains(req.URL, "style=") {
 		if style := req.Query().Get("style"); style != "" {

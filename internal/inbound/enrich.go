@@ -18,29 +18,28 @@ import (
 const (
 	// maxEnrichCalls bounds the calls for one part.
 	maxEnrichCalls = 20
-	// maxEnrichRetries is how often a failed call delays the event; after that it goes on
-	// with what the request itself has.
-	maxEnrichRetries   = 3
-	providerTimeout = 30 * time.Second
-	// optionalWait is how long an event waits for all of its optional answers.
+	// maxEnrichRetries is how often a failed call delays the event; after that it is parsed
+	// without the response.
+	maxEnrichRetries = 3
+	providerTimeout  = 30 * time.Second
+	// optionalWait bounds the total wait for an event's optional responses.
 	optionalWait = 3 * time.Second
-	// maxProviderWait bounds for how long a provider can put us off.
+	// maxProviderWait caps the wait that a provider asks for.
 	maxProviderWait = 15 * time.Minute
-	// smallResponse is the size up to which the answers for a part are read without
-	// reserving memory, maxAnswer the most that they may have together: a mail
-	// and what is around it.
+	// smallResponse is the total size in bytes of a part's responses up to which no memory is
+	// reserved, maxResponses their maximum: a mail with its metadata.
 	smallResponse = 1 << 20
-	maxResponses   = 40 << 20
-	// maxResponseMemory is what large ones may hold at once.
+	maxResponses  = 40 << 20
+	// maxResponseMemory bounds the memory of all large responses.
 	maxResponseMemory = 2 * maxResponses
 )
 
-// responses are what a provider has told about one part.
+// responses are a provider's responses for one part.
 type responses struct {
 	list    []channel.Response
 	size    int64 // bytes of all bodies
 	reserve func(ctx context.Context) error
-	held    func() // gives up the memory that was reserved; nil while none is
+	held    func() // frees the reserved memory; nil if none is reserved
 }
 
 func (a *responses) release() {
@@ -49,16 +48,16 @@ func (a *responses) release() {
 	}
 }
 
-// providerError is a call that another try may mend.
+// providerError is a failed call that may succeed later.
 type providerError struct {
 	cause error
-	wait  time.Duration // what the provider asks for; 0: nothing
+	wait  time.Duration // requested by the provider; 0 if not
 }
 
 func (e *providerError) Error() string { return "ask the provider: " + e.cause.Error() }
 func (e *providerError) Unwrap() error { return e.cause }
 
-// retry is how long a failed event waits, and whether it does.
+// retry returns the backoff of a failed event and whether to retry it.
 func retry(attempt int, err error) (time.Duration, bool) {
 	wait := queue.Backoff(attempt)
 	if asked, ok := errors.AsType[*providerError](err); ok {
@@ -67,7 +66,7 @@ func retry(attempt int, err error) (time.Duration, bool) {
 	return wait, attempt < 8
 }
 
-// newResponses returns answers without any, to be released.
+// newResponses returns an empty set. The caller releases it.
 func (s *Service) newResponses() *responses {
 	got := new(responses)
 	got.reserve = func(ctx context.Context) error {
@@ -80,12 +79,12 @@ func (s *Service) newResponses() *responses {
 	return got
 }
 
-// retryLater is the error of an answer that says to ask again later.
+// retryLater returns the error for a response that asks for a later retry.
 func retryLater(a channel.Response) error {
 	return &providerError{cause: fmt.Errorf("it puts us off with the status %d", a.Status), wait: netguard.RetryAfter(a.Header, time.Now())}
 }
 
-// enrich has the provider tell what the request leaves out.
+// enrich makes the calls for data that the request only refers to.
 func (s *Service) enrich(ctx context.Context, w *work, asker channel.Enricher, got *responses) error {
 	req, part := w.event.request(), w.event.part()
 	until := time.Now().Add(optionalWait)
@@ -119,8 +118,8 @@ func (s *Service) enrich(ctx context.Context, w *work, asker channel.Enricher, g
 	return nil
 }
 
-// call makes a request of the provider's API, which ends at a time. The error is an
-// [*providerError]; it repeats neither address nor credentials.
+// call calls the provider's API before the deadline until. The error is a [*providerError]
+// without address and credentials.
 func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, got *responses) (channel.Response, error) {
 	var none channel.Response
 	transport := s.api
@@ -136,7 +135,7 @@ func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, go
 	if err != nil {
 		return none, &providerError{cause: err}
 	}
-	resp, err := transport.RoundTrip(req) // not an http.Client: it would follow redirects
+	resp, err := transport.RoundTrip(req) // not an http.Client, which would follow redirects
 	if err != nil {
 		return none, &providerError{cause: withoutURL(err)}
 	}
@@ -151,7 +150,7 @@ func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, go
 	return answer, nil
 }
 
-// read reads one more answer, with memory reserved for it if it is large.
+// read reads a response body and reserves memory for a large one.
 func (a *responses) read(ctx context.Context, from io.Reader) ([]byte, error) {
 	limit := int64(maxResponses)
 	if a.held == nil {
@@ -176,16 +175,15 @@ func (a *responses) read(ctx context.Context, from io.Reader) ([]byte, error) {
 	return body, nil
 }
 
-// credentials returns the set that calls for an event are made with, of one owner: the
-// connection's, or, where that has nothing for the API, the deployment's if its secret
-// verified the event. What only a tenant's secret vouches for reads nothing of the
-// deployment's account.
+// credentials returns the credentials for calls of an event, all of one owner: the
+// connection's, or, if it has none for the API, the deployment's, provided that the
+// deployment's secret verified the event. A request signed only with a tenant's secret never
+// reads from the deployment's account.
 func (s *Service) credentials(w *work) channel.Credentials {
 	return s.credentialsOf(w.connection, w.event.Channel, strings.HasPrefix(w.event.VerifiedBy, byDeployment))
 }
 
-// credentialsOf is credentials of what a connection, or nil, or a secret of the deployment
-// vouches for.
+// credentialsOf is [Service.credentials] for a connection, which may be nil.
 func (s *Service) credentialsOf(c *connection.Connection, channelName string, byDeployment bool) channel.Credentials {
 	var own channel.Credentials
 	if c != nil {

@@ -19,67 +19,65 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// State is where an event stands.
+// State is the processing state of an event.
 type State string
 
-// The states. Only accepted events have a job. The last three wait for somebody
-// to look; see [Service.Replay].
+// The states. Only accepted events have a job. The last three wait for review; see
+// [Service.Replay].
 const (
 	Accepted  State = "accepted"
 	Processed State = "processed"
-	Unrouted  State = "unrouted" // verified, but for an address that nobody has
+	Unrouted  State = "unrouted" // verified, but no connection has the address
 	Rejected  State = "rejected" // verified, but unreadable
-	Dead      State = "dead"     // processing failed for the last time
+	Dead      State = "dead"     // the last attempt failed
 )
 
-// Event is something that came in, as it came in.
+// Event is one part of a verified request, as received.
 type Event struct {
 	ID             string          `json:"id"`
-	OrganizationID string          `json:"organization_id"` // empty while unrouted, and for what is the deployment's own
-	ConnectionID   string          `json:"connection_id"`   // empty: nobody connected the address
+	OrganizationID string          `json:"organization_id"` // empty while unrouted, and for deployment channels
+	ConnectionID   string          `json:"connection_id"`   // empty if no connection has the address
 	Channel        string          `json:"channel"`
 	Key            string          `json:"key"`
 	Kind           string          `json:"kind"`
 	Sender         string          `json:"sender"`
 	Address        string          `json:"address"`
-	VerifiedBy     string          `json:"verified_by"` // whose secret, and which, from 1 for the newest
+	VerifiedBy     string          `json:"verified_by"` // owner and number of the secret, from 1 for the newest
 	State          State           `json:"state"`
-	Result         json.RawMessage `json:"result"` // what processing did
-	Error          string          `json:"error"`  // why it is rejected or dead
+	Result         json.RawMessage `json:"result"` // outcome of processing
+	Error          string          `json:"error"`  // reason why it is rejected or dead
 	ReceivedAt     time.Time       `json:"received_at"`
 	ProcessedAt    time.Time       `json:"processed_at,omitzero"`
 	Size           int64           `json:"size"` // of the body, in bytes
 
-	// What [Service.List] leaves out. Credentials are not in it.
+	// Not set by [Service.List]. Credentials are redacted.
 	URL    string      `json:"url,omitempty"`
 	Header http.Header `json:"headers,omitempty"`
 	Body   []byte      `json:"-"`
 
-	bodyKey string // where the body is, if not in the row
-	prepared  prepared // of an event about to be stored
+	bodyKey  string   // key of the body in the blob store; empty if in the row
+	prepared prepared // set before the event is inserted
 }
 
-// prepared is what is worked out before the transaction, since there is only one
-// at a time.
+// prepared holds values computed before the transaction, to keep it short.
 type prepared struct {
 	fingerprint []byte
 	header      string
 }
 
-// kindUnreadable is the kind of a request that could not even be split.
+// kindUnreadable is the kind of a request that Split could not read.
 const kindUnreadable = "unreadable"
 
-// kindChallenge is the kind of what brought the challenge of a proof back. It is no
-// message, whoever it reached.
+// kindChallenge is the kind of a returned challenge of a proof. It is never a message.
 const kindChallenge = "challenge"
 
 const (
-	maxKey   = 255  // bytes of a text that is in an index
-	maxError = 2000 // bytes of an error that is kept
+	maxKey   = 255  // bytes of an indexed text
+	maxError = 2000 // bytes of a stored error
 	maxURL   = 8 << 10
 )
 
-// clean makes text fit for both engines: UTF-8 without NUL, at most max bytes.
+// clean makes text storable in both databases: valid UTF-8 without NUL, at most max bytes.
 func clean(s string, max int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 	if len(s) > max {
@@ -91,7 +89,7 @@ func clean(s string, max int) string {
 	return s
 }
 
-// fingerprint is what two deliveries of one event have in common.
+// fingerprint identifies repeated deliveries of an event.
 func (e *Event) fingerprint() []byte {
 	h := sha256.New()
 	for _, part := range []string{e.Channel, e.ConnectionID, e.Key} {
@@ -101,8 +99,8 @@ func (e *Event) fingerprint() []byte {
 	return h.Sum(nil)[:16]
 }
 
-// lane is the order an event keeps: that of its sender at its connection. An
-// event without a sender keeps none.
+// lane returns the queue lane of an event: its sender at its connection, or the event's own if
+// it has no sender.
 func (e *Event) lane() string {
 	if e.Sender == "" {
 		return e.ID
@@ -110,7 +108,7 @@ func (e *Event) lane() string {
 	return e.ConnectionID + "/" + e.Sender
 }
 
-// request rebuilds what the adapter needs from what was stored.
+// request rebuilds the adapter's request from the stored event.
 func (e *Event) request() *channel.Request {
 	return &channel.Request{Method: http.MethodPost, URL: e.URL, Header: e.Header, Body: e.Body, Received: e.ReceivedAt}
 }
@@ -119,12 +117,12 @@ func (e *Event) part() channel.Part {
 	return channel.Part{Key: e.Key, Sender: e.Sender, Address: e.Address, Kind: e.Kind, Body: e.Body}
 }
 
-// notStored stands for the value of a credential.
+// notStored replaces the values of credentials.
 const notStored = "(not stored)"
 
-// secretWords are in the names of headers and query parameters whose values may
-// be credentials: everybody who may look at raw events would have them, and parsing
-// does not need them. A signature is one: it may leave out what decides how a body is
+// secretWords mark names of headers and query parameters that may hold credentials. They are
+// redacted because anyone with access to raw events would see them, and parsing does not need
+// them. Signatures are included: one may not cover everything that determines how a body is
 // read.
 var secretWords = [...][]byte{
 	[]byte("authorization"), []byte("cookie"), []byte("token"), []byte("secret"), []byte("passw"), []byte("credential"),
@@ -148,8 +146,7 @@ func isSecretName(name string) bool {
 	return string(lower) == "key" || string(lower) == "auth"
 }
 
-// headerText is the stored form of a header: lines as on the wire, in the order
-// of names.
+// headerText returns the stored form of headers: wire format, sorted by name.
 func headerText(h http.Header) string {
 	names := make([]string, 0, 32)
 	for name := range h {
@@ -183,7 +180,7 @@ func parseHeader(text string) http.Header {
 	return h
 }
 
-// urlText is the stored form of the address that was called.
+// urlText returns the stored form of a URL.
 func urlText(raw string) string {
 	path, query, ok := strings.Cut(raw, "?")
 	if !ok {
@@ -246,26 +243,25 @@ func (e *Event) setResult(stored string) {
 	}
 }
 
-// load returns an event with its body, unless that is kept outside of its row:
-// then [Service.loadBody] brings it. [db.ErrNoRows] when there is none.
+// load returns an event with its body, except for a body in the blob store, which
+// [Service.loadBody] loads. The error is [db.ErrNoRows] if there is none.
 func (s *Service) load(ctx context.Context, id string) (*Event, error) {
 	return db.One(ctx, s.db, scanEvent, "SELECT "+eventColumns+" FROM inbound_events WHERE id = $1", id)
 }
 
-// bodyInRow is the size up to which a body is kept in its row.
+// bodyInRow is the largest body in bytes stored in its row.
 const bodyInRow = 32 << 10
 
-// bodyBlob is how a body is kept outside of its row. The first line makes its
-// content unlike any other, so that the blob is this request's alone and can be
-// deleted with it.
+// bodyBlob returns the content of a body's blob. The first line makes it unique to the request,
+// so that it can be deleted with it.
 func bodyBlob(id string, body []byte) io.Reader {
 	return io.MultiReader(strings.NewReader("inbound "+id+"\n"), bytes.NewReader(body))
 }
 
-// storeBodies moves bodies that are too large for their rows into the blob store,
-// where they are durable before the rows that name them. It returns the keys.
+// storeBodies moves bodies too large for their rows into the blob store before the rows are
+// inserted. It returns the keys.
 func (s *Service) storeBodies(ctx context.Context, list []routed, events []*Event) ([]string, error) {
-	whole := 0 // how many are events of the whole request
+	whole := 0 // number of events that hold the whole request
 	for _, p := range list {
 		if p.Body == nil {
 			whole++
@@ -295,7 +291,7 @@ func (s *Service) storeBodies(ctx context.Context, list []routed, events []*Even
 	return keys, nil
 }
 
-// loadBody loads a body that is kept outside of its row.
+// loadBody loads a body from the blob store.
 func (s *Service) loadBody(ctx context.Context, e *Event) error {
 	if e.bodyKey == "" {
 		return nil

@@ -26,23 +26,23 @@ import (
 )
 
 const (
-	mediaLimit   = 25 << 20 // bytes
-	mediaTimeout = 30 * time.Second
-	maxMediaRedirects    = 5
-	// maxMediaRetries is how often a failed fetch is tried again.
+	mediaLimit        = 25 << 20 // bytes
+	mediaTimeout      = 30 * time.Second
+	maxMediaRedirects = 5
+	// maxMediaRetries is how often a failed download is retried.
 	maxMediaRetries = 3
-	// mediaPerLane is how many files of a connection are fetched at once from a host, and
-	// mediaAtOnce how many altogether in this process: hosts that hang hold few of them.
+	// mediaPerLane is the number of concurrent downloads per connection and host, mediaAtOnce
+	// the total in this process. It limits the effect of slow hosts.
 	mediaPerLane = 2
 	mediaAtOnce  = 128
 )
 
-// fetchPayload is the payload of a job of kind [desk.FetchKind]: a file, and whose credentials
-// fetch it.
+// fetchPayload is the payload of a [desk.FetchKind] job: a file and the source of its
+// credentials.
 type fetchPayload struct {
 	Channel      string `json:"channel"`
 	ConnectionID string `json:"connection_id,omitempty"`
-	// ByDeployment says that a secret of the deployment vouches for the address.
+	// ByDeployment means that the deployment's secret verified the address.
 	ByDeployment bool   `json:"by_deployment,omitempty"`
 	Name         string `json:"name,omitempty"`
 	ContentType  string `json:"content_type,omitempty"`
@@ -55,8 +55,8 @@ func (p *fetchPayload) attachment() channel.Attachment {
 	return channel.Attachment{Name: p.Name, ContentType: p.ContentType, URL: p.URL, Lookup: p.Lookup, SHA256: p.SHA256}
 }
 
-// fetchPromises returns how the attachments of a message are fetched that came as an address
-// only. Attachments that the channel cannot fetch get the reason as their Error.
+// fetchPromises returns the download jobs for attachments without content. Attachments that the
+// channel cannot download get an Error.
 func (s *Service) fetchPromises(o channel.Source, verifiedBy string, list []channel.Attachment) ([]desk.FetchJob, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -86,7 +86,7 @@ func (s *Service) fetchPromises(o channel.Source, verifiedBy string, list []chan
 	return promises, nil
 }
 
-// mediaLane is where files wait for each other: those of one connection at one host.
+// mediaLane returns the lane of a download: its connection and host.
 func mediaLane(o channel.Source, address string) string {
 	host := "lookup"
 	if u, err := url.Parse(address); err == nil && u.Host != "" {
@@ -95,8 +95,8 @@ func mediaLane(o channel.Source, address string) string {
 	return cmp.Or(o.ConnectionID, o.OrganizationID) + " " + o.Channel + " " + host
 }
 
-// fetchFile fetches the file of an attachment, as a job of kind [desk.FetchKind]. Failures
-// of our own store count no attempt; see [queue.Worker].
+// fetchFile runs a [desk.FetchKind] job. A failure of our own storage does not count as an
+// attempt; see [queue.Worker].
 func (s *Service) fetchFile(ctx context.Context, j *queue.Job) error {
 	pending, err := s.desk.FilePending(ctx, s.db, j.ID)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Service) fetchFile(ctx context.Context, j *queue.Job) error {
 	})
 }
 
-// locate asks the provider where a file is.
+// locate requests the URL of a file from the provider.
 func (s *Service) locate(ctx context.Context, source channel.MediaSource, file channel.Attachment, credentials channel.Credentials, failures int) (channel.Attachment, error) {
 	locator, ok := source.(channel.MediaLocator)
 	if !ok {
@@ -162,7 +162,7 @@ func (s *Service) locate(ctx context.Context, source channel.MediaSource, file c
 	return file, nil
 }
 
-// retryFile is how long a failed fetch waits, and whether it is tried again.
+// retryFile returns the backoff of a failed download and whether to retry it.
 func retryFile(attempt int, err error) (time.Duration, bool) {
 	if m, ok := errors.AsType[*mediaError](err); ok {
 		return queue.Backoff(attempt), !m.final && attempt <= maxMediaRetries
@@ -170,7 +170,7 @@ func retryFile(attempt int, err error) (time.Duration, bool) {
 	return retry(attempt, err)
 }
 
-// failFile records that a file cannot be had.
+// failFile marks an attachment as unavailable.
 func (s *Service) failFile(ctx context.Context, tx *db.Tx, j *queue.Job, cause error) error {
 	why := "the file could not be fetched"
 	if m, ok := errors.AsType[*mediaError](cause); ok {
@@ -180,11 +180,11 @@ func (s *Service) failFile(ctx context.Context, tx *db.Tx, j *queue.Job, cause e
 	return s.desk.FailFile(ctx, tx, j.ID, why)
 }
 
-// mediaError is a download that failed at the other end.
+// mediaError is a download that failed on the provider's side.
 type mediaError struct {
 	message string // for agents
 	cause   error  // for the log; may be nil
-	final   bool   // another try will not mend it
+	final   bool   // a retry will not help
 }
 
 func (e *mediaError) Error() string {
@@ -196,9 +196,9 @@ func (e *mediaError) Error() string {
 
 func (e *mediaError) Unwrap() error { return e.cause }
 
-// fetch downloads a file. Each hop must be https on an allowed host. Credentials go to
-// the first host only, and only if it is one that asks for them. An error that is not
-// a [*mediaError] is ours.
+// fetch downloads a file. Each redirect must stay on https and on an allowed host. Credentials
+// are sent to the first host only, if it is one of HeaderHosts. An error other than a
+// [*mediaError] is internal.
 func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channel.Attachment) (blob.Ref, error) {
 	limited, cancel := context.WithTimeout(ctx, mediaTimeout)
 	defer cancel()
@@ -224,7 +224,7 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 					next.Header.Del(name)
 				}
 			}
-			// It would tell one host the other's address, and what signs it.
+			// The referrer would reveal a signed URL of one host to another.
 			next.Header.Del("Referer")
 			err := checkHost(next.URL, m.Hosts)
 			if err != nil && m.SignIn != "" {
@@ -246,19 +246,18 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 	}
 	from := &download{from: resp.Body}
 	content := bufio.NewReader(from)
-	head, _ := content.Peek(512) // an error comes again when the rest is read
+	head, _ := content.Peek(512) // the next read returns the same error
 	if m.SignIn != "" && strings.HasPrefix(http.DetectContentType(head), "text/html") {
 		return blob.Ref{}, &mediaError{message: m.SignIn, final: true}
 	}
-	ref, err := s.blob.Put(ctx, content) // the time that our own store takes is not the provider's
+	ref, err := s.blob.Put(ctx, content) // storing does not count against the provider's time limit
 	if from.failed != nil {
 		return blob.Ref{}, from.failed
 	}
 	if err != nil {
 		return blob.Ref{}, fmt.Errorf("store attachment: %w", err)
 	}
-	// The key is the content's digest. What has another one is stored and never
-	// named.
+	// The key is the content's digest. A blob with another digest stays without a reference.
 	if att.SHA256 != "" && !strings.EqualFold(att.SHA256, ref.Key) {
 		return blob.Ref{}, &mediaError{message: "the file is not the one that was announced: its checksum differs"}
 	}
@@ -269,8 +268,8 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 	return ref, nil
 }
 
-// download reads a response within the limit, and keeps what went wrong with it
-// apart from what goes wrong with storing it.
+// download reads a response up to the limit and separates errors of reading from errors of
+// storing.
 type download struct {
 	from   io.Reader
 	size   int
@@ -291,8 +290,8 @@ func (d *download) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fetchError is a request that got no answer. The error must not repeat the
-// address, which may hold a signature.
+// fetchError converts a transport error. It does not repeat the URL, which may hold a
+// signature.
 func fetchError(err error) error {
 	if m, ok := errors.AsType[*mediaError](err); ok {
 		return m
@@ -310,7 +309,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// checkHost checks one hop against the hosts of the provider.
+// checkHost checks the URL of one hop.
 func checkHost(u *url.URL, hosts []string) error {
 	if u.Scheme != "https" || u.User != nil {
 		return &mediaError{message: "the file's address is not plain https", final: true}
@@ -327,8 +326,8 @@ func checkHost(u *url.URL, hosts []string) error {
 	return &mediaError{message: "the file's address is not one of the provider's hosts", final: true}
 }
 
-// detectType trusts the bytes over the label. Where the bytes tell little, the label
-// stands, unless it is of something that a browser would run.
+// detectType prefers the detected type over the declared one. If detection is inconclusive, it
+// returns the declared type unless a browser would execute it.
 func detectType(head []byte, declared string) string {
 	found := http.DetectContentType(head)
 	t, _, err := mime.ParseMediaType(declared)
@@ -351,8 +350,8 @@ func detectType(head []byte, declared string) string {
 	return found
 }
 
-// extensions are the ones that people know; the system's table has stranger
-// ones first.
+// extensions lists common file extensions; the system's MIME table may return obscure ones
+// first.
 var extensions = [...][2]string{
 	{"image/jpeg", ".jpg"}, {"image/png", ".png"}, {"image/gif", ".gif"}, {"image/webp", ".webp"}, {"image/heic", ".heic"},
 	{"video/mp4", ".mp4"}, {"video/3gpp", ".3gp"}, {"video/quicktime", ".mov"}, {"video/webm", ".webm"},
@@ -360,7 +359,7 @@ var extensions = [...][2]string{
 	{"application/pdf", ".pdf"}, {"text/plain", ".txt"}, {"text/vcard", ".vcf"}, {"text/x-vcard", ".vcf"}, {"text/calendar", ".ics"},
 }
 
-// mediaName is the name the provider gives, or one made from the type.
+// mediaName returns the name from Content-Disposition, or one derived from the type.
 func mediaName(resp *http.Response, contentType string) string {
 	if _, params, err := mime.ParseMediaType(resp.Header.Get("Content-Disposition")); err == nil && params["filename"] != "" {
 		return path.Base(strings.ReplaceAll(params["filename"], `\`, "/"))

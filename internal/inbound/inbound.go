@@ -1,24 +1,22 @@
-// Package inbound is where other systems' requests come in.
+// Package inbound receives the requests of channel providers, stores them as events and
+// processes them.
 //
-// A request is read once, verified over the raw bytes, stored, and answered;
-// what it means is worked out afterwards by a queue worker. So a 200 says that
-// the event is on disk, whatever happens next, and a provider never waits for a
-// parser. The same event sent again finds its fingerprint taken and is answered
-// without a trace.
+// The endpoint reads a request once, verifies it over the raw bytes, stores it and answers; a
+// queue worker parses it afterwards. A 200 therefore means that the event is durable, and a
+// provider never waits for a parser. A repeated event has the fingerprint of a stored one and
+// is answered without a trace.
 //
-// Nothing is stored, and nothing told apart in the answer, before a signature
-// has matched: every refusal is the same 401. What the secret of one connection
-// verified is processed for that connection only.
+// Before a signature matches, nothing is stored and every refusal is the same 401. An event
+// verified by the secret of one connection is processed for that connection only.
 //
-// A message does not wait for files that have to be fetched: each is a job of its own, in
-// the lane of its connection and host, and the file is added to the message when it is
-// there. A host that hangs holds up its own files only.
+// Attachments that must be downloaded do not delay their message. Each is a job of its own, in
+// the lane of its connection and host, and is added to the message when it arrives, so that a
+// slow host delays only its own files.
 //
-// Events of one sender are processed in order. Processing hands the parsed
-// event to the desk, or to billing, in one transaction with the end of its job,
-// so each event takes effect exactly once. What cannot be processed stays to be seen and
-// replayed: rejected (unreadable), unrouted (nobody's address) or dead (failed
-// eight times).
+// Events of one sender are processed in order. Processing passes the parsed event to the desk,
+// to billing or to another domain in the transaction that finishes its job, so each event takes
+// effect exactly once. Events that fail remain stored for review and replay: rejected
+// (unreadable), unrouted (no connection has the address) or dead (failed eight times).
 package inbound
 
 import (
@@ -41,45 +39,41 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Billing takes what the payment provider says.
+// Billing processes events of the payment provider.
 type Billing interface {
-	// Intake gives p its effect, in tx, and returns what that was, for people
-	// to look at. It may be given the same news again.
+	// Intake applies p in tx and returns a result for display. It is idempotent.
 	Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (result any, err error)
 }
 
-// Calls takes what a telephone provider says of calls; package call. What a call
-// comes to may depend on several events, or on one that does not come, so messages
-// that come of it have work of their own, which hands them to [Service.Place].
+// Calls processes phone call events; implemented by package call. A message may result from
+// several call events, or from the absence of one, so Calls creates messages by its own jobs,
+// which pass them to [Service.Place].
 type Calls interface {
-	// IntakeCall gives c its effect, in tx, and returns what that was, for people
-	// to look at. It may be given the same news again, and older news after newer.
+	// IntakeCall applies c in tx and returns a result for display. Events may be repeated or
+	// arrive out of order.
 	IntakeCall(ctx context.Context, tx *db.Tx, o channel.Source, c *channel.PhoneCall) (result any, err error)
 }
 
-// Shops takes what shops, marketplaces and payment providers say of customers and
-// orders, and what the law has them ask for; package shop.
+// Shops processes customers, orders and privacy requests of shops, marketplaces and payment
+// providers; implemented by package shop.
 type Shops interface {
-	// IntakeRecord gives r its effect, in tx, and returns what that was, for
-	// people to look at. It may be given the same news again, and older news after
-	// newer. m is a message that comes of it: r.Message, which may be changed but
-	// for its attachments, or nil; the desk places it in the same transaction.
+	// IntakeRecord applies r in tx and returns a result for display. Events may be repeated or
+	// arrive out of order. m is the message to place in the same transaction, or nil:
+	// r.Message, which may be modified except for its attachments.
 	IntakeRecord(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (result any, m *channel.Message, err error)
-	// IntakePrivacy records p, in tx, and has it done. It may be given the same
-	// request again.
+	// IntakePrivacy stores p in tx and starts its execution. It is idempotent.
 	IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (result any, err error)
 }
 
-// ConnectionIntake takes news about connections themselves; package connection.
+// ConnectionIntake processes events about connections; implemented by package connection.
 type ConnectionIntake interface {
-	// IntakeConnectionEvent gives n its effect, in tx, and returns what that was, for people
-	// to look at. It may be given the same news again.
+	// IntakeConnectionEvent applies n in tx and returns a result for display. It is idempotent.
 	IntakeConnectionEvent(ctx context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (result any, err error)
 }
 
-// Config is what a [Service] needs. All is required but Secrets, VerifyTokens, Credentials, API
-// where no adapter asks its provider, and whatever takes what no adapter brings:
-// Billing, Calls, Shops and News.
+// Config configures a [Service]. Required are all fields except Secrets, VerifyTokens,
+// Credentials, API if no adapter calls its provider, and Billing, Calls, Shops and
+// ConnectionEvents if no adapter produces their events.
 type Config struct {
 	DB               *db.DB
 	Queue            *queue.Queue
@@ -90,51 +84,50 @@ type Config struct {
 	Calls            Calls
 	Shops            Shops
 	ConnectionEvents ConnectionIntake
-	// Adapters are asked in this order where they share a path.
+	// Adapters are tried in this order if they share a path.
 	Adapters []channel.Adapter
-	// Secrets are the deployment-wide signing secrets by adapter name, newest
-	// first, for provider accounts that all organizations share.
+	// Secrets are the deployment's signing secrets by adapter name, newest first, for provider
+	// accounts that all organizations share.
 	Secrets map[string][]string
-	// VerifyTokens are the deployment-wide tokens of handshakes by adapter name.
+	// VerifyTokens are the deployment's handshake tokens by adapter name.
 	VerifyTokens map[string][]string
-	// Credentials are the deployment's own for providers' APIs by adapter name, for
-	// events that its secret verified, of connections without any.
+	// Credentials are the deployment's API credentials by adapter name. They serve events
+	// verified by the deployment's secret whose connection has no credentials.
 	Credentials map[string]channel.Credentials
 	// BaseURL is the public address, without a trailing slash. Some
 	// signatures cover it.
 	BaseURL string
-	// DefaultOrganization returns the organization that gets what no connection
-	// claims; ok is false where there is none.
+	// DefaultOrganization returns the organization of events that no connection claims; ok is
+	// false if there is none.
 	DefaultOrganization func(ctx context.Context, q db.Querier) (id string, ok bool, err error)
-	// FormerOwner returns whose an address was by a connection that is gone, if it was
-	// only one organization's: it gets what the law asks for. nil knows of none.
+	// FormerOwner returns the organization that last had an address, if there was exactly one.
+	// It receives legally required requests for removed connections. May be nil.
 	FormerOwner func(ctx context.Context, q db.Querier, address string) (id string, ok bool, err error)
-	// Media fetches attachments; it must connect to public addresses only.
+	// Media downloads attachments. It must refuse private addresses.
 	Media http.RoundTripper
-	// API calls the providers' APIs, wherever the operator says that they are. Calls
-	// to addresses that a tenant chose take Media.
+	// API calls the providers' APIs at the operator's addresses. Calls to addresses that a
+	// tenant chose use Media.
 	API http.RoundTripper
-	// TXT returns the DNS records of some names, within seconds, in the form of
-	// [channel.Request]; nil: nobody asks the DNS, and what is proven by it is not.
+	// TXT resolves TXT records within seconds, in the form of [channel.Request]. Nil disables
+	// DNS, and mail is then never proven by it.
 	TXT func(ctx context.Context, names []string) map[string][]string
-	// Processed is told, after the commit, of an organization's event that was dealt
-	// with. It must be quick. nil: nobody is.
+	// Processed is called after the commit with each processed event of an organization. It
+	// must be quick. May be nil.
 	Processed func(organizationID, eventID string)
-	// TrustedProxies are the networks whose X-Forwarded-For is believed: memory for
-	// bodies is shared between clients.
+	// TrustedProxies are the networks whose X-Forwarded-For is trusted. Body memory is shared
+	// fairly between client addresses.
 	TrustedProxies []netip.Prefix
-	// Operator gets a mail a day by Mailer about events without an organization, if
-	// there are new ones; zero: only the log says so.
+	// Operator receives one mail a day by Mailer about new unrouted events. If zero, they are
+	// only logged.
 	Operator mail.Address
 	Mailer   Mailer
-	// Admins are mailed about events of their organization that died, as the operator is;
-	// nil: they are not.
+	// Admins finds the admins to notify of their organization's dead events. May be nil.
 	Admins Admins
 	Audit  *audit.Log // nil records nothing
 	Logger *slog.Logger
 }
 
-// Service takes requests and processes events. It is safe for concurrent use.
+// Service receives requests and processes events. It is safe for concurrent use.
 type Service struct {
 	db                    *db.DB
 	queue                 *queue.Queue
@@ -144,11 +137,11 @@ type Service struct {
 	billing               Billing
 	calls                 Calls
 	shops                 Shops
-	connectionEvents                  ConnectionIntake
-	adapters              []channel.Adapter // in the order in which they are asked
+	connectionEvents      ConnectionIntake
+	adapters              []channel.Adapter // in matching order
 	byName                map[string]channel.Adapter
 	secrets               map[string][]string
-	secretEncodings             map[string][]string // of the deployment's secrets, by adapter
+	secretEncodings       map[string][]string // forms of the deployment's secrets, by adapter
 	verifyTokens          map[string][]string
 	deploymentCredentials map[string]channel.Credentials
 	baseURL               string
@@ -168,25 +161,24 @@ type Service struct {
 
 	counts map[string]*channelCounts // by adapter name; fixed
 
-	// receiving and parsing bound the memory for large bodies: those that are
-	// read or wait, and those that adapters, which make copies, have in hand.
-	receiving *intake.Pool
-	parsing   *fair.Queue         // in turns between clients, and the workers
-	responseMemory *semaphore.Weighted // the same for what providers tell when they are asked
+	// receiving and parsing bound the memory of large bodies: receiving those being read,
+	// parsing those being parsed, which adapters copy.
+	receiving      *intake.Pool
+	parsing        *fair.Queue         // fair between clients, with the workers as one client
+	responseMemory *semaphore.Weighted // bounds large provider responses
 }
 
-// concurrency is how many events of one channel are processed at once in this
-// process. On SQLite they and the requests that come in wait in one line to write:
-// twice as many process hardly more a second, and keep providers waiting twice as
-// long.
+// concurrency is the number of events of one channel processed at a time in this process. On
+// SQLite, workers and requests share one writer: doubling it hardly increases throughput and
+// doubles the latency of requests.
 const concurrency = 128
 
-// deploymentConcurrency is the same for a channel whose events are all about
-// the same few records: more would only hold connections while they wait.
+// deploymentConcurrency is the same for deployment channels, whose events contend for the same
+// few records.
 const deploymentConcurrency = 8
 
-// Open returns the service and registers its workers with the queue, one per
-// channel, so that trouble with one holds up no other.
+// Open returns the service and registers one queue worker per channel, so that failures of one
+// channel do not delay others.
 func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
@@ -194,12 +186,12 @@ func Open(c Config) *Service {
 		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, verifyTokens: c.VerifyTokens, deploymentCredentials: c.Credentials, baseURL: c.BaseURL,
 		defaultOrganization: c.DefaultOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, txt: c.TXT, media: c.Media, api: c.API, operator: c.Operator, mailer: c.Mailer, admins: c.Admins, audit: c.Audit, log: c.Logger,
 		secretEncodings: make(map[string][]string),
-		counts:    make(map[string]*channelCounts),
-		receiving: intake.New(maxReceiving, maxPerClient),
-		parsing:   newParsing(),
+		counts:          make(map[string]*channelCounts),
+		receiving:       intake.New(maxReceiving, maxPerClient),
+		parsing:         newParsing(),
 
 		trustedProxies: c.TrustedProxies,
-		responseMemory:      semaphore.NewWeighted(maxResponseMemory),
+		responseMemory: semaphore.NewWeighted(maxResponseMemory),
 	}
 	for _, a := range c.Adapters {
 		info := a.Info()
@@ -220,10 +212,10 @@ func Open(c Config) *Service {
 	return s
 }
 
-// jobKind is what the queue calls the processing of a channel's events.
+// jobKind returns the job kind of a channel's events.
 func jobKind(channel string) string { return "inbound/" + channel }
 
-// Register adds every channel's paths to mux.
+// Register adds the endpoints of all channels to mux.
 func (s *Service) Register(mux *http.ServeMux) {
 	byPath := make(map[string]*endpoint)
 	for _, a := range s.adapters {

@@ -41,7 +41,7 @@ const (
 	smsPath  = "/api/webhooks/sms"
 	mailPath = "/api/webhooks/inbound-email"
 
-	ours   = "+14155550100" // a number of org-1
+	ours  = "+14155550100" // a number of org-1
 	owned = "+14155550111" // a customer's
 )
 

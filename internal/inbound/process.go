@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// process turns a stored event into its effect.
+// process runs the job of a stored event.
 func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	e, err := s.load(ctx, j.ID)
 	if errors.Is(err, db.ErrNoRows) {
@@ -57,32 +57,31 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	})
 }
 
-// notifyProcessed says that an event was dealt with, once it has been.
+// notifyProcessed calls Config.Processed after the commit.
 func (s *Service) notifyProcessed(tx *db.Tx, e *Event) {
 	if s.onProcessed != nil && e.OrganizationID != "" {
 		tx.AfterCommit(func() { s.onProcessed(e.OrganizationID, e.ID) })
 	}
 }
 
-// work is an event that is being processed.
+// work is an event during processing.
 type work struct {
 	event   *Event
 	adapter channel.Adapter
-	attempt int // failed attempts before this one
+	attempt int // number of failed attempts
 	origin  channel.Source
 
-	connection *connection.Connection // nil: none, or it is gone
+	connection *connection.Connection // nil if there is none or it was removed
 
-	// What it means, with everything that has to be had for it from elsewhere, but for
-	// files: those follow.
-	parsed   channel.Event
-	files    []blob.Ref     // of parsed's attachments
-	promises []desk.FetchJob // of those that have no file yet
-	autoReply   string         // what the first message of a new ticket is answered with
-	confirmation    *confirmation
+	// The parsed event with all data except the files that are downloaded later.
+	parsed       channel.Event
+	files        []blob.Ref     // attachments of parsed
+	promises     []desk.FetchJob // attachments to be downloaded
+	autoReply    string         // answer to the first message of a new ticket
+	confirmation *confirmation
 }
 
-// attachments are the files that the event brings or promises, of whatever it is.
+// attachments returns the attachments of the parsed event.
 func (w *work) attachments() []channel.Attachment {
 	switch e := &w.parsed; {
 	case e.Message != nil:
@@ -93,8 +92,7 @@ func (w *work) attachments() []channel.Attachment {
 	return nil
 }
 
-// prepare does what must not happen in a transaction, since it may take long: it
-// finds out what the event means and stores the files that it brings.
+// prepare does the slow work before the transaction: it parses the event and stores its files.
 func (s *Service) prepare(ctx context.Context, w *work) (err error) {
 	if w.event.ConnectionID != "" {
 		if w.connection, err = s.connections.ByID(ctx, w.event.ConnectionID); err != nil {
@@ -115,14 +113,13 @@ func (s *Service) prepare(ctx context.Context, w *work) (err error) {
 	return nil
 }
 
-// combinedResult is the result of news of which a message came.
+// combinedResult is the result of an event that produced both a message and a domain result.
 type combinedResult struct {
 	desk.Result
-	News any `json:"news"` // what became of the news itself
+	News any `json:"news"` // the domain result
 }
 
-// apply gives the event its effect, in the transaction that ends its job, and
-// returns what that was.
+// apply applies the event in the transaction that finishes its job and returns the result.
 func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 	switch e := w.parsed; {
 	case e.Payment != nil:
@@ -139,7 +136,7 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 		if s.shops == nil {
 			return nil, errNoHandler("records of customers")
 		}
-		// The transaction may run again: it must find everything as it was.
+		// The transaction may run again and must find the event unchanged.
 		r := *e.Record
 		if r.Message != nil {
 			r.Message = new(*r.Message)
@@ -171,7 +168,7 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 	return r, err
 }
 
-// place hands an event to the desk.
+// place passes an event to the desk.
 func (s *Service) place(ctx context.Context, tx *db.Tx, w *work, e channel.Event) (desk.Result, error) {
 	return s.desk.Intake(ctx, tx, desk.Inbound{
 		OrganizationID: w.origin.OrganizationID, ConnectionID: w.origin.ConnectionID, Channel: w.origin.Medium,
@@ -179,9 +176,8 @@ func (s *Service) place(ctx context.Context, tx *db.Tx, w *work, e channel.Event
 	})
 }
 
-// Place hands m to the desk, in the caller's transaction, and returns the ticket where it
-// is. The files that m promises are fetched afterwards. It is for messages that do not come
-// of one request alone.
+// Place passes a message that results from several requests to the desk, in the caller's
+// transaction, and returns its ticket. Its attachments are downloaded afterwards.
 func (s *Service) Place(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error) {
 	if s.byName[o.Channel] == nil {
 		return "", fmt.Errorf("channel %q is not part of this program", o.Channel)
@@ -196,8 +192,8 @@ func (s *Service) Place(ctx context.Context, tx *db.Tx, o channel.Source, m *cha
 
 func errNoHandler(what string) error { return fmt.Errorf("nothing in this program takes %s", what) }
 
-// parse works out what the event means, and stores the files that it brings. The
-// memory that large ones take is free again when it returns.
+// parse parses the event and stores its files. It releases the memory of large ones before it
+// returns.
 func (s *Service) parse(ctx context.Context, w *work) error {
 	e := w.event
 	release, err := s.openBody(ctx, e)
@@ -216,7 +212,7 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 	req := e.request()
 	if p, ok := w.adapter.(channel.DNSVerifier); ok && s.txt != nil {
 		if names := p.TXTNames(req, e.part(), answers.list); len(names) > 0 {
-			if e.bodyKey != "" { // no bytes wait for the DNS
+			if e.bodyKey != "" { // hold no memory during the lookup
 				e.Body = nil
 				release()
 			}
@@ -256,14 +252,14 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 	return err
 }
 
-// maxProofRetries is how often a silent DNS delays a mail that it may prove. Then the
-// mail goes on, unproven.
+// maxProofRetries is how often a failing DNS lookup delays a mail; after that, the mail is
+// processed unproven.
 const maxProofRetries = 1
 
 var errProofUnavailable = errors.New("it is not known yet whether the mail proves its sender")
 
-// openBody loads the event's body, with memory reserved for it if it is large. The
-// caller releases that once, when it needs the body no more.
+// openBody loads the event's body and reserves memory for a large one. The caller calls release
+// once.
 func (s *Service) openBody(ctx context.Context, e *Event) (release func(), err error) {
 	release = func() {}
 	if e.Size > largeBody {
@@ -281,7 +277,7 @@ func (s *Service) openBody(ctx context.Context, e *Event) (release func(), err e
 	return release, nil
 }
 
-// recordOutcome records what became of an event.
+// recordOutcome stores the result of an event.
 func (e *Event) recordOutcome(ctx context.Context, tx *db.Tx, state State, result any, message string) error {
 	var stored any
 	if result != nil {
@@ -295,8 +291,7 @@ func (e *Event) recordOutcome(ctx context.Context, tx *db.Tx, state State, resul
 	return nil
 }
 
-// discard sets an event aside that failed too often. Its bytes stay, so that it
-// can be processed again.
+// discard marks an event as dead after its last attempt. The body remains for a replay.
 func (s *Service) discard(ctx context.Context, tx *db.Tx, j *queue.Job, cause error) error {
 	e := Event{ID: j.ID}
 	if err := e.recordOutcome(ctx, tx, Dead, nil, clean(cause.Error(), maxError)); err != nil {

@@ -18,20 +18,18 @@ import (
 
 var _ shop.Redactor = (*Service)(nil)
 
-// redactPage is how many events are looked at together when something is to be
-// forgotten.
+// redactPage is the number of events examined at a time.
 const redactPage = 50
 
-// redactedResult is what becomes of an event whose content is forgotten.
+// redactedResult is the result of a redacted event.
 type redactedResult struct {
 	Outcome string `json:"outcome"`
 }
 
-// RedactPerson takes the content of every event of a person's out of what is stored, as
-// it came in. What is left says that there was an event, and when; the same event
-// sent again is still a duplicate. An event is the person's when it has come to
-// something of theirs, or when they are named in it. One of somebody else, which only
-// names them, is processed first: until then, there is an error.
+// RedactPerson redacts a person's events: it deletes their content and keeps only that there was an
+// event, and when. A repeated delivery is still a duplicate. An event is the person's if it led
+// to a record of theirs or names them as its sender. A pending event of another sender that
+// mentions the person is processed first; until then, RedactPerson returns an error.
 func (s *Service) RedactPerson(ctx context.Context, p *shop.Person) error {
 	known := slices.DeleteFunc(slices.Clone(p.Contacts), isAmbiguous)
 	contacts, names := searchTerms(known), searchTerms(p.Names)
@@ -74,8 +72,8 @@ func (s *Service) RedactPerson(ctx context.Context, p *shop.Person) error {
 	})
 }
 
-// RedactPlace takes the content of every event that came by a connection out of
-// what is stored; in place of a connection stands what [shop] calls a place.
+// RedactPlace redacts all events received by a connection, or, without a connection, at a place
+// as package shop defines it.
 func (s *Service) RedactPlace(ctx context.Context, organizationID, place string) error {
 	return s.redactWhere(ctx, "organization_id = $1", organizationID, func(e *Event) relation {
 		if placeOf(s, e) == place {
@@ -85,7 +83,7 @@ func (s *Service) RedactPlace(ctx context.Context, organizationID, place string)
 	})
 }
 
-// placeOf is where the ids in an event have their meaning.
+// placeOf returns the scope of the ids in an event.
 func placeOf(s *Service, e *Event) string {
 	if e.ConnectionID != "" {
 		return e.ConnectionID
@@ -96,7 +94,7 @@ func placeOf(s *Service, e *Event) string {
 	return ""
 }
 
-// relation says whose an event is, as to what is forgotten.
+// relation is how an event relates to the redacted person.
 type relation int
 
 const (
@@ -105,13 +103,12 @@ const (
 	owned
 )
 
-// errPending says that what somebody else said, who mentions whom is forgotten, must
-// be processed first.
+// errPending means that events of other senders that mention the person are not processed yet.
 var errPending = errors.New("events of others that mention the customer wait to be processed")
 
-// redactWhere takes the content out of the events that a condition and whose choose,
-// page by page. The error is [errPending] when that is all that is left to do.
-func (s *Service) redactWhere(ctx context.Context, condition, arg string, whose func(*Event) relation) error {
+// redactWhere redacts the events that match condition and relate, page by page. It returns
+// [errPending] if pending events remain.
+func (s *Service) redactWhere(ctx context.Context, condition, arg string, relate func(*Event) relation) error {
 	var waiting error
 	for after := ""; ; {
 		page, err := db.All(ctx, s.db, scanEvent,
@@ -124,7 +121,7 @@ func (s *Service) redactWhere(ctx context.Context, condition, arg string, whose 
 			if e.URL == "" || isPendingPrivacyRequest(e) {
 				continue
 			}
-			switch err := s.redactEvent(ctx, e, whose); {
+			switch err := s.redactEvent(ctx, e, relate); {
 			case errors.Is(err, errPending):
 				waiting = err
 			case err != nil:
@@ -137,9 +134,9 @@ func (s *Service) redactWhere(ctx context.Context, condition, arg string, whose 
 	}
 }
 
-// redactEvent takes the content out of an event that whose chooses. A large one is in
-// memory only meanwhile.
-func (s *Service) redactEvent(ctx context.Context, e *Event, whose func(*Event) relation) error {
+// redactEvent redacts an event if relate selects it. It holds a large body in memory only for
+// that time.
+func (s *Service) redactEvent(ctx context.Context, e *Event, relate func(*Event) relation) error {
 	if e.Size > largeBody {
 		need := min(e.Size, maxParsing)
 		release, err := s.parsing.Acquire(ctx, "worker", need, 0)
@@ -148,11 +145,11 @@ func (s *Service) redactEvent(ctx context.Context, e *Event, whose func(*Event) 
 		}
 		defer release()
 	}
-	// A body that is lost is forgotten already.
+	// A lost body is already redacted.
 	if err := s.loadBody(ctx, e); err != nil && !errors.Is(err, blob.ErrNotFound) {
 		return err
 	}
-	is := whose(e)
+	is := relate(e)
 	e.Body = nil
 	switch {
 	case is == unrelated:
@@ -163,8 +160,8 @@ func (s *Service) redactEvent(ctx context.Context, e *Event, whose func(*Event) 
 	return s.clearContent(ctx, e)
 }
 
-// isPendingPrivacyRequest reports whether an event is a request of the law that is still to be
-// written down: it goes with the next one.
+// isPendingPrivacyRequest reports whether an event is a privacy request that is not recorded
+// yet. The next one redacts it.
 func isPendingPrivacyRequest(e *Event) bool {
 	switch channel.PrivacyKind(e.Kind) {
 	case channel.PrivacyDataRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
@@ -173,7 +170,7 @@ func isPendingPrivacyRequest(e *Event) bool {
 	return false
 }
 
-// clearContent takes the content out of an event. One that waits is not processed any more.
+// clearContent deletes the content of an event and its pending job.
 func (s *Service) clearContent(ctx context.Context, e *Event) error {
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		if err := s.queue.Delete(ctx, tx, e.ID); err != nil {
@@ -190,18 +187,18 @@ func (s *Service) clearContent(ctx context.Context, e *Event) error {
 	return s.deleteUnusedBody(ctx, e.bodyKey)
 }
 
-// isAmbiguous reports whether what somebody is known by may stand anywhere for something
-// else: a short number, which is an id in one shop.
+// isAmbiguous reports whether an identifier is too short to be unique, such as the id of a
+// customer in one shop.
 func isAmbiguous(known string) bool { return len(known) < 9 && strings.Trim(known, "0123456789") == "" }
 
-// searchTerms are the forms in which what somebody is known by may stand in an event:
-// as it is, as in a form, and a number without its plus.
+// searchTerms returns the forms in which identifiers may appear in an event: as they are,
+// form-encoded, and numbers without their plus.
 func searchTerms(known []string) []string {
 	var list []string
 	for _, k := range known {
 		k = strings.ToLower(strings.TrimSpace(k))
 		if len(k) < 4 {
-			continue // it would be found everywhere
+			continue // too short to be specific
 		}
 		list = append(list, k, strings.ToLower(url.QueryEscape(k)))
 		if digits, ok := strings.CutPrefix(k, "+"); ok {
@@ -212,8 +209,7 @@ func searchTerms(known []string) []string {
 	return slices.Compact(list)
 }
 
-// mentions reports whether text has what somebody is known by, and not only within a
-// longer word.
+// mentions reports whether text contains the identifier as a whole word.
 func mentions(text, known string) bool {
 	for at := 0; ; {
 		i := strings.Index(text[at:], known)
@@ -230,4 +226,6 @@ func mentions(text, known string) bool {
 	}
 }
 
-func isWordRune(r rune) bool { return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r)) }
+func isWordRune(r rune) bool {
+	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r))
+}

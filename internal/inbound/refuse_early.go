@@ -13,10 +13,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 )
 
-// refuseEarly answers requests for which no body makes a difference, before their
-// bodies are read: without a signature, with one that is misshapen or too old, with a
-// token that opens nothing, or for a connection or channel that nobody has. refused is
-// false for all others.
+// refuseEarly answers requests that no body could make valid, before the body is read: without
+// a signature, with a malformed or expired one, with an invalid token, or for an unknown
+// connection or channel. refused is false for all others.
 func (e *endpoint) refuseEarly(r *http.Request) (a httpResponse, refused bool, err error) {
 	if r.ContentLength > e.limit {
 		return tooLarge(e.limit), true, nil
@@ -46,8 +45,8 @@ func (e *endpoint) refuseEarly(r *http.Request) (a httpResponse, refused bool, e
 	return e.unauthorized(r, first), true, nil
 }
 
-// candidateAdapters returns the connection that the URL names, if any, and the adapters that
-// [endpoint.selectAdapter] may choose, whatever the body is.
+// candidateAdapters returns the connection in the URL, if any, and the adapters that
+// [endpoint.selectAdapter] could select for any body.
 func (e *endpoint) candidateAdapters(ctx context.Context, req *channel.Request) (*connection.Connection, []channel.Adapter, error) {
 	adapters := e.adapters
 	if strings.Contains(req.URL, "style=") {
@@ -76,8 +75,8 @@ func (e *endpoint) candidateAdapters(ctx context.Context, req *channel.Request) 
 	return c, adapters, nil
 }
 
-// couldVerify reports whether some body, together with a key of the deployment or of a
-// connection, makes a request valid: of the one that its URL names, or of any.
+// couldVerify reports whether a body and a secret of the deployment or of a connection could
+// make the request valid. named restricts it to one connection.
 func (e *endpoint) couldVerify(ctx context.Context, a channel.Adapter, req *channel.Request, named *connection.Connection) (bool, error) {
 	proof := channel.BodyDecides
 	if p, ok := a.(channel.HeaderProver); ok {
@@ -103,7 +102,7 @@ func (e *endpoint) couldVerify(ctx context.Context, a channel.Adapter, req *chan
 		return true, nil
 	}
 	channels := append([]string{info.Name}, info.Serves...)
-	for _, after := range []time.Time{{}, req.Received} { // from memory, and if none is found there, anew
+	for _, after := range []time.Time{{}, req.Received} { // cached first, then current
 		list, all, err := e.connections.ListByChannels(ctx, channels, after)
 		if err != nil {
 			return false, fmt.Errorf("list connections: %w", err)

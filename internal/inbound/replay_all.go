@@ -7,13 +7,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// replayPage is how many events [Service.ReplayAll] reads in one step.
+// replayPage is the number of events that [Service.ReplayAll] reads per query.
 const replayPage = 200
 
-// ReplayAll has every event that f chooses processed again, as [Service.Replay] does, the
-// oldest first, and calls each with the event, without its request, and its error. With
-// dryRun it only calls each. f's Before, Limit and OldestFirst do not count. An error of
-// each ends it and is returned.
+// ReplayAll replays every selected event as [Service.Replay] does, oldest first, and calls each
+// with the event, without its request, and its error. With dryRun it only calls each. It
+// ignores f.Before, f.Limit and f.OldestFirst. An error of each stops it and is returned.
 func (s *Service) ReplayAll(ctx context.Context, f Filter, dryRun bool, each func(e *Event, err error) error) error {
 	if err := s.checkFilter(&f); err != nil {
 		return err
@@ -30,7 +29,7 @@ func (s *Service) ReplayAll(ctx context.Context, f Filter, dryRun bool, each fun
 				_, failed = s.Replay(ctx, e.ID)
 			}
 			if problem.Of(failed) == problem.Unavailable {
-				return failed // as it would be for all others
+				return failed // all others would fail alike
 			}
 			if err := each(e, failed); err != nil {
 				return err

@@ -20,22 +20,22 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// errUsedToken says that somebody sends another request under the signature of an
-// earlier one. It is answered like a wrong signature.
+// errUsedToken means that another request used the same token. It is answered like an invalid
+// signature.
 var errUsedToken = errors.New("the token was used with another request")
 
-// tokenUse is the use of a token that a signature covers in place of the body
-// ([channel.ReplayTokenReader]). It counts once for each connection whose key matched, or for
-// the deployment. nil: the channel has no such tokens.
+// tokenUse is one use of a replay token ([channel.ReplayTokenReader]), recorded for each
+// connection whose secret matched, or for the deployment. Nil means that the channel has no
+// such tokens.
 type tokenUse struct {
 	channel string
-	scopes  []string // ids of connections; empty: the deployment
+	scopes  []string // connection ids; "" for the deployment
 	token   []byte   // digest
-	request []byte   // digest of the request that the token is good for
+	request []byte   // digest of the request that the token is valid for
 	until   time.Time
 }
 
-// newTokenUse returns the use of its token that a verified request makes.
+// newTokenUse returns the token use of a verified request, or nil.
 func newTokenUse(a channel.Adapter, req *channel.Request, v *verified) *tokenUse {
 	t, ok := a.(channel.ReplayTokenReader)
 	if !ok {
@@ -63,8 +63,8 @@ func newTokenUse(a channel.Adapter, req *channel.Request, v *verified) *tokenUse
 	return u
 }
 
-// readingDigest returns a digest of a signed body and of how it is read. The envelope
-// beside it is no part: a mail to two of our addresses may come twice in a second.
+// readingDigest returns a digest of a signed body and its content type. The envelope is
+// excluded: a mail to two of our addresses may arrive twice within a second.
 func readingDigest(req *channel.Request) []byte {
 	h := sha256.New()
 	hashFields(h, string(req.Body))
@@ -72,10 +72,10 @@ func readingDigest(req *channel.Request) []byte {
 	return h.Sum(nil)
 }
 
-// contentDigest returns a digest of a request's content that is the same when the
-// request is sent again. Of a multipart body it covers the headers and the content of
-// each part in order, since a sender chooses a new boundary with each attempt; of
-// every other body, and of a malformed one, it covers the type and the bytes.
+// contentDigest returns a digest of the request's content that is stable across repetitions.
+// For a multipart body it covers headers and content of each part in order, because senders
+// choose a new boundary for each attempt; for any other or malformed body it covers the type
+// and the bytes.
 func contentDigest(req *channel.Request) []byte {
 	if kind, params, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err == nil && strings.HasPrefix(kind, "multipart/") {
 		if digest, err := partsDigest(kind, multipart.NewReader(bytes.NewReader(req.Body), params["boundary"])); err == nil {
@@ -119,9 +119,9 @@ func hashFields(h hash.Hash, fields ...string) {
 	}
 }
 
-// recordTx records the use in the transaction that stores what came with it, so that
-// a retry after that has failed passes. It may be repeated with the same request;
-// with another it is [errUsedToken], and nothing must be stored.
+// recordTx records the use in the transaction that stores the request, so that a retry after a
+// failed transaction passes. Repeating it with the same request succeeds; with another one it
+// returns [errUsedToken], and nothing must be stored.
 func (u *tokenUse) recordTx(ctx context.Context, tx *db.Tx) error {
 	if u == nil {
 		return nil
@@ -148,7 +148,7 @@ func (u *tokenUse) recordTx(ctx context.Context, tx *db.Tx) error {
 	return nil
 }
 
-// recordTokenUse records a use with which nothing is stored.
+// recordTokenUse records the use of a request of which nothing is stored.
 func (s *Service) recordTokenUse(ctx context.Context, u *tokenUse) error {
 	if u == nil {
 		return nil
@@ -156,11 +156,10 @@ func (s *Service) recordTokenUse(ctx context.Context, u *tokenUse) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error { return u.recordTx(ctx, tx) })
 }
 
-// tokenGrace is for how long after its time a use is remembered: the clocks of
-// several processes differ.
+// tokenGrace is how long after its expiry a use is retained, for clock skew between processes.
 const tokenGrace = time.Hour
 
-// PurgeTokens forgets the uses whose signatures are too old to be accepted again.
+// PurgeTokens deletes uses whose signatures have expired.
 func (s *Service) PurgeTokens(ctx context.Context) error {
 	for {
 		var n int64

@@ -14,39 +14,38 @@ import (
 )
 
 const (
-	// largeBody is the size up to which a body is parsed without asking.
+	// largeBody is the body size in bytes up to which parsing reserves no memory.
 	largeBody = 64 << 10
-	// What bodies may hold at once while they are received, all of them and those of
-	// one client, and what adapters, which may make several copies, have in hand.
-	// Each must take in the largest body.
+	// The memory in bytes of bodies being received, in total and per client, and of bodies
+	// being parsed, which adapters may copy several times. Each must fit the largest body.
 	maxReceiving = 128 << 20
 	maxPerClient = 96 << 20
 	maxParsing   = 40 << 20
-	// unfolded is how much more a body may take, once read as what it is, than its
-	// bytes: strangers send some that are made for it.
+	// unfolded is the factor by which parsing may enlarge a body. Attackers send bodies with a
+	// large one.
 	unfolded = 4
-	// memoryWait is how long a request waits for its turn to be parsed before the
-	// provider is asked to come back.
+	// memoryWait is how long a request waits for parsing memory before it is answered with a
+	// 503.
 	memoryWait = 10 * time.Second
-	// Bodies that wait for their turn, of one client and in all.
+	// The number of bodies that may wait for memory, per client and in total.
 	waitingBodies    = 2000
 	allWaitingBodies = 4000
 )
 
-// body is a request's, with the memory that is reserved for it.
+// body is a request body with its reserved memory.
 type body struct {
 	bytes    []byte
 	reserved []func()
 }
 
-// release gives up what was reserved. The bytes must not be used any more.
+// release frees the reserved memory. The bytes must not be used afterwards.
 func (b *body) release() {
 	for _, release := range b.reserved {
 		release()
 	}
 }
 
-// bodyError is a body that is refused.
+// bodyError is a refused body.
 type bodyError struct{ response httpResponse }
 
 func (e *bodyError) Error() string { return string(e.response.body) }
@@ -55,14 +54,13 @@ func tooLarge(limit int64) httpResponse {
 	return errorResponse(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body must not be larger than %d bytes", limit))
 }
 
-// client is on whose behalf r takes memory: the network that it comes from.
+// client returns the key under which r reserves memory: the client's network.
 func (s *Service) client(r *http.Request) string {
 	return account.Network(browser.ClientIP(r, s.trustedProxies).String())
 }
 
-// readBody reads the body to its end, in memory that is shared fairly between
-// clients. The caller releases it, also when there is an error, which is a
-// [*bodyError] when the sender is to blame.
+// readBody reads the whole body into memory that clients share fairly. The caller releases it,
+// also after an error. A [*bodyError] is the sender's fault.
 func (e *endpoint) readBody(w http.ResponseWriter, r *http.Request) (b body, err error) {
 	client := e.client(r)
 	in, err := e.receiving.Read(w, r, client, e.limit)
@@ -91,7 +89,7 @@ func (e *endpoint) readBody(w http.ResponseWriter, r *http.Request) (b body, err
 	return b, nil
 }
 
-// newParsing returns the memory of bodies that are parsed.
+// newParsing returns the memory for bodies being parsed.
 func newParsing() *fair.Queue {
 	return fair.New(fair.Config{Capacity: maxParsing, PerKey: waitingBodies, Waiting: allWaitingBodies})
 }

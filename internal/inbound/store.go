@@ -16,8 +16,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// store keeps the parts of a verified request and enqueues their processing,
-// all in one transaction. A reply, if any, is for the provider to send.
+// store stores the parts of a verified request and enqueues them, in one transaction. The
+// provider delivers a non-empty reply.
 func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Request, v verified, parts []channel.Part) (_ channel.Outcome, reply string, err error) {
 	list := filterParts(a, req, v.route(readChallenges(a, req, parts)))
 	if v.limited {
@@ -53,7 +53,7 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 		return "", "", err
 	}
 	var outcome channel.Outcome
-	var needed map[string]bool // of what was shelved
+	var needed map[string]bool // bodies in the blob store that events refer to
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		outcome, reply, needed = channel.Ignored, "", make(map[string]bool)
 		if err := used.recordTx(ctx, tx); err != nil {
@@ -117,11 +117,11 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	return outcome, reply, nil
 }
 
-// errUnproven says that a request is for a connection that may not have it yet.
+// errUnproven refuses a request for a connection whose address is not proven yet.
 var errUnproven = errors.New("the connection that the request is for may not have it yet")
 
-// matchChallenge has the connections look at the challenge that a part seems to bring back.
-// known is false for a part that is to be stored like any other.
+// matchChallenge matches a part's challenge token with a pending proof. known is false for
+// parts to be stored as usual.
 func (s *Service) matchChallenge(ctx context.Context, tx *db.Tx, a channel.Adapter, e *Event, p *routed) (r connection.Returned, known bool, err error) {
 	if p.challenge == "" {
 		return r, false, nil
@@ -133,8 +133,8 @@ func (s *Service) matchChallenge(ctx context.Context, tx *db.Tx, a channel.Adapt
 	return s.connections.ApplyReturnedTokenTx(ctx, tx, a.Info().Medium, e.Address, p.challenge, id)
 }
 
-// recordShared records that the deployment's secret serves a part's connection, where that
-// matters to others; see [Service.trustsUnsignedRecipient].
+// recordShared records that the deployment's secret verified a request for the part's
+// connection; see [Service.trustsUnsignedRecipient].
 func (s *Service) recordShared(ctx context.Context, tx *db.Tx, a channel.Adapter, p *routed) error {
 	if _, ok := a.(channel.RecipientChecker); !ok || p.to == nil || p.to.SharesSecret() || !strings.HasPrefix(p.by, byDeployment) {
 		return nil
@@ -142,7 +142,7 @@ func (s *Service) recordShared(ctx context.Context, tx *db.Tx, a channel.Adapter
 	return s.connections.RecordSharedTx(ctx, tx, p.to.ID)
 }
 
-// withKnownChallenges leaves out the parts that seem to bring a challenge back and do not.
+// withKnownChallenges removes parts with an unknown challenge token.
 func (s *Service) withKnownChallenges(ctx context.Context, a channel.Adapter, list []routed) ([]routed, error) {
 	var kept []routed
 	for _, p := range list {
@@ -160,10 +160,10 @@ func (s *Service) withKnownChallenges(ctx context.Context, a channel.Adapter, li
 	return kept, nil
 }
 
-// minSecret is the length from which a secret of the deployment is looked for, in bytes.
+// minSecret is the length in bytes from which deployment secrets are redacted.
 const minSecret = 8
 
-// secretEncodings returns secrets as headers and URLs may have them.
+// secretEncodings returns the secrets as they may appear in headers and URLs.
 func secretEncodings(secrets []string) []string {
 	var list []string
 	for _, secret := range secrets {
@@ -174,9 +174,9 @@ func secretEncodings(secrets []string) []string {
 	return list
 }
 
-// withoutSecrets returns req without the deployment's secrets of its channel, wherever
-// headers and URL have them: a proxy may copy the URL with its token into a header. The
-// request is stored for an organization.
+// withoutSecrets returns req with the deployment's secrets of its channel redacted in URL and
+// headers, because the request is stored for an organization. A proxy may copy the URL and its
+// token into a header.
 func (s *Service) withoutSecrets(a channel.Adapter, req *channel.Request) *channel.Request {
 	shown := req
 	for _, secret := range s.secretEncodings[a.Info().Name] {
@@ -214,8 +214,8 @@ func newEvent(a channel.Adapter, req *channel.Request, p routed) *Event {
 	return e
 }
 
-// keyText is the stored form of a key. One that does not fit stands by its
-// digest, so that it stays unlike others.
+// keyText returns the stored form of a key. Keys that do not fit are replaced by their digest,
+// so that they stay unique.
 func keyText(key string) string {
 	if stored := clean(key, maxKey); stored == key {
 		return stored
@@ -224,8 +224,8 @@ func keyText(key string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// assignRoute gives an event that no connection claims to the default organization, or
-// leaves it unrouted. What is the deployment's own goes to neither.
+// assignRoute assigns an event without a connection to the default organization, or leaves it
+// unrouted. Events of deployment channels have neither.
 func (s *Service) assignRoute(ctx context.Context, e *Event, r route) error {
 	if r.to != nil || s.isDeployment(e) {
 		return nil
@@ -253,12 +253,11 @@ func (s *Service) assignRoute(ctx context.Context, e *Event, r route) error {
 	return nil
 }
 
-// autoReply is the setting of a connection that holds what a first message is
-// answered with.
+// autoReply is the connection setting with the answer to a customer's first message.
 const autoReply = "auto_reply"
 
-// autoReplyText returns the text to answer with if this is the sender's first
-// contact: the connection's setting auto_reply.
+// autoReplyText returns the connection's auto_reply if this is the sender's first message, else
+// "".
 func (s *Service) autoReplyText(ctx context.Context, a channel.Adapter, req *channel.Request, list []routed) (string, error) {
 	p := list[0]
 	if _, ok := a.(channel.Acknowledger); !ok || len(list) > 1 || p.to == nil || p.Sender == "" {
@@ -268,10 +267,10 @@ func (s *Service) autoReplyText(ctx context.Context, a channel.Adapter, req *cha
 	if text == "" {
 		return "", nil
 	}
-	// Somebody who says STOP must not hear from us.
+	// A sender of STOP must not get an answer.
 	parsed, err := a.Parse(req, p.Part)
 	if err != nil || parsed.Message == nil || parsed.Message.Outbound || parsed.Message.OptOut {
-		return "", nil // an error is for the worker to find
+		return "", nil // the worker reports the error
 	}
 	known, err := s.desk.HasThread(ctx, s.db, p.to.ID, p.Sender)
 	if err != nil {
@@ -283,8 +282,8 @@ func (s *Service) autoReplyText(ctx context.Context, a channel.Adapter, req *cha
 	return text, nil
 }
 
-// insert stores an event, with a job if it is accepted. It reports whether the
-// event is new; if not, nothing was done.
+// insert stores an event and enqueues it if accepted. It reports whether the event is new; a
+// repeated one changes nothing.
 func (s *Service) insert(ctx context.Context, tx *db.Tx, e *Event) (bool, error) {
 	n, err := tx.Exec(ctx, `INSERT INTO inbound_events
 		(id, fingerprint, organization_id, connection_id, channel, external_key, kind, sender, address, verified_by, state,
@@ -302,14 +301,13 @@ func (s *Service) insert(ctx context.Context, tx *db.Tx, e *Event) (bool, error)
 	return true, s.enqueue(ctx, tx, e)
 }
 
-// enqueue has an event processed. The job's id is the event's, so there is only
-// ever one, and those of a lane run in the order in which requests came.
+// enqueue adds the processing job of an event. The job has the event's id, so it exists at most
+// once, and a lane runs in order of receipt.
 func (s *Service) enqueue(ctx context.Context, tx *db.Tx, e *Event) error {
 	return s.queue.Enqueue(ctx, tx, queue.New{ID: e.ID, Kind: jobKind(e.Channel), Lane: e.lane()})
 }
 
-// storeRejected keeps a verified request that cannot be read, once, for people
-// to look at.
+// storeRejected stores an unreadable verified request once, for review.
 func (s *Service) storeRejected(ctx context.Context, a channel.Adapter, req *channel.Request, v verified, cause error) error {
 	sum := sha256.Sum256(req.Body)
 	p := routed{Part: channel.Part{Key: kindUnreadable + ":" + hex.EncodeToString(sum[:]), Kind: kindUnreadable}}
@@ -352,7 +350,7 @@ func (s *Service) storeRejected(ctx context.Context, a channel.Adapter, req *cha
 	return nil
 }
 
-// deleteBodies deletes shelved bodies that nothing names.
+// deleteBodies deletes bodies in the blob store that no event refers to.
 func (s *Service) deleteBodies(ctx context.Context, keys []string) {
 	for _, key := range keys {
 		if err := s.blob.Delete(ctx, key); err != nil {

@@ -13,19 +13,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// Mailer takes mail in the caller's transaction.
+// Mailer enqueues mail in the caller's transaction.
 type Mailer interface {
-	// EnqueueMail sends m, with the configured sender when From is zero.
+	// EnqueueMail enqueues m. A zero From means the configured sender.
 	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
 }
 
 const (
-	// unroutedLogInterval is how long the log says nothing more of an address.
+	// unroutedLogInterval is the minimum time between two log lines about an address.
 	unroutedLogInterval = time.Hour
-	// maxUnrouted bounds the addresses in memory: strangers can choose them. More
-	// of a channel are counted together.
+	// maxUnrouted bounds the addresses in memory, which strangers can choose. Further ones of a
+	// channel are counted together.
 	maxUnrouted = 1000
-	// noticeInterval is the time between two mails to the operator.
+	// noticeInterval is the minimum time between two mails to the operator.
 	noticeInterval = 24 * time.Hour
 	// noticeOverlap covers events that were received before a notice and stored after.
 	noticeOverlap = time.Minute
@@ -35,24 +35,24 @@ const (
 	noticeKind = "unrouted"
 )
 
-// recipient is an address of a channel.
+// recipient is an address on a channel.
 type recipient struct{ channel, address string }
 
-// unroutedCounts counts events without an organization by recipient, for the log. It is
-// safe for concurrent use.
+// unroutedCounts counts unrouted events by recipient, for the log. It is safe for concurrent
+// use.
 type unroutedCounts struct {
 	mu sync.Mutex
 	by map[recipient]*unroutedCount
 }
 
 type unroutedCount struct {
-	events int // since the process started, or since it was dropped
+	events int // since the process started or the entry was evicted
 	logged time.Time
 }
 
-// add counts an event, and returns the count of its recipient and whether to log it: at
-// once for the first, then once in unroutedPause. The recipient's address is empty
-// where there were too many.
+// add counts an event and returns the recipient's count and whether to log it: the first at
+// once, later ones once per unroutedLogInterval. The returned address is empty if there are too
+// many addresses.
 func (u *unroutedCounts) add(r recipient, now time.Time) (_ recipient, events int, log bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -82,7 +82,7 @@ func (u *unroutedCounts) add(r recipient, now time.Time) (_ recipient, events in
 	return r, c.events, log
 }
 
-// logUnrouted logs an event that was stored without an organization.
+// logUnrouted logs an event stored without an organization.
 func (s *Service) logUnrouted(ctx context.Context, e *Event) {
 	r, events, log := s.unrouted.add(recipient{e.Channel, e.Address}, time.Now())
 	if log {
@@ -91,9 +91,8 @@ func (s *Service) logUnrouted(ctx context.Context, e *Event) {
 	}
 }
 
-// NotifyOperator mails the operator about unrouted events, if new ones came since the
-// last such mail, at most once in 24 hours over all processes. Without an address of
-// the operator it does nothing.
+// NotifyOperator mails the operator about unrouted events if there are new ones, at most once
+// in 24 hours over all processes. It does nothing without an operator address.
 func (s *Service) NotifyOperator(ctx context.Context) error {
 	if s.operator == (mail.Address{}) || s.mailer == nil {
 		return nil
@@ -130,15 +129,15 @@ func (s *Service) NotifyOperator(ctx context.Context) error {
 	return nil
 }
 
-// recipientCount is what waits for one recipient.
+// recipientCount is the number of unrouted events of a recipient.
 type recipientCount struct {
 	recipient
 	events int
 	newest time.Time
 }
 
-// listUnrouted returns the recipients of all unrouted events, those of the newest event
-// first, and whether there are more; none if no event is newer than a time.
+// listUnrouted returns the recipients of all unrouted events, those of the newest event first,
+// and whether there are more. It returns none if no event is newer than since.
 func listUnrouted(ctx context.Context, tx *db.Tx, since time.Time) (list []recipientCount, more bool, err error) {
 	var fresh bool
 	from := int64(0)
@@ -159,7 +158,7 @@ func listUnrouted(ctx context.Context, tx *db.Tx, since time.Time) (list []recip
 	return list, false, err
 }
 
-// unroutedMail is the mail about what waits.
+// unroutedMail returns the mail about unrouted events.
 func (s *Service) unroutedMail(list []recipientCount, more bool) (mail.Message, error) {
 	l := mail.Notification{
 		Subject: "Inbound events have no organization",
@@ -182,7 +181,7 @@ func (s *Service) unroutedMail(list []recipientCount, more bool) (mail.Message, 
 	return l.Message(mail.Address{}, s.operator)
 }
 
-// quoteAddress is an address that a stranger can have chosen, in quotes on one line.
+// quoteAddress quotes an address, which a stranger may have chosen, on one line.
 func quoteAddress(address string) string {
 	if address == "" {
 		return "(no address)"

@@ -12,24 +12,24 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 )
 
-// verified says who vouches for a request.
+// verified is the result of verifying a request.
 type verified struct {
-	claimed    []string // the addresses that the request names
-	candidates []candidate
-	deployment int      // which of the deployment's secrets matched, from 1; 0: none
-	unavailable      []string // claimed addresses whose connections are disabled or of another style
-	named      bool     // the only candidate is the connection that the URL names
-	// limited says that the request is for a connection that may not have it yet: only
-	// what sets it up or proves its address counts.
+	claimed     []string // addresses that the request names
+	candidates  []candidate
+	deployment  int      // number of the deployment secret that matched, from 1; 0 for none
+	unavailable []string // claimed addresses whose connections are disabled or of another style
+	named       bool     // the URL names the only candidate
+	// limited marks a request for a connection whose address is not proven: only parts that set
+	// it up or prove the address are accepted.
 	limited bool
 }
 
-// candidate is a connection at an address that the request claims, or that its URL
-// names.
+// candidate is a connection that the request's address or URL names.
 type candidate struct {
 	*connection.Connection
-	secret int // which of its own keys matched, from 1; 0: none
-	// acceptsDeployment reports whether requests signed with the deployment's secret may reach it.
+	secret int // number of its own secret that matched, from 1; 0 for none
+	// acceptsDeployment reports whether requests signed with the deployment's secret may reach
+	// it.
 	acceptsDeployment bool
 }
 
@@ -37,13 +37,12 @@ func (v *verified) ok() bool {
 	return v.deployment > 0 || slices.ContainsFunc(v.candidates, func(c candidate) bool { return c.secret > 0 })
 }
 
-// isVerified reports whether anybody vouches for a request to a candidate.
+// isVerified reports whether a secret verifies the request for a candidate.
 func (v *verified) isVerified(c candidate) bool {
 	return c.secret > 0 || v.deployment > 0 && (c.acceptsDeployment || v.limited)
 }
 
-// connectionID is the id of the connection that the URL names: the parameter c.
-// Empty: none.
+// connectionID returns the connection id in the URL, the parameter c, or "".
 func connectionID(req *channel.Request) string {
 	if !strings.Contains(req.URL, "c=") {
 		return ""
@@ -51,20 +50,19 @@ func connectionID(req *channel.Request) string {
 	return clean(req.Query().Get("c"), maxKey)
 }
 
-// servesChannel reports whether an adapter takes requests for connections of a channel.
+// servesChannel reports whether an adapter accepts requests for connections of a channel.
 func servesChannel(info channel.Info, name string) bool {
 	return name == info.Name || slices.Contains(info.Serves, name)
 }
 
-// accepts reports whether requests for a connection are taken by an adapter.
+// accepts reports whether an adapter accepts requests for a connection.
 func accepts(info channel.Info, c *connection.Connection) bool {
 	return (c.Enabled || info.AcceptWhenDisabled && c.Proven()) && servesChannel(info, c.Channel)
 }
 
-// verify tries the keys of the connection that the URL names, or else of those that
-// the request claims to be for, and the deployment's. Keys of other connections are
-// never tried, so nobody can vouch for another's address. What each of them lets reach
-// a connection, [connection.Connection.Receives] decides.
+// verify tries the secrets of the connection in the URL, or else of the claimed addresses, and
+// the deployment's. Secrets of other connections are never tried, so that no tenant can sign
+// for another's address. [connection.Connection.Receives] decides which secret is sufficient.
 func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Request, addresses []string) (verified, error) {
 	if id := connectionID(req); id != "" {
 		return s.verifyNamed(ctx, a, req, id, addresses)
@@ -75,7 +73,7 @@ func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Re
 	if err != nil {
 		return v, fmt.Errorf("look up connections: %w", err)
 	}
-	all := len(addresses) > 0 // every address is proven to be its connection's
+	all := len(addresses) > 0 // each claimed address is verified by its connection's secret
 	var claims []*connection.Connection
 	for _, c := range at {
 		if !c.Proven() {
@@ -102,8 +100,9 @@ func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Re
 	return v, err
 }
 
-// requireSignedRecipient returns the deployment's secret that matched, or 0 where it vouches for nobody:
-// see [channel.RecipientChecker].
+// requireSignedRecipient returns the number of the matching deployment secret, or 0 if the
+// signature does not cover the recipient and the secret is shared: see
+// [channel.RecipientChecker].
 func (s *Service) requireSignedRecipient(ctx context.Context, a channel.Adapter, req *channel.Request, deployment int, reached bool) (int, error) {
 	if u, ok := a.(channel.RecipientChecker); !ok || deployment == 0 || !reached || !u.RecipientUnsigned(req) {
 		return deployment, nil
@@ -133,7 +132,7 @@ func (s *Service) verifyNamed(ctx context.Context, a channel.Adapter, req *chann
 	}
 	v.named = true
 	if v.deployment = matchSecret(a, req, s.secrets[info.Name]); v.deployment == 0 {
-		v.deployment = n // the key that the provider signs with for everybody
+		v.deployment = n // the provider signs with one key for all customers
 	}
 	deployed := c.Receives(false)
 	if !deployed && v.deployment > 0 {
@@ -146,10 +145,9 @@ func (s *Service) verifyNamed(ctx context.Context, a channel.Adapter, req *chann
 	return v, nil
 }
 
-// trustsUnsignedRecipient reports whether the deployment's secret vouches for a request of which
-// nothing signed says for whom it is: it does for the default organization, as long as the
-// secret serves no other. Neither a sign-up nor a connection that a stranger makes changes
-// that.
+// trustsUnsignedRecipient reports whether the deployment's secret verifies a request whose
+// signature covers no recipient. It does for the default organization while no other
+// organization uses the secret. Neither a sign-up nor a stranger's connection changes that.
 func (s *Service) trustsUnsignedRecipient(ctx context.Context, info channel.Info) (bool, error) {
 	id, ok, err := s.defaultOrganization(ctx, s.db)
 	if err != nil || !ok {
@@ -162,23 +160,22 @@ func (s *Service) trustsUnsignedRecipient(ctx context.Context, info channel.Info
 	return !shared, nil
 }
 
-// isDefaultOrganization reports whether a connection is of the default organization: for its claims, the deployment's secret vouches as it does without them.
+// isDefaultOrganization reports whether the connection belongs to the default organization,
+// whose unproven addresses the deployment's secret verifies.
 func (s *Service) isDefaultOrganization(ctx context.Context, c *connection.Connection) (bool, error) {
 	id, ok, err := s.defaultOrganization(ctx, s.db)
 	return ok && id == c.OrganizationID, err
 }
 
 const (
-	// maxClaims bounds the connections whose addresses are not proven and whose keys are
-	// tried for one request, and maxClaimKeys the keys of each: strangers can make as
-	// many as they like.
+	// maxClaims bounds the unproven connections whose secrets are tried for one request, and
+	// maxClaimKeys the secrets of each, because strangers can create any number.
 	maxClaims    = 16
 	maxClaimKeys = 2
 )
 
-// addClaims adds those connections that have not proven their addresses and that the
-// request reaches: by a key of their own, where it is nobody else's, or by the
-// deployment's, as far as the organization is the default one.
+// addClaims adds the unproven connections that the request reaches: by a secret that only one
+// of them has, or by the deployment's secret if they belong to the default organization.
 func (s *Service) addClaims(ctx context.Context, a channel.Adapter, req *channel.Request, v *verified, claims []*connection.Connection) error {
 	info := a.Info()
 	if v.deployment > 0 {
@@ -227,7 +224,7 @@ func (s *Service) addDefaultClaims(ctx context.Context, info channel.Info, v *ve
 	return nil
 }
 
-// signingSecrets are what requests for a connection may be signed with, newest first.
+// signingSecrets returns the secrets that verify requests for a connection, newest first.
 func signingSecrets(a channel.Adapter, c *connection.Connection, at time.Time) []string {
 	if holder, ok := a.(channel.SecretResolver); ok {
 		return holder.SigningSecrets(c.Channel, c.Secrets(at), c.Credentials())
@@ -235,8 +232,7 @@ func signingSecrets(a channel.Adapter, c *connection.Connection, at time.Time) [
 	return c.Secrets(at)
 }
 
-// matchSecret returns which of the secrets, from 1, the request was signed with; 0:
-// with none.
+// matchSecret returns the number, from 1, of the secret that signed the request, or 0.
 func matchSecret(a channel.Adapter, req *channel.Request, secrets []string) int {
 	for i, secret := range secrets {
 		if secret != "" && a.Verify(req, secret) {
@@ -246,27 +242,27 @@ func matchSecret(a channel.Adapter, req *channel.Request, secrets []string) int 
 	return 0
 }
 
-// route is where a part goes.
+// route is the destination of a part.
 type route struct {
-	to  *connection.Connection // nil: nobody connected the address
-	unavailable bool                   // somebody did, but it is disabled or of another style
-	by  string                 // who vouches for it, in words
+	to          *connection.Connection // nil if no connection has the address
+	unavailable bool                   // its connection is disabled or of another style
+	by          string                 // see [Event.VerifiedBy]
 }
 
-// routed is a part that shall be stored.
+// routed is a part to store.
 type routed struct {
 	channel.Part
 	route
-	challenge string // the token of a challenge that it seems to bring back
+	challenge string // challenge token of the part, unchecked; empty if none
 }
 
-// part is a part of a request, before it is routed.
+// part is a part of a request before routing.
 type part struct {
 	channel.Part
 	challenge string
 }
 
-// readChallenges returns the parts of a request with what they bring back.
+// readChallenges returns the parts with their challenge tokens.
 func readChallenges(a channel.Adapter, req *channel.Request, parts []channel.Part) []part {
 	reader, reads := a.(channel.ChallengeReader)
 	list := make([]part, len(parts))
@@ -279,21 +275,21 @@ func readChallenges(a channel.Adapter, req *channel.Request, parts []channel.Par
 	return list
 }
 
-// route decides whose the parts are. Those that nobody vouches for, or that the
-// channel does not handle, are left out.
+// route assigns parts to connections. It drops parts that are not verified or that the channel
+// skips.
 func (v *verified) route(parts []part) []routed {
 	if v.named {
 		return v.routeNamed(parts)
 	}
 	var list []routed
-	var guess *routed // the first part at a guessed address that is nobody's
+	var guess *routed // the first guessed part without a connection
 	known := false
-	forOne := hasOneRecipient(parts)
+	oneRecipient := hasOneRecipient(parts)
 	for _, p := range parts {
 		if p.Skip && p.challenge == "" {
 			continue
 		}
-		to, ok := v.routePart(p.Part, forOne)
+		to, ok := v.routePart(p.Part, oneRecipient)
 		if !ok {
 			continue
 		}
@@ -313,14 +309,14 @@ func (v *verified) route(parts []part) []routed {
 	return list
 }
 
-// routeNamed is route for a request whose URL names the connection: what names
-// another recipient is left out, whoever has that.
+// routeNamed is route for a request whose URL names the connection. Parts for other recipients
+// are dropped.
 func (v *verified) routeNamed(parts []part) []routed {
 	c := v.candidates[0]
 	to := v.to(c)
 	var list []routed
 	var guess *routed
-	forOne := hasOneRecipient(parts)
+	oneRecipient := hasOneRecipient(parts)
 	for _, p := range parts {
 		r := routed{p.Part, to, p.challenge}
 		switch {
@@ -329,12 +325,12 @@ func (v *verified) routeNamed(parts []part) []routed {
 		case p.Address == "", p.Address == c.Address, p.Account == c.Address:
 			list = append(list, r)
 		case p.Guessed:
-			// What the sender wrote is not where it was delivered.
+			// A guessed address is not the envelope recipient.
 			if guess == nil {
 				guess = &r
 			}
-		case forOne && slices.Contains(v.claimed, c.Address):
-			// One recipient under several names, as in find.
+		case oneRecipient && slices.Contains(v.claimed, c.Address):
+			// One recipient under several names, as in routePart.
 			list = append(list, r)
 		}
 	}
@@ -344,16 +340,16 @@ func (v *verified) routeNamed(parts []part) []routed {
 	return list
 }
 
-// hasOneRecipient reports whether a request is for one recipient: it has one part, or several of
-// one event that was delivered to one address.
+// hasOneRecipient reports whether all parts have the same recipient.
 func hasOneRecipient(parts []part) bool {
 	return len(parts) > 0 && !slices.ContainsFunc(parts[1:], func(p part) bool {
 		return p.Guessed || p.Address == "" || p.Address != parts[0].Address
 	})
 }
 
-// routePart decides whose a part is; sole says that it is for the only recipient.
-func (v *verified) routePart(p channel.Part, sole bool) (route, bool) {
+// routePart returns the route of a part. oneRecipient means that the request has no other
+// recipient.
+func (v *verified) routePart(p channel.Part, oneRecipient bool) (route, bool) {
 	var vouched []candidate
 	for _, c := range v.candidates {
 		if !v.isVerified(c) {
@@ -370,17 +366,17 @@ func (v *verified) routePart(p channel.Part, sole bool) (route, bool) {
 			return v.to(c), true
 		}
 	}
-	if sole && len(vouched) == 1 && !off {
-		// One part claimed under several names (a number and the messaging
-		// service that it is in), of which one is connected; or under none,
-		// and then the secret tells.
+	if oneRecipient && len(vouched) == 1 && !off {
+		// The part claims one recipient under several names (a number and its messaging
+		// service), of which one is connected; or under none, and then the secret identifies
+		// it.
 		return v.to(vouched[0]), true
 	}
-	// Only the deployment's secret vouches for addresses nobody connected.
+	// Only the deployment's secret verifies addresses without a connection.
 	return route{unavailable: off, by: verifiedBy(byDeployment, v.deployment)}, v.deployment > 0
 }
 
-// filterParts leaves out what the connections do not want.
+// filterParts drops parts that their connections' settings exclude.
 func filterParts(a channel.Adapter, req *channel.Request, list []routed) []routed {
 	chooser, ok := a.(channel.PartFilter)
 	if !ok {
@@ -405,12 +401,12 @@ func (v *verified) to(c candidate) route {
 	return route{to: c.Connection, by: verifiedBy(byDeployment, v.deployment)}
 }
 
-// The first words of [Event.VerifiedBy].
+// The prefixes of [Event.VerifiedBy].
 const (
 	byConnection = "connection"
 	byDeployment = "deployment"
 )
 
-// verifiedBy says which secret matched, so that an administrator can see when an old
-// one is no longer used.
+// verifiedBy names the secret that matched, so that an administrator sees when an old one is no
+// longer used.
 func verifiedBy(whose string, secret int) string { return whose + ", secret " + strconv.Itoa(secret) }

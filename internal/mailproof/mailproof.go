@@ -96,8 +96,8 @@ type Check struct {
 	passes     []pass
 	refused    string // why a result of another source does not count; empty: none was refused
 	spf        *spfResult
-	disowned   string    // the trusted server that says dmarc=fail
-	coverages     [2]*coverage // see claimed
+	disowned   string       // the trusted server that says dmarc=fail
+	coverages  [2]*coverage // see claimed
 }
 
 // maxPasses bounds the results of other sources that are looked at.

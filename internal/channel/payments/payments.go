@@ -203,7 +203,7 @@ func checkout(p *channel.Payment, o object) {
 	p.OrganizationID = o.id("client_reference_id")
 	setOrganization(p, o.object("metadata"))
 	setOrganization(p, o.object("subscription").object("metadata")) // when it is expanded
-	p.PriceIDs = prices(o.list("line_items"))             // likewise
+	p.PriceIDs = prices(o.list("line_items"))                       // likewise
 }
 
 func subscription(p *channel.Payment, o object) {
