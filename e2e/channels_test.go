@@ -37,7 +37,7 @@ func TestOwnership(t *testing.T) {
 	v.allow("422")
 	v.fill("#proof input[name=code]", "0000 0000")
 	v.press("Confirm")
-	v.see("The code is not the one that was sent; you can try 4 times more.")
+	v.see("The code is wrong; you have 4 attempts left.")
 	check()
 	var code string
 	p.until("the challenge", func() bool {

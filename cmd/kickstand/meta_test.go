@@ -189,7 +189,7 @@ func TestBusinessMessaging(t *testing.T) {
 	const channel, medium = "business-messaging", "business_messaging"
 	for query, want := range map[string]string{
 		"hub.mode=subscribe&hub.verify_token=any+words&hub.challenge=42": "200 42",
-		"hub.mode=subscribe&hub.verify_token=other&hub.challenge=42":     `403 {"error":"the token is not the one that was agreed on"}` + "\n",
+		"hub.mode=subscribe&hub.verify_token=other&hub.challenge=42":     `403 {"error":"the verify token is wrong"}` + "\n",
 	} {
 		req, err := http.NewRequest(http.MethodGet, r.url+"/api/webhooks/"+channel+"?"+query, nil)
 		if err != nil {

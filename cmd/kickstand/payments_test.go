@@ -193,7 +193,7 @@ func TestPaymentsEndpoint(t *testing.T) {
 		{"once more", paymentRequest(p.url, "new secret", paid), 200, `{"status":"duplicate"}`},
 		{"another kind", paymentRequest(p.url, "new secret", event("evt_3", "customer.updated", 1764000000, `{}`)), 200, `{"status":"ignored"}`},
 		{"unreadable", paymentRequest(p.url, "new secret", `{"object":"event","type":"invoice.payment_failed"}`), 400, `{"error":"the request is signed but cannot be read: an event needs an id"}`},
-		{"another secret", paymentRequest(p.url, "another secret", paid), 401, `{"error":"the request is not signed, or not by anyone we know"}`},
+		{"another secret", paymentRequest(p.url, "another secret", paid), 401, `{"error":"the request has no valid signature"}`},
 		{"too large", paymentRequest(p.url, "new secret", strings.Repeat(" ", 1<<20+1)), 413, `{"error":"the body must not be larger than 1048576 bytes"}`},
 	} {
 		status, body := send(t, p.person, tt.req)

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// Request is one inbound HTTP request whose body has been read in full.
+// Request is an inbound HTTP request with its whole body.
 type Request struct {
 	Method   string
 	URL      string // as called: public base URL + request URI, unchanged
@@ -64,8 +64,8 @@ type Info struct {
 	// Aliases are further endpoint paths.
 	Aliases []string
 
-	// Serves lists other adapters of the same medium whose connections this one also accepts
-	// requests for, because it reports on their messages or offers another endpoint. See
+	// Serves lists other adapters of the same medium. This one also accepts requests for their
+	// connections, because it reports on their messages or offers another endpoint. See
 	// [SecretResolver].
 	Serves []string
 
@@ -89,7 +89,7 @@ type Info struct {
 // it for the operator and never retries it.
 var ErrUnreadable = errors.New("unreadable")
 
-// ErrContentType marks a request whose content type the channel does not support.
+// ErrContentType marks a request with an unsupported content type.
 var ErrContentType = errors.New("unsupported content type")
 
 // Adapter implements one channel. Implementations are stateless and safe for concurrent use.
@@ -129,10 +129,10 @@ const (
 	HeadersDecide
 )
 
-// HeaderProver is implemented by channels whose requests carry their signature in the URL or
-// the headers. The core refuses requests without it before it reads the body.
+// HeaderProver is implemented by channels with signatures in the URL or the headers. The core
+// refuses requests without it before it reads the body.
 type HeaderProver interface {
-	// HeaderProof checks r, whose body is empty.
+	// HeaderProof checks r, which has no body yet.
 	HeaderProof(r *Request) HeaderProof
 }
 
@@ -150,15 +150,15 @@ type Recognizer interface {
 	Recognizes(r *Request) bool
 }
 
-// AddressNormalizer is implemented by channels whose addresses have several spellings.
+// AddressNormalizer is implemented by channels if an address has several spellings.
 // NormalizeAddress returns the form that Addresses and Split use, or the reason why raw is not
 // an address of the channel.
 type AddressNormalizer interface {
 	NormalizeAddress(raw string) (string, error)
 }
 
-// SecretChecker is implemented by channels whose signing secrets have a required form, such as
-// a public key.
+// SecretChecker is implemented by channels if signing secrets have a required form, such as a
+// public key.
 type SecretChecker interface {
 	// CheckSecret returns the reason why secret can never verify a request, as the rest of a
 	// sentence that does not repeat the secret. The core generates a secret only if one passes.
@@ -182,7 +182,7 @@ type Preparer interface {
 	Prepare(ctx context.Context, r *Request) error
 }
 
-// RecipientChecker is implemented by channels whose signature may not cover the recipient.
+// RecipientChecker is implemented by channels if the signature may not cover the recipient.
 type RecipientChecker interface {
 	// RecipientUnsigned reports whether the signed content of a verified request names no
 	// recipient, so that any tenant signing with the same key could have sent it. If
@@ -191,15 +191,15 @@ type RecipientChecker interface {
 	RecipientUnsigned(r *Request) bool
 }
 
-// PartFilter is implemented by channels whose connections can select the parts they receive.
+// PartFilter is implemented by channels if connections can select the parts they receive.
 type PartFilter interface {
 	// WantsPart reports whether a connection with these settings selects p. Settings are nil
 	// without a connection. A request with no selected part is answered as ignored.
 	WantsPart(settings map[string]string, r *Request, p Part) bool
 }
 
-// Handshaker is implemented by channels whose providers verify an endpoint with a GET before
-// they post to it.
+// Handshaker is implemented by channels if the provider verifies an endpoint with a GET before
+// it posts there.
 type Handshaker interface {
 	// Handshake returns the verify token of the request and the body, as text/plain, to answer
 	// if the token is valid. ok is false if the request is not a handshake. Valid tokens are
@@ -210,8 +210,8 @@ type Handshaker interface {
 // VerifyToken is the name of the credential with the token of a [Handshaker].
 const VerifyToken = "verify_token"
 
-// ChallengeResponder is implemented by channels whose providers post a signed challenge and
-// expect it in the answer.
+// ChallengeResponder is implemented by channels if the provider posts a signed challenge and
+// expects it in the answer.
 type ChallengeResponder interface {
 	// ChallengeResponse returns the answer to a verified challenge request, as text/plain. Such
 	// a request is not stored. ok is false for all other requests.
@@ -236,7 +236,7 @@ func MediumName(name string) string {
 // business-messaging.
 func AdapterName(name string) string { return strings.ReplaceAll(name, "_", "-") }
 
-// ReplayTokenReader is implemented by channels whose signature does not cover everything that
+// ReplayTokenReader is implemented by channels if the signature does not cover everything that
 // determines how the request is read. Each token is valid for one request, which may be
 // repeated.
 type ReplayTokenReader interface {
@@ -254,7 +254,7 @@ type ReplayToken struct {
 	Signed bool
 }
 
-// Enricher is implemented by channels whose requests only refer to data that the provider's API
+// Enricher is implemented by channels if requests only refer to data that the provider's API
 // holds. The worker makes the calls before it parses.
 type Enricher interface {
 	// EnrichCall returns the next call, given the responses to the previous ones, or nil when
@@ -265,7 +265,7 @@ type Enricher interface {
 	ParseEnriched(r *Request, p Part, answers []Response) (Event, error)
 }
 
-// RetryDecider is implemented by an [Enricher] or a [MediaLocator] whose provider does not
+// RetryDecider is implemented by an [Enricher] or a [MediaLocator] if the provider does not
 // signal a temporary failure by the status alone.
 type RetryDecider interface {
 	// ShouldRetry reports whether a repeated call may get a better response.
@@ -280,7 +280,7 @@ type DNSVerifier interface {
 	TXTNames(r *Request, p Part, answers []Response) []string
 }
 
-// Acknowledger is implemented by channels whose providers expect their own body in place of the
+// Acknowledger is implemented by channels if the provider expects its own body in place of the
 // JSON status.
 type Acknowledger interface {
 	// Acknowledgement returns the body that answers a stored request. The provider sends a
@@ -288,15 +288,14 @@ type Acknowledger interface {
 	Acknowledgement(o Outcome, reply string) (contentType string, body []byte)
 }
 
-// MediaSource is implemented by channels whose attachments must be downloaded from the
-// provider.
+// MediaSource is implemented by channels if attachments must be downloaded from the provider.
 type MediaSource interface {
 	// MediaRequest describes how to download a with the connection's credentials. The core adds
 	// limits of time and size and the address rules.
 	MediaRequest(a Attachment, credentials Credentials) MediaRequest
 }
 
-// MediaLocator is implemented by a [MediaSource] whose provider issues download URLs on
+// MediaLocator is implemented by a [MediaSource] if the provider issues download URLs on
 // request, valid for minutes: the attachment has a Lookup and no URL. The core calls it right
 // before the download. A [RetryDecider] may postpone that.
 type MediaLocator interface {

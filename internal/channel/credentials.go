@@ -64,7 +64,7 @@ func (a *API) kind(name string) CredentialKind {
 	return ""
 }
 
-// APIUser is implemented by channels whose connections have credentials.
+// APIUser is implemented by channels with credentials per connection.
 type APIUser interface {
 	// API describes the provider's API. The result must not be changed.
 	API() API

@@ -32,7 +32,7 @@ func TestOfConnection(t *testing.T) {
 		{"an address with a password", map[string]string{"key": "k", "url": "https://a:b@own.example"}, "", true, true},
 		{"an address without TLS", map[string]string{"key": "k", "url": "http://own.example"}, "", true, true},
 		{"a signing secret", map[string]string{"secret": "s"}, "https://api.example", false, false},
-		{"what is not declared", map[string]string{"api_key": "k", "base": "https://evil.example"}, "https://api.example", false, false},
+		{"undeclared", map[string]string{"api_key": "k", "base": "https://evil.example"}, "https://api.example", false, false},
 	} {
 		c := channel.ConnectionCredentials(api, tt.values)
 		if c.BaseURL() != tt.base || c.Public() != tt.public || c.HasAPI() != tt.hasAPI || c.Owner() != channel.OwnerConnection {

@@ -85,9 +85,9 @@ type MailComposer interface {
 
 // APISender is implemented by channels that send by calling the provider's API.
 //
-// A call whose response was lost may have taken effect. To send no message twice, the core
-// repeats a call only for channels that are also a [Searcher] or an [IdempotentSender]; for
-// others a member decides.
+// A call without a response may have taken effect. To send no message twice, the core repeats a
+// call only for channels that are also a [Searcher] or an [IdempotentSender]; for others a
+// member decides.
 type APISender interface {
 	Sender
 	// SendCall returns the call that sends m.
@@ -96,7 +96,7 @@ type APISender interface {
 	ReadSendResponse(m *Outgoing, a Response) SendResult
 }
 
-// Searcher is implemented by channels whose provider lists sent messages. Before it calls
+// Searcher is implemented by channels if the provider lists sent messages. Before it calls
 // again, the core searches the list for the message.
 type Searcher interface {
 	// SearchCall returns the call that lists messages sent since a time, among them possibly m.
@@ -108,9 +108,9 @@ type Searcher interface {
 }
 
 // ErrUnsearchable marks the response of a provider that does not allow searching.
-var ErrUnsearchable = errors.New("the provider does not tell whether it has the message")
+var ErrUnsearchable = errors.New("the provider does not allow searching for messages")
 
-// IdempotentSender is implemented by channels whose provider recognizes a repeated call by an
+// IdempotentSender is implemented by channels if the provider recognizes a repeated call by an
 // idempotency key.
 type IdempotentSender interface {
 	// IdempotencyWindow is how long after a call the provider recognizes a repetition.

@@ -23,8 +23,8 @@ const (
 	ProveByTopic ProofWay = "topic"
 )
 
-// Provable is implemented by channels whose addresses organizations can prove. For all others
-// the operator decides.
+// Provable is implemented by channels if organizations can prove their addresses. For all
+// others the operator decides.
 type Provable interface {
 	// ProofWays returns the ways to prove an address, the easiest first.
 	ProofWays(address string) []ProofWay
@@ -41,7 +41,7 @@ type ChallengeReader interface {
 // because that would allow unlimited guesses.
 const TextChallenge = "text"
 
-// ProviderProof is implemented by channels whose provider's API names the owner of a token.
+// ProviderProof is implemented by channels if the provider's API names the owner of a token.
 type ProviderProof interface {
 	// ProofAPI returns the API that names the owner: at the operator's address, or else the
 	// provider's.

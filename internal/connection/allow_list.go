@@ -60,7 +60,7 @@ func parseAllowed(entry string, adapters []channel.Adapter) (Allowed, error) {
 		a.Medium = "email"
 	}
 	if !slices.ContainsFunc(adapters, func(ad channel.Adapter) bool { return a.normalize(ad) != "" }) {
-		return a, errors.New("names no address of a channel")
+		return a, errors.New("is not an address of any channel")
 	}
 	return a, nil
 }

@@ -57,7 +57,7 @@ func (s *Service) recordUpdateTx(ctx context.Context, tx *db.Tx, before, after *
 	return s.recordTx(ctx, tx, AuditUpdated, after, changes, details)
 }
 
-// changedNames returns the names whose values differ between a and b, sorted.
+// changedNames returns the names with different values in a and b, sorted.
 func changedNames(a, b map[string]string) []string {
 	names := map[string]bool{}
 	for _, m := range []map[string]string{a, b} {

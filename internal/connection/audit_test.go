@@ -14,8 +14,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestAudited walks every change of a connection: each has its entry, without any
-// secret, and what changes nothing has none.
+// TestAudited makes every change of a connection: each has an entry without secrets, and an
+// update without changes has none.
 func TestAudited(t *testing.T) {
 	d := dbtest.New(t)
 	s, log := open(d, newBox(t)), audittest.Open(d)
@@ -39,7 +39,7 @@ func TestAudited(t *testing.T) {
 		})
 	}
 	update(connection.Change{Name: new("Hotline"), Enabled: new(false)})
-	update(connection.Change{Name: new("Hotline"), Enabled: new(false)}) // changes nothing
+	update(connection.Change{Name: new("Hotline"), Enabled: new(false)}) // no change
 	update(connection.Change{Secrets: []string{planted + "4"}, Credentials: map[string]string{"sid": planted + "5"}, Settings: map[string]string{"token": planted + "6"}})
 	change(func(ctx context.Context, tx *db.Tx) error {
 		_, err := s.RotateIn(ctx, tx, "o1", c.ID, planted+"7", 0)

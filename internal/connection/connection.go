@@ -250,7 +250,7 @@ func newSecret(v *problem.Validation, path string, a channel.Adapter) string {
 	value := rand.Text()
 	if c, ok := a.(channel.SecretChecker); ok {
 		if err := c.CheckSecret(value); err != nil {
-			v.AddCode("required", path, "must be given: one made here would verify nothing. It %v", err)
+			v.AddCode("required", path, "is required, because only the provider can generate it. It %v", err)
 		}
 	}
 	return value
@@ -283,7 +283,7 @@ func checkOwnKey(v *problem.Validation, credentials map[string]string, api chann
 		}
 	}
 	if address != "" {
-		v.AddCode("required", "credentials."+key, "must be given (%s) with %s, which gets no key but the connection's own", key, address)
+		v.AddCode("required", "credentials."+key, "is required (%s) with %s, which is called with the connection's own key only", key, address)
 	}
 }
 
@@ -379,7 +379,7 @@ func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	checkMap(&v, "credentials", change.Credentials)
 	checkMap(&v, "settings", change.Settings)
 	if change.Secrets != nil && len(change.Secrets) == 0 {
-		v.AddCode("too_short", "secrets", "must have at least one: nothing is accepted unverified")
+		v.AddCode("too_short", "secrets", "must have at least one: unverified requests are refused")
 	}
 	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {
@@ -556,7 +556,8 @@ func (s *Service) FindOf(ctx context.Context, q db.Querier, organizationID, id s
 }
 
 // maxClaims bounds the unproven connections per address, oldest first, that
-// [Service.FindByAddresses] returns. All others receive only requests whose URL names them.
+// [Service.FindByAddresses] returns. All others receive only requests to the URL that names
+// them.
 const maxClaims = 4
 
 // FindByAddresses returns the connections of a medium at the addresses, enabled or not, in the

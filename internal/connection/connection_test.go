@@ -29,8 +29,7 @@ func newBox(t testing.TB) *seal.Box {
 	return seal.New(keys[0])
 }
 
-// numbers and mailboxes are channels as far as connections know them: one takes
-// addresses as they are, the other has a form for them.
+// numbers accepts any address; mailboxes normalizes addresses.
 type numbers struct{ channel.Adapter }
 
 func (numbers) Info() channel.Info { return channel.Info{Name: "sms", Medium: "sms"} }
@@ -48,7 +47,7 @@ func (mailboxes) NormalizeAddress(raw string) (string, error) {
 	return local + "@" + domain, nil
 }
 
-// keyed is a channel whose secrets are the provider's, of a form.
+// keyed is a channel with secrets that only the provider can generate.
 type keyed struct{ channel.Adapter }
 
 func (keyed) Info() channel.Info { return channel.Info{Name: "keyed", Medium: "keyed"} }
@@ -113,7 +112,7 @@ func TestConnect(t *testing.T) {
 		t.Errorf("Find() of nothing: %v, want db.ErrNoRows", err)
 	}
 
-	// A secret is made where none is given, another each time.
+	// Without a secret, a new one is generated.
 	_, first, err := s.Connect(t.Context(), connection.New{OrganizationID: "org-1", Channel: "email-raw", Address: "Help+x@Acme.example"})
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +166,7 @@ func TestConnectRefused(t *testing.T) {
 	}
 }
 
-// TestSecretForm gives a channel secrets that cannot be any of its own.
+// TestSecretForm: secrets must have the channel's form.
 func TestSecretForm(t *testing.T) {
 	d := dbtest.New(t)
 	s := open(d, newBox(t))
@@ -194,10 +193,10 @@ func TestSecretForm(t *testing.T) {
 		err  error
 		want []problem.Issue
 	}{
-		{"connect without", with(), []problem.Issue{{Path: "secrets", Code: "required", Message: "must be given: one made here would verify nothing. It must be a key"}}},
+		{"connect without", with(), []problem.Issue{{Path: "secrets", Code: "required", Message: "is required, because only the provider can generate it. It must be a key"}}},
 		{"connect", with("key of one", "hunter2-hunter2"), []problem.Issue{{Path: "secrets.1", Code: "invalid_format", Message: "must be a key"}}},
 		{"connect with a short one", with("key"), []problem.Issue{{Path: "secrets.0", Code: "too_short", Message: "must have at least 8 characters"}}},
-		{"rotate to one of ours", rotate(""), []problem.Issue{{Path: "secret", Code: "required", Message: "must be given: one made here would verify nothing. It must be a key"}}},
+		{"rotate to one of ours", rotate(""), []problem.Issue{{Path: "secret", Code: "required", Message: "is required, because only the provider can generate it. It must be a key"}}},
 		{"rotate", rotate("hunter2-hunter2"), []problem.Issue{{Path: "secret", Code: "invalid_format", Message: "must be a key"}}},
 		{"rotate to a key", rotate("key of three"), nil},
 		{"update", update("hunter2-hunter2"), []problem.Issue{{Path: "secrets.0", Code: "invalid_format", Message: "must be a key"}}},
@@ -217,7 +216,7 @@ func TestSecretForm(t *testing.T) {
 	}
 }
 
-// shown is what a surface may show of an error.
+// shown returns the parts of an error that a surface may show.
 func shown(err error) any {
 	if p, ok := errors.AsType[*problem.Error](err); ok {
 		return struct {
@@ -243,7 +242,7 @@ func TestSealed(t *testing.T) {
 	if strings.Contains(string(secrets)+string(credentials), "hunter2") {
 		t.Errorf("stored as %q and %q", secrets, credentials)
 	}
-	// They belong to their row, and to the key.
+	// Encrypted values are bound to their row and key.
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), "UPDATE connections SET id = 'another'")
 		return err
@@ -272,7 +271,7 @@ func TestAt(t *testing.T) {
 	a := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "email-raw", Address: "a@acme.example"})
 	b := connect(t, s, connection.New{OrganizationID: "org-2", Channel: "email-raw", Address: "b@acme.example"})
 	n := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100"})
-	for range 2 { // from the database, then from memory
+	for range 2 { // first from the database, then cached
 		for _, tt := range []struct {
 			medium    string
 			addresses []string
@@ -292,8 +291,8 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// TestMemory checks that what a process changes it sees at once, and what
-// another changes within the time.
+// TestMemory: a process sees its own changes at once, those of others within
+// [connection.CacheTTL].
 func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, box := dbtest.NewSQLite(t), newBox(t)
@@ -319,7 +318,7 @@ func TestMemory(t *testing.T) {
 		want(here, "nothing")
 		want(there, "nothing")
 		c := connect(t, here, connection.New{OrganizationID: "org-1", Channel: "sms", Address: address, Secrets: []string{"the first"}})
-		// That there was nothing is not believed.
+		// A missing address is not cached.
 		want(here, "true the first")
 		want(there, "true the first")
 		if err := here.SetEnabled(t.Context(), "org-1", c.ID, false); err != nil {
@@ -338,7 +337,7 @@ func TestMemory(t *testing.T) {
 		time.Sleep(time.Hour)
 		want(here, "false the second")
 
-		// Memory serves without the database, for its time.
+		// The cache serves without the database until its entries expire.
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -350,8 +349,8 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// TestMemoryOfNothing checks that a lookup which found one address and not
-// another is answered from memory, and that a new connection does not wait.
+// TestMemoryOfNothing: a lookup that found one address and not another is cached, and a new
+// connection works at once.
 func TestMemoryOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, box := dbtest.NewSQLite(t), newBox(t)
@@ -365,18 +364,18 @@ func TestMemoryOfNothing(t *testing.T) {
 		}
 		both(a.ID)
 		b := connect(t, there, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "MG1"})
-		both(a.ID) // from memory
+		both(a.ID) // cached
 		if got := at(t, here, "sms", "MG1"); !slices.Equal(got, []string{b.ID}) {
 			t.Errorf("At() of the new one alone = %v, want it", got)
 		}
-		both(b.ID, a.ID) // for now it is known
+		both(b.ID, a.ID) // cached meanwhile
 		time.Sleep(connection.CacheTTL)
 		both(b.ID, a.ID)
 	})
 }
 
-// TestMemoryUnderChange has readers and a writer at once: after a change is
-// committed nobody in this process may be given what was before it.
+// TestMemoryUnderChange: with concurrent readers and a writer, no read after a commit returns
+// older data.
 func TestMemoryUnderChange(t *testing.T) {
 	s := open(dbtest.New(t), newBox(t))
 	c := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100"})
@@ -476,7 +475,7 @@ func TestDelete(t *testing.T) {
 	remove := func(organizationID string) error {
 		return d.Write(t.Context(), func(tx *db.Tx) error { return s.DeleteIn(t.Context(), tx, organizationID, c.ID) })
 	}
-	at(t, s, "sms", "+14155550100") // into memory
+	at(t, s, "sms", "+14155550100") // fill the cache
 	if err := remove("org-2"); problem.Of(err) != problem.NotFound {
 		t.Errorf("another organization's: got %v, want not found", err)
 	}
@@ -517,7 +516,7 @@ func TestRotate(t *testing.T) {
 		rotate("secret 2", 2*time.Hour)
 		want("secret 2", "secret 1")
 		time.Sleep(time.Hour)
-		// An earlier end stays, a later one does not.
+		// An earlier expiry stays, a later one is shortened.
 		rotate("secret 3", 2*time.Hour)
 		want("secret 3", "secret 2", "secret 1")
 		time.Sleep(time.Hour)
@@ -525,7 +524,7 @@ func TestRotate(t *testing.T) {
 		rotate("secret 4", 30*time.Minute)
 		time.Sleep(30 * time.Minute)
 		want("secret 4")
-		// The same again is not there twice, and nothing stays without time.
+		// A repeated secret is listed once, and all previous ones expire.
 		rotate("secret 4", time.Hour)
 		want("secret 4")
 		rotate("secret 5", 0)
@@ -549,7 +548,7 @@ func TestRotate(t *testing.T) {
 	})
 }
 
-// TestWatch checks what watchers are told, and that they can refuse.
+// TestWatch: observers are notified of changes and can refuse them.
 func TestWatch(t *testing.T) {
 	d := dbtest.New(t)
 	s := open(d, newBox(t))

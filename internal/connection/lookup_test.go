@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestByID: what one process changes it sees at once, and another soon.
+// TestByID: a process sees its own changes at once, those of others soon.
 func TestByID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, box := dbtest.NewSQLite(t), newBox(t)

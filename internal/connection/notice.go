@@ -81,7 +81,7 @@ func (s *Service) IntakeConnectionEvent(ctx context.Context, tx *db.Tx, o channe
 		c.Enabled = false
 	case channel.Noticed:
 	default:
-		return nil, fmt.Errorf("connection: %q is no news", n.Kind)
+		return nil, fmt.Errorf("connection: unknown event %q", n.Kind)
 	}
 	r.Outcome = string(n.Kind)
 	return r, s.notice(ctx, tx, &c, &Notice{n.Kind, noticeText(n.Text), at})
@@ -145,7 +145,7 @@ func (s *Service) notice(ctx context.Context, tx *db.Tx, c *Connection, n *Notic
 func noticeMail(to mail.Address, c *Connection, baseURL string) (mail.Message, error) {
 	name := c.Channel + " " + c.Address
 	l := mail.Notification{
-		Subject: "Channel " + name + " needs a look",
+		Subject: "Channel " + name + " needs attention",
 		Before:  []string{"Hello,", "This is about the channel " + name + ": " + c.Notice.Text},
 		After:   []string{"Channel id: " + c.ID},
 	}
@@ -154,7 +154,7 @@ func noticeMail(to mail.Address, c *Connection, baseURL string) (mail.Message, e
 		l.Before = []string{
 			"Hello,",
 			"The channel " + name + " is disconnected: " + c.Notice.Text,
-			"Nothing comes in by it any more, and nothing can be sent. When it works at the provider again, switch it on.",
+			"It neither receives nor sends. When it works at the provider again, enable it.",
 		}
 	}
 	if baseURL != "" {

@@ -16,9 +16,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// office has two admins and keeps the mails to them.
+// office has two admins and records mails to them.
 type office struct {
-	mu    sync.Mutex // transactions may commit at once
+	mu    sync.Mutex // transactions may commit concurrently
 	mails []mail.Message
 }
 
@@ -75,7 +75,7 @@ func TestNews(t *testing.T) {
 	}{
 		{"the quality is low", "noticed", 2},
 		{"the quality is low", "duplicate", 0},
-		{"the quality is very low", "noticed", 0}, // within the day
+		{"the quality is very low", "noticed", 0}, // within the same day
 	} {
 		if r := news(origin, channel.ConnectionEvent{Kind: channel.Noticed, Text: tt.text}); r.Outcome != tt.want {
 			t.Errorf("%s: got %+v, want %s", tt.text, r, tt.want)

@@ -126,7 +126,7 @@ func (s *Service) SendRefusal(c *Connection) error {
 		return nil
 	}
 	return problem.New(problem.Precondition,
-		"%s is not proven to be yours yet, so nothing is sent in its name: an admin can prove it under Settings, Channels", c.Address)
+		"%s is not proven yet, so nothing can be sent from it: an admin can prove it under Settings, Channels", c.Address)
 }
 
 // evidence is a proof to be recorded.
@@ -146,7 +146,7 @@ func contestedProblem(err error) error {
 		return err
 	}
 	return problem.New(problem.Precondition,
-		"you have shown that the address is yours, and so has another organization before: the operator of this server has to decide").Because(err)
+		"another organization has already proven this address: the operator of this server must decide").Because(err)
 }
 
 // prove records the proof of c and revokes a weaker one of another connection. It updates c.

@@ -120,9 +120,9 @@ func (s *Service) Prove(ctx context.Context, organizationID, id string, way chan
 	}
 	switch {
 	case c.Proven() && c.Proof.Method != BeforeProofs:
-		return c, problem.New(problem.Precondition, "this address is proven to be yours already")
+		return c, problem.New(problem.Precondition, "this address is already proven")
 	case !slices.Contains(s.ways(&c), way):
-		return c, problem.New(problem.Precondition, "this address cannot be proven in the way %q here", way)
+		return c, problem.New(problem.Precondition, "this address cannot be proven by %q here", way)
 	}
 	switch way {
 	case channel.ProveByDNS:
@@ -195,7 +195,7 @@ func challengeMail(to, baseURL, token, code string) (mail.Message, error) {
 				"It would read the mail to this address, and answer in its name.",
 			"If you asked for it, enter this code there, under Settings, Channels: " + code[:4] + " " + code[4:],
 			"If mail to this address already goes to the channel, this message comes back there by itself, and you need no code.",
-			"If you did not ask for it, ignore this message and give the code to nobody. Without it, nothing changes.",
+			"If you did not ask for it, ignore this message and share the code with nobody. Without it, nothing changes.",
 		},
 		After: []string{"Valid for 24 hours. Reference: " + token},
 	}
@@ -214,7 +214,7 @@ func (s *Service) sendCode(ctx context.Context, c *Connection, code string) erro
 		_, err := tx.Exec(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE connection_id = $1 AND ended_at IS NULL", c.ID, tx.Now.UnixMicro())
 		return err
 	})
-	reason := "the account that texts codes did not take it; try again later, or ask the operator of this server"
+	reason := "the SMS account did not accept it; try again later, or ask the operator of this server"
 	if p, ok := errors.AsType[*problem.Error](err); ok {
 		reason = p.Message
 	} else if s.proofs.Logger != nil {
@@ -228,11 +228,11 @@ func errCode(triesLeft int) error {
 	var v problem.Validation
 	switch triesLeft {
 	case 0:
-		v.Add("code", "is not the one that was sent, or is not valid any more; send another")
+		v.Add("code", "is wrong or expired; request a new one")
 	case 1:
-		v.Add("code", "is not the one that was sent; you can try once more")
+		v.Add("code", "is wrong; you have 1 attempt left")
 	default:
-		v.Add("code", "is not the one that was sent; you can try %d times more", triesLeft)
+		v.Add("code", "is wrong; you have %d attempts left", triesLeft)
 	}
 	return v.Err()
 }

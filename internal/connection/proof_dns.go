@@ -69,7 +69,7 @@ func (s *Service) hasRecord(records []string, organizationID, address string) bo
 func (s *Service) proveByDNS(ctx context.Context, c Connection) (Connection, error) {
 	rec := s.txtRecord(c.OrganizationID, c.Address)
 	if rec == nil {
-		return c, problem.New(problem.Precondition, "this address has no domain that DNS could be asked about")
+		return c, problem.New(problem.Precondition, "this address has no domain")
 	}
 	if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.countAttempt(ctx, tx, lookupLimits(&c)) }); err != nil {
 		return c, err
@@ -81,10 +81,10 @@ func (s *Service) proveByDNS(ctx context.Context, c Connection) (Connection, err
 		records, err = nil, nil
 	}
 	if err != nil {
-		return c, problem.New(problem.Unavailable, "DNS could not be asked for %s; try again in a minute", rec.Name).Because(err)
+		return c, problem.New(problem.Unavailable, "the DNS lookup of %s failed; try again in a minute", rec.Name).Because(err)
 	}
 	if !s.hasRecord(records, c.OrganizationID, c.Address) {
-		return c, problem.New(problem.Precondition, "DNS has no TXT record %s with the value %s yet; a new record can take an hour to be seen", rec.Name, rec.Value)
+		return c, problem.New(problem.Precondition, "DNS has no TXT record %s with the value %s yet; a new record can take an hour to appear", rec.Name, rec.Value)
 	}
 	var refusal error
 	err = s.db.Write(ctx, func(tx *db.Tx) error {

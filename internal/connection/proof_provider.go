@@ -19,7 +19,7 @@ const (
 	maxProofCalls   = 3
 	proofTimeout    = 15 * time.Second // per call
 	maxProofAnswer  = 1 << 20          // bytes
-	errProofTrouble = "the provider could not be asked; try again in a minute"
+	errProofTrouble = "the provider could not be reached; try again in a minute"
 )
 
 // proveByProvider asks the provider's API for the owner of the connection's own token. It calls
@@ -51,7 +51,7 @@ func (s *Service) proveByProvider(ctx context.Context, c Connection) (Connection
 			break
 		}
 		if len(answers) == maxProofCalls {
-			return c, fmt.Errorf("channel %s asks its provider without end", c.Channel)
+			return c, fmt.Errorf("channel %s exceeded the limit of provider calls", c.Channel)
 		}
 		a, err := s.callProvider(ctx, call)
 		if err != nil {

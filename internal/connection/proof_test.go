@@ -27,7 +27,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// Channels with every way to prove an address.
+// provableMail and the types below are channels with every way to prove an address.
 type provableMail struct{ mailboxes }
 
 func (provableMail) ProofWays(string) []channel.ProofWay {
@@ -87,7 +87,7 @@ func (topics) ProofWays(string) []channel.ProofWay {
 	return []channel.ProofWay{channel.ProveByTopic}
 }
 
-// zone answers what DNS is asked.
+// zone is a DNS zone.
 type zone map[string][]string
 
 func (z zone) LookupTXT(_ context.Context, name string) ([]string, error) {
@@ -104,7 +104,7 @@ type provider func(*http.Request) (*http.Response, error)
 
 func (f provider) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// boxes are the keys of tests, which may open the service again.
+// boxes holds the keys of tests that reopen the service.
 var boxes sync.Map
 
 func box(t testing.TB) *seal.Box {
@@ -112,7 +112,7 @@ func box(t testing.TB) *seal.Box {
 	return b.(*seal.Box)
 }
 
-// rig is the service with everything that proofs need.
+// rig is the service with all dependencies of proofs.
 type rig struct {
 	*connection.Service
 	t      testing.TB
@@ -120,7 +120,7 @@ type rig struct {
 	office *office
 	texts  []string // "number: text"
 	zone   zone
-	owner  string // whom the provider names
+	owner  string // owner named by the provider
 	asked  []string
 }
 
@@ -148,7 +148,7 @@ func newRig(t testing.TB, d *db.DB, change ...func(*connection.Proofs)) *rig {
 	return r
 }
 
-// claim connects an address as an organization's admin does.
+// claim connects an address as an organization's admin.
 func (r *rig) claim(organization, channel, address string, credentials ...string) connection.Connection {
 	r.t.Helper()
 	n := connection.New{OrganizationID: organization, Channel: channel, Address: address}
@@ -165,7 +165,7 @@ func (r *rig) claim(organization, channel, address string, credentials ...string
 	return c
 }
 
-// state is "pending", or "proven by METHOD".
+// state returns "pending" or "proven by METHOD".
 func (r *rig) state(c connection.Connection) string {
 	r.t.Helper()
 	now, err := r.Find(r.t.Context(), c.ID)
@@ -198,7 +198,7 @@ func (r *rig) answer(c connection.Connection, code string) error {
 	return err
 }
 
-// returned brings a token back to a connection; nil: to none.
+// returned passes a token back to a connection, or to none if it is nil.
 func (r *rig) returned(medium, address, token string, to *connection.Connection) (outcome string, known bool) {
 	r.t.Helper()
 	id := ""
@@ -221,7 +221,7 @@ var (
 	codeForm  = regexp.MustCompile(`\d{4} ?\d{4}`)
 )
 
-// lastMail is the challenge that was sent last: the token and the code.
+// lastMail returns the last challenge: token, code and mail.
 func (r *rig) lastMail() (token, code string, m mail.Message) {
 	r.t.Helper()
 	if len(r.office.mails) == 0 {
@@ -258,8 +258,8 @@ func kind(t testing.TB, err error, want problem.Kind) {
 	}
 }
 
-// TestPending: what an admin connects is pending, what the operator connects is proven,
-// and each receives accordingly.
+// TestPending: an admin's connection is pending, the operator's is proven, and each receives
+// accordingly.
 func TestPending(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	c := r.claim("org-1", "email-raw", "support@acme.example")
@@ -286,7 +286,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestConnectedElsewhere: a claim is answered alike, whoever has the address.
+// TestConnectedElsewhere: the answer to a claim does not depend on other organizations'
+// connections.
 func TestConnectedElsewhere(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	held := connect(t, r.Service, connection.New{OrganizationID: "org-1", Channel: "email-raw", Address: "held@acme.example"})
@@ -316,7 +317,7 @@ func TestConnectedElsewhere(t *testing.T) {
 			t.Errorf("%s: %s\nfree: %s", address, got, free)
 		}
 	}
-	// Within the organization it is no secret.
+	// Within an organization it does.
 	_, _, err := r.Connect(t.Context(), connection.New{OrganizationID: "org-2", Channel: "email-raw", Address: "free@acme.example"})
 	kind(t, err, problem.Conflict)
 	if got := at(t, r.Service, "email", "held@acme.example"); len(got) != 2 || got[0] != held.ID {
@@ -324,8 +325,7 @@ func TestConnectedElsewhere(t *testing.T) {
 	}
 }
 
-// TestManyClaims: however many claims there are, few of them are ever looked at, and
-// the one that has proven the address always is.
+// TestManyClaims: of any number of claims, only a few are read, and always the proven one.
 func TestManyClaims(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	var first connection.Connection
@@ -349,8 +349,8 @@ func TestManyClaims(t *testing.T) {
 	}
 }
 
-// TestMailProof: a challenge proves the address when it comes back to its connection, or
-// by its code.
+// TestMailProof: a challenge proves the address when it returns to its connection, or by its
+// code.
 func TestMailProof(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	c := r.claim("org-1", "email-raw", "support@acme.example")
@@ -383,8 +383,8 @@ func TestMailProof(t *testing.T) {
 	r.want(byCode, "proven by mail")
 }
 
-// TestChallengeCannotBeForged: nothing but the token that was sent proves anything, and
-// only for the connection that it was sent for.
+// TestChallengeCannotBeForged: only the token that was sent proves an address, and only for its
+// connection.
 func TestChallengeCannotBeForged(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	c := r.claim("org-1", "email-raw", "support@acme.example")
@@ -403,7 +403,7 @@ func TestChallengeCannotBeForged(t *testing.T) {
 			t.Errorf("%q: %s, %t", forged, outcome, known)
 		}
 	}
-	// The real one, elsewhere: it is recognized and proves nothing.
+	// The real token at another connection is recognized and proves nothing.
 	for name, to := range map[string]*connection.Connection{"nobody": nil, "another's": &theirs} {
 		if outcome, known := r.returned("email", c.Address, token, to); outcome != "recognized" || !known {
 			t.Errorf("back at %s: %s, %t", name, outcome, known)
@@ -413,8 +413,8 @@ func TestChallengeCannotBeForged(t *testing.T) {
 	r.want(theirs, "pending")
 }
 
-// TestChallengeCannotBeReplayed: a token and a code count once, until they expire or
-// another was sent.
+// TestChallengeCannotBeReplayed: a token and a code count once, until they expire or are
+// replaced.
 func TestChallengeCannotBeReplayed(t *testing.T) {
 	url := dbtest.SQLiteURL(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -462,8 +462,8 @@ func TestChallengeCannotBeReplayed(t *testing.T) {
 	})
 }
 
-// TestChallengeAnsweredByAnotherOrganization: the code of one organization's challenge is
-// of no use to another, at any of their connections.
+// TestChallengeAnsweredByAnotherOrganization: an organization cannot use the code of another's
+// challenge.
 func TestChallengeAnsweredByAnotherOrganization(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	c := r.claim("org-1", "sms", "+14155550100")
@@ -488,12 +488,12 @@ func TestChallengeAnsweredByAnotherOrganization(t *testing.T) {
 	r.want(c, "proven by text")
 }
 
-// TestTextedCodeGuessing: of a code there are five tries, also of many at once, and
-// never a try that is not counted.
+// TestTextedCodeGuessing: a code allows five attempts, also concurrent ones, and every attempt
+// is counted.
 func TestTextedCodeGuessing(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	c := r.claim("org-1", "sms", "+14155550100")
-	kind(t, r.answer(c, "00000000"), problem.Invalid) // nothing was sent
+	kind(t, r.answer(c, "00000000"), problem.Invalid) // no code was sent
 	if err := r.prove(c, channel.ProveByText); err != nil {
 		t.Fatal(err)
 	}
@@ -517,7 +517,7 @@ func TestTextedCodeGuessing(t *testing.T) {
 				t.Errorf("the guess %s: %v", guess, p)
 				return
 			}
-			if strings.Contains(p.Issues[0].Message, "try") {
+			if strings.Contains(p.Issues[0].Message, "left") {
 				tries.Add(1)
 				left.Store(p.Issues[0].Message, true)
 			}
@@ -529,15 +529,15 @@ func TestTextedCodeGuessing(t *testing.T) {
 	}
 	kind(t, r.answer(c, code), problem.Invalid)
 	r.want(c, "pending")
-	// What comes in by itself is no way to try codes.
+	// Inbound texts cannot be used to try codes.
 	if outcome, known := r.returned("sms", c.Address, "text", &c); outcome == "proven" || !known {
 		t.Errorf("a text that came back: %s, %t", outcome, known)
 	}
 	r.want(c, "pending")
 }
 
-// TestTextFails: a code that could not be sent is no challenge, and nothing of the
-// operator's account shows.
+// TestTextFails: a code that could not be sent leaves no challenge and reveals nothing of the
+// operator's account.
 func TestTextFails(t *testing.T) {
 	var fails error
 	var log strings.Builder
@@ -550,7 +550,7 @@ func TestTextFails(t *testing.T) {
 		want, logged string
 	}{
 		{problem.New(problem.Precondition, "it is a landline"), "the code could not be sent to +14155550100: it is a landline", ""},
-		{errors.New("account AC0operator is suspended"), "the code could not be sent to +14155550100: the account that texts codes did not take it; try again later, or ask the operator of this server",
+		{errors.New("account AC0operator is suspended"), "the code could not be sent to +14155550100: the SMS account did not accept it; try again later, or ask the operator of this server",
 			"account AC0operator is suspended"},
 	} {
 		fails = tt.err
@@ -569,12 +569,11 @@ func TestTextFails(t *testing.T) {
 	}
 }
 
-// TestChallengeFlood: nobody can have an address flooded, by however many
-// organizations and requests at once.
+// TestChallengeFlood: no number of organizations and requests can flood an address.
 func TestChallengeFlood(t *testing.T) {
 	url := dbtest.SQLiteURL(t)
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Duration(24*time.Hour - time.Duration(time.Now().UnixNano())%(24*time.Hour))) // a day begins
+		time.Sleep(time.Duration(24*time.Hour - time.Duration(time.Now().UnixNano())%(24*time.Hour))) // start of a day
 		r := newRig(t, dbtest.Open(t, url))
 		var claims []connection.Connection
 		for i := range 4 {
@@ -590,7 +589,7 @@ func TestChallengeFlood(t *testing.T) {
 					kind(t, err, problem.RateLimited)
 					refused++
 				}
-				kind(t, r.prove(c, channel.ProveByMail), problem.RateLimited) // within the minute
+				kind(t, r.prove(c, channel.ProveByMail), problem.RateLimited) // within one minute
 			}
 			time.Sleep(time.Minute)
 		}
@@ -611,16 +610,16 @@ func TestChallengeFlood(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		kind(t, r.prove(claims[0], channel.ProveByMail), problem.RateLimited) // the sixth of the organization's
+		kind(t, r.prove(claims[0], channel.ProveByMail), problem.RateLimited) // the organization's sixth
 	})
 }
 
-// TestOrganizationFlood: one organization can have thirty addresses a day written to, and
-// DNS and providers asked sixty times an hour.
+// TestOrganizationFlood: an organization can challenge thirty addresses a day, and make sixty
+// lookups an hour.
 func TestOrganizationFlood(t *testing.T) {
 	url := dbtest.SQLiteURL(t)
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(24*time.Hour - time.Duration(time.Now().UnixNano())%(24*time.Hour)) // a day begins
+		time.Sleep(24*time.Hour - time.Duration(time.Now().UnixNano())%(24*time.Hour)) // start of a day
 		r := newRig(t, dbtest.Open(t, url))
 		for i := range 31 {
 			channelName, way, address := "email-raw", channel.ProveByMail, fmt.Sprintf("victim-%d@acme.example", i)
@@ -660,7 +659,7 @@ func TestOrganizationFlood(t *testing.T) {
 	})
 }
 
-// TestLimitsAreExact: of many requests at once no more pass than may.
+// TestLimitsAreExact: concurrent requests never exceed a limit.
 func TestLimitsAreExact(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	c := r.claim("org-1", "email-raw", "victim@acme.example")
@@ -674,13 +673,12 @@ func TestLimitsAreExact(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := passed.Load(); n != 1 && n != 2 { // 2 where a minute ended meanwhile
+	if n := passed.Load(); n != 1 && n != 2 { // 2 if a new minute began
 		t.Errorf("%d challenges were sent within a minute, want 1", n)
 	}
 }
 
-// TestDNSProof: the record of an organization proves what it has connected of the
-// domain, and nothing else.
+// TestDNSProof: an organization's record proves its connections of the domain, and no others.
 func TestDNSProof(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	a, b := r.claim("org-1", "email-raw", "a@acme.example"), r.claim("org-1", "email-raw", "b@acme.example")
@@ -707,7 +705,7 @@ func TestDNSProof(t *testing.T) {
 	r.want(other, "pending")
 }
 
-// TestProofMovesAddress: who takes an address from whom.
+// TestProofMovesAddress: which proof overrides which.
 func TestProofMovesAddress(t *testing.T) {
 	prove := map[string]func(*testing.T, *rig, connection.Connection) error{
 		"operator": func(t *testing.T, r *rig, c connection.Connection) error {
@@ -789,7 +787,7 @@ func TestProofMovesAddress(t *testing.T) {
 	}
 }
 
-// TestOneProof: of many who prove an address at once, one has it.
+// TestOneProof: of many concurrent proofs of an address, one succeeds.
 func TestOneProof(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	r.owner = "T1"
@@ -823,8 +821,8 @@ func TestOneProof(t *testing.T) {
 	}
 }
 
-// TestProofCallGoesToProviderOnly: the provider is asked where the operator says that
-// it is, whatever address is among the credentials.
+// TestProofCallGoesToProviderOnly: the call goes to the operator's API address, never to one
+// among the credentials.
 func TestProofCallGoesToProviderOnly(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	c := r.claim("org-1", "chat", "T1", "token", "the token", "api_url", "https://evil.example")
@@ -844,7 +842,7 @@ func TestProofCallGoesToProviderOnly(t *testing.T) {
 	if want := []string{"https://provider.example/owner the token", "https://provider.example/owner the token"}; !slices.Equal(r.asked, want) {
 		t.Errorf("asked %q, want %q", r.asked, want)
 	}
-	// Who shows it second learns that there is a first; the operator decides.
+	// A second proof is told that there is a first; the operator decides.
 	late := r.claim("org-2", "chat", "T1", "token", "another")
 	err := r.prove(late, channel.ProveByProvider)
 	kind(t, err, problem.Precondition)
@@ -852,7 +850,7 @@ func TestProofCallGoesToProviderOnly(t *testing.T) {
 	r.want(late, "pending")
 }
 
-// TestProviderTrouble: a provider that cannot be asked proves nothing.
+// TestProviderTrouble: an unreachable provider proves nothing.
 func TestProviderTrouble(t *testing.T) {
 	status := 500
 	r := newRig(t, dbtest.New(t), func(p *connection.Proofs) {
@@ -872,8 +870,7 @@ func TestProviderTrouble(t *testing.T) {
 	r.want(c, "pending")
 }
 
-// TestTopicProof: a topic is proven by what is published on it, by whichever way that
-// comes.
+// TestTopicProof: a message published on a topic proves it, by whichever connection it arrives.
 func TestTopicProof(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	c, theirs := r.claim("org-1", "marketplace", "arn:1"), r.claim("org-2", "marketplace", "arn:2")
@@ -895,8 +892,8 @@ func TestTopicProof(t *testing.T) {
 	r.want(theirs, "pending")
 }
 
-// TestAllowed: what the operator's configuration says is proven when it is connected,
-// or at the next start.
+// TestAllowed: connections on the allow list are proven when they are created, or at the next
+// start.
 func TestAllowed(t *testing.T) {
 	adapters := []channel.Adapter{provableMail{}, provableNumbers{}, workspaces{}, keyed{}}
 	parse := func(entries ...string) []connection.Allowed {

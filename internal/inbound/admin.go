@@ -181,11 +181,11 @@ func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
 	}
 	switch {
 	case e.State == Accepted:
-		return nil, &problem.Error{Kind: problem.Conflict, Code: "invalid_transition", Message: "the event waits to be processed already"}
+		return nil, &problem.Error{Kind: problem.Conflict, Code: "invalid_transition", Message: "the event is already queued"}
 	case e.URL == "":
-		return nil, problem.New(problem.Precondition, "the content of event %s was forgotten, as the law asks for; there is nothing to process", e.ID)
+		return nil, problem.New(problem.Precondition, "event %s was redacted by a privacy request and cannot be replayed", e.ID)
 	case e.Kind == kindChallenge:
-		return nil, problem.New(problem.Precondition, "event %s is the challenge of a proof, which counts once", e.ID)
+		return nil, problem.New(problem.Precondition, "event %s is the challenge of a proof and cannot be replayed", e.ID)
 	case e.Kind == kindUnreadable:
 		err = s.resplit(ctx, e)
 	case e.OrganizationID == "" && !s.isDeployment(e):
@@ -226,7 +226,7 @@ func (s *Service) Route(ctx context.Context, id, connectionID string) (*Event, e
 	}
 	a, ok := s.byName[e.Channel]
 	if !ok || !servesChannel(a.Info(), c.Channel) {
-		return nil, problem.New(problem.Precondition, "the connection is of the channel %s, and the event is of %s", c.Channel, e.Channel)
+		return nil, problem.New(problem.Precondition, "the connection's channel is %s, but the event's is %s", c.Channel, e.Channel)
 	}
 	return s.assign(ctx, e, c.ID, c.OrganizationID)
 }
@@ -244,9 +244,9 @@ func (s *Service) RouteTo(ctx context.Context, id, organizationID string) (*Even
 func (s *Service) assign(ctx context.Context, e *Event, connectionID, organizationID string) (*Event, error) {
 	switch {
 	case e.State == Rejected && e.Kind == kindUnreadable:
-		return nil, problem.New(problem.Precondition, "the event could not be read; replay it, and route what comes of it")
+		return nil, problem.New(problem.Precondition, "the event could not be read; replay it, then route the resulting events")
 	case e.State != Unrouted:
-		return nil, problem.New(problem.Precondition, "only an unrouted event can be given to somebody, and this one is %s", e.State)
+		return nil, problem.New(problem.Precondition, "only unrouted events can be routed; this one is %s", e.State)
 	}
 	if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.move(ctx, tx, e, connectionID, organizationID) }); err != nil {
 		return nil, fmt.Errorf("route event: %w", err)
@@ -268,7 +268,7 @@ func (s *Service) accept(ctx context.Context, tx *db.Tx, e *Event) error {
 }
 
 func errChanged() error {
-	return &problem.Error{Kind: problem.Conflict, Code: "invalid_transition", Message: "the event has changed meanwhile; look at it again"}
+	return &problem.Error{Kind: problem.Conflict, Code: "invalid_transition", Message: "the event has changed; reload it and try again"}
 }
 
 // reroute assigns an event to the connection that now has its address, or to the default
@@ -407,7 +407,7 @@ func (s *Service) restoreVerification(ctx context.Context, a channel.Adapter, e 
 			return v, fmt.Errorf("look up connection: %w", err)
 		}
 		if c == nil || !accepts(a.Info(), c) {
-			return v, problem.New(problem.Precondition, "the connection that the request is for is disabled or gone")
+			return v, problem.New(problem.Precondition, "the connection of the request is disabled or was removed")
 		}
 		v.named, v.candidates = true, []candidate{{c, 1, true}}
 		return v, nil
@@ -483,7 +483,7 @@ func (s *Service) deleteBatch(ctx context.Context, before time.Time) (n int, bod
 func (s *Service) deleteUnusedBody(ctx context.Context, key string) error {
 	var left int
 	if err := s.db.QueryRow(ctx, "SELECT count(*) FROM inbound_events WHERE body_key = $1", key).Scan(&left); err != nil {
-		return fmt.Errorf("look for the events of a body: %w", err)
+		return fmt.Errorf("count the events of a body: %w", err)
 	}
 	if left > 0 {
 		return nil

@@ -23,7 +23,7 @@ func TestList(t *testing.T) {
 	first := h.connect(t, "sms", ours)
 	h.connect(t, "sms", "+14155550102", func(n *connection.New) { n.OrganizationID = "org-2" })
 	for i, to := range []string{ours, "+14155550102", "+14155550109", ours} {
-		form := text(fmt.Sprintf("SM%d", i), owned, "x")
+		form := text(fmt.Sprintf("SM%d", i), theirs, "x")
 		form.Set("To", to)
 		h.do(smsRequest(form, "the deployment's"))
 	}
@@ -87,7 +87,7 @@ func TestFindNothing(t *testing.T) {
 func TestReplayUnrouted(t *testing.T) {
 	h := start(t, func(h *house) { h.secrets = map[string][]string{"sms": {"the deployment's"}} })
 	for i := range 3 {
-		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), owned, fmt.Sprint(i)), "the deployment's"), 200, twiml)
+		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), theirs, fmt.Sprint(i)), "the deployment's"), 200, twiml)
 	}
 	list := h.list(t, inbound.Unrouted)
 	if len(list) != 3 {
@@ -114,8 +114,8 @@ func TestReplayUnrouted(t *testing.T) {
 	if _, err := h.Replay(t.Context(), id(0)); problem.Of(err) != problem.Conflict {
 		t.Errorf("Replay() of what waits already: %v, want a conflict", err)
 	}
-	// The provider had sent it again meanwhile.
-	h.wantAnswer(t, smsRequest(text("SM1", owned, "1"), "the deployment's"), 200, twiml)
+	// The provider has repeated the event meanwhile.
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "1"), "the deployment's"), 200, twiml)
 	e, err = h.Replay(t.Context(), id(1))
 	if err != nil || e.State != inbound.Processed || !strings.Contains(string(e.Result), `"duplicate"`) {
 		t.Errorf("Replay() of what came again: %+v, %v; want it to be a duplicate", e, err)
@@ -126,7 +126,7 @@ func TestReplayUnrouted(t *testing.T) {
 
 func TestReplayToDefaultOrganization(t *testing.T) {
 	h := start(t, func(h *house) { h.secrets = map[string][]string{"sms": {"the deployment's"}} })
-	h.wantAnswer(t, smsRequest(text("SM0", owned, "0"), "the deployment's"), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM0", theirs, "0"), "the deployment's"), 200, twiml)
 	sole := "org-5"
 	h.fallback.Store(&sole)
 	if _, err := h.Replay(t.Context(), h.list(t)[0].ID); err != nil {
@@ -138,7 +138,7 @@ func TestReplayToDefaultOrganization(t *testing.T) {
 
 func TestRoute(t *testing.T) {
 	h := start(t, func(h *house) { h.secrets = map[string][]string{"sms": {"the deployment's"}} })
-	h.wantAnswer(t, smsRequest(text("SM0", owned, "0"), "the deployment's"), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM0", theirs, "0"), "the deployment's"), 200, twiml)
 	id := h.list(t, inbound.Unrouted)[0].ID
 	c := h.connect(t, "sms", "+14155550102", func(n *connection.New) { n.OrganizationID = "org-2" })
 	mail := h.connect(t, "email-raw", "help@acme.example")
@@ -159,7 +159,7 @@ func TestRoute(t *testing.T) {
 	h.wantTickets(t, "org-2", []string{"0"})
 }
 
-// TestReplayRejected has parsers mended.
+// TestReplayRejected replays rejected requests after a parser fix.
 func TestReplayRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &loose{
@@ -170,11 +170,11 @@ func TestReplayRejected(t *testing.T) {
 		h.connect(t, "sms", ours)
 		h.run(t)
 		const answer = `{"error":"the request is signed but cannot be read: not yet"}` + "\n"
-		h.wantAnswer(t, smsRequest(text("SM1", owned, "whole"), secretOf(ours)), 400, answer)
-		other := text("SM2", owned, "for nobody")
+		h.wantAnswer(t, smsRequest(text("SM1", theirs, "whole"), secretOf(ours)), 400, answer)
+		other := text("SM2", theirs, "for nobody")
 		other.Set("To", "+14155550102")
 		h.wantAnswer(t, smsRequest(other, "the deployment's"), 400, answer)
-		long := text("SM3", owned, strings.Repeat("long ", 10_000))
+		long := text("SM3", theirs, strings.Repeat("long ", 10_000))
 		h.wantAnswer(t, smsRequest(long, secretOf(ours)), 400, answer)
 		list := h.list(t, inbound.Rejected)
 		if len(list) != 3 {
@@ -200,7 +200,7 @@ func TestReplayRejected(t *testing.T) {
 			t.Errorf("unrouted events %+v, want SM2", list)
 		}
 
-		// Now the second half is mended too.
+		// The second half is fixed, too.
 		list = h.list(t, inbound.Rejected)
 		if len(list) != 2 || list[1].Key != "SM1" || list[0].Key != "SM3" || list[0].ReceivedAt.IsZero() {
 			t.Fatalf("rejected events %+v, want SM1 and SM3", list)
@@ -214,7 +214,7 @@ func TestReplayRejected(t *testing.T) {
 		synctest.Wait()
 		h.wantTickets(t, "org-1", []string{"whole", strings.TrimSpace(long.Get("Body"))})
 
-		// What is processed may be processed again; the desk has it already.
+		// A processed event may be replayed; the desk ignores it.
 		e, err := h.Replay(t.Context(), list[1].ID)
 		if err != nil || e.State != inbound.Accepted && e.State != inbound.Processed { // the worker may be quick
 			t.Errorf("Replay() of what is processed: %+v, %v", e, err)
@@ -233,11 +233,11 @@ func TestPurge(t *testing.T) {
 	h.connect(t, "sms", ours)
 	const many = 1100 // more than two batches
 	for i := range many {
-		form := text(fmt.Sprintf("SM%d", i), owned, "x")
-		form.Set("To", "+14155550109") // nobody's
+		form := text(fmt.Sprintf("SM%d", i), theirs, "x")
+		form.Set("To", "+14155550109") // no connection has it
 		h.do(smsRequest(form, "the deployment's"))
 	}
-	h.do(smsRequest(text("SMa", owned, "still waits"), secretOf(ours)))
+	h.do(smsRequest(text("SMa", theirs, "still waits"), secretOf(ours)))
 	h.do(smsRequest(text("", "", strings.Repeat("long ", 10_000)), secretOf(ours)))
 	if n := h.files(t); n != 1 {
 		t.Fatalf("%d files, want 1", n)
@@ -246,7 +246,7 @@ func TestPurge(t *testing.T) {
 	for last := time.Now().UnixMilli(); time.Now().UnixMilli() <= last; {
 	}
 	cut := time.Now()
-	h.do(smsRequest(text("SMb", owned, "too young"), "the deployment's"))
+	h.do(smsRequest(text("SMb", theirs, "too young"), "the deployment's"))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -268,8 +268,8 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// FuzzStoredRequest checks that whatever headers and query come with a verified
-// request, it is stored, and no value of a credential is.
+// FuzzStoredRequest: a verified request with any headers and query is stored, without the
+// values of credentials.
 func FuzzStoredRequest(f *testing.F) {
 	f.Add("Authorization", "a=1&token=%ZZ&b")
 	f.Add("X-Api-Key", "api-key=1;x=2&&&=;")
@@ -284,7 +284,7 @@ func FuzzStoredRequest(f *testing.F) {
 		r.RequestURI = mailPath + "?" + query
 		r.Header[name] = []string{"hunter2"}
 		w := h.do(r)
-		if w.Code == 401 { // a header of ours was overwritten, or another style was asked for
+		if w.Code == 401 { // one of our headers was replaced, or another style requested
 			return
 		}
 		if w.Code != 200 && w.Code != 415 {

@@ -17,12 +17,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 )
 
-// recorder takes everything that the desk does not, and keeps what it was told in
-// transactions that were committed.
+// recorder implements all domains but the desk and records events of committed transactions.
 type recorder struct {
-	mu    sync.Mutex // transactions end beside each other
+	mu    sync.Mutex // transactions may end concurrently
 	taken []string
-	err   error // what comes back instead, once
+	err   error // returned once
 }
 
 func (k *recorder) record(tx *db.Tx, what string, o channel.Source) (any, error) {
@@ -50,7 +49,7 @@ func (k *recorder) IntakeCall(_ context.Context, tx *db.Tx, o channel.Source, c 
 
 func (k *recorder) IntakeRecord(_ context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (any, *channel.Message, error) {
 	if r.Message != nil {
-		r.Message.Text += "!" // twice, if it were given the same again
+		r.Message.Text += "!" // doubled if the event is passed again
 	}
 	result, err := k.record(tx, "record "+r.ExternalID, o)
 	return result, r.Message, err
@@ -64,10 +63,10 @@ func (k *recorder) IntakeConnectionEvent(_ context.Context, tx *db.Tx, o channel
 	return k.record(tx, "news "+string(n.Kind), o)
 }
 
-// TestTake: what an event means goes to whoever takes that, with its files, in one
-// transaction with what comes of it.
+// TestTake: each kind of event is passed to its domain, with its files, in one transaction with
+// the resulting message.
 func TestTake(t *testing.T) {
-	ana := channel.Party{Name: "Ana", Phone: owned}
+	ana := channel.Party{Name: "Ana", Phone: theirs}
 	message := &channel.Message{ExternalID: "m1", ThreadKey: "order 1", From: ana, Text: "cancel it", Attachments: promised("1")}
 	for _, tt := range []struct {
 		name    string
@@ -75,7 +74,7 @@ func TestTake(t *testing.T) {
 		err     error
 		taken   []string
 		asked   int
-		result  string // begins with
+		result  string // prefix
 		tickets [][]string
 	}{
 		{
@@ -88,7 +87,7 @@ func TestTake(t *testing.T) {
 		},
 		{
 			name: "record with a message", event: channel.Event{Record: &channel.Record{ExternalID: "7", Customer: ana, Message: message}},
-			err: errors.New("no ink"), taken: []string{"record 7"}, asked: 1, // once the message is there
+			err: errors.New("no ink"), taken: []string{"record 7"}, asked: 1, // after the message was placed
 			result: `{"outcome":"ticket_created"`, tickets: [][]string{{"cancel it! [5]"}},
 		},
 		{
@@ -155,7 +154,7 @@ func ticketIDs(t testing.TB, h *house) []string {
 	return ids
 }
 
-// promised are files that the provider has.
+// promised returns attachments at the provider.
 func promised(names ...string) (list []channel.Attachment) {
 	for _, name := range names {
 		list = append(list, channel.Attachment{Name: name, URL: "https://files.example/" + name})
@@ -163,15 +162,15 @@ func promised(names ...string) (list []channel.Attachment) {
 	return list
 }
 
-// TestPlace: a message that comes of several events is placed, and has its files fetched
-// with the credentials of the connection, like others.
+// TestPlace: a message that results from several events is placed, and its files are downloaded
+// with the connection's credentials.
 func TestPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &provider{answers: map[string]answerFunc{"https://files.example/1": file("audio"), "https://files.example/2": status(500)}}
 		h := startSQLite(t, withParcels(newParcels("parcels")), func(h *house) { h.media = p })
 		c := h.connect(t, "parcels", "a", func(n *connection.New) { n.Credentials = map[string]string{"token": "T"} })
 		o := channel.Source{OrganizationID: "org-1", ConnectionID: c.ID, Channel: "parcels", Medium: "parcels", ReceivedAt: time.Now()}
-		m := &channel.Message{ExternalID: "m1", ThreadKey: "call 1", From: channel.Party{Phone: owned}, Text: "call me", Attachments: promised("1", "2")}
+		m := &channel.Message{ExternalID: "m1", ThreadKey: "call 1", From: channel.Party{Phone: theirs}, Text: "call me", Attachments: promised("1", "2")}
 		place := func(o channel.Source) (id string, err error) {
 			err = h.db.Write(t.Context(), func(tx *db.Tx) error {
 				id, err = h.Place(t.Context(), tx, o, m)

@@ -12,9 +12,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 )
 
-// BenchmarkAccept posts signed texts to the handler from 64 clients and waits
-// until each is on disk. Nothing processes them. It tells also what a text
-// costs in processor time, which does not depend on the disk.
+// BenchmarkAccept posts signed texts from 64 clients and waits until each is durable, without
+// processing them. It also reports the processor time per text, which does not depend on the
+// disk.
 func BenchmarkAccept(b *testing.B) {
 	h := start(b)
 	h.connect(b, "sms", ours)
@@ -62,7 +62,7 @@ func BenchmarkAccept(b *testing.B) {
 
 type post struct{ body, signature string }
 
-// texts makes n signed texts of a few thousand senders, unlike those before.
+// texts returns n signed texts of a few thousand senders, different from all earlier ones.
 func texts(from, n int) []post {
 	list := make([]post, n)
 	for i := range list {
@@ -76,7 +76,7 @@ func texts(from, n int) []post {
 	return list
 }
 
-// cpuTime is the processor time of this process in nanoseconds.
+// cpuTime returns the processor time of this process in nanoseconds.
 func cpuTime(b *testing.B) int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -32,13 +32,13 @@ const (
 	department = "11"
 )
 
-// switchboard is a house with a telephone, and whoever keeps its calls.
+// switchboard is a house with phone calls.
 type switchboard struct {
 	*house
 	calls *call.Service
 }
 
-// lateCalls are calls whose keeper is made after the house that it needs.
+// lateCalls is set after the house that it depends on.
 type lateCalls struct{ *call.Service }
 
 func startVoice(t testing.TB, start func(testing.TB, ...func(*house)) *house, media http.RoundTripper) *switchboard {
@@ -67,7 +67,7 @@ func startVoice(t testing.TB, start func(testing.TB, ...func(*house)) *house, me
 	return &switchboard{h, late.Service}
 }
 
-// step is what the provider tells of a call, in its own words.
+// step returns a call event of the provider.
 func step(state string, at int, change ...map[string]any) map[string]any {
 	e := map[string]any{
 		"call_id": 5780678246121472, "state": state, "direction": "inbound", "event_timestamp": 1764000000000 + at*1000,
@@ -90,7 +90,7 @@ func step(state string, at int, change ...map[string]any) map[string]any {
 	return e
 }
 
-// token is the provider's request: the whole body is signed.
+// voiceRequest returns the provider's signed request.
 func voiceRequest(event map[string]any, secret string) *http.Request {
 	b, err := json.Marshal(event)
 	if err != nil {
@@ -99,8 +99,8 @@ func voiceRequest(event map[string]any, secret string) *http.Request {
 	return httptest.NewRequest("POST", voicePath, strings.NewReader(string(voice.SignJWT(b, secret))))
 }
 
-// recording is where the provider keeps it: a server of its own, which wants the
-// token and sends on to where nobody may see it.
+// recording serves a recording as the provider does: its API requires the token and redirects
+// to a private address.
 func recording(t testing.TB) http.RoundTripper {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,8 +126,8 @@ func recording(t testing.TB) http.RoundTripper {
 	})
 }
 
-// TestVoicemail has a caller leave a message: what the provider tells of it, signed,
-// becomes a ticket with the recording and the text.
+// TestVoicemail: the signed events of a voicemail become a ticket with recording and
+// transcription.
 func TestVoicemail(t *testing.T) {
 	h := startVoice(t, start, recording(t))
 	h.connect(t, "voice", telephone, func(n *connection.New) { n.Credentials = map[string]string{"api_token": "token"} })
@@ -149,7 +149,7 @@ func TestVoicemail(t *testing.T) {
 		t.Fatalf("message %q with %+v, want text and recording", m.Text, m.Attachments)
 	}
 	for h.count(t, "SELECT count(*) FROM jobs WHERE kind = $1", desk.FetchKind) > 0 {
-		runtime.Gosched() // the recording follows
+		runtime.Gosched() // the recording is downloaded later
 	}
 	a, content, err := h.desk.OpenAttachment(t.Context(), "org-1", m.Attachments[0].ID)
 	if err != nil {
@@ -181,7 +181,7 @@ func (h *house) ticket(t testing.TB) (desk.Ticket, []desk.Message) {
 	return list[0], messages
 }
 
-// TestVoicemailParallel has twenty copies of every step come at once.
+// TestVoicemailParallel delivers each event twenty times at once.
 func TestVoicemailParallel(t *testing.T) {
 	h := startVoice(t, start, recording(t))
 	h.connect(t, "voice", telephone, func(n *connection.New) { n.Credentials = map[string]string{"api_token": "token"} })
@@ -220,7 +220,7 @@ func TestVoicemailParallel(t *testing.T) {
 	}
 }
 
-// TestVoicemailAlone has the transcription come too late, over the real worker.
+// TestVoicemailAlone: the transcription arrives too late.
 func TestVoicemailAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := &provider{answers: map[string]answerFunc{"https://dialpad.com/blob/voicemail/1.mp3": file("ID3\x03")}}
@@ -240,7 +240,7 @@ func TestVoicemailAlone(t *testing.T) {
 	})
 }
 
-// TestVoiceRouting has requests that name several of our ends.
+// TestVoiceRouting routes requests that name several of our numbers.
 func TestVoiceRouting(t *testing.T) {
 	h := startVoice(t, start, recording(t))
 	byNumber := h.connect(t, "voice", telephone)
@@ -249,7 +249,7 @@ func TestVoiceRouting(t *testing.T) {
 		name, secret string
 		event        map[string]any
 		status       int
-		to           string // the connection; empty: nowhere
+		to           string // the connection; empty for none
 	}{
 		{"the number's secret", secretOf(telephone), step("ringing", 1), 200, byNumber.ID},
 		{"the department's secret", secretOf(department), step("ringing", 2), 200, byID.ID},
@@ -280,7 +280,7 @@ func TestVoiceRouting(t *testing.T) {
 	h.wantAnswer(t, voiceRequest(map[string]any{"event_type": "agent_status", "target": map[string]any{"id": 11}}, secretOf(department)), 200, ignored)
 }
 
-// TestVoiceTexts has a customer and an agent write to each other.
+// TestVoiceTexts: a customer and an agent exchange texts.
 func TestVoiceTexts(t *testing.T) {
 	h := startVoice(t, start, recording(t))
 	h.connect(t, "voice", telephone)

@@ -22,7 +22,7 @@ import (
 
 const chatPath = "/api/webhooks/chat"
 
-// chatRequest is the provider's request.
+// chatRequest returns a signed request of the provider.
 func chatRequest(path, body, secret string) *http.Request {
 	r := httptest.NewRequest("POST", path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
@@ -32,7 +32,7 @@ func chatRequest(path, body, secret string) *http.Request {
 	return r
 }
 
-// chatEvent is an event in a workspace; its members are "name", value.
+// chatEvent returns an event of a workspace; members are name, value pairs.
 func chatEvent(workspace, id string, members ...any) string {
 	event := map[string]any{"type": "message", "channel": "C9", "channel_type": "channel", "user": "U7"}
 	for i := 0; i < len(members); i += 2 {
@@ -48,7 +48,7 @@ func chatEvent(workspace, id string, members ...any) string {
 	return string(body)
 }
 
-// chatHouse is a house with a team chat that knows who U7 and U8 are.
+// chatHouse returns a house with a team chat; its API knows U7 and U8.
 func chatHouse(t *testing.T, change ...func(*house)) (*house, *provider) {
 	const page = "<!DOCTYPE html><html><title>Sign in</title>"
 	p := &provider{answers: map[string]answerFunc{
@@ -68,7 +68,7 @@ func chatHouse(t *testing.T, change ...func(*house)) (*house, *provider) {
 
 func withBotToken(n *connection.New) { n.Credentials = map[string]string{"bot_token": "token"} }
 
-// thread returns the only ticket, and what was said in it.
+// thread returns the only ticket and its messages.
 func (h *house) thread(t testing.TB) (desk.Ticket, []desk.Message) {
 	t.Helper()
 	list, _, err := h.desk.FindTickets(t.Context(), h.db, "org-1", desk.TicketQuery{})
@@ -82,8 +82,8 @@ func (h *house) thread(t testing.TB) (desk.Ticket, []desk.Message) {
 	return list[0], messages
 }
 
-// TestChatThread: a thread of the team chat is a ticket, with whoever writes in it and
-// whatever happens to what they wrote.
+// TestChatThread: a thread of the team chat is one ticket, with the messages of all its members
+// and their edits.
 func TestChatThread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, p := chatHouse(t)
@@ -94,7 +94,7 @@ func TestChatThread(t *testing.T) {
 			h.wantAnswer(t, chatRequest(chatPath, chatEvent("T1", id, members...), secret), 200, accepted)
 		}
 		const root, reply = "946684700.000100", "946684701.000200"
-		// The two events of one text, as each may come first.
+		// Two events announce the same text, in either order.
 		post("Ev1", "type", "app_mention", "text", "<@UBOT> printer is down", "ts", root)
 		post("Ev2", "text", "<@UBOT> printer is down", "ts", root)
 		post("Ev3", "user", "U8", "text", "here too", "ts", reply, "thread_ts", root, "files", []any{
@@ -126,7 +126,7 @@ func TestChatThread(t *testing.T) {
 		if second.Author.Name != "Bea Client" || second.Text != "here too, @Ana Client" || second.Details.OriginalText != "here too" {
 			t.Errorf("the second message is %q by %s, before %q; want Bea's, edited", second.Text, second.Author.Name, second.Details.OriginalText)
 		}
-		var happened []string // in which thread a reaction is, and so after what, the provider does not say
+		var happened []string // the provider does not say in which thread a reaction is, so its position varies
 		for _, a := range second.Details.Annotations {
 			happened = append(happened, fmt.Sprintf("%s by %s: %s", a.Kind, a.By, a.Text))
 		}
@@ -145,7 +145,7 @@ func TestChatThread(t *testing.T) {
 	})
 }
 
-// TestChatCopies: many copies of an event, at once, are one message.
+// TestChatCopies: many concurrent copies of an event are one message.
 func TestChatCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := chatHouse(t)
@@ -157,7 +157,7 @@ func TestChatCopies(t *testing.T) {
 		for i := range 20 {
 			wg.Go(func() {
 				r := chatRequest(chatPath, chatEvent("T1", "Ev1", "text", "hi", "ts", "946684700.000100"), secretOf("T1"))
-				r.Header.Set("X-Slack-Retry-Num", fmt.Sprint(i)) // a retry is no reason to leave it
+				r.Header.Set("X-Slack-Retry-Num", fmt.Sprint(i)) // a retry is processed like a first attempt
 				w := h.do(r)
 				mu.Lock()
 				defer mu.Unlock()
@@ -173,7 +173,7 @@ func TestChatCopies(t *testing.T) {
 	})
 }
 
-// TestChatGreeting: the provider greets each address once, signed, and is greeted back.
+// TestChatGreeting: the signed url_verification challenge is answered with its value.
 func TestChatGreeting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := chatHouse(t)
@@ -204,8 +204,8 @@ func TestChatGreeting(t *testing.T) {
 	})
 }
 
-// TestChatTenants: one workspace's secret does nothing in another, and a connection
-// takes what it wants.
+// TestChatTenants: the secret of one workspace has no effect in another, and a connection
+// receives only the events it selects.
 func TestChatTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := chatHouse(t)
@@ -216,7 +216,7 @@ func TestChatTenants(t *testing.T) {
 			return chatEvent(workspace, id, append([]any{"text", id, "ts", "946684700.000100"}, members...)...)
 		}
 		inEnterprise := strings.Replace(say("T5", "Ev8"), `"is_bot"`, `"enterprise_id":"E1","is_bot"`, 1)
-		shared := strings.Replace(say("T1", "Ev9", "channel", "C10"), `"team_id":"T1","type"`, `"team_id":"T2","type"`, 1) // its writer is of T2
+		shared := strings.Replace(say("T1", "Ev9", "channel", "C10"), `"team_id":"T1","type"`, `"team_id":"T2","type"`, 1) // the author belongs to T2
 		for _, tt := range []struct {
 			name, body, secret string
 			status             int
@@ -254,10 +254,10 @@ func TestChatTenants(t *testing.T) {
 	})
 }
 
-// gazette keeps the news of connections.
+// gazette records connection events.
 type gazette struct{ recorder }
 
-// TestChatNews: what ends a connection is told to whoever looks after it.
+// TestChatNews: an event that ends a connection reaches the connection domain.
 func TestChatNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := new(gazette)
@@ -292,7 +292,7 @@ func TestChatNews(t *testing.T) {
 	})
 }
 
-// TestChatProviderDown: who wrote cannot be asked; the text arrives all the same.
+// TestChatProviderDown: without the author's name, the text still arrives.
 func TestChatProviderDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := chatHouse(t, func(h *house) {

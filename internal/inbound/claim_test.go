@@ -21,7 +21,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// outbox is where challenges go.
+// outbox holds the mails with challenges.
 type outbox struct{ mails []mail.Message }
 
 func (p *outbox) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
@@ -29,7 +29,7 @@ func (p *outbox) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error
 	return nil
 }
 
-// raw is the challenge that was sent last as a mail server hands it on, and its token.
+// raw returns the last challenge as a mail server delivers it, and its token.
 func (p *outbox) raw(t testing.TB) (raw, token string) {
 	t.Helper()
 	if len(p.mails) == 0 {
@@ -44,7 +44,7 @@ func (p *outbox) raw(t testing.TB) (raw, token string) {
 	return string(b), regexp.MustCompile(`kickstand-proof-[a-z2-7]{26}`).FindString(m.Subject)
 }
 
-// claimed is what an organization connects by itself.
+// claimed makes a connection one of the organization's own, unproven.
 func claimed(organization string) func(*connection.New) {
 	return func(n *connection.New) {
 		n.OrganizationID, n.ByOperator = organization, false
@@ -52,7 +52,7 @@ func claimed(organization string) func(*connection.New) {
 	}
 }
 
-// proofHouse has secrets of the deployment for texts and mail.
+// proofHouse has deployment secrets for texts and mail.
 func proofHouse(t testing.TB, change ...func(*house)) (*house, *outbox) {
 	p := new(outbox)
 	h := start(t, append([]func(*house){func(h *house) {
@@ -88,15 +88,14 @@ func (h *house) wantProof(t testing.TB, c connection.Connection, want string) {
 	}
 }
 
-// named is a request to the address of a connection.
+// named addresses a request to the URL of a connection.
 func named(r *http.Request, c connection.Connection) *http.Request {
 	r.URL.RawQuery = "c=" + c.ID
 	r.RequestURI = r.URL.RequestURI()
 	return r
 }
 
-// owners are the organizations of the events that came in, with their states, oldest
-// first; "-" stands for none.
+// owners returns organization and state of all events, oldest first; "-" for no organization.
 func (h *house) owners(t testing.TB) []string {
 	t.Helper()
 	var out []string
@@ -119,9 +118,9 @@ func (h *house) wantOwners(t testing.TB, want ...string) {
 	}
 }
 
-// TestStrangerCannotClaimAddress: who connects an address that is another's gets nothing
-// of what the deployment's secret vouches for, before and after its owner connects it,
-// and whatever they do with challenges.
+// TestStrangerCannotClaimAddress: an organization that connects another's address receives no
+// request verified by the deployment's secret, before and after the owner connects it, with or
+// without challenges.
 func TestStrangerCannotClaimAddress(t *testing.T) {
 	h, p := proofHouse(t)
 	const support = "support@acme.example"
@@ -133,16 +132,16 @@ func TestStrangerCannotClaimAddress(t *testing.T) {
 		n++
 		id := "m" + string(rune('a'+n)) + "@client.example"
 		h.wantAnswer(t, mailRequest(mailText(id, "ana@client.example", support, "secret plans"), "the deployment's", support), 200, want)
-		if w := h.do(smsRequest(text("SM"+id, owned, "secret plans"), "the deployment's")); w.Code != 200 {
+		if w := h.do(smsRequest(text("SM"+id, theirs, "secret plans"), "the deployment's")); w.Code != 200 {
 			t.Errorf("the text was answered %d", w.Code)
 		}
-		// Nor by the address of their own connection.
+		// Nor by the URL of its own connection.
 		h.wantAnswer(t, named(mailRequest(mailText(id, "ana@client.example", support, "secret plans"), "the deployment's", support), mallory), 401, denied)
 	}
 	deliver(ignored)
 	h.wantOwners(t, "- unrouted", "- unrouted")
 
-	// Mail to the address comes here, and so does the challenge, by itself.
+	// Mail to the address arrives here, and so does the challenge.
 	h.challenge(t, mallory, channel.ProveByMail)
 	raw, token := p.raw(t)
 	h.wantAnswer(t, mailRequest(raw, "the deployment's", support), 200, accepted)
@@ -150,7 +149,7 @@ func TestStrangerCannotClaimAddress(t *testing.T) {
 	h.wantProof(t, mallory, "pending")
 	h.owners(t)
 
-	// Once what nobody has goes to somebody, it still does.
+	// Unclaimed events go to a default organization, and still do.
 	sole := "org-3"
 	h.fallback.Store(&sole)
 	deliver(accepted)
@@ -170,16 +169,16 @@ func TestStrangerCannotClaimAddress(t *testing.T) {
 	h.wantProof(t, acmeText, "proven operator")
 	h.owners(t)
 
-	// What their own secret signs stays theirs.
+	// Requests signed with its own secret remain its own.
 	h.wantAnswer(t, mailRequest(mailText("x@client.example", "ana@client.example", support, "made up"), "secret of org-2 at "+support, support), 200, accepted)
 	h.wantOwners(t, "org-2 accepted")
 }
 
-// TestReplayNeverReachesClaim: an event that nobody had a connection for goes to no
-// stranger who connects its address later, when the operator has it processed again.
+// TestReplayNeverReachesClaim: replaying an unrouted event does not route it to another
+// organization that connected its address later.
 func TestReplayNeverReachesClaim(t *testing.T) {
 	h, _ := proofHouse(t)
-	if w := h.do(smsRequest(text("SM1", owned, "secret plans"), "the deployment's")); w.Code != 200 {
+	if w := h.do(smsRequest(text("SM1", theirs, "secret plans"), "the deployment's")); w.Code != 200 {
 		t.Fatalf("answered %d", w.Code)
 	}
 	e := h.list(t, inbound.Unrouted)[0]
@@ -202,10 +201,10 @@ func TestReplayNeverReachesClaim(t *testing.T) {
 	h.wantOwners(t, "org-2 accepted")
 }
 
-// TestPendingIsNotGreeted: what the deployment's secret signs sets up no connection that
-// waits for its proof, and the refusal is the usual one.
+// TestPendingIsNotGreeted: the deployment's secret does not set up a pending connection, and
+// the refusal is the usual one.
 func TestPendingIsNotGreeted(t *testing.T) {
-	dbtest.SQLiteURL(t) // skips the test on other engines, here and not in the bubble alone
+	dbtest.SQLiteURL(t) // skips the whole test on other engines, not only the bubble
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := chatHouse(t)
 		h.connections.UseProofs(connection.Proofs{})
@@ -218,8 +217,8 @@ func TestPendingIsNotGreeted(t *testing.T) {
 	})
 }
 
-// TestOwnSecretNeedsNoProof: what a connection's own secret signs reaches it at once,
-// named in the URL or not, and also after another has proven the address.
+// TestOwnSecretNeedsNoProof: requests signed with a connection's own secret reach it at once,
+// named in the URL or not, and also after another organization has proven the address.
 func TestOwnSecretNeedsNoProof(t *testing.T) {
 	h, _ := proofHouse(t)
 	const support = "support@acme.example"
@@ -242,8 +241,8 @@ func TestOwnSecretNeedsNoProof(t *testing.T) {
 	h.wantAnswer(t, named(request("6@x"), c), 401, denied)
 }
 
-// TestCopiedKey: a key that two organizations have at one address names neither. Some
-// keys are public, such as those that only verify.
+// TestCopiedKey: a secret that two organizations use at one address identifies neither. Some
+// keys are public, such as verification keys.
 func TestCopiedKey(t *testing.T) {
 	h, _ := proofHouse(t)
 	same := func(organization string) func(*connection.New) {
@@ -271,8 +270,8 @@ func TestCopiedKey(t *testing.T) {
 	h.wantOwners(t, "org-4 accepted")
 }
 
-// TestClaimOfDefault: what nobody has proven goes to the default organization, by its
-// connection where it has one, and by no other's.
+// TestClaimOfDefault: events for an unproven address go to the default organization, by its own
+// connection if it has one, never by another's.
 func TestClaimOfDefault(t *testing.T) {
 	h, p := proofHouse(t)
 	h.connect(t, "sms", ours, claimed("org-2"))
@@ -281,7 +280,7 @@ func TestClaimOfDefault(t *testing.T) {
 	mailbox := h.connect(t, "email-raw", support, claimed("org-3"))
 	sole := "org-3"
 	h.fallback.Store(&sole)
-	for i, r := range []*http.Request{smsRequest(text("SM1", owned, "hello"), "the deployment's")} {
+	for i, r := range []*http.Request{smsRequest(text("SM1", theirs, "hello"), "the deployment's")} {
 		if w := h.do(r); w.Code != 200 {
 			t.Errorf("request %d was answered %d", i, w.Code)
 		}
@@ -291,7 +290,7 @@ func TestClaimOfDefault(t *testing.T) {
 		t.Errorf("events %+v, want one of %s", list, c.ID)
 	}
 	h.owners(t)
-	// Its challenges count when they come back: the mail is its own already.
+	// Its returned challenges prove the address: it receives the mail already.
 	h.challenge(t, mailbox, channel.ProveByMail)
 	raw, _ := p.raw(t)
 	h.wantAnswer(t, mailRequest(raw, "the deployment's", support), 200, accepted)
@@ -299,11 +298,11 @@ func TestClaimOfDefault(t *testing.T) {
 	h.wantOwners(t, "org-3 processed")
 }
 
-// TestChallengeComesBack: a challenge that comes back to its connection proves the
-// address, and makes no ticket wherever it comes.
+// TestChallengeComesBack: a challenge returned to its connection proves the address and never
+// opens a ticket.
 func TestChallengeComesBack(t *testing.T) {
 	const support = "support@acme.example"
-	forward := func(raw string) string { // as somebody forwards it by hand: no header, another subject
+	forward := func(raw string) string { // forwarded manually: no header, another subject
 		_, token, _ := strings.Cut(raw, "? ")
 		token, _, _ = strings.Cut(token, "\r\n")
 		return "From: sam@acme.example\r\nTo: " + support + "\r\nSubject: Fwd: Connect this address to Kickstand? " + strings.TrimSpace(token) + "\r\n\r\nsee below\r\n"
@@ -329,7 +328,7 @@ func TestChallengeComesBack(t *testing.T) {
 			if tt.edit != nil {
 				raw = tt.edit(raw)
 			}
-			for range 2 { // it may come twice
+			for range 2 { // it may arrive twice
 				r := mailRequest(raw, tt.key, support)
 				if tt.path != nil {
 					r.URL.RawQuery = tt.path(c)
@@ -348,7 +347,7 @@ func TestChallengeComesBack(t *testing.T) {
 					t.Error("it can be replayed, as a message")
 				}
 			}
-			// A mail after it is a mail.
+			// Later mail is ordinary mail.
 			if tt.want == "pending" {
 				return
 			}
@@ -361,8 +360,8 @@ func TestChallengeComesBack(t *testing.T) {
 	}
 }
 
-// TestPendingIsNotTold: for a connection that waits for its proof, the URL that names it
-// takes its challenge and nothing else, and every refusal is the usual one.
+// TestPendingIsNotTold: the URL of a pending connection accepts its challenge and nothing else,
+// and every refusal is the usual one.
 func TestPendingIsNotTold(t *testing.T) {
 	h, p := proofHouse(t)
 	const support = "support@acme.example"
@@ -388,18 +387,18 @@ func TestPendingIsNotTold(t *testing.T) {
 	h.wantProof(t, c, "pending")
 }
 
-// TestTextComesBack: the code of a text never becomes a ticket that others read, and a
-// text never answers a challenge.
+// TestTextComesBack: a texted code never becomes a ticket that others can read, and no text
+// answers a challenge.
 func TestTextComesBack(t *testing.T) {
 	h, _ := proofHouse(t)
 	c := h.connect(t, "sms", ours, claimed("org-2"))
 	sole := "org-3"
 	h.fallback.Store(&sole)
-	form := text("SM1", owned, channel.ProofText("12345678"))
+	form := text("SM1", theirs, channel.ProofText("12345678"))
 	if w := h.do(smsRequest(form, "the deployment's")); w.Code != 200 {
 		t.Errorf("answered %d", w.Code)
 	}
-	h.wantOwners(t, "org-3 accepted") // nothing was sent there: a text like others
+	h.wantOwners(t, "org-3 accepted") // no challenge was sent there: an ordinary text
 	h.challenge(t, c, channel.ProveByText)
 	for i, secret := range []string{"the deployment's", "secret of org-2 at " + ours} {
 		form.Set("MessageSid", []string{"SM2", "SM3"}[i])
@@ -411,8 +410,8 @@ func TestTextComesBack(t *testing.T) {
 	h.wantOwners(t, "org-3 processed", "org-2 processed")
 }
 
-// TestPendingHandshake: the verify token of a connection that waits for its proof is
-// good at its own address only, so that no stranger's tokens count for the channel.
+// TestPendingHandshake: the verify token of a pending connection is valid only at its own URL,
+// so that a stranger's token does not count for the channel.
 func TestPendingHandshake(t *testing.T) {
 	h := start(t, withParcels(greeting{newParcels("parcels")}))
 	c := h.connect(t, "parcels", "a", claimed("org-2"), func(n *connection.New) { n.Credentials = map[string]string{channel.VerifyToken: "mine"} })
@@ -427,10 +426,10 @@ func TestPendingHandshake(t *testing.T) {
 	}
 }
 
-// TestMarketplaceClaims: a topic that is connected and not proven receives nothing but
-// what sets it up, and what is published on it proves it.
+// TestMarketplaceClaims: an unproven topic receives only its setup messages, and a message
+// published on it proves it.
 func TestMarketplaceClaims(t *testing.T) {
-	dbtest.SQLiteURL(t) // skips the test on other engines, here and not in the bubble alone
+	dbtest.SQLiteURL(t) // skips the whole test on other engines, not only the bubble
 	synctest.Test(t, func(t *testing.T) {
 		s := newSNS(t)
 		h, p, _ := marketHouse(t, s)

@@ -39,14 +39,14 @@ func (s *Service) confirmURL(ctx context.Context, v *channel.URLConfirmation) (*
 	resp, err := s.media.RoundTrip(req) // not an http.Client, which would follow redirects
 	if err != nil {
 		if failed, ok := errors.AsType[*mediaError](fetchError(err)); ok && failed.final {
-			return refused("the address is not a public one")
+			return refused("the address is not public")
 		}
-		return nil, fmt.Errorf("visit the provider: %w", withoutURL(err))
+		return nil, fmt.Errorf("confirm URL: %w", withoutURL(err))
 	}
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
-		return nil, fmt.Errorf("visit the provider: it answered %s", resp.Status)
+		return nil, fmt.Errorf("confirm URL: the provider answered %s", resp.Status)
 	case resp.StatusCode/100 != 2:
 		return &confirmation{Outcome: "refused", Status: resp.StatusCode, Reason: "the provider answered " + resp.Status}, nil
 	}

@@ -34,28 +34,27 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 )
 
-// poster is a provider as the endpoint knows it: what it posts, and how it proves that
-// it did.
+// poster is a provider as the endpoint sees it: its requests and their signatures.
 type poster struct {
 	adapter channel.Adapter
-	// address is connected, with the key of a secret, and so is other; empty: the
-	// deployment's key vouches.
+	// address is a connected address with the key as its secret, and other a second one; empty
+	// if the deployment's key signs.
 	address, other string
-	key            func(secret string) string // what verifies, where it is not what signs
-	// request is a request that means one event, signed with secret, and not at
-	// all with an empty one. query goes into its URL, "" or with "?".
+	key            func(secret string) string // the verifying key, if it is not the signing key
+	// request returns a request with one event, signed with secret, or unsigned if secret is
+	// empty. query is appended to its URL: "", or begins with "?".
 	request func(query, secret string) *http.Request
-	// unsigned says that the proof does not cover the body.
+	// unsigned means that the signature does not cover the body.
 	unsigned bool
-	// types says that any content type is taken.
+	// types means that any content type is accepted.
 	types bool
-	// foreign says that the key is no connection's, so that it is the recipient that
-	// tells them apart.
+	// foreign means that the key belongs to no connection, so that only the recipient
+	// distinguishes them.
 	foreign bool
 	answer  string // default: the JSON status
 }
 
-// posters are the channels of the program. Whoever adds one adds it here.
+// posters returns all channels of the program. Add new channels here.
 func posters(t testing.TB) []poster {
 	post := func(path, query, contentType string, body []byte, headers ...string) *http.Request {
 		r := httptest.NewRequest("POST", path+query, bytes.NewReader(body))
@@ -67,7 +66,7 @@ func posters(t testing.TB) []poster {
 		}
 		return r
 	}
-	// signed is a proof, or none.
+	// signed returns a signature, or "" for an empty secret.
 	signed := func(secret string, sign func() string) string {
 		if secret == "" {
 			return ""
@@ -80,7 +79,7 @@ func posters(t testing.TB) []poster {
 	certificates := &provider{answers: map[string]answerFunc{snsCert: file(string(topics.pem))}}
 	return []poster{
 		{adapter: sms.New(sms.Config{}), address: ours, other: "+14155550199", answer: twiml, request: func(query, secret string) *http.Request {
-			form := text("SM1", owned, "hello")
+			form := text("SM1", theirs, "hello")
 			return post(smsPath, query, "application/x-www-form-urlencoded", []byte(form.Encode()),
 				"X-Twilio-Signature", signed(secret, func() string { return sms.Sign(baseURL+smsPath+query, form, secret) }))
 		}},
@@ -191,7 +190,7 @@ func posters(t testing.TB) []poster {
 	}
 }
 
-// privateKeyOf is a key that is always the same for a secret.
+// privateKeyOf returns a key derived from a secret.
 func privateKeyOf(secret string) *ecdsa.PrivateKey {
 	sum := sha256.Sum256([]byte(secret))
 	scalar := new(big.Int).SetBytes(sum[:])
@@ -211,7 +210,8 @@ func publicKeyOf(secret string) string {
 	return base64.StdEncoding.EncodeToString(der)
 }
 
-// resigned returns r with a query, signed in a header; an empty signature is none.
+// resigned returns r with a query and a signature header, or without the header if signature is
+// empty.
 func resigned(r *http.Request, query, header string, sign func(body []byte) string) *http.Request {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -226,7 +226,7 @@ func resigned(r *http.Request, query, header string, sign func(body []byte) stri
 	return n
 }
 
-// posted is a request whose body can be sent more than once.
+// posted is a request that can be sent repeatedly.
 type posted struct {
 	*http.Request
 	body []byte
@@ -241,7 +241,7 @@ func capture(t testing.TB, r *http.Request) posted {
 	return posted{r, body}
 }
 
-// with is the request with another body.
+// with returns the request with another body.
 func (p posted) with(body io.Reader, size int) *http.Request {
 	r := httptest.NewRequest(p.Method, p.URL.RequestURI(), body)
 	r.Header, r.ContentLength = p.Header.Clone(), int64(size)
@@ -250,7 +250,7 @@ func (p posted) with(body io.Reader, size int) *http.Request {
 
 func (p posted) again() *http.Request { return p.with(bytes.NewReader(p.body), len(p.body)) }
 
-// started makes a house with the channel alone, connected, and what takes its events.
+// started returns a house with only this channel, connected, and the domains of its events.
 func (p *poster) started(t testing.TB, start func(testing.TB, ...func(*house)) *house) (h *house, secret, other string) {
 	t.Helper()
 	secret = "the deployment's"
@@ -277,8 +277,8 @@ func (p *poster) started(t testing.TB, start func(testing.TB, ...func(*house)) *
 	return h, secretOf(p.address), c.ID
 }
 
-// TestEndpoint holds every channel to what no provider and no stranger may get past,
-// through the whole endpoint.
+// TestEndpoint checks the rules that no provider and no stranger may circumvent, on every
+// channel, through the whole endpoint.
 func TestEndpoint(t *testing.T) {
 	for _, p := range posters(t) {
 		t.Run(p.adapter.Info().Name, func(t *testing.T) {
@@ -356,14 +356,14 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// TestOneEffect: twenty copies of an event, however close, leave what one leaves, in
-// every table.
+// TestOneEffect: twenty concurrent copies of an event leave the same rows as one, in every
+// table.
 func TestOneEffect(t *testing.T) {
 	for i, p := range posters(t) {
 		t.Run(p.adapter.Info().Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				if p.foreign {
-					p = posters(t)[i] // its certificate has to be of the bubble's time
+					p = posters(t)[i] // its certificate must be valid in the bubble's time
 				}
 				var rows []map[string]int
 				for _, copies := range []int{1, 20} {
@@ -389,9 +389,8 @@ func TestOneEffect(t *testing.T) {
 	}
 }
 
-// TestReceiptsInAnyOrder: whatever the order in which a provider tells what became of
-// a message, it ends the same. Orders and calls are put into every order where they
-// are kept: in packages shop and call.
+// TestReceiptsInAnyOrder: the final state of a message does not depend on the order of its
+// receipts. Packages shop and call test orders and calls in every order.
 func TestReceiptsInAnyOrder(t *testing.T) {
 	for _, tt := range []struct {
 		states []channel.ReceiptState
@@ -437,7 +436,7 @@ func TestReceiptsInAnyOrder(t *testing.T) {
 	}
 }
 
-// permutations are all orders of a short list.
+// permutations returns all orders of a short list.
 func permutations[T any](list []T) [][]T {
 	if len(list) == 0 {
 		return [][]T{nil}

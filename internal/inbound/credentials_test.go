@@ -26,8 +26,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// credentialRows are all credentials of all channels. Whoever adds one adds it here,
-// and with it to the walk of TestOneOwnerPerCall.
+// credentialRows lists all credentials of all channels. Add new ones here and to
+// TestOneOwnerPerCall.
 var credentialRows = map[string]map[string]channel.CredentialKind{
 	"sms": {
 		"account_sid": channel.KindOption, "auth_token": channel.KindAPIKey, "api_key": channel.KindAPIKey, "api_secret": channel.KindAPIKey,
@@ -53,8 +53,8 @@ var (
 	}
 )
 
-// TestEveryCredentialHasARow holds the table above to what the adapters declare, which
-// is all that they can read.
+// TestEveryCredentialHasARow compares the table with the adapters' declarations, which are all
+// that they can read.
 func TestEveryCredentialHasARow(t *testing.T) {
 	for _, p := range posters(t) {
 		name := p.adapter.Info().Name
@@ -68,16 +68,16 @@ func TestEveryCredentialHasARow(t *testing.T) {
 	}
 }
 
-// What is planted, and where the planted addresses are.
+// Planted values and the hosts of planted addresses.
 const (
 	markTenant, markDeployment = "t3nant", "d3ployment"
 	tenantHost, deploymentHost = "api.tenant.example", "10.0.0.7"
 )
 
-// mediaHosts are where providers ask for credentials before they hand out a file.
+// mediaHosts are hosts that require credentials for a download.
 var mediaHosts = []string{"api.twilio.com", "lookaside.fbsbx.com", "files.slack.com"}
 
-// planted is a value for each credential of an API that can be told for its owner's.
+// planted returns a value for each credential of an API that identifies its owner.
 func planted(api channel.API, mark string) map[string]string {
 	values := make(map[string]string)
 	for _, c := range api.Credentials {
@@ -94,13 +94,13 @@ func planted(api channel.API, mark string) map[string]string {
 	return values
 }
 
-// sent is a request as it left, in one text.
+// sent is an outgoing request as one text.
 type sent struct {
 	host, text string
-	public     bool // over the transport that connects to public addresses only
+	public     bool // sent over the transport for public addresses
 }
 
-// wire takes everything that leaves.
+// wire records all outgoing requests.
 type wire struct {
 	mu   sync.Mutex
 	list []sent
@@ -121,8 +121,8 @@ func (w *wire) capture(r *http.Request, public bool) {
 	w.list = append(w.list, sent{r.URL.Host, b.String(), public})
 }
 
-// answering is a transport that writes all down and gives an answer in which every
-// provider's adapter finds something to go on with.
+// answering returns a transport that records requests and answers with a body from which every
+// provider's adapter can continue.
 func (w *wire) answering(public bool) http.RoundTripper {
 	const answer = `{"ok":true,"id":"56761188","to":["support@acme.example"],"url":"https://lookaside.fbsbx.com/file","raw":{"download_url":"https://inbound-cdn.resend.com/raw"},` +
 		`"attachments":[{"id":"f1"}],"data":[{"id":"f1","download_url":"https://inbound-cdn.resend.com/f1"}]}`
@@ -134,7 +134,7 @@ func (w *wire) answering(public bool) http.RoundTripper {
 	})
 }
 
-// judge checks everything that left, and returns whose values were in it.
+// judge checks all outgoing requests and returns the owners of the values in them.
 func (w *wire) judge(t *testing.T, api channel.API) (tenant, deployment bool) {
 	t.Helper()
 	for _, s := range w.list {
@@ -156,7 +156,7 @@ func (w *wire) judge(t *testing.T, api channel.API) (tenant, deployment bool) {
 	return tenant, deployment
 }
 
-// asker is a request that makes the worker call the provider's API, or fetch a file.
+// asker is a request that makes the worker call the provider's API or download a file.
 type asker struct {
 	adapter channel.Adapter
 	of      string // the connection's channel
@@ -181,7 +181,7 @@ func askers(t *testing.T) []asker {
 	}
 	list := []asker{
 		{sms.New(sms.Config{}), "sms", ours, func(secret string) *http.Request {
-			form := text("SM1", owned, "look")
+			form := text("SM1", theirs, "look")
 			form.Set("NumMedia", "1")
 			form.Set("MediaUrl0", api)
 			form.Set("MediaContentType0", "image/png")
@@ -205,17 +205,17 @@ func askers(t *testing.T) []asker {
 	return list
 }
 
-// styles are the mail channels, of which connections are served by email-delivery.
+// styles returns the mail channels; email-delivery serves their connections.
 func styles() []channel.Adapter {
 	c := email.Config{}
 	return []channel.Adapter{email.NewForm(c), email.NewParsed(c), email.NewJSON(c), email.NewRaw(c)}
 }
 
-// undeclared is a channel that says nothing of its credentials.
+// undeclared is a channel that declares no credentials.
 type undeclared struct{ channel.Adapter }
 
-// connectBefore is connect as it was before credentials were checked: some connections
-// have an address of the API without a key.
+// connectBefore connects as before credentials were validated: some connections have an API URL
+// without a key.
 func (h *house) connectBefore(t testing.TB, name, address string, change ...func(*connection.New)) {
 	t.Helper()
 	checked := h.connections
@@ -228,11 +228,11 @@ func (h *house) connectBefore(t testing.TB, name, address string, change ...func
 	h.connect(t, name, address, change...)
 }
 
-// run has one request processed that is signed with the deployment's secret or the
-// connection's, and returns what left.
+// run processes one request signed with the deployment's secret or the connection's, and
+// returns the outgoing requests.
 func (a asker) run(t *testing.T, credentials map[string]string, byDeployment bool) *wire {
 	w := new(wire)
-	dbtest.SQLiteURL(t) // skips the test on other engines, here and not in the bubble alone
+	dbtest.SQLiteURL(t) // skips the whole test on other engines, not only the bubble
 	synctest.Test(t, func(t *testing.T) {
 		info, declared := a.adapter.Info(), channel.APIOf(a.adapter)
 		tenantKey, deploymentKey := markTenant+" signs this", markDeployment+" signs this"
@@ -252,7 +252,7 @@ func (a asker) run(t *testing.T, credentials map[string]string, byDeployment boo
 			}
 		})
 		values := maps.Clone(credentials)
-		if a.of != info.Name { // its own secrets are for another provider
+		if a.of != info.Name { // its own secrets belong to another provider
 			values["delivery_secret"] = tenantKey
 		}
 		h.connectBefore(t, a.of, a.address, func(n *connection.New) {
@@ -274,17 +274,16 @@ func (a asker) run(t *testing.T, credentials map[string]string, byDeployment boo
 	return w
 }
 
-// TestOneOwnerPerCall walks every credential of every channel whose provider is called
-// for what comes in: each alone and all together, beside a deployment that has one of
-// each. No request has values of two owners, and none leaves for an address of another
-// owner.
+// TestOneOwnerPerCall tries every credential of every channel that calls its provider, each
+// alone and all together, next to a deployment with all of them. No request mixes values of two
+// owners or sends them to another owner's address.
 func TestOneOwnerPerCall(t *testing.T) {
 	for _, a := range askers(t) {
 		api := channel.APIOf(a.adapter)
 		all := planted(api, markTenant)
 		sets := map[string]map[string]string{"none": {}, "all": all}
 		for name, value := range all {
-			if credentialRows[a.of][name] != channel.KindOption { // which makes no set, nor is secret
+			if credentialRows[a.of][name] != channel.KindOption { // an option forms no set and is not secret
 				sets[name] = map[string]string{name: value}
 			}
 		}
@@ -310,9 +309,8 @@ func TestOneOwnerPerCall(t *testing.T) {
 	}
 }
 
-// TestTenantURLNeverReceivesDeploymentKey: an organization that connects an address
-// with nothing but an address of the API gets none of the deployment's keys there,
-// whoever signed what comes in.
+// TestTenantURLNeverReceivesDeploymentKey: a connection with only an API URL never receives the
+// deployment's keys there, with any signature.
 func TestTenantURLNeverReceivesDeploymentKey(t *testing.T) {
 	for _, a := range askers(t) {
 		if a.adapter.Info().Name != "email-delivery" {
@@ -330,9 +328,8 @@ func TestTenantURLNeverReceivesDeploymentKey(t *testing.T) {
 	}
 }
 
-// TestTenantsEventReadsNothingOfDeploymentsAccount: what only an organization's own
-// secret has signed, with an id of somebody else's mail, is not looked up with the
-// deployment's key.
+// TestTenantsEventReadsNothingOfDeploymentsAccount: an event signed only with a tenant's
+// secret, with the id of another tenant's mail, is not looked up with the deployment's key.
 func TestTenantsEventReadsNothingOfDeploymentsAccount(t *testing.T) {
 	for _, a := range askers(t) {
 		if a.of == "email-delivery" {
@@ -343,11 +340,11 @@ func TestTenantsEventReadsNothingOfDeploymentsAccount(t *testing.T) {
 	}
 }
 
-// TestOneOwnerPerMessage is the walk for what goes out: a call is made from the
-// connection's set alone, and one that leaves the address of its set is refused.
+// TestOneOwnerPerMessage does the same for outbound messages: a call uses the connection's set
+// alone, and a call outside its base URL is refused.
 func TestOneOwnerPerMessage(t *testing.T) {
 	m := &channel.Outgoing{
-		ID: "m1", From: ours, To: channel.Party{Phone: owned, ID: "901"}, Text: "Hi", ThreadKey: "C9:1764000000.000100", LastInboundAt: time.Now(),
+		ID: "m1", From: ours, To: channel.Party{Phone: theirs, ID: "901"}, Text: "Hi", ThreadKey: "C9:1764000000.000100", LastInboundAt: time.Now(),
 	}
 	for _, p := range posters(t) {
 		caller, ok := p.adapter.(channel.APISender)
@@ -392,13 +389,13 @@ func TestOneOwnerPerMessage(t *testing.T) {
 	}
 }
 
-// TestMediaNeverTakesCredentialsElsewhere: whatever address a request names for a file,
-// credentials go to the hosts only that ask for them.
+// TestMediaNeverTakesCredentialsElsewhere: for any URL of a file, credentials are sent only to
+// the hosts that require them.
 func TestMediaNeverTakesCredentialsElsewhere(t *testing.T) {
 	for _, tt := range []struct {
 		adapter channel.MediaSource
-		hosts   []string // that get credentials
-		without []string // that are allowed, and get none
+		hosts   []string // receive credentials
+		without []string // allowed, without credentials
 	}{
 		{sms.New(sms.Config{}), []string{"api.twilio.com"}, []string{"mms.twiliocdn.com", "media.twiliocdn.com", "s3-external-1.amazonaws.com"}},
 		{voice.New(voice.Config{}), []string{"dialpad.com", "a.dialpad.com"}, []string{"storage.googleapis.com"}},

@@ -45,7 +45,7 @@ func (s *Service) NotifyDead(ctx context.Context) error {
 		return id, err
 	}, "SELECT DISTINCT coalesce(organization_id, '') FROM inbound_events WHERE state = 'dead'")
 	if err != nil {
-		return fmt.Errorf("look for dead events: %w", err)
+		return fmt.Errorf("find dead events: %w", err)
 	}
 	for _, id := range ids {
 		if err := s.db.Write(ctx, func(tx *db.Tx) error { return s.notifyDead(ctx, tx, id) }); err != nil {
@@ -140,15 +140,15 @@ func (s *Service) deadMail(to mail.Address, counts []deadCount, operator bool) (
 		Subject: "Inbound events could not be processed",
 		Before: []string{
 			"Hello,",
-			"Kickstand received these events at " + s.baseURL + " and could not process them; every attempt failed. Nobody sees them as tickets until they are processed.",
+			"Kickstand received these events at " + s.baseURL + " and could not process them; every attempt failed. They are not in the inbox until they are processed.",
 			strings.Join(lines, ", ") + ".",
-			"Each event shows why it failed. Process it again when the cause is repaired. Events are deleted when their retention ends.",
+			"Each event shows its error. Replay it when the cause is fixed. Events are deleted when their retention ends.",
 		},
 	}
 	if operator {
 		l.After = []string{"`kickstand inbound list --state dead` lists them, and `kickstand inbound replay --state dead` processes them again."}
 	} else {
-		l.Action = mail.Action{Label: "Look at the events", URL: s.baseURL + "/settings/inbound?state=dead"}
+		l.Action = mail.Action{Label: "View events", URL: s.baseURL + "/settings/inbound?state=dead"}
 	}
 	return l.Message(mail.Address{}, to)
 }

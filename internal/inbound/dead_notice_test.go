@@ -19,14 +19,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// boss is who runs each organization.
+// boss is the admin of each organization.
 type boss struct{}
 
 func (boss) AdminAddresses(_ context.Context, _ db.Querier, organizationID string) ([]mail.Address, error) {
 	return []mail.Address{{Address: "admin@" + organizationID + ".example"}}, nil
 }
 
-// unlucky has every text of a house fail, while told to.
+// unlucky makes every text fail while broken is set.
 func unlucky(broken *bool) func(*house) {
 	return func(h *house) {
 		with(&loose{parse: func(channel.Part) error {
@@ -39,8 +39,8 @@ func unlucky(broken *bool) func(*house) {
 	}
 }
 
-// TestAdminsAreMailedOfDeadEvents: at once of the first, then once an hour of those that
-// followed, and the operator of all.
+// TestAdminsAreMailedOfDeadEvents: at once for the first, then hourly for later ones, and the
+// operator for all.
 func TestAdminsAreMailedOfDeadEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := true
@@ -52,7 +52,7 @@ func TestAdminsAreMailedOfDeadEvents(t *testing.T) {
 			t.Helper()
 			for i := range n {
 				id := fmt.Sprintf("SM%d-%d", n, i)
-				h.wantAnswer(t, smsRequest(text(id, owned+fmt.Sprint(n, i), "hello"), secretOf(ours)), 200, twiml)
+				h.wantAnswer(t, smsRequest(text(id, theirs+fmt.Sprint(n, i), "hello"), secretOf(ours)), 200, twiml)
 			}
 			h.settled(t)
 		}
@@ -97,14 +97,14 @@ func TestAdminsAreMailedOfDeadEvents(t *testing.T) {
 	})
 }
 
-// TestReplayAll: events are chosen by state and time, the oldest first, once each.
+// TestReplayAll: events are selected by state and time and replayed once each, oldest first.
 func TestReplayAll(t *testing.T) {
 	broken := true
 	h := start(t, unlucky(&broken))
 	h.connect(t, "sms", ours)
 	var ids []string
 	for i := range 3 {
-		h.wantAnswer(t, smsRequest(text(fmt.Sprint("SM", i), owned, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
+		h.wantAnswer(t, smsRequest(text(fmt.Sprint("SM", i), theirs, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
 		ids = append(ids, h.list(t, inbound.Accepted)[0].ID)
 	}
 	h.exec(t, "UPDATE inbound_events SET state = 'dead'")
@@ -149,12 +149,11 @@ func TestReplayAll(t *testing.T) {
 	}
 }
 
-// TestReplayAllPages: more events than one step reads are all chosen, each once, the
-// oldest first.
+// TestReplayAllPages: more events than one page are all replayed, once each, oldest first.
 func TestReplayAllPages(t *testing.T) {
 	h := start(t)
 	h.connect(t, "sms", ours)
-	const many = 205 // more than a step
+	const many = 205 // more than one page
 	for i := range many {
 		h.wantAnswer(t, smsRequest(text(fmt.Sprint("SM", i), theirs, "hello"), secretOf(ours)), 200, twiml)
 	}
@@ -170,8 +169,8 @@ func TestReplayAllPages(t *testing.T) {
 	}
 }
 
-// TestReplayAllDuringOutage: a store of ours that cannot be used ends a replay, since all
-// other events would fail alike.
+// TestReplayAllDuringOutage: a storage failure ends a replay, since all other events would fail
+// alike.
 func TestReplayAllDuringOutage(t *testing.T) {
 	var store brokenStore
 	h := start(t, func(h *house) { h.store = func(s blob.Store) blob.Store { store.Store = s; return &store } })

@@ -58,11 +58,11 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		handle = e.handshake
 	case e.handshakes:
 		w.Header().Set("Allow", "GET, POST")
-		write(w, errorResponse(http.StatusMethodNotAllowed, "only GET and POST are answered here"))
+		write(w, errorResponse(http.StatusMethodNotAllowed, "only GET and POST are allowed"))
 		return
 	default:
 		w.Header().Set("Allow", http.MethodPost)
-		write(w, errorResponse(http.StatusMethodNotAllowed, "only POST is answered here"))
+		write(w, errorResponse(http.StatusMethodNotAllowed, "only POST is allowed"))
 		return
 	}
 	a, err := recoverPanics(handle, w, r)
@@ -119,7 +119,7 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (httpResponse
 
 	a, err := e.selectAdapter(ctx, req)
 	if errors.Is(err, channel.ErrContentType) {
-		return errorResponse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), nil
+		return errorResponse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not supported"), nil
 	}
 	if errors.Is(err, errNoAdapter) {
 		return e.unauthorized(r, e.adapters[0]), nil // in no known format
@@ -133,7 +133,7 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (httpResponse
 	}
 	addresses, err := a.Addresses(req)
 	if errors.Is(err, channel.ErrContentType) {
-		return errorResponse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), nil
+		return errorResponse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not supported"), nil
 	}
 	var v verified
 	if err == nil {
@@ -209,7 +209,7 @@ func (e *endpoint) handshake(_ http.ResponseWriter, r *http.Request) (httpRespon
 			return textResponse(challenge), nil
 		}
 	}
-	return errorResponse(http.StatusForbidden, "the token is not the one that was agreed on"), nil
+	return errorResponse(http.StatusForbidden, "the verify token is wrong"), nil
 }
 
 // isVerifyToken reports whether token is a valid verify token of the deployment or of the
@@ -247,7 +247,7 @@ func (e *endpoint) unauthorized(r *http.Request, a channel.Adapter) httpResponse
 	name := a.Info().Name
 	e.counts[name].refused.Add(1)
 	e.audit.Refuse(r.Context(), audit.Entry{Action: AuditRefused, Target: audit.Target{Type: "channel", ID: name}})
-	return errorResponse(http.StatusUnauthorized, "the request is not signed, or not by anyone we know")
+	return errorResponse(http.StatusUnauthorized, "the request has no valid signature")
 }
 
 // calledURL returns the URL exactly as the provider called it, because signatures cover it.

@@ -33,7 +33,7 @@ func TestFirstMessagesAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
-			h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), owned, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
+			h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), theirs, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
 		})
 	}
 	wg.Wait()
@@ -45,7 +45,7 @@ func TestFirstMessagesAtOnce(t *testing.T) {
 	if n := h.count(t, "SELECT count(*) FROM customers"); n != 1 {
 		t.Errorf("%d customers, want 1", n)
 	}
-	// In the order of receipt, whichever that was.
+	// In the order of receipt.
 	var want []string
 	for _, e := range slices.Backward(mustList(t, h, inbound.Filter{Limit: 100})) {
 		want = append(want, strings.TrimPrefix(e.Key, "SM"))
@@ -69,9 +69,9 @@ func TestOneAfterTheOther(t *testing.T) {
 	h.connect(t, "sms", ours)
 	var want [2][]string
 	for i := range 40 {
-		// Two senders take turns.
+		// Two alternating senders.
 		sender := i % 2
-		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), owned+strconv.Itoa(sender), fmt.Sprint(i)), secretOf(ours)), 200, twiml)
+		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), theirs+strconv.Itoa(sender), fmt.Sprint(i)), secretOf(ours)), 200, twiml)
 		want[sender] = append(want[sender], fmt.Sprint(i))
 	}
 	h.until(t, event.MessageCreated, 40)
@@ -125,9 +125,9 @@ func TestUnverified(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	hello := text("SM1", owned, "hello")
+	hello := text("SM1", theirs, "hello")
 	to := func(address string) url.Values {
-		form := text("SM1", owned, "hello")
+		form := text("SM1", theirs, "hello")
 		form.Set("To", address)
 		return form
 	}
@@ -215,15 +215,14 @@ func TestUnverified(t *testing.T) {
 	if counts[0].Refused+counts[1].Refused != 23 || counts[1].Accepted != 0 {
 		t.Errorf("counts %+v, want 23 refused in all", counts)
 	}
-	// A flood of forgeries is one line for each channel and network, with where it
-	// comes from.
+	// A flood of forgeries is one entry per channel and network, with its source.
 	for _, channel := range []string{"sms", "email-raw"} {
 		want := "msg=security event=inbound.refused address=192.0.2.1 request_id="
 		if n := strings.Count(h.logged(), "target="+channel); n != 1 || !strings.Contains(h.logged(), want) {
 			t.Errorf("refusals on %s are logged %d times, want once with %q:\n%s", channel, n, want, h.logged())
 		}
 	}
-	// The same is fine when it is signed.
+	// The same request with a signature is accepted.
 	h.wantAnswer(t, smsRequest(hello, secretOf(ours)), 200, twiml)
 }
 
@@ -235,7 +234,7 @@ func TestForms(t *testing.T) {
 	chunked := func(path, contentType string, size int64) *http.Request {
 		r := httptest.NewRequest("POST", path, endless(size))
 		r.Header.Set("Content-Type", contentType)
-		// Without the form of a signature no body would be read.
+		// The body is read only if the signature is well-formed.
 		r.Header.Set("X-Sms-Signature", base64.StdEncoding.EncodeToString(make([]byte, 20)))
 		r.Header.Set("X-Webhook-Signature", strings.Repeat("0", 64))
 		r.ContentLength = -1
@@ -259,13 +258,13 @@ func TestForms(t *testing.T) {
 		body   string
 		allow  string
 	}{
-		{"GET", httptest.NewRequest("GET", smsPath, nil), 405, `{"error":"only POST is answered here"}`, "POST"},
-		{"HEAD", httptest.NewRequest("HEAD", mailPath, nil), 405, `{"error":"only POST is answered here"}`, "POST"},
-		{"PUT", httptest.NewRequest("PUT", smsPath, nil), 405, `{"error":"only POST is answered here"}`, "POST"},
-		{"text instead of a form", known(smsPath, "text/plain", 10), 415, `{"error":"the content type text/plain is not understood here"}`, ""},
-		{"form instead of a form with files", known(smsPath, "multipart/form-data; boundary=x", 10), 415, `{"error":"the content type multipart/form-data is not understood here"}`, ""},
-		{"picture instead of mail", known(mailPath, "image/png", 10), 415, `{"error":"the content type image/png is not understood here"}`, ""},
-		{"unreadable type", known(mailPath, "image/", 10), 415, `{"error":"the content type given is not understood here"}`, ""},
+		{"GET", httptest.NewRequest("GET", smsPath, nil), 405, `{"error":"only POST is allowed"}`, "POST"},
+		{"HEAD", httptest.NewRequest("HEAD", mailPath, nil), 405, `{"error":"only POST is allowed"}`, "POST"},
+		{"PUT", httptest.NewRequest("PUT", smsPath, nil), 405, `{"error":"only POST is allowed"}`, "POST"},
+		{"text instead of a form", known(smsPath, "text/plain", 10), 415, `{"error":"the content type text/plain is not supported"}`, ""},
+		{"form instead of a form with files", known(smsPath, "multipart/form-data; boundary=x", 10), 415, `{"error":"the content type multipart/form-data is not supported"}`, ""},
+		{"picture instead of mail", known(mailPath, "image/png", 10), 415, `{"error":"the content type image/png is not supported"}`, ""},
+		{"unreadable type", known(mailPath, "image/", 10), 415, `{"error":"the content type given is not supported"}`, ""},
 		{"text, as long as may be", known(smsPath, form, smsLimit), 401, strings.TrimSpace(denied), ""},
 		{"text, too long", known(smsPath, form, smsLimit+1), 413, `{"error":"the body must not be larger than 1048576 bytes"}`, ""},
 		{"text, too long by far", known(smsPath, form, 1<<40), 413, `{"error":"the body must not be larger than 1048576 bytes"}`, ""},
@@ -275,8 +274,8 @@ func TestForms(t *testing.T) {
 		{"mail, too long", known(mailPath, mail, mailLimit+1), 413, `{"error":"the body must not be larger than 36700160 bytes"}`, ""},
 		{"mail in chunks, as long as may be", chunked(mailPath, mail, mailLimit), 401, strings.TrimSpace(denied), ""},
 		{"mail in chunks, too long", chunked(mailPath, mail, mailLimit+1), 413, `{"error":"the body must not be larger than 36700160 bytes"}`, ""},
-		{"cut off", short, 400, `{"error":"the body could not be read to its end"}`, ""},
-		{"cut off, large", shortLarge, 400, `{"error":"the body could not be read to its end"}`, ""},
+		{"cut off", short, 400, `{"error":"the body is incomplete"}`, ""},
+		{"cut off, large", shortLarge, 400, `{"error":"the body is incomplete"}`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := h.do(tt.r)
@@ -288,13 +287,13 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestOverTheWire sends requests that no Go client would.
+// TestOverTheWire sends requests that no Go client would send.
 func TestOverTheWire(t *testing.T) {
 	h := start(t)
 	h.connect(t, "sms", ours)
 	srv := httptest.NewServer(h.mux)
 	defer srv.Close()
-	form := text("SM1", owned, "hello")
+	form := text("SM1", theirs, "hello")
 	head := "Host: x\r\nContent-Type: application/x-www-form-urlencoded\r\nX-Sms-Signature: " + sms.Sign(baseURL+smsPath, form, secretOf(ours)) + "\r\n"
 	body := form.Encode()
 	before := h.rows(t)
@@ -319,7 +318,7 @@ func TestOverTheWire(t *testing.T) {
 			if _, err := conn.Write([]byte(tt.request)); err != nil {
 				t.Fatal(err)
 			}
-			if tt.status != 200 { // else the server would take us for gone
+			if tt.status != 200 { // else the server would assume a lost connection
 				if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 					t.Fatal(err)
 				}
@@ -351,7 +350,7 @@ func TestUnreadable(t *testing.T) {
 	for range 3 {
 		h.wantAnswer(t, smsRequest(nobody, secretOf(ours)), 400, answer)
 	}
-	h.wantAnswer(t, mailRequest(" \r\n", secretOf("help@acme.example"), "help@acme.example"), 401, denied) // names nobody whose secret could fit
+	h.wantAnswer(t, mailRequest(" \r\n", secretOf("help@acme.example"), "help@acme.example"), 401, denied) // names no recipient with a matching secret
 
 	list := h.list(t, inbound.Rejected)
 	if len(list) != 1 {
@@ -391,12 +390,12 @@ func TestSeveralSecrets(t *testing.T) {
 		{"connection new", "connection, secret 1"}, {"connection old", "connection, secret 2"},
 		{"deployment new", "deployment, secret 1"}, {"deployment old", "deployment, secret 2"},
 	} {
-		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), owned, tt.secret), tt.secret), 200, twiml)
+		h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), theirs, tt.secret), tt.secret), 200, twiml)
 		if e := h.list(t, inbound.Accepted)[0]; e.VerifiedBy != tt.by || e.OrganizationID != "org-1" || e.ConnectionID == "" {
 			t.Errorf("event %+v, want verified by %q", e, tt.by)
 		}
 	}
-	h.wantAnswer(t, smsRequest(text("SM9", owned, "x"), "connection older"), 401, denied)
+	h.wantAnswer(t, smsRequest(text("SM9", theirs, "x"), "connection older"), 401, denied)
 }
 
 func TestRotation(t *testing.T) {
@@ -407,7 +406,7 @@ func TestRotation(t *testing.T) {
 		post := func(secret string, status int) {
 			t.Helper()
 			n++
-			if w := h.do(smsRequest(text(fmt.Sprintf("SM%d", n), owned, "x"), secret)); w.Code != status {
+			if w := h.do(smsRequest(text(fmt.Sprintf("SM%d", n), theirs, "x"), secret)); w.Code != status {
 				t.Errorf("secret %q: answered %d, want %d", secret, w.Code, status)
 			}
 		}
@@ -433,9 +432,9 @@ func TestUnrouted(t *testing.T) {
 	if err := h.connections.SetEnabled(t.Context(), "org-1", other.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody has the number, and there are several organizations.
+	// The number has no connection, and there are several organizations.
 	for range 2 {
-		h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), "the deployment's"), 200, twiml)
+		h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), "the deployment's"), 200, twiml)
 	}
 	mail := mailText("m1@client.example", "ana@client.example", "help@acme.example", "hello")
 	for range 2 {
@@ -454,12 +453,12 @@ func TestUnrouted(t *testing.T) {
 		t.Errorf("%d jobs, want none", n)
 	}
 
-	// The default organization has what nobody connected, but not what
-	// somebody connected and switched off.
+	// The default organization receives events for unconnected numbers, but not those of a
+	// disabled connection.
 	sole := "org-2"
 	h.fallback.Store(&sole)
-	h.wantAnswer(t, smsRequest(text("SM2", owned, "to the only one"), "the deployment's"), 200, twiml)
-	off := text("SM3", owned, "switched off")
+	h.wantAnswer(t, smsRequest(text("SM2", theirs, "to the only one"), "the deployment's"), 200, twiml)
+	off := text("SM3", theirs, "switched off")
 	off.Set("To", "+14155550103")
 	h.wantAnswer(t, smsRequest(off, "the deployment's"), 200, twiml)
 	if list := h.list(t, inbound.Unrouted); len(list) != 3 || list[0].Address != "+14155550103" {
@@ -475,7 +474,7 @@ func TestIgnored(t *testing.T) {
 	h.connect(t, "sms", ours)
 	h.connect(t, "email-raw", "help@acme.example")
 	before := h.rows(t)
-	status := url.Values{"MessageSid": {"SM1"}, "MessageStatus": {"pondering"}, "From": {ours}, "To": {owned}}
+	status := url.Values{"MessageSid": {"SM1"}, "MessageStatus": {"pondering"}, "From": {ours}, "To": {theirs}}
 	h.wantAnswer(t, smsRequest(status, secretOf(ours)), 200, twiml)
 	h.wantUntouched(t, before)
 	if c := h.Counts()[1]; c.Ignored != 1 {
@@ -486,14 +485,14 @@ func TestIgnored(t *testing.T) {
 func TestMessagingService(t *testing.T) {
 	h := start(t)
 	c := h.connect(t, "sms", "MG123")
-	form := text("SM1", owned, "through the service")
+	form := text("SM1", theirs, "through the service")
 	form.Set("MessagingServiceSid", "MG123")
 	h.wantAnswer(t, smsRequest(form, secretOf("MG123")), 200, twiml)
-	// Where the number is connected too, it is more exact.
+	// A connection of the number itself takes precedence.
 	number := h.connect(t, "sms", ours, func(n *connection.New) { n.OrganizationID = "org-2" })
 	form.Set("MessageSid", "SM2")
 	h.wantAnswer(t, smsRequest(form, secretOf(ours)), 200, twiml)
-	// And what the service's secret verified is not for the number's.
+	// And an event verified by the service's secret does not reach the number's connection.
 	form.Set("MessageSid", "SM3")
 	h.wantAnswer(t, smsRequest(form, secretOf("MG123")), 200, twiml)
 	list := h.list(t, inbound.Accepted)
@@ -510,13 +509,13 @@ func TestMailToTwo(t *testing.T) {
 	mail := func(id string) string {
 		return mailText(id, "ana@client.example", "help@acme.example, help@other.example", id)
 	}
-	// Two of three are ours; the third is nobody's.
+	// Two of three recipients are connected.
 	for _, want := range []string{"accepted", "duplicate"} {
 		h.wantAnswer(t, mailRequest(mail("m1@client.example"), "the deployment's", to...), 200, `{"status":"`+want+`"}`+"\n")
 	}
-	// The secret of one vouches for its own address only.
+	// A connection's secret verifies only for its own address.
 	h.wantAnswer(t, mailRequest(mail("m2@client.example"), secretOf("help@acme.example"), to...), 200, `{"status":"accepted"}`+"\n")
-	// The other's delivery of the same mail is no duplicate.
+	// The delivery to the second address is not a duplicate.
 	h.wantAnswer(t, mailRequest(mail("m2@client.example"), secretOf("help@other.example"), to...), 200, `{"status":"accepted"}`+"\n")
 
 	h.until(t, event.MessageCreated, 4)
@@ -532,10 +531,10 @@ func TestGuessedRecipients(t *testing.T) {
 	sole := "org-1"
 	h.fallback.Store(&sole)
 	h.connect(t, "email-raw", "help@acme.example")
-	// Without an envelope the headers tell: bob is not ours because ana wrote
-	// to him too.
+	// Without an envelope, the recipients come from the headers: bob has no connection,
+	// although ana addressed him.
 	h.wantAnswer(t, mailRequest(mailText("m1@client.example", "ana@client.example", "bob@client.example, help@acme.example", "one"), "the deployment's"), 200, `{"status":"accepted"}`+"\n")
-	// And when none of them is connected, it is still one mail.
+	// If none of them is connected, it is still one mail.
 	h.wantAnswer(t, mailRequest(mailText("m2@client.example", "ana@client.example", "x@acme.example, y@acme.example", "two"), "the deployment's"), 200, `{"status":"accepted"}`+"\n")
 	list := h.list(t, inbound.Accepted)
 	if len(list) != 2 || list[1].Address != "help@acme.example" || list[1].ConnectionID == "" || list[0].Address != "x@acme.example" || list[0].ConnectionID != "" {
@@ -573,7 +572,7 @@ func TestCredentialsAreNotStored(t *testing.T) {
 	if want := baseURL + mailPath + "?from=ana%40client.example&Token=%28not+stored%29&a=1;api_key=%28not+stored%29&to=help@acme.example"; e.URL != want {
 		t.Errorf("URL %s, want %s", e.URL, want)
 	}
-	// Not anywhere.
+	// Nowhere.
 	var found int
 	for _, column := range []string{"url", "headers", "external_key", "sender", "address", "verified_by"} {
 		found += h.count(t, "SELECT count(*) FROM inbound_events WHERE "+column+" LIKE $1", "%hunter2%")
@@ -585,8 +584,8 @@ func TestCredentialsAreNotStored(t *testing.T) {
 	h.wantTickets(t, "org-1", []string{"hello"})
 }
 
-// TestDeploymentSecretIsStoredNowhere: a proxy copies the URL with the deployment's token
-// into headers of its own. The organization that gets the mail does not see the token.
+// TestDeploymentSecretIsStoredNowhere: a proxy copies the URL with the deployment's token into
+// its own headers. The organization that receives the mail does not see the token.
 func TestDeploymentSecretIsStoredNowhere(t *testing.T) {
 	const token = "hunter2+hunter2/7"
 	h := start(t, func(h *house) {
@@ -616,22 +615,21 @@ func TestAutoReply(t *testing.T) {
 	const reply = `<?xml version="1.0" encoding="UTF-8"?><Response><Message>We&#39;ll be back &lt;soon&gt;.</Message></Response>`
 	h := start(t)
 	c := h.connect(t, "sms", ours, func(n *connection.New) { n.Settings = map[string]string{"auto_reply": "We'll be back <soon>."} })
-	// The first message, then a repetition, then a second one that comes
-	// before the first is processed.
-	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, reply)
-	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", owned, "still there?"), secretOf(ours)), 200, twiml)
-	// Who says STOP hears nothing, then or later.
-	h.wantAnswer(t, smsRequest(text("SM3", owned+"2", " Stop. "), secretOf(ours)), 200, twiml)
+	// The first message, a repetition, and a second one before the first is processed.
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, reply)
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", theirs, "still there?"), secretOf(ours)), 200, twiml)
+	// A sender of STOP gets no answer, then or later.
+	h.wantAnswer(t, smsRequest(text("SM3", theirs+"2", " Stop. "), secretOf(ours)), 200, twiml)
 	// A delivery report is not a contact.
-	h.wantAnswer(t, smsRequest(url.Values{"MessageSid": {"SM4"}, "MessageStatus": {"sent"}, "From": {ours}, "To": {owned + "3"}}, secretOf(ours)), 200, twiml)
-	// Many first messages at once have one answer.
+	h.wantAnswer(t, smsRequest(url.Values{"MessageSid": {"SM4"}, "MessageStatus": {"sent"}, "From": {ours}, "To": {theirs + "3"}}, secretOf(ours)), 200, twiml)
+	// Many concurrent first messages get one answer.
 	var mu sync.Mutex
 	replies := 0
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
-			w := h.do(smsRequest(text(fmt.Sprintf("SM9%d", i), owned+"9", "all at once"), secretOf(ours)))
+			w := h.do(smsRequest(text(fmt.Sprintf("SM9%d", i), theirs+"9", "all at once"), secretOf(ours)))
 			mu.Lock()
 			defer mu.Unlock()
 			if w.Body.String() == reply {
@@ -644,17 +642,17 @@ func TestAutoReply(t *testing.T) {
 		t.Errorf("%d replies to 16 first messages, want 1", replies)
 	}
 	h.until(t, event.MessageCreated, 19)
-	// Whose thread the desk knows is no stranger, whoever greeted them.
+	// A sender with an existing thread gets no answer.
 	h.exec(t, "DELETE FROM inbound_greetings WHERE connection_id = $1", c.ID)
-	h.wantAnswer(t, smsRequest(text("SM5", owned, "me again"), secretOf(ours)), 200, twiml)
-	// Another connection greets for itself.
+	h.wantAnswer(t, smsRequest(text("SM5", theirs, "me again"), secretOf(ours)), 200, twiml)
+	// Another connection has its own first messages.
 	h.connect(t, "sms", "+14155550102", func(n *connection.New) { n.Settings = map[string]string{"auto_reply": "We'll be back <soon>."} })
-	form := text("SM6", owned, "another shop")
+	form := text("SM6", theirs, "another shop")
 	form.Set("To", "+14155550102")
 	h.wantAnswer(t, smsRequest(form, secretOf("+14155550102")), 200, reply)
 }
 
-// outgoing admits every message.
+// outgoing accepts every message.
 type outgoing struct{}
 
 func (outgoing) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
@@ -662,8 +660,8 @@ func (outgoing) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string
 	return connectionID, nil
 }
 
-// TestAcknowledgement answers the first mail of a ticket with the connection's
-// text, and none that a program wrote.
+// TestAcknowledgement answers the first mail of a ticket with the connection's text, but not an
+// automatic mail.
 func TestAcknowledgement(t *testing.T) {
 	h := start(t, func(h *house) { h.dispatcher = outgoing{} })
 	const to = "help@acme.example"

@@ -54,7 +54,7 @@ type providerError struct {
 	wait  time.Duration // requested by the provider; 0 if not
 }
 
-func (e *providerError) Error() string { return "ask the provider: " + e.cause.Error() }
+func (e *providerError) Error() string { return "call the provider: " + e.cause.Error() }
 func (e *providerError) Unwrap() error { return e.cause }
 
 // retry returns the backoff of a failed event and whether to retry it.
@@ -81,7 +81,7 @@ func (s *Service) newResponses() *responses {
 
 // retryLater returns the error for a response that asks for a later retry.
 func retryLater(a channel.Response) error {
-	return &providerError{cause: fmt.Errorf("it puts us off with the status %d", a.Status), wait: netguard.RetryAfter(a.Header, time.Now())}
+	return &providerError{cause: fmt.Errorf("it asked to retry later with the status %d", a.Status), wait: netguard.RetryAfter(a.Header, time.Now())}
 }
 
 // enrich makes the calls for data that the request only refers to.
@@ -111,10 +111,10 @@ func (s *Service) enrich(ctx context.Context, w *work, asker channel.Enricher, g
 		if w.attempt < maxEnrichRetries && !call.Optional {
 			return err
 		}
-		s.log.WarnContext(ctx, "the provider does not tell what an event leaves out", "event", w.event.ID, "error", err)
+		s.log.WarnContext(ctx, "the provider did not return the data of an event", "event", w.event.ID, "error", err)
 		got.list = append(got.list, channel.Response{})
 	}
-	s.log.WarnContext(ctx, "a channel asks its provider without end", "event", w.event.ID, "channel", w.event.Channel)
+	s.log.WarnContext(ctx, "a channel exceeded the limit of provider calls", "event", w.event.ID, "channel", w.event.Channel)
 	return nil
 }
 
@@ -127,7 +127,7 @@ func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, go
 		transport = s.media
 	}
 	if transport == nil {
-		return none, &providerError{cause: errors.New("nothing in this program calls providers")}
+		return none, &providerError{cause: errors.New("provider calls are not configured")}
 	}
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -167,9 +167,9 @@ func (a *responses) read(ctx context.Context, from io.Reader) ([]byte, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the answer broke off: %w", err)
+		return nil, fmt.Errorf("read the response: %w", err)
 	case a.size+int64(len(body)) > maxResponses:
-		return nil, fmt.Errorf("the answers are larger than %d MB", maxResponses>>20)
+		return nil, fmt.Errorf("the responses exceed %d MB", maxResponses>>20)
 	}
 	a.size += int64(len(body))
 	return body, nil

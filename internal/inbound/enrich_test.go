@@ -17,8 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 )
 
-// TestAsk: what a request leaves out is asked for, and what cannot be had is done
-// without.
+// TestAsk: missing data is fetched, and unavailable data is done without.
 func TestAsk(t *testing.T) {
 	const first, second = "https://api.example/1/0", "https://api.example/1/1"
 	for _, tt := range []struct {
@@ -27,9 +26,9 @@ func TestAsk(t *testing.T) {
 		answers map[string]answerFunc
 		want    string // the text of the message
 		asked   int
-		took    time.Duration // at least
+		took    time.Duration // minimum duration
 
-		optional time.Duration // how long at most, where the answers are optional
+		optional time.Duration // maximum duration with optional responses
 	}{
 		{"nothing is missing", 0, nil, "", 0, 0, 0},
 		{"one answer", 1, map[string]answerFunc{first: file("Ana")}, "200:Ana", 1, 0, 0},
@@ -93,20 +92,20 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// fileOf answers with so many letters.
+// fileOf returns n letters.
 func fileOf(n int64) answerFunc {
 	return file(strings.Repeat("a", int(n)))
 }
 
-// busy answers that it is too much right now.
+// busy returns a 429.
 func busy(retryAfter string) answerFunc {
 	return func(*http.Request) (*http.Response, error) {
 		return respond(429, strings.NewReader("slow down"), "Retry-After", retryAfter), nil
 	}
 }
 
-// TestAskWithDeploymentCredentials: the deployment's are used for what its secret
-// verified, where a connection has none of its own.
+// TestAskWithDeploymentCredentials: an event verified by the deployment's secret uses its
+// credentials if the connection has none.
 func TestAskWithDeploymentCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &provider{answers: map[string]answerFunc{"https://api.example/1/0": file("x"), "https://api.example/2/0": file("x")}}
@@ -128,8 +127,7 @@ func TestAskWithDeploymentCredentials(t *testing.T) {
 	})
 }
 
-// TestMediaChecksum: a file that is not the one that was announced is not taken for
-// it.
+// TestMediaChecksum: a file with another checksum than announced is refused.
 func TestMediaChecksum(t *testing.T) {
 	sum := func(content string) string {
 		digest := sha256.Sum256([]byte(content))
@@ -145,9 +143,9 @@ func TestMediaChecksum(t *testing.T) {
 		{"right", sum("content"), file("content"), "", 1},
 		{"right, in capitals", strings.ToUpper(sum("content")), file("content"), "", 1},
 		{"none", "", file("content"), "", 1},
-		{"wrong", sum("other"), file("content"), "the file is not the one that was announced: its checksum differs", 4},
+		{"wrong", sum("other"), file("content"), "the file's checksum does not match", 4},
 		{"wrong at first", sum("content"), inTurn(file("cont"), file("content")), "", 2},
-		{"no checksum", "x", file("content"), "the file is not the one that was announced: its checksum differs", 4},
+		{"no checksum", "x", file("content"), "the file's checksum does not match", 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -171,7 +169,7 @@ func TestMediaChecksum(t *testing.T) {
 	}
 }
 
-// TestVisit: an address of the provider's is called, and no other.
+// TestVisit: only URLs at the provider's hosts are called.
 func TestVisit(t *testing.T) {
 	const url = "https://sns.example/?Action=ConfirmSubscription&Token=hush"
 	blocked := func(*http.Request) (*http.Response, error) {
@@ -188,7 +186,7 @@ func TestVisit(t *testing.T) {
 		{"out of reach at first", url, inTurn(hang, file("<ok/>")), `{"outcome":"visited","status":200}`, 2},
 		{"refused", url, status(403), `{"outcome":"refused","status":403,"reason":"the provider answered 403 Forbidden"}`, 1},
 		{"elsewhere", url, redirect("https://sns.example/other"), `{"outcome":"refused","status":302,"reason":"the provider answered 302 Found"}`, 1},
-		{"not public", url, blocked, `{"outcome":"refused","reason":"the address is not a public one"}`, 1},
+		{"not public", url, blocked, `{"outcome":"refused","reason":"the address is not public"}`, 1},
 		{"another host", "https://evil.example/", file("x"), `{"outcome":"refused","reason":"the address is not one of the provider's, or not plain https"}`, 0},
 		{"with a password", "https://a:b@sns.example/", file("x"), `{"outcome":"refused","reason":"the address is not one of the provider's, or not plain https"}`, 0},
 		{"another port", "https://sns.example:444/", file("x"), `{"outcome":"refused","reason":"the address is not one of the provider's, or not plain https"}`, 0},
@@ -215,7 +213,7 @@ func TestVisit(t *testing.T) {
 	}
 }
 
-// TestVisitDead: what cannot be confirmed waits for somebody to look.
+// TestVisitDead: an unconfirmed URL waits for review.
 func TestVisitDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startSQLite(t, withParcels(newParcels("parcels")))
@@ -230,7 +228,7 @@ func TestVisitDead(t *testing.T) {
 	})
 }
 
-// eventTo is a request that means e.
+// eventTo returns a request with the event e.
 func eventTo(address string, e channel.Event) []byte {
 	return parcel{To: []string{address}, Parts: []parcelItem{{Key: "1", Sender: "ana", Address: address, Event: &e}}}.bytes()
 }

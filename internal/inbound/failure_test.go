@@ -31,7 +31,7 @@ import (
 
 const unavailable = `{"error":"the event could not be stored; send it again"}` + "\n"
 
-// wantUnavailable checks that a request is answered as one to send again.
+// wantUnavailable checks that a request is answered with a retryable error.
 func (h *house) wantUnavailable(t testing.TB, r *http.Request) {
 	t.Helper()
 	w := h.do(r)
@@ -50,7 +50,7 @@ func TestDiskFull(t *testing.T) {
 	failed := 0
 	for i := range 10 {
 		body := fmt.Sprint(i, " ", long)
-		w := h.do(smsRequest(text(fmt.Sprintf("SM%d", i), owned, body), secretOf(ours)))
+		w := h.do(smsRequest(text(fmt.Sprintf("SM%d", i), theirs, body), secretOf(ours)))
 		switch {
 		case w.Code == 200 && w.Body.String() == twiml:
 			stored = append(stored, strings.TrimSpace(body))
@@ -63,13 +63,13 @@ func TestDiskFull(t *testing.T) {
 	if failed < 9 {
 		t.Errorf("%d of 10 requests failed on a full disk, want 9 at least", failed)
 	}
-	// What is signed but unreadable is not answered 400 before it is kept.
+	// An unreadable signed request is not answered with a 400 before it is stored.
 	h.wantUnavailable(t, smsRequest(text("", "", long), secretOf(ours)))
 	if n := h.count(t, "SELECT count(*) FROM inbound_events"); n != len(stored) {
 		t.Errorf("%d events, want the %d that were accepted", n, len(stored))
 	}
 	h.exec(t, "PRAGMA max_page_count = 1000000")
-	h.wantAnswer(t, smsRequest(text("SM9", owned, "there is room again"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM9", theirs, "there is room again"), secretOf(ours)), 200, twiml)
 	h.until(t, event.MessageCreated, len(stored)+1)
 	h.wantTickets(t, "org-1", append(stored, "there is room again"))
 }
@@ -79,8 +79,8 @@ func TestReadOnly(t *testing.T) {
 	h.connect(t, "sms", ours)
 	before := h.rows(t)
 	h.exec(t, "PRAGMA query_only = 1")
-	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
-	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), "not the secret"), 401, denied)
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), "not the secret"), 401, denied)
 	h.wantUntouched(t, before)
 }
 
@@ -88,16 +88,16 @@ func TestDatabaseMovedAway(t *testing.T) {
 	url := dbtest.SQLiteURL(t)
 	h := startOn(t, dbtest.Open(t, url))
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM0", owned, "before"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM0", theirs, "before"), secretOf(ours)), 200, twiml)
 	path := strings.TrimPrefix(url, "sqlite:")
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
-	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
 	}
-	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
 }
 
 func TestDatabaseClosed(t *testing.T) {
@@ -106,12 +106,12 @@ func TestDatabaseClosed(t *testing.T) {
 	if err := h.db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
-	// Also when nobody can tell whether it is signed.
-	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), "not the secret"))
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
+	// Also if the signature cannot be checked.
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), "not the secret"))
 }
 
-// TestServerLost cuts the line to PostgreSQL.
+// TestServerLost cuts the connection to PostgreSQL.
 func TestServerLost(t *testing.T) {
 	if os.Getenv(dbtest.Variable) == "" {
 		t.Skip("needs PostgreSQL")
@@ -126,17 +126,17 @@ func TestServerLost(t *testing.T) {
 	d := dbtest.Open(t, u.String())
 	h := startOn(t, d)
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM1", owned, "before"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "before"), secretOf(ours)), 200, twiml)
 	line.cut()
-	h.wantUnavailable(t, smsRequest(text("SM2", owned, "meanwhile"), secretOf(ours)))
-	h.wantUnavailable(t, smsRequest(text("SM2", owned, "meanwhile"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM2", theirs, "meanwhile"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM2", theirs, "meanwhile"), secretOf(ours)))
 	line.mend()
-	h.wantAnswer(t, smsRequest(text("SM2", owned, "meanwhile"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", theirs, "meanwhile"), secretOf(ours)), 200, twiml)
 	h.until(t, event.MessageCreated, 2)
 	h.wantTickets(t, "org-1", []string{"before", "meanwhile"})
 }
 
-// line carries connections to a server, until it is cut.
+// line proxies connections to a server until it is cut.
 type line struct {
 	address string
 	mu      sync.Mutex
@@ -196,7 +196,7 @@ func (l *line) mend() {
 	l.broken = false
 }
 
-// brokenStore is a blob store that fails while told to.
+// brokenStore is a blob store that fails on demand.
 type brokenStore struct {
 	blob.Store
 	broken atomic.Bool
@@ -217,8 +217,8 @@ func (s *brokenStore) Open(ctx context.Context, key string) (io.ReadCloser, erro
 	return s.Store.Open(ctx, key)
 }
 
-// TestOutage: mails that wait for our own store are processed when it is back, once and
-// in order, however long that takes.
+// TestOutage: mails received during an outage of our storage are processed afterwards, once and
+// in order, however long it lasts.
 func TestOutage(t *testing.T) {
 	long := strings.Repeat("a line of a very long mail\r\n", 20_000) // is stored as a file
 	var store brokenStore
@@ -252,7 +252,7 @@ func TestOutage(t *testing.T) {
 				if err := outage.begin(path); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(time.Hour) // eight tries take half an hour
+				time.Sleep(time.Hour) // eight attempts take half an hour
 				synctest.Wait()
 				if n := len(h.list(t, inbound.Accepted)); n != 3 {
 					t.Errorf("%d events wait during the outage, want all 3", n)
@@ -321,7 +321,7 @@ func TestLargeMail(t *testing.T) {
 		}
 	}
 
-	// The body goes with the last event that names it; what the desk has stays.
+	// The body is deleted with the last event that refers to it; the desk's copies stay.
 	files := h.files(t)
 	if n, err := h.Purge(t.Context(), time.Now().Add(time.Hour)); n != 2 || err != nil {
 		t.Errorf("Purge() = %d, %v; want 2", n, err)
@@ -345,7 +345,7 @@ func TestBodyOfManyEvents(t *testing.T) {
 	}
 }
 
-// slowBody gives the first part of a body, and the rest when told to.
+// slowBody returns the first part of a body, and the rest on demand.
 type slowBody struct {
 	first, rest io.Reader
 	passed      func() // called when the first part is used up
@@ -365,8 +365,8 @@ func (b *slowBody) Read(p []byte) (int, error) {
 	return b.rest.Read(p)
 }
 
-// TestMemoryOfLargeBodies lets 40 clients begin with 35 MB each at once. They hold
-// the memory of what they have sent; what all of them send has no room.
+// TestMemoryOfLargeBodies: 40 clients begin to send 35 MB each at once. They hold only the
+// memory of the received bytes; there is no room for all of it.
 func TestMemoryOfLargeBodies(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		t.Run(fmt.Sprint("length known ", known), func(t *testing.T) {
@@ -401,8 +401,8 @@ func TestMemoryOfLargeBodies(t *testing.T) {
 				if n := beyond.Load(); n != 40 {
 					t.Errorf("%d bodies are read at once, want all 40", n)
 				}
-				// Neither a text nor a whole large mail waits for any of that.
-				h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), "not the secret"), 401, denied)
+				// Neither a text nor a large mail waits for any of them.
+				h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), "not the secret"), 401, denied)
 				large := func() *http.Request {
 					r := httptest.NewRequest("POST", mailPath, endless(size))
 					r.Header.Set("Content-Type", "message/rfc822")
@@ -422,14 +422,14 @@ func TestMemoryOfLargeBodies(t *testing.T) {
 	}
 }
 
-// readChallenges tells a channel once so much of a body has been read.
-type readChallenges struct {
+// readSignal closes a channel once a number of bytes have been read.
+type readSignal struct {
 	io.ReadCloser
 	left int
 	told chan<- struct{}
 }
 
-func (b *readChallenges) Read(p []byte) (int, error) {
+func (b *readSignal) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left > 0 && b.left <= n {
 		b.told <- struct{}{}
@@ -438,15 +438,15 @@ func (b *readChallenges) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestAnnouncedBodiesHoldNobodyUp: four sockets that announce 35 MB each and send
-// 70 KB do not delay a signed mail of 4 MB, not even from the same address.
+// TestAnnouncedBodiesHoldNobodyUp: four sockets that announce 35 MB each and send 70 KB do not
+// delay a signed mail of 4 MB, not even from the same address.
 func TestAnnouncedBodiesHoldNobodyUp(t *testing.T) {
 	h := start(t)
 	h.connect(t, "email-raw", "help@acme.example")
 	reached := make(chan struct{}, 4)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 35<<20 {
-			r.Body = &readChallenges{r.Body, 70 << 10, reached}
+			r.Body = &readSignal{r.Body, 70 << 10, reached}
 		}
 		h.mux.ServeHTTP(w, r)
 	}))
@@ -474,7 +474,7 @@ func TestAnnouncedBodiesHoldNobodyUp(t *testing.T) {
 	}
 	mail := mailText("m1@client.example", "ana@client.example", "help@acme.example", strings.Repeat("a line of a very long mail\r\n", 150_000))
 	r := mailRequest(mail, secretOf("help@acme.example"), "help@acme.example")
-	// Less than a request waits for memory.
+	// Shorter than a request waits for memory.
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 	defer cancel()
 	out, err := http.NewRequestWithContext(ctx, "POST", server.URL+mailPath, strings.NewReader(mail))
@@ -495,7 +495,7 @@ func TestAnnouncedBodiesHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// loose is an SMS channel that panics or fails where it is told to.
+// loose is an SMS channel that panics or fails on demand.
 type loose struct {
 	*sms.Adapter
 	verify func()
@@ -550,22 +550,22 @@ func TestAdapterPanics(t *testing.T) {
 	h.connect(t, "sms", ours)
 	before := h.rows(t)
 	a.verify = func() { panic("in verify") }
-	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
 	a.verify = nil
 	a.split = func() error { panic("in split") }
-	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
 	a.split = func() error { return errors.New("in split") }
-	h.wantUnavailable(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)))
+	h.wantUnavailable(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)))
 	h.wantUntouched(t, before)
 	a.split = nil
-	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
 	if log := h.logged(); !strings.Contains(log, "in verify") || !strings.Contains(log, "endpoint.go") {
 		t.Errorf("the panic is not logged with where it was:\n%s", log)
 	}
 }
 
-// TestBodiesOfABatchThatGrew: a provider that repeats an event beside a new one leaves
-// no second copy of the first, which nothing would ever delete.
+// TestBodiesOfABatchThatGrew: a repeated event in a batch with a new one leaves no second copy
+// of its body.
 func TestBodiesOfABatchThatGrew(t *testing.T) {
 	h := start(t, withParcels(newParcels("parcels")))
 	h.connect(t, "parcels", "a")

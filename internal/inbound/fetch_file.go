@@ -71,7 +71,7 @@ func (s *Service) fetchPromises(o channel.Source, verifiedBy string, list []chan
 			continue
 		}
 		if !fetches || a.URL == "" && !locates {
-			a.Error = "the channel does not say how to fetch this file"
+			a.Error = "the channel cannot download this file"
 			continue
 		}
 		payload, err := json.Marshal(fetchPayload{
@@ -117,7 +117,7 @@ func (s *Service) fetchFile(ctx context.Context, j *queue.Job) error {
 	}
 	source, ok := s.byName[p.Channel].(channel.MediaSource)
 	if !ok {
-		return &mediaError{message: "the channel does not say how to fetch this file", final: true}
+		return &mediaError{message: "the channel cannot download this file", final: true}
 	}
 	credentials, file := s.credentialsOf(c, p.Channel, p.ByDeployment), p.attachment()
 	if file.Lookup != "" {
@@ -141,7 +141,7 @@ func (s *Service) fetchFile(ctx context.Context, j *queue.Job) error {
 func (s *Service) locate(ctx context.Context, source channel.MediaSource, file channel.Attachment, credentials channel.Credentials, failures int) (channel.Attachment, error) {
 	locator, ok := source.(channel.MediaLocator)
 	if !ok {
-		return file, &mediaError{message: "the channel does not say how to fetch this file", final: true}
+		return file, &mediaError{message: "the channel cannot download this file", final: true}
 	}
 	call, why := locator.Locate(file, credentials)
 	if call == nil {
@@ -259,7 +259,7 @@ func (s *Service) fetch(ctx context.Context, m channel.MediaRequest, att *channe
 	}
 	// The key is the content's digest. A blob with another digest stays without a reference.
 	if att.SHA256 != "" && !strings.EqualFold(att.SHA256, ref.Key) {
-		return blob.Ref{}, &mediaError{message: "the file is not the one that was announced: its checksum differs"}
+		return blob.Ref{}, &mediaError{message: "the file's checksum does not match"}
 	}
 	att.ContentType = detectType(head, att.ContentType)
 	if att.Name == "" {
@@ -284,7 +284,7 @@ func (d *download) Read(p []byte) (int, error) {
 		d.failed = &mediaError{message: fmt.Sprintf("the file is larger than %d MB", mediaLimit>>20), final: true}
 		return n, d.failed
 	case err != nil && err != io.EOF:
-		d.failed = &mediaError{message: "the download broke off", cause: err}
+		d.failed = &mediaError{message: "the download was interrupted", cause: err}
 		return n, d.failed
 	}
 	return n, err
@@ -297,7 +297,7 @@ func fetchError(err error) error {
 		return m
 	}
 	if _, ok := errors.AsType[*netguard.AddressError](err); ok {
-		return &mediaError{message: "the file's address is not a public one", cause: withoutURL(err), final: true}
+		return &mediaError{message: "the file's address is not public", cause: withoutURL(err), final: true}
 	}
 	return &mediaError{message: "the provider could not be reached", cause: withoutURL(err)}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 )
 
-// provider is the far side of downloads: answers by address, and what was asked.
+// provider serves downloads by URL and records requests.
 type provider struct {
 	answers map[string]func(*http.Request) (*http.Response, error)
 	mu      sync.Mutex
@@ -73,13 +73,13 @@ func redirect(to string) answerFunc {
 	}
 }
 
-// hang answers when the request is given up.
+// hang returns when the request is cancelled.
 func hang(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
 }
 
-// hangInBody answers, but not to the end.
+// hangInBody stops in the middle of the body.
 func hangInBody(r *http.Request) (*http.Response, error) {
 	from, to := io.Pipe()
 	go func() {
@@ -90,7 +90,7 @@ func hangInBody(r *http.Request) (*http.Response, error) {
 	return respond(200, from), nil
 }
 
-// inTurn answers differently each time, and with the last from then on.
+// inTurn answers from a list, and repeats the last answer.
 func inTurn(list ...answerFunc) answerFunc {
 	var mu sync.Mutex
 	return func(r *http.Request) (*http.Response, error) {
@@ -111,8 +111,8 @@ const (
 	cdn   = "https://mms.twiliocdn.com/1"
 )
 
-// attachments has one text processed, with media at the given addresses, and
-// returns what the ticket has of them and how long that took.
+// attachments processes one text with media at the URLs and returns the ticket's attachments
+// and the duration.
 func attachments(t *testing.T, p http.RoundTripper, change func(*house), urls ...string) (*house, []desk.Attachment, time.Duration) {
 	t.Helper()
 	h := startSQLite(t, func(h *house) {
@@ -124,7 +124,7 @@ func attachments(t *testing.T, p http.RoundTripper, change func(*house), urls ..
 	h.connect(t, "sms", ours, func(n *connection.New) {
 		n.Credentials = map[string]string{"account_sid": "AC1", "auth_token": "token"}
 	})
-	form := text("SM1", owned, "look")
+	form := text("SM1", theirs, "look")
 	form.Set("NumMedia", fmt.Sprint(len(urls)))
 	for i, u := range urls {
 		form.Set(fmt.Sprint("MediaUrl", i), u)
@@ -170,7 +170,7 @@ func TestMedia(t *testing.T) {
 		url     string
 		answers map[string]answerFunc
 		want    string   // "name type size" or the error
-		asked   []string // in order; nil: only url, with credentials
+		asked   []string // in order; nil for only url, with credentials
 		waits   time.Duration
 	}{
 		{name: "a picture, mislabelled", url: api, answers: at(api, file(png, "Content-Type", "text/html")), want: "attachment.png image/png 17"},
@@ -211,9 +211,9 @@ func TestMedia(t *testing.T) {
 		{name: "too large", url: api, answers: at(api, bigFile("!")), want: "the file is larger than 25 MB"},
 		{name: "gone", url: api, answers: at(api, status(404)), want: "the provider answered 404 Not Found"},
 		{name: "forbidden", url: api, answers: at(api, status(401)), want: "the provider answered 401 Unauthorized"},
-		// A second, four and sixteen between the tries.
+		// Waits of one, four and sixteen seconds.
 		{name: "down", url: api, answers: at(api, status(503)), want: "the provider answered 503 Service Unavailable", waits: 21 * time.Second, asked: slices.Repeat([]string{api + " " + basic}, 4)},
-		// Where the provider asks for none, credentials do not go.
+		// Hosts that need no credentials get none.
 		{name: "unknown", url: cdn, want: nowhere, waits: 21 * time.Second, asked: slices.Repeat([]string{cdn}, 4)},
 		{
 			name: "down for a while", url: api, want: "attachment.png image/png 17", waits: 5 * time.Second,
@@ -222,7 +222,7 @@ func TestMedia(t *testing.T) {
 			}, file(png))), asked: slices.Repeat([]string{api + " " + basic}, 3),
 		},
 		{name: "silent", url: api, answers: at(api, hang), want: nowhere, waits: 141 * time.Second, asked: slices.Repeat([]string{api + " " + basic}, 4)},
-		{name: "silent in the middle", url: api, answers: at(api, hangInBody), want: "the download broke off", waits: 141 * time.Second, asked: slices.Repeat([]string{api + " " + basic}, 4)},
+		{name: "silent in the middle", url: api, answers: at(api, hangInBody), want: "the download was interrupted", waits: 141 * time.Second, asked: slices.Repeat([]string{api + " " + basic}, 4)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -273,8 +273,7 @@ func TestMediaOfSeveral(t *testing.T) {
 	})
 }
 
-// TestMediaCredentialsOfAnyName has credentials in a header that Go's client
-// knows nothing about.
+// TestMediaCredentialsOfAnyName sends credentials in a header that Go's client does not know.
 func TestMediaCredentialsOfAnyName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const back = "https://api.twilio.com/media/2"
@@ -291,7 +290,7 @@ func TestMediaCredentialsOfAnyName(t *testing.T) {
 	})
 }
 
-// TestMediaOnPrivateAddress has the guard refuse what the list of hosts allows.
+// TestMediaOnPrivateAddress: the guard refuses a private address of an allowed host.
 func TestMediaOnPrivateAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guarded := netguard.NewTransport(netguard.Guard{})
@@ -300,14 +299,14 @@ func TestMediaOnPrivateAddress(t *testing.T) {
 			h.adapters = []channel.Adapter{sms.New(sms.Config{MediaHosts: []string{"127.0.0.1", "[::ffff:10.0.0.1]"}})}
 		}, "https://127.0.0.1/x", "https://[::ffff:10.0.0.1]/x")
 		for _, a := range list {
-			if a.Error != "the file's address is not a public one" || took > time.Second {
+			if a.Error != "the file's address is not public" || took > time.Second {
 				t.Errorf("attachment %+v after %v, want it refused at once", a, took)
 			}
 		}
 	})
 }
 
-// TestMediaCannotBeStored has our side fail: that is no reason to give up.
+// TestMediaCannotBeStored: a failure of our storage is not final.
 func TestMediaCannotBeStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store brokenStore
@@ -323,7 +322,7 @@ func TestMediaCannotBeStored(t *testing.T) {
 	})
 }
 
-// TestMediaSecretsStayHidden has an address with a signature in it fail.
+// TestMediaSecretsStayHidden: errors do not show a signed URL.
 func TestMediaSecretsStayHidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &provider{answers: map[string]answerFunc{api: redirect(cdn + "?signature=hunter2")}}
@@ -337,8 +336,8 @@ func TestMediaSecretsStayHidden(t *testing.T) {
 	})
 }
 
-// signIn is the channel of texts, at a provider that shows a page to sign in with to
-// those whom it does not know.
+// signIn is a text channel with a provider that shows a sign-in page to unauthenticated
+// clients.
 type signIn struct{ *sms.Adapter }
 
 func (s signIn) MediaRequest(a channel.Attachment, credentials channel.Credentials) channel.MediaRequest {
@@ -347,7 +346,7 @@ func (s signIn) MediaRequest(a channel.Attachment, credentials channel.Credentia
 	return m
 }
 
-// TestSignInPage sees that a page to sign in with is not taken for the file.
+// TestSignInPage: a sign-in page is not stored as the file.
 func TestSignInPage(t *testing.T) {
 	const page, away = "https://api.twilio.com/media/2", "https://api.twilio.com/media/3"
 	synctest.Test(t, func(t *testing.T) {

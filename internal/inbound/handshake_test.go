@@ -10,8 +10,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 )
 
-// TestHandshake: a provider that presents a token which was agreed on gets its
-// challenge back and nothing else; nobody else learns anything.
+// TestHandshake: a provider with a valid verify token gets its challenge back; every other
+// client gets the same refusal.
 func TestHandshake(t *testing.T) {
 	other := greeting{newParcels("crates")}
 	other.info.Path = "/api/webhooks/crates"
@@ -23,13 +23,13 @@ func TestHandshake(t *testing.T) {
 	}
 	a := h.connect(t, "parcels", "a", token("of a"))
 	b := h.connect(t, "parcels", "b", ofOrg2, token("of b"))
-	h.connect(t, "parcels", "c") // has none
+	h.connect(t, "parcels", "c") // has no token
 	crate := h.connect(t, "crates", "d", token("of d"))
 	off := h.connect(t, "parcels", "off", token("of off"))
 	if err := h.connections.SetEnabled(t.Context(), "org-1", off.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	const mode, no = "hub.mode=subscribe&hub.challenge=1158201444", `{"error":"the token is not the one that was agreed on"}` + "\n"
+	const mode, no = "hub.mode=subscribe&hub.challenge=1158201444", `{"error":"the verify token is wrong"}` + "\n"
 	before := h.rows(t)
 	for _, tt := range []struct {
 		name, query string
@@ -74,7 +74,7 @@ func TestHandshake(t *testing.T) {
 	}
 	h.wantUntouched(t, before)
 
-	// What is connected later is known at once.
+	// A new connection's token works at once.
 	h.connect(t, "parcels", "e", token("of e"))
 	h.wantAnswer(t, httptest.NewRequest("GET", parcelPath+"?"+mode+"&hub.verify_token=of+e", nil), 200, "1158201444")
 }
@@ -92,7 +92,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestChallenge: a signed challenge is answered with itself and leaves no trace.
+// TestChallenge: a signed challenge is answered with its value and not stored.
 func TestChallenge(t *testing.T) {
 	h := start(t, withParcels(greeting{newParcels("parcels")}), func(h *house) {
 		h.secrets = map[string][]string{"parcels": {"the deployment's"}}

@@ -91,8 +91,8 @@ type Config struct {
 	Secrets map[string][]string
 	// VerifyTokens are the deployment's handshake tokens by adapter name.
 	VerifyTokens map[string][]string
-	// Credentials are the deployment's API credentials by adapter name. They serve events
-	// verified by the deployment's secret whose connection has no credentials.
+	// Credentials are the deployment's API credentials by adapter name. They serve events that
+	// are verified by the deployment's secret and have a connection without credentials.
 	Credentials map[string]channel.Credentials
 	// BaseURL is the public address, without a trailing slash. Some
 	// signatures cover it.
@@ -114,7 +114,7 @@ type Config struct {
 	// Processed is called after the commit with each processed event of an organization. It
 	// must be quick. May be nil.
 	Processed func(organizationID, eventID string)
-	// TrustedProxies are the networks whose X-Forwarded-For is trusted. Body memory is shared
+	// TrustedProxies are the networks with a trusted X-Forwarded-For. Body memory is shared
 	// fairly between client addresses.
 	TrustedProxies []netip.Prefix
 	// Operator receives one mail a day by Mailer about new unrouted events. If zero, they are
@@ -173,8 +173,8 @@ type Service struct {
 // doubles the latency of requests.
 const concurrency = 128
 
-// deploymentConcurrency is the same for deployment channels, whose events contend for the same
-// few records.
+// deploymentConcurrency is the same for deployment channels, because their events contend for
+// the same few records.
 const deploymentConcurrency = 8
 
 // Open returns the service and registers one queue worker per channel, so that failures of one

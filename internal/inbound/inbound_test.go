@@ -41,11 +41,11 @@ const (
 	smsPath  = "/api/webhooks/sms"
 	mailPath = "/api/webhooks/inbound-email"
 
-	ours  = "+14155550100" // a number of org-1
-	owned = "+14155550111" // a customer's
+	ours   = "+14155550100" // a number of org-1
+	theirs = "+14155550111" // a customer's
 )
 
-// house is the service over a database, with SMS and mail.
+// house is a service with its database, SMS and mail.
 type house struct {
 	*inbound.Service
 	db          *db.DB
@@ -55,7 +55,7 @@ type house struct {
 	connections *connection.Service
 	mux         *http.ServeMux
 	fallback    atomic.Pointer[string]         // the default organization
-	committed   func(events []event.Event)     // called with what the desk did
+	committed   func(events []event.Event)     // called with the desk's events
 	log         bytes.Buffer                   // of the service
 	logging     sync.Mutex                     // guards log
 	secrets     map[string][]string            // the deployment's
@@ -65,18 +65,18 @@ type house struct {
 	calls       inbound.Calls                  // default: none
 	shops       inbound.Shops                  // default: none
 	news        inbound.ConnectionIntake       // default: none
-	tokens      map[string][]string            // the deployment's, of handshakes
+	tokens      map[string][]string            // the deployment's verify tokens
 	credentials map[string]channel.Credentials // the deployment's
-	api         http.RoundTripper              // default: nothing can be reached
-	operator    mail.Address                   // default: nobody
-	mailed      letters                        // to the operator
-	dispatcher  desk.Dispatcher                // default: nothing leaves
-	media       http.RoundTripper              // default: nothing can be reached
+	api         http.RoundTripper              // default: unreachable
+	operator    mail.Address                   // default: none
+	mailed      letters                        // mails to the operator
+	dispatcher  desk.Dispatcher                // default: sends nothing
+	media       http.RoundTripper              // default: unreachable
 	store       func(blob.Store) blob.Store    // wraps the blob store
 	txt         func(context.Context, []string) map[string][]string
 }
 
-// nobody is an organization without people.
+// nobody has no members.
 type nobody struct{}
 
 func (nobody) Agent(context.Context, db.Querier, string, string) (event.Person, bool, error) {
@@ -91,13 +91,13 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// start makes the service; its queue does not run yet.
+// start creates the service without running its queue.
 func start(t testing.TB, change ...func(*house)) *house {
 	t.Helper()
 	return startOn(t, dbtest.New(t), change...)
 }
 
-// startSQLite is start for tests in a bubble, where there are no sockets.
+// startSQLite is start for tests in a bubble, which allows no sockets.
 func startSQLite(t testing.TB, change ...func(*house)) *house {
 	t.Helper()
 	return startOn(t, dbtest.NewSQLite(t), change...)
@@ -157,7 +157,7 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 	return h
 }
 
-// Write takes a line of the log.
+// Write records a log line.
 func (h *house) Write(p []byte) (int, error) {
 	h.logging.Lock()
 	defer h.logging.Unlock()
@@ -170,7 +170,7 @@ func (h *house) logged() string {
 	return h.log.String()
 }
 
-// run starts the queue, until the end of the test.
+// run runs the queue until the end of the test.
 func (h *house) run(t testing.TB) {
 	t.Helper()
 	if err := h.queue.Start(t.Context()); err != nil {
@@ -179,8 +179,7 @@ func (h *house) run(t testing.TB) {
 	t.Cleanup(func() { h.queue.Stop(context.Background()) })
 }
 
-// until starts the queue and returns when the desk has emitted n events of a
-// name.
+// until runs the queue until the desk has emitted n events of a name.
 func (h *house) until(t testing.TB, name event.Name, n int) {
 	t.Helper()
 	var seen atomic.Int64
@@ -200,7 +199,7 @@ func (h *house) until(t testing.TB, name event.Name, n int) {
 	}
 }
 
-// connect makes a connection of org-1, or of the organization given.
+// connect creates a connection, by default of org-1.
 func (h *house) connect(t testing.TB, channel, address string, change ...func(*connection.New)) connection.Connection {
 	t.Helper()
 	n := connection.New{OrganizationID: "org-1", Channel: channel, Address: address, Secrets: []string{secretOf(address)}, ByOperator: true}
@@ -214,15 +213,15 @@ func (h *house) connect(t testing.TB, channel, address string, change ...func(*c
 	return c
 }
 
-// secretOf is the secret that connect gives to the connection of an address.
+// secretOf is the secret that connect sets for an address.
 func secretOf(address string) string { return "secret of " + address }
 
-// text is a text message to ours.
+// text returns a text message to ours.
 func text(sid, from, body string) url.Values {
 	return url.Values{"MessageSid": {sid}, "AccountSid": {"AC1"}, "From": {from}, "To": {ours}, "Body": {body}, "NumMedia": {"0"}}
 }
 
-// smsRequest is the provider's request.
+// smsRequest returns a signed request of the provider.
 func smsRequest(form url.Values, secret string) *http.Request {
 	r := httptest.NewRequest("POST", smsPath, strings.NewReader(form.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -234,8 +233,7 @@ func mailText(id, from, to, body string) string {
 	return "From: " + from + "\r\nTo: " + to + "\r\nSubject: Help\r\nMessage-ID: <" + id + ">\r\n\r\n" + body + "\r\n"
 }
 
-// mailRequest is what a converter posts for a mail that was delivered to the
-// recipients.
+// mailRequest returns a converter's request with a mail delivered to the recipients.
 func mailRequest(mail, secret string, recipients ...string) *http.Request {
 	r := httptest.NewRequest("POST", mailPath, strings.NewReader(mail))
 	r.Header.Set("Content-Type", "message/rfc822")
@@ -248,7 +246,7 @@ func mailRequest(mail, secret string, recipients ...string) *http.Request {
 	return r
 }
 
-// do has a request answered.
+// do serves a request.
 func (h *house) do(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.mux.ServeHTTP(w, r)
@@ -257,10 +255,10 @@ func (h *house) do(r *http.Request) *httptest.ResponseRecorder {
 
 const (
 	twiml  = `<?xml version="1.0" encoding="UTF-8"?><Response></Response>`
-	denied = `{"error":"the request is not signed, or not by anyone we know"}` + "\n"
+	denied = `{"error":"the request has no valid signature"}` + "\n"
 )
 
-// wantAnswer does a request and checks status and body.
+// wantAnswer serves a request and checks status and body.
 func (h *house) wantAnswer(t testing.TB, r *http.Request, status int, body string) {
 	t.Helper()
 	w := h.do(r)
@@ -269,7 +267,7 @@ func (h *house) wantAnswer(t testing.TB, r *http.Request, status int, body strin
 	}
 }
 
-// exec changes the database behind the service's back.
+// exec changes the database directly.
 func (h *house) exec(t testing.TB, query string, args ...any) {
 	t.Helper()
 	if err := h.db.Write(context.Background(), func(tx *db.Tx) error {
@@ -280,7 +278,7 @@ func (h *house) exec(t testing.TB, query string, args ...any) {
 	}
 }
 
-// count returns a single number.
+// count queries a single number.
 func (h *house) count(t testing.TB, query string, args ...any) int {
 	t.Helper()
 	var n int
@@ -290,7 +288,7 @@ func (h *house) count(t testing.TB, query string, args ...any) int {
 	return n
 }
 
-// rows counts the rows of every table.
+// rows returns the number of rows of every table.
 func (h *house) rows(t testing.TB) map[string]int {
 	t.Helper()
 	query := "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1"
@@ -311,7 +309,7 @@ func (h *house) rows(t testing.TB) map[string]int {
 	return counts
 }
 
-// wantUntouched checks that no table has changed since rows were counted.
+// wantUntouched checks that no table's row count has changed.
 func (h *house) wantUntouched(t testing.TB, before map[string]int) {
 	t.Helper()
 	if after := h.rows(t); !maps.Equal(after, before) {
@@ -329,8 +327,7 @@ func (h *house) list(t testing.TB, states ...inbound.State) []*inbound.Event {
 	return list
 }
 
-// texts returns what is in the tickets of an organization: for each, oldest
-// first, the texts of its messages in order.
+// tickets returns the message texts of an organization's tickets, oldest first.
 func (h *house) tickets(t testing.TB, organization string) [][]string {
 	t.Helper()
 	list, _, err := h.desk.FindTickets(t.Context(), h.db, organization, desk.TicketQuery{})
@@ -359,8 +356,8 @@ func (h *house) wantTickets(t testing.TB, organization string, want ...[]string)
 	}
 }
 
-// settled waits, in a bubble, until every event is processed or set aside, and every file
-// is there or given up.
+// settled waits, in a bubble, until every event is processed or failed and every file is stored
+// or failed.
 func (h *house) settled(t testing.TB) {
 	t.Helper()
 	h.taken(t)
@@ -369,7 +366,7 @@ func (h *house) settled(t testing.TB) {
 	}
 }
 
-// taken waits, in a bubble, until every event is processed or set aside.
+// taken waits, in a bubble, until every event is processed or failed.
 func (h *house) taken(t testing.TB) {
 	t.Helper()
 	for synctest.Wait(); len(h.list(t, inbound.Accepted)) > 0; synctest.Wait() {
@@ -377,7 +374,7 @@ func (h *house) taken(t testing.TB) {
 	}
 }
 
-// result is what processing recorded.
+// result returns the stored result.
 func result(t testing.TB, e *inbound.Event) desk.Result {
 	t.Helper()
 	var r desk.Result
@@ -387,7 +384,7 @@ func result(t testing.TB, e *inbound.Event) desk.Result {
 	return r
 }
 
-// files returns how many files the blob store has.
+// files returns the number of files in the blob store.
 func (h *house) files(t testing.TB) int {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(h.blobs, "??", "*"))
@@ -397,7 +394,7 @@ func (h *house) files(t testing.TB) int {
 	return len(list)
 }
 
-// endless is a body of so many bytes.
+// endless returns a body of size bytes.
 func endless(size int64) io.Reader { return io.LimitReader(zeros{}, size) }
 
 type zeros struct{}

@@ -30,7 +30,7 @@ const (
 	confirmIt = snsHost + "?Action=ConfirmSubscription&TopicArn=" + ourTopic + "&Token=hush"
 )
 
-// sns is the notification service: its key, and where its certificate is.
+// sns is the notification service with its key and certificate URL.
 type sns struct {
 	key *rsa.PrivateKey
 	pem []byte
@@ -50,7 +50,7 @@ func newSNS(t testing.TB) *sns {
 	return &sns{key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-// request is a message of the service; members are "name", value.
+// request returns a message of the service; members are name, value pairs.
 func (s *sns) request(topic, id, text string, members ...string) *http.Request {
 	m := map[string]string{
 		"Type": "Notification", "MessageId": id, "TopicArn": topic, "Message": text, "Timestamp": time.Now().UTC().Format(time.RFC3339),
@@ -68,7 +68,7 @@ func (s *sns) request(topic, id, text string, members ...string) *http.Request {
 	return r
 }
 
-// change is a notification about an order.
+// orderChange returns a notification about an order.
 func orderChange(id, order, kind, status string, at time.Time) string {
 	return fmt.Sprintf(`{"NotificationType":"ORDER_CHANGE","Payload":{"OrderChangeNotification":{"AmazonOrderId":%q,"OrderChangeType":%q,
 		"OrderChangeTrigger":{"TimeOfOrderChange":%q,"ChangeReason":"Buyer Requested Cancel"},"Summary":{"OrderStatus":%q}}},
@@ -88,7 +88,7 @@ func marketHouse(t *testing.T, s *sns, change ...func(*house)) (*house, *provide
 	return h, p, k
 }
 
-// TestMarketplace: what the service signed is taken for the topic that it names.
+// TestMarketplace: signed messages are accepted for the topic they name.
 func TestMarketplace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSNS(t)
@@ -115,7 +115,7 @@ func TestMarketplace(t *testing.T) {
 
 		h.wantAnswer(t, s.request(ourTopic, "m1", orderChange("n1", "1", "BuyerRequestedChange", "Unshipped", now)), 200, accepted)
 		h.wantAnswer(t, s.request(ourTopic, "m1", orderChange("n1", "1", "BuyerRequestedChange", "Unshipped", now)), 200, duplicate)
-		h.wantAnswer(t, s.request(ourTopic, "m2", orderChange("n1", "1", "BuyerRequestedChange", "Unshipped", now)), 200, duplicate) // doubled before the service
+		h.wantAnswer(t, s.request(ourTopic, "m2", orderChange("n1", "1", "BuyerRequestedChange", "Unshipped", now)), 200, duplicate) // duplicated by the marketplace
 		h.wantAnswer(t, s.request(ourTopic, "m3", orderChange("n3", "2", "OrderStatusChange", "Shipped", now)), 200, accepted)
 		h.wantAnswer(t, s.request(ourTopic, "m4", "Hello from the console"), 200, ignored)
 		h.wantAnswer(t, s.request(ourTopic+"2", "m5", orderChange("n1", "1", "BuyerRequestedChange", "Unshipped", now)), 200, accepted)
@@ -144,7 +144,7 @@ func TestMarketplace(t *testing.T) {
 	})
 }
 
-// TestMarketplaceTopics: the deployment may name topics, or take any.
+// TestMarketplaceTopics: the deployment may list topics or allow any.
 func TestMarketplaceTopics(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -170,8 +170,8 @@ func TestMarketplaceTopics(t *testing.T) {
 	}
 }
 
-// TestMarketplaceCertificateLater: while the certificate cannot be had, nobody knows
-// whether the signature holds, and the service shall send again.
+// TestMarketplaceCertificateLater: while the certificate is unavailable, the service must
+// retry.
 func TestMarketplaceCertificateLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSNS(t)
@@ -192,14 +192,14 @@ func TestMarketplaceCertificateLater(t *testing.T) {
 	})
 }
 
-// connectEvent is an event of a connected account.
+// connectEvent returns an event of a connected account.
 func connectEvent(id, account, more string) string {
 	return `{"id":"` + id + `","object":"event","type":"customer.created","created":946684800,"livemode":true,"account":"` + account + `",` +
 		more + `"data":{"object":{"id":"cus_1","name":"Ana","email":"ana@client.example"}}}`
 }
 
-// TestPaymentsConnect: an account's events are its organization's, verified with this
-// path's secrets.
+// TestPaymentsConnect: an account's events belong to its organization and are verified with
+// this path's secrets.
 func TestPaymentsConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, l := new(recorder), new(ledger)

@@ -19,7 +19,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 )
 
-// withMeta makes a house of both channels.
+// withMeta adds both channels to a house.
 func withMeta(p *provider) func(*house) {
 	return func(h *house) {
 		h.adapters = []channel.Adapter{meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{})}
@@ -29,8 +29,8 @@ func withMeta(p *provider) func(*house) {
 
 func withToken(n *connection.New) { n.Credentials = map[string]string{"access_token": "T"} }
 
-// businessMessage is a message to a number of an account, in JSON. The id of who
-// writes is made of the message's.
+// businessChange returns a message to a number of an account in JSON. The sender's id is
+// derived from the message's.
 func businessChange(number, id, kind, content string) string {
 	return fmt.Sprintf(`{"field":"messages","value":{"metadata":{"phone_number_id":%q},"contacts":[{"profile":{"name":"Ana"},"user_id":"US.%s"}],
 		"messages":[{"from_user_id":"US.%[2]s","id":%[2]q,"timestamp":"1764000000","type":%q,%[3]q:%s}]}}`, number, id, kind, content)
@@ -51,11 +51,10 @@ func metaRequest(name, secret, body string) *http.Request {
 	return r
 }
 
-// TestBusinessFile: a file is asked for, and fetched with the token that the
-// provider wants for it, where it says that the file is now.
+// TestBusinessFile: a file's URL is requested, and the file is downloaded with the token.
 func TestBusinessFile(t *testing.T) {
 	const graph, at, later = "https://graph.facebook.com/v25.0/777", "https://lookaside.fbsbx.com/1", "https://lookaside.fbsbx.com/2"
-	digest := "8b5f2ec1d6b2b1fb6a0e4bd0ab9fd3cc0f45fb0a3a2f3b34ae1d3d6d2a1ea1bb" // of something else
+	digest := "8b5f2ec1d6b2b1fb6a0e4bd0ab9fd3cc0f45fb0a3a2f3b34ae1d3d6d2a1ea1bb" // of another file
 	where := func(address, sum string) answerFunc {
 		body, _ := json.Marshal(map[string]any{"url": address, "mime_type": "image/png", "sha256": sum, "file_size": 16})
 		return file(string(body))
@@ -69,7 +68,7 @@ func TestBusinessFile(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		answers map[string]answerFunc
-		want    desk.Attachment // without what is of no interest
+		want    desk.Attachment // fields of no interest are empty
 		asked   []string
 	}{
 		{"had", map[string]answerFunc{graph: where(at, ""), at: file(png)},
@@ -87,7 +86,7 @@ func TestBusinessFile(t *testing.T) {
 		{"elsewhere", map[string]answerFunc{graph: where("https://evil.example/1", "")},
 			desk.Attachment{Name: "attachment-1", ContentType: "image/jpeg", Error: "the file's address is not one of the provider's hosts"}, []string{graph + " Bearer T"}},
 		{"another file", map[string]answerFunc{graph: where(at, digest), at: file(png)},
-			desk.Attachment{Name: "attachment-1", ContentType: "image/jpeg", Error: "the file is not the one that was announced: its checksum differs"}, nil},
+			desk.Attachment{Name: "attachment-1", ContentType: "image/jpeg", Error: "the file's checksum does not match"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -115,9 +114,8 @@ func TestBusinessFile(t *testing.T) {
 	}
 }
 
-// TestBusinessAccount: an account can be connected whole. A number of it that is
-// connected too is more exact; but what only the account's key vouches for stays
-// with the account, whatever number it names.
+// TestBusinessAccount: a whole account can be connected. A connection of one of its numbers
+// takes precedence, but requests verified only by the account's key stay with the account.
 func TestBusinessAccount(t *testing.T) {
 	h := start(t, withMeta(new(provider)), func(h *house) { h.secrets = map[string][]string{"business-messaging": {"the app's"}} })
 	account := h.connect(t, "business-messaging", "1029")
@@ -152,7 +150,7 @@ func TestBusinessAccount(t *testing.T) {
 	}
 }
 
-// TestMessengerName: whoever writes is called what the provider says, if it does.
+// TestMessengerName: the sender's name is looked up.
 func TestMessengerName(t *testing.T) {
 	const profile = "https://graph.facebook.com/v25.0/9001?fields=first_name%2Clast_name"
 	for _, tt := range []struct {
@@ -184,8 +182,8 @@ func TestMessengerName(t *testing.T) {
 	}
 }
 
-// TestMetaBatch: what cannot be read in a batch is kept apart from what can, and a
-// notification of another kind is none of ours.
+// TestMetaBatch: unreadable parts of a batch are stored separately from readable ones, and
+// other kinds are ignored.
 func TestMetaBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startSQLite(t, withMeta(new(provider)))

@@ -16,11 +16,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// parcels is a channel made for tests: its requests say of themselves in JSON what
-// they are, and are signed whole.
+// parcels is a test channel with signed JSON requests that describe their own events.
 type parcels struct {
 	info channel.Info
-	// only restricts what it recognizes to bodies that hold this.
+	// only restricts Recognizes to bodies that contain it.
 	only string
 }
 
@@ -30,7 +29,7 @@ type parcel struct {
 	Parts []parcelItem `json:"parts"`
 }
 
-// parcelItem is one part: a message, unless it says that it is something else.
+// parcelItem is one part: a message, unless another field is set.
 type parcelItem struct {
 	Key     string         `json:"key"`
 	Sender  string         `json:"sender"`
@@ -38,7 +37,7 @@ type parcelItem struct {
 	Guessed bool           `json:"guessed,omitempty"`
 	Text    string         `json:"text,omitempty"`
 	File    string         `json:"file,omitempty"` // URL of an attachment
-	Sum     string         `json:"sum,omitempty"`  // its announced checksum
+	Sum     string         `json:"sum,omitempty"`  // announced checksum
 	Event   *channel.Event `json:"event,omitempty"`
 }
 
@@ -50,7 +49,7 @@ func newParcels(name string) parcels {
 
 func (p parcels) Info() channel.Info { return p.info }
 
-// parcelAPI is that of the channel's provider.
+// parcelAPI is the API of the channel's provider.
 var parcelAPI = channel.API{URL: "https://api.example", Credentials: []channel.Credential{
 	{Name: "token", Kind: channel.KindAPIKey}, {Name: "api_url", Kind: channel.KindAPIURL}, {Name: channel.VerifyToken, Kind: channel.KindSigning},
 	{Name: "key", Kind: channel.KindSigning}, {Name: "old_key", Kind: channel.KindSigning}, {Name: "reports_key", Kind: channel.KindSigning},
@@ -74,7 +73,7 @@ func (p parcels) Addresses(r *channel.Request) ([]string, error) {
 	}
 	body, err := p.read(r)
 	if err != nil {
-		return nil, nil // whoever signed it will see it rejected
+		return nil, nil // stored as rejected
 	}
 	return body.To, nil
 }
@@ -122,7 +121,7 @@ func (p parcels) MediaRequest(a channel.Attachment, credentials channel.Credenti
 	return channel.MediaRequest{URL: a.URL, Hosts: []string{"files.example"}, HeaderHosts: []string{"files.example"}, Header: http.Header{"Authorization": {credentials.Get("token")}}}
 }
 
-// bytes is the request as it is sent.
+// bytes returns the request body.
 func (p parcel) bytes() []byte {
 	b, err := json.Marshal(p)
 	if err != nil {
@@ -131,7 +130,7 @@ func (p parcel) bytes() []byte {
 	return b
 }
 
-// parcelRequest is the provider's request to a path, which may have a query.
+// parcelRequest returns a signed request to a path, which may have a query.
 func parcelRequest(path string, body []byte, secret string) *http.Request {
 	r := httptest.NewRequest("POST", path, bytes.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
@@ -139,12 +138,12 @@ func parcelRequest(path string, body []byte, secret string) *http.Request {
 	return r
 }
 
-// to is a request with one message to an address, which it names.
+// to returns a request with one message to an address.
 func to(address, key, text string) parcel {
 	return parcel{To: []string{address}, Parts: []parcelItem{{Key: key, Sender: "ana", Address: address, Text: text}}}
 }
 
-// greeting is a parcels channel whose provider asks who we are.
+// greeting is a parcels channel with a provider that sends challenges.
 type greeting struct{ parcels }
 
 func (greeting) Handshake(r *channel.Request) (token, challenge string, ok bool) {
@@ -158,7 +157,7 @@ func (g greeting) ChallengeResponse(r *channel.Request) (string, bool) {
 	return body.Challenge, err == nil && body.Challenge != ""
 }
 
-// tokened is a parcels channel whose signature covers a token only.
+// tokened is a parcels channel with signatures that cover only a token.
 type tokened struct{ parcels }
 
 func (t tokened) Verify(r *channel.Request, secret string) bool {
@@ -170,7 +169,7 @@ func (t tokened) ReplayToken(r *channel.Request) channel.ReplayToken {
 	return channel.ReplayToken{Value: r.Header.Get("X-Once"), Until: r.Received.Add(15 * time.Minute)}
 }
 
-// tokenRequest is a request of the channel tokened.
+// tokenRequest returns a request of the channel tokened.
 func tokenRequest(path string, body []byte, token, secret string) *http.Request {
 	r := parcelRequest(path, body, secret)
 	r.Header.Set("X-Once", token)
@@ -178,8 +177,8 @@ func tokenRequest(path string, body []byte, token, secret string) *http.Request 
 	return r
 }
 
-// keyed is a parcels channel whose requests are signed with a credential, and with
-// another one for the connections of the channel that it serves.
+// keyed is a parcels channel that verifies with a credential, and with another one for
+// connections of the channel that it serves.
 type keyed struct{ parcels }
 
 func (k keyed) SigningSecrets(name string, _ []string, credentials channel.Credentials) []string {
@@ -189,10 +188,10 @@ func (k keyed) SigningSecrets(name string, _ []string, credentials channel.Crede
 	return []string{credentials.Get("reports_key")}
 }
 
-// asking is a parcels channel whose messages say where their text is.
+// asking is a parcels channel with messages that refer to their text.
 type asking struct {
 	parcels
-	calls    int // how many calls it takes to get the text
+	calls    int // number of calls to get the text
 	optional bool
 }
 
@@ -218,7 +217,7 @@ func (a asking) ParseEnriched(r *channel.Request, p channel.Part, answers []chan
 	return e, nil
 }
 
-// withParcels is a house with channels for tests beside the real ones.
+// withParcels adds test channels to a house.
 func withParcels(adapters ...channel.Adapter) func(*house) {
 	return func(h *house) { h.adapters = append(slices.Clone(h.adapters), adapters...) }
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// ledger keeps what it was told in transactions that were committed.
+// ledger records payments of committed transactions.
 type ledger struct {
 	taken []string
-	err   error // what comes back instead
+	err   error // returned instead
 }
 
 func (l *ledger) Intake(_ context.Context, tx *db.Tx, p *channel.Payment) (any, error) {
@@ -42,12 +42,12 @@ func paymentRequest(body, secret string) *http.Request {
 	return r
 }
 
-// failed is an event that a payment failed.
+// failed is an event about a failed payment.
 func failed(id string) string {
 	return `{"id":"` + id + `","object":"event","type":"invoice.payment_failed","created":1764000000,"data":{"object":{"id":"in_1","customer":"cus_1","subscription":"sub_1"}}}`
 }
 
-// withBilling is a house that takes payments.
+// withBilling adds billing to a house.
 func withBilling(l *ledger) func(*house) {
 	return func(h *house) {
 		h.billing = l
@@ -62,8 +62,7 @@ const (
 	ignored   = `{"status":"ignored"}` + "\n"
 )
 
-// TestPayment: news about payments is nobody's but the deployment's, however
-// many organizations there are.
+// TestPayment: payment events belong to the deployment, however many organizations there are.
 func TestPayment(t *testing.T) {
 	for _, sole := range []string{"", "org-1"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -102,8 +101,7 @@ func TestPayment(t *testing.T) {
 	}
 }
 
-// TestPaymentDead: what billing cannot take waits for somebody to look, and can
-// be tried again.
+// TestPaymentDead: events that billing refuses wait for review and can be replayed.
 func TestPaymentDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &ledger{err: errors.New("no ink")}
@@ -126,7 +124,7 @@ func TestPaymentDead(t *testing.T) {
 	})
 }
 
-// TestPaymentRejected: an event without an id is kept, shown, and not routed.
+// TestPaymentRejected: an event without an id is stored, listed, and not routed.
 func TestPaymentRejected(t *testing.T) {
 	l := new(ledger)
 	h := start(t, withBilling(l))

@@ -75,9 +75,9 @@ type work struct {
 
 	// The parsed event with all data except the files that are downloaded later.
 	parsed       channel.Event
-	files        []blob.Ref     // attachments of parsed
+	files        []blob.Ref      // attachments of parsed
 	promises     []desk.FetchJob // attachments to be downloaded
-	autoReply    string         // answer to the first message of a new ticket
+	autoReply    string          // answer to the first message of a new ticket
 	confirmation *confirmation
 }
 
@@ -154,7 +154,7 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 		return s.shops.IntakePrivacy(ctx, tx, w.origin, e.Privacy)
 	case e.ConnectionEvent != nil:
 		if s.connectionEvents == nil {
-			return nil, errNoHandler("news about connections")
+			return nil, errNoHandler("connection events")
 		}
 		return s.connectionEvents.IntakeConnectionEvent(ctx, tx, w.origin, e.ConnectionEvent)
 	case e.URLConfirmation != nil:
@@ -190,7 +190,7 @@ func (s *Service) Place(ctx context.Context, tx *db.Tx, o channel.Source, m *cha
 	return r.TicketID, err
 }
 
-func errNoHandler(what string) error { return fmt.Errorf("nothing in this program takes %s", what) }
+func errNoHandler(what string) error { return fmt.Errorf("there is no handler for %s", what) }
 
 // parse parses the event and stores its files. It releases the memory of large ones before it
 // returns.
@@ -256,7 +256,7 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 // processed unproven.
 const maxProofRetries = 1
 
-var errProofUnavailable = errors.New("it is not known yet whether the mail proves its sender")
+var errProofUnavailable = errors.New("the DNS lookup for the sender's proof failed")
 
 // openBody loads the event's body and reserves memory for a large one. The caller calls release
 // once.

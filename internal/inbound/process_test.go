@@ -22,12 +22,12 @@ import (
 func TestResult(t *testing.T) {
 	h := start(t)
 	c := h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
 	e := h.list(t, inbound.Accepted)[0]
 	e.ID, e.ReceivedAt = "", time.Time{}
 	e.Size = 0
 	want := inbound.Event{
-		OrganizationID: "org-1", ConnectionID: c.ID, Channel: "sms", Key: "SM1", Kind: "message", Sender: owned, Address: ours,
+		OrganizationID: "org-1", ConnectionID: c.ID, Channel: "sms", Key: "SM1", Kind: "message", Sender: theirs, Address: ours,
 		VerifiedBy: "connection, secret 1", State: inbound.Accepted,
 	}
 	if got := fmt.Sprintf("%+v", *e); got != fmt.Sprintf("%+v", want) {
@@ -43,7 +43,7 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// TestOrderDespiteFailure has the first of three messages fail twice.
+// TestOrderDespiteFailure: the first of three messages fails twice.
 func TestOrderDespiteFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := new(loose)
@@ -61,12 +61,12 @@ func TestOrderDespiteFailure(t *testing.T) {
 			return nil
 		}
 		for i := 1; i <= 3; i++ {
-			h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), owned, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
+			h.wantAnswer(t, smsRequest(text(fmt.Sprintf("SM%d", i), theirs, fmt.Sprint(i)), secretOf(ours)), 200, twiml)
 		}
 		h.run(t)
 		synctest.Wait()
-		// Somebody else does not wait.
-		h.wantAnswer(t, smsRequest(text("SM4", owned+"4", "4"), secretOf(ours)), 200, twiml)
+		// Another sender does not wait.
+		h.wantAnswer(t, smsRequest(text("SM4", theirs+"4", "4"), secretOf(ours)), 200, twiml)
 		synctest.Wait()
 		h.wantTickets(t, "org-1", []string{"4"})
 		h.settled(t)
@@ -92,17 +92,17 @@ func TestDead(t *testing.T) {
 			}
 			return errors.New("bad bytes \xff\x00")
 		}
-		h.wantAnswer(t, smsRequest(text("SM1", owned, "1"), secretOf(ours)), 200, twiml)
-		h.wantAnswer(t, smsRequest(text("SM2", owned, "2"), secretOf(ours)), 200, twiml)
+		h.wantAnswer(t, smsRequest(text("SM1", theirs, "1"), secretOf(ours)), 200, twiml)
+		h.wantAnswer(t, smsRequest(text("SM2", theirs, "2"), secretOf(ours)), 200, twiml)
 		h.run(t)
 		h.settled(t)
 		list := h.list(t, inbound.Dead, inbound.Rejected, inbound.Unrouted)
 		if tries.Load() != 8 || len(list) != 1 || list[0].State != inbound.Dead || list[0].Error != "panic: bad bytes \uFFFD" || list[0].Key != "SM1" {
 			t.Fatalf("%d tries, events %+v; want 8 and SM1 dead", tries.Load(), list)
 		}
-		// Those behind it go on.
+		// Later messages continue.
 		h.wantTickets(t, "org-1", []string{"2"})
-		// It is not lost either.
+		// The failed one is not lost.
 		a.parse = nil
 		e, err := h.Replay(t.Context(), list[0].ID)
 		if err != nil || e.State != inbound.Accepted || e.Error != "" {
@@ -122,8 +122,8 @@ func TestParserRejects(t *testing.T) {
 	}}
 	h := start(t, with(a))
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM1", owned, "1"), secretOf(ours)), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", owned, "2"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "1"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", theirs, "2"), secretOf(ours)), 200, twiml)
 	h.until(t, event.MessageCreated, 1) // of the second, which waits for the first
 	list := h.list(t, inbound.Rejected)
 	if len(list) != 1 || list[0].Key != "SM1" || list[0].Error != "gibberish \uFFFD" || list[0].ProcessedAt.IsZero() {
@@ -132,20 +132,20 @@ func TestParserRejects(t *testing.T) {
 	h.wantTickets(t, "org-1", []string{"2"})
 }
 
-// TestWorkerKilled leaves a job as a process does that dies in the middle of it.
+// TestWorkerKilled leaves a job as a process does that dies while running it.
 func TestWorkerKilled(t *testing.T) {
 	h := start(t)
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM1", owned, "1"), secretOf(ours)), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", owned, "2"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "1"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", theirs, "2"), secretOf(ours)), 200, twiml)
 	first := h.list(t)[1].ID
 	h.exec(t, "UPDATE jobs SET state = 2, lease = 'killed/1', lease_until = $2 WHERE id = $1", first, time.Now().Add(-time.Second).UnixMicro())
 	h.until(t, event.MessageCreated, 2)
 	h.wantTickets(t, "org-1", []string{"1", "2"})
 }
 
-// TestWorkerStalled has a process lose its lease in the middle of a job, finish
-// all the same, and find that another has done the work.
+// TestWorkerStalled: a process loses its lease during a job, finishes it, and finds that
+// another process has already done it.
 func TestWorkerStalled(t *testing.T) {
 	parsing, goOn := make(chan struct{}), make(chan struct{})
 	slow := &loose{parse: func(channel.Part) error {
@@ -155,7 +155,7 @@ func TestWorkerStalled(t *testing.T) {
 	}}
 	h := start(t, with(slow))
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
 	if err := h.queue.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestWorkerStalled(t *testing.T) {
 	}
 }
 
-// TestBlobGone has a body that is lost before it is processed.
+// TestBlobGone: a body is lost before it is processed.
 func TestBlobGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startSQLite(t)
@@ -197,7 +197,7 @@ func TestUnknownChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startSQLite(t)
 		h.connect(t, "sms", ours)
-		h.wantAnswer(t, smsRequest(text("SM1", owned, "hello"), secretOf(ours)), 200, twiml)
+		h.wantAnswer(t, smsRequest(text("SM1", theirs, "hello"), secretOf(ours)), 200, twiml)
 		h.exec(t, "UPDATE inbound_events SET channel = 'smoke-signals'")
 		h.run(t)
 		h.settled(t)
@@ -211,13 +211,13 @@ func TestUnknownChannel(t *testing.T) {
 func TestReceipt(t *testing.T) {
 	h := start(t)
 	h.connect(t, "sms", ours)
-	form := text("SM1", owned, "")
+	form := text("SM1", theirs, "")
 	form.Del("Body")
 	form.Set("MessageStatus", "delivered")
 	form.Set("From", ours)
-	form.Set("To", owned)
+	form.Set("To", theirs)
 	h.wantAnswer(t, smsRequest(form, secretOf(ours)), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", owned, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", theirs, "hello"), secretOf(ours)), 200, twiml)
 	e := h.list(t)[1]
 	if e.Kind != "status" || e.Key != "SM1:delivered" || e.Sender != "" {
 		t.Errorf("event %+v, want a state without a sender", e)
@@ -225,8 +225,7 @@ func TestReceipt(t *testing.T) {
 	synctestless(t, h, e.ID)
 }
 
-// synctestless waits, on either engine, until an event without an outgoing one
-// is processed: the job is gone then.
+// synctestless waits, on either engine, until an event is processed: its job is gone then.
 func synctestless(t *testing.T, h *house, id string) {
 	t.Helper()
 	h.run(t)

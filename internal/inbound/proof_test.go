@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mailproof/mailprooftest"
 )
 
-// withDNS has proofs looked up by lookup.
+// withDNS sets the DNS lookup of proofs.
 func withDNS(lookup mailproof.Lookup) func(*house) {
 	return func(h *house) { h.txt = mailproof.NewResolver(lookup).TXT }
 }
@@ -25,7 +25,7 @@ func signedMail(t *testing.T, domain, body string) string {
 	return mailprooftest.Sign(t, mailText(body+"@"+domain, "ana@"+domain, "help@acme.example", body), mailprooftest.Signature{Domain: domain})
 }
 
-// proofs are the verdicts and reasons of all messages of org-1, by text.
+// proofs returns the verdicts and reasons of all messages of org-1, by text.
 func (h *house) proofs(t *testing.T) map[string]string {
 	t.Helper()
 	list := make(map[string]string)
@@ -45,7 +45,7 @@ func (h *house) proofs(t *testing.T) map[string]string {
 	return list
 }
 
-// TestSignedMailIsProven: the worker asks the DNS, the request path does not.
+// TestSignedMailIsProven: the worker uses DNS, the request path does not.
 func TestSignedMailIsProven(t *testing.T) {
 	z := mailprooftest.Zone{}
 	z.Publish("client.example")
@@ -82,8 +82,8 @@ func TestSignedMailIsProven(t *testing.T) {
 	}
 }
 
-// TestHangingDNS: a mail whose DNS hangs is tried once more and goes on unproven;
-// other mail, large mail too, waits for none of it.
+// TestHangingDNS: a mail with a hanging lookup is retried once and then processed unproven;
+// other mail, large mail too, does not wait.
 func TestHangingDNS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := mailprooftest.Zone{}
@@ -101,7 +101,7 @@ func TestHangingDNS(t *testing.T) {
 		}
 		h.run(t)
 		began := time.Now()
-		// One of these and one of those are more than may be parsed at once.
+		// Two of these exceed the parsing memory.
 		post(mailprooftest.Sign(t, mailText("1@slow.example", "eve@slow.example", "help@acme.example", "slow"+endlessText(30<<20)), mailprooftest.Signature{Domain: "slow.example"}))
 		synctest.Wait() // it hangs
 		post(signedMail(t, "client.example", "quick"))
@@ -132,10 +132,10 @@ func TestHangingDNS(t *testing.T) {
 	})
 }
 
-// endlessText is so many bytes of lines.
+// endlessText returns size bytes of lines.
 func endlessText(size int) string { return strings.Repeat("\r\n"+strings.Repeat("x", 62), size/64) }
 
-// TestBrokenDNS: one failure is repaired by the second try.
+// TestBrokenDNS: the retry repairs one failed lookup.
 func TestBrokenDNS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := mailprooftest.Zone{}

@@ -104,7 +104,7 @@ const (
 )
 
 // errPending means that events of other senders that mention the person are not processed yet.
-var errPending = errors.New("events of others that mention the customer wait to be processed")
+var errPending = errors.New("events of other senders that mention the customer are not processed yet")
 
 // redactWhere redacts the events that match condition and relate, page by page. It returns
 // [errPending] if pending events remain.
@@ -114,7 +114,7 @@ func (s *Service) redactWhere(ctx context.Context, condition, arg string, relate
 		page, err := db.All(ctx, s.db, scanEvent,
 			"SELECT "+eventColumns+" FROM inbound_events WHERE "+condition+" AND id > $2 ORDER BY id LIMIT $3", arg, after, redactPage)
 		if err != nil {
-			return fmt.Errorf("look through inbound events: %w", err)
+			return fmt.Errorf("read inbound events: %w", err)
 		}
 		for _, e := range page {
 			after = e.ID
@@ -125,7 +125,7 @@ func (s *Service) redactWhere(ctx context.Context, condition, arg string, relate
 			case errors.Is(err, errPending):
 				waiting = err
 			case err != nil:
-				return fmt.Errorf("forget inbound event %s: %w", e.ID, err)
+				return fmt.Errorf("redact inbound event %s: %w", e.ID, err)
 			}
 		}
 		if len(page) < redactPage {

@@ -13,16 +13,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/shop"
 )
 
-// TestForgotten: what is left of a forgotten event says that there was one. It cannot
-// be had processed again, and the provider cannot bring it back.
+// TestForgotten: a redacted event remains without content. It cannot be replayed, and a
+// repeated delivery is still a duplicate.
 func TestForgotten(t *testing.T) {
 	h := start(t)
 	h.connect(t, "sms", ours)
-	large := text("SM1", owned, strings.Repeat("the kaleidoscope ", 3000))
+	large := text("SM1", theirs, strings.Repeat("the kaleidoscope ", 3000))
 	h.wantAnswer(t, smsRequest(large, secretOf(ours)), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", owned, "hello"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", theirs, "hello"), secretOf(ours)), 200, twiml)
 	h.wantAnswer(t, smsRequest(text("SM3", "+14155550112", "somebody else"), secretOf(ours)), 200, twiml)
-	// A file that is lost, as with a backup of the database alone, holds up nothing.
+	// A lost file, as after restoring only the database, does not stop redaction.
 	if err := filepath.WalkDir(h.blobs, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			err = os.Remove(path)
@@ -31,7 +31,7 @@ func TestForgotten(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{owned}}
+	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{theirs}}
 	for range 2 {
 		if err := h.RedactPerson(t.Context(), person); err != nil {
 			t.Fatal(err)
@@ -61,8 +61,8 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestForgetWaits: what somebody else said is not lost because it mentions who is
-// forgotten: it is processed first.
+// TestForgetWaits: a pending event of another sender that mentions the person is processed
+// first.
 func TestForgetWaits(t *testing.T) {
 	synctest.Test(t, testForgetWaits)
 }
@@ -72,7 +72,7 @@ func testForgetWaits(t *testing.T) {
 	h.connect(t, "sms", ours)
 	h.wantAnswer(t, smsRequest(text("SM1", "+14155550112", "my friend is +14155550111, ask her"), secretOf(ours)), 200, twiml)
 	h.wantAnswer(t, smsRequest(text("SM2", "+14155550112", "order 1001 please"), secretOf(ours)), 200, twiml)
-	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{owned, "1001"}} // a number in one shop means nothing elsewhere
+	person := &shop.Person{OrganizationID: "org-1", Contacts: []string{theirs, "1001"}} // an order number is not unique across shops
 	if err := h.RedactPerson(t.Context(), person); err == nil {
 		t.Error("RedactPerson() is done while an event waits that mentions the person")
 	}

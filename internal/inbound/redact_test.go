@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestMentions checks in which texts somebody is found by what they are known by.
+// TestMentions checks in which texts an identifier is found.
 func TestMentions(t *testing.T) {
 	for _, tt := range []struct {
 		known, text string
@@ -21,7 +21,7 @@ func TestMentions(t *testing.T) {
 		{"+4915112345678", "14915112345678", false},
 		{"115310627314723954", `"id":115310627314723954,`, true},
 		{"115310627314723954", `"id":1153106273147239540,`, false},
-		{"abc", "abc", false}, // too short to mean anybody
+		{"abc", "abc", false}, // too short to be specific
 		{" ", "anything", false},
 	} {
 		got := slices.ContainsFunc(searchTerms([]string{tt.known}), func(n string) bool { return mentions(tt.text, n) })

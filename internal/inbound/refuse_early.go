@@ -36,7 +36,7 @@ func (e *endpoint) refuseEarly(r *http.Request) (a httpResponse, refused bool, e
 		return errors.Is(err, channel.ErrContentType)
 	}
 	if len(adapters) > 0 && !slices.ContainsFunc(adapters, func(a channel.Adapter) bool { return !otherType(a) }) {
-		return errorResponse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not understood here"), true, nil
+		return errorResponse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not supported"), true, nil
 	}
 	first := e.adapters[0]
 	if len(adapters) > 0 {

@@ -25,7 +25,7 @@ import (
 var errUsedToken = errors.New("the token was used with another request")
 
 // tokenUse is one use of a replay token ([channel.ReplayTokenReader]), recorded for each
-// connection whose secret matched, or for the deployment. Nil means that the channel has no
+// connection with a matching secret, or for the deployment. Nil means that the channel has no
 // such tokens.
 type tokenUse struct {
 	channel string
@@ -159,7 +159,7 @@ func (s *Service) recordTokenUse(ctx context.Context, u *tokenUse) error {
 // tokenGrace is how long after its expiry a use is retained, for clock skew between processes.
 const tokenGrace = time.Hour
 
-// PurgeTokens deletes uses whose signatures have expired.
+// PurgeTokens deletes uses with expired signatures.
 func (s *Service) PurgeTokens(ctx context.Context) error {
 	for {
 		var n int64
@@ -170,7 +170,7 @@ func (s *Service) PurgeTokens(ctx context.Context) error {
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("forget used tokens: %w", err)
+			return fmt.Errorf("delete used tokens: %w", err)
 		}
 		if n < purgeBatch {
 			return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 )
 
-// TestUsedToken: a signature that does not cover the body is good for one body.
+// TestUsedToken: a signature that does not cover the body is valid for one body.
 func TestUsedToken(t *testing.T) {
 	h := start(t, withParcels(tokened{newParcels("parcels")}), func(h *house) {
 		h.secrets = map[string][]string{"parcels": {"the deployment's"}}
@@ -41,7 +41,7 @@ func TestUsedToken(t *testing.T) {
 		t.Errorf("counts %+v, want 3 refused", c)
 	}
 
-	// Also where nothing was stored, or what cannot be read.
+	// Also if nothing is stored, or the request is unreadable.
 	nobody := parcel{To: []string{"a"}, Parts: nil}.bytes()
 	h.wantAnswer(t, tokenRequest(parcelPath, nobody, "t2", secretOf("a")), 200, ignored)
 	h.wantAnswer(t, tokenRequest(parcelPath, nobody, "t2", secretOf("a")), 200, ignored)
@@ -53,13 +53,12 @@ func TestUsedToken(t *testing.T) {
 	if n := len(h.list(t)); n != 2 {
 		t.Errorf("%d events, want 2", n)
 	}
-	// A token says nothing of another connection's.
+	// A token is separate per connection.
 	h.wantAnswer(t, tokenRequest(parcelPath, to("b", "1", "").bytes(), "t1", secretOf("a")), 200, accepted)
 }
 
-// TestSameMailWithAnotherBoundary: a provider that sends a mail of style A again writes
-// its parts between new boundaries. That is the same mail; a mail with other parts under
-// the same signature is not.
+// TestSameMailWithAnotherBoundary: a style A provider that repeats a mail uses new boundaries.
+// It is the same mail; a mail with other parts under the same signature is not.
 func TestSameMailWithAnotherBoundary(t *testing.T) {
 	const support = "support@acme.example"
 	h := start(t, func(h *house) { h.adapters = []channel.Adapter{email.NewForm(email.Config{})} })
@@ -98,10 +97,9 @@ func TestSameMailWithAnotherBoundary(t *testing.T) {
 	h.wantUntouched(t, before)
 }
 
-// TestSignedMailIsReadOnce: a signature of style B covers the bytes of a mail and not
-// the boundary that divides them. A sender whose text holds the parts of another mail
-// cannot have the signed bytes read that way: not with another boundary, not as pairs,
-// not by somebody who saw the request.
+// TestSignedMailIsReadOnce: a style B signature covers the bytes of a mail but not the
+// boundary. A sender of a text that contains the parts of another mail cannot have the signed
+// bytes read that way: not with another boundary, not as pairs, not by observing the request.
 func TestSignedMailIsReadOnce(t *testing.T) {
 	const eve, victim = "parse@evil.example", "parse@acme.example"
 	for _, seen := range []bool{false, true} {
@@ -160,8 +158,7 @@ func TestSignedMailIsReadOnce(t *testing.T) {
 	}
 }
 
-// TestTokenAtOnce: of several requests with one token, however close, one body is
-// taken.
+// TestTokenAtOnce: of several concurrent requests with one token, one body is accepted.
 func TestTokenAtOnce(t *testing.T) {
 	h := start(t, withParcels(tokened{newParcels("parcels")}))
 	h.connect(t, "parcels", "a")
@@ -183,8 +180,8 @@ func TestTokenAtOnce(t *testing.T) {
 	}
 }
 
-// TestTokenAfterFailure: what we could not store passes when it is sent again, also
-// if the provider makes it anew.
+// TestTokenAfterFailure: a request that we failed to store passes when it is repeated, also if
+// the provider rebuilds it.
 func TestTokenAfterFailure(t *testing.T) {
 	broken := &brokenOnce{err: errors.New("no room")}
 	h := start(t, withParcels(tokened{newParcels("parcels")}), func(h *house) {
@@ -197,7 +194,7 @@ func TestTokenAfterFailure(t *testing.T) {
 	}
 	h.wantAnswer(t, tokenRequest(parcelPath, append(large, ' '), "t1", secretOf("a")), 200, accepted)
 	h.wantAnswer(t, tokenRequest(parcelPath, large, "t1", secretOf("a")), 401, denied)
-	// What was put on the shelf for a refused request is gone again.
+	// The stored body of a refused request is deleted.
 	if n := h.files(t); n != 1 {
 		t.Errorf("%d files, want 1", n)
 	}
@@ -221,8 +218,7 @@ func (b *brokenOnce) Put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	return b.Store.Put(ctx, r)
 }
 
-// TestTokensForgotten: a token is remembered as long as its signature is fresh, and
-// not much longer.
+// TestTokensForgotten: a token is retained while its signature is valid, and not much longer.
 func TestTokensForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startSQLite(t, withParcels(tokened{newParcels("parcels")}))

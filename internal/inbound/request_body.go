@@ -75,7 +75,7 @@ func (e *endpoint) readBody(w http.ResponseWriter, r *http.Request) (b body, err
 		w.Header().Set("Connection", "close")
 		return b, &bodyError{errorResponse(http.StatusRequestTimeout, "the body arrived too slowly")}
 	case err != nil:
-		return b, &bodyError{errorResponse(http.StatusBadRequest, "the body could not be read to its end")}
+		return b, &bodyError{errorResponse(http.StatusBadRequest, "the body is incomplete")}
 	}
 	if n := int64(len(in.Bytes)); n > largeBody {
 		ctx, cancel := context.WithTimeout(r.Context(), memoryWait)

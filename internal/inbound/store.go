@@ -33,7 +33,7 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 		if err := s.recordTokenUse(ctx, used); err != nil {
 			return "", "", err
 		}
-		s.log.InfoContext(ctx, "a verified request is for nobody here", "channel", a.Info().Name, "parts", len(parts))
+		s.log.InfoContext(ctx, "a verified request has no recipient here", "channel", a.Info().Name, "parts", len(parts))
 		return channel.Ignored, "", nil
 	}
 	greeting, err := s.autoReplyText(ctx, a, req, list)
@@ -117,8 +117,8 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	return outcome, reply, nil
 }
 
-// errUnproven refuses a request for a connection whose address is not proven yet.
-var errUnproven = errors.New("the connection that the request is for may not have it yet")
+// errUnproven refuses a request for a connection with an unproven address.
+var errUnproven = errors.New("the connection's address is not proven")
 
 // matchChallenge matches a part's challenge token with a pending proof. known is false for
 // parts to be stored as usual.
@@ -239,7 +239,7 @@ func (s *Service) assignRoute(ctx context.Context, e *Event, r route) error {
 	var err error
 	if a := s.byName[e.Channel]; s.formerOwner != nil && a.Info().AcceptWhenDisabled {
 		if id, ok, err = s.formerOwner(ctx, s.db, e.Address); err != nil {
-			return fmt.Errorf("find who had the address: %w", err)
+			return fmt.Errorf("find the former owner of the address: %w", err)
 		}
 	}
 	if !ok {
@@ -274,7 +274,7 @@ func (s *Service) autoReplyText(ctx context.Context, a channel.Adapter, req *cha
 	}
 	known, err := s.desk.HasThread(ctx, s.db, p.to.ID, p.Sender)
 	if err != nil {
-		return "", fmt.Errorf("look for earlier messages: %w", err)
+		return "", fmt.Errorf("find earlier messages: %w", err)
 	}
 	if known {
 		return "", nil
@@ -354,7 +354,7 @@ func (s *Service) storeRejected(ctx context.Context, a channel.Adapter, req *cha
 func (s *Service) deleteBodies(ctx context.Context, keys []string) {
 	for _, key := range keys {
 		if err := s.blob.Delete(ctx, key); err != nil {
-			s.log.WarnContext(ctx, "a body that nothing needs could not be deleted", "blob", key, "error", err)
+			s.log.WarnContext(ctx, "an unused body could not be deleted", "blob", key, "error", err)
 		}
 	}
 }

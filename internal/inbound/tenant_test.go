@@ -18,7 +18,7 @@ import (
 
 func ofOrg2(n *connection.New) { n.OrganizationID = "org-2" }
 
-// TestNamedConnection: a URL that names a connection is for that one or for none.
+// TestNamedConnection: a URL that names a connection reaches that one or none.
 func TestNamedConnection(t *testing.T) {
 	other := newParcels("crates")
 	other.info.Path = "/api/webhooks/crates"
@@ -44,7 +44,7 @@ func TestNamedConnection(t *testing.T) {
 		body   parcel
 		secret string
 		want   string
-		keys   []string // of the events, with whose they are
+		keys   []string // keys and owners of the events
 	}{
 		{"names nobody", at(a), unnamed, secretOf("a"), accepted, []string{"1 a connection, secret 1"}},
 		{"names it", at(a), to("a", "1", ""), secretOf("a"), accepted, []string{"1 a connection, secret 1"}},
@@ -92,8 +92,8 @@ func TestNamedConnection(t *testing.T) {
 	}
 }
 
-// TestNamedConnectionUnreadable: a request that cannot be read is kept for the
-// connection that its URL names, and split for it later.
+// TestNamedConnectionUnreadable: an unreadable request is stored for the connection in its URL,
+// and split for it later.
 func TestNamedConnectionUnreadable(t *testing.T) {
 	h := start(t, withParcels(newParcels("parcels")))
 	a := h.connect(t, "parcels", "a")
@@ -114,10 +114,9 @@ func TestNamedConnectionUnreadable(t *testing.T) {
 	}
 }
 
-// TestStyleDowngrade: a connection is reached in its own style only, however the
-// request is dressed.
+// TestStyleDowngrade: a connection receives only requests in its own style.
 func TestStyleDowngrade(t *testing.T) {
-	// The strong style signs the body, the weak one a token only.
+	// The strong style signs the body, the weak one only a token.
 	strong, weak := newParcels("parcels-strong"), tokened{newParcels("parcels-weak")}
 	strong.only, weak.only = `"strong"`, `"parts"`
 	h := start(t, withParcels(strong, weak), func(h *house) {
@@ -140,19 +139,18 @@ func TestStyleDowngrade(t *testing.T) {
 			h.wantUntouched(t, before)
 		})
 	}
-	// Whoever has the deployment's key of the weak style reaches nobody by it.
+	// The deployment's key of the weak style reaches no connection.
 	sole := "org-1"
 	h.fallback.Store(&sole)
 	h.wantAnswer(t, tokenRequest(parcelPath, body, "t1", "the deployment's"), 200, ignored)
 	if list := h.list(t); len(list) != 1 || list[0].State != inbound.Unrouted || list[0].ConnectionID != "" {
 		t.Errorf("events %+v, want one that is unrouted", list)
 	}
-	// In its own style it is reached whatever the request looks like.
+	// In its own style it is always reached.
 	h.wantAnswer(t, parcelRequest(parcelPath+"?c="+c.ID, body, secretOf("a")), 200, accepted)
 }
 
-// TestServes: a channel that takes requests for connections of another tries the
-// keys that are meant for it, and no others.
+// TestServes: a channel that serves connections of another tries only the secrets meant for it.
 func TestServes(t *testing.T) {
 	reports := keyed{newParcels("reports")}
 	reports.info.Path, reports.info.Aliases = "/api/webhooks/reports", []string{"/api/webhooks/old-reports"}
@@ -166,7 +164,7 @@ func TestServes(t *testing.T) {
 	own := h.connect(t, "reports", "own", with(map[string]string{"key": "newer", "old_key": "older"}))
 	for _, tt := range []struct {
 		name, path, address, secret string
-		connection                  string // of the event; empty: refused
+		connection                  string // of the event; empty if refused
 		by                          string
 	}{
 		{"for the other channel", "/api/webhooks/reports", "a", "for reports", a.ID, "connection, secret 1"},
@@ -203,8 +201,8 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// TestForeignRecipient: what one tenant's key signed is never for another, with
-// whatever recipients it comes.
+// TestForeignRecipient: a request signed by one tenant's key never reaches another, with any
+// recipients.
 func TestForeignRecipient(t *testing.T) {
 	h := start(t, withParcels(newParcels("parcels")))
 	a := h.connect(t, "parcels", "a")
@@ -243,8 +241,8 @@ func TestForeignRecipient(t *testing.T) {
 	}
 }
 
-// TestRelabelledShop: a body that the shared app's key signed for one shop is not
-// another's, whatever the headers say, which nothing signs.
+// TestRelabelledShop: a body that the shared app's key signed for one shop does not count for
+// another, with any unsigned headers.
 func TestRelabelledShop(t *testing.T) {
 	k := new(recorder)
 	h := start(t, func(h *house) {
@@ -272,7 +270,7 @@ func TestRelabelledShop(t *testing.T) {
 	} {
 		h.wantAnswer(t, r, 401, denied)
 	}
-	// Where the URL names the other's connection, it is for nobody.
+	// A URL with another tenant's connection reaches none.
 	h.wantAnswer(t, request("?c="+victim.ID, theirs.Address, theirs.Address, "the app's"), 200, ignored)
 	h.wantAnswer(t, request("?c="+theirs.ID, victim.Address, victim.Address, "the app's"), 200, ignored)
 	h.wantUntouched(t, before)
@@ -283,9 +281,9 @@ func TestRelabelledShop(t *testing.T) {
 	}
 }
 
-// TestRelabelledCustomer: a body that does not name its shop is good under the name of
-// every shop with the same app, so where organizations share one, it counts only at the
-// address of the connection, which the platform alone was given.
+// TestRelabelledCustomer: a body that does not name its shop would verify for every shop of the
+// app. If organizations share the app, it therefore counts only at the URL of the connection,
+// which only the platform knows.
 func TestRelabelledCustomer(t *testing.T) {
 	k := new(recorder)
 	h := start(t, func(h *house) {
@@ -312,11 +310,11 @@ func TestRelabelledCustomer(t *testing.T) {
 	h.wantAnswer(t, request("", "customers/update", customer, "the app's"), 401, denied)
 	h.wantAnswer(t, request("", "orders/create", order, "the app's"), 401, denied)
 	h.wantUntouched(t, before)
-	// Where the platform was told to post, and with a key that is the shop's alone.
+	// At the configured URL, and with a key of this shop alone.
 	h.wantAnswer(t, request("?c="+victim.ID, "customers/update", customer, "the app's"), 200, accepted)
 	h.wantAnswer(t, request("?c="+victim.ID, "orders/create", order, "the app's"), 200, accepted)
 	h.wantAnswer(t, request("", "customers/update", customer, secretOf(victim.Address)), 200, accepted)
-	// The default organization shares the app with nobody until another connects a shop.
+	// The default organization shares the app with no other until another connects a shop.
 	h.fallback.Store(new("org-1"))
 	h.wantAnswer(t, request("", "customers/update", customer, "the app's"), 200, accepted)
 	other := h.connect(t, "storefront", "other.myshopify.com", ofOrg2)
@@ -325,15 +323,14 @@ func TestRelabelledCustomer(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.wantAnswer(t, request("", "customers/update", customer, "the app's"), 200, accepted)
-	// Nor does the app's key vouch for shops of any other organization.
+	// Nor does the app's key verify for shops of any other organization.
 	h.fallback.Store(new("org-2"))
 	h.wantAnswer(t, request("", "customers/update", customer, "the app's"), 401, denied)
 }
 
-// TestStrangersShopForcesNoNamedURL: a stranger who connects a shop, and one who proves a
-// shop with an app of their own, do not make what comes for the default organization's shop
-// without the id of its connection fail. Another organization that the deployment's app
-// does serve makes it.
+// TestStrangersShopForcesNoNamedURL: requests for the default organization's shop without a
+// connection id keep working if a stranger connects a shop, or proves one with their own app.
+// They stop only if the deployment's app serves another organization.
 func TestStrangersShopForcesNoNamedURL(t *testing.T) {
 	h := start(t, func(h *house) {
 		h.adapters, h.shops = []channel.Adapter{storefront.New(storefront.Config{})}, new(recorder)
@@ -377,8 +374,8 @@ func TestStrangersShopForcesNoNamedURL(t *testing.T) {
 	h.wantAnswer(t, request("?c="+ours.ID, ours.Address, "the app's"), 200, accepted)
 }
 
-// TestMailStyleDowngrade: a mailbox whose mail has to be signed is not reached by the
-// style that shows a token, also by whoever has its signing secret for a token.
+// TestMailStyleDowngrade: a mailbox with signed mail does not accept the token style, not even
+// with its signing secret as token.
 func TestMailStyleDowngrade(t *testing.T) {
 	h := start(t, func(h *house) {
 		h.adapters = []channel.Adapter{email.NewForm(email.Config{}), email.NewParsed(email.Config{}), email.NewJSON(email.Config{}), email.NewRaw(email.Config{})}

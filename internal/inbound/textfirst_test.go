@@ -20,7 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 )
 
-// picture is a text with files.
+// picture returns a text with files.
 func picture(sid, from, body string, urls ...string) *http.Request {
 	form := text(sid, from, body)
 	form.Set("NumMedia", fmt.Sprint(len(urls)))
@@ -31,7 +31,7 @@ func picture(sid, from, body string, urls ...string) *http.Request {
 	return smsRequest(form, secretOf(ours))
 }
 
-// fileStates is what the files of a ticket's messages are, in order.
+// fileStates returns the state of the files of a ticket's messages, in order.
 func (h *house) fileStates(t testing.TB, ticketID string) (states []string) {
 	t.Helper()
 	messages, err := h.desk.Messages(t.Context(), h.db, "org-1", ticketID)
@@ -53,8 +53,8 @@ func (h *house) fileStates(t testing.TB, ticketID string) (states []string) {
 	return states
 }
 
-// TestTextFirst: texts are there at once, and so are the sender's next, however long their
-// files take; files of other hosts do not wait either.
+// TestTextFirst: texts appear at once, also the sender's next ones, however long their files
+// take; files of other hosts do not wait either.
 func TestTextFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &provider{answers: map[string]answerFunc{api: inTurn(hang, hangInBody, file(png)), cdn: file("GIF89a")}}
@@ -66,12 +66,12 @@ func TestTextFirst(t *testing.T) {
 		h.run(t)
 		began := time.Now()
 		want := []string{"look"}
-		h.wantAnswer(t, picture("SM1", owned, "look", api), 200, twiml)
+		h.wantAnswer(t, picture("SM1", theirs, "look", api), 200, twiml)
 		for i := range 40 {
-			h.wantAnswer(t, picture(fmt.Sprint("SMh", i), owned, fmt.Sprint("and ", i), fmt.Sprint(api, "/hanging/", i)), 200, twiml)
+			h.wantAnswer(t, picture(fmt.Sprint("SMh", i), theirs, fmt.Sprint("and ", i), fmt.Sprint(api, "/hanging/", i)), 200, twiml)
 			want = append(want, fmt.Sprint("and ", i))
 		}
-		synctest.Wait() // the other sender's ticket is the second
+		synctest.Wait() // the second ticket is the other sender's
 		h.wantAnswer(t, picture("SM2", "+14155550199", "me, too", cdn), 200, twiml)
 		synctest.Wait()
 		if took := time.Since(began); took > 0 {
@@ -96,8 +96,8 @@ func TestTextFirst(t *testing.T) {
 	})
 }
 
-// TestFileFollows: on both engines a message is told of before its file is there, which
-// comes without another event.
+// TestFileFollows: on both engines a message is announced before its file is stored; the file
+// causes no further event.
 func TestFileFollows(t *testing.T) {
 	release := make(chan struct{})
 	h := start(t, func(h *house) {
@@ -111,8 +111,8 @@ func TestFileFollows(t *testing.T) {
 		})
 	})
 	h.connect(t, "sms", ours)
-	h.wantAnswer(t, picture("SM1", owned, "look", api, cdn), 200, twiml)
-	h.wantAnswer(t, smsRequest(text("SM2", owned, "still there?"), secretOf(ours)), 200, twiml)
+	h.wantAnswer(t, picture("SM1", theirs, "look", api, cdn), 200, twiml)
+	h.wantAnswer(t, smsRequest(text("SM2", theirs, "still there?"), secretOf(ours)), 200, twiml)
 	h.until(t, event.MessageCreated, 2)
 	h.wantTickets(t, "org-1", []string{"look", "still there?"})
 	id := ticketIDs(t, h)[0]
@@ -128,8 +128,7 @@ func TestFileFollows(t *testing.T) {
 	}
 }
 
-// TestFileAfterCrash: a process that ends while it fetches leaves the work to the next,
-// which stores the file once.
+// TestFileAfterCrash: if a process ends during a download, the next one stores the file once.
 func TestFileAfterCrash(t *testing.T) {
 	d := dbtest.New(t)
 	var asked sync.WaitGroup
@@ -142,7 +141,7 @@ func TestFileAfterCrash(t *testing.T) {
 		})
 	})
 	first.connect(t, "sms", ours)
-	first.wantAnswer(t, picture("SM1", owned, "look", api), 200, twiml)
+	first.wantAnswer(t, picture("SM1", theirs, "look", api), 200, twiml)
 	first.run(t)
 	asked.Wait()
 	ended, end := context.WithCancel(context.Background())
@@ -162,8 +161,8 @@ func TestFileAfterCrash(t *testing.T) {
 	}
 }
 
-// TestFileOfDeletedTicket: what is fetched for a ticket that was deleted meanwhile is not
-// kept, and what waits to be fetched is not asked for any more.
+// TestFileOfDeletedTicket: a file for a deleted ticket is not stored, and pending downloads are
+// dropped.
 func TestFileOfDeletedTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -176,7 +175,7 @@ func TestFileOfDeletedTicket(t *testing.T) {
 		})
 		h.connect(t, "sms", ours)
 		h.run(t)
-		h.wantAnswer(t, picture("SM1", owned, "look", api), 200, twiml)
+		h.wantAnswer(t, picture("SM1", theirs, "look", api), 200, twiml)
 		synctest.Wait()
 		begun := asked.Load()
 		h.exec(t, "DELETE FROM attachments")
@@ -191,8 +190,7 @@ func TestFileOfDeletedTicket(t *testing.T) {
 	})
 }
 
-// TestOutageIsNoAttempt: a store of ours that is away for long takes none of the tries that
-// the provider has.
+// TestOutageIsNoAttempt: an outage of our storage uses up none of the provider's attempts.
 func TestOutageIsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store brokenStore
@@ -206,7 +204,7 @@ func TestOutageIsNoAttempt(t *testing.T) {
 			n.Credentials = map[string]string{"account_sid": "AC1", "auth_token": "token"}
 		})
 		h.run(t)
-		h.wantAnswer(t, picture("SM1", owned, "look", api), 200, twiml)
+		h.wantAnswer(t, picture("SM1", theirs, "look", api), 200, twiml)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		h.wantTickets(t, "org-1", []string{"look"})

@@ -164,7 +164,7 @@ func (s *Service) unroutedMail(list []recipientCount, more bool) (mail.Message, 
 		Subject: "Inbound events have no organization",
 		Before: []string{
 			"Hello,",
-			"These addresses received events at " + s.baseURL + " that no connection claims. Nobody reads them until they are routed.",
+			"These addresses received events at " + s.baseURL + " without a connection. They are not in the inbox until they are routed.",
 		},
 		After: []string{
 			"Connect an address with `kickstand channel connect`, then run `kickstand inbound replay`. Or route single events with `kickstand inbound route`.",

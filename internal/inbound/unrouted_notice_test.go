@@ -13,7 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// letters are the mails that were enqueued and committed.
+// letters are the mails enqueued in committed transactions.
 type letters struct {
 	mu   sync.Mutex
 	list []mail.Message
@@ -39,18 +39,17 @@ func lost(h *house) {
 	h.operator = mail.Address{Address: "ops@help.example"}
 }
 
-// loses has a text come for a number that nobody connected.
+// loses receives a text for an unconnected number.
 func (h *house) loses(t *testing.T, id, number string) {
 	t.Helper()
-	form := text(id, owned, "hello")
+	form := text(id, theirs, "hello")
 	form.Set("To", number)
 	h.wantAnswer(t, smsRequest(form, "the deployment's"), 200, twiml)
 }
 
 const recipientCount = "an inbound event has no organization"
 
-// TestUnroutedIsLogged: the log names each address once an hour, with how many events
-// came for it.
+// TestUnroutedIsLogged: the log names each address once an hour with the number of its events.
 func TestUnroutedIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startSQLite(t, lost)
@@ -72,7 +71,7 @@ func TestUnroutedIsLogged(t *testing.T) {
 		for i := range 20 {
 			h.loses(t, fmt.Sprint("SM1-", i), "+14155550101")
 		}
-		h.loses(t, "SM1", "+14155550101") // sent again
+		h.loses(t, "SM1", "+14155550101") // a repetition
 		wantLines(1, "events=1 ")
 		h.loses(t, "SM2", "+14155550102")
 		wantLines(2, "address=+14155550102 events=1 ")
@@ -85,8 +84,7 @@ func TestUnroutedIsLogged(t *testing.T) {
 	})
 }
 
-// TestManyUnroutedAddressesAreOneLine: a stranger who writes to ever new addresses fills
-// neither the memory nor the log.
+// TestManyUnroutedAddressesAreOneLine: ever new addresses fill neither the memory nor the log.
 func TestManyUnroutedAddressesAreOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startSQLite(t, lost)
@@ -102,7 +100,7 @@ func TestManyUnroutedAddressesAreOneLine(t *testing.T) {
 	})
 }
 
-// TestOperatorIsMailedOnceADay: what is unrouted is in one mail a day, if there is news.
+// TestOperatorIsMailedOnceADay: unrouted events are in one mail a day, if there are new ones.
 func TestOperatorIsMailedOnceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startSQLite(t, lost)
@@ -152,7 +150,7 @@ func TestOperatorIsMailedOnceADay(t *testing.T) {
 	})
 }
 
-// TestOneProcessMailsTheOperator: of many processes that look at once, one mails.
+// TestOneProcessMailsTheOperator: of many concurrent processes, one sends the mail.
 func TestOneProcessMailsTheOperator(t *testing.T) {
 	h := start(t, lost)
 	h.loses(t, "SM1", "+14155550101")
@@ -170,8 +168,8 @@ func TestOneProcessMailsTheOperator(t *testing.T) {
 	}
 }
 
-// TestNobodyIsMailedWithoutAnAddress: without an address of the operator's there is no
-// mail, and nothing is noted that would delay the first.
+// TestNobodyIsMailedWithoutAnAddress: without an operator address there is no mail, and no
+// record that would delay the first one.
 func TestNobodyIsMailedWithoutAnAddress(t *testing.T) {
 	h := start(t, lost, func(h *house) { h.operator = mail.Address{} })
 	h.loses(t, "SM1", "+14155550101")

@@ -17,10 +17,10 @@ type verified struct {
 	claimed     []string // addresses that the request names
 	candidates  []candidate
 	deployment  int      // number of the deployment secret that matched, from 1; 0 for none
-	unavailable []string // claimed addresses whose connections are disabled or of another style
+	unavailable []string // claimed addresses with a connection that is disabled or of another style
 	named       bool     // the URL names the only candidate
-	// limited marks a request for a connection whose address is not proven: only parts that set
-	// it up or prove the address are accepted.
+	// limited marks a request for a connection with an unproven address: only parts that set it
+	// up or prove the address are accepted.
 	limited bool
 }
 
@@ -114,7 +114,7 @@ func (s *Service) requireSignedRecipient(ctx context.Context, a channel.Adapter,
 	return deployment, nil
 }
 
-// verifyNamed is verify for a request whose URL names the connection.
+// verifyNamed is verify for a URL that names the connection.
 func (s *Service) verifyNamed(ctx context.Context, a channel.Adapter, req *channel.Request, id string, addresses []string) (verified, error) {
 	v := verified{claimed: addresses}
 	info := a.Info()
@@ -145,8 +145,8 @@ func (s *Service) verifyNamed(ctx context.Context, a channel.Adapter, req *chann
 	return v, nil
 }
 
-// trustsUnsignedRecipient reports whether the deployment's secret verifies a request whose
-// signature covers no recipient. It does for the default organization while no other
+// trustsUnsignedRecipient reports whether the deployment's secret verifies a request with a
+// signature that covers no recipient. It does for the default organization while no other
 // organization uses the secret. Neither a sign-up nor a stranger's connection changes that.
 func (s *Service) trustsUnsignedRecipient(ctx context.Context, info channel.Info) (bool, error) {
 	id, ok, err := s.defaultOrganization(ctx, s.db)
@@ -155,21 +155,21 @@ func (s *Service) trustsUnsignedRecipient(ctx context.Context, info channel.Info
 	}
 	shared, err := s.connections.SharedWithOthers(ctx, s.db, append([]string{info.Name}, info.Serves...), id)
 	if err != nil {
-		return false, fmt.Errorf("look for other organizations' connections: %w", err)
+		return false, fmt.Errorf("find other organizations' connections: %w", err)
 	}
 	return !shared, nil
 }
 
-// isDefaultOrganization reports whether the connection belongs to the default organization,
-// whose unproven addresses the deployment's secret verifies.
+// isDefaultOrganization reports whether the connection belongs to the default organization. The
+// deployment's secret verifies for its unproven addresses, too.
 func (s *Service) isDefaultOrganization(ctx context.Context, c *connection.Connection) (bool, error) {
 	id, ok, err := s.defaultOrganization(ctx, s.db)
 	return ok && id == c.OrganizationID, err
 }
 
 const (
-	// maxClaims bounds the unproven connections whose secrets are tried for one request, and
-	// maxClaimKeys the secrets of each, because strangers can create any number.
+	// maxClaims bounds the unproven connections tried for one request, and maxClaimKeys the
+	// secrets of each, because strangers can create any number.
 	maxClaims    = 16
 	maxClaimKeys = 2
 )
@@ -309,8 +309,8 @@ func (v *verified) route(parts []part) []routed {
 	return list
 }
 
-// routeNamed is route for a request whose URL names the connection. Parts for other recipients
-// are dropped.
+// routeNamed is route for a URL that names the connection. Parts for other recipients are
+// dropped.
 func (v *verified) routeNamed(parts []part) []routed {
 	c := v.candidates[0]
 	to := v.to(c)

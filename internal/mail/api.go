@@ -215,7 +215,7 @@ func (a *API) post(ctx context.Context, body []byte, key string) (id string, err
 	defer resp.Body.Close()
 	said, err := io.ReadAll(io.LimitReader(resp.Body, maxAPIAnswer))
 	if err != nil && resp.StatusCode < 300 {
-		return "", a.failed(Error{Op: OpContent, Temporary: true, Unclear: true, Err: fmt.Errorf("the answer broke off: %w", err)})
+		return "", a.failed(Error{Op: OpContent, Temporary: true, Unclear: true, Err: fmt.Errorf("read the response: %w", err)})
 	}
 	var answer struct {
 		ID      string `json:"id"`

@@ -142,7 +142,7 @@ func (c *Certificates) fetch(ctx context.Context, address string) (*x509.Certifi
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxCertificate+1))
 	if err != nil {
-		return nil, fmt.Errorf("the answer broke off: %w", err)
+		return nil, fmt.Errorf("read the response: %w", err)
 	}
 	block, _ := pem.Decode(text)
 	if len(text) > maxCertificate || block == nil || block.Type != "CERTIFICATE" {

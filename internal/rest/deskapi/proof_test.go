@@ -171,7 +171,7 @@ func TestPendingSendsNothing(t *testing.T) {
 	change(false)
 	r.runQueue()
 	at := path + "/" + made.text("id")
-	want := `{"error":"help@acme.example is not proven to be yours yet, so nothing is sent in its name: an admin can prove it under Settings, Channels","state":"queued"}`
+	want := `{"error":"help@acme.example is not proven yet, so nothing can be sent from it: an admin can prove it under Settings, Channels","state":"queued"}`
 	for end := time.Now().Add(30 * time.Second); jsonOf(t, r.get(at)["delivery"]) != want; {
 		if time.Now().After(end) {
 			t.Fatalf("delivery is %s", jsonOf(t, r.get(at)["delivery"]))

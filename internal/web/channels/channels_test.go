@@ -267,7 +267,7 @@ func TestForgottenKeyIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.admin.WantRefused(h.admin.Post("/settings/channels/"+c.ID, url.Values{"name": {"x"}, "forget.delivery_api_key": {"on"}}), http.StatusUnprocessableEntity).
-		Want("must be given (delivery_api_key) with delivery_api_url, which gets no key but the connection's own.")
+		Want("is required (delivery_api_key) with delivery_api_url, which is called with the connection's own key only.")
 	if got := h.only(); got.Name != "help@example.com" || got.CredentialValues()["delivery_api_key"] != "re_ours" {
 		t.Errorf("left with %q and %v", got.Name, got.CredentialValues())
 	}

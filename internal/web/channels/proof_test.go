@@ -54,10 +54,10 @@ func TestProof(t *testing.T) {
 	for _, tt := range []struct{ name, value, want string }{
 		{"way", "mail", "There were too many attempts to prove this address; try again later."},
 		{"way", "dns", "DNS has no TXT record _kickstand-challenge.acme.example"},
-		{"way", "text", "This address cannot be proven in the way"},
-		{"way", "", "cannot be proven in the way"},
-		{"code", "no", "The code is not the one that was sent; you can try 4 times more."},
-		{"code", "", "The code is not the one that was sent; you can try 3 times more."},
+		{"way", "text", "This address cannot be proven by"},
+		{"way", "", "cannot be proven by"},
+		{"code", "no", "The code is wrong; you have 4 attempts left."},
+		{"code", "", "The code is wrong; you have 3 attempts left."},
 	} {
 		d := h.admin.WantRefused(h.admin.Post(path+"/proof", url.Values{tt.name: {tt.value}}), http.StatusUnprocessableEntity)
 		d.Want(tt.want)
