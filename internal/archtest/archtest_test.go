@@ -1,15 +1,13 @@
-// Package archtest holds the rules of this repository as ordinary tests: which
-// package may import which, and a few habits that reviews should not have to
-// ask for.
+// Package archtest enforces the rules of this repository as tests: the imports of each package,
+// and some conventions that reviews should not have to request.
 //
-// The house has floors. A package imports only packages on lower floors, so
-// what a package can reach is known from its place, and nothing below can come
-// to depend on a surface. The table below is the only place that says who lives
-// where; docs/architecture.md explains it and docs/adr/0005-floors.md says why.
+// Packages are arranged on floors. A package imports only packages on lower floors, so its
+// floor bounds its dependencies, and no lower package can depend on an API or a page. The table
+// below assigns the floors; docs/architecture.md explains them and docs/adr/0005-floors.md
+// gives the reasons.
 //
-// The tests read the source files themselves rather than ask the build, so that
-// a package that does not compile yet is checked too, and so that a cached
-// result is dropped when a file changes.
+// The tests parse the source files instead of using the build, so that packages that do not
+// compile are checked too, and test results are not cached across changes of a file.
 package archtest
 
 import (
@@ -30,9 +28,8 @@ import (
 
 const module = "github.com/kickstand-dev/kickstand/"
 
-// floors is the house, from the ground up. A last element "*" stands for any one
-// folder. Packages of later issues have their place already; they need not
-// exist.
+// floors lists the packages by floor, from the lowest. A last element "*" matches any folder.
+// Packages need not exist.
 var floors = [][]string{
 	0: {
 		"internal/fair", "internal/intake", "internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
@@ -50,15 +47,14 @@ var floors = [][]string{
 	7: {"cmd/kickstand", "bench", "e2e", "internal/archtest"},
 }
 
-// neighbours are the imports between packages of one floor, each with its
-// reason. An entry that nothing uses any more fails.
+// neighbours lists the imports between packages of one floor, with reasons. An unused entry is
+// an error.
 var neighbours = map[[2]string]string{
 	{"internal/db", "internal/problem"}:   "a full disk or a lost server is the kind Unavailable wherever it shows",
 	{"internal/blob", "internal/problem"}: "so is a store of files that fails",
 }
 
-// never holds imports that the floors would allow and the house does not. "*"
-// at the end of a name stands for any rest.
+// never lists imports that the floors allow but the design does not. A name may end with "*".
 var never = []struct{ who, what, why string }{
 	{"internal/channel*", "internal/db", "an adapter is data in, data out: it never touches the database"},
 	{"internal/channel*", "internal/queue", "an adapter is data in, data out: what happens later is decided elsewhere"},
@@ -76,8 +72,7 @@ var never = []struct{ who, what, why string }{
 	{"internal/event", "net/http", "an event does not know who listens"},
 }
 
-// only names the packages that may import a library. What is not in the table
-// may be imported anywhere.
+// only restricts libraries to the listed packages. Other libraries may be imported anywhere.
 var only = []struct {
 	what string
 	who  []string
@@ -102,8 +97,7 @@ var only = []struct {
 	{"github.com/nyaruka/phonenumbers", []string{"internal/phone"}, "a number has one canonical form, made in one place"},
 }
 
-// forbidden are libraries that this repository does without, by the beginning
-// of their import path.
+// forbidden lists libraries that this repository does not use, by prefix of the import path.
 var forbidden = map[string]string{
 	"github.com/mattn/go-sqlite3":   "needs cgo; the engine is modernc.org/sqlite",
 	"github.com/lib/pq":             "the driver is pgx",
@@ -144,7 +138,7 @@ var forbidden = map[string]string{
 	"plugin":                        "no code comes in from outside",
 }
 
-// file is one Go source file.
+// file is a Go source file.
 type file struct {
 	name   string // relative to the root, with slashes
 	test   bool   // _test.go
@@ -152,13 +146,13 @@ type file struct {
 	fset   *token.FileSet
 }
 
-// pkg is one folder with Go files.
+// pkg is a folder with Go files.
 type pkg struct {
 	path  string // relative to the root
 	files []*file
 }
 
-// at names a place for a person to open.
+// at returns the position of n, relative to the root.
 func (f *file) at(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", f.name, f.fset.Position(n.Pos()).Line)
 }
@@ -167,7 +161,7 @@ func (f *file) at(n ast.Node) string {
 func (f *file) imports() []string {
 	var out []string
 	for _, spec := range f.syntax.Imports {
-		p, _ := strconv.Unquote(spec.Path.Value) // the parser has checked it
+		p, _ := strconv.Unquote(spec.Path.Value) // valid, because the file parsed
 		out = append(out, p)
 	}
 	return out
@@ -202,7 +196,7 @@ var load = sync.OnceValues(func() ([]*pkg, error) {
 				return fs.SkipDir
 			}
 			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil && name != root {
-				return fs.SkipDir // a module of its own
+				return fs.SkipDir // a separate module
 			}
 			return nil
 		}
@@ -223,8 +217,7 @@ var load = sync.OnceValues(func() ([]*pkg, error) {
 		}
 		dir := path.Dir(f.name)
 		if len(all) == 0 || all[len(all)-1].path != dir {
-			// WalkDir goes folder by folder, except that it may return to
-			// one after its sub-folders.
+			// WalkDir may return to a folder after its subfolders.
 			i := slices.IndexFunc(all, func(p *pkg) bool { return p.path == dir })
 			if i >= 0 {
 				all[i].files = append(all[i].files, f)
@@ -247,14 +240,12 @@ func parse(fset *token.FileSet, name, text string) (*file, error) {
 	return &file{name: name, test: strings.HasSuffix(name, "_test.go"), syntax: syntax, fset: fset}, nil
 }
 
-// helper reports whether the package is there for the tests of its parent:
-// db/dbtest, blob/blobtest.
+// helper reports whether the package is a test helper of its parent: db/dbtest, blob/blobtest.
 func helper(pkgPath string) bool {
 	return path.Base(pkgPath) == path.Base(path.Dir(pkgPath))+"test"
 }
 
-// home is the package itself, or that which a test helper helps: the two live
-// together and know the same others.
+// home returns the package, or for a test helper its parent: the two share a floor and imports.
 func home(pkgPath string) string {
 	if helper(pkgPath) {
 		return path.Dir(pkgPath)
@@ -262,7 +253,7 @@ func home(pkgPath string) string {
 	return pkgPath
 }
 
-// floor returns where a package lives.
+// floor returns the floor of a package.
 func floor(pkgPath string) (int, bool) {
 	pkgPath = home(pkgPath)
 	for n, pkgs := range floors {
@@ -280,12 +271,12 @@ func floor(pkgPath string) (int, bool) {
 	return 0, false
 }
 
-// checkImports returns what is wrong with a file's imports of other packages of
-// the house, and notes in used which permissions it needs.
+// checkImports returns the violations of a file's imports of other packages, and records the
+// used neighbours.
 func checkImports(pkgPath string, f *file, used map[[2]string]bool) []string {
 	at, ok := floor(pkgPath)
 	if !ok {
-		return nil // TestEveryPackageHasAFloor says so
+		return nil // reported by TestEveryPackageHasAFloor
 	}
 	var wrong []string
 	for _, imported := range f.imports() {
@@ -316,8 +307,7 @@ func checkImports(pkgPath string, f *file, used map[[2]string]bool) []string {
 	return wrong
 }
 
-// checkLibraries returns what is wrong with the imports of a file by the tables
-// never, only and forbidden.
+// checkLibraries returns the violations of the tables never, only and forbidden.
 func checkLibraries(pkgPath string, f *file) []string {
 	forTests := f.test || helper(pkgPath)
 	var wrong []string
@@ -335,7 +325,7 @@ func checkLibraries(pkgPath string, f *file) []string {
 		}
 		for what, why := range forbidden {
 			if what == "log" && forTests {
-				continue // far sides in tests want one
+				continue // servers in tests may use it
 			}
 			if imported == what || strings.Contains(what, ".") && strings.HasPrefix(imported, what) {
 				wrong = append(wrong, fmt.Sprintf("%s: imports %s: %s", f.name, imported, why))
@@ -345,7 +335,7 @@ func checkLibraries(pkgPath string, f *file) []string {
 	return wrong
 }
 
-// matches reports whether a name is the pattern or, where that ends in "*", begins
+// matches reports whether a name equals the pattern or, for a pattern ending in "*", starts
 // with it.
 func matches(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
@@ -354,7 +344,7 @@ func matches(pattern, name string) bool {
 	return name == pattern
 }
 
-// under reports whether an import path is the library's or below it.
+// under reports whether an import path is the library or below it.
 func under(library, imported string) bool {
 	return imported == library || strings.HasPrefix(imported, library+"/")
 }
@@ -394,12 +384,11 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// TestImportRulesCatch breaks each rule once, so that none of them can pass for
-// having stopped looking.
+// TestImportRulesCatch breaks each rule once, so that a broken check cannot pass.
 func TestImportRulesCatch(t *testing.T) {
 	for _, c := range []struct {
 		file, imports string
-		want          string // part of the complaint; empty for none
+		want          string // part of the message; empty for none
 	}{
 		{"internal/queue/q.go", module + "internal/db", ""},
 		{"internal/db/db.go", module + "internal/problem", ""},

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// asvsSections are the requirements of OWASP ASVS 4.0.3 by section: the last numbers
-// of those of level 1, and of those that level 2 adds.
+// asvsSections lists the requirements of OWASP ASVS 4.0.3 by section: the numbers of the last
+// requirements of level 1 and of level 2.
 var asvsSections = []struct{ section, level1, level2 string }{
 	{"1.1", "", "1 2 3 4 5 6 7"},
 	{"1.2", "", "1 2 3 4"},
@@ -85,7 +85,7 @@ var asvsSections = []struct{ section, level1, level2 string }{
 	{"14.5", "1 2 3", "4"},
 }
 
-// asvsLevels returns the level of each requirement by its id, such as "2.1.1".
+// asvsLevels returns the level of each requirement by id, such as "2.1.1".
 func asvsLevels() map[string]string {
 	levels := map[string]string{}
 	for _, s := range asvsSections {
@@ -103,7 +103,7 @@ type asvsRow struct{ id, level, name, how, proof, state string }
 
 var asvsStates = []string{"met", "partly", "not met", "not applicable"}
 
-// asvsRows reads the rows of a page. It complains of tables that it cannot read.
+// asvsRows parses the rows of a page. It reports malformed tables.
 func asvsRows(page string) (rows []asvsRow, wrong []string) {
 	requirement := regexp.MustCompile(`^(\d+\.\d+\.\d+) \(L([12])\) (.+)$`)
 	for n, line := range strings.Split(page, "\n") {
@@ -129,14 +129,14 @@ func asvsRows(page string) (rows []asvsRow, wrong []string) {
 	return rows, wrong
 }
 
-// evidence holds the names that a proof may refer to.
+// evidence holds the names that a proof may cite.
 type evidence struct {
-	tests map[string][]string // packages by the name of a test or fuzz target
+	tests map[string][]string // packages by name of a test or fuzz target
 	parts []string            // of .ci/run
 	file  func(name string) bool
 }
 
-// check returns the names in a proof that are not there, and how many are.
+// check returns the unknown names of a proof, and the number of known ones.
 func (e evidence) check(proof string) (found int, wrong []string) {
 	test := regexp.MustCompile(`^(?:([a-z0-9]+)\.)?((?:Test|Fuzz)\w+)$`)
 	for _, m := range regexp.MustCompile("(part )?`([^`]+)`").FindAllStringSubmatch(proof, -1) {

@@ -53,8 +53,8 @@ func TestSettingsAreDocumented(t *testing.T) {
 	}
 }
 
-// variables names the environment variables of the fields, by the rule of the
-// command line library.
+// variables returns the environment variables of the fields, derived like the command line
+// library does.
 func variables(t *testing.T, s *ast.StructType) []string {
 	t.Helper()
 	var out []string
@@ -77,7 +77,7 @@ func variables(t *testing.T, s *ast.StructType) []string {
 	return out
 }
 
-// TestLinksLeadSomewhere follows the links between the repository's own pages.
+// TestLinksLeadSomewhere checks the relative links of the repository's pages.
 func TestLinksLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	followed := 0

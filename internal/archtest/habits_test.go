@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// TestPackageComments asks for one comment that says what a package is.
+// TestPackageComments requires one package comment.
 func TestPackageComments(t *testing.T) {
 	for _, p := range repository(t) {
 		for _, w := range checkPackageComment(p) {
@@ -57,7 +57,7 @@ func checkPackageComment(p *pkg) []string {
 	return nil
 }
 
-// TestPackageNames refuses names that say nothing about what is inside.
+// TestPackageNames refuses meaningless package names.
 func TestPackageNames(t *testing.T) {
 	empty := []string{"util", "utils", "common", "helper", "helpers", "model", "models", "types", "base", "misc", "shared", "lib", "manager", "handlers", "interfaces"}
 	for _, p := range repository(t) {
@@ -67,7 +67,7 @@ func TestPackageNames(t *testing.T) {
 	}
 }
 
-// TestHabits applies the rules that look at one package at a time.
+// TestHabits checks rules within single packages.
 func TestHabits(t *testing.T) {
 	for _, p := range repository(t) {
 		for _, w := range checkHabits(p) {
@@ -90,10 +90,10 @@ func checkHabits(p *pkg) []string {
 	return wrong
 }
 
-// call is a function of the standard library that has its place.
+// call is a function of the standard library with restricted use.
 type call struct{ pkg, name string }
 
-// places says where such a function may be called, and why not elsewhere.
+// places lists where such a function may be called, and the reason.
 var places = map[call]struct {
 	ok  func(pkgPath string, f *file) bool
 	why string
@@ -123,18 +123,18 @@ func inCommand(pkgPath string, f *file) bool {
 	return f.test || strings.HasPrefix(pkgPath, "cmd/") || pkgPath == "bench"
 }
 
-// printing is for a program whose output is its purpose, and for a test binary
-// that plays another process.
+// printing allows programs that print as their purpose, and test binaries that act as another
+// process.
 func printing(pkgPath string, f *file) bool { return f.test || pkgPath == "bench" }
 
-// in is for one package, and for tests.
+// in allows one package, and tests.
 func in(where string) func(pkgPath string, f *file) bool {
 	return func(pkgPath string, f *file) bool { return f.test || pkgPath == where }
 }
 
 func nowhere(string, *file) bool { return false }
 
-// checkCalls finds calls out of place, and sleeping.
+// checkCalls reports misplaced calls, and sleeping.
 func checkCalls(pkgPath string, f *file, bubbles map[string]bool) []string {
 	var wrong []string
 	for _, d := range f.syntax.Decls {
@@ -165,8 +165,8 @@ func checkCalls(pkgPath string, f *file, bubbles map[string]bool) []string {
 	return wrong
 }
 
-// bubbles names the functions of a package's tests that use package synctest,
-// by themselves or through one another.
+// bubbles returns the functions of a package's tests that use package synctest, directly or
+// through one another.
 func bubbles(p *pkg) map[string]bool {
 	names := map[string]bool{}
 	for more := true; more; {
@@ -183,8 +183,8 @@ func bubbles(p *pkg) map[string]bool {
 	return names
 }
 
-// usesSynctest reports whether a declaration starts a bubble or, by waiting for
-// the others in it, is surely inside one: there, sleeping moves a fake clock.
+// usesSynctest reports whether a declaration starts a bubble or waits in one: there, sleeping
+// advances a fake clock.
 func usesSynctest(d ast.Decl, bubbles map[string]bool) bool {
 	found := false
 	ast.Inspect(d, func(n ast.Node) bool {
@@ -201,14 +201,13 @@ func usesSynctest(d ast.Decl, bubbles map[string]bool) bool {
 	return found
 }
 
-// checkState finds package-level variables that are written to after their
-// declaration, or are of a type that is there to be changed. Imports are not
-// resolved: the rule needs only to know which names are the package's own.
+// checkState reports package-level variables that are assigned after their declaration, or have
+// a mutable type. Imports are not resolved: the rule needs only the package's own names.
 func checkState(p *pkg) []string {
 	var wrong []string
 	var files []*ast.File
 	at := map[*ast.File]*file{}
-	var fset *token.FileSet // the same for all files of a repository
+	var fset *token.FileSet // shared by all files of the repository
 	for _, f := range p.files {
 		if f.test {
 			continue
@@ -223,7 +222,7 @@ func checkState(p *pkg) []string {
 	conf := types.Config{Importer: noImports{}, Error: func(error) {}}
 	scope := types.NewPackage(p.path, files[0].Name.Name)
 	checker := types.NewChecker(&conf, fset, scope, info)
-	_ = checker.Files(files) // always fails, for want of imports
+	_ = checker.Files(files) // always fails, because imports are missing
 
 	for _, syntax := range files {
 		f := at[syntax]
@@ -267,7 +266,7 @@ func checkState(p *pkg) []string {
 	return wrong
 }
 
-// changes reports whether values of a type exist to be changed.
+// changes reports whether a type is meant for mutable values.
 func changes(t ast.Expr) bool {
 	switch t := t.(type) {
 	case *ast.ChanType:
@@ -281,7 +280,7 @@ func changes(t ast.Expr) bool {
 	return false
 }
 
-// rootOf returns the variable that a[i], a.b or *a is part of.
+// rootOf returns the variable of a[i], a.b or *a.
 func rootOf(e ast.Expr) *ast.Ident {
 	for {
 		switch x := e.(type) {
@@ -305,8 +304,7 @@ type noImports struct{}
 
 func (noImports) Import(string) (*types.Package, error) { return nil, errors.New("not resolved") }
 
-// TestHabitRulesCatch breaks each rule once, so that none of them can pass for
-// having stopped looking.
+// TestHabitRulesCatch breaks each rule once, so that a broken check cannot pass.
 func TestHabitRulesCatch(t *testing.T) {
 	const doc = "// Package p is.\n"
 	for _, c := range []struct{ file, text, want string }{
@@ -358,7 +356,7 @@ func TestHabitRulesCatch(t *testing.T) {
 	}
 }
 
-// TestProgramLinksNoTestCode looks at what is really linked.
+// TestProgramLinksNoTestCode checks the packages linked into the program.
 func TestProgramLinksNoTestCode(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/kickstand")
 	cmd.Dir = root
@@ -381,11 +379,10 @@ func TestProgramLinksNoTestCode(t *testing.T) {
 	}
 }
 
-// machinePath finds places that exist only on somebody's machine.
+// machinePath matches paths of a developer's machine.
 var machinePath = regexp.MustCompile(`(^|[^\w.\-/])/(home|Users|root|mnt|work|opt/homebrew)/[\w.]`)
 
-// TestNoMachinePaths keeps what is only true on one machine out of the
-// repository.
+// TestNoMachinePaths refuses paths that exist only on one machine.
 func TestNoMachinePaths(t *testing.T) {
 	looked := 0
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -398,7 +395,7 @@ func TestNoMachinePaths(t *testing.T) {
 			}
 			return nil
 		}
-		// Others' words are not ours to judge.
+		// Skip texts of others.
 		if base := d.Name(); base == "LICENSE" || base == ".git" || base == "go.sum" || strings.Contains(name, "/testdata/") || !d.Type().IsRegular() {
 			return nil
 		}

@@ -14,7 +14,7 @@ type Document struct {
 	Revision int64
 }
 
-// With returns the document with an additional field, whose value is JSON: an expansion, or a
+// With returns the document with an additional field with a JSON value: an expansion, or a
 // field of this answer only. It has no revision, since its text differs.
 func (d Document) With(name string, value []byte) Document {
 	if value == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// figureMembers are the members of [desk.TicketFigures].
+// figureMembers are the fields of [desk.TicketFigures].
 func figureMembers() []rest.Member {
 	return []rest.Member{
 		{Name: "created_count", Type: rest.Integer(), Doc: "Tickets made in the time."},

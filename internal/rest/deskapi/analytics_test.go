@@ -41,7 +41,7 @@ func TestTicketAnalytics(t *testing.T) {
 		t.Errorf("as NDJSON: %q", lines)
 	}
 
-	// A day that has 23 hours, as its clocks show them.
+	// A day of 23 hours, in local time.
 	got = r.get("/analytics/tickets" + resttest.Query("from", "2026-03-29", "to", "2026-03-30", "timezone", "Europe/Berlin", "granularity", "hour"))
 	rows = got.list("data")
 	if got["from"] != "2026-03-28T23:00:00.000Z" || got["to"] != "2026-03-29T22:00:00.000Z" || len(rows) != 23 ||

@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// audited are the actions that routes record.
+// audited are the audit actions of routes.
 var audited = map[string]audit.Action{
 	"deleteTicket": "ticket.deleted", "mergeTicket": "ticket.merged", "unmergeTicket": "ticket.unmerged", "splitTicket": "ticket.split",
 	"deleteCustomer": "customer.deleted",
@@ -21,7 +21,7 @@ var audited = map[string]audit.Action{
 	"getRawInboundEvent": "inbound_event.viewed", "replayInboundEvent": "inbound_event.replayed",
 }
 
-// notAudited are the routes that record nothing, with the reason.
+// notAudited are the routes without an audit entry, with the reason.
 var notAudited = map[string]string{
 	"createTicket":   "ticket activity",
 	"updateTicket":   "ticket activity",
@@ -37,8 +37,7 @@ var changing = map[string]string{
 	"setSLAPolicy":  `{"first_response_minutes":45}`,
 }
 
-// TestEveryRouteIsAudited calls every route that changes something, and looks for
-// the entry of the audit log that it must leave.
+// TestEveryRouteIsAudited calls every writing route and checks its audit entry.
 func TestEveryRouteIsAudited(t *testing.T) {
 	r := newRig(t)
 	us := r.tenant(r.ours)
@@ -84,8 +83,7 @@ func TestEveryRouteIsAudited(t *testing.T) {
 	}
 }
 
-// changeable returns the path of a route on a record in a state in which the route
-// changes it.
+// changeable returns the path of a route on a record that the route can change.
 func (p tenant) changeable(rt *rest.Route) string {
 	p.t.Helper()
 	states := map[string][]string{
@@ -95,7 +93,7 @@ func (p tenant) changeable(rt *rest.Route) string {
 	}
 	path := ""
 	switch rt.ID {
-	case "replayDelivery": // that of a test cannot be replayed
+	case "replayDelivery": // a test delivery cannot be replayed
 		w := p.webhook()
 		p.ticket()
 		list := send(p.t, p.Client, "GET", w+"/deliveries", "", 200)

@@ -12,7 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 )
 
-// nowhere takes an answer and forgets it.
+// nowhere is a ResponseWriter that discards the answer.
 type nowhere struct {
 	header http.Header
 	status int
@@ -38,7 +38,7 @@ func BenchmarkGetTicket(b *testing.B) {
 	}
 }
 
-// BenchmarkCreateTicket has 16 clients, each for a customer of its own.
+// BenchmarkCreateTicket runs 16 clients, each for a different customer.
 func BenchmarkCreateTicket(b *testing.B) {
 	r := newRig(b)
 	token := r.key(r.ours, apikey.Permissions{Level: apikey.ReadWrite})

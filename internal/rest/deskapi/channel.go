@@ -78,8 +78,8 @@ func (a *API) wireOfChannel(c *connection.Connection) wireChannel {
 	return w
 }
 
-// asShown returns the record in the form whose ETag the request names: who has the
-// answer with a secret that was made has another than who got the record later.
+// asShown returns the record in the form of the request's ETag: the answer that showed a
+// generated secret has a different ETag from later ones.
 func (a *API) asShown(r *rest.Request, tx *db.Tx, c *connection.Connection) wireChannel {
 	w := a.wireOfChannel(c)
 	if r.Match(w) == nil {
@@ -105,7 +105,7 @@ type channelBody struct {
 	Credentials rest.Optional[map[string]string] `json:"credentials"`
 }
 
-// maxOverlap is how long a replaced secret may stay valid.
+// maxOverlap bounds the validity of a replaced secret.
 const maxOverlap = 30 * 24 * time.Hour
 
 var rotateInput = &rest.Record{Name: "channel.rotate_request", Members: []rest.Member{

@@ -36,7 +36,7 @@ func TestChannels(t *testing.T) {
 	if jsonOf(t, got) != jsonOf(t, made) {
 		t.Errorf("got %v, want %v", got, made)
 	}
-	// Both what a GET and what the POST answered can be sent back, with its ETag.
+	// A PUT may repeat the body of the GET as well as of the POST, with its ETag.
 	created := r.Do("POST", "/channels", `{"channel": "email-raw", "address": "Support@a.example", "name": "Support", "enabled": false, "secrets": null}`)
 	var second fields
 	created.JSON(&second)
@@ -76,7 +76,7 @@ func TestChannels(t *testing.T) {
 	if taken.Problem().Member != "address" {
 		t.Errorf("the member is %q, want address", taken.Problem().Member)
 	}
-	// Whether others have an address is not told.
+	// The answer does not reveal that another organization has an address.
 	theirs := send(t, r.other(), "POST", "/channels", `{"channel": "sms", "address": "+14155550100"}`, 201)
 	if a := r.other().Do("DELETE", "/channels/"+theirs.text("id"), ""); a.Status != 204 {
 		t.Errorf("deleting theirs got %d %s", a.Status, a.Body)
@@ -121,7 +121,7 @@ func TestChannels(t *testing.T) {
 	send(t, r.other(), "POST", "/channels", `{"channel": "sms", "address": "+14155550100"}`, 201)
 }
 
-// texted has an SMS come in, signed as its provider does, or an unreadable one.
+// texted posts an inbound SMS, signed like the provider's, or an unreadable one.
 func (r *rig) texted(secret, to, sid, text string) {
 	r.Helper()
 	form := url.Values{"To": {to}, "From": {"+14155550111"}, "MessageSid": {sid}, "Body": {text}}
@@ -138,8 +138,8 @@ func (r *rig) texted(secret, to, sid, text string) {
 	}
 }
 
-// TestAddressWithoutKeyIsRefused: an address of a provider's API is saved only with a key
-// of the connection's own, so that no key of the deployment's is ever wanted there.
+// TestAddressWithoutKeyIsRefused: a custom API address is accepted only with an API key on the
+// connection, so that the deployment's key is never sent there.
 func TestAddressWithoutKeyIsRefused(t *testing.T) {
 	r := newRig(t)
 	const bare, whole = `{"delivery_api_url": "https://evil.example"}`, `{"delivery_api_url": "https://api.example", "delivery_api_key": "re_ours"}`

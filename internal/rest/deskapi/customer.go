@@ -28,8 +28,7 @@ var customerRecord = &rest.Record{Name: "customer", Doc: "Somebody who writes to
 	{Name: "updated_at", Type: rest.Timestamp()},
 }}
 
-// wholeCustomerRecord is a customer in place of the few members that a ticket shows
-// of one, and has those too.
+// wholeCustomerRecord is the complete customer, for the expansion of a ticket's customer.
 var wholeCustomerRecord = func() *rest.Record {
 	r := &rest.Record{Name: "ticket_customer", Doc: "A ticket's customer; with expand[]=customer in full."}
 	for _, m := range customerRecord.Members {
@@ -103,7 +102,7 @@ func (a *API) customerRoutes() []rest.Route {
 	}}
 }
 
-// wireCustomer is a customer as they are answered.
+// wireCustomer returns a customer in wire format.
 func wireCustomer(c *desk.Customer) *customer {
 	w := &customer{
 		ID: c.ID, Object: "customer", OrganizationID: c.OrganizationID, Name: orNull(c.Name),
@@ -138,7 +137,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), Sort: order(r),
 	}
 	for i, number := range q.Phone {
-		// What a + is that was not written as %2B.
+		// An unescaped + arrives as a space.
 		if digits, ok := strings.CutPrefix(number, " "); ok {
 			q.Phone[i] = "+" + digits
 		}

@@ -88,7 +88,7 @@ func TestCustomer(t *testing.T) {
 		}
 	}
 
-	// Their tickets stay, of somebody without a name.
+	// Their tickets stay, with a customer without a name.
 	ticket := r.post("/tickets", fields{"subject": "S", "customer_id": other["id"]})
 	send(t, r.Client, "DELETE", "/customers/"+other.text("id"), "", 204)
 	refused(t, "a deleted customer", r.Get("/customers/"+other.text("id")), 404, "not_found")

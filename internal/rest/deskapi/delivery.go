@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// attemptMembers are what is said of an attempt wherever it stands.
+// attemptMembers are the common fields of an attempt.
 func attemptMembers(more ...rest.Member) []rest.Member {
 	return append([]rest.Member{
 		{Name: "number", Type: rest.Integer(), Doc: "From 1."},
@@ -77,8 +77,7 @@ type wireAttempt struct {
 	Response   *string   `json:"response"`
 }
 
-// wireRequest is an attempt with what it sent. No secret is in that: signatures
-// are none.
+// wireRequest is an attempt with its request. It holds no secret: signatures are not secret.
 type wireRequest struct {
 	wireAttempt
 	Request *wireSent `json:"request"`
@@ -139,7 +138,7 @@ type replayBody struct {
 	Event       rest.Optional[event.Name] `json:"event"`
 }
 
-// check says what is wrong with the members taken together.
+// check validates the combination of fields.
 func (in *replayBody) check() error {
 	var v problem.Validation
 	switch {
@@ -200,7 +199,7 @@ func (a *API) deliveryRoutes() []rest.Route {
 	}}
 }
 
-// maxSearches bounds how long a page that few deliveries fit is looked for.
+// maxSearches bounds the searches for one page of a rare filter.
 const maxSearches = 20
 
 func (a *API) listDeliveries(ctx context.Context, r *rest.Request) (rest.Response, error) {
@@ -240,7 +239,7 @@ func (a *API) listDeliveries(ctx context.Context, r *rest.Request) (rest.Respons
 	return rest.List(found, position(q.Before)), nil
 }
 
-// noDeliveries answers for a range of time that nothing can be in.
+// noDeliveries answers for a time range that cannot match.
 func (a *API) noDeliveries(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	if _, err := a.Webhooks.Find(ctx, r.Key.OrganizationID, r.Path("id")); err != nil {
 		return rest.Response{}, err
@@ -251,7 +250,7 @@ func (a *API) noDeliveries(ctx context.Context, r *rest.Request) (rest.Response,
 	return rest.List([]wireDelivery{}, nil), nil
 }
 
-// delivery returns the delivery that the path names.
+// delivery returns the delivery of the path.
 func (a *API) delivery(ctx context.Context, r *rest.Request) (webhook.Delivery, []webhook.Attempt, error) {
 	d, attempts, err := a.Webhooks.Delivery(ctx, r.Key.OrganizationID, r.Path("delivery_id"))
 	if err == nil && d.WebhookID != r.Path("id") {

@@ -1,9 +1,9 @@
 // Package deskapi is the helpdesk's REST API, `/api/v1` (helpdesk.md 1 and 9,
-// helpdesk-decisions.md 3 and 6): its routes and the wire form of its records, as
-// data for package rest, which has the conventions.
+// helpdesk-decisions.md 3 and 6): its routes and the wire format of its records. Package rest
+// implements the conventions.
 //
-// A handler decodes, calls a service, and encodes. Each group of routes is in a
-// file with the records that it takes and gives.
+// A handler decodes, calls a service, and encodes. Each file holds a group of routes with their
+// records.
 package deskapi
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// Base is where the API answers.
+// Base is the base path.
 const Base = "/api/v1"
 
-// API is the services that the routes call.
+// API holds the services that the routes call.
 type API struct {
 	DB          *db.DB
 	BaseURL     string // public address, without a trailing slash
@@ -37,7 +37,7 @@ type API struct {
 	Audit       *audit.Log
 }
 
-// Routes returns all of them.
+// Routes returns all routes.
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
 		a.ticketRoutes(),
@@ -56,7 +56,7 @@ func (a *API) Routes() []rest.Route {
 	return routes
 }
 
-// needs is a permission.
+// needs returns a permission.
 func needs(resource string, action apikey.Action) rest.Permission {
 	return rest.Permission{Resource: resource, Action: action}
 }

@@ -102,7 +102,7 @@ func (a *API) listEvents(ctx context.Context, r *rest.Request) (rest.Response, e
 	return rest.List(events, position(next)), nil
 }
 
-// event returns the event that the path names.
+// event returns the event of the path.
 func (a *API) event(ctx context.Context, q db.Querier, r *rest.Request) (event.Event, error) {
 	e, err := event.Find(ctx, q, r.Path("id"))
 	if errors.Is(err, db.ErrNoRows) || err == nil && (e.OrganizationID != r.Key.OrganizationID || e.Name == event.AuditRecorded) {
@@ -132,7 +132,7 @@ func (a *API) replayEvent(ctx context.Context, r *rest.Request) (rest.Response, 
 		if err := r.Decode(&in); err != nil {
 			return rest.Response{}, err
 		}
-		// The event is there, so it is the webhook that is not.
+		// The event exists, so the webhook does not.
 		ids, err := a.Webhooks.ReplayEventIn(ctx, tx, r.Key.OrganizationID, e.ID, in.WebhookID.Value)
 		if err != nil {
 			return rest.Response{}, rest.NotIn(err, "webhook_id")

@@ -7,8 +7,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// whole answers a list that a service returns whole, because it is short and
-// bounded, a page at a time. Ids sort by creation, which is the only order.
+// whole answers pages of a short, bounded list that the service returns completely. Ids sort by
+// creation, which is the only order.
 func whole[T any](r *rest.Request, records []T, id func(T) string) (rest.Response, error) {
 	records = slices.Clone(records)
 	slices.SortFunc(records, func(a, b T) int {

@@ -16,8 +16,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// maxFiles is how many bytes the files of one message may have together, and
-// maxMessage how many a body that holds them in base64 may.
+// maxFiles bounds the bytes of all files of a message; maxMessage bounds its body, with the
+// files in base64.
 const (
 	maxFiles   = 25 << 20
 	maxMessage = maxFiles/3*4 + 2<<20
@@ -130,14 +130,14 @@ type attachment struct {
 	State       string  `json:"state"`
 }
 
-// The states of an attachment.
+// Attachment states.
 const (
 	fileStored  = "stored"
 	filePending = "pending"
 	fileFailed  = "failed"
 )
 
-// crossedReply is the member message of a problem with code crossed_reply.
+// crossedReply is the field message of a problem with code crossed_reply.
 type crossedReply struct {
 	ID        string    `json:"id"`
 	Author    author    `json:"author"`
@@ -240,7 +240,7 @@ func (a *API) messageRoutes() []rest.Route {
 	}}
 }
 
-// wireMessage is a message as it is answered.
+// wireMessage returns a message in wire format.
 func (a *API) wireMessage(m *desk.Message) *message {
 	w := &message{
 		ID: m.ID, Object: "message", TicketID: m.TicketID, ConversationID: orNull(m.ConversationID), Direction: m.Direction,
@@ -286,14 +286,14 @@ func (a *API) wireMessage(m *desk.Message) *message {
 		}
 	}
 	if w.HTML != nil && len(m.Attachments) > 0 {
-		// Pictures inside are the files above.
+		// Inline images are among the files above.
 		w.HTML = new(strings.ReplaceAll(m.HTML, `="/attachments/`, `="`+files))
 	}
 	return w
 }
 
-// wireMessages is [API.wireMessage] of several messages of one ticket, with that
-// where the request wants it.
+// wireMessages is [API.wireMessage] for messages of one ticket, with the ticket if the request
+// expands it.
 func (a *API) wireMessages(ctx context.Context, r *rest.Request, messages []desk.Message) ([]*message, error) {
 	var of *ticket
 	if r.Expanded("ticket") && len(messages) > 0 {
@@ -350,7 +350,7 @@ func (a *API) getMessage(ctx context.Context, r *rest.Request) (rest.Response, e
 	return rest.OK(list[0]), nil
 }
 
-// draft reads what a message is to say. Its files are decoded.
+// draft returns the draft of a body, with decoded files.
 func (b *messageBody) draft() (desk.Draft, error) {
 	d := desk.Draft{Text: b.Text, HTML: b.HTML.Value}
 	var v problem.Validation
@@ -387,7 +387,7 @@ func (b *messageBody) draft() (desk.Draft, error) {
 	return d, nil
 }
 
-// seen is the newest message that the author has seen; nil: any may be newer.
+// seen returns the newest message that the author has seen; nil: no check.
 func (b *messageBody) seen() *string {
 	if b.Force || b.SeenMessageID.Value == "" {
 		return nil
@@ -395,8 +395,8 @@ func (b *messageBody) seen() *string {
 	return &b.SeenMessageID.Value
 }
 
-// wireCrossing gives the refusal of a crossing reply the member message, with what a
-// person has to know to decide. Other errors stay as they are.
+// wireCrossing adds the field message, with the details of the newer reply, to the refusal of a
+// crossing reply. Other errors are unchanged.
 func wireCrossing(err error) error {
 	c, ok := desk.AsCrossedReply(err)
 	if !ok {
@@ -409,7 +409,7 @@ func wireCrossing(err error) error {
 }
 
 func (a *API) createMessage(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	// Before anything is stored for it.
+	// Before anything is stored.
 	if _, err := a.Desk.Ticket(ctx, a.DB, r.Key.OrganizationID, r.Path("id")); err != nil {
 		return rest.Response{}, err
 	}

@@ -29,7 +29,7 @@ func (r *rig) runQueue() {
 	r.Cleanup(func() { r.queue.Stop(context.Background()) })
 }
 
-// TestReply follows a reply from a call to the customer's mail server's door.
+// TestReply follows a reply from the request to the customer's mail server.
 func TestReply(t *testing.T) {
 	server := mailtest.NewServer(t, mailtest.ServerConfig{})
 	carrier, err := mail.OpenSMTP(server.URL)
@@ -65,7 +65,7 @@ func TestReply(t *testing.T) {
 		t.Errorf("the server got %+v", got)
 	}
 
-	// A ticket may begin with our mail.
+	// A ticket may start with a message to the customer.
 	began := r.post("/tickets", fields{"subject": "Your bike", "channel": "email", "text": "It is ready.", "customer": fields{"email": "sam@example.com"}})
 	first := r.get("/tickets/" + began.text("id") + "/messages")["data"].([]any)[0].(map[string]any)
 	if first["direction"] != "outbound" || first["delivery"] == nil {
@@ -135,11 +135,11 @@ func TestMessages(t *testing.T) {
 	if got := r.get(path)["data"].([]any); len(got) != 3 {
 		t.Errorf("there are %d messages", len(got))
 	}
-	// A body may be larger than elsewhere.
+	// Messages may have larger bodies than other requests.
 	r.post(path, fields{"kind": "note", "text": "big", "attachments": []fields{{"name": "a", "content": base64.StdEncoding.EncodeToString(make([]byte, 1<<20))}}})
 }
 
-// jsonOfReply is a message as the list has it.
+// jsonOfReply returns a message as in the list.
 func jsonOfReply(r *rig, path, id string) string {
 	a := r.Get(path + "?kind=reply&direction=outbound")
 	from := strings.Index(a.Body, `{"id":"`+id)
@@ -175,8 +175,8 @@ func TestAttachment(t *testing.T) {
 	}
 }
 
-// TestRecipientChanged: the API shows where a mail wants answers, and takes the
-// choice.
+// TestRecipientChanged: the API shows the address that a mail asks replies to go to, and
+// accepts the choice.
 func TestRecipientChanged(t *testing.T) {
 	carrier, err := mail.OpenSMTP(mailtest.NewServer(t, mailtest.ServerConfig{}).URL)
 	if err != nil {
@@ -209,8 +209,8 @@ func TestRecipientChanged(t *testing.T) {
 	}
 }
 
-// TestCrossedReply: a reply by a key that has not seen another's is refused with what a
-// person has to know, and nothing is stored; a retry of one that was taken is not.
+// TestCrossedReply: a reply that has not seen a newer one is refused with details of that, and
+// nothing is stored; a retry of an accepted one succeeds.
 func TestCrossedReply(t *testing.T) {
 	r := newRig(t)
 	other := r.As(r.key(r.ours, apikey.Permissions{Level: apikey.Admin}))
@@ -233,7 +233,7 @@ func TestCrossedReply(t *testing.T) {
 	}
 	r.post(path, fields{"kind": "reply", "text": "Here.", "seen_message_id": seen, "force": true})
 	r.post(path, fields{"kind": "reply", "text": "Here.", "seen_message_id": nil})
-	// Two replies by others are newer by now than what this one had seen.
+	// By now two replies are newer than the one that this author has seen.
 	if again := send(t, other, "POST", path, body, 201, "Idempotency-Key: a"); again["id"] != first["id"] {
 		t.Errorf("a retry was answered %v, want %v", again["id"], first["id"])
 	}
@@ -242,8 +242,8 @@ func TestCrossedReply(t *testing.T) {
 	refused(t, "a note", r.Do("POST", path, `{"kind":"note","text":"t","seen_message_id":"`+seen+`","force":true}`), 422, "validation_failed", "#/seen_message_id conflict", "#/force conflict")
 }
 
-// TestAttachmentStates: a file that is fetched after its message is null until it is
-// there, and so is one that cannot be had.
+// TestAttachmentStates: a file fetched after its message is null until it is stored, and so is
+// an unavailable one.
 func TestAttachmentStates(t *testing.T) {
 	r := newRig(t)
 	var in desk.Result

@@ -9,8 +9,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
-// TestWhatProvidersSay shows what became of a message where it was written, and of a
-// channel.
+// TestWhatProvidersSay: the API shows edits, reactions and receipts of messages, and errors of
+// channels.
 func TestWhatProvidersSay(t *testing.T) {
 	r := newRig(t)
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)

@@ -7,7 +7,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// orNull is null for what has no value.
+// orNull returns nil for the zero value.
 func orNull[T comparable](v T) *T {
 	var zero T
 	if v == zero {
@@ -16,8 +16,7 @@ func orNull[T comparable](v T) *T {
 	return &v
 }
 
-// changed says how stored metadata becomes what a body, merged into it already,
-// has made of it.
+// changed returns the update from stored metadata to sent, which is merged already.
 func changed(stored map[string]string, sent rest.Optional[map[string]string]) desk.MetadataUpdate {
 	if !sent.Set {
 		return nil
@@ -32,12 +31,12 @@ func changed(stored map[string]string, sent rest.Optional[map[string]string]) de
 	return c
 }
 
-// order is how the request wants a list of the desk sorted.
+// order returns the sort order of the request.
 func order(r *rest.Request) desk.Sort {
 	return desk.Sort{Field: r.Sort(), Descending: r.Descending()}
 }
 
-// place is where the request wants a list of the desk to go on.
+// place returns the request's cursor for a list of the desk.
 func place(r *rest.Request) (*desk.Cursor, error) {
 	var p desk.Cursor
 	more, err := r.Cursor(&p)
@@ -47,7 +46,7 @@ func place(r *rest.Request) (*desk.Cursor, error) {
 	return &p, nil
 }
 
-// paged is one page of a list of the desk.
+// paged answers with a page of a list of the desk.
 func paged[T any](list []T, next *desk.Cursor) rest.Response {
 	if next == nil {
 		return rest.List(list, nil)
@@ -55,11 +54,11 @@ func paged[T any](list []T, next *desk.Cursor) rest.Response {
 	return rest.List(list, next)
 }
 
-// exportChunk is how many records are looked up together.
+// exportChunk is the number of records looked up together.
 const exportChunk = 200
 
-// inChunks is a list of the desk, which hands over one record after the other, as
-// they are answered.
+// inChunks adapts a list of the desk, which yields single records, to a sequence of wire
+// records, converted in chunks.
 func inChunks[T, W any](each func(fn func(*T) error) error, wire func([]T) ([]W, error)) iter.Seq2[W, error] {
 	return rest.Each(func(give func(W) error) error {
 		var chunk []T

@@ -111,8 +111,8 @@ func (a *API) getProof(ctx context.Context, r *rest.Request) (rest.Response, err
 	return a.fullProof(ctx, &c)
 }
 
-// proveChannel begins a proof or answers a challenge. A wrong code is counted although
-// the request fails, so it is not one transaction.
+// proveChannel starts a proof or answers a challenge. A wrong code is counted although the
+// request fails, so this is not one transaction.
 func (a *API) proveChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	if _, err := a.Connections.FindOf(ctx, a.DB, r.Key.OrganizationID, r.Path("id")); err != nil {
 		return rest.Response{}, err

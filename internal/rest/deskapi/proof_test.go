@@ -19,11 +19,11 @@ func (r *rig) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
 	return nil
 }
 
-// LookupTXT answers what DNS is asked.
+// LookupTXT returns the test's DNS records.
 func (r *rig) LookupTXT(context.Context, string) ([]string, error) { return r.records, nil }
 
-// TestConnectedElsewhereIsNotRevealed: an address that another organization has, or
-// claims, is connected with the same answers as a free one.
+// TestConnectedElsewhereIsNotRevealed: connecting an address of another organization answers
+// the same as a free one.
 func TestConnectedElsewhereIsNotRevealed(t *testing.T) {
 	r := newRig(t)
 	const held = "held@acme.example"
@@ -61,8 +61,7 @@ func TestConnectedElsewhereIsNotRevealed(t *testing.T) {
 	}
 }
 
-// TestChannelProof: an address is proven by the code that was sent to it, or by a
-// record, and shows it everywhere.
+// TestChannelProof: an address is proven by a code or a DNS record, and every answer shows it.
 func TestChannelProof(t *testing.T) {
 	r := newRig(t)
 	made := send(t, r.Client, "POST", "/channels", `{"channel":"email-raw","address":"help@acme.example"}`, 201)
@@ -125,9 +124,9 @@ func TestChannelProof(t *testing.T) {
 	}
 }
 
-// TestPendingSendsNothing: nothing leaves in the name of an address that is not proven;
-// a reply is refused with the reason, and nothing of it is stored. What was written
-// before the proof was lost waits, and leaves once it is there again.
+// TestPendingSendsNothing: no message is sent from an unproven address; a reply is refused with
+// the reason and not stored. Replies from before a lost proof wait, and are sent once it is
+// restored.
 func TestPendingSendsNothing(t *testing.T) {
 	server := mailtest.NewServer(t, mailtest.ServerConfig{})
 	carrier, err := mail.OpenSMTP(server.URL)

@@ -43,10 +43,10 @@ import (
 
 const origin = "http://api.example.com"
 
-// rig is the whole API over a database, with every service that it calls.
+// rig is the whole API over a database, with all services.
 type rig struct {
 	testing.TB
-	*resttest.Client // with a key of ours that may do everything but settings
+	*resttest.Client // with a key for everything but settings
 
 	db          *db.DB
 	queue       *queue.Queue
@@ -58,24 +58,24 @@ type rig struct {
 	webhooks    *webhook.Service
 	inbound     *inbound.Service
 	parser      *email.Parser
-	mux         *http.ServeMux // where providers post
+	mux         *http.ServeMux // serves the providers' endpoints
 	routes      []rest.Route
 	api         *rest.API
 
 	log  *event.Log
-	mail mail.TrackedSender // before open: the mail server
+	mail mail.TrackedSender // mail server; set before open
 
 	sent    []string // challenges, "address: text"
-	records []string // what DNS has for every name
+	records []string // DNS answers for every name
 
 	ours, theirs   account.Organization
-	grace, mallory account.User // a member of each
+	grace, mallory account.User // members of the two organizations
 
 	mu     sync.Mutex
 	events []event.Event
 }
 
-// allResources is what a key for everything may reach, by name: app's catalogue.
+// allResources are the resources and actions of a key, as in app's catalogue.
 func allResources() map[string][]apikey.Action {
 	all := []apikey.Action{apikey.Read, apikey.Create, apikey.Update, apikey.Delete}
 	return map[string][]apikey.Action{
@@ -93,8 +93,7 @@ func catalogue() apikey.Catalogue {
 	return c
 }
 
-// noMail is a mail server, and what mails for members are queued in, that is not
-// there.
+// noMail is a missing mail server.
 type noMail struct{}
 
 var errNoMail = &mail.Error{Op: mail.OpConnect, Server: "mail.test:587", Temporary: true, Err: context.DeadlineExceeded}
@@ -198,7 +197,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	return r
 }
 
-// organization makes one, with a member.
+// organization creates an organization with a member.
 func (r *rig) organization(name, member string) (account.Organization, account.User) {
 	r.Helper()
 	o, err := r.accounts.CreateOrganization(r.Context(), account.NewOrganization{Name: name})
@@ -217,7 +216,7 @@ func (r *rig) member(o account.Organization, address string) account.User {
 	return u
 }
 
-// key makes a live key of the helpdesk and returns its token.
+// key creates a live helpdesk key and returns its token.
 func (r *rig) key(o account.Organization, p apikey.Permissions) string {
 	r.Helper()
 	_, token := r.makeKey(apikey.New{OrganizationID: o.ID, Permissions: p})
@@ -237,7 +236,7 @@ func (r *rig) makeKey(n apikey.New) (apikey.Key, string) {
 	return k, token.Reveal()
 }
 
-// expiredKey is a key of ours that was good for everything.
+// expiredKey returns an expired key for everything.
 func (r *rig) expiredKey() string {
 	r.Helper()
 	k, token := r.makeKey(apikey.New{OrganizationID: r.ours.ID, Permissions: apikey.Permissions{Level: apikey.Admin}, ExpiresAt: time.Now().Add(time.Hour)})
@@ -251,22 +250,22 @@ func (r *rig) expiredKey() string {
 	return token
 }
 
-// other is the client with a key of the other organization.
+// other returns a client with a key of the other organization.
 func (r *rig) other() *resttest.Client {
 	r.Helper()
 	return r.As(r.key(r.theirs, apikey.Permissions{Level: apikey.ReadWrite}))
 }
 
-// fields is a record as it was answered.
+// fields is an answered record.
 type fields map[string]any
 
-// text is a member that is a string, empty when it is null.
+// text returns a string field, empty if null.
 func (f fields) text(name string) string {
 	s, _ := f[name].(string)
 	return s
 }
 
-// send sends a request and returns the record that is answered with a status.
+// send sends a request and returns the answered record.
 func send(t testing.TB, c *resttest.Client, method, path, body string, want int, headers ...string) fields {
 	t.Helper()
 	a := c.Do(method, path, body, headers...)
@@ -287,7 +286,7 @@ func (r *rig) get(path string) fields {
 	return send(r, r.Client, "GET", path, "", 200)
 }
 
-// post makes a record.
+// post creates a record.
 func (r *rig) post(path string, body any) fields {
 	r.Helper()
 	return send(r, r.Client, "POST", path, jsonOf(r, body), 201)
@@ -302,13 +301,13 @@ func jsonOf(t testing.TB, v any) string {
 	return string(text)
 }
 
-// ticket makes one with a first message.
+// ticket creates a ticket with a first message.
 func (r *rig) ticket(subject, address string) fields {
 	r.Helper()
 	return r.post("/tickets", fields{"subject": subject, "text": "Text of " + subject, "customer": fields{"email": address}})
 }
 
-// refused wants an answer to be a problem.
+// refused checks that an answer is a problem.
 func refused(t testing.TB, what string, a resttest.Answer, status int, code string, pointers ...string) {
 	t.Helper()
 	p := a.Problem()
@@ -321,7 +320,7 @@ func refused(t testing.TB, what string, a resttest.Answer, status int, code stri
 	}
 }
 
-// mails has a raw mail come in for us.
+// mails delivers a raw inbound mail.
 func (r *rig) mails(c connection.Connection, raw string) desk.Result {
 	r.Helper()
 	m, err := r.parser.ParseRaw([]byte(strings.ReplaceAll(raw, "\n", "\r\n")), email.Envelope{Recipient: c.Address, Received: time.Now()})
@@ -341,7 +340,7 @@ func (r *rig) mails(c connection.Connection, raw string) desk.Result {
 	return res
 }
 
-// emitted returns the names of the events since it was last called.
+// emitted returns the names of the events since its last call.
 func (r *rig) emitted() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

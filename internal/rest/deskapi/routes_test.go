@@ -16,12 +16,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// tenant is an organization with a key that may do everything, which makes what
-// the routes are tried on.
+// tenant is an organization with a key for everything, which creates the records to test routes
+// on.
 type tenant struct {
 	*rig
 	*resttest.Client
-	t testing.TB // the test at hand
+	t testing.TB // current test
 }
 
 func (r *rig) tenant(o account.Organization) tenant {
@@ -42,8 +42,8 @@ func (p tenant) webhook() string {
 	return "/webhooks/" + p.created("/webhooks", `{"url":"http://127.0.0.1:1/","events":["*"]}`).text("id")
 }
 
-// samples make a record and return its path, by the path of those like it. What
-// is not among them is made by the POST of its list.
+// samples create a record and return its path, by the path of its list. For other lists the
+// POST creates one.
 var samples = map[string]func(p tenant) string{
 	"/tickets/{id}": func(p tenant) string { return "/tickets/" + p.ticket().text("id") },
 	"/tickets/{id}/messages/{message_id}": func(p tenant) string {
@@ -105,7 +105,7 @@ func randomDigits() string {
 	return string(digits)
 }
 
-// sample returns the path of a route on a new record of the organization.
+// sample returns the path of a route on a new record.
 func (p tenant) sample(rt *rest.Route) string {
 	p.t.Helper()
 	prefix := rt.Path
@@ -126,8 +126,8 @@ func (p tenant) sample(rt *rest.Route) string {
 	return prefix + "/" + id + rt.Path[strings.Index(rt.Path, "}")+1:]
 }
 
-// bodies are those that the document does not say enough of; the others are made
-// from what it requires.
+// bodies are bodies that the OpenAPI document does not describe sufficiently; others are
+// derived from its required fields.
 var bodies = map[string]func(p tenant, path string) string{
 	"createTicket": func(tenant, string) string { return `{"subject":"S","customer":{"email":"sam@example.com"}}` },
 	"mergeTicket":  func(p tenant, _ string) string { return `{"into":"` + p.ticket().text("id") + `"}` },
@@ -144,18 +144,18 @@ var bodies = map[string]func(p tenant, path string) string{
 	},
 }
 
-// queries are what routes require.
+// queries are required queries of routes.
 var queries = map[string]string{
 	"getTicketAnalytics": "?from=2026-01-01T00:00:00Z&to=2026-01-08T00:00:00Z",
 }
 
-// stuck are the codes of routes that refuse what the samples are, by their state.
+// stuck are the error codes of routes that refuse samples because of their state.
 var stuck = map[string]string{
-	"replayDelivery":     "invalid_transition", // of a test
-	"replayInboundEvent": "invalid_transition", // one that waits
+	"replayDelivery":     "invalid_transition", // of a test delivery
+	"replayInboundEvent": "invalid_transition", // of a waiting event
 }
 
-// body returns one that the route takes.
+// body returns a valid body of the route.
 func (p tenant) body(rt *rest.Route, path string) string {
 	p.t.Helper()
 	if of := bodies[rt.ID]; of != nil {
@@ -167,7 +167,7 @@ func (p tenant) body(rt *rest.Route, path string) string {
 	return jsonOf(p.t, p.required(rt))
 }
 
-// required makes an object of the members that a body must have, by the document.
+// required returns an object with the required fields of a body, by the document.
 func (p tenant) required(rt *rest.Route) fields {
 	p.t.Helper()
 	type schema struct {
@@ -247,7 +247,7 @@ func TestRoutes(t *testing.T) {
 	_, elsewhere := r.makeKey(apikey.New{OrganizationID: r.ours.ID, Permissions: apikey.Permissions{Level: apikey.Admin}, AllowedIPs: []string{"198.51.100.7"}})
 	mistyped := []byte(keys["admin"])
 	mistyped[12] ^= 1
-	// An address with these many failures would be refused for them.
+	// An address with this many failures would be refused.
 	failures := 0
 	from := func() string {
 		failures++
@@ -279,7 +279,7 @@ func TestRoutes(t *testing.T) {
 				refused(t, test.name, call(test.token, path, "", from()), test.status, test.code)
 			}
 
-			// What is not there tells the allowed from the others, and is not changed.
+			// A missing record distinguishes allowed keys from refused ones without a change.
 			nowhere := rt.Path
 			for strings.Contains(nowhere, "{") {
 				a, b := strings.Index(nowhere, "{"), strings.Index(nowhere, "}")
@@ -302,7 +302,7 @@ func TestRoutes(t *testing.T) {
 				refused(t, "expanding "+e.Name, call(keys["no "+e.Needs.Resource], nowhere+"?expand[]="+e.Name, ""), 403, "permission_denied")
 			}
 
-			// Another organization's record is not there, whatever the body says.
+			// A record of another organization is not found for any body.
 			if strings.Contains(rt.Path, "id}") {
 				body := us.body(rt, path)
 				before := us.Do("GET", r.readable(rt, path), "")
@@ -354,7 +354,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// bodyOr is a body where the record itself may be gone.
+// bodyOr returns a body even if the record is deleted.
 func (p tenant) bodyOr(rt *rest.Route, path string) string {
 	if rt.ID == "splitTicket" {
 		return `{"message_ids":["x"]}`
@@ -381,7 +381,7 @@ func success(rt *rest.Route) int {
 	return 201
 }
 
-// readable is what a GET answers of the record that a path is of.
+// readable returns the GET of the record of a path.
 func (r *rig) readable(rt *rest.Route, path string) string {
 	r.Helper()
 	prefix := rt.Path

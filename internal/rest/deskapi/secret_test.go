@@ -9,8 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// TestSecretsStayIn plants secrets wherever there is a place for them and looks for
-// them in whatever can be read.
+// TestSecretsStayIn stores secrets in every field for them and searches all readable answers.
 func TestSecretsStayIn(t *testing.T) {
 	r := newRig(t)
 	admin := r.admin()
@@ -42,7 +41,7 @@ func TestSecretsStayIn(t *testing.T) {
 	if err := r.queue.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	<-rc.got // the test's
+	<-rc.got // of the test delivery
 	<-rc.got
 	r.queue.Stop(t.Context())
 
@@ -76,7 +75,7 @@ func TestSecretsStayIn(t *testing.T) {
 			}
 		}
 	}
-	// Nor in what is wrong with a request.
+	// Error answers do not contain them either.
 	for _, c := range [][3]string{
 		{"POST", "/webhooks", `{"url": "https://93.184.215.14/", "events": ["*"], "secret": "whsec_%` + planted["a credential"] + `"}`},
 		{"POST", "/channels", `{"channel": "sms", "address": "+14155550100", "secrets": ["` + planted["a credential"] + strings.Repeat("x", 1100) + `"]}`},

@@ -73,7 +73,7 @@ type slaBody struct {
 	BusinessHours        rest.Optional[wireHours] `json:"business_hours"`
 }
 
-// apply puts what the body says into a policy.
+// apply copies the body into a policy.
 func (in *slaBody) apply(p *desk.SLAPolicy) error {
 	if in.FirstResponseMinutes.Set {
 		p.FirstResponseMinutes = in.FirstResponseMinutes.Value
@@ -119,7 +119,7 @@ func (a *API) listSLA(ctx context.Context, r *rest.Request) (rest.Response, erro
 	if err != nil {
 		return rest.Response{}, err
 	}
-	// The place of a priority, as an id that sorts.
+	// The rank of a priority, as a sortable id.
 	place := func(w wireSLA) string { return string(rune('0' + slices.Index(desk.Priorities[:], w.Priority))) }
 	return whole(r, wired(list, wireOfSLA), place)
 }

@@ -102,7 +102,7 @@ type ticket struct {
 	SLA              []sla             `json:"sla"`
 }
 
-// contact is as much of a customer as every ticket shows.
+// contact is the part of a customer shown with every ticket.
 type contact struct {
 	ID    string  `json:"id"`
 	Name  *string `json:"name"`
@@ -126,7 +126,7 @@ type sla struct {
 	MetAt         rest.Time     `json:"met_at"`
 }
 
-// ticketBody is what a request may say of a ticket.
+// ticketBody is the body of a ticket.
 type ticketBody struct {
 	Subject    rest.Optional[string]            `json:"subject"`
 	Text       rest.Optional[string]            `json:"text"`
@@ -143,7 +143,7 @@ type ticketBody struct {
 	Metadata   rest.Optional[map[string]string] `json:"metadata"`
 }
 
-// person is whom a new ticket is for.
+// person is the customer of a new ticket.
 type person struct {
 	Name  string `json:"name"`
 	Email string `json:"email"`
@@ -158,7 +158,7 @@ var splitRecord = &rest.Record{Name: "ticket_split", Members: []rest.Member{
 	{Name: "message_ids", Type: rest.Array(rest.ID(), 1000), Access: rest.Required, Doc: "Messages of the ticket, though not all."},
 }}
 
-// nobody is how a filter asks for tickets without an assignee.
+// nobody is the filter value for tickets without an assignee.
 const nobody = "none"
 
 func (a *API) ticketRoutes() []rest.Route {
@@ -214,8 +214,8 @@ func (a *API) ticketRoutes() []rest.Route {
 	}}
 }
 
-// wireTicket is a ticket as it is answered. who is its assignee, known by id only
-// when they have left.
+// wireTicket returns a ticket in wire format. who is its assignee, of whom only the id is known
+// after they left.
 func (a *API) wireTicket(t *desk.Ticket, who event.Person) *ticket {
 	w := &ticket{
 		ID: t.ID, Object: "ticket", OrganizationID: t.OrganizationID, Number: t.Number, Subject: t.Subject,
@@ -244,7 +244,7 @@ func (a *API) wireTicket(t *desk.Ticket, who event.Person) *ticket {
 	return w
 }
 
-// oneTicket is [API.wireTicket] with its assignee looked up.
+// oneTicket is [API.wireTicket] with the assignee looked up.
 func (a *API) oneTicket(ctx context.Context, q db.Querier, t *desk.Ticket) (*ticket, error) {
 	var who event.Person
 	if t.AssigneeID != "" {
@@ -256,8 +256,8 @@ func (a *API) oneTicket(ctx context.Context, q db.Querier, t *desk.Ticket) (*tic
 	return a.wireTicket(t, who), nil
 }
 
-// wireTickets is [API.oneTicket] of several, looked up together, with their
-// customers in full where the request wants that.
+// wireTickets is [API.oneTicket] for several tickets with shared lookups, and with complete
+// customers if the request expands them.
 func (a *API) wireTickets(ctx context.Context, r *rest.Request, tickets []desk.Ticket) ([]*ticket, error) {
 	organization := r.Key.OrganizationID
 	var assigned []string
@@ -373,8 +373,8 @@ func (a *API) getTicket(ctx context.Context, r *rest.Request) (rest.Response, er
 	return rest.OK(w), nil
 }
 
-// hintNumber adds to the answer for an unknown ticket how to find it by its number, if
-// that is what the path has for an id.
+// hintNumber adds a hint to the 404 for an unknown ticket whose path has a number in place of
+// the id.
 func hintNumber(handle func(context.Context, *rest.Request) (rest.Response, error)) func(context.Context, *rest.Request) (rest.Response, error) {
 	return func(ctx context.Context, r *rest.Request) (rest.Response, error) {
 		got, err := handle(ctx, r)

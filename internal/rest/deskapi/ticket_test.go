@@ -50,7 +50,7 @@ func TestTicket(t *testing.T) {
 		t.Errorf("first message %v", first)
 	}
 
-	// Sent back as it is, a record changes nothing.
+	// A record sent back unchanged changes nothing.
 	same := r.Do("PUT", "/tickets/"+id, got.Body, "If-Match: "+got.Header.Get("ETag"))
 	if same.Status != 200 || same.Body != got.Body {
 		t.Errorf("PUT of what was read: %d %s, want %s", same.Status, same.Body, got.Body)
@@ -89,7 +89,7 @@ func TestTicket(t *testing.T) {
 	}
 }
 
-// TestTicketBodies tries what a body may not say.
+// TestTicketBodies sends invalid bodies.
 func TestTicketBodies(t *testing.T) {
 	r := newRig(t)
 	ticket := r.post("/tickets", fields{"subject": "One", "customer": fields{"email": "alex@example.com"}, "external_id": "x1"})
@@ -164,7 +164,7 @@ func TestMergeAndSplit(t *testing.T) {
 		t.Errorf("messages are %q and %q", got, texts(a))
 	}
 	refused(t, "merging again", r.Do("POST", a+"/merge", into), 409, "invalid_transition")
-	// A message to the merged ticket is one of the survivor.
+	// A message to the merged ticket goes to the survivor.
 	m := r.post(a+"/messages", fields{"kind": "note", "text": "Seen"})
 	if m.text("ticket_id") != two.text("id") {
 		t.Errorf("a note on a merged ticket is %v", m)
@@ -214,7 +214,7 @@ func TestMergeAndSplit(t *testing.T) {
 	}
 }
 
-// TestTicketByNumber: a path with a ticket's number says how to find the ticket.
+// TestTicketByNumber: a path with a ticket's number answers with a hint to find the ticket.
 func TestTicketByNumber(t *testing.T) {
 	r := newRig(t)
 	made := r.ticket("Flat tyre", "alex@example.com")
@@ -233,8 +233,7 @@ func TestTicketByNumber(t *testing.T) {
 	}
 }
 
-// TestChannelNames: channels of tickets and of connections are spelled with - or _
-// alike, and a name of no channel is refused.
+// TestChannelNames: channel names may be written with - or _, and unknown names are refused.
 func TestChannelNames(t *testing.T) {
 	r := newRig(t)
 	for _, path := range []string{"/tickets?channel=business-messaging", "/tickets?channel=business_messaging", "/tickets?channel=sms&channel=social-messenger", "/inbound-events?channel=email_raw", "/inbound-events?channel=email-raw"} {
@@ -250,8 +249,7 @@ func TestChannelNames(t *testing.T) {
 	}
 }
 
-// TestReplyToSilentTicket: a ticket of the API that began without text can be answered
-// from its first moment.
+// TestReplyToSilentTicket: a ticket created without text can be answered at once.
 func TestReplyToSilentTicket(t *testing.T) {
 	r := newRig(t)
 	made := r.post("/tickets", fields{"subject": "Flat tyre", "customer": fields{"email": "alex@example.com"}})
@@ -270,8 +268,8 @@ func TestReplyToSilentTicket(t *testing.T) {
 	}
 }
 
-// TestSeveralConnections: a message that could leave by several connections is refused
-// with their addresses and ids.
+// TestSeveralConnections: a message that could be sent by several connections is refused with
+// their addresses and ids.
 func TestSeveralConnections(t *testing.T) {
 	r := newRig(t)
 	body := fields{"subject": "Your bike", "channel": "sms", "text": "It is ready.", "customer": fields{"phone": "+4915112345678"}}

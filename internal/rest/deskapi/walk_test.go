@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// walk reads a list page by page and returns the ids, calling between after each page.
+// walk reads a list page by page and returns the ids; it calls between after each page.
 func (r *rig) walk(path string, limit int, between func()) []string {
 	r.Helper()
 	ids := []string{}
@@ -38,7 +38,7 @@ func (r *rig) walk(path string, limit int, between func()) []string {
 	}
 }
 
-// index lets searches find what was written.
+// index runs the search index.
 func (r *rig) index() {
 	r.Helper()
 	for {
@@ -52,7 +52,8 @@ func (r *rig) index() {
 	}
 }
 
-// TestWalk reads lists while tickets come and go: what stays is there once.
+// TestWalk reads lists while tickets are added and deleted: tickets present throughout appear
+// exactly once.
 func TestWalk(t *testing.T) {
 	r := newRig(t)
 	seed := uint64(time.Now().UnixNano())
@@ -113,7 +114,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestLists compares what filters, searches, sorts and exports give.
+// TestLists compares filters, searches, sort orders and exports.
 func TestLists(t *testing.T) {
 	r := newRig(t)
 	hank := r.member(r.ours, "hank@a.example")
@@ -183,7 +184,7 @@ func TestLists(t *testing.T) {
 	refused(t, "an export of a page", r.Get("/tickets?limit=5", "Accept: text/csv"), 400, "invalid_parameter", "limit invalid_value")
 }
 
-// TestOnce sends each creation twice under one Idempotency-Key.
+// TestOnce sends each create twice under one Idempotency-Key.
 func TestOnce(t *testing.T) {
 	r := newRig(t)
 	ticket := "/tickets/" + r.ticket("Flat tyre", "alex@example.com").text("id")

@@ -14,7 +14,7 @@ import (
 // eventNames are the events of the contract.
 var eventNames = words(event.Names[:])
 
-// deliveredNames are the events that deliveries can be of.
+// deliveredNames are the events of deliveries.
 var deliveredNames = append(words(event.Names[:]), string(event.AuditRecorded))
 
 var webhookRecord = &rest.Record{Name: "webhook", Doc: "A subscription: where events are posted to, and which.", Members: []rest.Member{
@@ -231,7 +231,7 @@ func (a *API) updateWebhook(ctx context.Context, r *rest.Request) (rest.Response
 	})
 }
 
-// secret is the secret that the body has; nil: absent or null.
+// secret returns the secret of the body; nil: absent or null.
 func (in *webhookBody) secret() *string {
 	if in.Secret.Null {
 		return nil
@@ -239,13 +239,13 @@ func (in *webhookBody) secret() *string {
 	return in.Secret.Pointer()
 }
 
-// drain returns what the service is told so that a rate stays unless the body
-// changes it: to enable without one means none there.
+// drain returns the update for the service. A body that enables a webhook without a rate keeps
+// the current one.
 func (in *webhookBody) drain(w *webhook.Webhook) (enabled *bool, rate *int) {
 	enabled = in.Enabled.Pointer()
 	if !in.Enabled.Or(w.State == webhook.Enabled) {
 		if in.DrainRate.Value != 0 && in.DrainRate.Value != w.DrainRate {
-			rate = &in.DrainRate.Value // which is refused
+			rate = &in.DrainRate.Value // refused by the service
 		}
 		return enabled, rate
 	}

@@ -16,13 +16,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// admin is the client with a key of ours that may do everything.
+// admin returns a client with a key for everything.
 func (r *rig) admin() *resttest.Client {
 	r.Helper()
 	return r.As(r.key(r.ours, apikey.Permissions{Level: apikey.Admin}))
 }
 
-// receiver is where webhooks post. It answers with status, and counts.
+// receiver is a webhook receiver. It answers with status and counts.
 type receiver struct {
 	*httptest.Server
 	status atomic.Int64
@@ -34,7 +34,7 @@ func newReceiver(t testing.TB) *receiver {
 	rc := &receiver{got: make(chan string, 100)}
 	rc.status.Store(200)
 	rc.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // what is cut off is not what was sent, and the test sees that
+		body, _ := io.ReadAll(r.Body) // the test detects a truncated body
 		w.WriteHeader(int(rc.status.Load()))
 		io.WriteString(w, "thanks")
 		rc.got <- string(body)
@@ -43,7 +43,7 @@ func newReceiver(t testing.TB) *receiver {
 	return rc
 }
 
-// emit has something happen to one of our tickets, n times.
+// emit emits n events of one of our tickets.
 func (r *rig) emit(name event.Name, ticket string, n int) {
 	r.Helper()
 	for range n {
@@ -58,7 +58,7 @@ func (r *rig) emit(name event.Name, ticket string, n int) {
 	}
 }
 
-// work runs the queue until the receiver has got n posts, and they are recorded.
+// work runs the queue until the receiver has n posts and they are recorded.
 func (r *rig) work(rc *receiver, n int) {
 	r.Helper()
 	if err := r.queue.Start(r.Context()); err != nil {
@@ -96,7 +96,7 @@ func TestWebhooks(t *testing.T) {
 	if got := r.Get(at); got.Status != 200 || jsonOf(t, r.get(at)) != jsonOf(t, made) {
 		t.Errorf("got %s, want %v", got.Body, made)
 	}
-	// What is got can be sent back, and changes nothing but the time.
+	// A GET sent back unchanged changes only the time.
 	tag := r.Get(at).Header.Get("Etag")
 	again := send(t, r.Client, "PUT", at, jsonOf(t, made), 200, "If-Match: "+tag)
 	again["updated_at"] = made["updated_at"]
@@ -110,7 +110,7 @@ func TestWebhooks(t *testing.T) {
 	if changed["generated_secret"] != nil {
 		t.Errorf("a change generated a secret: %v", changed)
 	}
-	// Without a secret one is generated and shown once; unsigned only by null.
+	// Without a secret one is generated and shown once; null leaves deliveries unsigned.
 	signed := r.post("/webhooks", fields{"url": "https://93.184.215.14/hook", "events": []string{"*"}, "enabled": false})
 	if !strings.HasPrefix(signed.text("generated_secret"), "whsec_") || signed["has_secret"] != true {
 		t.Errorf("without a secret: %v", signed)
@@ -151,7 +151,7 @@ func TestWebhooks(t *testing.T) {
 	refused(t, "a rate without enabled", r.Do("PUT", at, `{"drain_rate": 5, "id": "`+nobody+`"}`), 422, "validation_failed", "#/id read_only")
 	refused(t, "a rate without enabled", r.Do("PUT", at, `{"drain_rate": 5}`), 422, "validation_failed", "#/drain_rate invalid_value")
 
-	// A retry makes nothing twice.
+	// A retry creates nothing twice.
 	body := `{"url": "https://93.184.215.14/two", "events": ["*"]}`
 	one := send(t, r.Client, "POST", "/webhooks", body, 201, "Idempotency-Key: once")
 	a := r.Do("POST", "/webhooks", body, "Idempotency-Key: once")
@@ -200,7 +200,7 @@ func TestWebhookLimit(t *testing.T) {
 	}
 }
 
-// TestDrainRate: a rate stays until something is said of it.
+// TestDrainRate: the rate stays until a body changes it.
 func TestDrainRate(t *testing.T) {
 	r := newRig(t)
 	at := "/webhooks/" + r.post("/webhooks", fields{"url": "https://93.184.215.14/", "events": []string{"*"}, "enabled": false}).text("id")
@@ -303,7 +303,7 @@ func TestDeliveries(t *testing.T) {
 	refused(t, "theirs", r.other().Get(one), 404, "not_found")
 	refused(t, "one that is not there", r.Get(path+"/"+nobody), 404, "not_found")
 
-	// Again: one by one, some, those of a time, an event.
+	// Replay one, several, a time range, an event.
 	a := r.Do("POST", one+"/replay", "", "Idempotency-Key: again")
 	if b := r.Do("POST", one+"/replay", "", "Idempotency-Key: again"); a.Status != 201 || b.Body != a.Body || b.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("got %d %s and %d %s", a.Status, a.Body, b.Status, b.Body)
@@ -445,8 +445,8 @@ func TestEvents(t *testing.T) {
 	refused(t, "theirs", r.other().Do("POST", at, ""), 404, "not_found")
 }
 
-// TestAttackReplayToAnotherKey: somebody with a key that may not read the audit log
-// repeats the request with which an admin's key subscribed to it, to get the secret.
+// TestAttackReplayToAnotherKey: a key without permission to read the audit log repeats the
+// request with which an admin's key subscribed to it, to get the secret.
 func TestAttackReplayToAnotherKey(t *testing.T) {
 	r := newRig(t)
 	k, token := r.makeKey(apikey.New{OrganizationID: r.ours.ID, Permissions: apikey.Permissions{Level: apikey.Admin}})

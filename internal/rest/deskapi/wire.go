@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// wired returns the records as they are answered.
+// wired converts records to wire format.
 func wired[T, W any](records []T, wire func(*T) W) []W {
 	out := make([]W, len(records))
 	for i := range records {
@@ -17,7 +17,7 @@ func wired[T, W any](records []T, wire func(*T) W) []W {
 	return out
 }
 
-// exported is the sequence of what each calls back with, as it is answered.
+// exported returns the records of each as a sequence in wire format.
 func exported[T, W any](each func(fn func(*T) error) error, wire func(*T) (W, error)) iter.Seq2[W, error] {
 	return rest.Each(func(give func(W) error) error {
 		return each(func(x *T) error {
@@ -30,12 +30,12 @@ func exported[T, W any](each func(fn func(*T) error) error, wire func(*T) (W, er
 	})
 }
 
-// plain is a wire function that cannot fail, for [exported].
+// plain adapts a wire function without errors to [exported].
 func plain[T, W any](wire func(*T) W) func(*T) (W, error) {
 	return func(x *T) (W, error) { return wire(x), nil }
 }
 
-// after returns the id that the page before ended with; empty for the first page.
+// after returns the last id of the previous page; empty on the first page.
 func after(r *rest.Request) (string, error) {
 	var id uuid.UUID
 	more, err := r.Cursor(&id)
@@ -45,7 +45,7 @@ func after(r *rest.Request) (string, error) {
 	return id.String(), nil
 }
 
-// position is what after reads: an id, or nil when there is no more.
+// position returns the cursor position for after: an id, or nil at the end.
 func position(id string) any {
 	if id == "" {
 		return nil

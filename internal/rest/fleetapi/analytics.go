@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// rideFigures and revenueFigures are the members of [fleet.RideFigures] and
+// rideFigures and revenueFigures are the fields of [fleet.RideFigures] and
 // [fleet.RevenueFigures].
 var (
 	rideFigures = []rest.Member{
@@ -83,7 +83,7 @@ func words[T ~string](list []T) []string {
 	return out
 }
 
-// report is what was asked for, and what was found.
+// report is an analytics answer: the parameters and the rows.
 type report[R, T any] struct {
 	Object      string             `json:"object"`
 	From        rest.Time          `json:"from"`
@@ -97,7 +97,7 @@ type report[R, T any] struct {
 	Totals      T                  `json:"totals"`
 }
 
-// span is where a row is.
+// span is the period and group of a row.
 type span struct {
 	PeriodStart string                      `json:"period_start"`
 	PeriodEnd   string                      `json:"period_end"`
@@ -135,7 +135,7 @@ func (a *API) analyticsRoutes() []rest.Route {
 	}}
 }
 
-// asked reads what is to be counted, and in which time zone.
+// asked reads the parameters and the account's time zone.
 func (a *API) asked(ctx context.Context, r *rest.Request) (q fleet.AnalyticsQuery, zone string, err error) {
 	if !r.Has("timezone") {
 		s, _, err := a.Fleet.Settings(ctx, a.DB, r.Key.OrganizationID)
@@ -158,7 +158,7 @@ func (a *API) asked(ctx context.Context, r *rest.Request) (q fleet.AnalyticsQuer
 	return q, in.TimeZone, nil
 }
 
-// spanOf is where a row is, as it is answered.
+// spanOf returns the period and group of a row in wire format.
 func spanOf(p period.Period, groupBy []string, values []fleet.NullString) span {
 	s := span{rest.Local(p.Start), rest.Local(p.End), make(map[string]fleet.NullString, len(groupBy))}
 	for i, name := range groupBy {
@@ -204,7 +204,7 @@ func (a *API) revenueAnalytics(ctx context.Context, r *rest.Request) (rest.Respo
 	}), nil
 }
 
-// reported answers with a report, or an export of its rows.
+// reported answers with a report, or with an export of its rows.
 func reported[R, T any](r *rest.Request, q fleet.AnalyticsQuery, w report[R, T]) rest.Response {
 	if r.Exporting() {
 		return rest.Export(rest.All(w.Data))

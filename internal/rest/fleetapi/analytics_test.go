@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestAnalytics counts rides that were made here.
+// TestAnalytics counts rides.
 func TestAnalytics(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)
@@ -92,7 +92,7 @@ func TestAnalytics(t *testing.T) {
 	}
 }
 
-// TestReset makes of a sandbox what it was at first.
+// TestReset restores a sandbox to its initial state.
 func TestReset(t *testing.T) {
 	r := newSandbox(t)
 	p := r.sandbox.Client
@@ -116,7 +116,7 @@ func TestReset(t *testing.T) {
 	send(t, p, "POST", "/sandbox/reset", "", 204)
 	for path, want := range before {
 		got := list(path)
-		if path == "/rides" { // of the last 90 days, whenever that is
+		if path == "/rides" { // relative to the last 90 days
 			got, want = got[:3], want[:3]
 		}
 		if got != want {

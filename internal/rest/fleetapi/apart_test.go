@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// dump is everything in the tables of an environment that routes write.
+// dump returns the content of all tables of an environment that routes write.
 func (e *environment) dump() string {
 	e.rig.Helper()
 	var b strings.Builder
@@ -33,8 +33,8 @@ func (e *environment) dump() string {
 	return b.String()
 }
 
-// TestProductionAndSandboxCannotTouchEachOther walks every route of each with the
-// keys of the other and with the ids of the other.
+// TestProductionAndSandboxCannotTouchEachOther calls every route of each environment with keys
+// and ids of the other.
 func TestProductionAndSandboxCannotTouchEachOther(t *testing.T) {
 	r := newSandbox(t)
 	both := []*tenant{r.live.tenant(t, ours), r.sandbox.tenant(t, ours)}
@@ -71,7 +71,7 @@ func TestProductionAndSandboxCannotTouchEachOther(t *testing.T) {
 		}
 		refused(t, "the other's subaccount", here.Do("GET", "/vehicles", "", "X-Subaccount-Id: "+there.sub.ID), 403, "subaccount_out_of_scope")
 	}
-	// A stored answer is the environment's own.
+	// A stored answer belongs to its environment.
 	body := jsonOf(t, fields{"subaccount_id": both[0].sub.ID, "code": "K-1", "vehicle_type_id": both[0].scooter})
 	if a := both[0].Do("POST", "/vehicles", body, "Idempotency-Key: k"); a.Status != 201 {
 		t.Errorf("got %d %s", a.Status, a.Body)
@@ -79,7 +79,7 @@ func TestProductionAndSandboxCannotTouchEachOther(t *testing.T) {
 	refused(t, "the same retry in the sandbox", both[1].Do("POST", "/vehicles", body, "Idempotency-Key: k"), 403, "subaccount_out_of_scope")
 }
 
-// TestSettings changes what an Admin key can change, and looks for it in the log.
+// TestSettings changes settings with an admin key and checks the audit log.
 func TestSettings(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)
@@ -143,7 +143,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestClock puts the sandbox's clock forward.
+// TestClock advances the sandbox clock.
 func TestClock(t *testing.T) {
 	r := newSandbox(t)
 	p := r.sandbox.tenant(t, ours)

@@ -8,7 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// audited are the actions that routes record.
+// audited are the audit actions of routes.
 var audited = map[string]audit.Action{
 	"createZone": "zone.created", "updateZone": "zone.updated", "deleteZone": "zone.deleted",
 	"updatePricingPlan": "pricing.updated", "updateSettings": "settings.updated", "updateSubaccount": "subaccount.updated",
@@ -16,18 +16,17 @@ var audited = map[string]audit.Action{
 	"updateCustomer": "customer.blocked", "updateRide": "ride.ended_by_operator",
 }
 
-// notAudited are the routes that record nothing, with the reason.
+// notAudited are the routes without an audit entry, with the reason.
 var notAudited = map[string]string{
 	"createRide":    "the ride's own history",
 	"createVehicle": "the vehicle's own history; imports are recorded",
 	"updateVehicle": "the vehicle's own history",
 }
 
-// TestEveryRouteIsAudited calls every route that changes something, and looks for
-// the entry of the audit log that it must leave.
+// TestEveryRouteIsAudited calls every writing route and checks its audit entry.
 func TestEveryRouteIsAudited(t *testing.T) {
 	r := newSandbox(t)
-	us := r.sandbox.tenant(t, ours) // which has all routes
+	us := r.sandbox.tenant(t, ours) // has all routes
 	known := map[string]bool{}
 	for i := range us.routes {
 		rt := &us.routes[i]

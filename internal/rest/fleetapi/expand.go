@@ -11,11 +11,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// expandChunk is how many records are looked up together.
+// expandChunk is the number of records looked up together.
 const expandChunk = 100
 
-// expander puts what a request wants expanded into records, of which there are no
-// more than expandChunk.
+// expander adds the request's expansions to at most expandChunk records.
 type expander func(ctx context.Context, r *rest.Request, records []rest.Document) error
 
 // expanded answers with one record.
@@ -46,7 +45,7 @@ func listed(ctx context.Context, r *rest.Request, docs []fleet.Record, next *fle
 	return rest.List(list, next), nil
 }
 
-// exported answers with all of a list, of which each calls back with every record.
+// exported answers with all records of each.
 func exported(ctx context.Context, r *rest.Request, each func(fn func(*fleet.Record) error) error, expand expander, expands bool) rest.Response {
 	return rest.Export(rest.Each(func(give func(rest.Document) error) error {
 		var chunk []rest.Document
@@ -83,7 +82,7 @@ func exported(ctx context.Context, r *rest.Request, each func(fn func(*fleet.Rec
 // plain expands nothing.
 func plain(context.Context, *rest.Request, []rest.Document) error { return nil }
 
-// references are the ids in a record that can be expanded, and where it belongs.
+// references are the expandable ids of a record, and its subaccount.
 type references struct {
 	SubaccountID  string           `json:"subaccount_id"`
 	CustomerID    fleet.NullString `json:"customer_id"`
@@ -94,8 +93,8 @@ type references struct {
 	CurrentRideID fleet.NullString `json:"current_ride_id"`
 }
 
-// join puts the records that id names into those of a list, as a member; look
-// returns their JSON by id, and what it does not return is null.
+// join adds a field to the records of a list: the record referenced by id. look returns records
+// by id; missing ones become null.
 func join(records []rest.Document, refs []references, member string, id func(*references) fleet.NullString, look func(ids []string) (map[string][]byte, error)) error {
 	var ids []string
 	for i := range refs {
@@ -185,7 +184,7 @@ func (a *API) expandPlans(ctx context.Context, r *rest.Request, records []rest.D
 	}
 	return join(records, refs, "pricing_plan", func(f *references) fleet.NullString { return f.PricingPlanID }, func(ids []string) (map[string][]byte, error) {
 		found := make(map[string][]byte, len(ids))
-		for _, id := range ids { // few, and in memory
+		for _, id := range ids { // few, and cached
 			p, err := a.Fleet.Plan(ctx, a.DB, r.Key.OrganizationID, id)
 			if err != nil {
 				if problem.Of(err) == problem.NotFound {
@@ -211,7 +210,7 @@ func texts(docs []fleet.Record, err error) (map[string][]byte, error) {
 	return found, err
 }
 
-// vehicles returns the vehicles of rides, also those that are gone.
+// vehicles returns the vehicles of rides, including deleted ones.
 func (a *API) vehicles(ctx context.Context, organizationID string, ids []string) (map[string][]byte, error) {
 	found, err := texts(a.Fleet.VehiclesByID(ctx, a.DB, organizationID, ids))
 	if err != nil {
@@ -223,7 +222,7 @@ func (a *API) vehicles(ctx context.Context, organizationID string, ids []string)
 		}
 		code, _, err := a.Fleet.DeletedVehicle(ctx, a.DB, organizationID, id)
 		if problem.Of(err) == problem.NotFound {
-			continue // was it deleted meanwhile, it is found the next time
+			continue // deleted meanwhile; found as deleted next time
 		}
 		if err != nil {
 			return nil, err
@@ -241,7 +240,7 @@ func (a *API) vehicles(ctx context.Context, organizationID string, ids []string)
 	return found, nil
 }
 
-// vehicleTypes returns the types of vehicles, which their subaccounts have.
+// vehicleTypes returns the types of vehicles from their subaccounts.
 func (a *API) vehicleTypes(ctx context.Context, organizationID string, refs []references) (map[string][]byte, error) {
 	found := map[string][]byte{}
 	var read []string
@@ -264,7 +263,7 @@ func (a *API) vehicleTypes(ctx context.Context, organizationID string, refs []re
 	return found, nil
 }
 
-// openRides returns the rides that vehicles are on, as of now.
+// openRides returns the current rides of vehicles.
 func (a *API) openRides(ctx context.Context, organizationID string, refs []references) (map[string][]byte, error) {
 	q := fleet.RideQuery{Status: []fleet.RideStatus{fleet.Reserved, fleet.Active, fleet.Paused}, Limit: expandChunk}
 	for i := range refs {

@@ -8,18 +8,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// among is a range of integers that the request asks for.
+// among returns an integer range of the request.
 func among(r *rest.Request, name string) fleet.Integers {
 	low, high := r.Ints(name)
 	return fleet.Integers{Low: low, High: high}
 }
 
-// order is how the request wants a list sorted.
+// order returns the sort order of the request.
 func order(r *rest.Request) fleet.Sort {
 	return fleet.Sort{Member: r.Sort(), Descending: r.Descending()}
 }
 
-// next is where the request wants a list to go on; nil at the beginning.
+// next returns the request's cursor; nil on the first page.
 func next(r *rest.Request) (*fleet.Cursor, error) {
 	var c fleet.Cursor
 	more, err := r.Cursor(&c)
@@ -94,7 +94,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 		Sort: order(r), Limit: r.Limit(),
 	}
 	for i, number := range q.Phone {
-		// What a + is that was not written as %2B.
+		// An unescaped + arrives as a space.
 		if digits, ok := strings.CutPrefix(number, " "); ok {
 			q.Phone[i] = "+" + digits
 		}

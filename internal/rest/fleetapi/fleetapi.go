@@ -1,12 +1,9 @@
-// Package fleetapi is the fleet's REST API, `/v1` and `/sandbox/v1`
-// (fleet-api.md 1 to 7): its routes and the wire form of its records, as data for
-// package rest, which has the conventions.
+// Package fleetapi is the fleet's REST API, `/v1` and `/sandbox/v1` (fleet-api.md 1 to 7): its
+// routes and the wire format of its records. Package rest implements the conventions.
 //
-// An [API] is one environment, over the fleet of that environment and its
-// database; nothing in it leads to the other. A handler decodes, calls the
-// fleet, and answers the record as it is stored. Whose record it is comes first
-// (404), then whether the request reaches its subaccount (403), then what is
-// wrong with the body.
+// An [API] serves one environment, with the fleet and database of that environment only. A
+// handler decodes, calls the fleet, and answers with the stored record. Errors have an order:
+// first the record's organization (404), then the subaccount (403), then the body.
 package fleetapi
 
 import (
@@ -22,27 +19,26 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// API is what the routes of one environment call. It must not be copied.
+// API serves the routes of one environment. It must not be copied.
 type API struct {
 	Fleet *fleet.Service
-	DB    *db.DB // of that fleet
+	DB    *db.DB // of the fleet
 	Keys  *apikey.Service
-	Logs  []*audit.Log // of that fleet and of Keys
-	// Account returns what an organization is called, its plan and the requests a
-	// minute that the plan gives.
+	Logs  []*audit.Log // of the fleet and of Keys
+	// Account returns the name and plan of an organization, and the plan's requests per minute.
 	Account func(ctx context.Context, organizationID string) (Account, error)
 
-	known sync.Map // organizations whose fleet exists, by id
+	known sync.Map // organizations with an existing fleet, by id
 }
 
-// Account is what is told of an organization beside its fleet.
+// Account describes an organization apart from its fleet.
 type Account struct {
 	Name      string
 	Plan      apikey.Plan
-	RateLimit int64 // requests a minute
+	RateLimit int64 // requests per minute
 }
 
-// Routes returns all of them; those about the sandbox itself only there.
+// Routes returns all routes; the routes of the sandbox clock and reset only for the sandbox.
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
 		a.rideRoutes(), a.vehicleRoutes(), a.customerRoutes(), a.pricingRoutes(), a.zoneRoutes(),
@@ -63,8 +59,7 @@ func (a *API) Routes() []rest.Route {
 	return routes
 }
 
-// Subaccounts returns the ids of an organization's subaccounts, for
-// [rest.Config].
+// Subaccounts returns the ids of an organization's subaccounts, for [rest.Config].
 func (a *API) Subaccounts(ctx context.Context, organizationID string) ([]string, error) {
 	if err := a.ensure(ctx, organizationID); err != nil {
 		return nil, err
@@ -72,7 +67,7 @@ func (a *API) Subaccounts(ctx context.Context, organizationID string) ([]string,
 	return a.Fleet.SubaccountIDs(ctx, a.DB, organizationID)
 }
 
-// ensure sees to it that an organization has a fleet, from its first request on.
+// ensure provisions an organization's fleet before its first request.
 func (a *API) ensure(ctx context.Context, organizationID string) error {
 	if _, ok := a.known.Load(organizationID); ok {
 		return nil
@@ -96,22 +91,22 @@ func (a *API) organization(ctx context.Context, id string) (fleet.Organization, 
 	return fleet.Organization{ID: id, Name: o.Name}, nil
 }
 
-// needs is a permission.
+// needs returns a permission.
 func needs(resource string, action apikey.Action) rest.Permission {
 	return rest.Permission{Resource: resource, Action: action}
 }
 
-// by says to the fleet who asks.
+// by returns the actor of a request.
 func by(r *rest.Request) fleet.Actor {
 	return fleet.Actor{Type: string(audit.Key), ID: fleet.NullString(r.Key.ID)}
 }
 
-// documented is a record of the fleet, which answers as it is stored.
+// documented is a record of the fleet in stored wire format.
 type documented interface {
 	Record() (fleet.Record, error)
 }
 
-// document is a record as it is answered.
+// document returns a record in wire format.
 func document(record documented) (rest.Document, error) {
 	d, err := record.Record()
 	return rest.Document{JSON: d.JSON, Revision: d.Revision}, err
@@ -126,7 +121,7 @@ func ok(record documented) (rest.Response, error) {
 	return rest.OK(d), nil
 }
 
-// created answers with a record that a POST has made, at a path below the base.
+// created answers a POST with the new record, at a path below the base.
 func created(path, id, subaccountID string, record documented) (rest.Response, error) {
 	d, err := document(record)
 	if err != nil {
@@ -135,7 +130,7 @@ func created(path, id, subaccountID string, record documented) (rest.Response, e
 	return rest.Created(path+id, d).In(subaccountID), nil
 }
 
-// changed answers with a record that a PUT has changed.
+// changed answers a PUT with the changed record.
 func changed(subaccountID string, record documented) (rest.Response, error) {
 	got, err := ok(record)
 	return got.In(subaccountID), err

@@ -20,7 +20,7 @@ type importSummary struct {
 	Skipped                             map[string]int
 }
 
-// summaryOf reads it; the import must have been answered 200.
+// summaryOf returns the summary of an import answered with 200.
 func summaryOf(t *testing.T, a resttest.Answer) importSummary {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(a.Body), "\n")
@@ -31,11 +31,11 @@ func summaryOf(t *testing.T, a resttest.Answer) importSummary {
 	return *last.Summary
 }
 
-// transfer is a resource that can be imported, with a form in which it is exported.
+// transfer is an importable resource and an export format.
 type transfer struct{ path, kind string }
 
-// transfers walks over the routes. Whatever form a list is exported in, it can be
-// imported in.
+// transfers returns all importable resources in all their export formats. Every export format
+// can be imported.
 func (e *environment) transfers(t *testing.T) (list []transfer) {
 	t.Helper()
 	for _, to := range e.routes {
@@ -64,9 +64,8 @@ func (e *environment) transfers(t *testing.T) (list []transfer) {
 	return list
 }
 
-// TestExportsComeBack: every export of a seeded fleet, vehicles in every state among it,
-// is imported with on_conflict=update as it is, and changes nothing, not even when a
-// record was updated.
+// TestExportsComeBack: every export of a seeded fleet, with vehicles in every state, can be
+// imported unchanged with on_conflict=update and changes nothing, not even the time of update.
 func TestExportsComeBack(t *testing.T) {
 	e := newRig(t).live
 	if err := e.fleet.Seed(t.Context(), fleet.Organization{ID: ours, Name: "Acme Mobility"}); err != nil {
@@ -83,8 +82,8 @@ func TestExportsComeBack(t *testing.T) {
 		if after := e.Get(x.path, "Accept: "+rest.NDJSON).Body; after != before {
 			t.Errorf("%s as %s: the records are others afterwards", x.path, x.kind)
 		}
-		// Without it the read-only members are skipped, too, and each record that is there
-		// already is refused, or made once more where nothing of it has to be unique.
+		// Without on_conflict read-only fields are skipped, too, and each existing record is
+		// refused, or created again if it has no unique field.
 		got := summaryOf(t, e.Do("POST", x.path+"?atomic=false", export.Body, "Content-Type: "+x.kind))
 		if got.Skipped["id"] != count || got.Skipped["updated_at"] != count || x.path == "/vehicles" && got.Created > 0 {
 			t.Errorf("%s as %s, to be made: %+v", x.path, x.kind, got)
@@ -93,7 +92,7 @@ func TestExportsComeBack(t *testing.T) {
 	}
 }
 
-// cleanUp deletes the records of a list that were not there before.
+// cleanUp deletes records created since before.
 func (e *environment) cleanUp(t *testing.T, path, before string) {
 	t.Helper()
 	for line := range strings.Lines(e.Get(path, "Accept: "+rest.NDJSON).Body) {
@@ -110,8 +109,8 @@ func (e *environment) cleanUp(t *testing.T, path, before string) {
 	}
 }
 
-// TestExportsAreMadeAnew: records that are gone come back from each export, with ids of
-// their own and all else that is for writing.
+// TestExportsAreMadeAnew: deleted records are recreated from each export, with new ids and all
+// writable fields.
 func TestExportsAreMadeAnew(t *testing.T) {
 	p := newRig(t).live.tenant(t, ours)
 	for i := range 3 {
@@ -146,8 +145,8 @@ func TestExportsAreMadeAnew(t *testing.T) {
 	}
 }
 
-// TestImportUpdates changes an exported file and imports it: by id, by external id, with
-// new records in it, columns left out and cells emptied.
+// TestImportUpdates changes an exported file and imports it: by id, by external id, with new
+// records, missing columns and empty cells.
 func TestImportUpdates(t *testing.T) {
 	p := newRig(t).live.tenant(t, ours)
 	one := p.vehicle(fields{"code": "A-1", "external_id": "x1", "license_plate": "B-1", "metadata": fields{"a": "1", "b": "2"}})
@@ -155,8 +154,8 @@ func TestImportUpdates(t *testing.T) {
 	header, rows := []string{"id", "external_id", "code", "license_plate", "vehicle_type_id", "metadata", "subaccount_id", "form_factor"}, [][]string{
 		{one.text("id"), "x1", "A-1", "B-9", "", `{"a":"9"}`, "", "bicycle"}, // by id; the form factor is the type's
 		{"", "x2", "A-22", "", "", "", p.sub.ID, ""},                         // by external id
-		{"", "x3", "A-3", "", p.scooter, "", p.sub.ID, ""},                   // a new one
-		{two.text("id"), "", "", "", "", "", "", ""},                         // says nothing
+		{"", "x3", "A-3", "", p.scooter, "", p.sub.ID, ""},                   // a new record
+		{two.text("id"), "", "", "", "", "", "", ""},                         // no change
 	}
 	var text strings.Builder
 	w := csv.NewWriter(&text)
@@ -173,7 +172,7 @@ func TestImportUpdates(t *testing.T) {
 	if v := send(t, p.Client, "GET", "/vehicles/"+two.text("id"), "", 200); v.text("code") != "A-22" || v.text("external_id") != "x2" {
 		t.Errorf("by external id: %v", v)
 	}
-	// An older report is not taken, and the answer says so.
+	// An older report is ignored, and the answer lists its fields.
 	line := jsonOf(t, fields{"id": one.text("id"), "battery_percent": 5, "last_reported_at": "2020-01-01T00:00:00Z"})
 	if a := p.Do("POST", "/vehicles?on_conflict=update", line, "Content-Type: application/x-ndjson"); !strings.Contains(a.Body, `"ignored":["battery_percent","last_reported_at"]`) {
 		t.Errorf("an older report: %s", a.Body)
@@ -183,8 +182,8 @@ func TestImportUpdates(t *testing.T) {
 	}
 }
 
-// TestImportUpdatesHostile: what a line cannot change is an error of that line, changes
-// nothing, and with atomic=true has nothing of the file imported.
+// TestImportUpdatesHostile: a line that cannot be applied is an error of that line and changes
+// nothing; with atomic=true nothing of the file is imported.
 func TestImportUpdatesHostile(t *testing.T) {
 	r := newSandbox(t)
 	p, them, sandbox := r.live.tenant(t, ours), r.live.tenant(t, theirs), r.sandbox.tenant(t, ours)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// names are the members of an object, in their order.
+// names returns the field names of an object in order.
 func names(t testing.TB, text string) []string {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(text))
@@ -31,7 +31,7 @@ func names(t testing.TB, text string) []string {
 	return list
 }
 
-// TestHostile sends what must not be taken, and what looks like it.
+// TestHostile sends bodies and queries that must be refused, and similar ones that are valid.
 func TestHostile(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)
@@ -91,7 +91,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestPlaces searches by place.
+// TestPlaces searches by location.
 func TestPlaces(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)
@@ -130,7 +130,7 @@ func TestPlaces(t *testing.T) {
 	if _, distances := list("?lat=52.52&lng=13.405"); fmt.Sprint(distances) != "[0 334]" {
 		t.Errorf("the distances are %v", distances)
 	}
-	// Page by page it is the same.
+	// The same page by page.
 	a := p.Get("/vehicles?lat=52.52&lng=13.405&radius_meters=50000&limit=2")
 	next, _ := url.Parse(strings.Trim(strings.Split(a.Header.Get("Link"), ">")[0], "<"))
 	var page struct{ Data []fields }
@@ -154,7 +154,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestImports sends many records and gets them back.
+// TestImports imports many records and reads them back.
 func TestImports(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)
@@ -162,7 +162,7 @@ func TestImports(t *testing.T) {
 	for i := range 5 {
 		lines = append(lines, jsonOf(t, fields{"subaccount_id": p.sub.ID, "code": fmt.Sprint("I-", i), "vehicle_type_id": p.scooter, "state": "available", "location": fields{"lat": 52.5, "lng": 13.4}}))
 	}
-	lines[3] = strings.Replace(lines[3], "I-3", "i-0", 1) // of the first
+	lines[3] = strings.Replace(lines[3], "I-3", "i-0", 1) // duplicate of the first
 	a := p.Do("POST", "/vehicles?atomic=true", strings.Join(lines, "\n"), "Content-Type: application/x-ndjson")
 	refused(t, "all or none", a, 422, "validation_failed", "#/4 already_exists")
 	a = p.Do("POST", "/vehicles", strings.Join(lines, "\n"), "Content-Type: application/x-ndjson")

@@ -11,10 +11,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// byDistance is the order of a search around a point.
+// byDistance sorts a search around a point.
 const byDistance = "distance"
 
-// boxParam is a part of the world to look into.
+// boxParam is the bbox parameter.
 func boxParam(doc string) rest.Param {
 	return rest.Param{Name: "bbox", Kind: rest.StringParam, Example: "13.36,52.50,13.43,52.54",
 		Doc: doc + " minLng,minLat,maxLng,maxLat, edges included; a minLng that is greater than maxLng crosses the antimeridian."}
@@ -38,7 +38,7 @@ func radiusParam() rest.Param {
 	return rest.Param{Name: "radius_meters", Kind: rest.NumberParam, Min: 0, Max: maximumRadius, Doc: "How far away at most, with lat and lng; 1000 unless said otherwise."}
 }
 
-// box reads the parameter bbox, nil when it is not there.
+// box returns the parameter bbox, nil if absent.
 func box(r *rest.Request) (*fleet.Box, error) {
 	if !r.Has("bbox") {
 		return nil, nil
@@ -61,7 +61,7 @@ func box(r *rest.Request) (*fleet.Box, error) {
 	return &fleet.Box{MinLng: at[0], MinLat: at[1], MaxLng: at[2], MaxLat: at[3]}, nil
 }
 
-// point reads the parameters lat and lng; false when they are not there.
+// point returns the parameters lat and lng; ok is false if absent.
 func point(r *rest.Request) (lat, lng float64, ok bool, err error) {
 	lat, hasLat := r.Number("lat")
 	lng, hasLng := r.Number("lng")
@@ -74,7 +74,7 @@ func point(r *rest.Request) (lat, lng float64, ok bool, err error) {
 	return lat, lng, hasLat, nil
 }
 
-// near reads what is searched around, nil when nothing is.
+// near returns the search around a point, nil if absent.
 func near(r *rest.Request) (*fleet.Near, error) {
 	lat, lng, given, err := point(r)
 	if err != nil {
@@ -95,7 +95,7 @@ func near(r *rest.Request) (*fleet.Near, error) {
 	return &fleet.Near{Lat: lat, Lng: lng, RadiusMeters: radius}, nil
 }
 
-// stored is a record of a list as it is answered.
+// stored returns a record of a list in wire format.
 func stored(d *fleet.Record) rest.Document {
 	got := rest.Document{JSON: d.JSON, Revision: d.Revision}
 	if d.Distance >= 0 {
@@ -104,16 +104,14 @@ func stored(d *fleet.Record) rest.Document {
 	return got
 }
 
-// place is where a record is in a list that is had whole: by the text that the
-// list is sorted by, then by id.
+// place is the cursor position in an unpaged list: sort text, then id.
 type place struct{ Text, ID string }
 
 func (p place) compare(q place) int {
 	return cmp.Or(cmp.Compare(p.Text, q.Text), cmp.Compare(p.ID, q.ID))
 }
 
-// whole answers a list that the fleet returns whole, because it is short and
-// bounded, a page at a time.
+// whole answers pages of a short, bounded list that the fleet returns completely.
 func whole[T documented](r *rest.Request, records []T, at func(T) place) (rest.Response, error) {
 	order := func(p, q place) int {
 		if r.Descending() {

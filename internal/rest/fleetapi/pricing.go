@@ -34,7 +34,7 @@ var planRecord = record("pricing_plan", "What rides cost (GBFS system_pricing_pl
 	rest.Member{Name: "version", Type: rest.Integer(), Doc: "Grows with every PUT. Rides keep the version that they began with."},
 )
 
-// segments are what a plan charges by length.
+// segments are the charges of a plan by distance or time.
 func segments() rest.Type {
 	return rest.Array(rest.Object(
 		rest.Member{Name: "start", Type: rest.Int(0, maxExact), Access: rest.Required, Doc: "The first minute or kilometer that is charged, counted from 0."},

@@ -6,11 +6,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// maxExact is the largest integer that every reader of JSON takes exactly.
+// maxExact is the largest integer that all JSON parsers represent exactly.
 const maxExact = 1<<53 - 1
 
-// record is a record of fleet-api.md section 1: what all of them begin and end
-// with, and members of its own between.
+// record returns a record of fleet-api.md section 1: the common first and last fields, with its
+// own between.
 func record(name, doc string, own ...rest.Member) *rest.Record {
 	head := []rest.Member{
 		{Name: "id", Type: rest.ID()},
@@ -27,8 +27,8 @@ func record(name, doc string, own ...rest.Member) *rest.Record {
 	return &rest.Record{Name: name, Doc: doc, Members: slices.Concat(head, own, tail)}
 }
 
-// partial is a record of which an answer may have no more than some members: one
-// that is gone, expanded beside its id.
+// partial returns a record with optional fields except always: an expanded record that may be
+// deleted.
 func partial(name, doc string, of *rest.Record, always []string, more ...rest.Member) *rest.Record {
 	r := &rest.Record{Name: name, Doc: doc}
 	for _, m := range of.Members {
@@ -39,7 +39,7 @@ func partial(name, doc string, of *rest.Record, always []string, more ...rest.Me
 	return r
 }
 
-// position is a place on earth (fleet-api.md 0).
+// position is a geographic position (fleet-api.md 0).
 func position() rest.Type {
 	return rest.Object(
 		rest.Member{Name: "lat", Type: rest.NumberIn(-90, 90), Access: rest.Required, Doc: "Degrees, WGS 84, rounded to 6 decimals.", Example: 52.520008},
@@ -50,7 +50,7 @@ func position() rest.Type {
 	)
 }
 
-// rules are those of a zone, or of a subaccount where no zone decides.
+// rules are the riding rules of a zone, or of a subaccount outside of zones.
 func rules() rest.Type {
 	return rest.Array(rest.Object(
 		rest.Member{Name: "vehicle_type_ids", Type: rest.Array(rest.ID(), 100), Access: rest.Writable, Sometimes: true, Doc: "Which vehicles it is for; all, unless said otherwise."},
@@ -61,10 +61,10 @@ func rules() rest.Type {
 	), 100)
 }
 
-// amount is money in the minor unit of a currency beside it, 0 or more.
+// amount is a non-negative amount in the minor unit of an adjacent currency.
 func amount() rest.Type { return rest.Int(0, maxExact) }
 
-// The words of members.
+// Enumerations.
 var (
 	rideStatuses    = []string{"reserved", "active", "paused", "completed", "cancelled"}
 	tripTypes       = []string{"rider", "rebalance", "maintenance"}
@@ -74,8 +74,8 @@ var (
 	propulsionTypes = []string{"human", "electric_assist", "electric", "combustion", "combustion_diesel", "hybrid", "plug_in_hybrid", "hydrogen_fuel_cell"}
 	zoneTypes       = []string{"service_area", "parking", "no_parking", "slow", "no_ride", "custom"}
 
-	// asked are the events that a request can give as its reason; the others are
-	// made by rides, reports and time.
+	// asked are the transition reasons that requests may set; rides, reports and timers cause
+	// the rest.
 	asked = []string{
 		"maintenance", "off_hours", "on_hours", "system_suspend", "system_resume", "battery_low", "battery_charged", "unspecified",
 		"maintenance_pick_up", "rebalance_pick_up", "compliance_pick_up", "agency_pick_up", "decommissioned",

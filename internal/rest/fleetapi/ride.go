@@ -124,7 +124,7 @@ func (a *API) createRide(ctx context.Context, r *rest.Request) (rest.Response, e
 		return rest.Response{}, err
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		// Before anything of the vehicle is told to who does not reach it.
+		// First the scope: the state of a vehicle out of scope must not be revealed.
 		if err := a.reaches(ctx, tx, r, in); err != nil {
 			return rest.Response{}, err
 		}
@@ -136,8 +136,8 @@ func (a *API) createRide(ctx context.Context, r *rest.Request) (rest.Response, e
 	})
 }
 
-// reaches returns nil when the request reaches the vehicle of a new ride, or when
-// there is no such vehicle, which is found later.
+// reaches returns nil if the vehicle of a new ride is in scope, or does not exist, which is
+// reported later.
 func (a *API) reaches(ctx context.Context, tx *db.Tx, r *rest.Request, n fleet.NewRide) error {
 	if r.Subaccounts() == nil {
 		return nil

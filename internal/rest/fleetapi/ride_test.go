@@ -13,7 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/optional"
 )
 
-// TestConflicts has each refusal that the state of records is the reason of.
+// TestConflicts causes each refusal that depends on the state of records.
 func TestConflicts(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)
@@ -44,7 +44,7 @@ func TestConflicts(t *testing.T) {
 	put("vehicle_in_use", "/vehicles/"+vehicle, fields{"state": "removed"})
 	refused(t, "vehicle_in_use", p.Do("DELETE", "/vehicles/"+vehicle, ""), 409, "vehicle_in_use")
 	post("customer_has_open_ride", fields{"vehicle_id": p.vehicle().text("id"), "customer_id": riding.text("customer_id")})
-	// A vehicle with so little is out of service by itself, unless it is told to be.
+	// A vehicle with this battery is out of service unless the request sets a state.
 	low := p.vehicle(fields{"state": "removed", "battery_percent": 5})
 	put("invalid_transition", "/vehicles/"+low.text("id"), fields{"state": "non_operational"})
 	blocked := p.customer()
@@ -63,7 +63,7 @@ func TestConflicts(t *testing.T) {
 		t.Errorf("already_exists: member is %q", a.Problem().Member)
 	}
 
-	// Zones: far from the others.
+	// Zones, far from the others of this test.
 	p.zone("no_ride", 10, 50)
 	post("ride_start_not_allowed", fields{"vehicle_id": p.vehicle(fields{"location": fields{"lat": 50, "lng": 10}}).text("id"), "customer_id": p.customer()})
 	got = put("out_of_zone_fee_required", ride, fields{"status": "completed", "end_location": fields{"lat": 50, "lng": 10}})
@@ -87,13 +87,13 @@ func TestConflicts(t *testing.T) {
 	post("no_pricing_plan", fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()})
 }
 
-// Ride reads a ride.
+// Ride returns a ride.
 func (p *tenant) Ride(path string) fields {
 	p.t.Helper()
 	return send(p.t, p.Client, "GET", path, "", 200)
 }
 
-// TestRide goes through a ride as an app does.
+// TestRide follows a ride from start to end, as an app would.
 func TestRide(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)
@@ -104,7 +104,7 @@ func TestRide(t *testing.T) {
 	if ride.text("vehicle_id") != v.text("id") || ride.text("subaccount_id") != p.sub.ID || ride["vehicle_code"] != nil {
 		t.Errorf("by its code: %v", ride)
 	}
-	// What was got can be sent back, whatever time has made of it.
+	// A GET may be sent back unchanged, although time has passed.
 	for _, status := range []string{"active", "paused", "active", "completed"} {
 		got := p.Ride(path)
 		got["status"] = status
@@ -155,13 +155,13 @@ func TestRide(t *testing.T) {
 		t.Errorf("a vehicle, expanded: %v", f)
 	}
 
-	// A key that may start rides and see none gets no more than their ids.
+	// A key that may start rides but not read them gets only their ids.
 	starter := p.As(r.live.key(ours, apikey.Permissions{Resources: apikey.Grants{Named: map[string][]apikey.Action{"rides": {create}}}}))
 	made := send(t, starter, "POST", "/rides", jsonOf(t, fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()}), 201)
 	if len(made) != 2 || made.text("object") != "ride" {
 		t.Errorf("who may not read gets %v", made)
 	}
-	// A key of another subaccount hears nothing of the vehicle, not even its state.
+	// A key of another subaccount learns nothing about the vehicle, not even its state.
 	elsewhere := p.As(r.live.key(ours, apikey.Permissions{Level: apikey.ReadWrite}, p.other.ID))
 	for _, body := range []fields{
 		{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()}, {"vehicle_code": p.vehicle().text("code")}, {"vehicle_id": open.text("vehicle_id")},
@@ -175,7 +175,7 @@ func TestRide(t *testing.T) {
 		t.Errorf("another subaccount lists %v", list.Data)
 	}
 
-	// The operator ends one against the rules.
+	// The operator ends a ride against the rules.
 	p.zone("no_ride", 10, 50)
 	send(t, p.Client, "PUT", "/rides/"+open.text("id"), `{"status":"completed","end_location":{"lat":50,"lng":10},"end_reason":"operator"}`, 200)
 	entry := send(t, p.Client, "GET", "/settings/audit-log?target_id="+open.text("id"), "", 200)
@@ -184,7 +184,7 @@ func TestRide(t *testing.T) {
 	}
 }
 
-// TestOnce sends a creation twice under one Idempotency-Key.
+// TestOnce sends a create twice under one Idempotency-Key.
 func TestOnce(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)
@@ -200,7 +200,7 @@ func TestOnce(t *testing.T) {
 	refused(t, "replayed to other permissions", lower.Do("POST", "/rides", body, "Idempotency-Key: k"), 422, "idempotency_key_reused")
 }
 
-// TestMembers holds that records have the members of fleet-api.md 1, in its order.
+// TestMembers: records have the fields of fleet-api.md 1, in its order.
 func TestMembers(t *testing.T) {
 	r := newRig(t)
 	p := r.live.tenant(t, ours)

@@ -32,20 +32,20 @@ const (
 	ours, theirs = "0190c0de-0000-7000-8000-000000000001", "0190c0de-0000-7000-8000-000000000002"
 )
 
-// rig is an installation: where keys are, and the APIs of both environments.
+// rig is an installation: the key database and the APIs of both environments.
 type rig struct {
 	testing.TB
-	desk *db.DB // with the keys
+	desk *db.DB // holds the keys
 	keys *apikey.Service
 	box  *seal.Box
 
-	live, sandbox *environment // sandbox is nil unless it was asked for
+	live, sandbox *environment // sandbox is nil unless requested
 }
 
-// environment is one of the two.
+// environment is production or the sandbox.
 type environment struct {
 	*rig
-	*resttest.Client // with a key of ours that may do everything
+	*resttest.Client // with a key for everything
 	name             apikey.Environment
 	fleet            *fleet.Service
 	db               *db.DB
@@ -54,7 +54,7 @@ type environment struct {
 	api              *rest.API
 }
 
-// catalogue is app's.
+// catalogue equals app's.
 func catalogue() apikey.Catalogue {
 	all := []apikey.Action{apikey.Read, apikey.Create, apikey.Update, apikey.Delete}
 	return apikey.Catalogue{Test: true, Subaccounts: true, Resources: []apikey.Resource{
@@ -118,7 +118,7 @@ func (r *rig) open(name apikey.Environment, base string) *environment {
 	return e
 }
 
-// makeKey makes one of the fleet, for this environment unless n says otherwise.
+// makeKey creates a fleet key, for this environment unless n sets another.
 func (e *environment) makeKey(n apikey.New) (apikey.Key, string) {
 	e.rig.Helper()
 	n.Name = uuid.NewString()
@@ -147,15 +147,15 @@ func (e *environment) write(fn func(ctx context.Context, tx *db.Tx) error) {
 	}
 }
 
-// tenant is an organization with what its records need: two subaccounts, and in the
-// first a vehicle type and the plan that applies.
+// tenant is an organization with two subaccounts, the first with a vehicle type and the
+// applicable plan.
 type tenant struct {
 	*environment
-	*resttest.Client // with a key that may do everything
+	*resttest.Client // with a key for everything
 	t                testing.TB
 	org              string
 	sub, other       fleet.Subaccount
-	scooter, car     string // vehicle types: one that can be reserved, one that asks for a license
+	scooter, car     string // vehicle types: reservable, and with required license
 	plan             fleet.Plan
 }
 
@@ -193,7 +193,7 @@ func (e *environment) tenant(t testing.TB, organizationID string) *tenant {
 	return p
 }
 
-// customer makes one, in the first subaccount.
+// customer creates a customer in the first subaccount.
 func (p *tenant) customer() string {
 	p.t.Helper()
 	var c fleet.Customer
@@ -204,14 +204,13 @@ func (p *tenant) customer() string {
 	return c.ID
 }
 
-// created makes a record, and returns it.
+// created creates a record and returns it.
 func (p *tenant) created(path string, body any) fields {
 	p.t.Helper()
 	return send(p.t, p.Client, "POST", path, jsonOf(p.t, body), 201)
 }
 
-// vehicle makes one that can be ridden, in Berlin; changes are members that are
-// other than usual.
+// vehicle creates an available vehicle in Berlin; changes replace the default fields.
 func (p *tenant) vehicle(changes ...fields) fields {
 	p.t.Helper()
 	v := fields{
@@ -224,7 +223,7 @@ func (p *tenant) vehicle(changes ...fields) fields {
 	return p.created("/vehicles", v)
 }
 
-// ride starts one, of a new customer on a new vehicle.
+// ride starts a ride of a new customer on a new vehicle.
 func (p *tenant) ride(changes ...fields) fields {
 	p.t.Helper()
 	body := fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()}
@@ -234,7 +233,7 @@ func (p *tenant) ride(changes ...fields) fields {
 	return p.created("/rides", body)
 }
 
-// zone makes a square of a tenth of a degree around a point.
+// zone creates a square of a tenth of a degree around a point.
 func (p *tenant) zone(kind string, lng, lat float64) fields {
 	p.t.Helper()
 	const d = 0.05
@@ -243,16 +242,16 @@ func (p *tenant) zone(kind string, lng, lat float64) fields {
 	}}})
 }
 
-// fields is a record as it was answered.
+// fields is an answered record.
 type fields map[string]any
 
-// text is a member that is a string, empty when it is null.
+// text returns a string field, empty if null.
 func (f fields) text(name string) string {
 	s, _ := f[name].(string)
 	return s
 }
 
-// send sends a request and returns the record that is answered with a status.
+// send sends a request and returns the answered record.
 func send(t testing.TB, c *resttest.Client, method, path, body string, want int, headers ...string) fields {
 	t.Helper()
 	a := c.Do(method, path, body, headers...)
@@ -276,7 +275,7 @@ func jsonOf(t testing.TB, v any) string {
 	return string(text)
 }
 
-// refused wants an answer to be a problem.
+// refused checks that an answer is a problem.
 func refused(t testing.TB, what string, a resttest.Answer, status int, code string, pointers ...string) {
 	t.Helper()
 	p := a.Problem()

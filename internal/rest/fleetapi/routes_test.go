@@ -16,7 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
 )
 
-// columns are the permissions of the table in fleet-api.md 3.2, in its order.
+// columns are the permissions of the table in fleet-api.md 3.2, in order.
 var columns = []rest.Permission{
 	{Resource: "rides", Action: apikey.Read}, {Resource: "rides", Action: apikey.Create}, {Resource: "rides", Action: apikey.Update},
 	{Resource: "vehicles", Action: apikey.Read}, {Resource: "vehicles", Action: apikey.Create}, {Resource: "vehicles", Action: apikey.Update}, {Resource: "vehicles", Action: apikey.Delete},
@@ -31,8 +31,8 @@ const (
 	read, create, update, remove = apikey.Read, apikey.Create, apikey.Update, apikey.Delete
 )
 
-// kinds are the keys of that table, and what it says of each. K1, which has
-// neither level nor resources, cannot be made.
+// kinds are the keys of that table with the expected results. K1, with neither level nor
+// resources, cannot be created.
 var kinds = []struct {
 	name    string
 	level   apikey.Level
@@ -58,7 +58,7 @@ var kinds = []struct {
 	{"K18", "", apikey.Grants{Named: map[string][]apikey.Action{}}, "--- ---- -- -- - ---- --"},
 }
 
-// samples make a record and return its path, by the path of those like it.
+// samples create a record and return its path, by the path of its list.
 var samples = map[string]func(p *tenant) string{
 	"/rides/{id}":     func(p *tenant) string { return "/rides/" + p.ride().text("id") },
 	"/vehicles/{id}":  func(p *tenant) string { return "/vehicles/" + p.vehicle().text("id") },
@@ -88,7 +88,7 @@ func (p *tenant) sample(rt *rest.Route) string {
 	return of(p)
 }
 
-// bodies are those that routes take.
+// bodies are valid bodies of routes.
 var bodies = map[string]func(p *tenant) any{
 	"createRide": func(p *tenant) any { return fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()} },
 	"updateRide": func(p *tenant) any { return fields{"status": "paused"} },
@@ -123,13 +123,13 @@ func (p *tenant) body(rt *rest.Route) string {
 	return jsonOf(p.t, of(p))
 }
 
-// queries are what routes require.
+// queries are required queries of routes.
 var queries = map[string]string{
 	"getRideAnalytics":    "?from=2026-01-01&to=2026-01-08",
 	"getRevenueAnalytics": "?from=2026-01-01&to=2026-01-08",
 }
 
-// nowhere is the path of a route on a record that is not there.
+// nowhere returns the path of a route on a missing record.
 func nowhere(rt *rest.Route) string {
 	return strings.ReplaceAll(rt.Path, "{id}", "x_01KKNTQ7XJEVR88Y42WDNGTN4V")
 }
@@ -151,8 +151,8 @@ func success(rt *rest.Route) int {
 	return 201
 }
 
-// TestRoutes tries every route with every kind of key, with keys that are no good,
-// and with those of others.
+// TestRoutes tries every route with every kind of key, with invalid keys, and with keys of
+// other organizations.
 func TestRoutes(t *testing.T) {
 	r := newSandbox(t)
 	for _, e := range []*environment{r.live, r.sandbox} {
@@ -180,12 +180,11 @@ func testRoutes(t *testing.T, e *environment) {
 			path := us.sample(rt) + queries[rt.ID]
 
 			for _, b := range bad {
-				// An address with many failures would be refused for them.
+				// An address with many failures would be refused.
 				failures++
 				refused(t, b.name, call(b.token, path, "", fmt.Sprintf("X-Forwarded-For: 203.0.%d.%d", failures/200, 1+failures%200)), b.status, b.code)
 			}
-			// What the query has too much is found after permissions, and before
-			// anything happens.
+			// An unknown query parameter is refused after permissions and before any change.
 			for _, k := range kinds {
 				at := slices.Index(columns, rt.Needs)
 				if at < 0 {
@@ -214,7 +213,7 @@ func testRoutes(t *testing.T, e *environment) {
 	}
 }
 
-// others calls a route on a record of ours with keys that do not reach it.
+// others calls a route on one of our records with keys out of scope.
 func (p *tenant) others(rt *rest.Route, path string, them, elsewhere *resttest.Client) {
 	t := p.t
 	t.Helper()
@@ -238,7 +237,7 @@ func (p *tenant) others(rt *rest.Route, path string, them, elsewhere *resttest.C
 	}
 }
 
-// tried calls a route as it is meant, and with what every route refuses.
+// tried calls a route correctly, and with input that every route refuses.
 func (p *tenant) tried(rt *rest.Route, path string) {
 	t := p.t
 	t.Helper()
@@ -279,7 +278,7 @@ func (p *tenant) tried(rt *rest.Route, path string) {
 	refused(t, "a picture", p.Do(rt.Method, path, "", "Accept: image/png"), 406, "not_acceptable")
 }
 
-// badToken is a token that opens nothing, and what is said to it.
+// badToken is an invalid token with the expected refusal.
 type badToken struct {
 	name, token string
 	status      int
@@ -329,8 +328,7 @@ func (e *environment) badTokens() []badToken {
 	return list
 }
 
-// TestMethods asks every path for every method: those of fleet-api.md 3.1 are
-// there, and no other.
+// TestMethods calls every path with every method: exactly the routes of fleet-api.md 3.1 exist.
 func TestMethods(t *testing.T) {
 	r := newSandbox(t)
 	const table = `

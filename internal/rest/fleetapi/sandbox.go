@@ -47,7 +47,7 @@ func (a *API) setClock(ctx context.Context, r *rest.Request) (rest.Response, err
 		if err := r.Update(clock{rest.Time(before)}, &in); err != nil {
 			return rest.Response{}, err
 		}
-		if in.Now.Std().IsZero() { // a PUT may leave members out, but there is no other
+		if in.Now.Std().IsZero() { // a PUT may omit fields, but this is the only one
 			var v problem.Validation
 			v.AddCode("required", "now", "is required")
 			return rest.Response{}, v.Err()
@@ -60,7 +60,7 @@ func (a *API) setClock(ctx context.Context, r *rest.Request) (rest.Response, err
 }
 
 func (a *API) reset(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	o, err := a.organization(ctx, r.Key.OrganizationID) // of another database
+	o, err := a.organization(ctx, r.Key.OrganizationID) // in another database
 	if err != nil {
 		return rest.Response{}, err
 	}

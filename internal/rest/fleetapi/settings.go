@@ -27,7 +27,7 @@ var settingsRecord = &rest.Record{Name: "settings", Doc: "The settings of the wh
 	{Name: "updated_at", Type: rest.Timestamp()},
 }}
 
-// settings are the account's, with what its plan says.
+// settings are the account's settings and the limits of its plan.
 type settings struct {
 	Object    string `json:"object"`
 	Live      bool   `json:"livemode"`
@@ -48,8 +48,8 @@ func (a *API) settingsRoutes() []rest.Route {
 	}}
 }
 
-// settings returns the settings as they are answered. Their tag is made from the
-// text: a plan changes without a revision of them.
+// settings returns the settings in wire format. Their tag is a hash: a change of the plan has
+// no revision.
 func (a *API) settings(s fleet.Settings, of Account) settings {
 	return settings{Object: "settings", Live: a.Fleet.Live(), Name: s.Name, Plan: of.Plan.String(), RateLimit: of.RateLimit, Settings: s}
 }
@@ -67,7 +67,7 @@ func (a *API) getSettings(ctx context.Context, r *rest.Request) (rest.Response, 
 }
 
 func (a *API) updateSettings(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	of, err := a.Account(ctx, r.Key.OrganizationID) // of another database than what is written
+	of, err := a.Account(ctx, r.Key.OrganizationID) // in another database
 	if err != nil {
 		return rest.Response{}, err
 	}

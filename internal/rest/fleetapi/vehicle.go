@@ -39,7 +39,7 @@ var vehicleRecord = func() *rest.Record {
 	return r
 }()
 
-// ridden is the vehicle of a ride, expanded: it may be gone.
+// ridden is the expanded vehicle of a ride, which may be deleted.
 var ridden = partial("ride_vehicle", "The vehicle of a ride. Of one that was deleted there are id, object, code and deleted.",
 	vehicleRecord, []string{"id", "object", "code"},
 	rest.Member{Name: "deleted", Type: rest.Bool(), Sometimes: true, Doc: "true when it is."},

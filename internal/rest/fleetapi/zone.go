@@ -49,7 +49,7 @@ func (a *API) zoneRoutes() []rest.Route {
 	}}
 }
 
-// shape says what is wrong with the geometry of a zone.
+// shape validates the geometry of a zone.
 func shape(text []byte) error {
 	var a fleet.Area
 	return a.UnmarshalJSON(text)
@@ -140,8 +140,7 @@ func (a *API) deleteZone(ctx context.Context, r *rest.Request) (rest.Response, e
 	})
 }
 
-// lockZone returns the zone of the path, which the request reaches, also as it is
-// answered.
+// lockZone returns the zone of the path, locked and in scope, and its wire format.
 func (a *API) lockZone(ctx context.Context, tx *db.Tx, r *rest.Request) (z fleet.Zone, current rest.Document, err error) {
 	if z, err = a.Fleet.LockZone(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
 		return z, current, err

@@ -21,19 +21,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// document is the API's own: one library has its routes and parameters, another
-// its schemas, which are those of JSON Schema 2020-12. It is safe for concurrent use.
+// document is the API's OpenAPI document: one library checks its routes and parameters, another
+// its schemas, which are JSON Schema 2020-12. It is safe for concurrent use.
 type document struct {
 	router routers.Router
 
-	mu      sync.Mutex // the compiler makes no promise
+	mu      sync.Mutex // the compiler may not be safe for concurrent use
 	schemas *jsonschema.Compiler
 }
 
-// location is where the schemas' library has the document.
+// location is the document's URL in the schema library.
 const location = "http://api.example.com/openapi.json"
 
-// readDocument reads and checks a document.
+// readDocument parses and validates a document.
 func readDocument(t testing.TB, text []byte) *document {
 	t.Helper()
 	text = strict(t, text)
@@ -61,8 +61,8 @@ func readDocument(t testing.TB, text []byte) *document {
 	return d
 }
 
-// strict returns the document with every object closed whose members it names. A
-// client must bear more than the document names; our answers have no more.
+// strict returns the document with additionalProperties false on every object with named
+// properties: clients must tolerate more, but our answers have no more.
 func strict(t testing.TB, text []byte) []byte {
 	var doc map[string]any
 	if err := json.Unmarshal(text, &doc); err != nil {
@@ -77,7 +77,7 @@ func strict(t testing.TB, text []byte) []byte {
 			}
 		case map[string]any:
 			for name, item := range v {
-				if name != "problem" { // which has details by its code
+				if name != "problem" { // its details depend on the code
 					walk(item)
 				}
 			}
@@ -94,11 +94,11 @@ func strict(t testing.TB, text []byte) []byte {
 	return closed
 }
 
-// route is what the document says of a request.
+// route is the operation of a request in the document.
 type route struct {
 	document *document
 	route    *routers.Route
-	values   map[string]string // of the path
+	values   map[string]string // path parameters
 }
 
 func (d *document) find(req *http.Request) (*route, error) {
@@ -109,7 +109,7 @@ func (d *document) find(req *http.Request) (*route, error) {
 	return &route{d, found, values}, nil
 }
 
-// input is a request for the library of routes. Bodies are not its matter.
+// input returns the request for the routing library, which ignores bodies.
 func (r *route) input(req *http.Request) *openapi3filter.RequestValidationInput {
 	return &openapi3filter.RequestValidationInput{
 		Request: req, PathParams: r.values, Route: r.route,
@@ -120,7 +120,7 @@ func (r *route) input(req *http.Request) *openapi3filter.RequestValidationInput 
 	}
 }
 
-// checkRequest returns in what a request does not follow the document.
+// checkRequest returns how a request violates the document.
 func (r *route) checkRequest(req *http.Request) error {
 	if err := openapi3filter.ValidateRequest(req.Context(), r.input(req)); err != nil {
 		return err
@@ -132,16 +132,16 @@ func (r *route) checkRequest(req *http.Request) error {
 	body := r.route.Operation.RequestBody
 	switch {
 	case body == nil:
-		return nil // it is not looked at
+		return nil // ignored by the API
 	case len(text) == 0 && body.Value.Required:
 		return errors.New("it has no body")
 	case len(text) == 0 || !strings.HasSuffix(req.Header.Get("Content-Type"), "json") || req.Header.Get("Content-Type") == rest.NDJSON:
-		return nil // imports are tables, or lines
+		return nil // imports are tables or lines
 	}
 	return r.checkBody(body.Value.Content, r.pointer(body.Ref, "requestBody"), req.Header.Get("Content-Type"), text)
 }
 
-// checkAnswer returns in what an answer does not follow the document.
+// checkAnswer returns how an answer violates the document.
 func (r *route) checkAnswer(req *http.Request, a Answer) error {
 	in := &openapi3filter.ResponseValidationInput{RequestValidationInput: r.input(req), Status: a.Status, Header: a.Header}
 	in.Options = in.RequestValidationInput.Options
@@ -162,7 +162,7 @@ func (r *route) checkAnswer(req *http.Request, a Answer) error {
 	return r.checkBody(answer.Value.Content, r.pointer(answer.Ref, "responses", status), a.Header.Get("Content-Type"), []byte(a.Body))
 }
 
-// checkBody holds a body to the schema of its type, in the content at a pointer.
+// checkBody validates a body by the schema of its media type, in the content object at pointer.
 func (r *route) checkBody(content openapi3.Content, pointer, contentType string, text []byte) error {
 	kind, _, _ := strings.Cut(contentType, ";")
 	media := content[kind]
@@ -185,7 +185,7 @@ func (r *route) checkBody(content openapi3.Content, pointer, contentType string,
 	return schema.Validate(value)
 }
 
-// pointer returns where a part of the route's operation is, or what it refers to.
+// pointer returns the JSON pointer of a part of the operation, or of its $ref.
 func (r *route) pointer(ref string, at ...string) string {
 	if ref != "" {
 		return ref
@@ -198,7 +198,7 @@ func (r *route) pointer(ref string, at ...string) string {
 	return pointer.String()
 }
 
-// escape writes a name for a JSON Pointer (RFC 6901) in a fragment.
+// escape escapes a name for a JSON Pointer (RFC 6901) in a fragment.
 func escape(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1", "%", "%25", "{", "%7B", "}", "%7D").Replace(name)
 }

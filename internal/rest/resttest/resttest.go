@@ -1,8 +1,7 @@
-// Package resttest calls an API over a network in memory and holds it to what it
-// says of itself: each request that succeeds, and each answer, is checked against
-// the OpenAPI document by libraries that know nothing of ours, and each answer
-// for what all must have. The tests of the packages with routes share it, so that
-// none of them can forget.
+// Package resttest tests an API over an in-memory network. Independent libraries validate every
+// successful request and every answer against the OpenAPI document, and every answer is checked
+// for the common conventions. All tests of routes share it, so that no test can omit the
+// checks.
 package resttest
 
 import (
@@ -21,13 +20,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// Peer is the address from which a [Client] connects. APIs under test trust it as
-// a proxy where they shall believe X-Forwarded-For.
+// Peer is the address of a [Client]. APIs under test trust it as a proxy if they accept
+// X-Forwarded-For.
 const Peer = "192.0.2.1"
 
 // Client calls an API. It is safe for concurrent use.
 type Client struct {
-	Origin string // of the addresses it asks: "http://api.example.com"
+	Origin string // of request URLs: "http://api.example.com"
 	Base   string // below it: "/api/v1"
 	Token  string // sent as Authorization: Bearer, unless empty
 
@@ -46,8 +45,8 @@ func OpenAPI(t testing.TB, api *rest.API) []byte {
 	return text
 }
 
-// New returns a client of an API at base, which is served until the end of the
-// test. The document itself is checked too.
+// New returns a client of an API at base, served until the end of the test. It also validates
+// the document.
 func New(t testing.TB, api *rest.API, base string) *Client {
 	t.Helper()
 	doc := readDocument(t, OpenAPI(t, api))
@@ -70,24 +69,24 @@ func New(t testing.TB, api *rest.API, base string) *Client {
 	}
 }
 
-// As returns the client with another key.
+// As returns a client with another key.
 func (c *Client) As(token string) *Client {
 	other := *c
 	other.Token = token
 	return &other
 }
 
-// Answer is what came back.
+// Answer is the response to a request.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   string
-	Err    error // of reading the body: the transfer was broken off
+	Err    error // of reading the body: the transfer was aborted
 
 	t testing.TB
 }
 
-// JSON reads the answer into v.
+// JSON decodes the answer into v.
 func (a Answer) JSON(v any) {
 	a.t.Helper()
 	if err := json.Unmarshal([]byte(a.Body), v); err != nil {
@@ -95,7 +94,7 @@ func (a Answer) JSON(v any) {
 	}
 }
 
-// Problem is the body of a refusal.
+// Problem is the body of an error answer.
 type Problem struct {
 	Type, Title, Detail, Instance, Code string
 	Status                              int
@@ -104,7 +103,7 @@ type Problem struct {
 	Errors                              []struct{ Code, Detail, Pointer, Parameter, Header string }
 }
 
-// Problem returns the answer as a problem; the zero one when it is none.
+// Problem returns the answer as a problem; zero for other answers.
 func (a Answer) Problem() Problem {
 	a.t.Helper()
 	var p Problem
@@ -114,7 +113,7 @@ func (a Answer) Problem() Problem {
 	return p
 }
 
-// Code returns the problem's code, empty when it is none.
+// Code returns the problem's code, empty for other answers.
 func (a Answer) Code() string { return a.Problem().Code }
 
 // Get is Do without a body.
@@ -123,9 +122,8 @@ func (c *Client) Get(path string, headers ...string) Answer {
 	return c.Do("GET", path, "", headers...)
 }
 
-// Do sends a request to a path below the base, or, when it begins with the base,
-// as it is. A body is JSON unless a header says otherwise. Headers are lines:
-// "If-Match: *".
+// Do sends a request to a path below the base; a path that starts with the base is used as it
+// is. A body is JSON unless a header sets another type. Headers have the form "If-Match: *".
 func (c *Client) Do(method, path, body string, headers ...string) Answer {
 	c.t.Helper()
 	if !strings.HasPrefix(path, c.Base) {
@@ -167,7 +165,7 @@ func (c *Client) Do(method, path, body string, headers ...string) Answer {
 	return a
 }
 
-// check holds an answer to the conventions and to the document.
+// check validates an answer by the conventions and the document.
 func (c *Client) check(req *http.Request, a Answer) {
 	c.t.Helper()
 	what := req.Method + " " + req.URL.RequestURI()
@@ -178,7 +176,7 @@ func (c *Client) check(req *http.Request, a Answer) {
 	}
 	if a.Status >= 400 && req.Method != "HEAD" {
 		p := a.Problem()
-		// A replayed one is about the request that was first.
+		// A replayed answer has the id of the first request.
 		fresh := p.RequestID == a.Header.Get("X-Request-Id")
 		if p.Code == "" || p.Status != a.Status || fresh == (a.Header.Get("Idempotent-Replayed") != "") || p.Instance != "urn:request:"+p.RequestID ||
 			p.Title == "" || p.Detail == "" || !strings.HasSuffix(p.Type, "/problems/"+p.Code) {
@@ -193,17 +191,17 @@ func (c *Client) check(req *http.Request, a Answer) {
 	}
 	if code := a.Code(); req.Method == "HEAD" || req.Method == "OPTIONS" || a.Status == 304 || code == "route_not_found" || code == "method_not_allowed" ||
 		strings.HasSuffix(req.URL.Path, "/openapi.json") || a.Err != nil {
-		return // the document says nothing of these
+		return // not described by the document
 	}
 	route, err := c.document.find(req)
 	if err != nil {
-		if a.Status < 400 { // others may be refused before it is known that there is no such path
+		if a.Status < 400 { // refusals may precede routing
 			c.t.Errorf("%s: succeeded, but is not in the document: %v", what, err)
 		}
 		return
 	}
 	if a.Status < 400 {
-		// Others may break the document's rules; that is what they are refused for.
+		// Refused requests may violate the document.
 		if err := route.checkRequest(req); err != nil {
 			c.t.Errorf("%s: succeeded, but does not follow the document: %v", what, err)
 		}
@@ -223,8 +221,8 @@ func (c *Client) check(req *http.Request, a Answer) {
 	}
 }
 
-// checkImport holds the answer to an import to its form: a line for each record, in
-// order, and the sums at the end.
+// checkImport validates the answer to an import: a line for each record, in order, and the
+// summary at the end.
 func (c *Client) checkImport(what string, a Answer) {
 	c.t.Helper()
 	n, created, found, failed, ended := 0, 0, 0, 0, false
@@ -259,7 +257,7 @@ func (c *Client) checkImport(what string, a Answer) {
 	}
 }
 
-// checkFeatures holds an export as GeoJSON to RFC 7946.
+// checkFeatures validates a GeoJSON export by RFC 7946.
 func (c *Client) checkFeatures(what string, a Answer) {
 	c.t.Helper()
 	if a.Body == "" { // HEAD
@@ -283,7 +281,7 @@ func (c *Client) checkFeatures(what string, a Answer) {
 	}
 }
 
-// Query writes the query of an address: Query("limit", "5", "status", "open").
+// Query returns a URL query: Query("limit", "5", "status", "open").
 func Query(pairs ...string) string {
 	v := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -292,7 +290,7 @@ func Query(pairs ...string) string {
 	return "?" + v.Encode()
 }
 
-// listener is a network with one host.
+// listener is a network with a single host.
 type listener struct {
 	conns  chan net.Conn
 	once   sync.Once
