@@ -1,15 +1,14 @@
-// Package account knows who people are: users, the organizations they belong
-// to, how they sign in, and the sessions that follow from it.
+// Package account has users, organizations, sign-in and sessions.
 //
-// A session is a row, and it holds as long as the row does. It is reached
-// through two kinds of opaque token of 256 random bits, of which only SHA-256
-// digests are stored: access tokens, which say who asks, and refresh tokens,
-// each of which is exchanged once for a new pair. Nothing about a session is
-// cached, so one that ended is refused by the very next request on any node.
+// A session is a row, and it lasts as long as the row. Two kinds of opaque token of 256
+// random bits open it, of which only SHA-256 digests are stored: access tokens, which
+// authenticate requests, and refresh tokens, each of which is exchanged once for a new
+// pair. Nothing about a session is cached, so the next request after its end is refused
+// on every node.
 //
-// The package knows no HTTP; package browser, below it, carries tokens in
-// cookies. Whatever a person may be told comes back as a [problem.Error];
-// nothing that is told depends on whether an e-mail address is known.
+// The package knows no HTTP; its subpackage browser carries tokens in cookies. Errors for
+// clients are [problem.Error] values; no response depends on whether an e-mail address
+// has an account.
 package account
 
 import (
@@ -27,20 +26,20 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 )
 
-// Mailer sends mail in time.
+// Mailer sends mail asynchronously.
 type Mailer interface {
-	// EnqueueMail takes responsibility for m if and when tx commits.
+	// EnqueueMail enqueues m if and when tx commits.
 	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
 }
 
-// Checkout is where a paid plan is paid for.
+// Checkout starts the payment of a paid plan.
 type Checkout interface {
-	// StartCheckout returns the URL of a page on which c can be paid. It runs
-	// before the organization is stored, outside of any transaction.
+	// StartCheckout returns the URL of the payment page for c. It is called outside of
+	// any transaction, before the organization is stored.
 	StartCheckout(ctx context.Context, c CheckoutRequest) (url string, err error)
 }
 
-// CheckoutRequest says who wants to pay for what.
+// CheckoutRequest is the buyer and the plan of a checkout.
 type CheckoutRequest struct {
 	OrganizationID   string
 	OrganizationName string
@@ -49,72 +48,70 @@ type CheckoutRequest struct {
 	Email            string
 }
 
-// Config is what a [Service] is made of.
+// Config configures a [Service].
 type Config struct {
 	DB       *db.DB
 	Mailer   Mailer
 	MailFrom mail.Address // sender of account mails
-	BaseURL  string       // the public address
+	BaseURL  string       // public address of the server
 
-	// RedirectOrigins are origins ("https://app.example.com") besides the base
-	// URL's to which a sign-in may lead.
+	// RedirectOrigins are origins ("https://app.example.com") to which a sign-in may
+	// redirect besides that of BaseURL.
 	RedirectOrigins []string
 
-	AccessLife  time.Duration // of an access token; 0 means 1 hour
-	RefreshLife time.Duration // of a session after its last use; 0 means 30 days
-	SessionLife time.Duration // of a session after its sign-in, however much it is used; 0 means 90 days
+	AccessLife  time.Duration // lifetime of an access token; 0 means 1 hour
+	RefreshLife time.Duration // lifetime of a session since its last use; 0 means 30 days
+	SessionLife time.Duration // lifetime of a session since its sign-in, used or not; 0 means 90 days
 
-	// FreshProof is how old the proof of identity of a session may be for a
-	// password that is set in it to prove identity later; 0: any age will do.
+	// FreshProof is the maximum age of a session's last proof of identity at which a
+	// password set in it counts as a proof of identity later; 0: any age.
 	FreshProof time.Duration
 
-	// BrowserNotices mails people about sign-ins in browsers that are new to their
+	// BrowserNotices mails users about sign-ins in browsers that are new to their
 	// account.
 	BrowserNotices bool
 
-	SignUp   SignUpPolicy // the zero value admits everybody
-	Checkout Checkout     // nil: there are no paid plans to choose
-	Provider Provider     // nil: nobody can sign in with one
+	SignUp   SignUpPolicy // zero value: open sign-up
+	Checkout Checkout     // nil: no paid plans
+	Provider Provider     // nil: no sign-in by identity provider
 
-	// NewLimiter makes the limit of a kind of attempt, which name tells from the
-	// others. Nil for limits that this process keeps for itself.
+	// NewLimiter returns the limiter of one kind of attempt; name is unique per kind.
+	// Nil: limits are counted in this process.
 	NewLimiter func(name string, limit int, window time.Duration) Limiter
 
-	// OnRemove takes part in the removal of a member, who is one still when it
-	// is called: for what else knows of them. Nil for nothing.
+	// OnRemove is called in the transaction that removes a member, before the membership
+	// ends, so that other packages can remove their references. Nil: no call.
 	OnRemove func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
 
-	// OnRevoke revokes the API keys that a member created in an organization and
-	// disables their webhooks, when somebody asks for that with the removal. Nil
-	// for nothing.
+	// OnRevoke revokes the API keys that a member created in an organization and disables
+	// their webhooks. It is called if the request to remove the member asks for that.
+	// Nil: no call.
 	OnRevoke func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
 
-	// OnDelete removes what else identifies a user who is deleted, in any
-	// organization. Nil for nothing.
+	// OnDelete removes the data in other packages that identifies a deleted user, in
+	// every organization. Nil: no call.
 	OnDelete func(ctx context.Context, tx *db.Tx, userID string) error
 
-	// Notify announces a change to open pages of an organization: "member" for its
-	// members and invitations, "organization" for its name, plan and rules. Under the
-	// key [SessionsTopic] it announces to open streams of a user, in place of an
-	// organization, that sessions have changed. It is called after the commit. Nil
-	// announces nothing.
+	// Notify tells open pages of an organization that data has changed: topic "member"
+	// for members and invitations, "organization" for name, plan and rules. With the key
+	// [SessionsTopic] it tells the open streams of a user that sessions have changed. It
+	// is called after the commit. Nil: no call.
 	Notify func(key string, topics ...string)
 
-	// FirstIsDefault makes the first organization of all the default one, where the
-	// operator neither named nor created any. Only for servers of one's own machine.
+	// FirstIsDefault makes the first organization the default one if the operator has
+	// neither named nor created one. For servers on a developer's machine only.
 	FirstIsDefault bool
 
-	Audit *audit.Log // nil records nothing
+	Audit *audit.Log // nil: no audit log
 
-	// Hashers is how many passwords are hashed at once, each with 19 MiB of
-	// memory and as much again until it is collected; 0 means one for each
-	// processor, at most 4.
+	// Hashers is the number of passwords hashed at the same time. Each takes 19 MiB, and
+	// as much again until garbage collection. 0 means one per processor, at most 4.
 	Hashers int
 
-	Logger *slog.Logger // nil discards
+	Logger *slog.Logger // nil: no log
 }
 
-// Service is the accounts of one database. It is safe for concurrent use.
+// Service manages the accounts of one database. It is safe for concurrent use.
 type Service struct {
 	db          *db.DB
 	mailer      Mailer
@@ -139,22 +136,22 @@ type Service struct {
 
 	hashers *hashers
 
-	// One for each way to sign in, so that whoever uses up another's tries at
-	// one leaves them the others.
+	// One limit for each way to sign in, so that exhausting a user's attempts at one way
+	// leaves the other ways open.
 	linkAttempts     limit   // by mailbox
 	signInAttempts   limit   // by e-mail
 	resetAttempts    limit   // by mailbox
 	providerAttempts limit   // by network
-	failedSignIns    Limiter // by network: with a wrong password
+	failedSignIns    Limiter // failures with a wrong password, by network
 	inviteAttempts   Limiter // by mailbox
 	inviteCounts     Limiter // by organization
 	changeAttempts   Limiter // by user
 
 	mu   sync.Mutex
-	used map[string]struct{} // sessions whose last use is to be written
+	used map[string]struct{} // sessions whose last use is not stored yet
 }
 
-// New returns a service. Its error means that c is wrong.
+// New returns a service. An error means that c is invalid.
 func New(c Config) (*Service, error) {
 	r, err := newRedirects(c.BaseURL, c.RedirectOrigins)
 	if err != nil {
@@ -217,14 +214,14 @@ func New(c Config) (*Service, error) {
 	return s, nil
 }
 
-// Client is what is known of the far side of a request.
+// Client describes the client of a request.
 type Client struct {
 	IP        string
 	UserAgent string
-	Browser   string // what the browser keeps of earlier sign-ins, as from [Tokens]
+	Browser   string // value of the browser cookie, as from [Tokens]
 }
 
-// notifyAfterCommit has who looks at an organization told, once tx has committed.
+// notifyAfterCommit calls [Config.Notify] for an organization once tx has committed.
 func (s *Service) notifyAfterCommit(tx *db.Tx, organizationID string, topics ...string) {
 	if s.notify != nil {
 		tx.AfterCommit(func() { s.notify(organizationID, topics...) })

@@ -25,11 +25,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// outbox keeps mails whose transaction committed.
+// outbox collects the mails of committed transactions.
 type outbox struct {
 	mu    sync.Mutex
 	mails []mail.Message
-	err   error // refuses instead
+	err   error // if set, the error of EnqueueMail
 }
 
 func (o *outbox) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
@@ -66,8 +66,8 @@ func (o *outbox) token(t *testing.T) string {
 	return u.Query().Get("token")
 }
 
-// patientDB is a database that leaves transactions which wait for each other to
-// wait, so that an order of locks that only retries mend fails the test.
+// patientDB returns a database that waits for locks instead of retrying, so that a test
+// fails if the lock order needs retries.
 func patientDB(t *testing.T) *db.DB {
 	t.Helper()
 	address := dbtest.URL(t)
@@ -85,8 +85,8 @@ func patientDB(t *testing.T) *db.DB {
 	return dbtest.Open(t, address)
 }
 
-// checkMail finds fault with a mail that did not go to one address only, in both
-// forms, with the headers that every account mail has and no other.
+// checkMail checks that a mail has one recipient, both forms of text, and exactly the
+// headers of an account mail.
 func checkMail(t *testing.T, m mail.Message, to, subject string) {
 	t.Helper()
 	if len(m.To) != 1 || m.To[0].Address != to || len(m.Cc) != 0 {
@@ -153,7 +153,7 @@ func newFixture(t *testing.T, d *db.DB, change ...func(*account.Config)) *fixtur
 
 var client = account.Client{IP: "192.0.2.7", UserAgent: "test"}
 
-// signIn signs an address in by link.
+// signIn signs in by link.
 func (f *fixture) signIn(t *testing.T, email string) account.SignIn {
 	t.Helper()
 	intent, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: email}, "", account.Client{})
@@ -167,7 +167,7 @@ func (f *fixture) signIn(t *testing.T, email string) account.SignIn {
 	return in
 }
 
-// works reports whether the tokens authenticate, without refreshing them.
+// works reports whether an access token authenticates, without a refresh.
 func (f *fixture) works(t *testing.T, access string) bool {
 	t.Helper()
 	_, fresh, err := f.Authenticate(t.Context(), access, "", client)
@@ -180,7 +180,7 @@ func (f *fixture) works(t *testing.T, access string) bool {
 	return err == nil
 }
 
-// identity returns who holds the session that was just opened.
+// identity returns the identity of a new session.
 func (f *fixture) identity(t *testing.T, in account.SignIn) account.Identity {
 	t.Helper()
 	id, _, err := f.Authenticate(t.Context(), in.Tokens.Access, "", client)
@@ -199,7 +199,7 @@ func (f *fixture) organization(t *testing.T, name string) account.Organization {
 	return o
 }
 
-// member adds somebody to an organization and signs them in.
+// member adds a member to an organization and signs them in.
 func (f *fixture) member(t *testing.T, o account.Organization, email string, r account.Role) (account.Identity, account.Tokens) {
 	t.Helper()
 	if _, err := f.CreateUser(t.Context(), account.NewUser{Email: email, Organization: o.Slug, Role: r}); err != nil {
@@ -282,7 +282,7 @@ func TestFirstSignIn(t *testing.T) {
 	}
 }
 
-// TestSameAnswer: neither the answer nor the mail tells whether there is a user.
+// TestSameAnswer: neither result nor mail reveals whether an address has an account.
 func TestSameAnswer(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.signIn(t, "known@example.com")
@@ -310,14 +310,14 @@ func TestMailRefused(t *testing.T) {
 	}
 }
 
-// TestScanner: who opens a link, in which order, and whose opening still works
-// in the end.
+// TestScanner opens a link from different browsers in different orders, and checks which
+// session remains.
 func TestScanner(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		openings string // o: the browser that asked; s: somebody else; e: a browser that asked for another link
-		want     string // for each: y when it signed in
-		alive    int    // the opening whose session is left
+		openings string // o: the requesting browser; s: a stranger; e: a browser that requested another link
+		want     string // y or n for each opening: signed in or not
+		alive    int    // index of the opening whose session remains
 	}{
 		{"the browser that asked", "o", "y", 0},
 		{"another browser", "s", "y", 0},
@@ -365,7 +365,7 @@ func TestScanner(t *testing.T) {
 	}
 }
 
-// TestIntentIsKept: asking twice leaves both links to the browser that asked.
+// TestIntentIsKept: after two requests both links belong to the requesting browser.
 func TestIntentIsKept(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	first, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "ada@example.com"}, "", account.Client{})
@@ -398,8 +398,8 @@ func TestUnknownLink(t *testing.T) {
 	}
 }
 
-// TestLinkRace: of many simultaneous openings one works; of many first sign-ins
-// of one address one makes the user.
+// TestLinkRace: of many concurrent openings one succeeds; many concurrent first sign-ins
+// of one address create one user.
 func TestLinkRace(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	var links []string
@@ -498,14 +498,14 @@ func TestPasswordInput(t *testing.T) {
 			t.Errorf("%+v: got issues with %q, want %q", tt.in, got, tt.want)
 		}
 	}
-	// 6 characters and 1024 bytes are fine, as inputs go.
+	// 6 characters and 1024 bytes are within the limits.
 	for _, password := range []string{"éééééé", strings.Repeat("é", 512)} {
 		_, err := f.SignInWithPassword(t.Context(), account.PasswordSignIn{Email: "ada@example.com", Password: password}, client)
 		wantKind(t, err, problem.Unauthorized)
 	}
 }
 
-// TestHashIsRenewed: a hash with other parameters serves once more.
+// TestHashIsRenewed: a hash with outdated parameters works and is replaced.
 func TestHashIsRenewed(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	if _, err := f.CreateOrganization(t.Context(), account.NewOrganization{Name: "Acme"}); err != nil {
@@ -535,7 +535,7 @@ func TestHashIsRenewed(t *testing.T) {
 	if err := signIn("long enough"); err != nil || hash() != fresh {
 		t.Errorf("got error %v, and a hash that changed: %t; want neither", err, hash() != fresh)
 	}
-	// Of "old password", under weaker parameters.
+	// Hash of "old password" with weaker parameters.
 	const old = "$argon2id$v=19$m=64,t=1,p=1$c2FsdHNhbHRzYWx0c2FsdA$%s"
 	sum := oldSum(t)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
@@ -545,7 +545,7 @@ func TestHashIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantKind(t, signIn("older password"), problem.Unauthorized)
-	for range 2 { // by the old hash, then by the new
+	for range 2 { // with the old hash, then with the new
 		if err := signIn("old password"); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// What the audit log records of accounts.
+// Actions in the audit log.
 const (
 	AuditSignedIn        audit.Action = "sign_in.completed"
 	AuditSignInRefused   audit.Action = "sign_in.refused"
@@ -36,8 +36,8 @@ const (
 	AuditPlanChanged     audit.Action = "organization.plan_changed"
 )
 
-// AuditedOrganizations is the query of the organizations whose creation the audit log
-// has recorded: those that are not older than it.
+// AuditedOrganizations is the query of the organizations with a creation entry in the
+// audit log: all that were created after the log was introduced.
 const AuditedOrganizations = `SELECT id FROM organizations WHERE created_at >= (SELECT applied_at FROM schema_migrations WHERE name = 'audit')`
 
 func userTarget(u User) audit.Target { return audit.Target{Type: "user", ID: u.ID, Name: u.Email} }
@@ -50,12 +50,12 @@ func organizationTarget(o Organization) audit.Target {
 	return audit.Target{Type: "organization", ID: o.ID, Name: o.Name}
 }
 
-// asUser has u as the actor of what is audited.
+// asUser returns a context with u as the audit actor.
 func asUser(ctx context.Context, u User) context.Context {
 	return audit.WithActor(ctx, audit.Actor{Type: audit.User, ID: u.ID, Email: u.Email})
 }
 
-// recordUserTx records an action of and on a user, in the chain of the user's
+// recordUserTx records an action by and on a user, in the chain of the user's
 // organization.
 func (s *Service) recordUserTx(ctx context.Context, tx *db.Tx, a audit.Action, userID string, details map[string]any) error {
 	if s.audit == nil {
@@ -63,7 +63,7 @@ func (s *Service) recordUserTx(ctx context.Context, tx *db.Tx, a audit.Action, u
 	}
 	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1", userID)
 	if errors.Is(err, db.ErrNoRows) {
-		return nil // deleted a moment ago, and that is recorded
+		return nil // deleted concurrently, and that is recorded
 	}
 	if err != nil {
 		return err
@@ -71,22 +71,23 @@ func (s *Service) recordUserTx(ctx context.Context, tx *db.Tx, a audit.Action, u
 	return s.audit.RecordTx(ctx, tx, audit.Entry{OrganizationID: u.OrganizationID, Action: a, Target: userTarget(u), Details: details})
 }
 
-// recordSignInTx records a sign-in that is complete.
+// recordSignInTx records a completed sign-in.
 func (s *Service) recordSignInTx(ctx context.Context, tx *db.Tx, u User, details map[string]any) error {
 	return s.audit.RecordTx(asUser(ctx, u), tx, audit.Entry{
 		OrganizationID: u.OrganizationID, Action: AuditSignedIn, Target: userTarget(u), Details: details,
 	})
 }
 
-// refuseSignUp records that the sign-up policy does not admit somebody, and returns
-// the answer. The address is left out: people type passwords into that field.
+// refuseSignUp records that the sign-up policy refused an address, and returns the error
+// for the client. The address is left out of the record: people type passwords into that
+// field.
 func (s *Service) refuseSignUp(ctx context.Context) error {
 	s.audit.Refuse(ctx, audit.Entry{Action: AuditSignUpRefused, Target: audit.Target{Type: "user"}})
 	return s.signUp.refusal()
 }
 
-// recordRefusal records that a sign-in was refused, if err says so. The address that
-// was typed in is not recorded where nobody has it: people type passwords there.
+// recordRefusal records a refused sign-in if err is a refusal. An address without an
+// account is left out of the record: people type passwords into that field.
 func (s *Service) recordRefusal(ctx context.Context, emailKey string, way Method, err error) {
 	e := audit.Entry{Action: AuditSignInRefused, Target: audit.Target{Type: "user"}, Details: map[string]any{"method": string(way)}}
 	switch problem.Of(err) {

@@ -15,8 +15,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// TestAudited walks what people do with accounts: each action has its entry in the
-// chain of the organization, and none has a password or a token.
+// TestAudited performs each action on accounts: each has its entry in the organization's
+// chain, and none has a password or a token.
 func TestAudited(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	log := audittest.Open(f.db)
@@ -46,7 +46,7 @@ func TestAudited(t *testing.T) {
 	for _, step := range []func() error{
 		func() error { return f.RevokeInvitation(as, o.ID, invitation.ID) },
 		func() error { _, err := f.ChangeRole(as, o.ID, bob.UserID, account.Admin); return err },
-		func() error { _, err := f.ChangeRole(as, o.ID, bob.UserID, account.Admin); return err }, // changes nothing
+		func() error { _, err := f.ChangeRole(as, o.ID, bob.UserID, account.Admin); return err }, // no change
 		func() error { return f.RemoveMember(as, o.ID, bob.UserID) },
 		func() error { _, err := f.RenameOrganization(as, o.ID, "Acme Wheels"); return err },
 		func() error {
@@ -56,7 +56,7 @@ func TestAudited(t *testing.T) {
 		func() error {
 			return f.ChangePassword(as, ada, account.PasswordChange{CurrentPassword: first, NewPassword: second})
 		},
-		func() error { _, err := f.EndSessions(as, ada.UserID, ada.SessionID); return err }, // there is no other
+		func() error { _, err := f.EndSessions(as, ada.UserID, ada.SessionID); return err }, // no other session
 		func() error { return f.SignOut(as, ada.SessionID) },
 		func() error { return f.SignOut(as, ada.SessionID) }, // ended already
 	} {
@@ -103,7 +103,7 @@ func TestAudited(t *testing.T) {
 	}
 }
 
-// TestRefusedSignInsAreAudited refuses sign-ins of somebody known and of nobody.
+// TestRefusedSignInsAreAudited refuses sign-ins of a known and of an unknown address.
 func TestRefusedSignInsAreAudited(t *testing.T) {
 	d := dbtest.New(t)
 	log := audittest.Open(d)

@@ -10,25 +10,25 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// BrowserLife is how long a browser is known after the last sign-in there: the
-// longest life that browsers give a cookie.
+// BrowserLife is the time for which a browser stays known after the last sign-in in it:
+// the longest cookie lifetime that browsers accept.
 const BrowserLife = 400 * 24 * time.Hour
 
 const (
-	maxKnownBrowsers = 50 // per user; the one unused for longest is dropped
+	maxKnownBrowsers = 50 // per user; beyond, the least recently used is deleted
 	maxBrowserTokens = 8  // per browser: one for each user who signs in there
 )
 
-// KnownBrowser is a browser in which a user has signed in before.
+// KnownBrowser is a browser in which a user has signed in.
 type KnownBrowser struct {
 	UserAgent string
-	Device    string // the same in a few words; empty when it says nothing
+	Device    string // short name of UserAgent; empty if unrecognized
 	FirstSeen time.Time
-	LastSeen  time.Time // of a sign-in
+	LastSeen  time.Time // time of the last sign-in
 }
 
-// KnownBrowsers returns the browsers in which a user has signed in during the
-// last [BrowserLife], the one of the last sign-in first.
+// KnownBrowsers returns the browsers in which a user has signed in during the last
+// [BrowserLife], latest sign-in first.
 func (s *Service) KnownBrowsers(ctx context.Context, userID string) ([]KnownBrowser, error) {
 	list, err := db.All(ctx, s.db, func(row db.Row) (KnownBrowser, error) {
 		var b KnownBrowser
@@ -43,13 +43,12 @@ func (s *Service) KnownBrowsers(ctx context.Context, userID string) ([]KnownBrow
 	return list, nil
 }
 
-// browserTokens is the value of a browser's cookie: a token for each user who has
-// signed in there, the newest first, joined with ".". Each token is made by a
-// sign-in and handed to that browser only, so a cookie planted from elsewhere
-// never becomes a known one.
+// browserTokens is the value of the browser cookie: one token per user signed in there
+// before, newest first, joined by ".". A token is created at a sign-in and sent to that
+// browser only, so a planted cookie never becomes a known browser.
 type browserTokens []token
 
-// parseBrowser returns the tokens of a cookie. What is malformed is left out.
+// parseBrowser returns the tokens of a cookie. It skips malformed ones.
 func parseBrowser(cookie string) browserTokens {
 	var list browserTokens
 	for part := range strings.SplitSeq(cookie, ".") {
@@ -64,7 +63,7 @@ func parseBrowser(cookie string) browserTokens {
 	return list
 }
 
-// encode returns the cookie.
+// encode returns the cookie's value.
 func (list browserTokens) encode() string {
 	parts := make([]string, len(list))
 	for i, t := range list {
@@ -79,7 +78,7 @@ func (list browserTokens) with(t token) browserTokens {
 	return list[:min(len(list), maxBrowserTokens)]
 }
 
-// digests are arguments for [browserDigests].
+// digests returns the arguments of [browserDigests].
 func (list browserTokens) digests() []any {
 	out := make([]any, maxBrowserTokens)
 	for i := range out {
@@ -91,18 +90,19 @@ func (list browserTokens) digests() []any {
 	return out
 }
 
-// browserDigests compares a digest with those of a cookie: parameters 3 to 10.
+// browserDigests matches a digest with the tokens of a cookie: parameters 3 to 10.
 const browserDigests = "IN ($3, $4, $5, $6, $7, $8, $9, $10)"
 
-// browserRecognition is how a browser is known to a user. The zero value is unknown.
+// browserRecognition is the result of [Service.recognize]. The zero value is an unknown
+// browser.
 type browserRecognition struct {
 	digest []byte
 	since  time.Time
 }
 
-// recognize returns how the browser that sends cookie is known to the user with
-// an e-mail address; with an empty key, to any user. It reads nothing where there
-// is no cookie, and the same for addresses with and without an account.
+// recognize looks up the browser that sent cookie among the known browsers of the user
+// with e-mail key key, or of any user if key is empty. Without a cookie it runs no query;
+// with one, the query is the same for addresses with and without an account.
 func (s *Service) recognize(ctx context.Context, key, cookie string) (browserRecognition, error) {
 	list := parseBrowser(cookie)
 	if len(list) == 0 {
@@ -125,11 +125,12 @@ func (s *Service) recognize(ctx context.Context, key, cookie string) (browserRec
 // browserVisit is a sign-in in a browser.
 type browserVisit struct {
 	digest []byte // of its token, as in known_browsers
-	cookie string // which it keeps from now on
-	isNew  bool   // the user has not signed in there during the last BrowserLife
+	cookie string // new value of the browser's cookie
+	isNew  bool   // no sign-in of the user there during the last BrowserLife
 }
 
-// recordVisitTx records that a user signs in with a client. The user's row exists.
+// recordVisitTx records a sign-in of a user in the client's browser. The user's row must
+// exist.
 func (s *Service) recordVisitTx(ctx context.Context, tx *db.Tx, userID string, c Client) (browserVisit, error) {
 	list := parseBrowser(c.Browser)
 	agent := shortAgent(c.UserAgent)
@@ -150,7 +151,7 @@ func (s *Service) recordVisitTx(ctx context.Context, tx *db.Tx, userID string, c
 		if n == 1 {
 			v.cookie = list.encode()
 			return v, nil
-		} // dropped a moment ago
+		} // deleted concurrently
 	}
 	t := newToken()
 	v = browserVisit{digest: t.digest(), cookie: list.with(t).encode(), isNew: true}
@@ -172,8 +173,8 @@ func (s *Service) recordVisitTx(ctx context.Context, tx *db.Tx, userID string, c
 	return v, nil
 }
 
-// deleteBrowsers makes all browsers of a user unknown but the one of a session that
-// goes on; all, when except is empty.
+// deleteBrowsers deletes the known browsers of a user except the browser of the session
+// except; all if except is empty.
 func deleteBrowsers(ctx context.Context, tx *db.Tx, userID, except string) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM known_browsers WHERE user_id = $1
 		AND digest NOT IN (SELECT browser FROM sessions WHERE id = $2 AND browser IS NOT NULL)`, userID, except); err != nil {
@@ -182,8 +183,8 @@ func deleteBrowsers(ctx context.Context, tx *db.Tx, userID, except string) error
 	return nil
 }
 
-// deleteBrowser makes one browser of a user unknown, unless another session goes on
-// there.
+// deleteBrowser deletes a known browser of a user, unless another of their sessions uses
+// it.
 func deleteBrowser(ctx context.Context, tx *db.Tx, userID string, digest []byte) error {
 	if len(digest) == 0 {
 		return nil

@@ -11,8 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// in signs an address in by link, in a browser that keeps cookie, and returns what
-// it keeps then.
+// in signs in by link in a browser with a cookie; the result has its new one.
 func (f *fixture) in(t *testing.T, email, cookie string) account.SignIn {
 	t.Helper()
 	return f.signInFrom(t, email, account.Client{IP: "192.0.2.7", UserAgent: firefoxOnLinux, Browser: cookie})
@@ -43,7 +42,7 @@ func TestKnownBrowsers(t *testing.T) {
 			t.Errorf("got browsers %+v, want only %+v", got, want)
 		}
 
-		// Another user of the same browser is known by a token of their own.
+		// Another user of the same browser has a token of their own.
 		eve := f.in(t, "eve@example.com", again.Tokens.Browser)
 		if !strings.HasSuffix(eve.Tokens.Browser, "."+first.Tokens.Browser) {
 			t.Error("a second user's sign-in took the first one's token")
@@ -52,13 +51,13 @@ func TestKnownBrowsers(t *testing.T) {
 			t.Error("the first user is not known there any more")
 		}
 
-		// A cookie that no sign-in of the user made does not become known.
+		// A cookie that was not issued to the user does not become known.
 		planted := f.in(t, "ada@example.com", strings.Split(eve.Tokens.Browser, ".")[0])
 		if got := f.browsers(t, ada); len(got) != 2 || planted.Tokens.Browser == eve.Tokens.Browser {
 			t.Errorf("got %d browsers after one with a planted cookie, want 2", len(got))
 		}
 
-		// A refresh leaves the cookie alone, as does signing out.
+		// Neither a refresh nor a sign-out changes the cookie.
 		if _, fresh, err := f.Authenticate(t.Context(), "", first.Tokens.Refresh, client); err != nil || fresh.Browser != "" {
 			t.Errorf("got %+v, %v from a refresh", fresh, err)
 		}
@@ -82,8 +81,8 @@ func TestKnownBrowsers(t *testing.T) {
 	})
 }
 
-// TestKnownBrowserEndsWithItsSession: whoever ends a session elsewhere does not
-// trust that browser, and a changed password ends trust in all others.
+// TestKnownBrowserEndsWithItsSession: ending a session elsewhere makes its browser
+// unknown, and a changed password makes all other browsers unknown.
 func TestKnownBrowserEndsWithItsSession(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	laptop := f.in(t, "ada@example.com", "")
@@ -96,7 +95,7 @@ func TestKnownBrowserEndsWithItsSession(t *testing.T) {
 	if again := f.in(t, "ada@example.com", stolen.Tokens.Browser); again.Tokens.Browser == stolen.Tokens.Browser {
 		t.Error("the browser of an ended session is still known")
 	}
-	// Two sessions in one browser: the other one goes on.
+	// Two sessions in one browser: it stays known through the other one.
 	if err := f.EndSession(t.Context(), ada, older.SessionID); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +139,7 @@ func TestKnownBrowsersAreBounded(t *testing.T) {
 		if got := strings.Count(cookie, ".") + 1; got != 8 {
 			t.Errorf("a browser of 60 people keeps %d tokens, want 8", got)
 		}
-		// Whatever a cookie holds, it is read up to eight tokens.
+		// At most eight tokens of a cookie are read.
 		f.in(t, "ada@example.com", strings.Repeat("x.", 10_000)+cookie)
 	})
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// maxBrowserNotices bounds the mails to one person about new browsers in an
-// hour: a program that signs in without cookies is a new browser each time.
+// maxBrowserNotices bounds the mails per user and hour about new browsers: a program that
+// signs in without cookies is a new browser each time.
 const maxBrowserNotices = 5
 
-// notifyNewBrowserTx mails a person that somebody signed in to their account in a new
-// browser. The first sign-in ever is not news, and each browser is new once.
+// notifyNewBrowserTx mails a user about a sign-in in a new browser. The user's first
+// sign-in sends no mail, and each browser sends one at most.
 func (s *Service) notifyNewBrowserTx(ctx context.Context, tx *db.Tx, userID string, visit browserVisit, c Client) error {
 	var email string
 	var before time.Time
@@ -41,8 +41,8 @@ func (s *Service) notifyNewBrowserTx(ctx context.Context, tx *db.Tx, userID stri
 	return s.sendMail(ctx, tx, email, s.newBrowserMail(tx.Now, c))
 }
 
-// newBrowserMail contains nothing that the client chose beyond the browser and
-// the operating system that its user agent parses to.
+// newBrowserMail contains no text of the client but the browser and operating system
+// parsed from its user agent.
 func (s *Service) newBrowserMail(at time.Time, c Client) mail.Notification {
 	where := device(c.UserAgent)
 	if where == "" {

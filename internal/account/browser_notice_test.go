@@ -27,8 +27,8 @@ func (f *fixture) notices() []mail.Message {
 
 func withNotices(c *account.Config) { c.BrowserNotices = true }
 
-// TestAttackUnnoticedSignIn: with a stolen password or a mailbox left open,
-// somebody signs in from elsewhere, and the owner hears nothing of it.
+// TestAttackUnnoticedSignIn: a sign-in from elsewhere, with a stolen password or mailbox,
+// is reported to the owner.
 func TestAttackUnnoticedSignIn(t *testing.T) {
 	f := newFixture(t, dbtest.New(t), withNotices)
 	const phone = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.0 Mobile/15E148 Safari/604.1"
@@ -64,7 +64,7 @@ func TestAttackUnnoticedSignIn(t *testing.T) {
 	if n := len(f.notices()); n != 1 {
 		t.Errorf("got %d notices after a second sign-in there, want 1", n)
 	}
-	// A reset makes all browsers unknown. The next one is news even so.
+	// A reset makes all browsers unknown. The next sign-in is still reported.
 	if err := f.ResetPassword(t.Context(), f.reset(t, "ada@example.com"), "another horse"); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestAttackUnnoticedSignIn(t *testing.T) {
 	}
 }
 
-// TestNewBrowserNoticeIsText: what a client says of itself is not quoted.
+// TestNewBrowserNoticeIsText: the notice does not quote the user agent.
 func TestNewBrowserNoticeIsText(t *testing.T) {
 	f := newFixture(t, dbtest.New(t), withNotices)
 	f.in(t, "ada@example.com", "")
@@ -85,15 +85,15 @@ func TestNewBrowserNoticeIsText(t *testing.T) {
 	}
 }
 
-// TestNewBrowserNoticesAreBounded: a program without cookies fills no mailbox.
+// TestNewBrowserNoticesAreBounded: a program without cookies does not fill a mailbox.
 func TestNewBrowserNoticesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t), withNotices)
 		for range 12 {
 			f.in(t, "ada@example.com", "")
-			time.Sleep(15 * time.Second) // between links
+			time.Sleep(15 * time.Second) // within the limit of links
 		}
-		if n := len(f.notices()); n != 4 { // beside the first, which is no news
+		if n := len(f.notices()); n != 4 { // the first sign-in sends none
 			t.Errorf("got %d notices within an hour, want 4", n)
 		}
 		time.Sleep(time.Hour)
@@ -104,8 +104,7 @@ func TestNewBrowserNoticesAreBounded(t *testing.T) {
 	})
 }
 
-// TestAttackSessionKeptAlive: a stolen session is used every day, so that it
-// never ends for want of use.
+// TestAttackSessionKeptAlive: a stolen session in daily use ends nevertheless.
 func TestAttackSessionKeptAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t), func(c *account.Config) { c.SessionLife = 60 * 24 * time.Hour })

@@ -12,9 +12,9 @@ import (
 // maxEmail is the longest address that SMTP can carry, in bytes.
 const maxEmail = 254
 
-// emailKey is the form in which addresses are compared. Of an international
-// domain it is the one that mail goes to: there are many spellings of each, and
-// none may have an account or tries of its own.
+// emailKey returns the form in which addresses are compared. The domain is in its ASCII
+// form, to which mail is sent: an international domain has many spellings, and none may
+// have an account or a limit of its own.
 func emailKey(email string) string {
 	email = strings.TrimSpace(email)
 	if a, err := mail.ParseAddress(email); err == nil {
@@ -23,8 +23,8 @@ func emailKey(email string) string {
 	return strings.ToLower(email)
 }
 
-// checkEmail records an issue unless email, trimmed, is an address and nothing
-// but an address, to which mail can be sent.
+// checkEmail records an issue unless email, trimmed, is a bare address to which mail can
+// be sent.
 func checkEmail(v *problem.Validation, path, email string) {
 	email = strings.TrimSpace(email)
 	a, err := netmail.ParseAddress(email)
@@ -37,9 +37,8 @@ func checkEmail(v *problem.Validation, path, email string) {
 	}
 }
 
-// confusable reports whether email holds a character that lower-cases to the
-// same as others do, such as the Kelvin sign and K: two mailboxes must not
-// become one account.
+// confusable reports whether email has a character that shares its lower-case form with
+// another, such as the Kelvin sign and K: two mailboxes must not become one account.
 func confusable(email string) bool {
 	for _, r := range email {
 		if r > unicode.MaxASCII && unicode.ToUpper(unicode.ToLower(r)) != unicode.ToUpper(r) {

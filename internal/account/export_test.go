@@ -2,7 +2,7 @@ package account
 
 import "context"
 
-// OccupyHasher takes the turn of one hash until release is called.
+// OccupyHasher holds one slot of the hashers until release is called.
 func (s *Service) OccupyHasher() (release func()) {
 	release, err := s.hashers.acquire(context.Background(), "")
 	if err != nil {
@@ -11,5 +11,5 @@ func (s *Service) OccupyHasher() (release func()) {
 	return release
 }
 
-// Prune deletes what has expired, as [Service.Run] does every hour.
+// Prune deletes expired rows, as [Service.Run] does every hour.
 func (s *Service) Prune(ctx context.Context) error { return s.prune(ctx) }

@@ -14,24 +14,26 @@ import (
 )
 
 const (
-	// Hashes that wait, of one party and of all. A waiting request holds little
-	// memory; a hash takes some 25 ms.
+	// Waiting hashes per party and in total. A waiting request holds little memory; a
+	// hash takes about 25 ms.
 	maxWaitingPerParty = 1000
 	maxWaiting         = 3000
-	// The same of one suspect: the last of them waits for some seconds.
+	// maxWaitingPerSuspect is the limit for one suspect; its last hash waits several
+	// seconds.
 	maxWaitingPerSuspect = 20
-	// suspectShare is the part of one processor that all suspects have together: a
-	// tenth. Two hashes at the same time slow each other down, since each fills its
-	// 19 MiB several times over.
+	// suspectShare is the reciprocal of the share of one processor that all suspects have
+	// together: a tenth. Two concurrent hashes slow each other down, since each fills its
+	// 19 MiB several times.
 	suspectShare  = 10
-	queueFullWait = 5 * time.Second // until a party with too many may try again
+	queueFullWait = 5 * time.Second // Retry-After of a party at its limit
 )
 
-// hashers run argon2id, so many at once, in turns between the parties that ask.
+// hashers bounds the number of concurrent argon2id computations and shares them fairly
+// between parties: networks, known browsers, users.
 type hashers struct {
 	all      *fair.Queue
-	suspects *fair.Queue        // those of suspects, before they enter all: one at a time
-	failures *ratelimit.Limiter // failed sign-ins, by party; who is at the limit is a suspect
+	suspects *fair.Queue        // entered one at a time, before all
+	failures *ratelimit.Limiter // failed sign-ins by party; a party at the limit is a suspect
 }
 
 func newHashers(n int) *hashers {
@@ -42,16 +44,16 @@ func newHashers(n int) *hashers {
 	}
 }
 
-// acquire waits for one on behalf of a party: a network, a known browser, a user. Each
-// has as many turns as any other, and those with failed sign-ins share a small part of
-// one processor, also with the attempts that wait already. The caller calls release.
+// acquire waits for a slot on behalf of a party. Parties take turns; suspects, which have
+// failed sign-ins, share a tenth of one processor, including attempts that already wait.
+// The caller must call release.
 func (h *hashers) acquire(ctx context.Context, party string) (release func(), err error) {
 	if !h.isSuspect(ctx, party) {
 		release, err = acquireSlot(ctx, h.all, party)
 		if err != nil || !h.isSuspect(ctx, party) {
 			return release, err
 		}
-		release() // it has become one while it waited
+		release() // became a suspect while waiting
 	}
 	next, err := acquireSlot(ctx, h.suspects, party)
 	if err != nil {
@@ -87,10 +89,10 @@ func acquireSlot(ctx context.Context, q *fair.Queue, party string) (release func
 	return release, nil
 }
 
-// recordFailure notes a failed sign-in of a party.
+// recordFailure counts a failed sign-in of a party.
 func (h *hashers) recordFailure(ctx context.Context, party string) { h.failures.Allow(ctx, party) }
 
-// argon2id returns the key of a password. The caller has a turn.
+// argon2id returns the key derived from password. The caller holds a slot of [hashers].
 func argon2id(password string, p hashParams, salt []byte, size int) []byte {
 	return argon2.IDKey([]byte(password), salt, p.passes, p.memory, p.threads, uint32(size))
 }

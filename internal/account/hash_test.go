@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// waitingTurn is a turn that a goroutine waits for.
+// waitingTurn is a slot for which a goroutine waits.
 type waitingTurn struct {
 	release func()
 	err     error
@@ -25,8 +25,8 @@ func askTurn(ctx context.Context, h *hashers, party string) *waitingTurn {
 	return w
 }
 
-// TestSuspectsShareLittle: parties with failed sign-ins hash one at a time, a tenth of
-// the time, however many they are, and another party does not wait for them.
+// TestSuspectsShareLittle: parties with failed sign-ins hash one at a time, for a tenth
+// of the time, however many they are; another party does not wait for them.
 func TestSuspectsShareLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHashers(2)
@@ -63,8 +63,8 @@ func TestSuspectsShareLittle(t *testing.T) {
 	})
 }
 
-// TestAttackQueuedBeforeSuspicion: a party that becomes a suspect is held back with
-// the attempts that wait already. Those for which there is no room are refused.
+// TestAttackQueuedBeforeSuspicion: a party that becomes a suspect is limited including
+// its waiting attempts; those over the limit are refused.
 func TestAttackQueuedBeforeSuspicion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHashers(2)

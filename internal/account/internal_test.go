@@ -60,8 +60,8 @@ func TestCheckEmail(t *testing.T) {
 	}
 }
 
-// TestEmailKey: addresses have the same key exactly when mail to them arrives in
-// the same place, letters aside.
+// TestEmailKey: addresses have the same key exactly if they are the same mailbox, letter
+// case aside.
 func TestEmailKey(t *testing.T) {
 	for _, tt := range []struct{ email, want string }{
 		{" Ada@Example.COM ", "ada@example.com"},
@@ -73,7 +73,7 @@ func TestEmailKey(t *testing.T) {
 		{"ada@ｅxample.com", "ada@example.com"},
 		{"ada@exam\u00adple.com", "ada@example.com"},
 		{"ada@example。com", "ada@example.com"},
-		{"Ada <ada@example.com", "ada <ada@example.com"}, // no address at all
+		{"Ada <ada@example.com", "ada <ada@example.com"}, // not an address
 	} {
 		if got := emailKey(tt.email); got != tt.want {
 			t.Errorf("%q: got key %q, want %q", tt.email, got, tt.want)
@@ -81,7 +81,7 @@ func TestEmailKey(t *testing.T) {
 	}
 }
 
-// RedirectTarget is where somebody asks a sign-in to lead, at a base URL of
+// RedirectTarget is a requested target of a sign-in at the base URL
 // https://help.example.com with the origins https://app.example.com and
 // http://localhost:3000/.
 type RedirectTarget struct {
@@ -89,7 +89,7 @@ type RedirectTarget struct {
 	OK           bool
 }
 
-// RedirectTargets are for every way to sign in.
+// RedirectTargets are the cases for every way to sign in.
 var RedirectTargets = []RedirectTarget{
 	{"base", "https://help.example.com", true},
 	{"base with slash", "https://help.example.com/", true},
@@ -175,8 +175,8 @@ func TestRedirectsConfig(t *testing.T) {
 	}
 }
 
-// FuzzRedirect holds that a browser, which knows nothing of [url.Parse], ends up
-// where it may: by the literal start of the target.
+// FuzzRedirect: the literal start of an allowed target shows that a browser, independent
+// of [url.Parse], stays on an allowed origin.
 func FuzzRedirect(f *testing.F) {
 	for _, seed := range []string{
 		"/", "/a/b?c#d", "//evil.example", `/\evil.example`, "https://help.example.com/x", "https://help.example.com:443",
@@ -219,7 +219,7 @@ func FuzzRedirect(f *testing.F) {
 	})
 }
 
-// FuzzToken holds that a token has one spelling.
+// FuzzToken: a token has one spelling.
 func FuzzToken(f *testing.F) {
 	f.Add(newToken().encode())
 	f.Add(strings.Repeat("A", 43))
@@ -232,7 +232,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzParseHash holds that what can be read is what would be written.
+// FuzzParseHash: a parsed hash encodes to the same text.
 func FuzzParseHash(f *testing.F) {
 	f.Add("$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
 	f.Add("$argon2id$v=19$m=8,t=1,p=255$$AAAAAAAAAAAAAAAAAAAAAA")
@@ -266,8 +266,7 @@ func TestMask(t *testing.T) {
 	}
 }
 
-// FuzzDevice holds that no client can say of itself what breaks the list of
-// sessions, or what is not words.
+// FuzzDevice: no user agent yields a name that breaks the list of sessions or is no text.
 func FuzzDevice(f *testing.F) {
 	for _, seed := range []string{
 		"", "(", ";", "/", "Android;", "curl/8.5.0", "Instagram 1 (iPhone; iOS 1_2)", "XiaoMi/MiuiBrowser", "FBAN/", "+http://a",

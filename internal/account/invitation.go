@@ -13,17 +13,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// InvitationLife is how long an invitation can be accepted.
+// InvitationLife is the lifetime of an invitation.
 const InvitationLife = 7 * 24 * time.Hour
 
-// InvitationPath is where invitations lead, below the base URL.
+// InvitationPath is the path of invitation links below the base URL.
 const InvitationPath = "/invitation"
 
-// What an organization may do in the way of invitations: they go to people who
-// never asked for mail from us.
+// Limits of an organization's invitations, which are unsolicited mail.
 const (
-	maxInvitations = 500 // waiting at the same time
-	inviteLimit    = 100 // in any hour
+	maxInvitations = 500 // pending at the same time
+	inviteLimit    = 100 // per hour
 )
 
 // Invitation lets the owner of an e-mail address join an organization.
@@ -32,7 +31,7 @@ type Invitation struct {
 	OrganizationID string
 	Email          string // as given
 	Role           Role
-	InvitedBy      string // the name of who did
+	InvitedBy      string // name of the inviter
 	CreatedAt      time.Time
 	ExpiresAt      time.Time
 }
@@ -43,7 +42,7 @@ func invitationFields(i *Invitation) []any {
 	return []any{&i.ID, &i.OrganizationID, &i.Email, &i.Role, &i.InvitedBy, db.IntoTime(&i.CreatedAt)}
 }
 
-// NewInvitation describes whom to invite as what.
+// NewInvitation is the invitee's address and role.
 type NewInvitation struct {
 	Email string `json:"email"`
 	Role  Role   `json:"role"`
@@ -55,7 +54,7 @@ func (n NewInvitation) Check(v *problem.Validation) {
 	n.Role.Check(v, "role")
 }
 
-// deleteInvitations ends what somebody has invited to who may not invite any more.
+// deleteInvitations deletes the pending invitations by a former admin.
 func deleteInvitations(ctx context.Context, tx *db.Tx, organizationID, inviterID string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM invitations WHERE organization_id = $1 AND inviter_id = $2", organizationID, inviterID); err != nil {
 		return fmt.Errorf("drop invitations: %w", err)
@@ -63,10 +62,10 @@ func deleteInvitations(ctx context.Context, tx *db.Tx, organizationID, inviterID
 	return nil
 }
 
-// Invite mails somebody a link that lets them join the organization of who
-// asks, who must be an admin of it still. The link ends when they no longer are. A second one for the same address takes the place of the first, whose
-// link ends. A member is a [problem.Conflict]; whether the address is known
-// otherwise does not show.
+// Invite mails an invitation link to the organization of by; by must still be an admin.
+// The link ends when by is no longer an admin. A second invitation of the same address
+// replaces the first. A member's address is a [problem.Conflict]; the result does not
+// show whether the address has an account elsewhere.
 func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Invitation, error) {
 	if err := problem.Check(n); err != nil {
 		return Invitation{}, err
@@ -91,8 +90,8 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		var may, member bool
 		var waiting int
 		var organization, to string
-		// A user's mail goes to the address on file, not to one that merely
-		// compares as equal: its link signs in as that user.
+		// The mail goes to the user's stored address, not to one that merely compares as
+		// equal: its link signs in as that user.
 		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM users WHERE id = $5 AND organization_id = $1 AND role = $6),
 				EXISTS (SELECT 1 FROM users WHERE email_key = $2 AND organization_id = $1),
 				(SELECT count(*) FROM invitations WHERE organization_id = $1 AND email_key <> $2 AND created_at > $3), name,
@@ -103,7 +102,7 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		}
 		switch {
 		case !may:
-			return problem.New(problem.Forbidden, "only admins may do this") // any more
+			return problem.New(problem.Forbidden, "only admins may do this") // no longer an admin
 		case member:
 			return problem.New(problem.Conflict, "%s is a member already", i.Email)
 		case waiting >= maxInvitations:
@@ -134,12 +133,11 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 	return i, nil
 }
 
-// invitationMail reaches people who never asked for mail from here. The names
-// in it are whatever an inviter chose, so only [mail.PlainName] of them goes
-// out; the inviter's e-mail address, which was proven, says who it is.
+// invitationMail is unsolicited. Names are chosen by the inviter, so they go through
+// [mail.PlainName]; the inviter's proven e-mail address identifies them.
 func (s *Service) invitationMail(i Invitation, organization, inviter string, t token) mail.Notification {
 	organization = mail.PlainName(organization, "an organization")
-	if strings.ContainsAny(inviter, "/:") { // a local part may hold a path, and so look like a URL
+	if strings.ContainsAny(inviter, "/:") { // a local part may contain a path and look like a URL
 		inviter = mail.PlainName(inviter, "a user")
 	}
 	return mail.Notification{
@@ -156,8 +154,7 @@ func (s *Service) invitationMail(i Invitation, organization, inviter string, t t
 	}
 }
 
-// Invitations returns those of an organization that can be accepted, oldest
-// first.
+// Invitations returns an organization's pending invitations, oldest first.
 func (s *Service) Invitations(ctx context.Context, organizationID string) ([]Invitation, error) {
 	list, err := db.All(ctx, s.db, func(row db.Row) (Invitation, error) {
 		var i Invitation
@@ -172,7 +169,7 @@ func (s *Service) Invitations(ctx context.Context, organizationID string) ([]Inv
 	return list, nil
 }
 
-// RevokeInvitation ends an invitation. Whatever is not the organization's is
+// RevokeInvitation deletes an invitation. One of another organization is
 // [problem.NotFound].
 func (s *Service) RevokeInvitation(ctx context.Context, organizationID, id string) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
@@ -191,15 +188,15 @@ func (s *Service) RevokeInvitation(ctx context.Context, organizationID, id strin
 	})
 }
 
-// InvitationPreview is an invitation as the person sees it who holds its link.
+// InvitationPreview is an invitation as its invitee sees it.
 type InvitationPreview struct {
 	Invitation
-	Organization string // its name
-	Name         string // what the user is called; empty for who has no name yet
+	Organization string // name
+	Name         string // the invitee's name; empty: none yet
 }
 
-// PreviewInvitation returns the invitation of a link's token. One that does not work is a
-// [problem.Invalid] that says why.
+// PreviewInvitation returns the invitation of a link's token. An unusable token is a
+// [problem.Invalid] with the reason.
 func (s *Service) PreviewInvitation(ctx context.Context, invitationToken string) (InvitationPreview, error) {
 	return findInvitation(ctx, s.db, invitationToken, time.Now())
 }
@@ -230,12 +227,12 @@ func errUnknownInvitation() error {
 	return problem.New(problem.Invalid, "This invitation was accepted or revoked, or a newer one has taken its place.")
 }
 
-// AcceptInvitation makes the holder of a link's token a member and opens a
-// session: having the link proves to own the address. The name is for who has
-// none yet. Errors: [problem.Invalid] without issues for a link that does not
-// work, with issues for a name that will not do; [problem.Conflict] for who
-// belongs to an organization already; [problem.Forbidden] of the code
-// [ProviderRequired] for a new member who signs in by the identity provider only.
+// AcceptInvitation adds the holder of a link's token to the organization and opens a
+// session: the link proves ownership of the address. It sets name if the user has none.
+// Errors: [problem.Invalid] without issues for an unusable link, with issues for an
+// invalid name; [problem.Conflict] if the user has an organization; [problem.Forbidden]
+// with the code [ProviderRequired] if the new member must sign in by the identity
+// provider.
 func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name string, client Client) (SignIn, error) {
 	name = strings.TrimSpace(name)
 	var v problem.Validation
@@ -254,7 +251,7 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 		if _, err := lockOrganization(ctx, tx, w.OrganizationID); err != nil {
 			return err
 		}
-		// It may have been accepted or replaced in the meantime.
+		// It may have been accepted or replaced concurrently.
 		if w, err = findInvitation(ctx, tx, invitationToken, tx.Now); err != nil {
 			return err
 		}
@@ -287,7 +284,7 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 		if err != nil {
 			return fmt.Errorf("use up invitation: %w", err)
 		}
-		if n == 0 { // revoked a moment ago
+		if n == 0 { // revoked concurrently
 			return errUnknownInvitation()
 		}
 		in.User, organization = u, w.Organization
@@ -297,7 +294,7 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 			return err
 		}
 		if err = s.completeSignIn(ctx, tx, &in, ByInvitation, client); isProviderRequired(err) {
-			elsewhere = true // a member, who signs in another way
+			elsewhere = true // the member signs in another way
 			return nil
 		}
 		return err

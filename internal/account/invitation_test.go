@@ -17,7 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// invite returns the token of the link that an invitation mails.
+// invite returns an invitation and its mailed token.
 func (f *fixture) invite(t *testing.T, by account.Identity, email string, r account.Role) (account.Invitation, string) {
 	t.Helper()
 	i, err := f.Invite(t.Context(), by, account.NewInvitation{Email: email, Role: r})
@@ -36,7 +36,7 @@ func (f *fixture) invitations(t *testing.T, o account.Organization) []account.In
 	return list
 }
 
-// wantRefused checks that a link works neither to look at nor to accept.
+// wantRefused checks that a link can neither be previewed nor accepted.
 func wantRefused(t *testing.T, f *fixture, token, why string) {
 	t.Helper()
 	_, looked := f.PreviewInvitation(t.Context(), token)
@@ -80,13 +80,13 @@ func TestInvite(t *testing.T) {
 	if list := f.invitations(t, acme); len(list) != 1 || list[0] != i {
 		t.Errorf("got invitations %+v, want %+v", list, i)
 	}
-	for range 2 { // looking changes nothing
+	for range 2 { // a preview changes nothing
 		if w, err := f.PreviewInvitation(t.Context(), token); err != nil || w.Invitation != i || w.Organization != "Acme" || w.Name != "" {
 			t.Errorf("got welcome %+v, error %v", w, err)
 		}
 	}
 
-	// A name is required of who has none, and a refusal leaves the link alone.
+	// A user without a name must give one; a refusal leaves the link usable.
 	for _, name := range []string{"", "  ", strings.Repeat("a", 256), "A\nB", "A\x00", "\xff"} {
 		_, err := f.AcceptInvitation(t.Context(), token, name, client)
 		p, ok := errors.AsType[*problem.Error](err)
@@ -113,7 +113,7 @@ func TestInvite(t *testing.T) {
 		t.Errorf("got invitations %+v, want none", list)
 	}
 
-	// Members need none, however they are spelled; so it is said who is one.
+	// Inviting a member is a conflict, however the address is spelled.
 	for _, email := range []string{"bob@example.com", "ADA@example.com "} {
 		_, err := f.Invite(t.Context(), ada, account.NewInvitation{Email: email, Role: account.Agent})
 		wantKind(t, err, problem.Conflict)
@@ -180,8 +180,8 @@ func TestInvitationReplacedAndRevoked(t *testing.T) {
 	wantMembers(t, f, other, "cyn@example.com admin")
 }
 
-// TestAcceptKnown: who has an account keeps what they are called and their
-// sessions, and who belongs somewhere stays there.
+// TestAcceptKnown: an existing user retains name and sessions, and a member of another
+// organization stays there.
 func TestAcceptKnown(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	acme, other := f.organization(t, "Acme"), f.organization(t, "Other")
@@ -211,7 +211,7 @@ func TestAcceptKnown(t *testing.T) {
 		t.Errorf("got user %+v, error %v, want the name given", in.User, err)
 	}
 
-	// Invited here, they have joined another organization since; or this one.
+	// Since the invitation they have joined another organization, or this one.
 	for _, tt := range []struct {
 		o    account.Organization
 		want string
@@ -241,7 +241,7 @@ func TestAcceptRace(t *testing.T) {
 	ada, _ := f.member(t, acme, "ada@example.com", account.Admin)
 	cyn, _ := f.member(t, other, "cyn@example.com", account.Admin)
 
-	// One link, many holders.
+	// One link, many concurrent holders.
 	_, token := f.invite(t, ada, "bob@example.com", account.Agent)
 	var accepted atomic.Int32
 	var wg sync.WaitGroup
@@ -260,7 +260,7 @@ func TestAcceptRace(t *testing.T) {
 		t.Errorf("got %d acceptances with %d sessions, want 1 of each", accepted.Load(), n)
 	}
 
-	// One newcomer, two organizations.
+	// One new user, two organizations.
 	for round := range 5 {
 		email := fmt.Sprintf("new%d@example.com", round)
 		_, here := f.invite(t, ada, email, account.Agent)
@@ -282,7 +282,7 @@ func TestAcceptRace(t *testing.T) {
 		}
 	}
 
-	// An acceptance against a revocation.
+	// Acceptance against revocation.
 	for round := range 15 {
 		email := fmt.Sprintf("maybe%d@example.com", round)
 		i, token := f.invite(t, ada, email, account.Agent)
@@ -295,7 +295,7 @@ func TestAcceptRace(t *testing.T) {
 		}
 	}
 
-	// An acceptance against a revocation, another invitation, and a sign-up.
+	// Acceptance against revocation, another invitation, and a sign-up.
 	for round := range 5 {
 		email := fmt.Sprintf("late%d@example.com", round)
 		i, token := f.invite(t, ada, email, account.Agent)
@@ -330,9 +330,8 @@ func TestAcceptRace(t *testing.T) {
 	}
 }
 
-// TestInviteKnownAddress: an invitation signs in as whoever has the address, so
-// it goes where they get their mail, however it was typed; which tells whoever
-// invites nothing.
+// TestInviteKnownAddress: the mail goes to the user's stored address, however the inviter
+// typed it, and the inviter learns nothing from that.
 func TestInviteKnownAddress(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	acme := f.organization(t, "Acme")
@@ -403,7 +402,7 @@ func TestInvitationLimits(t *testing.T) {
 			p.Message != "too many invitations to this address, try again in 43 seconds" {
 			t.Errorf("got error %v the sixth time", err)
 		}
-		// Other addresses, and the ways to sign in, go on.
+		// Other addresses and ways to sign in are unaffected.
 		if err := try("dan@example.com"); err != nil {
 			t.Error(err)
 		}
@@ -413,7 +412,7 @@ func TestInvitationLimits(t *testing.T) {
 			t.Error(err)
 		}
 
-		// So many wait at once; replacing one is no more than before.
+		// The maximum is pending; replacing one is possible.
 		if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
 			for n := f.count(t, "SELECT count(*) FROM invitations"); n < 500; n++ {
 				if _, err := tx.Exec(t.Context(), `INSERT INTO invitations (id, digest, organization_id, email, email_key, role, invited_by, inviter_id, created_at)
@@ -433,7 +432,7 @@ func TestInvitationLimits(t *testing.T) {
 		if got := len(f.invitations(t, o)); got != 500 {
 			t.Errorf("got %d invitations, want 500", got)
 		}
-		// What expired makes room at once, not when it is deleted.
+		// Expired invitations do not count, even before their deletion.
 		time.Sleep(7 * 24 * time.Hour)
 		if err := try("one.more@example.com"); err != nil {
 			t.Errorf("after the others expired: %v", err)
@@ -441,7 +440,7 @@ func TestInvitationLimits(t *testing.T) {
 	})
 }
 
-// TestInvitationHeaders: names are text, whatever they look like.
+// TestInvitationHeaders: names are always encoded as text.
 func TestInvitationHeaders(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	acme := f.organization(t, "Acme")
@@ -485,7 +484,7 @@ func TestInvitationHeaders(t *testing.T) {
 			t.Errorf("%q: got HTML %q", name, m.HTML)
 		}
 	}
-	// What would end a line cannot be a name at all.
+	// Line ends are refused in names.
 	in := f.signIn(t, "eve@example.com")
 	for _, name := range []string{"A\r\nBcc: eve@example.com", "A\nB", "A\rB", "A\u0085B", "A\u2028B", "A\x00B"} {
 		_, err := f.CreateOrganization(t.Context(), account.NewOrganization{Name: name})
@@ -497,8 +496,8 @@ func TestInvitationHeaders(t *testing.T) {
 	}
 }
 
-// TestAttackInvitationCarriesLink: an organization is named, and an inviter
-// calls themselves, so that the invitation has a link of theirs in it.
+// TestAttackInvitationCarriesLink: the names of organization and inviter contain a link,
+// which the mail must not have.
 func TestAttackInvitationCarriesLink(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	for i, name := range []string{

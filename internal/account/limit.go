@@ -11,40 +11,40 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 )
 
-// Limits of the ways to sign in, each counted on its own, so that using up
-// somebody's attempts at one way leaves them the others.
+// Limits of sign-in attempts. Each way to sign in has its own, so that exhausting a
+// user's attempts at one way leaves the other ways open.
 //
-// A stranger is counted by account or mailbox (helpdesk.md 8) and by network. A
-// browser in which the user has signed in before is counted by itself: attempts of
-// strangers cannot keep it out.
+// Unknown clients are counted by account or mailbox (helpdesk.md 8) and by network. A
+// browser in which the user has signed in before has a limit of its own: attempts of
+// unknown clients cannot lock it out.
 const (
-	signInLimit  = 5 // per e-mail address, mailbox, known browser; by provider: per network
+	signInLimit  = 5 // per e-mail address, mailbox or known browser; for the provider: per network
 	changeLimit  = 10
 	signInWindow = time.Minute
 
-	// networkLimit is for a whole network, which may be an office: failed sign-ins
-	// by password, and requested mails.
+	// networkLimit is per network, which may be an office: for failed sign-ins by
+	// password and requested mails.
 	networkLimit = 100
-	// suspectLimit is the number of failed sign-ins within the window from which on a
-	// party waits for its hashes among the suspects.
+	// suspectLimit is the number of failed sign-ins per window that makes a party a
+	// suspect, see [hashers].
 	suspectLimit = 2
 )
 
-// Limiter counts attempts: [ratelimit.Limiter] for one process, or
-// [ratelimit.RedisLimiter] for several.
+// Limiter counts attempts: [ratelimit.Limiter] in one process, [ratelimit.RedisLimiter]
+// across processes.
 type Limiter interface {
-	// Allow counts an attempt of key, or refuses it and returns how long it must
-	// wait.
+	// Allow counts an attempt of key. If the limit is reached, ok is false and retryAfter
+	// is the wait.
 	Allow(ctx context.Context, key string) (ok bool, retryAfter time.Duration)
-	// Wait returns how long an attempt of key would have to wait, and counts nothing.
+	// Wait returns the time until the next allowed attempt of key, without counting one.
 	Wait(ctx context.Context, key string) time.Duration
 }
 
-// limit is that of one way to sign in.
+// limit is the limit of one way to sign in.
 type limit struct {
-	strangers Limiter // by what the contract says
+	strangers Limiter // by the key that the contract names
 	known     Limiter // by known browser
-	networks  Limiter // by network; nil for none
+	networks  Limiter // by network; nil: no limit
 }
 
 func newLimit(make func(name string, limit int, window time.Duration) Limiter, name string, perNetwork bool) limit {
@@ -58,15 +58,15 @@ func newLimit(make func(name string, limit int, window time.Duration) Limiter, n
 	return l
 }
 
-// allow counts an attempt for a subject, or returns its refusal.
+// allow counts an attempt for subject; a refusal is [problem.RateLimited].
 func (l limit) allow(ctx context.Context, subject string, by browserRecognition, c Client) error {
 	if by.digest != nil {
 		if err := allow(ctx, l.known, string(by.digest)); err != nil {
 			return err
 		}
-		// It counts for strangers, too, but a browser that has been known for as long
-		// as the window does not depend on them. A newer one has had the strangers'
-		// attempts within the window.
+		// The attempt counts for strangers, too, but a browser known for at least the
+		// window does not depend on their count. A newer one shares the strangers'
+		// attempts of the window.
 		ok, wait := l.strangers.Allow(ctx, subject)
 		if ok || time.Since(by.since) >= signInWindow {
 			return nil
@@ -81,12 +81,12 @@ func (l limit) allow(ctx context.Context, subject string, by browserRecognition,
 	return allow(ctx, l.strangers, subject)
 }
 
-// allow returns the refusal of an attempt to sign in that comes too soon.
+// allow returns the refusal of a sign-in attempt over the limit.
 func allow(ctx context.Context, l Limiter, key string) error {
 	return allowFew(ctx, l, key, "too many sign-in attempts")
 }
 
-// allowFew is allow for other things, which what names.
+// allowFew is allow with the message what.
 func allowFew(ctx context.Context, l Limiter, key, what string) error {
 	ok, wait := l.Allow(ctx, key)
 	if ok {
@@ -103,8 +103,8 @@ func tooMany(what string, wait time.Duration) error {
 	}
 }
 
-// Network returns what of an IP address one customer of a provider has to
-// themselves: an IPv4 address, or a /64 of IPv6. It is empty when ip is.
+// Network returns the part of an IP address that one customer of a provider has: an IPv4
+// address, or a /64 of IPv6. Empty if ip is.
 func Network(ip string) string {
 	a, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -114,13 +114,12 @@ func Network(ip string) string {
 	if a.Is4() {
 		return a.String()
 	}
-	p, _ := a.Prefix(64) // fits every IPv6 address
+	p, _ := a.Prefix(64) // /64 is valid for every IPv6 address
 	return p.String()
 }
 
-// mailbox returns the key of an e-mail address under which all addresses of one
-// mailbox are counted: without a tag after "+" in the local part, and at Google's
-// domains without the dots, which do not count there.
+// mailbox returns the limit key of an e-mail address, equal for all addresses of one
+// mailbox: without a tag after "+", and at Google's domains without dots.
 func mailbox(email string) string {
 	key := emailKey(email)
 	at := strings.LastIndexByte(key, '@')

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// weakUsers adds users name0@example.com and so on with "old password", the hash of
-// which takes little time.
+// weakUsers creates users name0@example.com and so on with "old password" and a cheap
+// hash.
 func (f *fixture) weakUsers(t *testing.T, name string, n int) {
 	t.Helper()
 	hash := "$argon2id$v=19$m=64,t=1,p=1$c2FsdHNhbHRzYWx0c2FsdA$" + oldSum(t)
@@ -47,8 +47,8 @@ func (f *fixture) password(email, password string, c account.Client) (account.Si
 	return f.SignInWithPassword(context.Background(), account.PasswordSignIn{Email: email, Password: password}, c)
 }
 
-// TestLockoutLeavesKnownBrowserAndOtherMethods: whoever uses up the attempts of an
-// address does not keep its owner out.
+// TestLockoutLeavesKnownBrowserAndOtherMethods: exhausting an address's attempts does not
+// lock out its owner.
 func TestLockoutLeavesKnownBrowserAndOtherMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := newProviderFixture(t, dbtest.NewSQLite(t), ada)
@@ -79,7 +79,7 @@ func TestLockoutLeavesKnownBrowserAndOtherMethods(t *testing.T) {
 			wantKind(t, err, problem.RateLimited)
 		}
 		lock()
-		// The known browser has five attempts of its own at each way.
+		// The known browser has five attempts of its own for each way.
 		if _, err := f.password(victim, "old password", laptop); err != nil {
 			t.Errorf("the known browser, by password: %v", err)
 		}
@@ -96,7 +96,7 @@ func TestLockoutLeavesKnownBrowserAndOtherMethods(t *testing.T) {
 			t.Errorf("the known browser, a reset: %v", err)
 		}
 
-		// A locked password leaves the other ways to browsers that are not known.
+		// A locked password leaves the other ways open to unknown browsers.
 		time.Sleep(time.Minute)
 		for range 5 {
 			_, err := f.password(victim, "a guess", stranger)
@@ -112,7 +112,7 @@ func TestLockoutLeavesKnownBrowserAndOtherMethods(t *testing.T) {
 			t.Errorf("another browser, by provider: %v", err)
 		}
 
-		// Neither a made-up cookie nor that of another user is a known browser.
+		// Neither an invented cookie nor another user's makes a known browser.
 		eve := f.in(t, "eve@example.com", "")
 		time.Sleep(time.Minute)
 		lock()
@@ -123,8 +123,8 @@ func TestLockoutLeavesKnownBrowserAndOtherMethods(t *testing.T) {
 	})
 }
 
-// TestKnownBrowserKeepsTheLimit: nobody has more than five attempts in a minute by
-// becoming known in the middle of it.
+// TestKnownBrowserKeepsTheLimit: a browser that becomes known within a minute has five
+// attempts in it, too.
 func TestKnownBrowserKeepsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
@@ -153,8 +153,7 @@ func TestKnownBrowserKeepsTheLimit(t *testing.T) {
 	})
 }
 
-// TestPlusAddressesAreOneMailbox: a mailbox is not bombed under the many spellings
-// that it has.
+// TestPlusAddressesAreOneMailbox: all spellings of a mailbox share one limit of mails.
 func TestPlusAddressesAreOneMailbox(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -207,8 +206,8 @@ func TestPlusAddressesAreOneMailbox(t *testing.T) {
 	})
 }
 
-// TestIPv6SlashSixtyFourIsOneAddress: whoever has a /64 has as many attempts as one
-// address, and neither neighbours nor spellings change that.
+// TestIPv6SlashSixtyFourIsOneAddress: a /64 has the limit of one address, independent of
+// neighbours and spellings.
 func TestIPv6SlashSixtyFourIsOneAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := newProviderFixture(t, dbtest.NewSQLite(t), ada)
@@ -238,8 +237,8 @@ func TestIPv6SlashSixtyFourIsOneAddress(t *testing.T) {
 	})
 }
 
-// TestWrongSignInsOfOneNetwork: of any number of wrong sign-ins, 20 at the same time,
-// from anywhere in a network and for whatever addresses, 100 are answered.
+// TestWrongSignInsOfOneNetwork: of any number of wrong sign-ins from one network, 20 at a
+// time and for any addresses, 100 are answered.
 func TestWrongSignInsOfOneNetwork(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.weakUsers(t, "user", 60)
@@ -266,7 +265,7 @@ func TestWrongSignInsOfOneNetwork(t *testing.T) {
 	if wrong.Load() != 100 || refused.Load() != 80 {
 		t.Errorf("%d were answered and %d refused, want 100 and 80", wrong.Load(), refused.Load())
 	}
-	// Not even the right password is, from there; from elsewhere it is.
+	// Even the correct password is refused from there; from elsewhere it works.
 	_, err := f.password("user7@example.com", "old password", account.Client{IP: "2001:db8::1"})
 	wantKind(t, err, problem.RateLimited)
 	if _, err := f.password("user7@example.com", "old password", account.Client{IP: "2001:db8:0:1::1"}); err != nil {
@@ -274,7 +273,7 @@ func TestWrongSignInsOfOneNetwork(t *testing.T) {
 	}
 }
 
-// TestMailsForOneNetwork: one network cannot have mails sent to the whole world.
+// TestMailsForOneNetwork: the number of mails that one network can request is limited.
 func TestMailsForOneNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
@@ -291,15 +290,14 @@ func TestMailsForOneNetwork(t *testing.T) {
 	})
 }
 
-// TestHashingIsFair: the right sign-in of one address waits for one of the wrong
-// ones that another address has queued, however many those are, and there is a
-// bound to them.
+// TestHashingIsFair: a correct sign-in waits for at most one of the wrong ones that
+// another address has queued, and the queue is bounded.
 func TestHashingIsFair(t *testing.T) {
 	for _, tt := range []struct {
 		name, password string
 	}{
 		{"wrong ones", "a guess"},
-		// Without failures nothing but the turns between networks helps.
+		// Without failures only the turns between networks help.
 		{"right ones", "old password"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -308,7 +306,7 @@ func TestHashingIsFair(t *testing.T) {
 				f.weakUsers(t, "slow", 8)
 				f.weakUsers(t, "user", 1)
 				if tt.password == "a guess" {
-					// A guess at these takes as long as dozens of sign-ins.
+					// A hash of these users takes as long as dozens of sign-ins.
 					f.exec(t, "UPDATE users SET password_hash = replace(password_hash, 'm=64,t=1', 'm=32768,t=2') WHERE organization_id = 'slow'")
 				}
 				release := f.OccupyHasher()
@@ -324,7 +322,7 @@ func TestHashingIsFair(t *testing.T) {
 						}
 						answered.Add(1)
 					})
-					synctest.Wait() // in this order
+					synctest.Wait() // fixes the order
 				}
 				var before int64
 				wg.Go(func() {
@@ -344,8 +342,8 @@ func TestHashingIsFair(t *testing.T) {
 	}
 }
 
-// TestTooManyWaitingSignIns: beyond a bound, sign-ins of an address are refused
-// instead of kept waiting.
+// TestTooManyWaitingSignIns: beyond the limit, sign-ins of an address are refused instead
+// of waiting.
 func TestTooManyWaitingSignIns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t), func(c *account.Config) { c.Hashers = 1 })
@@ -369,8 +367,8 @@ func TestTooManyWaitingSignIns(t *testing.T) {
 		}
 		release()
 		wg.Wait()
-		// Two before the network is a suspect, one then, and 20 that may wait as such;
-		// more where one of these ends before the next asks.
+		// Two before the network is a suspect, one then, and 20 that may wait as a
+		// suspect; more if one of these ends before the next starts.
 		if n := wrong.Load(); n < 23 || n > 100 {
 			t.Errorf("%d wrong sign-ins of a network were answered, want 23 to 100", n)
 		}

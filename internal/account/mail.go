@@ -17,7 +17,7 @@ func (s *Service) sendMail(ctx context.Context, tx *db.Tx, to string, l mail.Not
 	return s.mailer.EnqueueMail(ctx, tx, m)
 }
 
-// tokenURL returns the address of something that a token opens.
+// tokenURL returns the URL of a path with a token.
 func (s *Service) tokenURL(path string, t token) string {
 	return s.redirects.base + path + "?token=" + t.encode()
 }

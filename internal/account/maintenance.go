@@ -11,16 +11,15 @@ import (
 )
 
 const (
-	flushEvery    = time.Minute    // how exact a session's last use is
-	pruneEvery    = time.Hour      // how often what expired is deleted
-	linkRetention = 24 * time.Hour // how long after its life a link is known to have been one
-	chunk         = 500            // rows changed in one transaction, so that others need not wait
+	flushEvery    = time.Minute    // precision of a session's last use
+	pruneEvery    = time.Hour      // interval of deletions
+	linkRetention = 24 * time.Hour // how long an expired link is still recognized as a former link
+	chunk         = 500            // rows per transaction, so that other writers need not wait
 )
 
-// Run writes down when sessions were last used, and deletes what has expired,
-// until ctx ends; then it writes what is left and returns. Without it sessions
-// still work, but count as used only when they are refreshed. Failures are
-// logged and tried again.
+// Run stores the last use of sessions and deletes expired rows until ctx ends; then it
+// stores the rest and returns. Without it sessions work, but only refreshes count as use.
+// Failures are logged and retried.
 func (s *Service) Run(ctx context.Context) {
 	flush := time.NewTicker(flushEvery)
 	defer flush.Stop()
@@ -48,9 +47,8 @@ func (s *Service) attempt(ctx context.Context, what string, fn func(context.Cont
 	}
 }
 
-// flush writes the sessions that were used since the last time, and forgets
-// successors whose grace is over. What it fails to write, the next use of the
-// session brings up again.
+// flush stores the last use of sessions and deletes successors past their grace. A
+// session that it fails to write is written after its next use.
 func (s *Service) flush(ctx context.Context) error {
 	s.mu.Lock()
 	used := slices.Sorted(maps.Keys(s.used))
@@ -71,7 +69,7 @@ func (s *Service) flush(ctx context.Context) error {
 		(SELECT digest FROM session_tokens WHERE successor IS NOT NULL AND consumed_at < $1 LIMIT $2)`, refreshGrace)
 }
 
-// prune deletes what has expired.
+// prune deletes expired rows.
 func (s *Service) prune(ctx context.Context) error {
 	if err := s.each(ctx, `DELETE FROM sessions WHERE used_at < $1 AND id IN
 		(SELECT id FROM sessions WHERE used_at < $1 LIMIT $2)`, s.refreshLife); err != nil {
@@ -85,8 +83,8 @@ func (s *Service) prune(ctx context.Context) error {
 		(SELECT digest FROM session_tokens WHERE kind = 0 AND issued_at < $1 LIMIT $2)`, s.accessLife); err != nil {
 		return err
 	}
-	// A used refresh token is kept as long as a session that is not used: who
-	// stole one any longer ago has been refused for it by then.
+	// A used refresh token is stored for as long as an idle session lives: an older
+	// stolen one has been refused by then.
 	if err := s.each(ctx, `DELETE FROM session_tokens WHERE digest IN
 		(SELECT digest FROM session_tokens WHERE kind = 1 AND issued_at < $1 AND consumed_at < $1 LIMIT $2)`, s.refreshLife); err != nil {
 		return err
@@ -112,8 +110,8 @@ func (s *Service) prune(ctx context.Context) error {
 	return nil
 }
 
-// each runs a statement that changes at most $2 of the rows older than $1 until
-// there are no more.
+// each repeats a statement that changes at most $2 of the rows older than $1 until it
+// changes none.
 func (s *Service) each(ctx context.Context, statement string, age time.Duration) error {
 	for {
 		var n int64

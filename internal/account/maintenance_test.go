@@ -11,14 +11,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestPrune: links of every kind are kept for a day after they stop working, so
-// that whoever follows one hears why, and then deleted, however many there are.
+// TestPrune: links of every kind are stored for a day after they stop working, so that
+// following one shows the reason, and then all are deleted.
 func TestPrune(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	acme := f.organization(t, "Acme")
 	by, tokens := f.member(t, acme, "ada@example.com", account.Admin)
 	f.exec(t, "DELETE FROM login_links")
-	const old, young = 601, 7 // a chunk and a bit
+	const old, young = 601, 7 // one chunk and more
 	for _, tt := range []struct {
 		table, statement string
 		args             func(i int) []any
@@ -37,7 +37,7 @@ func TestPrune(t *testing.T) {
 			for i := range old + young {
 				age := tt.kept + time.Second
 				if i >= old {
-					age = tt.kept - time.Minute // which the test does not take
+					age = tt.kept - time.Minute // more than the duration of the test
 				}
 				digest := sha256.Sum256(fmt.Append(nil, i))
 				args := []any{tx.Now.Add(-age).UnixMicro(), digest[:]}

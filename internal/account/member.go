@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Members returns an organization's users, the longest-standing first.
+// Members returns an organization's users, longest membership first.
 func (s *Service) Members(ctx context.Context, organizationID string) ([]User, error) {
 	list, err := db.All(ctx, s.db, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.organization_id = $1 ORDER BY u.id", organizationID)
 	if err != nil {
@@ -19,9 +19,9 @@ func (s *Service) Members(ctx context.Context, organizationID string) ([]User, e
 	return list, nil
 }
 
-// ChangeRole gives a member another role. Whoever is no admin any more has
-// invited nobody. Who is not a member is
-// [problem.NotFound]; the last admin stays one, by [problem.Conflict].
+// ChangeRole sets a member's role. Invitations by a former admin are deleted. A user
+// outside of the organization is [problem.NotFound]; demoting the last admin is a
+// [problem.Conflict].
 func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string, r Role) (User, error) {
 	var v problem.Validation
 	r.Check(&v, "role")
@@ -63,9 +63,9 @@ func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string,
 	return u, nil
 }
 
-// RemoveMember takes a user out of an organization and ends all of their
-// sessions and the invitations that they made. The user remains, as after a first sign-in, and may be invited
-// anew. Errors are those of [Service.ChangeRole].
+// RemoveMember removes a user from an organization, ends all of their sessions and
+// deletes their invitations. The user remains, as after a first sign-in, and can be
+// invited again. Errors are those of [Service.ChangeRole].
 func (s *Service) RemoveMember(ctx context.Context, organizationID, userID string) error {
 	return s.removeMember(ctx, organizationID, userID, false)
 }
@@ -99,8 +99,8 @@ func (s *Service) removeMember(ctx context.Context, organizationID, userID strin
 	})
 }
 
-// removeFromOrganizationTx ends what a member, whose organization is locked, has to do with it: all
-// but the membership itself and the sessions.
+// removeFromOrganizationTx removes a member's references in the organization, which is
+// locked; membership and sessions stay.
 func (s *Service) removeFromOrganizationTx(ctx context.Context, tx *db.Tx, u User, revoke bool) error {
 	if err := requireAdminLeft(ctx, tx, u); err != nil {
 		return err
@@ -119,8 +119,8 @@ func (s *Service) removeFromOrganizationTx(ctx context.Context, tx *db.Tx, u Use
 	return deleteInvitations(ctx, tx, u.OrganizationID, u.ID)
 }
 
-// lockMember locks an organization's row, so that its admins are changed by one
-// transaction at a time, and returns one of its members.
+// lockMember locks an organization's row, which serializes changes of admins, and returns
+// one of its members.
 func lockMember(ctx context.Context, tx *db.Tx, organizationID, userID string) (User, error) {
 	if _, err := lockOrganization(ctx, tx, organizationID); err != nil {
 		return User{}, err
@@ -135,15 +135,15 @@ func lockMember(ctx context.Context, tx *db.Tx, organizationID, userID string) (
 	return u, nil
 }
 
-// lockOrganization makes whoever changes who belongs to an organization, or is
-// invited to, wait until tx ends. It comes before the locks on users and
-// invitations. The organization's other rows need not wait.
+// lockOrganization locks an organization against changes of its members and invitations
+// until tx ends. Take it before locks on users and invitations. Other rows of the
+// organization stay unlocked.
 func lockOrganization(ctx context.Context, tx *db.Tx, id string) (Organization, error) {
 	return db.One(ctx, tx, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE id = $1 FOR NO KEY UPDATE", id)
 }
 
-// requireAdminLeft refuses to do without u if that would leave an organization that
-// nobody can manage.
+// requireAdminLeft returns a [problem.Conflict] if u is the last admin of their
+// organization.
 func requireAdminLeft(ctx context.Context, tx *db.Tx, u User) error {
 	if u.Role != Admin {
 		return nil

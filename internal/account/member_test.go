@@ -17,7 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// members lists an organization as e-mail addresses with roles.
+// members returns an organization's members as e-mail addresses with roles.
 func (f *fixture) members(t *testing.T, o account.Organization) []string {
 	t.Helper()
 	users, err := f.Members(t.Context(), o.ID)
@@ -48,7 +48,7 @@ func TestChangeRole(t *testing.T) {
 	ada, _ := f.member(t, acme, "ada@example.com", account.Admin)
 	bob, bobs := f.member(t, acme, "bob@example.com", account.Agent)
 	cyn, _ := f.member(t, other, "cyn@example.com", account.Admin)
-	dan := f.signIn(t, "dan@example.com") // belongs to none
+	dan := f.signIn(t, "dan@example.com") // has no organization
 	wantMembers(t, f, acme, "ada@example.com admin", "bob@example.com agent")
 
 	for _, r := range []account.Role{"", "owner", "Admin", "admin ", "admin\x00", "\xff"} {
@@ -63,7 +63,7 @@ func TestChangeRole(t *testing.T) {
 		wantKind(t, err, problem.NotFound)
 		wantKind(t, f.RemoveMember(t.Context(), tt.organization, tt.user), problem.NotFound)
 	}
-	// Alone, an admin stays.
+	// The only admin stays one.
 	_, err := f.ChangeRole(t.Context(), acme.ID, ada.UserID, account.Agent)
 	wantKind(t, err, problem.Conflict)
 	wantKind(t, f.RemoveMember(t.Context(), acme.ID, ada.UserID), problem.Conflict)
@@ -75,7 +75,7 @@ func TestChangeRole(t *testing.T) {
 	if err != nil || u.Role != account.Admin || !u.UpdatedAt.After(bob.User.UpdatedAt) {
 		t.Errorf("got user %+v, error %v, want an admin", u, err)
 	}
-	// It holds from the very next request.
+	// It takes effect with the next request.
 	if id, _, err := f.Authenticate(t.Context(), bobs.Access, "", client); err != nil || id.Role != account.Admin {
 		t.Errorf("got role %q, error %v, want admin", id.Role, err)
 	}
@@ -89,8 +89,8 @@ func TestChangeRole(t *testing.T) {
 	}
 }
 
-// TestLastAdminRace: two admins who get rid of each other at the same time leave
-// one of them.
+// TestLastAdminRace: of two admins that remove or demote each other concurrently, one
+// stays.
 func TestLastAdminRace(t *testing.T) {
 	f := newFixture(t, patientDB(t))
 	for round := range 24 {
@@ -107,7 +107,7 @@ func TestLastAdminRace(t *testing.T) {
 		var errs [2]error
 		for i, id := range ids {
 			wg.Go(func() {
-				if (round+i*(round/2))%2 == 0 { // both ways, and mixed
+				if (round+i*(round/2))%2 == 0 { // both orders, mixed
 					_, errs[i] = f.ChangeRole(t.Context(), o.ID, id, account.Agent)
 				} else {
 					errs[i] = f.RemoveMember(t.Context(), o.ID, id)
@@ -134,7 +134,7 @@ func TestRemoveMember(t *testing.T) {
 	var refuse error
 	f := newFixture(t, dbtest.New(t), func(c *account.Config) {
 		c.OnRemove = func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
-			// They are a member still, and what it writes is part of the removal.
+			// The member still exists, and the hook's writes are part of the removal.
 			var member bool
 			if err := tx.QueryRow(ctx, "SELECT organization_id = $2 FROM users WHERE id = $1", userID, organizationID).Scan(&member); err != nil {
 				return err
@@ -189,7 +189,7 @@ func TestRemoveMember(t *testing.T) {
 	}
 	wantKind(t, f.RemoveMember(t.Context(), acme.ID, bob.UserID), problem.NotFound)
 
-	// The user remains, of no organization, and is somebody else's to invite.
+	// The user remains without an organization and can be invited.
 	again := f.signIn(t, "bob@example.com")
 	if u := again.User; u.ID != bob.UserID || u.OrganizationID != "" || u.Role != "" || u.Name != bob.User.Name || u.Email != "Bob@example.com" {
 		t.Errorf("got user %+v after the removal", u)
@@ -212,7 +212,7 @@ func TestRemoveMember(t *testing.T) {
 	}
 }
 
-// TestRemoveYourself: an admin may leave when another one stays.
+// TestRemoveYourself: an admin may leave while another admin remains.
 func TestRemoveYourself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
@@ -234,8 +234,8 @@ func TestRemoveYourself(t *testing.T) {
 	})
 }
 
-// TestInvitationsOfWhoMayNotAnyMore: what somebody invited ends with their being
-// an admin, and they invite nobody afterwards, even with an identity from before.
+// TestInvitationsOfWhoMayNotAnyMore: the invitations of a former admin end, and they
+// cannot invite, even with an identity from before.
 func TestInvitationsOfWhoMayNotAnyMore(t *testing.T) {
 	for name, leave := range map[string]func(f *fixture, o account.Organization, by account.Identity) error{
 		"removed": func(f *fixture, o account.Organization, by account.Identity) error {
@@ -267,7 +267,7 @@ func TestInvitationsOfWhoMayNotAnyMore(t *testing.T) {
 	}
 }
 
-// TestInvitationsOfOneOrganization are bounded, so that nobody can write to any
+// TestInvitationsOfOneOrganization: the number is limited, so that nobody mails any
 // number of strangers by inviting and revoking.
 func TestInvitationsOfOneOrganization(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -291,8 +291,7 @@ func TestInvitationsOfOneOrganization(t *testing.T) {
 	})
 }
 
-// TestResetEndsSignInLinks: a link that was mailed before the password was
-// chosen anew is no way in.
+// TestResetEndsSignInLinks: a sign-in link from before a password reset no longer works.
 func TestResetEndsSignInLinks(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.signIn(t, "ada@example.com")

@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Plan is what an organization pays for.
+// Plan is the plan of an organization.
 type Plan string
 
 // The plans.
@@ -24,24 +24,24 @@ const (
 	Business Plan = "business"
 )
 
-// minFleetRateLimit is the least that can be agreed with a business.
+// minFleetRateLimit is the lowest rate limit that a Business plan can have.
 const minFleetRateLimit = 1000
 
-// Organization is a company that works with Kickstand.
+// Organization is a tenant.
 type Organization struct {
 	ID             string
 	Name           string
 	Slug           string // ASCII, unique
 	Plan           Plan
-	PendingPlan    Plan  // wanted but not paid yet; empty for none
-	PastDue        bool  // a payment failed and was not made up for
-	FleetRateLimit int64 // fleet requests a minute, as agreed; 0 for the plan's own
+	PendingPlan    Plan  // chosen but not paid yet; empty: none
+	PastDue        bool  // a payment failed and is still open
+	FleetRateLimit int64 // agreed fleet requests a minute; 0: the plan's
 	CreatedBy      Creator
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
 
 	SecondFactorRequired bool           // members work only in sessions with two factors
-	ProviderOnly         ProviderPolicy // members that sign in by the identity provider only
+	ProviderOnly         ProviderPolicy // members who must sign in by the identity provider
 }
 
 const organizationColumns = `id, name, slug, plan, pending_plan, past_due, coalesce(fleet_rate_limit, 0), second_factor_required, made_by, provider_only, created_at, updated_at`
@@ -62,7 +62,7 @@ func (s *Service) Organization(ctx context.Context, id string) (Organization, er
 	return db.One(ctx, s.db, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE id = $1", id)
 }
 
-// Slug returns the slug of an organization, or a [problem.NotFound].
+// Slug returns an organization's slug, or a [problem.NotFound].
 func (s *Service) Slug(ctx context.Context, q db.Querier, id string) (string, error) {
 	o, err := db.One(ctx, q, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE id = $1", id)
 	return o.Slug, err
@@ -77,7 +77,7 @@ func organizationBySlug(ctx context.Context, q db.Querier, slug string) (Organiz
 	return db.One(ctx, q, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE slug = $1", slug)
 }
 
-// CountOrganizations returns how many organizations a database has.
+// CountOrganizations returns the number of organizations in a database.
 func CountOrganizations(ctx context.Context, q db.Querier) (n int, err error) {
 	if err := q.QueryRow(ctx, "SELECT count(*) FROM organizations").Scan(&n); err != nil {
 		return 0, fmt.Errorf("count organizations: %w", err)
@@ -98,7 +98,7 @@ type NewOrganization struct {
 	Name           string
 	Plan           Plan  // empty means Free
 	FleetRateLimit int64 // only with Business; 0 for the plan's own
-	Default        bool  // it gets the inbound events that no connection claims
+	Default        bool  // receives the inbound events of no connection
 }
 
 // Check implements [problem.Checker].
@@ -122,8 +122,8 @@ func checkPlan(v *problem.Validation, path string, p Plan) {
 	}
 }
 
-// CreateOrganization adds an organization on behalf of the operator, with the plan it
-// shall have; nothing is paid for.
+// CreateOrganization creates an organization on behalf of the operator, with its plan
+// active without payment.
 func (s *Service) CreateOrganization(ctx context.Context, n NewOrganization) (Organization, error) {
 	if err := problem.Check(n); err != nil {
 		return Organization{}, err
@@ -149,8 +149,8 @@ func (s *Service) CreateOrganization(ctx context.Context, n NewOrganization) (Or
 	return o, nil
 }
 
-// RenameOrganization gives an organization another name. Its slug stays: scripts
-// go by it. Errors: [problem.Invalid], [problem.NotFound].
+// RenameOrganization sets an organization's name. The slug stays: scripts use it. Errors:
+// [problem.Invalid], [problem.NotFound].
 func (s *Service) RenameOrganization(ctx context.Context, id, name string) (Organization, error) {
 	name = strings.TrimSpace(name)
 	var v problem.Validation
@@ -177,7 +177,7 @@ func (s *Service) RenameOrganization(ctx context.Context, id, name string) (Orga
 	return o, err
 }
 
-// insertOrganization fills in what o is missing: slug and times.
+// insertOrganization stores o, with slug and times filled in.
 func insertOrganization(ctx context.Context, tx *db.Tx, o *Organization) error {
 	var err error
 	if o.Slug, err = freeSlug(ctx, tx, o.Name); err != nil {
@@ -198,8 +198,8 @@ func insertOrganization(ctx context.Context, tx *db.Tx, o *Organization) error {
 	return nil
 }
 
-// freeSlug returns a slug for name that no organization has. The lock keeps
-// others from finding the same one before this transaction ends.
+// freeSlug returns an unused slug for name. A lock keeps other transactions from choosing
+// the same one before this one ends.
 func freeSlug(ctx context.Context, tx *db.Tx, name string) (string, error) {
 	if err := tx.Lock(ctx, "organization slug"); err != nil {
 		return "", err
@@ -215,14 +215,14 @@ func freeSlug(ctx context.Context, tx *db.Tx, name string) (string, error) {
 			return candidate, nil
 		}
 		suffix := n
-		if n > 20 { // a popular name: stop counting
+		if n > 20 { // stop numbering a popular name
 			suffix = 1000 + rand.IntN(1_000_000_000)
 		}
 		candidate = base + "-" + strconv.Itoa(suffix)
 	}
 }
 
-// maxSlug is the longest slug in bytes, its suffix not counted.
+// maxSlug is the maximum length of a slug in bytes, without its suffix.
 const maxSlug = 48
 
 // slug spells name in lower-case ASCII letters, digits and single hyphens.

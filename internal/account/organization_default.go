@@ -9,25 +9,25 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Creator says on whose behalf an organization was created.
+// Creator is the kind of actor that created an organization.
 type Creator string
 
-// The makers.
+// The creators.
 const (
-	CreatedByOperator Creator = "operator" // by command
+	CreatedByOperator Creator = "operator" // by command line
 	CreatedBySignUp   Creator = "sign-up"
 )
 
-// DefaultOrganization returns the id of the organization that gets the inbound events
-// that no connection claims: the one that the operator named, else the first that the
-// operator created, else, with [Config.FirstIsDefault], the first of all. ok is false
-// when there is none. No sign-up changes the result once there is one.
+// DefaultOrganization returns the id of the organization that receives the inbound events
+// of no connection: the one that the operator named, else the first that the operator
+// created, else, with [Config.FirstIsDefault], the first of all. ok is false if there is
+// none. Once there is a result, no sign-up changes it.
 func (s *Service) DefaultOrganization(ctx context.Context, q db.Querier) (id string, ok bool, err error) {
 	return FindDefaultOrganization(ctx, q, s.firstIsDefault)
 }
 
-// FindDefaultOrganization is [Service.DefaultOrganization] of a database that no
-// service is open on.
+// FindDefaultOrganization is [Service.DefaultOrganization] for a database without an open
+// service.
 func FindDefaultOrganization(ctx context.Context, q db.Querier, firstIsDefault bool) (id string, ok bool, err error) {
 	err = q.QueryRow(ctx, `SELECT coalesce(
 			(SELECT organization_id FROM default_organization),
@@ -40,8 +40,8 @@ func FindDefaultOrganization(ctx context.Context, q db.Querier, firstIsDefault b
 	return id, id != "", nil
 }
 
-// SetDefaultOrganization names the organization of a slug as the default one. An
-// unknown slug is a [problem.NotFound].
+// SetDefaultOrganization makes the organization with the slug the default one. An unknown
+// slug is a [problem.NotFound].
 func (s *Service) SetDefaultOrganization(ctx context.Context, slug string) (o Organization, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		if o, err = organizationBySlug(ctx, tx, slug); err != nil {

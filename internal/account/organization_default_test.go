@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// wantDefault checks which organization is the default one; an empty id: none.
+// wantDefault checks the id of the default organization; empty: none.
 func (f *fixture) wantDefault(t *testing.T, when, id string) {
 	t.Helper()
 	got, ok, err := f.DefaultOrganization(t.Context(), f.db)
@@ -19,7 +19,7 @@ func (f *fixture) wantDefault(t *testing.T, when, id string) {
 	}
 }
 
-// signUp signs somebody up with an organization of their own.
+// signUp signs up a new user with an organization.
 func (f *fixture) signUp(t *testing.T, email, name string) account.Organization {
 	t.Helper()
 	done, err := f.CompleteSignup(t.Context(), f.signIn(t, email).User.ID, account.SignupRequest{Name: "Ada", OrganizationName: name})
@@ -38,8 +38,8 @@ func (f *fixture) create(t *testing.T, n account.NewOrganization) account.Organi
 	return o
 }
 
-// TestSignUpNeverBecomesDefault: on a public server nobody gets what others did not
-// connect by signing up, neither first nor later.
+// TestSignUpNeverBecomesDefault: on a public server no sign-up, first or later, makes an
+// organization the default that receives unconnected events.
 func TestSignUpNeverBecomesDefault(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.wantDefault(t, "empty", "")
@@ -66,7 +66,7 @@ func TestSignUpNeverBecomesDefault(t *testing.T) {
 	f.wantDefault(t, "named, and a sign-up", other.ID)
 	third := f.create(t, account.NewOrganization{Name: "Third", Default: true})
 	f.wantDefault(t, "created as the default", third.ID)
-	// The operator may name one that signed up.
+	// The operator may name one from a sign-up.
 	if _, err := f.SetDefaultOrganization(t.Context(), first.Slug); err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +77,8 @@ func TestSignUpNeverBecomesDefault(t *testing.T) {
 	f.wantDefault(t, "after an unknown slug", first.ID)
 }
 
-// TestFirstIsDefault: on a server of one's own machine the first of all will do, and a
-// later sign-up changes nothing of it.
+// TestFirstIsDefault: with FirstIsDefault the first organization is the default, and a
+// later sign-up does not change it.
 func TestFirstIsDefault(t *testing.T) {
 	f := newFixture(t, dbtest.New(t), func(c *account.Config) { c.FirstIsDefault = true })
 	f.wantDefault(t, "empty", "")
@@ -90,7 +90,7 @@ func TestFirstIsDefault(t *testing.T) {
 	f.wantDefault(t, "one of the operator's", acme.ID)
 }
 
-// TestDefaultsAtOnce: of many that are named at once, one is the default.
+// TestDefaultsAtOnce: concurrent changes of the default leave one.
 func TestDefaultsAtOnce(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	for i := range 8 {

@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Compare orders plans by what they give: negative if p gives less than other.
+// Compare orders plans by rank: negative if p ranks below other.
 func (p Plan) Compare(other Plan) int { return cmp.Compare(p.rank(), other.rank()) }
 
 func (p Plan) rank() int {
@@ -23,14 +23,14 @@ func (p Plan) rank() int {
 	return 0
 }
 
-// PlanState is where an organization stands by what is paid for it.
+// PlanState is an organization's plan and the state of its payment.
 type PlanState struct {
-	Plan        Plan `json:"plan"`         // empty: nothing is known of it, and both plans stay as they are
-	PendingPlan Plan `json:"pending_plan"` // wanted but not paid yet; empty for none
-	PastDue     bool `json:"past_due"`     // a payment failed and was not made up for
+	Plan        Plan `json:"plan"`         // empty: unknown, and both plans stay as they are
+	PendingPlan Plan `json:"pending_plan"` // chosen but not paid yet; empty: none
+	PastDue     bool `json:"past_due"`     // a payment failed and is still open
 }
 
-// SetPlanStateTx gives an organization its standing and returns it as it was
+// SetPlanStateTx sets an organization's plan state and returns the organization as it was
 // before, or a [problem.NotFound].
 func (s *Service) SetPlanStateTx(ctx context.Context, tx *db.Tx, organizationID string, now PlanState) (Organization, error) {
 	before, err := lockOrganization(ctx, tx, organizationID)
@@ -57,8 +57,8 @@ func (s *Service) SetPlanStateTx(ctx context.Context, tx *db.Tx, organizationID 
 	})
 }
 
-// SetPendingPlanTx notes that an organization is about to pay for a plan, or returns a
-// [problem.NotFound].
+// SetPendingPlanTx sets the plan that an organization is about to pay for. An unknown
+// organization is a [problem.NotFound].
 func (s *Service) SetPendingPlanTx(ctx context.Context, tx *db.Tx, organizationID string, wanted Plan) error {
 	o, err := lockOrganization(ctx, tx, organizationID)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Service) Organizations(ctx context.Context) ([]Organization, error) {
 	return db.All(ctx, s.db, scanOrganization, "SELECT "+organizationColumns+" FROM organizations ORDER BY created_at, id")
 }
 
-// ParsePlan reads a plan as others write it; false when it is none of ours.
+// ParsePlan parses a plan's name, ignoring case; false if it is unknown.
 func ParsePlan(text string) (Plan, bool) {
 	switch p := Plan(strings.ToLower(strings.TrimSpace(text))); p {
 	case Free, Pro, Business:

@@ -19,19 +19,19 @@ import (
 // Bounds of passwords (helpdesk.md 8).
 const (
 	minPassword    = 6    // characters, at sign-in
-	minNewPassword = 8    // characters, when it is set
+	minNewPassword = 8    // characters, for a new one
 	maxPassword    = 1024 // bytes
 )
 
-// hashParams are the costs of argon2id.
+// hashParams are the cost parameters of argon2id.
 type hashParams struct {
 	memory  uint32 // KiB
 	passes  uint32
 	threads uint8
 }
 
-// current is the weakest setting that OWASP recommends for argon2id, which
-// bounds the memory of a flood best.
+// current is the cheapest setting that OWASP recommends for argon2id, so that a flood
+// takes the least memory.
 var current = hashParams{memory: 19 * 1024, passes: 2, threads: 1}
 
 const (
@@ -39,7 +39,7 @@ const (
 	hashSize = 32
 )
 
-// maxHashMemory bounds what a stored hash may ask for, in KiB.
+// maxHashMemory bounds the memory parameter of a stored hash, in KiB.
 const maxHashMemory = 256 * 1024
 
 // PasswordSignIn is the input of auth.signInWithPassword.
@@ -62,9 +62,8 @@ func checkPassword(v *problem.Validation, path, password string, low int) {
 	v.Length(path, password, low, maxPassword)
 }
 
-// SignInWithPassword opens a session. Whether the address is unknown, has no
-// password or has another one is the same [problem.Unauthorized] after the same
-// work.
+// SignInWithPassword opens a session. An unknown address, a user without a password and a
+// wrong password are the same [problem.Unauthorized] after the same work.
 func (s *Service) SignInWithPassword(ctx context.Context, in PasswordSignIn, client Client) (SignIn, error) {
 	if err := problem.Check(in); err != nil {
 		return SignIn{}, err
@@ -109,8 +108,8 @@ func (s *Service) signInWithPassword(ctx context.Context, in PasswordSignIn, cli
 	}
 	out := SignIn{User: u, RedirectTo: s.redirects.home()}
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		// Holds only if the password is still the one that was verified, so
-		// that a session cannot outlive the password it was opened with.
+		// Only if the password is still the verified one, so that a session cannot
+		// outlive the password that opened it.
 		n, err := tx.Exec(ctx, "UPDATE users SET password_hash = $3 WHERE id = $1 AND password_hash = $2", u.ID, stored, rehashed)
 		if err != nil {
 			return fmt.Errorf("store password: %w", err)
@@ -137,7 +136,7 @@ type passwordAttempt struct {
 	client  Client
 }
 
-// party is on whose behalf the password is hashed.
+// party returns the key under which the hash waits.
 func (t passwordAttempt) party() string {
 	if t.browser.digest != nil {
 		return "browser " + string(t.browser.digest)
@@ -145,8 +144,8 @@ func (t passwordAttempt) party() string {
 	return "network " + Network(t.client.IP)
 }
 
-// blocked returns the refusal of an attempt from a network with too many failed
-// ones. A known browser is not refused for those of its neighbours.
+// blocked returns the refusal of an attempt from a network with too many failures.
+// Failures of neighbours do not block a known browser.
 func (t passwordAttempt) blocked(ctx context.Context) error {
 	network := Network(t.client.IP)
 	if t.browser.digest != nil || network == "" {
@@ -158,15 +157,15 @@ func (t passwordAttempt) blocked(ctx context.Context) error {
 	return nil
 }
 
-// verify returns nil if stored is a hash of password. Of a network's attempts that
-// wait at the same time, as many are answered as the limit lets fail.
+// verify returns nil if stored is a hash of password. Of the concurrent attempts of a
+// network, no more are answered than may fail.
 func (t passwordAttempt) verify(ctx context.Context, stored, password string) error {
 	release, err := t.s.hashers.acquire(ctx, t.party())
 	if err != nil {
 		return err
 	}
 	ok := false
-	if err = t.blocked(ctx); err == nil { // not even while it waited
+	if err = t.blocked(ctx); err == nil { // checked again: attempts may have failed while it waited
 		ok, err = matches(stored, password)
 	}
 	release()
@@ -182,8 +181,8 @@ func (t passwordAttempt) verify(ctx context.Context, stored, password string) er
 	return errWrongPassword()
 }
 
-// hash returns password's hash, under a new salt, as it is stored. It waits for
-// the party's turn as long as ctx lets it.
+// hash returns the stored form of password's hash under a new salt. It waits for a slot
+// of the party until ctx ends.
 func (s *Service) hash(ctx context.Context, party, password string) (string, error) {
 	release, err := s.hashers.acquire(ctx, party)
 	if err != nil {
@@ -196,8 +195,8 @@ func (s *Service) hash(ctx context.Context, party, password string) (string, err
 	return h.String(), nil
 }
 
-// verify reports whether stored is a hash of password. It waits for the party's
-// turn as long as ctx lets it.
+// verify reports whether stored is a hash of password. It waits for a slot of the party
+// until ctx ends.
 func (s *Service) verify(ctx context.Context, party, stored, password string) (bool, error) {
 	release, err := s.hashers.acquire(ctx, party)
 	if err != nil {
@@ -207,8 +206,8 @@ func (s *Service) verify(ctx context.Context, party, stored, password string) (b
 	return matches(stored, password)
 }
 
-// matches reports whether stored is a hash of password. An empty one is of none,
-// which takes as long to find out. The caller has a turn of the hashers.
+// matches reports whether stored is a hash of password. An empty one matches nothing, and
+// takes the same time. The caller holds a slot of [hashers].
 func matches(stored, password string) (bool, error) {
 	h := passwordHash{hashParams: current, salt: make([]byte, saltSize), sum: make([]byte, hashSize)}
 	if stored != "" {
@@ -221,13 +220,13 @@ func matches(stored, password string) (bool, error) {
 	return subtle.ConstantTimeCompare(sum, h.sum) == 1 && stored != "", nil
 }
 
-// isCurrent reports whether stored was made as a new hash would be.
+// isCurrent reports whether stored has the parameters of a new hash.
 func isCurrent(stored string) bool {
 	h, err := parseHash(stored)
 	return err == nil && h.hashParams == current && len(h.salt) == saltSize && len(h.sum) == hashSize
 }
 
-// passwordHash is a hash of argon2id with all that is needed to make it again.
+// passwordHash is an argon2id hash with its parameters and salt.
 type passwordHash struct {
 	hashParams
 	salt, sum []byte
@@ -240,7 +239,7 @@ func (h passwordHash) String() string {
 		argon2.Version, h.memory, h.passes, h.threads, b64.EncodeToString(h.salt), b64.EncodeToString(h.sum))
 }
 
-// parseHash reads what [passwordHash.String] wrote. Its errors do not quote it.
+// parseHash parses the output of [passwordHash.String]. Its errors do not quote it.
 func parseHash(s string) (passwordHash, error) {
 	var h passwordHash
 	parts := strings.Split(s, "$")

@@ -14,10 +14,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// ResetLife is how long a link to choose a new password works.
+// ResetLife is the lifetime of a reset link.
 const ResetLife = 30 * time.Minute
 
-// ResetPath is where links to choose a new password lead, below the base URL.
+// ResetPath is the path of reset links below the base URL.
 const ResetPath = "/reset-password"
 
 // FirstPassword is the input of auth.setPassword.
@@ -25,8 +25,8 @@ type FirstPassword struct {
 	Password string `json:"password"`
 }
 
-// Check implements [problem.Checker]. What depends on whose password it is, is
-// left to [Service.SetPassword].
+// Check implements [problem.Checker]. [Service.SetPassword] checks the rules that depend
+// on the user.
 func (in FirstPassword) Check(v *problem.Validation) {
 	checkNewPassword(v, "password", in.Password, passwordOwner{})
 }
@@ -37,8 +37,8 @@ type PasswordChange struct {
 	NewPassword     string `json:"newPassword"`
 }
 
-// Check implements [problem.Checker]. What depends on whose password it is, is
-// left to [Service.ChangePassword].
+// Check implements [problem.Checker]. [Service.ChangePassword] checks the rules that
+// depend on the user.
 func (in PasswordChange) Check(v *problem.Validation) {
 	checkPassword(v, "currentPassword", in.CurrentPassword, 0)
 	checkNewPassword(v, "newPassword", in.NewPassword, passwordOwner{})
@@ -52,28 +52,28 @@ type PasswordReset struct {
 // Check implements [problem.Checker].
 func (in PasswordReset) Check(v *problem.Validation) { checkEmail(v, "email", in.Email) }
 
-// HasPassword reports whether a user can sign in with one.
+// HasPassword reports whether a user has a password.
 func (s *Service) HasPassword(ctx context.Context, userID string) (bool, error) {
 	stored, _, err := s.storedPassword(ctx, userID)
 	return stored != "", err
 }
 
-// ProvingPassword reports whether a user has a password, and whether it is a proof
-// of identity. One that was set in a session without a fresh proof is none, or a
-// stolen session would set one to prove itself.
+// ProvingPassword reports whether a user has a password, and whether it is a proof of
+// identity. A password set in a session without a fresh proof is none; otherwise a stolen
+// session could set one to prove itself.
 func (s *Service) ProvingPassword(ctx context.Context, userID string) (has, proves bool, err error) {
 	stored, owner, err := s.storedPassword(ctx, userID)
 	has = stored != ""
 	return has, has && !owner.unproven, err
 }
 
-// storedPassword returns a user's hash, empty for none, and the user.
+// storedPassword returns a user's hash, empty for none, and the context for its rules.
 func (s *Service) storedPassword(ctx context.Context, userID string) (hash string, owner passwordOwner, err error) {
 	err = s.db.QueryRow(ctx, `SELECT u.password_hash, u.password_unproven, u.email, u.name, coalesce(o.name, '')
 		FROM users u LEFT JOIN organizations o ON o.id = u.organization_id WHERE u.id = $1`, userID).
 		Scan(db.IntoText(&hash), &owner.unproven, &owner.email, &owner.name, &owner.organization)
 	if errors.Is(err, db.ErrNoRows) {
-		return "", passwordOwner{}, errNotSignedIn() // deleted a moment ago
+		return "", passwordOwner{}, errNotSignedIn() // deleted concurrently
 	}
 	if err != nil {
 		return "", passwordOwner{}, fmt.Errorf("find password: %w", err)
@@ -81,9 +81,9 @@ func (s *Service) storedPassword(ctx context.Context, userID string) (hash strin
 	return hash, owner, nil
 }
 
-// SetPassword gives a user who has none a password. One who has gets a
-// [problem.Precondition]. Without a fresh proof of identity in the session that
-// asks, the password signs in and is no proof of identity itself.
+// SetPassword sets the first password of a user; a user with a password gets a
+// [problem.Precondition]. Without a fresh proof of identity in the session, the password
+// signs in but is no proof of identity.
 func (s *Service) SetPassword(ctx context.Context, by Identity, in FirstPassword) error {
 	userID := by.UserID
 	stored, owner, err := s.storedPassword(ctx, userID)
@@ -122,10 +122,10 @@ func errHasPassword() error {
 	return problem.New(problem.Precondition, "you have a password already; change it with auth.changePassword")
 }
 
-// ChangePassword replaces a user's password and ends all of their sessions but
-// the one that asks. A wrong current one is [problem.Unauthorized]; a user who
-// has none gets a [problem.Precondition]. The new one is a proof of identity if the
-// current one is, or if the session has a fresh proof.
+// ChangePassword replaces a user's password and ends all of their sessions except by's. A
+// wrong current password is [problem.Unauthorized]; a user without one gets a
+// [problem.Precondition]. The new password is a proof of identity if the current one is,
+// or if the session has a fresh proof.
 func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordChange) error {
 	stored, owner, err := s.storedPassword(ctx, by.UserID)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordCh
 	if stored == "" {
 		return problem.New(problem.Precondition, "you have no password yet; set one with auth.setPassword")
 	}
-	// Whoever took over a session must not find out the password by trying.
+	// A stolen session must not find out the password by trying.
 	if err := allowFew(ctx, s.changeAttempts, by.UserID, "too many attempts to change the password"); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordCh
 		return err
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		// Holds only if the password is still the one that was verified.
+		// Only if the password is still the verified one.
 		n, err := tx.Exec(ctx, "UPDATE users SET password_hash = $3, password_unproven = $5, updated_at = $4 WHERE id = $1 AND password_hash = $2",
 			by.UserID, stored, hash, tx.Now.UnixMicro(), owner.unproven && !s.isFresh(by, tx.Now))
 		if err != nil {
@@ -180,8 +180,8 @@ func (s *Service) ChangePassword(ctx context.Context, by Identity, in PasswordCh
 	})
 }
 
-// isFresh reports whether the last proof of identity of a session is recent enough
-// for a password to rest on it.
+// isFresh reports whether a session's last proof of identity is recent enough for a new
+// password to rest on it.
 func (s *Service) isFresh(by Identity, now time.Time) bool {
 	return s.freshProof == 0 || now.Sub(by.ProvenAt) < s.freshProof
 }
@@ -190,7 +190,7 @@ func errWrongCurrent() error {
 	return problem.New(problem.Unauthorized, "the current password is wrong")
 }
 
-// passwordChangeMail tells the owner of an account what was done in their name.
+// passwordChangeMail informs the owner of an account of a change.
 func passwordChangeMail(what string) mail.Notification {
 	return mail.Notification{
 		Subject: "Your Kickstand password",
@@ -199,9 +199,8 @@ func passwordChangeMail(what string) mail.Notification {
 	}
 }
 
-// SendPasswordReset mails a link to choose a new password. Whether anybody has
-// the address changes nothing but the words of the mail: to an address that
-// nobody has goes one that says so.
+// SendPasswordReset mails a reset link. An address without an account gets a mail that
+// says so; the result is the same.
 func (s *Service) SendPasswordReset(ctx context.Context, in PasswordReset, client Client) error {
 	if err := problem.Check(in); err != nil {
 		return err
@@ -222,7 +221,7 @@ func (s *Service) SendPasswordReset(ctx context.Context, in PasswordReset, clien
 			key, strings.TrimSpace(in.Email)).Scan(&id, &to, (*string)(&policy)); err != nil {
 			return fmt.Errorf("find user: %w", err)
 		}
-		// The same statements for both, so that the time tells nothing either.
+		// The same statements for both cases, so that the time reveals nothing.
 		t := newToken()
 		if _, err := tx.Exec(ctx, "INSERT INTO password_resets (digest, user_id, created_at) VALUES ($1, $2, $3)",
 			t.digest(), db.Text(id), tx.Now.UnixMicro()); err != nil {
@@ -260,8 +259,8 @@ func (s *Service) resetMail(t token, known bool) mail.Notification {
 	return l
 }
 
-// ResetFor returns whose password a link's token lets one choose, without using
-// it up. A link that does not work is a [problem.Invalid] that says why.
+// ResetFor returns the e-mail address of a reset token's user, without using the token
+// up. An unusable link is a [problem.Invalid] with the reason.
 func (s *Service) ResetFor(ctx context.Context, resetToken string) (email string, err error) {
 	r, err := s.resetFor(ctx, resetToken)
 	return r.email, err
@@ -278,9 +277,9 @@ func (s *Service) resetFor(ctx context.Context, resetToken string) (reset, error
 	return r, nil
 }
 
-// ResetPassword gives the holder of a link's token a new password and ends all
-// of their sessions. A link that does not work is a [problem.Invalid] without
-// issues; a password that will not do has some, and leaves the link usable.
+// ResetPassword sets the password of a reset token's user and ends all of their sessions.
+// An unusable link is a [problem.Invalid] without issues; a refused password has issues
+// and leaves the link usable.
 func (s *Service) ResetPassword(ctx context.Context, resetToken, password string) error {
 	owner, err := s.resetFor(ctx, resetToken)
 	if err != nil {
@@ -300,8 +299,8 @@ func (s *Service) ResetPassword(ctx context.Context, resetToken, password string
 		if err != nil {
 			return err
 		}
-		// Whatever changes a password locks its user first, and then ends all
-		// links: another one may just have done so.
+		// Every change of a password locks its user first and then deletes all links; a
+		// concurrent one may just have done so.
 		if _, err := lockUser(ctx, tx, r.userID); err != nil {
 			return err
 		}
@@ -331,8 +330,8 @@ func (s *Service) ResetPassword(ctx context.Context, resetToken, password string
 	})
 }
 
-// deleteLinks uses up all of a user's links, to choose a password and to sign in:
-// a new password ends every way in that was open before.
+// deleteLinks deletes a user's reset and sign-in links: a new password closes every
+// earlier way in.
 func deleteLinks(ctx context.Context, tx *db.Tx, userID, email string) error {
 	if _, err := tx.Exec(ctx, "UPDATE password_resets SET used_at = $2 WHERE user_id = $1 AND used_at IS NULL", userID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("use up resets: %w", err)
@@ -350,7 +349,7 @@ type reset struct {
 	createdAt, usedAt time.Time
 }
 
-// findReset reads the reset of a link.
+// findReset returns the reset of a link's token.
 func findReset(ctx context.Context, q db.Querier, resetToken string) (reset, error) {
 	t, ok := parseToken(resetToken)
 	if !ok {

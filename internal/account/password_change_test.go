@@ -22,7 +22,7 @@ import (
 
 const passwordSubject = "Your Kickstand password"
 
-// signsIn reports whether a password is in force.
+// signsIn reports whether a password works.
 func (f *fixture) signsIn(t *testing.T, email, password string) bool {
 	t.Helper()
 	_, err := f.SignInWithPassword(t.Context(), account.PasswordSignIn{Email: email, Password: password}, client)
@@ -32,14 +32,13 @@ func (f *fixture) signsIn(t *testing.T, email, password string) bool {
 	return err == nil
 }
 
-// weak gives a user the password "old password", under parameters that cost
-// nothing to verify.
+// weak sets a user's password to "old password", with a hash that is cheap to verify.
 func (f *fixture) weak(t *testing.T, userID string) {
 	t.Helper()
 	f.exec(t, "UPDATE users SET password_hash = $2 WHERE id = $1", userID, "$argon2id$v=19$m=64,t=1,p=1$c2FsdHNhbHRzYWx0c2FsdA$"+oldSum(t))
 }
 
-// reset asks for a link to choose a new password and returns its token.
+// reset requests a reset link and returns its token.
 func (f *fixture) reset(t *testing.T, email string) string {
 	t.Helper()
 	if err := f.SendPasswordReset(t.Context(), account.PasswordReset{Email: email}, account.Client{}); err != nil {
@@ -74,8 +73,8 @@ func TestCommonPasswords(t *testing.T) {
 	}
 }
 
-// TestAttackGuessFromContext: the first guesses at a password are made of the
-// person's name, address and organization and the name of the service.
+// TestAttackGuessFromContext: passwords made of the user's name, address or organization,
+// or the service's name, are refused.
 func TestAttackGuessFromContext(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	o := f.organization(t, "Pedalwerk & Söhne Inc.")
@@ -107,7 +106,7 @@ func TestAttackGuessFromContext(t *testing.T) {
 		t.Run(tt.password, func(t *testing.T) {
 			f.exec(t, "UPDATE users SET password_hash = NULL WHERE id = $1", ada.UserID)
 			tries := map[string]error{"set": f.SetPassword(t.Context(), ada, account.FirstPassword{Password: tt.password})}
-			if tt.refused { // which leaves the link usable
+			if tt.refused { // the link stays usable
 				tries["reset"] = f.ResetPassword(t.Context(), link, tt.password)
 			}
 			for name, err := range tries {
@@ -120,7 +119,7 @@ func TestAttackGuessFromContext(t *testing.T) {
 	}
 }
 
-// TestNewPasswordRules: they are the same wherever a password is set.
+// TestNewPasswordRules: the rules are the same wherever a password is set.
 func TestNewPasswordRules(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	in := f.signIn(t, "Ada@example.com")
@@ -128,7 +127,7 @@ func TestNewPasswordRules(t *testing.T) {
 	link := f.reset(t, "ada@example.com")
 	for _, tt := range []struct {
 		name, password string
-		want           string // in the only issue; empty: it is fine
+		want           string // of the only issue; empty: none
 	}{
 		{"empty", "", "at least 8 characters"},
 		{"7 characters", "abcdefg", "at least 8 characters"},
@@ -181,7 +180,7 @@ func TestNewPasswordRules(t *testing.T) {
 	if email, err := f.ResetFor(t.Context(), link); err != nil || email != "Ada@example.com" {
 		t.Errorf("got link for %q, error %v, want it usable still", email, err)
 	}
-	// The longest works.
+	// The maximum length works.
 	longest := strings.Repeat("é", 512)
 	if err := f.SetPassword(t.Context(), ada, account.FirstPassword{Password: longest}); err != nil {
 		t.Fatal(err)
@@ -324,7 +323,7 @@ func TestResetPassword(t *testing.T) {
 	if m := mails[len(mails)-2]; !strings.Contains(m.Text, "\n"+want+"\n") || !strings.Contains(m.HTML, `href="`+want+`"`) {
 		t.Errorf("got text %q and HTML %q, want the link in both", m.Text, m.HTML)
 	}
-	for range 2 { // looking does not use it up
+	for range 2 { // reading does not use it up
 		if email, err := f.ResetFor(t.Context(), link); err != nil || email != "Ada@example.com" {
 			t.Errorf("got link for %q, error %v", email, err)
 		}
@@ -364,12 +363,12 @@ func TestResetPassword(t *testing.T) {
 		t.Errorf("another user's link ended: %v", err)
 	}
 
-	// Who never had a password gets one.
+	// A user without a password gets one.
 	f.signIn(t, "bob@example.com")
 	if err := f.ResetPassword(t.Context(), f.reset(t, "bob@example.com"), "new password"); err != nil || !f.signsIn(t, "bob@example.com", "new password") {
 		t.Errorf("a first password by link: %v", err)
 	}
-	// What fails to be told is not done.
+	// If the mail fails, the change fails.
 	f.mail.err = errors.New("no room")
 	if err := f.ResetPassword(t.Context(), eves, "new password"); !errors.Is(err, f.mail.err) {
 		t.Errorf("got error %v, want that of the mailer", err)
@@ -398,14 +397,14 @@ func TestUnknownReset(t *testing.T) {
 	if strings.Contains(mails[0].Text+mails[0].HTML, "token=") || !strings.Contains(mails[0].Text, "no account") {
 		t.Errorf("got mail %q, want it to say that there is no account, without a link to choose a password", mails[0].Text)
 	}
-	// Somebody guesses the token that nobody was told.
+	// A guess of the token that was never mailed.
 	decoy := make([]byte, 32)
 	digest := sha256.Sum256(decoy)
 	f.exec(t, "UPDATE password_resets SET digest = $1", digest[:])
 	if n := f.count(t, "SELECT count(*) FROM password_resets WHERE user_id IS NULL AND digest = $1", digest[:]); n != 1 {
 		t.Fatalf("got %d rows of nobody, want 1", n)
 	}
-	f.signIn(t, "nobody@example.com") // it is somebody's by now
+	f.signIn(t, "nobody@example.com") // the address has an account now
 	for _, token := range []string{
 		base64.RawURLEncoding.EncodeToString(decoy), "", "x", strings.Repeat("A", 42) + "B", strings.Repeat("A", 44), strings.Repeat("=", 43),
 		strings.Repeat("\xff", 43), in.Tokens.Access, in.Tokens.Refresh, signInLink,
@@ -425,7 +424,7 @@ func TestUnknownReset(t *testing.T) {
 func TestResetLife(t *testing.T) {
 	for _, tt := range []struct {
 		after time.Duration
-		want  string // in the refusal; empty for none
+		want  string // in the refusal; empty: none
 	}{
 		{30*time.Minute - time.Second, ""},
 		{30 * time.Minute, "older than 30 minutes"},
@@ -477,7 +476,7 @@ func TestChangePasswordRace(t *testing.T) {
 	f := newFixture(t, patientDB(t))
 	var sessions [8]account.Identity
 	for i := range sessions {
-		if i == 4 { // as many as a minute allows
+		if i == 4 { // the limit per minute
 			f.Service = newFixture(t, f.db, func(c *account.Config) { c.Mailer = f.mail }).Service
 		}
 		sessions[i] = f.identity(t, f.signIn(t, "ada@example.com"))
@@ -506,7 +505,7 @@ func TestChangePasswordRace(t *testing.T) {
 	if n := f.count(t, "SELECT count(*) FROM sessions WHERE id = $1", sessions[i].SessionID); n != 1 {
 		t.Error("the session that won ended")
 	}
-	if n := f.count(t, "SELECT count(*) FROM sessions"); n != 2 { // it, and the sign-in just now
+	if n := f.count(t, "SELECT count(*) FROM sessions"); n != 2 { // this one and the new sign-in
 		t.Errorf("got %d sessions, want 2", n)
 	}
 	if n := len(f.mail.all()) - sent; n != 1 {
@@ -514,8 +513,8 @@ func TestChangePasswordRace(t *testing.T) {
 	}
 }
 
-// TestResetAgainstChange: of two links and a change at once exactly one works,
-// and what it leaves is its own.
+// TestResetAgainstChange: of two concurrent resets and a change exactly one succeeds, and
+// the stored password is its.
 func TestResetAgainstChange(t *testing.T) {
 	f := newFixture(t, patientDB(t))
 	wins := map[string]int{}
@@ -565,7 +564,7 @@ func TestResetAgainstChange(t *testing.T) {
 	t.Log(wins)
 }
 
-// TestSignInAgainstReset: no session outlives the password it was opened with.
+// TestSignInAgainstReset: no session outlives the password that opened it.
 func TestSignInAgainstReset(t *testing.T) {
 	f := newFixture(t, patientDB(t))
 	for round := range 3 {
@@ -603,13 +602,13 @@ func TestChangeLimit(t *testing.T) {
 		try := func(in account.SignIn, current string) error {
 			return f.ChangePassword(context.Background(), f.identity(t, in), account.PasswordChange{CurrentPassword: current, NewPassword: "new password"})
 		}
-		// What is refused for its form does not count.
+		// Invalid input is not counted.
 		wantKind(t, f.ChangePassword(t.Context(), f.identity(t, here), account.PasswordChange{NewPassword: "short"}), problem.Invalid)
 		for i := range 10 {
 			wantKind(t, try([]account.SignIn{here, there}[i%2], "a guess"), problem.Unauthorized)
 		}
 		time.Sleep(17500 * time.Millisecond)
-		for _, in := range []account.SignIn{here, there} { // even with the right one
+		for _, in := range []account.SignIn{here, there} { // even the correct one
 			err := try(in, "old password")
 			p, ok := errors.AsType[*problem.Error](err)
 			if !ok || p.Kind != problem.RateLimited {

@@ -16,20 +16,20 @@ import (
 //go:embed common.txt
 var commonPasswords string
 
-// minContextWord is the length in characters from which a word of a person's
-// name counts against a password: shorter ones occur by chance.
+// minContextWord is the minimum length, in characters, of a word of a user's name that
+// makes a password guessable: shorter ones occur by chance.
 const minContextWord = 4
 
-// passwordOwner is the context in which an attacker guesses a password. The
-// zero value is a person about whom nothing is known.
+// passwordOwner is the context from which an attacker guesses a password. The zero value
+// is an unknown person.
 type passwordOwner struct {
 	email        string
 	name         string
-	organization string // its name; empty for none
-	unproven     bool   // the password that they have is no proof of identity
+	organization string // name; empty: none
+	unproven     bool   // their password is no proof of identity
 }
 
-// words returns the words that are guessed first, in lower case.
+// words returns the words of the context, lower case.
 func (o passwordOwner) words() []string {
 	words := []string{"kickstand"}
 	local, _, _ := strings.Cut(emailKey(o.email), "@")
@@ -43,9 +43,9 @@ func (o passwordOwner) words() []string {
 	return words
 }
 
-// checkNewPassword records an issue unless password may be set for owner: it has
-// 8 characters to 1,024 bytes, is not the e-mail address, not a common password,
-// and not a word from the owner's context with little added to it.
+// checkNewPassword records an issue unless owner may have this password: it has 8
+// characters to 1,024 bytes and is not the e-mail address, a common password, or a word
+// of the owner's context with little added.
 func checkNewPassword(v *problem.Validation, path, password string, owner passwordOwner) {
 	checkPassword(v, path, password, minNewPassword)
 	if owner.email != "" && emailKey(password) == emailKey(owner.email) {
@@ -62,8 +62,8 @@ func checkNewPassword(v *problem.Validation, path, password string, owner passwo
 	}
 }
 
-// guessable reports whether little is left of a password without words: fewer
-// than 4 letters among fewer than 8 characters.
+// guessable reports whether a password without words has fewer than 4 letters among fewer
+// than 8 characters.
 func guessable(password string, words []string) bool {
 	rest := password
 	for _, w := range words {

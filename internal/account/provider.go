@@ -15,57 +15,55 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// ProviderCallbackPath is where an identity provider sends browsers back to,
-// below the base URL.
+// ProviderCallbackPath is the path below the base URL to which an identity provider
+// redirects.
 const ProviderCallbackPath = "/api/auth/provider/callback"
 
-// Provider is the identity provider: OpenID Connect's authorization code flow
-// with PKCE (package oidc). It is safe for concurrent use.
+// Provider is an identity provider: OpenID Connect's authorization code flow with PKCE
+// (package oidc). It is safe for concurrent use.
 type Provider interface {
-	// AuthorizationURL returns where a browser goes to sign in.
+	// AuthorizationURL returns the provider's sign-in URL.
 	AuthorizationURL(ctx context.Context, p ProviderSecrets) (string, error)
 
-	// Exchange returns who signed in, given the code and, where it was sent,
-	// the issuer (RFC 9207) that came back to the callback. What the provider
-	// or its word did wrong is a [problem.Invalid] that may be shown; one that
-	// does not answer is [problem.Unavailable].
+	// Exchange returns the identity for the code and, if sent, the issuer (RFC 9207) of a
+	// callback. A wrong response of the provider is a [problem.Invalid] with a message
+	// for the user; a provider that does not respond is [problem.Unavailable].
 	Exchange(ctx context.Context, code, issuer string, p ProviderSecrets) (ProviderIdentity, error)
 }
 
-// ProviderSecrets tie a callback to the request that it answers.
+// ProviderSecrets bind a callback to its request.
 type ProviderSecrets struct {
 	State    string
-	Nonce    string // comes back inside the ID token
+	Nonce    string // repeated in the ID token
 	Verifier string // of PKCE (RFC 7636)
 }
 
-// ProviderIdentity is a person as the provider knows them. Issuer and subject
-// identify them for good (OpenID Connect Core 1.0, section 5.7); an e-mail address
-// may pass to another person.
+// ProviderIdentity is a person's identity at the provider. Issuer and subject identify it
+// for good (OpenID Connect Core 1.0, section 5.7); an e-mail address may pass to another
+// person.
 type ProviderIdentity struct {
 	Issuer        string
 	Subject       string
 	Email         string
 	EmailVerified bool
-	Name          string // empty when not known
-	Picture       string // URL; empty when not known
+	Name          string // empty: unknown
+	Picture       string // URL; empty: unknown
 }
 
-// ProviderLife is how long a browser may stay at the identity provider.
+// ProviderLife is the time for a sign-in at the identity provider.
 const ProviderLife = LinkLife
 
 // ProviderSignIn is the input of auth.signInWithProvider.
 type ProviderSignIn struct {
-	RedirectTo string `json:"redirectTo,omitempty"` // where the sign-in leads in the end; empty means home
+	RedirectTo string `json:"redirectTo,omitempty"` // target after the sign-in; empty means home
 }
 
-// HasProvider reports whether anybody can sign in with an identity provider.
+// HasProvider reports whether an identity provider is configured.
 func (s *Service) HasProvider() bool { return s.provider != nil }
 
-// SignInWithProvider returns where a browser goes to sign in at the identity
-// provider, and the intent that it keeps meanwhile, as for
-// [Service.SignInWithEmail]: only the browser that asked can come back. Without
-// a provider it is a [problem.Precondition].
+// SignInWithProvider returns the provider's sign-in URL and the browser's intent to
+// store, as for [Service.SignInWithEmail]: only the requesting browser can finish the
+// sign-in. Without a provider it is a [problem.Precondition].
 func (s *Service) SignInWithProvider(ctx context.Context, in ProviderSignIn, intent string, client Client) (url, keep string, err error) {
 	var v problem.Validation
 	redirect := s.redirects.check(&v, in.RedirectTo)
@@ -104,9 +102,9 @@ func errNoProvider() error {
 	return problem.New(problem.Precondition, "sign-in with an identity provider is not set up here")
 }
 
-// providerSecrets derives what ties a callback to its request from what the
-// browser keeps and the state: whoever sees the state pass by can make neither
-// the verifier nor the nonce, and nothing of it needs to be stored.
+// providerSecrets derives the secrets of a sign-in from the browser's intent and the
+// state: an observer of the state can compute neither verifier nor nonce, and nothing
+// needs to be stored.
 func providerSecrets(asker, state token) ProviderSecrets {
 	derive := func(label string) string {
 		m := hmac.New(sha256.New, asker[:])
@@ -117,19 +115,19 @@ func providerSecrets(asker, state token) ProviderSecrets {
 	return ProviderSecrets{State: state.encode(), Nonce: derive("provider nonce"), Verifier: derive("provider verifier")}
 }
 
-// ProviderAnswer is what a browser brings back from the identity provider.
+// ProviderAnswer holds the parameters of the provider's callback.
 type ProviderAnswer struct {
 	State  string
 	Code   string
-	Issuer string // RFC 9207; empty when the provider does not say
-	Error  string // RFC 6749 4.1.2.1; empty when it went well
+	Issuer string // RFC 9207; empty: not sent
+	Error  string // RFC 6749 4.1.2.1; empty: success
 }
 
-// FinishProvider opens a session for the browser that comes back. The user is the
-// one with the identity of the provider. An identity that is new here links to the
-// user with the e-mail address that the provider has verified; a first sign-in
-// creates that user, or is a [problem.Forbidden] for an address that the sign-up
-// policy does not admit. Other failures are a [problem.Invalid] that says why.
+// FinishProvider opens a session for the browser that returns from the provider. The user
+// is the one with the provider's identity. A new identity is linked to the user with the
+// verified e-mail address; a first sign-in creates that user, or is a [problem.Forbidden]
+// if the sign-up policy refuses the address. Other failures are a [problem.Invalid] with
+// the reason.
 func (s *Service) FinishProvider(ctx context.Context, a ProviderAnswer, intent string, client Client) (SignIn, error) {
 	in, err := s.finishProvider(ctx, a, intent, client)
 	switch problem.Of(err) {
@@ -156,14 +154,14 @@ func (s *Service) finishProvider(ctx context.Context, a ProviderAnswer, intent s
 		err := tx.QueryRow(ctx, "SELECT intent, redirect, created_at FROM provider_logins WHERE digest = $1 FOR UPDATE", state.digest()).
 			Scan(&want, &in.RedirectTo, db.IntoTime(&createdAt))
 		if errors.Is(err, db.ErrNoRows) || err == nil && (!asked || subtle.ConstantTimeCompare(want, asker.digest()) != 1) {
-			// Somebody else's answer, in a browser that did not ask for it.
+			// The callback of another browser's sign-in.
 			return errStateMismatch()
 		}
 		if err != nil {
 			return fmt.Errorf("find provider login: %w", err)
 		}
 		expired = tx.Now.Sub(createdAt) >= ProviderLife
-		// Used up before the provider is asked: a code is good for one attempt.
+		// Deleted before the exchange: a code is good for one attempt.
 		if _, err := tx.Exec(ctx, "DELETE FROM provider_logins WHERE digest = $1", state.digest()); err != nil {
 			return fmt.Errorf("use up provider login: %w", err)
 		}
@@ -201,7 +199,8 @@ func errStateMismatch() error {
 	return problem.New(problem.Invalid, "This sign-in was not started in this browser, or it was completed already.")
 }
 
-// presentable is a name as the provider tells it, or none if it would not do.
+// presentable returns the provider's name of a person, or an empty one if it is not a
+// valid name.
 func presentable(name string) string {
 	name = strings.TrimSpace(name)
 	var v problem.Validation

@@ -11,19 +11,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Bounds of an identity, in bytes. A subject has at most 255 characters (OpenID
-// Connect Core 1.0, section 2).
+// Limits of an identity, in bytes. A subject has at most 255 characters (OpenID Connect
+// Core 1.0, section 2).
 const (
 	maxIssuer  = 2048
 	maxSubject = 255
 )
 
-// identifiedUser returns the user with an identity of the provider, whatever the
-// provider says of their e-mail address by now. An identity that is not known yet
-// links to the user with its verified address, who may be new.
+// identifiedUser returns the user with an identity of the provider, even if the e-mail
+// address has changed there. An unknown identity is linked to the user with its verified
+// address, created if new.
 //
-// A user has one identity per provider: an address that passes to another person
-// there does not open the account of its former owner.
+// A user has one identity per provider: an address that passes to another person there
+// does not open the account of its former owner.
 func (s *Service) identifiedUser(ctx context.Context, tx *db.Tx, who ProviderIdentity) (User, error) {
 	if !storableIdentity(who) {
 		return User{}, problem.New(problem.Invalid, "The identity provider's answer does not say who you are.")
@@ -62,13 +62,12 @@ func storableIdentity(who ProviderIdentity) bool {
 	return v.Err() == nil
 }
 
-// linkIdentity adds an identity to a user whose address it proves.
+// linkIdentity adds an identity to a user; the identity proves the user's address.
 func (s *Service) linkIdentity(ctx context.Context, tx *db.Tx, u User, who ProviderIdentity) error {
 	if _, err := lockUser(ctx, tx, u.ID); err != nil {
 		return err
 	}
-	// Of two that arrive at the same time, one is the first: both constraints
-	// are the database's.
+	// Concurrent inserts: the database's constraints admit one.
 	n, err := tx.Exec(ctx, `INSERT INTO identities (issuer, subject, user_id, email, created_at, used_at)
 		VALUES ($1, $2, $3, $4, $5, $5) ON CONFLICT DO NOTHING`,
 		who.Issuer, who.Subject, u.ID, strings.TrimSpace(who.Email), tx.Now.UnixMicro())
@@ -94,9 +93,9 @@ func (s *Service) linkIdentity(ctx context.Context, tx *db.Tx, u User, who Provi
 	})
 }
 
-// UnlinkIdentities removes all identities of a user at identity providers, and
-// returns how many there were. The next sign-in with a verified e-mail address of
-// the user links again. An unknown address is a [problem.NotFound].
+// UnlinkIdentities removes all provider identities of a user and returns their number.
+// The next sign-in with a verified e-mail address of the user links again. An unknown
+// address is a [problem.NotFound].
 func (s *Service) UnlinkIdentities(ctx context.Context, email string) (int64, error) {
 	u, err := s.UserByEmail(ctx, email)
 	if err != nil {

@@ -15,7 +15,7 @@ func identity(subject, email string) account.ProviderIdentity {
 	return account.ProviderIdentity{Issuer: "https://id.example.com", Subject: subject, Email: email, EmailVerified: true}
 }
 
-// arrive signs in whoever the provider says it is, each time from another address.
+// arrive signs in an identity of the provider, each time from another address.
 func (f *fixture) arrive(t *testing.T, p *provider, who account.ProviderIdentity) (account.SignIn, error) {
 	t.Helper()
 	p.mu.Lock()
@@ -26,9 +26,8 @@ func (f *fixture) arrive(t *testing.T, p *provider, who account.ProviderIdentity
 	return f.FinishProvider(t.Context(), account.ProviderAnswer{State: state, Code: "c"}, intent, from)
 }
 
-// TestAttackRecycledAddress: an address that an identity provider gives to
-// another person, or that somebody there sets for themselves, does not open the
-// account of the one before.
+// TestAttackRecycledAddress: an address that passes to another person at the provider, or
+// that a user there claims, does not open the account of its former owner.
 func TestAttackRecycledAddress(t *testing.T) {
 	f, p := newProviderFixture(t, dbtest.New(t), ada)
 	first, err := f.arrive(t, p, identity("1", "ada@example.com"))
@@ -55,8 +54,8 @@ func TestAttackRecycledAddress(t *testing.T) {
 	}
 }
 
-// TestAttackAddressMovesAccount: a person changes the address at the provider to
-// that of somebody else, and is still who they were.
+// TestAttackAddressMovesAccount: a person with a changed address at the provider, now
+// another user's, remains the same user.
 func TestAttackAddressMovesAccount(t *testing.T) {
 	f, p := newProviderFixture(t, dbtest.New(t), ada)
 	bob := f.signIn(t, "bob@example.com")
@@ -72,7 +71,7 @@ func TestAttackAddressMovesAccount(t *testing.T) {
 			t.Errorf("%+v: got user %+v, error %v, want Eve as she was", who, in.User, err)
 		}
 	}
-	// The address is free for its owner all the while.
+	// The address stays available to its owner.
 	if in, err := f.arrive(t, p, identity("bob", "bob@example.com")); err != nil || in.User.ID != bob.User.ID {
 		t.Errorf("got user %+v, error %v, want Bob", in.User, err)
 	}
@@ -81,7 +80,7 @@ func TestAttackAddressMovesAccount(t *testing.T) {
 	}
 }
 
-// TestIdentityOfNobody: an answer that does not identify links nothing.
+// TestIdentityOfNobody: a response without an identity links nothing.
 func TestIdentityOfNobody(t *testing.T) {
 	f, p := newProviderFixture(t, dbtest.New(t), ada)
 	for _, who := range []account.ProviderIdentity{
@@ -97,7 +96,7 @@ func TestIdentityOfNobody(t *testing.T) {
 	}
 }
 
-// TestUnlinkIdentities: the operator lets a person in with another identity.
+// TestUnlinkIdentities: after the operator unlinks, another identity can sign in.
 func TestUnlinkIdentities(t *testing.T) {
 	f, p := newProviderFixture(t, dbtest.New(t), ada)
 	first, err := f.arrive(t, p, identity("1", "ada@example.com"))
@@ -116,14 +115,14 @@ func TestUnlinkIdentities(t *testing.T) {
 	wantKind(t, err, problem.NotFound)
 }
 
-// TestAttackTwoIdentitiesAtOnce: of two people with one address that arrive at
-// the same time, one gets the account.
+// TestAttackTwoIdentitiesAtOnce: of two concurrent identities with one address, one gets
+// the account.
 func TestAttackTwoIdentitiesAtOnce(t *testing.T) {
 	f, p := newProviderFixture(t, patientDB(t), ada)
 	for round := range 5 {
 		email := fmt.Sprintf("r%d@example.com", round)
 		if round%2 == 0 {
-			f.signIn(t, email) // known before
+			f.signIn(t, email) // exists already
 		}
 		sessions := f.count(t, "SELECT count(*) FROM sessions")
 		type trip struct{ state, intent string }

@@ -13,32 +13,31 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// ProviderRequired is the [problem.Error.Code] of a refused sign-in: the person's
+// ProviderRequired is the [problem.Error.Code] of a sign-in refused because the
 // organization admits the identity provider only.
 const ProviderRequired = "provider_required"
 
-// ProviderPolicy decides which members of an organization sign in by the identity
-// provider only. Such a member's sessions hold as long as a sign-in by the
-// provider opened them: the policy is read with every request, so a change of it,
-// or of membership, counts at once.
+// ProviderPolicy decides which members of an organization must sign in by the identity
+// provider. Their sessions are valid only if a provider sign-in opened them. The policy
+// is read with every request, so changes of policy and membership take effect at once.
 //
-// Ways in for an emergency are a link of the operator, [Service.OperatorLink], and
-// for admins a password together with a recovery code.
+// Emergency access: a link of the operator, [Service.OperatorLink], and for admins a
+// password with a recovery code.
 //
-// The zero value is nobody. Values come from [ParseProviderPolicy].
+// The zero value covers nobody. Values come from [ParseProviderPolicy].
 type ProviderPolicy string
 
-// The policies beside those for domains.
+// The policies other than domain lists.
 const (
 	ProviderOptional    ProviderPolicy = ""
 	ProviderForEveryone ProviderPolicy = "all"
 )
 
-// maxPolicyDomains is how many domains a policy names at most.
+// maxPolicyDomains is the maximum number of domains of a policy.
 const maxPolicyDomains = 50
 
-// ParseProviderPolicy reads "off", "all" or "domain:example.com,example.org".
-// Domains compare as in [ParseSignUpPolicy].
+// ParseProviderPolicy parses "off", "all" or "domain:example.com,example.org". Domains
+// compare as in [ParseSignUpPolicy].
 func ParseProviderPolicy(text string) (ProviderPolicy, error) {
 	switch text = strings.TrimSpace(text); text {
 	case "off":
@@ -64,7 +63,7 @@ func ParseProviderPolicy(text string) (ProviderPolicy, error) {
 	return ProviderPolicy(domainPolicy + strings.Join(slices.Compact(domains), ",")), nil
 }
 
-// String returns the text that [ParseProviderPolicy] reads.
+// String returns the text that [ParseProviderPolicy] parses.
 func (p ProviderPolicy) String() string {
 	if p == ProviderOptional {
 		return "off"
@@ -72,7 +71,7 @@ func (p ProviderPolicy) String() string {
 	return string(p)
 }
 
-// Domains returns the domains of a policy for domains; else none.
+// Domains returns the domains of a domain policy, else none.
 func (p ProviderPolicy) Domains() []string {
 	list, ok := strings.CutPrefix(string(p), domainPolicy)
 	if !ok {
@@ -81,16 +80,16 @@ func (p ProviderPolicy) Domains() []string {
 	return strings.Split(list, ",")
 }
 
-// covers reports whether the policy is about a member's address, in the form of
+// covers reports whether the policy applies to a member's address, in the form of
 // [emailKey].
 func (p ProviderPolicy) covers(key string) bool {
 	return p == ProviderForEveryone || slices.Contains(p.Domains(), key[strings.LastIndexByte(key, '@')+1:])
 }
 
-// providerRule is the effect of the policy on one user.
+// providerRule is the policy's effect on one user.
 type providerRule struct {
 	required bool // the organization admits the identity provider only
-	recovers bool // an admin with recovery codes
+	recovers bool // the user is an admin with recovery codes
 }
 
 // providerRule returns the rule for a user.
@@ -102,7 +101,7 @@ func (s *Service) providerRule(ctx context.Context, q db.Querier, userID string)
 			u.role = $2 AND EXISTS (SELECT 1 FROM recovery_codes WHERE user_id = u.id AND used_at IS NULL)
 		FROM users u JOIN organizations o ON o.id = u.organization_id WHERE u.id = $1`, userID, string(Admin)).
 		Scan(&key, (*string)(&policy), &r.recovers)
-	if errors.Is(err, db.ErrNoRows) { // of no organization
+	if errors.Is(err, db.ErrNoRows) { // no organization
 		return providerRule{}, nil
 	}
 	if err != nil {
@@ -124,7 +123,7 @@ func isProviderRequired(err error) bool {
 	return ok && p.Code == ProviderRequired
 }
 
-// providerMail answers a member who asks for another way in.
+// providerMail informs a member that another way to sign in is refused.
 func (s *Service) providerMail(subject string) mail.Notification {
 	return mail.Notification{
 		Subject: subject,
@@ -134,9 +133,9 @@ func (s *Service) providerMail(subject string) mail.Notification {
 	}
 }
 
-// RequireProvider sets the provider policy of the organization of by, an admin of
-// it. Errors: [problem.Precondition] where there is no provider, and for an admin
-// whose own session the policy would end.
+// RequireProvider sets the provider policy of by's organization; by is an admin. It is a
+// [problem.Precondition] if there is no provider or if the policy would end by's own
+// session.
 func (s *Service) RequireProvider(ctx context.Context, by Identity, p ProviderPolicy) (Organization, error) {
 	switch {
 	case p != ProviderOptional && s.provider == nil:
@@ -159,8 +158,8 @@ func (s *Service) RequireProvider(ctx context.Context, by Identity, p ProviderPo
 	return o, err
 }
 
-// RequireProviderByOperator sets the provider policy of an organization, whoever
-// that shuts out. An unknown slug is [problem.NotFound].
+// RequireProviderByOperator sets the provider policy of an organization, without regard
+// to sessions. An unknown slug is [problem.NotFound].
 func (s *Service) RequireProviderByOperator(ctx context.Context, slug string, p ProviderPolicy) (Organization, error) {
 	if p != ProviderOptional && s.provider == nil {
 		return Organization{}, errNoProvider()
@@ -195,9 +194,9 @@ func (s *Service) setProviderOnly(ctx context.Context, tx *db.Tx, organizationID
 	})
 }
 
-// OperatorLink returns the address of a sign-in link for a user, which works once,
-// for [LinkLife], and also where only the identity provider is admitted. Whoever
-// has it is that user. An unknown address is [problem.NotFound].
+// OperatorLink returns the URL of a sign-in link for a user, which works once, for
+// [LinkLife], even under a provider policy. Its holder signs in as the user. An unknown
+// address is [problem.NotFound].
 func (s *Service) OperatorLink(ctx context.Context, email string) (string, error) {
 	u, err := s.UserByEmail(ctx, email)
 	if err != nil {

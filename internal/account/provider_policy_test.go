@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// bound is an organization whose members sign in with the identity provider.
+// bound is an organization with a provider policy for all members.
 type bound struct {
 	*fixture
 	provider *provider
@@ -67,8 +67,8 @@ func wantProviderRequired(t *testing.T, err error) {
 	}
 }
 
-// TestAttackAroundTheProvider: somebody whom the identity provider no longer
-// admits, or who was never admitted there, comes in by each other way.
+// TestAttackAroundTheProvider: a user refused by the identity provider tries every other
+// way to sign in.
 func TestAttackAroundTheProvider(t *testing.T) {
 	b := newBound(t)
 	by, err := b.byPassword(t, "ben@acme.example", agentPassword)
@@ -83,21 +83,21 @@ func TestAttackAroundTheProvider(t *testing.T) {
 	reset := b.reset(t, "ben@acme.example")
 	b.require(t, "all")
 
-	// A session from before.
+	// An earlier session.
 	if b.works(t, by.Tokens.Access) {
 		t.Error("a session by password goes on")
 	}
 	if _, _, err := b.Authenticate(t.Context(), "", by.Tokens.Refresh, client); problem.Of(err) != problem.Unauthorized {
 		t.Errorf("a session by password is refreshed: error %v", err)
 	}
-	// Links from before.
+	// Earlier links.
 	_, err = b.FollowLink(t.Context(), link, intent, client)
 	wantProviderRequired(t, err)
 	wantProviderRequired(t, b.ResetPassword(t.Context(), reset, "another horse"))
 	// The password.
 	_, err = b.byPassword(t, "ben@acme.example", agentPassword)
 	wantProviderRequired(t, err)
-	// Links from now on: the mails hold none.
+	// New links: the mails have none.
 	for name, ask := range map[string]func() error{
 		"sign-in": func() error {
 			_, err := b.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "ben@acme.example"}, "", client)
@@ -115,7 +115,7 @@ func TestAttackAroundTheProvider(t *testing.T) {
 			t.Errorf("%s: got mail %q", name, m.Text)
 		}
 	}
-	// The provider admits them, and the admin works on.
+	// The provider admits the agent, and the admin's session is valid.
 	in, err := b.arrive(t, b.provider, identity("ben", "ben@acme.example"))
 	if err != nil || b.identity(t, in).UserID != b.agent.ID {
 		t.Errorf("got %+v, error %v", in, err)
@@ -129,8 +129,8 @@ func TestAttackAroundTheProvider(t *testing.T) {
 	}
 }
 
-// TestAttackProbeMembership: what a stranger can ask does not show which
-// addresses belong to an organization with a provider policy.
+// TestAttackProbeMembership: a stranger cannot find out which addresses belong to an
+// organization with a provider policy.
 func TestAttackProbeMembership(t *testing.T) {
 	b := newBound(t)
 	b.require(t, "all")
@@ -153,8 +153,8 @@ func TestAttackProbeMembership(t *testing.T) {
 	}
 }
 
-// TestProviderPolicyCovers: a policy for domains is about members with addresses
-// there, and about no other organization.
+// TestProviderPolicyCovers: a domain policy covers members with addresses in the domain,
+// and no other organization.
 func TestProviderPolicyCovers(t *testing.T) {
 	b := newBound(t)
 	guest, err := b.CreateUser(t.Context(), account.NewUser{Email: "gil@agency.example", Password: agentPassword, Organization: b.acme.Slug, Role: account.Agent})
@@ -187,8 +187,8 @@ func TestProviderPolicyCovers(t *testing.T) {
 	}
 }
 
-// TestAttackJoinAroundTheProvider: a session from before the membership, and the
-// one that an invitation would open, do not go around the policy.
+// TestAttackJoinAroundTheProvider: neither an earlier session nor the session of an
+// invitation bypasses the policy.
 func TestAttackJoinAroundTheProvider(t *testing.T) {
 	b := newBound(t)
 	b.require(t, "all")
@@ -205,8 +205,8 @@ func TestAttackJoinAroundTheProvider(t *testing.T) {
 	}
 }
 
-// TestProviderPolicyLocksNobodyOut: an admin cannot end their own session by the
-// policy, and the operator can always let somebody in.
+// TestProviderPolicyLocksNobodyOut: an admin cannot end their own session by the policy,
+// and the operator can always sign a user in.
 func TestProviderPolicyLocksNobodyOut(t *testing.T) {
 	b := newBound(t)
 	in, err := b.byPassword(t, "ada@acme.example", agentPassword)
@@ -241,7 +241,7 @@ func TestProviderPolicyLocksNobodyOut(t *testing.T) {
 	_, err = b.RequireProviderByOperator(t.Context(), "nowhere", account.ProviderOptional)
 	wantKind(t, err, problem.NotFound)
 
-	f := newFixture(t, dbtest.New(t)) // without a provider
+	f := newFixture(t, dbtest.New(t)) // no provider
 	o := f.organization(t, "Acme")
 	eve, _ := f.member(t, o, "eve@example.com", account.Admin)
 	_, err = f.RequireProvider(t.Context(), eve, account.ProviderForEveryone)

@@ -20,12 +20,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// provider signs in whoever it is told to, and remembers what it was asked.
+// provider is an identity provider that returns a fixed identity and records requests.
 type provider struct {
 	mu        sync.Mutex
 	who       account.ProviderIdentity
-	turn      func() account.ProviderIdentity // in place of who; nil: who
-	err       error                           // instead
+	turn      func() account.ProviderIdentity // replaces who if set
+	err       error                           // returned if set
 	asked     []account.ProviderSecrets
 	exchanged []exchange
 }
@@ -53,7 +53,7 @@ func (p *provider) Exchange(_ context.Context, code, issuer string, s account.Pr
 	if p.turn != nil {
 		who = p.turn()
 	}
-	if who.Subject == "" { // as if each address were another person's
+	if who.Subject == "" { // one subject per address
 		who.Issuer, who.Subject = "https://id.example.com", fmt.Sprintf("%q %t", strings.ToLower(strings.TrimSpace(who.Email)), who.EmailVerified)
 	}
 	return who, p.err
@@ -69,8 +69,7 @@ func newProviderFixture(t *testing.T, d *db.DB, who account.ProviderIdentity) (*
 	return f, p
 }
 
-// depart sends a browser to the provider and returns the state it brings back
-// and the intent it keeps.
+// depart starts a sign-in at the provider and returns state and intent.
 func (f *fixture) depart(t *testing.T, c account.Client) (state, intent string) {
 	t.Helper()
 	address, intent, err := f.SignInWithProvider(t.Context(), account.ProviderSignIn{RedirectTo: "/tickets"}, "", c)
@@ -100,7 +99,7 @@ func TestProviderSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same browser again, and one that keeps nothing of use.
+	// The same browser again, and one with an unusable intent.
 	if _, kept, err := f.SignInWithProvider(t.Context(), account.ProviderSignIn{}, intent, client); err != nil || kept != intent {
 		t.Errorf("got another intent, error %v", err)
 	}
@@ -149,7 +148,7 @@ func TestProviderSignIn(t *testing.T) {
 		t.Errorf("got %d mails, want 0", n)
 	}
 
-	// Again, as the provider knows them by now.
+	// Again, with changed claims.
 	p.who = account.ProviderIdentity{Email: " aDA@example.COM ", EmailVerified: true, Name: "Countess", Picture: "https://id.example.com/new.png"}
 	state, intent = f.depart(t, client)
 	again, err := f.FinishProvider(t.Context(), account.ProviderAnswer{State: state, Code: "c"}, intent, client)
@@ -160,7 +159,7 @@ func TestProviderSignIn(t *testing.T) {
 		t.Errorf("got %d sign-ins under way, want 0", n)
 	}
 
-	// Who came by another way before keeps what they are called.
+	// A user from another way to sign in retains their name.
 	bob := f.signIn(t, "bob@example.com")
 	f.exec(t, "UPDATE users SET name = 'Bob B.' WHERE id = $1", bob.User.ID)
 	p.who = account.ProviderIdentity{Email: "BOB@example.com", EmailVerified: true, Name: "Robert", Picture: "https://id.example.com/bob.png"}
@@ -171,7 +170,7 @@ func TestProviderSignIn(t *testing.T) {
 	}
 }
 
-// TestProviderAnswers: what comes back otherwise than it should.
+// TestProviderAnswers covers unexpected callbacks.
 func TestProviderAnswers(t *testing.T) {
 	f, p := newProviderFixture(t, dbtest.New(t), ada)
 	finish := func(state, intent string) error {
@@ -196,7 +195,7 @@ func TestProviderAnswers(t *testing.T) {
 	if len(p.exchanged) != 0 {
 		t.Error("a foreign answer reached the provider")
 	}
-	// None of that spoils the sign-in of the browser that asked; but it comes once.
+	// None of them ends the sign-in of the requesting browser; its callback works once.
 	if err := finish(state, intent); err != nil {
 		t.Error(err)
 	}
@@ -205,7 +204,7 @@ func TestProviderAnswers(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What the provider refuses is over, too.
+	// A refusal by the provider ends the sign-in, too.
 	asked := len(p.exchanged)
 	for _, tt := range []struct{ code, want string }{
 		{"access_denied", "cancelled"},
@@ -213,7 +212,7 @@ func TestProviderAnswers(t *testing.T) {
 		{"<script>\r\n\x00\xff", "refused the sign-in"},
 	} {
 		state, intent := depart()
-		// From a browser that did not ask, it is not even over.
+		// From another browser it does not.
 		_, err := f.FinishProvider(t.Context(), account.ProviderAnswer{State: state, Error: tt.code}, "", client)
 		wantInvalid(t, err, foreign)
 		_, err = f.FinishProvider(t.Context(), account.ProviderAnswer{State: state, Error: tt.code, Code: "c"}, intent, client)
@@ -252,7 +251,7 @@ func TestProviderAnswers(t *testing.T) {
 		}
 	}
 
-	// What else it tells is taken if it will do.
+	// Other claims are used if they are valid.
 	for _, tt := range []struct{ email, name, picture string }{
 		{"n1@example.com", "A\r\nB", "javascript:alert(1)"},
 		{"n2@example.com", strings.Repeat("a", 256), "https://user@example.com/"},
@@ -268,7 +267,7 @@ func TestProviderAnswers(t *testing.T) {
 		}
 	}
 
-	// A provider that is down now may be up the next time, from the start.
+	// After an outage of the provider the sign-in starts over.
 	p.err = problem.New(problem.Unavailable, "the identity provider does not answer")
 	_, _, err := f.SignInWithProvider(t.Context(), account.ProviderSignIn{}, "", account.Client{IP: "192.0.2.250"})
 	wantKind(t, err, problem.Unavailable)
@@ -309,7 +308,7 @@ func TestProviderRace(t *testing.T) {
 func TestProviderLife(t *testing.T) {
 	for _, tt := range []struct {
 		after time.Duration
-		want  string // in the refusal; empty for none
+		want  string // in the refusal; empty: none
 	}{
 		{15*time.Minute - time.Second, ""},
 		{15 * time.Minute, "longer than 15 minutes"},
@@ -343,7 +342,7 @@ func TestProviderLimit(t *testing.T) {
 			_, _, err := f.SignInWithProvider(context.Background(), account.ProviderSignIn{}, "", account.Client{IP: ip})
 			return err
 		}
-		// What is refused for its form does not count.
+		// Invalid input is not counted.
 		_, _, err := f.SignInWithProvider(t.Context(), account.ProviderSignIn{RedirectTo: "//evil.example"}, "", account.Client{IP: "192.0.2.1"})
 		wantKind(t, err, problem.Invalid)
 		for range 5 {
@@ -361,7 +360,7 @@ func TestProviderLimit(t *testing.T) {
 		if err := try("192.0.2.2"); err != nil {
 			t.Errorf("another address: %v", err)
 		}
-		f.signIn(t, "ada@example.com") // another way
+		f.signIn(t, "ada@example.com") // another way to sign in
 		time.Sleep(42500 * time.Millisecond)
 		if err := try("192.0.2.1"); err != nil {
 			t.Error(err)
@@ -377,8 +376,8 @@ func TestNoProvider(t *testing.T) {
 	wantKind(t, err, problem.Precondition)
 }
 
-// TestSignInRedirects: no way to sign in leads where it must not, and what may be
-// asked for is where it leads.
+// TestSignInRedirects: every way to sign in checks redirect targets, and redirects to
+// allowed ones.
 func TestSignInRedirects(t *testing.T) {
 	f, _ := newProviderFixture(t, dbtest.New(t), ada)
 	for i, tt := range account.RedirectTargets {

@@ -10,16 +10,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// maxRedirect is the longest redirect target in bytes.
+// maxRedirect is the maximum length of a redirect target in bytes.
 const maxRedirect = 2048
 
-// redirects knows where a browser may be sent after it signed in.
+// redirects checks the targets of redirects after a sign-in.
 type redirects struct {
-	base    string   // the base URL without a slash at its end
+	base    string   // base URL without a trailing slash
 	host    string   // its host, for Message-IDs
 	origin  string   // its origin
-	path    string   // its path, without a slash at its end
-	origins []string // the others that are allowed
+	path    string   // its path, without a trailing slash
+	origins []string // additional origins
 }
 
 func newRedirects(base string, origins []string) (redirects, error) {
@@ -43,11 +43,11 @@ func newRedirects(base string, origins []string) (redirects, error) {
 	return r, nil
 }
 
-// home is where a browser goes that asked for nothing else.
+// home is the default target.
 func (r redirects) home() string { return r.path + "/" }
 
-// check returns where a sign-in leads that was asked to lead to target, which
-// may be empty. It records an issue if it may not lead there.
+// check returns the target to redirect to, home if target is empty. It records an issue
+// if target is not allowed.
 func (r redirects) check(v *problem.Validation, target string) string {
 	if target == "" {
 		return r.home()
@@ -58,9 +58,9 @@ func (r redirects) check(v *problem.Validation, target string) string {
 	return target
 }
 
-// allowed reports whether target is a path or URL under the base URL, or a URL
-// of one of the other origins. What browsers and [url.Parse] might read
-// differently is refused.
+// allowed reports whether target is a path or URL under the base URL, or a URL of an
+// additional origin. Targets that browsers and [url.Parse] might read differently are
+// refused.
 func (r redirects) allowed(target string) bool {
 	if len(target) > maxRedirect {
 		return false
@@ -84,8 +84,8 @@ func (r redirects) allowed(target string) bool {
 	return o == r.origin && r.under(u.Path) || slices.Contains(r.origins, o)
 }
 
-// under reports whether p, with its dots resolved as a browser does, is the
-// base URL's path or below it.
+// under reports whether p, with its dot segments resolved as a browser does, is at or
+// below the base URL's path.
 func (r redirects) under(p string) bool {
 	if r.path == "" {
 		return true
@@ -94,7 +94,7 @@ func (r redirects) under(p string) bool {
 	return p == r.path || strings.HasPrefix(p, r.path+"/")
 }
 
-// origin returns the origin of u as browsers compare it.
+// origin returns u's origin as browsers compare it.
 func origin(u *url.URL) string {
 	scheme, host := strings.ToLower(u.Scheme), strings.ToLower(u.Host)
 	switch scheme {

@@ -18,8 +18,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// refreshGrace is how long a used refresh token still yields what it was
-// exchanged for: a browser sends parallel requests with the same one.
+// refreshGrace is the time for which a used refresh token still returns its successors: a
+// browser sends parallel requests with the same token.
 const refreshGrace = 10 * time.Second
 
 // Kinds of session token, as stored.
@@ -28,7 +28,7 @@ const (
 	refreshToken = 1
 )
 
-// token is a secret that opens something: 256 random bits.
+// token is a secret of 256 random bits.
 type token [32]byte
 
 func newToken() token {
@@ -39,11 +39,11 @@ func newToken() token {
 
 var tokenEncoding = base64.RawURLEncoding.Strict()
 
-// encode returns the token as it travels. It is no String method, so that no
-// log prints it by accident.
+// encode returns the token's text form. There is no String method, so that no log prints
+// a token by accident.
 func (t token) encode() string { return tokenEncoding.EncodeToString(t[:]) }
 
-// digest is what is stored of a token.
+// digest returns the stored form of a token.
 func (t token) digest() []byte {
 	sum := sha256.Sum256(t[:])
 	return sum[:]
@@ -55,15 +55,14 @@ func parseToken(s string) (token, bool) {
 		return token{}, false
 	}
 	n, err := tokenEncoding.Decode(t[:], []byte(s))
-	return t, err == nil && n == len(t) // less when there were line ends, which it skips
+	return t, err == nil && n == len(t) // the decoder skips line ends
 }
 
 // pair is a session's access and refresh token.
 type pair struct{ access, refresh token }
 
-// mask hides p so that only the refresh token that was exchanged for it brings
-// it back: each token is combined with a pad that is derived from that one and
-// used for nothing else. Applied again it undoes itself.
+// mask encrypts p with a pad derived from the refresh token by, which is used for nothing
+// else, so that only the holder of that token can read p. Applied twice, it returns p.
 func (p pair) mask(by token) pair {
 	pad := func(label string) []byte {
 		m := hmac.New(sha256.New, by[:])
@@ -76,19 +75,19 @@ func (p pair) mask(by token) pair {
 	return out
 }
 
-// Tokens are what a client keeps of a session.
+// Tokens are the secrets of a session that its client stores.
 type Tokens struct {
 	Access      string
 	Refresh     string
 	AccessLife  time.Duration
 	RefreshLife time.Duration
-	// Browser is for the cookie by which the browser is known at later sign-ins, for
-	// [BrowserLife]. Empty after a refresh: the one that it has stays.
+	// Browser is the cookie value that identifies the browser at later sign-ins, for
+	// [BrowserLife]. Empty after a refresh: the stored value stays.
 	Browser string
 }
 
-// tokens returns p for the client of a session of a certain age: neither token
-// outlives the session.
+// tokens returns p for a client, given the session's age: neither token outlives the
+// session.
 func (s *Service) tokens(p pair, age time.Duration) Tokens {
 	rest := max(s.sessionLife-age, 0)
 	return Tokens{
@@ -97,56 +96,54 @@ func (s *Service) tokens(p pair, age time.Duration) Tokens {
 	}
 }
 
-// Identity is who sent a request.
+// Identity is the authenticated user of a request.
 type Identity struct {
 	UserID         string
 	OrganizationID string // empty until sign-up is completed
 	Role           Role   // empty until sign-up is completed
 	SessionID      string
-	User           User // the whole record, as it was when the request was authenticated
+	User           User // the whole record as of authentication
 
 	SecondFactor bool      // the session has two factors
-	ByProvider   bool      // the session holds where only the identity provider is admitted
-	ProvenAt     time.Time // when the person last proved their identity: at the sign-in or later
-	// NeedsSecondFactor says that the organization requires a second factor and
-	// that the session lacks it. Such a session may only add or prove one, or end.
+	ByProvider   bool      // the session satisfies a provider policy
+	ProvenAt     time.Time // last proof of identity: the sign-in or later
+	// NeedsSecondFactor is set if the organization requires a second factor that the
+	// session lacks. Such a session may only add or prove one, or end.
 	NeedsSecondFactor bool
 }
 
 type identityKey struct{}
 
-// NewContext returns a context that carries id, and its user as the actor of what
-// is audited.
+// NewContext returns a context with id, and its user as the audit actor.
 func NewContext(ctx context.Context, id Identity) context.Context {
 	ctx = audit.WithActor(ctx, audit.Actor{Type: audit.User, ID: id.UserID, Email: id.User.Email})
 	return context.WithValue(ctx, identityKey{}, id)
 }
 
-// FromContext returns the identity that ctx carries; false when it carries none.
+// FromContext returns the identity of ctx; false if there is none.
 func FromContext(ctx context.Context) (Identity, bool) {
 	id, ok := ctx.Value(identityKey{}).(Identity)
 	return id, ok
 }
 
-// SignIn is a session that was just opened, or the first of two steps to one.
+// SignIn is a session just opened, or a sign-in that needs a second factor.
 type SignIn struct {
 	User       User
 	SessionID  string
-	Tokens     Tokens // zero while Pending is set
-	Pending    string // the token of a [Pending] sign-in, when a second step is due; else empty
-	RedirectTo string // where the browser goes once the session is open
+	Tokens     Tokens // zero if Pending is set
+	Pending    string // token of a [Pending] sign-in if a second factor is due; else empty
+	RedirectTo string // target once the session is open
 }
 
 // newSession describes a session to open.
 type newSession struct {
 	id, userID string
 	twoFactors bool
-	byProvider bool // holds where only the identity provider is admitted
+	byProvider bool // satisfies a provider policy
 	unproven   bool // opened by a password that is no proof of identity
 }
 
-// openSession adds a session and its first tokens. The browser is known from then
-// on.
+// openSession stores a session and its first tokens, and makes the browser known.
 func (s *Service) openSession(ctx context.Context, tx *db.Tx, n newSession, c Client) (Tokens, error) {
 	visit, err := s.recordVisitTx(ctx, tx, n.userID, c)
 	if err != nil {
@@ -182,19 +179,18 @@ func issue(ctx context.Context, tx *db.Tx, sessionID string) (pair, error) {
 	return p, nil
 }
 
-// shortAgent bounds what a client says of itself to something storable.
+// shortAgent returns a user agent that is safe to store, shortened.
 func shortAgent(s string) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, ""), "\x00", "")
 	return strings.ToValidUTF8(s[:min(len(s), 255)], "")
 }
 
-// Authenticate finds out who holds the tokens of a request. A current access
-// token is enough; otherwise a refresh token is exchanged, and fresh is the new
-// pair to hand out with the answer. Either may be empty.
+// Authenticate returns the identity for a request's tokens; either may be empty. A
+// current access token suffices; otherwise the refresh token is exchanged, and fresh is
+// the new pair to send with the response.
 //
-// Without a valid one the error is a [problem.Unauthorized]. A refresh token
-// that is used again after [refreshGrace] has been stolen, from or by whoever
-// used it first: it ends the session.
+// Without a valid token the error is a [problem.Unauthorized]. A refresh token used again
+// after [refreshGrace] was stolen, by one of its two users: it ends the session.
 func (s *Service) Authenticate(ctx context.Context, access, refresh string, client Client) (id Identity, fresh *Tokens, err error) {
 	if t, ok := parseToken(access); ok {
 		id, err := s.identify(ctx, t)
@@ -212,15 +208,15 @@ func errNotSignedIn() error {
 	return problem.New(problem.Unauthorized, "you are not signed in")
 }
 
-// tokenState is a token with the session and the user that it stands for.
+// tokenState is a token's row with its session and user.
 type tokenState struct {
 	sessionID  string
-	openedAt   time.Time // of the session: when its sign-in was
+	openedAt   time.Time // time of the session's sign-in
 	usedAt     time.Time // of the session
 	provenAt   time.Time // of the session
 	twoFactors bool      // the session has two factors
 	required   bool      // the organization requires two factors
-	byProvider bool      // the session holds where only the identity provider is admitted
+	byProvider bool      // the session satisfies a provider policy
 	policy     ProviderPolicy
 	user       User
 	issuedAt   time.Time
@@ -236,7 +232,7 @@ func (h *tokenState) identity() Identity {
 	}
 }
 
-// findToken is the one statement of an authenticated request.
+// findToken is the only statement of an authenticated request.
 const findToken = `SELECT t.session_id, t.issued_at, t.consumed_at, t.successor, s.created_at, s.used_at, s.proven_at, s.second_factor,
 		coalesce(o.second_factor_required, FALSE), s.by_provider, coalesce(o.provider_only, ''), ` + userColumns + `
 	FROM session_tokens t
@@ -245,7 +241,7 @@ const findToken = `SELECT t.session_id, t.issued_at, t.consumed_at, t.successor,
 	LEFT JOIN organizations o ON o.id = u.organization_id
 	WHERE t.digest = $1 AND t.kind = $2`
 
-// scanToken reads the row of [findToken].
+// scanToken scans a row of [findToken].
 func scanToken(row db.Row) (tokenState, error) {
 	var h tokenState
 	err := row.Scan(append([]any{&h.sessionID, db.IntoTime(&h.issuedAt), db.IntoTime(&h.consumed), &h.successor, db.IntoTime(&h.openedAt), db.IntoTime(&h.usedAt),
@@ -279,8 +275,8 @@ func (s *Service) identify(ctx context.Context, access token) (Identity, error) 
 	return h.identity(), nil
 }
 
-// refresh exchanges a refresh token. It looks before it locks, because of many
-// parallel requests only one has anything to write.
+// refresh exchanges a refresh token. It reads before it locks: of many parallel requests
+// only one has to write.
 func (s *Service) refresh(ctx context.Context, old token, client Client) (Identity, *Tokens, error) {
 	h, err := scanToken(s.db.Lookup(ctx, findToken, old.digest(), refreshToken))
 	if err != nil {
@@ -293,8 +289,8 @@ func (s *Service) refresh(ctx context.Context, old token, client Client) (Identi
 	var reused bool
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		reused = false
-		// Whatever changes a session locks its row first, so that one does
-		// not end between the look and the exchange.
+		// Every change of a session locks its row first, so that it does not end between
+		// read and exchange.
 		err := lockSession(ctx, tx, h.sessionID)
 		if err != nil {
 			return err
@@ -343,7 +339,8 @@ func (s *Service) refresh(ctx context.Context, old token, client Client) (Identi
 	return h.identity(), &fresh, nil
 }
 
-// replayRefresh returns what a refresh token was exchanged for a moment ago.
+// replayRefresh returns the successors of a refresh token that was exchanged within
+// [refreshGrace].
 func (s *Service) replayRefresh(h tokenState, old token, now time.Time) (Tokens, bool) {
 	if h.consumed.IsZero() || now.Sub(h.consumed) > refreshGrace || len(h.successor) != 2*len(token{}) ||
 		now.Sub(h.openedAt) >= s.sessionLife {
@@ -355,7 +352,7 @@ func (s *Service) replayRefresh(h tokenState, old token, now time.Time) (Tokens,
 	return s.tokens(hidden.mask(old), now.Sub(h.openedAt)), true
 }
 
-// lockSession makes the session last until tx ends.
+// lockSession locks a session's row until tx ends; it fails if the session has ended.
 func lockSession(ctx context.Context, tx *db.Tx, id string) error {
 	err := tx.QueryRow(ctx, "SELECT id FROM sessions WHERE id = $1 FOR UPDATE", id).Scan(&id)
 	if errors.Is(err, db.ErrNoRows) {
@@ -367,8 +364,8 @@ func lockSession(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-// SignOut ends a session. Its tokens are refused from then on. One that has
-// ended already is fine.
+// SignOut ends a session; its tokens are refused from then on. A session that has ended
+// is no error.
 func (s *Service) SignOut(ctx context.Context, sessionID string) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		var userID string
@@ -386,7 +383,7 @@ func (s *Service) SignOut(ctx context.Context, sessionID string) error {
 	})
 }
 
-// endSession deletes a session, and with it its tokens.
+// endSession deletes a session with its tokens.
 func (s *Service) endSession(ctx context.Context, tx *db.Tx, id string) error {
 	var userID string
 	err := tx.QueryRow(ctx, "DELETE FROM sessions WHERE id = $1 RETURNING user_id", id).Scan(&userID)
@@ -400,19 +397,19 @@ func (s *Service) endSession(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-// SessionsTopic is the key under which Config.Tell announces that a user's sessions may
-// have ended, or grant something else than before.
+// SessionsTopic is the key of [Config.Notify] for changes of a user's sessions: ended, or
+// with other rights.
 func SessionsTopic(userID string) string { return "@" + userID }
 
-// sessionsChanged announces, after the commit, that a user's sessions may have ended,
-// or grant something else: open streams of that user check their session again.
+// sessionsChanged notifies the open streams of a user, after the commit, to check their
+// session again.
 func (s *Service) sessionsChanged(tx *db.Tx, userID string) {
 	s.notifyAfterCommit(tx, SessionsTopic(userID), "session")
 }
 
-// CheckSession returns the identity of a session that was authenticated earlier, and
-// the time of its absolute end. It neither renews the session nor counts as its use.
-// A session that has ended is [problem.Unauthorized].
+// CheckSession returns the identity of a session authenticated earlier, and the time of
+// its absolute end. It neither renews the session nor counts as use. A session that has
+// ended is [problem.Unauthorized].
 func (s *Service) CheckSession(ctx context.Context, sessionID string) (id Identity, end time.Time, err error) {
 	h, err := scanToken(s.db.Lookup(ctx, `SELECT s.id, s.used_at, CAST(NULL AS BIGINT), NULL, s.created_at, s.used_at, s.proven_at, s.second_factor,
 			coalesce(o.second_factor_required, FALSE), s.by_provider, coalesce(o.provider_only, ''), `+userColumns+`

@@ -13,21 +13,21 @@ import (
 	"github.com/mileusna/useragent"
 )
 
-// SessionsPath is the page with a user's sessions, below the base URL.
+// SessionsPath is the path of the page of a user's sessions below the base URL.
 const SessionsPath = "/settings/sessions"
 
-// Session is one place where a user is signed in.
+// Session describes one of a user's sessions.
 type Session struct {
 	ID        string
-	IP        string    // of the sign-in or the last refresh; empty when not known
-	UserAgent string    // what the client says of itself
-	Device    string    // the same in a few words: "Firefox on Linux"; empty when it says nothing
-	Current   bool      // whether it is the one that asks
+	IP        string    // of the sign-in or the last refresh; empty: unknown
+	UserAgent string    // as the client sent it
+	Device    string    // short name: "Firefox on Linux"; empty if unrecognized
+	Current   bool      // the caller's own session
 	CreatedAt time.Time // of the sign-in
-	UsedAt    time.Time // to the minute
+	UsedAt    time.Time // precise to a minute
 }
 
-// Sessions returns where a user is signed in, what was used last first.
+// Sessions returns by's sessions, last used first.
 func (s *Service) Sessions(ctx context.Context, by Identity) ([]Session, error) {
 	now := time.Now()
 	list, err := db.All(ctx, s.db, func(row db.Row) (Session, error) {
@@ -43,15 +43,14 @@ func (s *Service) Sessions(ctx context.Context, by Identity) ([]Session, error) 
 	return list, nil
 }
 
-// Device names a user agent and its operating system in a few words: "Firefox on
-// Linux"; empty when it says nothing usable.
+// Device returns a short name of a user agent and its operating system: "Firefox on
+// Linux"; empty if unrecognized.
 func Device(userAgent string) string { return device(userAgent) }
 
-// device says in a few words what a user agent is and where it runs.
 func device(userAgent string) string {
 	ua := useragent.Parse(userAgent)
 	where := ua.Device
-	if !isProductName(where) || where == "K" { // what Chrome on Android says instead of a model
+	if !isProductName(where) || where == "K" { // Chrome on Android sends it in place of a model
 		where = ua.OS
 	}
 	switch {
@@ -63,8 +62,8 @@ func device(userAgent string) string {
 	return ua.Name + " on " + where
 }
 
-// isProductName reports whether s could be the name of a product. What clients say
-// of themselves may be anything, and parsed it may be any part of that.
+// isProductName reports whether s could be the name of a product. Clients may send any
+// text, and parsing may yield any part of it.
 func isProductName(s string) bool {
 	if s == "" || len(s) > 60 || !isLetter(s[0]) {
 		return false
@@ -79,8 +78,8 @@ func isProductName(s string) bool {
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// EndSession ends one of a user's sessions, and its browser is not known any
-// more. Whatever is not theirs is [problem.NotFound].
+// EndSession ends one of a user's sessions and deletes its known browser. A session of
+// another user is [problem.NotFound].
 func (s *Service) EndSession(ctx context.Context, userID, sessionID string) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		var browser []byte
@@ -99,8 +98,8 @@ func (s *Service) EndSession(ctx context.Context, userID, sessionID string) erro
 	})
 }
 
-// EndSessions ends all of a user's sessions but one, or all when except is
-// empty, and returns how many there were. No other browser is known any more.
+// EndSessions ends all of a user's sessions but except, or all if except is empty,
+// deletes the known browsers of the ended ones, and returns their number.
 func (s *Service) EndSessions(ctx context.Context, userID, except string) (int64, error) {
 	var n int64
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
@@ -113,8 +112,8 @@ func (s *Service) EndSessions(ctx context.Context, userID, except string) (int64
 	return n, err
 }
 
-// endSessions ends a user's sessions but one. Each way to lose all of them makes
-// the browsers unknown, too: somebody else may have used them.
+// endSessions is [Service.EndSessions] in tx. The known browsers are deleted because
+// somebody else may have used them.
 func (s *Service) endSessions(ctx context.Context, tx *db.Tx, userID, except string) (int64, error) {
 	if _, err := tx.Exec(ctx, "DELETE FROM pending_sign_ins WHERE user_id = $1", userID); err != nil {
 		return 0, fmt.Errorf("end pending sign-ins: %w", err)

@@ -41,7 +41,7 @@ func TestSessions(t *testing.T) {
 		time.Sleep(time.Hour)
 		desk := f.signInFrom(t, "ada@example.com", account.Client{IP: "2001:db8::1", UserAgent: firefoxOnLinux})
 		time.Sleep(time.Hour)
-		// A refresh is a use, from where it comes.
+		// A refresh counts as a use, from the client's address.
 		_, fresh, err := f.Authenticate(t.Context(), "", phone.Tokens.Refresh, account.Client{IP: "192.0.2.99", UserAgent: safariOnPhone})
 		if err != nil {
 			t.Fatal(err)
@@ -63,12 +63,13 @@ func TestSessions(t *testing.T) {
 		if got := list(here); !slices.Equal(got, want) {
 			t.Errorf("got sessions\n%+v, want\n%+v", got, want)
 		}
-		// From nowhere, none is the current one.
+		// Without a session, none is current.
 		want[0].Current = false
 		if got := list(account.Identity{UserID: here.UserID}); !slices.Equal(got, want) {
 			t.Errorf("got sessions\n%+v, want\n%+v", got, want)
 		}
-		// The desk's ends 30 days after its last use, on the list as at the door.
+		// The session on the desk ends 30 days after its last use, in the list as for
+		// requests.
 		time.Sleep(30*24*time.Hour - time.Hour - time.Microsecond)
 		if got := list(here); len(got) != 2 {
 			t.Errorf("got %d sessions just before one expires, want 2", len(got))
@@ -171,7 +172,7 @@ func TestEndSessions(t *testing.T) {
 	}
 	alive("ynyyy")
 	wantKind(t, f.EndSession(t.Context(), ada[0].User.ID, ada[1].SessionID), problem.NotFound)
-	end(id, ada[0].SessionID, 1) // except is not hers: all of hers
+	end(id, ada[0].SessionID, 1) // except is another user's session: all of hers end
 	alive("ynyyn")
 	end(ada[0].User.ID, ada[2].SessionID, 2)
 	alive("nnynn")
@@ -184,8 +185,8 @@ func TestEndSessions(t *testing.T) {
 	}
 }
 
-// TestEndSessionsRace: who signs everybody out at the same time as others do, or
-// as sessions are refreshed, fails for no reason of ours.
+// TestEndSessionsRace: ending all sessions concurrently with other endings and refreshes
+// does not fail.
 func TestEndSessionsRace(t *testing.T) {
 	f := newFixture(t, patientDB(t))
 	for round := range 4 {

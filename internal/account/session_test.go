@@ -22,7 +22,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// oldSum is the hash of "old password" under weaker parameters.
+// oldSum is the hash of "old password" with weaker parameters.
 func oldSum(t *testing.T) string {
 	t.Helper()
 	sum := argon2.IDKey([]byte("old password"), []byte("saltsaltsaltsalt"), 1, 64, 1, 32)
@@ -33,7 +33,7 @@ func TestRateLimits(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		try  func(f *fixture, email string) error
-		want problem.Kind // of the tries that are let through
+		want problem.Kind // of the attempts within the limit
 	}{
 		{"link", func(f *fixture, email string) error {
 			_, err := f.SignInWithEmail(context.Background(), account.EmailSignIn{Email: email}, "", account.Client{})
@@ -76,7 +76,7 @@ func TestRateLimits(t *testing.T) {
 func TestLinkLife(t *testing.T) {
 	for _, tt := range []struct {
 		after time.Duration
-		want  string // in the refusal; empty for none
+		want  string // in the refusal; empty: none
 	}{
 		{15*time.Minute - time.Second, ""},
 		{15 * time.Minute, "older than 15 minutes"},
@@ -112,7 +112,7 @@ func TestLifetimes(t *testing.T) {
 		if f.works(t, first.Access) {
 			t.Error("an access token lasted longer than an hour")
 		}
-		// An access token is no refresh token, nor the other way round.
+		// Access and refresh tokens are not interchangeable.
 		for _, wrong := range [][2]string{{first.Refresh, first.Access}, {"", ""}, {"", "x"}, {first.Refresh, ""}} {
 			_, _, err := f.Authenticate(t.Context(), wrong[0], wrong[1], client)
 			wantKind(t, err, problem.Unauthorized)
@@ -121,7 +121,7 @@ func TestLifetimes(t *testing.T) {
 		if err != nil || second == nil {
 			t.Fatalf("got no fresh tokens, error %v", err)
 		}
-		// Missing is like expired; 30 days count from the last use.
+		// A missing token is like an expired one; the 30 days count from the last use.
 		time.Sleep(30*24*time.Hour - time.Second)
 		_, third, err := f.Authenticate(t.Context(), "", second.Refresh, client)
 		if err != nil || third == nil {
@@ -157,7 +157,7 @@ func TestReuse(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		after time.Duration
-		same  bool // the second use gets the same successor; otherwise it ends the session
+		same  bool // the second use returns the same successor; otherwise it ends the session
 	}{
 		{"at once", 0, true},
 		{"10 seconds later", 10 * time.Second, true},
@@ -197,8 +197,8 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestParallelRefresh is a browser that comes back with many requests at once:
-// all are served, by one exchange.
+// TestParallelRefresh: of many concurrent requests of a returning browser one exchanges
+// the token, and all succeed.
 func TestParallelRefresh(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	in := f.signIn(t, "ada@example.com")
@@ -234,7 +234,7 @@ func TestParallelRefresh(t *testing.T) {
 	}
 }
 
-// expired makes all access tokens so.
+// expired makes all access tokens expire.
 func expired(t *testing.T, f *fixture) {
 	t.Helper()
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
@@ -245,8 +245,7 @@ func expired(t *testing.T, f *fixture) {
 	}
 }
 
-// TestStolenToken is the same on either engine, without waiting: the first use
-// was long ago.
+// TestStolenToken covers both engines without waiting: the first use was long ago.
 func TestStolenToken(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	in := f.signIn(t, "ada@example.com")
@@ -270,8 +269,8 @@ func TestStolenToken(t *testing.T) {
 	}
 }
 
-// TestRevocation: a session that one node ended is refused by the next request
-// on the other.
+// TestRevocation: a session ended on one node is refused by the next request on the
+// other.
 func TestRevocation(t *testing.T) {
 	address := dbtest.URL(t)
 	here := newFixture(t, dbtest.Open(t, address))
@@ -294,8 +293,8 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// TestRefreshAgainstSignOut: whichever comes first, nothing of the session is
-// left, and nobody fails for another reason.
+// TestRefreshAgainstSignOut: in either order nothing of the session remains, and no other
+// error occurs.
 func TestRefreshAgainstSignOut(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	for i := range 20 {
@@ -320,7 +319,7 @@ func TestRefreshAgainstSignOut(t *testing.T) {
 	}
 }
 
-// TestLastUse: it is written once a minute, not with the request.
+// TestLastUse: the last use is stored once a minute, not per request.
 func TestLastUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
@@ -345,7 +344,7 @@ func TestLastUse(t *testing.T) {
 			}
 		}
 		time.Sleep(30 * time.Second)
-		use() // too soon to matter
+		use() // too soon to count
 		time.Sleep(45 * time.Second)
 		if got := used(); got != 0 {
 			t.Errorf("got last use after %v, want it unwritten", got)
@@ -369,7 +368,7 @@ func TestLastUse(t *testing.T) {
 	})
 }
 
-// TestUpkeep: what has expired is deleted, what has not is not.
+// TestUpkeep: expired rows are deleted, others are not.
 func TestUpkeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t), func(c *account.Config) { c.RefreshLife = 48 * time.Hour })
@@ -378,7 +377,7 @@ func TestUpkeep(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { f.Run(ctx) })
-		for quarter := range 16 { // of a day
+		for quarter := range 16 { // quarters of a day
 			_, fresh, err := f.Authenticate(t.Context(), tokens.Access, tokens.Refresh, client)
 			if err != nil {
 				t.Fatalf("quarter %d: %v", quarter, err)
@@ -410,7 +409,7 @@ func TestUpkeep(t *testing.T) {
 	})
 }
 
-// TestUpkeepStatements runs them where they might be refused.
+// TestUpkeepStatements runs the statements on both engines.
 func TestUpkeepStatements(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	in := f.signIn(t, "ada@example.com")
@@ -436,8 +435,8 @@ func TestUpkeepStatements(t *testing.T) {
 	}
 }
 
-// TestNothingSecretIsStored looks for every secret that was handed out, in every
-// spelling, in what the database keeps and in the log.
+// TestNothingSecretIsStored searches database and log for every secret that was issued,
+// in every encoding.
 func TestNothingSecretIsStored(t *testing.T) {
 	var logged bytes.Buffer
 	p := &provider{who: account.ProviderIdentity{Email: "ada@example.com", EmailVerified: true}}
@@ -469,7 +468,7 @@ func TestNothingSecretIsStored(t *testing.T) {
 	if _, err := f.FinishProvider(t.Context(), answer, usedIntent, client); err == nil {
 		t.Error("got no error from a sign-in that the provider refused")
 	}
-	// A stolen token is logged, not what it is.
+	// The log reports a stolen token without its value.
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), "UPDATE session_tokens SET consumed_at = consumed_at - $1", time.Minute.Microseconds())
 		return err
@@ -549,7 +548,7 @@ func TestNothingSecretIsStored(t *testing.T) {
 	}
 }
 
-// TestHasherTurn: who waits for a hasher stops waiting when the request ends.
+// TestHasherTurn: the wait for a slot ends with the request.
 func TestHasherTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t), func(c *account.Config) { c.Hashers = 1 })

@@ -14,27 +14,27 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// LinkLife is how long a sign-in link can be followed, and how long the browser
-// that asked for it keeps its intent.
+// LinkLife is the lifetime of a sign-in link and of the intent in the browser that
+// requested it.
 const LinkLife = 15 * time.Minute
 
-// CallbackPath is where sign-in links lead, below the base URL.
+// CallbackPath is the path of sign-in links below the base URL.
 const CallbackPath = "/api/auth/callback"
 
 // EmailSignIn is the input of auth.signInWithEmail.
 type EmailSignIn struct {
 	Email      string `json:"email"`
-	RedirectTo string `json:"redirectTo,omitempty"` // where the link leads in the end; empty means home
+	RedirectTo string `json:"redirectTo,omitempty"` // target after the sign-in; empty means home
 }
 
-// SignInWithEmail mails a sign-in link, to known and unknown addresses alike: a
-// first sign-in creates the user when the link is followed. An unknown address
-// that the sign-up policy does not admit gets a mail that says so. Only the mail
-// differs: neither the answer nor its time shows which addresses have accounts.
+// SignInWithEmail mails a sign-in link to known and unknown addresses alike: a first
+// sign-in creates the user when the link is followed. An unknown address that the sign-up
+// policy refuses gets a mail that says so. Neither result nor time shows which addresses
+// have accounts.
 //
-// The browser that asked proves that it did by the intent, a secret which it
-// keeps for [LinkLife]. It sends the one it has, if any, and gets back the one
-// to keep, so that a second request does not spoil the first one's link.
+// The intent, a secret that the browser stores for [LinkLife], identifies the browser
+// that requested the link. The caller passes the browser's current intent, if any, and
+// stores the returned one; a second request thereby leaves the first link valid.
 func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent string, client Client) (string, error) {
 	var v problem.Validation
 	checkEmail(&v, "email", in.Email)
@@ -60,7 +60,7 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 		if err != nil {
 			return err
 		}
-		// The same statements for everybody, so that the time shows nothing. A
+		// The same statements for all addresses, so that the time reveals nothing. A
 		// token that is not mailed opens nothing.
 		if _, err := tx.Exec(ctx, `INSERT INTO login_links (digest, intent, email, email_key, redirect, created_at, owned)
 			VALUES ($1, $2, $3, $4, $5, $6, $7)`,
@@ -72,7 +72,7 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 		case to.providerOnly:
 			letter = s.providerMail(letter.Subject)
 		case !to.admitted:
-			_ = s.refuseSignUp(ctx) // the answer is the same for everybody
+			_ = s.refuseSignUp(ctx) // the result is the same for all addresses
 			letter = s.noAccountMail()
 		}
 		return s.sendMail(ctx, tx, to.address, letter)
@@ -83,19 +83,19 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 	return asker.encode(), nil
 }
 
-// recipient is the owner of an address who asks for a sign-in link.
+// recipient is the addressee of a sign-in link.
 type recipient struct {
-	address      string // where mail to them goes
-	admitted     bool   // they have an account or may create one
-	providerOnly bool   // they sign in by the identity provider only
+	address      string // address to mail to
+	admitted     bool   // has an account or may create one
+	providerOnly bool   // must sign in by the identity provider
 }
 
 func (s *Service) recipient(ctx context.Context, tx *db.Tx, key, email string) (recipient, error) {
 	var r recipient
 	var known, invited bool
 	var policy ProviderPolicy
-	// A user's mail goes to the address on file, not to one that merely compares
-	// as equal.
+	// The mail goes to the user's stored address, not to one that merely compares as
+	// equal.
 	err := tx.QueryRow(ctx, `SELECT coalesce((SELECT email FROM users WHERE email_key = $1), $2),
 			EXISTS (SELECT 1 FROM users WHERE email_key = $1),
 			EXISTS (SELECT 1 FROM invitations WHERE email_key = $1 AND created_at > $3),
@@ -108,8 +108,7 @@ func (s *Service) recipient(ctx context.Context, tx *db.Tx, key, email string) (
 	return r, nil
 }
 
-// browserSecret returns the secret of a browser that asks to sign in: the one that it
-// keeps, or its first.
+// browserSecret returns the secret of an intent, or a new one.
 func browserSecret(intent string) token {
 	if asker, ok := parseToken(intent); ok {
 		return asker
@@ -117,8 +116,7 @@ func browserSecret(intent string) token {
 	return newToken()
 }
 
-// linkMail says the same to everyone, so that a mail tells no more than the
-// answer did.
+// linkMail is the same for all recipients, so that it reveals no more than the response.
 func (s *Service) linkMail(t token) mail.Notification {
 	return mail.Notification{
 		Subject: "Sign in to Kickstand",
@@ -131,8 +129,7 @@ func (s *Service) linkMail(t token) mail.Notification {
 	}
 }
 
-// noAccountMail answers an address that has no account and cannot get one by
-// itself.
+// noAccountMail informs an address without an account that sign-up is refused.
 func (s *Service) noAccountMail() mail.Notification {
 	return mail.Notification{
 		Subject: "Sign in to Kickstand",
@@ -145,13 +142,13 @@ func (s *Service) noAccountMail() mail.Notification {
 	}
 }
 
-// FollowLink opens a session for the holder of a link's token. A link works
-// once, with one exception: mail scanners open links before people do, so the
-// browser that asked for it, which sends its intent, may still use a link that
-// somebody else has opened. That ends the session of the first opening.
+// FollowLink opens a session for the holder of a link's token. A link works once, with
+// one exception: mail scanners open links before people do, so the browser that requested
+// the link, identified by its intent, may still use it after another client. That ends
+// the session of the other client.
 //
-// A link that does not work is a [problem.Invalid] with a message that says why. A
-// newcomer whom the sign-up policy does not admit is a [problem.Forbidden].
+// An unusable link is a [problem.Invalid] with the reason. A new user refused by the
+// sign-up policy is a [problem.Forbidden].
 func (s *Service) FollowLink(ctx context.Context, linkToken, intent string, client Client) (SignIn, error) {
 	t, ok := parseToken(linkToken)
 	if !ok {
@@ -211,10 +208,10 @@ type loginLink struct {
 	used      bool
 	owned     bool
 	sessionID string
-	operator  bool // made it
+	operator  bool // created by the operator
 }
 
-// findLink reads the link of a token, and locks it with lock " FOR UPDATE".
+// findLink returns the link of a token; lock is empty or " FOR UPDATE".
 func findLink(ctx context.Context, q db.Querier, t token, lock string) (loginLink, error) {
 	var l loginLink
 	var usedAt time.Time
@@ -231,14 +228,13 @@ func findLink(ctx context.Context, q db.Querier, t token, lock string) (loginLin
 	return l, nil
 }
 
-// requestedBy reports whether the browser with an intent asked for the link.
+// requestedBy reports whether the browser with an intent requested the link.
 func (l *loginLink) requestedBy(intent string) bool {
 	asker, ok := parseToken(intent)
 	return ok && subtle.ConstantTimeCompare(l.intent, asker.digest()) == 1
 }
 
-// usable returns nil if the link still works, for the browser that asked for it
-// or for another one.
+// usable returns nil if the link still works for its requester (owner) or another client.
 func (l *loginLink) usable(now time.Time, owner bool) error {
 	switch {
 	case now.Sub(l.createdAt) >= LinkLife:
@@ -249,10 +245,10 @@ func (l *loginLink) usable(now time.Time, owner bool) error {
 	return nil
 }
 
-// SignInLink is a sign-in link before it is used.
+// SignInLink is an unused sign-in link.
 type SignInLink struct {
-	Email       string // of the account
-	SameBrowser bool   // by the browser that looks at it
+	Email       string // address of the account
+	SameBrowser bool   // requested by the browser that views it
 }
 
 // SignInLink returns the link of a token without using it up. Errors are those of
@@ -270,8 +266,8 @@ func (s *Service) SignInLink(ctx context.Context, linkToken, intent string) (Sig
 	return SignInLink{Email: l.email, SameBrowser: asked}, l.usable(time.Now(), asked)
 }
 
-// findOrCreate returns the user with an e-mail address whose owner has just
-// proved to be there. What else is known of them is for a new user.
+// findOrCreate returns the user with a proven e-mail address; name and avatar are for a
+// new user.
 func findOrCreate(ctx context.Context, tx *db.Tx, email, name, avatarURL string) (User, error) {
 	_, err := insertUser(ctx, tx, User{
 		ID: newID(), Email: email, Name: name, AvatarURL: avatarURL, Preferences: json.RawMessage("{}"), CreatedAt: tx.Now, UpdatedAt: tx.Now,

@@ -12,13 +12,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// PendingLife is the time for the second step of a sign-in.
+// PendingLife is the time for the second factor of a sign-in.
 const PendingLife = 10 * time.Minute
 
-// Codes of a [problem.Error] that a surface acts on.
+// Codes of a [problem.Error] that surfaces handle.
 const (
-	// SecondFactorRequired: the first step of the sign-in succeeded, and a second
-	// one is due.
+	// SecondFactorRequired: the first factor is accepted, and a second one is due.
 	SecondFactorRequired = "second_factor_required"
 	// SecondFactorSetupRequired: the organization requires a second factor, which
 	// this session lacks.
@@ -28,8 +27,8 @@ const (
 	FreshProofRequired = "fresh_proof_required"
 )
 
-// Restricted returns the refusal of everything but enrolment to a session that
-// lacks the second factor which the organization requires; nil for any other.
+// Restricted returns a [problem.Forbidden] if the session lacks the second factor that
+// its organization requires; nil otherwise.
 func (id Identity) Restricted() error {
 	if !id.NeedsSecondFactor {
 		return nil
@@ -43,36 +42,34 @@ func (id Identity) Restricted() error {
 // Method is a way to sign in.
 type Method string
 
-// The ways to sign in. Only a passkey is two factors by itself.
+// The ways to sign in. Only a passkey is two factors.
 const (
 	ByPassword   Method = "password"
 	ByLink       Method = "link"
 	ByProvider   Method = "provider"
 	ByInvitation Method = "invitation"
 	ByPasskey    Method = "passkey"
-	ByOperator   Method = "operator" // a link that the operator created
+	ByOperator   Method = "operator" // link created by the operator
 )
 
-// Pending is a sign-in after its first step, for a user with a second factor. It
-// is not a session: nothing but the second step accepts its token.
+// Pending is a sign-in that waits for a second factor. It is not a session: only the
+// second step accepts its token.
 type Pending struct {
-	ID         string // of the session that it becomes
+	ID         string // of the session to come
 	User       User
 	RedirectTo string
 	CreatedAt  time.Time
 
-	// RecoveryOnly: nothing but a recovery code completes it.
+	// RecoveryOnly requires a recovery code as the second factor.
 	RecoveryOnly bool
-	byProvider   bool // as of the session
+	byProvider   bool // of the session to come
 }
 
 // completeSignIn completes a sign-in of in.User that leads to in.RedirectTo: with a
-// session, or with in.Pending when a second factor is due. Every way to sign in
-// ends here.
+// session, or with in.Pending if a second factor is due. Every way to sign in ends here.
 //
-// Where only the identity provider is admitted, other ways are a
-// [problem.Forbidden] of the code [ProviderRequired]; an admin's password waits
-// for a recovery code instead.
+// Under a provider policy other ways are a [problem.Forbidden] with the code
+// [ProviderRequired], except that an admin's password is pending until a recovery code.
 func (s *Service) completeSignIn(ctx context.Context, tx *db.Tx, in *SignIn, way Method, c Client) error {
 	trusted := way == ByProvider || way == ByOperator
 	if !trusted {
@@ -123,9 +120,9 @@ func (s *Service) SecondFactorDue(ctx context.Context, q db.Querier, userID stri
 	return secondFactorDue(ctx, q, userID)
 }
 
-// secondFactorDue reports whether a sign-in by one factor needs another: users with
-// an authenticator app always, users with nothing but passkeys where their
-// organization requires a second factor.
+// secondFactorDue reports whether a sign-in by one factor needs another: always for users
+// with an authenticator app; for users with passkeys only, if their organization requires
+// a second factor.
 func secondFactorDue(ctx context.Context, q db.Querier, userID string) (bool, error) {
 	var due bool
 	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM totp_secrets WHERE user_id = $1)
@@ -137,7 +134,7 @@ func secondFactorDue(ctx context.Context, q db.Querier, userID string) (bool, er
 	return due, nil
 }
 
-// createPending stores in until its second step, which is to be a recovery code if
+// createPending stores in until its second factor, which must be a recovery code if
 // recoveryOnly is set.
 func createPending(ctx context.Context, tx *db.Tx, in *SignIn, byProvider, recoveryOnly bool) error {
 	t := newToken()
@@ -150,8 +147,8 @@ func createPending(ctx context.Context, tx *db.Tx, in *SignIn, byProvider, recov
 	return nil
 }
 
-// Pending returns the sign-in that a token stands for. An unknown or expired one
-// is [problem.Unauthorized].
+// Pending returns the pending sign-in of a token. An unknown or expired one is
+// [problem.Unauthorized].
 func (s *Service) Pending(ctx context.Context, pendingToken string) (Pending, error) {
 	t, ok := parseToken(pendingToken)
 	if !ok {
@@ -174,9 +171,9 @@ func errNoPending() error {
 	return problem.New(problem.Unauthorized, "there is no sign-in that waits for a second step; sign in again")
 }
 
-// CompleteTx opens the session of a sign-in after its second step. One that is
-// no longer there is [problem.Unauthorized]; an emergency sign-in of somebody that
-// is no admin any more is a [problem.Forbidden] of the code [ProviderRequired].
+// CompleteTx opens the session of a pending sign-in. One that no longer exists is
+// [problem.Unauthorized]; an emergency sign-in of a former admin is a [problem.Forbidden]
+// with the code [ProviderRequired].
 func (s *Service) CompleteTx(ctx context.Context, tx *db.Tx, p Pending, c Client) (SignIn, error) {
 	n, err := tx.Exec(ctx, "DELETE FROM pending_sign_ins WHERE id = $1 AND created_at > $2", p.ID, tx.Now.Add(-PendingLife).UnixMicro())
 	if err != nil {
@@ -185,7 +182,7 @@ func (s *Service) CompleteTx(ctx context.Context, tx *db.Tx, p Pending, c Client
 	if n == 0 {
 		return SignIn{}, errNoPending()
 	}
-	if p.RecoveryOnly { // for admins, who may have lost that role since
+	if p.RecoveryOnly { // for admins only, who may have lost the role since
 		var admin bool
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM users WHERE id = $1 AND role = $2)", p.User.ID, string(Admin)).Scan(&admin); err != nil {
 			return SignIn{}, fmt.Errorf("look for the role: %w", err)
@@ -211,9 +208,8 @@ func (s *Service) AdmitTx(ctx context.Context, tx *db.Tx, u User, redirectTo str
 	return in, err
 }
 
-// ProveTx notes that the person of a session has just proven their identity, and
-// whether with that the session has two factors. An ended session is
-// [problem.Unauthorized].
+// ProveTx records a proof of identity in a session, and whether the session now has two
+// factors. An ended session is [problem.Unauthorized].
 func (s *Service) ProveTx(ctx context.Context, tx *db.Tx, sessionID string, twoFactors bool) error {
 	n, err := tx.Exec(ctx, "UPDATE sessions SET proven_at = $2, second_factor = second_factor OR $3 WHERE id = $1",
 		sessionID, tx.Now.UnixMicro(), twoFactors)
@@ -226,21 +222,21 @@ func (s *Service) ProveTx(ctx context.Context, tx *db.Tx, sessionID string, twoF
 	return nil
 }
 
-// EndSessionsTx ends all of a user's sessions but one, or all when except is
-// empty, and every sign-in that waits for its second step.
+// EndSessionsTx ends all of a user's sessions but except, or all if it is empty, and
+// deletes their pending sign-ins.
 func (s *Service) EndSessionsTx(ctx context.Context, tx *db.Tx, userID, except string) error {
 	_, err := s.endSessions(ctx, tx, userID, except)
 	return err
 }
 
-// SendMailTx mails a letter of package account/factor if and when tx commits.
+// SendMailTx mails a letter of package factor if and when tx commits.
 func (s *Service) SendMailTx(ctx context.Context, tx *db.Tx, to string, l mail.Notification) error {
 	return s.sendMail(ctx, tx, to, l)
 }
 
-// RequireSecondFactor switches the requirement of a second factor for the
-// organization of by, an admin of it. Members whose sessions have one factor can
-// do nothing until they add or prove a second one; API keys work on.
+// RequireSecondFactor sets whether by's organization requires a second factor; by is an
+// admin. Members in sessions of one factor can do nothing until they add or prove a
+// second one; API keys continue to work.
 //
 // An admin in a session of one factor cannot switch it on: [problem.Precondition].
 func (s *Service) RequireSecondFactor(ctx context.Context, by Identity, required bool) (Organization, error) {
@@ -264,8 +260,8 @@ func (s *Service) RequireSecondFactor(ctx context.Context, by Identity, required
 	return o, err
 }
 
-// RequireSecondFactorByOperator is [Service.RequireSecondFactor] for the operator of
-// the server. An unknown slug is [problem.NotFound].
+// RequireSecondFactorByOperator is [Service.RequireSecondFactor] for the operator. An
+// unknown slug is [problem.NotFound].
 func (s *Service) RequireSecondFactorByOperator(ctx context.Context, slug string, required bool) (Organization, error) {
 	var o Organization
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
@@ -281,8 +277,7 @@ func (s *Service) RequireSecondFactorByOperator(ctx context.Context, slug string
 	return o, err
 }
 
-// setSecondFactorRequired changes the requirement of an organization that tx has
-// locked.
+// setSecondFactorRequired sets the requirement of an organization that tx has locked.
 func (s *Service) setSecondFactorRequired(ctx context.Context, tx *db.Tx, o *Organization, required bool) error {
 	o.SecondFactorRequired, o.UpdatedAt = required, tx.Now
 	if _, err := tx.Exec(ctx, "UPDATE organizations SET second_factor_required = $2, updated_at = $3 WHERE id = $1",
@@ -296,8 +291,8 @@ func (s *Service) setSecondFactorRequired(ctx context.Context, tx *db.Tx, o *Org
 	})
 }
 
-// LockMemberTx locks an organization and then one of its members until tx ends.
-// Anybody else is [problem.NotFound].
+// LockMemberTx locks an organization and then one of its members until tx ends. A user
+// outside of the organization is [problem.NotFound].
 func (s *Service) LockMemberTx(ctx context.Context, tx *db.Tx, organizationID, userID string) (User, error) {
 	return lockMember(ctx, tx, organizationID, userID)
 }
@@ -317,9 +312,9 @@ func (s *Service) UserByEmail(ctx context.Context, email string) (User, error) {
 	return u, err
 }
 
-// CheckPassword reports whether password is the user's. It takes as long when the
-// user has none. The right one that is no proof of identity is
-// [problem.Unauthorized]; see [Service.ProvingPassword]. Callers limit the tries.
+// CheckPassword reports whether password is the user's, in the same time if the user has
+// none. A correct password that is no proof of identity is [problem.Unauthorized]; see
+// [Service.ProvingPassword]. The caller limits attempts.
 func (s *Service) CheckPassword(ctx context.Context, userID, password string) (bool, error) {
 	stored, owner, err := s.storedPassword(ctx, userID)
 	if err != nil || len(password) > maxPassword {

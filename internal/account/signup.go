@@ -30,17 +30,16 @@ func (r SignupRequest) Check(v *problem.Validation) {
 type Signup struct {
 	User         User
 	Organization Organization
-	CheckoutURL  string // where the wanted plan is paid; empty for Free
+	CheckoutURL  string // payment page of the chosen plan; empty for Free
 }
 
-// CompleteSignup makes the user admin of a new organization. A wanted paid plan
-// stays pending, and the organization free, until it is paid at the CheckoutURL.
+// CompleteSignup creates an organization with the user as admin. A paid plan stays
+// pending, and the organization free, until it is paid at CheckoutURL.
 //
-// A user who has an organization gets a [problem.Conflict]. A paid plan is a
-// [problem.Precondition] when there is no checkout. Either way, and when the
-// checkout fails, nothing was changed. An address that the sign-up policy does not
-// admit is a [problem.Forbidden]; under [InvitedSignUp], one pending invitation is
-// used up.
+// A user with an organization gets a [problem.Conflict]; a paid plan without a checkout
+// is a [problem.Precondition]. In both cases, and if the checkout fails, nothing is
+// changed. An address that the sign-up policy refuses is a [problem.Forbidden]; under
+// [InvitedSignUp] a pending invitation is used up.
 func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupRequest) (Signup, error) {
 	if err := problem.Check(r); err != nil {
 		return Signup{}, err
@@ -90,8 +89,8 @@ func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupReq
 	return done, nil
 }
 
-// startCheckout runs first because it may fail: a sign-up cannot be repeated.
-// A checkout that was started in vain simply expires.
+// startCheckout runs first because it may fail: a sign-up cannot be repeated. An unused
+// checkout expires.
 func (s *Service) startCheckout(ctx context.Context, userID string, o Organization, p Plan) (string, error) {
 	if s.checkout == nil {
 		return "", problem.New(problem.Precondition, "paid plans cannot be chosen here yet; sign up with planTier free")

@@ -12,16 +12,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// SignUpPolicy decides which addresses can have an account of their own and found
-// an organization. It decides about newcomers only: existing users sign in,
-// invitations can be accepted and the operator creates users under every policy.
-// The zero value is [OpenSignUp]. A policy is immutable.
+// SignUpPolicy decides which addresses can create an account and an organization. It
+// applies to new users only: existing users sign in, invitations can be accepted, and the
+// operator creates users under every policy. The zero value is [OpenSignUp]. A policy is
+// immutable.
 type SignUpPolicy struct {
 	invited bool
 	domains []string // in the form of [emailKey]; none: any
 }
 
-// OpenSignUp admits every address, InvitedSignUp those with a pending invitation.
+// OpenSignUp admits every address, InvitedSignUp addresses with a pending invitation.
 var (
 	OpenSignUp    = SignUpPolicy{}
 	InvitedSignUp = SignUpPolicy{invited: true}
@@ -29,10 +29,9 @@ var (
 
 const domainPolicy = "domain:"
 
-// ParseSignUpPolicy reads "open", "invited" or "domain:example.com,example.org".
-// Under the last, an address needs one of exactly these domains: a subdomain is
-// another domain. Unicode and ASCII forms of an international domain (RFC 5890)
-// are the same.
+// ParseSignUpPolicy parses "open", "invited" or "domain:example.com,example.org". The
+// last admits addresses with exactly these domains: a subdomain is another domain.
+// Unicode and ASCII forms of an international domain (RFC 5890) are equal.
 func ParseSignUpPolicy(text string) (SignUpPolicy, error) {
 	switch text = strings.TrimSpace(text); text {
 	case "open":
@@ -55,7 +54,7 @@ func ParseSignUpPolicy(text string) (SignUpPolicy, error) {
 	return p, nil
 }
 
-// parseDomain returns the form of a domain that [emailKey] gives addresses there.
+// parseDomain returns a domain in the form of [emailKey].
 func parseDomain(name string) (string, error) {
 	var v problem.Validation
 	checkEmail(&v, "", "x@"+name)
@@ -66,7 +65,7 @@ func parseDomain(name string) (string, error) {
 	return domain, nil
 }
 
-// String returns the text that [ParseSignUpPolicy] reads.
+// String returns the text that [ParseSignUpPolicy] parses.
 func (p SignUpPolicy) String() string {
 	switch {
 	case p.invited:
@@ -77,11 +76,11 @@ func (p SignUpPolicy) String() string {
 	return "open"
 }
 
-// Open reports whether anybody may sign up.
+// Open reports whether the policy admits every address.
 func (p SignUpPolicy) Open() bool { return !p.invited && len(p.domains) == 0 }
 
-// admits reports whether the owner of an address may sign up, given whether an
-// invitation to it is pending.
+// admits reports whether an address may sign up, given whether it has a pending
+// invitation.
 func (p SignUpPolicy) admits(key string, invited bool) bool {
 	switch {
 	case p.invited:
@@ -92,7 +91,7 @@ func (p SignUpPolicy) admits(key string, invited bool) bool {
 	return true
 }
 
-// refusal is the answer to a proven owner of an address that p does not admit.
+// refusal returns the error for the proven owner of an address that p refuses.
 func (p SignUpPolicy) refusal() error {
 	reason := "Sign-up here is by invitation only."
 	if len(p.domains) > 0 {
@@ -104,11 +103,11 @@ func (p SignUpPolicy) refusal() error {
 const invitationHint = "Ask an admin of your organization to invite this address. " +
 	"If your organization is not here yet, ask the operator of this server to create it."
 
-// SignUp returns the policy.
+// SignUp returns the sign-up policy.
 func (s *Service) SignUp() SignUpPolicy { return s.signUp }
 
-// MayCompleteSignup returns nil if a user without an organization may found one,
-// or the [problem.Forbidden] that [Service.CompleteSignup] would return.
+// MayCompleteSignup returns nil if a user without an organization may create one, else
+// the [problem.Forbidden] of [Service.CompleteSignup].
 func (s *Service) MayCompleteSignup(ctx context.Context, userID string) error {
 	u, err := s.User(ctx, userID)
 	if err != nil {
@@ -117,8 +116,8 @@ func (s *Service) MayCompleteSignup(ctx context.Context, userID string) error {
 	return s.checkMayCreateOrganization(ctx, s.db, u, time.Now())
 }
 
-// checkMayCreateOrganization refuses a user whose address the policy does not admit: one who was
-// removed from an organization, or signed up under another policy.
+// checkMayCreateOrganization refuses a user if the policy does not admit their address: a
+// former member, or a user from the time of another policy.
 func (s *Service) checkMayCreateOrganization(ctx context.Context, q db.Querier, u User, now time.Time) error {
 	key := emailKey(u.Email)
 	invited, err := isInvited(ctx, q, key, now)
@@ -131,7 +130,7 @@ func (s *Service) checkMayCreateOrganization(ctx context.Context, q db.Querier, 
 	return nil
 }
 
-// isInvited reports whether an invitation to an address can be accepted still.
+// isInvited reports whether an address has a pending invitation.
 func isInvited(ctx context.Context, q db.Querier, key string, now time.Time) (invited bool, err error) {
 	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM invitations WHERE email_key = $1 AND created_at > $2)",
 		key, now.Add(-InvitationLife).UnixMicro()).Scan(&invited)
@@ -141,15 +140,15 @@ func isInvited(ctx context.Context, q db.Querier, key string, now time.Time) (in
 	return invited, nil
 }
 
-// useInvitation deletes one of the pending invitations to an address: under
-// [InvitedSignUp] each admits once. The caller has locked the user.
+// useInvitation deletes one of an address's pending invitations: under [InvitedSignUp]
+// each admits one sign-up. The caller has locked the user.
 func (s *Service) useInvitation(ctx context.Context, tx *db.Tx, key string) error {
 	var organizationID string
 	err := tx.QueryRow(ctx, `DELETE FROM invitations WHERE id = (
 			SELECT id FROM invitations WHERE email_key = $1 AND created_at > $2 ORDER BY id LIMIT 1)
 		RETURNING organization_id`, key, tx.Now.Add(-InvitationLife).UnixMicro()).Scan(&organizationID)
 	if errors.Is(err, db.ErrNoRows) {
-		return s.refuseSignUp(ctx) // revoked or accepted a moment ago
+		return s.refuseSignUp(ctx) // revoked or accepted concurrently
 	}
 	if err != nil {
 		return fmt.Errorf("use up invitation: %w", err)
@@ -158,9 +157,8 @@ func (s *Service) useInvitation(ctx context.Context, tx *db.Tx, key string) erro
 	return nil
 }
 
-// provenUser returns the user with an address whose owner has just proved to have it.
-// A newcomer is created if the policy lets them in, with what else is known of
-// them, and is a [problem.Forbidden] otherwise.
+// provenUser returns the user with a proven address. A new user is created if the policy
+// admits the address, with name and avatar, and is a [problem.Forbidden] otherwise.
 func (s *Service) provenUser(ctx context.Context, tx *db.Tx, email, name, avatarURL string) (User, error) {
 	key := emailKey(email)
 	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.email_key = $1", key)

@@ -58,9 +58,9 @@ func wantNotAdmitted(t *testing.T, err error, reason string) {
 
 const byInvitation = "by invitation only"
 
-// TestStrangersCannotSignUp: under the policy invited, no way in creates a user or
-// an organization for an address without an invitation, nor shows which addresses
-// have accounts.
+// TestStrangersCannotSignUp: under the policy invited no way to sign in creates a user or
+// an organization for an address without an invitation, or reveals which addresses have
+// accounts.
 func TestStrangersCannotSignUp(t *testing.T) {
 	p := &provider{who: account.ProviderIdentity{Email: "stranger@example.net", EmailVerified: true, Name: "Mallory"}}
 	paid := new(checkout)
@@ -81,7 +81,7 @@ func TestStrangersCannotSignUp(t *testing.T) {
 		}
 	}
 
-	// By link: the same answer, and a mail without any link that signs in.
+	// By link: the same result, and a mail without a sign-in link.
 	for _, email := range []string{"stranger@example.net", "ada@example.com"} {
 		intent, err := f.SignInWithEmail(t.Context(), account.EmailSignIn{Email: email}, "", account.Client{})
 		if err != nil || len(intent) != 43 {
@@ -101,7 +101,7 @@ func TestStrangersCannotSignUp(t *testing.T) {
 	}
 	unchanged("link")
 
-	// By a link that was mailed while the policy was another, or the invitation pending.
+	// By a link mailed under another policy, or while an invitation was pending.
 	open, err := account.New(account.Config{DB: f.db, Mailer: f.mail, MailFrom: refused.From, BaseURL: "https://help.example.com"})
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestStrangersCannotSignUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the refusal does not use the link up, nor open it
+	for range 2 { // the refusal does not use the link up
 		_, err = f.FollowLink(t.Context(), f.mail.token(t), intent, client)
 		wantNotAdmitted(t, err, byInvitation)
 	}
@@ -132,7 +132,7 @@ func TestStrangersCannotSignUp(t *testing.T) {
 	}
 	unchanged("reset")
 
-	// By an invitation that was revoked, replaced, or expired.
+	// By a revoked, replaced or expired invitation.
 	revoked, token := f.invite(t, admin, "stranger@example.net", account.Agent)
 	if err := f.RevokeInvitation(t.Context(), acme.ID, revoked.ID); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestStrangersCannotSignUp(t *testing.T) {
 	}
 	unchanged("invitation")
 
-	// By founding an organization: a user whom one has removed, for free or not.
+	// By creating an organization, as a removed member, with a free or a paid plan.
 	for _, plan := range []account.Plan{account.Free, account.Pro} {
 		_, err := f.CompleteSignup(t.Context(), left.UserID, account.SignupRequest{Name: "Left", OrganizationName: "Mine", Plan: plan})
 		wantNotAdmitted(t, err, byInvitation)
@@ -162,7 +162,7 @@ func TestStrangersCannotSignUp(t *testing.T) {
 	}
 }
 
-// TestInvitedSignUp: an invitation admits its address once, by each way in.
+// TestInvitedSignUp: an invitation admits its address once, by any way to sign in.
 func TestInvitedSignUp(t *testing.T) {
 	p := &provider{who: account.ProviderIdentity{Email: "By-Provider@example.net", EmailVerified: true, Name: "Eve"}}
 	f := newFixture(t, dbtest.New(t), func(c *account.Config) { c.SignUp, c.Provider = account.InvitedSignUp, p })
@@ -199,8 +199,7 @@ func TestInvitedSignUp(t *testing.T) {
 	wantNotAdmitted(t, err, byInvitation)
 }
 
-// TestDomainPolicy: only the listed domains sign up, whatever an address is made
-// to look like.
+// TestDomainPolicy: only the listed domains sign up, however an address is disguised.
 func TestDomainPolicy(t *testing.T) {
 	p := new(provider)
 	f := newFixture(t, dbtest.New(t), func(c *account.Config) {
@@ -242,7 +241,7 @@ func TestDomainPolicy(t *testing.T) {
 		wantKind(t, err, problem.Invalid)
 	}
 
-	// The provider's word counts only for what it has verified.
+	// Only a verified claim counts.
 	p.who = account.ProviderIdentity{Email: "z@example.com", EmailVerified: false}
 	state, intent := f.depart(t, client)
 	_, err := f.FinishProvider(t.Context(), account.ProviderAnswer{State: state, Code: "c"}, intent, client)
@@ -251,7 +250,7 @@ func TestDomainPolicy(t *testing.T) {
 		t.Errorf("got %d users, want %d", n, users)
 	}
 
-	// An invitation leads into its organization from any domain, and founds none.
+	// An invitation admits any domain to its organization, but not to create one.
 	acme := f.organization(t, "Acme")
 	admin, _ := f.member(t, acme, "ada@example.com", account.Admin)
 	_, token := f.invite(t, admin, "guest@evil.test", account.Agent)

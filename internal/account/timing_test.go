@@ -12,10 +12,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// longer is the probability that a random sample of a took longer than a random
-// one of b and slack: Mann and Whitney's U over the number of pairs, 0.5 when
-// nothing tells them apart. It looks at ranks only, so that a pause of the
-// machine counts as one long sample, however long.
+// longer is the probability that a random sample of a is longer than a random one of b
+// plus slack: Mann and Whitney's U over the number of pairs, 0.5 for equal distributions.
+// It depends on ranks only, so that a pause of the machine counts as one long sample.
 func longer(a, b []time.Duration, slack time.Duration) float64 {
 	u := 0.0
 	for _, x := range a {
@@ -49,13 +48,12 @@ func TestLonger(t *testing.T) {
 	}
 }
 
-// wantSameTime takes n samples of each way, in turn so that whatever else the
-// machine does hits all alike, and compares each with the last: neither may be
-// the longer one with a probability over 0.8. A tenth is let pass: PostgreSQL's
-// look at a foreign key is that much of a transaction which waits for no disk.
-// Equal times fail by chance once in thousands of times, work left out always.
-// So what looks different is measured anew, and is different if it looks so
-// three times.
+// wantSameTime takes n samples of each case in turn, so that other load affects all
+// alike, and compares each case with the last: neither may be longer with a probability
+// over 0.8. Slack is a tenth: on PostgreSQL a foreign key check is that much of a
+// transaction without disk writes. Equal distributions fail by chance once in thousands
+// of runs, omitted work always. A difference is measured again, and counts if seen three
+// times.
 func wantSameTime(t *testing.T, n int, names []string, sample func(way, i int)) {
 	t.Helper()
 	ways := len(names)
@@ -86,14 +84,14 @@ func wantSameTime(t *testing.T, n int, names []string, sample func(way, i int)) 
 	t.Error("the time tells who has an account")
 }
 
-// TestSameTime: known and unknown e-mail addresses cannot be told apart by how
-// long an answer takes, nor by the work behind it.
+// TestSameTime: known and unknown e-mail addresses are indistinguishable by the time of a
+// response and by the work done.
 func TestSameTime(t *testing.T) {
 	t.Run("password", func(t *testing.T) {
 		const samples = 12
 		f := newFixture(t, dbtest.New(t))
 		f.organization(t, "Acme")
-		// A hash each, under today's parameters, without making each.
+		// A hash for each user with current parameters, computed once.
 		if _, err := f.CreateUser(t.Context(), account.NewUser{Email: "with0@example.com", Password: "long enough", Organization: "acme", Role: account.Agent}); err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +138,7 @@ func TestSameTime(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// The work: as many rows and mails for each.
+			// The work: equal numbers of rows and mails.
 			for _, name := range names {
 				rows, mails := f.count(t, "SELECT count(*) FROM "+tt.table), len(f.mail.all())
 				if err := tt.ask(f, name+"0@example.com"); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Role is what a user may do in their organization.
+// Role is a user's role in their organization.
 type Role string
 
 // The roles.
@@ -32,12 +32,12 @@ func (r Role) Check(v *problem.Validation, path string) {
 	}
 }
 
-// User is a person who signs in.
+// User is a person with an account.
 type User struct {
 	ID             string
 	Email          string // as given
 	Name           string
-	AvatarURL      string          // empty for none
+	AvatarURL      string          // empty: none
 	OrganizationID string          // empty until sign-up is completed
 	Role           Role            // empty until sign-up is completed
 	Preferences    json.RawMessage // an object
@@ -45,7 +45,7 @@ type User struct {
 	UpdatedAt      time.Time
 }
 
-// userColumns are what [userFields] scans, of users as u.
+// userColumns are the columns of users u that [userFields] scans.
 const userColumns = `u.id, u.email, u.name, u.avatar_url, u.organization_id, u.role, u.preferences, u.created_at, u.updated_at`
 
 func userFields(u *User) []any {
@@ -70,12 +70,12 @@ func (s *Service) User(ctx context.Context, id string) (User, error) {
 	return u, err
 }
 
-// lockUser returns the user who asks, to be changed by tx. Rows that refer to
-// them, such as new sessions, need not wait: no key changes.
+// lockUser returns the signed-in user for a change in tx. The lock leaves rows that refer
+// to the user, such as new sessions, free: no key changes.
 func lockUser(ctx context.Context, tx *db.Tx, id string) (User, error) {
 	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+" FROM users u WHERE u.id = $1 FOR NO KEY UPDATE", id)
 	if errors.Is(err, db.ErrNoRows) {
-		return User{}, errNotSignedIn() // deleted a moment ago
+		return User{}, errNotSignedIn() // deleted concurrently
 	}
 	if err != nil {
 		return User{}, fmt.Errorf("lock user: %w", err)
@@ -86,8 +86,8 @@ func lockUser(ctx context.Context, tx *db.Tx, id string) (User, error) {
 // NewUser describes a user to create.
 type NewUser struct {
 	Email        string
-	Password     string // empty: they sign in by link
-	Name         string // empty: the part of the e-mail before the @
+	Password     string // empty: sign-in by link only
+	Name         string // empty: the local part of the address
 	Organization string // a slug
 	Role         Role
 }
@@ -102,8 +102,8 @@ func (n NewUser) Check(v *problem.Validation) {
 	n.Role.Check(v, "role")
 }
 
-// CreateUser adds a user to an organization. An e-mail address that is taken is
-// a [problem.Conflict], an unknown organization a [problem.NotFound].
+// CreateUser creates a user in an organization. An address that has an account is a
+// [problem.Conflict], an unknown organization a [problem.NotFound].
 func (s *Service) CreateUser(ctx context.Context, n NewUser) (User, error) {
 	if err := problem.Check(n); err != nil {
 		return User{}, err
@@ -148,7 +148,7 @@ func (s *Service) CreateUser(ctx context.Context, n NewUser) (User, error) {
 	return u, nil
 }
 
-// insertUser reports whether u's e-mail address was free.
+// insertUser stores u and reports whether its e-mail address was free.
 func insertUser(ctx context.Context, tx *db.Tx, u User, hash string) (bool, error) {
 	n, err := tx.Exec(ctx, `INSERT INTO users
 			(id, email, email_key, name, avatar_url, password_hash, preferences, organization_id, role, created_at, updated_at)
@@ -162,14 +162,14 @@ func insertUser(ctx context.Context, tx *db.Tx, u User, hash string) (bool, erro
 	return n == 1, nil
 }
 
-// Agent finds a user of an organization; false when there is none.
+// Agent returns a user of an organization; false if there is none.
 func (s *Service) Agent(ctx context.Context, q db.Querier, organizationID, userID string) (event.Person, bool, error) {
 	return optionalPerson(db.One(ctx, q, scanPerson,
 		"SELECT id, name, email FROM users WHERE id = $1 AND organization_id = $2", userID, organizationID))
 }
 
-// AgentByEmail finds a user of an organization by e-mail address; false when
-// there is none.
+// AgentByEmail returns the user of an organization with an e-mail address; false if there
+// is none.
 func (s *Service) AgentByEmail(ctx context.Context, q db.Querier, organizationID, email string) (event.Person, bool, error) {
 	return optionalPerson(db.One(ctx, q, scanPerson,
 		"SELECT id, name, email FROM users WHERE email_key = $1 AND organization_id = $2", emailKey(email), organizationID))
@@ -188,8 +188,8 @@ func optionalPerson(p event.Person, err error) (event.Person, bool, error) {
 	return p, err == nil, err
 }
 
-// AdminEmails returns the e-mail addresses of an organization's admins, the
-// longest-standing first.
+// AdminEmails returns the e-mail addresses of an organization's admins, longest
+// membership first.
 func (s *Service) AdminEmails(ctx context.Context, q db.Querier, organizationID string) ([]string, error) {
 	return db.All(ctx, q, func(row db.Row) (string, error) {
 		var email string

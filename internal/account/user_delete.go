@@ -12,18 +12,18 @@ import (
 
 // Deletion is the input of auth.deleteAccount.
 type Deletion struct {
-	Email string `json:"email"` // of the account, typed again
+	Email string `json:"email"` // of the account, to confirm
 	// RevokeCredentials also revokes the API keys and disables the webhooks that
 	// the user created in their organization.
 	RevokeCredentials bool `json:"revokeCredentials,omitempty"`
 }
 
-// DeleteAccount deletes the caller's user for good: profile, factors, identities,
-// known browsers and all sessions. Their tickets that are not closed become
-// unassigned. Messages keep the display name, and the audit log its entries.
+// DeleteAccount deletes the caller's user for good: profile, factors, identities, known
+// browsers and sessions. Their tickets that are not closed become unassigned. Messages
+// retain the display name, and the audit log its entries.
 //
-// Errors: [problem.Invalid] for another address than the caller's, and
-// [problem.Conflict] for the last admin of an organization.
+// Errors: [problem.Invalid] if the address is not the caller's, [problem.Conflict] for
+// the last admin of an organization.
 func (s *Service) DeleteAccount(ctx context.Context, by Identity, d Deletion) error {
 	if emailKey(d.Email) != emailKey(by.User.Email) {
 		var v problem.Validation
@@ -33,8 +33,8 @@ func (s *Service) DeleteAccount(ctx context.Context, by Identity, d Deletion) er
 	return s.deleteUser(ctx, by.UserID, d.RevokeCredentials)
 }
 
-// DeleteUser is [Service.DeleteAccount] for the operator, and returns the user as
-// they were. An unknown address is a [problem.NotFound].
+// DeleteUser is [Service.DeleteAccount] for the operator, and returns the deleted user.
+// An unknown address is a [problem.NotFound].
 func (s *Service) DeleteUser(ctx context.Context, email string, revokeCredentials bool) (User, error) {
 	u, err := s.UserByEmail(ctx, email)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Service) deleteUser(ctx context.Context, userID string, revoke bool) er
 		if _, err := s.endSessions(ctx, tx, u.ID, ""); err != nil {
 			return err
 		}
-		// Factors, identities, browsers and resets go with the row.
+		// Factors, identities, browsers and resets are deleted by cascade.
 		if _, err := tx.Exec(ctx, "DELETE FROM users WHERE id = $1", u.ID); err != nil {
 			return fmt.Errorf("delete user: %w", err)
 		}
@@ -82,8 +82,8 @@ func (s *Service) deleteUser(ctx context.Context, userID string, revoke bool) er
 	})
 }
 
-// lockWithOrganization locks a user's organization, where there is one, and then
-// the user: the order of all changes of members.
+// lockWithOrganization locks a user's organization, if any, and then the user: the lock
+// order of all changes of members.
 func (s *Service) lockWithOrganization(ctx context.Context, tx *db.Tx, userID string) (User, error) {
 	var organizationID string
 	if err := tx.QueryRow(ctx, "SELECT coalesce(max(organization_id), '') FROM users WHERE id = $1", userID).Scan(&organizationID); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// TestAttackSessionOfDeletedUser: nothing that somebody held before opens the
-// account of a deleted user, or one that takes its address later.
+// TestAttackSessionOfDeletedUser: no earlier secret opens the account of a deleted user,
+// or a later account with the same address.
 func TestAttackSessionOfDeletedUser(t *testing.T) {
 	d := dbtest.New(t)
 	f, p := newProviderFixture(t, d, ada)
@@ -57,7 +57,7 @@ func TestAttackSessionOfDeletedUser(t *testing.T) {
 	if _, err := f.SignInWithPassword(t.Context(), account.PasswordSignIn{Email: "ben@example.com", Password: "correct horse"}, client); problem.Of(err) != problem.Unauthorized {
 		t.Errorf("the password works: error %v", err)
 	}
-	// Whoever has the address from now on is somebody new.
+	// The address's next owner is a new user.
 	again, err := f.arrive(t, p, identity("ben", "ben@example.com"))
 	if err != nil || again.User.ID == ben.UserID || again.User.OrganizationID != "" {
 		t.Errorf("got user %+v, error %v, want a new one", again.User, err)
@@ -66,8 +66,8 @@ func TestAttackSessionOfDeletedUser(t *testing.T) {
 	wantKind(t, f.DeleteAccount(t.Context(), ben, account.Deletion{Email: "ben@example.com"}), problem.Unauthorized)
 }
 
-// TestDeletedUserLeavesNoTrace: no table of accounts keeps a row of a deleted user;
-// the audit log has who it was.
+// TestDeletedUserLeavesNoTrace: no table of accounts has a row of a deleted user; the
+// audit log has their entry.
 func TestDeletedUserLeavesNoTrace(t *testing.T) {
 	d := dbtest.New(t)
 	log := audittest.Open(d)
@@ -111,10 +111,10 @@ func TestDeletedUserLeavesNoTrace(t *testing.T) {
 	wantKind(t, err, problem.NotFound)
 }
 
-// TestAttackOwnerlessOrganization: of two admins who delete themselves at the same
-// time, one stays: the second waits for the first, and is then the last one.
+// TestAttackOwnerlessOrganization: of two admins that delete their accounts concurrently,
+// one stays: the second waits for the first, and is then the last admin.
 func TestAttackOwnerlessOrganization(t *testing.T) {
-	var during func(tx *db.Tx) // the first deletion, before it commits
+	var during func(tx *db.Tx) // called in the first deletion, before it commits
 	f := newFixture(t, patientDB(t), func(c *account.Config) {
 		c.OnRemove = func(_ context.Context, tx *db.Tx, _, _ string) error {
 			if run := during; run != nil {
@@ -130,7 +130,7 @@ func TestAttackOwnerlessOrganization(t *testing.T) {
 	second := make(chan error, 1)
 	during = func(tx *db.Tx) {
 		go func() { second <- f.DeleteAccount(t.Context(), ben, account.Deletion{Email: "ben@example.com"}) }()
-		for f.db.Postgres() && len(second) == 0 { // on SQLite there is one writer, and it is this
+		for f.db.Postgres() && len(second) == 0 { // on SQLite this is the only writer
 			var waits bool
 			if err := tx.QueryRow(t.Context(), "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))").Scan(&waits); err != nil {
 				t.Error(err)
@@ -149,13 +149,13 @@ func TestAttackOwnerlessOrganization(t *testing.T) {
 		t.Errorf("got error %v, want the refusal of the last admin", err)
 	}
 	wantMembers(t, f, acme, "ben@example.com admin")
-	// The only person of an organization is its last admin.
+	// The only member of an organization is its last admin.
 	o := f.organization(t, "Solo")
 	solo, _ := f.member(t, o, "solo@example.com", account.Admin)
 	wantKind(t, f.DeleteAccount(t.Context(), solo, account.Deletion{Email: "solo@example.com"}), problem.Conflict)
 	_, err = f.DeleteUser(t.Context(), "solo@example.com", false)
 	wantKind(t, err, problem.Conflict)
-	// Somebody without an organization just goes.
+	// A user without an organization can always be deleted.
 	in := f.signIn(t, "nobody@example.com")
 	if err := f.DeleteAccount(t.Context(), f.identity(t, in), account.Deletion{Email: "nobody@example.com"}); err != nil || f.works(t, in.Tokens.Access) {
 		t.Errorf("got error %v", err)

@@ -15,16 +15,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Bounds of a profile, in bytes.
+// Limits of a profile, in bytes.
 const (
 	maxAvatarURL   = 2048
 	maxPreferences = 16 << 10
 )
 
-// Profile is the input of auth.updateProfile; nil members stay as they are.
+// Profile is the input of auth.updateProfile; nil fields stay as they are.
 type Profile struct {
 	Name        *string         `json:"name"`
-	AvatarURL   *string         `json:"avatar_url"` // empty: none any more
+	AvatarURL   *string         `json:"avatar_url"` // empty: remove it
 	Preferences json.RawMessage `json:"preferences,omitempty"`
 }
 
@@ -38,7 +38,7 @@ func (p Profile) Check(v *problem.Validation) {
 	}
 	switch {
 	case p.Preferences == nil:
-	case !utf8.Valid(p.Preferences): // which JSON must be, and json.Valid does not ask
+	case !utf8.Valid(p.Preferences): // JSON must be UTF-8, and json.Valid does not check it
 		v.Add("preferences", "must be valid UTF-8")
 	case !json.Valid(p.Preferences) || bytes.TrimSpace(p.Preferences)[0] != '{':
 		v.Add("preferences", "must be an object")
@@ -47,7 +47,7 @@ func (p Profile) Check(v *problem.Validation) {
 	}
 }
 
-// webAddress reports whether a browser can be told to load s.
+// webAddress reports whether s is a URL that a browser may load.
 func webAddress(s string) bool {
 	if len(s) > maxAvatarURL || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool {
 		return r == '\\' || unicode.IsSpace(r) || unicode.IsControl(r)
@@ -58,8 +58,8 @@ func webAddress(s string) bool {
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil
 }
 
-// UpdateProfile changes what users say of themselves. Preferences are replaced
-// as a whole.
+// UpdateProfile updates the profile fields that are set. Preferences are replaced as a
+// whole.
 func (s *Service) UpdateProfile(ctx context.Context, userID string, p Profile) (User, error) {
 	if err := problem.Check(p); err != nil {
 		return User{}, err
@@ -93,7 +93,8 @@ func (s *Service) UpdateProfile(ctx context.Context, userID string, p Profile) (
 	return u, nil
 }
 
-// recordProfileTx records a changed profile. Preferences are about the pages alone.
+// recordProfileTx records a changed profile. Preferences concern the pages only and are
+// left out.
 func (s *Service) recordProfileTx(ctx context.Context, tx *db.Tx, u, before User) error {
 	changes := map[string]audit.Change{}
 	if u.Name != before.Name {

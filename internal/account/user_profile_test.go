@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// sameUser compares what users are; their preferences are slices.
+// sameUser compares users; preferences are slices.
 func sameUser(a, b account.User) bool {
 	same := string(a.Preferences) == string(b.Preferences) && a.CreatedAt.Equal(b.CreatedAt) && a.UpdatedAt.Equal(b.UpdatedAt)
 	for _, u := range []*account.User{&a, &b} {
@@ -32,7 +32,7 @@ func TestUpdateProfile(t *testing.T) {
 	want := ada.User
 	for _, tt := range []struct {
 		name string
-		in   string // as it comes
+		in   string // raw input
 		set  func(u *account.User)
 	}{
 		{"nothing", `{}`, func(*account.User) {}},
@@ -81,7 +81,7 @@ func TestProfileInput(t *testing.T) {
 	name := func(s string) account.Profile { return account.Profile{Name: &s} }
 	picture := func(s string) account.Profile { return account.Profile{AvatarURL: &s} }
 	preferences := func(s string) account.Profile { return account.Profile{Preferences: json.RawMessage(s)} }
-	// Of 16 KiB and so many bytes more.
+	// 16 KiB and more bytes.
 	large := func(more int) string { return `{"a":"` + strings.Repeat("x", 16<<10-8+more) + `"}` }
 	deep := func(n int) string { return `{"a":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}` }
 	base := "https://example.com/"
@@ -89,7 +89,7 @@ func TestProfileInput(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		in   account.Profile
-		want []string // paths with issues; nil: it is fine
+		want []string // paths with issues; nil: none
 	}{
 		{"name of 1", name("A"), nil},
 		{"name of 255", name(strings.Repeat("é", 255)), nil},

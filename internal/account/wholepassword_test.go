@@ -8,9 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestAttackTruncatedPassword: a password counts to its last byte, with every space
-// and in its letter case, whatever characters it has. Otherwise a shorter or a similar
-// one signs in.
+// TestAttackTruncatedPassword: every byte of a password counts, including spaces and
+// letter case, so that no shorter or similar one signs in.
 func TestAttackTruncatedPassword(t *testing.T) {
 	long := strings.Repeat("0123456789abcdef", 64) // 1,024 bytes
 	for _, tt := range []struct{ name, password, similar string }{

@@ -10,16 +10,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// MaxAllowedIPs bounds the list of a key.
+// MaxAllowedIPs is the maximum length of a key's list.
 const MaxAllowedIPs = 100
 
-// AllowedIPs are the addresses from which a key works; none: from any. IPv4
-// addresses are kept as such, also when they were written as IPv6, and host
-// bits are cleared.
+// AllowedIPs are the addresses from which a key works; none: all. IPv4 addresses are
+// stored as IPv4 even if written as IPv6, and host bits are cleared.
 type AllowedIPs []netip.Prefix
 
-// ParseAllowedIPs reads addresses and CIDR blocks. What comes twice is kept
-// once. The error is a [problem.Invalid] about "allowed_ips".
+// ParseAllowedIPs parses addresses and CIDR blocks and drops duplicates. The error is a
+// [problem.Invalid] about "allowed_ips".
 func ParseAllowedIPs(entries []string) (AllowedIPs, error) {
 	var v problem.Validation
 	list := checkAllowedIPs(&v, entries)
@@ -73,8 +72,8 @@ func parseAllowedIP(text string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// Allow reports whether a request from ip may use the key. An address that is
-// not known, which is the zero one, is in no list.
+// Allow reports whether a request from ip may use the key. The zero address, an unknown
+// client, is in no list.
 func (l AllowedIPs) Allow(ip netip.Addr) bool {
 	if len(l) == 0 {
 		return true
@@ -83,8 +82,7 @@ func (l AllowedIPs) Allow(ip netip.Addr) bool {
 	return slices.ContainsFunc(l, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// Strings returns the list as it is shown: blocks of one address without their
-// length.
+// Strings returns the list for display: single addresses without a prefix length.
 func (l AllowedIPs) Strings() []string {
 	out := make([]string, len(l))
 	for i, p := range l {
@@ -96,11 +94,11 @@ func (l AllowedIPs) Strings() []string {
 	return out
 }
 
-// parseStored reads what Strings wrote.
+// parseStored parses the output of Strings.
 func parseStored(entries []string) (AllowedIPs, error) {
 	list, err := ParseAllowedIPs(entries)
 	if err != nil {
-		// A list that cannot be read must not become one that allows everybody.
+		// An unreadable list must not turn into one that allows every address.
 		return nil, fmt.Errorf("stored addresses: %w", err)
 	}
 	return list, nil

@@ -1,25 +1,22 @@
-// Package apikey keeps the API keys of both services: what a token looks like,
-// the records, what a key may do, from where, and until when, and the log of
-// what was done with keys.
+// Package apikey manages the API keys of both services: tokens, records, permissions,
+// allowed addresses, expiry, and their audit entries.
 //
-// A key belongs to one organization, one service and one environment. Its token
-// is shown once, when it is made, and kept only as a SHA-256 digest: it is
-// random, so a fast digest is as good as a slow one. What a resource is, the
-// package does not know: each service declares its own as a [Catalogue].
+// A key belongs to one organization, one service and one environment. Its token is shown
+// once, at creation, and stored as a SHA-256 digest only: it is random, so a fast hash is
+// as safe as a slow one. The package does not know the resources; each service declares
+// its own in a [Catalogue].
 //
-// # Never once after the commit
+// # No use after the commit
 //
-// A key that was revoked, deleted or edited is so for every request that begins
-// after the change was committed, on every node and beside every command. No
-// message to other processes can promise that, and on SQLite there is nobody to
-// send it to. So [Service.Authenticate] asks the database each time, for one
-// number: the version of the key's row, by its digest. Memory holds the key in
-// the form in which it is used, under that version. Measured on two shared
-// cores, that costs a request 12 µs on SQLite and 90 µs on a PostgreSQL server
-// beside it; reading the whole row would cost 32 and 160.
+// A key that was revoked, deleted or edited is so for every request that begins after the
+// commit of that change, on every node and next to every command. Messages between
+// processes cannot guarantee that, and with SQLite there is no channel for them. So
+// [Service.Authenticate] queries the database each time, for one number: the version of
+// the key's row, by its digest. The parsed key is cached under that version. Measured on
+// two shared cores, the query costs a request 12 µs on SQLite and 90 µs on a PostgreSQL
+// server on the same machine; reading the whole row would cost 32 and 160.
 //
-// What a key was used for last is gathered in memory and written once a minute
-// by [Service.Run].
+// The last use of keys is collected in memory and stored once a minute by [Service.Run].
 package apikey
 
 import (
@@ -33,7 +30,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Service keeps keys. It is safe for concurrent use.
+// Service manages API keys. It is safe for concurrent use.
 type Service struct {
 	db         *db.DB
 	catalogues map[ServiceName]Catalogue
@@ -44,27 +41,27 @@ type Service struct {
 	plans      planCache
 
 	mu   sync.Mutex
-	used map[string]use // by key id, not yet written
+	used map[string]use // by key id, not stored yet
 }
 
-// use is when and from where a key was used last.
+// use is the last use of a key.
 type use struct {
 	at time.Time
 	ip string
 }
 
-// Config is what [Open] needs.
+// Config configures a [Service].
 type Config struct {
 	DB         *db.DB
 	Catalogues map[ServiceName]Catalogue
-	// PlanLimit returns the requests a minute that an organization's plan gives
-	// to each key.
+	// PlanLimit returns the requests per minute that an organization's plan allows each
+	// key.
 	PlanLimit func(ctx context.Context, organizationID string) (int64, error)
-	Audit     *audit.Log   // nil records nothing
-	Logger    *slog.Logger // nil discards
+	Audit     *audit.Log   // nil: no audit log
+	Logger    *slog.Logger // nil: no log
 }
 
-// Open returns the service. [Service.Run] keeps its records up to date.
+// Open returns the service. [Service.Run] stores uses and expirations.
 func Open(c Config) *Service {
 	log := c.Logger
 	if log == nil {
@@ -73,7 +70,7 @@ func Open(c Config) *Service {
 	return &Service{db: c.DB, catalogues: c.Catalogues, planLimit: c.PlanLimit, audit: c.Audit, log: log, used: make(map[string]use)}
 }
 
-// ServiceName is the service that a key opens.
+// ServiceName is the service of a key.
 type ServiceName string
 
 // The services.
@@ -82,7 +79,7 @@ const (
 	Fleet    ServiceName = "fleet"
 )
 
-// Environment is the data that a key reaches: [Live] or [Test].
+// Environment is the environment of a key's data: [Live] or [Test].
 type Environment string
 
 // The environments.
@@ -91,8 +88,7 @@ const (
 	Test Environment = "test" // sandbox
 )
 
-// Plan is the tier that decides how many requests a minute a key has, as
-// fleet.md 8 names them.
+// Plan is the fleet tier that sets a key's rate limit (fleet.md 8).
 type Plan uint8
 
 // The plans.
@@ -114,8 +110,8 @@ func (p Plan) String() string {
 	}
 }
 
-// Limit returns the requests a minute that a plan gives to each key. The agreed
-// value counts for [Enterprise] only, and never below 1000; 0 means none.
+// Limit returns the requests per minute of each key under a plan. agreed applies to
+// [Enterprise] only, with a minimum of 1000; 0: none agreed.
 func (p Plan) Limit(agreed int64) int64 {
 	switch p {
 	case Professional:
@@ -127,26 +123,26 @@ func (p Plan) Limit(agreed int64) int64 {
 	}
 }
 
-// Allows reports whether a key may do something with a resource of its service.
+// Allows reports whether a key may perform an action on a resource of its service.
 func (s *Service) Allows(k *Key, resource string, action Action) bool {
 	return s.catalogues[k.Service].Allows(k.Permissions, resource, action)
 }
 
-// Catalogue returns what a service declares of itself; false when there is no
-// such service. It must not be changed.
+// Catalogue returns a service's catalogue, which must not be modified; false if the
+// service is unknown.
 func (s *Service) Catalogue(service ServiceName) (Catalogue, bool) {
 	c, ok := s.catalogues[service]
 	return c, ok
 }
 
-// PlanLimit returns the requests a minute that an organization's plan gives to
-// each key, which is also the most that a key can have of its own.
+// PlanLimit returns the requests per minute that an organization's plan allows each key:
+// the default and the maximum of a key's own limit.
 func (s *Service) PlanLimit(ctx context.Context, organizationID string) (int64, error) {
 	return s.Limit(ctx, &Key{OrganizationID: organizationID})
 }
 
-// Limit returns the requests a minute that a key has as its organization's plan
-// is now, or was within the last second.
+// Limit returns a key's requests per minute under its organization's current plan, cached
+// for a second.
 func (s *Service) Limit(ctx context.Context, k *Key) (int64, error) {
 	now := time.Now()
 	plan, ok := s.plans.get(k.OrganizationID, now)
@@ -160,8 +156,8 @@ func (s *Service) Limit(ctx context.Context, k *Key) (int64, error) {
 	return Limit(k.RateLimit, plan), nil
 }
 
-// planCache remembers for a second what the plans of organizations give, which is
-// asked for with every request.
+// planCache caches the plan limits of organizations for a second, since every request
+// needs one.
 type planCache struct {
 	mu sync.RWMutex
 	by map[string]cachedLimit
@@ -188,9 +184,8 @@ func (p *planCache) put(organizationID string, limit int64, now time.Time) {
 	p.by[organizationID] = cachedLimit{limit, now.Add(time.Second)}
 }
 
-// Limit returns the limit of a key: the lower of its own and the plan's, and
-// the plan's when it has none, which is 0. A plan may have been lowered since
-// the key was made.
+// Limit returns the effective limit of a key: the lower of its own and the plan's, or the
+// plan's if own is 0. The plan may have been lowered since the key's creation.
 func Limit(own, plan int64) int64 {
 	if own == 0 {
 		return plan

@@ -24,19 +24,19 @@ import (
 
 const org = "0190c0de-0000-7000-8000-000000000001"
 
-// auditKey is the key of all audit logs.
+// auditKey signs all audit logs.
 var auditKey = seal.NewKey()
 
 func auditLog(d *db.DB) *audit.Log {
 	return audit.Open(audit.Config{DB: d, Box: seal.New(auditKey), Ledger: "helpdesk", Service: "helpdesk", Environment: "live"})
 }
 
-// list returns entries of the audit log of a node.
+// list returns audit entries as a node lists them.
 func list(t testing.TB, s *Service, organizationID string, q audit.Query) (audit.Page, error) {
 	return audit.List(t.Context(), []*audit.Log{s.audit}, organizationID, q)
 }
 
-// open is a node over d whose organizations have 300 requests a minute.
+// open returns a node over d with a plan limit of 300 requests a minute.
 func open(d *db.DB) *Service {
 	return Open(Config{
 		DB: d, Audit: auditLog(d),
@@ -48,12 +48,12 @@ func open(d *db.DB) *Service {
 	})
 }
 
-// ada is the source of what somebody does.
+// ada is the audit source of a user's changes.
 var ada = audit.Source{
 	Actor: audit.Actor{Type: audit.User, ID: "u1", Email: "ada@example.com"}, Address: netip.MustParseAddr("192.0.2.9"), UserAgent: "curl/8", RequestID: "r1",
 }
 
-// as returns the context of what ada does.
+// as returns a context with ada as the source.
 func as(t testing.TB) context.Context { return audit.WithSource(t.Context(), ada) }
 
 func fleetKey(name string) New {
@@ -69,7 +69,7 @@ func mustCreate(t testing.TB, s *Service, n New) (Key, Token) {
 	return k, tok
 }
 
-// try is a request with a token to the live fleet.
+// try authenticates a request with a token to the live fleet API.
 func try(t testing.TB, s *Service, tok Token) error {
 	t.Helper()
 	_, err := s.Authenticate(t.Context(), Request{tok.Reveal(), Fleet, tok.Environment(), netip.MustParseAddr("198.51.100.1")})
@@ -115,7 +115,7 @@ func TestCreate(t *testing.T) {
 			t.Errorf("limit of a key with %d: got %d, %v, want %d", own, got, err, want)
 		}
 	}
-	// The same name in another environment, service or organization is another's.
+	// The same name is free in another environment, service or organization.
 	live, _ := mustCreate(t, s, fleetKey("Export"))
 	desk, _ := mustCreate(t, s, New{OrganizationID: org, Service: Helpdesk, Environment: Live, Name: "Export", Permissions: Permissions{Resources: Grants{All: true}}})
 	other := fleetKey("Export")
@@ -221,14 +221,14 @@ func TestAuthenticate(t *testing.T) {
 			t.Errorf("%s: the error shows the token", test.name)
 		}
 	}
-	// A revoked key from elsewhere: that it is revoked comes first.
+	// A revoked key from a disallowed address: the revocation is reported first.
 	if _, err := s.Revoke(as(t), org, k.ID); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.Authenticate(t.Context(), Request{tok.Reveal(), Fleet, Live, netip.Addr{}})
 	wantRefusal(t, "revoked, from elsewhere", err, KeyIsRevoked)
 
-	// When the database is gone it is not the caller's fault.
+	// An unavailable database is not the caller's error.
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestLife(t *testing.T) {
 	for _, s := range []*Service{here, there} {
 		wantRefusal(t, "active", try(t, s, tok), 0)
 	}
-	// Editing acts on the next request of either node.
+	// An edit takes effect with the next request on either node.
 	if _, err := here.Edit(as(t), org, k.ID, Edit{AllowedIPs: &[]string{"10.0.0.1"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ func TestLife(t *testing.T) {
 	}
 	mustCreate(t, here, fleetKey("B")) // its name is free
 
-	// An active one is deleted at once as well.
+	// An active key is deleted at once, too.
 	k2, tok2 := mustCreate(t, here, fleetKey("E"))
 	wantRefusal(t, "active", try(t, there, tok2), 0)
 	if err := here.Delete(as(t), org, k2.ID); err != nil {
@@ -343,7 +343,7 @@ func TestRotate(t *testing.T) {
 	if err != nil || third.Name != "Export (3)" {
 		t.Errorf("made %+v, %v", third, err)
 	}
-	// Once the replacement is no more, there may be another.
+	// After the deletion of the replacement there may be another.
 	if err := s.Delete(as(t), org, next.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -528,7 +528,7 @@ func TestAudit(t *testing.T) {
 	if _, err := s.Edit(as(t), org, k.ID, Edit{Name: new("B"), Level: new(ReadWrite), AllowedIPs: &[]string{}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Edit(as(t), org, k.ID, Edit{Name: new("B")}); err != nil { // changes nothing
+	if _, err := s.Edit(as(t), org, k.ID, Edit{Name: new("B")}); err != nil { // no change
 		t.Fatal(err)
 	}
 	next, nextTok, err := s.Rotate(as(t), org, k.ID)
@@ -570,7 +570,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("the request: %+v", e)
 	}
 
-	// Page by page it is the same.
+	// Page by page the result is the same.
 	var walked []audit.Entry
 	for q := (audit.Query{Limit: 4}); ; {
 		p, err := list(t, s, org, q)
@@ -615,7 +615,7 @@ func TestAudit(t *testing.T) {
 		wantKind(t, fmt.Sprintf("%+v", q), err, problem.Invalid)
 	}
 
-	// Nothing that is stored tells a token or, of a deleted key, its digest.
+	// No stored row reveals a token or, of a deleted key, its digest.
 	for _, table := range []string{"api_keys", "audit_entries"} {
 		rows := dump(t, d, table)
 		for _, tok := range []Token{tok, nextTok} {
@@ -631,7 +631,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// dump is everything in a table.
+// dump returns all rows of a table as text.
 func dump(t *testing.T, d *db.DB, table string) string {
 	t.Helper()
 	rows, err := d.Query(t.Context(), "SELECT * FROM "+table)
@@ -667,8 +667,8 @@ func dump(t *testing.T, d *db.DB, table string) string {
 	return out.String()
 }
 
-// TestNeverAfterTheCommit revokes while two nodes, each with a connection pool
-// of its own, use the key: no request that began after the commit succeeds.
+// TestNeverAfterTheCommit revokes a key while two nodes with separate connection pools
+// use it: no request that began after the commit succeeds.
 func TestNeverAfterTheCommit(t *testing.T) {
 	url := dbtest.URL(t)
 	nodes := []*Service{open(dbtest.Open(t, url)), open(dbtest.Open(t, url))}
@@ -713,7 +713,7 @@ func TestNeverAfterTheCommit(t *testing.T) {
 	}
 }
 
-// TestParallelChanges lets many do the same: one of them does it.
+// TestParallelChanges runs the same change concurrently: it succeeds once.
 func TestParallelChanges(t *testing.T) {
 	d := dbtest.New(t)
 	s := open(d)
@@ -746,8 +746,8 @@ func wantOne(t *testing.T, what string, fn func() error) {
 	}
 }
 
-// BenchmarkAuthenticate tells what asking the database each time costs, and
-// what reading the whole row would.
+// BenchmarkAuthenticate compares a query of the version per request with a read of the
+// whole row.
 func BenchmarkAuthenticate(b *testing.B) {
 	s := open(dbtest.New(b))
 	n := fleetKey("A")
@@ -771,8 +771,8 @@ func BenchmarkAuthenticate(b *testing.B) {
 	})
 }
 
-// TestMadeTwice: a key that says its own id is made once, also under another name
-// and once it is deleted.
+// TestMadeTwice creates a key with a given id twice: the second is refused, also under
+// another name and after the key's deletion.
 func TestMadeTwice(t *testing.T) {
 	s := open(dbtest.New(t))
 	n := fleetKey("Export")

@@ -13,16 +13,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Refusal is why a token does not open anything. It is in the chain of what
-// [Service.Authenticate] returns: errors.AsType[Refusal].
+// Refusal is the reason why a token is refused. It is in the error chain of
+// [Service.Authenticate]: errors.AsType[Refusal].
 type Refusal uint8
 
-// The refusals, in the order in which they are looked for.
+// The refusals, in the order of the checks.
 const (
-	Missing          Refusal = iota + 1 // there is no token
-	Malformed                           // shape or checksum
-	WrongEnvironment                    // of the prefix
-	Unknown                             // or deleted, or another service's
+	Missing          Refusal = iota + 1 // no token
+	Malformed                           // wrong shape or checksum
+	WrongEnvironment                    // by prefix
+	Unknown                             // unknown, deleted, or of another service
 	KeyIsRevoked
 	KeyIsExpired
 	IPNotAllowed
@@ -48,7 +48,7 @@ func (r Refusal) Error() string {
 	return fmt.Sprintf("refusal %d", uint8(r))
 }
 
-// refuse returns the refusal as a problem.
+// refuse returns the refusal as a [problem.Error].
 func refuse(r Refusal) error {
 	kind := problem.Unauthorized
 	if r == IPNotAllowed {
@@ -57,18 +57,18 @@ func refuse(r Refusal) error {
 	return &problem.Error{Kind: kind, Message: r.Error(), Cause: r}
 }
 
-// Request is what a caller shows of itself.
+// Request holds the credentials and target of a request.
 type Request struct {
 	Token       string
-	Service     ServiceName // that is asked for
-	Environment Environment // that is asked for
-	IP          netip.Addr  // of the client; zero when it is not known
+	Service     ServiceName // of the requested API
+	Environment Environment // of the requested API
+	IP          netip.Addr  // of the client; zero: unknown
 }
 
-// Authenticate returns the key that a request's token opens, or a problem whose
-// cause is a [Refusal]: the steps 2 to 4 of fleet-api.md 3.3. The key must not
-// be changed; its last use may be an older one's. That it is used now is written
-// down later. Other errors are the database's.
+// Authenticate returns the key of a request's token, or a [problem.Error] caused by a
+// [Refusal]: steps 2 to 4 of fleet-api.md 3.3. The key must not be modified; its last use
+// may be out of date. The use is recorded asynchronously. Other errors come from the
+// database.
 func (s *Service) Authenticate(ctx context.Context, r Request) (*Key, error) {
 	if r.Token == "" {
 		return nil, refuse(Missing)
@@ -101,14 +101,14 @@ func (s *Service) Authenticate(ctx context.Context, r Request) (*Key, error) {
 	return k, nil
 }
 
-// API is where a key works: the API of a service in an environment.
+// API is the API that a key opens: a service in an environment.
 type API struct {
 	Service     ServiceName
 	Environment Environment
 }
 
-// APIOf returns where the key of a token works; false if the token is malformed or
-// opens nothing. It serves answers to requests that came to the wrong address.
+// APIOf returns the API of a token's key; false if the token is malformed or refused. It
+// serves error messages for requests to the wrong base URL.
 func (s *Service) APIOf(ctx context.Context, token string) (API, bool) {
 	t, err := Parse(token)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Service) APIOf(ctx context.Context, token string) (API, bool) {
 	return API{k.Service, k.Environment}, true
 }
 
-// recordRefusal records that a known key was refused, and returns the refusal.
+// recordRefusal records the refusal of a known key and returns it as an error.
 func (s *Service) recordRefusal(ctx context.Context, k *Key, r Refusal) error {
 	e := k.entry(KeyRefused, nil)
 	e.Details = map[string]any{"reason": r.Error()}
@@ -129,7 +129,7 @@ func (s *Service) recordRefusal(ctx context.Context, k *Key, r Refusal) error {
 	return refuse(r)
 }
 
-// current returns the key with a digest as it is now.
+// current returns the current version of the key with a digest.
 func (s *Service) current(ctx context.Context, digest [sha256.Size]byte) (*Key, error) {
 	var version int64
 	if err := s.db.Lookup(ctx, "SELECT version FROM api_keys WHERE digest = $1", digest[:]).Scan(&version); err != nil {
@@ -146,11 +146,10 @@ func (s *Service) current(ctx context.Context, digest [sha256.Size]byte) (*Key, 
 	return &k, nil
 }
 
-// maxCached bounds the keys in memory.
+// maxCached bounds the number of cached keys.
 const maxCached = 10_000
 
-// keyCache keeps keys as they were at their version. Whether that is still theirs
-// is for the database to say.
+// keyCache caches keys by digest. Callers compare the version with the database.
 type keyCache struct {
 	mu sync.RWMutex
 	by map[[sha256.Size]byte]*Key

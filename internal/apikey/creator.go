@@ -29,8 +29,8 @@ func createdBy(ctx context.Context, q db.Querier, organizationID, userID, lock s
 	return out, nil
 }
 
-// RevokeCreatedTx revokes an organization's keys that a user created, as
-// [Service.Revoke] does, and returns how many there were. Expired ones count, too.
+// RevokeCreatedTx revokes an organization's keys that a user created, as [Service.Revoke]
+// does, and returns their number. It includes expired ones.
 func (s *Service) RevokeCreatedTx(ctx context.Context, tx *db.Tx, organizationID, userID string) (int, error) {
 	list, err := createdBy(ctx, tx, organizationID, userID, " FOR UPDATE")
 	if err != nil {
@@ -44,8 +44,8 @@ func (s *Service) RevokeCreatedTx(ctx context.Context, tx *db.Tx, organizationID
 	return len(list), nil
 }
 
-// RedactUserTx removes the e-mail address of a user from the records of the keys
-// that they created or revoked, in every organization.
+// RedactUserTx removes a user's e-mail address from keys that they created or revoked, in
+// every organization.
 func (s *Service) RedactUserTx(ctx context.Context, tx *db.Tx, userID string) error {
 	type record struct {
 		id               string

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// ParseExpiry reads when a key expires: the moment from which it no longer
-// works. A date is its last day in loc, so the moment is the first of the day
-// after; an RFC 3339 time is taken as it is. Empty is the zero time: never.
+// ParseExpiry parses an expiry: the instant from which the key no longer works. A date is
+// the last valid day in loc, so the instant is the start of the next day; an RFC 3339
+// time is used unchanged. Empty is the zero time: never.
 func ParseExpiry(text string, loc *time.Location) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -22,17 +22,17 @@ func ParseExpiry(text string, loc *time.Location) (time.Time, error) {
 	return t.UTC().Truncate(time.Microsecond), nil
 }
 
-// firstInstant returns the first moment at which the clocks of loc show the day
-// (given as its midnight in UTC) or a later one: there are days that have no
-// midnight, days that have two, and days that were left out.
+// firstInstant returns the first instant at which the clocks of loc show day (given as
+// midnight UTC) or a later date: some days have no midnight, some have two, and some were
+// skipped.
 func firstInstant(day time.Time, loc *time.Location) time.Time {
-	at := day.Add(-48 * time.Hour) // no clock is this far ahead
+	at := day.Add(-48 * time.Hour) // no clock is that far ahead
 	for {
 		_, offset := at.In(loc).Zone()
 		_, end := at.In(loc).ZoneBounds()
 		midnight := day.Add(-time.Duration(offset) * time.Second)
 		if midnight.Before(at) {
-			midnight = at // the clocks were put forward over it
+			midnight = at // midnight was skipped
 		}
 		if end.IsZero() || midnight.Before(end) {
 			return midnight.UTC()

@@ -17,10 +17,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// Status is what a list shows of a key.
+// Status is the status of a key in lists.
 type Status string
 
-// The statuses. A deleted key is in no list.
+// The statuses. Lists do not include deleted keys.
 const (
 	Active  Status = "active"
 	Revoked Status = "revoked"
@@ -38,18 +38,18 @@ type Key struct {
 	Permissions
 	Scope      Scope
 	AllowedIPs AllowedIPs
-	RateLimit  int64     // requests a minute; 0: the plan's
-	ExpiresAt  time.Time // works while now is before; zero: for ever
+	RateLimit  int64     // requests per minute; 0: the plan's
+	ExpiresAt  time.Time // valid before; zero: never expires
 	CreatedBy  audit.Actor
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
-	LastUsedAt time.Time // to the minute, written within one; zero: never
+	LastUsedAt time.Time // precise to a minute, stored within one; zero: never
 	LastUsedIP string
 	RevokedAt  time.Time // zero: not revoked
 	RevokedBy  audit.Actor
 
-	RotatedFrom string // id of the key that this one was made to replace
-	ReplacedBy  string // id of the key that was made to replace this one
+	RotatedFrom string // id of the key that this one replaces
+	ReplacedBy  string // id of the key that replaces this one
 
 	version int64
 }
@@ -73,7 +73,7 @@ func (k *Key) active(at time.Time) error {
 	return nil
 }
 
-// What the audit log records of keys.
+// Actions in the audit log.
 const (
 	KeyCreated audit.Action = "api_key.created"
 	KeyUpdated audit.Action = "api_key.updated"
@@ -81,10 +81,10 @@ const (
 	KeyExpired audit.Action = "api_key.expired"
 	KeyDeleted audit.Action = "api_key.deleted"
 	KeyRotated audit.Action = "api_key.rotated"
-	KeyRefused audit.Action = "api_key.refused" // a request with a key that is revoked or expired, or from elsewhere
+	KeyRefused audit.Action = "api_key.refused" // a request with a revoked or expired key, or from a disallowed address
 )
 
-// entry is an entry of the audit log about the key.
+// entry returns an audit entry about the key.
 func (k *Key) entry(a audit.Action, changes map[string]audit.Change) audit.Entry {
 	return audit.Entry{
 		OrganizationID: k.OrganizationID, Service: string(k.Service), Environment: string(k.Environment), Action: a,
@@ -92,7 +92,7 @@ func (k *Key) entry(a audit.Action, changes map[string]audit.Change) audit.Entry
 	}
 }
 
-// settings are the members that somebody chose, as the audit log shows them.
+// settings returns the chosen fields, as the audit log shows them.
 func (k *Key) settings() map[string]any {
 	m := map[string]any{
 		"name": k.Name, "level": nil, "resources": k.Resources, "subaccount_scope": k.Scope, "allowed_ips": k.AllowedIPs.Strings(),
@@ -113,9 +113,9 @@ func (k *Key) settings() map[string]any {
 	return m
 }
 
-// New describes a key to make.
+// New describes a key to create.
 type New struct {
-	ID             string // a UUID that no other key has; empty: one is made
+	ID             string // unique UUID; empty: a new one
 	OrganizationID string
 	Service        ServiceName
 	Environment    Environment
@@ -123,14 +123,13 @@ type New struct {
 	Permissions
 	Scope      Scope // zero: all subaccounts
 	AllowedIPs []string
-	RateLimit  *int64    // requests a minute; nil: the plan's
+	RateLimit  *int64    // requests per minute; nil: the plan's
 	ExpiresAt  time.Time // see [ParseExpiry]; zero: never
 }
 
-// Create makes a key and returns it with its token: this is the only time that
-// can be read. A name that another key of the same organization, service and
-// environment has is a [problem.Conflict]; so is an ID that is in use, which has
-// a form that is sent twice make one key.
+// Create creates a key and returns it with its token, which cannot be read again. A
+// duplicate name within organization, service and environment is a [problem.Conflict]; so
+// is an ID in use, so that a form sent twice creates one key.
 func (s *Service) Create(ctx context.Context, n New) (Key, Token, error) {
 	var v problem.Validation
 	c, known := s.catalogues[n.Service]
@@ -173,7 +172,7 @@ func (s *Service) Create(ctx context.Context, n New) (Key, Token, error) {
 	var t Token
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		var v problem.Validation
-		checkExpiry(&v, k.ExpiresAt, tx.Now) // may have passed while waiting
+		checkExpiry(&v, k.ExpiresAt, tx.Now) // may have passed during the wait for the lock
 		if err := v.Err(); err != nil {
 			return err
 		}
@@ -202,7 +201,7 @@ func checkExpiry(v *problem.Validation, at, now time.Time) {
 	}
 }
 
-// checkRateLimit records whether a key may have a limit of its own.
+// checkRateLimit records an issue if limit exceeds the plan's.
 func (s *Service) checkRateLimit(ctx context.Context, v *problem.Validation, organizationID string, limit int64) error {
 	plan, err := s.planLimit(ctx, organizationID)
 	if err != nil {
@@ -214,7 +213,7 @@ func (s *Service) checkRateLimit(ctx context.Context, v *problem.Validation, org
 	return nil
 }
 
-// errNameTaken tells of a name that is in use already.
+// errNameTaken maps a unique violation to a [problem.Conflict].
 func errNameTaken(err error, name string) error {
 	if db.IsUnique(err) {
 		return problem.New(problem.Conflict, "there is a key named %q already", name).Because(err)
@@ -222,7 +221,7 @@ func errNameTaken(err error, name string) error {
 	return err
 }
 
-// insert gives a key its id, times and token, and stores and logs it.
+// insert sets a key's id, times and token, stores it and records it.
 func (s *Service) insert(ctx context.Context, tx *db.Tx, k *Key) (Token, error) {
 	t := NewToken(k.Environment)
 	digest := t.digest()
@@ -248,7 +247,7 @@ func (s *Service) insert(ctx context.Context, tx *db.Tx, k *Key) (Token, error) 
 	return t, s.audit.RecordTx(ctx, tx, k.entry(KeyCreated, changes))
 }
 
-// grants is the stored form of grants: NULL when they say nothing.
+// grants returns the stored form of grants: NULL if not set.
 func grants(g Grants) any {
 	if !g.Set() {
 		return nil
@@ -256,7 +255,7 @@ func grants(g Grants) any {
 	return db.JSON(g)
 }
 
-// number is the stored form of an optional number: NULL for 0.
+// number returns the stored form of an optional number: NULL for 0.
 func number(n int64) any {
 	if n == 0 {
 		return nil
@@ -283,7 +282,7 @@ func scan(row db.Row) (Key, error) {
 	return k, err
 }
 
-// notFound turns a row that is not there into a [problem.NotFound].
+// notFound maps [db.ErrNoRows] to a [problem.NotFound].
 func notFound(err error) error {
 	if errors.Is(err, db.ErrNoRows) {
 		return problem.New(problem.NotFound, "there is no such key")
@@ -291,8 +290,8 @@ func notFound(err error) error {
 	return err
 }
 
-// List returns the keys of an organization that are not deleted, oldest first:
-// those of one service or environment, or of any when it is empty.
+// List returns an organization's keys, oldest first, optionally of one service or
+// environment; empty: any.
 func (s *Service) List(ctx context.Context, organizationID string, service ServiceName, environment Environment) ([]Key, error) {
 	list, err := db.All(ctx, s.db, scan, "SELECT "+columns+` FROM api_keys WHERE organization_id = $1 AND deleted_at IS NULL
 		AND ($2 = '' OR service = $2) AND ($3 = '' OR environment = $3) ORDER BY id`, organizationID, string(service), string(environment))
@@ -302,8 +301,7 @@ func (s *Service) List(ctx context.Context, organizationID string, service Servi
 	return list, nil
 }
 
-// Find returns a key, or a [problem.NotFound] when it is deleted or another
-// organization's.
+// Find returns a key. A deleted one or another organization's is a [problem.NotFound].
 func (s *Service) Find(ctx context.Context, organizationID, id string) (Key, error) {
 	k, err := s.FindAnywhere(ctx, id)
 	if err == nil && k.OrganizationID != organizationID {
@@ -312,8 +310,7 @@ func (s *Service) Find(ctx context.Context, organizationID, id string) (Key, err
 	return k, err
 }
 
-// FindAnywhere is [Service.Find] for whoever runs the deployment, and so may
-// see the keys of any organization.
+// FindAnywhere is [Service.Find] across organizations, for the operator.
 func (s *Service) FindAnywhere(ctx context.Context, id string) (Key, error) {
 	k, err := db.One(ctx, s.db, scan, "SELECT "+columns+" FROM api_keys WHERE id = $1 AND deleted_at IS NULL", id)
 	if err := notFound(err); err != nil {
@@ -322,7 +319,7 @@ func (s *Service) FindAnywhere(ctx context.Context, id string) (Key, error) {
 	return k, nil
 }
 
-// change runs fn over a key that it holds against other changes.
+// change runs fn on a key locked against concurrent changes.
 func (s *Service) change(ctx context.Context, organizationID, id string, fn func(tx *db.Tx, k *Key) error) (Key, error) {
 	var k Key
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
@@ -340,19 +337,18 @@ func (s *Service) change(ctx context.Context, organizationID, id string, fn func
 	return k, nil
 }
 
-// Edit is what shall become of a key. Members that are nil stay as they are.
-// The token, environment, expiration and scope of a key never change.
+// Edit changes a key's settings. Nil fields stay as they are. Token, environment,
+// expiration and scope never change.
 type Edit struct {
 	Name       *string
 	Level      *Level  // empty: none
-	Resources  *Grants // zero: not said
+	Resources  *Grants // zero: not set
 	AllowedIPs *[]string
 	RateLimit  *int64 // 0: the plan's
 }
 
-// Edit changes an active key, from the next request on, and returns it as it is
-// then. A key that is not active, or a name that is taken, is a
-// [problem.Conflict].
+// Edit changes an active key with effect from the next request and returns it. A key that
+// is not active, or a duplicate name, is a [problem.Conflict].
 func (s *Service) Edit(ctx context.Context, organizationID, id string, e Edit) (Key, error) {
 	var v problem.Validation
 	var ips AllowedIPs
@@ -388,7 +384,7 @@ func (s *Service) Edit(ctx context.Context, organizationID, id string, e Edit) (
 		if e.RateLimit != nil {
 			k.RateLimit = *e.RateLimit
 		}
-		v := v // of this run
+		v := v // a copy per attempt
 		if e.Level != nil || e.Resources != nil {
 			s.catalogues[k.Service].check(&v, &k.Permissions)
 		}
@@ -415,7 +411,7 @@ func (s *Service) Edit(ctx context.Context, organizationID, id string, e Edit) (
 		return s.audit.RecordTx(ctx, tx, k.entry(KeyUpdated, changes))
 	})
 	if db.IsUnique(err) {
-		return Key{}, errNameTaken(err, *e.Name) // nothing else in it is unique
+		return Key{}, errNameTaken(err, *e.Name) // the name is the only unique field of the change
 	}
 	if err != nil {
 		return Key{}, fmt.Errorf("edit key: %w", err)
@@ -423,9 +419,9 @@ func (s *Service) Edit(ctx context.Context, organizationID, id string, e Edit) (
 	return k, nil
 }
 
-// Revoke ends an active key for good. It stays in the list. No request that
-// begins after Revoke returned succeeds with it, on any node. A key that is not
-// active is a [problem.Conflict].
+// Revoke revokes an active key for good; it stays in lists. No request that begins after
+// Revoke returns succeeds with it, on any node. A key that is not active is a
+// [problem.Conflict].
 func (s *Service) Revoke(ctx context.Context, organizationID, id string) (Key, error) {
 	k, err := s.change(ctx, organizationID, id, func(tx *db.Tx, k *Key) error {
 		if err := k.active(tx.Now); err != nil {
@@ -450,8 +446,7 @@ func (s *Service) revokeTx(ctx context.Context, tx *db.Tx, k *Key) error {
 	return s.audit.RecordTx(ctx, tx, k.entry(KeyRevoked, map[string]audit.Change{"status": {From: before, To: Revoked}}))
 }
 
-// Delete takes a key, whatever its status, out of the list for good. Its
-// digest goes; the audit log keeps what was done with it.
+// Delete removes a key of any status for good, with its digest. Its audit entries remain.
 func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
 	_, err := s.change(ctx, organizationID, id, func(tx *db.Tx, k *Key) error {
 		if _, err := tx.Exec(ctx, "UPDATE api_keys SET digest = NULL, deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1",
@@ -466,11 +461,10 @@ func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
 	return nil
 }
 
-// Rotate makes a key with the settings of an active one, its expiration
-// included, and returns it with its token: this is the only time that can be
-// read. The old key works on until it is revoked. As names differ, the new one's
-// gets a number: "Export" is followed by "Export (2)". A key that is not
-// active, or whose replacement still is, is a [problem.Conflict].
+// Rotate creates a key with the settings of an active one, including its expiration, and
+// returns it with its token, which cannot be read again. The old key works until it is
+// revoked. The new name has a number: "Export" is followed by "Export (2)". A key that is
+// not active, or has an active replacement, is a [problem.Conflict].
 func (s *Service) Rotate(ctx context.Context, organizationID, id string) (Key, Token, error) {
 	var made Key
 	var t Token
@@ -481,7 +475,7 @@ func (s *Service) Rotate(ctx context.Context, organizationID, id string) (Key, T
 		if old.ReplacedBy != "" {
 			next, err := db.One(ctx, tx, scan, "SELECT "+columns+" FROM api_keys WHERE id = $1 AND deleted_at IS NULL", old.ReplacedBy)
 			switch {
-			case errors.Is(err, db.ErrNoRows): // deleted: there may be another
+			case errors.Is(err, db.ErrNoRows): // deleted: it may be replaced again
 			case err != nil:
 				return err
 			case next.Status(tx.Now) == Active:
@@ -521,7 +515,7 @@ func (s *Service) Rotate(ctx context.Context, organizationID, id string) (Key, T
 	return made, t, nil
 }
 
-// nextName returns the name with the next number that none of the others has.
+// nextName returns name with the lowest number that others do not use.
 func nextName(name string, others []string) string {
 	stem, n := name, 1
 	if head, tail, ok := strings.Cut(strings.TrimSuffix(name, ")"), " ("); ok && strings.HasSuffix(name, ")") {
@@ -544,8 +538,7 @@ func nextName(name string, others []string) string {
 	}
 }
 
-// OwnerOf returns the organization of a record and its type, empty when there is none
-// of that id.
+// OwnerOf returns the organization and type of a record; empty if the id is unknown.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
 	err = s.db.QueryRow(ctx, "SELECT organization_id FROM api_keys WHERE id = $1", id).Scan(&organizationID)
 	if errors.Is(err, db.ErrNoRows) {

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	flushInterval = time.Minute // how often uses and expirations are written down
-	chunk         = 500         // rows changed in one transaction, so that others need not wait
+	flushInterval = time.Minute // interval of writing uses and expirations
+	chunk         = 500         // rows per transaction, so that other writers need not wait
 )
 
-// Run writes down when keys were last used, and in the audit log those that
-// have expired, until ctx ends; then it writes what is left and returns. Keys
-// work and expire without it all the same. Failures are logged and tried again.
+// Run stores the last use of keys and records expirations in the audit log until ctx
+// ends; then it stores the rest and returns. Authentication does not depend on it.
+// Failures are logged and retried.
 func (s *Service) Run(ctx context.Context) {
 	tick := time.NewTicker(flushInterval)
 	defer tick.Stop()
@@ -43,7 +43,7 @@ func (s *Service) attempt(ctx context.Context, what string, fn func(context.Cont
 	}
 }
 
-// recordUse gathers a use of a key.
+// recordUse adds a use of a key to the pending ones.
 func (s *Service) recordUse(id string, at time.Time, from netip.Addr) {
 	ip := ""
 	if from.IsValid() {
@@ -56,8 +56,8 @@ func (s *Service) recordUse(id string, at time.Time, from netip.Addr) {
 	}
 }
 
-// flush writes the keys that were used since the last time. What it fails to
-// write, the next use of the key brings up again.
+// flush stores pending uses. After a failed write, a key is written again with its next
+// use.
 func (s *Service) flush(ctx context.Context) error {
 	s.mu.Lock()
 	used := s.used
@@ -65,9 +65,9 @@ func (s *Service) flush(ctx context.Context) error {
 	s.mu.Unlock()
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(used)), chunk) {
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
-			for _, id := range ids { // in order, so that two nodes do not wait for each other
+			for _, id := range ids { // sorted, so that two nodes do not deadlock
 				u := used[id]
-				// The version stays: no request needs to read the row again.
+				// The version stays: no cached key becomes stale.
 				if _, err := tx.Exec(ctx, `UPDATE api_keys SET last_used_at = $2, last_used_ip = $3
 					WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)`,
 					id, u.at.Truncate(time.Minute).UnixMicro(), db.Text(u.ip)); err != nil {
@@ -83,13 +83,12 @@ func (s *Service) flush(ctx context.Context) error {
 	return nil
 }
 
-// recordExpired writes the keys that have expired into the audit log, each once,
-// whichever node finds it.
+// recordExpired records expired keys in the audit log, each once across nodes.
 func (s *Service) recordExpired(ctx context.Context) error {
 	for {
 		var n int
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
-			// One that was revoked has not expired: it was over before.
+			// A revoked key does not expire.
 			keys, err := db.All(ctx, tx, scan, "SELECT "+columns+` FROM api_keys WHERE expires_at IS NOT NULL AND NOT expiry_noted
 				AND expires_at <= $1 AND revoked_at IS NULL AND deleted_at IS NULL ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED`,
 				tx.Now.UnixMicro(), chunk)

@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Action is what can be done with a resource. None implies another.
+// Action is an operation on a resource. None implies another.
 type Action string
 
 // The actions.
@@ -20,25 +20,24 @@ const (
 	Delete Action = "delete"
 )
 
-// Resource is something a service lets keys reach, and what can be done with
-// it.
+// Resource is a kind of record that keys may reach, with its actions.
 type Resource struct {
 	Name    string
 	Actions []Action
-	// Unnamed resources cannot be named in a map: a level or "all" opens them.
+	// Unnamed resources cannot be named in a map: a level or "all" grants them.
 	Unnamed bool
-	// Settings are opened by [Admin] alone, and never by a map.
+	// Settings are granted by [Admin] only, never by a map.
 	Settings bool
 }
 
 // named reports whether a map may name the resource.
 func (r Resource) named() bool { return !r.Unnamed && !r.Settings }
 
-// Catalogue is what a service declares of itself.
+// Catalogue declares the resources and environments of a service.
 type Catalogue struct {
 	Resources   []Resource
-	Test        bool // whether it has a sandbox, and so test keys
-	Subaccounts bool // whether keys can be bound to subaccounts
+	Test        bool // has a sandbox and test keys
+	Subaccounts bool // keys can be limited to subaccounts
 }
 
 func (c Catalogue) find(resource string) (Resource, bool) {
@@ -60,15 +59,15 @@ const (
 	Admin     Level = "admin"
 )
 
-// Grants are the resources a key may reach: all of them, those named with the
-// actions on each, or, when Named is nil and All is not set, not said at all,
-// which in JSON is null. A map that is empty grants nothing.
+// Grants are the resources that a key may reach: all, or the named ones with the actions
+// on each. If Named is nil and All is not set, nothing is specified, which is null in
+// JSON. An empty map grants nothing.
 type Grants struct {
 	All   bool
 	Named map[string][]Action
 }
 
-// Set reports whether the grants say anything.
+// Set reports whether grants are specified.
 func (g Grants) Set() bool { return g.All || g.Named != nil }
 
 // MarshalJSON implements [json.Marshaler]: "all", an object or null.
@@ -98,15 +97,15 @@ func (g *Grants) UnmarshalJSON(text []byte) error {
 
 var errGrants = errors.New(`must be "all" or an object of actions by resource, such as {"tickets":["read","create"]}`)
 
-// Permissions are what a key may do.
+// Permissions are a key's level and grants.
 type Permissions struct {
 	Level     Level
 	Resources Grants
 }
 
-// Allows decides whether a key with these permissions may do something
-// (fleet-api.md 3.2): every part that is set must allow it, and one must be
-// set. What the catalogue does not have is never allowed.
+// Allows reports whether permissions allow an action (fleet-api.md 3.2): every part that
+// is set must allow it, and at least one must be set. Unknown resources and actions are
+// denied.
 func (c Catalogue) Allows(p Permissions, resource string, action Action) bool {
 	r, ok := c.find(resource)
 	switch {
@@ -124,8 +123,8 @@ func (c Catalogue) Allows(p Permissions, resource string, action Action) bool {
 	return true
 }
 
-// check records what is wrong with permissions, and puts the actions of each
-// resource into the catalogue's order.
+// check records issues of permissions, and sorts the actions of each resource in the
+// catalogue's order.
 func (c Catalogue) check(v *problem.Validation, p *Permissions) {
 	if p.Level != "" && p.Level != ReadOnly && p.Level != ReadWrite && p.Level != Admin {
 		v.Add("level", "must be read_only, read_write or admin")

@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// fleet is what fleet.md 2 and fleet-api.md 3.1 declare.
+// fleet is the catalogue of fleet.md 2 and fleet-api.md 3.1.
 func fleet() Catalogue {
 	all := []Action{Read, Create, Update, Delete}
 	return Catalogue{
@@ -50,7 +50,7 @@ const decisions = `
 | K18 | null | empty map | --- | ---- | -- | -- | - | ---- | -- |
 `
 
-// readGrants reads the table's third column.
+// readGrants parses the table's third column.
 func readGrants(t *testing.T, c Catalogue, text string) Grants {
 	t.Helper()
 	switch text {
@@ -113,7 +113,7 @@ func TestDecision(t *testing.T) {
 				}
 			}
 		}
-		// K1 is the only one that cannot be made.
+		// K1 is the only key that cannot be created.
 		var v problem.Validation
 		c.check(&v, &p)
 		if err := v.Err(); (err != nil) != (columns[0] == "K1") {

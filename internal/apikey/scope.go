@@ -7,29 +7,29 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Mode says how a scope is meant.
+// Mode is the kind of a scope.
 type Mode string
 
 // The modes.
 const (
-	AllSubaccounts      Mode = "all"      // those to come included
-	SelectedSubaccounts Mode = "selected" // these, and none to come
+	AllSubaccounts      Mode = "all"      // including future ones
+	SelectedSubaccounts Mode = "selected" // a fixed list
 	SingleSubaccount    Mode = "single"
 )
 
-// Scope is the subaccounts that a key reaches.
+// Scope is the subaccounts that a key may reach.
 type Scope struct {
 	Mode          Mode     `json:"mode"`
 	SubaccountIDs []string `json:"subaccount_ids,omitempty"`
 }
 
-// Scopes of requests that must be refused.
+// Refusals of [Scope.Narrow].
 var (
 	ErrOutOfScope  = errors.New("the subaccount is outside of the key's scope")
 	ErrScopeDiffer = errors.New("the request names different subaccounts in different places")
 )
 
-// ScopeOf returns the scope of these subaccounts: all when there are none.
+// ScopeOf returns the scope of subaccounts: all if there are none.
 func ScopeOf(subaccountIDs []string) Scope {
 	switch len(subaccountIDs) {
 	case 0:
@@ -40,16 +40,15 @@ func ScopeOf(subaccountIDs []string) Scope {
 	return Scope{SelectedSubaccounts, subaccountIDs}
 }
 
-// Covers reports whether a subaccount that exists is in scope.
+// Covers reports whether an existing subaccount is in scope.
 func (s Scope) Covers(subaccountID string) bool {
 	return s.Mode == AllSubaccounts || slices.Contains(s.SubaccountIDs, subaccountID)
 }
 
-// Narrow returns what a request reaches that names subaccounts in some places
-// (header, query, body), each with those it names: the whole scope when none
-// does. Places that differ are [ErrScopeDiffer], whatever the scope; a
-// subaccount outside of it is [ErrOutOfScope]. Whether subaccounts exist is for
-// the caller to see.
+// Narrow returns the scope of a request that names subaccounts in some places (header,
+// query, body); places has the ids per place. Without any it is the whole scope. Places
+// that differ are [ErrScopeDiffer] for any scope; a subaccount outside of it is
+// [ErrOutOfScope]. The caller checks that subaccounts exist.
 func (s Scope) Narrow(places ...[]string) (Scope, error) {
 	var named []string
 	for _, place := range places {
@@ -73,8 +72,8 @@ func (s Scope) Narrow(places ...[]string) (Scope, error) {
 	return ScopeOf(named), nil
 }
 
-// Sole returns the only one of the existing subaccounts that is in scope, for a
-// record that is made without naming one; false when there are none or several.
+// Sole returns the only existing subaccount in scope, the default for a new record; false
+// if there are none or several.
 func (s Scope) Sole(existing []string) (string, bool) {
 	var sole string
 	n := 0

@@ -11,7 +11,7 @@ import (
 
 const (
 	livePrefix = "sk_live_"
-	testPrefix = "sk_test_" // as long as the other
+	testPrefix = "sk_test_" // same length as livePrefix
 	alphabet   = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 	randomSize   = 32
@@ -20,13 +20,12 @@ const (
 	partialSize  = 8
 )
 
-// Token is the secret by which a key is known: "sk_live_" or "sk_test_", 32
-// random characters out of [0-9A-Za-z], and 6 characters of checksum over all
-// before them (fleet-api.md 6.1). However it is formatted or logged, it shows
-// no more than lists do; [Token.Reveal] alone gives it away.
+// Token is the secret of a key: "sk_live_" or "sk_test_", 32 random characters of
+// [0-9A-Za-z], and a checksum of 6 characters (fleet-api.md 6.1). Formatting and logging
+// show its last characters only; [Token.Reveal] returns the secret.
 type Token struct{ text string }
 
-// NewToken makes a token. Each of its characters is equally likely.
+// NewToken returns a random token. Its characters are uniformly distributed.
 func NewToken(e Environment) Token {
 	text := make([]byte, 0, tokenSize)
 	if e == Test {
@@ -38,8 +37,8 @@ func NewToken(e Environment) Token {
 	for n := 0; n < randomSize; {
 		rand.Read(random[:]) // never fails: crypto/rand ends the program instead
 		for _, b := range random {
-			// Of 64 values the last two are thrown away, so that none of the
-			// others comes twice.
+			// Two of the 64 values are skipped, so that the others stay uniformly
+			// distributed.
 			if v := int(b & 63); v < len(alphabet) && n < randomSize {
 				text = append(text, alphabet[v])
 				n++
@@ -63,8 +62,8 @@ func checksum(text []byte) [checksumSize]byte {
 
 var errToken = errors.New("not an API key: its shape or checksum is wrong")
 
-// Parse reads a token. It refuses what cannot be one without asking anybody:
-// wrong prefix, length, characters or checksum. The error does not repeat it.
+// Parse parses a token. It refuses a wrong prefix, length, character or checksum without
+// a query. The error does not quote it.
 func Parse(text string) (Token, error) {
 	if len(text) != tokenSize {
 		return Token{}, errToken
@@ -79,14 +78,14 @@ func Parse(text string) (Token, error) {
 		}
 	}
 	body := []byte(text[:tokenSize-checksumSize])
-	// The checksum is no secret: it may be compared in any time.
+	// The checksum is no secret: the comparison need not be in constant time.
 	if sum := checksum(body); string(sum[:]) != text[tokenSize-checksumSize:] {
 		return Token{}, errToken
 	}
 	return Token{text}, nil
 }
 
-// Environment is where the token belongs, by its prefix.
+// Environment returns the environment of the token's prefix.
 func (t Token) Environment() Environment {
 	if t.text[:len(testPrefix)] == testPrefix {
 		return Test
@@ -94,13 +93,13 @@ func (t Token) Environment() Environment {
 	return Live
 }
 
-// Partial is what lists show of a token: its last 8 characters.
+// Partial returns the last 8 characters, for lists.
 func (t Token) Partial() string { return t.text[tokenSize-partialSize:] }
 
-// Reveal returns the token itself, to be shown once.
+// Reveal returns the secret, to be shown once.
 func (t Token) Reveal() string { return t.text }
 
-// digest is what is stored of a token.
+// digest returns the stored form of a token.
 func (t Token) digest() [sha256.Size]byte { return sha256.Sum256([]byte(t.text)) }
 
 // Format implements [fmt.Formatter] for every verb.

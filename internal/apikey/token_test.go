@@ -10,10 +10,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // as the program has
+	_ "time/tzdata" // as in the program
 )
 
-// secretPrefix keeps what looks like a secret out of the source.
+// secretPrefix is built at run time, so that the source has nothing that looks like a
+// secret.
 func secretPrefix(e Environment) string { return "sk_" + string(e) + "_" }
 
 func TestParseToken(t *testing.T) {
@@ -56,8 +57,8 @@ func TestNewToken(t *testing.T) {
 			}
 		}
 	}
-	// Each character comes 2064 times, give or take 45: 400 is beyond luck, and
-	// a bias of modulo (a quarter more for some) beyond that.
+	// Each character occurs 2064 times on average, with a deviation of 45: 400 is beyond
+	// chance, and a modulo bias (a quarter more for some) is beyond 400.
 	for _, c := range alphabet {
 		if got, want := count[c], 2*n*randomSize/len(alphabet); got < want-400 || got > want+400 {
 			t.Errorf("%q came %d times, want about %d", c, got, want)
@@ -100,7 +101,7 @@ func FuzzParse(f *testing.F) {
 		if tok.Reveal() != text || len(text) != 46 {
 			t.Errorf("%q is not what it was read as", text)
 		}
-		for i := range text { // a checksum finds every single change
+		for i := range text { // a checksum detects every single change
 			changed := []byte(text)
 			if changed[i] ^= 1; changed[i] != text[i] {
 				if _, err := Parse(string(changed)); err == nil {
@@ -179,18 +180,18 @@ func FuzzAllowedIPs(f *testing.F) {
 
 func TestParseExpiry(t *testing.T) {
 	for _, test := range []struct{ text, zone, want string }{
-		// The key works through all of the date: these are the days after, of
-		// the table in fleet-api.md 7.
+		// The key works through all of the date: the next days in the table of
+		// fleet-api.md 7.
 		{"2026-03-28", "Europe/Berlin", "2026-03-28T23:00:00Z"},
 		{"2026-10-24", "Europe/Berlin", "2026-10-24T22:00:00Z"},
 		{"2026-10-25", "Europe/Berlin", "2026-10-25T23:00:00Z"},
 		{"2026-09-05", "America/Santiago", "2026-09-06T04:00:00Z"}, // has no midnight
-		{"2026-03-07", "America/Havana", "2026-03-08T05:00:00Z"},   // neither
-		{"2026-10-31", "America/Havana", "2026-11-01T04:00:00Z"},   // has two: the earlier
+		{"2026-03-07", "America/Havana", "2026-03-08T05:00:00Z"},   // no midnight either
+		{"2026-10-31", "America/Havana", "2026-11-01T04:00:00Z"},   // two midnights: the earlier
 		{"2026-04-04", "Australia/Lord_Howe", "2026-04-04T13:00:00Z"},
-		{"2011-12-29", "Pacific/Apia", "2011-12-30T10:00:00Z"}, // was followed by the 31st
+		{"2011-12-29", "Pacific/Apia", "2011-12-30T10:00:00Z"}, // followed by the 31st
 		{"2011-12-28", "Pacific/Apia", "2011-12-29T10:00:00Z"},
-		{"2006-10-28", "America/St_Johns", "2006-10-29T02:30:00Z"}, // whose first minute came twice
+		{"2006-10-28", "America/St_Johns", "2006-10-29T02:30:00Z"}, // the first minute occurs twice
 		{"2026-12-31", "UTC", "2027-01-01T00:00:00Z"},
 		{"2028-02-28", "Pacific/Kiritimati", "2028-02-28T10:00:00Z"},
 		{"2028-02-29", "Pacific/Pago_Pago", "2028-03-01T11:00:00Z"},

@@ -9,8 +9,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 )
 
-// TestKeyAtTheWrongAddress: a key that another API of the deployment would take is
-// refused with the address of that API. Of keys that open nothing no address is shown.
+// TestKeyAtTheWrongAddress: a key for another API of the deployment is refused with that
+// API's base URL. For unusable keys no URL is shown.
 func TestKeyAtTheWrongAddress(t *testing.T) {
 	const base = "http://localhost:8080"
 	a := deployment(t, base, quiet)

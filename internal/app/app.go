@@ -1,10 +1,8 @@
-// Package app is the composition of the program: configuration in, running
-// program out.
+// Package app composes the program from its configuration.
 //
-// Everything is constructed once, in [Open], in straight lines, and handed on
-// as arguments. [App.Serve] runs it; commands that only look at or change
-// records use its parts without running anything, beside a server on the same
-// database.
+// [Open] constructs everything once, in order, and passes it as arguments. [App.Serve]
+// runs the program; commands that read or change records use its parts without running
+// it, next to a server on the same database.
 package app
 
 import (
@@ -60,11 +58,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// Config is what a user configures, as values. The command line documents each.
+// Config has the configured values. The command line documents each.
 type Config struct {
 	BaseURL string // without a trailing slash
-	// Where the fleet's API answers, production and sandbox: absolute, ending in
-	// /v1. Empty: below BaseURL, at /v1 and /sandbox/v1.
+	// Base URLs of the fleet's API, production and sandbox: absolute, ending in /v1.
+	// Empty: /v1 and /sandbox/v1 below BaseURL.
 	FleetBaseURL   string
 	SandboxBaseURL string
 
@@ -73,35 +71,33 @@ type Config struct {
 	BlobURL     string // empty: a folder in Data
 	BlobAccess  blob.Credentials
 	RedisURL    string // empty: limits are counted in this process
-	SecretKey   string // empty: made and kept in Data
-	// Where SecretKey was read from and what Listen is are for diagnosis only; empty:
-	// not known.
+	SecretKey   string // empty: generated and stored in Data
+	// The source of SecretKey, and Listen, are for diagnosis only; empty: unknown.
 	SecretKeyFile string
 	Listen        string
 
-	SMTPURL  string // empty: mail leaves by the delivery provider's API
+	SMTPURL  string // empty: mail is sent by the delivery provider's API
 	MailFrom string
-	// OperatorMail is the address for notices to the operator; empty: none are mailed.
+	// OperatorMail receives notices for the operator; empty: no notices.
 	OperatorMail string
-	// EmailDeliveryAPIKey is the delivery provider's. Empty, and without SMTPURL:
-	// mails are stored in Data and shown if the base URL is this machine, and cannot
-	// be sent otherwise.
+	// EmailDeliveryAPIKey is the key of the delivery provider. If it and SMTPURL are
+	// empty, mails are stored in Data and shown if the base URL is this machine, and
+	// cannot be sent otherwise.
 	EmailDeliveryAPIKey string
-	AllowNoMail         bool // serve at a public base URL all the same
+	AllowNoMail         bool // serve a public base URL without a way to send mail
 
 	AccessLifetime  time.Duration
 	RefreshLifetime time.Duration
 	SessionLifetime time.Duration // 0: 90 days
 	RedirectOrigins []string
-	// SignUp is what [account.ParseSignUpPolicy] reads. Empty: open if the base URL is
+	// SignUp is a policy for [account.ParseSignUpPolicy]. Empty: open if the base URL is
 	// this machine, else invited.
 	SignUp string
-	// FreshProof is how old a proof of identity may be for a sensitive change. 0:
-	// never asked for if the base URL is this machine, else 10 minutes. Negative:
-	// never asked for.
+	// FreshProof is the maximum age of a proof of identity for a sensitive change. 0: no
+	// proof if the base URL is this machine, else 10 minutes. Negative: no proof.
 	FreshProof time.Duration
 
-	OIDCIssuer       string // empty: nobody signs in with an identity provider
+	OIDCIssuer       string // empty: no identity provider
 	OIDCClientID     string
 	OIDCClientSecret string // empty: a public client
 
@@ -109,13 +105,13 @@ type Config struct {
 	PaymentsAPIURL string // empty: the provider's
 	PaymentsPrices map[account.Plan]string
 
-	Secrets            map[string][]string // deployment-wide channel secrets by adapter; of the marketplace a key that is believed like its own
-	VerifyTokens       map[string][]string // what providers present when they ask whether an address is ours, by adapter
-	APIURLs            map[string]string   // where the providers' APIs are, by adapter; empty: at the provider's
-	MarketplaceTopics  []string            // whose notifications are taken; none: any whose signature holds
+	Secrets            map[string][]string // deployment-wide channel secrets by adapter; for the marketplace, a key accepted in addition to its own
+	VerifyTokens       map[string][]string // verify tokens of webhook subscriptions, by adapter
+	APIURLs            map[string]string   // base URLs of the providers' APIs, by adapter; empty: the provider's
+	MarketplaceTopics  []string            // accepted topics; none: any with a valid signature
 	TrustedAuthServers []string
 	LookupTXT          mailproof.Lookup // nil: the system's resolver
-	// Pictures fetches the pictures that mails link to. nil: from public addresses.
+	// Pictures fetches remote pictures of mails. nil: from public addresses only.
 	Pictures         http.RoundTripper
 	AllowedAddresses []string // [MEDIUM:]ADDRESS=SLUG, @DOMAIN=SLUG: see [connection.ParseAllowed]
 	TextAccount      TextAccount
@@ -124,15 +120,14 @@ type Config struct {
 	RetryTimeScale        float64
 	Retention             Retention
 
-	// ExtraHosts are names under which requests may come, besides those of the
-	// configured addresses.
+	// ExtraHosts are accepted Host names besides those of the configured base URLs.
 	ExtraHosts     []string
 	TrustedProxies []netip.Prefix
 	Web, Worker    bool
 	StopTimeout    time.Duration
 }
 
-// App is the program's parts. Close it when done.
+// App has the parts of the program. Call Close when done.
 type App struct {
 	BaseURL     string
 	DB          *db.DB
@@ -155,8 +150,8 @@ type App struct {
 	base   *url.URL // BaseURL
 	log    *slog.Logger
 	box    *seal.Box
-	redis  *ratelimit.Redis // nil when none is configured
-	// windows are limits of the REST surfaces, by a name that is theirs.
+	redis  *ratelimit.Redis // nil: not configured
+	// windows returns limits of the REST surfaces; name is unique per use.
 	windows func(name string) rest.Windows
 
 	queue      *queue.Queue
@@ -165,12 +160,12 @@ type App struct {
 	adapters   []channel.Adapter
 	site       *web.Site
 	procedures *rpc.Router
-	handler    http.Handler  // nil until openHandler
-	mailbox    *mail.Mailbox // nil when a mail server is configured
+	handler    http.Handler  // nil before openHandler
+	mailbox    *mail.Mailbox // nil if mail can be sent
 	closers    []func() error
 }
 
-// databaseURL returns where the helpdesk's database is.
+// databaseURL returns the URL of the helpdesk's database.
 func (c *Config) databaseURL() string {
 	if c.DatabaseURL != "" {
 		return c.DatabaseURL
@@ -178,8 +173,8 @@ func (c *Config) databaseURL() string {
 	return "sqlite:" + filepath.Join(c.Data, "kickstand.db")
 }
 
-// openDatabase opens a database and brings it to the latest schema. Name is what
-// the log calls it.
+// openDatabase opens a database and migrates it to the latest schema. name is for the
+// log.
 func openDatabase(ctx context.Context, url string, o db.Options, schema db.Schema, name string) (*db.DB, []Migrated, error) {
 	d, err := db.Open(ctx, url, o)
 	if err != nil {
@@ -197,13 +192,13 @@ func openDatabase(ctx context.Context, url string, o db.Options, schema db.Schem
 	return d, done, nil
 }
 
-// NoDatabaseError is returned by [OpenExisting] where there is no database.
-type NoDatabaseError struct{ Where string } // the path of a file, or the address of a server and its database
+// NoDatabaseError is returned by [OpenExisting] if there is no database.
+type NoDatabaseError struct{ Where string } // path of a file, or address of a server with the database
 
 func (e *NoDatabaseError) Error() string { return "there is no Kickstand database at " + e.Where }
 
-// OpenExisting is [Open] for a deployment that exists: where there is no database it
-// returns a [NoDatabaseError], and creates nothing.
+// OpenExisting is [Open] for an existing deployment: without a database it creates
+// nothing and returns a [NoDatabaseError].
 func OpenExisting(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
 	at, o := databases[0].at(c.databaseURL())
 	exists, err := db.Exists(ctx, at, o)
@@ -213,14 +208,15 @@ func OpenExisting(ctx context.Context, c Config, log *slog.Logger) (*App, error)
 	if !exists {
 		return nil, &NoDatabaseError{databaseName(at)}
 	}
-	// The database can be elsewhere. A new key would open nothing that is sealed there.
+	// The database may exist without the data folder. A new key would not open its
+	// secrets.
 	if _, err := os.Stat(c.Data); c.SecretKey == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("the data folder %s of the database at %s does not exist, nor the secret key in it", c.Data, databaseName(at))
 	}
 	return Open(ctx, c, log)
 }
 
-// databaseName names a database, without credentials.
+// databaseName returns a database's URL without credentials.
 func databaseName(rawURL string) string {
 	if path, ok := strings.CutPrefix(rawURL, "sqlite:"); ok {
 		return path
@@ -232,8 +228,8 @@ func databaseName(rawURL string) string {
 	return u.Scheme + "://" + u.Host + u.Path
 }
 
-// openDatabases opens the three of them, in the order of their names below. On an
-// error none is open.
+// openDatabases opens the three databases in the order of [databases]. On an error none
+// stays open.
 func openDatabases(ctx context.Context, c Config, log *slog.Logger) (opened [3]*db.DB, applied []Migrated, err error) {
 	if err := c.protectFiles(ctx, log); err != nil {
 		return opened, nil, err
@@ -255,13 +251,13 @@ func openDatabases(ctx context.Context, c Config, log *slog.Logger) (opened [3]*
 	return opened, applied, nil
 }
 
-// Migrated is a migration that was applied to one of the databases.
+// Migrated is a migration applied to a database.
 type Migrated struct {
 	Database string `json:"database"`
 	db.Applied
 }
 
-// Migrate brings the databases to the latest schema and returns what it applied.
+// Migrate migrates the databases to the latest schema and returns the applied migrations.
 func Migrate(ctx context.Context, c Config, log *slog.Logger) ([]Migrated, error) {
 	opened, applied, err := openDatabases(ctx, c, log)
 	if err != nil {
@@ -310,9 +306,9 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		return nil, fmt.Errorf("mail-from: %w", err)
 	}
 	a.queue = queue.Open(a.DB, queue.Config{Logger: log})
-	// What was enqueued is told to other processes before the database goes.
+	// Other processes are notified of enqueued jobs before the database closes.
 	a.closers = append(a.closers, func() error { a.queue.Stop(context.Background()); return nil })
-	// Where the operator says that the APIs are, wherever that is.
+	// The operator configures the base URLs, so private addresses are allowed.
 	providers := netguard.NewTransport(netguard.Guard{AllowPrivate: true})
 	server, err := a.openMail(providers)
 	if err != nil {
@@ -494,7 +490,7 @@ func (a *App) openAudit() {
 // AuditLogs returns the audit log of each database.
 func (a *App) AuditLogs() []*audit.Log { return []*audit.Log{a.Audit, a.Fleet.Audit, a.Sandbox.Audit} }
 
-// operator returns the address for notices to the operator; zero for none.
+// operator returns the address for notices to the operator; zero: none.
 func (c Config) operator() (mail.Address, error) {
 	if c.OperatorMail == "" {
 		return mail.Address{}, nil
@@ -506,7 +502,7 @@ func (c Config) operator() (mail.Address, error) {
 	return to, nil
 }
 
-// openLimits returns what makes the limits of accounts, nil for their own.
+// openLimits returns the constructor of limiters for accounts; nil: in this process.
 func (a *App) openLimits() (func(name string, limit int, window time.Duration) account.Limiter, error) {
 	if a.config.RedisURL == "" {
 		a.windows = func(string) rest.Windows { return ratelimit.NewMemory(time.Minute) }
@@ -539,8 +535,7 @@ func (c Config) signUpPolicy() (account.SignUpPolicy, error) {
 	return account.InvitedSignUp, nil
 }
 
-// freshProof is how old a proof of identity may be for a sensitive change; 0: none
-// is asked for.
+// freshProof returns the maximum age of a proof of identity; 0: no proof is required.
 func (c Config) freshProof() time.Duration {
 	switch {
 	case c.FreshProof < 0, c.FreshProof == 0 && c.Loopback():
@@ -551,7 +546,7 @@ func (c Config) freshProof() time.Duration {
 	return c.FreshProof
 }
 
-// openProvider returns nil when none is configured.
+// openProvider returns nil if no identity provider is configured.
 func openProvider(c Config, log *slog.Logger) (account.Provider, error) {
 	if c.OIDCIssuer == "" {
 		return nil, nil
@@ -562,13 +557,13 @@ func openProvider(c Config, log *slog.Logger) (account.Provider, error) {
 	})
 }
 
-// organizationName is what the mails of an organization are from.
+// organizationName returns the sender name of an organization's mails.
 func (a *App) organizationName(ctx context.Context, id string) (string, error) {
 	o, err := a.Accounts.Organization(ctx, id)
 	return o.Name, err
 }
 
-// admins says whom to write to about an organization.
+// admins looks up the recipients of notices to an organization.
 type admins struct{ accounts *account.Service }
 
 // AdminAddresses implements [webhook.Admins] and [inbound.Admins].
@@ -609,7 +604,7 @@ func (a *App) openBlobs() (blob.Store, error) {
 	return s, nil
 }
 
-// InboundURL is where the provider of a channel posts.
+// InboundURL returns the URL to which a channel's provider posts.
 func (a *App) InboundURL(adapter string) string {
 	for _, ad := range a.adapters {
 		if info := ad.Info(); info.Name == adapter {
@@ -619,7 +614,7 @@ func (a *App) InboundURL(adapter string) string {
 	return ""
 }
 
-// Close releases everything. The program must not be serving any more.
+// Close releases all resources. The program must not be serving.
 func (a *App) Close() error {
 	var errs []error
 	for _, c := range slices.Backward(a.closers) {

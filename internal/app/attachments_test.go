@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
-// get asks for an address with an API key; without one if token is empty.
+// get requests a path with an API key; none if token is empty.
 func (a *App) get(address, token string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("GET", address, nil)
 	if token != "" {
@@ -26,7 +26,7 @@ func (a *App) get(address, token string) *httptest.ResponseRecorder {
 	return w
 }
 
-// readingKey creates an API key of an organization that may read some resources.
+// readingKey creates an API key with read access to some resources.
 func (a *App) readingKey(t *testing.T, o account.Organization, resources ...string) string {
 	t.Helper()
 	grants := map[string][]apikey.Action{}
@@ -43,9 +43,9 @@ func (a *App) readingKey(t *testing.T, o account.Organization, resources ...stri
 	return token.Reveal()
 }
 
-// TestAttachmentURLOfPayloads: the address of a file in an event opens as the signed
-// link that it is, and without its signature with an API key that may read messages.
-// A file that could not be fetched has neither address nor size.
+// TestAttachmentURLOfPayloads: the URL of a file in an event is a signed link, and works
+// without its signature for an API key that may read messages. A file that could not be
+// fetched has neither URL nor size.
 func TestAttachmentURLOfPayloads(t *testing.T) {
 	a := deployment(t, "http://localhost:8080", quiet)
 	ours, theirs := signUp(t, a, "Ours"), signUp(t, a, "Theirs")

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// pipes is a listener whose connections are in memory, so that tests of time-outs can
-// run in a bubble of package synctest.
+// pipes is a listener with in-memory connections, for tests of time-outs under package
+// synctest.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -24,7 +24,7 @@ type pipeAddress string
 func (pipeAddress) Network() string  { return "pipe" }
 func (a pipeAddress) String() string { return string(a) }
 
-// piped is a connection that comes from an address.
+// piped is an in-memory connection with a remote address.
 type piped struct {
 	net.Conn
 	remote pipeAddress
@@ -43,14 +43,14 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { return nil }
 func (p *pipes) Addr() net.Addr { return pipeAddress("server") }
 
-// dial returns a connection from an address to the server.
+// dial returns a connection to the server from an address.
 func (p *pipes) dial(remote string) net.Conn {
 	ours, theirs := net.Pipe()
 	p.conns <- piped{theirs, pipeAddress(remote)}
 	return ours
 }
 
-// servePipes serves h with the bounds of the real server, in a bubble.
+// servePipes serves h with the limits of the real server, under synctest.
 func servePipes(t *testing.T, h http.Handler) *pipes {
 	t.Helper()
 	p := &pipes{make(chan net.Conn), make(chan struct{})}
@@ -59,13 +59,13 @@ func servePipes(t *testing.T, h http.Handler) *pipes {
 	t.Cleanup(func() {
 		close(p.done)
 		srv.Close()
-		<-time.After(time.Second) // the server lingers, in the bubble
+		<-time.After(time.Second) // the server lingers, in fake time
 	})
 	return p
 }
 
-// trickle writes head and then a byte of rest each second, until the far side closes.
-// It returns the status of the answer, or 0, and when that or the end came.
+// trickle writes head and then rest once per second until the server closes the
+// connection. It returns the status of the response, or 0, and the time until then.
 func trickle(conn net.Conn, head string, rest byte) (status int, after time.Duration) {
 	began, stop := time.Now(), make(chan struct{})
 	go func() {
@@ -90,8 +90,8 @@ func trickle(conn net.Conn, head string, rest byte) (status int, after time.Dura
 	return status, after
 }
 
-// TestAttackSlowConnections: a client that sends its headers, the body that a handler
-// waits for, or the body that a handler has refused byte by byte is cut off.
+// TestAttackSlowConnections: a client that sends its headers, or a body that the handler
+// reads or has refused, byte by byte is disconnected.
 func TestAttackSlowConnections(t *testing.T) {
 	reads := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
@@ -126,7 +126,7 @@ func TestAttackSlowConnections(t *testing.T) {
 	}
 }
 
-// TestAttackIdleConnection: a connection on which nothing comes is closed.
+// TestAttackIdleConnection: a silent connection is closed.
 func TestAttackIdleConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := servePipes(t, http.NotFoundHandler())
@@ -147,7 +147,7 @@ func TestAttackIdleConnection(t *testing.T) {
 	})
 }
 
-// TestAttackLargeHeaders: headers beyond the bound are refused.
+// TestAttackLargeHeaders: headers over the limit are refused.
 func TestAttackLargeHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := servePipes(t, http.NotFoundHandler())
@@ -166,8 +166,8 @@ func TestAttackLargeHeaders(t *testing.T) {
 	})
 }
 
-// TestAttackHTTP2Streams: HTTP/2, whose streams could flood one connection, is not
-// spoken, neither with prior knowledge nor after an upgrade.
+// TestAttackHTTP2Streams: HTTP/2 is disabled, since its streams could flood one
+// connection, both with prior knowledge and by upgrade.
 func TestAttackHTTP2Streams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := servePipes(t, http.NotFoundHandler())

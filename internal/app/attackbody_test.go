@@ -20,7 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/voice"
 )
 
-// repeated is a body that repeats a text, without end unless it is bounded.
+// repeated is a body that repeats a text, infinitely unless limited.
 type repeated struct {
 	text string
 	at   int
@@ -34,7 +34,7 @@ func (b *repeated) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// attack posts a body and returns the status of the answer.
+// attack posts a body and returns the status.
 func attack(a *App, path string, header map[string]string, body io.Reader, length int64) int {
 	r := httptest.NewRequest("POST", path, body)
 	r.Host, r.ContentLength = "localhost:8080", length
@@ -46,8 +46,7 @@ func attack(a *App, path string, header map[string]string, body io.Reader, lengt
 	return w.Code
 }
 
-// TestAttackEndlessChunks: a body in chunks that never ends is read up to the bound of
-// its address, and no further.
+// TestAttackEndlessChunks: an endless chunked body is read up to the path's limit only.
 func TestAttackEndlessChunks(t *testing.T) {
 	s := openStrict(t)
 	in := s.signIn(s.ada)
@@ -79,8 +78,8 @@ func TestAttackEndlessChunks(t *testing.T) {
 	}
 }
 
-// TestAttackDeepNesting: JSON that is nested as deep as a body is long exhausts neither
-// the stack nor the time of any surface.
+// TestAttackDeepNesting: deeply nested JSON exhausts neither stack nor time of any
+// surface.
 func TestAttackDeepNesting(t *testing.T) {
 	a := deployment(t, "http://localhost:8080", quiet, func(c *Config) {
 		c.Secrets = map[string][]string{"email-json": {earlySecret}, "chat": {earlySecret}, "voice": {earlySecret}, "business-messaging": {earlySecret}}
@@ -107,8 +106,8 @@ func TestAttackDeepNesting(t *testing.T) {
 	}
 }
 
-// TestAttackDecompressionBomb: a compressed body is not unpacked; it is refused, or
-// taken for the bytes that it is.
+// TestAttackDecompressionBomb: a compressed body is not decompressed; it is refused or
+// read as raw bytes.
 func TestAttackDecompressionBomb(t *testing.T) {
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)
@@ -136,8 +135,8 @@ func TestAttackDecompressionBomb(t *testing.T) {
 	}
 }
 
-// TestAttackManyFields: a form, a query of a form or a multipart body of very many
-// small fields takes memory in proportion to what was sent.
+// TestAttackManyFields: a form, query or multipart body of very many small fields takes
+// memory in proportion to its size.
 func TestAttackManyFields(t *testing.T) {
 	a := deployment(t, "http://localhost:8080", quiet, func(c *Config) {
 		c.Secrets = map[string][]string{"email-form": {earlySecret}, "sms": {earlySecret}}
@@ -164,8 +163,8 @@ func TestAttackManyFields(t *testing.T) {
 	}
 }
 
-// TestAttackForgedForwardedFor: a client that is no trusted proxy cannot escape its
-// limits by the address that it makes up, in any header.
+// TestAttackForgedForwardedFor: a client that is not a trusted proxy cannot evade its
+// limits by a forged address in any header.
 func TestAttackForgedForwardedFor(t *testing.T) {
 	s := openStrict(t)
 	last := 0

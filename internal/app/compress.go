@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// minCompressed is the size in bytes from which a body is compressed: less fits
-	// into one packet anyway.
+	// minCompressed is the minimum size in bytes for compression: less fits into one
+	// packet.
 	minCompressed = 1024
-	// padding is how many random bytes are added to a compressed body, at most, so that
-	// its length says less about what is in it (BREACH).
+	// padding is the maximum number of random bytes added to a compressed body, so that
+	// its length reveals less of its content (BREACH).
 	padding = 64
-	// tagSuffix is put into entity tags of compressed bodies, in front of the library's
-	// "-gzip" or "-zstd": they are other representations (RFC 9110, section 8.8.3.3).
+	// tagSuffix is inserted into entity tags of compressed bodies before the library's
+	// "-gzip" or "-zstd": they are different representations (RFC 9110, section 8.8.3.3).
 	tagSuffix = "-c"
 )
 
-// compressible are the types of pages, their assets, JSON and feeds. Exports, streams
-// of events and files of others are none of them.
+// compressible lists the types of pages, assets, JSON and feeds. Exports, event streams
+// and attachments are not compressed.
 var compressible = []string{"text/html", "text/css", "text/javascript", "application/json", "application/problem+json", "image/svg+xml"}
 
-// compressed has answers to GET compressed by gzip or zstd, as the client prefers.
-// An answer is left alone if it says no-transform, because it shows a secret or is part
-// of signing in, or sets a cookie; if it is a file or a part of one; and if the request
-// has cookies and may come from another site, which could infer the content from the
+// compressed compresses responses to GET by gzip or zstd, as the client prefers. It
+// leaves a response unchanged if it is marked no-transform, because it shows a secret or
+// belongs to a sign-in, or if it sets a cookie; if it is a file or a range; and if the
+// request has cookies and may come from another site, which could infer content from the
 // length.
 func compressed(next http.Handler) (http.Handler, error) {
 	wrap, err := gzhttp.NewWrapper(
@@ -60,8 +60,7 @@ func isCompressible(contentType string) bool {
 	return slices.Contains(compressible, kind)
 }
 
-// maybeCrossSite reports whether a request has cookies, and nothing says that no page of
-// another site made it.
+// maybeCrossSite reports whether a request has cookies and no proof of being same-site.
 func maybeCrossSite(r *http.Request) bool {
 	if r.Header.Get("Cookie") == "" {
 		return false
@@ -70,8 +69,8 @@ func maybeCrossSite(r *http.Request) bool {
 	return site != "same-origin" && site != "none"
 }
 
-// withoutSuffix takes what compression added off the tags of If-Match and
-// If-None-Match, and returns what it was; empty: nothing.
+// withoutSuffix removes the suffix of compression from the tags of If-Match and
+// If-None-Match, and returns it; empty: none.
 func withoutSuffix(h http.Header) string {
 	found := ""
 	for _, name := range []string{"If-Match", "If-None-Match"} {
@@ -87,17 +86,17 @@ func withoutSuffix(h http.Header) string {
 	return found
 }
 
-// compressWriter decides by the header of an answer whether it may be compressed. It is below
-// [gzhttp.GzipResponseWriter], which is told by a header that it removes.
+// compressWriter decides by the header of a response whether to compress it. It wraps the
+// writer below [gzhttp.GzipResponseWriter] and controls it by a header, which it removes.
 type compressWriter struct {
 	http.ResponseWriter
 	request *http.Request
-	suffix  string // of the tag that the client has; empty: none
+	suffix  string // of the client's tag; empty: none
 	decided bool
-	empty   bool // what is written is left out: it is the answer to a HEAD
+	empty   bool // discards the body: a response to HEAD
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap supports [http.ResponseController].
 func (j *compressWriter) Unwrap() http.ResponseWriter { return j.ResponseWriter }
 
 func (j *compressWriter) WriteHeader(status int) {
@@ -130,7 +129,7 @@ func (j *compressWriter) decide(status int) {
 	case len(h["Set-Cookie"]) > 0, strings.Contains(h.Get("Cache-Control"), "no-transform"), disposition != "" && disposition != rest.Disposition, h.Get("Accept-Ranges") != "":
 		h.Set(gzhttp.HeaderNoCompression, "1")
 	case j.request.Method == http.MethodHead && j.request.Header.Get("Accept-Encoding") != "" && isCompressible(h.Get("Content-Type")):
-		// A GET would be answered with another length, which is not known.
+		// The length of the compressed GET response is unknown.
 		j.empty = true
 		if n, err := strconv.Atoi(h.Get("Content-Length")); err == nil && n >= minCompressed {
 			h.Del("Content-Length")

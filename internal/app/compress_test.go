@@ -24,7 +24,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// unpacked returns the body of an answer as it was before compression.
+// unpacked returns the decompressed body of a response.
 func unpacked(t *testing.T, w *httptest.ResponseRecorder) []byte {
 	t.Helper()
 	var from io.Reader = bytes.NewReader(w.Body.Bytes())
@@ -53,7 +53,7 @@ func unpacked(t *testing.T, w *httptest.ResponseRecorder) []byte {
 	return body
 }
 
-// exchange sends a request with a header to a handler.
+// exchange sends a request with headers to a handler.
 func exchange(h http.Handler, method, path string, header map[string]string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "http://localhost:8080"+path, nil)
 	for name, value := range header {
@@ -64,8 +64,8 @@ func exchange(h http.Handler, method, path string, header map[string]string) *ht
 	return w
 }
 
-// TestCompressedSurfaces: pages, their assets, JSON of both kinds of API and feeds are
-// compressed as the client prefers, and what comes out is what would have come.
+// TestCompressedSurfaces: pages, assets, JSON of both kinds of API and feeds are
+// compressed as the client prefers, without loss.
 func TestCompressedSurfaces(t *testing.T) {
 	s := openStrict(t)
 	if err := s.Fleet.Seed(t.Context(), fleet.Organization{ID: s.org.ID, Name: s.org.Name}); err != nil {
@@ -98,7 +98,7 @@ func TestCompressedSurfaces(t *testing.T) {
 		identity := exchange(s.handler, "GET", tt.path, tt.header)
 		for _, accept := range []string{"", "gzip", "zstd", "gzip, zstd", "zstd;q=0, gzip", "br", "identity"} {
 			if strings.HasPrefix(tt.path, gbfs.Path) && accept == "gzip, zstd" {
-				continue // its own cache has gzip ready
+				continue // its cache has gzip
 			}
 			header := map[string]string{"Accept-Encoding": accept}
 			maps.Copy(header, tt.header)
@@ -124,8 +124,8 @@ func TestCompressedSurfaces(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotCompressed: pages of signing in, pages that show a secret, and pages
-// that another site had the browser ask for are left alone.
+// TestSecretsAreNotCompressed: pages of sign-in, pages that show a secret, and responses
+// to cross-site requests are not compressed.
 func TestSecretsAreNotCompressed(t *testing.T) {
 	s := openStrict(t)
 	cookie := browser.AccessCookie + "=" + s.signIn(s.ada).Tokens.Access
@@ -142,7 +142,7 @@ func TestSecretsAreNotCompressed(t *testing.T) {
 		{"/settings/security/totp", cookie, "same-origin", false},
 		{"/sign-in", "", "same-origin", false},
 		{"/sign-up", "", "none", false},
-		{deskDocs, "", "cross-site", true}, // the same for everybody
+		{deskDocs, "", "cross-site", true}, // public content
 	} {
 		header := map[string]string{"Accept-Encoding": "gzip, zstd"}
 		if tt.cookie != "" {
@@ -158,7 +158,7 @@ func TestSecretsAreNotCompressed(t *testing.T) {
 	}
 }
 
-// kinds are answers that handlers give, by path.
+// kinds serves kinds of responses by path.
 func kinds(t *testing.T) http.Handler {
 	t.Helper()
 	body := []byte(strings.Repeat("all work and no play ", 1000))
@@ -206,7 +206,7 @@ func kinds(t *testing.T) http.Handler {
 	return h
 }
 
-// TestCompressedKinds: what is compressed, and what never is.
+// TestCompressedKinds covers compressed and uncompressed responses.
 func TestCompressedKinds(t *testing.T) {
 	h := kinds(t)
 	packed := map[string]bool{"/json": true, "/api": true, "/tagged": true}
@@ -233,8 +233,8 @@ func TestCompressedKinds(t *testing.T) {
 	}
 }
 
-// TestCompressedHead: a HEAD says what is true of the GET, and nothing of a length that
-// is not known.
+// TestCompressedHead: a HEAD response has the headers of the GET, without a length that
+// is unknown.
 func TestCompressedHead(t *testing.T) {
 	h := kinds(t)
 	for accept, length := range map[string]string{"gzip": "", "": "21000"} {
@@ -245,8 +245,8 @@ func TestCompressedHead(t *testing.T) {
 	}
 }
 
-// TestCompressedTags: a compressed body has a tag of its own, by which it is found
-// current and the record can be changed.
+// TestCompressedTags: a compressed body has its own tag, which works for conditional
+// requests.
 func TestCompressedTags(t *testing.T) {
 	h := kinds(t)
 	for _, coding := range []string{"gzip", "zstd"} {
@@ -267,8 +267,8 @@ func TestCompressedTags(t *testing.T) {
 	}
 }
 
-// TestCompressedLengthVaries: the length of a compressed body says less than it would
-// about what is in it.
+// TestCompressedLengthVaries: the length of a compressed body reveals less of its
+// content.
 func TestCompressedLengthVaries(t *testing.T) {
 	h := kinds(t)
 	for _, coding := range []string{"gzip", "zstd"} {
@@ -282,7 +282,7 @@ func TestCompressedLengthVaries(t *testing.T) {
 	}
 }
 
-// TestCompressedFlush: a handler that flushes is heard at once, compressed or not.
+// TestCompressedFlush: a flush reaches the client at once, compressed or not.
 func TestCompressedFlush(t *testing.T) {
 	for _, kind := range []string{"application/json", "application/x-ndjson", "text/event-stream"} {
 		step := make(chan struct{})
@@ -303,7 +303,7 @@ func TestCompressedFlush(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := http.DefaultTransport.RoundTrip(r) // which asks for gzip, and takes it off
+		resp, err := http.DefaultTransport.RoundTrip(r) // requests gzip and decompresses it
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestCompressedFlush(t *testing.T) {
 	}
 }
 
-// TestCompressedAbort: an answer that is broken off looks broken off.
+// TestCompressedAbort: an aborted response is recognizably incomplete.
 func TestCompressedAbort(t *testing.T) {
 	noise := make([]byte, 100_000)
 	for i := range noise {

@@ -18,8 +18,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestTenantMailNeverMeetsDeploymentKey walks the ways by which a connection can name
-// an address or a key for its mail, beside a deployment with a key and an address.
+// TestTenantMailNeverMeetsDeploymentKey covers the ways in which a connection can set a
+// URL or key for its mail, in a deployment with a key and a URL.
 func TestTenantMailNeverMeetsDeploymentKey(t *testing.T) {
 	const deploymentKey, deploymentURL = "re_d3ployment", "https://10.0.0.7/resend"
 	const key, url, server = email.CredentialAPIKey, email.CredentialAPIURL, email.CredentialServer
@@ -27,8 +27,8 @@ func TestTenantMailNeverMeetsDeploymentKey(t *testing.T) {
 		name        string
 		credentials map[string]string
 		withKey     bool   // the deployment has a key
-		want        string // transport, host and key of what leaves
-		trouble     string // why nothing can
+		want        string // transport, host and key of the request
+		trouble     string // the error, if sending is impossible
 	}{
 		{name: "nothing", withKey: true},
 		{name: "address alone", withKey: true, credentials: map[string]string{url: "https://evil.example"}, trouble: "the API key is empty"},
@@ -90,8 +90,8 @@ func TestTenantMailNeverMeetsDeploymentKey(t *testing.T) {
 	}
 }
 
-// TestDeploymentCredentials: the deployment's set has its key and its address, which
-// can be private.
+// TestDeploymentCredentials: the deployment's credentials have its key and its URL, which
+// may be private.
 func TestDeploymentCredentials(t *testing.T) {
 	config := Config{EmailDeliveryAPIKey: "re_d3ployment", APIURLs: map[string]string{"email-delivery": "https://10.0.0.7/resend"}}
 	letters, err := openLetters(config)

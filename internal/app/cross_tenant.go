@@ -11,22 +11,21 @@ import (
 // auditForeign is the action of a request for a record of another organization.
 const auditForeign audit.Action = "tenant.refused"
 
-// notFound records when an id that was not found is of another organization. The
-// entry is in the deployment's chain: in that of whoever asked it would tell them that
-// the record exists. Ids of fleets are looked up nowhere, because they are unique
-// within an organization only.
+// notFound records a request for an id of another organization. The entry is in the
+// deployment's chain: in the caller's it would reveal that the record exists. Ids of
+// fleets are not looked up, because they are unique within an organization only.
 func (a *App) notFound(ctx context.Context, organizationID, id string) {
 	if parsed, err := uuid.Parse(id); err != nil || parsed.String() != id {
 		return
 	}
 	owner, kind := "", ""
-	// All are asked, whichever has it, so that the time shows little.
+	// All are queried in every case, so that the time reveals little.
 	for _, of := range []func(context.Context, string) (string, string, error){
 		a.Desk.OwnerOf, a.Webhooks.OwnerOf, a.Connections.OwnerOf, a.Keys.OwnerOf, a.Inbound.OwnerOf,
 	} {
 		o, k, err := of(ctx, id)
 		if err != nil {
-			return // the answer stands without it
+			return // the response does not depend on the entry
 		}
 		if k != "" {
 			owner, kind = o, k

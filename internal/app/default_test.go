@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// signUp makes an organization as a sign-up does.
+// signUp creates an organization as a sign-up does.
 func signUp(t *testing.T, a *App, name string) account.Organization {
 	t.Helper()
 	o, err := a.signUp(t, name)
@@ -25,7 +25,7 @@ func signUp(t *testing.T, a *App, name string) account.Organization {
 	return o
 }
 
-// signUp adds a user whose address is verified, and completes the sign-up.
+// signUp creates a user with a verified address and completes the sign-up.
 func (a *App) signUp(t *testing.T, name string) (account.Organization, error) {
 	t.Helper()
 	id := strings.ToLower(name)
@@ -41,8 +41,7 @@ func (a *App) signUp(t *testing.T, name string) (account.Organization, error) {
 	return done.Organization, err
 }
 
-// TestDefaultSignUp: without a setting, strangers sign up on a loopback address and
-// nowhere else.
+// TestDefaultSignUp: by default, sign-up is open on a loopback address only.
 func TestDefaultSignUp(t *testing.T) {
 	for _, tt := range []struct {
 		baseURL, setting string
@@ -68,8 +67,8 @@ func TestDefaultSignUp(t *testing.T) {
 	}
 }
 
-// mail posts a mail that the deployment's secret has signed to an address that nobody
-// connected, and returns what was stored of it.
+// mail posts a mail signed with the deployment's secret to an unconnected address, and
+// returns the stored event.
 func (a *App) mail(t *testing.T, id string) *inbound.Event {
 	t.Helper()
 	body := "From: ana@client.example\r\nTo: lost@acme.example\r\nSubject: Help\r\nMessage-ID: <" + id + "@client.example>\r\n\r\nHello\r\n"
@@ -100,8 +99,8 @@ func (a *App) mail(t *testing.T, id string) *inbound.Event {
 
 const deploymentSigns = "signs for the deployment"
 
-// TestSecondSignUpNeverReroutesMail: whoever signs up after the default organization
-// gets none of its mail, and does not keep it from arriving.
+// TestSecondSignUpNeverReroutesMail: a later sign-up neither receives nor blocks mail of
+// the default organization.
 func TestSecondSignUpNeverReroutesMail(t *testing.T) {
 	for _, tt := range []struct {
 		baseURL string
@@ -132,8 +131,8 @@ func TestSecondSignUpNeverReroutesMail(t *testing.T) {
 	}
 }
 
-// TestSignedUpNeverGetsUnconnectedMail: at a public base URL, what nobody connected stays
-// unrouted as long as the operator made and named no organization.
+// TestSignedUpNeverGetsUnconnectedMail: at a public base URL, mail to unconnected
+// addresses stays unrouted until the operator creates or names a default organization.
 func TestSignedUpNeverGetsUnconnectedMail(t *testing.T) {
 	a := deployment(t, publicURL, quiet, shared)
 	only := signUp(t, a, "Mallory")
@@ -155,7 +154,7 @@ func TestSignedUpNeverGetsUnconnectedMail(t *testing.T) {
 	}
 }
 
-// TestOperatorMailIsEnqueued: the configured address gets the notice by the queue.
+// TestOperatorMailIsEnqueued: notices to the configured address are sent by the queue.
 func TestOperatorMailIsEnqueued(t *testing.T) {
 	a := deployment(t, publicURL, quiet, shared, func(c *Config) { c.OperatorMail = "Ops <ops@help.example>" })
 	a.mail(t, "one")
@@ -174,7 +173,7 @@ func TestOperatorMailIsEnqueued(t *testing.T) {
 	}
 }
 
-// shared configures a secret of the deployment's for mail, and lets everybody sign up.
+// shared configures a deployment-wide secret for mail and open sign-up.
 func shared(c *Config) {
 	c.Secrets = map[string][]string{"email-raw": {deploymentSigns}}
 	c.SignUp = "open"

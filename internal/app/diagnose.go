@@ -24,13 +24,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// Diagnose checks a deployment from outside of its server, which may run or not.
+// Diagnose checks a deployment from outside of its server, which may be running or not.
 // It creates neither databases nor folders.
 func Diagnose(ctx context.Context, c Config) []doctor.Finding {
 	return doctor.Run(ctx, c.checks(c.closedDatabases(), c.openStore))
 }
 
-// diagnose logs what needs attention, once.
+// diagnose logs the findings that need attention, once.
 func (a *App) diagnose(ctx context.Context) {
 	var open []doctor.Database
 	for i, d := range []*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB} {
@@ -42,7 +42,7 @@ func (a *App) diagnose(ctx context.Context) {
 	store := func() (blob.Store, func(), error) { return a.blobs, func() {}, nil }
 	findings := doctor.Run(ctx, a.config.checks(open, store))
 	if ctx.Err() != nil {
-		return // it ends: what could not be finished says nothing
+		return // shutting down: unfinished checks have no result
 	}
 	for _, f := range findings {
 		level := slog.LevelDebug
@@ -56,7 +56,7 @@ func (a *App) diagnose(ctx context.Context) {
 	}
 }
 
-// checks returns all checks of a deployment, in the order in which they are shown.
+// checks returns all checks of a deployment in display order.
 func (c Config) checks(stored []doctor.Database, store func() (blob.Store, func(), error)) []doctor.Check {
 	s := c.doctorSettings()
 	client := doctor.Client()
@@ -105,7 +105,7 @@ func (c Config) checks(stored []doctor.Database, store func() (blob.Store, func(
 	)
 }
 
-// doctorSettings returns the values that checks look at.
+// doctorSettings returns the values that checks use.
 func (c Config) doctorSettings() doctor.Settings {
 	s := doctor.Settings{
 		Loopback: c.Loopback(), Listen: c.Listen, BaseURL: c.BaseURL, Addresses: c.origins(),
@@ -128,7 +128,7 @@ func (c Config) doctorSettings() doctor.Settings {
 	return s
 }
 
-// origins returns scheme and host of the configured addresses, each once.
+// origins returns the distinct origins of the configured base URLs.
 func (c Config) origins() []string {
 	var list []string
 	for _, address := range []string{c.BaseURL, c.FleetBaseURL, c.SandboxBaseURL} {
@@ -143,7 +143,7 @@ func (c Config) origins() []string {
 	return list
 }
 
-// closedDatabases opens each database for as long as a check lasts.
+// closedDatabases returns databases that each check opens and closes.
 func (c Config) closedDatabases() []doctor.Database {
 	var list []doctor.Database
 	for _, of := range databases {
@@ -165,7 +165,7 @@ func (c Config) closedDatabases() []doctor.Database {
 	return list
 }
 
-// organizations returns how many there are, and whether one is the default. A
+// organizations returns the number of organizations, and whether there is a default. A
 // database of another version is [fs.ErrNotExist].
 func (c Config) organizations(ctx context.Context, stored doctor.Database) (count int, hasDefault bool, err error) {
 	err = read(ctx, stored, func(d *db.DB) (err error) {
@@ -177,8 +177,8 @@ func (c Config) organizations(ctx context.Context, stored doctor.Database) (coun
 	return count, hasDefault, err
 }
 
-// proofs returns how many connections have proven their addresses, and what
-// allowed-addresses names in vain. A database of another version is [fs.ErrNotExist].
+// proofs counts connections by their proof, and lists unknown slugs of allowed-addresses.
+// A database of another version is [fs.ErrNotExist].
 func (c Config) proofs(ctx context.Context, stored doctor.Database) (p doctor.Proofs, err error) {
 	allowed, err := parseAllowed(c.AllowedAddresses)
 	if err != nil {
@@ -204,7 +204,7 @@ func (c Config) proofs(ctx context.Context, stored doctor.Database) (p doctor.Pr
 	return p, err
 }
 
-// read has f look into a database of this version; for another it is [fs.ErrNotExist].
+// read calls f with a database of this version; another version is [fs.ErrNotExist].
 func read(ctx context.Context, stored doctor.Database, f func(*db.DB) error) error {
 	d, done, err := stored.Open(ctx)
 	if err != nil {
@@ -221,7 +221,7 @@ func read(ctx context.Context, stored doctor.Database, f func(*db.DB) error) err
 	return f(d)
 }
 
-// openStore opens the store of attachments unless its folder would be created.
+// openStore opens the attachment store unless its folder does not exist.
 func (c Config) openStore() (blob.Store, func(), error) {
 	if path, ok := strings.CutPrefix(c.blobURL(), "file:"); ok {
 		if _, err := os.Stat(strings.TrimPrefix(path, "//")); err != nil {
@@ -239,7 +239,7 @@ func (c Config) openStore() (blob.Store, func(), error) {
 	}, nil
 }
 
-// storeName names the store of attachments, without credentials.
+// storeName returns the attachment store's URL without credentials.
 func (c Config) storeName() string {
 	if path, ok := strings.CutPrefix(c.blobURL(), "file:"); ok {
 		return "the folder " + path
@@ -274,8 +274,7 @@ func (c Config) checkRedis(ctx context.Context) doctor.Finding {
 	return doctor.Shared(ctx, where, r.Ping)
 }
 
-// openLinks describes the servers on other machines that are reached without TLS, or
-// without verifying them.
+// openLinks describes connections to other machines without TLS, or without verification.
 func (c Config) openLinks() []string {
 	var open []string
 	if u, err := url.Parse(c.DatabaseURL); err == nil && strings.HasPrefix(u.Scheme, "postgres") && elsewhere(u) {
@@ -293,15 +292,15 @@ func (c Config) openLinks() []string {
 	return open
 }
 
-// elsewhere reports whether a server is on another machine: neither loopback nor a
-// socket of this one.
+// elsewhere reports whether a server is on another machine: neither loopback nor a local
+// socket.
 func elsewhere(u *url.URL) bool {
 	host := cmp.Or(u.Hostname(), u.Query().Get("host"))
 	addr, err := netip.ParseAddr(host)
 	return host != "" && !strings.HasPrefix(host, "/") && !localName(host) && !(err == nil && addr.IsLoopback())
 }
 
-// exposedPaths returns the files that others can reach.
+// exposedPaths returns the files that other users can access.
 func (c Config) exposedPaths() ([]string, error) {
 	paths, err := c.privatePaths()
 	if path, ok := strings.CutPrefix(c.blobURL(), "file:"); ok {
@@ -318,7 +317,7 @@ func (c Config) exposedPaths() ([]string, error) {
 	return list, err
 }
 
-// keyState returns how the secret key is stored.
+// keyState returns where and how the secret key is stored.
 func (c Config) keyState() doctor.Key {
 	k := doctor.Key{Path: c.SecretKeyFile}
 	switch {

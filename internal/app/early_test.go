@@ -25,7 +25,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 )
 
-// watched is a body that notes whether anybody reads it. It never arrives.
+// watched is a body that never arrives, and records whether it is read.
 type watched struct{ read bool }
 
 func (b *watched) Read([]byte) (int, error) {
@@ -34,8 +34,8 @@ func (b *watched) Read([]byte) (int, error) {
 }
 func (*watched) Close() error { return nil }
 
-// early sends a request of which the body must not be read, once with a length and
-// once without one, and returns the answers' status.
+// early sends a request with a body that must not be read, with and without
+// Content-Length, and returns the common status.
 func early(t *testing.T, a *App, what, method, path string, header map[string]string) int {
 	t.Helper()
 	status := 0
@@ -64,8 +64,8 @@ func unread(a *App, method, path string, header map[string]string, length int64)
 
 const earlySecret = "early secret"
 
-// wellFormed are the headers of every channel's signature, as somebody without a key
-// can make them.
+// wellFormed returns the signature headers of every channel, as a client without a key
+// can forge them.
 func wellFormed(at time.Time) map[string]string {
 	unix := strconv.FormatInt(at.Unix(), 10)
 	sum := base64.StdEncoding.EncodeToString(make([]byte, 32))
@@ -88,12 +88,11 @@ func wellFormed(at time.Time) map[string]string {
 	}
 }
 
-// inBody are the channels whose proof, or whose signature's place, is the body.
+// inBody lists the channels with the proof in the body.
 var inBody = []string{"email-form", "voice", "marketplace"}
 
-// TestHeaderProofComesBeforeBody: wherever the proof, or the form of a signature, is in
-// the URL or the headers, what is wrong there is refused before the body is read. So is
-// everything for channels that nobody uses.
+// TestHeaderProofComesBeforeBody: a wrong proof, or form of a signature, in URL or
+// headers is refused before the body is read. So is every request for an unused channel.
 func TestHeaderProofComesBeforeBody(t *testing.T) {
 	a := deployment(t, publicURL, quiet)
 	idle := make(map[string]bool)
@@ -114,7 +113,7 @@ func TestHeaderProofComesBeforeBody(t *testing.T) {
 	})
 	secrets := make(map[string][]string)
 	for _, ad := range a.adapters {
-		if name := ad.Info().Name; name != "marketplace" { // which has a topic of its own on this machine
+		if name := ad.Info().Name; name != "marketplace" { // it has a development topic on this machine
 			secrets[name] = []string{earlySecret}
 		}
 	}
@@ -176,13 +175,13 @@ func earlyChannel(t *testing.T, a *App, ad channel.Adapter) {
 		if info.Name == "voice" {
 			early(t, a, "misshapen", "POST", path, with(nil, "X-Voice-Signature", "x"))
 		}
-		// A connection that does not exist, with whatever proof.
+		// An unknown connection, with any proof.
 		joint := map[bool]string{true: "?", false: "&"}[style == ""]
 		early(t, a, "no such connection", "POST", path+style+joint+"c=01a204c2-4df1-7bec-bcfb-0e27f87ff74c", with(wellFormed(time.Now()), "Authorization", "Bearer "+earlySecret))
 		if style != "" {
 			early(t, a, "no such style", "POST", path+"?style=nothing", with(wellFormed(time.Now())))
 		}
-		// What could be right is read.
+		// A possibly valid request is read.
 		h := with(wellFormed(time.Now()))
 		if info.Name == "email-json" {
 			h[email.TokenHeader] = earlySecret
@@ -205,7 +204,7 @@ func earlyProcedures(t *testing.T) {
 		path := "/api/trpc/" + name
 		w, read := unread(s.App, "POST", path, map[string]string{"Content-Type": "application/json"}, 1000)
 		if w.Code == http.StatusMethodNotAllowed || w.Code != http.StatusUnauthorized && read {
-			continue // a query; or open to strangers
+			continue // a query, or public
 		}
 		protected++
 		if got := early(t, s.App, name, "POST", path, map[string]string{"Content-Type": "application/json", "Cookie": browser.AccessCookie + "=none"}); got != http.StatusUnauthorized {
@@ -264,7 +263,7 @@ func earlyPages(t *testing.T) {
 	s := openStrict(t)
 	walked := 0
 	for _, rt := range s.site.Routes() {
-		if !rt.Post || !rt.InDashboard { // outside of the dashboard, forms are for strangers
+		if !rt.Post || !rt.InDashboard { // forms outside of the dashboard are public
 			continue
 		}
 		walked++
@@ -279,8 +278,8 @@ func earlyPages(t *testing.T) {
 	}
 }
 
-// TestSecretOfAnyConnectionOpens: a token in the headers that is a connection's is not
-// refused early, at once after it was made and after it was changed.
+// TestSecretOfAnyConnectionOpens: a connection's token in the headers is not refused
+// early, right after its creation and its change.
 func TestSecretOfAnyConnectionOpens(t *testing.T) {
 	s := openStrict(t)
 	read := func(token string) bool {

@@ -24,8 +24,7 @@ import (
 
 const factorPassword = "correct horse battery"
 
-// strict is a program that asks for fresh proof, with an organization of two
-// admins.
+// strict is a program that requires fresh proofs, with an organization of two admins.
 type strict struct {
 	*App
 	t        *testing.T
@@ -77,7 +76,7 @@ func (s *strict) signIn(u account.User) account.SignIn {
 	return in
 }
 
-// addApp sets up an authenticator app in the session of a sign-in.
+// addApp sets up an authenticator app in a session.
 func (s *strict) addApp(in account.SignIn) {
 	s.t.Helper()
 	id, _, err := s.Accounts.Authenticate(s.t.Context(), in.Tokens.Access, "", account.Client{})
@@ -107,10 +106,10 @@ func (s *strict) exec(statement string) {
 	}
 }
 
-// do makes a request with cookies.
+// do sends a request with cookies.
 func (s *strict) do(method, path, contentType, body string, cookies map[string]string) *httptest.ResponseRecorder {
 	s.t.Helper()
-	ctx, stop := context.WithTimeout(s.t.Context(), 10*time.Second) // a stream, which nobody here may open, ends by itself
+	ctx, stop := context.WithTimeout(s.t.Context(), 10*time.Second) // ends a stream that should not have been opened
 	defer stop()
 	r := httptest.NewRequestWithContext(ctx, method, "http://localhost:8080"+path, strings.NewReader(body))
 	r.Host = "localhost:8080"
@@ -129,7 +128,7 @@ const formType = "application/x-www-form-urlencoded"
 
 var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
-// example is an address that a pattern matches.
+// example returns a path that matches a pattern.
 func example(pattern string) string {
 	return wildcard.ReplaceAllStringFunc(pattern, func(w string) string {
 		switch w {
@@ -142,7 +141,7 @@ func example(pattern string) string {
 	})
 }
 
-// procedures returns the names of all.
+// procedureNames returns all names.
 func (s *strict) procedureNames() []string {
 	names := s.procedures.Procedures()
 	if len(names) < 30 {
@@ -159,7 +158,7 @@ type rpcFailure struct {
 	}
 }
 
-// call calls a procedure by whatever method it has.
+// call calls a procedure with its method.
 func (s *strict) call(name, input string, cookies map[string]string) (int, rpcFailure) {
 	s.t.Helper()
 	w := s.do("GET", "/api/trpc/"+name, "", "", cookies)
@@ -173,9 +172,8 @@ func (s *strict) call(name, input string, cookies map[string]string) (int, rpcFa
 	return w.Code, f
 }
 
-// TestHalfSignedInReachesNothing: a token of a sign-in that waits for its second step
-// opens nothing, as the cookie that it is or as any other, at any address and any
-// procedure.
+// TestHalfSignedInReachesNothing: the token of a pending sign-in opens no path and no
+// procedure, in its own or any other cookie.
 func TestHalfSignedInReachesNothing(t *testing.T) {
 	s := openStrict(t)
 	s.addApp(s.signIn(s.ada))
@@ -189,7 +187,7 @@ func TestHalfSignedInReachesNothing(t *testing.T) {
 	for _, rt := range routes {
 		path := example(rt.Path)
 		for method, is := range map[string]bool{"GET": rt.Get, "POST": rt.Post} {
-			if !is || path == "/sign-in/second-factor" { // which is what the token is for
+			if !is || path == "/sign-in/second-factor" { // the token's purpose
 				continue
 			}
 			walked++
@@ -221,8 +219,8 @@ func TestHalfSignedInReachesNothing(t *testing.T) {
 	}
 }
 
-// TestRequirementCannotBeSkipped: a session without the second factor that the
-// organization requires reaches nothing but the way to one.
+// TestRequirementCannotBeSkipped: a session without the required second factor reaches
+// only its enrolment.
 func TestRequirementCannotBeSkipped(t *testing.T) {
 	s := openStrict(t)
 	ben := s.signIn(s.ben)
@@ -258,7 +256,7 @@ func TestRequirementCannotBeSkipped(t *testing.T) {
 	if w := s.do("GET", "/settings/security", "", "", cookies); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "requires a second factor") {
 		t.Errorf("the way out: got %d", w.Code)
 	}
-	// Those that need no session are tried with one too: they tell nothing.
+	// Public ones are called with a session, too: they reveal nothing.
 	free := []string{
 		"auth.sendPasswordReset", "auth.signInWithEmail", "auth.signInWithPassword", "auth.signInWithProvider",
 		"auth.verifyRecoveryCode", "auth.verifyTotp", "auth.signOut", "auth.proveIdentity", "auth.mailProofCode",
@@ -278,7 +276,7 @@ func TestRequirementCannotBeSkipped(t *testing.T) {
 	}
 }
 
-// guarded are the forms that need a fresh proof of identity.
+// guarded lists the forms that need a fresh proof of identity.
 var guarded = []string{
 	"/customers/{id}/delete",
 	"/fleet/riders/{id}/anonymise",
@@ -314,8 +312,8 @@ var guarded = []string{
 	"/tickets/{number}/delete",
 }
 
-// TestStepUpNeeded: each guarded form asks an old session for a proof first, and
-// then does what was typed.
+// TestStepUpNeeded: each guarded form first asks an old session for a proof, and then
+// performs the submitted action.
 func TestStepUpNeeded(t *testing.T) {
 	s := openStrict(t)
 	cookies := map[string]string{browser.AccessCookie: s.signIn(s.ada).Tokens.Access}
@@ -341,7 +339,7 @@ func TestStepUpNeeded(t *testing.T) {
 			t.Errorf("%s: got %d %+v", name, code, f)
 		}
 	}
-	for _, name := range []string{"webhooks.list", "auth.getUser", "members.list", "auth.hasPassword"} { // as before
+	for _, name := range []string{"webhooks.list", "auth.getUser", "members.list", "auth.hasPassword"} { // need no proof
 		if code, f := s.call(name, "", cookies); code != http.StatusOK {
 			t.Errorf("%s: got %d %+v", name, code, f)
 		}
@@ -352,7 +350,7 @@ func TestStepUpNeeded(t *testing.T) {
 
 var hidden = regexp.MustCompile(`name="proof-form" value="([^"]+)"`)
 
-// resume interrupts an invitation, and goes on with it.
+// resume interrupts an invitation by a proof of identity and continues it.
 func (s *strict) resume(cookies map[string]string) {
 	t := s.t
 	const path = "/settings/invitations"
@@ -374,7 +372,7 @@ func (s *strict) resume(cookies map[string]string) {
 	if w := answer(path, held[1], "wrong horse", cookies); w.Code != http.StatusUnprocessableEntity || invited() != 0 || !hidden.MatchString(w.Body.String()) {
 		t.Errorf("a wrong password: got %d, %d invitations", w.Code, invited())
 	}
-	// A form that was sealed for another session, or another address.
+	// A form sealed for another session or address.
 	other := map[string]string{browser.AccessCookie: s.signIn(s.ben).Tokens.Access}
 	if w := answer(path, held[1], factorPassword, other); w.Code == http.StatusSeeOther || invited() != 0 {
 		t.Errorf("in another session: got %d, %d invitations", w.Code, invited())
@@ -385,13 +383,13 @@ func (s *strict) resume(cookies map[string]string) {
 	if w := answer(path, held[1], factorPassword, cookies); w.Code != http.StatusSeeOther || invited() != 1 {
 		t.Errorf("the right password: got %d, %d invitations: %s", w.Code, invited(), w.Body)
 	}
-	// From now on nothing is asked.
+	// No further proof is required.
 	if w := s.do("POST", path, formType, url.Values{"email": {"two@example.com"}, "role": {"agent"}}.Encode(), cookies); w.Code != http.StatusSeeOther || invited() != 2 {
 		t.Errorf("right after a proof: got %d, %d invitations", w.Code, invited())
 	}
 }
 
-// TestNoProofOnLoopback: with a base URL on this machine nothing is asked for.
+// TestNoProofOnLoopback: with a base URL on this machine no proof is required.
 func TestNoProofOnLoopback(t *testing.T) {
 	for _, tt := range []struct {
 		base  string

@@ -14,11 +14,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/blob"
 )
 
-// Everything that the program stores on this machine is for its user alone:
-// folders 0700, files 0600. They are created so whatever the umask. Those of an
-// earlier version, or opened by somebody since, are repaired at start.
+// All files of the program are accessible to its user only: folders 0700, files 0600,
+// independent of the umask. Permissions of files from earlier versions, or changed since,
+// are repaired at start.
 
-// sqlitePaths returns the files of the databases, none on PostgreSQL.
+// sqlitePaths returns the database files; none on PostgreSQL.
 func (c *Config) sqlitePaths() []string {
 	var paths []string
 	for _, d := range databases {
@@ -30,13 +30,13 @@ func (c *Config) sqlitePaths() []string {
 	return paths
 }
 
-// keyPath is where the generated secret key is.
+// keyPath returns the path of the generated secret key.
 func (c *Config) keyPath() string { return filepath.Join(c.Data, "secret.key") }
 
-// mailboxDir is where mails are stored that are not sent.
+// mailboxDir returns the folder of mails that cannot be sent.
 func (c *Config) mailboxDir() string { return filepath.Join(c.Data, "mailbox") }
 
-// blobURL is where attachments are.
+// blobURL returns the URL of the attachment store.
 func (c *Config) blobURL() string {
 	if c.BlobURL != "" {
 		return c.BlobURL
@@ -44,8 +44,8 @@ func (c *Config) blobURL() string {
 	return "file:" + filepath.Join(c.Data, "attachments")
 }
 
-// privatePaths returns the folders and files that are for this user alone, as far
-// as they exist, but for the attachments.
+// privatePaths returns the existing folders and files that must be private, except
+// attachments.
 func (c *Config) privatePaths() ([]string, error) {
 	wanted := []string{c.Data}
 	for _, path := range c.sqlitePaths() {
@@ -65,7 +65,7 @@ func (c *Config) privatePaths() ([]string, error) {
 		}
 	}
 	err := filepath.WalkDir(c.mailboxDir(), func(path string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) { // pruned meanwhile, or there is no mailbox
+		if errors.Is(err, fs.ErrNotExist) { // deleted concurrently, or no mailbox
 			return nil
 		}
 		if err == nil && (e.IsDir() || e.Type().IsRegular()) {
@@ -76,8 +76,8 @@ func (c *Config) privatePaths() ([]string, error) {
 	return list, err
 }
 
-// exposed reports whether others than its owner can do anything with a file, and
-// with which permissions. Windows has no such bits.
+// exposed reports whether users other than its owner can access a file, and its mode.
+// Windows has no such bits.
 func exposed(path string) (mode fs.FileMode, open bool, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,16 +89,16 @@ func exposed(path string) (mode fs.FileMode, open bool, err error) {
 	return info.Mode(), info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows", nil
 }
 
-// protectFiles creates the data folder and the files of the databases for this
-// user alone, and repairs what others can reach. Permissions that cannot be
-// changed, as those of a mounted volume may be, are only logged.
+// protectFiles creates the data folder and the database files with private permissions,
+// and repairs others. Permissions that cannot be changed, such as those of some mounted
+// volumes, are logged.
 func (c *Config) protectFiles(ctx context.Context, log *slog.Logger) error {
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}
 	for _, path := range c.sqlitePaths() {
-		// SQLite gives its other files the permissions of this one. A folder that is
-		// missing is its error to report.
+		// SQLite creates its other files with the permissions of this one. A missing
+		// folder is SQLite's error to report.
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err == nil {
 			f.Close()
@@ -127,8 +127,8 @@ func (c *Config) protectFiles(ctx context.Context, log *slog.Logger) error {
 
 func octal(mode fs.FileMode) string { return fmt.Sprintf("%04o", mode.Perm()) }
 
-// protectAttachments repairs the permissions of stored attachments, of which there
-// may be a great many.
+// protectAttachments repairs the permissions of stored attachments, of which there may be
+// very many.
 func (a *App) protectAttachments(ctx context.Context) {
 	d, ok := a.blobs.(*blob.Dir)
 	if !ok {

@@ -19,7 +19,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// logged keeps what is logged.
+// logged collects log output.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -41,8 +41,8 @@ func (l *logged) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// permissions returns "mode path" of each folder and file below a folder that
-// others than its owner can reach, and all paths.
+// permissions returns all paths below a folder, and as "mode path" those that other users
+// can access.
 func permissions(t *testing.T, folder string) (open, all []string) {
 	t.Helper()
 	err := filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
@@ -69,8 +69,8 @@ func permissions(t *testing.T, folder string) (open, all []string) {
 	return open, all
 }
 
-// TestUmaskCannotOpenFiles: whatever the umask, and whatever somebody has done to
-// the permissions since, everything stored is for its owner alone.
+// TestUmaskCannotOpenFiles: with any umask, and after any change of permissions, all
+// stored files are private.
 func TestUmaskCannotOpenFiles(t *testing.T) {
 	for _, umask := range []int{0, 0o002, 0o022} {
 		t.Run(fmt.Sprintf("%04o", umask), func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestUmaskCannotOpenFiles(t *testing.T) {
 					t.Errorf("nothing says that %s was repaired:\n%s", path, text)
 				}
 			}
-			// The store's folder, 256 and tmp in it; the file was stored anew.
+			// The store's folder, 256 and tmp in it; the file was stored again.
 			if want := "level=WARN msg=\"repaired the permissions of attachments that others could reach\" files=258\n"; !strings.Contains(text, want) {
 				t.Errorf("got log\n%s\nwant %s", text, want)
 			}

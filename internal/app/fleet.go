@@ -18,31 +18,31 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 )
 
-// Fleet is the fleet of one environment, in a database of its own.
+// Fleet is the fleet service of one environment with its own database.
 type Fleet struct {
 	*fleet.Service
 	DB    *db.DB
 	Audit *audit.Log
 }
 
-// database is one of those that the program has.
+// database describes one of the program's databases.
 type database struct {
-	name   string // in what people read; on PostgreSQL the schema, but for the first
+	name   string // for display; on PostgreSQL the schema, except for the first
 	schema db.Schema
-	file   string // beside the first, on SQLite
+	file   string // next to the first, on SQLite
 }
 
-// databases are the helpdesk's, the fleet's and the sandbox's. Nothing joins them.
+// databases are the helpdesk's, the fleet's and the sandbox's. No query joins them.
 var databases = [3]database{
 	{"helpdesk", db.Helpdesk, ""},
 	{"fleet_live", db.Fleet, "fleet-live.db"},
 	{"fleet_sandbox", db.Fleet, "fleet-test.db"},
 }
 
-// fleetConns bounds the connections to PostgreSQL for each environment.
+// fleetConns is the maximum number of PostgreSQL connections per environment.
 const fleetConns = 12
 
-// at returns where a database is, given where the helpdesk's is.
+// at returns a database's URL, given the helpdesk's.
 func (d database) at(helpdesk string) (string, db.Options) {
 	if d.file == "" {
 		return helpdesk, db.Options{}
@@ -53,28 +53,28 @@ func (d database) at(helpdesk string) (string, db.Options) {
 	return helpdesk, db.Options{Namespace: d.name, MaxConns: fleetConns}
 }
 
-// Where people read about the fleet's API.
+// Paths of the reference documentation of the fleet's API.
 const (
 	fleetDocs   = "/docs/fleet"
 	sandboxDocs = "/docs/sandbox"
 )
 
-// fleetBase is where the API of an environment answers.
+// fleetBase is the base URL of an environment's API.
 type fleetBase struct {
-	host   string // the only one at which it does; empty: any
+	host   string // the only accepted host; empty: any
 	origin string // "https://api.example.com"
 	path   string // "/v1"
 }
 
-// String returns the address.
+// String returns the URL.
 func (b fleetBase) String() string { return b.origin + b.path }
 
-// within reports whether everything below one base is below the other too.
+// within reports whether b is at or below other.
 func (b fleetBase) within(other fleetBase) bool {
 	return strings.EqualFold(b.origin, other.origin) && strings.HasPrefix(b.path+"/", other.path+"/")
 }
 
-// fleetBases returns where the API answers, in production and in the sandbox.
+// fleetBases returns the base URLs of production and sandbox.
 func (c *Config) fleetBases() (live, sandbox fleetBase, err error) {
 	if live, err = c.fleetBase(c.FleetBaseURL, "/v1"); err != nil {
 		return live, sandbox, fmt.Errorf("fleet-base-url: %w", err)
@@ -88,13 +88,13 @@ func (c *Config) fleetBases() (live, sandbox fleetBase, err error) {
 	return live, sandbox, nil
 }
 
-// CheckBases says what is wrong with where the fleet's API shall answer.
+// CheckBases checks the base URLs of the fleet's API.
 func (c *Config) CheckBases() error {
 	_, _, err := c.fleetBases()
 	return err
 }
 
-// fleetBase reads one of the two addresses.
+// fleetBase parses one of the two URLs; usual is the default path.
 func (c *Config) fleetBase(address, usual string) (fleetBase, error) {
 	if address == "" {
 		return fleetBase{origin: c.BaseURL, path: usual}, nil
@@ -134,7 +134,7 @@ func (a *App) openFleetAPI(f Fleet, live, sandbox fleetBase) (*rest.API, error) 
 	})
 }
 
-// fleetAccount is what the fleet shows of an organization.
+// fleetAccount returns an organization as the fleet API shows it.
 func (a *App) fleetAccount(ctx context.Context, organizationID string) (fleetapi.Account, error) {
 	o, err := a.Accounts.Organization(ctx, organizationID)
 	if err != nil {
@@ -144,8 +144,8 @@ func (a *App) fleetAccount(ctx context.Context, organizationID string) (fleetapi
 	return fleetapi.Account{Name: o.Name, Plan: plan, RateLimit: plan.Limit(o.FleetRateLimit)}, nil
 }
 
-// fleetNotifier has pages that are open look at what has changed in the fleet of an
-// environment.
+// fleetNotifier returns a function that notifies open pages about a changed record of a
+// fleet.
 func (a *App) fleetNotifier(e fleetpages.Environment) func(organizationID, kind, id string) {
 	return func(organizationID, kind, id string) {
 		if kind == "" {

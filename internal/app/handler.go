@@ -20,8 +20,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// openHandler makes the handler of every path that the program answers. It takes as
-// long and as much memory as all else together, which commands do without.
+// openHandler constructs the HTTP handler of the program. It takes as much time and
+// memory as everything else, which commands save.
 func (a *App) openHandler() (err error) {
 	a.handler, err = a.newHandler()
 	return err
@@ -54,7 +54,7 @@ func (a *App) newHandler() (http.Handler, error) {
 		},
 	})
 	a.procedures = procedures
-	// Only what carries cookies needs it: providers send none.
+	// Only requests with cookies need it: providers send none.
 	sameOrigin := http.NewCrossOriginProtection()
 	if err := sameOrigin.AddTrustedOrigin(base.Scheme + "://" + base.Host); err != nil {
 		return nil, fmt.Errorf("base-url: %w", err)
@@ -118,7 +118,7 @@ func (a *App) newHandler() (http.Handler, error) {
 	pages := gate.Source(audit.Web, sameOrigin.Handler(a.newPages(gate, places, live, sandbox)))
 	mux.Handle("/", pages)
 	mux.Handle(desk.AttachmentPath+"{id}", attachments(pages, deskAPI))
-	// An API with a host of its own comes before one that answers at any.
+	// An API with a host of its own precedes APIs for any host.
 	handler := deskAPI.Wrap(mux)
 	for _, own := range []bool{false, true} {
 		for _, f := range []struct {
@@ -142,8 +142,8 @@ func (a *App) newHandler() (http.Handler, error) {
 	return f.watch(bounded(a.config.withHeaders(packing))), nil
 }
 
-// attachments serves the addresses of files in payloads: with an API key as the REST
-// API serves the same file, else as a page.
+// attachments serves file URLs of payloads: with an API key like the REST API, else as a
+// page.
 func attachments(pages, api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "" {
@@ -156,7 +156,7 @@ func attachments(pages, api http.Handler) http.Handler {
 	})
 }
 
-// healthz says that the process answers.
+// healthz reports that the process responds.
 func (a *App) healthz(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") }
 
 func plain(w http.ResponseWriter, status int, text string) {

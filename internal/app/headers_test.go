@@ -10,8 +10,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 )
 
-// TestEveryAnswerHasSecurityHeaders asks for every kind of answer, failures included:
-// none may be sniffed, framed, run as a page of ours or pass its address on.
+// TestEveryAnswerHasSecurityHeaders requests every kind of response, including failures:
+// none can be sniffed, framed, or executed, or leaks its URL as referrer.
 func TestEveryAnswerHasSecurityHeaders(t *testing.T) {
 	a := deployment(t, publicURL, quiet)
 	for _, tt := range []struct {
@@ -41,7 +41,7 @@ func TestEveryAnswerHasSecurityHeaders(t *testing.T) {
 		{"GET", gbfs.Path + "manifest.json", 200},
 		{"POST", "/api/webhooks/sms", 401},
 		{"GET", "/sign-in/", 404},
-		{"GET", "//sign-in", 307}, // by the router itself
+		{"GET", "//sign-in", 307}, // by the router
 	} {
 		w := a.ask(tt.method, "help.example.com", tt.path)
 		checkHeaders(t, tt.method+" "+tt.path, w)
@@ -85,8 +85,8 @@ func checkHeaders(t *testing.T, what string, w *httptest.ResponseRecorder) {
 	}
 }
 
-// TestAttackReflectedFileDownload: a link to an API, with a name of an attacker's in its
-// path, must not make a browser save what comes back under that name, or show it.
+// TestAttackReflectedFileDownload: a link to an API with an attacker's name in its path
+// must not make a browser save or show the response under that name.
 func TestAttackReflectedFileDownload(t *testing.T) {
 	a := deployment(t, publicURL, quiet)
 	for _, path := range []string{

@@ -16,17 +16,16 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// hosts are the names that requests may be for. A page that resolves a name of
-// its own to this server (DNS rebinding) could otherwise read it as its own
-// origin, and links would be made for whatever name a request brings along.
+// hosts are the accepted Host names of requests. Otherwise a page under a name that
+// resolves to this server (DNS rebinding) could read it as its own origin, and links
+// would be built with any name that a request sends.
 type hosts struct {
-	names    []string // as [hostName] returns them
-	loopback bool     // every name of this machine is ours
+	names    []string // in the form of [hostName]
+	loopback bool     // accepts every name of this machine
 }
 
-// hosts returns the hosts of the addresses that are configured, and those that
-// the operator adds. Where the base URL is this machine, every name of this
-// machine is one.
+// hosts returns the hosts of the configured base URLs and the operator's extra ones. If
+// the base URL is this machine, every name of this machine is accepted.
 func (c *Config) hosts() (hosts, error) {
 	h := hosts{loopback: c.Loopback()}
 	for _, address := range []string{c.BaseURL, c.FleetBaseURL, c.SandboxBaseURL} {
@@ -53,16 +52,15 @@ func (c *Config) hosts() (hosts, error) {
 	return h, nil
 }
 
-// CheckHosts returns an error for an extra host that is not one.
+// CheckHosts returns an error for an invalid extra host.
 func (c *Config) CheckHosts() error {
 	_, err := c.hosts()
 	return err
 }
 
-// hostName returns the host of a Host header in the form in which hosts are
-// compared: without port and final dot, in lower-case ASCII, addresses in their
-// canonical form. The port does not matter: what stands in front may listen at
-// another one.
+// hostName returns the host of a Host header in canonical form: without port and final
+// dot, in lower-case ASCII, IP addresses in canonical form. The port is ignored: a proxy
+// may listen on another one.
 func hostName(header string) (name string, ok bool) {
 	name = header
 	if host, port, err := net.SplitHostPort(header); err == nil {
@@ -92,7 +90,7 @@ func hostName(header string) (name string, ok bool) {
 	return name, true
 }
 
-// allow reports whether a request with a Host header is for us.
+// allow reports whether a Host header is accepted.
 func (h hosts) allow(header string) bool {
 	name, ok := hostName(header)
 	if !ok {
@@ -106,13 +104,13 @@ func (h hosts) allow(header string) bool {
 	return slices.Contains(h.names, name)
 }
 
-// healthPaths answer under any name: whatever looks there goes by the address.
+// healthPaths accept any host: health checks use the IP address.
 var healthPaths = []string{"/healthz", "/readyz"}
 
-// auditForeignHost is the action of a request for another host.
+// auditForeignHost is the action of a request for an unknown host.
 const auditForeignHost audit.Action = "request.foreign_host"
 
-// guard refuses requests for other hosts with 421 (RFC 9110, section 15.5.20).
+// guard refuses requests for unknown hosts with 421 (RFC 9110, section 15.5.20).
 func (h hosts) guard(next http.Handler, gate *browser.SessionAuth, log *audit.Log) http.Handler {
 	refused := gate.Source(audit.Web, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		name, _ := hostName(r.Host)

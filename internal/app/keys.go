@@ -7,7 +7,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/billing"
 )
 
-// catalogues are what keys can reach: for the helpdesk helpdesk-decisions.md 6,
+// catalogues returns the resources of API keys: for the helpdesk helpdesk-decisions.md 6,
 // for the fleet fleet.md 2 and fleet-api.md 3.1.
 func catalogues() map[apikey.ServiceName]apikey.Catalogue {
 	all := []apikey.Action{apikey.Read, apikey.Create, apikey.Update, apikey.Delete}
@@ -22,7 +22,7 @@ func catalogues() map[apikey.ServiceName]apikey.Catalogue {
 				{Name: "customers", Actions: all},
 				{Name: "webhooks", Actions: all},
 				{Name: "channels", Actions: all},
-				{Name: "events", Actions: readCreate}, // to create is to replay
+				{Name: "events", Actions: readCreate}, // create means replay
 				{Name: "analytics", Actions: read},
 				{Name: "settings", Actions: readUpdate, Settings: true},
 			},
@@ -42,7 +42,7 @@ func catalogues() map[apikey.ServiceName]apikey.Catalogue {
 	}
 }
 
-// planLimit is the requests a minute that an organization's plan gives a key.
+// planLimit returns the requests per minute of a key under an organization's plan.
 func (a *App) planLimit(ctx context.Context, organizationID string) (int64, error) {
 	o, err := a.Accounts.Organization(ctx, organizationID)
 	if err != nil {

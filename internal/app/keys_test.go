@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 )
 
-// TestCatalogues compares what keys can reach with the contracts' tables.
+// TestCatalogues compares the catalogues with the contracts' tables.
 func TestCatalogues(t *testing.T) {
 	for service, want := range map[apikey.ServiceName][]string{
 		apikey.Helpdesk: {

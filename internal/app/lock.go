@@ -8,9 +8,9 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Lock claims the databases for one server, as long as release has not been called or the
-// process lives. On SQLite a second server is refused; PostgreSQL serves several. Commands
-// that work beside a server do not call it.
+// Lock locks the databases for one server until release or the end of the process. On
+// SQLite a second server is refused; PostgreSQL serves several. Commands that run next to
+// a server do not call it.
 func (c Config) Lock() (release func() error, err error) {
 	path, ok := strings.CutPrefix(c.databaseURL(), "sqlite:")
 	if !ok {
@@ -19,8 +19,8 @@ func (c Config) Lock() (release func() error, err error) {
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	// The file stays when the server ends: removing it could take it from the next one.
-	// The system ends the lock with the process, however that ends.
+	// The file stays after the server's end: removing it could remove the next server's.
+	// The operating system releases the lock with the process, even after a crash.
 	l := flock.New(path+".lock", flock.SetPermissions(0o600))
 	got, err := l.TryLock()
 	if err != nil {

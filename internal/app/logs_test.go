@@ -19,7 +19,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/shop"
 )
 
-// client walks through a server as its public host.
+// client is a client of a server under its public host.
 type client struct {
 	t    *testing.T
 	http *http.Client
@@ -39,7 +39,7 @@ func newClient(t *testing.T, address string) *client {
 	}}
 }
 
-// do returns the status of an answer, whatever it is.
+// do returns the status of a response.
 func (c *client) do(method, path, contentType, body string, headers ...string) int {
 	c.t.Helper()
 	req, err := http.NewRequest(method, "http://help.example.com"+path, strings.NewReader(body))
@@ -63,7 +63,7 @@ func (c *client) rpc(procedure, input string) int {
 	return c.do("POST", "/api/trpc/"+procedure, "application/json", `{"json":`+input+`}`)
 }
 
-// mailedToken waits for the n-th mail and returns the token of its link.
+// mailedToken waits for the n-th mail and returns its link's token.
 func mailedToken(t *testing.T, server *mailtest.Server, n int) string {
 	t.Helper()
 	text := waitForMail(t, server, n)
@@ -74,8 +74,8 @@ func mailedToken(t *testing.T, server *mailtest.Server, n int) string {
 	return found[1]
 }
 
-// TestNoTokenInLogs: at a public base URL no secret is logged at any level, on the
-// way in nor when things fail.
+// TestNoTokenInLogs: at a public base URL no secret is logged at any level, in requests
+// and in failures.
 func TestNoTokenInLogs(t *testing.T) {
 	const password, inboundToken, wrongToken, smtpPassword = "planted-Passw0rd-of-ada", "planted-inbound-token", "planted-wrong-token", "planted-smtp-password"
 	log := new(logged)
@@ -119,7 +119,7 @@ func TestNoTokenInLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The change of the password is mailed too, without a link.
+	// The mail about the changed password has no link.
 	invitation := ""
 	for n := 3; invitation == ""; n++ {
 		mailed := waitForMail(t, server, n)
@@ -162,7 +162,7 @@ func TestNoTokenInLogs(t *testing.T) {
 		c.rpc("auth.signInWithPassword", `{"email":"ada@example.com","password":"`+password+`"}`)
 	}
 	everything()
-	if err := a.DB.Close(); err != nil { // from now on everything fails, and says so
+	if err := a.DB.Close(); err != nil { // from now on every request fails and is logged
 		t.Fatal(err)
 	}
 	everything()

@@ -8,8 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 )
 
-// openMarketplace returns the marketplace's channel, which gets the certificates that
-// it verifies with from the notification service, over public addresses only.
+// openMarketplace returns the marketplace's channel, which fetches the notification
+// service's certificates over public addresses only.
 func openMarketplace(c Config) (*marketplace.Adapter, error) {
 	var test *marketplace.TestKey
 	switch keys := c.Secrets["marketplace"]; len(keys) {
@@ -31,9 +31,9 @@ func openMarketplace(c Config) (*marketplace.Adapter, error) {
 	return a, nil
 }
 
-// marketplaceTopics are what stands for the deployment's secrets of the marketplace.
-// Where none is configured, every topic whose signature holds is taken on this machine
-// only: elsewhere anybody could have the service sign for a topic of theirs.
+// marketplaceTopics returns the accepted topics, which replace deployment secrets for the
+// marketplace. Without configuration any topic with a valid signature is accepted, on
+// this machine only: elsewhere anybody could sign with a topic of their own.
 func marketplaceTopics(c Config) []string {
 	if len(c.MarketplaceTopics) == 0 && c.Loopback() {
 		return []string{marketplace.AnyTopic}

@@ -18,21 +18,20 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// outbox sends mail through the queue: a mail exists exactly when the change
-// that caused it does, and a mail server that is down delays it.
+// outbox sends mail through the queue: a mail is stored in the transaction of its cause,
+// and an unavailable mail server delays it.
 type outbox struct {
 	queue  *queue.Queue
 	sender mail.Sender
-	from   mail.Address // of mails that name no sender
-	box    *seal.Box    // seals what waits: sign-in links are as good as passwords
+	from   mail.Address // sender of mails without one
+	box    *seal.Box    // encrypts waiting mails: sign-in links are as sensitive as passwords
 }
 
 const mailKind = "mail"
 
-// openMail returns where mail goes: to the configured server, or to the delivery
-// provider. Without either it goes into a folder that is shown in the browser, but
-// only where the base URL is this machine: such mails hold sign-in links. Elsewhere
-// every mail fails.
+// openMail returns the sender of mails: the configured mail server or delivery provider.
+// Without either, mails are stored in a folder and shown in the browser if the base URL
+// is this machine, since they have sign-in links; elsewhere every mail fails.
 func (a *App) openMail(providers http.RoundTripper) (mail.TrackedSender, error) {
 	switch {
 	case a.config.SMTPURL != "":
@@ -72,9 +71,9 @@ func openDelivery(address, key string, transport http.RoundTripper) (*mail.API, 
 	return provider, nil
 }
 
-// ownMail returns what takes the mails of connections that have a mail server or a
-// delivery provider of their own. An organization names these, so they must not be
-// in our network; only the operator's address of the provider may be anywhere.
+// ownMail returns the sender for connections with their own mail server or delivery
+// provider. Organizations choose these, so private addresses are refused; the operator's
+// API URL may be private.
 func (a *App) ownMail(guard netguard.Guard, public, providers http.RoundTripper) func(channel.Credentials) (mail.TrackedSender, error) {
 	return func(credentials channel.Credentials) (mail.TrackedSender, error) {
 		if rawURL := credentials.Get(email.CredentialServer); rawURL != "" {
@@ -92,7 +91,7 @@ func (a *App) ownMail(guard netguard.Guard, public, providers http.RoundTripper)
 		if credentials.Public() {
 			transport = public
 		}
-		// An address that is malformed is refused here, with the reason.
+		// A malformed URL is refused here, with the reason.
 		address := cmp.Or(credentials.Get(email.CredentialAPIURL), credentials.BaseURL())
 		provider, err := openDelivery(address, credentials.Get(email.CredentialAPIKey), transport)
 		if err != nil {
@@ -102,10 +101,9 @@ func (a *App) ownMail(guard netguard.Guard, public, providers http.RoundTripper)
 	}
 }
 
-// openLetters returns what the mail channels are made with. Where the deployment has a
-// key of the delivery provider, the configured address of the API belongs to that key,
-// and connections with keys of their own call the provider at its usual address, or
-// where they say.
+// openLetters returns the configuration of the mail channels. If the deployment has a key
+// of the delivery provider, the configured API URL belongs to that key; connections with
+// their own keys call the provider's public URL, or their own.
 func openLetters(c Config) (email.Config, error) {
 	api, err := netguard.ParseAPIURL(c.APIURLs["email-delivery"], mail.DefaultAPIURL)
 	if err != nil {
@@ -118,7 +116,8 @@ func openLetters(c Config) (email.Config, error) {
 	return letters, nil
 }
 
-// deploymentCredentials are the operator's own for providers' APIs, by channel.
+// deploymentCredentials returns the operator's credentials for providers' APIs, by
+// channel.
 func deploymentCredentials(c Config, letters email.Config) map[string]channel.Credentials {
 	if c.EmailDeliveryAPIKey == "" {
 		return nil
@@ -135,7 +134,7 @@ func (a *App) openOutbox(server mail.Sender, from mail.Address, box *seal.Box) *
 	return o
 }
 
-// EnqueueMail has m sent once tx is committed.
+// EnqueueMail enqueues m in tx.
 func (o *outbox) EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error {
 	if len(m.To) == 0 {
 		return fmt.Errorf("mail %q has no recipient", m.Subject)
@@ -144,7 +143,7 @@ func (o *outbox) EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) err
 		m.From = o.from
 	}
 	if m.MessageID == "" {
-		// Fixed now, so that a mail sent twice is seen to be one.
+		// Fixed now, so that a mail sent twice is recognizable.
 		m.MessageID = queue.NewID() + "@kickstand"
 	}
 	payload, err := json.Marshal(m)

@@ -18,7 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// relay is a mail server in memory.
+// relay is an in-memory mail server.
 type relay struct {
 	mu       sync.Mutex
 	err      error
@@ -42,7 +42,7 @@ func (r *relay) answer(err error) {
 	r.err = err
 }
 
-// outboxFixture is an outbox that posts to a relay, in a bubble.
+// outboxFixture returns an outbox that sends to a relay, under synctest.
 func outboxFixture(t *testing.T) (*outbox, *db.DB, *relay) {
 	t.Helper()
 	d := dbtest.NewSQLite(t)
@@ -64,8 +64,8 @@ func (o *outbox) post(t *testing.T, d *db.DB, subjects ...string) {
 	}
 }
 
-// TestMailServerDown: mails wait for a server that cannot be reached, sealed,
-// and none is lost or sent twice.
+// TestMailServerDown: while the server is unreachable mails wait, encrypted; none is lost
+// or sent twice.
 func TestMailServerDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, d, r := outboxFixture(t)
@@ -105,7 +105,7 @@ func TestMailRetry(t *testing.T) {
 		name  string
 		err   error
 		tries int
-		span  time.Duration // from the first to the last, rounded
+		span  time.Duration // from the first to the last attempt, rounded
 	}{
 		{"unreachable", &mail.Error{Op: mail.OpConnect, Temporary: true}, 337, 165 * time.Hour},
 		{"password refused", &mail.Error{Op: mail.OpLogin, Code: 535}, 337, 165 * time.Hour},
@@ -131,7 +131,7 @@ func TestMailRetry(t *testing.T) {
 	}
 }
 
-// TestMailSurvivesRestart: what waits is still there for the next process.
+// TestMailSurvivesRestart: the next process sends waiting mails.
 func TestMailSurvivesRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		url := "sqlite:" + filepath.Join(t.TempDir(), "kickstand.db")

@@ -17,10 +17,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
 )
 
-// mailboxPath is where mails are shown that are kept here.
+// mailboxPath is the page with stored mails, in development.
 const mailboxPath = "/dev/mailbox"
 
-// newPages is what people look at.
+// newPages returns the site with all pages.
 func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, sandbox fleetBase) *web.Site {
 	mailbox := ""
 	if a.mailbox != nil {
@@ -57,7 +57,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 	return site
 }
 
-// notifyPages has pages that are open look at what events are about.
+// notifyPages notifies the open pages of tickets and customers in events.
 func (a *App) notifyPages(events []event.Event) {
 	for _, e := range events {
 		if e.Data.Ticket != nil {
@@ -69,7 +69,7 @@ func (a *App) notifyPages(events []event.Event) {
 	}
 }
 
-// openPictures opens what loads the pictures of mails.
+// openPictures returns the service that fetches remote pictures of mails.
 func (a *App) openPictures(blobs blob.Store, box *seal.Box) *picture.Service {
 	transport := a.config.Pictures
 	if transport == nil {

@@ -18,10 +18,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// channelSecrets returns the deployment's secrets. Where neither a payment
-// provider nor a secret of one is configured, the built-in checkout, which only a
-// base URL on this machine has, signs with a secret that every process with the
-// same key has.
+// channelSecrets returns the deployment's secrets. If neither a payment provider nor its
+// secret is configured, the built-in checkout, which exists only if the base URL is this
+// machine, signs with a secret derived from the deployment's key.
 func channelSecrets(c Config, box *seal.Box) map[string][]string {
 	const name = "payments"
 	secrets := maps.Clone(c.Secrets)
@@ -35,7 +34,7 @@ func channelSecrets(c Config, box *seal.Box) map[string][]string {
 	return secrets
 }
 
-// openCheckout checks what is configured of payments.
+// openCheckout checks the configuration of payments and returns the checkout.
 func (a *App) openCheckout(box *seal.Box) (*billing.Checkout, error) {
 	k, err := billing.NewCheckout(billing.CheckoutConfig{
 		DB: a.DB, Box: box, BaseURL: a.BaseURL, APIKey: a.config.PaymentsAPIKey, APIURL: a.config.PaymentsAPIURL,
@@ -47,8 +46,8 @@ func (a *App) openCheckout(box *seal.Box) (*billing.Checkout, error) {
 	return k, nil
 }
 
-// paymentPoster returns what takes an event to our own endpoint as the payment
-// provider would, signed, without leaving the process.
+// paymentPoster returns a function that posts a signed event to the payment endpoint as
+// the provider does, in process.
 func (a *App) paymentPoster(secrets []string) func(ctx context.Context, event []byte) error {
 	return func(ctx context.Context, event []byte) error {
 		if len(secrets) == 0 {
@@ -75,7 +74,7 @@ func (a *App) paymentPoster(secrets []string) func(ctx context.Context, event []
 	}
 }
 
-// posterResponse is the response to a request that does not leave the process.
+// posterResponse is the response to an in-process request.
 type posterResponse struct {
 	header http.Header
 	status int
@@ -99,8 +98,8 @@ func (a *posterResponse) Write(p []byte) (int, error) {
 	return a.body.Write(p)
 }
 
-// connectable are the channels that an organization's addresses can be connected
-// to: those that are not the deployment's own, and do not only serve those of another.
+// connectable returns the channels that an organization can connect: neither
+// deployment-wide nor auxiliary ones.
 func connectable(adapters []channel.Adapter) []channel.Adapter {
 	var list []channel.Adapter
 	for _, ad := range adapters {

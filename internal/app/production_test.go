@@ -20,7 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// deployment opens the program with a base URL and what else change configures.
+// deployment opens the program with a base URL and further configuration.
 func deployment(t *testing.T, baseURL string, log *slog.Logger, change ...func(*Config)) *App {
 	t.Helper()
 	c := Config{
@@ -45,10 +45,10 @@ func deployment(t *testing.T, baseURL string, log *slog.Logger, change ...func(*
 	return a
 }
 
-// TestTemplatesParse: a page that nobody has shown yet would fail only then.
+// TestTemplatesParse: all templates parse, including those of pages that no test renders.
 func TestTemplatesParse(t *testing.T) { openStrict(t).site.ParseTemplates() }
 
-// ask sends a request for a host to the program.
+// request sends a request for a host to the program.
 func (a *App) ask(method, host, path string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	r.Host = host
@@ -85,9 +85,8 @@ func TestCheckServe(t *testing.T) {
 	}
 }
 
-// TestNoDevPagesInProduction: at a public base URL there is neither the mailbox
-// nor the built-in checkout, a paid plan cannot be had, and a mail that cannot be
-// sent is stored nowhere.
+// TestNoDevPagesInProduction: at a public base URL there is neither the mailbox nor the
+// built-in checkout, no paid plan, and mails that cannot be sent are not stored.
 func TestNoDevPagesInProduction(t *testing.T) {
 	open := deployment(t, "http://localhost:8080", quiet)
 	closed := deployment(t, publicURL, quiet)
@@ -146,7 +145,7 @@ func TestNoDevPagesInProduction(t *testing.T) {
 	}
 }
 
-// admin returns that of a new organization.
+// admin creates an organization and returns its admin.
 func admin(t *testing.T, a *App) account.User {
 	t.Helper()
 	o, err := a.Accounts.CreateOrganization(t.Context(), account.NewOrganization{Name: "Acme"})
@@ -160,8 +159,8 @@ func admin(t *testing.T, a *App) account.User {
 	return u
 }
 
-// TestForeignHostRefused: a request for a host that is not ours is refused before
-// anything reads it, but for the looks at the server's health.
+// TestForeignHostRefused: a request for an unknown host is refused before any handler
+// runs, except health checks.
 func TestForeignHostRefused(t *testing.T) {
 	apis := func(c *Config) {
 		c.FleetBaseURL, c.SandboxBaseURL = "https://api.example.com/v1", "https://sandbox.example.com/v1"
@@ -216,8 +215,7 @@ func TestForeignHostRefused(t *testing.T) {
 	}
 }
 
-// TestForeignHostRefusedByServer: the same over a connection, where the host is
-// whatever a client writes.
+// TestForeignHostRefusedByServer: the same over a connection, with the raw Host header.
 func TestForeignHostRefusedByServer(t *testing.T) {
 	r := serveApp(t)
 	for host, want := range map[string]string{"evil.test": "421", "localhost": "200"} {
@@ -236,8 +234,7 @@ func TestForeignHostRefusedByServer(t *testing.T) {
 	}
 }
 
-// TestStrictTransportSecurity: only where the public address is https, and never
-// for this machine.
+// TestStrictTransportSecurity: only if the base URL is https and not this machine.
 func TestStrictTransportSecurity(t *testing.T) {
 	for baseURL, want := range map[string][]string{
 		publicURL:                 {"max-age=31536000"},
@@ -254,8 +251,8 @@ func TestStrictTransportSecurity(t *testing.T) {
 	}
 }
 
-// TestCheckoutByPost: an event of our own checkout reaches its endpoint, whatever
-// the base URL's host.
+// TestCheckoutByPost: an event of the built-in checkout reaches its endpoint under any
+// base URL.
 func TestCheckoutByPost(t *testing.T) {
 	for _, baseURL := range []string{"http://localhost:8080", publicURL} {
 		a := deployment(t, baseURL, quiet, func(c *Config) { c.Secrets = map[string][]string{"payments": {"s"}} })

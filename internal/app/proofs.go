@@ -25,15 +25,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// TextAccount is the operator's account at the SMS provider. It texts the codes by which
-// organizations prove that numbers are their own.
+// TextAccount is the operator's account at the SMS provider, which sends the codes that
+// prove an organization's numbers.
 type TextAccount struct {
-	SID   string // empty: no codes are texted
+	SID   string // empty: no codes
 	Token string
-	From  string // the number that texts
+	From  string // sender number
 }
 
-// openProofs has the connections prove their addresses.
+// openProofs configures the proofs of connections' addresses.
 func (a *App) openProofs(secrets map[string][]string, outbox *outbox, providers http.RoundTripper) error {
 	allowed, err := connection.ParseAllowed(a.config.AllowedAddresses, connectable(a.adapters))
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *App) openProofs(secrets map[string][]string, outbox *outbox, providers 
 	return nil
 }
 
-// lookupTXT asks DNS.
+// lookupTXT returns the DNS resolver.
 func (c *Config) lookupTXT() mailproof.Lookup {
 	if c.LookupTXT != nil {
 		return c.LookupTXT
@@ -59,21 +59,22 @@ func (c *Config) lookupTXT() mailproof.Lookup {
 	return mailproof.SystemLookup
 }
 
-// CheckAllowed returns what is wrong with entries of allowed-addresses.
+// CheckAllowed checks entries of allowed-addresses.
 func CheckAllowed(entries []string) error {
 	_, err := parseAllowed(entries)
 	return err
 }
 
 func parseAllowed(entries []string) ([]connection.Allowed, error) {
-	// What they are at the providers makes no difference to the forms of addresses.
+	// The forms of addresses do not depend on the adapters' configuration.
 	return connection.ParseAllowed(entries, connectable([]channel.Adapter{
 		sms.New(sms.Config{}), voice.New(voice.Config{}), email.NewRaw(email.Config{}), meta.NewBusiness(meta.Config{}),
 		meta.NewMessenger(meta.Config{}), chat.New(chat.Config{}), marketplace.New(nil), payments.NewConnect(), storefront.New(storefront.Config{}),
 	}))
 }
 
-// sharedChannels are those for whose connections a secret of the deployment vouches.
+// sharedChannels returns the channels with a deployment-wide secret, which vouches for
+// their connections.
 func sharedChannels(adapters []channel.Adapter, secrets map[string][]string) map[string]bool {
 	shared := make(map[string]bool)
 	for _, ad := range adapters {
@@ -94,7 +95,7 @@ const (
 	maxSMSResponse = 1 << 20 // bytes
 )
 
-// smsSender returns what sends texts by the operator's account; nil when there is none.
+// smsSender returns a function that sends SMS by the operator's account; nil without one.
 func (a *App) smsSender(providers http.RoundTripper) func(ctx context.Context, number, text string) error {
 	account := a.config.TextAccount
 	if account.SID == "" {
@@ -130,9 +131,9 @@ func (a *App) smsSender(providers http.RoundTripper) func(ctx context.Context, n
 		switch v := adapter.ReadSendResponse(m, answer); {
 		case v.Verdict == channel.VerdictSent:
 			return nil
-		case v.Unreachable, v.OptedOut: // it is about the number, in words of ours
+		case v.Unreachable, v.OptedOut: // about the number, without the provider's text
 			return problem.New(problem.Precondition, "%s", v.Reason)
-		default: // the provider's words can name the operator's account
+		default: // the provider's text may name the operator's account
 			return fmt.Errorf("the SMS provider: %s", v.Reason)
 		}
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// market is a deployment that takes a test key's signatures for the notification
-// service's, which anybody can have for a topic of their own.
+// market is a deployment that accepts a test key in place of the notification service's,
+// with which anybody can sign for their own topic.
 type market struct {
 	*App
 	t    *testing.T
@@ -52,8 +52,8 @@ func openMarket(t *testing.T, baseURL string, topics ...string) *market {
 	return m
 }
 
-// post sends a signed notification of a topic, and returns the status of the answer and
-// the slug of the organization that got it.
+// post sends a signed notification of a topic, and returns the status and the slug of the
+// organization that received it.
 func (m *market) post(topic, query string) (status int, owner string) {
 	m.t.Helper()
 	m.sent++
@@ -89,9 +89,9 @@ func (m *market) want(topic, query string, status int, owner string) {
 	}
 }
 
-// TestMarketplaceRefusesUntilConnected: at a public base URL a topic counts for nobody,
-// however well it is signed, before the operator connects or allows it: not for the
-// default organization, and not for a stranger who claims it.
+// TestMarketplaceRefusesUntilConnected: at a public base URL a signed topic is refused
+// until the operator connects or allows it: it reaches neither the default organization
+// nor a stranger's.
 func TestMarketplaceRefusesUntilConnected(t *testing.T) {
 	const topic, another = "arn:aws:sns:us-east-1:123456789012:orders", "arn:aws:sns:us-east-1:999999999999:orders"
 	m := openMarket(t, publicURL)
@@ -129,8 +129,8 @@ func TestMarketplaceRefusesUntilConnected(t *testing.T) {
 	here.want(topic, "", 200, "first")
 }
 
-// TestChannelsRefuseUntilConfigured: at a public base URL without secrets no channel takes
-// what comes to it.
+// TestChannelsRefuseUntilConfigured: at a public base URL without secrets every channel
+// refuses requests.
 func TestChannelsRefuseUntilConfigured(t *testing.T) {
 	a := deployment(t, publicURL, quiet)
 	admin(t, a)
@@ -151,9 +151,8 @@ func TestChannelsRefuseUntilConfigured(t *testing.T) {
 	}
 }
 
-// TestTexter: a code leaves by the operator's account. What goes wrong with the number is
-// a problem that may be shown; the provider's other words, which can name the account,
-// are not.
+// TestTexter: codes are sent by the operator's account. Errors about the number are
+// shown; other texts of the provider, which may name the account, are not.
 func TestTexter(t *testing.T) {
 	if a := (&App{}).smsSender(nil); a != nil {
 		t.Error("without an account there is something that texts")
@@ -161,9 +160,9 @@ func TestTexter(t *testing.T) {
 	const taken = `{"sid":"SM1","status":"queued"}`
 	for _, tt := range []struct {
 		name   string
-		status int // 0: the provider cannot be reached
+		status int // 0: unreachable provider
 		body   string
-		want   string // the error; empty: it is sent
+		want   string // error; empty: sent
 		shown  bool
 	}{
 		{"taken", 201, taken, "", false},
@@ -212,8 +211,8 @@ func TestTexter(t *testing.T) {
 	}
 }
 
-// TestDiagnoseAddresses: the doctor counts proofs in the database, and sees a slug of
-// allowed-addresses that nobody has.
+// TestDiagnoseAddresses: the doctor counts proofs in the database and reports unknown
+// slugs of allowed-addresses.
 func TestDiagnoseAddresses(t *testing.T) {
 	var config Config
 	a := deployment(t, publicURL, quiet, func(c *Config) {

@@ -15,14 +15,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/app/doctor"
 )
 
-// forwardedLife is how long the last such request is worth a warning.
+// forwardedLife is the time for which a recorded request causes a warning.
 const forwardedLife = 7 * 24 * time.Hour
 
-// forwardedPath is where the server leaves what the command `doctor` reads.
+// forwardedPath is the file in which the server records such requests for the command
+// `doctor`.
 func (c Config) forwardedPath() string { return filepath.Join(c.Data, "forwarded.json") }
 
-// proxyMonitor counts requests with X-Forwarded-For whose peer is not a trusted proxy:
-// where that is a proxy, all clients share its limits.
+// proxyMonitor counts requests with X-Forwarded-For from peers that are not trusted
+// proxies: all clients behind an unlisted proxy share its limits.
 type proxyMonitor struct {
 	trusted []netip.Prefix
 	path    string
@@ -30,11 +31,11 @@ type proxyMonitor struct {
 
 	mu   sync.Mutex
 	seen doctor.Forwarded
-	next int64 // the count at which the file is written again
+	next int64 // count at which to write the file
 }
 
-// watch counts, and has next answer. The first request is logged, and the file is
-// written at each power of ten.
+// watch counts requests to next. It logs the first one and writes the file at each power
+// of ten.
 func (f *proxyMonitor) watch(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.Header["X-Forwarded-For"]) > 0 {
@@ -68,8 +69,8 @@ func (f *proxyMonitor) count(r *http.Request, peer netip.Addr) {
 	}
 }
 
-// forwarded returns the note that the server left, unless it is old or the peer is
-// trusted by now.
+// forwarded returns the recorded requests, unless they are old or their peer is trusted
+// now.
 func (c Config) forwarded() doctor.Forwarded {
 	var seen doctor.Forwarded
 	text, err := os.ReadFile(c.forwardedPath())

@@ -9,8 +9,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/app/doctor"
 )
 
-// TestUntrustedProxyIsReported: a proxy that nobody listed makes one network of all
-// clients. The server's log says so once, and doctor names the remedy.
+// TestUntrustedProxyIsReported: behind an unlisted proxy all clients count as one
+// network. The server's log says so once, and doctor names the remedy.
 func TestUntrustedProxyIsReported(t *testing.T) {
 	var out logged
 	a := deployment(t, publicURL, out.logger(), func(c *Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} })

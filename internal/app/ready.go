@@ -21,30 +21,30 @@ import (
 )
 
 const (
-	// readyLimit bounds what /readyz takes.
+	// readyLimit bounds the duration of /readyz.
 	readyLimit = 2 * time.Second
-	// reportLife is how long an answer is used again: strangers may ask.
+	// reportLife is the time for which a report is reused: /readyz is public.
 	reportLife = time.Second
-	// overdueAfter is how long the oldest due job may wait before the server is not ready.
+	// overdueAfter is the wait of the oldest due job from which the server is not ready.
 	overdueAfter = 15 * time.Minute
-	// recheckAfter is after what time a job that waits too long is looked at again: in a
-	// lane with a long line, each has waited before its turn comes.
+	// recheckAfter is the wait before an overdue job is checked again: in a long lane
+	// each job has waited for those before it.
 	recheckAfter = 300 * time.Millisecond
 )
 
-// readinessCheck is one thing that the server needs.
+// readinessCheck checks one dependency.
 type readinessCheck struct {
 	name  string
 	check func(ctx context.Context) outcome
-	busy  atomic.Bool // a check has not ended
+	busy  atomic.Bool // a run has not ended
 }
 
-// outcome is the result of a check of a part.
+// outcome is the result of a check.
 type outcome struct {
 	Status  string `json:"status"`            // ok or failed
-	Reason  string `json:"reason,omitempty"`  // why it failed, for anybody
+	Reason  string `json:"reason,omitempty"`  // public reason of the failure
 	Seconds *int64 `json:"seconds,omitempty"` // of queue_age: the age of the oldest due job
-	detail  string // for the log
+	detail  string // private reason, for the log
 }
 
 const (
@@ -56,13 +56,13 @@ func failed(reason, detail string) outcome {
 	return outcome{Status: partFailed, Reason: reason, detail: detail}
 }
 
-// report is the answer of /readyz.
+// report is the response of /readyz.
 type report struct {
-	Status string             `json:"status"` // the worst of the parts'
+	Status string             `json:"status"` // the worst of the checks
 	Parts  map[string]outcome `json:"parts"`
 }
 
-// readiness answers whether the server can do its work. It is safe for concurrent use.
+// readiness serves /readyz. It is safe for concurrent use.
 type readiness struct {
 	parts []*readinessCheck
 	limit time.Duration
@@ -74,7 +74,7 @@ type readiness struct {
 	at    time.Time // of last
 }
 
-// openReadiness returns the parts of the program.
+// openReadiness returns the readiness checks of the program.
 func (a *App) openReadiness() *readiness {
 	clock := []doctor.Database{{Name: databases[0].name, Schema: databases[0].schema,
 		Open: func(context.Context) (*db.DB, func(), error) { return a.DB, func() {}, nil }}}
@@ -113,7 +113,7 @@ func (a *App) databaseReady(ctx context.Context) outcome {
 	return outcome{Status: partOK}
 }
 
-// queueReady looks for jobs that nobody runs.
+// queueReady checks that due jobs are run.
 func (a *App) queueReady(ctx context.Context) outcome {
 	first, ok, err := a.queue.OldestDue(ctx)
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *App) queueReady(ctx context.Context) outcome {
 	return o
 }
 
-// report checks all parts at once, within the limit, or returns an answer that is new enough.
+// report runs all checks concurrently, or returns the last report if it is recent.
 func (r *readiness) report() report {
 	r.mu.Lock()
 	last, fresh := r.last, time.Since(r.at) < reportLife && !r.at.IsZero()
@@ -180,7 +180,7 @@ func (r *readiness) check() report {
 	return now
 }
 
-// run checks the part until ctx ends. What hangs is not checked a second time beside it.
+// run runs the check until ctx ends. While a run hangs, further ones fail at once.
 func (p *readinessCheck) run(ctx context.Context) outcome {
 	const late = "it does not answer in time"
 	if !p.busy.CompareAndSwap(false, true) {
@@ -199,7 +199,7 @@ func (p *readinessCheck) run(ctx context.Context) outcome {
 	}
 }
 
-// logChange logs a change.
+// logChange logs a change of the failing checks.
 func (r *readiness) logChange(before, now report) {
 	reasons := func(of report) string {
 		var list []string
@@ -226,7 +226,7 @@ func (r *readiness) logChange(before, now report) {
 	}
 }
 
-// ServeHTTP answers /readyz: 200, or 503 when a part failed.
+// ServeHTTP serves /readyz: 200, or 503 if a check fails.
 func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	now := r.report()
 	body, err := json.Marshal(now)

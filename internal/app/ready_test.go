@@ -16,8 +16,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// wantReady asks /readyz anew, and checks which parts fail and what is said of them; empty
-// for a server that is ready.
+// wantReady requests a new report and checks the failing part and its reason; empty:
+// ready.
 func (r *readiness) wantReady(t *testing.T, when, part, reason string) {
 	t.Helper()
 	r.at = time.Time{}
@@ -44,7 +44,7 @@ func (r *readiness) wantReady(t *testing.T, when, part, reason string) {
 	}
 }
 
-// TestReady: /readyz names the part that failed, for each way in which one can.
+// TestReady: /readyz names the failing part, for each kind of failure.
 func TestReady(t *testing.T) {
 	c := Config{}
 	a := deployment(t, "http://127.0.0.1:8080", quiet, func(given *Config) { c = *given })
@@ -59,7 +59,7 @@ func TestReady(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A job that nobody runs.
+	// A job without a worker.
 	job := queue.New{ID: queue.NewID(), Kind: mailKind, Lane: "l"}
 	if err := a.DB.Write(t.Context(), func(tx *db.Tx) error { return a.queue.Enqueue(t.Context(), tx, job) }); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestReady(t *testing.T) {
 	r.wantReady(t, "with an old job", "queue_age", "has been due for 1h0m")
 	write("DELETE FROM jobs")
 	r.wantReady(t, "without it", "", "")
-	// A store that is gone.
+	// A missing store.
 	files := strings.TrimPrefix(c.blobURL(), "file:")
 	if err := os.Rename(files+"/tmp", files+"/away"); err != nil {
 		t.Fatal(err)
@@ -91,12 +91,12 @@ func TestReady(t *testing.T) {
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
 	}
-	// One that is full.
+	// A full one.
 	write("PRAGMA query_only = 1")
 	r.wantReady(t, "with a database that only reads", "database", "it can only be read")
 }
 
-// TestReadyLocked: a database whose lock another program holds is not ready, in time.
+// TestReadyLocked: a database locked by another program is reported in time.
 func TestReadyLocked(t *testing.T) {
 	c := Config{}
 	a := deployment(t, "http://127.0.0.1:8080", quiet, func(given *Config) { c = *given })
@@ -119,8 +119,8 @@ func TestReadyLocked(t *testing.T) {
 	}
 }
 
-// TestReadyHangs: a check that does not end is not begun a second time, and holds up
-// nobody for longer than two seconds.
+// TestReadyHangs: a hanging check is not run again and delays a response by two seconds
+// at most.
 func TestReadyHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := 0
@@ -141,7 +141,7 @@ func TestReadyHangs(t *testing.T) {
 	})
 }
 
-// TestReadyOften: strangers who ask again and again have the parts checked once a second.
+// TestReadyOften: frequent requests run the checks once a second.
 func TestReadyOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		checks := 0
@@ -158,13 +158,13 @@ func TestReadyOften(t *testing.T) {
 	})
 }
 
-// TestReadyLongLine: jobs that have waited for long, each for those before it, are run, and
-// do not count as if nobody ran them.
+// TestReadyLongLine: overdue jobs that waited for earlier ones in their lane do not count
+// as stuck.
 func TestReadyLongLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)
 		a := &App{DB: d, queue: queue.Open(d, queue.Config{Logger: quiet})}
-		a.queue.Handle(queue.Worker{Kind: mailKind, Run: func(context.Context, *queue.Job) error { return nil }}) // which is not started
+		a.queue.Handle(queue.Worker{Kind: mailKind, Run: func(context.Context, *queue.Job) error { return nil }}) // not started
 		write := func(fn func(tx *db.Tx) error) {
 			if err := d.Write(t.Context(), fn); err != nil {
 				t.Error(err)

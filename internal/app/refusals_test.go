@@ -14,8 +14,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 )
 
-// TestRefusedAccessIsLogged: each request that access control refuses is one line of
-// the server's log, with event, address and request id, and without the key.
+// TestRefusedAccessIsLogged: each refusal by access control is one line in the server's
+// log, with event, address and request id, and without the key.
 func TestRefusedAccessIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	a := deployment(t, "http://localhost:8080", slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
@@ -61,7 +61,7 @@ func TestRefusedAccessIsLogged(t *testing.T) {
 			t.Errorf("%s %s: %d, want %d: %s", tt.method, tt.path, w.Code, tt.status, w.Body)
 		}
 		var line map[string]any
-		if err := json.Unmarshal(log.Bytes(), &line); err != nil { // one line
+		if err := json.Unmarshal(log.Bytes(), &line); err != nil { // a single line
 			t.Errorf("%s %s: logged %q: %v", tt.method, tt.path, log.String(), err)
 			continue
 		}

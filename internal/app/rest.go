@@ -8,11 +8,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 )
 
-// deskDocs is where people read about the helpdesk's REST API.
+// deskDocs is the path of the reference of the helpdesk's REST API.
 const deskDocs = "/api/docs"
 
-// registerPages puts what people read about the REST APIs into mux: the reference
-// of each at its path, and what their problems mean.
+// registerPages registers the references of the REST APIs at their paths, and the pages
+// about problem types.
 func registerPages(mux *http.ServeMux, references map[string]*rest.API) error {
 	for path, api := range references {
 		docs := api.Reference(path)
@@ -27,9 +27,8 @@ func registerPages(mux *http.ServeMux, references map[string]*rest.API) error {
 	return nil
 }
 
-// openDeskAPI returns the helpdesk's REST API.
-// openDeskAPI returns the API of the helpdesk. Keys of the fleet that come there are
-// for the addresses live and sandbox.
+// openDeskAPI returns the helpdesk's REST API. Its errors refer keys of the fleet to the
+// base URLs live and sandbox.
 func (a *App) openDeskAPI(live, sandbox fleetBase) (*rest.API, error) {
 	routes := &deskapi.API{
 		DB: a.DB, BaseURL: a.BaseURL, Desk: a.Desk, Webhooks: a.Webhooks, Connections: a.Connections,
@@ -44,7 +43,7 @@ func (a *App) openDeskAPI(live, sandbox fleetBase) (*rest.API, error) {
 	})
 }
 
-// apiAddresses returns the base URL of each API, by the keys that work there.
+// apiAddresses returns the base URL of each API.
 func (a *App) apiAddresses(live, sandbox fleetBase) map[apikey.API]string {
 	return map[apikey.API]string{
 		{Service: apikey.Helpdesk, Environment: apikey.Live}: a.BaseURL + deskapi.Base,

@@ -14,15 +14,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// Retention is how long each kind of history is stored; 0: without end.
+// Retention is how long each kind of history is stored; 0: forever.
 type Retention struct {
 	Events   time.Duration // of the API and webhooks
-	Attempts time.Duration // deliveries of webhooks, with their attempts
+	Attempts time.Duration // webhook deliveries with their attempts
 	Inbound  time.Duration // raw requests of providers
-	Requests time.Duration // the log of API requests
+	Requests time.Duration // log of API requests
 }
 
-// DefaultRetention is what is not configured otherwise.
+// DefaultRetention applies to kinds that are not configured.
 var DefaultRetention = Retention{Events: 90 * day, Attempts: 30 * day, Inbound: 30 * day, Requests: 7 * day}
 
 const (
@@ -31,8 +31,9 @@ const (
 	maxRetention = 3650 * day
 )
 
-// ParseRetention reads times by kind, such as "events=90d,inbound=12h,attempts=never". What
-// it does not name is as in [DefaultRetention].
+// ParseRetention parses durations by kind, such as
+// "events=90d,inbound=12h,attempts=never". Kinds that are not named have the value of
+// [DefaultRetention].
 func ParseRetention(list []string) (Retention, error) {
 	r := DefaultRetention
 	kinds := []struct {
@@ -73,8 +74,8 @@ func ParseRetention(list []string) (Retention, error) {
 	return r, nil
 }
 
-// parseRetention reads how long something is stored: days, or what [time.ParseDuration] reads, or
-// never.
+// parseRetention parses a duration in days, in the form of [time.ParseDuration], or
+// "never".
 func parseRetention(text string) (time.Duration, error) {
 	if text == "never" {
 		return 0, nil
@@ -93,14 +94,12 @@ func parseRetention(text string) (time.Duration, error) {
 	return kept, nil
 }
 
-// cutoff is the time before which what is stored for so long goes; ok is false where
-// nothing does.
+// cutoff returns the time before which rows are deleted; ok is false if none are.
 func cutoff(now time.Time, kept time.Duration) (before time.Time, ok bool) {
 	return now.Add(-kept), kept > 0
 }
 
-// runMaintenance does the housekeeping: what has had its time is deleted once an hour, by its
-// package, in small steps.
+// runMaintenance calls maintain every hour until ctx ends.
 func (a *App) runMaintenance(ctx context.Context) {
 	hour := time.NewTicker(time.Hour)
 	defer hour.Stop()
@@ -114,7 +113,8 @@ func (a *App) runMaintenance(ctx context.Context) {
 	}
 }
 
-// maintain does the housekeeping once. What fails is logged, and done an hour later.
+// maintain deletes expired rows, each kind by its package in small steps, and sends
+// notices. Failures are logged and retried an hour later.
 func (a *App) maintain(ctx context.Context, now time.Time) {
 	for _, work := range []struct {
 		what string
@@ -142,7 +142,7 @@ func (a *App) maintain(ctx context.Context, now time.Time) {
 			_, err := a.Webhooks.Purge(ctx, a.config.Retention.Attempts)
 			return err
 		}},
-		{"deleting old events", func() error { return a.purgeEvents(ctx, now) }}, // after the deliveries that name them
+		{"deleting old events", func() error { return a.purgeEvents(ctx, now) }}, // after the deliveries that refer to them
 	} {
 		if err := work.do(); err != nil && ctx.Err() == nil {
 			a.log.ErrorContext(ctx, work.what, "error", err)
@@ -150,7 +150,7 @@ func (a *App) maintain(ctx context.Context, now time.Time) {
 	}
 }
 
-// purgeEvents deletes the events whose time is over.
+// purgeEvents deletes the events past their retention.
 func (a *App) purgeEvents(ctx context.Context, now time.Time) error {
 	before, ok := cutoff(now, a.config.Retention.Events)
 	if !ok {

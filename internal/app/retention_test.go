@@ -45,15 +45,14 @@ func TestParseRetention(t *testing.T) {
 	}
 }
 
-// TestHistoryEnds: while the program runs, history that is older than its retention goes,
-// and nothing else.
+// TestHistoryEnds: a running program deletes exactly the history past its retention.
 func TestHistoryEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)
 		a := &App{DB: d, config: Config{Retention: Retention{Events: 3 * day}}, log: quiet}
 		emit := func() {
 			t.Helper()
-			// Its id is of its time: the generator's never go back to the bubble's.
+			// Ids contain the time; the generator does not go back to the bubble's.
 			now := time.Now()
 			e := event.Event{ID: event.FirstID(now), OrganizationID: "o", Name: event.TicketCreated, At: now}
 			if err := d.Write(t.Context(), func(tx *db.Tx) error { return event.WriteTx(t.Context(), tx, e) }); err != nil {

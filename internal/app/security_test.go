@@ -20,26 +20,26 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// attempt is a request that is refused, and the event that tells of it.
+// attempt is a refused request and its security event.
 type attempt struct {
 	event                    string
 	method, path, body, kind string
 	header                   map[string]string
 	cookies                  map[string]string
 	host                     string
-	chain                    string // of its entry: "", "org", or "-" for none
+	chain                    string // of the audit entry: "", "org", or "-" for none
 }
 
-// guardedWorld is a deployment with what attempts need.
+// guardedWorld is a deployment with the records that attempts need.
 type guardedWorld struct {
 	*strict
 	log            *logged
 	foreign        desk.Ticket
 	webhook        string // of another organization
-	session        string // token of ada's
-	pending        string // token of ben's sign-in that waits for its code
-	key            string // that works
-	revoked, spent string // keys
+	session        string // ada's session token
+	pending        string // token of ben's pending sign-in
+	key            string // a valid key
+	revoked, spent string // invalid keys
 }
 
 const (
@@ -132,16 +132,16 @@ func (w *guardedWorld) attempts() []attempt {
 	}
 }
 
-// TestSecurityEventsOnceEach: every refusal is one line of the server's log, with its
-// address and the id of the request, and one entry of the audit log; and none has a
-// password, a token, a key, a code or a signing secret.
+// TestSecurityEventsOnceEach: every refusal is one line of the server's log, with address
+// and request id, and one audit entry; none has a password, token, key, code or signing
+// secret.
 func TestSecurityEventsOnceEach(t *testing.T) {
 	w := newGuardedWorld(t)
 	list := w.attempts()
 	for i, at := range list {
 		w.refused(i, at)
 	}
-	// The same again: no further lines.
+	// Repeated: no further lines.
 	before := strings.Count(w.log.String(), "msg=security")
 	w.refusedQuietly(len(list), list[0], list[4], list[len(list)-1])
 	if n := strings.Count(w.log.String(), "msg=security"); n != before {
@@ -154,7 +154,7 @@ func TestSecurityEventsOnceEach(t *testing.T) {
 	w.searched(w.revoked, w.spent, w.key, w.session, w.pending)
 }
 
-// send sends an attempt from an address of its own.
+// send sends an attempt from its own address.
 func (w *guardedWorld) send(i int, id string, at attempt) *httptest.ResponseRecorder {
 	w.t.Helper()
 	r := httptest.NewRequest(at.method, "http://localhost:8080"+at.path, strings.NewReader(at.body))
@@ -193,7 +193,7 @@ func (w *guardedWorld) refused(i int, at attempt) {
 	}
 }
 
-// refusedQuietly repeats attempts, from the addresses that they came from.
+// refusedQuietly repeats attempts from their earlier addresses.
 func (w *guardedWorld) refusedQuietly(n int, again ...attempt) {
 	w.t.Helper()
 	for i, at := range w.attempts()[:n] {
@@ -205,7 +205,7 @@ func (w *guardedWorld) refusedQuietly(n int, again ...attempt) {
 	}
 }
 
-// recorded expects the entry of an attempt in its chain.
+// recorded checks the audit entry of an attempt.
 func (w *guardedWorld) recorded(i int, at attempt) {
 	w.t.Helper()
 	if at.chain == "-" {
@@ -226,7 +226,7 @@ func (w *guardedWorld) recorded(i int, at attempt) {
 	}
 }
 
-// searched looks for what was planted in the whole log and the whole audit log.
+// searched checks that no secret is in the server's log or the audit log.
 func (w *guardedWorld) searched(tokens ...string) {
 	w.t.Helper()
 	var all strings.Builder
@@ -242,7 +242,7 @@ func (w *guardedWorld) searched(tokens ...string) {
 	for _, row := range rows {
 		all.WriteString(row + "\n")
 	}
-	text := strings.ToLower(all.String()) // as addresses are compared
+	text := strings.ToLower(all.String()) // addresses compare in lower case
 	for _, secret := range append(tokens, plantedPassword, plantedSecret, plantedToken, factorPassword) {
 		if secret == "" || strings.Contains(text, strings.ToLower(secret)) {
 			w.t.Errorf("%q is in the log or the audit log", secret)

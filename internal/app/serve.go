@@ -13,10 +13,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 )
 
-// Serve runs the program on ln until ctx ends or a part of it fails: first the
-// workers, then requests; ready is called once both go. Then everything ends in
-// turn: no new requests, those under way finish, no new jobs, those under way
-// finish, or are cancelled when the stop timeout is over.
+// Serve runs the program on ln until ctx ends or a part of it fails. It starts the
+// workers, then serves requests, and calls ready once both run. Shutdown is in order:
+// requests finish, then jobs finish, or are cancelled after the stop timeout.
 func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) error {
 	if err := a.openHandler(); err != nil {
 		return err
@@ -54,7 +53,7 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 		tending.Go(func() { a.Sandbox.Run(background) })
 	}
 	srv := newServer(a.handler, a.log)
-	srv.RegisterOnShutdown(a.live.Close) // streams of news would not end by themselves
+	srv.RegisterOnShutdown(a.live.Close) // event streams do not end by themselves
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	a.log.InfoContext(ctx, "serving", "address", ln.Addr().String(), "url", a.BaseURL, "web", a.config.Web, "worker", a.config.Worker)
@@ -81,7 +80,7 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	return err
 }
 
-// newServer returns a server with bounds on what one connection may take.
+// newServer returns a server with limits per connection.
 func newServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,

@@ -18,8 +18,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/shop"
 )
 
-// openShop returns what keeps orders and does what the law asks for. It follows the
-// connections of shops from then on.
+// openShop returns the service for orders and privacy requests. It follows the
+// connections of shops.
 func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, providers http.RoundTripper) (*shop.Service, error) {
 	at := a.config.APIURLs["storefront"]
 	if at != "" {
@@ -28,7 +28,7 @@ func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, 
 		}
 	}
 	transport := providers
-	if at == "" { // the tenant's address of the shop says where the API is
+	if at == "" { // the tenant's shop domain is the API's host
 		transport = netguard.NewTransport(netguard.Guard{})
 	}
 	s := shop.Open(shop.Config{
@@ -43,7 +43,7 @@ func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, 
 	return s, nil
 }
 
-// shopDesk is the desk as package shop knows it.
+// shopDesk adapts the desk to package shop.
 type shopDesk struct{ *desk.Service }
 
 // Dossier implements [shop.Desk].
@@ -65,7 +65,7 @@ func (d shopDesk) Dossier(ctx context.Context, q db.Querier, organizationID, cus
 	return out, nil
 }
 
-// rawEvents are the requests as they came in.
+// rawEvents redacts the stored inbound events.
 type rawEvents struct{ *App }
 
 // RedactPerson implements [shop.Redactor].
@@ -78,7 +78,7 @@ func (k rawEvents) RedactPlace(ctx context.Context, organizationID, place string
 	return k.Inbound.RedactPlace(ctx, organizationID, place)
 }
 
-// storedEvents are those that receivers are told.
+// storedEvents redacts the events for webhooks.
 type storedEvents struct{ *App }
 
 // RedactPerson implements [shop.Redactor].
@@ -89,10 +89,10 @@ func (k storedEvents) RedactPerson(ctx context.Context, p *shop.Person) error {
 	return event.Redact(ctx, k.DB, p.OrganizationID, p.CustomerID, p.TicketIDs, k.Webhooks.RedactEvents)
 }
 
-// RedactPlace implements [shop.Redactor]. No event tells of a connection alone.
+// RedactPlace implements [shop.Redactor]. No event is about a connection alone.
 func (storedEvents) RedactPlace(context.Context, string, string) error { return nil }
 
-// calls are telephone calls.
+// calls redacts telephone calls.
 type calls struct{ *App }
 
 // RedactPerson implements [shop.Redactor].
@@ -102,10 +102,10 @@ func (k calls) RedactPerson(ctx context.Context, p *shop.Person) error {
 	})
 }
 
-// RedactPlace implements [shop.Redactor]. Nobody calls a shop's connection.
+// RedactPlace implements [shop.Redactor]. A shop's connection has no calls.
 func (calls) RedactPlace(context.Context, string, string) error { return nil }
 
-// shopConnections are the connections as package shop knows them.
+// shopConnections adapts the connections to package shop.
 type shopConnections struct{ *connection.Service }
 
 func shopConnection(c *connection.Connection) shop.Connection {
@@ -131,7 +131,7 @@ func (s shopConnections) Connection(ctx context.Context, id string) (shop.Connec
 func (s shopConnections) Notice(ctx context.Context, tx *db.Tx, c *shop.Connection, text string) error {
 	err := s.NoticeIn(ctx, tx, c.OrganizationID, c.ID, text)
 	if problem.Of(err) == problem.NotFound {
-		return nil // it went this moment
+		return nil // removed concurrently
 	}
 	return err
 }

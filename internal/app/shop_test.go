@@ -34,7 +34,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// running is a program that serves, with a shop's API and a receiver beside it.
+// running is a serving program with a shop's API and a webhook receiver.
 type running struct {
 	*App
 	t    *testing.T
@@ -43,7 +43,7 @@ type running struct {
 	seq  int
 
 	mu            sync.Mutex
-	subscriptions map[string]string // topic to address
+	subscriptions map[string]string // URL by topic
 }
 
 const (
@@ -93,7 +93,7 @@ func serveApp(t *testing.T) *running {
 	return r
 }
 
-// graphQL is as much of a shop's API as subscriptions need.
+// graphQL implements the part of a shop's API that subscriptions need.
 func (r *running) graphQL(w http.ResponseWriter, req *http.Request) {
 	var call struct {
 		Query     string
@@ -124,7 +124,7 @@ func (r *running) graphQL(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// until waits for what the workers do in their own time.
+// until polls for the result of background work.
 func (r *running) until(what string, done func() bool) {
 	r.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -139,7 +139,7 @@ func (r *running) until(what string, done func() bool) {
 	}
 }
 
-// idle waits until nothing that came in, or that is to be delivered, waits.
+// idle waits until all inbound events and deliveries are processed.
 func (r *running) idle() {
 	r.t.Helper()
 	r.until("the queue is empty but for what is due later", func() bool {
@@ -157,7 +157,7 @@ func (r *running) count(query string, args ...any) int {
 	return n
 }
 
-// send posts a request and returns its answer.
+// send posts a request and returns its response.
 func (r *running) send(method, address string, header http.Header, body []byte) (int, string) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, address, bytes.NewReader(body))
@@ -177,7 +177,7 @@ func (r *running) send(method, address string, header http.Header, body []byte) 
 	return resp.StatusCode, strings.TrimSpace(string(text))
 }
 
-// tell has a shop say something, and checks the answer.
+// notify posts a shop's webhook and checks the response.
 func (r *running) tell(address, topic, domain, secret string, body any, status int, word string) {
 	r.t.Helper()
 	text, err := json.Marshal(body)
@@ -196,7 +196,7 @@ func (r *running) tell(address, topic, domain, secret string, body any, status i
 	}
 }
 
-// organization makes one with an administrator, and returns its id.
+// organization creates an organization with an admin, and returns its id.
 func (r *running) organization(name string) string {
 	r.t.Helper()
 	o, err := r.Accounts.CreateOrganization(r.t.Context(), account.NewOrganization{Name: name, Plan: account.Free})
@@ -233,9 +233,8 @@ func anaOrder(updated string, status string) map[string]any {
 	}
 }
 
-// TestShop follows a shop from its connection to its end, with a customer who also
-// writes by other channels, and looks for her in every table and file after she was
-// to be forgotten.
+// TestShop follows a shop from its connection to its removal, with a customer on several
+// channels, and searches every table and file for her data after her redaction.
 func TestShop(t *testing.T) {
 	r := serveApp(t)
 	acme, other := r.organization("Acme"), r.organization("Other")
@@ -252,13 +251,13 @@ func TestShop(t *testing.T) {
 		return len(r.subscriptions) == 5 && r.subscriptions["ORDERS_CREATE"] == r.base+"/api/webhooks/storefront?c="+theShop.ID
 	})
 
-	// A receiver that repeats in its answer what it was told.
+	// A receiver that echoes the request in its response.
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { io.Copy(w, req.Body) }))
 	t.Cleanup(receiver.Close)
 	if _, err := r.Webhooks.Create(t.Context(), acme, webhook.New{URL: receiver.URL + "/", Events: []string{"*"}}); err != nil {
 		t.Fatal(err)
 	}
-	// Somebody else's customer, with the same address.
+	// Another organization's customer with the same address.
 	var theirs desk.Customer
 	if err := r.DB.Write(t.Context(), func(tx *db.Tx) (err error) {
 		theirs, err = r.Desk.CreateCustomer(t.Context(), tx, other, desk.NewCustomer{Name: "Ana", Emails: []string{"ana@client.example"}})
@@ -271,7 +270,7 @@ func TestShop(t *testing.T) {
 	r.tell(hook, storefront.OrdersUpdated, acmeShop, shopSecret, anaOrder("2026-11-20T11:00:00Z", "paid"), 200, "accepted")
 	r.tell(hook, storefront.OrdersCreate, acmeShop, shopSecret, anaOrder("2026-11-20T10:00:00Z", "pending"), 200, "accepted")
 	r.tell(hook, "products/update", acmeShop, shopSecret, map[string]any{"id": 1}, 200, "ignored")
-	// Relabelled, and signed with what another may have.
+	// For another domain, signed with a secret that others may know.
 	r.tell(storefront.Path, storefront.OrdersCreate, otherShop, sharedSecret, anaOrder("2026-11-20T10:00:00Z", "paid"), 401, "")
 	r.tell(storefront.Path, storefront.CustomersUpdate, acmeShop, sharedSecret, anaOrder("2026-11-20T10:00:00Z", "paid"), 401, "")
 	r.tell(hook, storefront.OrdersCreate, acmeShop, "another secret", anaOrder("2026-11-20T10:00:00Z", "paid"), 401, "")
@@ -294,7 +293,7 @@ func TestShop(t *testing.T) {
 		t.Errorf("orders gave rise to %d tickets", n)
 	}
 
-	// She writes, by mail with a file, and by text.
+	// She writes by mail with a file, and by SMS.
 	raw := []byte("From: Anastasia Qwertz <ana@client.example>\r\nTo: support@acme.example\r\nSubject: My xylophone order\r\nMessage-ID: <m1@client.example>\r\n" +
 		"MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: text/plain\r\n\r\nMy zeppelin is broken.\r\n" +
 		"--b\r\nContent-Type: text/plain\r\nContent-Disposition: attachment; filename=\"qwertz-photo.txt\"\r\n\r\n" + strings.Repeat("the kaleidoscope ", 4000) + "\r\n--b--\r\n")
@@ -321,11 +320,11 @@ func TestShop(t *testing.T) {
 		}
 	}
 
-	// What is known of her goes to the merchant.
+	// The merchant requests her data.
 	customer := map[string]any{"id": json.Number("115310627314723954"), "email": "ana@client.example", "phone": "+4915112345678"}
 	see := map[string]any{"shop_id": 1, "shop_domain": acmeShop, "customer": customer, "orders_requested": []any{json.Number("820982911946154508")}, "data_request": map[string]any{"id": 9999}}
 	privacy := storefront.NewPrivacy().Info().Path
-	r.tell(privacy, string(channel.PrivacyDataRequest), acmeShop, shopSecret, see, 401, "") // not with the webhooks' secret
+	r.tell(privacy, string(channel.PrivacyDataRequest), acmeShop, shopSecret, see, 401, "") // the webhooks' secret is not valid here
 	r.tell(privacy, string(channel.PrivacyDataRequest), acmeShop, "the app's api secret", see, 200, "accepted")
 	r.tell(privacy, string(channel.PrivacyDataRequest), acmeShop, "the app's api secret", see, 200, "duplicate")
 	requests := func(f shop.Filter) []*shop.Request {
@@ -351,7 +350,7 @@ func TestShop(t *testing.T) {
 		t.Errorf("the mails are %+v, want one with the data to Acme's administrator", letters)
 	}
 
-	// She is to be forgotten.
+	// The merchant requests her redaction.
 	forget := map[string]any{"shop_id": 1, "shop_domain": acmeShop, "customer": customer, "orders_to_redact": []any{json.Number("820982911946154508")}}
 	r.tell(privacy, string(channel.PrivacyRedactCustomer), otherShop, sharedSecret, forget, 401, "")
 	r.tell(privacy, string(channel.PrivacyRedactShop), acmeShop, sharedSecret, forget, 401, "")
@@ -367,13 +366,13 @@ func TestShop(t *testing.T) {
 	if n := r.count("SELECT count(*) FROM tickets WHERE organization_id = $1", acme); n != 2 {
 		t.Errorf("%d tickets are left, want both, empty", n)
 	}
-	r.tell(hook, storefront.OrdersUpdated, acmeShop, shopSecret, anaOrder("2026-11-20T11:00:00Z", "paid"), 200, "accepted") // another delivery of old news
+	r.tell(hook, storefront.OrdersUpdated, acmeShop, shopSecret, anaOrder("2026-11-20T11:00:00Z", "paid"), 200, "accepted") // another delivery of an old event
 	r.idle()
 	if id := find(acme); id != "" {
 		t.Error("old news brought her back")
 	}
 
-	// The app goes, and two days later the shop is to be forgotten.
+	// The app is removed, and two days later the shop's redaction is requested.
 	bob := map[string]any{"id": json.Number("2"), "email": "bob@client.example", "first_name": "Bob", "last_name": "", "phone": nil, "verified_email": true,
 		"updated_at": time.Now().UTC().Format(time.RFC3339)}
 	r.tell(hook, storefront.CustomersCreate, acmeShop, shopSecret, bob, 200, "accepted")
@@ -392,9 +391,9 @@ func TestShop(t *testing.T) {
 	for n, places := range r.search([]string{"bob@client.example"}, other) {
 		t.Errorf("%q is still in %q", n, places)
 	}
-	// A shop that nobody connected is the default organization's business.
+	// An unconnected shop belongs to the default organization.
 	r.tell(privacy, string(channel.PrivacyRedactShop), "nobody.myshopify.com", sharedSecret, map[string]any{"shop_id": 2, "shop_domain": "nobody.myshopify.com"}, 200, "accepted")
-	// The other shop's connection is removed, and its end comes later.
+	// The other shop's connection is removed, and its redaction comes later.
 	for _, c := range mustList(t, r, other) {
 		if err := r.DB.Write(t.Context(), func(tx *db.Tx) error { return r.Connections.DeleteIn(t.Context(), tx, other, c.ID) }); err != nil {
 			t.Fatal(err)
@@ -416,8 +415,8 @@ func mustList(t *testing.T, r *running, organizationID string) []connection.Conn
 	return list
 }
 
-// search looks for texts in every column of every table and in every file of the
-// blob store, and returns where each is. Rows of one organization are passed over.
+// search searches every column of every table and every file of the blob store for texts,
+// and returns where each is found. It skips rows of one organization.
 func (r *running) search(needles []string, except string) map[string][]string {
 	r.t.Helper()
 	found := map[string][]string{}
@@ -442,7 +441,7 @@ func (r *running) search(needles []string, except string) map[string][]string {
 	}
 	for _, table := range tables {
 		if strings.HasPrefix(table, "ticket_words") {
-			continue // has no text; what is found by it is looked for by its documents
+			continue // a search index without text; its documents are searched
 		}
 		rows, err := r.DB.Query(r.t.Context(), "SELECT * FROM "+table)
 		if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// slaReceiver is a receiver without a network; it keeps what came, and when.
+// slaReceiver is an in-memory receiver that records requests and their times.
 type slaReceiver struct {
 	bodies chan string
 }
@@ -35,8 +35,8 @@ func (r slaReceiver) RoundTrip(request *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: request}, nil
 }
 
-// TestSLAWebhooks follows a promise to its receiver, in both forms: a text makes
-// a ticket, nobody answers, and both moments are told of on the second.
+// TestSLAWebhooks follows an SLA target to its receiver, in both payload forms: an SMS
+// creates a ticket without a reply, and both events are sent on the second.
 func TestSLAWebhooks(t *testing.T) {
 	const org, connection = "0190c0de-0000-7000-8000-00000000000a", "0190c0de-0000-7000-8000-0000000000a1"
 	for _, c := range []struct {

@@ -20,7 +20,7 @@ func openVoice(c Config) (*voice.Adapter, error) {
 	return voice.New(voice.Config{APIURL: api.String(), MediaHosts: []string{api.Host}}), nil
 }
 
-// openCalls returns what keeps calls; inbound is to place what comes of them.
+// openCalls returns the service for calls; inbound places their events.
 func (a *App) openCalls() *call.Service {
 	return call.Open(call.Config{
 		DB: a.DB, Queue: a.queue,
@@ -37,7 +37,7 @@ func (a *App) openCalls() *call.Service {
 		Merge: func(ctx context.Context, tx *db.Tx, organizationID, ticketID, into string) error {
 			_, err := a.Desk.Merge(ctx, tx, organizationID, ticketID, into)
 			if _, ok := errors.AsType[*problem.Error](err); ok {
-				return nil // somebody has merged or deleted one of them: their word counts
+				return nil // one of the tickets was merged or deleted concurrently
 			}
 			return err
 		},

@@ -1,32 +1,29 @@
-// Package audit is the log of everything that matters: who signed in or was
-// refused, and each change to members, channels, webhooks, keys and settings.
+// Package audit is the audit log: sign-ins, refusals, and every change of members,
+// channels, webhooks, keys and settings.
 //
-// An [Entry] is written by [Log.RecordTx] in the transaction of the change it
-// describes, so that the one exists exactly when the other does. Actor, address
-// and request come from the context, where each surface puts its [Source].
+// [Log.RecordTx] writes an [Entry] in the transaction of the change it describes, so that
+// either both are stored or neither. Actor, address and request come from the context,
+// where each surface puts its [Source].
 //
 // # The chain
 //
-// The entries of an organization form a chain, and so do those of the deployment
-// itself, whose organization id is empty. Entries count from 1 without gaps. The
-// hash of an entry is an HMAC-SHA256 over all its members, among them the hash of
-// the entry before. A head keeps sequence and hash of the last entry, under an
-// HMAC of its own. The first entry of an organization's chain comes with an entry
-// in the deployment's chain that names the organization. [Log.Verify] so finds an
-// entry that was altered, removed, moved or inserted, a chain that was cut short,
-// and one that is gone, by anybody without the deployment's secret key. It does
-// not find that the whole database was put back to an earlier state: compare with
-// heads that were kept elsewhere.
+// The entries of an organization form a chain; so do those of the deployment, with an
+// empty organization id. Sequences start at 1 and have no gaps. The hash of an entry is
+// an HMAC-SHA256 over all its fields, among them the hash of the previous entry. A head
+// stores sequence and hash of the last entry, under an HMAC of its own. The start of an
+// organization's chain is an entry in the deployment's chain. So [Log.Verify] detects
+// altered, removed, moved and inserted entries, truncated chains and missing ones, as
+// long as the attacker lacks the deployment's secret key. It does not detect that the
+// whole database was restored to an earlier state: compare with heads stored elsewhere.
 //
-// Each database has a log of its own, named by its ledger: what happens in the
-// fleet is recorded by the fleet's transaction.
+// Each database has its own log, named by its ledger: changes of the fleet are recorded
+// in the fleet's transaction.
 //
 // # Locks
 //
-// Entries join their chains at the very end of the transaction, sorted by chain:
-// the row of the head is locked last, for the time of the commit, and in one
-// order. So transactions do not wait for each other in a circle, and other work
-// of an organization waits for no more than a commit.
+// Entries are appended to their chains at the end of the transaction, sorted by chain:
+// the head rows are locked last, only for the commit, and in one order. So transactions
+// do not deadlock, and other work of an organization waits for a commit at most.
 package audit
 
 import (
@@ -43,31 +40,30 @@ import (
 // before the dot is its group.
 type Action = string
 
-// Entry is an action to record, or one that was recorded. No member is ever a
-// secret.
+// Entry is an action to record, or a recorded one. No field is ever a secret.
 type Entry struct {
 	OrganizationID string // empty: the deployment's own chain
 	Action         Action
 	Target         Target
-	Changes        map[string]Change // by member of the target
-	Details        map[string]any    // whatever else helps to understand the action
+	Changes        map[string]Change // by field of the target
+	Details        map[string]any    // other context of the action
 	Outcome        Outcome
-	// Service and Environment are those of the resource; empty: those of the log.
+	// Service and Environment of the resource; empty: the log's.
 	Service, Environment string
 
-	// Recorded entries only. RecordTx takes them from the context.
+	// Recorded entries only. RecordTx sets them from the context.
 	ID string
 	At time.Time
-	// Sequence is the entry's place in the chain, from 1; below 1 for entries from
-	// before the chain.
+	// Sequence is the position in the chain, from 1; below 1 for entries older than the
+	// chain.
 	Sequence int64
 	Source   Source
-	KeyID    string // of the key of Hash; empty before the chain
+	KeyID    string // of the key of Hash; empty for entries older than the chain
 	Previous []byte
-	Hash     []byte // empty before the chain
+	Hash     []byte // empty for entries older than the chain
 }
 
-// Outcome is how an action ended.
+// Outcome is the outcome of an action.
 type Outcome string
 
 // The outcomes.
@@ -76,15 +72,15 @@ const (
 	Refused Outcome = "refused"
 )
 
-// Target is the record that an action is about.
+// Target is the record that an action concerns.
 type Target struct {
 	Type       string `json:"type"` // "member"
 	ID         string `json:"id"`
 	Name       string `json:"name"`
-	PartialKey string `json:"partial_key,omitempty"` // of API keys
+	PartialKey string `json:"partial_key,omitempty"` // of an API key
 }
 
-// Change is a member before and after.
+// Change is a field's value before and after.
 type Change struct {
 	From any `json:"from"`
 	To   any `json:"to"`
@@ -96,13 +92,13 @@ type ActorType string
 // The types of actor.
 const (
 	User      ActorType = "user"
-	Key       ActorType = "key" // an API key
+	Key       ActorType = "key" // API key
 	System    ActorType = "system"
-	Operator  ActorType = "operator"  // whoever runs commands on the server
-	Anonymous ActorType = "anonymous" // a client that has not signed in
+	Operator  ActorType = "operator"  // commands on the server
+	Anonymous ActorType = "anonymous" // not signed in
 )
 
-// Actor is the person or program that acts.
+// Actor is the user, key or system behind an action.
 type Actor struct {
 	Type  ActorType `json:"type"`
 	ID    string    `json:"id,omitempty"`
@@ -112,22 +108,22 @@ type Actor struct {
 // The surfaces.
 const (
 	Web     = "web"     // pages
-	RPC     = "rpc"     // procedures
+	RPC     = "rpc"     // tRPC procedures
 	REST    = "rest"    // the REST APIs
-	Inbound = "inbound" // requests of channel providers
+	Inbound = "inbound" // requests of providers
 	CLI     = "cli"     // commands
 )
 
-// Source is the actor and the request that it came with.
+// Source is an actor and the request.
 type Source struct {
 	Actor     Actor
-	Address   netip.Addr // zero: no request, or the client is not known
+	Address   netip.Addr // zero: no request, or unknown
 	UserAgent string
 	RequestID string
 	Surface   string // empty: background work
 }
 
-// IP returns the address as text, empty where there is none.
+// IP returns the address as text; empty if there is none.
 func (s Source) IP() string {
 	if !s.Address.IsValid() {
 		return ""
@@ -137,13 +133,13 @@ func (s Source) IP() string {
 
 type sourceKey struct{}
 
-// WithSource returns a context that carries s for [Log.RecordTx] and [Security].
-// Each surface calls it once a request.
+// WithSource returns a context with s for [Log.RecordTx] and [Security]. Each surface
+// calls it once per request.
 func WithSource(ctx context.Context, s Source) context.Context {
 	return context.WithValue(ctx, sourceKey{}, s)
 }
 
-// WithActor replaces the actor of the context's source, once it is known.
+// WithActor replaces the actor of the context's source after authentication.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	s := SourceOf(ctx)
 	s.Actor = a
@@ -157,8 +153,7 @@ func WithSurface(ctx context.Context, surface string) context.Context {
 	return WithSource(ctx, s)
 }
 
-// SourceOf returns the source that ctx carries. Without one it is background work:
-// its actor is of type [System].
+// SourceOf returns the source of ctx. Without one its actor is of type [System].
 func SourceOf(ctx context.Context) Source {
 	if s, ok := ctx.Value(sourceKey{}).(Source); ok {
 		return s
@@ -166,8 +161,8 @@ func SourceOf(ctx context.Context) Source {
 	return Source{Actor: Actor{Type: System}}
 }
 
-// Diff returns the members that differ between the JSON of two versions of a
-// record, without updated_at and version. Both marshal to objects.
+// Diff returns the fields that differ between the JSON objects of two versions of a
+// record, except updated_at and version.
 func Diff(before, after any) (map[string]Change, error) {
 	old, err := members(before)
 	if err != nil {
@@ -197,8 +192,8 @@ func members(record any) (m map[string]json.RawMessage, err error) {
 	return m, nil
 }
 
-// clean cuts text from outside to max bytes, without characters that cannot be
-// stored or that steer a terminal.
+// clean truncates external text to max bytes and drops characters that cannot be stored
+// or that control a terminal.
 func clean(s string, max int) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

@@ -11,8 +11,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// BenchmarkRecord is the cost of recording: a change of one row alone, and the same
-// change with an entry, by one writer and by 16.
+// BenchmarkRecord compares a change of one row without and with an entry, by one writer
+// and by 16.
 func BenchmarkRecord(b *testing.B) {
 	d := dbtest.New(b)
 	l := open(d, seal.NewKey())

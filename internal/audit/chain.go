@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// row is an entry as it is stored.
+// row is the stored form of an entry.
 type row struct {
 	organizationID         string
 	sequence               int64
@@ -48,8 +48,8 @@ func scanRow(from db.Row) (*row, error) {
 	return r, err
 }
 
-// canonical is what the hash covers: every column but the hash itself, and the
-// ledger, each apart.
+// canonical returns the input of the hash: the ledger and every column but the hash,
+// length-delimited.
 func (r *row) canonical(ledger string) []string {
 	return []string{
 		"entry", ledger, r.organizationID, strconv.FormatInt(r.sequence, 10), r.id, strconv.FormatInt(r.at, 10),
@@ -59,7 +59,7 @@ func (r *row) canonical(ledger string) []string {
 	}
 }
 
-// entry is the row as others see it.
+// entry returns the row as an [Entry].
 func (r *row) entry() (Entry, error) {
 	e := Entry{
 		OrganizationID: r.organizationID, Action: r.action, Outcome: Outcome(r.outcome),
@@ -72,7 +72,7 @@ func (r *row) entry() (Entry, error) {
 		KeyID: r.keyID, Previous: r.previous, Hash: r.hash,
 	}
 	if r.address != "" {
-		e.Source.Address, _ = netip.ParseAddr(r.address) // what is no address is none
+		e.Source.Address, _ = netip.ParseAddr(r.address) // the zero address if invalid
 	}
 	if err := json.Unmarshal([]byte(r.changes), &e.Changes); err != nil {
 		return e, err
@@ -80,7 +80,7 @@ func (r *row) entry() (Entry, error) {
 	return e, json.Unmarshal([]byte(r.details), &e.Details)
 }
 
-// head is the end of a chain.
+// head is the signed end of a chain.
 type head struct {
 	organizationID string
 	sequence       int64
@@ -101,7 +101,7 @@ func (h *head) canonical(ledger string) []string {
 	return []string{"head", ledger, h.organizationID, strconv.FormatInt(h.sequence, 10), string(h.hash), h.keyID}
 }
 
-// chain gives r its place at the end of its chain, and writes both.
+// chain appends r to its chain.
 func (l *Log) chain(ctx context.Context, tx *db.Tx, r *row) error {
 	h, created, err := l.lockHead(ctx, tx, r.organizationID)
 	if err != nil {
@@ -115,7 +115,7 @@ func (l *Log) chain(ctx context.Context, tx *db.Tx, r *row) error {
 	return l.extend(ctx, tx, h, r)
 }
 
-// extend writes r as the entry after h, which becomes r.
+// extend stores r as the entry after h and sets h to r.
 func (l *Log) extend(ctx context.Context, tx *db.Tx, h *head, r *row) error {
 	r.id = uuid.Must(uuid.NewV7()).String()
 	r.sequence, r.previous, r.keyID = h.sequence+1, h.hash, l.signer.KeyID()
@@ -137,8 +137,8 @@ func (l *Log) store(ctx context.Context, tx *db.Tx, h *head) error {
 		h.organizationID, h.sequence, h.hash, h.keyID, l.signer.Sign(h.canonical(l.c.Ledger)...)))
 }
 
-// expectOneRow fails a change that the database did not write as exactly one row: a trigger
-// or a rule suppressed it, and nothing may happen unrecorded.
+// expectOneRow fails unless exactly one row was written: a trigger or rule may suppress
+// writes, and no action may go unrecorded.
 func expectOneRow(n int64, err error) error {
 	if err == nil && n != 1 {
 		err = fmt.Errorf("the database wrote %d rows instead of 1: look for triggers, rules and views on the tables of the audit log", n)
@@ -146,8 +146,8 @@ func expectOneRow(n int64, err error) error {
 	return err
 }
 
-// start creates the head of an organization's chain, unless there is one. It locks
-// the deployment's head first, so that of several processes one does so.
+// start creates the head of an organization's chain unless there is one. It locks the
+// deployment's head first, which serializes processes.
 func (l *Log) start(ctx context.Context, tx *db.Tx, organizationID string) error {
 	d, created, err := l.lockHead(ctx, tx, "")
 	if err != nil {
@@ -165,8 +165,8 @@ func (l *Log) start(ctx context.Context, tx *db.Tx, organizationID string) error
 	return l.recordStart(ctx, tx, h)
 }
 
-// recordStart records in the deployment's chain that h was created. A head that is
-// lost and created again so leaves a second record, which [Log.Verify] finds.
+// recordStart records the start of h's chain in the deployment's. A head that is lost and
+// created again leaves a second record, which [Log.Verify] reports.
 func (l *Log) recordStart(ctx context.Context, tx *db.Tx, h *head) error {
 	d := h
 	if h.organizationID != "" {
@@ -191,11 +191,11 @@ func (l *Log) recordStart(ctx context.Context, tx *db.Tx, h *head) error {
 	return l.extend(ctx, tx, d, r)
 }
 
-// deployment is the id of the deployment's own chain as a target.
+// deployment is the target id of the deployment's chain.
 const deployment = "deployment"
 
-// lockHead returns the head of a chain and holds it until the transaction ends. It
-// creates one where there is none, after the last entry of the chain, if any.
+// lockHead locks the head of a chain until the transaction ends and returns it. It
+// creates a missing one, after the last entry of the chain, if any.
 func (l *Log) lockHead(ctx context.Context, tx *db.Tx, organizationID string) (h *head, created bool, err error) {
 	const lock = selectHead + " FOR UPDATE"
 	h, err = db.One(ctx, tx, scanHead, lock, organizationID)
@@ -207,7 +207,7 @@ func (l *Log) lockHead(ctx context.Context, tx *db.Tx, organizationID string) (h
 	if err != nil {
 		return nil, false, err
 	}
-	if n == 0 { // another process was first
+	if n == 0 { // created by another process
 		h, err = db.One(ctx, tx, scanHead, lock, organizationID)
 		return h, false, err
 	}
@@ -224,8 +224,8 @@ func (l *Log) lockHead(ctx context.Context, tx *db.Tx, organizationID string) (h
 	return h, true, l.store(ctx, tx, h)
 }
 
-// genesis is what entry 1 of a chain has as the hash before it: a digest of the
-// entries from before the chain, and how many there are.
+// genesis returns the previous hash of a chain's entry 1: a digest of the n entries older
+// than the chain.
 func genesis(ctx context.Context, q db.Querier, organizationID string) (hash []byte, n int64, err error) {
 	h := sha256.New()
 	var size []byte
@@ -248,5 +248,5 @@ func genesis(ctx context.Context, q db.Querier, organizationID string) (hash []b
 	return h.Sum(nil), n, nil
 }
 
-// verifyBatch is how many entries are read at once.
+// verifyBatch is the number of entries read per statement.
 const verifyBatch = 500

@@ -8,11 +8,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Interference describes everything in a database that can hide entries from the
-// program or suppress them: triggers, rules, row security and views on the tables
-// of the audit log, and rows stored under a type that comparisons pass over.
-// Kickstand creates none of them. Empty: there is nothing. The database must have
-// the newest schema.
+// Interference describes database objects and rows that can hide or suppress entries:
+// triggers, rules, row security and views on the audit tables, and rows stored under a
+// type that comparisons skip. Kickstand creates none of them. Empty: none found. The
+// schema must be current.
 func Interference(ctx context.Context, d *db.DB) (string, error) {
 	query := interferenceSQLite
 	if d.Postgres() {
@@ -38,7 +37,7 @@ func Interference(ctx context.Context, d *db.DB) (string, error) {
 	return "", nil
 }
 
-// scanObject quotes the names, which are an attacker's.
+// scanObject quotes the names, which an attacker may have chosen.
 func scanObject(r db.Row) (string, error) {
 	var kind, name, table string
 	if err := r.Scan(&kind, &name, &table); err != nil {
@@ -50,14 +49,14 @@ func scanObject(r db.Row) (string, error) {
 const (
 	tables = `('audit_entries', 'audit_heads', 'audit_streams')`
 
-	// A table that was created again with ON CONFLICT IGNORE suppresses rows, too.
+	// A table created again with ON CONFLICT IGNORE also suppresses rows.
 	interferenceSQLite = `SELECT type, name, tbl_name FROM sqlite_schema
 		WHERE type = 'trigger' AND (lower(tbl_name) IN ` + tables + ` OR lower(sql) LIKE '%audit!_%' ESCAPE '!')
 			OR type = 'view' AND lower(name) IN ` + tables + `
 			OR type = 'table' AND lower(name) IN ` + tables + ` AND (lower(sql) LIKE '%conflict%' OR lower(sql) LIKE '%virtual%')
 		ORDER BY type, name`
 
-	// Internal triggers are those of foreign keys.
+	// Internal triggers implement foreign keys.
 	interferencePostgres = `WITH logs AS (
 			SELECT oid, relname::text AS name, relkind FROM pg_class WHERE relname IN ` + tables + ` AND pg_table_is_visible(oid))
 		SELECT 'trigger' AS kind, tgname::text AS name, logs.name AS log FROM pg_trigger JOIN logs ON tgrelid = logs.oid WHERE NOT tgisinternal
@@ -66,12 +65,12 @@ const (
 		UNION ALL SELECT CASE relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' ELSE 'relation' END, name, name FROM logs WHERE relkind <> 'r'
 		ORDER BY kind, name`
 
-	// SQLite sorts a BLOB behind every text, so the index finds them.
+	// SQLite sorts BLOBs after text, so the index finds them.
 	untyped = `SELECT EXISTS (SELECT 1 FROM audit_entries WHERE organization_id >= x'')
 		OR EXISTS (SELECT 1 FROM audit_heads WHERE organization_id >= x'')`
 
-	// mistyped finds entries of a chain that are stored under other types than they
-	// were: they read and hash the same, and comparisons pass over them.
+	// mistyped finds entries of a chain that are stored under other types: they read and
+	// hash the same, and comparisons skip them.
 	mistyped = `SELECT min(sequence) FROM audit_entries WHERE organization_id = $1 AND sequence > $2 AND sequence <= $3 AND (
 		typeof(at) <> 'integer' OR typeof(previous) <> 'blob' OR typeof(hash) <> 'blob' OR
 		typeof(id) <> 'text' OR typeof(action) <> 'text' OR typeof(outcome) <> 'text' OR typeof(service) <> 'text' OR

@@ -12,7 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// define runs statements that define things, in one transaction.
+// define runs DDL statements in one transaction.
 func define(t *testing.T, d *db.DB, statements ...string) {
 	t.Helper()
 	err := d.Write(t.Context(), func(tx *db.Tx) error {
@@ -28,9 +28,9 @@ func define(t *testing.T, d *db.DB, statements ...string) {
 	}
 }
 
-// problems verifies one chain of a log, or all without an organization, and returns
-// "organization:first bad: problem" of each broken chain, a line each, and
-// "organization: empty" of each empty one.
+// problems verifies one chain, or all if organizationID is empty, and returns a line
+// "organization:first bad: problem" for each broken chain and "organization: empty" for
+// each empty one.
 func problems(t *testing.T, l *audit.Log, organizationID string) string {
 	t.Helper()
 	v := audit.Verification{}
@@ -57,8 +57,8 @@ func problems(t *testing.T, l *audit.Log, organizationID string) string {
 	return found.String()
 }
 
-// suppress is how a trigger, or a rule on PostgreSQL, suppresses the entries about
-// API keys, and the moves of heads over what is missing.
+// suppress returns the triggers or rules that suppress entries about API keys, and the
+// head updates after them.
 func suppress(postgres bool) map[string][]string {
 	const behind = "NEW.sequence > coalesce((SELECT max(sequence) FROM audit_entries e WHERE e.organization_id = NEW.organization_id), 0)"
 	if !postgres {
@@ -81,8 +81,8 @@ func suppress(postgres bool) map[string][]string {
 	}
 }
 
-// TestAttackTriggerSuppressesEntries holds that nothing happens unrecorded where the
-// database ignores entries, and that a verification names the reason.
+// TestAttackTriggerSuppressesEntries: no action goes unrecorded if the database drops
+// entries, and a verification names the reason.
 func TestAttackTriggerSuppressesEntries(t *testing.T) {
 	for kind, attack := range suppress(dbtest.New(t).Postgres()) {
 		t.Run(kind, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestAttackTriggerSuppressesEntries(t *testing.T) {
 	}
 }
 
-// TestAttackTriggerSuppressesHeads suppresses the move of the head alone.
+// TestAttackTriggerSuppressesHeads suppresses only the head update.
 func TestAttackTriggerSuppressesHeads(t *testing.T) {
 	for kind, attack := range suppress(dbtest.New(t).Postgres()) {
 		t.Run(kind, func(t *testing.T) {
@@ -141,8 +141,8 @@ func TestAttackTriggerSuppressesHeads(t *testing.T) {
 	}
 }
 
-// TestAttackViewInPlaceOfLog puts a view in the place of the entries, which shows
-// them all for the time being.
+// TestAttackViewInPlaceOfLog replaces the table of entries by a view that shows all of
+// them for now.
 func TestAttackViewInPlaceOfLog(t *testing.T) {
 	d := dbtest.New(t)
 	l := open(d, seal.NewKey())
@@ -184,7 +184,7 @@ func TestAttackChainRemovedWhole(t *testing.T) {
 			t.Errorf("of %q: got %s, want %s", of, got, want)
 		}
 	}
-	// An organization of which nothing was recorded is not called OK as one that has entries.
+	// An organization without entries is reported as empty, not as OK.
 	if got := problems(t, l, "o3"); got != ":2: entry 2 is missing; the next one is 3\no3: empty\n" {
 		t.Errorf("an organization without entries: %s", got)
 	}
@@ -206,8 +206,8 @@ func TestAttackChainRemovedWhole(t *testing.T) {
 	}
 }
 
-// TestAttackBlobOrganization stores organizations as BLOBs, which sort behind every
-// text: the verification must end, and say so.
+// TestAttackBlobOrganization stores organization ids as BLOBs, which sort after text: the
+// verification must end and report them.
 func TestAttackBlobOrganization(t *testing.T) {
 	dbtest.OnlySQLite(t)
 	for _, tt := range []struct{ attack, want string }{
@@ -234,8 +234,8 @@ func TestAttackBlobOrganization(t *testing.T) {
 	}
 }
 
-// TestAttackColumnOfAnotherType stores columns as BLOBs, which read and hash the
-// same, and which filters by that column pass over.
+// TestAttackColumnOfAnotherType stores columns as BLOBs, which read and hash the same,
+// and which filters on the column skip.
 func TestAttackColumnOfAnotherType(t *testing.T) {
 	dbtest.OnlySQLite(t)
 	for column := range strings.FieldsSeq(`id at action outcome service environment surface actor_type actor_id actor_email target_type target_id

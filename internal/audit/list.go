@@ -13,31 +13,31 @@ import (
 	"github.com/google/uuid"
 )
 
-// Query says which entries are wanted. Empty members leave all in.
+// Query filters entries. Empty fields match all.
 type Query struct {
 	Service, Environment string
-	Action               Action // exactly
+	Action               Action // exact
 	Group                string // the part of the action before the dot
 	Outcome              Outcome
 	ActorType            ActorType
 	ActorID              string
 	TargetID             string
-	From, To             time.Time // at or after, and before
-	Before               string    // id of the last entry of the page before
+	From, To             time.Time // inclusive, exclusive
+	Before               string    // id of the previous page's last entry
 	Limit                int       // from 1 to MaxPage; 0 means 50
 }
 
-// MaxPage is how many entries a page has at most.
+// MaxPage is the maximum page size.
 const MaxPage = 500
 
-// Page is some entries, newest first.
+// Page is a page of entries, newest first.
 type Page struct {
 	Entries []Entry
-	Next    string // for Before; empty at the end
+	Next    string // value for Before; empty on the last page
 }
 
-// List returns entries of an organization from several logs, read as one, newest
-// first. An empty organizationID is the deployment.
+// List returns an organization's entries from several logs, merged, newest first. An
+// empty organizationID is the deployment.
 func List(ctx context.Context, logs []*Log, organizationID string, q Query) (Page, error) {
 	from := make([]db.Querier, len(logs))
 	for i, l := range logs {
@@ -46,12 +46,12 @@ func List(ctx context.Context, logs []*Log, organizationID string, q Query) (Pag
 	return list(ctx, from, organizationID, q)
 }
 
-// maxExport is how long Each may take.
+// maxExport bounds the duration of Each.
 const maxExport = time.Hour
 
-// Each calls fn with every entry that q wants, newest first, as all of a log were
-// at one moment. q's Before and Limit do not count. An error of fn ends it and is
-// returned. It may take an hour at most.
+// Each calls fn with every entry that matches q, newest first, from one snapshot per log.
+// It ignores q.Before and q.Limit. An error of fn ends it and is returned. It is limited
+// to an hour.
 func Each(ctx context.Context, logs []*Log, organizationID string, q Query, fn func(*Entry) error) error {
 	q.Before, q.Limit = "", MaxPage
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
@@ -82,8 +82,8 @@ func Each(ctx context.Context, logs []*Log, organizationID string, q Query, fn f
 	return read(nil)
 }
 
-// list reads a page of several logs as one: ids are UUIDs of version 7, so they are
-// in the order of time wherever they were made.
+// list returns a page of several logs merged by id: ids are UUIDv7, so they sort by time
+// across logs.
 func list(ctx context.Context, from []db.Querier, organizationID string, q Query) (Page, error) {
 	q.Limit = cmp.Or(q.Limit, 50)
 	var v problem.Validation
@@ -114,7 +114,7 @@ func list(ctx context.Context, from []db.Querier, organizationID string, q Query
 	return Page{Entries: all, Next: all[q.Limit-1].ID}, nil
 }
 
-// entries returns those of one log, one more than the page has.
+// entries returns the matching entries of one log, up to one more than the page size.
 func entries(ctx context.Context, from db.Querier, organizationID string, q Query) ([]Entry, error) {
 	where, args := "organization_id = $1", []any{organizationID}
 	add := func(condition string, value any) {
@@ -131,7 +131,7 @@ func entries(ctx context.Context, from db.Querier, organizationID string, q Quer
 	}
 	if q.Group != "" {
 		add("action >=", q.Group+".")
-		add("action <", q.Group+"/") // the character after the dot
+		add("action <", q.Group+"/") // "/" follows "." in ASCII
 	}
 	if !q.From.IsZero() {
 		add("at >=", q.From.UnixMicro())

@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// TestTwoDatabases reads the logs of two databases as one.
+// TestTwoDatabases lists the logs of two databases merged.
 func TestTwoDatabases(t *testing.T) {
 	key := seal.NewKey()
 	one, other := open(dbtest.New(t), key), open(dbtest.NewFleet(t), key)
@@ -72,7 +72,7 @@ func TestQuery(t *testing.T) {
 		if err := l.Record(ctx, e); err != nil {
 			t.Fatal(err)
 		}
-		ctx = t.Context() // the rest is the system's
+		ctx = t.Context() // without a source: the system
 	}
 	all, err := audit.List(t.Context(), []*audit.Log{l}, "o1", audit.Query{})
 	if err != nil || len(all.Entries) != 4 {

@@ -14,20 +14,20 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// Config is what a [Log] is made of. DB, Box and Ledger are required.
+// Config configures a [Log]. DB, Box and Ledger are required.
 type Config struct {
 	DB     *db.DB
 	Box    *seal.Box
-	Ledger string // names the database; hashes cover it: never change it
-	// Service and Environment are those of entries that name none.
+	Ledger string // name of the database; part of every hash: never change it
+	// Service and Environment of entries that name none.
 	Service, Environment string
-	// Required is a query of the ids of organizations that must have a chain, in a
-	// column id: organizations whose creation was recorded. Empty: none must.
+	// Required is a query of the ids, in a column id, of the organizations that must have
+	// a chain because their creation was recorded. Empty: none.
 	Required string
-	// Recorded is called after the commit that recorded entries of an organization;
-	// nil: nothing is. It must be quick.
+	// Recorded is called after a commit with entries of an organization; nil: no call. It
+	// must return quickly.
 	Recorded func(organizationID string)
-	Logger   *slog.Logger // nil discards
+	Logger   *slog.Logger // nil: no log
 }
 
 // Log is the audit log of one database. A nil Log records nothing. It is safe for
@@ -38,7 +38,7 @@ type Log struct {
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	started map[string]bool // chains that have a committed head
+	started map[string]bool // chains with a committed head
 
 	refused refusals
 }
@@ -53,22 +53,22 @@ func Open(c Config) *Log {
 	return l
 }
 
-// Ledger names the database.
+// Ledger returns the name of the database.
 func (l *Log) Ledger() string { return l.c.Ledger }
 
-// ChainStarted is in the deployment's chain for every chain of an organization.
+// ChainStarted is recorded in the deployment's chain for every chain of an organization.
 const ChainStarted Action = "audit.chain_started"
 
-// Exported is recorded when entries were exported, the others when a person had an
-// organization's chains verified.
+// Exported is recorded for an export of entries; Verified and Broken for a verification
+// of an organization's chains by a user.
 const (
 	Exported Action = "audit.exported"
 	Verified Action = "audit.verified"
 	Broken   Action = "audit.verification_failed"
 )
 
-// RecordTx records e in the caller's transaction, with the source of ctx. The
-// entry gets its place in the chain when the transaction is about to commit.
+// RecordTx records e in the caller's transaction, with the source of ctx. It appends e to
+// its chain just before the commit.
 func (l *Log) RecordTx(ctx context.Context, tx *db.Tx, e Entry) error {
 	if l == nil {
 		return nil
@@ -105,12 +105,12 @@ func (l *Log) RecordTx(ctx context.Context, tx *db.Tx, e Entry) error {
 	return nil
 }
 
-// order is the place of a chain among the locks of a transaction: the deployment's
-// comes first.
+// order returns a chain's key in the lock order of a transaction: the deployment's chain
+// is first.
 func order(organizationID string) string { return "audit/" + organizationID }
 
-// Record is [Log.RecordTx] in a transaction of its own, for an action that changes
-// nothing else.
+// Record is [Log.RecordTx] in a transaction of its own, for an action without other
+// writes.
 func (l *Log) Record(ctx context.Context, e Entry) error {
 	if l == nil {
 		return nil
@@ -119,7 +119,7 @@ func (l *Log) Record(ctx context.Context, e Entry) error {
 }
 
 // RecordChangeTx is [Log.RecordTx] with the [Diff] of two versions of a record as
-// changes. It records nothing when nothing differs.
+// changes. It records nothing if they are equal.
 func (l *Log) RecordChangeTx(ctx context.Context, tx *db.Tx, e Entry, before, after any) error {
 	if l == nil {
 		return nil
@@ -146,7 +146,7 @@ func (l *Log) hasStarted(ctx context.Context, tx *db.Tx, organizationID string) 
 	if err != nil {
 		return false, err
 	}
-	// This transaction may have created it, so only the commit makes it certain.
+	// This transaction may have created the head, so it is certain only after the commit.
 	tx.AfterCommit(func() {
 		l.mu.Lock()
 		l.started[organizationID] = true
@@ -155,14 +155,14 @@ func (l *Log) hasStarted(ctx context.Context, tx *db.Tx, organizationID string) 
 	return true, nil
 }
 
-// Bounds of what comes from outside, in bytes.
+// Limits of external text, in bytes.
 const (
 	maxUserAgent = 500
 	maxRequestID = 64
 	maxText      = 500
 )
 
-// row is an entry as it is stored, without its id and its place in the chain.
+// row returns the stored form of an entry without id and chain position.
 func (l *Log) row(e Entry, at time.Time) (*row, error) {
 	changes, err := object(e.Changes)
 	if err != nil {
@@ -185,7 +185,7 @@ func (l *Log) row(e Entry, at time.Time) (*row, error) {
 	return r, nil
 }
 
-// object is the JSON of a map, {} for nil.
+// object returns the JSON of a map, {} for nil.
 func object[M ~map[string]V, V any](m M) (string, error) {
 	if m == nil {
 		return "{}", nil

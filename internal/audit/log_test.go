@@ -62,7 +62,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestNilLog holds that services without a log work.
+// TestNilLog: services work without a log.
 func TestNilLog(t *testing.T) {
 	var l *audit.Log
 	if err := l.RecordTx(t.Context(), nil, audit.Entry{Action: "a.b"}); err != nil {
@@ -73,8 +73,8 @@ func TestNilLog(t *testing.T) {
 	}
 }
 
-// TestFailedNeighbours holds that transactions that fail beside others leave no
-// gap in a chain, also when they share a commit.
+// TestFailedNeighbours: transactions that fail next to others leave no gap in a chain,
+// even in a shared commit.
 func TestFailedNeighbours(t *testing.T) {
 	d := dbtest.New(t)
 	l := open(d, seal.NewKey())
@@ -130,8 +130,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestHeadsAreLockedInOneOrder has transactions record in several chains in opposite
-// orders. Deadlocks are left to wait, so that an order which only retries mend fails.
+// TestHeadsAreLockedInOneOrder records in several chains in opposite orders. Transactions
+// wait for locks instead of retrying, so that an order which needs retries fails.
 func TestHeadsAreLockedInOneOrder(t *testing.T) {
 	address := dbtest.URL(t)
 	if strings.HasPrefix(address, "postgres") {

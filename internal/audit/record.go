@@ -9,12 +9,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Record is an entry as it is exported, one a line of NDJSON, and as webhooks carry
-// it. Hashes are hexadecimal.
+// Record is the exported form of an entry: a line of NDJSON, and the data of webhooks.
+// Hashes are hexadecimal.
 type Record struct {
 	ID             string            `json:"id"`
 	OrganizationID string            `json:"organization_id"`
-	Ledger         string            `json:"ledger,omitempty"` // of the chain; only where the reader cannot know it
+	Ledger         string            `json:"ledger,omitempty"` // of the chain; set only if the reader cannot know it
 	At             time.Time         `json:"at"`
 	Service        string            `json:"service"`
 	Environment    string            `json:"environment"`
@@ -34,7 +34,7 @@ type Record struct {
 	Hash           string            `json:"hash,omitempty"`
 }
 
-// Record returns e as it is exported.
+// Record returns the exported form of e.
 func (e *Entry) Record() Record {
 	s := e.Source
 	return Record{
@@ -45,8 +45,8 @@ func (e *Entry) Record() Record {
 	}
 }
 
-// After returns up to limit entries of a chain behind a sequence, in the order of the
-// chain. Committed entries have no gaps, so a reader that goes on where it ended
+// After returns up to limit entries of a chain after a sequence, in chain order.
+// Committed entries have no gaps, so a reader that continues from its last sequence
 // misses none.
 func (l *Log) After(ctx context.Context, organizationID string, sequence int64, limit int) ([]Entry, error) {
 	list, err := db.All(ctx, l.c.DB, scanEntry, "SELECT "+columns+` FROM audit_entries
@@ -57,8 +57,8 @@ func (l *Log) After(ctx context.Context, organizationID string, sequence int64, 
 	return list, nil
 }
 
-// SequenceBefore returns the sequence of the last entry of a chain before the first
-// one that was recorded at a time or later; the last of all where none was.
+// SequenceBefore returns the sequence of the last entry of a chain that was recorded
+// before at; the last of all if none is later.
 func (l *Log) SequenceBefore(ctx context.Context, organizationID string, at time.Time) (int64, error) {
 	var sequence int64
 	err := l.c.DB.QueryRow(ctx, `SELECT coalesce(

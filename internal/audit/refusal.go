@@ -10,19 +10,20 @@ import (
 	"time"
 )
 
-// Bounds of what refusals can add to the log, whoever is refused how often.
+// Limits of the entries that refusals can add.
 const (
-	// RefusalWindow is the time in which refusals of one kind become one entry
-	// after the first.
+	// RefusalWindow is the time in which refusals of one kind after the first are merged
+	// into one entry.
 	RefusalWindow = 15 * time.Minute
-	// maxRefusals is how many kinds of refusal a process records apart in a window.
-	// The rest is counted by chain and action.
+	// maxRefusals is the number of kinds of refusals that a process records separately
+	// per window. Further ones are counted by chain and action.
 	maxRefusals = 100
-	// maxMerged is how many of those counts there are. The rest is one.
+	// maxMerged is the number of counts by chain and action. Further refusals share one
+	// count.
 	maxMerged = 100
 )
 
-// refusalKey is what refusals have in common that become one entry.
+// refusalKey identifies refusals that are merged.
 type refusalKey struct {
 	organizationID, action, targetID string
 	network                          netip.Prefix
@@ -34,8 +35,8 @@ type refusal struct {
 	ctx     context.Context
 	entry   Entry
 	since   time.Time // start of the window
-	count   int       // not yet written
-	written bool      // the first entry of the window is
+	count   int       // not stored yet
+	written bool      // the first entry of the window is stored
 }
 
 type refusals struct {
@@ -44,12 +45,12 @@ type refusals struct {
 	wake  chan struct{} // capacity 1
 }
 
-// Refuse records that somebody was refused, in the audit log and as a security
-// event in the server's log. It neither fails nor waits: [Log.Run] writes the entry
-// soon. The first refusal of an action on a target by a network (an IPv4 address or
-// a /64 of IPv6) is an entry; those of the next [RefusalWindow] are counted in one
-// more, with details count. Under a flood, targets and networks are counted
-// together. What is counted and not yet written is lost when the process is killed.
+// Refuse records a refusal in the audit log and as a security event in the server's log.
+// It neither fails nor blocks: [Log.Run] writes the entry soon. The first refusal of an
+// action on a target by a network (an IPv4 address or a /64 of IPv6) is an entry; those
+// of the next [RefusalWindow] are merged into one more, with details count. In a flood,
+// targets and networks are merged, too. Counts that are not stored yet are lost if the
+// process is killed.
 func (l *Log) Refuse(ctx context.Context, e Entry) {
 	if l == nil {
 		return
@@ -70,7 +71,7 @@ func (l *Log) Refuse(ctx context.Context, e Entry) {
 	}
 }
 
-// of returns the kind of a refusal, and whether it is new.
+// of returns the counter of a refusal's kind, and whether it is new.
 func (rs *refusals) of(ctx context.Context, e Entry, now time.Time) (r *refusal, first bool) {
 	key := refusalKey{organizationID: e.OrganizationID, action: e.Action, targetID: e.Target.ID, network: network(SourceOf(ctx).Address)}
 	for _, bound := range []int{maxRefusals, maxRefusals + maxMerged, maxRefusals + maxMerged + 1} {
@@ -80,7 +81,7 @@ func (rs *refusals) of(ctx context.Context, e Entry, now time.Time) (r *refusal,
 		if len(rs.kinds) < bound {
 			break
 		}
-		if key.merged { // one for everything
+		if key.merged { // one counter for all
 			key = refusalKey{merged: true}
 			ctx, e = context.Background(), Entry{Action: RefusalsMerged, Outcome: Refused}
 			continue
@@ -97,26 +98,26 @@ func (rs *refusals) of(ctx context.Context, e Entry, now time.Time) (r *refusal,
 	return r, true
 }
 
-// writeTimeout bounds the end of the process where the database does not answer.
+// writeTimeout bounds the shutdown if the database does not respond.
 const writeTimeout = 5 * time.Second
 
-// RefusalsMerged is recorded in the deployment's chain for refusals of all kinds,
-// when there are too many kinds to count them apart.
+// RefusalsMerged is recorded in the deployment's chain for refusals of all kinds, if
+// there are too many kinds to count separately.
 const RefusalsMerged Action = "refusals.merged"
 
-// network is what of an address one customer of a provider has to themselves.
+// network returns the part of an address that one customer of a provider has.
 func network(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := 64
 	if a.Is4() {
 		bits = 32
 	}
-	p, _ := a.Prefix(bits) // zero for no address
+	p, _ := a.Prefix(bits) // the zero prefix for no address
 	return p
 }
 
-// due returns the entries to write now: the first of each kind, and what was
-// counted in windows that are over. All is for the end of the process.
+// due returns the entries to write: the first of each kind, and the counts of windows
+// that are over; all windows if all is set, for the shutdown.
 func (rs *refusals) due(at time.Time, all bool) (list []refusal) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -124,7 +125,7 @@ func (rs *refusals) due(at time.Time, all bool) (list []refusal) {
 		over := all || at.Sub(r.since) >= RefusalWindow
 		if r.count > 0 && (over || !r.written) {
 			now := *r
-			if !over { // the first; the others wait for the end of the window
+			if !over { // the first entry; the count waits for the end of the window
 				now.count = 1
 			}
 			list = append(list, now)
@@ -138,8 +139,8 @@ func (rs *refusals) due(at time.Time, all bool) (list []refusal) {
 	return list
 }
 
-// Run writes what [Log.Refuse] has gathered until ctx ends, and then the rest.
-// Failures are logged; what failed is not tried again.
+// Run writes the refusals collected by [Log.Refuse] until ctx ends, and then the rest.
+// Failures are logged and not retried.
 func (l *Log) Run(ctx context.Context) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
@@ -155,7 +156,7 @@ func (l *Log) Run(ctx context.Context) {
 	}
 }
 
-// writeRefusals writes entries, also when ctx has ended.
+// writeRefusals writes entries, even after the end of ctx.
 func (l *Log) writeRefusals(ctx context.Context, list []refusal) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()

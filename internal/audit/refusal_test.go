@@ -16,11 +16,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// refusing runs a log in a bubble, and returns its entries of o1 and of the
-// deployment once fn is over.
+// refusing runs fn on a log in a synctest bubble, and returns the entries of o1 and of
+// the deployment.
 func refusing(t *testing.T, fn func(l *audit.Log)) (organization, deployment []audit.Entry, logged string) {
 	t.Helper()
-	dbtest.SQLiteURL(t) // skips the test on other engines, here and not in the bubble alone
+	dbtest.SQLiteURL(t) // skips the test on other engines, outside of the bubble too
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var out strings.Builder
@@ -58,8 +58,8 @@ func from(t *testing.T, address string) context.Context {
 
 var signIn = audit.Entry{OrganizationID: "o1", Action: "sign_in.refused", Target: audit.Target{Type: "user", ID: "u1"}}
 
-// TestRefusalsAreCoalesced holds that a thousand refusals of one kind are an entry
-// and a count, also from all over a /64.
+// TestRefusalsAreCoalesced: a thousand refusals of one kind are an entry and a count,
+// also from a whole /64.
 func TestRefusalsAreCoalesced(t *testing.T) {
 	got, _, logged := refusing(t, func(l *audit.Log) {
 		for i := range 1000 {
@@ -91,8 +91,7 @@ func TestRefusalsAreCoalesced(t *testing.T) {
 	}
 }
 
-// TestAttackFillTheDisk refuses a hundred thousand different people from as many
-// networks.
+// TestAttackFillTheDisk refuses a hundred thousand different users from as many networks.
 func TestAttackFillTheDisk(t *testing.T) {
 	organization, deployment, _ := refusing(t, func(l *audit.Log) {
 		for i := range 100_000 {

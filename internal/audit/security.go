@@ -5,10 +5,10 @@ import (
 	"log/slog"
 )
 
-// Security writes a security event to the server's log, at level Warn: the message
-// "security" with event, address and request_id, and attrs. Event is the action of
-// the audit log where there is one: "sign_in.refused". attrs never hold a secret.
-// Call it once an event, where it is found out.
+// Security writes a security event to the server's log at level Warn: the message
+// "security" with event, address, request_id and attrs. event is the action of the audit
+// log if there is one: "sign_in.refused". attrs never contain a secret. Call it once per
+// event, where it is detected.
 func Security(ctx context.Context, log *slog.Logger, event string, attrs ...slog.Attr) {
 	if log == nil || !log.Enabled(ctx, slog.LevelWarn) {
 		return

@@ -14,9 +14,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// Head is where a chain ended at some time. Kept outside of the database, it shows
-// later that nothing up to there has changed, even to an attacker's work with the
-// deployment's secret key, or after the database was put back.
+// Head is the end of a chain at some time. Stored outside of the database, it shows later
+// that no entry up to it has changed, even if an attacker has the deployment's secret key
+// or the database was restored.
 type Head struct {
 	Ledger         string `json:"ledger"`
 	OrganizationID string `json:"organization_id"` // empty: the deployment
@@ -24,45 +24,45 @@ type Head struct {
 	Hash           string `json:"hash"` // hexadecimal
 }
 
-// Report is what [Log.Verify] found out about one chain.
+// Report is the result of [Log.Verify] for one chain.
 type Report struct {
 	Head
 	OK bool `json:"ok"`
-	// Partial: up to Sequence, where a further verification goes on.
+	// Partial means verified up to Sequence, where another verification can continue.
 	Partial bool `json:"partial,omitempty"`
-	// Empty: OK, because no entry was ever recorded, as far as the chains show.
+	// Empty means OK because the chains show that no entry was ever recorded.
 	Empty bool `json:"empty,omitempty"`
-	// BeforeChain is how many entries are older than the chain; its first entry
-	// covers them.
+	// BeforeChain is the number of entries older than the chain; its first entry covers
+	// them.
 	BeforeChain int64 `json:"before_chain"`
-	// FirstBad is the sequence of the first entry that is missing, altered or cannot
-	// be verified; 0 when OK, or when it is one from before the chain.
+	// FirstBad is the sequence of the first missing, altered or unverifiable entry; 0 if
+	// OK, or if it is older than the chain.
 	FirstBad int64  `json:"first_bad,omitempty"`
-	Problem  string `json:"problem,omitempty"` // why not OK, for people
+	Problem  string `json:"problem,omitempty"` // why not OK, as a sentence
 }
 
-// Verification says what to verify.
+// Verification selects the entries to verify.
 type Verification struct {
-	// OrganizationID limits it to one chain and, unless From or Limit is set, that of
-	// the deployment, which shows whether the one was removed whole; nil: all.
+	// OrganizationID selects one chain and, unless From or Limit is set, the
+	// deployment's, which shows whether the chain was removed; nil: all.
 	OrganizationID *string
-	// Known are heads from earlier, of any ledger.
+	// Known are earlier heads, of any ledger.
 	Known []Head
-	// From is where an earlier verification of that one chain ended; zero: from its
-	// start. Whoever chose it vouches for it.
+	// From is the head at which an earlier verification of the chain ended; zero: the
+	// start. The caller vouches for it.
 	From Head
-	// Limit is the approximate number of entries to verify; 0: all. Reports of chains
-	// that are not verified to their end are Partial.
+	// Limit is the approximate number of entries to verify; 0: all. Reports of chains not
+	// verified to their end are Partial.
 	Limit int64
-	// Progress is called from time to time with how many of a chain's entries are
-	// verified; nil: nothing is.
+	// Progress is called from time to time with the number of verified entries of a
+	// chain; nil: no call.
 	Progress func(organizationID string, done, total int64)
 }
 
-// Verify verifies the chains of a log and calls fn with the report of each: the
-// deployment's first, then those of organizations by id. It may run while entries
-// are added, and needs little memory however long the chains are. An error means
-// that it could not be done, or is fn's.
+// Verify verifies the chains of a log and calls fn with a report for each: the
+// deployment's first, then organizations by id. Entries may be added meanwhile, and
+// memory use does not depend on the length of chains. An error means that the
+// verification failed to run, or is fn's.
 func (l *Log) Verify(ctx context.Context, v Verification, fn func(Report) error) error {
 	first := ""
 	if v.OrganizationID != nil && (v.Limit > 0 || v.From.Sequence > 0) {
@@ -95,8 +95,8 @@ func (l *Log) Verify(ctx context.Context, v Verification, fn func(Report) error)
 	}
 }
 
-// verifyFirst verifies the first chain of a verification, whose report also has the
-// [Interference] with the whole log.
+// verifyFirst verifies the first chain; its report includes [Interference] with the whole
+// log.
 func (l *Log) verifyFirst(ctx context.Context, id string, v *Verification, fn func(Report) error) error {
 	interference, err := Interference(ctx, l.c.DB)
 	if err != nil {
@@ -125,9 +125,9 @@ func (l *Log) verifyNext(ctx context.Context, id string, v *Verification, fn fun
 	return fn(r)
 }
 
-// nextChain returns the organization after id that has entries or a head, is known
-// to have had a chain, or must have one; empty at the end. What is not behind id is
-// not stored as text.
+// nextChain returns the next organization after id that has entries or a head, is in
+// known, or must have a chain; empty at the end. An id that does not sort after id is not
+// stored as text.
 func (l *Log) nextChain(ctx context.Context, id string, known []Head) (next string, err error) {
 	err = l.c.DB.QueryRow(ctx, `SELECT coalesce(min(id), '') FROM (
 		SELECT min(organization_id) AS id FROM audit_entries WHERE organization_id > $1
@@ -149,22 +149,22 @@ func (l *Log) nextChain(ctx context.Context, id string, known []Head) (next stri
 	return next, nil
 }
 
-// required is the query of [Config.Required], or one without rows.
+// required returns the query of [Config.Required], or one without rows.
 func (l *Log) required() string {
 	return cmp.Or(l.c.Required, "SELECT organization_id AS id FROM audit_heads WHERE 1 = 0")
 }
 
-// errBad ends the verification of a chain whose report says why.
+// errBad ends the verification of a chain; the report has the reason.
 var errBad = errors.New("the chain is broken")
 
-// verifier is the verification of one chain.
+// verifier verifies one chain.
 type verifier struct {
 	log    *Log
 	v      *Verification
 	known  map[int64]string // hash by sequence
-	last   int64            // the highest of known
+	last   int64            // the highest in known
 	report Report
-	hash   []byte // of the entry before
+	hash   []byte // of the previous entry
 }
 
 func (l *Log) verifyChain(ctx context.Context, organizationID string, v *Verification) (Report, error) {
@@ -193,14 +193,14 @@ func (l *Log) verifyChain(ctx context.Context, organizationID string, v *Verific
 	return c.report, nil
 }
 
-// bad ends the verification: something is wrong at a sequence.
+// bad records a problem at a sequence and ends the verification.
 func (c *verifier) bad(sequence int64, format string, args ...any) error {
 	c.report.FirstBad, c.report.Problem = sequence, fmt.Sprintf(format, args...)
 	return errBad
 }
 
-// run verifies the entries in steps, each in a transaction of its own, so that
-// others can work meanwhile.
+// run verifies the entries in steps, each in a transaction of its own, so that other
+// writers need not wait long.
 func (c *verifier) run(ctx context.Context) error {
 	start := c.report.Sequence
 	for done := false; !done; {
@@ -219,7 +219,7 @@ func (c *verifier) run(ctx context.Context) error {
 	return nil
 }
 
-// step verifies the next entries and, after the last ones, the head.
+// step verifies the next entries and, after the last, the head.
 func (c *verifier) step(ctx context.Context, tx *db.Tx) (done bool, err error) {
 	id := c.report.OrganizationID
 	h, err := db.One(ctx, tx, scanHead, selectHead, id)
@@ -260,8 +260,8 @@ func (c *verifier) step(ctx context.Context, tx *db.Tx) (done bool, err error) {
 	return true, c.start(ctx, tx)
 }
 
-// types verifies the types of the entries behind a sequence up to the present one,
-// and with the first ones those from before the chain. PostgreSQL enforces them.
+// types verifies the column types of the entries from after up to the current one, and in
+// the first step of the entries older than the chain. PostgreSQL enforces them itself.
 func (c *verifier) types(ctx context.Context, tx *db.Tx, after int64) error {
 	if c.log.c.DB.Postgres() {
 		return nil
@@ -276,7 +276,7 @@ func (c *verifier) types(ctx context.Context, tx *db.Tx, after int64) error {
 	return c.bad(max(first.Int64, 0), "entry %d has a column of another type, so that comparisons pass over it", first.Int64)
 }
 
-// entry verifies that r is the next entry of the chain.
+// entry verifies that r is the next entry.
 func (c *verifier) entry(r *row) error {
 	next := c.report.Sequence + 1
 	switch {
@@ -300,7 +300,7 @@ func (c *verifier) entry(r *row) error {
 	return nil
 }
 
-// head verifies that the chain ends where it should.
+// head verifies the end of the chain.
 func (c *verifier) head(h *head) error {
 	last := c.report.Sequence
 	switch {
@@ -327,8 +327,8 @@ func (c *verifier) head(h *head) error {
 	return nil
 }
 
-// start verifies that the deployment's chain has one record of the chain's
-// start: none means that it is not ours, several that the head was lost.
+// start verifies that the deployment's chain has one record of this chain's start: none
+// means a foreign chain, several mean that the head was lost.
 func (c *verifier) start(ctx context.Context, tx *db.Tx) error {
 	starts, err := db.All(ctx, tx, scanRow, "SELECT "+columns+` FROM audit_entries
 		WHERE organization_id = '' AND target_id = $1 AND action = $2 AND sequence > 0 ORDER BY sequence LIMIT 2`,

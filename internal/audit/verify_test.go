@@ -30,7 +30,7 @@ func record(t *testing.T, l *audit.Log, n int) {
 	}
 }
 
-// exec runs one statement, as somebody with access to the database would.
+// exec runs one statement, as an attacker with access to the database.
 func exec(t *testing.T, d *db.DB, query string, args ...any) {
 	t.Helper()
 	err := d.Write(t.Context(), func(tx *db.Tx) error {
@@ -45,8 +45,7 @@ func exec(t *testing.T, d *db.DB, query string, args ...any) {
 	}
 }
 
-// broken verifies a log and returns the chains that are broken as
-// "organization:first bad".
+// broken verifies a log and returns the broken chains as "organization:first bad".
 func broken(t *testing.T, l *audit.Log, known ...audit.Head) string {
 	t.Helper()
 	var list []string
@@ -90,13 +89,13 @@ func TestVerify(t *testing.T) {
 	for _, h := range heads(t, l) {
 		got = append(got, fmt.Sprintf("%s/%s:%d:%d", h.Ledger, h.OrganizationID, h.Sequence, len(h.Hash)))
 	}
-	// The deployment's chain has three starts of chains beside the five entries.
+	// The deployment's chain has five entries and three chain starts.
 	if want := "helpdesk/:8:64 helpdesk/o1:5:64 helpdesk/o2:5:64"; strings.Join(got, " ") != want {
 		t.Errorf("heads %v, want %s", got, want)
 	}
 }
 
-// TestLongChain crosses the steps in which a chain is read.
+// TestLongChain exceeds one batch of entries.
 func TestLongChain(t *testing.T) {
 	d := dbtest.New(t)
 	l := open(d, seal.NewKey())
@@ -115,7 +114,7 @@ func TestLongChain(t *testing.T) {
 	var seen []int64
 	org := "o1"
 	err = l.Verify(t.Context(), audit.Verification{OrganizationID: &org, Progress: func(id string, done, total int64) {
-		if id == "" { // the deployment's chain comes first
+		if id == "" { // the deployment's chain is first
 			return
 		}
 		if total != n {
@@ -133,8 +132,8 @@ func TestLongChain(t *testing.T) {
 	}
 }
 
-// TestAttackAlteredByte changes each column of an entry, each column of a head,
-// and finds each.
+// TestAttackAlteredByte changes each column of an entry and of a head; each change is
+// detected.
 func TestAttackAlteredByte(t *testing.T) {
 	for _, tt := range []struct{ set, broken string }{
 		{"organization_id = 'o3'", "o1:3 o3:1"},
@@ -244,8 +243,8 @@ func TestAttackOnRows(t *testing.T) {
 	}
 }
 
-// TestAttackLostHead removes the end of a chain with its head, after which more is
-// recorded, also by a process that has not seen the chain before.
+// TestAttackLostHead removes the end of a chain with its head. Then more is recorded,
+// also by a process that has not used the chain before.
 func TestAttackLostHead(t *testing.T) {
 	for _, fresh := range []bool{false, true} {
 		for _, whole := range []bool{false, true} {
@@ -272,8 +271,7 @@ func TestAttackLostHead(t *testing.T) {
 	}
 }
 
-// TestAttackOldState puts rows and head back to what they were, which only heads
-// that are kept elsewhere show.
+// TestAttackOldState restores rows and head, which only heads stored elsewhere reveal.
 func TestAttackOldState(t *testing.T) {
 	d := dbtest.New(t)
 	l := open(d, seal.NewKey())
@@ -290,7 +288,7 @@ func TestAttackOldState(t *testing.T) {
 	if got := broken(t, l, known...); got != "o1:4" {
 		t.Errorf("broken %q, want o1:4", got)
 	}
-	// What is written instead is not what was known.
+	// New entries differ from the known ones.
 	record(t, l, 4)
 	if got := broken(t, l, known...); got != "o1:5" {
 		t.Errorf("broken %q, want o1:5", got)
@@ -304,8 +302,8 @@ func TestAttackOldState(t *testing.T) {
 	}
 }
 
-// TestAttackFork puts an entry in the place of another of the same number. The
-// deployment signed both: the first before an old state was put back, the second after.
+// TestAttackFork replaces an entry by another one with the same sequence. The deployment
+// signed both: the first before an old state was restored, the second after.
 func TestAttackFork(t *testing.T) {
 	d := dbtest.New(t)
 	l := open(d, seal.NewKey())
@@ -353,8 +351,8 @@ func TestAttackOtherLedger(t *testing.T) {
 	}
 }
 
-// TestKeyRotation holds that entries of an old key verify as long as it is
-// configured, and that verification says so when it is not.
+// TestKeyRotation: entries signed with an old key verify while it is configured, and are
+// reported otherwise.
 func TestKeyRotation(t *testing.T) {
 	d := dbtest.New(t)
 	old, key := seal.NewKey(), seal.NewKey()
@@ -374,7 +372,7 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// TestBeforeChain holds that entries from before the chain are covered by it.
+// TestBeforeChain: the chain covers the entries older than it.
 func TestBeforeChain(t *testing.T) {
 	const insert = `INSERT INTO audit_entries (organization_id, sequence, id, at, action, outcome, service, environment, surface, actor_type, actor_id,
 		actor_email, target_type, target_id, target_name, partial_key, address, user_agent, request_id, changes, details, key_id, previous, hash)
@@ -414,8 +412,8 @@ func TestHeadIsHex(t *testing.T) {
 	}
 }
 
-// TestVerifyInSteps verifies a chain in several steps, each from where the one before
-// ended, and finds what was altered behind that.
+// TestVerifyInSteps verifies a chain in several steps, each from the end of the previous
+// one, and detects an alteration after that.
 func TestVerifyInSteps(t *testing.T) {
 	d := dbtest.New(t)
 	l := open(d, seal.NewKey())

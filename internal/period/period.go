@@ -1,11 +1,10 @@
-// Package period cuts time into the periods that analytics count by: hours, days,
-// weeks and months of a time zone (fleet-api.md section 7).
+// Package period divides time into the periods of analytics: hours, days, weeks and
+// months of a time zone (fleet-api.md section 7).
 //
-// Edges are instants. A day runs from the first instant of a local date to the
-// first of the next, however the clocks change in between; a week from that of a
-// Monday, a month from that of its first day. An hour runs between instants at
-// which the local clock shows minute 00. So periods never overlap and leave no
-// gaps, and a date that a zone left out has no period.
+// Edges are instants. A day runs from the first instant of a local date to that of the
+// next, however the clocks change; a week from that of a Monday, a month from that of its
+// first day. An hour runs between instants at which the local clock shows minute 00. So
+// periods neither overlap nor leave gaps, and a date that a zone skipped has no period.
 package period
 
 import (
@@ -15,10 +14,10 @@ import (
 	"time"
 )
 
-// Granularity is how long periods are.
+// Granularity is the length of periods.
 type Granularity string
 
-// The granularities. [Total] is one period for all.
+// The granularities. [Total] is a single period.
 const (
 	Hour  Granularity = "hour"
 	Day   Granularity = "day"
@@ -30,13 +29,12 @@ const (
 // Granularities lists all, in order.
 var Granularities = [...]Granularity{Hour, Day, Week, Month, Total}
 
-// Period is the time from Start on and before End, both as the zone's clocks show
-// them.
+// Period is a half-open interval: from Start to before End, both in the zone.
 type Period struct {
 	Start, End time.Time
 }
 
-// Max is how many periods [Split] makes at most.
+// Max is the maximum number of periods that [Split] returns.
 const Max = 5000
 
 // The errors of [Split].
@@ -46,8 +44,8 @@ var (
 	ErrUnknown = errors.New("the granularity must be one of hour, day, week, month, total")
 )
 
-// Split cuts the time from from on and before to into periods, in order. The
-// first and the last are clipped to from and to.
+// Split divides the time from from to before to into periods, in order. The first and the
+// last are clipped to from and to.
 func Split(from, to time.Time, g Granularity, loc *time.Location) ([]Period, error) {
 	if !slices.Contains(Granularities[:], g) {
 		return nil, ErrUnknown
@@ -73,7 +71,7 @@ func Split(from, to time.Time, g Granularity, loc *time.Location) ([]Period, err
 	return periods, nil
 }
 
-// next is the first edge after t, in t's zone.
+// next returns the first edge after t, in t's zone.
 func next(t time.Time, g Granularity) time.Time {
 	if g == Hour {
 		return nextHour(t)
@@ -92,19 +90,19 @@ func next(t time.Time, g Granularity) time.Time {
 	for {
 		month += time.Month(months)
 		day += days
-		// Where clocks are set back across midnight the date of t may have
-		// begun, ended, and begun again.
+		// If clocks are set back across midnight, the date of t may begin, end and begin
+		// again.
 		if edge := StartOf(year, month, day, t.Location()); edge.After(t) {
 			return edge
 		}
 	}
 }
 
-// StartOf is the first instant of a local date, or, where the zone left that
-// date out, of the one after. Month and day may be out of range, as in [time.Date].
+// StartOf returns the first instant of a local date or, if the zone skipped it, of the
+// next. Month and day may be out of range, as in [time.Date].
 func StartOf(year int, month time.Month, day int, loc *time.Location) time.Time {
 	midnight := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Unix()
-	// No zone is a whole day from UTC, so there the date has not begun.
+	// No zone is a whole day from UTC, so the date has not begun there.
 	for t := time.Unix(midnight-24*3600-1, 0).In(loc); ; {
 		_, offset := t.Zone()
 		_, end := t.ZoneBounds()
@@ -115,7 +113,7 @@ func StartOf(year int, month time.Month, day int, loc *time.Location) time.Time 
 	}
 }
 
-// nextHour is the first instant after t at which the clock shows minute 00.
+// nextHour returns the first instant after t at which the clock shows minute 00.
 func nextHour(t time.Time) time.Time {
 	for at, strictly := t.Unix(), int64(1); ; strictly = 0 {
 		_, offset := t.Zone()
@@ -131,12 +129,11 @@ func nextHour(t time.Time) time.Time {
 
 func mod(a, b int64) int64 { return (a%b + b) % b }
 
-// Location is [time.LoadLocation] without the names that mean another place, or
-// nothing, on another machine.
+// Location is [time.LoadLocation] without names that depend on the machine.
 func Location(name string) (*time.Location, error) {
 	switch {
 	case name == "", name == "Local", name == "Factory":
-	case name == "localtime", name == "posixrules": // files beside the zones on many a machine
+	case name == "localtime", name == "posixrules": // files next to the zones on many systems
 	case strings.HasPrefix(name, "posix/"), strings.HasPrefix(name, "right/"):
 	default:
 		if loc, err := time.LoadLocation(name); err == nil {

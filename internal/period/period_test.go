@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 	"time"
-	_ "time/tzdata" // wherever the tests run
+	_ "time/tzdata" // for tests on any machine
 
 	"github.com/kickstand-dev/kickstand/internal/period"
 
@@ -29,7 +29,7 @@ func instant(t testing.TB, text string) time.Time {
 	return at
 }
 
-// TestDays has the table of fleet-api.md section 7, and dates stranger still.
+// TestDays has the table of fleet-api.md section 7 and rarer dates.
 func TestDays(t *testing.T) {
 	for _, c := range []struct {
 		zone             string
@@ -47,9 +47,9 @@ func TestDays(t *testing.T) {
 		{"Australia/Lord_Howe", 2026, 10, 4, "2026-10-03T13:30:00Z", 23*time.Hour + 30*time.Minute, 23},
 		{"UTC", 2026, 2, 28, "2026-02-28T00:00:00Z", 24 * time.Hour, 24},
 		{"Asia/Kathmandu", 2026, 5, 1, "2026-04-30T18:15:00Z", 24 * time.Hour, 24},
-		// The clocks were set back from 00:01 to 23:01 of the day before.
+		// The clocks were set back from 00:01 to 23:01 of the previous day.
 		{"America/St_Johns", 2010, 11, 7, "2010-11-07T02:30:00Z", 25 * time.Hour, 25},
-		// Samoa had no 30 December.
+		// Samoa skipped 30 December.
 		{"Pacific/Apia", 2011, 12, 31, "2011-12-30T10:00:00Z", 24 * time.Hour, 24},
 		{"Pacific/Apia", 2011, 12, 30, "2011-12-30T10:00:00Z", 0, 0},
 	} {
@@ -70,7 +70,7 @@ func TestSplit(t *testing.T) {
 	for _, c := range []struct {
 		zone, from, to string
 		granularity    period.Granularity
-		want           []string // the edges
+		want           []string // edges
 	}{
 		{"Europe/Berlin", "2026-10-25T00:30:00+02:00", "2026-10-25T03:30:00+01:00", period.Hour, []string{
 			"2026-10-25T00:30:00+02:00", "2026-10-25T01:00:00+02:00", "2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00",
@@ -122,8 +122,7 @@ func TestSplitRefuses(t *testing.T) {
 	}
 }
 
-// TestSplitProperties: periods follow each other, and each but the first begins
-// where its clock says so.
+// TestSplitProperties: periods are contiguous, and each but the first begins at an edge.
 func TestSplitProperties(t *testing.T) {
 	zones := []string{"Europe/Berlin", "America/Santiago", "America/Havana", "Australia/Lord_Howe", "America/St_Johns", "Pacific/Apia", "Asia/Kathmandu", "Africa/Casablanca", "UTC"}
 	rapid.Check(t, func(rt *rapid.T) {

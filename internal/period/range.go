@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Range is a part of the time line. A bound that is nil does not restrict it.
+// Range is a part of the time line. A nil bound does not restrict it.
 type Range struct {
 	Low, High *time.Time
 	// LowOpen and HighOpen exclude the bound itself.
 	LowOpen, HighOpen bool
 }
 
-// Whole reports whether r is all of the time line.
+// Whole reports whether r has no bounds.
 func (r Range) Whole() bool { return r.Low == nil && r.High == nil }
 
 // Contains reports whether t is in r.
@@ -23,8 +23,8 @@ func (r Range) Contains(t time.Time) bool {
 	return r.High == nil || t.Before(*r.High) || !r.HighOpen && t.Equal(*r.High)
 }
 
-// Micros returns the first and the last whole microsecond since 1970 of r. An
-// empty range has its last before its first.
+// Micros returns r's first and last microsecond since 1970. An empty range has its last
+// before its first.
 func (r Range) Micros() (first, last int64) {
 	first, last = math.MinInt64, math.MaxInt64
 	if r.Low != nil {

@@ -1,12 +1,10 @@
-// Package problem is the one error type that crosses from the rules to the
-// surfaces.
+// Package problem has the error type that rules return to the surfaces.
 //
-// A rule that refuses something returns an [*Error]: a [Kind] out of a closed
-// set, a message that is safe to show to whoever asked, optional field issues,
-// and the cause, which is for the log only. Each surface (tRPC, REST, HTML,
-// inbound endpoints) maps kinds to its own statuses in one table. Any other
-// error is a fault of ours: surfaces show it as [Internal] with an id and never
-// its text.
+// A rule that refuses a request returns an [*Error]: a [Kind] from a closed set, a
+// message that is safe to show to the client, optional field issues, and the cause, which
+// is for the log only. Each surface (tRPC, REST, HTML, inbound endpoints) maps kinds to
+// its statuses in one table. Any other error is a defect of the server: surfaces show it
+// as [Internal] with an id and never its text.
 package problem
 
 import (
@@ -15,41 +13,40 @@ import (
 	"time"
 )
 
-// Kind says what went wrong in terms a caller can act on. The set is closed:
-// adding one means adding a row to every surface's table.
+// Kind classifies an error by the caller's possible reaction. The set is closed: a new
+// kind needs a row in every surface's table.
 type Kind uint8
 
 const (
-	// Internal is a fault of ours. It is the kind of every error that is not
-	// an [*Error]; rules have no reason to return it themselves.
+	// Internal is a defect of the server. It is the kind of every error that is not an
+	// [*Error]; rules do not return it themselves.
 	Internal Kind = iota
-	// Invalid means the input itself is wrong, whatever the state of the
-	// system. Prefer Conflict or Precondition when another state would have
-	// accepted the same input.
+	// Invalid means the input itself is wrong, in every state of the system. Prefer
+	// Conflict or Precondition if another state would have accepted the same input.
 	Invalid
-	// Unparseable means the input is not even of the surface's syntax.
+	// Unparseable means the input violates the surface's syntax.
 	Unparseable
-	// Unauthorized means we do not know who asks, or do not believe it.
+	// Unauthorized means the caller is not authenticated.
 	Unauthorized
-	// Forbidden means we know who asks and they may not.
+	// Forbidden means the authenticated caller lacks the permission.
 	Forbidden
-	// NotFound also covers records of other organizations: whether those
-	// exist is nobody else's business.
+	// NotFound also covers records of other organizations: their existence is not
+	// disclosed.
 	NotFound
-	// MethodNotAllowed means the thing exists but not for this method.
+	// MethodNotAllowed means the resource exists but not for this method.
 	MethodNotAllowed
-	// Conflict means that the state already holds something incompatible.
+	// Conflict means the state holds something incompatible.
 	Conflict
-	// Precondition means the state must first be changed by another action.
+	// Precondition means another action must change the state first.
 	Precondition
 	// TooLarge means the input exceeds a documented size.
 	TooLarge
-	// UnsupportedMedia means a content type that is not understood.
+	// UnsupportedMedia means an unsupported content type.
 	UnsupportedMedia
-	// RateLimited carries the wait in [Error.RetryAfter].
+	// RateLimited has the wait in [Error.RetryAfter].
 	RateLimited
-	// Unavailable means the same request may succeed later: the store cannot
-	// be written, or the process is going down.
+	// Unavailable means the same request may succeed later: the store cannot be written,
+	// or the process is stopping.
 	Unavailable
 )
 
@@ -66,27 +63,27 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", k)
 }
 
-// Issue is one thing wrong with one field of the input.
+// Issue is a violation of a rule by one field of the input.
 type Issue struct {
-	Path    string `json:"path"` // member name; nested ones joined with "."
+	Path    string `json:"path"` // field name; nested ones joined with "."
 	Message string `json:"message"`
-	// Code says the same in one word out of the closed set of fleet-api.md 5
-	// (too_long, not_found, …), for surfaces that show one.
+	// Code is the issue's code of fleet-api.md 5 (too_long, not_found, …), for surfaces
+	// that show one.
 	Code string `json:"-"`
 }
 
-// Error is a refusal with a reason that may be shown.
+// Error is a refusal with a reason for the client.
 type Error struct {
 	Kind    Kind
-	Message string  // shown to the caller; a sentence start, no secrets
-	Issues  []Issue // for Invalid: every field that is wrong
-	// Code is narrower than the kind where a caller can make use of that:
-	// already_exists, invalid_transition. Surfaces that show codes know the
-	// statuses of all (fleet-api.md 5). Empty: the kind says enough.
+	Message string  // shown to the client; starts a sentence, no secrets
+	Issues  []Issue // for Invalid: every wrong field
+	// Code refines the kind for clients that can use it: already_exists,
+	// invalid_transition. Surfaces that show codes map each to a status (fleet-api.md 5).
+	// Empty: the kind suffices.
 	Code string
-	// Details stand beside a Code: the member that exists already.
+	// Details are sent with a Code: the field that exists already.
 	Details    map[string]any
-	RetryAfter time.Duration // for RateLimited and Unavailable; 0 = not known
+	RetryAfter time.Duration // for RateLimited and Unavailable; 0: unknown
 	Cause      error         // for the log; never shown
 }
 
@@ -99,7 +96,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// New returns an error of the given kind. The message is shown to the caller.
+// New returns an error of a kind. The message is shown to the client.
 func New(kind Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}
 }
@@ -111,7 +108,7 @@ func (e *Error) Because(cause error) *Error {
 	return &c
 }
 
-// Of reports the kind of err: that of the [*Error] in its chain, else Internal.
+// Of returns the kind of the [*Error] in err's chain, else Internal.
 func Of(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind

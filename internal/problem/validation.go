@@ -6,25 +6,23 @@ import (
 	"unicode/utf8"
 )
 
-// Checker is implemented by inputs that can say what is wrong with themselves,
-// independent of any stored state.
+// Checker is implemented by inputs that validate themselves, independent of stored state.
 type Checker interface {
 	Check(v *Validation)
 }
 
-// Validation gathers the issues of one input, so that a caller hears about all
-// of them at once. The zero value is ready. It is not safe for concurrent use.
+// Validation collects the issues of one input, so that a client sees all of them at once.
+// The zero value is ready. It is not safe for concurrent use.
 type Validation struct {
 	issues []Issue
 }
 
-// Add records an issue with the field at path: its value is not one that is
-// taken.
+// Add records an issue of the field at path.
 func (v *Validation) Add(path, format string, args ...any) {
 	v.AddCode("invalid_value", path, format, args...)
 }
 
-// AddCode records an issue that has a narrower code; see [Issue].
+// AddCode records an issue with a code; see [Issue].
 func (v *Validation) AddCode(code, path, format string, args ...any) {
 	v.issues = append(v.issues, Issue{Path: path, Message: fmt.Sprintf(format, args...), Code: code})
 }
@@ -43,8 +41,8 @@ func (v *Validation) Length(path, value string, low, high int) {
 	}
 }
 
-// Text records an issue unless value is valid UTF-8 without NUL bytes, which
-// neither engine could store faithfully.
+// Text records an issue unless value is valid UTF-8 without NUL bytes, which no engine
+// stores faithfully.
 func (v *Validation) Text(path, value string) {
 	if !utf8.ValidString(value) {
 		v.AddCode("invalid_format", path, "must be valid UTF-8")
@@ -58,9 +56,8 @@ func (v *Validation) Text(path, value string) {
 	}
 }
 
-// Line is [Validation.Length] for what is shown in one line, or put in a
-// header: control characters, line ends and characters that turn the direction
-// of the text around them are issues too.
+// Line is [Validation.Length] for text that is shown in one line or put into a header:
+// control characters, line ends and bidirectional overrides are issues too.
 func (v *Validation) Line(path, value string, low, high int) {
 	v.Length(path, value, low, high)
 	for _, r := range value {
@@ -81,8 +78,8 @@ func (v *Validation) Has(path string) bool {
 	return false
 }
 
-// Err returns nil when there is no issue, else an [Invalid] error that holds
-// them all and names the first in its message.
+// Err returns nil without issues, else an [Invalid] error with all of them and the first
+// in its message.
 func (v *Validation) Err() error {
 	if len(v.issues) == 0 {
 		return nil
@@ -98,7 +95,7 @@ func (v *Validation) Err() error {
 	return &Error{Kind: Invalid, Message: msg, Issues: v.issues}
 }
 
-// Check runs c's own check and returns its verdict.
+// Check returns the issues that c's Check records, as an error.
 func Check(c Checker) error {
 	var v Validation
 	c.Check(&v)

@@ -10,8 +10,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Authorize is the [Config.Authorize] that goes with
-// [browser.SessionAuth.Authenticate]: roles are those of package account.
+// Authorize is the [Config.Authorize] for [browser.SessionAuth.Authenticate], with the
+// roles of package account.
 func Authorize(ctx context.Context, need Auth) error {
 	id, ok := account.FromContext(ctx)
 	switch {
@@ -27,7 +27,7 @@ func Authorize(ctx context.Context, need Auth) error {
 	return nil
 }
 
-// AccountProcedures are the procedures of helpdesk.md 4.2, and auth.deleteAccount.
+// AccountProcedures returns the procedures of helpdesk.md 4.2, and auth.deleteAccount.
 func AccountProcedures(accounts *account.Service, gate *browser.SessionAuth) []Procedure {
 	a := accountProcedures{accounts, gate}
 	return []Procedure{
@@ -76,7 +76,7 @@ func newUserRecord(u *account.User) userRecord {
 	}
 }
 
-// orNull is null for a member without a value.
+// orNull returns nil, JSON null, for an empty string.
 func orNull[S ~string](s S) *S {
 	if s == "" {
 		return nil
@@ -119,7 +119,7 @@ func (a accountProcedures) signInWithPassword(ctx context.Context, in account.Pa
 	return signedIn(ctx, a.auth, s), nil
 }
 
-// signedIn hands out a session.
+// signedIn sets the cookies of a session and returns the output.
 func signedIn(ctx context.Context, gate *browser.SessionAuth, s account.SignIn) passwordSignInOutput {
 	for _, c := range gate.SetSession(s.Tokens) {
 		SetCookie(ctx, c)
@@ -144,7 +144,7 @@ func (a accountProcedures) signInWithProvider(ctx context.Context, in account.Pr
 }
 
 func (a accountProcedures) getUser(ctx context.Context, _ None) (userRecord, error) {
-	// Who is asked for is who asks, and was read with the session.
+	// The caller asks for their own record, which was read with the session.
 	id, _ := account.FromContext(ctx)
 	return newUserRecord(&id.User), nil
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 )
 
-// postbox is where account mails end up.
+// postbox collects account mails.
 type postbox struct {
 	mu    sync.Mutex
 	mails []mail.Message
@@ -49,7 +49,7 @@ func (payments) StartCheckout(_ context.Context, r account.CheckoutRequest) (str
 	return "https://pay.example/" + string(r.Plan), nil
 }
 
-// accountFixture is the account procedures as they are served, and one browser.
+// accountFixture serves the account procedures to one browser.
 type accountFixture struct {
 	t        testing.TB
 	accounts *account.Service
@@ -58,9 +58,9 @@ type accountFixture struct {
 	box      *postbox
 	router   *rpc.Router
 	jar      map[string]string
-	set      []*http.Cookie // by the last answer
-	header   http.Header    // of the last answer
-	ip       string         // where the browser is; empty for anywhere
+	set      []*http.Cookie // cookies of the last response
+	header   http.Header    // of the last response
+	ip       string         // client address; empty: any
 }
 
 func newAccountFixture(t testing.TB, change ...func(*account.Config)) *accountFixture {
@@ -97,11 +97,11 @@ func newAccountFixture(t testing.TB, change ...func(*account.Config)) *accountFi
 	return f
 }
 
-// Write logs to whichever test uses the fixture.
+// Write logs to the test that uses the fixture.
 func (f *accountFixture) Write(line []byte) (int, error) { return f.t.Output().Write(line) }
 
-// call sends one procedure call, as the browser it is: with its cookies, and
-// keeping those it gets. It returns the status and the body.
+// call sends one procedure call with the browser's cookies, stores the cookies of the
+// response, and returns status and body.
 func (f *accountFixture) call(method, procedure, input string) (int, string) {
 	f.t.Helper()
 	var body io.Reader
@@ -130,8 +130,8 @@ func (f *accountFixture) call(method, procedure, input string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// want calls and compares; ids and times in the answer are replaced by ID and
-// TIME first.
+// want calls and compares; ids and times in the response are replaced by ID and TIME
+// first.
 func (f *accountFixture) want(method, procedure, input string, status int, body string) {
 	f.t.Helper()
 	gotStatus, got := f.call(method, procedure, input)
@@ -150,8 +150,7 @@ func anonymous(s string) string {
 	return faultID.ReplaceAllString(anyTime.ReplaceAllString(anyID.ReplaceAllString(s, "ID"), "TIME"), "(id FAULT)")
 }
 
-// enter signs the browser in, by way of another process, so that no limit is
-// used up here.
+// enter signs the browser in through another service, so that no limit is used up here.
 func (f *accountFixture) enter(email string) account.SignIn {
 	f.t.Helper()
 	elsewhere, err := account.New(f.config)
@@ -169,7 +168,7 @@ func (f *accountFixture) enter(email string) account.SignIn {
 	return in
 }
 
-// createUser adds a user to the organization Acme, or to the one given.
+// createUser creates a user in the organization Acme, or the given one.
 func (f *accountFixture) createUser(email, password string, role account.Role, organization ...string) account.User {
 	f.t.Helper()
 	name := "Acme"
@@ -189,10 +188,10 @@ func (f *accountFixture) createUser(email, password string, role account.Role, o
 	return u
 }
 
-// leave forgets all cookies, as another browser would have none.
+// leave clears all cookies, as in a new browser.
 func (f *accountFixture) leave() { f.jar = map[string]string{} }
 
-// token returns that of the link in the last mail.
+// token returns the token of the link in the last mail.
 func (f *accountFixture) token() string {
 	f.t.Helper()
 	_, rest, ok := strings.Cut(f.box.mails[len(f.box.mails)-1].Text, "token=")
@@ -212,7 +211,7 @@ func (f *accountFixture) exec(query string, args ...any) {
 	}
 }
 
-// expire makes all access tokens so.
+// expire makes all access tokens expire.
 func (f *accountFixture) expire() {
 	f.t.Helper()
 	f.exec("UPDATE session_tokens SET issued_at = issued_at - $1 WHERE kind = 0", time.Hour.Microseconds())
@@ -338,7 +337,7 @@ func TestRefreshOverTheWire(t *testing.T) {
 			t.Errorf("got %d and cookies %v with the new pair, want 200 and none", status, f.set)
 		}
 	}
-	// An old one, long after: somebody has stolen it.
+	// An old token, used again long after: stolen.
 	f.exec("UPDATE session_tokens SET consumed_at = consumed_at - $1", time.Minute.Microseconds())
 	current := f.jar["svc-access-token"]
 	f.jar = map[string]string{"svc-refresh-token": in.Tokens.Refresh}
@@ -347,7 +346,7 @@ func TestRefreshOverTheWire(t *testing.T) {
 	f.want("GET", "auth.getUser", "", 401, fmt.Sprintf(unauthorized, "auth.getUser"))
 }
 
-// TestParallelRequests is a page that loads after an hour's pause.
+// TestParallelRequests loads a page after an hour's pause.
 func TestParallelRequests(t *testing.T) {
 	f := newAccountFixture(t)
 	in := f.enter("ada@example.com")
@@ -404,7 +403,7 @@ func TestAuthSignOut(t *testing.T) {
 	f.jar = map[string]string{"svc-access-token": in.Tokens.Access, "svc-refresh-token": in.Tokens.Refresh}
 	f.want("GET", "auth.getUser", "", 401, fmt.Sprintf(unauthorized, "auth.getUser"))
 
-	// A session that is refreshed on its way out leaves nothing either.
+	// Signing out with a session that is refreshed by the same request leaves no cookies.
 	f.enter("ada@example.com")
 	f.expire()
 	f.want("POST", "auth.signOut", `{}`, 200, `{"result":{"data":{"json":{"success":true}}}}`)
@@ -426,8 +425,8 @@ func TestAuthCompleteSignup(t *testing.T) {
 	f.want("GET", "auth.getUser", "", 200, `{"result":{"data":{"json":{"id":"ID","email":"ada@example.com","name":"Ada","avatar_url":null,"organization_id":"ID","role":"admin","preferences":{},"created_at":"TIME","updated_at":"TIME"}}}}`)
 }
 
-// TestAuthCompleteSignupStranger: a user whom the sign-up policy does not admit
-// founds no organization.
+// TestAuthCompleteSignupStranger: a user refused by the sign-up policy cannot create an
+// organization.
 func TestAuthCompleteSignupStranger(t *testing.T) {
 	f := newAccountFixture(t)
 	f.enter("ada@example.com")
@@ -473,7 +472,7 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-// TestStoreGone: a session that cannot be looked up is not one that is over.
+// TestStoreGone: a failed look-up of a session is not an ended session.
 func TestStoreGone(t *testing.T) {
 	f := newAccountFixture(t)
 	f.enter("ada@example.com")
@@ -493,8 +492,8 @@ func TestStoreGone(t *testing.T) {
 	}
 }
 
-// BenchmarkGetUser compares the procedure with a handler that answers the same
-// bytes, both over loopback.
+// BenchmarkGetUser compares the procedure with a handler that writes the same bytes, both
+// over loopback.
 func BenchmarkGetUser(b *testing.B) {
 	d := dbtest.New(b)
 	box := new(postbox)

@@ -8,8 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/billing"
 )
 
-// BillingProcedures are what the caller's organization pays for. The contract
-// names none of them; the names follow its own.
+// BillingProcedures returns the procedures for the subscription of the caller's
+// organization. They are not in the contract; the names follow its style.
 func BillingProcedures(b *billing.Service) []Procedure {
 	p := billingProcedures{b}
 	return []Procedure{
@@ -26,7 +26,7 @@ type billingRecord struct {
 	PlanTier          account.Plan  `json:"planTier"`
 	PendingPlanTier   *account.Plan `json:"pendingPlanTier"`
 	PastDue           bool          `json:"pastDue"`
-	Status            *string       `json:"status"` // the provider's word; null without a subscription
+	Status            *string       `json:"status"` // as the provider names it; null without a subscription
 	CurrentPeriodEnd  *time.Time    `json:"currentPeriodEnd"`
 	CancelAtPeriodEnd bool          `json:"cancelAtPeriodEnd"`
 }

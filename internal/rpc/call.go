@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// callContext is the context of a call: its parent, and the HTTP request that
-// the call came with.
+// callContext is the context of a call: its parent with the HTTP request.
 type callContext struct {
 	context.Context
 	w http.ResponseWriter
@@ -23,17 +22,16 @@ func (c *callContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Request returns the HTTP request that the call came with, for its cookies,
-// the client's address and its user agent. Its body belongs to the envelope.
-// It panics unless ctx is, or derives from, the context of a procedure.
+// Request returns the HTTP request of a call, for its cookies, the client's address and
+// its user agent. Do not read its body. It panics unless ctx is, or derives from, the
+// context of a procedure.
 func Request(ctx context.Context) *http.Request {
 	return ctx.Value(callKey{}).(*callContext).r
 }
 
-// SetCookie adds a cookie to the answer of the call. It replaces one of the
-// same name that was set before in this request, such as that of a session
-// refreshed a moment before it is ended. It panics unless ctx is, or derives
-// from, the context of a procedure.
+// SetCookie adds a cookie to the response. It replaces one of the same name set earlier
+// in this request, such as that of a session that was refreshed just before its end. It
+// panics unless ctx is, or derives from, the context of a procedure.
 func SetCookie(ctx context.Context, cookie *http.Cookie) {
 	h := ctx.Value(callKey{}).(*callContext).w.Header()
 	old := h.Values("Set-Cookie")

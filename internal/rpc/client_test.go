@@ -28,8 +28,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// TestTypeScriptClient runs testdata/client/client.test.mjs, which points the
-// public TypeScript client at the procedures as the program serves them.
+// TestTypeScriptClient runs testdata/client/client.test.mjs: the public TypeScript client
+// against the procedures as the program serves them.
 func TestTypeScriptClient(t *testing.T) {
 	dir := clientFolder(t)
 	node, err := exec.LookPath("node")
@@ -66,8 +66,8 @@ func TestTypeScriptClient(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// clientFolder returns a folder with the modules of testdata/client, which are looked
-// for beside what imports them.
+// clientFolder returns a folder with the modules of testdata/client, which Node resolves
+// from the importing file.
 func clientFolder(t *testing.T) string {
 	t.Helper()
 	modules := os.Getenv("KICKSTAND_TEST_NODE_MODULES")
@@ -85,8 +85,8 @@ func clientFolder(t *testing.T) string {
 	return dir
 }
 
-// TestTypeScriptInDocs compiles every TypeScript block of README.md and docs/, by the
-// strictest rules.
+// TestTypeScriptInDocs compiles every TypeScript block of README.md and docs/ in strict
+// mode.
 func TestTypeScriptInDocs(t *testing.T) {
 	dir := clientFolder(t)
 	root := filepath.Join("..", "..")
@@ -120,7 +120,7 @@ func TestTypeScriptInDocs(t *testing.T) {
 	if len(args) == 7 {
 		t.Fatal("there is no TypeScript in the documentation: the pattern is wrong")
 	}
-	// A module: the blocks wait at their top level.
+	// A module, since blocks use top-level await.
 	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type":"module"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +131,8 @@ func TestTypeScriptInDocs(t *testing.T) {
 	}
 }
 
-// newClientHandler is every procedure, kept from other sites as in package app,
-// and below /test/ what a client cannot do itself.
+// newClientHandler serves all procedures with cross-site protection as in package app,
+// and below /test/ actions that a client cannot perform.
 func newClientHandler(t *testing.T, f *accountFixture) http.Handler {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	webhooks := webhook.Open(webhook.Config{

@@ -19,23 +19,23 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 )
 
-// The rest of helpdesk.md 4.2, row by row, and all of 7 and 8, as they are on
-// the wire. The first rows are in account_test.go.
+// The rest of helpdesk.md 4.2, row by row, and all of 7 and 8, on the wire. The first
+// rows are in account_test.go.
 
 const success = `{"result":{"data":{"json":{"success":true}}}}`
 
-// refusal is the body of an error without issues.
+// refused returns the body of an error without issues.
 func refused(procedure, code string, number, status int, message string) string {
 	return fmt.Sprintf(`{"error":{"json":{"message":%q,"code":%d,"data":{"code":%q,"httpStatus":%d,"path":%q}}}}`, message, number, code, status, procedure)
 }
 
-// invalid is the body of an error with one issue.
+// invalid returns the body of an error with one issue.
 func invalid(procedure, path, message string) string {
 	return fmt.Sprintf(`{"error":{"json":{"message":"%[2]s %[3]s","code":-32600,"data":{"code":"BAD_REQUEST","httpStatus":400,"path":"%[1]s","issues":[{"path":"%[2]s","message":"%[3]s"}]}}}}`,
 		procedure, path, message)
 }
 
-// idp is an identity provider that believes everybody.
+// idp is an identity provider that accepts everybody.
 type idp struct {
 	err error
 	who account.ProviderIdentity
@@ -85,7 +85,7 @@ func TestAuthSignInWithProvider(t *testing.T) {
 	})
 }
 
-// userJSON is a User record with what differs in it.
+// userJSON returns a User record.
 func userJSON(email, name, avatar, organization, role, preferences string) string {
 	return fmt.Sprintf(`{"result":{"data":{"json":{"id":"ID","email":%q,"name":%q,"avatar_url":%s,"organization_id":%s,"role":%s,"preferences":%s,"created_at":"TIME","updated_at":"TIME"}}}}`,
 		email, name, cmp.Or(avatar, "null"), cmp.Or(organization, "null"), cmp.Or(role, "null"), cmp.Or(preferences, "{}"))
@@ -177,9 +177,9 @@ func TestAuthChangePassword(t *testing.T) {
 		f.want("POST", name, tt.input, 400, invalid(name, tt.path, tt.message))
 	}
 	f.want("POST", name, `{"currentPassword":"correct horse","newPassword":"better horse"}`, 200, success)
-	f.want("GET", "auth.hasPassword", "", 200, `{"result":{"data":{"json":{"hasPassword":true}}}}`) // this session lives
+	f.want("GET", "auth.hasPassword", "", 200, `{"result":{"data":{"json":{"hasPassword":true}}}}`) // this session is valid
 	f.jar = other
-	f.want("GET", "auth.getUser", "", 401, fmt.Sprintf(unauthorized, "auth.getUser")) // the other does not
+	f.want("GET", "auth.getUser", "", 401, fmt.Sprintf(unauthorized, "auth.getUser")) // the other has ended
 	f.leave()
 	f.want("POST", "auth.signInWithPassword", `{"email":"ada@example.com","password":"correct horse"}`, 401,
 		refused("auth.signInWithPassword", "UNAUTHORIZED", -32001, 401, "the e-mail address or the password is wrong"))
@@ -261,8 +261,8 @@ func TestSection7(t *testing.T) {
 	})
 }
 
-// limits are the rows of section 8, each with a call of one key and what it is
-// answered while it is let through.
+// limits are the rows of section 8, each with a call of one key and its response within
+// the limit.
 var limits = []struct {
 	procedure, input string
 	status           int
@@ -273,13 +273,13 @@ var limits = []struct {
 	{"auth.sendPasswordReset", `{"email":"ada@example.com"}`, 200},
 }
 
-// TestSection8 is the table of limits: five in any minute, exact waits, and no
-// way to use up another's tries of another kind.
+// TestSection8 is the table of limits: five in any minute, exact waits, and separate
+// counts for each kind.
 func TestSection8(t *testing.T) {
 	for _, l := range limits {
 		t.Run(l.procedure, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newAccountFixture(t, func(c *account.Config) { c.DB = dbtest.NewSQLite(t) }) // a socket would stop the clock
+				f := newAccountFixture(t, func(c *account.Config) { c.DB = dbtest.NewSQLite(t) }) // a socket would stall synctest's clock
 				try := func(input string, want int, retryAfter string) {
 					t.Helper()
 					status, body := f.call("POST", l.procedure, input)
@@ -291,7 +291,7 @@ func TestSection8(t *testing.T) {
 					try(strings.Replace(l.input, "ada", []string{"ada", "ADA", "Ada", " ada", "aDa"}[i], 1), l.status, "")
 					time.Sleep(time.Second)
 				}
-				for range 3 { // insisting does not lengthen the wait
+				for range 3 { // retrying early does not extend the wait
 					try(l.input, 429, "55")
 				}
 				time.Sleep(54*time.Second + 999*time.Millisecond)
@@ -316,12 +316,12 @@ func TestSection8(t *testing.T) {
 	}
 }
 
-// TestSection8Bounds is the table of other bounds, at and beside each edge.
+// TestSection8Bounds is the table of other bounds, at and next to each edge.
 func TestSection8Bounds(t *testing.T) {
 	text := func(n int) string { return strings.Repeat("é", n) }
 	for _, tt := range []struct {
 		row, procedure, input, path string
-		low, high                   int // 0: not bounded by the contract
+		low, high                   int // 0: not in the contract
 		status                      int // within the bounds
 	}{
 		{"password at sign-in", "auth.signInWithPassword", `{"email":"ada@example.com","password":%q}`, "password", 6, 0, 401},
@@ -346,11 +346,11 @@ func TestSection8Bounds(t *testing.T) {
 	}
 }
 
-// sessionCalls are all procedures that need a session. ID stands for the id of
-// a record of another organization.
+// sessionCalls are all procedures that need a session. ID stands for the id of another
+// organization's record.
 var sessionCalls = []struct {
 	method, procedure, input string
-	foreign                  int // the answer to an admin of another organization
+	foreign                  int // status for an admin of another organization
 }{
 	{"GET", "auth.getUser", "", 200},
 	{"POST", "auth.updateProfile", `{"name":"Mallory"}`, 200},
@@ -370,8 +370,7 @@ var sessionCalls = []struct {
 	{"POST", "auth.signOut", "", 200},
 }
 
-// TestSessionProceduresRefuse tries each with every kind of session that is
-// none.
+// TestSessionProceduresRefuse calls each with every kind of invalid session.
 func TestSessionProceduresRefuse(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -409,8 +408,8 @@ func TestSessionProceduresRefuse(t *testing.T) {
 	}
 }
 
-// TestSessionProceduresRefresh tries each with an expired access token and the
-// refresh token beside it.
+// TestSessionProceduresRefresh calls each with an expired access token and a valid
+// refresh token.
 func TestSessionProceduresRefresh(t *testing.T) {
 	for _, c := range sessionCalls {
 		f := newAccountFixture(t)
@@ -426,8 +425,8 @@ func TestSessionProceduresRefresh(t *testing.T) {
 	}
 }
 
-// TestSessionProceduresKeepApart calls each as an admin of another
-// organization, with ids of this one, and looks that nothing changed here.
+// TestSessionProceduresKeepApart calls each as an admin of another organization, with ids
+// of this one, and checks that nothing changed here.
 func TestSessionProceduresKeepApart(t *testing.T) {
 	f := newAccountFixture(t)
 	ada := f.createUser("ada@example.com", "correct horse", account.Admin)
@@ -469,7 +468,7 @@ func TestSessionProceduresKeepApart(t *testing.T) {
 	}
 }
 
-// TestRoles: what only admins may do, agents may not.
+// TestRoles: agents may not call procedures for admins.
 func TestRoles(t *testing.T) {
 	f := newAccountFixture(t)
 	f.createUser("admin@example.com", "", account.Admin)
@@ -480,7 +479,7 @@ func TestRoles(t *testing.T) {
 	for email, forbidden := range map[string]map[string]int{"newcomer@example.com": newcomer, "agent@example.com": agents} {
 		for _, c := range sessionCalls {
 			if c.procedure == "auth.completeSignup" {
-				continue // makes the newcomer an admin
+				continue // makes the new user an admin
 			}
 			f.enter(email)
 			if status, body := f.call(c.method, c.procedure, ids.Replace(c.input)); (status == 403) != (forbidden[c.procedure] == 403) {
@@ -544,7 +543,7 @@ func TestMembersProcedures(t *testing.T) {
 		`{"error":{"json":{"message":"id must be a UUID (and 1 more)","code":-32600,"data":{"code":"BAD_REQUEST","httpStatus":400,"path":"members.update","issues":[{"path":"id","message":"must be a UUID"},{"path":"role","message":"must be admin or agent"}]}}}}`)
 	f.want("POST", "members.update", `{"id":"`+bob.ID+`","role":"admin"}`, 200, result(member("bob@example.com", "admin")))
 	f.want("POST", "members.update", `{"id":"`+in.User.ID+`","role":"agent"}`, 200, result(member("ada@example.com", "agent")))
-	f.want("POST", "members.remove", `{"id":"`+bob.ID+`"}`, 403, refused("members.remove", "FORBIDDEN", -32003, 403, "only admins may do this")) // the next request knows
+	f.want("POST", "members.remove", `{"id":"`+bob.ID+`"}`, 403, refused("members.remove", "FORBIDDEN", -32003, 403, "only admins may do this")) // the change applies from the next request
 
 	f.jar = bobs
 	f.want("POST", "members.remove", `{"id":"`+in.User.ID+`"}`, 200, success)
@@ -598,8 +597,8 @@ func TestInvitationsProcedures(t *testing.T) {
 	}
 }
 
-// TestSameAnswerOverTheWire: who has an account does not show in status, body
-// or headers.
+// TestSameAnswerOverTheWire: status, body and headers do not show whether an address has
+// an account.
 func TestSameAnswerOverTheWire(t *testing.T) {
 	f := newAccountFixture(t)
 	f.createUser("known@example.com", "correct horse", account.Agent)
@@ -621,8 +620,8 @@ func TestSameAnswerOverTheWire(t *testing.T) {
 	}
 }
 
-// TestCrossSite: the program refuses other sites before any procedure is
-// called; package app mounts the protection, this shows what it answers.
+// TestCrossSite: cross-site requests are refused before any procedure runs; package app
+// mounts the protection, this test shows the response.
 func TestCrossSite(t *testing.T) {
 	f := newAccountFixture(t)
 	protection := http.NewCrossOriginProtection()
@@ -646,8 +645,8 @@ func TestCrossSite(t *testing.T) {
 	f.want("GET", "auth.hasPassword", "", 200, `{"result":{"data":{"json":{"hasPassword":false}}}}`)
 }
 
-// FuzzAccounts sends anything to every procedure: whatever it is, the answer is
-// well-formed and no fault of ours.
+// FuzzAccounts sends arbitrary input to every procedure: the response is well-formed and
+// not an internal error.
 func FuzzAccounts(f *testing.F) {
 	names := []string{"auth.signInWithEmail", "auth.signInWithPassword", "auth.signInWithProvider", "auth.sendPasswordReset"}
 	for _, l := range limits {
@@ -660,7 +659,7 @@ func FuzzAccounts(f *testing.F) {
 	f.Add("auth.updateProfile", []byte(`{"json":{"name":"\u202e\ud800","avatar_url":"https://[::1]/","preferences":{"a":{"a":[1e999,null]}}},"meta":{"values":{"name":["undefined"]}}}`))
 	f.Add("auth.signInWithEmail", []byte("{\"json\":{\"email\":\"\\\"a b\\\"@[127.0.0.1]\",\"redirectTo\":\"/\\\\evil\xff\"}}"))
 	f.Add("members.update", []byte(`{"json":{"id":"00000000-0000-7000-8000-000000000000","role":"admin","role":"x"}}`))
-	// One for all: what a call leaves is the next one's state.
+	// One fixture for all inputs: each call starts from the state of the previous one.
 	fixture := newAccountFixture(f, func(c *account.Config) { c.Provider = new(idp) })
 	fixture.createUser("ada@example.com", "correct horse", account.Admin)
 	var cookies map[string]string

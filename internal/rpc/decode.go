@@ -15,15 +15,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// encoding/json stops at the first member of the wrong type and knows nothing
-// of missing ones, so inputs are decoded member by member here, by decoders
-// that are put together once for each type. encoding/json still does the leaves.
+// encoding/json stops at the first field of the wrong type and does not detect missing
+// ones, so inputs are decoded field by field here, by decoders compiled once per type.
+// encoding/json decodes the leaves.
 
-// decoder sets v from raw, which is one well-formed JSON value other than null,
-// or adds to found what is wrong with it. The value is at path in the input.
+// decoder sets v from raw, which is one well-formed JSON value other than null, or adds
+// issues to found. path is the value's path in the input.
 type decoder func(raw json.RawMessage, v reflect.Value, path string, found *issues)
 
-// issues are those of one input, up to [maxIssues].
+// issues collects up to [maxIssues] issues of one input.
 type issues struct {
 	problem.Validation
 	n int
@@ -36,7 +36,7 @@ func (f *issues) add(path, message string) {
 	}
 }
 
-// inputShape decodes the members of an object into a struct.
+// inputShape decodes the fields of an object into a struct.
 type inputShape struct {
 	fields []inputField
 }
@@ -48,13 +48,12 @@ type inputField struct {
 	decode   decoder
 }
 
-// decode sets *in, a pointer to a zero struct of the shape's type, from raw,
-// which is nil when there is no input. Its error is a [problem.Invalid] one with
-// every issue of the input.
+// decode sets *in, a pointer to a zero struct of the shape's type, from raw, which is nil
+// if there is no input. Its error is a [problem.Invalid] with all issues of the input.
 func (s *inputShape) decode(raw json.RawMessage, in any) error {
 	var found issues
 	switch {
-	case len(s.fields) == 0: // what is sent in vain is ignored
+	case len(s.fields) == 0: // input of a procedure without one is ignored
 	case raw == nil:
 		s.fill(nil, reflect.ValueOf(in).Elem(), "", &found)
 	default:
@@ -70,8 +69,8 @@ func (s *inputShape) decode(raw json.RawMessage, in any) error {
 	return found.merge(problem.Check(c))
 }
 
-// merge adds the issues of a check, without those that may only follow from a
-// member that was left zero because it could not be decoded.
+// merge adds the issues of a check, except those of fields that are zero because they
+// could not be decoded.
 func (f *issues) merge(checked error) error {
 	undecoded, _ := errors.AsType[*problem.Error](f.Err())
 	if rules, ok := errors.AsType[*problem.Error](checked); ok {
@@ -84,7 +83,7 @@ func (f *issues) merge(checked error) error {
 	return f.Err()
 }
 
-// related reports whether one path is the other or leads to it.
+// related reports whether one path equals or contains the other.
 func related(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
@@ -127,7 +126,7 @@ func compileInput(t reflect.Type) (*inputShape, error) {
 	return compileStruct(t, nil)
 }
 
-// compileStruct refuses a struct that holds itself, by way of the types in outer.
+// compileStruct refuses a struct that contains itself; outer has the enclosing types.
 func compileStruct(t reflect.Type, outer []reflect.Type) (*inputShape, error) {
 	if slices.Contains(outer, t) {
 		return nil, fmt.Errorf("%v holds itself", t)
@@ -164,14 +163,14 @@ func compileStruct(t reflect.Type, outer []reflect.Type) (*inputShape, error) {
 	return s, nil
 }
 
-// flattened reports whether the members of f's struct are members of the
-// struct that embeds it.
+// flattened reports whether encoding/json promotes the fields of f's struct to the
+// embedding struct.
 func flattened(f reflect.StructField) bool {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct
 }
 
-// promoted reports whether the field of t at index is a member of t itself.
+// promoted reports whether the field of t at index is a field of t's JSON object itself.
 func promoted(t reflect.Type, index []int) bool {
 	for _, i := range index[:len(index)-1] {
 		f := t.Field(i)
@@ -242,7 +241,7 @@ func compile(t reflect.Type, outer []reflect.Type) (decoder, error) {
 	return nil, fmt.Errorf("cannot decode into %v", t)
 }
 
-// leaf leaves the value to encoding/json, and says message of any error.
+// leaf decodes by encoding/json; any error is an issue with message.
 func leaf(message string) decoder {
 	return func(raw json.RawMessage, v reflect.Value, path string, found *issues) {
 		if json.Unmarshal(raw, v.Addr().Interface()) != nil {
@@ -251,8 +250,8 @@ func leaf(message string) decoder {
 	}
 }
 
-// decodeString also refuses NUL, which neither database could store: better
-// once here than a failed statement for each rule that forgets it.
+// decodeString also refuses NUL, which neither database stores: once here instead of in
+// each rule.
 func decodeString(raw json.RawMessage, v reflect.Value, path string, found *issues) {
 	if json.Unmarshal(raw, v.Addr().Interface()) != nil {
 		found.add(path, "must be a string")
@@ -295,7 +294,7 @@ func compileMap(t reflect.Type, outer []reflect.Type) (decoder, error) {
 			return
 		}
 		v.Set(reflect.MakeMapWithSize(t, len(members)))
-		for _, name := range slices.Sorted(maps.Keys(members)) { // issues in the same order every time
+		for _, name := range slices.Sorted(maps.Keys(members)) { // sorted, so that issues have a fixed order
 			value, at := reflect.New(t.Elem()).Elem(), join(path, name)
 			if raw := members[name]; isNull(raw) {
 				decodeNull(value, at, found)
@@ -307,7 +306,7 @@ func compileMap(t reflect.Type, outer []reflect.Type) (decoder, error) {
 	}, nil
 }
 
-// decodeNull is for a null where it cannot mean a missing member. v is zero.
+// decodeNull handles a null that cannot mean a missing field. v is zero.
 func decodeNull(v reflect.Value, path string, found *issues) {
 	if v.Kind() != reflect.Pointer && v.Kind() != reflect.Interface {
 		found.add(path, "must not be null")

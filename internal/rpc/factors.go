@@ -10,9 +10,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// FactorProcedures are the second step of a sign-in, the fresh proof of identity,
-// and the caller's own factors. The contract names none of them; the names follow
-// its own. Passkeys are created on the pages: browsers bind them to our host.
+// FactorProcedures returns the procedures for the second factor of a sign-in, the fresh
+// proof of identity, and the caller's own factors. They are not in the contract; the
+// names follow its style. Passkeys are created on the pages: browsers bind them to the
+// page's host.
 func FactorProcedures(factors *factor.Service, gate *browser.SessionAuth) []Procedure {
 	f := factorProcedures{factors, gate}
 	return []Procedure{
@@ -30,7 +31,7 @@ func FactorProcedures(factors *factor.Service, gate *browser.SessionAuth) []Proc
 	}
 }
 
-// RequireProof returns the [Config.RequireProof] that goes with them.
+// RequireProof returns the [Config.RequireProof] for factors.
 func RequireProof(factors *factor.Service) func(context.Context, Proof) error {
 	return func(ctx context.Context, need Proof) error {
 		id, _ := account.FromContext(ctx)
@@ -79,7 +80,7 @@ func (f factorProcedures) complete(ctx context.Context, a factor.Answer) (passwo
 	return signedIn(ctx, f.auth, s), nil
 }
 
-// proofInput is one of several proofs.
+// proofInput is a proof of identity; one field is set.
 type proofInput struct {
 	Password     string `json:"password,omitempty"`
 	TOTP         string `json:"totp,omitempty"`
@@ -106,13 +107,13 @@ type passkeyRecord struct {
 	LastUsedAt *time.Time `json:"lastUsedAt"`
 }
 
-// factorsRecord is the ways in which the caller can prove their identity.
+// factorsRecord lists the caller's factors.
 type factorsRecord struct {
 	HasPassword   bool            `json:"hasPassword"`
 	TOTPSince     *time.Time      `json:"totpSince"` // null: no authenticator app
 	Passkeys      []passkeyRecord `json:"passkeys"`
-	RecoveryCodes int             `json:"recoveryCodes"` // unused ones
-	Required      bool            `json:"required"`      // the organization requires a second factor, which this session lacks
+	RecoveryCodes int             `json:"recoveryCodes"` // unused
+	Required      bool            `json:"required"`      // the organization requires a second factor that this session lacks
 }
 
 func (f factorProcedures) state(ctx context.Context, _ None) (factorsRecord, error) {
@@ -139,7 +140,7 @@ func timeOrNull(t time.Time) *time.Time {
 }
 
 type enrolmentOutput struct {
-	Secret    string `json:"secret"` // base32, to type
+	Secret    string `json:"secret"` // base32, for typing
 	URI       string `json:"uri"`    // otpauth://…, for a QR code
 	Enrolment string `json:"enrolment"`
 }
@@ -161,7 +162,7 @@ func (in enableTOTP) Check(v *problem.Validation) {
 	v.Line("enrolment", in.Enrolment, 1, 1024)
 }
 
-// codesOutput has recovery codes, which are shown this once.
+// codesOutput has recovery codes, which cannot be read again.
 type codesOutput struct {
 	Success       bool     `json:"success"`
 	RecoveryCodes []string `json:"recoveryCodes"`

@@ -23,8 +23,8 @@ import (
 
 const factorPassword = "correct horse battery"
 
-// newFactorFixture is the procedures of accounts with factors, which ask for proofs
-// of the last ten minutes.
+// newFactorFixture serves accounts and factors, with a proof of identity valid for ten
+// minutes.
 func newFactorFixture(t *testing.T) *accountFixture {
 	t.Helper()
 	f := newAccountFixture(t, func(c *account.Config) { c.FreshProof = 10 * time.Minute })
@@ -43,7 +43,7 @@ func newFactorFixture(t *testing.T) *accountFixture {
 	return f
 }
 
-// ask calls a procedure that succeeds, and decodes its answer.
+// mustCall calls a procedure, requires success and decodes the result.
 func (f *accountFixture) ask(method, procedure, input string, out any) {
 	f.t.Helper()
 	status, body := f.call(method, procedure, input)
@@ -63,7 +63,7 @@ func (f *accountFixture) ask(method, procedure, input string, out any) {
 	}
 }
 
-// refused calls a procedure and wants a refusal of a code and a reason.
+// refused calls a procedure and checks code and reason of the refusal.
 func (f *accountFixture) refused(procedure, input, code, reason string) {
 	f.t.Helper()
 	_, body := f.call("POST", procedure, input)
@@ -99,7 +99,7 @@ func (f *accountFixture) byPassword(email, reason string) {
 
 type enrolment struct{ Secret, URI, Enrolment string }
 
-// code is what the app shows now.
+// code returns the app's current code.
 func (e enrolment) code(t *testing.T) string {
 	t.Helper()
 	code, err := totp.GenerateCode(strings.ReplaceAll(e.Secret, " ", ""), time.Now())
@@ -109,7 +109,7 @@ func (e enrolment) code(t *testing.T) string {
 	return code
 }
 
-// pass has the time go by until codes from before count as new.
+// pass advances time until earlier codes count as unused.
 func (f *accountFixture) pass() {
 	f.t.Helper()
 	f.exec("UPDATE totp_secrets SET last_step = 0")
@@ -126,7 +126,7 @@ func (f *accountFixture) enable(t *testing.T) (app enrolment, codes []string) {
 }
 
 // TestTOTPOverTRPC sets up an authenticator app, signs in with it and with a recovery
-// code, and removes it, as a client without our pages does.
+// code, and removes it, as a client without the pages does.
 func TestTOTPOverTRPC(t *testing.T) {
 	f := newFactorFixture(t)
 	f.createUser("ada@example.com", factorPassword, account.Admin)
@@ -150,7 +150,7 @@ func TestTOTPOverTRPC(t *testing.T) {
 	if status, body := f.call("POST", "auth.verifyTotp", right); status != http.StatusOK || f.jar[browser.AccessCookie] == "" || f.jar[browser.PendingCookie] != "" {
 		t.Fatalf("got %d %s, cookies %v", status, body, f.jar)
 	}
-	// Neither the code nor the token of the half-open sign-in works again.
+	// Neither the code nor the token of the pending sign-in works again.
 	f.byPassword("ada@example.com", account.SecondFactorRequired)
 	f.refused("auth.verifyTotp", right, "UNAUTHORIZED", "")
 	f.pass()
@@ -160,7 +160,7 @@ func TestTOTPOverTRPC(t *testing.T) {
 	if status, body := f.call("POST", "auth.verifyRecoveryCode", fmt.Sprintf(`{"code":%q}`, codes[0])); status != http.StatusOK {
 		t.Fatalf("got %d %s", status, body)
 	}
-	// An old proof is renewed with the app, and then the app can go.
+	// The app renews an old proof, and then can be removed.
 	f.exec("UPDATE sessions SET proven_at = 0")
 	for _, name := range []string{"auth.disableTotp", "auth.createRecoveryCodes"} {
 		f.refused(name, "{}", "PRECONDITION_FAILED", account.FreshProofRequired)
@@ -172,14 +172,14 @@ func TestTOTPOverTRPC(t *testing.T) {
 	f.byPassword("ada@example.com", "")
 }
 
-// TestSecondFactorRequiredOverTRPC requires a second factor of an organization: a
-// member adds one, and an admin resets it.
+// TestSecondFactorRequiredOverTRPC: an organization requires a second factor, a member
+// adds one, and an admin resets it.
 func TestSecondFactorRequiredOverTRPC(t *testing.T) {
 	f := newFactorFixture(t)
 	f.createUser("ada@example.com", factorPassword, account.Admin)
 	ben := f.createUser("ben@example.com", factorPassword, account.Agent)
 	f.byPassword("ada@example.com", "")
-	f.refused("organization.requireSecondFactor", `{"required":true}`, "PRECONDITION_FAILED", "") // has none
+	f.refused("organization.requireSecondFactor", `{"required":true}`, "PRECONDITION_FAILED", "") // no second factor
 	f.refused("organization.requireSecondFactor", `{}`, "BAD_REQUEST", "")
 	f.enable(t)
 	f.want("POST", "organization.requireSecondFactor", `{"required":true}`, http.StatusOK,
@@ -190,8 +190,8 @@ func TestSecondFactorRequiredOverTRPC(t *testing.T) {
 	f.refused("organization.requireSecondFactor", `{"required":false}`, "FORBIDDEN", account.SecondFactorSetupRequired)
 	f.want("GET", "auth.getFactors", "", http.StatusOK, `{"result":{"data":{"json":{"hasPassword":true,"totpSince":null,"passkeys":[],"recoveryCodes":0,"required":true}}}}`)
 	f.enable(t)
-	f.refused("organization.requireSecondFactor", `{"required":false}`, "FORBIDDEN", "") // an agent
-	f.refused("auth.disableTotp", "{}", "CONFLICT", "")                                  // the last one
+	f.refused("organization.requireSecondFactor", `{"required":false}`, "FORBIDDEN", "") // as an agent
+	f.refused("auth.disableTotp", "{}", "CONFLICT", "")                                  // the last factor
 	f.refused("members.resetFactors", fmt.Sprintf(`{"id":%q}`, ben.ID), "FORBIDDEN", "")
 	member := f.jar
 
@@ -203,8 +203,8 @@ func TestSecondFactorRequiredOverTRPC(t *testing.T) {
 	}
 }
 
-// TestAttackPasskeyOfAnotherOverTRPC: nobody removes the passkey of somebody else,
-// nor resets a member of another organization.
+// TestAttackPasskeyOfAnotherOverTRPC: no user removes another's passkey or resets a
+// member of another organization.
 func TestAttackPasskeyOfAnotherOverTRPC(t *testing.T) {
 	f := newFactorFixture(t)
 	ada := f.createUser("ada@example.com", factorPassword, account.Admin)
@@ -223,9 +223,8 @@ func TestAttackPasskeyOfAnotherOverTRPC(t *testing.T) {
 	f.want("POST", "auth.removePasskey", fmt.Sprintf(`{"id":%q}`, passkey), http.StatusOK, `{"result":{"data":{"json":{"success":true}}}}`)
 }
 
-// TestAttackSessionFixation: a browser in which somebody has planted a session, or a
-// sign-in that waits, gets a new session by signing in; the planted one stays whose
-// it was.
+// TestAttackSessionFixation: signing in replaces a planted session or pending sign-in in
+// the browser; the planted one keeps its user.
 func TestAttackSessionFixation(t *testing.T) {
 	f := newFactorFixture(t)
 	f.createUser("ada@example.com", factorPassword, account.Admin)
@@ -258,8 +257,8 @@ func TestAttackSessionFixation(t *testing.T) {
 	}
 }
 
-// TestAttackPasswordPlantedForProof: somebody in a stolen session of an admin without
-// a password sets one, proves identity with it, and invites an admin of their own.
+// TestAttackPasswordPlantedForProof: in a stolen session of an admin without a password
+// an attacker sets one, proves identity with it, and invites an admin.
 func TestAttackPasswordPlantedForProof(t *testing.T) {
 	f := newFactorFixture(t)
 	f.createUser("ada@example.com", "", account.Admin)
@@ -281,7 +280,7 @@ func TestAttackPasswordPlantedForProof(t *testing.T) {
 	f.refused("auth.proveIdentity", prove(factorPassword), "UNAUTHORIZED", "")
 	f.refused("invitations.create", invite, "PRECONDITION_FAILED", account.FreshProofRequired)
 
-	// The owner has the mailbox.
+	// The owner has access to the mailbox.
 	f.want("POST", "auth.mailProofCode", "{}", http.StatusOK, success)
 	parts := mailedCode.FindStringSubmatch(f.box.mails[len(f.box.mails)-1].Text)
 	if parts == nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// MemberProcedures are who is signed in where, and who belongs to the caller's
-// organization. The contract names none of them; the names follow its own.
+// MemberProcedures returns the procedures for the caller's sessions and for members,
+// invitations and sign-in policy of the caller's organization. They are not in the
+// contract; the names follow its style.
 func MemberProcedures(accounts *account.Service, gate *browser.SessionAuth) []Procedure {
 	p := memberProcedures{accounts, gate}
 	return []Procedure{
@@ -46,7 +47,7 @@ func (in recordID) Check(v *problem.Validation) {
 	checkUUID(v, "id", in.ID)
 }
 
-// checkUUID records an issue unless id is a UUID in the form that we write.
+// checkUUID records an issue unless id is a UUID in canonical form.
 func checkUUID(v *problem.Validation, path, id string) {
 	if uuid.Validate(id) != nil || len(id) != 36 {
 		v.Add(path, "must be a UUID")
@@ -121,8 +122,7 @@ func (p memberProcedures) clearCookies(ctx context.Context) {
 	}
 }
 
-// memberRecord is what members of an organization see of each other:
-// preferences are nobody else's.
+// memberRecord is a member as other members see them, without preferences.
 type memberRecord struct {
 	ID        string       `json:"id"`
 	Email     string       `json:"email"`
@@ -224,9 +224,10 @@ func (p memberProcedures) revokeInvitation(ctx context.Context, in recordID) (su
 }
 
 type signInPolicyRecord struct {
-	ProviderOnly string `json:"providerOnly"` // off, all or domain:example.com,…
+	ProviderOnly string `json:"providerOnly"` // off, all, or domain:example.com,…
 	HasProvider  bool   `json:"hasProvider"`
-	// SecondFactorRequired: sessions of members with one factor only add or prove one.
+	// SecondFactorRequired limits members' sessions of one factor to adding or proving
+	// another.
 	SecondFactorRequired bool `json:"secondFactorRequired"`
 }
 
@@ -253,7 +254,7 @@ func (in setSignInPolicy) Check(v *problem.Validation) {
 func (p memberProcedures) setSignInPolicy(ctx context.Context, in setSignInPolicy) (signInPolicyRecord, error) {
 	policy, err := account.ParseProviderPolicy(in.ProviderOnly)
 	if err != nil {
-		return signInPolicyRecord{}, err // checked before
+		return signInPolicyRecord{}, err // Check has validated it
 	}
 	id, _ := account.FromContext(ctx)
 	o, err := p.accounts.RequireProvider(ctx, id, policy)

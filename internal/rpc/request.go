@@ -24,16 +24,16 @@ const (
 	maxInput = 1 << 20 // bytes of a body
 )
 
-// MaxQuery is the longest query string that is read, in bytes. A server in front
-// of a [Router] should take headers of twice that, so that a longer one gets an
-// answer of ours, and not many times that: unlike a body, they cannot be
-// forgotten while a call waits.
+// MaxQuery is the maximum length of a query string in bytes. A server in front of a
+// [Router] should accept headers of twice that, so that a longer query gets the router's
+// response, but not many times that: unlike a body, headers stay in memory while a call
+// waits.
 const MaxQuery = 32 << 10
 
-// errGone means that nobody is left to read the answer.
+// errGone means that the client has disconnected.
 var errGone = errors.New("client went away")
 
-// request is one HTTP request while it is served by one goroutine.
+// request is the state of one HTTP request, served by one goroutine.
 type request struct {
 	rt       *Router
 	w        http.ResponseWriter
@@ -41,18 +41,18 @@ type request struct {
 	response *response
 
 	batch  bool
-	params string // the undecoded ?input=
+	params string // ?input=, undecoded
 
-	plain   context.Context                 // for public procedures
-	session func() (context.Context, error) // for the others; authenticates once
+	plain   context.Context                 // context of public procedures
+	session func() (context.Context, error) // context of other procedures; authenticates once
 
-	read     bool // whether the next three are known
+	read     bool // the next three fields are set
 	input    json.RawMessage
 	inputs   map[string]json.RawMessage // of a batch
 	inputErr error
 }
 
-// ServeHTTP answers one call, or a batch of calls one after the other.
+// ServeHTTP serves one call, or the calls of a batch in order.
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := newResponse()
 	defer a.release()
@@ -66,8 +66,8 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !q.batch:
 		q.serve(0, path)
 	case strings.Count(path, ",") >= maxCalls:
-		// Refused as a whole, like tRPC's own server does: one error instead
-		// of an array. The client gives it to every call of the batch.
+		// Refused as a whole, like in tRPC's own server: one error instead of an array,
+		// which the client reports for every call of the batch.
 		q.fail(path, problem.New(problem.Invalid, "a batch holds at most %d calls", maxCalls))
 	default:
 		a.body.WriteByte('[')
@@ -84,8 +84,8 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.send(w)
 }
 
-// Refuse answers r with err in place of calling anything, for what decides in
-// front of the router.
+// Refuse responds to r with err without calling a procedure, for handlers in front of the
+// router.
 func (rt *Router) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	a := newResponse()
 	defer a.release()
@@ -94,22 +94,22 @@ func (rt *Router) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	a.send(w)
 }
 
-// serve adds the outcome of call number i to the answer.
+// serve adds the result of call i to the response.
 func (q *request) serve(i int, name string) {
 	start := q.response.body.Len()
 	if err := q.call(i, name); err != nil {
-		q.response.body.Truncate(start) // a result may have been begun
+		q.response.body.Truncate(start) // drops a partial result
 		q.fail(name, err)
 		return
 	}
 	q.response.addStatus(http.StatusOK)
 }
 
-// maxRetainedInput bounds the input in which the id of a record that was not found is
-// looked for, in bytes.
+// maxRetainedInput is the maximum size, in bytes, of an input that is searched for the id
+// of a record that was not found.
 const maxRetainedInput = 1 << 10
 
-// call runs call number i. It is the one place where a panic is caught.
+// call runs call i. It is the only place that recovers from panics.
 func (q *request) call(i int, name string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -125,7 +125,7 @@ func (q *request) call(i int, name string) (err error) {
 		return problem.New(problem.MethodNotAllowed, "%s is called with %s", name, p.method)
 	}
 	ctx := q.plain
-	if p.auth != Public { // before the body is read: strangers shall not make us wait for one
+	if p.auth != Public { // before reading the body: unauthenticated clients must not keep the server waiting for one
 		if ctx, err = q.session(); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (q *request) call(i int, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	var short []byte // a long input is not held while the call waits
+	var short []byte // a long input is released while the call waits
 	if p.auth != Public && q.rt.onNotFound != nil && len(input) <= maxRetainedInput {
 		short = bytes.Clone(input)
 	}
@@ -164,9 +164,9 @@ func (q *request) authenticate() (context.Context, error) {
 	return &callContext{Context: ctx, w: q.w, r: q.r}, nil
 }
 
-// inputOf returns the input of call number i without its envelope, nil when
-// there is none, and forgets it. Batched or not, the request is read once, by
-// the first call that could use it; if it cannot be read, no call has an input.
+// inputOf returns the input of call i without its envelope, nil if there is none, and
+// releases it. The first call that needs input reads the request for the whole batch; if
+// that fails, no call has an input.
 func (q *request) inputOf(i int) (json.RawMessage, error) {
 	if !q.read {
 		q.read = true
@@ -263,10 +263,10 @@ func isJSON(contentType string) bool {
 	return err == nil && mediaType == "application/json"
 }
 
-// parseQuery finds the two parameters that mean something here; of a repeated
-// one the first counts. Unlike [url.ParseQuery] it takes a raw semicolon, which
-// JSON may hold, and it leaves the input undecoded, so that one which cannot be
-// decoded is an error and not silently absent.
+// parseQuery returns the two parameters of the protocol; of a repeated one the first
+// counts. Unlike [url.ParseQuery] it accepts a raw semicolon, which JSON may contain, and
+// leaves the input undecoded, so that an invalid encoding is an error instead of a
+// missing input.
 func parseQuery(raw string) (batch bool, input string) {
 	var hasBatch, hasInput bool
 	for pair := range strings.SplitSeq(raw, "&") {
@@ -281,7 +281,7 @@ func parseQuery(raw string) (batch bool, input string) {
 	return batch, input
 }
 
-// parseObject splits an envelope into its members; null has none.
+// parseObject splits an envelope into its fields; null has none.
 func parseObject(raw []byte) (map[string]json.RawMessage, error) {
 	var members map[string]json.RawMessage
 	err := json.Unmarshal(raw, &members)
@@ -294,12 +294,12 @@ func parseObject(raw []byte) (map[string]json.RawMessage, error) {
 	return nil, problem.New(problem.Unparseable, "the input is not valid JSON: %v", err)
 }
 
-// isNull reports whether raw, as split off by encoding/json, holds no value.
+// isNull reports whether raw is absent or null.
 func isNull(raw json.RawMessage) bool {
 	return len(raw) == 0 || bytes.Equal(raw, []byte("null"))
 }
 
-// panicError is a panic of a procedure, on its way to the log.
+// panicError is the panic of a procedure, for the log.
 type panicError struct {
 	value any
 	stack []byte

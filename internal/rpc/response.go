@@ -20,15 +20,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// code is how tRPC names a kind of error.
+// code is the tRPC code of a kind of error.
 type code struct {
 	name   string
 	number int
 	status int
 }
 
-// codes is the one place where kinds become tRPC codes. The numbers are tRPC's,
-// but for TOO_MANY_REQUESTS, which helpdesk.md section 7 fixes.
+// codes maps kinds to tRPC codes. The numbers are tRPC's, except TOO_MANY_REQUESTS, which
+// helpdesk.md section 7 defines.
 var codes = [...]code{
 	problem.Internal:         {"INTERNAL_SERVER_ERROR", -32603, http.StatusInternalServerError},
 	problem.Invalid:          {"BAD_REQUEST", -32600, http.StatusBadRequest},
@@ -45,17 +45,17 @@ var codes = [...]code{
 	problem.Unavailable:      {"SERVICE_UNAVAILABLE", -32603, http.StatusServiceUnavailable},
 }
 
-// gone is what nobody will read: the status that proxies log for it.
+// gone is the code for a client that disconnected: proxies log this status.
 var gone = code{"CLIENT_CLOSED_REQUEST", -32099, 499}
 
-// reasons are the codes of errors that a client can act on by itself. They stand
-// beside the tRPC code.
+// reasons are the codes of errors that clients handle. They are sent next to the tRPC
+// code.
 var reasons = []string{account.SecondFactorRequired, account.SecondFactorSetupRequired, account.FreshProofRequired}
 
-// maxIssues bounds how much larger than its request an answer can be.
+// maxIssues bounds the size of a response relative to its request.
 const maxIssues = 100
 
-// wireError is the error half of the envelope.
+// wireError is the error of an envelope.
 type wireError struct {
 	Message string    `json:"message"`
 	Code    int       `json:"code"`
@@ -66,24 +66,24 @@ type errorData struct {
 	Code       string          `json:"code"`
 	HTTPStatus int             `json:"httpStatus"`
 	Path       string          `json:"path"`
-	Reason     string          `json:"reason,omitempty"` // of [reasons]
+	Reason     string          `json:"reason,omitempty"` // one of [reasons]
 	Issues     []problem.Issue `json:"issues,omitempty"`
 }
 
-// response gathers the response to one request, and lends the buffer that the
-// request is read into. Answers are pooled.
+// response collects the response to one request, and has the buffer for reading it.
+// Responses are pooled.
 type response struct {
 	request bytes.Buffer
 	body    bytes.Buffer
 	enc     *json.Encoder // writes to body
 
-	status     int           // the status all calls so far agree on, else 207; 0 before the first
-	retryAfter time.Duration // the longest wait asked for; 0 = none
-	allowed    []string      // methods that would have been right
+	status     int           // the common status of all calls so far, else 207; 0 before the first
+	retryAfter time.Duration // the longest wait; 0: none
+	allowed    []string      // methods for the Allow header
 }
 
-// maxPooledBuffer is the largest buffer that outlives its use, so that one large
-// request does not pin its memory.
+// maxPooledBuffer is the maximum size of a buffer in the pool, so that one large request
+// does not pin its memory.
 const maxPooledBuffer = 64 << 10
 
 var responsePool = sync.Pool{New: func() any {
@@ -95,8 +95,8 @@ var responsePool = sync.Pool{New: func() any {
 
 func newResponse() *response { return responsePool.Get().(*response) }
 
-// release gives the answer back. Nothing decoded from the request refers to its
-// buffer: encoding/json copies what it hands out.
+// release returns the response to the pool. Decoded input does not refer to its buffer:
+// encoding/json copies.
 func (a *response) release() {
 	if a.request.Cap() > maxPooledBuffer || a.body.Cap() > maxPooledBuffer {
 		return
@@ -107,15 +107,15 @@ func (a *response) release() {
 	responsePool.Put(a)
 }
 
-// clearRequest gives back what was read, once it is decoded: a call may wait
-// long, and what clients sent must not fill the memory while many do.
+// clearRequest releases the request's bytes after decoding: a call may wait long, and
+// waiting requests must not fill the memory.
 func (a *response) clearRequest() {
 	if a.request.Cap() > maxPooledBuffer {
 		a.request = bytes.Buffer{}
 	}
 }
 
-// addStatus counts the status of one call.
+// addStatus merges the status of one call.
 func (a *response) addStatus(status int) {
 	if a.status != 0 && a.status != status {
 		status = http.StatusMultiStatus
@@ -129,8 +129,8 @@ func (a *response) allow(method string) {
 	}
 }
 
-// result writes a success. After an error or a panic the body holds a part of
-// it, which is the caller's to cut off.
+// result writes a success. After an error or a panic the body has a partial result, which
+// the caller truncates.
 func (a *response) result(out any) error {
 	a.body.WriteString(`{"result":{"data":{"json":`)
 	if err := a.enc.Encode(out); err != nil {
@@ -156,7 +156,7 @@ func (a *response) error(name string, c code, message, reason string, issues []p
 func (a *response) send(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Disposition", `attachment; filename="api.json"`) // under a fixed name, where a browser is led here
+	h.Set("Content-Disposition", `attachment; filename="api.json"`) // a fixed name, in case a browser saves it
 	h.Set("Content-Length", strconv.Itoa(a.body.Len()))
 	h.Set("Cache-Control", "no-store")
 	if a.retryAfter > 0 {
@@ -167,19 +167,19 @@ func (a *response) send(w http.ResponseWriter) {
 		h.Set("Allow", strings.Join(a.allowed, ", "))
 	}
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body.Bytes()) // only fails when nobody is there to hear of it
+	_, _ = w.Write(a.body.Bytes()) // fails only if the client has disconnected
 }
 
-// seconds rounds up: who comes back after that many is not told to wait again.
+// seconds rounds up, so that a client that waits as told is not refused again.
 func seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }
 
-// fail adds an error to the answer, and to the log what an operator should see.
+// fail adds an error to the response and, if an operator should see it, to the log.
 func (q *request) fail(name string, err error) {
 	ctx := q.r.Context()
 	if _, panicked := errors.AsType[*panicError](err); !panicked && q.interrupted(err) {
-		// The end of the server, as opposed to the client's, has its own cause.
+		// The server's shutdown has its own cause, unlike a client's disconnect.
 		if cause := context.Cause(ctx); cause == nil || cause == context.Canceled {
 			q.rt.log.InfoContext(ctx, "client went away", "procedure", name, "status", gone.status, "error", err)
 			q.response.error(name, gone, errGone.Error(), "", nil)
@@ -203,7 +203,7 @@ func (q *request) fail(name string, err error) {
 	if p.Kind == problem.Forbidden {
 		if q.session != nil {
 			if known, err := q.session(); err == nil {
-				ctx = known // which names the user
+				ctx = known // names the user
 			}
 		}
 		audit.Security(ctx, q.rt.log, "request.refused", slog.String("procedure", name[:min(len(name), 100)]))
@@ -217,8 +217,8 @@ func (q *request) fail(name string, err error) {
 	q.response.error(name, codes[p.Kind], p.Message, p.Code, p.Issues)
 }
 
-// interrupted reports whether err came of the end of the request rather than of
-// what was asked. Drivers do not always say so, so any fault after it counts.
+// interrupted reports whether err results from the end of the request. Drivers do not
+// always say so, so any internal error after it counts.
 func (q *request) interrupted(err error) bool {
 	over := q.r.Context().Err()
 	return errors.Is(err, errGone) || over != nil && (problem.Of(err) == problem.Internal || errors.Is(err, over))

@@ -1,15 +1,15 @@
-// Package rpc is the helpdesk's procedure surface: the tRPC-over-HTTP envelope
-// with the superjson transformer, as the public TypeScript client speaks it.
+// Package rpc serves the helpdesk's procedures: the tRPC-over-HTTP envelope with the
+// superjson transformer, for the public TypeScript client.
 //
-// A [Procedure] is a function from an input to an output or an error, a name
-// and who may call it; a [Router] is a literal list of them. The envelope is
-// written once, here: reading and bounding the input, telling every field that
-// is wrong, sessions, batches, and one table from [problem.Kind] to tRPC's
-// codes. Procedures hold no HTTP and the envelope holds no rules.
+// A [Procedure] is a function from an input to an output or an error, with a name and the
+// required authentication; a [Router] serves a literal list of them. The envelope is
+// implemented here once: reading and bounding the input, reporting all wrong fields,
+// sessions, batches, and the table from [problem.Kind] to tRPC's codes. Procedures do not
+// handle HTTP, and the envelope has no rules of the domain.
 //
-// Whatever arrives, the answer is one well-formed JSON body. Only a fault of
-// ours is a 5xx, and its text stays in the log. Nothing is written before the
-// last call of a batch has ended, so any of them may still set a cookie.
+// Every response is one well-formed JSON body. Only an internal error is a 5xx, and its
+// text stays in the log. Nothing is written before the last call of a batch has ended, so
+// each call may set a cookie.
 package rpc
 
 import (
@@ -22,18 +22,18 @@ import (
 	"slices"
 )
 
-// Prefix is the path below which a [Router] must be mounted.
+// Prefix is the path under which a [Router] must be mounted.
 const Prefix = "/api/trpc/"
 
-// Auth says what a procedure needs to know about its caller.
+// Auth is the authentication that a procedure requires.
 type Auth uint8
 
 const (
-	Public     Auth = iota // anyone; no session is looked up
+	Public     Auth = iota // none; no session is looked up
 	Restricted             // signed in, even without the second factor that the organization requires
 	Session                // signed in, with or without an organization
-	Member                 // signed in and of an organization
-	Admin                  // signed in and admin of an organization
+	Member                 // signed in, member of an organization
+	Admin                  // signed in, admin of an organization
 )
 
 func (a Auth) String() string {
@@ -52,11 +52,10 @@ func (a Auth) String() string {
 	return fmt.Sprintf("auth(%d)", a)
 }
 
-// None is the input of a procedure that takes none. Whatever a client sends
-// all the same is ignored, as long as it is JSON.
+// None is the input of a procedure without one. It ignores any JSON that a client sends.
 type None = struct{}
 
-// A Procedure is one entry of the list given to [New]. Make it with [Query] or
+// A Procedure is one entry of the list given to [New]. Create it with [Query] or
 // [Mutation].
 type Procedure struct {
 	name   string
@@ -64,33 +63,31 @@ type Procedure struct {
 	auth   Auth
 	proof  Proof
 
-	// run decodes input (nil for none), calls the function and encodes what
-	// it returned into a.
+	// run decodes input (nil: none), calls the function and encodes its result into a.
 	run func(ctx context.Context, input []byte, a *response) error
 }
 
-// Query returns a procedure that only reads; it is called with GET.
+// Query returns a procedure without side effects, called with GET.
 //
-// In must be a struct. A member is required unless its field is a pointer or
-// its json tag says omitempty or omitzero; null counts as missing, because
-// that is how superjson writes undefined. Names match exactly, unknown members
-// are ignored, and of a repeated one the last counts. If In or *In is a
-// [problem.Checker] its verdict is added to the issues found while decoding,
-// except on members that could not be decoded. Query panics on an In that it
-// cannot decode.
+// In must be a struct. A field is required unless it is a pointer or its json tag has
+// omitempty or omitzero; null counts as missing, since superjson encodes undefined as
+// null. Names match exactly, unknown fields are ignored, and the last of duplicate fields
+// counts. If In or *In is a [problem.Checker], its issues are added to those of decoding,
+// except for fields that could not be decoded. Query panics on an In that it cannot
+// decode.
 //
-// fn may be called concurrently. It finds the HTTP request with [Request].
+// fn may be called concurrently. [Request] returns its HTTP request.
 func Query[In, Out any](name string, auth Auth, fn func(ctx context.Context, in In) (Out, error)) Procedure {
 	return adapt(http.MethodGet, name, auth, fn)
 }
 
-// Mutation returns a procedure that changes something; it is called with POST.
-// All else is as for [Query]. It may set cookies with [SetCookie].
+// Mutation returns a procedure with side effects, called with POST. Otherwise it is like
+// [Query]. It may set cookies with [SetCookie].
 func Mutation[In, Out any](name string, auth Auth, fn func(ctx context.Context, in In) (Out, error)) Procedure {
 	return adapt(http.MethodPost, name, auth, fn)
 }
 
-// Proof says for which callers a procedure needs a fresh proof of identity.
+// Proof selects the callers that need a fresh proof of identity.
 type Proof uint8
 
 const (
@@ -99,7 +96,7 @@ const (
 	AnyProof           // every caller
 )
 
-// Proven returns p with the need of a fresh proof of identity.
+// Proven returns p with a required proof of identity.
 func Proven(need Proof, p Procedure) Procedure {
 	p.proof = need
 	return p
@@ -128,31 +125,30 @@ func adapt[In, Out any](method, name string, auth Auth, fn func(context.Context,
 	}
 }
 
-// Config is what a [Router] is made of.
+// Config configures a [Router].
 type Config struct {
 	Procedures []Procedure
 
-	// Authenticate finds out who sent r and returns a context, derived from
-	// r's, that says so to Authorize and to the procedures. It runs at most
-	// once per request, however many calls a batch holds, and not at all for
-	// public procedures. It may add headers to w, such as the cookies of a
-	// refreshed session, and nothing else. Its error fails every call that
-	// needs a session.
+	// Authenticate returns a context, derived from r's, with the caller's identity for
+	// Authorize and the procedures. It runs at most once per request, also for a batch,
+	// and not for public procedures. It may add headers to w, such as the cookies of a
+	// refreshed session, and nothing else. Its error fails every call that needs a
+	// session.
 	Authenticate func(w http.ResponseWriter, r *http.Request) (context.Context, error)
 
-	// Authorize reports, as a [problem.Error], why the caller in ctx may not
-	// call a procedure that needs need, which is never Public.
+	// Authorize returns a [problem.Error] if the caller in ctx lacks need, which is never
+	// Public.
 	Authorize func(ctx context.Context, need Auth) error
 
-	// RequireProof reports, as a [problem.Error], that the caller in ctx must prove
-	// their identity first. Nil asks for no proof.
+	// RequireProof returns a [problem.Error] if the caller in ctx must prove their
+	// identity first. Nil: no proof is required.
 	RequireProof func(ctx context.Context, need Proof) error
 
-	// NotFound is called with the id in the input of a call that was answered NOT_FOUND,
-	// in case it is another organization's. Nil: nothing is.
+	// NotFound is called with the id in the input of a call that failed with NOT_FOUND,
+	// to detect ids of other organizations. Nil: no call.
 	NotFound func(ctx context.Context, id string)
 
-	Logger *slog.Logger // nil discards
+	Logger *slog.Logger // nil: no log
 }
 
 // Router serves procedures below [Prefix]. It is safe for concurrent use.
@@ -168,8 +164,8 @@ type Router struct {
 // Procedures returns the names of all procedures, sorted.
 func (rt *Router) Procedures() []string { return slices.Sorted(maps.Keys(rt.procedures)) }
 
-// New returns a router. It panics when two procedures share a name, or when
-// one needs a session and there is no way to find it.
+// New returns a router. It panics if two procedures share a name, or if one needs a
+// session and Authenticate is nil.
 func New(c Config) *Router {
 	rt := &Router{
 		procedures:   make(map[string]*Procedure, len(c.Procedures)),

@@ -27,7 +27,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 )
 
-// itemInput has a member of every kind that an input may have.
+// itemInput has a field of every kind.
 type itemInput struct {
 	Name    string            `json:"name"`
 	Events  []string          `json:"events"`
@@ -71,8 +71,8 @@ type noteInput struct {
 
 type userKey struct{}
 
-// fixture is a router with one procedure for everything the envelope does.
-// "Cookie: user=ROLE" signs in; user=broken makes that fail.
+// fixture returns a router with a procedure for every feature of the envelope. "Cookie:
+// user=ROLE" signs in; user=broken makes authentication fail.
 func fixture(log *slog.Logger, authentications *int) *rpc.Router {
 	fail := func(err error) func(context.Context, rpc.None) (any, error) {
 		return func(context.Context, rpc.None) (any, error) { return nil, err }
@@ -162,11 +162,11 @@ var kinds = map[problem.Kind]string{
 	problem.UnsupportedMedia: "media", problem.RateLimited: "rate", problem.Unavailable: "unavailable",
 }
 
-// TestWire runs the scripts in testdata: text archives with one exchange a
-// file. A file is a request (a line with method and target, headers, an empty
-// line, the body), a line "=>", and what must come back (the status, headers, an
-// empty line, the body). A POST is of type application/json unless the script
-// says otherwise; a header without value is not sent, and must not come back.
+// TestWire runs the scripts in testdata: text archives with one exchange per file. A file
+// is a request (a line with method and target, headers, an empty line, the body), a line
+// "=>", and the expected response (the status, headers, an empty line, the body). A POST
+// is of type application/json unless the script sets another; a header without value is
+// not sent, or must be absent in the response.
 func TestWire(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(scripts) == 0 {
@@ -232,7 +232,7 @@ func exchange(t *testing.T, script string) {
 	}
 }
 
-// message splits a half of a script into first line, headers and body.
+// message splits half of a script into first line, headers and body.
 func message(t *testing.T, text string) (first string, header map[string]string, body string) {
 	t.Helper()
 	head, body, _ := strings.Cut(text, "\n\n")
@@ -248,7 +248,7 @@ func message(t *testing.T, text string) (first string, header map[string]string,
 	return lines[0], header, strings.TrimSuffix(body, "\n")
 }
 
-// wireAnswer is either half of the envelope.
+// wireAnswer is an envelope, result or error.
 type wireAnswer struct {
 	Result *struct {
 		Data struct{ JSON json.RawMessage }
@@ -287,8 +287,8 @@ func refusal(t *testing.T, w *httptest.ResponseRecorder) (status int, code strin
 	return w.Code, got.Error.JSON.Data.Code
 }
 
-// TestMemoryOfWaitingCalls: a call that waits, such as for its turn to hash a
-// password, does not hold on to what was sent with it.
+// TestMemoryOfWaitingCalls: a waiting call, such as one that hashes a password, does not
+// retain its request body.
 func TestMemoryOfWaitingCalls(t *testing.T) {
 	const calls, size = 16, 1_000_000
 	for _, query := range []string{"", "?batch=1"} {
@@ -337,7 +337,7 @@ func TestMemoryOfWaitingCalls(t *testing.T) {
 	}
 }
 
-// Inputs that a script cannot hold: too large, or not text.
+// Inputs that a script cannot express: too large, or not text.
 func TestInputBounds(t *testing.T) {
 	const limit = 1 << 20
 	sized := func(n int) string {
@@ -383,7 +383,7 @@ func TestInputBounds(t *testing.T) {
 	}
 }
 
-// A small request cannot make a huge answer.
+// A small request cannot cause a huge response.
 func TestIssuesAreBounded(t *testing.T) {
 	body := `{"json":{"name":"a","events":[1` + strings.Repeat(",1", 100_000) + `]}}`
 	w := httptest.NewRecorder()
@@ -397,8 +397,7 @@ func TestIssuesAreBounded(t *testing.T) {
 	}
 }
 
-// A fault of ours is shown as an id only; the log has the id and the reason,
-// once.
+// The response to an internal error has only an id; the log has id and reason, once.
 func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
 		path  string
@@ -437,7 +436,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// One call's panic is that call's alone.
+// A panic in one call of a batch fails only that call.
 func TestFaultInBatch(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("GET", "/api/trpc/fail.panic,fail.output,note.get?batch=1", nil)
@@ -451,7 +450,7 @@ func TestFaultInBatch(t *testing.T) {
 	}
 }
 
-// Whose end the request came to decides who hears of it.
+// The response and the log depend on whether client or server ended the request.
 func TestInterrupted(t *testing.T) {
 	ended := func(cause error) *http.Request {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -488,7 +487,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// broken is a body whose sender hung up.
+// broken is the body of a disconnected sender.
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
@@ -526,7 +525,7 @@ func TestPanicInAuthenticate(t *testing.T) {
 	}
 }
 
-// Whatever an input may hold arrives as it was sent.
+// Every type of field is decoded without loss.
 func TestDecodeEverything(t *testing.T) {
 	var got itemInput
 	h := rpc.New(rpc.Config{Procedures: []rpc.Procedure{
@@ -551,7 +550,7 @@ func TestDecodeEverything(t *testing.T) {
 	}
 }
 
-// What cannot be decoded is found when the program starts, not by a request.
+// Undecodable input types panic at start-up, not in a request.
 func TestPanicsAtConstruction(t *testing.T) {
 	type recursive struct {
 		Next *recursive `json:"next"`
@@ -590,8 +589,8 @@ func accept[In any]() {
 	rpc.Query("x", rpc.Public, func(context.Context, In) (int, error) { return 1, nil })
 }
 
-// checkAnswer fails t unless w is what every answer is: JSON of the envelope,
-// whose statuses agree with that of the response, and no fault of ours.
+// checkAnswer fails t unless w is an envelope in JSON, without an internal error, with
+// the statuses of the response.
 func checkAnswer(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	if w.Code >= 500 {
@@ -669,7 +668,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// user is of the size of what auth.getUser answers.
+// user has the size of the result of auth.getUser.
 type user struct {
 	ID             string         `json:"id"`
 	Email          string         `json:"email"`
@@ -688,8 +687,8 @@ var someone = user{
 	CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), UpdatedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 }
 
-// BenchmarkEnvelope compares a query with a handler that only writes the same
-// body. The recorder's cost is in both.
+// BenchmarkEnvelope compares a query with a handler that only writes the same body. Both
+// include the recorder's cost.
 func BenchmarkEnvelope(b *testing.B) {
 	run := func(b *testing.B, h http.Handler) {
 		r := httptest.NewRequest("GET", "/api/trpc/auth.getUser", nil)

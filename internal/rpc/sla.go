@@ -8,8 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// SLAProcedures are what the caller's organization promises its customers, by
-// priority. The contract names none of them; the names follow its own.
+// SLAProcedures returns the procedures for the SLA policies of the caller's organization,
+// by priority. They are not in the contract; the names follow its style.
 func SLAProcedures(tickets *desk.Service) []Procedure {
 	s := slaProcedures{tickets}
 	return []Procedure{
@@ -23,7 +23,7 @@ type slaProcedures struct {
 	tickets *desk.Service
 }
 
-// businessHours are [desk.Hours] in the case of the procedures' other members.
+// businessHours is [desk.Hours] with field names in the style of the procedures.
 type businessHours struct {
 	TimeZone string    `json:"timeZone"`
 	Weekly   desk.Week `json:"weekly"`
@@ -72,12 +72,12 @@ type setSLAPolicy struct {
 	BusinessHours        *businessHours `json:"businessHours"`
 }
 
-// Check implements [problem.Checker]: who means "not promised" leaves it out.
+// Check implements [problem.Checker]. A zero target is refused: no target is null.
 func (in setSLAPolicy) Check(v *problem.Validation) {
 	policy := in.policy()
 	if m := in.FirstResponseMinutes; m != nil && *m == 0 {
 		v.Add("firstResponseMinutes", "must be at least 1, or left out")
-		policy.FirstResponseMinutes = 1 // said once
+		policy.FirstResponseMinutes = 1 // already an issue
 	}
 	if m := in.ResolutionMinutes; m != nil && *m == 0 {
 		v.Add("resolutionMinutes", "must be at least 1, or left out")
@@ -86,7 +86,7 @@ func (in setSLAPolicy) Check(v *problem.Validation) {
 	policy.Check(v)
 }
 
-// policy is what in says, of no organization yet.
+// policy returns the policy without its organization.
 func (in setSLAPolicy) policy() desk.SLAPolicy {
 	policy := desk.SLAPolicy{Priority: in.Priority}
 	if in.FirstResponseMinutes != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 )
 
-// newSLAFixture is the SLA procedures as they are served to whoever caller is.
+// newSLAFixture serves the SLA procedures to the fixture's caller.
 func newSLAFixture(t *testing.T) *webhookFixture {
 	t.Helper()
 	d := dbtest.New(t)
@@ -48,12 +48,12 @@ func TestSLAProcedures(t *testing.T) {
 	f.want("POST", "slaPolicies.set", `{"priority":"normal","firstResponseMinutes":30,"resolutionMinutes":480,"businessHours":`+hours+`}`, 200, result(normal))
 	f.want("GET", "slaPolicies.list", "", 200, result("["+normal+","+urgent+"]"))
 
-	// Whoever sets a policy sets all of it.
+	// Setting a policy replaces all of it.
 	changed := `{"priority":"normal","firstResponseMinutes":null,"resolutionMinutes":525600,"businessHours":null` + times
 	f.want("POST", "slaPolicies.set", `{"priority":"normal","firstResponseMinutes":null,"resolutionMinutes":525600}`, 200, result(changed))
 	f.want("GET", "slaPolicies.list", "", 200, result("["+changed+","+urgent+"]"))
 
-	// Agents see what they are measured by, and change nothing.
+	// Agents can read policies but not change them.
 	f.caller.Role = account.Agent
 	f.want("GET", "slaPolicies.list", "", 200, result("["+changed+","+urgent+"]"))
 	for _, name := range []string{"slaPolicies.set", "slaPolicies.delete"} {
@@ -101,7 +101,7 @@ func TestSLAProceduresRefuse(t *testing.T) {
 	} {
 		f.want("POST", set, c.input, 400, invalid(set, c.path, c.message))
 	}
-	// All that is wrong at once.
+	// All issues at once.
 	_, body := f.call("POST", set, `{"priority":"huge","firstResponseMinutes":0,"businessHours":{"timeZone":"Mars","weekly":{}}}`)
 	for _, path := range []string{"priority", "firstResponseMinutes", "businessHours.timeZone", "businessHours.weekly"} {
 		if strings.Count(body, `"path":"`+path+`"`) != 1 {

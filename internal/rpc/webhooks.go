@@ -11,8 +11,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// WebhookProcedures are the procedures of helpdesk.md 4.3, on the webhooks of
-// the caller's organization, and those that show and repeat their deliveries.
+// WebhookProcedures returns the procedures of helpdesk.md 4.3 for the webhooks of the
+// caller's organization, and procedures to list and replay deliveries.
 func WebhookProcedures(webhooks *webhook.Service) []Procedure {
 	w := webhookProcedures{webhooks}
 	return []Procedure{
@@ -32,13 +32,14 @@ type webhookProcedures struct {
 	webhooks *webhook.Service
 }
 
-// organization returns the caller's; Authorize has seen that there is one.
+// organization returns the caller's organization; Authorize has checked that there is
+// one.
 func organization(ctx context.Context) string {
 	id, _ := account.FromContext(ctx)
 	return id.OrganizationID
 }
 
-// webhookRecord is a webhook as helpdesk-decisions.md 4 has it.
+// webhookRecord is a webhook in the form of helpdesk-decisions.md 4.
 type webhookRecord struct {
 	ID             string           `json:"id"`
 	URL            string           `json:"url"`
@@ -49,7 +50,7 @@ type webhookRecord struct {
 	PayloadForm    webhook.Form     `json:"payloadForm"`
 	RetrySchedule  webhook.Schedule `json:"retrySchedule"`
 	Ordered        bool             `json:"ordered"`
-	DrainRate      *int             `json:"drainRate"` // while a backlog goes out at a rate
+	DrainRate      *int             `json:"drainRate"` // while a backlog drains
 	QueuedEvents   int64            `json:"queuedEvents"`
 	DroppedEvents  int64            `json:"droppedEvents"`
 	LastDeliveryAt *time.Time       `json:"lastDeliveryAt"`
@@ -146,7 +147,7 @@ func (p webhookProcedures) test(ctx context.Context, in recordID) (testOutput, e
 	return out, err
 }
 
-// deliveryRecord is a delivery as it is listed.
+// deliveryRecord is a delivery in lists.
 type deliveryRecord struct {
 	ID            string         `json:"id"`
 	WebhookID     string         `json:"webhookId"`
@@ -156,17 +157,17 @@ type deliveryRecord struct {
 	Test          bool           `json:"test"`
 	Attempts      int            `json:"attempts"`
 	LastAttempt   *attemptRecord `json:"lastAttempt"`
-	NextAttemptAt *time.Time     `json:"nextAttemptAt"` // while it is retried
+	NextAttemptAt *time.Time     `json:"nextAttemptAt"` // while retrying
 	CreatedAt     time.Time      `json:"created_at"`
 }
 
 type attemptRecord struct {
 	Number     int       `json:"number"`
 	At         time.Time `json:"at"`
-	StatusCode *int      `json:"statusCode"` // null when there was no answer
+	StatusCode *int      `json:"statusCode"` // null without a response
 	DurationMs int64     `json:"durationMs"`
 	Error      *string   `json:"error"`
-	Response   *string   `json:"response"` // the start of the answer's body
+	Response   *string   `json:"response"` // start of the response body
 }
 
 func newDeliveryRecord(d webhook.Delivery) deliveryRecord {
@@ -193,7 +194,7 @@ func newAttemptRecord(a webhook.Attempt) attemptRecord {
 	return r
 }
 
-// uuidInput is an id, where an empty one means none.
+// uuidInput is an id; empty: none.
 type uuidInput string
 
 func (id uuidInput) check(v *problem.Validation, path string) {
@@ -235,7 +236,7 @@ func (in findDeliveries) Check(v *problem.Validation) {
 
 type deliveriesOutput struct {
 	Deliveries []deliveryRecord `json:"deliveries"`
-	Next       *string          `json:"next"` // the before of the next page
+	Next       *string          `json:"next"` // value of before for the next page
 }
 
 func (p webhookProcedures) deliveries(ctx context.Context, in findDeliveries) (deliveriesOutput, error) {
@@ -264,7 +265,7 @@ func (p webhookProcedures) deliveries(ctx context.Context, in findDeliveries) (d
 	return out, err
 }
 
-// deliveryDetail is a delivery with all that is known of its attempts.
+// deliveryDetail is a delivery with its attempts.
 type deliveryDetail struct {
 	deliveryRecord
 	Attempts []attemptDetail `json:"attempts"`
@@ -275,12 +276,12 @@ type attemptDetail struct {
 	Request *requestRecord `json:"request"` // null when nothing was sent
 }
 
-// requestRecord is what was sent. No secret is in it: signatures are none.
+// requestRecord is the request that was sent. It has no secrets: signatures are none.
 type requestRecord struct {
 	Method  string            `json:"method"`
 	URL     string            `json:"url"`
 	Headers map[string]string `json:"headers"`
-	Body    *string           `json:"body"` // null when it is not known any more
+	Body    *string           `json:"body"` // null if no longer stored
 }
 
 func (p webhookProcedures) delivery(ctx context.Context, in recordID) (deliveryDetail, error) {
@@ -317,7 +318,7 @@ type upcomingRecord struct {
 	ID        string       `json:"id"`
 	EventID   string       `json:"eventId"`
 	Event     event.Name   `json:"event"`
-	Attempt   int          `json:"attempt"` // the number of the next
+	Attempt   int          `json:"attempt"` // number of the next attempt
 	WaitsFor  webhook.Wait `json:"waitsFor"`
 	DueAt     time.Time    `json:"dueAt"`
 	Further   []time.Time  `json:"further"`
@@ -343,7 +344,7 @@ func (p webhookProcedures) upcoming(ctx context.Context, in upcomingInput) ([]up
 	return out, nil
 }
 
-// replayInput names deliveries, or an event, or a time of one webhook.
+// replayInput selects deliveries, an event, or a time range of one webhook.
 type replayInput struct {
 	DeliveryIDs []string   `json:"deliveryIds,omitempty"`
 	EventID     uuidInput  `json:"eventId,omitempty"`
@@ -380,7 +381,7 @@ func (in replayInput) Check(v *problem.Validation) {
 
 type replayOutput struct {
 	Replayed    int      `json:"replayed"`
-	DeliveryIDs []string `json:"deliveryIds,omitempty"` // the new ones; not of a range
+	DeliveryIDs []string `json:"deliveryIds,omitempty"` // ids of the new deliveries; null for a range
 }
 
 func (p webhookProcedures) replay(ctx context.Context, in replayInput) (replayOutput, error) {

@@ -31,10 +31,10 @@ func (noAdmins) AdminAddresses(context.Context, db.Querier, string) ([]mail.Addr
 
 var anyDuration = regexp.MustCompile(`"durationMs":\d+`)
 
-// receiverPool is a receiver without a network.
+// receiverPool is an in-memory receiver.
 type receiverPool struct {
 	status int
-	got    chan struct{} // told of every request, if somebody listens
+	got    chan struct{} // signals every request
 }
 
 func (a *receiverPool) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -49,8 +49,7 @@ func (a *receiverPool) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
-// webhookFixture is the webhook procedures as they are served to whoever caller
-// is.
+// webhookFixture serves the webhook procedures to the fixture's caller.
 type webhookFixture struct {
 	t        *testing.T
 	db       *db.DB
@@ -164,7 +163,7 @@ func TestWebhookProcedures(t *testing.T) {
 	}
 	f.want("GET", "webhooks.list", "", 200, result("["+second+"]"))
 
-	// Another organization's id is nobody's.
+	// Another organization's id is not found.
 	_, list := f.call("GET", "webhooks.list", "")
 	id = anyID.FindString(list)
 	f.caller.OrganizationID = "22222222-2222-7222-8222-222222222222"
@@ -242,7 +241,7 @@ func TestWebhookProceduresRefuse(t *testing.T) {
 	}
 }
 
-// What can be asked and done about deliveries.
+// TestWebhookHistoryProcedures covers the procedures on deliveries.
 func TestWebhookHistoryProcedures(t *testing.T) {
 	f := newWebhookFixture(t)
 	_, created := f.call("POST", "webhooks.create", `{"url":"https://receiver.example.com/hook","events":["ticket.created"],"secret":"planted-secret-of-ours","ordered":true}`)
@@ -253,7 +252,7 @@ func TestWebhookHistoryProcedures(t *testing.T) {
 	f.want("GET", "webhooks.deliveries", "", 200, result(`{"deliveries":[],"next":null}`))
 	f.want("GET", "webhooks.upcoming", `{"webhookId":"`+hook+`"}`, 200, result(`[]`))
 
-	// An event waits; then its delivery is made.
+	// An event waits; then it is delivered.
 	if _, err := f.update(hook, `"enabled":false`); err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +309,7 @@ func TestWebhookHistoryProcedures(t *testing.T) {
 	f.want("POST", "webhooks.replay", `{"deliveryIds":["`+tested+`"]}`, 400, `{"error":{"json":{"message":"deliveryIds.0 is a test delivery, which cannot be replayed; send another test",`+
 		`"code":-32600,"data":{"code":"BAD_REQUEST","httpStatus":400,"path":"webhooks.replay","issues":[{"path":"deliveryIds.0","message":"is a test delivery, which cannot be replayed; send another test"}]}}}}`)
 
-	// A page, and the one after it.
+	// A page, and the next.
 	_, page := f.call("GET", "webhooks.deliveries", `{"limit":2}`)
 	next := regexp.MustCompile(`"next":"([^"]+)"`).FindStringSubmatch(page)
 	if next == nil {
@@ -320,14 +319,14 @@ func TestWebhookHistoryProcedures(t *testing.T) {
 		t.Errorf("got %s\nand then %s, want 2 and 4 deliveries", page, second)
 	}
 
-	// No secret is in anything that is shown.
+	// No response contains a secret.
 	for _, answer := range []string{created, list, page} {
 		if strings.Contains(answer, "planted-secret") {
 			t.Errorf("the secret is in %s", answer)
 		}
 	}
 
-	// What does not exist, or is another organization's.
+	// Ids that do not exist or belong to another organization.
 	missing := func(name, message string) string {
 		return `{"error":{"json":{"message":"` + message + `","code":-32004,"data":{"code":"NOT_FOUND","httpStatus":404,"path":"` + name + `"}}}}`
 	}
@@ -349,7 +348,7 @@ var (
 	anyNumber = regexp.MustCompile(`("Content-Length"|"Webhook-Timestamp"):"\d+"`)
 )
 
-// wantTimeless is want, whatever took how long and is signed how.
+// wantTimeless is want without durations and signatures.
 func (f *webhookFixture) wantTimeless(method, procedure, input string, status int, body string) {
 	f.t.Helper()
 	gotStatus, got := f.call(method, procedure, input)
@@ -374,7 +373,7 @@ func (f *webhookFixture) update(id, change string) (string, error) {
 	return got, nil
 }
 
-// deliver lets the queue run until all that waits has been delivered.
+// deliver runs the queue until it is idle.
 func (f *webhookFixture) deliver() {
 	f.t.Helper()
 	if err := f.queue.Start(f.t.Context()); err != nil {

@@ -1,8 +1,7 @@
-// Package browser is the HTTP side of sessions: the cookies in which a browser
-// keeps them, and where a request comes from.
+// Package browser is the HTTP side of sessions: their cookies, and the client's address.
 //
-// Every surface that people's browsers talk to shares one [SessionAuth], so that a
-// session looks the same whoever opened, refreshed or ended it.
+// All surfaces for browsers share one [SessionAuth], so that they agree on the cookies of
+// a session.
 package browser
 
 import (
@@ -22,24 +21,25 @@ const (
 	AccessCookie  = "svc-access-token"
 	RefreshCookie = "svc-refresh-token"
 	IntentCookie  = "svc-login-intent"
-	PendingCookie = "svc-second-factor" // of a sign-in that waits for its second step
-	BrowserCookie = "svc-browser"       // by which a browser is known at later sign-ins
+	PendingCookie = "svc-second-factor" // pending sign-in
+	BrowserCookie = "svc-browser"       // identifies the browser at later sign-ins
 )
 
-// SessionAuth lets browsers in. It is immutable and safe for concurrent use.
+// SessionAuth authenticates requests by session cookies. It is immutable and safe for
+// concurrent use.
 type SessionAuth struct {
 	Accounts *account.Service
 
-	// Secure keeps cookies off plain connections: whether the base URL is https.
+	// Secure marks cookies Secure: set if the base URL is https.
 	Secure bool
 
-	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	// TrustedProxies are the networks of proxies with a trusted X-Forwarded-For.
 	TrustedProxies []netip.Prefix
 }
 
-// Authenticate finds out who sent r and returns a context that says so to
-// [account.FromContext]. When the session was refreshed on the way it adds the
-// new cookies to w. Its errors are those of [account.Service.Authenticate] and of
+// Authenticate returns a context with the identity of r's session, for
+// [account.FromContext]. If the session was refreshed, it adds the new cookies to w. Its
+// errors are those of [account.Service.Authenticate] and of
 // [account.Identity.Restricted].
 func (g *SessionAuth) Authenticate(w http.ResponseWriter, r *http.Request) (context.Context, error) {
 	ctx, err := g.AuthenticateRestricted(w, r)
@@ -54,8 +54,7 @@ func (g *SessionAuth) Authenticate(w http.ResponseWriter, r *http.Request) (cont
 }
 
 // AuthenticateRestricted is [SessionAuth.Authenticate] without the check of
-// [account.Identity.Restricted], which is the caller's: for adding a second factor
-// and for signing out.
+// [account.Identity.Restricted]: for adding a second factor and signing out.
 func (g *SessionAuth) AuthenticateRestricted(w http.ResponseWriter, r *http.Request) (context.Context, error) {
 	id, fresh, err := g.Accounts.Authenticate(r.Context(), value(r, AccessCookie), value(r, RefreshCookie), g.Client(r))
 	if err != nil {
@@ -69,9 +68,9 @@ func (g *SessionAuth) AuthenticateRestricted(w http.ResponseWriter, r *http.Requ
 	return account.NewContext(r.Context(), id), nil
 }
 
-// Source has what next does audited as of the client that asks, on a surface: with
-// its address, its user agent and an id of the request, which the answer's header
-// X-Request-Id carries. The actor is anonymous until [SessionAuth.Authenticate] finds out.
+// Source sets the audit source of requests to next: surface, client address, user agent
+// and a request id, which it also sends as X-Request-Id. The actor is anonymous until
+// [SessionAuth.Authenticate] succeeds.
 func (g *SessionAuth) Source(surface string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := audit.Source{
@@ -83,13 +82,12 @@ func (g *SessionAuth) Source(surface string, next http.Handler) http.Handler {
 	})
 }
 
-// HasSession reports whether r carries cookies of a session, valid or not.
+// HasSession reports whether r has session cookies, valid or not.
 func HasSession(r *http.Request) bool {
 	return value(r, AccessCookie) != "" || value(r, RefreshCookie) != ""
 }
 
-// SetSession returns the cookies of a session, and after a sign-in the one by which
-// the browser is known at the next.
+// SetSession returns the cookies of a session and, after a sign-in, the browser cookie.
 func (g *SessionAuth) SetSession(t account.Tokens) []*http.Cookie {
 	list := []*http.Cookie{
 		g.cookie(AccessCookie, t.Access, t.AccessLife),
@@ -101,16 +99,15 @@ func (g *SessionAuth) SetSession(t account.Tokens) []*http.Cookie {
 	return list
 }
 
-// ClearSession returns cookies that take the place of a session's and vanish. The
-// browser stays known.
+// ClearSession returns cookies that expire a session's. The browser cookie stays.
 func (g *SessionAuth) ClearSession() []*http.Cookie {
 	return []*http.Cookie{g.cookie(AccessCookie, "", 0), g.cookie(RefreshCookie, "", 0)}
 }
 
-// Intent returns what r says in proof of having asked for a sign-in link.
+// Intent returns r's intent, the proof of having requested a sign-in link.
 func Intent(r *http.Request) string { return value(r, IntentCookie) }
 
-// SetIntent returns the cookie of that proof. An empty one makes it vanish.
+// SetIntent returns the cookie of an intent; an empty intent expires it.
 func (g *SessionAuth) SetIntent(intent string) *http.Cookie {
 	if intent == "" {
 		return g.cookie(IntentCookie, "", 0)
@@ -118,10 +115,10 @@ func (g *SessionAuth) SetIntent(intent string) *http.Cookie {
 	return g.cookie(IntentCookie, intent, account.LinkLife)
 }
 
-// Pending returns the token of the sign-in that waits for its second step.
+// Pending returns the token of r's pending sign-in.
 func Pending(r *http.Request) string { return value(r, PendingCookie) }
 
-// SetPending returns the cookie of that token. An empty one makes it vanish.
+// SetPending returns the cookie of a pending sign-in; an empty token expires it.
 func (g *SessionAuth) SetPending(token string) *http.Cookie {
 	if token == "" {
 		return g.cookie(PendingCookie, "", 0)
@@ -148,7 +145,7 @@ func value(r *http.Request, name string) string {
 	return c.Value
 }
 
-// Client returns where r comes from and what it says of itself.
+// Client returns the client of r.
 func (g *SessionAuth) Client(r *http.Request) account.Client {
 	c := account.Client{UserAgent: r.UserAgent(), Browser: value(r, BrowserCookie)}
 	if ip := ClientIP(r, g.TrustedProxies); ip.IsValid() {
@@ -157,18 +154,17 @@ func (g *SessionAuth) Client(r *http.Request) account.Client {
 	return c
 }
 
-// ClientIP returns the address that r comes from: the far side of the
-// connection, or, as long as that is a trusted proxy, whom it names as its own
-// far side in X-Forwarded-For. What a client wrote there itself is never
-// reached. The zero Addr means that the connection has no IP address.
+// ClientIP returns r's client address: the peer of the connection or, while that is a
+// trusted proxy, the peer that the proxy added to X-Forwarded-For. It ignores entries
+// that a client wrote. The zero Addr means that the connection has no IP address.
 func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	ip, _ := Trace(r, trusted)
 	return ip
 }
 
-// Trace is [ClientIP] for those who let only some addresses in: whole is false
-// when the way back ended at a trusted proxy that names something which is no
-// address. Then ip is the proxy, and the client is not known.
+// Trace is [ClientIP] for address allowlists: whole is false if the chain ends at a
+// trusted proxy and an entry that is not an address. Then ip is the proxy, and the client
+// is unknown.
 func Trace(r *http.Request, trusted []netip.Prefix) (ip netip.Addr, whole bool) {
 	ip, ok := parseAddr(r.RemoteAddr)
 	if !ok || len(trusted) == 0 {
@@ -189,7 +185,7 @@ func Trace(r *http.Request, trusted []netip.Prefix) (ip netip.Addr, whole bool) 
 			}
 			next, ok := parseAddr(strings.TrimSpace(last))
 			if !ok {
-				return ip, false // the proxy does not know either
+				return ip, false // the proxy's entry is not an address
 			}
 			ip = next
 		}
@@ -206,7 +202,7 @@ func contains(networks []netip.Prefix, ip netip.Addr) bool {
 	return false
 }
 
-// parseAddr reads an address with or without a port.
+// parseAddr parses an address with or without a port.
 func parseAddr(s string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(s)
 	if err != nil {
@@ -219,8 +215,8 @@ func parseAddr(s string) (netip.Addr, bool) {
 	return ip.Unmap().WithZone(""), true
 }
 
-// RequestID returns the id of a request: what its header X-Request-Id says, if that
-// is 1 to 64 letters, digits, dots, underscores and hyphens, else a new one.
+// RequestID returns the value of X-Request-Id if it is 1 to 64 letters, digits, dots,
+// underscores and hyphens, else a new id.
 func RequestID(h http.Header) string {
 	if v := h["X-Request-Id"]; len(v) == 1 && 0 < len(v[0]) && len(v[0]) <= 64 && !strings.ContainsFunc(v[0], func(c rune) bool {
 		return !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')

@@ -78,8 +78,8 @@ func TestClientIP(t *testing.T) {
 	}
 }
 
-// FuzzClientIP holds that without a trusted connection nothing a client writes
-// counts, and that with one the answer is still an address.
+// FuzzClientIP: without a trusted proxy the header has no effect; with one the result is
+// still an address.
 func FuzzClientIP(f *testing.F) {
 	f.Add("10.0.0.1:1", "192.0.2.1, 10.0.0.2")
 	f.Add("192.0.2.1:1", ",,[::1]:x,")

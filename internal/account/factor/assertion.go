@@ -19,17 +19,18 @@ import (
 	"github.com/go-webauthn/webauthn/webauthn"
 )
 
-// challengeLife is how long a page with a challenge may stay open.
+// challengeLife is the lifetime of a challenge, and so of a page with one.
 const challengeLife = 30 * time.Minute
 
-// purpose is what a challenge is for. An answer to one is refused for any other.
+// purpose is the use of a challenge. An assertion for one purpose is refused for any
+// other.
 type purpose string
 
 const (
 	toSignIn   purpose = "sign in"
-	toRegister purpose = "register"    // of a session
-	toComplete purpose = "second step" // of a pending sign-in
-	toProve    purpose = "fresh proof" // of a session
+	toRegister purpose = "register"    // subject: a session
+	toComplete purpose = "second step" // subject: a pending sign-in
+	toProve    purpose = "fresh proof" // subject: a session
 	macPurpose         = "passkey challenge"
 )
 
@@ -39,8 +40,8 @@ const (
 	headSize  = nonceSize + 8
 )
 
-// newChallenge returns a challenge for a purpose, and for the session or the
-// pending sign-in that subject names.
+// newChallenge returns a challenge for a purpose and a subject: the id of a session or of
+// a pending sign-in.
 func (s *Service) newChallenge(p purpose, subject string, now time.Time) []byte {
 	c := make([]byte, nonceSize, headSize+sha256.Size)
 	rand.Read(c) // never fails: crypto/rand ends the program instead
@@ -48,8 +49,7 @@ func (s *Service) newChallenge(p purpose, subject string, now time.Time) []byte 
 	return append(c, s.box.MAC(macPurpose, string(p), subject, string(c))...)
 }
 
-// checkChallenge returns the refusal of an answer whose challenge was not made for
-// this purpose and subject, or is too old.
+// checkChallenge refuses a challenge of another purpose or subject, and an expired one.
 func (s *Service) checkChallenge(p purpose, subject, challenge string, now time.Time) error {
 	c, err := base64.RawURLEncoding.Strict().DecodeString(challenge)
 	if err != nil || len(c) != headSize+sha256.Size ||
@@ -62,7 +62,7 @@ func (s *Service) checkChallenge(p purpose, subject, challenge string, now time.
 	return nil
 }
 
-// useChallenge refuses a challenge that was answered before.
+// useChallenge refuses a challenge that was used before.
 func useChallenge(ctx context.Context, tx *db.Tx, challenge string) error {
 	digest := sha256.Sum256([]byte(challenge))
 	n, err := tx.Exec(ctx, "INSERT INTO passkey_challenges (digest, used_at) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING", digest[:], tx.Now.UnixMicro())
@@ -81,8 +81,8 @@ func (s *Service) SignInOptions() (string, error) {
 	return s.requestOptions(toSignIn, "", nil)
 }
 
-// requestOptions offers the given passkeys; none: any that the authenticator has
-// for this server.
+// requestOptions offers the given passkeys; none: any passkey of the authenticator for
+// this server.
 func (s *Service) requestOptions(p purpose, subject string, offered []Passkey) (string, error) {
 	if s.relying == nil {
 		return "", errNoPasskeys()
@@ -96,7 +96,7 @@ func (s *Service) requestOptions(p purpose, subject string, offered []Passkey) (
 	return encode(options)
 }
 
-// assertion is a verified answer of a passkey.
+// assertion is a verified WebAuthn assertion.
 type assertion struct {
 	user      account.User
 	passkeyID string
@@ -105,8 +105,8 @@ type assertion struct {
 	flags     webauthn.CredentialFlags
 }
 
-// verifyAssertion verifies response, the result of navigator.credentials.get as
-// JSON. It changes nothing: [Service.acceptAssertion] does.
+// verifyAssertion verifies response, the result of navigator.credentials.get as JSON. It
+// stores nothing; see [Service.acceptAssertion].
 func (s *Service) verifyAssertion(ctx context.Context, p purpose, subject, response string) (assertion, error) {
 	if s.relying == nil {
 		return assertion{}, errNoPasskeys()
@@ -146,13 +146,12 @@ func errUnknownPasskey() error {
 	return problem.New(problem.Invalid, "this passkey is not known here; it may have been removed. Sign in in another way")
 }
 
-// acceptAssertion uses up the challenge and stores the signature counter. A
-// counter that does not grow means that there is a copy of the key: refused
-// (WebAuthn 7.2, step 22).
+// acceptAssertion uses up the challenge and stores the signature counter. A counter that
+// does not grow is refused: the key was copied (WebAuthn 7.2, step 22).
 func (s *Service) acceptAssertion(ctx context.Context, tx *db.Tx, a assertion) error {
 	key, err := db.One(ctx, tx, scanPasskey, "SELECT "+passkeyColumns+" FROM passkeys WHERE id = $1 FOR UPDATE", a.passkeyID)
 	if errors.Is(err, db.ErrNoRows) {
-		return errUnknownPasskey() // removed a moment ago
+		return errUnknownPasskey() // removed concurrently
 	}
 	if err != nil {
 		return fmt.Errorf("lock passkey: %w", err)
@@ -177,9 +176,8 @@ func (s *Service) acceptAssertion(ctx context.Context, tx *db.Tx, a assertion) e
 	return nil
 }
 
-// SignIn opens a session for the owner of a passkey. It leads to redirectTo, a
-// path of ours; empty: to the start. A response that does not verify is
-// [problem.Invalid].
+// SignIn opens a session for the owner of a passkey. It leads to redirectTo, a path of
+// this server; empty: home. A response that does not verify is [problem.Invalid].
 func (s *Service) SignIn(ctx context.Context, response, redirectTo string, c account.Client) (account.SignIn, error) {
 	if ok, wait := s.addresses.Allow(ctx, account.Network(c.IP)); !ok {
 		return account.SignIn{}, errTooMany("sign-in attempts", wait)

@@ -1,21 +1,19 @@
-// Package factor adds to package account the ways in which people prove that
-// they are the ones they say: passkeys (WebAuthn Level 3), authenticator apps
-// (TOTP, RFC 6238) and recovery codes.
+// Package factor adds proofs of identity to package account: passkeys (WebAuthn Level 3),
+// authenticator apps (TOTP, RFC 6238) and recovery codes.
 //
-// A passkey whose authenticator verified the person counts as two factors, and
-// signs in by itself. A code of an authenticator app is the second step after a
-// password, a mailed link or an identity provider; a recovery code takes its
-// place once. [Service.Complete] is that step: until it succeeds there is no
-// session, only a [account.Pending] sign-in.
+// A passkey with user verification counts as two factors and signs in alone. A code of an
+// authenticator app is the second factor after a password, a mailed link or an identity
+// provider; a recovery code replaces it once. [Service.Complete] checks the second
+// factor: until it succeeds there is no session, only an [account.Pending] sign-in.
 //
-// Sensitive changes need a fresh proof of identity, [Service.Prove], whose age
-// [Service.RequireFresh] checks. The surfaces decide which changes those are;
-// changes of a person's own factors are checked here as well.
+// Sensitive changes need a fresh proof of identity: [Service.Prove] records it,
+// [Service.RequireFresh] checks its age. The surfaces decide which changes are sensitive;
+// changes of a user's own factors are checked here too.
 //
-// Challenges of WebAuthn are stateless: a challenge carries its purpose, the
-// session it is for and its end under a MAC. The first valid answer stores its
-// digest under a unique key, so that a second one is refused on every node.
-// Secrets of authenticator apps are sealed; of codes only digests are stored.
+// WebAuthn challenges are stateless: a challenge has its purpose, subject and expiry
+// under a MAC. The first valid assertion stores its digest under a unique key, so that a
+// second one is refused on every node. TOTP secrets are sealed; codes are stored as
+// digests.
 package factor
 
 import (
@@ -40,14 +38,14 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// Tries of one user. A code of six digits is one of a million, and three of them
-// are valid at a time: 20 tries an hour find one within a day with a chance of
-// 0.15 %, and the person hears of it.
+// Attempts per user. A code of six digits is one of a million, and three are valid at a
+// time: 20 attempts an hour guess one within a day with a probability of 0.15 %, and the
+// user is warned by mail.
 const (
 	minuteAttempts = 5
 	hourAttempts   = 20
-	// addressAttempts are sign-ins by passkey from one network in a minute. There is
-	// nothing to guess; the limit bounds the work.
+	// addressAttempts limits sign-ins by passkey per network and minute. Passkeys cannot
+	// be guessed; the limit bounds the work.
 	addressAttempts = 60
 )
 
@@ -56,38 +54,39 @@ type Config struct {
 	DB       *db.DB
 	Accounts *account.Service
 	Box      *seal.Box
-	BaseURL  string // the public address; its host is the relying party of passkeys
+	BaseURL  string // public address; its host is the relying party of passkeys
 
-	// FreshProof is how old the last proof of identity may be for a sensitive
-	// change; 0: no proof is asked for.
+	// FreshProof is the maximum age of the proof of identity for a sensitive change; 0:
+	// no proof is required.
 	FreshProof time.Duration
 
-	// NewLimiter makes the limit of a kind of attempt; nil: limits of this process.
+	// NewLimiter returns the limiter of one kind of attempt. Nil: limits are counted in
+	// this process.
 	NewLimiter func(name string, limit int, window time.Duration) account.Limiter
 
-	Audit  *audit.Log   // nil records nothing
-	Logger *slog.Logger // nil discards
+	Audit  *audit.Log   // nil: no audit log
+	Logger *slog.Logger // nil: no log
 }
 
-// Service is the factors of the users of one database. It is safe for concurrent
+// Service manages the factors of the users of one database. It is safe for concurrent
 // use.
 type Service struct {
 	db       *db.DB
 	accounts *account.Service
 	box      *seal.Box
-	relying  *webauthn.WebAuthn // nil: no passkeys at this address
+	relying  *webauthn.WebAuthn // nil: no passkeys under the base URL
 	fresh    time.Duration
 	audit    *audit.Log
 	log      *slog.Logger
 
-	// By user, for everything that can be guessed.
+	// Guessable answers, by user.
 	minute, hour account.Limiter
-	warnings     account.Limiter // mails about failed second steps, by user
+	warnings     account.Limiter // mails about failed attempts, by user
 	mails        account.Limiter // mailed codes, by user
 	addresses    account.Limiter // sign-ins by passkey, by address
 }
 
-// Open returns a service. Its error means that c is wrong.
+// Open returns a service. An error means that c is invalid.
 func Open(c Config) (*Service, error) {
 	if c.NewLimiter == nil {
 		c.NewLimiter = func(_ string, limit int, window time.Duration) account.Limiter { return ratelimit.New(limit, window) }
@@ -112,14 +111,14 @@ func Open(c Config) (*Service, error) {
 	}, nil
 }
 
-// newRelyingParty returns nil where browsers have no passkeys: at an IP address,
-// and at a host other than localhost without TLS.
+// newRelyingParty returns nil if browsers have no passkeys under base: at an IP address,
+// and without TLS at a host other than localhost.
 func newRelyingParty(base string) (*webauthn.WebAuthn, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
 		return nil, fmt.Errorf("base URL %q must be like https://help.example.com", base)
 	}
-	host, err := idna.Lookup.ToASCII(u.Hostname()) // as browsers write it
+	host, err := idna.Lookup.ToASCII(u.Hostname()) // as browsers spell it
 	if err != nil {
 		host = strings.ToLower(u.Hostname())
 	}
@@ -147,7 +146,7 @@ func newRelyingParty(base string) (*webauthn.WebAuthn, error) {
 // HasPasskeys reports whether browsers can use passkeys at the base URL.
 func (s *Service) HasPasskeys() bool { return s.relying != nil }
 
-// State is the ways in which a user can prove their identity.
+// State lists a user's factors.
 type State struct {
 	Passkeys      []Passkey // oldest first
 	TOTP          bool
@@ -160,7 +159,7 @@ type State struct {
 // Second reports whether the user has a second factor.
 func (st *State) Second() bool { return st.TOTP || len(st.Passkeys) > 0 }
 
-// State returns that of a user.
+// State returns a user's factors.
 func (s *Service) State(ctx context.Context, userID string) (State, error) {
 	var st State
 	var err error
@@ -195,8 +194,8 @@ func (s *Service) Secured(ctx context.Context, organizationID string) (map[strin
 	return set, nil
 }
 
-// allow refuses a user's try at something that can be guessed when there were too
-// many. The person hears by mail when somebody uses up an hour's tries.
+// allow limits a user's attempts at guessable answers. It warns the user by mail when the
+// attempts of an hour are used up.
 func (s *Service) allow(ctx context.Context, u account.User) error {
 	ok, wait := s.minute.Allow(ctx, u.ID)
 	if ok {
@@ -216,7 +215,7 @@ func errTooMany(what string, wait time.Duration) error {
 	}
 }
 
-// warn mails a user, at most once a day, that many second steps failed.
+// warn mails a user about failed attempts, at most once a day.
 func (s *Service) warn(ctx context.Context, u account.User) {
 	if ok, _ := s.warnings.Allow(ctx, u.ID); !ok {
 		return
@@ -231,14 +230,15 @@ func (s *Service) warn(ctx context.Context, u account.User) {
 	}
 }
 
-// notice is a mail about a change of somebody's factors.
+// notice returns a mail about a change of the recipient's factors.
 func notice(text, advice string) mail.Notification {
 	return mail.Notification{Subject: "The security of your Kickstand account", Before: []string{text}, After: []string{advice}}
 }
 
 const notYouHint = "If this was not you, change your password and look at your sessions and passkeys in the settings at once, and write to an admin of your organization."
 
-// recordChangeTx records a change of a user's factors and mails the user.
+// recordChangeTx records a change of a user's factors in the audit log and mails the
+// user.
 func (s *Service) recordChangeTx(ctx context.Context, tx *db.Tx, u account.User, action audit.Action, details map[string]any, text string) error {
 	e := audit.Entry{
 		OrganizationID: u.OrganizationID, Action: action, Details: details,
@@ -250,7 +250,7 @@ func (s *Service) recordChangeTx(ctx context.Context, tx *db.Tx, u account.User,
 	return s.accounts.SendMailTx(ctx, tx, u.Email, notice(text, notYouHint))
 }
 
-// recordRefusal records that somebody gave a wrong answer in place of a user.
+// recordRefusal records a wrong answer for a user.
 func (s *Service) recordRefusal(ctx context.Context, u account.User, method string) {
 	s.audit.Refuse(ctx, audit.Entry{
 		OrganizationID: u.OrganizationID, Action: "second_factor.refused",
@@ -258,9 +258,9 @@ func (s *Service) recordRefusal(ctx context.Context, u account.User, method stri
 	})
 }
 
-// requireChangeAllowed returns the refusal of a change to the caller's own factors: the proof
-// of identity must be fresh and, where a sign-in would need two factors, the
-// session must have two.
+// requireChangeAllowed checks that the caller may change their own factors: the proof of
+// identity must be fresh and, if a sign-in would need two factors, the session must have
+// two.
 func (s *Service) requireChangeAllowed(ctx context.Context, q db.Querier, id account.Identity) error {
 	if err := s.RequireFresh(id); err != nil {
 		return err
@@ -282,8 +282,8 @@ func errSecondFactorDue() error {
 	}
 }
 
-// requireFactorLeft refuses to delete a user's last second factor where their
-// organization requires one.
+// requireFactorLeft returns a [problem.Conflict] if the user has only one second factor
+// and their organization requires one.
 func requireFactorLeft(ctx context.Context, tx *db.Tx, userID string) error {
 	var factors int64
 	var required bool
@@ -299,10 +299,10 @@ func requireFactorLeft(ctx context.Context, tx *db.Tx, userID string) error {
 	return nil
 }
 
-// endFactorSessions ends what rests on a factor that the caller has just removed: their
-// other sessions, which its holder may have opened. After the last second factor
-// the recovery codes go, and the caller's session has one factor, so that an
-// organization which requires two later asks for them.
+// endFactorSessions ends the caller's other sessions after the removal of a factor: the
+// factor's holder may have opened them. After the last second factor it deletes the
+// recovery codes and downgrades the caller's session to one factor, so that an
+// organization that requires two later asks for a second.
 func (s *Service) endFactorSessions(ctx context.Context, tx *db.Tx, id account.Identity) error {
 	if err := s.accounts.EndSessionsTx(ctx, tx, id.UserID, id.SessionID); err != nil {
 		return err

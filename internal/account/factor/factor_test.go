@@ -30,7 +30,7 @@ import (
 	"github.com/pquerna/otp/totp"
 )
 
-// outbox holds mails whose transaction committed.
+// outbox collects the mails of committed transactions.
 type outbox struct {
 	mu    sync.Mutex
 	mails []mail.Message
@@ -97,7 +97,7 @@ func newFixture(t *testing.T, d *db.DB, change ...func(*factor.Config)) *fixture
 	return f
 }
 
-// fresh asks for proofs that are at most ten minutes old.
+// fresh requires proofs of at most ten minutes.
 func fresh(c *factor.Config) { c.FreshProof = 10 * time.Minute }
 
 func (f *fixture) user(email string, role account.Role) account.User {
@@ -109,7 +109,7 @@ func (f *fixture) user(email string, role account.Role) account.User {
 	return u
 }
 
-// signIn signs in by password, without a second step.
+// signIn signs in by password, without a second factor.
 func (f *fixture) signIn(email string) account.Identity {
 	f.t.Helper()
 	in := f.byPassword(email)
@@ -128,7 +128,7 @@ func (f *fixture) byPassword(email string) account.SignIn {
 	return in
 }
 
-// identity reads the session of a sign-in.
+// identity returns the identity of a sign-in's session.
 func (f *fixture) identity(in account.SignIn) account.Identity {
 	f.t.Helper()
 	id, _, err := f.accounts.Authenticate(f.t.Context(), in.Tokens.Access, "", client)
@@ -180,8 +180,8 @@ func newDevice(t *testing.T) *device {
 }
 
 // newKey returns a private key in PKCS #8. Neither coordinate of its public key starts
-// with a zero, which virtualwebauthn leaves out: such a key is refused by RFC 9053,
-// section 7.1.1.
+// with a zero byte, which virtualwebauthn drops: RFC 9053, section 7.1.1, refuses such a
+// key.
 func newKey(t *testing.T) []byte {
 	t.Helper()
 	for {
@@ -204,7 +204,7 @@ func newKey(t *testing.T) []byte {
 	}
 }
 
-// create answers navigator.credentials.create.
+// create implements navigator.credentials.create.
 func (d *device) create(t *testing.T, options string) string {
 	t.Helper()
 	o, err := virtualwebauthn.ParseAttestationOptions(options)
@@ -215,7 +215,7 @@ func (d *device) create(t *testing.T, options string) string {
 	return virtualwebauthn.CreateAttestationResponse(d.rp, d.auth, d.key, *o)
 }
 
-// get answers navigator.credentials.get.
+// get implements navigator.credentials.get.
 func (d *device) get(t *testing.T, options string) string {
 	t.Helper()
 	o, err := virtualwebauthn.ParseAssertionOptions(options)
@@ -225,7 +225,7 @@ func (d *device) get(t *testing.T, options string) string {
 	return virtualwebauthn.CreateAssertionResponse(d.rp, d.auth, d.key, *o)
 }
 
-// addPasskey registers a device for somebody.
+// addPasskey registers a new device for a user.
 func (f *fixture) addPasskey(id account.Identity, name string) (*device, factor.Passkey) {
 	f.t.Helper()
 	d := newDevice(f.t)
@@ -253,7 +253,7 @@ func (a app) code(t *testing.T, at time.Time) string {
 	return code
 }
 
-// addApp sets up an authenticator app for somebody. Its code of now is used up.
+// addApp sets up an authenticator app for a user. Its current code is used up.
 func (f *fixture) addApp(id account.Identity) (app, []string) {
 	f.t.Helper()
 	e, err := f.BeginTOTP(id)
@@ -268,13 +268,13 @@ func (f *fixture) addApp(id account.Identity) (app, []string) {
 	return a, codes
 }
 
-// forgetStep has the app's present code be usable again.
+// resetStep makes the app's current code usable again.
 func (f *fixture) forgetStep(userID string) {
 	f.t.Helper()
 	f.exec("UPDATE totp_secrets SET last_step = 0 WHERE user_id = $1", userID)
 }
 
-// want holds that err is a refusal of a kind.
+// want checks that err is a refusal of a kind.
 func want(t *testing.T, what string, err error, kind problem.Kind, code string) {
 	t.Helper()
 	p, ok := errors.AsType[*problem.Error](err)
@@ -313,8 +313,7 @@ func TestPasskeySignsIn(t *testing.T) {
 	}
 }
 
-// TestPasskeyAlone: a passkey that is not required changes nothing about the other
-// ways to sign in.
+// TestPasskeyAlone: an optional passkey leaves the other ways to sign in unchanged.
 func TestPasskeyAlone(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.user("ada@example.com", account.Admin)
@@ -406,7 +405,7 @@ func mustOptions(t *testing.T, f *fixture) string {
 	return options
 }
 
-// TestChallengeOfAnotherPurpose: an answer to one question is none to another.
+// TestChallengeOfAnotherPurpose: an assertion for one purpose is refused for another.
 func TestChallengeOfAnotherPurpose(t *testing.T) {
 	f := newFixture(t, dbtest.New(t), fresh)
 	f.user("ada@example.com", account.Admin)
@@ -537,7 +536,7 @@ func TestFactorsOfAnotherUser(t *testing.T) {
 	}
 	want(t, "prove by a passkey", f.Prove(t.Context(), eve, factor.Answer{Passkey: key.get(t, options.Passkey)}), problem.Invalid, "")
 
-	// Second steps of Ada by the factors of Eve.
+	// Ada's pending sign-ins with Eve's factors.
 	pending := f.byPassword("ada@example.com").Pending
 	if pending == "" {
 		t.Fatal("the sign-in does not wait for its second step")
@@ -552,11 +551,11 @@ func TestFactorsOfAnotherUser(t *testing.T) {
 	}
 	_, err = f.Complete(t.Context(), pending, factor.Answer{Passkey: evil.get(t, second.Passkey)}, client)
 	want(t, "complete by another's passkey", err, problem.Invalid, "")
-	// An authenticator that claims another's user handle.
+	// An authenticator that claims another user's handle.
 	evil.auth.Options.UserHandle = uuidBytes(t, ada.UserID)
 	_, err = f.SignIn(t.Context(), evil.get(t, mustOptions(t, f)), "", client)
 	want(t, "a foreign user handle", err, problem.Invalid, "")
-	// A credential that is somebody else's already.
+	// A credential that another user has registered.
 	registration, err := f.RegistrationOptions(t.Context(), eve)
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	maxPasskeys    = 20 // of one user
+	maxPasskeys    = 20 // per user
 	maxPasskeyName = 80 // characters
 )
 
@@ -51,7 +51,7 @@ func scanPasskey(row db.Row) (Passkey, error) {
 	return p, nil
 }
 
-// Passkeys returns those of a user, oldest first.
+// Passkeys returns a user's passkeys, oldest first.
 func (s *Service) Passkeys(ctx context.Context, userID string) ([]Passkey, error) {
 	return passkeys(ctx, s.db, userID)
 }
@@ -64,13 +64,13 @@ func passkeys(ctx context.Context, q db.Querier, userID string) ([]Passkey, erro
 	return list, nil
 }
 
-// owner is a user as package webauthn knows one.
+// owner implements [webauthn.User].
 type owner struct {
 	account.User
 	passkeys []Passkey
 }
 
-// WebAuthnID is the user handle: it says nothing about the person (WebAuthn 14.6.1).
+// WebAuthnID returns the user handle, which has no personal data (WebAuthn 14.6.1).
 func (o owner) WebAuthnID() []byte { return handle(o.ID) }
 
 func handle(userID string) []byte {
@@ -129,10 +129,9 @@ func errNoPasskeys() error {
 	return problem.New(problem.Precondition, "passkeys need a host name and https, which this server's address lacks")
 }
 
-// AddPasskey stores the passkey that an authenticator has created: response is
-// the result of navigator.credentials.create as JSON. With it the caller's session
-// has two factors. A response that does not verify is [problem.Invalid]; more
-// passkeys than a user may have are [problem.Conflict].
+// AddPasskey stores a new passkey: response is the result of navigator.credentials.create
+// as JSON. The caller's session then has two factors. A response that does not verify is
+// [problem.Invalid]; too many passkeys are [problem.Conflict].
 func (s *Service) AddPasskey(ctx context.Context, id account.Identity, name, response string) (Passkey, error) {
 	if s.relying == nil {
 		return Passkey{}, errNoPasskeys()
@@ -156,7 +155,7 @@ func (s *Service) AddPasskey(ctx context.Context, id account.Identity, name, res
 	if err != nil {
 		return Passkey{}, errBadPasskey(err)
 	}
-	credential.Attestation = webauthn.CredentialAttestation{} // proves nothing without attestation, and is large
+	credential.Attestation = webauthn.CredentialAttestation{} // large, and useless without attestation
 	text, err := json.Marshal(credential)
 	if err != nil {
 		return Passkey{}, fmt.Errorf("encode passkey: %w", err)
@@ -202,7 +201,7 @@ func (s *Service) insertPasskey(ctx context.Context, tx *db.Tx, id account.Ident
 		fmt.Sprintf("The passkey “%s” was added to your account. Anybody who holds it can sign in as you.", p.Name))
 }
 
-// checkName returns the name of a passkey as it is stored.
+// checkName returns a valid passkey name, trimmed.
 func checkName(name string) (string, error) {
 	name = strings.TrimSpace(name)
 	if name == "" {
@@ -215,14 +214,14 @@ func checkName(name string) (string, error) {
 
 func errBadPasskey(cause error) error {
 	var details string
-	if e, ok := errors.AsType[*protocol.Error](cause); ok { // whose text leaves out the reason
+	if e, ok := errors.AsType[*protocol.Error](cause); ok { // its text leaves out the reason
 		details = e.Details + ": " + e.DevInfo
 	}
 	return problem.New(problem.Invalid, "this passkey could not be verified; try again").Because(fmt.Errorf("%w %s", cause, details))
 }
 
-// RenamePasskey gives one of the caller's passkeys another name. One that is not
-// theirs is [problem.NotFound].
+// RenamePasskey sets the name of one of the caller's passkeys. Another user's is
+// [problem.NotFound].
 func (s *Service) RenamePasskey(ctx context.Context, id account.Identity, passkeyID, name string) error {
 	name, err := checkName(name)
 	if err != nil {
@@ -242,9 +241,9 @@ func (s *Service) RenamePasskey(ctx context.Context, id account.Identity, passke
 
 func errNoPasskey() error { return problem.New(problem.NotFound, "there is no such passkey") }
 
-// RemovePasskey deletes one of the caller's passkeys and ends their other sessions,
-// which its holder may have opened. One that is not theirs is [problem.NotFound]; the last second factor where the organization requires one
-// is [problem.Conflict].
+// RemovePasskey deletes one of the caller's passkeys and ends their other sessions, which
+// its holder may have opened. Another user's passkey is [problem.NotFound]; the last
+// second factor is [problem.Conflict] if the organization requires one.
 func (s *Service) RemovePasskey(ctx context.Context, id account.Identity, passkeyID string) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		u, err := s.accounts.LockUserTx(ctx, tx, id.UserID)
@@ -275,7 +274,7 @@ func (s *Service) RemovePasskey(ctx context.Context, id account.Identity, passke
 	})
 }
 
-// sameHandle reports whether a user handle is absent or that of the user.
+// sameHandle reports whether a user handle is absent or the user's.
 func sameHandle(got []byte, userID string) bool {
 	return len(got) == 0 || bytes.Equal(got, handle(userID))
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Mailed codes, for people without any other factor.
+// Mailed codes, for users without another factor.
 const (
 	mailedLife     = 10 * time.Minute
-	mailedAttempts = 5 // wrong ones, then another code is needed
+	mailedAttempts = 5 // wrong attempts per code
 	mailedDigits   = 8
 	mailedPurpose  = "mailed proof code"
 )
 
-// Answer is a proof of identity: one of its fields is set.
+// Answer is a proof of identity; exactly one field is set.
 type Answer struct {
 	Code         string // of the authenticator app
 	RecoveryCode string
@@ -35,22 +35,23 @@ type Answer struct {
 	MailedCode   string
 }
 
-// verified is an answer that holds. Use changes what makes it hold once.
+// verified is a correct answer. use, called in the transaction that accepts it, makes it
+// valid once only.
 type verified struct {
 	second bool // the answer is a second factor
 	use    func(ctx context.Context, tx *db.Tx) error
 }
 
-// Options are the ways in which a person can answer.
+// Options are the answers that a user can give.
 type Options struct {
 	Code     bool
 	Recovery bool
-	Passkey  string // the argument of navigator.credentials.get as JSON; empty: no passkeys
+	Passkey  string // argument of navigator.credentials.get as JSON; empty: no passkeys
 	Password bool
-	Mail     bool // a mailed code: there is nothing else
+	Mail     bool // a mailed code, the only option
 }
 
-// PendingOptions are the ways to complete a sign-in.
+// PendingOptions returns the options to complete a sign-in.
 func (s *Service) PendingOptions(ctx context.Context, p account.Pending) (Options, error) {
 	st, err := s.State(ctx, p.User.ID)
 	if err != nil {
@@ -71,9 +72,8 @@ func (s *Service) secondOptions(st State, p purpose, subject string) (Options, e
 	return o, err
 }
 
-// ProofOptions are the ways in which the caller can prove their identity. Where a
-// sign-in would need two factors and the session has one, only a second factor
-// does.
+// ProofOptions returns the options to prove the caller's identity. If a sign-in would
+// need two factors and the session has one, only a second factor does.
 func (s *Service) ProofOptions(ctx context.Context, id account.Identity) (Options, error) {
 	st, err := s.State(ctx, id.UserID)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *Service) ProofOptions(ctx context.Context, id account.Identity) (Option
 	return o, nil
 }
 
-// secondOnly reports whether only a second factor is a proof for the caller.
+// secondOnly reports whether the caller must prove a second factor.
 func (s *Service) secondOnly(ctx context.Context, id account.Identity) (bool, error) {
 	if id.SecondFactor {
 		return false, nil
@@ -100,16 +100,15 @@ func (s *Service) secondOnly(ctx context.Context, id account.Identity) (bool, er
 	return s.accounts.SecondFactorDue(ctx, s.db, id.UserID)
 }
 
-// Complete is the second step of a sign-in, by a code of the authenticator app, a
-// recovery code or a passkey. It opens the session. A wrong answer is
-// [problem.Unauthorized] or, for a passkey, [problem.Invalid]; the sign-in waits
-// on.
+// Complete checks the second factor of a sign-in, a code of the authenticator app, a
+// recovery code or a passkey, and opens the session. A wrong answer is
+// [problem.Unauthorized] or, for a passkey, [problem.Invalid]; the sign-in stays pending.
 func (s *Service) Complete(ctx context.Context, pendingToken string, a Answer, c account.Client) (account.SignIn, error) {
 	p, err := s.accounts.Pending(ctx, pendingToken)
 	if err != nil {
 		return account.SignIn{}, err
 	}
-	a.Password, a.MailedCode = "", "" // first factors
+	a.Password, a.MailedCode = "", "" // not second factors
 	if p.RecoveryOnly {
 		a = Answer{RecoveryCode: a.RecoveryCode}
 	}
@@ -129,8 +128,8 @@ func (s *Service) Complete(ctx context.Context, pendingToken string, a Answer, c
 	return in, err
 }
 
-// Prove notes that the caller has just proven their identity. Errors are those of
-// [Service.Complete]; an answer that is no proof for the caller is
+// Prove records a fresh proof of the caller's identity. Errors are those of
+// [Service.Complete]; an answer of an option that the caller does not have is
 // [problem.Unauthorized].
 func (s *Service) Prove(ctx context.Context, id account.Identity, a Answer) error {
 	strict, err := s.secondOnly(ctx, id)
@@ -152,7 +151,7 @@ func (s *Service) Prove(ctx context.Context, id account.Identity, a Answer) erro
 	})
 }
 
-// verify checks an answer of a user. What can be guessed counts as a try first.
+// verify checks a user's answer. Guessable answers count as an attempt first.
 func (s *Service) verify(ctx context.Context, u account.User, p purpose, subject string, a Answer) (verified, error) {
 	if a.Passkey != "" {
 		got, err := s.verifyAssertion(ctx, p, subject, a.Passkey)
@@ -177,7 +176,7 @@ func (s *Service) verify(ctx context.Context, u account.User, p purpose, subject
 	return v, err
 }
 
-// verifyGuessable checks an answer that was typed, and returns what it was.
+// verifyGuessable checks a typed answer and returns its method.
 func (s *Service) verifyGuessable(ctx context.Context, u account.User, subject string, a Answer) (v verified, method string, err error) {
 	switch {
 	case a.Code != "":
@@ -197,8 +196,8 @@ func (s *Service) verifyGuessable(ctx context.Context, u account.User, subject s
 	return verified{false, func(ctx context.Context, tx *db.Tx) error { return useMailed(ctx, tx, subject) }}, "mailed code", err
 }
 
-// MailCode mails the caller a code that proves their identity, in place of any
-// from before. Somebody with another factor gets a [problem.Precondition].
+// MailCode mails the caller a code that proves their identity and replaces earlier codes.
+// A user with another factor gets a [problem.Precondition].
 func (s *Service) MailCode(ctx context.Context, id account.Identity) error {
 	st, err := s.State(ctx, id.UserID)
 	if err != nil {
@@ -232,7 +231,7 @@ func (s *Service) MailCode(ctx context.Context, id account.Identity) error {
 	})
 }
 
-// verifyMailed checks a mailed code of a session. A wrong one is counted.
+// verifyMailed checks a mailed code of a session. It counts wrong ones.
 func (s *Service) verifyMailed(ctx context.Context, sessionID, code string) error {
 	code = strings.ReplaceAll(strings.TrimSpace(code), " ", "")
 	var right bool
@@ -275,14 +274,14 @@ func useMailed(ctx context.Context, tx *db.Tx, sessionID string) error {
 	return nil
 }
 
-// Fresh reports whether the caller's last proof of identity is recent enough for a
-// sensitive change.
+// Fresh reports whether the caller's proof of identity is recent enough for a sensitive
+// change.
 func (s *Service) Fresh(id account.Identity) bool {
 	return s.fresh == 0 || time.Since(id.ProvenAt) < s.fresh
 }
 
-// RequireFresh is Fresh as an error: a [problem.Precondition] of the code
-// [account.FreshProofRequired].
+// RequireFresh returns a [problem.Precondition] with the code
+// [account.FreshProofRequired] unless [Service.Fresh].
 func (s *Service) RequireFresh(id account.Identity) error {
 	if s.Fresh(id) {
 		return nil
@@ -293,21 +292,20 @@ func (s *Service) RequireFresh(id account.Identity) error {
 	}
 }
 
-// Interrupted forms.
+// Forms interrupted by a proof of identity.
 const (
 	formPurpose = "interrupted form"
 	formLife    = time.Hour
 )
 
-// SealForm seals what somebody has typed into a form until they have proven their
-// identity. Only the same session opens it, for the same address, for an hour.
+// SealForm encrypts a submitted form until its sender has proven their identity. It opens
+// only in the same session, for the same address, within an hour.
 func (s *Service) SealForm(id account.Identity, address, form string) string {
 	text := binary.BigEndian.AppendUint64(nil, uint64(time.Now().Add(formLife).Unix()))
 	return base64.RawURLEncoding.EncodeToString(s.box.Seal(formPurpose, append(text, form...), id.SessionID+" "+address))
 }
 
-// OpenForm returns a form that [Service.SealForm] has sealed. Any other is
-// [problem.Invalid].
+// OpenForm decrypts a form of [Service.SealForm]. Any other text is [problem.Invalid].
 func (s *Service) OpenForm(id account.Identity, address, sealed string) (string, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
 	if err == nil {

@@ -41,7 +41,7 @@ func TestFreshProof(t *testing.T) {
 	})
 }
 
-// TestOwnFactorsNeedProof: each change of one's own factors.
+// TestOwnFactorsNeedProof covers every change of a user's own factors.
 func TestOwnFactorsNeedProof(t *testing.T) {
 	f := newFixture(t, dbtest.New(t), fresh)
 	f.user("ada@example.com", account.Admin)
@@ -55,7 +55,7 @@ func TestOwnFactorsNeedProof(t *testing.T) {
 		want(t, name+" with an old proof", change(stale), problem.Precondition, account.FreshProofRequired)
 		f.exec("UPDATE sessions SET proven_at = $1", id.ProvenAt.UnixMicro())
 
-		// A session from before the factor, by one factor only: proof of the other first.
+		// A session by one factor from before the second: it must prove the other first.
 		weak := id
 		weak.SecondFactor = false
 		want(t, name+" with one of two factors", change(weak), problem.Precondition, account.FreshProofRequired)
@@ -114,8 +114,8 @@ func (f *fixture) byLink(email string) account.Identity {
 	return f.identity(in)
 }
 
-// TestAttackPasswordPlantedForProof: somebody in a stolen session of a user without
-// a password sets one, to prove identity with it there or in a session that it opens.
+// TestAttackPasswordPlantedForProof: in a stolen session of a user without a password an
+// attacker sets one, to prove identity with it there or in a session that it opens.
 func TestAttackPasswordPlantedForProof(t *testing.T) {
 	f := newFixture(t, dbtest.New(t), fresh, func(c *factor.Config) {
 		c.NewLimiter = func(_ string, _ int, window time.Duration) account.Limiter { return ratelimit.New(100, window) }
@@ -159,7 +159,7 @@ func TestAttackPasswordPlantedForProof(t *testing.T) {
 	change(stolen, password, "another horse battery")
 	planted("another horse battery")
 
-	// The owner proves identity by mail, and changes the password.
+	// The owner proves their identity by mail and changes the password.
 	own := f.byLink("ada@example.com")
 	f.age(&own, time.Hour)
 	if err := f.MailCode(t.Context(), own); err != nil {
@@ -183,7 +183,8 @@ func TestAttackPasswordPlantedForProof(t *testing.T) {
 	}
 }
 
-// TestFirstPasswordAsProof: passwords that rest on a proof of identity are one.
+// TestFirstPasswordAsProof: a password set with a fresh proof of identity is a proof
+// itself.
 func TestFirstPasswordAsProof(t *testing.T) {
 	f := newFixture(t, dbtest.New(t), fresh)
 	soon := f.byLink("ada@example.com")
@@ -242,8 +243,8 @@ func TestMailedCode(t *testing.T) {
 	want(t, "a code for somebody with a passkey", f.MailCode(t.Context(), other), problem.Precondition, "")
 }
 
-// TestMailedCodeGuessing: five wrong codes spoil the mailed one, whatever the limits
-// of other tries.
+// TestMailedCodeGuessing: five wrong codes invalidate the mailed one, independent of
+// other limits.
 func TestMailedCodeGuessing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t), fresh)
@@ -268,8 +269,8 @@ func TestMailedCodeGuessing(t *testing.T) {
 	})
 }
 
-// TestRequirement: what an organization that requires a second factor means for its
-// members.
+// TestRequirement: the effects on members of an organization's requirement of a second
+// factor.
 func TestRequirement(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.user("ada@example.com", account.Admin)
@@ -294,7 +295,7 @@ func TestRequirement(t *testing.T) {
 		t.Error("a session in which a passkey was added lacks a second factor")
 	}
 
-	// Ada's passkey is due at the second step now, and is the last second factor.
+	// Ada's passkey is now due as second factor, and cannot be removed.
 	in := f.byPassword("ada@example.com")
 	if in.Pending == "" {
 		t.Fatal("a password alone opened a session")
@@ -358,7 +359,7 @@ func TestReset(t *testing.T) {
 	if _, _, err := f.accounts.Authenticate(t.Context(), in.Tokens.Access, in.Tokens.Refresh, client); problem.Of(err) != problem.Unauthorized {
 		t.Errorf("the member's session: got error %v, want it ended", err)
 	}
-	ben = f.signIn("ben@example.com") // one step
+	ben = f.signIn("ben@example.com") // one factor
 	want(t, "nothing to reset", f.ResetMember(t.Context(), ada, ben.UserID), problem.Conflict, "")
 
 	f.addApp(ben)
@@ -389,7 +390,7 @@ func TestPlacesWithoutPasskeys(t *testing.T) {
 	}
 }
 
-// TestOptions: what browsers are asked for.
+// TestOptions: the options sent to browsers.
 func TestOptions(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.user("ada@example.com", account.Admin)
@@ -419,8 +420,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestAttackSessionOfRemovedFactor: somebody with a stolen passkey, or a copied
-// authenticator app, has signed in. Removing or replacing it ends that session.
+// TestAttackSessionOfRemovedFactor: removing or replacing a passkey or an authenticator
+// app ends the sessions that a thief opened with it.
 func TestAttackSessionOfRemovedFactor(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.user("ada@example.com", account.Admin)
@@ -465,8 +466,8 @@ func TestAttackSessionOfRemovedFactor(t *testing.T) {
 	ended(in, "after the passkey was removed")
 }
 
-// TestAttackTwoFactorsThatAreGone: a session had two factors, the second is removed,
-// and then the organization requires one. The session counts as one factor.
+// TestAttackTwoFactorsThatAreGone: a session had two factors, the second is removed, and
+// then the organization requires one. The session counts as one factor.
 func TestAttackTwoFactorsThatAreGone(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.user("ada@example.com", account.Admin)

@@ -10,9 +10,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// TestAttackFactorsAroundTheProvider: where only the identity provider is
-// admitted, neither a passkey nor an authenticator app is another way in. The
-// emergency exit is a recovery code after the password, for admins.
+// TestAttackFactorsAroundTheProvider: under a provider policy neither a passkey nor an
+// authenticator app signs in. Admins have emergency access by password and recovery code.
 func TestAttackFactorsAroundTheProvider(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	ada, ben := f.user("ada@example.com", account.Admin), f.user("ben@example.com", account.Agent)
@@ -65,9 +64,8 @@ func TestAttackFactorsAroundTheProvider(t *testing.T) {
 	}
 }
 
-// TestAttackEmergencyOfFormerAdmin: where only the identity provider is admitted, an
-// admin prepares a sign-in by password and recovery code, and completes it after
-// losing the role.
+// TestAttackEmergencyOfFormerAdmin: under a provider policy an admin starts a sign-in by
+// password and recovery code, and completes it after losing the role.
 func TestAttackEmergencyOfFormerAdmin(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.user("ada@example.com", account.Admin)

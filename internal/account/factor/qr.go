@@ -7,8 +7,8 @@ import (
 	"github.com/boombuler/barcode/qr"
 )
 
-// QR is a QR code: Path is the "d" of an SVG path that fills its dark modules, in
-// a square of Size units with the quiet zone of 4.
+// QR is a QR code: Path is the "d" of an SVG path that fills its dark modules, in a
+// square of Size units including the quiet zone of 4.
 type QR struct {
 	Size int
 	Path string

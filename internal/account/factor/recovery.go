@@ -14,8 +14,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// A set of recovery codes: 10 of 80 bits each. ASVS 2.6.2 wants codes of less than
-// 112 bits salted and hashed.
+// A set has 10 recovery codes of 80 bits. ASVS 2.6.2 requires salted hashes for codes of
+// less than 112 bits.
 const (
 	recoveryCodes = 10
 	recoveryBytes = 10
@@ -46,8 +46,8 @@ func recoveryDigest(salt []byte, code string) []byte {
 	return sum[:]
 }
 
-// NewRecoveryCodes replaces the caller's recovery codes. They are shown once. A
-// caller without a second factor gets a [problem.Precondition].
+// NewRecoveryCodes replaces the caller's recovery codes and returns the new ones, to be
+// shown once. A caller without a second factor gets a [problem.Precondition].
 func (s *Service) NewRecoveryCodes(ctx context.Context, id account.Identity) ([]string, error) {
 	var codes []string
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
@@ -74,8 +74,8 @@ func (s *Service) NewRecoveryCodes(ctx context.Context, id account.Identity) ([]
 	return codes, err
 }
 
-// verifyRecoveryCode returns the stored digest of a code that works. The caller
-// uses it up with [Service.useRecoveryCode].
+// verifyRecoveryCode returns the stored digest of an unused code. The caller uses it up
+// with [Service.useRecoveryCode].
 func (s *Service) verifyRecoveryCode(ctx context.Context, userID, code string) ([]byte, error) {
 	type stored struct{ digest, salt []byte }
 	list, err := db.All(ctx, s.db, func(row db.Row) (stored, error) {
@@ -104,7 +104,7 @@ func (s *Service) verifyRecoveryCode(ctx context.Context, userID, code string) (
 	return match, nil
 }
 
-// useRecoveryCode accepts a code once, and mails the user that it was used.
+// useRecoveryCode accepts a code once and mails the user about its use.
 func (s *Service) useRecoveryCode(ctx context.Context, tx *db.Tx, u account.User, digest []byte) error {
 	n, err := tx.Exec(ctx, "UPDATE recovery_codes SET used_at = $3 WHERE user_id = $1 AND digest = $2 AND used_at IS NULL", u.ID, digest, tx.Now.UnixMicro())
 	if err != nil {

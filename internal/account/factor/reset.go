@@ -10,11 +10,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// ResetMember deletes all passkeys, the authenticator app and the recovery codes
-// of a member, for somebody that lost them, and ends the member's sessions. The
-// member hears of it by mail. by must be an admin of the organization, and somebody
-// else. Errors: [problem.Forbidden], [problem.NotFound], [problem.Conflict] for
-// oneself and for a member without a second factor.
+// ResetMember deletes all passkeys, the authenticator app and the recovery codes of a
+// member after their loss, ends the member's sessions and mails the member. by must be
+// another user, an admin of the organization. Errors: [problem.Forbidden],
+// [problem.NotFound], [problem.Conflict] for oneself and for a member without a second
+// factor.
 func (s *Service) ResetMember(ctx context.Context, by account.Identity, userID string) error {
 	if err := s.RequireFresh(by); err != nil {
 		return err
@@ -42,8 +42,7 @@ func (s *Service) ResetMember(ctx context.Context, by account.Identity, userID s
 	})
 }
 
-// ResetByOperator is ResetMember for the operator of the server, by the user's
-// e-mail address.
+// ResetByOperator is ResetMember for the operator, by e-mail address.
 func (s *Service) ResetByOperator(ctx context.Context, email string) (account.User, error) {
 	u, err := s.accounts.UserByEmail(ctx, email)
 	if err != nil {

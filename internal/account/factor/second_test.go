@@ -53,8 +53,7 @@ func TestSecondStep(t *testing.T) {
 	want(t, "the same sign-in again", err, problem.Unauthorized, "")
 }
 
-// TestPendingEndsWithPassword: who was half signed in by the old password stays
-// outside.
+// TestPendingEndsWithPassword: a changed password ends pending sign-ins by the old one.
 func TestPendingEndsWithPassword(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.user("ada@example.com", account.Admin)
@@ -141,8 +140,8 @@ func TestEnrolmentNeedsCode(t *testing.T) {
 	}
 }
 
-// TestTOTPSkew: the codes before and after count, those farther away do not, and
-// none from before the last accepted one.
+// TestTOTPSkew: the codes before and after the current one are valid, others are not, and
+// none up to the last accepted one.
 func TestTOTPSkew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
@@ -153,7 +152,7 @@ func TestTOTPSkew(t *testing.T) {
 			off time.Duration
 			ok  bool
 		}{{-90 * time.Second, false}, {-60 * time.Second, false}, {-30 * time.Second, true}, {0, true}, {30 * time.Second, true}, {60 * time.Second, false}, {-30 * time.Second, true}, {0, true}} {
-			time.Sleep(10 * time.Minute) // out of the limits, and past every accepted step
+			time.Sleep(10 * time.Minute) // resets the limits and passes every accepted step
 			err := f.Prove(t.Context(), id, factor.Answer{Code: authenticator.code(t, time.Now().Add(tt.off))})
 			if (err == nil) != tt.ok {
 				t.Errorf("a code %v off: got error %v, want it accepted: %t", tt.off, err, tt.ok)
@@ -176,7 +175,7 @@ func TestTOTPGuessing(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		var in account.SignIn
 		guess := func() error {
-			// Each from a sign-in of its own, so that a new one gives no new tries.
+			// One sign-in each: a new sign-in brings no new attempts.
 			in = f.byPassword("ada@example.com")
 			_, err := f.Complete(t.Context(), in.Pending, factor.Answer{Code: "000000"}, client)
 			return err
@@ -246,14 +245,14 @@ func TestRecoveryCodeOnce(t *testing.T) {
 	}
 }
 
-// with2 is a session after its holder added a factor.
+// with2 returns a session's identity after its user has added a factor.
 func (f *fixture) with2(id account.Identity) account.Identity {
 	id.SecondFactor = true
 	return id
 }
 
-// TestAttackRecoveryCodeRace: three sign-ins present one recovery code at the same
-// time, and each has found it unused before any of them uses it up. One succeeds.
+// TestAttackRecoveryCodeRace: three concurrent sign-ins find one recovery code unused.
+// One succeeds.
 func TestAttackRecoveryCodeRace(t *testing.T) {
 	race := func(t *testing.T, d *db.DB, allWait func(tx *db.Tx)) {
 		f := newFixture(t, d)
@@ -263,7 +262,7 @@ func TestAttackRecoveryCodeRace(t *testing.T) {
 		var wins atomic.Int64
 		var all sync.WaitGroup
 		if err := d.Write(t.Context(), func(tx *db.Tx) error {
-			if _, err := tx.Exec(t.Context(), "UPDATE recovery_codes SET created_at = created_at WHERE user_id = $1", ada.ID); err != nil { // locks them
+			if _, err := tx.Exec(t.Context(), "UPDATE recovery_codes SET created_at = created_at WHERE user_id = $1", ada.ID); err != nil { // locks the rows
 				return err
 			}
 			for _, in := range ins {
@@ -291,7 +290,7 @@ func TestAttackRecoveryCodeRace(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
 		address := dbtest.SQLiteURL(t)
 		synctest.Test(t, func(t *testing.T) {
-			race(t, dbtest.Open(t, address), func(*db.Tx) { synctest.Wait() }) // for the writer, which is here
+			race(t, dbtest.Open(t, address), func(*db.Tx) { synctest.Wait() }) // this test holds the write lock
 		})
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
@@ -300,7 +299,7 @@ func TestAttackRecoveryCodeRace(t *testing.T) {
 			t.Skip("on SQLite")
 		}
 		race(t, d, func(*db.Tx) {
-			for waiting := 0; waiting < 3; { // asked outside of the transaction, which would see the same each time
+			for waiting := 0; waiting < 3; { // counted outside of the transaction, whose snapshot is fixed
 				if err := d.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting); err != nil {
 					t.Error(err)
 					return
@@ -310,8 +309,8 @@ func TestAttackRecoveryCodeRace(t *testing.T) {
 	})
 }
 
-// TestLinkOpenedByAScanner: the second opening of a link, by the browser that asked
-// for it, ends the half-open sign-in of the first.
+// TestLinkOpenedByAScanner: the second opening of a link, by the requesting browser,
+// deletes the pending sign-in of the first.
 func TestLinkOpenedByAScanner(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	ada := f.user("ada@example.com", account.Admin)

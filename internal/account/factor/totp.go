@@ -21,10 +21,10 @@ import (
 	"github.com/pquerna/otp/hotp"
 )
 
-// Parameters of TOTP: those that every authenticator app takes.
+// TOTP parameters that every authenticator app supports.
 const (
 	stepSize      = 30 * time.Second
-	skew          = 1  // steps before and after the present one
+	skew          = 1  // accepted steps before and after the current one
 	totpSecret    = 20 // bytes: 160 bits (RFC 4226, section 4)
 	totpPurpose   = "totp secret"
 	enrolPurpose  = "totp enrolment"
@@ -33,15 +33,15 @@ const (
 
 var base32Plain = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-// Enrolment is a secret for an authenticator app that is not in use yet.
+// Enrolment is a TOTP secret that is not active yet.
 type Enrolment struct {
-	Secret string // base32, in groups of four, to type
-	URI    string // otpauth://…, which the QR code holds
+	Secret string // base32, in groups of four for typing
+	URI    string // otpauth://…, the content of the QR code
 	QR     QR
-	Sealed string // given back to [Service.EnableTOTP]; opens only for this session
+	Sealed string // for [Service.EnableTOTP]; opens in this session only
 }
 
-// BeginTOTP returns a new secret for the caller. Nothing is stored.
+// BeginTOTP returns a new secret for the caller. It stores nothing.
 func (s *Service) BeginTOTP(id account.Identity) (Enrolment, error) {
 	secret := make([]byte, totpSecret)
 	rand.Read(secret) // never fails: crypto/rand ends the program instead
@@ -50,8 +50,8 @@ func (s *Service) BeginTOTP(id account.Identity) (Enrolment, error) {
 	return newEnrolment(secret, id.User.Email, sealed)
 }
 
-// ContinueTOTP returns an enrolment again by what [Service.BeginTOTP] sealed. One
-// of another session, or older than an hour, is [problem.Invalid].
+// ContinueTOTP returns the enrolment sealed by [Service.BeginTOTP]. One of another
+// session, or older than an hour, is [problem.Invalid].
 func (s *Service) ContinueTOTP(id account.Identity, sealed string) (Enrolment, error) {
 	secret, err := s.openEnrolment(id, sealed)
 	if err != nil {
@@ -93,10 +93,9 @@ func (s *Service) openEnrolment(id account.Identity, sealed string) ([]byte, err
 	return raw[:totpSecret:totpSecret], nil
 }
 
-// EnableTOTP has the caller's sign-ins need codes of an authenticator app from now
-// on, once code shows that the app has the secret. An app from before is replaced.
-// The caller's other sessions end, and the first app yields recovery codes. A
-// wrong code is [problem.Unauthorized].
+// EnableTOTP activates the enrolment in sealed if code is correct: the caller's sign-ins
+// need codes from now on. It replaces an earlier app, ends the caller's other sessions
+// and, for a first app, returns recovery codes. A wrong code is [problem.Unauthorized].
 func (s *Service) EnableTOTP(ctx context.Context, id account.Identity, sealed, code string) (recoveryCodes []string, err error) {
 	secret, err := s.openEnrolment(id, sealed)
 	if err != nil {
@@ -155,9 +154,9 @@ func (s *Service) storeTOTP(ctx context.Context, tx *db.Tx, id account.Identity,
 	return recoveryCodes, s.recordChangeTx(ctx, tx, u, action, nil, text)
 }
 
-// DisableTOTP has the caller's sign-ins need no codes any more, and ends their other
-// sessions. Without an app it is [problem.NotFound]; the last second factor where the organization requires one
-// is [problem.Conflict].
+// DisableTOTP removes the caller's authenticator app and ends their other sessions.
+// Without an app it is [problem.NotFound]; the last second factor is [problem.Conflict]
+// if the organization requires one.
 func (s *Service) DisableTOTP(ctx context.Context, id account.Identity) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		u, err := s.accounts.LockUserTx(ctx, tx, id.UserID)
@@ -188,7 +187,7 @@ func errWrongCode() error {
 	return problem.New(problem.Unauthorized, "the code is wrong or was used already")
 }
 
-// verifyTOTP returns the step of a code that is valid now. The caller uses it up
+// verifyTOTP returns the time step of a code that is valid now. The caller uses it up
 // with [useStep].
 func (s *Service) verifyTOTP(ctx context.Context, userID, code string) (step int64, err error) {
 	var sealed []byte
@@ -210,8 +209,8 @@ func (s *Service) verifyTOTP(ctx context.Context, userID, code string) (step int
 	return step, err
 }
 
-// useStep accepts a step once: steps up to the last accepted one are refused
-// (RFC 6238, section 5.2).
+// useStep accepts a time step once: steps up to the last accepted one are refused (RFC
+// 6238, section 5.2).
 func useStep(ctx context.Context, tx *db.Tx, userID string, step int64) error {
 	n, err := tx.Exec(ctx, "UPDATE totp_secrets SET last_step = $2 WHERE user_id = $1 AND last_step < $2", userID, step)
 	if err != nil {
@@ -223,8 +222,8 @@ func useStep(ctx context.Context, tx *db.Tx, userID string, step int64) error {
 	return nil
 }
 
-// matchingStep returns the time step whose code is code, of the present one and
-// its neighbours. It takes as long for every code.
+// matchingStep returns the time step of code among the current one and its neighbours, in
+// constant time.
 func matchingStep(secret []byte, code string, now time.Time) (step int64, ok bool, err error) {
 	code = strings.Map(func(r rune) rune {
 		if r == ' ' || r == '-' {

@@ -1,12 +1,10 @@
-// Package oidc signs people in by an identity provider: OpenID Connect's
-// authorization code flow (OpenID Connect Core 1.0, section 3.1) with PKCE
-// (RFC 7636), for [account.Service].
+// Package oidc implements [account.Provider]: OpenID Connect's authorization code flow
+// (OpenID Connect Core 1.0, section 3.1) with PKCE (RFC 7636).
 //
-// A [Provider] asks the identity provider for its metadata when it is first
-// needed and keeps it for a day; a start does not depend on it. Whatever the
-// provider answers is bounded in time and size, redirects are not followed, and
-// no answer reaches a log or a person: codes, tokens and the client's secret
-// come back in the error texts of some providers.
+// A [Provider] fetches the identity provider's metadata on first use and caches it for a
+// day; starting the server does not need it. Requests are bounded in time and size,
+// redirects are not followed, and no response text reaches a log or a user: error texts
+// of some providers repeat codes, tokens and the client's secret.
 package oidc
 
 import (
@@ -32,28 +30,27 @@ import (
 )
 
 const (
-	metadataAge   = 24 * time.Hour   // after which the provider is asked for it anew
-	metadataRetry = 10 * time.Minute // after such an asking that failed
+	metadataAge   = 24 * time.Hour   // lifetime of cached metadata
+	metadataRetry = 10 * time.Minute // wait after a failed fetch
 	requestLimit  = 10 * time.Second // for one request to the provider
 	exchangeLimit = 20 * time.Second // for all requests of one sign-in
-	extrasLimit   = 3 * time.Second  // for what a sign-in can do without
+	extrasLimit   = 3 * time.Second  // for optional requests of a sign-in
 )
 
-// Config is what a [Provider] is made of.
+// Config configures a [Provider].
 type Config struct {
 	Issuer       string // as the provider spells it
 	ClientID     string
 	ClientSecret string // empty for a public client
-	RedirectURL  string // where the provider sends browsers back to
+	RedirectURL  string // callback URL
 
-	// Transport reaches the provider; nil dials it, by way of the proxy that
-	// HTTPS_PROXY names if it is set.
+	// Transport sends requests to the provider; nil: dial, through HTTPS_PROXY if set.
 	Transport http.RoundTripper
-	Logger    *slog.Logger // nil discards
+	Logger    *slog.Logger // nil: no log
 }
 
-// Provider is one identity provider as one of its clients sees it. It is safe
-// for concurrent use.
+// Provider is an identity provider as configured for one client. It is safe for
+// concurrent use.
 type Provider struct {
 	issuer string
 	client *http.Client
@@ -61,13 +58,12 @@ type Provider struct {
 	log    *slog.Logger
 
 	discovery  singleflight.Group
-	discovered atomic.Pointer[metadata] // nil until a discovery succeeded
+	discovered atomic.Pointer[metadata] // nil until a discovery succeeds
 }
 
 var _ account.Provider = (*Provider)(nil)
 
-// New returns a provider. It makes no requests; its error is one of the
-// configuration.
+// New returns a provider. It makes no requests; an error means that c is invalid.
 func New(c Config) (*Provider, error) {
 	if err := CheckIssuer(c.Issuer); err != nil {
 		return nil, fmt.Errorf("issuer of the identity provider: %w", err)
@@ -101,16 +97,15 @@ func New(c Config) (*Provider, error) {
 	}, nil
 }
 
-// CheckIssuer refuses what cannot be the issuer of an identity provider. Its
-// error is the rest of a sentence about the issuer.
+// CheckIssuer checks an issuer URL. Its error completes a sentence about the issuer.
 func CheckIssuer(issuer string) error { return checkURL(issuer, "https", "http") }
 
-// checkURL refuses what is no absolute URL with one of the schemes.
+// checkURL refuses a URL that is not absolute or has none of the schemes.
 func checkURL(raw string, schemes ...string) error {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
-		return errors.New("is not a URL") // the parser's error repeats it, with a password in it
+		return errors.New("is not a URL") // the parser's error quotes the URL, which may have a password
 	case u.Host == "" || !slices.Contains(schemes, u.Scheme):
 		return fmt.Errorf("must begin with %s://", strings.Join(schemes, ":// or "))
 	case u.User != nil || u.Fragment != "":
@@ -119,20 +114,20 @@ func checkURL(raw string, schemes ...string) error {
 	return nil
 }
 
-// metadata is what discovery tells of the provider.
+// metadata is the result of discovery.
 type metadata struct {
 	goodUntil  time.Time
 	provider   *oidc.Provider
 	keys       *oidc.RemoteKeySet
 	oauth      oauth2.Config
-	algorithms []string // for signatures of ID tokens; empty for RS256 only
-	sendsIss   bool     // with every answer (RFC 9207)
+	algorithms []string // signature algorithms of ID tokens; empty: RS256 only
+	sendsIss   bool     // in every callback (RFC 9207)
 }
 
-// metadata returns what discovery told, and has it done if it was not yet, or
-// is long ago; then what was told before serves on while the provider is down.
-// Whoever comes while it is under way waits for the same one; that one does not
-// end with whoever asked first. Its error is a [problem.Unavailable].
+// metadata returns the cached result of discovery, or runs one if there is none or it is
+// too old; while the provider is down, the old result stays in use. Concurrent callers
+// share one discovery, which the end of a caller's context does not cancel. Its error is
+// a [problem.Unavailable].
 func (p *Provider) metadata(ctx context.Context) (*metadata, error) {
 	if m := p.discovered.Load(); m != nil && time.Now().Before(m.goodUntil) {
 		return m, nil
@@ -140,7 +135,7 @@ func (p *Provider) metadata(ctx context.Context) (*metadata, error) {
 	done := p.discovery.DoChan("", func() (any, error) {
 		old := p.discovered.Load()
 		if old != nil && time.Now().Before(old.goodUntil) {
-			return old, nil // while this call was on its way here
+			return old, nil // stored by a concurrent call
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestLimit)
 		defer cancel()
@@ -197,7 +192,7 @@ func (p *Provider) discover(ctx context.Context) (*metadata, error) {
 		{"authorization_endpoint", doc.Authorization},
 		{"token_endpoint", doc.Token},
 		{"jwks_uri", doc.Keys},
-		{"userinfo_endpoint", cmp.Or(doc.UserInfo, doc.Token)}, // the one that may be missing
+		{"userinfo_endpoint", cmp.Or(doc.UserInfo, doc.Token)}, // optional
 	} {
 		if err := checkURL(endpoint.url, schemes...); err != nil {
 			return nil, fmt.Errorf("%s %w", endpoint.name, err)
@@ -211,9 +206,9 @@ func (p *Provider) discover(ctx context.Context) (*metadata, error) {
 		sendsIss:   doc.SendsIss,
 	}
 	m.oauth.Endpoint = provider.Endpoint()
-	// To try one way after the other would send a code twice, and providers
-	// take that for a theft. The secret goes into the body where that is said
-	// to work: of the header there is more than one reading.
+	// Trying both ways would send a code twice, which providers treat as theft. The
+	// secret goes into the body if the metadata allows it: encodings of the header differ
+	// between providers.
 	m.oauth.Endpoint.AuthStyle = oauth2.AuthStyleInHeader
 	if p.oauth.ClientSecret == "" || slices.Contains(doc.AuthMethods, "client_secret_post") {
 		m.oauth.Endpoint.AuthStyle = oauth2.AuthStyleInParams
@@ -221,8 +216,8 @@ func (p *Provider) discover(ctx context.Context) (*metadata, error) {
 	return m, nil
 }
 
-// algorithms are those with which ID tokens may be signed: with a key of the
-// provider's, as opposed to the client's secret or none at all.
+// algorithms are the accepted signature algorithms of ID tokens: with a key of the
+// provider, not the client's secret and not "none".
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512,
 	oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
@@ -237,9 +232,9 @@ func (p *Provider) AuthorizationURL(ctx context.Context, s account.ProviderSecre
 	return m.oauth.AuthCodeURL(s.State, oidc.Nonce(s.Nonce), oauth2.S256ChallengeOption(s.Verifier)), nil
 }
 
-// Exchange implements [account.Provider]. Of the identity, e-mail address and
-// verification always come from one source. Nothing in it is checked, but that
-// the picture is a URL that a page can show.
+// Exchange implements [account.Provider]. E-mail address and verification always come
+// from the same source. Name and address are not validated; the picture must be a URL
+// that a page can load.
 func (p *Provider) Exchange(ctx context.Context, code, issuer string, s account.ProviderSecrets) (account.ProviderIdentity, error) {
 	ctx, cancel := context.WithTimeout(ctx, exchangeLimit)
 	defer cancel()
@@ -247,7 +242,7 @@ func (p *Provider) Exchange(ctx context.Context, code, issuer string, s account.
 	if err != nil {
 		return account.ProviderIdentity{}, err
 	}
-	// Before the code goes anywhere: it may be another provider's (RFC 9207).
+	// Checked before the code is sent anywhere: it may be another provider's (RFC 9207).
 	if issuer == "" && m.sendsIss {
 		return account.ProviderIdentity{}, problem.New(problem.Invalid, "The answer does not say which identity provider it is from.")
 	}
@@ -279,9 +274,9 @@ func (p *Provider) Exchange(ctx context.Context, code, issuer string, s account.
 	return id, nil
 }
 
-// verify returns whom an ID token is about and what it says of them, if what
-// OpenID Connect Core 1.0 section 3.1.3.7 asks for is so. Further audiences
-// beside us are let be, with or without azp, since some providers have them.
+// verify returns subject and claims of an ID token that satisfies OpenID Connect Core
+// 1.0, section 3.1.3.7. Additional audiences are accepted, with or without azp, since
+// some providers send them.
 func (p *Provider) verify(ctx context.Context, m *metadata, raw, accessToken, nonce string) (subject string, who claims, err error) {
 	keys := &keySet{remote: m.keys}
 	verifier := oidc.NewVerifier(p.issuer, keys, &oidc.Config{ClientID: p.oauth.ClientID, SupportedSigningAlgs: m.algorithms})
@@ -307,8 +302,8 @@ func (p *Provider) verify(ctx context.Context, m *metadata, raw, accessToken, no
 	return token.Subject, who, nil
 }
 
-// complete asks the provider's userinfo endpoint for what the ID token did not
-// tell. Without an e-mail address there is no sign-in, without a name there is.
+// complete adds claims missing in the ID token from the userinfo endpoint. It fails
+// without an e-mail address; the name is optional.
 func (p *Provider) complete(ctx context.Context, m *metadata, token *oauth2.Token, subject string, who *claims) error {
 	needed := who.Email == "" || who.EmailVerified == nil
 	if m.provider.UserInfoEndpoint() == "" || !needed && who.Name != "" && who.Picture != "" {
@@ -356,11 +351,11 @@ func userInfo(ctx context.Context, m *metadata, token *oauth2.Token, subject str
 	return more, nil
 }
 
-// claims are what a provider says about a person (OpenID Connect Core 1.0,
-// section 5.1), and who may read it.
+// claims are the claims about a person (OpenID Connect Core 1.0, section 5.1), and the
+// authorized party.
 type claims struct {
 	Email           string        `json:"email"`
-	EmailVerified   *boolOrString `json:"email_verified"` // nil when not said
+	EmailVerified   *boolOrString `json:"email_verified"` // nil: absent
 	Name            string        `json:"name"`
 	Picture         string        `json:"picture"`
 	AuthorizedParty string        `json:"azp"`
@@ -378,8 +373,8 @@ func (c *claims) identity() account.ProviderIdentity {
 	return id
 }
 
-// boolOrString is a boolean that some providers write as a string. Whatever is not
-// surely true is false.
+// boolOrString is a boolean that some providers encode as a string. Any value but true or
+// "true" is false.
 type boolOrString bool
 
 func (t *boolOrString) UnmarshalJSON(b []byte) error {
@@ -387,8 +382,8 @@ func (t *boolOrString) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// keySet is the provider's keys during one verification. It remembers why they
-// could not be had, which the verifier's error only tells in words.
+// keySet is the provider's key set during one verification. It stores the error of
+// fetching keys, which the verifier returns only as text.
 type keySet struct {
 	remote *oidc.RemoteKeySet
 	fault  error
@@ -402,8 +397,8 @@ func (k *keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error
 	return payload, err
 }
 
-// exchangeError tells what err, of asking for tokens, means for whoever waits.
-// What the provider wrote is left out: some repeat the code or the secret.
+// exchangeError maps an error of the token request to a [problem.Error]. The provider's
+// text is left out: some providers repeat the code or the secret.
 func exchangeError(err error) error {
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		// RFC 6749, section 5.2.
@@ -425,7 +420,7 @@ func errCodeUsed(cause error) error {
 	return problem.New(problem.Invalid, "This sign-in is over or was used already. Please start again.").Because(cause)
 }
 
-// errUnverified is for a word of the provider that does not hold. The cause is
+// errUnverified returns the error for a response that fails verification. The cause is
 // for the log.
 func errUnverified(format string, args ...any) error {
 	return problem.New(problem.Invalid, "The identity provider's answer could not be verified. Please start again.").

@@ -47,8 +47,8 @@ const (
 	msgSpent    = "This sign-in is over or was used already. Please start again."
 )
 
-// refused fails the test unless err is a problem of that kind and message, with
-// what is said to the log in it, and returns the whole text.
+// refused checks that err is a problem of a kind and message with logged in its cause,
+// and returns the whole text.
 func refused(t *testing.T, err error, kind problem.Kind, message, logged string) string {
 	t.Helper()
 	p, ok := errors.AsType[*problem.Error](err)
@@ -62,7 +62,7 @@ func refused(t *testing.T, err error, kind problem.Kind, message, logged string)
 	return err.Error()
 }
 
-// startMock runs a provider that is nobody's invention of ours.
+// startMock starts a third-party mock provider.
 func startMock(t *testing.T) *mockoidc.MockOIDC {
 	t.Helper()
 	m, err := mockoidc.Run()
@@ -85,8 +85,8 @@ func newMockProvider(t *testing.T, m *mockoidc.MockOIDC) *oidc.Provider {
 	return p
 }
 
-// authorize does what the browser does: it goes to the provider and comes back
-// with a code.
+// authorize follows the authorization URL as a browser and returns the callback's
+// parameters.
 func authorize(t *testing.T, p *oidc.Provider, s account.ProviderSecrets) url.Values {
 	t.Helper()
 	to, err := p.AuthorizationURL(t.Context(), s)
@@ -112,10 +112,10 @@ func authorize(t *testing.T, p *oidc.Provider, s account.ProviderSecrets) url.Va
 	return back.Query()
 }
 
-// person is a user of the mock provider, with what its own cannot tell.
+// person is a user of the mock provider with additional claims.
 type person struct {
 	mockoidc.MockUser
-	claims map[string]any // added to the ID token; nil for the user's own
+	claims map[string]any // added to the ID token; nil: none
 	info   map[string]any
 }
 
@@ -223,7 +223,7 @@ func TestSignIn(t *testing.T) {
 			}
 			for _, issuer := range []string{m.Issuer(), ""} {
 				got, err := p.Exchange(t.Context(), back.Get("code"), issuer, secrets)
-				if issuer == "" { // once more
+				if issuer == "" { // repeated
 					refused(t, err, problem.Invalid, msgSpent, "invalid_grant")
 				} else if err != nil || got != tt.want {
 					t.Errorf("got %+v, error %v, want %+v", got, err, tt.want)
@@ -300,7 +300,7 @@ func TestRefusals(t *testing.T) {
 	refused(t, err, problem.Invalid, msgVerified, "token is expired")
 }
 
-// TestNothingLeaks: this provider repeats codes and secrets in its errors.
+// TestNothingLeaks: the provider repeats codes and secrets in its errors.
 func TestNothingLeaks(t *testing.T) {
 	m := startMock(t)
 	var log bytes.Buffer
@@ -353,7 +353,7 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// TestDownAtFirst is a start before the provider's.
+// TestDownAtFirst: the server starts before the provider.
 func TestDownAtFirst(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -414,14 +414,15 @@ func TestNew(t *testing.T) {
 }
 
 func TestProxy(t *testing.T) {
-	// The proxy is asked for a tunnel, which is all that it has to be for this.
+	// The test proxy only has to receive a CONNECT request.
 	var asked atomic.Pointer[string]
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Store(new(r.Method + " " + r.RequestURI))
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	defer proxy.Close()
-	// The variable is read once for the process, so it is given as a function.
+	// The environment variable is read once per process, so the proxy is set as a
+	// function.
 	via, err := url.Parse(proxy.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -442,8 +443,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// rogue is a provider without a network, of which each part can misbehave. The
-// fields are not changed while it serves.
+// rogue is an in-memory provider of which each part can misbehave. Its fields do not
+// change while it serves.
 type rogue struct {
 	key      *ecdsa.PrivateKey
 	metadata map[string]any
@@ -451,9 +452,9 @@ type rogue struct {
 	header   map[string]any
 	userinfo any
 
-	on       map[string]http.HandlerFunc // by path, in place of the answer
+	on       map[string]http.HandlerFunc // by path, replaces the response
 	mu       sync.Mutex
-	requests []string // path, and Authorization or the form
+	requests []string // path, and Authorization or form
 }
 
 const rogueIssuer = "https://id.example.com"
@@ -486,7 +487,7 @@ func segment(v any) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// idToken signs as its header says, which is the trick of some.
+// idToken signs with the algorithm of its header.
 func (g *rogue) idToken() string {
 	text := segment(g.header) + "." + segment(g.claims)
 	if g.header["alg"] == "none" {
@@ -535,7 +536,7 @@ func (g *rogue) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(answer)
 }
 
-// RoundTrip implements http.RoundTripper: the server is in the same room.
+// RoundTrip implements http.RoundTripper in memory.
 func (g *rogue) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	g.ServeHTTP(w, r)
@@ -559,7 +560,7 @@ func (g *rogue) provider(t *testing.T, secret string) *oidc.Provider {
 
 var ada = account.ProviderIdentity{Email: "ada@example.com", EmailVerified: true, Name: "Ada", Picture: "https://example.com/a.png"}
 
-// answer is a handler that always answers the same.
+// answer returns a handler with a fixed response.
 func answer(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "https://evil.example/")
@@ -569,7 +570,7 @@ func answer(status int, body string) http.HandlerFunc {
 	}
 }
 
-// TestWords is about what providers say, each time with one thing wrong.
+// TestWords covers responses with one defect each.
 func TestWords(t *testing.T) {
 	accessTokenHash := func(token string) string {
 		sum := sha256.Sum256([]byte(token))
@@ -580,7 +581,7 @@ func TestWords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change  func(g *rogue)
 		issuer  string
-		kind    problem.Kind // Internal for none
+		kind    problem.Kind // Internal: no error
 		message string
 		logged  string
 	}{
@@ -791,8 +792,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestClientAuthentication: the code is sent once, in the one way that the
-// provider takes.
+// TestClientAuthentication: the code is sent once, with the authentication method that
+// the provider supports.
 func TestClientAuthentication(t *testing.T) {
 	form := url.Values{
 		"code": {"a-code"}, "code_verifier": {secrets.Verifier}, "grant_type": {"authorization_code"}, "redirect_uri": {callback},
@@ -837,8 +838,8 @@ func TestClientAuthentication(t *testing.T) {
 	}
 }
 
-// TestSlow: whoever waits for a provider that does not answer waits a known
-// time, and less for what can be done without.
+// TestSlow: the wait for a provider that does not respond is bounded, and shorter for
+// optional requests.
 func TestSlow(t *testing.T) {
 	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	for _, tt := range []struct {
@@ -873,7 +874,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestSlowAltogether: three slow answers in a row are not three times as long.
+// TestSlowAltogether: three slow responses in a row share one limit.
 func TestSlowAltogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newRogue(t)
@@ -896,12 +897,12 @@ func TestSlowAltogether(t *testing.T) {
 			t.Errorf("took %v, want 20 s", got)
 		}
 		synctest.Wait()
-		time.Sleep(10 * time.Second) // the keys come for whoever is next
+		time.Sleep(10 * time.Second) // the keys arrive for the next caller
 	})
 }
 
-// TestSharedDiscovery: many first uses make one request; it does not end with
-// the first of them, and a failed one is not remembered.
+// TestSharedDiscovery: concurrent first uses share one request; it survives the first
+// caller, and a failure is not cached.
 func TestSharedDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const path = "/.well-known/openid-configuration"
@@ -951,7 +952,7 @@ func TestSharedDiscovery(t *testing.T) {
 	})
 }
 
-// TestLeaving: a person who goes away is told from a provider that is down.
+// TestLeaving: a cancelled request differs from an unavailable provider.
 func TestLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newRogue(t)

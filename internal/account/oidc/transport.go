@@ -13,19 +13,19 @@ import (
 	"unicode/utf8"
 )
 
-// maxResponse is the size of the largest answer, in bytes. Metadata and keys have
-// a few thousand.
+// maxResponse is the maximum size of a response in bytes. Metadata and keys have a few
+// thousand.
 const maxResponse = 1 << 20
 
-// transportError is why an answer of the provider is none: nobody there, a failure over
-// there, or nothing that we could read.
+// transportError is the failure to get a usable response: no connection, an error status,
+// or an unreadable body.
 type transportError struct{ cause error }
 
 func (f *transportError) Error() string { return f.cause.Error() }
 func (f *transportError) Unwrap() error { return f.cause }
 
-// isTransportError reports whether err is of the way to the provider, as opposed to what
-// it said.
+// isTransportError reports whether err is a [transportError], as opposed to a refusal by
+// the provider.
 func isTransportError(err error) bool {
 	if _, ok := errors.AsType[*transportError](err); ok {
 		return true
@@ -33,10 +33,10 @@ func isTransportError(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// boundedTransport hands on complete answers of bounded size that are JSON, and turns
-// all else into a [transportError]. What the libraries make of an answer after that
-// cannot fail for want of the network, and of other statuses than 200 they see
-// only the refusals of the token endpoint.
+// boundedTransport returns complete JSON responses of bounded size and turns everything
+// else into a [transportError]. So later errors of the libraries are never network
+// errors, and the only statuses besides 200 that they see are refusals of the token
+// endpoint.
 type boundedTransport struct{ next http.RoundTripper }
 
 func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -59,7 +59,7 @@ func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	res.Body = io.NopCloser(bytes.NewReader(body))
 	res.ContentLength = int64(len(body))
-	res.Header.Set("Content-Type", "application/json") // as it is, whatever was said
+	res.Header.Set("Content-Type", "application/json") // whatever the provider sent
 	return res, nil
 }
 
@@ -71,8 +71,8 @@ func defaultTransport() *http.Transport {
 	return t
 }
 
-// truncate is the beginning of err's text in one line: some errors of the
-// libraries repeat a whole answer.
+// truncate returns the start of err's text in one line: some errors of the libraries
+// quote a whole response.
 func truncate(err error) string {
 	const limit = 300
 	text := strings.Join(strings.Fields(err.Error()), " ")

@@ -1,10 +1,10 @@
-// Package doctor checks whether a deployment is fit for production: its settings,
-// and everything that it depends on.
+// Package doctor checks whether a deployment is fit for production: its settings and its
+// dependencies.
 //
-// A check is one function that returns one [Finding]: the state, what was found,
-// and the remedy. The command `doctor`, the server at its start and /readyz use
-// the same functions. No check creates a database, changes a record or shows a
-// secret. A check that writes removes what it wrote.
+// A check is a function that returns a [Finding]: a status, the observation, and the
+// remedy. The command `doctor`, the server at its start and /readyz share the checks. No
+// check creates a database, changes a record or shows a secret. A check that writes
+// removes its data.
 package doctor
 
 import (
@@ -15,11 +15,10 @@ import (
 	"time"
 )
 
-// Status is the state of what a check looked at.
+// Status is the result of a check.
 type Status string
 
-// The states: in order; works, and should be changed; does not work, or is not
-// safe.
+// The statuses: in order; works, but should be changed; broken or unsafe.
 const (
 	OK   Status = "ok"
 	Warn Status = "warn"
@@ -31,21 +30,21 @@ type Finding struct {
 	Check  string `json:"check"`
 	Status Status `json:"status"`
 	Found  string `json:"found"`
-	Remedy string `json:"remedy,omitempty"` // empty if nothing needs to be done
+	Remedy string `json:"remedy,omitempty"` // empty: nothing to do
 }
 
-// Check is one thing to look at.
+// Check is a named check.
 type Check struct {
 	Name string
-	// Run returns the finding; its name is filled in. It should end with ctx.
+	// Run returns the finding, without its name. It should end with ctx.
 	Run func(ctx context.Context) Finding
 }
 
 // Timeout bounds each check.
 const Timeout = 5 * time.Second
 
-// Run runs all checks at once and returns their findings in the order of the
-// checks, after [Timeout] at most. A check that takes longer, or panics, fails.
+// Run runs all checks concurrently and returns their findings in order, after [Timeout]
+// at most. A check that times out or panics fails.
 func Run(ctx context.Context, checks []Check) []Finding {
 	findings := make([]Finding, len(checks))
 	var running sync.WaitGroup
@@ -78,7 +77,7 @@ func run(ctx context.Context, c Check) Finding {
 	return f
 }
 
-// Worst returns the worst status among findings, [OK] for none.
+// Worst returns the worst status of findings, [OK] for none.
 func Worst(findings []Finding) Status {
 	worst := OK
 	for _, f := range findings {

@@ -20,8 +20,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
 )
 
-// want checks the status of a finding, a part of its text or of its remedy,
-// and that every problem comes with a remedy.
+// want checks the status of a finding and a part of its text or remedy, and that a
+// problem has a remedy.
 func want(t *testing.T, name string, f Finding, status Status, part string) {
 	t.Helper()
 	text := f.Found + " | " + f.Remedy
@@ -30,7 +30,7 @@ func want(t *testing.T, name string, f Finding, status Status, part string) {
 	}
 }
 
-// TestRun: findings keep their order, and no check holds up or breaks the rest.
+// TestRun: findings are in order, and no check blocks or breaks the others.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -143,7 +143,7 @@ func TestSettings(t *testing.T) {
 	want(t, "configuration", Configuration(nil), OK, "complete")
 }
 
-// TestAnswers: the public address leads to us, or it is said what it leads to.
+// TestAnswers: the public URL leads to this server, or the finding names the other one.
 func TestAnswers(t *testing.T) {
 	mode := ""
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -254,7 +254,7 @@ func TestMailServer(t *testing.T) {
 	}
 }
 
-// TestClock: a difference shows whichever way it goes.
+// TestClock: a clock difference is detected in both directions.
 func TestClock(t *testing.T) {
 	for _, tt := range []struct {
 		skew   time.Duration

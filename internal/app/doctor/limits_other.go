@@ -2,8 +2,8 @@
 
 package doctor
 
-// Limits returns why the process cannot serve; this system is not looked at.
+// Limits returns the reason why the process cannot serve; not checked on this system.
 func Limits() error { return nil }
 
-// MemoryLimit returns how much memory the process may have, in bytes; 0: not known.
+// MemoryLimit returns the memory limit of the process in bytes; 0: unknown.
 func MemoryLimit() int64 { return 0 }

@@ -11,17 +11,17 @@ import (
 	"syscall"
 )
 
-// What a server needs at least.
+// Minimum limits of a server.
 const (
-	minFiles     = 256     // SQLite has about 100 open, or PostgreSQL's connections are as many
+	minFiles     = 256     // SQLite opens about 100; PostgreSQL's connections are as many
 	minSpace     = 2 << 30 // bytes of address space: the runtime and the databases reserve much more than they use
 	minMemory    = 64 << 20
 	memoryFiles  = "memory.max"
 	cgroupFolder = "/sys/fs/cgroup"
 )
 
-// Limits returns, in one sentence, why the process cannot serve: it may have too few files
-// open, or too little memory. Go has raised the soft limit of files to the hard one already.
+// Limits returns, in one sentence, why the process cannot serve: its limit of open files
+// or of memory is too low. Go has raised the soft limit of files to the hard one already.
 func Limits() error {
 	var files, space syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Cur < minFiles {
@@ -38,8 +38,8 @@ func Limits() error {
 	return nil
 }
 
-// MemoryLimit returns how much memory the process's control group may have, in bytes; 0 if
-// that is not limited, or not known.
+// MemoryLimit returns the memory limit of the process's control group in bytes; 0:
+// unlimited or unknown.
 func MemoryLimit() int64 {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -52,8 +52,8 @@ type readFileFS interface {
 	ReadFile(name string) ([]byte, error)
 }
 
-// memoryLimit returns the least limit of a process's group and of those above it. own is
-// what /proc says of its groups.
+// memoryLimit returns the lowest limit of a process's group and its ancestors. own is the
+// content of /proc/self/cgroup.
 func memoryLimit(groups readFileFS, own string) int64 {
 	path := ""
 	for line := range strings.Lines(own) {
@@ -65,7 +65,7 @@ func memoryLimit(groups readFileFS, own string) int64 {
 	for {
 		text, err := groups.ReadFile(filepath.Join(path, memoryFiles))
 		if err == nil {
-			limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is none
+			limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is no limit
 			if err == nil && (least == 0 || limit < least) {
 				least = limit
 			}

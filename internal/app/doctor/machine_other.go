@@ -2,8 +2,8 @@
 
 package doctor
 
-// Disk judges the space that is left where a folder is.
+// Disk checks the free space of a folder's disk.
 func Disk(string) Finding { return ok("not checked on this system") }
 
-// Descriptors judges how many files and connections the process may have open.
+// Descriptors checks the limit of open files and connections.
 func Descriptors() Finding { return ok("not checked on this system") }

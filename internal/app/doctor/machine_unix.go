@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	minDisk  = 100 << 20 // bytes: with less, uploads of a few minutes fill it
+	minDisk  = 100 << 20 // bytes: a few minutes of uploads fill less
 	lowDisk  = 1 << 30
 	lowFiles = 1024
 )
 
-// Disk judges the space that is left where a folder is or will be.
+// Disk checks the free space of the disk on which a folder is or will be.
 func Disk(folder string) Finding {
 	var fs syscall.Statfs_t
 	err := syscall.Statfs(folder, &fs)
@@ -38,7 +38,7 @@ func Disk(folder string) Finding {
 	return ok("%s", found)
 }
 
-// Descriptors judges how many files and connections the process may have open.
+// Descriptors checks the limit of open files and connections.
 func Descriptors() Finding {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Resolves looks the hosts of the configured addresses up.
+// Resolves checks that the hosts of the configured base URLs resolve.
 func Resolves(ctx context.Context, s Settings) Finding {
 	if s.Loopback {
 		return ok("not needed for this machine")
@@ -39,7 +39,7 @@ func Resolves(ctx context.Context, s Settings) Finding {
 	return ok("%s", strings.Join(found, "; "))
 }
 
-// withoutServer shortens an error of the resolver to its reason.
+// withoutServer shortens a resolver's error to its reason.
 func withoutServer(err error) string {
 	if e, isDNS := errors.AsType[*net.DNSError](err); isDNS {
 		return e.Err
@@ -47,7 +47,8 @@ func withoutServer(err error) string {
 	return err.Error()
 }
 
-// Client asks the configured addresses. It follows no redirect.
+// Client returns the client for requests to the configured base URLs. It follows no
+// redirects.
 func Client() *http.Client {
 	return &http.Client{
 		Transport:     &http.Transport{Proxy: nil, DisableKeepAlives: true},
@@ -55,12 +56,12 @@ func Client() *http.Client {
 	}
 }
 
-// expiresSoon is when a certificate needs attention: those that renew themselves
-// have done so by then.
+// expiresSoon is the remaining life of a certificate that needs attention: automatic
+// renewal happens earlier.
 const expiresSoon = 14 * 24 * time.Hour
 
-// Answers asks each configured address as a browser does: whether it leads here,
-// by TLS that browsers accept, with its host passed on.
+// Answers requests each configured base URL as a browser does: it must lead to this
+// server, with a TLS certificate that browsers accept and the Host header preserved.
 func Answers(ctx context.Context, s Settings, client *http.Client) Finding {
 	if s.Loopback {
 		return ok("not needed for this machine")
@@ -97,7 +98,7 @@ func answers(ctx context.Context, address string, client *http.Client) (f Findin
 	return Finding{}, false
 }
 
-// maxResponse bounds what is read of an answer, in bytes.
+// maxResponse is the maximum size of a response in bytes.
 const maxResponse = 64 << 10
 
 func get(ctx context.Context, client *http.Client, address string) (status int, body string, state *tls.ConnectionState, err error) {
@@ -125,7 +126,7 @@ func badCertificate(err error) bool {
 	return unknown || name || plain
 }
 
-// plainError drops method and address from an error of [http.Client].
+// plainError drops method and URL from an error of [http.Client].
 func plainError(err error) error {
 	if e, is := errors.AsType[*url.Error](err); is {
 		return e.Err
@@ -133,20 +134,20 @@ func plainError(err error) error {
 	return err
 }
 
-// Differences of clocks. Leases of several processes compare their clocks;
-// signatures of providers are minutes old at most.
+// Clock differences. Leases of several processes compare their clocks; providers'
+// signatures are valid for minutes.
 const (
 	skewWarn = 2 * time.Second
 	skewFail = 30 * time.Second
 )
 
-// Clock compares this machine's clock with that of the database server, if there
-// is one, and with the date that the public address answers with, to the second.
+// Clock compares this machine's clock with the database server's, if there is one, and
+// with the Date header of the public base URL, to the second.
 func Clock(ctx context.Context, s Settings, client *http.Client, servers []Database) Finding {
 	var compared []string
 	worst := time.Duration(0)
 	note := func(source string, theirs time.Time, before, after time.Time) {
-		skew := max(before.Sub(theirs), theirs.Sub(after), 0) // none within the round trip
+		skew := max(before.Sub(theirs), theirs.Sub(after), 0) // no skew within the round trip
 		compared = append(compared, fmt.Sprintf("%s differs by %s", source, skew.Round(time.Millisecond)))
 		worst = max(worst, skew)
 	}

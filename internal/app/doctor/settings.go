@@ -11,30 +11,30 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 )
 
-// Settings are the configured values that checks look at. They hold no secrets.
+// Settings are the configured values that checks use. They have no secrets.
 type Settings struct {
-	Loopback  bool     // development: the base URL is this machine
+	Loopback  bool     // the base URL is this machine: development
 	Listen    string   // host:port; empty if unknown
 	BaseURL   string   // of the dashboard
-	Addresses []string // all base URLs, without duplicates of scheme and host
+	Addresses []string // all base URLs, with distinct origins
 
 	SignUp         account.SignUpPolicy
 	MailFrom       string // bare address
 	CanMail        bool
-	Forwarded      Forwarded // zero: none were seen
+	Forwarded      Forwarded // zero: none
 	TrustedProxies []netip.Prefix
 
 	AllowPrivateReceivers bool
 	RetryTimeScale        float64
 	MarketplaceTestKey    bool
-	DeploymentSecrets     []string // channels with a secret that all organizations share
+	DeploymentSecrets     []string // channels with a deployment-wide secret
 
-	OpenLinks []string // servers on other machines that are reached without TLS, or without verifying them
+	OpenLinks []string // connections to other machines without TLS, or without verification
 
-	PaymentsKey, PaymentsSecret, PaymentsPrice bool // whether they are set
+	PaymentsKey, PaymentsSecret, PaymentsPrice bool // whether each is set
 }
 
-// BaseURL judges the form of the configured addresses.
+// BaseURL checks the form of the configured base URLs.
 func BaseURL(s Settings) Finding {
 	if s.Loopback {
 		host, _, _ := strings.Cut(s.Listen, ":")
@@ -63,8 +63,7 @@ func BaseURL(s Settings) Finding {
 	return ok("%s", strings.Join(s.Addresses, ", "))
 }
 
-// privateName reports whether a host is inside of a private network, as far as
-// its name shows.
+// privateName reports whether a host is in a private network, judging by its name.
 func privateName(host string) bool {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return addr.IsPrivate() || addr.IsLinkLocalUnicast()
@@ -75,7 +74,7 @@ func privateName(host string) bool {
 	return slices.ContainsFunc([]string{".local", ".internal", ".lan", ".home.arpa"}, func(suffix string) bool { return strings.HasSuffix(host, suffix) })
 }
 
-// MailSender judges the sender of account mails.
+// MailSender checks the sender of account mails.
 func MailSender(s Settings) Finding {
 	_, domain, _ := strings.Cut(s.MailFrom, "@")
 	if !s.Loopback && s.CanMail && (domain == "localhost" || strings.HasSuffix(domain, ".localhost")) {
@@ -84,7 +83,7 @@ func MailSender(s Settings) Finding {
 	return ok("account mails are from %s", s.MailFrom)
 }
 
-// SignUp judges who may create an account.
+// SignUp checks the sign-up policy.
 func SignUp(s Settings) Finding {
 	if s.SignUp.Open() && !s.Loopback {
 		return warn("open: everybody who can reach the server can found an organization", "Set KICKSTAND_SIGN_UP to invited or domain:example.com, unless that is intended.")
@@ -92,15 +91,14 @@ func SignUp(s Settings) Finding {
 	return ok("%s", s.SignUp)
 }
 
-// Forwarded are requests with X-Forwarded-For from a peer that is not a trusted
-// proxy, as the server has counted them.
+// Forwarded counts requests with X-Forwarded-For from peers that are not trusted proxies.
 type Forwarded struct {
 	Count int64      `json:"count"`
-	Peer  netip.Addr `json:"peer"` // the latest that was noted
+	Peer  netip.Addr `json:"peer"` // of the latest recorded one
 	At    time.Time  `json:"at"`
 }
 
-// Proxies judges whose X-Forwarded-For counts.
+// Proxies checks the trusted proxies.
 func Proxies(s Settings) Finding {
 	const remedy = "Set KICKSTAND_TRUSTED_PROXIES to the addresses from which the proxy connects, such as 127.0.0.1."
 	for _, p := range s.TrustedProxies {
@@ -124,7 +122,7 @@ func Proxies(s Settings) Finding {
 	return ok("%s", strings.Join(list, ", "))
 }
 
-// Links judges how the database and Redis are reached.
+// Links checks the connections to database and Redis.
 func Links(s Settings) Finding {
 	if len(s.OpenLinks) > 0 {
 		return warn(strings.Join(s.OpenLinks, "; "),
@@ -133,7 +131,7 @@ func Links(s Settings) Finding {
 	return ok("database and Redis are on this machine, or reached by TLS that verifies them")
 }
 
-// Receivers judges to which addresses outgoing webhooks go.
+// Receivers checks the allowed addresses of webhooks.
 func Receivers(s Settings) Finding {
 	switch {
 	case s.AllowPrivateReceivers && s.Loopback:
@@ -146,7 +144,7 @@ func Receivers(s Settings) Finding {
 	return ok("webhooks go to public addresses by https only")
 }
 
-// TestKeys judges keys that are meant for trying things out.
+// TestKeys checks for keys and settings that are for tests only.
 func TestKeys(s Settings) Finding {
 	switch {
 	case !s.MarketplaceTestKey:
@@ -157,7 +155,7 @@ func TestKeys(s Settings) Finding {
 	return fail("a test key can sign marketplace notifications", "Remove KICKSTAND_MARKETPLACE_TEST_KEY.")
 }
 
-// ChannelSecrets lists the channels whose secret all organizations share.
+// ChannelSecrets lists the channels with a deployment-wide secret.
 func ChannelSecrets(s Settings) Finding {
 	if len(s.DeploymentSecrets) == 0 {
 		return ok("no channel has a secret of the deployment; each accepts what a connection's own secret proves, and nothing else")
@@ -165,7 +163,7 @@ func ChannelSecrets(s Settings) Finding {
 	return ok("of the deployment: %s; other channels accept what a connection's own secret proves, and nothing else", strings.Join(s.DeploymentSecrets, ", "))
 }
 
-// Payments judges whether plans can be paid for, and whether payments arrive.
+// Payments checks whether plans can be paid for and payments are reported.
 func Payments(s Settings) Finding {
 	switch {
 	case !s.PaymentsKey && s.Loopback:
@@ -180,7 +178,7 @@ func Payments(s Settings) Finding {
 	return ok("by the payment provider")
 }
 
-// Configuration reports why the settings do not let a server start.
+// Configuration reports settings that prevent a server's start.
 func Configuration(err error) Finding {
 	if err != nil {
 		found, remedy, _ := strings.Cut(err.Error(), "\n")

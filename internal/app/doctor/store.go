@@ -16,20 +16,20 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// Database is one that the program uses.
+// Database is a database of the program.
 type Database struct {
 	Name   string
 	Schema db.Schema
-	// Open returns it, and what to call when done. A database that does not exist is
-	// not created: it is [fs.ErrNotExist].
+	// Open opens the database; the caller calls done after use. A missing database is not
+	// created: [fs.ErrNotExist].
 	Open func(ctx context.Context) (d *db.DB, done func(), err error)
 }
 
-// oldestPostgres is the oldest release that is supported.
+// oldestPostgres is the oldest supported major version.
 const oldestPostgres = 15
 
-// DatabaseHealth looks whether a database can be written, at the version of its schema, and
-// for triggers and views that hide entries of the audit log.
+// DatabaseHealth checks that a database is writable, has the current schema, and has no
+// triggers or views that hide entries of the audit log.
 func DatabaseHealth(ctx context.Context, d Database) Finding {
 	handle, done, err := d.Open(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,8 +76,8 @@ func DatabaseHealth(ctx context.Context, d Database) Finding {
 	return ok("%s", found)
 }
 
-// Attachments writes a file to a store, reads it back and deletes it. Open returns
-// [fs.ErrNotExist] for a folder that does not exist.
+// Attachments writes, reads and deletes a file in a store. open returns [fs.ErrNotExist]
+// for a missing folder.
 func Attachments(ctx context.Context, where string, open func() (blob.Store, func(), error)) Finding {
 	store, done, err := open()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +113,7 @@ func readBack(ctx context.Context, store blob.Store, key string) ([]byte, error)
 	return io.ReadAll(r)
 }
 
-// MailServer connects to the mail server and logs in, without sending.
+// MailServer connects to the mail server and authenticates, without sending.
 func MailServer(ctx context.Context, server *mail.SMTP) Finding {
 	encrypted, err := server.Probe(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func MailServer(ctx context.Context, server *mail.SMTP) Finding {
 	return ok("%s lets us in, %s", server.Address(), tls)
 }
 
-// NoMailServer judges a deployment without one.
+// NoMailServer checks a deployment without a mail server.
 func NoMailServer(s Settings, deliveryAPI bool) Finding {
 	switch {
 	case deliveryAPI:
@@ -140,7 +140,7 @@ func NoMailServer(s Settings, deliveryAPI bool) Finding {
 	return fail("there is no way to send mail: nobody can sign in by link, be invited or reset a password", "Set KICKSTAND_SMTP_URL or KICKSTAND_EMAIL_DELIVERY_API_KEY.")
 }
 
-// Shared looks whether the server of shared limits can be used.
+// Shared checks the connection to Redis.
 func Shared(ctx context.Context, where string, ping func(context.Context) error) Finding {
 	if err := ping(ctx); err != nil {
 		return fail(fmt.Sprintf("%s cannot be used, so that each process counts on its own: %v", where, err), "Look at KICKSTAND_REDIS_URL and the Redis server.")
@@ -148,7 +148,7 @@ func Shared(ctx context.Context, where string, ping func(context.Context) error)
 	return ok("%s counts", where)
 }
 
-// Permissions lists the files that others on the machine can reach.
+// Permissions lists the files that other users of the machine can access.
 func Permissions(exposed []string, err error) Finding {
 	switch {
 	case err != nil:
@@ -159,16 +159,16 @@ func Permissions(exposed []string, err error) Finding {
 	return ok("the server's files are for its user alone")
 }
 
-// Key is how the secret key is stored.
+// Key describes the storage of the secret key.
 type Key struct {
-	Path       string // of its file; empty: given as a value
+	Path       string // of its file; empty: configured as a value
 	Mode       fs.FileMode
 	Missing    bool
-	WithData   bool // in the same folder as the database
+	WithData   bool // in the folder of the database
 	Unreadable error
 }
 
-// SecretKey judges how the key that encrypts stored secrets is stored.
+// SecretKey checks the storage of the key that encrypts stored secrets.
 func SecretKey(s Settings, k Key) Finding {
 	const apart = "Move it to a folder of its own, readable by the server's user only, and set KICKSTAND_SECRET_KEY_FILE to its path."
 	switch {
@@ -186,8 +186,8 @@ func SecretKey(s Settings, k Key) Finding {
 	return ok("%s, for its owner alone", k.Path)
 }
 
-// Organizations judges whether anybody can work here, and whether one of the
-// organizations gets the inbound events that no connection claims.
+// Organizations checks that there is an organization, and a default one for the inbound
+// events of no connection.
 func Organizations(count int, hasDefault bool, err error) Finding {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -202,15 +202,15 @@ func Organizations(count int, hasDefault bool, err error) Finding {
 	return ok("%d; one is the default", count)
 }
 
-// Proofs are how connections have proven their addresses.
+// Proofs counts connections by the proof of their address.
 type Proofs struct {
 	Proven, Pending int
-	BeforeProofs    int      // proven, but only because they were there before proofs were
-	UnknownSlugs    []string // which allowed-addresses names, and no organization has
+	BeforeProofs    int      // proven by their age only: older than proofs
+	UnknownSlugs    []string // in allowed-addresses, without an organization
 }
 
-// Addresses judges whether the addresses of connections are proven to be their
-// organizations'. Pending ones are in order: strangers can make as many as they like.
+// Addresses checks that the addresses of connections are proven to belong to their
+// organizations. Pending ones are in order: anybody can create any number.
 func Addresses(s Settings, p Proofs, err error) Finding {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -10,14 +10,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// key is that of all logs of the process, so that several logs on one database
-// agree.
+// key signs all logs of the process, so that several logs on one database agree.
 var key = seal.NewKey()
 
-// Open returns the log of a helpdesk's database.
+// Open returns the log of a helpdesk database.
 func Open(d *db.DB) *audit.Log { return open(d, "helpdesk", "helpdesk", "live") }
 
-// Fleet returns the log of a database of one environment of the fleet.
+// Fleet returns the log of a fleet database, live or sandbox.
 func Fleet(d *db.DB, live bool) *audit.Log {
 	if live {
 		return open(d, "fleet_live", "fleet", "live")
@@ -29,7 +28,7 @@ func open(d *db.DB, ledger, service, environment string) *audit.Log {
 	return audit.Open(audit.Config{DB: d, Box: seal.New(key), Ledger: ledger, Service: service, Environment: environment})
 }
 
-// List returns the entries of an organization that q wants, newest first.
+// List returns an organization's entries that match q, newest first.
 func List(t testing.TB, l *audit.Log, organizationID string, q audit.Query) []audit.Entry {
 	t.Helper()
 	q.Limit = audit.MaxPage
@@ -40,7 +39,7 @@ func List(t testing.TB, l *audit.Log, organizationID string, q audit.Query) []au
 	return page.Entries
 }
 
-// Flush writes the refusals that a log has gathered, as at the end of the process.
+// Flush writes the collected refusals, as at the end of the process.
 func Flush(t testing.TB, l *audit.Log) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
