@@ -149,7 +149,7 @@ func TestReadyOften(t *testing.T) {
 			{name: "database", check: func(context.Context) outcome { checks++; return outcome{Status: partOK} }},
 		}}
 		for range 40 {
-			r.ask()
+			r.report()
 			time.Sleep(100 * time.Millisecond)
 		}
 		if checks != 4 {
