@@ -238,52 +238,50 @@ func TestReadOnlyServer(t *testing.T) {
 // TestDamage: a database with detected damage reports it for ten minutes, although rows can be written.
 func TestDamage(t *testing.T) {
 	rawURL := dbtest.SQLiteURL(t)
-	synctest.Test(t, func(t *testing.T) { findDamage(t, rawURL) })
-}
-
-func findDamage(t *testing.T, rawURL string) {
-	path := strings.TrimPrefix(rawURL, "sqlite:")
-	d := dbtest.Open(t, rawURL)
-	write(t, d, "CREATE TABLE things (id BIGINT PRIMARY KEY, body TEXT)")
-	for i := range 200 {
-		write(t, d, "INSERT INTO things (id, body) VALUES ($1, $2)", i, strings.Repeat("body", 500))
-	}
-	if err := d.WriteHeartbeat(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Close(); err != nil { // the log is merged into the file
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	const page = 4096
-	if _, err := f.WriteAt(bytes.Repeat([]byte{0xff}, 20*page), info.Size()-40*page); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	d = dbtest.Open(t, rawURL)
-	if err := d.WriteHeartbeat(t.Context()); err != nil {
-		t.Errorf("before anybody has read the table: %v", err)
-	}
-	var n int
-	wantUnavailable(t, "a read of a damaged table", d.QueryRow(t.Context(), "SELECT count(body) FROM things WHERE body <> ''").Scan(&n))
-	err = d.WriteHeartbeat(t.Context())
-	wantUnavailable(t, "the damaged database", err)
-	if got := db.FailureReason(err); got != "a table or an index is damaged" {
-		t.Errorf("the reason is %q", got)
-	}
-	time.Sleep(10*time.Minute - time.Second)
-	wantUnavailable(t, "ten minutes later", d.WriteHeartbeat(t.Context()))
-	time.Sleep(time.Second)
-	if err := d.WriteHeartbeat(t.Context()); err != nil {
-		t.Errorf("when nobody has found any for ten minutes: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		path := strings.TrimPrefix(rawURL, "sqlite:")
+		d := dbtest.Open(t, rawURL)
+		write(t, d, "CREATE TABLE things (id BIGINT PRIMARY KEY, body TEXT)")
+		for i := range 200 {
+			write(t, d, "INSERT INTO things (id, body) VALUES ($1, $2)", i, strings.Repeat("body", 500))
+		}
+		if err := d.WriteHeartbeat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(); err != nil { // the log is merged into the file
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const page = 4096
+		if _, err := f.WriteAt(bytes.Repeat([]byte{0xff}, 20*page), info.Size()-40*page); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		d = dbtest.Open(t, rawURL)
+		if err := d.WriteHeartbeat(t.Context()); err != nil {
+			t.Errorf("before anybody has read the table: %v", err)
+		}
+		var n int
+		wantUnavailable(t, "a read of a damaged table", d.QueryRow(t.Context(), "SELECT count(body) FROM things WHERE body <> ''").Scan(&n))
+		err = d.WriteHeartbeat(t.Context())
+		wantUnavailable(t, "the damaged database", err)
+		if got := db.FailureReason(err); got != "a table or an index is damaged" {
+			t.Errorf("the reason is %q", got)
+		}
+		time.Sleep(10*time.Minute - time.Second)
+		wantUnavailable(t, "ten minutes later", d.WriteHeartbeat(t.Context()))
+		time.Sleep(time.Second)
+		if err := d.WriteHeartbeat(t.Context()); err != nil {
+			t.Errorf("when nobody has found any for ten minutes: %v", err)
+		}
+	})
 }
