@@ -1,21 +1,20 @@
-// Package billing is what organizations pay for: it starts checkouts, and keeps
-// each organization's plan in step with what the payment provider says.
+// Package billing starts checkouts, and keeps each organization's plan in step with
+// the payment provider's events.
 //
-// The provider's events come in any order, twice, or late. So nothing is done
-// by an event alone: each adds facts to the record of its subscription, of
-// which the newest of a kind count, and then the organization's standing is
-// computed anew from the facts of all its subscriptions. The same events in any
-// order therefore end in the same standing. That a subscription was deleted is
-// final. An event whose organization is not known (yet) adds its facts all the
-// same; they count once another event tells whose the subscription, or its
-// customer, is.
+// The provider's events come in any order, repeatedly, or late. So no event acts
+// alone: each adds facts to the record of its subscription, of which the newest of
+// a kind count, and then the organization's standing is computed from the facts of
+// all its subscriptions. The same events in any order result in the same standing.
+// Deletion of a subscription is final. An event without a known organization adds
+// its facts too; they count once another event names the organization of the
+// subscription or its customer.
 //
-// An organization that has no subscription is never touched: its plan was given
-// by the operator.
+// An organization without subscriptions is never changed: the operator has set its
+// plan.
 //
-// A checkout is the provider's own page. Where no provider is configured there
-// is a page of ours, for development and demos, which tells of a payment as the
-// provider would: by signed events posted to our own endpoint.
+// A checkout is a page of the provider. Without a configured provider there is a
+// built-in page for development and demos, which reports a payment as the provider
+// would: by signed events posted to our own endpoint.
 package billing
 
 import (
@@ -33,17 +32,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Config is what a [Service] is made of. All is required but Logger.
+// Config has the parts of a [Service]. All are required but Logger and Audit.
 type Config struct {
 	DB       *db.DB
 	Accounts *account.Service
-	Checkout *Checkout // the one that Accounts sends people to
+	Checkout *Checkout // the one that Accounts starts checkouts with
 	Mailer   account.Mailer
 	MailFrom mail.Address
 	BaseURL  string // the public address, without a trailing slash
 
-	// Post hands an event to our own endpoint as the provider would, signed. It
-	// is how the built-in checkout tells of a payment.
+	// Post posts a signed event to our own endpoint, as the provider would. The
+	// built-in checkout reports payments with it.
 	Post func(ctx context.Context, event []byte) error
 
 	Audit  *audit.Log   // nil records nothing
@@ -75,26 +74,26 @@ func Open(c Config) *Service {
 	return s
 }
 
-// lock makes changes to what is paid for one after the other. They are rare, and
-// one event can concern several subscriptions and organizations.
+// lock serializes changes of subscriptions. They are rare, and one event can
+// concern several subscriptions and organizations.
 func lock(ctx context.Context, tx *db.Tx) error { return tx.Lock(ctx, "billing") }
 
-// State is what an organization pays for, for people to look at.
+// State is an organization's plan and subscription, for display.
 type State struct {
 	Plan        account.Plan
-	PendingPlan account.Plan // went to the checkout for it, and has not paid; empty for none
-	PastDue     bool         // a payment failed and was not made up for
+	PendingPlan account.Plan // checkout started, not paid; empty: none
+	PastDue     bool         // a payment failed and has not succeeded since
 
-	// Of the subscription that gives the plan, or else the last one; empty when
-	// there is none.
+	// Of the subscription that gives the plan, or else the last one; empty if there is
+	// none.
 	SubscriptionID    string
 	CustomerID        string
-	Status            string    // the provider's word: active, past_due, canceled; empty when not known
-	PeriodEnd         time.Time // until when is paid; zero when not known
-	CancelAtPeriodEnd bool      // it ends then
+	Status            string    // in the provider's terms: active, past_due, canceled; empty if unknown
+	PeriodEnd         time.Time // paid until; zero if unknown
+	CancelAtPeriodEnd bool      // the subscription ends then
 }
 
-// State returns what an organization pays for, or a [problem.NotFound].
+// State returns an organization's plan and subscription. Error: [problem.NotFound].
 func (s *Service) State(ctx context.Context, organizationID string) (State, error) {
 	o, err := s.accounts.Organization(ctx, organizationID)
 	if err != nil {
@@ -112,11 +111,10 @@ func (s *Service) State(ctx context.Context, organizationID string) (State, erro
 	return state, nil
 }
 
-// StartForOrganization returns the URL of a page on which an organization that
-// exists can pay for a plan: one that was free so far, or whose checkout was
-// left. The user must be one of its admins: others get a [problem.Forbidden]. A
-// plan that the organization has, or a subscription that goes on, is a
-// [problem.Conflict]: to pay twice would help nobody.
+// StartForOrganization returns the URL of a checkout for an existing organization
+// on a lower plan, or with an abandoned checkout. Errors: [problem.Forbidden]
+// unless u is one of its admins; [problem.Conflict] for a plan the organization
+// has, or if a subscription is active.
 func (s *Service) StartForOrganization(ctx context.Context, u account.User, wanted account.Plan) (string, error) {
 	if wanted != account.Pro && wanted != account.Business {
 		var v problem.Validation
@@ -166,7 +164,7 @@ func (s *Service) CanBuy(p account.Plan) bool {
 	return p != account.Free && (s.checkout.builtIn || s.checkout.key != "" && s.checkout.prices[p] != "")
 }
 
-// KeyPlan is what a plan is for API keys.
+// KeyPlan returns the plan of API keys for an organization's plan.
 func KeyPlan(p account.Plan) apikey.Plan {
 	switch p {
 	case account.Pro:
@@ -177,9 +175,9 @@ func KeyPlan(p account.Plan) apikey.Plan {
 	return apikey.Standard
 }
 
-// planRequest is the plan for which an organization went to the checkout last.
+// planRequest is the last checkout that an organization started.
 type planRequest struct {
-	plan account.Plan // empty: it never did
+	plan account.Plan // empty: none
 	at   time.Time
 }
 
@@ -198,7 +196,7 @@ func loadPlanRequest(ctx context.Context, q db.Querier, organizationID string) (
 	return w, nil
 }
 
-// savePlanRequest notes for which plan an organization goes to the checkout.
+// savePlanRequest records the plan of a started checkout.
 func savePlanRequest(ctx context.Context, d *db.DB, organizationID string, wanted account.Plan) error {
 	err := d.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO billing_wishes (organization_id, plan, wanted_at) VALUES ($1, $2, $3)

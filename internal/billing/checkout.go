@@ -23,28 +23,27 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// DefaultAPIURL is the payment provider's.
+// DefaultAPIURL is the payment provider's API.
 const DefaultAPIURL = "https://api.stripe.com"
 
-// CheckoutConfig is what a [Checkout] is made of. DB, Box and BaseURL are
-// required.
+// CheckoutConfig has the parts of a [Checkout]. DB, Box and BaseURL are required.
 type CheckoutConfig struct {
 	DB      *db.DB
 	Box     *seal.Box
 	BaseURL string // the public address, without a trailing slash
 
-	// APIKey is the payment provider's. Without one, the built-in page takes the
-	// provider's place, or, with NoBuiltIn, no plan can be paid for: that page takes
-	// no money, and is for development.
+	// APIKey is the payment provider's. Without one, the built-in page replaces the
+	// provider, for development: it takes no money. With NoBuiltIn, no plan can be
+	// paid for.
 	APIKey    string
 	NoBuiltIn bool
 	APIURL    string // empty means [DefaultAPIURL]
 
-	// Prices are the provider's ids of what a paid plan costs.
+	// Prices are the provider's price ids of the paid plans.
 	Prices map[account.Plan]string
 
-	// Transport carries the requests to the provider; nil means directly, or
-	// through the proxy that HTTPS_PROXY names.
+	// Transport carries the requests to the provider; nil: directly, or through the
+	// proxy that HTTPS_PROXY names.
 	Transport http.RoundTripper
 
 	Logger *slog.Logger // nil discards
@@ -56,7 +55,7 @@ type Checkout struct {
 	box     *seal.Box
 	baseURL string
 	key     string
-	builtIn bool // the page of our own takes the provider's place
+	builtIn bool // the built-in page replaces the provider
 	api     *url.URL
 	prices  map[account.Plan]string
 	plans   map[string]account.Plan // by price
@@ -67,15 +66,15 @@ type Checkout struct {
 var _ account.Checkout = (*Checkout)(nil)
 
 const (
-	// apiTimeout bounds one try, checkoutTimeout all of them: somebody waits.
+	// apiTimeout bounds one attempt, checkoutTimeout all of them: a person waits.
 	apiTimeout      = 10 * time.Second
 	checkoutTimeout = 20 * time.Second
 	apiTries        = 3
-	// maxAnswer bounds what is read of the provider's answer, in bytes.
+	// maxAnswer bounds the provider's response, in bytes.
 	maxAnswer = 1 << 20
 )
 
-// NewCheckout returns the checkout. Its error means that c is wrong.
+// NewCheckout returns the checkout. The error describes an invalid field of c.
 func NewCheckout(c CheckoutConfig) (*Checkout, error) {
 	api, err := ParseAPIURL(c.APIURL)
 	if err != nil {
@@ -109,18 +108,18 @@ func NewCheckout(c CheckoutConfig) (*Checkout, error) {
 	return k, nil
 }
 
-// ParseAPIURL reads the address of the payment provider's API, by the rules of
+// ParseAPIURL parses the URL of the payment provider's API, by the rules of
 // [netguard.ParseAPIURL].
 func ParseAPIURL(raw string) (*url.URL, error) { return netguard.ParseAPIURL(raw, DefaultAPIURL) }
 
-// where the browser goes from the checkout.
+// The pages to which the provider returns the browser.
 func (k *Checkout) paidURL() string   { return k.baseURL + "/?checkout=paid" }
 func (k *Checkout) cancelURL() string { return k.baseURL + "/?checkout=cancelled" }
 
-// StartCheckout implements [account.Checkout]. A plan without a price, and every
-// plan where there is nothing to pay with, is a [problem.Precondition]; when the provider cannot be reached it is
-// [problem.Unavailable]. Any other error means that the provider refuses what is
-// configured here.
+// StartCheckout implements [account.Checkout]. Errors: [problem.Precondition] for a
+// plan without a price, or without a payment provider; [problem.Unavailable] if the
+// provider cannot be reached. Any other error means that the provider refuses the
+// configuration.
 func (k *Checkout) StartCheckout(ctx context.Context, c account.CheckoutRequest) (string, error) {
 	var page string
 	var err error
@@ -138,7 +137,7 @@ func (k *Checkout) StartCheckout(ctx context.Context, c account.CheckoutRequest)
 	return page, savePlanRequest(ctx, k.db, c.OrganizationID, c.Plan)
 }
 
-// hostedPage has the provider make a page for one checkout.
+// hostedPage creates a checkout page at the provider.
 func (k *Checkout) hostedPage(ctx context.Context, c account.CheckoutRequest) (string, error) {
 	price := k.prices[c.Plan]
 	if price == "" {
@@ -162,7 +161,7 @@ func (k *Checkout) hostedPage(ctx context.Context, c account.CheckoutRequest) (s
 	}
 	err := k.call(ctx, "/v1/checkout/sessions", form, &session)
 	if refused, ok := errors.AsType[*apiError](err); ok && refused.param == "customer_email" {
-		form.Del("customer_email") // it only saves typing
+		form.Del("customer_email") // it only prefills a field
 		err = k.call(ctx, "/v1/checkout/sessions", form, &session)
 	}
 	if err != nil {
@@ -175,7 +174,7 @@ func (k *Checkout) hostedPage(ctx context.Context, c account.CheckoutRequest) (s
 	return session.URL, nil
 }
 
-// apiError is the provider's refusal.
+// apiError is an error response of the provider.
 type apiError struct {
 	status int
 	kind   string // its type and code
@@ -197,14 +196,14 @@ func (e *apiError) Error() string {
 	return s
 }
 
-// temporary reports whether the same request may succeed in a moment.
+// temporary reports whether the same request may succeed soon.
 func (e *apiError) temporary() bool {
 	return e.status == http.StatusConflict || e.status == http.StatusTooManyRequests || e.status >= 500
 }
 
-// call posts a form to the provider and decodes its answer. What fails on the
-// way, or as the provider has trouble, is tried again; the idempotency key makes
-// that one request in the provider's eyes.
+// call posts a form to the provider and decodes the response. It retries network
+// and server errors under one idempotency key, so that the provider performs the
+// request once.
 func (k *Checkout) call(ctx context.Context, path string, form url.Values, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, checkoutTimeout)
 	defer cancel()
@@ -230,7 +229,7 @@ func (k *Checkout) call(ctx context.Context, path string, form url.Values, into 
 	return problem.New(problem.Unavailable, "the payment provider cannot be reached at the moment; try again in a minute").Because(err)
 }
 
-// configurationError is a refusal that only whoever runs this can mend.
+// configurationError returns an error that names the option to correct.
 func (k *Checkout) configurationError(refused *apiError) error {
 	switch {
 	case refused.status == http.StatusUnauthorized, refused.status == http.StatusForbidden:
@@ -241,7 +240,7 @@ func (k *Checkout) configurationError(refused *apiError) error {
 	return fmt.Errorf("the payment provider refuses the checkout: %w", refused)
 }
 
-// post posts once. Its error is an [*apiError] when the provider has answered.
+// post posts the form once. An error response is an [*apiError].
 func (k *Checkout) post(ctx context.Context, path, idempotency string, form url.Values, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, k.api.String()+path, strings.NewReader(form.Encode()))
 	if err != nil {
@@ -272,7 +271,8 @@ func (k *Checkout) post(ctx context.Context, path, idempotency string, form url.
 	return nil
 }
 
-// refusal reads the provider's error. Some of its messages quote the key.
+// refusal parses the provider's error. It masks the API key, which some messages
+// quote.
 func (k *Checkout) refusal(status int, body []byte) *apiError {
 	var answer struct {
 		Error struct {
@@ -282,7 +282,7 @@ func (k *Checkout) refusal(status int, body []byte) *apiError {
 			Message string `json:"message"`
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(body, &answer) // what else it may be says no more than the status
+	_ = json.Unmarshal(body, &answer) // any other body adds nothing to the status
 	short := func(s string, n int) string {
 		s = strings.ToValidUTF8(strings.ReplaceAll(s, k.key, "********"), "\uFFFD")
 		return strings.ToValidUTF8(s[:min(len(s), n)], "")

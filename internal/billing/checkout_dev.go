@@ -14,26 +14,26 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// DevCheckoutPath is where the built-in page is, below the base URL; a token
+// DevCheckoutPath is the path of the built-in page below the base URL; a token
 // follows.
 const DevCheckoutPath = "/dev/checkout/"
 
-// devLife is how long a checkout at the built-in page can be paid.
+// devLife is the life of a checkout at the built-in page.
 const devLife = 24 * time.Hour
 
 // sealPurpose separates the tokens of checkouts from other sealed values.
 const sealPurpose = "dev checkout"
 
-// DevCheckout is what the built-in page shows.
+// DevCheckout is the content of the built-in page.
 type DevCheckout struct {
 	OrganizationID   string
 	OrganizationName string
 	Plan             account.Plan
-	Email            string // of who pays
+	Email            string // of the payer
 	ExpiresAt        time.Time
 }
 
-// devToken is what the token of a checkout holds. It is not stored anywhere.
+// devToken is the content of a checkout's token. It is not stored.
 type devToken struct {
 	OrganizationID   string       `json:"organization_id"`
 	OrganizationName string       `json:"organization_name"`
@@ -54,13 +54,12 @@ func (k *Checkout) devPage(c account.CheckoutRequest) (string, error) {
 	return k.baseURL + DevCheckoutPath + token, nil
 }
 
-// HasDevCheckout reports whether the built-in page takes the place of a payment
-// provider.
+// HasDevCheckout reports whether the built-in page replaces a payment provider.
 func (s *Service) HasDevCheckout() bool { return s.checkout.builtIn }
 
-// DevCheckout returns what the built-in page for a token shows. A token that is
-// not ours, or too old, is a [problem.NotFound], and so is every token when a
-// payment provider is configured or the built-in page is off.
+// DevCheckout returns the checkout of a token. Error: [problem.NotFound] for a
+// forged or expired token, and for every token if a payment provider is configured
+// or the built-in page is off.
 func (s *Service) DevCheckout(token string) (DevCheckout, error) {
 	c, _, err := s.checkout.openToken(token)
 	if err != nil {
@@ -69,7 +68,8 @@ func (s *Service) DevCheckout(token string) (DevCheckout, error) {
 	return DevCheckout(c), nil
 }
 
-// openToken returns what a token holds, and a name for it that nobody can guess.
+// openToken returns the content of a token, and an unguessable name derived from
+// it.
 func (k *Checkout) openToken(token string) (c devToken, name string, err error) {
 	gone := problem.New(problem.NotFound, "there is no such checkout, or it is older than %d hours", devLife/time.Hour)
 	if !k.builtIn {
@@ -93,10 +93,9 @@ func (k *Checkout) openToken(token string) (c devToken, name string, err error) 
 	return c, hex.EncodeToString(sum[:12]), nil
 }
 
-// Pay pays for the checkout of a token: it posts what the payment provider would
-// to our own endpoint. Every id follows from the token, so that paying twice
-// changes nothing. The errors are those of [Service.DevCheckout], and those of
-// posting.
+// Pay pays for the checkout of a token: it posts the provider's events to our own
+// endpoint. Every id is derived from the token, so paying twice changes nothing.
+// Errors as of [Service.DevCheckout] and of Config.Post.
 func (s *Service) Pay(ctx context.Context, token string) error {
 	c, name, err := s.checkout.openToken(token)
 	if err != nil {

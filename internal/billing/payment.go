@@ -16,28 +16,28 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Result is what an event did, for people to look at.
+// Result is the effect of an event, for display.
 type Result struct {
 	Outcome        Outcome      `json:"outcome"`
 	SubscriptionID string       `json:"subscription_id,omitempty"`
 	OrganizationID string       `json:"organization_id,omitempty"`
-	Plan           account.Plan `json:"plan,omitempty"` // of the organization, now
+	Plan           account.Plan `json:"plan,omitempty"` // of the organization, after the event
 	PastDue        bool         `json:"past_due,omitempty"`
-	Mails          int          `json:"mails,omitempty"` // how many admins were told of a failed payment
+	Mails          int          `json:"mails,omitempty"` // admins notified of a failed payment
 }
 
-// Outcome is the kind of effect that an event had.
+// Outcome is the kind of effect.
 type Outcome string
 
 // The outcomes.
 const (
-	Applied        Outcome = "applied"         // the organization stands where its subscriptions say
-	Unlinked       Outcome = "unlinked"        // nobody here, or not yet: it counts once linked
-	NoSubscription Outcome = "no subscription" // something that was bought once
+	Applied        Outcome = "applied"         // the organization's standing was computed
+	Unlinked       Outcome = "unlinked"        // no known organization; effective once linked
+	NoSubscription Outcome = "no subscription" // a one-time purchase
 )
 
-// Intake takes what the payment provider says. It may be told again, and in any
-// order.
+// Intake applies an event of the payment provider in the caller's transaction.
+// Events may repeat, and arrive in any order.
 func (s *Service) Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (any, error) {
 	if err := lock(ctx, tx); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (s *Service) Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (an
 		r.Outcome, r.OrganizationID = Unlinked, owner
 		concerned = append(concerned, before, owner)
 	}
-	slices.Sort(concerned) // rows are locked in one order
+	slices.Sort(concerned) // lock rows in one order
 	for _, id := range slices.Compact(concerned) {
 		if id == "" {
 			continue
@@ -87,9 +87,9 @@ func (s *Service) Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (an
 	return r, nil
 }
 
-// linkCustomer notes whose a customer of the provider is, if p tells, and
-// returns the organizations that this concerns, and of those the one that may
-// have lost a subscription to the other.
+// linkCustomer links the provider's customer to the organization that p names. It
+// returns the organizations concerned, and among them the one that may have lost a
+// subscription.
 func (s *Service) linkCustomer(ctx context.Context, tx *db.Tx, p *channel.Payment) (concerned, lost []string, err error) {
 	if p.CustomerID == "" || p.OrganizationID == "" {
 		return nil, nil, nil
@@ -124,8 +124,8 @@ func (s *Service) linkCustomer(ctx context.Context, tx *db.Tx, p *channel.Paymen
 	return []string{before, p.OrganizationID}, lost, nil
 }
 
-// subscriptionOwner returns whose a subscription is: who the events name, else whose
-// customer it is; empty when nobody knows.
+// subscriptionOwner returns a subscription's organization: as named by its events,
+// else the one of its customer; empty if unknown.
 func subscriptionOwner(ctx context.Context, tx *db.Tx, sub *subscription) (string, error) {
 	if sub.organizationID != "" || sub.customerID == "" {
 		return sub.organizationID, nil
@@ -138,10 +138,10 @@ func subscriptionOwner(ctx context.Context, tx *db.Tx, sub *subscription) (strin
 	return owner, nil
 }
 
-// reconcile brings an organization to where its subscriptions say it stands, and
-// tells its admins of a payment that failed. It returns the standing, how many
-// were told, and whether there is such an organization. One without
-// subscriptions is left alone, unless it has just lost one to another.
+// reconcile sets an organization's standing from its subscriptions, and notifies
+// its admins of a failed payment. It returns the standing, the number of mails, and
+// whether the organization exists. An organization without subscriptions is not
+// changed, unless it has just lost one.
 func (s *Service) reconcile(ctx context.Context, tx *db.Tx, id string, lost bool) (now account.PlanState, mails int, known bool, err error) {
 	list, err := loadSubscriptions(ctx, tx, id)
 	if err != nil || len(list) == 0 && !lost {
@@ -198,8 +198,8 @@ func (s *Service) reconcile(ctx context.Context, tx *db.Tx, id string, lost bool
 	return now, mails, true, nil
 }
 
-// notifyAdmins writes to the admins of an organization, whose plan is now as given, that
-// a payment for a subscription failed, and returns to how many.
+// notifyAdmins mails the admins of an organization with the plan now that a payment
+// failed. It returns the number of mails.
 func (s *Service) notifyAdmins(ctx context.Context, tx *db.Tx, o account.Organization, now account.Plan, sub *subscription, failed *invoiceFact) (int, error) {
 	admins, err := s.accounts.AdminEmails(ctx, tx, o.ID)
 	if err != nil {
@@ -242,7 +242,7 @@ func scanSubscription(row db.Row) (*subscription, error) {
 	return &s, err
 }
 
-// loadSubscription returns a subscription, a new one if there is none.
+// loadSubscription returns a subscription, or a new one for an unknown id.
 func loadSubscription(ctx context.Context, tx *db.Tx, id string) (*subscription, error) {
 	s, err := db.One(ctx, tx, scanSubscription, "SELECT "+subscriptionColumns+" FROM billing_subscriptions s WHERE s.id = $1", id)
 	if errors.Is(err, db.ErrNoRows) {

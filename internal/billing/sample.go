@@ -8,23 +8,22 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// Sample describes an event as the payment provider would send it, for the
-// built-in checkout and for trying things out.
+// Sample describes a sample event of the payment provider, for the built-in
+// checkout and for tests.
 type Sample struct {
 	Kind    channel.PaymentKind
 	Created time.Time
 
-	// Name is what the ids of customer, subscription, session and invoice are
-	// made of.
+	// Name is the base of the ids of customer, subscription, session and invoice.
 	Name           string
-	EventID        string // empty: made of Kind and Name, so that the event is the same each time
-	SubscriptionID string // empty: made of Name
+	EventID        string // empty: derived from Kind and Name, so that the event is reproducible
+	SubscriptionID string // empty: derived from Name
 	OrganizationID string
 	Plan           account.Plan
 	Email          string
 }
 
-// JSON returns the event. A checkout is paid, a subscription active until it is
+// JSON returns the event. A checkout is paid, a subscription is active until
 // deleted, and a period is a month.
 func (s Sample) JSON() []byte {
 	if s.EventID == "" {

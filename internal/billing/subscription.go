@@ -10,35 +10,35 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// subscription is what the provider's events told of one.
+// subscription is the state of a subscription as derived from the provider's
+// events.
 type subscription struct {
 	id             string
-	customerID     string    // empty: no event has named it
+	customerID     string    // empty: not named by an event yet
 	organizationID string    // likewise
 	createdAt      time.Time // when its first event was processed
 	Facts          facts
 }
 
-// facts are the newest of each kind, by the provider's clock. Two that were made
-// in the same second are in an order all the same, so that it does not matter
-// which is told first.
+// facts are the newest of each kind, by the provider's clock. Facts of the same
+// second have a total order too, so that the order of arrival does not matter.
 type facts struct {
 	LinkedAt time.Time    `json:"linked_at,omitzero"` // of the event that names the organization
 	State    stateFact    `json:"state,omitzero"`
 	Checkout checkoutFact `json:"checkout,omitzero"`
 	Invoice  invoiceFact  `json:"invoice,omitzero"`
 
-	PaidAt    time.Time `json:"paid_at,omitzero"`    // when something was paid for it last
-	PaidUntil time.Time `json:"paid_until,omitzero"` // the end of the last period that was paid
+	PaidAt    time.Time `json:"paid_at,omitzero"`    // of the last payment
+	PaidUntil time.Time `json:"paid_until,omitzero"` // the end of the last paid period
 
-	// Wanted is the plan for which its organization had gone to the checkout, if
-	// it ever did: for events that do not tell which plan was bought.
+	// Wanted is the plan of the organization's last checkout, if any: for events that
+	// do not name the plan.
 	Wanted account.Plan `json:"wanted,omitempty"`
 
 	Told reportedFailure `json:"told,omitzero"`
 }
 
-// stateFact is what an event of the subscription itself says.
+// stateFact is the state in an event of the subscription itself.
 type stateFact struct {
 	At                time.Time `json:"at,omitzero"`
 	Event             string    `json:"event,omitempty"`
@@ -56,9 +56,8 @@ const (
 	rankDeleted
 )
 
-// compare orders what is told of one subscription: that it was deleted is final.
-// In the same second creation comes first, then what is further in the life of
-// a subscription.
+// compare orders states of one subscription: deletion is final. Within a second,
+// creation comes first, then the order of progress.
 func (f *stateFact) compare(other *stateFact) int {
 	return cmp.Or(
 		cmp.Compare(f.Rank/rankDeleted, other.Rank/rankDeleted),
@@ -69,7 +68,7 @@ func (f *stateFact) compare(other *stateFact) int {
 	)
 }
 
-// progress says how far in the life of a subscription a status is.
+// progress ranks the statuses in a subscription's life.
 func progress(status string) int {
 	switch status {
 	case "incomplete":
@@ -88,7 +87,7 @@ func progress(status string) int {
 	return 0
 }
 
-// checkoutFact is what the checkout says that the subscription came from.
+// checkoutFact is the state in an event of the subscription's checkout.
 type checkoutFact struct {
 	At     time.Time `json:"at,omitzero"`
 	Event  string    `json:"event,omitempty"`
@@ -101,7 +100,7 @@ func (f *checkoutFact) compare(other *checkoutFact) int {
 	return cmp.Or(compareBool(f.Paid, other.Paid), f.At.Compare(other.At), cmp.Compare(f.Event, other.Event))
 }
 
-// invoiceFact is what became of a try to collect an invoice.
+// invoiceFact is the result of an attempt to collect an invoice.
 type invoiceFact struct {
 	At      time.Time `json:"at,omitzero"`
 	Event   string    `json:"event,omitempty"`
@@ -116,7 +115,7 @@ type invoiceFact struct {
 func (f *invoiceFact) compare(other *invoiceFact) int {
 	return cmp.Or(
 		f.At.Compare(other.At),
-		compareBool(!f.Failed, !other.Failed), // what is paid cannot fail any more
+		compareBool(!f.Failed, !other.Failed), // a paid invoice cannot fail
 		cmp.Compare(f.Attempt, other.Attempt),
 		cmp.Compare(f.Event, other.Event),
 	)
@@ -132,14 +131,14 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-// reportedFailure is the failure of which the admins were told last.
+// reportedFailure is the failed payment that the admins were notified of last.
 type reportedFailure struct {
 	At      time.Time `json:"at,omitzero"`
 	Failure string    `json:"failure,omitempty"`
 }
 
-// failure is what two events that tell of the same failure have in common; empty
-// when the event does not say.
+// failure identifies a failed attempt across events; empty if the event lacks the
+// data.
 func (f *invoiceFact) failure() string {
 	if f.Invoice == "" || f.Attempt == 0 {
 		return ""
@@ -147,8 +146,8 @@ func (f *invoiceFact) failure() string {
 	return f.Invoice + "/" + strconv.FormatInt(f.Attempt, 10)
 }
 
-// apply adds what an event says. To add it again changes nothing, unless it is
-// read in another way by now.
+// apply adds the facts of an event. It is idempotent, unless the parser has
+// changed.
 func (s *subscription) apply(p *channel.Payment) {
 	s.customerID = cmp.Or(s.customerID, p.CustomerID)
 	f := &s.Facts
@@ -204,9 +203,9 @@ func later(a, b time.Time) time.Time {
 
 func (s *subscription) deleted() bool { return s.Facts.State.Rank == rankDeleted }
 
-// isEntitled reports whether the subscription is to be served. One whose payment
-// failed is: a bad card does not end it at once. A payment counts before the
-// event that tells of its effect on the subscription.
+// isEntitled reports whether the subscription gives its plan. One with a failed
+// payment does: an invalid card does not end it at once. A payment counts ahead of
+// the subscription's own event.
 func (s *subscription) isEntitled() bool {
 	f := &s.Facts
 	if s.deleted() {
@@ -221,8 +220,8 @@ func (s *subscription) isEntitled() bool {
 	return false
 }
 
-// hasBegun reports whether the subscription ever came to something. One that did
-// not, as its first payment failed or was never made, decides nothing.
+// hasBegun reports whether the subscription was ever active. One without a first
+// payment decides nothing.
 func (s *subscription) hasBegun() bool {
 	if s.deleted() || !s.Facts.PaidAt.IsZero() {
 		return true
@@ -234,7 +233,7 @@ func (s *subscription) hasBegun() bool {
 	return true
 }
 
-// isRenewing reports whether the provider will go on asking for payment.
+// isRenewing reports whether the provider will collect further payments.
 func (s *subscription) isRenewing() bool {
 	switch s.Facts.State.Status {
 	case "unpaid", "paused":
@@ -243,8 +242,8 @@ func (s *subscription) isRenewing() bool {
 	return s.isEntitled()
 }
 
-// pastDue reports whether a payment failed and was not made up for, by the
-// newest word. In the same second the invoice's own counts.
+// pastDue reports whether the newest event says that a payment failed. Within a
+// second the invoice decides.
 func (s *subscription) pastDue() bool {
 	state, invoice := &s.Facts.State, &s.Facts.Invoice
 	if s.deleted() {
@@ -252,10 +251,10 @@ func (s *subscription) pastDue() bool {
 	}
 	switch state.Status {
 	case "incomplete", "incomplete_expired", "canceled", "paused":
-		return false // nothing has begun, or nothing goes on
+		return false // not begun, or ended
 	case "":
 		if invoice.First && s.Facts.PaidAt.IsZero() {
-			return false // nothing has begun, as far as we know: "incomplete" may be on its way
+			return false // probably not begun: "incomplete" may follow
 		}
 	}
 	if state.At.After(invoice.At) {
@@ -264,8 +263,8 @@ func (s *subscription) pastDue() bool {
 	return invoice.Failed
 }
 
-// unreportedFailure returns the failed payment of which the admins are to be told, if there
-// is one: it was not made up for, and they do not know of it.
+// unreportedFailure returns the failed payment to notify the admins of, if there is
+// one.
 func (s *subscription) unreportedFailure() (*invoiceFact, bool) {
 	f := &s.Facts
 	if !s.pastDue() || !f.Invoice.Failed || !f.Invoice.At.After(f.Told.At) {
@@ -277,11 +276,11 @@ func (s *subscription) unreportedFailure() (*invoiceFact, bool) {
 	return &f.Invoice, true
 }
 
-// plan is what was bought: by its price, else by what we had handed over at
-// checkout, else by what the organization had gone there for. It is empty when
-// nothing tells. Where prices are known, one that is none of them is of
-// something else, whatever the organization may have wished for: who pays at
-// another page of the operator's can name any organization there.
+// plan returns the plan that was bought: by its price, else by the metadata of the
+// checkout, else by the organization's last checkout; empty if none of them names
+// one. If prices are configured, an unknown price is for something else, despite
+// the organization's last checkout: a payer at another page of the operator's can
+// name any organization there.
 func (s *subscription) plan(prices map[string]account.Plan) account.Plan {
 	f := &s.Facts
 	best := account.Free
@@ -307,7 +306,7 @@ func (s *subscription) plan(prices map[string]account.Plan) account.Plan {
 	return ""
 }
 
-// periodEnd is until when is paid; zero when not known.
+// periodEnd returns the end of the paid period; zero if unknown.
 func (s *subscription) periodEnd() time.Time {
 	if s.deleted() {
 		return s.Facts.State.PeriodEnd
@@ -315,16 +314,16 @@ func (s *subscription) periodEnd() time.Time {
 	return later(s.Facts.State.PeriodEnd, s.Facts.PaidUntil)
 }
 
-// computeStanding is what an organization's subscriptions entitle it to. Where none
-// decides, its Plan is empty.
+// computeStanding returns the standing that an organization's subscriptions give.
+// Plan is empty if none decides.
 func computeStanding(list []*subscription, w planRequest, prices map[string]account.Plan) account.PlanState {
 	var now account.PlanState
-	var answered time.Time // the wish, if it was made before
+	var answered time.Time // requests made before are answered
 	for _, s := range list {
 		now.PastDue = now.PastDue || s.pastDue()
 		p, entitles := s.plan(prices), s.isEntitled()
-		// What is of no plan decides nothing, unless it may have counted as the
-		// wanted one until its price was told.
+		// A subscription without a plan decides nothing, unless it counted as the wanted
+		// plan before its price was known.
 		if !s.hasBegun() || entitles && p == "" && s.Facts.Wanted == "" {
 			continue
 		}
@@ -340,8 +339,8 @@ func computeStanding(list []*subscription, w planRequest, prices map[string]acco
 	return now
 }
 
-// primary returns the subscription that gives the plan, or else the last one;
-// nil when there is none. The list is oldest first.
+// primary returns the subscription that gives the plan, or else the last one; nil
+// if there is none. The list is oldest first.
 func (s *Service) primary(list []*subscription) *subscription {
 	var best *subscription
 	prices := s.checkout.plans

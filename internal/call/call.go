@@ -1,16 +1,16 @@
-// Package call keeps telephone calls: what providers tell of them, step by step and
-// leg by leg, and what comes of them.
+// Package call stores telephone calls as reported by providers, state by state and
+// leg by leg, and places their messages in tickets.
 //
-// A call is known by the ids of all its legs. Two that turn out to be one become
-// one, with whatever had come of them. News may come twice, late or never: a call
-// holds what any of its news has said, and its state is that of the newest by the
-// provider's clock, so that the order in which news came makes no difference.
+// A call is identified by the ids of all its legs. Two calls that turn out to be
+// the same are merged, with their tickets. Events may repeat, come late or not at
+// all: a call has the facts of all its events, and its state is the newest by the
+// provider's clock, so the order of arrival makes no difference.
 //
-// What comes of a call is a pure function of what is known of it and of the time
-// (see owed): a message that a caller left makes a ticket as soon as it is
-// transcribed, or when that has taken too long; what becomes known later goes to the
-// same ticket. Each piece is marked in the transaction that places it, so it is
-// placed once. The work that does so is a job of the queue, and so is the waiting.
+// The messages of a call are a pure function of its facts and the time (see
+// nextMessage): a voicemail makes a ticket as soon as it is transcribed, or after
+// TranscriptionWait; later parts join the same ticket. Each part is marked in the
+// transaction that places it, so it is placed once. Placing and waiting are jobs of
+// the queue.
 package call
 
 import (
@@ -31,30 +31,30 @@ type Call struct {
 	ConnectionID   string // empty: the organization has none for the address
 	Legs           []string
 	Facts
-	TicketID  string // the ticket that came of it; empty: none did
+	TicketID  string // the ticket of the call; empty: none
 	CreatedAt time.Time
 	UpdatedAt time.Time
 
 	channel, medium string
-	version         int64 // counts the changes
+	version         int64 // number of changes
 }
 
-// Facts are what is known of a call. Its JSON is the stored form: members are only
-// ever added.
+// Facts are the known properties of a call. Their JSON is the stored form: fields
+// are only ever added.
 type Facts struct {
-	State      string        `json:"state"` // the newest, in the provider's word
+	State      string        `json:"state"` // the newest, in the provider's terms
 	StateAt    time.Time     `json:"state_at,omitzero"`
-	Steps      []Step        `json:"steps"` // every state that it was in, in order
+	Steps      []Step        `json:"steps"` // all states, in order
 	Inbound    bool          `json:"inbound"`
-	Contact    Party         `json:"contact,omitzero"` // who is not us
-	Target     Party         `json:"target,omitzero"`  // who or what of ours it was for
+	Contact    Party         `json:"contact,omitzero"` // the external party
+	Target     Party         `json:"target,omitzero"`  // the organization's party
 	StartedAt  time.Time     `json:"started_at,omitzero"`
 	AnsweredAt time.Time     `json:"answered_at,omitzero"`
 	EndedAt    time.Time     `json:"ended_at,omitzero"`
 	Duration   time.Duration `json:"duration,omitzero"`
 
-	// What the caller left.
-	LeftAt        time.Time `json:"left_at,omitzero"` // when we first heard that something was
+	// The caller's voicemail.
+	LeftAt        time.Time `json:"left_at,omitzero"` // when it was first reported
 	Transcribed   bool      `json:"transcribed,omitzero"`
 	Transcription string    `json:"transcription,omitempty"` // may be empty although Transcribed
 	Audio         *File     `json:"audio,omitempty"`
@@ -62,30 +62,30 @@ type Facts struct {
 	Missed     bool   `json:"missed,omitzero"`
 	Recordings []File `json:"recordings,omitempty"` // of the conversation
 
-	// What was placed in the ticket.
+	// The parts that are in the ticket.
 	Placed Pieces `json:"placed,omitzero"`
 
-	// Redacted says that nothing is kept any more of who it was with and what was said.
+	// Redacted reports that the parties and contents were removed for good.
 	Redacted bool `json:"redacted,omitzero"`
 
-	// DueAt is when a job looks at the call again; zero: none does.
+	// DueAt is the time of the call's next job; zero: none.
 	DueAt time.Time `json:"due_at,omitzero"`
 }
 
-// Step is a state that a call was in.
+// Step is a state of a call with its time.
 type Step struct {
 	State string    `json:"state"`
-	At    time.Time `json:"at,omitzero"` // by the provider's clock; zero when not known
+	At    time.Time `json:"at,omitzero"` // by the provider's clock; zero if unknown
 }
 
 // Party is one end of a call.
 type Party struct {
 	Name  string `json:"name,omitempty"`
 	Phone string `json:"phone,omitempty"` // E.164
-	ID    string `json:"id,omitempty"`    // where it is no number
+	ID    string `json:"id,omitempty"`    // if there is no number
 }
 
-// File is a recording at the provider's.
+// File is a recording at the provider.
 type File struct {
 	Name        string `json:"name"`
 	ContentType string `json:"content_type"`
@@ -93,32 +93,32 @@ type File struct {
 	Placed      bool   `json:"placed,omitzero"` // of [Facts.Recordings]
 }
 
-// Pieces are the parts of what a caller left.
+// Pieces are the parts of a call that become messages.
 type Pieces struct {
-	Voicemail bool `json:"voicemail,omitzero"` // the message that tells of it
+	Voicemail bool `json:"voicemail,omitzero"` // the message about the voicemail
 	Text      bool `json:"text,omitzero"`
 	Audio     bool `json:"audio,omitzero"`
-	Missed    bool `json:"missed,omitzero"` // the message that nobody answered
+	Missed    bool `json:"missed,omitzero"` // the message about the missed call
 }
 
-// Placer takes the messages that come of calls; package inbound.
+// Placer places the messages of calls in tickets; implemented by package inbound.
 type Placer interface {
-	// Place writes m, in tx, and returns the ticket where it is. The files that m
-	// promises follow.
+	// Place writes m in tx and returns its ticket. Files that m refers to are fetched
+	// later.
 	Place(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error)
 }
 
-// Config is what a [Service] needs. All is required.
+// Config has the parts of a [Service]. All are required.
 type Config struct {
 	DB    *db.DB
 	Queue *queue.Queue
-	// Settings returns a connection's, nil if it is gone.
+	// Settings returns the settings of a connection, nil if it is deleted.
 	Settings func(ctx context.Context, connectionID string) (map[string]string, error)
 	// Merge merges a ticket into another, in tx.
 	Merge func(ctx context.Context, tx *db.Tx, organizationID, ticketID, into string) error
 }
 
-// Service keeps calls. It is safe for concurrent use.
+// Service stores calls and places their messages. It is safe for concurrent use.
 type Service struct {
 	db       *db.DB
 	queue    *queue.Queue
@@ -127,16 +127,16 @@ type Service struct {
 	placer   Placer
 }
 
-// Open returns the service. Nothing comes of calls before [Service.Work].
+// Open returns the service. It places no messages before [Service.Work].
 func Open(c Config) *Service {
 	return &Service{db: c.DB, queue: c.Queue, settings: c.Settings, merge: c.Merge}
 }
 
-// jobKind is what the queue calls looking at a call; the lane is the call's id.
+// jobKind is the queue's kind of jobs that place a call's messages; the lane is the
+// call's id.
 const jobKind = "call"
 
-// Work registers, before the queue is started, the work that places what comes of
-// calls.
+// Work registers the worker that places messages. Call it before the queue starts.
 func (s *Service) Work(p Placer) {
 	s.placer = p
 	s.queue.Handle(queue.Worker{
@@ -145,7 +145,7 @@ func (s *Service) Work(p Placer) {
 	})
 }
 
-// retry never gives up what a customer said.
+// retry never gives up, since a customer's message is at stake.
 func retry(attempt int, _ error) (time.Duration, bool) {
 	return min(time.Second<<min(attempt-1, 10), 10*time.Minute), true
 }
@@ -159,7 +159,7 @@ func scan(row db.Row) (*Call, error) {
 	return &c, err
 }
 
-// fillLegs loads the ids that calls are known by.
+// fillLegs loads the legs of calls.
 func fillLegs(ctx context.Context, q db.Querier, calls ...*Call) error {
 	at := make(map[string]*Call)
 	var ids []string
@@ -184,7 +184,7 @@ func fillLegs(ctx context.Context, q db.Querier, calls ...*Call) error {
 	return nil
 }
 
-// Find returns a call. Another organization's is a NotFound problem.
+// Find returns a call. Error: NotFound, also for another organization's.
 func (s *Service) Find(ctx context.Context, q db.Querier, organizationID, id string) (*Call, error) {
 	list, err := db.All(ctx, q, scan, "SELECT "+columns+" FROM calls WHERE organization_id = $1 AND id = $2", organizationID, id)
 	if err != nil {
@@ -196,16 +196,16 @@ func (s *Service) Find(ctx context.Context, q db.Querier, organizationID, id str
 	return list[0], fillLegs(ctx, q, list...)
 }
 
-// Filter chooses calls. Empty members do not restrict.
+// Filter selects calls. Empty fields do not restrict.
 type Filter struct {
 	TicketID string
 	Phone    string // E.164
 }
 
-// maxList bounds what [Service.List] returns.
+// maxList bounds [Service.List].
 const maxList = 1000
 
-// List returns an organization's calls, the newest first.
+// List returns an organization's calls, newest first.
 func (s *Service) List(ctx context.Context, q db.Querier, organizationID string, f Filter) ([]*Call, error) {
 	list, err := db.All(ctx, q, scan, "SELECT "+columns+` FROM calls WHERE organization_id = $1
 		AND ($2 = '' OR ticket_id = $2) AND ($3 = '' OR phone = $3) ORDER BY id DESC LIMIT $4`, organizationID, f.TicketID, f.Phone, maxList)
@@ -215,9 +215,8 @@ func (s *Service) List(ctx context.Context, q db.Querier, organizationID string,
 	return list, fillLegs(ctx, q, list...)
 }
 
-// Redact forgets, in the caller's transaction, who the calls of some tickets and
-// numbers were with and what was said: the calls stay, as having been, and what is
-// told of them later changes nothing of that.
+// Redact removes, in the caller's transaction, the parties and contents of the
+// calls of tickets and numbers. The calls stay, and later events add nothing.
 func (s *Service) Redact(ctx context.Context, tx *db.Tx, organizationID string, ticketIDs, phones []string) error {
 	list, err := db.All(ctx, tx, scan, "SELECT "+columns+` FROM calls WHERE organization_id = $1
 		AND (ticket_id = ANY($2) OR phone = ANY($3)) ORDER BY id FOR UPDATE`, organizationID, ticketIDs, phones)
@@ -236,6 +235,6 @@ func (s *Service) Redact(ctx context.Context, tx *db.Tx, organizationID string, 
 func (f *Facts) redact() {
 	f.Redacted = true
 	f.Contact, f.Transcription, f.Audio, f.Recordings = Party{}, "", nil, nil
-	// Nothing comes of it any more.
+	// No further messages.
 	f.Placed, f.DueAt = Pieces{Voicemail: true, Text: true, Audio: true, Missed: true}, time.Time{}
 }

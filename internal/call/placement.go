@@ -14,27 +14,26 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// TranscriptionWait is how long a voicemail waits for its transcription.
+// TranscriptionWait is the time that a voicemail waits for its transcription.
 const TranscriptionWait = 5 * time.Minute
 
-// The setting of a connection that says what comes of calls that nobody answered,
-// and its value for a ticket each.
+// The connection setting for missed calls, and its value for a ticket per call.
 const (
 	SettingMissedCalls = "missed_calls"
 	MissedCallsTicket  = "ticket"
 )
 
-// pendingMessage is a message that a call owes to its ticket.
+// pendingMessage is a message of a call that is not in a ticket yet.
 type pendingMessage struct {
 	message *channel.Message
-	// optional says that the connection's settings decide about it.
+	// optional leaves the message to the connection's settings.
 	optional bool
-	// markPlaced marks what it holds as placed.
+	// markPlaced marks the message's parts as placed.
 	markPlaced func(f *Facts)
 }
 
-// nextMessage returns the next message that a call owes at a time, nil if there is none.
-// It depends on nothing else.
+// nextMessage returns the next message of a call at a time, nil if there is none.
+// It is a pure function of the facts and the time.
 func (c *Call) nextMessage(now time.Time) *pendingMessage {
 	left := c.Inbound && !c.LeftAt.IsZero()
 	switch {
@@ -74,8 +73,8 @@ func (c *Call) nextMessage(now time.Time) *pendingMessage {
 	return nil
 }
 
-// recordingsMessage are those of the conversation, which is neither the customer's word
-// nor news to anybody: they are filed in the ticket as said at our side.
+// recordingsMessage returns a message with the recordings of the conversation. It
+// is outbound: neither the customer's words nor a reason to reopen the ticket.
 func (c *Call) recordingsMessage() *pendingMessage {
 	var files []channel.Attachment
 	held := make(map[string]bool)
@@ -100,8 +99,8 @@ func (c *Call) recordingsMessage() *pendingMessage {
 	}}
 }
 
-// dueAt returns when the call owes something: now, later, or, if zero, not as far as
-// is known.
+// dueAt returns the time of the call's next message: now, later, or zero if none is
+// known.
 func (c *Call) dueAt(now time.Time) time.Time {
 	switch {
 	case c.nextMessage(now) != nil:
@@ -116,8 +115,8 @@ func (f *File) attachment() channel.Attachment {
 	return channel.Attachment{Name: f.Name, ContentType: f.ContentType, URL: f.URL}
 }
 
-// newMessage is one from the caller, in the thread of the call: with the facts about it
-// and without text. The key tells it from the others of the call.
+// newMessage returns a message from the caller in the thread of the call, with
+// metadata and without text. key distinguishes the messages of a call.
 func (c *Call) newMessage(key, what string) *channel.Message {
 	m := &channel.Message{
 		ExternalID: "call " + c.ID + " " + key,
@@ -139,7 +138,7 @@ func (c *Call) newMessage(key, what string) *channel.Message {
 	return m
 }
 
-// displayName is who p is, for people.
+// displayName returns the party's name and number for people.
 func (p Party) displayName(nobody string) string {
 	number := cmp.Or(p.Phone, p.ID)
 	switch {
@@ -150,8 +149,8 @@ func (p Party) displayName(nobody string) string {
 	}
 }
 
-// duration is for how long somebody spoke; where that is not known, how long the call
-// took with all its ringing.
+// duration returns the length of the conversation; if unknown, that of the call
+// with its ringing.
 func (f *Facts) duration() time.Duration {
 	if f.Duration > 0 || f.StartedAt.IsZero() {
 		return f.Duration
@@ -159,8 +158,7 @@ func (f *Facts) duration() time.Duration {
 	return max(0, f.EndedAt.Sub(f.StartedAt))
 }
 
-// durationSuffix is how long the call took, to follow what it is called; empty when not
-// known.
+// durationSuffix returns the duration in parentheses; empty if unknown.
 func (f *Facts) durationSuffix() string {
 	seconds := int64(f.duration().Round(time.Second) / time.Second)
 	if seconds <= 0 {
@@ -170,11 +168,11 @@ func (f *Facts) durationSuffix() string {
 	return " (" + strconv.FormatInt(minutes, 10) + ":" + strings.Repeat("0", 2-len(rest)) + rest + ")"
 }
 
-// placeNext looks at a call and places the next message that it owes.
+// placeNext places the next message of a call.
 func (s *Service) placeNext(ctx context.Context, j *queue.Job) error {
 	c, err := db.One(ctx, s.db, scan, "SELECT "+columns+" FROM calls WHERE id = $1", j.Lane)
 	if errors.Is(err, db.ErrNoRows) {
-		return nil // it turned out to be another, which has its own job
+		return nil // merged into another call, which has its own job
 	}
 	if err != nil {
 		return fmt.Errorf("load call: %w", err)
@@ -201,7 +199,7 @@ func (s *Service) placeNext(ctx context.Context, j *queue.Job) error {
 		case err != nil:
 			return err
 		case now.version != c.version:
-			// What is owed may be something else by now.
+			// The next message may have changed.
 			return j.Wait(ctx, tx, tx.Now)
 		}
 		if d.message != nil {
@@ -222,7 +220,8 @@ func (s *Service) placeNext(ctx context.Context, j *queue.Job) error {
 	})
 }
 
-// finishOrWait ends a job that found nothing to do: another one comes when something is due.
+// finishOrWait ends a job without a message, or delays it until the next one is
+// due.
 func (s *Service) finishOrWait(ctx context.Context, tx *db.Tx, j *queue.Job) error {
 	c, err := lock(ctx, tx, j.Lane)
 	if err != nil && !errors.Is(err, db.ErrNoRows) {

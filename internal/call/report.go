@@ -16,26 +16,26 @@ import (
 	"github.com/google/uuid"
 )
 
-// Result says what news of a call did, for people to look at.
+// Result is the effect of a call event, for display.
 type Result struct {
 	CallID string   `json:"call_id"`
-	State  string   `json:"state"`            // of the call now
-	Merged []string `json:"united,omitempty"` // calls that turned out to be this one
+	State  string   `json:"state"`            // of the call, after the event
+	Merged []string `json:"united,omitempty"` // calls merged into this one
 	Ticket string   `json:"ticket_id,omitempty"`
 }
 
-// scope is where a provider's ids of legs have their meaning.
+// scope returns the scope of a provider's leg ids.
 func scope(o channel.Source) string {
 	return cmp.Or(o.ConnectionID, o.OrganizationID+"/"+o.Medium)
 }
 
-// IntakeCall gives news of a call its effect, in the caller's transaction. The same
-// news may come again, and older after newer.
+// IntakeCall applies a call event in the caller's transaction. Events may repeat,
+// and arrive in any order.
 func (s *Service) IntakeCall(ctx context.Context, tx *db.Tx, o channel.Source, news *channel.PhoneCall) (any, error) {
 	if len(news.IDs) == 0 || o.OrganizationID == "" {
 		return nil, fmt.Errorf("call: news needs an organization and the id of a leg")
 	}
-	// Which calls are one may depend on any of a connection's.
+	// An event can merge any calls of the connection.
 	if err := tx.Lock(ctx, "call/"+scope(o)); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (s *Service) IntakeCall(ctx context.Context, tx *db.Tx, o channel.Source, n
 	return Result{CallID: c.ID, State: c.State, Merged: united, Ticket: c.TicketID}, c.save(ctx, tx)
 }
 
-// save writes a call as it is.
+// save writes the call.
 func (c *Call) save(ctx context.Context, tx *db.Tx) error {
 	c.version++
 	c.UpdatedAt = tx.Now
@@ -81,13 +81,13 @@ func (c *Call) save(ctx context.Context, tx *db.Tx) error {
 	return nil
 }
 
-// mergeCalls makes one call of those in list, nil if there is none: the one that has a
-// ticket, else the oldest. Where several have, their tickets become one.
+// mergeCalls merges the calls of list into one, nil if it is empty: the one with a
+// ticket, else the oldest. If several have tickets, the tickets are merged too.
 func (s *Service) mergeCalls(ctx context.Context, tx *db.Tx, list []*Call) (*Call, []string, error) {
 	if len(list) == 0 {
 		return nil, nil, nil
 	}
-	// The oldest first: ids are in order of time.
+	// Oldest first: ids are in order of time.
 	slices.SortStableFunc(list, func(a, b *Call) int {
 		return cmp.Or(cmp.Compare(empty(a.TicketID), empty(b.TicketID)), strings.Compare(a.ID, b.ID))
 	})
@@ -118,20 +118,19 @@ func empty(s string) int {
 	return 0
 }
 
-// The states that have a meaning of their own.
+// The states with effects.
 const (
 	stateMissed        = "missed"
 	stateTranscription = "transcription"
 )
 
-// stateOrder is how far a call is in the contract's states. Where the provider's clock
-// says nothing, a call does not go back in it.
+// stateOrder ranks the contract's states, for events without distinct times.
 var stateOrder = map[string]int{
 	"calling": 1, "ringing": 2, "connected": 3, "hold": 3, "voicemail": 4, stateMissed: 5, "hangup": 6,
 	"voicemail_uploaded": 7, stateTranscription: 8, "recording": 9,
 }
 
-// supersedes reports whether a call that was in one state is in another now.
+// supersedes reports whether to is the later state.
 func supersedes(from, to Step) bool {
 	if !from.At.IsZero() && !to.At.IsZero() && !from.At.Equal(to.At) {
 		return to.At.After(from.At)
@@ -142,11 +141,11 @@ func supersedes(from, to Step) bool {
 	return to.State > from.State || stateOrder[to.State] == stateOrder["connected"]
 }
 
-// maxSteps bounds the steps that are kept; a call that is put on hold and taken back
-// again and again has more.
+// maxSteps bounds the stored states; a call that is put on hold again and again has
+// more.
 const maxSteps = 200
 
-// addState notes that the call was in a state.
+// addState adds a state of the call.
 func (f *Facts) addState(to Step) {
 	if f.State == "" || supersedes(Step{f.State, f.StateAt}, to) {
 		f.State, f.StateAt = to.State, to.At
@@ -164,7 +163,7 @@ func (f *Facts) addState(to Step) {
 	})
 }
 
-// applyReport adds what news says.
+// applyReport adds the facts of an event.
 func (c *Call) applyReport(news *channel.PhoneCall, now time.Time) {
 	f := Facts{
 		Inbound:   news.Inbound,
@@ -179,7 +178,7 @@ func (c *Call) applyReport(news *channel.PhoneCall, now time.Time) {
 	if news.Voicemail || f.Transcribed {
 		f.LeftAt = now.UTC()
 	}
-	// What was announced may turn out to be there only with a later step.
+	// A file announced early may be available only with a later event.
 	if len(news.Audio) > 0 {
 		f.Audio = new(fileOf(news.Audio[0]))
 	}
@@ -204,10 +203,9 @@ func fileOf(a channel.Attachment) File {
 // maxRecordings bounds the recordings of one call.
 const maxRecordings = 50
 
-// merge adds what another call, or news, says of the same call. Which of the two is
-// the other makes no difference where both say something, but for names and numbers:
-// there, who was first is believed. What is due when stays as it was: another call's
-// jobs do not look at this one.
+// merge adds the facts of an event, or of another call that is the same. The result
+// does not depend on the order, except that names and numbers are kept from the
+// first. DueAt stays: another call's jobs do not run for this one.
 func (f *Facts) merge(o *Facts) {
 	for _, s := range o.Steps {
 		f.addState(s)
@@ -227,7 +225,7 @@ func (f *Facts) merge(o *Facts) {
 		f.Transcription = o.Transcription
 	}
 	if o.Audio != nil && (f.Audio == nil || !f.Placed.Audio) {
-		f.Audio = o.Audio // an address of later is good for longer
+		f.Audio = o.Audio // a later URL is valid for longer
 	}
 	f.Missed = f.Missed || o.Missed
 	for _, r := range o.Recordings {
@@ -248,7 +246,7 @@ func (f *Facts) merge(o *Facts) {
 	}
 }
 
-// merge takes what is not known yet from what somebody else says of the same party.
+// merge fills empty fields from another report of the same party.
 func (p *Party) merge(o Party) {
 	if p.Phone != "" && o.Phone != "" && p.Phone != o.Phone {
 		return // of another leg
@@ -256,7 +254,7 @@ func (p *Party) merge(o Party) {
 	p.Name, p.Phone, p.ID = cmp.Or(p.Name, o.Name), cmp.Or(p.Phone, o.Phone), cmp.Or(p.ID, o.ID)
 }
 
-// earlier returns the earlier of two times that are known.
+// earlier returns the earlier of two times, ignoring zero times.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -264,15 +262,15 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// sameFile reports whether two addresses are of one file: what signs an address
-// differs each time.
+// sameFile reports whether two URLs address one file: their signatures differ each
+// time.
 func sameFile(a, b string) bool {
 	x, errX := url.Parse(a)
 	y, errY := url.Parse(b)
 	return a == b || errX == nil && errY == nil && x.Host == y.Host && x.Path == y.Path && x.Path != "" && x.Path != "/"
 }
 
-// schedule sees to it that a job looks at the call when something is owed.
+// schedule enqueues the job for the call's next message, if it has one.
 func (s *Service) schedule(ctx context.Context, tx *db.Tx, c *Call) error {
 	at := c.dueAt(tx.Now)
 	if at.IsZero() || at.Equal(c.DueAt) && at.After(tx.Now) {

@@ -10,14 +10,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// Mailer takes mail in the transaction that it tells of.
+// Mailer enqueues mail in a transaction.
 type Mailer interface {
-	// EnqueueMail sends m, with the configured sender when From is zero.
+	// EnqueueMail enqueues m, with the configured sender if From is zero.
 	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
 }
 
-// notifyAssignee tells whoever a ticket is assigned to that a message in it failed: they
-// wait for an answer that will not come. Nobody is told of tickets that are nobody's.
+// notifyAssignee mails the assignee of a ticket that a message in it failed, since
+// no reply will come. An unassigned ticket has no notification.
 func (s *Service) notifyAssignee(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r *channel.Receipt) error {
 	if s.mailer == nil {
 		return nil

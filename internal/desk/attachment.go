@@ -24,20 +24,20 @@ type Attachment struct {
 	TicketID    string    `json:"-"`
 	MessageID   string    `json:"-"`
 	Name        string    `json:"name"`
-	ContentType string    `json:"content_type"` // as declared or sniffed; not to be trusted
+	ContentType string    `json:"content_type"` // as declared or sniffed; not trusted
 	ContentID   string    `json:"-"`
 	Inline      bool      `json:"inline"`            // shown within the message
 	Size        int64     `json:"size"`              // bytes
-	BlobKey     string    `json:"-"`                 // empty: there is no content, or not yet
-	Pending     bool      `json:"pending,omitempty"` // the content is still being fetched
-	Error       string    `json:"error,omitempty"`   // why there is no content
+	BlobKey     string    `json:"-"`                 // empty: no content, or not yet
+	Pending     bool      `json:"pending,omitempty"` // the content is being fetched
+	Error       string    `json:"error,omitempty"`   // the reason why there is no content
 	URL         string    `json:"url"`
 	CreatedAt   time.Time `json:"-"`
 }
 
 // AttachmentPath is the path of attachments below the base URL, followed by an id.
-// Members open it with their session, API keys that may read messages with their key,
-// and everybody with a signed link.
+// Access needs a member's session, an API key that may read messages, or a signed
+// link.
 const AttachmentPath = "/attachments/"
 
 const attachmentColumns = "id, ticket_id, message_id, name, content_type, content_id, inline, size, blob_key, pending, error, created_at"
@@ -56,8 +56,8 @@ func (s *Service) Attachment(ctx context.Context, q db.Querier, organizationID, 
 	return a, notFound(err, "attachment")
 }
 
-// SafeType is the declared type where it is well-formed and nothing that a browser
-// would run, else application/octet-stream.
+// SafeType returns the declared content type if it is well formed and browsers do
+// not execute it, else application/octet-stream.
 func (a *Attachment) SafeType() string {
 	const unknown = "application/octet-stream"
 	t, _, err := mime.ParseMediaType(a.ContentType)
@@ -72,8 +72,8 @@ func (a *Attachment) SafeType() string {
 }
 
 // OpenAttachment returns an attachment with its content, which the caller closes.
-// It is a NotFound problem when the organization has no such attachment, or no content of
-// it; with RetryAfter while that is being fetched.
+// Errors: NotFound if the organization has no such attachment or it has no content;
+// with RetryAfter while the content is being fetched.
 func (s *Service) OpenAttachment(ctx context.Context, organizationID, id string) (Attachment, io.ReadCloser, error) {
 	a, err := s.Attachment(ctx, s.db, organizationID, id)
 	if err != nil {
@@ -92,10 +92,10 @@ func (s *Service) OpenAttachment(ctx context.Context, organizationID, id string)
 	return a, content, nil
 }
 
-// StoreFiles stores the contents of a message's attachments, so that the transaction
-// of [Service.Intake] need not. It returns one reference per attachment, zero for
-// those without content, to be handed over in Inbound.Files. A nil message has
-// none. Repeating it is harmless.
+// StoreFiles stores the contents of a message's attachments ahead of the
+// transaction of [Service.Intake]. It returns one reference per attachment for
+// Inbound.Files, zero for attachments without content, and nil for a nil message.
+// It is idempotent.
 func (s *Service) StoreFiles(ctx context.Context, m *channel.Message) ([]blob.Ref, error) {
 	if m == nil || len(m.Attachments) == 0 {
 		return nil, nil
@@ -113,7 +113,8 @@ func (s *Service) StoreFiles(ctx context.Context, m *channel.Message) ([]blob.Re
 	return files, nil
 }
 
-// attach gives m the attachments of what came in, and rewrites the links to them.
+// attach adds the attachments from to m, and points the cid: links of its HTML at
+// them.
 func (s *Service) attach(m *Message, from []channel.Attachment, files []blob.Ref, promises []FetchJob) {
 	links := make(map[string]string)
 	for i, a := range from {
@@ -161,7 +162,7 @@ func insertAttachments(ctx context.Context, tx *db.Tx, organizationID string, m 
 var cidLink = regexp.MustCompile(`="cid:([^"]*)"`)
 
 // rewriteCID points the cid: links of sanitized HTML (RFC 2392) at attachments.
-// Links to parts that are not there stay as they are, and lead nowhere.
+// Links to missing parts stay as they are.
 func rewriteCID(text string, links map[string]string) string {
 	if len(links) == 0 || !strings.Contains(text, `="cid:`) {
 		return text

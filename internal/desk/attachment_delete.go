@@ -10,11 +10,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// blobDeletionKind is the queue's name for deleting files that no message has any more.
+// blobDeletionKind is the queue's kind of jobs that delete unused files.
 const blobDeletionKind = "desk.forget"
 
-// deleteFiles takes the files of some messages of tickets from them, and has their
-// content deleted where nobody else has the same.
+// deleteFiles deletes the attachments and pictures of messages, and enqueues the
+// deletion of content that nothing else uses.
 func (s *Service) deleteFiles(ctx context.Context, tx *db.Tx, messageIDs []string, ticketIDs ...string) error {
 	var keys []string
 	for _, statement := range []string{
@@ -33,7 +33,8 @@ func (s *Service) deleteFiles(ctx context.Context, tx *db.Tx, messageIDs []strin
 	return s.deleteUnusedBlobs(ctx, tx, keys)
 }
 
-// deleteUnusedBlobs has files deleted that nobody else has. Empty keys are none.
+// deleteUnusedBlobs enqueues the deletion of blobs that nothing else uses. Empty
+// keys are skipped.
 func (s *Service) deleteUnusedBlobs(ctx context.Context, tx *db.Tx, keys []string) error {
 	keys = slices.DeleteFunc(keys, func(key string) bool { return key == "" })
 	if len(keys) == 0 {
@@ -47,9 +48,9 @@ func (s *Service) deleteUnusedBlobs(ctx context.Context, tx *db.Tx, keys []strin
 	return s.queue.Enqueue(ctx, tx, queue.New{Kind: blobDeletionKind, Payload: payload})
 }
 
-// runBlobDeletion deletes the files of a job that no message has. A message with the very
-// same file that is on its way in at this moment would lose it: it would be shown
-// as missing.
+// runBlobDeletion deletes the unused blobs of a job. A message that is being
+// received with an identical file at this moment would lose it and show it as
+// missing.
 func (s *Service) runBlobDeletion(ctx context.Context, j *queue.Job) error {
 	var keys []string
 	if err := json.Unmarshal(j.Payload, &keys); err != nil {

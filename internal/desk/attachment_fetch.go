@@ -12,18 +12,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// FetchKind is the queue's name for fetching a file after its message. A job's id is that
-// of the attachment, which is pending until [Service.CompleteFile] or [Service.FailFile].
+// FetchKind is the queue's kind of jobs that fetch a file after its message. A job
+// has the id of the attachment, which is pending until [Service.CompleteFile] or
+// [Service.FailFile].
 const FetchKind = "media"
 
-// FetchJob is how a file is fetched after its message: the lane and the payload of the job
-// of kind [FetchKind], in the terms of the worker that runs it.
+// FetchJob is the job that fetches a file after its message: the lane and payload
+// of a job of kind [FetchKind], defined by its worker.
 type FetchJob struct {
 	Lane    string
 	Payload []byte
 }
 
-// pendingRetry is the wait that requests for a pending file are given as Retry-After.
+// pendingRetry is the Retry-After of requests for a pending file.
 const pendingRetry = 10 * time.Second
 
 func errPending() error {
@@ -32,7 +33,7 @@ func errPending() error {
 	return p
 }
 
-// enqueueFetches has the pending files of a new message fetched, once it is durable.
+// enqueueFetches enqueues the fetches of a new message's pending files.
 func (s *Service) enqueueFetches(ctx context.Context, tx *db.Tx, list []Attachment, promises []FetchJob) error {
 	var jobs []queue.New
 	for i := range list {
@@ -46,7 +47,7 @@ func (s *Service) enqueueFetches(ctx context.Context, tx *db.Tx, list []Attachme
 	return s.queue.Enqueue(ctx, tx, jobs...)
 }
 
-// FilePending reports whether an attachment is there and its file still to be fetched.
+// FilePending reports whether an attachment exists and its file is not fetched yet.
 func (s *Service) FilePending(ctx context.Context, q db.Querier, attachmentID string) (bool, error) {
 	var pending bool
 	err := q.QueryRow(ctx, "SELECT pending FROM attachments WHERE id = $1", attachmentID).Scan(&pending)
@@ -56,15 +57,15 @@ func (s *Service) FilePending(ctx context.Context, q db.Querier, attachmentID st
 	return pending, nil
 }
 
-// File is a file that was fetched.
+// File is a fetched file.
 type File struct {
 	blob.Ref
-	Name        string // empty: as before
+	Name        string // empty: unchanged
 	ContentType string
 }
 
-// CompleteFile stores the file of a pending attachment, in the caller's transaction. An attachment
-// that was deleted meanwhile, as a redacted customer's is, leaves no file behind.
+// CompleteFile stores the file of a pending attachment, in the caller's
+// transaction. If the attachment was deleted meanwhile, so is the file.
 func (s *Service) CompleteFile(ctx context.Context, tx *db.Tx, attachmentID string, f File) error {
 	done, err := s.endFetch(ctx, tx, `UPDATE attachments SET pending = FALSE, blob_key = $2, size = $3, content_type = $4,
 			name = CASE WHEN $5 = '' THEN name ELSE $5 END
@@ -76,15 +77,16 @@ func (s *Service) CompleteFile(ctx context.Context, tx *db.Tx, attachmentID stri
 	return s.deleteUnusedBlobs(ctx, tx, []string{f.Key})
 }
 
-// FailFile records why the file of a pending attachment could not be fetched, in words for
-// an agent, in the caller's transaction.
+// FailFile records why the file of a pending attachment could not be fetched, in
+// words for an agent, in the caller's transaction.
 func (s *Service) FailFile(ctx context.Context, tx *db.Tx, attachmentID, why string) error {
 	_, err := s.endFetch(ctx, tx, "UPDATE attachments SET pending = FALSE, error = $2 WHERE id = $1 AND pending RETURNING organization_id, ticket_id",
 		attachmentID, line(why, 500))
 	return err
 }
 
-// endFetch ends the pending state of an attachment, and reports whether it was in it.
+// endFetch ends the pending state of an attachment, and reports whether it was
+// pending.
 func (s *Service) endFetch(ctx context.Context, tx *db.Tx, query string, args ...any) (bool, error) {
 	var organizationID, ticketID string
 	err := tx.QueryRow(ctx, query, args...).Scan(&organizationID, &ticketID)

@@ -8,9 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Picture is a picture that the HTML of a message only links to, and that somebody has
-// loaded. The zero value is one that is being loaded, or was given up by a process that
-// died.
+// Picture is a remote picture in a message's HTML that a member has loaded. The
+// zero value is being loaded, or its process died.
 type Picture struct {
 	BlobKey     string // empty: there is no file
 	Size        int64  // bytes
@@ -18,7 +17,7 @@ type Picture struct {
 	Error       string // why there never will be a file
 }
 
-// claimLife is how long a claim of [Service.ClaimPicture] keeps others away.
+// claimLife is the duration of a claim of [Service.ClaimPicture].
 const claimLife = time.Minute
 
 // Picture returns the record of a message's picture by the digest of its address;
@@ -43,8 +42,8 @@ func (s *Service) ClaimPicture(ctx context.Context, tx *db.Tx, messageID, digest
 	return n > 0, nil
 }
 
-// CompletePicture records the result of a claim, in the caller's transaction. If the
-// message was erased meanwhile, its file is deleted, too.
+// CompletePicture records the result of a claim, in the caller's transaction. If
+// the message was deleted meanwhile, so is the file.
 func (s *Service) CompletePicture(ctx context.Context, tx *db.Tx, messageID, digest string, p Picture) error {
 	n, err := tx.Exec(ctx, "UPDATE letter_pictures SET blob_key = $3, size = $4, content_type = $5, error = $6 WHERE message_id = $1 AND digest = $2",
 		messageID, digest, db.Text(p.BlobKey), p.Size, db.Text(p.ContentType), db.Text(line(p.Error, 500)))

@@ -18,8 +18,8 @@ import (
 const (
 	sharePurpose = "shared file"
 	shareSize    = 16 // bytes of the MAC
-	// shareLife is how long a link is valid at least. It expires at the end of a day,
-	// so that a call that is repeated is the same.
+	// shareLife is the least life of a link. It expires at the end of a day, so that a
+	// repeated call returns the same link.
 	shareLife = 7 * 24 * time.Hour
 )
 
@@ -37,14 +37,14 @@ func (s *Service) shareFile(id string, now time.Time) string {
 
 // OpenShared returns the attachment of a signed link with its content, which the
 // caller closes. A forged or expired link and a deleted attachment are the same
-// NotFound problem; a file that is still being fetched is one with RetryAfter.
+// NotFound problem; a pending file is one with RetryAfter.
 func (s *Service) OpenShared(ctx context.Context, id, until, signature string) (Attachment, io.ReadCloser, error) {
 	missing := problem.New(problem.NotFound, "there is no such file")
 	mac, err := hex.DecodeString(signature)
 	if err != nil || s.box == nil || !s.box.VerifyMAC(sharePurpose, mac, shareSize, id, until) {
 		return Attachment{}, nil, missing
 	}
-	// Ours, so it is a number.
+	// The signature is valid, so it is a number.
 	if seconds, err := strconv.ParseInt(until, 10, 64); err != nil || time.Now().Unix() >= seconds {
 		return Attachment{}, nil, missing
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Actions in the audit log. Everything else that happens to a ticket is in the
-// ticket's own activity.
+// Actions in the audit log. All other changes of a ticket are in the ticket's own
+// activity.
 const (
 	AuditSLASet           audit.Action = "sla_policy.updated"
 	AuditSLADeleted       audit.Action = "sla_policy.deleted"
@@ -22,7 +22,7 @@ const (
 	AuditCustomerRedacted audit.Action = "customer.redacted"
 )
 
-// ticketTarget names a ticket by number. Its subject is the customer's text, which
+// ticketTarget names a ticket by number. The subject is the customer's text, which
 // deletion and redaction must remove.
 func ticketTarget(t *Ticket) audit.Target {
 	return audit.Target{Type: "ticket", ID: t.ID, Name: "#" + strconv.FormatInt(t.Number, 10)}
@@ -32,15 +32,15 @@ func (s *Service) recordTicketTx(ctx context.Context, tx *db.Tx, a audit.Action,
 	return s.audit.RecordTx(ctx, tx, audit.Entry{OrganizationID: t.OrganizationID, Action: a, Target: ticketTarget(t), Details: details})
 }
 
-// policySettings are the members of an SLA policy that the audit log compares.
+// policySettings are the fields of an SLA policy that the audit log compares.
 type policySettings struct {
 	FirstResponse int64  `json:"first_response_minutes"`
 	Resolution    int64  `json:"resolution_minutes"`
 	Hours         *Hours `json:"business_hours"`
 }
 
-// recordPolicyTx records the change of an SLA policy from before to after; the zero
-// policy stands for none. It records nothing when nothing differs.
+// recordPolicyTx records the change of an SLA policy; the zero policy stands for
+// none. It records nothing if the settings are equal.
 func (s *Service) recordPolicyTx(ctx context.Context, tx *db.Tx, a audit.Action, organizationID string, priority Priority, before, after SLAPolicy) error {
 	e := audit.Entry{OrganizationID: organizationID, Action: a, Target: audit.Target{Type: "sla_policy", ID: string(priority), Name: string(priority)}}
 	of := func(p SLAPolicy) policySettings {
@@ -49,8 +49,8 @@ func (s *Service) recordPolicyTx(ctx context.Context, tx *db.Tx, a audit.Action,
 	return s.audit.RecordChangeTx(ctx, tx, e, of(before), of(after))
 }
 
-// OwnerOf returns the organization and the type of a ticket or a customer, empty when
-// there is none of that id.
+// OwnerOf returns the organization and the type, ticket or customer, of an id;
+// empty strings if it is unknown.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
 	return owner(ctx, s.db, `SELECT organization_id, 'ticket' FROM tickets WHERE id = $1
 		UNION ALL SELECT organization_id, 'customer' FROM customers WHERE id = $1`, id)

@@ -15,19 +15,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Hours are when an organization works.
+// Hours are an organization's business hours.
 type Hours struct {
 	TimeZone string   `json:"time_zone"` // IANA: Europe/Berlin
 	Weekly   Week     `json:"weekly"`
-	Holidays []string `json:"holidays,omitempty"` // 2026-12-25: days without any
+	Holidays []string `json:"holidays,omitempty"` // 2026-12-25; a day without business hours
 }
 
-// Week is the hours of each weekday: mon, tue, wed, thu, fri, sat, sun. A day
-// that is not there is free. On a day, intervals do not overlap.
+// Week has the hours of each weekday: mon, tue, wed, thu, fri, sat, sun. A missing
+// day has none. The intervals of a day do not overlap.
 type Week map[string][]Interval
 
-// Interval is from one time of a day to another, as the clock on the wall shows
-// them: from 00:00 up to 24:00.
+// Interval is a range of local time: from 00:00 up to 24:00.
 type Interval struct {
 	From string `json:"from"`
 	To   string `json:"to"`
@@ -36,13 +35,13 @@ type Interval struct {
 // Days are the names of the weekdays, in the order of a [Week].
 var Days = [...]string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
 
-// maxIntervals and maxHolidays bound what the arithmetic goes through.
+// Bounds of the arithmetic.
 const (
 	maxIntervals = 24 // a day
 	maxHolidays  = 1000
 )
 
-// check adds what is wrong with h; path is where it is in the input.
+// check records the issues of h; path is its place in the input.
 func (h *Hours) check(v *problem.Validation, path string) {
 	if _, err := period.Location(h.TimeZone); err != nil {
 		v.Add(path+".timeZone", "%v", err)
@@ -78,7 +77,7 @@ func (h *Hours) check(v *problem.Validation, path string) {
 	}
 }
 
-// sortedDays are the days of a week in order, and after them what are none.
+// sortedDays returns the keys of w: valid days in order, then invalid ones.
 func sortedDays(w Week) []string {
 	names := make([]string, 0, len(w))
 	for name := range w {
@@ -90,7 +89,8 @@ func sortedDays(w Week) []string {
 	return names
 }
 
-// weeklyMinutes is how many minutes a week has, the clocks' changes and what is wrong apart.
+// weeklyMinutes returns the business minutes of a week, without clock changes and
+// invalid intervals.
 func (h *Hours) weeklyMinutes() int64 {
 	var seconds int64
 	for _, list := range h.Weekly {
@@ -102,7 +102,7 @@ func (h *Hours) weeklyMinutes() int64 {
 	return seconds / 60
 }
 
-// normalized returns h with its intervals and holidays in order, each once.
+// normalized returns h with sorted intervals and sorted, distinct holidays.
 func (h Hours) normalized() Hours {
 	week := make(Week, len(h.Weekly))
 	for name, list := range h.Weekly {
@@ -115,10 +115,11 @@ func (h Hours) normalized() Hours {
 	return h
 }
 
-// span is an interval in seconds from the day's midnight.
+// span is an interval in seconds since midnight.
 type span struct{ from, to int64 }
 
-// spans returns the intervals of a day in order, or what is wrong with them.
+// spans returns the intervals of a day in order, or an error that describes the
+// invalid one.
 func spans(list []Interval) ([]span, error) {
 	out := make([]span, len(list))
 	for i, in := range list {
@@ -144,7 +145,7 @@ func spans(list []Interval) ([]span, error) {
 	return out, nil
 }
 
-// timeOfDay reads "09:30" as seconds from midnight; 24:00 is the day's end.
+// timeOfDay parses "09:30" to seconds since midnight; 24:00 is the end of the day.
 func timeOfDay(s string) (int64, error) {
 	digit := func(i int) int64 { return int64(s[i]) - '0' }
 	if len(s) == 5 && s[2] == ':' && strings.Trim(s[:2]+s[3:], "0123456789") == "" {
@@ -156,8 +157,8 @@ func timeOfDay(s string) (int64, error) {
 	return 0, fmt.Errorf("must have times such as 09:00 or 24:00, not %.20q", s)
 }
 
-// ParseWeek reads a week as people write it: "mon-fri 09:00-12:00 13:00-17:00,
-// sat 10:00-14:00". It checks what [Hours] would be refused for.
+// ParseWeek parses the notation of people: "mon-fri 09:00-12:00 13:00-17:00, sat
+// 10:00-14:00". It validates as [Hours] do.
 func ParseWeek(text string) (Week, error) {
 	week := make(Week)
 	for part := range strings.SplitSeq(text, ",") {
@@ -196,8 +197,7 @@ func ParseWeek(text string) (Week, error) {
 	return Hours{Weekly: week}.normalized().Weekly, nil
 }
 
-// String is the week in the form that [ParseWeek] reads, days with the same
-// hours together.
+// String formats the week for [ParseWeek], and groups days with the same hours.
 func (w Week) String() string {
 	hours := func(day int) string {
 		var b strings.Builder
@@ -224,12 +224,12 @@ func (w Week) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Calendar reckons in working time. The nil Calendar works day and night.
+// Calendar computes in business time. The nil Calendar is always open.
 //
-// What the hours mean where the clocks are changed: an interval begins at the
-// first instant at which the clock on the wall shows its beginning or more, and
-// ends likewise. So an hour that is skipped is nobody's, one that comes twice is
-// worked twice, and a day open from 00:00 to 24:00 has 23 or 25 hours then.
+// Clock changes: an interval begins at the first instant at which local time
+// reaches its beginning, and ends likewise. So a skipped hour has no business time,
+// a repeated hour counts twice, and a day open from 00:00 to 24:00 then has 23 or
+// 25 hours.
 type Calendar struct {
 	loc      *time.Location
 	week     [7][]span // Sunday first, like time.Weekday
@@ -260,8 +260,8 @@ func (h *Hours) Calendar() (*Calendar, error) {
 	return c, nil
 }
 
-// Add returns the first instant by which d of working time has passed since t;
-// t itself if d is not positive.
+// Add returns the first instant by which d of business time has passed since t; t
+// itself if d is not positive.
 func (c *Calendar) Add(t time.Time, d time.Duration) time.Time {
 	if d <= 0 {
 		return t
@@ -276,11 +276,10 @@ func (c *Calendar) Add(t time.Time, d time.Duration) time.Time {
 			return from.Add(d).In(t.Location())
 		}
 	}
-	return t // not reached: there is always another week
+	return t // not reached: open intervals never end
 }
 
-// Between returns how much of the time from a to b is working time; 0 if b is
-// not after a.
+// Between returns the business time from a to b; 0 if b is not after a.
 func (c *Calendar) Between(a, b time.Time) time.Duration {
 	switch {
 	case !a.Before(b):
@@ -303,12 +302,13 @@ func (c *Calendar) Between(a, b time.Time) time.Duration {
 
 const daySeconds = 24 * 60 * 60
 
-// openIntervals yields what is open from t on, for ever: in order and never empty.
+// openIntervals yields the open intervals from t on, without end, in order and
+// never empty.
 func (c *Calendar) openIntervals(t time.Time) iter.Seq2[time.Time, time.Time] {
 	return func(yield func(from, to time.Time) bool) {
 		z := zone{loc: c.loc}
 		z.load(t.Unix())
-		// From the day before: clocks may have been set back over midnight.
+		// Start a day early: clocks may have been set back over midnight.
 		for day := floorDiv(t.Unix()+z.offset, daySeconds) - 1; ; day++ {
 			list := c.week[((day+4)%7+7)%7] // day 0 was a Thursday
 			if len(list) == 0 {
@@ -342,14 +342,14 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// zone translates from wall clock to time. It keeps the stretch of time that it
-// needed last, in which the clocks were not changed.
+// zone converts local time to instants. It caches the last period without a clock
+// change.
 type zone struct {
 	loc                *time.Location
-	start, end, offset int64 // of the stretch, in Unix seconds, and seconds east of UTC
+	start, end, offset int64 // of the period, in Unix seconds, and seconds east of UTC
 }
 
-// load finds the stretch around a time.
+// load caches the period around a time.
 func (z *zone) load(at int64) {
 	t := time.Unix(at, 0).In(z.loc)
 	start, end := t.ZoneBounds()
@@ -362,7 +362,7 @@ func (z *zone) load(at int64) {
 	}
 	z.offset = z.offsetAt(at)
 	if z.end <= at {
-		// Where rules continue the table, package time ends leap years a day
+		// If the zone's rules continue the table, package time ends leap years a day
 		// early.
 		z.end = at + int64(sort.Search(daySeconds, func(n int) bool { return z.offsetAt(at+int64(n)) != z.offset }))
 	}
@@ -373,11 +373,11 @@ func (z *zone) offsetAt(at int64) int64 {
 	return int64(offset)
 }
 
-// first returns the first instant, in Unix seconds, at which a clock on the wall
-// shows at least wall, which is put as if it were UTC.
+// first returns the first instant, in Unix seconds, at which local time is at least
+// wall, given as if it were UTC.
 func (z *zone) first(wall int64) int64 {
-	// No two clocks on earth differ by two days, so that far into a stretch no
-	// earlier one can have shown it.
+	// Offsets differ by less than two days, so local times that far into a period have
+	// not occurred before it.
 	const far = 2 * daySeconds
 	if at := wall - z.offset; z.start+far <= at && at < z.end {
 		return at

@@ -7,22 +7,21 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// LockTicket is [Service.Ticket], of a ticket that nobody else changes until the
-// caller's transaction ends.
+// LockTicket is [Service.Ticket] with a lock until the caller's transaction ends.
 func (s *Service) LockTicket(ctx context.Context, tx *db.Tx, organizationID, id string) (Ticket, error) {
 	t, err := lockTicket(ctx, tx, organizationID, id)
 	return t, notFound(err, "ticket")
 }
 
-// LockCustomer is [Service.Customer], of a customer whom nobody else changes until
-// the caller's transaction ends.
+// LockCustomer is [Service.Customer] with a lock until the caller's transaction
+// ends.
 func (s *Service) LockCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
 	c, err := lockCustomer(ctx, tx, organizationID, id)
 	return c.Customer, err
 }
 
-// CustomersByID returns those of some customers that the organization has, by id,
-// also deleted ones: all are somebody's tickets'.
+// CustomersByID returns the organization's customers among ids, by id. Deleted
+// customers are included, since tickets refer to them.
 func (s *Service) CustomersByID(ctx context.Context, q db.Querier, organizationID string, ids []string) (map[string]Customer, error) {
 	list, err := db.All(ctx, q, scanCustomer, selectCustomer+"WHERE id = ANY($1) AND organization_id = $2", ids, organizationID)
 	if err != nil {
@@ -38,8 +37,8 @@ func (s *Service) CustomersByID(ctx context.Context, q db.Querier, organizationI
 	return found, nil
 }
 
-// Message returns a message of a ticket, or a NotFound problem: also when it was
-// moved to another ticket.
+// Message returns a message of a ticket. Error: NotFound, also if it moved to
+// another ticket.
 func (s *Service) Message(ctx context.Context, q db.Querier, organizationID, ticketID, id string) (Message, error) {
 	m, err := db.One(ctx, q, scanMessage, "SELECT "+messageColumns+` FROM messages WHERE ticket_id = $1 AND id = $2
 		AND EXISTS (SELECT 1 FROM tickets t WHERE t.id = $1 AND t.organization_id = $3)`, ticketID, id, organizationID)

@@ -16,7 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/phone"
 )
 
-// Customer is somebody who writes to the organization.
+// Customer is a person asking the organization for help.
 type Customer struct {
 	ID             string     `json:"id"`
 	OrganizationID string     `json:"organization_id"`
@@ -24,40 +24,40 @@ type Customer struct {
 	Emails         []string   `json:"emails"`
 	Phones         []string   `json:"phones"` // E.164
 	Identities     []Identity `json:"identities"`
-	// Undeliverable lists the addresses among Emails and Phones that have
-	// failed for good.
+	// Undeliverable lists the Emails and Phones that failed permanently.
 	Undeliverable []string          `json:"undeliverable,omitempty"`
-	ExternalID    string            `json:"external_id"` // the API client's own
+	ExternalID    string            `json:"external_id"` // set by the API client
 	Metadata      map[string]string `json:"metadata"`
 	CreatedAt     time.Time         `json:"created_at"`
 	UpdatedAt     time.Time         `json:"updated_at"`
 }
 
-// Identity is an id that a channel knows somebody by, where it is neither a mail
-// address nor a number.
+// Identity is a customer's id on a channel, if it is neither an e-mail address nor
+// a phone number.
 type Identity struct {
 	Channel    string `json:"channel"`
 	ExternalID string `json:"external_id"`
 }
 
-// The kinds of contact points; any other is the channel whose id it is.
+// Kinds of contact points. Any other kind is the name of the channel that issued
+// the id.
 const (
 	pointEmail  = "email"
 	pointPhone  = "phone"
 	pointThread = "thread"
 )
 
-// contactPoint is an entry of contact_points that a message gives rise to.
+// contactPoint is a row of contact_points.
 type contactPoint struct {
 	value, scope, kind, display string
-	customer                    bool // it says whose the message is
-	thread                      bool // it is the message's thread
+	customer                    bool // identifies the customer
+	thread                      bool // identifies the message's thread
 }
 
-// maxKey bounds what is compared, in bytes: an index must hold it.
+// maxKey bounds keys, in bytes, so that an index can hold them.
 const maxKey = 255
 
-// boundedKey is the key itself, or a digest of one that no honest sender would use.
+// boundedKey returns the key, or its SHA-256 digest if it is longer than maxKey.
 func boundedKey(key string) string {
 	if key = clean(key); len(key) <= maxKey {
 		return key
@@ -66,17 +66,17 @@ func boundedKey(key string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// emailKey is the form in which mail addresses are compared.
+// emailKey returns the form in which e-mail addresses are compared.
 func emailKey(address string) string {
 	return boundedKey(strings.ToLower(strings.TrimSpace(address)))
 }
 
-// phoneKey is the form in which numbers are compared: the least of those that
-// the number's owner may be known under, so that all lead to it.
+// phoneKey returns the form in which numbers are compared: the least of a number's
+// variants.
 func phoneKey(e164 string) string { return boundedKey(slices.Min(phone.Variants(e164))) }
 
-// threadValue is the form in which thread keys are compared. A number is one
-// thread, in whichever of its forms.
+// threadValue returns the form in which thread keys are compared; for a phone
+// number its phoneKey.
 func threadValue(key string) string {
 	if strings.HasPrefix(key, "+") {
 		return phoneKey(key)
@@ -84,8 +84,8 @@ func threadValue(key string) string {
 	return boundedKey(key)
 }
 
-// threadScope is where thread keys and a channel's own ids have their meaning:
-// the connection, or, where an organization has none, its channel.
+// threadScope returns the scope of thread keys and provider ids: the connection,
+// or, without one, the organization's channel.
 func threadScope(organizationID, connectionID, channel string) string {
 	if connectionID != "" {
 		return connectionID
@@ -93,7 +93,7 @@ func threadScope(organizationID, connectionID, channel string) string {
 	return organizationID + "/" + channel
 }
 
-// contactPoints are what p can be recognised by.
+// contactPoints returns the contact points of p that identify a customer.
 func (in *Inbound) contactPoints(p channel.Party) []contactPoint {
 	var list []contactPoint
 	add := func(value, scope, kind, display string) {
@@ -113,14 +113,14 @@ func (in *Inbound) contactPoints(p channel.Party) []contactPoint {
 	return list
 }
 
-// pointOwner is what a point belongs to after a claim.
+// pointOwner is the owner of a contact point after a claim.
 type pointOwner struct {
 	customerID     string
 	conversationID string
 }
 
-// maxPoints is how many points one message can have: an address, a number and an
-// id, and the keys of its thread.
+// maxPoints bounds the contact points of one message: an e-mail address, a number,
+// an id, and the keys of its thread.
 const maxPoints = 3 + maxThreadKeys
 
 const (
@@ -145,9 +145,9 @@ var claimRows = [maxPoints]string{
 	"($43, $44, $45, $46, $47, $48, $49)",
 }
 
-// claimPoints takes those of points that are free for a new customer and a new thread,
-// and returns to whom each belongs then. Whoever comes second, also at the same
-// moment, finds the first. points are of different keys.
+// claimPoints assigns the free ones of points to a customer and a thread, and
+// returns the owner of each afterwards. Concurrent claims serialize: the second
+// returns the first one's owners. The keys of points are distinct.
 func claimPoints(ctx context.Context, tx *db.Tx, points []contactPoint, customerID, ticketID, conversationID string) ([]pointOwner, error) {
 	out := make([]pointOwner, len(points))
 	args := make([]any, 0, 7*maxPoints)
@@ -165,7 +165,7 @@ func claimPoints(ctx context.Context, tx *db.Tx, points []contactPoint, customer
 		args = append(args, p.value, p.scope, p.kind, display, customer, ticket, conversation)
 	}
 	insert := claimInto + strings.Join(claimRows[:len(points)], ", ")
-	// Usually all are free, and then there is nothing to read back.
+	// Usually all points are free; then there is nothing to read back.
 	n, err := tx.Exec(ctx, insert+claimFree, args...)
 	if err != nil {
 		return nil, fmt.Errorf("claim contact points: %w", err)
@@ -184,7 +184,7 @@ func claimPoints(ctx context.Context, tx *db.Tx, points []contactPoint, customer
 		if err := rows.Scan(&value, &scope, db.IntoText(&c.customerID), db.IntoText(&c.conversationID)); err != nil {
 			return nil, fmt.Errorf("claim contact points: %w", err)
 		}
-		// Neither engine promises the order of the rows.
+		// Neither engine guarantees the order of RETURNING rows.
 		for i, p := range points {
 			if p.value == value && p.scope == scope {
 				out[i] = c
@@ -197,18 +197,19 @@ func claimPoints(ctx context.Context, tx *db.Tx, points []contactPoint, customer
 	return out, nil
 }
 
-// customerRef is a customer as found or made, with the event that tells of it.
+// customerRef is a matched or created customer, with the events that this causes.
 type customerRef struct {
 	event.Customer
 	events []event.Event
 }
 
-// findOrCreateCustomer finds or makes the customer that p is.
+// findOrCreateCustomer returns the customer that p identifies, and creates one if
+// none matches.
 func (s *Service) findOrCreateCustomer(ctx context.Context, tx *db.Tx, in *Inbound, p channel.Party) (customerRef, error) {
 	points := in.contactPoints(p)
 	id := newID()
 	switch len(points) {
-	case 0: // nobody we could recognise again
+	case 0: // no contact point
 		return insertCustomer(ctx, tx, in, id, p)
 	case 1:
 		k, err := findCustomer(ctx, tx, points[0].value, points[0].scope)
@@ -226,7 +227,8 @@ func (s *Service) findOrCreateCustomer(ctx context.Context, tx *db.Tx, in *Inbou
 	return s.resolveCustomer(ctx, tx, in, p, id, points, owners)
 }
 
-// findCustomer returns whose a contact point is; [db.ErrNoRows] when nobody's.
+// findCustomer returns the owner of a contact point; [db.ErrNoRows] if there is
+// none.
 func findCustomer(ctx context.Context, q db.Querier, value, scope string) (customerRef, error) {
 	var k customerRef
 	err := q.QueryRow(ctx, `SELECT u.id, u.name, u.email, u.phone FROM contact_points p JOIN customers u ON u.id = p.customer_id
@@ -234,7 +236,7 @@ func findCustomer(ctx context.Context, q db.Querier, value, scope string) (custo
 	return k, err
 }
 
-// loadCustomer returns a customer that must be there.
+// loadCustomer returns a customer that exists.
 func loadCustomer(ctx context.Context, q db.Querier, id string) (customerRef, error) {
 	var k customerRef
 	if err := q.QueryRow(ctx, "SELECT id, name, email, phone FROM customers WHERE id = $1", id).
@@ -244,10 +246,9 @@ func loadCustomer(ctx context.Context, q db.Querier, id string) (customerRef, er
 	return k, nil
 }
 
-// resolveCustomer makes the customer with the given new id, if all of a claim's points
-// were free; otherwise it finds the one they belong to and gives it those that
-// were. When several customers have points, the first point decides, and the
-// others keep theirs.
+// resolveCustomer creates the customer with id newID if all claimed points were
+// free. Otherwise it returns the owner of the first owned point, and moves the
+// points that were free to it. Points of further customers stay theirs.
 func (s *Service) resolveCustomer(ctx context.Context, tx *db.Tx, in *Inbound, p channel.Party, newID string, points []contactPoint, owners []pointOwner) (customerRef, error) {
 	owner, free := "", 0
 	for i, pt := range points {
@@ -286,8 +287,9 @@ func (s *Service) resolveCustomer(ctx context.Context, tx *db.Tx, in *Inbound, p
 	return k, saveProfile(ctx, tx, in.OrganizationID, &k, changes)
 }
 
-// withoutForeign is p without what turned out to be another customer's, which must
-// not be written to for the one who has either id.
+// withoutForeign returns p without the e-mail address and number that belong to a
+// customer other than id and alias, so that they do not become contact data of this
+// one.
 func withoutForeign(p channel.Party, points []contactPoint, owners []pointOwner, id, alias string) channel.Party {
 	for i, pt := range points {
 		if c := owners[i].customerID; pt.customer && c != id && c != alias {
@@ -317,13 +319,13 @@ func insertCustomer(ctx context.Context, tx *db.Tx, in *Inbound, id string, p ch
 // maxName bounds names, in characters.
 const maxName = 200
 
-// updateProfile adds to a customer what is not known of them yet. What is known stays:
-// an agent may have corrected it, and display names change with the device.
+// updateProfile fills the empty fields of a customer from p. Set fields stay: an
+// agent may have corrected them, and display names change with the device.
 func updateProfile(ctx context.Context, tx *db.Tx, organizationID string, k *customerRef, p channel.Party) error {
 	return saveProfile(ctx, tx, organizationID, k, k.mergeProfile(p))
 }
 
-// mergeProfile takes from p what is not known of a customer yet, and says what changed.
+// mergeProfile fills the empty fields of k from p, and returns the changes.
 func (k *customerRef) mergeProfile(p channel.Party) map[string]event.Change {
 	changes := make(map[string]event.Change)
 	for _, f := range []struct {
@@ -343,8 +345,8 @@ func (k *customerRef) mergeProfile(p channel.Party) map[string]event.Change {
 	return changes
 }
 
-// saveProfile writes what changed of a customer, unless nothing did, and has
-// it told of.
+// saveProfile writes the changed fields of a customer and adds customer.updated to
+// its events. No changes, no write.
 func saveProfile(ctx context.Context, tx *db.Tx, organizationID string, k *customerRef, changes map[string]event.Change) error {
 	if len(changes) == 0 {
 		return nil
@@ -354,7 +356,7 @@ func saveProfile(ctx context.Context, tx *db.Tx, organizationID string, k *custo
 	if err != nil {
 		return fmt.Errorf("change customer: %w", err)
 	}
-	if n == 0 { // deleted this moment
+	if n == 0 { // deleted meanwhile
 		return nil
 	}
 	k.events = append(k.events, event.Event{
@@ -364,14 +366,15 @@ func saveProfile(ctx context.Context, tx *db.Tx, organizationID string, k *custo
 	return nil
 }
 
-// contacts is what a customer can be reached under and recognised by.
+// contacts are a customer's addresses and identities.
 type contacts struct {
-	emails, phones []string // the one they are written to first, the others in no meaningful order
+	emails, phones []string // the preferred one first, the rest in no particular order
 	identities     []Identity
 	undeliverable  []string
 }
 
-// loadContacts loads the contacts of a customer to whom one writes at email and number.
+// loadContacts loads the contacts of a customer with the preferred ones email and
+// number.
 func loadContacts(ctx context.Context, q db.Querier, customerID, email, number string) (contacts, error) {
 	type stored struct {
 		kind, display string
@@ -403,7 +406,7 @@ func loadContacts(ctx context.Context, q db.Querier, customerID, email, number s
 	return c, nil
 }
 
-// changes adds to changes what is different in after.
+// changes adds the differences from c to after.
 func (c *contacts) changes(after *contacts, changes map[string]event.Change) {
 	if !slices.Equal(c.emails, after.emails) {
 		changes["emails"] = event.Change{From: c.emails, To: after.emails}
@@ -426,7 +429,7 @@ func (s *Service) Customer(ctx context.Context, q db.Querier, organizationID, id
 	return c.Customer, err
 }
 
-// customerRecord is a customer with the first of several addresses.
+// customerRecord is a customer with the preferred e-mail address and number.
 type customerRecord struct {
 	Customer
 	email, phone string
@@ -441,7 +444,7 @@ func scanCustomer(row db.Row) (customerRecord, error) {
 	return c, err
 }
 
-// loadContacts loads the contacts.
+// loadContacts sets the contacts from the database.
 func (c *customerRecord) loadContacts(ctx context.Context, q db.Querier) error {
 	found, err := loadContacts(ctx, q, c.ID, c.email, c.phone)
 	c.Emails, c.Phones, c.Identities, c.Undeliverable = found.emails, found.phones, found.identities, found.undeliverable

@@ -13,13 +13,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// MatchCustomer finds or makes the customer whom somebody else's records call p, in the
-// caller's transaction, and emits customer.created or customer.updated. Whose the id
-// is, by the place that o is, decides; then the address; then the number. What of p
-// is not known of them is added. What is known stays, unless it is still what was
-// says: then p's comes in its place, and an address or number stays as a further
-// one. What cannot be an address or a number is left out. made says that nobody was
-// known.
+// MatchCustomer returns the customer that p identifies, in the caller's
+// transaction, and creates one if none matches. Precedence: the id within o's
+// connection, then e-mail, then phone. Empty fields are filled from p. A set field
+// is replaced only if it still equals the one of was; then the old address or
+// number stays as an additional one. Malformed addresses and numbers are ignored.
+// made is true for a new customer. Emits customer.created or customer.updated.
 func (s *Service) MatchCustomer(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error) {
 	in := &Inbound{OrganizationID: o.OrganizationID, ConnectionID: o.ConnectionID, Channel: o.Medium}
 	p, was = normalizeParty(p), normalizeParty(was)
@@ -29,7 +28,7 @@ func (s *Service) MatchCustomer(ctx context.Context, tx *db.Tx, o channel.Source
 	if err != nil {
 		return "", false, err
 	}
-	// They are taken in the order in which all do that, but here the id decides.
+	// Points are claimed in the common order, but the id takes precedence here.
 	if n := len(points); n > 1 && p.ID != "" {
 		points = append(points[n-1:n:n], points[:n-1]...)
 		owners = append(owners[n-1:n:n], owners[:n-1]...)
@@ -46,7 +45,7 @@ func (s *Service) MatchCustomer(ctx context.Context, tx *db.Tx, o channel.Source
 	return k.ID, k.ID == id, s.events.Emit(ctx, tx, k.events...)
 }
 
-// claimAnyPoints is claim for points of which there may be none.
+// claimAnyPoints is claimPoints for a list that may be empty.
 func (s *Service) claimAnyPoints(ctx context.Context, tx *db.Tx, points []contactPoint, customerID string) ([]pointOwner, error) {
 	if len(points) == 0 {
 		return nil, nil
@@ -54,7 +53,8 @@ func (s *Service) claimAnyPoints(ctx context.Context, tx *db.Tx, points []contac
 	return claimPoints(ctx, tx, points, customerID, "", "")
 }
 
-// normalizeParty is p with what can be an address and a number only.
+// normalizeParty returns p with canonical fields, without a malformed address or
+// number.
 func normalizeParty(p channel.Party) channel.Party {
 	p.Phone = e164(p.Phone)
 	p.Email = strings.TrimSpace(p.Email)
@@ -66,8 +66,8 @@ func normalizeParty(p channel.Party) channel.Party {
 	return p
 }
 
-// replaceProfile puts p's name, address and number in the place of those that a customer
-// still has from was.
+// replaceProfile replaces the customer's name, e-mail address and number by p's if
+// they still equal the ones of was.
 func (s *Service) replaceProfile(ctx context.Context, tx *db.Tx, in *Inbound, k *customerRef, p, was channel.Party) error {
 	before, err := loadContacts(ctx, tx, k.ID, k.Email, k.Phone)
 	if err != nil {
@@ -100,7 +100,8 @@ func (s *Service) replaceProfile(ctx context.Context, tx *db.Tx, in *Inbound, k 
 	return saveProfile(ctx, tx, in.OrganizationID, k, changes)
 }
 
-// CustomerByContact returns whose the address or the number of p is; empty: nobody's.
+// CustomerByContact returns the customer with p's e-mail address or number; empty
+// if there is none.
 func (s *Service) CustomerByContact(ctx context.Context, q db.Querier, organizationID string, p channel.Party) (customerID string, err error) {
 	p = normalizeParty(p)
 	p.ID = ""
@@ -118,9 +119,8 @@ func (s *Service) CustomerByContact(ctx context.Context, q db.Querier, organizat
 	return "", nil
 }
 
-// RemoveIdentities takes from a customer what they are known by on one connection only, or in
-// the place that stands for one, in the caller's transaction, and emits
-// customer.updated. Threads go on. Error: NotFound.
+// RemoveIdentities removes a customer's identities of one connection in the
+// caller's transaction, and emits customer.updated. Threads go on. Error: NotFound.
 func (s *Service) RemoveIdentities(ctx context.Context, tx *db.Tx, organizationID, connectionID, customerID string) error {
 	c, err := lockCustomer(ctx, tx, organizationID, customerID)
 	if err != nil {

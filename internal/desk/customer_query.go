@@ -11,12 +11,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// CustomerQuery says which customers a list has; see [TicketQuery].
+// CustomerQuery describes a list of customers; see [TicketQuery].
 type CustomerQuery struct {
 	Email      []string // any of the customer's, compared without case
 	Phone      []string // any of the customer's, E.164
 	ExternalID []string
-	Name       string // how the name begins; ASCII letters are compared without case
+	Name       string // prefix of the name; ASCII letters compare without case
 	CreatedAt  period.Range
 	UpdatedAt  period.Range
 	Sort       Sort // by created_at, updated_at or name
@@ -70,7 +70,7 @@ func (s *Service) EachCustomer(ctx context.Context, organizationID string, query
 	})
 }
 
-// asciiLower is SQL's lower in both engines.
+// asciiLower equals SQL's lower of both engines.
 func asciiLower(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {
@@ -80,8 +80,8 @@ func asciiLower(s string) string {
 	}, s)
 }
 
-// conditions are the filters, each of them written by a function. few says that the
-// first is met by a handful only.
+// conditions returns the filters as functions that write SQL. few reports that the
+// first one is selective.
 func (q *CustomerQuery) conditions() (list []func(st *statement) string, few bool) {
 	points := func(of []string, key func(string) string, kind string) {
 		var keys []string
@@ -130,7 +130,7 @@ type customerFinder struct {
 	query        *CustomerQuery
 	sort         Sort
 	conditions   []func(st *statement) string
-	selective    bool // that meet the first condition; they are sorted
+	selective    bool // few rows match the first condition; sort them
 }
 
 func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationID string, query *CustomerQuery) ([]Customer, *Cursor, error) {
@@ -155,7 +155,7 @@ func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationI
 	if err != nil {
 		return nil, nil, err
 	}
-	// Those without a name come last, whichever the direction.
+	// Nameless customers come last in either direction.
 	if f.sort.Field == ByName && len(rows) < want {
 		more, err := f.rows(ctx, want-len(rows), true)
 		if err != nil {
@@ -187,8 +187,8 @@ func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationI
 	return customers, next, nil
 }
 
-// rows reads customers in order. What is not to be looked up is hidden from the
-// engines in coalesce. Where names are the order, it reads those with or without.
+// rows reads customers in order; sorted by name, either the named or the nameless
+// ones. Conditions that must not choose the index are wrapped in coalesce.
 func (f *customerFinder) rows(ctx context.Context, limit int, nameless bool) ([]customerRecord, error) {
 	order, later := f.sort.direction()
 	st := &statement{args: []any{f.organization}}
@@ -227,10 +227,10 @@ func (f *customerFinder) rows(ctx context.Context, limit int, nameless bool) ([]
 		}
 		switch {
 		case f.sort.Field == ByName && !nameless && p.Value == "":
-			return nil, nil // all of these were before
+			return nil, nil // this part was on earlier pages
 		case f.sort.Field == ByName && nameless && p.Value != "":
 		default:
-			// The first says nothing new, but is what engines look up.
+			// The first comparison is redundant, but lets the engines use the index.
 			st.addf(" AND %s %s= %s AND (%s, id) %s (%s, %s)", key, later, st.arg(value), key, later, st.arg(value), st.arg(p.ID))
 		}
 	}
@@ -238,7 +238,7 @@ func (f *customerFinder) rows(ctx context.Context, limit int, nameless bool) ([]
 	return db.All(ctx, f.q, scanCustomer, st.String(), st.args...)
 }
 
-// MessageQuery says which messages of a ticket a list has; see [TicketQuery].
+// MessageQuery describes a list of a ticket's messages; see [TicketQuery].
 type MessageQuery struct {
 	Kind      []string
 	Direction []string
@@ -264,8 +264,8 @@ func (q MessageQuery) Check(v *problem.Validation) {
 	checkLimit(v, q.Limit)
 }
 
-// FindMessages is [Service.FindTickets] for what was said in a ticket. Another
-// organization's ticket is NotFound.
+// FindMessages is [Service.FindTickets] for the messages of a ticket. Error:
+// NotFound for another organization's ticket.
 func (s *Service) FindMessages(ctx context.Context, q db.Querier, organizationID, ticketID string, query MessageQuery) ([]Message, *Cursor, error) {
 	if err := problem.Check(query); err != nil {
 		return nil, nil, err
@@ -289,8 +289,8 @@ func (s *Service) FindMessages(ctx context.Context, q db.Querier, organizationID
 	return messages, next, nil
 }
 
-// EachMessage is [Service.EachTicket] for what was said in a ticket. Another
-// organization's ticket is NotFound.
+// EachMessage is [Service.EachTicket] for the messages of a ticket. Error: NotFound
+// for another organization's ticket.
 func (s *Service) EachMessage(ctx context.Context, organizationID, ticketID string, query MessageQuery, fn func(*Message) error) error {
 	query.After, query.Limit = nil, 0
 	if err := problem.Check(query); err != nil {
@@ -311,7 +311,7 @@ func (s *Service) EachMessage(ctx context.Context, organizationID, ticketID stri
 func (s *Service) findMessages(ctx context.Context, q db.Querier, ticketID string, query *MessageQuery) ([]Message, *Cursor, error) {
 	order, later := query.Sort.orDefault().direction()
 	st := &statement{args: []any{ticketID}}
-	// Those of one ticket are together, and few enough to be sorted.
+	// A ticket's messages are stored together, and few enough to sort.
 	st.WriteString("SELECT " + messageColumns + " FROM messages WHERE ticket_id = $1")
 	if len(query.Kind) > 0 {
 		st.addf(" AND kind IN (%s)", list(st, query.Kind))

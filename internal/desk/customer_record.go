@@ -17,8 +17,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// NewCustomer is a customer that somebody makes here. The first of several
-// addresses is the one they are written to.
+// NewCustomer describes a customer created by a member or an API key. The first
+// e-mail address and number are the preferred ones.
 type NewCustomer struct {
 	Name       string
 	Emails     []string
@@ -27,8 +27,8 @@ type NewCustomer struct {
 	Metadata   MetadataUpdate
 }
 
-// CustomerUpdate says what to change of a customer; nil members stay, lists
-// replace those there were.
+// CustomerUpdate describes a change of a customer. A nil field stays; a list
+// replaces the present one.
 type CustomerUpdate struct {
 	Name       *string
 	Emails     *[]string
@@ -71,11 +71,10 @@ func (u CustomerUpdate) Check(v *problem.Validation) {
 	u.Metadata.check(v)
 }
 
-// maxEmail is the longest address that SMTP can carry, in bytes.
+// maxEmail is the longest address of SMTP, in bytes.
 const maxEmail = 254
 
-// checkEmail records an issue unless address, trimmed, is a mail address and
-// nothing else.
+// checkEmail records an issue unless address, trimmed, is a bare e-mail address.
 func checkEmail(v *problem.Validation, path, address string) {
 	address = strings.TrimSpace(address)
 	a, err := netmail.ParseAddress(address)
@@ -90,14 +89,14 @@ func checkPhone(v *problem.Validation, path, number string) {
 	}
 }
 
-// e164 is the canonical form of a number, or empty.
+// e164 returns the canonical form of a number; empty if it is invalid.
 func e164(number string) string {
 	n, _ := phone.Parse(number, "")
 	return n.E164
 }
 
-// emailPoints and phonePoints are the contact points that lists of addresses
-// stand for, without repetitions, in the order given.
+// emailPoints and phonePoints return the contact points of lists, without
+// duplicates, in the order given.
 func emailPoints(organizationID string, addresses []string) []contactPoint {
 	return distinct(addresses, func(a string) contactPoint {
 		a = strings.TrimSpace(a)
@@ -123,7 +122,7 @@ func distinct(values []string, of func(string) contactPoint) []contactPoint {
 	return list
 }
 
-// first is the address that a list says to write to.
+// first returns the preferred address of a list.
 func first(list []contactPoint) string {
 	if len(list) == 0 {
 		return ""
@@ -131,10 +130,10 @@ func first(list []contactPoint) string {
 	return list[0].display
 }
 
-// CreateCustomer makes a customer in the caller's transaction and emits
-// customer.created. Of several who make customers with the same address at once,
-// one succeeds. Errors: Invalid; Conflict already_exists with the member emails,
-// phones or external_id that another customer has.
+// CreateCustomer creates a customer in the caller's transaction and emits
+// customer.created. Of concurrent calls with the same address one succeeds. Errors:
+// Invalid; Conflict already_exists with the field emails, phones or external_id
+// that another customer has.
 func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID string, n NewCustomer) (Customer, error) {
 	if err := problem.Check(n); err != nil {
 		return Customer{}, err
@@ -169,16 +168,15 @@ func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 	})
 }
 
-// snapshot is c as events tell of it.
+// snapshot returns c in the form of events.
 func (c *customerRecord) snapshot() *event.Customer {
 	return &event.Customer{ID: c.ID, Name: c.Name, Email: c.email, Phone: c.phone}
 }
 
 // UpdateCustomer changes a customer in the caller's transaction and emits
-// customer.updated, unless nothing changes. Whoever writes from an address that
-// was taken away is somebody new by it, but threads go on: the next message from
-// the number of one is in the same ticket. Errors as of [Service.CreateCustomer];
-// NotFound.
+// customer.updated, unless nothing changes. A removed address no longer identifies
+// the customer, but its threads go on: the next message from a thread's number
+// joins the same ticket. Errors as of [Service.CreateCustomer]; NotFound.
 func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID, id string, u CustomerUpdate) (Customer, error) {
 	if err := problem.Check(u); err != nil {
 		return Customer{}, err
@@ -238,7 +236,7 @@ func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID,
 	})
 }
 
-// changesFrom adds to changes what is different of the addresses.
+// changesFrom adds the differences in contacts from before to c.
 func (c *customerRecord) changesFrom(before *customerRecord, changes map[string]event.Change) {
 	if c.email != before.email {
 		changes["email"] = event.Change{From: before.email, To: c.email}
@@ -250,8 +248,8 @@ func (c *customerRecord) changesFrom(before *customerRecord, changes map[string]
 	old.changes(&contacts{emails: c.Emails, phones: c.Phones, identities: c.Identities}, changes)
 }
 
-// lockCustomer returns a customer whom nobody else changes until the transaction
-// ends, or a NotFound problem.
+// lockCustomer returns a customer, locked until the transaction ends, or a NotFound
+// problem.
 func lockCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (customerRecord, error) {
 	c, err := db.One(ctx, tx, scanCustomer, selectCustomer+"WHERE id = $1 AND organization_id = $2 AND deleted_at IS NULL FOR UPDATE", id, organizationID)
 	if err != nil {
@@ -261,10 +259,10 @@ func lockCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (cu
 	return c, err
 }
 
-// setPoints gives a customer contact points of one kind in place of others, in the
-// order of their values, so that two of these wait for each other instead of for
-// ever. Mail addresses come before numbers, as where messages come in. None of
-// them is a thread: threads have a connection's scope.
+// setPoints replaces a customer's contact points of one kind. It writes them in the
+// order of their values, e-mail addresses before numbers as intake does, so that
+// concurrent calls cannot deadlock. Threads are not affected: they have a
+// connection's scope.
 func setPoints(ctx context.Context, tx *db.Tx, customerID string, old, list []contactPoint) error {
 	type step struct {
 		contactPoint
@@ -319,11 +317,10 @@ func contactTaken(kind string) error {
 	return e
 }
 
-// DeleteCustomer takes everything personal from a customer, in the caller's
-// transaction, and emits customer.updated. Their tickets stay, of a customer
-// without a name, and so does what was said in them. Nothing leads to them any
-// more: whoever writes from one of their addresses is somebody new, with a new
-// ticket. Error: NotFound, also for one that was deleted before.
+// DeleteCustomer removes a customer's personal data in the caller's transaction,
+// and emits customer.updated. Tickets and messages stay, with a nameless customer.
+// The addresses are free: the next message from one creates a new customer and
+// ticket. Error: NotFound, also if deleted before.
 func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	c, err := lockCustomer(ctx, tx, organizationID, id)
 	if err != nil {
@@ -332,8 +329,8 @@ func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID,
 	return s.deleteCustomer(ctx, tx, c, true)
 }
 
-// deleteCustomer deletes a locked customer. The event says what was there before
-// only if it is to be told.
+// deleteCustomer deletes a locked customer. With tell, the event has the old
+// values.
 func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c customerRecord, tell bool) error {
 	before, id, organizationID := c, c.ID, c.OrganizationID
 	var keys, mailboxes []string
@@ -390,9 +387,9 @@ func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c customerRecor
 	})
 }
 
-// lockCustomerTickets returns the tickets in which a customer's conversations are: those of
-// a merged ticket in what it was merged into, also when it was deleted since. They
-// are locked, so that nothing is moved away meanwhile.
+// lockCustomerTickets locks and returns the tickets that hold a customer's
+// conversations. For a merged ticket that is its survivor, also after the merged
+// one was deleted.
 func lockCustomerTickets(ctx context.Context, tx *db.Tx, organizationID string, c customerRecord) ([]string, error) {
 	var numbers, held []string
 	for _, p := range phonePoints(organizationID, c.Phones) {

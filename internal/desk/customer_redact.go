@@ -13,24 +13,24 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// Dossier is all that there is of a customer.
+// Dossier is all data of a customer.
 type Dossier struct {
 	Record    json.RawMessage // the customer, the tickets and the messages
-	TicketIDs []string        // in which something was said with them, or by them
-	Contacts  []string        // addresses, numbers and ids of channels that they are known by
-	Files     []Attachment    // of the messages, those whose content is there
+	TicketIDs []string        // tickets with the customer's messages
+	Contacts  []string        // addresses, numbers and ids of the customer
+	Files     []Attachment    // of the messages, if their content exists
 }
 
-// dossierTicket is what one ticket has of a customer.
+// dossierTicket is a ticket with the customer's part of it.
 type dossierTicket struct {
 	Ticket
 	Conversations []Conversation `json:"conversations"`
 	Messages      []Message      `json:"messages"`
 }
 
-// Dossier returns all that there is of a customer: their record, their tickets
-// with all that was said there, and what they said in those of others. Error:
-// NotFound, also for one who was deleted.
+// Dossier returns all data of a customer: the record, the customer's tickets with
+// all messages, and the customer's messages in other tickets. Error: NotFound, also
+// for a deleted customer.
 func (s *Service) Dossier(ctx context.Context, q db.Querier, organizationID, customerID string) (*Dossier, error) {
 	var d *Dossier
 	err := s.snapshot(ctx, q, func(q db.Querier) (err error) {
@@ -66,9 +66,9 @@ func (s *Service) dossier(ctx context.Context, q db.Querier, organizationID, cus
 		of := dossierTicket{Ticket: t, Conversations: theirs.conversations, Messages: theirs.messages}
 		if t.Customer.ID != customerID {
 			if len(of.Messages) == 0 {
-				continue // merged into it, and nothing was said there
+				continue // merged into it, without a message of the customer
 			}
-			// The rest of it is somebody else's.
+			// The rest of it belongs to another customer.
 			of.Ticket = Ticket{ID: t.ID, OrganizationID: t.OrganizationID, Number: t.Number, Channel: t.Channel, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 		}
 		if err := s.fillAttachments(ctx, q, t.ID, of.Messages); err != nil {
@@ -76,7 +76,7 @@ func (s *Service) dossier(ctx context.Context, q db.Querier, organizationID, cus
 		}
 		for i := range of.Messages {
 			m := &of.Messages[i]
-			m.Details.Recipient, m.Details.RecipientChanged = nil, nil // may be somebody else
+			m.Details.Recipient, m.Details.RecipientChanged = nil, nil // may be another person
 			for _, a := range m.Attachments {
 				if a.BlobKey != "" {
 					d.Files = append(d.Files, a)
@@ -93,9 +93,9 @@ func (s *Service) dossier(ctx context.Context, q db.Querier, organizationID, cus
 	return d, err
 }
 
-// ticketsInvolving returns the tickets that a customer may have to do with, in order:
-// theirs, those that these were merged into, and those in which they said
-// something.
+// ticketsInvolving returns the ids of tickets that may have data of a customer, in
+// order: the customer's own, their survivors, and tickets with a message of the
+// customer.
 func ticketsInvolving(ctx context.Context, q db.Querier, customerID string) ([]string, error) {
 	ids, err := db.All(ctx, q, scanText, `WITH RECURSIVE up(id, merged_into_id) AS (
 			SELECT id, merged_into_id FROM tickets WHERE customer_id = $1
@@ -111,15 +111,15 @@ func ticketsInvolving(ctx context.Context, q db.Querier, customerID string) ([]s
 	return ids, nil
 }
 
-// customerPart is what is a customer's in a ticket.
+// customerPart is a customer's part of a ticket.
 type customerPart struct {
 	conversations []Conversation
 	messages      []Message
 }
 
-// loadCustomerPart returns what is a customer's in a ticket: what was said in their
-// conversations, but for what other customers said in a thread of several, what
-// they said themselves, and what was noted on their ticket.
+// loadCustomerPart returns a customer's part of a ticket: the messages of the
+// customer's conversations, except other customers' in a shared thread, the
+// customer's own messages anywhere, and the notes on the customer's ticket.
 func (s *Service) loadCustomerPart(ctx context.Context, q db.Querier, t *Ticket, customerID string) (customerPart, error) {
 	p := customerPart{conversations: []Conversation{}, messages: []Message{}}
 	all, err := db.All(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 ORDER BY c.id", t.ID)
@@ -154,18 +154,16 @@ func (s *Service) loadCustomerPart(ctx context.Context, q db.Querier, t *Ticket,
 	return p, nil
 }
 
-// redactedSubject is what a ticket is called whose customer was taken out of it.
+// redactedSubject replaces the subject of a redacted customer's ticket.
 const redactedSubject = "(redacted)"
 
-// Redact takes everything personal from a customer and all that was said with
-// them, for good: names and addresses, texts, files, what waits to be sent, and what
-// searches find. Tickets stay, with nothing in them but that something was said, by
-// which side and when. It emits customer.updated and ticket.updated, which say what
-// it is now and nothing of what it was. It works ticket by ticket, and may be called
-// again; somebody who is not there is no error. What was said of them in events, or
-// is kept as it came in, is for those who have that.
+// Redact removes a customer's personal data for good: names, addresses, texts,
+// files, queued messages and search entries. Tickets and messages stay, empty, with
+// side and time. It emits customer.updated and ticket.updated without old values.
+// It works ticket by ticket and is idempotent; an unknown customer is no error.
+// Stored events and raw requests are redacted by their own packages.
 func (s *Service) Redact(ctx context.Context, organizationID, customerID string) error {
-	// Twice: what came in meanwhile is theirs too, and nothing is after the first.
+	// Twice, for messages received during the first pass.
 	for range 2 {
 		ids, err := ticketsInvolving(ctx, s.db, customerID)
 		if err != nil {
@@ -179,7 +177,7 @@ func (s *Service) Redact(ctx context.Context, organizationID, customerID string)
 			err := s.db.Write(ctx, func(tx *db.Tx) error {
 				t, err := lockTicket(ctx, tx, organizationID, id)
 				if errors.Is(err, db.ErrNoRows) {
-					return nil // deleted this moment, or another organization's
+					return nil // deleted meanwhile, or another organization's
 				}
 				if err != nil {
 					return fmt.Errorf("load ticket: %w", err)
@@ -209,7 +207,7 @@ func (s *Service) Redact(ctx context.Context, organizationID, customerID string)
 	return nil
 }
 
-// redactTicket takes out of a locked ticket what is a customer's.
+// redactTicket removes a customer's part of a locked ticket.
 func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, customerID string, addresses []string) error {
 	p, err := s.loadCustomerPart(ctx, tx, t, customerID)
 	if err != nil {
@@ -245,8 +243,8 @@ func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, custom
 	return s.enqueueTicketIndexing(ctx, tx, t)
 }
 
-// clearMessages takes from messages of a ticket whatever they said, to whom, and by
-// which ids others know them, and keeps those that wait from leaving.
+// clearMessages removes the content, recipients and ids of messages of a ticket,
+// and removes queued ones from the outbox.
 func (s *Service) clearMessages(ctx context.Context, tx *db.Tx, t *Ticket, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -283,8 +281,7 @@ func (s *Service) clearMessages(ctx context.Context, tx *db.Tx, t *Ticket, ids [
 	return nil
 }
 
-// redactTicketFields takes from a ticket what it was called, and what the API noted
-// with it.
+// redactTicketFields removes a ticket's subject, external id and metadata.
 func (s *Service) redactTicketFields(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	changes := make(map[string]event.Change)
 	if t.Subject != redactedSubject {
@@ -297,7 +294,7 @@ func (s *Service) redactTicketFields(ctx context.Context, tx *db.Tx, t *Ticket) 
 		changes["metadata"] = event.Change{From: nil, To: map[string]string{}}
 	}
 	t.Subject, t.ExternalID, t.Metadata, t.UpdatedAt = redactedSubject, "", nil, tx.Now
-	// The customer's own record may still be as it was.
+	// The customer's own record may not be redacted yet.
 	t.Customer = event.Customer{ID: t.Customer.ID}
 	if _, err := tx.Exec(ctx, "UPDATE tickets SET subject = $2, external_id = NULL, metadata = NULL, updated_at = $3 WHERE id = $1",
 		t.ID, t.Subject, t.UpdatedAt.UnixMicro()); err != nil {
@@ -310,8 +307,9 @@ func (s *Service) redactTicketFields(ctx context.Context, tx *db.Tx, t *Ticket) 
 	return s.events.Emit(ctx, tx, updateEvents(snapshot, t.OrganizationID, changes)...)
 }
 
-// redactMentions takes a customer's addresses out of the lists of recipients of
-// others' mails, and returns the addresses, and all that the customer is known by.
+// redactMentions removes a customer's addresses from the recipients of other
+// customers' mails. It returns the addresses as keys, and all contacts of the
+// customer.
 func (s *Service) redactMentions(ctx context.Context, organizationID, customerID string) (keys, known []string, err error) {
 	c, err := s.Customer(ctx, s.db, organizationID, customerID)
 	if isNotFound(err) {
@@ -351,8 +349,8 @@ func (s *Service) redactMentions(ctx context.Context, organizationID, customerID
 	return keys, known, nil
 }
 
-// redactAnnotations takes out of the messages of a ticket who did something to them, where it was
-// somebody known by one of ids.
+// redactAnnotations removes the author from the annotations of a ticket's messages
+// if it is one of ids.
 func redactAnnotations(ctx context.Context, tx *db.Tx, ticketID string, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -408,7 +406,7 @@ func removeMentions(ctx context.Context, tx *db.Tx, ticketID string, keys []stri
 	return nil
 }
 
-// withoutOldValues are changes without what was before.
+// withoutOldValues returns changes without the values before.
 func withoutOldValues(changes map[string]event.Change) map[string]event.Change {
 	for _, name := range slices.Collect(maps.Keys(changes)) {
 		changes[name] = event.Change{From: nil, To: changes[name].To}

@@ -1,53 +1,51 @@
-// Package desk is the helpdesk itself: customers, tickets, the conversations
-// inside them, and the way a message finds its place.
+// Package desk is the helpdesk: customers, tickets, their conversations and
+// messages, and the rules that find a message's ticket.
 //
 // # Records
 //
-// A ticket belongs to an organization and a customer. It holds conversations,
-// each one thread with one customer on one channel, and those hold messages. A
-// customer is known by contact points: mail addresses and telephone numbers,
-// which are theirs in the whole organization, and ids that mean something on one
-// connection only. Everything is written in one transaction per change, together
-// with its events.
+// A ticket belongs to an organization and a customer. It holds conversations, each
+// one thread with one customer on one channel, and those hold messages. A customer
+// is identified by contact points: e-mail addresses and phone numbers, unique in
+// the organization, and ids that are unique on one connection only. Each change is
+// one transaction, together with its events.
 //
 // # Placing a message
 //
-// Where a channel has a thread key (a telephone number), the key is the thread:
-// its messages are in one ticket for ever, whatever became of that ticket, or until
-// it was closed for as long as the channel says. A thread may have several keys,
-// and the first that is known decides. Where a key is a person, what else they are
-// known by becomes a key too; what is somebody else's already stays theirs. Mail
-// follows the contract's four rules, see [Rule]. Two of them guard against
-// strangers: a ticket's number can be guessed, so it counts only from somebody
-// who takes part in the ticket; and a closed ticket is not reopened by mail, but
-// continued in a new one that points at it, which later mails to the closed one
-// join. Each message keeps the rule that placed it.
+// On a channel with thread keys (such as phone numbers) the key is the thread: its
+// messages join one ticket for ever, or until that has been closed for as long as
+// the channel says. A thread may have several keys, of which the first known one
+// decides. If a key identifies a person, the person's other contact points become
+// keys too, unless they have another owner. Mail follows the contract's four
+// rules, see [Rule]. Two of them guard against strangers: a ticket's number can be
+// guessed, so it is accepted from participants only; and a closed ticket is not
+// reopened by mail but continued in a new one that links to it, which later mails
+// to the closed one join. Each message stores the rule that placed it.
 //
-// The same message a second time changes nothing, whichever way it came. What
-// happens to a message afterwards where it was written (a reaction, an edit) is
-// noted with it, and is no message.
+// Processing is idempotent: a repeated message changes nothing, from whichever
+// source. Reactions, edits and deletions at the provider are stored with their
+// message, and are no messages.
 //
 // # Merging and splitting
 //
-// A merged ticket's rows are moved to the survivor, so whatever finds a message or
-// a thread finds it there. Each conversation, and each note beside them, remembers
-// the ticket that it came from: its home, which is what undoing the merge moves
-// back. A message is always where its conversation is. Splitting moves messages
-// for good, into conversations of the new ticket. What is moved out of, or into, a
-// ticket is moved under its lock, and noted in it (moved_at): whoever found a
-// place before locking its ticket looks again.
+// A merge moves a ticket's rows to the survivor, so that every lookup of a message
+// or a thread ends there. Each conversation, and each note outside one, stores its
+// original ticket, its home, to which an unmerge moves it back. A message is
+// always in the ticket of its conversation. A split moves messages for good, into
+// conversations of the new ticket. Moves happen under the ticket's lock and set
+// moved_at: code that found a destination before it locked the ticket looks it up
+// again.
 //
 // # Customers
 //
-// An address belongs to one customer of the organization, whether it was written
-// from or entered: see [Service.CreateCustomer]. Deleting a customer takes what is
-// personal from the record and the addresses from the organization; tickets and
-// what was said in them stay until they are deleted themselves.
+// An address belongs to one customer of the organization, whether received or
+// entered: see [Service.CreateCustomer]. Deleting a customer removes the personal
+// data of the record and frees the addresses; tickets and messages stay until they
+// are deleted themselves.
 //
 // # Events
 //
 // All events of a change are emitted in one call, with one snapshot of each ticket
-// as it is after the change:
+// after the change:
 //
 //	a message that starts a ticket  [customer.created] ticket.created
 //	                                conversation.created message.created
@@ -59,52 +57,52 @@
 //	                                message.agent_reply
 //	a change of a ticket's fields   ticket.updated [ticket.status_changed]
 //	                                [ticket.assigned] [ticket.priority_changed]
-//	a ticket made here              [customer.created | customer.updated]
+//	a ticket created here           [customer.created | customer.updated]
 //	                                ticket.created [ticket.assigned]
 //	                                [conversation.created message.created]
-//	one merged, or taken out again  ticket.updated [ticket.status_changed] of it
+//	a merge or an unmerge           ticket.updated [ticket.status_changed] of it
 //	                                ticket.updated of the survivor
-//	messages split off              ticket.created [ticket.assigned] of the new one
+//	a split                         ticket.created [ticket.assigned] of the new one
 //	                                ticket.updated of the old one
 //	a deleted ticket                ticket.deleted
-//	a customer made here            customer.created
-//	one changed, or deleted         customer.updated
-//	80 % of a promised time         sla.warning
+//	a customer created here         customer.created
+//	one changed or deleted          customer.updated
+//	80 % of an SLA target           sla.warning
 //	all of it                       sla.breached
 //
-// An agent's message that starts a ticket (sent elsewhere, seen by us) has both
+// An agent's message that starts a ticket (sent with another program) has both
 // ticket.created and message.agent_reply. ticket.updated comes once with every
 // change of the ticket's own fields and names all of them; each specific event
 // follows and names its own field only. Notes, automatic replies within a ticket,
-// annotations, delivery receipts and files that follow their message emit nothing. A warning or breach whose timer is late is
-// told of before what changes the ticket next, with the ticket as it was.
+// annotations, delivery receipts and files that follow their message emit nothing.
+// A late warning or breach is emitted before the next change of the ticket, with
+// the ticket as it was.
 //
 // # Lists and searches
 //
-// Lists are found by indexes in the order of numbers, which is that of creation.
-// Searches look for all of some words in the subject, or in one message, of a
-// ticket: in any case, with or without accents, between quotes in that order; the
-// last may be the beginning of a word. What is written is found within a second:
-// [Service.Run] indexes it once it is durable, many messages at a time, because
-// that costs a fraction of indexing each with what else is written for it. What
-// is to be indexed is noted in the transaction that calls for it, so nothing is
-// passed over.
+// Lists go by indexes in the order of ticket numbers, which is that of creation. A
+// search matches tickets that have all its words in the subject or in one message,
+// regardless of case and accents; quoted words in that order; the last word may be
+// a prefix. Indexing is asynchronous and takes less than a second: [Service.Run]
+// indexes committed messages in batches, which costs a fraction of indexing each
+// in its own transaction. Each transaction records the messages to index, so none
+// is missed.
 //
 // # The inbox
 //
-// A ticket is unread for a member until they read it, and again when its customer
-// says more, or something happens to an answer: that is a time in the ticket, which
-// only grows, and one for each who has read it. A draft is kept for its writer until
-// what it became is sent. When the next promise of a ticket falls due is kept with
-// its clocks, for lists to go by.
+// A ticket is unread for a member until they open it, and again after a message of
+// its customer or a failed delivery: the ticket stores the time of its last such
+// event, which only grows, and each reader's mark is compared with it. A draft is
+// stored for its author until it is sent. The next due time of a ticket's SLA
+// targets is stored with it, for lists.
 //
 // # Service levels
 //
-// What an [SLAPolicy] promises becomes a clock of each ticket: it is stored in the
+// Each target of an [SLAPolicy] becomes a clock of the ticket: it is stored in the
 // ticket's row and changes under the ticket's lock, in the transaction of the
 // change that starts, stops or ends it. A running clock has one job in the queue,
-// due at its next moment and deleted with its reason. So each moment is told of
-// once, and never of a promise that was kept.
+// due at its next moment and deleted when it stops. So each warning and breach is
+// emitted once, and never after the target was met.
 package desk
 
 import (
@@ -125,37 +123,37 @@ import (
 	"github.com/google/uuid"
 )
 
-// Directory knows the organization's people.
+// Directory finds the members of organizations.
 type Directory interface {
-	// Agent finds a member by id; false when the organization has none.
+	// Agent returns a member by id; false if the organization has none.
 	Agent(ctx context.Context, q db.Querier, organizationID, userID string) (event.Person, bool, error)
-	// AgentByEmail finds a member by mail address, compared without case.
+	// AgentByEmail returns a member by e-mail address, compared without case.
 	AgentByEmail(ctx context.Context, q db.Querier, organizationID, email string) (event.Person, bool, error)
 }
 
-// Addresses knows the organization's own channel addresses.
+// Addresses has the channel addresses of organizations.
 type Addresses interface {
-	// Owns reports whether address, in lower case, is one of them on channels
-	// of that medium.
+	// Owns reports whether address, in lower case, is one of the organization's on
+	// channels of that medium.
 	Owns(ctx context.Context, q db.Querier, organizationID, medium, address string) (bool, error)
 }
 
-// Dispatcher knows how messages leave.
+// Dispatcher admits outbound messages.
 type Dispatcher interface {
-	// Admit completes m, which is about to wait for its turn to leave by a
-	// connection of the organization, with what it is sent with: From, of mail
-	// MessageID, and OpenUntil. Or it refuses m with a problem: there is no such
-	// connection, it is off, its channel cannot send, or never this. An empty
-	// connectionID asks for the organization's only one of that channel; it
-	// returns which it is.
+	// Admit completes m, which is about to be queued for a connection of the
+	// organization: From, for mail MessageID, and the end of the reply window.
+	// Otherwise it returns a problem: there is no such connection, it is disabled, or
+	// the channel cannot send this message. An empty connectionID selects the
+	// organization's only connection of the channel. Admit returns the connection's
+	// id.
 	Admit(ctx context.Context, q db.Querier, organizationID, connectionID, channel string, m *channel.Outgoing) (string, error)
 }
 
-// ConnectionNeeded is the code of a [Dispatcher]'s refusal of a message that could
-// leave by several connections.
+// ConnectionNeeded is the code of a [Dispatcher]'s refusal if several connections
+// could send a message.
 const ConnectionNeeded = "connection_needed"
 
-// Config is what a [Service] needs. All is required but the last seven.
+// Config has the parts of a [Service]. The last seven are optional.
 type Config struct {
 	DB        *db.DB
 	Queue     *queue.Queue
@@ -164,21 +162,19 @@ type Config struct {
 	Directory Directory
 	Addresses Addresses
 	BaseURL   string // public address, without a trailing slash
-	// Dispatcher lets messages leave. nil refuses those that would have to.
+	// Dispatcher admits outbound messages; nil refuses them.
 	Dispatcher Dispatcher
-	// Mailer tells assignees what they should know of their tickets. nil tells nobody.
+	// Mailer notifies assignees; nil sends nothing.
 	Mailer Mailer
-	// CopyMAC checks the value of X-Helpdesk-Message and returns the id of the
-	// organization's message that it names. nil believes none.
+	// CopyMAC verifies the value of X-Helpdesk-Message and returns the id of the
+	// organization's message that it names; nil verifies none.
 	CopyMAC func(organizationID, header string) (messageID string, ok bool)
-	// Box signs links to files. nil: there are none.
+	// Box signs links to files; nil makes none.
 	Box *seal.Box
-	// CloseAfter is how long a ticket stays resolved before it is closed.
-	// 0 means 7 days.
+	// CloseAfter is the time from resolution to closing. 0 means 7 days.
 	CloseAfter time.Duration
-	// Changed is told, after the commit, of tickets in which something changed that
-	// no event tells of: a note, an annotation, how far a message got. It must be
-	// quick. nil hears nothing.
+	// Changed is called after the commit of a change without an event: a note, an
+	// annotation, a delivery state. It must not block. May be nil.
 	Changed func(organizationID, ticketID string)
 	Audit   *audit.Log   // nil records nothing
 	Logger  *slog.Logger // nil discards
@@ -197,14 +193,14 @@ type Service struct {
 	mailer      Mailer
 	copyMAC     func(organizationID, header string) (string, bool)
 	closeAfter  time.Duration
-	onChanged   func(organizationID, ticketID string) // nil: nobody listens
+	onChanged   func(organizationID, ticketID string) // may be nil
 	box         *seal.Box
 	audit       *audit.Log
 	policies    policies
 	budget      budget
 	log         *slog.Logger
 	sanitizer   *safehtml.Sanitizer
-	indexNeeded chan struct{} // capacity 1: something was written that is to be indexed
+	indexNeeded chan struct{} // capacity 1: wakes the indexer
 }
 
 // Open returns the service and registers its workers with the queue.
@@ -227,7 +223,7 @@ func Open(c Config) *Service {
 	c.Queue.Handle(queue.Worker{Kind: closeKind, Concurrency: 4, Run: s.runCloseJob})
 	c.Queue.Handle(queue.Worker{
 		Kind: slaKind, Run: s.runSLAJob,
-		// Nothing else would ever start the clock again.
+		// No other job restarts the clock.
 		Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
 	})
 	return s
@@ -235,12 +231,12 @@ func Open(c Config) *Service {
 
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// clean removes what neither engine could store: NUL and invalid UTF-8.
+// clean removes bytes that an engine cannot store: NUL and invalid UTF-8.
 func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 }
 
-// line makes text fit one line of at most max characters.
+// line returns text as one line of at most max characters.
 func line(text string, max int) string {
 	text = strings.Join(strings.Fields(clean(text[:min(len(text), 16*max)])), " ")
 	if r := []rune(text); len(r) > max {

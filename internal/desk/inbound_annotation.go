@@ -12,15 +12,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// maxAnnotations bounds what is kept of what happened to one message: beyond it, the
-// oldest reactions go.
+// maxAnnotations bounds the annotations of a message. Beyond it, the oldest one
+// that is neither an edit nor a deletion is dropped.
 const maxAnnotations = 200
 
-// annotate notes with a message what happened to it: it is no message, reopens
-// nothing and is told of by no event, but that a ticket which was called what a
-// deleted message said gets another subject. What an edited message says is what its last
-// edit by time says, in whichever order they come. Nothing is left of what a deleted
-// one said: whoever takes a message back expects that.
+// annotate stores an annotation with its message. It creates no message, reopens
+// nothing and emits no event, except that a ticket named after a deleted message
+// gets another subject. An edited message has the text of its latest edit, in
+// whichever order edits arrive. A deleted message loses its content for good.
 func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *Inbound, a *channel.Annotation) (Result, error) {
 	t, m, err := s.lockMessageByProviderID(ctx, tx, in, a.ExternalID)
 	if errors.Is(err, db.ErrNoRows) {
@@ -49,7 +48,7 @@ func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *Inbound, a *chann
 		d.OriginalText = m.Text
 	}
 	i, _ := slices.BinarySearchFunc(d.Annotations, note, func(b, a Annotation) int {
-		return cmp.Or(b.At.Compare(a.At), -1) // after those of the same moment
+		return cmp.Or(b.At.Compare(a.At), -1) // after equal times
 	})
 	d.Annotations = slices.Insert(d.Annotations, i, note)
 	if len(d.Annotations) > maxAnnotations {
@@ -90,7 +89,7 @@ func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *Inbound, a *chann
 	return res, nil
 }
 
-// applyLastEdit has m say what its last edit does.
+// applyLastEdit sets the text of the latest edit.
 func (m *Message) applyLastEdit() {
 	for _, a := range slices.Backward(m.Details.Annotations) {
 		if a.Kind == channel.Edited {
@@ -100,7 +99,7 @@ func (m *Message) applyLastEdit() {
 	}
 }
 
-// clearContent takes from m whatever it said.
+// clearContent removes the text in all its forms, the subject and the metadata.
 func (m *Message) clearContent() {
 	m.Text, m.Stripped, m.HTML = "", "", ""
 	d := &m.Details
@@ -112,7 +111,8 @@ func (m *Message) clearContent() {
 	}
 }
 
-// partyName is how somebody is called who did something to a message.
+// partyName returns a display name for the author of an annotation: the given name,
+// the customer's, or the address.
 func (s *Service) partyName(ctx context.Context, q db.Querier, in *Inbound, p channel.Party) (string, error) {
 	if p.Name != "" {
 		return line(p.Name, maxName), nil
@@ -129,8 +129,8 @@ func (s *Service) partyName(ctx context.Context, q db.Querier, in *Inbound, p ch
 	return line(cmp.Or(p.Phone, p.Email, p.ID), maxName), nil
 }
 
-// lockMessageByProviderID returns the message that a provider's id names on a connection, with its
-// ticket, which is locked; [db.ErrNoRows] when there is none.
+// lockMessageByProviderID returns the message with a provider's id on the
+// connection, and its ticket, locked; [db.ErrNoRows] if there is none.
 func (s *Service) lockMessageByProviderID(ctx context.Context, tx *db.Tx, in *Inbound, id string) (Ticket, Message, error) {
 	var last messageRef
 	for {
@@ -153,6 +153,6 @@ func (s *Service) lockMessageByProviderID(ctx context.Context, tx *db.Tx, in *In
 		if !errors.Is(err, db.ErrNoRows) {
 			return Ticket{}, Message{}, fmt.Errorf("load message: %w", err)
 		}
-		last = k // moved, or deleted, this moment
+		last = k // moved or deleted meanwhile
 	}
 }

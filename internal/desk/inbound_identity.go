@@ -12,10 +12,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// relink has whoever is known by one number or id be known by another: their thread
-// goes on under the new keys, and the old are free for whoever gets them next.
-// Where the new ones have a thread of their own already, it stays theirs, and a note
-// says so: two customers are never made one here.
+// relink changes the identity of a thread's customer: the thread goes on under the
+// new keys, and the old keys are free. If the new keys have a thread already, it
+// stays separate, and a note says so: customers are never merged here.
 func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.IdentityChange) (Result, error) {
 	fresh := threadKeys("", r.ToKeys)
 	if len(fresh) == 0 {
@@ -90,7 +89,7 @@ func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel
 	return res, s.events.Emit(ctx, tx, k.events...)
 }
 
-// replacedKeys are the old number and id of whoever got others.
+// replacedKeys returns the old number and id that the change replaces.
 func replacedKeys(r *channel.IdentityChange) []string {
 	var list []string
 	if r.To.ID != "" && r.To.ID != r.From.ID {
@@ -102,13 +101,13 @@ func replacedKeys(r *channel.IdentityChange) []string {
 	return list
 }
 
-// displayIdentity is how somebody's number or id is shown to agents.
+// displayIdentity returns a party's number or id for agents.
 func displayIdentity(p channel.Party, key string) string {
 	return line(cmp.Or(p.Phone, p.ID, key), maxKey)
 }
 
-// otherThreadTicket returns the number of the ticket of another thread that one of some
-// keys leads to; 0 when none does.
+// otherThreadTicket returns the ticket number of another thread with one of the
+// keys; 0 if there is none.
 func (s *Service) otherThreadTicket(ctx context.Context, tx *db.Tx, in *Inbound, keys []string, p *destination) (number int64, err error) {
 	err = tx.QueryRow(ctx, `SELECT t.number FROM contact_points p JOIN tickets t ON t.id = p.ticket_id
 		WHERE p.value = ANY($1) AND p.scope = $2 AND p.conversation_id <> $3 ORDER BY t.number LIMIT 1`,
@@ -119,7 +118,7 @@ func (s *Service) otherThreadTicket(ctx context.Context, tx *db.Tx, in *Inbound,
 	return number, nil
 }
 
-// releasePoints takes from a thread and its customer what is theirs no more.
+// releasePoints removes replaced keys from a thread and its customer.
 func (s *Service) releasePoints(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.IdentityChange, k *customerRef, gone []string, conversationID string) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM contact_points WHERE value = ANY($1) AND scope = $2
 		AND (conversation_id = $3 OR conversation_id IS NULL AND customer_id = $4)`, gone, in.scope(), conversationID, k.ID); err != nil {
@@ -141,8 +140,8 @@ func (s *Service) releasePoints(ctx context.Context, tx *db.Tx, in *Inbound, r *
 	return nil
 }
 
-// updateRecipients has what is written to a customer under keys that are no longer theirs
-// go to the new one: also in the conversations that the thread left.
+// updateRecipients makes messages to a customer's replaced keys go to the new one,
+// also in conversations that the thread has left.
 func (s *Service) updateRecipients(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, gone []string, key string) error {
 	conversations, err := db.All(ctx, tx, scanConversation, selectConversation+`WHERE c.customer_id = $1 AND c.connection_id = $2 AND c.thread_key = ANY($3)
 			AND c.ticket_id IN (SELECT id FROM tickets WHERE customer_id = $1 UNION SELECT $4)`,
@@ -161,7 +160,7 @@ func (s *Service) updateRecipients(ctx context.Context, tx *db.Tx, in *Inbound, 
 			return err
 		}
 		recipient, id := outboxRecipient(to)
-		// What was handed over already is asked for by whom it went to.
+		// A message that was handed over is looked up by its former recipient.
 		if _, err := tx.Exec(ctx, `UPDATE outbox SET recipient = $3, recipient_id = $4
 			WHERE ticket_id = $1 AND conversation_id = $2 AND handed_at IS NULL`, c.TicketID, c.ID, recipient, id); err != nil {
 			return fmt.Errorf("change recipient: %w", err)

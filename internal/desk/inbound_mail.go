@@ -13,34 +13,36 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// inboundMail is a mail on its way in, with what we know of it.
+// inboundMail is a received mail with the results of its analysis.
 type inboundMail struct {
 	*channel.Message
-	ids     messageRefs     // the messages that it names
-	sender  channel.Party   // the From header; Message.From is the same, or a Reply-To that counts
-	agent   event.Person    // who the sender is, if isAgent
+	ids     messageRefs     // the messages that its ids name
+	sender  channel.Party   // the From header; Message.From is the same, or an accepted Reply-To
+	agent   event.Person    // the sender, if isAgent
 	isAgent bool            // the sender has a member's address
 	own     bool            // the sender has one of our channel addresses
-	others  []channel.Party // visible recipients that are neither ours nor the sender
-	visible bool            // our address is among the visible recipients
-	copyOf  string          // the id of our message that a valid X-Helpdesk-Message names
-	replyTo channel.Party   // where the mail asks for answers, if elsewhere and not at one of us
+	others  []channel.Party // visible recipients except the organization's addresses and the sender
+	visible bool            // the organization's address is a visible recipient
+	copyOf  string          // the id of the outbound message that a valid X-Helpdesk-Message names
+	replyTo channel.Party   // the requested address for replies, if it is a different one outside the organization
 }
 
-// placementHeaders are the header fields that a proof must cover before a mail counts as one
-// of ours: somebody who got such a mail could add them, and send it again.
+// placementHeaders must be covered by a proof before a mail counts as the
+// organization's own: a recipient of such a mail could add them and send it again.
 var placementHeaders = []string{"to", "cc", "in-reply-to", "references", "message-id"}
 
-// isAuthentic reports whether the sender is one of us beyond doubt.
+// isAuthentic reports whether the sender is provably an agent or one of the
+// organization's addresses.
 func (l *inboundMail) isAuthentic() bool {
 	return l.Mail.Proof.Covers(placementHeaders...) && (l.isAgent || l.own)
 }
 
-// intakeMail classifies a mail (helpdesk.md part 2) and gives it its effect.
+// intakeMail classifies a mail (helpdesk.md part 2) and applies it.
 func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (Result, error) {
 	mail := m.Mail
 	if mail.MessageID != "" {
-		// One mail to two of our addresses comes as two events, perhaps at once.
+		// A mail to two of the organization's addresses causes two events, perhaps at
+		// once.
 		if err := tx.Lock(ctx, "desk/mail/"+in.OrganizationID+"/"+foldID(mail.MessageID)); err != nil {
 			return Result{}, err
 		}
@@ -52,8 +54,8 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 	class, rule, original := l.classify()
 	res := Result{Class: class, ClassRule: rule}
 	if original.messageID != "" {
-		// Sent by us, and seen again. It may have been given another id on the
-		// way, which answers will name.
+		// The copy of an outbound message. A relay may have changed its Message-ID;
+		// replies name the new one.
 		res.Outcome, res.TicketID, res.ConversationID, res.MessageID = Duplicate, original.ticketID, original.conversationID, original.messageID
 		return res, insertID(ctx, tx, in.OrganizationID, mail.MessageID, &Message{
 			ID: original.messageID, TicketID: original.ticketID, ConversationID: original.conversationID, Direction: DirectionOutbound,
@@ -90,7 +92,7 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 	}
 	threaded := p.ticket.ID != ""
 	if class == channel.ClassAutoReply && mail.Doubtful && !threaded {
-		// It answers nothing of ours, so its subject may mean anything.
+		// It answers no known message, so its subject is no evidence.
 		class = channel.ClassInbound
 		e.Details.Class, e.Details.ClassRule = class, "no other rule"
 		res.Class, res.ClassRule = class, e.Details.ClassRule
@@ -108,7 +110,7 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 		return res, nil
 	}
 	if threaded && l.isAgent && l.isAuthentic() && emailKey(p.ticket.Customer.Email) != emailKey(l.agent.Email) {
-		// To us alone: the customer has not seen it.
+		// Sent to the organization only: the customer has not seen it.
 		e.Author = event.Author{Type: AuthorAgent, ID: l.agent.ID, Name: l.agent.Name}
 		return s.appendNote(ctx, tx, in, &p, e)
 	}
@@ -139,7 +141,7 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 	return s.append(ctx, tx, in, &p, e)
 }
 
-// analyzeMail gathers what the desk knows about a mail.
+// analyzeMail looks up the ids, the sender and the recipients of a mail.
 func (s *Service) analyzeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (*inboundMail, error) {
 	copied := *m
 	l := &inboundMail{Message: &copied, sender: m.Mail.Sender}
@@ -170,7 +172,7 @@ func (s *Service) analyzeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *ch
 	}
 	sender := emailKey(l.sender.Email)
 	if key := emailKey(m.From.Email); key != sender && key != "" {
-		// Answers shall go elsewhere, but not to one of us.
+		// Replies should go elsewhere; accepted only outside the organization.
 		_, ours, err := s.directory.AgentByEmail(ctx, tx, in.OrganizationID, m.From.Email)
 		if err != nil {
 			return nil, fmt.Errorf("look up agent: %w", err)
@@ -205,8 +207,8 @@ func (s *Service) analyzeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *ch
 	return l, nil
 }
 
-// isOwnAddress reports whether a mail address is a channel address of ours, with or
-// without a plus-tag.
+// isOwnAddress reports whether a mail address, with or without its plus tag, is a
+// channel address of the organization.
 func (s *Service) isOwnAddress(ctx context.Context, q db.Querier, organizationID, address string) (bool, error) {
 	key := emailKey(address)
 	local, domain, _ := strings.Cut(key, "@")
@@ -221,15 +223,15 @@ func (s *Service) isOwnAddress(ctx context.Context, q db.Querier, organizationID
 	return own, nil
 }
 
-// classify decides the class. Whether a mail is a copy of what we sent comes
-// first and takes what is stored; the rest is the adapter's decision, from the
-// headers. original is the message that a copy is of, if it is there.
+// classify returns the class of a mail. It recognizes copies of outbound messages
+// by stored ids; for all other mail the adapter has decided, from the headers.
+// original is the copied message, if it exists.
 func (l *inboundMail) classify() (class channel.Class, rule string, original messageRef) {
 	mail := l.Mail
 	if l.copyOf != "" {
-		// Whoever got the message can show its header, too, and some programs copy
-		// it into answers. So the mail must seem to be from us, and where the message
-		// is gone, it must prove that.
+		// Every recipient can present the header, and some programs copy it into replies.
+		// So the mail must claim to be from the organization, and prove it if the message
+		// is gone.
 		original, there := l.ids.find(l.copyOf)
 		if there && (l.own || l.isAgent) || l.isAuthentic() {
 			return channel.ClassOutboundCopy, "x-helpdesk-message: valid", original
@@ -269,11 +271,12 @@ func newMailMessage(in *Inbound, l *inboundMail, class channel.Class, rule strin
 	return e
 }
 
-// maxReferences is how many ids a mail of ours refers to, beside its own.
+// maxReferences is the number of ids in the References of outbound mail, without
+// its own.
 const maxReferences = 19
 
-// boundReferences are the first and the last ones of a mail's references, which is what
-// an answer to it repeats.
+// boundReferences returns the first and the last references of a mail, which a
+// reply repeats.
 func boundReferences(ids []string) []string {
 	var few []string
 	for i, id := range ids {
@@ -294,9 +297,9 @@ func addresses(parties []channel.Party) []Address {
 	return list
 }
 
-// sameMail reports whether e is the mail that is stored under its Message-ID,
-// rather than another of a sender that repeats its ids: it says the same and
-// brings the same files. A bounce is the same whatever its text.
+// sameMail reports whether e repeats the mail stored under its Message-ID, rather
+// than being another mail of a sender that reuses ids: it compares text and files.
+// Bounces are compared by sender only.
 func sameMail(ctx context.Context, tx *db.Tx, k messageRef, in *Inbound, e *unsavedMessage) (bool, error) {
 	m, err := db.One(ctx, tx, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND id = $2", k.ticketID, k.messageID)
 	if err != nil {
@@ -325,8 +328,8 @@ func sameMail(ctx context.Context, tx *db.Tx, k messageRef, in *Inbound, e *unsa
 	return sameFiles(files, brought), nil
 }
 
-// sameFiles reports whether two mails can have the same files, by their keys. An empty key
-// is of a file that is not fetched, or not yet, and can be any.
+// sameFiles reports whether two mails can have the same files, by their keys. An
+// empty key stands for a file that is not fetched, and matches any.
 func sameFiles(a, b []string) bool {
 	if len(a) != len(b) {
 		return false
@@ -350,12 +353,11 @@ func sameFiles(a, b []string) bool {
 	return known <= pairs
 }
 
-// ticketLink is a ticket that a new one shall point at, and why.
+// ticketLink is a link from a new ticket to an existing one.
 type ticketLink struct{ ticketID, reason string }
 
-// placeMail finds the ticket that a mail belongs to, by the four rules in order, and
-// locks it. Without one, the place is empty, and link may say what a new ticket
-// shall point at.
+// placeMail finds and locks the ticket of a mail, by the four rules in order. If
+// none applies, the destination is empty, and link may name a ticket to link to.
 func (s *Service) placeMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (destination, *ticketLink, error) {
 	mail := l.Mail
 	var link *ticketLink
@@ -389,7 +391,7 @@ func (s *Service) placeMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inbo
 			}
 			p, err := placeByID(ctx, tx, in, id, k)
 			if errors.Is(err, db.ErrNoRows) {
-				continue // deleted this moment
+				continue // deleted meanwhile
 			}
 			if err != nil {
 				return destination{}, nil, err
@@ -401,8 +403,8 @@ func (s *Service) placeMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inbo
 	return destination{}, link, nil
 }
 
-// placeByID locks the ticket of the message that id names, found as k before;
-// [db.ErrNoRows] when it is gone.
+// placeByID locks the ticket of the message that id names, found as ref before;
+// [db.ErrNoRows] if it is gone.
 func placeByID(ctx context.Context, tx *db.Tx, in *Inbound, id string, k messageRef) (destination, error) {
 	for {
 		t, err := lockTicket(ctx, tx, in.OrganizationID, k.ticketID)
@@ -415,7 +417,7 @@ func placeByID(ctx context.Context, tx *db.Tx, in *Inbound, id string, k message
 				return p, err
 			}
 		}
-		// Moved, or deleted, this moment.
+		// Moved or deleted meanwhile.
 		ids, err := findMessageIDs(ctx, tx, []string{in.OrganizationID}, []string{id})
 		if err != nil {
 			return destination{}, err
@@ -428,9 +430,9 @@ func placeByID(ctx context.Context, tx *db.Tx, in *Inbound, id string, k message
 	}
 }
 
-// findContinuation finds the ticket that goes on with a closed one: it was begun by a
-// message to that, or by one to such a ticket that was closed in turn. Without
-// one, the place is empty, and a new ticket shall point at the last.
+// findContinuation finds the open ticket that continues a closed one, following
+// LinkClosed. If there is none, the destination is empty, and the new ticket links
+// to the last closed one.
 func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, closed Ticket) (destination, *ticketLink, error) {
 	seen := []string{closed.ID}
 	for {
@@ -445,7 +447,7 @@ func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, 
 		}
 		t, err := lockSurvivor(ctx, tx, in.OrganizationID, id)
 		if errors.Is(err, db.ErrNoRows) {
-			continue // deleted this moment
+			continue // deleted meanwhile
 		}
 		if err != nil {
 			return destination{}, nil, fmt.Errorf("load ticket: %w", err)
@@ -454,17 +456,17 @@ func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, 
 			p, err := mailDestination(ctx, tx, in, l, t)
 			return p, nil, err
 		}
-		if slices.Contains(seen, t.ID) { // merged into one that it continued
+		if slices.Contains(seen, t.ID) { // merged into a ticket that it continued
 			return destination{}, &ticketLink{t.ID, LinkClosed}, nil
 		}
 		seen, closed = append(seen, t.ID), t
 	}
 }
 
-// placeByTag follows "[Ticket #n]", which anybody could write: it holds only for
-// somebody who takes part in that ticket, by a sender address that its domain has
-// not disowned, or for one of us by an address that is proven. For others it is a
-// ticket to point at.
+// placeByTag follows "[Ticket #n]" in the subject, which anybody can write: it is
+// accepted from a participant, unless the domain disowns the mail, and from the
+// organization's own addresses with a proof. Otherwise the ticket is only linked
+// to.
 func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail) (destination, *ticketLink, error) {
 	if l.Mail.TicketTag <= 0 {
 		return destination{}, nil, nil
@@ -490,7 +492,7 @@ func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *inb
 	} else if err != nil {
 		return destination{}, nil, fmt.Errorf("load ticket: %w", err)
 	}
-	if !takesPart && !l.Mail.Proof.Failed() { // in what was merged
+	if !takesPart && !l.Mail.Proof.Failed() { // of the merged ticket
 		if takesPart, err = s.isParticipant(ctx, tx, in, l, &t); err != nil {
 			return destination{}, nil, err
 		}
@@ -502,14 +504,14 @@ func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *inb
 	return p, nil, err
 }
 
-// mailDestination is where a mail goes in a ticket that it names without naming a
-// message: into the conversation of its channel, or a new one.
+// mailDestination returns the destination of a mail that names a ticket but no
+// message: the conversation of its channel, or a new one.
 func mailDestination(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, t Ticket) (destination, error) {
 	p := destination{ticket: t}
 	err := tx.QueryRow(ctx, `SELECT id FROM conversations WHERE ticket_id = $1 AND channel = $2
 		ORDER BY CASE WHEN connection_id = $3 THEN 0 ELSE 1 END, id LIMIT 1`, t.ID, in.Channel, in.ConnectionID).Scan(&p.conversationID)
 	if errors.Is(err, db.ErrNoRows) {
-		// The ticket began on another channel.
+		// The ticket started on another channel.
 		p.newConversation = &Conversation{
 			ID: newID(), TicketID: t.ID, ConnectionID: in.ConnectionID, Channel: in.Channel,
 			ThreadKey: boundedKey(l.Mail.MessageID), CustomerID: t.Customer.ID, CreatedAt: tx.Now,
@@ -521,8 +523,8 @@ func mailDestination(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail
 	return p, nil
 }
 
-// isParticipant reports whether the sender is one of us, the ticket's customer, or a
-// participant.
+// isParticipant reports whether the sender is provably the organization, or the
+// ticket's customer or a participant.
 func (s *Service) isParticipant(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, t *Ticket) (bool, error) {
 	if l.isAuthentic() {
 		return true, nil
@@ -541,17 +543,17 @@ func (s *Service) isParticipant(ctx context.Context, tx *db.Tx, in *Inbound, l *
 	return n > 0, nil
 }
 
-// participant is somebody who takes part in a ticket beside its customer.
+// participant takes part in a ticket beside its customer.
 type participant struct {
 	email, name, role string
-	unconfirmed       bool // named by mail that does not prove it, and gets no copies
+	unconfirmed       bool // named by an unproven mail; gets no copies
 }
 
-// roleCustomer is the role of the customer of a ticket that was merged. The others
-// are sender and recipient.
+// roleCustomer is the role of a merged ticket's customer. The other roles are
+// sender and recipient.
 const roleCustomer = "customer"
 
-// recipients are the participants that a mail brings along.
+// recipients returns the participants that a mail adds.
 func (l *inboundMail) recipients(customer event.Customer) []participant {
 	var list []participant
 	for _, p := range l.others {
@@ -571,9 +573,9 @@ func insertParticipants(ctx context.Context, tx *db.Tx, p *destination, list []p
 	return nil
 }
 
-// insertParticipant reports whether somebody is new in a ticket. Where the
-// conversation came by a merge, they take part in what it came from; and who takes
-// part in the ticket itself does so whatever was merged into it.
+// insertParticipant adds a participant and reports whether they are new. In a
+// merged conversation they also join its home ticket; a participant of the ticket
+// itself stays one after an unmerge.
 func insertParticipant(ctx context.Context, tx *db.Tx, p *destination, who participant) (bool, error) {
 	n, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
 		VALUES ($1, $2, $3, $4, $5, (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $6), $7)
@@ -596,10 +598,10 @@ func insertParticipant(ctx context.Context, tx *db.Tx, p *destination, who parti
 	return n == 1, nil
 }
 
-// addMailParticipants has a mail's sender and recipients take part in a ticket that it is
-// appended to, and marks a sender who did not before. Whoever asks for answers to
-// go to the ticket's customer is not the customer by that. Those for whom there is no
-// proof get no copies until an agent chooses them.
+// addMailParticipants adds a mail's sender and recipients to the ticket it is
+// appended to, and marks a new sender. A Reply-To with the customer's address does
+// not make its sender the customer. Unproven participants get no copies until an
+// agent selects them.
 func (s *Service) addMailParticipants(ctx context.Context, tx *db.Tx, l *inboundMail, e *unsavedMessage, p *destination) error {
 	tagged := e.PlacedBy == RuleTicketTag
 	e.participants = l.recipients(p.ticket.Customer)
@@ -646,8 +648,8 @@ func (s *Service) startMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inbo
 	return s.start(ctx, tx, in, &p, Conversation{ThreadKey: boundedKey(l.Mail.MessageID)}, title, e)
 }
 
-// outboundCopy keeps what one of us sent with another program: in its ticket, or
-// in a new one of whom it was sent to. Nothing is mailed.
+// outboundCopy stores a mail that an agent sent with another program: in its
+// ticket, or in a new one for its first recipient. Nothing is sent.
 func (s *Service) outboundCopy(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p destination, link *ticketLink) (Result, error) {
 	agent := l.agent
 	if !l.isAgent {
@@ -667,8 +669,8 @@ func (s *Service) outboundCopy(ctx context.Context, tx *db.Tx, in *Inbound, l *i
 	return s.startMail(ctx, tx, in, l, e, link)
 }
 
-// autoReply keeps an automatic reply where it belongs, out of the way. Whoever it
-// is from becomes nobody's customer by it.
+// autoReply stores an automatic reply, collapsed, in the ticket that it answers. It
+// creates no customer.
 func (s *Service) autoReply(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p destination) (Result, error) {
 	e.Details.Collapsed = true
 	e.Author = event.Author{Type: AuthorCustomer, Name: line(l.From.Name, maxName)}
@@ -685,7 +687,7 @@ func (s *Service) autoReply(ctx context.Context, tx *db.Tx, in *Inbound, l *inbo
 	return s.appendNote(ctx, tx, in, &p, e)
 }
 
-// bounce reports to the message that came back, if it is ours.
+// bounce applies a bounce to the outbound message that it returns.
 func (s *Service) bounce(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (Result, error) {
 	res := Result{Outcome: Recorded, Class: e.Details.Class, ClassRule: e.Details.ClassRule}
 	r := l.Mail.Receipt

@@ -11,18 +11,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// messageRef is an id that a message is known by.
+// messageRef is a row of message_ids.
 type messageRef struct {
 	folded, exact                       string
 	ticketID, conversationID, messageID string
 	outbound                            bool
 }
 
-// messageRefs are the messages that some ids name, by folded id.
+// messageRefs are rows by folded id.
 type messageRefs map[string][]messageRef
 
-// find returns the message that id names: exactly, or else in other case, and
-// then the newest.
+// find returns the message with an id: an exact match, else the newest one that
+// differs in case only.
 func (s messageRefs) find(id string) (messageRef, bool) {
 	if id == "" {
 		return messageRef{}, false
@@ -40,13 +40,13 @@ func (s messageRefs) find(id string) (messageRef, bool) {
 	return best, best.messageID != ""
 }
 
-// foldID is the form in which ids are looked up.
+// foldID returns the form in which ids are looked up.
 func foldID(id string) string { return boundedKey(strings.ToLower(clean(id))) }
 
-// maxIDs bounds the ids of one mail that are looked up, from the end of each list.
+// maxIDs bounds the ids of one list that are looked up, from its end.
 const maxIDs = 100
 
-// findMessageIDs finds the messages that ids name within scopes.
+// findMessageIDs returns the messages with any of the ids in scopes.
 func findMessageIDs(ctx context.Context, q db.Querier, scopes []string, lists ...[]string) (messageRefs, error) {
 	var folded []string
 	for _, list := range lists {
@@ -75,8 +75,7 @@ func findMessageIDs(ctx context.Context, q db.Querier, scopes []string, lists ..
 	return found, nil
 }
 
-// insertID lets others name m by id. An id that is taken stays with the message
-// that had it first.
+// insertID records an id of m. If it is in use, the first message keeps it.
 func insertID(ctx context.Context, tx *db.Tx, scope, id string, m *Message) error {
 	if id == "" {
 		return nil
@@ -89,8 +88,8 @@ func insertID(ctx context.Context, tx *db.Tx, scope, id string, m *Message) erro
 	return nil
 }
 
-// intakeReceipt moves the state of a message that we sent, or of all in a thread
-// until a time; there, ids name further ones each.
+// intakeReceipt updates the delivery state of an outbound message, or of all in a
+// thread up to a time; then ids may name further messages.
 func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Receipt) (Result, error) {
 	ids, err := findMessageIDs(ctx, tx, []string{in.scope(), in.OrganizationID}, r.ExternalIDs)
 	if err != nil {
@@ -118,8 +117,9 @@ func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *
 	return res, nil
 }
 
-// applyThreadReceipt applies a receipt to what was sent in a thread until its time, and
-// whose state it moves. What waited then, or was on its way later, is not meant.
+// applyThreadReceipt applies a receipt to the messages sent in a thread until its
+// time, if it advances their state. Messages queued or handed over later are not
+// affected.
 func (s *Service) applyThreadReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Receipt) (Result, error) {
 	p, err := findThread(ctx, tx, threadKeys(r.ThreadKey, nil), in.scope())
 	if errors.Is(err, db.ErrNoRows) {
@@ -163,7 +163,7 @@ func (s *Service) applyThreadReceipt(ctx context.Context, tx *db.Tx, in *Inbound
 	return res, nil
 }
 
-// receiptRank orders the states; a state moves forward only.
+// receiptRank orders the states; a state only moves forward.
 func receiptRank(s channel.ReceiptState) int {
 	switch s {
 	case channel.ReceiptQueued:
@@ -179,8 +179,8 @@ func receiptRank(s channel.ReceiptState) int {
 	}
 }
 
-// advances reports whether a message in one state gets another: failed is final, and
-// nothing fails that was delivered.
+// advances reports whether a receipt changes the state: failed is final, and a
+// delivered message cannot fail.
 func advances(from, to channel.ReceiptState) bool {
 	switch {
 	case from == channel.ReceiptFailed || to == channel.ReceiptDelayed:
@@ -192,9 +192,9 @@ func advances(from, to channel.ReceiptState) bool {
 	}
 }
 
-// applyReceipt applies a receipt to the message that k names. A failure, a delay and
-// whatever came with an explanation leave a note, and a failure is told to the
-// assignee; mail is the entry of the note for receipts that are mails themselves.
+// applyReceipt applies a receipt to the message ref. A failure, a delay or a
+// receipt with a note adds a note to the ticket; a failure also notifies the
+// assignee. For a receipt that is a mail itself, mail is the note's message.
 func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *Inbound, k messageRef, r *channel.Receipt, mail *unsavedMessage) (Result, error) {
 	var state channel.ReceiptState
 	var chn string
@@ -231,8 +231,8 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *Inbound, k me
 			value = threadValue(strings.TrimSpace(r.Recipient))
 		}
 		sentTo := slices.ContainsFunc(slices.Concat(details.To, details.Cc), func(a Address) bool { return emailKey(a.Email) == value })
-		// Anybody who got a mail of ours can write a bounce of it: that says
-		// nothing about the addresses of others.
+		// Any recipient of a mail can forge its bounce, so a bounce flags only addresses
+		// of this conversation.
 		if _, err := tx.Exec(ctx, `UPDATE contact_points SET undeliverable_at = $3
 			WHERE value = $1 AND scope = $2 AND undeliverable_at IS NULL
 				AND ($4 OR customer_id = (SELECT customer_id FROM conversations WHERE ticket_id = $5 AND id = $6))`,
@@ -251,7 +251,7 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *Inbound, k me
 	}
 	e.TicketID, e.ConversationID, e.Channel = k.ticketID, k.conversationID, chn
 	e.Author.Type, e.Kind, e.PlacedBy = AuthorSystem, KindNote, RuleReceipt
-	e.Text, e.Stripped, e.HTML = noteText(r), "", "" // in place of the mail's
+	e.Text, e.Stripped, e.HTML = noteText(r), "", "" // replaces the bounce's own text
 	if err := s.addNote(ctx, tx, &e.Message); err != nil {
 		return Result{}, err
 	}
@@ -263,7 +263,7 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *Inbound, k me
 	return res, nil
 }
 
-// noteText puts a receipt into words.
+// noteText describes a receipt in a sentence.
 func noteText(r *channel.Receipt) string {
 	what := map[channel.ReceiptState]string{
 		channel.ReceiptFailed:  "The message could not be delivered",

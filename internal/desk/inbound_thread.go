@@ -13,12 +13,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// maxThreadKeys bounds the keys of one message's thread; further ones are not
-// looked at.
+// maxThreadKeys bounds the keys of a message's thread; further ones are ignored.
 const maxThreadKeys = 4
 
-// threadKeys are the distinct keys of a thread in the form in which they are
-// compared, the first deciding.
+// threadKeys returns the distinct keys of a thread in comparable form, the most
+// significant first.
 func threadKeys(first string, others []string) []string {
 	var keys []string
 	for _, key := range append([]string{first}, others...) {
@@ -29,9 +28,9 @@ func threadKeys(first string, others []string) []string {
 	return keys
 }
 
-// threadPoints are what a message in a thread is recognised by: what its party is,
-// and the keys, in the order in which all take them: mail address, number, and the
-// connection's own by value.
+// threadPoints returns the contact points of a message in a thread: its party's and
+// its keys', in the common locking order: e-mail, phone, then the connection's own
+// by value.
 func (in *Inbound) threadPoints(p channel.Party, keys []string) []contactPoint {
 	points, scope := in.contactPoints(p), in.scope()
 	for _, key := range keys {
@@ -40,7 +39,7 @@ func (in *Inbound) threadPoints(p channel.Party, keys []string) []contactPoint {
 			i = len(points)
 			pt := contactPoint{value: key, scope: scope, kind: pointThread}
 			if in.Channel == channelVoice {
-				pt.display = p.Phone // the thread is a call, and that is who called
+				pt.display = p.Phone // the thread is a call, the number the caller's
 			}
 			points = append(points, pt)
 		}
@@ -52,14 +51,14 @@ func (in *Inbound) threadPoints(p channel.Party, keys []string) []contactPoint {
 	return points
 }
 
-// isPersonal reports whether a thread is with one person, who is its key, rather than
-// one in which several write.
+// isPersonal reports whether the number or id of p is a key of the thread, so that
+// it has one person rather than a group.
 func isPersonal(p channel.Party, keys []string) bool {
 	return p.Phone != "" && slices.Contains(keys, threadValue(p.Phone)) || p.ID != "" && slices.Contains(keys, boundedKey(p.ID))
 }
 
-// hasProviderIDs reports whether what comes in on a channel may be named by others later:
-// annotated, or repeated after its thread went on elsewhere.
+// hasProviderIDs reports whether later events may reference messages on this
+// channel by id: annotations, or repetitions after the thread moved.
 func hasProviderIDs(channel string) bool { return channel != channelSMS && channel != channelEmail }
 
 // intakeThreaded places a message by the keys of its thread.
@@ -111,9 +110,9 @@ func (s *Service) intakeThreaded(ctx context.Context, tx *db.Tx, in *Inbound, m 
 	return s.append(ctx, tx, in, &p, e)
 }
 
-// findDuplicate finds the message that e repeats in another conversation than the
-// one of its thread by now, or e is the far side's report of: what we sent ourselves
-// may come back before its sending is recorded.
+// findDuplicate finds the message that e repeats in another conversation, or the
+// queued message reported by e: the provider's event may arrive before the result
+// of sending is recorded.
 func (s *Service) findDuplicate(ctx context.Context, tx *db.Tx, in *Inbound, e *unsavedMessage, p *destination) (messageRef, bool, error) {
 	if e.ExternalID == "" {
 		return messageRef{}, false, nil
@@ -135,7 +134,7 @@ func (s *Service) findDuplicate(ctx context.Context, tx *db.Tx, in *Inbound, e *
 		WHERE o.ticket_id = $1 AND o.conversation_id = $2 AND o.handed_at IS NOT NULL AND m.body = $3 ORDER BY m.id LIMIT 1`,
 		k.ticketID, k.conversationID, e.Text).Scan(&k.messageID)
 	if errors.Is(err, db.ErrNoRows) && in.Channel == channelVoice {
-		// Calls are answered by texts, which have a thread of their own.
+		// Replies to calls are text messages, in a thread of their own.
 		err = tx.QueryRow(ctx, `SELECT m.id, o.ticket_id, o.conversation_id FROM outbox o
 			JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
 			WHERE o.connection_id = $1 AND o.recipient = $2 AND o.handed_at IS NOT NULL AND m.body = $3 ORDER BY m.id LIMIT 1`,
@@ -152,8 +151,8 @@ func (s *Service) findDuplicate(ctx context.Context, tx *db.Tx, in *Inbound, e *
 	})
 }
 
-// beginThread starts a ticket with the first message of a thread, or joins one that
-// somebody else's first message began this moment.
+// beginThread starts a ticket with the first message of a thread, or joins the
+// thread of a simultaneous first message.
 func (s *Service) beginThread(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message, e *unsavedMessage, party channel.Party, keys []string) (Result, error) {
 	points := in.threadPoints(party, keys)
 	p := destination{ticket: Ticket{ID: newID()}, conversationID: newID()}
@@ -193,8 +192,8 @@ func (s *Service) beginThread(ctx context.Context, tx *db.Tx, in *Inbound, m *ch
 	return s.append(ctx, tx, in, &p, e)
 }
 
-// moveKeys has what leads to a conversation lead to another place, and reports
-// whether anything did.
+// moveKeys moves the keys of a conversation to another one, and reports whether it
+// had any.
 func moveKeys(ctx context.Context, tx *db.Tx, conversationID string, to *destination) (bool, error) {
 	n, err := tx.Exec(ctx, "UPDATE contact_points SET ticket_id = $2, conversation_id = $3 WHERE conversation_id = $1",
 		conversationID, to.ticket.ID, to.conversationID)
@@ -204,15 +203,16 @@ func moveKeys(ctx context.Context, tx *db.Tx, conversationID string, to *destina
 	return n > 0, nil
 }
 
-// followUp is where a thread goes on that left a closed ticket.
+// followUp is the new ticket of a thread that left a closed one.
 type followUp struct {
 	place        destination
 	conversation Conversation
 }
 
-// leaveClosedTicket has a thread leave its ticket for a new one if that was closed for
-// longer than after; 0 is for ever. It returns where the thread is otherwise. Of two
-// who have it leave at the same moment, the second finds it where the first took it.
+// leaveClosedTicket moves a thread to a new ticket if its ticket has been closed
+// for longer than after; 0 means never. Otherwise it returns the thread's present
+// destination. Of two simultaneous calls the second one returns the first one's
+// ticket.
 func (s *Service) leaveClosedTicket(ctx context.Context, tx *db.Tx, in *Inbound, after time.Duration, keys []string, p destination) (destination, *followUp, error) {
 	for {
 		t := &p.ticket
@@ -244,8 +244,8 @@ func (s *Service) leaveClosedTicket(ctx context.Context, tx *db.Tx, in *Inbound,
 	}
 }
 
-// threadCustomer returns whose a message in a thread is: of a thread with one
-// person, its conversation's customer, who is known by all keys from now on.
+// threadCustomer returns the customer of a message in a thread. For a personal
+// thread it is the conversation's customer, linked to all keys.
 func (s *Service) threadCustomer(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message, party channel.Party, keys []string, p *destination) (customerRef, error) {
 	one := isPersonal(party, keys)
 	if !one && !m.Outbound && len(in.contactPoints(party)) > 0 {
@@ -275,8 +275,8 @@ func (s *Service) threadCustomer(ctx context.Context, tx *db.Tx, in *Inbound, m 
 	return k, err
 }
 
-// addIdentities has a thread and its customer be known by all that party and keys are,
-// but what is somebody else's already.
+// addIdentities links every free contact point of party and keys to the thread and
+// its customer. Points of other customers are skipped.
 func (s *Service) addIdentities(ctx context.Context, tx *db.Tx, in *Inbound, k *customerRef, party channel.Party, keys []string, p *destination) error {
 	points := in.threadPoints(party, keys)
 	values := make([]string, len(points))
@@ -324,8 +324,8 @@ func (s *Service) addIdentities(ctx context.Context, tx *db.Tx, in *Inbound, k *
 	return saveProfile(ctx, tx, in.OrganizationID, k, changes)
 }
 
-// findThread finds the thread of the first of some keys that has one, and locks its
-// ticket; [db.ErrNoRows] when none has.
+// findThread finds the thread of the first key that has one, and locks its ticket;
+// [db.ErrNoRows] if none has.
 func findThread(ctx context.Context, tx *db.Tx, keys []string, scope string) (destination, error) {
 	for _, key := range keys {
 		for {
@@ -336,7 +336,7 @@ func findThread(ctx context.Context, tx *db.Tx, keys []string, scope string) (de
 			if err != nil {
 				return destination{}, err
 			}
-			// A merge may have been quicker.
+			// The ticket may have been merged meanwhile.
 			if ok, err := p.isCurrent(ctx, tx); err != nil || ok {
 				return p, err
 			}
@@ -357,8 +357,8 @@ func readThread(ctx context.Context, tx *db.Tx, key, scope string) (destination,
 	return p, err
 }
 
-// HasThread reports whether a sender has a thread on a connection, and so a
-// ticket: whether whoever writes is not new there.
+// HasThread reports whether a sender has a thread, and so a ticket, on a
+// connection.
 func (s *Service) HasThread(ctx context.Context, q db.Querier, connectionID, sender string) (bool, error) {
 	var n int
 	err := q.QueryRow(ctx, "SELECT count(*) FROM contact_points WHERE value = $1 AND scope = $2 AND conversation_id IS NOT NULL",
@@ -366,7 +366,7 @@ func (s *Service) HasThread(ctx context.Context, q db.Querier, connectionID, sen
 	return n > 0, err
 }
 
-// subject is what a ticket is called whose channel has no subjects.
+// subject returns the subject of a ticket from a channel without subjects.
 func subject(m *channel.Message, p channel.Party) string {
 	if text := line(m.Subject, maxSubject); text != "" {
 		return text
@@ -382,7 +382,7 @@ func subject(m *channel.Message, p channel.Party) string {
 	return "Message"
 }
 
-// title is the first line of a text, as what begins with it is called.
+// title returns the first line of a text, as a subject.
 func title(text string) string {
 	for text := range strings.SplitSeq(text[:min(len(text), 1000)], "\n") {
 		if text = line(text, 80); text != "" {

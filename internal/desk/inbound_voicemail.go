@@ -14,26 +14,26 @@ import (
 // channelVoice is the medium of telephone calls.
 const channelVoice = "voice"
 
-// voicemailWindow is how far apart a mail about a voicemail and the events of its call
-// can come.
+// voicemailWindow is the greatest distance between a mail about a voicemail and the
+// events of its call.
 const voicemailWindow = 15 * time.Minute
 
-// voicemailReport is a voicemail that one of two has told of: the provider's mail, or the events
-// of its call.
+// voicemailReport is a voicemail reported by one of two sources: the provider's
+// mail or the events of its call.
 type voicemailReport struct {
 	messageID string
 	ticketID  string
 }
 
-// matchVoicemail finds what the other of the two has told of a caller's voicemail, which
-// nobody has told twice; [db.ErrNoRows] if there is none. Until the end of the
-// transaction nobody else looks at that caller's.
+// matchVoicemail finds an unmatched report of a caller's voicemail by the other
+// source; [db.ErrNoRows] if there is none. It locks the caller's reports until the
+// transaction ends.
 func matchVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, phone string, byMail bool) (voicemailReport, error) {
 	key := phoneKey(phone)
 	if err := tx.Lock(ctx, "desk/voicemail/"+in.OrganizationID+"/"+key); err != nil {
 		return voicemailReport{}, err
 	}
-	// Numbers are not kept for longer than they are of use.
+	// Numbers are stored only as long as they are useful.
 	if _, err := tx.Exec(ctx, "DELETE FROM voicemails WHERE organization_id = $1 AND at < $2",
 		in.OrganizationID, tx.Now.Add(-24*time.Hour).UnixMicro()); err != nil {
 		return voicemailReport{}, fmt.Errorf("forget voicemails: %w", err)
@@ -49,8 +49,8 @@ func matchVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, phone string, b
 	return t, err
 }
 
-// recordVoicemail notes what one of the two has told, for the other to find; or, where other
-// was found, that both have.
+// recordVoicemail stores a report for the other source to match or, if other was
+// matched, deletes that.
 func recordVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, phone string, byMail bool, r Result, other voicemailReport) error {
 	if r.Outcome != TicketCreated && r.Outcome != Appended {
 		return nil
@@ -70,8 +70,8 @@ func recordVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, phone string, 
 	return nil
 }
 
-// intakeVoicemail places a voicemail that the events of its call have told of. If a
-// mail was quicker, the call's thread is in the ticket that the mail began.
+// intakeVoicemail places a voicemail reported by the events of its call. If a mail
+// was first, the call's thread joins the mail's ticket.
 func (s *Service) intakeVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (Result, error) {
 	phone := m.From.Phone
 	other, err := matchVoicemail(ctx, tx, in, phone, false)
@@ -90,12 +90,12 @@ func (s *Service) intakeVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, m
 	return r, recordVoicemail(ctx, tx, in, phone, false, r, other)
 }
 
-// attachCallThread has the thread of a call lead to the ticket that a mail about it began. A
-// call that has a ticket already takes that one in.
+// attachCallThread makes the thread of a call lead to the ticket that a mail
+// started. If the call has a ticket already, the mail's ticket is merged into it.
 func (s *Service) attachCallThread(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message, ticketID string) error {
 	t, err := lockSurvivor(ctx, tx, in.OrganizationID, ticketID)
 	if errors.Is(err, db.ErrNoRows) {
-		return nil // deleted since
+		return nil // deleted meanwhile
 	}
 	if err != nil {
 		return fmt.Errorf("load ticket: %w", err)
@@ -122,11 +122,11 @@ func (s *Service) attachCallThread(ctx context.Context, tx *db.Tx, in *Inbound, 
 	return err
 }
 
-// intakeVoicemailMail starts a ticket of the caller that a mail of the telephone provider names,
-// or adds the mail to the ticket that the events of the call began.
+// intakeVoicemailMail starts a ticket for the caller named in a mail of the
+// telephone provider, or appends the mail to the ticket of the call.
 func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (Result, error) {
 	e.Channel = channelVoice
-	// Answers do not go to where the mail came from.
+	// Replies do not go to the mail's connection.
 	here := *in
 	here.ConnectionID = ""
 	phone := l.Mail.Caller
@@ -141,7 +141,7 @@ func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *Inboun
 		return Result{}, err
 	}
 	e.byCustomer(k)
-	l.others = nil // the notifier's recipients are not the caller's
+	l.others = nil // the notification's recipients are not the caller's
 	if other != (voicemailReport{}) {
 		p, err := callDestination(ctx, tx, in, other.ticketID)
 		if err == nil {
@@ -155,7 +155,7 @@ func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *Inboun
 		if !errors.Is(err, db.ErrNoRows) {
 			return Result{}, err
 		}
-		other = voicemailReport{} // its ticket was deleted
+		other = voicemailReport{} // the ticket was deleted
 	}
 	r, err := s.startMail(ctx, tx, &here, l, e, nil)
 	if err != nil || phone == "" {
@@ -164,8 +164,8 @@ func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *Inboun
 	return r, recordVoicemail(ctx, tx, in, phone, true, r, other)
 }
 
-// callDestination is the conversation of a call in the ticket that it began, locked;
-// [db.ErrNoRows] when there is none any more.
+// callDestination returns the conversation of a call in its ticket, locked;
+// [db.ErrNoRows] if there is none any more.
 func callDestination(ctx context.Context, tx *db.Tx, in *Inbound, ticketID string) (destination, error) {
 	t, err := lockSurvivor(ctx, tx, in.OrganizationID, ticketID)
 	if err != nil {
@@ -177,7 +177,7 @@ func callDestination(ctx context.Context, tx *db.Tx, in *Inbound, ticketID strin
 	return p, err
 }
 
-// callRecipient is who a conversation about a call is answered: whoever called, where the
+// callRecipient returns the recipient of replies to a call: the caller, if the
 // number is known.
 func callRecipient(ctx context.Context, q db.Querier, c *Conversation, scope string) (channel.Party, error) {
 	var shown, phone string
@@ -192,8 +192,8 @@ func callRecipient(ctx context.Context, q db.Querier, c *Conversation, scope str
 	return channel.Party{Phone: phone}, nil
 }
 
-// claimReplyThread has texts of a number come into the conversation in which it is written
-// to, unless they come into another one already.
+// claimReplyThread routes texts from the recipient's number to the conversation of
+// w, unless the number has a thread already.
 func (s *Service) claimReplyThread(ctx context.Context, tx *db.Tx, w *OutboxMessage) error {
 	if w.Channel != channelVoice || w.To.Phone == "" {
 		return nil

@@ -15,17 +15,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Rule says what placed a message where it is.
+// Rule is the reason for a message's ticket.
 type Rule string
 
-// The rules. Those in the middle are the contract's four for mail, in its order.
+// The rules. The four for mail are the contract's, in its order.
 const (
-	RuleNone      Rule = "new_ticket"  // no other applied: it started its ticket
+	RuleNone      Rule = "new_ticket"  // no other rule applied: it started its ticket
 	RuleThreadKey Rule = "thread_key"  // the thread of its number or id
 	RuleInReplyTo Rule = "in_reply_to" // it answers a message of the ticket
-	RuleReference Rule = "references"  // it refers to one
-	RuleTicketTag Rule = "ticket_tag"  // "[Ticket #n]", from somebody who takes part
-	RuleMessageID Rule = "message_id"  // its own id, or that of a mail inside it, is a message's
+	RuleReference Rule = "references"  // it references one
+	RuleTicketTag Rule = "ticket_tag"  // "[Ticket #n]", from a participant
+	RuleMessageID Rule = "message_id"  // its own id, or that of an embedded mail, is a message's
 	RuleReceipt   Rule = "receipt"     // it reports on a message
 	RuleWritten   Rule = "written"     // an agent wrote it here
 )
@@ -43,7 +43,7 @@ const (
 	AuthorSystem   = "system"
 )
 
-// Message is something said in a ticket.
+// Message is a message or note of a ticket.
 type Message struct {
 	ID             string       `json:"id"`
 	TicketID       string       `json:"ticket_id"`
@@ -60,54 +60,54 @@ type Message struct {
 	Delivery       Delivery     `json:"delivery,omitzero"` // of outbound messages
 	PlacedBy       Rule         `json:"placed_by"`
 	Details        Details      `json:"details,omitzero"`
-	SentAt         time.Time    `json:"sent_at,omitzero"` // by the sender's clock; of ours: when it was handed over
+	SentAt         time.Time    `json:"sent_at,omitzero"` // by the sender's clock; of outbound messages: the handover
 	CreatedAt      time.Time    `json:"created_at"`       // when it reached us
 }
 
-// Delivery is how far an outbound message got.
+// Delivery is the delivery state of an outbound message.
 type Delivery struct {
 	State channel.ReceiptState `json:"state"`
 	Error string               `json:"error,omitempty"`
 }
 
-// Details are the facts about a message that most do not have. Its JSON is the
-// stored form: members are only ever added.
+// Details are optional properties of a message. Their JSON is the stored form:
+// fields are only ever added.
 type Details struct {
 	Class          channel.Class `json:"class,omitempty"`      // of mail
-	ClassRule      string        `json:"class_rule,omitempty"` // what classified it
+	ClassRule      string        `json:"class_rule,omitempty"` // the rule that classified it
 	Subject        string        `json:"subject,omitempty"`
 	Sender         string        `json:"sender,omitempty"`   // the From header's address, lower-case
-	ReplyTo        string        `json:"reply_to,omitempty"` // where the mail asks for answers, if elsewhere
+	ReplyTo        string        `json:"reply_to,omitempty"` // the requested address for replies, if different
 	To             []Address     `json:"to,omitempty"`
 	Cc             []Address     `json:"cc,omitempty"`
 	Unverified     bool          `json:"unverified,omitempty"`      // the sender's domain disowns it; see Message.Authentication
 	NoAutoAnswer   bool          `json:"no_auto_answer,omitempty"`  // must never be answered automatically
-	NewParticipant bool          `json:"new_participant,omitempty"` // its sender was not part of the ticket before
-	SentElsewhere  bool          `json:"sent_elsewhere,omitempty"`  // written at our side, but not with this program
-	Collapsed      bool          `json:"collapsed,omitempty"`       // an automatic reply, of little interest
-	Flood          bool          `json:"flood,omitempty"`           // one of too many mails of its sender within minutes; see [maxMails]
-	Automatic      bool          `json:"automatic,omitempty"`       // of outbound messages: written by this program
-	InReplyTo      string        `json:"in_reply_to,omitempty"`     // of mail that we send: the id of the one it answers
+	NewParticipant bool          `json:"new_participant,omitempty"` // its sender was no participant before
+	SentElsewhere  bool          `json:"sent_elsewhere,omitempty"`  // by an agent, with another program
+	Collapsed      bool          `json:"collapsed,omitempty"`       // an automatic reply
+	Flood          bool          `json:"flood,omitempty"`           // beyond the sender's limit; see [maxMails]
+	Automatic      bool          `json:"automatic,omitempty"`       // of outbound messages: an automatic reply
+	InReplyTo      string        `json:"in_reply_to,omitempty"`     // of outbound mail: the id of the mail it answers
 	References     []string      `json:"references,omitempty"`      // of mail, the first and the last ones
-	// Authentication is the decision whether a mail proves its sender; read it by
+	// Authentication is the result of checking a mail's sender; read it by
 	// [Message.Authentication], since older messages have none.
 	Authentication *Authentication `json:"authentication,omitempty"`
-	// Recipient is where answers go as of a mail that came in; nil of older messages:
-	// to ReplyTo, or Sender.
+	// Recipient is the address for replies after this mail; nil for older messages:
+	// ReplyTo, or Sender.
 	Recipient        *Address         `json:"recipient,omitempty"`
-	RecipientChanged *RecipientChange `json:"recipient_changed,omitempty"` // the mail asks for another, and proves it not
-	Chosen           bool             `json:"chosen,omitempty"`            // of outbound mail: an agent chose another recipient
-	// Metadata is what the channel knows beside the text: the payload of a button.
+	RecipientChanged *RecipientChange `json:"recipient_changed,omitempty"` // the mail asks for another recipient, unproven
+	Chosen           bool             `json:"chosen,omitempty"`            // of outbound mail: an agent selected the recipient
+	// Metadata has further fields of the channel, such as the payload of a button.
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// Annotations are what happened to the message since, in order.
+	// Annotations are later changes of the message and reactions to it, in order.
 	Annotations  []Annotation `json:"annotations,omitempty"`
-	OriginalText string       `json:"original_text,omitempty"` // what it said before it was edited
-	Deleted      bool         `json:"deleted,omitempty"`       // its author took it back, and nothing of it is left
-	Redacted     bool         `json:"redacted,omitempty"`      // its customer was taken out of it, for good
+	OriginalText string       `json:"original_text,omitempty"` // before the first edit
+	Deleted      bool         `json:"deleted,omitempty"`       // deleted by its author; its content is gone
+	Redacted     bool         `json:"redacted,omitempty"`      // its customer's data was redacted
 }
 
-// Authentication is the decision whether a mail proves its sender, with its reason
-// in plain words.
+// Authentication is the result of checking a mail's sender, with a reason in plain
+// words.
 type Authentication struct {
 	Verdict mailproof.Verdict `json:"verdict"`
 	Reason  string            `json:"reason"`
@@ -121,8 +121,8 @@ func newAuthentication(r mailproof.Result) *Authentication {
 	return &Authentication{r.Verdict, line(r.Reason, 500), line(r.Domain, maxKey)}
 }
 
-// Authentication returns whether a mail that came in proves its sender; nil for all
-// that is no mail, and for mail from before this was checked.
+// Authentication returns the result of checking a received mail's sender; nil for
+// other messages, and for mail received before the check existed.
 func (m *Message) Authentication() *Authentication {
 	d := &m.Details
 	if d.Authentication == nil && d.Unverified {
@@ -132,16 +132,16 @@ func (m *Message) Authentication() *Authentication {
 	return d.Authentication
 }
 
-// Annotation is something that happened to a message where it was written.
+// Annotation is a reaction, an edit or a deletion at the provider.
 type Annotation struct {
 	Kind channel.AnnotationKind `json:"kind"`
-	By   string                 `json:"by,omitempty"`    // a name, or ByID
-	ByID string                 `json:"by_id,omitempty"` // their number, address or id on the channel
+	By   string                 `json:"by,omitempty"`    // the name, or ByID
+	ByID string                 `json:"by_id,omitempty"` // the number, address or id on the channel
 	Text string                 `json:"text,omitempty"`  // the reaction, or the text as edited
 	At   time.Time              `json:"at"`
 }
 
-// Address is a mail address and its name, as given.
+// Address is an e-mail address with its name, as given.
 type Address struct {
 	Name  string `json:"name,omitempty"`
 	Email string `json:"email"`
@@ -159,8 +159,8 @@ func scanMessage(row db.Row) (Message, error) {
 	return m, err
 }
 
-// Messages returns everything said in a ticket, in order. Another organization's
-// ticket is NotFound.
+// Messages returns the messages and notes of a ticket, in order. Error: NotFound
+// for another organization's ticket.
 func (s *Service) Messages(ctx context.Context, q db.Querier, organizationID, ticketID string) ([]Message, error) {
 	if _, err := s.Ticket(ctx, q, organizationID, ticketID); err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (s *Service) Messages(ctx context.Context, q db.Querier, organizationID, ti
 	return messages, s.fillAttachments(ctx, q, ticketID, messages)
 }
 
-// fillAttachments loads the attachments of some messages of a ticket.
+// fillAttachments loads the attachments of messages of a ticket.
 func (s *Service) fillAttachments(ctx context.Context, q db.Querier, ticketID string, messages []Message) error {
 	attachments, err := db.All(ctx, q, s.scanAttachment, "SELECT "+attachmentColumns+" FROM attachments WHERE ticket_id = $1 ORDER BY id", ticketID)
 	if err != nil {
@@ -190,8 +190,8 @@ func (s *Service) fillAttachments(ctx context.Context, q db.Querier, ticketID st
 	return nil
 }
 
-// insertMessage reports whether m is new: false when its conversation has a
-// message with the same external id.
+// insertMessage writes m and reports whether it is new: false if its conversation
+// has a message with the same external id.
 func (s *Service) insertMessage(ctx context.Context, tx *db.Tx, m *Message) (bool, error) {
 	var details any
 	if !m.Details.zero() {
@@ -218,8 +218,8 @@ func (d *Details) zero() bool {
 		d.Authentication == nil && d.Recipient == nil && d.RecipientChanged == nil && !d.Chosen && len(d.Metadata) == 0 && len(d.Annotations) == 0 && d.OriginalText == "" && !d.Deleted && !d.Redacted
 }
 
-// messageSnapshot is m as events carry it. Links to its files are absolute and signed,
-// since receivers have no session.
+// messageSnapshot returns m in the form of events. Links to files are absolute and
+// signed, since receivers have no session.
 func (s *Service) messageSnapshot(m *Message) *event.Message {
 	e := &event.Message{
 		ID: m.ID, TicketID: m.TicketID, ConversationID: m.ConversationID, Direction: m.Direction, Author: m.Author,
@@ -232,7 +232,7 @@ func (s *Service) messageSnapshot(m *Message) *event.Message {
 		if a.BlobKey != "" {
 			file.Size = &a.Size
 		}
-		// No event tells of a pending file's arrival: its link works from then on.
+		// No event announces the arrival of a pending file: its link works from then on.
 		if a.BlobKey != "" || a.Pending {
 			file.URL = cmp.Or(s.shareFile(a.ID, m.CreatedAt), a.URL)
 			e.HTML = strings.ReplaceAll(e.HTML, `="`+AttachmentPath+a.ID+`"`, `="`+html.EscapeString(file.URL)+`"`)
@@ -250,10 +250,10 @@ type Conversation struct {
 	Channel      string    `json:"channel"`
 	ThreadKey    string    `json:"thread_key"`
 	CustomerID   string    `json:"customer_id"`
-	OptedOutAt   time.Time `json:"opted_out_at,omitzero"` // the customer wants no more messages here
+	OptedOutAt   time.Time `json:"opted_out_at,omitzero"` // no more messages may be sent here
 	CreatedAt    time.Time `json:"created_at"`
 
-	home string // the ticket that it was in before it was merged into this one; empty: none
+	home string // the ticket before a merge into this one; empty: none
 }
 
 // Conversations returns the conversations of a ticket, in order. Another
@@ -274,9 +274,9 @@ func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
 	return nil
 }
 
-// AddNote writes a note on a ticket, in the caller's transaction; on a merged
-// ticket's survivor. The member's draft of a note is dropped with it. It emits
-// nothing. Errors: NotFound; Invalid when nothing is said.
+// AddNote writes a note on a ticket, or on a merged ticket's survivor, in the
+// caller's transaction, and deletes the member's draft of a note. It emits no
+// event. Errors: NotFound; Invalid if the note is empty.
 func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Content) (Message, error) {
 	if w.Empty() {
 		var v problem.Validation
@@ -302,9 +302,7 @@ func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticket
 	return m, insertAttachments(ctx, tx, organizationID, &m)
 }
 
-// addNote writes a note and the ticket's time.
-// changed tells, once it is durable, that something changed in a ticket that no event
-// tells of.
+// notifyChanged calls Config.Changed after the commit of a change without an event.
 func (s *Service) notifyChanged(tx *db.Tx, organizationID, ticketID string) {
 	if s.onChanged != nil && ticketID != "" {
 		tx.AfterCommit(func() { s.onChanged(organizationID, ticketID) })

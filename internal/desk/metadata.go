@@ -10,11 +10,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// MetadataUpdate is what to change of a record's metadata (fleet-api.md 0), key by key:
-// nil removes a key, and what is not named stays.
+// MetadataUpdate is a change of a record's metadata (fleet-api.md 0) by key: nil
+// removes a key, absent keys stay.
 type MetadataUpdate map[string]*string
 
-// The bounds of metadata, the last two in characters.
+// Bounds of metadata, the last two in characters.
 const (
 	maxKeys     = 50
 	maxMetaKey  = 40
@@ -36,8 +36,8 @@ func (c MetadataUpdate) check(v *problem.Validation) {
 	}
 }
 
-// apply changes a record's metadata and says how; nil when nothing changes. The
-// error is Invalid when there would be too much of it.
+// apply changes to and returns the change; nil if there is none. Error: Invalid for
+// too many keys.
 func (c MetadataUpdate) apply(to *map[string]string) (*event.Change, error) {
 	after := maps.Clone(*to)
 	if after == nil {
@@ -84,7 +84,7 @@ func externalIDTaken(what string) *problem.Error {
 	return e
 }
 
-// orNil is s as an event tells of it: nothing is nil.
+// orNil returns s, or nil for an empty string, as in events.
 func orNil(s string) any {
 	if s == "" {
 		return nil
@@ -92,7 +92,7 @@ func orNil(s string) any {
 	return s
 }
 
-// boundMetadata is what of a channel's metadata is kept: as much as a record may have.
+// boundMetadata returns a channel's metadata cut to the bounds of a record's.
 func boundMetadata(all map[string]string) map[string]string {
 	var few map[string]string
 	for _, key := range slices.Sorted(maps.Keys(all)) {
@@ -106,7 +106,7 @@ func boundMetadata(all map[string]string) map[string]string {
 	return few
 }
 
-// truncate makes text at most max characters long.
+// truncate shortens text to max characters.
 func truncate(text string, max int) string {
 	if r := []rune(text); len(r) > max {
 		return string(r[:max-1]) + "…"

@@ -13,25 +13,25 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// What keeps two programs from answering each other for ever (channels.md 11).
-// Nothing in a mail needs to show that it is from a program, so these are the only
-// sure defence.
+// Limits that keep two mail programs from answering each other for ever
+// (channels.md 11). No header of a mail has to show that a program sent it, so only
+// these limits are a sure defence.
 const (
-	// maxAcknowledgements is how many acknowledgements one address gets within
-	// acknowledgedFor.
+	// maxAcknowledgements is the number of acknowledgements per address and
+	// acknowledgementPeriod.
 	maxAcknowledgements   = 5
 	acknowledgementPeriod = 24 * time.Hour
-	// maxMails is how many mails one address may send within floodTime; what
-	// comes beyond is kept, marked, and never answered automatically.
+	// maxMails is the number of mails per sender and floodPeriod. Further ones are
+	// stored and marked, and never get an automatic reply.
 	maxMails    = 10
 	floodPeriod = 10 * time.Minute
 )
 
-// Acknowledge answers the message that r is of automatically, in the caller's
-// transaction, if that is proper: it is a person's, the first of its ticket, and
-// the address did not get too many such answers lately. It reports whether it
-// did. Like an agent's message, it leaves by its conversation's channel and is
-// told of by events, but it is no response.
+// Acknowledge sends an automatic reply to the message of r, in the caller's
+// transaction, and reports whether it did. It sends none unless r.MayAnswer holds,
+// the address is below maxAcknowledgements, and the address is neither the
+// organization's own nor unattended. The reply leaves by its conversation's channel
+// and emits message events, but does not count as a first response.
 func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID string, r Result, text string) (bool, error) {
 	if !r.MayAnswer || text == "" {
 		return false, nil
@@ -62,7 +62,6 @@ func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID str
 	if err := tx.Lock(ctx, "desk/acknowledge/"+organizationID+"/"+address); err != nil {
 		return false, err
 	}
-	// What is no longer counted is of no use.
 	if _, err := tx.Exec(ctx, "DELETE FROM acknowledgements WHERE organization_id = $1 AND address = $2 AND sent_at <= $3",
 		organizationID, address, tx.Now.Add(-acknowledgementPeriod).UnixMicro()); err != nil {
 		return false, fmt.Errorf("forget acknowledgements: %w", err)
@@ -78,7 +77,7 @@ func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID str
 	}
 	if err := s.enqueueSend(ctx, tx, &t, &c, e); err != nil {
 		if _, ok := errors.AsType[*problem.Error](err); ok && problem.Of(err) != problem.Unavailable {
-			return false, nil // it cannot be sent, and nobody asked for it
+			return false, nil // it cannot be sent, which is no error here
 		}
 		return false, err
 	}
@@ -86,8 +85,8 @@ func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID str
 	return err == nil, err
 }
 
-// mailboxKey is an address without its plus-tag, as mails are counted: a program that
-// has a tag for each of its tickets is one program.
+// mailboxKey returns the address without its plus tag: a program with one tag per
+// ticket is one sender.
 func mailboxKey(address string) string {
 	local, domain, _ := strings.Cut(emailKey(address), "@")
 	plain, _, _ := strings.Cut(local, "+")
@@ -97,8 +96,8 @@ func mailboxKey(address string) string {
 	return plain + "@" + domain
 }
 
-// countMail counts a mail of its sender's, and reports whether there were too many
-// lately.
+// countMail counts a mail of its sender, and reports whether the sender exceeds
+// maxMails within floodPeriod.
 func countMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail) (bool, error) {
 	address := mailboxKey(l.sender.Email)
 	if address == "" {
@@ -113,7 +112,7 @@ func countMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail) (boo
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
 		return false, fmt.Errorf("count mails of sender: %w", err)
 	}
-	// By when they came: what waited long and is processed at once is no flood.
+	// Count by arrival: mails that waited and are processed together are no flood.
 	recent := []int64{in.ReceivedAt.UnixMicro()}
 	for _, at := range times {
 		if d := in.ReceivedAt.Sub(time.UnixMicro(at)); d.Abs() < floodPeriod && len(recent) <= maxMails {

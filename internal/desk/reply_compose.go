@@ -14,8 +14,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
-// Actor is who acts for the organization: one of its members, or an API key.
-// Whoever asks has been recognised by the surface; the desk believes it.
+// Actor is the member or the API key behind a change. The surface has authenticated
+// it.
 type Actor struct {
 	ID   string // of the member or the key
 	Name string
@@ -25,34 +25,34 @@ func (a Actor) author() event.Author {
 	return event.Author{Type: AuthorAgent, ID: a.ID, Name: line(a.Name, maxName)}
 }
 
-// Draft is what somebody writes here, as it was given.
+// Draft is the raw input of a message.
 type Draft struct {
-	Text        string // empty: HTML says it
-	HTML        string // empty: Text is all; need not be clean
+	Text        string // empty: derived from HTML
+	HTML        string // empty: Text only; need not be sanitized
 	Attachments []channel.Attachment
 }
 
-// Content is a [Draft] made ready for a transaction by [Service.Compose]: its
-// HTML is clean, and its files are stored. The zero value says nothing.
+// Content is a [Draft] prepared by [Service.Compose]: its HTML is sanitized and its
+// files are stored. The zero value is empty.
 type Content struct {
 	text, html  string
 	attachments []channel.Attachment
 	files       []blob.Ref
 }
 
-// maxText and the others bound a draft, in characters and in number.
+// Bounds of a draft: characters, characters and files.
 const (
 	maxText  = 100_000
 	maxHTML  = 500_000
 	maxFiles = 50
 )
 
-// Empty reports whether nothing is said: no text, and no files.
+// Empty reports whether there is neither text nor a file.
 func (w *Content) Empty() bool { return w.text == "" && len(w.attachments) == 0 }
 
-// Compose checks a draft, cleans its HTML, writes its text if there is only HTML,
-// and stores its files. Repeating it is harmless. Errors: Invalid, with the paths
-// text, html, attachments.N.name and so on.
+// Compose validates a draft, sanitizes its HTML, derives the text if there is only
+// HTML, and stores the files. It is idempotent. Errors: Invalid, with paths such as
+// text, html, attachments.N.name.
 func (s *Service) Compose(ctx context.Context, d Draft) (Content, error) {
 	var v problem.Validation
 	v.Length("text", d.Text, 0, maxText)
@@ -88,7 +88,8 @@ func (s *Service) Compose(ctx context.Context, d Draft) (Content, error) {
 	return w, nil
 }
 
-// setContent makes m the message that w is, of a ticket and place that m has already.
+// setContent sets the text, HTML and attachments of m, which has its ticket and id
+// already.
 func (s *Service) setContent(m *Message, w *Content) {
 	m.Text, m.HTML, m.Attachments = w.text, w.html, []Attachment{}
 	s.attach(m, w.attachments, w.files, nil)

@@ -15,19 +15,20 @@ import (
 	"github.com/google/uuid"
 )
 
-// CodeCrossedReply is the code of the Conflict with which [Service.Reply] refuses a
-// reply whose author has not seen a colleague's; see [AsCrossedReply].
+// CodeCrossedReply is the code of the Conflict by which [Service.Reply] refuses a
+// reply if its author has not seen a colleague's; see [AsCrossedReply].
 const CodeCrossedReply = "crossed_reply"
 
-// CrossedReply is the newest reply that the author of a refused one has not seen. It
-// leaves out the text: who may write messages need not be allowed to read them.
+// CrossedReply is the newest reply that the author of a refused one has not seen.
+// It has no text: permission to write messages does not imply permission to read
+// them.
 type CrossedReply struct {
 	ID        string
 	Author    event.Author
 	CreatedAt time.Time
 }
 
-// AsCrossedReply returns the reply that err is about; false for other errors.
+// AsCrossedReply returns the unseen reply of err; false for other errors.
 func AsCrossedReply(err error) (CrossedReply, bool) {
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok || e.Code != CodeCrossedReply {
@@ -37,10 +38,10 @@ func AsCrossedReply(err error) (CrossedReply, bool) {
 	return c, ok
 }
 
-// checkCrossing refuses a reply by somebody who has seen the messages of a ticket up to
-// seen, when somebody else at our side has replied since. newest is the ticket's newest
-// message. The ticket is locked, so of simultaneous replies the second finds the first.
-// Errors: Invalid at seen_message_id; Conflict crossed_reply.
+// checkCrossing refuses a reply if another agent or API key has replied after seen,
+// the id of the newest message that the author has seen. newest is the ticket's
+// newest message. The ticket is locked, so the second of two simultaneous replies
+// finds the first. Errors: Invalid at seen_message_id; Conflict crossed_reply.
 func checkCrossing(ctx context.Context, tx *db.Tx, t *Ticket, by Actor, seen, newest string) error {
 	if seen == newest {
 		return nil
@@ -75,7 +76,7 @@ func checkCrossing(ctx context.Context, tx *db.Tx, t *Ticket, by Actor, seen, ne
 	}
 }
 
-// newestMessage returns the id of a ticket's newest message; empty: it has none.
+// newestMessage returns the id of a ticket's newest message; empty if it has none.
 func newestMessage(ctx context.Context, q db.Querier, ticketID string) (id string, err error) {
 	err = q.QueryRow(ctx, "SELECT max(id) FROM messages WHERE ticket_id = $1", ticketID).Scan(db.IntoText(&id))
 	if err != nil {
@@ -84,15 +85,15 @@ func newestMessage(ctx context.Context, q db.Querier, ticketID string) (id strin
 	return id, nil
 }
 
-// newIDAfter returns a new id that sorts after another one, whatever the clock of the
-// process says that made that.
+// newIDAfter returns a new id that sorts after other, even if other came from a
+// process with a clock ahead.
 func newIDAfter(other string) string {
 	id := uuid.Must(uuid.NewV7())
 	o, err := uuid.Parse(other)
 	if err != nil || id.String() > other {
 		return id.String()
 	}
-	// The time of a UUIDv7 is its first 48 bits.
+	// The first 48 bits of a UUIDv7 are its time.
 	later := binary.BigEndian.Uint64(o[:8])>>16 + 1
 	binary.BigEndian.PutUint64(id[:8], later<<16|uint64(binary.BigEndian.Uint16(id[6:8])))
 	return id.String()

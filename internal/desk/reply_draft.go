@@ -10,15 +10,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// SavedDraft is what a member has begun to write in a ticket. There is one of each
-// kind.
+// SavedDraft is a member's unsent text in a ticket, at most one of each kind.
 type SavedDraft struct {
 	TicketID       string
 	UserID         string
 	Kind           string // [KindReply] or [KindNote]
-	ConversationID string // in which the reply shall go; empty: not chosen
+	ConversationID string // of the reply; empty: not chosen
 	Text           string
-	UpdatedAt      time.Time // of drafts that are read
+	UpdatedAt      time.Time // set on read
 }
 
 // Check implements [problem.Checker].
@@ -30,10 +29,9 @@ func (d SavedDraft) Check(v *problem.Validation) {
 	v.Length("conversation_id", d.ConversationID, 0, maxKey)
 }
 
-// SaveDraft keeps a draft of a member of the organization in place of the one
-// before, in the caller's transaction. One that says nothing is dropped. It goes with
-// what it becomes: see [Service.Reply] and [Service.AddNote]. Errors: NotFound;
-// Invalid.
+// SaveDraft replaces a member's draft in the caller's transaction. A blank text
+// deletes it. Sending deletes it too: see [Service.Reply] and [Service.AddNote].
+// Errors: NotFound; Invalid.
 func (s *Service) SaveDraft(ctx context.Context, tx *db.Tx, organizationID string, d SavedDraft) error {
 	if err := problem.Check(d); err != nil {
 		return err
@@ -70,7 +68,7 @@ func (s *Service) SavedDrafts(ctx context.Context, q db.Querier, organizationID,
 	return drafts, nil
 }
 
-// TicketsWithDrafts returns in which of some tickets a member has drafts.
+// TicketsWithDrafts returns the ids of the tickets in which a member has drafts.
 func (s *Service) TicketsWithDrafts(ctx context.Context, q db.Querier, userID string, tickets []Ticket) (map[string]bool, error) {
 	ids := make([]string, len(tickets))
 	for i := range tickets {
@@ -87,7 +85,8 @@ func (s *Service) TicketsWithDrafts(ctx context.Context, q db.Querier, userID st
 	return drafted, nil
 }
 
-// DeleteDraft drops a member's draft, in the caller's transaction, if there is one.
+// DeleteDraft deletes a member's draft in the caller's transaction, if there is
+// one.
 func (s *Service) DeleteDraft(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID, kind string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1 AND user_id = $2 AND kind = $3 AND organization_id = $4",
 		ticketID, userID, kind, organizationID); err != nil {
@@ -96,8 +95,7 @@ func (s *Service) DeleteDraft(ctx context.Context, tx *db.Tx, organizationID, us
 	return nil
 }
 
-// deleteDraft drops the draft of what was written in a ticket, or in what it was
-// merged into.
+// deleteDraft deletes the draft of a sent message, in a ticket or its survivor.
 func deleteDraft(ctx context.Context, tx *db.Tx, by Actor, kind string, ticketIDs ...string) error {
 	if by.ID == "" {
 		return nil

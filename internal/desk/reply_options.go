@@ -12,31 +12,30 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// ReplyOption is a conversation in which a ticket can be answered, or why it cannot.
+// ReplyOption is a conversation a reply can be sent in, or the reason it cannot
+// (Refusal).
 type ReplyOption struct {
 	ConversationID string
 	Channel        string
-	ConnectionID   string          // by which an answer leaves; empty where there is none
-	From           string          // our address there, as far as it is known
-	To             channel.Party   // whom it reaches, as far as that is known
-	Cc             []channel.Party // who gets a copy, of mail
+	ConnectionID   string          // the connection that would send; empty: none
+	From           string          // the organization's address there, if known
+	To             channel.Party   // the recipient, if known
+	Cc             []channel.Party // recipients of copies, of mail
 	Subject        string          // of mail
-	// Offers are recipients that mails ask for and do not prove, newest first; an
-	// agent may choose one with [Reply.To]. Withheld are participants who get no
-	// copies for the same reason; see [Reply.Cc].
+	// Offers are recipients that mails request without proof, newest first; an agent
+	// may select one with [Reply.To]. Withheld are participants without copies for the
+	// same reason; see [Reply.Cc].
 	Offers   []RecipientChange
 	Withheld []Address
-	Refusal  string // why nothing can leave now, in plain words; empty: it can
-	Warning  string // why it may not arrive all the same; empty: nothing is known
-	// OpenUntil is until when the channel takes an answer, where that ends: the
-	// customer writes again, and it is later. It may have passed. Zero: it does
-	// not end, or has not begun.
+	Refusal  string // why no message can be sent now, in plain words; empty: it can
+	Warning  string // why it may not arrive; empty: no reason known
+	// OpenUntil is the end of the channel's reply window, which each message of the
+	// customer extends. It may have passed. Zero: no window, or not open yet.
 	OpenUntil time.Time
 }
 
-// ReplyOptions returns the conversations in which a ticket can be answered, or what it
-// was merged into: the first in which something can leave is where [Service.Reply]
-// goes that names none. Error: NotFound.
+// ReplyOptions returns the conversations of a ticket, or of its survivor, in the
+// order in which [Service.Reply] tries them. Error: NotFound.
 func (s *Service) ReplyOptions(ctx context.Context, q db.Querier, organizationID, ticketID string) ([]ReplyOption, error) {
 	t, err := s.Ticket(ctx, q, organizationID, ticketID)
 	for err == nil && t.MergedIntoID != "" {
@@ -79,7 +78,8 @@ func (s *Service) ReplyOptions(ctx context.Context, q db.Querier, organizationID
 	return ways, nil
 }
 
-// addRecipientChoices adds to a conversation by mail whom an agent may choose.
+// addRecipientChoices adds the recipients that an agent may select in a mail
+// conversation.
 func (s *Service) addRecipientChoices(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, w *ReplyOption) error {
 	past, err := loadMailThread(ctx, q, t, c)
 	if err != nil {

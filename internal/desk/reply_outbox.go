@@ -14,25 +14,25 @@ import (
 
 // OutboxMessage is a message in the outbox.
 type OutboxMessage struct {
-	channel.Outgoing // without what [Dispatcher.Admit] fills in, but MessageID
+	channel.Outgoing // without the fields set by [Dispatcher.Admit], except MessageID
 	OrganizationID   string
 	ConversationID   string
 	ConnectionID     string
 	Channel          string
-	State            channel.ReceiptState // a receipt may have been quicker than the answer to the sending
-	Attempts         int                  // that failed
-	HandedAt         time.Time            // when it was handed over without a known outcome, last; zero: not so
-	DoubtedAt        time.Time            // when that was first, of several times in a row
-	HandedBy         string               // by which way, last
+	State            channel.ReceiptState // a receipt may arrive before the provider's response
+	Attempts         int                  // failed ones
+	HandedAt         time.Time            // the last handover with an unknown outcome; zero: none
+	DoubtedAt        time.Time            // the first of consecutive such handovers
+	HandedBy         string               // the route of the last handover
 
 	blobs []string // keys of the files
 }
 
-// ErrRecalled is returned when a message is no longer in the outbox as it was read:
-// its ticket was deleted, or somebody else has it in hand.
+// ErrRecalled reports that a message is not in the outbox as it was read: its
+// ticket was deleted, or another process sends it.
 var ErrRecalled = errors.New("desk: the message is not to be sent any more, or by somebody else")
 
-// OutboxMessage returns a message of the outbox; [db.ErrNoRows] when it is not there.
+// OutboxMessage returns a message of the outbox; [db.ErrNoRows] if it is not there.
 func (s *Service) OutboxMessage(ctx context.Context, q db.Querier, messageID string) (OutboxMessage, error) {
 	var d Details
 	w, err := db.One(ctx, q, func(row db.Row) (w OutboxMessage, err error) {
@@ -78,12 +78,12 @@ func (s *Service) OutboxMessage(ctx context.Context, q db.Querier, messageID str
 	return w, nil
 }
 
-// SendBlock returns why a message must not be handed over: its customer opted out, or
-// was deleted, since it was written. Empty: it may go.
+// SendBlock returns the reason why a message must not be sent: its customer has
+// opted out, or was deleted, since it was written. Empty: it may be sent.
 func (s *Service) SendBlock(ctx context.Context, q db.Querier, w *OutboxMessage) (string, error) {
 	c, err := db.One(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", w.TicketID, w.ConversationID)
 	if errors.Is(err, db.ErrNoRows) {
-		return "", ErrRecalled // moved, or deleted, this moment
+		return "", ErrRecalled // moved or deleted meanwhile
 	}
 	if err != nil {
 		return "", fmt.Errorf("load conversation: %w", err)
@@ -95,17 +95,16 @@ func (s *Service) SendBlock(ctx context.Context, q db.Querier, w *OutboxMessage)
 	return barred.Message, nil
 }
 
-// File returns where the content of the i-th file is, in the blob store.
+// File returns the blob key of the i-th file.
 func (w *OutboxMessage) File(i int) string { return w.blobs[i] }
 
 func (w *OutboxMessage) scope() string {
 	return threadScope(w.OrganizationID, w.ConnectionID, w.Channel)
 }
 
-// RecordHandover records, before it is done, that a message is handed over: until Sent,
-// Failed or Postponed record what became of it, it may be there or not. By names the
-// way that it takes, for the caller to know again. It returns [ErrRecalled] when that
-// is not for the caller to do any more.
+// RecordHandover records, ahead of the request, that a message is handed over by a
+// route: until RecordSent, RecordFailure or RecordRetry, its outcome is unknown.
+// Error: [ErrRecalled] if another process has the message.
 func (s *Service) RecordHandover(ctx context.Context, tx *db.Tx, w *OutboxMessage, by string) error {
 	at := tx.Now.UTC().Truncate(time.Microsecond)
 	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = $2, doubted_at = coalesce(doubted_at, $2), handed_by = $5 WHERE message_id = $1 AND attempts = $3 AND coalesce(handed_at, 0) = $4",
@@ -125,7 +124,8 @@ func (s *Service) RecordHandover(ctx context.Context, tx *db.Tx, w *OutboxMessag
 	return s.claimReplyThread(ctx, tx, w)
 }
 
-// RecordSent records that the far side has taken a message, and the ids that it gave it.
+// RecordSent records that the provider has accepted a message, and the ids it
+// assigned.
 func (s *Service) RecordSent(ctx context.Context, tx *db.Tx, w *OutboxMessage, externalIDs []string) error {
 	if err := s.removeFromOutbox(ctx, tx, w); err != nil {
 		return err
@@ -151,7 +151,8 @@ func (s *Service) RecordSent(ctx context.Context, tx *db.Tx, w *OutboxMessage, e
 	return nil
 }
 
-// RecordFailure records that a message will never arrive, as v says, and leaves a note.
+// RecordFailure records that a message has failed permanently, as v describes, and
+// adds a note.
 func (s *Service) RecordFailure(ctx context.Context, tx *db.Tx, w *OutboxMessage, v channel.SendResult) error {
 	if err := s.removeFromOutbox(ctx, tx, w); err != nil {
 		return err
@@ -169,12 +170,12 @@ func (s *Service) RecordFailure(ctx context.Context, tx *db.Tx, w *OutboxMessage
 	return err
 }
 
-// handoverBefore is what is left of a handing over that did not take place: an earlier
-// one may have.
+// handoverBefore restores the state before a handover that did not take place: an
+// earlier one may have.
 const handoverBefore = "CASE WHEN doubted_at < handed_at THEN doubted_at END"
 
-// RecordRetry records that an attempt failed and there will be another, and shows
-// why. unclear says that the message may have been taken all the same.
+// RecordRetry records a failed attempt that will be repeated, and shows the reason.
+// unclear reports that the provider may have accepted the message.
 func (s *Service) RecordRetry(ctx context.Context, tx *db.Tx, w *OutboxMessage, reason string, unclear bool) error {
 	n, err := tx.Exec(ctx, `UPDATE outbox SET attempts = attempts + 1, handed_at = CASE WHEN $3 THEN handed_at ELSE `+handoverBefore+` END,
 			doubted_at = CASE WHEN $3 THEN doubted_at ELSE `+handoverBefore+` END WHERE message_id = $1 AND attempts = $2`,
@@ -188,8 +189,8 @@ func (s *Service) RecordRetry(ctx context.Context, tx *db.Tx, w *OutboxMessage, 
 	return s.SetDelayReason(ctx, tx, w, reason)
 }
 
-// RemoveCc records that a mail goes without the copy for an address that the mail
-// server refuses for good, and why, so that the others get it. The message was not
+// RemoveCc removes a copy to an address that the mail server refuses permanently,
+// and adds a note, so that the other recipients get the mail. The message was not
 // handed over.
 func (s *Service) RemoveCc(ctx context.Context, tx *db.Tx, w *OutboxMessage, address, reason string) error {
 	err := tx.QueryRow(ctx, "SELECT ticket_id, conversation_id FROM outbox WHERE message_id = $1 FOR UPDATE", w.ID).Scan(&w.TicketID, &w.ConversationID)
@@ -218,7 +219,7 @@ func (s *Service) RemoveCc(ctx context.Context, tx *db.Tx, w *OutboxMessage, add
 	return s.addNote(ctx, tx, &m)
 }
 
-// CancelHandover records that a message was not handed over after all.
+// CancelHandover records that a handover did not take place.
 func (s *Service) CancelHandover(ctx context.Context, tx *db.Tx, w *OutboxMessage) error {
 	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = "+handoverBefore+", doubted_at = "+handoverBefore+" WHERE message_id = $1 AND attempts = $2 AND handed_at = $3",
 		w.ID, w.Attempts, w.HandedAt.UnixMicro())
@@ -228,7 +229,7 @@ func (s *Service) CancelHandover(ctx context.Context, tx *db.Tx, w *OutboxMessag
 	return err
 }
 
-// SetDelayReason shows beside a message that waits why it does.
+// SetDelayReason shows the reason for a delay beside a queued message.
 func (s *Service) SetDelayReason(ctx context.Context, tx *db.Tx, w *OutboxMessage, reason string) error {
 	if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_error = $2 WHERE id = $1 AND delivery_state = $3 AND ticket_id = (SELECT ticket_id FROM outbox WHERE message_id = $1)",
 		w.ID, db.Text(line(reason, 500)), string(channel.ReceiptQueued)); err != nil {
@@ -238,8 +239,8 @@ func (s *Service) SetDelayReason(ctx context.Context, tx *db.Tx, w *OutboxMessag
 	return nil
 }
 
-// removeFromOutbox removes a message from the outbox, and notes where it is by now: its
-// ticket may have been merged since w was read.
+// removeFromOutbox removes a message from the outbox, and updates its ticket, which
+// may have been merged since w was read.
 func (s *Service) removeFromOutbox(ctx context.Context, tx *db.Tx, w *OutboxMessage) error {
 	err := tx.QueryRow(ctx, "DELETE FROM outbox WHERE message_id = $1 RETURNING ticket_id, conversation_id", w.ID).
 		Scan(&w.TicketID, &w.ConversationID)
@@ -253,13 +254,13 @@ func (s *Service) removeFromOutbox(ctx context.Context, tx *db.Tx, w *OutboxMess
 	return nil
 }
 
-// message is as much of w's message as its ids need.
+// message returns the part of w's message that ids refer to.
 func (w *OutboxMessage) message() *Message {
 	return &Message{ID: w.ID, TicketID: w.TicketID, ConversationID: w.ConversationID, Direction: DirectionOutbound}
 }
 
-// FirstUnusedID returns the first of some ids of the provider's that no other message
-// has; empty when there is none.
+// FirstUnusedID returns the first of the provider's ids that no other message has;
+// empty if all are in use.
 func (s *Service) FirstUnusedID(ctx context.Context, q db.Querier, w *OutboxMessage, ids []string) (string, error) {
 	found, err := findMessageIDs(ctx, q, []string{w.scope(), w.OrganizationID}, ids)
 	if err != nil {
@@ -273,7 +274,7 @@ func (s *Service) FirstUnusedID(ctx context.Context, q db.Querier, w *OutboxMess
 	return "", nil
 }
 
-// recall takes the messages of a ticket that goes out of the outbox.
+// recall removes the messages of a deleted ticket from the outbox.
 func (s *Service) recall(ctx context.Context, tx *db.Tx, ticketID string) error {
 	ids, err := db.All(ctx, tx, func(row db.Row) (id string, err error) {
 		err = row.Scan(&id)

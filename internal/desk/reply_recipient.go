@@ -13,8 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// RecipientChange is the wish of a mail that answers go to an address which the mail
-// does not prove. Answers go on to From until an agent chooses To.
+// RecipientChange is an unproven request of a mail to send replies to another
+// address. Replies go to From until an agent selects To.
 type RecipientChange struct {
 	From   string `json:"from,omitempty"` // empty: no address is known
 	To     string `json:"to"`
@@ -22,13 +22,13 @@ type RecipientChange struct {
 	Reason string `json:"reason"`         // in plain words, without a full stop
 }
 
-// trustsReplyTo reports whether answers may follow a mail's Reply-To without a
-// question: its proof covers the header, and the address is of the sender's own
-// organization.
+// trustsReplyTo reports whether a mail's Reply-To is followed without a question:
+// the proof covers the header, and the address is in the sender's organizational
+// domain.
 //
-// The first mail of a ticket may follow it further: there the Reply-To becomes the
-// customer, in the open. That is for contact forms, which write in the name of the
-// address that they write to, or of one that nobody reads.
+// The first mail of a ticket is trusted further: there the Reply-To becomes the
+// customer, visibly. That is for contact forms, which send from the address that
+// they write to, or from one that is not read.
 func (l *inboundMail) trustsReplyTo(threaded bool) bool {
 	from, to := mailDomain(l.sender.Email), mailDomain(l.replyTo.Email)
 	if l.Mail.Proof.Covers("reply-to") && from != "" && from == to {
@@ -37,12 +37,12 @@ func (l *inboundMail) trustsReplyTo(threaded bool) bool {
 	return !threaded && (from != "" && from == mailDomain(l.Mail.Recipient) || channel.IsUnattended(l.sender.Email))
 }
 
-// mailDomain is the organizational domain of a mail address.
+// mailDomain returns the organizational domain of an e-mail address.
 func mailDomain(address string) string {
 	return mailproof.Organization(address[strings.LastIndexByte(address, '@')+1:])
 }
 
-// setFirstRecipient decides where answers go to the first mail of a ticket.
+// setFirstRecipient sets the address for replies to the first mail of a ticket.
 func (l *inboundMail) setFirstRecipient(e *unsavedMessage) {
 	e.Details.Recipient = &Address{Name: line(l.From.Name, maxName), Email: line(l.From.Email, maxKey)}
 	if asked := emailKey(l.replyTo.Email); asked != "" && asked != emailKey(l.From.Email) {
@@ -50,9 +50,10 @@ func (l *inboundMail) setFirstRecipient(e *unsavedMessage) {
 	}
 }
 
-// setNextRecipient decides where answers go after a mail in a ticket, which is locked.
-// Somebody who is known there may be answered anywhere that is known; everybody else
-// must prove the address, and does so in vain where only a ticket number led here.
+// setNextRecipient sets the address for replies after a mail in a ticket, which is
+// locked. A known sender may direct replies to any known address; an unknown sender
+// must prove the address. If only a ticket number placed the mail, the recipient
+// stays.
 func (s *Service) setNextRecipient(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p *destination) error {
 	c := Conversation{ID: p.conversationID, TicketID: p.ticket.ID, CustomerID: p.ticket.Customer.ID}
 	if p.newConversation == nil {
@@ -99,7 +100,7 @@ func (l *inboundMail) recipientChange(from string, to channel.Party, reason stri
 	return &RecipientChange{From: line(from, maxKey), To: line(to.Email, maxKey), Name: line(to.Name, maxName), Reason: line(reason, 500)}
 }
 
-// replyToReason says why a Reply-To is not followed.
+// replyToReason returns the reason why a Reply-To is not followed.
 func (l *inboundMail) replyToReason() string {
 	switch {
 	case !l.Mail.Proof.Proven():
@@ -110,8 +111,8 @@ func (l *inboundMail) replyToReason() string {
 	return "the mail asks for answers there (Reply-To), which is another domain than that of its sender"
 }
 
-// isKnownAddress reports whether a mail address is part of a conversation already: where
-// answers go, an address of its customer, or a participant who gets copies.
+// isKnownAddress reports whether an e-mail address is part of a conversation: the
+// recipient of replies, an address of the customer, or a participant with copies.
 func (s *Service) isKnownAddress(ctx context.Context, q db.Querier, in *Inbound, c *Conversation, current Address, address string) (bool, error) {
 	key := emailKey(address)
 	if key == "" {
@@ -130,11 +131,11 @@ func (s *Service) isKnownAddress(ctx context.Context, q db.Querier, in *Inbound,
 	return n > 0, nil
 }
 
-// mailThread is what an answer by mail follows from.
+// mailThread is the input for a reply by mail.
 type mailThread struct {
 	recipient Address // empty: no address is known
 	offers    []RecipientChange
-	mails     []pastMail // newest first; those that we wrote only where there are no others
+	mails     []pastMail // newest first; outbound ones only without inbound ones
 }
 
 // pastMail is a message of a mail conversation.
@@ -144,12 +145,12 @@ type pastMail struct {
 }
 
 const (
-	maxPastMails = 20 // messages that an answer looks back on
+	maxPastMails = 20 // messages examined for a reply
 	maxOffers    = 5
 )
 
-// loadMailThread finds where answers in a mail conversation go: as the newest
-// message of the other side or the newest choice of an agent says.
+// loadMailThread loads a mail conversation with the address for replies: as set by
+// the newest inbound message or by an agent's newest selection.
 func loadMailThread(ctx context.Context, q db.Querier, t *Ticket, c *Conversation) (k mailThread, err error) {
 	k.mails, err = db.All(ctx, q, func(row db.Row) (m pastMail, err error) {
 		err = row.Scan(&m.direction, &m.author, db.IntoText(&m.externalID), db.IntoJSON(&m.details))
@@ -186,7 +187,7 @@ func loadMailThread(ctx context.Context, q db.Querier, t *Ticket, c *Conversatio
 	return k, nil
 }
 
-// recipient is where answers go as of a message.
+// recipient returns the address for replies after a message.
 func (m *pastMail) recipient() Address {
 	switch d := &m.details; {
 	case m.direction == DirectionOutbound:
@@ -203,8 +204,8 @@ func (m *pastMail) recipient() Address {
 	return Address{}
 }
 
-// mailToAnswer returns the mail that an answer to an address refers to: the newest that
-// did not ask for another, or that asked for this one.
+// mailToAnswer returns the mail that a reply to an address refers to: the newest
+// one that asked for this address, or for no other.
 func (k *mailThread) mailToAnswer(to string) *pastMail {
 	for i := range k.mails {
 		change := k.mails[i].details.RecipientChanged
@@ -218,14 +219,14 @@ func (k *mailThread) mailToAnswer(to string) *pastMail {
 	return nil
 }
 
-// chosenRecipients are the recipients that an agent chose for a reply by mail.
+// chosenRecipients are the recipients that an agent selected for a reply by mail.
 type chosenRecipients struct {
 	to string
 	cc []string
 }
 
-// chosenRecipient returns the recipient that an agent chose. ok is false if they chose none.
-// Invalid at to: neither the recipient nor on offer.
+// chosenRecipient returns the recipient that an agent selected; ok is false if
+// none. Error: Invalid at to for an address that is not on offer.
 func (k *mailThread) chosenRecipient(c chosenRecipients) (to Address, ok bool, err error) {
 	key := emailKey(c.to)
 	if key == "" || key == emailKey(k.recipient.Email) {
@@ -241,8 +242,8 @@ func (k *mailThread) chosenRecipient(c chosenRecipients) (to Address, ok bool, e
 	return Address{}, false, v.Err()
 }
 
-// unconfirmedParticipants returns the participants of a conversation who get no copies, since
-// only mail that proves nothing named them.
+// unconfirmedParticipants returns the participants without copies, because only
+// unproven mail named them.
 func unconfirmedParticipants(ctx context.Context, q db.Querier, ticketID, home string) ([]Address, error) {
 	list, err := db.All(ctx, q, func(row db.Row) (a Address, err error) {
 		err = row.Scan(&a.Email, &a.Name)
@@ -255,7 +256,7 @@ func unconfirmedParticipants(ctx context.Context, q db.Querier, ticketID, home s
 	return list, nil
 }
 
-// confirmParticipants has participants whom an agent chose get copies from now on.
+// confirmParticipants makes the selected participants get copies from now on.
 func confirmParticipants(ctx context.Context, tx *db.Tx, p *destination, c chosenRecipients, name string) error {
 	for i, address := range append([]string{c.to}, c.cc...) {
 		key := emailKey(address)

@@ -15,34 +15,33 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// Reply is what an agent writes to a customer.
+// Reply is an agent's message to a customer.
 type Reply struct {
 	By      Actor
-	Content Content // must say something
-	// ConversationID says in which conversation of the ticket. Empty: in that of
-	// the customer's newest message that can be answered.
+	Content Content // not empty
+	// ConversationID selects a conversation of the ticket. Empty: the one with the
+	// customer's newest message in which a reply is possible.
 	ConversationID string
-	// To is for replies by mail, where a message asks for another recipient than the
-	// one who is answered: either of the two. Empty: the one who is answered. From
-	// then on that is the one who was chosen.
+	// To selects the recipient of a reply by mail if a message asks for another one:
+	// either of the two. Empty: the present one. The selection holds from then on.
 	To string
-	// Cc are participants who get no copies, because only mail that proves nothing
-	// named them, and shall from now on.
+	// Cc selects participants without copies, named by unproven mail only, to get them
+	// from now on.
 	Cc []string
-	// Seen is the id of the newest message of the ticket that the author has seen, and
-	// empty where there was none: a reply by another agent or API key since then
-	// refuses this one. nil: no reply does.
+	// Seen is the id of the newest message that the author has seen; empty if there
+	// was none. A later reply by another agent or API key refuses this one. nil: no
+	// check.
 	Seen *string
 }
 
-// Reply writes an agent's message to the customer, in the caller's transaction,
-// and has it leave by its conversation's channel: its delivery state is queued. A
-// merged ticket's is the survivor's. In a conversation without a far side
-// ([ChannelAPI]) the message is kept and told of by events, and its state is empty.
-// The status of the ticket stays. The member's draft of a reply is dropped with it.
-// Errors: NotFound; Invalid; TooLarge; Conflict crossed_reply when the author has not seen another reply, see
-// [CrossedReply]; Conflict invalid_transition when the customer has opted out; Precondition when nothing can
-// leave there, with the reason.
+// Reply writes an agent's message to the customer, in the caller's transaction, and
+// queues it on its conversation's channel with delivery state queued. For a merged
+// ticket it uses the survivor. In a conversation of [ChannelAPI] the message is
+// only stored and emitted, and its state is empty. The ticket's status stays. The
+// member's draft of a reply is deleted. Errors: NotFound; Invalid; TooLarge;
+// Conflict crossed_reply, see [CrossedReply]; Conflict invalid_transition if the
+// customer has opted out; Precondition, with the reason, if no conversation can
+// send.
 func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r Reply) (Message, error) {
 	if r.Content.Empty() {
 		var v problem.Validation
@@ -105,7 +104,7 @@ func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID
 	return Message{}, refused
 }
 
-// inbound is where c is, in the terms of what comes in.
+// inbound returns the coordinates of c as an Inbound.
 func (c *Conversation) inbound(t *Ticket) *Inbound {
 	return &Inbound{OrganizationID: t.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.Channel}
 }
@@ -119,9 +118,9 @@ func scanConversation(row db.Row) (Conversation, error) {
 	return c, err
 }
 
-// replyCandidates returns the conversations that a reply may be meant for, the likeliest
-// first: the one named, or all by their customer's newest message. A ticket of the API
-// that has none yet has one without an id, which the first reply creates.
+// replyCandidates returns the conversations for a reply, the likeliest first: the
+// selected one, or all by their customer's newest message. A ticket of the API
+// without a conversation has one without an id, which the first reply creates.
 func replyCandidates(ctx context.Context, q db.Querier, t *Ticket, conversationID string) ([]Conversation, error) {
 	if conversationID != "" {
 		c, err := db.One(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", t.ID, conversationID)
@@ -141,7 +140,8 @@ func replyCandidates(ctx context.Context, q db.Querier, t *Ticket, conversationI
 	return all, err
 }
 
-// newOutboundMessage is a message of ours in a conversation, without its author.
+// newOutboundMessage returns an outbound message in a conversation, without its
+// author.
 func (s *Service) newOutboundMessage(id string, now time.Time, t *Ticket, c *Conversation, w *Content) *unsavedMessage {
 	e := &unsavedMessage{Message: Message{
 		ID: id, TicketID: t.ID, ConversationID: c.ID, Direction: DirectionOutbound, Channel: c.Channel, Kind: KindReply,
@@ -152,12 +152,11 @@ func (s *Service) newOutboundMessage(id string, now time.Time, t *Ticket, c *Con
 	return e
 }
 
-// enqueueSend has e, an outbound message about to be written in conversation c of t,
-// leave: it addresses it, puts it into the outbox and enqueues it. Whoever writes
-// a message that shall reach a customer calls this first, in the same transaction,
-// with an entry of newOutbound; c and t need not be written yet, nor t have its
-// number. It changes nothing when it returns a problem. It sets the connection of
-// a conversation that has none.
+// enqueueSend addresses e, an outbound message of conversation c of t, writes it to
+// the outbox and enqueues its job. Call it before the message is written, in the
+// same transaction, with a message of newOutboundMessage; c and t need not be
+// written yet, nor t have its number. If it returns a problem it has changed
+// nothing. It sets the connection of a conversation without one.
 func (s *Service) enqueueSend(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation, e *unsavedMessage) error {
 	if c.Channel == ChannelAPI {
 		return nil
@@ -186,15 +185,15 @@ func (s *Service) enqueueSend(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 	return s.queue.Enqueue(ctx, tx, queue.New{ID: e.ID, Kind: SendKind(c.Channel), Lane: c.ID})
 }
 
-// sendRoute is what a message leaves with, beside what it is completed with itself.
+// sendRoute is the result of routing a message.
 type sendRoute struct {
-	details      Details // of mail: whom it goes to, and what it answers
+	details      Details // of mail: recipients and references
 	connectionID string
-	warning      string // what speaks against its arrival; empty: nothing
+	warning      string // an earlier failure of the address; empty: none
 }
 
-// route completes out, a message to be sent in conversation c of t, or refuses it
-// with a problem. It changes nothing.
+// route completes out, a message for conversation c of t, or refuses it with a
+// problem. It writes nothing.
 func (s *Service) route(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, out *channel.Outgoing, d Details, pick chosenRecipients) (r sendRoute, err error) {
 	if barred, err := sendBlock(ctx, q, t.OrganizationID, c); err != nil {
 		return r, err
@@ -236,8 +235,9 @@ func (s *Service) route(ctx context.Context, q db.Querier, t *Ticket, c *Convers
 	return r, err
 }
 
-// sendBlock returns why nothing may be sent in a conversation: its customer said so, or
-// was deleted. What is said in a thread holds for what was split off it, too.
+// sendBlock returns the problem that forbids messages in a conversation: the
+// customer has opted out or was deleted. An opt-out of a thread also holds for
+// conversations split off it.
 func sendBlock(ctx context.Context, q db.Querier, organizationID string, c *Conversation) (*problem.Error, error) {
 	var deletedAt, optedOutAt time.Time
 	err := q.QueryRow(ctx, `SELECT u.deleted_at, (SELECT o.opted_out_at FROM contact_points p
@@ -255,11 +255,11 @@ func sendBlock(ctx context.Context, q db.Querier, organizationID string, c *Conv
 	return nil, nil
 }
 
-// SendKind is the queue's name for sending the messages of a channel, in the lane
-// of their conversation. A job's id is that of its message.
+// SendKind returns the queue's kind of jobs that send the messages of a channel.
+// Their lane is the conversation, their id the message's.
 func SendKind(channel string) string { return "outbound/" + channel }
 
-// outgoingFiles are the files of a message that leaves by a channel.
+// outgoingFiles returns the files of a message for a channel.
 func (s *Service) outgoingFiles(channelName string, attachments []Attachment, now time.Time) []channel.OutgoingFile {
 	var files []channel.OutgoingFile
 	for i := range attachments {
@@ -273,7 +273,7 @@ func (s *Service) outgoingFiles(channelName string, attachments []Attachment, no
 	return files
 }
 
-// recipientParty is whom a channel other than mail knows by a number or an id.
+// recipientParty returns the party with a number or an id, as stored in the outbox.
 func recipientParty(recipient string) channel.Party {
 	if len(recipient) > 1 && recipient[0] == '+' {
 		return channel.Party{Phone: recipient}
@@ -281,15 +281,15 @@ func recipientParty(recipient string) channel.Party {
 	return channel.Party{ID: recipient}
 }
 
-// findRecipient returns whom a conversation is with: by number and id where both are
-// known, in the form in which the channel gave them. Where several write in a
-// thread, that is its customer.
+// findRecipient returns the recipient of a conversation: number and id if both are
+// known, as the channel gave them. In a group thread it is the conversation's
+// customer.
 func (s *Service) findRecipient(ctx context.Context, q db.Querier, organizationID string, c *Conversation) (channel.Party, error) {
 	if c.ThreadKey == "" && c.Channel != channelVoice {
 		return channel.Party{}, problem.New(problem.Precondition, "whom this conversation is with is not known")
 	}
-	// First by the key itself, then by what leads to the same thread, and, where
-	// neither is anybody, by what else the customer is known by on the connection.
+	// In order: the owner of the key itself, owners of other keys of the thread, and
+	// other identities of the customer on the connection.
 	const byCustomer = 2
 	type known struct {
 		kind, shown string
@@ -328,7 +328,7 @@ func (s *Service) findRecipient(ctx context.Context, q db.Querier, organizationI
 	return recipientParty(c.ThreadKey), nil
 }
 
-// outboxRecipient are the columns of the outbox for whom a message goes to.
+// outboxRecipient returns the outbox columns of a recipient.
 func outboxRecipient(to channel.Party) (recipient string, id any) {
 	if to.Phone == "" {
 		return to.ID, nil
@@ -336,8 +336,8 @@ func outboxRecipient(to channel.Party) (recipient string, id any) {
 	return to.Phone, db.Text(to.ID)
 }
 
-// loadLastInbound fills in when the customer last wrote in a conversation, by the provider's
-// clock where that is known, and which message that was.
+// loadLastInbound sets the time and the id of the customer's last message in a
+// conversation. The time is the provider's, if known.
 func loadLastInbound(ctx context.Context, q db.Querier, ticketID, conversationID string, out *channel.Outgoing) error {
 	err := q.QueryRow(ctx, `SELECT CASE WHEN sent_at < created_at THEN sent_at ELSE created_at END AS at, external_id FROM messages
 		WHERE ticket_id = $1 AND conversation_id = $2 AND direction = 'inbound' AND kind = 'reply' ORDER BY at DESC, id DESC LIMIT 1`,
@@ -348,7 +348,7 @@ func loadLastInbound(ctx context.Context, q db.Querier, ticketID, conversationID
 	return nil
 }
 
-// undeliverable returns since when an address is known to fail; zero: it is not.
+// undeliverable returns the time since when an address fails; zero: it does not.
 func undeliverable(ctx context.Context, q db.Querier, organizationID, key string) (at time.Time, err error) {
 	err = q.QueryRow(ctx, "SELECT undeliverable_at FROM contact_points WHERE value = $1 AND scope = $2", key, organizationID).Scan(db.IntoTime(&at))
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
@@ -357,14 +357,14 @@ func undeliverable(ctx context.Context, q db.Querier, organizationID, key string
 	return at, nil
 }
 
-// maxCc bounds who gets a copy of an answer.
+// maxCc bounds the copies of a reply.
 const maxCc = 20
 
-// addressMail completes d with whom a mail in conversation c goes to and what it
-// answers: the newest mail there, or, where we began, nothing. Whoever else takes
-// part in the ticket gets a copy, but nobody at our own addresses, no program, and
-// nobody whom only mail named that proves nothing, unless pick has them.
-// Invalid at to or cc: pick has what the conversation does not offer.
+// addressMail sets the recipients of a mail in conversation c, and the mail it
+// answers: the newest one there, if any. Participants get a copy, except the
+// organization's own addresses, unattended ones, and unproven participants not
+// selected in pick. Error: Invalid at to or cc for a selection that the
+// conversation does not offer.
 func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, d Details, pick chosenRecipients) (Details, error) {
 	past, err := loadMailThread(ctx, q, t, c)
 	if err != nil {
@@ -428,7 +428,7 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 		return d, nil
 	}
 	others = append(others, more...)
-	if c.home == "" { // in what was merged, whoever the survivor is of has no part
+	if c.home == "" { // the survivor's customer has no part in a merged conversation
 		others = append([]Address{{Name: t.Customer.Name, Email: t.Customer.Email}}, others...)
 	}
 	for _, a := range others {
@@ -446,7 +446,8 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 	return d, nil
 }
 
-// isOwnOrEmpty reports whether a mail address is a channel address of ours, or none.
+// isOwnOrEmpty reports whether an e-mail address is empty or a channel address of
+// the organization.
 func (s *Service) isOwnOrEmpty(ctx context.Context, q db.Querier, t *Ticket, address string) (bool, error) {
 	if address == "" {
 		return true, nil
@@ -454,7 +455,7 @@ func (s *Service) isOwnOrEmpty(ctx context.Context, q db.Querier, t *Ticket, add
 	return s.isOwnAddress(ctx, q, t.OrganizationID, address)
 }
 
-// fillOutgoing fills in what d says of a mail that we send.
+// fillOutgoing copies the mail fields of d to out.
 func (d *Details) fillOutgoing(out *channel.Outgoing) {
 	for _, a := range d.To {
 		out.To = channel.Party{Name: a.Name, Email: a.Email}

@@ -16,32 +16,32 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// Metric is what an SLA policy promises.
+// Metric is the measure of an SLA target.
 type Metric string
 
 // The metrics.
 const (
 	FirstResponse Metric = "first_response" // an agent's first public message
-	Resolution    Metric = "resolution"     // that the ticket is resolved or closed
+	Resolution    Metric = "resolution"     // the ticket is resolved or closed
 )
 
-// SLAPolicy is what an organization promises for tickets of one priority.
+// SLAPolicy has the SLA targets of an organization for one priority.
 type SLAPolicy struct {
 	OrganizationID       string    `json:"organization_id"`
 	Priority             Priority  `json:"priority"`
-	FirstResponseMinutes int64     `json:"first_response_minutes"` // 0: not promised
+	FirstResponseMinutes int64     `json:"first_response_minutes"` // 0: no target
 	ResolutionMinutes    int64     `json:"resolution_minutes"`     // likewise
-	Hours                *Hours    `json:"hours"`                  // nil: day and night
-	CreatedAt            time.Time `json:"created_at"`             // when the priority got its first policy
+	Hours                *Hours    `json:"hours"`                  // nil: always
+	CreatedAt            time.Time `json:"created_at"`             // of the priority's first policy
 	UpdatedAt            time.Time `json:"updated_at"`
 
-	id       string // of this version of it
+	id       string // of this version
 	calendar *Calendar
 }
 
-// maxMinutes and maxWeeks bound what may be promised: a year of working time, and
-// what a calendar goes through for it whenever a ticket is made. A year of one
-// minute a week would be due after the year 9999, which JSON cannot tell.
+// Bounds of a target: a year of business time, and the weeks that a calendar
+// iterates over for each new ticket. A year of one minute a week would be due after
+// the year 9999, which JSON times cannot express.
 const (
 	maxMinutes = 365 * 24 * 60
 	maxWeeks   = 520
@@ -73,7 +73,7 @@ func (p SLAPolicy) Check(v *problem.Validation) {
 	}
 }
 
-// minutes is what p promises for a metric; 0: nothing.
+// minutes returns the target of a metric; 0: none.
 func (p *SLAPolicy) minutes(m Metric) int64 {
 	if m == FirstResponse {
 		return p.FirstResponseMinutes
@@ -90,10 +90,9 @@ func scanPolicy(row db.Row) (SLAPolicy, error) {
 	return p, err
 }
 
-// SetSLAPolicy puts p in force for its organization and priority, in place of
-// the one before. It is for tickets that are made, or get the priority, from now
-// on: clocks that run go on by the policy they began with. Times in p do not
-// matter. Error: Invalid.
+// SetSLAPolicy replaces the policy of p's organization and priority. It applies to
+// tickets created, or given the priority, from now on; running clocks keep their
+// policy. It ignores the times of p. Error: Invalid.
 func (s *Service) SetSLAPolicy(ctx context.Context, p SLAPolicy) (SLAPolicy, error) {
 	err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
 		p, err = s.SetSLAPolicyIn(ctx, tx, p)
@@ -127,8 +126,8 @@ func (s *Service) SetSLAPolicyIn(ctx context.Context, tx *db.Tx, p SLAPolicy) (S
 	return p, s.recordPolicyTx(ctx, tx, AuditSLASet, p.OrganizationID, p.Priority, before, p)
 }
 
-// replacePolicy takes a policy out of force and returns it; [db.ErrNoRows] when
-// there is none. Nobody else changes the organization's until the transaction ends.
+// replacePolicy retires a policy and returns it; [db.ErrNoRows] if there is none.
+// The organization's policies are locked until the transaction ends.
 func replacePolicy(ctx context.Context, tx *db.Tx, organizationID string, priority Priority) (SLAPolicy, error) {
 	if err := tx.Lock(ctx, "sla/"+organizationID); err != nil {
 		return SLAPolicy{}, err
@@ -153,8 +152,8 @@ func (s *Service) SLAPolicies(ctx context.Context, organizationID string) ([]SLA
 	return list, err
 }
 
-// FindSLAPolicyIn returns the policy of a priority that is in force, which nobody
-// else changes until the caller's transaction ends. Errors: NotFound.
+// FindSLAPolicyIn returns the policy in force of a priority, locked until the
+// caller's transaction ends. Error: NotFound.
 func (s *Service) FindSLAPolicyIn(ctx context.Context, tx *db.Tx, organizationID string, priority Priority) (SLAPolicy, error) {
 	if err := tx.Lock(ctx, "sla/"+organizationID); err != nil {
 		return SLAPolicy{}, err
@@ -164,8 +163,8 @@ func (s *Service) FindSLAPolicyIn(ctx context.Context, tx *db.Tx, organizationID
 	return p, notFound(err, "SLA policy")
 }
 
-// DeleteSLAPolicy promises nothing any more for tickets that are made, or get
-// the priority, from now on. Clocks that run go on. Errors: Invalid, NotFound.
+// DeleteSLAPolicy removes the targets for tickets created, or given the priority,
+// from now on. Running clocks go on. Errors: Invalid, NotFound.
 func (s *Service) DeleteSLAPolicy(ctx context.Context, organizationID string, priority Priority) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error { return s.DeleteSLAPolicyIn(ctx, tx, organizationID, priority) })
 }
@@ -184,16 +183,17 @@ func (s *Service) DeleteSLAPolicyIn(ctx context.Context, tx *db.Tx, organization
 	return s.recordPolicyTx(ctx, tx, AuditSLADeleted, organizationID, priority, before, SLAPolicy{})
 }
 
-// policies remembers versions of policies, which never change.
+// policies caches versions of policies, which are immutable.
 type policies struct {
 	mu   sync.Mutex
 	byID map[string]*SLAPolicy
 }
 
-// maxPolicies bounds what is remembered.
+// maxPolicies bounds the cache.
 const maxPolicies = 1000
 
-// get returns a version of a policy with its calendar. Nobody changes it.
+// get returns a version of a policy with its calendar. The caller must not change
+// it.
 func (ps *policies) get(ctx context.Context, q db.Querier, id string) (*SLAPolicy, error) {
 	ps.mu.Lock()
 	p := ps.byID[id]
@@ -206,8 +206,8 @@ func (ps *policies) get(ctx context.Context, q db.Querier, id string) (*SLAPolic
 		loaded.calendar, err = loaded.Hours.Calendar()
 	}
 	if problem.Of(err) == problem.Invalid {
-		// Another machine, or an earlier version, knew the zone. No message may
-		// be refused for it.
+		// The zone was known to another machine or an earlier version. No message may be
+		// refused for it.
 		hours := *loaded.Hours
 		hours.TimeZone = "UTC"
 		loaded.calendar, err = hours.Calendar()
@@ -224,7 +224,7 @@ func (ps *policies) get(ctx context.Context, q db.Querier, id string) (*SLAPolic
 	return &loaded, nil
 }
 
-// SLAState is how a promise stands.
+// SLAState is the state of an SLA target.
 type SLAState string
 
 // The states.
@@ -232,38 +232,38 @@ const (
 	SLARunning  SLAState = "running"
 	SLAPaused   SLAState = "paused" // the clock stands still
 	SLAMet      SLAState = "met"
-	SLABreached SLAState = "breached" // for good, also when it was met late
+	SLABreached SLAState = "breached" // final, also if met late
 )
 
-// SLA is how one promise to the customer of a ticket stands.
+// SLA is an SLA target of a ticket.
 type SLA struct {
 	Metric        Metric    `json:"metric"`
 	State         SLAState  `json:"state"`
-	DueAt         time.Time `json:"due_at,omitzero"` // nobody knows while it is paused
+	DueAt         time.Time `json:"due_at,omitzero"` // unknown while paused
 	TargetMinutes int64     `json:"target_minutes"`
 	WarnedAt      time.Time `json:"warned_at,omitzero"`
 	BreachedAt    time.Time `json:"breached_at,omitzero"`
 	MetAt         time.Time `json:"met_at,omitzero"`
 }
 
-// clock is an [SLA] as it is stored with its ticket. Times are microseconds; 0 is
-// none. Its JSON is the stored form: members are only ever added.
+// clock is an [SLA] as stored with its ticket. Times are microseconds; 0 is none.
+// Its JSON is the stored form: fields are only ever added.
 type clock struct {
 	Metric     Metric `json:"metric"`
 	PolicyID   string `json:"policy"`
-	Minutes    int64  `json:"minutes"`            // the target; 0: the present priority promises nothing
-	Used       int64  `json:"used,omitempty"`     // working time that passed before Since
-	Since      int64  `json:"since,omitempty"`    // it runs since then
-	WarnAt     int64  `json:"warn,omitempty"`     // 80 %, as of now, while it runs
-	DueAt      int64  `json:"due,omitempty"`      // 100 %; also after the end
+	Minutes    int64  `json:"minutes"`            // the target; 0: the present priority has none
+	Used       int64  `json:"used,omitempty"`     // business time that passed before Since
+	Since      int64  `json:"since,omitempty"`    // start of the present run; 0: stopped
+	WarnAt     int64  `json:"warn,omitempty"`     // 80 % of the target, while it runs
+	DueAt      int64  `json:"due,omitempty"`      // 100 % of the target; also after the end
 	WarnedAt   int64  `json:"warned,omitempty"`   // when the warning was emitted
 	BreachedAt int64  `json:"breached,omitempty"` // when the breach was
 	MetAt      int64  `json:"met,omitempty"`
-	Job        string `json:"job,omitempty"` // the queue's, for the next moment
+	Job        string `json:"job,omitempty"` // the queue's job for the next moment
 	JobAt      int64  `json:"job_at,omitempty"`
 }
 
-// state is how the promise stands; empty: there is none at present.
+// state returns the state of the target; empty: there is none at present.
 func (c *clock) state() SLAState {
 	switch {
 	case c.BreachedAt != 0:
@@ -278,7 +278,7 @@ func (c *clock) state() SLAState {
 	return SLAPaused
 }
 
-// start lets the clock run from a time on.
+// start runs the clock from a time on.
 func (c *clock) start(at int64, p *SLAPolicy) {
 	from, target := time.UnixMicro(at), time.Duration(c.Minutes)*time.Minute
 	used := time.Duration(c.Used) * time.Microsecond
@@ -287,13 +287,13 @@ func (c *clock) start(at int64, p *SLAPolicy) {
 	c.DueAt = p.calendar.Add(from, target-used).UnixMicro()
 }
 
-// stop lets it stand still from a time on.
+// stop pauses the clock at a time.
 func (c *clock) stop(at int64, p *SLAPolicy) {
 	c.Used += p.calendar.Between(time.UnixMicro(c.Since), time.UnixMicro(at)).Microseconds()
 	c.Since, c.WarnAt, c.DueAt = 0, 0, 0
 }
 
-// nextMoment is the moment at which something is to happen by itself; 0: none.
+// nextMoment returns the time of the next warning or breach; 0: none.
 func (c *clock) nextMoment() int64 {
 	switch {
 	case c.Since == 0:
@@ -304,7 +304,7 @@ func (c *clock) nextMoment() int64 {
 	return c.DueAt
 }
 
-// isDone reports whether the clock has nothing to wait for in a ticket like t.
+// isDone reports whether t has reached the clock's goal.
 func (c *clock) isDone(t *Ticket) bool {
 	if c.Metric == FirstResponse {
 		return !t.FirstRespondedAt.IsZero()
@@ -312,8 +312,8 @@ func (c *clock) isDone(t *Ticket) bool {
 	return t.Status == StatusResolved || t.Status == StatusClosed
 }
 
-// runsIn reports whether the clock of a metric runs in a ticket of that status,
-// as long as it is not over.
+// runsIn reports whether the clock runs in a ticket of that status, until it is
+// done.
 func (c *clock) runsIn(status Status) bool {
 	if c.Metric == FirstResponse {
 		return status != StatusResolved && status != StatusClosed
@@ -321,8 +321,8 @@ func (c *clock) runsIn(status Status) bool {
 	return status == StatusOpen
 }
 
-// sync makes the clock what it must be in a ticket like t, which became so at
-// a time. p is the clock's policy.
+// sync updates the clock for ticket t, which got its present state at a time. p is
+// the clock's policy.
 func (c *clock) sync(t *Ticket, at int64, p *SLAPolicy) {
 	over := c.isDone(t)
 	if run := !over && c.BreachedAt == 0 && c.Minutes > 0 && c.runsIn(t.Status); run && c.Since == 0 {
@@ -331,22 +331,23 @@ func (c *clock) sync(t *Ticket, at int64, p *SLAPolicy) {
 		due := c.DueAt
 		c.stop(at, p)
 		if over {
-			c.DueAt = due // what it was met by
+			c.DueAt = due // the time it was met by
 		}
 	}
 	switch {
 	case !over:
 		c.MetAt = 0 // reopened
 		if c.Since == 0 && c.BreachedAt == 0 {
-			c.DueAt = 0 // which may be left from when it was met
+			c.DueAt = 0 // may be left from an earlier end
 		}
 	case c.MetAt == 0:
 		c.MetAt = at
 	}
 }
 
-// startClocks starts the clocks of a new ticket by the version of a policy.
-// spoken says that an agent began it, so that there is nothing to respond to.
+// startClocks starts the clocks of a new ticket by a version of a policy. spoken
+// reports that an agent started the ticket, so that there is no first response to
+// wait for.
 func (s *Service) startClocks(ctx context.Context, tx *db.Tx, t *Ticket, policyID string, spoken bool) error {
 	p, err := s.policies.get(ctx, tx, policyID)
 	if err != nil {
@@ -363,9 +364,9 @@ func (s *Service) startClocks(ctx context.Context, tx *db.Tx, t *Ticket, policyI
 	return s.schedule(ctx, tx, t)
 }
 
-// changePriority puts the clocks under the policy of t's new priority. The time
-// that was used stays used; what is over or breached stays as it is. The clocks
-// stand still until they follow the ticket again.
+// changePriority applies the policy of t's new priority to the clocks. Used time
+// stays used; ended and breached clocks stay as they are. The clocks are stopped
+// until the next sync.
 func (s *Service) changePriority(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	var next *SLAPolicy
 	var id string
@@ -378,7 +379,7 @@ func (s *Service) changePriority(ctx context.Context, tx *db.Tx, t *Ticket) erro
 	case !errors.Is(err, db.ErrNoRows):
 		return fmt.Errorf("find SLA policy: %w", err)
 	case len(t.clocks) == 0:
-		return nil // the usual case where nothing is promised
+		return nil // the usual case without targets
 	default:
 		next = new(SLAPolicy)
 	}
@@ -418,8 +419,7 @@ func (s *Service) changePriority(ctx context.Context, tx *db.Tx, t *Ticket) erro
 	return nil
 }
 
-// hasAgentMessage reports whether there is a public message of an agent, as in a
-// ticket that one began.
+// hasAgentMessage reports whether the ticket has a public message of an agent.
 func hasAgentMessage(ctx context.Context, tx *db.Tx, t *Ticket) (bool, error) {
 	if !t.FirstRespondedAt.IsZero() {
 		return true, nil
@@ -432,10 +432,9 @@ func hasAgentMessage(ctx context.Context, tx *db.Tx, t *Ticket) (bool, error) {
 	return n > 0, nil
 }
 
-// syncClocks brings the clocks of a ticket in line with it, after it became what
-// t says at a time, perhaps of another priority, and writes them. The ticket is
-// locked. Whatever changes a status, a priority or the first response calls
-// catchUp before and this after.
+// syncClocks updates and writes the clocks of a ticket that got its present state
+// at a time; newPriority applies another policy. The ticket is locked. Each change
+// of status, priority or first response calls catchUp before and syncClocks after.
 func (s *Service) syncClocks(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time, newPriority bool) error {
 	before := slices.Clone(t.clocks)
 	if newPriority {
@@ -457,7 +456,7 @@ func (s *Service) syncClocks(ctx context.Context, tx *db.Tx, t *Ticket, at time.
 	return s.writeClocks(ctx, tx, t)
 }
 
-// writeClocks writes the clocks of a ticket with their jobs.
+// writeClocks writes the clocks of a ticket and schedules their jobs.
 func (s *Service) writeClocks(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	if err := s.schedule(ctx, tx, t); err != nil {
 		return err
@@ -469,7 +468,7 @@ func (s *Service) writeClocks(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	return nil
 }
 
-// due is what DueAt is to be by the clocks and the status.
+// due computes DueAt from the clocks and the status.
 func (t *Ticket) due() time.Time {
 	var due int64
 	if t.Status == StatusResolved || t.Status == StatusClosed {
@@ -505,7 +504,7 @@ func (t *Ticket) showClocks() {
 	}
 }
 
-// microTime is a stored time; 0 is none.
+// microTime returns a stored time; 0 is the zero time.
 func microTime(t int64) time.Time {
 	if t == 0 {
 		return time.Time{}
@@ -513,16 +512,16 @@ func microTime(t int64) time.Time {
 	return time.UnixMicro(t).UTC()
 }
 
-// slaKind is the queue's name for the next moment of a clock.
+// slaKind is the queue's kind of jobs for the next moment of a clock.
 const slaKind = "sla"
 
-// slaJob is the payload of such a job. Which moment it is, the ticket knows.
+// slaJob is the payload of such a job. The ticket has the moment.
 type slaJob struct {
 	OrganizationID string `json:"organization_id"`
 	TicketID       string `json:"ticket_id"`
 }
 
-// schedule gives each clock the job for its next moment, and no other.
+// schedule replaces the jobs of clocks with a changed next moment.
 func (s *Service) schedule(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	var stale []string
 	var fresh []queue.New
@@ -557,7 +556,7 @@ func (s *Service) schedule(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	return s.queue.Enqueue(ctx, tx, fresh...)
 }
 
-// stopClocks deletes the jobs of a ticket that goes.
+// stopClocks deletes the jobs of a deleted ticket.
 func (s *Service) stopClocks(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	var jobs []string
 	for _, c := range t.clocks {
@@ -589,7 +588,7 @@ func (s *Service) runSLAJob(ctx context.Context, j *queue.Job) error {
 		if i < 0 {
 			return j.Finish(ctx, tx) // it was replaced
 		}
-		t.clocks[i].Job, t.clocks[i].JobAt = "", 0 // it ends here
+		t.clocks[i].Job, t.clocks[i].JobAt = "", 0 // this job ends here
 		if _, err := s.emitDue(ctx, tx, &t, tx.Now); err != nil {
 			return err
 		}
@@ -600,9 +599,9 @@ func (s *Service) runSLAJob(ctx context.Context, j *queue.Job) error {
 	})
 }
 
-// catchUp emits what came due in a ticket up to a time and has not been told
-// yet, because its job is late: before the ticket changes, so that what the
-// change does to the clocks cannot undo it. The ticket is locked.
+// catchUp emits overdue warnings and breaches of a ticket up to a time, if their
+// job is late: before the ticket changes, so that the change cannot undo them. The
+// ticket is locked.
 func (s *Service) catchUp(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time) error {
 	some, err := s.emitDue(ctx, tx, t, at)
 	if err != nil || !some {
@@ -611,9 +610,9 @@ func (s *Service) catchUp(ctx context.Context, tx *db.Tx, t *Ticket, at time.Tim
 	return s.writeClocks(ctx, tx, t)
 }
 
-// emitDue emits sla.warning and sla.breached for the moments that have come by a
-// time, each once, in order, and notes it in the clocks, which the caller writes.
-// It reports whether there were any.
+// emitDue emits sla.warning and sla.breached for the moments up to a time, once
+// each, in order, and marks them in the clocks, which the caller writes. It reports
+// whether there were any.
 func (s *Service) emitDue(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time) (bool, error) {
 	type due struct {
 		at   int64

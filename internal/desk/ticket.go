@@ -14,20 +14,20 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Status is how far a ticket is. Agents may set any; see the package comment for
-// what a customer's message does.
+// Status is the state of a ticket. Agents may set any; the package comment
+// describes the effect of customers' messages.
 type Status string
 
 // The statuses.
 const (
 	StatusOpen     Status = "open"
 	StatusPending  Status = "pending" // waits for the customer
-	StatusOnHold   Status = "on_hold" // waits for somebody else
+	StatusOnHold   Status = "on_hold" // waits for a third party
 	StatusResolved Status = "resolved"
-	StatusClosed   Status = "closed" // follows resolved after a while
+	StatusClosed   Status = "closed" // follows resolved after Config.CloseAfter
 )
 
-// Statuses lists all, in order.
+// Statuses lists all statuses, in order.
 var Statuses = [...]Status{StatusOpen, StatusPending, StatusOnHold, StatusResolved, StatusClosed}
 
 // Priority is how urgent a ticket is.
@@ -41,17 +41,17 @@ const (
 	PriorityUrgent Priority = "urgent"
 )
 
-// Priorities lists all, in order.
+// Priorities lists all priorities, in order.
 var Priorities = [...]Priority{PriorityLow, PriorityNormal, PriorityHigh, PriorityUrgent}
 
-// Why a ticket points at another.
+// The reasons of a link between tickets.
 const (
 	LinkClosed    = "closed"     // it continues a ticket that was closed
-	LinkSplit     = "split"      // what is in it was there before
-	LinkTicketTag = "ticket_tag" // its subject names one that its sender has no part in
+	LinkSplit     = "split"      // its messages were split off that ticket
+	LinkTicketTag = "ticket_tag" // its subject names a ticket of which the sender is no participant
 )
 
-// Ticket is one matter of one customer.
+// Ticket is a request of a customer and all that follows from it.
 type Ticket struct {
 	ID               string         `json:"id"`
 	OrganizationID   string         `json:"organization_id"`
@@ -59,9 +59,9 @@ type Ticket struct {
 	Subject          string         `json:"subject"`
 	Status           Status         `json:"status"`
 	Priority         Priority       `json:"priority"`
-	Channel          string         `json:"channel"` // where it began
+	Channel          string         `json:"channel"` // of the first message
 	Customer         event.Customer `json:"customer"`
-	AssigneeID       string         `json:"assignee_id"` // empty: nobody's
+	AssigneeID       string         `json:"assignee_id"` // empty: unassigned
 	Tags             []string       `json:"tags"`
 	LinkedTicketID   string         `json:"linked_ticket_id"` // may have been deleted since
 	LinkReason       string         `json:"link_reason"`
@@ -70,21 +70,21 @@ type Ticket struct {
 	FirstRespondedAt time.Time      `json:"first_responded_at,omitzero"`
 	ResolvedAt       time.Time      `json:"resolved_at,omitzero"`
 	SLA              []SLA          `json:"sla"`
-	// DueAt is the earliest due time of the promises that its customer still waits
-	// for, broken ones too; zero: there is none, or nobody knows.
+	// DueAt is the earliest due time of the unmet SLA targets, breached ones included;
+	// zero: none, or paused.
 	DueAt        time.Time         `json:"-"`
-	ExternalID   string            `json:"external_id"` // the API client's own
+	ExternalID   string            `json:"external_id"` // set by the API client
 	Metadata     map[string]string `json:"metadata"`
-	MergedIntoID string            `json:"merged_into_id"` // what was in it is there
+	MergedIntoID string            `json:"merged_into_id"` // the survivor
 	MergedAt     time.Time         `json:"merged_at,omitzero"`
 
-	closedAt time.Time // zero also where it was not kept
-	movedAt  time.Time // when something last came from, or went to, another ticket
-	heardAt  time.Time // what readers have read up to; see heardNow
-	clocks   []clock   // what SLA shows
+	closedAt time.Time // zero also if closed before this was stored
+	movedAt  time.Time // when messages last moved from or to another ticket
+	heardAt  time.Time // mark for readers; see setHeardAt
+	clocks   []clock   // the stored form of SLA
 }
 
-// maxSubject and the others bound what agents may write.
+// Bounds of input.
 const (
 	maxSubject = 500
 	maxTags    = 50
@@ -100,7 +100,7 @@ const (
 	selectTicket = "SELECT " + ticketColumns + " FROM tickets t JOIN customers u ON u.id = t.customer_id "
 )
 
-// ticketFields are the destinations of ticketColumns, and room for more.
+// ticketFields returns the destinations of ticketColumns, followed by more.
 func ticketFields(t *Ticket, more ...any) []any {
 	return append([]any{
 		&t.ID, &t.OrganizationID, &t.Number, &t.Subject, &t.Status, &t.Priority, &t.Channel,
@@ -131,7 +131,7 @@ func (s *Service) TicketByNumber(ctx context.Context, q db.Querier, organization
 	return t, notFound(err, "ticket")
 }
 
-// lockTicket returns a ticket that nobody else changes until the transaction ends.
+// lockTicket returns a ticket, locked until the transaction ends.
 func lockTicket(ctx context.Context, tx *db.Tx, organizationID, id string) (Ticket, error) {
 	return db.One(ctx, tx, scanTicket, selectTicket+"WHERE t.id = $1 AND t.organization_id = $2 FOR UPDATE OF t", id, organizationID)
 }
@@ -145,10 +145,10 @@ func notFound(err error, what string) error {
 
 func isNotFound(err error) bool { return err != nil && problem.Of(err) == problem.NotFound }
 
-// insertTicket gives t its number, starts its clocks and writes it. The number is
-// taken last, since on PostgreSQL the organization's other new tickets wait from
-// here on; and with it the time, so that tickets were made in the order of their
-// numbers (lists rely on it). spoken says that an agent begins the ticket.
+// insertTicket numbers t, starts its clocks and writes it. The number is taken
+// last, since on PostgreSQL the organization's other new tickets wait from here on;
+// the creation time is taken with it, so that numbers and times have the same order
+// (lists rely on it). spoken reports that an agent started the ticket.
 func (s *Service) insertTicket(ctx context.Context, tx *db.Tx, t *Ticket, spoken bool) error {
 	var policyID string
 	if err := tx.QueryRow(ctx, `INSERT INTO ticket_numbers (organization_id, last, last_at) VALUES ($1, 1, $3)
@@ -174,7 +174,7 @@ func (s *Service) insertTicket(ctx context.Context, tx *db.Tx, t *Ticket, spoken
 	if err != nil {
 		return fmt.Errorf("write ticket: %w", err)
 	}
-	if n == 0 { // nothing else of it can be there already
+	if n == 0 { // only the external id can exist already
 		return externalIDTaken("ticket")
 	}
 	if err := insertTags(ctx, tx, t, t.Tags); err != nil {
@@ -191,12 +191,12 @@ func (t *Ticket) tagsJSON() any {
 	return db.JSON(t.Tags)
 }
 
-// Update says what to change of a ticket; nil members stay.
+// Update describes a change of a ticket; nil fields stay.
 type Update struct {
 	Subject    *string
 	Status     *Status
 	Priority   *Priority
-	AssigneeID *string // a member of the organization; empty: nobody
+	AssigneeID *string // a member of the organization; empty: unassign
 	Tags       *[]string
 	ExternalID *string // unique among the organization's tickets; empty: none
 	Metadata   MetadataUpdate
@@ -244,10 +244,10 @@ func checkStatus(v *problem.Validation, s Status) {
 }
 
 // Update changes a ticket, in the caller's transaction, and emits ticket.updated
-// and the specific events; see the package comment. What is so already is no
-// change, and no change at all emits nothing. Errors: NotFound; Invalid, also for
-// an assignee who is not a member; Conflict already_exists for an external id that
-// another ticket has, and invalid_transition for a merged ticket.
+// and the specific events; see the package comment. Equal values are no change, and
+// without a change there is no event. Errors: NotFound; Invalid, also for an
+// assignee outside the organization; Conflict already_exists for an external id in
+// use, and invalid_transition for a merged ticket.
 func (s *Service) Update(ctx context.Context, tx *db.Tx, organizationID, ticketID string, u Update) (Ticket, error) {
 	if err := problem.Check(u); err != nil {
 		return Ticket{}, err
@@ -270,14 +270,14 @@ func (s *Service) DeleteDraftsTx(ctx context.Context, tx *db.Tx, userID string) 
 	return nil
 }
 
-// Unassign takes what is not closed from somebody who leaves the organization, and
-// their drafts, in the caller's transaction, and emits what [Service.Update] would.
-// It must be called while they are still a member.
+// Unassign unassigns the tickets, except closed ones, of a member leaving the
+// organization, and deletes their drafts, in the caller's transaction. It emits the
+// events of [Service.Update]. Call it while they are still a member.
 func (s *Service) Unassign(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1 AND organization_id = $2", userID, organizationID); err != nil {
 		return fmt.Errorf("delete drafts: %w", err)
 	}
-	// In order, so that two of these wait for each other instead of for ever.
+	// In order, so that concurrent calls cannot deadlock.
 	tickets, err := db.All(ctx, tx, scanTicket, selectTicket+`WHERE t.assignee_id = $1 AND t.organization_id = $2 AND t.status <> $3
 		ORDER BY t.id FOR UPDATE OF t`, userID, organizationID, string(StatusClosed))
 	if err != nil {
@@ -372,7 +372,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) er
 	return s.events.Emit(ctx, tx, updateEvents(snapshot, t.OrganizationID, changes)...)
 }
 
-// setStatus maintains what depends on the status. The caller writes the row.
+// setStatus sets the status and its dependent fields. The caller writes the row.
 func (s *Service) setStatus(ctx context.Context, tx *db.Tx, t *Ticket, status Status) error {
 	t.Status, t.closedAt = status, time.Time{}
 	switch status {
@@ -390,7 +390,7 @@ func (s *Service) setStatus(ctx context.Context, tx *db.Tx, t *Ticket, status St
 	return nil
 }
 
-// tagSet trims tags and drops repetitions.
+// tagSet trims tags and removes duplicates.
 func tagSet(tags []string) []string {
 	set := make([]string, 0, len(tags))
 	for _, tag := range tags {
@@ -401,7 +401,7 @@ func tagSet(tags []string) []string {
 	return set
 }
 
-// setTags gives t the tags, which lists filter by. The caller writes the row.
+// setTags replaces the tags of t in the filter index. The caller writes the row.
 func setTags(ctx context.Context, tx *db.Tx, t *Ticket, tags []string) error {
 	if len(t.Tags) > 0 {
 		if _, err := tx.Exec(ctx, "DELETE FROM ticket_tags WHERE organization_id = $1 AND tag = ANY($2) AND number = $3",
@@ -416,7 +416,7 @@ func setTags(ctx context.Context, tx *db.Tx, t *Ticket, tags []string) error {
 	return nil
 }
 
-// insertTags lets lists find t by tags that it had not.
+// insertTags adds new tags of t to the filter index.
 func insertTags(ctx context.Context, tx *db.Tx, t *Ticket, tags []string) error {
 	for _, tag := range tags {
 		if _, err := tx.Exec(ctx, "INSERT INTO ticket_tags (organization_id, tag, number, ticket_id) VALUES ($1, $2, $3, $4)",
@@ -427,7 +427,7 @@ func insertTags(ctx context.Context, tx *db.Tx, t *Ticket, tags []string) error 
 	return nil
 }
 
-// updateEvents are ticket.updated and the specific events that changes call for.
+// updateEvents returns ticket.updated and the specific events of changes.
 func updateEvents(t *event.Ticket, organizationID string, changes map[string]event.Change) []event.Event {
 	events := []event.Event{{OrganizationID: organizationID, Name: event.TicketUpdated, Data: event.Data{Ticket: t, Changes: changes}}}
 	for _, specific := range []struct {
@@ -448,7 +448,7 @@ func updateEvents(t *event.Ticket, organizationID string, changes map[string]eve
 	return events
 }
 
-// ticketSnapshot is t as events tell of it.
+// ticketSnapshot returns t in the form of events.
 func (s *Service) ticketSnapshot(ctx context.Context, q db.Querier, t *Ticket) (*event.Ticket, error) {
 	assignee, err := s.agentSnapshot(ctx, q, t.OrganizationID, t.AssigneeID)
 	if err != nil {
@@ -462,7 +462,8 @@ func (s *Service) ticketSnapshot(ctx context.Context, q db.Querier, t *Ticket) (
 	}, nil
 }
 
-// agentSnapshot is a member, known by id only if they have left; nil for nobody.
+// agentSnapshot returns a member, by id only if they have left; nil for an empty
+// id.
 func (s *Service) agentSnapshot(ctx context.Context, q db.Querier, organizationID, id string) (*event.Person, error) {
 	if id == "" {
 		return nil, nil
@@ -477,12 +478,11 @@ func (s *Service) agentSnapshot(ctx context.Context, q db.Querier, organizationI
 	return &p, nil
 }
 
-// Delete removes a ticket with everything in it, in the caller's transaction, and
-// emits ticket.deleted. The next message of its threads starts a new ticket; its
-// number stays taken. Attachments' files stay in the blob store, where other
-// messages may share them. Tickets that were merged into it go with it, each with
-// its event; deleting a merged ticket takes nothing from the survivor, which keeps
-// for good what came from it. Error: NotFound.
+// Delete removes a ticket with its messages, in the caller's transaction, and emits
+// ticket.deleted. The next message of its threads starts a new ticket; its number
+// is not reused. Blobs stay, since other messages may share them. Tickets merged
+// into it are deleted with it, each with its event; deleting a merged ticket leaves
+// its messages in the survivor for good. Error: NotFound.
 func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketID string) error {
 	t, err := lockTicket(ctx, tx, organizationID, ticketID)
 	if err != nil {
@@ -541,7 +541,7 @@ func (s *Service) remove(ctx context.Context, tx *db.Tx, t *Ticket) error {
 		return err
 	}
 	for _, statement := range []string{
-		// A thread that is nobody's identity goes, an identity stays.
+		// Delete keys of threads; keep identities of customers.
 		`DELETE FROM contact_points WHERE customer_id IS NULL
 			AND conversation_id IN (SELECT id FROM conversations WHERE ticket_id = $1)`,
 		`UPDATE contact_points SET ticket_id = NULL, conversation_id = NULL

@@ -15,46 +15,46 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// GroupFields lists what [Service.TicketAnalytics] groups by: members of a
-// ticket as they are now.
+// GroupFields lists the fields that [Service.TicketAnalytics] groups by, with the
+// values that a ticket has now.
 var GroupFields = [...]string{"status", "priority", "channel", "assignee_id"}
 
-// maxGroupBy is by how many members at once.
+// maxGroupBy bounds the fields of one grouping.
 const maxGroupBy = 2
 
-// TicketFigures are what is counted of some tickets in some time. What was made
-// in it has its first response counted with it, whenever that came; what was
-// resolved in it, whenever it was made. Deleted tickets are not counted.
+// TicketFigures are the figures of a set of tickets in a time range. First
+// responses count in the range in which the ticket was created, resolutions in the
+// range in which they happened. Deleted tickets are not counted.
 type TicketFigures struct {
-	CreatedCount       int64 `json:"created_count"`        // made in the time
-	ResolvedCount      int64 `json:"resolved_count"`       // resolved, or closed at once, in the time, and not reopened since
-	FirstResponseCount int64 `json:"first_response_count"` // made in the time and answered by now
-	SLABreachedCount   int64 `json:"sla_breached_count"`   // promises that were broken in the time, of which a ticket has two at most at once
-	// From creation to the first answer, of those of FirstResponseCount. Half a
-	// second counts as one; nil where there are none. The median of an even
-	// number is the mean of the two in the middle.
+	CreatedCount       int64 `json:"created_count"`        // created in the range
+	ResolvedCount      int64 `json:"resolved_count"`       // resolved or closed in the range, and not reopened since
+	FirstResponseCount int64 `json:"first_response_count"` // created in the range and answered by now
+	SLABreachedCount   int64 `json:"sla_breached_count"`   // SLA targets breached in the range, at most two per ticket at a time
+	// From creation to the first response, over FirstResponseCount; nil if that is 0.
+	// Rounded to seconds, half up. The median of an even count is the mean of the
+	// middle two.
 	AverageFirstResponseSeconds *int64 `json:"average_first_response_seconds"`
 	MedianFirstResponseSeconds  *int64 `json:"median_first_response_seconds"`
-	// From creation to resolution, pauses included, of those of ResolvedCount.
+	// From creation to resolution, pauses included, over ResolvedCount.
 	AverageResolutionSeconds *int64 `json:"average_resolution_seconds"`
 	MedianResolutionSeconds  *int64 `json:"median_resolution_seconds"`
 }
 
-// TicketRow is the figures of a period, or of one group of its tickets.
+// TicketRow has the figures of a period, or of one group in it.
 type TicketRow struct {
 	Period period.Period
-	Group  []string // the values of the members that it is grouped by; an assignee may be empty
+	Group  []string // the values of the grouping fields; an empty assignee is nobody
 	TicketFigures
 }
 
-// TicketAnalytics is the answer of [Service.TicketAnalytics].
+// TicketAnalytics is the result of [Service.TicketAnalytics].
 type TicketAnalytics struct {
 	GeneratedAt time.Time
 	Rows        []TicketRow // by period, then by group
 	Totals      TicketFigures
 }
 
-// figureSums gathers the figures of one row.
+// figureSums collects the figures of one row.
 type figureSums struct {
 	created, breached   int64
 	responses, resolved []int64 // microseconds
@@ -77,13 +77,14 @@ func (y *figureSums) figures() TicketFigures {
 	return f
 }
 
-// averages are the mean and the median of some microseconds, in seconds.
+// averages returns the mean and the median, in seconds, of a list of microseconds.
+// It sorts the list.
 func averages(list []int64) (mean, median *int64) {
 	if len(list) == 0 {
 		return nil, nil
 	}
 	slices.Sort(list)
-	var sum int64 // of a million times a century, it would not fit
+	var sum int64 // in milliseconds: microseconds of a million centuries would overflow
 	for _, v := range list {
 		sum += v / 1000
 	}
@@ -95,9 +96,9 @@ func averages(list []int64) (mean, median *int64) {
 	return half(sum, 1000*int64(len(list))), half(middle, 1_000_000)
 }
 
-// TicketAnalytics counts an organization's tickets by periods, and in each by up
-// to two of [GroupFields]. Without those a period in which nothing happened has
-// a row of zeros; with them there are rows only for groups that have something.
+// TicketAnalytics counts an organization's tickets by period, and in each by up to
+// two of [GroupFields]. Without a grouping, every period has a row; with one, only
+// groups with figures do.
 //
 // Errors: Invalid, with code range_too_large for more than 5,000 periods.
 func (s *Service) TicketAnalytics(ctx context.Context, q db.Querier, organizationID string, from, to time.Time, g period.Granularity, loc *time.Location, groupBy []string) (TicketAnalytics, error) {
@@ -135,10 +136,10 @@ func (s *Service) TicketAnalytics(ctx context.Context, q db.Querier, organizatio
 	return c.result(), nil
 }
 
-// rowKey is where a ticket is counted.
+// rowKey identifies a row.
 type rowKey struct {
 	period int
-	group  string // values, each ended by |
+	group  string // values, each followed by |
 }
 
 // counter counts tickets.
@@ -187,7 +188,8 @@ func (c *counter) row(p rowKey) *figureSums {
 	return y
 }
 
-// group writes the values that a ticket t is grouped by, each ended by |.
+// group returns an SQL expression for the grouping values of ticket t, each
+// followed by |.
 func (c *counter) group() string {
 	var text strings.Builder
 	text.WriteString("''")
@@ -225,14 +227,14 @@ func appendMicros(list *[]int64, value string) error {
 		return nil
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
-	*list = append(*list, max(n, 0)) // an answer may be older than what told us of the ticket
+	*list = append(*list, max(n, 0)) // a reply may be older than the ticket's first event
 	return err
 }
 
-// readPeriod tells count of each ticket whose time in a column is in the i-th period:
-// how long after its creation it had what until names, empty where it has not. The
-// index on the column has all that is read, and the engines put it into one text:
-// rows would cost several times as much.
+// readPeriod calls count for each ticket with a time in column within the i-th
+// period, with the microseconds from creation to the time in the column until;
+// empty if that is null. An index covers the query, and the engine aggregates into
+// one text: reading rows would cost several times as much.
 func (c *counter) readPeriod(i int, column, until string, begin, end int64, count func(y *figureSums, value string) error) error {
 	value := "coalesce(CAST(t." + until + " - t.created_at AS TEXT), '')"
 	if len(c.groupBy) > 0 {
@@ -260,7 +262,7 @@ func (c *counter) readPeriod(i int, column, until string, begin, end int64, coun
 	return nil
 }
 
-// period is the place of the period that a time is in.
+// period returns the index of the period that contains a time.
 func (c *counter) period(micros int64) int {
 	i, found := slices.BinarySearchFunc(c.periods, micros, func(p period.Period, micros int64) int {
 		return cmp.Compare(p.Start.UnixMicro(), micros)
@@ -271,7 +273,7 @@ func (c *counter) period(micros int64) int {
 	return i
 }
 
-// breaches counts broken promises.
+// breaches counts breached SLA targets.
 func (c *counter) breaches(from, to int64) error {
 	rows, err := c.q.Query(c.ctx, `SELECT b.breached_at, `+c.group()+` FROM sla_breaches b JOIN tickets t ON t.id = b.ticket_id
 		WHERE b.organization_id = $1 AND b.breached_at >= $2 AND b.breached_at < $3`, c.organization, from, to)

@@ -9,10 +9,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// BulkUpdate says what to change of many tickets.
+// BulkUpdate describes a change of many tickets.
 type BulkUpdate struct {
 	Update
-	AddTags    []string // beside those that a ticket has
+	AddTags    []string // in addition to the ticket's own
 	RemoveTags []string
 }
 
@@ -29,16 +29,16 @@ func (u BulkUpdate) Check(v *problem.Validation) {
 	}
 }
 
-// UpdateResult is what became of one of many tickets.
+// UpdateResult is the result for one of many tickets.
 type UpdateResult struct {
 	Before, After Ticket
-	Err           error // a problem: it stays as it is
+	Err           error // a problem; the ticket is unchanged
 }
 
 // UpdateTickets changes up to 200 tickets in the caller's transaction, each as
-// [Service.Update] does, and returns what became of each, in the order given. One
-// that cannot be changed, such as a merged one, keeps no other from it. Error:
-// Invalid, and then nothing was changed.
+// [Service.Update] does, and returns one result per id, in the order given. A
+// ticket that cannot be changed, such as a merged one, does not affect the rest.
+// Error: Invalid; then no ticket is changed.
 func (s *Service) UpdateTickets(ctx context.Context, tx *db.Tx, organizationID string, ids []string, u BulkUpdate) ([]UpdateResult, error) {
 	var v problem.Validation
 	if len(ids) == 0 {
@@ -78,7 +78,7 @@ func (s *Service) UpdateTickets(ctx context.Context, tx *db.Tx, organizationID s
 			tags := slices.DeleteFunc(tagSet(slices.Concat(t.Tags, u.AddTags)), func(tag string) bool { return slices.Contains(remove, tag) })
 			change.Tags = &tags
 		}
-		err := problem.Check(change) // a ticket may have tags already
+		err := problem.Check(change) // with the ticket's own tags
 		if err == nil {
 			err = s.update(ctx, tx, t, change)
 		}

@@ -10,11 +10,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// closeKind is the queue's name for closing a ticket that stayed resolved.
+// closeKind is the queue's kind of jobs that close a resolved ticket.
 const closeKind = "desk.close"
 
-// closeJob is the payload of such a job. It is about one resolution: a ticket that
-// was reopened and resolved again has another job.
+// closeJob is the payload of such a job. It belongs to one resolution: a ticket
+// that is reopened and resolved again gets another job.
 type closeJob struct {
 	OrganizationID string `json:"organization_id"`
 	TicketID       string `json:"ticket_id"`
@@ -31,7 +31,7 @@ func (s *Service) enqueueClose(ctx context.Context, tx *db.Tx, t *Ticket) error 
 	})
 }
 
-// runCloseJob closes the ticket of a job, unless something happened to it since.
+// runCloseJob closes the ticket of a job, unless it was reopened or resolved again.
 func (s *Service) runCloseJob(ctx context.Context, j *queue.Job) error {
 	var c closeJob
 	if err := json.Unmarshal(j.Payload, &c); err != nil {

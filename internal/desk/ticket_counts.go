@@ -9,8 +9,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// CountTickets returns how many tickets a list has, and most if it has more. query's
-// Sort, After and Limit do not count. Error: Invalid.
+// CountTickets returns the number of tickets in a list, at most most. It ignores
+// query's Sort, After and Limit. Error: Invalid.
 func (s *Service) CountTickets(ctx context.Context, q db.Querier, organizationID string, query TicketQuery, most int) (int, error) {
 	query.Sort, query.After, query.Limit = Sort{}, nil, 0
 	if err := problem.Check(query); err != nil {
@@ -40,7 +40,7 @@ func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID
 	if err != nil || !some {
 		return 0, err
 	}
-	// What the entries of an index answer, in whichever order it has them.
+	// Conditions that index entries answer, in any order.
 	from := ""
 	st := f.newStatement()
 	switch plain := f.words == nil && len(query.ExternalID)+len(query.Tags)+len(query.CustomerID) == 0; {
@@ -62,28 +62,29 @@ func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID
 	return n, err
 }
 
-// statusOnly reports whether the list is restricted by statuses at most.
+// statusOnly reports whether only the status filter is set.
 func (f *finder) statusOnly() bool {
 	q := f.query
 	return len(q.Priority)+len(q.Channel)+len(q.AssigneeID)+len(q.Number) == 0 && q.CreatedAt.Whole() && q.UpdatedAt.Whole() && q.DueAt.Whole()
 }
 
-// TicketCounts is how many tickets there are of each sort, for somebody to choose from.
-// What is not of Status or Due is about open tickets.
+// TicketCounts are the counts beside the filters of the inbox. Mine, Unassigned,
+// Channel and Priority count open tickets.
 type TicketCounts struct {
-	Status     map[Status]int // at most what was asked for of each
+	Status     map[Status]int // each at most the requested limit
 	Mine       int
 	Unassigned int
 	Channel    map[string]int
 	Priority   map[Priority]int
-	Due        int // those of any status that have a due time; at most what was asked for
-	Overdue    int // those whose due time has come; likewise
-	// More says that there are more open tickets than were looked at: what is
-	// about them are lower bounds.
+	Due        int // tickets of any status with a due time, up to the limit
+	Overdue    int // with a past due time, up to the limit
+	// More reports that there are more open tickets than were examined: their counts
+	// are lower bounds.
 	More bool
 }
 
-// TicketCounts counts an organization's tickets, for a member.
+// TicketCounts returns the counts of an organization for a member, each at most
+// most.
 func (s *Service) TicketCounts(ctx context.Context, q db.Querier, organizationID, userID string, most int) (TicketCounts, error) {
 	t := TicketCounts{Status: make(map[Status]int), Channel: make(map[string]int), Priority: make(map[Priority]int)}
 	err := s.snapshot(ctx, q, func(q db.Querier) error {
@@ -120,7 +121,7 @@ func (s *Service) TicketCounts(ctx context.Context, q db.Querier, organizationID
 	return t, nil
 }
 
-// countOpen counts open tickets, so many at most, by the entries of one index.
+// countOpen counts up to most open tickets, by one index scan.
 func (t *TicketCounts) countOpen(ctx context.Context, q db.Querier, organizationID, userID string, most int) error {
 	const open = "FROM tickets WHERE organization_id = $1 AND status <> 'closed' AND status = 'open'"
 	if err := q.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT 1 "+open+" LIMIT 1 OFFSET %d)", most), organizationID).Scan(&t.More); err != nil {
@@ -130,7 +131,7 @@ func (t *TicketCounts) countOpen(ctx context.Context, q db.Querier, organization
 	if t.More {
 		from = fmt.Sprintf("FROM (SELECT assignee_id, channel, priority "+open+" ORDER BY assignee_id, channel, priority LIMIT %d) AS o", most)
 	}
-	// In the order of the index, so that nothing is sorted to be grouped.
+	// Grouped in the order of the index, without a sort.
 	rows, err := q.Query(ctx, "SELECT assignee_id, channel, priority, count(*) "+from+" GROUP BY assignee_id, channel, priority", organizationID)
 	if err != nil {
 		return err

@@ -13,37 +13,35 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// ChannelAPI is the channel of what was handed to the API. It has no far side: what
-// is said there is kept and told of by events, and whoever integrates carries it
-// further.
+// ChannelAPI is the channel of messages posted to the API. It has no provider:
+// replies are stored and emitted as events for the integration to deliver.
 const ChannelAPI = "api"
 
-// The channels by which a ticket can begin with a message of ours.
+// The channels on which a ticket can start with an outbound message.
 const (
 	channelEmail = "email"
 	channelSMS   = "sms"
 )
 
-// NewTicket is a ticket that somebody makes here, rather than by a message that
-// comes in.
+// NewTicket describes a ticket created by a member or an API key.
 type NewTicket struct {
 	Subject      string
-	Channel      string  // empty: [ChannelAPI]; email or sms, to write to the customer
+	Channel      string  // empty: [ChannelAPI]; email or sms writes to the customer
 	ConnectionID string  // of that channel; empty: the organization's only one
 	CustomerID   string  // or Customer
-	Customer     *Person // found or made, by the rules that hold for messages
+	Customer     *Person // matched or created, by the rules for messages
 	Priority     Priority
-	AssigneeID   string // a member of the organization; empty: nobody
+	AssigneeID   string // a member of the organization; empty: unassigned
 	Tags         []string
 	ExternalID   string // unique among the organization's tickets; empty: none
 	Metadata     MetadataUpdate
-	By           Actor // who makes it
-	// Content is what the customer wrote, and may say nothing; on another channel
-	// than the API's it is what By writes to the customer.
+	By           Actor // the creator
+	// Content is the customer's message, and may be empty; on a channel other than the
+	// API's it is the message to the customer.
 	Content Content
 }
 
-// Person is who a new ticket is for. At least one member is set.
+// Person describes the customer of a new ticket. At least one field is set.
 type Person struct {
 	Name  string
 	Email string
@@ -91,18 +89,17 @@ func (p *Person) check(v *problem.Validation) {
 	}
 }
 
-// CreateTicket makes a ticket in the caller's transaction, with what n says as its
-// first message, and emits what the package comment lists; ticket.created alone
-// where nothing is said, followed by ticket.assigned where it is somebody's.
+// CreateTicket creates a ticket in the caller's transaction, with n.Content as its
+// first message, and emits the events that the package comment lists; without
+// content only ticket.created and, for an assigned ticket, ticket.assigned.
 //
-// On another channel than the API's the message leaves for the customer, as a
-// [Service.Reply] does, and what they answer comes to the ticket. Where all
-// messages of a number are one thread, and there is one, that is a Conflict
-// already_exists with the member customer and the ticket_id and ticket_number.
+// On a channel other than the API's the message is sent to the customer, as by
+// [Service.Reply], and replies join the ticket. If a number's messages form one
+// thread and it exists, the error is Conflict already_exists with the field
+// customer, ticket_id and ticket_number.
 //
-// Errors: Invalid, with code not_found for a customer or an assignee whom the
-// organization does not have; Conflict already_exists for an external id that
-// another ticket has.
+// Errors: Invalid, with code not_found for an unknown customer or assignee;
+// Conflict already_exists for an external id in use.
 func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID string, n NewTicket) (Ticket, error) {
 	if err := problem.Check(&n); err != nil {
 		return Ticket{}, err
@@ -136,7 +133,7 @@ func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID st
 	if err := s.insertTicket(ctx, tx, &t, e != nil && e.Direction == DirectionOutbound); err != nil {
 		return Ticket{}, err
 	}
-	if e == nil { // a message would have the subject indexed too
+	if e == nil { // a message indexes the subject too
 		if err := s.enqueueTicketIndexing(ctx, tx, &t); err != nil {
 			return Ticket{}, err
 		}
@@ -153,7 +150,8 @@ func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID st
 	return t, s.events.Emit(ctx, tx, events...)
 }
 
-// writeFirstMessage writes the first message of a new ticket, with its conversation.
+// writeFirstMessage writes the first message of a new ticket, with its
+// conversation.
 func (s *Service) writeFirstMessage(ctx context.Context, tx *db.Tx, t *Ticket, k customerRef, n *NewTicket) (*unsavedMessage, error) {
 	c := Conversation{ID: newID(), TicketID: t.ID, ConnectionID: n.ConnectionID, Channel: t.Channel, CustomerID: k.ID, CreatedAt: tx.Now}
 	e := s.newOutboundMessage(newID(), tx.Now, t, &c, &n.Content)
@@ -191,7 +189,8 @@ func (s *Service) writeFirstMessage(ctx context.Context, tx *db.Tx, t *Ticket, k
 	return e, err
 }
 
-// checkReachable refuses a customer without an address on the channel.
+// checkReachable returns an Invalid problem if the customer has no address on the
+// channel.
 func checkReachable(n *NewTicket, k customerRef) error {
 	what, has := "email", k.Email
 	if n.Channel == channelSMS {
@@ -209,7 +208,8 @@ func checkReachable(n *NewTicket, k customerRef) error {
 	return v.Err()
 }
 
-// claimThread makes a new conversation the thread of its key.
+// claimThread claims the thread key of a new conversation. Error: Conflict
+// already_exists if another ticket has the thread.
 func claimThread(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation) error {
 	thread := contactPoint{value: c.ThreadKey, scope: threadScope(t.OrganizationID, c.ConnectionID, c.Channel), kind: pointThread, thread: true}
 	owners, err := claimPoints(ctx, tx, []contactPoint{thread}, "", t.ID, c.ID)
@@ -227,7 +227,7 @@ func claimThread(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation) err
 	return e
 }
 
-// createEvents tell of a new ticket.
+// createEvents returns the events of a new ticket.
 func createEvents(t *event.Ticket, organizationID string) []event.Event {
 	events := []event.Event{{OrganizationID: organizationID, Name: event.TicketCreated, Data: event.Data{Ticket: t}}}
 	if t.Assignee != nil {
@@ -239,8 +239,8 @@ func createEvents(t *event.Ticket, organizationID string) []event.Event {
 	return events
 }
 
-// checkAssignee returns somebody to whom a ticket may be given; nil for nobody. Whoever
-// is not a member is Invalid at assignee_id.
+// checkAssignee returns the member with an id, nil for an empty id. Error: Invalid
+// at assignee_id for a user outside the organization.
 func (s *Service) checkAssignee(ctx context.Context, tx *db.Tx, organizationID, id string) (*event.Person, error) {
 	if id == "" {
 		return nil, nil
@@ -257,7 +257,8 @@ func (s *Service) checkAssignee(ctx context.Context, tx *db.Tx, organizationID, 
 	return &p, nil
 }
 
-// ticketCustomer finds or makes the customer of a new ticket.
+// ticketCustomer returns the customer of a new ticket, and creates one if none
+// matches.
 func (s *Service) ticketCustomer(ctx context.Context, tx *db.Tx, organizationID string, n *NewTicket) (customerRef, error) {
 	if n.Customer == nil {
 		k, err := db.One(ctx, tx, func(row db.Row) (k customerRef, err error) {

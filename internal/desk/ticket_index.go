@@ -12,28 +12,28 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// What is written is not indexed at once: with every single message that would
-// cost more than all else that is written for it. A message leaves an entry in
-// search_pending, in its transaction, and [Service.Run] indexes what is pending,
-// many messages at a time. An entry is deleted in the transaction that does what
-// it asks for. So nothing is passed over, in whichever order transactions end.
+// Indexing is asynchronous: indexing each message in its own transaction would cost
+// more than all its other writes. A message adds a row to search_pending in its
+// transaction; [Service.Run] indexes pending rows in batches and deletes each row
+// in the transaction that indexes it. So no message is missed, in whichever order
+// transactions commit.
 
 const (
-	// indexPause is how long what was written waits for more to be indexed with it.
+	// indexPause is the time to wait for more messages of a batch.
 	indexPause = 300 * time.Millisecond
-	// indexPoll is how often it is looked for what other processes wrote.
+	// indexPoll is the interval of polling for messages of other processes.
 	indexPoll = time.Second
-	// indexBatch bounds the entries that one transaction takes.
+	// indexBatch bounds the rows of one transaction.
 	indexBatch = 300
 )
 
-// enqueueMessageIndexing has a new message indexed.
+// enqueueMessageIndexing enqueues a new message for indexing.
 func (s *Service) enqueueMessageIndexing(ctx context.Context, tx *db.Tx, m *Message) error {
 	return s.enqueueIndexing(ctx, tx, m.TicketID, m.ID, nil, nil)
 }
 
-// enqueueTicketIndexing has a ticket indexed anew, with all its messages: when its subject,
-// or which messages it has, is changed, and when it is deleted.
+// enqueueTicketIndexing enqueues a ticket with all its messages: after a change of
+// its subject or its set of messages, and after deletion.
 func (s *Service) enqueueTicketIndexing(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	return s.enqueueIndexing(ctx, tx, t.ID, "", t.OrganizationID, t.Number)
 }
@@ -52,8 +52,8 @@ func (s *Service) enqueueIndexing(ctx context.Context, tx *db.Tx, ticketID, mess
 	return nil
 }
 
-// Run keeps searches in step with what is written, until ctx ends. Several
-// processes may run it; one at a time works.
+// Run indexes pending messages until ctx ends. It may run in several processes; one
+// works at a time.
 func (s *Service) Run(ctx context.Context) {
 	poll := time.NewTicker(indexPoll)
 	defer poll.Stop()
@@ -79,15 +79,15 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// pendingEntry is an entry of search_pending.
+// pendingEntry is a row of search_pending.
 type pendingEntry struct {
 	id, ticketID, messageID string
-	organizationID          string // of entries that are about a whole ticket
+	organizationID          string // set for whole tickets
 	number                  int64
 }
 
-// Index indexes some of what is pending and returns how many entries it took.
-// Nothing is pending once it returns 0.
+// Index indexes a batch of pending rows and returns their number; 0 if none are
+// left.
 func (s *Service) Index(ctx context.Context) (int, error) {
 	var none bool
 	if err := s.db.QueryRow(ctx, "SELECT NOT EXISTS (SELECT 1 FROM search_pending)").Scan(&none); err != nil || none {
@@ -124,13 +124,13 @@ func (s *Service) Index(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// indexer indexes the entries of one transaction.
+// indexer indexes the rows of one transaction.
 type indexer struct {
 	ctx      context.Context
 	tx       *db.Tx
 	postgres bool
 	codes    map[string]int64 // of organizations
-	done     map[string]bool  // tickets that are indexed with all their messages
+	done     map[string]bool  // tickets indexed with all their messages
 }
 
 func (x *indexer) index(entries []pendingEntry) error {
@@ -152,7 +152,7 @@ func (x *indexer) index(entries []pendingEntry) error {
 	return nil
 }
 
-// code returns the code of an organization, which gets one if it has none.
+// code returns the code of an organization, and assigns one if it has none.
 func (x *indexer) code(organizationID string) (int64, error) {
 	if code := x.codes[organizationID]; code != 0 {
 		return code, nil
@@ -169,7 +169,7 @@ func (x *indexer) code(organizationID string) (int64, error) {
 	return code, err
 }
 
-// ticket indexes a whole ticket, or forgets one that is no more.
+// ticket indexes a whole ticket, or removes a deleted one from the index.
 func (x *indexer) ticket(e pendingEntry) error {
 	code, err := x.code(e.organizationID)
 	if err != nil {
@@ -204,7 +204,7 @@ func (x *indexer) ticket(e pendingEntry) error {
 		}
 		for _, t := range texts {
 			if doc > last {
-				return nil // more than anybody can find anything in
+				return nil // beyond the documents of one ticket
 			}
 			if err := x.insert(code, doc, t.body); err != nil {
 				return err
@@ -216,7 +216,7 @@ func (x *indexer) ticket(e pendingEntry) error {
 	return err
 }
 
-// message indexes a message, and its ticket's subject if it is the first.
+// message indexes a message, and the ticket's subject with the first one.
 func (x *indexer) message(e pendingEntry) error {
 	var organizationID, subject, body string
 	var number int64
@@ -224,7 +224,7 @@ func (x *indexer) message(e pendingEntry) error {
 		JOIN tickets t ON t.id = m.ticket_id WHERE m.ticket_id = $1 AND m.id = $2`, e.ticketID, e.messageID).
 		Scan(&organizationID, &number, &subject, &body)
 	if errors.Is(err, db.ErrNoRows) {
-		return nil // deleted, or moved, which has its ticket indexed anew
+		return nil // deleted, or moved, which indexes its ticket again
 	}
 	if err != nil {
 		return err
@@ -269,8 +269,8 @@ func (x *indexer) insert(code, doc int64, text string) error {
 	return err
 }
 
-// indexText is a text as it is indexed. On SQLite the words are a text again, which
-// is taken apart where they end; on PostgreSQL they are given with their places.
+// indexText returns the stored form of a text: on SQLite the words joined by
+// spaces, on PostgreSQL a tsvector with positions.
 func indexText(postgres bool, code int64, text string) string {
 	words, prefix := splitWords(text), codePrefix(code)
 	for i, w := range words {
@@ -295,5 +295,5 @@ func indexText(postgres bool, code int64, text string) string {
 	return b.String()
 }
 
-// maxPlaces is how many places of one word PostgreSQL keeps.
+// maxPlaces is PostgreSQL's limit of positions per word.
 const maxPlaces = 255

@@ -12,15 +12,14 @@ import (
 )
 
 // Merge merges a ticket into another one, the survivor, in the caller's
-// transaction, and returns the survivor: what was said in the ticket is moved
-// there, and whatever names it from now on, by a thread, a message's id or its
-// number, leads there. The ticket itself stays, closed and empty. [Service.Unmerge]
-// undoes it. It emits ticket.updated of both, and ticket.status_changed of the
-// merged one.
+// transaction, and returns the survivor. The messages move there, and so do
+// threads, replies and mentions of the merged ticket from now on. The merged ticket
+// stays, closed and empty. [Service.Unmerge] undoes it. Merge emits ticket.updated
+// of both, and ticket.status_changed of the merged one.
 //
 // Errors: NotFound; Invalid with code not_found at into; Conflict
-// invalid_transition for a ticket and itself, and where either is merged already.
-// So there are no cycles.
+// invalid_transition for a ticket and itself, and if either is merged already. So
+// there are no cycles.
 func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID, into string) (Ticket, error) {
 	if ticketID == into {
 		return Ticket{}, transitionError("a ticket cannot be merged into itself", nil)
@@ -55,7 +54,8 @@ func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID
 			ON CONFLICT DO NOTHING`,
 		`UPDATE ticket_drafts SET ticket_id = $2 WHERE ticket_id = $1 AND NOT EXISTS (
 			SELECT 1 FROM ticket_drafts d WHERE d.ticket_id = $2 AND d.user_id = ticket_drafts.user_id AND d.kind = ticket_drafts.kind)`,
-		// Who had not read all of what comes has not read all of the survivor.
+		// A member with unread messages in the merged ticket has unread ones in the
+		// survivor.
 		`DELETE FROM ticket_reads WHERE ticket_id = $2 AND NOT EXISTS (SELECT 1 FROM ticket_reads r JOIN tickets t ON t.id = r.ticket_id
 			WHERE r.ticket_id = $1 AND r.user_id = ticket_reads.user_id AND r.read_at >= coalesce(t.heard_at, t.created_at))`,
 	} {
@@ -83,15 +83,13 @@ func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID
 }
 
 // Unmerge undoes [Service.Merge], in the caller's transaction, and returns the
-// ticket: what came from it goes back, with what its threads have brought since,
-// and what answered its messages. What was written on the survivor as a whole
-// stays there, and so does what was split off. The ticket gets the status that it
-// had, or is open when its customer has written since; an answer that an agent
-// gave there since is its first response, if it had none. Undoing the merge of a
-// ticket into which others were merged before leaves those in it. It emits what
-// Merge does.
+// ticket: its conversations move back, with the messages and replies they got
+// since. Notes written on the survivor and messages split off stay there. The
+// ticket gets its former status, or open if its customer has written since; an
+// agent's reply since then becomes its first response, if it had none. Tickets
+// merged into the ticket before stay in it. Unmerge emits the events of Merge.
 //
-// Errors: NotFound; Conflict invalid_transition when the ticket is not merged.
+// Errors: NotFound; Conflict invalid_transition if the ticket is not merged.
 func (s *Service) Unmerge(ctx context.Context, tx *db.Tx, organizationID, ticketID string) (Ticket, error) {
 	f, err := lockMergeTree(ctx, tx, organizationID, ticketID)
 	if err != nil {
@@ -161,8 +159,8 @@ func (s *Service) Unmerge(ctx context.Context, tx *db.Tx, organizationID, ticket
 	return *t, nil
 }
 
-// writeMergeState writes that a ticket is merged, or not any more, as t says already, and
-// its status with what follows. before is what it was.
+// writeMergeState writes the merge fields of t and its status, with the
+// consequences of the status. before is the status to restore later.
 func (s *Service) writeMergeState(ctx context.Context, tx *db.Tx, t *Ticket, status, before Status, changes map[string]event.Change) error {
 	if status != t.Status {
 		if err := s.catchUp(ctx, tx, t, tx.Now); err != nil {
@@ -186,7 +184,8 @@ func (s *Service) writeMergeState(ctx context.Context, tx *db.Tx, t *Ticket, sta
 	return s.syncClocks(ctx, tx, t, tx.Now, false)
 }
 
-// emitMerge emits the events of a merge or its undoing, and notes it with the survivor.
+// emitMerge emits the events of a merge or its undoing, and marks the survivor as
+// changed.
 func (s *Service) emitMerge(ctx context.Context, tx *db.Tx, t, survivor *Ticket, changes map[string]event.Change, change event.Change) (Ticket, error) {
 	if err := s.touchMoved(ctx, tx, survivor); err != nil {
 		return Ticket{}, err
@@ -204,7 +203,7 @@ func (s *Service) emitMerge(ctx context.Context, tx *db.Tx, t, survivor *Ticket,
 	return *survivor, s.events.Emit(ctx, tx, events...)
 }
 
-// touchMoved notes that something came to a ticket, or left it for another.
+// touchMoved records that messages moved into or out of a ticket.
 func (s *Service) touchMoved(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	if err := s.enqueueTicketIndexing(ctx, tx, t); err != nil {
 		return err
@@ -220,13 +219,13 @@ func transitionError(message string, details map[string]any) *problem.Error {
 	return &problem.Error{Kind: problem.Conflict, Message: message, Code: "invalid_transition", Details: details}
 }
 
-// mergedError refuses what cannot be done to a merged ticket.
+// mergedError returns the Conflict for a change of a merged ticket.
 func mergedError(t *Ticket) error {
 	return transitionError(fmt.Sprintf("ticket #%d is merged into another; undo that first", t.Number), map[string]any{"merged_into_id": t.MergedIntoID})
 }
 
-// lockTickets returns those of some tickets that are there, locked in the order of
-// their ids, so that two of these wait for each other instead of for ever.
+// lockTickets returns the existing tickets among ids, locked in the order of their
+// ids, so that concurrent calls cannot deadlock.
 func lockTickets(ctx context.Context, tx *db.Tx, organizationID string, ids []string) (map[string]*Ticket, error) {
 	list, err := db.All(ctx, tx, scanTicket, selectTicket+"WHERE t.id = ANY($1) AND t.organization_id = $2 ORDER BY t.id FOR UPDATE OF t", ids, organizationID)
 	if err != nil {
@@ -239,7 +238,7 @@ func lockTickets(ctx context.Context, tx *db.Tx, organizationID string, ids []st
 	return found, nil
 }
 
-// lockSurvivor returns a ticket, or what it was merged into in the end, locked.
+// lockSurvivor returns a ticket, or the last survivor of its merges, locked.
 func lockSurvivor(ctx context.Context, tx *db.Tx, organizationID, id string) (Ticket, error) {
 	for {
 		t, err := lockTicket(ctx, tx, organizationID, id)
@@ -250,17 +249,17 @@ func lockSurvivor(ctx context.Context, tx *db.Tx, organizationID, id string) (Ti
 	}
 }
 
-// mergeTree is a ticket with those that it was merged into and those merged into it.
+// mergeTree is a ticket with its survivors and the tickets merged into it.
 type mergeTree struct {
-	up, down []string // from it to the survivor; it, and what was merged into it
+	up, down []string // from the ticket to the last survivor; the ticket and all merged into it
 	tickets  map[string]*Ticket
 }
 
 func (f *mergeTree) root() *Ticket { return f.tickets[f.up[len(f.up)-1]] }
 
-// lockMergeTree returns the family of a ticket, locked; [db.ErrNoRows] when there is
-// no such ticket. Nothing is merged into it, or taken from it, meanwhile: that
-// would need its survivor.
+// lockMergeTree returns the merge tree of a ticket, locked; [db.ErrNoRows] if there
+// is no such ticket. The tree cannot change meanwhile: a merge needs the lock of
+// the survivor.
 func lockMergeTree(ctx context.Context, tx *db.Tx, organizationID, id string) (*mergeTree, error) {
 	var f mergeTree
 	for {
@@ -291,8 +290,8 @@ func lockMergeTree(ctx context.Context, tx *db.Tx, organizationID, id string) (*
 	}
 }
 
-// removeMerged makes a merged ticket that is deleted never have been: what came from it
-// is the survivor's, or that of what stands between.
+// removeMerged removes a deleted merged ticket from the tree: its messages become
+// the survivor's, or those of the ticket in between.
 func (f *mergeTree) removeMerged(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	for _, table := range []string{"conversations", "messages", "participants"} {
 		if _, err := tx.Exec(ctx, "UPDATE "+table+` SET home_id = CASE WHEN ticket_id <> $1 THEN $1 END
@@ -306,7 +305,8 @@ func (f *mergeTree) removeMerged(ctx context.Context, tx *db.Tx, t *Ticket) erro
 	return nil
 }
 
-// isCurrent reports whether a place is still in its ticket, which is locked.
+// isCurrent reports whether the conversation is still in its ticket, which is
+// locked.
 func (p *destination) isCurrent(ctx context.Context, tx *db.Tx) (bool, error) {
 	if p.ticket.movedAt.IsZero() {
 		return true, nil

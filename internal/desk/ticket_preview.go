@@ -10,29 +10,29 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// Preview is the newest message of a ticket, in short.
+// Preview is a short form of a ticket's newest message.
 type Preview struct {
 	TicketID  string
 	MessageID string
-	Text      string // one line, without what it quotes; empty: there is only what else is said here
+	Text      string // one line, without quotes; empty: see the other fields
 	Direction string
 	Kind      string
 	Channel   string
 	Author    event.Author
 	Deleted   bool      // by its author
-	Redacted  bool      // its customer was taken out of it
-	Files     int       // how many came with it, of one that says nothing
-	FileName  string    // the first of them
+	Redacted  bool      // its customer's data was redacted
+	Files     int       // attachments, if Text is empty
+	FileName  string    // of the first attachment
 	At        time.Time // when it reached us
 }
 
 const (
 	previewText = 140  // characters
-	previewRead = 2000 // characters of a message in which they are looked for
+	previewRead = 2000 // characters of a message that are examined
 )
 
-// Previews returns the newest message of each of some tickets, by the ticket's id.
-// Automatic replies in between do not count; a ticket without any message has none.
+// Previews returns the newest message of each ticket, by the ticket's id. It skips
+// automatic replies; a ticket without messages has none.
 func (s *Service) Previews(ctx context.Context, q db.Querier, tickets []Ticket) (map[string]Preview, error) {
 	if len(tickets) == 0 {
 		return nil, nil
@@ -68,8 +68,8 @@ func (s *Service) Previews(ctx context.Context, q db.Querier, tickets []Ticket) 
 	return previews, nil
 }
 
-// previewLine is a text in one line, without what it quotes; with it, if there is
-// nothing else.
+// previewLine returns a text in one line, without quoted lines unless there are no
+// others.
 func previewLine(text string) string {
 	var own []string
 	for l := range strings.Lines(text) {

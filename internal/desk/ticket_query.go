@@ -14,21 +14,20 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// What lists are sorted by.
+// The sort fields of lists.
 const (
 	ByCreatedAt = "created_at"
 	ByUpdatedAt = "updated_at"
 	ByPriority  = "priority" // low before urgent
 	ByNumber    = "number"
-	ByDueAt     = "due_at" // of tickets only those that have a due time
-	ByName      = "name"   // in lower case; those without a name come last
+	ByDueAt     = "due_at" // only tickets with a due time
+	ByName      = "name"   // in lower case; nameless records come last
 )
 
-// Sort is the order of a list. The zero value is the newest first. Ties are
-// ordered by id, or by what was given in the same order as ids, in the same
-// direction.
+// Sort is the order of a list. The zero value is newest first. Ties are ordered by
+// id, or by an equivalent field, in the same direction.
 type Sort struct {
-	Field      string // one of the list's; empty: created_at, and then Descending does not count
+	Field      string // one of the list's fields; empty: created_at, descending
 	Descending bool
 }
 
@@ -38,7 +37,7 @@ func (o Sort) check(v *problem.Validation, members ...string) {
 	}
 }
 
-// orDefault is o with what its zero value stands for.
+// orDefault returns o, or the default order for the zero value.
 func (o Sort) orDefault() Sort {
 	if o.Field == "" {
 		return Sort{ByCreatedAt, true}
@@ -46,7 +45,7 @@ func (o Sort) orDefault() Sort {
 	return o
 }
 
-// direction is o's in SQL, and compare what is true of whatever comes later.
+// direction returns the SQL order of o, and the comparison that later rows satisfy.
 func (o Sort) direction() (order, compare string) {
 	if o.Descending {
 		return "DESC", "<"
@@ -54,15 +53,15 @@ func (o Sort) direction() (order, compare string) {
 	return "ASC", ">"
 }
 
-// Cursor is a place in a list of some sort: after the record that had these
-// values. It is of use with the same sort only, and for ever: that record may have
-// gone since.
+// Cursor is a position in a sorted list: after the record with these values, which
+// may have been deleted since. It is valid with the same sort only, and does not
+// expire.
 type Cursor struct {
 	Value string `json:"value"`
 	ID    string `json:"id,omitempty"`
 }
 
-// integer is Value as a number.
+// integer returns Value as a number. Error: Invalid.
 func (p *Cursor) integer() (int64, error) {
 	n, err := strconv.ParseInt(p.Value, 10, 64)
 	if err != nil {
@@ -71,12 +70,12 @@ func (p *Cursor) integer() (int64, error) {
 	return n, nil
 }
 
-// TicketQuery says which tickets a list has. Of a member with several values any
-// one will do; a member without any does not restrict the list.
+// TicketQuery describes a list of tickets. A field with several values matches any
+// of them; an empty field does not restrict the list.
 type TicketQuery struct {
 	Status     []Status
 	Priority   []Priority
-	AssigneeID []string // an empty one is for the tickets that are nobody's
+	AssigneeID []string // an empty value selects unassigned tickets
 	CustomerID []string
 	Channel    []string
 	Tags       []string
@@ -84,8 +83,8 @@ type TicketQuery struct {
 	ExternalID []string
 	CreatedAt  period.Range
 	UpdatedAt  period.Range
-	DueAt      period.Range // of what is promised, see [Ticket]; tickets without lie in none
-	Text       string       // what the subject or a message must say, see the package comment
+	DueAt      period.Range // of the next SLA target, see [Ticket]; tickets without one match no range
+	Text       string       // full-text search of subjects and messages, see the package comment
 	Sort       Sort         // by created_at, updated_at, priority, number or due_at
 	After      *Cursor
 	Limit      int // 0: 30; at most 200
@@ -132,10 +131,10 @@ func checkLimit(v *problem.Validation, limit int) {
 	}
 }
 
-// FindTickets returns a page of a list of tickets, and where the next one begins;
-// nil after the last. Each page is of one moment. A ticket that stays in the list
-// while the pages are read is on exactly one of them, unless what the list is
-// sorted by changes: then it is where the new value puts it. Errors: Invalid.
+// FindTickets returns a page of tickets, and the cursor of the next page; nil after
+// the last. A page is consistent. A ticket that matches while all pages are read is
+// on exactly one of them, unless its sort value changes: then its position does
+// too. Error: Invalid.
 func (s *Service) FindTickets(ctx context.Context, q db.Querier, organizationID string, query TicketQuery) ([]Ticket, *Cursor, error) {
 	if err := problem.Check(query); err != nil {
 		return nil, nil, err
@@ -159,15 +158,15 @@ func (s *Service) FindTickets(ctx context.Context, q db.Querier, organizationID 
 const (
 	defaultPage = 30
 	exportPage  = 500
-	// maxExport is how long an export may take. On SQLite its snapshot keeps
-	// the write-ahead log from being merged, on PostgreSQL dead rows from being
-	// removed.
+	// maxExport bounds the duration of an export. While it runs, its snapshot keeps
+	// SQLite from truncating the write-ahead log, and PostgreSQL from removing dead
+	// rows.
 	maxExport = time.Hour
 )
 
-// EachTicket calls fn with every ticket of a list, in order, as all of them were
-// at one moment. query's After and Limit do not count. An error of fn ends it and
-// is returned. It may take an hour at most.
+// EachTicket calls fn with each ticket of a list, in order, from one snapshot. It
+// ignores query.After and query.Limit, and stops at the first error of fn, which it
+// returns. It runs for at most maxExport.
 func (s *Service) EachTicket(ctx context.Context, organizationID string, query TicketQuery, fn func(*Ticket) error) error {
 	query.After, query.Limit = nil, 0
 	if err := problem.Check(query); err != nil {
@@ -182,7 +181,8 @@ func (s *Service) EachTicket(ctx context.Context, organizationID string, query T
 	})
 }
 
-// eachOf calls fn with the records of all pages of a list of what.
+// eachOf calls fn with the records of all pages. The name of the records is for
+// errors.
 func eachOf[T any](what string, fn func(*T) error, page func(after *Cursor) ([]T, *Cursor, error)) error {
 	var after *Cursor
 	for {
@@ -202,16 +202,16 @@ func eachOf[T any](what string, fn func(*T) error, page func(after *Cursor) ([]T
 	}
 }
 
-// each runs fn over one snapshot, for as long as an export may take.
+// each runs fn in one snapshot, for at most maxExport.
 func (s *Service) each(ctx context.Context, fn func(q db.Querier) error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
 	return s.db.ReadBulk(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
 }
 
-// snapshot runs fn over one moment's state: q's, or, where q has none, a new one.
-// PostgreSQL keeps plans from when a table was all but empty; it is told to go by
-// indexes all the same, and not to compile what is dear by its guess.
+// snapshot runs fn in q's snapshot, or in a new one if q has none. On PostgreSQL it
+// turns off sequential scans and JIT: a plan may date from a time when a table was
+// nearly empty, and cost estimates for compilation are far off.
 func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Querier) error) error {
 	if d, ok := q.(*db.DB); ok {
 		return d.Read(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
@@ -225,7 +225,7 @@ func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Queri
 	return fn(q)
 }
 
-// statement is a query that is put together from parts.
+// statement is an SQL query under construction.
 type statement struct {
 	strings.Builder
 	args []any
@@ -248,21 +248,21 @@ func list[T ~string](st *statement, values []T) string {
 
 func (st *statement) addf(format string, args ...any) { fmt.Fprintf(st, format, args...) }
 
-// budget is the sizes of the steps in which tickets are found. Each step is some
-// milliseconds' work at most.
+// budget holds the sizes of the steps of a list. Each step takes at most some
+// milliseconds.
 type budget struct {
-	smallSet       int // sets of so many are read at once, and so many rows sorted
-	probe          int // how far ahead it is looked where to go
-	minChunk       int // tickets looked at in one step
-	maxChunk       int // likewise, where most are passed over
-	wordChunk      int // likewise, where it is looked up whether they have words
-	sortAfter      int // tickets passed over before all that are not closed are sorted
-	intersectAfter int // tickets passed over before larger sets are read
-	largeSet       int // sets of so many are read then
-	largeSort      int // so many rows are sorted then
-	documents      int // so many documents that have the words are read
-	indexEntries   int // so many entries of an index are sorted
-	openTickets    int // open tickets that a tally looks at
+	smallSet       int // sets of at most so many rows are read and sorted at once
+	probe          int // rows read ahead to compare access paths
+	minChunk       int // rows examined in the first step
+	maxChunk       int // rows examined in later steps
+	wordChunk      int // rows examined per step if each needs a full-text check
+	sortAfter      int // rows examined before a list sorts all tickets that are not closed
+	intersectAfter int // rows examined before a list intersects larger sets
+	largeSet       int // size of such sets
+	largeSort      int // rows sorted then
+	documents      int // documents read for a search
+	indexEntries   int // index entries sorted at once
+	openTickets    int // open tickets examined by counts
 }
 
 func defaultBudget(postgres bool) budget {
@@ -273,32 +273,31 @@ func defaultBudget(postgres bool) budget {
 	return budget{smallSet: 1500, probe: 200, minChunk: 64, maxChunk: 1024, wordChunk: 256, sortAfter: 1000, intersectAfter: 6000, largeSet: 50_000, largeSort: 10_000, documents: words, indexEntries: 20_000, openTickets: 20_000}
 }
 
-// accessPath is a set of tickets, given by a filter, that an index has in the order of
-// their numbers.
+// accessPath is an index scan that yields the tickets of a filter by number.
 type accessPath struct {
-	from   string     // table and condition
-	keys   []any      // each of them adds a part of the set: %s in from
-	unique bool       // no ticket is in two parts
-	words  *wordQuery // instead of the others: what documents have
+	from   string     // table and condition; %s stands for a key
+	keys   []any      // one scan each
+	unique bool       // no ticket is in two scans
+	words  *wordQuery // instead of the rest: documents that match a search
 }
 
-// dueAt is the condition on due_at.
+// dueAt writes the condition on due_at.
 func (f *finder) dueAt(st *statement) string {
 	first, last := f.query.DueAt.Micros()
 	return fmt.Sprintf("due_at BETWEEN %s AND %s", st.arg(first), st.arg(last))
 }
 
-// updatedAt is the condition on updated_at.
+// updatedAt writes the condition on updated_at.
 func (f *finder) updatedAt(st *statement) string {
 	first, last := f.query.UpdatedAt.Micros()
 	return fmt.Sprintf("updated_at BETWEEN %s AND %s", st.arg(first), st.arg(last))
 }
 
-// candidate is a ticket that may belong on the page.
+// candidate is a row of the page.
 type candidate struct {
 	id    string
-	value int64 // what it is sorted by: number, updated_at, due_at, or the priority's rank
-	tie   int64 // the number, beside the priority
+	value int64 // the sort key: number, updated_at, due_at or the priority's rank
+	tie   int64 // the number, for ties of priority
 }
 
 // finder finds the tickets of one page.
@@ -310,13 +309,13 @@ type finder struct {
 	organization string
 	query        *TicketQuery
 	sort         Sort
-	words        *wordQuery // of query.Text; nil when there are none
-	first, last  int64      // numbers lie between, by created_at; inclusive
-	allowed      []int64    // among which the numbers are, ascending; nil: not known
-	wordsChecked bool       // all of only have the words
-	priority     Priority   // the priority that is walked; empty: any
-	scanned      int        // tickets passed over
-	intersected  bool       // larger sets were read
+	words        *wordQuery // of query.Text; nil if it is empty
+	first, last  int64      // bounds of the numbers, from created_at; inclusive
+	allowed      []int64    // the only numbers that may match, ascending; nil: not restricted
+	wordsChecked bool       // all allowed numbers match the search
+	priority     Priority   // the priority of the present scan; empty: any
+	scanned      int        // rows examined
+	intersected  bool       // larger sets were intersected
 	want         int
 	found        []candidate
 }
@@ -353,10 +352,10 @@ func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID 
 	return tickets, next, err
 }
 
-// maxNumber is more than any ticket's number.
+// maxNumber exceeds every ticket number.
 const maxNumber = 1<<numberBits - 1
 
-// position is the one after c.
+// position returns the cursor after c.
 func (f *finder) position(c *candidate) *Cursor {
 	switch f.sort.Field {
 	case ByUpdatedAt, ByDueAt:
@@ -387,8 +386,8 @@ func (f *finder) load() ([]Ticket, error) {
 	return rows, nil
 }
 
-// bounds turns created_at into numbers. It reports false when no ticket can be in
-// the list.
+// bounds derives the range of numbers from created_at. It returns false if the list
+// is empty.
 func (f *finder) bounds() (bool, error) {
 	r := f.query.CreatedAt
 	if r.Whole() {
@@ -407,7 +406,7 @@ func (f *finder) bounds() (bool, error) {
 	return true, nil
 }
 
-// accessPaths are the filters' sets.
+// accessPaths returns an access path for each filter that has an index.
 func (f *finder) accessPaths() []accessPath {
 	q := f.query
 	var ways []accessPath
@@ -435,7 +434,7 @@ func (f *finder) accessPaths() []accessPath {
 	return ways
 }
 
-// priorities are those that are looked for now; none: any.
+// priorities returns the priorities of the present scan; none means any.
 func (f *finder) priorities() []Priority {
 	if f.priority != "" {
 		return []Priority{f.priority}
@@ -443,10 +442,11 @@ func (f *finder) priorities() []Priority {
 	return f.query.Priority
 }
 
-// allTickets is the way that passes all tickets.
+// allTickets is the access path of all tickets.
 var allTickets = accessPath{from: "tickets WHERE organization_id = $1", keys: []any{nil}, unique: true}
 
-// values are the different ones of a filter; nil for an empty one.
+// values returns the distinct values of a filter as arguments; nil for an empty
+// value.
 func values[T ~string](list []T) []any {
 	set := slices.Clone(list)
 	slices.Sort(set)
@@ -457,7 +457,7 @@ func values[T ~string](list []T) []any {
 	return out
 }
 
-// scanQuery writes a query of the next tickets of w: number and id, in order.
+// scanQuery writes a query for the next numbers and ids of w, in order.
 func (f *finder) scanQuery(st *statement, w accessPath, from, to int64, descending bool, limit int) {
 	order, _ := Sort{Descending: descending}.direction()
 	id := "id"
@@ -491,16 +491,16 @@ func (f *finder) scanQuery(st *statement, w accessPath, from, to int64, descendi
 	}
 }
 
-// newStatement starts a statement whose $1 is the organization.
+// newStatement starts a statement with the organization as $1.
 func (f *finder) newStatement() *statement { return &statement{args: []any{f.organization}} }
 
-// predicate writes what t, a ticket's row or its entry of an index, must be like. Of
-// the entry of an index what it lacks is looked up last, and so are words.
+// predicate writes the filters for t, a row of tickets or an index entry. For an
+// entry, columns that it lacks are looked up last; a search is always last.
 func (f *finder) predicate(st *statement, entry bool) string {
 	return f.entryPredicate(st) + " AND " + f.rowPredicate(st, entry) + " AND " + f.wordPredicate(st)
 }
 
-// wordPredicate is the part of tests that is about words.
+// wordPredicate is the part of the predicate for the search.
 func (f *finder) wordPredicate(st *statement) string {
 	if f.words == nil || f.wordsChecked {
 		return "TRUE"
@@ -508,7 +508,7 @@ func (f *finder) wordPredicate(st *statement) string {
 	return f.words.ticketCondition(st)
 }
 
-// entryPredicate is the part of tests that the entry of an index answers.
+// entryPredicate is the part of the predicate that an index entry can answer.
 func (f *finder) entryPredicate(st *statement) string {
 	q := f.query
 	tests := []string{"TRUE"}
@@ -540,7 +540,7 @@ func (f *finder) entryPredicate(st *statement) string {
 	return strings.Join(tests, " AND ")
 }
 
-// rowPredicate is the part of tests that an entry does not answer.
+// rowPredicate is the part of the predicate that needs the row.
 func (f *finder) rowPredicate(st *statement, entry bool) string {
 	q := f.query
 	tests := []string{"TRUE"}
@@ -566,8 +566,8 @@ func (f *finder) rowPredicate(st *statement, entry bool) string {
 	return strings.Join(tests, " AND ")
 }
 
-// mostSelective is that of ways which advances most: it has the fewest tickets just
-// ahead, from a number on.
+// mostSelective returns the access path with the fewest rows just ahead of a
+// number.
 func (f *finder) mostSelective(ways []accessPath, from, to int64, descending bool) (accessPath, error) {
 	if len(ways) == 1 {
 		return ways[0], nil
@@ -586,7 +586,7 @@ func (f *finder) mostSelective(ways []accessPath, from, to int64, descending boo
 		var advance float64
 		switch {
 		case n < int64(f.budget.probe):
-			advance = 1e12 - float64(n) // and then it ends
+			advance = 1e12 - float64(n) // the scan ends within the probe
 		case descending:
 			advance = float64(to-low) / float64(n)
 		default:
@@ -599,8 +599,8 @@ func (f *finder) mostSelective(ways []accessPath, from, to int64, descending boo
 	return best, nil
 }
 
-// setLimit is how large the sets are that are read at once. What has words takes
-// long to find out of one ticket after the other, so then it is more.
+// setLimit returns the size of sets to read at once. Searches are slow row by row,
+// so for them the limit is higher.
 func (f *finder) setLimit() int {
 	if f.words != nil {
 		return f.budget.indexEntries
@@ -608,8 +608,8 @@ func (f *finder) setLimit() int {
 	return f.budget.smallSet
 }
 
-// byNumber finds tickets in the order of their numbers: by walking whichever of
-// the filters' indexes has the fewest tickets just ahead, and looking at each.
+// byNumber finds tickets in the order of their numbers: by scanning the most
+// selective access path and testing each row.
 func (f *finder) byNumber(after *Cursor) error {
 	from, to := f.first, f.last
 	if after != nil {
@@ -637,13 +637,13 @@ func (f *finder) byNumber(after *Cursor) error {
 	return err
 }
 
-// scanNumbers adds what it finds between two numbers. rank is that of the
-// priority whose tickets these are, where it matters. It reports true when it has
-// found the whole page in another way.
+// scanNumbers adds the matching tickets between two numbers. rank is the sort key
+// of the priority scanned. It returns true if intersect or a sort has completed the
+// page instead.
 func (f *finder) scanNumbers(from, to int64, descending bool, rank int64) (bool, error) {
 	ways := f.accessPaths()
 	if f.words != nil && len(ways) > 1 && (f.wordsChecked || f.postgres) {
-		ways = ways[:len(ways)-1] // on PostgreSQL it takes long to walk what has the words
+		ways = ways[:len(ways)-1] // on PostgreSQL the scan of a search is slow
 	}
 	tested := len(ways) != 1 || len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || f.words != nil ||
 		slices.Contains(f.priorities(), PriorityNormal)
@@ -665,7 +665,7 @@ func (f *finder) scanNumbers(from, to int64, descending bool, rank int64) (bool,
 		st := f.newStatement()
 		if tested {
 			said := f.wordsChecked
-			f.wordsChecked = said || w.words != nil // it has them
+			f.wordsChecked = said || w.words != nil // these rows match the search
 			st.WriteString("SELECT d.number, coalesce(t.id, d.id), CASE WHEN t.id IS NOT NULL AND ")
 			st.WriteString(f.predicate(st, false))
 			st.WriteString(" THEN 1 ELSE 0 END FROM (")
@@ -700,8 +700,8 @@ func (f *finder) scanNumbers(from, to int64, descending bool, rank int64) (bool,
 	return false, nil
 }
 
-// countScanned counts tickets that were looked at. Once they are many, it looks for
-// another way to the page, and reports whether that has found it.
+// countScanned adds n to the rows examined. Past the budget it intersects larger
+// sets, once, and returns true if that completed the page.
 func (f *finder) countScanned(n int) (bool, error) {
 	if f.scanned += n; f.scanned <= f.budget.intersectAfter || f.intersected || len(f.found) >= f.want {
 		return false, nil
@@ -710,8 +710,8 @@ func (f *finder) countScanned(n int) (bool, error) {
 	return f.intersect(f.budget.largeSet)
 }
 
-// readCandidates runs a query of number, id and whether the ticket belongs to the list. It
-// tells seen of each number, and returns how many there were.
+// readCandidates runs a query of number, id and match flag, and adds matching rows.
+// It calls seen with each number, and returns the number of rows.
 func (f *finder) readCandidates(st *statement, rank int64, seen func(number int64)) (int, error) {
 	rows, err := f.q.Query(f.ctx, st.String(), st.args...)
 	if err != nil {
@@ -741,7 +741,7 @@ func (f *finder) readCandidates(st *statement, rank int64, seen func(number int6
 	return n, rows.Err()
 }
 
-// isAllowed reports whether a ticket is one that the page may have.
+// isAllowed reports whether the page may have a ticket.
 func (f *finder) isAllowed(number int64) bool {
 	if f.allowed == nil {
 		return true
@@ -750,9 +750,9 @@ func (f *finder) isAllowed(number int64) bool {
 	return found
 }
 
-// readNumbers reads a set of numbers, which write selects, in order; false when there are
-// more than limit. The engines put them into one text: rows would cost several
-// times as much.
+// readNumbers reads the set of numbers that write selects, in order; false if it
+// exceeds limit. The engine aggregates into one text: reading rows would cost
+// several times as much.
 func (f *finder) readNumbers(limit int, write func(st *statement)) ([]int64, bool, error) {
 	st := f.newStatement()
 	st.WriteString("SELECT count(*), coalesce(string_agg(CAST(number AS TEXT), ','), '') FROM (")
@@ -773,8 +773,8 @@ func (f *finder) readNumbers(limit int, write func(st *statement)) ([]int64, boo
 	return slices.Compact(numbers), true, nil
 }
 
-// intersect reads the filters' sets, of each up to limit, and what is in all of them.
-// Where that is little, it sorts it, which makes the page, and reports true.
+// intersect reads the filters' sets, each up to limit, and intersects them. A small
+// intersection is sorted, which completes the page; then it returns true.
 func (f *finder) intersect(limit int) (bool, error) {
 	q, one := f.query, f.priority
 	f.priority = ""
@@ -857,11 +857,11 @@ func (f *finder) intersect(limit int) (bool, error) {
 	}, false)
 }
 
-// priorityRank is the place of a ticket's priority among [Priorities].
+// priorityRank is the index of a ticket's priority in [Priorities].
 const priorityRank = "CASE t.priority WHEN 'low' THEN 0 WHEN 'normal' THEN 1 WHEN 'high' THEN 2 ELSE 3 END"
 
-// sortCandidates finds the page by sorting tickets t, or the entries of an index. What is
-// dear to look up is looked up in the end, and of no more than are needed.
+// sortCandidates finds the page by sorting the rows or index entries t of from.
+// Expensive conditions are evaluated last, for as many rows as needed.
 func (f *finder) sortCandidates(from func(st *statement) string, entry bool) error {
 	order, later := f.sort.direction()
 	value, tie := "t.number", "t.number"
@@ -897,13 +897,14 @@ func (f *finder) sortCandidates(from func(st *statement) string, entry bool) err
 	return f.collect(st)
 }
 
-// excludesClosed reports whether the list has no closed tickets. An index has the others.
+// excludesClosed reports whether the list has no closed tickets; a partial index
+// has the rest.
 func (f *finder) excludesClosed() bool {
 	return len(f.query.Status) > 0 && !slices.Contains(f.query.Status, StatusClosed)
 }
 
-// sortEntries finds the page by sorting the entries of an index that has all that
-// filters look at, and reports whether they are few enough.
+// sortEntries finds the page by sorting entries of an index that covers the
+// filters, and reports whether they were few enough.
 func (f *finder) sortEntries() (bool, error) {
 	var froms []func(st *statement) string
 	if f.excludesClosed() {
@@ -930,7 +931,7 @@ func (f *finder) sortEntries() (bool, error) {
 	return false, nil
 }
 
-// after is a position's value and tie, as they compare.
+// after returns the sort key and the tie of a cursor.
 func (f *finder) after(p *Cursor) (value int64, tie any, err error) {
 	if f.sort.Field == ByPriority {
 		i := slices.Index(Priorities[:], Priority(p.Value))
@@ -950,8 +951,8 @@ func (f *finder) after(p *Cursor) (value int64, tie any, err error) {
 	return n, n, nil
 }
 
-// byPriority finds tickets of one priority after the other, unless a filter's set
-// or the tickets that are not closed are few.
+// byPriority scans one priority after another, unless a set or the tickets that are
+// not closed are few enough to sort.
 func (f *finder) byPriority() error {
 	if done, err := f.intersect(f.setLimit()); err != nil || done {
 		return err
@@ -992,9 +993,9 @@ func (f *finder) byPriority() error {
 	return nil
 }
 
-// byTime finds tickets in the order of their changes, or of their due times: by
-// sorting a filter's set, where that is small, and else by walking all, or all that
-// are not closed, with what filters look at in the index.
+// byTime finds tickets in the order of updated_at or due_at: it sorts a small set,
+// else it scans an index of all tickets, or of those that are not closed, which
+// covers most filters.
 func (f *finder) byTime() error {
 	if done, err := f.intersect(f.setLimit()); err != nil || done {
 		return err
@@ -1007,7 +1008,7 @@ func (f *finder) byTime() error {
 		column, within = "due_at", f.query.DueAt
 		entry = "due_at, id, number, status, priority, channel, assignee_id"
 		if !f.query.UpdatedAt.Whole() {
-			entry += ", updated_at" // which the index lacks
+			entry += ", updated_at" // not in the index
 		}
 	}
 	first, last := within.Micros()
@@ -1034,7 +1035,7 @@ func (f *finder) byTime() error {
 	sorted := false
 	for chunk := f.budget.minChunk; ; chunk = min(4*chunk, 4*f.budget.maxChunk) {
 		entries := func(st *statement) {
-			// The range says again where the position is, for engines to begin there.
+			// The range repeats the cursor, so that the engine starts the scan there.
 			low, high := max(first, value), last
 			if f.sort.Descending {
 				low, high = first, min(last, value)
@@ -1059,14 +1060,14 @@ func (f *finder) byTime() error {
 		if err := f.collect(st); err != nil || len(f.found) == f.want {
 			return err
 		}
-		// There may be hardly any: then it is quicker to look at all at once.
+		// Few rows may match: then sorting all entries is faster.
 		if f.scanned+chunk > f.budget.sortAfter && !sorted && !due {
 			sorted = true
 			if done, err := f.sortEntries(); err != nil || done {
 				return err
 			}
 		}
-		// The last of what was passed over is where the next step begins.
+		// The last row examined is where the next step starts.
 		st = f.newStatement()
 		st.addf("SELECT t.%s, t.id FROM (", column)
 		entries(st)
@@ -1084,7 +1085,7 @@ func (f *finder) byTime() error {
 	}
 }
 
-// collect adds what a query of value, number and id finds, as far as is wanted.
+// collect adds the rows of a query of sort key, number and id, up to the page size.
 func (f *finder) collect(st *statement) error {
 	if f.allowed == nil {
 		st.addf(" LIMIT %d", f.want-len(f.found))

@@ -7,14 +7,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// setHeardAt sets tickets.heard_at when there is news of the customer's, at the time
-// $2. It grows every time, so that a mark which was set between two messages of the
-// same moment is of the first only.
+// setHeardAt sets tickets.heard_at for an event of the customer's at time $2. It
+// grows every time, so that a read mark set between two messages of the same
+// microsecond covers the first only.
 const setHeardAt = "heard_at = CASE WHEN coalesce(heard_at, created_at) >= $2 THEN coalesce(heard_at, created_at) + 1 ELSE $2 END"
 
-// MarkRead notes, in the caller's transaction, that a member has read all that is in
-// a ticket as the transaction sees it: a page marks first and reads then. Error:
-// NotFound.
+// MarkRead records, in the caller's transaction, that a member has read a ticket as
+// the transaction sees it: a page marks first and reads then. Error: NotFound.
 func (s *Service) MarkRead(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {
 	n, err := tx.Exec(ctx, `INSERT INTO ticket_reads (ticket_id, user_id, read_at)
 		SELECT id, $3, coalesce(heard_at, created_at) FROM tickets WHERE id = $1 AND organization_id = $2
@@ -44,9 +43,8 @@ func hasTicket(ctx context.Context, q db.Querier, organizationID, ticketID strin
 	return notFound(q.QueryRow(ctx, "SELECT id FROM tickets WHERE id = $1 AND organization_id = $2", ticketID, organizationID).Scan(&id), "ticket")
 }
 
-// Unread returns which of some tickets are unread for a member, by id: those that
-// they never read, and those whose customer has said more since, or of which there
-// is other news.
+// Unread returns the tickets that are unread for a member, by id: never read, or
+// with a customer's message or a delivery failure since.
 func (s *Service) Unread(ctx context.Context, q db.Querier, userID string, tickets []Ticket) (map[string]bool, error) {
 	unread := make(map[string]bool, len(tickets))
 	if len(tickets) == 0 {

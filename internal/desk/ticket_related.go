@@ -7,12 +7,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// maxRelated bounds the tickets of one relation that [Service.Related] returns.
+// maxRelated bounds the tickets of one relation in [Service.Related].
 const maxRelated = 50
 
-// Related returns the tickets that have to do with one, each once, by number: that
-// which it was merged into or follows from, those that were merged into it and those
-// that follow from it, the newest of many.
+// Related returns the tickets linked to t, by number: the ticket it was merged into
+// or continues, and the tickets merged into it or continuing it, the newest of
+// many.
 func (s *Service) Related(ctx context.Context, q db.Querier, organizationID string, t *Ticket) ([]Ticket, error) {
 	list, err := db.All(ctx, q, scanTicket, fmt.Sprintf(selectTicket+`WHERE t.organization_id = $1 AND t.id <> $2 AND t.id IN (
 			SELECT id FROM tickets WHERE id IN ($3, $4)

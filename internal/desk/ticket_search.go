@@ -15,13 +15,12 @@ import (
 )
 
 // A search looks for words in documents: a ticket's subject is one, each of its
-// messages another. Both engines index the words that this file makes of a text,
-// so that they agree. What only one organization's searches may find begins with
-// its code, which makes the words of each organization words of their own:
-// nobody's are found, passed over or counted in anybody else's search.
+// messages another. Both engines index the words that splitWords returns, so that
+// they agree. Each stored word has the code of its organization as a prefix, so
+// that an index lookup touches one organization only.
 //
-// A document's number holds the code, the ticket's number, and its place in the
-// ticket. So documents are in the order of tickets.
+// A document's number is composed of the code, the ticket's number and the
+// document's place in the ticket. So documents are in the order of tickets.
 const (
 	placeBits  = 18
 	numberBits = 29
@@ -29,19 +28,20 @@ const (
 	maxCode    = 1<<16 - 1
 )
 
-// documentRange are the numbers of the first and last document of some tickets.
+// documentRange returns the numbers of the first and last document of a range of
+// tickets.
 func documentRange(code, from, to int64) (first, last int64) {
 	return (code<<numberBits | from) << placeBits, (code<<numberBits|to)<<placeBits | maxPlace
 }
 
-// maxWords bounds the words of a document, and maxWord the bytes of a word.
+// maxWords bounds the words of a document, maxWord the bytes of a word.
 const (
 	maxWords = 16_000
 	maxWord  = 60
 )
 
-// splitWords makes words of a text: runs of letters and digits without accents, in
-// one case. Writings that put no spaces between words give a word for each sign.
+// splitWords returns the words of a text: runs of letters and digits, case-folded
+// and without accents. Han, Hiragana and Katakana give one word per character.
 func splitWords(text string) []string {
 	text = norm.NFKD.String(cases.Fold().String(text))
 	var words []string
@@ -72,19 +72,18 @@ func splitWords(text string) []string {
 	return words
 }
 
-// term is words that must follow each other.
+// term is a sequence of adjacent words.
 type term struct {
 	words  []string
-	prefix bool // the last one need only begin so
+	prefix bool // the last word is a prefix
 }
 
-// minPrefix is from how many letters on the last word of a search may be the
-// beginning of one.
+// minPrefix is the least length of a prefix, in letters.
 const minPrefix = 3
 
-// parseSearch reads what somebody looks for. All of it must be found: words, and
-// between quotes words that follow each other. The last word may go on, unless
-// something follows it. Whatever is not a word or a quote separates words.
+// parseSearch parses a search: words, and quoted phrases, all of which must match.
+// The last word is a prefix if the text ends with it. Any other character separates
+// words.
 func parseSearch(text string) []term {
 	var terms []term
 	for i, part := range strings.Split(text, `"`) {
@@ -110,17 +109,17 @@ func parseSearch(text string) []term {
 	return terms
 }
 
-// codePrefix is what the words of an organization begin with.
+// codePrefix returns the prefix of an organization's words.
 func codePrefix(code int64) string { return fmt.Sprintf("%04x", code) }
 
-// wordQuery is what a search looks for.
+// wordQuery is a full-text query.
 type wordQuery struct {
 	postgres bool
 	code     int64
-	query    string // in the language of the engine; made of letters, digits and what is written here
+	query    string // in the engine's syntax; only letters, digits and operators from here
 }
 
-// readWords reads the query's text. It reports false when nothing can be found.
+// readWords parses query.Text. It returns false if there can be no match.
 func (f *finder) readWords() (bool, error) {
 	if strings.TrimSpace(f.query.Text) == "" {
 		return true, nil
@@ -164,16 +163,15 @@ func (f *finder) readWords() (bool, error) {
 	return true, nil
 }
 
-// searchCode is the organization's code; 0 when nothing of it is indexed.
+// searchCode returns the organization's code; 0 if it has no documents.
 func searchCode(ctx context.Context, q db.Querier, organizationID string) (int64, error) {
 	var code int64
 	err := q.QueryRow(ctx, "SELECT coalesce((SELECT code FROM search_organizations WHERE organization_id = $1), 0)", organizationID).Scan(&code)
 	return code, err
 }
 
-// matchCondition is the condition that a document has the words. PostgreSQL must see the
-// words when it makes its plan: whether to go by them depends on how common they
-// are.
+// matchCondition returns the condition that a document matches. PostgreSQL gets the
+// words as a literal: its plan depends on their frequency.
 func (w *wordQuery) matchCondition(st *statement) string {
 	if w.postgres {
 		return "words @@ '" + strings.ReplaceAll(w.query, "'", "''") + "'::tsquery"
@@ -181,7 +179,7 @@ func (w *wordQuery) matchCondition(st *statement) string {
 	return "ticket_words MATCH " + st.arg(w.query)
 }
 
-// ticketCondition is the condition that a document of t has the words.
+// ticketCondition returns the condition that a document of ticket t matches.
 func (w *wordQuery) ticketCondition(st *statement) string {
 	first, _ := documentRange(w.code, 0, 0)
 	if w.postgres {
@@ -194,9 +192,9 @@ func (w *wordQuery) ticketCondition(st *statement) string {
 
 func castBig(st *statement, n int64) string { return "CAST(" + st.arg(n) + " AS BIGINT)" }
 
-// scanQuery writes a query of the next documents that have the words: the numbers of
-// their tickets, in order, a ticket's as often as it has such documents. Without
-// an order they are any, which PostgreSQL finds by the words, however few of all.
+// scanQuery writes a query for the next matching documents: the numbers of their
+// tickets, in order, once per document. Without an order PostgreSQL goes by the
+// index of words.
 func (w *wordQuery) scanQuery(st *statement, from, to int64, order string, limit int) {
 	first, last := documentRange(w.code, from, to)
 	doc, table := "rowid", "ticket_words"
@@ -206,14 +204,14 @@ func (w *wordQuery) scanQuery(st *statement, from, to int64, order string, limit
 	if order != "" {
 		order = "ORDER BY " + doc + " " + order
 	}
-	// PostgreSQL must know what $1 is.
+	// PostgreSQL must know the type of $1.
 	st.addf("SELECT (%s >> %d) & %d AS number, '' AS id FROM %s WHERE CAST($1 AS TEXT) IS NOT NULL AND %s AND %s >= %s AND %s <= %s %s LIMIT %d",
 		doc, placeBits, int64(maxNumber), table, w.matchCondition(st), doc, st.arg(first), doc, st.arg(last), order, limit)
 }
 
-// readDocuments reads which tickets have the words; false when more documents than
-// limit seem to have them. On PostgreSQL that is what it knows of them, since there
-// it takes long to pass over what has not; on SQLite how dense the last ones are.
+// readDocuments reads the tickets of matching documents; false if there are
+// probably more than limit. The estimate comes from PostgreSQL's planner, or on
+// SQLite from the density of the last matches.
 func (f *finder) readDocuments(limit int) ([]int64, bool, error) {
 	read := func(limit int, order string) ([]int64, bool, error) {
 		return f.readNumbers(limit, func(st *statement) { f.words.scanQuery(st, f.first, f.last, order, limit+1) })

@@ -11,20 +11,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// maxSplit bounds how many messages are split off at once.
+// maxSplit bounds the messages of one split.
 const maxSplit = 1000
 
-// Split moves messages of a ticket, notes too, into a new one, in the caller's
-// transaction, and returns that. Its customer is who wrote the first of the moved
-// messages of customers; it has the priority, the tags and the assignee of the
-// ticket, and points at it. Answers to the moved messages come to it. The threads
-// of numbers stay where they were: the next message from there is in the old
-// ticket. It emits ticket.created, as [Service.CreateTicket] does, and
-// ticket.updated of the old one.
+// Split moves messages and notes of a ticket into a new one, in the caller's
+// transaction, and returns the new ticket. Its customer is the author of the first
+// moved customer message; priority, tags and assignee are copied, and it links to
+// the old ticket. Replies to the moved messages join it. Threads of numbers stay:
+// the next message from there joins the old ticket. Split emits ticket.created, as
+// [Service.CreateTicket] does, and ticket.updated of the old ticket.
 //
-// Errors: NotFound; Invalid, with code not_found for what is no message of the
-// ticket; Conflict invalid_transition when nothing would be left, or the ticket is
-// merged.
+// Errors: NotFound; Invalid, with code not_found for an id that is no message of
+// the ticket; Conflict invalid_transition if no message would stay, or the ticket
+// is merged.
 func (s *Service) Split(ctx context.Context, tx *db.Tx, organizationID, ticketID string, messageIDs []string) (Ticket, error) {
 	var v problem.Validation
 	if len(messageIDs) == 0 {
@@ -100,8 +99,8 @@ func (s *Service) Split(ctx context.Context, tx *db.Tx, organizationID, ticketID
 	return t, s.events.Emit(ctx, tx, events...)
 }
 
-// splitInto gives a new ticket what it takes from its first messages, and reports
-// whether an agent begins it.
+// splitInto sets the customer, channel and subject of a new ticket from its
+// messages, and reports whether an agent's message is the first.
 func splitInto(ctx context.Context, tx *db.Tx, t *Ticket, list []Message) (spoken bool, err error) {
 	asked, begun := false, false
 	for _, m := range list {
@@ -130,7 +129,7 @@ func splitInto(ctx context.Context, tx *db.Tx, t *Ticket, list []Message) (spoke
 	return spoken, nil
 }
 
-// messageTitle is what a ticket is called that begins with m.
+// messageTitle returns the subject of a ticket that starts with m.
 func messageTitle(m *Message) string {
 	if m.Details.Subject != "" {
 		return m.Details.Subject
@@ -138,7 +137,8 @@ func messageTitle(m *Message) string {
 	return title(m.Text)
 }
 
-// moveMessages moves messages to a new ticket, each conversation's into one like it.
+// moveMessages moves messages to a new ticket, each conversation's into a copy of
+// it.
 func moveMessages(ctx context.Context, tx *db.Tx, from, to *Ticket, list []Message) error {
 	conversations, err := db.All(ctx, tx, scanConversation, selectConversation+"WHERE c.ticket_id = $1 ORDER BY c.id", from.ID)
 	if err != nil {
@@ -168,7 +168,7 @@ func moveMessages(ctx context.Context, tx *db.Tx, from, to *Ticket, list []Messa
 			fresh = c.ID
 			for _, m := range list {
 				if m.ConversationID == old && threaded {
-					// The thread goes on elsewhere, and must still know it.
+					// The thread goes on elsewhere, and must recognize repeated messages.
 					m.TicketID, m.ConversationID = to.ID, fresh
 					if err := insertID(ctx, tx, threadScope(to.OrganizationID, c.ConnectionID, c.Channel), m.ExternalID, &m); err != nil {
 						return err

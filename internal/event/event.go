@@ -1,14 +1,13 @@
-// Package event writes down what happened, in the transaction of the change it
-// tells of: an event exists exactly when its change does.
+// Package event records events in the transaction of the change that they describe:
+// an event exists exactly if its change does.
 //
-// An event carries a snapshot of the records it concerns, in one canonical
-// shape; the surfaces that show events to others (outgoing webhooks, live
-// pages) derive theirs from it and never look the records up again, so an event
-// says the same thing however late it is told.
+// An event carries a snapshot of its records in one canonical form. Surfaces that
+// publish events (webhooks, live pages) derive theirs from it and never load the
+// records again, so an event has the same content however late it is delivered.
 //
-// Listeners are registered once, by the composition of the program. Those
-// registered with [Log.BeforeCommit] run in the transaction and can refuse it; those
-// registered with [Log.AfterCommit] run once it is durable and can only look on.
+// Listeners are registered once, when the program is composed. Listeners of
+// [Log.BeforeCommit] run in the transaction and can refuse it; listeners of
+// [Log.AfterCommit] run once it is durable.
 package event
 
 import (
@@ -45,9 +44,9 @@ const (
 	SLABreached           Name = "sla.breached"
 )
 
-// AuditRecorded says that the audit log has another entry. It is none of the
-// contract's: "*" does not stand for it, lists do not show it, and listeners do not
-// hear of it. Package webhook writes and delivers it.
+// AuditRecorded announces a new audit log entry. It is not part of the contract:
+// "*" does not include it, lists do not show it, and listeners do not get it.
+// Package webhook writes and delivers it.
 const AuditRecorded Name = "audit.recorded"
 
 // Names lists every event of the contract, in its order.
@@ -57,7 +56,7 @@ var Names = [...]Name{
 	CustomerCreated, CustomerUpdated, SLAWarning, SLABreached,
 }
 
-// Event is one thing that happened.
+// Event is one event.
 type Event struct {
 	ID             string    `json:"id"` // UUIDv7, set by Emit
 	OrganizationID string    `json:"organization_id"`
@@ -66,19 +65,19 @@ type Event struct {
 	Data           Data      `json:"data"`
 }
 
-// Data is the snapshot that an event carries; members that do not apply are
-// nil. Its JSON is the stored form: members are only ever added.
+// Data is the snapshot of an event; fields that do not apply are nil. Its JSON is
+// the stored form: fields are only ever added.
 type Data struct {
 	Ticket   *Ticket           `json:"ticket,omitempty"`
 	Message  *Message          `json:"message,omitempty"`
 	Customer *Customer         `json:"customer,omitempty"`
 	SLA      *SLA              `json:"sla,omitempty"`
-	Changes  map[string]Change `json:"changes,omitempty"` // by member name, on update events
-	Entry    json.RawMessage   `json:"entry,omitempty"`   // of the audit log, as it is exported
-	Test     bool              `json:"test,omitempty"`    // a made-up event of a test delivery
+	Changes  map[string]Change `json:"changes,omitempty"` // by field name, on update events
+	Entry    json.RawMessage   `json:"entry,omitempty"`   // of the audit log, as exported
+	Test     bool              `json:"test,omitempty"`    // a sample event of a test delivery
 }
 
-// Ticket is a ticket as it was.
+// Ticket is a snapshot of a ticket.
 type Ticket struct {
 	ID       string    `json:"id"`
 	Number   int64     `json:"number"`
@@ -91,7 +90,7 @@ type Ticket struct {
 	URL      string    `json:"url"`
 }
 
-// Message is a public message as it was.
+// Message is a snapshot of a public message.
 type Message struct {
 	ID             string       `json:"id"`
 	TicketID       string       `json:"ticket_id"`
@@ -107,7 +106,7 @@ type Message struct {
 	CreatedAt      time.Time    `json:"created_at"`
 }
 
-// Author is who wrote a message.
+// Author is the author of a message.
 type Author struct {
 	Type string `json:"type"` // customer, agent or system
 	ID   string `json:"id"`
@@ -123,12 +122,12 @@ type Attachment struct {
 	URL         string `json:"url"`  // empty: the content could not be fetched
 }
 
-// Customer is a customer as they were.
+// Customer is a snapshot of a customer.
 type Customer struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
-	Email string `json:"email"` // the first of several; empty when none
-	Phone string `json:"phone"` // the first of several; empty when none
+	Email string `json:"email"` // the preferred one; may be empty
+	Phone string `json:"phone"` // the preferred one; may be empty
 }
 
 // Person is an agent.
@@ -138,36 +137,36 @@ type Person struct {
 	Email string `json:"email"`
 }
 
-// SLA says which promise an event is about.
+// SLA is the target of an SLA event.
 type SLA struct {
 	Metric string    `json:"metric"` // first_response or resolution
 	DueAt  time.Time `json:"due_at"`
 }
 
-// Change is the old and new value of one member.
+// Change is the old and new value of one field.
 type Change struct {
 	From any `json:"from"`
 	To   any `json:"to"`
 }
 
-// Log writes events and calls the listeners. Register listeners before the
-// first Emit; after that it is safe for concurrent use.
+// Log writes events and calls the listeners. Register listeners before the first
+// Emit; then it is safe for concurrent use.
 type Log struct {
 	beforeCommit []func(ctx context.Context, tx *db.Tx, events []Event) error
 	afterCommit  []func(events []Event)
 }
 
-// BeforeCommit registers a listener that runs in the transaction. Its error fails
-// the whole change.
+// BeforeCommit registers a listener that runs in the transaction. Its error rolls
+// back the change.
 func (l *Log) BeforeCommit(fn func(ctx context.Context, tx *db.Tx, events []Event) error) {
 	l.beforeCommit = append(l.beforeCommit, fn)
 }
 
-// AfterCommit registers a listener that runs after the commit. It must be quick.
+// AfterCommit registers a listener that runs after the commit. It must not block.
 func (l *Log) AfterCommit(fn func(events []Event)) { l.afterCommit = append(l.afterCommit, fn) }
 
-// eventRows are the placeholders of events that are written by one statement. Most
-// changes have no more.
+// eventRows are the placeholders for the events of one statement. Most changes have
+// no more.
 var eventRows = [...]string{
 	"($1, $2, $3, $4, $5, $6, $7)",
 	"($8, $9, $10, $11, $12, $13, $14)",
@@ -176,8 +175,8 @@ var eventRows = [...]string{
 	"($29, $30, $31, $32, $33, $34, $35)",
 }
 
-// Emit writes the events of one change, in order. All must be of one
-// organization. It fills in ID and At.
+// Emit writes the events of one change, in order, and sets their ID and At. All
+// must be of one organization.
 func (l *Log) Emit(ctx context.Context, tx *db.Tx, events ...Event) error {
 	if len(events) == 0 {
 		return nil
@@ -216,8 +215,8 @@ func (l *Log) Emit(ctx context.Context, tx *db.Tx, events ...Event) error {
 	return nil
 }
 
-// WriteTx writes an [AuditRecorded] event, of which no listener hears, unless one of
-// that id is there already.
+// WriteTx writes an [AuditRecorded] event without calling listeners, unless its id
+// exists already.
 func WriteTx(ctx context.Context, tx *db.Tx, e Event) error {
 	if _, err := tx.Exec(ctx, `INSERT INTO events (id, organization_id, name, data, created_at) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT DO NOTHING`, e.ID, e.OrganizationID, string(e.Name), db.JSON(e.Data), e.At.UnixMicro()); err != nil {
@@ -226,7 +225,7 @@ func WriteTx(ctx context.Context, tx *db.Tx, e Event) error {
 	return nil
 }
 
-// Find returns one event; [db.ErrNoRows] when there is none.
+// Find returns an event; [db.ErrNoRows] if there is none.
 func Find(ctx context.Context, q db.Querier, id string) (Event, error) {
 	return db.One(ctx, q, scan, "SELECT id, organization_id, name, data, created_at FROM events WHERE id = $1", id)
 }

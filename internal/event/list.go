@@ -14,15 +14,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// Query says which events a list has, in the order in which they were written.
-// Of a member with several values any one will do; a zero member does not restrict
-// the list.
+// Query describes a list of events, in the order of writing. A field with several
+// values matches any of them; a zero field does not restrict the list.
 type Query struct {
 	Names     []Name
 	TicketID  string
 	CreatedAt period.Range
 	Ascending bool   // oldest first
-	After     string // id of the event after which the page begins; it may have gone since
+	After     string // id of the last event of the page before; it may have been deleted since
 	Limit     int    // 0: 30; at most 200
 }
 
@@ -47,8 +46,8 @@ func (q Query) Check(v *problem.Validation) {
 	}
 }
 
-// List returns a page of an organization's events, and the id after which the
-// next one begins; empty after the last. Errors: Invalid.
+// List returns a page of an organization's events, and the After of the next page;
+// empty after the last. Error: Invalid.
 func List(ctx context.Context, q db.Querier, organizationID string, query Query) (events []Event, next string, err error) {
 	if err := problem.Check(query); err != nil {
 		return nil, "", err
@@ -59,9 +58,9 @@ func List(ctx context.Context, q db.Querier, organizationID string, query Query)
 	return list(ctx, q, organizationID, &query)
 }
 
-// Each calls fn with every event of a list, in order, as all were at one moment.
-// query's After and Limit do not count. An error of fn ends it and is returned. It
-// may take an hour at most.
+// Each calls fn with every event of a list, in order, from one snapshot. It ignores
+// query.After and query.Limit, and stops at the first error of fn, which it
+// returns. It runs for at most maxExport.
 func Each(ctx context.Context, d *db.DB, organizationID string, query Query, fn func(*Event) error) error {
 	query.After, query.Limit = "", 0
 	if err := problem.Check(query); err != nil {
@@ -89,15 +88,17 @@ func Each(ctx context.Context, d *db.DB, organizationID string, query Query, fn 
 	})
 }
 
-// frequentNames are the events that most are: they have no index by name, but are met
-// soon among all. The list is that of the index events_name.
+// frequentNames are the most frequent events: they have no index by name, since a
+// scan of all events finds them soon. The list equals that of the index
+// events_name.
 const frequentNames = "('customer.created', 'ticket.created', 'conversation.created', 'message.created', 'message.customer_reply')"
 
-// maxTransaction is how much later than its transaction's time an id may be made.
+// maxTransaction bounds the time from the start of a transaction to the id of its
+// last event.
 const maxTransaction = time.Hour
 
-// list walks an index in the order of ids; what else there is to look at is hidden
-// from the engines in coalesce.
+// list scans an index in the order of ids; conditions that must not choose the
+// index are wrapped in coalesce.
 func list(ctx context.Context, q db.Querier, organizationID string, query *Query) ([]Event, string, error) {
 	args := []any{organizationID}
 	arg := func(v any) string {
@@ -170,8 +171,8 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 	return events, events[query.Limit-1].ID, nil
 }
 
-// FirstID is before every id of an event that was written in a transaction of time t
-// or later.
+// FirstID returns an id that sorts before every event of a transaction at time t or
+// later.
 func FirstID(t time.Time) string {
 	var id uuid.UUID
 	ms := uint64(max(t.UnixMilli(), 0))

@@ -8,13 +8,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// purgeStep bounds the events that one transaction of [Purge] looks at, and so how long it
-// holds up others.
+// purgeStep bounds the events that one transaction of [Purge] examines, and so the
+// time it delays other writes.
 const purgeStep = 500
 
-// Purge deletes the events that were written before a time, except those of deliveries that
-// are stored: they are still to be sent, or can be sent again, or show what was sent. It
-// works in small steps, the oldest first, and returns how many events it deleted.
+// Purge deletes the events written before a time, except events with stored
+// deliveries, which may be sent or resent and show the sent content. It works in
+// small steps, oldest first, and returns the number of deleted events.
 func Purge(ctx context.Context, d *db.DB, before time.Time) (int, error) {
 	total, after := 0, ""
 	err := db.Steps(ctx, func() (more bool, err error) {
@@ -28,8 +28,8 @@ func Purge(ctx context.Context, d *db.DB, before time.Time) (int, error) {
 	return total, nil
 }
 
-// purgeSome deletes what may go of the next events after an id. It returns the id of the
-// last that it looked at; empty when there are no more.
+// purgeSome deletes a step of events after an id. It returns the id of the last
+// event examined; empty at the end.
 func purgeSome(ctx context.Context, d *db.DB, after string, before time.Time) (n int, last string, err error) {
 	err = d.Write(ctx, func(tx *db.Tx) error {
 		n, last = 0, ""

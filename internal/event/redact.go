@@ -9,17 +9,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// redactBatch is how many events one transaction changes.
+// redactBatch bounds the events that one transaction changes.
 const redactBatch = 200
 
-// RedactedText stands where a subject was.
+// RedactedText replaces a subject.
 const RedactedText = "(redacted)"
 
-// Redact takes out of an organization's events what they tell of a customer, for
-// good: names and addresses, subjects, texts and files. tickets are those that the
-// customer had to do with. It works in steps and may be called again. What was made
-// of the events must go, too: changed is given the ids of some that were changed, in
-// the transaction that does so.
+// Redact removes a customer's data from an organization's events for good: names,
+// addresses, subjects, texts and files. tickets are the ids of tickets that involve
+// the customer. It works in batches and is idempotent. changed is called with the
+// ids of changed events, in their transaction, to redact derived data.
 func Redact(ctx context.Context, d *db.DB, organizationID, customerID string, tickets []string, changed func(ctx context.Context, tx *db.Tx, ids []string) error) error {
 	for _, of := range append([]string{""}, tickets...) {
 		column, value := "ticket_id", of
@@ -62,8 +61,7 @@ func Redact(ctx context.Context, d *db.DB, organizationID, customerID string, ti
 	return nil
 }
 
-// redact takes out of e what it tells of a customer, and reports whether that was
-// anything.
+// redact removes a customer's data from e, and reports whether there was any.
 func (e *Event) redact(customerID string) bool {
 	d, found := &e.Data, false
 	if c := d.Customer; c != nil && c.ID == customerID && *c != (Customer{ID: customerID}) {
@@ -88,8 +86,8 @@ func (e *Event) redact(customerID string) bool {
 	return found
 }
 
-// clearChanges takes from changes what was before and what is now, and reports whether
-// there was anything before.
+// clearChanges clears the values of changes, and reports whether there was an old
+// value.
 func (e *Event) clearChanges(names ...string) bool {
 	found := false
 	for _, name := range names {

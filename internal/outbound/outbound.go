@@ -1,35 +1,37 @@
-// Package outbound is where replies leave: by mail, or by a call of a provider's
-// API, whichever their channel knows.
+// Package outbound sends replies, by mail or by a call of a provider's API,
+// depending on the channel.
 //
-// The desk writes a message into its outbox together with a job, in the lane of
-// its conversation, so that a conversation's messages leave one at a time and in
-// order. The worker here asks the channel's adapter how the message is sent, does
-// so with the connection's credentials, and records what became of it, in one
-// transaction with the end of the job.
+// The desk writes a message into its outbox together with a job, in the lane of its
+// conversation, so that a conversation's messages leave one at a time and in order.
+// The worker here sends the message as the channel's adapter defines, with the
+// connection's credentials, and records the result in the transaction that ends the
+// job.
 //
-// # Never twice
+// # At most once
 //
-// Before a message is handed over, that is recorded durably. A process that dies
-// after that, or a connection that breaks, leaves a message that may have been
-// taken. What comes next depends on the far side:
+// A handover is recorded durably before it begins. A process that dies after that,
+// or a connection that breaks, leaves a message with an unknown result. The next
+// step depends on the provider:
 //
-//   - A provider is asked whether it has the message, and it is sent again only if
-//     not. Of one that cannot be asked a receipt may say so; without one for a while,
-//     it is as with a mail server.
-//   - A provider that recognises a message by its id is simply handed it again, as
-//     long as it certainly does.
-//   - A mail server cannot be asked. The record is made when it has agreed to
-//     everything and asks for the content, so the doubt begins with the first byte
-//     of that and ends with the server's last word. What is in doubt is not sent
-//     again but marked failed, saying that it may have arrived: a person decides.
+//   - A provider with a search is queried for the message, which is sent again
+//     only if it is not found. Without a search a receipt may give the result;
+//     without a receipt for a while, the message is treated as with a mail
+//     server.
+//   - A provider that recognizes a repeated message by its id gets it again,
+//     within its guaranteed time.
+//   - A mail server has no search. The record is made when the server has
+//     accepted all recipients and expects the content, so the uncertainty lasts
+//     from the first byte of the content to the server's last response. An
+//     uncertain message is not sent again but marked as failed, with a note
+//     that it may have arrived: a person decides.
 //
-// So every message ends as sent or visibly failed. A far side that cannot be
-// reached delays it, with the reason shown beside it.
+// So every message ends as sent or visibly failed. An unreachable provider delays
+// it, with the reason shown beside it.
 //
-// # Nobody waits for others
+// # Isolation
 //
-// Messages to one far side take up at most perRoute places of the worker, so one
-// that hangs holds up its own messages only.
+// Messages of one route use at most perRoute slots of the worker, so a slow
+// provider delays its own messages only.
 package outbound
 
 import (
@@ -55,32 +57,31 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// Config is what a [Service] needs. All is required but OpenMail and RetryTimeScale.
+// Config has the parts of a [Service]. All are required but OpenMail, PublicHTTP
+// and RetryTimeScale.
 type Config struct {
 	DB          *db.DB
 	Blob        blob.Store
 	Connections *connection.Service
 	Adapters    []channel.Adapter
-	Box         *seal.Box // marks our mails
-	// Mail takes the mails of connections that have nothing of their own for that.
+	Box         *seal.Box // signs ids and headers of our mails
+	// Mail sends the mails of connections without a mail server of their own.
 	Mail mail.TrackedSender
-	// OpenMail returns what takes the mails of a connection, by its credentials; nil
-	// where they name nothing. Its error says in plain words what is wrong with which
-	// of them.
+	// OpenMail returns the mail server of a connection's credentials; nil if they name
+	// none. Its error describes the invalid field in plain words.
 	OpenMail func(credentials channel.Credentials) (mail.TrackedSender, error)
-	HTTP     http.RoundTripper // to the providers' APIs
-	// PublicHTTP makes the calls to addresses that a tenant chose; it must connect to
-	// public addresses only. nil refuses them.
+	HTTP     http.RoundTripper // for the providers' APIs
+	// PublicHTTP calls URLs that a tenant has set; it must connect to public addresses
+	// only. nil refuses them.
 	PublicHTTP http.RoundTripper
 	BaseURL    string // public address, without a trailing slash
-	// OrganizationName is what the mails of a connection without a name are
-	// from.
+	// OrganizationName returns the sender's name for a connection without a name.
 	OrganizationName func(ctx context.Context, organizationID string) (string, error)
 	RetryTimeScale   float64 // multiplies every wait; 0 means 1
 	Logger           *slog.Logger
 }
 
-// Service sends. It is safe for concurrent use.
+// Service sends messages. It is safe for concurrent use.
 type Service struct {
 	db               *db.DB
 	blob             blob.Store
@@ -102,12 +103,11 @@ type Service struct {
 
 var _ desk.Dispatcher = (*Service)(nil)
 
-// concurrency is how many messages of one channel are under way at once in this
-// process.
+// concurrency bounds the messages of one channel in flight in this process.
 const concurrency = 128
 
-// Open returns the service. It admits messages, and sends once [Service.Work]
-// was called.
+// Open returns the service. It admits messages at once, and sends after
+// [Service.Work].
 func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, blob: c.Blob, connections: c.Connections, adapters: make(map[string]channel.Adapter), box: c.Box,
@@ -126,8 +126,8 @@ func Open(c Config) *Service {
 	return s
 }
 
-// Work registers the workers, one for each kind of channel that can send, so that
-// trouble with one holds up no other. It must be called before the queue starts.
+// Work registers one worker per medium, so that channels do not delay each other.
+// Call it before the queue starts.
 func (s *Service) Work(q *queue.Queue, d *desk.Service) {
 	s.desk = d
 	seen := make(map[string]bool)
@@ -139,7 +139,7 @@ func (s *Service) Work(q *queue.Queue, d *desk.Service) {
 		seen[medium] = true
 		q.Handle(queue.Worker{
 			Kind: desk.SendKind(medium), Ordered: true, Concurrency: concurrency, Run: s.run,
-			// What goes wrong at the far side, run deals with. This is ours.
+			// Errors of providers are handled in run. These are our own.
 			Retry: func(attempt int, _ error) (time.Duration, bool) {
 				return queue.Backoff(attempt), attempt < maxInternalFailures
 			},
@@ -148,8 +148,8 @@ func (s *Service) Work(q *queue.Queue, d *desk.Service) {
 	}
 }
 
-// maxInternalFailures is how often something of ours may go wrong before a message fails:
-// about two days.
+// maxInternalFailures bounds our own failures before a message fails: about two
+// days.
 const maxInternalFailures = 300
 
 // Admit implements [desk.Dispatcher].
@@ -186,7 +186,7 @@ func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, conne
 	return c.ID, sender.Check(m, credentials)
 }
 
-// sender is the adapter of a connection, if it can send what a ticket calls medium.
+// sender returns the adapter of a connection if it can send on the medium.
 func (s *Service) sender(c *connection.Connection, medium string) channel.Sender {
 	a, ok := s.adapters[c.Channel]
 	if !ok || a.Info().Medium != medium {
@@ -202,8 +202,8 @@ const (
 	copySize         = 16 // bytes of the MAC in X-Helpdesk-Message
 )
 
-// messageID is the Message-ID of a mail of ours. Nobody can guess it, so that who
-// names it has got the mail, or an answer to it.
+// messageID returns the Message-ID of an outbound mail. It is unguessable, so a
+// mail that names it comes from a recipient of the mail or of a reply.
 func (s *Service) messageID(m *channel.Outgoing) string {
 	_, domain, _ := strings.Cut(m.From, "@")
 	domain, err := idna.Lookup.ToASCII(domain)
@@ -213,13 +213,13 @@ func (s *Service) messageID(m *channel.Outgoing) string {
 	return fmt.Sprintf("t.%s.%s.%s@%s", m.TicketID, m.ID, hex.EncodeToString(s.box.MAC(messageIDPurpose, m.TicketID, m.ID)[:5]), domain)
 }
 
-// copyHeader is the value of X-Helpdesk-Message.
+// copyHeader returns the value of X-Helpdesk-Message.
 func (s *Service) copyHeader(organizationID, messageID string) string {
 	return messageID + "." + hex.EncodeToString(s.box.MAC(copyPurpose, organizationID, messageID)[:copySize])
 }
 
-// VerifyCopyHeader returns which message of the organization's a value of X-Helpdesk-Message
-// names; false when we did not write it. It is what [desk.Config.CopyMAC] wants.
+// VerifyCopyHeader returns the message named by a value of X-Helpdesk-Message;
+// false unless we signed it. It serves as [desk.Config.CopyMAC].
 func (s *Service) VerifyCopyHeader(organizationID, header string) (messageID string, ok bool) {
 	messageID, text, _ := strings.Cut(strings.TrimSpace(header), ".")
 	if len(text) != hex.EncodedLen(copySize) {

@@ -7,18 +7,16 @@ import (
 )
 
 const (
-	// perRoute is how many messages are on their way to one far side at once, in
-	// this process.
+	// perRoute bounds the messages in flight on one route in this process.
 	perRoute = 16
-	// maxMemory bounds what the files of messages under way take in this process,
-	// and routeMemory what those to one far side do, in bytes. One message may go
-	// there however large it is.
+	// maxMemory bounds the file contents in memory of all routes, routeMemory of one,
+	// in bytes. A single message may exceed routeMemory.
 	maxMemory   = 128 << 20
 	routeMemory = maxMemory / 2
 )
 
-// routes are the far sides that messages are on their way to, or that asked for
-// rest.
+// routes limits the messages in flight per route, and honours pauses that a
+// provider asks for.
 type routes struct {
 	mu     sync.Mutex
 	by     map[string]*route
@@ -28,13 +26,13 @@ type routes struct {
 type route struct {
 	underWay int
 	memory   int64
-	rest     time.Time // nothing goes before
+	rest     time.Time // no message before
 }
 
-// acquire takes a place on the way to a far side for a message whose files take so
-// much memory, at most maxMemory; leave gives both back. Without a place, it returns
-// how long to wait before asking again. Nobody waits in it: what hangs would hold up
-// those behind it, wherever they go.
+// acquire takes a slot on a route for a message with files of memory bytes, at most
+// maxMemory; release returns it. Without a free slot it returns the time to wait
+// before the next try. It never blocks, so that a slow route does not delay other
+// routes.
 func (r *routes) acquire(to string, memory int64) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +48,7 @@ func (r *routes) acquire(to string, memory int64) (wait time.Duration) {
 		return rest + rand.N(time.Second)
 	}
 	if w.underWay >= perRoute || w.memory > 0 && w.memory+memory > routeMemory || r.memory+memory > maxMemory {
-		// Not all at once, and not so often that the waiting is work.
+		// Spread out, and seldom enough that waiting costs little.
 		return 2*time.Second + rand.N(6*time.Second)
 	}
 	w.underWay++
@@ -70,7 +68,7 @@ func (r *routes) release(to string, memory int64) {
 	}
 }
 
-// pause lets nothing go to a far side for a while: it is asking for that.
+// pause stops a route for d.
 func (r *routes) pause(to string, d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,15 +24,14 @@ type attempt struct {
 	connection connection.Connection
 }
 
-// outcome is how an attempt ended, and with it perhaps the message's time in the
-// outbox.
+// outcome is the result of an attempt.
 type outcome struct {
 	verdict channel.SendResult
-	wait    time.Duration // until the next attempt; for Later and Unclear
-	giveUp  bool          // there is no next attempt
+	wait    time.Duration // until the next attempt, after a retryable result
+	giveUp  bool          // no next attempt
 }
 
-// run sends the message of a job, or finds out what became of it.
+// run sends the message of a job, or finds out the result of an earlier handover.
 func (s *Service) run(ctx context.Context, j *queue.Job) error {
 	w, err := s.desk.OutboxMessage(ctx, s.db, j.ID)
 	if errors.Is(err, db.ErrNoRows) {
@@ -42,7 +41,7 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 		return fmt.Errorf("load message: %w", err)
 	}
 	if w.State != channel.ReceiptQueued {
-		// What the far side reports was here before its answer.
+		// The receipt arrived before the response.
 		return s.recordOutcome(ctx, func(tx *db.Tx) error {
 			if err := s.desk.RecordSent(ctx, tx, &w, nil); err != nil {
 				return err
@@ -83,14 +82,15 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 	return a.conclude(ctx, outcome{verdict: refusedVerdict("messages cannot be sent on this channel")})
 }
 
-// disabledWait is how often a connection that is off is looked at.
+// disabledWait is the interval of checking a disabled connection.
 const disabledWait = 5 * time.Minute
 
 func refusedVerdict(reason string) channel.SendResult {
 	return channel.SendResult{Verdict: channel.VerdictRefused, Reason: reason}
 }
 
-// mayHaveArrived is said of a message that is in doubt and not sent again.
+// mayHaveArrived is the error of a message with an unknown result that is not sent
+// again.
 const mayHaveArrived = "it may have arrived: it was handed over, and the connection ended before the answer came. It is not sent again by itself"
 
 func (s *Service) fromName(ctx context.Context, c *connection.Connection) (string, error) {
@@ -104,7 +104,7 @@ func (s *Service) fromName(ctx context.Context, c *connection.Connection) (strin
 	return name, nil
 }
 
-// isBlocked concludes the attempt if the message must not go any more.
+// isBlocked concludes the attempt if the message must not be sent any more.
 func (a *attempt) isBlocked(ctx context.Context) (bool, error) {
 	reason, err := a.desk.SendBlock(ctx, a.db, &a.w)
 	if err != nil || reason == "" {
@@ -113,12 +113,12 @@ func (a *attempt) isBlocked(ctx context.Context) (bool, error) {
 	return true, a.conclude(ctx, outcome{verdict: refusedVerdict(reason)})
 }
 
-// recordHandover records that the message is about to be handed over, and by which way.
+// recordHandover records that the message is about to be handed over by a route.
 func (a *attempt) recordHandover(ctx context.Context, by string) error {
 	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.RecordHandover(ctx, tx, &a.w, by) })
 }
 
-// conclude records how an attempt ended.
+// conclude records the result of an attempt.
 func (a *attempt) conclude(ctx context.Context, e outcome) error {
 	v := e.verdict
 	log := a.log.With("message", a.w.ID, "connection", a.w.ConnectionID, "channel", a.w.Channel, "attempt", a.w.Attempts+1)
@@ -156,7 +156,7 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 	return nil
 }
 
-// postpone has the job come back without an attempt having been made.
+// postpone delays the job without an attempt.
 func (a *attempt) postpone(ctx context.Context, reason string, wait time.Duration) error {
 	return a.recordOutcome(ctx, func(tx *db.Tx) error {
 		if reason != "" {
@@ -168,8 +168,8 @@ func (a *attempt) postpone(ctx context.Context, reason string, wait time.Duratio
 	})
 }
 
-// interrupted records an attempt that our own end, or the loss of the job, cut
-// short: no fault of the far side's. The job is made ready again.
+// interrupted records an attempt cut short by shutdown or by the loss of the job,
+// not by the provider. The job becomes ready again.
 func (a *attempt) interrupted(ctx context.Context, unclear bool) error {
 	cause := context.Cause(ctx)
 	if unclear || a.w.HandedAt.IsZero() {
@@ -182,8 +182,8 @@ func (a *attempt) interrupted(ctx context.Context, unclear bool) error {
 	return cause
 }
 
-// isInternal reports whether err is a failure of our own database or files. The queue has
-// such work run again, without counting an attempt.
+// isInternal reports whether err is a failure of our own database or files. The
+// queue repeats such work without counting an attempt.
 func isInternal(err error) bool { return problem.Of(err) == problem.Unavailable }
 
 const (
@@ -191,8 +191,8 @@ const (
 	maxRecordPause = time.Second
 )
 
-// recordOutcome writes what became of an attempt, even if the work was cancelled: what
-// is not recorded is in doubt. While the database cannot be used it tries again,
+// recordOutcome writes the result of an attempt, even after the work is cancelled:
+// an unrecorded result is uncertain. While the database is unavailable it retries,
 // until the work is cancelled.
 func (s *Service) recordOutcome(work context.Context, change func(tx *db.Tx) error) error {
 	ctx := context.WithoutCancel(work)
@@ -211,7 +211,7 @@ func (s *Service) recordOutcome(work context.Context, change func(tx *db.Tx) err
 	}
 }
 
-// discard gives up a message that something of ours kept from being sent.
+// discard fails a message that our own errors kept from being sent.
 func (s *Service) discard(ctx context.Context, tx *db.Tx, j *queue.Job, _ error) error {
 	w, err := s.desk.OutboxMessage(ctx, tx, j.ID)
 	if errors.Is(err, db.ErrNoRows) {
@@ -227,19 +227,17 @@ func (s *Service) discard(ctx context.Context, tx *db.Tx, j *queue.Job, _ error)
 	return s.desk.RecordFailure(ctx, tx, &w, refusedVerdict(reason))
 }
 
-// The waits between attempts at an API: as those at a mail server that cannot be
-// reached. A provider that says "later" is believed for two days; one that cannot
-// be reached, for a week.
+// backoffSchedule has the waits between attempts at an API, as for an unreachable
+// mail server. A provider that defers gets two days, an unreachable one a week.
 var backoffSchedule = []time.Duration{5 * time.Second, 15 * time.Second, 45 * time.Second, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute}
 
 const (
-	maxBackoff          = 30 * time.Minute // after those
+	maxBackoff          = 30 * time.Minute // after the schedule
 	maxLaterRetries     = 2 * 48
 	maxUnreachedRetries = 7 * 48
 )
 
-// backoff is how long to wait after the attempt-th failure (from 1), at least what
-// the provider asks for.
+// backoff returns the wait after the attempt-th failure (from 1), at least asked.
 func (s *Service) backoff(attempt int, asked time.Duration) time.Duration {
 	wait := maxBackoff
 	if attempt <= len(backoffSchedule) {
@@ -248,8 +246,8 @@ func (s *Service) backoff(attempt int, asked time.Duration) time.Duration {
 	return s.scaled(max(wait, asked))
 }
 
-// scaled is a wait as it is configured to be, and up to a tenth longer, so that
-// what failed together does not come back together.
+// scaled returns a wait times Config.RetryTimeScale, plus up to a tenth, so that
+// jobs do not return at the same time.
 func (s *Service) scaled(wait time.Duration) time.Duration {
 	d := time.Duration(float64(wait) * s.scale)
 	return d + rand.N(d/10+1)

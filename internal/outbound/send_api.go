@@ -18,15 +18,15 @@ import (
 const (
 	callTimeout = 30 * time.Second
 	maxAnswer   = 4 << 20 // bytes; a list of a hundred messages is far smaller
-	// inFlightTime is for how long after a call began the provider may be at it,
-	// also when nobody waits for its answer any more, and what it took not be in
-	// its lists yet.
+	// inFlightTime is the time after the start of a call during which the provider may
+	// still process it, even if the connection is lost, and may not list the message
+	// yet.
 	inFlightTime = callTimeout + 10*time.Second
 	// maxPages bounds a search.
 	maxPages = 20
 )
 
-// sendByAPI sends the message by the provider's API.
+// sendByAPI sends the message through the provider's API.
 func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 	route := "api/" + a.connection.ID
 	if wait := a.routes.acquire(route, 0); wait > 0 {
@@ -37,7 +37,7 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 	a.w.ReceiptURL = a.receiptURL()
 	tooLate := c.Check(&a.w.Outgoing, credentials)
 	if tooLate != nil && !errors.Is(tooLate, channel.ErrTooLate) {
-		// It could be sent when it was written; the credentials are others now.
+		// The credentials have changed since the message was written.
 		return a.postpone(ctx, "the connection is not usable: "+problemText(tooLate), disabledWait)
 	}
 	call := c.SendCall(&a.w.Outgoing, credentials)
@@ -68,7 +68,7 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 			if tooLate != nil || !a.canRepeat(by, c.IdempotencyWindow()) {
 				return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
 			}
-		default: // nor was there a receipt meanwhile
+		default: // and there was no receipt meanwhile
 			return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
 		}
 	}
@@ -101,16 +101,15 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 	return a.conclude(ctx, outcome{verdict: v})
 }
 
-// callRoute names where a call goes: the provider, and the account at it where the
-// address names that.
+// callRoute names the target of a call: the provider, and the account if the URL
+// names it.
 func callRoute(c channel.Call) string {
 	where, _, _ := strings.Cut(c.URL, "?")
 	return "call " + where
 }
 
-// retryOrFail concludes an attempt after which another may follow. One that may have
-// had its effect is looked at again when that can be found out: from the provider,
-// or by then from its receipt.
+// retryOrFail concludes an attempt that may be repeated. If its effect is unclear,
+// the next one starts by finding out, from the provider or a receipt.
 func (a *attempt) retryOrFail(ctx context.Context, v channel.SendResult, tries int) error {
 	wait := a.backoff(a.w.Attempts+1, v.RetryAfter)
 	giveUp := a.w.Attempts+1 > len(backoffSchedule)+tries
@@ -120,14 +119,14 @@ func (a *attempt) retryOrFail(ctx context.Context, v channel.SendResult, tries i
 	return a.conclude(ctx, outcome{verdict: v, wait: wait, giveUp: giveUp})
 }
 
-// receiptURL is where the provider reports what became of the message.
+// receiptURL returns the URL for the message's receipts.
 func (a *attempt) receiptURL() string {
 	info := a.adapters[a.connection.Channel].Info()
 	return a.baseURL + info.Path + "?message=" + url.QueryEscape(a.w.ID)
 }
 
-// search asks the provider whether it has the message, and returns its id there;
-// empty when it does not.
+// search looks for the message at the provider and returns its id there; empty if
+// it is not found.
 func (a *attempt) search(ctx context.Context, c channel.Searcher, credentials channel.Credentials) (string, error) {
 	call := c.SearchCall(&a.w.Outgoing, credentials, a.w.HandedAt)
 	for range maxPages {
@@ -151,8 +150,8 @@ func (a *attempt) search(ctx context.Context, c channel.Searcher, credentials ch
 	return "", errors.New("the provider's list of messages does not end")
 }
 
-// call makes a request. began says that the provider may have got it. The error
-// repeats neither address nor credentials.
+// call performs a request. began reports that the provider may have received it.
+// The error has neither URL nor credentials.
 func (s *Service) call(ctx context.Context, c channel.Call) (a channel.Response, began bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -185,7 +184,7 @@ func (s *Service) call(ctx context.Context, c channel.Call) (a channel.Response,
 	return a, true, nil
 }
 
-// problemText is what a problem says to people.
+// problemText returns the text of a problem for people.
 func problemText(err error) string {
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok {

@@ -39,7 +39,7 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 	}
 	var memory int64
 	for _, f := range a.w.Files {
-		memory += 3 * f.Size // as it is, as base64, and as part of the mail
+		memory += 3 * f.Size // raw, as base64, and in the mail
 	}
 	memory = min(memory, maxMemory)
 	if wait := a.routes.acquire(route, memory); wait > 0 {
@@ -106,18 +106,18 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 	return a.conclude(ctx, outcome{verdict: v, wait: a.scaled(wait), giveUp: !again})
 }
 
-// bySMTP is the way by a mail server, any: none recognises what it was handed.
+// bySMTP is the route by a mail server, any: none recognizes a repeated mail.
 const bySMTP = "smtp"
 
-// canRepeat reports whether a far side that recognises what it was handed by a way
-// within a time still does, for the first that it may have been. What was handed over
-// by another way, it knows nothing of.
+// canRepeat reports whether a provider that recognizes a repeated message within a
+// time still does so for the first uncertain handover. It knows nothing of
+// handovers by another route.
 func (a *attempt) canRepeat(by string, within time.Duration) bool {
 	return a.w.HandedAt.IsZero() || a.w.HandedBy == by && time.Since(a.w.DoubtedAt) < within
 }
 
-// refusedCc returns who of those who were to get a copy is what the mail server
-// refuses for good; empty when that is not the trouble.
+// refusedCc returns the Cc address that the mail server refuses permanently; empty
+// if the error has another reason.
 func (a *attempt) refusedCc(err error) string {
 	e, ok := errors.AsType[*mail.Error](err)
 	if !ok || e.Op != mail.OpRecipient || e.Temporary || e.Code == 530 {
@@ -131,8 +131,8 @@ func (a *attempt) refusedCc(err error) string {
 	return ""
 }
 
-// isThrottled reports whether a mail server wants less of us, rather than not this
-// mail now.
+// isThrottled reports whether a mail server limits our rate, rather than refusing
+// this mail.
 func isThrottled(e *mail.Error) bool {
 	if e.API {
 		return e.Code == http.StatusTooManyRequests || e.Code == http.StatusServiceUnavailable
@@ -140,7 +140,7 @@ func isThrottled(e *mail.Error) bool {
 	return e.Code == 421 || e.Code == 450 && strings.HasPrefix(e.EnhancedCode, "4.7.")
 }
 
-// mailErrorText says what went wrong with a mail.
+// mailErrorText describes a mail error for people.
 func mailErrorText(err error) string {
 	e, ok := errors.AsType[*mail.Error](err)
 	if !ok {

@@ -1,11 +1,12 @@
-// Package picture loads the pictures that mails only link to, when somebody asks for them,
-// such that senders learn nothing of who does.
+// Package picture loads the remote pictures of mails on a reader's request, so that
+// the sender learns nothing about the reader.
 //
-// A picture is fetched once from its address, by this program and as this program: from
-// public addresses only, without cookies and without anything of the reader's request. It
-// is stored with the message and served from there to all readers of the message. A response
-// that is no picture by its bytes, too large or too slow is never served. Links to pictures
-// are signed, so that only a page that shows the message causes a fetch.
+// A picture is fetched once from its URL, in the name of this program: from public
+// addresses only, without cookies and without any header of the reader's request.
+// It is stored with the message and served from there to all readers. A response is
+// never served if its bytes are no picture, or if it is too large or too slow.
+// Links to pictures are signed, so only a page that shows the message causes a
+// fetch.
 package picture
 
 import (
@@ -35,21 +36,21 @@ import (
 )
 
 const (
-	// maxSize and maxTime bound a picture, in bytes, and how long its host takes for it.
+	// maxSize bounds a picture in bytes, maxTime its download.
 	maxSize      = 5 << 20
 	maxTime      = 10 * time.Second
 	maxRedirects = 3
 	// maxAtOnce bounds the downloads of this process.
 	maxAtOnce = 32
-	// userAgent names the program, not the reader's.
+	// userAgent identifies this program, not the reader's.
 	userAgent = "Mozilla/5.0 (compatible; Kickstand)"
 
 	purpose = "picture of a mail"
 	macSize = 16 // bytes
 )
 
-// contentTypes are the formats that are served: those that browsers show, without SVG, which is
-// a document.
+// contentTypes are the formats served: those of browsers, without SVG, which can
+// run scripts.
 var contentTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 // Config holds the parts of a [Service]. All are required.
@@ -73,23 +74,23 @@ type Service struct {
 // New returns the service.
 func New(c Config) *Service { return &Service{c: c, slots: make(chan struct{}, maxAtOnce)} }
 
-// digest stands for the address of a picture.
+// digest returns the id of a picture's URL.
 func digest(address string) string {
 	sum := sha256.Sum256([]byte(address))
 	return hex.EncodeToString(sum[:])
 }
 
-// Link returns the arguments of [Service.Open] for a picture of a message: the digest of
-// its address, and the signature of both.
+// Link returns the arguments of [Service.Open] for a picture of a message: the
+// digest of its URL, and the signature.
 func (s *Service) Link(messageID, address string) (id, signature string) {
 	id = digest(address)
 	return id, hex.EncodeToString(s.c.Box.MAC(purpose, messageID, id)[:macSize])
 }
 
-// Open returns a picture of a message that the caller may read, fetched now if it is not
-// stored yet. The caller closes the content. Errors: NotFound for an address that the message
-// does not link to, a wrong signature, and a picture that could not be fetched; Unavailable
-// while another process fetches it for too long.
+// Open returns a picture of a message that the caller may read, fetching it if it
+// is not stored. The caller closes the content. Errors: NotFound for a URL that the
+// message does not contain, a wrong signature, and a failed picture; Unavailable if
+// another process takes too long to fetch it.
 func (s *Service) Open(ctx context.Context, m *desk.Message, id, signature string) (desk.Picture, io.ReadCloser, error) {
 	missing := problem.New(problem.NotFound, "there is no such picture")
 	mac, err := hex.DecodeString(signature)
@@ -120,7 +121,7 @@ func (s *Service) load(ctx context.Context, messageID, id, address string) (desk
 	if p, err := s.stored(ctx, messageID, id); err != nil || p != (desk.Picture{}) {
 		return p, err
 	}
-	// The request may end: others wait for the same picture, which is fetched once.
+	// The request may end: other requests wait for the same fetch.
 	work := context.WithoutCancel(ctx)
 	done := s.flights.DoChan(messageID+" "+id, func() (any, error) { return s.loadOnce(work, messageID, id, address) })
 	select {
@@ -144,7 +145,7 @@ func (s *Service) stored(ctx context.Context, messageID, id string) (desk.Pictur
 	return p, nil
 }
 
-// loadOnce fetches and keeps a picture, or waits for the process that does.
+// loadOnce fetches a picture, or waits for the process that does.
 func (s *Service) loadOnce(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*maxTime)
 	defer cancel()
@@ -164,7 +165,7 @@ func (s *Service) loadOnce(ctx context.Context, messageID, id, address string) (
 	return desk.Picture{}, problem.New(problem.Unavailable, "the picture is still being loaded")
 }
 
-// claim claims a picture for this process, or returns the result of an earlier claim.
+// claim claims a picture for this process, or returns the stored result.
 func (s *Service) claim(ctx context.Context, messageID, id string) (p desk.Picture, claimed bool, err error) {
 	err = s.c.DB.Write(ctx, func(tx *db.Tx) (err error) {
 		claimed, err = s.c.Desk.ClaimPicture(ctx, tx, messageID, id)
@@ -177,10 +178,10 @@ func (s *Service) claim(ctx context.Context, messageID, id string) (p desk.Pictu
 	return p, false, err
 }
 
-// fetchClaimed fetches a picture that this process has claimed, and records the result.
+// fetchClaimed fetches a claimed picture and records the result.
 func (s *Service) fetchClaimed(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
 	p, err := s.fetch(ctx, address)
-	ctx = context.WithoutCancel(ctx) // a result is recorded, however late
+	ctx = context.WithoutCancel(ctx) // record a late result too
 	if err == nil {
 		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.CompletePicture(ctx, tx, messageID, id, p) })
 	}
@@ -199,16 +200,16 @@ func (s *Service) fetchClaimed(ctx context.Context, messageID, id, address strin
 	return desk.Picture{}, err
 }
 
-// refusal is a picture that its host does not give, or that is none. The reason does not
-// repeat the address.
+// refusal is a failure of the picture's host or content. The reason does not
+// contain the URL.
 type refusal struct {
 	why   string
-	final bool // another try would end the same
+	final bool // a retry would fail too
 }
 
 func (r *refusal) Error() string { return r.why }
 
-// fetch downloads and stores a picture. An error that is no [*refusal] is ours.
+// fetch downloads and stores a picture. An error that is no [*refusal] is our own.
 func (s *Service) fetch(ctx context.Context, address string) (desk.Picture, error) {
 	select {
 	case s.slots <- struct{}{}:
@@ -284,7 +285,7 @@ func refusalOf(err error) *refusal {
 	return &refusal{why: "its host could not be reached in time"}
 }
 
-// isPlainURL reports whether a picture may be at an address: on the web's own ports, without
+// isPlainURL reports whether a URL may be fetched: HTTP on a standard port, without
 // credentials.
 func isPlainURL(u *url.URL) bool {
 	return (u.Scheme == "https" || u.Scheme == "http") && u.User == nil && u.Hostname() != "" && slices.Contains([]string{"", "80", "443"}, u.Port())

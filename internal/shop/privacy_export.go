@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// maxMailed is the size of an archive that goes along with the mail, in bytes.
+	// maxMailed bounds an archive sent as an attachment, in bytes.
 	maxMailed = 5 << 20
-	// linkLife is for how long a larger one can be fetched.
+	// linkLife is the life of the link to a larger one.
 	linkLife = 14 * 24 * time.Hour
 )
 
-// ExportPath is where archives are fetched, followed by the token of one.
+// ExportPath is the path of archives, followed by a token.
 const ExportPath = "/privacy/exports/"
 
-// deliverExport collects what is known of somebody and delivers it to the organization's
-// administrators, who answer the customer.
+// deliverExport collects a customer's data and mails it to the organization's
+// administrators.
 func (s *Service) deliverExport(ctx context.Context, r *Request) error {
 	admins, err := s.admins.AdminAddresses(ctx, s.db, r.OrganizationID)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Service) deliverExport(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	// An attempt before may have come so far.
+	// An earlier attempt may have stored one.
 	if err := s.deleteExports(ctx, "SELECT digest, blob_key FROM privacy_exports WHERE request_id = $1", r.ID); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *Service) deliverExport(ctx context.Context, r *Request) error {
 	})
 }
 
-// writeExport notes an archive, and when it goes.
+// writeExport records an archive and schedules its deletion.
 func (s *Service) writeExport(ctx context.Context, tx *db.Tx, r *Request, token string, ref blob.Ref) error {
 	until := tx.Now.Add(linkLife)
 	if _, err := tx.Exec(ctx, "INSERT INTO privacy_exports (digest, request_id, blob_key, until) VALUES ($1, $2, $3, $4)",
@@ -80,14 +80,14 @@ func tokenDigest(token string) []byte {
 	return sum[:]
 }
 
-// expire deletes the archives of a request whose time is up.
+// expire deletes a request's expired archives.
 func (s *Service) expire(ctx context.Context, j *queue.Job) error {
 	return s.deleteExports(ctx, "SELECT digest, blob_key FROM privacy_exports WHERE request_id = $1 AND until <= $2",
 		string(j.Payload), time.Now().UnixMicro())
 }
 
-// OpenExport returns the archive that a link's token leads to, for the caller to
-// close; NotFound when there is none, or not any more.
+// OpenExport returns the archive of a link's token, for the caller to close. Error:
+// NotFound, also after expiry.
 func (s *Service) OpenExport(ctx context.Context, token string) (io.ReadCloser, error) {
 	gone := problem.New(problem.NotFound, "this archive is not here, or not any more: a link is good for %d days", int(linkLife/(24*time.Hour)))
 	var key, requestID, organizationID string
@@ -112,16 +112,16 @@ func (s *Service) OpenExport(ctx context.Context, token string) (io.ReadCloser, 
 	return r, nil
 }
 
-// contents are what an archive holds.
+// contents are the contents of an archive.
 type contents struct {
 	Request  requestSummary  `json:"request"`
-	Customer json.RawMessage `json:"customer"` // null: nobody is known
+	Customer json.RawMessage `json:"customer"` // null: unknown
 	Orders   []Order         `json:"orders"`
 
 	files []File
 }
 
-// requestSummary is what the archive says of the request.
+// requestSummary describes the request in the archive.
 type requestSummary struct {
 	ID         string    `json:"id"`
 	Shop       string    `json:"shop"`
@@ -133,7 +133,7 @@ type requestSummary struct {
 	DueAt      time.Time `json:"due_at"`
 }
 
-// collect gathers all that is known of whom a request is about.
+// collect collects all data of the person of a request.
 func (s *Service) collect(ctx context.Context, r *Request) (*contents, error) {
 	p, err := s.findPerson(ctx, r)
 	if err != nil {
@@ -172,7 +172,8 @@ func (s *Service) collect(ctx context.Context, r *Request) (*contents, error) {
 	return c, nil
 }
 
-// storeArchive puts the archive into the blob store. The token makes it unlike any other.
+// storeArchive writes the archive to the blob store. The token makes its content
+// unique.
 func (s *Service) storeArchive(ctx context.Context, token string, c *contents) (blob.Ref, error) {
 	r, w := io.Pipe()
 	done := make(chan struct{})
@@ -181,12 +182,12 @@ func (s *Service) storeArchive(ctx context.Context, token string, c *contents) (
 		w.CloseWithError(s.archive(ctx, w, token, c))
 	}()
 	ref, err := s.blob.Put(ctx, r)
-	r.CloseWithError(err) // a writer that nobody reads any more ends
+	r.CloseWithError(err) // unblocks the writer
 	<-done
 	return ref, err
 }
 
-// archive writes a ZIP file with everything as JSON, as text, and the files.
+// archive writes a ZIP file with the data as JSON and as text, and the files.
 func (s *Service) archive(ctx context.Context, w io.Writer, token string, c *contents) error {
 	z := zip.NewWriter(w)
 	sum := sha256.Sum256([]byte("archive " + token))
@@ -212,7 +213,7 @@ func (s *Service) archive(ctx context.Context, w io.Writer, token string, c *con
 	for _, f := range c.files {
 		content, err := s.blob.Open(ctx, f.BlobKey)
 		if errors.Is(err, blob.ErrNotFound) {
-			continue // it is said in the record, and cannot be had
+			continue // the record mentions it, but the content is lost
 		}
 		if err != nil {
 			return fmt.Errorf("open file: %w", err)
@@ -235,8 +236,8 @@ func addFile(z *zip.Writer, name string, content io.Reader) error {
 	return err
 }
 
-// readable is JSON as a person reads it: a line for each value, under the names of
-// what it is in. Members without a value are left out.
+// readable formats JSON for people: one line per value, indented below field names.
+// Empty fields are left out.
 func readable(plain []byte) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(plain))
 	d.UseNumber()
@@ -295,7 +296,8 @@ func outline(b *strings.Builder, v any, depth int) {
 	}
 }
 
-// exportMail is the mail with the archive, or with a link to it, and the archive's size.
+// exportMail returns the mail with the archive, or with a link to it, and the
+// archive's size.
 func (s *Service) exportMail(ctx context.Context, r *Request, c *contents) (m mail.Message, size int64, err error) {
 	who := "a customer"
 	if r.Subject != "" {
@@ -347,7 +349,7 @@ func (s *Service) exportMail(ctx context.Context, r *Request, c *contents) (m ma
 
 var errTooLarge = errors.New("the archive is too large for a mail")
 
-// limited keeps what is written, up to a size.
+// limited is a buffer with a maximum size.
 type limited struct {
 	bytes.Buffer
 	most int

@@ -8,14 +8,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// batch bounds what one transaction deletes.
+// batch bounds the rows that one transaction deletes.
 const batch = 200
 
 func isNotFound(err error) bool { return err != nil && problem.Of(err) == problem.NotFound }
 
-// redactCustomer takes a customer, and all that was said with them, out of
-// everything. Who it is was written down first, since afterwards only that tells
-// what is left to do.
+// redactCustomer redacts a customer everywhere. The person was stored with the
+// request before: afterwards there is no other record of the remaining work.
 func (s *Service) redactCustomer(ctx context.Context, r *Request) error {
 	p, err := s.identify(ctx, r)
 	if err != nil {
@@ -39,8 +38,8 @@ func (s *Service) redactCustomer(ctx context.Context, r *Request) error {
 		if err != nil {
 			return err
 		}
-		// What another shop of the organization has of them is that shop's, but it
-		// does not say any more whose it is.
+		// Records of the organization's other shops stay, without the link to the
+		// customer.
 		for _, change := range []struct {
 			statement string
 			args      []any
@@ -70,7 +69,7 @@ func (s *Service) redactCustomer(ctx context.Context, r *Request) error {
 	})
 }
 
-// deleteOrders deletes orders, and returns of them, and returns how many.
+// deleteOrders deletes orders with their returns, and returns their number.
 func deleteOrders(ctx context.Context, tx *db.Tx, places []string, customerID string, ids []string) (int, error) {
 	type key struct{ place, id string }
 	list, err := db.All(ctx, tx, func(row db.Row) (k key, err error) {
@@ -89,14 +88,14 @@ func deleteOrders(ctx context.Context, tx *db.Tx, places []string, customerID st
 	return len(list), nil
 }
 
-// redactShop takes everything that came from a shop out of everything.
+// redactShop redacts all data of a shop.
 func (s *Service) redactShop(ctx context.Context, r *Request) error {
 	places, err := s.places(ctx, r)
 	if err != nil {
 		return err
 	}
 	var outcome struct {
-		Customers int `json:"customers"` // who were known only from it
+		Customers int `json:"customers"` // known only from the shop
 		Orders    int `json:"orders"`
 	}
 	for _, at := range places {
@@ -134,7 +133,7 @@ func (s *Service) redactShop(ctx context.Context, r *Request) error {
 	})
 }
 
-// deletePlaceOrders deletes a place's orders.
+// deletePlaceOrders deletes the orders of a place.
 func (s *Service) deletePlaceOrders(ctx context.Context, at string) (total int, err error) {
 	for {
 		n := 0
@@ -157,8 +156,9 @@ func (s *Service) deletePlaceOrders(ctx context.Context, at string) (total int, 
 	}
 }
 
-// redactPlaceCustomers redacts those whom the desk knows only from a place, and takes
-// from the others what that place knows them by. It returns how many were redacted.
+// redactPlaceCustomers redacts the customers known only from a place, and removes
+// the place's identities from the rest. It returns the number of redacted
+// customers.
 func (s *Service) redactPlaceCustomers(ctx context.Context, organizationID, at string) (total int, err error) {
 	type link struct {
 		externalID, customerID string
@@ -193,7 +193,7 @@ func (s *Service) redactPlaceCustomers(ctx context.Context, organizationID, at s
 					}
 				}
 				if alone == nil && l.made {
-					// Who stays for another place goes with that one.
+					// The other place inherits the responsibility.
 					if _, err := tx.Exec(ctx, "UPDATE shop_customers SET made = $3 WHERE customer_id = $1 AND place <> $2", l.customerID, at, true); err != nil {
 						return err
 					}
@@ -208,9 +208,9 @@ func (s *Service) redactPlaceCustomers(ctx context.Context, organizationID, at s
 	}
 }
 
-// knownOnlyFrom returns who a customer is, if the desk knows them only from a place:
-// they came from there, nothing was ever said with them, and no other place has
-// them.
+// knownOnlyFrom returns the person of a customer known only from a place: created
+// from its records, without messages, and unknown to other places. Otherwise it
+// returns nil.
 func (s *Service) knownOnlyFrom(ctx context.Context, organizationID, at, customerID string, made bool) (*Person, error) {
 	if !made || customerID == "" {
 		return nil, nil
@@ -249,7 +249,7 @@ func (s *Service) redactPerson(ctx context.Context, p *Person) error {
 	return nil
 }
 
-// deletePersonExports deletes the archives of what is known of somebody.
+// deletePersonExports deletes the archives of a person.
 func (s *Service) deletePersonExports(ctx context.Context, p *Person, subject string) error {
 	if subject == "" {
 		return nil
@@ -258,8 +258,8 @@ func (s *Service) deletePersonExports(ctx context.Context, p *Person, subject st
 		WHERE q.place = ANY($1) AND q.subject = $2`, p.Places, subject)
 }
 
-// deleteExports deletes archives that a query chooses. The content of each is its own,
-// so nothing else needs it.
+// deleteExports deletes the archives of a query. Each has unique content, so no
+// other record needs the blob.
 func (s *Service) deleteExports(ctx context.Context, query string, args ...any) error {
 	type export struct {
 		digest []byte

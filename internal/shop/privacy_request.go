@@ -16,47 +16,46 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// The kinds of jobs.
+// Kinds of jobs.
 const (
-	privacyKind = "privacy"        // lanes are places, payloads ids of requests
-	expiryKind  = "privacy-expiry" // payloads are ids of requests whose archive goes
+	privacyKind = "privacy"        // lanes are places, payloads request ids
+	expiryKind  = "privacy-expiry" // payloads are request ids
 )
 
-// requestTerm is by when what the law asks for must be done.
+// requestTerm is the legal time limit.
 const requestTerm = 30 * 24 * time.Hour
 
-// Request is something that the law asks for.
+// Request is a data protection request.
 type Request struct {
 	ID             string              `json:"id"`
 	OrganizationID string              `json:"organization_id"`
 	Kind           channel.PrivacyKind `json:"kind"`
 	Shop           string              `json:"shop"`
-	// Subject is the shop's id of the customer; empty once somebody is forgotten,
-	// and for shops.
+	// Subject is the shop's id of the customer; empty after redaction, and for shops.
 	Subject     string          `json:"subject,omitempty"`
 	ReceivedAt  time.Time       `json:"received_at"`
 	DueAt       time.Time       `json:"due_at"`
 	CompletedAt time.Time       `json:"completed_at,omitzero"`
-	Outcome     json.RawMessage `json:"outcome,omitempty"` // what was done
-	Attempts    int             `json:"attempts"`          // that failed
-	Error       string          `json:"error,omitempty"`   // of the last attempt that failed, until one does not
+	Outcome     json.RawMessage `json:"outcome,omitempty"` // the counts of affected records
+	Attempts    int             `json:"attempts"`          // failed ones
+	Error       string          `json:"error,omitempty"`   // of the last attempt, if it failed
 
 	place   string
 	details details
 }
 
-// details are what is known of a request until it is done.
+// details are the inputs of a request until it is completed.
 type details struct {
 	Email    string   `json:"email,omitempty"`
 	Phone    string   `json:"phone,omitempty"`
 	OrderIDs []string `json:"orders,omitempty"`
-	// Person is who it is about, once that is found out: afterwards the desk may
-	// not know any more.
+	// Person is the person concerned, once identified: after redaction the desk cannot
+	// identify them again.
 	Person *Person `json:"person,omitempty"`
 }
 
-// IntakePrivacy writes down what the law asks for, in the caller's transaction, and
-// has it done. The same request again is only found.
+// IntakePrivacy stores a data protection request in the caller's transaction, and
+// enqueues its job. A repeated request returns the first one.
 func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (any, error) {
 	switch p.Kind {
 	case channel.PrivacyDataRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
@@ -71,7 +70,7 @@ func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source
 	id := queue.NewID()
 	key := p.RequestID
 	if key == "" {
-		// One that waits for the same already will do.
+		// An open request for the same data covers this one.
 		waiting, err := db.All(ctx, tx, scanText, `SELECT id FROM privacy_requests
 			WHERE place = $1 AND kind = $2 AND shop = $3 AND coalesce(subject, '') = $4 AND completed_at IS NULL AND details = $5`,
 			at, string(p.Kind), clean(p.Shop), subject, db.JSON(detailsOf(p)))
@@ -101,7 +100,7 @@ func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source
 		}
 		return result{"duplicate", id}, nil
 	}
-	// From now on, so that nothing that is under way undoes it.
+	// Effective at once, so that concurrent events do not restore data.
 	switch p.Kind {
 	case channel.PrivacyRedactShop:
 		err = recordRedaction(ctx, tx, at, ofPlace, "", received)
@@ -141,15 +140,15 @@ func scanRequest(row db.Row) (*Request, error) {
 	return &r, err
 }
 
-// Filter chooses requests. Zero members do not restrict.
+// Filter selects requests. Zero fields do not restrict.
 type Filter struct {
 	OrganizationID string
-	Waiting        bool   // only those that are not done
+	Waiting        bool   // only open requests
 	Before         string // only requests older than the one with this id
 	Limit          int    // 0 means 100
 }
 
-// Requests returns what the law has asked for, the newest first.
+// Requests returns data protection requests, newest first.
 func (s *Service) Requests(ctx context.Context, f Filter) ([]*Request, error) {
 	query, args := "SELECT "+requestColumns+" FROM privacy_requests WHERE id < $1", []any{f.Before}
 	if f.Before == "" {
@@ -173,7 +172,7 @@ func (s *Service) Requests(ctx context.Context, f Filter) ([]*Request, error) {
 	return list, nil
 }
 
-// runRequest does what a request asks for.
+// runRequest performs a request.
 func (s *Service) runRequest(ctx context.Context, j *queue.Job) error {
 	r, err := db.One(ctx, s.db, scanRequest, "SELECT "+requestColumns+" FROM privacy_requests WHERE id = $1", string(j.Payload))
 	if errors.Is(err, db.ErrNoRows) {
@@ -204,13 +203,13 @@ func (s *Service) runRequest(ctx context.Context, j *queue.Job) error {
 	return errors.Join(err, noted)
 }
 
-// errorText is an error as it is shown.
+// errorText returns an error's text for display.
 func errorText(err error) string {
 	text := clean(err.Error())
 	return text[:min(len(text), 1000)]
 }
 
-// complete records that a request is done, in the caller's transaction.
+// complete marks a request as completed, in the caller's transaction.
 func (s *Service) complete(ctx context.Context, tx *db.Tx, r *Request, outcome map[string]any) error {
 	if _, err := tx.Exec(ctx, `UPDATE privacy_requests SET completed_at = $2, outcome = $3, error = NULL, details = NULL,
 		subject = CASE WHEN kind = $4 THEN subject ELSE NULL END WHERE id = $1`,
@@ -222,7 +221,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, r *Request, outcome m
 	return s.recordTx(ctx, tx, AuditPrivacyCompleted, r.OrganizationID, r.ID, details)
 }
 
-// identify finds out whom a request is about and writes it down, once.
+// identify finds the person of a request and stores it, once.
 func (s *Service) identify(ctx context.Context, r *Request) (*Person, error) {
 	if r.details.Person != nil {
 		return r.details.Person, nil
@@ -238,8 +237,8 @@ func (s *Service) identify(ctx context.Context, r *Request) (*Person, error) {
 	})
 }
 
-// places are where a shop's ids have their meaning: also those that it had in the
-// organization by connections of before.
+// places returns the scopes of a shop's ids: its connection, and former connections
+// of the organization.
 func (s *Service) places(ctx context.Context, r *Request) ([]string, error) {
 	list, err := db.All(ctx, s.db, scanText, "SELECT place FROM shop_places WHERE address = $1 AND organization_id = $2 ORDER BY place", r.Shop, r.OrganizationID)
 	if err != nil {
@@ -251,8 +250,8 @@ func (s *Service) places(ctx context.Context, r *Request) ([]string, error) {
 	return list, nil
 }
 
-// FormerOwner returns whose a shop was by the connections that had proven it, if all
-// were of one organization.
+// FormerOwner returns the only organization with proven connections to a shop;
+// false if there are several or none.
 func (s *Service) FormerOwner(ctx context.Context, q db.Querier, address string) (organizationID string, ok bool, err error) {
 	list, err := db.All(ctx, q, scanText, "SELECT DISTINCT organization_id FROM shop_places WHERE address = $1 AND proven LIMIT 2", address)
 	if err != nil || len(list) != 1 {
@@ -261,7 +260,7 @@ func (s *Service) FormerOwner(ctx context.Context, q db.Querier, address string)
 	return list[0], true, nil
 }
 
-// findPerson returns whom a request is about.
+// findPerson finds the person of a request.
 func (s *Service) findPerson(ctx context.Context, r *Request) (*Person, error) {
 	p := &Person{OrganizationID: r.OrganizationID}
 	var err error
@@ -281,8 +280,8 @@ func (s *Service) findPerson(ctx context.Context, r *Request) (*Person, error) {
 	}
 	number, _ := phone.Parse(r.details.Phone, "")
 	if p.CustomerID == "" {
-		// The shop's records never came here. Whoever has the address in this
-		// organization is the same person.
+		// The shop's records were never received: match by contact data within the
+		// organization.
 		party := channel.Party{Email: r.details.Email, Phone: number.E164}
 		if p.CustomerID, err = s.desk.CustomerByContact(ctx, s.db, r.OrganizationID, party); err != nil {
 			return nil, fmt.Errorf("find customer: %w", err)

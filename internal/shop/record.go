@@ -13,26 +13,25 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Outcome is what became of a record.
+// Outcome is the result of a record.
 type Outcome string
 
 // The outcomes.
 const (
 	Recorded Outcome = "recorded"
-	Older    Outcome = "older"     // than what is known
-	Redacted Outcome = "forgotten" // it tells of whom, or what, we had to forget
+	Older    Outcome = "older"     // older than the stored state
+	Redacted Outcome = "forgotten" // of a redacted customer, order or shop
 )
 
-// Result says what [Service.IntakeRecord] did.
+// Result is the effect of [Service.IntakeRecord].
 type Result struct {
 	Outcome    Outcome `json:"outcome"`
 	CustomerID string  `json:"customer_id,omitempty"` // the desk's
 	OrderID    string  `json:"order_id,omitempty"`    // the provider's
 }
 
-// IntakeRecord gives a record its effect, in the caller's transaction. The message
-// that it returns is the record's, addressed to the order's thread; nil when there
-// is none.
+// IntakeRecord applies a record in the caller's transaction. The returned message,
+// nil if there is none, belongs to the order's thread.
 func (s *Service) IntakeRecord(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (any, *channel.Message, error) {
 	result, m, err := s.applyRecord(ctx, tx, o, r)
 	return result, m, err
@@ -71,7 +70,7 @@ func (s *Service) applyRecord(ctx context.Context, tx *db.Tx, o channel.Source, 
 	return result, message(r), nil
 }
 
-// message is what the customer wants, in the thread of the order.
+// message returns the customer's message in a record, in the thread of the order.
 func message(r *channel.Record) *channel.Message {
 	m := r.Message
 	if m == nil {
@@ -85,17 +84,17 @@ func message(r *channel.Record) *channel.Message {
 	}
 	if m.From.ID == "" {
 		if m.From.ID = r.ExternalID; m.From.ID == "" && m.From.Email == "" && m.From.Phone == "" {
-			m.From.ID = m.ThreadKey // the customer is not known but by the order
+			m.From.ID = m.ThreadKey // the customer is known by the order only
 		}
 	}
 	return m
 }
 
-// orderKey is what an order's thread is known by, and its customer as long as
-// nothing else of them is.
+// orderKey returns the thread key of an order, which also identifies its customer
+// if nothing else does.
 func orderKey(id string) string { return "order:" + id }
 
-// redactionKey is what is kept of somebody, or something, that was forgotten.
+// redactionKey returns the digest stored for a redacted record.
 func redactionKey(place, kind, id string) []byte {
 	h := sha256.New()
 	for _, part := range []string{place, kind, id} {
@@ -105,15 +104,15 @@ func redactionKey(place, kind, id string) []byte {
 	return h.Sum(nil)
 }
 
-// The kinds of what is forgotten.
+// Kinds of redacted records.
 const (
 	ofCustomer = "customer"
 	ofOrder    = "order"
 	ofPlace    = "place"
 )
 
-// isRedacted reports whether a record tells of whom, or what, we had to forget
-// since.
+// isRedacted reports whether a record concerns a customer, order or shop that was
+// redacted since.
 func isRedacted(ctx context.Context, q db.Querier, at string, r *channel.Record, news time.Time) (bool, error) {
 	keys := [][]byte{redactionKey(at, ofPlace, "")}
 	if r.ExternalID != "" {
@@ -135,7 +134,8 @@ func isRedacted(ctx context.Context, q db.Querier, at string, r *channel.Record,
 	return false, nil
 }
 
-// recordRedaction notes that news of something from before a time is not taken any more.
+// recordRedaction makes records of something older than a time be ignored from now
+// on.
 func recordRedaction(ctx context.Context, tx *db.Tx, place, kind, id string, at time.Time) error {
 	if _, err := tx.Exec(ctx, `INSERT INTO shop_forgotten (digest, at) VALUES ($1, $2)
 		ON CONFLICT (digest) DO UPDATE SET at = excluded.at WHERE shop_forgotten.at < excluded.at`,
@@ -145,8 +145,8 @@ func recordRedaction(ctx context.Context, tx *db.Tx, place, kind, id string, at 
 	return nil
 }
 
-// matchCustomer returns who a record's customer is at the desk, empty when it names
-// nobody, and whether it is news of them.
+// matchCustomer returns the desk's id of a record's customer, empty if it names
+// none, and whether the record is newer than the stored state.
 func (s *Service) matchCustomer(ctx context.Context, tx *db.Tx, o channel.Source, at string, r *channel.Record, news time.Time) (id string, fresh bool, err error) {
 	p := r.Customer
 	if p.ID == "" {
@@ -166,7 +166,7 @@ func (s *Service) matchCustomer(ctx context.Context, tx *db.Tx, o channel.Source
 		}
 		return customerID, true, nil
 	}
-	// Two events of one customer that are both the first wait for each other.
+	// Serialize simultaneous first events of a customer.
 	if err := tx.Lock(ctx, "shop customer "+at+" "+r.ExternalID); err != nil {
 		return "", false, err
 	}
@@ -183,7 +183,7 @@ func (s *Service) matchCustomer(ctx context.Context, tx *db.Tx, o channel.Source
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
 		return "", false, fmt.Errorf("find customer: %w", err)
 	}
-	// An order tells of its customer, too, but not when they changed.
+	// An order has customer data too, but not the time of its last change.
 	own := r.Order == nil
 	fresh = !known || own && news.UnixMicro() > k.updatedAt
 	switch {
@@ -204,7 +204,7 @@ func (s *Service) matchCustomer(ctx context.Context, tx *db.Tx, o channel.Source
 	}
 	was := k.was
 	if !known || !fresh || !own {
-		was = channel.Party{} // nothing is replaced
+		was = channel.Party{} // replace nothing
 	}
 	customerID, made, err := s.desk.MatchCustomer(ctx, tx, o, p, was)
 	if err != nil {
@@ -234,17 +234,18 @@ func (s *Service) matchCustomer(ctx context.Context, tx *db.Tx, o channel.Source
 const insertCustomer = `INSERT INTO shop_customers (place, external_id, organization_id, customer_id, name, email, phone, made, deleted, updated_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
 
-// writeOrder writes an order and its returns, and reports whether it is news.
+// writeOrder writes an order with its returns, and reports whether it is newer than
+// the stored state.
 func writeOrder(ctx context.Context, tx *db.Tx, organizationID, at, customerID string, o *channel.Order, news time.Time) (bool, error) {
 	stamp := news.UnixMicro()
 	if o.Status == "" && o.Total == "" && o.Items == nil && o.PlacedAt.IsZero() && o.URL == "" && len(o.Returns) > 0 {
-		stamp = 0 // it tells of returns only
+		stamp = 0 // it has returns only
 	}
 	items := o.Items
 	if items == nil {
 		items = []channel.OrderItem{}
 	}
-	// What the newer of two does not say, the older one does.
+	// Fields that the newer state lacks stay.
 	n, err := tx.Exec(ctx, `INSERT INTO shop_orders (place, external_id, organization_id, customer_id, number, status, currency, total, url, items, placed_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 		ON CONFLICT (place, external_id) DO UPDATE SET
@@ -307,13 +308,13 @@ func writeOrder(ctx context.Context, tx *db.Tx, organizationID, at, customerID s
 	return fresh, nil
 }
 
-// Order is an order, as it is shown beside its customer.
+// Order is an order, as shown beside its customer.
 type Order struct {
 	ConnectionID string              `json:"connection_id"` // empty: the organization has none for it
 	ExternalID   string              `json:"external_id"`
-	CustomerID   string              `json:"customer_id"` // the desk's; empty: not known
-	Number       string              `json:"number"`      // as people say it: "#1001"
-	Status       string              `json:"status"`      // in the provider's words
+	CustomerID   string              `json:"customer_id"` // the desk's; empty: unknown
+	Number       string              `json:"number"`      // for display: "#1001"
+	Status       string              `json:"status"`      // in the provider's terms
 	Currency     string              `json:"currency"`
 	Total        string              `json:"total"`
 	URL          string              `json:"url"`
@@ -328,8 +329,7 @@ type Order struct {
 // maxOrders bounds [Service.Orders].
 const maxOrders = 200
 
-// Orders returns the newest orders of one of an organization's customers, the newest
-// first.
+// Orders returns a customer's newest orders, newest first.
 func (s *Service) Orders(ctx context.Context, q db.Querier, organizationID, customerID string) ([]Order, error) {
 	return orders(ctx, q, "customer_id = $1 AND organization_id = $2 ORDER BY placed_at DESC, external_id DESC LIMIT $3", customerID, organizationID, maxOrders)
 }

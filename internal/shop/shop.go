@@ -1,37 +1,36 @@
-// Package shop keeps what shops, marketplaces and payment providers say of
-// customers and orders, and carries out what the law has them ask for.
+// Package shop stores the customers and orders of shops, marketplaces and payment
+// providers, and performs the data protection requests that they forward.
 //
 // # Records
 //
-// A provider's ids mean something in one place: a connection, or, where an
-// organization has none, its medium there. An order is known by its place and id, a
-// customer likewise, and who that is at the desk is looked up once: by the id, then
-// the address, then the number. Whoever they are at the desk, they stay.
+// A provider's ids are valid in one place: a connection, or, without one, the
+// organization's medium. An order is identified by its place and id, and so is a
+// customer, matched with the desk's customers once: by id, then e-mail
+// address, then number.
 //
-// News comes in any order and more than once. Of two states of a record, the newer
-// by the provider's clock stays; what the older one knows beside is added where
-// nothing is known. So whatever the order, the end is the same. An order is shown
-// beside its customer; it starts no ticket, but what the customer wants of it, a
-// return or a cancellation, comes as a message of theirs.
+// Records arrive in any order and repeatedly. Of two states of a record, the newer
+// by the provider's clock wins; the older one only fills its empty fields. So the
+// result does not depend on the order. An order is shown beside its customer; it
+// starts no ticket, but a customer's request for a return or a cancellation arrives
+// as a message.
 //
-// # The law's requests
+// # Data protection requests
 //
-// A request is written down with the day by which it must be done, and done by a
-// job of the queue, in steps that can be taken again: a process that stops in the
-// middle leaves a job that goes on. To show what is known of somebody, it is put
-// into an archive and mailed to the organization's administrators. To forget
-// somebody, the desk and every [Redactor] take what is theirs out of what they have,
-// and what is written down of the request itself ends up naming nobody. What was
-// forgotten does not come back by news that is older.
+// A request is stored with its legal due date, and performed by a job of the queue
+// in idempotent steps, so that it continues after a crash. A request for access
+// collects the person's data in an archive and mails it to the organization's
+// administrators. A request for erasure redacts the person in the desk and in every
+// [Redactor], and finally in the request itself. Older events do not restore
+// redacted data.
 //
-// A request is carried out for whom the shop's id names in that shop; only for whom
-// it names nobody is the address looked up, in the same organization.
+// A request concerns the person with the shop's id in that shop; only for an
+// unknown id is the address matched, in the same organization.
 //
 // # Subscriptions
 //
-// A shop tells only who has subscribed, and drops subscriptions that failed for
-// some hours. So each connection has a job that makes them right when something of
-// the connection changes, and once a day.
+// A shop posts events to subscribers only, and drops subscriptions that fail for
+// some hours. So each connection has a job that reconciles its subscriptions after
+// a change of the connection, and once a day.
 package shop
 
 import (
@@ -51,27 +50,28 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// Desk keeps the customers, and what was said with them.
+// Desk stores customers and their messages.
 type Desk interface {
-	// MatchCustomer finds the customer whom the id, the address or the number of p belongs
-	// to, in this order, or makes one, and emits what that changes. What of p is
-	// not known of them is added; where they have still what was says, p's comes in
-	// its place. made says that nobody was known.
+	// MatchCustomer returns the customer that p identifies, and creates one if none
+	// matches, in the order of id, e-mail address, number. Empty fields are filled
+	// from p; a field that still equals the one of was is replaced. made is true for a
+	// new customer. It emits the events of the change.
 	MatchCustomer(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error)
-	// CustomerByContact returns whose the address or the number of p is; empty: nobody's.
+	// CustomerByContact returns the customer with p's e-mail address or number; empty
+	// if there is none.
 	CustomerByContact(ctx context.Context, q db.Querier, organizationID string, p channel.Party) (customerID string, err error)
-	// Dossier returns all that there is of a customer, or a NotFound problem.
+	// Dossier returns all data of a customer. Error: NotFound.
 	Dossier(ctx context.Context, q db.Querier, organizationID, customerID string) (*Dossier, error)
-	// Redact takes everything personal from a customer and all that was said with
-	// them, for good, and their files. Somebody who is not there is no error.
+	// Redact removes a customer's personal data, messages and files for good. An
+	// unknown customer is no error.
 	Redact(ctx context.Context, organizationID, customerID string) error
-	// RemoveIdentities takes from a customer what they are known by on one connection only.
+	// RemoveIdentities removes a customer's identities of one connection.
 	RemoveIdentities(ctx context.Context, tx *db.Tx, organizationID, connectionID, customerID string) error
 }
 
-// Dossier is what the desk has of a customer.
+// Dossier is the desk's data of a customer.
 type Dossier struct {
-	// Record is the customer, the tickets and the messages, as JSON.
+	// Record has the customer, the tickets and the messages, as JSON.
 	Record json.RawMessage
 	Person Person
 	Files  []File
@@ -79,66 +79,64 @@ type Dossier struct {
 
 // File is a file of a message.
 type File struct {
-	Name    string // within an archive, with the id of the attachment as its folder
+	Name    string // within an archive, with the attachment's id as its folder
 	BlobKey string
 }
 
-// Person is who is to be forgotten.
+// Person is a person to redact.
 type Person struct {
 	OrganizationID string   `json:"organization_id"`
-	CustomerID     string   `json:"customer_id"`       // empty: the desk knows nobody
-	TicketIDs      []string `json:"tickets,omitempty"` // in which something was said with them
-	// Places are where Names have their meaning: connections.
+	CustomerID     string   `json:"customer_id"`       // empty: unknown to the desk
+	TicketIDs      []string `json:"tickets,omitempty"` // with the customer's messages
+	// Places are the scopes of Names: connections.
 	Places []string `json:"places,omitempty"`
-	// Names are the ids that providers in those places have for the person and
-	// their orders.
+	// Names are the ids of the person and their orders at those places.
 	Names []string `json:"names,omitempty"`
-	// Contacts are what they are known by anywhere in the organization: addresses,
-	// numbers, ids of channels.
+	// Contacts are the person's addresses, numbers and channel ids in the
+	// organization.
 	Contacts []string `json:"contacts,omitempty"`
 }
 
-// Redactor keeps, beside the desk, what customers have said or what tells of them:
-// requests as they came in, events, calls.
+// Redactor redacts customers' data stored outside the desk: raw requests, events,
+// calls.
 type Redactor interface {
-	// RedactPerson takes what is the person's out of what it keeps. It works in bounded
-	// steps and may be called again.
+	// RedactPerson removes the person's data. It works in bounded steps and is
+	// idempotent.
 	RedactPerson(ctx context.Context, p *Person) error
-	// RedactPlace takes out everything that came by a connection.
+	// RedactPlace removes all data received by a connection.
 	RedactPlace(ctx context.Context, organizationID, connectionID string) error
 }
 
-// Admins are the people that an organization's notices go to.
+// Admins has the recipients of an organization's notices.
 type Admins interface {
 	AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error)
 }
 
-// Connection is as much of a connection as subscriptions need.
+// Connection has the fields of a connection that subscriptions need.
 type Connection struct {
 	ID             string
 	OrganizationID string
 	Channel        string
 	Address        string
 	Enabled        bool
-	Proven         bool // the shop is proven to be the organization's
+	Proven         bool // the organization has proven that the shop is its own
 	Credentials    map[string]string
 	Settings       map[string]string
 }
 
-// Connections are those of the organizations.
+// Connections has the connections of all organizations.
 type Connections interface {
-	// Connection returns one by id; [db.ErrNoRows] when there is none.
+	// Connection returns a connection by id; [db.ErrNoRows] if there is none.
 	Connection(ctx context.Context, id string) (Connection, error)
-	// Notice shows an administrator, on the connection, what is wrong with it;
-	// empty: nothing any more.
+	// Notice shows a problem of a connection to its administrators; an empty text
+	// removes it.
 	Notice(ctx context.Context, tx *db.Tx, c *Connection, text string) error
-	// Retire switches a connection off and drops its credentials, if it is still
-	// there.
+	// Retire disables a connection and deletes its credentials, if it exists.
 	Retire(ctx context.Context, tx *db.Tx, organizationID, id string) error
 }
 
-// Config is what a [Service] needs. All is required but Keepers, APIURL, Version and
-// Logger.
+// Config has the parts of a [Service]. All are required but Redactors, APIURL,
+// Version, Audit and Logger.
 type Config struct {
 	DB          *db.DB
 	Queue       *queue.Queue
@@ -153,15 +151,16 @@ type Config struct {
 	BaseURL     string // public address, without a trailing slash
 	// HTTP calls the shops' API.
 	HTTP http.RoundTripper
-	// APIURL is where that is, without a trailing slash; {shop} stands for the
-	// shop's domain. Empty: at the shop.
+	// APIURL is the API's URL, without a trailing slash; {shop} stands for the shop's
+	// domain. Empty: at the shop.
 	APIURL  string
 	Version string       // of the API; empty: [DefaultVersion]
 	Audit   *audit.Log   // nil records nothing
 	Logger  *slog.Logger // nil discards
 }
 
-// Service keeps records, and carries out requests. It is safe for concurrent use.
+// Service stores shop records and performs data protection requests. It is safe for
+// concurrent use.
 type Service struct {
 	db          *db.DB
 	queue       *queue.Queue
@@ -197,8 +196,8 @@ func Open(c Config) *Service {
 	if s.version == "" {
 		s.version = DefaultVersion
 	}
-	// What the law asks for is never given up, and a shop that is not heard is asked
-	// again tomorrow in any case.
+	// Legal requests are never given up, and subscriptions are checked daily in any
+	// case.
 	forever := func(attempt int, _ error) (time.Duration, bool) {
 		return min(queue.Backoff(attempt)*time.Duration(max(attempt-6, 1)), time.Hour), true
 	}
@@ -208,7 +207,7 @@ func Open(c Config) *Service {
 	return s
 }
 
-// placeKey is where the ids of what came in have their meaning.
+// placeKey returns the scope of the ids of a source.
 func placeKey(o channel.Source) string {
 	if o.ConnectionID != "" {
 		return o.ConnectionID
@@ -221,7 +220,7 @@ func scanText(row db.Row) (s string, err error) {
 	return s, err
 }
 
-// clean removes what neither engine could store: NUL and invalid UTF-8.
+// clean removes bytes that an engine cannot store: NUL and invalid UTF-8.
 func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 }

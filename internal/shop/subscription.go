@@ -19,28 +19,26 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// DefaultVersion is the version of the shops' API that is called. Each lives for
-// about a year.
+// DefaultVersion is the version of the shops' API. Each is supported for about a
+// year.
 const DefaultVersion = "2026-10"
 
-// firstWithURI is the first version in which a subscription's address is its uri.
+// firstWithURI is the first version with a subscription's address in its field uri.
 const firstWithURI = "2025-10"
 
-// The credential that calls are made with, and the setting of a connection that
-// names another version of the API.
+// The credential for calls, and the connection setting for another API version.
 const (
 	AccessToken    = "access_token"
 	versionSetting = "api_version"
 )
 
-// storefront is the channel whose connections have subscriptions, and Path where
-// these post.
+// storefront is the channel with subscriptions, hookPath their endpoint.
 const (
 	storefront = "storefront"
 	hookPath   = "/api/webhooks/storefront"
 )
 
-// topics are what is subscribed to, in the words of the API.
+// topics are the subscribed topics, in the API's terms.
 var topics = [...]string{"ORDERS_CREATE", "ORDERS_UPDATED", "CUSTOMERS_CREATE", "CUSTOMERS_UPDATE", "APP_UNINSTALLED"}
 
 const (
@@ -52,13 +50,14 @@ const (
 	maxPages         = 20
 )
 
-// unsubscribeJob is what is needed to end the subscriptions of a connection that is gone.
+// unsubscribeJob is the payload of a job that ends the subscriptions of a deleted
+// connection.
 type unsubscribeJob struct {
 	Connection Connection `json:"connection"`
 }
 
-// ConnectionChanged has the subscriptions of a connection that was made or changed looked
-// after, or, when it is gone, ended, in the transaction of the change.
+// ConnectionChanged enqueues a check of the subscriptions of a created or changed
+// connection, or their end if it is gone, in the transaction of the change.
 func (s *Service) ConnectionChanged(ctx context.Context, tx *db.Tx, c Connection, gone bool) error {
 	if c.Channel != storefront {
 		return nil
@@ -100,13 +99,13 @@ func (s *Service) ConnectionChanged(ctx context.Context, tx *db.Tx, c Connection
 	return s.queue.Enqueue(ctx, tx, job)
 }
 
-// Subscriptions is how the subscriptions of a connection stand.
+// Subscriptions is the state of a connection's subscriptions.
 type Subscriptions struct {
 	CheckedAt time.Time `json:"checked_at,omitzero"` // zero: not yet
-	Problem   string    `json:"problem,omitempty"`   // in plain words; empty: they are as they should be
+	Problem   string    `json:"problem,omitempty"`   // in plain words; empty: none
 }
 
-// Subscriptions returns how those of a connection stand.
+// Subscriptions returns the state of a connection's subscriptions.
 func (s *Service) Subscriptions(ctx context.Context, q db.Querier, connectionID string) (Subscriptions, error) {
 	var sub Subscriptions
 	err := q.QueryRow(ctx, "SELECT checked_at, problem FROM shop_subscriptions WHERE connection_id = $1", connectionID).
@@ -117,7 +116,7 @@ func (s *Service) Subscriptions(ctx context.Context, q db.Querier, connectionID 
 	return sub, err
 }
 
-// runSubscriptions makes the subscriptions of a connection right, and comes again tomorrow.
+// runSubscriptions reconciles the subscriptions of a connection, and repeats daily.
 func (s *Service) runSubscriptions(ctx context.Context, j *queue.Job) error {
 	if len(j.Payload) > 0 {
 		return s.unsubscribe(ctx, j)
@@ -130,7 +129,7 @@ func (s *Service) runSubscriptions(ctx context.Context, j *queue.Job) error {
 		return fmt.Errorf("load connection: %w", err)
 	}
 	if c.Credentials[AccessToken] == "" {
-		// Whoever wants no subscriptions from us makes them in the shop.
+		// Without a token, subscriptions are managed in the shop.
 		return s.db.Write(ctx, func(tx *db.Tx) error {
 			if err := s.recordCheck(ctx, tx, j, &c, ""); err != nil {
 				return err
@@ -165,8 +164,8 @@ func (s *Service) runSubscriptions(ctx context.Context, j *queue.Job) error {
 	})
 }
 
-// recordCheck shows what is wrong with a connection's subscriptions, if the job is still
-// the one that looks after them.
+// recordCheck stores the result of a check, if the job is still the connection's
+// current one.
 func (s *Service) recordCheck(ctx context.Context, tx *db.Tx, j *queue.Job, c *Connection, problem string) error {
 	n, err := tx.Exec(ctx, "UPDATE shop_subscriptions SET checked_at = $3, problem = $4 WHERE connection_id = $1 AND job_id = $2",
 		c.ID, j.ID, tx.Now.UnixMicro(), db.Text(clean(problem)))
@@ -174,12 +173,12 @@ func (s *Service) recordCheck(ctx context.Context, tx *db.Tx, j *queue.Job, c *C
 		return fmt.Errorf("note how the subscriptions stand: %w", err)
 	}
 	if n == 0 || !c.Enabled {
-		return nil // what is said of one that is off is why
+		return nil // the notice of a disabled connection is the reason for that
 	}
 	return s.connections.Notice(ctx, tx, c, problem)
 }
 
-// unsubscribe ends the subscriptions of a connection that is gone.
+// unsubscribe ends the subscriptions of a deleted connection.
 func (s *Service) unsubscribe(ctx context.Context, j *queue.Job) error {
 	plain, err := s.box.Open(sealPurpose, j.Payload, j.ID)
 	if err != nil {
@@ -204,7 +203,7 @@ func (s *Service) unsubscribe(ctx context.Context, j *queue.Job) error {
 	return err
 }
 
-// subscription is one, as the shop has it.
+// subscription is a subscription in the shop's form.
 type subscription struct {
 	ID       string `json:"id"`
 	Topic    string `json:"topic"`
@@ -221,9 +220,9 @@ func (s *subscription) address() string {
 	return s.Endpoint.CallbackURL
 }
 
-// reconcile makes a connection's subscriptions what they should be: one for each
-// topic, or none when it is off. It may be repeated. What it returns in problems is
-// wrong and will stay so until somebody does something.
+// reconcile creates, updates and deletes a connection's subscriptions until there
+// is one for each topic, or none if it is disabled. It is idempotent. problems are
+// permanent failures that need a person.
 func (s *Service) reconcile(ctx context.Context, c *Connection) (problems []string, err error) {
 	a, err := s.newAPI(c)
 	if err != nil {
@@ -241,7 +240,7 @@ func (s *Service) reconcile(ctx context.Context, c *Connection) (problems []stri
 				ours = append(ours, sub)
 			}
 		}
-		// The right one first, if there is one.
+		// The correct one first, if there is one.
 		slices.SortStableFunc(ours, func(x, y subscription) int {
 			return strings.Compare(strconv.FormatBool(y.address() == want), strconv.FormatBool(x.address() == want))
 		})
@@ -282,19 +281,19 @@ func (s *Service) isOurs(address string) bool {
 	return ok && (rest == "" || rest[0] == '?')
 }
 
-// busyError says that the shop's API wants fewer calls.
+// busyError reports that the API's rate limit is exceeded.
 type busyError struct{ wait time.Duration }
 
 func (e *busyError) Error() string {
 	return "the shop's API wants us to wait for " + e.wait.String()
 }
 
-// refusedError says that the shop's API takes no calls with these credentials.
+// refusedError reports that the API rejects the credentials.
 type refusedError struct{ why string }
 
 func (e *refusedError) Error() string { return e.why }
 
-// deniedError says that the shop's API does not do one thing.
+// deniedError reports that the API refuses one action.
 type deniedError struct{ what, why string }
 
 func (e *deniedError) Error() string {
@@ -353,7 +352,7 @@ func (a *api) list(ctx context.Context) ([]subscription, error) {
 		}
 		if err := a.call(ctx, "see what it tells us of", query, map[string]any{"topics": topics, "after": after}, &data); err != nil {
 			if denied, ok := errors.AsType[*deniedError](err); ok {
-				return nil, &refusedError{denied.Error()} // nothing else will do
+				return nil, &refusedError{denied.Error()} // no other call will succeed
 			}
 			return nil, err
 		}
@@ -366,7 +365,7 @@ func (a *api) list(ctx context.Context) ([]subscription, error) {
 	return nil, errors.New("the list of subscriptions does not end")
 }
 
-// input is where a subscription posts, as the version wants it.
+// input returns the input fields of a subscription, by version.
 func (a *api) input(address string) map[string]any {
 	if a.withURI {
 		return map[string]any{"uri": address, "format": "JSON"}
@@ -374,13 +373,13 @@ func (a *api) input(address string) map[string]any {
 	return map[string]any{"callbackUrl": address, "format": "JSON"}
 }
 
-// userError is why a mutation was not done.
+// userError is a refusal of a mutation.
 type userError struct {
 	Field   []string `json:"field"`
 	Message string   `json:"message"`
 }
 
-// mutationResult is what any of our mutations answers.
+// mutationResult is the response of any mutation.
 type mutationResult map[string]struct {
 	UserErrors []userError `json:"userErrors"`
 }
@@ -390,7 +389,7 @@ func (c mutationResult) err(what string) error {
 	for _, m := range c {
 		for _, e := range m.UserErrors {
 			if strings.Contains(strings.ToLower(e.Message), "already been taken") || strings.Contains(strings.ToLower(e.Message), "already taken") {
-				continue // it is there, which is all that is wanted
+				continue // it exists, which is the goal
 			}
 			why = append(why, clip(e.Message))
 		}
@@ -441,14 +440,14 @@ func (a *api) delete(ctx context.Context, id string) error {
 	for _, m := range data {
 		for _, e := range m.UserErrors {
 			if strings.Contains(strings.ToLower(e.Message), "not exist") || strings.Contains(strings.ToLower(e.Message), "not found") {
-				return nil // somebody else was quicker
+				return nil // deleted meanwhile
 			}
 		}
 	}
 	return data.err(what)
 }
 
-// call makes one call and reads its data. The errors never hold the token.
+// call performs one call and decodes its data. Errors never contain the token.
 func (a *api) call(ctx context.Context, what, query string, variables map[string]any, data any) error {
 	body, err := json.Marshal(map[string]any{"query": query, "variables": variables})
 	if err != nil {
@@ -523,12 +522,12 @@ func (a *api) call(ctx context.Context, what, query string, variables map[string
 	return nil
 }
 
-// retryAfter is how long to wait where so many seconds are asked for.
+// retryAfter returns the wait for a number of seconds, from a second to an hour.
 func retryAfter(seconds float64) time.Duration {
 	return time.Duration(min(max(seconds, 1), 3600) * float64(time.Second))
 }
 
-// clip makes another's words fit one line.
+// clip shortens a foreign text to one line.
 func clip(text string) string {
 	text = strings.Join(strings.Fields(clean(text)), " ")
 	if len(text) > 300 {
