@@ -1,11 +1,10 @@
-// Package channeltest is the conformance suite that every channel runs.
+// Package channeltest is the conformance suite for channels.
 //
-// A channel brings fixtures, text archives of one request and the events that
-// it means, and a function that signs a request the way its provider does.
-// From these the suite derives what no channel may get wrong: a request passes
-// only with its own secret, unaltered and fresh; the same request always gives
-// the same keys and events; and no body, however broken, causes a panic, text
-// that a database would refuse, or an error that is not a verdict.
+// A channel provides fixtures (text archives of one request and the resulting events) and a
+// function that signs a request like its provider. From these the suite checks that a request
+// passes only with its own secret, unaltered and fresh; that the same request always gives the
+// same keys and events; and that no body, however malformed, causes a panic, text that a
+// database would refuse, or an undeclared error.
 package channeltest
 
 import (
@@ -30,7 +29,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected events in the fixtures")
 
-// Received is when the requests of the fixtures came in.
+// Received returns the time of receipt of the fixtures.
 func Received() time.Time { return time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC) }
 
 // Suite describes a channel to [Run].
@@ -42,28 +41,27 @@ type Suite struct {
 	//	POST https://help.example/api/webhooks/sms
 	//	Content-Type: text/plain
 	//	-- body --
-	//	the body; its last newline does not count
+	//	the body, without its last newline
 	//	-- want.json --
-	//	what Addresses, Split and Parse return, written by -update
+	//	results of Addresses, Split and Parse, written by -update
 	//
 	// A file "body.quoted" holds the body as a Go string literal instead, a
-	// file "body.crlf" is given lines that end in CR LF.
+	// file "body.crlf" gets CR LF line ends.
 	Dir string
 
-	// Sign adds to r what the provider would send to prove that it knows
-	// secret, at the time at.
+	// Sign signs r with secret at the time at, as the provider does.
 	Sign func(r *channel.Request, secret string, at time.Time)
 
-	// Key returns what a connection has configured for what is signed with
-	// secret, where these differ: a public key. Nil: they are the same.
+	// Key returns the configured key for requests signed with secret, if it differs, such as a
+	// public key. Nil means that they are equal.
 	Key func(secret string) string
 
-	// Timed says that the signature carries a time and grows stale, after Window;
-	// 0: after five minutes.
+	// Timed means that the signature carries a time and expires after Window, by default five
+	// minutes.
 	Timed  bool
 	Window time.Duration
 
-	// BodyUnsigned says that the proof does not cover the body.
+	// BodyUnsigned means that the signature does not cover the body.
 	BodyUnsigned bool
 }
 
@@ -88,7 +86,7 @@ func Run(t *testing.T, s Suite) {
 	t.Run("answer", s.answer)
 }
 
-// Load returns the request of one fixture, unsigned.
+// Load returns the unsigned request of a fixture.
 func Load(t testing.TB, file string) *channel.Request {
 	t.Helper()
 	return load(t, file).request
@@ -157,7 +155,7 @@ func (s Suite) signed(r *channel.Request, secret string) *channel.Request {
 	return c
 }
 
-// events compares what a request means with what the fixture says.
+// events compares the parsed events with the fixture.
 func (s Suite) events(t *testing.T, f fixture) {
 	r := s.signed(f.request, secret)
 	if rec, ok := s.Adapter.(channel.Recognizer); ok && !rec.Recognizes(r) {
@@ -188,7 +186,7 @@ func (s Suite) events(t *testing.T, f fixture) {
 	}
 }
 
-// outcome is what the adapter makes of a request, as plain values.
+// outcome returns the adapter's results for a request as plain values.
 func (s Suite) outcome(t *testing.T, r *channel.Request) map[string]any {
 	t.Helper()
 	out := map[string]any{}
@@ -248,7 +246,7 @@ func (s Suite) outcome(t *testing.T, r *channel.Request) map[string]any {
 	return out
 }
 
-// members counts what is set in an event.
+// members returns the number of set fields of an event.
 func members(e channel.Event) int {
 	n := 0
 	for _, member := range reflect.ValueOf(e).Fields() {
@@ -269,7 +267,7 @@ func verdict(err error) string {
 	return "malformed"
 }
 
-// verify tries every way in which a proof can be missing or wrong.
+// verify tries every way in which a signature can be missing or wrong.
 func (s Suite) verify(t *testing.T, r *channel.Request) {
 	good := s.signed(r, secret)
 	check := func(what string, r *channel.Request, secret string, want bool) {
@@ -320,7 +318,7 @@ func (s Suite) verify(t *testing.T, r *channel.Request) {
 	}
 }
 
-// headerProof holds that what the headers are taken for agrees with Verify.
+// headerProof checks that HeaderProof agrees with Verify.
 func (s Suite) headerProof(t *testing.T, what string, r *channel.Request, secret string) {
 	t.Helper()
 	p, ok := s.Adapter.(channel.HeaderProver)
@@ -342,7 +340,7 @@ func (s Suite) headerProof(t *testing.T, what string, r *channel.Request, secret
 	}
 }
 
-// repeat gives the same request again, as a provider would after a time-out.
+// repeat sends the same request again, as a provider does after a time-out.
 func (s Suite) repeat(t *testing.T, r *channel.Request) {
 	first, second := s.signed(r, secret), s.signed(r, secret)
 	second.Received = second.Received.Add(time.Minute)
@@ -366,8 +364,8 @@ func (s Suite) repeat(t *testing.T, r *channel.Request) {
 	}
 }
 
-// broken feeds what networks and strangers make of a request. Each is signed,
-// so that nothing is saved by the verification.
+// broken sends malformed variants of a request, each signed, so that verification does not stop
+// them.
 func (s Suite) broken(t *testing.T, r *channel.Request) {
 	n := len(r.Body)
 	bodies := [][]byte{nil, {0}, []byte("\xff\xfe"), []byte("{"), []byte("null"), []byte("[]"), []byte("%"), bytes.Repeat([]byte("a"), 1<<16)}
@@ -407,8 +405,8 @@ func (s Suite) answer(t *testing.T) {
 	}
 }
 
-// plain turns a value into maps, slices and strings without what is zero, and
-// checks that a database would take every string.
+// plain converts a value to maps, slices and strings without zero values, and checks that a
+// database can store every string.
 func plain(t *testing.T, path string, v reflect.Value) any {
 	t.Helper()
 	switch v.Kind() {
@@ -448,7 +446,7 @@ func plain(t *testing.T, path string, v reflect.Value) any {
 	return v.Interface()
 }
 
-// preview shows short text as it is, and of other content how much there is.
+// preview returns short text unchanged, and the size of other content.
 func preview(data []byte) string {
 	text := string(data)
 	if len(text) <= 400 && strconv.CanBackquote(strings.NewReplacer("\r", "", "\n", "").Replace(text)) {
@@ -457,7 +455,7 @@ func preview(data []byte) string {
 	return strconv.Itoa(len(data)) + " bytes"
 }
 
-// Storable reports why a database would refuse text.
+// Storable returns the reason why a database would refuse text, or nil.
 func Storable(text string) error {
 	if strings.ContainsRune(text, 0) {
 		return errors.New("text holds a NUL")

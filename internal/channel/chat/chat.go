@@ -1,16 +1,15 @@
-// Package chat is the team chat: a provider that speaks Slack's dialect posts what
-// happens in the channels that our app was invited to, one event a request.
+// Package chat implements the team chat channel, for a provider with Slack's API. The provider
+// posts the events of the channels that our app was invited to, one event per request.
 //
-// A text becomes a [channel.Message], and what is done to one later (an edit, a
-// deletion, a reaction) a [channel.Annotation]. A thread is a ticket: its key, and
-// that of everything in it, is the channel with the time of the thread's first
-// message, which is how the provider names messages. The signature covers the body
-// and a time. The provider's id of the event is the key of a part; as one text can
-// cause two events, the message itself has an id, too, by which the second is found
-// to be a duplicate.
+// A text becomes a [channel.Message], a later edit, deletion or reaction a
+// [channel.Annotation]. A thread is a ticket: its key, and that of all its events, is the
+// channel id with the timestamp of the thread's first message, by which the provider identifies
+// messages. The signature covers the body and a time. The provider's event id is the key of a
+// part. One text can cause two events, so the message has an id, too, which identifies the
+// second one as a duplicate.
 //
-// Texts name people by ids. Who they are, and who wrote, is asked of the provider
-// before a part is parsed; where it does not say, the ids stay.
+// Texts refer to users by id. Their names, and the author's, are fetched before a part is
+// parsed; if that fails, the ids remain.
 package chat
 
 import (
@@ -31,19 +30,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// tolerance is how far the time of a signature may be from ours, either way.
+// tolerance is the maximum difference between the signature's time and ours, either way.
 const tolerance = 5 * time.Minute
 
-// The neutral names of the headers.
+// The neutral header names.
 const (
 	SignatureHeader = "X-Chat-Signature"
 	TimestampHeader = "X-Chat-Request-Timestamp"
 )
 
-// DefaultAPIURL is where the provider's API is.
+// DefaultAPIURL is the provider's API.
 const DefaultAPIURL = "https://slack.com"
 
-// CredBotToken is the credential that the provider's API wants.
+// CredBotToken is the credential for the provider's API.
 const CredBotToken = "bot_token"
 
 // API implements [channel.APIUser].
@@ -51,22 +50,20 @@ func (a *Adapter) API() channel.API { return channel.API{URL: a.apiURL, Credenti
 
 var declared = []channel.Credential{{Name: CredBotToken, Kind: channel.KindAPIKey}}
 
-// SettingChannels is the setting of a connection that names the channels, by their
-// ids, whose messages are taken; none: all that the app was invited to. Direct
-// messages are always taken.
+// SettingChannels is the connection setting with the ids of the chat channels to receive; empty
+// for all that the app was invited to. Direct messages are always received.
 const SettingChannels = "channels"
 
-// Config holds what a deployment may change.
+// Config holds the settings of a deployment.
 type Config struct {
-	// APIURL is where the provider's API is; empty: [DefaultAPIURL]. It has no
-	// slash at its end.
+	// APIURL is the base URL of the provider's API without a trailing slash. Default:
+	// [DefaultAPIURL].
 	APIURL string
-	// MediaHosts are hosts that files may be fetched from besides the provider's
-	// own.
+	// MediaHosts are further allowed hosts of files.
 	MediaHosts []string
 }
 
-// Adapter is the channel.
+// Adapter implements the channel.
 type Adapter struct {
 	apiURL     string
 	mediaHosts []string
@@ -96,8 +93,8 @@ func (*Adapter) Info() channel.Info {
 	return channel.Info{Name: "chat", Medium: "chat", Path: "/api/webhooks/chat", MaxBody: 1 << 20}
 }
 
-// NormalizeAddress implements [channel.AddressNormalizer]: an address is the id of a
-// workspace, or of an organization that has several.
+// NormalizeAddress implements [channel.AddressNormalizer]. An address is the id of a workspace,
+// or of an enterprise with several.
 func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	id := strings.ToUpper(strings.TrimSpace(raw))
 	if len(id) < 2 || len(id) > maxID || id[0] != 'T' && id[0] != 'E' || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != "" {
@@ -106,8 +103,8 @@ func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	return id, nil
 }
 
-// Addresses implements [channel.Adapter]. In a channel that two workspaces share,
-// the one that installed our app counts, not the writer's.
+// Addresses implements [channel.Adapter]. In a channel shared by two workspaces, it is the one
+// with our app, not the author's.
 func (*Adapter) Addresses(r *channel.Request) ([]string, error) {
 	switch r.MediaType() {
 	case "application/json", "":
@@ -139,7 +136,7 @@ func (*Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
 	return channel.BodyDecidesIf(ok)
 }
 
-// signature returns the signature in the headers, and its time, which is fresh.
+// signature returns the signature in the headers and its fresh time, or nil.
 func signature(r *channel.Request) (presented []byte, at string, ok bool) {
 	at = r.First(TimestampHeader, "X-Slack-Request-Timestamp")
 	seconds, err := strconv.ParseUint(at, 10, 40)
@@ -164,8 +161,7 @@ func digest(body []byte, at, secret string) []byte {
 	return mac.Sum(nil)
 }
 
-// Sign returns the values of the headers [SignatureHeader] and [TimestampHeader]
-// that the provider would send with body.
+// Sign returns the headers [SignatureHeader] and [TimestampHeader] for body.
 func Sign(body []byte, at time.Time, secret string) (signature, timestamp string) {
 	timestamp = strconv.FormatInt(at.Unix(), 10)
 	return "v0=" + hex.EncodeToString(digest(body, timestamp, secret)), timestamp
@@ -180,14 +176,14 @@ func (*Adapter) ChallengeResponse(r *channel.Request) (string, bool) {
 	return e.Challenge, true
 }
 
-// The types of requests.
+// The request types.
 const (
 	typeGreeting  = "url_verification"
 	typeEvent     = "event_callback"
 	typeRateLimit = "app_rate_limited"
 )
 
-// envelope is a request's body.
+// envelope is the body of a request.
 type envelope struct {
 	Type           string `json:"type"`
 	Challenge      string `json:"challenge"`
@@ -206,7 +202,7 @@ type envelope struct {
 	} `json:"authorizations"`
 }
 
-// event is what happened. Its members depend on its type.
+// event is the event in a body. Its members depend on its type.
 type event struct {
 	Type string `json:"type"`
 	message
@@ -227,7 +223,7 @@ type event struct {
 	} `json:"tokens"`
 }
 
-// message is a text, as an event has it or tells of it.
+// message is a text in an event.
 type message struct {
 	Subtype    string `json:"subtype"`
 	User       string `json:"user"`
@@ -248,15 +244,15 @@ type message struct {
 		User string `json:"user"`
 		TS   string `json:"ts"`
 	} `json:"edited"`
-	// Attachments are forwarded messages and previews of links.
+	// Attachments are forwarded messages and link previews.
 	Attachments []struct {
 		Text     string `json:"text"`
 		Fallback string `json:"fallback"`
 	} `json:"attachments"`
 }
 
-// read decodes a body. A member of another type than it should have reads as if it
-// were not there: in many events that mean nothing here, channel is an object.
+// read decodes a body. Members of unexpected types count as absent: in many unhandled events,
+// channel is an object.
 func read(body []byte) (*envelope, error) {
 	var e *envelope
 	err := json.Unmarshal(body, &e)
@@ -266,7 +262,7 @@ func read(body []byte) (*envelope, error) {
 	return e, nil
 }
 
-// workspace is the id of the workspace that the request is for.
+// workspace returns the id of the request's workspace.
 func (e *envelope) workspace() string {
 	if len(e.Authorizations) > 0 && e.Authorizations[0].TeamID != "" {
 		return key(e.Authorizations[0].TeamID)
@@ -274,7 +270,7 @@ func (e *envelope) workspace() string {
 	return key(e.TeamID)
 }
 
-// enterprise is the id of the organization that the workspace belongs to.
+// enterprise returns the id of the workspace's enterprise.
 func (e *envelope) enterprise() string {
 	if len(e.Authorizations) > 0 {
 		return key(e.Authorizations[0].EnterpriseID)
@@ -282,8 +278,8 @@ func (e *envelope) enterprise() string {
 	return key(e.EnterpriseID)
 }
 
-// program reports whether a program wrote m, be it ours: those who answer each other
-// never stop.
+// program reports whether a program wrote m, ours included: programs that answer each other
+// would never stop.
 func (e *envelope) program(m *message) bool {
 	switch {
 	case m.BotID != "", m.Subtype == "bot_message", m.User == "", m.User == "USLACKBOT":
@@ -304,7 +300,7 @@ func (e *envelope) ours(user string) bool {
 	return false
 }
 
-// Kinds of parts.
+// Part kinds.
 const (
 	KindMessage     = "message"
 	KindEdit        = "message_changed"
@@ -316,7 +312,7 @@ const (
 	KindRateLimit   = typeRateLimit
 )
 
-// kind is what a request means here; "" when that is nothing.
+// kind returns the part kind of a request, or "" if it is not handled.
 func (e *envelope) kind() string {
 	if e.Type == typeRateLimit {
 		return KindRateLimit
@@ -352,12 +348,12 @@ func (e *envelope) messageKind() string {
 		m := v.Changed
 		switch {
 		case m == nil || m.TS == "":
-		case m.Subtype == "tombstone": // the first of a thread leaves a mark behind
+		case m.Subtype == "tombstone": // a deleted first message leaves a tombstone
 			if v.Previous != nil && !e.program(v.Previous) {
 				return KindDelete
 			}
 		case v.Previous != nil && v.Previous.Text == m.Text:
-			// A preview of a link was added, or an answer counted.
+			// The addition of a link preview, or of a reply count, is ignored.
 		case !e.program(m):
 			return KindEdit
 		}
@@ -369,7 +365,7 @@ func (e *envelope) messageKind() string {
 	return ""
 }
 
-// target is the message that an event is about, and the first of its thread.
+// target returns the message that an event is about, and the first of its thread.
 func (v *event) target(kind string) (place, ts, root string) {
 	place = v.Channel
 	switch kind {
@@ -391,12 +387,11 @@ func (v *event) target(kind string) (place, ts, root string) {
 	return place, ts, cmp.Or(root, ts)
 }
 
-// messageID names a message, or the thread that it begins.
+// messageID returns the id of a message or of the thread that it starts.
 func messageID(place, ts string) string { return key(place + ":" + ts) }
 
-// Split implements [channel.Adapter]. A request holds one event. What is said in one
-// thread is processed in order; the provider does not say in which thread a reaction
-// is.
+// Split implements [channel.Adapter]. A request holds one event. Events of one thread are
+// processed in order; the provider does not name the thread of a reaction.
 func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	e, err := read(r.Body)
 	if err != nil {
@@ -421,8 +416,8 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	return []channel.Part{p}, nil
 }
 
-// WantsPart implements [channel.PartFilter]: what is said in channels that the connection
-// does not want is left alone.
+// WantsPart implements [channel.PartFilter]. It drops channels not in the connection's
+// settings.
 func (*Adapter) WantsPart(settings map[string]string, r *channel.Request, p channel.Part) bool {
 	wanted := strings.FieldsFunc(settings[SettingChannels], func(c rune) bool { return c == ',' || c == ' ' })
 	if len(wanted) == 0 {
@@ -457,7 +452,7 @@ func (*Adapter) ParseEnriched(r *channel.Request, _ channel.Part, answers []chan
 		return annotation(channel.Edited, messageID(place, ts), known.party(cmp.Or(v.Changed.Edited.User, v.Changed.User)),
 			known.text(v.Changed.says()), moment(cmp.Or(v.Changed.Edited.TS, v.EventTS, v.TS))), nil
 	case KindDelete:
-		var by channel.Party // the provider does not say
+		var by channel.Party // the provider does not name the editor
 		return annotation(channel.Deleted, messageID(place, ts), by, "", moment(cmp.Or(v.EventTS, v.TS))), nil
 	case KindReact:
 		return annotation(channel.Reacted, messageID(place, ts), known.party(v.User), reaction(v.Reaction), moment(v.EventTS)), nil
@@ -485,7 +480,7 @@ func news(kind channel.ConnectionEventKind, text string) channel.Event {
 	return channel.Event{ConnectionEvent: &channel.ConnectionEvent{Kind: kind, Text: text}}
 }
 
-// reaction is how people write one.
+// reaction returns the written form of a reaction.
 func reaction(name string) string { return ":" + channel.CleanText(name) + ":" }
 
 func (e *envelope) message(known userDirectory, id, thread string) *channel.Message {
@@ -508,7 +503,7 @@ func (e *envelope) message(known userDirectory, id, thread string) *channel.Mess
 	return m
 }
 
-// says is the text of a message, or of what is forwarded in one that has none.
+// says returns the text of a message, or of the message forwarded in it.
 func (m *message) says() string {
 	if m.Text != "" {
 		return m.Text
@@ -522,16 +517,16 @@ func (m *message) says() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxFiles bounds the files of one message; the provider sends ten at most.
+// maxFiles bounds the files of a message; the provider sends at most ten.
 const maxFiles = 20
 
-// unlocated is why a file is missing of which the provider does not say where it is.
+// unlocated is the error of a file without a URL.
 const unlocated = "the chat did not say where the file is: the app may lack the scope files:read"
 
-// accessAsk marks a file of another workspace, of which an event has only the id.
+// accessAsk marks a file of another workspace, which an event gives only by id.
 const accessAsk = "check_file_info"
 
-// file is a file that was shared.
+// file is a shared file.
 type file struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"`
@@ -576,14 +571,13 @@ func (a *Adapter) MediaRequest(at channel.Attachment, credentials channel.Creden
 	return m
 }
 
-// maxID is the longest id, in bytes, that is kept as it is.
+// maxID is the longest id, in bytes, that is stored unchanged.
 const maxID = 200
 
 // key makes an id fit for an index.
 func key(s string) string { return channel.BoundedID(channel.CleanText(s), maxID) }
 
-// moment is the time in a message's name, "1764000000.000100"; zero when there is
-// none.
+// moment returns the time in a message timestamp, "1764000000.000100", or zero.
 func moment(ts string) time.Time {
 	whole, fraction, _ := strings.Cut(ts, ".")
 	seconds, err := strconv.ParseUint(whole, 10, 35)
@@ -597,12 +591,12 @@ func moment(ts string) time.Time {
 	return time.Unix(int64(seconds), int64(micros)*1000).UTC()
 }
 
-// unix is a time in whole seconds.
+// unix returns a time in whole seconds.
 func unix(seconds int64) time.Time {
 	return time.Unix(max(0, min(seconds, 1<<35)), 0).UTC()
 }
 
-// link reports whether a person may be sent to an address.
+// link reports whether an address may be shown as a link.
 func link(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil

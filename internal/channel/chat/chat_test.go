@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 	channeltest.Run(t, channeltest.Suite{Adapter: chat.New(chat.Config{}), Dir: "testdata", Sign: sign, Timed: true})
 }
 
-// sum is the signature of the provider's own documentation, written out.
+// sum is the signature from the provider's documentation, implemented independently.
 func sum(text, secret string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(text))
@@ -173,7 +173,7 @@ func TestChooses(t *testing.T) {
 	}
 }
 
-// answer is a provider that knows who everybody is.
+// answer is a provider that knows all users.
 func answer(c *channel.Call) channel.Response {
 	_, what, _ := strings.Cut(c.URL, "/api/")
 	body := map[string]string{
@@ -188,7 +188,7 @@ func answer(c *channel.Call) channel.Response {
 	return channel.Response{Status: 200, Body: []byte(body)}
 }
 
-// enrich gives every question its answer, and returns what was asked.
+// enrich answers every call and returns the calls and responses.
 func enrich(a *chat.Adapter, r *channel.Request, p channel.Part, give func(*channel.Call) channel.Response) (asked []string, answers []channel.Response) {
 	for {
 		c := a.EnrichCall(r, p, answers, channel.ConnectionCredentials(a.API(), map[string]string{"bot_token": "token"}))
@@ -234,7 +234,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestLocate: of a file of another workspace an event has only the id.
+// TestLocate: an event has only the id of a file in another workspace.
 func TestLocate(t *testing.T) {
 	a, r := chat.New(chat.Config{}), load(t, "files")
 	asked, answers := enrich(a, r, channel.Part{}, answer)
@@ -279,7 +279,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestAskInVain goes on with what the event has.
+// TestAskInVain: without responses, the event's own data is used.
 func TestAskInVain(t *testing.T) {
 	a := chat.New(chat.Config{})
 	for _, tt := range []struct {
@@ -314,7 +314,7 @@ func TestAskInVain(t *testing.T) {
 	}
 }
 
-// TestTwoEvents sees that the two events of one text are one message.
+// TestTwoEvents: the two events of one text are one message.
 func TestTwoEvents(t *testing.T) {
 	a := chat.New(chat.Config{})
 	message, mention := load(t, "message"), load(t, "mention")
@@ -341,8 +341,7 @@ func TestMediaRequest(t *testing.T) {
 	}
 }
 
-// FuzzEvent checks that no body is more than refused, and that what comes out of one
-// can be stored and found again.
+// FuzzEvent: any body is at most refused, and the results can be stored and parsed again.
 func FuzzEvent(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {

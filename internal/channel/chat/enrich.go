@@ -12,11 +12,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// maxMentions is how many of those whom a text names are asked for.
+// maxMentions bounds the mentioned users to look up.
 const maxMentions = 5
 
-// users are those whom the text of an event leaves open, in the order in which they are
-// asked for: who did it, and whom it names.
+// users returns the users to look up, in order: the author, then mentioned ones.
 func (e *envelope) users() []string {
 	v := &e.Event
 	var users []string
@@ -39,7 +38,7 @@ func (e *envelope) users() []string {
 	return users
 }
 
-// mention matches somebody whom a text names by the id alone.
+// mention matches a user mentioned by id alone.
 var mention = regexp.MustCompile(`<@([UW][A-Z0-9]{1,40})>`)
 
 // EnrichCall implements [channel.Enricher].
@@ -65,8 +64,8 @@ func (a *Adapter) EnrichCall(r *channel.Request, _ channel.Part, answers []chann
 	return &call
 }
 
-// Locate implements [channel.MediaLocator]: of a file of another workspace an event has
-// only the id.
+// Locate implements [channel.MediaLocator]. An event has only the id of a file in another
+// workspace.
 func (a *Adapter) Locate(at channel.Attachment, credentials channel.Credentials) (*channel.Call, string) {
 	if credentials.Get(CredBotToken) == "" {
 		return nil, unlocated
@@ -83,7 +82,7 @@ func (a *Adapter) Located(at channel.Attachment, answer channel.Response) channe
 		return at
 	}
 	f := reply.File
-	f.Access = "" // asked and answered
+	f.Access = "" // the lookup was answered
 	told := f.attachment()
 	if f.Mode == "external" && link(f.URL) {
 		told.URL, told.Error = "", "it is not in the chat but at "+channel.CleanText(f.URL)
@@ -92,14 +91,14 @@ func (a *Adapter) Located(at channel.Attachment, answer channel.Response) channe
 	return told
 }
 
-// getCall is a call that asks for something.
+// getCall returns a GET call.
 func getCall(credentials channel.Credentials, path string) channel.Call {
 	return credentials.Call(http.MethodGet, path, http.Header{
 		"Authorization": {"Bearer " + credentials.Get(CredBotToken)}, "Accept": {"application/json"},
 	}, nil)
 }
 
-// reply is what the provider's API answers, to any question.
+// reply is a response of the provider's API.
 type reply struct {
 	OK    bool   `json:"ok"`
 	Error string `json:"error"`
@@ -114,7 +113,7 @@ type reply struct {
 	File file `json:"file"`
 }
 
-// parseReply reads an answer; what is none reads as a refusal without words.
+// parseReply parses a response; an invalid one counts as an error without a code.
 func parseReply(a channel.Response) reply {
 	var r reply
 	if a.Status != http.StatusOK || json.Unmarshal(a.Body, &r) != nil {
@@ -123,8 +122,7 @@ func parseReply(a channel.Response) reply {
 	return r
 }
 
-// lostAccess reports whether an error of the provider's says that the token is good
-// for nothing.
+// lostAccess reports whether an error code means that the token is useless.
 func lostAccess(code string) bool {
 	switch code {
 	case "not_authed", "invalid_auth", "account_inactive", "token_revoked", "token_expired":
@@ -133,10 +131,10 @@ func lostAccess(code string) bool {
 	return false
 }
 
-// userDirectory is what the provider has told of users, by id.
+// userDirectory holds the users that were looked up, by id.
 type userDirectory map[string]channel.Party
 
-// newUserDirectory reads the answers to the questions for users, in the same order.
+// newUserDirectory reads the responses to the user lookups, in the same order.
 func newUserDirectory(users []string, answers []channel.Response) userDirectory {
 	k := userDirectory{}
 	for i, answer := range answers[:min(len(answers), len(users))] {
@@ -152,7 +150,7 @@ func newUserDirectory(users []string, answers []channel.Response) userDirectory 
 	return k
 }
 
-// party is somebody, as far as is known.
+// party returns a user, with the name if known.
 func (k userDirectory) party(id string) channel.Party {
 	if p, ok := k[id]; ok {
 		return p
@@ -160,8 +158,8 @@ func (k userDirectory) party(id string) channel.Party {
 	return channel.Party{ID: key(id)}
 }
 
-// text makes a text readable: what stands in angle brackets is a reference to
-// somebody or something, and those that are meant are escaped.
+// text converts markup to plain text: references in angle brackets are resolved, escapes
+// undone.
 func (k userDirectory) text(s string) string {
 	s = channel.CleanText(s)
 	var b strings.Builder
@@ -178,7 +176,7 @@ func (k userDirectory) text(s string) string {
 	}
 }
 
-// reference is what stands for <inside> in a text for people.
+// reference returns the readable form of <inside>.
 func (k userDirectory) reference(inside string) string {
 	target, label, labelled := strings.Cut(inside, "|")
 	if target == "" {
@@ -215,7 +213,7 @@ func (k userDirectory) reference(inside string) string {
 	return label + " (" + bare + ")"
 }
 
-// unescape undoes the provider's three escapes, once.
+// unescape reverts the provider's three escapes, once.
 func unescape(s string) string {
 	if !strings.Contains(s, "&") {
 		return s

@@ -23,9 +23,9 @@ func (*Adapter) ProofWays(string) []channel.ProofWay {
 // ProofAPI implements [channel.ProviderProof].
 func (a *Adapter) ProofAPI(string) channel.API { return a.API() }
 
-// ProofCall implements [channel.ProviderProof]: the provider names the workspace of a
-// token. Only a bot's counts, since an app had to be installed for it, and for an
-// organization with several workspaces only one that was installed for all of them.
+// ProofCall implements [channel.ProviderProof]: auth.test names the workspace of a token. Only
+// bot tokens count, since they require an installed app, and for an enterprise only one that
+// was installed for all its workspaces.
 func (*Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
 	if credentials.Get(CredBotToken) == "" {
 		return nil, errors.New("the provider is asked with the credential " + CredBotToken + ", which the connection does not have")

@@ -8,7 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/chat"
 )
 
-// TestProofCall: only the provider's word for a bot's token proves a workspace.
+// TestProofCall: only the provider's answer for a bot token proves a workspace.
 func TestProofCall(t *testing.T) {
 	a := chat.New(chat.Config{APIURL: "https://chat.example"})
 	credentials := channel.ConnectionCredentials(a.ProofAPI("T0ACME"), map[string]string{"bot_token": "xoxb-ours"})
@@ -25,7 +25,7 @@ func TestProofCall(t *testing.T) {
 		name, address string
 		status        int
 		body          string
-		want          string // the refusal; empty: proven
+		want          string // the error; empty if proven
 	}{
 		{"the workspace's bot", "T0ACME", 200, `{"ok":true,"team_id":"T0ACME","bot_id":"B1","enterprise_id":null,"is_enterprise_install":false}`, ""},
 		{"installed for the whole organization", "E0ACME", 200, `{"ok":true,"team_id":"T0ACME","bot_id":"B1","enterprise_id":"E0ACME","is_enterprise_install":true}`, ""},

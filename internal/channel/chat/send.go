@@ -17,8 +17,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// MaxText is how long a text may be, in characters, with the links to its files: the
-// provider cuts off what is beyond.
+// MaxText is the maximum text length in characters, including links to files; the provider
+// truncates longer ones.
 const MaxText = 40_000
 
 var (
@@ -26,8 +26,7 @@ var (
 	_ channel.Searcher  = (*Adapter)(nil)
 )
 
-// Check implements [channel.Sender]. Only threads are answered: somebody who never
-// wrote has none.
+// Check implements [channel.Sender]. Only existing threads can be answered.
 func (*Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) error {
 	if credentials.Get(CredBotToken) == "" {
 		return problem.New(problem.Precondition, "the connection of %s cannot send: its credentials need %s", m.From, CredBotToken)
@@ -42,7 +41,7 @@ func (*Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) erro
 	return v.Err()
 }
 
-// thread is where a message goes: a channel, and the first message of a thread in it.
+// thread returns the destination: a chat channel, and the first message of a thread in it.
 func thread(m *channel.Outgoing) (place, root string, ok bool) {
 	place, root, ok = strings.Cut(m.ThreadKey, ":")
 	return place, root, ok && place != "" && !moment(root).IsZero()
@@ -50,8 +49,7 @@ func thread(m *channel.Outgoing) (place, root string, ok bool) {
 
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// text is what is posted: the message's own, in which nothing is a reference, and a
-// link to each file.
+// text returns the text to post: the message's, with markup escaped, and a link to each file.
 func text(m *channel.Outgoing) string {
 	var b strings.Builder
 	b.WriteString(escaper.Replace(m.Text))
@@ -65,8 +63,7 @@ func text(m *channel.Outgoing) string {
 	return b.String()
 }
 
-// eventType is what our messages' metadata are called. They hold our id of the
-// message, by which it is found again.
+// eventType is the type of our message metadata. It holds our message id, for searching.
 const eventType = "kickstand_message"
 
 type metadata struct {
@@ -76,7 +73,7 @@ type metadata struct {
 	} `json:"event_payload"`
 }
 
-// post is the call's body.
+// post is the body of the call.
 type post struct {
 	Channel  string   `json:"channel"`
 	Thread   string   `json:"thread_ts"`
@@ -96,16 +93,16 @@ func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials)
 	}, body)
 }
 
-// postResponse is the answer.
+// postResponse is the body of the response.
 type postResponse struct {
 	OK      bool   `json:"ok"`
 	Error   string `json:"error"`
-	Needed  string `json:"needed"` // scopes
+	Needed  string `json:"needed"` // missing scopes
 	Channel string `json:"channel"`
 	TS      string `json:"ts"`
 }
 
-// ReadSendResponse implements [channel.APISender]. Most errors come with the status 200.
+// ReadSendResponse implements [channel.APISender]. Most errors have the status 200.
 func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) channel.SendResult {
 	wait := netguard.RetryAfter(answer.Header, time.Now())
 	switch status := answer.Status; {
@@ -128,8 +125,7 @@ func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) c
 	return channel.SendResult{Verdict: fate, Reason: reason, RetryAfter: wait}
 }
 
-// explain says in plain words why the provider did not take a message, and whether
-// another call can help.
+// explain explains an error in plain words and returns whether a retry can help.
 func explain(p *postResponse) (channel.Verdict, string) {
 	fate, text := channel.VerdictRefused, ""
 	switch p.Error {
@@ -166,11 +162,11 @@ func explain(p *postResponse) (channel.Verdict, string) {
 	return fate, text + " (" + key(p.Error) + ")"
 }
 
-// searchSlack is by how much the provider's clock may be behind ours.
+// searchSlack is how far the provider's clock may be behind ours.
 const searchSlack = 5 * time.Minute
 
-// SearchCall implements [channel.Searcher]: it lists what was said in the thread since
-// then, with metadata.
+// SearchCall implements [channel.Searcher]: it lists the thread's messages since then, with
+// metadata.
 func (a *Adapter) SearchCall(m *channel.Outgoing, credentials channel.Credentials, since time.Time) channel.Call {
 	return a.search(m, credentials, since, "")
 }
@@ -187,8 +183,8 @@ func (a *Adapter) search(m *channel.Outgoing, credentials channel.Credentials, s
 	return getCall(credentials, "/api/conversations.replies?"+query.Encode())
 }
 
-// ReadSearchResponse implements [channel.Searcher]. Where the app may not read the thread, the
-// provider cannot be asked at all.
+// ReadSearchResponse implements [channel.Searcher]. If the app may not read the thread, it can
+// never be searched.
 func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Response) ([]string, *channel.Call, error) {
 	var list struct {
 		OK       bool   `json:"ok"`

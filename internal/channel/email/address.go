@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	maxID        = 500 // bytes of a Message-ID; RFC 5322 lines hold 998 at most
-	maxIDs       = 100 // of References
-	maxAddresses = 200 // of one header
+	maxID        = 500 // bytes of a Message-ID; RFC 5322 lines hold at most 998
+	maxIDs       = 100 // ids in References
+	maxAddresses = 200 // addresses in one header
 )
 
-// addresses reads every value of an address header. What no grammar covers is
-// searched for anything like an address.
+// addresses parses every value of an address header. Values that violate the grammar are
+// searched for address-like text.
 func addresses(h textproto.MIMEHeader, name string) []channel.Party {
 	var list []channel.Party
 	for _, v := range h.Values(name) {
@@ -66,7 +66,7 @@ func addressList(v string) []channel.Party {
 	return list
 }
 
-// splitAddresses cuts at commas and semicolons outside quotes.
+// splitAddresses splits at commas and semicolons outside quotes.
 func splitAddresses(v string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		quoted, start := false, 0
@@ -88,7 +88,7 @@ func splitAddresses(v string) func(yield func(string) bool) {
 	}
 }
 
-// usable reports whether s is an address that mail could be sent to.
+// usable reports whether mail can be sent to s.
 func usable(s string) bool {
 	local, domain, ok := cutAddress(s)
 	return ok && local != "" && domain != "" && len(s) <= 254 &&
@@ -109,7 +109,7 @@ func domainOf(address string) string {
 	return strings.ToLower(strings.TrimSuffix(domain, "."))
 }
 
-// plain is one address as an envelope gives it: no name, no brackets.
+// plain returns an envelope address without name and brackets.
 func plain(s string) string {
 	s = strings.TrimSpace(s)
 	if i := strings.LastIndexByte(s, '<'); i >= 0 {
@@ -122,8 +122,8 @@ func plain(s string) string {
 	return s
 }
 
-// envelopeSender reads the sender of an envelope. Only the null sender is "":
-// what is no address is kept as it is.
+// envelopeSender parses the sender of an envelope. Only the null sender is ""; an invalid
+// address is returned unchanged.
 func envelopeSender(s string) string {
 	if a := plain(s); a != "" {
 		return a
@@ -131,8 +131,8 @@ func envelopeSender(s string) string {
 	return clip(strings.Trim(headerText(s), "<> "), 254)
 }
 
-// Canonical is the form in which connections store an address: lower case and
-// without a plus-tag. It returns "" for what is not an address.
+// Canonical returns the form of an address that connections store: lower case, without
+// plus-tag. It returns "" for an invalid address.
 func Canonical(address string) string {
 	address = strings.ToLower(plain(address))
 	local, domain, ok := cutAddress(address)
@@ -145,7 +145,7 @@ func Canonical(address string) string {
 	return local + "@" + domain
 }
 
-// within reports whether domain is one of list or below one.
+// within reports whether domain is in list or a subdomain of an entry.
 func within(domain string, list []string) bool {
 	return domain != "" && slices.ContainsFunc(list, func(d string) bool {
 		return strings.EqualFold(domain, d) || strings.HasSuffix(domain, "."+strings.ToLower(d))
@@ -154,7 +154,7 @@ func within(domain string, list []string) bool {
 
 var idPattern = regexp.MustCompile(`<\s*([^<>\s]+)\s*>`)
 
-// ids reads every message id in the values of a header, without brackets.
+// ids parses every message id in the header values, without brackets.
 func ids(values []string) []string {
 	var list []string
 	add := func(id string) {
@@ -170,7 +170,7 @@ func ids(values []string) []string {
 		for _, m := range found {
 			add(headerText(m[1]))
 		}
-		if found == nil { // some write the bare id
+		if found == nil { // some programs write the bare id
 			for word := range strings.FieldsSeq(v) {
 				if strings.Contains(word, "@") && len(list) < maxIDs {
 					add(headerText(strings.Trim(word, "<>,;")))
@@ -178,7 +178,7 @@ func ids(values []string) []string {
 			}
 		}
 	}
-	if len(list) > maxIDs { // the thread's root, and what was answered last
+	if len(list) > maxIDs { // the thread's root, and the most recent ids
 		list = slices.Concat(list[:1], list[len(list)-maxIDs+1:])
 	}
 	return list
@@ -210,6 +210,5 @@ func ticketTag(subject string) int64 {
 	return n
 }
 
-// key makes a value from a mail fit for an index: what is long stands by its
-// digest.
+// key makes a value of a mail fit for an index; long values are replaced by their digest.
 func key(s string) string { return channel.BoundedID(s, 300) }

@@ -10,13 +10,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/phone"
 )
 
-// ruleSubject begins the rule of a mail that only its subject shows to be an
-// automatic answer.
+// ruleSubject prefixes the rule of an automatic reply that only its subject indicates.
 const ruleSubject = "subject: "
 
-// classify sets the class of a mail and the rule that decided, the first that
-// matches of bounce, voicemail, automatic answer. Whether the mail is a copy of
-// our own, the rule before these, the desk decides.
+// classify sets the class and the rule that decided it: the first match of bounce, voicemail,
+// automatic reply. The desk decides before that whether the mail is a copy of our own.
 func (p *Parser) classify(m *channel.Message, root *node, env Envelope) {
 	d, h := m.Mail, root.header
 	d.EmbeddedIDs = embeddedIDs(root)
@@ -40,7 +38,7 @@ func (p *Parser) classify(m *channel.Message, root *node, env Envelope) {
 	d.NoAutoAnswer = d.Class != channel.ClassInbound || neverAnswer(d, h)
 }
 
-// merge joins lists of ids in order, each id once.
+// merge joins lists of ids in order, without duplicates.
 func merge(lists ...[]string) []string {
 	var all []string
 	for _, list := range lists {
@@ -53,8 +51,7 @@ func merge(lists ...[]string) []string {
 	return all
 }
 
-// nullSender reports whether the mail's transport named no sender, so that
-// nobody would get an answer.
+// nullSender reports whether the envelope has the null sender, so that no reply is possible.
 func nullSender(d *channel.Mail) bool { return d.HasEnvelope && d.EnvelopeFrom == "" }
 
 func localPart(address string) string {
@@ -62,8 +59,8 @@ func localPart(address string) string {
 	return local
 }
 
-// voicemailRule recognises the notices of the voice provider: from its domain,
-// provably, and about a voicemail.
+// voicemailRule recognizes the voice provider's notices: proven to be from its domain, and
+// about a voicemail.
 func (p *Parser) voicemailRule(m *channel.Message, root *node) string {
 	domain := domainOf(m.Mail.Sender.Email)
 	if !within(domain, p.voicemail) || !m.Mail.Proof.Proven() {
@@ -83,7 +80,7 @@ func (p *Parser) voicemailRule(m *channel.Message, root *node) string {
 
 var numberPattern = regexp.MustCompile(`\+?\(?\d[\d ().\-\x{00a0}]{5,20}\d`)
 
-// caller finds the first telephone number in the subject, then in the text.
+// caller returns the first phone number in the subject or the text.
 func (p *Parser) caller(m *channel.Message) string {
 	for _, text := range []string{m.Subject, clip(m.Text, 10000)} {
 		for _, candidate := range numberPattern.FindAllString(text, 50) {
@@ -95,14 +92,14 @@ func (p *Parser) caller(m *channel.Message) string {
 	return ""
 }
 
-// Subjects of automatic answers, as mail programs write them in many languages.
+// Subjects of automatic replies in many languages.
 var autoSubject = regexp.MustCompile(`(?i)^\s*(automatic reply|auto[- ]?reply|auto[- ]?response|automatische antwort|automatisch antwoord|abwesenheitsnotiz|abwesenheitsnachricht|out of (the )?office|away from (my )?(the )?(mail|office)|vacation (reply|response)|autosvar|automatiskt svar|automatisk svar|réponse automatique|absence du bureau|respuesta automática|fuera de (la )?oficina|risposta automatica|fuori sede|resposta automática|ausência|afwezig|automaattinen vastaus|poissa|poza biurem|odpowiedź automatyczna|automatická odpověď|автоответ|автоматический ответ|otomatik yanıt|自动回复|自動回覆|自動応答|자동 응답)\b`)
 
-// autoReply returns the rule by which a mail was written by a program, or "",
-// and whether the program wrote on its own account rather than in answer.
+// autoReply returns the rule by which a program wrote the mail, or "", and whether it did so on
+// its own rather than in reply.
 //
-// X-Auto-Response-Suppress and the marks of mailing lists are no evidence:
-// ordinary mail carries both.
+// X-Auto-Response-Suppress and mailing list headers are no evidence: ordinary mail carries
+// both.
 func autoReply(m *channel.Message, h textproto.MIMEHeader) (rule string, generated bool) {
 	value := func(name string) string { return strings.ToLower(clip(headerText(h.Get(name)), 100)) }
 	present := func(name string) bool {
@@ -144,11 +141,10 @@ func autoReply(m *channel.Message, h textproto.MIMEHeader) (rule string, generat
 	return "", false
 }
 
-// maxHops is how many servers a mail may pass before it looks like a loop.
+// maxHops is the number of Received headers from which a mail counts as looping.
 const maxHops = 50
 
-// neverAnswer reports whether an automatic answer could reach a list, a machine
-// or nobody.
+// neverAnswer reports whether an automatic reply could reach a list, a program or no mailbox.
 func neverAnswer(d *channel.Mail, h textproto.MIMEHeader) bool {
 	for name := range h {
 		if strings.HasPrefix(strings.ToLower(name), "list-") {

@@ -15,7 +15,7 @@ func testParser() *Parser {
 	return NewParser(Config{TrustedAuthServers: []string{"mx.acme.example"}, OwnDomains: []string{"acme.example"}})
 }
 
-// read parses a mail whose lines end as they do in this file.
+// read parses a mail with the line ends of this file.
 func read(t *testing.T, raw string, env Envelope) *channel.Message {
 	t.Helper()
 	env.Received = received()
@@ -35,7 +35,7 @@ func TestClassify(t *testing.T) {
 	const null, known = "<>", "ana@client.example"
 	for _, tt := range []struct {
 		name      string
-		envelope  string // "" when the transport says nothing
+		envelope  string // "" without envelope
 		header    string
 		class     channel.Class
 		rule      string

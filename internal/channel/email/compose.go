@@ -13,9 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
-// receivedMessage is a message that the provider took apart. It is put together again to be
-// read, so that all mail takes the same way. The same parts always give the same
-// bytes.
+// receivedMessage is a message that the provider parsed into fields. It is composed into a raw
+// message again, so that all mail is parsed the same way. Equal fields give equal bytes.
 type receivedMessage struct {
 	fields []headerField // in the order of the message
 	plain  body
@@ -23,39 +22,39 @@ type receivedMessage struct {
 	files  []file
 }
 
-// headerField is one field of a header, its value as it came.
+// headerField is a header field with its raw value.
 type headerField struct{ name, value string }
 
-// body is the text of a message and the charset that it says to be in.
+// body is the text of a message with its declared charset.
 type body struct {
 	data    []byte
 	charset string // empty: UTF-8
 }
 
-// file is an attachment, or says where it is.
+// file is an attachment, with its data or its URL.
 type file struct {
-	field       string // of the form that it came in
+	field       string // name of its form field
 	name        string
 	contentType string
 	contentID   string
 	inline      bool
 	data        []byte
-	url         string // where the content is, if it is not in data
-	missing     string // why the content is nowhere; empty: it is not so
+	url         string // of the content, if data is empty
+	missing     string // reason why there is no content
 }
 
 func (t *receivedMessage) empty() bool {
 	return len(t.fields) == 0 && len(t.plain.data) == 0 && len(t.html.data) == 0 && len(t.files) == 0
 }
 
-// add adds a header field, unless there is nothing in it.
+// add adds a header field unless the value is empty.
 func (t *receivedMessage) add(name, value string) {
 	if strings.TrimSpace(value) != "" {
 		t.fields = append(t.fields, headerField{name, value})
 	}
 }
 
-// supply adds a header field if there is none of that name.
+// supply adds a header field unless the name exists.
 func (t *receivedMessage) supply(name, value string) {
 	if !t.has(name) {
 		t.add(name, value)
@@ -71,7 +70,7 @@ func (t *receivedMessage) has(name string) bool {
 	return false
 }
 
-// head is the header of the message without what says how its body is written.
+// head returns the header without the fields that describe the body's encoding.
 func (t *receivedMessage) head() []byte {
 	var b bytes.Buffer
 	for _, f := range t.fields {
@@ -87,8 +86,7 @@ func (t *receivedMessage) head() []byte {
 	return b.Bytes()
 }
 
-// kind is the type of the whole. What kind of report a mail is would otherwise be
-// lost.
+// kind returns the media type of the message, to preserve the report-type of a report.
 func (t *receivedMessage) kind() string {
 	for _, f := range t.fields {
 		if !strings.EqualFold(f.name, "Content-Type") {
@@ -101,7 +99,7 @@ func (t *receivedMessage) kind() string {
 	return "multipart/mixed"
 }
 
-// digest is one of everything in the message.
+// digest returns a digest of the whole message.
 func (t *receivedMessage) digest() []byte {
 	sum := sha256.New()
 	add := func(data []byte) {
@@ -120,11 +118,11 @@ func (t *receivedMessage) digest() []byte {
 	return sum.Sum(nil)
 }
 
-// compose returns the message, without the files that are elsewhere or nowhere.
+// compose returns the message without remote and missing files.
 func (t *receivedMessage) compose() []byte {
 	var b bytes.Buffer
 	digest := hex.EncodeToString(t.digest())
-	outer, inner := "outer-"+digest, "inner-"+digest // which therefore are in none of the parts
+	outer, inner := "outer-"+digest, "inner-"+digest // the digest occurs in no part
 	b.Write(t.head())
 	fmt.Fprintf(&b, "MIME-Version: 1.0\r\nContent-Type: %s; boundary=%s\r\n\r\n", t.kind(), outer)
 	if len(t.plain.data) > 0 || len(t.html.data) > 0 {
@@ -173,7 +171,7 @@ func (f *file) compose(b *bytes.Buffer, boundary string) {
 	b.WriteString("\r\n")
 }
 
-// shown is the file's name, safe to show.
+// shown returns the file name, safe for display.
 func (f *file) shown() string { return fileName(headerText(f.name)) }
 
 func (f *file) kind() string {
@@ -184,7 +182,7 @@ func (f *file) kind() string {
 	return kind
 }
 
-// remote are the files that are elsewhere, or nowhere.
+// remote returns the files without content.
 func (t *receivedMessage) remote() []channel.Attachment {
 	var list []channel.Attachment
 	for _, f := range t.files {

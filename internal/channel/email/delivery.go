@@ -21,18 +21,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// Delivery is the channel "email-delivery": a provider that delivers our mail,
-// reports what became of it, and may receive mail for us.
+// Delivery is the channel "email-delivery": a provider that delivers our mail, reports its
+// delivery status, and may receive mail for us.
 //
-// Its events come for the connections of all mail channels, since mail of any of
-// them may leave by it. Of mail that it received an event has little but an id; the
-// rest is asked for, the message as it was received before anything else, and then
-// read like all mail.
+// Its events concern the connections of all mail channels, since mail of each can be sent by
+// it. An event about received mail holds little more than an id; the rest is fetched,
+// preferably the raw message, and then parsed like all mail.
 type Delivery struct {
 	Writer
 	parser *Parser
-	apis   []string // addresses of the API that the operator chose
-	hosts  []string // where files are
+	apis   []string // API addresses that the operator chose
+	hosts  []string // hosts of files
 }
 
 var (
@@ -49,7 +48,7 @@ var (
 const (
 	deliveryMaxAge  = 5 * time.Minute
 	deliveryMaxBody = 1 << 20
-	// maxSignatures bounds the signatures of one request that are looked at.
+	// maxSignatures bounds the signatures checked per request.
 	maxSignatures = 20
 )
 
@@ -88,8 +87,8 @@ func (*Delivery) Info() channel.Info {
 // NormalizeAddress implements [channel.AddressNormalizer].
 func (*Delivery) NormalizeAddress(raw string) (string, error) { return formAddress(raw) }
 
-// SigningSecrets implements [channel.SecretResolver]. What the connections of other channels are
-// signed with says nothing here.
+// SigningSecrets implements [channel.SecretResolver]. The signing secrets of other channels'
+// connections do not count here.
 func (a *Delivery) SigningSecrets(name string, secrets []string, credentials channel.Credentials) []string {
 	var keys []string
 	if name == a.Info().Name {
@@ -124,8 +123,8 @@ func (*Delivery) HeaderProof(r *channel.Request) channel.HeaderProof {
 	return channel.BodyDecidesIf(len(presented) > 0)
 }
 
-// deliverySignatures returns the signatures in the headers that have the right form:
-// none unless their time is fresh.
+// deliverySignatures returns the well-formed signatures in the headers, or none if their time
+// is not fresh.
 func deliverySignatures(r *channel.Request) (id, timestamp string, presented [][]byte) {
 	id = r.First(DeliveryIDHeader, "Svix-Id")
 	timestamp = r.First(DeliveryTimestampHeader, "Svix-Timestamp")
@@ -150,8 +149,8 @@ func (*Delivery) CheckSecret(secret string) error {
 	return nil
 }
 
-// deliveryKeys are the keys that a secret may stand for: what is encoded behind its
-// usual prefix, or without that, what is encoded in it, or itself.
+// deliveryKeys returns the keys that a secret may encode: base64 after the usual prefix, or,
+// without the prefix, base64 or the secret itself.
 func deliveryKeys(secret string) [][]byte {
 	encoded, prefixed := strings.CutPrefix(secret, "whsec_")
 	var keys [][]byte
@@ -171,9 +170,8 @@ func deliveryMAC(id, timestamp string, body, key []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// SignDelivery returns what the provider sends with an event that has an id: the
-// values of [DeliverySignatureHeader] and [DeliveryTimestampHeader]. They are empty
-// for a secret that is no key.
+// SignDelivery returns the values of [DeliverySignatureHeader] and [DeliveryTimestampHeader]
+// for an event with an id. They are empty if the secret is not a key.
 func SignDelivery(body []byte, id string, at time.Time, secret string) (signature, timestamp string) {
 	timestamp = strconv.FormatInt(at.Unix(), 10)
 	keys := deliveryKeys(secret)
@@ -183,7 +181,7 @@ func SignDelivery(body []byte, id string, at time.Time, secret string) (signatur
 	return "v1," + base64.StdEncoding.EncodeToString(deliveryMAC(id, timestamp, body, keys[0])), timestamp
 }
 
-// deliveryEvent is what the provider posts.
+// deliveryEvent is the body of a provider's request.
 type deliveryEvent struct {
 	Type text `json:"type"`
 	Data struct {
@@ -235,7 +233,7 @@ func openDelivery(r *channel.Request) (*deliveryEvent, error) {
 	return &e, nil
 }
 
-// ours are the addresses of ours that the event is about.
+// ours returns our addresses that the event is about.
 func (e *deliveryEvent) ours() []string {
 	var list []string
 	add := func(values ...string) {
@@ -262,13 +260,12 @@ func (*Delivery) Addresses(r *channel.Request) ([]string, error) {
 	case err == channel.ErrContentType:
 		return nil, err
 	case err != nil:
-		return nil, nil // judged once the sender is verified
+		return nil, nil // rejected once the sender is verified
 	}
 	return e.ours(), nil
 }
 
-// Split implements [channel.Adapter]: one part, or for mail that was received one
-// for each recipient.
+// Split implements [channel.Adapter]: one part, or for received mail one per recipient.
 func (*Delivery) Split(r *channel.Request) ([]channel.Part, error) {
 	e, err := openDelivery(r)
 	if err != nil {
@@ -298,7 +295,7 @@ func (*Delivery) Split(r *channel.Request) ([]channel.Part, error) {
 	for _, address := range ours {
 		parts = append(parts, channel.Part{
 			Key: key(strings.TrimSpace(headerText(id) + " " + address)), Sender: sender, Address: address,
-			Guessed: true, // the event names whom the sender wrote to
+			Guessed: true, // the event names header recipients only
 			Kind:    kind,
 		})
 	}
@@ -310,7 +307,7 @@ func (a *Delivery) Parse(r *channel.Request, p channel.Part) (channel.Event, err
 	return a.ParseEnriched(r, p, nil)
 }
 
-// state is how far our mail got; false for events of other kinds.
+// state returns the delivery state of our mail; false for other events.
 func (e *deliveryEvent) state() (channel.ReceiptState, bool) {
 	switch e.Type {
 	case "email.sent":
@@ -321,7 +318,7 @@ func (e *deliveryEvent) state() (channel.ReceiptState, bool) {
 		return channel.ReceiptDelayed, true
 	case "email.bounced", "email.failed", "email.suppressed":
 		return channel.ReceiptFailed, true
-	case "email.complained": // which takes having it
+	case "email.complained": // which implies delivery
 		return channel.ReceiptDelivered, true
 	case "email.opened", "email.clicked":
 		return channel.ReceiptRead, true
@@ -329,7 +326,7 @@ func (e *deliveryEvent) state() (channel.ReceiptState, bool) {
 	return "", false
 }
 
-// receipt is what the event says of a mail of ours.
+// receipt returns the event's delivery status.
 func (e *deliveryEvent) receipt() (*channel.Receipt, error) {
 	d := &e.Data
 	state, _ := e.state()
@@ -342,7 +339,7 @@ func (e *deliveryEvent) receipt() (*channel.Receipt, error) {
 	if r.ExternalIDs == nil {
 		return nil, fmt.Errorf("%w: it names no mail", channel.ErrUnreadable)
 	}
-	// Of several recipients the event does not say which.
+	// With several recipients the failed one is unknown.
 	if len(d.To) == 1 && len(d.Cc) == 0 && len(d.Bcc) == 0 {
 		r.Recipient = plain(d.To[0])
 	}
@@ -361,8 +358,7 @@ func (e *deliveryEvent) receipt() (*channel.Receipt, error) {
 	return r, nil
 }
 
-// tagged returns the id of ours in the tags of a mail: an object, or an array of
-// names and values.
+// tagged returns our id in a mail's tags: an object, or an array of names and values.
 func tagged(data json.RawMessage) string {
 	var object dict[text]
 	if anyJSON(data, &object); object != nil {
@@ -378,7 +374,7 @@ func tagged(data json.RawMessage) string {
 	return ""
 }
 
-// explainBounce says in plain words why a mail came back.
+// explainBounce explains a bounce in plain words.
 func explainBounce(kind, sub, message string) string {
 	what := "the other server did not take the mail"
 	switch strings.ToLower(sub) {
@@ -410,7 +406,7 @@ func withReason(what, reason string) string {
 	return what
 }
 
-// receivedMail is mail that the provider received, as its API has it.
+// receivedMail is received mail in the form of the provider's API.
 type receivedMail struct {
 	ID          text                     `json:"id"`
 	From        text                     `json:"from"`
@@ -429,16 +425,16 @@ type receivedMail struct {
 	} `json:"raw"`
 }
 
-// enrichment is what was learnt so far about mail that was received.
+// enrichment is the data fetched so far for received mail.
 type enrichment struct {
-	mail    *receivedMail // nil: nothing
-	raw     []byte        // nil: none
+	mail    *receivedMail // nil if not fetched
+	raw     []byte        // nil if there is none
 	files   []deliveryAttachment
-	pending string // what comes next: "", "mail", "raw", "files"
+	pending string // the next call: "", "mail", "raw", "files"
 	rawURL  string
 }
 
-// readResponses reads the answers to the calls that Ask describes, in their order.
+// readResponses reads the responses to the calls of EnrichCall, in order.
 func (a *Delivery) readResponses(p channel.Part, e *deliveryEvent, answers []channel.Response) enrichment {
 	k := enrichment{pending: "mail"}
 	if len(answers) == 0 {
@@ -449,7 +445,7 @@ func (a *Delivery) readResponses(p channel.Part, e *deliveryEvent, answers []cha
 	if answers[0].Status != http.StatusOK || !anyJSON(answers[0].Body, &m) {
 		return k
 	}
-	// The key may open mail of others, too.
+	// The key may also give access to mail of others.
 	theirs := deliveryEvent{Type: kindReceived}
 	theirs.Data.To, theirs.Data.Cc, theirs.Data.Bcc = m.To, m.Cc, m.Bcc
 	if m.ID != "" && m.ID != e.Data.EmailID || !slices.Contains(theirs.ours(), p.Address) {
@@ -484,7 +480,7 @@ func (a *Delivery) readResponses(p channel.Part, e *deliveryEvent, answers []cha
 	return k
 }
 
-// fetchable reports whether an address that the provider gives is one of its hosts.
+// fetchable reports whether a URL from the provider is on one of its hosts.
 func (a *Delivery) fetchable(raw string) bool {
 	u, err := url.Parse(raw)
 	if err != nil || u.User != nil {
@@ -553,7 +549,7 @@ func (a *Delivery) TXTNames(r *channel.Request, p channel.Part, answers []channe
 	return a.parser.names(a.received(r, p, e, answers))
 }
 
-// received is a mail as far as the provider gave it.
+// received returns the mail as far as the provider returned it.
 func (a *Delivery) received(r *channel.Request, p channel.Part, e *deliveryEvent, answers []channel.Response) *source {
 	s := &source{env: Envelope{Received: r.Received, Recipient: p.Address, TXT: r.TXT}}
 	switch k := a.readResponses(p, e, answers); {
@@ -567,13 +563,13 @@ func (a *Delivery) received(r *channel.Request, p channel.Part, e *deliveryEvent
 	return s
 }
 
-// message is the mail with the parts that the API has of it.
+// message returns the mail with the fields of the API.
 func (k *enrichment) message() *receivedMessage {
 	m := k.mail
 	t := &receivedMessage{plain: body{data: []byte(m.Text)}, html: body{data: []byte(m.HTML)}}
 	var headers dict[texts]
 	anyJSON(m.Headers, &headers)
-	for _, name := range slices.Sorted(maps.Keys(headers)) { // an object has no order
+	for _, name := range slices.Sorted(maps.Keys(headers)) { // objects have no order
 		for _, v := range headers[name] {
 			t.add(name, v)
 		}
@@ -593,7 +589,7 @@ func (k *enrichment) message() *receivedMessage {
 	return t
 }
 
-// message is as much of the mail as the event itself has.
+// message returns the mail with the fields of the event alone.
 func (e *deliveryEvent) message() *receivedMessage {
 	d := &e.Data
 	t := &receivedMessage{plain: body{data: []byte("(The text of this mail could not be fetched from the delivery provider.)")}}
@@ -619,8 +615,7 @@ func (f *deliveryAttachment) file() file {
 	return x
 }
 
-// MediaRequest implements [channel.MediaSource]. The addresses of files hold what
-// it takes to get them.
+// MediaRequest implements [channel.MediaSource]. File URLs need no further credentials.
 func (a *Delivery) MediaRequest(at channel.Attachment, _ channel.Credentials) channel.MediaRequest {
 	return channel.MediaRequest{URL: at.URL, Hosts: a.hosts}
 }

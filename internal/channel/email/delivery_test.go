@@ -57,7 +57,7 @@ func TestDeliveryVerify(t *testing.T) {
 			t.Errorf("%s: Verify() = %t, want %t", tt.name, got, tt.want)
 		}
 	}
-	// What Standard Webhooks has as its example.
+	// The example of Standard Webhooks.
 	r := request(http.Header{
 		"Webhook-Id": {"msg_p5jXN8AQM9LWM0D4loKWxJek"}, "Webhook-Timestamp": {"1614265330"},
 		"Webhook-Signature": {"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="},
@@ -94,8 +94,8 @@ const receivedJSON = `{"object":"email","id":"56761188-7520-42d8-8898-ff6fc54ce6
 
 const rawMail = "Message-ID: <c1@client.example>\r\nFrom: Ana Lind <ana@client.example>\r\nTo: support@acme.example\r\nSubject: Lamp\r\n\r\nAs it came.\r\n"
 
-// enrich has an adapter ask a provider that answers by path, and returns the calls and
-// what it makes of the answers.
+// enrich makes an adapter call a provider that answers by path, and returns the calls and the
+// parsed event.
 func enrich(t *testing.T, a *email.Delivery, part int, credentials map[string]string, provider map[string]channel.Response) (calls []string, m *channel.Message) {
 	t.Helper()
 	r := channeltest.Load(t, "testdata/delivery/received.txtar")
@@ -148,7 +148,7 @@ func TestDeliveryAsk(t *testing.T) {
 		provider    map[string]channel.Response
 		calls       []string
 		text        string
-		files       []string // name, and where it is or why it is not
+		files       []string // name and URL, or the error
 	}{
 		{"raw", key, map[string]channel.Response{api: withRaw(cdn), cdn: answer(200, rawMail)}, []string{"GET " + api + " as key", "GET " + cdn + ", if public"}, "As it came.", nil},
 		{
@@ -199,8 +199,7 @@ func TestDeliveryAsk(t *testing.T) {
 		}
 	}
 
-	// The API where the operator says that it is may be anywhere, and so is what it
-	// keeps there.
+	// The operator's API may have any address, and so may its files.
 	c := config()
 	c.DeliveryAPIURL = "http://127.0.0.1:8000/resend/"
 	const local = "http://127.0.0.1:8000/resend/emails/receiving/56761188-7520-42d8-8898-ff6fc54ce618"
@@ -212,7 +211,7 @@ func TestDeliveryAsk(t *testing.T) {
 	}
 }
 
-// TestDeliveryFields reads what the API has of a mail.
+// TestDeliveryFields reads the mail fields of the API.
 func TestDeliveryFields(t *testing.T) {
 	const api = "https://api.resend.com/emails/receiving/56761188-7520-42d8-8898-ff6fc54ce618"
 	_, m := enrich(t, email.NewDelivery(config()), 0, map[string]string{email.CredentialAPIKey: "key"}, map[string]channel.Response{

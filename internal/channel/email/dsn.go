@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// daemons are the local parts that mail servers write reports under.
+// daemon reports whether an address is one that mail servers send reports from.
 func daemon(address string) bool {
 	switch localPart(address) {
 	case "mailer-daemon", "mailerdaemon", "postmaster", "mail-daemon", "mdaemon":
@@ -19,8 +19,7 @@ func daemon(address string) bool {
 	return false
 }
 
-// Subjects of delivery reports. Anchored: a customer who passes one on writes
-// something before it.
+// Subjects of delivery reports. Anchored, because a customer's forward adds a prefix.
 var undeliverable = regexp.MustCompile(`(?i)^\s*(undeliver(able|ed)|undelivered mail|non[- ]?deliver(y|able)|delivery (status notification|failure|failed|has failed|notification|incomplete|delayed|problem|error)|mail (delivery|system) (failed|failure|error|subsystem|system|delayed|problem)|mail delivery|returned (mail|to sender|message)|failure notice|failed delivery|message (undeliverable|could not be delivered|not delivered|delivery failure|delayed)|delayed mail|warning: (message|could not send|mail)|your message could not be delivered|nachricht unzustellbar|unzustellbar|mail nicht zustellbar|zustellung fehlgeschlagen|non remis|échec de (la )?(remise|distribution)|courrier non distribué|no se puede entregar|no entregado|correo devuelto|impossibile recapitare|non recapitabile|mancato recapito|não (foi )?entregue|falha na entrega|onbestelbaar|niet bezorgd|kan inte levereras|olevererbart|ikke leveret|kunne ikke leveres|ei voitu toimittaa|nie można dostarczyć|niedostarczono|nedoručitelná|не доставлено|недоставлено|недоставленное|teslim edilemedi|配信不能|无法送达|投递失败)`)
 
 var (
@@ -31,11 +30,11 @@ var (
 	returnedID     = regexp.MustCompile(`(?im)^[> \t|]*message-id:\s*<([^<>\s]+)>`)
 )
 
-// bounce reads a report about a message of ours. It returns nil when the mail is
-// none, and otherwise by which rule it is.
+// bounce parses a report about one of our messages and returns the rule that matched, or nil if
+// the mail is no report.
 //
-// Of the reports in the wild, few are the multipart/report that RFC 3462 asks
-// for, so the parts count wherever they stand, and lastly the way they look.
+// Few real reports are the multipart/report of RFC 3462, so the parts count wherever they are,
+// and finally their text.
 func bounce(m *channel.Message, root *node) (*channel.Receipt, string) {
 	if n := root.find("message/delivery-status", "message/global-delivery-status"); n != nil {
 		return deliveryStatus(n), "message/delivery-status"
@@ -71,7 +70,7 @@ func bounce(m *channel.Message, root *node) (*channel.Receipt, string) {
 	return nil, ""
 }
 
-// embeddedIDs lists the ids of messages that the mail holds or returns.
+// embeddedIDs returns the ids of messages that the mail contains or returns.
 func embeddedIDs(root *node) []string {
 	var list []string
 	root.walk(func(n *node) {
@@ -98,7 +97,7 @@ func embeddedIDs(root *node) []string {
 	return list
 }
 
-// blocks reads the groups of header fields that a report consists of.
+// blocks parses the groups of header fields of a report.
 func blocks(n *node) []textproto.MIMEHeader {
 	var list []textproto.MIMEHeader
 	rest := bytes.ReplaceAll(n.data(), []byte("\r\n"), []byte("\n"))
@@ -116,7 +115,7 @@ func blocks(n *node) []textproto.MIMEHeader {
 	return list
 }
 
-// typed reads a field like "rfc822; ana@client.example".
+// typed parses a field like "rfc822; ana@client.example".
 func typed(v string) string {
 	if _, rest, ok := strings.Cut(v, ";"); ok {
 		v = rest
@@ -124,8 +123,8 @@ func typed(v string) string {
 	return headerText(v)
 }
 
-// deliveryStatus reads an RFC 3464 report. Of several recipients, one that failed
-// speaks for the message.
+// deliveryStatus parses an RFC 3464 report. If a recipient failed, it determines the status of
+// the message.
 func deliveryStatus(n *node) *channel.Receipt {
 	r := &channel.Receipt{State: channel.ReceiptFailed}
 	rank := -1
@@ -134,10 +133,10 @@ func deliveryStatus(n *node) *channel.Receipt {
 		action := strings.ToLower(strings.TrimSpace(b.Get("Action")))
 		recipient := plain(typed(b.Get("Final-Recipient")))
 		if original := plain(typed(b.Get("Original-Recipient"))); original != "" {
-			recipient = original // the address that we wrote to
+			recipient = original // the address that we used
 		}
 		if action == "" && recipient == "" {
-			continue // the block about the message
+			continue // the per-message block
 		}
 		status := statusPattern.FindString(b.Get("Status"))
 		state := channel.ReceiptFailed
@@ -170,8 +169,8 @@ func deliveryStatus(n *node) *channel.Receipt {
 	return r
 }
 
-// reason says in plain words what an enhanced status code (RFC 3463) means, with
-// what the other server said.
+// reason explains an enhanced status code (RFC 3463) in plain words, with the other server's
+// text.
 func reason(status, diagnostic string) string {
 	text := "the mail could not be delivered"
 	_, detail, _ := strings.Cut(status, ".")
@@ -208,8 +207,8 @@ func reason(status, diagnostic string) string {
 	return text
 }
 
-// complaintReceipt reads an abuse report (RFC 5965): the mail arrived, and must not be
-// followed by others.
+// complaintReceipt parses an abuse report (RFC 5965): the mail was delivered, and the recipient
+// opts out.
 func complaintReceipt(n *node) *channel.Receipt {
 	r := &channel.Receipt{State: channel.ReceiptFailed, Error: "the recipient reported the mail as unwanted", Permanent: true}
 	for _, b := range blocks(n) {
@@ -222,8 +221,7 @@ func complaintReceipt(n *node) *channel.Receipt {
 	return r
 }
 
-// disposition reads a read receipt (RFC 8098). Whatever else became of the mail,
-// it was in the mailbox.
+// disposition parses a read receipt (RFC 8098). In each case the mail was delivered.
 func disposition(n *node) (*channel.Receipt, string) {
 	r := &channel.Receipt{State: channel.ReceiptDelivered}
 	what := ""
@@ -246,7 +244,7 @@ func disposition(n *node) (*channel.Receipt, string) {
 	return r, "disposition-notification: " + what
 }
 
-// guessReceipt reads a report that is nothing but text.
+// guessReceipt parses a report that is plain text.
 func guessReceipt(m *channel.Message, h textproto.MIMEHeader) *channel.Receipt {
 	text := clip(m.Text, 20000)
 	r := &channel.Receipt{State: channel.ReceiptFailed, ExternalIDs: m.Mail.EmbeddedIDs}

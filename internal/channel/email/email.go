@@ -1,17 +1,15 @@
-// Package email reads mail that arrives over HTTP.
+// Package email parses mail that arrives over HTTP.
 //
-// It has the four styles of the inbound path, each a channel: [Form], [Parsed] and
-// [JSON] for providers that take a mail apart, [Raw] for converters that post it as
-// the mail server received it. [Parser] is what they all come down to: raw bytes
-// and an envelope in, one [channel.Message] out; what was taken apart is put
-// together again first, so that there is one way to read a mail. It
-// decodes MIME, decides what class the mail is of and by which rule, gathers the
-// ids by which it may belong to an earlier one, cuts off quoted text and makes
-// HTML harmless. It never fails on a mail, however broken: what cannot be read
-// goes along as an attachment, so that no mail is lost.
+// It has the four styles of the inbound endpoint, each a channel: [Form], [Parsed] and [JSON]
+// for providers that parse mail into fields, [Raw] for converters that post the raw message.
+// All lead to [Parser], which maps raw bytes and an envelope to one [channel.Message]; parsed
+// fields are first composed into a raw message again, so that there is a single way to read
+// mail. Parser decodes MIME, classifies the mail, collects the ids that relate it to earlier
+// mail, removes quoted text and sanitizes HTML. It never fails on a mail: unreadable content
+// becomes an attachment, so that no mail is lost.
 //
-// Nothing here knows what is stored. Which ticket a mail belongs to, and whether
-// it is a copy of our own, the desk decides from [channel.Mail].
+// The package has no access to stored data. The desk decides from [channel.Mail] which ticket a
+// mail belongs to, and whether it is a copy of our own.
 package email
 
 import (
@@ -31,37 +29,36 @@ import (
 	"golang.org/x/net/html"
 )
 
-// Config says what a deployment knows about the mail that it gets.
+// Config holds the settings of a deployment for inbound mail.
 type Config struct {
-	// TrustedAuthServers are the authserv-ids whose Authentication-Results
-	// and ARC-Authentication-Results count: the names under which mail servers of
-	// ours, which remove those of senders, write them.
+	// TrustedAuthServers are the authserv-ids with trusted Authentication-Results and
+	// ARC-Authentication-Results: names of our own mail servers, which remove such headers of
+	// senders.
 	TrustedAuthServers []string
 
-	// OwnDomains are ours: a Reply-To there never is a customer.
+	// OwnDomains are our domains. A Reply-To there is never a customer.
 	OwnDomains []string
 
-	// VoicemailDomains send voicemail notices; dialpad.com by default.
+	// VoicemailDomains are the senders of voicemail notices. Default: dialpad.com.
 	VoicemailDomains []string
 
-	// DefaultRegion is that of callers' numbers without a country code
-	// (ISO 3166); US by default.
+	// DefaultRegion is the region (ISO 3166) of callers' numbers without a country code.
+	// Default: US.
 	DefaultRegion string
 
-	// AttachmentHosts are hosts that attachments may be fetched from besides
-	// the converter's usual stores.
+	// AttachmentHosts are further hosts to download attachments from, beyond the converter's
+	// usual stores.
 	AttachmentHosts []string
 
-	// DeliveryAPIURL is where the delivery provider's API is for connections that name
-	// no other address; at the provider's by default.
+	// DeliveryAPIURL is the delivery provider's API for connections without their own URL.
+	// Default: the provider's.
 	DeliveryAPIURL string
 
-	// DeploymentAPIURL is where it is for the deployment's own key; the same by
-	// default.
+	// DeploymentAPIURL is the API for the deployment's own key, with the same default.
 	DeploymentAPIURL string
 }
 
-// Parser turns raw mail into messages. It is safe for concurrent use.
+// Parser parses raw mail into messages. It is safe for concurrent use.
 type Parser struct {
 	trusted   []string
 	own       []string
@@ -88,30 +85,30 @@ func NewParser(c Config) *Parser {
 	return p
 }
 
-// Envelope is what a mail's transport says about it, apart from the mail itself.
+// Envelope is the transport data of a mail.
 type Envelope struct {
 	From    string   // empty for the null sender when HasFrom
-	HasFrom bool     // whether the transport named a sender at all
-	To      []string // every recipient that it named
+	HasFrom bool     // the transport named a sender
+	To      []string // all recipients
 
-	Recipient string    // the address of ours that this copy went to
-	Received  time.Time // when it came in
+	Recipient string    // our address that received this copy
+	Received  time.Time // time of receipt
 
-	SPF       string // the receiving server's SPF result: "pass"
-	SPFDomain string // the domain that it is about
+	SPF       string // SPF result of the receiving server: "pass"
+	SPFDomain string // domain of the SPF result
 
-	// DKIM are the domains whose signatures the receiving server found to hold; nil
-	// when it reports nothing of the kind.
+	// DKIM are the domains with a valid signature according to the receiving server; nil if it
+	// does not report them.
 	DKIM []string
 
-	Composed bool                // the message was put together again, and no signature covers its bytes
+	Composed bool                // the message was composed again, so no signature covers its bytes
 	TXT      map[string][]string // as in [channel.Request]
 
-	Reply string // a hint: the text without quotes, as the provider found it
+	Reply string // a hint: the provider's text without quotes
 }
 
-// ParseRaw reads a whole message. The error wraps [channel.ErrUnreadable], and
-// only ever means that there is no message at all.
+// ParseRaw parses a whole message. An error wraps [channel.ErrUnreadable] and means that there
+// is no message at all.
 func (p *Parser) ParseRaw(raw []byte, env Envelope) (*channel.Message, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, fmt.Errorf("%w: there is no message", channel.ErrUnreadable)
@@ -125,7 +122,7 @@ func (p *Parser) ParseRaw(raw []byte, env Envelope) (*channel.Message, error) {
 	if ok {
 		c = p.content(root, s.limited)
 	} else {
-		// Not a mail at all: show what it says and keep it.
+		// Not a mail at all: show its text and attach it.
 		root.body = raw
 		root.header = textproto.MIMEHeader{}
 		root.kind, root.children = "text/plain", nil
@@ -152,7 +149,7 @@ func (p *Parser) ParseRaw(raw []byte, env Envelope) (*channel.Message, error) {
 	return m, nil
 }
 
-// headers fills in what only mail has, except its class.
+// headers sets the mail properties except the class.
 func (p *Parser) headers(m *channel.Message, h textproto.MIMEHeader, raw []byte, env Envelope) {
 	d := m.Mail
 	d.MessageID = messageID(h)
@@ -163,7 +160,7 @@ func (p *Parser) headers(m *channel.Message, h textproto.MIMEHeader, raw []byte,
 	d.Recipient = env.Recipient
 	d.EnvelopeFrom, d.HasEnvelope = envelopeSender(env.From), env.HasFrom
 	if v := strings.TrimSpace(h.Get("Return-Path")); !d.HasEnvelope && v != "" {
-		// What the last mail server wrote there is the envelope sender.
+		// The last mail server writes the envelope sender there.
 		d.EnvelopeFrom, d.HasEnvelope = envelopeSender(v), true
 	}
 	m.ExternalID = d.MessageID
@@ -176,8 +173,7 @@ func (p *Parser) headers(m *channel.Message, h textproto.MIMEHeader, raw []byte,
 	d.Proof = p.check(raw, env, d.Sender.Email).Verdict(env.TXT)
 }
 
-// sender is the first From address, else the first Sender address, else the
-// envelope's.
+// sender returns the first From address, else the first Sender address, else the envelope's.
 func sender(h textproto.MIMEHeader, env Envelope) channel.Party {
 	for _, name := range []string{"From", "Sender"} {
 		if list := addresses(h, name); len(list) > 0 {
@@ -187,12 +183,12 @@ func sender(h textproto.MIMEHeader, env Envelope) channel.Party {
 	return channel.Party{Email: plain(env.From)}
 }
 
-// misleading reports whether a sender's name reads like another address.
+// misleading reports whether a sender's name looks like another address.
 func misleading(p channel.Party) bool {
 	return strings.Contains(p.Name, "@") && !strings.EqualFold(strings.Trim(p.Name, `'" `), p.Email)
 }
 
-// check prepares the decision whether a whole message proves its sender.
+// check prepares the check whether a whole message proves its sender.
 func (p *Parser) check(raw []byte, env Envelope, author string) *mailproof.Check {
 	head, body, _ := cutHeader(unixLines(trimMessage(raw)))
 	return mailproof.New(mailproof.Mail{
@@ -201,8 +197,8 @@ func (p *Parser) check(raw []byte, env Envelope, author string) *mailproof.Check
 	})
 }
 
-// customer is whom an answer goes to: Reply-To, if it is one address and not one
-// of ours, else the sender.
+// customer returns the recipient of replies: Reply-To, if it is one address and not one of
+// ours, else the sender.
 func (p *Parser) customer(h textproto.MIMEHeader, d *channel.Mail) channel.Party {
 	reply := addresses(h, "Reply-To")
 	if len(reply) != 1 {
@@ -218,7 +214,7 @@ func (p *Parser) customer(h textproto.MIMEHeader, d *channel.Mail) channel.Party
 	return reply[0]
 }
 
-// sentAt is the Date header, unless the sender's clock is plainly wrong.
+// sentAt returns the Date header, unless it is implausible.
 func sentAt(h textproto.MIMEHeader, received time.Time) time.Time {
 	at, err := mail.ParseDate(clip(headerText(h.Get("Date")), 200))
 	if err != nil || at.Year() < 1990 || !received.IsZero() && at.After(received.Add(10*time.Minute)) {
@@ -227,16 +223,16 @@ func sentAt(h textproto.MIMEHeader, received time.Time) time.Time {
 	return at.UTC()
 }
 
-// content is what a mail holds, apart from its header.
+// content is the content of a mail without its header.
 type content struct {
 	text        string
 	html        string // sanitized
-	rawHTML     string // as it came
+	rawHTML     string // unsanitized
 	attachments []channel.Attachment
-	limited     bool // something was left out
+	limited     bool // truncated
 }
 
-// content walks the tree for the text, the HTML and the files.
+// content collects the text, the HTML and the files of the tree.
 func (p *Parser) content(root *node, limited bool) content {
 	g := contentCollector{limited: limited}
 	text, markup := g.body(root)
@@ -264,11 +260,11 @@ type contentCollector struct {
 	limited     bool
 }
 
-// body returns the text and the HTML of a node, and takes its files.
+// body returns the text and the HTML of a node, and collects its files.
 //
-// The children of an alternative say the same thing, so one text and one HTML
-// are taken; those of any other container follow each other. Where some of these
-// are HTML and some are not, the HTML gets the others' text too.
+// Of a multipart/alternative it takes one text and one HTML; in any other container the
+// children follow each other. If some of those are HTML and others are not, the HTML includes
+// the others' text, too.
 func (g *contentCollector) body(n *node) (text, markup string) {
 	if n.children == nil {
 		return g.leaf(n)
@@ -354,8 +350,7 @@ func (g *contentCollector) attach(n *node) {
 	})
 }
 
-// defaultName names a file that has no name. The extension is what a person
-// needs to open it.
+// defaultName names a file without a name, with the extension needed to open it.
 func defaultName(n *node, data []byte) string {
 	switch n.kind {
 	case "message/rfc822", "message/global":
@@ -404,11 +399,10 @@ func inlineImages(m *channel.Message) {
 	}
 }
 
-// stripped is the text without the earlier mail, or "" when that is all of it.
-// The plain text is asked first, of which the provider may know still better what
-// is new: but what it drops must look like a mail, since providers also drop lists
-// and addresses. Where the text shows no quote, the HTML may have one that only its
-// markup tells.
+// stripped returns the text without quoted mail, or "" if that is all of it. It starts with the
+// plain text and prefers the provider's hint, but only if the removed part looks like a mail,
+// because providers also remove lists and addresses. If the text shows no quote, the HTML
+// markup may.
 func (p *Parser) stripped(m *channel.Message, c content, env Envelope) string {
 	if m.Text == "" || forwards(m.Subject) {
 		return ""
@@ -433,8 +427,7 @@ func (p *Parser) stripped(m *channel.Message, c content, env Envelope) string {
 	return ""
 }
 
-// cutHint cuts text after what hint says, if it begins with that; white space is
-// the provider's own.
+// cutHint splits text after the hint, if it begins with it. White space may differ.
 func cutHint(text, hint string) (said, rest string, ok bool) {
 	rest = strings.TrimSpace(text)
 	hint = strings.TrimSpace(hint)

@@ -17,7 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/safehtml/safehtmltest"
 )
 
-// check asserts what holds for every message that comes out of a mail.
+// check checks the invariants of every parsed message.
 func check(t *testing.T, m *channel.Message) {
 	t.Helper()
 	if len(m.Text) > maxText {
@@ -65,8 +65,7 @@ func storable(t *testing.T, path string, v reflect.Value) {
 	}
 }
 
-// TestSampleMails reads the sample mails of enmime, most of them broken in a way
-// that once was somebody's bug.
+// TestSampleMails parses the sample mails of enmime, most of them malformed.
 func TestSampleMails(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/jhillyerd/enmime/v2").Output()
 	if err != nil {
@@ -121,9 +120,9 @@ func TestLimits(t *testing.T) {
 	const head = "From: ana@client.example\nSubject: x\nContent-Type: multipart/mixed; boundary=b\n\n"
 	for _, tt := range []struct {
 		name, raw   string
-		text        string // its beginning
+		text        string // prefix
 		attachments int
-		original    bool // the original is among them
+		original    bool // the original is attached
 	}{
 		{"199 parts", head + strings.Repeat(part("Content-Type: text/plain", "a"), 199), "a\n\na\n\na", 0, false},
 		{"200 parts", head + strings.Repeat(part("Content-Type: text/plain", "a"), 200), "a\n\na\n\na", 1, true},
@@ -268,7 +267,7 @@ func FuzzForm(f *testing.F)   { fuzzStyle(f, NewForm(Config{}), "testdata/form/*
 func FuzzParsed(f *testing.F) { fuzzStyle(f, NewParsed(Config{}), "testdata/parse/*.txtar") }
 func FuzzJSON(f *testing.F)   { fuzzStyle(f, NewJSON(Config{}), "testdata/json/*.txtar") }
 
-// fuzzStyle takes requests apart in every wrapping of a style.
+// fuzzStyle parses requests in every wrapping of a style.
 func fuzzStyle(f *testing.F, a channel.Adapter, pattern string) {
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
@@ -312,8 +311,8 @@ func fuzzStyle(f *testing.F, a channel.Adapter, pattern string) {
 	})
 }
 
-// BenchmarkSplit is the adapter's share of answering a request with a mail of
-// 1 MB; BenchmarkParse is what its worker does.
+// BenchmarkSplit measures the adapter's share of answering a request with a mail of 1 MB,
+// BenchmarkParse the worker's.
 func BenchmarkSplit(b *testing.B) {
 	a, r := NewRaw(Config{}), bigMail()
 	b.SetBytes(int64(len(r.Body)))

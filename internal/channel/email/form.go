@@ -12,11 +12,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// Form is the channel "email-form" (style A): a provider that posts each mail as a
-// form, with its fields or, where the address asks for that, as it was received.
+// Form is the channel "email-form" (style A): a provider that posts each mail as a form, with
+// its fields, or raw if the URL asks for that.
 //
-// The form holds its own signature, which covers a time and a random token but
-// not the mail. So the core takes a token with one body only.
+// The signature is a field of the form and covers a time and a random token but not the mail.
+// The core therefore accepts a token with one body only.
 type Form struct{ style }
 
 var (
@@ -28,8 +28,8 @@ var (
 	_ channel.DNSVerifier       = (*Form)(nil)
 )
 
-// formMaxAge is how far the time in a signature may be from ours. It is not known
-// whether what the provider sends again has a new one.
+// formMaxAge is the maximum difference between the signature's time and ours. Whether retries
+// have a new time is undocumented.
 const formMaxAge = 15 * time.Minute
 
 // NewForm returns the channel.
@@ -37,7 +37,7 @@ func NewForm(c Config) *Form {
 	return &Form{style{Writer: newWriter(c), name: "email-form", parser: NewParser(c), open: openForm}}
 }
 
-// signedFields are the fields that hold the signature.
+// signedFields are the fields of the signature.
 var signedFields = []string{"timestamp", "token", "signature"}
 
 // Recognizes implements [channel.Recognizer].
@@ -69,8 +69,7 @@ func formMAC(timestamp, token, secret string) []byte {
 	return mac.Sum(nil)
 }
 
-// SignForm returns what the provider sends in the fields timestamp and signature
-// beside a token.
+// SignForm returns the fields timestamp and signature for a token.
 func SignForm(token string, at time.Time, secret string) (timestamp, signature string) {
 	timestamp = strconv.FormatInt(at.Unix(), 10)
 	return timestamp, hex.EncodeToString(formMAC(timestamp, token, secret))
@@ -109,13 +108,13 @@ func openForm(r *channel.Request) (*source, error) {
 	s.env.Reply = strippedHint(string(f.get("stripped-text")), string(f.get("stripped-signature")))
 	t := &receivedMessage{plain: body{data: f.get("body-plain")}, html: body{data: f.get("body-html")}}
 	if len(t.plain.data) == 0 && len(t.html.data) == 0 {
-		// The provider's idea of what is new is better than nothing.
+		// Fall back to the provider's stripped text.
 		t.plain.data, t.html.data = []byte(s.env.Reply), f.get("stripped-html")
 	}
 	t.fields = headerPairs(f.get("message-headers"))
 	if t.fields == nil {
-		// Every header is a field of its own, too, told from the provider's by its
-		// capital letter.
+		// Each header is also a field; a capital letter distinguishes it from the provider's
+		// fields.
 		for _, x := range f.fields {
 			if x.name != "" && x.name[0] >= 'A' && x.name[0] <= 'Z' {
 				t.add(x.name, string(x.value))
@@ -132,8 +131,8 @@ func openForm(r *channel.Request) (*source, error) {
 	return s, s.requireBody()
 }
 
-// strippedHint is the text without quotes, as the provider found it, together with
-// what it takes for a signature, which may be a list or an address.
+// strippedHint returns the provider's text without quotes, followed by the part it takes for a
+// signature, which may be a list or an address.
 func strippedHint(text, signature string) string {
 	if strings.TrimSpace(text) == "" || strings.TrimSpace(signature) == "" {
 		return text
@@ -141,8 +140,8 @@ func strippedHint(text, signature string) string {
 	return strings.TrimRight(text, "\r\n") + "\n" + signature
 }
 
-// headerPairs reads an array of names and values. Values are strings; reports of
-// some years had arrays, of which the first string counts.
+// headerPairs parses an array of names and values. A value may be an array of strings, of which
+// the first counts.
 func headerPairs(data []byte) []headerField {
 	var pairs list[list[json.RawMessage]]
 	if !anyJSON(data, &pairs) {
@@ -159,7 +158,7 @@ func headerPairs(data []byte) []headerField {
 	return fields
 }
 
-// firstString returns the first string in a value, looking into arrays.
+// firstString returns the first string in a value, descending into arrays.
 func firstString(data json.RawMessage) string {
 	for range maxDepth {
 		var s string
@@ -175,22 +174,20 @@ func firstString(data json.RawMessage) string {
 	return ""
 }
 
-// contentIDs reads an object of content ids and the fields that hold what they
-// name, as the ids by field.
+// contentIDs parses an object from content ids to field names and returns the ids by field.
 func contentIDs(data []byte) map[string]string {
 	var fields dict[text]
 	anyJSON(data, &fields)
 	ids := make(map[string]string, len(fields))
 	for id, field := range fields {
-		if old := ids[string(field)]; old == "" || id < old { // an object has no order
+		if old := ids[string(field)]; old == "" || id < old { // objects have no order
 			ids[string(field)] = id
 		}
 	}
 	return ids
 }
 
-// files are the form's files: fields that say that they are one, or whose name is
-// prefix and a number.
+// files returns the files of the form: file fields, and fields named prefix and a number.
 func (f *form) files(prefix string, ids map[string]string) []file {
 	var list []file
 	for _, x := range f.fields {

@@ -8,12 +8,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// JSON is the channel "email-json" (style C): a provider that posts each mail as
-// JSON, with its fields and, where it is set so, as it was received.
+// JSON is the channel "email-json" (style C): a provider that posts each mail as JSON, with its
+// fields, or raw if so configured.
 //
-// Nothing is signed: the secret itself comes along, as a header, in the address, or
-// as the password of Basic credentials, which is all that the provider can be told
-// to send.
+// Nothing is signed: the provider sends the secret itself, as a header, in the URL, or as the
+// password of Basic credentials, because it supports nothing else.
 type JSON struct{ style }
 
 var (
@@ -24,7 +23,7 @@ var (
 	_ channel.DNSVerifier       = (*JSON)(nil)
 )
 
-// TokenHeader is the header that holds style C's token.
+// TokenHeader is the header with style C's token.
 const TokenHeader = "X-Mailbox-Token"
 
 // NewJSON returns the channel.
@@ -41,8 +40,7 @@ func (*JSON) Recognizes(r *channel.Request) bool {
 	return json.Unmarshal(r.Body, &all) == nil && isStyleC(all)
 }
 
-// isStyleC reports whether an object has members, spelt exactly, that only style C
-// has.
+// isStyleC reports whether an object has members, spelled exactly, that only style C has.
 func isStyleC(all dict[json.RawMessage]) bool {
 	for _, name := range []string{"TextBody", "HtmlBody", "MailboxHash", "RawEmail", "FromFull"} {
 		if all[name] != nil {
@@ -52,7 +50,7 @@ func isStyleC(all dict[json.RawMessage]) bool {
 	return false
 }
 
-// Verify implements [channel.Adapter]. The first place that has a token decides.
+// Verify implements [channel.Adapter]. The first place with a token decides.
 func (*JSON) Verify(r *channel.Request, secret string) bool {
 	if secret == "" {
 		return false
@@ -76,8 +74,7 @@ func (*JSON) HeaderProof(r *channel.Request) channel.HeaderProof {
 	return channel.HeadersRefuse
 }
 
-// SignJSON returns what proves to us that the provider sent a mail, whatever it
-// says: the value of [TokenHeader].
+// SignJSON returns the value of [TokenHeader] that authenticates the provider.
 func SignJSON(secret string) string { return secret }
 
 type jsonParty struct {
@@ -97,7 +94,7 @@ func openJSON(r *channel.Request) (*source, error) {
 		OriginalRecipient            text
 		Subject, Date                text
 		ReplyTo                      text
-		MessageID                    text // the provider's own, and not the mail's
+		MessageID                    text // the provider's id, not the mail's
 		TextBody, HtmlBody, RawEmail text
 		StrippedTextReply            text
 		Headers                      list[struct{ Name, Value text }]
@@ -135,7 +132,7 @@ func openJSON(r *channel.Request) (*source, error) {
 	return s, s.requireBody()
 }
 
-// String is the party as a header has it.
+// String returns the party in header form.
 func (p jsonParty) String() string {
 	if p.Name == "" || strings.ContainsRune(string(p.Email), '<') {
 		return string(p.Email)

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/text/encoding/charmap"
 )
 
-// The limits of one message. What lies beyond them is not parsed; the original
-// then goes along as an attachment, so nothing is lost.
+// The limits of one message. Content beyond them is not parsed; the original is then attached,
+// so nothing is lost.
 const (
 	maxParts       = 200
 	maxDepth       = 20
@@ -28,21 +28,20 @@ const (
 	maxText        = 1 << 20
 	maxHeader      = 256 << 10 // bytes of one header block
 	maxField       = 4 << 10   // bytes of a header field with parameters
-	maxEncoded     = 4 << 20   // bytes of a text part before it is decoded
+	maxEncoded     = 4 << 20   // bytes of a text part before decoding
 )
 
-// node is one part of a message: a container with children, or a leaf with its
-// body, not yet decoded.
+// node is one part of a message: a container with children, or a leaf with its undecoded body.
 //
-// The tree is built here rather than by enmime, which reads every byte of a part
-// once for each level above it and has no limits. Its tolerant readers of header
-// blocks, media types and charsets do the rest.
+// The tree is built here rather than by enmime, which reads every byte of a part once per level
+// above it and has no limits. Its tolerant readers of header blocks, media types and charsets
+// are used.
 type node struct {
 	header      textproto.MIMEHeader
 	kind        string            // media type in lower case
 	params      map[string]string // of the media type
-	disposition string            // "attachment", "inline" or what the sender wrote
-	name        string            // file name, decoded; empty when there is none
+	disposition string            // "attachment", "inline" or the sender's value
+	name        string            // decoded file name; may be empty
 	id          string            // Content-ID without brackets
 	body        []byte
 	children    []*node
@@ -72,11 +71,10 @@ func (n *node) find(kinds ...string) *node {
 // splitter builds the tree of one message within the limits.
 type splitter struct {
 	parts   int
-	limited bool // something was left out
+	limited bool // truncated
 }
 
-// message splits raw, a whole message. It reports false when raw has no header
-// that a mail would have.
+// message parses a whole message. It returns false if raw has no mail header.
 func (s *splitter) message(raw []byte) (*node, bool) {
 	n := s.split(unixLines(trimMessage(raw)), 0, "text/plain")
 	for _, name := range []string{"From", "To", "Subject", "Date", "Message-Id", "Received", "Return-Path", "Delivered-To", "Reply-To", "Sender", "Content-Type", "Mime-Version"} {
@@ -87,8 +85,8 @@ func (s *splitter) message(raw []byte) (*node, bool) {
 	return n, false
 }
 
-// trimMessage drops what may stand before the first header: a byte order mark,
-// blank lines, the separator of a mailbox file.
+// trimMessage removes leading data before the header: a byte order mark, blank lines, the
+// separator of a mailbox file.
 func trimMessage(raw []byte) []byte {
 	raw = bytes.TrimPrefix(raw, []byte("\ufeff"))
 	raw = bytes.TrimLeft(raw, "\r\n")
@@ -99,7 +97,7 @@ func trimMessage(raw []byte) []byte {
 	return raw
 }
 
-// unixLines mends a message whose lines end with nothing but CR.
+// unixLines converts bare CR line ends.
 func unixLines(raw []byte) []byte {
 	if bytes.Contains(raw, []byte("\n")) {
 		return raw
@@ -154,13 +152,13 @@ func (s *splitter) split(raw []byte, depth int, fallback string) *node {
 	case boundary != "" && bytes.Contains(body, []byte("--"+boundary)):
 		n.kind, n.body = "text/plain", nil // an empty container
 	default:
-		n.kind = "text/plain" // none at all: its body is text
+		n.kind = "text/plain" // no boundary: its body is text
 	}
 	return n
 }
 
-// cutHeader cuts raw at the first blank line. It reports false when the header
-// is longer than the limit and was cut there instead.
+// cutHeader splits raw at the first blank line. It returns false if the header exceeds the
+// limit and is truncated.
 func cutHeader(raw []byte) (head, body []byte, whole bool) {
 	switch {
 	case bytes.HasPrefix(raw, []byte("\n")):
@@ -189,26 +187,25 @@ func cutHeader(raw []byte) (head, body []byte, whole bool) {
 	}
 }
 
-// readHeader reads a header block. Lines that are none are dropped; values are
-// as they came, unfolded.
+// readHeader parses a header block. Invalid lines are dropped; values are raw and unfolded.
 func readHeader(head []byte) textproto.MIMEHeader {
-	h, _ := enmime.ReadHeader(bufio.NewReader(bytes.NewReader(head)), complaints{}) // what was read before an error counts
+	h, _ := enmime.ReadHeader(bufio.NewReader(bytes.NewReader(head)), complaints{}) // fields before an error count
 	if h == nil {
 		h = textproto.MIMEHeader{}
 	}
 	return h
 }
 
-// complaints takes enmime's remarks on a header: every mail has some.
+// complaints discards enmime's warnings: every mail has some.
 type complaints struct{}
 
 func (complaints) AddError(string, string, ...any)   {}
 func (complaints) AddWarning(string, string, ...any) {}
 
-// mediaType reads a Content-Type or Content-Disposition. The type is empty when
-// there is none, and a guess when it cannot be read.
+// mediaType parses a Content-Type or Content-Disposition. The type is empty if absent, and
+// guessed if malformed.
 func mediaType(v string) (string, map[string]string) {
-	if len(v) > maxField { // the tolerant parser takes quadratic time
+	if len(v) > maxField { // the tolerant parser needs quadratic time
 		v = v[:maxField]
 	}
 	if strings.TrimSpace(v) == "" {
@@ -236,7 +233,7 @@ func cleanToken(kind string) bool {
 	})
 }
 
-// firstBoundary guesses the boundary of a multipart that names none.
+// firstBoundary guesses the boundary of a multipart without one.
 func firstBoundary(body []byte) string {
 	line, _, _ := bytes.Cut(bytes.TrimLeft(body, "\r\n"), []byte("\n"))
 	line = bytes.TrimRight(line, " \t\r")
@@ -246,16 +243,15 @@ func firstBoundary(body []byte) string {
 	return ""
 }
 
-// sections yields what stands between the delimiter lines of body. Text before
-// the first and after the closing one is not part of the message; a missing
-// closing one is forgiven.
+// sections yields the sections between the delimiter lines of body. It skips the preamble and
+// the epilogue and tolerates a missing closing delimiter.
 func sections(body []byte, boundary string) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		if boundary == "" {
 			return
 		}
 		delimiter := []byte("--" + boundary)
-		start := -1 // of the open section
+		start := -1 // start of the open section
 		for i := 0; ; {
 			j := bytes.Index(body[i:], delimiter)
 			if j < 0 {
@@ -273,7 +269,7 @@ func sections(body []byte, boundary string) func(yield func([]byte) bool) {
 			rest := bytes.TrimRight(body[i:end], " \t\r\n")
 			closing := bytes.HasPrefix(rest, []byte("--"))
 			if len(rest) > 0 && !closing {
-				continue // a longer boundary that begins with ours
+				continue // a longer boundary with ours as prefix
 			}
 			if start >= 0 && !yield(trimNewline(body[start:at])) {
 				return
@@ -289,7 +285,7 @@ func sections(body []byte, boundary string) func(yield func([]byte) bool) {
 	}
 }
 
-// trimNewline drops the line end before a delimiter, which belongs to it.
+// trimNewline removes the line end before a delimiter, which belongs to the delimiter.
 func trimNewline(b []byte) []byte {
 	b = bytes.TrimSuffix(b, []byte("\n"))
 	return bytes.TrimSuffix(b, []byte("\r"))
@@ -310,7 +306,7 @@ func transferDecode(encoding string, body []byte) []byte {
 	return body
 }
 
-// decodeBase64 decodes what is base64 in b and drops everything else.
+// decodeBase64 decodes the base64 characters of b and drops all others.
 func decodeBase64(b []byte) []byte {
 	out := make([]byte, 0, base64.StdEncoding.DecodedLen(len(b)))
 	acc, bits := uint32(0), 0
@@ -327,7 +323,7 @@ func decodeBase64(b []byte) []byte {
 			v = 62
 		case c == '/':
 			v = 63
-		case c == '=': // the end of one of several joined encodings
+		case c == '=': // end of one of several joined encodings
 			acc, bits = 0, 0
 			continue
 		default:
@@ -343,8 +339,7 @@ func decodeBase64(b []byte) []byte {
 	return out
 }
 
-// isBase64 reports whether hardly anything in b is not base64. Words have blanks
-// between them.
+// isBase64 reports whether nearly all of b is base64. Ordinary text has spaces.
 func isBase64(b []byte) bool {
 	strange := 0
 	for _, c := range b {
@@ -357,7 +352,7 @@ func isBase64(b []byte) bool {
 	return strange <= len(b)/20
 }
 
-// decodeQuoted decodes quoted-printable; what is not an escape stands for itself.
+// decodeQuoted decodes quoted-printable; invalid escapes are kept literally.
 func decodeQuoted(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for line := range bytes.Lines(b) {
@@ -396,8 +391,8 @@ func unhex(c byte) int {
 	return -1
 }
 
-// text decodes a text leaf to at most maxText bytes of clean UTF-8 with bare line
-// feeds. It reports false when it had to cut.
+// text decodes a text leaf to at most maxText bytes of clean UTF-8 with bare line feeds. It
+// returns false if truncated.
 func (n *node) text() (string, bool) {
 	body, whole := n.body, true
 	if len(body) > maxEncoded {
@@ -405,7 +400,7 @@ func (n *node) text() (string, bool) {
 	}
 	encoding := n.header.Get("Content-Transfer-Encoding")
 	if strings.EqualFold(strings.TrimSpace(encoding), "base64") && !isBase64(body) {
-		encoding = "" // some label text so and then do not encode it
+		encoding = "" // some senders label unencoded text so
 	}
 	data := transferDecode(encoding, body)
 	text := safehtml.Clean(decodeCharset(data, n.params["charset"], n.kind))
@@ -415,7 +410,7 @@ func (n *node) text() (string, bool) {
 	return text, whole
 }
 
-// clip cuts text to at most n bytes, between runes.
+// clip truncates text to at most n bytes at a rune boundary.
 func clip(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -426,9 +421,8 @@ func clip(text string, n int) string {
 	return text[:n]
 }
 
-// decodeCharset turns data into UTF-8 as far as its label allows. Labels lie: a
-// text that is valid UTF-8 is UTF-8 whatever single-byte set it names, and one
-// that is not is something else, to be guessed.
+// decodeCharset decodes data to UTF-8 by its label. Labels may be wrong: valid UTF-8 is taken
+// as UTF-8 despite a single-byte label, and invalid UTF-8 is detected.
 func decodeCharset(data []byte, label, kind string) string {
 	label = strings.ToLower(strings.Trim(strings.TrimSpace(label), `"'`))
 	if label == "" && kind == "text/html" {
@@ -444,7 +438,7 @@ func decodeCharset(data []byte, label, kind string) string {
 	case "", "utf-8", "utf8", "us-ascii", "ascii", "unknown-8bit", "x-unknown", "default", "binary":
 		label = ""
 	case "iso-8859-1", "iso8859-1", "latin1", "l1":
-		label = "windows-1252" // which is what everybody means
+		label = "windows-1252" // the usual meaning of that label
 	}
 	if decoded, ok := convert(data, label); ok && !strings.ContainsFunc(decoded, unused) {
 		return decoded
@@ -456,12 +450,12 @@ func decodeCharset(data []byte, label, kind string) string {
 	return string(decoded)
 }
 
-// unused matches the control characters that appear where letters of another set
-// were decoded as Latin-1.
+// unused matches control characters, which indicate letters of another charset decoded as
+// Latin-1.
 func unused(r rune) bool { return r >= 0x80 && r < 0xa0 }
 
-// convert lets enmime decode data from the labelled charset, or from the one it
-// detects when label is empty.
+// convert decodes data with enmime from the labelled charset, or from the detected one if label
+// is empty.
 func convert(data []byte, label string) (string, bool) {
 	if label != "" && !cleanToken(label) {
 		return "", false
@@ -502,7 +496,7 @@ func headerText(v string) string {
 	return strings.TrimSpace(v)
 }
 
-// fileName makes a sender's file name safe to show and to offer for saving.
+// fileName makes a sender's file name safe to display and to save.
 func fileName(s string) string {
 	if i := strings.LastIndexAny(s, `/\`); i >= 0 {
 		s = s[i+1:]
@@ -524,7 +518,7 @@ func fileName(s string) string {
 	return s
 }
 
-// bracketless returns an id without its angle brackets, clean enough to store.
+// bracketless returns an id without angle brackets, clean enough to store.
 func bracketless(v string) string {
 	v = strings.TrimSpace(headerText(v))
 	v = strings.TrimSuffix(strings.TrimPrefix(v, "<"), ">")

@@ -18,12 +18,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// Parsed is the channel "email-parse" (style B): a provider that posts each mail
-// as a form, with its fields or, where it is set so, as it was received.
+// Parsed is the channel "email-parse" (style B): a provider that posts each mail as a form,
+// with its fields, or raw if so configured.
 //
-// The secret is the provider's public key: base64 of its DER form, with or without
-// the armour of PEM. Where things are tried out it may be a private key of ours, see
-// [NewParseKey].
+// The secret is the provider's public key: base64 of its DER form, with or without PEM armour.
+// For trials it may be a private key of ours; see [NewParseKey].
 type Parsed struct{ style }
 
 var (
@@ -36,7 +35,7 @@ var (
 	_ channel.ReplayTokenReader = (*Parsed)(nil)
 )
 
-// parsedMaxAge is how far the time in a signature may be from ours.
+// parsedMaxAge is the maximum difference between the signature's time and ours.
 const parsedMaxAge = 5 * time.Minute
 
 // The headers of style B's signature.
@@ -56,7 +55,7 @@ func (*Parsed) Recognizes(r *channel.Request) bool {
 	return ok && f.has("envelope") && !f.has(signedFields...) && !f.has("message") && !f.has("body-mime")
 }
 
-// Verify implements [channel.Adapter]. The signature covers the body as it came.
+// Verify implements [channel.Adapter]. The signature covers the raw body.
 func (*Parsed) Verify(r *channel.Request, secret string) bool {
 	signature, timestamp, ok := parsedSignature(r)
 	if !ok {
@@ -72,15 +71,15 @@ func (*Parsed) HeaderProof(r *channel.Request) channel.HeaderProof {
 	return channel.BodyDecidesIf(ok)
 }
 
-// parsedSignature returns the signature in the headers, and its time, which is fresh.
+// parsedSignature returns the signature in the headers and its fresh time, or nil.
 func parsedSignature(r *channel.Request) (signature []byte, timestamp string, ok bool) {
 	timestamp = r.First(ParseTimestampHeader, "X-Twilio-Email-Event-Webhook-Timestamp")
 	signature, err := base64.StdEncoding.DecodeString(r.First(ParseSignatureHeader, "X-Twilio-Email-Event-Webhook-Signature"))
 	return signature, timestamp, err == nil && len(signature) > 0 && fresh(r, timestamp, parsedMaxAge)
 }
 
-// ReplayToken implements [channel.ReplayTokenReader]: the signature covers neither the content type,
-// whose boundary divides the body, nor the address.
+// ReplayToken implements [channel.ReplayTokenReader]: the signature covers neither the content
+// type with the boundary nor the URL.
 func (*Parsed) ReplayToken(r *channel.Request) channel.ReplayToken {
 	_, timestamp, ok := parsedSignature(r)
 	if !ok {
@@ -105,7 +104,7 @@ func parsedSum(timestamp string, body []byte) []byte {
 	return sum.Sum(nil)
 }
 
-// publicKey reads the provider's key; nil when it is none.
+// publicKey parses the provider's key, or returns nil.
 func publicKey(secret string) *ecdsa.PublicKey {
 	if _, armoured, ok := strings.Cut(secret, "-----BEGIN PUBLIC KEY-----"); ok {
 		secret, _, _ = strings.Cut(armoured, "-----END")
@@ -128,8 +127,8 @@ func publicKey(secret string) *ecdsa.PublicKey {
 	return key
 }
 
-// NewParseKey makes a private key that stands in for the provider's where things are
-// tried out: [PrivateParseKey] reads it, and as a secret its public half counts.
+// NewParseKey generates a private key that replaces the provider's in trials: [PrivateParseKey]
+// reads it, and as a secret its public half counts.
 func NewParseKey() (string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -142,11 +141,11 @@ func NewParseKey() (string, error) {
 	return base64.StdEncoding.EncodeToString(der), nil
 }
 
-// PrivateParseKey reads a private key. The error reads as the rest of a sentence and
-// does not repeat it.
+// PrivateParseKey parses a private key. The error is the rest of a sentence and does not repeat
+// it.
 func PrivateParseKey(secret string) (*ecdsa.PrivateKey, error) {
 	der, _ := base64.StdEncoding.DecodeString(strings.TrimSpace(secret))
-	parsed, err := x509.ParsePKCS8PrivateKey(der) // of nothing, there is none
+	parsed, err := x509.ParsePKCS8PrivateKey(der) // of no bytes, an error
 	if err == nil {
 		if key, ok := parsed.(*ecdsa.PrivateKey); ok && key.Curve == elliptic.P256() {
 			return key, nil
@@ -155,8 +154,7 @@ func PrivateParseKey(secret string) (*ecdsa.PrivateKey, error) {
 	return nil, errors.New("must be a private key of the curve P-256, as PKCS #8 in base64 without line breaks, to sign with")
 }
 
-// SignParse returns what the provider sends with body: the values of
-// [ParseSignatureHeader] and [ParseTimestampHeader].
+// SignParse returns the values of [ParseSignatureHeader] and [ParseTimestampHeader] for body.
 func SignParse(body []byte, at time.Time, key *ecdsa.PrivateKey) (signature, timestamp string, err error) {
 	timestamp = strconv.FormatInt(at.Unix(), 10)
 	der, err := ecdsa.SignASN1(rand.Reader, key, parsedSum(timestamp, body))
@@ -177,7 +175,7 @@ func openParsed(r *channel.Request) (*source, error) {
 	if json.Unmarshal(f.get("envelope"), &e) == nil {
 		s.envelope(e)
 	}
-	// The provider's own word, unlike anything in the header.
+	// The provider's own result, unlike anything in the header.
 	s.env.SPF, s.env.SPFDomain = string(f.get("SPF")), domainOf(s.env.From)
 	if f.has("dkim") {
 		s.env.DKIM = dkimPassed(string(f.get("dkim")))
@@ -219,9 +217,8 @@ func openParsed(r *channel.Request) (*source, error) {
 	return s, s.requireBody()
 }
 
-// dkimPassed reads the provider's word on a mail's signatures, like
-// "{@client.example : pass, @relay.example : fail}", and returns the domains whose
-// signature holds; never nil.
+// dkimPassed parses the provider's DKIM results, like "{@client.example : pass, @relay.example
+// : fail}", and returns the domains with a valid signature; never nil.
 func dkimPassed(v string) []string {
 	list := []string{}
 	for item := range strings.SplitSeq(strings.Trim(strings.TrimSpace(v), "{}"), ",") {
@@ -233,7 +230,7 @@ func dkimPassed(v string) []string {
 	return list
 }
 
-// fieldsOf reads a header block as it came, each field on one line.
+// fieldsOf parses a raw header block, each field on one line.
 func fieldsOf(block []byte) []headerField {
 	var list []headerField
 	var name string

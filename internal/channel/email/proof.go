@@ -23,8 +23,8 @@ func (Writer) UsesOwnAccount(credentials channel.Credentials) bool {
 	return credentials.Get(CredentialServer) != "" || credentials.HasAPI()
 }
 
-// ReadChallenge implements [channel.ChallengeReader]. The token is in the header, or,
-// where a person or a program forwarded the message and dropped it, in the subject.
+// ReadChallenge implements [channel.ChallengeReader]. The token is in the header, or, if a
+// forwarder dropped that, in the subject.
 func (a *style) ReadChallenge(r *channel.Request, _ channel.Part) string {
 	if !mayHoldToken(r.Body) {
 		return ""
@@ -52,11 +52,11 @@ func (*Delivery) ReadChallenge(r *channel.Request, _ channel.Part) string {
 	return channel.FindProofToken(string(e.Data.Subject))
 }
 
-// maxChallenge is the largest request that brings a challenge back, in bytes, where the
-// message is encoded as a whole.
+// maxChallenge is the largest request, in bytes, that is decoded for a challenge if the message
+// is encoded as a whole.
 const maxChallenge = 64 << 10
 
-// mayHoldToken reports whether a body is worth opening for a token.
+// mayHoldToken reports whether to decode a body for a token.
 func mayHoldToken(body []byte) bool {
 	return bytes.Contains(body, []byte(channel.ProofTokenPrefix)) || len(body) <= maxChallenge && bytes.Contains(body, []byte("base64"))
 }

@@ -16,8 +16,7 @@ import (
 
 const signable = "From: Ana <ana@client.example>\nTo: support@acme.example\nSubject: Lamp\nDate: Fri, 20 Nov 2026 10:00:00 +0000\nMessage-ID: <a1@client.example>\n\nIt is broken: caf\xe9.\n"
 
-// posts are the ways in which a raw mail comes in, by what carries it. 8-bit bytes
-// do not survive in JSON text.
+// posts returns a raw mail in all wrappings, by name. JSON text cannot hold 8-bit bytes.
 func posts(raw string) map[string]struct {
 	adapter channel.Adapter
 	req     *channel.Request
@@ -49,7 +48,7 @@ func posts(raw string) map[string]struct {
 	}
 }
 
-// read parses a request with the records of a zone, as the worker does.
+// proofOf parses a request with the records of a zone, as the worker does.
 func proofOf(t *testing.T, a channel.Adapter, r *channel.Request, z mailprooftest.Zone) mailproof.Result {
 	t.Helper()
 	p := channel.Part{Address: "support@acme.example", Kind: email.KindMessage}
@@ -62,7 +61,7 @@ func proofOf(t *testing.T, a channel.Adapter, r *channel.Request, z mailprooftes
 	return e.Message.Mail.Proof
 }
 
-// TestRawMailProvesItsSender: whatever carries a raw mail, its signature counts.
+// TestRawMailProvesItsSender: the signature of a raw mail counts in every wrapping.
 func TestRawMailProvesItsSender(t *testing.T) {
 	z := mailprooftest.Zone{}
 	z.Publish("client.example")
@@ -89,7 +88,8 @@ func TestRawMailProvesItsSender(t *testing.T) {
 	}
 }
 
-// A mail that the delivery provider keeps is proven over its bytes.
+// TestFetchedMailProvesItsSender: a mail stored at the delivery provider is proven over its
+// bytes.
 func TestFetchedMailProvesItsSender(t *testing.T) {
 	z := mailprooftest.Zone{}
 	z.Publish("client.example")
@@ -122,8 +122,8 @@ func TestFetchedMailProvesItsSender(t *testing.T) {
 	}
 }
 
-// TestHeadersOfStrangersProveNothing: fields in the names of providers are the
-// sender's own words where nothing covers them.
+// TestHeadersOfStrangersProveNothing: header fields in the names of providers prove nothing
+// unless a signature covers them.
 func TestHeadersOfStrangersProveNothing(t *testing.T) {
 	claims := "X-Mailgun-Spf: Pass\nX-Mailgun-Dkim-Check-Result: Pass\nReceived-SPF: Pass\nAuthentication-Results: mx.evil.example; dmarc=pass\n"
 	for name, tt := range posts(mailprooftest.CRLF(claims + strings.ReplaceAll(signable, "\xe9", "e"))) {
@@ -137,7 +137,7 @@ func TestHeadersOfStrangersProveNothing(t *testing.T) {
 	}
 }
 
-// A name that reads like another address is not shown as the sender's name.
+// TestMisleadingName: a name that looks like another address is not shown as the sender's name.
 func TestMisleadingName(t *testing.T) {
 	for from, want := range map[string]string{
 		"Ana <eve@evil.example>":                                         "Ana",

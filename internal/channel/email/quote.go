@@ -11,13 +11,13 @@ import (
 	"golang.org/x/net/html"
 )
 
-// ReplyMarker is the line above which our own mails ask people to write.
+// ReplyMarker is the line in our mails above which customers shall write.
 const ReplyMarker = "## Please type your reply above this line ##"
 
-// StripQuoted returns text without the earlier mail that it quotes at its end and
-// without a signature. The result is text up to some line. It is the whole text
-// when nothing of it would be left, when the mail forwards another, and when it
-// answers between quoted lines: there the quotes are part of what is said.
+// StripQuoted returns text without the quoted mail at its end and without a signature; the
+// result is a prefix of the lines. It returns the whole text if nothing would remain, if the
+// mail forwards another, or if it answers between quoted lines, where the quotes belong to the
+// answer.
 func StripQuoted(text, subject string) string {
 	if forwards(subject) {
 		return text
@@ -49,8 +49,8 @@ func StripQuoted(text, subject string) string {
 
 var forwardSubject = regexp.MustCompile(`(?i)^\s*((re|aw|sv|antw|odp)\s*:\s*)*(fwd?|wg|tr|rv|enc|i|vb|vs|doorst|vl|pd|fs|переслать|转发|轉寄)\s*:`)
 
-// forwards reports whether the subject says that the mail passes on another. An
-// answer to a forwarded mail counts too, which costs no more than its quote.
+// forwards reports whether the subject marks a forwarded mail. A reply to a forwarded mail
+// counts, too, at the cost of keeping its quote.
 func forwards(subject string) bool { return forwardSubject.MatchString(subject) }
 
 var forwardPattern = regexp.MustCompile(`(?i)^[-_=*\s]*(begin )?(forwarded (message|by)|forwarded mail|weitergeleitete nachricht|anfang der weitergeleiteten (nachricht|e-mail)|message (transféré|transmis|réexpédié)|début du message (transféré|réexpédié)|mensaje reenviado|inicio del mensaje reenviado|messaggio inoltrato|inizio messaggio inoltrato|mensagem (encaminhada|reencaminhada)|início da mensagem (encaminhada|reenviada)|doorgestuurd bericht|begin doorgestuurd bericht|vidarebefordrat (meddelande|mejl)|vidarebefordrat brev|videresendt (melding|meddelelse|besked)|wiadomość przekazana|przekazana wiadomość|přeposlaná zpráva|välitetty viesti|пересылаемое сообщение|пересланное сообщение|iletilen (ileti|mesaj)|转发的邮件|転送メッセージ)[-_=*:\s]*$`)
@@ -63,10 +63,10 @@ func forwardLine(line string) bool {
 	return forwardPattern.MatchString(line)
 }
 
-// isRuleChar matches what dividing lines are drawn with.
+// isRuleChar matches the characters of separator lines.
 func isRuleChar(c byte) bool { return c == '-' || c == '_' || c == '=' || c == '*' }
 
-// cutMarker returns where our own marker stands, or the number of lines.
+// cutMarker returns the line of [ReplyMarker], or the number of lines.
 func cutMarker(lines []string) int {
 	i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, ReplyMarker) })
 	if i < 0 {
@@ -77,13 +77,12 @@ func cutMarker(lines []string) int {
 
 var originalPattern = regexp.MustCompile(`(?i)^\s*[-_=*]{2,}\s*(original (message|appointment|mail)|ursprüngliche (nachricht|mail)|originalnachricht|message d['’]origine|message original|message initial|mensaje original|messaggio originale|mensagem original|oorspronkelijk(e)? bericht|ursprungligt meddelande|originalmeddelande|original ?meddelelse|opprinnelig melding|oprindelig (meddelelse|besked)|oryginalna wiadomość|wiadomość oryginalna|původní (zpráva|e-mail)|alkuperäinen viesti|исходное сообщение|оригинальное сообщение|orijinal ileti|özgün ileti|eredeti üzenet|mesaj original|原始邮件|原始郵件|元のメッセージ|원본 메시지)\s*[-_=*]{2,}\s*$`)
 
-// maxSentences is how many lines are looked at as the end of a sentence that says
-// who wrote: no mail has as many, and each takes time.
+// maxSentences bounds the lines examined as the end of an attribution: no mail has as many, and
+// each takes time.
 const maxSentences = 200
 
-// cutBlock returns the first line after which everything is the earlier mail: a
-// dividing line, a block of its headers, or the sentence that says who wrote it
-// when no quoted lines follow. Without any it returns the number of lines.
+// cutBlock returns the first line of the quoted mail: a separator, a block of its headers, or
+// an attribution without quoted lines after it. Without any it returns the number of lines.
 func cutBlock(lines []string) int {
 	sentences := 0
 	for i, line := range lines {
@@ -110,25 +109,25 @@ func cutBlock(lines []string) int {
 	return len(lines)
 }
 
-// isRule matches the line that some programs draw above the earlier mail.
+// isRule matches the separator line above a quoted mail.
 func isRule(line string) bool {
 	line = strings.TrimSpace(line)
 	return len(line) >= 5 && strings.Trim(line, "_-=*") == ""
 }
 
-// quotedNext reports whether the next line with text is quoted.
+// quotedNext reports whether the next nonempty line is quoted.
 func quotedNext(lines []string) bool {
 	for _, l := range lines {
 		if strings.TrimSpace(l) != "" {
 			return isQuoted(l)
 		}
 	}
-	return true // nothing follows: the ending is cut later
+	return true // the end, which is cut later
 }
 
 func isQuoted(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), ">") }
 
-// The kinds of header lines, as bits.
+// The kinds of header lines, as a bit set.
 const (
 	headerFrom = 1 << iota
 	headerSent
@@ -137,8 +136,8 @@ const (
 	headerCc
 )
 
-// headerKind says which header of the earlier mail a line shows, in the main
-// languages of mail programs, or 0.
+// headerKind returns the header that a line of a quoted mail shows, in the main languages of
+// mail programs, or 0.
 func headerKind(line string) int {
 	i := strings.IndexFunc(line[:min(len(line), 44)], func(r rune) bool { return r == ':' || r == '：' })
 	if i < 0 {
@@ -159,8 +158,8 @@ func headerKind(line string) int {
 	return 0
 }
 
-// headerBlock reports whether lines begin with the headers of a mail: three
-// different ones, the sender among them, in any order, each perhaps wrapped.
+// headerBlock reports whether lines begin with the headers of a mail: three different ones, the
+// sender among them, in any order, possibly wrapped.
 func headerBlock(lines []string) bool {
 	kinds, strange := 0, 0
 	for _, line := range lines[:min(len(lines), 10)] {
@@ -184,10 +183,10 @@ func headerBlock(lines []string) bool {
 	return n >= 3 && kinds&headerFrom != 0
 }
 
-// Verbs of the sentence above a quoted mail.
+// Verbs of an attribution.
 var verbPattern = regexp.MustCompile(`(?i)wrote|writes|schrieb|a écrit|écrit|escribió|ha scritto|scrisse|escreveu|schreef|skrev|kirjoitti|napisał|napsal|napísal|написал|пише|написав|yazdı|írta|a scris|έγραψε|đã viết|menulis|写道|寫道|のメール|작성|כתב|كتب`)
 
-// Where such a sentence begins when it is wrapped over several lines.
+// The start of an attribution that wraps over several lines.
 var openingPattern = regexp.MustCompile(`^\s*[-*]*\s*(On|Am|Le|El|Il|Em|Op|Den|Dne|Dňa|W dniu|Dnia|På|Na|В|La|Στις|Vào|Pada|(Mon|Tue|Wed|Thu|Fri|Sat|Sun|Mo|Di|Mi|Do|Fr|Sa|So|lun|mar|mer|jeu|ven|sam|dim|пн|вт|ср|чт|пт|сб|вс|pon|wt|śr|czw|pt|sob|niedz|po|út|st|čt|pá|so|ne|ma|ti|ke|to|pe|la|su)[a-zé]*\.?,?|\d{1,4}[-./年])\s?`)
 
 var (
@@ -197,9 +196,9 @@ var (
 	bracketAddress = regexp.MustCompile(`[<(\[]\s*(mailto:)?[^\s<>()\[\]]+@[^\s<>()\[\]]+\s*[>)\]]`)
 )
 
-// attribution reports whether a sentence like "On Friday Ana wrote:" ends in line
-// i, and where it starts: in the line itself if that says all, else in the nearest
-// line above that opens such a sentence.
+// attribution reports whether an attribution like "On Friday Ana wrote:" ends in line i, and
+// where it starts: in the same line if that is complete, else in the nearest line above that
+// opens one.
 func attribution(lines []string, i int) (start int, ok bool) {
 	if !endsAttribution(lines[i]) {
 		return 0, false
@@ -222,11 +221,11 @@ func attribution(lines []string, i int) (start int, ok bool) {
 	return i, ok
 }
 
-// maxAttribution is how long a line of such a sentence may be.
+// maxAttribution is the maximum length of such a line.
 const maxAttribution = 400
 
-// endsAttribution reports whether such a sentence may end in line. It is asked of
-// every line, so it only looks at its end.
+// endsAttribution reports whether an attribution may end in line. It runs on every line, so it
+// only checks the end.
 func endsAttribution(line string) bool {
 	if len(line) > maxAttribution {
 		return false
@@ -240,15 +239,15 @@ func endsAttribution(line string) bool {
 	return false
 }
 
-// attributionWords reports whether text names a time, somebody's address, and that
-// somebody wrote. Any one of these may be part of an ordinary sentence.
+// attributionWords reports whether text names a time, an address, and a verb of writing. Each
+// alone may occur in an ordinary sentence.
 func attributionWords(text string) (when, who, wrote bool) {
 	when = yearPattern.MatchString(text) || clockPattern.MatchString(text)
 	return when, bracketAddress.MatchString(text), saysWrote(text)
 }
 
-// saysWrote reports whether text ends with a verb of writing, perhaps with the
-// writer or the time after it, before a colon.
+// saysWrote reports whether text ends with a verb of writing, possibly with the writer or the
+// time after it, before a colon.
 func saysWrote(text string) bool {
 	verbs := verbPattern.FindAllStringIndex(text, -1)
 	if verbs == nil {
@@ -258,7 +257,7 @@ func saysWrote(text string) bool {
 	return tail == "" || len(tail) <= 200 && (strings.HasSuffix(tail, ":") || strings.HasSuffix(tail, "："))
 }
 
-// quotes reports whether text shows any sign of an earlier mail.
+// quotes reports whether text shows a sign of a quoted mail.
 func quotes(text string) bool {
 	return slices.ContainsFunc(strings.Split(text, "\n"), func(l string) bool {
 		return isQuoted(l) || len(l) <= maxAttribution &&
@@ -266,7 +265,7 @@ func quotes(text string) bool {
 	})
 }
 
-// endingAttribution returns where the sentence starts that ends the lines, or -1.
+// endingAttribution returns the start of an attribution that ends the lines, or -1.
 func endingAttribution(lines []string) int {
 	if len(lines) == 0 {
 		return -1
@@ -277,7 +276,7 @@ func endingAttribution(lines []string) int {
 	return -1
 }
 
-// inline reports whether text stands below a quoted line.
+// inline reports whether text follows a quoted line.
 func inline(lines []string) bool {
 	seen := false
 	for _, l := range lines {
@@ -291,7 +290,7 @@ func inline(lines []string) bool {
 	return false
 }
 
-// cutTrailing drops quoted and empty lines from the end.
+// cutTrailing removes quoted and empty lines from the end.
 func cutTrailing(lines []string) []string {
 	for len(lines) > 0 {
 		l := lines[len(lines)-1]
@@ -303,11 +302,11 @@ func cutTrailing(lines []string) []string {
 	return lines
 }
 
-// maxSignature is how many lines may follow "-- " and still be a signature.
+// maxSignature is the maximum number of signature lines after "-- ".
 const maxSignature = 15
 
-// cutSignature returns where the signature begins (RFC 3676, 4.3), or the number
-// of lines. Mail programs lose the space after the dashes.
+// cutSignature returns the start of the signature (RFC 3676, 4.3), or the number of lines. Mail
+// programs drop the space after the dashes.
 func cutSignature(lines []string) int {
 	for i := len(lines) - 1; i >= 0 && i >= len(lines)-maxSignature-1; i-- {
 		if l := strings.TrimRight(lines[i], " \t\u00a0"); l == "--" || l == "—" {
@@ -319,7 +318,7 @@ func cutSignature(lines []string) int {
 
 var devicePattern = regexp.MustCompile(`(?i)^\s*((sent|get outlook|envoyé|enviado|inviato|gesendet|verzonden|verstuurd|skickat|sendt|wysłane|odesláno|lähetetty|отправлено|von meinem|gesendet mit|télécharger outlook|obtener outlook)\b.{0,80}\b(iphone|ipad|ipod|android|mobile|mobil|mobiltelefon|handy|smartphone|phone|telefon|téléphone|teléfono|telefono|telemóvel|outlook|samsung|galaxy|huawei|blackberry|yahoo|gmail|mail|device|gerät|móvil|mobiel|cellulare|tablet|gmx|proton)\b.{0,80})\s*$`)
 
-// cutDevice drops the line that a telephone puts under every mail.
+// cutDevice removes the line that phones append to every mail.
 func cutDevice(lines []string) []string {
 	lines = cutTrailing(lines)
 	if n := len(lines); n > 1 && len(lines[n-1]) < 200 && devicePattern.MatchString(lines[n-1]) {
@@ -328,13 +327,13 @@ func cutDevice(lines []string) []string {
 	return lines
 }
 
-// cutHTML returns markup up to the first element in which a mail program puts the
-// earlier mail, and false when there is none or text follows it. markup is as it
-// came: sanitizing removes the classes and ids that tell.
+// cutHTML returns markup up to the first element with quoted mail, and false if there is none
+// or text follows it. markup is unsanitized, because sanitizing removes the identifying classes
+// and ids.
 func cutHTML(markup string) (string, bool) {
-	at := 0        // bytes before the token at hand
-	cut := -1      // where the quote starts
-	toEnd := false // nothing after the start is the sender's
+	at := 0        // offset of the current token
+	cut := -1      // start of the quote
+	toEnd := false // the quote extends to the end
 	var element string
 	depth := 0
 	for t := range safehtml.Tokens(markup) {
@@ -365,7 +364,7 @@ func cutHTML(markup string) (string, bool) {
 		case t.Type == html.TextToken && strings.TrimFunc(t.Data, unicode.IsSpace) != "":
 			return "", false
 		case t.Type == html.StartTagToken:
-			if quote, _ := quoteElement(t.Token); quote { // a sentence, then its quote
+			if quote, _ := quoteElement(t.Token); quote { // an attribution, then its quote
 				element, depth = t.Data, 1
 			}
 		}
@@ -376,8 +375,8 @@ func cutHTML(markup string) (string, bool) {
 	return markup[:cut], true
 }
 
-// quoteElement reports whether an element holds the earlier mail, and whether it
-// only marks where that begins.
+// quoteElement reports whether an element contains the quoted mail, and whether it only marks
+// its start.
 func quoteElement(t html.Token) (quote, toEnd bool) {
 	var class, id, kind, style string
 	for _, a := range t.Attr {

@@ -18,16 +18,16 @@ import (
 
 // Raw is the channel "email-raw": a converter between SMTP and HTTP.
 //
-// It takes a raw message as the body, in a form field or in JSON, or a message
-// that the converter took apart, which is put together again. Behind some of
-// these a mail server is waiting for our answer, and bounces the mail if it is
-// a refusal; so a mail is refused only when nothing of it is there.
+// It accepts a raw message as the body, in a form field or in JSON, or parsed fields, which are
+// composed into a message again. Some converters hold an SMTP session until our answer and
+// bounce the mail if it is an error; a mail is therefore refused only if there is no content at
+// all.
 type Raw struct {
 	style
 	hosts []string
 }
 
-// rawMaxAge is how far the time in a signature may be from ours.
+// rawMaxAge is the maximum difference between the signature's time and ours.
 const rawMaxAge = 5 * time.Minute
 
 var (
@@ -53,7 +53,7 @@ func (*Raw) Recognizes(r *channel.Request) bool {
 	if f, ok := readForm(r); ok {
 		switch {
 		case f.has(signedFields...):
-			return false // style A signs inside the form
+			return false // style A signs in the form
 		case f.has("message") || f.has("body-mime"):
 			return true
 		}
@@ -72,15 +72,13 @@ func (*Raw) Recognizes(r *channel.Request) bool {
 	return false
 }
 
-// MediaRequest implements [channel.MediaSource]. The address that the converter
-// gives for a stored attachment needs no credentials.
+// MediaRequest implements [channel.MediaSource]. The converter's URLs need no credentials.
 func (a *Raw) MediaRequest(at channel.Attachment, _ channel.Credentials) channel.MediaRequest {
 	return channel.MediaRequest{URL: at.URL, Hosts: a.hosts}
 }
 
-// Verify implements [channel.Adapter]. A signature, where there is one, decides;
-// otherwise the secret itself must be presented as a bearer token or as the
-// password, the user or both of Basic credentials.
+// Verify implements [channel.Adapter]. A signature, if present, decides; otherwise the secret
+// itself must be the bearer token, or the user, the password or both of Basic credentials.
 func (*Raw) Verify(r *channel.Request, secret string) bool {
 	if secret == "" {
 		return false
@@ -119,7 +117,7 @@ func verifySignature(r *channel.Request, presented, secret string) bool {
 	return ok && hmac.Equal(signature, digest(r.Body, timestamp, secret))
 }
 
-// rawSignature returns a signature and its time, which is fresh, or empty.
+// rawSignature returns a signature and its fresh time, or empty strings.
 func rawSignature(r *channel.Request, presented string) (signature []byte, timestamp string, ok bool) {
 	signature, err := hex.DecodeString(strings.TrimSpace(presented))
 	if err != nil || len(signature) != sha256.Size {
@@ -132,11 +130,11 @@ func rawSignature(r *channel.Request, presented string) (signature []byte, times
 	return signature, "", true
 }
 
-// rawTokenLife is how long a signature without a time is known after its first use.
+// rawTokenLife is how long a signature without a time is remembered after its first use.
 const rawTokenLife = 30 * 24 * time.Hour
 
-// ReplayToken implements [channel.ReplayTokenReader]: a signature does not cover the content type.
-// Requests with the secret itself have no token.
+// ReplayToken implements [channel.ReplayTokenReader]: a signature does not cover the content
+// type. Requests with the secret itself have no token.
 func (*Raw) ReplayToken(r *channel.Request) channel.ReplayToken {
 	presented := r.Header.Values("X-Webhook-Signature")
 	if len(presented) == 0 {
@@ -163,8 +161,8 @@ func digest(body []byte, timestamp, secret string) []byte {
 	return mac.Sum(nil)
 }
 
-// SignRaw returns what a converter sends with body: the values of the headers
-// X-Webhook-Signature and X-Webhook-Timestamp. A zero time signs the body alone.
+// SignRaw returns the headers X-Webhook-Signature and X-Webhook-Timestamp for body. A zero time
+// signs the body alone.
 func SignRaw(body []byte, at time.Time, secret string) (signature, timestamp string) {
 	if !at.IsZero() {
 		timestamp = strconv.FormatInt(at.Unix(), 10)
@@ -172,7 +170,7 @@ func SignRaw(body []byte, at time.Time, secret string) (signature, timestamp str
 	return hex.EncodeToString(digest(body, timestamp, secret)), timestamp
 }
 
-// openRaw finds the raw message and its envelope in a request.
+// openRaw reads the raw message and its envelope from a request.
 func openRaw(r *channel.Request) (*source, error) {
 	s := &source{env: Envelope{Received: r.Received}}
 	if f, ok := readForm(r); ok {
@@ -196,8 +194,8 @@ func openRaw(r *channel.Request) (*source, error) {
 	return s, nil
 }
 
-// outside takes the envelope from the request's headers, then from its query,
-// where the body has none.
+// outside reads the envelope from the request's headers, then from its query, if the body has
+// none.
 func (s *source) outside(r *channel.Request) {
 	query := r.Query()
 	if !s.env.HasFrom {
@@ -215,8 +213,7 @@ func (s *source) outside(r *channel.Request) {
 	}
 }
 
-// form reads the message and the envelope from form fields, under the names that
-// converters use.
+// form reads message and envelope from form fields under the usual names.
 func (s *source) form(f form) {
 	for _, x := range f.fields {
 		if strings.HasPrefix(x.name, "envelope[recipients]") {
@@ -274,8 +271,7 @@ type jsonAttachment struct {
 	URL         text `json:"url"`
 }
 
-// json reads both JSON wrappings: the raw message beside whatever else, or the
-// parts of a message.
+// json reads both JSON forms: the raw message in a field, or parsed fields.
 func (s *source) json(data []byte) error {
 	var b struct {
 		Raw         text                 `json:"raw"`
@@ -305,7 +301,7 @@ func (s *source) json(data []byte) error {
 	}
 	s.env.Reply = string(b.Reply)
 	s.taken = &receivedMessage{plain: body{data: []byte(b.Plain)}, html: body{data: []byte(b.HTML)}}
-	for _, name := range slices.Sorted(maps.Keys(b.Headers)) { // an object has no order
+	for _, name := range slices.Sorted(maps.Keys(b.Headers)) { // objects have no order
 		for _, v := range b.Headers[name] {
 			s.taken.add(strings.ReplaceAll(name, "_", "-"), v)
 		}
@@ -316,7 +312,7 @@ func (s *source) json(data []byte) error {
 	return nil
 }
 
-// file is the attachment; its content wins over where else it is.
+// file returns the attachment. Its content has priority over its URL.
 func (a *jsonAttachment) file() file {
 	f := file{
 		name: string(a.Name), contentType: string(a.ContentType), contentID: string(a.ContentID),

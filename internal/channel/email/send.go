@@ -13,16 +13,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
-// Writer is how every mail channel sends: it implements [channel.MailComposer].
-// Mail leaves by SMTP or by a delivery provider's API, whichever way it came in.
+// Writer sends the mail of every mail channel: it implements [channel.MailComposer]. Mail
+// leaves by SMTP or by a delivery provider's API, independently of how mail arrives.
 type Writer struct{ api channel.API }
 
 // The credentials of a connection of any mail channel.
 const (
-	CredentialServer = "smtp_url"         // mail leaves by this server
-	CredentialAPIKey = "delivery_api_key" // mail leaves, and is fetched, with it
-	CredentialAPIURL = "delivery_api_url" // where the API is, if not at the usual place
-	CredentialSecret = "delivery_secret"  // signs events; several with commas
+	CredentialServer = "smtp_url"         // SMTP server for outbound mail
+	CredentialAPIKey = "delivery_api_key" // sends and fetches mail
+	CredentialAPIURL = "delivery_api_url" // API address, if not the default
+	CredentialSecret = "delivery_secret"  // verifies events; several separated by commas
 )
 
 func newWriter(c Config) Writer {
@@ -34,7 +34,7 @@ var declared = []channel.Credential{
 	{Name: CredentialAPIURL, Kind: channel.KindAPIURL}, {Name: CredentialSecret, Kind: channel.KindSigning},
 }
 
-// API implements [channel.APIUser]. It is the delivery provider's.
+// API implements [channel.APIUser]. It is the delivery provider's API.
 func (w Writer) API() channel.API { return w.api }
 
 // Check implements [channel.Sender].
@@ -45,8 +45,8 @@ func (Writer) Check(m *channel.Outgoing, credentials channel.Credentials) error 
 	if m.To.Email == "" {
 		return problem.New(problem.Precondition, "the customer's mail address is not known")
 	}
-	// What base64 and its lines make of files, what quoted-printable makes of
-	// letters beyond ASCII, and something for headers.
+	// The size after base64 with its line ends, quoted-printable of non-ASCII letters, and
+	// headers.
 	size := 16<<10 + int64(len(m.Text)+len(m.HTML))*13/4
 	for _, f := range m.Files {
 		size += (f.Size+2)/3*4*78/76 + 1<<10
@@ -57,11 +57,11 @@ func (Writer) Check(m *channel.Outgoing, credentials channel.Credentials) error 
 	return nil
 }
 
-// maxReferences is how many ids a mail refers to.
+// maxReferences is the number of ids in References.
 const maxReferences = 20
 
-// Compose implements [channel.MailComposer]. Nothing is quoted below the text:
-// the customer's mail program shows the thread, and tickets show what is new.
+// Compose implements [channel.MailComposer]. It quotes nothing below the text: the customer's
+// mail program shows the thread, and tickets show only new text.
 func (Writer) Compose(m *channel.Outgoing) mail.Message {
 	to := mail.Address{Name: headerLine(m.To.Name), Address: m.To.Email}
 	from := mail.Address{Name: headerLine(m.FromName), Address: m.From}
@@ -92,13 +92,13 @@ func (Writer) Compose(m *channel.Outgoing) mail.Message {
 	return out
 }
 
-// headerLine is text fit for a header.
+// headerLine makes text fit for a header.
 func headerLine(s string) string { return strings.Join(strings.Fields(safehtml.Clean(s)), " ") }
 
 func bracketed(ids ...string) string {
 	var b strings.Builder
 	for _, id := range ids {
-		// An id that cannot be written is of no use to anybody.
+		// Skip unusable ids.
 		if id == "" || len(id) > maxID || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || r == '<' || r == '>' }) {
 			continue
 		}
@@ -110,9 +110,9 @@ func bracketed(ids ...string) string {
 	return b.String()
 }
 
-// references are those of the mail that is answered, its id, and that of m
-// itself: a server on the way may give m another Message-ID, and what answers m
-// repeats its references. Of too many, the first and the last stay.
+// references returns those of the mail that is answered, its id, and the id of m: a server may
+// replace m's Message-ID, and a reply to m repeats its references. If there are too many, the
+// first and the last remain.
 func references(m *channel.Outgoing) string {
 	var ids []string
 	for _, id := range slices.Concat(m.References, []string{m.InReplyTo, m.MessageID}) {
@@ -126,19 +126,19 @@ func references(m *channel.Outgoing) string {
 	return bracketed(ids...)
 }
 
-// remoteImages undoes what [Parser.Sanitize] did to images for showing them: who
-// gets the mail shall see what was written.
+// remoteImages reverts the rewriting of images by [Parser.Sanitize], so that the recipient sees
+// the original images.
 func remoteImages(markup string) string {
 	return strings.ReplaceAll(markup, " data-remote-src=\"", " src=\"")
 }
 
-// answerPrefix is what mail programs put before the subject of an answer.
+// answerPrefix is the prefix of reply subjects.
 var answerPrefix = regexp.MustCompile(`(?i)^\s*(re|aw|antw|sv|vs|ref|rif|res|odp|ynt|svar|回复|回覆|答复)(\[\d+\]|\(\d+\))?\s*[:：]\s*`)
 
 var anyTicketTag = regexp.MustCompile(`(?i)\s*\[ticket #\d+\]`)
 
-// ticketSubject is the subject of a mail in a ticket: the customer's, with the
-// ticket's tag, and with one Re: before it if it is an answer.
+// ticketSubject returns the subject of a ticket's mail: the customer's with the ticket tag, and
+// one "Re:" before it for a reply.
 func ticketSubject(subject string, number int64) string {
 	subject = headerLine(anyTicketTag.ReplaceAllString(subject, " "))
 	re := ""

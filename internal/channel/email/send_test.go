@@ -8,8 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// TestCheckSize writes the largest mail that is let through, in letters that take
-// the most room on their way.
+// TestCheckSize composes the largest allowed mail with characters that need the most encoded
+// bytes.
 func TestCheckSize(t *testing.T) {
 	m := &channel.Outgoing{
 		From: "support@a.example", To: channel.Party{Email: "ana@c.example"}, Subject: "Re: Lost key", TicketNumber: 1,

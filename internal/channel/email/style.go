@@ -31,15 +31,14 @@ const (
 	maxBody     = 35 << 20
 	medium      = "email"
 
-	// maxRecipients bounds the parts that one request may become.
+	// maxRecipients bounds the parts of one request.
 	maxRecipients = 100
-	// maxFields bounds the fields of a form: one style has a field for every
-	// header.
+	// maxFields bounds the fields of a form: one style has a field per header.
 	maxFields = 1000
 )
 
-// style is what the styles of the inbound path have in common. How a request is
-// opened, and what proves that it is genuine, is all that differs.
+// style is the common part of the inbound styles. They differ only in how a request is opened
+// and verified.
 type style struct {
 	Writer
 	name   string
@@ -63,8 +62,8 @@ func formAddress(raw string) (string, error) {
 	return a, nil
 }
 
-// Addresses implements [channel.Adapter]. What cannot be read names nobody here,
-// and is judged once the sender is verified.
+// Addresses implements [channel.Adapter]. An unreadable request names no recipient and is
+// rejected once it is verified.
 func (a *style) Addresses(r *channel.Request) ([]string, error) {
 	s, err := a.open(r)
 	if errors.Is(err, channel.ErrContentType) {
@@ -77,16 +76,16 @@ func (a *style) Addresses(r *channel.Request) ([]string, error) {
 	return list, nil
 }
 
-// Split implements [channel.Adapter]: one part for each recipient.
+// Split implements [channel.Adapter]: one part per recipient.
 func (a *style) Split(r *channel.Request) ([]channel.Part, error) {
 	s, err := a.open(r)
 	if err != nil {
 		return nil, unreadable(err)
 	}
 	h := s.header()
-	// The Message-ID alone would not do: senders repeat theirs, and the second
-	// mail must not be taken for the first. One mail that comes in other bytes
-	// again (by another way, with other trace headers) is for the desk to see.
+	// Senders reuse Message-IDs, and a second mail must not be a duplicate of the first, so the
+	// key includes a digest. The desk recognizes the same mail with other bytes, such as other
+	// trace headers.
 	id := messageID(h)
 	switch {
 	case id != "":
@@ -135,12 +134,12 @@ func (a *style) Parse(r *channel.Request, p channel.Part) (channel.Event, error)
 func (a *style) TXTNames(r *channel.Request, _ channel.Part, _ []channel.Response) []string {
 	s, err := a.open(r)
 	if err != nil {
-		return nil // for Parse to say
+		return nil // Parse reports it
 	}
 	return a.parser.names(s)
 }
 
-// names are the DNS names that decide whether a mail proves its sender.
+// names returns the DNS names that decide whether a mail proves its sender.
 func (p *Parser) names(s *source) []string {
 	raw, env := s.raw, s.env
 	if env.Composed = s.taken != nil; env.Composed {
@@ -149,7 +148,7 @@ func (p *Parser) names(s *source) []string {
 	return p.check(raw, env, sender(s.header(), env).Email).Names()
 }
 
-// parse reads an opened request whose recipient is decided.
+// parse parses an opened request for a known recipient.
 func (p *Parser) parse(s *source) (*channel.Message, error) {
 	s.env.Composed = s.taken != nil
 	m, err := p.ParseRaw(s.message(), s.env)
@@ -172,13 +171,12 @@ func unreadable(err error) error {
 	return fmt.Errorf("%w: %v", channel.ErrUnreadable, err)
 }
 
-// source is a request taken out of its wrapping: a message as the mail server
-// received it, or what the provider took out of one.
+// source is an unwrapped request: a raw message, or parsed fields.
 type source struct {
 	raw   []byte
 	taken *receivedMessage
 	env   Envelope
-	id    string // names the mail where it names not itself; empty: nothing does
+	id    string // id of the mail if it has no Message-ID
 }
 
 var (
@@ -187,7 +185,7 @@ var (
 	errNotJSON   = fmt.Errorf("%w: not JSON", channel.ErrUnreadable)
 )
 
-// requireBody returns an error unless there is a message.
+// requireBody returns an error if there is no message.
 func (s *source) requireBody() error {
 	if s.taken != nil && !s.taken.empty() || len(bytes.TrimSpace(s.raw)) > 0 {
 		return nil
@@ -195,7 +193,7 @@ func (s *source) requireBody() error {
 	return errNoMessage
 }
 
-// message is the whole message, put together again if it was taken apart.
+// message returns the raw message, composed if necessary.
 func (s *source) message() []byte {
 	if s.taken != nil {
 		return s.taken.compose()
@@ -203,7 +201,7 @@ func (s *source) message() []byte {
 	return s.raw
 }
 
-// digest tells messages apart.
+// digest identifies a message.
 func (s *source) digest() string {
 	var sum []byte
 	if s.taken != nil {
@@ -215,7 +213,7 @@ func (s *source) digest() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// remote are the files that are still at the provider's.
+// remote returns the files stored at the provider.
 func (s *source) remote() []channel.Attachment {
 	if s.taken == nil {
 		return nil
@@ -223,7 +221,7 @@ func (s *source) remote() []channel.Attachment {
 	return s.taken.remote()
 }
 
-// header is the header of the message, without the rest of it being read.
+// header parses only the header of the message.
 func (s *source) header() textproto.MIMEHeader {
 	raw := s.raw
 	if s.taken != nil {
@@ -237,7 +235,7 @@ func (s *source) sender(address string) {
 	s.env.From, s.env.HasFrom = envelopeSender(address), true
 }
 
-// to adds recipients, each value one address or several with commas.
+// to adds recipients, each value one address or several separated by commas.
 func (s *source) to(values ...string) {
 	for _, v := range values {
 		for one := range splitAddresses(v) {
@@ -248,9 +246,8 @@ func (s *source) to(values ...string) {
 	}
 }
 
-// recipients lists where the mail was delivered to, in the form of connections.
-// Without an envelope they are guessed: from the mark of the last delivery, else
-// from whom the sender wrote to.
+// recipients returns the delivery addresses in the form of connections. Without an envelope
+// they are guessed: from the last delivery header, else from the header recipients.
 func (s *source) recipients() (list []string, guessed bool) {
 	add := func(address string) {
 		if a := Canonical(address); a != "" && !slices.Contains(list, a) && len(list) < maxRecipients {
@@ -296,7 +293,7 @@ const (
 	kindJSON       = "application/json"
 )
 
-// formField is one field of a form. Of a file it has what the part says of it.
+// formField is one field of a form, for a file with its part headers.
 type formField struct {
 	name        string
 	value       []byte
@@ -306,22 +303,22 @@ type formField struct {
 	contentID   string
 }
 
-// form is a form that was read.
+// form is a parsed form.
 type form struct {
 	fields []formField
-	whole  bool // it ends where it says that it does
+	whole  bool // its closing boundary is present
 }
 
-// readForm reads a form as far as it goes. ok is false when the request is none.
+// readForm parses as much of a form as possible. ok is false if the request is not a form.
 func readForm(r *channel.Request) (f form, ok bool) {
 	kind, params := contentType(r)
 	switch kind {
 	case kindURLEncoded:
-		// A signed mail, form or JSON is not read as pairs, which its sender can write.
+		// A signed mail, form or JSON is not parsed as pairs, which its sender could forge.
 		if bytes.ContainsAny(r.Body, "\r\n") || bytes.HasPrefix(r.Body, []byte("{")) || bytes.HasPrefix(r.Body, []byte("[")) {
 			return f, true
 		}
-		values, err := url.ParseQuery(string(r.Body)) // the pairs that are well formed
+		values, err := url.ParseQuery(string(r.Body)) // the well-formed pairs
 		for name, v := range values {
 			f.fields = append(f.fields, formField{name: name, value: []byte(v[0])})
 		}
@@ -357,15 +354,15 @@ func readForm(r *channel.Request) (f form, ok bool) {
 	return f, true
 }
 
-// beginsWith reports whether the first line of a multipart body is the boundary. A
-// signed body has one boundary then: no request can name a line inside of a mail.
+// beginsWith reports whether the first line of a multipart body is the boundary. A signed body
+// then has one boundary: no request can name a line inside a mail.
 func beginsWith(body []byte, boundary string) bool {
 	line, _, _ := bytes.Cut(bytes.TrimLeft(body, "\r\n"), []byte("\n"))
 	rest, ok := bytes.CutPrefix(line, []byte("--"+boundary))
 	return ok && boundary != "" && len(bytes.Trim(rest, " \t\r")) == 0
 }
 
-// get returns the value of the first field of a name.
+// get returns the first field of a name.
 func (f *form) get(name string) []byte {
 	for _, x := range f.fields {
 		if x.name == name {
@@ -375,7 +372,7 @@ func (f *form) get(name string) []byte {
 	return nil
 }
 
-// has reports whether there are fields of all the names.
+// has reports whether all the names exist.
 func (f *form) has(names ...string) bool {
 	for _, name := range names {
 		if !slices.ContainsFunc(f.fields, func(x formField) bool { return x.name == name }) {
@@ -385,8 +382,8 @@ func (f *form) has(names ...string) bool {
 	return true
 }
 
-// anyJSON reads JSON into v as far as it is of v's form: what is of another kind
-// than expected counts as absent. It reports false when the bytes are not JSON.
+// anyJSON decodes JSON into v. Values of unexpected types count as absent. It returns false if
+// the bytes are not JSON.
 func anyJSON(data []byte, v any) bool {
 	err := json.Unmarshal(data, v)
 	if err == nil {
@@ -396,13 +393,13 @@ func anyJSON(data []byte, v any) bool {
 	return ok
 }
 
-// maxItems bounds the items of a list in JSON, and the members of an object that may
-// have any, of which more is read than that they are JSON. An item may take a hundred
-// times the memory of the bytes it is written in, and anybody may send some.
+// maxItems bounds the decoded items of a JSON list or object; further ones are only validated.
+// An item may take a hundred times the memory of its encoding, and unauthenticated clients can
+// send them.
 const maxItems = 1000
 
-// items yields the first items of a JSON array that is valid, or the members of an
-// object, with their names.
+// items yields the first items of a valid JSON array, or the members of an object with their
+// names.
 func items(data []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		data = bytes.TrimSpace(data)
@@ -419,7 +416,7 @@ func items(data []byte) iter.Seq2[string, []byte] {
 			case quoted:
 			case depth == 0 && c == ':':
 				name = ""
-				json.Unmarshal(data[start:i], &name) // it is a string
+				json.Unmarshal(data[start:i], &name) // a valid string
 				start = i + 1
 			case depth == 0 && (c == ',' || c == ']' || c == '}'):
 				value := bytes.TrimSpace(data[start:i])
@@ -437,7 +434,7 @@ func items(data []byte) iter.Seq2[string, []byte] {
 	}
 }
 
-// list is the first items of a JSON array; any other value counts as none.
+// list is the first items of a JSON array; any other value counts as an empty one.
 type list[T any] []T
 
 func (l *list[T]) UnmarshalJSON(data []byte) error {
@@ -453,8 +450,7 @@ func (l *list[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// dict is the first members of a JSON object; null is one without, and any other
-// value counts as none.
+// dict is the first members of a JSON object; any other value counts as an empty one.
 type dict[T any] map[string]T
 
 func (d *dict[T]) UnmarshalJSON(data []byte) error {
@@ -471,7 +467,7 @@ func (d *dict[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// text is a JSON string; any other value counts as none.
+// text is a JSON string; any other value counts as "".
 type text string
 
 func (t *text) UnmarshalJSON(data []byte) error {
@@ -499,14 +495,14 @@ func (t *texts) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// same compares in a time that tells nothing of either.
+// same compares in constant time.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// basicHolds reports whether the credentials of HTTP's Basic scheme, still
-// encoded, hold secret: as the password, the user or both.
+// basicHolds reports whether encoded HTTP Basic credentials contain the secret: as the
+// password, the user or both.
 func basicHolds(credentials, secret string) bool {
 	pair, err := base64.StdEncoding.DecodeString(credentials)
 	if err != nil {
@@ -517,15 +513,14 @@ func basicHolds(credentials, secret string) bool {
 	return same(password, secret) || whole || password == "" && same(user, secret)
 }
 
-// fresh reports whether a time in a signature, in Unix seconds, is at most window
-// from when the request came.
+// fresh reports whether a signature's time, in Unix seconds, is within window of the request.
 func fresh(r *channel.Request, timestamp string, window time.Duration) bool {
 	at, ok := unixTime(timestamp)
 	age := r.Received.Sub(at)
 	return ok && age <= window && age >= -window
 }
 
-// unixTime reads a time in Unix seconds.
+// unixTime parses a time in Unix seconds.
 func unixTime(text string) (time.Time, bool) {
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	return time.Unix(seconds, 0), err == nil

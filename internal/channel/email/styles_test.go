@@ -29,13 +29,13 @@ func config() email.Config {
 	return email.Config{TrustedAuthServers: []string{"mx.acme.example"}, OwnDomains: []string{"acme.example"}}
 }
 
-// signForm puts the fields of style A's signature into the form.
+// signForm adds style A's signature fields to the form.
 func signForm(r *channel.Request, token string, at time.Time, secret string) {
 	timestamp, signature := email.SignForm(token, at, secret)
 	addFields(r, "timestamp", timestamp, "token", token, "signature", signature)
 }
 
-// addFields adds fields to the form in r, whatever it is in.
+// addFields adds fields to the form in r.
 func addFields(r *channel.Request, pairs ...string) {
 	if !strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
 		var b strings.Builder
@@ -84,7 +84,7 @@ func TestJSONConformance(t *testing.T) {
 	})
 }
 
-// privateOf is a key that is always the same for a text.
+// privateOf returns a key derived from secret.
 func privateOf(secret string) *ecdsa.PrivateKey {
 	sum := sha256.Sum256([]byte(secret))
 	scalar := new(big.Int).SetBytes(sum[:])
@@ -148,8 +148,8 @@ func TestFormToken(t *testing.T) {
 	}
 }
 
-// TestFormRepeated has the provider send a mail again, signed anew: it is one mail.
-// Without a Message-ID it is another, since only the token tells.
+// TestFormRepeated: a repeated mail with a new signature is one mail; without a Message-ID it
+// is another, since only the token identifies it.
 func TestFormRepeated(t *testing.T) {
 	for _, tt := range []struct {
 		name, headers string
@@ -222,7 +222,7 @@ func TestParsedVerify(t *testing.T) {
 	}
 }
 
-// TestParseKey signs with a key that is made for trying things out.
+// TestParseKey signs with a generated key.
 func TestParseKey(t *testing.T) {
 	secret, err := email.NewParseKey()
 	if err != nil {
@@ -245,7 +245,7 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-// TestSecretForm: what verifies nothing is no secret.
+// TestSecretForm: a secret that can verify nothing is rejected.
 func TestSecretForm(t *testing.T) {
 	private, err := email.NewParseKey()
 	if err != nil {
@@ -256,7 +256,7 @@ func TestSecretForm(t *testing.T) {
 		name    string
 		adapter channel.SecretChecker
 		secret  string
-		want    string // empty: it is one
+		want    string // empty if it is valid
 	}{
 		{"a public key", email.NewParsed(config()), publicOf("key"), ""},
 		{"with line ends", email.NewParsed(config()), publicOf("key")[:40] + "\r\n" + publicOf("key")[40:] + "\n", ""},
@@ -279,8 +279,8 @@ func TestSecretForm(t *testing.T) {
 	}
 }
 
-// TestManyItems has strangers post lists whose items take far more memory than
-// bytes. Whom a request is for is found out before it is verified.
+// TestManyItems: unauthenticated clients post lists that would need far more memory than bytes.
+// Recipients are read before verification.
 func TestManyItems(t *testing.T) {
 	const size = 2 << 20
 	list := func(before, item, after string) string {
@@ -358,8 +358,7 @@ func TestJSONVerify(t *testing.T) {
 	}
 }
 
-// TestStylesAreTold shows every style's requests to the others: each is recognised
-// by its own alone.
+// TestStylesAreTold: each style recognizes only its own requests.
 func TestStylesAreTold(t *testing.T) {
 	styles := []struct {
 		adapter channel.Adapter

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// The forms of the service's addresses. They are matched as they stand, and not taken
-// apart first: what has just these characters cannot mean another host to anybody.
-// Looser forms let others in: sns.s3-us-west-2.amazonaws.com is anyone's storage.
+// The forms of the service's URLs, matched literally instead of parsed, so that no parser
+// difference can turn them into another host. Looser forms would admit others:
+// sns.s3-us-west-2.amazonaws.com is anyone's storage.
 const serviceHost = `(sns\.([a-z]{2}(?:-[a-z]+)+-\d+)\.amazonaws\.com(?:\.cn)?)`
 
 var (
@@ -26,8 +26,8 @@ var (
 	serviceForm     = regexp.MustCompile(`^https://` + serviceHost + `(?::443)?/?\?[!-~]*$`)
 )
 
-// certificateRegion is the region of a certificate's address; "" when it is not one
-// of the service's.
+// certificateRegion returns the region in a certificate's URL, or "" if it is not the
+// service's.
 func certificateRegion(address string) string {
 	if len(address) > maxAddress {
 		return ""
@@ -42,20 +42,19 @@ const (
 	maxAddress     = 300 // bytes
 	maxCertificate = 64 << 10
 	fetchTimeout   = 5 * time.Second
-	// maxFetches bounds how many are fetched at once: strangers can name addresses
-	// at which there is nothing.
+	// maxFetches bounds concurrent downloads, because unauthenticated clients can name URLs
+	// without a certificate.
 	maxFetches = 8
-	// maxKnown bounds what is kept, and missingFor for how long it is believed that
-	// there is nothing at an address.
+	// maxKnown bounds the cache, and missingFor is how long a missing certificate is cached.
 	maxKnown   = 256
 	missingFor = time.Minute
 )
 
-// Certificates fetches the service's certificates, which are few and never change,
-// and keeps them. It is safe for concurrent use.
+// Certificates fetches and caches the service's certificates, which are few and immutable. It
+// is safe for concurrent use.
 type Certificates struct {
 	http    http.RoundTripper
-	test    *TestKey // nil: none
+	test    *TestKey // may be nil
 	fetches singleflight.Group
 	places  *semaphore.Weighted
 
@@ -63,14 +62,14 @@ type Certificates struct {
 	known map[string]cachedCertificate
 }
 
-// cachedCertificate is what there is at an address.
+// cachedCertificate is the cached result for a URL.
 type cachedCertificate struct {
-	certificate *x509.Certificate // nil: nothing that is one
-	until       time.Time         // for how long that is believed; zero: for good
+	certificate *x509.Certificate // nil if there is none
+	until       time.Time         // expiry; zero for none
 }
 
-// OpenCertificates returns a store that fetches by rt, which must connect to public
-// addresses only. What test signs is believed, too, if it is not nil.
+// OpenCertificates returns a store that fetches by rt, which must refuse private addresses.
+// test, if not nil, is trusted in addition.
 func OpenCertificates(rt http.RoundTripper, test *TestKey) *Certificates {
 	return &Certificates{http: rt, test: test, places: semaphore.NewWeighted(maxFetches), known: make(map[string]cachedCertificate)}
 }
@@ -110,7 +109,7 @@ func (c *Certificates) Fetch(ctx context.Context, address string) error {
 			return nil, errors.New("too many certificates are being fetched")
 		}
 		defer c.places.Release(1)
-		// Others wait for it too, so that it does not end with the first to ask.
+		// Others wait for the result, too, so it must not end with the first caller.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
 		certificate, err := c.fetch(ctx, address)
@@ -123,13 +122,13 @@ func (c *Certificates) Fetch(ctx context.Context, address string) error {
 	return err
 }
 
-// fetch returns nil when what is at the address is no certificate.
+// fetch returns nil if the URL has no certificate.
 func (c *Certificates) fetch(ctx context.Context, address string) (*x509.Certificate, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.http.RoundTrip(req) // not an http.Client: it would follow redirects
+	resp, err := c.http.RoundTrip(req) // not an http.Client, which would follow redirects
 	if err != nil {
 		return nil, err
 	}
@@ -150,13 +149,12 @@ func (c *Certificates) fetch(ctx context.Context, address string) (*x509.Certifi
 	}
 	certificate, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return nil, nil // what does not parse is none
+		return nil, nil // unparsable counts as none
 	}
 	return certificate, nil
 }
 
-// put remembers what there is at an address. The service's own certificates stay;
-// what strangers made up goes first.
+// put caches a result. The service's certificates stay; missing ones are evicted first.
 func (c *Certificates) put(address string, certificate *x509.Certificate) {
 	k := cachedCertificate{certificate: certificate}
 	if certificate == nil {

@@ -1,20 +1,17 @@
-// Package marketplace is where a marketplace's notifications come in: about orders
-// that buyers want to cancel, about orders' states, and about returns, in messages of
-// Amazon's notification service (SNS).
+// Package marketplace implements the channel of a marketplace that sends notifications about
+// cancellation requests, order states and returns by Amazon's notification service (SNS).
 //
-// A notification becomes a [channel.Record]: the order, and where the buyer wants
-// something, a message of theirs in the order's thread. The marketplace does not say
-// who the buyer is, so the order stands for them.
+// A notification becomes a [channel.Record]: the order, and, if the buyer requests something, a
+// message in the order's thread. The marketplace does not identify the buyer, so the order
+// represents them.
 //
-// # Who vouches
+// # Verification
 //
-// There is no secret between the service and us. It signs with a certificate that it
-// publishes, and says in the message where. What we are to know is the topic: so what
-// stands for a secret here is the name (ARN) of a topic whose messages are taken, or
-// [AnyTopic]. A name is known to many; it is the signature that nobody else can make,
-// and everything depends on the certificate being the service's own. An address is
-// taken for the service's only if it has exactly the form of those, letter by letter,
-// in the region of the topic.
+// There is no shared secret. The service signs with a certificate that it publishes at a URL in
+// the message. In place of a secret, a connection has the name (ARN) of its topic, or the
+// deployment [AnyTopic]. Topic names are not secret, so everything depends on the certificate
+// being the service's: its URL must have exactly the service's form, character by character, in
+// the region of the topic.
 package marketplace
 
 import (
@@ -39,23 +36,23 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// AnyTopic stands, in place of a secret, for every topic whose signature holds.
+// AnyTopic, in place of a secret, accepts every topic with a valid signature.
 const AnyTopic = "*"
 
-// tolerance is how far the time of a message may be from ours, either way. The
-// service tries again for a while, with the first time.
+// tolerance is the maximum difference between a message's time and ours, either way. Retries
+// keep the first time.
 const tolerance = time.Hour
 
-// CertificateStore has the service's certificates.
+// CertificateStore provides the service's certificates.
 type CertificateStore interface {
-	// Fetch sees to it that the certificate at an address is at hand, if there is
-	// one. An error means that it cannot be told at the moment.
+	// Fetch loads the certificate at a URL, if there is one. An error means that it is
+	// temporarily unavailable.
 	Fetch(ctx context.Context, address string) error
-	// At returns the certificate at an address; nil when none is at hand.
+	// At returns the loaded certificate of a URL, or nil.
 	At(address string) *x509.Certificate
 }
 
-// Adapter is the channel.
+// Adapter implements the channel.
 type Adapter struct{ certificates CertificateStore }
 
 var (
@@ -73,10 +70,10 @@ func (*Adapter) Info() channel.Info {
 	return channel.Info{Name: "marketplace", Medium: "marketplace", Path: "/api/marketplace/webhook", MaxBody: 1 << 20, SharedKey: true}
 }
 
-// topicForm is that of a topic's name.
+// topicForm matches a topic ARN.
 var topicForm = regexp.MustCompile(`^arn:aws[a-z-]{0,20}:sns:([a-z]{2}(?:-[a-z]+)+-\d+):\d{12}:[A-Za-z0-9_-]{1,256}(?:\.fifo)?$`)
 
-// NormalizeAddress implements [channel.AddressNormalizer]: an address is a topic.
+// NormalizeAddress implements [channel.AddressNormalizer]. An address is a topic ARN.
 func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	if raw = strings.TrimSpace(raw); !topicForm.MatchString(raw) {
 		return "", errors.New("must be the name of a topic, such as arn:aws:sns:us-east-1:123456789012:orders")
@@ -84,24 +81,24 @@ func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	return raw, nil
 }
 
-// SigningSecrets implements [channel.SecretResolver]: the topic of a connection is its address, by
-// which it was found, and there is nothing else to know.
+// SigningSecrets implements [channel.SecretResolver]. Verify compares the topic in place of a
+// secret; a connection was found by its topic, so any matches.
 func (*Adapter) SigningSecrets(string, []string, channel.Credentials) []string {
 	return []string{AnyTopic}
 }
 
-// The types of messages.
+// The message types.
 const (
 	typeNotification = "Notification"
 	typeSubscribe    = "SubscriptionConfirmation"
 	typeUnsubscribe  = "UnsubscribeConfirmation"
 )
 
-// envelope is a message of the notification service: its members that are texts.
+// envelope holds the text members of an SNS message.
 type envelope map[string]string
 
-// parse reads a body. A member that is null counts as absent; one that is no text,
-// where one is signed, makes it no message of the service.
+// parse decodes a body. A null member counts as absent; a signed member of another type makes
+// the message invalid.
 func parse(body []byte) (envelope, error) {
 	var members map[string]any
 	if err := json.Unmarshal(body, &members); err != nil || members == nil {
@@ -120,7 +117,7 @@ func parse(body []byte) (envelope, error) {
 	return e, nil
 }
 
-// signedMembers are those that a signature covers, in the order in which it does.
+// signedMembers returns the members that a signature covers, in order.
 func signedMembers(kind string) []string {
 	if kind == typeNotification {
 		return []string{"Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"}
@@ -128,7 +125,7 @@ func signedMembers(kind string) []string {
 	return []string{"Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"}
 }
 
-// canonical is the text that is signed.
+// canonical returns the signed text.
 func (e envelope) canonical() []byte {
 	var b strings.Builder
 	for _, name := range signedMembers(e["Type"]) {
@@ -139,7 +136,7 @@ func (e envelope) canonical() []byte {
 	return []byte(b.String())
 }
 
-// region is that of the topic; "" when the message names none.
+// region returns the topic's region, or "".
 func (e envelope) region() string {
 	if m := topicForm.FindStringSubmatch(e["TopicArn"]); m != nil {
 		return m[1]
@@ -147,7 +144,7 @@ func (e envelope) region() string {
 	return ""
 }
 
-// sent is when the message was sent first.
+// sent returns the time of the first attempt.
 func (e envelope) sent() time.Time {
 	at, err := time.Parse(time.RFC3339, e["Timestamp"])
 	if err != nil {
@@ -156,8 +153,8 @@ func (e envelope) sent() time.Time {
 	return at
 }
 
-// certificateURL is where the certificate is that r says to be signed with; "" when
-// the rest of r is such that its signature would mean nothing.
+// certificateURL returns the URL of r's certificate, or "" if other properties of r make its
+// signature irrelevant.
 func (e envelope) certificateURL(r *channel.Request) string {
 	switch e["Type"] {
 	case typeNotification, typeSubscribe, typeUnsubscribe:
@@ -167,7 +164,7 @@ func (e envelope) certificateURL(r *channel.Request) string {
 	age := r.Received.Sub(e.sent())
 	address := e["SigningCertURL"]
 	switch {
-	case raw(r): // it bears no signature
+	case raw(r): // unsigned
 	case age.Truncate(time.Second).Abs() > tolerance:
 	case e["SignatureVersion"] != "1" && e["SignatureVersion"] != "2":
 	case e["MessageId"] == "" || e["Signature"] == "":
@@ -207,8 +204,7 @@ func (a *Adapter) Prepare(ctx context.Context, r *channel.Request) error {
 	return nil
 }
 
-// HeaderProof implements [channel.HeaderProver]: a message delivered raw bears no
-// signature.
+// HeaderProof implements [channel.HeaderProver]. Raw deliveries are unsigned.
 func (*Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
 	return channel.BodyDecidesIf(!raw(r))
 }
@@ -218,10 +214,10 @@ func raw(r *channel.Request) bool {
 	return strings.EqualFold(r.Header.Get("X-Amz-Sns-Rawdelivery"), "true")
 }
 
-// minKey is the fewest bits of a key that is believed.
+// minKey is the minimum size of an RSA key in bits.
 const minKey = 2048
 
-// Verify implements [channel.Adapter]; secret is a topic, or [AnyTopic].
+// Verify implements [channel.Adapter]. secret is a topic ARN, or [AnyTopic].
 func (a *Adapter) Verify(r *channel.Request, secret string) bool {
 	e, err := parse(r.Body)
 	if err != nil || secret == "" || secret != AnyTopic && secret != e["TopicArn"] {
@@ -247,8 +243,8 @@ func (a *Adapter) Verify(r *channel.Request, secret string) bool {
 	return rsa.VerifyPKCS1v15(key, hash, sum, signature) == nil
 }
 
-// digest is what is signed, by the message's version: 1 is what topics still begin
-// with.
+// digest returns the digest to verify, by signature version; new topics still start with
+// version 1.
 func digest(e envelope) (crypto.Hash, []byte) {
 	if e["SignatureVersion"] == "1" {
 		sum := sha1.Sum(e.canonical())
@@ -258,8 +254,8 @@ func digest(e envelope) (crypto.Hash, []byte) {
 	return crypto.SHA256, sum[:]
 }
 
-// Sign returns body, a message of the service, as it is when signed with the key of
-// the certificate at an address. What is no message is returned as it is.
+// Sign returns body, an SNS message, signed with the key of the certificate at a URL. Any other
+// body is returned unchanged.
 func Sign(body []byte, key *rsa.PrivateKey, certificateURL string) []byte {
 	var members map[string]any
 	e, err := parse(body)
@@ -271,7 +267,7 @@ func Sign(body []byte, key *rsa.PrivateKey, certificateURL string) []byte {
 	hash, sum := digest(e)
 	signature, err := rsa.SignPKCS1v15(rand.Reader, key, hash, sum)
 	if err != nil {
-		return body // a key too small for what it shall sign
+		return body // the key is too small
 	}
 	members["SignatureVersion"], members["SigningCertURL"] = version, certificateURL
 	members["Signature"] = base64.StdEncoding.EncodeToString(signature)
@@ -282,9 +278,8 @@ func Sign(body []byte, key *rsa.PrivateKey, certificateURL string) []byte {
 	return signed
 }
 
-// Split implements [channel.Adapter]. A request holds one message. What it is about
-// is the notification's own id: between the marketplace and us it may have been
-// doubled more than once.
+// Split implements [channel.Adapter]. A request holds one message. Its key is the
+// notification's own id, because a message may be duplicated several times on its way.
 func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	e, err := parse(r.Body)
 	if err != nil {
@@ -304,7 +299,7 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	}
 	n, err := readNotification(e)
 	if err != nil {
-		// Somebody tries the topic out, or it has other uses, too.
+		// A test message, or another use of the topic.
 		p.Skip = true
 		return []channel.Part{p}, nil
 	}
@@ -348,8 +343,8 @@ func (*Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error)
 	return channel.Event{Record: n.record(p.Key)}, nil
 }
 
-// confirm is the visit that makes the service send to us from now on. The address is
-// signed, but is not believed for that: it must do just this.
+// confirm returns the confirmation of a subscription. The URL is signed, but must also have
+// exactly the form of a confirmation.
 func (e envelope) confirm() (channel.Event, error) {
 	address := e["SubscribeURL"]
 	m := serviceForm.FindStringSubmatch(address)

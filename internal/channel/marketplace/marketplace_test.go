@@ -31,7 +31,7 @@ const (
 	certURL = "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-0000000000000000000000.pem"
 )
 
-// keys are the service's, somebody else's, and one that is too small.
+// keys are the service's, a stranger's, and one that is too small.
 var keys = sync.OnceValue(func() (k struct{ theirs, stranger, small *rsa.PrivateKey }) {
 	for _, m := range []struct {
 		key  **rsa.PrivateKey
@@ -46,7 +46,7 @@ var keys = sync.OnceValue(func() (k struct{ theirs, stranger, small *rsa.Private
 	return k
 })
 
-// certificate is one of a key's own, for some days around the time of the fixtures.
+// certificate returns a self-signed certificate, valid around the fixtures' time.
 func certificate(t testing.TB, key *rsa.PrivateKey, from, to time.Time) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: from, NotAfter: to}
@@ -65,22 +65,21 @@ func valid(t testing.TB, key *rsa.PrivateKey) *x509.Certificate {
 	return certificate(t, key, channeltest.Received().AddDate(0, 0, -1), channeltest.Received().AddDate(0, 0, 1))
 }
 
-// shelf has certificates by address, whatever the address.
+// shelf has certificates by URL, of any form.
 type shelf map[string]*x509.Certificate
 
 func (s shelf) Fetch(context.Context, string) error { return nil }
 
 func (s shelf) At(address string) *x509.Certificate { return s[address] }
 
-// everywhere has one certificate for all addresses.
+// everywhere has one certificate for all URLs.
 type everywhere struct{ *x509.Certificate }
 
 func (everywhere) Fetch(context.Context, string) error { return nil }
 
 func (e everywhere) At(string) *x509.Certificate { return e.Certificate }
 
-// signer signs as the service does where the secret is right, and otherwise as
-// somebody else can.
+// signer signs as the service if the secret is right, else as a stranger.
 func signer(right string) func(*channel.Request, string, time.Time) {
 	return func(r *channel.Request, secret string, _ time.Time) {
 		key := keys().stranger
@@ -115,7 +114,7 @@ func load(t testing.TB, name string) *channel.Request {
 	return channeltest.Load(t, filepath.Join("testdata", name+".txtar"))
 }
 
-// edit changes members of a message; nil takes one away.
+// edit changes members of a message; nil removes one.
 func edit(t testing.TB, body []byte, change map[string]any) []byte {
 	t.Helper()
 	var m map[string]any
@@ -134,8 +133,7 @@ func edit(t testing.TB, body []byte, change map[string]any) []byte {
 	return out
 }
 
-// TestCanonical checks what is signed against the service's documentation, written
-// out.
+// TestCanonical compares the signed text with the service's documentation.
 func TestCanonical(t *testing.T) {
 	k := keys().theirs
 	a := marketplace.New(everywhere{valid(t, k)})
@@ -170,8 +168,8 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// TestVerify alters a good message in every way that must not pass, signing it anew
-// where somebody with a key could.
+// TestVerify alters a valid message in every way that must fail, signed again where a stranger
+// could.
 func TestVerify(t *testing.T) {
 	k := keys()
 	cert := valid(t, k.theirs)
@@ -247,8 +245,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// lookalikes are addresses of certificates that are not the notification service's in
-// the region us-east-1, though some readers would think so.
+// lookalikes are certificate URLs outside the notification service in us-east-1 that some
+// parsers would accept.
 var lookalikes = []string{
 	"https://sns.s3-us-west-2.amazonaws.com/SimpleNotificationService-1.pem", // anyone's storage
 	"https://sns.s3.amazonaws.com/SimpleNotificationService-1.pem",
@@ -271,7 +269,7 @@ var lookalikes = []string{
 	"https://sns.amazonaws.com/SimpleNotificationService-1.pem",
 	"https://sns..amazonaws.com/SimpleNotificationService-1.pem",
 	"https://sns.us-east-1-1.amazonaws.com/SimpleNotificationService-1.pem",
-	// Another scheme, port, or somebody before the host.
+	// Another scheme or port, or user information.
 	"http://sns.us-east-1.amazonaws.com/SimpleNotificationService-1.pem",
 	"ftp://sns.us-east-1.amazonaws.com/SimpleNotificationService-1.pem",
 	"//sns.us-east-1.amazonaws.com/SimpleNotificationService-1.pem",
@@ -290,7 +288,7 @@ var lookalikes = []string{
 	"https://evil.example#@sns.us-east-1.amazonaws.com/SimpleNotificationService-1.pem",
 	"https://evil.example\\@sns.us-east-1.amazonaws.com/SimpleNotificationService-1.pem",
 	"https://evil.example?@sns.us-east-1.amazonaws.com/SimpleNotificationService-1.pem",
-	// Addresses in place of the name.
+	// IP addresses in place of the name.
 	"https://127.0.0.1/SimpleNotificationService-1.pem",
 	"https://2130706433/SimpleNotificationService-1.pem",
 	"https://0177.0.0.1/SimpleNotificationService-1.pem",
@@ -299,11 +297,11 @@ var lookalikes = []string{
 	"https://[::ffff:169.254.169.254]/SimpleNotificationService-1.pem",
 	"https://169.254.169.254/SimpleNotificationService-1.pem",
 	"https://localhost/SimpleNotificationService-1.pem",
-	// The name in other letters.
+	// Other spellings of the name.
 	"https://sns.us-east-1.amazonaws.com./SimpleNotificationService-1.pem",
 	"https://SNS.us-east-1.amazonaws.com/SimpleNotificationService-1.pem",
 	"https://sns.us-east-1.amazonaws。com/SimpleNotificationService-1.pem",
-	"https://sns.us-east-1.аmazonaws.com/SimpleNotificationService-1.pem", // a Cyrillic a
+	"https://sns.us-east-1.аmazonaws.com/SimpleNotificationService-1.pem", // a Cyrillic letter
 	"https://sns.us-east-１.amazonaws.com/SimpleNotificationService-1.pem",
 	"https://ſns.us-east-1.amazonaws.com/SimpleNotificationService-1.pem",
 	"https://sns.us-east-1.amazonaws.com%2eevil.example/SimpleNotificationService-1.pem",
@@ -311,7 +309,7 @@ var lookalikes = []string{
 	"https://sns.us-east-1.amazonaws.com\x00.evil.example/SimpleNotificationService-1.pem",
 	"https://sns.us-east-1.amazonaws.com\n/SimpleNotificationService-1.pem",
 	" https://sns.us-east-1.amazonaws.com/SimpleNotificationService-1.pem",
-	// Another file there.
+	// Other paths.
 	"https://sns.us-east-1.amazonaws.com/",
 	"https://sns.us-east-1.amazonaws.com/other.pem",
 	"https://sns.us-east-1.amazonaws.com/SimpleNotificationService-1.pem.txt",
@@ -332,8 +330,8 @@ var lookalikes = []string{
 	"",
 }
 
-// TestCertificateAddress has a message signed with the right key, whose certificate is
-// said to be in the wrong place.
+// TestCertificateAddress verifies a message signed with the right key and a certificate at the
+// wrong URL.
 func TestCertificateAddress(t *testing.T) {
 	k := keys().theirs
 	a := marketplace.New(everywhere{valid(t, k)})
@@ -371,7 +369,7 @@ func TestCertificateAddress(t *testing.T) {
 	}
 }
 
-// asked is a store that notes what it is asked for.
+// asked is a store that records requested URLs.
 type asked []string
 
 func (a *asked) Fetch(_ context.Context, address string) error {
@@ -381,8 +379,7 @@ func (a *asked) Fetch(_ context.Context, address string) error {
 
 func (*asked) At(string) *x509.Certificate { return nil }
 
-// TestPrepareLittle sees that strangers have nothing fetched with what could never
-// pass.
+// TestPrepareLittle: nothing is fetched for a message that cannot be valid.
 func TestPrepareLittle(t *testing.T) {
 	good := marketplace.Sign(load(t, "cancel").Body, keys().stranger, certURL)
 	for _, tt := range []struct {
@@ -402,7 +399,7 @@ func TestPrepareLittle(t *testing.T) {
 	}
 }
 
-// TestSubscribeAddress has subscriptions confirmed only where that is what happens.
+// TestSubscribeAddress: only genuine confirmation URLs are confirmed.
 func TestSubscribeAddress(t *testing.T) {
 	const good = "https://sns.us-east-1.amazonaws.com/?Action=ConfirmSubscription&TopicArn=" + topic + "&Token=1"
 	a := marketplace.New(shelf{})
@@ -462,7 +459,7 @@ func TestFormAddress(t *testing.T) {
 	}
 }
 
-// far is the service as the certificates' store sees it.
+// far is the service from the view of the certificate store.
 type far struct {
 	mu     sync.Mutex
 	asked  []string
@@ -499,8 +496,7 @@ func encode(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 }
 
-// TestFetch fetches what is there, once; what is not, or cannot be had, is no
-// certificate.
+// TestFetch fetches each certificate once; a missing or unavailable one is none.
 func TestFetch(t *testing.T) {
 	cert := valid(t, keys().theirs)
 	text := encode(cert)
@@ -569,8 +565,8 @@ func TestFetchMissing(t *testing.T) {
 	})
 }
 
-// TestFetchSlow has a service that does not answer: nobody waits longer than five
-// seconds, many wait for one, and strangers can keep only so many waiting.
+// TestFetchSlow: with an unresponsive service nobody waits longer than five seconds, concurrent
+// callers share a download, and the number of downloads is bounded.
 func TestFetchSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{answer: func(r *http.Request) (*http.Response, error) {
@@ -587,7 +583,7 @@ func TestFetchSlow(t *testing.T) {
 				}
 			})
 		}
-		// One who goes takes nothing from the others.
+		// A cancelled caller does not affect the others.
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		wg.Go(func() { c.Fetch(ctx, certURL) })
@@ -607,8 +603,7 @@ func TestFetchSlow(t *testing.T) {
 	})
 }
 
-// TestManyMissing sees that strangers cannot push out what is good, nor fill the
-// memory.
+// TestManyMissing: missing certificates neither evict valid ones nor fill the memory.
 func TestManyMissing(t *testing.T) {
 	f := new(far)
 	f.answers(200, encode(valid(t, keys().theirs)))
@@ -623,8 +618,7 @@ func TestManyMissing(t *testing.T) {
 	}
 }
 
-// TestTestKey sees that a test key is believed by those who are told to, and stands
-// for nothing else.
+// TestTestKey: a test key is trusted only where configured, and for nothing else.
 func TestTestKey(t *testing.T) {
 	text, err := marketplace.NewTestKey()
 	if err != nil {
@@ -671,8 +665,7 @@ func TestTestKey(t *testing.T) {
 	}
 }
 
-// FuzzMessage checks that no body is more than refused, and that what comes out of
-// one can be stored and found again.
+// FuzzMessage: any body is at most refused, and the results can be stored and parsed again.
 func FuzzMessage(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -686,7 +679,7 @@ func FuzzMessage(f *testing.F) {
 		}
 		f.Add(r.Body, e.Message, e.SubscribeURL)
 	}
-	// Without certificates: making keys takes as long as all the rest.
+	// Without certificates, because generating keys dominates the time.
 	a := marketplace.New(shelf{})
 	f.Fuzz(func(t *testing.T, body []byte, message, subscribeURL string) {
 		text := func(s string) string { b, _ := json.Marshal(s); return string(b) }
@@ -749,8 +742,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// TestReadChallenge: only what somebody has published on a topic proves it, not what the
-// service itself writes to subscribers.
+// TestReadChallenge: only a message published on a topic proves it, not the service's own
+// messages to subscribers.
 func TestReadChallenge(t *testing.T) {
 	a := marketplace.New(everywhere{valid(t, keys().theirs)})
 	token := channel.ProofTokenPrefix + strings.Repeat("a", 26)

@@ -11,9 +11,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// object is a JSON object of the marketplace's. Some of its senders write the names
-// of members with a small first letter, so both are looked for. What is absent, or of
-// another type than asked for, reads as zero. The nil object has no members.
+// object is a JSON object of the marketplace with typed access to members. Some senders use
+// lower-case initials, so both spellings are tried. An absent member, or one of another type,
+// reads as zero. The nil object has no members.
 type object map[string]any
 
 func (o object) member(name string) any {
@@ -42,8 +42,7 @@ func (o object) list(name string) []object {
 // maxItems bounds the items of an order.
 const maxItems = 200
 
-// text returns the first of the members that is a text with something in it, or a
-// number.
+// text returns the first nonempty text, or number, among the members.
 func (o object) text(names ...string) string {
 	for _, name := range names {
 		switch v := o.member(name).(type) {
@@ -80,20 +79,20 @@ func (o object) time(name string) time.Time {
 	return at.UTC()
 }
 
-// notification is what the marketplace says.
+// notification is a notification of the marketplace.
 type notification struct {
-	id      string // the marketplace's own; may be empty
-	kind    string // the marketplace's word
+	id      string // the marketplace's id; may be empty
+	kind    string // the marketplace's type
 	orderID string
-	at      time.Time // of what happened, or if that is not said, of the notification
-	body    object    // the part of the payload that is about it
+	at      time.Time // time of the event, or else of the notification
+	body    object    // the relevant part of the payload
 }
 
-// readNotification reads the text of a message: a notification by itself, or in an
-// event of the marketplace's event bus.
+// readNotification parses the text of a message: a plain notification, or one in an event of
+// the marketplace's event bus.
 func readNotification(e envelope) (*notification, error) {
 	d := json.NewDecoder(strings.NewReader(e["Message"]))
-	d.UseNumber() // an id may be one
+	d.UseNumber() // ids may be numbers
 	var o object
 	if err := d.Decode(&o); err != nil || o == nil || d.More() {
 		return nil, fmt.Errorf("%w: the message is not a JSON object", channel.ErrUnreadable)
@@ -110,7 +109,7 @@ func readNotification(e envelope) (*notification, error) {
 	if n.kind == "" || n.body == nil {
 		return nil, fmt.Errorf("%w: the message is not a notification", channel.ErrUnreadable)
 	}
-	// The payload is wrapped once more, by the name of what it is about.
+	// The payload is nested once more under its subject's name.
 	for _, name := range sortedNames(n.body) {
 		if strings.HasSuffix(name, "Notification") && n.body.object(name) != nil {
 			n.body = n.body.object(name)
@@ -141,14 +140,14 @@ func first(times ...time.Time) time.Time {
 	return time.Time{}
 }
 
-// effect is what a notification comes to here.
+// effect is the effect of a notification.
 type effect int
 
 const (
 	nothing   effect = iota
-	changed          // the order is in another state
-	cancel           // the buyer wants to cancel it
-	returning        // something comes back
+	changed          // the order's state changed
+	cancel           // the buyer requests a cancellation
+	returning        // a return
 )
 
 func (n *notification) effect() effect {
@@ -164,10 +163,10 @@ func (n *notification) effect() effect {
 	return changed
 }
 
-// orderKey stands for the buyer of an order, and for what is said about it.
+// orderKey returns the key that represents the buyer of an order, and its thread.
 func orderKey(orderID string) string { return key("order:" + orderID) }
 
-// record is what a notification means. messageID names the message that comes of it.
+// record returns the record of a notification. messageID is the id of the resulting message.
 func (n *notification) record(messageID string) *channel.Record {
 	order, summary := &channel.Order{ExternalID: key(n.orderID), Number: key(n.orderID)}, n.body.object("Summary")
 	order.Status = summary.text("OrderStatus")
@@ -197,8 +196,8 @@ func (n *notification) message(messageID string, buyer channel.Party, subject, t
 	return &channel.Message{ExternalID: messageID, ThreadKey: buyer.ID, From: buyer, Subject: subject, Text: text, SentAt: n.at}
 }
 
-// cancellation says what the buyer wants to cancel. Where the marketplace marks some
-// items, those are meant.
+// cancellation describes the buyer's cancellation request: for the marked items, or else the
+// order.
 func (n *notification) cancellation(summary object) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The buyer asks to cancel order %s.\n", key(n.orderID))
@@ -261,7 +260,7 @@ func items(list []object) []channel.OrderItem {
 	return out
 }
 
-// maxID is the longest id, in bytes, that is kept as it is.
+// maxID is the longest id, in bytes, that is stored unchanged.
 const maxID = 200
 
 // key makes an id fit for an index.

@@ -7,7 +7,7 @@ var (
 	_ channel.ChallengeReader = (*Adapter)(nil)
 )
 
-// ProofWays implements [channel.Provable]: who may publish on a topic has it.
+// ProofWays implements [channel.Provable]: only the owner can publish on a topic.
 func (*Adapter) ProofWays(string) []channel.ProofWay {
 	return []channel.ProofWay{channel.ProveByTopic}
 }

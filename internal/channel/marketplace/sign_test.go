@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// signText is the signature of the service's own documentation, written out.
+// signText is the signature from the service's documentation, implemented independently.
 func signText(t testing.TB, key *rsa.PrivateKey, version, text string) string {
 	t.Helper()
 	hash, sum := crypto.SHA256, sha256.Sum256([]byte(text))

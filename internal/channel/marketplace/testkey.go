@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// TestKey stands in for the notification service where things are tried out: what is
-// signed with it passes at whoever is told to believe it.
+// TestKey replaces the notification service's key in trials. Its signatures are valid only
+// where it is trusted.
 type TestKey struct {
 	key         *rsa.PrivateKey
 	certificate *x509.Certificate
 }
 
-// NewTestKey makes a key, as [ParseTestKey] reads it.
+// NewTestKey generates a key in the form of [ParseTestKey].
 func NewTestKey() (string, error) {
 	key, err := rsa.GenerateKey(rand.Reader, minKey)
 	if err != nil {
@@ -34,8 +34,8 @@ func NewTestKey() (string, error) {
 
 var errTestKey = errors.New("must be an RSA private key of at least 2048 bits, as PKCS #8 in base64 without line breaks")
 
-// ParseTestKey reads a private key. The error reads as the rest of a sentence and does
-// not repeat it.
+// ParseTestKey parses a private key. The error is the rest of a sentence and does not repeat
+// it.
 func ParseTestKey(text string) (*TestKey, error) {
 	der, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil {
@@ -60,8 +60,8 @@ func ParseTestKey(text string) (*TestKey, error) {
 	return &TestKey{key, certificate}, err
 }
 
-// Sign is the function [Sign] with this key. Its certificate is said to be where the
-// service has none of that name, in the region of the message's topic.
+// Sign signs body like [Sign]. The certificate URL is one that the service does not have, in
+// the region of the topic.
 func (k *TestKey) Sign(body []byte) []byte {
 	e, err := parse(body)
 	if err != nil {

@@ -40,7 +40,7 @@ func bearer(token string) http.Header {
 	return http.Header{"Authorization": {"Bearer " + token}, "Accept": {"application/json"}}
 }
 
-// TestLocate: where a file is is asked for by its id, with the connection's token.
+// TestLocate: the URL of a file is requested by its id, with the connection's token.
 func TestLocate(t *testing.T) {
 	credentials := map[string]string{"access_token": "t"}
 	for _, tt := range []struct {
@@ -48,7 +48,7 @@ func TestLocate(t *testing.T) {
 		config      meta.Config
 		credentials map[string]string
 		id          string
-		want        string // the address; empty: nothing is asked
+		want        string // URL of the call; empty for none
 	}{
 		{"a file", meta.Config{}, credentials, "777", "https://graph.facebook.com/v25.0/777"},
 		{"with proof", meta.Config{}, map[string]string{"access_token": "t", "app_secret": "s"}, "777",
@@ -80,7 +80,7 @@ func TestAsk(t *testing.T) {
 		asker       channel.Enricher
 		body        string
 		credentials map[string]string
-		want        string // the address; empty: nothing is asked
+		want        string // URL of the call; empty for none
 	}{
 		{"a name", meta.NewMessenger(meta.Config{}), messengerBody("page", textEvent), credentials, "https://graph.facebook.com/v25.0/9001?fields=first_name%2Clast_name"},
 		{"a name, of the other object", meta.NewMessenger(meta.Config{}), messengerBody("instagram", textEvent), credentials, "https://graph.facebook.com/v25.0/9001?fields=name%2Cusername"},
@@ -106,7 +106,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestFile reads where a file is, or why it cannot be had.
+// TestFile reads the URL of a file, or the reason why it is unavailable.
 func TestFile(t *testing.T) {
 	const announced = "49f227634806293b0995459bc310b593e1400f41591efcf07e9bced335f41942"
 	const confirmed = "cc8321d6375c494d043fdd0260f21bc0ec51dacc9f6abb7f909cdcd3041b78bf"
@@ -190,7 +190,7 @@ func TestMediaRequest(t *testing.T) {
 	}
 }
 
-// jsonEqual compares two JSON texts, whatever their spaces.
+// jsonEqual compares two JSON texts except for white space.
 func jsonEqual(t *testing.T, got []byte, want string) bool {
 	t.Helper()
 	var a, b any

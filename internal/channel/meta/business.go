@@ -12,11 +12,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// Business is the channel business messaging.
+// Business is the business messaging channel.
 //
-// Somebody is known by the id that the provider gives them with this operator, and
-// by their number where they show it: the id is the thread, the number a further
-// key of it. The number is never guessed from an id, nor shown as one.
+// A customer is identified by the user id that the provider assigns per operator, and by their
+// phone number if they show it: the id is the thread key, the number a further key. A number is
+// never derived from an id, nor an id shown as one.
 type Business struct{ platform }
 
 var (
@@ -37,14 +37,13 @@ func (*Business) Info() channel.Info {
 	return channel.Info{Name: "business-messaging", Medium: "business_messaging", Path: "/api/webhooks/business-messaging", MaxBody: maxBody}
 }
 
-// The notifications that mean something here.
+// The handled notification fields.
 const (
 	businessObject = "whatsapp_business_account"
 	businessField  = "messages"
 )
 
-// Addresses implements [channel.Adapter]: the ids of our numbers, then those of the
-// accounts that they are in.
+// Addresses implements [channel.Adapter]: the ids of our numbers, then those of their accounts.
 func (*Business) Addresses(r *channel.Request) ([]string, error) {
 	if err := checkType(r); err != nil {
 		return nil, err
@@ -60,7 +59,7 @@ func (*Business) Addresses(r *channel.Request) ([]string, error) {
 	return append(numbers.list, accounts.list...), nil
 }
 
-// businessItem is the body of a part: one item and what is around it.
+// businessItem is the body of a part: one item with its context.
 type businessItem struct {
 	Account  string          `json:"account,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
@@ -104,7 +103,7 @@ func (*Business) Split(r *channel.Request) ([]channel.Part, error) {
 	return ps.done()
 }
 
-// business adds what the value of a change holds.
+// business adds the items of a change.
 func (ps *parts) business(account string, value object) {
 	number := key(value.object("metadata").text("phone_number_id"))
 	contacts := readContacts(value.objects("contacts"))
@@ -148,10 +147,10 @@ func (ps *parts) business(account string, value object) {
 	}
 }
 
-// contacts are the people of a batch, by each id and number that they have.
+// contacts are the senders of a batch, by each of their ids and numbers.
 type contacts struct {
 	by   map[string]object
-	sole object // if there is just one
+	sole object // set if there is exactly one
 }
 
 func readContacts(list []object) contacts {
@@ -169,9 +168,8 @@ func readContacts(list []object) contacts {
 	return c
 }
 
-// of returns the contact that an id or a number is of; nil when none is. The number
-// that somebody writes from may differ from the one that they are known by, so the
-// only contact of the only item is its.
+// of returns the contact with an id or number, or nil. A message's number may differ from the
+// contact's, so the only contact of the only item always matches.
 func (c contacts) of(userID, number string, soleItem bool) object {
 	for _, id := range []string{userID, number} {
 		if o := c.by[id]; o != nil {
@@ -184,15 +182,15 @@ func (c contacts) of(userID, number string, soleItem bool) object {
 	return nil
 }
 
-// person is somebody as the provider knows them.
+// person is a customer as the provider describes them.
 type person struct {
-	id       string // that of this operator's, or of the group that it is in
-	phone    string // E.164; empty where they do not show it
+	id       string // user id for this operator, or of their group
+	phone    string // E.164; empty if hidden
 	name     string
 	username string
 }
 
-// messageSender is who wrote a message.
+// messageSender returns the sender of a message.
 func messageSender(m, contact object) person {
 	w := person{name: strings.TrimSpace(contact.object("profile").text("name"))}
 	w.username = cmp.Or(contact.object("profile").text("username"), contact.text("username"))
@@ -201,8 +199,8 @@ func messageSender(m, contact object) person {
 	return w
 }
 
-// add takes what is a number and what an id among values, the first of each. The
-// provider may put an id where only numbers used to be.
+// add sets number and id from the first of each among values. The provider may send an id where
+// it used to send a number.
 func (w *person) add(values ...string) {
 	for _, v := range values {
 		v = strings.TrimSpace(v)
@@ -216,8 +214,7 @@ func (w *person) add(values ...string) {
 	}
 }
 
-// isNumber reports whether v is a telephone number as the provider writes it: E.164
-// without the plus.
+// isNumber reports whether v is a phone number in the provider's form: E.164 without the plus.
 func isNumber(v string) bool {
 	return len(v) >= 7 && len(v) <= 15 && v[0] != '0' && strings.Trim(v, "0123456789") == ""
 }
@@ -289,9 +286,8 @@ func businessMessage(m, contact object) (channel.Event, error) {
 	}}, nil
 }
 
-// identityChange reads that somebody is known by another number or id from now on; nil:
-// it says something else. The message itself is from whom they were, but its id
-// may be the new one already.
+// identityChange reads a change of a customer's number or id, or returns nil. The message is
+// from the old identity, but may already have the new id.
 func identityChange(before person, m object) *channel.IdentityChange {
 	s := m.object("system")
 	switch s.text("type") {
@@ -309,7 +305,7 @@ func identityChange(before person, m object) *channel.IdentityChange {
 		old.id = before.id
 	}
 	if now.phone == old.phone {
-		now.phone = "" // as it was
+		now.phone = "" // unchanged
 	}
 	if now.id == old.id {
 		now.id = ""
@@ -318,8 +314,8 @@ func identityChange(before person, m object) *channel.IdentityChange {
 		return nil
 	}
 	r := &channel.IdentityChange{From: old.party(), To: now.party(), FromKey: old.thread(), ToKeys: now.keys()}
-	// Whatever did not change stays a key. A new id comes with every new number,
-	// but not every new number with an id.
+	// An unchanged identifier remains a key. A new id comes with each new number, but not each
+	// new number with an id.
 	if now.id == "" && old.id != "" {
 		r.ToKeys = append([]string{old.id}, r.ToKeys...)
 	}
@@ -329,7 +325,7 @@ func identityChange(before person, m object) *channel.IdentityChange {
 	return r
 }
 
-// annotation reads what happened to another message; nil: m is one by itself.
+// annotation reads a change of another message, or returns nil if m is a message itself.
 func annotation(m object, kind string) *channel.Annotation {
 	what := m.object(kind)
 	target := key(what.first("original_message_id", "message_id"))
@@ -354,7 +350,7 @@ func annotation(m object, kind string) *channel.Annotation {
 	return a
 }
 
-// businessState maps the provider's state of a message that we sent to ours.
+// businessState maps the provider's message status to ours.
 func businessState(state string) (channel.ReceiptState, bool) {
 	switch state {
 	case "sent":
@@ -375,7 +371,7 @@ func businessReceipt(s, contact object) (channel.Event, error) {
 		return channel.Event{}, fmt.Errorf("%w: not a message state", channel.ErrUnreadable)
 	}
 	r := &channel.Receipt{ExternalIDs: []string{key(s.text("id"))}, State: state}
-	// The report may be here before the answer that gave the message its id.
+	// The status may arrive before the response with the message's id.
 	if ours := key(s.text("biz_opaque_callback_data")); ours != "" {
 		r.ExternalIDs = append(r.ExternalIDs, ours)
 	}
@@ -394,7 +390,7 @@ func businessReceipt(s, contact object) (channel.Event, error) {
 	return channel.Event{Receipt: r}, nil
 }
 
-// businessErrors is what the provider complains of that is of no message.
+// businessErrors reads an error that belongs to no message.
 func businessErrors(it object) (channel.Event, error) {
 	var list []string
 	for _, e := range it.objects("errors") {
@@ -434,15 +430,15 @@ func (*Business) Located(a channel.Attachment, answer channel.Response) channel.
 	return a
 }
 
-// ShouldRetry implements [channel.RetryDecider]: limits of how often may be asked come with
-// the status of a mistake of ours. A file is worth waiting for.
+// ShouldRetry implements [channel.RetryDecider]: rate limits have the status of a client error.
+// A file is worth the wait.
 func (*Business) ShouldRetry(a channel.Response) bool {
 	f := readFailure(parse(a.Body).object("error"))
 	return a.Status/100 != 2 && f.code != 0 && (f.transient || explainBusiness(f).fate == channel.VerdictRetry)
 }
 
-// MediaRequest implements [channel.MediaSource]. The provider hands out a file to
-// whoever has both its address, which holds for some minutes, and the token.
+// MediaRequest implements [channel.MediaSource]. A download needs both the URL, valid for
+// minutes, and the token.
 func (b *Business) MediaRequest(a channel.Attachment, credentials channel.Credentials) channel.MediaRequest {
 	r := channel.MediaRequest{URL: a.URL, Hosts: b.graph.mediaHosts()}
 	if token := credentials.Get(credToken); token != "" {

@@ -16,16 +16,14 @@ import (
 	"cmp"
 )
 
-// The provider's limits of business messaging, in characters. What is longer is
-// refused rather than cut up: parts that arrive in any order, some of which fail,
-// are not what was written.
+// The provider's limits in characters. Longer messages are refused rather than split: parts may
+// arrive out of order or fail.
 const (
 	MaxBusinessText    = 4096
 	MaxBusinessCaption = 1024
 )
 
-// serviceWindow is for how long after a customer wrote they may be answered in free
-// words.
+// serviceWindow is how long after the customer's last message free-form replies are allowed.
 const serviceWindow = 24 * time.Hour
 
 var (
@@ -36,12 +34,12 @@ var (
 // Window implements [channel.WindowedSender].
 func (*Business) Window(*channel.Outgoing, channel.Credentials) time.Duration { return serviceWindow }
 
-// businessFile is a kind of file that the provider takes.
+// businessFile describes a supported file type.
 type businessFile struct {
 	kind    string
 	types   []string
 	maxSize int64 // bytes
-	caption bool  // text can go along
+	caption bool  // supports a caption
 }
 
 func businessFiles() []businessFile {
@@ -58,7 +56,7 @@ func businessFiles() []businessFile {
 	}
 }
 
-// businessKind returns how a file of a type is sent; false when it is not.
+// businessKind returns how to send a file of a media type; false if it is not supported.
 func businessKind(contentType string) (businessFile, bool) {
 	t, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -118,14 +116,14 @@ func (*Business) Check(m *channel.Outgoing, credentials channel.Credentials) err
 	return nil
 }
 
-// businessOut is a message as the API takes it.
+// businessOut is a message in the API's form.
 type businessOut struct {
 	Product       string `json:"messaging_product"`
 	RecipientType string `json:"recipient_type"`
 	To            string `json:"to,omitempty"`
-	Recipient     string `json:"recipient,omitempty"` // who hides their number; an id as to is taken and lost
+	Recipient     string `json:"recipient,omitempty"` // user id of a customer with a hidden number; the API loses ids in to
 	Type          string `json:"type"`
-	Ours          string `json:"biz_opaque_callback_data,omitempty"` // comes back with every receipt
+	Ours          string `json:"biz_opaque_callback_data,omitempty"` // returned with every status
 
 	Text     *businessText `json:"text,omitempty"`
 	Image    *businessLink `json:"image,omitempty"`
@@ -144,8 +142,8 @@ type businessLink struct {
 	Filename string `json:"filename,omitempty"`
 }
 
-// SendCall implements [channel.APISender]. The number of somebody who shows it is used:
-// then what they write goes on to come with it.
+// SendCall implements [channel.APISender]. It prefers the phone number, so that replies
+// continue to include it.
 func (b *Business) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
 	out := businessOut{Product: "whatsapp", RecipientType: "individual", Ours: m.ID}
 	if m.To.Phone != "" {
@@ -192,7 +190,7 @@ func (*Business) ReadSendResponse(m *channel.Outgoing, answer channel.Response) 
 	return verdict(answer, cmp.Or(m.To.Phone, m.To.ID), explainBusiness)
 }
 
-// explainBusiness says in plain words what a failure of business messaging means.
+// explainBusiness explains an error of business messaging in plain words.
 func explainBusiness(f failure) errorInfo {
 	m := errorInfo{fate: channel.VerdictRefused}
 	switch c := f.code; {

@@ -13,17 +13,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// content is what a message says.
+// content is the content of a message.
 type content struct {
 	text        string
 	notes       metadata
 	attachments []channel.Attachment
 
-	file channel.Attachment // of which the provider says where it is when it is asked
+	file channel.Attachment // its URL is requested later
 }
 
-// businessContent reads a message of business messaging. There is always text or a
-// file: what cannot be shown is told of.
+// businessContent reads a message of business messaging. The result always has text or a file:
+// unsupported content is described.
 func businessContent(m object, kind string) content {
 	o := m.object(kind)
 	var c content
@@ -64,7 +64,7 @@ func businessContent(m object, kind string) content {
 	return c
 }
 
-// unsupported stands for a message that cannot be shown, with the provider's reason.
+// unsupported describes a message that cannot be shown, with the provider's reason.
 func unsupported(m object, kind string) string {
 	switch kind {
 	case "interactive":
@@ -85,7 +85,7 @@ func unsupported(m object, kind string) string {
 	return text + "]"
 }
 
-// interactive reads what somebody chose, or filled in.
+// interactive reads a choice or a form.
 func (c *content) interactive(o object) {
 	kind := o.text("type")
 	reply := o.object(kind)
@@ -99,7 +99,7 @@ func (c *content) interactive(o object) {
 	}
 }
 
-// formAnswers are the answers of a form, one in a line.
+// formAnswers returns the answers of a form, one per line.
 func formAnswers(raw string) string {
 	form := parse(json.RawMessage(raw))
 	if form == nil {
@@ -108,7 +108,7 @@ func formAnswers(raw string) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(form)) {
 		if name == "flow_token" {
-			continue // of the provider's
+			continue // the provider's own
 		}
 		value := form.text(name)
 		if value == "" {
@@ -119,7 +119,7 @@ func formAnswers(raw string) string {
 	return strings.Join(list, "\n")
 }
 
-// contactCard is a visiting card, line by line.
+// contactCard returns a contact card, line by line.
 func contactCard(card object) string {
 	name := card.object("name")
 	list := []string{"Contact: " + cmp.Or(name.text("formatted_name"), strings.TrimSpace(name.text("first_name")+" "+name.text("last_name")))}
@@ -156,7 +156,7 @@ func contactCard(card object) string {
 	return strings.Join(list, "\n")
 }
 
-// order is what somebody wants to buy out of a catalogue.
+// order returns the items of a catalogue order.
 func order(o object) string {
 	list := []string{o.text("text"), "Order:"}
 	for _, item := range o.objects("product_items") {
@@ -169,8 +169,7 @@ func order(o object) string {
 	return lines(list...)
 }
 
-// sha256Hex reads a digest, which the provider writes in hex in one place and in
-// base64 in another; empty: it is none.
+// sha256Hex returns a digest in hex, which the provider writes in hex or in base64, or "".
 func sha256Hex(s string) string {
 	raw, err := hex.DecodeString(s)
 	if err != nil {

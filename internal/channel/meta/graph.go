@@ -19,19 +19,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// DefaultAPIURL is where the Graph API is, with the version that is spoken.
+// DefaultAPIURL is the Graph API with its version.
 const DefaultAPIURL = "https://graph.facebook.com/v25.0"
 
-// defaultVersion is spoken where the configured address names none.
+// defaultVersion is used if the configured URL has no version.
 const defaultVersion = "v25.0"
 
-// Credential names, as a connection has them.
+// The credential names.
 const (
 	credToken      = "access_token"
 	credAppSecret  = "app_secret"  // of the provider's app
-	credVersion    = "api_version" // instead of the deployment's
+	credVersion    = "api_version" // replaces the deployment's
 	credNumber     = "phone_number_id"
-	credHumanAgent = "human_agent" // "true": the app has that permission
+	credHumanAgent = "human_agent" // "true" if the app has the permission
 )
 
 var declared = []channel.Credential{
@@ -44,7 +44,7 @@ func (p platform) API() channel.API { return channel.API{URL: p.graph.base, Cred
 
 // graph is the provider's API.
 type graph struct {
-	base    string // without version and slash at its end
+	base    string // without version and trailing slash
 	version string
 	host    string
 }
@@ -61,12 +61,12 @@ func newGraph(c Config) graph {
 }
 
 func isVersion(s string) bool {
-	ok, _ := regexp.MatchString(`^v[0-9]{1,3}\.[0-9]{1,2}$`, s) // the pattern is a valid one
+	ok, _ := regexp.MatchString(`^v[0-9]{1,3}\.[0-9]{1,2}$`, s) // the pattern is valid
 	return ok
 }
 
-// call describes a call of the API with a connection's credentials. Where the
-// secret of the app is known, a proof goes along that whoever calls has it.
+// call returns an API call with a connection's credentials. If the app secret is known, it adds
+// a proof of possession.
 func (g graph) call(method string, credentials channel.Credentials, query url.Values, path ...string) channel.Call {
 	version := credentials.Get(credVersion)
 	if !isVersion(version) {
@@ -96,15 +96,15 @@ func proof(token, secret string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// mediaHosts are where the provider keeps files.
+// mediaHosts returns the provider's file hosts.
 func (g graph) mediaHosts() []string {
 	return []string{"lookaside.fbsbx.com", ".fbsbx.com", ".fbcdn.net", g.host}
 }
 
-// tokenHosts are those of mediaHosts that ask for the token.
+// tokenHosts returns the hosts among mediaHosts that require the token.
 func (g graph) tokenHosts() []string { return []string{"lookaside.fbsbx.com", g.host} }
 
-// checkCredentials returns why nothing can be sent with these.
+// checkCredentials returns the reason why these credentials cannot send.
 func checkCredentials(m *channel.Outgoing, credentials channel.Credentials) error {
 	if credentials.Get(credToken) == "" {
 		return problem.New(problem.Precondition, "the connection of %s cannot send: its credentials need %s", m.From, credToken)
@@ -115,20 +115,19 @@ func checkCredentials(m *channel.Outgoing, credentials channel.Credentials) erro
 	return nil
 }
 
-// windowClosed is a refusal because the customer has not written for too long. Waiting
-// does not mend it.
+// windowClosed returns a refusal because the reply window has closed. Waiting does not help.
 func windowClosed(format string, args ...any) error {
 	return problem.New(problem.Precondition, format, args...).Because(channel.ErrTooLate)
 }
 
-// moment is a time for people.
+// moment formats a time for display.
 func moment(t time.Time) string { return t.UTC().Format("2 January 2006 at 15:04 UTC") }
 
-// failure is an error as the API or a receipt shows it.
+// failure is an error of the API or of a receipt.
 type failure struct {
 	code, subcode int
-	words         string // the provider's, in one line; empty: none
-	transient     bool   // by the provider's word it goes away by itself
+	words         string // the provider's text in one line; may be empty
+	transient     bool   // the provider marks it as transient
 }
 
 func readFailure(o object) failure {
@@ -149,14 +148,14 @@ func number(s string) int {
 	return n
 }
 
-// errorInfo is what a failure means for a message.
+// errorInfo is the meaning of a failure for a message.
 type errorInfo struct {
-	text        string          // in plain words, for an agent
-	fate        channel.Verdict // empty: the code is not known here
+	text        string          // plain words for agents
+	fate        channel.Verdict // empty if the code is unknown
 	unreachable bool
 }
 
-// explain is what failures of the whole platform mean; ok is false for others.
+// explain explains errors common to both APIs; ok is false for others.
 func (f failure) explain() (m errorInfo, ok bool) {
 	m.fate = channel.VerdictRefused
 	switch c := f.code; {
@@ -176,7 +175,7 @@ func (f failure) explain() (m errorInfo, ok bool) {
 	return m, true
 }
 
-// tagged puts the provider's code behind a text.
+// tagged appends the provider's code to a text.
 func (f failure) tagged(text string) string {
 	switch {
 	case f.code != 0 && f.subcode != 0:
@@ -187,10 +186,9 @@ func (f failure) tagged(text string) string {
 	return text
 }
 
-// verdict is what an answer means that is no success. An answer with the API's own
-// error comes from where messages are taken, and says that this one was not. One
-// without, such as a gateway gives, says nothing of that, unless it is of those
-// that turn everything away.
+// verdict interprets an error response. An error in the API's own format means that the message
+// was not accepted. One without, such as a gateway's, leaves that open, unless its status
+// refuses every request.
 func verdict(answer channel.Response, recipient string, explain func(failure) errorInfo) channel.SendResult {
 	v := channel.SendResult{RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	f := readFailure(parse(answer.Body).object("error"))
@@ -223,7 +221,7 @@ func verdict(answer channel.Response, recipient string, explain func(failure) er
 	return v
 }
 
-// unanswered says in plain words why a question got no useful answer.
+// unanswered explains in plain words why a lookup failed.
 func unanswered(a channel.Response) string {
 	if a.Status == 0 {
 		return "the provider could not be reached"

@@ -11,12 +11,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// Messenger is the channel social messenger.
+// Messenger is the social messenger channel.
 //
-// Somebody is known by an id that the provider gives them with one page of the
-// operator's. The page's own messages come back as echoes: those that left here
-// carry our id and are receipts, others are what an agent wrote elsewhere. None is
-// ever a customer's.
+// A customer is identified by the user id that the provider assigns per page. The page's own
+// messages return as echoes: those that we sent carry our id and are receipts, others were sent
+// by an agent elsewhere. An echo is never a customer's message.
 type Messenger struct{ platform }
 
 var (
@@ -36,7 +35,7 @@ func (*Messenger) Info() channel.Info {
 	return channel.Info{Name: "social-messenger", Medium: "social_messenger", Path: "/api/webhooks/social-messenger", MaxBody: maxBody}
 }
 
-// The objects whose notifications mean something here; they have one shape.
+// The handled objects, all of one shape.
 const (
 	pageObject  = "page"
 	photoObject = "instagram"
@@ -84,7 +83,7 @@ func (*Messenger) Split(r *channel.Request) ([]channel.Part, error) {
 			ps.messenger(of, page, raw)
 		}
 		for range entry.list("standby") {
-			ps.skip("standby") // another program has the conversation
+			ps.skip("standby") // another app owns the conversation
 		}
 		for _, change := range entry.objects("changes") {
 			ps.skip(cmp.Or(change.text("field"), "change"))
@@ -93,7 +92,7 @@ func (*Messenger) Split(r *channel.Request) ([]channel.Part, error) {
 	return ps.done()
 }
 
-// messenger adds one event of a page's.
+// messenger adds one event of a page.
 func (ps *parts) messenger(of, page string, raw json.RawMessage) {
 	e := parse(raw)
 	if e == nil {
@@ -137,7 +136,7 @@ func (ps *parts) messenger(of, page string, raw json.RawMessage) {
 	ps.add(p, messengerItem{of, page, raw})
 }
 
-// messengerKind is what an event is, by the member that it has.
+// messengerKind returns the type of an event from its members.
 func messengerKind(e object, page string) string {
 	for _, kind := range []string{"message", "postback", "read", "delivery"} {
 		if e.object(kind) == nil {
@@ -159,14 +158,14 @@ func messengerKind(e object, page string) string {
 	return "unknown"
 }
 
-// ours reports whether a message is the page's own: an echo, or whatever else says
-// that the page sent it. Our own words must never be taken for a customer's.
+// ours reports whether the page sent a message: an echo, or any other sign of it. Our own text
+// must never count as a customer's.
 func ours(e object, page string) bool {
 	return e.object("message").flag("is_echo") || page != "" && e.object("sender").text("id") == page
 }
 
-// customer is the end of an event that is not us. Our own messages have it where
-// others have us.
+// customer returns the other party of an event. Sender and recipient are swapped in our own
+// messages.
 func customer(e object, page string) string {
 	if ours(e, page) {
 		return e.object("recipient").text("id")
@@ -231,8 +230,7 @@ func (a *Messenger) ParseEnriched(r *channel.Request, p channel.Part, answers []
 	return channel.Event{}, fmt.Errorf("%w: the kind %q means nothing here", channel.ErrUnreadable, word(kind))
 }
 
-// ownMark begins what goes along with a message of ours and comes back with its
-// echo; our id follows.
+// ownMark prefixes our message id in the metadata that returns with the echo.
 const ownMark = "kickstand:"
 
 func (a *Messenger) message(e object, page string, who channel.Party) (channel.Event, error) {
@@ -240,7 +238,7 @@ func (a *Messenger) message(e object, page string, who channel.Party) (channel.E
 	mid := key(o.text("mid"))
 	outbound := ours(e, page)
 	if ours, ok := strings.CutPrefix(o.text("metadata"), ownMark); ok && outbound {
-		// Its answer may have got lost.
+		// The response to the call may have been lost.
 		return channel.Event{Receipt: &channel.Receipt{ExternalIDs: []string{key(ours), mid}, State: channel.ReceiptSent}}, nil
 	}
 	if o.flag("is_deleted") {
@@ -284,10 +282,10 @@ func (a *Messenger) message(e object, page string, who channel.Party) (channel.E
 
 func referral(o object) string { return o.first("source_url", "referer_uri", "ref") }
 
-// maxFiles bounds the attachments that are read of one message.
+// maxFiles bounds the attachments read from one message.
 const maxFiles = 50
 
-// attachment reads one attachment: a file, words, or both.
+// attachment reads one attachment: a file, text, or both.
 func (a *Messenger) attachment(o object) (file *channel.Attachment, words string) {
 	payload := o.object("payload")
 	title, link := cmp.Or(o.text("title"), payload.text("title")), cmp.Or(payload.text("url"), o.text("url"))
@@ -307,15 +305,14 @@ func (a *Messenger) attachment(o object) (file *channel.Attachment, words string
 		}
 		return nil, cmp.Or(lines(title, payload.text("text"), link), "[A message made of parts that cannot be shown here]")
 	}
-	// Something that was shared: a page elsewhere, or a film or picture of the
-	// platform's own.
+	// A shared page, or a video or picture of the platform.
 	if a.holds(link) {
 		return &channel.Attachment{URL: link}, title
 	}
 	return nil, cmp.Or(lines(title, link), fmt.Sprintf("[A message of the kind “%s”, which cannot be shown here]", word(kind)))
 }
 
-// holds reports whether the provider keeps what is at an address as a file.
+// holds reports whether an address is a file at the provider.
 func (a *Messenger) holds(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" {
@@ -329,7 +326,7 @@ func (a *Messenger) holds(address string) bool {
 	return false
 }
 
-// profileName is what somebody is called, where the provider tells.
+// profileName returns a user's name from the responses, or "".
 func profileName(answers []channel.Response) string {
 	if len(answers) == 0 || answers[0].Status != http.StatusOK {
 		return ""
@@ -339,7 +336,7 @@ func profileName(answers []channel.Response) string {
 	return strings.Join(strings.Fields(cmp.Or(name, o.first("name", "username"))), " ")
 }
 
-// EnrichCall implements [channel.Enricher]: what a customer is called.
+// EnrichCall implements [channel.Enricher]: it looks up the customer's name.
 func (a *Messenger) EnrichCall(r *channel.Request, p channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.Call {
 	it, err := item(r, p)
 	if err != nil || len(answers) > 0 || credentials.Get(credToken) == "" {
@@ -364,8 +361,7 @@ func (a *Messenger) EnrichCall(r *channel.Request, p channel.Part, answers []cha
 	return &call
 }
 
-// MediaRequest implements [channel.MediaSource]. The addresses hold for some time,
-// for whoever has them.
+// MediaRequest implements [channel.MediaSource]. The URLs expire and need no credentials.
 func (a *Messenger) MediaRequest(at channel.Attachment, _ channel.Credentials) channel.MediaRequest {
 	return channel.MediaRequest{URL: at.URL, Hosts: a.graph.mediaHosts()}
 }

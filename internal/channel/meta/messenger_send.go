@@ -13,8 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// MaxMessengerText is how long a text of the social messenger may be, in
-// characters.
+// MaxMessengerText is the maximum text length in characters.
 const MaxMessengerText = 2000
 
 const (
@@ -22,8 +21,8 @@ const (
 	maxMessengerImage = 8 << 20
 )
 
-// agentWindow is for how long after a customer wrote a person may answer, if the
-// provider has given the app the permission for that.
+// agentWindow is how long after the customer's last message an agent may reply if the app has
+// the human_agent permission.
 const agentWindow = 7 * 24 * time.Hour
 
 var (
@@ -31,7 +30,7 @@ var (
 	_ channel.WindowedSender = (*Messenger)(nil)
 )
 
-// humanAgent reports whether the app may answer after the first day.
+// humanAgent reports whether the app may reply after the first day.
 func humanAgent(credentials channel.Credentials) bool {
 	yes, err := strconv.ParseBool(credentials.Get(credHumanAgent))
 	return err == nil && yes
@@ -90,7 +89,7 @@ func (a *Messenger) Check(m *channel.Outgoing, credentials channel.Credentials) 
 	return nil
 }
 
-// messengerFileKind is what the provider calls a file of a type.
+// messengerFileKind returns the provider's attachment type for a media type.
 func messengerFileKind(contentType string) string {
 	switch kind, sub, _ := strings.Cut(strings.ToLower(contentType), "/"); kind {
 	case "audio", "video":
@@ -104,7 +103,7 @@ func messengerFileKind(contentType string) string {
 	return "file"
 }
 
-// messengerOut is a message as the API takes it.
+// messengerOut is a message in the API's form.
 type messengerOut struct {
 	Recipient struct {
 		ID string `json:"id"`
@@ -114,7 +113,7 @@ type messengerOut struct {
 	Message struct {
 		Text       string          `json:"text,omitempty"`
 		Attachment *attachmentLink `json:"attachment,omitempty"`
-		Metadata   string          `json:"metadata,omitempty"` // comes back with the echo
+		Metadata   string          `json:"metadata,omitempty"` // returned with the echo
 	} `json:"message"`
 }
 
@@ -156,8 +155,7 @@ func (*Messenger) ReadSendResponse(m *channel.Outgoing, answer channel.Response)
 	return verdict(answer, m.To.ID, explainMessenger)
 }
 
-// explainMessenger says in plain words what a failure of the social messenger
-// means.
+// explainMessenger explains an error of the social messenger in plain words.
 func explainMessenger(f failure) errorInfo {
 	m := errorInfo{fate: channel.VerdictRefused}
 	switch c, sub := f.code, f.subcode; {

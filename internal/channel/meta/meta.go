@@ -1,21 +1,17 @@
-// Package meta is the two channels of Meta's platform: business messaging, which
-// speaks the WhatsApp Cloud API, and the social messenger, which speaks Facebook
-// Messenger's.
+// Package meta implements the two channels of Meta's platform: business messaging, with the
+// WhatsApp Cloud API, and the social messenger, with Facebook Messenger's.
 //
-// Both post notifications of one form: an object of one kind with entries, one for
-// each of the operator's accounts, each with items. The body is signed with the
-// app's secret, and a GET asks beforehand whether the address is ours. What is
-// sent, and what notifications leave out, goes through the Graph API.
+// Both post notifications of one form: an object with entries, one per account of the operator,
+// each with items. The body is signed with the app secret, and a GET handshake verifies the
+// endpoint. Outbound messages and lookups use the Graph API.
 //
-// A notification is a batch. Each message, receipt and so on becomes a part of its
-// own, whose body is the item with what it needs from around it, so that it can be
-// parsed by itself; an item that cannot be read is kept as a part that cannot be
-// parsed, and never touches the others.
+// A notification is a batch. Each message, receipt and so on becomes a part, with the item and
+// its context as the body, so that it can be parsed by itself. An unreadable item is stored as
+// an unreadable part and never affects the others.
 //
-// Neither API can be asked what it was sent, nor does it recognise a call that is
-// made again. Both hand back with their receipts what was sent along with the
-// message, so our own id goes with each: a receipt finds its message although the
-// answer to the call was lost.
+// Neither API lists sent messages or supports idempotency keys. Both return data that was sent
+// with the message in their receipts, so each message carries our id: a receipt finds its
+// message even if the response to the call was lost.
 package meta
 
 import (
@@ -35,12 +31,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// maxBody is the largest notification that is taken, in bytes. The provider's
-// batches have up to 3 MB.
+// maxBody is the largest accepted notification in bytes. The provider's batches have up to 3
+// MB.
 const maxBody = 3 << 20
 
-// What a notification has at most; the provider's have a thousand items. A longer one
-// was not made by it, and would keep us busy: that of strangers before it is verified.
+// Bounds of a notification, before it is verified; the provider's have at most a thousand
+// items.
 const (
 	maxAddresses = 1000
 	maxItems     = 10_000
@@ -50,30 +46,29 @@ const (
 // SignatureHeader is the name of the header with the signature.
 const SignatureHeader = "X-Hub-Signature-256"
 
-// Kinds of parts.
+// Part kinds.
 const (
 	KindMessage = "message"
 	KindReceipt = "status"
 	KindErrors  = "errors"
 )
 
-// staleAfter is for how long after it was closed a ticket still takes what its
-// customer writes.
+// staleAfter is how long a closed ticket still receives its customer's messages.
 const staleAfter = 7 * 24 * time.Hour
 
-// Config holds what a deployment may change.
+// Config holds the settings of a deployment.
 type Config struct {
-	// APIURL is where the Graph API is; empty: [DefaultAPIURL]. A version at its
-	// end ("/v25.0") is the one that is spoken.
+	// APIURL is the Graph API. Default: [DefaultAPIURL]. A version at its end ("/v25.0")
+	// selects the API version.
 	APIURL string
 }
 
-// platform is what both channels share.
+// platform is the common part of both channels.
 type platform struct{ graph graph }
 
-// SigningSecrets implements [channel.SecretResolver]. Notifications are signed with the secret of
-// the provider's app, whether that is given as the connection's secret or with its
-// credentials, where calls need it too.
+// SigningSecrets implements [channel.SecretResolver]. Notifications are signed with the app
+// secret, which is either the connection's secret or, where calls need it too, one of its
+// credentials.
 func (platform) SigningSecrets(_ string, secrets []string, credentials channel.Credentials) []string {
 	if s := credentials.Get(credAppSecret); s != "" {
 		return append(secrets[:len(secrets):len(secrets)], s)
@@ -81,8 +76,8 @@ func (platform) SigningSecrets(_ string, secrets []string, credentials channel.C
 	return secrets
 }
 
-// Verify implements [channel.Adapter]. The signature covers the body as it is sent,
-// in which the provider has escaped whatever is not ASCII.
+// Verify implements [channel.Adapter]. The signature covers the raw body, in which the provider
+// escapes non-ASCII characters.
 func (platform) Verify(r *channel.Request, secret string) bool {
 	presented, ok := signature(r)
 	return ok && secret != "" && hmac.Equal(presented, digest(r.Body, secret))
@@ -110,8 +105,7 @@ func digest(body []byte, secret string) []byte {
 	return mac.Sum(nil)
 }
 
-// Sign returns the value of the header [SignatureHeader] that the provider would
-// send with body.
+// Sign returns the header [SignatureHeader] for body.
 func Sign(body []byte, secret string) string {
 	return "sha256=" + hex.EncodeToString(digest(body, secret))
 }
@@ -134,15 +128,15 @@ func (platform) NormalizeAddress(raw string) (string, error) {
 	return raw, nil
 }
 
-// isID reports whether s is an id of the platform's own accounts.
+// isID reports whether s is an id of the platform's accounts.
 func isID(s string) bool {
 	return s != "" && len(s) <= 40 && strings.Trim(s, "0123456789") == ""
 }
 
-// notification reads a request's body. nil: it is no JSON object.
+// notification parses a request's body; nil if it is no JSON object.
 func notification(r *channel.Request) object { return parse(r.Body) }
 
-// checkType refuses what is not JSON by its own word.
+// checkType refuses a declared content type other than JSON.
 func checkType(r *channel.Request) error {
 	switch r.MediaType() {
 	case "application/json", "":
@@ -155,7 +149,7 @@ var errNotification = fmt.Errorf("%w: the body is not a JSON object", channel.Er
 
 var errTooMany = fmt.Errorf("%w: the body has more than %d items", channel.ErrUnreadable, maxItems)
 
-// ids gathers ids that a notification names, each once.
+// ids collects ids without duplicates.
 type ids struct {
 	list []string
 	seen map[string]bool
@@ -172,14 +166,14 @@ func (ids *ids) add(id string) {
 	ids.list = append(ids.list, id)
 }
 
-// parts gathers those of a notification.
+// parts collects the parts of a notification.
 type parts struct {
 	list []channel.Part
 	keys map[string]bool
-	over bool // there are more than [maxItems]
+	over bool // more than [maxItems]
 }
 
-// done returns what was gathered.
+// done returns the parts.
 func (ps *parts) done() ([]channel.Part, error) {
 	if ps.over {
 		return nil, errTooMany
@@ -187,13 +181,13 @@ func (ps *parts) done() ([]channel.Part, error) {
 	return ps.list, nil
 }
 
-// full reports whether there is no room for another part.
+// full reports whether the limit is reached.
 func (ps *parts) full() bool {
 	ps.over = ps.over || len(ps.list) >= maxItems
 	return ps.over
 }
 
-// add appends a part whose body is item. What a batch has twice counts once.
+// add appends a part with item as its body. Duplicates in a batch count once.
 func (ps *parts) add(p channel.Part, item any) {
 	if ps.keys[p.Key] || ps.full() {
 		return
@@ -202,7 +196,7 @@ func (ps *parts) add(p channel.Part, item any) {
 		ps.keys = make(map[string]bool)
 	}
 	ps.keys[p.Key] = true
-	p.Body, _ = json.Marshal(item) // of JSON that was read as such
+	p.Body, _ = json.Marshal(item) // item was decoded from JSON
 	ps.list = append(ps.list, p)
 }
 
@@ -213,17 +207,17 @@ func (ps *parts) skip(kind string) {
 	ps.list = append(ps.list, channel.Part{Kind: key(kind), Skip: true})
 }
 
-// unreadable is the item of what cannot be read as anything.
+// unreadable is the item of an unreadable part.
 type unreadable struct {
 	Unreadable json.RawMessage `json:"unreadable"`
 }
 
-// bad adds an item that cannot be read, for an operator to see.
+// bad adds an unreadable item, for the operator.
 func (ps *parts) bad(address, account string, raw json.RawMessage) {
 	ps.add(channel.Part{Key: digestKey(string(raw)), Address: address, Account: account, Kind: "unreadable"}, unreadable{raw})
 }
 
-// item reads the body of a part.
+// item decodes the body of a part.
 func item(r *channel.Request, p channel.Part) (object, error) {
 	body := p.Body
 	if body == nil {
@@ -239,13 +233,13 @@ func item(r *channel.Request, p channel.Part) (object, error) {
 	return o, nil
 }
 
-// object is a JSON object whose members are read one by one. A member that is
-// absent, or of another type than asked for, reads as zero: what has something in
-// it that changed its form still counts. The nil object has no members.
+// object is a JSON object with typed access to members. An absent member, or one of another
+// type, reads as zero, so that a format change of other members does no harm. The nil object
+// has no members.
 type object map[string]json.RawMessage
 
-// parse returns nil for what is no object, or has more members than anybody means:
-// a stranger's body must not take many times its size in memory.
+// parse returns nil unless raw is an object with a plausible number of members: an unverified
+// body must not take many times its size in memory.
 func parse(raw json.RawMessage) object {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -271,7 +265,7 @@ func parse(raw json.RawMessage) object {
 
 func (o object) object(name string) object { return parse(o[name]) }
 
-// list returns the elements of a list, of a very long one the first of them.
+// list returns the elements of a list, up to a limit.
 func (o object) list(name string) []json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(o[name]))
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
@@ -299,7 +293,7 @@ func (o object) objects(name string) []object {
 	return list
 }
 
-// text returns a string, or a number as it is written.
+// text returns a string, or a number as written.
 func (o object) text(name string) string {
 	raw := o[name]
 	var s string
@@ -313,7 +307,7 @@ func (o object) text(name string) string {
 	return ""
 }
 
-// first returns the first of the members that has text.
+// first returns the first nonempty text among the members.
 func (o object) first(names ...string) string {
 	for _, n := range names {
 		if s := o.text(n); s != "" {
@@ -328,21 +322,20 @@ func (o object) flag(name string) bool {
 	return json.Unmarshal(o[name], &b) == nil && b
 }
 
-// time returns a time in Unix seconds or milliseconds, which never meet: zero when
-// there is none.
+// time returns a time in Unix seconds or milliseconds (the ranges do not overlap), or zero.
 func (o object) time(name string) time.Time {
 	n, err := strconv.ParseInt(o.text(name), 10, 64)
 	switch {
-	case err != nil || n <= 0 || n > 253402300799_000: // the end of the year 9999
+	case err != nil || n <= 0 || n > 253402300799_000: // end of the year 9999
 		return time.Time{}
-	case n >= 100_000_000_000: // a year that is far off, or a month of 1973
+	case n >= 100_000_000_000: // as seconds the year 5138, as milliseconds 1973
 		return time.UnixMilli(n).UTC()
 	}
 	return time.Unix(n, 0).UTC()
 }
 
-// key makes a value from a notification fit for an index: what is long or is not
-// clean text stands by its digest.
+// key makes a value of a notification fit for an index; long or unclean values are replaced by
+// their digest.
 func key(s string) string {
 	if len(s) <= 200 && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
 		return s
@@ -350,7 +343,7 @@ func key(s string) string {
 	return digestKey(s)
 }
 
-// digestKey is a key for what has none of its own.
+// digestKey returns a key for a part without its own.
 func digestKey(list ...string) string {
 	h := sha256.New()
 	for _, s := range list {
@@ -359,10 +352,10 @@ func digestKey(list ...string) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// maxWord bounds a word of the provider's that is shown to people, in bytes.
+// maxWord is the maximum length in bytes of a provider's term shown to agents.
 const maxWord = 60
 
-// word is a word of the provider's that nobody here knows, fit to be shown.
+// word makes an unknown term of the provider fit for display.
 func word(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == utf8.RuneError {
@@ -376,7 +369,7 @@ func word(s string) string {
 	return s
 }
 
-// lines joins what there is, each on a line of its own.
+// lines joins nonempty texts with line feeds.
 func lines(list ...string) string {
 	var b strings.Builder
 	for _, s := range list {
@@ -393,21 +386,21 @@ func lines(list ...string) string {
 
 // Names in [channel.Message.Metadata].
 const (
-	MetaPayload  = "payload"  // what the operator gave a button to say
-	MetaReplyTo  = "reply_to" // the provider's id of the message that is quoted
-	MetaReferral = "referral" // the advertisement or link that led here
+	MetaPayload  = "payload"  // the payload of a button
+	MetaReplyTo  = "reply_to" // the provider's id of the quoted message
+	MetaReferral = "referral" // the advertisement or link of origin
 	MetaUsername = "username"
 	MetaSticker  = "sticker_id"
 	MetaProduct  = "product"
 	MetaCatalog  = "catalog_id"
 	MetaForm     = "form"
-	MetaApp      = "app_id" // the program that sent what our side wrote elsewhere
+	MetaApp      = "app_id" // the app that sent a message outside Kickstand
 )
 
 // maxMetadata bounds one value, in bytes.
 const maxMetadata = 2000
 
-// metadata collects metadata.
+// metadata collects [channel.Message.Metadata].
 type metadata map[string]string
 
 func (n *metadata) add(name, value string) {
@@ -423,7 +416,7 @@ func (n *metadata) add(name, value string) {
 	(*n)[name] = value
 }
 
-// mapLink is where a place can be looked at.
+// mapLink returns a map URL for a place.
 func mapLink(latitude, longitude string) string {
 	for _, s := range []string{latitude, longitude} {
 		if _, err := strconv.ParseFloat(s, 64); err != nil || len(s) > 30 {

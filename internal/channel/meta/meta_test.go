@@ -30,7 +30,7 @@ func TestMessengerConformance(t *testing.T) {
 	channeltest.Run(t, channeltest.Suite{Adapter: meta.NewMessenger(meta.Config{}), Dir: "testdata/messenger", Sign: sign})
 }
 
-// hmacSHA256 is the signature of the provider's own documentation, written out.
+// hmacSHA256 is the signature from the provider's documentation, implemented independently.
 func hmacSHA256(text, secret string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(text))
@@ -109,8 +109,8 @@ func TestFormAddress(t *testing.T) {
 	}
 }
 
-// FuzzNotification checks that no body is more than refused, and that what comes out
-// of one can be stored and found again.
+// FuzzNotification: any body is at most refused, and the results can be stored and parsed
+// again.
 func FuzzNotification(f *testing.F) {
 	files, err := filepath.Glob("testdata/*/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -185,8 +185,8 @@ func FuzzNotification(f *testing.F) {
 	})
 }
 
-// TestLarge: what a stranger can post takes no longer than reading it, and what
-// nobody but the provider should have signed is not cut into parts without end.
+// TestLarge: an unverified body costs no more time than reading it, and a verified one is not
+// split without limit.
 func TestLarge(t *testing.T) {
 	many := func(object, item string, n int) *channel.Request {
 		var b strings.Builder

@@ -26,8 +26,8 @@ func (p platform) ProofAPI(string) channel.API { return p.API() }
 
 var errNoToken = errors.New("the provider is asked with the credential " + credToken + ", which the connection does not have")
 
-// ProofCall implements [channel.ProviderProof]: the number's spelling, or the numbers of
-// an account, are shown only to those who manage them.
+// ProofCall implements [channel.ProviderProof]: only managers can read a number's display form,
+// or the numbers of an account.
 func (b *Business) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
 	if credentials.Get(credToken) == "" {
 		return nil, errNoToken
@@ -49,8 +49,8 @@ func (b *Business) ProofCall(address string, credentials channel.Credentials, an
 	return nil, fmt.Errorf("the credential %s does not manage this number or account%s", credToken, errorText(answers))
 }
 
-// ProofCall implements [channel.ProviderProof]: a page's own token names the page. The
-// page itself can be read by anybody, so it is not asked for.
+// ProofCall implements [channel.ProviderProof]: a page's own token names the page. The page
+// itself is public, so reading it proves nothing.
 func (m *Messenger) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
 	if credentials.Get(credToken) == "" {
 		return nil, errNoToken
@@ -65,7 +65,7 @@ func (m *Messenger) ProofCall(address string, credentials channel.Credentials, a
 	return nil, fmt.Errorf("the credential %s is not this page's own%s", credToken, errorText(answers))
 }
 
-// errorText is what the provider said to the last question, in brackets; empty: nothing.
+// errorText returns the provider's text in the last response, in parentheses, or "".
 func errorText(answers []channel.Response) string {
 	last := answers[len(answers)-1]
 	if f := readFailure(parse(last.Body).object("error")); f.words != "" {

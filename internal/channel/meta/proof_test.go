@@ -8,14 +8,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/meta"
 )
 
-// prover is an adapter that asks its provider for a proof.
+// prover is an adapter with a proof by its provider.
 type prover interface {
 	channel.Adapter
 	channel.ProviderProof
 }
 
-// TestProofCalls: a number, an account or a page is proven only by an answer that the
-// provider gives to those who manage it.
+// TestProofCalls: a number, an account or a page is proven only by an answer that the provider
+// gives to its managers.
 func TestProofCalls(t *testing.T) {
 	config := meta.Config{APIURL: "https://graph.example"}
 	business, page := prover(meta.NewBusiness(config)), prover(meta.NewMessenger(config))
@@ -34,7 +34,7 @@ func TestProofCalls(t *testing.T) {
 		name    string
 		adapter prover
 		answers []answer
-		want    string // the refusal; empty: proven
+		want    string // the error; empty if proven
 	}{
 		{"a number", business, []answer{{200, `{"id":"1065","display_phone_number":"+1 415-555-0100"}`}}, ""},
 		{"an account with numbers", business, []answer{none, {200, `{"data":[{"id":"7"}]}`}}, ""},

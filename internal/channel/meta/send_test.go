@@ -25,7 +25,7 @@ func file(contentType string, size int64) channel.OutgoingFile {
 	return channel.OutgoingFile{Name: "it", ContentType: contentType, Size: size, URL: "https://help.example/f/1"}
 }
 
-// outgoing is a message to a customer who wrote a while ago.
+// outgoing returns a message to a customer with a last message some time ago.
 func outgoing(text string, ago time.Duration, files ...channel.OutgoingFile) *channel.Outgoing {
 	return &channel.Outgoing{
 		ID: "0192", From: "1065", To: channel.Party{Phone: "+16505551234", ID: "9001"}, Text: text, Files: files,
@@ -33,7 +33,7 @@ func outgoing(text string, ago time.Duration, files ...channel.OutgoingFile) *ch
 	}
 }
 
-// why is what a refusal says, with the member that is wrong before it.
+// why returns the text of a refusal with its field.
 func why(err error) string {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {

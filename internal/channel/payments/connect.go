@@ -13,17 +13,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// SettingTestEvents is the setting of a connection that, if it is "true", has events
-// of the provider's test mode taken: an endpoint for real ones gets those, too.
+// SettingTestEvents is the connection setting that, if "true", accepts events of the provider's
+// test mode: a live endpoint receives those, too.
 const SettingTestEvents = "test_events"
 
-// Connect is the channel of connected accounts: those of organizations that have an
-// account of their own with the provider and let the operator's see it. What happens
-// there is about the organizations' customers, who become [channel.Record]s with
-// what they pay for as their orders; the plan of the organization is not touched.
+// Connect implements the channel of connected accounts: accounts of organizations at the
+// provider that give the operator's account access. Its events concern the organizations'
+// customers and become [channel.Record]s with purchases as orders; the organization's plan is
+// unaffected.
 //
-// The account is the address. An event without one is of the operator's own account,
-// which has another channel, and the other way round.
+// The account id is the address. Events without one belong to the operator's own account, which
+// has a separate channel, and vice versa.
 type Connect struct{}
 
 var (
@@ -80,19 +80,19 @@ func (Connect) WantsPart(settings map[string]string, r *channel.Request, _ chann
 	return err != nil || e["livemode"] != false
 }
 
-// Kinds of events.
+// Event kinds.
 const (
 	customerDeleted = "customer.deleted"
 	deauthorized    = "account.application.deauthorized"
 	paymentFailed   = "invoice.payment_failed"
 )
 
-// reader reads what an object of an event of some kind says into a record. It returns
-// the state's place in the life of the object: much happens in one second, which is
-// all that the provider's clock tells, and may arrive in any order.
+// reader reads an object of one event kind into a record. It returns the position of the state
+// in the object's life cycle: many changes occur within one second, the resolution of the
+// provider's clock, and may arrive in any order.
 type reader func(r *channel.Record, o object, kind string) (place int)
 
-// readRecord returns nil for kinds that mean nothing here.
+// readRecord returns the reader of a kind, or nil.
 func readRecord(kind string) reader {
 	switch kind {
 	case "customer.created", "customer.updated", customerDeleted:
@@ -152,7 +152,7 @@ func (Connect) Parse(r *channel.Request, _ channel.Part) (channel.Event, error) 
 	return channel.Event{Record: record}, nil
 }
 
-// readConnected returns what an event says of a customer.
+// readConnected returns the record of an event.
 func readConnected(e object) (*channel.Record, error) {
 	kind, o, created := e.text("type"), e.object("data").object("object"), e.time("created")
 	read := readRecord(kind)
@@ -167,11 +167,11 @@ func readConnected(e object) (*channel.Record, error) {
 	return r, nil
 }
 
-// setCustomer reads whom an object is of: an account's customer, by its id or itself, and
-// what else is said of them, in which the first that says something counts.
+// setCustomer reads an object's customer, by id or expanded, and further details, of which the
+// first nonempty one counts.
 func setCustomer(r *channel.Record, o object, details ...channel.Party) {
 	r.ExternalID = o.id("customer")
-	if c := o.object("customer"); c != nil { // when it is expanded
+	if c := o.object("customer"); c != nil { // if expanded
 		details = append(details, party(c))
 	}
 	for _, d := range details {
@@ -276,7 +276,7 @@ func recordSubscription(r *channel.Record, o object, kind string) int {
 	return 1
 }
 
-// newOrder gives r an order, with what all of them have.
+// newOrder sets an order with the common fields.
 func newOrder(r *channel.Record, o object, total string) *channel.Order {
 	r.Order = &channel.Order{ExternalID: o.id("id"), Number: o.id("id"), Currency: currency(o), PlacedAt: o.time("created")}
 	if total != "" {
@@ -285,7 +285,7 @@ func newOrder(r *channel.Record, o object, total string) *channel.Order {
 	return r.Order
 }
 
-// items reads what is sold, whichever kind of list it is in.
+// items reads line items of either list form.
 func items(list []object, currency string) []channel.OrderItem {
 	var out []channel.OrderItem
 	for _, o := range list {
@@ -303,7 +303,7 @@ func items(list []object, currency string) []channel.OrderItem {
 	return out
 }
 
-// currency is that of an object, as ISO 4217 has it.
+// currency returns an object's ISO 4217 code.
 func currency(o object) string {
 	s := strings.ToUpper(o.text("currency"))
 	if len(s) != 3 || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
@@ -312,14 +312,14 @@ func currency(o object) string {
 	return s
 }
 
-// wholeNumber is a member that is a whole number, if it is there.
+// wholeNumber returns an integer member, if present.
 func wholeNumber(o object, name string) (int64, bool) {
 	f, ok := o[name].(float64)
 	return o.number(name), ok && f == float64(o.number(name))
 }
 
-// amount is a member in the currency's smallest unit, as a decimal; "" when it is not
-// there, or it is not known of what it is.
+// amount formats a member in the currency's smallest unit as a decimal, or returns "" if it or
+// the currency is missing.
 func amount(o object, name, currency string) string {
 	n, ok := wholeNumber(o, name)
 	if !ok {
@@ -328,7 +328,7 @@ func amount(o object, name, currency string) string {
 	return decimal(n, currency)
 }
 
-// decimal is an amount in the smallest unit that the provider counts the currency in.
+// decimal formats an amount in the provider's smallest unit of the currency.
 func decimal(n int64, currency string) string {
 	if currency == "" {
 		return ""

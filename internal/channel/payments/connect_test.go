@@ -22,7 +22,7 @@ func TestConnectConformance(t *testing.T) {
 	})
 }
 
-// TestOneOrTheOther sees that of the two channels exactly one takes an event.
+// TestOneOrTheOther: exactly one of the two channels accepts an event.
 func TestOneOrTheOther(t *testing.T) {
 	for _, tt := range []struct {
 		file               string
@@ -31,7 +31,7 @@ func TestOneOrTheOther(t *testing.T) {
 		{"testdata/invoice-paid.txtar", true, false},
 		{"testdata/connected-account.txtar", false, true},
 		{"testdata/connect/invoice-paid.txtar", false, true},
-		{"testdata/connect/own-account.txtar", false, false}, // a customer of the operator's is nobody's
+		{"testdata/connect/own-account.txtar", false, false}, // a customer of the operator's has no organization
 	} {
 		r := channeltest.Load(t, tt.file)
 		for _, a := range []struct {
@@ -99,7 +99,7 @@ func TestAmounts(t *testing.T) {
 		{"jpy", "4200", "4200"},
 		{"kwd", "1500", "1.500"},
 		{"kwd", "7", "0.007"},
-		{"isk", "4200", "42.00"}, // which the provider counts in hundredths still
+		{"isk", "4200", "42.00"}, // which the provider still counts in hundredths
 		{"usd", "1.5", ""},
 		{"usd", "null", ""},
 		{"usd", `"5"`, ""},
@@ -118,7 +118,7 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
-// TestWithinOneSecond has what happens in one second in the order in which it did.
+// TestWithinOneSecond orders changes within one second by the object's life cycle.
 func TestWithinOneSecond(t *testing.T) {
 	type state struct{ kind, status string }
 	for _, life := range [][]state{
@@ -142,8 +142,7 @@ func TestWithinOneSecond(t *testing.T) {
 	}
 }
 
-// FuzzConnect checks that no body is more than refused, and that what comes out of
-// one can be stored and found again.
+// FuzzConnect: any body is at most refused, and the results can be stored and parsed again.
 func FuzzConnect(f *testing.F) {
 	files, err := filepath.Glob("testdata/connect/*.txtar")
 	if err != nil {

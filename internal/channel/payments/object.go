@@ -9,13 +9,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// object is a JSON object whose members are looked up one by one. One that is
-// absent, or of another type than asked for, reads as zero: an event in which
-// something that we do not need has changed its form still counts. The nil
-// object has no members.
+// object is a JSON object with typed access to members. An absent member, or one of another
+// type, reads as zero, so that a format change of other members does no harm. The nil object
+// has no members.
 type object map[string]any
 
-// parse reads an event.
+// parse decodes an event.
 func parse(body []byte) (object, error) {
 	var o object
 	if err := json.Unmarshal(body, &o); err != nil {
@@ -49,11 +48,10 @@ func (o object) text(name string) string {
 	return channel.CleanText(s)
 }
 
-// maxID is the longest id, in bytes, that is kept as it is.
+// maxID is the longest id, in bytes, that is stored unchanged.
 const maxID = 200
 
-// id returns a member that is an id, or an object that has one. What is too long
-// for an id stands by its digest, so that it stays unlike others.
+// id returns an id, or that of an expanded object. Long ids are replaced by their digest.
 func (o object) id(name string) string {
 	s := o.text(name)
 	if m := o.object(name); m != nil {
@@ -67,8 +65,7 @@ func (o object) flag(name string) bool {
 	return b
 }
 
-// maxNumber is beyond every amount, count and time that is meant, and exact in a
-// float64.
+// maxNumber exceeds every real amount, count and time, and is exact in a float64.
 const maxNumber = 1 << 40
 
 func (o object) number(name string) int64 {
@@ -79,11 +76,10 @@ func (o object) number(name string) int64 {
 	return int64(f)
 }
 
-// maxTime is the last second of the year 9999, after which times have no common
-// text form.
+// maxTime is the last second of the year 9999; RFC 3339 cannot express later times.
 const maxTime = 253402300799
 
-// time returns a member in Unix seconds; the zero time when there is none.
+// time returns a time in Unix seconds, or zero.
 func (o object) time(name string) time.Time {
 	seconds := o.number(name)
 	if seconds <= 0 || seconds > maxTime {
@@ -92,7 +88,7 @@ func (o object) time(name string) time.Time {
 	return time.Unix(seconds, 0).UTC()
 }
 
-// link returns a member that is an address to send a person to.
+// link returns a URL to show to users, or "".
 func (o object) link(name string) string {
 	s := o.text(name)
 	u, err := url.Parse(s)

@@ -1,17 +1,13 @@
-// Package payments is the channel of the payment provider: one that speaks
-// Stripe's dialect posts what becomes of checkouts, subscriptions and invoices,
-// each as a JSON event.
+// Package payments implements the channel of the payment provider, with Stripe's API. The
+// provider posts changes of checkouts, subscriptions and invoices, each as a JSON event.
 //
-// An event becomes a [channel.Payment]. The account with the provider is the
-// operator's, so nothing here belongs to a connection: the deployment's secrets
-// vouch, and the event itself may name the organization that it is about. The
-// signature covers the body and a time; the provider's id of the event is the
-// key, and its customer the lane.
+// An event becomes a [channel.Payment]. The provider account is the operator's, so there are no
+// connections: the deployment's secrets verify, and the event itself may name its organization.
+// The signature covers the body and a time; the provider's event id is the key, its customer
+// the lane.
 //
-// The provider moves members about between versions of its API and sends some
-// either as an id or as the object itself. The adapter takes both, and both old
-// and new places, so that it does not matter which version the operator's
-// account is pinned to.
+// Members move between API versions, and some are sent either as an id or expanded. The adapter
+// accepts all forms, so that the pinned version of the operator's account does not matter.
 package payments
 
 import (
@@ -26,13 +22,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// tolerance is how far the time of a signature may be from ours, either way.
+// tolerance is the maximum difference between the signature's time and ours, either way.
 const tolerance = 5 * time.Minute
 
-// SignatureHeader is the neutral name of the header with the signature.
+// SignatureHeader is the neutral name of the signature header.
 const SignatureHeader = "Payments-Signature"
 
-// Adapter is the channel.
+// Adapter implements the channel.
 type Adapter struct{}
 
 var _ channel.Adapter = Adapter{}
@@ -54,10 +50,9 @@ func (Adapter) Addresses(r *channel.Request) ([]string, error) {
 	return nil, channel.ErrContentType
 }
 
-// Verify implements [channel.Adapter]. The header is a list of a time "t" and
-// signatures "v1", of which there are several while the provider rolls a secret;
-// any of them may match. Other schemes are not looked at: "v0" is what the
-// provider signs tests of its own tools with.
+// Verify implements [channel.Adapter]. The header lists a time "t" and signatures "v1", several
+// during a rotation of the secret, of which any may match. Other schemes are ignored: "v0"
+// signs the provider's own test tools.
 func (Adapter) Verify(r *channel.Request, secret string) bool {
 	at, presented := signatures(r)
 	if secret == "" {
@@ -79,8 +74,8 @@ func (Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
 	return channel.BodyDecidesIf(len(presented) > 0)
 }
 
-// signatures returns those in the header that have the right form, and their time:
-// none unless that is fresh.
+// signatures returns the well-formed signatures in the header and their time, or none if the
+// time is not fresh.
 func signatures(r *channel.Request) (at string, presented [][]byte) {
 	for part := range strings.SplitSeq(r.First(SignatureHeader, "Stripe-Signature"), ",") {
 		scheme, value, _ := strings.Cut(strings.TrimSpace(part), "=")
@@ -104,23 +99,22 @@ func signatures(r *channel.Request) (at string, presented [][]byte) {
 }
 
 func digest(body []byte, at, secret string) []byte {
-	mac := hmac.New(sha256.New, []byte(secret)) // the whole of it, "whsec_" too
+	mac := hmac.New(sha256.New, []byte(secret)) // including "whsec_"
 	mac.Write([]byte(at))
 	mac.Write([]byte{'.'})
 	mac.Write(body)
 	return mac.Sum(nil)
 }
 
-// Sign returns the value of the header [SignatureHeader] that the provider would
-// send with body.
+// Sign returns the header [SignatureHeader] for body.
 func Sign(body []byte, at time.Time, secret string) string {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	return "t=" + seconds + ",v1=" + hex.EncodeToString(digest(body, seconds, secret))
 }
 
-// Split implements [channel.Adapter]. A request holds one event. Skipped are the
-// kinds that mean nothing here, those of connected accounts, which have an
-// endpoint of their own, and "thin" events, which only say where to ask.
+// Split implements [channel.Adapter]. A request holds one event. It skips unhandled kinds,
+// events of connected accounts, which have their own endpoint, and "thin" events, which only
+// refer to data.
 func (Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	e, err := parse(r.Body)
 	if err != nil {
@@ -169,7 +163,7 @@ func (Adapter) Parse(r *channel.Request, _ channel.Part) (channel.Event, error) 
 	return channel.Event{Payment: p}, nil
 }
 
-// read returns what an event of a handled kind says.
+// read returns the payment of a handled event.
 func read(e object) (*channel.Payment, error) {
 	o := e.object("data").object("object")
 	p := &channel.Payment{EventID: e.id("id"), Kind: channel.PaymentKind(e.text("type")), Created: e.time("created")}
@@ -188,7 +182,7 @@ func read(e object) (*channel.Payment, error) {
 	return p, nil
 }
 
-// setOrganization takes what our metadata says, unless something nearer has said it.
+// setOrganization reads our metadata, unless a nearer object has set it.
 func setOrganization(p *channel.Payment, metadata object) {
 	if p.OrganizationID == "" {
 		p.OrganizationID = metadata.id(channel.MetadataOrganization)
@@ -202,8 +196,8 @@ func checkout(p *channel.Payment, o object) {
 	p.SessionID, p.SubscriptionID, p.PaymentStatus = o.id("id"), o.id("subscription"), o.id("payment_status")
 	p.OrganizationID = o.id("client_reference_id")
 	setOrganization(p, o.object("metadata"))
-	setOrganization(p, o.object("subscription").object("metadata")) // when it is expanded
-	p.PriceIDs = prices(o.list("line_items"))                       // likewise
+	setOrganization(p, o.object("subscription").object("metadata")) // if expanded
+	p.PriceIDs = prices(o.list("line_items"))                       // if expanded
 }
 
 func subscription(p *channel.Payment, o object) {
@@ -231,18 +225,18 @@ func invoice(p *channel.Payment, o object) {
 	}
 	setOrganization(p, details.object("metadata"))
 	setOrganization(p, old.object("metadata"))
-	setOrganization(p, details.object("subscription").object("metadata")) // when it is expanded
+	setOrganization(p, details.object("subscription").object("metadata")) // if expanded
 	setOrganization(p, o.object("subscription").object("metadata"))
 	setOrganization(p, o.object("metadata"))
 	lines := o.list("lines")
 	for _, line := range lines {
-		if line.number("amount") >= 0 { // what is given back is of a time that is over, or of another price
+		if line.number("amount") >= 0 { // refunds concern past periods or other prices
 			p.PeriodEnd = later(p.PeriodEnd, line.object("period").time("end"))
 		}
 	}
 }
 
-// prices returns the ids of what is sold, in either of the places where they are.
+// prices returns the price ids in either of their places.
 func prices(items []object) []string {
 	var ids []string
 	for _, item := range items {

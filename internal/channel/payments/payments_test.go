@@ -26,7 +26,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// sum is the signature of the provider's own documentation, written out.
+// sum is the signature from the provider's documentation, implemented independently.
 func sum(text, secret string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte(text))
@@ -105,8 +105,7 @@ func TestContentType(t *testing.T) {
 	}
 }
 
-// FuzzEvent checks that no body is more than refused, and that what comes out of
-// one can be stored.
+// FuzzEvent: any body is at most refused, and the results can be stored.
 func FuzzEvent(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

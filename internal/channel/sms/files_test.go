@@ -23,7 +23,7 @@ func TestFiles(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files []channel.OutgoingFile
-		want  string // how the refusal begins; empty: none
+		want  string // prefix of the refusal; empty for none
 	}{
 		{"none", nil, ""},
 		{"pictures", slices.Repeat([]channel.OutgoingFile{of(func(f *channel.OutgoingFile) { f.Size = 1 << 19 })}, 10), ""},
@@ -56,7 +56,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestSearchWithFiles: a message with a file is none with the same text alone.
+// TestSearchWithFiles: a message with a file does not match the same text without one.
 func TestSearchWithFiles(t *testing.T) {
 	a := New(Config{})
 	answer := channel.Response{Status: 200, Body: []byte(`{"messages":[

@@ -22,13 +22,13 @@ import (
 	"golang.org/x/text/encoding/htmlindex"
 )
 
-// maxParams bounds the parameters of one request. Around thirty are usual.
+// maxParams bounds the parameters of a request; around thirty are usual.
 const maxParams = 1000
 
 var errParams = errors.New("the body is not a form")
 
-// params are a request's parameters in the order they came, decoded once. The
-// strings are bytes as the provider meant them, not necessarily UTF-8.
+// params are a request's parameters in order, decoded once. The strings hold raw bytes, not
+// necessarily UTF-8.
 type params []param
 
 type param struct{ name, value string }
@@ -55,8 +55,8 @@ func (p params) has(name string) bool {
 	return slices.ContainsFunc(p, func(q param) bool { return q.name == name })
 }
 
-// parseParams reads the body, a form or a JSON object. This runs up to three
-// times before a request is answered, so it does no more than it must.
+// parseParams decodes the body, a form or a JSON object. It runs up to three times before a
+// request is answered, so it does the minimum.
 func parseParams(r *channel.Request) (params, error) {
 	switch r.MediaType() {
 	case "application/json":
@@ -96,7 +96,7 @@ func unescape(s string) (string, error) {
 	return url.QueryUnescape(s)
 }
 
-// parseJSON reads the scalar members of an object, in its order.
+// parseJSON returns the scalar members of an object, in order.
 func parseJSON(body []byte) (params, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -130,8 +130,8 @@ func parseJSON(body []byte) (params, error) {
 	return p, nil
 }
 
-// text returns p as text that can be stored: the declared character set, else
-// UTF-8, else the one that has a meaning for every byte.
+// text returns p as storable text: from the declared charset, else UTF-8, else a charset that
+// maps every byte.
 func (p params) text(contentType string) params {
 	fallback := encoding.Encoding(charmap.Windows1252)
 	if _, attr, err := mime.ParseMediaType(contentType); err == nil && attr["charset"] != "" {
@@ -170,11 +170,10 @@ func signature(r *channel.Request) ([]byte, bool) {
 
 // Verify implements [channel.Adapter].
 //
-// The provider signs the URL that it called, followed by the name and value of
-// every parameter in order of names. Its libraries disagree on names that come
-// twice (one takes each value once, another the first value only) and its
-// servers on whether the URL names the default port, so each form is tried. A
-// JSON body is signed by its digest in the URL instead.
+// The provider signs the URL that it called, followed by the sorted names and values of all
+// parameters. Its libraries disagree on repeated names (each value once, or the first value
+// only) and its servers on including the default port, so each form is tried. A JSON body is
+// signed by its digest in the URL instead.
 func (*Adapter) Verify(r *channel.Request, secret string) bool {
 	presented, ok := signature(r)
 	if !ok || secret == "" {
@@ -212,8 +211,7 @@ func digest(u, form, secret string) []byte {
 	return mac.Sum(nil)
 }
 
-// signedForms returns the parameters as text to sign, in the one or two forms
-// that they may have.
+// signedForms returns the parameters in the one or two forms that may be signed.
 func signedForms(p params) []string {
 	sorted := slices.Clone(p)
 	slices.SortStableFunc(sorted, func(a, b param) int { return strings.Compare(a.name, b.name) })
@@ -241,8 +239,8 @@ func signedForms(p params) []string {
 	return []string{all.String(), first.String()}
 }
 
-// urlForms returns u as it is, and with the default port removed or added. No
-// other character may change: the provider signs what it was configured with.
+// urlForms returns u unchanged, and with the default port removed or added. No other character
+// may change: the provider signs its configured URL.
 func urlForms(u string) []string {
 	scheme, rest, ok := strings.Cut(u, "://")
 	if !ok {
@@ -270,8 +268,7 @@ func urlForms(u string) []string {
 	return []string{u, scheme + "://" + host + port + path}
 }
 
-// Sign returns the signature that the provider would send for form posted to
-// u: the value of the header X-Sms-Signature.
+// Sign returns the header X-Sms-Signature for form posted to u.
 func Sign(u string, form url.Values, secret string) string {
 	var p params
 	for name, values := range form {

@@ -7,8 +7,8 @@ var (
 	_ channel.ChallengeReader = (*Adapter)(nil)
 )
 
-// ProofWays implements [channel.Provable]. Only a number can be texted: of short codes,
-// names and messaging services the operator decides.
+// ProofWays implements [channel.Provable]. Only numbers can receive texts: the operator decides
+// for short codes, names and messaging services.
 func (*Adapter) ProofWays(address string) []channel.ProofWay {
 	if !e164(address) {
 		return nil

@@ -21,12 +21,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// MaxText is how long a text may be, in characters: the provider's limit. A longer
-// one is refused rather than cut up: parts that arrive in any order, some of which
-// fail, are not what was written.
+// MaxText is the provider's maximum text length in characters. Longer texts are refused rather
+// than split: parts may arrive out of order or fail.
 const MaxText = 1600
 
-// DefaultAPIURL is where the provider's API is.
+// DefaultAPIURL is the provider's API.
 const DefaultAPIURL = "https://api.twilio.com"
 
 // The credentials of a connection.
@@ -71,13 +70,13 @@ func (a *Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) er
 	return a.checkFiles(m, &v)
 }
 
-// What files the provider takes with one message.
+// The provider's limits for files of one message.
 const (
 	maxFiles     = 10
 	maxFileBytes = 5 << 20
 )
 
-// fileTypes are the kinds of files that carriers hand on.
+// fileTypes are the media types that carriers deliver.
 var fileTypes = []string{
 	"image/jpeg", "image/png", "image/gif",
 	"audio/mpeg", "audio/mp4", "audio/ogg", "audio/3gpp", "audio/3gpp2", "audio/amr", "audio/webm",
@@ -85,7 +84,7 @@ var fileTypes = []string{
 	"text/vcard", "text/x-vcard", "text/csv", "text/rtf", "text/calendar", "application/pdf",
 }
 
-// checkFiles refuses files that cannot go along. The provider fetches them from us.
+// checkFiles refuses unsupported files. The provider downloads them from us.
 func (a *Adapter) checkFiles(m *channel.Outgoing, v *problem.Validation) error {
 	if len(m.Files) > maxFiles {
 		v.AddCode("too_long", "attachments", "must be at most %d on this channel", maxFiles)
@@ -112,7 +111,7 @@ func (a *Adapter) checkFiles(m *channel.Outgoing, v *problem.Validation) error {
 	return nil
 }
 
-// basic is the value of the Authorization header, or "".
+// basic returns the Authorization header, or "".
 func basic(credentials channel.Credentials) string {
 	for _, pair := range [][2]string{{credKey, credKeySecret}, {CredentialAccount, CredentialToken}} {
 		user, password := credentials.Get(pair[0]), credentials.Get(pair[1])
@@ -123,8 +122,8 @@ func basic(credentials channel.Credentials) string {
 	return ""
 }
 
-// endpoints are the provider's spellings of a message's ends. A service may stand in
-// for our number.
+// endpoints returns sender and recipient in the provider's form. A messaging service may
+// replace our number.
 func endpoints(m *channel.Outgoing, credentials channel.Credentials) (from, service, to string) {
 	from, service, to = m.From, credentials.Get(credService), cmp.Or(m.To.Phone, m.To.ID)
 	if isService(from) {
@@ -163,8 +162,8 @@ func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials)
 	}, []byte(form.Encode()))
 }
 
-// reachable says whether the provider can call an address. It refuses the whole
-// message otherwise; a stand-in for it calls what it is told.
+// reachable reports whether the provider can call a URL; it refuses the whole message
+// otherwise. A replacement of the provider's API may use any URL.
 func (a *Adapter) reachable(address string) bool {
 	if address == "" || a.apiURL != DefaultAPIURL {
 		return address != ""
@@ -177,7 +176,7 @@ func (a *Adapter) reachable(address string) bool {
 	return err != nil || ip.IsGlobalUnicast() && !ip.IsPrivate()
 }
 
-// resource is a message as the provider's API shows it, or an error.
+// resource is a message of the provider's API, or an error.
 type resource struct {
 	SID          string `json:"sid"`
 	Body         string `json:"body"`
@@ -228,7 +227,7 @@ func (a *Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response)
 	return channel.SendResult{Verdict: channel.VerdictRefused, Reason: text, Recipient: recipient, Unreachable: permanent, OptedOut: code == codeOptedOut}
 }
 
-// number is a code that JSON has as a number, a string or null.
+// number returns a code that JSON has as a number, a string or null.
 func number(v any) string {
 	switch v := v.(type) {
 	case float64:
@@ -239,9 +238,9 @@ func number(v any) string {
 	return ""
 }
 
-// SearchCall implements [channel.Searcher]. The list has the newest first. It is
-// not asked for by date: the provider's date is that of sending, which a message
-// that waits there does not have yet.
+// SearchCall implements [channel.Searcher]. The list has the newest first. It is not filtered
+// by date, because the provider's date is that of sending, which a queued message does not
+// have.
 func (a *Adapter) SearchCall(m *channel.Outgoing, credentials channel.Credentials, _ time.Time) channel.Call {
 	from, _, to := endpoints(m, credentials)
 	query := url.Values{"To": {to}, "PageSize": {"100"}}
@@ -255,11 +254,11 @@ func search(path string, credentials channel.Credentials) channel.Call {
 	return credentials.Call(http.MethodGet, path, http.Header{"Authorization": {basic(credentials)}, "Accept": {"application/json"}}, nil)
 }
 
-// searchSlack is by how much the provider's clock may be behind ours.
+// searchSlack is how far the provider's clock may be behind ours.
 const searchSlack = 5 * time.Minute
 
-// ReadSearchResponse implements [channel.Searcher]: what was made through the API since
-// then and says what m says.
+// ReadSearchResponse implements [channel.Searcher]: messages created by the API since then with
+// the text of m.
 func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Response) ([]string, *channel.Call, error) {
 	if answer.Status != http.StatusOK {
 		return nil, nil, fmt.Errorf("the provider answered %d to the question whether it has the message", answer.Status)
@@ -275,7 +274,7 @@ func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Cr
 	var ids []string
 	for _, r := range list.Messages {
 		if at, err := time.Parse(time.RFC1123Z, r.DateCreated); err == nil && at.Before(since.Add(-searchSlack)) {
-			return ids, nil, nil // and so are all that follow
+			return ids, nil, nil // all that follow are older
 		}
 		if r.SID == "" || r.Direction != "outbound-api" || r.Service != service && r.From != m.From {
 			continue
@@ -290,7 +289,7 @@ func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Cr
 	if list.Next == "" {
 		return ids, nil, nil
 	}
-	// The provider's own continuation, but at no other host.
+	// The next page, but only at the provider's host.
 	if !strings.HasPrefix(list.Next, "/") || strings.HasPrefix(list.Next, "//") {
 		return ids, nil, fmt.Errorf("the provider's list of messages goes on elsewhere")
 	}
@@ -298,11 +297,11 @@ func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Cr
 	return ids, &more, nil
 }
 
-// preface is what the provider puts before the texts of trial accounts.
+// preface is the provider's prefix of texts from trial accounts.
 const preface = "Sent from your Twilio trial account - "
 
-// same reports whether what the provider shows can be what we sent: it may have
-// changed quotation marks and the like.
+// same reports whether a listed text may be ours: the provider may have replaced quotation
+// marks and similar characters.
 func same(shown, sent string) bool {
 	shown = strings.TrimPrefix(shown, preface)
 	if want := letters(sent); want != "" {

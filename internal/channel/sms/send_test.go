@@ -8,7 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// TestReadSearch looks for a text among what the account sent to the number.
+// TestReadSearch searches for a text among those sent to the number.
 func TestReadSearch(t *testing.T) {
 	a := New(Config{})
 	m := &channel.Outgoing{From: "+14155550100", To: channel.Party{Phone: "+14155550111"}, Text: "It\u2019s OK"}

@@ -1,12 +1,11 @@
-// Package sms is the SMS channel: a provider that speaks Twilio's dialect posts
-// each text and each change of a delivery's state as a form.
+// Package sms implements the SMS channel, for a provider with Twilio's API. The provider posts
+// each text and each delivery status as a form.
 //
-// A text becomes a [channel.Message], a state a [channel.Receipt]; what is sent
-// is posted to the provider's API. The
-// signature covers the URL as the provider called it and every parameter, but
-// no time, so the key of a part (MessageSid, with the state for callbacks) is
-// what stops a replay. A telephone number is the thread: whatever one number
-// sends to one of ours is one conversation.
+// A text becomes a [channel.Message], a status a [channel.Receipt]; outbound texts are posted
+// to the provider's API. The signature covers the URL as the provider called it and every
+// parameter, but no time, so the key of a part (MessageSid, with the status for callbacks)
+// prevents replays. The customer's phone number is the thread key: all texts between two
+// numbers are one thread.
 package sms
 
 import (
@@ -21,29 +20,29 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/phone"
 )
 
-// maxMedia bounds the attachments of one message; the provider sends ten at most.
+// maxMedia bounds the attachments of a message; the provider sends at most ten.
 const maxMedia = 20
 
-// Kinds of parts.
+// Part kinds.
 const (
 	KindMessage = "message"
 	KindStatus  = "status"
 )
 
-// Config holds what a deployment may change.
+// Config holds the settings of a deployment.
 type Config struct {
-	// MediaHosts are hosts that attachments may be fetched from besides the
-	// provider's own: a proxy, or the address of SMS_API_URL.
+	// MediaHosts are further allowed hosts of attachments, such as a proxy or the host of
+	// SMS_API_URL.
 	MediaHosts []string
-	// APIURL is where the provider's API is; empty: [DefaultAPIURL]. It has no
-	// slash at its end.
+	// APIURL is the base URL of the provider's API without a trailing slash. Default:
+	// [DefaultAPIURL].
 	APIURL string
 }
 
-// Adapter is the channel.
+// Adapter implements the channel.
 type Adapter struct {
 	mediaHosts []string
-	apiHosts   []string // those of mediaHosts that ask for credentials
+	apiHosts   []string // those of mediaHosts that require credentials
 	apiURL     string
 }
 
@@ -60,7 +59,7 @@ const apiHost = "api.twilio.com"
 func New(c Config) *Adapter {
 	hosts := []string{
 		apiHost, "mms.twiliocdn.com", "media.twiliocdn.com",
-		"s3-external-1.amazonaws.com", // where media.twiliocdn.com redirects to
+		"s3-external-1.amazonaws.com", // redirect target of media.twiliocdn.com
 	}
 	return &Adapter{mediaHosts: append(hosts, c.MediaHosts...), apiHosts: append([]string{apiHost}, c.MediaHosts...), apiURL: cmp.Or(c.APIURL, DefaultAPIURL)}
 }
@@ -70,8 +69,8 @@ func (*Adapter) Info() channel.Info {
 	return channel.Info{Name: "sms", Medium: "sms", Path: "/api/webhooks/sms", MaxBody: 1 << 20}
 }
 
-// Addresses implements [channel.Adapter]. Our number is To for a text and From
-// for the state of one that we sent; a messaging service may stand for either.
+// Addresses implements [channel.Adapter]. Our number is To of an inbound text and From of a
+// status; a messaging service may replace it.
 func (*Adapter) Addresses(r *channel.Request) ([]string, error) {
 	p, err := parseParams(r)
 	if err != nil {
@@ -112,7 +111,7 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 		}}, nil
 	}
 	if sid == "" && !p.has("Body") {
-		// Another product's callback (a call, a conversation) at our address.
+		// A callback of another product, such as a call.
 		return []channel.Part{{Kind: "unknown", Skip: true}}, nil
 	}
 	from := p.get("From")
@@ -159,8 +158,7 @@ func (*Adapter) Parse(r *channel.Request, _ channel.Part) (channel.Event, error)
 	return channel.Event{Message: m}, nil
 }
 
-// isStatus reports whether p tells of a message that we sent. A text that came
-// in has a Body, if only an empty one.
+// isStatus reports whether p is a delivery status. Inbound texts always have a Body.
 func isStatus(p params) bool { return p.get("MessageStatus") != "" && !p.has("Body") }
 
 func media(p params) []channel.Attachment {
@@ -178,9 +176,8 @@ func media(p params) []channel.Attachment {
 	return list
 }
 
-// consent reports whether the text tells us to stop, or to go on after that. The
-// provider's own verdict counts, where it gives one; otherwise the words that
-// carriers agree on, alone in the message.
+// consent reports whether the text opts out or in again: by the provider's OptOutType, or else
+// if it consists of one of the carriers' keywords.
 func consent(p params) (out, again bool) {
 	word := strings.Trim(p.get("Body"), " \t\r\n.!")
 	if t := p.get("OptOutType"); t != "" {
@@ -195,15 +192,14 @@ func consent(p params) (out, again bool) {
 	return false, false
 }
 
-// party reads an end of a message, and gives the key that its messages share.
-// What the provider writes in the form of E.164 is taken at its word, even where
-// no numbering plan has it: only the marks of a withheld number, short codes and
-// names are not numbers. This runs before a request is answered, and looking a
-// number up in its plan costs more than all the rest.
+// party returns a party of a message, and its thread key. A number in E.164 form is accepted
+// even outside known numbering plans; only withheld numbers, short codes and names are not
+// numbers. It runs before the answer, and parsing a number with its plan would cost more than
+// all the rest.
 func party(raw string) (p channel.Party, thread string) {
 	raw = strings.TrimSpace(raw)
 	number := raw
-	// Other networks behind the same provider: "whatsapp:+14155550123".
+	// Other networks of the same provider: "whatsapp:+14155550123".
 	if _, rest, ok := strings.Cut(raw, ":"); ok && strings.HasPrefix(rest, "+") {
 		number = rest
 	}
@@ -223,8 +219,8 @@ func party(raw string) (p channel.Party, thread string) {
 	return channel.Party{ID: id}, id
 }
 
-// isWithheld matches what stands for a number that its owner hides: ANONYMOUS,
-// RESTRICTED, BLOCKED, UNKNOWN and UNAVAILABLE on a telephone's keys.
+// isWithheld matches placeholders for withheld numbers: ANONYMOUS, RESTRICTED, BLOCKED, UNKNOWN
+// and UNAVAILABLE in keypad digits.
 func isWithheld(number string) bool {
 	switch number {
 	case "+266696687", "+7378742833", "+2562533", "+8656696", "+86282452253":
@@ -237,14 +233,14 @@ func e164(s string) bool {
 	return len(s) >= 8 && len(s) <= 16 && s[0] == '+' && s[1] != '0' && strings.Trim(s[1:], "0123456789") == ""
 }
 
-// isLegacyForm reports whether number may be in a form that Mexico or Brazil gave
-// up and messaging networks still use, where [phone.Parse] knows the present one.
+// isLegacyForm reports whether number may have a form that Mexico or Brazil abolished and
+// messaging networks still use. [phone.Parse] converts it.
 func isLegacyForm(number string) bool {
 	return strings.HasPrefix(number, "+521") || strings.HasPrefix(number, "+55")
 }
 
-// address is one of our own ends, in the form in which connections store it.
-// The network's prefix stays: a number is another connection there.
+// address returns one of our addresses in the form of connections. It keeps the network prefix:
+// there, the number is another connection.
 func address(raw string) string {
 	raw = strings.TrimSpace(raw)
 	network := ""
@@ -259,8 +255,8 @@ func address(raw string) string {
 	return channel.IndexKey(network + raw)
 }
 
-// NormalizeAddress implements [channel.AddressNormalizer]. What is no number stays as it
-// is: a short code, a name, or the id of a messaging service.
+// NormalizeAddress implements [channel.AddressNormalizer]. Anything but a number is returned
+// unchanged: a short code, a name, or the id of a messaging service.
 func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	a := address(raw)
 	if a == "" {
@@ -269,8 +265,8 @@ func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	return a, nil
 }
 
-// Acknowledgement implements [channel.Acknowledger]: the reply as the provider's markup, and
-// an empty document when there is none or the request is a repetition.
+// Acknowledgement implements [channel.Acknowledger]: the reply in the provider's markup, or an
+// empty document.
 func (*Adapter) Acknowledgement(o channel.Outcome, reply string) (contentType string, body []byte) {
 	var b strings.Builder
 	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?><Response>`)
@@ -283,8 +279,8 @@ func (*Adapter) Acknowledgement(o channel.Outcome, reply string) (contentType st
 	return "text/xml", []byte(b.String())
 }
 
-// MediaRequest implements [channel.MediaSource]. The credentials are
-// api_key and api_secret, or account_sid and auth_token.
+// MediaRequest implements [channel.MediaSource]. The credentials are api_key and api_secret, or
+// account_sid and auth_token.
 func (a *Adapter) MediaRequest(at channel.Attachment, credentials channel.Credentials) channel.MediaRequest {
 	m := channel.MediaRequest{URL: at.URL, Hosts: a.mediaHosts}
 	if token := basic(credentials); token != "" {

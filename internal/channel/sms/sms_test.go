@@ -27,7 +27,7 @@ func sign(r *channel.Request, secret string, _ time.Time) {
 		r.Header.Set("X-Sms-Signature", sms.Sign(r.URL, nil, secret))
 		return
 	}
-	form, _ := url.ParseQuery(string(r.Body)) // a broken body is signed as far as it goes
+	form, _ := url.ParseQuery(string(r.Body)) // a malformed body is signed as far as it parses
 	r.Header.Set("X-Sms-Signature", sms.Sign(r.URL, form, secret))
 }
 
@@ -44,7 +44,7 @@ func post(u, body string) *channel.Request {
 	}
 }
 
-// hmacSHA1 is the signature of the provider's own documentation, written out.
+// hmacSHA1 is the signature from the provider's documentation, implemented independently.
 func hmacSHA1(text, secret string) string {
 	mac := hmac.New(sha1.New, []byte(secret))
 	mac.Write([]byte(text))
@@ -106,7 +106,7 @@ func TestVerifyJSONNeedsDigest(t *testing.T) {
 	if sms.New(sms.Config{}).Verify(r, "key") {
 		t.Error("a JSON body that nothing signs was accepted")
 	}
-	// A form may not borrow the signature of a URL.
+	// A signature of a URL does not verify a form.
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	if sms.New(sms.Config{}).Verify(r, "key") {
 		t.Error("a form was accepted with the signature of its URL")
@@ -166,8 +166,7 @@ func TestMediaRequest(t *testing.T) {
 	}
 }
 
-// FuzzForm checks that no body is more than refused, and that what comes out of
-// one can be stored and found again.
+// FuzzForm: any body is at most refused, and the results can be stored and parsed again.
 func FuzzForm(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -232,7 +231,7 @@ func FuzzForm(f *testing.F) {
 	})
 }
 
-// BenchmarkAccept is the adapter's share of answering a request.
+// BenchmarkAccept measures the adapter's share of answering a request.
 func BenchmarkAccept(b *testing.B) {
 	r := channeltest.Load(b, "testdata/text.txtar")
 	sign(r, "key", time.Time{})

@@ -7,7 +7,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// status turns a delivery callback into a receipt.
+// status converts a delivery callback to a receipt.
 func status(r *channel.Request, p params) (channel.Event, error) {
 	state, ok := receiptState(strings.ToLower(p.get("MessageStatus")))
 	sid := p.first("MessageSid", "SmsSid", "SmsMessageSid")
@@ -20,7 +20,7 @@ func status(r *channel.Request, p params) (channel.Event, error) {
 		State:       state,
 		Recipient:   to.Phone + to.ID,
 	}
-	// The report may be here before the answer that gave the message its sid.
+	// The status may arrive before the response with the message's sid.
 	if ours := channel.IndexKey(r.Query().Get(QueryMessage)); ours != "" {
 		receipt.ExternalIDs = append(receipt.ExternalIDs, ours)
 	}
@@ -32,7 +32,7 @@ func status(r *channel.Request, p params) (channel.Event, error) {
 	return channel.Event{Receipt: receipt}, nil
 }
 
-// receiptState maps the provider's state, lower-cased, to ours.
+// receiptState maps the provider's lower-case status to ours.
 func receiptState(state string) (channel.ReceiptState, bool) {
 	switch state {
 	case "accepted", "scheduled", "queued", "sending":
@@ -49,16 +49,14 @@ func receiptState(state string) (channel.ReceiptState, bool) {
 	return "", false
 }
 
-// QueryMessage is the parameter of [channel.Outgoing.ReceiptURL] that holds the
-// message's id.
+// QueryMessage is the parameter of [channel.Outgoing.ReceiptURL] with the message's id.
 const QueryMessage = "message"
 
-// codeOptedOut is the provider's code for a number whose owner said STOP.
+// codeOptedOut is the provider's error code for a recipient that opted out.
 const codeOptedOut = "21610"
 
-// explain says in plain words why a message failed, and whether the number will
-// never work. The code, the words for what is not known here, and the state are
-// the provider's.
+// explain explains in plain words why a message failed, and whether the number is permanently
+// invalid. code, words and state are the provider's.
 func explain(code, words, state string) (text string, permanent bool) {
 	switch code {
 	case "20003":

@@ -14,13 +14,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/phone"
 )
 
-// object is a JSON object whose members are looked up one by one. One that is
-// absent, or of another type than asked for, reads as zero: many are null without
-// the platform's approval, and an event in which something that we do not need has
-// changed its form still counts. The nil object has no members.
+// object is a JSON object with typed access to members. An absent member, or one of another
+// type, reads as zero: many are null without the platform's approval, and a format change of
+// other members does no harm. The nil object has no members.
 type object map[string]any
 
-// parse reads a body. Numbers stay as they are written: ids have 64 bits.
+// parse decodes a body. Numbers keep their text: ids have 64 bits.
 func parse(body []byte) (object, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -51,9 +50,9 @@ func (o object) objects(name string) []object {
 }
 
 const (
-	maxID    = 100  // bytes of an id that is kept as it is
-	maxText  = 255  // bytes of a word, a name, an address
-	maxItems = 1000 // of an order, or a request
+	maxID    = 100  // bytes of an id that is stored unchanged
+	maxText  = 255  // bytes of a word, a name or an address
+	maxItems = 1000 // of an order or a request
 )
 
 // text returns a member as one line.
@@ -62,7 +61,7 @@ func (o object) text(name string) string {
 	return truncate(strings.Join(strings.Fields(channel.CleanText(truncate(s, 16*maxText))), " "), maxText)
 }
 
-// id returns a member that is an id: a number, or text.
+// id returns an id, which may be a number or text.
 func (o object) id(name string) string { return idOf(o[name]) }
 
 func idOf(v any) string {
@@ -87,7 +86,7 @@ func (o object) ids(name string) []string {
 	return out
 }
 
-// truncate shortens text to so many bytes.
+// truncate shortens text to at most most bytes.
 func truncate(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -98,7 +97,7 @@ func truncate(s string, most int) string {
 	return s[:most]
 }
 
-// count returns a small number; 0 for what is none.
+// count returns a small number, or 0.
 func (o object) count(name string) int64 {
 	n, _ := o[name].(json.Number)
 	if i, err := n.Int64(); err == nil && i > 0 && i < 1<<31 {
@@ -107,8 +106,7 @@ func (o object) count(name string) int64 {
 	return 0
 }
 
-// amount returns money, which is text, as it is written; empty when it is no
-// decimal number.
+// amount returns a decimal amount as written, or "".
 func (o object) amount(name string) string {
 	s := o.text(name)
 	if n, ok := o[name].(json.Number); ok {
@@ -121,7 +119,7 @@ func (o object) amount(name string) string {
 	return s
 }
 
-// time returns a moment with its zone; the zero time when there is none.
+// time returns a time with its zone, or zero.
 func (o object) time(name string) time.Time {
 	s, _ := o[name].(string)
 	t, err := time.Parse(time.RFC3339, s)
@@ -131,9 +129,8 @@ func (o object) time(name string) time.Time {
 	return t.UTC().Truncate(time.Microsecond)
 }
 
-// shop returns the shop that the body names; empty when it names none. A shop may
-// have other domains, and an order's page be at one of those: only the platform's
-// own says whose it is.
+// shop returns the shop that the body names, or "". A shop may have other domains, also in an
+// order's page URL, but only the platform's domain identifies it.
 func (o object) shop() string {
 	for _, named := range []string{o.text("shop_domain"), o.text("myshopify_domain"), host(o.raw("order_status_url"))} {
 		if domain, err := formDomain(named); err == nil {
@@ -156,7 +153,7 @@ func host(rawURL string) string {
 	return strings.ToLower(u.Hostname())
 }
 
-// shape is what a body shows itself to be.
+// shape is the type of a body by its content.
 type shape int
 
 const (
@@ -167,10 +164,10 @@ const (
 	isDataRequest
 	isCustomerRedact
 	isShopRedact
-	isOther // one of the platform's other records
+	isOther // another record type of the platform
 )
 
-// shape tells the kinds of bodies apart.
+// shape returns the type of the body.
 func (o object) shape() shape {
 	has := func(names ...string) bool {
 		for _, name := range names {
@@ -213,7 +210,7 @@ func (o object) shape() shape {
 	return unknown
 }
 
-// record returns what an event of a customer or an order says.
+// record returns the record of a customer or an order event.
 func (o object) record(topic, domain string) (*channel.Record, error) {
 	id := o.id("id")
 	updated := o.time("updated_at")
@@ -229,7 +226,7 @@ func (o object) record(topic, domain string) (*channel.Record, error) {
 	customer := o.object("customer")
 	r.ExternalID, r.Customer = customer.id("id"), customer.party()
 	r.Customer.ID = r.ExternalID
-	// A guest, or a customer of whom the order says more than their record.
+	// A guest, or a customer with more data in the order than in their record.
 	if r.Customer.Email == "" {
 		if r.Customer.Email = o.email("email"); r.Customer.Email == "" {
 			r.Customer.Email = o.email("contact_email")
@@ -254,9 +251,9 @@ func (o object) record(topic, domain string) (*channel.Record, error) {
 		r.Order.Currency = ""
 	}
 	if current := o.amount("current_total_price"); current != "" {
-		r.Order.Total = current // after what was taken back
+		r.Order.Total = current // after refunds
 	}
-	// Not order_status_url, which lets everybody in who has it.
+	// Not order_status_url, which gives access without authentication.
 	if domain != "" && strings.Trim(id, "0123456789") == "" {
 		r.Order.URL = "https://" + domain + "/admin/orders/" + id
 	}
@@ -273,7 +270,7 @@ func (o object) record(topic, domain string) (*channel.Record, error) {
 	return r, nil
 }
 
-// party returns the customer that o is.
+// party returns the customer in o.
 func (o object) party() channel.Party {
 	p := channel.Party{Name: o.name(), Email: o.email("email"), Phone: o.phone()}
 	address := o.object("default_address")
@@ -286,7 +283,7 @@ func (o object) party() channel.Party {
 	return p
 }
 
-// name returns the name in a customer or an address.
+// name returns the name of a customer or an address.
 func (o object) name() string {
 	if name := strings.TrimSpace(o.text("first_name") + " " + o.text("last_name")); name != "" {
 		return name
@@ -297,7 +294,7 @@ func (o object) name() string {
 	return o.text("name")
 }
 
-// email returns a member that is a mail address.
+// email returns a valid mail address, or "".
 func (o object) email(name string) string {
 	s, _ := o[name].(string)
 	if s = strings.TrimSpace(channel.CleanText(s)); len(s) > 254 || !strings.Contains(s, "@") || strings.ContainsAny(s, " \t\r\n") {
@@ -306,8 +303,8 @@ func (o object) email(name string) string {
 	return s
 }
 
-// phone returns the number of a customer, an order or an address, which may be
-// written as its country does; empty when it is none.
+// phone returns the number of a customer, an order or an address, possibly in national form, or
+// "".
 func (o object) phone() string {
 	region := o.text("country_code")
 	if region == "" {
@@ -317,7 +314,7 @@ func (o object) phone() string {
 	return n.E164
 }
 
-// status says in a few words where an order stands.
+// status returns an order's status in a few words.
 func (o object) status() string {
 	words := []string{strings.ReplaceAll(o.text("financial_status"), "_", " ")}
 	switch f := o.text("fulfillment_status"); f {
@@ -337,7 +334,7 @@ func (o object) status() string {
 	return strings.Join(words, ", ")
 }
 
-// privacy returns what a request of the law asks for.
+// privacy returns a privacy request.
 func (o object) privacy(kind channel.PrivacyKind) (*channel.PrivacyRequest, error) {
 	customer := o.object("customer")
 	p := &channel.PrivacyRequest{

@@ -20,17 +20,16 @@ func (Adapter) ProofWays(string) []channel.ProofWay {
 	return []channel.ProofWay{channel.ProveByProvider}
 }
 
-// ProofAPI implements [channel.ProviderProof]. Only the platform answers below a
-// shop's own domain, the form of which an address has.
+// ProofAPI implements [channel.ProviderProof]. Addresses are domains of the platform, so only
+// the platform can answer there.
 func (a Adapter) ProofAPI(address string) channel.API {
 	return channel.API{URL: strings.ReplaceAll(a.apiURL, "{shop}", address), Credentials: declared}
 }
 
-// proofVersion is the version of the API that is asked; the platform takes a later one
-// when it is too old.
+// proofVersion is the API version of the call; the platform falls forward from outdated ones.
 const proofVersion = "2026-10"
 
-// ProofCall implements [channel.ProviderProof]: the shop is asked for its own domain.
+// ProofCall implements [channel.ProviderProof]: the shop's API names its own domain.
 func (Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
 	token := credentials.Get(accessToken)
 	if token == "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/storefront"
 )
 
-// TestProofCall: the shop's own API, and nothing else, names the shop of a token.
+// TestProofCall: only the shop's own API names the shop of a token.
 func TestProofCall(t *testing.T) {
 	const shop = "acme-lamps.myshopify.com"
 	a := storefront.New(storefront.Config{})
@@ -30,7 +30,7 @@ func TestProofCall(t *testing.T) {
 		name   string
 		status int
 		body   string
-		want   string // the refusal; empty: proven
+		want   string // the error; empty if proven
 	}{
 		{"the shop", 200, `{"data":{"shop":{"myshopifyDomain":"acme-lamps.myshopify.com"}},"extensions":{}}`, ""},
 		{"the shop, spelled otherwise", 200, `{"data":{"shop":{"myshopifyDomain":"ACME-Lamps.myshopify.com"}}}`, ""},

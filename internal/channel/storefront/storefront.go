@@ -1,20 +1,18 @@
-// Package storefront is the channel of shops: a platform that speaks Shopify's
-// dialect posts what becomes of a shop's customers and orders, and, to a path of
-// its own, what the law has the shop ask for.
+// Package storefront implements the channel of shops, for a platform with Shopify's API. The
+// platform posts changes of a shop's customers and orders, and, to a separate endpoint, legally
+// required privacy requests.
 //
-// A request is one event, whose topic and shop stand in headers. Nothing comes of
-// it for a ticket: customers and orders become a [channel.Record], requests of the
-// law a [channel.PrivacyRequest], and the end of the app's installation [channel.ConnectionEvent].
+// A request is one event, with its topic and shop in headers. It opens no ticket: customers and
+// orders become a [channel.Record], privacy requests a [channel.PrivacyRequest], and the
+// removal of the app a [channel.ConnectionEvent].
 //
-// The signature covers the body alone, and the secret is the app's: whoever has a
-// shop with the same app has valid requests of their own and could send them under
-// another shop's name, or a topic of their choice. So a body that shows itself to
-// be of another shop or another kind than the headers say counts as unsigned. A
-// request of the law, which destroys, must say whose it is.
+// The signature covers only the body, and the secret is the app's: the owner of another shop
+// with the same app could send their own valid requests under another shop's name, or a topic
+// of their choice. A body that evidently belongs to another shop or topic than the headers say
+// therefore counts as unsigned. A privacy request, which deletes data, must name its shop.
 //
-// There is no time in the signature. What a repeated request does is nothing, by
-// the time of the last change that each record carries, and by the platform's id
-// of the event or the delivery.
+// The signature has no time. Repeated requests have no effect, because each record carries the
+// time of its last change, and the platform sends ids of events and deliveries.
 package storefront
 
 import (
@@ -31,14 +29,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// medium is that of both adapters.
+// medium is the medium of both adapters.
 const medium = "storefront"
 
-// Path is where the platform posts; subscriptions are made for it.
+// Path is the endpoint for the platform's webhooks.
 const Path = "/api/webhooks/storefront"
 
-// The neutral names of the headers. Each has two aliases: with X-Shopify- in place
-// of X-Store-, and with Shopify-.
+// The neutral header names. Each has two aliases: with X-Shopify- in place of X-Store-, and
+// with Shopify-.
 const (
 	SignatureHeader = neutral + "Hmac-Sha256"
 	TopicHeader     = neutral + "Topic"
@@ -50,7 +48,7 @@ const (
 	neutral = "X-Store-"
 )
 
-// The topics that mean something here, beside the kinds of [channel.PrivacyRequest].
+// The handled topics, beside the kinds of [channel.PrivacyRequest].
 const (
 	OrdersCreate    = "orders/create"
 	OrdersUpdated   = "orders/updated"
@@ -65,7 +63,7 @@ func header(r *channel.Request, name string) string {
 	return channel.CleanText(strings.TrimSpace(r.First(name, "X-Shopify-"+rest, "Shopify-"+rest)))
 }
 
-// shop has what both adapters do alike.
+// shop is the common part of both adapters.
 type shop struct{}
 
 // Addresses returns the shop's domain.
@@ -86,15 +84,16 @@ func (shop) Addresses(r *channel.Request) ([]string, error) {
 	return []string{domain}, nil
 }
 
-// NormalizeAddress returns a shop's domain as it is compared.
+// NormalizeAddress returns a shop's domain in normalized form.
 func (shop) NormalizeAddress(raw string) (string, error) { return formDomain(raw) }
 
-// platformDomain is where every shop has a name that is its own for ever.
+// platformDomain is the parent of every shop's permanent domain.
 const platformDomain = ".myshopify.com"
 
 var errDomain = errors.New("must be the shop's own domain at the platform, such as acme-lamps" + platformDomain)
 
-// formDomain takes what people write: https://ACME.myshopify.com/admin.
+// formDomain normalizes a shop's domain from user input such as
+// https://ACME.myshopify.com/admin.
 func formDomain(raw string) (string, error) {
 	s := strings.ToLower(strings.TrimSpace(raw))
 	s = strings.TrimPrefix(strings.TrimPrefix(s, "https://"), "http://")
@@ -135,16 +134,15 @@ func digest(body []byte, secret string) []byte {
 	return mac.Sum(nil)
 }
 
-// Sign returns the value of the header [SignatureHeader] that the platform would
-// send with body.
+// Sign returns the header [SignatureHeader] for body.
 func Sign(body []byte, secret string) string {
 	return base64.StdEncoding.EncodeToString(digest(body, secret))
 }
 
-// key is what two deliveries of one event have in common. The platform's id of the
-// event is the same in the deliveries of two subscriptions, and in those that are
-// repeated; one change may be events of several topics under one id. The id of the
-// delivery is the same when it is repeated. Without either, the body must do.
+// key returns the idempotency key of a request. The platform's event id is equal in repetitions
+// and in deliveries to several subscriptions; one change may cause events of several topics
+// with one id. The delivery id is equal in repetitions only. Without either, the body's digest
+// is used.
 func key(r *channel.Request, topic string) string {
 	if id := header(r, EventIDHeader); id != "" {
 		return "event:" + channel.BoundedID(id, maxID) + " " + topic
@@ -156,8 +154,7 @@ func key(r *channel.Request, topic string) string {
 	return "body:" + topic + " " + hex.EncodeToString(sum[:])
 }
 
-// readClaim is what a request says of itself: the topic by its header, the shop by its
-// header or, where that is missing, by its body.
+// readClaim returns the topic by its header, and the shop by its header or else by the body.
 func readClaim(r *channel.Request, o object) (topic, domain string) {
 	topic = strings.ToLower(header(r, TopicHeader))
 	domain, _ = formDomain(header(r, ShopHeader))
@@ -167,11 +164,10 @@ func readClaim(r *channel.Request, o object) (topic, domain string) {
 	return topic, domain
 }
 
-// moment is the time of a change, finer than the record tells, which is to the second:
-// much of what happens to a record happens within one. There, that something was made
-// is older than what became of it, and of two changes the one that was triggered
-// first. The header is unsigned, and so is believed for nothing more: it never makes a
-// change one of the next second.
+// moment returns the time of a change with a finer resolution than the record's, because
+// several changes may occur in one second: creation comes first, further changes in the order
+// of their trigger header. The header is unsigned, so it never moves a change into the next
+// second.
 func moment(r *channel.Request, topic string, updated time.Time) time.Time {
 	if updated.Nanosecond() != 0 || topic == OrdersCreate || topic == CustomersCreate {
 		return updated
@@ -184,14 +180,14 @@ func moment(r *channel.Request, topic string, updated time.Time) time.Time {
 	return updated.Add(min(after, time.Second-time.Microsecond)).Truncate(time.Microsecond)
 }
 
-// Config holds what a deployment may change.
+// Config holds the settings of a deployment.
 type Config struct {
-	// APIURL is where the shops' API is, without a slash at its end; {shop} stands for
-	// the shop's domain. Empty: at the shop itself.
+	// APIURL is the base URL of the shops' API without a trailing slash; {shop} is replaced by
+	// the shop's domain. Default: the shop itself.
 	APIURL string
 }
 
-// Adapter is the channel of customers and orders.
+// Adapter implements the channel of customers and orders.
 type Adapter struct {
 	shop
 	apiURL string
@@ -211,7 +207,7 @@ func (Adapter) Info() channel.Info {
 	return channel.Info{Name: "storefront", Medium: medium, Path: Path, MaxBody: 1 << 20}
 }
 
-// API implements [channel.APIUser]. Each shop has its own.
+// API implements [channel.APIUser]. Each shop has its own URL.
 func (Adapter) API() channel.API { return channel.API{Credentials: declared} }
 
 // Verify implements [channel.Adapter].
@@ -221,7 +217,7 @@ func (Adapter) Verify(r *channel.Request, secret string) bool {
 	}
 	o, err := parse(r.Body)
 	if err != nil {
-		return true // for Split to say
+		return true // Split reports it
 	}
 	topic, domain := readClaim(r, o)
 	if named := o.shop(); named != "" && named != domain {
@@ -236,11 +232,11 @@ func (Adapter) Verify(r *channel.Request, secret string) bool {
 	case AppUninstalled:
 		return is == isShop
 	}
-	return true // it means nothing here
+	return true // not a handled topic
 }
 
-// RecipientUnsigned implements [channel.RecipientChecker]: customers name no shop, nor do orders whose
-// page is at a domain of the shop's own.
+// RecipientUnsigned implements [channel.RecipientChecker]. Customers name no shop, nor do
+// orders with a page at the shop's own domain.
 func (Adapter) RecipientUnsigned(r *channel.Request) bool {
 	o, err := parse(r.Body)
 	return err != nil || o.shop() == ""
@@ -262,7 +258,7 @@ func (Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		// What is about one customer is done in order.
+		// Events of one customer are processed in order.
 		if p.Sender = "customer:" + record.ExternalID; record.ExternalID == "" {
 			p.Sender = "order:" + record.Order.ExternalID
 		}
@@ -298,8 +294,8 @@ func (Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error) 
 	return channel.Event{}, fmt.Errorf("%w: the topic %q means nothing here", channel.ErrUnreadable, topic)
 }
 
-// Privacy is the channel of what the law has shops ask for. It takes requests for
-// connections of the channel storefront.
+// Privacy implements the channel of privacy requests. It serves connections of the channel
+// storefront.
 type Privacy struct{ shop }
 
 var (
@@ -308,7 +304,7 @@ var (
 	_ channel.SecretResolver    = Privacy{}
 )
 
-// NewPrivacy returns the channel of what the law has shops ask for.
+// NewPrivacy returns the channel of privacy requests.
 func NewPrivacy() Privacy { return Privacy{} }
 
 // Info implements [channel.Adapter].
@@ -318,12 +314,12 @@ func (Privacy) Info() channel.Info {
 	}
 }
 
-// APISecret is the credential of a connection that signs requests of the law: the
-// app's API secret, or several, the newest first, separated by commas, while one
-// replaces another. Without it the connection's signing secrets do.
+// APISecret is the credential that verifies privacy requests: the app's API secret, or several
+// separated by commas, newest first, during a rotation. Without it, the connection's signing
+// secrets are used.
 const APISecret = "api_secret"
 
-// accessToken is the credential that package shop calls the shop's API with.
+// accessToken is the credential for the shop's API, used by package shop.
 const accessToken = "access_token"
 
 var declared = []channel.Credential{{Name: accessToken, Kind: channel.KindAPIKey}, {Name: APISecret, Kind: channel.KindSigning}}
@@ -349,7 +345,7 @@ func (Privacy) Verify(r *channel.Request, secret string) bool {
 	}
 	o, err := parse(r.Body)
 	if err != nil {
-		return true // for Split to say
+		return true // Split reports it
 	}
 	topic, domain := readClaim(r, o)
 	named := o.shop()
@@ -365,7 +361,7 @@ func (Privacy) Verify(r *channel.Request, secret string) bool {
 	case channel.PrivacyRedactShop:
 		return named != "" && is == isShopRedact
 	}
-	return true // it means nothing here
+	return true // not a handled topic
 }
 
 // Split implements [channel.Adapter].
@@ -385,10 +381,10 @@ func (Privacy) Split(r *channel.Request) ([]channel.Part, error) {
 			return nil, err
 		}
 		if p.Kind != channel.PrivacyRedactShop && p.CustomerID == "" && p.Email == "" && p.Phone == "" && len(p.OrderIDs) == 0 {
-			return []channel.Part{{Kind: part.Kind, Skip: true}}, nil // it names nobody
+			return []channel.Part{{Kind: part.Kind, Skip: true}}, nil // it names no customer
 		}
 		if part.Key = key(r, topic); p.RequestID != "" {
-			part.Key = "request:" + p.RequestID // the same request, however often it is made
+			part.Key = "request:" + p.RequestID // one key for all repetitions
 		}
 		if part.Sender = "shop"; p.CustomerID != "" {
 			part.Sender = "customer:" + p.CustomerID

@@ -29,7 +29,7 @@ func TestPrivacyConformance(t *testing.T) {
 
 const secret = "shpss_secret"
 
-// request is a fixture, signed, with other headers.
+// request returns a signed fixture with other headers.
 func request(t *testing.T, file string, headers ...string) *channel.Request {
 	t.Helper()
 	r := channeltest.Load(t, "testdata/"+file+".txtar")
@@ -45,8 +45,7 @@ func request(t *testing.T, file string, headers ...string) *channel.Request {
 	return r
 }
 
-// TestHeaders checks the three families of names, and a signature that was
-// computed elsewhere:
+// TestHeaders checks the three families of names with a signature by openssl:
 //
 //	printf '{"id":1}' | openssl dgst -sha256 -hmac shpss_secret -binary | base64
 func TestHeaders(t *testing.T) {
@@ -75,8 +74,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestRelabelled sends valid bodies under headers that they were not sent with:
-// these are not signed, and whoever has a shop with the same app has such bodies.
+// TestRelabelled sends valid bodies under other headers: these are unsigned, and any shop with
+// the same app has such bodies.
 func TestRelabelled(t *testing.T) {
 	main, privacy := channel.Adapter(storefront.New(storefront.Config{})), channel.Adapter(storefront.NewPrivacy())
 	for _, tt := range []struct {
@@ -123,7 +122,7 @@ func TestRelabelled(t *testing.T) {
 	}
 }
 
-// TestKeys checks what makes two deliveries one event.
+// TestKeys checks which deliveries are the same event.
 func TestKeys(t *testing.T) {
 	key := func(a channel.Adapter, file string, headers ...string) string {
 		t.Helper()
@@ -213,8 +212,7 @@ func TestContentType(t *testing.T) {
 	}
 }
 
-// FuzzEvent checks that no request is more than refused, and that what comes out of
-// one can be stored.
+// FuzzEvent: any request is at most refused, and the results can be stored.
 func FuzzEvent(f *testing.F) {
 	for _, pattern := range []string{"testdata/*.txtar", "testdata/privacy/*.txtar"} {
 		files, err := filepath.Glob(pattern)
@@ -288,9 +286,8 @@ func storable(t *testing.T, v reflect.Value) {
 	}
 }
 
-// TestSameSecond: the platform's records say to the second when they changed, and what
-// happens to one often happens within one. When each event was triggered tells which
-// is the newer; that something was made is never newer than a change of it.
+// TestSameSecond: records have times in seconds, and often several changes within one. The
+// trigger header orders them; creation is always the oldest.
 func TestSameSecond(t *testing.T) {
 	type event struct{ topic, updated, triggered string }
 	for _, tt := range []struct {

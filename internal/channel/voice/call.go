@@ -14,18 +14,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// state is where the call stands, in the provider's word.
+// state returns the provider's state of the call.
 func (o object) state() string { return strings.ToLower(o.text("state")) }
 
-// The states in which the provider speaks of a voicemail. The first says only that
-// the caller got so far.
+// The provider's voicemail states. The first only means that the caller reached the mailbox.
 const (
 	stateVoicemail     = "voicemail"
 	stateUploaded      = "voicemail_uploaded"
 	stateTranscription = "transcription"
 )
 
-// call turns a step of a call into news of it.
+// call returns the event for a call's state change.
 func (o object) call() (channel.Event, error) {
 	id, state := o.text("call_id"), o.state()
 	if id == "" || state == "" {
@@ -60,7 +59,7 @@ func (o object) call() (channel.Event, error) {
 	return channel.Event{Call: c}, nil
 }
 
-// contact is who is at the other end, and the key of what comes from there.
+// contact returns the other party and its key.
 func (o object) contact() (channel.Party, string) {
 	contact := o.object("contact")
 	raw := o.text("external_number")
@@ -70,14 +69,13 @@ func (o object) contact() (channel.Party, string) {
 	p, thread := party(raw)
 	p.Name = contact.text("name")
 	if isWithheld(p.Name) || !strings.ContainsFunc(p.Name, unicode.IsLetter) {
-		p.Name = "" // the number once more, or that there is none
+		p.Name = "" // the number again, or a placeholder
 	}
 	return p, thread
 }
 
-// duration is for how long somebody spoke. The provider's talk_time is in
-// milliseconds; of duration it depends, and so it is what is nearer to the time
-// between the call's beginning and its end.
+// duration returns the talk time. talk_time is in milliseconds; the unit of duration varies, so
+// the interpretation nearer to the wall time is used.
 func (o object) duration(wall time.Duration) time.Duration {
 	if ms := o.number("talk_time"); ms > 0 {
 		return time.Duration(ms * float64(time.Millisecond))
@@ -112,7 +110,7 @@ func (o object) transcription() string {
 	return text
 }
 
-// recordings returns the files of what was left, and of the conversation.
+// recordings returns the files of the voicemail and of the conversation.
 func (o object) recordings(state string) (left, spoken []channel.Attachment) {
 	add := func(list *[]channel.Attachment, name, raw string) {
 		file, ok := file(name, raw)
@@ -123,7 +121,7 @@ func (o object) recordings(state string) (left, spoken []channel.Attachment) {
 	for _, name := range []string{"voicemail_link", "voicemail_url"} {
 		add(&left, "voicemail", o.text(name))
 	}
-	// Whose a file is that does not say so itself: by the state.
+	// A file without a type is classified by the state.
 	voicemail := state == stateVoicemail || state == stateUploaded || state == stateTranscription
 	for _, v := range o.list("recording_details") {
 		m, _ := v.(map[string]any)
@@ -148,7 +146,7 @@ func (o object) recordings(state string) (left, spoken []channel.Attachment) {
 	return left, spoken
 }
 
-// file is a recording to be fetched. Whether it may be is for the core to say.
+// file returns a recording to be downloaded. The core checks its URL.
 func file(name, raw string) (channel.Attachment, bool) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || len(raw) > 4096 {
@@ -163,7 +161,7 @@ func file(name, raw string) (channel.Attachment, bool) {
 	case ".m4a":
 		contentType = "audio/mp4"
 	default:
-		ext = ".mp3" // the provider's, whatever the address looks like
+		ext = ".mp3" // the provider's format, despite the URL's extension
 	}
 	return channel.Attachment{Name: name + ext, ContentType: contentType, URL: raw}, true
 }

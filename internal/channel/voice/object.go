@@ -14,12 +14,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// object is an event, or an object inside one. Numbers are as written: ids are
-// larger than a float is exact.
+// object is an event, or an object inside one. Numbers keep their text, because ids exceed the
+// precision of a float.
 type object map[string]any
 
-// read returns the event that a request holds. It is a stranger's until the request
-// was verified.
+// read decodes the event of a request, which may be unverified.
 func read(r *channel.Request) (object, error) {
 	body := r.Body
 	if t, ok := parseToken(body); ok {
@@ -37,7 +36,7 @@ func read(r *channel.Request) (object, error) {
 	return o, nil
 }
 
-// scalar is a value as text; empty for what is neither text nor a number.
+// scalar returns a string or number as text, else "".
 func scalar(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -48,7 +47,7 @@ func scalar(v any) string {
 	return ""
 }
 
-// text returns the first of the named members that is there.
+// text returns the first nonempty member.
 func (o object) text(names ...string) string {
 	for _, name := range names {
 		if s := scalar(o[name]); s != "" {
@@ -63,10 +62,10 @@ func (o object) object(name string) object {
 	return m
 }
 
-// maxItems bounds what is read of a list.
+// maxItems bounds the elements read from a list.
 const maxItems = 100
 
-// list returns a member that may be one value or several.
+// list returns a member that may be one value or a list.
 func (o object) list(name string) []any {
 	switch v := o[name].(type) {
 	case nil:
@@ -78,7 +77,7 @@ func (o object) list(name string) []any {
 	}
 }
 
-// ends are the numbers of a member, one or several.
+// ends returns the phone numbers of a member.
 func (o object) ends(name string) []string {
 	var list []string
 	for _, v := range o.list(name) {
@@ -89,12 +88,11 @@ func (o object) ends(name string) []string {
 	return list
 }
 
-// milliseconds is the number from which on an epoch timestamp is in milliseconds:
-// as seconds it would be the year 33658.
+// milliseconds is the value from which an epoch timestamp counts as milliseconds: as seconds it
+// would be the year 33658.
 const milliseconds = 1_000_000_000_000
 
-// time returns the first of the named members that is a time: epoch seconds or
-// milliseconds, or a date as RFC 3339 writes it.
+// time returns the first member that is a time: epoch seconds or milliseconds, or RFC 3339.
 func (o object) time(names ...string) time.Time {
 	for _, name := range names {
 		s := scalar(o[name])
@@ -114,7 +112,7 @@ func (o object) time(names ...string) time.Time {
 	return time.Time{}
 }
 
-// number returns the first of the named members that is a number.
+// number returns the first member that is a number.
 func (o object) number(names ...string) float64 {
 	for _, name := range names {
 		if n, err := strconv.ParseFloat(scalar(o[name]), 64); err == nil && n > 0 && n < 1e12 {
@@ -124,8 +122,8 @@ func (o object) number(names ...string) float64 {
 	return 0
 }
 
-// digest tells an event without a time from others of the same call and state. What
-// a token says of itself does not count.
+// digest distinguishes events without a time of the same call and state. Claims of the token
+// itself are excluded.
 func (o object) digest() string {
 	rest := make(object, len(o))
 	for name, v := range o {
@@ -133,14 +131,14 @@ func (o object) digest() string {
 			rest[name] = v
 		}
 	}
-	b, _ := json.Marshal(rest) // it came from JSON; members in order of their names
+	b, _ := json.Marshal(rest) // decoded from JSON; members sorted by name
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:16])
 }
 
 func (o object) outbound() bool { return strings.EqualFold(o.text("direction"), "outbound") }
 
-// isText reports whether the event is of a text rather than a call.
+// isText reports whether the event is about a text message rather than a call.
 func (o object) isText() bool {
 	switch strings.ToLower(o.text("event_type")) {
 	case "sms", "mms":

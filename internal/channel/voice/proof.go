@@ -11,7 +11,7 @@ var (
 	_ channel.ChallengeReader = (*Adapter)(nil)
 )
 
-// ProofWays implements [channel.Provable]. Only a number can be texted.
+// ProofWays implements [channel.Provable]. Only numbers can receive texts.
 func (*Adapter) ProofWays(address string) []channel.ProofWay {
 	if !strings.HasPrefix(address, "+") || number(address) == "" {
 		return nil

@@ -15,13 +15,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// DefaultAPIURL is where the provider's API is.
+// DefaultAPIURL is the provider's API.
 const DefaultAPIURL = "https://dialpad.com"
 
-// MaxText is how long a text may be, in characters.
+// MaxText is the maximum length of a text in characters.
 const MaxText = 1600
 
-// credential names, as a connection has them.
+// The credential names.
 const (
 	credToken     = "api_token"
 	credUser      = "user_id"
@@ -37,8 +37,8 @@ var declared = []channel.Credential{
 	{Name: credGroup, Kind: channel.KindOption}, {Name: credGroupType, Kind: channel.KindOption},
 }
 
-// Nothing in the provider's API finds a text again, nor names one beforehand: one
-// whose answer was lost is not sent a second time.
+// The provider's API can neither search texts nor deduplicate them, so a text without a
+// response is not sent again.
 var _ channel.APISender = (*Adapter)(nil)
 
 // Check implements [channel.Sender].
@@ -60,7 +60,7 @@ func (*Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) erro
 	return v.Err()
 }
 
-// idValue is an id as the provider's API wants it: a number where it is one.
+// idValue returns an id in the API's form: a number if possible.
 func idValue(s string) any {
 	if n, err := strconv.ParseUint(s, 10, 64); err == nil {
 		return n
@@ -83,8 +83,7 @@ func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials)
 	}, b)
 }
 
-// rest is how long nothing is sent when the provider has had too much: it counts by
-// the minute.
+// rest is the wait after a rate limit, which the provider counts per minute.
 const rest = time.Minute
 
 // ReadSendResponse implements [channel.APISender].

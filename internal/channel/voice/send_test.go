@@ -25,7 +25,7 @@ func TestCheck(t *testing.T) {
 		name        string
 		credentials map[string]string
 		change      func(*channel.Outgoing)
-		want        string // in the error; empty: none
+		want        string // in the error; empty for none
 	}{
 		{"a user", user, nil, ""},
 		{"a group", map[string]string{"api_token": "t", "sender_group_id": "11", "sender_group_type": "department"}, nil, ""},
@@ -121,8 +121,8 @@ func TestReadCall(t *testing.T) {
 	}
 }
 
-// A text whose answer was lost must never go twice: nothing lets the core believe
-// that it could find out, or that the provider would.
+// TestNeverTwice: a text without a response is never sent again, so the adapter must be neither
+// a Searcher nor an IdempotentSender.
 func TestNeverTwice(t *testing.T) {
 	var a any = voice.New(voice.Config{})
 	if _, ok := a.(channel.Searcher); ok {

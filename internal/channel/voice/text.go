@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// splitText cuts the event of a text into its parts.
+// splitText splits a text event into parts.
 func (o object) splitText(part channel.Part) ([]channel.Part, error) {
 	id := o.textID()
 	if id == "" || o.text("from_number") == "" {
@@ -50,14 +50,14 @@ func (o object) splitText(part channel.Part) ([]channel.Part, error) {
 	return parts, nil
 }
 
-// textID is what a text is known by: the provider's id, or, in the form without one,
-// a digest of what it says and when.
+// textID identifies a text: the provider's id, or, in the form without one, a digest of content
+// and time.
 func (o object) textID() string {
 	if id := o.text("id", "message_id", "sms_id"); id != "" {
 		return channel.IndexKey(id)
 	}
 	if o.text("from_number") == "" {
-		return "" // not even from whom
+		return "" // not even a sender
 	}
 	h := sha256.New()
 	for _, s := range slices.Concat(
@@ -69,15 +69,14 @@ func (o object) textID() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// sender is who wrote a text, and its thread. Texts of those who hide their number are
-// nobody's, and have nothing to do with each other.
+// sender returns the sender of a text and its thread. Texts from withheld numbers have no
+// sender and each its own thread.
 func (o object) sender(id string) (channel.Party, string) {
 	p, thread := party(o.text("from_number"))
 	return p, cmp.Or(thread, channel.IndexKey("sms "+id))
 }
 
-// copyID is what a recipient's copy of a text is known by: each is a message of its
-// own, in a conversation of its own.
+// copyID identifies a recipient's copy of a text: each is a message in its own thread.
 func (o object) copyID(recipient string) string {
 	if len(o.recipients()) > 1 {
 		return channel.IndexKey(o.textID() + ":" + recipient)
@@ -87,10 +86,10 @@ func (o object) copyID(recipient string) string {
 
 func (o object) status() string { return channel.IndexKey(strings.ToLower(o.text("message_status"))) }
 
-// speaks reports whether the event holds what the text says.
+// speaks reports whether the event has the text's content.
 func (o object) speaks() bool { return o.text("text") != "" || o.text("mms_url") != "" }
 
-// recipients are the keys of those whom a text went to.
+// recipients returns the keys of a text's recipients.
 func (o object) recipients() []string {
 	var list []string
 	for _, raw := range o.ends("to_number") {
@@ -101,11 +100,11 @@ func (o object) recipients() []string {
 	return list
 }
 
-// unread is what a text says whose content the provider keeps to itself.
+// unread replaces the content of a text that the provider withholds.
 const unread = "(The provider did not hand over what this message says: the API key of the webhook needs the scope message_content_export.)"
 
-// message turns a text into a message: the customer's, or one that somebody of ours
-// sent with the provider's own program.
+// message returns the message of a text: the customer's, or one that an agent sent with the
+// provider's app.
 func (o object) message(part channel.Part) (channel.Event, error) {
 	id := o.textID()
 	if id == "" {
@@ -117,7 +116,7 @@ func (o object) message(part channel.Part) (channel.Event, error) {
 		SentAt:     o.time("created_date", "timestamp", "event_timestamp"),
 	}
 	if file, ok := file("attachment", o.text("mms_url")); ok {
-		// Of any kind; the core looks at the bytes.
+		// Any file type; the core detects it.
 		m.Attachments = []channel.Attachment{{URL: file.URL}}
 	}
 	if m.Text == "" && m.Attachments == nil {
@@ -156,8 +155,8 @@ func (o object) message(part channel.Part) (channel.Event, error) {
 	return channel.Event{Message: m}, nil
 }
 
-// consent reports whether a text tells us to stop, or to go on after that: the words
-// that carriers agree on, alone in the text.
+// consent reports whether a text opts out or in again: it consists of one of the carriers'
+// keywords.
 func consent(text string) (out, again bool) {
 	switch strings.ToUpper(strings.Trim(text, " \t\r\n.!")) {
 	case "STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT", "REVOKE", "OPTOUT":
@@ -168,7 +167,7 @@ func consent(text string) (out, again bool) {
 	return false, false
 }
 
-// receipt turns the state of a text that left into what became of it.
+// receipt returns the delivery status of an outbound text.
 func (o object) receipt(part channel.Part) (channel.Event, error) {
 	state, known := textState(o.status())
 	id := o.textID()
@@ -197,8 +196,8 @@ func textState(state string) (channel.ReceiptState, bool) {
 	return "", false
 }
 
-// explain says in plain words why a text failed, whether the number will never work,
-// and whether its owner wants none. The result is the provider's word.
+// explain explains in plain words why a text failed, whether the number is permanently invalid,
+// and whether the recipient opted out. result is the provider's code.
 func explain(result string) (text string, permanent, optedOut bool) {
 	switch strings.ToLower(result) {
 	case "invalid_destination":

@@ -15,14 +15,13 @@ import (
 
 const signatureHeader = "X-Voice-Signature"
 
-// tokenSkew is by how much the provider's clock may differ from ours.
+// tokenSkew is the maximum difference between the provider's clock and ours.
 const tokenSkew = 5 * time.Minute
 
 // Verify implements [channel.Adapter].
 //
-// With a signature in the header, it must be of the body, whatever that is.
-// Without one, the body must be a token signed with HS256: what a token says of its
-// own algorithm is believed only if it is that one.
+// A signature in the header must match the body. Without one, the body must be a token signed
+// with HS256; tokens with another algorithm are refused.
 func (*Adapter) Verify(r *channel.Request, secret string) bool {
 	if secret == "" {
 		return false
@@ -34,8 +33,7 @@ func (*Adapter) Verify(r *channel.Request, secret string) bool {
 	return ok && t.algorithm == "HS256" && hmac.Equal(t.signature, digest(t.signed, secret)) && t.fresh(r.Received)
 }
 
-// HeaderProof implements [channel.HeaderProver]. Without the header, the body may be a
-// token.
+// HeaderProof implements [channel.HeaderProver]. Without the header, the body may be a token.
 func (*Adapter) HeaderProof(r *channel.Request) channel.HeaderProof {
 	presented := r.First(signatureHeader)
 	return channel.BodyDecidesIf(presented == "" || decodeSignature(presented) != nil)
@@ -47,8 +45,7 @@ func digest(body []byte, secret string) []byte {
 	return mac.Sum(nil)
 }
 
-// decodeSignature returns the 32 bytes that the header holds in one of the forms it
-// may have, or nil.
+// decodeSignature returns the 32 bytes of the header in one of its encodings, or nil.
 func decodeSignature(s string) []byte {
 	s = strings.TrimPrefix(s, "sha256=")
 	if b, err := hex.DecodeString(s); err == nil && len(b) == sha256.Size {
@@ -63,13 +60,13 @@ func decodeSignature(s string) []byte {
 
 // token is a compact JSON Web Token (RFC 7519).
 type token struct {
-	signed    []byte // what the signature covers
+	signed    []byte // the signed bytes
 	signature []byte
 	algorithm string
 	payload   []byte
 }
 
-// parseToken reads a body that is a token, perhaps as a JSON string.
+// parseToken parses a body that is a token, possibly as a JSON string.
 func parseToken(body []byte) (t token, ok bool) {
 	body = bytes.TrimSpace(body)
 	if len(body) > 1 && body[0] == '"' && body[len(body)-1] == '"' {
@@ -102,12 +99,11 @@ func parseToken(body []byte) (t token, ok bool) {
 	return token{signed: body[:len(header)+1+len(payload)], signature: parts[2], algorithm: h.Algorithm, payload: parts[1]}, true
 }
 
-// fresh checks the times of a token where it has any: what has expired is too old,
-// and nothing is signed in the future.
+// fresh checks a token's times, if it has any: neither expired nor issued in the future.
 func (t *token) fresh(now time.Time) bool {
 	var claims map[string]json.RawMessage
 	if json.Unmarshal(t.payload, &claims) != nil {
-		return true // it makes no claims; that it is no event is found out later
+		return true // no claims; a missing event is found later
 	}
 	for name, ok := range map[string]func(at time.Time) bool{
 		"exp": func(at time.Time) bool { return now.Before(at.Add(tokenSkew)) },
@@ -129,12 +125,11 @@ func (t *token) fresh(now time.Time) bool {
 	return true
 }
 
-// Sign returns the signature of a plain body: the value of the header
-// X-Voice-Signature.
+// Sign returns the header X-Voice-Signature for a plain body.
 func Sign(body []byte, secret string) string { return hex.EncodeToString(digest(body, secret)) }
 
-// SignJWT returns the body that the provider posts for an event, where the webhook
-// has a secret: the event as a signed token.
+// SignJWT returns the body for an event if the webhook has a secret: the event as a signed
+// token.
 func SignJWT(event []byte, secret string) []byte {
 	encode := base64.RawURLEncoding
 	signed := encode.AppendEncode(nil, []byte(`{"alg":"HS256","typ":"JWT"}`))

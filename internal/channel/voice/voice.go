@@ -1,15 +1,14 @@
-// Package voice is the telephone channel: a provider that speaks Dialpad's dialect
-// posts each step of a call and each text as JSON, plain or as a signed token.
+// Package voice implements the telephone channel, for a provider with Dialpad's API. The
+// provider posts each state change of a call and each text as JSON, plain or as a signed token.
 //
-// A step becomes a [channel.PhoneCall], whatever its state: what a call comes to is
-// decided where calls are kept. A text becomes a [channel.Message], or a
-// [channel.Receipt] where it tells what became of one; what is sent is posted to
-// the provider's API. Both forms of the signature cover the whole body but no
-// dependable time, so the key of a part (the call with its state and the time of
-// the step, the text with its state) is what stops a replay.
+// A state change becomes a [channel.PhoneCall]; package call decides its outcome. A text
+// becomes a [channel.Message], its delivery status a [channel.Receipt]; outbound texts are
+// posted to the provider's API. Both signature forms cover the whole body but no dependable
+// time, so the key of a part (the call with state and time, the text with its state) prevents
+// replays.
 //
-// The provider changes the names and kinds of its members now and then, so nothing
-// but the ids is required, and no member is refused for its kind.
+// The provider changes names and types of members occasionally, so only the ids are required,
+// and no member is refused for its type.
 package voice
 
 import (
@@ -23,26 +22,26 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/phone"
 )
 
-// Kinds of parts that are not a call's state.
+// Part kinds other than call states.
 const (
 	KindText       = "sms"
 	KindTextStatus = "sms-status"
 )
 
-// Config holds what a deployment may change.
+// Config holds the settings of a deployment.
 type Config struct {
-	// MediaHosts are hosts that recordings may be fetched from besides the
-	// provider's own: a proxy, or the address of VOICE_API_URL.
+	// MediaHosts are further allowed hosts of recordings, such as a proxy or the host of
+	// VOICE_API_URL.
 	MediaHosts []string
-	// APIURL is where the provider's API is; empty: [DefaultAPIURL]. It has no
-	// slash at its end.
+	// APIURL is the base URL of the provider's API without a trailing slash. Default:
+	// [DefaultAPIURL].
 	APIURL string
 }
 
-// Adapter is the channel.
+// Adapter implements the channel.
 type Adapter struct {
 	mediaHosts []string
-	apiHosts   []string // those of mediaHosts that ask for credentials
+	apiHosts   []string // those of mediaHosts that require credentials
 	apiURL     string
 }
 
@@ -57,7 +56,7 @@ func New(c Config) *Adapter {
 	return &Adapter{
 		mediaHosts: append([]string{
 			"dialpad.com", ".dialpad.com",
-			"storage.googleapis.com", // where dialpad.com redirects to
+			"storage.googleapis.com", // redirect target of dialpad.com
 		}, c.MediaHosts...),
 		apiHosts: append([]string{"dialpad.com", ".dialpad.com"}, c.MediaHosts...),
 		apiURL:   cmp.Or(c.APIURL, DefaultAPIURL),
@@ -69,12 +68,11 @@ func (*Adapter) Info() channel.Info {
 	return channel.Info{Name: "voice", Medium: "voice", Path: "/api/webhooks/voice", MaxBody: 1 << 20}
 }
 
-// errNoEvent is a body that is neither an object nor a token that holds one.
+// errNoEvent is returned for a body that is neither an object nor a token with one.
 var errNoEvent = errors.New("the body is not a JSON object, nor a token that holds one")
 
-// Addresses implements [channel.Adapter]: our number, and the id of whoever or
-// whatever of ours the event is for. A call that was passed on names the one where
-// it came in, too.
+// Addresses implements [channel.Adapter]: our number, and the id of the user, department or
+// office on our side. A transferred call also names the number that was called.
 func (*Adapter) Addresses(r *channel.Request) ([]string, error) {
 	o, err := read(r)
 	if err != nil {
@@ -83,7 +81,7 @@ func (*Adapter) Addresses(r *channel.Request) ([]string, error) {
 	return o.addresses(), nil
 }
 
-// addresses are the most telling first.
+// addresses returns our addresses, the most specific first.
 func (o object) addresses() []string {
 	var list []string
 	add := func(raw string) {
@@ -109,7 +107,7 @@ func (o object) addresses() []string {
 	return unique(list)
 }
 
-// maxAddresses bounds what one event can be for.
+// maxAddresses bounds the recipients of one event.
 const maxAddresses = 20
 
 func unique(list []string) []string {
@@ -124,9 +122,9 @@ func unique(list []string) []string {
 	return out
 }
 
-// Split implements [channel.Adapter]. A step of a call is one part. A text that
-// left is one part for what it says and one for what became of it, so that it is
-// kept once however many of its states come, and in whichever order.
+// Split implements [channel.Adapter]. A call's state change is one part. An outbound text is
+// one part for its content and one for its status, so that it is stored once, for any number
+// and order of its states.
 func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	o, err := read(r)
 	if err != nil {
@@ -141,7 +139,7 @@ func (*Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 	}
 	id, state := o.text("call_id"), o.state()
 	if kind := strings.ToLower(o.text("event_type")); id == "" && (state == "" || kind != "" && !strings.Contains(kind, "call")) {
-		// News of contacts and agents, and whatever else the account subscribes to.
+		// Contact and agent events, and other subscriptions of the account.
 		part.Kind, part.Skip = cmp.Or(channel.IndexKey(kind), "unknown"), true
 		return []channel.Part{part}, nil
 	}
@@ -172,8 +170,8 @@ func (*Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error)
 	return o.call()
 }
 
-// party reads an end of a call or a text, and gives the key that its texts share.
-// Whoever hides their number has neither.
+// party returns a party of a call or a text, and the key of its texts. A withheld number has
+// neither.
 func party(raw string) (p channel.Party, thread string) {
 	raw = strings.TrimSpace(raw)
 	if isWithheld(raw) {
@@ -186,8 +184,8 @@ func party(raw string) (p channel.Party, thread string) {
 	return channel.Party{ID: id}, id
 }
 
-// number is raw as E.164, or empty. What the provider writes in that form is taken
-// at its word, even where no numbering plan has it.
+// number returns raw as E.164, or "". A number in that form is accepted even outside known
+// numbering plans.
 func number(raw string) string {
 	if n, ok := phone.Parse(raw, ""); ok {
 		return n.E164
@@ -198,8 +196,8 @@ func number(raw string) string {
 	return ""
 }
 
-// isWithheld matches what stands for a number that its owner hides: words, and
-// ANONYMOUS, RESTRICTED, BLOCKED, UNKNOWN and UNAVAILABLE on a telephone's keys.
+// isWithheld matches placeholders for withheld numbers: words, and ANONYMOUS, RESTRICTED,
+// BLOCKED, UNKNOWN and UNAVAILABLE in keypad digits.
 func isWithheld(raw string) bool {
 	switch strings.ToLower(raw) {
 	case "", "anonymous", "restricted", "blocked", "unknown", "unavailable", "private", "withheld", "none", "null",
@@ -209,8 +207,8 @@ func isWithheld(raw string) bool {
 	return false
 }
 
-// address is one of our own ends, in the form in which connections store it: a
-// number, or the provider's id.
+// address returns one of our addresses in the form of connections: a number, or the provider's
+// id.
 func address(raw string) string {
 	raw = strings.TrimSpace(raw)
 	if isWithheld(raw) {
@@ -219,8 +217,8 @@ func address(raw string) string {
 	return cmp.Or(number(raw), channel.IndexKey(raw))
 }
 
-// NormalizeAddress implements [channel.AddressNormalizer]. What is no number is taken for
-// the provider's id of a user, a department or an office, and stays as it is.
+// NormalizeAddress implements [channel.AddressNormalizer]. Anything but a number is taken as
+// the provider's id of a user, a department or an office, and returned unchanged.
 func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	a := address(raw)
 	if a == "" {
@@ -229,8 +227,8 @@ func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	return a, nil
 }
 
-// MediaRequest implements [channel.MediaSource]. The credential is api_token, whose
-// scopes must include recordings_export.
+// MediaRequest implements [channel.MediaSource]. The credential api_token needs the scope
+// recordings_export.
 func (a *Adapter) MediaRequest(at channel.Attachment, credentials channel.Credentials) channel.MediaRequest {
 	m := channel.MediaRequest{URL: at.URL, Hosts: a.mediaHosts}
 	if token := credentials.Get(credToken); token != "" {

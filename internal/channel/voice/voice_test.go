@@ -27,7 +27,7 @@ func signQuoted(r *channel.Request, secret string, _ time.Time) {
 	r.Body = []byte(`"` + string(voice.SignJWT(r.Body, secret)) + "\"\n")
 }
 
-// The same events mean the same in every form that they come in.
+// TestConformance: the events are the same in every signature form.
 func TestConformance(t *testing.T) {
 	for name, sign := range map[string]func(*channel.Request, string, time.Time){
 		"plain": signHeader, "token": signToken, "quoted": signQuoted,
@@ -75,7 +75,7 @@ func TestVerifyHeader(t *testing.T) {
 			t.Errorf("%s: Verify() = %t, want %t", tt.name, got, tt.want)
 		}
 	}
-	// A header that is there and wrong is not made good by the body.
+	// A wrong header is not overridden by a valid body.
 	r := post(string(voice.SignJWT([]byte(body), "key")))
 	r.Header.Set("X-Voice-Signature", good)
 	if voice.New(voice.Config{}).Verify(r, "key") {
@@ -83,7 +83,7 @@ func TestVerifyHeader(t *testing.T) {
 	}
 }
 
-// token makes a token whose header and payload are given, signed as HS256.
+// token returns an HS256 token with the given header and payload.
 func token(header, payload string) string {
 	signed := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + base64.RawURLEncoding.EncodeToString([]byte(payload))
 	sum, _ := hex.DecodeString(voice.Sign([]byte(signed), "key"))
@@ -114,11 +114,11 @@ func TestVerifyToken(t *testing.T) {
 		{"four parts", token(hs256, event) + ".x", false},
 		{"two parts", unsigned + ".x", false},
 		{"a line end inside", strings.Replace(token(hs256, event), ".", "\n.", 1), false},
-		{"not expired", token(hs256, `{"exp":1795168801}`), true}, // a second after it came
+		{"not expired", token(hs256, `{"exp":1795168801}`), true}, // expires a second after receipt
 		{"expired, within what clocks differ", token(hs256, `{"exp":1795168501}`), true},
-		{"expired", token(hs256, `{"exp":1795168500}`), false},            // five minutes before
+		{"expired", token(hs256, `{"exp":1795168500}`), false},            // expired five minutes before
 		{"made a day ago", token(hs256, `{"iat":1795082400}`), true},      // retries are hours late
-		{"made in the future", token(hs256, `{"iat":1795169101}`), false}, // five minutes and a second after
+		{"made in the future", token(hs256, `{"iat":1795169101}`), false}, // issued five minutes and a second after receipt
 		{"made just now by another clock", token(hs256, `{"iat":1795169100}`), true},
 		{"not valid yet", token(hs256, `{"nbf":1795169200}`), false},
 		{"fractions", token(hs256, `{"iat":1795168800.25,"exp":1795168801.5}`), true},
@@ -134,7 +134,7 @@ func TestVerifyToken(t *testing.T) {
 	}
 }
 
-// A token that was signed again is the same event.
+// TestKeyOfAnotherToken: a token that was signed again is the same event.
 func TestKeyOfAnotherToken(t *testing.T) {
 	key := func(payload string) string {
 		parts, err := voice.New(voice.Config{}).Split(post(token(`{"alg":"HS256"}`, payload)))
