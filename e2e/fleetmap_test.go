@@ -137,6 +137,6 @@ func TestDrawZone(t *testing.T) {
 	v.mouse(input.DispatchMouseEventTypeMouseWheel, ground, .5, .5, -200)
 	corners("4")
 	v.fill("#field-name", "Drawn by hand")
-	v.press("Make the zone")
-	v.see("The zone is made.", "Drawn by hand", "Corners 4")
+	v.press("Create zone")
+	v.see("Zone created.", "Drawn by hand", "Corners 4")
 }

@@ -115,9 +115,9 @@ type change struct {
 func changeOf(now, before int64) change {
 	switch {
 	case before == 0 && now == 0:
-		return change{Text: "as before"}
+		return change{Text: "no change"}
 	case before == 0:
-		return change{"from none", "up"}
+		return change{"from zero", "up"}
 	}
 	percent := int64(math.Round(float64(now-before) / math.Abs(float64(before)) * 100))
 	switch {
@@ -126,5 +126,5 @@ func changeOf(now, before int64) change {
 	case percent < 0:
 		return change{"↓ " + strconv.FormatInt(-percent, 10) + "%", "down"}
 	}
-	return change{Text: "as before"}
+	return change{Text: "no change"}
 }

@@ -27,13 +27,13 @@ func (p *pages) data(w http.ResponseWriter, r *web.Request) error {
 	server := " --org " + r.Organization.Slug + " --environment " + string(p.environment)
 	b := dataPage{
 		In: []command{
-			{"Vehicles from CSV", "A header row names members: code, vehicle_type_id, state, location.lat, location.lng, battery_percent. Add ?atomic=true to the address to have all or none.", bring("text/csv", "vehicles.csv")},
-			{"Vehicles from NDJSON", "One vehicle a line, as the API takes it.", bring("application/x-ndjson", "vehicles.ndjson")},
-			{"Zones from GeoJSON", "A FeatureCollection; properties are the members of a zone.", p.command("POST", "/zones", "", "Content-Type: application/geo+json") + " --data-binary @zones.geojson"},
+			{"Vehicles from CSV", "The header row names fields: code, vehicle_type_id, state, location.lat, location.lng, battery_percent. Add ?atomic=true to the URL to import all or none.", bring("text/csv", "vehicles.csv")},
+			{"Vehicles from NDJSON", "One vehicle per line, in the format of the API.", bring("application/x-ndjson", "vehicles.ndjson")},
+			{"Zones from GeoJSON", "A FeatureCollection; its properties are the fields of a zone.", p.command("POST", "/zones", "", "Content-Type: application/geo+json") + " --data-binary @zones.geojson"},
 			{"A whole fleet", "On the server: subaccounts, vehicle types, plans, riders, zones and vehicles in one file.", "kickstand fleet import" + server + " fleet.json"},
 		},
 		Out: []command{
-			{"Rides", "As CSV; Accept: application/x-ndjson has one JSON object a line. The filters of the API narrow it, such as ?started_at[gte]=2026-01-01T00:00:00Z.", get("/rides", "text/csv", "rides.csv")},
+			{"Rides", "As CSV, or with Accept: application/x-ndjson as one JSON object per line. Add filters of the API, such as ?started_at[gte]=2026-01-01T00:00:00Z.", get("/rides", "text/csv", "rides.csv")},
 			{"Vehicles", "", get("/vehicles", "text/csv", "vehicles.csv")},
 			{"Riders", "", get("/customers", "text/csv", "riders.csv")},
 			{"Zones", "As GeoJSON.", get("/zones", "application/geo+json", "zones.geojson")},

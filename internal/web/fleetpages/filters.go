@@ -70,7 +70,7 @@ func (f *filters) integer(name string) *int64 {
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
-		f.fail(name, "This is no whole number.")
+		f.fail(name, "Must be a whole number.")
 		return nil
 	}
 	return &n
@@ -86,7 +86,7 @@ func (f *filters) days(from, to string, zone *time.Location) period.Range {
 		}
 		d, err := time.Parse(time.DateOnly, value)
 		if err != nil || d.Year() < 1970 || d.Year() > 9999 {
-			f.fail(name, "This is no date such as 2026-11-21.")
+			f.fail(name, "Must be a date such as 2026-11-21.")
 			return nil
 		}
 		at := period.StartOf(d.Year(), d.Month(), d.Day()+more, zone)
@@ -108,7 +108,7 @@ func (p *pages) subaccountChoices(ctx context.Context, r *web.Request) ([]fleet.
 	if err != nil || len(subs) < 2 {
 		return subs, nil, err
 	}
-	return subs, web.Fields{{Name: "area", Label: "Area", Type: "select", Options: options(subs, "All", func(s fleet.Subaccount) web.Option {
+	return subs, web.Fields{{Name: "area", Label: "Subaccount", Type: "select", Options: options(subs, "All", func(s fleet.Subaccount) web.Option {
 		return web.Option{Value: s.ID, Label: s.Name}
 	})}}, nil
 }

@@ -98,7 +98,7 @@ func (p *pages) handle(path string, rt route) {
 		open := post
 		post = func(w http.ResponseWriter, r *web.Request) error {
 			if !r.Admin() {
-				return problem.New(problem.Forbidden, "Only admins of %s may change the fleet. Ask one of them.", r.Organization.Name)
+				return problem.New(problem.Forbidden, "Only admins of %s can change this. Ask an admin.", r.Organization.Name)
 			}
 			return open(w, r)
 		}

@@ -45,7 +45,7 @@ func (p *pages) settings(w http.ResponseWriter, r *web.Request) error {
 			b.Feeds = append(b.Feeds, feed{s.Name, p.Feed + s.PublicSystemID() + "/gbfs.json"})
 		}
 	}
-	return p.Render(w, r, "settings", p.page(r, "/settings", "Settings of the fleet", b))
+	return p.Render(w, r, "settings", p.page(r, "/settings", "Fleet settings", b))
 }
 
 // editSettings updates the settings.
@@ -59,15 +59,15 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 	}
 	fields := web.Fields{
 		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: s.Name},
-		{Name: "timezone", Label: "Time zone", Type: "text", Most: 100, Value: s.TimeZone, Help: "Of reports, unless they ask for another: Europe/Berlin."},
-		{Name: "default_language", Label: "Language", Type: "text", Most: 35, Value: s.DefaultLanguage, Help: "Of the public feed: en."},
-		count("low_battery_percent", "Low battery, in percent", "Below it no ride begins, and a vehicle goes out of service.", s.LowBatteryPercent),
-		count("battery_ready_percent", "Charged again, in percent", "From it on a vehicle comes back.", s.BatteryReadyPercent),
-		count("max_ride_minutes", "Longest ride, in minutes", "Then it is ended by itself.", s.MaxRideMinutes),
-		count("cancel_grace_seconds", "Riders can cancel for, in seconds", "After the start.", s.CancelGraceSeconds),
-		count("cancel_grace_meters", "And over, in meters", "", s.CancelGraceMeters),
-		count("contact_lost_minutes", "Out of contact after, in minutes", "Without a report of a vehicle that has ever sent one.", s.ContactLostMinutes),
-		count("missing_after_hours", "Missing after, in hours", "", s.MissingAfterHours),
+		{Name: "timezone", Label: "Time zone", Type: "text", Most: 100, Value: s.TimeZone, Help: "Default for reports, such as Europe/Berlin."},
+		{Name: "default_language", Label: "Language", Type: "text", Most: 35, Value: s.DefaultLanguage, Help: "Of the public feed, such as en."},
+		count("low_battery_percent", "Low battery (%)", "Below this level, rides can't start and vehicles go out of service.", s.LowBatteryPercent),
+		count("battery_ready_percent", "Battery recharged (%)", "From this level, vehicles return to service.", s.BatteryReadyPercent),
+		count("max_ride_minutes", "Maximum ride duration (minutes)", "Longer rides end automatically.", s.MaxRideMinutes),
+		count("cancel_grace_seconds", "Cancellation period (seconds)", "From the start of a ride.", s.CancelGraceSeconds),
+		count("cancel_grace_meters", "Cancellation distance (meters)", "", s.CancelGraceMeters),
+		count("contact_lost_minutes", "Out of contact after (minutes)", "Without a report. Applies to vehicles that have sent one.", s.ContactLostMinutes),
+		count("missing_after_hours", "Missing after (hours)", "", s.MissingAfterHours),
 	}
 	back := p.base + "/settings"
 	if r.Method == http.MethodPost {
@@ -95,10 +95,10 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: "The settings are changed. They hold at once, for open rides too."})
+			return p.Redirect(w, back, web.Notice{Text: "Settings saved. They apply at once, including to open rides."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/settings", "Edit the settings", nil), fields, form{
+	return p.showForm(w, r, p.page(r, "/settings", "Edit settings", nil), fields, form{
 		Groups: layout(fields, part{"", 3, false}, part{"Batteries", 2, true}, part{"Rides", 3, true}, part{"Vehicles that say nothing", 0, true}), Label: "Save", Cancel: back,
 	})
 }
@@ -107,10 +107,10 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 func (p *pages) advanceClock(w http.ResponseWriter, r *web.Request) error {
 	zone := r.Now.Location()
 	fields := web.Fields{
-		{Name: "by", Label: "Put it forward by", Type: "select", Value: "1h", Options: []web.Option{
+		{Name: "by", Label: "Advance by", Type: "select", Value: "1h", Options: []web.Option{
 			{Value: "10m", Label: "10 minutes"}, {Value: "1h", Label: "An hour"}, {Value: "24h", Label: "A day"}, {Value: "168h", Label: "A week"}, {Value: "", Label: "Until the moment below"},
 		}},
-		{Name: "now", Label: "Until", Type: "datetime-local", Optional: true, Help: "In the time zone " + zone.String() + ", by a year at most."},
+		{Name: "now", Label: "Until", Type: "datetime-local", Optional: true, Help: "Time zone " + zone.String() + "; at most one year ahead."},
 	}
 	back := p.base + "/settings"
 	if r.Method == http.MethodPost {
@@ -123,7 +123,7 @@ func (p *pages) advanceClock(w http.ResponseWriter, r *web.Request) error {
 		by, err := time.ParseDuration(t.text("by"))
 		switch {
 		case err != nil && to.IsZero() && t.v.Err() == nil:
-			t.v.AddCode("required", "now", "is needed, or a choice above")
+			t.v.AddCode("required", "now", "is required, or a choice above")
 		case err == nil && (by < 0 || by > 366*24*time.Hour):
 			t.v.AddCode("invalid_value", "by", "must be one of the choices")
 		}
@@ -142,19 +142,19 @@ func (p *pages) advanceClock(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: "The clock is put forward. What was due until then has happened."})
+			return p.Redirect(w, back, web.Notice{Text: "Clock advanced. Changes due until then have taken effect."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/settings", "Put the sandbox's clock forward", nil), fields, form{
-		Intro: "It only goes forward, and runs on from there. Reservations expire, rides end and vehicles fall silent as they would. A reset sets it back.", Label: "Put it forward", Cancel: back,
+	return p.showForm(w, r, p.page(r, "/settings", "Advance the sandbox clock", nil), fields, form{
+		Intro: "The clock can't go back, and runs on from the new time. Reservations expire, rides end and vehicles lose contact as usual. Reset the sandbox to return to real time.", Label: "Advance clock", Cancel: back,
 	})
 }
 
 // reset resets the sandbox.
 func (p *pages) reset(w http.ResponseWriter, r *web.Request) error {
 	back := p.base + "/settings"
-	yes, err := p.confirmed(w, r, p.page(r, "/settings", "Reset the sandbox", nil), web.Confirm{
-		Text: "Everything in the sandbox goes, and what a new one has is there again. Production is not touched.", Type: "reset", Label: "Reset the sandbox", Cancel: back,
+	yes, err := p.confirmed(w, r, p.page(r, "/settings", "Reset sandbox", nil), web.Confirm{
+		Text: "This deletes all sandbox records and restores the initial ones. Production is not affected.", Type: "reset", Label: "Reset sandbox", Cancel: back,
 	})
 	if err != nil || !yes {
 		return err
@@ -165,5 +165,5 @@ func (p *pages) reset(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.Redirect(w, back, web.Notice{Text: "The sandbox is as new."})
+	return p.Redirect(w, back, web.Notice{Text: "Sandbox reset."})
 }

@@ -81,7 +81,7 @@ func refused(fields web.Fields, err error) bool {
 		return false
 	}
 	if member, _ := e.Details["member"].(string); e.Code == "already_exists" && fields.Field(member) != nil {
-		e = &problem.Error{Kind: problem.Invalid, Issues: []problem.Issue{{Path: member, Message: "is taken: another record has it"}}}
+		e = &problem.Error{Kind: problem.Invalid, Issues: []problem.Issue{{Path: member, Message: "is already in use"}}}
 	}
 	if e.Kind == problem.Invalid && len(e.Issues) > 0 {
 		e = &problem.Error{Kind: e.Kind, Issues: slices.Clone(e.Issues)}
@@ -164,9 +164,9 @@ func (t *formInput) position(name string) *fleet.Position {
 	case lat == nil && lng == nil:
 		return nil
 	case lat == nil && !t.v.Has(name+".lat"):
-		t.v.AddCode("required", name+".lat", "belongs to the longitude")
+		t.v.AddCode("required", name+".lat", "is required with a longitude")
 	case lng == nil && !t.v.Has(name+".lng"):
-		t.v.AddCode("required", name+".lng", "belongs to the latitude")
+		t.v.AddCode("required", name+".lng", "is required with a latitude")
 	case lat != nil && lng != nil:
 		return &fleet.Position{Lat: *lat, Lng: *lng}
 	}
@@ -227,7 +227,7 @@ func positionFields(name string, at *fleet.Position, help string) web.Fields {
 
 // externalField edits the external id.
 func externalField(id fleet.NullString) web.Field {
-	return web.Field{Name: "external_id", Label: "External id", Type: "text", Optional: true, Most: 128, Value: string(id), Help: "What it is called in a system of yours."}
+	return web.Field{Name: "external_id", Label: "External id", Type: "text", Optional: true, Most: 128, Value: string(id), Help: "The id in your own system."}
 }
 
 // optionalInteger formats a number, empty for nil.

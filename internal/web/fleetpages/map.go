@@ -130,7 +130,7 @@ var mapStates = [...]fleet.VehicleState{
 var zoneTypes = [...]web.Option{
 	{Value: string(fleet.ServiceArea), Label: "Service area"}, {Value: string(fleet.Parking), Label: "Parking"},
 	{Value: string(fleet.NoParking), Label: "No parking"}, {Value: string(fleet.Slow), Label: "Slow"},
-	{Value: string(fleet.NoRide), Label: "No riding"}, {Value: string(fleet.CustomZone), Label: "Its own rules"},
+	{Value: string(fleet.NoRide), Label: "No riding"}, {Value: string(fleet.CustomZone), Label: "Custom rules"},
 }
 
 func zoneTypeLabel(t fleet.ZoneType) string {
@@ -321,7 +321,7 @@ func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v vie
 		return err
 	}
 	if next != nil {
-		b.Note = "Only the " + strconv.Itoa(mapZones) + " zones that count first are drawn."
+		b.Note = "Only the " + strconv.Itoa(mapZones) + " zones of highest priority are shown."
 	}
 	for i := range docs {
 		z, err := readOutlined(&docs[i])
@@ -445,7 +445,7 @@ func (p *pages) panel(ctx context.Context, r *web.Request, subs []fleet.Subaccou
 	if err != nil {
 		return nil, err
 	}
-	c := &panel{Vehicle: v, State: stateBadge(v.State), Seen: r.Time(v.LastReportedAt.Std()), Link: p.base + "/vehicles/" + v.ID, Close: without, Battery: "not known"}
+	c := &panel{Vehicle: v, State: stateBadge(v.State), Seen: r.Time(v.LastReportedAt.Std()), Link: p.base + "/vehicles/" + v.ID, Close: without, Battery: "unknown"}
 	if v.BatteryPercent != nil {
 		c.Battery = strconv.FormatInt(*v.BatteryPercent, 10) + " %"
 	}
@@ -464,5 +464,5 @@ func (p *pages) panel(ctx context.Context, r *web.Request, subs []fleet.Subaccou
 
 // Empty is the placeholder of a map without vehicles.
 func (b mapPage) Empty() web.Empty {
-	return web.Empty{Text: "No vehicle is on the map yet: those with a location are.", Path: b.Base + "/vehicles", Label: "To the vehicles"}
+	return web.Empty{Text: "No vehicle has a location yet.", Path: b.Base + "/vehicles", Label: "View vehicles"}
 }

@@ -18,7 +18,7 @@ const maxPage = 42 << 10
 
 func TestMap(t *testing.T) {
 	y := newYard(t)
-	y.agent.Page("/fleet/map").Want("No vehicle is on the map yet", "0 vehicles here")
+	y.agent.Page("/fleet/map").Want("No vehicle has a location yet", "0 vehicles in view")
 	d := y.agent.Page("/sandbox/fleet/map")
 	d.Want("Berlin", "Out of contact", "Service area")
 	if len(d.WithAttr("class", "sandbox")) != 1 {

@@ -65,7 +65,7 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	}
 	b := overviewPage{
 		Topics: p.topic(fleet.RideKind) + " " + p.topic(fleet.VehicleKind), Zone: settings.TimeZone,
-		Filters: filters{Fields: append(web.Fields{{Name: "days", Label: "Time", Type: "select", Options: spans[:]}},
+		Filters: filters{Fields: append(web.Fields{{Name: "days", Label: "Period", Type: "select", Options: spans[:]}},
 			append(fields, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})...)},
 	}
 	b.Filters.parse(r)
@@ -131,7 +131,7 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 	}
 	now, then := rides.Totals, ridesBefore.Totals
 	if total == 0 && now.RideCount == 0 && then.RideCount == 0 && b.Filters.All == "" {
-		b.Empty = &web.Empty{Text: "There are no vehicles and no rides yet.", Path: p.base + "/vehicles", Label: "To the vehicles"}
+		b.Empty = &web.Empty{Text: "No vehicles or rides yet.", Path: p.base + "/vehicles", Label: "View vehicles"}
 		return nil
 	}
 	ridden := figure{Label: "Vehicles ridden", Values: []string{number(now.UniqueVehicles)}, Change: changeOf(now.UniqueVehicles, then.UniqueVehicles)}
@@ -153,7 +153,7 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 	earned := figure{Label: "Revenue"}
 	for _, t := range revenue.Totals {
 		earned.Values = append(earned.Values, money(t.TotalAmount, t.Currency))
-		earned.Note = money(t.NetAmount, t.Currency) + " without tax"
+		earned.Note = money(t.NetAmount, t.Currency) + " before tax"
 	}
 	switch len(revenue.Totals) {
 	case 0:
@@ -247,7 +247,7 @@ func (p *pages) attentionItems(ctx context.Context, r *web.Request, subs []fleet
 		return nil, err
 	}
 	if due != "" {
-		add("card", "Rides with a payment that is due for more than a day", "/rides", url.Values{"payment": {"due"}}, due)
+		add("card", "Rides with a payment overdue by more than a day", "/rides", url.Values{"payment": {"due"}}, due)
 	}
 	return list, nil
 }

@@ -32,7 +32,7 @@ func TestEnvironments(t *testing.T) {
 
 func TestOverview(t *testing.T) {
 	y := newYard(t)
-	y.agent.Page("/fleet").Want("There are no vehicles and no rides yet")
+	y.agent.Page("/fleet").Want("No vehicles or rides yet")
 	d := y.agent.Page("/sandbox/fleet")
 	d.Want("Rides", "Revenue in EUR", "Revenue in JPY", "Vehicles ridden", "Average ride", "Needs attention", "missing", "30 days before", "Show tables")
 	if n := len(d.WithAttr("class", "card chart")); n != 3 {

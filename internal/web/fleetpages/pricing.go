@@ -36,9 +36,9 @@ type planList struct {
 
 func planBadge(active bool) web.Badge {
 	if active {
-		return web.Badge{Text: "In use", Tone: web.Good, Icon: "check"}
+		return web.Badge{Text: "Active", Tone: web.Good, Icon: "check"}
 	}
-	return web.Badge{Text: "Retired"}
+	return web.Badge{Text: "Inactive"}
 }
 
 // plans lists pricing plans.
@@ -63,7 +63,7 @@ func (p *pages) plans(w http.ResponseWriter, r *web.Request) error {
 	if r.Admin() {
 		list.New = p.base + "/pricing/new"
 	}
-	list.Empty = web.Empty{Text: "There are no pricing plans yet. Without one nobody can begin a ride.", Path: list.New, Label: "New plan"}
+	list.Empty = web.Empty{Text: "No pricing plans yet. Rides can't start without one.", Path: list.New, Label: "New plan"}
 	return p.Render(w, r, "plans", p.page(r, "/pricing", "Pricing", list))
 }
 
@@ -137,16 +137,16 @@ func sample(r *web.Request, t *fleet.Tariff, sub *fleet.Subaccount) (filters, []
 	f := filters{Fields: web.Fields{
 		{Name: "minutes", Label: "Minutes", Type: "text", Mode: "numeric", Value: "12"},
 		{Name: "km", Label: "Kilometers", Type: "text", Mode: "decimal", Value: "2.5"},
-		{Name: "paused", Label: "Of these paused", Type: "text", Mode: "numeric", Value: "0"},
-		{Name: "reserved", Label: "Reserved before", Type: "text", Mode: "numeric", Value: "0"},
+		{Name: "paused", Label: "Minutes paused", Type: "text", Mode: "numeric", Value: "0"},
+		{Name: "reserved", Label: "Minutes reserved", Type: "text", Mode: "numeric", Value: "0"},
 		{Name: "outside", Label: "Ends", Type: "select", Options: []web.Option{{Value: "", Label: "where that is allowed"}, {Value: "yes", Label: "elsewhere, for the fee"}}},
 	}}
 	f.parse(r)
-	f.All, f.Label = "", "Work it out"
+	f.All, f.Label = "", "Calculate"
 	minutes := func(name string) int64 {
 		n := f.integer(name)
 		if n != nil && (*n < 0 || *n > sampleMinutes) {
-			f.fail(name, "This is longer than any ride.")
+			f.fail(name, "Exceeds the maximum ride duration.")
 			n = nil
 		}
 		if n == nil {
@@ -168,12 +168,12 @@ func sample(r *web.Request, t *fleet.Tariff, sub *fleet.Subaccount) (filters, []
 	}
 	km, err := strconv.ParseFloat(f.get("km"), 64)
 	if meters := km * 1000; err != nil || meters != meters || meters < 0 || meters > sampleMeters {
-		f.fail("km", "This is no distance that is ridden.")
+		f.fail("km", "Exceeds the maximum distance.")
 	} else {
 		u.Meters = int64(meters + .5)
 	}
 	if u.PausedSeconds > u.Seconds {
-		f.fail("paused", "This is longer than the ride.")
+		f.fail("paused", "Exceeds the duration of the ride.")
 	}
 	if !f.ok() {
 		return f, nil
@@ -203,13 +203,13 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 	}
 	head := []web.Field{}
 	if !made {
-		head = append(head, web.Field{Name: "subaccount_id", Label: "Area", Type: "select", Options: options(subs, "", func(s fleet.Subaccount) web.Option {
+		head = append(head, web.Field{Name: "subaccount_id", Label: "Subaccount", Type: "select", Options: options(subs, "", func(s fleet.Subaccount) web.Option {
 			return web.Option{Value: s.ID, Label: s.Name + ", in " + s.Currency}
-		}), Help: "Amounts are in its currency."})
+		}), Help: "Amounts are in the subaccount's currency."})
 	}
 	head = append(head,
 		web.Field{Name: "name", Label: "Name", Type: "text", Most: 256, Value: plan.Name},
-		web.Field{Name: "description", Label: "Description", Type: "textarea", Rows: 2, Optional: true, Most: 5000, Value: plan.Description, Help: "For riders: it is in the public feed."})
+		web.Field{Name: "description", Label: "Description", Type: "textarea", Rows: 2, Optional: true, Most: 5000, Value: plan.Description, Help: "Shown to riders in the public feed."})
 	add(part{}, head...)
 	add(part{}, amountOf("unlock_amount", "Unlocking", &plan.UnlockAmount, ""))
 	segments := func(name, legend, unit string, list []fleet.Segment, rows int) {
@@ -231,7 +231,7 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 			add(p, row...)
 		}
 	}
-	segments("per_min_pricing", "Price by time. Several rows add up; every 0 minutes is once.", "minutes", plan.PerMinute, minutes)
+	segments("per_min_pricing", "Price by time (rows add up; an interval of 0 charges once)", "minutes", plan.PerMinute, minutes)
 	segments("per_km_pricing", "Price by distance", "kilometers", plan.PerKilometer, kilometers)
 	limit := fleet.FareCap{}
 	var capAmount, capMinutes *int64
@@ -239,22 +239,22 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 		limit = *plan.FareCap
 		capAmount, capMinutes = &limit.Amount, &limit.DurationMinutes
 	}
-	add(part{Legend: "The most that riding costs", Row: true},
+	add(part{Legend: "Fare cap", Row: true},
 		amountOf("fare_cap.amount", "At most", capAmount, ""), web.Field{Name: "fare_cap.duration_minutes", Label: "In each … minutes", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(capMinutes), Placeholder: "1440"})
 	add(part{Legend: "Reservations", Row: true},
 		amountOf("reservation_per_min_amount", "A minute", plan.ReservationPerMin, ""),
 		web.Field{Name: "reservation_free_minutes", Label: "Free minutes", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(&plan.ReservationFreeMinutes)},
-		amountOf("reservation_flat_amount", "Or once", plan.ReservationFlat, ""))
-	add(part{Legend: "Beside riding", Row: true},
-		amountOf("pause_per_min_amount", "A minute of pause", plan.PausePerMinAmount, "Empty: as riding."),
-		amountOf("out_of_zone_amount", "Ending where it is not allowed", plan.OutOfZoneAmount, "Empty: riders cannot."))
+		amountOf("reservation_flat_amount", "Flat fee", plan.ReservationFlat, ""))
+	add(part{Legend: "Other fees", Row: true},
+		amountOf("pause_per_min_amount", "Pause, per minute", plan.PausePerMinAmount, "Empty: same as riding."),
+		amountOf("out_of_zone_amount", "Out-of-zone fee", plan.OutOfZoneAmount, "Empty: riders can't end there."))
 	tax := "added"
 	if !plan.Taxable {
 		tax = "included"
 	}
 	add(part{Legend: "Tax", Row: true},
 		web.Field{Name: "tax_basis_points", Label: "Percent", Type: "text", Mode: "decimal", Optional: true, Value: strings.TrimSuffix(percent(plan.TaxBasisPoints), "%")},
-		web.Field{Name: "is_taxable", Label: "Amounts", Type: "select", Value: tax, Options: []web.Option{{Value: "included", Label: "include it"}, {Value: "added", Label: "are without: it comes on top"}}})
+		web.Field{Name: "is_taxable", Label: "Amounts", Type: "select", Value: tax, Options: []web.Option{{Value: "included", Label: "include tax"}, {Value: "added", Label: "exclude tax"}}})
 	tail := []web.Field{}
 	for _, s := range subs {
 		for _, kind := range s.VehicleTypes {
@@ -264,11 +264,11 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 		}
 	}
 	if len(tail) > 0 {
-		add(part{Legend: "Vehicle types, as the public feed tells"}, tail...)
+		add(part{Legend: "Vehicle types in the public feed"}, tail...)
 	}
 	add(part{Legend: "More"},
-		web.Field{Name: "active", Label: "In use: a plan that is not begins no ride", Type: "checkbox", Optional: true, Value: checked(plan.Active)},
-		web.Field{Name: "url", Label: "Where riders read about it", Type: "url", Optional: true, Most: 2048, Value: string(plan.URL)},
+		web.Field{Name: "active", Label: "Active (inactive plans can't start rides)", Type: "checkbox", Optional: true, Value: checked(plan.Active)},
+		web.Field{Name: "url", Label: "Information page for riders", Type: "url", Optional: true, Most: 2048, Value: string(plan.URL)},
 		externalField(plan.ExternalID), metadataField(plan.Metadata))
 	return fields, layout(fields, groups...)
 }
@@ -406,14 +406,14 @@ func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if made {
-			return p.Redirect(w, p.base+"/pricing/"+plan.ID, web.Notice{Text: "The plan is made. It counts where a vehicle, a type or an area names it."})
+			return p.Redirect(w, p.base+"/pricing/"+plan.ID, web.Notice{Text: "Plan created. Assign it to a subaccount, vehicle type or vehicle."})
 		}
 	}
 	return p.showPlan(w, r, "New plan", p.base+"/pricing", fields, groups)
 }
 
 func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, title, cancel string, fields web.Fields, groups []group) error {
-	return p.showForm(w, r, p.page(r, "/pricing", title, nil), fields, form{Groups: groups, Label: "Save", Cancel: cancel, More: "More rows"})
+	return p.showForm(w, r, p.page(r, "/pricing", title, nil), fields, form{Groups: groups, Label: "Save", Cancel: cancel, More: "Add rows"})
 }
 
 // morePlan renders the submitted form with more segment rows.
@@ -467,7 +467,7 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: "The plan has a new version, for rides that begin from now on."})
+			return p.Redirect(w, back, web.Notice{Text: "Plan saved as a new version, which applies to new rides."})
 		}
 	}
 	return p.showPlan(w, r, title, back, fields, groups)

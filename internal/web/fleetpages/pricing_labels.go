@@ -46,7 +46,7 @@ func terms(t *fleet.Tariff) []string {
 	list := []string{priced(t) + "."}
 	switch {
 	case t.PausePerMinAmount == nil:
-		list = append(list, "Pauses cost as riding does.")
+		list = append(list, "Pauses cost the same as riding.")
 	case *t.PausePerMinAmount == 0:
 		list = append(list, "Pauses are free.")
 	default:
@@ -66,15 +66,15 @@ func terms(t *fleet.Tariff) []string {
 	}
 	switch {
 	case t.OutOfZoneAmount == nil:
-		list = append(list, "Riders cannot end where that is not allowed.")
+		list = append(list, "Rides can't end out of zone.")
 	case *t.OutOfZoneAmount == 0:
-		list = append(list, "Riders may end anywhere.")
+		list = append(list, "Rides can end anywhere.")
 	default:
-		list = append(list, "To end where that is not allowed costs "+money(*t.OutOfZoneAmount, t.Currency)+".")
+		list = append(list, "The out-of-zone fee is "+money(*t.OutOfZoneAmount, t.Currency)+".")
 	}
 	switch {
 	case t.Taxable:
-		list = append(list, percent(t.TaxBasisPoints)+" tax comes on top.")
+		list = append(list, percent(t.TaxBasisPoints)+" tax is added.")
 	case t.TaxBasisPoints > 0:
 		list = append(list, "Amounts include "+percent(t.TaxBasisPoints)+" tax.")
 	}
@@ -201,7 +201,7 @@ func sums(p fleet.Price, why string) []line {
 	}
 	add("Riding", p.FareAmount)
 	add("Reservation", p.ReservationAmount)
-	add("Ended where that is not allowed", p.OutOfZoneAmount)
+	add("Out-of-zone fee", p.OutOfZoneAmount)
 	add("Tax", p.TaxAmount)
 	return append(list, ending(p, why)...)
 }
@@ -217,7 +217,7 @@ func ending(p fleet.Price, why string) []line {
 		list = append(list, line{What: what, Amount: money(p.AdjustmentAmount, p.Currency)})
 	}
 	if sum := p.SubtotalAmount + p.TaxAmount + p.AdjustmentAmount; sum < p.TotalAmount {
-		list = append(list, line{What: "A total is never below nothing", Amount: money(p.TotalAmount-sum, p.Currency)})
+		list = append(list, line{What: "Raised to the minimum total of 0", Amount: money(p.TotalAmount-sum, p.Currency)})
 	}
 	return append(list, line{What: "Total", Amount: money(p.TotalAmount, p.Currency), Sum: true})
 }
@@ -236,16 +236,16 @@ func charged(t *fleet.Tariff, item fleet.Item) string {
 	case fleet.ItemCap:
 		return "At most " + capped(t)
 	case fleet.ItemFloor:
-		return "Riding never costs less than nothing"
+		return "Raised to the minimum fare of 0"
 	case fleet.ItemReservation:
 		if item.Rate != 0 {
 			return "Reservation, a minute"
 		}
 		return "Reservation"
 	case fleet.ItemOutOfZone:
-		return "Ended where that is not allowed"
+		return "Out-of-zone fee"
 	case fleet.ItemTax:
-		return "Tax, " + percent(t.TaxBasisPoints) + " on top"
+		return "Tax, " + percent(t.TaxBasisPoints) + " added"
 	}
 	return string(item.Kind)
 }

@@ -48,12 +48,12 @@ func TestTerms(t *testing.T) {
 		tariff fleet.Tariff
 		want   string
 	}{
-		{fleet.Tariff{Currency: "EUR"}, "Free. Pauses cost as riding does. Reservations are free. Riders cannot end where that is not allowed."},
+		{fleet.Tariff{Currency: "EUR"}, "Free. Pauses cost the same as riding. Reservations are free. Rides can't end out of zone."},
 		{fleet.Tariff{Currency: "EUR", PausePerMinAmount: new(int64(0)), ReservationFlat: new(int64(50)), OutOfZoneAmount: new(int64(0)), TaxBasisPoints: 1900},
-			"Free. Pauses are free. A reservation costs €0.50. Riders may end anywhere. Amounts include 19% tax."},
+			"Free. Pauses are free. A reservation costs €0.50. Rides can end anywhere. Amounts include 19% tax."},
 		{fleet.Tariff{Currency: "EUR", PausePerMinAmount: new(int64(10)), ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 5, OutOfZoneAmount: new(int64(1500)), Taxable: true, TaxBasisPoints: 770},
-			"Free. Pauses cost €0.10 a minute. A reservation costs €0.15 a minute after the first 5 minutes. To end where that is not allowed costs €15.00. 7.7% tax comes on top."},
-		{fleet.Tariff{Currency: "EUR", ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 1}, "Free. Pauses cost as riding does. A reservation costs €0.15 a minute after the first 1 minute. Riders cannot end where that is not allowed."},
+			"Free. Pauses cost €0.10 a minute. A reservation costs €0.15 a minute after the first 5 minutes. The out-of-zone fee is €15.00. 7.7% tax is added."},
+		{fleet.Tariff{Currency: "EUR", ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 1}, "Free. Pauses cost the same as riding. A reservation costs €0.15 a minute after the first 1 minute. Rides can't end out of zone."},
 	} {
 		if got := strings.Join(terms(&tt.tariff), " "); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)

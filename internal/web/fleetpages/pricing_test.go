@@ -42,19 +42,19 @@ func formOf(d webtest.Document) url.Values {
 
 func TestPlans(t *testing.T) {
 	y := newYard(t)
-	y.admin.Page("/fleet/pricing").Want("There are no pricing plans yet", "New plan")
-	y.agent.Page("/fleet/pricing").Want("There are no pricing plans yet")
+	y.admin.Page("/fleet/pricing").Want("No pricing plans yet", "New plan")
+	y.agent.Page("/fleet/pricing").Want("No pricing plans yet")
 	l := furnish(y)
-	y.agent.Page("/fleet/pricing").Want("1 plan.", "Standard "+hostile, "€1.00 to unlock, then €0.25 a minute", "In use")
+	y.agent.Page("/fleet/pricing").Want("1 plan.", "Standard "+hostile, "€1.00 to unlock, then €0.25 a minute", "Active")
 	path := "/fleet/pricing/" + l.plan.ID
 	d := y.agent.Page(path)
-	d.Want("To end where that is not allowed costs €9.00.", "What would a ride cost?", "12 × €0.25", "€4.00")
+	d.Want("The out-of-zone fee is €9.00.", "Price calculator", "12 × €0.25", "€4.00")
 	if len(links(d, path+"/edit")) != 0 {
 		t.Error("an agent is offered to edit a plan")
 	}
 	y.agent.Page(path+"?minutes=61&outside=yes").Want("61 × €0.25", "€25.25")
 	for query, want := range map[string]string{
-		"minutes=-1": "longer than any ride", "minutes=999999999999": "longer than any ride", "minutes=x": "no whole number", "km=NaN": "no distance", "km=1e300": "no distance", "minutes=5&paused=6": "longer than the ride",
+		"minutes=-1": "maximum ride duration", "minutes=999999999999": "maximum ride duration", "minutes=x": "Must be a whole number", "km=NaN": "maximum distance", "km=1e300": "maximum distance", "minutes=5&paused=6": "Exceeds the duration",
 	} {
 		d := y.agent.Page(path + "?" + query)
 		d.Want(want)
@@ -96,14 +96,14 @@ func TestPlanForms(t *testing.T) {
 	} {
 		form.Set(name, value)
 	}
-	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Until must be after start", "Or once, in EUR must not be given beside", "Where riders read about it must be an http")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Until must be after start", "Flat fee, in EUR must not be given beside", "Information page for riders must be an http")
 	form.Set("per_min_pricing.0.end", "")
 	form.Set("reservation_flat_amount", "")
 	form.Set("url", "https://example.com/?a=b&c")
 	form.Set("per_km_pricing.0.rate_amount", "−0,10")
 	d, notice := y.admin.Follow(y.admin.Post(path, form))
-	d.Want("Night "+hostile, "€1.00 to unlock, then free for the first 2 minutes, then €0.20 a minute, and €0.10 less a kilometer, at most €12.00 in each 24 hours.", "7.7% tax comes on top.", "A reservation costs €0.10 a minute.")
-	if !strings.HasPrefix(notice, "The plan is made.") {
+	d.Want("Night "+hostile, "€1.00 to unlock, then free for the first 2 minutes, then €0.20 a minute, and €0.10 less a kilometer, at most €12.00 in each 24 hours.", "7.7% tax is added.", "A reservation costs €0.10 a minute.")
+	if !strings.HasPrefix(notice, "Plan created.") {
 		t.Errorf("got %q", notice)
 	}
 
@@ -126,7 +126,7 @@ func TestPlanForms(t *testing.T) {
 	form.Del("active")
 	y.agent.WantRefused(y.agent.Post(at+"/edit", form), http.StatusForbidden)
 	d, _ = y.admin.Follow(y.admin.Post(at+"/edit", form))
-	d.Want("Renamed", "Retired", "€0.25 a minute, plus €0.05 a minute", "Scooter", "Changed by "+y.Admin.Email)
+	d.Want("Renamed", "Inactive", "€0.25 a minute, plus €0.05 a minute", "Scooter", "Updated by "+y.Admin.Email)
 	plan, err := l.Plan(t.Context(), l.db, l.organization.ID, l.plan.ID)
 	if err != nil || plan.Version != 2 || plan.Active || len(plan.PerMinute) != 2 || plan.PausePerMinAmount != nil || *plan.OutOfZoneAmount != 900 {
 		t.Errorf("got %+v, %v", plan, err)

@@ -62,9 +62,9 @@ func eventLabel(e fleet.VehicleEvent) string {
 
 var eventLabels = map[fleet.VehicleEvent]string{
 	"reservation_start": "Reserved", "reservation_cancel": "Reservation ended", "trip_start": "Ride started", "trip_end": "Ride ended",
-	"trip_cancel": "Ride cancelled", "comms_lost": "Fell silent", "comms_restored": "Heard of again", "not_located": "Not found for long",
+	"trip_cancel": "Ride cancelled", "comms_lost": "Contact lost", "comms_restored": "Contact restored", "not_located": "Not located",
 	"maintenance": "Maintenance", "off_hours": "Closing hours", "on_hours": "Opening hours", "system_suspend": "Service suspended", "system_resume": "Service resumed",
-	"battery_low": "Battery low", "battery_charged": "Battery charged", "unspecified": "Without a reason", "located": "Found",
-	"maintenance_pick_up": "Taken for maintenance", "rebalance_pick_up": "Taken to another place", "compliance_pick_up": "Taken, as rules ask", "agency_pick_up": "Taken by the city",
-	"decommissioned": "Taken out for good", "provider_drop_off": "Put there by us", "agency_drop_off": "Put there by the city",
+	"battery_low": "Battery low", "battery_charged": "Battery charged", "unspecified": "Unspecified", "located": "Located",
+	"maintenance_pick_up": "Picked up for maintenance", "rebalance_pick_up": "Picked up for rebalancing", "compliance_pick_up": "Picked up for compliance", "agency_pick_up": "Picked up by the agency",
+	"decommissioned": "Decommissioned", "provider_drop_off": "Dropped off by the operator", "agency_drop_off": "Dropped off by the agency",
 }

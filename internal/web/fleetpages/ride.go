@@ -81,7 +81,7 @@ func rideActions(s fleet.RideStatus, path string) []action {
 		case fleet.Paused:
 			m.Label, m.Icon = "Pause", "pause"
 		case fleet.Completed:
-			m.Label, m.Icon, m.Path = "End the ride", "check", path+"/end"
+			m.Label, m.Icon, m.Path = "End ride", "check", path+"/end"
 		case fleet.Cancelled:
 			m.Label, m.Icon, m.Path, m.Danger = "Cancel", "x", path+"/cancel", true
 		}
@@ -191,15 +191,15 @@ func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *
 
 // drawRide draws start and end of a ride, or its vehicle's location.
 func (p *pages) drawRide(ctx context.Context, r *web.Request, ride *fleet.Ride, b *ridePage) (err error) {
-	spots := []spot{{ride.StartLocation, "from", "Began here"}, {ride.EndLocation, "to", "Ended here"}}
-	what := "Where the ride began and ended. The line is straight: the way between is not known."
+	spots := []spot{{ride.StartLocation, "from", "Start"}, {ride.EndLocation, "to", "End"}}
+	what := "Start and end of the ride, connected by a straight line: the route is unknown."
 	if ride.Status.Open() {
 		v, err := p.Fleet.Vehicle(ctx, p.DB, r.OrganizationID, ride.VehicleID)
 		if err != nil {
 			return err
 		}
-		spots[1] = spot{v.Location, "at", "The vehicle now"}
-		what = "Where the ride began and where its vehicle was heard of last."
+		spots[1] = spot{v.Location, "at", "Current location"}
+		what = "Start of the ride and last location of the vehicle."
 	}
 	b.Map, err = p.smallMap(ctx, r, ride.SubaccountID, what, spots...)
 	return err
@@ -239,16 +239,16 @@ func (p *pages) rideEvents(ctx context.Context, r *web.Request, stored, ride *fl
 	}
 	switch ride.EndReason + ride.CancelReason {
 	case "rider":
-		end.Note = "for the rider"
+		end.Note = "on behalf of the rider"
 	case "operator":
-		end.Note = "by support: zones were not checked, and there was no fee for them"
+		end.Note = "by support, without zone checks or fees"
 		if ride.Status == fleet.Cancelled {
-			end.Note = "by support: it costs nothing"
+			end.Note = "by support, free of charge"
 		}
 	case "max_duration":
-		end.Note = "by itself: it lasted as long as a ride may"
+		end.Note = "automatically: maximum duration reached"
 	case "reservation_expired":
-		end.Note = "by itself: the reservation expired"
+		end.Note = "automatically: reservation expired"
 	}
 	add(end)
 	return list, nil
@@ -302,11 +302,11 @@ func auditLabel(a audit.Action) string {
 	case fleet.PricingCreated, fleet.SubaccountCreated, fleet.ZoneCreated:
 		return "Created"
 	case fleet.PricingUpdated, fleet.SubaccountUpdated, fleet.ZoneUpdated, fleet.SettingsUpdated:
-		return "Changed"
+		return "Updated"
 	case fleet.SandboxReset:
 		return "Reset"
 	case fleet.SandboxClockAdvanced:
-		return "Clock put forward"
+		return "Clock advanced"
 	}
 	return string(a)
 }
@@ -337,15 +337,15 @@ func (p *pages) setRideStatus(w http.ResponseWriter, r *web.Request) error {
 	}
 	to := fleet.RideStatus(values.Get("status"))
 	if to != fleet.Active && to != fleet.Paused {
-		return problem.New(problem.Invalid, "A ride is started, paused or resumed here.")
+		return problem.New(problem.Invalid, "Must be active or paused.")
 	}
 	id := r.PathValue("id")
 	if err := p.updateRide(r, id, fleet.RideChange{Status: optional.Of(to)}); err != nil {
 		return err
 	}
-	text := "The ride goes on."
+	text := "Ride resumed."
 	if to == fleet.Paused {
-		text = "The ride is paused."
+		text = "Ride paused."
 	}
 	return p.Redirect(w, p.base+"/rides/"+id, web.Notice{Text: text})
 }
@@ -358,7 +358,7 @@ func (p *pages) updateRide(r *web.Request, id string, c fleet.RideChange) error 
 			return err
 		}
 		if c.Status.Set && !ride.Status.Open() {
-			return problem.New(problem.Conflict, "The ride is %s already.", ride.Status)
+			return problem.New(problem.Conflict, "The ride is already %s.", ride.Status)
 		}
 		_, err = p.Fleet.UpdateRide(ctx, tx, r.OrganizationID, ride, c, by(r))
 		return err
@@ -373,7 +373,7 @@ func (p *pages) openRide(r *web.Request, to fleet.RideStatus) (fleet.Ride, error
 		return ride, err
 	}
 	if !slices.Contains(ride.Status.Next(), to) {
-		return ride, problem.New(problem.Conflict, "The ride is %s: it cannot become %s.", ride.Status, to)
+		return ride, problem.New(problem.Conflict, "The ride is %s and can't become %s.", ride.Status, to)
 	}
 	return ride, nil
 }
@@ -386,15 +386,15 @@ func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 	}
 	back := p.base + "/rides/" + ride.ID
 	fields := append(web.Fields{
-		{Name: "end_reason", Label: "Who ends it", Type: "select", Value: "operator", Options: []web.Option{
-			{Value: "operator", Label: "We do: anywhere, and without a fee for the zone"}, {Value: "rider", Label: "The rider does: zones and their fee count"},
+		{Name: "end_reason", Label: "Ended by", Type: "select", Value: "operator", Options: []web.Option{
+			{Value: "operator", Label: "Support: anywhere, without an out-of-zone fee"}, {Value: "rider", Label: "The rider: zone rules and fees apply"},
 		}},
-		{Name: "accept_out_of_zone_fee", Label: "The rider pays the fee for ending where that is not allowed", Type: "checkbox", Optional: true},
-		{Name: "distance_meters", Label: "Distance, in meters", Type: "text", Mode: "numeric", Optional: true, Help: "If it is known. Else it is taken from the odometer, or from the places."},
-	}, positionFields("end_location", nil, "Where the vehicle was heard of last, unless you know better.")...)
-	page := p.page(r, "/rides", "End the ride", nil)
+		{Name: "accept_out_of_zone_fee", Label: "Charge the out-of-zone fee to the rider", Type: "checkbox", Optional: true},
+		{Name: "distance_meters", Label: "Distance (meters)", Type: "text", Mode: "numeric", Optional: true, Help: "Empty: by the odometer, or else the straight line."},
+	}, positionFields("end_location", nil, "Default: the vehicle's last location.")...)
+	page := p.page(r, "/rides", "End ride", nil)
 	f := form{
-		Intro: "The rider is charged for the time until now, and the vehicle is free again.", Label: "End the ride", Cancel: back,
+		Intro: "The rider is charged for the time until now. The vehicle becomes available.", Label: "End ride", Cancel: back,
 		Groups: layout(fields, part{"", 3, false}, part{"Where it ended", 0, true}),
 	}
 	if r.Method == http.MethodPost {
@@ -416,7 +416,7 @@ func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 			err = p.updateRide(r, ride.ID, c)
 		}
 		if err == nil {
-			return p.Redirect(w, back, web.Notice{Text: "The ride has ended."})
+			return p.Redirect(w, back, web.Notice{Text: "Ride ended."})
 		}
 		if e, ok := errors.AsType[*problem.Error](err); ok {
 			if e.Code == "ride_end_not_allowed" || e.Code == "out_of_zone_fee_required" {
@@ -434,9 +434,9 @@ func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 func endRefusal(e *problem.Error) problem.Issue {
 	amount, ok := e.Details["out_of_zone_amount"].(int64)
 	if currency, _ := e.Details["currency"].(string); ok {
-		return problem.Issue{Path: "accept_out_of_zone_fee", Message: "must be ticked: a ride can end there for " + money(amount, currency)}
+		return problem.Issue{Path: "accept_out_of_zone_fee", Message: "must be checked: ending there costs " + money(amount, currency)}
 	}
-	return problem.Issue{Path: "end_reason", Message: "must be us: a rider cannot end a ride there"}
+	return problem.Issue{Path: "end_reason", Message: "must be support: riders can't end a ride there"}
 }
 
 // cancelRide cancels a ride.
@@ -446,9 +446,9 @@ func (p *pages) cancelRide(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	back := p.base + "/rides/" + ride.ID
-	fields := web.Fields{{Name: "cancel_reason", Label: "Who cancels it", Type: "select", Value: "operator", Options: []web.Option{
-		{Value: "operator", Label: "We do: it costs nothing"}, {Value: "rider", Label: "The rider does: a reservation is charged for"},
-	}, Help: "A rider can cancel a ride that was started only shortly after that."}}
+	fields := web.Fields{{Name: "cancel_reason", Label: "Cancelled by", Type: "select", Value: "operator", Options: []web.Option{
+		{Value: "operator", Label: "Support: free of charge"}, {Value: "rider", Label: "The rider: the reservation is charged"},
+	}, Help: "Riders can only cancel a ride shortly after its start."}}
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
 		if !ok {
@@ -457,14 +457,14 @@ func (p *pages) cancelRide(w http.ResponseWriter, r *web.Request) error {
 		fields.Fill(values)
 		err := p.updateRide(r, ride.ID, fleet.RideChange{Status: optional.Of(fleet.Cancelled), CancelReason: optional.Of(fleet.NullString(values.Get("cancel_reason")))})
 		if err == nil {
-			return p.Redirect(w, back, web.Notice{Text: "The ride is cancelled."})
+			return p.Redirect(w, back, web.Notice{Text: "Ride cancelled."})
 		}
 		if !refused(fields, err) {
 			return err
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/rides", "Cancel the ride", nil), fields, form{
-		Intro: "The vehicle is free again. A ride that is cancelled stays so.", Label: "Cancel the ride", Danger: true, Cancel: back,
+	return p.showForm(w, r, p.page(r, "/rides", "Cancel ride", nil), fields, form{
+		Intro: "The vehicle becomes available. This can't be undone.", Label: "Cancel ride", Danger: true, Cancel: back,
 	})
 }
 
@@ -475,7 +475,7 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	if ride.Price == nil {
-		return problem.New(problem.Conflict, "What a ride costs can be adjusted once it has ended.")
+		return problem.New(problem.Conflict, "The price can be adjusted after the ride has ended.")
 	}
 	back, currency := p.base+"/rides/"+ride.ID, ride.Price.Currency
 	fields := web.Fields{
@@ -484,8 +484,8 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 	if ride.TripType == fleet.RiderTrip {
 		fields = append(fields,
 			web.Field{Name: "adjustment_amount", Label: "Adjustment, in " + currency, Type: "text", Value: plain(ride.AdjustmentAmount, currency),
-				Help: "Below 0 gives money back: -" + plain(150, currency) + ". It takes the place of the adjustment before. The total is never below 0."},
-			web.Field{Name: "adjustment_reason", Label: "Why", Type: "text", Optional: true, Most: 500, Value: string(ride.AdjustmentReason)})
+				Help: "Negative amounts are refunds: -" + plain(150, currency) + ". Replaces the previous adjustment. The total is at least 0."},
+			web.Field{Name: "adjustment_reason", Label: "Reason", Type: "text", Optional: true, Most: 500, Value: string(ride.AdjustmentReason)})
 	}
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
@@ -506,13 +506,13 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 			err = p.updateRide(r, ride.ID, c)
 		}
 		if err == nil {
-			return p.Redirect(w, back, web.Notice{Text: "What is owed for the ride is changed."})
+			return p.Redirect(w, back, web.Notice{Text: "Adjustment saved."})
 		}
 		if !refused(fields, err) {
 			return err
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/rides", "Adjust what is owed", nil), fields, form{
-		Intro: "The ride came to " + money(ride.Price.TotalAmount, currency) + ". No money is moved here: this is your bookkeeping.", Label: "Save", Cancel: back,
+	return p.showForm(w, r, p.page(r, "/rides", "Adjust price", nil), fields, form{
+		Intro: "The ride costs " + money(ride.Price.TotalAmount, currency) + ". This only updates the record; no money is transferred.", Label: "Save", Cancel: back,
 	})
 }

@@ -61,9 +61,9 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	f := filters{Fields: append(web.Fields{
-		{Name: "search", Label: "Search", Type: "search", Placeholder: "E-mail, phone, name", Help: "Whole addresses and numbers, or how the name begins."},
+		{Name: "search", Label: "Search", Type: "search", Placeholder: "E-mail, phone, name", Help: "Full address or number, or the start of a name."},
 		{Name: "status", Label: "Status", Type: "select", Options: riderStatuses},
-		{Name: "sort", Label: "Order", Type: "select", Options: []web.Option{{Label: "Newest first"}, {Value: "name", Label: "Name"}, {Value: "-updated_at", Label: "Changed last"}}},
+		{Name: "sort", Label: "Sort by", Type: "select", Options: []web.Option{{Label: "Newest first"}, {Value: "name", Label: "Name"}, {Value: "-updated_at", Label: "Recently updated"}}},
 	}, area...)}
 	f.parse(r)
 	q := fleet.CustomerQuery{Subaccount: f.list("area"), Sort: f.sort(), After: after(r), Limit: perPage}
@@ -101,9 +101,9 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 	if r.Admin() {
 		list.New = p.base + "/riders/new"
 	}
-	list.Empty = web.Empty{Text: "Nobody is found.", Path: p.base + "/riders", Label: "All riders"}
+	list.Empty = web.Empty{Text: "No riders match these filters.", Path: p.base + "/riders", Label: "All riders"}
 	if f.All == "" {
-		list.Empty = web.Empty{Text: "There are no riders yet. They come from your app, by an import; or make one here.", Path: list.New, Label: "New rider",
+		list.Empty = web.Empty{Text: "No riders yet. Your app creates them; you can also import them or create one here.", Path: list.New, Label: "New rider",
 			Command: "kickstand fleet import --org " + r.Organization.Slug + " --environment " + string(p.environment) + " riders.json"}
 	}
 	return p.Render(w, r, "riders", p.page(r, "/riders", "Riders", list))
@@ -146,7 +146,7 @@ const spendOf = 100
 
 // licenses are the labels of license statuses.
 var licenses = []web.Option{
-	{Value: "none", Label: "None"}, {Value: "pending", Label: "Being checked"}, {Value: "verified", Label: "Verified"},
+	{Value: "none", Label: "None"}, {Value: "pending", Label: "Pending"}, {Value: "verified", Label: "Verified"},
 	{Value: "rejected", Label: "Rejected"}, {Value: "expired", Label: "Expired"},
 }
 
@@ -246,16 +246,16 @@ func riderFields(c *fleet.Customer, subs []fleet.Subaccount) web.Fields {
 	var fields web.Fields
 	if c == nil {
 		c = &fleet.Customer{LicenseStatus: "none"}
-		fields = web.Fields{{Name: "subaccount_id", Label: "Area", Type: "select", Options: options(subs, "", func(s fleet.Subaccount) web.Option { return web.Option{Value: s.ID, Label: s.Name} })}}
+		fields = web.Fields{{Name: "subaccount_id", Label: "Subaccount", Type: "select", Options: options(subs, "", func(s fleet.Subaccount) web.Option { return web.Option{Value: s.ID, Label: s.Name} })}}
 	}
 	fields = append(fields,
 		web.Field{Name: "name", Label: "Name", Type: "text", Optional: true, Most: 256, Value: string(c.Name)},
 		web.Field{Name: "email", Label: "E-mail", Type: "email", Optional: true, Most: 254, Value: string(c.Email)},
 		web.Field{Name: "phone", Label: "Phone", Type: "tel", Optional: true, Most: 50, Value: string(c.Phone), Help: "With its country code: +49 30 901820."},
 		web.Field{Name: "language", Label: "Language", Type: "text", Optional: true, Most: 35, Value: string(c.Language), Help: "Such as de or pt-BR."},
-		web.Field{Name: "birth_date", Label: "Born", Type: "date", Optional: true, Value: string(c.BirthDate), Help: "For vehicles with a minimum age."},
+		web.Field{Name: "birth_date", Label: "Date of birth", Type: "date", Optional: true, Value: string(c.BirthDate), Help: "For vehicles with a minimum age."},
 		web.Field{Name: "driver_license_status", Label: "Driver's license", Type: "select", Value: c.LicenseStatus, Options: licenses},
-		web.Field{Name: "marketing_consent", Label: "Agrees to be told of offers", Type: "checkbox", Optional: true, Value: checked(c.MarketingConsent)},
+		web.Field{Name: "marketing_consent", Label: "Marketing consent", Type: "checkbox", Optional: true, Value: checked(c.MarketingConsent)},
 		externalField(c.ExternalID), metadataField(c.Metadata))
 	return fields
 }
@@ -287,17 +287,17 @@ func (p *pages) newRider(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if made {
-			return p.Redirect(w, p.base+"/riders/"+c.ID, web.Notice{Text: "The rider is made."})
+			return p.Redirect(w, p.base+"/riders/"+c.ID, web.Notice{Text: "Rider created."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/riders", "New rider", nil), fields, form{Label: "Make the rider", Cancel: p.base + "/riders"})
+	return p.showForm(w, r, p.page(r, "/riders", "New rider", nil), fields, form{Label: "Create rider", Cancel: p.base + "/riders"})
 }
 
 // readRider returns the rider of the URL for a page that updates it.
 func (p *pages) readRider(r *web.Request) (fleet.Customer, error) {
 	c, err := p.Fleet.Customer(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err == nil && c.Status == fleet.CustomerAnonymised {
-		err = problem.New(problem.Conflict, "This rider is anonymised: nothing can be changed any more.")
+		err = problem.New(problem.Conflict, "This rider is anonymised and can't be changed.")
 	}
 	return c, err
 }
@@ -336,7 +336,7 @@ func (p *pages) editRider(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: "The rider is changed."})
+			return p.Redirect(w, back, web.Notice{Text: "Rider saved."})
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/riders", "Edit "+riderName(&c), nil), fields, form{Label: "Save", Cancel: back})
@@ -349,15 +349,15 @@ func (p *pages) blockRider(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	back := p.base + "/riders/" + c.ID
-	fields := web.Fields{{Name: "block_reason", Label: "Why", Type: "textarea", Rows: 2, Optional: true, Most: 500, Value: string(c.BlockReason), Help: "For your colleagues and your app. It goes with the block."}}
+	fields := web.Fields{{Name: "block_reason", Label: "Reason", Type: "textarea", Rows: 2, Optional: true, Most: 500, Value: string(c.BlockReason), Help: "Visible to your team and in the API. Cleared when the rider is unblocked."}}
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
 		if !ok {
 			return nil
 		}
-		change, text := fleet.CustomerChange{Status: optional.Of(fleet.CustomerBlocked), BlockReason: optional.Of(fleet.NullString(values.Get("block_reason")))}, "The rider is blocked."
+		change, text := fleet.CustomerChange{Status: optional.Of(fleet.CustomerBlocked), BlockReason: optional.Of(fleet.NullString(values.Get("block_reason")))}, "Rider blocked."
 		if values.Get("status") == string(fleet.CustomerActive) {
-			change, text = fleet.CustomerChange{Status: optional.Of(fleet.CustomerActive)}, "The rider may ride again."
+			change, text = fleet.CustomerChange{Status: optional.Of(fleet.CustomerActive)}, "Rider unblocked."
 		}
 		saved, err := p.change(r, fields, &formInput{Values: values}, func(ctx context.Context, tx *db.Tx) error { return p.updateRider(ctx, tx, r, c.ID, change) })
 		if err != nil {
@@ -368,7 +368,7 @@ func (p *pages) blockRider(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/riders", "Block "+riderName(&c), nil), fields, form{
-		Intro: "Somebody who is blocked can begin no ride. One that goes on is not ended.", Label: "Block the rider", Danger: true, Cancel: back,
+		Intro: "Blocked riders can't start rides. An open ride continues.", Label: "Block rider", Danger: true, Cancel: back,
 	})
 }
 
@@ -379,7 +379,7 @@ func (p *pages) anonymiseRider(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	yes, err := p.confirmed(w, r, p.page(r, "/riders", "Anonymise "+riderName(&c), nil), web.Confirm{
-		Text: "Name, addresses, birth date, external id and metadata go for good. The rides stay, as those of somebody unknown.",
+		Text: "This permanently deletes name, contact details, date of birth, external id and metadata. Rides remain without a name.",
 		Type: "anonymise", Label: "Anonymise", Cancel: p.base + "/riders/" + c.ID,
 	})
 	if err != nil || !yes {
@@ -392,5 +392,5 @@ func (p *pages) anonymiseRider(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.Redirect(w, p.base+"/riders/"+c.ID, web.Notice{Text: "The rider is anonymised."})
+	return p.Redirect(w, p.base+"/riders/"+c.ID, web.Notice{Text: "Rider anonymised."})
 }

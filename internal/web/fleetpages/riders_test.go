@@ -15,11 +15,11 @@ import (
 
 func TestRiders(t *testing.T) {
 	y := newYard(t)
-	y.admin.Page("/fleet/riders").Want("There are no riders yet", "kickstand fleet import --org ", "--environment live")
+	y.admin.Page("/fleet/riders").Want("No riders yet", "kickstand fleet import --org ", "--environment live")
 	l := furnish(y)
 	done, open := l.ride(fleet.Completed), l.ride(fleet.Active)
 	first, second := string(done.CustomerID), string(open.CustomerID)
-	y.agent.Page("/fleet/riders").Want("2 riders.", "Zoë 1 <b>", "Zoe1@example.com", "riding now")
+	y.agent.Page("/fleet/riders").Want("2 riders.", "Zoë 1 <b>", "Zoe1@example.com", "Active ride")
 	for query, want := range map[string]string{
 		"": second + first, "search=zoe1@example.com": first, "search=%2B49309018-220": second, "search=Zo%C3%AB+2": second, "search=Zo": first + second, "search=zz": "",
 		"search=" + first: first, "search=cus_nothing": "", "status=blocked": "", "status=active": second + first, "sort=name": first + second, "search=" + strings.Repeat("x", 3000): "",
@@ -30,7 +30,7 @@ func TestRiders(t *testing.T) {
 			t.Errorf("%.40s: got %s, want %s", query, got, want)
 		}
 		if want == "" {
-			d.Want("Nobody is found.")
+			d.Want("No riders match these filters.")
 		}
 	}
 	// A ticket of a customer with the same address.
@@ -42,7 +42,7 @@ func TestRiders(t *testing.T) {
 		t.Fatal(err)
 	}
 	y.agent.Page("/fleet/riders/"+first).Want("€1.00 in 1 ride.", "In the helpdesk: "+hostile, "No tickets.")
-	y.agent.Page("/fleet/riders/"+second).Want("The open ride", "1 ride.")
+	y.agent.Page("/fleet/riders/"+second).Want("Open ride", "1 ride.")
 	y.agent.WantRefused(y.agent.Get("/sandbox/fleet/riders/"+first), http.StatusNotFound)
 	y.agent.Page("/sandbox/fleet/riders").Want("30 riders.")
 }
@@ -53,11 +53,11 @@ func TestRiderForms(t *testing.T) {
 	const path = "/fleet/riders/new"
 	y.agent.WantRefused(y.agent.Get(path), http.StatusForbidden)
 	form := url.Values{"subaccount_id": {l.sub.ID}, "name": {"Ada " + hostile}, "email": {"nowhere"}, "phone": {"12"}, "birth_date": {"2999-01-01"}, "driver_license_status": {"lost"}}
-	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("E-mail must be an e-mail address", "Phone must be a telephone number", "Born must be in the past", "Driver's license must be one of", "Ada "+hostile[:8])
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("E-mail must be an e-mail address", "Phone must be a telephone number", "Date of birth must be in the past", "Driver's license must be one of", "Ada "+hostile[:8])
 	form = url.Values{"subaccount_id": {l.sub.ID}, "name": {"Ada " + hostile}, "email": {"ada@example.com"}, "phone": {"+49 30 901820"}, "driver_license_status": {"verified"}, "marketing_consent": {"on"}, "external_id": {"e1"}}
 	d, _ := y.admin.Follow(y.admin.Post(path, form))
-	d.Want("Ada "+hostile, "+4930901820", "Verified", "Agrees to be told")
-	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("External id is taken")
+	d.Want("Ada "+hostile, "+4930901820", "Verified", "Marketing consent")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("External id is already in use")
 
 	c := l.rider()
 	at := "/fleet/riders/" + c.ID
@@ -73,7 +73,7 @@ func TestRiderForms(t *testing.T) {
 	y.agent.Page(at + "/block")
 	y.agent.WantRefused(y.agent.Post(at+"/block", url.Values{"block_reason": {strings.Repeat("x", 501)}}), http.StatusUnprocessableEntity)
 	d, _ = y.agent.Follow(y.agent.Post(at+"/block", url.Values{"block_reason": {"Left it in the river " + hostile}}))
-	d.Want("Blocked", "Left it in the river", "Let ride again")
+	d.Want("Blocked", "Left it in the river", "Unblock")
 	log := audittest.List(t, l.log, y.Organization.ID, audit.Query{TargetID: c.ID})
 	if len(log) != 1 || log[0].Action != "customer.blocked" || strings.Contains(string(log[0].Target.Name), "Zoë") {
 		t.Errorf("got %+v", log)

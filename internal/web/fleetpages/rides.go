@@ -52,7 +52,7 @@ func durationOf(r *fleet.Ride) rideDuration {
 func paymentBadge(status string) web.Badge {
 	switch status {
 	case "not_due":
-		return web.Badge{Text: "Nothing due"}
+		return web.Badge{Text: "Not due"}
 	case "due":
 		return web.Badge{Text: "Due", Tone: web.Warning, Icon: "clock"}
 	case "paid":
@@ -79,10 +79,10 @@ type rideList struct {
 // rideOrders are the sort options.
 var rideOrders = []web.Option{
 	{Value: "", Label: "Newest first"},
-	{Value: "-started_at", Label: "Started last"},
-	{Value: "-ended_at", Label: "Ended last"},
-	{Value: "-total_amount", Label: "Most expensive"},
-	{Value: "total_amount", Label: "Cheapest"},
+	{Value: "-started_at", Label: "Recently started"},
+	{Value: "-ended_at", Label: "Recently ended"},
+	{Value: "-total_amount", Label: "Highest price"},
+	{Value: "total_amount", Label: "Lowest price"},
 	{Value: "-duration_seconds", Label: "Longest"},
 	{Value: "created_at", Label: "Oldest first"},
 }
@@ -96,7 +96,7 @@ var rideStatuses = []web.Option{
 }
 
 var paymentStatuses = []web.Option{
-	{Value: "not_due", Label: "Nothing due"}, {Value: "due", Label: "Due"}, {Value: "paid", Label: "Paid"},
+	{Value: "not_due", Label: "Not due"}, {Value: "due", Label: "Due"}, {Value: "paid", Label: "Paid"},
 	{Value: "refunded", Label: "Refunded"}, {Value: "waived", Label: "Waived"},
 }
 
@@ -114,9 +114,9 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 		{Name: "rider", Label: "Rider", Type: "search", Placeholder: "E-mail, phone, name"},
 		{Name: "from", Label: "From", Type: "date"},
 		{Name: "to", Label: "To", Type: "date"},
-		{Name: "least", Label: "Costs at least", Type: "text", Mode: "decimal"},
-		{Name: "most", Label: "At most", Type: "text", Mode: "decimal"},
-		{Name: "sort", Label: "Order", Type: "select", Options: rideOrders},
+		{Name: "least", Label: "Minimum price", Type: "text", Mode: "decimal"},
+		{Name: "most", Label: "Maximum price", Type: "text", Mode: "decimal"},
+		{Name: "sort", Label: "Sort by", Type: "select", Options: rideOrders},
 	}, area...)}
 	f.parse(r)
 	list := rideList{Topic: p.topic("ride")}
@@ -143,9 +143,9 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 	if list.Pager, err = pager(r, next); err != nil {
 		return err
 	}
-	list.Empty = web.Empty{Text: "There is no ride like this.", Path: p.base + "/rides", Label: "All rides"}
+	list.Empty = web.Empty{Text: "No rides match these filters.", Path: p.base + "/rides", Label: "All rides"}
 	if f.All == "" {
-		list.Empty = web.Empty{Text: "There are no rides yet. Your app starts them, with an API key:", Command: p.command("POST", "/rides", `{"vehicle_code": "B-0417", "customer_id": "cus_…"}`)}
+		list.Empty = web.Empty{Text: "No rides yet. Your app starts rides with an API key:", Command: p.command("POST", "/rides", `{"vehicle_code": "B-0417", "customer_id": "cus_…"}`)}
 	}
 	list.Filters = f
 	page := p.page(r, "/rides", "Rides", list)
@@ -186,7 +186,7 @@ func (p *pages) rideQuery(ctx context.Context, r *web.Request, f *filters, subs 
 			q.CustomerID = append(q.CustomerID, c.ID)
 		}
 		if len(riders) == 0 {
-			f.fail("rider", "Nobody is found by this.")
+			f.fail("rider", "No rider matches.")
 			return q, true, nil
 		}
 	}
@@ -208,12 +208,12 @@ func amountFilter(f *filters, name string, subs []fleet.Subaccount) *int64 {
 		}
 	}
 	if several {
-		f.fail(name, "Choose an area too: amounts are in its currency.")
+		f.fail(name, "Select a subaccount, too: amounts are in its currency.")
 		return nil
 	}
 	amount, ok := parseAmount(text, currency)
 	if !ok {
-		f.fail(name, "This is no amount such as "+plain(150, currency)+".")
+		f.fail(name, "Must be an amount such as "+plain(150, currency)+".")
 		return nil
 	}
 	return &amount

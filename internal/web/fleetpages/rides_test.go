@@ -137,12 +137,12 @@ func rows(d webtest.Document) []*html.Node {
 func TestRides(t *testing.T) {
 	y := newYard(t)
 	d := y.agent.Page("/fleet/rides")
-	d.Want("There are no rides yet", "curl https://api.example.com/v1/rides")
+	d.Want("No rides yet", "curl https://api.example.com/v1/rides")
 
 	l := furnish(y)
 	done, open := l.ride(fleet.Completed), l.ride(fleet.Active)
 	d = y.agent.Page("/fleet/rides")
-	d.Want("2 rides, €1.00 together", "Zoë 1 <b>", "Completed", "Active", "Due", "B-B")
+	d.Want("2 rides, €1.00 in total", "Zoë 1 <b>", "Completed", "Active", "Due", "B-B")
 	if got := rows(d); len(got) != 2 || webtest.Attr(got[0], "id") != open.ID || len(d.WithAttr("data-live", "live/ride")) != 1 || len(d.WithAttr("data-seconds", "0")) != 1 {
 		t.Errorf("got %d rows", len(got))
 	}
@@ -157,12 +157,12 @@ func TestRides(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", query, got, want)
 		}
 		if want == "" {
-			d.Want("There is no ride like this", "Show all")
+			d.Want("No rides match these filters", "Show all")
 		}
 	}
 	for query, want := range map[string]string{
-		"vehicle=%3Cb%3E": "No vehicle has this code.", "rider=nobody@example.com": "Nobody is found by this.", "rider=" + url.QueryEscape(strings.Repeat("x", 3000)): "Nobody is found by this.",
-		"least=much": "This is no amount such as 1.50.", "from=soon": "This is no date", "to=0000-13-99": "This is no date",
+		"vehicle=%3Cb%3E": "No vehicle has this code.", "rider=nobody@example.com": "No rider matches.", "rider=" + url.QueryEscape(strings.Repeat("x", 3000)): "No rider matches.",
+		"least=much": "Must be an amount such as 1.50.", "from=soon": "Must be a date", "to=0000-13-99": "Must be a date",
 	} {
 		d := y.agent.Page("/fleet/rides?" + query)
 		d.Want(want)
@@ -263,9 +263,9 @@ func TestRideIsMoved(t *testing.T) {
 	}
 	y.agent.WantRefused(y.agent.Post(path+"/move", url.Values{"status": {"completed"}}), http.StatusUnprocessableEntity)
 	y.agent.WantRefused(y.agent.Post(path+"/end", url.Values{"end_reason": {"operator"}, "distance_meters": {"far"}, "end_location.lat": {"5"}}), http.StatusUnprocessableEntity).
-		Want("must be a whole number", "Longitude belongs to the latitude")
+		Want("must be a whole number", "Longitude is required with a latitude")
 	d, notice := y.agent.Follow(y.agent.Post(path+"/end", url.Values{"end_reason": {"operator"}, "distance_meters": {"1,200"}}))
-	if notice != "The ride has ended." {
+	if notice != "Ride ended." {
 		t.Errorf("got %q", notice)
 	}
 	d.Want("Completed", "1.2 km", "by you", "by support", "Unlocking", "€1.00", "version 1")
@@ -274,13 +274,13 @@ func TestRideIsMoved(t *testing.T) {
 		t.Errorf("got log %+v", log)
 	}
 	y.admin.Page(path).Want("Ended by support")
-	y.agent.WantRefused(y.agent.Post(path+"/move", url.Values{"status": {"active"}}), http.StatusConflict).Want("completed already", "Nothing was changed")
+	y.agent.WantRefused(y.agent.Post(path+"/move", url.Values{"status": {"active"}}), http.StatusConflict).Want("already completed", "Nothing was changed")
 
-	y.agent.Page(path + "/adjust").Want("The ride came to €1.00")
+	y.agent.Page(path + "/adjust").Want("The ride costs €1.00")
 	y.agent.WantRefused(y.agent.Post(path+"/adjust", url.Values{"payment_status": {"paid"}, "adjustment_amount": {"-1.234"}, "adjustment_reason": {hostile}}), http.StatusUnprocessableEntity).
 		Want("Adjustment, in EUR must be an amount such as 1.50")
 	d, _ = y.agent.Follow(y.agent.Post(path+"/adjust", url.Values{"payment_status": {"refunded"}, "adjustment_amount": {"−2,50"}, "adjustment_reason": {hostile}}))
-	d.Want("Refunded", "Adjustment: <script>alert(1)", "−€2.50", "A total is never below nothing", "€1.50", "€0.00")
+	d.Want("Refunded", "Adjustment: <script>alert(1)", "−€2.50", "Raised to the minimum total of 0", "€1.50", "€0.00")
 }
 
 // TestRideEndsOutside: ending out of zone shows the fee.
@@ -297,21 +297,21 @@ func TestRideEndsOutside(t *testing.T) {
 	})
 	ride := l.ride(fleet.Active)
 	path := "/fleet/rides/" + ride.ID
-	y.agent.Page(path).Want(hostile[:25], "until now")
+	y.agent.Page(path).Want(hostile[:25], "so far")
 	form := url.Values{"end_reason": {"rider"}, "end_location.lat": {"48.1"}, "end_location.lng": {"11.5"}}
-	y.agent.WantRefused(y.agent.Post(path+"/end", form), http.StatusUnprocessableEntity).Want("a ride can end there for €9.00")
+	y.agent.WantRefused(y.agent.Post(path+"/end", form), http.StatusUnprocessableEntity).Want("ending there costs €9.00")
 	if got := l.at(ride.ID).Status; got != fleet.Active {
 		t.Fatalf("got a ride that is %s", got)
 	}
 	form.Set("accept_out_of_zone_fee", "on")
 	d, _ := y.agent.Follow(y.agent.Post(path+"/end", form))
-	d.Want("Ended where that is not allowed", "€10.00", "for the rider")
+	d.Want("Out-of-zone fee", "€10.00", "on behalf of the rider")
 
 	// After the grace only an operator can cancel; cancelling a reservation is
 	// free.
 	reserved := l.ride(fleet.Reserved)
 	d, _ = y.agent.Follow(y.agent.Post("/fleet/rides/"+reserved.ID+"/cancel", url.Values{"cancel_reason": {"operator"}}))
-	d.Want("Cancelled", "it costs nothing")
+	d.Want("Cancelled", "free of charge")
 	y.agent.WantRefused(y.agent.Post("/fleet/rides/"+l.ride(fleet.Active).ID+"/cancel", url.Values{"cancel_reason": {"nobody"}}), http.StatusUnprocessableEntity).Want("must be one of")
 }
 

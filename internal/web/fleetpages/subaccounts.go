@@ -175,7 +175,7 @@ func ruleLabel(rule fleet.Rule, s *fleet.Subaccount) string {
 	if len(rule.VehicleTypeIDs) > 0 {
 		text = typeNames([]fleet.Subaccount{*s}, rule.VehicleTypeIDs)
 	}
-	text += ": rides may " + may(rule.StartAllowed, "start") + ", " + may(rule.EndAllowed, "end") + ", " + may(rule.ThroughAllowed, "pass through")
+	text += ": rides can " + may(rule.StartAllowed, "start") + ", " + may(rule.EndAllowed, "end") + ", " + may(rule.ThroughAllowed, "pass through")
 	if rule.MaximumSpeed != nil {
 		text += ", at up to " + number(*rule.MaximumSpeed) + " km/h"
 	}
@@ -206,11 +206,11 @@ func (p *pages) newSubaccount(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if made {
-			return p.Redirect(w, p.base+"/subaccounts/"+s.ID, web.Notice{Text: s.Name + " is made. Give it a vehicle type and a plan next."})
+			return p.Redirect(w, p.base+"/subaccounts/"+s.ID, web.Notice{Text: s.Name + " created. Add a vehicle type and a plan next."})
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/subaccounts", "New subaccount", nil), fields, form{
-		Intro: "A subaccount is an area that you operate in: a city, say, with its time zone, currency and vehicle types.", Label: "Make the subaccount", Cancel: p.base + "/subaccounts",
+		Intro: "A subaccount is a part of your fleet, such as a city, with its own time zone, currency and vehicle types.", Label: "Create subaccount", Cancel: p.base + "/subaccounts",
 	})
 }
 
@@ -219,7 +219,7 @@ func placeFields(s *fleet.Subaccount) web.Fields {
 	return web.Fields{
 		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: s.Name},
 		{Name: "timezone", Label: "Time zone", Type: "text", Most: 100, Value: s.TimeZone, Help: "Such as Europe/Berlin."},
-		{Name: "currency", Label: "Currency", Type: "text", Least: 3, Most: 3, Value: s.Currency, Help: "Such as EUR. It stays once there are plans, riders or rides."},
+		{Name: "currency", Label: "Currency", Type: "text", Least: 3, Most: 3, Value: s.Currency, Help: "Such as EUR. Can't be changed once there are plans, riders or rides."},
 		{Name: "country_code", Label: "Country", Type: "text", Optional: true, Least: 2, Most: 2, Value: string(s.CountryCode), Help: "Two letters, such as DE."},
 	}
 }
@@ -258,10 +258,10 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 	back := p.base + "/subaccounts/" + s.ID
 	fields := append(placeFields(&s),
 		planField("default_pricing_plan_id", "Pricing plan", "None", plans, s.ID, s.DefaultPricingPlanID),
-		web.Field{Name: "status", Label: "Status", Type: "select", Value: s.Status, Options: []web.Option{{Value: "active", Label: "Active"}, {Value: "archived", Label: "Archived: nothing new is made in it, rides included"}}},
+		web.Field{Name: "status", Label: "Status", Type: "select", Value: s.Status, Options: []web.Option{{Value: "active", Label: "Active"}, {Value: "archived", Label: "Archived: no new records or rides"}}},
 		externalField(s.ExternalID),
-		web.Field{Name: "gbfs.enabled", Label: "Publish the vehicles that stand free, for anybody", Type: "checkbox", Optional: true, Value: checked(s.GBFS.Enabled)},
-		web.Field{Name: "gbfs.system_id", Label: "Name of the feed", Type: "text", Optional: true, Most: 64, Value: string(s.GBFS.SystemID), Help: "Such as acme_berlin. It is part of the address."},
+		web.Field{Name: "gbfs.enabled", Label: "Publish available vehicles", Type: "checkbox", Optional: true, Value: checked(s.GBFS.Enabled)},
+		web.Field{Name: "gbfs.system_id", Label: "Feed id (system_id)", Type: "text", Optional: true, Most: 64, Value: string(s.GBFS.SystemID), Help: "Such as acme_berlin. Part of the feed's URL."},
 		web.Field{Name: "gbfs.opening_hours", Label: "Opening hours", Type: "text", Optional: true, Most: 256, Value: string(s.GBFS.OpeningHours), Help: "Such as 24/7."},
 		web.Field{Name: "gbfs.feed_contact_email", Label: "Contact for the feed", Type: "email", Optional: true, Most: 254, Value: string(s.GBFS.ContactEmail)},
 		web.Field{Name: "gbfs.operator", Label: "Operator", Type: "text", Optional: true, Most: 256, Value: string(s.GBFS.Operator)},
@@ -288,7 +288,7 @@ func (p *pages) editSubaccount(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: "The subaccount is changed."})
+			return p.Redirect(w, back, web.Notice{Text: "Subaccount saved."})
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/subaccounts", "Edit "+s.Name, nil), fields, form{
@@ -335,17 +335,17 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 	fields := web.Fields{{Name: "name", Label: "Name", Type: "text", Most: 256, Value: kind.Name}}
 	if id == "" {
 		fields = append(fields,
-			web.Field{Name: "form_factor", Label: "Form", Type: "select", Value: kind.FormFactor, Options: labelOptions(formFactors), Help: "This never changes."},
-			web.Field{Name: "propulsion_type", Label: "Propulsion", Type: "select", Value: kind.PropulsionType, Options: labelOptions(propulsionTypes), Help: "Nor does this."})
+			web.Field{Name: "form_factor", Label: "Form", Type: "select", Value: kind.FormFactor, Options: labelOptions(formFactors), Help: "Cannot be changed later."},
+			web.Field{Name: "propulsion_type", Label: "Propulsion", Type: "select", Value: kind.PropulsionType, Options: labelOptions(propulsionTypes), Help: "Cannot be changed later."})
 	}
 	fields = append(fields,
-		planField("default_pricing_plan_id", "Pricing plan", "That of the area", plans, s.ID, kind.DefaultPricingPlanID),
-		web.Field{Name: "max_range_meters", Label: "Range when full, in meters", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.MaxRangeMeters), Help: "Needed with a motor."},
-		web.Field{Name: "reservation_minutes", Label: "Can be reserved for, in minutes", Type: "text", Mode: "numeric", Value: optionalInteger(&kind.ReservationMinutes), Help: "0: not at all."},
-		web.Field{Name: "min_age", Label: "Riders must be, in years", Type: "text", Mode: "numeric", Value: optionalInteger(&kind.MinAge), Help: "0: any age."},
-		web.Field{Name: "license_required", Label: "Riders need a verified driver's license", Type: "checkbox", Optional: true, Value: checked(kind.LicenseRequired)},
-		web.Field{Name: "max_permitted_speed_kph", Label: "Fastest, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.MaxPermittedSpeed)},
-		web.Field{Name: "rider_capacity", Label: "People on it", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.RiderCapacity)},
+		planField("default_pricing_plan_id", "Pricing plan", "Subaccount default", plans, s.ID, kind.DefaultPricingPlanID),
+		web.Field{Name: "max_range_meters", Label: "Maximum range (meters)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.MaxRangeMeters), Help: "Required with a motor."},
+		web.Field{Name: "reservation_minutes", Label: "Maximum reservation (minutes)", Type: "text", Mode: "numeric", Value: optionalInteger(&kind.ReservationMinutes), Help: "0: no reservations."},
+		web.Field{Name: "min_age", Label: "Minimum age (years)", Type: "text", Mode: "numeric", Value: optionalInteger(&kind.MinAge), Help: "0: no minimum."},
+		web.Field{Name: "license_required", Label: "Requires a verified driver's license", Type: "checkbox", Optional: true, Value: checked(kind.LicenseRequired)},
+		web.Field{Name: "max_permitted_speed_kph", Label: "Maximum speed (km/h)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.MaxPermittedSpeed)},
+		web.Field{Name: "rider_capacity", Label: "Rider capacity", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.RiderCapacity)},
 		web.Field{Name: "wheel_count", Label: "Wheels", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(kind.WheelCount)})
 	if r.Method == http.MethodPost {
 		values, ok := p.Form(w, r)
@@ -368,7 +368,7 @@ func (p *pages) vehicleType(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: "The vehicle type is saved."})
+			return p.Redirect(w, back, web.Notice{Text: "Vehicle type saved."})
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Label: "Save", Cancel: back})
@@ -410,7 +410,7 @@ func (p *pages) removeFromSubaccount(w http.ResponseWriter, r *web.Request, what
 	}
 	back := p.base + "/subaccounts/" + s.ID
 	yes, err := p.confirmed(w, r, p.page(r, "/subaccounts", "Delete the "+what+" "+name, nil), web.Confirm{
-		Text: "It goes for good, unless something uses it.", Label: "Delete the " + what, Cancel: back,
+		Text: "This can't be undone. It fails while it is in use.", Label: "Delete the " + what, Cancel: back,
 	})
 	if err != nil || !yes {
 		return err
@@ -422,7 +422,7 @@ func (p *pages) removeFromSubaccount(w http.ResponseWriter, r *web.Request, what
 	if err != nil {
 		return err
 	}
-	return p.Redirect(w, back, web.Notice{Text: "The " + what + " is deleted."})
+	return p.Redirect(w, back, web.Notice{Text: "The " + what + " was deleted."})
 }
 
 // alert creates or updates an alert.
@@ -437,16 +437,16 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 		if at = slices.IndexFunc(s.Alerts, func(a fleet.Alert) bool { return a.ID == id }); at < 0 {
 			return problem.New(problem.NotFound, "there is no such alert")
 		}
-		a, title = s.Alerts[at], "Edit the alert"
+		a, title = s.Alerts[at], "Edit alert"
 	}
 	back := p.base + "/subaccounts/" + s.ID
 	zone := r.Now.Location()
 	fields := web.Fields{
-		{Name: "type", Label: "What it is about", Type: "select", Value: a.Type, Options: []web.Option{{Value: "other", Label: "Something to know"}, {Value: "system_closure", Label: "The system is closed"}}},
-		{Name: "summary", Label: "In short", Type: "text", Most: 256, Value: a.Summary},
-		{Name: "description", Label: "In full", Type: "textarea", Rows: 3, Optional: true, Most: 5000, Value: string(a.Description)},
-		{Name: "url", Label: "Where to read more", Type: "url", Optional: true, Most: 2048, Value: string(a.URL)},
-		{Name: "starts_at", Label: "From", Type: "datetime-local", Optional: true, Value: localTime(a.StartsAt, zone), Help: "In the time zone " + zone.String() + "."},
+		{Name: "type", Label: "Type", Type: "select", Value: a.Type, Options: []web.Option{{Value: "other", Label: "Notice"}, {Value: "system_closure", Label: "System closure"}}},
+		{Name: "summary", Label: "Summary", Type: "text", Most: 256, Value: a.Summary},
+		{Name: "description", Label: "Description", Type: "textarea", Rows: 3, Optional: true, Most: 5000, Value: string(a.Description)},
+		{Name: "url", Label: "Link", Type: "url", Optional: true, Most: 2048, Value: string(a.URL)},
+		{Name: "starts_at", Label: "From", Type: "datetime-local", Optional: true, Value: localTime(a.StartsAt, zone), Help: "Time zone " + zone.String() + "."},
 		{Name: "ends_at", Label: "Until", Type: "datetime-local", Optional: true, Value: localTime(a.EndsAt, zone)},
 	}
 	if r.Method == http.MethodPost {
@@ -466,10 +466,10 @@ func (p *pages) alert(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: "The alert is saved."})
+			return p.Redirect(w, back, web.Notice{Text: "Alert saved."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Intro: "Riders read it in the public feed.", Label: "Save", Cancel: back})
+	return p.showForm(w, r, p.page(r, "/subaccounts", title, nil), fields, form{Intro: "Shown to riders in the public feed.", Label: "Save", Cancel: back})
 }
 
 // deleteAlert deletes an alert.
@@ -542,11 +542,11 @@ func (p *pages) rules(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: "The rules are changed."})
+			return p.Redirect(w, back, web.Notice{Text: "Rules saved."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/subaccounts", "Rules where no zone decides", nil), fields, form{
-		Intro: "The first rule that is for a vehicle decides. Without any, rides start and end anywhere, or inside of the service areas where there are some.", Groups: groups, Label: "Save", Cancel: back,
+	return p.showForm(w, r, p.page(r, "/subaccounts", "Default rules", nil), fields, form{
+		Intro: "These rules apply outside of zones. The first one for the vehicle type applies. Without rules, rides can start and end anywhere, or only in service areas if there are any.", Groups: groups, Label: "Save", Cancel: back,
 	})
 }
 
@@ -575,13 +575,13 @@ func ruleFields(s *fleet.Subaccount, rules []fleet.Rule) (web.Fields, []group) {
 			}
 		}
 		fields = append(fields, choice,
-			web.Field{Name: at + "ride_start_allowed", Label: "Rides may start", Type: "checkbox", Optional: true, Value: checked(rule.StartAllowed)},
-			web.Field{Name: at + "ride_end_allowed", Label: "Rides may end", Type: "checkbox", Optional: true, Value: checked(rule.EndAllowed)},
-			web.Field{Name: at + "ride_through_allowed", Label: "Rides may pass through", Type: "checkbox", Optional: true, Value: checked(rule.ThroughAllowed)},
-			web.Field{Name: at + "maximum_speed_kph", Label: "At up to, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(rule.MaximumSpeed)})
+			web.Field{Name: at + "ride_start_allowed", Label: "Ride start allowed", Type: "checkbox", Optional: true, Value: checked(rule.StartAllowed)},
+			web.Field{Name: at + "ride_end_allowed", Label: "Ride end allowed", Type: "checkbox", Optional: true, Value: checked(rule.EndAllowed)},
+			web.Field{Name: at + "ride_through_allowed", Label: "Riding through allowed", Type: "checkbox", Optional: true, Value: checked(rule.ThroughAllowed)},
+			web.Field{Name: at + "maximum_speed_kph", Label: "Maximum speed (km/h)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(rule.MaximumSpeed)})
 		legend := "Rule " + strconv.Itoa(i+1)
 		if i == len(rules) {
-			legend = "One more rule"
+			legend = "New rule"
 		}
 		parts = append(parts, part{legend, 5, false})
 	}

@@ -28,7 +28,7 @@ func TestSubaccounts(t *testing.T) {
 	d := y.agent.Page("/fleet/subaccounts")
 	d.Want(y.Organization.Name, "none")
 	bare := links(d, "/fleet/subaccounts/sub_")[0]
-	y.agent.Page(bare).Want("None yet. A vehicle is of one of them.", "Nobody sees the vehicles from outside.")
+	y.agent.Page(bare).Want("No vehicle types yet. Each vehicle needs one.", "Vehicles are not published.")
 	l := furnish(y)
 	d = y.agent.Page(bare)
 	d.Want("Scooter "+hostile, "Scooter standing, electric", "45.0 km", "reserved for up to 15 minutes", "Standard "+hostile)
@@ -66,8 +66,8 @@ func TestSubaccountForms(t *testing.T) {
 	d, _ := y.admin.Follow(y.admin.Post("/fleet/subaccounts/new", url.Values{"name": {hostile}, "timezone": {"Asia/Tokyo"}, "currency": {"jpy"}, "external_id": {"tokyo"}}))
 	d.Want(hostile, "JPY", "Asia/Tokyo")
 	// With several subaccounts, lists have a column and amounts need a selection.
-	y.admin.Page("/fleet/vehicles").Want("Area", hostile)
-	y.admin.Page("/fleet/rides?least=1").Want("Choose an area too")
+	y.admin.Page("/fleet/vehicles").Want("Subaccount", hostile)
+	y.admin.Page("/fleet/rides?least=1").Want("Select a subaccount")
 	y.admin.Page("/fleet/rides?least=1&area=" + l.sub.ID)
 
 	at := "/fleet/subaccounts/" + l.sub.ID
@@ -77,14 +77,14 @@ func TestSubaccountForms(t *testing.T) {
 	form.Set("external_id", "tokyo")
 	form.Set("currency", "USD")
 	y.admin.WantRefused(y.admin.Post(at+"/edit", form), http.StatusUnprocessableEntity).
-		Want("Name of the feed is required", "Opening hours is required", "Contact for the feed must be an e-mail address", "Currency cannot be changed")
+		Want("Feed id (system_id) is required", "Opening hours is required", "Contact for the feed must be an e-mail address", "Currency cannot be changed")
 	for name, value := range map[string]string{"gbfs.system_id": "lime_hh", "gbfs.opening_hours": "24/7", "gbfs.feed_contact_email": "a@example.com", "currency": "EUR"} {
 		form.Set(name, value)
 	}
-	y.admin.WantRefused(y.admin.Post(at+"/edit", form), http.StatusUnprocessableEntity).Want("External id is taken")
+	y.admin.WantRefused(y.admin.Post(at+"/edit", form), http.StatusUnprocessableEntity).Want("External id is already in use")
 	form.Set("external_id", "")
 	d, _ = y.admin.Follow(y.admin.Post(at+"/edit", form))
-	d.Want("https://help.example.com/gbfs/v3/lime_hh/gbfs.json", "Changed by "+y.Admin.Email)
+	d.Want("https://help.example.com/gbfs/v3/lime_hh/gbfs.json", "Updated by "+y.Admin.Email)
 	y.admin.Page("/fleet/settings").Want("https://help.example.com/gbfs/v3/lime_hh/gbfs.json")
 	log := audittest.List(t, l.log, y.Organization.ID, audit.Query{TargetID: l.sub.ID, ActorType: audit.User})
 	if len(log) != 1 || log[0].Action != "subaccount.updated" {
@@ -93,13 +93,13 @@ func TestSubaccountForms(t *testing.T) {
 
 	// Vehicle types.
 	y.admin.WantRefused(y.admin.Post(at+"/types/new", url.Values{"name": {"Moped"}, "form_factor": {"moped"}, "propulsion_type": {"electric"}, "min_age": {"200"}}), http.StatusUnprocessableEntity).
-		Want("Range when full, in meters is required with a motor", "Riders must be, in years must be at most")
+		Want("Maximum range (meters) is required with a motor", "Minimum age (years) must be at most")
 	d, _ = y.admin.Follow(y.admin.Post(at+"/types/new", url.Values{"name": {"Moped " + hostile}, "form_factor": {"moped"}, "propulsion_type": {"electric"}, "max_range_meters": {"90,000"}, "min_age": {"18"}, "license_required": {"on"}}))
 	d.Want("Moped "+hostile, "90.0 km", "from 18 years, with a verified license")
 	moped := l.area().VehicleTypes[1].ID
 	form = formOf(y.admin.Page(at + "/types/" + moped))
 	form.Set("reservation_minutes", "x")
-	y.admin.WantRefused(y.admin.Post(at+"/types/"+moped, form), http.StatusUnprocessableEntity).Want("Can be reserved for, in minutes must be a whole number")
+	y.admin.WantRefused(y.admin.Post(at+"/types/"+moped, form), http.StatusUnprocessableEntity).Want("Maximum reservation (minutes) must be a whole number")
 	form.Set("reservation_minutes", "20")
 	y.admin.Follow(y.admin.Post(at+"/types/"+moped, form))
 	if got := l.area().VehicleTypes[1]; got.ReservationMinutes != 20 || got.FormFactor != "moped" || !got.LicenseRequired {
@@ -114,18 +114,18 @@ func TestSubaccountForms(t *testing.T) {
 
 	// Rules.
 	rule := "global_rules.0."
-	y.admin.WantRefused(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {"*"}, rule + "maximum_speed_kph": {"-1"}}), http.StatusUnprocessableEntity).Want("At up to, in km/h must be")
+	y.admin.WantRefused(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {"*"}, rule + "maximum_speed_kph": {"-1"}}), http.StatusUnprocessableEntity).Want("Maximum speed (km/h) must be")
 	y.admin.WantRefused(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {"type_nothing"}}), http.StatusUnprocessableEntity).Want("For must be")
 	d, _ = y.admin.Follow(y.admin.Post(at+"/rules", url.Values{rule + "vehicle_type_ids": {l.scooter}, rule + "ride_start_allowed": {"on"}, rule + "maximum_speed_kph": {"15"}}))
-	d.Want("rides may start, not end, not pass through, at up to 15 km/h.")
+	d.Want("rides can start, not end, not pass through, at up to 15 km/h.")
 	form = formOf(y.admin.Page(at + "/rules"))
 	form.Set("global_rules.0.vehicle_type_ids", "")
 	d, _ = y.admin.Follow(y.admin.Post(at+"/rules", form))
-	d.Want("Rides start and end anywhere")
+	d.Want("Rides can start and end anywhere")
 
 	// Alerts.
 	y.admin.WantRefused(y.admin.Post(at+"/alerts/new", url.Values{"type": {"other"}, "summary": {""}, "starts_at": {"tomorrow"}}), http.StatusUnprocessableEntity).Want("From must be a date and a time")
-	y.admin.WantRefused(y.admin.Post(at+"/alerts/new", url.Values{"type": {"war"}, "summary": {""}}), http.StatusUnprocessableEntity).Want("What it is about must be one of", "In short is required")
+	y.admin.WantRefused(y.admin.Post(at+"/alerts/new", url.Values{"type": {"war"}, "summary": {""}}), http.StatusUnprocessableEntity).Want("Type must be one of", "Summary is required")
 	d, _ = y.admin.Follow(y.admin.Post(at+"/alerts/new", url.Values{"type": {"other"}, "summary": {"Flood " + hostile}, "starts_at": {"2026-11-21T10:42"}}))
 	d.Want("Flood "+hostile, "from 21 Nov 2026, 10:42")
 	alert := l.area().Alerts[0].ID
@@ -144,17 +144,17 @@ func TestSubaccountForms(t *testing.T) {
 func TestFleetSettings(t *testing.T) {
 	y := newYard(t)
 	d := y.agent.Page("/fleet/settings")
-	d.Want("1440 minutes", "https://api.example.com/v1", "There is none.")
+	d.Want("1440 minutes", "https://api.example.com/v1", "No public feed.")
 	if len(links(d, "/fleet/settings/")) != 0 {
 		t.Error("an agent is offered to change settings")
 	}
 	y.agent.WantRefused(y.agent.Get("/fleet/settings/edit"), http.StatusForbidden)
 	form := formOf(y.admin.Page("/fleet/settings/edit"))
 	form.Set("low_battery_percent", "")
-	y.admin.WantRefused(y.admin.Post("/fleet/settings/edit", form), http.StatusUnprocessableEntity).Want("Low battery, in percent is required")
+	y.admin.WantRefused(y.admin.Post("/fleet/settings/edit", form), http.StatusUnprocessableEntity).Want("Low battery (%) is required")
 	form.Set("low_battery_percent", "50")
 	form.Set("timezone", "Nowhere")
-	y.admin.WantRefused(y.admin.Post("/fleet/settings/edit", form), http.StatusUnprocessableEntity).Want("Charged again, in percent must not be below", "Time zone")
+	y.admin.WantRefused(y.admin.Post("/fleet/settings/edit", form), http.StatusUnprocessableEntity).Want("Battery recharged (%) must not be below", "Time zone")
 	form.Set("low_battery_percent", "20")
 	form.Set("timezone", "Europe/Berlin")
 	form.Set("name", hostile)
@@ -174,7 +174,7 @@ func TestFleetSettings(t *testing.T) {
 func TestSandboxSettings(t *testing.T) {
 	y := newYard(t)
 	const path = "/sandbox/fleet/settings"
-	y.agent.Page(path).Want("Its clock shows")
+	y.agent.Page(path).Want("Clock: ")
 	for _, at := range []string{"/clock", "/reset"} {
 		y.agent.WantRefused(y.agent.Get(path+at), http.StatusForbidden)
 		y.agent.WantRefused(y.agent.Post(path+at, nil), http.StatusForbidden)
@@ -194,12 +194,12 @@ func TestSandboxSettings(t *testing.T) {
 		t.Errorf("got %s on", got)
 	}
 	for text, form := range map[string]url.Values{
-		"Until is needed":                        {"by": {""}},
-		"Until must be a date":                   {"by": {""}, "now": {"x"}},
-		"Put it forward by must be one of":       {"by": {"-1h"}},
-		"only goes forward":                      {"by": {""}, "now": {"2001-01-01T00:00"}},
-		"Until must be at most a year ahead":     {"by": {""}, "now": {before.AddDate(2, 0, 0).Format("2006-01-02T15:04")}},
-		"Put it forward by must be one of the c": {"by": {"99999h"}},
+		"Until is required":                  {"by": {""}},
+		"Until must be a date":               {"by": {""}, "now": {"x"}},
+		"Advance by must be one of":          {"by": {"-1h"}},
+		"only goes forward":                  {"by": {""}, "now": {"2001-01-01T00:00"}},
+		"Until must be at most a year ahead": {"by": {""}, "now": {before.AddDate(2, 0, 0).Format("2006-01-02T15:04")}},
+		"Advance by must be one of the c":    {"by": {"99999h"}},
 	} {
 		y.admin.WantRefused(y.admin.Post(path+"/clock", form), http.StatusUnprocessableEntity).Want(text)
 	}

@@ -63,7 +63,7 @@ var vehicleStates = []fleet.VehicleState{fleet.Available, fleet.VehicleTaken, fl
 
 var vehicleOrders = []web.Option{
 	{Value: "", Label: "Newest first"}, {Value: "code", Label: "Code"}, {Value: "battery_percent", Label: "Emptiest battery"},
-	{Value: "last_reported_at", Label: "Silent the longest"}, {Value: "-last_reported_at", Label: "Heard of last"}, {Value: "-updated_at", Label: "Changed last"},
+	{Value: "last_reported_at", Label: "Least recently reported"}, {Value: "-last_reported_at", Label: "Recently reported"}, {Value: "-updated_at", Label: "Recently updated"},
 }
 
 // vehicles lists vehicles.
@@ -84,8 +84,8 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 		})},
 		{Name: "type", Label: "Type", Type: "select", Options: append([]web.Option{{Label: "All"}}, typeOptions(subs)...)},
 		{Name: "zone", Label: "In zone", Type: "select", Options: zones},
-		{Name: "battery", Label: "Battery at most", Type: "text", Mode: "numeric", Placeholder: "%"},
-		{Name: "sort", Label: "Order", Type: "select", Options: vehicleOrders},
+		{Name: "battery", Label: "Maximum battery (%)", Type: "text", Mode: "numeric", Placeholder: "%"},
+		{Name: "sort", Label: "Sort by", Type: "select", Options: vehicleOrders},
 	}, area...)}
 	f.parse(r)
 	q := fleet.VehicleQuery{
@@ -131,9 +131,9 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	if r.Admin() {
 		list.New = p.base + "/vehicles/new"
 	}
-	list.Empty = web.Empty{Text: "There is no vehicle like this.", Path: p.base + "/vehicles", Label: "All vehicles"}
+	list.Empty = web.Empty{Text: "No vehicles match these filters.", Path: p.base + "/vehicles", Label: "All vehicles"}
 	if f.All == "" {
-		list.Empty = web.Empty{Text: "There are no vehicles yet. Make one here, or import many:", Path: list.New, Label: "New vehicle",
+		list.Empty = web.Empty{Text: "No vehicles yet. Create one here, or import many:", Path: list.New, Label: "New vehicle",
 			Command: p.command("POST", "/vehicles", "", "Content-Type: text/csv") + " --data-binary @vehicles.csv"}
 	}
 	return p.Render(w, r, "vehicles", p.page(r, "/vehicles", "Vehicles", list))
@@ -211,7 +211,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 	v, err := p.Fleet.Vehicle(ctx, p.DB, r.OrganizationID, r.PathValue("id"))
 	if problem.Of(err) == problem.NotFound {
 		if code, _, gone := p.Fleet.DeletedVehicle(ctx, p.DB, r.OrganizationID, r.PathValue("id")); gone == nil {
-			return problem.New(problem.Conflict, "The vehicle %s was deleted. Its rides are kept.", code)
+			return problem.New(problem.Conflict, "The vehicle %s was deleted. Its rides remain.", code)
 		}
 	}
 	if err != nil {
@@ -224,7 +224,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 	b := vehiclePage{
 		Vehicle: &v, Topic: p.topic("vehicle", v.ID), Path: p.base + "/vehicles/" + v.ID, Chip: stateBadge(v.State), Since: r.Time(v.StateChangedAt.Std()), Why: eventLabel(v.LastEvent),
 		Level: levelOf(&v, &settings), Reports: r.Time(v.LastReportedAt.Std()), All: p.base + "/rides?vehicle=" + v.ID,
-		Nowhere: web.Empty{Text: "Nobody knows where it is."},
+		Nowhere: web.Empty{Text: "Last location unknown."},
 	}
 	if v.BatteryPercent != nil && v.FuelPercent != nil {
 		fuel := b.Level
@@ -257,7 +257,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 	} else if next := v.State.Next(); len(next) > 0 {
 		b.Change = true
 	}
-	if b.Map, err = p.smallMap(ctx, r, v.SubaccountID, "Where the vehicle was heard of last.", spot{v.Location, "at", v.Code}); err != nil {
+	if b.Map, err = p.smallMap(ctx, r, v.SubaccountID, "Last location of the vehicle.", spot{v.Location, "at", v.Code}); err != nil {
 		return err
 	}
 	docs, _, err := p.Fleet.ListRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{VehicleID: []string{v.ID}, Limit: 10})
@@ -309,27 +309,27 @@ func (p *pages) vehicleFields(ctx context.Context, r *web.Request, v *fleet.Vehi
 		v = new(fleet.Vehicle)
 	}
 	fields := web.Fields{
-		{Name: "code", Label: "Code", Type: "text", Most: 32, Value: v.Code, Help: "What is painted on it: letters, digits and hyphens."},
-		{Name: "vehicle_type_id", Label: "Type", Type: "select", Value: v.VehicleTypeID, Options: typeOptions(subs), Help: "Types are made on the page of their area."},
-		{Name: "pricing_plan_id", Label: "Pricing plan of its own", Type: "select", Optional: true, Value: string(v.PricingPlanID), Options: options(plans, "None: that of its type, or its area", func(plan fleet.Plan) web.Option {
+		{Name: "code", Label: "Code", Type: "text", Most: 32, Value: v.Code, Help: "The code on the vehicle: letters, digits and hyphens."},
+		{Name: "vehicle_type_id", Label: "Type", Type: "select", Value: v.VehicleTypeID, Options: typeOptions(subs), Help: "Create vehicle types on the page of their subaccount."},
+		{Name: "pricing_plan_id", Label: "Pricing plan", Type: "select", Optional: true, Value: string(v.PricingPlanID), Options: options(plans, "Default of its type or subaccount", func(plan fleet.Plan) web.Option {
 			return web.Option{Value: plan.ID, Label: plan.Name}
 		})},
 	}
 	if !made {
 		fields = append(fields, web.Field{Name: "state", Label: "State", Type: "select", Value: "available", Options: []web.Option{
-			{Value: "available", Label: "Available: it stands where it can be ridden"}, {Value: "removed", Label: "Removed: it is not out yet"},
+			{Value: "available", Label: "Available"}, {Value: "removed", Label: "Removed"},
 		}})
 	}
 	head := len(fields)
 	fields = append(fields, positionFields("location", v.Location, "")...)
 	fields = append(fields,
-		web.Field{Name: "battery_percent", Label: "Battery, in percent", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(v.BatteryPercent)},
-		web.Field{Name: "odometer_meters", Label: "Odometer, in meters", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(v.OdometerMeters)},
-		web.Field{Name: "device_id", Label: "Tracker", Type: "text", Optional: true, Most: 128, Value: string(v.DeviceID)},
+		web.Field{Name: "battery_percent", Label: "Battery (%)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(v.BatteryPercent)},
+		web.Field{Name: "odometer_meters", Label: "Odometer (meters)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(v.OdometerMeters)},
+		web.Field{Name: "device_id", Label: "Device id", Type: "text", Optional: true, Most: 128, Value: string(v.DeviceID)},
 		web.Field{Name: "license_plate", Label: "License plate", Type: "text", Optional: true, Most: 32, Value: string(v.LicensePlate)},
 		web.Field{Name: "vin", Label: "VIN", Type: "text", Optional: true, Most: 64, Value: string(v.VIN)},
 		externalField(v.ExternalID), metadataField(v.Metadata))
-	return fields, layout(fields, part{"", head, false}, part{"Where it is, and how full", 4, true}, part{"What it is known by", 4, true}, part{"", 0, false}), nil
+	return fields, layout(fields, part{"", head, false}, part{"Location and battery", 4, true}, part{"Identifiers", 4, true}, part{"", 0, false}), nil
 }
 
 // newVehicle creates a vehicle.
@@ -357,7 +357,7 @@ func (p *pages) newVehicle(w http.ResponseWriter, r *web.Request) error {
 		if sub, _ := typeOf(subs, n.VehicleTypeID); sub != nil {
 			n.SubaccountID = sub.ID
 		} else {
-			t.v.AddCode("required", "vehicle_type_id", "must be one of those that there are")
+			t.v.AddCode("required", "vehicle_type_id", "must be an existing vehicle type")
 		}
 		var v fleet.Vehicle
 		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
@@ -368,10 +368,10 @@ func (p *pages) newVehicle(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if made {
-			return p.Redirect(w, p.base+"/vehicles/"+v.ID, web.Notice{Text: v.Code + " is made."})
+			return p.Redirect(w, p.base+"/vehicles/"+v.ID, web.Notice{Text: v.Code + " created."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/vehicles", "New vehicle", nil), fields, form{Groups: groups, Label: "Make the vehicle", Cancel: p.base + "/vehicles"})
+	return p.showForm(w, r, p.page(r, "/vehicles", "New vehicle", nil), fields, form{Groups: groups, Label: "Create vehicle", Cancel: p.base + "/vehicles"})
 }
 
 // editVehicle updates a vehicle's fields.
@@ -425,7 +425,7 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: "The vehicle is changed."})
+			return p.Redirect(w, back, web.Notice{Text: "Vehicle saved."})
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/vehicles", "Edit "+v.Code, nil), fields, form{Groups: groups, Was: was, Label: "Save", Cancel: back})
@@ -459,7 +459,7 @@ func (p *pages) setVehicleState(w http.ResponseWriter, r *web.Request) error {
 	back := p.base + "/vehicles/" + v.ID
 	moves := vehicleTransitions(v.State)
 	if len(moves) == 0 || v.CurrentRideID != "" {
-		return problem.New(problem.Conflict, "%s is %s: its ride decides what comes next.", v.Code, strings.ToLower(stateBadge(v.State).Text))
+		return problem.New(problem.Conflict, "%s is %s. Its state changes with its ride.", v.Code, strings.ToLower(stateBadge(v.State).Text))
 	}
 	fields := web.Fields{{Name: "move", Label: "New state", Type: "select", Options: moves, Value: moves[0].Value}}
 	if r.Method == http.MethodPost {
@@ -481,11 +481,11 @@ func (p *pages) setVehicleState(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: v.Code + " is " + strings.ToLower(stateBadge(fleet.VehicleState(to)).Text) + " now."})
+			return p.Redirect(w, back, web.Notice{Text: v.Code + " is " + strings.ToLower(stateBadge(fleet.VehicleState(to)).Text) + "."})
 		}
 	}
-	return p.showForm(w, r, p.page(r, "/vehicles", "Change the state of "+v.Code, nil), fields, form{
-		Intro: "It is " + strings.ToLower(stateBadge(v.State).Text) + ".", Label: "Change the state", Cancel: back,
+	return p.showForm(w, r, p.page(r, "/vehicles", "Change state of "+v.Code, nil), fields, form{
+		Intro: "Current state: " + strings.ToLower(stateBadge(v.State).Text) + ".", Label: "Change state", Cancel: back,
 	})
 }
 
@@ -496,7 +496,7 @@ func (p *pages) deleteVehicle(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	yes, err := p.confirmed(w, r, p.page(r, "/vehicles", "Delete "+v.Code, nil), web.Confirm{
-		Text: "The vehicle goes, its rides stay. This cannot be undone.", Type: v.Code, Label: "Delete the vehicle", Cancel: p.base + "/vehicles/" + v.ID,
+		Text: "This deletes the vehicle. Its rides remain. This can't be undone.", Type: v.Code, Label: "Delete vehicle", Cancel: p.base + "/vehicles/" + v.ID,
 	})
 	if err != nil || !yes {
 		return err
@@ -507,5 +507,5 @@ func (p *pages) deleteVehicle(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.Redirect(w, p.base+"/vehicles", web.Notice{Text: v.Code + " is deleted."})
+	return p.Redirect(w, p.base+"/vehicles", web.Notice{Text: v.Code + " was deleted."})
 }

@@ -36,7 +36,7 @@ func choices(d webtest.Document, name string) []string {
 
 func TestVehicles(t *testing.T) {
 	y := newYard(t)
-	y.admin.Page("/fleet/vehicles").Want("There are no vehicles yet", "New vehicle", "--data-binary @vehicles.csv")
+	y.admin.Page("/fleet/vehicles").Want("No vehicles yet", "New vehicle", "--data-binary @vehicles.csv")
 	if d := y.agent.Page("/fleet/vehicles"); len(links(d, "/fleet/vehicles/new")) != 0 {
 		t.Error("an agent is offered to make a vehicle")
 	}
@@ -58,8 +58,8 @@ func TestVehicles(t *testing.T) {
 			t.Errorf("%.40s: got %s, want %s", query, got, want)
 		}
 	}
-	y.agent.Page("/fleet/vehicles?battery=much").Want("This is no whole number.")
-	y.agent.Page("/fleet/vehicles/"+ride.VehicleID).Want("Its open ride", "Zoë 1", "ride started", "by the API", hostile)
+	y.agent.Page("/fleet/vehicles?battery=much").Want("Must be a whole number.")
+	y.agent.Page("/fleet/vehicles/"+ride.VehicleID).Want("Open ride", "Zoë 1", "ride started", "by the API", hostile)
 	y.agent.WantRefused(y.agent.Get("/sandbox/fleet/vehicles/"+first.ID), http.StatusNotFound)
 	d = y.agent.Page("/sandbox/fleet/vehicles")
 	d.Want("40 vehicles.", "Fukuoka", "no motor")
@@ -108,7 +108,7 @@ func TestVehicleMoves(t *testing.T) {
 		t.Errorf("got %d moves", moved)
 	}
 	ridden := l.ride(fleet.Active).VehicleID
-	y.agent.WantRefused(y.agent.Get("/fleet/vehicles/"+ridden+"/state"), http.StatusConflict).Want("its ride decides")
+	y.agent.WantRefused(y.agent.Get("/fleet/vehicles/"+ridden+"/state"), http.StatusConflict).Want("Its state changes with its ride")
 	if d := y.admin.Page("/fleet/vehicles/" + ridden); len(links(d, "/fleet/vehicles/"+ridden+"/state"))+len(links(d, "/fleet/vehicles/"+ridden+"/delete")) != 0 {
 		t.Error("what cannot be done to a vehicle with a ride is offered")
 	}
@@ -142,23 +142,23 @@ func TestVehicleForms(t *testing.T) {
 		"code": {"X 1"}, "vehicle_type_id": {l.scooter}, "state": {"available"}, "location.lat": {"north"}, "location.lng": {"13.4"}, "battery_percent": {"full"}, "metadata": {"depot"}, "vin": {hostile},
 	}
 	d := y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity)
-	d.Want("Latitude must be degrees", "Battery, in percent must be a whole number", "Metadata must be lines")
+	d.Want("Latitude must be degrees", "Battery (%) must be a whole number", "Metadata must be lines")
 	if got := webtest.Attr(d.Field("vin"), "value"); got != hostile {
 		t.Errorf("what was typed came back as %q", got)
 	}
 	form.Set("location.lat", "52.5")
 	form.Set("battery_percent", "101")
 	form.Set("metadata", "depot: north\n\nteam:a:b")
-	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code must be of letters", "Battery, in percent must be at most 100")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code must be of letters", "Battery (%) must be at most 100")
 	form.Set("code", "X-1")
 	form.Set("battery_percent", "50")
-	y.admin.WantRefused(y.admin.Post(path, url.Values{"code": {"X-2"}}), http.StatusUnprocessableEntity).Want("Type must be one of those")
+	y.admin.WantRefused(y.admin.Post(path, url.Values{"code": {"X-2"}}), http.StatusUnprocessableEntity).Want("Type must be an existing vehicle type")
 	d, notice := y.admin.Follow(y.admin.Post(path, form))
 	d.Want("X-1", "50%", hostile, "north", "a:b")
-	if notice != "X-1 is made." {
+	if notice != "X-1 created." {
 		t.Errorf("got %q", notice)
 	}
-	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code is taken")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code is already in use")
 
 	id := strings.TrimPrefix(links(d, "/fleet/vehicles/veh_")[0], "/fleet/vehicles/")
 	id, _, _ = strings.Cut(id, "/")
@@ -189,7 +189,7 @@ func TestVehicleForms(t *testing.T) {
 	}
 	form.Set("code", "B--")
 	form.Set("location.lat", "")
-	y.admin.WantRefused(y.admin.Post(edit, form), http.StatusUnprocessableEntity).Want("Latitude belongs to the longitude")
+	y.admin.WantRefused(y.admin.Post(edit, form), http.StatusUnprocessableEntity).Want("Latitude is required with a longitude")
 
 	drop := "/fleet/vehicles/" + id + "/delete"
 	y.agent.WantRefused(y.agent.Post(drop, url.Values{"confirm": {"X-1"}}), http.StatusForbidden)
@@ -200,7 +200,7 @@ func TestVehicleForms(t *testing.T) {
 		t.Error("it is there still")
 	}
 	y.admin.WantRefused(y.admin.Get("/fleet/vehicles/"+id), http.StatusConflict).Want("The vehicle X-1 was deleted")
-	y.admin.Page("/fleet/rides?vehicle=" + id).Want("There is no ride like this")
+	y.admin.Page("/fleet/rides?vehicle=" + id).Want("No rides match these filters")
 	for _, path := range []string{"", "/edit", "/state", "/delete"} {
 		y.admin.WantRefused(y.admin.Get("/fleet/vehicles/veh_nothing"+path), http.StatusNotFound)
 	}

@@ -59,9 +59,9 @@ func zoneBadge(t fleet.ZoneType) web.Badge {
 func forceBadge(z *fleet.Zone, now time.Time) web.Badge {
 	switch {
 	case now.Before(z.StartsAt.Std()):
-		return web.Badge{Text: "Not yet", Icon: "clock"}
+		return web.Badge{Text: "Scheduled", Icon: "clock"}
 	case !z.EndsAt.Std().IsZero() && !now.Before(z.EndsAt.Std()):
-		return web.Badge{Text: "Over", Icon: "x"}
+		return web.Badge{Text: "Ended", Icon: "x"}
 	}
 	return web.Badge{Text: "In force", Tone: web.Good, Icon: "check"}
 }
@@ -74,12 +74,12 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := zonesPage{
-		Topic: p.topic(fleet.ZoneKind), Base: p.base, Empty: web.Empty{Text: "There are no zones: rides begin and end anywhere."},
+		Topic: p.topic(fleet.ZoneKind), Base: p.base, Empty: web.Empty{Text: "No zones: rides can start and end anywhere."},
 		Filters: filters{Fields: append(fields, web.Field{Name: "type", Label: "Type", Type: "select", Options: append([]web.Option{{Label: "All"}}, zoneTypes[:]...)},
 			web.Field{Name: "force", Label: "In force", Type: "select", Options: []web.Option{{Label: "All"}, {Value: "now", Label: "Now"}, {Value: "not", Label: "Not now"}}})},
 	}
 	if r.Admin() {
-		b.Empty.Path, b.Empty.Label = p.base+"/zones/new", "Draw the first zone"
+		b.Empty.Path, b.Empty.Label = p.base+"/zones/new", "Create zone"
 	}
 	b.Filters.parse(r)
 	q := fleet.ZoneQuery{Subaccount: b.Filters.list("area"), Sort: fleet.Sort{Member: "priority"}, After: after(r), Limit: perPage}
@@ -90,7 +90,7 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 		q.InForce = new(f == "now")
 	}
 	if b.Filters.All != "" {
-		b.Empty = web.Empty{Text: "No zone is like that.", Path: b.Filters.All, Label: "Show all"}
+		b.Empty = web.Empty{Text: "No zones match these filters.", Path: b.Filters.All, Label: "Show all"}
 	}
 	docs, next, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, q)
 	if err != nil {
@@ -265,7 +265,7 @@ func (p *pages) zone(w http.ResponseWriter, r *web.Request) error {
 
 func speed(kph *int64) string {
 	if kph == nil {
-		return "as elsewhere"
+		return "No limit"
 	}
 	return strconv.FormatInt(*kph, 10) + " km/h"
 }
@@ -304,19 +304,19 @@ type zoneForm struct {
 func zoneFields(z *fleet.Zone, subs []fleet.Subaccount, isNew bool, rules int, r *web.Request) (web.Fields, []group) {
 	fields := web.Fields{
 		{Name: "name", Label: "Name", Type: "text", Most: 256, Value: z.Name},
-		{Name: "type", Label: "Type", Type: "select", Value: string(z.Type), Options: zoneTypes[:], Help: "It says what is allowed here, unless there are rules below."},
+		{Name: "type", Label: "Type", Type: "select", Value: string(z.Type), Options: zoneTypes[:], Help: "Sets the default rules and priority."},
 	}
 	first := 2
 	if isNew && len(subs) > 1 {
-		fields = append(fields, web.Field{Name: "subaccount_id", Label: "Area", Type: "select", Value: z.SubaccountID, Options: options(subs, "", func(s fleet.Subaccount) web.Option {
+		fields = append(fields, web.Field{Name: "subaccount_id", Label: "Subaccount", Type: "select", Value: z.SubaccountID, Options: options(subs, "", func(s fleet.Subaccount) web.Option {
 			return web.Option{Value: s.ID, Label: s.Name}
 		})})
 		first++
 	}
 	fields = append(fields,
-		web.Field{Name: "geometry", Label: "Shape", Type: "textarea", Rows: 6, Value: pointsOf(z), Help: "A line for each corner, latitude then longitude: 52.51, 13.39. Or GeoJSON: a Polygon or a MultiPolygon."},
+		web.Field{Name: "geometry", Label: "Shape", Type: "textarea", Rows: 6, Value: pointsOf(z), Help: "One corner per line, latitude then longitude: 52.51, 13.39. Or a GeoJSON Polygon or MultiPolygon."},
 		web.Field{Name: "description", Label: "Description", Type: "textarea", Rows: 2, Optional: true, Most: 5000, Value: string(z.Description)},
-		web.Field{Name: "priority", Label: "Priority", Type: "text", Mode: "numeric", Optional: true, Value: priorityOf(z), Help: "From 0 to 1000. Where zones overlap, the smaller number decides. Empty: what is usual for the type."},
+		web.Field{Name: "priority", Label: "Priority", Type: "text", Mode: "numeric", Optional: true, Value: priorityOf(z), Help: "From 0 to 1000. Where zones overlap, the smaller number applies. Empty: the default of the type."},
 		web.Field{Name: "starts_at", Label: "In force from", Type: "datetime-local", Optional: true, Value: localTime(z.StartsAt, r.Now.Location())},
 		web.Field{Name: "ends_at", Label: "Until", Type: "datetime-local", Optional: true, Value: localTime(z.EndsAt, r.Now.Location())},
 	)
@@ -332,10 +332,10 @@ func zoneFields(z *fleet.Zone, subs []fleet.Subaccount, isNew bool, rules int, r
 		fields = append(fields,
 			web.Field{Name: at, Label: "Use this rule", Type: "checkbox", Optional: true, Value: use},
 			web.Field{Name: at + ".vehicle_type_ids", Label: "For", Type: "select", Value: strings.Join(rule.VehicleTypeIDs, " "), Options: ruleTypes(subs, rule.VehicleTypeIDs)},
-			web.Field{Name: at + ".ride_start_allowed", Label: "Rides may begin", Type: "checkbox", Optional: true, Value: checked(rule.StartAllowed)},
-			web.Field{Name: at + ".ride_end_allowed", Label: "Rides may end", Type: "checkbox", Optional: true, Value: checked(rule.EndAllowed)},
-			web.Field{Name: at + ".ride_through_allowed", Label: "One may ride through", Type: "checkbox", Optional: true, Value: checked(rule.ThroughAllowed)},
-			web.Field{Name: at + ".maximum_speed_kph", Label: "At most, in km/h", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(rule.MaximumSpeed)},
+			web.Field{Name: at + ".ride_start_allowed", Label: "Ride start allowed", Type: "checkbox", Optional: true, Value: checked(rule.StartAllowed)},
+			web.Field{Name: at + ".ride_end_allowed", Label: "Ride end allowed", Type: "checkbox", Optional: true, Value: checked(rule.EndAllowed)},
+			web.Field{Name: at + ".ride_through_allowed", Label: "Riding through allowed", Type: "checkbox", Optional: true, Value: checked(rule.ThroughAllowed)},
+			web.Field{Name: at + ".maximum_speed_kph", Label: "Maximum speed (km/h)", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(rule.MaximumSpeed)},
 		)
 	}
 	// The slices above may refer to an array that append has replaced.
@@ -349,7 +349,7 @@ func zoneFields(z *fleet.Zone, subs []fleet.Subaccount, isNew bool, rules int, r
 		from := sizes + i*6
 		g := group{Legend: "Rule " + strconv.Itoa(i+1), Fields: fields[from : from+6 : from+6]}
 		if i == 0 {
-			g.Help = "The first that is for a vehicle's type counts. None: what is usual for the type of zone."
+			g.Help = "The first rule for the vehicle type applies. Without rules, those of the zone type apply."
 		}
 		groups = append(groups, g)
 	}
@@ -417,7 +417,7 @@ func (t *formInput) shape(name string) (a fleet.Area) {
 				}
 			}
 			if err != nil || len(parts) != 2 {
-				t.v.AddCode("invalid_format", name, "must be lines such as 52.51, 13.39; %q is none", line)
+				t.v.AddCode("invalid_format", name, "must be lines such as 52.51, 13.39, unlike %q", line)
 				return a
 			}
 			ring = append(ring, at)
@@ -491,11 +491,11 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 		subs = slices.DeleteFunc(subs, func(s fleet.Subaccount) bool { return s.ID != z.SubaccountID })
 	}
 	if len(z.Rules) > maxZoneRules {
-		return problem.New(problem.Precondition, "this zone has %d rules, more than this form can show; change it by the API", len(z.Rules))
+		return problem.New(problem.Precondition, "this zone has %d rules, more than this form supports; use the API", len(z.Rules))
 	}
-	title, body := "New zone", zoneForm{Label: "Make the zone", Cancel: p.base + "/zones"}
+	title, body := "New zone", zoneForm{Label: "Create zone", Cancel: p.base + "/zones"}
 	if !isNew {
-		title = "Change " + z.Name
+		title = "Edit " + z.Name
 		body.Label, body.Cancel = "Save", p.base+"/zones/"+z.ID
 	}
 	rules := len(z.Rules)
@@ -565,9 +565,9 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 				return err
 			}
 			if ok {
-				what := "The zone is saved."
+				what := "Zone saved."
 				if isNew {
-					what = "The zone is made."
+					what = "Zone created."
 				}
 				return p.Redirect(w, p.base+"/zones/"+done.ID, web.Notice{Text: what})
 			}
@@ -612,7 +612,7 @@ func (p *pages) deleteZone(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	ok, err := p.confirmed(w, r, p.page(r, "/zones", "Delete "+z.Name, nil), web.Confirm{
-		Text: "Its rules hold no more from then on. Rides keep its id, and nothing else changes.", Type: z.Name, Label: "Delete the zone", Cancel: p.base + "/zones/" + z.ID,
+		Text: "The zone's rules no longer apply. Its id remains in rides.", Type: z.Name, Label: "Delete zone", Cancel: p.base + "/zones/" + z.ID,
 	})
 	if err != nil || !ok {
 		return err
@@ -620,5 +620,5 @@ func (p *pages) deleteZone(w http.ResponseWriter, r *web.Request) error {
 	if err := p.write(r, func(ctx context.Context, tx *db.Tx) error { return p.Fleet.DeleteZone(ctx, tx, r.OrganizationID, z.ID) }); err != nil {
 		return err
 	}
-	return p.Redirect(w, p.base+"/zones", web.Notice{Text: "The zone is deleted."})
+	return p.Redirect(w, p.base+"/zones", web.Notice{Text: "Zone deleted."})
 }

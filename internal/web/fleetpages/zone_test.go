@@ -16,14 +16,14 @@ import (
 // TestZones creates, shows, updates and deletes a zone.
 func TestZones(t *testing.T) {
 	y := newYard(t)
-	y.admin.Page("/fleet/zones").Want("There are no zones", "Draw the first zone")
+	y.admin.Page("/fleet/zones").Want("No zones", "Create zone")
 	if d := y.agent.Page("/fleet/zones"); len(d.WithAttr("href", "/fleet/zones/new")) != 0 {
 		t.Error("an agent is offered to draw a zone")
 	}
-	y.admin.Page("/fleet/zones/new").Want("A line for each corner")
+	y.admin.Page("/fleet/zones/new").Want("One corner per line")
 	form := url.Values{"name": {hostile}, "type": {"parking"}, "geometry": {"52.5, 13.3\n52.5, 13.4\r\n52.6 13.4\n"}, "description": {hostile}, "priority": {""}}
 	d, notice := y.admin.Follow(y.admin.Post("/fleet/zones/new", form))
-	if notice != "The zone is made." {
+	if notice != "Zone created." {
 		t.Errorf("got notice %q", notice)
 	}
 	d.Want(hostile, "Parking", "In force", "Corners3")
@@ -52,8 +52,8 @@ func TestZones(t *testing.T) {
 	if z := y.soleZone(); z.Priority != 3 || *z.Rules[0].MaximumSpeed != 7 || z.StartsAt.Std().Year() != 2031 {
 		t.Errorf("got %+v", z)
 	}
-	y.admin.Page(path).Want("7 km/h", "Not yet")
-	if d := y.admin.WantRefused(y.admin.Post(path+"/edit", with(change, "more", "1")), http.StatusOK); webtest.Text(d.All("h1")[0]) != "Change Park" {
+	y.admin.Page(path).Want("7 km/h", "Scheduled")
+	if d := y.admin.WantRefused(y.admin.Post(path+"/edit", with(change, "more", "1")), http.StatusOK); webtest.Text(d.All("h1")[0]) != "Edit Park" {
 		t.Error("no place for another rule")
 	} else {
 		d.Field("rules.1.maximum_speed_kph")
@@ -61,7 +61,7 @@ func TestZones(t *testing.T) {
 
 	y.admin.Page(path+"/delete").Want("Delete Park", "Type Park to confirm")
 	y.admin.WantRefused(y.admin.Post(path+"/delete", url.Values{"confirm": {"park"}}), http.StatusUnprocessableEntity)
-	if _, notice := y.admin.Follow(y.admin.Post(path+"/delete", url.Values{"confirm": {"Park"}})); notice != "The zone is deleted." {
+	if _, notice := y.admin.Follow(y.admin.Post(path+"/delete", url.Values{"confirm": {"Park"}})); notice != "Zone deleted." {
 		t.Errorf("got notice %q", notice)
 	}
 	y.admin.WantRefused(y.admin.Get(path), http.StatusNotFound)
@@ -119,7 +119,7 @@ func TestZoneRefused(t *testing.T) {
 	}
 	y.agent.WantRefused(y.agent.Post("/fleet/zones/new", good), http.StatusForbidden)
 	y.agent.WantRefused(y.agent.Get("/fleet/zones/new"), http.StatusForbidden)
-	y.admin.Page("/fleet/zones").Want("There are no zones")
+	y.admin.Page("/fleet/zones").Want("No zones")
 
 	// GeoJSON is accepted, also in the form of other tools.
 	feature := `{"type":"Feature","properties":{},"geometry":{"type":"MultiPolygon","coordinates":[[[[1,1],[2,1],[2,2],[1,1]]],[[[179,1],[180,1],[180,2],[179,1]]]]}}`

@@ -1,5 +1,5 @@
 // A length of time that goes on is counted here, in the words of the server
-// (words.go of the fleet's pages), from what it was when the page came.
+// (labels.go of the fleet's pages), from what it was when the page came.
 const begun = new WeakMap();
 
 function span(seconds) {
