@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-var auditRecord = &Record{Name: "audit_entry", Doc: "Something that was done to settings or to an API key, or that a service tells of. No secret is in it.", Members: []Member{
+var auditRecord = &Record{Name: "audit_entry", Doc: "A change of settings or API keys, or another action recorded by a service. It holds no secrets.", Members: []Member{
 	{Name: "id", Type: ID()},
 	{Name: "object", Type: Enum("audit_entry")},
 	{Name: "at", Type: Timestamp(), Doc: "By the real clock, in a sandbox too."},
@@ -91,7 +91,7 @@ func wireActorOf(a audit.Actor, orNull func(string) *string) wireActor {
 func AuditRoute(needs Permission, doc string, logs ...*audit.Log) Route {
 	return Route{
 		Method: "GET", Path: "/settings/audit-log", ID: "listAuditLog", Tag: "Settings", Summary: "List the audit log",
-		Doc: doc + " The newest comes first. Entries stay when what they tell of is deleted.",
+		Doc: doc + " Newest first. Entries remain after their records are deleted.",
 		Query: []Param{
 			{Name: "action", Kind: StringParam, Example: "api_key.created"},
 			{Name: "target_id", Kind: StringParam},

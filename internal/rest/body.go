@@ -80,7 +80,7 @@ func (c *bodyCheck) body(members []Member, body, current *jsonNode) []byte {
 		m := member(members, name)
 		pointer := point("#", name)
 		if m == nil {
-			c.add("unknown_field", pointer, "%.60s is not a member that is known here.", name)
+			c.add("unknown_field", pointer, "Unknown field %.60s.", name)
 			continue
 		}
 		stored := current.find(name)
@@ -276,7 +276,7 @@ func (c *bodyCheck) object(pointer, name string, members []Member, v, stored *js
 		m := member(members, key)
 		switch {
 		case m == nil:
-			c.add("unknown_field", at, "%.60s is not a member that %s has.", key, name)
+			c.add("unknown_field", at, "%.60s is not a field of %s.", key, name)
 		case m.Access == ReadOnly && c.imports:
 			c.skipped = append(c.skipped, name+"."+key)
 		case m.Access == ReadOnly:

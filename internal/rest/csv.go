@@ -247,7 +247,7 @@ func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, fieldErrs []
 	placeColumns(h.slots, "", at)
 	for _, name := range names {
 		if _, left := at[name]; left {
-			add("unknown_field", name, "The column "+clip(name)+" is not a member that is known here.")
+			add("unknown_field", name, "Unknown column "+clip(name)+".")
 			delete(at, name)
 		}
 	}

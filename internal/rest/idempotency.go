@@ -236,7 +236,7 @@ func (a *API) drop(ctx context.Context, t *idempotentRequest) {
 		return err
 	})
 	if err != nil {
-		a.log.ErrorContext(ctx, "claim of an idempotency key not freed; it ends by itself", "error", err)
+		a.log.ErrorContext(ctx, "claim of an idempotency key not deleted; it will expire", "error", err)
 	}
 }
 

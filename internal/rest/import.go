@@ -179,7 +179,7 @@ func (r *Request) cutFeatures(add func([]byte) bool) *apiError {
 			continue // foreign members are allowed
 		}
 		if seen[s] != nil {
-			return apiErrorf("invalid_json", "The member %q comes twice.", s)
+			return apiErrorf("invalid_json", "The field %q is duplicate.", s)
 		}
 		seen[s] = value
 	}
@@ -233,7 +233,7 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 		return invalid(fieldErrs)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("the struct of %s does not take what its record does: %w", r.route.ID, err)
+		return fmt.Errorf("the struct of %s does not match its record: %w", r.route.ID, err)
 	}
 	return nil
 }
@@ -290,7 +290,7 @@ func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, 
 	}
 	ignored, err = e.Change(func(into any) error {
 		if err := json.Unmarshal(text, into); err != nil {
-			return fmt.Errorf("the struct of %s does not take what its record does: %w", r.route.ID, err)
+			return fmt.Errorf("the struct of %s does not match its record: %w", r.route.ID, err)
 		}
 		return nil
 	})
@@ -566,13 +566,13 @@ var importParam = Param{Name: "atomic", Kind: BoolParam, Doc: "Of an import: tru
 var conflictParam = Param{
 	Name: "on_conflict", Kind: EnumParam, Values: []string{"update"},
 	Doc: "Of an import: update changes the records that are there, found by id or else by external_id and subaccount, as a PUT does; that takes the permission to. " +
-		"A record whose id is not there is refused. Without it every record is made anew, and one that is there already is refused.",
+		"A record with an unknown id is refused. Without it every record is created, and an existing one is refused.",
 }
 
 // importDoc describes the format of an import by media type.
 var importDoc = map[string]string{
-	NDJSON: "One record a line, each an object as the body of a single one. Read-only members are skipped.",
-	CSV: "RFC 4180 in UTF-8, with a header row that names members in any order, those of objects with dots (place.lat). " +
-		"An empty cell means that the member is absent. Arrays, maps and metadata are JSON. An apostrophe before = + - @, tab or CR, as an export has it, is taken off. Columns of read-only members are skipped. A column that is not a member refuses the whole.",
-	GeoJSON: "A FeatureCollection (RFC 7946). The properties of a Feature are the members of a record, its geometry is the member geometry, its id the member id. Read-only members are skipped.",
+	NDJSON: "One record per line, each an object like the body of a single create. Read-only fields are skipped.",
+	CSV: "RFC 4180 in UTF-8, with a header row of field names in any order, nested ones with dots (place.lat). " +
+		"An empty cell means that the field is absent. Arrays, maps and metadata are JSON. An apostrophe before = + - @, tab or CR, as added by an export, is removed. Columns of read-only fields are skipped. An unknown column refuses the whole import.",
+	GeoJSON: "A FeatureCollection (RFC 7946). The properties of a Feature are the fields of a record, its geometry the field geometry, its id the field id. Read-only fields are skipped.",
 }

@@ -236,7 +236,7 @@ func (p *parser) object(depth int) (jsonNode, error) {
 			}
 		}
 		if seen[name] || seen == nil && n.find(name) != nil {
-			return n, p.fail("the member %.60q comes twice", name)
+			return n, p.fail("the field %.60q is duplicate", name)
 		}
 		if seen != nil {
 			seen[name] = true

@@ -38,7 +38,7 @@ func (a *API) allowRequest(w http.ResponseWriter, r *Request) bool {
 	}
 	if err != nil {
 		r.limits(w.Header(), "key", ratelimit.State{Limit: limit, Reset: time.Now().Add(time.Minute)})
-		a.writeError(w, r, problem.New(problem.Unavailable, "the limit of the API key is not known now").Because(err))
+		a.writeError(w, r, problem.New(problem.Unavailable, "the rate limit of the API key is unavailable").Because(err))
 		return false
 	}
 	t := r.limits(w.Header(), "key", s)
@@ -73,7 +73,7 @@ func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error
 	s, ok, err := a.c.AddressWindows.Acquire(ctx, bucket, addressLimit)
 	if err != nil {
 		r.limits(w.Header(), "address", ratelimit.State{Limit: addressLimit, Reset: time.Now().Add(time.Minute)})
-		a.writeError(w, r, problem.New(problem.Unavailable, "the limit of the address is not known now").Because(err))
+		a.writeError(w, r, problem.New(problem.Unavailable, "the rate limit of the address is unavailable").Because(err))
 		return
 	}
 	t := r.limits(w.Header(), "address", s)

@@ -115,7 +115,7 @@ func (rt *Route) check() error {
 	case rt.File && (rt.Method != "GET" || rt.Output != nil):
 		return errors.New("a file is the answer of a GET that has no other")
 	case rt.Rows != nil && !rt.Export:
-		return errors.New("rows are what an export has")
+		return errors.New("Rows is for exports")
 	case rt.Export && rt.Output == nil:
 		return errors.New("an export needs the Output it is of")
 	case rt.GeoJSON && (!rt.Export || !rt.List):

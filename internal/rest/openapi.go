@@ -75,7 +75,7 @@ func (a *API) document31() ([]byte, error) {
 		},
 		"components": object{
 			"schemas":         d.schemas,
-			"securitySchemes": object{"key": object{"type": "http", "scheme": "bearer", "description": "An API key, made in the dashboard."}},
+			"securitySchemes": object{"key": object{"type": "http", "scheme": "bearer", "description": "An API key, created in the dashboard."}},
 			"headers":         headerComponents(),
 		},
 	})
@@ -325,7 +325,7 @@ func (a *API) operation(d *schemaBuilder, rt *Route) (object, error) {
 			content["application/json"] = object{"schema": s}
 		}
 		if rt.Export {
-			content["application/x-ndjson"] = object{"schema": object{"type": "string", "description": "One record a line."}}
+			content["application/x-ndjson"] = object{"schema": object{"type": "string", "description": "One record per line."}}
 			content["text/csv"] = object{"schema": object{"type": "string", "description": "RFC 4180 with a header row."}}
 		}
 		if rt.GeoJSON {
@@ -339,13 +339,13 @@ func (a *API) operation(d *schemaBuilder, rt *Route) (object, error) {
 	responses[strconv.Itoa(rt.success())] = success
 	if rt.Import != nil {
 		responses["200"] = object{
-			"description": "An import: what came of each record, in order, and a summary at the end.", "headers": headerRefs(nil),
+			"description": "An import: the result of each record, in order, and a summary at the end.", "headers": headerRefs(nil),
 			"content": object{NDJSON: object{"schema": object{"type": "string", "description": `{"line":1,"status":201,"id":"…"} or {"line":2,"status":422,"problem":{…}}, and last {"summary":{"created":1,"failed":1,"skipped":{"created_at":2}}}: in how many records each read-only member was skipped, if any was. ` +
 				`With on_conflict=update, {"line":1,"status":200,"id":"…"} is a record that is there, with "ignored":[…] if some of its telemetry is older than what is stored, and the summary has "updated" and "unchanged".`}}},
 		}
 	}
 	if rt.Method == "GET" && !rt.List {
-		responses["304"] = object{"description": "What If-None-Match names is still current.", "headers": headerRefs(nil)}
+		responses["304"] = object{"description": "The record still has the ETag in If-None-Match.", "headers": headerRefs(nil)}
 	}
 	byStatus := map[int][]string{}
 	for _, c := range rt.codes() {
@@ -530,7 +530,7 @@ func listSchema(of object) object {
 }
 
 func onlySchema() object {
-	return object{"type": "object", "description": "What a key gets that may not read.", "required": []string{"id", "object"},
+	return object{"type": "object", "description": "Answer for a key without read permission.", "required": []string{"id", "object"},
 		"additionalProperties": false, "properties": object{"id": object{"type": "string"}, "object": object{"type": "string"}}}
 }
 
@@ -554,8 +554,8 @@ func headerComponents() object {
 	integer := object{"type": "integer"}
 	text := object{"type": "string"}
 	return object{
-		"X-RateLimit-Limit":     object{"schema": integer, "required": true, "description": "Requests a minute."},
-		"X-RateLimit-Remaining": object{"schema": integer, "required": true, "description": "Those left, after this one."},
+		"X-RateLimit-Limit":     object{"schema": integer, "required": true, "description": "Requests per minute."},
+		"X-RateLimit-Remaining": object{"schema": integer, "required": true, "description": "Requests left in the window."},
 		"X-RateLimit-Reset":     object{"schema": integer, "required": true, "description": "When the window ends, in Unix seconds."},
 		"RateLimit-Policy":      object{"schema": text, "required": true},
 		"RateLimit":             object{"schema": text, "required": true},

@@ -26,52 +26,52 @@ type errorCode struct {
 
 // errorCodes holds every code of an answer (fleet-api.md 5).
 var errorCodes = map[string]errorCode{
-	"invalid_json":            {400, "The request body is not JSON", "The body could not be read: a syntax error, text that is not UTF-8, a member that comes twice, something after the value, or nesting deeper than 64. The detail says where."},
-	"invalid_parameter":       {400, "A query parameter is not valid", "A parameter is unknown, comes twice, or has a value that it does not take. The list of errors names each."},
-	"invalid_cursor":          {400, "The cursor is not valid", "A cursor belongs to the path, the filters and the sort of the list that gave it. Begin again without one."},
+	"invalid_json":            {400, "The request body is not JSON", "The body could not be parsed: a syntax error, invalid UTF-8, a duplicate field, text after the value, or nesting deeper than 64. The detail gives the position."},
+	"invalid_parameter":       {400, "A query parameter is not valid", "A parameter is unknown, duplicate, or has an invalid value. errors lists each."},
+	"invalid_cursor":          {400, "The cursor is not valid", "A cursor is valid only for the path, filters and sort order of the list that returned it. Start again without one."},
 	"invalid_idempotency_key": {400, "The Idempotency-Key is not valid", "It is 1 to 255 visible ASCII characters, plain or as a quoted string."},
-	"range_too_large":         {400, "The range is too large", "Ask for a shorter range of time, or for longer periods."},
+	"range_too_large":         {400, "The range is too large", "Request a shorter time range or longer periods."},
 
 	"missing_credentials":     {401, "No API key was sent", "Send the header Authorization: Bearer and an API key."},
 	"malformed_authorization": {401, "The Authorization header is malformed", "Send exactly one header of the form Authorization: Bearer and an API key."},
-	"invalid_api_key":         {401, "The API key is not valid", "The key is not known here, was deleted, or is mistyped. Look at the last 8 characters in the dashboard's list of keys."},
-	"wrong_environment":       {401, "The API key belongs to the other environment", "Keys that begin with sk_live_ work at the production address, those with sk_test_ at the sandbox."},
-	"api_key_revoked":         {401, "The API key is revoked", "It was revoked in the dashboard and never works again. Make another."},
-	"api_key_expired":         {401, "The API key is expired", "Its last day is over. Make another."},
+	"invalid_api_key":         {401, "The API key is not valid", "The key is unknown, deleted or mistyped. Compare its last 8 characters with the list of keys in the dashboard."},
+	"wrong_environment":       {401, "The API key belongs to the other environment", "Keys that start with sk_live_ work at the production URL, keys with sk_test_ at the sandbox URL."},
+	"api_key_revoked":         {401, "The API key is revoked", "It was revoked and never works again. Create a new key."},
+	"api_key_expired":         {401, "The API key is expired", "It has expired. Create a new key."},
 
-	"permission_denied":        {403, "The API key may not do this", "The member required names what the key would have to be allowed. Permissions are edited in the dashboard."},
-	"subaccount_out_of_scope":  {403, "The subaccount is outside of the API key's scope", "A key reaches only the subaccounts it was made for, and a request only the one that it names."},
+	"permission_denied":        {403, "The API key may not do this", "The field required names the missing permission. Permissions are edited in the dashboard."},
+	"subaccount_out_of_scope":  {403, "The subaccount is outside of the API key's scope", "A key covers only the subaccounts in its scope, and a request only the one that it names."},
 	"ip_not_allowed":           {403, "The API key does not work from this address", "The key has a list of allowed addresses, and the request came from another."},
-	"not_found":                {404, "There is no such record", "It does not exist, was deleted, or belongs to somebody else."},
+	"not_found":                {404, "There is no such record", "It does not exist, was deleted, or belongs to another organization."},
 	"route_not_found":          {404, "There is no such path", "Compare the path with the OpenAPI document."},
-	"method_not_allowed":       {405, "The path does not have this method", "The header Allow lists those it has."},
-	"not_acceptable":           {406, "No form of the answer is acceptable", "Answers are application/json; lists that can be exported also application/x-ndjson and text/csv, those of shapes application/geo+json."},
-	"invalid_transition":       {409, "The record's state does not allow this", "The members from, to and allowed say which change was asked for and which there are."},
+	"method_not_allowed":       {405, "The path does not have this method", "The header Allow lists the supported methods."},
+	"not_acceptable":           {406, "No form of the answer is acceptable", "Answers are application/json; exportable lists also application/x-ndjson and text/csv, zones and other geometries application/geo+json."},
+	"invalid_transition":       {409, "The record's state does not allow this", "The fields from, to and allowed give the requested change and the allowed ones."},
 	"vehicle_unavailable":      {409, "The vehicle is not available", "It is reserved, on a trip, or out of service."},
 	"vehicle_low_battery":      {409, "The vehicle's battery is too low", "Charge it, then report its battery."},
 	"vehicle_in_use":           {409, "The vehicle has an open ride", "End or cancel the ride first."},
 	"customer_has_open_ride":   {409, "The customer has an open ride", "End or cancel the ride first."},
 	"customer_blocked":         {409, "The customer is blocked", "The customer's block_reason may say why."},
-	"license_required":         {409, "The customer's driver license is not verified", "The vehicle's type asks for one."},
-	"age_required":             {409, "The customer is too young", "The vehicle's type asks for a minimum age."},
+	"license_required":         {409, "The customer's driver license is not verified", "The vehicle type requires a verified license."},
+	"age_required":             {409, "The customer is too young", "The vehicle type has a minimum age."},
 	"ride_start_not_allowed":   {409, "A ride cannot start here", "A zone forbids it."},
 	"ride_end_not_allowed":     {409, "A ride cannot end here", "A zone forbids it."},
 	"out_of_zone_fee_required": {409, "Ending here costs a fee", "Accept it with accept_out_of_zone_fee, or end elsewhere."},
-	"ride_not_cancellable":     {409, "The ride can no longer be cancelled", "It has gone on for too long or too far. Complete it."},
+	"ride_not_cancellable":     {409, "The ride can no longer be cancelled", "It has lasted too long or gone too far. Complete it."},
 	"pricing_changed":          {409, "Another pricing plan would apply", "Read the plan again, and show the customer its price."},
 	"no_pricing_plan":          {409, "No pricing plan applies", "The vehicle's type needs a default plan."},
-	"crossed_reply":            {409, "Somebody else has replied in the meantime", "The member message says who, when, and which message. Read the ticket again and send the reply with that as seen_message_id, or with force. Nothing was stored; a changed body needs an Idempotency-Key of its own."},
-	"already_exists":           {409, "Such a record exists already", "The member that must be unique is named by member."},
+	"crossed_reply":            {409, "Somebody else has replied in the meantime", "The field message has the id, author and time of the newer reply. Read the ticket again and send the reply with that id as seen_message_id, or with force. Nothing was stored; a changed body needs a new Idempotency-Key."},
+	"already_exists":           {409, "Such a record exists already", "The field member names the field that must be unique."},
 	"clock_backwards":          {409, "The sandbox's clock only goes forward", "Reset the sandbox to begin again."},
 	"idempotency_in_progress":  {409, "A request with this Idempotency-Key is still running", "Wait for a second, then send the same request again."},
-	"precondition_failed":      {412, "The record has changed", "The ETag in If-Match is not the record's. Read it again, and change that."},
-	"body_too_large":           {413, "The request body is too large", "JSON may have 1 MiB, an import 16 MiB."},
-	"unsupported_media_type":   {415, "The request body's type is not supported", "The header Accept lists the types that are."},
-	"validation_failed":        {422, "The request body is not valid", "The list of errors names each member that is wrong, by a JSON pointer, with a code and what would be right."},
-	"idempotency_key_reused":   {422, "The Idempotency-Key was used for another request", "Within 24 hours a key stands for one request: method, path, query and body. Use a new key."},
-	"rate_limited":             {429, "Too many requests", "Wait for as many seconds as Retry-After says. The member policy says whether it is the key's window or the address's failed authentications."},
-	"internal_error":           {500, "Something went wrong on our side", "It is in our log under the request id. A retry with the same Idempotency-Key is safe."},
-	"unavailable":              {503, "The service cannot answer now", "Wait for as many seconds as Retry-After says, then send the same request again."},
+	"precondition_failed":      {412, "The record has changed", "The ETag in If-Match is not the current one. Read the record again and repeat the change."},
+	"body_too_large":           {413, "The request body is too large", "The limit is 1 MiB for JSON and 16 MiB for an import."},
+	"unsupported_media_type":   {415, "The request body's type is not supported", "The header Accept lists the supported types."},
+	"validation_failed":        {422, "The request body is not valid", "errors lists each invalid field by a JSON pointer, with a code and the expected value."},
+	"idempotency_key_reused":   {422, "The Idempotency-Key was used for another request", "Within 24 hours a key identifies one request: method, path, query and body. Use a new key."},
+	"rate_limited":             {429, "Too many requests", "Wait for the seconds in Retry-After. The field policy tells whether the limit is the key's or that of failed authentications of the address."},
+	"internal_error":           {500, "Something went wrong on our side", "It is logged under the request id. A retry with the same Idempotency-Key is safe."},
+	"unavailable":              {503, "The service cannot answer now", "Wait for the seconds in Retry-After, then send the same request again."},
 }
 
 // byKind is the default code of an error by kind.
@@ -155,7 +155,7 @@ func (a *API) denied(p Permission) *apiError {
 func invalid(fieldErrs []fieldError) *apiError {
 	f := &apiError{code: "validation_failed", fieldErrs: fieldErrs, detail: fieldErrs[0].Detail}
 	if len(fieldErrs) > 1 {
-		f.detail = fmt.Sprintf("%d members are not valid.", len(fieldErrs))
+		f.detail = fmt.Sprintf("%d fields are not valid.", len(fieldErrs))
 	}
 	return f
 }

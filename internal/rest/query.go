@@ -246,7 +246,7 @@ func (rt *Route) param(q *query, name, value string, wrong func(name, format str
 	}
 	i := slices.IndexFunc(rt.Query, func(p Param) bool { return p.Name == base })
 	if i < 0 {
-		wrong(name, "%s is not a parameter that is known here.", clip(name))
+		wrong(name, "Unknown parameter %s.", clip(name))
 		return
 	}
 	p := &rt.Query[i]
@@ -254,7 +254,7 @@ func (rt *Route) param(q *query, name, value string, wrong func(name, format str
 		if ranged {
 			wrong(name, "%s is a range: %s[gte], [gt], [lte] or [lt].", base, base)
 		} else {
-			wrong(name, "%s is not a parameter that is known here.", clip(name))
+			wrong(name, "Unknown parameter %s.", clip(name))
 		}
 		return
 	}

@@ -166,7 +166,7 @@ func (r *Request) decode(stored *jsonNode, into any, stale bool, lacks []fieldEr
 		return invalid(fieldErrs)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("the struct of %s does not take what its record does: %w", r.route.ID, err)
+		return fmt.Errorf("the struct of %s does not match its record: %w", r.route.ID, err)
 	}
 	return nil
 }

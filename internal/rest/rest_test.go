@@ -280,7 +280,7 @@ func TestFaults(t *testing.T) {
 		{"forbidden", 403, "permission_denied", "The API key is not allowed authors.read.", ""},
 		{"large", 413, "body_too_large", "Too large.", ""},
 		{"limited", 429, "rate_limited", "Too often.", "2"},
-		{"issues", 422, "validation_failed", "2 members are not valid.", ""},
+		{"issues", 422, "validation_failed", "2 fields are not valid.", ""},
 		{"reference", 422, "validation_failed", "author_id does not exist.", ""},
 		{"none", 404, "not_found", "There is no fault none.", ""},
 	} {

@@ -87,7 +87,7 @@ func (r *Request) loadSubaccounts(ctx context.Context) (err error) {
 }
 
 func errOutOfScope() *apiError {
-	return apiErrorf("subaccount_out_of_scope", "The API key, or what the request narrows it to, does not reach the subaccount.")
+	return apiErrorf("subaccount_out_of_scope", "The subaccount is outside of the scope of the API key or of the request.")
 }
 
 // reach narrows the key's scope to the subaccounts named by header and query.

@@ -51,7 +51,7 @@ func subscribesAudit(events []string) bool {
 }
 
 func errMayNotAudit() error {
-	return problem.New(problem.Forbidden, "webhooks of %s are for those who may read the audit log", event.AuditRecorded)
+	return problem.New(problem.Forbidden, "webhooks of %s require permission to read the audit log", event.AuditRecorded)
 }
 
 // applyAuditChange checks the effect of a change on the audit subscription, creates or deletes

@@ -237,7 +237,7 @@ func (s *Service) checkRange(ctx context.Context, organizationID string, r Range
 	}
 	for i, state := range r.States {
 		if state < Delivered || state > Dropped {
-			v.Add(fmt.Sprintf("states.%d", i), "must be delivered, failed or dropped: others are sent anyway")
+			v.Add(fmt.Sprintf("states.%d", i), "must be delivered, failed or dropped: waiting deliveries are sent anyway")
 		}
 	}
 	checkEvent(&v, r.Event)

@@ -431,7 +431,7 @@ func (s *Service) Update(ctx context.Context, organizationID, id string, c Chang
 	if moving {
 		// Continue even if the client has gone; only a crash leaves it half done.
 		if err := s.moveRemaining(context.WithoutCancel(ctx), id, c.Ordered == nil || *c.Ordered); err != nil {
-			return Webhook{}, fmt.Errorf("update webhook: move what waits: %w", err)
+			return Webhook{}, fmt.Errorf("update webhook: move waiting jobs: %w", err)
 		}
 	}
 	// Read separately: counting the queue may take too long for a write.

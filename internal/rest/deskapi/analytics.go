@@ -13,21 +13,21 @@ import (
 // figureMembers are the fields of [desk.TicketFigures].
 func figureMembers() []rest.Member {
 	return []rest.Member{
-		{Name: "created_count", Type: rest.Integer(), Doc: "Tickets made in the time."},
-		{Name: "resolved_count", Type: rest.Integer(), Doc: "Tickets resolved in the time and not reopened since, whenever they were made."},
-		{Name: "first_response_count", Type: rest.Integer(), Doc: "Tickets made in the time and answered by now."},
-		{Name: "sla_breached_count", Type: rest.Integer(), Doc: "Promises that were broken in the time."},
-		{Name: "average_first_response_seconds", Type: rest.Integer(), Nullable: true, Doc: "From creation to the first answer; null when there was none."},
+		{Name: "created_count", Type: rest.Integer(), Doc: "Tickets created in the period."},
+		{Name: "resolved_count", Type: rest.Integer(), Doc: "Tickets resolved in the period and not reopened since, whenever they were created."},
+		{Name: "first_response_count", Type: rest.Integer(), Doc: "Tickets created in the period that have a first reply by now."},
+		{Name: "sla_breached_count", Type: rest.Integer(), Doc: "SLA targets breached in the period."},
+		{Name: "average_first_response_seconds", Type: rest.Integer(), Nullable: true, Doc: "From creation to the first reply; null without any."},
 		{Name: "median_first_response_seconds", Type: rest.Integer(), Nullable: true},
-		{Name: "average_resolution_seconds", Type: rest.Integer(), Nullable: true, Doc: "From creation to resolution, pauses included; null when there was none."},
+		{Name: "average_resolution_seconds", Type: rest.Integer(), Nullable: true, Doc: "From creation to resolution, including pauses; null without any."},
 		{Name: "median_resolution_seconds", Type: rest.Integer(), Nullable: true},
 	}
 }
 
 var analyticsRow = &rest.Record{Name: "analytics.tickets_row", Doc: "The figures of a period, or of one group of its tickets.", Members: append([]rest.Member{
-	{Name: "period_start", Type: rest.Formatted("date-time", 40), Doc: "As the clocks of the time zone show it.", Example: "2026-03-29T00:00:00+01:00"},
+	{Name: "period_start", Type: rest.Formatted("date-time", 40), Doc: "In the time zone of the request.", Example: "2026-03-29T00:00:00+01:00"},
 	{Name: "period_end", Type: rest.Formatted("date-time", 40), Example: "2026-03-30T00:00:00+02:00"},
-	{Name: "group", Doc: "The values of the members it is grouped by.", Type: rest.Object(
+	{Name: "group", Doc: "The values of the group_by fields.", Type: rest.Object(
 		rest.Member{Name: "assignee_id", Type: rest.Text(), Nullable: true, Sometimes: true},
 		rest.Member{Name: "channel", Type: rest.Text(), Sometimes: true},
 		rest.Member{Name: "priority", Type: rest.Enum(priorities...), Sometimes: true},
@@ -43,8 +43,8 @@ var analyticsRecord = &rest.Record{Name: "analytics.tickets", Members: []rest.Me
 	{Name: "granularity", Type: rest.Enum(words(period.Granularities[:])...)},
 	{Name: "group_by", Type: rest.Array(rest.Enum(desk.GroupFields[:]...), rest.MaxGroupBy)},
 	{Name: "generated_at", Type: rest.Timestamp()},
-	{Name: "data", Type: rest.Array(rest.Nested(analyticsRow), 1<<30), Doc: "In the order of periods, then of groups. Without group_by a period in which nothing happened is there too."},
-	{Name: "totals", Type: rest.Object(figureMembers()...), Doc: "Of the whole range."},
+	{Name: "data", Type: rest.Array(rest.Nested(analyticsRow), 1<<30), Doc: "Sorted by period, then by group. Without group_by, empty periods are included."},
+	{Name: "totals", Type: rest.Object(figureMembers()...), Doc: "Totals of the whole range."},
 }}
 
 type wireAnalytics struct {

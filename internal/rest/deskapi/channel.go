@@ -17,21 +17,21 @@ var channelRecord = &rest.Record{Name: "channel", Doc: "A channel connection: an
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("channel")},
 	{Name: "channel", Type: rest.String(1, 64), Access: rest.CreateRequired, Example: "sms"},
-	{Name: "address", Type: rest.String(1, 320), Access: rest.CreateRequired, Doc: "One channel of an organization has it.", Example: "+15550001111"},
-	{Name: "name", Type: rest.String(0, 255), Access: rest.Writable, Nullable: true, Doc: "The address unless said otherwise."},
-	{Name: "settings", Type: rest.Map(rest.String(0, 4096)), Access: rest.Writable, Doc: "Replaced whole."},
-	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "true unless said otherwise. While it is not, the address verifies nothing."},
-	{Name: "secrets", Type: rest.Array(rest.String(8, 1024), 10), Access: rest.Writable, WriteOnly: true, Doc: "What the provider signs with, the newest first. Those before them stay valid for 24 hours. Without any, one is made. They are never read back."},
-	{Name: "credentials", Type: rest.Map(rest.String(0, 4096)), Access: rest.Writable, WriteOnly: true, Doc: "What the provider's API wants from us. Replaced whole, and never read back."},
-	{Name: "credential_names", Type: rest.Array(rest.Text(), 50), Doc: "Which credentials are set."},
-	{Name: "webhook_url", Type: rest.Formatted("uri", 2048), Doc: "Where the provider posts. Until the address is proven, it names the channel; that address stays good."},
-	{Name: "proof", Type: rest.Object(proofMembers...), Doc: "Whether the address is proven to be the organization's."},
-	{Name: "notice", Nullable: true, Doc: "What the provider says is wrong with it; switching it on takes it back.", Type: rest.Object(
-		rest.Member{Name: "kind", Type: rest.Enum(string(channel.Disconnected), string(channel.Noticed)), Doc: "A channel whose end the provider told of is switched off."},
+	{Name: "address", Type: rest.String(1, 320), Access: rest.CreateRequired, Doc: "Unique among the organization's channels.", Example: "+15550001111"},
+	{Name: "name", Type: rest.String(0, 255), Access: rest.Writable, Nullable: true, Doc: "Defaults to the address."},
+	{Name: "settings", Type: rest.Map(rest.String(0, 4096)), Access: rest.Writable, Doc: "Replaced as a whole."},
+	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "Defaults to true. While false, requests for the address are refused."},
+	{Name: "secrets", Type: rest.Array(rest.String(8, 1024), 10), Access: rest.Writable, WriteOnly: true, Doc: "The provider's signing secrets, newest first. Replaced secrets stay valid for 24 hours. Without any, one is generated. Never returned."},
+	{Name: "credentials", Type: rest.Map(rest.String(0, 4096)), Access: rest.Writable, WriteOnly: true, Doc: "Credentials for the provider's API. Replaced as a whole, never returned."},
+	{Name: "credential_names", Type: rest.Array(rest.Text(), 50), Doc: "The names of the stored credentials."},
+	{Name: "webhook_url", Type: rest.Formatted("uri", 2048), Doc: "The URL where the provider posts events. Until the address is proven, it contains the channel's id; that URL stays valid."},
+	{Name: "proof", Type: rest.Object(proofMembers...), Doc: "Whether the address is proven to belong to the organization."},
+	{Name: "notice", Nullable: true, Doc: "A problem reported by the provider; enabling the channel clears it.", Type: rest.Object(
+		rest.Member{Name: "kind", Type: rest.Enum(string(channel.Disconnected), string(channel.Noticed)), Doc: "disconnected: the provider ended the connection, and the channel is disabled."},
 		rest.Member{Name: "text", Type: rest.Text()},
 		rest.Member{Name: "at", Type: rest.Timestamp()},
 	)},
-	{Name: "generated_secret", Type: rest.Text(), Nullable: true, Doc: "A secret that was made, in the answer to the request that made it; null in any other."},
+	{Name: "generated_secret", Type: rest.Text(), Nullable: true, Doc: "A generated secret, only in the answer to the request that generated it; null in all others."},
 	{Name: "created_at", Type: rest.Timestamp()},
 	{Name: "updated_at", Type: rest.Timestamp()},
 }}
@@ -109,8 +109,8 @@ type channelBody struct {
 const maxOverlap = 30 * 24 * time.Hour
 
 var rotateInput = &rest.Record{Name: "channel.rotate_request", Members: []rest.Member{
-	{Name: "secret", Type: rest.String(8, 1024), Access: rest.Writable, WriteOnly: true, Doc: "The new one; without it one is made."},
-	{Name: "overlap_seconds", Type: rest.Int(0, int64(maxOverlap/time.Second)), Access: rest.Writable, Doc: "For how long those before it stay valid; 24 hours unless said otherwise."},
+	{Name: "secret", Type: rest.String(8, 1024), Access: rest.Writable, WriteOnly: true, Doc: "The new secret; generated if absent."},
+	{Name: "overlap_seconds", Type: rest.Int(0, int64(maxOverlap/time.Second)), Access: rest.Writable, Doc: "How long replaced secrets stay valid; defaults to 24 hours."},
 }}
 
 type rotateBody struct {
@@ -125,7 +125,7 @@ func (a *API) channelRoutes() []rest.Route {
 		Output: channelRecord, List: true, Handle: a.listChannels,
 	}, {
 		Method: "POST", Path: "/channels", ID: "createChannel", Tag: "Channels", Summary: "Connect a channel",
-		Doc:   "The answer is the only one with the secret, when one was made.",
+		Doc:   "Only this answer contains a generated secret.",
 		Needs: needs("channels", apikey.Create), Input: channelRecord, Output: channelRecord,
 		Codes: []string{"already_exists"}, Handle: a.createChannel,
 	}, {
@@ -136,11 +136,11 @@ func (a *API) channelRoutes() []rest.Route {
 		Needs: needs("channels", apikey.Update), Input: channelRecord, Output: channelRecord, Handle: a.updateChannel,
 	}, {
 		Method: "DELETE", Path: "/channels/{id}", ID: "deleteChannel", Tag: "Channels", Summary: "Disconnect a channel",
-		Doc:   "Its address is free again. Tickets that came by it stay, and cannot be answered by it any more.",
+		Doc:   "Its address is free again. Its tickets stay, but cannot be answered by this channel.",
 		Needs: needs("channels", apikey.Delete), Handle: a.deleteChannel,
 	}, {
 		Method: "POST", Path: "/channels/{id}/rotate", ID: "rotateChannelSecret", Tag: "Channels", Summary: "Replace a channel's secret",
-		Doc:   "Those before it stay valid for a while, so that the provider can be changed over without a gap. The answer is the only one with the secret, when one was made.",
+		Doc:   "Replaced secrets stay valid for a while, so that the provider can be switched without a gap. Only this answer contains a generated secret.",
 		Needs: needs("channels", apikey.Update), Input: rotateInput, Output: channelRecord, Status: 200, Handle: a.rotateChannel,
 	}, {
 		Method: "GET", Path: "/channels/{id}/proof", ID: "getChannelProof", Tag: "Channels", Summary: "Get a channel's proof",

@@ -10,14 +10,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-var customerRecord = &rest.Record{Name: "customer", Doc: "Somebody who writes to the organization.", Members: []rest.Member{
+var customerRecord = &rest.Record{Name: "customer", Doc: "A person who contacts the organization.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("customer")},
 	{Name: "organization_id", Type: rest.ID()},
 	{Name: "name", Type: rest.String(0, 200), Access: rest.Writable, Nullable: true, Example: "Alex Rider"},
-	{Name: "emails", Type: rest.Array(rest.String(1, 254), 20), Access: rest.Writable, Doc: "The first is written to. An address belongs to one customer.", Example: []string{"alex@example.com"}},
+	{Name: "emails", Type: rest.Array(rest.String(1, 254), 20), Access: rest.Writable, Doc: "Replies go to the first. An address belongs to one customer.", Example: []string{"alex@example.com"}},
 	{Name: "phones", Type: rest.Array(rest.String(1, 50), 20), Access: rest.Writable, Doc: "Any international spelling; answered as E.164.", Example: []string{"+4915112345678"}},
-	{Name: "identities", Doc: "What channels know them by that use neither addresses nor numbers.", Type: rest.Array(rest.Object(
+	{Name: "identities", Doc: "Identities on channels that use neither e-mail addresses nor phone numbers.", Type: rest.Array(rest.Object(
 		rest.Member{Name: "channel", Type: rest.Text()},
 		rest.Member{Name: "external_id", Type: rest.Text()},
 	), 1000)},
@@ -93,11 +93,11 @@ func (a *API) customerRoutes() []rest.Route {
 		Needs: needs("customers", apikey.Read), Output: customerRecord, Handle: a.getCustomer,
 	}, {
 		Method: "PUT", Path: "/customers/{id}", ID: "updateCustomer", Tag: "Customers", Summary: "Change a customer",
-		Doc:   "Lists of addresses are replaced whole. Whoever writes from one that was taken away is somebody new.",
+		Doc:   "Lists of addresses are replaced as a whole. A message from a removed address creates a new customer.",
 		Needs: needs("customers", apikey.Update), Input: customerRecord, Output: customerRecord, Codes: []string{"already_exists"}, Handle: a.updateCustomer,
 	}, {
 		Method: "DELETE", Path: "/customers/{id}", ID: "deleteCustomer", Tag: "Customers", Summary: "Delete a customer",
-		Doc:   "What is personal goes from the record, and nothing leads to it any more. Tickets stay, of a customer without a name, until they are deleted themselves.",
+		Doc:   "Removes personal data from the record and everything that identifies the customer. Tickets stay, with a customer without a name, until they are deleted.",
 		Needs: needs("customers", apikey.Delete), Handle: a.deleteCustomer,
 	}}
 }

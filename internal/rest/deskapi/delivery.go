@@ -16,7 +16,7 @@ func attemptMembers(more ...rest.Member) []rest.Member {
 	return append([]rest.Member{
 		{Name: "number", Type: rest.Integer(), Doc: "From 1."},
 		{Name: "at", Type: rest.Timestamp(), Doc: "Its start."},
-		{Name: "status_code", Type: rest.Integer(), Nullable: true, Doc: "null when there was no answer."},
+		{Name: "status_code", Type: rest.Integer(), Nullable: true, Doc: "null without an answer."},
 		{Name: "duration_ms", Type: rest.Integer()},
 		{Name: "error", Type: rest.Text(), Nullable: true, Doc: "null when it was accepted."},
 		{Name: "response", Type: rest.Text(), Nullable: true, Doc: "The first 4 KiB of the answer's body."},
@@ -30,17 +30,17 @@ var deliveryRecord = &rest.Record{Name: "delivery", Doc: "One event on its way t
 	{Name: "event_id", Type: rest.ID()},
 	{Name: "event", Type: rest.Enum(deliveredNames...)},
 	{Name: "state", Type: rest.Enum(deliveryStates()...), Doc: "failed: refused, or its schedule is used up. dropped: pushed out of a full queue."},
-	{Name: "test", Type: rest.Bool(), Doc: "Of a made-up event."},
-	{Name: "attempt_count", Type: rest.Integer(), Doc: "Attempts made so far."},
+	{Name: "test", Type: rest.Bool(), Doc: "A test delivery, of a sample event."},
+	{Name: "attempt_count", Type: rest.Integer(), Doc: "Attempts so far."},
 	{Name: "last_attempt", Type: rest.Object(attemptMembers()...), Nullable: true},
 	{Name: "next_attempt_at", Type: rest.Timestamp(), Nullable: true, Doc: "While it is retried."},
 	{Name: "created_at", Type: rest.Timestamp()},
 	{Name: "attempts", Sometimes: true, Doc: "All attempts, the oldest first; only in the answer about one delivery.", Type: rest.Array(rest.Object(attemptMembers(
-		rest.Member{Name: "request", Nullable: true, Doc: "What was sent; null when nothing was.", Type: rest.Object(
+		rest.Member{Name: "request", Nullable: true, Doc: "The request as sent; null if none was sent.", Type: rest.Object(
 			rest.Member{Name: "method", Type: rest.Text()},
 			rest.Member{Name: "url", Type: rest.Text()},
 			rest.Member{Name: "headers", Type: rest.Map(rest.Text())},
-			rest.Member{Name: "body", Type: rest.Text(), Nullable: true, Doc: "null when it is not known any more, and of audit.recorded for keys that may not read settings."},
+			rest.Member{Name: "body", Type: rest.Text(), Nullable: true, Doc: "null if it is no longer known, and for audit.recorded without the permission settings.read."},
 		)},
 	)...), 100)},
 }}
@@ -124,9 +124,9 @@ func wireOfRequest(a *webhook.Attempt) wireRequest {
 
 var replayInput = &rest.Record{Name: "webhook.replay_request", Doc: "Either delivery_ids, or from and to.", Members: []rest.Member{
 	{Name: "delivery_ids", Type: rest.Array(rest.ID(), webhook.MaxReplay), Access: rest.Writable, Doc: "Of this webhook. All are sent again, or none."},
-	{Name: "from", Type: rest.Timestamp(), Access: rest.Writable, Doc: "Deliveries made at this time or later."},
-	{Name: "to", Type: rest.Timestamp(), Access: rest.Writable, Doc: "Deliveries made before this time."},
-	{Name: "failed_only", Type: rest.Bool(), Access: rest.Writable, Doc: "Only those that failed or were dropped."},
+	{Name: "from", Type: rest.Timestamp(), Access: rest.Writable, Doc: "Deliveries created at this time or later."},
+	{Name: "to", Type: rest.Timestamp(), Access: rest.Writable, Doc: "Deliveries created before this time."},
+	{Name: "failed_only", Type: rest.Bool(), Access: rest.Writable, Doc: "Only failed and dropped deliveries."},
 	{Name: "event", Type: rest.Enum(deliveredNames...), Access: rest.Writable, Doc: "Only of this event."},
 }}
 
@@ -164,7 +164,7 @@ func (in *replayBody) check() error {
 
 var replayRecord = &rest.Record{Name: "webhook.replay", Members: []rest.Member{
 	{Name: "object", Type: rest.Enum("webhook.replay")},
-	{Name: "replayed", Type: rest.Integer(), Doc: "How many deliveries were made: each event once."},
+	{Name: "replayed", Type: rest.Integer(), Doc: "The number of new deliveries: one per event."},
 }}
 
 type wireReplay struct {
@@ -190,11 +190,11 @@ func (a *API) deliveryRoutes() []rest.Route {
 		Needs: needs("webhooks", apikey.Read), Output: deliveryRecord, Handle: a.getDelivery,
 	}, {
 		Method: "POST", Path: "/webhooks/{id}/deliveries/{delivery_id}/replay", ID: "replayDelivery", Tag: "Webhooks", Summary: "Send a delivery again",
-		Doc:   "Makes a new delivery of the same event. Those of a test cannot be sent again.",
+		Doc:   "Creates a new delivery of the same event. Test deliveries cannot be sent again.",
 		Needs: needs("webhooks", apikey.Update), Output: deliveryRecord, Codes: []string{"invalid_transition"}, Handle: a.replayDelivery,
 	}, {
 		Method: "POST", Path: "/webhooks/{id}/replay", ID: "replayDeliveries", Tag: "Webhooks", Summary: "Send deliveries again",
-		Doc:   "Those that are named, or what the webhook's deliveries of a time were about, each event once, oldest first; those that still wait to be sent, and tests, apart.",
+		Doc:   "Sends the given deliveries again, or the events of the webhook's deliveries in a time range: each event once, oldest first, without waiting and test deliveries.",
 		Needs: needs("webhooks", apikey.Update), Input: replayInput, Output: replayRecord, Status: 200, Claim: true, Handle: a.replayDeliveries,
 	}}
 }

@@ -46,7 +46,7 @@ func (a *API) Routes() []rest.Route {
 		a.memberRoutes(),
 		a.webhookRoutes(), a.deliveryRoutes(), a.channelRoutes(), a.inboundRoutes(),
 		a.eventRoutes(), a.analyticsRoutes(), a.slaRoutes(),
-		[]rest.Route{rest.AuditRoute(needs("settings", apikey.Read), "What was done in the helpdesk: sign-ins, members, channels, webhooks, API keys, settings and more.", a.Audit)},
+		[]rest.Route{rest.AuditRoute(needs("settings", apikey.Read), "Security-relevant actions in the helpdesk: sign-ins, members, channels, webhooks, API keys, settings and more.", a.Audit)},
 	)
 	for i := range routes {
 		if r := &routes[i]; strings.HasPrefix(r.Path, "/tickets/{id}") {

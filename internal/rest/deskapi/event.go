@@ -13,13 +13,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-var eventRecord = &rest.Record{Name: "event", Doc: "Something that happened, as it was told to webhooks.", Members: []rest.Member{
+var eventRecord = &rest.Record{Name: "event", Doc: "An event as delivered to webhooks.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("event")},
 	{Name: "event", Type: rest.Enum(eventNames...)},
 	{Name: "ticket_id", Type: rest.Text(), Nullable: true},
 	{Name: "created_at", Type: rest.Timestamp()},
-	{Name: "data", Type: rest.Map(rest.JSON()), Doc: "The records as they were: ticket, message, customer, sla and changes, as they apply. It is what a webhook with payload_form b gets."},
+	{Name: "data", Type: rest.Map(rest.JSON()), Doc: "The records at the time of the event: ticket, message, customer, sla and changes, as applicable. Same as the data of a webhook with payload_form b."},
 }}
 
 type wireEvent struct {
@@ -41,7 +41,7 @@ func wireOfEvent(e *event.Event) (wireEvent, error) {
 }
 
 var eventReplayInput = &rest.Record{Name: "event.replay_request", Members: []rest.Member{
-	{Name: "webhook_id", Type: rest.ID(), Access: rest.Writable, Doc: "Only to this one, whether or not it subscribes to the event; without it, to all that do."},
+	{Name: "webhook_id", Type: rest.ID(), Access: rest.Writable, Doc: "Send only to this webhook, subscribed or not; if absent, to all subscribed webhooks."},
 }}
 
 var eventReplayRecord = &rest.Record{Name: "event.replay", Members: []rest.Member{
@@ -69,7 +69,7 @@ func (a *API) eventRoutes() []rest.Route {
 		Needs: needs("events", apikey.Read), Output: eventRecord, Handle: a.getEvent,
 	}, {
 		Method: "POST", Path: "/events/{id}/replay", ID: "replayEvent", Tag: "Events", Summary: "Send an event again",
-		Doc:   "To the webhooks that subscribe to it, or to one. Each sends a new delivery.",
+		Doc:   "Sends a new delivery to all subscribed webhooks, or to one webhook.",
 		Needs: needs("events", apikey.Create), Input: eventReplayInput, Output: eventReplayRecord, Handle: a.replayEvent,
 	}}
 }

@@ -14,20 +14,20 @@ import (
 
 var inboundStates = words([]inbound.State{inbound.Accepted, inbound.Processed, inbound.Unrouted, inbound.Rejected, inbound.Dead})
 
-var inboundRecord = &rest.Record{Name: "inbound_event", Doc: "A request of a channel's provider that was verified, and what became of it. It is stored for 30 days, unless the operator has set another retention.", Members: []rest.Member{
+var inboundRecord = &rest.Record{Name: "inbound_event", Doc: "A verified request of a channel's provider and its result. Stored for 30 days, unless the operator has set another retention.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("inbound_event")},
-	{Name: "state", Type: rest.Enum(inboundStates...), Doc: "accepted: waits to be processed. rejected: it could not be read. dead: processing failed for the last time. Both can be replayed."},
+	{Name: "state", Type: rest.Enum(inboundStates...), Doc: "accepted: waits for processing. rejected: could not be parsed. dead: processing failed for the last time. Rejected and dead events can be replayed."},
 	{Name: "channel", Type: rest.Text(), Example: "sms"},
-	{Name: "channel_id", Type: rest.Text(), Nullable: true, Doc: "The channel connection it came by; null when nobody connected the address."},
-	{Name: "kind", Type: rest.Text(), Doc: "What it tells of, in the channel's own words."},
-	{Name: "key", Type: rest.Text(), Doc: "The provider's id of it: the same one again has no effect."},
+	{Name: "channel_id", Type: rest.Text(), Nullable: true, Doc: "The channel connection; null if the address is not connected."},
+	{Name: "kind", Type: rest.Text(), Doc: "The kind of event, in the channel's terms."},
+	{Name: "key", Type: rest.Text(), Doc: "The provider's id of the event: a repeated id has no effect."},
 	{Name: "sender", Type: rest.Text(), Nullable: true},
-	{Name: "address", Type: rest.Text(), Nullable: true, Doc: "To whom it was sent."},
-	{Name: "verified_by", Type: rest.Text(), Doc: "Whose secret its signature is of, and which: 1 is the newest."},
-	{Name: "result", Type: rest.JSON(), Doc: "What processing did; null before."},
+	{Name: "address", Type: rest.Text(), Nullable: true, Doc: "The recipient's address."},
+	{Name: "verified_by", Type: rest.Text(), Doc: "The owner and number of the secret that verified its signature: 1 is the newest."},
+	{Name: "result", Type: rest.JSON(), Doc: "The result of processing; null before."},
 	{Name: "error", Type: rest.Text(), Nullable: true, Doc: "Why it is rejected or dead."},
-	{Name: "size", Type: rest.Integer(), Doc: "Of the body, in bytes."},
+	{Name: "size", Type: rest.Integer(), Doc: "Size of the body in bytes."},
 	{Name: "received_at", Type: rest.Timestamp()},
 	{Name: "processed_at", Type: rest.Timestamp(), Nullable: true},
 }}
@@ -58,7 +58,7 @@ func wireOfInbound(e *inbound.Event) wireInbound {
 	}
 }
 
-var rawInboundRecord = &rest.Record{Name: "inbound_event.raw", Doc: "The request as it came.", Members: []rest.Member{
+var rawInboundRecord = &rest.Record{Name: "inbound_event.raw", Doc: "The request as received.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("inbound_event.raw")},
 	{Name: "url", Type: rest.Text(), Doc: "The values of credentials are left out, here and in the headers."},
@@ -77,7 +77,7 @@ type wireRawInbound struct {
 func (a *API) inboundRoutes() []rest.Route {
 	return []rest.Route{{
 		Method: "GET", Path: "/inbound-events", ID: "listInboundEvents", Tag: "Inbound events", Summary: "List inbound events",
-		Doc: "The newest first. Only what came for the organization: what came for nobody's address is for whoever runs the deployment.",
+		Doc: "Newest first. Only events of the organization's channels: events for unconnected addresses are visible to the operator only.",
 		Query: []rest.Param{
 			{Name: "state", Kind: rest.EnumsParam, Values: inboundStates},
 			{Name: "channel", Kind: rest.StringParam, Example: "sms"},
@@ -88,11 +88,11 @@ func (a *API) inboundRoutes() []rest.Route {
 		Method: "GET", Path: "/inbound-events/{id}", ID: "getInboundEvent", Tag: "Inbound events", Summary: "Get an inbound event",
 		Needs: needs("channels", apikey.Read), Output: inboundRecord, Handle: a.getInbound,
 	}, {
-		Method: "GET", Path: "/inbound-events/{id}/raw", ID: "getRawInboundEvent", Tag: "Inbound events", Summary: "Get the request as it came",
+		Method: "GET", Path: "/inbound-events/{id}/raw", ID: "getRawInboundEvent", Tag: "Inbound events", Summary: "Get the request as received",
 		Needs: needs("channels", apikey.Read), Output: rawInboundRecord, Handle: a.getRawInbound,
 	}, {
 		Method: "POST", Path: "/inbound-events/{id}/replay", ID: "replayInboundEvent", Tag: "Inbound events", Summary: "Process an inbound event again",
-		Doc:   "What took effect already does not take effect twice. An event that waits for its turn, or still cannot be read, is 409.",
+		Doc:   "Effects of an earlier run are not repeated. An event that waits for processing, or still cannot be parsed, is 409.",
 		Needs: needs("channels", apikey.Update), Output: inboundRecord, Status: 200, Claim: true, Codes: []string{"invalid_transition"}, Handle: a.replayInbound,
 	}}
 }

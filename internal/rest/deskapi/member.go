@@ -8,7 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-var memberRecord = &rest.Record{Name: "member", Doc: "Somebody of the organization, whom tickets can be assigned to.", Members: []rest.Member{
+var memberRecord = &rest.Record{Name: "member", Doc: "A user of the organization, to whom tickets can be assigned.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("member")},
 	{Name: "name", Type: rest.Text(), Example: "Robin Demo"},
@@ -29,7 +29,7 @@ type member struct {
 func (a *API) memberRoutes() []rest.Route {
 	return []rest.Route{{
 		Method: "GET", Path: "/members", ID: "listMembers", Tag: "Members", Summary: "List members",
-		Doc:   "The organization's people, the longest-standing first. They are invited and removed in the dashboard.",
+		Doc:   "The organization's members, oldest membership first. They are invited and removed in the dashboard.",
 		Needs: needs("tickets", apikey.Read), Sort: []string{"created_at"}, Order: "created_at", Export: true,
 		Output: memberRecord, List: true, Handle: a.listMembers,
 	}}

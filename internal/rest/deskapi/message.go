@@ -23,62 +23,62 @@ const (
 	maxMessage = maxFiles/3*4 + 2<<20
 )
 
-var messageRecord = &rest.Record{Name: "message", Doc: "Something said in a ticket.", Members: []rest.Member{
+var messageRecord = &rest.Record{Name: "message", Doc: "A message of a ticket.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("message")},
 	{Name: "ticket_id", Type: rest.ID()},
-	{Name: "conversation_id", Type: rest.ID(), Access: rest.CreateOnly, Nullable: true, Doc: "Where a reply goes; unless said, where the customer wrote last. null of a note on the ticket as a whole."},
+	{Name: "conversation_id", Type: rest.ID(), Access: rest.CreateOnly, Nullable: true, Doc: "The conversation of a reply; defaults to the one in which the customer wrote last. null for a note on the ticket."},
 	{Name: "direction", Type: rest.Enum(desk.DirectionInbound, desk.DirectionOutbound)},
 	{Name: "author", Type: rest.Object(
 		rest.Member{Name: "type", Type: rest.Enum(desk.AuthorCustomer, desk.AuthorAgent, desk.AuthorSystem)},
-		rest.Member{Name: "id", Type: rest.ID(), Nullable: true, Doc: "Of the customer, the member, or the API key."},
+		rest.Member{Name: "id", Type: rest.ID(), Nullable: true, Doc: "Id of the customer, the member, or the API key."},
 		rest.Member{Name: "name", Type: rest.Text(), Nullable: true},
 	)},
 	{Name: "channel", Type: rest.Text(), Example: "email"},
-	{Name: "kind", Type: rest.Enum(desk.KindReply, desk.KindNote), Access: rest.CreateRequired, Doc: "A reply leaves for the customer; a note never does."},
+	{Name: "kind", Type: rest.Enum(desk.KindReply, desk.KindNote), Access: rest.CreateRequired, Doc: "A reply is sent to the customer; a note never is."},
 	{Name: "text", Type: rest.String(0, 100_000), Access: rest.CreateRequired, Nullable: true, Example: "It is on its way."},
-	{Name: "stripped_text", Type: rest.Text(), Nullable: true, Doc: "Without quoted mail, where that differs."},
-	{Name: "html", Type: rest.String(0, 500_000), Access: rest.CreateOnly, Nullable: true, Doc: "It is cleaned. Where it is sent with an empty text, that is made from it."},
+	{Name: "stripped_text", Type: rest.Text(), Nullable: true, Doc: "The text without quoted mail, if that differs."},
+	{Name: "html", Type: rest.String(0, 500_000), Access: rest.CreateOnly, Nullable: true, Doc: "Sanitized. If text is empty, it is derived from the HTML."},
 	{Name: "attachments", Access: rest.CreateOnly, Type: rest.Array(rest.Object(
 		rest.Member{Name: "id", Type: rest.ID()},
 		rest.Member{Name: "name", Type: rest.String(1, 255), Access: rest.Required, Example: "receipt.pdf"},
 		rest.Member{Name: "content_type", Type: rest.String(0, 255), Access: rest.Writable, Example: "application/pdf"},
 		rest.Member{Name: "size", Type: rest.Integer(), Nullable: true, Doc: "Bytes; null until the file is stored."},
-		rest.Member{Name: "url", Type: rest.Text(), Nullable: true, Doc: "Where the file is, for the same API keys; null until the file is stored."},
+		rest.Member{Name: "url", Type: rest.Text(), Nullable: true, Doc: "URL of the file, for the same API keys; null until the file is stored."},
 		rest.Member{Name: "state", Type: rest.Enum(fileStored, filePending, fileFailed), Doc: "pending: the provider has the file, which is still being fetched. failed: it could not be fetched."},
 		rest.Member{Name: "content", Type: rest.Formatted("byte", maxMessage), Access: rest.Required, WriteOnly: true, Doc: "Base64. All files together may have 25 MiB."},
 	), 50)},
-	{Name: "external_id", Type: rest.Text(), Nullable: true, Doc: "The channel's own: a Message-ID, a MessageSid."},
-	{Name: "delivery", Nullable: true, Doc: "How far a message of ours got; null where nothing leaves.", Type: rest.Object(
+	{Name: "external_id", Type: rest.Text(), Nullable: true, Doc: "The channel's id of the message: a Message-ID, a MessageSid."},
+	{Name: "delivery", Nullable: true, Doc: "Delivery of an outbound message; null for messages that are not sent.", Type: rest.Object(
 		rest.Member{Name: "state", Type: rest.Text(), Doc: "queued, sent, delivered, read or failed."},
 		rest.Member{Name: "error", Type: rest.Text(), Nullable: true},
 	)},
-	{Name: "placed_by", Type: rest.Text(), Doc: "What put it into this ticket: new_ticket, thread_key, in_reply_to, references, ticket_tag, message_id, receipt or written."},
-	{Name: "authentication", Nullable: true, Doc: "Whether a mail that came in proves its sender; null for other messages.", Type: rest.Object(
+	{Name: "placed_by", Type: rest.Text(), Doc: "How the ticket was matched: new_ticket, thread_key, in_reply_to, references, ticket_tag, message_id, receipt or written."},
+	{Name: "authentication", Nullable: true, Doc: "Whether an inbound mail proves its sender; null for other messages.", Type: rest.Object(
 		rest.Member{Name: "verdict", Type: rest.Enum(string(mailproof.Proven), string(mailproof.Unproven), string(mailproof.Failed)), Doc: "proven: DKIM or SPF vouches for the domain of the From address. failed: that domain disowns the mail. unproven: neither."},
 		rest.Member{Name: "reason", Type: rest.Text(), Doc: "In plain words.", Example: "DKIM signature of client.example matches the From address"},
-		rest.Member{Name: "domain", Type: rest.Text(), Nullable: true, Doc: "Of the From address."},
+		rest.Member{Name: "domain", Type: rest.Text(), Nullable: true, Doc: "Domain of the From address."},
 	)},
-	{Name: "recipient_changed", Nullable: true, Doc: "A mail asks for answers to go to an address that it does not prove. They go on to from, unless a reply names the other in to.", Type: rest.Object(
+	{Name: "recipient_changed", Nullable: true, Doc: "The mail requests replies at an address that it does not prove. Replies still go to from, unless a reply names the new address in to.", Type: rest.Object(
 		rest.Member{Name: "from", Type: rest.Text(), Nullable: true, Example: "ana@client.example"},
 		rest.Member{Name: "to", Type: rest.Text(), Example: "ana@private.example"},
 		rest.Member{Name: "reason", Type: rest.Text(), Doc: "In plain words."},
 	)},
-	{Name: "to", Type: rest.String(0, 254), Access: rest.CreateOnly, Nullable: true, Doc: "Of a reply by mail: where it goes. Give it to choose the address that recipient_changed of an earlier message asks for, which counts from then on."},
-	{Name: "cc", Type: rest.Array(rest.String(1, 254), 20), Access: rest.CreateOnly, Doc: "Of a reply by mail: where copies go. Give participants who get none yet, because only mail that proves nothing named them; they get copies from then on."},
-	{Name: "seen_message_id", Type: rest.ID(), Access: rest.CreateOnly, Nullable: true, WriteOnly: true, Doc: "Of a reply: the newest message of the ticket that its author has seen. If a member or another API key has replied since, the reply is refused with crossed_reply."},
-	{Name: "force", Type: rest.Bool(), Access: rest.CreateOnly, WriteOnly: true, Doc: "Of a reply with seen_message_id: send it all the same."},
-	{Name: "metadata", Type: rest.Map(rest.Text()), Doc: "What the channel knows beside the text: the payload of a button."},
-	{Name: "annotations", Doc: "What happened to it since where it was written, in order.", Type: rest.Array(rest.Object(
+	{Name: "to", Type: rest.String(0, 254), Access: rest.CreateOnly, Nullable: true, Doc: "Recipient of a reply by mail. Set it to accept the address requested by recipient_changed of an earlier message, for all later replies."},
+	{Name: "cc", Type: rest.Array(rest.String(1, 254), 20), Access: rest.CreateOnly, Doc: "Copies of a reply by mail. Set it to add participants that only unproven mail has named; they get copies of all later replies."},
+	{Name: "seen_message_id", Type: rest.ID(), Access: rest.CreateOnly, Nullable: true, WriteOnly: true, Doc: "For a reply: the newest message of the ticket that its author has seen. If a member or another API key has replied since, the reply is refused with crossed_reply."},
+	{Name: "force", Type: rest.Bool(), Access: rest.CreateOnly, WriteOnly: true, Doc: "For a reply with seen_message_id: send it despite newer replies."},
+	{Name: "metadata", Type: rest.Map(rest.Text()), Doc: "Data of the channel besides the text, such as the payload of a button."},
+	{Name: "annotations", Doc: "Later edits, reactions and receipts on the channel, in order.", Type: rest.Array(rest.Object(
 		rest.Member{Name: "kind", Type: rest.Enum(string(channel.Reacted), string(channel.Unreacted), string(channel.Edited), string(channel.Deleted))},
 		rest.Member{Name: "by", Type: rest.Text(), Nullable: true},
-		rest.Member{Name: "text", Type: rest.Text(), Nullable: true, Doc: "The reaction, or what it said from then on."},
+		rest.Member{Name: "text", Type: rest.Text(), Nullable: true, Doc: "The reaction, or the text after the edit."},
 		rest.Member{Name: "at", Type: rest.Timestamp()},
 	), 200)},
-	{Name: "original_text", Type: rest.Text(), Nullable: true, Doc: "What it said before it was edited."},
-	{Name: "deleted", Type: rest.Bool(), Doc: "Its author took it back: nothing of it is left."},
-	{Name: "redacted", Type: rest.Bool(), Doc: "Its customer was forgotten, and what it said with them."},
-	{Name: "sent_at", Type: rest.Timestamp(), Nullable: true, Doc: "By the sender's clock; of a message of ours, when it was handed over."},
+	{Name: "original_text", Type: rest.Text(), Nullable: true, Doc: "The text before the first edit."},
+	{Name: "deleted", Type: rest.Bool(), Doc: "The author deleted it; its content is removed."},
+	{Name: "redacted", Type: rest.Bool(), Doc: "The customer was deleted, and with it the content."},
+	{Name: "sent_at", Type: rest.Timestamp(), Nullable: true, Doc: "By the sender's clock; for an outbound message, when the provider accepted it."},
 	{Name: "created_at", Type: rest.Timestamp()},
 }}
 
@@ -189,10 +189,10 @@ var conversationRecord = &rest.Record{Name: "conversation", Doc: "A thread with 
 	{Name: "object", Type: rest.Enum("conversation")},
 	{Name: "ticket_id", Type: rest.ID()},
 	{Name: "channel", Type: rest.Text(), Example: "sms"},
-	{Name: "channel_id", Type: rest.ID(), Nullable: true, Doc: "The organization's channel, if it has one for this."},
+	{Name: "channel_id", Type: rest.ID(), Nullable: true, Doc: "The organization's channel, if it is connected."},
 	{Name: "customer_id", Type: rest.ID()},
-	{Name: "thread_key", Type: rest.Text(), Nullable: true, Doc: "What the channel knows the thread by."},
-	{Name: "opted_out_at", Type: rest.Timestamp(), Nullable: true, Doc: "Since when the customer wants no more messages here."},
+	{Name: "thread_key", Type: rest.Text(), Nullable: true, Doc: "The channel's id of the thread."},
+	{Name: "opted_out_at", Type: rest.Timestamp(), Nullable: true, Doc: "When the customer opted out of messages here."},
 	{Name: "created_at", Type: rest.Timestamp()},
 }}
 
@@ -222,7 +222,7 @@ func (a *API) messageRoutes() []rest.Route {
 		Expand: withTicket, Export: true, Output: messageRecord, List: true, Handle: a.listMessages,
 	}, {
 		Method: "POST", Path: "/tickets/{id}/messages", ID: "createMessage", Tag: "Messages", Summary: "Reply, or write a note",
-		Doc: "A reply leaves by the channel of its conversation. The answer comes at once; read the message again to see how far it got.\n\n" +
+		Doc: "A reply is sent by the channel of its conversation. The answer does not wait for that; read the message again to see its delivery.\n\n" +
 			"In a merged ticket it is written in the ticket that survived.",
 		Needs: needs("messages", apikey.Create), Input: messageRecord, Output: messageRecord, MaxBody: maxMessage,
 		Codes: []string{"invalid_transition", desk.CodeCrossedReply}, Handle: a.createMessage,
@@ -234,8 +234,8 @@ func (a *API) messageRoutes() []rest.Route {
 		Needs: needs("messages", apikey.Read), Sort: []string{desk.ByCreatedAt}, Order: desk.ByCreatedAt,
 		Export: true, Output: conversationRecord, List: true, Handle: a.listConversations,
 	}, {
-		Method: "GET", Path: "/attachments/{id}", ID: "getAttachment", Tag: "Messages", Summary: "Read a file that came with a message",
-		Doc:   "Whoever sent it chose its bytes, its name and its type; a type that a browser would run is answered as application/octet-stream.",
+		Method: "GET", Path: "/attachments/{id}", ID: "getAttachment", Tag: "Messages", Summary: "Get an attachment",
+		Doc:   "Content, name and type are set by the sender. Types that a browser would execute are returned as application/octet-stream.",
 		Needs: needs("messages", apikey.Read), File: true, Handle: a.getAttachment,
 	}}
 }

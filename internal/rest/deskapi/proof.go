@@ -15,13 +15,13 @@ var proofWays = []string{
 
 var proofMembers = []rest.Member{
 	{Name: "state", Type: rest.Enum(string(connection.Pending), string(connection.Proven))},
-	{Name: "method", Nullable: true, Doc: "How it was proven; null while it is not.", Type: rest.Enum(
+	{Name: "method", Nullable: true, Doc: "The method of the proof; null until it is proven.", Type: rest.Enum(
 		string(connection.ByOperator), string(connection.ByAllowList), string(connection.ByDNS), string(connection.ByMail),
 		string(connection.ByText), string(connection.ByProvider), string(connection.ByTopic), string(connection.BeforeProofs))},
 	{Name: "proven_at", Type: rest.Timestamp(), Nullable: true},
 	{Name: "needed_for", Type: rest.Array(rest.Enum(string(connection.ToReceive), string(connection.ToSend)), 2),
-		Doc: "What the channel cannot do before the proof: receive what only the server's own accounts vouch for, and send by them."},
-	{Name: "ways", Type: rest.Array(rest.Enum(proofWays...), 5), Doc: "In which the address can be proven here. Without any, the operator decides."},
+		Doc: "Functions unavailable before the proof: receiving events authenticated by the server's own accounts, and sending with these accounts."},
+	{Name: "ways", Type: rest.Array(rest.Enum(proofWays...), 5), Doc: "The available methods of proof. If empty, the operator decides."},
 	{Name: "dns_record", Nullable: true, Doc: "The TXT record that proves every mail address of the domain.", Type: rest.Object(
 		rest.Member{Name: "name", Type: rest.Text()},
 		rest.Member{Name: "value", Type: rest.Text()},
@@ -31,18 +31,18 @@ var proofMembers = []rest.Member{
 var proofRecord = &rest.Record{Name: "channel.proof", Doc: "The proof that an address is the organization's own.", Members: append([]rest.Member{
 	{Name: "object", Type: rest.Enum("channel.proof")},
 	{Name: "channel_id", Type: rest.ID()},
-	{Name: "challenge", Nullable: true, Doc: "What waits for its answer.", Type: rest.Object(
+	{Name: "challenge", Nullable: true, Doc: "The open challenge.", Type: rest.Object(
 		rest.Member{Name: "way", Type: rest.Enum(proofWays...)},
 		rest.Member{Name: "sent_at", Type: rest.Timestamp()},
 		rest.Member{Name: "expires_at", Type: rest.Timestamp()},
-		rest.Member{Name: "tries_left", Type: rest.Integer(), Nullable: true, Doc: "Of codes; null where there is no code."},
+		rest.Member{Name: "tries_left", Type: rest.Integer(), Nullable: true, Doc: "Remaining attempts to enter the code; null without a code."},
 		rest.Member{Name: "publish", Type: rest.Text(), Nullable: true, Doc: "The text to publish on the topic; null for other ways."},
 	)},
 }, proofMembers...)}
 
 var proveInput = &rest.Record{Name: "channel.prove_request", Members: []rest.Member{
-	{Name: "way", Type: rest.Enum(proofWays...), Access: rest.Writable, Doc: "Begins a proof."},
-	{Name: "code", Type: rest.String(1, 32), Access: rest.Writable, WriteOnly: true, Doc: "Answers the challenge that was sent."},
+	{Name: "way", Type: rest.Enum(proofWays...), Access: rest.Writable, Doc: "Starts a proof by this method."},
+	{Name: "code", Type: rest.String(1, 32), Access: rest.Writable, WriteOnly: true, Doc: "The code of the challenge."},
 }}
 
 type wireProof struct {

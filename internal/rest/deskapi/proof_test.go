@@ -144,7 +144,7 @@ func TestPendingSendsNothing(t *testing.T) {
 	path := "/tickets/" + in.TicketID + "/messages"
 	a := r.Do("POST", path, `{"kind":"reply","text":"Too early."}`)
 	refused(t, "a reply", a, 409, "invalid_transition")
-	if !strings.Contains(a.Problem().Detail, "help@acme.example is not proven to be yours yet") {
+	if !strings.Contains(a.Problem().Detail, "help@acme.example is not proven yet") {
 		t.Errorf("refused with %s", a.Body)
 	}
 	a = r.Do("POST", "/tickets", `{"subject":"Hello","text":"Too early.","channel":"email","customer":{"email":"ana@client.example"}}`)

@@ -11,14 +11,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-var slaRecord = &rest.Record{Name: "sla_policy", Doc: "What is promised for tickets of one priority. It is for tickets that are made, or get the priority, from then on.", Members: []rest.Member{
+var slaRecord = &rest.Record{Name: "sla_policy", Doc: "The SLA targets of one priority. They apply to tickets created, or changed to the priority, from then on.", Members: []rest.Member{
 	{Name: "object", Type: rest.Enum("sla_policy")},
 	{Name: "priority", Type: rest.Enum(priorities...)},
-	{Name: "first_response_minutes", Type: rest.Int(1, 365*24*60), Access: rest.Writable, Nullable: true, Doc: "Until an agent's first public message; null: not promised."},
-	{Name: "resolution_minutes", Type: rest.Int(1, 365*24*60), Access: rest.Writable, Nullable: true, Doc: "Until the ticket is resolved or closed; null: not promised."},
-	{Name: "business_hours", Access: rest.Writable, Nullable: true, Doc: "When minutes count; null: day and night.", Type: rest.Object(
+	{Name: "first_response_minutes", Type: rest.Int(1, 365*24*60), Access: rest.Writable, Nullable: true, Doc: "Until an agent's first public message; null: no target."},
+	{Name: "resolution_minutes", Type: rest.Int(1, 365*24*60), Access: rest.Writable, Nullable: true, Doc: "Until the ticket is resolved or closed; null: no target."},
+	{Name: "business_hours", Access: rest.Writable, Nullable: true, Doc: "The hours in which SLA targets run; null: always.", Type: rest.Object(
 		rest.Member{Name: "time_zone", Type: rest.String(1, 100), Access: rest.Required, Doc: "IANA.", Example: "Europe/Berlin"},
-		rest.Member{Name: "weekly", Type: rest.Object(weekMembers()...), Access: rest.Required, Doc: "A day that is left out is free."},
+		rest.Member{Name: "weekly", Type: rest.Object(weekMembers()...), Access: rest.Required, Doc: "A day that is left out has no hours."},
 		rest.Member{Name: "holidays", Type: rest.Array(rest.Date(), 1000), Access: rest.Writable, Doc: "Days without any hours."},
 	)},
 	{Name: "created_at", Type: rest.Timestamp(), Doc: "When the priority got its first policy."},
@@ -27,7 +27,7 @@ var slaRecord = &rest.Record{Name: "sla_policy", Doc: "What is promised for tick
 
 func weekMembers() []rest.Member {
 	interval := rest.Object(
-		rest.Member{Name: "from", Type: rest.String(5, 5), Access: rest.Required, Doc: "As the clock on the wall shows it.", Example: "09:00"},
+		rest.Member{Name: "from", Type: rest.String(5, 5), Access: rest.Required, Doc: "Local time.", Example: "09:00"},
 		rest.Member{Name: "to", Type: rest.String(5, 5), Access: rest.Required, Doc: "Up to 24:00.", Example: "17:30"},
 	)
 	members := make([]rest.Member, len(desk.Days))
@@ -97,19 +97,19 @@ func (in *slaBody) apply(p *desk.SLAPolicy) error {
 func (a *API) slaRoutes() []rest.Route {
 	return []rest.Route{{
 		Method: "GET", Path: "/sla-policies", ID: "listSLAPolicies", Tag: "Settings", Summary: "List SLA policies",
-		Doc:   "At most one a priority, from low to urgent.",
+		Doc:   "At most one per priority, from low to urgent.",
 		Needs: needs("settings", apikey.Read), Sort: []string{"priority"}, Order: "priority", Export: true,
 		Output: slaRecord, List: true, Handle: a.listSLA,
 	}, {
 		Method: "GET", Path: "/sla-policies/{priority}", ID: "getSLAPolicy", Tag: "Settings", Summary: "Get an SLA policy",
 		Needs: needs("settings", apikey.Read), Output: slaRecord, Handle: a.getSLA,
 	}, {
-		Method: "PUT", Path: "/sla-policies/{priority}", ID: "setSLAPolicy", Tag: "Settings", Summary: "Make or change an SLA policy",
-		Doc:   "Clocks that run go on by the policy they began with.",
+		Method: "PUT", Path: "/sla-policies/{priority}", ID: "setSLAPolicy", Tag: "Settings", Summary: "Create or change an SLA policy",
+		Doc:   "Running targets keep the policy they started with.",
 		Needs: needs("settings", apikey.Update), Input: slaRecord, Output: slaRecord, Handle: a.setSLA,
 	}, {
 		Method: "DELETE", Path: "/sla-policies/{priority}", ID: "deleteSLAPolicy", Tag: "Settings", Summary: "Delete an SLA policy",
-		Doc:   "Clocks that run go on.",
+		Doc:   "Running targets continue.",
 		Needs: needs("settings", apikey.Update), Handle: a.deleteSLA,
 	}}
 }

@@ -28,43 +28,43 @@ func words[T ~string](values []T) []string {
 	return list
 }
 
-var ticketRecord = &rest.Record{Name: "ticket", Doc: "One matter of one customer.", Members: []rest.Member{
+var ticketRecord = &rest.Record{Name: "ticket", Doc: "A customer's request and everything that follows from it.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("ticket")},
 	{Name: "organization_id", Type: rest.ID()},
-	{Name: "number", Type: rest.Integer(), Doc: "Counts the organization's tickets from 1; people say it, paths do not take it.", Example: 42},
+	{Name: "number", Type: rest.Integer(), Doc: "Sequential within the organization, from 1, for people; paths use the id.", Example: 42},
 	{Name: "subject", Type: rest.String(1, 500), Access: rest.Required, Example: "Where is my bicycle?"},
-	{Name: "text", Type: rest.String(0, 100_000), Access: rest.CreateOnly, WriteOnly: true, Doc: "The first message: what the customer says, or, on a channel, what we write to them."},
-	{Name: "html", Type: rest.String(0, 500_000), Access: rest.CreateOnly, WriteOnly: true, Doc: "The same in HTML, which is cleaned. Alone, the text is made from it."},
+	{Name: "text", Type: rest.String(0, 100_000), Access: rest.CreateOnly, WriteOnly: true, Doc: "The first message: the customer's, or, on a channel, yours to the customer."},
+	{Name: "html", Type: rest.String(0, 500_000), Access: rest.CreateOnly, WriteOnly: true, Doc: "The same in HTML, sanitized. If text is absent, it is derived from the HTML."},
 	{Name: "status", Type: rest.Enum(statuses...), Access: rest.UpdateOnly, Doc: "A new ticket is open."},
-	{Name: "priority", Type: rest.Enum(priorities...), Access: rest.Writable, Doc: "normal unless said."},
-	{Name: "channel", Type: rest.String(1, 50), Access: rest.CreateOnly, Doc: "Where it began; api unless said. With email or sms what is said is our first message to the customer, and leaves.", Example: "api"},
-	{Name: "channel_id", Type: rest.ID(), Access: rest.CreateOnly, WriteOnly: true, Doc: "Which of the organization's channels that message leaves by, where there are several."},
+	{Name: "priority", Type: rest.Enum(priorities...), Access: rest.Writable, Doc: "Defaults to normal."},
+	{Name: "channel", Type: rest.String(1, 50), Access: rest.CreateOnly, Doc: "The channel of the first message; defaults to api. With email or sms the first message is sent to the customer.", Example: "api"},
+	{Name: "channel_id", Type: rest.ID(), Access: rest.CreateOnly, WriteOnly: true, Doc: "The connection that sends this message, if the organization has several."},
 	{Name: "customer_id", Type: rest.ID(), Access: rest.CreateOnly, Doc: "Either this or customer is required."},
-	{Name: "customer", Access: rest.CreateOnly, Doc: "Sent with a name, an email or a phone it is found, or made if there is none.", Type: rest.Object(
+	{Name: "customer", Access: rest.CreateOnly, Doc: "Found by email or phone, or created.", Type: rest.Object(
 		rest.Member{Name: "id", Type: rest.ID()},
 		rest.Member{Name: "name", Type: rest.String(0, 200), Access: rest.Writable, Nullable: true, Example: "Alex Rider"},
 		rest.Member{Name: "email", Type: rest.Formatted("", 254), Access: rest.Writable, Nullable: true, Example: "alex@example.com"},
-		rest.Member{Name: "phone", Type: rest.String(0, 50), Access: rest.Writable, Nullable: true, Doc: "E.164 when answered.", Example: "+4915112345678"},
+		rest.Member{Name: "phone", Type: rest.String(0, 50), Access: rest.Writable, Nullable: true, Doc: "Returned as E.164.", Example: "+4915112345678"},
 	)},
 	{Name: "assignee_id", Type: rest.ID(), Access: rest.Writable, Nullable: true, Doc: "A member of the organization."},
 	{Name: "assignee", Nullable: true, Type: rest.Object(
 		rest.Member{Name: "id", Type: rest.ID()},
-		rest.Member{Name: "name", Type: rest.Text(), Nullable: true, Doc: "null when they have left."},
+		rest.Member{Name: "name", Type: rest.Text(), Nullable: true, Doc: "null after they have left."},
 		rest.Member{Name: "email", Type: rest.Text(), Nullable: true},
 	)},
 	{Name: "tags", Type: rest.Array(rest.String(1, 50), 50), Access: rest.Writable},
-	{Name: "external_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "Your own, unique among the organization's tickets."},
+	{Name: "external_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "Your own id, unique among the organization's tickets."},
 	{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable},
-	{Name: "linked_ticket_id", Type: rest.ID(), Nullable: true, Doc: "A ticket that this one follows from; it may have been deleted since."},
-	{Name: "link_reason", Type: rest.Text(), Nullable: true, Doc: "closed: it continues one that was closed. ticket_tag: its subject names one. split: it was split off."},
-	{Name: "merged_into_id", Type: rest.ID(), Nullable: true, Doc: "The ticket that has its messages now."},
-	{Name: "url", Type: rest.Text(), Doc: "Where people see it."},
+	{Name: "linked_ticket_id", Type: rest.ID(), Nullable: true, Doc: "The ticket that this one follows up; it may have been deleted since."},
+	{Name: "link_reason", Type: rest.Text(), Nullable: true, Doc: "closed: it follows up a closed ticket. ticket_tag: its subject refers to the ticket. split: it was split off."},
+	{Name: "merged_into_id", Type: rest.ID(), Nullable: true, Doc: "The surviving ticket, with its messages."},
+	{Name: "url", Type: rest.Text(), Doc: "URL of the ticket in the inbox."},
 	{Name: "created_at", Type: rest.Timestamp()},
 	{Name: "updated_at", Type: rest.Timestamp()},
 	{Name: "first_responded_at", Type: rest.Timestamp(), Nullable: true},
 	{Name: "resolved_at", Type: rest.Timestamp(), Nullable: true},
-	{Name: "sla", Doc: "What was promised, and how it stands.", Type: rest.Array(rest.Object(
+	{Name: "sla", Doc: "SLA targets and their states.", Type: rest.Array(rest.Object(
 		rest.Member{Name: "metric", Type: rest.Enum(string(desk.FirstResponse), string(desk.Resolution))},
 		rest.Member{Name: "state", Type: rest.Text(), Doc: "running, paused, met or breached."},
 		rest.Member{Name: "due_at", Type: rest.Timestamp(), Nullable: true, Doc: "null while it is paused."},
@@ -151,11 +151,11 @@ type person struct {
 }
 
 var mergeRecord = &rest.Record{Name: "ticket_merge", Members: []rest.Member{
-	{Name: "into", Type: rest.ID(), Access: rest.Required, Doc: "The ticket that survives."},
+	{Name: "into", Type: rest.ID(), Access: rest.Required, Doc: "The surviving ticket."},
 }}
 
 var splitRecord = &rest.Record{Name: "ticket_split", Members: []rest.Member{
-	{Name: "message_ids", Type: rest.Array(rest.ID(), 1000), Access: rest.Required, Doc: "Messages of the ticket, though not all."},
+	{Name: "message_ids", Type: rest.Array(rest.ID(), 1000), Access: rest.Required, Doc: "Messages of the ticket, but not all of them."},
 }}
 
 // nobody is the filter value for tickets without an assignee.
@@ -167,10 +167,10 @@ func (a *API) ticketRoutes() []rest.Route {
 		Method: "GET", Path: "/tickets", ID: "listTickets", Tag: "Tickets", Summary: "List and search tickets",
 		Needs: needs("tickets", apikey.Read),
 		Query: []rest.Param{
-			{Name: "q", Kind: rest.StringParam, Doc: "Words that the subject or a message has; all of them, in any order.", Example: "flat tyre"},
+			{Name: "q", Kind: rest.StringParam, Doc: "Words in the subject or a message; all must match, in any order.", Example: "flat tyre"},
 			{Name: "status", Kind: rest.EnumsParam, Values: statuses},
 			{Name: "priority", Kind: rest.EnumsParam, Values: priorities},
-			{Name: "assignee_id", Kind: rest.StringsParam, Doc: "Members; none for tickets that are nobody's."},
+			{Name: "assignee_id", Kind: rest.StringsParam, Doc: "Ids of members; none for tickets without an assignee."},
 			{Name: "customer_id", Kind: rest.StringsParam},
 			{Name: "channel", Kind: rest.StringsParam, Doc: "Where tickets were created: " + strings.Join(channel.Media, ", ") + ".", Example: "email,sms"},
 			{Name: "tags", Kind: rest.StringsParam, Doc: "Tickets that have one of these."},
@@ -183,33 +183,33 @@ func (a *API) ticketRoutes() []rest.Route {
 		Expand: withCustomer, Export: true, Output: ticketRecord, List: true, Handle: a.listTickets,
 	}, {
 		Method: "POST", Path: "/tickets", ID: "createTicket", Tag: "Tickets", Summary: "Create a ticket",
-		Doc: "For a customer who is known, by customer_id, or for one who is found by e-mail address or telephone number, and made if there is none. " +
-			"What the customer says becomes the first message; without it the ticket begins empty. On the channels email and sms it is we who write to the customer.\n\n" +
-			"It emits ticket.created, and what belongs to a new customer and a first message.",
+		Doc: "For an existing customer by customer_id, or for one found by e-mail address or phone number, created if there is none. " +
+			"The text becomes the customer's first message; without it the ticket starts empty. On the channels email and sms the text is your message to the customer.\n\n" +
+			"It emits ticket.created, and the events of a new customer and of a first message.",
 		Needs: needs("tickets", apikey.Create), Input: ticketRecord, Output: ticketRecord, Codes: []string{"already_exists", "invalid_transition"}, Handle: a.createTicket,
 	}, {
 		Method: "GET", Path: "/tickets/{id}", ID: "getTicket", Tag: "Tickets", Summary: "Read a ticket",
 		Needs: needs("tickets", apikey.Read), Expand: withCustomer, Output: ticketRecord, Handle: a.getTicket,
 	}, {
 		Method: "PUT", Path: "/tickets/{id}", ID: "updateTicket", Tag: "Tickets", Summary: "Change a ticket",
-		Doc:   "Members that are absent stay. Any status can follow any other. Each change emits its event.",
+		Doc:   "Absent fields stay unchanged. Any status can follow any other. Each change emits its event.",
 		Needs: needs("tickets", apikey.Update), Input: ticketRecord, Output: ticketRecord, Codes: []string{"already_exists"}, Handle: a.updateTicket,
 	}, {
 		Method: "DELETE", Path: "/tickets/{id}", ID: "deleteTicket", Tag: "Tickets", Summary: "Delete a ticket",
-		Doc:   "With everything in it, for good. Its number is not given again.",
+		Doc:   "Deletes the ticket with its messages permanently. Its number is not reused.",
 		Needs: needs("tickets", apikey.Delete), Handle: a.deleteTicket,
 	}, {
 		Method: "POST", Path: "/tickets/{id}/merge", ID: "mergeTicket", Tag: "Tickets", Summary: "Merge a ticket into another",
-		Doc: "What was said in the ticket is moved to the survivor, which is answered, and so is whatever comes in later. " +
+		Doc: "Moves the ticket's messages, and all later ones, to the surviving ticket, which is returned. " +
 			"The ticket stays, closed and empty, until the merge is undone.",
 		Needs: needs("tickets", apikey.Update), Input: mergeRecord, Output: ticketRecord, Status: 200, Codes: []string{"invalid_transition"}, Handle: a.mergeTicket,
 	}, {
 		Method: "POST", Path: "/tickets/{id}/unmerge", ID: "unmergeTicket", Tag: "Tickets", Summary: "Undo a merge",
-		Doc:   "Takes back what came from the ticket, with what its threads have brought since.",
+		Doc:   "Moves the ticket's messages back, including later messages of its threads.",
 		Needs: needs("tickets", apikey.Update), Output: ticketRecord, Status: 200, Codes: []string{"invalid_transition"}, Handle: a.unmergeTicket,
 	}, {
 		Method: "POST", Path: "/tickets/{id}/split", ID: "splitTicket", Tag: "Tickets", Summary: "Split messages off",
-		Doc:   "Moves messages into a new ticket, which is answered. One must be left.",
+		Doc:   "Moves messages to a new ticket, which is returned. At least one must remain.",
 		Needs: needs("tickets", apikey.Update), Input: splitRecord, Output: ticketRecord, Codes: []string{"invalid_transition"}, Handle: a.splitTicket,
 	}}
 }

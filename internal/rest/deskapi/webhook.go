@@ -17,26 +17,26 @@ var eventNames = words(event.Names[:])
 // deliveredNames are the events of deliveries.
 var deliveredNames = append(words(event.Names[:]), string(event.AuditRecorded))
 
-var webhookRecord = &rest.Record{Name: "webhook", Doc: "A subscription: where events are posted to, and which.", Members: []rest.Member{
+var webhookRecord = &rest.Record{Name: "webhook", Doc: "A subscription: a URL and the events to post there.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID()},
 	{Name: "object", Type: rest.Enum("webhook")},
 	{Name: "url", Type: rest.Formatted("uri", 2048), Access: rest.Required, Doc: "HTTPS, and publicly reachable.", Example: "https://example.com/hooks/helpdesk"},
-	{Name: "events", Type: rest.Array(rest.Enum(append(deliveredNames[:len(deliveredNames):len(deliveredNames)], "*")...), 100), Access: rest.Required, Doc: "The events it wants. * is all, including later ones, but never audit.recorded: that needs to be named, by a key that may read settings.", Example: []string{"ticket.created", "message.customer_reply"}},
-	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "true unless said otherwise. While it is false, events wait. Setting it to true sends at once, oldest first, everything not delivered: events that wait, that would be retried later, and that ran out of attempts since it was last enabled, each with a new retry schedule. Newer events follow."},
-	{Name: "state", Type: rest.Enum("enabled", "disabled", "failed"), Doc: "failed: a delivery used up its schedule. Enable it again once the receiver works."},
+	{Name: "events", Type: rest.Array(rest.Enum(append(deliveredNames[:len(deliveredNames):len(deliveredNames)], "*")...), 100), Access: rest.Required, Doc: "The subscribed events. * is all, including future ones, except audit.recorded, which must be named and requires the permission settings.read.", Example: []string{"ticket.created", "message.customer_reply"}},
+	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "Defaults to true. While false, events queue. Setting it to true sends all undelivered events at once, oldest first: queued ones, scheduled retries, and those that ran out of attempts since it was last enabled, each with a new retry schedule. Newer events follow."},
+	{Name: "state", Type: rest.Enum("enabled", "disabled", "failed"), Doc: "failed: a delivery ran out of attempts. Enable the webhook again once the receiver works."},
 	{Name: "secret", Type: rest.String(16, 500), Access: rest.Writable, Nullable: true, WriteOnly: true, Doc: "Signs the deliveries. Without it a new webhook gets one, returned as generated_secret. A replaced secret signs beside the new one for 24 hours. null: deliveries are not signed."},
 	{Name: "has_secret", Type: rest.Bool(), Doc: "Whether deliveries are signed."},
-	{Name: "payload_form", Type: rest.Enum("a", "b"), Access: rest.Writable, Doc: "How deliveries are written: a is flat with camelCase members, b (which it is unless said otherwise) nested with snake_case ones."},
-	{Name: "retry_schedule", Type: rest.Enum("one", "two"), Access: rest.Writable, Doc: "When failed deliveries are tried again; two unless said otherwise."},
+	{Name: "payload_form", Type: rest.Enum("a", "b"), Access: rest.Writable, Doc: "Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case fields."},
+	{Name: "retry_schedule", Type: rest.Enum("one", "two"), Access: rest.Writable, Doc: "Times of the retries; defaults to two."},
 	{Name: "ordered", Type: rest.Bool(), Access: rest.Writable, Doc: "One delivery at a time, in the order of the events."},
-	{Name: "drain_rate", Type: rest.Int(0, webhook.MaxDrainRate), Access: rest.UpdateOnly, Nullable: true, Doc: "How many deliveries a second go out of what waited while it was not enabled; set with enabled true. null or 0: as fast as the receiver answers. It is null again once all are through."},
-	{Name: "queued_events", Type: rest.Integer(), Doc: "Deliveries that wait, for their first or a further attempt."},
-	{Name: "dropped_events", Type: rest.Integer(), Doc: "Deliveries that were dropped, ever, because more than 10,000 waited."},
+	{Name: "drain_rate", Type: rest.Int(0, webhook.MaxDrainRate), Access: rest.UpdateOnly, Nullable: true, Doc: "Deliveries per second of the backlog after enabling; set together with enabled: true. null or 0: as fast as the receiver answers. null again once the backlog is sent."},
+	{Name: "queued_events", Type: rest.Integer(), Doc: "Deliveries that wait for an attempt."},
+	{Name: "dropped_events", Type: rest.Integer(), Doc: "Deliveries dropped since creation because more than 10,000 waited."},
 	{Name: "last_delivery_at", Type: rest.Timestamp(), Nullable: true, Doc: "Start of the newest attempt."},
-	{Name: "last_error", Type: rest.Text(), Nullable: true, Doc: "Why the newest attempt failed."},
+	{Name: "last_error", Type: rest.Text(), Nullable: true, Doc: "Error of the newest attempt."},
 	{Name: "created_at", Type: rest.Timestamp()},
 	{Name: "updated_at", Type: rest.Timestamp()},
-	{Name: "generated_secret", Type: rest.Text(), Nullable: true, Doc: "The secret that was generated for a new webhook. No later answer has it."},
+	{Name: "generated_secret", Type: rest.Text(), Nullable: true, Doc: "The generated secret of a new webhook, only in this answer."},
 }}
 
 type wireWebhook struct {
@@ -80,11 +80,11 @@ type webhookBody struct {
 	DrainRate     rest.Optional[int]              `json:"drain_rate"`
 }
 
-var webhookTestRecord = &rest.Record{Name: "webhook.test", Doc: "How a test delivery went.", Members: []rest.Member{
+var webhookTestRecord = &rest.Record{Name: "webhook.test", Doc: "Result of a test delivery.", Members: []rest.Member{
 	{Name: "object", Type: rest.Enum("webhook.test")},
 	{Name: "delivery_id", Type: rest.ID()},
 	{Name: "success", Type: rest.Bool(), Doc: "Whether the receiver accepted it."},
-	{Name: "status_code", Type: rest.Integer(), Nullable: true, Doc: "null when there was no answer."},
+	{Name: "status_code", Type: rest.Integer(), Nullable: true, Doc: "null without an answer."},
 	{Name: "duration_ms", Type: rest.Integer()},
 	{Name: "error", Type: rest.Text(), Nullable: true},
 }}
@@ -98,17 +98,17 @@ type wireWebhookTest struct {
 	Error      *string `json:"error"`
 }
 
-var upcomingRecord = &rest.Record{Name: "webhook.upcoming", Doc: "What waits for a webhook, in the order in which it goes out as things are now.", Members: []rest.Member{
+var upcomingRecord = &rest.Record{Name: "webhook.upcoming", Doc: "Waiting deliveries of a webhook, in the planned order.", Members: []rest.Member{
 	{Name: "object", Type: rest.Enum("webhook.upcoming")},
 	{Name: "webhook_id", Type: rest.ID()},
 	{Name: "data", Type: rest.Array(rest.Object(
 		rest.Member{Name: "delivery_id", Type: rest.ID()},
 		rest.Member{Name: "event_id", Type: rest.ID()},
 		rest.Member{Name: "event", Type: rest.Enum(deliveredNames...)},
-		rest.Member{Name: "attempt", Type: rest.Integer(), Doc: "The number of the next, from 1."},
-		rest.Member{Name: "waits_for", Type: rest.Enum("now", "time", "turn", "enabled"), Doc: "now: it is under way or about to be; time: its time; turn: those before it; enabled: that the webhook is enabled."},
+		rest.Member{Name: "attempt", Type: rest.Integer(), Doc: "Number of the next attempt, from 1."},
+		rest.Member{Name: "waits_for", Type: rest.Enum("now", "time", "turn", "enabled"), Doc: "now: it is under way or about to be; time: its due time; turn: earlier deliveries; enabled: the webhook to be enabled."},
 		rest.Member{Name: "due_at", Type: rest.Timestamp(), Doc: "The earliest time of the next attempt."},
-		rest.Member{Name: "further", Type: rest.Array(rest.Timestamp(), 10), Doc: "The times of the attempts that would follow, if every one failed at once."},
+		rest.Member{Name: "further", Type: rest.Array(rest.Timestamp(), 10), Doc: "Times of later attempts if each failed at once."},
 		rest.Member{Name: "created_at", Type: rest.Timestamp()},
 	), webhook.MaxPage)},
 }}
@@ -145,19 +145,19 @@ func (a *API) webhookRoutes() []rest.Route {
 		Needs: needs("webhooks", apikey.Read), Output: webhookRecord, Handle: a.getWebhook,
 	}, {
 		Method: "PUT", Path: "/webhooks/{id}", ID: "updateWebhook", Tag: "Webhooks", Summary: "Change a webhook",
-		Doc:   "Deliveries that wait go out as the webhook is then.",
+		Doc:   "Waiting deliveries use the new settings.",
 		Needs: needs("webhooks", apikey.Update), Input: webhookRecord, Output: webhookRecord, Handle: a.updateWebhook,
 	}, {
 		Method: "DELETE", Path: "/webhooks/{id}", ID: "deleteWebhook", Tag: "Webhooks", Summary: "Delete a webhook",
-		Doc:   "What waits for it is not sent any more.",
+		Doc:   "Waiting deliveries are not sent.",
 		Needs: needs("webhooks", apikey.Delete), Handle: a.deleteWebhook,
 	}, {
 		Method: "POST", Path: "/webhooks/{id}/test", ID: "testWebhook", Tag: "Webhooks", Summary: "Send a test delivery",
-		Doc: "Posts a made-up event that the webhook subscribes to, with `data.test` true and the header X-Service-Test, signed like any other, whatever the webhook's state, and waits for the answer. " +
+		Doc: "Posts a sample of a subscribed event, with `data.test` true and the header X-Service-Test, signed like any other, in any state of the webhook, and waits for the answer. " +
 			"The attempt is stored; it is neither retried nor counted against the webhook.",
 		Needs: needs("webhooks", apikey.Update), Output: webhookTestRecord, Status: 200, Claim: true, Handle: a.testWebhook,
 	}, {
-		Method: "GET", Path: "/webhooks/{id}/upcoming", ID: "listUpcomingDeliveries", Tag: "Webhooks", Summary: "Look at what waits",
+		Method: "GET", Path: "/webhooks/{id}/upcoming", ID: "listUpcomingDeliveries", Tag: "Webhooks", Summary: "List waiting deliveries",
 		Doc:   "A forecast of this moment, and so without pages: the deliveries that go out next, and when.",
 		Needs: needs("webhooks", apikey.Read), Query: []rest.Param{{Name: "count", Kind: rest.IntParam, Min: 1, Max: webhook.MaxPage, Doc: "How many are looked at; 50 unless said otherwise."}},
 		Output: upcomingRecord, Handle: a.upcomingDeliveries,

@@ -44,7 +44,7 @@ var (
 var (
 	rideRow      = analyticsRow("analytics.rides_row", rideFigures)
 	revenueRow   = analyticsRow("analytics.revenue_row", revenueFigures)
-	rideReport   = analyticsReport("analytics.rides", rideRow, rest.Object(rideFigures...), "Of the whole range: whom or what several periods have is counted once.")
+	rideReport   = analyticsReport("analytics.rides", rideRow, rest.Object(rideFigures...), "Totals of the whole range: a customer or vehicle of several periods counts once.")
 	revenueTotal = analyticsReport("analytics.revenue", revenueRow, rest.Array(rest.Object(revenueFigures...), 1<<30), "Of the whole range, by currency.")
 )
 
@@ -54,9 +54,9 @@ func analyticsRow(name string, figures []rest.Member) *rest.Record {
 		group[i] = rest.Member{Name: member, Type: rest.Text(), Nullable: true, Sometimes: true}
 	}
 	return &rest.Record{Name: name, Doc: "The figures of a period, or of one group of its rides.", Members: append([]rest.Member{
-		{Name: "period_start", Type: rest.Formatted("date-time", 40), Doc: "As the clocks of the time zone show it.", Example: "2026-03-29T00:00:00+01:00"},
+		{Name: "period_start", Type: rest.Formatted("date-time", 40), Doc: "In the time zone of the request.", Example: "2026-03-29T00:00:00+01:00"},
 		{Name: "period_end", Type: rest.Formatted("date-time", 40), Example: "2026-03-30T00:00:00+02:00"},
-		{Name: "group", Type: rest.Object(group...), Doc: "The values of the members it is grouped by."},
+		{Name: "group", Type: rest.Object(group...), Doc: "The values of the group_by fields."},
 	}, figures...)}
 }
 
@@ -120,7 +120,7 @@ func (a *API) analyticsRoutes() []rest.Route {
 			rest.Param{Name: "date_basis", Kind: rest.EnumParam, Values: fleet.RideBases[:], Doc: "The time by which a ride belongs to a period, whole; " + basis + " unless said otherwise. That a reservation was made stands in for a start that never was."},
 			rest.Param{Name: "subaccount_id", Kind: rest.StringsParam},
 			rest.Param{Name: "vehicle_type_id", Kind: rest.StringsParam},
-			rest.Param{Name: "trip_type", Kind: rest.EnumsParam, Values: tripTypes, Doc: "rider unless said otherwise."},
+			rest.Param{Name: "trip_type", Kind: rest.EnumsParam, Values: tripTypes, Doc: "Defaults to rider."},
 		)
 	}
 	const doc = "By periods of a time zone, and in each by up to two members of the rides. Read from live data. An export has the rows."
@@ -129,7 +129,7 @@ func (a *API) analyticsRoutes() []rest.Route {
 		Query: query("started_at"), Needs: needs("analytics", apikey.Read), Export: true, Output: rideReport, Rows: rideRow,
 		Codes: []string{"range_too_large"}, Handle: a.rideAnalytics,
 	}, {
-		Method: "GET", Path: "/analytics/revenue", ID: "getRevenueAnalytics", Tag: "Analytics", Summary: "Add up what rides cost", Doc: doc + " Currencies are never added up: each has rows of its own.",
+		Method: "GET", Path: "/analytics/revenue", ID: "getRevenueAnalytics", Tag: "Analytics", Summary: "Sum up revenue", Doc: doc + " Currencies are never added up: each has rows of its own.",
 		Query: query("ended_at"), Needs: needs("analytics", apikey.Read), Export: true, Output: revenueTotal, Rows: revenueRow,
 		Codes: []string{"range_too_large"}, Handle: a.revenueAnalytics,
 	}}

@@ -6,7 +6,7 @@ import (
 )
 
 func (a *API) auditRoutes() []rest.Route {
-	log := rest.AuditRoute(needs("settings", apikey.Read), "What was done to settings, prices, zones, the sandbox and API keys, or by an operator against a rule. Nothing personal of riders is in it.", a.Logs...)
+	log := rest.AuditRoute(needs("settings", apikey.Read), "Changes of settings, prices, zones, the sandbox and API keys, and overrides of rules by operators. It holds no personal data of riders.", a.Logs...)
 	log.WholeScope = true
 	return []rest.Route{log}
 }

@@ -9,18 +9,18 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-var customerRecord = record("customer", "Somebody who rides. They sign up in the operator's app; nothing here makes or deletes one.",
+var customerRecord = record("customer", "A rider. Riders sign up in the operator's app; this API neither creates nor deletes them.",
 	rest.Member{Name: "name", Type: rest.String(1, 256), Access: rest.Writable, Nullable: true, Example: "Ada Example"},
 	rest.Member{Name: "email", Type: rest.String(1, 254), Access: rest.Writable, Nullable: true, Example: "ada@example.com"},
 	rest.Member{Name: "phone", Type: rest.String(1, 50), Access: rest.Writable, Nullable: true, Doc: "E.164.", Example: "+4930901820"},
 	rest.Member{Name: "language", Type: rest.String(1, 35), Access: rest.Writable, Nullable: true, Doc: "BCP 47.", Example: "de"},
-	rest.Member{Name: "status", Type: rest.Enum(customerStatuses...), Access: rest.Writable, Doc: "active or blocked. anonymised is made in the dashboard, for good."},
+	rest.Member{Name: "status", Type: rest.Enum(customerStatuses...), Access: rest.Writable, Doc: "active or blocked. anonymised is set in the dashboard and permanent."},
 	rest.Member{Name: "block_reason", Type: rest.String(1, 500), Access: rest.Writable, Nullable: true},
 	rest.Member{Name: "birth_date", Type: rest.Date(), Access: rest.Writable, Nullable: true},
-	rest.Member{Name: "driver_license_status", Type: rest.Enum("none", "pending", "verified", "rejected", "expired"), Access: rest.Writable, Doc: "Checked when a ride starts whose vehicle type asks for one."},
+	rest.Member{Name: "driver_license_status", Type: rest.Enum("none", "pending", "verified", "rejected", "expired"), Access: rest.Writable, Doc: "Checked at the start of a ride if the vehicle type requires a license."},
 	rest.Member{Name: "marketing_consent", Type: rest.Bool(), Access: rest.Writable},
 	rest.Member{Name: "default_currency", Type: rest.Text()},
-	rest.Member{Name: "ride_count", Type: rest.Integer(), Doc: "Rides that were completed."},
+	rest.Member{Name: "ride_count", Type: rest.Integer(), Doc: "Completed rides."},
 	rest.Member{Name: "last_ride_at", Type: rest.Timestamp(), Nullable: true},
 	rest.Member{Name: "open_ride_id", Type: rest.ID(), Nullable: true},
 )
@@ -33,7 +33,7 @@ func (a *API) customerRoutes() []rest.Route {
 		Needs: needs("customers", apikey.Read),
 		Query: []rest.Param{
 			{Name: "status", Kind: rest.EnumsParam, Values: customerStatuses},
-			{Name: "email", Kind: rest.StringsParam, Doc: "In whichever case."},
+			{Name: "email", Kind: rest.StringsParam, Doc: "Case-insensitive."},
 			{Name: "phone", Kind: rest.StringsParam, Doc: "As E.164; the + is written %2B."},
 			{Name: "external_id", Kind: rest.StringsParam},
 			{Name: "subaccount_id", Kind: rest.StringsParam},

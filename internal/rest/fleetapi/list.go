@@ -35,7 +35,7 @@ func lngParam() rest.Param {
 }
 
 func radiusParam() rest.Param {
-	return rest.Param{Name: "radius_meters", Kind: rest.NumberParam, Min: 0, Max: maximumRadius, Doc: "How far away at most, with lat and lng; 1000 unless said otherwise."}
+	return rest.Param{Name: "radius_meters", Kind: rest.NumberParam, Min: 0, Max: maximumRadius, Doc: "Maximum distance, with lat and lng; defaults to 1000."}
 }
 
 // box returns the parameter bbox, nil if absent.

@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-var planRecord = record("pricing_plan", "What rides cost (GBFS system_pricing_plans). Plans are made and retired in the dashboard. Amounts are in the currency's minor unit.",
+var planRecord = record("pricing_plan", "The prices of rides (GBFS system_pricing_plans). Plans are created and retired in the dashboard. Amounts are in the currency's minor unit.",
 	rest.Member{Name: "name", Type: rest.String(1, 256), Access: rest.Writable},
 	rest.Member{Name: "description", Type: rest.String(0, 5000), Access: rest.Writable},
 	rest.Member{Name: "url", Type: rest.Formatted("uri", 2048), Access: rest.Writable, Nullable: true},
@@ -18,20 +18,20 @@ var planRecord = record("pricing_plan", "What rides cost (GBFS system_pricing_pl
 	rest.Member{Name: "unlock_amount", Type: amount(), Access: rest.Writable},
 	rest.Member{Name: "per_min_pricing", Type: segments(), Access: rest.Writable, Doc: "By minutes. Segments that overlap add up."},
 	rest.Member{Name: "per_km_pricing", Type: segments(), Access: rest.Writable, Doc: "By kilometers."},
-	rest.Member{Name: "pause_per_min_amount", Type: amount(), Access: rest.Writable, Nullable: true, Doc: "null: pauses cost as riding."},
+	rest.Member{Name: "pause_per_min_amount", Type: amount(), Access: rest.Writable, Nullable: true, Doc: "null: pauses cost the same as riding."},
 	rest.Member{Name: "reservation_per_min_amount", Type: amount(), Access: rest.Writable, Nullable: true},
 	rest.Member{Name: "reservation_flat_amount", Type: amount(), Access: rest.Writable, Nullable: true, Doc: "In place of the price by minutes."},
 	rest.Member{Name: "reservation_free_minutes", Type: rest.Int(0, maxExact), Access: rest.Writable},
-	rest.Member{Name: "fare_cap", Access: rest.Writable, Nullable: true, Doc: "The most that riding costs in each window of some minutes.", Type: rest.Object(
+	rest.Member{Name: "fare_cap", Access: rest.Writable, Nullable: true, Doc: "The maximum charge for riding within each window of minutes.", Type: rest.Object(
 		rest.Member{Name: "duration_minutes", Type: rest.Int(1, maxExact), Access: rest.Required},
 		rest.Member{Name: "amount", Type: amount(), Access: rest.Required},
 	)},
-	rest.Member{Name: "out_of_zone_amount", Type: amount(), Access: rest.Writable, Nullable: true, Doc: "What ending costs where a zone forbids it; null: it is not possible."},
+	rest.Member{Name: "out_of_zone_amount", Type: amount(), Access: rest.Writable, Nullable: true, Doc: "Fee for ending where a zone forbids it; null: not possible."},
 	rest.Member{Name: "is_taxable", Type: rest.Bool(), Access: rest.Writable, Doc: "true: tax comes on top. false: amounts include it."},
 	rest.Member{Name: "tax_basis_points", Type: rest.Int(0, 10_000), Access: rest.Writable, Doc: "Hundredths of a percent."},
 	rest.Member{Name: "vehicle_type_ids", Type: rest.Array(rest.ID(), 100), Access: rest.Writable},
 	rest.Member{Name: "active", Type: rest.Bool(), Access: rest.Writable},
-	rest.Member{Name: "version", Type: rest.Integer(), Doc: "Grows with every PUT. Rides keep the version that they began with."},
+	rest.Member{Name: "version", Type: rest.Integer(), Doc: "Increases with every PUT. Rides keep the version they started with."},
 )
 
 // segments are the charges of a plan by distance or time.
@@ -40,7 +40,7 @@ func segments() rest.Type {
 		rest.Member{Name: "start", Type: rest.Int(0, maxExact), Access: rest.Required, Doc: "The first minute or kilometer that is charged, counted from 0."},
 		rest.Member{Name: "rate_amount", Type: rest.Int(-maxExact, maxExact), Access: rest.Required},
 		rest.Member{Name: "interval", Type: rest.Int(0, maxExact), Access: rest.Required, Doc: "How often; 0: once, at the start."},
-		rest.Member{Name: "end", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true, Doc: "The first that is not charged any more."},
+		rest.Member{Name: "end", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true, Doc: "The first that is no longer charged."},
 	), 100)
 }
 
@@ -60,7 +60,7 @@ func (a *API) pricingRoutes() []rest.Route {
 		Needs: needs("pricing", apikey.Read), Output: planRecord, Handle: a.getPlan,
 	}, {
 		Method: "PUT", Path: "/pricing/{id}", ID: "updatePricingPlan", Tag: "Pricing", Summary: "Change a pricing plan",
-		Doc:   "Makes a new version of it, for rides that begin from now on.",
+		Doc:   "Creates a new version, for rides that start from now on.",
 		Needs: needs("pricing", apikey.Update), Input: planRecord, Output: planRecord, Codes: []string{"already_exists"}, Handle: a.updatePlan,
 	}}
 }

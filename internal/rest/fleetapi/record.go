@@ -15,9 +15,9 @@ func record(name, doc string, own ...rest.Member) *rest.Record {
 	head := []rest.Member{
 		{Name: "id", Type: rest.ID()},
 		{Name: "object", Type: rest.Enum(name)},
-		{Name: "livemode", Type: rest.Bool(), Doc: "Production, and not the sandbox."},
-		{Name: "subaccount_id", Type: rest.ID(), Access: rest.CreateOnly, Doc: "When a record is made: the only one that the API key reaches, unless it is named."},
-		{Name: "external_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "Your own, unique in the subaccount among records of this type."},
+		{Name: "livemode", Type: rest.Bool(), Doc: "true for production, false for the sandbox."},
+		{Name: "subaccount_id", Type: rest.ID(), Access: rest.CreateOnly, Doc: "Defaults to the only subaccount in the API key's scope."},
+		{Name: "external_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "Your own id, unique in the subaccount among records of this type."},
 	}
 	tail := []rest.Member{
 		{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable, Doc: "Your own. A PUT merges it key by key; null removes a key."},
@@ -53,7 +53,7 @@ func position() rest.Type {
 // rules are the riding rules of a zone, or of a subaccount outside of zones.
 func rules() rest.Type {
 	return rest.Array(rest.Object(
-		rest.Member{Name: "vehicle_type_ids", Type: rest.Array(rest.ID(), 100), Access: rest.Writable, Sometimes: true, Doc: "Which vehicles it is for; all, unless said otherwise."},
+		rest.Member{Name: "vehicle_type_ids", Type: rest.Array(rest.ID(), 100), Access: rest.Writable, Sometimes: true, Doc: "The vehicle types it applies to; defaults to all."},
 		rest.Member{Name: "ride_start_allowed", Type: rest.Bool(), Access: rest.Required},
 		rest.Member{Name: "ride_end_allowed", Type: rest.Bool(), Access: rest.Required},
 		rest.Member{Name: "ride_through_allowed", Type: rest.Bool(), Access: rest.Required, Doc: "For devices and apps: published, not enforced here."},

@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-var clockRecord = &rest.Record{Name: "sandbox_clock", Doc: "What time it is in the sandbox.", Members: []rest.Member{
+var clockRecord = &rest.Record{Name: "sandbox_clock", Doc: "The sandbox clock.", Members: []rest.Member{
 	{Name: "now", Type: rest.Timestamp(), Access: rest.Required, Example: "2026-03-14T09:26:53.250Z"},
 }}
 
@@ -23,11 +23,11 @@ func (a *API) sandboxRoutes() []rest.Route {
 		Needs: needs("zones", apikey.Read), Output: clockRecord, Handle: a.getClock,
 	}, {
 		Method: "PUT", Path: "/sandbox/clock", ID: "updateSandboxClock", Tag: "Sandbox", Summary: "Put the sandbox's clock forward",
-		Doc:   "By a year at most; it runs on from there. What time does to rides and vehicles until then has happened, in order, when this answers.",
+		Doc:   "Advances the clock by at most a year; it runs on from there. All timed changes of rides and vehicles up to the new time have been applied, in order, when the request returns.",
 		Needs: needs("zones", apikey.Update), Input: clockRecord, Output: clockRecord, Codes: []string{"clock_backwards"}, Handle: a.setClock,
 	}, {
 		Method: "POST", Path: "/sandbox/reset", ID: "resetSandbox", Tag: "Sandbox", Summary: "Reset the sandbox",
-		Doc:   "Everything in it goes, the clock's lead too, and what a new sandbox has is there again.",
+		Doc:   "Deletes all data and resets the clock, then creates the data of a new sandbox.",
 		Needs: needs("zones", apikey.Update), Handle: a.reset,
 	}}
 }

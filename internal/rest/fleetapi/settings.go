@@ -14,12 +14,12 @@ var settingsRecord = &rest.Record{Name: "settings", Doc: "The settings of the wh
 	{Name: "livemode", Type: rest.Bool()},
 	{Name: "name", Type: rest.String(1, 256), Access: rest.Writable, Example: "Acme Mobility"},
 	{Name: "plan", Type: rest.Enum("standard", "professional", "enterprise")},
-	{Name: "rate_limit_per_minute", Type: rest.Integer(), Doc: "What the plan gives to each API key."},
+	{Name: "rate_limit_per_minute", Type: rest.Integer(), Doc: "Requests per minute that the plan grants to each API key."},
 	{Name: "timezone", Type: rest.String(1, 100), Access: rest.Writable, Doc: "IANA.", Example: "Europe/Berlin"},
 	{Name: "default_language", Type: rest.String(1, 35), Access: rest.Writable, Doc: "BCP 47.", Example: "en"},
 	{Name: "low_battery_percent", Type: rest.Int(0, 100), Access: rest.Writable, Doc: "Below it no ride starts, and a vehicle goes out of service."},
 	{Name: "battery_ready_percent", Type: rest.Int(0, 100), Access: rest.Writable, Doc: "From it on a vehicle comes back."},
-	{Name: "max_ride_minutes", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "Then a ride is completed by itself."},
+	{Name: "max_ride_minutes", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "Rides are completed automatically after this time."},
 	{Name: "cancel_grace_seconds", Type: rest.Int(0, 1_000_000), Access: rest.Writable, Doc: "For how long after its start a ride can be cancelled."},
 	{Name: "cancel_grace_meters", Type: rest.Int(0, 1_000_000), Access: rest.Writable, Doc: "And over which distance."},
 	{Name: "contact_lost_minutes", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "A vehicle that reports nothing for so long is out of contact."},
@@ -43,7 +43,7 @@ func (a *API) settingsRoutes() []rest.Route {
 		Needs: needs("settings", apikey.Read), WholeScope: true, Output: settingsRecord, Handle: a.getSettings,
 	}, {
 		Method: "PUT", Path: "/settings", ID: "updateSettings", Tag: "Settings", Summary: "Change the settings",
-		Doc:   "What they say of time holds at once, for rides and vehicles too that wait already.",
+		Doc:   "Changed durations apply at once, also to current rides and vehicles.",
 		Needs: needs("settings", apikey.Update), WholeScope: true, Input: settingsRecord, Output: settingsRecord, Handle: a.updateSettings,
 	}}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-var vehicleTypeRecord = &rest.Record{Name: "vehicle_type", Doc: "What vehicles have in common.", Members: []rest.Member{
+var vehicleTypeRecord = &rest.Record{Name: "vehicle_type", Doc: "The common properties of vehicles.", Members: []rest.Member{
 	{Name: "id", Type: rest.ID(), Access: rest.Writable, Doc: "Of one that there is already; a new one has none."},
 	{Name: "name", Type: rest.String(1, 100), Access: rest.Required, Example: "Scooter"},
 	{Name: "form_factor", Type: rest.Enum(formFactors...), Access: rest.Required, Doc: "Never changes."},
@@ -37,7 +37,7 @@ var subaccountRecord = &rest.Record{Name: "subaccount", Doc: "One operating area
 	{Name: "default_pricing_plan_id", Type: rest.ID(), Access: rest.Writable, Nullable: true},
 	{Name: "global_rules", Type: rules(), Access: rest.Writable, Doc: "Where no zone decides."},
 	{Name: "vehicle_types", Type: rest.Array(rest.Nested(vehicleTypeRecord), 100), Access: rest.Writable},
-	{Name: "gbfs", Access: rest.Writable, Doc: "What the public feed says, if it is enabled.", Type: rest.Object(
+	{Name: "gbfs", Access: rest.Writable, Doc: "Content of the public feed, if enabled.", Type: rest.Object(
 		rest.Member{Name: "enabled", Type: rest.Bool(), Access: rest.Writable},
 		rest.Member{Name: "system_id", Type: rest.String(1, 100), Access: rest.Writable, Nullable: true, Example: "acme_berlin"},
 		rest.Member{Name: "operator", Type: rest.String(1, 256), Access: rest.Writable, Nullable: true},
@@ -45,7 +45,7 @@ var subaccountRecord = &rest.Record{Name: "subaccount", Doc: "One operating area
 		rest.Member{Name: "feed_contact_email", Type: rest.String(1, 254), Access: rest.Writable, Nullable: true},
 		rest.Member{Name: "license_id", Type: rest.String(1, 100), Access: rest.Writable, Nullable: true, Doc: "SPDX.", Example: "CC0-1.0"},
 	)},
-	{Name: "alerts", Access: rest.Writable, Doc: "What riders should know.", Type: rest.Array(rest.Object(
+	{Name: "alerts", Access: rest.Writable, Doc: "Information for riders.", Type: rest.Array(rest.Object(
 		rest.Member{Name: "id", Type: rest.ID(), Access: rest.Writable, Doc: "Of one that there is already."},
 		rest.Member{Name: "type", Type: rest.Enum("system_closure", "other"), Access: rest.Required},
 		rest.Member{Name: "summary", Type: rest.String(1, 500), Access: rest.Required},
@@ -67,7 +67,7 @@ func (a *API) subaccountRoutes() []rest.Route {
 		Needs: needs("settings", apikey.Read), Output: subaccountRecord, Handle: a.getSubaccount,
 	}, {
 		Method: "PUT", Path: "/settings/subaccounts/{id}", ID: "updateSubaccount", Tag: "Settings", Summary: "Change a subaccount",
-		Doc:   "Lists are replaced whole. What is in them and has an id keeps it.",
+		Doc:   "Lists are replaced as a whole. Items with an id keep it.",
 		Needs: needs("settings", apikey.Update), Input: subaccountRecord, Output: subaccountRecord, Codes: []string{"already_exists"}, Handle: a.updateSubaccount,
 	}}
 }

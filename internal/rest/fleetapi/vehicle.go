@@ -12,18 +12,18 @@ import (
 
 var vehicleRecord = func() *rest.Record {
 	r := record("vehicle", "A vehicle.",
-		rest.Member{Name: "code", Type: rest.String(1, 32), Access: rest.Required, Doc: "What is painted on it: letters, digits and hyphens, unique in the account whatever the case.", Example: "B-0417"},
+		rest.Member{Name: "code", Type: rest.String(1, 32), Access: rest.Required, Doc: "The code on the vehicle: letters, digits and hyphens, unique in the account, ignoring case.", Example: "B-0417"},
 		rest.Member{Name: "vehicle_type_id", Type: rest.ID(), Access: rest.Required, Doc: "One of the subaccount's."},
 		rest.Member{Name: "form_factor", Type: rest.Enum(formFactors...), Doc: "The type's."},
 		rest.Member{Name: "propulsion_type", Type: rest.Enum(propulsionTypes...), Doc: "Likewise."},
-		rest.Member{Name: "state", Type: rest.Enum(vehicleStates...), Access: rest.Writable, Doc: "A vehicle is made removed, unless it is made available."},
+		rest.Member{Name: "state", Type: rest.Enum(vehicleStates...), Access: rest.Writable, Doc: "Defaults to removed at creation; available is possible."},
 		rest.Member{Name: "event", Type: rest.Enum(asked...), Access: rest.UpdateOnly, WriteOnly: true, Doc: "Why the state changes; each change has a usual reason."},
 		rest.Member{Name: "last_event", Type: rest.Enum(vehicleEvents...), Doc: "Why the state changed last (MDS event type)."},
 		rest.Member{Name: "state_changed_at", Type: rest.Timestamp()},
 		rest.Member{Name: "location", Type: position(), Access: rest.Writable, Nullable: true},
 		rest.Member{Name: "battery_percent", Type: rest.Int(0, 100), Access: rest.Writable, Nullable: true},
 		rest.Member{Name: "fuel_percent", Type: rest.Int(0, 100), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "current_range_meters", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true, Doc: "Not given with a battery or fuel report: what that leaves of the type's range."},
+		rest.Member{Name: "current_range_meters", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true, Doc: "If a battery or fuel report omits it, it is derived from the type's range."},
 		rest.Member{Name: "odometer_meters", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true},
 		rest.Member{Name: "last_reported_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true, Doc: "Defaults to now when telemetry is written; at most 5 minutes in the future. Telemetry older than the stored time is ignored. null clears the time, so that the next report counts whatever its own."},
 		rest.Member{Name: "pricing_plan_id", Type: rest.ID(), Access: rest.Writable, Nullable: true, Doc: "In place of the type's."},
@@ -34,7 +34,7 @@ var vehicleRecord = func() *rest.Record {
 		rest.Member{Name: "public_vehicle_id", Type: rest.Formatted("uuid", 36), Doc: "Its id in the public feed; another one after each ride."},
 	)
 	r.Members = append(r.Members, rest.Member{Name: "ignored", Type: rest.Array(rest.Enum("location", "battery_percent", "fuel_percent", "current_range_meters", "odometer_meters", "last_reported_at"), 6), Sometimes: true,
-		Doc: "Fields of the request that were not taken, because what is stored was reported later."})
+		Doc: "Fields of the request that were ignored because the stored report is newer."})
 	r.Members = append(r.Members, rest.Member{Name: "distance_meters", Type: rest.Integer(), Sometimes: true, Doc: "From the point that is searched around."})
 	return r
 }()
@@ -58,11 +58,11 @@ func (a *API) vehicleRoutes() []rest.Route {
 			{Name: "state", Kind: rest.EnumsParam, Values: vehicleStates},
 			{Name: "vehicle_type_id", Kind: rest.StringsParam},
 			{Name: "form_factor", Kind: rest.EnumsParam, Values: formFactors},
-			{Name: "code", Kind: rest.StringsParam, Doc: "In whichever case."},
+			{Name: "code", Kind: rest.StringsParam, Doc: "Case-insensitive."},
 			{Name: "device_id", Kind: rest.StringsParam},
 			{Name: "external_id", Kind: rest.StringsParam},
 			{Name: "subaccount_id", Kind: rest.StringsParam},
-			{Name: "zone_id", Kind: rest.StringsParam, Doc: "Those inside of it."},
+			{Name: "zone_id", Kind: rest.StringsParam, Doc: "Only vehicles inside."},
 			boxParam("Where they are."),
 			latParam("The point to search around, together with lng."), lngParam(), radiusParam(),
 			{Name: "battery_percent", Kind: rest.IntRange},
@@ -70,7 +70,7 @@ func (a *API) vehicleRoutes() []rest.Route {
 			{Name: "updated_at", Kind: rest.TimeRange},
 		},
 		Sort:   []string{"created_at", "updated_at", "code", "battery_percent", "last_reported_at", byDistance},
-		Doc:    "A search around a point, with lat and lng, is sorted by distance unless asked otherwise; each record has its distance_meters.",
+		Doc:    "A search around a point, with lat and lng, is sorted by distance by default; each record has distance_meters.",
 		Expand: expand, Export: true, Output: vehicleRecord, List: true, Handle: a.listVehicles,
 	}, {
 		Method: "POST", Path: "/vehicles", ID: "createVehicle", Tag: "Vehicles", Summary: "Create a vehicle, or import many",

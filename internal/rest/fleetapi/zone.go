@@ -12,7 +12,7 @@ import (
 var zoneRecord = record("zone", "An area in which rules hold (GBFS geofencing zone).",
 	rest.Member{Name: "name", Type: rest.String(1, 256), Access: rest.Required, Example: "Mitte"},
 	rest.Member{Name: "description", Type: rest.String(1, 5000), Access: rest.Writable, Nullable: true},
-	rest.Member{Name: "type", Type: rest.Enum(zoneTypes...), Access: rest.Required, Doc: "A label, which fills in rules and priority when a zone is made without them. custom needs rules."},
+	rest.Member{Name: "type", Type: rest.Enum(zoneTypes...), Access: rest.Required, Doc: "A template that fills in rules and priority of a new zone without them. custom requires rules."},
 	rest.Member{Name: "geometry", Type: rest.Checked(shape), Access: rest.Required, Doc: "GeoJSON: a Polygon or a MultiPolygon of at most 10,000 positions; answered as MultiPolygon, outer rings counter-clockwise.",
 		Example: map[string]any{"type": "Polygon", "coordinates": [][][2]float64{{{13.36, 52.5}, {13.43, 52.5}, {13.43, 52.54}, {13.36, 52.54}, {13.36, 52.5}}}}},
 	rest.Member{Name: "rules", Type: rules(), Access: rest.Writable, Doc: "The first that is for a vehicle's type counts."},
@@ -28,9 +28,9 @@ func (a *API) zoneRoutes() []rest.Route {
 		Query: []rest.Param{
 			{Name: "type", Kind: rest.EnumsParam, Values: zoneTypes},
 			{Name: "subaccount_id", Kind: rest.StringsParam},
-			{Name: "in_force", Kind: rest.BoolParam, Doc: "Those that count now, or do not."},
-			boxParam("Those that reach into it."),
-			latParam("Those that contain the point, together with lng."), lngParam(),
+			{Name: "in_force", Kind: rest.BoolParam, Doc: "Only zones in force now, or not."},
+			boxParam("Only zones that intersect it."),
+			latParam("Only zones that contain the point, together with lng."), lngParam(),
 		},
 		Sort: []string{"priority", "created_at", "name"}, Export: true, GeoJSON: true, Output: zoneRecord, List: true, Handle: a.listZones,
 	}, {
