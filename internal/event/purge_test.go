@@ -64,8 +64,13 @@ func TestPurge(t *testing.T) {
 		}
 		return nil
 	})
+	// An event of a process whose clock was behind is as old as it says, not as its id.
+	behind := event.Event{ID: idOf(t, now.Add(-95*24*time.Hour), 0), OrganizationID: "o", Name: event.TicketCreated, At: now.Add(-89 * 24 * time.Hour)}
+	write(func(tx *db.Tx) error { return event.WriteTx(ctx, tx, behind) })
+	kept = append([]string{behind.ID}, kept...)
+
 	n, err := event.Purge(ctx, d, now.Add(-90*24*time.Hour))
-	if want := old + young - len(kept); n != want || err != nil {
+	if want := old + young + 1 - len(kept); n != want || err != nil {
 		t.Errorf("Purge() = %d, %v; want %d", n, err, want)
 	}
 	left, err := db.All(ctx, d, func(row db.Row) (id string, err error) {
@@ -76,7 +81,33 @@ func TestPurge(t *testing.T) {
 		t.Errorf("%d events are left, %v; want the %d that are young or of deliveries", len(left), err, len(kept))
 	}
 	write(func(tx *db.Tx) error { _, err := tx.Exec(ctx, "DELETE FROM deliveries"); return err })
-	if n, err := event.Purge(ctx, d, now.Add(-90*24*time.Hour)); n != len(kept)-young || err != nil {
-		t.Errorf("Purge() without the deliveries = %d, %v; want %d", n, err, len(kept)-young)
+	if n, err := event.Purge(ctx, d, now.Add(-90*24*time.Hour)); n != len(kept)-young-1 || err != nil {
+		t.Errorf("Purge() without the deliveries = %d, %v; want %d", n, err, len(kept)-young-1)
+	}
+}
+
+// TestPurgeInSteps: a step that fails takes none before it back, and each is small.
+func TestPurgeInSteps(t *testing.T) {
+	d := dbtest.New(t)
+	long := time.Now().Add(-24 * time.Hour)
+	last := ""
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		for i := range 501 {
+			last = idOf(t, long, i)
+			if err := event.WriteTx(t.Context(), tx, event.Event{ID: last, OrganizationID: "o", Name: event.TicketCreated, At: long}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	dbtest.Hold(t, d, "events", last)
+	if n, err := event.Purge(t.Context(), d, time.Now()); n != 500 || err == nil {
+		t.Errorf("Purge() = %d, %v; want 500 and an error", n, err)
+	}
+	var left int
+	if err := d.QueryRow(t.Context(), "SELECT count(*) FROM events").Scan(&left); err != nil || left != 1 {
+		t.Errorf("%d events are left, %v; want 1", left, err)
 	}
 }

@@ -779,8 +779,21 @@ func TestPurge(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := r.hooks.Purge(t.Context(), 30*24*time.Hour); n != 600 || err != nil {
-		t.Errorf("got %d, %v, want 600", n, err)
+	if n, err := r.hooks.Purge(t.Context(), 0); n != 0 || err != nil {
+		t.Errorf("without an end: got %d, %v, want none", n, err)
+	}
+	// A step that fails takes none before it back, and each is small.
+	var held string
+	if err := r.db.QueryRow(t.Context(), "SELECT id FROM deliveries WHERE state = 2 AND attempted_at < $1 ORDER BY id LIMIT 1 OFFSET 500", now.Add(-30*day).UnixMicro()).Scan(&held); err != nil {
+		t.Fatal(err)
+	}
+	dbtest.Hold(t, r.db, "deliveries", held)
+	if n, err := r.hooks.Purge(t.Context(), 30*day); n != 500 || err == nil {
+		t.Errorf("got %d, %v, want 500 and an error", n, err)
+	}
+	dbtest.Release(t, r.db, "deliveries")
+	if n, err := r.hooks.Purge(t.Context(), 30*day); n != 100 || err != nil {
+		t.Errorf("got %d, %v, want 100", n, err)
 	}
 	if deliveries, attempts := r.count("SELECT count(*) FROM deliveries"), r.count("SELECT count(*) FROM delivery_attempts"); deliveries != 3 || attempts != 3 {
 		t.Errorf("left: got %d deliveries and %d attempts, want 3 and 3", deliveries, attempts)

@@ -130,6 +130,40 @@ func OnlySQLite(t testing.TB) {
 	}
 }
 
+// Hold has every deletion of a row of a table with an id fail from now on.
+func Hold(t testing.TB, d *db.DB, table, id string) {
+	t.Helper()
+	statements := []string{"CREATE TRIGGER held BEFORE DELETE ON " + table + " WHEN OLD.id = '" + id + "' BEGIN SELECT RAISE(ABORT, 'held'); END"}
+	if d.Postgres() {
+		statements = []string{
+			"CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''held''; END'",
+			"CREATE TRIGGER held BEFORE DELETE ON " + table + " FOR EACH ROW WHEN (OLD.id = '" + id + "') EXECUTE FUNCTION held()",
+		}
+	}
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		for _, statement := range statements {
+			if _, err := tx.Exec(t.Context(), statement); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Release ends what [Hold] does to a table.
+func Release(t testing.TB, d *db.DB, table string) {
+	t.Helper()
+	statement := "DROP TRIGGER held"
+	if d.Postgres() {
+		statement += " ON " + table
+	}
+	if err := d.Write(t.Context(), func(tx *db.Tx) error { _, err := tx.Exec(t.Context(), statement); return err }); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func sqliteURL(t testing.TB, schema db.Schema) string {
 	t.Helper()
 	data, err := migrated[schema]()
