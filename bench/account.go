@@ -28,10 +28,10 @@ import (
 
 const benchPassword = "seventeen wet bicycles"
 
-// passwordSignIns measures sign-ins over HTTP, each of somebody else since the
-// limit is by address, and the memory of the process that serves them; the
-// clients are another one. The ceiling is argon2id with the parameters of the
-// stored hashes, by as many workers as there are processors, and nothing else.
+// passwordSignIns measures sign-ins over HTTP, each by another user since the limit is by
+// address, and the memory of the serving process; the clients run in another one. The
+// ceiling is argon2id with the parameters of the stored hashes, by one worker per
+// processor.
 func passwordSignIns(ctx context.Context, b *bench) ([]row, error) {
 	n := b.scale(900)
 	p, err := b.open(ctx, filepath.Join(b.dir, "sign-ins"), false)
@@ -48,7 +48,7 @@ func passwordSignIns(ctx context.Context, b *bench) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	debug.FreeOSMemory() // what was used before is not this measurement's
+	debug.FreeOSMemory() // frees memory of earlier measurements
 	peak := watchMemory()
 	got, err := signInElsewhere(ctx, crowdOrder{URL: p.url, Clients: 500, N: n})
 	used := peak()
@@ -74,24 +74,24 @@ func passwordSignIns(ctx context.Context, b *bench) ([]row, error) {
 	}, p.stop()
 }
 
-// crowdOrder is the people that createPeople made, who sign in one after the other
-// from each of so many clients.
+// crowdOrder is the input of the client process: users of createPeople that sign in, one
+// after the other per client.
 type crowdOrder struct {
 	URL        string
 	Clients, N int
-	// Wrong is the address that all come from with wrong passwords for people that do
-	// not exist; empty: each is right.
+	// Wrong is the client address of sign-ins with wrong passwords and unknown users;
+	// empty: correct sign-ins.
 	Wrong string
 }
 
-// crowdResult is how long all of a crowd took, and each one.
+// crowdResult is the total time of a crowd and the latency of each sign-in.
 type crowdResult struct {
 	Took      time.Duration
 	Latencies []time.Duration
 }
 
-// signInElsewhere has this program run once more, to be the crowd: 500 clients
-// need as much memory as what serves them.
+// signInElsewhere runs the clients in a second process: 500 of them need as much memory
+// as the server.
 func signInElsewhere(ctx context.Context, c crowdOrder) (crowdResult, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -112,7 +112,7 @@ func signInElsewhere(ctx context.Context, c crowdOrder) (crowdResult, error) {
 	return out, err
 }
 
-// runCrowd is what the other process does. The outcome goes to standard output.
+// runCrowd is the client process. It writes the result to standard output.
 func runCrowd(ctx context.Context, order string) error {
 	var c crowdOrder
 	if err := json.Unmarshal([]byte(order), &c); err != nil {
@@ -133,7 +133,7 @@ func runCrowd(ctx context.Context, order string) error {
 	return json.NewEncoder(os.Stdout).Encode(crowdResult{took, latencies})
 }
 
-// createPeople makes n people with the same password, and returns its hash.
+// createPeople creates n users with the same password, and returns its hash.
 func (p *program) createPeople(ctx context.Context, n int) (string, error) {
 	_, err := p.Accounts.CreateUser(ctx, account.NewUser{Email: "first@example.com", Password: benchPassword, Organization: "bench", Role: account.Agent})
 	if err != nil {
@@ -161,8 +161,8 @@ func (p *program) createPeople(ctx context.Context, n int) (string, error) {
 	return stored, err
 }
 
-// call calls a procedure and returns the cookies that it set. Any answer but 200
-// is an error.
+// call calls a procedure and returns the cookies that it set. A status other than 200 is
+// an error.
 func (p *program) call(ctx context.Context, c *http.Client, method, procedure string, cookies []*http.Cookie, body string) ([]*http.Cookie, error) {
 	req, err := http.NewRequestWithContext(ctx, method, p.url+rpc.Prefix+procedure, strings.NewReader(body))
 	if err != nil {
@@ -178,7 +178,7 @@ func (p *program) call(ctx context.Context, c *http.Client, method, procedure st
 	return set, err
 }
 
-// exchange sends a request and reads its answer. Any but 200 is an error.
+// exchange sends a request and reads the response. A status other than 200 is an error.
 func exchange(c *http.Client, req *http.Request) ([]byte, []*http.Cookie, error) {
 	resp, err := c.Do(req)
 	if err != nil {
@@ -194,7 +194,7 @@ func exchange(c *http.Client, req *http.Request) ([]byte, []*http.Cookie, error)
 	return body.Bytes(), resp.Cookies(), err
 }
 
-// bareHashes returns how long so many hashes like the stored one take.
+// bareHashes returns the time for n hashes with the parameters of stored.
 func bareHashes(stored string, n int) (time.Duration, error) {
 	var version int
 	var memory, passes uint32
@@ -221,9 +221,8 @@ func bareHashes(stored string, n int) (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// watchMemory looks at the memory that the runtime holds, heap and stacks and
-// its own, several times while a password is hashed. What it returns ends
-// that and returns the most it saw, in bytes.
+// watchMemory samples the memory of the runtime, several times per hash. The returned
+// function stops it and returns the maximum in bytes.
 func watchMemory() func() uint64 {
 	end, peak := make(chan struct{}), make(chan uint64)
 	go func() {
@@ -248,8 +247,8 @@ func watchMemory() func() uint64 {
 	}
 }
 
-// getUser measures the cheapest procedure that needs a session. The ceiling is a
-// handler that writes the same answer and does nothing else.
+// getUser measures the cheapest procedure that needs a session. The ceiling is a handler
+// that writes the same response.
 func getUser(ctx context.Context, b *bench) ([]row, error) {
 	n := b.scale(40000)
 	p, err := b.open(ctx, filepath.Join(b.dir, "get-user"), false)
@@ -282,9 +281,8 @@ func getUser(ctx context.Context, b *bench) ([]row, error) {
 	return []row{{"auth.getUser, 64 clients", rate(r), rate(ceiling), fmt.Sprintf("%.2f", r/ceiling), "≥ 0.6"}}, p.stop()
 }
 
-// besideBare asks for the same again and again, of us and of a handler that
-// writes the same answer and does nothing else, and returns how often a second
-// each answered.
+// besideBare repeats a request to Kickstand and to a handler that only writes the same
+// response, and returns the rate of each per second.
 func besideBare(n int, url string, request func(base string) (*http.Request, error)) (ours, ceiling float64, err error) {
 	first, err := request(url)
 	if err != nil {
@@ -302,7 +300,7 @@ func besideBare(n int, url string, request func(base string) (*http.Request, err
 	bare.Start()
 	defer bare.Close()
 
-	const rounds = 4 // in turns, since a machine's speed drifts
+	const rounds = 4 // alternating, since a machine's speed drifts
 	took := map[string]time.Duration{}
 	for range rounds {
 		for _, base := range []string{bare.URL, url} {

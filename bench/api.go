@@ -16,8 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 )
 
-// createKey makes a key of the organization, for a service, whose limit nobody
-// reaches.
+// createKey creates an API key with a limit that no measurement reaches.
 func (p *program) createKey(ctx context.Context, service apikey.ServiceName) (string, error) {
 	if err := p.DB.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE organizations SET plan = 'business', fleet_rate_limit = $2 WHERE id = $1", p.org, int64(1e9))
@@ -32,8 +31,8 @@ func (p *program) createKey(ctx context.Context, service apikey.ServiceName) (st
 	return token.Reveal(), err
 }
 
-// openKeyed makes the program over a data folder of that name, without a worker,
-// and a key of its organization.
+// openKeyed opens the program over a new data folder, without a worker, and creates an
+// API key.
 func (b *bench) openKeyed(ctx context.Context, name string) (*program, string, error) {
 	p, err := b.open(ctx, filepath.Join(b.dir, name), false)
 	if err != nil {
@@ -46,7 +45,7 @@ func (b *bench) openKeyed(ctx context.Context, name string) (*program, string, e
 	return p, key, nil
 }
 
-// ticketRequest is what an integrator would post.
+// ticketRequest returns an integrator's request to create a ticket.
 func ticketRequest(ctx context.Context, base, key string, customer int) (*http.Request, error) {
 	body := `{"subject":"The scooter does not unlock","text":"It stands at the station and blinks.","priority":"high","tags":["unlock"],"customer":{"name":"Ana Client","email":"ana` +
 		strconv.Itoa(customer) + `@client.example"}}`
@@ -59,8 +58,8 @@ func ticketRequest(ctx context.Context, base, key string, customer int) (*http.R
 	return r, nil
 }
 
-// keyedGet measures reading one record with a key, limit included. The ceiling is
-// a handler that writes the same answer and does nothing else.
+// keyedGet measures reading one record with a key, including its limit. The ceiling is a
+// handler that only writes the same response.
 func keyedGet(ctx context.Context, b *bench) ([]row, error) {
 	n := b.scale(40000)
 	p, key, err := b.openKeyed(ctx, "keyed-get")
@@ -93,8 +92,8 @@ func keyedGet(ctx context.Context, b *bench) ([]row, error) {
 	return []row{{"GET /api/v1/tickets/{id} with a key, 64 clients", rate(r), rate(ceiling), fmt.Sprintf("%.2f", r/ceiling), "≥ 0.75"}}, p.stop()
 }
 
-// keyedPost measures making tickets with a key, each with its message and its
-// customer, of whom every other is known.
+// keyedPost measures creating tickets with a key, each with a message; every other
+// customer exists.
 func keyedPost(ctx context.Context, b *bench) ([]row, error) {
 	const clients = 16
 	n := b.scale(20000)

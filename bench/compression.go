@@ -9,8 +9,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 )
 
-// compression measures a list of 100 tickets by each coding. The ceiling is the same
-// list as it is, in bytes and in answers a second: what compression costs the server.
+// compression measures a list of 100 tickets by each coding. The ceiling is the
+// uncompressed list, in bytes and in responses a second: the cost of compression.
 func compression(ctx context.Context, b *bench) ([]row, error) {
 	const clients, rounds = 16, 8
 	n := b.scale(4000)
@@ -38,7 +38,7 @@ func compression(ctx context.Context, b *bench) ([]row, error) {
 		body, _, err := exchange(c, r)
 		return len(body), err
 	}
-	// By turns, so that what else the machine does meets all of them.
+	// Alternating, so that other load affects all.
 	codings := []string{"identity", "gzip", "zstd"}
 	sizes, took := make([]int, len(codings)), make([]time.Duration, len(codings))
 	for range rounds {

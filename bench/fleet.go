@@ -22,7 +22,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
-// fleetBase is where the fleet's API answers in production.
+// fleetBase is the path of the fleet's production API.
 const fleetBase = "/v1"
 
 // fleetUnderLoad measures the fleet's API over a year of rides in two cities.
@@ -46,14 +46,14 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 			return nil, err
 		}
 		rows = append(rows, row{fmt.Sprintf("fleet: %d vehicles and %d rides made up", size.Vehicles, size.Rides), rate(perSecond(size.Rides, time.Since(began))), "", "", ""})
-		// What made the fleet is in memory still; whoever serves it starts afresh.
+		// Restart, to free the memory of the import.
 		if err := p.stop(); err != nil {
 			return nil, err
 		}
 		if p, err = b.open(ctx, data, false); err != nil {
 			return nil, err
 		}
-	} else if err := p.Fleet.PackRollups(ctx, p.org); err != nil { // the rides of the run before, as time would have
+	} else if err := p.Fleet.PackRollups(ctx, p.org); err != nil { // the rides of the last run, as maintenance would
 		return nil, err
 	}
 	key, err := p.createKey(ctx, apikey.Fleet)
@@ -74,13 +74,13 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 	return rows, p.stop()
 }
 
-// fleetLoad is who loads the fleet.
+// fleetLoad is a client of the fleet's API with the ids of its records.
 type fleetLoad struct {
 	*program
 	key  string
 	size fleet.Size
 
-	// What there is.
+	// Existing records.
 	subaccountID  string
 	vehicleTypeID string
 	places        []place // of vehicles
@@ -105,7 +105,7 @@ func (f *fleetLoad) request(ctx context.Context, method, path, body string, head
 	return r, nil
 }
 
-// readPlaces reads who can ride what, and where vehicles are.
+// readPlaces reads the free vehicles and customers and the vehicles' positions.
 func (f *fleetLoad) readPlaces(ctx context.Context) error {
 	each := func(path string, fn func(line []byte) error) error {
 		r, err := f.request(ctx, http.MethodGet, path, "", "Accept", "application/x-ndjson")
@@ -142,8 +142,8 @@ func (f *fleetLoad) readPlaces(ctx context.Context) error {
 		if f.subaccountID == "" {
 			f.subaccountID, f.vehicleTypeID = v.SubaccountID, v.VehicleTypeID
 		}
-		// One subaccount's, of a type that asks for nothing, without a tracker that
-		// has fallen silent since.
+		// One subaccount's, of a type without requirements, without a tracker, so that it
+		// never counts as silent.
 		if v.State == fleet.Available && v.LastReportedAt.Std().IsZero() && v.SubaccountID == f.subaccountID && v.FormFactor != "moped" && v.BatteryPercent != nil && *v.BatteryPercent > 50 {
 			f.free = append(f.free, v.ID)
 		}
@@ -164,7 +164,7 @@ func (f *fleetLoad) readPlaces(ctx context.Context) error {
 	})
 }
 
-// latencies asks for n pages and returns how long each took.
+// latencies requests n pages and returns the latency of each.
 func (f *fleetLoad) latencies(ctx context.Context, n int, path func(i int) string) ([]time.Duration, error) {
 	var took []time.Duration
 	for i := range n {
@@ -181,14 +181,14 @@ func (f *fleetLoad) latencies(ctx context.Context, n int, path func(i int) strin
 	return took, nil
 }
 
-// space measures what is found by where it is, from one client.
+// space measures searches by position, from one client.
 func (f *fleetLoad) space(ctx context.Context, b *bench) ([]row, error) {
 	random := rand.New(rand.NewPCG(1, 2))
 	slowest := func(what string, filters []string, path func(filter string) string) (row, error) {
 		worst, which := time.Duration(0), ""
 		for _, filter := range filters {
 			n := b.scale(500)
-			// As many requests before, so that the file is in memory.
+			// As many requests before, to warm the file cache.
 			took, err := f.latencies(ctx, 2*n, func(int) string { return path(filter) })
 			if err != nil {
 				return row{}, err
@@ -243,8 +243,7 @@ func (f *fleetLoad) analytics(ctx context.Context, b *bench) ([]row, error) {
 	return rows, nil
 }
 
-// export measures how fast all rides leave, and what memory that takes beside
-// what there was.
+// export measures the rate of an export of all rides, and its additional memory.
 func (f *fleetLoad) export(ctx context.Context, b *bench) ([]row, error) {
 	debug.FreeOSMemory()
 	peak := watchMemory()
@@ -282,7 +281,7 @@ func (f *fleetLoad) export(ctx context.Context, b *bench) ([]row, error) {
 	}, nil
 }
 
-// rides measures starting and ending, each of another vehicle and customer.
+// rides measures starts and ends, each with another vehicle and customer.
 func (f *fleetLoad) rides(ctx context.Context, b *bench) ([]row, error) {
 	const clients = 64
 	n := min(b.scale(10_000), len(f.free), len(f.customers))
@@ -295,7 +294,7 @@ func (f *fleetLoad) rides(ctx context.Context, b *bench) ([]row, error) {
 		body, _, err := exchange(c, r)
 		if err != nil {
 			if strings.Contains(err.Error(), "ride_start_not_allowed") {
-				return nil // it stands where nobody may start
+				return nil // it stands in a zone without starts
 			}
 			return err
 		}

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// idle measures what a fresh `kickstand serve` without work costs: a process of its own,
-// some seconds after its start. It needs Linux's /proc.
+// idle measures the cost of a fresh, idle `kickstand serve`: a process of its own, some
+// seconds after its start. It needs Linux's /proc.
 func idle(ctx context.Context, b *bench) ([]row, error) {
 	settle, span := 20*time.Second, 20*time.Second
 	if b.short {
@@ -42,7 +42,7 @@ func idle(ctx context.Context, b *bench) ([]row, error) {
 	}
 	defer func() {
 		serve.Process.Signal(os.Interrupt)
-		serve.Wait() // how it ends is for the tests
+		serve.Wait() // its exit status does not matter here
 	}()
 	if err := answers(ctx, "http://"+address+"/healthz"); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func idle(ctx context.Context, b *bench) ([]row, error) {
 	}, nil
 }
 
-// answers waits until a server does.
+// answers waits until a server responds.
 func answers(ctx context.Context, url string) error {
 	for range 300 {
 		if resp, err := http.Get(url); err == nil {
@@ -95,7 +95,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// cpuTime returns the time for which a process's threads have run.
+// cpuTime returns the CPU time of a process.
 func cpuTime(pid int) (time.Duration, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {
@@ -120,7 +120,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// resident returns the memory of a process that is not paged out, in bytes.
+// resident returns the resident memory of a process in bytes.
 func resident(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// inboxPages measures the inbox as a browser asks for it, from one client who is
-// signed in: the first pages of each view, and what they weigh with their style
-// sheet and scripts.
+// inboxPages measures the inbox for a signed-in browser: the first pages of each view,
+// and their size with style sheet and scripts.
 func inboxPages(ctx context.Context, b *bench) ([]row, error) {
 	n := b.scale(1_000_000)
 	if b.short {
@@ -98,7 +97,7 @@ var (
 	imports = regexp.MustCompile(`(?:from|import) "\./([^"]*)"`)
 )
 
-// weight is what a page weighs, in bytes, with its style sheet and all modules that
+// weight returns the size of a page in bytes, with its style sheet and all modules that
 // it loads.
 func (p *program) weight(page string, read func(path string) (string, time.Duration, error)) (int, error) {
 	var paths []string
@@ -128,8 +127,8 @@ func (p *program) weight(page string, read func(path string) (string, time.Durat
 	return total, nil
 }
 
-// fillInbox writes n tickets with a message each for an agent who has read half of
-// them, with promises for those that are open, every ninth of them nobody's.
+// fillInbox writes n tickets with a message each, half of them read by the agent, with
+// SLA targets for open ones, every ninth unassigned.
 func (p *program) fillInbox(ctx context.Context, n int) error {
 	if _, err := p.createPeople(ctx, 20); err != nil {
 		return err

@@ -13,8 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 )
 
-// listOfTickets measures pages of lists and searches with a key, from one client,
-// who reads some pages of each.
+// listOfTickets measures pages of lists and searches with a key, from one client.
 func listOfTickets(ctx context.Context, b *bench) ([]row, error) {
 	n := b.scale(300_000)
 	p, key, err := b.openKeyed(ctx, "lists")
@@ -90,9 +89,9 @@ func (p *program) pages(ctx context.Context, key, query string) ([]time.Duration
 	return latencies, nil
 }
 
-// fillTickets writes n tickets, the last fiftieth of which are not closed, as
-// the tables have them, and has them indexed if they are to be searched. Half of
-// the subjects say one word, one in 30 another, and one in 300 a third.
+// fillTickets writes n tickets into the tables, the last fiftieth of them not closed, and
+// has them indexed if searched is set. Half of the subjects contain one word, one in 30
+// another, and one in 300 a third.
 func (p *program) fillTickets(ctx context.Context, n int, searched bool) error {
 	const batch = 10_000
 	start := time.Now().AddDate(-1, 0, 0).UnixMicro()

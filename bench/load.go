@@ -32,10 +32,10 @@ type program struct {
 	url    string
 	org    string
 	stop   func() error
-	assets map[string]string // what pages load, by path
+	assets map[string]string // assets of the pages, by path
 }
 
-// open makes the program over a data folder; with worker, its queue runs.
+// open opens the program over a data folder; with worker, its queue runs.
 func (b *bench) open(ctx context.Context, data string, worker bool) (*program, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -77,7 +77,7 @@ func (b *bench) open(ctx context.Context, data string, worker bool) (*program, e
 	return p, err
 }
 
-// holdLanes keeps the deliveries of webhooks waiting until release.
+// holdLanes stops the deliveries of webhooks until releaseLanes.
 func (p *program) holdLanes(ctx context.Context, webhooks ...string) error {
 	return p.DB.Write(ctx, func(tx *db.Tx) error {
 		for _, id := range webhooks {
@@ -96,8 +96,7 @@ func (p *program) releaseLanes(ctx context.Context) error {
 	})
 }
 
-// texts makes signed requests for the given base address, n of them, from as
-// many numbers as asked for.
+// texts returns n signed SMS requests for a base URL from the given number of senders.
 func texts(base string, n, numbers int) []text {
 	target := base + "/api/webhooks/sms"
 	out := make([]text, n)
@@ -119,24 +118,23 @@ func sign(target string, form url.Values) text {
 	return text{target, form.Encode(), sms.Sign(target, form, secret), form}
 }
 
-// to returns the text as sent to another number.
+// to returns the SMS for another number.
 func (t text) to(number string) text {
 	t.form.Set("To", number)
 	return sign(t.url, t.form)
 }
 
-// numberOf is the number of the i-th organization.
+// numberOf returns the number of the i-th organization.
 func numberOf(i int) string { return fmt.Sprintf("+141555501%02d", i) }
 
-// post sends the texts from so many clients and returns how long it took and
-// each answer's latency. Any answer but 200 is an error.
+// post sends the requests from a number of clients and returns the total time and each
+// latency. A status other than 200 is an error.
 func post(ctx context.Context, list []text, clients int) (time.Duration, []time.Duration, error) {
 	return load(len(list), clients, func(c *http.Client, i int) error { return postOne(ctx, c, list[i]) })
 }
 
-// load makes n requests from so many clients, each of which keeps its connection
-// and makes one after the other, and returns how long all took and each one. It
-// ends with the first error.
+// load makes n requests from a number of clients, each sequential on its own connection,
+// and returns the total time and each latency. It ends with the first error.
 func load(n, clients int, request func(c *http.Client, i int) error) (time.Duration, []time.Duration, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: clients, MaxConnsPerHost: clients}
 	defer transport.CloseIdleConnections()
@@ -190,7 +188,7 @@ func postOne(ctx context.Context, c *http.Client, t text) error {
 	return nil
 }
 
-// until waits for a condition that takes seconds to come true.
+// until waits for a condition that takes seconds.
 func until(ctx context.Context, limit time.Duration, met func() (bool, error)) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -1,12 +1,11 @@
-// Command bench measures the main job against ceilings: the same work done with
-// nothing but the standard library and the database driver, in the same run, on
-// the same machine. Ratios are what it is for; absolute figures depend on the
-// machine.
+// Command bench measures the main path against ceilings: the same work with the standard
+// library and the database driver alone, in the same run, on the same machine. Compare
+// ratios; absolute figures depend on the machine.
 //
 //	go run ./bench               prints the table and writes docs/benchmarks.md
-//	go run ./bench -only sms     measures the rows whose name contains "sms"
-//	go run ./bench -short        small loads, to see that it works; writes nothing
-//	go run ./bench -keep DIR     keeps the fleet and the inbox that are made up, which takes longest, or uses those there
+//	go run ./bench -only sms     measures the rows with "sms" in their name
+//	go run ./bench -short        small loads, a smoke test; writes nothing
+//	go run ./bench -keep DIR     stores the generated fleet and inbox, which take longest, or reuses them
 //
 // Clients, server and receivers share the machine and its loopback interface.
 package main
@@ -62,11 +61,11 @@ var benchmarks = []benchmark{
 	{"idle", idle},
 }
 
-// bench is what the benchmarks share.
+// bench has the values that the benchmarks share.
 type bench struct {
 	short   bool
-	dir     string // removed at the end
-	dataDir string // for the fleet and the inbox, instead; empty: none
+	dir     string // temporary folder
+	dataDir string // persistent folder for fleet and inbox; empty: none
 }
 
 // scale returns n, or a small part of it in a short run.
@@ -131,7 +130,7 @@ func measure(ctx context.Context, only string, short bool, keep string) error {
 		}
 		rows = append(rows, got...)
 		fmt.Fprintf(os.Stderr, "%s: %s\n", m.name, time.Since(start).Round(time.Second))
-		runtime.GC() // what one measurement leaves is not the next one's to collect
+		runtime.GC() // collects the garbage of the last measurement
 	}
 	t := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "WHAT\tMEASURED\tCEILING\tRATIO\tAIM")
@@ -164,7 +163,7 @@ beside each benchmark. Clients, server and receivers share the machine.
 	return os.WriteFile(path, []byte(s.String()), 0o644)
 }
 
-// processor names the processor where the system tells.
+// processor returns the processor's name, if known.
 func processor() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -193,12 +192,12 @@ func rate(r float64) string { return fmt.Sprintf("%.0f/s", r) }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000) }
 
-// quiet keeps the log out of the measurement, but for errors.
+// quiet returns a logger for errors only.
 func quiet() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
-// count returns what a counting query says.
+// count returns the result of a counting query.
 func count(ctx context.Context, d *db.DB, query string, args ...any) (int, error) {
 	var n int
 	err := d.QueryRow(ctx, query, args...).Scan(&n)

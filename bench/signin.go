@@ -12,9 +12,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 )
 
-// signInBesideWrong measures right sign-ins of one address, one after the other, while
-// another address makes 1,000 wrong ones as fast as 100 clients can. The ceiling is the
-// same address without the other.
+// signInBesideWrong measures correct sign-ins of one address in sequence, while another
+// address makes 1,000 wrong ones as fast as 100 clients can. The ceiling is the same
+// without the other address.
 func signInBesideWrong(ctx context.Context, b *bench) ([]row, error) {
 	rounds, wrong, clients := 6, 1000, 100
 	if b.short {
@@ -30,7 +30,7 @@ func signInBesideWrong(ctx context.Context, b *bench) ([]row, error) {
 	}
 	var idle, beside []time.Duration
 	next := 0
-	for round := range rounds { // in turns, since a machine's speed drifts
+	for round := range rounds { // alternating, since a machine's speed drifts
 		ended := make(chan error, 1)
 		attacker := fmt.Sprintf("203.0.113.%d", round+1)
 		go func() {
@@ -71,8 +71,7 @@ func signInBesideWrong(ctx context.Context, b *bench) ([]row, error) {
 	}, p.stop()
 }
 
-// signInRightly signs in a person from an address of its own, and returns how long
-// that takes.
+// signInRightly signs in a user from an address of its own, and returns the latency.
 func (p *program) signInRightly(ctx context.Context, person int) (time.Duration, error) {
 	began := time.Now()
 	status, err := p.signInFrom(ctx, http.DefaultClient, "198.51.100.7", fmt.Sprintf("person-%d@example.com", person), benchPassword)
@@ -82,7 +81,7 @@ func (p *program) signInRightly(ctx context.Context, person int) (time.Duration,
 	return time.Since(began), err
 }
 
-// signInWrongly fails unless a wrong sign-in is refused.
+// signInWrongly makes a wrong sign-in and fails unless it is refused.
 func (p *program) signInWrongly(ctx context.Context, c *http.Client, from string, i int) error {
 	status, err := p.signInFrom(ctx, c, from, fmt.Sprintf("nobody-%d@example.com", i), "not "+benchPassword)
 	if err == nil && status != http.StatusUnauthorized && status != http.StatusTooManyRequests {

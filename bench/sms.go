@@ -22,8 +22,8 @@ import (
 
 const clients = 64
 
-// acceptSMS measures how many signed texts are accepted durably, with nothing
-// processing them. Its ceiling verifies and stores with plain means.
+// acceptSMS measures the rate of durably accepted SMS, without processing. The ceiling
+// verifies and stores with plain means.
 func acceptSMS(ctx context.Context, b *bench) ([]row, error) {
 	n := b.scale(40000)
 	bare, err := ceilingAccept(ctx, b, n)
@@ -53,8 +53,8 @@ func acceptSMS(ctx context.Context, b *bench) ([]row, error) {
 	}, p.stop()
 }
 
-// acceptWhileBusy measures how long providers wait for an answer while the worker
-// of the same process works off what has piled up.
+// acceptWhileBusy measures the latency of accepting SMS while the worker of the same
+// process processes a backlog.
 func acceptWhileBusy(ctx context.Context, b *bench) ([]row, error) {
 	backlog, n := b.scale(10000), b.scale(2000)
 	data := filepath.Join(b.dir, "busy")
@@ -73,7 +73,7 @@ func acceptWhileBusy(ctx context.Context, b *bench) ([]row, error) {
 		return nil, err
 	}
 	defer p.stop()
-	// Of other numbers, and so not behind those that wait.
+	// From other numbers, so that they do not queue behind the backlog.
 	_, latencies, err := post(ctx, texts(p.url, backlog+n, backlog+n)[backlog:], busyClients)
 	if err != nil {
 		return nil, err
@@ -91,11 +91,10 @@ func acceptWhileBusy(ctx context.Context, b *bench) ([]row, error) {
 	}}, p.stop()
 }
 
-// busyClients is how many requests a provider makes at once to a house that is
-// busy.
+// busyClients is the number of concurrent requests of a provider to a busy server.
 const busyClients = 8
 
-// ceilingAccept is a handler, an HMAC and an insert, many to a commit.
+// ceilingAccept is a handler with an HMAC and an insert, many per commit.
 func ceilingAccept(ctx context.Context, b *bench, n int) (float64, error) {
 	d, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, "ceiling.db")+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 	if err != nil {
@@ -182,9 +181,9 @@ func signed(target string, form url.Values, signature string) bool {
 	return err == nil && hmac.Equal(mac.Sum(nil), given)
 }
 
-// smsToTicket measures how fast accepted texts become tickets, messages and
-// events with one delivery each, at no tickets and, in a full run, beside many.
-// Its ceiling writes as many rows, many to a commit, and nothing else.
+// smsToTicket measures the rate at which accepted SMS become tickets, messages and events
+// with one delivery each, with no tickets and, in a full run, next to many. The ceiling
+// writes as many rows, many per commit.
 func smsToTicket(ctx context.Context, b *bench) ([]row, error) {
 	n := b.scale(20000)
 	data := filepath.Join(b.dir, "tickets")
@@ -193,8 +192,7 @@ func smsToTicket(ctx context.Context, b *bench) ([]row, error) {
 		return nil, err
 	}
 	defer p.stop()
-	// The deliveries are written and wait: sending them is another row's
-	// business.
+	// The deliveries are written and wait: sending is measured separately.
 	w, err := p.Webhooks.Create(ctx, p.org, webhook.New{URL: "http://127.0.0.1:9/", Events: []string{"ticket.created"}, Secret: new(secret)})
 	if err != nil {
 		return nil, err
@@ -237,8 +235,7 @@ func smsToTicket(ctx context.Context, b *bench) ([]row, error) {
 	return []row{{"accepted SMS → ticket, message, event, one delivery written", rate(r), rate(bare), fmt.Sprintf("%.2f", r/bare), "≥ 5,000/s"}}, p.stop()
 }
 
-// ceilingRows writes rows of 300 bytes, so many to an event and 256 events to a
-// commit.
+// ceilingRows writes rows of 300 bytes, 256 events per commit.
 func ceilingRows(ctx context.Context, b *bench, events, rows int) (float64, error) {
 	d, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, "rows.db")+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// receiver counts what arrives.
+// receiver counts deliveries.
 type receiver struct {
 	*httptest.Server
 	n    atomic.Int64
@@ -40,8 +40,8 @@ func newReceiver() *receiver {
 	return r
 }
 
-// deliveries measures how fast waiting deliveries reach one receiver and ten,
-// against a bare client that posts the same bytes.
+// deliveries measures the rate of waiting deliveries to one receiver and to ten, against
+// a bare client that posts the same bytes.
 func deliveries(ctx context.Context, b *bench) ([]row, error) {
 	var rows []row
 	for _, receivers := range []int{1, 10} {
@@ -111,8 +111,8 @@ func deliver(ctx context.Context, b *bench, receivers, n int) (got, bare float64
 	return got, bare, err
 }
 
-// ceilingPost posts the same bytes to the same receivers with a bare client,
-// as many at once as a webhook may have under way.
+// ceilingPost posts the same bytes to the same receivers with a bare client, with the
+// concurrency of a webhook.
 func ceilingPost(ctx context.Context, to []*receiver, n int) (float64, error) {
 	body := *to[0].body.Load()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
@@ -146,14 +146,14 @@ func ceilingPost(ctx context.Context, to []*receiver, n int) (float64, error) {
 	return perSecond(n, time.Since(start)), nil
 }
 
-// slowReceivers measures the time from an event to its arrival, at 200
-// deliveries a second in all, without and with receivers that hold every request
-// for 30 s: one beside nine, and 100 beside 100.
+// slowReceivers measures the latency from event to arrival, at 200 deliveries a second in
+// total, without and with receivers that hold every request for 30 s: one of ten, and 100
+// of 200.
 func slowReceivers(ctx context.Context, b *bench) ([]row, error) {
 	var rows []row
 	for _, c := range []struct {
 		healthy, hanging int
-		aim              string // of what arrives without; a burst of 50 has none
+		aim              string // without slow receivers; none for a burst of 50
 	}{{9, 1, "≤ 3 ms, ≤ 15 ms"}, {100, 100, ""}} {
 		name := fmt.Sprint("healthy-", c.healthy)
 		without, err := arrivals(ctx, b, name, c.healthy, 0)
@@ -176,15 +176,15 @@ func slowReceivers(ctx context.Context, b *bench) ([]row, error) {
 	return rows, nil
 }
 
-// arrivals returns how long each delivery to the healthy receivers took. All
-// must arrive.
+// arrivals returns the latency of each delivery to the healthy receivers. All must
+// arrive.
 func arrivals(ctx context.Context, b *bench, name string, healthy, hanging int) ([]time.Duration, error) {
 	p, err := b.open(ctx, filepath.Join(b.dir, name), true)
 	if err != nil {
 		return nil, err
 	}
 	defer p.stop()
-	// An organization has at most 100 webhooks, so that many need several.
+	// An organization has at most 100 webhooks, so more need several.
 	orgs := []string{p.org}
 	for healthy+hanging > len(orgs)*webhook.MaxPerOrganization {
 		o, err := p.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: "More"})
@@ -234,7 +234,7 @@ func arrivals(ctx context.Context, b *bench, name string, healthy, hanging int) 
 	}
 	defer close(release)
 
-	each := healthy / len(orgs) // deliveries of one event
+	each := healthy / len(orgs) // deliveries per event
 	n := b.scale(4000) / each   // twenty seconds
 	list := texts(p.url, n, 50)
 	for i := range list {
@@ -265,11 +265,11 @@ func arrivals(ctx context.Context, b *bench, name string, healthy, hanging int) 
 	return took, nil
 }
 
-// backlog is how many deliveries wait for a receiver that hangs.
+// backlog is the number of deliveries that wait for a slow receiver.
 const backlog = 1_000_000
 
-// besideBacklog measures the first delivery to a new webhook beside one for
-// which a million wait.
+// besideBacklog measures the first delivery to a new webhook next to one with a million
+// waiting.
 func besideBacklog(ctx context.Context, b *bench) ([]row, error) {
 	waiting := b.scale(backlog)
 	p, err := b.open(ctx, filepath.Join(b.dir, "backlog"), true)
@@ -290,8 +290,8 @@ func besideBacklog(ctx context.Context, b *bench) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One real delivery, a million times: as when its events had come while the
-	// receiver hung.
+	// One real delivery, copied a million times: as if its events had occurred during the
+	// outage.
 	if err := post1(ctx, p, 0); err != nil {
 		return nil, err
 	}
@@ -354,7 +354,7 @@ func besideBacklog(ctx context.Context, b *bench) ([]row, error) {
 	}}, nil
 }
 
-// post1 posts the first text of number i.
+// post1 posts the first SMS of number i.
 func post1(ctx context.Context, p *program, i int) error {
 	return postOne(ctx, http.DefaultClient, texts(p.url, i+1, i+1)[i])
 }

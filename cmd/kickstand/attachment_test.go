@@ -12,8 +12,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestAttachment follows a file from a mail to the agent who saves it, to the
-// receiver of a webhook, which got a signed link, and to nobody else.
+// TestAttachment follows a file from a mail to an agent's download and to a webhook's
+// receiver, which gets a signed link; no other client can open it.
 func TestAttachment(t *testing.T) {
 	t.Parallel()
 	secret := "attachment-" + strings.Repeat("a", 20)
@@ -117,7 +117,7 @@ Content-Disposition: attachment; filename="page.html"
 			if !strings.Contains(string(body), "<script>") {
 				t.Errorf("the content is %q", body)
 			}
-			// Saved, never run.
+			// Saved, never executed.
 			for name, want := range map[string]string{
 				"Content-Type": "application/octet-stream", "Content-Disposition": "attachment; filename=page.html",
 				"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox",

@@ -16,8 +16,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 )
 
-// commandSource is the source of what commands do, for the audit log: the operator,
-// by the name of their account on this machine.
+// commandSource returns the audit source of commands: the operator, with the name of
+// their account on this machine.
 func commandSource() audit.Source {
 	s := audit.Source{Actor: audit.Actor{Type: audit.Operator}, Surface: audit.CLI}
 	if u, err := user.Current(); err == nil {
@@ -27,14 +27,14 @@ func commandSource() audit.Source {
 }
 
 type auditCmd struct {
-	List   auditListCmd   `cmd:"" help:"List what was done, the newest first."`
+	List   auditListCmd   `cmd:"" help:"List entries, newest first."`
 	Verify auditVerifyCmd `cmd:"" help:"Verify that no entry was altered, removed or moved."`
-	Export auditExportCmd `cmd:"" help:"Write the whole log as NDJSON, one entry a line."`
+	Export auditExportCmd `cmd:"" help:"Write the whole log as NDJSON, one entry per line."`
 }
 
-// auditOf selects whose log.
+// auditOf selects a log.
 type auditOf struct {
-	Org string `placeholder:"SLUG" help:"Organization (default: the deployment's own log, with sign-ins of unknown people and commands about no organization)."`
+	Org string `placeholder:"SLUG" help:"Organization (default: the deployment's log, with sign-ins of unknown users and commands without an organization)."`
 }
 
 func (o auditOf) with(ctx context.Context, e *env, fn func(a *app.App, organizationID string) error) error {
@@ -48,11 +48,11 @@ type auditListCmd struct {
 	Of     auditOf   `embed:""`
 	Action string    `placeholder:"ACTION" help:"Only this action, such as member.removed."`
 	Group  string    `placeholder:"GROUP" help:"Only actions of this group, the part before the dot: member."`
-	Actor  string    `placeholder:"ID" help:"Only what this user or key did."`
-	Target string    `placeholder:"ID" help:"Only what was done with this record."`
-	From   time.Time `placeholder:"TIME" format:"2006-01-02T15:04:05Z07:00" help:"Not before this time, as 2026-12-25T08:00:00Z."`
+	Actor  string    `placeholder:"ID" help:"Only actions of this user or key."`
+	Target string    `placeholder:"ID" help:"Only actions on this record."`
+	From   time.Time `placeholder:"TIME" format:"2006-01-02T15:04:05Z07:00" help:"From this time on, such as 2026-12-25T08:00:00Z."`
 	To     time.Time `placeholder:"TIME" format:"2006-01-02T15:04:05Z07:00" help:"Before this time."`
-	Limit  int       `default:"50" help:"How many, up to 500."`
+	Limit  int       `default:"50" help:"Number of entries, at most 500."`
 }
 
 func (c *auditListCmd) Run(ctx context.Context, e *env) error {
@@ -88,7 +88,7 @@ type auditExportCmd struct {
 }
 
 func (*auditExportCmd) Help() string {
-	return `Entries of all three databases are written, the newest first, each database as it was at one moment.`
+	return `Writes the entries of all three databases, newest first, from one snapshot of each.`
 }
 
 func (c *auditExportCmd) Run(ctx context.Context, e *env) error {
@@ -110,13 +110,13 @@ func (c *auditExportCmd) Run(ctx context.Context, e *env) error {
 
 type auditVerifyCmd struct {
 	Of      auditOf `embed:""`
-	Against string  `placeholder:"FILE" help:"What an earlier 'kickstand audit verify --json' printed: the chains must contain those heads."`
+	Against string  `placeholder:"FILE" help:"Output of an earlier 'kickstand audit verify --json': the chains must contain its heads."`
 }
 
 func (*auditVerifyCmd) Help() string {
-	return `All chains of all three databases are verified, or those of --org and the deployment. The exit status is 1 if any is broken; the
-organization and the first bad entry are named. To notice that a whole database was put back to an earlier state, keep
-the output of --json on another machine and compare with --against.`
+	return `Verifies the chains of all three databases, or those of --org and the deployment. The exit status is 1 if any is broken; the
+output names the organization and the first bad entry. To detect that a whole database was restored to an earlier state,
+store the output of --json on another machine and compare with --against.`
 }
 
 func (c *auditVerifyCmd) Run(ctx context.Context, e *env) error {
@@ -176,7 +176,7 @@ func printReports(w io.Writer, reports []audit.Report) {
 	}
 }
 
-// readHeads reads what an earlier verification printed; nothing without a path.
+// readHeads reads the output of an earlier verification; nothing for an empty path.
 func readHeads(path string) ([]audit.Head, error) {
 	if path == "" {
 		return nil, nil
@@ -198,7 +198,8 @@ func readHeads(path string) ([]audit.Head, error) {
 	return heads, nil
 }
 
-// progress returns what reports on long chains, once a second, to standard error.
+// progress returns a function that reports the progress of long chains to standard error,
+// once a second.
 func (e *env) progress() func(organizationID string, done, total int64) {
 	last := time.Now()
 	return func(organizationID string, done, total int64) {

@@ -21,7 +21,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestAudit lists, exports and verifies the log, and has it broken.
+// TestAudit lists, exports and verifies the log, also a broken one.
 func TestAudit(t *testing.T) {
 	databaseURL := dbtest.URL(t)
 	data := t.TempDir()
@@ -128,9 +128,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditCrash kills the server at random moments while audited changes are
-// made. The chains must verify, and each change that was acknowledged must have its
-// entry.
+// TestAuditCrash kills the server at random times during audited changes. The chains must
+// verify, and each acknowledged change must have its entry.
 func TestAuditCrash(t *testing.T) {
 	kills := 50
 	if testing.Short() {
@@ -147,7 +146,7 @@ func TestAuditCrash(t *testing.T) {
 
 	load, stop := context.WithCancel(t.Context())
 	var mu sync.Mutex
-	made := map[string]bool{} // ids of webhooks whose creation was acknowledged
+	made := map[string]bool{} // ids of acknowledged webhooks
 	var writers sync.WaitGroup
 	for w := range 4 {
 		writers.Go(func() {
@@ -157,7 +156,7 @@ func TestAuditCrash(t *testing.T) {
 					"url": fmt.Sprintf("%s/%d-%d", p.receiver.URL, w, i), "events": []string{"ticket.created"},
 				}, &hook)
 				if err != nil {
-					continue // whether it was made is not known
+					continue // unknown whether it was created
 				}
 				mu.Lock()
 				made[hook.ID] = true
@@ -168,7 +167,7 @@ func TestAuditCrash(t *testing.T) {
 		})
 	}
 	for range kills {
-		select { // a random moment is the point here
+		select { // deliberately random
 		case <-time.After(20*time.Millisecond + time.Duration(rand.Int64N(int64(250*time.Millisecond)))):
 		case <-t.Context().Done():
 		}
@@ -205,8 +204,8 @@ func TestAuditCrash(t *testing.T) {
 	t.Logf("%d kills, %d changes acknowledged, %d recorded", kills, len(made), len(entries))
 }
 
-// mutate calls a mutation once and decodes its output. An error means that nobody
-// knows what became of it.
+// mutate calls a mutation once and decodes its output. After an error the outcome is
+// unknown.
 func mutate(ctx context.Context, c *http.Client, base, procedure string, input, output any) error {
 	body, err := json.Marshal(map[string]any{"json": input})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // auditedCommands run in this order; each must leave an entry of its action by the
-// operator. KEY stands for the id of the key that was made last.
+// operator. KEY stands for the id of the newest key.
 var auditedCommands = []struct {
 	command, args string
 	action        audit.Action
@@ -37,7 +37,7 @@ var auditedCommands = []struct {
 	{"audit export", "--org=acme", "audit.exported"},
 }
 
-// otherCommands leave none, or are tried elsewhere, with the reason.
+// otherCommands leave no entry, or are tested elsewhere, with the reason.
 var otherCommands = map[string]string{
 	"serve": "runs the server", "demo": "fills a folder of its own", "trigger": "asks a running server", "listen": "changes nothing",
 	"doctor": "changes nothing", "config": "changes nothing", "version": "changes nothing", "migrate": "the schema alone; in the server's log",
@@ -56,8 +56,8 @@ var otherCommands = map[string]string{
 	"webhook disable":    "webhook.updated, as updateWebhook of the REST API",
 }
 
-// TestEveryCommandIsAudited runs the commands that change something, and fails for one
-// that is on no list.
+// TestEveryCommandIsAudited runs every command that changes records, and fails for an
+// unlisted one.
 func TestEveryCommandIsAudited(t *testing.T) {
 	known := map[string]bool{}
 	common := []string{"--data=" + t.TempDir(), "--database-url=" + dbtest.URL(t), "--json"}
@@ -72,7 +72,7 @@ func TestEveryCommandIsAudited(t *testing.T) {
 			args := append([]string{"audit", "list", "--limit=500", "--action=" + a}, strings.Fields(of)...)
 			out, err := try(args...)
 			if err != nil {
-				continue // there is no such organization yet
+				continue // no such organization yet
 			}
 			var list []audit.Record
 			if err := json.Unmarshal([]byte(out), &list); err != nil {

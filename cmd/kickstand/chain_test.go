@@ -15,15 +15,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// delivered is one outgoing webhook as its receiver sees it.
+// delivered is a webhook delivery as received.
 type delivered struct {
 	header http.Header
 	body   []byte
 }
 
-// TestChain walks the main job from end to end over real HTTP: sign in by the
-// mailed link, sign up, subscribe, receive a signed text, deliver what became
-// of it.
+// TestChain covers the main path over HTTP: sign in by the mailed link, sign up, create a
+// webhook, receive a signed SMS, deliver its events.
 func TestChain(t *testing.T) {
 	for _, form := range []string{"a", "b"} {
 		t.Run("form "+form, func(t *testing.T) {
@@ -78,7 +77,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// checkDelivery verifies a delivery as a stranger would, by the contract alone.
+// checkDelivery verifies a delivery by the contract alone, without the program's code.
 func checkDelivery(t *testing.T, form, secret string, d delivered) {
 	t.Helper()
 	mac := hmac.New(sha256.New, []byte(secret))

@@ -13,7 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// chatProvider speaks the API of the team chat.
+// chatProvider implements the API of the team chat.
 type chatProvider struct {
 	t *testing.T
 
@@ -21,7 +21,7 @@ type chatProvider struct {
 	posts []chatPost
 }
 
-// chatPost is a message that the provider took.
+// chatPost is a message posted to the provider.
 type chatPost struct {
 	Channel  string `json:"channel"`
 	ThreadTS string `json:"thread_ts"`
@@ -51,8 +51,8 @@ func (p *chatProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestChat goes from somebody's first message in the team chat to a reply in their
-// thread, and to what they think of it.
+// TestChat goes from a customer's first message in the team chat to a reply in their
+// thread and a reaction to it.
 func TestChat(t *testing.T) {
 	t.Parallel()
 	const secret = "signing secret of the app"

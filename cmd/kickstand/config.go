@@ -28,13 +28,13 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// config is everything a user configures, once: a field is a flag
-// (--base-url), a variable (KICKSTAND_BASE_URL, or KICKSTAND_BASE_URL_FILE with
-// the path of a file that holds the value) and a key of kickstand.toml
-// (base-url). Flags win over variables, those over the file.
+// config is the whole configuration: a field is a flag (--base-url), a variable
+// (KICKSTAND_BASE_URL, or KICKSTAND_BASE_URL_FILE with the path of a file that has the
+// value) and a key of kickstand.toml (base-url). Flags override variables, which override
+// the file.
 //
-// secret:"true" hides a value wherever the configuration is shown; secret:"url"
-// hides the password in it.
+// secret:"true" masks a value in every display of the configuration; secret:"url" masks
+// the password in it.
 type config struct {
 	File string `name:"config" group:"Flags of every command:" placeholder:"FILE" help:"Configuration file (default: kickstand.toml, if there is one)."`
 
@@ -44,93 +44,93 @@ type config struct {
 	SandboxBaseURL string        `name:"sandbox-base-url" placeholder:"URL" help:"Public address of the fleet's sandbox, ending in /v1 (default: /sandbox/v1 below the base URL)." group:"Server"`
 	Data           string        `default:"./kickstand-data" placeholder:"DIR" help:"Folder for the database, attachments and generated key." group:"Server"`
 	DatabaseURL    string        `name:"database-url" placeholder:"URL" secret:"url" help:"sqlite:PATH or postgres://… (default: sqlite:kickstand.db in the data folder)." group:"Server"`
-	BlobURL        string        `name:"blob-url" placeholder:"URL" secret:"url" help:"Where attachments go: file:PATH or s3://bucket?endpoint=… (default: a folder in the data folder)." group:"Server"`
-	RedisURL       string        `name:"redis-url" placeholder:"URL" secret:"url" help:"Where several servers count rate limits together: redis://… or rediss://… (default: each counts for itself)." group:"Server"`
-	SecretKey      string        `secret:"true" placeholder:"KEY" help:"Encrypts stored secrets; several, newest first, separated by commas (default: made on first start and kept in the data folder)." group:"Server"`
-	Roles          []string      `default:"web,worker" enum:"web,worker" help:"What this process does: web, worker or both." group:"Server"`
-	LogFormat      string        `default:"text" enum:"text,json" help:"Form of the log: text or json." group:"Server"`
-	LogLevel       string        `default:"info" enum:"debug,info,warn,error" help:"Least level that is logged." group:"Server"`
-	StopTimeout    time.Duration `default:"15s" help:"How long running work may take to end when the server stops." group:"Server"`
-	ExtraHosts     []string      `placeholder:"NAME" help:"Further host names that requests may be for, such as one inside of your network; others are refused with 421." group:"Server"`
-	TrustedProxies []string      `placeholder:"CIDR" help:"Proxies whose X-Forwarded-For is believed." group:"Server"`
+	BlobURL        string        `name:"blob-url" placeholder:"URL" secret:"url" help:"Store of attachments: file:PATH or s3://bucket?endpoint=… (default: a folder in the data folder)." group:"Server"`
+	RedisURL       string        `name:"redis-url" placeholder:"URL" secret:"url" help:"Redis that several servers share for rate limits: redis://… or rediss://… (default: each server counts alone)." group:"Server"`
+	SecretKey      string        `secret:"true" placeholder:"KEY" help:"Encrypts stored secrets; several, newest first, separated by commas (default: generated on first start and stored in the data folder)." group:"Server"`
+	Roles          []string      `default:"web,worker" enum:"web,worker" help:"Roles of this process: web, worker or both." group:"Server"`
+	LogFormat      string        `default:"text" enum:"text,json" help:"Format of the log: text or json." group:"Server"`
+	LogLevel       string        `default:"info" enum:"debug,info,warn,error" help:"Minimum level of logged messages." group:"Server"`
+	StopTimeout    time.Duration `default:"15s" help:"Time for requests and jobs to finish when the server stops." group:"Server"`
+	ExtraHosts     []string      `placeholder:"NAME" help:"Additional accepted host names, such as one inside of your network; requests for other hosts get 421." group:"Server"`
+	TrustedProxies []string      `placeholder:"CIDR" help:"Networks of proxies with a trusted X-Forwarded-For." group:"Server"`
 
 	SMTPURL      string `name:"smtp-url" placeholder:"URL" secret:"url" help:"Mail server: smtp://user:pass@host:587 or smtps://… (default: the delivery provider's API; without its key, mails are stored and shown at /dev/mailbox if the base URL is this machine, and otherwise the server does not start)." group:"Mail"`
 	AllowNoMail  bool   `help:"Serve at a public base URL without a way to send mail: no sign-in links, invitations, resets or replies by mail." group:"Mail"`
 	MailFrom     string `default:"Kickstand <no-reply@localhost>" placeholder:"ADDRESS" help:"Sender of account mails." group:"Mail"`
-	OperatorMail string `placeholder:"ADDRESS" help:"Address for notices to whoever runs the server (default: none are mailed)." group:"Mail"`
+	OperatorMail string `placeholder:"ADDRESS" help:"Address for notices to the operator (default: no notices)." group:"Mail"`
 
-	AccessLifetime  time.Duration `default:"1h" help:"How long an access token is valid." group:"Sign-in"`
-	RefreshLifetime time.Duration `default:"720h" help:"How long a session lives without being used." group:"Sign-in"`
-	SessionLifetime time.Duration `default:"2160h" help:"How long a session lives at most, however much it is used." group:"Sign-in"`
-	FreshProof      string        `placeholder:"DURATION" help:"How old a sign-in, or the last confirmation of it, may be for changes to keys, members, secrets and factors; off: never asked (default: 10m, off if the base URL is this machine)." group:"Sign-in"`
-	SignUp          string        `placeholder:"POLICY" help:"Who may sign up without the operator: open, invited (holders of an invitation), or domain:example.com,example.org (addresses there). Default: open if the base URL is this machine, else invited." group:"Sign-in"`
-	RedirectOrigins []string      `placeholder:"ORIGIN" help:"Other origins that a sign-in may lead to." group:"Sign-in"`
+	AccessLifetime  time.Duration `default:"1h" help:"Lifetime of an access token." group:"Sign-in"`
+	RefreshLifetime time.Duration `default:"720h" help:"Lifetime of a session since its last use." group:"Sign-in"`
+	SessionLifetime time.Duration `default:"2160h" help:"Lifetime of a session since its sign-in." group:"Sign-in"`
+	FreshProof      string        `placeholder:"DURATION" help:"Maximum age of a sign-in or confirmation for changes of keys, members, secrets and factors; off: no confirmation (default: 10m, off if the base URL is this machine)." group:"Sign-in"`
+	SignUp          string        `placeholder:"POLICY" help:"Sign-up policy: open, invited (only invited addresses), or domain:example.com,example.org (only these domains). Default: open if the base URL is this machine, else invited." group:"Sign-in"`
+	RedirectOrigins []string      `placeholder:"ORIGIN" help:"Additional origins to which a sign-in may redirect." group:"Sign-in"`
 
-	OIDCIssuer       string `name:"oidc-issuer" placeholder:"URL" help:"Identity provider (OpenID Connect) that people may sign in with." group:"Sign-in"`
-	OIDCClientID     string `name:"oidc-client-id" placeholder:"ID" help:"Our name at the identity provider." group:"Sign-in"`
-	OIDCClientSecret string `name:"oidc-client-secret" secret:"true" placeholder:"SECRET" help:"Our password at the identity provider; none for a public client." group:"Sign-in"`
+	OIDCIssuer       string `name:"oidc-issuer" placeholder:"URL" help:"Issuer URL of the identity provider (OpenID Connect)." group:"Sign-in"`
+	OIDCClientID     string `name:"oidc-client-id" placeholder:"ID" help:"Client id at the identity provider." group:"Sign-in"`
+	OIDCClientSecret string `name:"oidc-client-secret" secret:"true" placeholder:"SECRET" help:"Client secret at the identity provider; empty for a public client." group:"Sign-in"`
 
 	EmailFormSecret              []string `secret:"true" placeholder:"KEY" help:"Signing keys of shared accounts that post mail as forms (style A)." group:"Channels"`
 	EmailParsePublicKey          []string `secret:"true" placeholder:"KEY" help:"Public keys of shared accounts that post mail with an ECDSA signature (style B): base64 DER or PEM." group:"Channels"`
 	EmailJSONToken               []string `name:"email-json-token" secret:"true" placeholder:"TOKEN" help:"Tokens of shared accounts that post mail as JSON (style C)." group:"Channels"`
 	EmailRawSecret               []string `secret:"true" placeholder:"SECRET" help:"Secrets of shared e-mail-to-HTTP converters." group:"Channels"`
 	EmailDeliverySecret          []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the mail delivery provider's webhooks." group:"Channels"`
-	EmailDeliveryAPIKey          string   `name:"email-delivery-api-key" secret:"true" placeholder:"KEY" help:"The mail delivery provider's API key: mail leaves by its API, and what it received is fetched there." group:"Channels"`
-	EmailDeliveryAPIURL          string   `name:"email-delivery-api-url" placeholder:"URL" help:"Where the mail delivery provider's API is (default: https://api.resend.com)." group:"Channels"`
-	TrustedAuthServers           []string `placeholder:"NAME" help:"Mail servers whose Authentication-Results and ARC results count." group:"Channels"`
+	EmailDeliveryAPIKey          string   `name:"email-delivery-api-key" secret:"true" placeholder:"KEY" help:"The mail delivery provider's API key, to send mail and to fetch received mail." group:"Channels"`
+	EmailDeliveryAPIURL          string   `name:"email-delivery-api-url" placeholder:"URL" help:"Base URL of the mail delivery provider's API (default: https://api.resend.com)." group:"Channels"`
+	TrustedAuthServers           []string `placeholder:"NAME" help:"Mail servers with trusted Authentication-Results and ARC results." group:"Channels"`
 	SMSSecret                    []string `name:"sms-secret" secret:"true" placeholder:"SECRET" help:"Signing secrets of SMS accounts that all organizations share." group:"Channels"`
-	SMSAPIURL                    string   `name:"sms-api-url" placeholder:"URL" help:"Where the SMS provider's API is (default: https://api.twilio.com)." group:"Channels"`
+	SMSAPIURL                    string   `name:"sms-api-url" placeholder:"URL" help:"Base URL of the SMS provider's API (default: https://api.twilio.com)." group:"Channels"`
 	BusinessMessagingSecret      []string `secret:"true" placeholder:"SECRET" help:"App secrets of the business messaging provider." group:"Channels"`
 	BusinessMessagingVerifyToken []string `secret:"true" placeholder:"TOKEN" help:"Tokens that the business messaging provider presents when the webhook is set up." group:"Channels"`
-	BusinessMessagingAPIURL      string   `name:"business-messaging-api-url" placeholder:"URL" help:"Where the business messaging API is (default: https://graph.facebook.com)." group:"Channels"`
+	BusinessMessagingAPIURL      string   `name:"business-messaging-api-url" placeholder:"URL" help:"Base URL of the business messaging API (default: https://graph.facebook.com)." group:"Channels"`
 	SocialMessengerSecret        []string `secret:"true" placeholder:"SECRET" help:"App secrets of the social messenger." group:"Channels"`
 	SocialMessengerVerifyToken   []string `secret:"true" placeholder:"TOKEN" help:"Tokens that the social messenger presents when the webhook is set up." group:"Channels"`
-	SocialMessengerAPIURL        string   `name:"social-messenger-api-url" placeholder:"URL" help:"Where the social messenger's API is (default: https://graph.facebook.com)." group:"Channels"`
+	SocialMessengerAPIURL        string   `name:"social-messenger-api-url" placeholder:"URL" help:"Base URL of the social messenger's API (default: https://graph.facebook.com)." group:"Channels"`
 	VoiceSecret                  []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the voice provider's webhooks." group:"Channels"`
-	VoiceAPIURL                  string   `name:"voice-api-url" placeholder:"URL" help:"Where the voice provider's API is (default: https://dialpad.com)." group:"Channels"`
+	VoiceAPIURL                  string   `name:"voice-api-url" placeholder:"URL" help:"Base URL of the voice provider's API (default: https://dialpad.com)." group:"Channels"`
 	StorefrontSecret             []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the storefront platform's webhooks." group:"Channels"`
 	StorefrontAPISecret          []string `name:"storefront-api-secret" secret:"true" placeholder:"SECRET" help:"API secrets of the storefront app, which sign privacy requests." group:"Channels"`
-	StorefrontAPIURL             string   `name:"storefront-api-url" placeholder:"URL" help:"Where the storefront platform's API is (default: at each shop's own address)." group:"Channels"`
+	StorefrontAPIURL             string   `name:"storefront-api-url" placeholder:"URL" help:"Base URL of the storefront platform's API (default: each shop's domain)." group:"Channels"`
 	ChatSecret                   []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the team chat app." group:"Channels"`
-	ChatAPIURL                   string   `name:"chat-api-url" placeholder:"URL" help:"Where the team chat's API is (default: https://slack.com)." group:"Channels"`
-	MarketplaceTopics            []string `placeholder:"ARN" help:"Topics whose marketplace notifications are taken besides those that are connected (default: on this machine any whose signature holds, elsewhere none)." group:"Channels"`
-	AllowedAddresses             []string `placeholder:"ADDRESS=SLUG" help:"Addresses that belong to organizations, which need no proof of them: ADDRESS=SLUG or @DOMAIN=SLUG, with the medium before it and a colon where only that is meant." group:"Channels"`
-	SMSAccountSID                string   `name:"sms-account-sid" placeholder:"SID" help:"The SMS provider's account that texts the codes by which numbers are proven (default: none are texted)." group:"Channels"`
+	ChatAPIURL                   string   `name:"chat-api-url" placeholder:"URL" help:"Base URL of the team chat's API (default: https://slack.com)." group:"Channels"`
+	MarketplaceTopics            []string `placeholder:"ARN" help:"Marketplace topics to accept in addition to connected ones (default: on this machine any with a valid signature, elsewhere none)." group:"Channels"`
+	AllowedAddresses             []string `placeholder:"ADDRESS=SLUG" help:"Addresses that organizations can connect without proof: ADDRESS=SLUG or @DOMAIN=SLUG, optionally for one medium: MEDIUM:ADDRESS=SLUG." group:"Channels"`
+	SMSAccountSID                string   `name:"sms-account-sid" placeholder:"SID" help:"SMS provider's account that sends the codes to prove numbers (default: no codes)." group:"Channels"`
 	SMSAuthToken                 string   `name:"sms-auth-token" secret:"true" placeholder:"TOKEN" help:"The auth token of that account." group:"Channels"`
-	SMSFrom                      string   `name:"sms-from" placeholder:"NUMBER" help:"The number of that account that texts." group:"Channels"`
-	MarketplaceTestKey           []string `secret:"true" placeholder:"KEY" help:"A private key whose signatures are taken for the marketplace's, for trying things out: RSA, PKCS #8 in base64." group:"Channels"`
+	SMSFrom                      string   `name:"sms-from" placeholder:"NUMBER" help:"Sender number of that account." group:"Channels"`
+	MarketplaceTestKey           []string `secret:"true" placeholder:"KEY" help:"Private key accepted for marketplace notifications, for tests only: RSA, PKCS #8 in base64." group:"Channels"`
 
 	PaymentsSecret        []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the payment provider's webhook." group:"Payments"`
 	PaymentsConnectSecret []string `secret:"true" placeholder:"SECRET" help:"Signing secrets of the payment provider's webhook for connected accounts." group:"Payments"`
-	PaymentsAPIKey        string   `name:"payments-api-key" secret:"true" placeholder:"KEY" help:"The payment provider's secret API key, for its checkout pages (default: plans cannot be paid for; if the base URL is this machine, a page of our own that pretends)." group:"Payments"`
-	PaymentsAPIURL        string   `name:"payments-api-url" placeholder:"URL" help:"Where the payment provider's API is (default: https://api.stripe.com)." group:"Payments"`
+	PaymentsAPIKey        string   `name:"payments-api-key" secret:"true" placeholder:"KEY" help:"The payment provider's secret API key, for its checkout pages (default: no paid plans; if the base URL is this machine, a simulated checkout)." group:"Payments"`
+	PaymentsAPIURL        string   `name:"payments-api-url" placeholder:"URL" help:"Base URL of the payment provider's API (default: https://api.stripe.com)." group:"Payments"`
 	PaymentsPricePro      string   `placeholder:"ID" help:"The payment provider's price of the plan pro." group:"Payments"`
 	PaymentsPriceBusiness string   `placeholder:"ID" help:"The payment provider's price of the plan business." group:"Payments"`
 
-	Retention []string `default:"events=90d,attempts=30d,inbound=30d,requests=7d,audit=never" placeholder:"KIND=TIME" help:"How long history is stored: events, attempts (deliveries of webhooks), inbound (raw requests), requests (the log of API requests), in days (90d) or as 12h, from 1h to 3650d, or never deleted (never); audit is never deleted." group:"Server"`
+	Retention []string `default:"events=90d,attempts=30d,inbound=30d,requests=7d,audit=never" placeholder:"KIND=TIME" help:"How long history is stored: events, attempts (webhook deliveries), inbound (raw requests), requests (log of API requests), as 90d or 12h, from 1h to 3650d, or never (no deletion); audit is never deleted." group:"Server"`
 
-	AllowPrivateReceivers bool    `help:"Let outgoing webhooks go to http and private addresses (development only)." group:"Webhooks"`
+	AllowPrivateReceivers bool    `help:"Allow webhooks to http and private addresses (development only)." group:"Webhooks"`
 	RetryTimeScale        float64 `default:"1" placeholder:"FACTOR" help:"Multiplies every retry delay (tests, demos)." group:"Webhooks"`
 }
 
-// variablePrefix starts the names of all environment variables.
+// variablePrefix is the prefix of all environment variables.
 const variablePrefix = "KICKSTAND_"
 
 func variable(flag string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// sources resolves flags that were not given on the command line.
+// sources resolves flags that are not on the command line.
 type sources struct {
 	lookup func(string) (string, bool)
 	file   map[string]any
-	path   string // of the file; empty when there is none
-	// byDefault says that nothing names a database: it is [ownDatabase].
+	path   string // of the file; empty: none
+	// byDefault means that no source names a database: it is [ownDatabase].
 	byDefault bool
 }
 
-// openSources reads the configuration file: the one given, or kickstand.toml in
-// the working directory, or that of the demo if demo wants it.
+// openSources reads the configuration file: the given one, or kickstand.toml in the
+// working directory, or the demo's if demo returns true.
 func openSources(lookup func(string) (string, bool), path string, demo func() bool) (*sources, error) {
 	s := &sources{lookup: lookup}
 	if path == "" {
@@ -155,7 +155,7 @@ func openSources(lookup func(string) (string, bool), path string, demo func() bo
 	return s, nil
 }
 
-// Validate refuses keys of the file that nothing reads.
+// Validate refuses unknown keys of the file.
 func (s *sources) Validate(model *kong.Application) error {
 	known := map[string]bool{}
 	var visit func(n *kong.Node)
@@ -176,8 +176,8 @@ func (s *sources) Validate(model *kong.Application) error {
 	return nil
 }
 
-// key is the name of a flag in the file and, in capitals, in the environment:
-// flags of a command are prefixed with its name.
+// key returns the name of a flag in the file and, in capitals, in the environment: flags
+// of a command are prefixed with its name.
 func key(n *kong.Node, f *kong.Flag) string {
 	if n != nil && n.Type == kong.CommandNode {
 		return strings.ReplaceAll(n.Path(), " ", "-") + "-" + f.Name
@@ -185,15 +185,15 @@ func key(n *kong.Node, f *kong.Flag) string {
 	return f.Name
 }
 
-// Resolve implements [kong.Resolver]. An empty variable is one that is not set:
-// what starts programs often cannot leave one out.
+// Resolve implements [kong.Resolver]. An empty variable counts as unset: many process
+// managers cannot leave one out.
 func (s *sources) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
 	name := key(parent.Node(), flag)
 	value, _ := s.lookup(variable(name))
 	path, _ := s.lookup(variable(name) + "_FILE")
 	switch {
 	case value != "" && path != "":
-		return nil, fmt.Errorf("%s and %[1]s_FILE are both set; which one counts?", variable(name))
+		return nil, fmt.Errorf("%s and %[1]s_FILE are both set; unset one", variable(name))
 	case value != "":
 		return value, nil
 	case path != "":
@@ -228,7 +228,7 @@ func (s *sources) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (
 	}
 }
 
-// plain is how a value of the file would be typed on the command line.
+// plain returns a value of the file as typed on the command line.
 func plain(v any) (string, error) {
 	switch v := v.(type) {
 	case string:
@@ -239,9 +239,9 @@ func plain(v any) (string, error) {
 	return "", errors.New("must be a string, a number, true or false")
 }
 
-// settings translates to what the program is made of.
+// settings returns the configuration of the program.
 func (c *config) settings() (app.Config, error) {
-	// Where a list ends with a comma, there is no further value.
+	// A trailing comma adds no value.
 	for _, value := range reflect.ValueOf(c).Elem().Fields() {
 		if list, ok := value.Addr().Interface().(*[]string); ok {
 			*list = slices.DeleteFunc(*list, func(v string) bool { return strings.TrimSpace(v) == "" })
@@ -293,18 +293,18 @@ func (c *config) settings() (app.Config, error) {
 		return a, usageError{fmt.Errorf("--base-url: %q must be a host of its own, without a path or anything else", a.BaseURL)}
 	case len(c.Roles) == 0:
 		return a, usageError{errors.New("--roles must be web, worker or both")}
-	case !(c.RetryTimeScale > 0) || math.IsInf(c.RetryTimeScale, 0): // neither is NaN
+	case !(c.RetryTimeScale > 0) || math.IsInf(c.RetryTimeScale, 0): // false for NaN, too
 		return a, usageError{errors.New("--retry-time-scale must be greater than 0")}
 	case c.AccessLifetime <= 0, c.RefreshLifetime <= 0, c.SessionLifetime <= 0:
 		return a, usageError{errors.New("--access-lifetime, --refresh-lifetime and --session-lifetime must be greater than 0")}
 	case (c.OIDCIssuer == "") != (c.OIDCClientID == ""):
-		return a, usageError{errors.New("--oidc-issuer and --oidc-client-id belong together; give both or none")}
+		return a, usageError{errors.New("--oidc-issuer and --oidc-client-id must be set together")}
 	case c.OIDCIssuer == "" && c.OIDCClientSecret != "":
-		return a, usageError{errors.New("--oidc-client-secret is of no use without --oidc-issuer and --oidc-client-id")}
+		return a, usageError{errors.New("--oidc-client-secret needs --oidc-issuer and --oidc-client-id")}
 	case c.PaymentsPricePro != "" && c.PaymentsPricePro == c.PaymentsPriceBusiness:
-		return a, usageError{errors.New("--payments-price-pro and --payments-price-business must differ: the price tells which plan was paid for")}
+		return a, usageError{errors.New("--payments-price-pro and --payments-price-business must differ: the price identifies the plan")}
 	case (c.SMSAccountSID == "") != (c.SMSAuthToken == "") || (c.SMSAccountSID == "") != (c.SMSFrom == ""):
-		return a, usageError{errors.New("--sms-account-sid, --sms-auth-token and --sms-from belong together; give all or none")}
+		return a, usageError{errors.New("--sms-account-sid, --sms-auth-token and --sms-from must be set together")}
 	case c.StopTimeout < 0:
 		return a, usageError{errors.New("--stop-timeout must not be negative")}
 	}
@@ -364,7 +364,7 @@ func (c *config) settings() (app.Config, error) {
 	return a, nil
 }
 
-// freshProof reads the setting of that name: 0 is the default, below 0 is off.
+// freshProof parses the setting: 0 is the default, below 0 is off.
 func freshProof(text string) (time.Duration, error) {
 	switch text {
 	case "":
@@ -379,7 +379,7 @@ func freshProof(text string) (time.Duration, error) {
 	return age, nil
 }
 
-// secretLists are what the deployment's channels sign with, by the channel's name.
+// secretLists returns the deployment-wide channel secrets, by channel.
 func (c *config) secretLists() map[string]*[]string {
 	return map[string]*[]string{
 		"email-form": &c.EmailFormSecret, "email-parse": &c.EmailParsePublicKey, "email-json": &c.EmailJSONToken,
@@ -398,7 +398,7 @@ func (c *config) secrets() map[string][]string {
 	return lists
 }
 
-// apiURLs are where the providers' APIs are, by the channel's name; empty: at the
+// apiURLs returns the base URLs of the providers' APIs, by channel; empty: the
 // provider's.
 func (c *config) apiURLs() map[string]string {
 	return map[string]string{
@@ -407,8 +407,7 @@ func (c *config) apiURLs() map[string]string {
 	}
 }
 
-// localURL is the address under which a browser on this machine finds what
-// listens on addr.
+// localURL returns the URL of a listening address for a browser on this machine.
 func localURL(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if ip, _ := netip.ParseAddr(host); err == nil && (host == "" || ip.IsUnspecified()) {
@@ -417,13 +416,13 @@ func localURL(addr string) string {
 	return "http://" + addr
 }
 
-// setting is one line of the effective configuration.
+// setting is a line of the effective configuration.
 type setting struct {
 	Name  string
 	Value any
 }
 
-// effective lists the configuration with secrets masked.
+// effective returns the configuration with masked secrets.
 func (c *config) effective() []setting {
 	var out []setting
 	v := reflect.ValueOf(*c)
@@ -450,7 +449,7 @@ func (c *config) effective() []setting {
 
 const mask = "********"
 
-// masked keeps what helps to tell whether a secret is set at all.
+// masked returns a mask that shows only whether a secret is set.
 func masked(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -468,9 +467,9 @@ func masked(v any) any {
 	return mask
 }
 
-// maskedURL hides user and password, and the query, which may hold keys. Of what
-// is not clearly a URL it shows nothing: an unencoded character in a password
-// can put the rest of it anywhere.
+// maskedURL masks user, password and query, which may have keys. It masks text that is
+// not clearly a URL completely: after an unencoded character in a password the rest of it
+// may be anywhere.
 func maskedURL(raw string) string {
 	if raw == "" || strings.HasPrefix(raw, "sqlite:") || strings.HasPrefix(raw, "file:") {
 		return raw
@@ -490,7 +489,7 @@ func maskedURL(raw string) string {
 	return shown
 }
 
-// kebab is kong's rule for flag names: AllowPrivateReceivers,
+// kebab converts field names to flag names like kong: AllowPrivateReceivers,
 // allow-private-receivers.
 func kebab(name string) string {
 	var b strings.Builder

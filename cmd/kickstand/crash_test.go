@@ -22,11 +22,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestCrash kills the server at random moments while texts and mails pour in
-// and deliveries go out. What was answered 200 must be exactly one message,
-// every event must reach the receiver, and a known number must keep its ticket.
-// An event may arrive twice, but only as the same delivery, and no more do than
-// were on their way at the moments of death.
+// TestCrash kills the server at random times while SMS and mails arrive and deliveries
+// are sent. Each request acknowledged with 200 must be exactly one message, every event
+// must reach the receiver, and a known number must keep its ticket. An event may arrive
+// twice, but only as the same delivery, and at most as often as deliveries were in flight
+// at the kills.
 func TestCrash(t *testing.T) {
 	kills := 50
 	if os.Getenv("CI") != "" {
@@ -45,8 +45,8 @@ func TestCrash(t *testing.T) {
 		writers.Go(func() { p.pour(load, w) })
 	}
 	for range kills {
-		// Counted from the moment it answers, so that each life does some work.
-		select { // a random moment is the point here
+		// Counted from readiness, so that each process does some work.
+		select { // deliberately random
 		case <-time.After(time.Duration(rand.Int64N(int64(250 * time.Millisecond)))):
 		case <-t.Context().Done():
 		}
@@ -61,7 +61,7 @@ func TestCrash(t *testing.T) {
 			break
 		}
 	}
-	// The next text of a known number must land in its ticket.
+	// The next SMS of a known number must land in its ticket.
 	p.post(t.Context(), smsRequest(p.url, p.secret, "SMlast", p.number(0), p.to, "still there?"), "SMlast")
 	for range poll(t, time.Minute) {
 		if p.settled() {
@@ -74,7 +74,7 @@ func TestCrash(t *testing.T) {
 		kills, len(p.accepted), p.deliveries.Load(), int(p.deliveries.Load())-len(p.received))
 }
 
-// patient is a server process that is killed and started again.
+// patient is a server process that is killed and restarted.
 type patient struct {
 	t           *testing.T
 	url, secret string
@@ -89,12 +89,12 @@ type patient struct {
 	deliveries  atomic.Int64
 
 	mu       sync.Mutex
-	accepted map[string]bool   // external ids of what was answered 200
-	received map[string]string // ids of the events that arrived, with that of their delivery
-	inFlight int               // how many more deliveries could have been on their way, over all deaths
+	accepted map[string]bool   // external ids of requests acknowledged with 200
+	received map[string]string // delivery id by event id, of the received events
+	inFlight int               // deliveries possibly in flight, summed over all kills
 }
 
-// perReceiver is how many deliveries to one receiver are on their way at once.
+// perReceiver is the maximum number of concurrent deliveries to one receiver.
 const perReceiver = 64
 
 func newPatient(t *testing.T) *patient {
@@ -102,7 +102,7 @@ func newPatient(t *testing.T) *patient {
 		t: t, secret: "crash-" + strings.Repeat("x", 20), to: "+14155550100", mailbox: "support@demo.example",
 		accepted: make(map[string]bool), received: make(map[string]string), databaseURL: dbtest.URL(t),
 	}
-	// A port of our own that every life of the server can take again.
+	// A reserved port that every process can reuse.
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func newPatient(t *testing.T) *patient {
 	return p
 }
 
-// command runs a command of the program beside the server.
+// command runs a command of the program next to the server.
 func (p *patient) command(args ...string) {
 	p.t.Helper()
 	if err := run(p.t.Context(), append(args, p.args...), noEnvironment, strings.NewReader(""), io.Discard, p.t.Output()); err != nil {
@@ -156,7 +156,7 @@ func (p *patient) setUp() {
 	call(p.t, c, p.url, "webhooks.create", map[string]any{"url": p.receiver.URL, "events": []string{"*"}, "secret": p.secret}, nil)
 }
 
-// start runs the server and returns when it answers.
+// start starts the server and returns when it responds.
 func (p *patient) start() {
 	p.t.Helper()
 	p.cmd = exec.Command(os.Args[0], append([]string{"serve"}, p.args...)...)
@@ -190,8 +190,7 @@ func (p *patient) kill() {
 
 func (p *patient) number(n int) string { return fmt.Sprintf("+14155550%03d", 101+n) }
 
-// pour sends texts and mails, each again and again until it is answered 200, as
-// a provider would.
+// pour sends SMS and mails, each repeatedly until it is acknowledged, as a provider does.
 func (p *patient) pour(ctx context.Context, writer int) {
 	for i := 0; ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%d-%d", writer, i)
@@ -205,8 +204,8 @@ func (p *patient) pour(ctx context.Context, writer int) {
 	}
 }
 
-// post sends until the answer is 200. When ctx ends first, nobody knows whether
-// it was taken, and nothing is asked of it.
+// post sends until the response is 200. If ctx ends first, the outcome is unknown and not
+// checked.
 func (p *patient) post(ctx context.Context, req *http.Request, id string) {
 	client := http.Client{Timeout: 20 * time.Second}
 	for {
@@ -236,7 +235,7 @@ func (p *patient) post(ctx context.Context, req *http.Request, id string) {
 	}
 }
 
-// settled reports whether no work is left but the timers of the future.
+// settled reports whether only future timers are left.
 func (p *patient) settled() bool {
 	var left int
 	if err := p.watch.QueryRow(p.t.Context(), "SELECT count(*) FROM jobs WHERE kind LIKE 'inbound/%' OR kind = 'webhook'").Scan(&left); err != nil {

@@ -24,28 +24,29 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// What the demo is made of.
+// Constants of the demo.
 const (
 	demoFolder   = "kickstand-demo"
-	demoMarker   = "this-is-a-kickstand-demo" // a folder without it is not ours to delete
+	demoMarker   = "this-is-a-kickstand-demo" // a folder without it must not be deleted
 	demoOrg      = "Demo Wheels"
 	demoAdmin    = "admin@demo.example"
 	demoNumber   = "+14155550100"
 	demoCaller   = "+14155550123"
 	demoMailbox  = "support@demo.example"
-	demoReceiver = "http://127.0.0.1:8090/" // where `kickstand listen` listens
+	demoReceiver = "http://127.0.0.1:8090/" // address of `kickstand listen`
 )
 
 type demoCmd struct{}
 
 func (*demoCmd) Help() string {
-	return `Makes ./kickstand-demo anew at every start: an organization with an admin,
+	return `Creates ./kickstand-demo again at every start: an organization with an admin,
 connected channels, a few tickets, vehicles with 90 days of rides, and a webhook
-to the address where "kickstand listen" listens. "kickstand trigger" finds it by itself.`
+to the address of "kickstand listen". "kickstand trigger" finds the demo in the
+working directory.`
 }
 
-// demoFile is where the demo's configuration, left for trigger and listen, says that
-// it serves.
+// demoFile is the part of the demo's configuration file, written for trigger and listen,
+// that has its address.
 type demoFile struct {
 	Listen  string `toml:"listen"`
 	BaseURL string `toml:"base-url"`
@@ -71,10 +72,10 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		*e.secretLists()[c.name], file[c.secret], secrets[c.name] = []string{secret}, secret, secret
 	}
 	e.SignUp, e.AllowNoMail = "open", true
-	e.PaymentsAPIKey = "" // nobody is to pay for trying things out
+	e.PaymentsAPIKey = "" // no payments in the demo
 	e.AllowPrivateReceivers, e.Roles = true, []string{"web", "worker"}
 	if e.LogLevel == "info" {
-		e.LogLevel = "warn" // what it prints should not drown
+		e.LogLevel = "warn" // keeps its output readable
 	}
 	set, err := e.settings()
 	if err != nil {
@@ -117,10 +118,10 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 			URL          string `json:"url"`
 			Email        string `json:"email"`
 			Password     string `json:"password"`
-			Organization string `json:"organization"` // its id
+			Organization string `json:"organization"` // id
 			LiveKey      string `json:"live_key"`     // for the helpdesk's REST API
 			FleetLiveKey string `json:"fleet_live_key"`
-			FleetTestKey string `json:"fleet_test_key"` // for the sandbox
+			FleetTestKey string `json:"fleet_test_key"` // for the fleet's sandbox
 			Mailbox      string `json:"mailbox"`
 			Docs         string `json:"docs"`
 			FleetDocs    string `json:"fleet_docs"`
@@ -165,7 +166,7 @@ The fleet, and the public feed of it, which needs no key:
 	})
 }
 
-// freshDemo removes the demo of last time and makes the folder anew.
+// freshDemo deletes the previous demo and creates the folder.
 func freshDemo(ctx context.Context, folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -173,10 +174,10 @@ func freshDemo(ctx context.Context, folder string) error {
 	}
 	if len(entries) > 0 {
 		if _, err := os.Stat(filepath.Join(folder, demoMarker)); err != nil {
-			return fmt.Errorf("%s exists and was not made by the demo; move it away or start the demo elsewhere", folder)
+			return fmt.Errorf("%s exists and was not created by the demo; move it away or start the demo in another folder", folder)
 		}
 		if at, runs := runningDemo(ctx, folder); runs {
-			return fmt.Errorf("the demo in %s runs already, at %s; stop it first, or start another one elsewhere", folder, at)
+			return fmt.Errorf("the demo in %s runs already, at %s; stop it first, or start another one in another folder", folder, at)
 		}
 		if err := os.RemoveAll(folder); err != nil {
 			return err
@@ -185,14 +186,14 @@ func freshDemo(ctx context.Context, folder string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, demoMarker), []byte("Made by `kickstand demo`, which deletes it at the next start.\n"), 0o600)
+	return os.WriteFile(filepath.Join(folder, demoMarker), []byte("Created by `kickstand demo`, which deletes it at the next start.\n"), 0o600)
 }
 
-// runningDemo reports whether a server answers where the demo in folder served.
+// runningDemo reports whether the demo in folder responds, and its address.
 func runningDemo(ctx context.Context, folder string) (at string, runs bool) {
 	var file demoFile
 	if _, err := toml.DecodeFile(filepath.Join(folder, "kickstand.toml"), &file); err != nil {
-		return "", false // it did not come so far
+		return "", false // it did not start completely
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -203,7 +204,7 @@ func runningDemo(ctx context.Context, folder string) (at string, runs bool) {
 	return file.BaseURL, sendExpectingOK(req) == nil
 }
 
-// demoConnections are of every channel that can be connected.
+// demoConnections has a connection for every channel that can be connected.
 var demoConnections = []connection.New{
 	{Channel: "sms", Address: demoNumber, Name: "Demo number"},
 	{Channel: "voice", Address: demoTelephone, Name: "Demo telephone"},
@@ -219,14 +220,14 @@ var demoConnections = []connection.New{
 	{Channel: "payments-connect", Address: demoAccount, Name: "Connected account"},
 }
 
-// demoMessage is something that comes in when the demo begins.
+// demoMessage is an inbound message or event at the start of the demo.
 type demoMessage struct {
-	channel, event string // of the trigger; no event: its first
-	from, text     string // empty: as the trigger has it
+	channel, event string // of the trigger; empty event: its first
+	from, text     string // empty: the trigger's default
 	mail           []byte // nil: none
 }
 
-// demoMessages are something for every channel.
+// demoMessages returns messages for every channel.
 func demoMessages() []demoMessage {
 	letter := func(to, from, name, subject, text string) []byte {
 		return fmt.Appendf(nil, "From: %s <%s>\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMessage-ID: <%s@client.example>\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n%s\r\n",
@@ -256,16 +257,16 @@ func demoMessages() []demoMessage {
 	}
 }
 
-// demoData is what the demo's organization is made with.
+// demoData has the values for the demo's organization.
 type demoData struct {
-	here         string            // host and port of the server
+	here         string            // host:port of the server
 	secrets      map[string]string // of the channels
 	listenSecret string            // of the webhook
 	password     string            // of the admin
 }
 
-// fillDemo makes the organization, whose id it returns, and has its first
-// customers write, by the same signed requests that a provider would send.
+// fillDemo creates the organization, posts its first messages by signed requests of the
+// providers, and returns the organization's id.
 func fillDemo(ctx context.Context, a *app.App, f demoData) (organization string, err error) {
 	o, err := a.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: demoOrg, Plan: account.Business})
 	if err != nil {
@@ -279,7 +280,7 @@ func fillDemo(ctx context.Context, a *app.App, f demoData) (organization string,
 	for _, n := range demoConnections {
 		n.OrganizationID, n.ByOperator = o.ID, true
 		if n.Channel == "email-parse" {
-			n.Secrets = []string{f.secrets[n.Channel]} // a key is nothing that could be made up
+			n.Secrets = []string{f.secrets[n.Channel]} // a key cannot be invented
 		}
 		if _, _, err := a.Connections.Connect(ctx, n); err != nil {
 			return "", fmt.Errorf("connect %s: %w", n.Channel, err)
@@ -291,7 +292,7 @@ func fillDemo(ctx context.Context, a *app.App, f demoData) (organization string,
 	}
 	for _, w := range demoMessages() {
 		c := channels[w.channel]
-		// Signed for the public address, which may lead here only from outside.
+		// Signed for the public base URL, which may not be reachable from here.
 		s := triggerRequest{ctx: ctx, base: a.BaseURL, secret: f.secrets[w.channel], event: firstNonEmpty(w.event, c.events[0]), file: w.mail}
 		req, err := c.request(&triggerCmd{From: w.from, Text: w.text}, s)
 		if err != nil {
@@ -302,13 +303,13 @@ func fillDemo(ctx context.Context, a *app.App, f demoData) (organization string,
 			return "", err
 		}
 	}
-	// Last, so that the tickets above do not wait for a receiver that is not
-	// there yet.
+	// Last, so that the tickets above have no deliveries to a receiver that does not run
+	// yet.
 	_, err = a.Webhooks.Create(ctx, o.ID, webhook.New{URL: demoReceiver, Events: []string{"*"}, Secret: &f.listenSecret})
 	return o.ID, err
 }
 
-// fillFleets fills both fleets of the organization, and returns a key for each.
+// fillFleets seeds both fleets of the organization, and returns an API key for each.
 func fillFleets(ctx context.Context, a *app.App, organizationID string) (map[apikey.Environment]string, error) {
 	o := fleet.Organization{ID: organizationID, Name: demoOrg}
 	if err := a.Fleet.Seed(ctx, o); err != nil {

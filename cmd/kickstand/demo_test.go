@@ -17,8 +17,8 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// TestSecondDemo checks that starting the demo where one runs, at the same
-// address or another, leaves the one that runs alone.
+// TestSecondDemo: starting a demo next to a running one, at the same or another address,
+// does not affect the running one.
 func TestSecondDemo(t *testing.T) {
 	t.Chdir(t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -58,7 +58,7 @@ func TestSecondDemo(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("the demo ended with %v", err)
 	}
-	// The one that ended is in nobody's way.
+	// A stopped demo does not block the next.
 	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if at, runs := runningDemo(ctx, demoFolder); runs {
@@ -66,8 +66,7 @@ func TestSecondDemo(t *testing.T) {
 	}
 }
 
-// TestDemoFleet checks that the keys that the demo prints open fleets with
-// something in them, the one for each environment and no other.
+// TestDemoFleet: each printed key opens a seeded fleet in its environment only.
 func TestDemoFleet(t *testing.T) {
 	t.Chdir(t.TempDir())
 	record := startDemo(t)
@@ -95,7 +94,7 @@ func TestDemoFleet(t *testing.T) {
 	}
 }
 
-// demoServer is a demo under test, with what it printed.
+// demoServer is a demo under test with its output.
 type demoServer struct {
 	URL          string `json:"url"`
 	LiveKey      string `json:"live_key"` // of the helpdesk
@@ -104,8 +103,8 @@ type demoServer struct {
 	stop         func()
 }
 
-// startDemo runs the demo in the working directory, inside this process, until it is
-// stopped or the test ends.
+// startDemo runs the demo in the working directory, in process, until it is stopped or
+// the test ends.
 func startDemo(t *testing.T) *demoServer {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -132,8 +131,7 @@ func startDemo(t *testing.T) *demoServer {
 	return d
 }
 
-// TestEndWhileStarting checks that being told to end is no failure, however
-// early it comes.
+// TestEndWhileStarting: a cancellation during the start is not an error.
 func TestEndWhileStarting(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, command := range []string{"serve", "demo"} {
@@ -147,8 +145,8 @@ func TestEndWhileStarting(t *testing.T) {
 	}
 }
 
-// TestCrossOrigin checks that a page of another site cannot call a procedure,
-// and is told so in the envelope that clients understand.
+// TestCrossOrigin: a page of another site cannot call a procedure, and gets an error in
+// the tRPC envelope.
 func TestCrossOrigin(t *testing.T) {
 	s := start(t, "--data="+t.TempDir())
 	req, err := http.NewRequest(http.MethodPost, s.url+"/api/trpc/auth.signInWithEmail", strings.NewReader(`{"json":{"email":"ana@client.example"}}`))
@@ -178,7 +176,7 @@ func TestLocalURL(t *testing.T) {
 	}
 }
 
-// TestWrongUse checks which errors are status 2, wrong use, and which status 1.
+// TestWrongUse: wrong use is exit status 2, other errors are 1.
 func TestWrongUse(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, tt := range []struct {

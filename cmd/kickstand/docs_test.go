@@ -18,27 +18,27 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// varying are parts of an answer that are another each time.
+// varying matches the parts of a response that differ in every run.
 var varying = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|\b[a-z]{2,4}_[0-9A-Z]{26}\b|20\d\d-\d\d-\d\dT[0-9:.]+Z|curl/[0-9.]+|urn:request:[a-z0-9]+|"request_id":"[a-z0-9]+"|"number":\d+|/tickets/\d+`)
 
-// base is where the documentation has the server.
+// base is the server's URL in the documentation.
 const base = "http://127.0.0.1:8080"
 
-// block is a block of code of a page.
+// block is a code block of a page.
 type block struct {
 	line     int
 	language string
 	text     string
-	reason   string // for which it is not run; empty: none
-	prints   string // the block that follows at once and has what this one prints; empty: none
+	reason   string // why it is not run; empty: it is
+	prints   string // the following block with the expected output; empty: none
 }
 
 var (
 	fence = regexp.MustCompile("(?ms)^(?: *<!-- not run: ([^\n]+?) -->\n+)?( *)```(\\w+)\n(.*?)^ *```\n")
-	// inEmptyFolder on a page says that its commands make a data folder of their own.
+	// inEmptyFolder marks a page that runs in a data folder of its own.
 	inEmptyFolder = "<!-- commands run in an empty folder -->"
-	// checkedElsewhere are languages of blocks that other tests run or compile: the
-	// receivers those of package webhook, ts those of package rpc.
+	// checkedElsewhere lists languages of blocks that other tests run or compile:
+	// receivers in package webhook, ts in package rpc.
 	checkedElsewhere = []string{"go", "java", "js", "php", "python", "ts"}
 )
 
@@ -65,10 +65,9 @@ func blocks(page string) []block {
 	return list
 }
 
-// TestDocs pastes the shell blocks of every page, one page after its own start, in the
-// folder of a running demo, and compares what they print with the block that follows
-// each. Blocks of data are parsed. A block that cannot be run says why in a comment in
-// front of it.
+// TestDocs runs the shell blocks of every page in the folder of a running demo, one shell
+// per page, and compares their output with the following block. Data blocks are parsed. A
+// preceding comment says why a block is not run.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	dbtest.OnlySQLite(t)
@@ -121,7 +120,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// pagesBelow returns README.md and its neighbours, and what is in docs/.
+// pagesBelow returns README.md, the other pages in the root, and docs/.
 func pagesBelow(t *testing.T, root string) []string {
 	t.Helper()
 	var list []string
@@ -141,11 +140,11 @@ func pagesBelow(t *testing.T, root string) []string {
 	return list
 }
 
-// checkData parses a block that is no script.
+// checkData parses a data block.
 func checkData(t *testing.T, page string, b block) {
 	t.Helper()
 	switch b.language {
-	case "json": // one value, or one a line
+	case "json": // one value, or one per line
 		d := json.NewDecoder(strings.NewReader(b.text))
 		for d.More() {
 			var v any
@@ -168,20 +167,20 @@ func checkData(t *testing.T, page string, b block) {
 	}
 }
 
-// page is one page of the documentation.
+// page is a page of the documentation.
 type page struct {
 	name, text string
 	demo       demoProcess
 }
 
-// refusal matches the errors of the APIs, which curl prints like any other answer.
+// refusal matches the APIs' error responses, which curl prints like others.
 var refusal = regexp.MustCompile(`"error":\s*\{|/problems/`)
 
-// between separates what blocks print.
+// between separates the output of blocks.
 const between = "\x1e"
 
-// paste runs the blocks in one shell and a folder of their own. The command kickstand,
-// and that of a checkout, is this program.
+// paste runs the blocks in one shell in a folder of their own. The commands kickstand and
+// `go run ./cmd/kickstand` are this program.
 func (p *page) paste(t *testing.T, scripts []block) {
 	folder, bin := t.TempDir(), t.TempDir()
 	if !strings.Contains(p.text, inEmptyFolder) {
@@ -234,7 +233,7 @@ func (p *page) paste(t *testing.T, scripts []block) {
 // demoProcess is a demo in a process of its own.
 type demoProcess struct {
 	URL    string `json:"url"`
-	folder string // in which it was started
+	folder string // working directory
 }
 
 func startDemoProcess(t *testing.T) demoProcess {
@@ -257,7 +256,7 @@ func startDemoProcess(t *testing.T) demoProcess {
 	if err := json.NewDecoder(out).Decode(&d); err != nil {
 		t.Fatalf("the demo did not start: %v", err)
 	}
-	for range poll(t, 30*time.Second) { // until what its customers wrote has become tickets
+	for range poll(t, 30*time.Second) { // until its first messages are tickets
 		list := exec.Command(os.Args[0], "inbound", "list", "--state=accepted", "--json")
 		list.Dir, list.Env, list.Stderr = d.folder, demo.Env, t.Output()
 		waiting, err := list.Output()

@@ -15,8 +15,8 @@ import (
 type doctorCmd struct{}
 
 func (*doctorCmd) Help() string {
-	return `One line for each check: ok, warn or fail, what was found, and the remedy. Give
-it the configuration of the server, which may run meanwhile. It sends no mail,
+	return `Prints one line per check: ok, warn or fail, the finding, and the remedy. Use the
+configuration of the server, which may be running. The command sends no mail,
 creates no database and shows no secret. The exit status is 1 if a check fails.`
 }
 

@@ -20,12 +20,11 @@ import (
 // creators are the commands that may create a database.
 var creators = []string{"serve", "demo", "org create", "migrate"}
 
-// withoutDatabase are the commands that use none. The doctor reports that there is
-// none, as a finding.
+// withoutDatabase lists the commands that use none. The doctor reports a missing one as a
+// finding.
 var withoutDatabase = []string{"trigger", "listen", "config", "version", "doctor"}
 
-// particular are the inputs of commands whose flags and arguments say too little
-// about what they take.
+// particular has arguments of commands that plausible cannot derive.
 var particular = map[string][]string{
 	"trigger":         {"sms", "--sms-secret=x", "--base-url=http://127.0.0.1:1"},
 	"listen":          {"--address=127.0.0.1:0"},
@@ -37,8 +36,7 @@ var particular = map[string][]string{
 	"inbound route":   {"00000000-0000-7000-8000-000000000000", "--org=acme"},
 }
 
-// eachCommand calls fn with each command that does something, and arguments that it
-// takes.
+// eachCommand calls fn with each command and valid arguments.
 func eachCommand(t *testing.T, fn func(path string, command *kong.Node, args []string)) {
 	t.Helper()
 	parser, err := kong.New(new(commands))
@@ -55,7 +53,7 @@ func eachCommand(t *testing.T, fn func(path string, command *kong.Node, args []s
 	}
 }
 
-// plausible makes values for what a command requires.
+// plausible returns values for a command's required flags and arguments.
 func plausible(command *kong.Node) []string {
 	value := func(v *kong.Value) string {
 		if v.Enum != "" {
@@ -76,8 +74,7 @@ func plausible(command *kong.Node) []string {
 }
 
 // TestOnlyTheseCreateDatabases: in an empty folder every other command fails with the
-// path of the database that it looked for and how to name another, and leaves the
-// folder empty.
+// path of the missing database and the flag to name another, and leaves the folder empty.
 func TestOnlyTheseCreateDatabases(t *testing.T) {
 	dbtest.OnlySQLite(t)
 	eachCommand(t, func(path string, command *kong.Node, args []string) {
@@ -115,7 +112,7 @@ func TestOnlyTheseCreateDatabases(t *testing.T) {
 	})
 }
 
-// namesDatabase checks the error of a command that found no database.
+// namesDatabase checks the error of a command without a database.
 func namesDatabase(t *testing.T, path string, err error, database string) {
 	t.Helper()
 	for _, want := range []string{database, "--database-url", "KICKSTAND_DATABASE_URL"} {
@@ -125,7 +122,7 @@ func namesDatabase(t *testing.T, path string, err error, database string) {
 	}
 }
 
-// creates runs a command until it has made the file of the database.
+// creates runs a command until the database file exists.
 func creates(t *testing.T, args []string, database string) {
 	t.Helper()
 	if args[0] == "serve" || args[0] == "demo" {
@@ -149,8 +146,8 @@ func creates(t *testing.T, args []string, database string) {
 	}
 }
 
-// TestNoTablesAreMade: nor does any other command make tables in a database that has
-// none of Kickstand, or another program's.
+// TestNoTablesAreMade: no other command creates tables in an empty database, or in
+// another program's.
 func TestNoTablesAreMade(t *testing.T) {
 	url := dbtest.URL(t)
 	d := dbtest.Open(t, url)
@@ -181,8 +178,8 @@ func TestNoTablesAreMade(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherFolder: a database elsewhere does not get a new secret key, which
-// would open nothing in it.
+// TestKeyOfAnotherFolder: a database in another folder does not get a new secret key,
+// which could not open its secrets.
 func TestKeyOfAnotherFolder(t *testing.T) {
 	url := dbtest.URL(t)
 	folder := t.TempDir()
@@ -196,9 +193,8 @@ func TestKeyOfAnotherFolder(t *testing.T) {
 	}
 }
 
-// TestCommandsFindDemo: beside a running demo, and with nothing else configured,
-// commands are about it; a database of the folder's own goes first, and one that is
-// named.
+// TestCommandsFindDemo: without configuration, commands use a running demo; a database in
+// the folder, or a named one, comes first.
 func TestCommandsFindDemo(t *testing.T) {
 	dbtest.OnlySQLite(t)
 	folder := t.TempDir()

@@ -19,29 +19,29 @@ import (
 )
 
 type fleetCmd struct {
-	Seed   fleetSeedCmd   `cmd:"" help:"Fill an empty fleet with believable data: two cities, vehicles, customers, rides."`
-	Import fleetImportCmd `cmd:"" help:"Take over a fleet from a file: all of it or nothing."`
-	Export fleetExportCmd `cmd:"" help:"Write a fleet: to be imported elsewhere, or record by record."`
+	Seed   fleetSeedCmd   `cmd:"" help:"Seed an empty fleet with demo data: two cities, vehicles, customers, rides."`
+	Import fleetImportCmd `cmd:"" help:"Import a fleet from a file, completely or not at all."`
+	Export fleetExportCmd `cmd:"" help:"Export a fleet, for import or record by record."`
 }
 
 func (*fleetCmd) Help() string {
-	return `An organization has two fleets, which nothing connects: live, and test (the
-sandbox), which is full of believable data from the first request on.
+	return `An organization has two separate fleets: live, and test (the sandbox), which has
+demo data from the first request on.
 
-Move a fleet, or bring yours (the file's form is in docs/fleet.md):
+Move a fleet, or import yours (docs/fleet.md describes the file):
   kickstand fleet export --org acme --environment test > fleet.json
   kickstand fleet import --org acme --environment live fleet.json
 
-Read rides into something else:
+Export rides for another program:
   kickstand fleet export --org acme --environment live --what rides > rides.ndjson
 
-Then make a key: kickstand key create --service fleet --help`
+Then create a key: kickstand key create --service fleet --help`
 }
 
-// fleetOf is an organization's fleet in one environment.
+// fleetOf selects an organization's fleet in one environment.
 type fleetOf struct {
 	Org         string `required:"" placeholder:"SLUG" help:"Organization."`
-	Environment string `required:"" enum:"live,test" help:"Which of its fleets: live, or test (the sandbox)."`
+	Environment string `required:"" enum:"live,test" help:"Environment: live, or test (the sandbox)."`
 }
 
 // with opens the program and finds the fleet.
@@ -65,19 +65,19 @@ type fleetSeedCmd struct {
 
 func (*fleetSeedCmd) Help() string {
 	return `Two cities (Berlin and Fukuoka) with 40 vehicles in every state, 30 customers,
-8 zones, 3 pricing plans and 500 rides of the last 90 days. The people are made
-up; nobody is written to. A fleet with anything in it is left alone; the one
-subaccount that a new fleet has is replaced.`
+8 zones, 3 pricing plans and 500 rides of the last 90 days. The customers are
+fictional; no messages are sent. The fleet must be empty, except for the one
+subaccount of a new fleet, which is replaced.`
 }
 
 func (c *fleetSeedCmd) Run(ctx context.Context, e *env) error {
 	return c.Of.with(ctx, e, func(f *app.Fleet, o fleet.Organization) error {
 		err := f.Seed(ctx, o)
 		if problem.Of(err) == problem.Precondition && !f.Live() {
-			return fmt.Errorf("the sandbox of %s is not empty; POST /sandbox/v1/sandbox/reset with a test key puts it back to how it began", c.Of.Org)
+			return fmt.Errorf("the sandbox of %s is not empty; POST /sandbox/v1/sandbox/reset with a test key resets it", c.Of.Org)
 		}
 		if problem.Of(err) == problem.Precondition {
-			return fmt.Errorf("the fleet of %s is not empty, and what is in it may be real; nothing was changed", c.Of.Org)
+			return fmt.Errorf("the fleet of %s is not empty and may have real data; nothing was changed", c.Of.Org)
 		}
 		if err != nil {
 			return err
@@ -112,11 +112,11 @@ type fleetImportCmd struct {
 
 func (*fleetImportCmd) Help() string {
 	return `The file is an object with any of the lists subaccounts, vehicle_types,
-pricing_plans, customers, zones and vehicles, of records as the API shows them:
-what "kickstand fleet export" writes. Ids in it are how its records refer to each
-other; they get ids of their own, unless the fleet has a record with the very id,
-which then stays as it is. If anything is wrong, all that is wrong is said and
-nothing is imported. Rides are not imported: they are what happened, not what is.`
+pricing_plans, customers, zones and vehicles, with records in the form of the API:
+the output of "kickstand fleet export". Its records refer to each other by ids;
+they get new ids, except that a record whose id exists in the fleet is skipped.
+If anything is wrong, the command lists every error and imports nothing. Rides
+cannot be imported.`
 }
 
 func (c *fleetImportCmd) Run(ctx context.Context, e *env) error {
@@ -150,7 +150,7 @@ func (c *fleetImportCmd) Run(ctx context.Context, e *env) error {
 			fmt.Fprintf(w, "Imported %d subaccounts, %d vehicle types, %d pricing plans, %d customers, %d zones and %d vehicles.\n",
 				made.Subaccounts, made.VehicleTypes, made.Plans, made.Customers, made.Zones, made.Vehicles)
 			if made == (fleet.Imported{}) {
-				fmt.Fprintln(w, "All of them were there already, by their ids.")
+				fmt.Fprintln(w, "All records exist already, by their ids.")
 			}
 		})
 	})
@@ -158,25 +158,24 @@ func (c *fleetImportCmd) Run(ctx context.Context, e *env) error {
 
 type fleetExportCmd struct {
 	Of   fleetOf `embed:""`
-	What string  `enum:"fleet,subaccounts,pricing_plans,customers,zones,vehicles,rides" default:"fleet" help:"fleet: one JSON object, to be imported. Or subaccounts, pricing_plans, customers, zones, vehicles, rides: NDJSON, a record a line."`
-	Dir  string  `placeholder:"DIR" help:"Write a file NAME.ndjson for each kind of record, rides too, instead of anything to standard output."`
+	What string  `enum:"fleet,subaccounts,pricing_plans,customers,zones,vehicles,rides" default:"fleet" help:"fleet: one JSON object for import; or subaccounts, pricing_plans, customers, zones, vehicles, rides: NDJSON, one record per line."`
+	Dir  string  `placeholder:"DIR" help:"Write a file NAME.ndjson for each kind of record, including rides, instead of standard output."`
 }
 
 func (*fleetExportCmd) Help() string {
-	return `Records are written as the API shows them, each kind as it was at one moment,
-also beside a running server. Customers who were anonymised are not part of a
-fleet that is to be imported: nothing is left of them but their rides.`
+	return `Writes records in the form of the API, each kind from one snapshot; a server may
+be running. A fleet for import has no anonymised customers: only their rides
+remain.`
 }
 
-// fleetKinds are the kinds of records that an export can have, in the order of
-// an import.
+// fleetKinds returns the kinds of records of an export, in the order of an import.
 func fleetKinds() []string {
 	return []string{"subaccounts", "pricing_plans", "customers", "zones", "vehicles", "rides"}
 }
 
 func (c *fleetExportCmd) Run(ctx context.Context, e *env) error {
 	if c.Dir != "" && c.What != "fleet" {
-		return usageError{errors.New("--dir writes every kind of record; leave out --what")}
+		return usageError{errors.New("--dir writes every kind of record; omit --what")}
 	}
 	return c.Of.with(ctx, e, func(f *app.Fleet, o fleet.Organization) error {
 		if err := f.Provision(ctx, o); err != nil {
@@ -206,7 +205,7 @@ type exporter struct {
 	progress       io.Writer
 }
 
-// each gives every record of a kind to fn, as JSON.
+// each calls fn with every record of a kind, as JSON.
 func (x *exporter) each(ctx context.Context, kind string, fn func(record []byte) error) error {
 	n := 0
 	next := func(d *fleet.Record) error {
@@ -245,18 +244,18 @@ func eachDoc[T any](list []T, err error, doc func(*T) (fleet.Record, error), fn 
 	return err
 }
 
-// lines writes a kind of records as NDJSON, and returns how many there are.
+// lines writes the records of a kind as NDJSON, and returns their number.
 func (x *exporter) lines(ctx context.Context, w io.Writer, kind string) (n int, err error) {
 	b := bufio.NewWriter(w)
 	err = x.each(ctx, kind, func(record []byte) error {
 		n++
 		b.Write(record)
-		return b.WriteByte('\n') // which says what went wrong before, too
+		return b.WriteByte('\n') // returns earlier errors, too
 	})
 	return n, errors.Join(err, b.Flush())
 }
 
-// whole writes what can be imported as one JSON object.
+// whole writes all kinds as one JSON object for import.
 func (x *exporter) whole(ctx context.Context, w io.Writer) error {
 	b := bufio.NewWriter(w)
 	for i, kind := range fleetKinds() {
@@ -291,7 +290,7 @@ func (x *exporter) whole(ctx context.Context, w io.Writer) error {
 	return b.Flush()
 }
 
-// files writes each kind of records into a file of a folder.
+// files writes each kind into a file of a folder.
 func (x *exporter) files(ctx context.Context, e *env, folder string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err

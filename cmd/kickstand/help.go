@@ -4,15 +4,15 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// helpOptions are the form of all help.
+// helpOptions formats all help texts.
 var helpOptions = kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}
 
-// everyCommand is the group of flags that every command has and that are no settings
-// of the server. A command's own flags have no group, and come first.
+// everyCommand groups the flags that every command has besides the server's settings. A
+// command's own flags have no group and come first.
 var everyCommand = &kong.Group{Key: "Flags of every command:", Title: "Flags of every command:"}
 
-// ownHelp is --help: a command with its own flags and those of [everyCommand], without
-// the server's settings.
+// ownHelp prints --help: a command with its own flags and those of [everyCommand],
+// without the server's settings.
 func ownHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	for _, f := range ctx.Model.Flags {
 		f.Hidden = f.Group.Key != everyCommand.Key
@@ -20,14 +20,14 @@ func ownHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	return kong.DefaultHelpPrinter(options, ctx)
 }
 
-// helpAll is --help-all: the same with the server's settings.
+// helpAll is --help-all: help including the server's settings.
 type helpAll bool
 
 // IgnoreDefault implements [kong.IgnoreDefault].
 func (helpAll) IgnoreDefault() {}
 
-// BeforeReset prints the help and ends the program, as kong's own flag does, whatever
-// else is wrong with the command line.
+// BeforeReset prints the help and exits, like kong's own flag, regardless of other errors
+// of the command line.
 func (helpAll) BeforeReset(ctx *kong.Context) error {
 	options := helpOptions
 	options.ValueFormatter = kong.DefaultHelpValueFormatter

@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// helpOf returns the help of a command, on a terminal of a width.
+// helpOf returns the help of a command on a terminal of fixed width.
 func helpOf(t *testing.T, path []string, flag string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -22,16 +22,16 @@ func helpOf(t *testing.T, path []string, flag string) string {
 	return out.String()
 }
 
-// TestHelp looks at the help of every command: its own flags, in front of those that
-// every command has; of the server's settings only that --help-all lists them; no line
-// wider than 100 columns; and examples that the program takes.
+// TestHelp checks the help of every command: its own flags precede those of every
+// command; the server's settings are in --help-all only; no line exceeds 100 columns; and
+// examples parse.
 func TestHelp(t *testing.T) {
 	t.Setenv("COLUMNS", "200")
 	parser, err := kong.New(new(commands))
 	if err != nil {
 		t.Fatal(err)
 	}
-	examples := map[string][]string{} // by the command in whose help they are
+	examples := map[string][]string{} // by command
 	var visit func(n *kong.Node)
 	visit = func(n *kong.Node) {
 		path := strings.Fields(strings.TrimPrefix(n.FullPath(), parser.Model.Name))
@@ -84,13 +84,12 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// flagLine matches the line of a flag in help.
+// flagLine matches the line of a flag in a help text.
 func flagLine(name string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^ +(-\w, )?--(\[no-\])?` + regexp.QuoteMeta(name) + `\b[^-]`)
 }
 
-// exampleIn returns the command in a line of help that is one, without the words that
-// explain it.
+// exampleIn returns the command in a help line, without its explanation.
 func exampleIn(line string) (string, bool) {
 	text, indented := strings.CutPrefix(line, "    ")
 	if !indented || !regexp.MustCompile(`^(KICKSTAND_\w+=\S+ )*kickstand `).MatchString(text) {
@@ -100,7 +99,7 @@ func exampleIn(line string) (string, bool) {
 	return text, true
 }
 
-// words has a shell split commands into what the program gets of each.
+// words splits commands into arguments by a shell.
 func words(t *testing.T, list []string) [][]string {
 	t.Helper()
 	if _, err := exec.LookPath("bash"); err != nil {

@@ -20,19 +20,19 @@ import (
 
 type inboundCmd struct {
 	List   inboundListCmd   `cmd:"" help:"List inbound events, newest first."`
-	Show   inboundShowCmd   `cmd:"" help:"Show an inbound event: whose it is, what became of it, and the request as it came."`
-	Route  inboundRouteCmd  `cmd:"" help:"Give an event that is for nobody to a connection or an organization, and process it."`
+	Show   inboundShowCmd   `cmd:"" help:"Show an inbound event: its organization, its result, and the request."`
+	Route  inboundRouteCmd  `cmd:"" help:"Route an unrouted event to a connection or an organization, and process it."`
 	Replay inboundReplayCmd `cmd:"" help:"Process events again."`
 }
 
 func (*inboundCmd) Help() string {
-	return `What was verified is stored for 30 days (KICKSTAND_RETENTION). It is accepted until it is processed, and then processed. Three states wait for
-somebody to look:
-  unrouted   nobody connected the address that it is for
-  rejected   it cannot be read
+	return `Verified events are stored for 30 days (KICKSTAND_RETENTION). An event is accepted, then processed. Three states need
+attention:
+  unrouted   no connection has the event's address
+  rejected   the event cannot be parsed
   dead       processing failed eight times
 
-What waits, why, and what to do:
+Find, inspect and process them:
   kickstand inbound list --state unrouted,rejected,dead
   kickstand inbound show EVENT
   kickstand inbound route EVENT --connection CONNECTION
@@ -45,7 +45,7 @@ type inboundListCmd struct {
 	Org        string   `placeholder:"SLUG" help:"Only of this organization."`
 	Channel    string   `placeholder:"CHANNEL" help:"Only of this channel, such as sms."`
 	Connection string   `placeholder:"ID" help:"Only of this connection."`
-	Before     string   `placeholder:"ID" help:"Go on where the page before has ended."`
+	Before     string   `placeholder:"ID" help:"Id of the last row of the previous page."`
 	Limit      int      `default:"50" help:"How many to show, at most 500."`
 }
 
@@ -55,10 +55,10 @@ func (*inboundListCmd) Help() string {
   kickstand inbound list --org acme --channel sms --json`
 }
 
-// shownEvent is an inbound event as it is printed.
+// shownEvent is the printed form of an inbound event.
 type shownEvent struct {
 	*inbound.Event
-	Organization string `json:"organization,omitempty"` // its slug
+	Organization string `json:"organization,omitempty"` // slug
 }
 
 // slugs returns the organizations' slugs by id.
@@ -93,7 +93,7 @@ func (c *inboundListCmd) Run(ctx context.Context, e *env) error {
 		}
 		shown := struct {
 			Events []shownEvent `json:"events"`
-			Next   string       `json:"next,omitempty"` // for --before
+			Next   string       `json:"next,omitempty"` // value for --before
 		}{Events: []shownEvent{}}
 		for _, e := range events {
 			if len(shown.Events) == c.Limit {
@@ -104,7 +104,7 @@ func (c *inboundListCmd) Run(ctx context.Context, e *env) error {
 		}
 		return e.print(shown, func(w io.Writer) {
 			if len(shown.Events) == 0 {
-				fmt.Fprintln(w, "Nothing that fits came in and is still stored.")
+				fmt.Fprintln(w, "No stored events match.")
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
@@ -118,11 +118,11 @@ func (c *inboundListCmd) Run(ctx context.Context, e *env) error {
 				fmt.Fprintf(w, "More: the same with --before %s\n", shown.Next)
 			}
 			if slices.ContainsFunc(shown.Events, func(e shownEvent) bool { return e.State == inbound.Unrouted }) {
-				// Without the address, which a stranger can have chosen.
-				fmt.Fprint(w, "\nUnrouted events have no organization. Connect the address, and replay what came:\n"+
+				// Without the address, which a stranger may have chosen.
+				fmt.Fprint(w, "\nUnrouted events have no organization. Connect the address, and replay the events:\n"+
 					"  kickstand channel connect CHANNEL --org SLUG --address ADDRESS\n  kickstand inbound replay ID\n"+
 					"or route an event by hand:\n  kickstand inbound route ID --org SLUG\n"+
-					"or name the organization that gets such events from now on:\n  kickstand org default SLUG\n")
+					"or set the default organization for such events:\n  kickstand org default SLUG\n")
 			}
 		})
 	}
@@ -135,7 +135,7 @@ func (c *inboundListCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-// cell is text of a stranger's in a table, which has no empty cells.
+// cell returns external text for a table cell; "-" if empty.
 func cell(s string) string {
 	s = oneLine(printable(s))
 	if utf8.RuneCountInString(s) > 60 {
@@ -145,25 +145,25 @@ func cell(s string) string {
 }
 
 type inboundShowCmd struct {
-	Event string `arg:"" placeholder:"EVENT" help:"Its id."`
-	Raw   bool   `help:"Write the bytes of the body, and nothing else."`
+	Event string `arg:"" placeholder:"EVENT" help:"Id of the event."`
+	Raw   bool   `help:"Write the raw body only."`
 }
 
 func (*inboundShowCmd) Help() string {
-	return `The values of credentials were not kept, in the address and in the headers. A request that held several events shows the
-part that is this one.
+	return `Credentials in the URL and in headers are not stored. Of a request with several events, the output has the part of this
+event.
 
-For example, a mail as it came:
+For example, a raw mail:
   kickstand inbound show EVENT --raw > mail.eml`
 }
 
-// shownRaw is an inbound event with its request as it is printed.
+// shownRaw is the printed form of an inbound event with its request.
 type shownRaw struct {
 	shownEvent
 	URL     string      `json:"url"`
 	Headers http.Header `json:"headers"`
-	Text    *string     `json:"body,omitempty"`        // where it is text
-	Bytes   []byte      `json:"body_base64,omitempty"` // where it is not
+	Text    *string     `json:"body,omitempty"`        // a text body
+	Bytes   []byte      `json:"body_base64,omitempty"` // any other body
 }
 
 func (c *inboundShowCmd) Run(ctx context.Context, e *env) error {
@@ -193,7 +193,7 @@ func (c *inboundShowCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-// maxShown bounds the text of a body on a terminal.
+// maxShown is the maximum size of a body printed to a terminal.
 const maxShown = 32 << 10
 
 func (s *shownRaw) write(w io.Writer) {
@@ -217,10 +217,10 @@ func (s *shownRaw) write(w io.Writer) {
 	fmt.Fprintln(w, ">")
 	switch {
 	case s.Text == nil:
-		fmt.Fprintf(w, "> %d bytes that are no text: see --raw\n", s.Size)
+		fmt.Fprintf(w, "> %d bytes of binary data: see --raw\n", s.Size)
 	case len(*s.Text) > maxShown:
 		fmt.Fprint(w, indented("> ", strings.ToValidUTF8((*s.Text)[:maxShown], "")))
-		fmt.Fprintf(w, "%d bytes in all: see --raw\n", s.Size)
+		fmt.Fprintf(w, "%d bytes in total: see --raw\n", s.Size)
 	case *s.Text != "":
 		fmt.Fprint(w, indented("> ", *s.Text))
 	}
@@ -228,25 +228,25 @@ func (s *shownRaw) write(w io.Writer) {
 	case inbound.Unrouted:
 		fmt.Fprintf(w, "\nNext: connect the address and `kickstand inbound replay %s`,\nor `kickstand inbound route %s --connection CONNECTION`\n", s.ID, s.ID)
 	case inbound.Rejected, inbound.Dead:
-		fmt.Fprintf(w, "\nNext, when what is wrong is mended: kickstand inbound replay %s\n", s.ID)
+		fmt.Fprintf(w, "\nNext, after the repair: kickstand inbound replay %s\n", s.ID)
 	}
 }
 
 type inboundRouteCmd struct {
-	Event      string `arg:"" placeholder:"EVENT" help:"Its id."`
-	Connection string `placeholder:"ID" help:"The connection that it is for, of its channel."`
-	Org        string `placeholder:"SLUG" help:"The organization that it is for; answers have no connection to leave by."`
+	Event      string `arg:"" placeholder:"EVENT" help:"Id of the event."`
+	Connection string `placeholder:"ID" help:"Connection to route it to, of the same channel."`
+	Org        string `placeholder:"SLUG" help:"Organization to route it to; its ticket has no connection for replies."`
 }
 
 func (*inboundRouteCmd) Help() string {
-	return `For one event that is unrouted. Where the address should have been connected, connect it, and replay what has come:
+	return `Routes one unrouted event. If the address should be connected, connect it and replay its events instead:
   kickstand channel connect sms --org acme --address +14155550100
   kickstand inbound replay EVENT EVENT`
 }
 
 func (c *inboundRouteCmd) Run(ctx context.Context, e *env) error {
 	if (c.Connection == "") == (c.Org == "") {
-		return usageError{errors.New("say whose it is: --connection ID or --org SLUG\nrun `kickstand channel list --org SLUG` for the connections there are")}
+		return usageError{errors.New("name its target: --connection ID or --org SLUG\nrun `kickstand channel list --org SLUG` for the ids of connections")}
 	}
 	if c.Connection != "" {
 		return e.with(ctx, func(a *app.App) error {
@@ -280,7 +280,7 @@ func (e *env) printRouted(ctx context.Context, a *app.App, routed *inbound.Event
 	})
 }
 
-// processingState says what becomes of an event that was to be processed.
+// processingState describes the state of a routed or replayed event.
 func processingState(e *inbound.Event) string {
 	if e.State == inbound.Accepted {
 		return e.ID + " will be processed by the server.\nNext: kickstand inbound show " + e.ID
@@ -290,19 +290,18 @@ func processingState(e *inbound.Event) string {
 
 type inboundReplayCmd struct {
 	Events  []string `arg:"" optional:"" name:"event" help:"Ids of events."`
-	State   []string `enum:"processed,unrouted,rejected,dead" placeholder:"STATE" help:"All in these states: processed, unrouted, rejected, dead."`
-	Since   moment   `placeholder:"WHEN" help:"All received since: how long ago (24h), or a time (2026-11-21T09:30:00Z)."`
-	Until   moment   `placeholder:"WHEN" help:"Only those received before (default: now)."`
-	Org     string   `placeholder:"SLUG" help:"Only those of this organization."`
-	Channel string   `placeholder:"CHANNEL" help:"Only those of this channel, such as sms."`
-	DryRun  bool     `help:"Only say how many would be processed again."`
+	State   []string `enum:"processed,unrouted,rejected,dead" placeholder:"STATE" help:"Events in these states: processed, unrouted, rejected, dead."`
+	Since   moment   `placeholder:"WHEN" help:"Events received since: a duration ago (24h) or a time (2026-11-21T09:30:00Z)."`
+	Until   moment   `placeholder:"WHEN" help:"Events received before (default: now)."`
+	Org     string   `placeholder:"SLUG" help:"Only of this organization."`
+	Channel string   `placeholder:"CHANNEL" help:"Only of this channel, such as sms."`
+	DryRun  bool     `help:"Only print the number of events."`
 }
 
 func (*inboundReplayCmd) Help() string {
-	return `An unrouted event goes to whoever has its address by now, or to the default organization. One that was rejected is read again,
-and becomes the events that it holds. One that is dead or was processed is processed again: what took effect already does
-not take effect twice. Events are chosen by their ids, or by state and time; --since alone chooses dead, rejected and
-unrouted ones.
+	return `An unrouted event goes to the connection that has its address now, or to the default organization. A rejected one is parsed
+again. A dead or processed one is processed again, without repeating earlier effects. Select events by id, or by state
+and time; --since alone selects dead, rejected and unrouted ones.
 
 For example:
   kickstand inbound replay EVENT EVENT
@@ -314,10 +313,10 @@ func (c *inboundReplayCmd) check() error {
 	chosen := len(c.State) > 0 || !c.Since.IsZero()
 	switch {
 	case len(c.Events) > 0 && (chosen || !c.Until.IsZero() || c.Org != "" || c.Channel != "" || c.DryRun):
-		return errors.New("ids of events go with no other flag")
+		return errors.New("ids of events exclude other flags")
 	case len(c.Events) == 0 && !chosen:
-		return errors.New("say what to process again: ids of events, or --state or --since\n" +
-			"run `kickstand inbound list --state unrouted,rejected,dead` for what waits")
+		return errors.New("name the events to replay: ids, or --state or --since\n" +
+			"run `kickstand inbound list --state unrouted,rejected,dead` to list events")
 	case !c.Since.IsZero() && !c.Until.IsZero() && !c.Since.Before(c.Until.Time):
 		return errors.New("--until must be after --since")
 	}
@@ -337,7 +336,7 @@ func (c *inboundReplayCmd) Run(ctx context.Context, e *env) error {
 	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error { return c.byState(ctx, e, a, organizationID) })
 }
 
-// byID replays the events that were named.
+// byID replays the named events.
 func (c *inboundReplayCmd) byID(ctx context.Context, e *env, a *app.App) error {
 	bySlug, err := slugs(ctx, a)
 	if err != nil {
@@ -365,20 +364,20 @@ func (c *inboundReplayCmd) byID(ctx context.Context, e *env, a *app.App) error {
 	return errors.Join(append(failed, err)...)
 }
 
-// notReplayed is an event that was not processed again, and why.
+// notReplayed is an event that could not be replayed, and the reason.
 type notReplayed struct {
 	ID    string `json:"id"`
 	Error string `json:"error"`
 }
 
-// maxRefused bounds the events that are listed as not processed again.
+// maxRefused bounds the list of events that could not be replayed.
 const maxRefused = 20
 
-// byState replays the events of some states and times.
+// byState replays events by state and time.
 func (c *inboundReplayCmd) byState(ctx context.Context, e *env, a *app.App, organizationID string) error {
 	f := inbound.Filter{OrganizationID: organizationID, Channel: c.Channel, From: c.Since.Time, To: c.Until.Time}
 	if f.To.IsZero() {
-		f.To = time.Now() // what comes meanwhile is not meant
+		f.To = time.Now() // events that arrive meanwhile are not included
 	}
 	for _, state := range c.State {
 		f.States = append(f.States, inbound.State(state))
@@ -388,8 +387,8 @@ func (c *inboundReplayCmd) byState(ctx context.Context, e *env, a *app.App, orga
 	}
 	shown := struct {
 		Replayed int           `json:"replayed"`
-		Failed   int           `json:"failed"`           // those that cannot be processed again
-		Refused  []notReplayed `json:"errors,omitempty"` // of the first of them
+		Failed   int           `json:"failed"`           // events that cannot be replayed
+		Refused  []notReplayed `json:"errors,omitempty"` // for the first of them
 		DryRun   bool          `json:"dry_run,omitempty"`
 	}{DryRun: c.DryRun}
 	err := a.Inbound.ReplayAll(ctx, f, c.DryRun, func(ev *inbound.Event, err error) error {
@@ -407,10 +406,10 @@ func (c *inboundReplayCmd) byState(ctx context.Context, e *env, a *app.App, orga
 	}
 	return e.print(shown, func(w io.Writer) {
 		if c.DryRun {
-			fmt.Fprintf(w, "Would be processed again: %d. Nothing was changed.\n", shown.Replayed)
+			fmt.Fprintf(w, "Would be replayed: %d. Nothing was changed.\n", shown.Replayed)
 			return
 		}
-		fmt.Fprintf(w, "To be processed again by the server: %d.\n", shown.Replayed)
+		fmt.Fprintf(w, "Queued for the server: %d.\n", shown.Replayed)
 		if shown.Failed > 0 {
 			fmt.Fprintf(w, "Not processed again: %d.\n", shown.Failed)
 		}

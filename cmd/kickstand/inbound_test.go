@@ -14,8 +14,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// TestInboundCommands uses them beside a running server: what waits for somebody to
-// look, what it is, and whose it is from then on.
+// TestInboundCommands runs the commands next to a server: list unrouted events, show one,
+// and route it.
 func TestInboundCommands(t *testing.T) {
 	smsSecret, paymentsSecret := "sms-"+strings.Repeat("k", 20), "pay-"+strings.Repeat("k", 20)
 	data, database := "--data="+t.TempDir(), "--database-url="+dbtest.URL(t)
@@ -109,7 +109,7 @@ func TestInboundCommands(t *testing.T) {
 	if got := kickstand("inbound", "show", rejected, "--raw"); got != unreadable {
 		t.Errorf("the raw body is %q, want %q", got, unreadable)
 	}
-	if got := kickstand("inbound", "show", rejected); !strings.Contains(got, "Next, when what is wrong is mended: kickstand inbound replay "+rejected) || strings.Contains(got, "hush") {
+	if got := kickstand("inbound", "show", rejected); !strings.Contains(got, "Next, after the repair: kickstand inbound replay "+rejected) || strings.Contains(got, "hush") {
 		t.Errorf("show said %q", got)
 	}
 
@@ -119,7 +119,7 @@ func TestInboundCommands(t *testing.T) {
 	for _, name := range []string{"Acme", "Wheels"} {
 		kickstand("org", "create", "--name="+name)
 	}
-	// To an organization, to a connection, and by itself once the address is connected.
+	// To an organization, to a connection, and by replay once the address is connected.
 	if got := kickstand("inbound", "route", one, "--org=wheels"); !strings.Contains(got, one+" will be processed by the server.") {
 		t.Errorf("route said %q", got)
 	}
@@ -146,7 +146,7 @@ func TestInboundCommands(t *testing.T) {
 	if events, _ := list("--org=acme", "--state=processed"); len(events) != 2 {
 		t.Errorf("got %+v, want the two of acme", events)
 	}
-	// What is routed already, or of another channel.
+	// Routed already, or of another channel.
 	if _, err := try("inbound", "route", one, "--connection="+made.ID); err == nil || !strings.Contains(err.Error(), "this one is processed") {
 		t.Errorf("route of a processed event: %v", err)
 	}

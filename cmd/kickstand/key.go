@@ -18,31 +18,31 @@ import (
 )
 
 type keyCmd struct {
-	Create keyCreateCmd `cmd:"" help:"Make an API key. It is shown once."`
-	List   keyListCmd   `cmd:"" help:"List an organization's API keys: what they may do, and when they were used."`
-	Rotate keyRotateCmd `cmd:"" help:"Make a key with the settings of another, which works on until it is revoked."`
-	Revoke keyRevokeCmd `cmd:"" help:"End a key at once and for good. It stays in the list."`
-	Delete keyDeleteCmd `cmd:"" help:"Take a key out of the list for good; if it still works, it ends at once."`
+	Create keyCreateCmd `cmd:"" help:"Create an API key. It is shown once."`
+	List   keyListCmd   `cmd:"" help:"List an organization's API keys with permissions and last use."`
+	Rotate keyRotateCmd `cmd:"" help:"Create a key with the settings of another, which works until it is revoked."`
+	Revoke keyRevokeCmd `cmd:"" help:"Revoke a key at once and for good. It stays in the list."`
+	Delete keyDeleteCmd `cmd:"" help:"Delete a key for good; an active one is revoked at once."`
 }
 
 func (*keyCmd) Help() string {
-	return `A key for a report that reads tickets and nothing else:
+	return `A key for a report that only reads tickets:
   kickstand key create --org acme --service helpdesk --environment live --name Report \
     --resources '{"tickets":["read"]}'
 
-Change it for another without a gap:
-  kickstand key rotate ID         a second key; put it where the first one is used
-  kickstand key list --org acme   is the first one still used?
+Replace a key without downtime:
+  kickstand key rotate ID         creates a second key; deploy it
+  kickstand key list --org acme   shows the last use of the first key
   kickstand key revoke ID`
 }
 
-// shownKey is a key as it is printed.
+// shownKey is the printed form of a key.
 type shownKey struct {
 	ID             string             `json:"id"`
 	Name           string             `json:"name"`
 	Service        apikey.ServiceName `json:"service"`
 	Environment    apikey.Environment `json:"environment"`
-	Key            string             `json:"key,omitempty"` // when it was made just now
+	Key            string             `json:"key,omitempty"` // only at creation
 	PartialKey     string             `json:"partial_key"`
 	Level          *apikey.Level      `json:"level"`
 	Resources      apikey.Grants      `json:"resources"`
@@ -72,7 +72,7 @@ func showKey(k apikey.Key) shownKey {
 	}
 }
 
-// orNil is nil for what was not given.
+// orNil returns nil for the zero value.
 func orNil[T comparable](v T) *T {
 	if v == *new(T) {
 		return nil
@@ -80,7 +80,7 @@ func orNil[T comparable](v T) *T {
 	return &v
 }
 
-// permissions says what a key may do, for a person.
+// permissions describes a key's permissions in text.
 func (s *shownKey) permissions() string {
 	var parts []string
 	if s.Level != nil {
@@ -104,15 +104,15 @@ func (s *shownKey) permissions() string {
 	return strings.Join(parts, ", of which ")
 }
 
-// printToken prints a key that was made just now.
+// printToken prints a new key.
 func (e *env) printToken(k apikey.Key, t apikey.Token, next string) error {
 	shown := showKey(k)
 	shown.Key = t.Reveal()
 	return e.print(shown, func(w io.Writer) {
-		fmt.Fprintf(w, "%s\n\n%s key %q may: %s.\n", shown.Key, shown.Service, shown.Name, shown.permissions())
-		fmt.Fprintln(w, "The key is shown only now. Whoever has it may do the same: keep it where you keep secrets.")
+		fmt.Fprintf(w, "%s\n\n%s key %q, permissions: %s.\n", shown.Key, shown.Service, shown.Name, shown.permissions())
+		fmt.Fprintln(w, "The key cannot be shown again. Store it with your other secrets.")
 		if shown.Environment == apikey.Live {
-			fmt.Fprintln(w, "It is a live key: what is done with it is done with real data.")
+			fmt.Fprintln(w, "It is a live key: it reads and changes real data.")
 		}
 		fmt.Fprint(w, next)
 	})
@@ -120,21 +120,21 @@ func (e *env) printToken(k apikey.Key, t apikey.Token, next string) error {
 
 type keyCreateCmd struct {
 	Org         string   `required:"" placeholder:"SLUG" help:"Organization."`
-	Service     string   `required:"" enum:"helpdesk,fleet" help:"Which API it opens: helpdesk or fleet."`
-	Environment string   `required:"" enum:"live,test" help:"Which data: live, or test (the fleet's sandbox)."`
-	Name        string   `required:"" help:"What it is for; no two keys have the same name."`
-	Level       string   `placeholder:"LEVEL" help:"What it may do: read_only, read_write, or admin (settings as well)."`
-	Resources   string   `placeholder:"MAP" help:"What it may reach: all, or a JSON map of resources to actions."`
-	Subaccounts []string `placeholder:"ID" help:"Subaccounts it reaches (default: all, those to come included)."`
-	AllowedIPs  []string `name:"allowed-ips" placeholder:"IP" help:"Addresses and blocks from which it works (default: any)."`
-	RateLimit   *int64   `placeholder:"N" help:"Requests a minute (default: what the plan gives, which is also the most)."`
-	Expires     string   `placeholder:"WHEN" help:"Its last day, such as 2027-03-31, or a time, such as 2027-03-31T18:00:00Z (default: never)."`
-	TimeZone    string   `default:"UTC" placeholder:"ZONE" help:"Where its last day ends, such as Europe/Berlin (default: ${default})."`
+	Service     string   `required:"" enum:"helpdesk,fleet" help:"API: helpdesk or fleet."`
+	Environment string   `required:"" enum:"live,test" help:"Environment: live, or test (the fleet's sandbox)."`
+	Name        string   `required:"" help:"Name, unique among the keys."`
+	Level       string   `placeholder:"LEVEL" help:"Permission level: read_only, read_write, or admin (includes settings)."`
+	Resources   string   `placeholder:"MAP" help:"Resources: all, or a JSON map of resources to actions."`
+	Subaccounts []string `placeholder:"ID" help:"Subaccounts (default: all, including future ones)."`
+	AllowedIPs  []string `name:"allowed-ips" placeholder:"IP" help:"Allowed addresses and CIDR blocks (default: any)."`
+	RateLimit   *int64   `placeholder:"N" help:"Requests per minute (default and maximum: the plan's)."`
+	Expires     string   `placeholder:"WHEN" help:"Last valid day, such as 2027-03-31, or a time, such as 2027-03-31T18:00:00Z (default: never)."`
+	TimeZone    string   `default:"UTC" placeholder:"ZONE" help:"Time zone of the last day, such as Europe/Berlin (default: ${default})."`
 }
 
 func (*keyCreateCmd) Help() string {
-	return `What is allowed must be allowed by --level and by --resources, as far as they are given; one must be. Actions are
-read, create, update and delete, and none implies another. Settings need --level=admin without a map.
+	return `Give --level, --resources or both; with both, an action must be allowed by both. Actions are read, create, update and
+delete, and none implies another. Settings need --level=admin without a map.
 
 Helpdesk: tickets, messages, customers, webhooks, channels, events, analytics.
 Fleet:    rides, vehicles, customers, pricing, analytics; zones by --level or --resources=all only.
@@ -146,7 +146,7 @@ For example:
     --expires 2027-03-31 --resources '{"rides":["read","create","update"],"vehicles":["read"]}' \
     --allowed-ips 192.0.2.0/24,2001:db8::1
 
-The last thing printed with --json holds the key as "key".`
+With --json the last value has the key as "key".`
 }
 
 func (c *keyCreateCmd) Run(ctx context.Context, e *env) error {
@@ -197,7 +197,7 @@ func (c *keyListCmd) Run(ctx context.Context, e *env) error {
 		}
 		return e.print(shown, func(w io.Writer) {
 			if len(shown) == 0 {
-				fmt.Fprintf(w, "%s has no API key yet.\nNext: kickstand key create --org %s --service helpdesk --environment live --name NAME --level read_only\n", c.Org, c.Org)
+				fmt.Fprintf(w, "%s has no API keys.\nNext: kickstand key create --org %s --service helpdesk --environment live --name NAME --level read_only\n", c.Org, c.Org)
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
@@ -211,7 +211,7 @@ func (c *keyListCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-// withKey is with, for commands about one key, of whatever organization.
+// withKey is with, for commands on one key of any organization.
 func (e *env) withKey(ctx context.Context, id string, fn func(a *app.App, k apikey.Key) error) error {
 	return e.with(ctx, func(a *app.App) error {
 		k, err := a.Keys.FindAnywhere(ctx, id)
@@ -232,13 +232,13 @@ func (c *keyRotateCmd) Run(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		return e.printToken(k, t, fmt.Sprintf("Key %q (…%s) works on.\nNext, once nothing uses it any more: kickstand key revoke %s\n", old.Name, old.PartialKey, old.ID))
+		return e.printToken(k, t, fmt.Sprintf("Key %q (…%s) still works.\nNext, once nothing uses it: kickstand key revoke %s\n", old.Name, old.PartialKey, old.ID))
 	})
 }
 
 type keyRevokeCmd struct {
 	ID  string `arg:"" placeholder:"ID" help:"The key's id; see key list."`
-	Yes bool   `help:"Do not ask."`
+	Yes bool   `help:"Skip the confirmation."`
 }
 
 func (c *keyRevokeCmd) Run(ctx context.Context, e *env) error {
@@ -256,7 +256,7 @@ func (c *keyRevokeCmd) Run(ctx context.Context, e *env) error {
 
 type keyDeleteCmd struct {
 	ID  string `arg:"" placeholder:"ID" help:"The key's id; see key list."`
-	Yes bool   `help:"Do not ask."`
+	Yes bool   `help:"Skip the confirmation."`
 }
 
 func (c *keyDeleteCmd) Run(ctx context.Context, e *env) error {
@@ -272,12 +272,12 @@ func (c *keyDeleteCmd) Run(ctx context.Context, e *env) error {
 			Deleted bool   `json:"deleted"`
 		}{k.ID, true}
 		return e.print(record, func(w io.Writer) {
-			fmt.Fprintf(w, "Key %q (…%s) is deleted. The audit log keeps what was done with it.\n", k.Name, k.PartialKey)
+			fmt.Fprintf(w, "Key %q (…%s) is deleted. Its audit entries remain.\n", k.Name, k.PartialKey)
 		})
 	})
 }
 
-// confirm asks before something that cannot be undone, but never a script.
+// confirm asks the user before an irreversible action; a script must pass --yes.
 func (e *env) confirm(yes bool, question string) error {
 	if yes || e.JSON {
 		return nil
@@ -291,5 +291,5 @@ func (e *env) confirm(yes bool, question string) error {
 	case "y", "yes":
 		return nil
 	}
-	return errors.New("nothing was changed; answer y, or give --yes")
+	return errors.New("nothing was changed; answer y, or use --yes")
 }

@@ -18,19 +18,19 @@ import (
 type listenCmd struct {
 	Address string `default:"127.0.0.1:8090" placeholder:"HOST:PORT" help:"Address to listen on."`
 	Secret  string `placeholder:"SECRET" help:"The webhook's secret, to verify signatures."`
-	Status  int    `default:"200" help:"Status to answer with; try 500 to see retries."`
-	Max     int    `help:"Stop after so many deliveries."`
+	Status  int    `default:"200" help:"Response status; try 500 to see retries."`
+	Max     int    `help:"Stop after this number of deliveries."`
 }
 
 func (*listenCmd) Help() string {
 	return `Prints one line per delivery: time, event, delivery id, and whether the
-signature holds. With a demo in the working directory neither address nor
-secret is needed.
+signature is valid. With a demo in the working directory it needs neither address
+nor secret.
 
   kickstand listen --address 127.0.0.1:9000 --secret "$SECRET" --json`
 }
 
-// received is one delivery as listen prints it.
+// received is the printed form of a received delivery.
 type received struct {
 	Time     time.Time       `json:"time"`
 	Event    string          `json:"event"`
@@ -77,7 +77,7 @@ func (l *listenCmd) Run(ctx context.Context, e *env) error {
 	if !e.JSON {
 		fmt.Fprintf(e.out, "Listening on http://%s/ for webhooks; Ctrl-C ends.\n", ln.Addr())
 		if l.Secret == "" {
-			fmt.Fprintln(e.out, "No --secret given: signatures are not verified.")
+			fmt.Fprintln(e.out, "No --secret: signatures are not verified.")
 		}
 	}
 	failed := make(chan error, 1)
@@ -119,7 +119,7 @@ func (l *listenCmd) check(r *http.Request, body []byte) received {
 	return got
 }
 
-// delivery prints one line.
+// delivery prints a delivery as one line.
 func (e *env) delivery(got received) error {
 	if e.JSON {
 		line, err := json.Marshal(got)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSecondServer: a second server on one SQLite file is refused in one sentence, while
-// other commands work beside the first; and the lock ends with the server.
+// TestSecondServer: a second server on one SQLite file is refused with one sentence,
+// while commands work next to the first; the lock ends with the server.
 func TestSecondServer(t *testing.T) {
 	data := "--data=" + t.TempDir()
 	first := start(t, data)
@@ -24,8 +24,8 @@ func TestSecondServer(t *testing.T) {
 	start(t, data)
 }
 
-// TestLowLimits: a server that would fail for lack of files or memory does not start, and
-// says in a sentence which limit to raise.
+// TestLowLimits: a server with too few files or too little memory does not start, and one
+// sentence names the limit to raise.
 func TestLowLimits(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("no sh to set limits with")

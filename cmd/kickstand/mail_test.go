@@ -13,8 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
 )
 
-// TestMailStyles has mail come in in every style, and a reply leave by the delivery
-// provider, which reports on it and receives mail itself.
+// TestMailStyles receives mail in every style and sends a reply by the delivery provider,
+// which reports its state and receives mail itself.
 func TestMailStyles(t *testing.T) {
 	t.Parallel()
 	provider := mailtest.NewProvider(t, nil)

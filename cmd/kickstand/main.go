@@ -1,5 +1,5 @@
-// Command kickstand is the back office: server and tools in one program.
-// Each command is one file; what a user configures is one struct, in config.go.
+// Command kickstand is the back office: server and tools in one program. Each command is
+// a file; the configuration is one struct, in config.go.
 package main
 
 import (
@@ -11,12 +11,12 @@ import (
 	"os/signal"
 	"syscall"
 
-	_ "time/tzdata" // business hours have time zones, and a container may know none
+	_ "time/tzdata" // business hours need time zones, which a container may lack
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// Once the first signal has started an orderly end, a second one kills.
+	// After the first signal, which starts a graceful shutdown, a second one kills.
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr)
 	stop()
@@ -30,12 +30,12 @@ func main() {
 	os.Exit(1)
 }
 
-// usageError is a wrong use of the command line: exit status 2.
+// usageError is a wrong use of the command line, exit status 2.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// stdio is where a command reads and writes.
+// stdio has the streams of a command.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer

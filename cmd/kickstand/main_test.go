@@ -22,7 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// asProgram makes the test binary be the program, for tests that kill it.
+// asProgram makes the test binary act as the program, for tests that kill it.
 const asProgram = "KICKSTAND_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"kickstand": main})
 }
 
-// server is a program under test that serves, inside this process.
+// server is a serving program under test, in process.
 type server struct {
 	t    *testing.T
 	url  string
@@ -81,7 +81,7 @@ func start(t *testing.T, args ...string) *server {
 
 func noEnvironment(string) (string, bool) { return "", false }
 
-// lineWriter hands on what is written, line by line.
+// lineWriter passes on its input line by line.
 type lineWriter struct {
 	mu      sync.Mutex
 	pending []byte
@@ -102,7 +102,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// browser is a client with cookies that does not follow redirects.
+// browser returns a client with cookies that does not follow redirects.
 func browser(t *testing.T) *http.Client {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -115,8 +115,7 @@ func browser(t *testing.T) *http.Client {
 	}
 }
 
-// call calls a mutation and decodes its output; a status other than 200 fails
-// the test.
+// call calls a mutation and decodes its output; a status other than 200 fails the test.
 func call(t *testing.T, c *http.Client, base, procedure string, input, output any) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"json": input})
@@ -150,7 +149,7 @@ func call(t *testing.T, c *http.Client, base, procedure string, input, output an
 	}
 }
 
-// mailedLink waits for a mail to the address and returns the link in it.
+// mailedLink waits for a mail to the address and returns its link.
 func mailedLink(t *testing.T, base, to string) string {
 	t.Helper()
 	link := regexp.MustCompile(regexp.QuoteMeta(base) + `/\S+token=\S+`)
@@ -181,8 +180,7 @@ func mailedLink(t *testing.T, base, to string) string {
 	return ""
 }
 
-// poll yields until a deadline, for what another process or the far side of a
-// socket does in its own time.
+// poll yields until a deadline, for effects of another process or connection.
 func poll(t *testing.T, limit time.Duration) func(yield func() bool) {
 	return func(yield func() bool) {
 		tick := time.NewTicker(10 * time.Millisecond)
@@ -200,20 +198,20 @@ func poll(t *testing.T, limit time.Duration) func(yield func() bool) {
 	}
 }
 
-// smsRequest is a text as the provider sends it.
+// smsRequest returns the provider's request for an SMS.
 func smsRequest(base, secret, sid, from, to, text string) *http.Request {
 	target := base + "/api/webhooks/sms"
 	form := url.Values{"MessageSid": {sid}, "From": {from}, "To": {to}, "Body": {text}, "NumMedia": {"0"}}
 	req, err := http.NewRequest(http.MethodPost, target, strings.NewReader(form.Encode()))
 	if err != nil {
-		panic(err) // an address of ours
+		panic(err) // a constant URL
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("X-Sms-Signature", sms.Sign(target, form, secret))
 	return req
 }
 
-// mailRequest is a mail as the converter sends it.
+// mailRequest returns the mail converter's request for a mail.
 func mailRequest(base, secret, from, to string, raw []byte) *http.Request {
 	req, err := http.NewRequest(http.MethodPost, base+"/api/webhooks/inbound-email?style=raw", bytes.NewReader(raw))
 	if err != nil {
@@ -243,8 +241,8 @@ func send(t *testing.T, c *http.Client, req *http.Request) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// TestAttackForgedLogLine: text that a stranger chose cannot begin a line of the log,
-// in either format.
+// TestAttackForgedLogLine: external text cannot start a new line of the log, in either
+// format.
 func TestAttackForgedLogLine(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer

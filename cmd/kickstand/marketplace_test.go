@@ -10,8 +10,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestMarketplaceTrigger: a server that is told to believe a key takes what is signed
-// with it, and another does not.
+// TestMarketplaceTrigger: a server configured with a test key accepts its signatures,
+// another server does not.
 func TestMarketplaceTrigger(t *testing.T) {
 	t.Parallel()
 	key, err := marketplaceTrigger().newSecret()
@@ -46,7 +46,7 @@ func TestMarketplaceTrigger(t *testing.T) {
 	other.stop()
 }
 
-// TestConnectTrigger: every event of a connected account is taken.
+// TestConnectTrigger: every event of a connected account is accepted.
 func TestConnectTrigger(t *testing.T) {
 	t.Parallel()
 	const secret = "secret of the second endpoint"

@@ -16,7 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// graphProvider speaks the API that both messengers have.
+// graphProvider implements the API of both messengers.
 type graphProvider struct {
 	t *testing.T
 
@@ -24,10 +24,10 @@ type graphProvider struct {
 	sent []graphMessage
 }
 
-// graphMessage is a message that the provider took.
+// graphMessage is a message sent to the provider.
 type graphMessage struct {
 	path, authorization string
-	id                  string // the provider's
+	id                  string // provider's id
 	body                struct {
 		To        string
 		Recipient any
@@ -65,7 +65,7 @@ func (p *graphProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(map[string]any{"messaging_product": "whatsapp", "messages": []any{map[string]any{"id": m.id}}})
 }
 
-// last returns the newest message, once there are n.
+// last returns the newest message once there are n.
 func (p *graphProvider) last(n int) graphMessage {
 	p.t.Helper()
 	for range poll(p.t, 30*time.Second) {
@@ -80,7 +80,7 @@ func (p *graphProvider) last(n int) graphMessage {
 	return graphMessage{}
 }
 
-// metaRig is a server whose messengers are connected to a provider nearby.
+// metaRig is a server with messengers connected to a test provider.
 type metaRig struct {
 	*server
 	provider *graphProvider
@@ -108,13 +108,13 @@ func startMeta(t *testing.T) *metaRig {
 	return rig
 }
 
-// trigger has a notification come in.
+// trigger posts a notification.
 func (r *metaRig) trigger(t *testing.T, channel string, args ...string) {
 	t.Helper()
 	command(t, nil, append([]string{"trigger", channel, "--base-url=" + r.url, "--" + channel + "-secret=" + metaSecret}, args...)...)
 }
 
-// api calls the REST API and decodes what it answers.
+// api calls the REST API and decodes the response.
 func (r *metaRig) api(t *testing.T, method, path string, input, output any) (status int, body string) {
 	t.Helper()
 	var content bytes.Buffer
@@ -138,7 +138,7 @@ func (r *metaRig) api(t *testing.T, method, path string, input, output any) (sta
 	return status, body
 }
 
-// restMessage is a message as the API shows it.
+// restMessage is a message in the REST API.
 type restMessage struct {
 	ID        string
 	Direction string
@@ -147,8 +147,7 @@ type restMessage struct {
 	Delivery  struct{ State, Error string }
 }
 
-// ticket waits for the only ticket of a channel, and for its messages to be as want
-// says.
+// ticket waits for the only ticket of a channel until its messages satisfy want.
 func (r *metaRig) ticket(t *testing.T, channel string, want func([]restMessage) bool) (id string, messages []restMessage) {
 	t.Helper()
 	for range poll(t, 30*time.Second) {
@@ -168,7 +167,7 @@ func (r *metaRig) ticket(t *testing.T, channel string, want func([]restMessage) 
 	return "", nil
 }
 
-// inState returns what waits for a message of ours to get so far.
+// inState returns a condition on the state of an outbound message.
 func inState(text, state string) func([]restMessage) bool {
 	return func(list []restMessage) bool {
 		for _, m := range list {
@@ -213,7 +212,7 @@ func TestBusinessMessaging(t *testing.T) {
 		t.Errorf("sent %+v, want the reply to %s", sent, demoCaller)
 	}
 	r.ticket(t, medium, inState("We are coming.", "sent"))
-	// By the provider's id, and by ours; what comes late moves nothing back.
+	// By the provider's id and by ours; a late status does not move the state back.
 	r.trigger(t, channel, "--event=delivered", "--text="+sent.id)
 	r.ticket(t, medium, inState("We are coming.", "delivered"))
 	r.trigger(t, channel, "--event=read", "--text="+sent.body.Ours)
@@ -226,7 +225,7 @@ func TestBusinessMessaging(t *testing.T) {
 		t.Errorf("messages %+v, want the reply read as before", messages)
 	}
 
-	// A file goes as a link that the provider can follow.
+	// A file is sent as a link that the provider can fetch.
 	png := []byte("\x89PNG\r\n\x1a\n and more")
 	if status, body := r.api(t, http.MethodPost, "/tickets/"+id+"/messages", map[string]any{
 		"kind": "reply", "text": "Look", "attachments": []any{map[string]any{"name": "map.png", "content_type": "image/png", "content": png}},
@@ -284,8 +283,8 @@ func TestBusinessMessaging(t *testing.T) {
 	}
 }
 
-// TestSocialMessenger goes from a pressed button to a reply that was read, while its
-// echo comes in, and another that the provider refuses.
+// TestSocialMessenger goes from a pressed button to a reply that was read, with its echo,
+// and a reply that the provider refuses.
 func TestSocialMessenger(t *testing.T) {
 	t.Parallel()
 	r := startMeta(t)
@@ -321,7 +320,7 @@ func TestSocialMessenger(t *testing.T) {
 	}
 	r.trigger(t, channel, "--event=read")
 	r.ticket(t, medium, inState("Done.", "read"))
-	// What somebody wrote in the page's inbox is an agent's, and sends nothing.
+	// A message written in the page's inbox is an agent's, and is not sent again.
 	r.trigger(t, channel, "--event=echo", "--text=I called you.")
 	_, messages = r.ticket(t, medium, inState("I called you.", "sent"))
 	var texts []string

@@ -20,14 +20,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// node is a server process beside others on one database.
+// node is one of several server processes on one database.
 type node struct {
 	url    string
 	client *http.Client
 	said   *said
 }
 
-// said is what a process has said so far.
+// said is the output of a process so far.
 type said struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -45,8 +45,8 @@ func (s *said) String() string {
 	return s.all.String()
 }
 
-// startNodes runs several server processes on one database, and returns them
-// with an organization's slug and the flags that commands need to reach it.
+// startNodes starts several server processes on one database, and returns them with an
+// organization's slug and the flags that commands need.
 func startNodes(t *testing.T, count int, flags ...string) (nodes []node, slug string, common []string) {
 	t.Helper()
 	common = append([]string{"--data=" + t.TempDir(), "--database-url=" + dbtest.URL(t)}, flags...)
@@ -92,7 +92,7 @@ func startNodes(t *testing.T, count int, flags ...string) (nodes []node, slug st
 	return nodes, "nodes", common
 }
 
-// command runs a command of the program and decodes the JSON that it prints.
+// command runs a command of the program and decodes its JSON output.
 func command(t *testing.T, output any, args ...string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -106,7 +106,7 @@ func command(t *testing.T, output any, args ...string) {
 	}
 }
 
-// get asks a node for something with a key.
+// get requests a path from a node with a key.
 func (n *node) get(ctx context.Context, path, key string) (status int, header http.Header, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.url+path, nil)
 	if err != nil {
@@ -122,8 +122,8 @@ func (n *node) get(ctx context.Context, path, key string) (status int, header ht
 	return resp.StatusCode, resp.Header, string(text), err
 }
 
-// TestRevokedOnEveryNode: a key works on two processes until it is revoked by a
-// third, and never once after that was committed.
+// TestRevokedOnEveryNode: a key works on two processes until a third revokes it, and
+// never after the commit.
 func TestRevokedOnEveryNode(t *testing.T) {
 	rounds, count := 1000, 2
 	if os.Getenv(dbtest.Variable) == "" {
@@ -170,8 +170,8 @@ func TestRevokedOnEveryNode(t *testing.T) {
 					t.Errorf("revoke: %v", err)
 					return
 				}
-				// Beyond 60 failures a minute of one address the bucket is
-				// empty, which refuses just as well.
+				// After 60 failures a minute the address's bucket is empty, which refuses
+				// as well.
 				for j := range nodes {
 					status, _, body, err := nodes[j].get(t.Context(), "/api/v1/key", token.Reveal())
 					switch {
@@ -189,9 +189,9 @@ func TestRevokedOnEveryNode(t *testing.T) {
 	workers.Wait()
 }
 
-// TestRedisLimitOverNodes: of four times as many parallel calls as a key has, over two
-// processes that share their windows, exactly as many pass, and those refused
-// lengthen nothing.
+// TestRedisLimitOverNodes: of four times as many concurrent calls as a key's limit, over
+// two processes with shared windows, exactly the limit passes, and refused calls do not
+// extend the window.
 func TestRedisLimitOverNodes(t *testing.T) {
 	redis := os.Getenv("KICKSTAND_TEST_REDIS_URL")
 	if redis == "" {
@@ -201,9 +201,9 @@ func TestRedisLimitOverNodes(t *testing.T) {
 		t.Skip("SQLite has one node: " + dbtest.Variable + " names no PostgreSQL for two")
 	}
 	nodes, slug, common := startNodes(t, 2, "--redis-url="+redis)
-	const limit = 60 // the free plan's
-	// A node that has to wait for Redis too long counts by itself, and says so:
-	// what passes then is not what this is about.
+	const limit = 60 // free plan
+	// A node that waits too long for Redis counts alone and logs it: such calls are not
+	// part of this test.
 	alone := func() (times int, now bool) {
 		for _, n := range nodes {
 			began := strings.Count(n.said.String(), "redis cannot be used")
@@ -222,7 +222,7 @@ func TestRedisLimitOverNodes(t *testing.T) {
 			"--name=round " + strconv.Itoa(tries), "--level=read_only"}, common...)...)
 		var mu sync.Mutex
 		passed, refused := 0, 0
-		var first, last int64 // of what the answers say about the window's end
+		var first, last int64 // from the responses' end of the window
 		var calls sync.WaitGroup
 		for i := range 4 * limit {
 			calls.Go(func() {
@@ -258,7 +258,7 @@ func TestRedisLimitOverNodes(t *testing.T) {
 		if passed != limit || refused != 3*limit {
 			t.Errorf("round %d: %d passed and %d were refused, want %d and %d", round, passed, refused, limit, 3*limit)
 		}
-		// Each node reckons the end on its own clock.
+		// Each node computes the end by its own clock.
 		if last-first > 1 {
 			t.Errorf("round %d: the window ends at %d and at %d, want one moment", round, first, last)
 		}

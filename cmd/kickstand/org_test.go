@@ -10,8 +10,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// TestDefaultOrganizationCommands: the list says which organization gets what no
-// connection claims, and the operator names another.
+// TestDefaultOrganizationCommands: the list marks the default organization, and the
+// operator can change it.
 func TestDefaultOrganizationCommands(t *testing.T) {
 	settings := []string{"--data=" + t.TempDir(), "--database-url=" + dbtest.URL(t), "--base-url=https://help.example.com"}
 	try := func(args ...string) (string, error) {
@@ -46,7 +46,7 @@ func TestDefaultOrganizationCommands(t *testing.T) {
 	kickstand("org", "create", "--name=Acme")
 	kickstand("org", "create", "--name=Wheels")
 	wantDefault("acme")
-	if got := kickstand("org", "default", "wheels"); got != "wheels gets what no connection claims.\n" {
+	if got := kickstand("org", "default", "wheels"); got != "wheels is the default organization.\n" {
 		t.Errorf("org default said %q", got)
 	}
 	wantDefault("wheels")

@@ -15,10 +15,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// paying is a server whose plans can be paid for, and somebody who signs up.
+// paying is a server with paid plans and a new user.
 type paying struct {
 	*server
-	flags  []string // where its database is
+	flags  []string // database flags
 	person *http.Client
 }
 
@@ -35,7 +35,7 @@ func startPaying(t *testing.T, flags ...string) *paying {
 	return p
 }
 
-// signup is what auth.completeSignup answers.
+// signup is the output of auth.completeSignup.
 type signup struct {
 	Organization    struct{ ID, Name, Slug string }
 	RequiresPayment bool
@@ -49,7 +49,7 @@ func (p *paying) signUp(t *testing.T, tier string) signup {
 	return s
 }
 
-// organization is what `kickstand org list` says.
+// organization returns the output of `kickstand org list`.
 func (p *paying) organization(t *testing.T) shownOrganization {
 	t.Helper()
 	var out bytes.Buffer
@@ -63,7 +63,7 @@ func (p *paying) organization(t *testing.T) shownOrganization {
 	return list[0]
 }
 
-// becomes waits for the organization to be as want says.
+// becomes waits until the organization satisfies want.
 func (p *paying) becomes(t *testing.T, what string, want func(o shownOrganization) bool) shownOrganization {
 	t.Helper()
 	var o shownOrganization
@@ -76,8 +76,8 @@ func (p *paying) becomes(t *testing.T, what string, want func(o shownOrganizatio
 	return o
 }
 
-// TestPaidPlan walks from sign-up to payment at the built-in checkout, and to
-// the end of the subscription, over real HTTP.
+// TestPaidPlan goes from sign-up to payment at the built-in checkout, and to the end of
+// the subscription, over HTTP.
 func TestPaidPlan(t *testing.T) {
 	t.Parallel()
 	const secret = "the deployment's secret"
@@ -133,8 +133,8 @@ func TestPaidPlan(t *testing.T) {
 	})
 }
 
-// TestPaidPlanWithoutSecret: where nothing is configured the built-in checkout
-// works all the same, and nobody else can report a payment.
+// TestPaidPlanWithoutSecret: without configuration the built-in checkout works, and no
+// other client can report a payment.
 func TestPaidPlanWithoutSecret(t *testing.T) {
 	t.Parallel()
 	p := startPaying(t)
@@ -157,15 +157,15 @@ func TestPaidPlanWithoutSecret(t *testing.T) {
 func paymentRequest(base, secret, body string) *http.Request {
 	req, err := http.NewRequest(http.MethodPost, base+"/api/webhooks/payments", strings.NewReader(body))
 	if err != nil {
-		panic(err) // an address of ours
+		panic(err) // a constant URL
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Stripe-Signature", payments.Sign([]byte(body), time.Now(), secret))
 	return req
 }
 
-// TestPaymentsEndpoint: each answer of the endpoint, and a failed payment that
-// an admin hears of.
+// TestPaymentsEndpoint covers each response of the endpoint, and a failed payment that is
+// mailed to the admin.
 func TestPaymentsEndpoint(t *testing.T) {
 	t.Parallel()
 	p := startPaying(t, "--payments-secret=new secret,old secret")
@@ -270,8 +270,8 @@ func TestHostedCheckout(t *testing.T) {
 	}
 }
 
-// TestLeftCheckout: who left the checkout finds out where they stand, and
-// starts another one.
+// TestLeftCheckout: after an abandoned checkout the user sees the state of the plan and
+// can start another one.
 func TestLeftCheckout(t *testing.T) {
 	t.Parallel()
 	p := startPaying(t)

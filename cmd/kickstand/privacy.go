@@ -13,18 +13,18 @@ import (
 )
 
 type privacyCmd struct {
-	List privacyListCmd `cmd:"" help:"List what the law has asked for: to show what is known of somebody, or to forget them."`
+	List privacyListCmd `cmd:"" help:"List privacy requests: access to a customer's data, or redaction."`
 }
 
 type privacyListCmd struct {
 	Org     string `required:"" placeholder:"SLUG" help:"Organization."`
-	Waiting bool   `help:"Only what is not done yet."`
-	Limit   int    `default:"100" help:"How many, the newest first."`
+	Waiting bool   `help:"Only open requests."`
+	Limit   int    `default:"100" help:"Number of requests, newest first."`
 }
 
 func (*privacyListCmd) Help() string {
-	return `Shops pass on what their customers ask for by law. It is done by itself, usually within a minute, and must be
-within 30 days. What is late, or fails again and again, shows here with the reason.`
+	return `Shops forward their customers' privacy requests. They are processed automatically, usually within a minute, and must be
+within 30 days. The list shows delays and failures with the reason.`
 }
 
 func (c *privacyListCmd) Run(ctx context.Context, e *env) error {
@@ -38,7 +38,7 @@ func (c *privacyListCmd) Run(ctx context.Context, e *env) error {
 		}
 		return e.print(list, func(w io.Writer) {
 			if len(list) == 0 {
-				fmt.Fprintf(w, "Nothing was asked for at %s.\n", c.Org)
+				fmt.Fprintf(w, "%s has no privacy requests.\n", c.Org)
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
@@ -52,13 +52,13 @@ func (c *privacyListCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-// privacyText says in words what the law asks for.
+// privacyText describes a privacy request.
 func privacyText(k channel.PrivacyKind) string {
 	switch k {
 	case channel.PrivacyDataRequest:
 		return "show a customer's data"
 	case channel.PrivacyRedactCustomer:
-		return "forget a customer"
+		return "redact a customer"
 	}
-	return "forget the shop"
+	return "redact the shop"
 }

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// TestPublicServeRefusesWithoutMail: a server with a public base URL that could
-// not send mail does not start, nor create anything.
+// TestPublicServeRefusesWithoutMail: a server with a public base URL and no way to send
+// mail neither starts nor creates files.
 func TestPublicServeRefusesWithoutMail(t *testing.T) {
 	for _, baseURL := range []string{"https://help.example.com", "http://192.168.1.7:8080", "https://localhost.example.com"} {
 		data := filepath.Join(t.TempDir(), "data")
-		// A server that starts all the same ends by itself, with another error.
+		// Ends a server that starts nevertheless, with another error.
 		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 		err := run(ctx, []string{"serve", "--listen=127.0.0.1:0", "--base-url=" + baseURL, "--data=" + data}, noEnvironment, nil, io.Discard, t.Output())
 		stop()

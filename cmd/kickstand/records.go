@@ -19,19 +19,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// with opens the program's parts without running any, for commands that work
-// beside a server. Only commands with the tag creates may create the database.
+// with opens the program without running it, for commands next to a server. Only commands
+// with the tag creates may create the database.
 func (e *env) with(ctx context.Context, fn func(a *app.App) error) error {
 	set, err := e.settings()
 	if err != nil {
 		return err
 	}
 	if e.LogLevel == "info" {
-		e.LogLevel = "warn" // what is printed is the news
+		e.LogLevel = "warn" // keeps the output readable
 	}
 	if e.sources.byDefault {
 		if at, runs := runningDemo(ctx, demoFolder); runs {
-			fmt.Fprintf(e.err, "This is about %s. For the demo at %s give --config=%s\n", ownDatabase, at, filepath.Join(demoFolder, "kickstand.toml"))
+			fmt.Fprintf(e.err, "Using %s. For the demo at %s use --config=%s\n", ownDatabase, at, filepath.Join(demoFolder, "kickstand.toml"))
 		}
 	}
 	open := app.OpenExisting
@@ -51,16 +51,16 @@ func (e *env) with(ctx context.Context, fn func(a *app.App) error) error {
 
 type orgCmd struct {
 	Create  orgCreateCmd  `cmd:"" creates:"" help:"Create an organization."`
-	List    orgListCmd    `cmd:"" help:"List the organizations: which is the default one, and what they pay for."`
-	Default orgDefaultCmd `cmd:"" help:"Name the organization that gets what no connection claims."`
-	SignIn  orgSignInCmd  `cmd:"" help:"Set which members sign in with the identity provider only, and whether they need a second factor."`
+	List    orgListCmd    `cmd:"" help:"List organizations with the default one, plans and subscriptions."`
+	Default orgDefaultCmd `cmd:"" help:"Set the default organization, which receives events without a connection."`
+	SignIn  orgSignInCmd  `cmd:"" help:"Require the identity provider or a second factor for members."`
 }
 
 type orgCreateCmd struct {
-	Name           string `required:"" help:"Its name; the slug is made from it."`
-	Plan           string `default:"free" enum:"free,pro,business" help:"Its plan: free, pro or business."`
-	Default        bool   `help:"Have it get what no connection claims."`
-	FleetRateLimit int64  `placeholder:"N" help:"Fleet requests a minute agreed with a business (default: the plan's)."`
+	Name           string `required:"" help:"Name; the slug is derived from it."`
+	Plan           string `default:"free" enum:"free,pro,business" help:"Plan: free, pro or business."`
+	Default        bool   `help:"Make it the default organization, which receives events without a connection."`
+	FleetRateLimit int64  `placeholder:"N" help:"Agreed fleet requests per minute, with plan business (default: the plan's)."`
 }
 
 func (c *orgCreateCmd) Run(ctx context.Context, e *env) error {
@@ -82,13 +82,13 @@ func (c *orgCreateCmd) Run(ctx context.Context, e *env) error {
 }
 
 type orgDefaultCmd struct {
-	Slug string `arg:"" help:"Its slug."`
+	Slug string `arg:"" help:"Slug of the organization."`
 }
 
 func (*orgDefaultCmd) Help() string {
-	return `Inbound events for an address that nobody connected go to the default organization and to no other. Without this command it
-is the first that org create created; where there is none, such events stay unrouted, and on a base URL of this machine
-only they go to the first organization of all. Events that came before stay as they are; route or replay them:
+	return `Inbound events for an unconnected address go to the default organization only. Initially it is the first organization
+created by org create; without one, such events stay unrouted, or, if the base URL is this machine, go to the first
+organization of all. Earlier events stay as they are; route or replay them:
   kickstand inbound list --state unrouted`
 }
 
@@ -105,14 +105,14 @@ func (c *orgDefaultCmd) Run(ctx context.Context, e *env) error {
 			Default bool   `json:"default"`
 		}{o.ID, o.Name, o.Slug, true}
 		return e.print(record, func(w io.Writer) {
-			fmt.Fprintf(w, "%s gets what no connection claims.\n", o.Slug)
+			fmt.Fprintf(w, "%s is the default organization.\n", o.Slug)
 		})
 	})
 }
 
 type orgSignInCmd struct {
-	Slug         string  `arg:"" help:"The organization's short name."`
-	ProviderOnly *string `placeholder:"off|all|domain:example.com,…" help:"Members that sign in with the identity provider only: off for nobody, all, or those of some e-mail domains."`
+	Slug         string  `arg:"" help:"Slug of the organization."`
+	ProviderOnly *string `placeholder:"off|all|domain:example.com,…" help:"Members who must sign in by the identity provider: off (none), all, or by e-mail domain."`
 	SecondFactor string  `placeholder:"required|optional" enum:",required,optional" default:"" help:"Whether members need a passkey or an authenticator app: required or optional."`
 }
 
@@ -157,17 +157,17 @@ func (c *orgSignInCmd) Run(ctx context.Context, e *env) error {
 
 type orgListCmd struct{}
 
-// shownOrganization is an organization with what it pays for.
+// shownOrganization is the printed form of an organization with its plan state.
 type shownOrganization struct {
 	ID           string          `json:"id"`
 	Name         string          `json:"name"`
 	Slug         string          `json:"slug"`
-	Default      bool            `json:"default"` // it gets what no connection claims
+	Default      bool            `json:"default"` // receives the events of no connection
 	MadeBy       account.Creator `json:"made_by"`
 	Plan         account.Plan    `json:"plan"`
 	PendingPlan  account.Plan    `json:"pending_plan,omitempty"`
 	PastDue      bool            `json:"past_due"`
-	Subscription string          `json:"subscription,omitempty"` // the payment provider's id
+	Subscription string          `json:"subscription,omitempty"` // provider's id
 	Status       string          `json:"subscription_status,omitempty"`
 }
 
@@ -191,11 +191,11 @@ func (*orgListCmd) Run(ctx context.Context, e *env) error {
 		}
 		return e.print(shown, func(w io.Writer) {
 			if len(shown) == 0 {
-				fmt.Fprintln(w, "There is no organization yet.\nNext: kickstand org create --name NAME")
+				fmt.Fprintln(w, "No organizations.\nNext: kickstand org create --name NAME")
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-			fmt.Fprintln(t, "SLUG\tNAME\tDEFAULT\tMADE BY\tPLAN\tPAYMENT\tSUBSCRIPTION\tID")
+			fmt.Fprintln(t, "SLUG\tNAME\tDEFAULT\tCREATED BY\tPLAN\tPAYMENT\tSUBSCRIPTION\tID")
 			for _, s := range shown {
 				payment := s.Status
 				switch {
@@ -212,33 +212,33 @@ func (*orgListCmd) Run(ctx context.Context, e *env) error {
 			}
 			t.Flush()
 			if byDefault == "" {
-				fmt.Fprintln(w, "None is the default: what no connection claims stays unrouted.\nNext: kickstand org default SLUG")
+				fmt.Fprintln(w, "No default organization: events without a connection stay unrouted.\nNext: kickstand org default SLUG")
 			}
 		})
 	})
 }
 
-// oneLine keeps a name in its cell.
+// oneLine collapses whitespace, so that a name stays in its cell.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 type userCmd struct {
 	Create       userCreateCmd       `cmd:"" help:"Create a user."`
 	Delete       userDeleteCmd       `cmd:"" help:"Delete a user for good."`
 	ResetFactors userResetFactorsCmd `cmd:"" help:"Delete a user's passkeys, authenticator app and recovery codes, and end their sessions."`
-	Link         userLinkCmd         `cmd:"" help:"Print a sign-in link for a user, which works where only the identity provider is admitted, too."`
+	Link         userLinkCmd         `cmd:"" help:"Print a sign-in link for a user, valid even if the identity provider is required."`
 	Unlink       userUnlinkCmd       `cmd:"" help:"Remove a user's identity at the identity provider; the next sign-in there links anew."`
 }
 
 type userDeleteCmd struct {
 	Email  string `arg:"" help:"The user's e-mail address."`
-	Revoke bool   `help:"Also revoke the API keys and disable the webhooks that they created."`
+	Revoke bool   `help:"Also revoke the user's API keys and disable their webhooks."`
 }
 
 func (*userDeleteCmd) Help() string {
 	return `Deletes a user for good, with password, factors and sessions. Their tickets
-that are not closed become unassigned. Messages keep the name, and the audit log
-its entries. The last admin of an organization stays until there is another one.
-API keys and webhooks that they created work on unless --revoke is given.`
+that are not closed become unassigned. Messages retain the name, and the audit
+log its entries. The last admin of an organization cannot be deleted. The user's
+API keys and webhooks continue to work unless --revoke is given.`
 }
 
 func (c *userDeleteCmd) Run(ctx context.Context, e *env) error {
@@ -270,7 +270,7 @@ func (c *userLinkCmd) Run(ctx context.Context, e *env) error {
 			URL   string `json:"url"`
 		}{c.Email, link}
 		return e.print(record, func(w io.Writer) {
-			fmt.Fprintf(w, "%s\nIt signs in as %s, once, for %d minutes: hand it to nobody else.\n", link, c.Email, int(account.LinkLife.Minutes()))
+			fmt.Fprintf(w, "%s\nIt signs in as %s, once, for %d minutes: do not share it.\n", link, c.Email, int(account.LinkLife.Minutes()))
 		})
 	})
 }
@@ -300,11 +300,11 @@ func (c *userUnlinkCmd) Run(ctx context.Context, e *env) error {
 }
 
 type userCreateCmd struct {
-	Email    string `required:"" help:"E-mail address, with which they sign in."`
-	Password string `secret:"true" help:"Password, at least 8 characters (default: none; they sign in by e-mail link)."`
+	Email    string `required:"" help:"E-mail address for sign-in."`
+	Password string `secret:"true" help:"Password, at least 8 characters (default: none; sign-in by e-mail link)."`
 	Name     string `help:"Display name."`
-	Org      string `required:"" placeholder:"SLUG" help:"Organization they belong to."`
-	Role     string `required:"" enum:"admin,agent" help:"What they may do: admin or agent."`
+	Org      string `required:"" placeholder:"SLUG" help:"Organization of the user."`
+	Role     string `required:"" enum:"admin,agent" help:"Role: admin or agent."`
 }
 
 func (c *userCreateCmd) Run(ctx context.Context, e *env) error {
@@ -331,8 +331,8 @@ type userResetFactorsCmd struct {
 }
 
 func (*userResetFactorsCmd) Help() string {
-	return `For somebody that lost every second factor. Make sure first that it is them who
-ask: afterwards their password, or a mailed link, signs in alone. They hear of it
+	return `For a user who has lost every second factor. Verify the user's identity first:
+afterwards a password or a mailed link suffices to sign in. The user is notified
 by mail.`
 }
 
@@ -355,25 +355,25 @@ func (c *userResetFactorsCmd) Run(ctx context.Context, e *env) error {
 type channelCmd struct {
 	Connect channelConnectCmd `cmd:"" help:"Connect an address to an organization."`
 	List    channelListCmd    `cmd:"" help:"List connections, of one organization or of all."`
-	Prove   channelProveCmd   `cmd:"" help:"Vouch for a connection's address, so that its organization needs no other proof."`
+	Prove   channelProveCmd   `cmd:"" help:"Accept a connection's address as proven."`
 }
 
 type channelConnectCmd struct {
-	Channel     string   `arg:"" placeholder:"CHANNEL" help:"Its name, such as sms or email-raw; any other word lists them all."`
-	Org         string   `required:"" placeholder:"SLUG" help:"Organization it belongs to."`
-	Address     string   `required:"" help:"The number or mail address that customers write to."`
-	Name        string   `help:"What agents see (default: the address)."`
-	Secret      []string `secret:"true" help:"Signing secret, or several for rotation (default: one is made and shown once, where not only the provider can have one)."`
-	Credentials string   `placeholder:"JSON" secret:"true" help:"What the provider's API wants: an object of strings."`
-	AutoReply   string   `placeholder:"TEXT" help:"Answer to the first message of a new customer."`
+	Channel     string   `arg:"" placeholder:"CHANNEL" help:"Channel, such as sms or email-raw; any other word lists all."`
+	Org         string   `required:"" placeholder:"SLUG" help:"Organization of the connection."`
+	Address     string   `required:"" help:"Number, mail address or id that customers write to."`
+	Name        string   `help:"Display name for agents (default: the address)."`
+	Secret      []string `secret:"true" help:"Signing secret, or several for rotation (default: generated and shown once, if the provider does not issue it)."`
+	Credentials string   `placeholder:"JSON" secret:"true" help:"Credentials for the provider's API: an object of strings."`
+	AutoReply   string   `placeholder:"TEXT" help:"Automatic reply to the first message of a new customer."`
 
-	Setting map[string]string `placeholder:"NAME=VALUE" help:"A setting of the channel, such as missed_calls=ticket; several with semicolons."`
+	Setting map[string]string `placeholder:"NAME=VALUE" help:"Setting of the channel, such as missed_calls=ticket; several with semicolons."`
 }
 
 // shownConnection is a connection without its secrets.
 type shownConnection struct {
 	connection.Connection
-	URL     string   `json:"url"` // where the provider posts
+	URL     string   `json:"url"` // URL for the provider
 	Secrets []string `json:"secrets,omitempty"`
 }
 
@@ -383,7 +383,7 @@ func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 	case "email":
 		n.Channel = "email-raw"
 	case "payments":
-		return usageError{errors.New("payments are the deployment's own and not connected to an organization: " +
+		return usageError{errors.New("payments belong to the deployment and cannot be connected to an organization: " +
 			"set KICKSTAND_PAYMENTS_SECRET to the signing secret of the provider's webhook")}
 	}
 	if c.Credentials != "" {
@@ -407,10 +407,10 @@ func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 		}
 		shown := shownConnection{Connection: made, URL: a.InboundURL(made.Channel)}
 		if len(c.Secret) == 0 {
-			shown.Secrets = secrets // made here: this is the only time it is shown
+			shown.Secrets = secrets // generated, and cannot be read again
 		}
 		return e.print(shown, func(w io.Writer) {
-			fmt.Fprintf(w, "%s is connected.\nPoint the provider at %s\nor, where no other connection shall be reached by it, at %s?c=%s\n", made.Address, shown.URL, shown.URL, made.ID)
+			fmt.Fprintf(w, "%s is connected.\nSet the provider's webhook to %s\nor, for this connection only, to %s?c=%s\n", made.Address, shown.URL, shown.URL, made.ID)
 			if len(shown.Secrets) > 0 {
 				fmt.Fprintf(w, "Signing secret (shown only now): %s\n", strings.Join(shown.Secrets, ", "))
 			}
@@ -419,13 +419,13 @@ func (c *channelConnectCmd) Run(ctx context.Context, e *env) error {
 }
 
 type channelListCmd struct {
-	Org string `placeholder:"SLUG" help:"Only this organization's."`
+	Org string `placeholder:"SLUG" help:"Only of this organization."`
 }
 
 // listedConnection is a connection with its organization.
 type listedConnection struct {
 	shownConnection
-	Organization string `json:"organization"` // its slug
+	Organization string `json:"organization"` // slug
 }
 
 func (c *channelListCmd) Run(ctx context.Context, e *env) error {
@@ -461,10 +461,10 @@ func (c *channelListCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-// table prints connections for people.
+// table prints connections as a table.
 func (c *channelListCmd) table(w io.Writer, shown []listedConnection) {
 	if len(shown) == 0 {
-		fmt.Fprintf(w, "No channel is connected yet.\nNext: kickstand channel connect sms --org %s --address +14155550100\n", firstNonEmpty(c.Org, "SLUG"))
+		fmt.Fprintf(w, "No connections.\nNext: kickstand channel connect sms --org %s --address +14155550100\n", firstNonEmpty(c.Org, "SLUG"))
 		return
 	}
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
@@ -481,14 +481,14 @@ func (c *channelListCmd) table(w io.Writer, shown []listedConnection) {
 }
 
 type channelProveCmd struct {
-	ID     string `arg:"" placeholder:"CONNECTION" help:"Its id; see channel list."`
-	Revoke bool   `help:"Take the proof back: the connection is pending until it is proven again."`
+	ID     string `arg:"" placeholder:"CONNECTION" help:"Id of the connection; see channel list."`
+	Revoke bool   `help:"Withdraw the proof: the connection is pending until it is proven again."`
 }
 
 func (*channelProveCmd) Help() string {
-	return `An organization that connects an address has to prove that it is its own, before anything reaches it that only
-the server's own accounts vouch for, and before anything is sent in its name by these. Where it cannot, you vouch
-for it. That takes the address from another organization that has proven it.`
+	return `An organization must prove that an address is its own before it receives events verified only by the deployment's shared
+secrets, or sends by the deployment's accounts. If it cannot, the operator confirms the address here. That removes the
+proof of another organization for the same address.`
 }
 
 func (c *channelProveCmd) Run(ctx context.Context, e *env) error {
@@ -518,7 +518,7 @@ func (c *channelProveCmd) Run(ctx context.Context, e *env) error {
 type migrateCmd struct{}
 
 func (*migrateCmd) Help() string {
-	return "The server does this by itself at start; this command does it beforehand, under the same lock."
+	return "The server migrates at start; this command does so beforehand, under the same lock."
 }
 
 func (*migrateCmd) Run(ctx context.Context, e *env) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// Two servers with one Redis count sign-ins together.
+// TestRedisSharesSignInLimits: two servers with one Redis share sign-in limits.
 func TestRedisSharesSignInLimits(t *testing.T) {
 	const variable = "KICKSTAND_TEST_REDIS_URL"
 	if os.Getenv(variable) == "" {
@@ -34,7 +34,7 @@ func TestRedisSharesSignInLimits(t *testing.T) {
 	}
 }
 
-// A server starts without its Redis, and limits sign-ins by itself.
+// TestRedisIsAway: a server starts without its Redis and counts sign-ins alone.
 func TestRedisIsAway(t *testing.T) {
 	s := start(t, "--data="+t.TempDir(), "--database-url="+dbtest.URL(t), "--redis-url=unix://"+t.TempDir()+"/absent")
 	for i := range 5 {

@@ -22,9 +22,9 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// TestCrashReplies kills the server at random moments while replies leave by text
-// and by mail. None may arrive twice. Each text must arrive, since its provider can
-// be asked; a mail must have arrived if it is sent, and may have if it is failed.
+// TestCrashReplies kills the server at random times while replies are sent by SMS and
+// mail. None may arrive twice. Each SMS must arrive, since its provider can be queried; a
+// mail must have arrived if it is sent, and may have if it is failed.
 func TestCrashReplies(t *testing.T) {
 	kills := 30
 	if testing.Short() {
@@ -60,7 +60,7 @@ func TestCrashReplies(t *testing.T) {
 		}
 	}
 
-	// Replies are written from beside the server, as commands do.
+	// Replies are written next to the server, as commands do.
 	data := ""
 	for _, arg := range p.args {
 		if v, ok := strings.CutPrefix(arg, "--data="); ok {
@@ -144,10 +144,10 @@ func TestCrashReplies(t *testing.T) {
 	t.Logf("%d kills, %v", kills, states)
 }
 
-// pause waits for a random time, at most d: a random moment is the point here.
+// pause waits for a random time up to d, deliberately.
 func pause(d time.Duration) { <-time.After(time.Duration(rand.Int64N(int64(d)))) }
 
-// column returns the only column of a query.
+// column returns the first column of a query.
 func (p *patient) column(query string, args ...any) []string {
 	p.t.Helper()
 	list, err := db.All(p.t.Context(), p.watch, func(row db.Row) (s string, err error) { err = row.Scan(&s); return s, err }, query, args...)
@@ -157,7 +157,7 @@ func (p *patient) column(query string, args ...any) []string {
 	return list
 }
 
-// textProvider is an SMS provider's API that takes its time.
+// textProvider is a slow SMS provider's API.
 type textProvider struct {
 	pause func()
 
@@ -191,7 +191,7 @@ func (p *textProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(m)
 }
 
-// count returns how often each text was taken.
+// count returns how often each SMS was accepted.
 func (p *textProvider) count() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,30 +17,30 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// commands is the whole command line.
+// commands is the command line.
 type commands struct {
 	config
 
-	HelpAll helpAll `name:"help-all" group:"Flags of every command:" help:"Show the server's settings, too, such as --base-url and --data, which every command takes as flags."`
-	JSON    bool    `name:"json" group:"Flags of every command:" help:"Print records as JSON; the last thing printed is one JSON value."`
+	HelpAll helpAll `name:"help-all" group:"Flags of every command:" help:"Also show the server's settings, such as --base-url and --data, which every command accepts as flags."`
+	JSON    bool    `name:"json" group:"Flags of every command:" help:"Print the result as JSON; the last output is one JSON value."`
 
-	// Commands with the tag creates make the database where there is none.
+	// Commands with the tag creates create a missing database.
 	Serve   serveCmd   `cmd:"" creates:"" help:"Run the server."`
-	Demo    demoCmd    `cmd:"" creates:"" help:"Run a server with a fresh, filled data folder to try things out."`
+	Demo    demoCmd    `cmd:"" creates:"" help:"Run a demo server with a new data folder and demo data."`
 	Trigger triggerCmd `cmd:"" help:"Send a realistic, correctly signed inbound request to a running server."`
 	Listen_ listenCmd  `cmd:"" name:"listen" help:"Receive outgoing webhooks, verify and print them."`
 	Org     orgCmd     `cmd:"" help:"Organizations."`
 	User    userCmd    `cmd:"" help:"Users."`
 	Channel channelCmd `cmd:"" help:"Channel connections."`
-	Privacy privacyCmd `cmd:"" help:"What the law has asked for of customers' data."`
+	Privacy privacyCmd `cmd:"" help:"Privacy requests about customers' data."`
 	Key     keyCmd     `cmd:"" help:"API keys of the helpdesk and the fleet."`
-	Fleet   fleetCmd   `cmd:"" help:"An organization's vehicles, rides and customers: fill, import, export."`
-	SLA     slaCmd     `cmd:"" name:"sla" help:"What an organization promises its customers."`
-	Inbound inboundCmd `cmd:"" help:"What came in: what was processed, what waits for somebody to look, and once more."`
-	Webhook webhookCmd `cmd:"" help:"Outgoing webhooks: what was delivered, what failed, and once more."`
-	Doctor  doctorCmd  `cmd:"" help:"Check the configuration and everything that the server depends on."`
-	Audit   auditCmd   `cmd:"" help:"The audit log: what was done, by whom, and whether the log is whole."`
-	Migrate migrateCmd `cmd:"" creates:"" help:"Bring the database to this version's schema."`
+	Fleet   fleetCmd   `cmd:"" help:"An organization's vehicles, rides and customers: seed, import, export."`
+	SLA     slaCmd     `cmd:"" name:"sla" help:"SLA targets."`
+	Inbound inboundCmd `cmd:"" help:"Inbound events: list, show, route, replay."`
+	Webhook webhookCmd `cmd:"" help:"Webhooks and their deliveries: list, show, replay, enable, disable."`
+	Doctor  doctorCmd  `cmd:"" help:"Check the configuration and the server's dependencies."`
+	Audit   auditCmd   `cmd:"" help:"Audit log: list, verify, export."`
+	Migrate migrateCmd `cmd:"" creates:"" help:"Migrate the database to this version's schema."`
 	Config_ configCmd  `cmd:"" name:"config" help:"Print the effective configuration, secrets masked."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
@@ -56,7 +56,7 @@ Try it:
 Every setting is a flag, a variable KICKSTAND_… (or …_FILE) and a key of
 kickstand.toml.`
 
-// env is what a command works with.
+// env is the environment of a command.
 type env struct {
 	*commands
 	stdio
@@ -64,8 +64,8 @@ type env struct {
 	creates bool // the command may create the database
 }
 
-// run is the program: it returns when the command is done or, for a server,
-// when ctx ends and everything has come to rest.
+// run is the program: it returns when the command is done or, for a server, after a
+// graceful shutdown.
 func run(ctx context.Context, args []string, lookup func(string) (string, bool), stdin io.Reader, stdout, stderr io.Writer) error {
 	var cli commands
 	exited := false
@@ -96,9 +96,9 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 		return nil // help was printed
 	}
 	if err != nil {
-		hint := "run `kickstand --help` for what there is"
+		hint := "run `kickstand --help` to list commands"
 		if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil && e.Context.Selected() != nil {
-			hint = "run `kickstand " + e.Context.Selected().Path() + " --help` for its use"
+			hint = "run `kickstand " + e.Context.Selected().Path() + " --help` for its usage"
 		}
 		return usageError{fmt.Errorf("%w\n%s", err, hint)}
 	}
@@ -106,8 +106,8 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 	return wrongUse(command, parsed.Run(&env{commands: &cli, stdio: stdio{stdin, stdout, stderr}, sources: src, creates: createsDatabase(command)}))
 }
 
-// wrongUse turns the refusal of a command's input into a usage error, which names each
-// wrong flag or argument.
+// wrongUse turns a refusal of a command's input into a usage error that names each wrong
+// flag or argument.
 func wrongUse(command *kong.Node, err error) error {
 	p, ok := errors.AsType[*problem.Error](err)
 	if !ok || p.Kind != problem.Invalid || len(p.Issues) == 0 {
@@ -120,8 +120,8 @@ func wrongUse(command *kong.Node, err error) error {
 	return usageError{errors.New(strings.Join(lines, "\n"))}
 }
 
-// inputOf returns the flag or argument that set a member of a record: --secret for
-// secrets.0, --plan for planTier. A member that none set is returned as it is.
+// inputOf returns the flag or argument that set a field of a record: --secret for
+// secrets.0, --plan for planTier. A field without one is returned unchanged.
 func inputOf(command *kong.Node, member string) string {
 	if command == nil {
 		return member
@@ -148,21 +148,20 @@ func inputOf(command *kong.Node, member string) string {
 	return member
 }
 
-// createsDatabase reports whether a command makes the database where there is none.
+// createsDatabase reports whether a command creates a missing database.
 func createsDatabase(command *kong.Node) bool {
 	return command.Tag != nil && command.Tag.Has("creates")
 }
 
-// sourcesFor opens the sources that args ask for. With nothing else configured,
-// commands find the demo, but for those that serve or prepare for it: trigger and listen
-// by its file, those that work on records only while it runs, since the next one begins
-// anew.
+// sourcesFor opens the sources for args. Without configuration, commands find the demo,
+// except those that serve or prepare for it: trigger and listen by its file, commands on
+// records only while it runs, since the next one starts afresh.
 func sourcesFor(ctx context.Context, parser *kong.Kong, args []string, lookup func(string) (string, bool)) (*sources, error) {
 	trace, err := kong.Trace(parser, args)
 	if err != nil {
 		return nil, fmt.Errorf("command line: %w", err)
 	}
-	path, named := "", false // whether a database is
+	path, named := "", false // whether a database is named
 	for _, name := range []string{"data", "database-url"} {
 		value, _ := lookup(variable(name))
 		file, _ := lookup(variable(name) + "_FILE")
@@ -196,7 +195,7 @@ func sourcesFor(ctx context.Context, parser *kong.Kong, args []string, lookup fu
 	return src, nil
 }
 
-// ownDatabase is where serve makes the database unless another is named.
+// ownDatabase is the default database of serve.
 var ownDatabase = filepath.Join("kickstand-data", "kickstand.db")
 
 func exists(path string) bool {
@@ -204,7 +203,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// exit unwinds kong's help, which wants to end the process.
+// exit unwinds kong's help, which would exit the process.
 type exit struct{}
 
 func parse(parser *kong.Kong, args []string) (parsed *kong.Context, err error) {
@@ -218,11 +217,10 @@ func parse(parser *kong.Kong, args []string) (parsed *kong.Context, err error) {
 	return parser.Parse(args)
 }
 
-// logger writes to standard error, so that standard output stays what was
-// asked for.
+// logger logs to standard error, so that standard output has the command's result only.
 func (e *env) logger() *slog.Logger {
 	var level slog.Level
-	level.UnmarshalText([]byte(e.LogLevel)) // one of the enum's
+	level.UnmarshalText([]byte(e.LogLevel)) // valid: an enum
 	opts := &slog.HandlerOptions{Level: level}
 	if e.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(e.err, opts))
@@ -230,7 +228,7 @@ func (e *env) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(e.err, opts))
 }
 
-// print writes v as JSON, or else calls human.
+// print writes v as JSON with --json, else calls human.
 func (e *env) print(v any, human func(w io.Writer)) error {
 	if !e.JSON {
 		human(e.out)

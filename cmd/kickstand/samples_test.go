@@ -14,9 +14,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestSampleMails sends every sample mail of the enmime module, broken ones
-// among them, by `trigger email --file`: each becomes a ticket, a message on
-// one, or a recorded classification.
+// TestSampleMails sends every sample mail of the enmime module, including broken ones, by
+// `trigger email --file`: each becomes a ticket, a message on one, or a recorded
+// classification.
 func TestSampleMails(t *testing.T) {
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/jhillyerd/enmime/v2").Output()
 	if err != nil {

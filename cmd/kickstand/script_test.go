@@ -23,7 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestScripts runs the command line as a user does; each script is one story.
+// TestScripts runs the command line as a user does; each script covers one task.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true,
@@ -37,14 +37,13 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// publicAddress sets PUBLIC to an https address that is not this machine by its
-// looks, BACKEND to where the server must listen that it leads to, and
-// SSL_CERT_FILE to what it is trusted by.
+// publicAddress sets PUBLIC to an https URL that does not look like this machine, BACKEND
+// to the server's listening address behind it, and SSL_CERT_FILE to its certificate.
 func publicAddress(ts *testscript.TestScript, _ bool, _ []string) {
 	back, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
 	backend := back.Addr().String()
-	ts.Check(back.Close()) // the server takes it
+	ts.Check(back.Close()) // free for the server
 	front, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
 	_, port, err := net.SplitHostPort(front.Addr().String())
@@ -72,7 +71,7 @@ func publicAddress(ts *testscript.TestScript, _ bool, _ []string) {
 	srv := &http.Server{Handler: proxy, ErrorLog: proxy.ErrorLog}
 	go srv.Serve(tls.NewListener(front, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}))
 	ts.Defer(func() { srv.Close() })
-	// The unspecified address leads to this machine, and does not look like it.
+	// The unspecified address reaches this machine without looking like it.
 	ts.Setenv("PUBLIC", "https://0.0.0.0:"+port)
 	ts.Setenv("BACKEND", backend)
 	ts.Setenv("SSL_CERT_FILE", file)

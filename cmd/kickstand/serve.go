@@ -16,8 +16,8 @@ import (
 type serveCmd struct{}
 
 func (*serveCmd) Help() string {
-	return `Serves until it gets SIGINT or SIGTERM; then it finishes what it is doing
-(--stop-timeout) and ends. A second signal ends it at once, and loses nothing.
+	return `Serves until SIGINT or SIGTERM, then finishes running work (--stop-timeout) and
+exits. A second signal exits at once, without data loss.
 
   KICKSTAND_BASE_URL=https://help.example.com KICKSTAND_SMTP_URL=smtp://… kickstand serve`
 }
@@ -39,8 +39,8 @@ func (*serveCmd) Run(ctx context.Context, e *env) error {
 	return e.serve(ctx, set, ln, func(*app.App) error { return nil })
 }
 
-// listen takes the address to serve on. It comes first, so that a taken one is
-// an error before anything starts or changes.
+// listen opens the listener. It comes first, so that a port in use is an error before
+// anything starts or changes.
 func (e *env) listen() (net.Listener, error) {
 	ln, err := net.Listen("tcp", e.Listen)
 	if err != nil {
@@ -49,10 +49,10 @@ func (e *env) listen() (net.Listener, error) {
 	return ln, nil
 }
 
-// serve runs a server on ln until ctx ends, calling ready once it answers.
+// serve runs a server on ln until ctx ends, and calls ready once it responds.
 func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready func(a *app.App) error) error {
 	if e.BaseURL == "" {
-		set.BaseURL = localURL(ln.Addr().String()) // the real port, where 0 was asked for
+		set.BaseURL = localURL(ln.Addr().String()) // the actual port, if 0 was given
 	}
 	if err := doctor.Limits(); err != nil {
 		return err
@@ -70,14 +70,14 @@ func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready 
 		defer a.Close()
 		err = a.Serve(ctx, ln, func() error {
 			err := ready(a)
-			// What starting and its checks took, the server does not need again.
+			// Releases the memory of the start and its checks.
 			rest := time.AfterFunc(5*time.Second, debug.FreeOSMemory)
 			context.AfterFunc(ctx, func() { rest.Stop() })
 			return err
 		})
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil // told to end while it was starting: it did
+		return nil // stopped during the start
 	}
 	return err
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/oauth2-proxy/mockoidc"
 )
 
-// TestProviderSignIn walks a browser from the procedure by way of a real
-// identity provider into a session.
+// TestProviderSignIn signs a browser in through an identity provider, over HTTP.
 func TestProviderSignIn(t *testing.T) {
 	idp, err := mockoidc.Run()
 	if err != nil {
@@ -36,7 +35,7 @@ func TestProviderSignIn(t *testing.T) {
 	var out struct{ URL string }
 	call(t, c, s.url, "auth.signInWithProvider", map[string]any{"redirectTo": s.url + "/inbox"}, &out)
 	callback := get(c, out.URL, http.StatusFound)
-	get(browser(t), callback, http.StatusBadRequest) // another browser has no use for it
+	get(browser(t), callback, http.StatusBadRequest) // useless in another browser
 	if got := get(c, callback, http.StatusSeeOther); got != s.url+"/inbox" {
 		t.Errorf("sent to %q, want the inbox", got)
 	}

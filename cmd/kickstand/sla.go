@@ -16,36 +16,36 @@ import (
 )
 
 type slaCmd struct {
-	Set    slaSetCmd    `cmd:"" help:"Promise times for tickets of a priority, in place of what was promised before."`
-	List   slaListCmd   `cmd:"" help:"List what an organization promises."`
-	Delete slaDeleteCmd `cmd:"" help:"Promise nothing any more for tickets of a priority."`
+	Set    slaSetCmd    `cmd:"" help:"Set the SLA targets for tickets of a priority, replacing earlier ones."`
+	List   slaListCmd   `cmd:"" help:"List an organization's SLA targets."`
+	Delete slaDeleteCmd `cmd:"" help:"Delete the SLA targets for tickets of a priority."`
 }
 
 type slaSetCmd struct {
 	Org           string        `required:"" placeholder:"SLUG" help:"Organization."`
-	Priority      string        `required:"" enum:"low,normal,high,urgent" help:"Of which tickets: low, normal, high or urgent. New tickets are normal."`
-	FirstResponse time.Duration `placeholder:"TIME" help:"Time to an agent's first answer, such as 30m or 2h."`
-	Resolution    time.Duration `placeholder:"TIME" help:"Time until the ticket is resolved, such as 8h or 72h."`
-	TimeZone      string        `placeholder:"ZONE" help:"Count business hours only: of this time zone, such as Europe/Berlin."`
-	Hours         string        `placeholder:"HOURS" help:"The business hours, such as \"mon-fri 09:00-12:00 13:00-17:00, sat 10:00-14:00\"."`
+	Priority      string        `required:"" enum:"low,normal,high,urgent" help:"Priority of the tickets: low, normal, high or urgent. New tickets are normal."`
+	FirstResponse time.Duration `placeholder:"TIME" help:"Target until an agent's first reply, such as 30m or 2h."`
+	Resolution    time.Duration `placeholder:"TIME" help:"Target until the ticket is resolved, such as 8h or 72h."`
+	TimeZone      string        `placeholder:"ZONE" help:"Count business hours only, in this time zone, such as Europe/Berlin."`
+	Hours         string        `placeholder:"HOURS" help:"Business hours, such as \"mon-fri 09:00-12:00 13:00-17:00, sat 10:00-14:00\"."`
 	Holidays      []string      `placeholder:"DATE,…" help:"Days without business hours, such as 2026-12-25."`
 }
 
 func (*slaSetCmd) Help() string {
-	return `Tickets made from now on, and those that get the priority, have clocks that emit sla.warning at 80 % of the time and
-sla.breached at 100 %. Clocks that run already go on as they began.
+	return `New tickets, and tickets that change to the priority, emit sla.warning at 80 % of a target and sla.breached at 100 %.
+Running targets do not change.
 
-Example: 30 minutes to the first answer and 8 hours to the end, of an office's hours:
+Example: 30 minutes to the first reply and 8 hours to the resolution, in business hours:
 
   kickstand sla set --org acme --priority normal --first-response 30m --resolution 8h \
     --time-zone Europe/Berlin --hours "mon-fri 09:00-17:00" --holidays 2026-12-25,2026-12-26`
 }
 
-// policy is what the flags say.
+// policy returns the policy of the flags.
 func (c *slaSetCmd) policy() (desk.SLAPolicy, error) {
 	p := desk.SLAPolicy{Priority: desk.Priority(c.Priority)}
 	if c.FirstResponse == 0 && c.Resolution == 0 {
-		return p, usageError{fmt.Errorf("nothing is promised: give --first-response, --resolution or both, such as --first-response=30m")}
+		return p, usageError{fmt.Errorf("no target: give --first-response, --resolution or both, such as --first-response=30m")}
 	}
 	for _, t := range []struct {
 		flag    string
@@ -71,7 +71,7 @@ func (c *slaSetCmd) policy() (desk.SLAPolicy, error) {
 	return p, c.flagged(problem.Check(p))
 }
 
-// flagged is what is wrong with a policy, told of the flags that it came from.
+// flagged maps the issues of a policy to the flags.
 func (c *slaSetCmd) flagged(err error) error {
 	wrong, ok := errors.AsType[*problem.Error](err)
 	if !ok {
@@ -119,10 +119,10 @@ func (c *slaSetCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-// targetText is a time as people read it.
+// targetText formats an SLA target.
 func targetText(minutes int64) string {
 	if minutes == 0 {
-		return "not promised"
+		return "no target"
 	}
 	text := strings.TrimSuffix((time.Duration(minutes) * time.Minute).String(), "0s")
 	if strings.HasSuffix(text, "h0m") {
@@ -131,7 +131,7 @@ func targetText(minutes int64) string {
 	return "within " + text
 }
 
-// hoursText says which time counts.
+// hoursText formats the hours in which a target runs.
 func hoursText(h *desk.Hours) string {
 	if h == nil {
 		return "day and night"
@@ -140,9 +140,9 @@ func hoursText(h *desk.Hours) string {
 	switch n := len(h.Holidays); n {
 	case 0:
 	case 1:
-		text += " but for 1 holiday"
+		text += " except 1 holiday"
 	default:
-		text += fmt.Sprintf(" but for %d holidays", n)
+		text += fmt.Sprintf(" except %d holidays", n)
 	}
 	return text
 }
@@ -162,7 +162,7 @@ func (c *slaListCmd) Run(ctx context.Context, e *env) error {
 		}
 		return e.print(list, func(w io.Writer) {
 			if len(list) == 0 {
-				fmt.Fprintf(w, "%s promises nothing yet.\nNext: kickstand sla set --org %s --priority normal --first-response 30m\n", c.Org, c.Org)
+				fmt.Fprintf(w, "%s has no SLA targets.\nNext: kickstand sla set --org %s --priority normal --first-response 30m\n", c.Org, c.Org)
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
@@ -177,7 +177,7 @@ func (c *slaListCmd) Run(ctx context.Context, e *env) error {
 
 type slaDeleteCmd struct {
 	Org      string `required:"" placeholder:"SLUG" help:"Organization."`
-	Priority string `required:"" enum:"low,normal,high,urgent" help:"Of which tickets: low, normal, high or urgent."`
+	Priority string `required:"" enum:"low,normal,high,urgent" help:"Priority of the tickets: low, normal, high or urgent."`
 }
 
 func (c *slaDeleteCmd) Run(ctx context.Context, e *env) error {
@@ -190,7 +190,7 @@ func (c *slaDeleteCmd) Run(ctx context.Context, e *env) error {
 			Deleted  bool   `json:"deleted"`
 		}{c.Priority, true}
 		return e.print(record, func(w io.Writer) {
-			fmt.Fprintf(w, "Nothing is promised any more for new %s tickets of %s.\n", c.Priority, c.Org)
+			fmt.Fprintf(w, "New %s tickets of %s have no SLA targets.\n", c.Priority, c.Org)
 		})
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestStorefront has a shop tell of a customer, and pass on what the law asks for,
-// with the commands that people have for it.
+// TestStorefront receives a shop's customer and privacy requests, with the commands that
+// handle them.
 func TestStorefront(t *testing.T) {
 	t.Parallel()
 	flags := []string{"--data=" + t.TempDir(), "--database-url=" + dbtest.URL(t), "--storefront-secret=secret of the app", "--storefront-api-secret=secret of the API"}
@@ -58,13 +58,13 @@ func TestStorefront(t *testing.T) {
 	if len(got) != 3 {
 		t.Fatalf("privacy list has %d requests, want 3: %+v", len(got), got)
 	}
-	for i, r := range got { // the newest first
+	for i, r := range got { // newest first
 		if r.Kind != kinds[2-i] || r.Shop != demoShop || r.Subject != "" || r.CompletedAt == nil || r.DueAt.Sub(r.ReceivedAt) != 30*24*time.Hour {
 			t.Errorf("request %d is %+v, want %s, done, about nobody", i, r, kinds[2-i])
 		}
 	}
 	var out bytes.Buffer
-	if err := run(t.Context(), append([]string{"privacy", "list", "--org=acme"}, flags...), noEnvironment, nil, &out, t.Output()); err != nil || strings.Count(out.String(), "\n") != 4 || !strings.Contains(out.String(), "forget a customer") {
+	if err := run(t.Context(), append([]string{"privacy", "list", "--org=acme"}, flags...), noEnvironment, nil, &out, t.Output()); err != nil || strings.Count(out.String(), "\n") != 4 || !strings.Contains(out.String(), "redact a customer") {
 		t.Errorf("privacy list printed %q, %v", out.String(), err)
 	}
 	resp, err := http.Get(s.url + "/privacy/exports/ABCDEFGHIJKLMNOPQRSTUVWXYZ")

@@ -19,37 +19,37 @@ import (
 
 type triggerCmd struct {
 	Channel string `arg:"" placeholder:"CHANNEL" help:"One of the channels above."`
-	From    string `placeholder:"ADDRESS" help:"Who writes: a number, a mail address or the channel's id of somebody; for payments the subscription."`
-	To      string `placeholder:"ADDRESS" help:"Where to: one of the organization's numbers, mail addresses or ids; for payments the organization's id."`
-	Text    string `placeholder:"TEXT" help:"What they write; for payments the plan, pro or business."`
-	File    string `placeholder:"FILE" help:"For mail: a message file (.eml) to send as it is; - reads standard input."`
-	Sample  bool   `help:"For mail: print the message that is sent without --file, and send nothing."`
-	Event   string `placeholder:"KIND" help:"Which kind of event; see above (default: the first)."`
-	Count   int    `default:"1" help:"How many to send, each a message of its own."`
+	From    string `placeholder:"ADDRESS" help:"Sender: a number, a mail address or the channel's id of a person; for payments the subscription."`
+	To      string `placeholder:"ADDRESS" help:"Recipient: one of the organization's numbers, mail addresses or ids; for payments the organization's id."`
+	Text    string `placeholder:"TEXT" help:"Text of the message; for payments the plan, pro or business."`
+	File    string `placeholder:"FILE" help:"For mail: a message file (.eml) to send unchanged; - reads standard input."`
+	Sample  bool   `help:"For mail: print the default message instead of sending it."`
+	Event   string `placeholder:"KIND" help:"Event; see above (default: the channel's first)."`
+	Count   int    `default:"1" help:"Number of requests, each a separate message."`
 }
 
-// trigger is a channel that can be triggered: what its provider would send.
+// trigger builds the requests of a channel's provider.
 type trigger struct {
-	name   string   // the channel's
-	alias  string   // another name; empty: none
-	secret string   // the flag that has the secret; see [config.secrets]
-	events []string // the first is sent unless another is asked for
-	file   bool     // a message can be given as a file
-	// newSecret makes a secret, where not any text will do.
+	name   string   // channel
+	alias  string   // alternative name; empty: none
+	secret string   // flag of the secret; see [config.secrets]
+	events []string // the first is the default
+	file   bool     // accepts a message as a file
+	// newSecret generates a secret, if it must have a form.
 	newSecret func() (string, error)
 	request   func(t *triggerCmd, s triggerRequest) (*http.Request, error)
 }
 
-// triggerRequest is what one request is made of.
+// triggerRequest has the values for a request.
 type triggerRequest struct {
 	ctx    context.Context
-	base   string // public address of the server
+	base   string // public base URL of the server
 	secret string
-	event  string // one of the trigger's
-	file   []byte // nil: none was given
+	event  string // one of the trigger's events
+	file   []byte // nil: none
 }
 
-// post makes the request of a provider, unsigned.
+// post returns an unsigned request of the provider.
 func (s *triggerRequest) post(path, contentType string, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(s.ctx, http.MethodPost, s.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -59,8 +59,7 @@ func (s *triggerRequest) post(path, contentType string, body []byte) (*http.Requ
 	return req, nil
 }
 
-// triggers are all channels that can be triggered, in the order in which they are
-// shown.
+// triggers returns the triggers in display order.
 func triggers() []trigger {
 	return []trigger{
 		smsTrigger(),
@@ -83,9 +82,9 @@ func triggers() []trigger {
 
 func (*triggerCmd) Help() string {
 	var b strings.Builder
-	b.WriteString(`Sends what the real provider would send, signed with the configured secret
-(--sms-secret and so on), to the server at --base-url. With a demo in the working
-directory its address and secrets are found by themselves.
+	b.WriteString(`Sends a provider's request, signed with the configured secret (--sms-secret and
+so on), to the server at --base-url. With a demo in the working directory it uses
+the demo's address and secrets.
 
   kickstand trigger sms --text "The scooter does not unlock"
   kickstand trigger email
@@ -116,18 +115,18 @@ Channels and their events:
 		b.WriteByte('\n')
 	}
 	b.WriteString(`
-Payments are about one subscription for each organization, unless --from names
-another: one that was deleted stays so. "kickstand org list" shows both ids.`)
+Payments are about one subscription per organization, unless --from names
+another: a deleted subscription stays deleted. "kickstand org list" shows both ids.`)
 	return b.String()
 }
 
-// outcome is what the server answered.
+// outcome is the server's response.
 type outcome struct {
 	Status int    `json:"status"`
 	Body   string `json:"body"`
 }
 
-// Run sends the requests one after the other.
+// Run sends the requests in sequence.
 func (t *triggerCmd) Run(ctx context.Context, e *env) error {
 	if t.Count < 1 {
 		return usageError{errors.New("--count must be at least 1")}
@@ -148,7 +147,7 @@ func (t *triggerCmd) Run(ctx context.Context, e *env) error {
 	case (t.File != "" || t.Sample) && !c.file:
 		return usageError{errors.New("--file and --sample are for mail")}
 	case t.File != "" && t.Sample:
-		return usageError{errors.New("--sample prints the message that is sent without --file; give one of them")}
+		return usageError{errors.New("--sample prints the default message and excludes --file")}
 	case t.Sample:
 		_, _, raw := t.message(s)
 		_, err := e.out.Write(raw)
@@ -167,7 +166,7 @@ func (t *triggerCmd) Run(ctx context.Context, e *env) error {
 	return t.send(e, c, s)
 }
 
-// find returns the channel that is meant.
+// find returns the trigger of the channel argument.
 func (t *triggerCmd) find() (trigger, error) {
 	t.Channel = channel.AdapterName(t.Channel)
 	var names []string
@@ -180,7 +179,7 @@ func (t *triggerCmd) find() (trigger, error) {
 	return trigger{}, usageError{fmt.Errorf("there is no channel %q to trigger; one of %s", t.Channel, strings.Join(names, ", "))}
 }
 
-// send makes the requests, and prints what is answered.
+// send sends the requests and prints the responses.
 func (t *triggerCmd) send(e *env, c trigger, s triggerRequest) error {
 	client := &http.Client{Timeout: 30 * time.Second}
 	outcomes := []outcome{}
@@ -217,12 +216,12 @@ func (t *triggerCmd) send(e *env, c trigger, s triggerRequest) error {
 	return nil
 }
 
-// noSecret tells how to get a secret that the request can be signed with.
+// noSecret returns an error with the way to set the signing secret.
 func noSecret(flag string) error {
-	return usageError{fmt.Errorf("no secret to sign with: give --%s (the value that the server has), or run in the folder where `kickstand demo` runs", flag)}
+	return usageError{fmt.Errorf("no secret to sign with: give --%s (the server's value), or run in the folder of `kickstand demo`", flag)}
 }
 
-// read returns the message that was given as a file, if one was.
+// read returns the message of --file, if given.
 func (t *triggerCmd) read(stdin io.Reader) ([]byte, error) {
 	switch t.File {
 	case "":

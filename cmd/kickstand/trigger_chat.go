@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/chat"
 )
 
-// Where the demo's customers chat, and who they are.
+// The demo's workspace, channel and user.
 const (
 	demoWorkspace   = "T0KICKSTAND"
 	demoChatChannel = "C0HELP"
@@ -31,8 +31,8 @@ func chatTrigger() trigger {
 
 var errNoChatMessage = usageError{errors.New("--to must name the message too, as WORKSPACE/CHANNEL:TIME; CHANNEL:TIME is its external_id")}
 
-// chat makes an event of the team chat. --to is the workspace, or where it matters
-// WORKSPACE/CHANNEL or WORKSPACE/CHANNEL:TIME, which is a message.
+// chat builds an event of the team chat. --to is the workspace, or where needed
+// WORKSPACE/CHANNEL or, for a message, WORKSPACE/CHANNEL:TIME.
 func (t *triggerCmd) chat(s triggerRequest) (*http.Request, error) {
 	workspace, rest, _ := strings.Cut(firstNonEmpty(t.To, demoWorkspace), "/")
 	place, about, _ := strings.Cut(firstNonEmpty(rest, demoChatChannel), ":")

@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/payments"
 )
 
-// demoAccount is the demo's own account with the payment provider.
+// demoAccount is the demo's connected account at the payment provider.
 const demoAccount = "acct_1KickstandDemo"
 
 func connectTrigger() trigger {
@@ -24,8 +24,8 @@ func connectTrigger() trigger {
 	}
 }
 
-// connect makes an event of a connected account, --to, about a customer whose mail
-// address --from is. --text is what they buy.
+// connect builds an event of the connected account --to about a customer with the mail
+// address --from. --text is the product.
 func (t *triggerCmd) connect(s triggerRequest) (*http.Request, error) {
 	now, email, what := time.Now(), firstNonEmpty(t.From, "ana@client.example"), firstNonEmpty(t.Text, "Day pass")
 	customer := "cus_" + strings.NewReplacer("@", "", ".", "").Replace(email)

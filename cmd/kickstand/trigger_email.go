@@ -31,8 +31,7 @@ func (t *triggerCmd) emailRaw(s triggerRequest) (*http.Request, error) {
 	return req, nil
 }
 
-// message returns a mail and its envelope: the one that was given as a file, or one
-// that is made up.
+// message returns a mail and its envelope: from --file, or a generated one.
 func (t *triggerCmd) message(s triggerRequest) (from, to string, raw []byte) {
 	raw = s.file
 	from, to = firstNonEmpty(t.From, senderOf(raw), "ana@client.example"), firstNonEmpty(t.To, demoMailbox)
@@ -42,7 +41,7 @@ func (t *triggerCmd) message(s triggerRequest) (from, to string, raw []byte) {
 	return from, to, raw
 }
 
-// compose writes a plain message.
+// compose returns a plain text mail.
 func (t *triggerCmd) compose(from, to string) []byte {
 	var b bytes.Buffer
 	header := func(name, value string) { fmt.Fprintf(&b, "%s: %s\r\n", name, value) }
@@ -57,7 +56,7 @@ func (t *triggerCmd) compose(from, to string) []byte {
 	return b.Bytes()
 }
 
-// senderOf is the address in a message's From header, if it has a usable one.
+// senderOf returns the address in a message's From header, if valid.
 func senderOf(raw []byte) string {
 	m, err := mail.ReadMessage(bytes.NewReader(raw))
 	if err != nil {

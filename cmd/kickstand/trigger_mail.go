@@ -16,8 +16,8 @@ import (
 
 const inboundMail = "/api/webhooks/inbound-email"
 
-// What a mail of each style says, unless it is told otherwise, and where it goes in
-// the demo: the mailbox of its connection takes raw mail only.
+// Defaults of the mail triggers. The mailbox of the demo's raw connection accepts raw
+// mail only, so the other styles have their own.
 const (
 	demoMailText = "Hello,\r\nthe scooter at the station does not unlock.\r\n\r\nAna"
 	demoSubject  = "The scooter does not unlock"
@@ -34,8 +34,7 @@ func emailFormTrigger() trigger {
 	}
 }
 
-// emailForm makes a post of style A; mime is its raw variant, which a file always
-// makes.
+// emailForm builds a post of style A; mime is its raw variant, always used with a file.
 func (t *triggerCmd) emailForm(s triggerRequest) (*http.Request, error) {
 	from, to := firstNonEmpty(t.From, senderOf(s.file), demoSender), firstNonEmpty(t.To, demoFormBox)
 	token := randomHex(25)
@@ -73,8 +72,8 @@ func emailParseTrigger() trigger {
 	}
 }
 
-// emailParse makes a post of style B, signed with a key of our own: the provider's is
-// nobody else's. raw is the message as it was received, which a file always makes.
+// emailParse builds a post of style B, signed with a test key in place of the provider's.
+// raw has the message as received, always used with a file.
 func (t *triggerCmd) emailParse(s triggerRequest) (*http.Request, error) {
 	key, err := email.PrivateParseKey(s.secret)
 	if err != nil {
@@ -100,7 +99,7 @@ func (t *triggerCmd) emailParse(s triggerRequest) (*http.Request, error) {
 	var body bytes.Buffer
 	w := multipart.NewWriter(&body)
 	for _, f := range fields {
-		w.WriteField(f[0], f[1]) // a buffer does not fail
+		w.WriteField(f[0], f[1]) // a buffer never fails
 	}
 	w.Close()
 	req, err := s.post(inboundMail, w.FormDataContentType(), body.Bytes())
@@ -120,8 +119,8 @@ func emailJSONTrigger() trigger {
 	}
 }
 
-// emailJSON makes a post of style C; raw has the message as it was received, too,
-// which a file always makes.
+// emailJSON builds a post of style C; raw has the message as received, always used with a
+// file.
 func (t *triggerCmd) emailJSON(s triggerRequest) (*http.Request, error) {
 	from, to := firstNonEmpty(t.From, senderOf(s.file), demoSender), firstNonEmpty(t.To, demoJSONBox)
 	mail := map[string]any{
@@ -157,8 +156,8 @@ func emailDeliveryTrigger() trigger {
 	}
 }
 
-// emailDelivery makes an event about a mail of ours to --to, whose message's id
-// --text is, or about mail that the provider received for --to.
+// emailDelivery builds an event about an outbound mail to --to with the message id
+// --text, or about an inbound mail for --to.
 func (t *triggerCmd) emailDelivery(s triggerRequest) (*http.Request, error) {
 	ours, theirs := firstNonEmpty(t.From, demoMailbox), firstNonEmpty(t.To, demoSender)
 	now := time.Now().UTC().Format(time.RFC3339Nano)

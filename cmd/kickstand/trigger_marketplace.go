@@ -12,8 +12,8 @@ import (
 // demoTopic is the topic of the demo's marketplace.
 const demoTopic = "arn:aws:sns:us-east-1:123456789012:kickstand-demo"
 
-// marketplaceTrigger signs with a key of our own: that of the notification service is
-// nobody else's. The server must be told to believe it.
+// marketplaceTrigger signs with a test key in place of the notification service's. The
+// server must be configured to accept it.
 func marketplaceTrigger() trigger {
 	return trigger{
 		name: "marketplace", secret: "marketplace-test-key", newSecret: marketplace.NewTestKey,
@@ -22,7 +22,7 @@ func marketplaceTrigger() trigger {
 	}
 }
 
-// marketplace makes a notification about the order whose id --from is. --text is the
+// marketplace builds a notification about the order with the id --from. --text is the
 // reason, or the state.
 func (t *triggerCmd) marketplace(s triggerRequest) (*http.Request, error) {
 	key, err := marketplace.ParseTestKey(s.secret)

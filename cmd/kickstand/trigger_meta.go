@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/meta"
 )
 
-// Whom the demo's customers write to, and who they are.
+// The demo's accounts at the messengers.
 const (
 	demoNumberID  = "106540352242922"
 	demoAccountID = "102290129340398"
@@ -27,8 +27,8 @@ func businessTrigger() trigger {
 	}
 }
 
-// business makes a notification of business messaging. A reaction and the states of
-// what we sent are about the message whose id --text is, the provider's or ours.
+// business builds a notification of business messaging. Reactions and states are about
+// the message with the id --text, the provider's or Kickstand's.
 func (t *triggerCmd) business(s triggerRequest) (*http.Request, error) {
 	now := strconv.FormatInt(time.Now().Unix(), 10)
 	from := firstNonEmpty(t.From, demoCaller)
@@ -87,8 +87,8 @@ func messengerTrigger() trigger {
 	}
 }
 
-// messenger makes a notification of the social messenger. An echo is what somebody
-// at the page wrote with another program; a receipt is of all that was sent so far.
+// messenger builds a notification of the social messenger. An echo is a message that the
+// page sent by another program; a receipt covers all earlier messages.
 func (t *triggerCmd) messenger(s triggerRequest) (*http.Request, error) {
 	now := time.Now().UnixMilli()
 	page := firstNonEmpty(t.To, demoPageID)
@@ -118,7 +118,7 @@ func (t *triggerCmd) messenger(s triggerRequest) (*http.Request, error) {
 	})
 }
 
-// meta makes the signed request of a notification.
+// meta builds the signed request of a notification.
 func (s *triggerRequest) meta(a channel.Adapter, notification map[string]any) (*http.Request, error) {
 	body, err := json.Marshal(notification)
 	if err != nil {

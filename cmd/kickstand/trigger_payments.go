@@ -30,7 +30,7 @@ func (t *triggerCmd) payments(s triggerRequest) (*http.Request, error) {
 	}
 	plan, ok := account.ParsePlan(firstNonEmpty(t.Text, string(account.Pro)))
 	if !ok || plan == account.Free {
-		return nil, usageError{fmt.Errorf("--text must be the plan that is paid for, pro or business, not %q", t.Text)}
+		return nil, usageError{fmt.Errorf("--text must be the plan, pro or business, not %q", t.Text)}
 	}
 	sum := sha256.Sum256([]byte(t.To))
 	body := billing.Sample{

@@ -33,8 +33,8 @@ func storefrontPrivacyTrigger() trigger {
 	}
 }
 
-// storefront makes what a shop says of a customer and an order. --to is the shop,
-// --from the customer's mail address, --text their name.
+// storefront builds an event about a customer or an order. --to is the shop, --from the
+// customer's mail address, --text their name.
 func (t *triggerCmd) storefront(s triggerRequest) (*http.Request, error) {
 	domain, now := firstNonEmpty(t.To, demoShop), time.Now().Format(time.RFC3339)
 	customer := map[string]any{
@@ -61,8 +61,8 @@ func (t *triggerCmd) storefront(s triggerRequest) (*http.Request, error) {
 	return s.shop(storefront.Path, domain, body)
 }
 
-// storefrontPrivacy makes what the law has a shop ask for. --to is the shop, --from
-// the customer's mail address, --text the shop's id of the customer.
+// storefrontPrivacy builds a privacy request. --to is the shop, --from the customer's
+// mail address, --text the shop's id of the customer.
 func (t *triggerCmd) storefrontPrivacy(s triggerRequest) (*http.Request, error) {
 	domain := firstNonEmpty(t.To, demoShop)
 	body := map[string]any{"shop_id": 690933842, "shop_domain": domain}
@@ -76,7 +76,7 @@ func (t *triggerCmd) storefrontPrivacy(s triggerRequest) (*http.Request, error) 
 	return s.shop(storefront.NewPrivacy().Info().Path, domain, body)
 }
 
-// shop makes a signed request of the storefront platform.
+// shop builds a signed request of the storefront platform.
 func (s *triggerRequest) shop(path, domain string, body map[string]any) (*http.Request, error) {
 	text, err := json.Marshal(body)
 	if err != nil {

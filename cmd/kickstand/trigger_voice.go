@@ -10,7 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/voice"
 )
 
-// demoTelephone is the number that calls are for.
+// demoTelephone is the demo's telephone number.
 const demoTelephone = "+12085550100"
 
 func voiceTrigger() trigger {
@@ -24,8 +24,8 @@ func voiceTrigger() trigger {
 	}
 }
 
-// voice makes the whole body a token, as the provider does. Each event is of a call
-// of its own, as far as it got.
+// voice builds a request with a token as its body, as the provider sends it. Each event
+// belongs to a call of its own, in the right state.
 func (t *triggerCmd) voice(s triggerRequest) (*http.Request, error) {
 	now := time.Now()
 	from, to := firstNonEmpty(t.From, demoCaller), firstNonEmpty(t.To, demoTelephone)
@@ -37,7 +37,7 @@ func (t *triggerCmd) voice(s triggerRequest) (*http.Request, error) {
 		body = voiceText(from, to, firstNonEmpty(t.Text, "There are three."), now)
 		body["direction"], body["from_number"], body["to_number"], body["message_status"] = "outbound", to, []string{from}, "success"
 	case "sms-delivered", "sms-failed":
-		// --text is the provider's id of the text.
+		// --text is the provider's id of the SMS.
 		body = voiceText(to, from, "", now)
 		body["id"], body["direction"], body["target"], body["message_status"] = firstNonEmpty(t.Text, fmt.Sprint(voiceID())), "outbound", voiceTarget(to), "success"
 		if s.event == "sms-failed" {
@@ -51,7 +51,7 @@ func (t *triggerCmd) voice(s triggerRequest) (*http.Request, error) {
 	return s.post(voice.New(voice.Config{}).Info().Path, "application/jwt", voice.SignJWT(event, s.secret))
 }
 
-// voiceID is an id such as the provider makes: larger than a float is exact.
+// voiceID returns an id like the provider's: too large for a float to represent exactly.
 func voiceID() int64 { return 1<<52 + rand.Int64N(1<<52) }
 
 func voiceTarget(number string) map[string]any {

@@ -13,8 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestVoice goes from a voicemail to a text in answer, and what the customer says to
-// that.
+// TestVoice goes from a voicemail to a reply by SMS, and the customer's response.
 func TestVoice(t *testing.T) {
 	t.Parallel()
 	const secret = "the webhook's secret"
@@ -70,7 +69,7 @@ func TestVoice(t *testing.T) {
 		t.Errorf("messages %+v, want the customer's text in the ticket of the call", messages)
 	}
 
-	// A voicemail of another caller, as the whole body signed, and none that is not.
+	// A voicemail of another caller, signed; an unsigned one is refused.
 	call := voiceCall("transcription", "+17025550122", demoTelephone, "Call me back", time.Now())
 	call["voicemail_link"] = nil
 	event, err := json.Marshal(call)

@@ -17,31 +17,31 @@ import (
 )
 
 type webhookCmd struct {
-	List       webhookListCmd       `cmd:"" help:"List an organization's webhooks and what waits for them."`
+	List       webhookListCmd       `cmd:"" help:"List an organization's webhooks and their queued events."`
 	Deliveries webhookDeliveriesCmd `cmd:"" help:"Search deliveries, newest first."`
-	Show       webhookShowCmd       `cmd:"" help:"Show a delivery: each request as it was sent, and what came back."`
-	Replay     webhookReplayCmd     `cmd:"" help:"Send events again."`
-	Enable     webhookEnableCmd     `cmd:"" help:"Enable a webhook and send everything not delivered, oldest first."`
+	Show       webhookShowCmd       `cmd:"" help:"Show a delivery: each request and response."`
+	Replay     webhookReplayCmd     `cmd:"" help:"Replay events."`
+	Enable     webhookEnableCmd     `cmd:"" help:"Enable a webhook and deliver its queued events, oldest first."`
 	Disable    webhookDisableCmd    `cmd:"" help:"Disable a webhook: events queue until it is enabled."`
 }
 
 func (*webhookCmd) Help() string {
-	return `What failed today, why, and once more:
+	return `Find today's failed deliveries, the reason, and replay them:
   kickstand webhook deliveries --org acme --state failed --since 24h
   kickstand webhook show --org acme DELIVERY
   kickstand webhook replay --org acme DELIVERY
 
-A receiver that was down is back:
+After the repair of a receiver:
   kickstand webhook list --org acme
   kickstand webhook enable --org acme WEBHOOK --rate 20`
 }
 
-// withOrganization is with, for commands about one organization.
+// withOrganization is with, for commands on one organization.
 func (e *env) withOrganization(ctx context.Context, slug string, fn func(a *app.App, organizationID string) error) error {
 	return e.with(ctx, func(a *app.App) error {
 		o, err := a.Accounts.OrganizationBySlug(ctx, slug)
 		if problem.Of(err) == problem.NotFound {
-			return fmt.Errorf("%w\nrun `kickstand org list` for those there are", err)
+			return fmt.Errorf("%w\nrun `kickstand org list` to list them", err)
 		}
 		if err != nil {
 			return err
@@ -50,16 +50,16 @@ func (e *env) withOrganization(ctx context.Context, slug string, fn func(a *app.
 	})
 }
 
-// withListHint says where to find what a command was told to look for and did not find.
+// withListHint adds to a not-found error the command that lists the records.
 func withListHint(err error, command string) error {
 	if problem.Of(err) == problem.NotFound {
-		return fmt.Errorf("%w\nrun `kickstand %s` for those there are", err, command)
+		return fmt.Errorf("%w\nrun `kickstand %s` to list them", err, command)
 	}
 	return err
 }
 
-// requireWebhook looks for the webhook that a flag names, if it names one: what else
-// is not there is then something else.
+// requireWebhook returns an error if a flag names an unknown webhook; a later not-found
+// error is then about another record.
 func requireWebhook(ctx context.Context, a *app.App, organizationID, slug, id string) error {
 	if id == "" {
 		return nil
@@ -68,7 +68,7 @@ func requireWebhook(ctx context.Context, a *app.App, organizationID, slug, id st
 	return withListHint(err, "webhook list --org "+slug)
 }
 
-// moment is a time, or how long ago it was.
+// moment is a time, or a duration before now.
 type moment struct{ time.Time }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -83,10 +83,10 @@ func (m *moment) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("must be how long ago, such as 24h, or a time, such as 2026-11-21 or 2026-11-21T09:30:00Z, not %q", text)
+	return fmt.Errorf("must be a duration ago, such as 24h, or a time, such as 2026-11-21 or 2026-11-21T09:30:00Z, not %q", text)
 }
 
-// shownWebhook is a webhook as it is printed.
+// shownWebhook is the printed form of a webhook.
 type shownWebhook struct {
 	ID             string           `json:"id"`
 	URL            string           `json:"url"`
@@ -133,7 +133,7 @@ func (c *webhookListCmd) Run(ctx context.Context, e *env) error {
 		}
 		return e.print(shown, func(w io.Writer) {
 			if len(shown) == 0 {
-				fmt.Fprintf(w, "%s has no webhook yet. Admins make them with webhooks.create; see docs/webhooks.md.\n", c.Org)
+				fmt.Fprintf(w, "%s has no webhooks. Admins create them with webhooks.create; see docs/webhooks.md.\n", c.Org)
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
@@ -150,7 +150,7 @@ func (c *webhookListCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-// at is a time for a person to read.
+// at formats a time for a table.
 func at(t *time.Time) string {
 	if t == nil {
 		return "-"
@@ -158,7 +158,7 @@ func at(t *time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
-// printable keeps what others wrote from doing anything to a terminal.
+// printable removes control characters from external text.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
@@ -168,7 +168,7 @@ func printable(s string) string {
 	}, strings.ReplaceAll(s, "\r\n", "\n"))
 }
 
-// shownDelivery is a delivery as it is printed.
+// shownDelivery is the printed form of a delivery.
 type shownDelivery struct {
 	ID            string     `json:"id"`
 	WebhookID     string     `json:"webhook_id"`
@@ -198,9 +198,9 @@ type webhookDeliveriesCmd struct {
 	Event   string   `placeholder:"NAME" help:"Only of this event, such as ticket.created."`
 	EventID string   `placeholder:"ID" help:"Only of the event with this id."`
 	Ticket  int64    `placeholder:"NUMBER" help:"Only about this ticket."`
-	Since   moment   `placeholder:"WHEN" help:"Only those made since: how long ago (24h), or a time (2026-11-21T09:30:00Z)."`
-	Until   moment   `placeholder:"WHEN" help:"Only those made before."`
-	Before  string   `placeholder:"ID" help:"Go on where the page before has ended."`
+	Since   moment   `placeholder:"WHEN" help:"Only created since: a duration ago (24h) or a time (2026-11-21T09:30:00Z)."`
+	Until   moment   `placeholder:"WHEN" help:"Only created before."`
+	Before  string   `placeholder:"ID" help:"Id of the last row of the previous page."`
 	Limit   int      `default:"50" help:"How many to show, at most 500."`
 }
 
@@ -220,7 +220,7 @@ func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 		q.Events = []event.Name{event.Name(c.Event)}
 	}
 	for _, name := range c.State {
-		state, _ := webhook.ParseDeliveryState(name) // one of the enum's
+		state, _ := webhook.ParseDeliveryState(name) // valid: an enum
 		q.States = append(q.States, state)
 	}
 	if c.Limit < 1 {
@@ -230,7 +230,7 @@ func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 		if err := requireWebhook(ctx, a, organizationID, c.Org, c.Webhook); err != nil {
 			return err
 		}
-		// A person wants deliveries and not to be told to look on.
+		// Continue over empty pages until there are deliveries.
 		var page webhook.Page
 		for {
 			some, err := a.Webhooks.Search(ctx, organizationID, q)
@@ -244,18 +244,18 @@ func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 		}
 		shown := struct {
 			Deliveries []shownDelivery `json:"deliveries"`
-			Next       string          `json:"next,omitempty"` // for --before
+			Next       string          `json:"next,omitempty"` // value for --before
 		}{make([]shownDelivery, len(page.Deliveries)), page.Next}
 		for i, d := range page.Deliveries {
 			shown.Deliveries[i] = showDelivery(d)
 		}
 		return e.print(shown, func(w io.Writer) {
 			if len(shown.Deliveries) == 0 {
-				fmt.Fprintln(w, "There is no such delivery.")
+				fmt.Fprintln(w, "No deliveries match.")
 				return
 			}
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-			fmt.Fprintln(t, "ID\tMADE\tEVENT\tSTATE\tATTEMPTS\tANSWER")
+			fmt.Fprintln(t, "ID\tCREATED\tEVENT\tSTATE\tATTEMPTS\tSTATUS")
 			for _, s := range shown.Deliveries {
 				state := s.State
 				if s.Test {
@@ -282,11 +282,11 @@ func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 }
 
 type webhookShowCmd struct {
-	Delivery string `arg:"" placeholder:"DELIVERY" help:"Its id, which is in X-Service-Delivery."`
+	Delivery string `arg:"" placeholder:"DELIVERY" help:"Id of the delivery, as in X-Service-Delivery."`
 	Org      string `required:"" placeholder:"SLUG" help:"Organization."`
 }
 
-// shownAttempt is an attempt as it is printed.
+// shownAttempt is the printed form of an attempt.
 type shownAttempt struct {
 	Number     int           `json:"number"`
 	At         time.Time     `json:"at"`
@@ -358,7 +358,7 @@ func (c *webhookShowCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-// indented puts a mark before each line.
+// indented prefixes each line with a mark.
 func indented(mark, text string) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(strings.TrimSuffix(printable(text), "\n"), "\n") {
@@ -368,20 +368,20 @@ func indented(mark, text string) string {
 }
 
 type webhookReplayCmd struct {
-	Deliveries []string `arg:"" optional:"" name:"delivery" help:"Ids of deliveries, up to 1000: all are sent again, or none."`
+	Deliveries []string `arg:"" optional:"" name:"delivery" help:"Ids of deliveries, at most 1000: all are replayed, or none."`
 	Org        string   `required:"" placeholder:"SLUG" help:"Organization."`
-	EventID    string   `placeholder:"ID" help:"Send this event again to all webhooks that want it, or to --webhook."`
-	Webhook    string   `placeholder:"ID" help:"Only what this webhook got, or should have (default: every webhook of the organization)."`
+	EventID    string   `placeholder:"ID" help:"Replay this event to all webhooks that subscribe to it, or to --webhook."`
+	Webhook    string   `placeholder:"ID" help:"Only deliveries to this webhook (default: all webhooks of the organization)."`
 	State      []string `enum:"delivered,failed,dropped" placeholder:"STATE" help:"Deliveries in these states: delivered, failed, dropped."`
-	Since      moment   `placeholder:"WHEN" help:"Deliveries made since: how long ago (24h), or a time (2026-11-21T09:30:00Z). Default: all that are stored."`
-	Until      moment   `placeholder:"WHEN" help:"Deliveries made before (default: now)."`
+	Since      moment   `placeholder:"WHEN" help:"Deliveries created since: a duration ago (24h) or a time (2026-11-21T09:30:00Z). Default: all."`
+	Until      moment   `placeholder:"WHEN" help:"Deliveries created before (default: now)."`
 	Failed     bool     `help:"The same as --state failed,dropped."`
 	Event      string   `placeholder:"NAME" help:"Only of this event, such as ticket.created."`
-	DryRun     bool     `help:"Only say how many would be sent again."`
+	DryRun     bool     `help:"Only print the number of deliveries."`
 }
 
 func (*webhookReplayCmd) Help() string {
-	return `Replays are new deliveries of the same events: the event's id stays, the delivery's is new.
+	return `Replays are new deliveries of the same events: the event id stays the same, the delivery id is new.
 
 For example:
   kickstand webhook replay --org acme DELIVERY DELIVERY
@@ -395,22 +395,22 @@ func (c *webhookReplayCmd) check() error {
 	ofTime := chosen || !c.Until.IsZero() || c.Event != "" || c.DryRun
 	switch {
 	case len(c.Deliveries) > 0 && (c.EventID != "" || c.Webhook != "" || ofTime):
-		return errors.New("ids of deliveries go with no other flag than --org")
+		return errors.New("ids of deliveries exclude all flags but --org")
 	case c.EventID != "" && ofTime:
-		return errors.New("--event-id goes with --webhook only")
+		return errors.New("--event-id can be combined with --webhook only")
 	case !c.Since.IsZero() && !c.Until.IsZero() && !c.Since.Before(c.Until.Time):
 		return errors.New("--until must be after --since")
 	case len(c.State) > 0 && c.Failed:
-		return errors.New("--failed and --state say the same; give one of them")
+		return errors.New("--failed and --state exclude each other")
 	case len(c.Deliveries) == 0 && c.EventID == "" && !chosen:
-		return errors.New("say what to send again: ids of deliveries, or --event-id, or --state or --since\n" +
-			"run `kickstand webhook deliveries --org " + c.Org + " --state failed` for what has failed")
+		return errors.New("name the deliveries to replay: ids, or --event-id, or --state or --since\n" +
+			"run `kickstand webhook deliveries --org " + c.Org + " --state failed` to list failed ones")
 	}
 	return nil
 }
 
-// ofRange sends again what the deliveries of a range were about, webhook by webhook. It
-// returns how many it sent, or would have sent.
+// ofRange replays the deliveries of a range, webhook by webhook. It returns their number,
+// also for a dry run.
 func (c *webhookReplayCmd) ofRange(ctx context.Context, a *app.App, organizationID string) (int, error) {
 	now := time.Now()
 	rg := webhook.Range{From: c.Since.Time, To: c.Until.Time, States: webhook.FailedOnly(c.Failed), Event: event.Name(c.Event), DryRun: c.DryRun}
@@ -421,7 +421,7 @@ func (c *webhookReplayCmd) ofRange(ctx context.Context, a *app.App, organization
 		rg.To = now
 	}
 	for _, name := range c.State {
-		state, _ := webhook.ParseDeliveryState(name) // one of the enum's
+		state, _ := webhook.ParseDeliveryState(name) // valid: an enum
 		rg.States = append(rg.States, state)
 	}
 	ids := []string{c.Webhook}
@@ -453,8 +453,8 @@ func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
 	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
 		shown := struct {
 			Replayed   int      `json:"replayed"`
-			Deliveries []string `json:"deliveries,omitempty"` // the new ones; not of a range
-			DryRun     bool     `json:"dry_run,omitempty"`    // nothing was sent
+			Deliveries []string `json:"deliveries,omitempty"` // ids of the new deliveries; empty for a range
+			DryRun     bool     `json:"dry_run,omitempty"`    // nothing was enqueued
 		}{}
 		err := requireWebhook(ctx, a, organizationID, c.Org, c.Webhook)
 		if err != nil {
@@ -476,10 +476,10 @@ func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
 		}
 		return e.print(shown, func(w io.Writer) {
 			if c.DryRun {
-				fmt.Fprintf(w, "Would be sent again: %d. Nothing was changed.\n", shown.Replayed)
+				fmt.Fprintf(w, "Would be replayed: %d. Nothing was changed.\n", shown.Replayed)
 				return
 			}
-			fmt.Fprintf(w, "Sent again: %d. A running server delivers them; see `kickstand webhook deliveries --org %s`.\n", shown.Replayed, c.Org)
+			fmt.Fprintf(w, "Replayed: %d. A running server delivers them; see `kickstand webhook deliveries --org %s`.\n", shown.Replayed, c.Org)
 			for _, id := range shown.Deliveries {
 				fmt.Fprintln(w, id)
 			}
@@ -488,9 +488,9 @@ func (c *webhookReplayCmd) Run(ctx context.Context, e *env) error {
 }
 
 type webhookEnableCmd struct {
-	Webhook string `arg:"" placeholder:"WEBHOOK" help:"Its id."`
+	Webhook string `arg:"" placeholder:"WEBHOOK" help:"Id of the webhook."`
 	Org     string `required:"" placeholder:"SLUG" help:"Organization."`
-	Rate    int    `placeholder:"N" help:"Send what has queued at so many deliveries a second, from 1 to 1000 (default: as fast as the receiver answers)."`
+	Rate    int    `placeholder:"N" help:"Rate for queued events in deliveries per second, from 1 to 1000 (default: as fast as the receiver responds)."`
 }
 
 func (c *webhookEnableCmd) Run(ctx context.Context, e *env) error {
@@ -505,7 +505,7 @@ func (c *webhookEnableCmd) Run(ctx context.Context, e *env) error {
 }
 
 type webhookDisableCmd struct {
-	Webhook string `arg:"" placeholder:"WEBHOOK" help:"Its id."`
+	Webhook string `arg:"" placeholder:"WEBHOOK" help:"Id of the webhook."`
 	Org     string `required:"" placeholder:"SLUG" help:"Organization."`
 }
 
@@ -515,7 +515,7 @@ func (c *webhookDisableCmd) Run(ctx context.Context, e *env) error {
 
 func (e *env) changeWebhook(ctx context.Context, slug, id string, change webhook.Change) error {
 	return e.withOrganization(ctx, slug, func(a *app.App, organizationID string) error {
-		// What waits is counted before: a running server is quick.
+		// Queued events are counted before: a running server is quick.
 		before, err := a.Webhooks.Find(ctx, organizationID, id)
 		if err != nil {
 			return withListHint(err, "webhook list --org "+slug)
@@ -527,11 +527,11 @@ func (e *env) changeWebhook(ctx context.Context, slug, id string, change webhook
 		return e.print(showWebhook(w), func(out io.Writer) {
 			switch {
 			case w.State != webhook.Enabled:
-				fmt.Fprintf(out, "%s is %s. Events queue, at most %d of them; %d wait now.\n", w.ID, w.State, webhook.MaxHeld, w.QueuedEvents)
+				fmt.Fprintf(out, "%s is %s. Events queue, at most %d; %d are queued now.\n", w.ID, w.State, webhook.MaxHeld, w.QueuedEvents)
 			case change.DrainRate != nil && *change.DrainRate > 0:
-				fmt.Fprintf(out, "%s is enabled. A running server sends the %d that wait, %d a second.\n", w.ID, before.QueuedEvents, *change.DrainRate)
+				fmt.Fprintf(out, "%s is enabled. A running server delivers the %d queued events, %d a second.\n", w.ID, before.QueuedEvents, *change.DrainRate)
 			default:
-				fmt.Fprintf(out, "%s is enabled. A running server sends the %d that wait.\n", w.ID, before.QueuedEvents)
+				fmt.Fprintf(out, "%s is enabled. A running server delivers the %d queued events.\n", w.ID, before.QueuedEvents)
 			}
 		})
 	})

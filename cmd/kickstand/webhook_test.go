@@ -13,8 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestWebhookCommands uses them beside a running server: what waits, what was
-// sent, and once more.
+// TestWebhookCommands runs the commands next to a server: list, show and replay
+// deliveries.
 func TestWebhookCommands(t *testing.T) {
 	smsSecret, secret := "sms-"+strings.Repeat("k", 20), "hook-"+strings.Repeat("s", 20)
 	data, database := "--data="+t.TempDir(), "--database-url="+dbtest.URL(t)
@@ -52,7 +52,7 @@ func TestWebhookCommands(t *testing.T) {
 	var hook struct{ ID string }
 	call(t, c, s.url, "webhooks.create", map[string]any{"url": receiver.URL + "/hook", "events": []string{"ticket.created"}, "secret": secret}, &hook)
 
-	if got := kickstand("webhook", "disable", "--org=acme", hook.ID); !strings.Contains(got, "is disabled. Events queue, at most 10000 of them; 0 wait now.") {
+	if got := kickstand("webhook", "disable", "--org=acme", hook.ID); !strings.Contains(got, "is disabled. Events queue, at most 10000; 0 are queued now.") {
 		t.Errorf("disable said %q", got)
 	}
 	if status, body := send(t, c, smsRequest(s.url, smsSecret, "SM1", "+14155550123", "+14155550100", "It does not unlock")); status != 200 {
@@ -73,7 +73,7 @@ func TestWebhookCommands(t *testing.T) {
 	if got := kickstand("webhook", "deliveries", "--org=acme", "--ticket=1"); !strings.Contains(got, "ticket.created  untried  0 ") {
 		t.Errorf("deliveries said %q", got)
 	}
-	if got := kickstand("webhook", "enable", "--org=acme", hook.ID, "--rate=5"); !strings.Contains(got, "is enabled. A running server sends the 1 that wait, 5 a second.") {
+	if got := kickstand("webhook", "enable", "--org=acme", hook.ID, "--rate=5"); !strings.Contains(got, "is enabled. A running server delivers the 1 queued events, 5 a second.") {
 		t.Errorf("enable said %q", got)
 	}
 	first := wait()
@@ -116,7 +116,7 @@ func TestWebhookCommands(t *testing.T) {
 		{id}, {"--event-id=" + first.header.Get("Webhook-Id")}, {"--event-id=" + first.header.Get("Webhook-Id"), "--webhook=" + hook.ID},
 		{"--webhook=" + hook.ID, "--since=1h"},
 	} {
-		if got := kickstand(append([]string{"webhook", "replay", "--org=acme"}, args...)...); !strings.Contains(got, "Sent again: 1.") {
+		if got := kickstand(append([]string{"webhook", "replay", "--org=acme"}, args...)...); !strings.Contains(got, "Replayed: 1.") {
 			t.Errorf("replay %v said %q", args, got)
 		}
 		again := wait()
@@ -136,14 +136,14 @@ func TestWebhookCommands(t *testing.T) {
 	if rest := kickstand("webhook", "deliveries", "--org=acme", "--limit=3", "--before="+strings.TrimSpace(before)); strings.Count(rest, "ticket.created") != 2 || strings.Contains(rest, "--before") {
 		t.Errorf("got %q, want the other two", rest)
 	}
-	// What is not there, and where to look for it.
+	// Unknown ids, and the command that lists valid ones.
 	nothing := "--webhook=019aa0f2-8c1d-7b44-b1c8-90a0b7f5e2c1"
 	for command, want := range map[string]string{
-		"deliveries " + nothing:        "there is no such webhook\nrun `kickstand webhook list --org acme` for those there are",
+		"deliveries " + nothing:        "there is no such webhook\nrun `kickstand webhook list --org acme` to list them",
 		"deliveries --ticket=99":       "there is no ticket #99",
-		"replay --since=1h " + nothing: "there is no such webhook\nrun `kickstand webhook list --org acme` for those there are",
-		"replay --event-id=" + first.header.Get("Webhook-Id") + " " + nothing: "there is no such webhook\nrun `kickstand webhook list --org acme` for those there are",
-		"replay 019aa0f2-8c1d-7b44-b1c8-90a0b7f5e2c1":                         "there is no delivery \"019aa0f2-8c1d-7b44-b1c8-90a0b7f5e2c1\"\nrun `kickstand webhook deliveries --org acme` for those there are",
+		"replay --since=1h " + nothing: "there is no such webhook\nrun `kickstand webhook list --org acme` to list them",
+		"replay --event-id=" + first.header.Get("Webhook-Id") + " " + nothing: "there is no such webhook\nrun `kickstand webhook list --org acme` to list them",
+		"replay 019aa0f2-8c1d-7b44-b1c8-90a0b7f5e2c1":                         "there is no delivery \"019aa0f2-8c1d-7b44-b1c8-90a0b7f5e2c1\"\nrun `kickstand webhook deliveries --org acme` to list them",
 	} {
 		args := append([]string{"webhook"}, strings.Fields(command)...)
 		if err := run(t.Context(), append(args, "--org=acme", data, database), noEnvironment, nil, io.Discard, t.Output()); err == nil || !strings.HasSuffix(err.Error(), want) {
