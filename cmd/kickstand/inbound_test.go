@@ -150,7 +150,7 @@ func TestInboundCommands(t *testing.T) {
 	if _, err := try("inbound", "route", one, "--connection="+made.ID); err == nil || !strings.Contains(err.Error(), "this one is processed") {
 		t.Errorf("route of a processed event: %v", err)
 	}
-	if _, err := try("inbound", "route", rejected, "--connection="+made.ID); err == nil || !strings.Contains(err.Error(), "the event is of payments") {
+	if _, err := try("inbound", "route", rejected, "--connection="+made.ID); err == nil || !strings.Contains(err.Error(), "the event's is payments") {
 		t.Errorf("route to another channel's connection: %v", err)
 	}
 	if _, err := try("inbound", "route", one, "--connection=x"); err == nil || !strings.Contains(err.Error(), "kickstand channel list") {
