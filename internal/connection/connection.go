@@ -238,6 +238,9 @@ const (
 // checkSecret validates a signing secret. Issues never contain it.
 func checkSecret(v *problem.Validation, path, value string, a channel.Adapter) {
 	v.Length(path, value, 8, 1024)
+	if strings.TrimSpace(value) == "" && !v.Has(path) {
+		v.Add(path, "must not be blank")
+	}
 	if c, ok := a.(channel.SecretChecker); ok && !v.Has(path) {
 		if err := c.CheckSecret(value); err != nil {
 			v.AddCode("invalid_format", path, "%v", err)

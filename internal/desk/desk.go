@@ -153,6 +153,10 @@ type Dispatcher interface {
 // could send a message.
 const ConnectionNeeded = "connection_needed"
 
+// ConnectionUnfit is the code of a [Dispatcher]'s refusal of a connection that the
+// organization does not have, or that is of another channel.
+const ConnectionUnfit = "connection_unfit"
+
 // Config has the parts of a [Service]. The last seven are optional.
 type Config struct {
 	DB        *db.DB

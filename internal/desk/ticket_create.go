@@ -169,13 +169,8 @@ func (s *Service) writeFirstMessage(ctx context.Context, tx *db.Tx, t *Ticket, k
 			c.ThreadKey = threadValue(k.Phone)
 		}
 		err := s.enqueueSend(ctx, tx, t, &c, e)
-		if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == ConnectionNeeded {
-			var v problem.Validation
-			v.AddCode("required", "channel_id", "must be given: %s", p.Message)
-			return nil, v.Err()
-		}
 		if err != nil {
-			return nil, err
+			return nil, ofConnection(err, n)
 		}
 		if t.Channel == channelSMS {
 			if err := claimThread(ctx, tx, t, &c); err != nil {
@@ -187,6 +182,25 @@ func (s *Service) writeFirstMessage(ctx context.Context, tx *db.Tx, t *Ticket, k
 	}
 	_, err := s.write(ctx, tx, c.inbound(t), &destination{ticket: *t, conversationID: c.ID, newConversation: &c}, e)
 	return e, err
+}
+
+// ofConnection returns the refusal of a message that begins a ticket, as Invalid where it
+// is about the connection that n names, or should name.
+func ofConnection(err error, n *NewTicket) error {
+	p, ok := errors.AsType[*problem.Error](err)
+	if !ok {
+		return err
+	}
+	var v problem.Validation
+	switch p.Code {
+	case ConnectionNeeded:
+		v.AddCode("required", "channel_id", "must be given: %s", p.Message)
+	case ConnectionUnfit:
+		v.AddCode("not_found", "channel_id", "must be a connection of the channel %s", n.Channel)
+	default:
+		return err
+	}
+	return v.Err()
 }
 
 // checkReachable returns an Invalid problem if the customer has no address on the

@@ -160,13 +160,16 @@ func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, conne
 	case ambiguous:
 		return "", &problem.Error{Kind: problem.Precondition, Code: desk.ConnectionNeeded, Message: several.Error(), Cause: err}
 	case errors.Is(err, db.ErrNoRows) && connectionID != "":
-		return "", problem.New(problem.Precondition, "the connection of this conversation was removed")
+		return "", unfit("the connection of this conversation was removed")
 	case errors.Is(err, db.ErrNoRows):
 		return "", problem.New(problem.Precondition, "there is no connection of the channel %s to send by: connect the address that customers know", medium)
 	case err != nil:
 		return "", fmt.Errorf("find connection: %w", err)
 	case !c.Enabled:
 		return "", problem.New(problem.Precondition, "the connection of %s is switched off", c.Address)
+	}
+	if a, ok := s.adapters[c.Channel]; ok && a.Info().Medium != medium {
+		return "", unfit("the connection of " + c.Address + " is not of the channel " + medium)
 	}
 	sender := s.sender(&c, medium)
 	if sender == nil {
@@ -184,6 +187,11 @@ func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, conne
 		m.WindowEndsAt = m.LastInboundAt.Add(w.Window(m, credentials))
 	}
 	return c.ID, sender.Check(m, credentials)
+}
+
+// unfit refuses a connection that was named.
+func unfit(reason string) error {
+	return &problem.Error{Kind: problem.Precondition, Code: desk.ConnectionUnfit, Message: reason}
 }
 
 // sender returns the adapter of a connection if it can send on the medium.

@@ -728,6 +728,9 @@ func checkSecret(v *problem.Validation, secret *string) {
 		return
 	}
 	v.Length("secret", *secret, minSecret, maxSecret)
+	if strings.TrimSpace(*secret) == "" && !v.Has("secret") {
+		v.Add("secret", "must not be blank")
+	}
 	if encoded, ok := strings.CutPrefix(*secret, "whsec_"); ok && !v.Has("secret") {
 		if key, err := standardKey(encoded); err != nil || len(key) == 0 {
 			v.Add("secret", "must go on with base64 after whsec_")

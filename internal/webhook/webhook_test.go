@@ -66,6 +66,7 @@ func TestRefusedInput(t *testing.T) {
 		"no whsec secret":  {func(n *webhook.New) { n.Secret = new("whsec_" + "not base64 at all!") }, "secret must go on with base64 after whsec_"},
 		"empty secret":     {func(n *webhook.New) { n.Secret = new("") }, "secret must have at least 16 characters"},
 		"short secret":     {func(n *webhook.New) { n.Secret = new(strings.Repeat("s", 15)) }, "secret must have at least 16 characters"},
+		"blank secret":     {func(n *webhook.New) { n.Secret = new(strings.Repeat(" \t\n", 6)) }, "secret must not be blank"},
 		"form":             {func(n *webhook.New) { n.PayloadForm = "c" }, `payloadForm must be "a" or "b"`},
 		"schedule":         {func(n *webhook.New) { n.RetrySchedule = "three" }, `retrySchedule must be "one" or "two"`},
 		"several":          {func(n *webhook.New) { n.URL, n.Events = "http://x.example/", []string{} }, "url must use https; events must name at least one event"},

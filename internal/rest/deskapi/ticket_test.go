@@ -282,6 +282,11 @@ func TestSeveralConnections(t *testing.T) {
 			t.Errorf("the detail %q does not name %s", got.Problem().Detail, want)
 		}
 	}
+	other := r.post("/channels", fields{"channel": "email-raw", "address": "support@acme.example"})
+	body["channel_id"] = other["id"]
+	refused(t, "a channel_id of another channel", r.Do("POST", "/tickets", jsonOf(t, body)), 422, "validation_failed", "#/channel_id not_found")
+	body["channel_id"] = "0190a6f0-0000-7000-8000-000000000000"
+	refused(t, "an unknown channel_id", r.Do("POST", "/tickets", jsonOf(t, body)), 422, "validation_failed", "#/channel_id not_found")
 	body["channel_id"] = b["id"]
 	if chosen := r.Do("POST", "/tickets", jsonOf(t, body)); strings.Contains(chosen.Body, "#/channel_id") || strings.Contains(chosen.Body, "several") {
 		t.Errorf("with channel_id: %d %s", chosen.Status, chosen.Body)

@@ -360,7 +360,7 @@ func (p *pages) changeState(w http.ResponseWriter, r *web.Request) error {
 	text := "The webhook is paused. What happens from now on waits."
 	if *change.Enabled {
 		text = "The webhook is active."
-		if h.QueuedEvents > 0 {
+		if h.QueuedEvents > 0 || h.State == webhook.Failed {
 			text = "The webhook is active. Everything not delivered is sent now, oldest first."
 		}
 		rate, err := strconv.Atoi(strings.TrimSpace(form.Get("rate")))

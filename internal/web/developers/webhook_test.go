@@ -327,6 +327,23 @@ func TestReplayTime(t *testing.T) {
 	}
 }
 
+// TestFailedEnabled: enabling a failed webhook announces the events that ran out of
+// attempts, though none waits.
+func TestFailedEnabled(t *testing.T) {
+	h := newHouse(t)
+	hook := h.hook(webhook.New{})
+	if err := h.DB.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE webhooks SET state = 'failed'")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, notice := h.admin.Sent(h.admin.Post(hooksPath+"/"+hook.ID+"/state", url.Values{"do": {"resume"}}))
+	if notice != "The webhook is active. Everything not delivered is sent now, oldest first." {
+		t.Errorf("got notice %q", notice)
+	}
+}
+
 // TestCommandVerifies runs the shown command and compares its signatures.
 func TestCommandVerifies(t *testing.T) {
 	for _, tool := range []string{"sh", "openssl", "base64", "od", "tr"} {
