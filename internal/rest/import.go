@@ -202,6 +202,13 @@ func (r *Request) cutFeatures(add func([]byte) bool) *apiError {
 	return nil
 }
 
+// Skip counts a member as read-only whose value only the service sets.
+func (l *Line) Skip(name string) {
+	if !slices.Contains(l.skipped, name) { // the transaction may run again
+		l.skipped = append(l.skipped, name)
+	}
+}
+
 // decode decodes a line like [Request.Decode].
 func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 	body, fieldErrs, err := r.read(l.text)

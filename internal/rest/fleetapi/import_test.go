@@ -145,6 +145,34 @@ func TestExportsAreMadeAnew(t *testing.T) {
 	}
 }
 
+// TestVehiclesOfEveryState: a seeded fleet's vehicles that are gone come back from their
+// export; those in states that no vehicle begins in are removed, and counted.
+func TestVehiclesOfEveryState(t *testing.T) {
+	e := newRig(t).live
+	if err := e.fleet.Seed(t.Context(), fleet.Organization{ID: ours, Name: "Acme Mobility"}); err != nil {
+		t.Fatal(err)
+	}
+	var records []string
+	others := 0
+	for line := range strings.Lines(e.Get("/vehicles", "Accept: "+rest.NDJSON).Body) {
+		var record fields
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			t.Fatal(err)
+		}
+		if record["current_ride_id"] != nil || e.Do("DELETE", "/vehicles/"+record.text("id"), "").Status != 204 {
+			continue
+		}
+		records = append(records, line)
+		if state := record.text("state"); state != "available" && state != "removed" {
+			others++
+		}
+	}
+	got := summaryOf(t, e.Do("POST", "/vehicles", strings.Join(records, ""), "Content-Type: "+rest.NDJSON))
+	if others == 0 || got.Created != len(records) || got.Failed != 0 || got.Skipped["state"] != others {
+		t.Errorf("%+v of %d records, want %d with state skipped", got, len(records), others)
+	}
+}
+
 // TestImportUpdates changes an exported file and imports it: by id, by external id, with new
 // records, missing columns and empty cells.
 func TestImportUpdates(t *testing.T) {

@@ -16,7 +16,7 @@ var vehicleRecord = func() *rest.Record {
 		rest.Member{Name: "vehicle_type_id", Type: rest.ID(), Access: rest.Required, Doc: "One of the subaccount's."},
 		rest.Member{Name: "form_factor", Type: rest.Enum(formFactors...), Doc: "The type's."},
 		rest.Member{Name: "propulsion_type", Type: rest.Enum(propulsionTypes...), Doc: "Likewise."},
-		rest.Member{Name: "state", Type: rest.Enum(vehicleStates...), Access: rest.Writable, Doc: "Defaults to removed at creation; available is possible."},
+		rest.Member{Name: "state", Type: rest.Enum(vehicleStates...), Access: rest.Writable, Doc: "Defaults to removed at creation; available is possible. Imports that create vehicles skip other states."},
 		rest.Member{Name: "event", Type: rest.Enum(asked...), Access: rest.UpdateOnly, WriteOnly: true, Doc: "Why the state changes; each change has a usual reason."},
 		rest.Member{Name: "last_event", Type: rest.Enum(vehicleEvents...), Doc: "Why the state changed last (MDS event type)."},
 		rest.Member{Name: "state_changed_at", Type: rest.Timestamp()},
@@ -122,6 +122,10 @@ func (a *API) importVehicles(ctx context.Context, r *rest.Request) (rest.Respons
 	return rest.ImportEach(ctx, r, func(tx *db.Tx, l *rest.Line, in *fleet.NewVehicle) (string, error) {
 		n := *in
 		n.SubaccountID = l.Subaccount
+		if n.State != "" && n.State != fleet.Removed && n.State != fleet.Available {
+			n.State = "" // of an export: no vehicle begins in it
+			l.Skip("state")
+		}
 		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, n, by(r))
 		return v.ID, err
 	}, func(tx *db.Tx, l *rest.Line) (*rest.Existing, error) {
