@@ -330,7 +330,7 @@ func TestReplayTime(t *testing.T) {
 // TestFailedEnabled: enabling a failed webhook announces the events that ran out of
 // attempts, though none waits.
 func TestFailedEnabled(t *testing.T) {
-	h := newHouse(t)
+	h := newHarness(t)
 	hook := h.hook(webhook.New{})
 	if err := h.DB.Write(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), "UPDATE webhooks SET state = 'failed'")
@@ -338,7 +338,7 @@ func TestFailedEnabled(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	_, notice := h.admin.Sent(h.admin.Post(hooksPath+"/"+hook.ID+"/state", url.Values{"do": {"resume"}}))
+	_, notice := h.admin.Follow(h.admin.Post(hooksPath+"/"+hook.ID+"/state", url.Values{"do": {"resume"}}))
 	if notice != "The webhook is active. Everything not delivered is sent now, oldest first." {
 		t.Errorf("got notice %q", notice)
 	}
