@@ -208,7 +208,7 @@ func TestRedisLimitOverNodes(t *testing.T) {
 		for _, n := range nodes {
 			began := strings.Count(n.said.String(), "redis cannot be used")
 			times += began
-			now = now || began > strings.Count(n.said.String(), "redis can be used again")
+			now = now || began > strings.Count(n.said.String(), "redis is available again")
 		}
 		return times, now
 	}

@@ -142,9 +142,9 @@ func (r *Redis) try(ctx context.Context, f func(ctx context.Context) error) bool
 	changed, lasted := r.breaker.leave(probe, err)
 	switch {
 	case changed && err != nil:
-		r.log.WarnContext(ctx, "redis cannot be used; until it can, this process counts requests and sign-ins on its own", "error", r.redactedText(err))
+		r.log.WarnContext(ctx, "redis is unavailable; meanwhile this process counts requests and sign-ins separately", "error", r.redactedText(err))
 	case changed:
-		r.log.InfoContext(ctx, "redis can be used again", "after", lasted.Round(time.Millisecond).String())
+		r.log.InfoContext(ctx, "redis is available again", "after", lasted.Round(time.Millisecond).String())
 	}
 	return err == nil
 }

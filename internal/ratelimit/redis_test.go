@@ -460,7 +460,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 		t.Errorf("when Redis is back: got %d remaining, want 2", got.Remaining)
 	}
 	pass(2)
-	logged("redis can be used again")
+	logged("redis is available again")
 
 	p.cut()
 	r.Check(t.Context())
@@ -507,7 +507,7 @@ func TestRedisThatOnlyReads(t *testing.T) {
 	acquire(t, w, "k", 1)
 	peek(t, w, "k", 1)
 	full()
-	if got := log.drain(); len(got) != 1 || !strings.Contains(got[0], "redis can be used again") {
+	if got := log.drain(); len(got) != 1 || !strings.Contains(got[0], "redis is available again") {
 		t.Errorf("logged %q, want one line", got)
 	}
 }

@@ -240,7 +240,7 @@ func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, fieldErrs []
 	at := make(map[string]int, len(names))
 	for i, name := range names {
 		if _, twice := at[name]; twice {
-			add("conflict", name, "The column "+clip(name)+" comes twice.")
+			add("conflict", name, "The column "+clip(name)+" is duplicate.")
 		}
 		at[name] = i
 	}

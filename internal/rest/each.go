@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-var errStopped = errors.New("rest: nobody reads on")
+var errStopped = errors.New("rest: the consumer has stopped")
 
 // Each adapts a callback iteration to a sequence for [Export]: each calls give with one record
 // after another and returns the first error of give.

@@ -221,7 +221,7 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 		return Response{}, f
 	}
 	if storeErr != nil {
-		a.log.ErrorContext(ctx, "answer not kept for retries", "request", r.ID, "error", storeErr)
+		a.log.ErrorContext(ctx, "answer not stored for retries", "request", r.ID, "error", storeErr)
 	}
 	return got, err
 }

@@ -41,7 +41,7 @@ func (b *pathNode) add(rt *Route) ([]string, error) {
 		b = b.fixed[part]
 	}
 	if len(names) > maxPathParams {
-		return nil, fmt.Errorf("the path has more than %d parts that vary", maxPathParams)
+		return nil, fmt.Errorf("the path has more than %d parameters", maxPathParams)
 	}
 	if b.routes[rt.Method] != nil {
 		return nil, errors.New("there is one already")
@@ -101,7 +101,7 @@ func (b *pathNode) route(method string) *Route {
 func (rt *Route) check() error {
 	switch {
 	case !slices.Contains([]string{"GET", "POST", "PUT", "DELETE"}, rt.Method):
-		return fmt.Errorf("the method %q is not offered", rt.Method)
+		return fmt.Errorf("the method %q is not supported", rt.Method)
 	case !strings.HasPrefix(rt.Path, "/") || len(rt.Path) < 2 || strings.HasSuffix(rt.Path, "/"):
 		return errors.New("the path must begin with a slash, and not end with one")
 	case rt.ID == "" || rt.Tag == "" || rt.Summary == "":
@@ -111,13 +111,13 @@ func (rt *Route) check() error {
 	case (rt.Needs.Resource == "") != (rt.Needs.Action == ""):
 		return errors.New("a permission is a resource and an action")
 	case rt.List && rt.Output == nil:
-		return errors.New("a list needs the Output it is of")
+		return errors.New("a list needs an Output")
 	case rt.File && (rt.Method != "GET" || rt.Output != nil):
 		return errors.New("a file is the answer of a GET that has no other")
 	case rt.Rows != nil && !rt.Export:
 		return errors.New("Rows is for exports")
 	case rt.Export && rt.Output == nil:
-		return errors.New("an export needs the Output it is of")
+		return errors.New("an export needs an Output")
 	case rt.GeoJSON && (!rt.Export || !rt.List):
 		return errors.New("GeoJSON is a form of a list's export")
 	case rt.Import != nil && (rt.Method != "POST" || rt.Input == nil || rt.Import.Handle == nil || len(rt.Import.Types) == 0):
@@ -133,19 +133,19 @@ func (rt *Route) check() error {
 	}
 	if rt.List && len(rt.Sort) > 0 {
 		if m, _ := rt.order(); !slices.Contains(rt.Sort, m) {
-			return fmt.Errorf("the order %s is not among those it can be sorted by; say Order", m)
+			return fmt.Errorf("the default order %s is not a sort field; set Order", m)
 		}
 	}
 	seen := map[string]bool{"limit": true, "cursor": true, "sort": true, "expand": true}
 	for _, p := range rt.Query {
 		if seen[p.Name] || p.Name == "" {
-			return fmt.Errorf("the parameter %q comes twice or is there already", p.Name)
+			return fmt.Errorf("the parameter %q is duplicate or predefined", p.Name)
 		}
 		seen[p.Name] = true
 	}
 	for _, c := range rt.Codes {
 		if _, ok := errorCodes[c]; !ok {
-			return fmt.Errorf("the code %q is not in the catalogue", c)
+			return fmt.Errorf("the error code %q is unknown", c)
 		}
 	}
 	return nil

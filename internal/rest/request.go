@@ -94,7 +94,7 @@ func (r *Request) source() audit.Source {
 // Optional fields of the struct are [Optional].
 func (r *Request) Decode(into any) error { return r.decode(nil, into, false, nil) }
 
-// DecodeSole is [Request.Decode] for a record of a subaccount, whose id it returns: the one
+// DecodeSole is [Request.Decode] for a record of a subaccount. It returns the id of the one
 // that the request names, or the only one in its scope. With several in scope, the errors
 // include required at #/subaccount_id.
 func (r *Request) DecodeSole(ctx context.Context, into any) (subaccountID string, err error) {

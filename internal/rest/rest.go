@@ -301,10 +301,10 @@ func (a *API) handle(r *Request) (Response, error) {
 		return Response{}, err
 	}
 	if (got.rows != nil) != r.Exporting() {
-		return Response{}, fmt.Errorf("%s answers an export when none is asked for, or the reverse", r.route.ID)
+		return Response{}, fmt.Errorf("%s answers with an export that was not requested, or the reverse", r.route.ID)
 	}
 	if (got.file != nil) != r.route.File {
-		return Response{}, fmt.Errorf("%s answers a file and does not say so, or the reverse", r.route.ID)
+		return Response{}, fmt.Errorf("%s answers with a file without File in its route, or the reverse", r.route.ID)
 	}
 	changes := r.http.Method != http.MethodGet && r.http.Method != http.MethodHead
 	if changes && !r.wrote && !r.route.Claim {

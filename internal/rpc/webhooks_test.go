@@ -201,7 +201,7 @@ func TestWebhookProceduresRefuse(t *testing.T) {
 			`{"path":"states.0","message":"must be untried, retrying, delivered, failed or dropped"}`))
 	f.want("GET", "webhooks.deliveries", `{"event":"no","limit":501,"before":"x"}`, 400,
 		invalid("webhooks.deliveries", "event is not the name of an event (and 2 more)", `{"path":"event","message":"is not the name of an event"},`+
-			`{"path":"before","message":"is not where a page ended"},{"path":"limit","message":"must be from 1 to 500"}`))
+			`{"path":"before","message":"is not the end of a page"},{"path":"limit","message":"must be from 1 to 500"}`))
 	f.want("GET", "webhooks.delivery", `{}`, 400, invalid("webhooks.delivery", "id is required", `{"path":"id","message":"is required"}`))
 	f.want("GET", "webhooks.upcoming", `{"limit":1}`, 400, invalid("webhooks.upcoming", "webhookId is required", `{"path":"webhookId","message":"is required"}`))
 	f.want("GET", "webhooks.upcoming", `{"webhookId":"11111111-1111-7111-8111-111111111111","limit":0}`, 400,
@@ -339,7 +339,7 @@ func TestWebhookHistoryProcedures(t *testing.T) {
 	f.want("GET", "webhooks.delivery", `{"id":"`+delivery+`"}`, 404, missing("webhooks.delivery", "there is no such delivery"))
 	f.want("GET", "webhooks.upcoming", `{"webhookId":"`+hook+`"}`, 404, missing("webhooks.upcoming", "there is no such webhook"))
 	f.want("POST", "webhooks.replay", `{"deliveryIds":["`+delivery+`"]}`, 404, missing("webhooks.replay", `there is no delivery \"ID\"`))
-	f.want("POST", "webhooks.replay", `{"eventId":"`+emitted[0].ID+`"}`, 404, missing("webhooks.replay", "the event is not stored, or no longer"))
+	f.want("POST", "webhooks.replay", `{"eventId":"`+emitted[0].ID+`"}`, 404, missing("webhooks.replay", "the event does not exist or has been purged"))
 	f.want("POST", "webhooks.replay", `{`+span+`}`, 404, missing("webhooks.replay", "there is no such webhook"))
 }
 

@@ -61,7 +61,7 @@ func (s *Service) deliver(ctx context.Context, j *queue.Job) error {
 
 var (
 	errDeleted    = errors.New("the webhook was deleted")
-	errOtherKind  = errors.New("the webhook's deliveries are of the other kind")
+	errOtherKind  = errors.New("the webhook's deliveries have the other kind")
 	errNewBacklog = errors.New("the webhook was enabled again meanwhile")
 	errLater      = errors.New("it is not the delivery's turn, or the webhook is not enabled")
 )

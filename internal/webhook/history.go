@@ -181,7 +181,7 @@ func (s *Service) Body(ctx context.Context, organizationID, id string) ([]byte, 
 func findEvent(ctx context.Context, q db.Querier, organizationID, id string) (event.Event, error) {
 	e, err := event.Find(ctx, q, id)
 	if errors.Is(err, db.ErrNoRows) || (err == nil && e.OrganizationID != organizationID) {
-		return event.Event{}, problem.New(problem.NotFound, "the event is not stored, or no longer")
+		return event.Event{}, problem.New(problem.NotFound, "the event does not exist or has been purged")
 	}
 	if err != nil {
 		return event.Event{}, fmt.Errorf("find event: %w", err)

@@ -143,7 +143,7 @@ func (q *Query) check() error {
 		checkEvent(&v, name)
 	}
 	if q.TicketID != "" && q.TicketNumber != 0 {
-		v.Add("ticketNumber", "must not be given beside ticketId")
+		v.Add("ticketNumber", "must not be combined with ticketId")
 	}
 	if q.TicketNumber < 0 {
 		v.Add("ticketNumber", "must be positive")
@@ -157,7 +157,7 @@ func (q *Query) check() error {
 		v.Add("to", "must be after from")
 	}
 	if q.Before != "" && (uuid.Validate(q.Before) != nil || len(q.Before) != 36) {
-		v.Add("before", "is not where a page ended")
+		v.Add("before", "is not the end of a page")
 	}
 	if q.Limit < 0 || q.Limit > MaxPage {
 		v.Add("limit", "must be from 1 to %d", MaxPage)

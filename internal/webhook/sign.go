@@ -124,7 +124,7 @@ func addSignatures(h http.Header, f Form, at time.Time, macs []byte) {
 // Errors of [Verify].
 var (
 	ErrUnsigned  = errors.New("the delivery is not signed")
-	ErrSignature = errors.New("the signature is not of this body and secret")
+	ErrSignature = errors.New("the signature does not match the body and the secret")
 	ErrTimestamp = errors.New("the signature's timestamp is more than 5 minutes off")
 )
 

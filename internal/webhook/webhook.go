@@ -355,7 +355,7 @@ func (s *Service) CreateIn(ctx context.Context, tx *db.Tx, organizationID string
 	}
 	w, err := s.create(ctx, tx, organizationID, n)
 	if db.IsUnique(err) {
-		return Webhook{}, problem.New(problem.Conflict, "the webhook is there already").Because(err)
+		return Webhook{}, problem.New(problem.Conflict, "the webhook exists already").Because(err)
 	}
 	if err != nil {
 		return Webhook{}, fmt.Errorf("create webhook: %w", err)
@@ -733,7 +733,7 @@ func checkSecret(v *problem.Validation, secret *string) {
 	}
 	if encoded, ok := strings.CutPrefix(*secret, "whsec_"); ok && !v.Has("secret") {
 		if key, err := standardKey(encoded); err != nil || len(key) == 0 {
-			v.Add("secret", "must go on with base64 after whsec_")
+			v.Add("secret", "must be whsec_ followed by base64")
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestRefusedInput(t *testing.T) {
 		"pattern":          {func(n *webhook.New) { n.Events = []string{"ticket.*"} }, "events.0 is not the name of an event"},
 		"space":            {func(n *webhook.New) { n.Events = []string{"ticket.created ticket.updated"} }, "events.0 is not the name of an event"},
 		"long secret":      {func(n *webhook.New) { n.Secret = new(strings.Repeat("s", 501)) }, "secret must have at most 500 characters"},
-		"no whsec secret":  {func(n *webhook.New) { n.Secret = new("whsec_" + "not base64 at all!") }, "secret must go on with base64 after whsec_"},
+		"no whsec secret":  {func(n *webhook.New) { n.Secret = new("whsec_" + "not base64 at all!") }, "secret must be whsec_ followed by base64"},
 		"empty secret":     {func(n *webhook.New) { n.Secret = new("") }, "secret must have at least 16 characters"},
 		"short secret":     {func(n *webhook.New) { n.Secret = new(strings.Repeat("s", 15)) }, "secret must have at least 16 characters"},
 		"blank secret":     {func(n *webhook.New) { n.Secret = new(strings.Repeat(" \t\n", 6)) }, "secret must not be blank"},

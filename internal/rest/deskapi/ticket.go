@@ -214,9 +214,9 @@ func (a *API) ticketRoutes() []rest.Route {
 	}}
 }
 
-// wireTicket returns a ticket in wire format. who is its assignee, of whom only the id is known
-// after they left.
-func (a *API) wireTicket(t *desk.Ticket, who event.Person) *ticket {
+// wireTicket returns a ticket in wire format. member is its assignee; only the id is known after
+// they left.
+func (a *API) wireTicket(t *desk.Ticket, member event.Person) *ticket {
 	w := &ticket{
 		ID: t.ID, Object: "ticket", OrganizationID: t.OrganizationID, Number: t.Number, Subject: t.Subject,
 		Status: t.Status, Priority: t.Priority, Channel: t.Channel, CustomerID: t.Customer.ID,
@@ -228,7 +228,7 @@ func (a *API) wireTicket(t *desk.Ticket, who event.Person) *ticket {
 		FirstRespondedAt: rest.Time(t.FirstRespondedAt), ResolvedAt: rest.Time(t.ResolvedAt), SLA: []sla{},
 	}
 	if t.AssigneeID != "" {
-		w.AssigneeID, w.Assignee = &t.AssigneeID, &assignee{t.AssigneeID, orNull(who.Name), orNull(who.Email)}
+		w.AssigneeID, w.Assignee = &t.AssigneeID, &assignee{t.AssigneeID, orNull(member.Name), orNull(member.Email)}
 	}
 	if w.Tags == nil {
 		w.Tags = []string{}
@@ -246,14 +246,14 @@ func (a *API) wireTicket(t *desk.Ticket, who event.Person) *ticket {
 
 // oneTicket is [API.wireTicket] with the assignee looked up.
 func (a *API) oneTicket(ctx context.Context, q db.Querier, t *desk.Ticket) (*ticket, error) {
-	var who event.Person
+	var member event.Person
 	if t.AssigneeID != "" {
 		var err error
-		if who, _, err = a.Accounts.Agent(ctx, q, t.OrganizationID, t.AssigneeID); err != nil {
+		if member, _, err = a.Accounts.Agent(ctx, q, t.OrganizationID, t.AssigneeID); err != nil {
 			return nil, err
 		}
 	}
-	return a.wireTicket(t, who), nil
+	return a.wireTicket(t, member), nil
 }
 
 // wireTickets is [API.oneTicket] for several tickets with shared lookups, and with complete

@@ -176,7 +176,7 @@ func TestWebhookForms(t *testing.T) {
 		"form":        {[]string{"payloadForm", "c"}, `Payload must be "a" or "b".`},
 		"schedule":    {[]string{"retrySchedule", "c"}, `Tried again must be "one" or "two".`},
 		"no secret":   {[]string{"signing", "own"}, "My secret must have at least 16 characters."},
-		"half secret": {[]string{"signing", "own", "secret", "whsec_!!!!!!!!!!!!"}, "My secret must go on with base64 after whsec_."},
+		"half secret": {[]string{"signing", "own", "secret", "whsec_!!!!!!!!!!!!"}, "My secret must be whsec_ followed by base64."},
 	} {
 		typed := set(blank(), c.typed...)
 		d := b.WantRefused(b.Post(hooksPath+"/new", typed), http.StatusUnprocessableEntity)
