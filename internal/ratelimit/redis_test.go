@@ -697,7 +697,7 @@ func TestRedisPasswordIsNotLogged(t *testing.T) {
 			r := openRedis(o, callTimeout, log.logger())
 			defer r.Close()
 			acquire(t, r.Windows("w", time.Minute), "k", 1)
-			if got := log.drain(); len(got) != 1 || strings.Contains(got[0], "hunter2") || !strings.Contains(got[0], "redis cannot be used") {
+			if got := log.drain(); len(got) != 1 || strings.Contains(got[0], "hunter2") || !strings.Contains(got[0], "redis is unavailable") {
 				t.Errorf("refused with %q: logged %q", refusal, got)
 			}
 		})

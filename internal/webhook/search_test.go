@@ -232,13 +232,13 @@ func testFound(t *testing.T, s *Service) {
 func testSearchRefused(t *testing.T, s *Service) {
 	now := time.Now()
 	for want, q := range map[string]Query{
-		"event is not the name of an event":              {Events: []event.Name{"ticket.exploded"}},
+		"event is not the name of an event":               {Events: []event.Name{"ticket.exploded"}},
 		"ticketNumber must not be combined with ticketId": {TicketID: "a", TicketNumber: 1},
-		"ticketNumber must be positive":                  {TicketNumber: -1},
-		"states.1 is not the state of a delivery":        {States: []DeliveryState{Untried, 7}},
-		"to must be after from":                          {From: now, To: now},
-		"before is not the end of a page":               {Before: "~"},
-		"limit must be from 1 to 500":                    {Limit: 501},
+		"ticketNumber must be positive":                   {TicketNumber: -1},
+		"states.1 is not the state of a delivery":         {States: []DeliveryState{Untried, 7}},
+		"to must be after from":                           {From: now, To: now},
+		"before is not the end of a page":                 {Before: "~"},
+		"limit must be from 1 to 500":                     {Limit: 501},
 	} {
 		_, err := s.Search(t.Context(), "ours", q)
 		p, ok := errors.AsType[*problem.Error](err)
