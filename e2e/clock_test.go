@@ -45,7 +45,7 @@ func TestSandboxTimes(t *testing.T) {
 	const ago = `document.querySelector("dl time[data-ago]")?.textContent`
 	first := js[string](v, ago)
 	if !strings.HasSuffix(first, " d") {
-		t.Fatalf("the last report was %q ago, ten days after the vehicle was made", first)
+		t.Fatalf("the last report was %q ago, ten days after the vehicle was created", first)
 	}
 	grow := `document.dispatchEvent(new Event("visibilitychange"))`
 	js[bool](v, grow)
@@ -57,6 +57,6 @@ func TestSandboxTimes(t *testing.T) {
 	later := js[string](v, ago)
 	js[bool](v, grow)
 	if again := js[string](v, ago); again != later {
-		t.Errorf("the script makes %q of %q after the clock was put forward", again, later)
+		t.Errorf("the script makes %q of %q after the clock was advanced", again, later)
 	}
 }

@@ -51,7 +51,7 @@ func TestFleetMap(t *testing.T) {
 	o, u := p.organization("Wheels")
 	v := p.as(t, u)
 	v.open("/sandbox/fleet/map")
-	v.see("vehicles here", "Sandbox")
+	v.see("vehicles in view", "Sandbox")
 	number := func(name string) float64 {
 		return js[float64](v, `Number(document.querySelector("[data-map]").dataset.`+name+`)`)
 	}

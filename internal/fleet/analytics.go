@@ -166,7 +166,7 @@ func (s *Service) RevenueAnalytics(ctx context.Context, organizationID string, q
 		return nil
 	})
 	if err != nil {
-		return RevenueReport{}, fmt.Errorf("add up the prices of rides: %w", err)
+		return RevenueReport{}, fmt.Errorf("sum the prices of rides: %w", err)
 	}
 	return out, nil
 }
@@ -244,9 +244,9 @@ func newAnalysis(organizationID string, q AnalyticsQuery, b basis) (*analysis, e
 	for i, member := range q.GroupBy {
 		at := slices.Index(RideGroupMembers[:], member)
 		if at < 0 {
-			v.Add("group_by", "must be of %s", strings.Join(RideGroupMembers[:], ", "))
+			v.Add("group_by", "must be among %s", strings.Join(RideGroupMembers[:], ", "))
 		} else if slices.Contains(q.GroupBy[:i], member) {
-			v.Add("group_by", "must not repeat a member")
+			v.Add("group_by", "must not repeat a field")
 		}
 		a.groupBy = append(a.groupBy, at)
 	}
@@ -326,7 +326,7 @@ func (a *analysis) read(ctx context.Context, tx *db.Tx, columns int) error {
 		AND start_at >= coalesce((SELECT start_at FROM ride_facts WHERE organization_id = $1 AND basis = $2 AND start_at <= $3 ORDER BY start_at DESC LIMIT 1), $3)
 		ORDER BY start_at`, a.organization, a.basis.name, from, to)
 	if err != nil {
-		return fmt.Errorf("find packed rides: %w", err)
+		return fmt.Errorf("find rollups: %w", err)
 	}
 	groups, err := db.All(ctx, tx, func(r db.Row) (name string, err error) {
 		err = r.Scan(&name)
@@ -431,14 +431,14 @@ func (a *analysis) readPacked(ctx context.Context, tx *db.Tx, pieces []timeRange
 		WHERE organization_id = $1 AND basis = $2 AND start_at >= $3 AND start_at <= $4 ORDER BY start_at`,
 		a.organization, a.basis.name, pieces[0].start, pieces[len(pieces)-1].start, divided)
 	if err != nil {
-		return fmt.Errorf("read packed rides: %w", err)
+		return fmt.Errorf("read rollups: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var p timeRange
 		var f packedFacts
 		if err := rows.Scan(&p.start, &p.end, &f.runs, &f.rides, &f.times); err != nil {
-			return fmt.Errorf("read packed rides: %w", err)
+			return fmt.Errorf("read rollups: %w", err)
 		}
 		if err := a.send(p, f.runs, f.rides, f.times, columns); err != nil {
 			return err
@@ -470,7 +470,7 @@ func (a *analysis) readRides(ctx context.Context, tx *db.Tx, start, end int64, c
 		facts = slices.DeleteFunc(facts, func(f fact) bool { return a.slot(&f.group).group < 0 })
 		if len(facts) > 0 {
 			if err := a.dictionary.load(ctx, tx, a.organization, facts); err != nil {
-				return fmt.Errorf("read numbers of ids: %w", err)
+				return fmt.Errorf("read the dictionary of rollups: %w", err)
 			}
 			for kind, list := range a.dictionary.missing(facts) {
 				for _, name := range list {

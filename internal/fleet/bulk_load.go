@@ -16,7 +16,7 @@ import (
 // organization.
 func (s *Service) BulkLoad(ctx context.Context, o Organization, size Size) error {
 	if size.Vehicles < sandboxSize.Vehicles || size.Customers < sandboxSize.Customers || size.Days < 1 {
-		return fmt.Errorf("fill a fleet: it takes %d vehicles, %d customers and a day at least", sandboxSize.Vehicles, sandboxSize.Customers)
+		return fmt.Errorf("load a fleet: must have at least %d vehicles, %d customers and a day", sandboxSize.Vehicles, sandboxSize.Customers)
 	}
 	var a orgContext
 	err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
@@ -27,10 +27,10 @@ func (s *Service) BulkLoad(ctx context.Context, o Organization, size Size) error
 		return err
 	}
 	if err := s.bulkLoad(ctx, a, o, size); err != nil {
-		return fmt.Errorf("fill a fleet: %w", err)
+		return fmt.Errorf("load a fleet: %w", err)
 	}
 	if err := s.PackRollups(ctx, o.ID); err != nil {
-		return fmt.Errorf("fill a fleet: %w", err)
+		return fmt.Errorf("load a fleet: %w", err)
 	}
 	s.provisioned.Store(o.ID, true)
 	return nil

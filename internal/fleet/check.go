@@ -48,9 +48,9 @@ func checkCommon(v *problem.Validation, externalID NullString, metadata map[stri
 		v.Text("metadata", key)
 		switch n := utf8.RuneCountInString(key); {
 		case n == 0:
-			v.AddCode("too_short", "metadata", "has a key that is empty")
+			v.AddCode("too_short", "metadata", "must not have an empty key")
 		case n > maxMetaKey:
-			v.AddCode("too_long", "metadata", "has a key of more than %d characters", maxMetaKey)
+			v.AddCode("too_long", "metadata", "must not have a key of more than %d characters", maxMetaKey)
 		default:
 			v.Length("metadata."+key, value, 0, maxValue)
 		}

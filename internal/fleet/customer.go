@@ -191,7 +191,7 @@ func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 		if doc, err := encode(c); err != nil || bytes.Equal(doc, before) {
 			return former, err
 		}
-		e := conflict("invalid_transition", "an anonymised customer cannot be changed any more")
+		e := conflict("invalid_transition", "an anonymised customer cannot be changed")
 		e.Details = map[string]any{"from": former.Status, "to": c.Status, "allowed": []CustomerStatus{}}
 		return Customer{}, e
 	}

@@ -264,7 +264,7 @@ func conflict(code, format string, args ...any) *problem.Error {
 
 // alreadyExistsError is the error of a duplicate value of a unique field.
 func alreadyExistsError(member string) error {
-	e := problem.New(problem.Conflict, "there is one with this %s already", member)
+	e := problem.New(problem.Conflict, "a record with this %s already exists", member)
 	e.Code, e.Details = "already_exists", map[string]any{"member": member}
 	return e
 }

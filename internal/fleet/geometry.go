@@ -93,7 +93,7 @@ func parseArea(text []byte) (Area, error) {
 		return Area{}, fmt.Errorf("must be a GeoJSON Polygon or MultiPolygon")
 	}
 	if err != nil {
-		return Area{}, fmt.Errorf("coordinates must be those of a %s: positions are [longitude, latitude]", g.Type)
+		return Area{}, fmt.Errorf("must have the coordinates of a %s; positions are [longitude, latitude]", g.Type)
 	}
 	return areaOf(polygons)
 }
@@ -142,11 +142,11 @@ func ringOf(positions [][]float64) (orb.Ring, ring, error) {
 	var r ring
 	for i, p := range positions {
 		if len(p) < 2 {
-			return nil, r, fmt.Errorf("has a position, the one at %d, that is not [longitude, latitude]", i)
+			return nil, r, fmt.Errorf("has an invalid position %d: must be [longitude, latitude]", i)
 		}
 		// Also refuses NaN.
 		if !(math.Abs(p[0]) <= 180 && math.Abs(p[1]) <= 90) {
-			return nil, r, fmt.Errorf("leaves the world at position %d: longitudes are from -180 to 180, latitudes from -90 to 90", i)
+			return nil, r, fmt.Errorf("is out of range at position %d: longitudes are from -180 to 180, latitudes from -90 to 90", i)
 		}
 		at := toGrid(p[0], p[1])
 		if n := len(r.points); n > 0 {
@@ -162,9 +162,9 @@ func ringOf(positions [][]float64) (orb.Ring, ring, error) {
 	last := len(r.points) - 1
 	switch {
 	case last < 1 || r.points[0] != r.points[last]:
-		return nil, r, fmt.Errorf("is not closed: its last position must be its first")
+		return nil, r, fmt.Errorf("is not closed: the last position must equal the first")
 	case last < 3:
-		return nil, r, fmt.Errorf("has fewer than 4 different positions, the first counted twice")
+		return nil, r, fmt.Errorf("has fewer than 3 distinct positions")
 	}
 	line[last] = line[0]
 	r.low, r.high = r.points[0], r.points[0]

@@ -84,7 +84,7 @@ func ParseFile(text []byte) (File, error) {
 		case "vehicles":
 			f.Vehicles = parseList[FileVehicle](&v, name, list)
 		default:
-			v.AddCode("unknown_field", name, "is not a list that can be imported")
+			v.AddCode("unknown_field", name, "is not a supported list")
 		}
 	}
 	return f, v.Err()
@@ -215,7 +215,7 @@ func checkDuplicates[T any](im *importRun, name string, list []T, id func(*T) st
 	for i := range list {
 		if at := id(&list[i]); at != "" {
 			if seen[at] {
-				im.faults.AddCode("conflict", name+"."+strconv.Itoa(i)+".id", "is given twice")
+				im.faults.AddCode("conflict", name+"."+strconv.Itoa(i)+".id", "is repeated")
 			}
 			seen[at] = true
 		}
@@ -232,7 +232,7 @@ func (im *importRun) existingIDs(ctx context.Context, table string, ids []string
 		return id, row.Scan(&id)
 	}, "SELECT id FROM "+table+" WHERE organization_id = $1 AND id = ANY($2)", im.organizationID, ids)
 	if err != nil {
-		return nil, fmt.Errorf("look for what is there already: %w", err)
+		return nil, fmt.Errorf("look up existing records: %w", err)
 	}
 	there := make(map[string]bool, len(list))
 	for _, id := range list {
@@ -331,7 +331,7 @@ func (im *importRun) importTypes(ctx context.Context, f *File) error {
 		var added []incoming
 		for _, t := range im.incoming[home] {
 			if t.ID != "" && seen[t.ID] {
-				im.faults.AddCode("conflict", t.path+".id", "is given twice")
+				im.faults.AddCode("conflict", t.path+".id", "is repeated")
 				continue
 			}
 			seen[t.ID] = true
@@ -371,8 +371,8 @@ func (im *importRun) importTypes(ctx context.Context, f *File) error {
 	return nil
 }
 
-// failTypes is fail for a change of a subaccount whose vehicle types from had on
-// were added.
+// failTypes is fail for a change of a subaccount that added its vehicle types from
+// index had on.
 func (im *importRun) failTypes(err error, path string, had int, added []incoming) error {
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok || len(e.Issues) == 0 {

@@ -37,7 +37,7 @@ func (s *listQuery) loadRecords(found []candidate) ([]Record, error) {
 	for i, c := range found {
 		d, ok := s.docs[c.id]
 		if !ok {
-			return nil, errors.New("records are gone that were found in the same snapshot")
+			return nil, errors.New("records found in a snapshot are missing from it")
 		}
 		d.Distance = -1
 		if s.near != nil {

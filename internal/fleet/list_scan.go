@@ -414,7 +414,7 @@ func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, fro
 }
 
 // writeResidual writes the predicates that the access path w does not imply: of ids
-// unless idsDone, of the area if area. Covered columns come first, then the area,
+// unless sought, of the area if area. Covered columns come first, then the area,
 // by [statement.andUnindexed].
 func (s *listQuery) writeResidual(st *statement, w *filter, has []string, sought, area bool) {
 	if s.null && w == s.key.nulls && w != nil {
@@ -535,7 +535,7 @@ const maxRegions = 16
 // ringRanges is the maximum number of cell ranges of a ring.
 const ringRanges = 64
 
-// noLimit is a LIMIT without effect. It prevents that the engine flattens the
+// noLimit is a LIMIT without effect. It keeps the engine from flattening the
 // subquery.
 const noLimit = 1_000_000_000
 

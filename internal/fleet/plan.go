@@ -178,7 +178,7 @@ func (s *Service) createPlan(ctx context.Context, tx *db.Tx, organizationID stri
 			p.Currency = sub.Currency
 		}
 		if p.Currency != sub.Currency {
-			v.AddCode("conflict", "currency", "must be that of the subaccount, %s", sub.Currency)
+			v.AddCode("conflict", "currency", "must be the subaccount's, %s", sub.Currency)
 		}
 	}
 	p.check(&v, sub, a)
@@ -209,7 +209,7 @@ func insertPlanVersion(ctx context.Context, tx *db.Tx, organizationID string, p 
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO plan_versions (organization_id, plan_id, version, tariff) VALUES ($1, $2, $3, $4)", organizationID, p.ID, p.Version, string(tariff))
 	if err != nil {
-		return fmt.Errorf("keep a version of a pricing plan: %w", err)
+		return fmt.Errorf("insert a version of a pricing plan: %w", err)
 	}
 	return nil
 }
@@ -323,7 +323,7 @@ func (s *Service) checkTariffs(ctx context.Context, tx *db.Tx, v *problem.Valida
 		}
 		for _, p := range plans {
 			if !p.withinLimits(maxRideMinutes, sub.maxReservationMinutes()) {
-				v.AddCode("conflict", "max_ride_minutes", "would let %s charge more than can be counted", p.ID)
+				v.AddCode("conflict", "max_ride_minutes", "would let the price of plan %s exceed the maximum amount", p.ID)
 			}
 		}
 	}

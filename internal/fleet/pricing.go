@@ -227,7 +227,7 @@ func (t *Tariff) check(v *problem.Validation, maxRideMinutes, reservationMinutes
 	notNegative("reservation_free_minutes", &t.ReservationFreeMinutes)
 	notNegative("out_of_zone_amount", t.OutOfZoneAmount)
 	if t.ReservationPerMin != nil && t.ReservationFlat != nil {
-		v.AddCode("conflict", "reservation_flat_amount", "must not be given beside reservation_per_min_amount")
+		v.AddCode("conflict", "reservation_flat_amount", "must not be given with reservation_per_min_amount")
 	}
 	if t.FareCap != nil {
 		if t.FareCap.DurationMinutes < 1 {

@@ -27,7 +27,7 @@ func (s *Service) Provision(ctx context.Context, o Organization) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("make the fleet of an organization: %w", err)
+		return fmt.Errorf("provision a fleet: %w", err)
 	}
 	s.provisioned.Store(o.ID, true)
 	return nil

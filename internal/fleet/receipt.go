@@ -114,7 +114,7 @@ func (s *Service) RideChanges(ctx context.Context, q db.Querier, organizationID 
 	}, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = $2 AND id >= $3 ORDER BY id LIMIT 100",
 		organizationID, r.VehicleID, idsFrom(eventPrefix, r.CreatedAt.Std()))
 	if err != nil {
-		return nil, fmt.Errorf("read the changes of a ride's vehicle: %w", err)
+		return nil, fmt.Errorf("read the state changes of a ride: %w", err)
 	}
 	var own []StateChange
 	for _, c := range list {

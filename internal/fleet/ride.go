@@ -195,7 +195,7 @@ func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 			return err
 		}
 		// Locks prevent this while records are consistent.
-		return fmt.Errorf("vehicle %s or its customer has an open ride that they do not know of", r.VehicleID)
+		return fmt.Errorf("vehicle %s or its customer has an open ride that is not recorded with them", r.VehicleID)
 	}
 	if err := placeRide(ctx, tx, a.id, nil, row); err != nil {
 		return err
@@ -315,7 +315,7 @@ func (s *Service) expireDueRides(ctx context.Context, tx *db.Tx, a orgContext, v
 	var due [2]string
 	err := tx.QueryRow(ctx, "SELECT "+dueRides, a.id, vehicleID, customerID, a.now.UnixMicro()).Scan(db.IntoText(&due[0]), db.IntoText(&due[1]))
 	if err != nil {
-		return fmt.Errorf("look for a ride that is due: %w", err)
+		return fmt.Errorf("look up due rides: %w", err)
 	}
 	return s.expireRides(ctx, tx, a, due)
 }
@@ -414,10 +414,10 @@ func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID strin
 	}
 	kind := p.sub.vehicleType(p.vehicle.VehicleTypeID)
 	if kind == nil {
-		return Ride{}, fmt.Errorf("vehicle %s has a type that its subaccount has not", p.vehicle.ID)
+		return Ride{}, fmt.Errorf("vehicle %s has a type that is not in its subaccount", p.vehicle.ID)
 	}
 	if status == Reserved && kind.ReservationMinutes == 0 {
-		faults.Add("status", "cannot be reserved for a vehicle of this type")
+		faults.Add("status", "must not be reserved: vehicles of this type allow no reservations")
 		return Ride{}, faults.Err()
 	}
 
@@ -516,7 +516,7 @@ func (s *Service) lockNewRideContext(ctx context.Context, tx *db.Tx, a orgContex
 		return nil, err
 	}
 	if p.sub.Status == subaccountArchived {
-		faults.AddCode("conflict", member, "is in a subaccount that is archived: no new ride is made there")
+		faults.AddCode("conflict", member, "is in an archived subaccount")
 	}
 	if err := s.expireRides(ctx, tx, a, due); err != nil {
 		return nil, err
@@ -569,17 +569,17 @@ func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 		}
 	}
 	if id == "" {
-		return conflict("no_pricing_plan", "the vehicle has no pricing plan, and neither has its type or its subaccount")
+		return conflict("no_pricing_plan", "the vehicle, its type and its subaccount have no pricing plan")
 	}
 	plan, err := s.plan(ctx, tx, a.id, string(id))
 	if err != nil {
 		return err
 	}
 	if !plan.Active {
-		return conflict("no_pricing_plan", "the pricing plan that would apply is not active")
+		return conflict("no_pricing_plan", "the applicable pricing plan is not active")
 	}
 	if n.PricingPlanID != "" && n.PricingPlanID != id || n.PricingPlanVersion != nil && *n.PricingPlanVersion != plan.Version {
-		e := conflict("pricing_changed", "another pricing plan applies, or another version of it")
+		e := conflict("pricing_changed", "a different pricing plan or version applies")
 		e.Details = map[string]any{"pricing_plan_id": string(id), "pricing_plan_version": plan.Version}
 		return e
 	}
@@ -611,7 +611,7 @@ func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 		return err
 	}
 	if !rule.StartAllowed {
-		e := conflict("ride_start_not_allowed", "a ride cannot start where the vehicle is")
+		e := conflict("ride_start_not_allowed", "a ride cannot start at the vehicle's location")
 		e.Details = map[string]any{"zone_id": NullString(zoneID)}
 		return e
 	}
@@ -736,7 +736,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 		return refusal
 	}
 	if outside && !e.acceptFee {
-		refusal := conflict("out_of_zone_fee_required", "a ride can end here for a fee, which accept_out_of_zone_fee must accept")
+		refusal := conflict("out_of_zone_fee_required", "ending a ride here requires a fee; set accept_out_of_zone_fee to accept it")
 		refusal.Details = map[string]any{"out_of_zone_amount": *tariff.OutOfZoneAmount, "currency": tariff.Currency}
 		return refusal
 	}
@@ -880,7 +880,7 @@ func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID stri
 		}
 	} else if !r.Status.Open() && c.changesOutcome(&r) {
 		e := invalidTransition(r.Status, to, r.Status.Next())
-		e.Message = "how a ride has ended cannot be changed any more"
+		e.Message = "the end of a ride cannot be changed"
 		return r, e
 	}
 	if err := c.applyPayment(&r); err != nil {
@@ -952,7 +952,7 @@ func (s *Service) startReserved(ctx context.Context, tx *db.Tx, a orgContext, r 
 	}
 	kind := p.sub.vehicleType(r.vehicleTypeID)
 	if kind == nil {
-		return fmt.Errorf("ride %s has a vehicle type that its subaccount has not", r.ID)
+		return fmt.Errorf("ride %s has a vehicle type that is not in its subaccount", r.ID)
 	}
 	if v := &p.vehicle; v.CurrentRideID != NullString(r.ID) || v.State != VehicleTaken && (v.State != NonContactable || v.former != VehicleTaken) {
 		return unavailableError(v)
@@ -988,7 +988,7 @@ func (c *RideChange) check(r *Ride, to RideStatus) error {
 		checkOneOf(&v, "payment_status", c.PaymentStatus.Value, "not_due", "due", "paid", "refunded", "waived")
 	}
 	if c.AdjustmentAmount.Or(0) != 0 && r.TripType != RiderTrip {
-		v.AddCode("conflict", "adjustment_amount", "must be 0 for a %s trip, which costs nothing", r.TripType)
+		v.AddCode("conflict", "adjustment_amount", "must be 0 for a %s trip, which has no price", r.TripType)
 	}
 
 	// Fields of an end are valid only with the end.
@@ -1042,13 +1042,13 @@ func (c *RideChange) applyPayment(r *Ride) error {
 	}
 	if r.Price == nil {
 		e := invalidTransition(r.Status, r.Status, r.Status.Next())
-		e.Message = "what a ride costs can only be adjusted and paid once it has ended"
+		e.Message = "adjustment and payment require an ended ride"
 		return e
 	}
 	if price := r.Price.Adjusted(amount); amount != r.AdjustmentAmount {
 		if price.TotalAmount > maxAmount {
 			var v problem.Validation
-			v.AddCode("too_large", "adjustment_amount", "makes a total of more than %d", int64(maxAmount))
+			v.AddCode("too_large", "adjustment_amount", "must not lead to a total of more than %d", int64(maxAmount))
 			return v.Err()
 		}
 		r.Price = &price

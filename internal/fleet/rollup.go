@@ -94,7 +94,7 @@ func (s *Service) invalidateRollups(ctx context.Context, tx *db.Tx, organization
 					WHERE organization_id = $1 AND basis = $2 AND start_at <= $3 ORDER BY start_at DESC LIMIT 1)`,
 				organizationID, b.name, at.UnixMicro(), newStamp())
 			if err != nil {
-				return fmt.Errorf("forget what is packed of a ride: %w", err)
+				return fmt.Errorf("invalidate the rollups of a ride: %w", err)
 			}
 		}
 	}
@@ -108,7 +108,7 @@ func (s *Service) deleteRollups(ctx context.Context, tx *db.Tx, organizationID s
 	}
 	for _, table := range [...]string{"ride_facts", "ride_fact_names"} {
 		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
-			return fmt.Errorf("forget what is packed of all rides: %w", err)
+			return fmt.Errorf("delete rollups: %w", err)
 		}
 	}
 	return nil

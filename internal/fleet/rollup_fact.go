@@ -53,7 +53,7 @@ func (g *factGroup) name() string { return strings.Join(g[:], "|") }
 
 func parseGroup(name string) (g factGroup, err error) {
 	if strings.Count(name, "|") != groupMembers-1 {
-		return g, errors.New("not a group of rides")
+		return g, errors.New("group of rides is corrupt")
 	}
 	i := 0
 	for member := range strings.SplitSeq(name, "|") {
@@ -217,7 +217,7 @@ func readPrice(text string, p *Price) error {
 	})
 }
 
-var errNotEncoded = errors.New("not a document as it is encoded")
+var errNotEncoded = errors.New("not a document in stored form")
 
 // eachMember calls fn with each field of an object written by encode: without
 // spaces or escaped names. Values are raw; nested ones are skipped unchecked.
@@ -417,7 +417,7 @@ func (c *packedColumn) sum(lo, hi int) int64 {
 	return sum
 }
 
-var errFacts = errors.New("packed facts are damaged")
+var errFacts = errors.New("rollup is corrupt")
 
 // groupRun is the range of facts of a group.
 type groupRun struct {

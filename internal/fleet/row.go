@@ -105,7 +105,7 @@ func findID(ctx context.Context, q db.Querier, table, organizationID, id, subacc
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("look for a record by its external id: %w", err)
+		return "", fmt.Errorf("look up a record by external id: %w", err)
 	}
 	return id, nil
 }

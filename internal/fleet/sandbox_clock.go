@@ -17,7 +17,7 @@ const maxAhead = 200
 
 // AdvanceClock advances the clock of a sandbox in the caller's transaction. All
 // changes due until then apply in order, each as of its due time. The clock then
-// runs on from to. Errors: NotFound in production; Invalid.
+// runs on from to. Errors: NotFound in production; clock_backwards; Invalid.
 func (s *Service) AdvanceClock(ctx context.Context, tx *db.Tx, organizationID string, to time.Time) error {
 	if s.live {
 		return notFoundError("clock")
@@ -34,7 +34,7 @@ func (s *Service) AdvanceClock(ctx context.Context, tx *db.Tx, organizationID st
 	to = to.UTC().Truncate(time.Microsecond)
 	switch {
 	case to.Before(a.now):
-		e := conflict("clock_backwards", "the clock only goes forward")
+		e := conflict("clock_backwards", "the clock cannot go back")
 		e.Details = map[string]any{"now": rfc3339.Time(a.now)}
 		return e
 	case to.After(a.now.AddDate(1, 0, 0)):

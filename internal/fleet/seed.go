@@ -95,7 +95,7 @@ func (s *Service) seed(ctx context.Context, tx *db.Tx, a orgContext, o Organizat
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("make up a fleet: %w", err)
+		return fmt.Errorf("seed a fleet: %w", err)
 	}
 	for _, c := range f.cities {
 		err := c.insertStatic(ctx, tx, a)
@@ -103,7 +103,7 @@ func (s *Service) seed(ctx context.Context, tx *db.Tx, a orgContext, o Organizat
 			err = c.insertCustomersAndVehicles(ctx, tx, a)
 		}
 		if err != nil {
-			return fmt.Errorf("make up a fleet: %w", err)
+			return fmt.Errorf("seed a fleet: %w", err)
 		}
 	}
 	return nil
@@ -193,7 +193,7 @@ func (c *simCity) insertCustomersAndVehicles(ctx context.Context, tx *db.Tx, a o
 func insertOne(ctx context.Context, tx *db.Tx, table, organizationID string, columns []column) error {
 	added, err := insertRow(ctx, tx, table, organizationID, columns)
 	if err == nil && !added {
-		err = fmt.Errorf("insert into %s: something of the same key is there", table)
+		err = fmt.Errorf("insert into %s: key exists", table)
 	}
 	return err
 }

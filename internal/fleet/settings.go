@@ -161,7 +161,7 @@ func (s *Service) rescheduleTimers(ctx context.Context, tx *db.Tx, a orgContext,
 	move := func(table, since, which string, by time.Duration) error {
 		_, err := tx.Exec(ctx, "UPDATE "+table+" "+fmt.Sprintf(due, since, which), a.id, by.Microseconds(), a.now.UnixMicro())
 		if err != nil {
-			return fmt.Errorf("move what is due of %s: %w", table, err)
+			return fmt.Errorf("reschedule %s: %w", table, err)
 		}
 		return nil
 	}

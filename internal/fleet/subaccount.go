@@ -202,7 +202,7 @@ func (s *Service) subaccountForNew(ctx context.Context, q db.Querier, v *problem
 	case err != nil:
 		return nil, err
 	case sub.Status == subaccountArchived:
-		v.AddCode("conflict", "subaccount_id", "is archived: nothing new is made in it")
+		v.AddCode("conflict", "subaccount_id", "is archived and accepts no new records")
 		return nil, nil
 	}
 	return sub, nil
@@ -342,7 +342,7 @@ func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 func checkUnique(ctx context.Context, tx *db.Tx, member, from string, args ...any) error {
 	var is bool
 	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM "+from+")", args...).Scan(&is); err != nil {
-		return fmt.Errorf("look for another with the same %s: %w", member, err)
+		return fmt.Errorf("check that the %s is unique: %w", member, err)
 	}
 	if is {
 		return alreadyExistsError(member)
@@ -383,7 +383,7 @@ func (s *Subaccount) mergeTypes(v *problem.Validation, list []VehicleType, now t
 		case was == nil:
 			v.AddCode("not_found", path+".id", "must be a vehicle type of the subaccount, or absent for a new one")
 		case slices.ContainsFunc(types[:i], func(other VehicleType) bool { return other.ID == t.ID }):
-			v.AddCode("conflict", path+".id", "is given twice")
+			v.AddCode("conflict", path+".id", "is repeated")
 		default:
 			if t.FormFactor != was.FormFactor {
 				v.AddCode("read_only", path+".form_factor", "cannot be changed")
@@ -408,7 +408,7 @@ func (s *Subaccount) mergeAlerts(v *problem.Validation, list []Alert, now time.T
 		case !slices.ContainsFunc(s.Alerts, is):
 			v.AddCode("not_found", path, "must be an alert of the subaccount, or absent for a new one")
 		case slices.ContainsFunc(alerts[:i], is):
-			v.AddCode("conflict", path, "is given twice")
+			v.AddCode("conflict", path, "is repeated")
 		}
 	}
 	return alerts
@@ -546,10 +546,10 @@ func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation
 			OR EXISTS (SELECT 1 FROM rides WHERE organization_id = $1 AND subaccount_id = $2)
 			OR EXISTS (SELECT 1 FROM customers WHERE organization_id = $1 AND subaccount_id = $2)`, organizationID, after.ID).Scan(&used)
 		if err != nil {
-			return fmt.Errorf("look for what has a currency: %w", err)
+			return fmt.Errorf("check the use of the currency: %w", err)
 		}
 		if used {
-			v.AddCode("conflict", "currency", "cannot be changed: there are pricing plans, rides or customers with it")
+			v.AddCode("conflict", "currency", "cannot be changed while pricing plans, rides or customers use it")
 		}
 	}
 	if after.maxReservationMinutes() > before.maxReservationMinutes() {
@@ -559,7 +559,7 @@ func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation
 		}
 		for _, p := range plans {
 			if !p.withinLimits(settings.MaxRideMinutes, after.maxReservationMinutes()) {
-				v.AddCode("conflict", "vehicle_types", "would let %s charge more than can be counted, by reservation_minutes", p.ID)
+				v.AddCode("conflict", "vehicle_types", "would let the price of plan %s exceed the maximum amount, by reservation_minutes", p.ID)
 			}
 		}
 	}
@@ -572,7 +572,7 @@ func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation
 			return err
 		}
 		if what != "" {
-			v.AddCode("conflict", "vehicle_types", "must keep %s, which is used by %s", t.ID, what)
+			v.AddCode("conflict", "vehicle_types", "must include %s, which %s use", t.ID, what)
 		}
 	}
 	return nil

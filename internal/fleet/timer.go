@@ -36,7 +36,7 @@ func (s *Service) Run(ctx context.Context) {
 		if changes.Any(ctx) || !next.IsZero() && !time.Now().Before(next) {
 			var err error
 			if next, err = s.sweep(ctx); err != nil && ctx.Err() == nil {
-				s.log.ErrorContext(ctx, "what is due in the fleets could not be done; trying again", "error", err)
+				s.log.ErrorContext(ctx, "apply due changes failed; retrying", "error", err)
 			}
 		}
 		select {
@@ -56,7 +56,7 @@ func (s *Service) runRollups(ctx context.Context) {
 		if changes.Any(ctx) || !time.Now().Before(next) {
 			err := s.packPending(ctx)
 			if err != nil && ctx.Err() == nil {
-				s.log.ErrorContext(ctx, "rides could not be packed for analytics; trying again", "error", err)
+				s.log.ErrorContext(ctx, "pack rollups failed; retrying", "error", err)
 			}
 			if next = time.Now(); err == nil {
 				next = next.Add(idlePackEvery)
@@ -80,7 +80,7 @@ func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
 		WHERE EXISTS (SELECT 1 FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at <= $1 + s.clock_offset)
 		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at <= $1 + s.clock_offset)`, time.Now().UnixMicro())
 	if err != nil {
-		return time.Now(), fmt.Errorf("look for organizations with something due: %w", err)
+		return time.Now(), fmt.Errorf("look up organizations with due changes: %w", err)
 	}
 	failed := false
 	for _, id := range organizations {
@@ -89,7 +89,7 @@ func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
 				return time.Now(), err
 			}
 			failed = true
-			s.log.LogAttrs(ctx, slog.LevelError, "what is due in a fleet could not be done; trying again", slog.String("organization", id), slog.Any("error", err))
+			s.log.LogAttrs(ctx, slog.LevelError, "apply due changes of a fleet failed; retrying", slog.String("organization", id), slog.Any("error", err))
 		}
 	}
 	if failed || len(organizations) > 0 || s.db.Postgres() { // which is polled every second
@@ -101,7 +101,7 @@ func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
 		SELECT (SELECT min(v.due_at) FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at IS NOT NULL) - s.clock_offset FROM settings s
 		) AS dues`).Scan(db.IntoTime(&next))
 	if err != nil {
-		return time.Now(), fmt.Errorf("look when something is due: %w", err)
+		return time.Now(), fmt.Errorf("look up the next due time: %w", err)
 	}
 	return next, nil
 }
@@ -191,7 +191,7 @@ func dueTimers(ctx context.Context, tx *db.Tx, organizationID string, until time
 			return t, err
 		}, query, args...)
 		if err != nil {
-			return nil, until, fmt.Errorf("read what is due: %w", err)
+			return nil, until, fmt.Errorf("read timers: %w", err)
 		}
 		if last := len(list) - 1; limit > 0 && len(list) == limit && list[last].at.Before(horizon) {
 			horizon = list[last].at

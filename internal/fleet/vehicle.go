@@ -140,7 +140,7 @@ func (v *Vehicle) reportedAt() time.Time {
 // checkReportTime adds an issue if a report is from the future.
 func checkReportTime(faults *problem.Validation, at, now time.Time) {
 	if at.After(now.Add(maxReportAhead)) {
-		faults.AddCode("invalid_value", "last_reported_at", "must not be more than 5 minutes in the future: it is %s now", now.UTC().Format(time.RFC3339))
+		faults.AddCode("invalid_value", "last_reported_at", "must not be more than 5 minutes in the future; the time is %s", now.UTC().Format(time.RFC3339))
 	}
 }
 
@@ -160,7 +160,7 @@ func (v *Vehicle) check(faults *problem.Validation) {
 	if strings.ContainsFunc(v.Code, func(r rune) bool {
 		return r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 	}) && !faults.Has("code") {
-		faults.AddCode("invalid_format", "code", "must be of letters, digits and hyphens")
+		faults.AddCode("invalid_format", "code", "must consist of letters, digits and hyphens")
 	}
 	v.Location.check(faults, "location")
 	checkOptional(faults, "battery_percent", v.BatteryPercent, 0, 100)
@@ -435,7 +435,7 @@ func (v *Vehicle) insertStateChanges(ctx context.Context, tx *db.Tx, organizatio
 		}
 		_, err = tx.Exec(ctx, "INSERT INTO vehicle_events (organization_id, vehicle_id, id, doc) VALUES ($1, $2, $3, $4)", organizationID, v.ID, c.ID, string(doc))
 		if err != nil {
-			return fmt.Errorf("keep a change of a vehicle: %w", err)
+			return fmt.Errorf("insert a state change: %w", err)
 		}
 	}
 	v.changes = nil
@@ -467,7 +467,7 @@ func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	case "", Removed:
 	case Available:
 		if n.Location == nil {
-			faults.AddCode("required", "location", "is required of a vehicle that is available")
+			faults.AddCode("required", "location", "is required for an available vehicle")
 		}
 		v.setState(Available, "provider_drop_off", a.now, "", by)
 	default:
@@ -523,7 +523,7 @@ func (v *Vehicle) setType(sub *Subaccount, faults *problem.Validation) *VehicleT
 	}
 	kind := sub.vehicleType(v.VehicleTypeID)
 	if kind == nil {
-		faults.AddCode("not_found", "vehicle_type_id", "is none of the subaccount's vehicle types")
+		faults.AddCode("not_found", "vehicle_type_id", "must be a vehicle type of the subaccount")
 		return nil
 	}
 	v.FormFactor, v.PropulsionType = kind.FormFactor, kind.PropulsionType
@@ -551,7 +551,7 @@ func (s *Service) checkVehiclePlan(ctx context.Context, tx *db.Tx, organizationI
 		return err
 	}
 	if err != nil || plan.SubaccountID != v.SubaccountID {
-		faults.AddCode("not_found", "pricing_plan_id", "is none of the subaccount's pricing plans")
+		faults.AddCode("not_found", "pricing_plan_id", "must be a pricing plan of the subaccount")
 	}
 	return nil
 }
@@ -631,7 +631,7 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	}
 	// A repeated request has an event and the present state.
 	if to != v.State && events != nil && !slices.Contains(events, event) || to == v.State && event != "" && !isEvent(event) {
-		faults.AddCode("invalid_value", "event", "is no reason for a vehicle to go from %s to %s", v.State, to)
+		faults.AddCode("invalid_value", "event", "is not valid for a transition from %s to %s", v.State, to)
 	}
 	if err := faults.Err(); err != nil {
 		return v, err
@@ -745,7 +745,7 @@ func vehicleInUseError(v *Vehicle) error {
 
 func lowBatteryError(v *Vehicle, settings *Settings) error {
 	percent, _ := v.level()
-	return conflict("vehicle_low_battery", "the vehicle is at %d percent, and needs %d", percent, settings.LowBatteryPercent)
+	return conflict("vehicle_low_battery", "the vehicle is at %d percent and needs at least %d", percent, settings.LowBatteryPercent)
 }
 
 // DeleteVehicle deletes a vehicle in the caller's transaction. Its rides and state
@@ -765,7 +765,7 @@ func (s *Service) DeleteVehicle(ctx context.Context, tx *db.Tx, organizationID, 
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO deleted_vehicles (organization_id, id, subaccount_id, code) VALUES ($1, $2, $3, $4)", organizationID, id, v.SubaccountID, v.Code)
 	if err != nil {
-		return fmt.Errorf("remember a deleted vehicle: %w", err)
+		return fmt.Errorf("insert a deleted vehicle: %w", err)
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM vehicles WHERE organization_id = $1 AND id = $2", organizationID, id); err != nil {
 		return fmt.Errorf("delete a vehicle: %w", err)
@@ -792,7 +792,7 @@ func (s *Service) VehicleChanges(ctx context.Context, q db.Querier, organization
 		return c, err
 	}, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = $2 AND id < $3 ORDER BY id DESC LIMIT $4", organizationID, vehicleID, before, limit)
 	if err != nil {
-		return nil, fmt.Errorf("read the changes of a vehicle: %w", err)
+		return nil, fmt.Errorf("read the state changes of a vehicle: %w", err)
 	}
 	return list, nil
 }

@@ -180,7 +180,7 @@ func (f *fences) decide(global []Rule, lng, lat float64, vehicleTypeID string, a
 	return Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}, ""
 }
 
-// ruleAt is [fences.decide] with the zones of a subaccount, whose stamp is given. A
+// ruleAt is [fences.decide] with the zones of a subaccount at a stamp. A
 // nil place is outside of all zones.
 func (s *Service) ruleAt(ctx context.Context, q db.Querier, organizationID string, sub *Subaccount, stamp int64, place *Position, vehicleTypeID string, at time.Time) (Rule, string, error) {
 	around, err := s.fencesIn(ctx, q, organizationID, sub.ID, stamp)

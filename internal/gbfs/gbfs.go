@@ -103,8 +103,8 @@ func writeError(w http.ResponseWriter, status int, why string) {
 	fmt.Fprintln(w, why)
 }
 
-// resolve returns the file at a path below the prefix and its remaining time to
-// live in seconds.
+// resolve returns the file at a path below the prefix and its time to live in
+// seconds. Error: NotFound.
 func (f *Feed) resolve(ctx context.Context, path string) (*cacheEntry, int, error) {
 	if path == "manifest.json" {
 		got, err := f.manifest(ctx)

@@ -96,7 +96,7 @@ func TestPlanForms(t *testing.T) {
 	} {
 		form.Set(name, value)
 	}
-	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Until must be after start", "Flat fee, in EUR must not be given beside", "Information page for riders must be an http")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Until must be after start", "Flat fee, in EUR must not be given with", "Information page for riders must be an http")
 	form.Set("per_min_pricing.0.end", "")
 	form.Set("reservation_flat_amount", "")
 	form.Set("url", "https://example.com/?a=b&c")

@@ -365,8 +365,7 @@ func (p *pages) updateRide(r *web.Request, id string, c fleet.RideChange) error 
 	})
 }
 
-// openRide returns a ride for a page that ends it. Error: invalid_transition if it
-// has ended.
+// openRide returns a ride that can become to. Errors: NotFound; Conflict.
 func (p *pages) openRide(r *web.Request, to fleet.RideStatus) (fleet.Ride, error) {
 	ride, err := p.Fleet.Ride(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	if err != nil {

@@ -106,7 +106,7 @@ func TestSubaccountForms(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	l.vehicle()
-	y.admin.WantRefused(y.admin.Post(at+"/types/"+l.scooter+"/delete", nil), http.StatusUnprocessableEntity).Want("used by vehicles")
+	y.admin.WantRefused(y.admin.Post(at+"/types/"+l.scooter+"/delete", nil), http.StatusUnprocessableEntity).Want("which vehicles use")
 	y.admin.Follow(y.admin.Post(at+"/types/"+moped+"/delete", nil))
 	if got := l.area().VehicleTypes; len(got) != 1 {
 		t.Errorf("got %+v", got)
@@ -197,7 +197,7 @@ func TestSandboxSettings(t *testing.T) {
 		"Until is required":                  {"by": {""}},
 		"Until must be a date":               {"by": {""}, "now": {"x"}},
 		"Advance by must be one of":          {"by": {"-1h"}},
-		"only goes forward":                  {"by": {""}, "now": {"2001-01-01T00:00"}},
+		"cannot go back":                     {"by": {""}, "now": {"2001-01-01T00:00"}},
 		"Until must be at most a year ahead": {"by": {""}, "now": {before.AddDate(2, 0, 0).Format("2006-01-02T15:04")}},
 		"Advance by must be one of the c":    {"by": {"99999h"}},
 	} {

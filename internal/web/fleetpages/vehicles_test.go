@@ -149,7 +149,7 @@ func TestVehicleForms(t *testing.T) {
 	form.Set("location.lat", "52.5")
 	form.Set("battery_percent", "101")
 	form.Set("metadata", "depot: north\n\nteam:a:b")
-	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code must be of letters", "Battery (%) must be at most 100")
+	y.admin.WantRefused(y.admin.Post(path, form), http.StatusUnprocessableEntity).Want("Code must consist of letters", "Battery (%) must be at most 100")
 	form.Set("code", "X-1")
 	form.Set("battery_percent", "50")
 	y.admin.WantRefused(y.admin.Post(path, url.Values{"code": {"X-2"}}), http.StatusUnprocessableEntity).Want("Type must be an existing vehicle type")

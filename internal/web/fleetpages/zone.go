@@ -113,7 +113,7 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 	return p.Render(w, r, "zones", p.page(r, "/zones", "Zones", b))
 }
 
-// listedZone is a zone without its geometry, whose validation lists do not need.
+// listedZone is a zone without its geometry, since lists need not validate it.
 type listedZone struct {
 	fleet.Zone
 	Geometry json.RawMessage `json:"geometry"`
