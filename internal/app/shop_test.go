@@ -346,7 +346,7 @@ func TestShop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := slices.IndexFunc(letters, func(m mail.Stored) bool { return strings.Contains(m.Subject, "What you know of a customer") }); i < 0 || !strings.Contains(fmt.Sprint(letters[i].To), "admin@acme.example") {
+	if i := slices.IndexFunc(letters, func(m mail.Stored) bool { return strings.Contains(m.Subject, "Data of a customer") }); i < 0 || !strings.Contains(fmt.Sprint(letters[i].To), "admin@acme.example") {
 		t.Errorf("the mails are %+v, want one with the data to Acme's administrator", letters)
 	}
 

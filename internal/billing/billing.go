@@ -138,7 +138,7 @@ func (s *Service) StartForOrganization(ctx context.Context, u account.User, want
 	for _, sub := range list {
 		if sub.isRenewing() {
 			return "", problem.New(problem.Conflict,
-				"%s pays for a subscription already; it is changed or cancelled with the payment provider, not by paying for another", o.Name)
+				"%s has a subscription already; change or cancel it at the payment provider", o.Name)
 		}
 	}
 	url, err := s.checkout.StartCheckout(ctx, account.CheckoutRequest{
@@ -191,7 +191,7 @@ func loadPlanRequest(ctx context.Context, q db.Querier, organizationID string) (
 		return planRequest{}, nil
 	}
 	if err != nil {
-		return planRequest{}, fmt.Errorf("read wanted plan: %w", err)
+		return planRequest{}, fmt.Errorf("load plan request: %w", err)
 	}
 	return w, nil
 }
@@ -205,7 +205,7 @@ func savePlanRequest(ctx context.Context, d *db.DB, organizationID string, wante
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("note wanted plan: %w", err)
+		return fmt.Errorf("save plan request: %w", err)
 	}
 	return nil
 }

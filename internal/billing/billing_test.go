@@ -22,7 +22,7 @@ import (
 
 const baseURL = "https://help.example"
 
-// outbox keeps mails whose transaction committed.
+// outbox stores mails of committed transactions.
 type outbox struct {
 	mu    sync.Mutex
 	mails []mail.Message
@@ -44,7 +44,7 @@ type fixture struct {
 	checkout *billing.Checkout
 	mail     *outbox
 	posted   [][]byte // what the built-in checkout posted
-	postErr  error    // what posting comes to instead
+	postErr  error    // the error of posting
 }
 
 func newBox(t testing.TB) *seal.Box {
@@ -86,7 +86,7 @@ func newFixture(t testing.TB, d *db.DB, change ...func(*billing.CheckoutConfig))
 	return f
 }
 
-// organization makes one with an admin and an agent.
+// organization creates an organization with an admin and an agent.
 func (f *fixture) organization(t testing.TB, name string, plan account.Plan) account.Organization {
 	t.Helper()
 	o, err := f.accounts.CreateOrganization(t.Context(), account.NewOrganization{Name: name, Plan: plan})
@@ -120,7 +120,7 @@ func (f *fixture) user(t testing.TB, o account.Organization, role account.Role) 
 	return u
 }
 
-// intake has events take effect, each in a transaction of its own.
+// intake applies events, each in a transaction of its own.
 func (f *fixture) intake(t testing.TB, events ...channel.Payment) billing.Result {
 	t.Helper()
 	var last billing.Result
@@ -223,7 +223,7 @@ func TestSignup(t *testing.T) {
 	}
 }
 
-// TestUntouched: what the operator gave stays, whatever others pay.
+// TestUntouched: an operator's plan stays, despite payments of other organizations.
 func TestUntouched(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	given, other := f.organization(t, "Given", account.Business), f.organization(t, "Other", account.Free)
@@ -233,7 +233,7 @@ func TestUntouched(t *testing.T) {
 	if r := f.intake(t, once); r != (billing.Result{Outcome: billing.NoSubscription}) {
 		t.Errorf("bought once: got %+v, want that it is no subscription", r)
 	}
-	// A first payment that fails has not begun anything.
+	// A failed first payment begins nothing.
 	begun := subscription(channel.SubscriptionCreated, 2, "incomplete", "price_pro")
 	begun.SubscriptionID, begun.CustomerID = "sub_given", "cus_given"
 	tried := invoice(channel.InvoiceFailed, 2, "in_given", 1)
@@ -250,7 +250,7 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// TestUnknownOrganization: an organization of another installation is no error.
+// TestUnknownOrganization: another installation's organization is no error.
 func TestUnknownOrganization(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	r := f.intake(t, checkout(0, "paid", account.Organization{ID: "elsewhere"}, "pro"), invoice(channel.InvoiceFailed, 1, "in_1", 1))
@@ -259,7 +259,7 @@ func TestUnknownOrganization(t *testing.T) {
 	}
 }
 
-// TestPlan: which plan was bought is told in several places.
+// TestPlan: several fields can name the plan.
 func TestPlan(t *testing.T) {
 	d := dbtest.New(t)
 	f := newFixture(t, d)
@@ -312,7 +312,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// own gives events a subscription and a customer of their own.
+// own gives events their own subscription and customer.
 func own(events []channel.Payment, name string) {
 	for i := range events {
 		if events[i].SubscriptionID != "" {
@@ -322,7 +322,7 @@ func own(events []channel.Payment, name string) {
 	}
 }
 
-// TestWantedPlan: a checkout that tells no plan is for the one wanted at sign-up.
+// TestWantedPlan: a checkout without a plan is for the one requested at sign-up.
 func TestWantedPlan(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	o := f.organization(t, "Acme", account.Free)
@@ -340,7 +340,7 @@ func TestWantedPlan(t *testing.T) {
 	if got, want := f.standing(t, o), (account.PlanState{Plan: account.Free}); got != want {
 		t.Errorf("deleted: got %+v, want %+v", got, want)
 	}
-	// A wish that comes after that is not answered by the old subscription.
+	// A later request is not answered by the old subscription.
 	if _, err := f.StartForOrganization(t.Context(), f.user(t, o, account.Admin), account.Pro); err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func TestStartForOrganization(t *testing.T) {
 	if err := start(f.user(t, given, account.Admin), account.Business); err != nil {
 		t.Errorf("more than it was given: %v", err)
 	}
-	for range 2 { // the first checkout is left
+	for range 2 { // the first checkout is abandoned
 		url, err := f.StartForOrganization(t.Context(), admin, account.Pro)
 		if err != nil || !strings.HasPrefix(url, baseURL+billing.DevCheckoutPath) {
 			t.Errorf("StartForOrganization() = %q, %v; want a checkout", url, err)
@@ -400,7 +400,7 @@ func TestStartForOrganization(t *testing.T) {
 	}
 }
 
-// TestLinkMoves: a subscription that the operator gives to another organization
+// TestLinkMoves: a subscription that the operator moves to another organization
 // counts there only.
 func TestLinkMoves(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
@@ -414,8 +414,8 @@ func TestLinkMoves(t *testing.T) {
 	}
 }
 
-// TestCustomerMoves: what only the customer tells of goes where the customer
-// goes, and nothing stays behind.
+// TestCustomerMoves: a subscription linked by its customer only follows the
+// customer.
 func TestCustomerMoves(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	a, b, given := f.organization(t, "A", account.Free), f.organization(t, "B", account.Free), f.organization(t, "Given", account.Business)
@@ -432,7 +432,7 @@ func TestCustomerMoves(t *testing.T) {
 	if pa, pb := f.state(t, a).Plan, f.state(t, b).Plan; pa != account.Free || pb != account.Pro {
 		t.Errorf("the customer is B's: A has %s and B %s, want free and pro", pa, pb)
 	}
-	named := subscription(channel.SubscriptionUpdated, 1, "active", "price_pro") // no news of the customer
+	named := subscription(channel.SubscriptionUpdated, 1, "active", "price_pro") // no event of the customer
 	named.OrganizationID = a.ID
 	f.intake(t, named)
 	if pa, pb := f.state(t, a).Plan, f.state(t, b).Plan; pa != account.Pro || pb != account.Free {
@@ -443,8 +443,8 @@ func TestCustomerMoves(t *testing.T) {
 	}
 }
 
-// TestOtherProduct: something else that is sold at the same account, and at whose
-// checkout anybody can be named, does not count as the plan that was wished for.
+// TestOtherProduct: another product of the same account, at a checkout that can
+// name any organization, does not count as the requested plan.
 func TestOtherProduct(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	for order := range permutations(3) {
@@ -470,8 +470,7 @@ func TestOtherProduct(t *testing.T) {
 	}
 }
 
-// TestParallel: events of several subscriptions of one organization arrive at
-// once.
+// TestParallel: concurrent events of several subscriptions of one organization.
 func TestParallel(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	o := f.organization(t, "Acme", account.Free)

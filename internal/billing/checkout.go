@@ -169,7 +169,7 @@ func (k *Checkout) hostedPage(ctx context.Context, c account.CheckoutRequest) (s
 	}
 	u, err := url.Parse(session.URL)
 	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && netguard.Loopback(k.api)) {
-		return "", fmt.Errorf("the payment provider answered with the address %q, which nobody can be sent to", session.URL)
+		return "", fmt.Errorf("the payment provider returned the unusable address %q", session.URL)
 	}
 	return session.URL, nil
 }
@@ -233,9 +233,9 @@ func (k *Checkout) call(ctx context.Context, path string, form url.Values, into 
 func (k *Checkout) configurationError(refused *apiError) error {
 	switch {
 	case refused.status == http.StatusUnauthorized, refused.status == http.StatusForbidden:
-		return fmt.Errorf("the payment provider does not take the API key (payments-api-key): %w", refused)
+		return fmt.Errorf("the payment provider rejects the API key (payments-api-key): %w", refused)
 	case strings.Contains(refused.param, "price"):
-		return fmt.Errorf("the payment provider does not take the price (payments-price-pro, payments-price-business): %w", refused)
+		return fmt.Errorf("the payment provider rejects the price (payments-price-pro, payments-price-business): %w", refused)
 	}
 	return fmt.Errorf("the payment provider refuses the checkout: %w", refused)
 }
@@ -263,10 +263,10 @@ func (k *Checkout) post(ctx context.Context, path, idempotency string, form url.
 		return k.refusal(resp.StatusCode, body)
 	}
 	if len(body) > maxAnswer {
-		return &apiError{status: resp.StatusCode, text: "an answer of more than " + strconv.Itoa(maxAnswer) + " bytes"}
+		return &apiError{status: resp.StatusCode, text: "a response of more than " + strconv.Itoa(maxAnswer) + " bytes"}
 	}
 	if err := json.NewDecoder(bytes.NewReader(body)).Decode(into); err != nil {
-		return &apiError{status: resp.StatusCode, text: "an answer that is not JSON: " + err.Error()}
+		return &apiError{status: resp.StatusCode, text: "a response that is not JSON: " + err.Error()}
 	}
 	return nil
 }

@@ -25,12 +25,12 @@ import (
 // testKey looks like a key of the provider's.
 func testKey() string { return strings.Join([]string{"sk", "test", "4eC39HqLyjWDarjtT1zdp7dc"}, "_") }
 
-// provider speaks the part of the payment provider's API that we use, with its
+// provider implements the part of the payment provider's API that we use, with its
 // checks.
 type provider struct {
 	prices   []string
-	sessions map[string]url.Values // made, by idempotency key
-	requests []*http.Request       // that came, their bodies read
+	sessions map[string]url.Values // created, by idempotency key
+	requests []*http.Request       // received, with their bodies read
 	fail     []func(w http.ResponseWriter)
 	url      string // of the pages it makes
 	badEmail string
@@ -104,7 +104,7 @@ var wanted = account.CheckoutRequest{
 	UserID: "u-1", Email: "robin+pay@größe.example",
 }
 
-// TestHostedCheckout speaks with the provider over a real connection.
+// TestHostedCheckout uses a real connection.
 func TestHostedCheckout(t *testing.T) {
 	p := newProvider()
 	server := httptest.NewServer(p)
@@ -142,14 +142,14 @@ func TestHostedCheckout(t *testing.T) {
 	if err != nil || plan != "pro" {
 		t.Errorf("the plan that was wanted is kept as %q, %v; want pro", plan, err)
 	}
-	// Each checkout is a session of its own, even for the same organization.
+	// Each checkout is a session of its own, even for one organization.
 	if _, err := f.checkout.StartCheckout(t.Context(), wanted); err != nil || len(p.sessions) != 2 {
 		t.Errorf("a second checkout: %d sessions, %v; want 2", len(p.sessions), err)
 	}
 }
 
-// TestHostedCheckoutTrouble: what may pass is tried again, as one request; the
-// rest says what to do, and never the key.
+// TestHostedCheckoutTrouble: transient errors are retried as one request; others
+// name the remedy, and never the key.
 func TestHostedCheckoutTrouble(t *testing.T) {
 	down := func(status int) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) {
@@ -206,9 +206,9 @@ func TestHostedCheckoutTrouble(t *testing.T) {
 		{"an endless answer", func(p *provider, _ *billing.CheckoutConfig) {
 			p.fail = []func(http.ResponseWriter){text(200, `{"url":"`+strings.Repeat("a", 2<<20))}
 		}, account.Pro, problem.Internal, "more than 1048576 bytes", 1},
-		{"a page over http", func(p *provider, _ *billing.CheckoutConfig) { p.url = "http://checkout.provider.example/1" }, account.Pro, problem.Internal, "nobody can be sent to", 1},
-		{"no page", func(p *provider, _ *billing.CheckoutConfig) { p.url = "" }, account.Pro, problem.Internal, "nobody can be sent to", 1},
-		{"a script", func(p *provider, _ *billing.CheckoutConfig) { p.url = "javascript:alert(1)" }, account.Pro, problem.Internal, "nobody can be sent to", 1},
+		{"a page over http", func(p *provider, _ *billing.CheckoutConfig) { p.url = "http://checkout.provider.example/1" }, account.Pro, problem.Internal, "unusable address", 1},
+		{"no page", func(p *provider, _ *billing.CheckoutConfig) { p.url = "" }, account.Pro, problem.Internal, "unusable address", 1},
+		{"a script", func(p *provider, _ *billing.CheckoutConfig) { p.url = "javascript:alert(1)" }, account.Pro, problem.Internal, "unusable address", 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestRetriesAreOneRequest(t *testing.T) {
 			c.APIKey = testKey()
 			c.Transport = transport(func(r *http.Request) (*http.Response, error) {
 				resp, err := inMemory(p).RoundTrip(r)
-				if lost > 0 { // done, but nobody hears of it
+				if lost > 0 { // processed, but the response is lost
 					lost--
 					return nil, io.ErrUnexpectedEOF
 				}
@@ -356,8 +356,8 @@ func TestDevCheckout(t *testing.T) {
 	})
 }
 
-// TestPay: what the built-in checkout posts says what a provider would say, the
-// same each time.
+// TestPay: the built-in checkout posts the events of a provider, identical each
+// time.
 func TestPay(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	o := f.organization(t, "Acme", account.Free)

@@ -9,11 +9,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestFailureMail: admins hear of each failure that is news, once.
+// TestFailureMail: admins get one mail per new failure.
 func TestFailureMail(t *testing.T) {
 	const paid, failed = channel.InvoicePaid, channel.InvoiceFailed
 	again := func(p channel.Payment) channel.Payment {
-		p.EventID += "_again" // a second destination tells it under another id, a moment later
+		p.EventID += "_again" // a second destination reports it under another id, a moment later
 		p.Created = p.Created.Add(1e9)
 		return p
 	}

@@ -47,8 +47,8 @@ func TestPermutations(t *testing.T) {
 	}
 }
 
-// TestAnyOrder tells short stories in every order, and each event twice in some:
-// all must end the same.
+// TestAnyOrder: short sequences of events have the same result in every order, with
+// repetitions.
 func TestAnyOrder(t *testing.T) {
 	const (
 		created, updated, deleted = channel.SubscriptionCreated, channel.SubscriptionUpdated, channel.SubscriptionDeleted
@@ -191,7 +191,7 @@ func TestAnyOrder(t *testing.T) {
 			run := 0
 			for order := range permutations(n) {
 				if run++; testing.Short() && f.db.Postgres() && run%7 != 1 {
-					continue // the order is told to the same code
+					continue // the same code handles that order
 				}
 				// Each run has an organization and subscriptions of its own.
 				o := account.Organization{ID: fmt.Sprintf("%s/%d", tt.name, run)}

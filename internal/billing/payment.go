@@ -228,7 +228,7 @@ func (s *Service) notifyAdmins(ctx context.Context, tx *db.Tx, o account.Organiz
 			return 0, err
 		}
 		if err := s.mailer.EnqueueMail(ctx, tx, m); err != nil {
-			return 0, fmt.Errorf("tell %s: %w", o.ID, err)
+			return 0, fmt.Errorf("notify %s: %w", o.ID, err)
 		}
 	}
 	return len(admins), nil

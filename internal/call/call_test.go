@@ -20,7 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// placed is a message as a ticket got it.
+// placed is a message as placed in a ticket.
 type placed struct {
 	ticket  string
 	at      time.Time
@@ -28,8 +28,8 @@ type placed struct {
 	files   []string
 }
 
-// desk takes messages as the real one does: a thread is a ticket, and nothing of a
-// transaction that failed is there.
+// desk places messages like the real one: a thread is a ticket, and a failed
+// transaction leaves nothing.
 type desk struct {
 	mu     sync.Mutex
 	list   []placed
@@ -71,7 +71,7 @@ func (d *desk) merge(_ context.Context, tx *db.Tx, organizationID, ticketID, int
 	return nil
 }
 
-// all returns what tickets hold, by ticket, after all merges.
+// all returns the messages by ticket, after all merges.
 func (d *desk) all() map[string][]placed {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ type fixture struct {
 	queue    *queue.Queue
 	desk     *desk
 	settings map[string]string
-	look     func() // is called before the settings are read; nil: nothing
+	look     func() // called before the settings are read; may be nil
 }
 
 func newFixture(t testing.TB, d *db.DB) *fixture {
@@ -102,7 +102,7 @@ func newFixture(t testing.TB, d *db.DB) *fixture {
 	return f
 }
 
-// open makes the program anew over the same database, and runs it.
+// open restarts the service on the same database.
 func (f *fixture) open() {
 	f.queue = queue.Open(f.db, queue.Config{})
 	f.Service = call.Open(call.Config{
@@ -147,14 +147,14 @@ const (
 
 var began = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
-// news is a step of the call of some legs, seconds after it began.
+// news is an event of a call with some legs, seconds after its start.
 func news(state string, seconds int, legs ...string) *channel.PhoneCall {
 	c := &channel.PhoneCall{
 		IDs: legs, State: state, At: began.Add(time.Duration(seconds) * time.Second), Inbound: true, StartedAt: began,
 		Contact: channel.Party{Name: "Ana", Phone: "+17025550111"}, Target: channel.Party{Name: "Support", Phone: "+12085550100", ID: "11"},
 	}
 	switch state {
-	case "voicemail": // there is an address before there is anything
+	case "voicemail": // the URL precedes the file
 		c.Audio = []channel.Attachment{{Name: "voicemail.mp3", URL: link + "?early"}}
 	case "voicemail_uploaded":
 		c.Voicemail = true
@@ -170,7 +170,7 @@ func news(state string, seconds int, legs ...string) *channel.PhoneCall {
 	return c
 }
 
-// orders returns every order of every part of steps.
+// orders returns every order of every subset of steps.
 func orders(steps []string) [][]string {
 	out := [][]string{{}}
 	for i, s := range steps {
@@ -182,7 +182,7 @@ func orders(steps []string) [][]string {
 	return out
 }
 
-// what a ticket holds in the end, whatever the order.
+// the final contents of a ticket, in any order of events.
 type contents struct {
 	texts, audio, recordings int
 }
@@ -204,8 +204,8 @@ func count(list []placed) (c contents) {
 
 var seconds = map[string]int{"ringing": 1, "voicemail": 20, "hangup": 41, "missed": 42, "voicemail_uploaded": 45, "transcription": 60, "recording": 70}
 
-// Every order of every part of a voicemail's steps, with some coming twice, comes to
-// the same.
+// Every order of every subset of a voicemail's events, with repetitions, has the
+// same result.
 func TestEveryOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
@@ -219,7 +219,7 @@ func TestEveryOrder(t *testing.T) {
 					f.intake(news(state, seconds[state], fmt.Sprintf("leg %d", i)))
 				}
 			}
-			if i%2 == 0 { // the others come in one go
+			if i%2 == 0 { // the rest arrive in one go
 				synctest.Wait()
 			}
 		}
@@ -265,7 +265,7 @@ func TestEveryOrder(t *testing.T) {
 	})
 }
 
-// ids returns the id of the call that a leg is of.
+// ids returns the id of a leg's call.
 func (f *fixture) ids(leg string) string {
 	f.t.Helper()
 	list, err := f.List(f.t.Context(), f.db, "org", call.Filter{})
@@ -323,7 +323,7 @@ func TestMessage(t *testing.T) {
 	})
 }
 
-// Whoever hides their number is nobody that could be recognised again.
+// A caller with a withheld number is not matched with other calls.
 func TestWithheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
@@ -374,7 +374,7 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// A step of a transcription without text ends the waiting, too.
+// A transcription event without text ends the wait, too.
 func TestEmptyTranscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
@@ -395,8 +395,8 @@ func TestEmptyTranscription(t *testing.T) {
 	})
 }
 
-// The wait goes on where it was when the program starts again, and is over when it
-// is over, whether the program runs or not.
+// The wait continues after a restart, and ends on time even if the program was
+// down.
 func TestRestart(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -451,7 +451,7 @@ func TestMissed(t *testing.T) {
 					f.intake(news(state, seconds[state], "1"))
 					synctest.Wait()
 				}
-				// What was decided once stays so.
+				// A decision is final.
 				f.settings[call.SettingMissedCalls] = "ticket"
 				f.intake(news("hangup", 41, "1"))
 				time.Sleep(time.Hour)
@@ -468,7 +468,7 @@ func TestMissed(t *testing.T) {
 	}
 }
 
-// Calls of ours, conversations and states that are not the contract's make no ticket.
+// Outbound calls, conversations and states outside the contract make no ticket.
 func TestNoTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
@@ -497,7 +497,8 @@ func TestNoTicket(t *testing.T) {
 	})
 }
 
-// Without the provider's clock, a call does not go back in the contract's states.
+// Without the provider's clock, a call's state does not go back in the contract's
+// order.
 func TestStatesWithoutTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
@@ -515,7 +516,7 @@ func TestStatesWithoutTime(t *testing.T) {
 	})
 }
 
-// Legs that were two calls are one as soon as something says so, in whichever order.
+// Two calls are merged as soon as an event links their legs, in any order.
 func TestUnion(t *testing.T) {
 	steps := map[string]func() *channel.PhoneCall{
 		"text of leg 1":   func() *channel.PhoneCall { return news("transcription", 60, "1") },
@@ -533,7 +534,7 @@ func TestUnion(t *testing.T) {
 					defer f.stop()
 					for _, step := range order {
 						f.intake(steps[step]())
-						if patient { // so that each call makes a ticket while it is alone
+						if patient { // so that each call makes a ticket on its own
 							time.Sleep(call.TranscriptionWait)
 						}
 						synctest.Wait()
@@ -594,7 +595,7 @@ func isNotFound(err error) bool {
 	return ok && p.Kind == problem.NotFound
 }
 
-// Twenty copies at once, of every leg at once, make one call and one message.
+// Twenty concurrent copies of every leg's events make one call and one message.
 func TestParallel(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	defer f.stop()
@@ -638,14 +639,14 @@ func TestParallel(t *testing.T) {
 	f.wantOnce()
 }
 
-// What cannot be placed now is placed later.
+// A failed placement is retried.
 func TestTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
 		defer f.stop()
 		places := 0
 		f.desk.place = func(*channel.Message) error {
-			if places++; places < 12 { // more than a job is tried otherwise
+			if places++; places < 12 { // beyond the usual number of attempts
 				return errors.New("not now")
 			}
 			return nil
@@ -660,7 +661,7 @@ func TestTrouble(t *testing.T) {
 	})
 }
 
-// What becomes known while a message is on its way is not lost, nor placed twice.
+// An event during a placement is neither lost nor placed twice.
 func TestNewsWhilePlacing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, dbtest.NewSQLite(t))
@@ -668,7 +669,7 @@ func TestNewsWhilePlacing(t *testing.T) {
 		f.settings[call.SettingMissedCalls] = call.MissedCallsTicket
 		looked := 0
 		f.look = func() {
-			if looked++; looked == 1 { // the call was read, and says nothing of a voicemail
+			if looked++; looked == 1 { // the call was read, without a voicemail yet
 				f.intake(news("voicemail_uploaded", 45, "1"))
 				f.intake(news("transcription", 60, "1"))
 			}
@@ -712,7 +713,7 @@ func TestRedact(t *testing.T) {
 				t.Errorf("the call %v is with %+v", c.Legs, c.Contact)
 			}
 		}
-		// What comes late does not bring them back, nor does another leg.
+		// Neither late events nor another leg restore the data.
 		f.intake(news("transcription", 60, "waiting"))
 		f.intake(news("recording", 70, "placed"))
 		f.intake(news("hangup", 80, "another leg"))

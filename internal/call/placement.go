@@ -45,7 +45,7 @@ func (c *Call) nextMessage(now time.Time) *pendingMessage {
 			m.Text = "A voicemail" + c.durationSuffix() + ", without a transcription."
 		}
 		if c.Audio == nil {
-			m.Text += "\n\n(The provider did not say where the recording is.)"
+			m.Text += "\n\n(The provider sent no link to the recording.)"
 		} else {
 			m.Attachments = []channel.Attachment{c.Audio.attachment()}
 		}
@@ -117,12 +117,12 @@ func (f *File) attachment() channel.Attachment {
 
 // newMessage returns a message from the caller in the thread of the call, with
 // metadata and without text. key distinguishes the messages of a call.
-func (c *Call) newMessage(key, what string) *channel.Message {
+func (c *Call) newMessage(key, subject string) *channel.Message {
 	m := &channel.Message{
 		ExternalID: "call " + c.ID + " " + key,
 		ThreadKey:  "call " + c.ID,
 		From:       channel.Party{Name: c.Contact.Name, Phone: c.Contact.Phone, ID: c.Contact.ID},
-		Subject:    what + " from " + c.Contact.displayName("a withheld number"),
+		Subject:    subject + " from " + c.Contact.displayName("a withheld number"),
 		SentAt:     c.StartedAt,
 		Metadata:   map[string]string{"call": c.ID, "caller": c.Contact.displayName("a withheld number")},
 	}
@@ -205,7 +205,7 @@ func (s *Service) placeNext(ctx context.Context, j *queue.Job) error {
 		if d.message != nil {
 			ticketID, err := s.placer.Place(ctx, tx, o, d.message)
 			if err != nil {
-				return fmt.Errorf("place what came of a call: %w", err)
+				return fmt.Errorf("place message of call: %w", err)
 			}
 			now.TicketID = cmp.Or(now.TicketID, ticketID)
 		}

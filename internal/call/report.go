@@ -33,7 +33,7 @@ func scope(o channel.Source) string {
 // and arrive in any order.
 func (s *Service) IntakeCall(ctx context.Context, tx *db.Tx, o channel.Source, news *channel.PhoneCall) (any, error) {
 	if len(news.IDs) == 0 || o.OrganizationID == "" {
-		return nil, fmt.Errorf("call: news needs an organization and the id of a leg")
+		return nil, fmt.Errorf("call: an event needs an organization and the id of a leg")
 	}
 	// An event can merge any calls of the connection.
 	if err := tx.Lock(ctx, "call/"+scope(o)); err != nil {

@@ -46,7 +46,7 @@ func (s *Service) notifyAssignee(ctx context.Context, tx *db.Tx, organizationID,
 			hello,
 			fmt.Sprintf("In ticket #%d, %q: %s", t.Number, t.Subject, noteText(&channel.Receipt{State: r.State, Recipient: r.Recipient, Error: r.Error})),
 		},
-		After: []string{"You are told because the ticket is assigned to you."},
+		After: []string{"You get this mail because the ticket is assigned to you."},
 	}
 	if s.baseURL != "" {
 		l.Action = mail.Action{Label: "Open the ticket", URL: s.baseURL + "/tickets/" + strconv.FormatInt(t.Number, 10)}
@@ -56,7 +56,7 @@ func (s *Service) notifyAssignee(ctx context.Context, tx *db.Tx, organizationID,
 		return err
 	}
 	if err := s.mailer.EnqueueMail(ctx, tx, m); err != nil {
-		return fmt.Errorf("tell assignee: %w", err)
+		return fmt.Errorf("notify assignee: %w", err)
 	}
 	return nil
 }

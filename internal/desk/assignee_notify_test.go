@@ -11,7 +11,7 @@ import (
 	mails "github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// letters are the mails to assignees.
+// letters records the mails to assignees.
 type letters struct{ sent []mails.Message }
 
 // EnqueueMail implements [desk.Mailer].
@@ -20,8 +20,8 @@ func (l *letters) EnqueueMail(_ context.Context, _ *db.Tx, m mails.Message) erro
 	return nil
 }
 
-// TestAssigneeIsTold: whoever a ticket is assigned to hears once that an answer did
-// not arrive, whether the provider says so afterwards or refuses it at once.
+// TestAssigneeIsTold: an assignee gets one mail for a failed reply, whether the
+// provider reports the failure later or refuses the reply at once.
 func TestAssigneeIsTold(t *testing.T) {
 	post := new(letters)
 	f := newFixture(t, func(c *desk.Config) { c.Mailer, c.Dispatcher = post, new(sentTo) })
@@ -68,7 +68,7 @@ func TestAssigneeIsTold(t *testing.T) {
 		t.Errorf("%d mails, want one of the refusal", len(post.sent)-1)
 	}
 
-	// A ticket that is nobody's.
+	// An unassigned ticket.
 	if _, err := f.update(orgA, r.TicketID, desk.Update{AssigneeID: new("")}); err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func (s *Service) OpenAttachment(ctx context.Context, organizationID, id string)
 		return a, nil, errPending()
 	}
 	if a.BlobKey == "" {
-		return a, nil, problem.New(problem.NotFound, "the content of this attachment could not be had: %s", a.Error)
+		return a, nil, problem.New(problem.NotFound, "the content of this attachment could not be fetched: %s", a.Error)
 	}
 	content, err := s.blob.Open(ctx, a.BlobKey)
 	if err != nil {

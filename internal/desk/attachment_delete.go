@@ -60,7 +60,7 @@ func (s *Service) runBlobDeletion(ctx context.Context, j *queue.Job) error {
 		var used bool
 		if err := s.db.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM attachments WHERE blob_key = $1)
 			OR EXISTS (SELECT 1 FROM letter_pictures WHERE blob_key = $1)`, key).Scan(&used); err != nil {
-			return fmt.Errorf("look for who has a file: %w", err)
+			return fmt.Errorf("check use of file: %w", err)
 		}
 		if used {
 			continue

@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// promising is a text with a file that is still to be fetched, shown in its HTML.
+// promising is a text with a pending file, shown in its HTML.
 func promising() desk.Inbound {
 	in := text(number, "look")
 	in.Event.Message.ExternalID = "SM1"
@@ -25,14 +25,14 @@ func promising() desk.Inbound {
 	return in
 }
 
-// completeFile gives the file of a message to an attachment.
+// completeFile completes the file of an attachment.
 func (f *fixture) completeFile(id string, file desk.File) {
 	f.Helper()
 	f.write("keep a file", func(tx *db.Tx) error { return f.desk.CompleteFile(f.Context(), tx, id, file) })
 }
 
-// TestPendingFile: a message says that its file is on its way, by a link that works once
-// it is there.
+// TestPendingFile: a message with a pending file has a link that works once the
+// file is fetched.
 func TestPendingFile(t *testing.T) {
 	var changed []string
 	box := seal.New(seal.NewKey())
@@ -82,7 +82,7 @@ func TestPendingFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // as a process that died between the two makes it
+	for range 2 { // like a process that died between the two
 		f.completeFile(a.ID, desk.File{Ref: ref, Name: "b.png", ContentType: "image/jpeg"})
 	}
 	got, content, err := f.desk.OpenShared(t.Context(), a.ID, until, sig)
@@ -98,7 +98,8 @@ func TestPendingFile(t *testing.T) {
 	}
 }
 
-// TestMissedFile: why a file cannot be had is with it, and nowhere is a link.
+// TestMissedFile: an attachment shows why its file could not be fetched, and has no
+// link.
 func TestMissedFile(t *testing.T) {
 	f := newFixture(t)
 	r := f.intake(promising())
@@ -115,7 +116,7 @@ func TestMissedFile(t *testing.T) {
 	}
 }
 
-// TestPendingFileMerged: a file comes to where its message is by then.
+// TestPendingFileMerged: a file follows its message into the survivor.
 func TestPendingFileMerged(t *testing.T) {
 	var changed []string
 	f := newFixture(t, func(c *desk.Config) { c.Changed = func(_, ticketID string) { changed = append(changed, ticketID) } })
@@ -139,8 +140,8 @@ func TestPendingFileMerged(t *testing.T) {
 	}
 }
 
-// TestSameMailWithPromises: a mail that comes twice is one, whether or not its files are
-// there by then.
+// TestSameMailWithPromises: a repeated mail is recognized whether or not its files
+// are fetched.
 func TestSameMailWithPromises(t *testing.T) {
 	f := newFixture(t)
 	ref := func(content string) blob.Ref {

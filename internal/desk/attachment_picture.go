@@ -48,7 +48,7 @@ func (s *Service) CompletePicture(ctx context.Context, tx *db.Tx, messageID, dig
 	n, err := tx.Exec(ctx, "UPDATE letter_pictures SET blob_key = $3, size = $4, content_type = $5, error = $6 WHERE message_id = $1 AND digest = $2",
 		messageID, digest, db.Text(p.BlobKey), p.Size, db.Text(p.ContentType), db.Text(line(p.Error, 500)))
 	if err != nil {
-		return fmt.Errorf("keep picture: %w", err)
+		return fmt.Errorf("record picture: %w", err)
 	}
 	if n == 0 && p.BlobKey != "" {
 		return s.deleteUnusedBlobs(ctx, tx, []string{p.BlobKey})

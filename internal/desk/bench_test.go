@@ -15,14 +15,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
-// benchTickets names the variable that says how many tickets there are before a
-// benchmark begins.
+// benchTickets names the variable with the number of existing tickets.
 const benchTickets = "KICKSTAND_BENCH_TICKETS"
 
-// BenchmarkIntake measures texts per second with everything that is written for
-// one: from numbers never seen, from numbers of recent tickets, from any of all
-// the numbers, and from numbers never seen where times are promised for their
-// tickets.
+// BenchmarkIntake measures texts per second with all their writes: from new
+// numbers, from numbers of recent tickets, from any known number, and from new
+// numbers with SLA targets.
 func BenchmarkIntake(b *testing.B) {
 	before := 0
 	if v := os.Getenv(benchTickets); v != "" {
@@ -85,7 +83,7 @@ func BenchmarkIntake(b *testing.B) {
 	run("promised", func(int) int { next++; return next - 1 })
 }
 
-// benchText is a text from the n-th number. Numbers come in no order.
+// benchText is a text from the n-th number, in random order.
 func benchText(n int) desk.Inbound {
 	number := fmt.Sprintf("+49151%08d", (n*7919+13)%100_000_000)
 	return desk.Inbound{
@@ -98,9 +96,8 @@ func benchText(n int) desk.Inbound {
 	}
 }
 
-// BenchmarkCreateTicket measures tickets per second that 16 clients make through
-// the API: with a text of a customer who is known, of one who is not, and without
-// anything said.
+// BenchmarkCreateTicket measures tickets per second created by 16 clients through
+// the API: with a text of a known customer, of a new one, and without content.
 func BenchmarkCreateTicket(b *testing.B) {
 	f := newFixture(b)
 	ana, err := f.createCustomer(orgA, desk.NewCustomer{Name: "Ana", Emails: []string{"ana@c.example"}})

@@ -64,7 +64,7 @@ func (h *Hours) check(v *problem.Validation, path string) {
 		}
 	}
 	if !some {
-		v.Add(path+".weekly", "must have hours on some day")
+		v.Add(path+".weekly", "must have hours on at least one day")
 	}
 	if len(h.Holidays) > maxHolidays {
 		v.Add(path+".holidays", "must be at most %d", maxHolidays)
@@ -132,7 +132,7 @@ func spans(list []Interval) ([]span, error) {
 			return nil, err
 		}
 		if from >= to {
-			return nil, fmt.Errorf("must end after it begins, at 24:00 at the latest, unlike %s-%s; what is after midnight is the next day's", in.From, in.To)
+			return nil, fmt.Errorf("must end after it begins, at 24:00 at the latest, unlike %s-%s; enter hours after midnight on the next day", in.From, in.To)
 		}
 		out[i] = span{from, to}
 	}

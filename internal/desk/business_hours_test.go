@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// week is a [desk.Week] as people write it.
+// week parses a [desk.Week].
 func week(t testing.TB, text string) desk.Week {
 	t.Helper()
 	w, err := desk.ParseWeek(text)
@@ -80,10 +80,10 @@ func TestWorkingTime(t *testing.T) {
 		// Cairo goes from 24:00 back to 23:00, and forward from 00:00 to 01:00.
 		{"back at midnight", "Africa/Cairo", "thu 22:00-24:00, fri 00:00-01:00", "", "2026-10-29T22:00:00+03:00", 4 * time.Hour, "2026-10-30T01:00:00+02:00"},
 		{"forward at midnight", "Africa/Cairo", "fri 00:00-02:00", "", "2026-04-23T12:00:00+02:00", time.Hour, "2026-04-24T02:00:00+03:00"},
-		// Half an hour, the other way round of the year.
+		// By half an hour, in the southern hemisphere.
 		{"Lord Howe, back", "Australia/Lord_Howe", "sun 01:00-03:00", "", "2026-04-05T00:00:00+11:00", 150 * time.Minute, "2026-04-05T03:00:00+10:30"},
 		{"the last day of a leap year", "Europe/Berlin", "sun 09:00-17:00", "", "2028-12-31T16:00:00+01:00", 2 * time.Hour, "2029-01-07T10:00:00+01:00"},
-		// Samoa had no 30 December 2011.
+		// Samoa skipped 30 December 2011.
 		{"a day that was not", "Pacific/Apia", "fri-sat 00:00-24:00", "", "2011-12-29T00:00:00-10:00", 24 * time.Hour, "2012-01-01T00:00:00+14:00"},
 		{"before 1970", "Europe/Berlin", "wed 09:00-17:00", "", "1969-12-31T00:00:00+01:00", 9 * time.Hour, "1970-01-07T10:00:00+01:00"},
 	} {
@@ -115,8 +115,8 @@ func TestDayAndNight(t *testing.T) {
 	}
 }
 
-// anyCalendar draws zones whose clocks are changed in every way there is, and
-// hours of every kind, with whole weeks of holidays.
+// anyCalendar draws zones with every kind of clock change, and every kind of hours,
+// with whole weeks of holidays.
 func anyCalendar(t *rapid.T) *desk.Calendar {
 	h := desk.Hours{
 		TimeZone: rapid.SampledFrom([]string{
@@ -142,7 +142,7 @@ func anyCalendar(t *rapid.T) *desk.Calendar {
 	return c
 }
 
-// anyInstant draws one of two years, often near a change of the clocks.
+// anyInstant draws an instant of two years, often near a clock change.
 func anyInstant(t *rapid.T, label string) time.Time {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	if rapid.Bool().Draw(t, label+" near a change") {
@@ -207,11 +207,11 @@ func TestHoursAreChecked(t *testing.T) {
 		{"this machine's zone", desk.Hours{TimeZone: "Local", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
 		{"the name of this machine's zone", desk.Hours{TimeZone: "localtime", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
 		{"a zone with leap seconds", desk.Hours{TimeZone: "right/Europe/Berlin", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
-		{"no hours", desk.Hours{TimeZone: "UTC"}, "businessHours.weekly must have hours on some day"},
-		{"no hours on a day", desk.Hours{TimeZone: "UTC", Weekly: desk.Week{"mon": {}}}, "businessHours.weekly must have hours on some day"},
+		{"no hours", desk.Hours{TimeZone: "UTC"}, "businessHours.weekly must have hours on at least one day"},
+		{"no hours on a day", desk.Hours{TimeZone: "UTC", Weekly: desk.Week{"mon": {}}}, "businessHours.weekly must have hours on at least one day"},
 		{"unknown day", desk.Hours{TimeZone: "UTC", Weekly: desk.Week{"monday": {{From: "09:00", To: "17:00"}}}}, `businessHours.weekly may have mon, tue, wed, thu, fri, sat and sun, not "monday"`},
-		{"empty interval", desk.Hours{TimeZone: "UTC", Weekly: day("09:00", "09:00")}, "businessHours.weekly.mon must end after it begins, at 24:00 at the latest, unlike 09:00-09:00; what is after midnight is the next day's"},
-		{"over midnight", desk.Hours{TimeZone: "UTC", Weekly: day("22:00", "06:00")}, "businessHours.weekly.mon must end after it begins, at 24:00 at the latest, unlike 22:00-06:00; what is after midnight is the next day's"},
+		{"empty interval", desk.Hours{TimeZone: "UTC", Weekly: day("09:00", "09:00")}, "businessHours.weekly.mon must end after it begins, at 24:00 at the latest, unlike 09:00-09:00; enter hours after midnight on the next day"},
+		{"over midnight", desk.Hours{TimeZone: "UTC", Weekly: day("22:00", "06:00")}, "businessHours.weekly.mon must end after it begins, at 24:00 at the latest, unlike 22:00-06:00; enter hours after midnight on the next day"},
 		{"no time", desk.Hours{TimeZone: "UTC", Weekly: day("9:00", "17:00")}, `businessHours.weekly.mon must have times such as 09:00 or 24:00, not "9:00"`},
 		{"after 24:00", desk.Hours{TimeZone: "UTC", Weekly: day("09:00", "24:01")}, `businessHours.weekly.mon must have times such as 09:00 or 24:00, not "24:01"`},
 		{"overlap", desk.Hours{TimeZone: "UTC", Weekly: desk.Week{"mon": {{From: "12:00", To: "17:00"}, {From: "09:00", To: "12:01"}}}}, "businessHours.weekly.mon must not have intervals that overlap"},
@@ -263,8 +263,8 @@ func TestParseWeek(t *testing.T) {
 	}
 }
 
-// Whatever is read is written so that it reads the same, and is good for
-// a calendar.
+// A parsed week formats to a text that parses to the same week, and is valid for a
+// calendar.
 func FuzzParseWeek(f *testing.F) {
 	f.Add("mon-fri 09:00-12:00 13:00-17:00, sat 10:00-14:00")
 	f.Add("fri-mon 00:00-24:00")

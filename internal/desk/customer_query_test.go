@@ -18,8 +18,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCustomerListsAreExact compares every way to find customers with looking at
-// all, while customers come and go between the pages.
+// TestCustomerListsAreExact compares every way to find customers with a full scan,
+// while customers are created and deleted between the pages.
 func TestCustomerListsAreExact(t *testing.T) {
 	f := newFixture(t)
 	f.desk.SmallSteps()

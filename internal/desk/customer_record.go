@@ -308,12 +308,12 @@ func setPoints(ctx context.Context, tx *db.Tx, customerID string, old, list []co
 }
 
 func contactTaken(kind string) error {
-	member, what := "emails", "e-mail address"
+	field, label := "emails", "e-mail address"
 	if kind == pointPhone {
-		member, what = "phones", "number"
+		field, label = "phones", "number"
 	}
-	e := problem.New(problem.Conflict, "another customer has this %s", what)
-	e.Code, e.Details = "already_exists", map[string]any{"member": member}
+	e := problem.New(problem.Conflict, "another customer has this %s", label)
+	e.Code, e.Details = "already_exists", map[string]any{"member": field}
 	return e
 }
 
@@ -329,9 +329,9 @@ func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID,
 	return s.deleteCustomer(ctx, tx, c, true)
 }
 
-// deleteCustomer deletes a locked customer. With tell, the event has the old
-// values.
-func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c customerRecord, tell bool) error {
+// deleteCustomer deletes a locked customer. withOldValues adds the values before to
+// the event.
+func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c customerRecord, withOldValues bool) error {
 	before, id, organizationID := c, c.ID, c.OrganizationID
 	var keys, mailboxes []string
 	for _, p := range emailPoints(organizationID, c.Emails) {
@@ -375,7 +375,7 @@ func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c customerRecor
 	}
 	c.changesFrom(&before, changes)
 	action := AuditCustomerDeleted
-	if !tell {
+	if !withOldValues {
 		action, changes = AuditCustomerRedacted, withoutOldValues(changes)
 	}
 	// By id alone: the entry outlives the person's data.

@@ -80,14 +80,14 @@ func TestCreateCustomer(t *testing.T) {
 		t.Errorf("events %s", got)
 	}
 
-	// What comes in afterwards is theirs.
+	// Later messages belong to the customer.
 	if r := f.intake(text("+4915112345678", "hello")); r.CustomerID != c.ID {
 		t.Errorf("a text from the number is of %s", r.CustomerID)
 	}
 	if r := f.intake(mail("zoe@c.example", "m1@c.example")); r.CustomerID != c.ID {
 		t.Errorf("a mail from the address is of %s", r.CustomerID)
 	}
-	// The same in another organization is another matter.
+	// Another organization has its own addresses.
 	if _, err := f.createCustomer(orgB, desk.NewCustomer{Emails: []string{"ana@c.example"}, ExternalID: "C-1"}); err != nil {
 		t.Error(err)
 	}
@@ -100,7 +100,7 @@ func TestCreateCustomer(t *testing.T) {
 		_, err := f.createCustomer(orgA, n)
 		refused(t, member, err, problem.Conflict, "already_exists", member)
 	}
-	// Nothing of what was refused is left.
+	// A refused call leaves nothing behind.
 	if _, err := f.createCustomer(orgA, desk.NewCustomer{Emails: []string{"new@c.example"}}); err != nil {
 		t.Error(err)
 	}
@@ -209,7 +209,7 @@ func TestThreadOfARemovedPhone(t *testing.T) {
 	}
 }
 
-// A message from a known customer may tell of a further address.
+// A message from a known customer may bring a further address.
 func TestFurtherAddressIsTold(t *testing.T) {
 	f := newFixture(t)
 	first := f.intake(mail("ana@c.example", "m1@c.example"))
@@ -288,8 +288,8 @@ func TestDeleteCustomer(t *testing.T) {
 	refused(t, "a ticket for the deleted", err, problem.Invalid, "not_found", "customer_id")
 }
 
-// Nothing leads to a deleted customer from where a ticket of theirs was merged,
-// even if that ticket is gone.
+// No key leads to a deleted customer from the survivor of their merged ticket, even
+// if the ticket is gone.
 func TestDeleteCustomerOfAMergedTicket(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		f := newFixture(t)
@@ -314,7 +314,8 @@ func TestDeleteCustomerOfAMergedTicket(t *testing.T) {
 	}
 }
 
-// A customer goes while their ticket is merged: nothing leads to them then.
+// A customer is deleted during a merge of their ticket: no key leads to them
+// afterwards.
 func TestParallelDeleteCustomer(t *testing.T) {
 	f := newFixture(t)
 	b := f.intake(text("+4915112345670", "b")).TicketID
@@ -339,8 +340,7 @@ func TestParallelDeleteCustomer(t *testing.T) {
 	}
 }
 
-// Of several who make a customer with the same addresses at once, in whatever
-// order they name them, one succeeds.
+// Of concurrent creations with the same addresses, in any order, one succeeds.
 func TestParallelCustomers(t *testing.T) {
 	f := newFixture(t)
 	for round := range 10 {
@@ -374,7 +374,7 @@ func TestParallelCustomers(t *testing.T) {
 	}
 }
 
-// Two exchange an address: whatever comes out, it is one's.
+// Two customers exchange an address: it ends with one of them.
 func TestParallelExchange(t *testing.T) {
 	f := newFixture(t)
 	ids := make([]string, 2)

@@ -48,8 +48,8 @@ func TestKnow(t *testing.T) {
 	if got := f.emitted(); got != "" {
 		t.Errorf("the same again: got events %s", got)
 	}
-	// The id decides, whose ever the address is; and nothing known is replaced but
-	// what the shop itself said before.
+	// The id takes precedence over the address; and only values that the shop itself
+	// reported before are replaced.
 	other, made := f.matchCustomer(channel.Party{ID: "2", Name: "Bo", Email: "bo@client.example"}, channel.Party{})
 	if !made || other == one {
 		t.Errorf("somebody else: got %s, %v", other, made)
@@ -122,11 +122,11 @@ func TestParallelKnow(t *testing.T) {
 	}
 }
 
-// TestRedact: afterwards no table of the desk's, no search and no file has anything
-// of somebody, and what is others' is as it was.
+// TestRedact: afterwards no table, search or file of the desk has data of the
+// customer, and other customers' data is unchanged.
 func TestRedact(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
-	// Each word is to be found nowhere afterwards.
+	// The word must not be found anywhere afterwards.
 	const word = "zanzibar"
 	first := mail("ana."+word+"@client.example", "1."+word+"@client.example")
 	m := first.Event.Message
@@ -148,7 +148,7 @@ func TestRedact(t *testing.T) {
 	sms.Event.Message.From.Name = "Ana " + word
 	sms.Event.Message.From.Email = "ana." + word + "@client.example"
 	chat := f.intake(sms)
-	// In somebody else's ticket.
+	// In another customer's ticket.
 	of := f.intake(mail("bob@client.example", "2@client.example"))
 	answer := reply("ana."+word+"@client.example", "3."+word+"@client.example", "2@client.example")
 	answer.Event.Message.Text = "me too, says " + word
@@ -238,7 +238,7 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// TestForgottenFile: the content of a file goes when nobody has it any more.
+// TestForgottenFile: a file is deleted when no message uses it any more.
 func TestForgottenFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fixtureOn(t, dbtest.NewSQLite(t))
@@ -274,8 +274,8 @@ func TestForgottenFile(t *testing.T) {
 	})
 }
 
-// TestRedactReactions: who did something to a message of somebody else is not named
-// there any more; what others did stays.
+// TestRedactReactions: a redacted customer's name is removed from reactions to
+// another's message; other reactions stay.
 func TestRedactReactions(t *testing.T) {
 	f := newFixture(t)
 	in := func(user string, e channel.Event) desk.Result {

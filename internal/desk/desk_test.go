@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// intake takes an event in, in a transaction of its own.
+// intake processes an event in a transaction of its own.
 func (f *fixture) intake(in desk.Inbound) desk.Result {
 	f.Helper()
 	r, err := f.tryIntake(in)
@@ -178,7 +178,7 @@ func TestEventsCarryTheirSnapshot(t *testing.T) {
 	}
 }
 
-// The same text may come again by another way than the inbound endpoints know of.
+// The same text may arrive again from another source.
 func TestTextTwiceIsOneMessage(t *testing.T) {
 	f := newFixture(t)
 	first := f.intake(text("+4915112345678", "hello"))
@@ -315,7 +315,7 @@ func TestNameIsFilledInOnce(t *testing.T) {
 	}
 }
 
-// A number and a mail address in one message join what was found apart.
+// A message with a number and an e-mail address links two known contact points.
 func TestOneHumanOverSeveralChannels(t *testing.T) {
 	f := newFixture(t)
 	a := f.intake(text("+4915112345678", "one"))
@@ -365,7 +365,7 @@ func TestParallelFirstTexts(t *testing.T) {
 	}
 }
 
-// The same customer at the same moment on two connections, and the same text many
+// Simultaneous messages of one customer on two connections, and of one text many
 // times.
 func TestParallelTwins(t *testing.T) {
 	f := newFixture(t)

@@ -30,7 +30,7 @@ const (
 	heidiID = "0190c0de-0000-7000-8000-0000000000d2"
 )
 
-// staff is who works where, and under which addresses.
+// staff implements [desk.Directory] and [desk.Addresses].
 type staff struct{}
 
 var people = map[string]event.Person{
@@ -70,7 +70,7 @@ type fixture struct {
 	events *event.Log
 
 	mu  sync.Mutex
-	log []event.Event // everything emitted, in order, once durable
+	log []event.Event // all emitted events, in order, after their commit
 }
 
 func newFixture(t testing.TB, change ...func(*desk.Config)) *fixture {

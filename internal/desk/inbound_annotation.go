@@ -23,7 +23,7 @@ const maxAnnotations = 200
 func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *Inbound, a *channel.Annotation) (Result, error) {
 	t, m, err := s.lockMessageByProviderID(ctx, tx, in, a.ExternalID)
 	if errors.Is(err, db.ErrNoRows) {
-		return Result{Outcome: Recorded, Reason: "the message that it is about is not known"}, nil
+		return Result{Outcome: Recorded, Reason: "the annotated message is unknown"}, nil
 	}
 	if err != nil {
 		return Result{}, err

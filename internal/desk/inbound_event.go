@@ -218,7 +218,7 @@ func (s *Service) append(ctx context.Context, tx *db.Tx, in *Inbound, p *destina
 		}
 		if _, err := tx.Exec(ctx, "UPDATE conversations SET opted_out_at = $3 WHERE ticket_id = $1 AND id = $2",
 			t.ID, p.conversationID, db.Time(at)); err != nil {
-			return Result{}, fmt.Errorf("note opt-out: %w", err)
+			return Result{}, fmt.Errorf("record opt-out: %w", err)
 		}
 	}
 	reopens := e.Author.Type == AuthorCustomer && t.Status != StatusOpen
@@ -346,7 +346,7 @@ func (s *Service) duplicate(ctx context.Context, tx *db.Tx, t *Ticket, conversat
 	r := e.result(Duplicate, t)
 	if err := tx.QueryRow(ctx, "SELECT id FROM messages WHERE conversation_id = $1 AND external_id = $2", conversationID, e.ExternalID).
 		Scan(&r.MessageID); err != nil {
-		return Result{}, fmt.Errorf("find the message that is there: %w", err)
+		return Result{}, fmt.Errorf("find duplicate message: %w", err)
 	}
 	return r, nil
 }

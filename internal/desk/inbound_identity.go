@@ -18,13 +18,13 @@ import (
 func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.IdentityChange) (Result, error) {
 	fresh := threadKeys("", r.ToKeys)
 	if len(fresh) == 0 {
-		return Result{Outcome: Recorded, Reason: "it says nothing of what they are known by now"}, nil
+		return Result{Outcome: Recorded, Reason: "the event names no new number or id"}, nil
 	}
 	old := threadKeys(r.FromKey, []string{r.From.ID, r.From.Phone})
 	gone := slices.DeleteFunc(threadKeys(r.FromKey, replacedKeys(r)), func(key string) bool { return slices.Contains(fresh, key) })
 	p, err := findThread(ctx, tx, old, in.scope())
 	if errors.Is(err, db.ErrNoRows) {
-		return Result{Outcome: Recorded, Reason: "nobody is known by the old number or id"}, nil
+		return Result{Outcome: Recorded, Reason: "no customer has the old number or id"}, nil
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("find thread: %w", err)
@@ -47,7 +47,7 @@ func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel
 		return Result{}, err
 	}
 	if number != 0 {
-		note.Text = fmt.Sprintf("Whoever writes here is known by %s from now on, which has a conversation of its own in ticket #%d. The two were not joined.", displayIdentity(r.To, fresh[0]), number)
+		note.Text = fmt.Sprintf("The customer's number or id is %s from now on, which has a conversation of its own in ticket #%d. The two stay separate.", displayIdentity(r.To, fresh[0]), number)
 		return res, s.addNote(ctx, tx, &note)
 	}
 	c, err := lockCustomer(ctx, tx, in.OrganizationID, p.customerID)
@@ -82,7 +82,7 @@ func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel
 	if err := s.updateRecipients(ctx, tx, in, &p, gone, fresh[0]); err != nil {
 		return Result{}, err
 	}
-	note.Text = fmt.Sprintf("Whoever writes here is known by %s from now on, instead of %s.", displayIdentity(r.To, fresh[0]), displayIdentity(r.From, old[0]))
+	note.Text = fmt.Sprintf("The customer's number or id is %s from now on, instead of %s.", displayIdentity(r.To, fresh[0]), displayIdentity(r.From, old[0]))
 	if err := s.addNote(ctx, tx, &note); err != nil {
 		return Result{}, err
 	}

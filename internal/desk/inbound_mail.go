@@ -103,10 +103,10 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 	case class == channel.ClassAutoReply && threaded:
 		return s.autoReply(ctx, tx, in, l, e, p)
 	case class == channel.ClassAutoReply && !mail.Generated:
-		res.Outcome, res.Reason = Recorded, "an automatic reply to nothing that is known"
+		res.Outcome, res.Reason = Recorded, "an automatic reply to an unknown message"
 		return res, nil
 	case class == channel.ClassAutoReply && in.RefuseGenerated:
-		res.Outcome, res.Reason = Recorded, "mail made by a system starts no ticket here"
+		res.Outcome, res.Reason = Recorded, "generated mail starts no ticket on this connection"
 		return res, nil
 	}
 	if threaded && l.isAgent && l.isAuthentic() && emailKey(p.ticket.Customer.Email) != emailKey(l.agent.Email) {
@@ -443,7 +443,7 @@ func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, 
 			return destination{}, &ticketLink{closed.ID, LinkClosed}, nil
 		}
 		if err != nil {
-			return destination{}, nil, fmt.Errorf("find what continues a ticket: %w", err)
+			return destination{}, nil, fmt.Errorf("find continuation: %w", err)
 		}
 		t, err := lockSurvivor(ctx, tx, in.OrganizationID, id)
 		if errors.Is(err, db.ErrNoRows) {
@@ -692,7 +692,7 @@ func (s *Service) bounce(ctx context.Context, tx *db.Tx, in *Inbound, l *inbound
 	res := Result{Outcome: Recorded, Class: e.Details.Class, ClassRule: e.Details.ClassRule}
 	r := l.Mail.Receipt
 	if r == nil {
-		res.Reason = "a bounce that does not say what became of what"
+		res.Reason = "a bounce without a delivery report"
 		return res, nil
 	}
 	backwards := slices.Clone(l.Mail.References)
@@ -706,6 +706,6 @@ func (s *Service) bounce(ctx context.Context, tx *db.Tx, in *Inbound, l *inbound
 		applied.Class, applied.ClassRule = res.Class, res.ClassRule
 		return applied, err
 	}
-	res.Reason = "the message that came back is not ours"
+	res.Reason = "the returned message is unknown"
 	return res, nil
 }

@@ -28,9 +28,8 @@ func mail(from, id string) desk.Inbound {
 	}
 }
 
-// A case of threading: there is ticket 1, which Ana began with mail m1@c.example,
-// Cc bob@c.example, and whose number is known to everybody. The mail that edit
-// makes comes next.
+// Threading cases: ticket 1 was started by Ana's mail m1@c.example, Cc
+// bob@c.example, and its number is public. The mail of edit comes next.
 func TestMailThreading(t *testing.T) {
 	const (
 		appended = desk.Appended
@@ -224,7 +223,7 @@ func TestMailThreading(t *testing.T) {
 	}
 }
 
-// Whoever joined a thread by its ids takes part from then on.
+// A sender that joined a thread by its ids is a participant from then on.
 func TestNewParticipantTakesPart(t *testing.T) {
 	f := newFixture(t)
 	one := f.intake(mail("ana@c.example", "m1@c.example"))
@@ -262,7 +261,7 @@ func TestLastReferenceWins(t *testing.T) {
 	}
 }
 
-// Two ids may differ by case alone, and then the exact one counts.
+// Two ids may differ by case only; then the exact one matches.
 func TestExactIDWins(t *testing.T) {
 	f := newFixture(t)
 	tickets := make(map[string]string)
@@ -291,7 +290,7 @@ func TestAnswerToAnAnswer(t *testing.T) {
 	answer.Event.Message.Mail.InReplyTo = []string{"m1@c.example"}
 	f.intake(answer)
 	third := mail("ana@c.example", "m3@c.example")
-	third.Event.Message.Mail.InReplyTo = []string{"m2@c.example"} // the answer's own
+	third.Event.Message.Mail.InReplyTo = []string{"m2@c.example"} // the reply's own
 	if r := f.intake(third); r.TicketID != one.TicketID || r.ConversationID != one.ConversationID {
 		t.Errorf("got %+v", r)
 	}
@@ -321,7 +320,7 @@ func TestMailTicket(t *testing.T) {
 		got.Details.Sender != "ana@c.example" || len(got.Details.To) != 1 || len(got.Details.Cc) != 2 {
 		t.Errorf("message: %+v", got)
 	}
-	if n := f.count("participants"); n != 1 { // neither Ana nor our own addresses
+	if n := f.count("participants"); n != 1 { // neither Ana nor the organization's addresses
 		t.Errorf("%d participants, want Bob", n)
 	}
 	in = mail("ana@c.example", "m2@c.example")
@@ -331,7 +330,8 @@ func TestMailTicket(t *testing.T) {
 	}
 }
 
-// One mail to two of our addresses is two deliveries, perhaps at once.
+// A mail to two of the organization's addresses is delivered twice, perhaps at
+// once.
 func TestMailToTwoAddresses(t *testing.T) {
 	f := newFixture(t)
 	var wg sync.WaitGroup
@@ -362,7 +362,7 @@ func TestMailToTwoAddresses(t *testing.T) {
 	}
 }
 
-// Some programs give every mail the same id. None is lost.
+// Some programs reuse one id for every mail. No mail is lost.
 func TestRepeatedMessageID(t *testing.T) {
 	f := newFixture(t)
 	for i, body := range []string{"first", "second", "third", "third"} {
@@ -411,8 +411,8 @@ func TestTagFindsTicketOfAnotherChannel(t *testing.T) {
 	}
 }
 
-// A closed ticket that began on another channel gets no conversation from a mail
-// that starts a new ticket.
+// A mail that starts a new ticket adds no conversation to the closed ticket of
+// another channel that it names.
 func TestTagOfClosedTicketOfAnotherChannel(t *testing.T) {
 	f := newFixture(t)
 	in := text("+4915112345678", "hello")
@@ -431,7 +431,7 @@ func TestTagOfClosedTicketOfAnotherChannel(t *testing.T) {
 	}
 }
 
-// Answers never go to one of us, whatever Reply-To says.
+// Replies never go to an agent, despite Reply-To.
 func TestReplyToOneOfUs(t *testing.T) {
 	for _, replyTo := range []string{"sales@a.example", "Sales+x@a.example", "grace@a.example"} {
 		f := newFixture(t)
@@ -633,8 +633,8 @@ func TestOutboundCopy(t *testing.T) {
 	}
 }
 
-// What one of us writes to us alone about a closed ticket is a note on it, and no
-// new ticket.
+// An agent's mail to the organization only, about a closed ticket, is a note on it,
+// and no new ticket.
 func TestAgentsNoteOnClosedTicket(t *testing.T) {
 	f := newFixture(t)
 	one := f.intake(mail("ana@c.example", "m1@c.example"))
@@ -650,8 +650,8 @@ func TestAgentsNoteOnClosedTicket(t *testing.T) {
 	}
 }
 
-// A relay gave our message another id. A copy that carries our header tells us,
-// and answers to the new id find their ticket.
+// A relay changed our Message-ID. A copy with our header reveals the new id, and
+// replies to it find their ticket.
 func TestCopyTeachesTheWireID(t *testing.T) {
 	f := newFixture(t)
 	one := f.intake(mail("ana@c.example", "m1@c.example"))
@@ -673,8 +673,8 @@ func TestCopyTeachesTheWireID(t *testing.T) {
 		t.Errorf("%d messages, want 3", n)
 	}
 
-	// In another organization the header means nothing: there it is a mail from
-	// a customer who uses the same program.
+	// Another organization ignores the header: there it is a mail from a customer with
+	// the same program.
 	seen.OrganizationID, seen.ConnectionID = orgB, mailB
 	if r := f.intake(seen); r.Outcome != desk.TicketCreated || r.MayAnswer {
 		t.Errorf("elsewhere: %+v", r)
@@ -803,8 +803,8 @@ func TestBounce(t *testing.T) {
 	}
 }
 
-// A bounce says nothing about an address that the message did not go to: whoever
-// got the message could write one.
+// A bounce flags only addresses that the message was sent to: any recipient can
+// forge one.
 func TestBounceOfAnotherAddress(t *testing.T) {
 	f := newFixture(t)
 	bob := f.intake(mail("bob@c.example", "m0@c.example"))
@@ -932,8 +932,8 @@ func TestAttachments(t *testing.T) {
 	}
 }
 
-// TestDoubtfulAutoReply is about mail that only its subject shows to be an
-// automatic answer.
+// TestDoubtfulAutoReply covers mail that only its subject marks as an automatic
+// reply.
 func TestDoubtfulAutoReply(t *testing.T) {
 	doubtful := func(answers ...string) desk.Inbound {
 		in := mail("away@c.example", "auto@c.example")

@@ -95,7 +95,7 @@ func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *
 	if err != nil {
 		return Result{}, err
 	}
-	res := Result{Outcome: Recorded, Reason: "the message that it reports on is not known"}
+	res := Result{Outcome: Recorded, Reason: "the receipt is for an unknown message"}
 	if r.ThreadKey != "" {
 		if res, err = s.applyThreadReceipt(ctx, tx, in, r); err != nil {
 			return Result{}, err
@@ -123,7 +123,7 @@ func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *
 func (s *Service) applyThreadReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Receipt) (Result, error) {
 	p, err := findThread(ctx, tx, threadKeys(r.ThreadKey, nil), in.scope())
 	if errors.Is(err, db.ErrNoRows) {
-		return Result{Outcome: Recorded, Reason: "the thread that it reports on is not known"}, nil
+		return Result{Outcome: Recorded, Reason: "the receipt is for an unknown thread"}, nil
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("find thread: %w", err)
@@ -144,10 +144,10 @@ func (s *Service) applyThreadReceipt(ctx context.Context, tx *db.Tx, in *Inbound
 			AND (o.message_id IS NULL AND coalesce(m.sent_at, m.created_at) <= $4 OR o.handed_at <= $4)
 		ORDER BY m.id`, p.ticket.ID, p.conversationID, DirectionOutbound, until.UnixMicro())
 	if err != nil {
-		return Result{}, fmt.Errorf("find what was sent: %w", err)
+		return Result{}, fmt.Errorf("find sent messages: %w", err)
 	}
 	res := Result{
-		Outcome: Recorded, Reason: "nothing that was sent in the thread until then is new to it",
+		Outcome: Recorded, Reason: "the receipt changes no message of the thread",
 		PlacedBy: RuleReceipt, TicketID: p.ticket.ID, TicketNumber: p.ticket.Number, ConversationID: p.conversationID,
 	}
 	for _, m := range list {
@@ -222,7 +222,7 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *Inbound, k me
 	if r.OptedOut {
 		if _, err := tx.Exec(ctx, "UPDATE conversations SET opted_out_at = $3 WHERE ticket_id = $1 AND id = $2 AND opted_out_at IS NULL",
 			k.ticketID, k.conversationID, tx.Now.UnixMicro()); err != nil {
-			return Result{}, fmt.Errorf("note opt-out: %w", err)
+			return Result{}, fmt.Errorf("record opt-out: %w", err)
 		}
 	}
 	if r.Permanent && r.Recipient != "" {
@@ -265,16 +265,16 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *Inbound, k me
 
 // noteText describes a receipt in a sentence.
 func noteText(r *channel.Receipt) string {
-	what := map[channel.ReceiptState]string{
+	text := map[channel.ReceiptState]string{
 		channel.ReceiptFailed:  "The message could not be delivered",
 		channel.ReceiptDelayed: "The message is delayed",
 		channel.ReceiptRead:    "The message was read",
 	}[r.State]
-	if what == "" {
-		what = "The message was " + string(r.State)
+	if text == "" {
+		text = "The message was " + string(r.State)
 	}
 	var b strings.Builder
-	b.WriteString(what)
+	b.WriteString(text)
 	if r.Recipient != "" {
 		b.WriteString(" (" + line(r.Recipient, maxKey) + ")")
 	}

@@ -144,7 +144,7 @@ func (s *Service) findDuplicate(ctx context.Context, tx *db.Tx, in *Inbound, e *
 		return messageRef{}, false, nil
 	}
 	if err != nil {
-		return messageRef{}, false, fmt.Errorf("look for what is on its way: %w", err)
+		return messageRef{}, false, fmt.Errorf("find queued message: %w", err)
 	}
 	return k, true, insertID(ctx, tx, in.scope(), e.ExternalID, &Message{
 		ID: k.messageID, TicketID: k.ticketID, ConversationID: k.conversationID, Direction: DirectionOutbound,
@@ -182,7 +182,7 @@ func (s *Service) beginThread(ctx context.Context, tx *db.Tx, in *Inbound, m *ch
 		return s.start(ctx, tx, in, &p, Conversation{ThreadKey: keys[0]}, subject(m, party), e)
 	}
 	if p, err = findThread(ctx, tx, theirs, in.scope()); err != nil {
-		return Result{}, fmt.Errorf("find the thread that was just made: %w", err)
+		return Result{}, fmt.Errorf("find new thread: %w", err)
 	}
 	if len(theirs) < len(keys) {
 		if _, err := moveKeys(ctx, tx, ours, &p); err != nil {
@@ -239,7 +239,7 @@ func (s *Service) leaveClosedTicket(ctx context.Context, tx *db.Tx, in *Inbound,
 			return p, &next, nil
 		}
 		if p, err = findThread(ctx, tx, keys, in.scope()); err != nil {
-			return destination{}, nil, fmt.Errorf("find where a thread went on: %w", err)
+			return destination{}, nil, fmt.Errorf("find continued thread: %w", err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ const (
 	userID = "DE.77aa"
 )
 
-// said is a message on a channel whose people have a number, an id, or both.
+// said is a message on a channel with numbers, ids, or both.
 func said(phone, id, body string) desk.Inbound {
 	m := &channel.Message{ExternalID: "w." + body, From: channel.Party{Phone: phone, ID: id}, Text: body, StaleAfter: 7 * 24 * time.Hour}
 	for _, key := range []string{id, phone} {
@@ -35,7 +35,7 @@ func said(phone, id, body string) desk.Inbound {
 	return desk.Inbound{OrganizationID: orgA, ConnectionID: chatA, Channel: "whatsapp", Event: channel.Event{Message: m}}
 }
 
-// about is another event of the connection of said.
+// about is another event of the same connection.
 func about(e channel.Event) desk.Inbound {
 	return desk.Inbound{OrganizationID: orgA, ConnectionID: chatA, Channel: "whatsapp", Event: e}
 }
@@ -50,7 +50,8 @@ func (f *fixture) exec(query string, args ...any) {
 	}
 }
 
-// TestKeysOfAThread: somebody is known by number, by id, or by both, in any order.
+// TestKeysOfAThread: a customer is identified by number, by id, or by both, in any
+// order.
 func TestKeysOfAThread(t *testing.T) {
 	type who struct{ phone, id string }
 	n, i, both := who{number, ""}, who{"", userID}, who{number, userID}
@@ -82,7 +83,7 @@ func TestKeysOfAThread(t *testing.T) {
 	}
 }
 
-// TestParallelKeys: the same at the same moment, where one message links both.
+// TestParallelKeys: the same concurrently, with one message that links both.
 func TestParallelKeys(t *testing.T) {
 	f := newFixture(t)
 	var wg sync.WaitGroup
@@ -106,7 +107,7 @@ func TestParallelKeys(t *testing.T) {
 	}
 }
 
-// TestTwoThreadsStayTwo: what is somebody else's already is not joined.
+// TestTwoThreadsStayTwo: keys of another customer are not joined.
 func TestTwoThreadsStayTwo(t *testing.T) {
 	f := newFixture(t)
 	byNumber, byID := f.intake(said(number, "", "one")), f.intake(said("", userID, "two"))
@@ -122,8 +123,8 @@ func TestTwoThreadsStayTwo(t *testing.T) {
 	}
 }
 
-// TestKeysMove: all keys of a thread follow it into the ticket that its own is
-// merged into, and back, and none is left when the ticket is deleted.
+// TestKeysMove: all keys of a thread follow it into a survivor and back, and are
+// deleted with the ticket.
 func TestKeysMove(t *testing.T) {
 	f := newFixture(t)
 	one := f.intake(said(number, userID, "one"))
@@ -156,8 +157,7 @@ func TestKeysMove(t *testing.T) {
 	}
 }
 
-// TestSeveralInOneThread: where a thread is not one person's, each message is
-// whose it is.
+// TestSeveralInOneThread: in a group thread, each message has its own customer.
 func TestSeveralInOneThread(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
 	in := func(user, body string) desk.Inbound {
@@ -180,7 +180,7 @@ func TestSeveralInOneThread(t *testing.T) {
 	}
 }
 
-// sentTo admits all and keeps the last.
+// sentTo admits all messages and stores the last.
 type sentTo struct{ last channel.Outgoing }
 
 func (s *sentTo) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
@@ -213,8 +213,8 @@ func (f *fixture) waiting(id string) desk.OutboxMessage {
 	return w
 }
 
-// TestWhomAReplyIsFor: an answer names all that its recipient is known by in the
-// thread, and what it answers.
+// TestWhomAReplyIsFor: a reply has all identities of its recipient in the thread,
+// and the message it answers.
 func TestWhomAReplyIsFor(t *testing.T) {
 	to := new(sentTo)
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = to })
@@ -244,7 +244,7 @@ func TestWhomAReplyIsFor(t *testing.T) {
 	}
 }
 
-// TestStaleThread: a thread leaves a ticket that was closed for long, once.
+// TestStaleThread: a thread leaves a ticket that has been closed for long, once.
 func TestStaleThread(t *testing.T) {
 	f := newFixture(t)
 	one := f.intake(said(number, userID, "one"))
@@ -281,7 +281,7 @@ func TestStaleThread(t *testing.T) {
 	if got := f.intake(said(number, userID, "one")); got.Outcome != desk.Duplicate || got.TicketID != one.TicketID {
 		t.Errorf("the first once more: got %+v", got)
 	}
-	// Where nothing is said of it, the thread goes on for ever.
+	// Without a limit, the thread never leaves.
 	f.setStatus(r.TicketID, desk.StatusClosed)
 	f.exec("UPDATE tickets SET closed_at = 1")
 	in := said(number, userID, "six")
@@ -291,7 +291,7 @@ func TestStaleThread(t *testing.T) {
 	}
 }
 
-// TestStaleOptOut: who wants no more messages wants none in the next ticket either.
+// TestStaleOptOut: an opt-out also holds in the next ticket.
 func TestStaleOptOut(t *testing.T) {
 	f := newFixture(t)
 	in := said(number, userID, "stop")
@@ -354,7 +354,7 @@ func permutations(n int, fn func(order []int)) {
 	from(0)
 }
 
-// TestAnnotations: in every order, and each twice, the same is left.
+// TestAnnotations: every order, with repetitions, has the same result.
 func TestAnnotations(t *testing.T) {
 	f := newFixture(t)
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
@@ -408,8 +408,8 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
-// TestDeletedMessage: nothing is left of what its author took back, in whichever
-// order that and an edit come.
+// TestDeletedMessage: a deleted message has no content, in whichever order deletion
+// and edit arrive.
 func TestDeletedMessage(t *testing.T) {
 	ana := channel.Party{ID: userID, Name: "Ana"}
 	edit := channel.Annotation{ExternalID: "w.1", Kind: channel.Edited, By: ana, Text: "sesame", At: time.Now()}
@@ -461,7 +461,7 @@ func TestRelink(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	m := f.messages(one.TicketID)
-	if note := m[len(m)-1]; note.Kind != desk.KindNote || note.Text != "Whoever writes here is known by "+fresh+" from now on, instead of "+number+"." {
+	if note := m[len(m)-1]; note.Kind != desk.KindNote || note.Text != "The customer's number or id is "+fresh+" from now on, instead of "+number+"." {
 		t.Errorf("got %+v, want a note", note)
 	}
 	if got, want := f.waiting(waits.ID).To, (channel.Party{Phone: fresh, ID: userID}); got != want {
@@ -475,7 +475,7 @@ func TestRelink(t *testing.T) {
 	if r := f.intake(move); r.Outcome != desk.Recorded {
 		t.Errorf("once more: got %+v", r)
 	}
-	// Somebody else gets the number.
+	// Another customer gets the number.
 	other := f.intake(said(number, "", "hello"))
 	if other.Outcome != desk.TicketCreated || other.CustomerID == one.CustomerID {
 		t.Errorf("the next owner: got %+v", other)
@@ -491,7 +491,7 @@ func TestRelink(t *testing.T) {
 	}
 }
 
-// TestRelinkTooLate: who wrote under the new id first stays who they are there.
+// TestRelinkTooLate: a customer with messages under the new id stays separate.
 func TestRelinkTooLate(t *testing.T) {
 	f := newFixture(t)
 	one, two := f.intake(said("", "DE.1", "one")), f.intake(said("", "DE.2", "two"))
@@ -507,8 +507,8 @@ func TestRelinkTooLate(t *testing.T) {
 	}
 }
 
-// TestThreadReceipts: what is said of a thread until a time holds for what was sent
-// by then, and no further.
+// TestThreadReceipts: a receipt for a thread until a time covers messages sent by
+// then only.
 func TestThreadReceipts(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
 	r := f.intake(said("", userID, "one"))
@@ -553,8 +553,8 @@ func TestThreadReceipts(t *testing.T) {
 	}
 }
 
-// TestThreadReceiptsByName: the messages that a receipt of a thread names are meant
-// whatever its time, each of them, also where the thread is not known any more.
+// TestThreadReceiptsByName: the messages named in a thread's receipt are covered at
+// any time, also if the thread is unknown.
 func TestThreadReceiptsByName(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
 	r := f.intake(said("", userID, "one"))
@@ -581,8 +581,8 @@ func TestThreadReceiptsByName(t *testing.T) {
 	}
 }
 
-// TestEcho: what we sent and the far side reports before we know its id is no
-// second message.
+// TestEcho: an outbound message that the provider reports before we know its id is
+// no second message.
 func TestEcho(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
 	r := f.intake(said("", userID, "one"))

@@ -36,7 +36,7 @@ func matchVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, phone string, b
 	// Numbers are stored only as long as they are useful.
 	if _, err := tx.Exec(ctx, "DELETE FROM voicemails WHERE organization_id = $1 AND at < $2",
 		in.OrganizationID, tx.Now.Add(-24*time.Hour).UnixMicro()); err != nil {
-		return voicemailReport{}, fmt.Errorf("forget voicemails: %w", err)
+		return voicemailReport{}, fmt.Errorf("delete old voicemails: %w", err)
 	}
 	var t voicemailReport
 	err := tx.QueryRow(ctx, `SELECT message_id, ticket_id FROM voicemails WHERE organization_id = $1 AND phone = $2 AND by_mail = $3
@@ -44,7 +44,7 @@ func matchVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, phone string, b
 		in.OrganizationID, key, !byMail, in.ReceivedAt.Add(-voicemailWindow).UnixMicro(), in.ReceivedAt.Add(voicemailWindow).UnixMicro()).
 		Scan(&t.messageID, &t.ticketID)
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
-		return voicemailReport{}, fmt.Errorf("look for the voicemail: %w", err)
+		return voicemailReport{}, fmt.Errorf("find voicemail: %w", err)
 	}
 	return t, err
 }
@@ -65,7 +65,7 @@ func recordVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, phone string, 
 			in.OrganizationID, phoneKey(phone), r.MessageID, r.TicketID, byMail, in.ReceivedAt.UnixMicro())
 	}
 	if err != nil {
-		return fmt.Errorf("note voicemail: %w", err)
+		return fmt.Errorf("record voicemail: %w", err)
 	}
 	return nil
 }

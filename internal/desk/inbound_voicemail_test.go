@@ -18,10 +18,10 @@ const (
 	another = "+17025550122"
 )
 
-// noon is when the tests' voicemails are left.
+// noon is the time of the tests' voicemails.
 var noon = time.Now().Add(-2 * time.Hour).UTC().Truncate(time.Second)
 
-// voicemailCall is what the events of a call come to.
+// voicemailCall is the message of a call's events.
 func voicemailCall(id, from string, minutes int) desk.Inbound {
 	return desk.Inbound{
 		OrganizationID: orgA, ConnectionID: voiceA, Channel: "voice", ReceivedAt: noon.Add(time.Duration(minutes) * time.Minute),
@@ -32,7 +32,7 @@ func voicemailCall(id, from string, minutes int) desk.Inbound {
 	}
 }
 
-// voicemailMail is the mail about it.
+// voicemailMail is the provider's mail about the same call.
 func voicemailMail(id, from string, minutes int) desk.Inbound {
 	in := mail("no-reply@voice.example", id+"@voice.example")
 	in.ReceivedAt = noon.Add(time.Duration(minutes) * time.Minute)
@@ -42,8 +42,8 @@ func voicemailMail(id, from string, minutes int) desk.Inbound {
 	return in
 }
 
-// One voicemail of which both a mail and the call's events tell makes one ticket,
-// whichever is first.
+// A voicemail reported by both a mail and the call's events makes one ticket, in
+// either order.
 func TestVoicemailToldTwice(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -83,7 +83,8 @@ func TestVoicemailToldTwice(t *testing.T) {
 	}
 }
 
-// What both tell is in the ticket, as the caller's word, and answers go to the caller.
+// Both reports are in the ticket, as the caller's messages, and replies go to the
+// caller.
 func TestVoicemailToldTwiceTogether(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
 	first := f.intake(voicemailMail("m1", caller, 0))
@@ -101,7 +102,7 @@ func TestVoicemailToldTwiceTogether(t *testing.T) {
 			t.Errorf("message %+v, want it of the caller by telephone", m)
 		}
 	}
-	// What comes of the call later is there, too.
+	// Later messages of the call join the ticket.
 	later := voicemailCall("c1", caller, 20)
 	later.Event.Message.ExternalID, later.Event.Message.Voicemail = "c1 transcription", false
 	if r := f.intake(later); r.TicketID != first.TicketID || r.ConversationID != second.ConversationID {
@@ -112,8 +113,7 @@ func TestVoicemailToldTwiceTogether(t *testing.T) {
 	}
 }
 
-// A call that has a ticket already, of having been missed, takes in the one that the
-// mail began.
+// A call with a ticket for having been missed takes in the mail's ticket.
 func TestVoicemailAfterMissed(t *testing.T) {
 	f := newFixture(t)
 	missed := voicemailCall("c1", caller, 0)
@@ -134,7 +134,7 @@ func TestVoicemailAfterMissed(t *testing.T) {
 	}
 }
 
-// The ticket of before may be merged or gone.
+// The earlier ticket may be merged or deleted.
 func TestVoicemailMovedOn(t *testing.T) {
 	f := newFixture(t)
 	other := f.intake(text("+4915112345678", "hello"))
@@ -183,8 +183,8 @@ func TestVoicemailToldTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// A call is answered by a text to whoever called, by whichever number they did, and
-// what they write back comes to the same ticket.
+// A call is answered by a text to the caller, from any of our numbers, and the
+// reply joins the same ticket.
 func TestAnswerToCall(t *testing.T) {
 	to := new(sentTo)
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = to })
@@ -198,7 +198,7 @@ func TestAnswerToCall(t *testing.T) {
 		t.Errorf("the answer goes to %+v, want the caller", w.To)
 	}
 	f.write("hand over", func(tx *db.Tx) error { return f.desk.RecordHandover(t.Context(), tx, &w, "a way") })
-	// The provider tells of it before its answer to the call is here.
+	// The provider reports the message before its response arrives.
 	echo := desk.Inbound{OrganizationID: orgA, ConnectionID: w.ConnectionID, Channel: "voice", Event: channel.Event{Message: &channel.Message{
 		ExternalID: "sms-1", ThreadKey: caller, Text: "We call you back.", Outbound: true, To: []channel.Party{{Phone: caller}},
 	}}}
@@ -217,8 +217,8 @@ func TestAnswerToCall(t *testing.T) {
 	}
 }
 
-// A call may be answered although its caller has a conversation of texts: what we send
-// is there once, and what they write back comes to their conversation.
+// A call may be answered although its caller has a conversation by text: our
+// message is stored once, and replies join the text conversation.
 func TestAnswerToCallBesideTexts(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
 	says := func(id, text string, outbound bool) desk.Inbound {

@@ -19,10 +19,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// fred is another member of organization A, as far as reading goes.
+// fred is another member of organization A, for reads only.
 const fredID = "0190c0de-0000-7000-8000-0000000000d3"
 
-// unread are the numbers of all tickets that somebody has not read, in order.
+// unread lists the numbers of a member's unread tickets, in order.
 func (f *fixture) unread(userID string) string {
 	f.Helper()
 	tickets, _, err := f.desk.FindTickets(f.Context(), f.db, orgA, desk.TicketQuery{Sort: desk.Sort{Field: desk.ByNumber}})
@@ -105,7 +105,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// Two messages of the same moment: who read between them has not read the second.
+// Two messages of the same microsecond: a mark between them covers the first only.
 func TestUnreadWithinAMoment(t *testing.T) {
 	f := newFixture(t)
 	now := time.Now().UTC().Truncate(time.Microsecond)
@@ -133,7 +133,7 @@ func TestUnreadWithinAMoment(t *testing.T) {
 	}
 }
 
-// TestUnreadWhenMerged: a survivor is as unread as what comes to it.
+// TestUnreadWhenMerged: a merge makes the survivor unread if the merged ticket was.
 func TestUnreadWhenMerged(t *testing.T) {
 	f := newFixture(t)
 	one, two := f.intake(text("+4915112345671", "one")), f.intake(text("+4915112345672", "two"))
@@ -163,7 +163,7 @@ func (f *fixture) saveDraft(org string, d desk.SavedDraft) error {
 	return f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.SaveDraft(f.Context(), tx, org, d) })
 }
 
-// drafts are somebody's in a ticket, by kind.
+// drafts lists a member's drafts in a ticket, by kind.
 func (f *fixture) drafts(userID, ticketID string) string {
 	f.Helper()
 	kept, err := f.desk.SavedDrafts(f.Context(), f.db, orgA, userID, ticketID)
@@ -258,8 +258,8 @@ func TestDrafts(t *testing.T) {
 	}
 }
 
-// TestDraftsWhenMerged: a draft goes on where its ticket does, unless there is one
-// already; a reply drops it wherever it is.
+// TestDraftsWhenMerged: a draft moves to the survivor, unless there is one already;
+// a reply deletes it in either place.
 func TestDraftsWhenMerged(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
 	one, two := f.intake(text("+4915112345671", "one")), f.intake(text("+4915112345672", "two"))
@@ -283,7 +283,7 @@ func TestDraftsWhenMerged(t *testing.T) {
 	}
 }
 
-// Nothing of a customer is left in what somebody began to write to them.
+// A redacted customer's tickets have no drafts.
 func TestDraftsAreRedacted(t *testing.T) {
 	f := newFixture(t)
 	r := f.intake(text(number, "I am Ana"))
@@ -371,7 +371,7 @@ func TestPreviews(t *testing.T) {
 	}
 }
 
-// due is when a ticket is due, after its making; -1: never.
+// due is the time from creation to DueAt; -1: none.
 func (f *fixture) due(id string) time.Duration {
 	f.Helper()
 	t := f.ticket(id)
@@ -410,14 +410,14 @@ func TestDueAt(t *testing.T) {
 			t.Errorf("nothing is promised, and it is due after %v", got)
 		}
 		want("new", time.Hour)
-		f.setStatus(id, desk.StatusPending) // only the answer is waited for
+		f.setStatus(id, desk.StatusPending) // only the first response is due
 		want("pending", time.Hour)
 		time.Sleep(2 * time.Hour)
 		want("late", time.Hour)
 		f.intake(answer(ana, "we look into it"))
 		want("answered late, pending", -1)
 		f.setStatus(id, desk.StatusOpen)
-		want("open again", 7*time.Hour) // two hours stood still
+		want("open again", 7*time.Hour) // paused for two hours
 		f.setPriority(id, desk.PriorityLow)
 		want("nothing is promised any more", -1)
 		f.setPriority(id, desk.PriorityNormal)
@@ -433,7 +433,7 @@ func TestDueAt(t *testing.T) {
 	})
 }
 
-// A ticket that was closed unanswered waits for nothing, though its answer never came.
+// A ticket closed without a reply has no due time.
 func TestDueAtOfAClosedTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fixtureOn(t, dbtest.NewSQLite(t))
@@ -462,7 +462,7 @@ func TestTally(t *testing.T) {
 	w := newWorld(f)
 	r := newRand(9)
 	w.add(r, 150)
-	w.base = time.Now().Add(time.Hour) // of due times to come
+	w.base = time.Now().Add(time.Hour) // of future due times
 	w.add(r, 150)
 	for _, most := range []int{5, 1000} {
 		got, err := f.desk.TicketCounts(t.Context(), f.db, w.org, graceID, most)
@@ -500,7 +500,7 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// TestTallyOfMany: where there are more open tickets than are looked at, it says so.
+// TestTallyOfMany: More is set if there are more open tickets than are examined.
 func TestTallyOfMany(t *testing.T) {
 	f := newFixture(t)
 	f.desk.SmallSteps()
@@ -579,8 +579,7 @@ func TestUpdateTickets(t *testing.T) {
 	}
 }
 
-// TestDueAtOfOlderTickets: a database from before due times were kept gets those of
-// its tickets.
+// TestDueAtOfOlderTickets: a migration computes the due times of older tickets.
 func TestDueAtOfOlderTickets(t *testing.T) {
 	f := newFixture(t)
 	f.setPolicy(desk.SLAPolicy{Priority: desk.PriorityNormal, FirstResponseMinutes: 60, ResolutionMinutes: 300})

@@ -32,8 +32,7 @@ var (
 	benchTags     = strings.Fields("brake lock refund app battery wheel bell light seat tyre chain helmet map price account crash theft noise water paint")
 )
 
-// benchWord is one of 20,000 words, the n-th of which is met about 1/n times as
-// often as the first.
+// benchWord is one of 20,000 words; the n-th is about 1/n as frequent as the first.
 func benchWord(r *rand.Rand) string {
 	n := int(float64(20_000) * r.Float64() * r.Float64() * r.Float64() * r.Float64())
 	return "w" + strconv.FormatInt(int64(n)+100, 36)
@@ -51,8 +50,8 @@ func benchAgent(i int) string { return fmt.Sprintf("0190c0de-0000-7000-8000-0000
 
 func benchCustomer(i int) string { return fmt.Sprintf("0190c0de-0000-7000-8000-00%010d", i) }
 
-// fill makes tickets of one organization as a busy renter has them, and indexes
-// them for searches: a subject and a message each.
+// fill creates tickets of one organization as a busy rental company has them, and
+// indexes them: a subject and a message each.
 func (f *fixture) fill(tickets int) {
 	f.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -154,14 +153,14 @@ func (f *fixture) fill(tickets int) {
 	})
 }
 
-// benchTicket is the id of the i-th ticket, in the order of which they were made.
+// benchTicket is the id of the i-th ticket, in order of creation.
 func benchTicket(i int) string { return fmt.Sprintf("0190c0de-%04x-7000-8000-%012x", i>>16, i) }
 
-// benchData names the variable that says where the lists' benchmark keeps its
-// tickets, as the address of a database; without it, they go with the run.
+// benchData names the variable with the URL of a database to keep the benchmark's
+// tickets; without it, they are temporary.
 const benchData = "KICKSTAND_BENCH_DATA"
 
-// filled is a fixture with tickets, which it makes unless they are there.
+// filled is a fixture with tickets, created unless they exist.
 func filled(b *testing.B) (f *fixture, tickets int) {
 	tickets, _ = strconv.Atoi(os.Getenv(benchTickets))
 	tickets = max(tickets, 10_000)
@@ -182,7 +181,7 @@ func filled(b *testing.B) (f *fixture, tickets int) {
 	return f, tickets
 }
 
-// cpu is the processor time that this process has used.
+// cpu is the processor time of this process.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -198,11 +197,10 @@ func (f *fixture) write(what string, fn func(tx *db.Tx) error) {
 	}
 }
 
-// BenchmarkLists prints how long lists and searches take among as many tickets as
-// KICKSTAND_BENCH_TICKETS says: the median and the slowest of a number of pages of
-// each, the first and some from anywhere; by the clock and in processor time of
-// this process, which on PostgreSQL is not all. KICKSTAND_BENCH_ONLY restricts it
-// to names that match.
+// BenchmarkLists prints the duration of lists and searches over
+// KICKSTAND_BENCH_TICKETS tickets: the median and the maximum over some pages, the
+// first and random ones; wall time and processor time of this process, which
+// excludes PostgreSQL. KICKSTAND_BENCH_ONLY selects names by pattern.
 func BenchmarkLists(b *testing.B) {
 	f, tickets := filled(b)
 	span := time.Duration(tickets) * benchStep
@@ -273,7 +271,7 @@ func BenchmarkLists(b *testing.B) {
 				var found int
 				for run := range 20 {
 					q.After = nil
-					if run >= 5 { // a page from anywhere
+					if run >= 5 { // a random page
 						switch member {
 						case desk.ByCreatedAt:
 							q.After = &desk.Cursor{Value: strconv.Itoa(1 + r.IntN(tickets))}

@@ -127,7 +127,7 @@ func (m *Message) Authentication() *Authentication {
 	d := &m.Details
 	if d.Authentication == nil && d.Unverified {
 		_, domain, _ := strings.Cut(d.Sender, "@")
-		return &Authentication{mailproof.Failed, "the receiving mail server says that DMARC failed", domain}
+		return &Authentication{mailproof.Failed, "the receiving mail server reports that DMARC failed", domain}
 	}
 	return d.Authentication
 }

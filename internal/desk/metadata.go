@@ -26,7 +26,7 @@ func (c MetadataUpdate) check(v *problem.Validation) {
 	for key, value := range c {
 		path := "metadata." + key
 		if n := utf8.RuneCountInString(key); n == 0 || n > maxMetaKey {
-			v.AddCode("too_long", "metadata", "has a key that is not of 1 to %d characters", maxMetaKey)
+			v.AddCode("too_long", "metadata", "has a key that is not 1 to %d characters long", maxMetaKey)
 			continue
 		}
 		v.Text("metadata", key)
@@ -78,8 +78,8 @@ func checkExternalID(v *problem.Validation, id string) {
 	v.Line("external_id", id, 0, maxExternal)
 }
 
-func externalIDTaken(what string) *problem.Error {
-	e := problem.New(problem.Conflict, "another %s has this external_id", what)
+func externalIDTaken(kind string) *problem.Error {
+	e := problem.New(problem.Conflict, "another %s has this external_id", kind)
 	e.Code, e.Details = "already_exists", map[string]any{"member": "external_id"}
 	return e
 }

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model says where messages belong, in the plainest way.
+// model is a naive implementation of the placement rules.
 type model struct {
 	tickets  []*modelTicket          // by number - 1; nil once deleted
 	threads  map[string]*modelTicket // of texts, by connection and number
@@ -30,13 +30,13 @@ type modelTicket struct {
 	number   int64
 	status   desk.Status
 	customer string
-	members  map[string]bool // who takes part beside the customer
+	members  map[string]bool // participants beside the customer
 	messages int
 	deleted  bool
-	next     []*modelTicket // that continued it once it was closed
+	next     []*modelTicket // continuations after closing
 }
 
-// end follows closed tickets to what continues them.
+// end follows closed tickets to their continuation.
 func (m *modelTicket) end() *modelTicket {
 	for m.status == desk.StatusClosed {
 		i := len(m.next) - 1
@@ -51,14 +51,14 @@ func (m *modelTicket) end() *modelTicket {
 	return m
 }
 
-// Whatever comes in, in whatever order: every message is where the rules say,
-// once, and numbers have no gaps.
+// For any sequence of events: every message is in the ticket of the model, once,
+// and numbers have no gaps.
 func TestIntakeIsLikeTheModel(t *testing.T) {
 	f := newFixture(t)
 	rapid.Check(t, func(t *rapid.T) {
 		org, connections := uuid.NewString(), []string{uuid.NewString(), uuid.NewString()}
 		m := model{threads: map[string]*modelTicket{}, mails: map[string]*modelTicket{}, messages: map[string]*modelTicket{}}
-		var ids []string // of mails that were sent
+		var ids []string // of sent mails
 
 		intake := func(in desk.Inbound) desk.Result {
 			in.OrganizationID = org
@@ -239,7 +239,7 @@ type modelClock struct {
 	met              bool
 }
 
-// promises are minutes by priority; nothing is promised for low.
+// promises are targets in minutes by priority; low has none.
 var promises = map[desk.Priority]map[desk.Metric]int{
 	desk.PriorityNormal: {desk.FirstResponse: 60, desk.Resolution: 300},
 	desk.PriorityHigh:   {desk.FirstResponse: 30, desk.Resolution: 100},
@@ -261,7 +261,7 @@ func (m *slaModel) runs(metric desk.Metric) bool {
 	return m.status == desk.StatusOpen || metric == desk.FirstResponse && m.status != desk.StatusResolved && m.status != desk.StatusClosed
 }
 
-// advance tells what is due.
+// advance emits due events.
 func (m *slaModel) advance() {
 	for metric, c := range m.clocks {
 		c.met = m.over(metric)
@@ -303,7 +303,7 @@ func (m *slaModel) setPriority(p desk.Priority) {
 	}
 }
 
-// slaStep is one thing that happens to a ticket.
+// slaStep is one change of a ticket.
 type slaStep struct {
 	what     string
 	minutes  int
@@ -311,8 +311,7 @@ type slaStep struct {
 	priority desk.Priority
 }
 
-// Whatever happens to a ticket, and in whatever order: what is told, and when,
-// is what counting the minutes gives.
+// For any sequence of changes, the events and their times equal those of the model.
 func TestSLAIsLikeTheModel(t *testing.T) {
 	tests := t
 	step := rapid.Custom(func(t *rapid.T) slaStep {
@@ -326,7 +325,7 @@ func TestSLAIsLikeTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stories := rapid.SliceOfN(rapid.SliceOfN(step, 1, 12), 1, 4).Draw(t, "stories")
 		var wrong error
-		// A bubble of its own, so that time is rapid's outside.
+		// A bubble of its own, so that rapid uses real time.
 		synctest.Test(tests, func(t *testing.T) {
 			f := fixtureOn(t, dbtest.NewSQLite(t))
 			if err := f.queue.Start(t.Context()); err != nil {
@@ -350,7 +349,8 @@ func TestSLAIsLikeTheModel(t *testing.T) {
 	})
 }
 
-// compareSLA has a ticket go through steps and says what is not like the model.
+// compareSLA runs a ticket through steps and returns the first difference from the
+// model.
 func compareSLA(f *fixture, number string, steps []slaStep) error {
 	said := 0
 	say := func(in desk.Inbound) desk.Result {

@@ -11,14 +11,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
-// explainer fails the test where a statement looks through a whole table.
+// explainer fails the test if a statement scans a whole table.
 type explainer struct {
 	db.Querier
 	t *testing.T
 	n int
 }
 
-// wholeTable is how SQLite says so. Sets of some rows have a name of one letter.
+// wholeTable matches a full scan in a plan of SQLite. Aliases of small sets have
+// one letter.
 var wholeTable = regexp.MustCompile(`^SCAN (tickets|ticket_tags|ticket_reads|ticket_drafts|customers|messages|events|search_docs)\b`)
 
 func (e *explainer) explain(ctx context.Context, query string, args []any) {
@@ -50,7 +51,7 @@ func (e *explainer) QueryRow(ctx context.Context, query string, args ...any) *sq
 	return e.Querier.QueryRow(ctx, query, args...)
 }
 
-// TestListsGoByIndexes asks SQLite for the plan of every statement of many lists.
+// TestListsGoByIndexes checks the plan of every statement of many lists on SQLite.
 func TestListsGoByIndexes(t *testing.T) {
 	f := fixtureOn(t, dbtest.NewSQLite(t))
 	f.desk.SmallSteps()

@@ -64,7 +64,7 @@ func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID str
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM acknowledgements WHERE organization_id = $1 AND address = $2 AND sent_at <= $3",
 		organizationID, address, tx.Now.Add(-acknowledgementPeriod).UnixMicro()); err != nil {
-		return false, fmt.Errorf("forget acknowledgements: %w", err)
+		return false, fmt.Errorf("delete old acknowledgements: %w", err)
 	}
 	n, err := tx.Exec(ctx, `INSERT INTO acknowledgements (ticket_id, organization_id, address, sent_at)
 		SELECT $1, $2, $3, CAST($4 AS BIGINT) WHERE (SELECT count(*) FROM acknowledgements WHERE organization_id = $2 AND address = $3) < $5

@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// post admits every message, or none.
+// post admits every message, or refuses all.
 type post struct{ refuses bool }
 
 func (p post) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
@@ -25,8 +25,7 @@ func (p post) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, 
 	return connectionID, nil
 }
 
-// acknowledge takes a mail in and answers it, as the worker for inbound events
-// does.
+// acknowledge processes a mail and answers it, like the worker for inbound events.
 func (f *fixture) acknowledge(in desk.Inbound) (desk.Result, bool) {
 	f.Helper()
 	var r desk.Result
@@ -91,7 +90,7 @@ func TestAcknowledge(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := list[len(list)-1]
-			to := in.Event.Message.Mail.Sender.Email // a Reply-To that nothing proves does not count
+			to := in.Event.Message.Mail.Sender.Email // an unproven Reply-To is ignored
 			if len(list) != 2 || m.Author.Type != desk.AuthorSystem || !m.Details.Automatic || len(m.Details.To) != 1 || m.Details.To[0].Email != to ||
 				m.Delivery.State != channel.ReceiptQueued || m.Details.InReplyTo != "a1@c.example" || m.Details.Subject != "Re: Lost key" {
 				t.Errorf("the last of %d messages is %+v", len(list), m)
@@ -114,8 +113,8 @@ func TestAcknowledge(t *testing.T) {
 	}
 }
 
-// TestAcknowledgeOnce answers the first mail of a ticket only, and one that cannot
-// be answered not at all.
+// TestAcknowledgeOnce: only the first mail of a ticket is answered, and one without
+// a valid address is not.
 func TestAcknowledgeOnce(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
 	if _, did := f.acknowledge(mail("ana@c.example", "a1@c.example")); !did {
@@ -132,13 +131,13 @@ func TestAcknowledgeOnce(t *testing.T) {
 	}
 }
 
-// TestAcknowledgeLimit has one address start ticket after ticket, slowly.
+// TestAcknowledgeLimit: one address starts many tickets, slowly.
 func TestAcknowledgeLimit(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
 	start := time.Now().Add(-48 * time.Hour)
 	n := 0
 	for i := range 8 {
-		// Other help desks want each answer at an address of its own.
+		// Other helpdesks use one address per ticket.
 		in := mail(fmt.Sprintf("Ana+%d@c.example", i%3), fmt.Sprintf("a%d@c.example", i))
 		in.ReceivedAt = start.Add(time.Duration(i) * time.Hour)
 		if _, did := f.acknowledge(in); did {
@@ -164,7 +163,7 @@ func TestAcknowledgeLimit(t *testing.T) {
 	}
 }
 
-// TestFlood has one address send more than ten mails in ten minutes.
+// TestFlood: one address sends more than ten mails in ten minutes.
 func TestFlood(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
 	start := time.Now().Add(-3 * time.Hour)
@@ -192,7 +191,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestForgetCounts deletes a customer, of whom nothing stays that was counted.
+// TestForgetCounts: deleting a customer deletes the counts of their mails.
 func TestForgetCounts(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
 	r, _ := f.acknowledge(mail("ana+1@c.example", "a1@c.example"))

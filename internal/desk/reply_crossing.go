@@ -67,11 +67,11 @@ func checkCrossing(ctx context.Context, tx *db.Tx, t *Ticket, by Actor, seen, ne
 	case errors.Is(err, db.ErrNoRows):
 		return nil
 	case err != nil:
-		return fmt.Errorf("look for newer replies: %w", err)
+		return fmt.Errorf("find newer replies: %w", err)
 	}
 	return &problem.Error{
 		Kind: problem.Conflict, Code: CodeCrossedReply,
-		Message: cmp.Or(c.Author.Name, "a colleague") + " has replied since the message that you have seen",
+		Message: cmp.Or(c.Author.Name, "a colleague") + " has replied since the last message you have seen",
 		Details: map[string]any{"message": c},
 	}
 }

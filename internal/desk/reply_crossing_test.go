@@ -12,8 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// replyHaving has somebody reply who has seen a ticket up to a message; nil: it is not
-// checked.
+// replyHaving replies with Seen set; nil: no check.
 func (f *fixture) replyHaving(ticketID string, by desk.Actor, seen *string) (desk.Message, error) {
 	f.Helper()
 	return write(f, func(tx *db.Tx) (desk.Message, error) {
@@ -21,7 +20,7 @@ func (f *fixture) replyHaving(ticketID string, by desk.Actor, seen *string) (des
 	})
 }
 
-// begin makes a ticket of the API, which can always be answered, with a message.
+// begin creates a ticket of the API, which always accepts replies, with a message.
 func (f *fixture) begin(text string) (ticketID string, newest *string) {
 	f.Helper()
 	t, err := f.create(orgA, desk.NewTicket{By: grace, Subject: "Flat tyre", Content: f.compose(desk.Draft{Text: text}), Customer: &desk.Person{Email: "ana@c.example"}})
@@ -82,7 +81,8 @@ func TestCrossedReply(t *testing.T) {
 		}
 	}
 
-	// Neither customers nor notes cross, and what was seen must be of the ticket.
+	// Neither customers' messages nor notes cross, and the seen message must be of the
+	// ticket.
 	other, of := f.begin("Another one")
 	if _, err := f.note(orgA, other, robin, desk.Draft{Text: "n"}); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,8 @@ func TestCrossedReply(t *testing.T) {
 	}
 }
 
-// TestSimultaneousReplies: of many who reply at once, having seen the same, one passes.
+// TestSimultaneousReplies: of many simultaneous replies with the same Seen, one is
+// accepted.
 func TestSimultaneousReplies(t *testing.T) {
 	f := newFixture(t)
 	for range 5 {
@@ -127,8 +128,8 @@ func TestSimultaneousReplies(t *testing.T) {
 	}
 }
 
-// TestCrossingClocks: a reply counts as newer although the clock of the process that
-// wrote what was seen before it is ahead.
+// TestCrossingClocks: a reply counts as newer even if the clock of the seen
+// message's process is ahead.
 func TestCrossingClocks(t *testing.T) {
 	f := newFixture(t)
 	ticket, seen := f.begin("It is flat.")
@@ -143,7 +144,7 @@ func TestCrossingClocks(t *testing.T) {
 	_, err = f.replyHaving(ticket, grace, &ahead)
 	refused(t, "a crossing reply", err, problem.Conflict, desk.CodeCrossedReply, "")
 
-	// So does what an agent wrote with another program.
+	// So does an agent's message sent with another program.
 	in := f.intake(text(number, "hello"))
 	ahead = f.moveAhead(in.TicketID, in.MessageID)
 	sent := text(number, "sent by telephone")
@@ -157,8 +158,7 @@ func TestCrossingClocks(t *testing.T) {
 	}
 }
 
-// moveAhead gives a message the id that a process whose clock is an hour ahead would
-// have made.
+// moveAhead gives a message the id of a process with a clock an hour ahead.
 func (f *fixture) moveAhead(ticketID, id string) string {
 	f.Helper()
 	ms := fmt.Sprintf("%012x", time.Now().Add(time.Hour).UnixMilli())

@@ -46,7 +46,7 @@ func (s *Service) SaveDraft(ctx context.Context, tx *db.Tx, organizationID strin
 		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (ticket_id, user_id, kind)
 		DO UPDATE SET conversation_id = excluded.conversation_id, body = excluded.body, updated_at = excluded.updated_at`,
 		d.TicketID, d.UserID, d.Kind, organizationID, db.Text(d.ConversationID), d.Text, tx.Now.UnixMicro()); err != nil {
-		return fmt.Errorf("keep draft: %w", err)
+		return fmt.Errorf("save draft: %w", err)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (s *Service) TicketsWithDrafts(ctx context.Context, q db.Querier, userID st
 	}
 	list, err := db.All(ctx, q, scanText, "SELECT DISTINCT ticket_id FROM ticket_drafts WHERE ticket_id = ANY($1) AND user_id = $2", ids, userID)
 	if err != nil {
-		return nil, fmt.Errorf("look for drafts: %w", err)
+		return nil, fmt.Errorf("find drafts: %w", err)
 	}
 	drafted := make(map[string]bool, len(list))
 	for _, id := range list {
@@ -90,7 +90,7 @@ func (s *Service) TicketsWithDrafts(ctx context.Context, q db.Querier, userID st
 func (s *Service) DeleteDraft(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID, kind string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1 AND user_id = $2 AND kind = $3 AND organization_id = $4",
 		ticketID, userID, kind, organizationID); err != nil {
-		return fmt.Errorf("drop draft: %w", err)
+		return fmt.Errorf("delete draft: %w", err)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func deleteDraft(ctx context.Context, tx *db.Tx, by Actor, kind string, ticketID
 		return nil
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = ANY($1) AND user_id = $2 AND kind = $3", ticketIDs, by.ID, kind); err != nil {
-		return fmt.Errorf("drop draft: %w", err)
+		return fmt.Errorf("delete draft: %w", err)
 	}
 	return nil
 }

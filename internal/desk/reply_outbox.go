@@ -30,7 +30,7 @@ type OutboxMessage struct {
 
 // ErrRecalled reports that a message is not in the outbox as it was read: its
 // ticket was deleted, or another process sends it.
-var ErrRecalled = errors.New("desk: the message is not to be sent any more, or by somebody else")
+var ErrRecalled = errors.New("desk: the message left the outbox, or another process sends it")
 
 // OutboxMessage returns a message of the outbox; [db.ErrNoRows] if it is not there.
 func (s *Service) OutboxMessage(ctx context.Context, q db.Querier, messageID string) (OutboxMessage, error) {
@@ -207,13 +207,13 @@ func (s *Service) RemoveCc(ctx context.Context, tx *db.Tx, w *OutboxMessage, add
 	key := emailKey(address)
 	d.Cc = slices.DeleteFunc(d.Cc, func(a Address) bool { return emailKey(a.Email) == key })
 	if _, err := tx.Exec(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", w.TicketID, w.ID, db.JSON(d)); err != nil {
-		return fmt.Errorf("drop copy: %w", err)
+		return fmt.Errorf("remove copy: %w", err)
 	}
 	w.Cc = slices.DeleteFunc(w.Cc, func(p channel.Party) bool { return emailKey(p.Email) == key })
 	m := Message{
 		ID: newID(), TicketID: w.TicketID, ConversationID: w.ConversationID, Direction: DirectionInbound, Author: event.Author{Type: AuthorSystem},
 		Channel: w.Channel, Kind: KindNote, PlacedBy: RuleReceipt, CreatedAt: tx.Now,
-		Text: fmt.Sprintf("No copy goes to %s: %s", line(address, maxKey), line(reason, 500)),
+		Text: fmt.Sprintf("No copy was sent to %s: %s", line(address, maxKey), line(reason, 500)),
 	}
 	s.notifyChanged(tx, w.OrganizationID, w.TicketID)
 	return s.addNote(ctx, tx, &m)
@@ -233,7 +233,7 @@ func (s *Service) CancelHandover(ctx context.Context, tx *db.Tx, w *OutboxMessag
 func (s *Service) SetDelayReason(ctx context.Context, tx *db.Tx, w *OutboxMessage, reason string) error {
 	if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_error = $2 WHERE id = $1 AND delivery_state = $3 AND ticket_id = (SELECT ticket_id FROM outbox WHERE message_id = $1)",
 		w.ID, db.Text(line(reason, 500)), string(channel.ReceiptQueued)); err != nil {
-		return fmt.Errorf("explain delay: %w", err)
+		return fmt.Errorf("set delay reason: %w", err)
 	}
 	s.notifyChanged(tx, w.OrganizationID, w.TicketID)
 	return nil
@@ -248,7 +248,7 @@ func (s *Service) removeFromOutbox(ctx context.Context, tx *db.Tx, w *OutboxMess
 		return ErrRecalled
 	}
 	if err != nil {
-		return fmt.Errorf("leave outbox: %w", err)
+		return fmt.Errorf("remove from outbox: %w", err)
 	}
 	s.notifyChanged(tx, w.OrganizationID, w.TicketID)
 	return nil

@@ -67,7 +67,7 @@ func (s *Service) setNextRecipient(ctx context.Context, tx *db.Tx, in *Inbound, 
 		return err
 	}
 	current := known.recipient
-	to, asked, reason := current, l.sender, cmp.Or(l.Mail.Proof.Reason, "nothing proves the sender")
+	to, asked, reason := current, l.sender, cmp.Or(l.Mail.Proof.Reason, "the sender is not proven")
 	senderKnown, err := s.isKnownAddress(ctx, tx, in, &c, current, l.sender.Email)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *Service) setNextRecipient(ctx context.Context, tx *db.Tx, in *Inbound, 
 		}
 	}
 	if e.PlacedBy == RuleTicketTag && current.Email != "" {
-		to, reason = current, "only the ticket's number in the subject led here, which anybody can write"
+		to, reason = current, "only the ticket number in the subject matches, which anybody can write"
 	}
 	e.Details.Recipient = &to
 	ours := l.replyTo.Email == "" && (l.isAgent || l.own)
@@ -104,11 +104,11 @@ func (l *inboundMail) recipientChange(from string, to channel.Party, reason stri
 func (l *inboundMail) replyToReason() string {
 	switch {
 	case !l.Mail.Proof.Proven():
-		return "the mail asks for answers there (Reply-To) and does not prove its sender: " + cmp.Or(l.Mail.Proof.Reason, "nothing was checked")
+		return "the mail requests replies there (Reply-To) and does not prove its sender: " + cmp.Or(l.Mail.Proof.Reason, "nothing was checked")
 	case !l.Mail.Proof.Covers("reply-to"):
-		return "the mail asks for answers there (Reply-To), which its signature does not cover"
+		return "the mail requests replies there (Reply-To), which its signature does not cover"
 	}
-	return "the mail asks for answers there (Reply-To), which is another domain than that of its sender"
+	return "the mail requests replies there (Reply-To), in another domain than its sender's"
 }
 
 // isKnownAddress reports whether an e-mail address is part of a conversation: the
@@ -238,7 +238,7 @@ func (k *mailThread) chosenRecipient(c chosenRecipients) (to Address, ok bool, e
 		}
 	}
 	var v problem.Validation
-	v.AddCode("invalid_value", "to", "must be the recipient of the conversation, or the address that a message of it asks for (recipient_changed)")
+	v.AddCode("invalid_value", "to", "must be the recipient of the conversation, or the address in recipient_changed of one of its messages")
 	return Address{}, false, v.Err()
 }
 

@@ -13,23 +13,23 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// proven marks a mail as proven, but for some headers.
+// proven marks a mail as proven, without coverage of some headers.
 func proven(m *channel.Message, uncovered ...string) {
 	m.Mail.Proof = mailproof.Result{Verdict: mailproof.Proven, Reason: "DKIM", Uncovered: uncovered}
 }
 
-// guarded is a fixture whose mail leaves.
+// guarded is a fixture with outbound mail.
 func guarded(t *testing.T) *fixture {
 	return newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
 }
 
-// answer has Grace answer a ticket, and returns what leaves.
+// answer replies as Grace, and returns the queued message.
 func (f *fixture) answer(ticketID string, r desk.Reply) (desk.Message, error) {
 	r.By, r.Content = grace, f.compose(desk.Draft{Text: "x"})
 	return write(f, func(tx *db.Tx) (desk.Message, error) { return f.desk.Reply(f.Context(), tx, orgA, ticketID, r) })
 }
 
-// recipients are the addresses that an answer goes to, those of copies after a bar.
+// recipients lists the recipients of a reply, copies after a bar.
 func (f *fixture) recipients(ticketID string, r desk.Reply) string {
 	f.Helper()
 	m, err := f.answer(ticketID, r)
@@ -49,7 +49,7 @@ func (f *fixture) last(ticketID string) desk.Message {
 	return list[len(list)-1]
 }
 
-// change is the change of recipient that a message asks for, in one line.
+// change returns the recipient change of a message, in one line.
 func change(m desk.Message) string {
 	if c := m.Details.RecipientChanged; c != nil && c.Reason != "" {
 		return c.From + " > " + c.To
@@ -57,7 +57,7 @@ func change(m desk.Message) string {
 	return ""
 }
 
-// offered are the choices of the first way to answer.
+// offered returns the choices of the first reply option.
 func (f *fixture) offered(ticketID string) (offers, withheld []string) {
 	f.Helper()
 	ways, err := f.desk.ReplyOptions(f.Context(), f.db, orgA, ticketID)
@@ -73,9 +73,9 @@ func (f *fixture) offered(ticketID string) (offers, withheld []string) {
 	return offers, withheld
 }
 
-// TestForgedAgentMail: an agent's address that nothing proves is nobody's. Such a
-// mail never becomes an agent's message, never names a ticket by its number, is no
-// copy of ours, and stops no clock.
+// TestForgedAgentMail: an agent's unproven address has no privileges. Such a mail
+// is no agent's message, does not follow a ticket number, is no copy of an outbound
+// message, and stops no clock.
 func TestForgedAgentMail(t *testing.T) {
 	forged := func(edit func(m *channel.Message)) desk.Inbound {
 		in := mail("grace@a.example", "forged@evil.example")
@@ -119,9 +119,9 @@ func TestForgedAgentMail(t *testing.T) {
 	}
 }
 
-// TestTicketNumberNeverChangesRecipient: a number can be guessed, so a mail that it
-// placed decides neither where answers go, nor by which conversation, nor on copies,
-// however well it is proven.
+// TestTicketNumberNeverChangesRecipient: a number can be guessed, so a mail placed
+// by it changes neither the recipient nor the conversation nor the copies, even if
+// proven.
 func TestTicketNumberNeverChangesRecipient(t *testing.T) {
 	for _, verdict := range []mailproof.Verdict{mailproof.Unproven, mailproof.Proven} {
 		for name, tt := range map[string]struct {
@@ -152,7 +152,7 @@ func TestTicketNumberNeverChangesRecipient(t *testing.T) {
 			}
 		}
 	}
-	// A text stays answered by text.
+	// The reply to a text stays a text.
 	f := guarded(t)
 	sms := text("+4915112345678", "hello")
 	sms.Event.Message.From.Email = "ana@c.example"
@@ -165,15 +165,15 @@ func TestTicketNumberNeverChangesRecipient(t *testing.T) {
 	}
 }
 
-// TestReplyToNeverChangesRecipientSilently: an agent who answers a name must not
-// write to an address that somebody slipped in.
+// TestReplyToNeverChangesRecipientSilently: an unproven Reply-To must not redirect
+// an agent's reply.
 func TestReplyToNeverChangesRecipientSilently(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		from, reply string
 		edit        func(m *channel.Message)
-		first       bool   // it begins the ticket
-		to          string // where answers go
+		first       bool   // it starts the ticket
+		to          string // the recipient of replies
 		change      string
 		customer    string // of the first mail; from by default
 	}{
@@ -228,9 +228,9 @@ func TestReplyToNeverChangesRecipientSilently(t *testing.T) {
 	}
 }
 
-// TestForgedFromInThread: who knows a message of a thread may write into it, but
-// gets no answers and no copies until an agent says so or the address is proven, and
-// neither does whom such a mail names.
+// TestForgedFromInThread: a sender with a known message id may write into the
+// thread, but neither the sender nor the mail's recipients get replies or copies
+// until an agent selects them or the address is proven.
 func TestForgedFromInThread(t *testing.T) {
 	f := guarded(t)
 	one := f.intake(mail("ana@c.example", "m1@c.example"))
@@ -247,7 +247,7 @@ func TestForgedFromInThread(t *testing.T) {
 	if d := sent.Details; err != nil || len(d.To) != 1 || d.To[0].Email != "ana@c.example" || len(d.Cc) != 0 || d.Subject != "Re: Lost key" || d.InReplyTo != "m1@c.example" {
 		t.Errorf("the answer %+v, %v", d, err)
 	}
-	// In the name of the customer, with somebody more to get copies.
+	// In the customer's name, with an additional Cc.
 	in = mail("ana@c.example", "m3@evil.example")
 	in.Event.Message.Mail.InReplyTo = []string{"m1@c.example"}
 	in.Event.Message.Cc = []channel.Party{{Email: "eve2@evil.example"}}
@@ -260,7 +260,7 @@ func TestForgedFromInThread(t *testing.T) {
 	if !slices.Equal(offers, []string{"eve@evil.example"}) || !slices.Equal(withheld, []string{"eve2@evil.example", "mallory@evil.example"}) {
 		t.Errorf("offered %q, withheld %q", offers, withheld)
 	}
-	// A merge and its end take nobody along.
+	// A merge and an unmerge confirm nobody.
 	two := f.intake(mail("zoe@c.example", "z1@c.example"))
 	if _, err := f.merge(orgA, one.TicketID, two.TicketID); err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestForgedFromInThread(t *testing.T) {
 	if got := f.recipients(one.TicketID, desk.Reply{}); strings.Contains(got, "evil") {
 		t.Errorf("after its end an answer goes to %s", got)
 	}
-	// Proven, the stranger is answered, with a copy for the customer.
+	// Once proven, the stranger gets the reply, and the customer a copy.
 	in = mail("eve@evil.example", "m4@evil.example")
 	in.Event.Message.Mail.InReplyTo = []string{"m1@c.example"}
 	proven(in.Event.Message)
@@ -284,7 +284,7 @@ func TestForgedFromInThread(t *testing.T) {
 	}
 }
 
-// An agent may choose the other address, and is understood from then on.
+// An agent may select the other address, which holds from then on.
 func TestChosenRecipient(t *testing.T) {
 	f := guarded(t)
 	one := f.intake(mail("ana@c.example", "m1@c.example"))
@@ -323,7 +323,7 @@ func TestChosenRecipient(t *testing.T) {
 			t.Errorf("asked again: %s", got)
 		}
 	}
-	// A text has nothing to choose.
+	// A text has no choices.
 	sms := f.intake(text("+4915112345678", "hello"))
 	if _, err := f.answer(sms.TicketID, desk.Reply{To: "ana@c.example"}); problem.Of(err) != problem.Invalid {
 		t.Errorf("by text: %v", err)

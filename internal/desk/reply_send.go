@@ -99,7 +99,7 @@ func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID
 		return e.Message, deleteDraft(ctx, tx, r.By, KindReply, ticketID, t.ID)
 	}
 	if refused == nil {
-		refused = problem.New(problem.Precondition, "this ticket has no conversation that could be answered")
+		refused = problem.New(problem.Precondition, "this ticket has no conversation to reply in")
 	}
 	return Message{}, refused
 }
@@ -201,7 +201,7 @@ func (s *Service) route(ctx context.Context, q db.Querier, t *Ticket, c *Convers
 		return r, barred
 	}
 	if s.dispatcher == nil {
-		return r, problem.New(problem.Precondition, "messages cannot leave from here")
+		return r, problem.New(problem.Precondition, "this server cannot send messages")
 	}
 	key := ""
 	if c.Channel != channelEmail && (pick.to != "" || len(pick.cc) > 0) {
@@ -248,7 +248,7 @@ func sendBlock(ctx context.Context, q db.Querier, organizationID string, c *Conv
 	case err != nil:
 		return nil, fmt.Errorf("look up customer: %w", err)
 	case !deletedAt.IsZero():
-		return problem.New(problem.Precondition, "the customer was deleted, and nothing is known of where to reach them"), nil
+		return problem.New(problem.Precondition, "the customer was deleted, so there is no address to send to"), nil
 	case !c.OptedOutAt.IsZero() || !optedOutAt.IsZero():
 		return transitionError("the customer has opted out: no more messages may be sent in this conversation", nil), nil
 	}
@@ -286,7 +286,7 @@ func recipientParty(recipient string) channel.Party {
 // customer.
 func (s *Service) findRecipient(ctx context.Context, q db.Querier, organizationID string, c *Conversation) (channel.Party, error) {
 	if c.ThreadKey == "" && c.Channel != channelVoice {
-		return channel.Party{}, problem.New(problem.Precondition, "whom this conversation is with is not known")
+		return channel.Party{}, problem.New(problem.Precondition, "the recipient of this conversation is unknown")
 	}
 	// In order: the owner of the key itself, owners of other keys of the thread, and
 	// other identities of the customer on the connection.
@@ -405,7 +405,7 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 		at := slices.IndexFunc(held, func(a Address) bool { return emailKey(a.Email) == emailKey(address) })
 		if at < 0 {
 			var v problem.Validation
-			v.AddCode("invalid_value", fmt.Sprintf("cc.%d", i), "must be a participant who gets no copies yet")
+			v.AddCode("invalid_value", fmt.Sprintf("cc.%d", i), "must be a participant without copies")
 			return d, v.Err()
 		}
 		more = append(more, held[at])

@@ -9,13 +9,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
-// house is an instance that acknowledges what comes in.
+// house is an instance that sends acknowledgements.
 type house struct {
 	*fixture
 	org, connection, address string
 }
 
-// hears takes a mail in and returns the one that answers it by itself, or nil.
+// hears processes a mail and returns the automatic reply, or nil.
 func (h *house) hears(m *channel.Message) *channel.Outgoing {
 	h.Helper()
 	var answer *channel.Outgoing
@@ -41,16 +41,16 @@ func (h *house) hears(m *channel.Message) *channel.Outgoing {
 	return answer
 }
 
-// TestTwoThatAnswer: two instances that acknowledge each other's acknowledgements
-// fall silent, whatever is lost of a mail on its way.
+// TestTwoThatAnswer: two instances with acknowledgements fall silent, even if
+// headers are lost on the way.
 func TestTwoThatAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		lose func(m *channel.Message, n int) // what the way there takes from the n-th mail
-		want int                             // answers
+		lose func(m *channel.Message, n int) // removes headers of the n-th mail on the way
+		want int                             // replies
 	}{
 		{"as they are", func(m *channel.Message, _ int) {
-			// What the adapter makes of Auto-Submitted.
+			// The adapter's result for Auto-Submitted.
 			m.Mail.Class, m.Mail.Rule, m.Mail.NoAutoAnswer = channel.ClassAutoReply, "auto-submitted: auto-replied", true
 		}, 1},
 		{"without a sign that nobody wrote them", func(*channel.Message, int) {}, 2},
@@ -69,7 +69,7 @@ func TestTwoThatAnswer(t *testing.T) {
 				{newFixture(t, change), orgA, mailA, "support@a.example"},
 				{newFixture(t, change), orgB, mailB, "support@b.example"},
 			}
-			// The second one's customer is the first one, and so on.
+			// Each instance is the other's customer.
 			first := mail("support@b.example", "first@b.example").Event.Message
 			next, from, to := first, houses[1], houses[0]
 			n := 0

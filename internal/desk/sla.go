@@ -657,7 +657,7 @@ func (s *Service) emitDue(ctx context.Context, tx *db.Tx, t *Ticket, at time.Tim
 		}
 		if _, err := tx.Exec(ctx, "INSERT INTO sla_breaches (event_id, organization_id, ticket_id, breached_at) VALUES ($1, $2, $3, $4)",
 			events[i].ID, t.OrganizationID, t.ID, events[i].At.UnixMicro()); err != nil {
-			return false, fmt.Errorf("note a broken promise: %w", err)
+			return false, fmt.Errorf("record SLA breach: %w", err)
 		}
 	}
 	return true, nil

@@ -40,7 +40,7 @@ func (f *fixture) setPriority(ticketID string, p desk.Priority) {
 	}
 }
 
-// answer is a text of an agent's.
+// answer is a text of an agent.
 func answer(to, body string) desk.Inbound {
 	in := text(to, body)
 	in.Event.Message.Outbound, in.Event.Message.To = true, []channel.Party{{Phone: to}}
@@ -49,7 +49,7 @@ func answer(to, body string) desk.Inbound {
 
 const ana = "+4915112345678"
 
-// story is what happens to one ticket. Time passes as its run says.
+// story runs changes of one ticket through time.
 type story struct {
 	*fixture
 	pass  func(time.Duration)
@@ -58,7 +58,7 @@ type story struct {
 	said  int
 }
 
-// customer and agent write; the customer's first text makes the ticket.
+// customer and agent write; the customer's first text creates the ticket.
 func (s *story) customer() {
 	s.Helper()
 	s.said++
@@ -86,8 +86,8 @@ func (s *story) promise(p desk.Priority, firstResponse, resolution int64) {
 	s.setPolicy(desk.SLAPolicy{Priority: p, FirstResponseMinutes: firstResponse, ResolutionMinutes: resolution})
 }
 
-// told returns the SLA events so far: name, metric and when it is due, counted
-// from the ticket's beginning; and, if at is set, when each was told.
+// told returns the SLA events so far: name, metric and due time since the ticket's
+// creation; with at, also the time of emission.
 func (s *story) told(at bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *story) told(at bool) string {
 	return strings.Join(lines, "\n")
 }
 
-// shown is the ticket's SLA.
+// shown returns the ticket's SLA.
 func (s *story) shown() string {
 	s.Helper()
 	var lines []string
@@ -127,14 +127,14 @@ func (s *story) shown() string {
 	return strings.Join(lines, "\n")
 }
 
-// stories are the transitions of the clocks. All begin at midnight on a Saturday,
-// and nothing is promised at first.
+// stories are the transitions of the clocks. All start at midnight on a Saturday,
+// without a policy.
 var stories = []struct {
 	name  string
 	run   func(s *story)
 	told  string
 	shown string
-	jobs  int // of the clocks, left in the end
+	jobs  int // remaining jobs of the clocks
 }{
 	{"left alone", func(s *story) {
 		s.promise(desk.PriorityNormal, 60, 480)
@@ -246,7 +246,7 @@ var stories = []struct {
 		s.customer()
 		s.pass(10 * time.Minute)
 		s.status(desk.StatusResolved)
-		s.pass(8 * 24 * time.Hour) // it is closed by then
+		s.pass(8 * 24 * time.Hour) // closed by then
 		s.customer()
 		s.pass(10 * time.Minute)
 		s.status(desk.StatusClosed)
@@ -413,7 +413,7 @@ var stories = []struct {
 		"resolution breached of 100 due 1h40m0s warned 1h20m0s breached 1h40m0s", 0},
 }
 
-// compare compares what is told and shown, line by line without indentation.
+// compare compares lines without indentation.
 func compare(t *testing.T, what, got, want string) {
 	t.Helper()
 	if want = strings.ReplaceAll(want, "\n\t\t", "\n"); got != want {
@@ -457,9 +457,8 @@ func TestSLA(t *testing.T) {
 	}
 }
 
-// The same on PostgreSQL, which knows the clock on the wall only: time passes by
-// making everything that is stored older. What was told at which moment is not
-// compared.
+// The same on PostgreSQL, in real time: time passes by aging all stored rows. Times
+// of emission are not compared.
 func TestSLAOnTheWall(t *testing.T) {
 	if os.Getenv(dbtest.Variable) == "" {
 		t.Skip("bubbles tell about SQLite")
@@ -481,8 +480,7 @@ func TestSLAOnTheWall(t *testing.T) {
 				_, line, _ = strings.Cut(line, ": ")
 				told = append(told, line)
 			}
-			// What came due at once, a late change of priority, is due at a
-			// moment of the wall's.
+			// A breach due at once, after a late change of priority, is due at a real time.
 			got := strings.Split(s.told(false), "\n")
 			for i, line := range got {
 				what, due, _ := strings.Cut(line, " due ")
@@ -498,11 +496,11 @@ func TestSLAOnTheWall(t *testing.T) {
 	}
 }
 
-// age makes everything so much older, and waits until what is due has been done.
-// It goes in steps, so that what follows from one moment is there before the next.
+// age ages all rows by d, in steps, and waits after each for due jobs, so that
+// their effects precede the next step.
 func (s *story) age(d time.Duration) {
 	s.Helper()
-	heard := func() bool { // of what is durable
+	heard := func() bool { // committed events
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.log) == s.count("events")
@@ -531,7 +529,7 @@ func (s *story) age(d time.Duration) {
 	}
 }
 
-// older makes everything older in one transaction.
+// older ages all rows in one transaction.
 func (f *fixture) older(d time.Duration) {
 	f.Helper()
 	us := d.Microseconds()
@@ -580,7 +578,7 @@ func (f *fixture) older(d time.Duration) {
 		if err != nil {
 			return err
 		}
-		// Enqueued anew, so that the queue knows when they are due.
+		// Enqueued again, so that the queue knows their times.
 		for _, j := range jobs {
 			if err := f.queue.Delete(ctx, tx, j.id); err != nil {
 				return err
@@ -607,7 +605,7 @@ func (f *fixture) older(d time.Duration) {
 	}
 }
 
-// waitForTimers waits until no timer is due any more, and all of also hold.
+// waitForTimers waits until no timer is due and also holds.
 func (f *fixture) waitForTimers(also ...func() bool) {
 	f.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -645,7 +643,7 @@ func TestSLAInBusinessHours(t *testing.T) {
 		s.customer()
 		until(3, 9, 30)
 		s.agent()
-		until(3, 14, 0) // 5 h are used
+		until(3, 14, 0) // 5 h used
 		s.status(desk.StatusPending)
 		until(4, 16, 0)
 		s.customer() // 1 h today, 4 h the day after
@@ -669,7 +667,7 @@ func TestSLAInBusinessHours(t *testing.T) {
 	})
 }
 
-// The process was down when it was time to warn, and to tell of the breach.
+// The process was down when the warning and the breach were due.
 func TestSLAComesDueWhileNothingRuns(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -711,7 +709,7 @@ func TestSLAComesDueWhileNothingRuns(t *testing.T) {
 	}
 }
 
-// What was kept is kept, though we hear of it only after the time was over.
+// A response in time meets the target even if its event arrives after the due time.
 func TestSLAResponseInTimeHeardOfLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fixtureOn(t, dbtest.NewSQLite(t)) // whose timers do not run
@@ -746,8 +744,7 @@ func TestSLADeletedTicket(t *testing.T) {
 	})
 }
 
-// A timer that fails to end, in whichever way, has told nothing; the next try
-// tells it once.
+// A failed timer has emitted nothing; the next attempt emits once.
 func TestSLATimerThatFails(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -792,7 +789,7 @@ func TestSLATimerThatFails(t *testing.T) {
 				synctest.Wait()
 				got := s.told(true)
 				if c.name == "taken over" {
-					// When the queue looks for ended leases is up to chance.
+					// The queue checks for expired leases at a random time.
 					got = s.told(false)
 					c.told = "warning first_response due 1h0m0s\nbreached first_response due 1h0m0s"
 				}
@@ -832,8 +829,8 @@ func TestSLATwoProcesses(t *testing.T) {
 	}
 }
 
-// The same timer is run by two processes at the same moment, because the one that
-// had it was taken for dead. On SQLite there is one writer; see "taken over" above.
+// Two processes run one timer at the same moment, because the owner of its lease
+// was presumed dead. SQLite has one writer; see "taken over" above.
 func TestSLATimerRunsTwice(t *testing.T) {
 	one := newFixture(t)
 	if !one.db.Postgres() {
@@ -996,7 +993,7 @@ func TestSLAPolicies(t *testing.T) {
 		{desk.SLAPolicy{Priority: "", FirstResponseMinutes: 1}, "priority must be one of low, normal, high, urgent"},
 		{desk.SLAPolicy{Priority: desk.PriorityLow, FirstResponseMinutes: -1}, "firstResponseMinutes must be from 1 to 525600, a year"},
 		{desk.SLAPolicy{Priority: desk.PriorityLow, ResolutionMinutes: 525601}, "resolutionMinutes must be from 1 to 525600, a year"},
-		{desk.SLAPolicy{Priority: desk.PriorityLow, ResolutionMinutes: 1, Hours: &desk.Hours{TimeZone: "UTC"}}, "businessHours.weekly must have hours on some day"},
+		{desk.SLAPolicy{Priority: desk.PriorityLow, ResolutionMinutes: 1, Hours: &desk.Hours{TimeZone: "UTC"}}, "businessHours.weekly must have hours on at least one day"},
 		{
 			desk.SLAPolicy{Priority: desk.PriorityLow, FirstResponseMinutes: 520, ResolutionMinutes: 521, Hours: &desk.Hours{TimeZone: "UTC", Weekly: week(t, "mon 00:00-00:01")}},
 			"resolutionMinutes must be at most 520 minutes, which are 520 weeks of these business hours",
@@ -1009,7 +1006,7 @@ func TestSLAPolicies(t *testing.T) {
 	}
 }
 
-// Two set the same policy at once: one of them is in force.
+// Two concurrent changes of a policy: one of them is in force.
 func TestSLAPolicyIsSetOnceAtATime(t *testing.T) {
 	f := newFixture(t)
 	errs := make(chan error)
@@ -1029,7 +1026,7 @@ func TestSLAPolicyIsSetOnceAtATime(t *testing.T) {
 	}
 }
 
-// A policy whose zone this machine does not know keeps no message out.
+// A policy with an unknown zone keeps no message out.
 func TestSLAZoneIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fixtureOn(t, dbtest.NewSQLite(t))

@@ -136,9 +136,9 @@ func lockTicket(ctx context.Context, tx *db.Tx, organizationID, id string) (Tick
 	return db.One(ctx, tx, scanTicket, selectTicket+"WHERE t.id = $1 AND t.organization_id = $2 FOR UPDATE OF t", id, organizationID)
 }
 
-func notFound(err error, what string) error {
+func notFound(err error, kind string) error {
 	if errors.Is(err, db.ErrNoRows) {
-		return problem.New(problem.NotFound, "there is no such %s", what)
+		return problem.New(problem.NotFound, "there is no such %s", kind)
 	}
 	return err
 }

@@ -107,7 +107,7 @@ func (s *Service) TicketAnalytics(ctx context.Context, q db.Querier, organizatio
 		if !slices.Contains(GroupFields[:], member) {
 			v.Add("group_by", "must be of status, priority, channel, assignee_id")
 		} else if slices.Contains(groupBy[:i], member) {
-			v.Add("group_by", "must not repeat a member")
+			v.Add("group_by", "must not repeat a field")
 		}
 	}
 	if len(groupBy) > maxGroupBy {

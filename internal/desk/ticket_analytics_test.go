@@ -28,7 +28,7 @@ func TestTicketAnalytics(t *testing.T) {
 			respond, resolved float64 // hours later; 0: never
 		}{
 			{"open", "sms", -1, 0, 0},        // before
-			{"resolved", "sms", -1, 1, 2},    // made before, resolved on the first day
+			{"resolved", "sms", -1, 1, 2},    // created before, resolved on the first day
 			{"closed", "sms", 0, 1, 24},      // on the second
 			{"closed", "email", 23.9, 2, 1},  // on the second too
 			{"open", "email", 24, 4, 0},      // the first instant of the second

@@ -22,7 +22,7 @@ func (u BulkUpdate) Check(v *problem.Validation) {
 	checkTags(v, u.AddTags)
 	checkTags(v, u.RemoveTags)
 	if u.Tags != nil && len(u.AddTags)+len(u.RemoveTags) > 0 {
-		v.AddCode("conflict", "tags", "must not be given beside what to add or remove")
+		v.AddCode("conflict", "tags", "must not be combined with tags to add or remove")
 	}
 	if u.ExternalID != nil {
 		v.Add("external_id", "must be changed ticket by ticket")

@@ -55,14 +55,14 @@ func (n *NewTicket) Check(v *problem.Validation) {
 	case "", ChannelAPI:
 	case channelEmail, channelSMS:
 		if n.Content.Empty() {
-			v.AddCode("required", "text", "must be given: it is what the customer gets")
+			v.AddCode("required", "text", "must be given: it is the message to the customer")
 		}
 	default:
 		v.Add("channel", "must be one of api, email, sms")
 	}
 	switch {
 	case n.CustomerID != "" && n.Customer != nil:
-		v.AddCode("conflict", "customer", "must not be given beside customer_id")
+		v.AddCode("conflict", "customer", "must not be combined with customer_id")
 	case n.CustomerID == "" && n.Customer == nil:
 		v.AddCode("required", "customer_id", "or customer must be given")
 	case n.Customer != nil:
@@ -206,18 +206,18 @@ func ofConnection(err error, n *NewTicket) error {
 // checkReachable returns an Invalid problem if the customer has no address on the
 // channel.
 func checkReachable(n *NewTicket, k customerRef) error {
-	what, has := "email", k.Email
+	field, value := "email", k.Email
 	if n.Channel == channelSMS {
-		what, has = "phone", k.Phone
+		field, value = "phone", k.Phone
 	}
-	if has != "" {
+	if value != "" {
 		return nil
 	}
 	var v problem.Validation
 	if n.Customer != nil {
-		v.AddCode("required", "customer."+what, "must be given for this channel")
+		v.AddCode("required", "customer."+field, "must be given for this channel")
 	} else {
-		v.Add("customer_id", "must be a customer with an address on this channel: this one has no %s", what)
+		v.Add("customer_id", "must be a customer with an address on this channel: this one has no %s", field)
 	}
 	return v.Err()
 }
@@ -236,7 +236,7 @@ func claimThread(ctx context.Context, tx *db.Tx, t *Ticket, c *Conversation) err
 		thread.value, thread.scope).Scan(&id, &number); err != nil {
 		return fmt.Errorf("find the ticket of a thread: %w", err)
 	}
-	e := problem.New(problem.Conflict, "ticket #%d has all messages of this number; reply there", number)
+	e := problem.New(problem.Conflict, "ticket #%d has the thread of this number; reply there", number)
 	e.Code, e.Details = "already_exists", map[string]any{"member": "customer", "ticket_id": id, "ticket_number": number}
 	return e
 }

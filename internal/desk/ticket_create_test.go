@@ -49,7 +49,7 @@ func TestCreateTicket(t *testing.T) {
 		t.Errorf("events\n got %s\nwant %s", got, want)
 	}
 
-	// The same person again, and nothing said.
+	// The same person again, without content.
 	second, err := f.create(orgA, desk.NewTicket{Subject: "Bill", Customer: &desk.Person{Email: "ana@c.example"}})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestCreateTicket(t *testing.T) {
 	if got, want := f.emitted(), "ticket.created conversation.created message.created"; got != want {
 		t.Errorf("events\n got %s\nwant %s", got, want)
 	}
-	// A text of theirs joins nothing, and they are known by it.
+	// A text of theirs starts a ticket of its own, for the known customer.
 	if r := f.intake(text("+4915112345678", "hello")); r.Outcome != desk.TicketCreated || r.CustomerID != ticket.Customer.ID {
 		t.Errorf("a text: %+v", r)
 	}
@@ -120,7 +120,7 @@ func TestCreateTicketRefuses(t *testing.T) {
 	}
 }
 
-// Tickets with the same external id, or for the same new customer, at once.
+// Concurrent tickets with the same external id, or for the same new customer.
 func TestParallelTickets(t *testing.T) {
 	f := newFixture(t)
 	var wg sync.WaitGroup
@@ -158,7 +158,7 @@ func TestParallelTickets(t *testing.T) {
 	}
 }
 
-// What another customer has stays theirs, and is not where this one is written to.
+// Another customer's address stays theirs, and is not used for this one.
 func TestCreateTicketForTwo(t *testing.T) {
 	f := newFixture(t)
 	ana, err := f.createCustomer(orgA, desk.NewCustomer{Emails: []string{"ana@c.example"}})

@@ -41,7 +41,7 @@ func (s *Service) enqueueTicketIndexing(ctx context.Context, tx *db.Tx, t *Ticke
 func (s *Service) enqueueIndexing(ctx context.Context, tx *db.Tx, ticketID, messageID string, organizationID, number any) error {
 	if _, err := tx.Exec(ctx, "INSERT INTO search_pending (id, ticket_id, message_id, organization_id, number) VALUES ($1, $2, $3, $4, $5)",
 		newID(), ticketID, db.Text(messageID), organizationID, number); err != nil {
-		return fmt.Errorf("have it indexed: %w", err)
+		return fmt.Errorf("enqueue indexing: %w", err)
 	}
 	tx.AfterCommit(func() {
 		select {
@@ -60,7 +60,7 @@ func (s *Service) Run(ctx context.Context) {
 	for {
 		n, err := s.Index(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "messages could not be indexed for searches; trying again", "error", err)
+			s.log.WarnContext(ctx, "indexing messages failed; retrying", "error", err)
 		}
 		if n == indexBatch && err == nil {
 			continue
@@ -163,7 +163,7 @@ func (x *indexer) code(organizationID string) (int64, error) {
 	}
 	code, err := searchCode(x.ctx, x.tx, organizationID)
 	if code > maxCode {
-		return 0, errors.New("there are too many organizations to be searched")
+		return 0, errors.New("too many organizations for the search index")
 	}
 	x.codes[organizationID] = code
 	return code, err

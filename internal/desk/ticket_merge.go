@@ -60,7 +60,7 @@ func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID
 			WHERE r.ticket_id = $1 AND r.user_id = ticket_reads.user_id AND r.read_at >= coalesce(t.heard_at, t.created_at))`,
 	} {
 		if _, err := tx.Exec(ctx, move, t.ID, to.ID); err != nil {
-			return Ticket{}, fmt.Errorf("move what is in a ticket: %w", err)
+			return Ticket{}, fmt.Errorf("move rows of ticket: %w", err)
 		}
 	}
 	if t.Customer.ID != to.Customer.ID {
@@ -108,13 +108,13 @@ func (s *Service) Unmerge(ctx context.Context, tx *db.Tx, organizationID, ticket
 			WHERE ticket_id = $1 AND home_id = ANY($3)`,
 	} {
 		if _, err := tx.Exec(ctx, move, root.ID, t.ID, f.down); err != nil {
-			return Ticket{}, fmt.Errorf("move back what was in a ticket: %w", err)
+			return Ticket{}, fmt.Errorf("move rows back: %w", err)
 		}
 	}
 	for _, table := range []string{"message_ids", "attachments", "outbox"} {
 		if _, err := tx.Exec(ctx, "UPDATE "+table+` SET ticket_id = $2 WHERE ticket_id = $1
 			AND message_id IN (SELECT id FROM messages WHERE ticket_id = $2)`, root.ID, t.ID); err != nil {
-			return Ticket{}, fmt.Errorf("move back what was in a ticket: %w", err)
+			return Ticket{}, fmt.Errorf("move rows back: %w", err)
 		}
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
@@ -134,12 +134,12 @@ func (s *Service) Unmerge(ctx context.Context, tx *db.Tx, organizationID, ticket
 			(SELECT min(m.created_at) FROM messages m WHERE m.ticket_id = $1 AND m.author_type = $3 AND m.kind = $4 AND m.created_at > $5)
 		FROM tickets WHERE id = $1`,
 		t.ID, AuthorCustomer, AuthorAgent, KindReply, t.MergedAt.UnixMicro()).Scan(&status, &since, db.IntoTime(&answered)); err != nil {
-		return Ticket{}, fmt.Errorf("look for messages since: %w", err)
+		return Ticket{}, fmt.Errorf("find later messages: %w", err)
 	}
 	if since > 0 {
 		status = StatusOpen
 		if _, err := tx.Exec(ctx, "UPDATE tickets SET "+setHeardAt+" WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
-			return Ticket{}, fmt.Errorf("note news: %w", err)
+			return Ticket{}, fmt.Errorf("mark ticket unread: %w", err)
 		}
 	}
 	if t.FirstRespondedAt.IsZero() {
@@ -221,7 +221,7 @@ func transitionError(message string, details map[string]any) *problem.Error {
 
 // mergedError returns the Conflict for a change of a merged ticket.
 func mergedError(t *Ticket) error {
-	return transitionError(fmt.Sprintf("ticket #%d is merged into another; undo that first", t.Number), map[string]any{"merged_into_id": t.MergedIntoID})
+	return transitionError(fmt.Sprintf("ticket #%d is merged into another ticket; unmerge it first", t.Number), map[string]any{"merged_into_id": t.MergedIntoID})
 }
 
 // lockTickets returns the existing tickets among ids, locked in the order of their
@@ -296,11 +296,11 @@ func (f *mergeTree) removeMerged(ctx context.Context, tx *db.Tx, t *Ticket) erro
 	for _, table := range []string{"conversations", "messages", "participants"} {
 		if _, err := tx.Exec(ctx, "UPDATE "+table+` SET home_id = CASE WHEN ticket_id <> $1 THEN $1 END
 			WHERE ticket_id = ANY($2) AND home_id = $3`, t.MergedIntoID, f.up[1:], t.ID); err != nil {
-			return fmt.Errorf("forget a merged ticket: %w", err)
+			return fmt.Errorf("remove merged ticket: %w", err)
 		}
 	}
 	if _, err := tx.Exec(ctx, "UPDATE tickets SET merged_into_id = $1 WHERE merged_into_id = $2", t.MergedIntoID, t.ID); err != nil {
-		return fmt.Errorf("forget a merged ticket: %w", err)
+		return fmt.Errorf("remove merged ticket: %w", err)
 	}
 	return nil
 }
@@ -313,7 +313,7 @@ func (p *destination) isCurrent(ctx context.Context, tx *db.Tx) (bool, error) {
 	}
 	var n int
 	if err := tx.QueryRow(ctx, "SELECT count(*) FROM conversations WHERE ticket_id = $1 AND id = $2", p.ticket.ID, p.conversationID).Scan(&n); err != nil {
-		return false, fmt.Errorf("look for conversation: %w", err)
+		return false, fmt.Errorf("find conversation: %w", err)
 	}
 	return n > 0, nil
 }

@@ -33,7 +33,7 @@ func (f *fixture) split(org, id string, messages ...string) (desk.Ticket, error)
 	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.Split(f.Context(), tx, org, id, messages) })
 }
 
-// texts returns what was said in a ticket, in order.
+// texts returns the messages of a ticket, in order.
 func (f *fixture) texts(ticketID string) string {
 	f.Helper()
 	var list []string
@@ -43,7 +43,7 @@ func (f *fixture) texts(ticketID string) string {
 	return strings.Join(list, " ")
 }
 
-// reply is a mail that answers another.
+// reply is a reply by mail.
 func reply(from, id, to string) desk.Inbound {
 	in := mail(from, id)
 	in.Event.Message.Mail.InReplyTo = []string{to}
@@ -103,7 +103,7 @@ func TestMerge(t *testing.T) {
 		t.Errorf("attachments: %+v", file)
 	}
 
-	// Whatever leads to either leads to the survivor.
+	// All references to either ticket lead to the survivor.
 	for _, in := range []desk.Inbound{
 		reply("ana@c.example", "a2", "a1"), reply("bob@c.example", "b2", "b1"),
 		tagged("ana@c.example", "a3", 1), tagged("ana@c.example", "a4", 2), tagged("bob@c.example", "b3", 1),
@@ -139,7 +139,7 @@ func TestMerge(t *testing.T) {
 	if got, want := f.emitted(), "ticket.updated ticket.status_changed ticket.updated"; got != want {
 		t.Errorf("events\n got %s\nwant %s", got, want)
 	}
-	// By its number a mail goes into the first conversation that there is.
+	// A ticket number places a mail in the first conversation.
 	if got, want := f.texts(a.TicketID)+" | "+f.texts(b.TicketID), "a1 a-note a2 a3 a4 b3 c1 c2 | b1 b2 b-note"; got != want {
 		t.Errorf("they say\n got %s\nwant %s", got, want)
 	}
@@ -152,7 +152,7 @@ func TestMerge(t *testing.T) {
 	if r := f.intake(reply("ana@c.example", "a5", "a2")); r.TicketID != a.TicketID {
 		t.Errorf("an answer: %+v", r)
 	}
-	// Who took part by the merge does not any more.
+	// A participant through the merge is none any more.
 	if r := f.intake(tagged("carl@c.example", "c3", 2)); r.Outcome != desk.TicketCreated {
 		t.Errorf("a mail of who takes part in the other: %+v", r)
 	}
@@ -233,7 +233,7 @@ func TestMergeChain(t *testing.T) {
 	if got := say(0, "3"); got != id[2] || f.texts(id[2]) != "0 1 2 3" {
 		t.Errorf("in the chain: %s says %s", got, f.texts(id[2]))
 	}
-	// The one in the middle takes what was merged into it along.
+	// The middle ticket takes its merged ticket along.
 	if _, err := f.unmerge(orgA, id[1]); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestDeleteMerged(t *testing.T) {
 	}
 }
 
-// The clocks of a merged ticket stand still, and go on when it comes back.
+// The clocks of a merged ticket pause until the unmerge.
 func TestMergeStopsClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fixtureOn(t, dbtest.NewSQLite(t))
@@ -329,7 +329,7 @@ func TestMergeStopsClocks(t *testing.T) {
 	})
 }
 
-// copies notes who gets a copy of each mail that leaves.
+// copies records the Cc of each queued mail.
 type copies [][]string
 
 func (c *copies) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
@@ -342,8 +342,8 @@ func (c *copies) Admit(_ context.Context, _ db.Querier, _, connectionID, _ strin
 	return connectionID, nil
 }
 
-// Somebody takes part in both of two merged tickets, by what was said in each,
-// whichever it was in first.
+// A person takes part in both of two merged tickets by messages in each, in either
+// order.
 func TestParticipantOfBoth(t *testing.T) {
 	with := func(in desk.Inbound) desk.Inbound {
 		in.Event.Message.Cc, in.Event.Message.Mail.Proof.Verdict = []channel.Party{{Email: "carl@c.example"}}, mailproof.Proven
@@ -382,7 +382,7 @@ func TestParticipantOfBoth(t *testing.T) {
 	}
 }
 
-// What was answered while a ticket was merged is answered when it comes back.
+// A reply during a merge counts after the unmerge.
 func TestUnmergeAnswered(t *testing.T) {
 	f := newFixture(t)
 	f.setPolicy(desk.SLAPolicy{Priority: desk.PriorityNormal, FirstResponseMinutes: 60})
@@ -548,7 +548,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// A number's thread stays where it was, and knows what was split off.
+// A number's thread stays in the old ticket, and recognizes the messages split off.
 func TestSplitThread(t *testing.T) {
 	f := newFixture(t)
 	a := f.intake(text("+4915112345678", "one"))
@@ -580,7 +580,7 @@ func TestSplitThread(t *testing.T) {
 	}
 }
 
-// Whoever opts out in a number's thread has done so in what was split off, too.
+// An opt-out in a number's thread also holds for messages split off.
 func TestSplitThreadOptOut(t *testing.T) {
 	var sent copies
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = &sent })
@@ -608,7 +608,7 @@ func TestSplitThreadOptOut(t *testing.T) {
 	}
 }
 
-// Answers to a closed ticket go on in one ticket, however many they are.
+// All replies to a closed ticket go to one continuation.
 func TestAnswersToAClosedTicket(t *testing.T) {
 	f := newFixture(t)
 	a := f.intake(mail("ana@c.example", "a1")).TicketID
@@ -630,7 +630,7 @@ func TestAnswersToAClosedTicket(t *testing.T) {
 	if r := f.intake(reply("ana@c.example", "a6", "a3")); r.TicketID != c.TicketID {
 		t.Errorf("the next: %+v", r)
 	}
-	// What continues it was merged into it.
+	// The continuation was merged into the closed ticket.
 	if _, err := f.merge(orgA, c.TicketID, a); err != nil {
 		t.Fatal(err)
 	}
@@ -639,8 +639,8 @@ func TestAnswersToAClosedTicket(t *testing.T) {
 	}
 }
 
-// mergeModel says where everything belongs: where it came from, or what that was
-// merged into.
+// mergeModel has the expected place of each message: its home, or that ticket's
+// survivor.
 type mergeModel struct {
 	tickets  []*mergeTicket
 	messages []*mergeMessage
@@ -675,8 +675,8 @@ func (m *mergeMessage) at() *mergeTicket {
 	return m.home.end()
 }
 
-// However tickets are merged, split and taken apart: every message is in one
-// ticket, and the next one comes to where it belongs.
+// For any sequence of merges, unmerges and splits: every message is in one ticket,
+// and the next one joins the expected ticket.
 func TestMergeIsLikeTheModel(t *testing.T) {
 	f := newFixture(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -703,7 +703,7 @@ func TestMergeIsLikeTheModel(t *testing.T) {
 			}
 			return rapid.SampledFrom(list).Draw(t, "ticket")
 		}
-		// said notes a message that came to a thread, or began a ticket with it.
+		// said records a message of a thread, or one that started a ticket.
 		said := func(t *rapid.T, r desk.Result, name string, thread *mergeThread) *mergeThread {
 			if thread == nil {
 				if r.Outcome != desk.TicketCreated {

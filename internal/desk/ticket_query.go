@@ -65,7 +65,7 @@ type Cursor struct {
 func (p *Cursor) integer() (int64, error) {
 	n, err := strconv.ParseInt(p.Value, 10, 64)
 	if err != nil {
-		return 0, problem.New(problem.Invalid, "the position is not one of this list")
+		return 0, problem.New(problem.Invalid, "the cursor is not valid for this list")
 	}
 	return n, nil
 }
@@ -183,12 +183,12 @@ func (s *Service) EachTicket(ctx context.Context, organizationID string, query T
 
 // eachOf calls fn with the records of all pages. The name of the records is for
 // errors.
-func eachOf[T any](what string, fn func(*T) error, page func(after *Cursor) ([]T, *Cursor, error)) error {
+func eachOf[T any](name string, fn func(*T) error, page func(after *Cursor) ([]T, *Cursor, error)) error {
 	var after *Cursor
 	for {
 		records, next, err := page(after)
 		if err != nil {
-			return fmt.Errorf("export %s: %w", what, err)
+			return fmt.Errorf("export %s: %w", name, err)
 		}
 		for i := range records {
 			if err := fn(&records[i]); err != nil {
@@ -937,7 +937,7 @@ func (f *finder) after(p *Cursor) (value int64, tie any, err error) {
 		i := slices.Index(Priorities[:], Priority(p.Value))
 		n, err := (&Cursor{Value: p.ID}).integer()
 		if i < 0 || err != nil {
-			return 0, nil, problem.New(problem.Invalid, "the position is not one of this list")
+			return 0, nil, problem.New(problem.Invalid, "the cursor is not valid for this list")
 		}
 		return int64(i), n, nil
 	}

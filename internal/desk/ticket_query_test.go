@@ -94,7 +94,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// numbers are those of a page.
+// numbers returns the ticket numbers of a page.
 func (f *fixture) numbers(org string, q desk.TicketQuery) []int64 {
 	f.Helper()
 	list, _, err := f.desk.FindTickets(f.Context(), f.db, org, q)
@@ -111,13 +111,13 @@ func numbersOf(list []desk.Ticket) (numbers []int64) {
 	return numbers
 }
 
-// TestTimesFollowNumbers is what lists by created_at rely on.
+// TestTimesFollowNumbers: lists by created_at rely on it.
 func TestTimesFollowNumbers(t *testing.T) {
 	f := newFixture(t)
 	now := time.Now().Truncate(time.Second)
 	for i := range 3 {
 		if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-			tx.Now = now.Add(-time.Duration(i) * time.Hour) // whatever the clock does
+			tx.Now = now.Add(-time.Duration(i) * time.Hour) // even if the clock goes back
 			_, err := f.desk.Intake(t.Context(), tx, text(fmt.Sprintf("+4915112345%d", i), "hello"))
 			return err
 		}); err != nil {
@@ -135,7 +135,7 @@ func TestTimesFollowNumbers(t *testing.T) {
 	}
 }
 
-// plain is a ticket as the property tests make it.
+// plain is a ticket of the property tests.
 type plain struct {
 	desk.Ticket
 	texts []string   // of the messages
@@ -152,7 +152,7 @@ var (
 	}
 )
 
-// world is the tickets of one organization, and what the database is to say.
+// world has the tickets of one organization, the expected content of the database.
 type world struct {
 	*fixture
 	org       string
@@ -191,7 +191,7 @@ func (w *world) exec(tx *db.Tx, query string, args ...any) {
 
 func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
 
-// some is a few of list, often none.
+// some draws a few values of list, often none.
 func some[T any](r *rand.Rand, list []T) (out []T) {
 	if r.IntN(3) > 0 {
 		return nil
@@ -202,7 +202,7 @@ func some[T any](r *rand.Rand, list []T) (out []T) {
 	return out
 }
 
-// add makes n tickets.
+// add creates n tickets.
 func (w *world) add(r *rand.Rand, n int) {
 	var made []*plain
 	for range n {
@@ -241,7 +241,7 @@ func (w *world) add(r *rand.Rand, n int) {
 	})
 }
 
-// phrase is some words, which it adds to those of p.
+// phrase draws some words and adds them to those of p.
 func (w *world) phrase(r *rand.Rand, p *plain) string {
 	var words []string
 	for range 1 + r.IntN(3) {
@@ -299,7 +299,7 @@ func randomQuery(r *rand.Rand, w *world) desk.TicketQuery {
 
 func oneOf[T comparable](list []T, v T) bool { return len(list) == 0 || slices.Contains(list, v) }
 
-// matches is the definition of the filters.
+// matches defines the filters.
 func matches(q *desk.TicketQuery, p *plain) bool {
 	return oneOf(q.Status, p.Status) && oneOf(q.Priority, p.Priority) && oneOf(q.AssigneeID, p.AssigneeID) &&
 		oneOf(q.Channel, p.Channel) && oneOf(q.CustomerID, p.Customer.ID) && oneOf(q.Number, p.Number) &&
@@ -308,8 +308,8 @@ func matches(q *desk.TicketQuery, p *plain) bool {
 		(q.Sort.Field != desk.ByDueAt || !p.DueAt.IsZero()) && (q.Text == "" || says(q.Text, p))
 }
 
-// says is what the searches mean: lists of words that follow each other, the last
-// of which ends with * where more may follow.
+// says defines searches: lists of adjacent words, the last of which may end with *
+// for a prefix.
 func says(search string, p *plain) bool {
 	terms, ok := map[string][]string{
 		"brake": {"brake*"}, "BRAKE ": {"brake"}, "brak": {"brak*"}, "STRASSE": {"strasse*"}, "muller ": {"muller"}, "mull": {"mull*"},
@@ -330,7 +330,7 @@ func says(search string, p *plain) bool {
 	})
 }
 
-// inOrder is the definition of the sorts.
+// inOrder defines the sorts.
 func inOrder(s desk.Sort, a, b *plain) int {
 	var c int
 	switch s.Field {
@@ -366,7 +366,7 @@ func (w *world) expect(q desk.TicketQuery) (numbers []int64) {
 	return numbers
 }
 
-// all is the whole list, page by page; between runs between them.
+// all reads the whole list, page by page, calling between after each.
 func (w *world) all(q desk.TicketQuery, between func()) (numbers []int64) {
 	for {
 		list, next, err := w.desk.FindTickets(context.Background(), w.db, w.org, q)
@@ -392,12 +392,12 @@ func (w *world) all(q desk.TicketQuery, between func()) (numbers []int64) {
 	}
 }
 
-// random is a source of rapid's, for what need not be made smaller one by one.
+// random is a source for values that rapid need not shrink.
 func random(t *rapid.T) *rand.Rand {
 	return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 }
 
-// index has searches find all that was written.
+// index indexes all pending messages.
 func (f *fixture) index() {
 	f.Helper()
 	for {
@@ -413,7 +413,7 @@ func (f *fixture) index() {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-// TestListsAreExact compares every way to find tickets with looking at all.
+// TestListsAreExact compares every way to find tickets with a full scan.
 func TestListsAreExact(t *testing.T) {
 	f := newFixture(t)
 	f.desk.SmallSteps()
@@ -445,8 +445,8 @@ func TestListsAreExact(t *testing.T) {
 	})
 }
 
-// change changes what a ticket has, but not what the list is sorted by, and
-// returns its number. It may come into the list or go out of it.
+// change changes a ticket, except its sort key, and returns its number. It may
+// enter or leave the list.
 func (w *world) change(r *rand.Rand, by desk.Sort) int64 {
 	p := pick(r, w.tickets)
 	p.Status, p.AssigneeID = pick(r, desk.Statuses[:]), pick(r, plainAssignees)
@@ -463,7 +463,7 @@ func (w *world) change(r *rand.Rand, by desk.Sort) int64 {
 	return p.Number
 }
 
-// TestPagesLoseNothing reads lists while tickets come, change and go.
+// TestPagesLoseNothing reads lists while tickets are created, changed and deleted.
 func TestPagesLoseNothing(t *testing.T) {
 	f := newFixture(t)
 	f.desk.SmallSteps()

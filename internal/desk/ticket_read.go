@@ -58,7 +58,7 @@ func (s *Service) Unread(ctx context.Context, q db.Querier, userID string, ticke
 	}
 	rows, err := q.Query(ctx, "SELECT ticket_id, read_at FROM ticket_reads WHERE ticket_id = ANY($1) AND user_id = $2", ids, userID)
 	if err != nil {
-		return nil, fmt.Errorf("look up what is read: %w", err)
+		return nil, fmt.Errorf("load read marks: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {

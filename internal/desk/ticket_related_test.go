@@ -11,7 +11,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
-// TestRelated: each side of a merge or a split knows the other, and nobody else's.
+// TestRelated: each side of a merge or a split is related to the other, and to
+// nothing else.
 func TestRelated(t *testing.T) {
 	f := newFixture(t)
 	var ids []string
@@ -54,7 +55,7 @@ func TestRelated(t *testing.T) {
 	}
 }
 
-// TestChanged: what no event tells of is told all the same, once it is durable.
+// TestChanged: Config.Changed is called after commits without an event.
 func TestChanged(t *testing.T) {
 	var told []string
 	f := newFixture(t, func(c *desk.Config) {

@@ -30,7 +30,7 @@ func TestSearch(t *testing.T) {
 	find("bremse", 1)
 	find("brem", 1)
 	find("brem ")
-	find("br") // too short to be the beginning of a word
+	find("br") // too short for a prefix
 	find("STRASSE", 1)
 	find("cafe\u0301", 1)
 	find("cafe", 1)
@@ -54,9 +54,9 @@ func TestSearch(t *testing.T) {
 	}
 	f.index()
 	find("ruckfrage", 1)
-	find("bremse", 1) // its message still says so
+	find("bremse", 1) // its message still has the word
 	f.delete(first)
-	find("bremse") // before it is forgotten, too
+	find("bremse") // before the index is updated, too
 	f.index()
 	find("ruckfrage")
 	if n := f.count("search_pending"); n != 0 {
@@ -67,8 +67,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchFollows: a message is found soon after it is written, and the
-// follower of a process that ended leaves nothing behind.
+// TestSearchFollows: a message is found soon after its commit, and an ended
+// indexer leaves no goroutine behind.
 func TestSearchFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fixtureOn(t, dbtest.NewSQLite(t))
@@ -87,7 +87,7 @@ func TestSearchFollows(t *testing.T) {
 	})
 }
 
-// TestSearchesOfOthers: what another organization says does not matter.
+// TestSearchesOfOthers: another organization's messages make no difference.
 func TestSearchesOfOthers(t *testing.T) {
 	f := newFixture(t)
 	f.intake(text(ana, "common rare"))
@@ -142,5 +142,5 @@ func TestSearchAfterMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	find("beta", 1)
-	find("alpha", 3, 1) // the subject of the first is what began it
+	find("alpha", 3, 1) // the subject of the first is its first message
 }

@@ -58,7 +58,7 @@ func (s *Service) Split(ctx context.Context, tx *db.Tx, organizationID, ticketID
 		return Ticket{}, fmt.Errorf("count messages: %w", err)
 	}
 	if total == len(list) {
-		return Ticket{}, transitionError("a message must be left in the ticket", nil)
+		return Ticket{}, transitionError("at least one message must stay in the ticket", nil)
 	}
 
 	t := Ticket{

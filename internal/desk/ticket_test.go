@@ -211,7 +211,7 @@ func TestOtherOrganizationsSeeNothing(t *testing.T) {
 		},
 		"Delete": func(org string) error {
 			if org == orgA {
-				return nil // would spoil the others
+				return nil // would affect the other cases
 			}
 			return f.tryDelete(org, r.TicketID)
 		},

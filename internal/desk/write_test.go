@@ -11,7 +11,7 @@ import (
 // grace is a member of organization A.
 var grace = desk.Actor{ID: graceID, Name: "Grace"}
 
-// write runs a change in a transaction of its own.
+// write runs fn in a transaction of its own.
 func write[T any](f *fixture, fn func(tx *db.Tx) (T, error)) (out T, err error) {
 	err = f.db.Write(f.Context(), func(tx *db.Tx) error {
 		out, err = fn(tx)
@@ -45,8 +45,8 @@ func (f *fixture) note(org, ticketID string, by desk.Actor, d desk.Draft) (desk.
 	return write(f, func(tx *db.Tx) (desk.Message, error) { return f.desk.AddNote(f.Context(), tx, org, ticketID, by, w) })
 }
 
-// refused asserts that err is a problem of a kind, with a code at a path for an
-// invalid input, and of the whole otherwise.
+// refused asserts that err is a problem of a kind, with a code at a path for
+// invalid input, else of the whole.
 func refused(t testing.TB, what string, err error, kind problem.Kind, code, path string) {
 	t.Helper()
 	p, _ := err.(*problem.Error)
@@ -68,7 +68,7 @@ func refused(t testing.TB, what string, err error, kind problem.Kind, code, path
 	t.Errorf("%s: got issues %+v, want %s at %s", what, p.Issues, code, path)
 }
 
-// Spaces say nothing, and do not stand for what the HTML says.
+// White space counts as empty, and does not replace the text of the HTML.
 func TestComposeSpaces(t *testing.T) {
 	f := newFixture(t)
 	ticket := f.intake(text("+4915112345678", "hello")).TicketID

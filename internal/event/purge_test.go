@@ -24,8 +24,8 @@ func idOf(t *testing.T, at time.Time, n int) string {
 	return id.String()
 }
 
-// TestPurge: what is older than a time goes, in however many steps, except events of
-// deliveries that are stored.
+// TestPurge: events before a time are deleted, in any number of steps, except those
+// with stored deliveries.
 func TestPurge(t *testing.T) {
 	d := dbtest.New(t)
 	ctx := t.Context()
@@ -55,8 +55,8 @@ func TestPurge(t *testing.T) {
 			if i >= old {
 				continue
 			}
-			// Untried, waiting for a retry, delivered, out of attempts: as long as the
-			// delivery is stored, so is its event.
+			// New, waiting for a retry, delivered, exhausted: an event stays as long as its
+			// delivery.
 			if _, err := tx.Exec(ctx, `INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at, exhausted)
 				VALUES ('w', $1, $2, 'ticket.created', $3, 0, $4)`, fmt.Sprint("d", i), e.ID, i/400, i/400/3); err != nil {
 				return err

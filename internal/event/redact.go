@@ -50,7 +50,7 @@ func Redact(ctx context.Context, d *db.DB, organizationID, customerID string, ti
 				return changed(ctx, tx, ids)
 			})
 			if err != nil {
-				return fmt.Errorf("forget events: %w", err)
+				return fmt.Errorf("redact events: %w", err)
 			}
 			if len(events) < redactBatch {
 				break

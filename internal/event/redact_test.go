@@ -30,7 +30,7 @@ func TestForget(t *testing.T) {
 		name string
 		org  string
 		data event.Data
-		want string // empty: as it was
+		want string // empty: unchanged
 	}{
 		{"the customer", "a", event.Data{Customer: customer("c1"), Changes: map[string]event.Change{"name": {From: "An", To: "Ana"}}}, `{"customer":` + gone + `,"changes":{"name":{"from":null,"to":null}}}`},
 		{"another customer", "a", event.Data{Customer: customer("c2")}, ""},

@@ -17,11 +17,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// workspace is the far side of the team chat.
+// workspace is the team chat's API.
 type workspace struct {
 	mu     sync.Mutex
-	posts  []map[string]any // what it took
-	refuse []string         // bodies of the answers to the next posts; "429" stands for that status
+	posts  []map[string]any // accepted posts
+	refuse []string         // response bodies for the next posts; "429" stands for that status
 	scope  bool             // lets threads be read
 }
 
@@ -78,8 +78,8 @@ func (w *workspace) texts() []string {
 	return list
 }
 
-// TestChat answers a thread of the team chat, at a provider that does as it is told or
-// not.
+// TestChat replies to a thread of the team chat, with a provider that fails in
+// several ways.
 func TestChat(t *testing.T) {
 	const thread = "C9:946684700.000200"
 	losePost := func(r *http.Request, arrived bool) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// create has Grace make a ticket, which says text.
+// create creates a ticket with a text as Grace.
 func (r *rig) create(text string, n desk.NewTicket) (desk.Ticket, error) {
 	r.Helper()
 	says, err := r.desk.Compose(r.Context(), desk.Draft{Text: text})
@@ -135,7 +135,7 @@ func TestTicketCannotBegin(t *testing.T) {
 		{"hi", desk.NewTicket{Channel: "sms", Customer: &desk.Person{Email: "ana@c.example"}}, problem.Invalid, "customer.phone"},
 		{"hi", desk.NewTicket{Channel: "sms", CustomerID: nobody.Customer.ID}, problem.Invalid, "customer_id"},
 		{"hi", desk.NewTicket{Channel: "email", CustomerID: nobody.Customer.ID}, problem.Invalid, "customer_id"},
-		{"hi", desk.NewTicket{Channel: "email", Customer: &desk.Person{Email: "ana@c.example"}}, problem.Precondition, ""}, // not connected
+		{"hi", desk.NewTicket{Channel: "email", Customer: &desk.Person{Email: "ana@c.example"}}, problem.Precondition, ""}, // without a connection
 	} {
 		_, err := r.create(c.text, c.n)
 		refusal, _ := errors.AsType[*problem.Error](err)
@@ -145,8 +145,7 @@ func TestTicketCannotBegin(t *testing.T) {
 	}
 }
 
-// A message that waits leaves from the ticket that its own was merged into, for
-// whom it was written to and nobody else.
+// A queued message leaves from its ticket's survivor, for its own recipient only.
 func TestReplyOfAMergedTicket(t *testing.T) {
 	server := mailtest.NewServer(t, mailtest.ServerConfig{})
 	r := newRig(t, func(r *rig) {

@@ -18,9 +18,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
 )
 
-const inDoubt = "it may have arrived: it was handed over, and the connection ended before the answer came. It is not sent again by itself"
+const inDoubt = "it may have arrived: the connection ended before the server confirmed it. It is not sent again automatically"
 
-// byProvider has mail leave by a provider's API, in memory.
+// byProvider makes mail leave by a provider's API, in memory.
 func byProvider(t *testing.T, p *mailtest.Provider) func(*rig) {
 	t.Helper()
 	api, err := mail.OpenAPI(p.URL, p.Key)
@@ -31,7 +31,7 @@ func byProvider(t *testing.T, p *mailtest.Provider) func(*rig) {
 	return func(r *rig) { r.mail = api }
 }
 
-// TestDeliveryProvider sends by a delivery provider's API, and takes in what it
+// TestDeliveryProvider sends by a delivery provider's API, and processes its
 // reports.
 func TestDeliveryProvider(t *testing.T) {
 	p := mailtest.NewProvider(t, nil)
@@ -41,7 +41,7 @@ func TestDeliveryProvider(t *testing.T) {
 	r.run()
 	for _, tt := range []struct {
 		kind string
-		data map[string]any // besides which mail it is
+		data map[string]any // besides the identity of the mail
 		want desk.Delivery
 	}{
 		{"email.delivered", nil, desk.Delivery{State: channel.ReceiptDelivered}},
@@ -61,7 +61,7 @@ func TestDeliveryProvider(t *testing.T) {
 				t.Errorf("sent %+v, want what names the message %s", last, m.ID)
 			}
 			data := map[string]any{"from": ourMail, "to": []string{anasMail}, "email_id": last.ID}
-			if known == "our tag" { // the report is quicker than the answer
+			if known == "our tag" { // the report precedes the response
 				data["email_id"], data["tags"] = "11111111-1111-1111-1111-111111111111", map[string]string{"message": m.ID}
 			}
 			maps.Copy(data, tt.data)
@@ -85,8 +85,8 @@ func TestDeliveryProvider(t *testing.T) {
 	}
 }
 
-// TestDeliveryProviderTrouble has the provider fail in each way, three times at
-// most, and counts the mails that it takes.
+// TestDeliveryProviderTrouble: the provider fails in each way, at most three times,
+// and counts the accepted mails.
 func TestDeliveryProviderTrouble(t *testing.T) {
 	dbtest.OnlySQLite(t)
 	always := 1 << 30
@@ -94,34 +94,34 @@ func TestDeliveryProviderTrouble(t *testing.T) {
 		name    string
 		trouble mailtest.Trouble
 		times   int
-		meant   desk.Delivery // while there is trouble
+		meant   desk.Delivery // during the failure
 		want    desk.Delivery
 		mails   int
 		calls   int // at most, until the end
 	}{
 		{
 			"a lost answer", mailtest.Trouble{Taken: true}, 1,
-			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not take the mail: unexpected EOF"},
+			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not accept the mail: unexpected EOF"},
 			desk.Delivery{State: channel.ReceiptSent}, 1, 2,
 		},
 		{
 			"lost answers", mailtest.Trouble{Taken: true}, 3,
-			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not take the mail: unexpected EOF"},
+			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not accept the mail: unexpected EOF"},
 			desk.Delivery{State: channel.ReceiptSent}, 1, 4,
 		},
 		{
 			"a lost call", mailtest.Trouble{}, 2,
-			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not take the mail: unexpected EOF"},
+			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not accept the mail: unexpected EOF"},
 			desk.Delivery{State: channel.ReceiptSent}, 1, 3,
 		},
 		{
 			"an error after it was taken", mailtest.Trouble{Taken: true, Status: 500, Text: "Oops"}, 1,
-			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not take the mail: 500 Oops"},
+			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not accept the mail: 500 Oops"},
 			desk.Delivery{State: channel.ReceiptSent}, 1, 2,
 		},
 		{
 			"too many", mailtest.Trouble{Status: 429, Name: "rate_limit_exceeded", Text: "Slow down", Header: http.Header{"Retry-After": {"90"}}}, 1,
-			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not take the mail: 429 Slow down"},
+			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not accept the mail: 429 Slow down"},
 			desk.Delivery{State: channel.ReceiptSent}, 1, 2,
 		},
 		{
@@ -131,8 +131,8 @@ func TestDeliveryProviderTrouble(t *testing.T) {
 		},
 		{
 			"a domain that is not verified", mailtest.Trouble{Status: 403, Name: "validation_error", Text: "The a.example domain is not verified."}, always,
-			desk.Delivery{State: channel.ReceiptFailed, Error: "the delivery provider does not take mail from our address: 403 The a.example domain is not verified."},
-			desk.Delivery{State: channel.ReceiptFailed, Error: "the delivery provider does not take mail from our address: 403 The a.example domain is not verified."}, 0, 1,
+			desk.Delivery{State: channel.ReceiptFailed, Error: "the delivery provider rejects our sender address: 403 The a.example domain is not verified."},
+			desk.Delivery{State: channel.ReceiptFailed, Error: "the delivery provider rejects our sender address: 403 The a.example domain is not verified."}, 0, 1,
 		},
 		{
 			"another mail under its id", mailtest.Trouble{Status: 409, Name: "invalid_idempotent_request", Text: "Same key, other payload"}, always,
@@ -140,7 +140,7 @@ func TestDeliveryProviderTrouble(t *testing.T) {
 		},
 		{
 			"it never answers", mailtest.Trouble{Taken: true}, always,
-			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not take the mail: unexpected EOF"},
+			desk.Delivery{State: channel.ReceiptQueued, Error: "the delivery provider did not accept the mail: unexpected EOF"},
 			desk.Delivery{State: channel.ReceiptFailed, Error: inDoubt}, 1, 60,
 		},
 	} {
@@ -177,9 +177,8 @@ func TestDeliveryProviderTrouble(t *testing.T) {
 	}
 }
 
-// TestProviderAfterCrash finds a mail that a process was handing to the provider
-// when it died: it is handed over again, while the provider certainly knows what it
-// has.
+// TestProviderAfterCrash: a process died during the handover of a mail: it is sent
+// again as long as the provider recognizes it.
 func TestProviderAfterCrash(t *testing.T) {
 	p := mailtest.NewProvider(t, nil)
 	at := func(key string) string {
@@ -192,7 +191,7 @@ func TestProviderAfterCrash(t *testing.T) {
 	here, there := at(p.Key), at("re_another")
 	for _, tt := range []struct {
 		name  string
-		after time.Duration // since it was handed over, for the first time
+		after time.Duration // since the first handover
 		by    string
 		want  desk.Delivery
 		calls int
@@ -221,8 +220,8 @@ func TestProviderAfterCrash(t *testing.T) {
 	}
 }
 
-// TestOtherWay changes how a connection's mails leave while one is in doubt: the new
-// way knows nothing of it.
+// TestOtherWay changes the route of a connection's mails while one is uncertain:
+// the new route knows nothing of it.
 func TestOtherWay(t *testing.T) {
 	dbtest.OnlySQLite(t)
 	first := mailtest.NewProvider(t, func(int, *http.Request) *mailtest.Trouble { return &mailtest.Trouble{Taken: true} })
@@ -262,7 +261,7 @@ func TestOtherWay(t *testing.T) {
 	}
 }
 
-// TestComplaint takes in that a customer called a mail unwanted: no more goes there.
+// TestComplaint: after a spam complaint no more mail goes to the customer.
 func TestComplaint(t *testing.T) {
 	p := mailtest.NewProvider(t, nil)
 	r := newRig(t, byProvider(t, p))

@@ -18,12 +18,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
-// graph is the far side of both messengers.
+// graph is the API of both messengers.
 type graph struct {
 	mu     sync.Mutex
 	took   []string          // texts
 	refuse []string          // codes of the answers to the next calls
-	later  func(ours string) // called with our id when a message was taken
+	later  func(ours string) // called with our id after a message was accepted
 }
 
 func (g *graph) ServeHTTP(out http.ResponseWriter, r *http.Request) {
@@ -58,8 +58,8 @@ func (g *graph) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	io.WriteString(out, `{"messages":[{"id":"wamid.1"}]}`)
 }
 
-// TestMessengers sends at a provider that cannot be asked what it has, but may report
-// it by our id. Nothing is sent twice.
+// TestMessengers sends through a provider without a search, which may report
+// messages by our id. No message is sent twice.
 func TestMessengers(t *testing.T) {
 	const mayHave = "it may have arrived"
 	lose := func(_ *http.Request, arrived bool) error {
@@ -73,7 +73,7 @@ func TestMessengers(t *testing.T) {
 		name   string
 		far    *graph
 		lose   func(*http.Request, bool) error
-		report channel.ReceiptState // comes 20 seconds after a message was taken
+		report channel.ReceiptState // comes 20 seconds after acceptance
 		heard  time.Duration        // ago
 		took   int
 		state  channel.ReceiptState

@@ -162,7 +162,7 @@ func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, conne
 	case errors.Is(err, db.ErrNoRows) && connectionID != "":
 		return "", unfit("the connection of this conversation was removed")
 	case errors.Is(err, db.ErrNoRows):
-		return "", problem.New(problem.Precondition, "there is no connection of the channel %s to send by: connect the address that customers know", medium)
+		return "", problem.New(problem.Precondition, "there is no connection for the channel %s: connect the address that customers know", medium)
 	case err != nil:
 		return "", fmt.Errorf("find connection: %w", err)
 	case !c.Enabled:

@@ -63,14 +63,13 @@ func TestMail(t *testing.T) {
 	if id == nil {
 		t.Fatalf("no Message-ID of ours in\n%s", raw)
 	}
-	// The customer's program answers; a server on the way has given our mail
-	// another id.
+	// The customer's program replies; a relay has changed our Message-ID.
 	again := r.mails(c, "From: Ana <ana@c.example>\nTo: support@a.example\nSubject: Thanks\nMessage-ID: <a2@c.example>\nIn-Reply-To: <other@relay.example>\nReferences: <a1@c.example> <"+
 		id[1]+">\n\nThanks!\n")
 	if again.TicketID != res.TicketID || again.PlacedBy != desk.RuleReference {
 		t.Errorf("the answer is in ticket %s by %s, want %s by %s", again.TicketID, again.PlacedBy, res.TicketID, desk.RuleReference)
 	}
-	// Our own mail comes back to us, by a list or a copy.
+	// Our own mail returns through a mailing list or as a copy.
 	back := r.mails(c, strings.ReplaceAll(raw, "\r\n", "\n"))
 	if back.Outcome != desk.Duplicate || back.MessageID != m.ID {
 		t.Errorf("a copy of our mail is %s of %s, want %s of %s", back.Outcome, back.MessageID, desk.Duplicate, m.ID)

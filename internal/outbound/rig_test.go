@@ -70,7 +70,7 @@ type rig struct {
 	box         *seal.Box
 	parser      *email.Parser
 
-	// Before open: how far away things are.
+	// Before open: the state of the neighbours.
 	apiURL string
 	http   http.RoundTripper
 	mail   mail.TrackedSender
@@ -78,27 +78,28 @@ type rig struct {
 	more   []channel.Adapter
 	scale  float64
 
-	connection connection.Connection // of tests that have one
+	connection connection.Connection // of tests with a single one
 
 	*record
-	news chan struct{} // has something while nobody looked since the last line of the log
+	news chan struct{} // signalled by each line of the log
 }
 
-// record is what the desk told of, and what goes wrong here while messages are sent.
+// record has the desk's events, and the failures to simulate while messages are
+// sent.
 type record struct {
 	mu      sync.Mutex
 	events  []event.Event
 	trouble error
 }
 
-// fails has something of ours fail while messages are sent, until it is nil.
+// fails makes our own database fail with err while messages are sent; nil ends it.
 func (r *record) fails(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.trouble = err
 }
 
-// noServer is a mail server that is not there.
+// noServer is an unreachable mail server.
 type noServer struct{}
 
 func (n noServer) Send(ctx context.Context, m mail.Message) error {
@@ -170,7 +171,7 @@ func (r *rig) run() {
 	r.Cleanup(func() { r.queue.Stop(context.Background()) })
 }
 
-// connect makes a connection of the organization.
+// connect creates a connection of the organization.
 func (r *rig) connect(adapter, address string, change ...func(*connection.New)) connection.Connection {
 	r.Helper()
 	n := connection.New{OrganizationID: org, Channel: adapter, Address: address, ByOperator: true}
@@ -187,7 +188,7 @@ func (r *rig) connect(adapter, address string, change ...func(*connection.New)) 
 	return c
 }
 
-// handsOver leaves a message as a process does that dies while it hands it over.
+// handsOver leaves a message like a process that dies during its handover.
 func (r *rig) handsOver(m desk.Message, by string) {
 	r.Helper()
 	err := r.db.Write(r.Context(), func(tx *db.Tx) error {
@@ -202,7 +203,7 @@ func (r *rig) handsOver(m desk.Message, by string) {
 	}
 }
 
-// intake has the desk take an event in.
+// intake processes an event at the desk.
 func (r *rig) intake(c connection.Connection, medium string, e channel.Event) desk.Result {
 	r.Helper()
 	var res desk.Result
@@ -216,7 +217,7 @@ func (r *rig) intake(c connection.Connection, medium string, e channel.Event) de
 	return res
 }
 
-// texts has a customer text us.
+// texts receives a customer's text.
 func (r *rig) texts(c connection.Connection, sid, from, text string) desk.Result {
 	r.Helper()
 	return r.intake(c, "sms", channel.Event{Message: &channel.Message{
@@ -224,7 +225,7 @@ func (r *rig) texts(c connection.Connection, sid, from, text string) desk.Result
 	}})
 }
 
-// mails has a raw mail come in.
+// mails receives a raw mail.
 func (r *rig) mails(c connection.Connection, raw string) desk.Result {
 	r.Helper()
 	m, err := r.parser.ParseRaw([]byte(strings.ReplaceAll(raw, "\n", "\r\n")), email.Envelope{Recipient: c.Address, Received: time.Now()})
@@ -234,7 +235,7 @@ func (r *rig) mails(c connection.Connection, raw string) desk.Result {
 	return r.intake(c, "email", channel.Event{Message: m})
 }
 
-// reply has Grace answer a ticket.
+// reply replies to a ticket as Grace.
 func (r *rig) reply(ticketID, text string, change ...func(*desk.Reply)) desk.Message {
 	r.Helper()
 	m, err := r.tryReply(ticketID, text, change...)
@@ -261,7 +262,7 @@ func (r *rig) tryReply(ticketID, text string, change ...func(*desk.Reply)) (desk
 	return m, err
 }
 
-// message is a message as it is now.
+// message returns the present state of a message.
 func (r *rig) message(m desk.Message) desk.Message {
 	r.Helper()
 	list, err := r.desk.Messages(r.Context(), r.db, org, m.TicketID)
@@ -285,7 +286,7 @@ func (r *rig) split(m desk.Message) error {
 	})
 }
 
-// ticketOf is the ticket that a message is in by now.
+// ticketOf returns the present ticket of a message.
 func (r *rig) ticketOf(m desk.Message) string {
 	r.Helper()
 	var id string
@@ -295,7 +296,7 @@ func (r *rig) ticketOf(m desk.Message) string {
 	return id
 }
 
-// until waits until a message's delivery is as wanted.
+// until waits for a message's delivery state and reason.
 func (r *rig) until(m desk.Message, state channel.ReceiptState, reason string) {
 	r.Helper()
 	want := desk.Delivery{State: state, Error: reason}
@@ -313,7 +314,7 @@ func (r *rig) until(m desk.Message, state channel.ReceiptState, reason string) {
 	}
 }
 
-// Write takes a line of the log: something happened.
+// Write signals a line of the log.
 func (r *rig) Write(line []byte) (int, error) {
 	select {
 	case r.news <- struct{}{}:
@@ -332,7 +333,7 @@ type provider struct {
 	refuse func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// text is a message that a provider took.
+// text is a message accepted by the provider.
 type text struct {
 	SID, Body, To, From, Service, Callback string
 	Media                                  string // links, each on a line
@@ -356,14 +357,14 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.accept(w, r)
 }
 
-// answer has f answer requests, as far as it returns true.
+// answer makes f answer requests for which it returns true.
 func (p *provider) answer(f func(w http.ResponseWriter, r *http.Request) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = f
 }
 
-// trace does for a request that goes nowhere what a real transport does.
+// trace calls the hooks of a real transport.
 func trace(r *http.Request) {
 	if t := httptrace.ContextClientTrace(r.Context()); t != nil && t.WroteHeaders != nil {
 		t.WroteHeaders()
@@ -377,7 +378,7 @@ func (r *rig) delete(ticketID string) {
 	}
 }
 
-// accept is the provider's ordinary answer.
+// accept is the provider's ordinary response.
 func (p *provider) accept(w http.ResponseWriter, r *http.Request) {
 	token := base64.StdEncoding.EncodeToString([]byte("AC1:token of AC1"))
 	if r.URL.Path != "/2010-04-01/Accounts/AC1/Messages.json" || r.Header.Get("Authorization") != "Basic "+token {
@@ -416,7 +417,7 @@ func (p *provider) taken() []text {
 	return append([]text(nil), p.texts...)
 }
 
-// receipt is the provider's report on a text, as the adapter reads it.
+// receipt is the provider's report on a text, parsed by the adapter.
 func (r *rig) receipt(c connection.Connection, callback, sid, state, code string) desk.Result {
 	r.Helper()
 	form := url.Values{"MessageSid": {sid}, "MessageStatus": {state}, "From": {ourNumber}, "To": {anasPhone}}

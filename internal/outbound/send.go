@@ -52,7 +52,7 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 	c, err := s.connections.Find(ctx, w.ConnectionID)
 	a := &attempt{Service: s, job: j, w: w, connection: c}
 	if errors.Is(err, db.ErrNoRows) {
-		reason := "the connection by which it should leave was removed"
+		reason := "its connection was removed"
 		if !w.HandedAt.IsZero() {
 			reason = mayHaveArrived
 		}
@@ -91,7 +91,7 @@ func refusedVerdict(reason string) channel.SendResult {
 
 // mayHaveArrived is the error of a message with an unknown result that is not sent
 // again.
-const mayHaveArrived = "it may have arrived: it was handed over, and the connection ended before the answer came. It is not sent again by itself"
+const mayHaveArrived = "it may have arrived: the connection ended before the server confirmed it. It is not sent again automatically"
 
 func (s *Service) fromName(ctx context.Context, c *connection.Connection) (string, error) {
 	if c.Name != "" && c.Name != c.Address {
@@ -220,7 +220,7 @@ func (s *Service) discard(ctx context.Context, tx *db.Tx, j *queue.Job, _ error)
 	if err != nil {
 		return fmt.Errorf("load message: %w", err)
 	}
-	reason := "something went wrong here, again and again"
+	reason := "repeated internal errors"
 	if !w.HandedAt.IsZero() {
 		reason = mayHaveArrived
 	}

@@ -86,7 +86,7 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 	case err != nil && ctx.Err() != nil:
 		return a.interrupted(ctx, began)
 	case err != nil && began:
-		return a.retryOrFail(ctx, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider did not answer: " + err.Error()}, maxUnreachedRetries)
+		return a.retryOrFail(ctx, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider did not respond: " + err.Error()}, maxUnreachedRetries)
 	case err != nil:
 		return a.retryOrFail(ctx, channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider cannot be reached: " + err.Error()}, maxUnreachedRetries)
 	}
@@ -132,7 +132,7 @@ func (a *attempt) search(ctx context.Context, c channel.Searcher, credentials ch
 	for range maxPages {
 		answer, _, err := a.call(ctx, call)
 		if err != nil {
-			return "", fmt.Errorf("the provider cannot be asked whether it has the message: %w", err)
+			return "", fmt.Errorf("the provider's search for the message failed: %w", err)
 		}
 		ids, more, err := c.ReadSearchResponse(&a.w.Outgoing, credentials, a.w.HandedAt, answer)
 		if err != nil {
@@ -166,7 +166,7 @@ func (s *Service) call(ctx context.Context, c channel.Call) (a channel.Response,
 		transport = s.publicHTTP
 	}
 	if transport == nil {
-		return a, false, errors.New("nothing in this program calls addresses of an organization's own")
+		return a, false, errors.New("calls to an organization's own URLs are not configured")
 	}
 	// Not an http.Client: it would follow redirects.
 	resp, err := transport.RoundTrip(req)

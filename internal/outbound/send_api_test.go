@@ -18,7 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 )
 
-// pigeon is a channel of which nobody can ask what became of a message.
+// pigeon is a channel without a search.
 type pigeon struct{}
 
 func (pigeon) Info() channel.Info {
@@ -55,7 +55,7 @@ func (pigeon) ReadSendResponse(_ *channel.Outgoing, a channel.Response) channel.
 	return channel.SendResult{Verdict: channel.VerdictRefused, Reason: "no such bird"}
 }
 
-// ringed pigeons bring each message once.
+// ringed is a channel that recognizes repeated messages.
 type ringed struct{ pigeon }
 
 func (ringed) Info() channel.Info {
@@ -68,12 +68,12 @@ var (
 	_ channel.IdempotentSender = ringed{}
 )
 
-// loft takes messages and keeps what was called.
+// loft is the API of both; it records the calls.
 type loft struct {
 	mu     sync.Mutex
 	bodies []string
-	// does happens to the n-th call, from 0; 0 or 200 is taken, negative: the answer
-	// is lost.
+	// does returns the result of the n-th call, from 0; 0 or 200: accepted, negative:
+	// the response is lost.
 	does func(n int) int
 	rest string // Retry-After of 429
 }
@@ -111,7 +111,7 @@ func (l *loft) calls() []string {
 	return slices.Clone(l.bodies)
 }
 
-// flown has a customer write by a bird, and Grace answer.
+// flown receives a customer's message on such a channel, and replies as Grace.
 func (r *rig) flown(adapter, from, text string) desk.Message {
 	r.Helper()
 	c := r.connect(adapter, "loft of "+from)
@@ -121,10 +121,10 @@ func (r *rig) flown(adapter, from, text string) desk.Message {
 	return r.reply(in.TicketID, text)
 }
 
-const unsure = "it may have arrived: it was handed over, and the connection ended before the answer came. It is not sent again by itself"
+const unsure = "it may have arrived: the connection ended before the server confirmed it. It is not sent again automatically"
 
-// TestCallWithoutMemory: what may have arrived is called again only where that is
-// harmless, and then it is the same call.
+// TestCallWithoutMemory: an uncertain call is repeated only if that is harmless,
+// and then unchanged.
 func TestCallWithoutMemory(t *testing.T) {
 	crash := func(r *rig, m desk.Message) { r.handsOver(m, "call https://pigeon.example/fly") }
 	elsewhere := func(r *rig, m desk.Message) { r.handsOver(m, "call https://other.example/fly") }
@@ -197,7 +197,7 @@ func TestCallWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestRest: a provider that wants rest gets it, from the whole connection.
+// TestRest: a pause that a provider asks for holds for the whole connection.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var times []time.Time
@@ -233,8 +233,7 @@ func TestRest(t *testing.T) {
 	})
 }
 
-// TestFilesByLink: a file that goes along is fetched by a link that only we can
-// make, for a week.
+// TestFilesByLink: the provider fetches a file by a signed link, valid for a week.
 func TestFilesByLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(loft)

@@ -65,7 +65,7 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 		}
 		reason := mailErrorText(err)
 		if err := a.recordOutcome(ctx, func(tx *db.Tx) error { return a.desk.RemoveCc(ctx, tx, &a.w, gone, reason) }); err != nil {
-			return fmt.Errorf("drop copy: %w", err)
+			return fmt.Errorf("remove copy: %w", err)
 		}
 		id, err = server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordHandover(ctx, by) })
 	}
@@ -146,36 +146,36 @@ func mailErrorText(err error) string {
 	if !ok {
 		return "the mail could not be sent"
 	}
-	said := e.Text
+	detail := e.Text
 	if e.Code != 0 {
-		said = strings.TrimSpace(fmt.Sprintf("%d %s %s", e.Code, e.EnhancedCode, e.Text))
-		said = strings.Join(strings.Fields(said), " ")
+		detail = strings.TrimSpace(fmt.Sprintf("%d %s %s", e.Code, e.EnhancedCode, e.Text))
+		detail = strings.Join(strings.Fields(detail), " ")
 	} else if e.Err != nil {
-		said = e.Err.Error()
+		detail = e.Err.Error()
 	}
 	by := "the mail server"
 	if e.API {
 		by = "the delivery provider"
 	}
-	what := by + " did not take the mail"
+	text := by + " did not accept the mail"
 	switch e.Op {
 	case mail.OpCompose:
-		what = "the mail cannot be written"
+		text = "the mail cannot be written"
 	case mail.OpConnect:
-		what = by + " cannot be reached"
+		text = by + " cannot be reached"
 	case mail.OpTLS:
-		what = "there is no safe connection to " + by
+		text = "no TLS connection to " + by
 	case mail.OpLogin:
-		what = by + " does not let us in"
+		text = by + " rejects our login"
 		if e.API {
-			what = by + " refuses the API key"
+			text = by + " refuses the API key"
 		}
 	case mail.OpSender:
-		what = by + " does not take mail from our address"
+		text = by + " rejects our sender address"
 	case mail.OpRecipient:
-		what = by + " does not take mail for " + strings.Trim(e.Recipient, "<>")
+		text = by + " rejects mail for " + strings.Trim(e.Recipient, "<>")
 	case mail.OpStore:
-		what = "the mail could not be kept"
+		text = "the mail could not be stored"
 	}
-	return what + ": " + said
+	return text + ": " + detail
 }

@@ -35,7 +35,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 type relay struct {
 	attempts
 	received []mail.Message
-	// fail is asked before the message is handed over and after it went.
+	// fail is called before and after the handover.
 	fail func(m mail.Message, handed bool) error
 }
 
@@ -69,7 +69,7 @@ func (r *relay) SendTracked(ctx context.Context, m mail.Message, handing func() 
 	return "", nil
 }
 
-// recover has nothing fail any more.
+// recover ends all failures.
 func (r *relay) recover() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +78,7 @@ func (r *relay) recover() {
 
 const question = "From: Ana <ana@c.example>\nTo: support@a.example\nSubject: Lost key\nMessage-ID: <a1@c.example>\n\nHelp!\n"
 
-// golden are raw mails whose answers are in testdata, as they go over the wire.
+// golden are raw mails; testdata has their replies in wire form.
 var golden = []struct {
 	name, mail string
 	reply      desk.Draft
@@ -104,8 +104,8 @@ func manyIDs(n int) string {
 	return strings.TrimSpace(b.String())
 }
 
-// TestHeaders compares the wire form of answers with golden files, in which what is
-// random has a name.
+// TestHeaders compares the wire form of replies with golden files, with random
+// parts replaced by names.
 func TestHeaders(t *testing.T) {
 	for _, tt := range golden {
 		t.Run(tt.name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func open(t testing.TB, rawURL string) mail.TrackedSender {
 	return s
 }
 
-// mailFixture is a mail of Ana's and its answer, in a bubble.
+// mailFixture is a mail of Ana's and its reply, in a bubble.
 func mailFixture(t *testing.T, fail func(m mail.Message, handed bool) error) (*rig, *relay, desk.Message) {
 	server := &relay{fail: fail}
 	r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.mail = server })
@@ -169,7 +169,7 @@ func mailFixture(t *testing.T, fail func(m mail.Message, handed bool) error) (*r
 	return r, server, m
 }
 
-// TestMailFailures has a mail server say each kind of no.
+// TestMailFailures: a mail server refuses in every way.
 func TestMailFailures(t *testing.T) {
 	const s, m, h = time.Second, time.Minute, time.Hour
 	refused := []time.Duration{5 * m, 15 * m, h, 4 * h, 8 * h, 10 * h, 12 * h, 12 * h}
@@ -178,22 +178,22 @@ func TestMailFailures(t *testing.T) {
 		err    mail.Error
 		after  bool // the content was sent
 		waits  []time.Duration
-		within time.Duration // it is over
+		within time.Duration // time until the end
 		want   desk.Delivery
 	}{
 		{"451", mail.Error{Op: mail.OpContent, Code: 451, EnhancedCode: "4.7.1", Text: "greylisted", Temporary: true}, true, refused, 60 * h,
-			desk.Delivery{State: channel.ReceiptFailed, Error: "the mail server did not take the mail: 451 4.7.1 greylisted"}},
+			desk.Delivery{State: channel.ReceiptFailed, Error: "the mail server did not accept the mail: 451 4.7.1 greylisted"}},
 		{"550 for the recipient", mail.Error{Op: mail.OpRecipient, Recipient: "<ana@c.example>", Code: 550, EnhancedCode: "5.1.1", Text: "no such user"}, false, nil, m,
-			desk.Delivery{State: channel.ReceiptFailed, Error: "the mail server does not take mail for ana@c.example: 550 5.1.1 no such user"}},
+			desk.Delivery{State: channel.ReceiptFailed, Error: "the mail server rejects mail for ana@c.example: 550 5.1.1 no such user"}},
 		{"554 for the content", mail.Error{Op: mail.OpContent, Code: 554, EnhancedCode: "5.7.1", Text: "spam"}, true, nil, m,
-			desk.Delivery{State: channel.ReceiptFailed, Error: "the mail server did not take the mail: 554 5.7.1 spam"}},
+			desk.Delivery{State: channel.ReceiptFailed, Error: "the mail server did not accept the mail: 554 5.7.1 spam"}},
 		{"no answer to the content", mail.Error{Op: mail.OpContent, Err: io.EOF, Temporary: true, Unclear: true}, true, nil, m,
-			desk.Delivery{State: channel.ReceiptFailed, Error: "it may have arrived: it was handed over, and the connection ended before the answer came. It is not sent again by itself"}},
+			desk.Delivery{State: channel.ReceiptFailed, Error: "it may have arrived: the connection ended before the server confirmed it. It is not sent again automatically"}},
 		{"unreachable", mail.Error{Op: mail.OpConnect, Err: errors.New("connection refused"), Temporary: true}, false,
 			[]time.Duration{5 * s, 15 * s, 45 * s, 2 * m, 5 * m, 15 * m, 30 * m, 30 * m}, 0,
 			desk.Delivery{State: channel.ReceiptQueued, Error: "the mail server cannot be reached: connection refused"}},
 		{"a changed password", mail.Error{Op: mail.OpLogin, Code: 535, EnhancedCode: "5.7.8", Text: "no"}, false, []time.Duration{5 * s, 15 * s}, 0,
-			desk.Delivery{State: channel.ReceiptQueued, Error: "the mail server does not let us in: 535 5.7.8 no"}},
+			desk.Delivery{State: channel.ReceiptQueued, Error: "the mail server rejects our login: 535 5.7.8 no"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -259,15 +259,14 @@ func TestRefusedCopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const note = "No copy goes to dead@c.example: the mail server does not take mail for dead@c.example: 550 5.1.1 gone"
+		const note = "No copy was sent to dead@c.example: the mail server rejects mail for dead@c.example: 550 5.1.1 gone"
 		if !slices.ContainsFunc(list, func(m desk.Message) bool { return m.Kind == desk.KindNote && m.Text == note }) {
 			t.Errorf("there is no note %q", note)
 		}
 	})
 }
 
-// TestCrashWhileHandingOver finds a mail that a process was handing over when it
-// died.
+// TestCrashWhileHandingOver: a process died during the handover of a mail.
 func TestCrashWhileHandingOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := new(relay)
@@ -278,15 +277,15 @@ func TestCrashWhileHandingOver(t *testing.T) {
 		r.run()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		want := desk.Delivery{State: channel.ReceiptFailed, Error: "it may have arrived: it was handed over, and the connection ended before the answer came. It is not sent again by itself"}
+		want := desk.Delivery{State: channel.ReceiptFailed, Error: "it may have arrived: the connection ended before the server confirmed it. It is not sent again automatically"}
 		if got := r.message(m).Delivery; got != want || len(server.times()) != 0 {
 			t.Errorf("delivery is %+v after %d attempts, want %+v after none", got, len(server.times()), want)
 		}
 	})
 }
 
-// TestRemovedConnection removes the connection of a mail that a process was handing
-// over when it died: it may have arrived all the same.
+// TestRemovedConnection removes the connection of an uncertain mail: it may have
+// arrived.
 func TestRemovedConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.mail = new(relay) })
@@ -301,8 +300,8 @@ func TestRemovedConnection(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		for m, want := range map[*desk.Message]string{
-			&handed: "it may have arrived: it was handed over, and the connection ended before the answer came. It is not sent again by itself",
-			&waits:  "the connection by which it should leave was removed",
+			&handed: "it may have arrived: the connection ended before the server confirmed it. It is not sent again automatically",
+			&waits:  "its connection was removed",
 		} {
 			if got := r.message(*m).Delivery; got != (desk.Delivery{State: channel.ReceiptFailed, Error: want}) {
 				t.Errorf("delivery is %+v, want it failed: %s", got, want)
@@ -311,8 +310,8 @@ func TestRemovedConnection(t *testing.T) {
 	})
 }
 
-// TestProofIsLostBeforeSending: a reply whose connection loses its proof after it was
-// written waits, and leaves once the address is proven again.
+// TestProofIsLostBeforeSending: a reply waits while its connection lacks a proof,
+// and leaves once the address is proven again.
 func TestProofIsLostBeforeSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := new(relay)
@@ -331,7 +330,7 @@ func TestProofIsLostBeforeSending(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		got := r.message(m).Delivery
-		if got.State != channel.ReceiptQueued || !strings.Contains(got.Error, "is not proven to be yours") || len(server.received) != 0 {
+		if got.State != channel.ReceiptQueued || !strings.Contains(got.Error, "is not proven yet") || len(server.received) != 0 {
 			t.Errorf("delivery is %+v, sent %d times; want it queued for the proof", got, len(server.received))
 		}
 		change(r.connections.ProveTx)
@@ -375,7 +374,7 @@ func TestOwnServer(t *testing.T) {
 	})
 }
 
-// TestTooLarge refuses a mail that no server would take, when it is written.
+// TestTooLarge: a mail beyond every server's limit is refused when written.
 func TestTooLarge(t *testing.T) {
 	r := newRig(t)
 	c := r.connect("email-raw", ourMail)
@@ -395,7 +394,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestUndeliverable says beside a reply that an address failed before.
+// TestUndeliverable: a reply to an address that failed before has a warning.
 func TestUndeliverable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &relay{fail: func(mail.Message, bool) error {
@@ -421,7 +420,7 @@ func TestUndeliverable(t *testing.T) {
 	})
 }
 
-// TestReplyEffects looks at what a reply does to its ticket.
+// TestReplyEffects checks the effects of a reply on its ticket.
 func TestReplyEffects(t *testing.T) {
 	r := newRig(t)
 	c := r.connect("email-raw", ourMail)
@@ -443,8 +442,8 @@ func TestReplyEffects(t *testing.T) {
 	}
 }
 
-// TestBadCopies answers a mail with copies for addresses that cannot be written, that
-// the server cannot take, and that it does not know: everybody else gets the answer.
+// TestBadCopies: Cc addresses that are invalid, rejected or unknown do not keep the
+// reply from the other recipients.
 func TestBadCopies(t *testing.T) {
 	server := mailtest.NewServer(t, mailtest.ServerConfig{Refuse: func(command string) *smtp.SMTPError {
 		if strings.HasPrefix(command, "RCPT carl@") || strings.HasPrefix(command, "RCPT a..b@") {
@@ -468,8 +467,8 @@ func TestBadCopies(t *testing.T) {
 	}
 }
 
-// TestBigMailsOfADeadServer has a tenant's mails with large files hang, and looks how
-// long a mail of another takes.
+// TestBigMailsOfADeadServer: a tenant's hanging mails with large files do not delay
+// another tenant's mail.
 func TestBigMailsOfADeadServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own, shared := new(relay), new(relay)

@@ -22,15 +22,15 @@ import (
 )
 
 // wire carries requests to a handler in memory, for tests in a bubble. It counts
-// the attempts, and can lose what it is told to.
+// attempts, and can lose requests and responses.
 type wire struct {
 	to http.Handler
 	attempts
-	// lose is asked before and after a request reaches the handler.
+	// lose is called before and after a request reaches the handler.
 	lose func(r *http.Request, arrived bool) error
 }
 
-// attempts are the times at which something was tried.
+// attempts are the times of attempts.
 type attempts struct {
 	mu    sync.Mutex
 	tries []time.Time
@@ -48,7 +48,7 @@ func (a *attempts) times() []time.Time {
 	return slices.Clone(a.tries)
 }
 
-// loses has f lose requests and answers from now on.
+// loses makes f lose requests and responses from now on.
 func (w *wire) loses(f func(r *http.Request, arrived bool) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,8 +77,8 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer.Result(), nil
 }
 
-// TestProviderErrors answers a text with each of the provider's errors, and has the
-// same reported later.
+// TestProviderErrors: each of the provider's errors, as a response and as a later
+// report.
 func TestProviderErrors(t *testing.T) {
 	p := newProvider(t)
 	r := newRig(t, func(r *rig) { r.apiURL = p.URL })
@@ -87,7 +87,7 @@ func TestProviderErrors(t *testing.T) {
 		code, reason string
 		undelivered  bool // the number is marked
 		optedOut     bool
-		status       int // of the provider's answer; 0: it only comes later
+		status       int // of the provider's response; 0: report only
 	}{
 		{"20003", "the provider refuses the connection's credentials (20003)", false, false, 401},
 		{"21211", "the number is not valid (21211)", true, false, 400},
@@ -152,7 +152,7 @@ func TestProviderErrors(t *testing.T) {
 	}
 }
 
-// TestRetries watches when a text is tried again. Waits are up to a tenth longer.
+// TestRetries checks the times of retries. Waits are up to a tenth longer.
 func TestRetries(t *testing.T) {
 	const s, m, h = time.Second, time.Minute, time.Hour
 	unavailable := func(w http.ResponseWriter, r *http.Request) bool {
@@ -201,8 +201,8 @@ func TestRetries(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 					got := w.times()[i+1].Sub(w.times()[i])
-					// The queue looks for what is due now and then, and what a
-					// provider asked for holds for its other messages, too.
+					// The queue polls at intervals, and a provider's pause holds for its other
+					// messages, too.
 					if want := tt.waits[i]; got < want || got > want+want/4+5*s {
 						t.Errorf("wait %d is %s, want %s", i+1, got, want)
 					}
@@ -226,8 +226,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestGiveUp lets a provider say "later" for more than two days, and one be out of
-// reach for more than a week.
+// TestGiveUp: a provider defers for more than two days, and another is unreachable
+// for more than a week.
 func TestGiveUp(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -263,7 +263,7 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// TestLostAnswer loses the provider's answer: the message must be found there, and
+// TestLostAnswer: after a lost response the message is found at the provider, and
 // not sent again.
 func TestLostAnswer(t *testing.T) {
 	for _, tt := range []struct {
@@ -291,7 +291,7 @@ func TestLostAnswer(t *testing.T) {
 				r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.http = w })
 				c := r.connect("sms", ourNumber)
 				ticket := r.texts(c, "SM1", anasPhone, "Hello?").TicketID
-				// The same words were said before, and are known.
+				// An earlier message with the same text is known.
 				first := r.reply(ticket, "Hello!")
 				r.run()
 				time.Sleep(time.Second)
@@ -320,8 +320,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestOtherAccount changes the account of a connection while a text is in doubt: the
-// new one's list of messages says nothing about it.
+// TestOtherAccount changes the account of a connection while a text is uncertain:
+// the new account's list does not have it.
 func TestOtherAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(provider)
@@ -354,8 +354,8 @@ func TestOtherAccount(t *testing.T) {
 	})
 }
 
-// TestLostRequest loses the request after it began: the provider does not have the
-// message, so it is sent again.
+// TestLostRequest: the request is lost after it began; the provider does not have
+// the message, so it is sent again.
 func TestLostRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(provider)
@@ -381,8 +381,8 @@ func TestLostRequest(t *testing.T) {
 	})
 }
 
-// TestOrder has a conversation's messages leave in order though the first ones
-// fail, and other conversations not wait for them.
+// TestOrder: a conversation's messages leave in order even if the first ones fail,
+// and other conversations do not wait.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(provider)
@@ -416,8 +416,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestDeadProvider has a hundred messages of a connection hang, and looks how long
-// those of another take.
+// TestDeadProvider: a connection's hundred hanging messages do not delay another's.
 func TestDeadProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(provider)
@@ -450,7 +449,7 @@ func TestDeadProvider(t *testing.T) {
 	})
 }
 
-// TestRefusedReplies tries what can never leave.
+// TestRefusedReplies: replies that can never be sent.
 func TestRefusedReplies(t *testing.T) {
 	r := newRig(t)
 	c := r.connect("sms", ourNumber)
@@ -533,7 +532,7 @@ func TestRefusedReplies(t *testing.T) {
 	}
 }
 
-// TestDeletedMeanwhile deletes a ticket whose message waits.
+// TestDeletedMeanwhile deletes a ticket with a queued message.
 func TestDeletedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(provider)
@@ -551,7 +550,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestStop stops while the provider thinks: what is being sent is finished.
+// TestStop: a message in flight is finished on shutdown.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(provider)

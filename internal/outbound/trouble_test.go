@@ -14,8 +14,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// TestOurTrouble has something of ours fail for a moment after a message waited for
-// days: that is one failure, and not the last of many.
+// TestOurTrouble: a moment's failure of our own, after days of waiting, is the
+// first of its kind, and not the last of many.
 func TestOurTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(provider)
@@ -42,8 +42,8 @@ func TestOurTrouble(t *testing.T) {
 	})
 }
 
-// TestOwnOutage: a database that cannot record that a mail is about to be handed over
-// costs the mail no attempt, however long that lasts.
+// TestOwnOutage: a database that cannot record a handover costs the mail no
+// attempt, however long that lasts.
 func TestOwnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := new(relay)
@@ -67,7 +67,7 @@ func TestOwnOutage(t *testing.T) {
 	})
 }
 
-// TestBarred has things happen to whom a message is for while it waits.
+// TestBarred: the recipient opts out or is deleted while a message waits.
 func TestBarred(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -88,7 +88,7 @@ func TestBarred(t *testing.T) {
 		{"split off", func(r *rig, m desk.Message, _ string) error { return r.split(m) }, desk.Delivery{State: channel.ReceiptSent}},
 		{"deleted", func(r *rig, _ desk.Message, customerID string) error {
 			return r.db.Write(r.Context(), func(tx *db.Tx) error { return r.desk.DeleteCustomer(r.Context(), tx, org, customerID) })
-		}, desk.Delivery{State: channel.ReceiptFailed, Error: "the customer was deleted, and nothing is known of where to reach them"}},
+		}, desk.Delivery{State: channel.ReceiptFailed, Error: "the customer was deleted, so there is no address to send to"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -120,8 +120,7 @@ func TestBarred(t *testing.T) {
 	}
 }
 
-// TestOptedOutThread replies in what was split off a thread whose customer has opted
-// out there.
+// TestOptedOutThread: a reply in a conversation split off a thread with an opt-out.
 func TestOptedOutThread(t *testing.T) {
 	r := newRig(t)
 	c := r.connect("sms", ourNumber)
@@ -148,8 +147,8 @@ func TestOptedOutThread(t *testing.T) {
 	}
 }
 
-// TestSlowProvider has a process die while the provider thinks about a message: it
-// is not sent again before the provider could have been done with it.
+// TestSlowProvider: a process dies while the provider processes a message: it is
+// not sent again before the provider can have finished.
 func TestSlowProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(provider)

@@ -23,7 +23,7 @@ func (r *rig) ways(ticketID string) []desk.ReplyOption {
 	return ways
 }
 
-// TestWaysOut: what is shown of where a ticket can be answered is what a reply finds.
+// TestWaysOut: the reply options equal the results of replies.
 func TestWaysOut(t *testing.T) {
 	r := newRig(t)
 	sms, mailbox := r.connect("sms", ourNumber), r.connect("email-raw", ourMail)
@@ -105,7 +105,7 @@ func TestWaysOut(t *testing.T) {
 	}
 }
 
-// TestWindow: until when a messenger takes an answer, by what the customer wrote last.
+// TestWindow: a messenger's reply window counts from the customer's last message.
 func TestWindow(t *testing.T) {
 	for _, tt := range []struct {
 		adapter string

@@ -225,7 +225,7 @@ func (s *Service) fetch(ctx context.Context, address string) (desk.Picture, erro
 	}
 	kind := http.DetectContentType(content)
 	if !slices.Contains(contentTypes, kind) {
-		return desk.Picture{}, &refusal{why: "it is no picture", final: true}
+		return desk.Picture{}, &refusal{why: "it is not a picture", final: true}
 	}
 	ref, err := s.c.Blob.Put(ctx, bytes.NewReader(content))
 	if err != nil {
@@ -237,7 +237,7 @@ func (s *Service) fetch(ctx context.Context, address string) (desk.Picture, erro
 func (s *Service) download(ctx context.Context, address string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil || !isPlainURL(req.URL) {
-		return nil, &refusal{why: "its address is not a plain one", final: true}
+		return nil, &refusal{why: "its URL is not allowed", final: true}
 	}
 	req.Header.Set("User-Agent", userAgent)
 	req.Header.Set("Accept", strings.Join(contentTypes, ", "))
@@ -246,7 +246,7 @@ func (s *Service) download(ctx context.Context, address string) ([]byte, error) 
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			next.Header.Del("Referer")
 			if len(via) > maxRedirects || !isPlainURL(next.URL) {
-				return &refusal{why: "it leads elsewhere too often, or to no plain address", final: true}
+				return &refusal{why: "too many redirects, or a redirect to a URL that is not allowed", final: true}
 			}
 			return nil
 		},
@@ -280,7 +280,7 @@ func refusalOf(err error) *refusal {
 		return r
 	}
 	if _, ok := errors.AsType[*netguard.AddressError](err); ok {
-		return &refusal{why: "its address is not a public one", final: true}
+		return &refusal{why: "its address is not public", final: true}
 	}
 	return &refusal{why: "its host could not be reached in time"}
 }

@@ -34,7 +34,7 @@ const (
 	png     = "\x89PNG\r\n\x1a\n and more"
 )
 
-// far is the sender's server: an answer by address, and what was asked.
+// far is the sender's server: responses by address, and the requests.
 type far struct {
 	answers map[string]func(*http.Request) (*http.Response, error)
 	mu      sync.Mutex
@@ -84,7 +84,7 @@ type house struct {
 	box      *seal.Box
 }
 
-// receive is a house with a mail that has pictures at some addresses.
+// receive returns a house with a mail that links to pictures.
 func receive(t testing.TB, d *db.DB, transport http.RoundTripper, addresses ...string) *house {
 	t.Helper()
 	blobs, err := blob.OpenDir(t.TempDir())
@@ -114,12 +114,12 @@ func receive(t testing.TB, d *db.DB, transport http.RoundTripper, addresses ...s
 	return h
 }
 
-// another is the service of one more process.
+// another is the service of a second process.
 func (h *house) another(transport http.RoundTripper) *picture.Service {
 	return picture.New(picture.Config{DB: h.db, Desk: h.desk, Blob: h.blobs, Box: h.box, Transport: transport, Logger: slog.New(slog.DiscardHandler)})
 }
 
-// open returns the bytes and the type of the picture at an address.
+// open returns the content and the type of a picture.
 func (h *house) open(ctx context.Context, s *picture.Service, address string) (string, error) {
 	id, signature := s.Link(h.message.ID, address)
 	p, content, err := s.Open(ctx, &h.message, id, signature)
@@ -134,8 +134,8 @@ func (h *house) open(ctx context.Context, s *picture.Service, address string) (s
 	return p.ContentType + " " + string(all), err
 }
 
-// TestOnce: a picture is fetched once, whoever and however many ask, in whichever process,
-// and its host learns nothing of them.
+// TestOnce: a picture is fetched once for all readers and processes, and its host
+// learns nothing of them.
 func TestOnce(t *testing.T) {
 	f := &far{answers: map[string]func(*http.Request) (*http.Response, error){address: bytesOf(png, "Content-Type", "text/html", "Set-Cookie", "id=1")}}
 	h := receive(t, dbtest.New(t), f, address)
@@ -158,8 +158,9 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestRefusals: what is no picture, too large, slow, or not on the open web is not served,
-// and is not asked for again where that would end the same.
+// TestRefusals: a response that is no picture, too large, slow, or not from a
+// public address is not served, and not fetched again if the result would be the
+// same.
 func TestRefusals(t *testing.T) {
 	const evil = "https://sender.example/evil"
 	redirect := func(to string) func(*http.Request) (*http.Response, error) {
@@ -186,7 +187,7 @@ func TestRefusals(t *testing.T) {
 		name    string
 		address string
 		answer  func(*http.Request) (*http.Response, error)
-		asked   int // of two tries
+		asked   int // after two tries
 		takes   time.Duration
 	}{
 		{"an SVG", evil, bytesOf(`<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>`, "Content-Type", "image/svg+xml"), 1, 0},
@@ -227,8 +228,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestPrivateAddresses has the real guard refuse addresses inside, also where the web leads
-// to them.
+// TestPrivateAddresses: the real guard refuses private addresses, also after
+// redirects.
 func TestPrivateAddresses(t *testing.T) {
 	guarded := netguard.NewTransport(netguard.Guard{})
 	defer guarded.CloseIdleConnections()
@@ -239,7 +240,7 @@ func TestPrivateAddresses(t *testing.T) {
 			t.Errorf("%s: got %v", a, err)
 		}
 		id, _ := h.pictures.Link(h.message.ID, a)
-		if p, err := h.desk.Picture(t.Context(), h.db, h.message.ID, id); err != nil || p.Error != "its address is not a public one" {
+		if p, err := h.desk.Picture(t.Context(), h.db, h.message.ID, id); err != nil || p.Error != "its address is not public" {
 			t.Errorf("%s: %+v, %v", a, p, err)
 		}
 	}
@@ -260,13 +261,13 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestSignature: a link is good for one picture of one message.
+// TestSignature: a link is valid for one picture of one message.
 func TestSignature(t *testing.T) {
 	const second = "https://sender.example/2.png"
 	f := &far{answers: map[string]func(*http.Request) (*http.Response, error){address: bytesOf(png), second: bytesOf(png), "https://elsewhere.example/": bytesOf(png)}}
 	h := receive(t, dbtest.New(t), f, address)
 	id, signature := h.pictures.Link(h.message.ID, address)
-	foreign, foreignSignature := h.pictures.Link(h.message.ID, "https://elsewhere.example/") // which the message does not have
+	foreign, foreignSignature := h.pictures.Link(h.message.ID, "https://elsewhere.example/") // not in the message
 	otherID, otherSignature := h.pictures.Link("another message", address)
 	stranger := picture.New(picture.Config{Box: seal.New(seal.NewKey())})
 	_, forged := stranger.Link(h.message.ID, address)
@@ -284,7 +285,7 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// TestErased: what a message's pictures were goes with it.
+// TestErased: a message's pictures are deleted with it.
 func TestErased(t *testing.T) {
 	f := &far{answers: map[string]func(*http.Request) (*http.Response, error){address: bytesOf(png)}}
 	d := dbtest.New(t)
@@ -301,7 +302,7 @@ func TestErased(t *testing.T) {
 	}
 }
 
-// TestTakenBack: a message that its author takes back leaves no file behind.
+// TestTakenBack: deleting a message at its provider deletes its files.
 func TestTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{answers: map[string]func(*http.Request) (*http.Response, error){address: bytesOf(png)}}
@@ -333,7 +334,7 @@ func TestTakenBack(t *testing.T) {
 	})
 }
 
-// TestAbandoned: a process that died while it loaded a picture keeps others away for a
+// TestAbandoned: the claim of a process that died keeps other processes away for a
 // minute.
 func TestAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -95,7 +95,7 @@ func TestSLAProceduresRefuse(t *testing.T) {
 		{`{"priority":"low","resolutionMinutes":525601}`, "resolutionMinutes", "must be from 1 to 525600, a year"},
 		{`{"priority":"low","resolutionMinutes":1.5}`, "resolutionMinutes", "must be an integer"},
 		{`{"priority":"low","resolutionMinutes":1,"businessHours":{"weekly":{"mon":[{"from":"09:00","to":"17:00"}]}}}`, "businessHours.timeZone", "is required"},
-		{`{"priority":"low","resolutionMinutes":1,"businessHours":{"timeZone":"UTC","weekly":{"mon":[]}}}`, "businessHours.weekly", "must have hours on some day"},
+		{`{"priority":"low","resolutionMinutes":1,"businessHours":{"timeZone":"UTC","weekly":{"mon":[]}}}`, "businessHours.weekly", "must have hours on at least one day"},
 		{`{"priority":"low","resolutionMinutes":1,"businessHours":{"timeZone":"Mars","weekly":{"mon":[{"from":"09:00","to":"17:00"}]}}}`,
 			"businessHours.timeZone", "must be an IANA time zone such as Europe/Berlin"},
 	} {

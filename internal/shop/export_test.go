@@ -6,16 +6,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// CarryOut is one attempt at a request.
+// CarryOut runs one attempt at a request.
 func (s *Service) CarryOut(ctx context.Context, id string) error {
 	return s.runRequest(ctx, &queue.Job{Payload: []byte(id)})
 }
 
-// MaxMailed is the size of an archive that goes along with a mail.
+// MaxMailed is the maximum size of an attached archive.
 const MaxMailed = maxMailed
 
-// LinkLife is for how long a link leads to an archive.
+// LinkLife is the life of a link to an archive.
 const LinkLife = linkLife
 
-// Recheck is after how long subscriptions are looked at again.
+// Recheck is the interval of subscription checks.
 const Recheck = recheck

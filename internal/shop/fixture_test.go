@@ -23,8 +23,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/shop"
 )
 
-// fixture is the service with everything around it in memory. It stands for the
-// desk, the keepers, the connections and the mail server.
+// fixture is the service with in-memory neighbours: desk, redactors, connections
+// and mail server.
 type fixture struct {
 	t  *testing.T
 	db *db.DB
@@ -42,11 +42,11 @@ type fixture struct {
 	connections map[string]shop.Connection
 	notices     map[string]string
 	mails       []mail.Message
-	refuse      error // what keepers and the mail server answer
+	refuse      error // the error of redactors and the mail server
 	far         func(*http.Request) (*http.Response, error)
 }
 
-// customer is one, as the fixture's desk has it.
+// customer is a customer of the fixture's desk.
 type customer struct {
 	name, email, phone string
 	others             []string // further addresses
@@ -274,7 +274,7 @@ func (f *fixture) intake(o channel.Source, r channel.Record) (result shop.Result
 	return result, m
 }
 
-// intakeRequest has a request of the law come in, and returns its id.
+// intakeRequest receives a data protection request and returns its id.
 func (f *fixture) intakeRequest(o channel.Source, p channel.PrivacyRequest) string {
 	f.t.Helper()
 	var result struct {
@@ -320,8 +320,8 @@ func (f *fixture) count(query string, args ...any) int {
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// at is where what a connection of an organization says comes from, a minute after
-// the last change that tests tell of.
+// at is the source of a connection's events, a minute after the last change of the
+// tests.
 func at(organization, connection string) channel.Source {
 	return channel.Source{OrganizationID: organization, ConnectionID: connection, Medium: "storefront", ReceivedAt: noon.Add(time.Hour)}
 }

@@ -70,7 +70,7 @@ func (s *Service) writeExport(ctx context.Context, tx *db.Tx, r *Request, token 
 	until := tx.Now.Add(linkLife)
 	if _, err := tx.Exec(ctx, "INSERT INTO privacy_exports (digest, request_id, blob_key, until) VALUES ($1, $2, $3, $4)",
 		tokenDigest(token), r.ID, ref.Key, until.UnixMicro()); err != nil {
-		return fmt.Errorf("note the archive: %w", err)
+		return fmt.Errorf("record archive: %w", err)
 	}
 	return s.queue.Enqueue(ctx, tx, queue.New{Kind: expiryKind, Lane: r.ID, Payload: []byte(r.ID), RunAt: until})
 }
@@ -89,7 +89,7 @@ func (s *Service) expire(ctx context.Context, j *queue.Job) error {
 // OpenExport returns the archive of a link's token, for the caller to close. Error:
 // NotFound, also after expiry.
 func (s *Service) OpenExport(ctx context.Context, token string) (io.ReadCloser, error) {
-	gone := problem.New(problem.NotFound, "this archive is not here, or not any more: a link is good for %d days", int(linkLife/(24*time.Hour)))
+	gone := problem.New(problem.NotFound, "there is no such archive, or its link has expired: links are valid for %d days", int(linkLife/(24*time.Hour)))
 	var key, requestID, organizationID string
 	err := s.db.QueryRow(ctx, `SELECT e.blob_key, r.id, r.organization_id FROM privacy_exports e JOIN privacy_requests r ON r.id = e.request_id
 		WHERE e.digest = $1 AND e.until > $2`, tokenDigest(token), time.Now().UnixMicro()).Scan(&key, &requestID, &organizationID)
@@ -155,7 +155,7 @@ func (s *Service) collect(ctx context.Context, r *Request) (*contents, error) {
 	if p.CustomerID != "" {
 		d, err := s.desk.Dossier(ctx, s.db, r.OrganizationID, p.CustomerID)
 		if err != nil {
-			return nil, fmt.Errorf("collect what there is of the customer: %w", err)
+			return nil, fmt.Errorf("collect customer data: %w", err)
 		}
 		c.Customer, c.files = d.Record, d.Files
 		list, err := orders(ctx, s.db, "customer_id = $1 AND organization_id = $2 ORDER BY placed_at, external_id", p.CustomerID, r.OrganizationID)
@@ -299,24 +299,24 @@ func outline(b *strings.Builder, v any, depth int) {
 // exportMail returns the mail with the archive, or with a link to it, and the
 // archive's size.
 func (s *Service) exportMail(ctx context.Context, r *Request, c *contents) (m mail.Message, size int64, err error) {
-	who := "a customer"
+	customer := "a customer"
 	if r.Subject != "" {
-		who = "the customer " + r.Subject
+		customer = "the customer " + r.Subject
 	}
 	l := mail.Notification{
-		Subject: "What you know of a customer of " + r.Shop,
+		Subject: "Data of a customer of " + r.Shop,
 		Before: []string{
 			"Hello,",
-			fmt.Sprintf("On %s the shop %s passed on a request of %s to see what is stored of them. The law gives you until %s to answer.",
-				r.ReceivedAt.UTC().Format("2 January 2006"), r.Shop, who, r.DueAt.UTC().Format("2 January 2006")),
+			fmt.Sprintf("On %s the shop %s forwarded a request of %s for access to their data. The law gives you until %s to answer.",
+				r.ReceivedAt.UTC().Format("2 January 2006"), r.Shop, customer, r.DueAt.UTC().Format("2 January 2006")),
 		},
 		After: []string{"Request: " + r.ID},
 	}
 	if c.Customer == nil && len(c.Orders) == 0 {
-		l.Before = append(l.Before, "Kickstand knows nothing of this person: no customer record, no tickets, no orders. The archive says so.")
+		l.Before = append(l.Before, "Kickstand has no data of this person: no customer record, no tickets, no orders. The archive states this.")
 	} else {
-		l.Before = append(l.Before, "The archive has everything that Kickstand knows of them: the customer record, tickets, messages, files and orders, as text and as JSON. "+
-			"Look through it, since it also holds what your people wrote, and send the customer what is theirs.")
+		l.Before = append(l.Before, "The archive has all data of this person: the customer record, tickets, messages, files and orders, as text and as JSON. "+
+			"Review it before you send it to the customer, since it also has your agents' notes and replies.")
 	}
 	token := rand.Text()
 	small := limited{most: maxMailed}
@@ -334,7 +334,7 @@ func (s *Service) exportMail(ctx context.Context, r *Request, c *contents) (m ma
 		}
 		size = ref.Size
 		l.Action = mail.Action{Label: "Download the archive", URL: s.baseURL + ExportPath + token}
-		l.After = append([]string{fmt.Sprintf("Whoever has the link can download the archive, for %d days.", int(linkLife/(24*time.Hour)))}, l.After...)
+		l.After = append([]string{fmt.Sprintf("Anybody with the link can download the archive, for %d days.", int(linkLife/(24*time.Hour)))}, l.After...)
 	default:
 		return m, 0, fmt.Errorf("write the archive: %w", err)
 	}

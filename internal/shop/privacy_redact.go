@@ -27,7 +27,7 @@ func (s *Service) redactCustomer(ctx context.Context, r *Request) error {
 	}
 	for _, k := range s.redactors {
 		if err := k.RedactPerson(ctx, p); err != nil {
-			return fmt.Errorf("redact what tells of the customer: %w", err)
+			return fmt.Errorf("redact data outside the desk: %w", err)
 		}
 	}
 	if err := s.deletePersonExports(ctx, p, r.Subject); err != nil {
@@ -50,7 +50,7 @@ func (s *Service) redactCustomer(ctx context.Context, r *Request) error {
 			{"UPDATE privacy_requests SET subject = NULL WHERE place = ANY($1) AND subject = $2", []any{p.Places, r.Subject}},
 		} {
 			if _, err := tx.Exec(ctx, change.statement, change.args...); err != nil {
-				return fmt.Errorf("forget customer: %w", err)
+				return fmt.Errorf("redact customer: %w", err)
 			}
 		}
 		for _, at := range p.Places {
@@ -110,7 +110,7 @@ func (s *Service) redactShop(ctx context.Context, r *Request) error {
 		outcome.Customers += n
 		for _, k := range s.redactors {
 			if err := k.RedactPlace(ctx, r.OrganizationID, at); err != nil {
-				return fmt.Errorf("redact what came from the shop: %w", err)
+				return fmt.Errorf("redact data of the shop: %w", err)
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func (s *Service) redactShop(ctx context.Context, r *Request) error {
 			}
 		}
 		if _, err := tx.Exec(ctx, "UPDATE privacy_requests SET subject = NULL WHERE place = ANY($1)", places); err != nil {
-			return fmt.Errorf("forget whom requests were about: %w", err)
+			return fmt.Errorf("clear subjects of requests: %w", err)
 		}
 		return s.complete(ctx, tx, r, map[string]any{"customers": outcome.Customers, "orders": outcome.Orders})
 	})
@@ -202,7 +202,7 @@ func (s *Service) redactPlaceCustomers(ctx context.Context, organizationID, at s
 				return err
 			})
 			if err != nil {
-				return total, fmt.Errorf("forget customer: %w", err)
+				return total, fmt.Errorf("redact customer: %w", err)
 			}
 		}
 	}
@@ -217,7 +217,7 @@ func (s *Service) knownOnlyFrom(ctx context.Context, organizationID, at, custome
 	}
 	var elsewhere int
 	if err := s.db.QueryRow(ctx, "SELECT count(*) FROM shop_customers WHERE customer_id = $1 AND place <> $2", customerID, at).Scan(&elsewhere); err != nil {
-		return nil, fmt.Errorf("look for the customer elsewhere: %w", err)
+		return nil, fmt.Errorf("check other places: %w", err)
 	}
 	if elsewhere > 0 {
 		return nil, nil
@@ -227,7 +227,7 @@ func (s *Service) knownOnlyFrom(ctx context.Context, organizationID, at, custome
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find what there is of the customer: %w", err)
+		return nil, fmt.Errorf("load customer data: %w", err)
 	}
 	if len(d.Person.TicketIDs) > 0 {
 		return nil, nil
@@ -243,7 +243,7 @@ func (s *Service) redactPerson(ctx context.Context, p *Person) error {
 	}
 	for _, k := range s.redactors {
 		if err := k.RedactPerson(ctx, p); err != nil {
-			return fmt.Errorf("redact what tells of the customer: %w", err)
+			return fmt.Errorf("redact data outside the desk: %w", err)
 		}
 	}
 	return nil

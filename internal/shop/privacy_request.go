@@ -60,7 +60,7 @@ func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source
 	switch p.Kind {
 	case channel.PrivacyDataRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
 	default:
-		return nil, fmt.Errorf("shop: %q is nothing that the law asks for", p.Kind)
+		return nil, fmt.Errorf("shop: unknown kind of data protection request %q", p.Kind)
 	}
 	type result struct {
 		Outcome   string `json:"outcome"` // accepted, duplicate
@@ -75,7 +75,7 @@ func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source
 			WHERE place = $1 AND kind = $2 AND shop = $3 AND coalesce(subject, '') = $4 AND completed_at IS NULL AND details = $5`,
 			at, string(p.Kind), clean(p.Shop), subject, db.JSON(detailsOf(p)))
 		if err != nil {
-			return nil, fmt.Errorf("look for the same request: %w", err)
+			return nil, fmt.Errorf("find the same request: %w", err)
 		}
 		if len(waiting) > 0 {
 			return result{"duplicate", waiting[0]}, nil
@@ -91,7 +91,7 @@ func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source
 		id, o.OrganizationID, at, string(p.Kind), clean(p.Shop), key, db.Text(subject), db.JSON(detailsOf(p)),
 		received.UnixMicro(), received.Add(requestTerm).UnixMicro())
 	if err != nil {
-		return nil, fmt.Errorf("write down request: %w", err)
+		return nil, fmt.Errorf("write request: %w", err)
 	}
 	if n == 0 {
 		err := tx.QueryRow(ctx, "SELECT id FROM privacy_requests WHERE place = $1 AND kind = $2 AND request_key = $3", at, string(p.Kind), key).Scan(&id)
@@ -195,7 +195,7 @@ func (s *Service) runRequest(ctx context.Context, j *queue.Job) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	s.log.WarnContext(ctx, "what the law asks for could not be done yet", "request", r.ID, "kind", string(r.Kind), "due", r.DueAt, "error", err)
+	s.log.WarnContext(ctx, "a data protection request failed and will be retried", "request", r.ID, "kind", string(r.Kind), "due", r.DueAt, "error", err)
 	noted := s.db.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE privacy_requests SET attempts = attempts + 1, error = $2 WHERE id = $1", r.ID, errorText(err))
 		return err
@@ -214,7 +214,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, r *Request, outcome m
 	if _, err := tx.Exec(ctx, `UPDATE privacy_requests SET completed_at = $2, outcome = $3, error = NULL, details = NULL,
 		subject = CASE WHEN kind = $4 THEN subject ELSE NULL END WHERE id = $1`,
 		r.ID, tx.Now.UnixMicro(), db.JSON(outcome), string(channel.PrivacyDataRequest)); err != nil {
-		return fmt.Errorf("record that the request is done: %w", err)
+		return fmt.Errorf("complete request: %w", err)
 	}
 	details := map[string]any{"kind": string(r.Kind), "shop": r.Shop}
 	maps.Copy(details, outcome)
@@ -299,7 +299,7 @@ func (s *Service) findPerson(ctx context.Context, r *Request) (*Person, error) {
 		case isNotFound(err):
 			p.CustomerID = "" // deleted before
 		case err != nil:
-			return nil, fmt.Errorf("find what there is of the customer: %w", err)
+			return nil, fmt.Errorf("load customer data: %w", err)
 		default:
 			p.TicketIDs = d.Person.TicketIDs
 			p.Contacts = append(p.Contacts, d.Person.Contacts...)

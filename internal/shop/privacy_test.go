@@ -24,7 +24,7 @@ import (
 
 const domain = "acme-lamps.myshopify.com"
 
-// ana has the shop tell of a customer with an order, and returns the desk's id.
+// ana receives a customer with an order from the shop, and returns the desk's id.
 func (f *fixture) ana(o channel.Source) string {
 	f.t.Helper()
 	result, _ := f.intake(o, channel.Record{
@@ -93,7 +93,7 @@ func TestShow(t *testing.T) {
 		t.Errorf("after a failure the request is %+v, want the reason in it", r)
 	}
 	f.refuse = nil
-	for range 2 { // the second time there is nothing to do
+	for range 2 { // the second run changes nothing
 		if err := f.CarryOut(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func TestShowNobody(t *testing.T) {
 	if err := f.CarryOut(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	if len(f.mails) != 1 || !strings.Contains(f.mails[0].Text, "knows nothing of this person") {
+	if len(f.mails) != 1 || !strings.Contains(f.mails[0].Text, "has no data of this person") {
 		t.Errorf("the mails are %+v, want one that says that nobody is known", f.mails)
 	}
 	nobody := f.intakeRequest(at("nobody", "shop-2"), see(""))
@@ -139,8 +139,7 @@ func TestShowNobody(t *testing.T) {
 	}
 }
 
-// TestLargeArchive checks that what is too large for a mail can be fetched, for a
-// while.
+// TestLargeArchive: an archive too large for a mail can be downloaded for a while.
 func TestLargeArchive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)
@@ -200,8 +199,8 @@ func TestLargeArchive(t *testing.T) {
 	})
 }
 
-// TestClaimIsNoFormerOwner: whoever connects a shop without proving it is not its former
-// owner, to whom goes what the law asks of a shop that nobody has any more.
+// TestClaimIsNoFormerOwner: an unproven connection does not make an organization
+// the former owner of a shop, which gets the requests of a disconnected shop.
 func TestClaimIsNoFormerOwner(t *testing.T) {
 	f := open(t)
 	change := func(id, organization string, proven, gone bool) {
@@ -227,7 +226,7 @@ func TestClaimIsNoFormerOwner(t *testing.T) {
 	want("a stranger claims it again", "acme")
 }
 
-// TestForgetCustomer fails in every place once, and checks what is left.
+// TestForgetCustomer fails at every redactor once, and checks the remaining data.
 func TestForgetCustomer(t *testing.T) {
 	f := open(t)
 	o := at("acme", "shop-1")
@@ -262,7 +261,7 @@ func TestForgetCustomer(t *testing.T) {
 	if !f.customers[id].redacted {
 		t.Error("the desk still knows the customer")
 	}
-	// The desk did not know them any more the second time.
+	// The second time, the desk no longer has the customer.
 	for i, p := range f.forgotten {
 		if p.CustomerID != id || !slices.Equal(p.TicketIDs, []string{"ticket-1"}) || !slices.Contains(p.Contacts, "+4915112345678") ||
 			!slices.Equal(p.Names, []string{"191167", "299938"}) || !slices.Equal(p.Places, []string{"shop-1"}) {
@@ -274,7 +273,7 @@ func TestForgetCustomer(t *testing.T) {
 	}
 	for query, want := range map[string]int{
 		"SELECT count(*) FROM shop_orders WHERE place = 'shop-1'":          0,
-		"SELECT count(*) FROM shop_orders WHERE place = 'shop-2'":          1, // the other shop's, of nobody
+		"SELECT count(*) FROM shop_orders WHERE place = 'shop-2'":          1, // the other shop's, without a customer
 		"SELECT count(*) FROM shop_orders WHERE customer_id IS NOT NULL":   0,
 		"SELECT count(*) FROM shop_customers":                              0,
 		"SELECT count(*) FROM privacy_requests WHERE details IS NOT NULL":  0,
@@ -284,7 +283,7 @@ func TestForgetCustomer(t *testing.T) {
 			t.Errorf("%s = %d, want %d", query, got, want)
 		}
 	}
-	// What is older does not bring them back; what is newer does.
+	// Older events do not restore the data; newer ones do.
 	if result, _ := f.intake(o, channel.Record{ExternalID: "191167", Customer: channel.Party{Email: "ana@client.example"}, UpdatedAt: noon}); result.Outcome != shop.Redacted {
 		t.Errorf("old news of the customer is %s, want it not taken", result.Outcome)
 	}
@@ -299,7 +298,7 @@ func TestForgetCustomer(t *testing.T) {
 	}
 }
 
-// TestForgetTheRightOne checks that the shop's id comes before the address.
+// TestForgetTheRightOne: the shop's id takes precedence over the address.
 func TestForgetTheRightOne(t *testing.T) {
 	f := open(t)
 	o := at("acme", "shop-1")
@@ -363,15 +362,14 @@ func TestForgetShop(t *testing.T) {
 	if result, _ := f.intake(o, channel.Record{UpdatedAt: noon, Order: &channel.Order{ExternalID: "1"}}); result.Outcome != shop.Redacted {
 		t.Errorf("old news of the shop is %s, want it not taken", result.Outcome)
 	}
-	// The shop comes back and goes again.
+	// The shop is connected and removed again.
 	o.ReceivedAt = noon.Add(24 * time.Hour)
 	if again := f.intakeRequest(o, channel.PrivacyRequest{Kind: channel.PrivacyRedactShop, Shop: domain}); again == request {
 		t.Error("a shop that went a second time is not erased again")
 	}
 }
 
-// TestForgetBothShops: who came from one shop and is known to another goes with the
-// last of them.
+// TestForgetBothShops: a customer of two shops is redacted with the last of them.
 func TestForgetBothShops(t *testing.T) {
 	f := open(t)
 	first, second := at("acme", "shop-1"), at("acme", "shop-2")

@@ -125,7 +125,7 @@ func isRedacted(ctx context.Context, q db.Querier, at string, r *channel.Record,
 		var n int
 		err := q.QueryRow(ctx, "SELECT count(*) FROM shop_forgotten WHERE digest = $1 AND at >= $2", key, news.UnixMicro()).Scan(&n)
 		if err != nil {
-			return false, fmt.Errorf("look for what was forgotten: %w", err)
+			return false, fmt.Errorf("find redaction: %w", err)
 		}
 		if n > 0 {
 			return true, nil
@@ -140,7 +140,7 @@ func recordRedaction(ctx context.Context, tx *db.Tx, place, kind, id string, at 
 	if _, err := tx.Exec(ctx, `INSERT INTO shop_forgotten (digest, at) VALUES ($1, $2)
 		ON CONFLICT (digest) DO UPDATE SET at = excluded.at WHERE shop_forgotten.at < excluded.at`,
 		redactionKey(place, kind, id), at.UnixMicro()); err != nil {
-		return fmt.Errorf("note what is forgotten: %w", err)
+		return fmt.Errorf("record redaction: %w", err)
 	}
 	return nil
 }

@@ -28,8 +28,8 @@ func permutations(n int) [][]int {
 	return all
 }
 
-// TestEveryOrder gives the events of a customer and an order in every order in which
-// they can come, some twice, and expects the same end.
+// TestEveryOrder: the events of a customer and an order have the same result in
+// every order, with repetitions.
 func TestEveryOrder(t *testing.T) {
 	order := func(minute int, status, name string) channel.Record {
 		return channel.Record{
@@ -53,7 +53,7 @@ func TestEveryOrder(t *testing.T) {
 	f := open(t)
 	for n, p := range permutations(len(events)) {
 		o := at(fmt.Sprintf("org-%d", n), fmt.Sprintf("connection-%d", n))
-		// Each customer is another's, since the fixture's desk has one organization.
+		// Each run has its own customers, since the fixture's desk has one organization.
 		mail := func(email string) string { return strconv.Itoa(n) + "." + email }
 		var id string
 		for _, i := range append(slices.Clone(p), p[0], p[len(p)/2]) {
@@ -82,7 +82,7 @@ func TestEveryOrder(t *testing.T) {
 	}
 }
 
-// TestEditedName checks that what an agent has corrected stays.
+// TestEditedName: an agent's correction stays.
 func TestEditedName(t *testing.T) {
 	f := open(t)
 	o := at("acme", "shop-1")
@@ -98,7 +98,7 @@ func TestEditedName(t *testing.T) {
 	}
 }
 
-// TestParallelCopies has one event come in twenty times at once.
+// TestParallelCopies: twenty concurrent copies of one event.
 func TestParallelCopies(t *testing.T) {
 	f := open(t)
 	o := at("acme", "shop-1")
@@ -128,12 +128,12 @@ func TestParallelCopies(t *testing.T) {
 	}
 }
 
-// TestReturns gives what a marketplace tells of an order and a return of it in every
-// order.
+// TestReturns: a marketplace's events of an order and a return have the same result
+// in every order.
 func TestReturns(t *testing.T) {
 	f := open(t)
 	of := func(minute int, o channel.Order, m *channel.Message) channel.Record {
-		o.ExternalID, o.Number = "903-1", "903-1" // as the adapter has it
+		o.ExternalID, o.Number = "903-1", "903-1" // as the adapter sets it
 		return channel.Record{UpdatedAt: noon.Add(time.Duration(minute) * time.Minute), Order: &o, Message: m}
 	}
 	lamp := []channel.OrderItem{{SKU: "LAMP", Quantity: 1}}
@@ -167,8 +167,8 @@ func TestReturns(t *testing.T) {
 	}
 }
 
-// TestGuests checks that guests are known by their address, and an order without
-// anybody is kept.
+// TestGuests: guests are identified by address, and an order without a customer is
+// stored.
 func TestGuests(t *testing.T) {
 	f := open(t)
 	o := at("acme", "")
@@ -192,8 +192,7 @@ func TestGuests(t *testing.T) {
 	}
 }
 
-// TestDeleted checks that the news that a customer is no more holds against older
-// news, in any order.
+// TestDeleted: a customer's deletion holds against older events, in any order.
 func TestDeleted(t *testing.T) {
 	f := open(t)
 	events := []channel.Record{
@@ -211,7 +210,7 @@ func TestDeleted(t *testing.T) {
 	}
 }
 
-// TestNothingStaysOfAFailure checks that an error of the desk undoes the record.
+// TestNothingStaysOfAFailure: an error of the desk rolls back the record.
 func TestNothingStaysOfAFailure(t *testing.T) {
 	f := open(t)
 	r := channel.Record{ExternalID: "1", Customer: channel.Party{Email: "a@b.example"}, UpdatedAt: noon, Order: &channel.Order{ExternalID: "2"}}

@@ -70,7 +70,7 @@ func (s *Service) ConnectionChanged(ctx context.Context, tx *db.Tx, c Connection
 	var old string
 	err := tx.QueryRow(ctx, "SELECT job_id FROM shop_subscriptions WHERE connection_id = $1 FOR UPDATE", c.ID).Scan(&old)
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
-		return fmt.Errorf("find who looks after the subscriptions: %w", err)
+		return fmt.Errorf("find subscriptions job: %w", err)
 	}
 	if old != "" {
 		if err := s.queue.Delete(ctx, tx, old); err != nil {
@@ -80,7 +80,7 @@ func (s *Service) ConnectionChanged(ctx context.Context, tx *db.Tx, c Connection
 	job := queue.New{ID: queue.NewID(), Kind: subscriptionKind, Lane: c.ID}
 	if gone {
 		if _, err := tx.Exec(ctx, "DELETE FROM shop_subscriptions WHERE connection_id = $1", c.ID); err != nil {
-			return fmt.Errorf("forget the subscriptions: %w", err)
+			return fmt.Errorf("delete subscriptions: %w", err)
 		}
 		if c.Credentials[AccessToken] == "" {
 			return nil
@@ -94,7 +94,7 @@ func (s *Service) ConnectionChanged(ctx context.Context, tx *db.Tx, c Connection
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO shop_subscriptions (connection_id, job_id) VALUES ($1, $2)
 		ON CONFLICT (connection_id) DO UPDATE SET job_id = excluded.job_id`, c.ID, job.ID); err != nil {
-		return fmt.Errorf("note who looks after the subscriptions: %w", err)
+		return fmt.Errorf("record subscriptions job: %w", err)
 	}
 	return s.queue.Enqueue(ctx, tx, job)
 }
@@ -170,7 +170,7 @@ func (s *Service) recordCheck(ctx context.Context, tx *db.Tx, j *queue.Job, c *C
 	n, err := tx.Exec(ctx, "UPDATE shop_subscriptions SET checked_at = $3, problem = $4 WHERE connection_id = $1 AND job_id = $2",
 		c.ID, j.ID, tx.Now.UnixMicro(), db.Text(clean(problem)))
 	if err != nil {
-		return fmt.Errorf("note how the subscriptions stand: %w", err)
+		return fmt.Errorf("record subscriptions check: %w", err)
 	}
 	if n == 0 || !c.Enabled {
 		return nil // the notice of a disabled connection is the reason for that
@@ -182,11 +182,11 @@ func (s *Service) recordCheck(ctx context.Context, tx *db.Tx, j *queue.Job, c *C
 func (s *Service) unsubscribe(ctx context.Context, j *queue.Job) error {
 	plain, err := s.box.Open(sealPurpose, j.Payload, j.ID)
 	if err != nil {
-		return fmt.Errorf("what is needed to end subscriptions: %w", err)
+		return fmt.Errorf("open job payload: %w", err)
 	}
 	var f unsubscribeJob
 	if err := json.Unmarshal(plain, &f); err != nil {
-		return fmt.Errorf("what is needed to end subscriptions: %w", err)
+		return fmt.Errorf("open job payload: %w", err)
 	}
 	f.Connection.Enabled = false
 	_, err = s.reconcile(ctx, &f.Connection)
@@ -194,7 +194,7 @@ func (s *Service) unsubscribe(ctx context.Context, j *queue.Job) error {
 		return s.db.Write(ctx, func(tx *db.Tx) error { return j.Wait(ctx, tx, tx.Now.Add(busy.wait)) })
 	}
 	if refused, ok := errors.AsType[*refusedError](err); ok {
-		s.log.InfoContext(ctx, "a shop does not let us end subscriptions; it does so itself", "shop", f.Connection.Address, "reason", refused.Error())
+		s.log.InfoContext(ctx, "a shop refuses to end subscriptions; it ends them itself", "shop", f.Connection.Address, "reason", refused.Error())
 		return nil
 	}
 	if err != nil && time.Since(j.CreatedAt) > 7*24*time.Hour {
@@ -285,7 +285,7 @@ func (s *Service) isOurs(address string) bool {
 type busyError struct{ wait time.Duration }
 
 func (e *busyError) Error() string {
-	return "the shop's API wants us to wait for " + e.wait.String()
+	return "the shop's API asks for a pause of " + e.wait.String()
 }
 
 // refusedError reports that the API rejects the credentials.
@@ -294,10 +294,10 @@ type refusedError struct{ why string }
 func (e *refusedError) Error() string { return e.why }
 
 // deniedError reports that the API refuses one action.
-type deniedError struct{ what, why string }
+type deniedError struct{ action, why string }
 
 func (e *deniedError) Error() string {
-	return "The shop does not let us " + e.what + ": " + e.why
+	return "The shop refuses to let us " + e.action + ": " + e.why
 }
 
 // api calls one shop's API.
@@ -314,7 +314,7 @@ func (s *Service) newAPI(c *Connection) (*api, error) {
 		version = v
 	}
 	if version != url.PathEscape(version) || version == "." || version == ".." {
-		return nil, fmt.Errorf("its setting %s is no version such as %s", versionSetting, DefaultVersion)
+		return nil, fmt.Errorf("its setting %s is not a version such as %s", versionSetting, DefaultVersion)
 	}
 	base, err := netguard.ParseAPIURL(strings.ReplaceAll(s.apiURL, "{shop}", c.Address), "")
 	if err != nil {
@@ -350,7 +350,7 @@ func (a *api) list(ctx context.Context) ([]subscription, error) {
 				} `json:"pageInfo"`
 			} `json:"webhookSubscriptions"`
 		}
-		if err := a.call(ctx, "see what it tells us of", query, map[string]any{"topics": topics, "after": after}, &data); err != nil {
+		if err := a.call(ctx, "list our subscriptions", query, map[string]any{"topics": topics, "after": after}, &data); err != nil {
 			if denied, ok := errors.AsType[*deniedError](err); ok {
 				return nil, &refusedError{denied.Error()} // no other call will succeed
 			}
@@ -384,7 +384,7 @@ type mutationResult map[string]struct {
 	UserErrors []userError `json:"userErrors"`
 }
 
-func (c mutationResult) err(what string) error {
+func (c mutationResult) err(action string) error {
 	var why []string
 	for _, m := range c {
 		for _, e := range m.UserErrors {
@@ -397,7 +397,7 @@ func (c mutationResult) err(what string) error {
 	if len(why) == 0 {
 		return nil
 	}
-	return &deniedError{what, strings.Join(why, "; ")}
+	return &deniedError{action, strings.Join(why, "; ")}
 }
 
 func topicName(topic string) string {
@@ -408,33 +408,33 @@ func (a *api) create(ctx context.Context, topic, address string) error {
 	const mutation = `mutation($topic: WebhookSubscriptionTopic!, $sub: WebhookSubscriptionInput!) {
   webhookSubscriptionCreate(topic: $topic, webhookSubscription: $sub) { webhookSubscription { id } userErrors { field message } }
 }`
-	what := "subscribe to " + topicName(topic)
+	action := "subscribe to " + topicName(topic)
 	var data mutationResult
-	if err := a.call(ctx, what, mutation, map[string]any{"topic": topic, "sub": a.input(address)}, &data); err != nil {
+	if err := a.call(ctx, action, mutation, map[string]any{"topic": topic, "sub": a.input(address)}, &data); err != nil {
 		return err
 	}
-	return data.err(what)
+	return data.err(action)
 }
 
 func (a *api) update(ctx context.Context, id, address string) error {
 	const mutation = `mutation($id: ID!, $sub: WebhookSubscriptionInput!) {
   webhookSubscriptionUpdate(id: $id, webhookSubscription: $sub) { webhookSubscription { id } userErrors { field message } }
 }`
-	const what = "change a subscription"
+	const action = "change a subscription"
 	var data mutationResult
-	if err := a.call(ctx, what, mutation, map[string]any{"id": id, "sub": a.input(address)}, &data); err != nil {
+	if err := a.call(ctx, action, mutation, map[string]any{"id": id, "sub": a.input(address)}, &data); err != nil {
 		return err
 	}
-	return data.err(what)
+	return data.err(action)
 }
 
 func (a *api) delete(ctx context.Context, id string) error {
 	const mutation = `mutation($id: ID!) {
   webhookSubscriptionDelete(id: $id) { deletedWebhookSubscriptionId userErrors { field message } }
 }`
-	const what = "end a subscription"
+	const action = "end a subscription"
 	var data mutationResult
-	if err := a.call(ctx, what, mutation, map[string]any{"id": id}, &data); err != nil {
+	if err := a.call(ctx, action, mutation, map[string]any{"id": id}, &data); err != nil {
 		return err
 	}
 	for _, m := range data {
@@ -444,11 +444,11 @@ func (a *api) delete(ctx context.Context, id string) error {
 			}
 		}
 	}
-	return data.err(what)
+	return data.err(action)
 }
 
 // call performs one call and decodes its data. Errors never contain the token.
-func (a *api) call(ctx context.Context, what, query string, variables map[string]any, data any) error {
+func (a *api) call(ctx context.Context, action, query string, variables map[string]any, data any) error {
 	body, err := json.Marshal(map[string]any{"query": query, "variables": variables})
 	if err != nil {
 		return err
@@ -502,7 +502,7 @@ func (a *api) call(ctx context.Context, what, query string, variables map[string
 		} `json:"extensions"`
 	}
 	if err := json.Unmarshal(text, &answer); err != nil {
-		return errors.New("its answer cannot be read")
+		return errors.New("its response cannot be decoded")
 	}
 	for _, e := range answer.Errors {
 		switch {
@@ -510,14 +510,14 @@ func (a *api) call(ctx context.Context, what, query string, variables map[string
 			cost := answer.Extensions.Cost
 			return &busyError{retryAfter((cost.Requested - cost.Throttle.Available) / max(cost.Throttle.Restore, 1))}
 		case e.Extensions.Code == "ACCESS_DENIED" || strings.Contains(strings.ToLower(e.Message), "access denied"):
-			return &deniedError{what, clip(e.Message) + " The app needs the scopes read_orders and read_customers, and the platform's approval of protected customer data."}
+			return &deniedError{action, clip(e.Message) + " The app needs the scopes read_orders and read_customers, and the platform's approval of protected customer data."}
 		}
 	}
 	if len(answer.Errors) > 0 {
-		return &deniedError{what, clip(answer.Errors[0].Message)}
+		return &deniedError{action, clip(answer.Errors[0].Message)}
 	}
 	if err := json.Unmarshal(answer.Data, data); err != nil {
-		return errors.New("its answer cannot be read")
+		return errors.New("its response cannot be decoded")
 	}
 	return nil
 }

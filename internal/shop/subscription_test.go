@@ -20,17 +20,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/shop"
 )
 
-// shopAPI is a shop's API, as far as subscriptions go.
+// shopAPI is a shop's API for subscriptions.
 type shopAPI struct {
 	t *testing.T
 
 	mu     sync.Mutex
 	subs   map[string][2]string // id to topic and address
 	next   int
-	calls  []string // what was done, in order
+	calls  []string // performed operations, in order
 	paths  map[string]bool
 	status int
-	// refuse answers a call in place of the API; empty: it does not.
+	// refuse answers a call instead of the API; empty: not.
 	refuse func(operation, topic string) string
 }
 
@@ -130,7 +130,7 @@ func (a *shopAPI) handle(r *http.Request) (*http.Response, error) {
 	return answer(string(text))
 }
 
-// done returns what was done since it was last asked.
+// done returns the operations since the last call.
 func (a *shopAPI) done() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,7 +149,7 @@ func each(what string, topics []string) []string {
 	return list
 }
 
-// pass lets time go by in a bubble, and whatever is due then be done.
+// pass advances the clock of a bubble and waits for due jobs.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -192,7 +192,7 @@ func TestSubscriptions(t *testing.T) {
 				t.Errorf("%s: the shop has %d subscriptions, want %d: %v", what, len(a.subs), subs, a.subs)
 			}
 		}
-		// What others, and we ourselves before, have there.
+		// Subscriptions of other apps, and earlier ones of ours.
 		a.subs["a1"] = [2]string{"ORDERS_CREATE", "https://elsewhere.example/hook"}
 		a.subs["a2"] = [2]string{"ORDERS_CREATE", "https://help.example/api/webhooks/storefront?c=gone"}
 		a.subs["a3"] = [2]string{"ORDERS_CREATE", want}
@@ -212,7 +212,7 @@ func TestSubscriptions(t *testing.T) {
 		change(false, func(*shop.Connection) {})
 		check("nothing changed", nil, 7)
 
-		delete(a.subs, "a3") // the shop drops what failed too often
+		delete(a.subs, "a3") // the shop drops failing subscriptions
 		pass(shop.Recheck)
 		check("a day later", []string{"create ORDERS_CREATE"}, 7)
 		pass(shop.Recheck)
@@ -256,7 +256,7 @@ func TestSubscriptionsRefused(t *testing.T) {
 				}
 				return ""
 			}
-		}, 4, "does not let us subscribe to orders/create: Address is not allowed."},
+		}, 4, "refuses to let us subscribe to orders/create: Address is not allowed."},
 		{"no approval of protected data", func(a *shopAPI) {
 			a.refuse = func(operation, topic string) string {
 				if strings.HasPrefix(topic, "ORDERS") || strings.HasPrefix(topic, "CUSTOMERS") {
@@ -277,7 +277,7 @@ func TestSubscriptionsRefused(t *testing.T) {
 		{"a token that is no good", func(a *shopAPI) { a.status = http.StatusUnauthorized }, 0, "refuses our access token"},
 		{"too many requests", func(a *shopAPI) { a.status = http.StatusTooManyRequests }, 0, ""},
 		{"a failure", func(a *shopAPI) { a.status = http.StatusBadGateway }, 0, "cannot be reached: it answered with status 502"},
-		{"no JSON", func(a *shopAPI) { a.refuse = func(string, string) string { return "<html>" } }, 0, "its answer cannot be read"},
+		{"no JSON", func(a *shopAPI) { a.refuse = func(string, string) string { return "<html>" } }, 0, "its response cannot be decoded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			subscribing(t, func(t *testing.T, f *fixture, a *shopAPI, change func(bool, func(*shop.Connection))) {
@@ -296,7 +296,7 @@ func TestSubscriptionsRefused(t *testing.T) {
 				if strings.Contains(sub.Problem, "shpat_token") {
 					t.Errorf("the notice holds the token: %s", sub.Problem)
 				}
-				// Once it works, all is well by itself.
+				// The next success clears the problem.
 				a.mu.Lock()
 				a.status, a.refuse = http.StatusOK, func(string, string) string { return "" }
 				a.mu.Unlock()
@@ -309,8 +309,8 @@ func TestSubscriptionsRefused(t *testing.T) {
 	}
 }
 
-// TestUnreachable checks that a shop that cannot be reached is said so, and that what
-// cannot be ended is given up in the end.
+// TestUnreachable: an unreachable shop is shown as such, and ending its
+// subscriptions is given up in the end.
 func TestUnreachable(t *testing.T) {
 	subscribing(t, func(t *testing.T, f *fixture, a *shopAPI, change func(bool, func(*shop.Connection))) {
 		f.far = func(*http.Request) (*http.Response, error) { return nil, errFar }
@@ -326,7 +326,7 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// TestNoToken checks that without a token nothing is asked.
+// TestNoToken: without a token there are no calls.
 func TestNoToken(t *testing.T) {
 	subscribing(t, func(t *testing.T, f *fixture, a *shopAPI, change func(bool, func(*shop.Connection))) {
 		change(false, func(c *shop.Connection) { c.Credentials = nil })

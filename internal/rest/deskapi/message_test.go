@@ -193,7 +193,7 @@ func TestRecipientChanged(t *testing.T) {
 	if got, want := jsonOf(t, first["authentication"]), `{"domain":"example.com","reason":"there is no DKIM signature of example.com, and no trusted server reports SPF","verdict":"unproven"}`; got != want {
 		t.Errorf("authentication is %s", got)
 	}
-	if got, want := jsonOf(t, first["recipient_changed"]), `{"from":"alex@example.com","reason":"the mail asks for answers there (Reply-To) and does not prove its sender: there is no DKIM signature of example.com, and no trusted server reports SPF","to":"eve@example.org"}`; got != want || first["to"] != nil || jsonOf(t, first["cc"]) != "[]" {
+	if got, want := jsonOf(t, first["recipient_changed"]), `{"from":"alex@example.com","reason":"the mail requests replies there (Reply-To) and does not prove its sender: there is no DKIM signature of example.com, and no trusted server reports SPF","to":"eve@example.org"}`; got != want || first["to"] != nil || jsonOf(t, first["cc"]) != "[]" {
 		t.Errorf("recipient_changed is %s, to %v, cc %v", got, first["to"], first["cc"])
 	}
 	refused(t, "somebody else", r.Do("POST", path, `{"kind":"reply","text":"t","to":"mallory@example.net"}`), 422, "validation_failed", "#/to invalid_value")

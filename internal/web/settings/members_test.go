@@ -275,7 +275,7 @@ func TestPlan(t *testing.T) {
 	}
 	// A subscriber cannot subscribe again.
 	d = b.WantRefused(b.Post(path, url.Values{"plan": {"business"}}), 422)
-	if !strings.Contains(d.Alert(), "pays for a subscription already") {
+	if !strings.Contains(d.Alert(), "has a subscription already") {
 		t.Errorf("got alert %q", d.Alert())
 	}
 }

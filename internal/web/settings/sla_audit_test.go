@@ -54,7 +54,7 @@ func TestServiceLevels(t *testing.T) {
 		{"mon", "9-17", "mon", "Monday must have times such as 09:00"},
 		{"mon", "morning", "mon", "Monday must have hours such as"},
 		{"tue", "09:00-12:00 11:00-17:00", "tue", "Tuesday must not have intervals that overlap."},
-		{"sat", "22:00-06:00", "sat", "what is after midnight is the next day's"},
+		{"sat", "22:00-06:00", "sat", "enter hours after midnight on the next day"},
 		{"zone", "Nowhere/<b>", "zone", "Time zone"},
 		{"zone", "", "zone", "Time zone"},
 		{"holidays", "2026-12-25\n25.12.2026", "holidays", "Holidays must be a date such as 2026-12-25."},
