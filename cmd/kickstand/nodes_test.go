@@ -206,7 +206,7 @@ func TestRedisLimitOverNodes(t *testing.T) {
 	// part of this test.
 	alone := func() (times int, now bool) {
 		for _, n := range nodes {
-			began := strings.Count(n.said.String(), "redis cannot be used")
+			began := strings.Count(n.said.String(), "redis is unavailable")
 			times += began
 			now = now || began > strings.Count(n.said.String(), "redis is available again")
 		}

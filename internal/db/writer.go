@@ -287,18 +287,18 @@ func (w *writer) transaction(group []*call) (err error) {
 			}
 		}
 	}()
-	kept := 0
+	committed := 0
 	for _, c := range group {
 		if err := w.perform(c, len(group) > 1); err != nil {
 			complete = true
 			return err
 		}
 		if c.err == nil && c.panicked == nil {
-			kept++
+			committed++
 		}
 	}
 	complete = true
-	if kept == 0 {
+	if committed == 0 {
 		w.control("ROLLBACK")
 		return nil
 	}

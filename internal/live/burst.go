@@ -57,12 +57,12 @@ func (h *Hub) startBurst(organizationID string) {
 func (h *Hub) endBurst(organizationID string) {
 	h.mu.Lock()
 	var topics []string
-	for kind, told := range h.bursts[organizationID] {
-		if len(told) > burstTopics {
+	for kind, collected := range h.bursts[organizationID] {
+		if len(collected) > burstTopics {
 			topics = append(topics, kind+":*")
 			continue
 		}
-		topics = slices.AppendSeq(topics, maps.Keys(told))
+		topics = slices.AppendSeq(topics, maps.Keys(collected))
 	}
 	delete(h.bursts, organizationID)
 	if len(topics) > 0 && !h.closed {

@@ -143,8 +143,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestTellSoon: frequent topics are collected into one, and sending ends.
-func TestTellSoon(t *testing.T) {
+// TestPublishSoon: frequent topics are collected into one, and sending ends.
+func TestPublishSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := live.Open(dbtest.NewSQLite(t))
 		h.PublishSoon("o1", "ride:unheard")

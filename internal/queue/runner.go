@@ -403,13 +403,13 @@ func (r *runner) planClaim() []laneRequest {
 		return nil
 	}
 	free := r.Concurrency - r.running
-	var asks []laneRequest
-	taken := 0
+	var requests []laneRequest
+	examined := 0
 	for _, name := range r.listed {
-		if free <= 0 || len(asks) == claimLanes {
+		if free <= 0 || len(requests) == claimLanes {
 			break
 		}
-		taken++
+		examined++
 		l := r.lanes[name]
 		l.listed = false
 		want := min(r.laneCapacity(name)-l.running, free)
@@ -420,32 +420,32 @@ func (r *runner) planClaim() []laneRequest {
 			continue // filled by an earlier claim, or its capacity shrank; a job's end lists it again
 		}
 		free -= want
-		asks = append(asks, laneRequest{lane: name, want: want, known: l.waiting, unsure: l.unsure})
+		requests = append(requests, laneRequest{lane: name, want: want, known: l.waiting, unsure: l.unsure})
 		l.waiting, l.unsure = 0, false
 	}
-	r.listed = r.listed[:copy(r.listed, r.listed[taken:])]
-	return asks
+	r.listed = r.listed[:copy(r.listed, r.listed[examined:])]
+	return requests
 }
 
 // claim leases jobs of listed lanes, as far as there is room, and starts them.
 func (r *runner) claim() error {
-	asks := r.planClaim()
-	if len(asks) == 0 {
+	requests := r.planClaim()
+	if len(requests) == 0 {
 		return nil
 	}
 	r.claims++
 	until := time.Now().Add(r.q.lease)
-	jobs, err := r.leaseJobs(asks, fmt.Sprintf("%s/%d", r.q.instance, r.claims))
-	byLane := make(map[string]*laneRequest, len(asks))
-	for i := range asks {
-		byLane[asks[i].lane] = &asks[i]
+	jobs, err := r.leaseJobs(requests, fmt.Sprintf("%s/%d", r.q.instance, r.claims))
+	byLane := make(map[string]*laneRequest, len(requests))
+	for i := range requests {
+		byLane[requests[i].lane] = &requests[i]
 	}
 	for _, j := range jobs {
 		byLane[j.Lane].got++
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, a := range asks {
+	for _, a := range requests {
 		l := r.lane(a.lane)
 		switch {
 		case err != nil:
@@ -487,7 +487,7 @@ func (r *runner) run(j *Job) {
 		err = recoverPanic(func() error { return r.recordOutcome(ctx, j, err) })
 		switch {
 		case errors.Is(err, ErrLeaseLost):
-			r.logger(j).Warn("a job was taken over or deleted while it ran")
+			r.logger(j).Warn("a running job was claimed by another process or deleted")
 		case isUnavailable(err):
 			// The lease will expire and the job run again.
 			if count, log := r.endLog.next(time.Now()); log {
@@ -638,7 +638,7 @@ func (r *runner) heartbeatWhileBusy(ctx context.Context) {
 		}
 		limited, cancel := context.WithTimeout(ctx, beat)
 		until := time.Now().Add(r.q.lease)
-		kept, err := r.q.extendLeases(limited, jobs)
+		extended, err := r.q.extendLeases(limited, jobs)
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -651,7 +651,7 @@ func (r *runner) heartbeatWhileBusy(ctx context.Context) {
 		r.mu.Lock()
 		for _, j := range jobs {
 			switch {
-			case err == nil && kept[j.ID] == j.lease:
+			case err == nil && extended[j.ID] == j.lease:
 				j.until = until
 			case err == nil && !j.ending.Load(),
 				err != nil && time.Until(j.until) <= beat:

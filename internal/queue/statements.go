@@ -252,11 +252,11 @@ func (r *runner) readLanes(from string) (found []foundLane, err error) {
 
 // leaseJobs leases up to the requested number of jobs of each lane. It returns them ordered by
 // id.
-func (r *runner) leaseJobs(asks []laneRequest, lease string) (jobs []*Job, err error) {
+func (r *runner) leaseJobs(requests []laneRequest, lease string) (jobs []*Job, err error) {
 	// Lanes that want the same number of jobs share a statement.
 	lanes := make(map[int][]string)
-	all := make([]string, 0, len(asks))
-	for _, a := range asks {
+	all := make([]string, 0, len(requests))
+	for _, a := range requests {
 		lanes[a.want] = append(lanes[a.want], a.lane)
 		all = append(all, a.lane)
 	}
@@ -298,7 +298,7 @@ func (r *runner) leaseJobs(asks []laneRequest, lease string) (jobs []*Job, err e
 }
 
 // extendLeases extends the leases of jobs. It returns the valid leases by job id.
-func (q *Queue) extendLeases(ctx context.Context, jobs []*Job) (kept map[string]string, err error) {
+func (q *Queue) extendLeases(ctx context.Context, jobs []*Job) (extended map[string]string, err error) {
 	ids := make([]string, 0, len(jobs))
 	for _, j := range jobs {
 		ids = append(ids, j.ID)
@@ -308,7 +308,7 @@ func (q *Queue) extendLeases(ctx context.Context, jobs []*Job) (kept map[string]
 		if err := q.disableSeqScan(ctx, tx); err != nil {
 			return err
 		}
-		kept = make(map[string]string, len(ids))
+		extended = make(map[string]string, len(ids))
 		rows, err := tx.Query(ctx, sqlExtend, ids, tx.Now.Add(q.lease).UnixMicro(), q.instance+"/%")
 		if err != nil {
 			return err
@@ -319,9 +319,9 @@ func (q *Queue) extendLeases(ctx context.Context, jobs []*Job) (kept map[string]
 			if err := rows.Scan(&id, &lease); err != nil {
 				return err
 			}
-			kept[id] = lease
+			extended[id] = lease
 		}
 		return rows.Err()
 	})
-	return kept, err
+	return extended, err
 }

@@ -314,7 +314,7 @@ func TestRetrySchedule(t *testing.T) {
 		var begin time.Time
 		var at []string
 		var last error
-		buried := make(chan struct{})
+		discarded := make(chan struct{})
 		start(t, q, queue.Worker{
 			Kind: "k",
 			Run: func(context.Context, *queue.Job) error {
@@ -326,20 +326,20 @@ func TestRetrySchedule(t *testing.T) {
 					return errors.New("not now") // it has another try
 				}
 				last = err
-				tx.AfterCommit(func() { close(buried) })
+				tx.AfterCommit(func() { close(discarded) })
 				return nil
 			},
 		})
 		defer stop(q)
 		begin = time.Now()
 		enqueue(t, d, q, queue.New{Kind: "k", Lane: "l"})
-		<-buried
+		<-discarded
 		want := []string{"0s", "1s", "5s", "21s", "1m25s", "5m41s", "15m41s", "25m41s", "35m41s"}
 		if !slices.Equal(at, want) {
 			t.Errorf("got attempts at %v, want %v", at, want)
 		}
 		if last.Error() != "attempt 9" {
-			t.Errorf("buried for %q, want the last failure", last)
+			t.Errorf("discarded for %q, want the last failure", last)
 		}
 	})
 }
@@ -504,9 +504,9 @@ func fill(t testing.TB, d *db.DB, jobs, lanes int) {
 		SELECT 'job ' || (1000000000 + i), 'k', 'lane ' || (i % $2), 0, $3, 0, 0 FROM n`, jobs, lanes, []byte("payload"))
 }
 
-// TestRoom: a lane runs as many jobs as its capacity, which may change whenever a job ends; a
+// TestLaneCapacity: a lane runs as many jobs as its capacity, which may change whenever a job ends; a
 // smaller capacity loses no jobs.
-func TestRoom(t *testing.T) {
+func TestLaneCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dbtest.NewSQLite(t)
 		q := queue.Open(d, queue.Config{})
@@ -598,7 +598,7 @@ func TestOwnFailures(t *testing.T) {
 				return nil
 			},
 			Discard: func(context.Context, *db.Tx, *queue.Job, error) error {
-				t.Error("a job was buried")
+				t.Error("a job was discarded")
 				return nil
 			},
 		})

@@ -453,7 +453,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 		t.Errorf("alone: got %d remaining, want 3", got.Remaining)
 	}
 	pass(3)
-	logged("redis cannot be used")
+	logged("redis is unavailable")
 
 	p.listen()
 	if got := peek(t, w, "k", 3); got.Remaining != 2 {
@@ -464,7 +464,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 
 	p.cut()
 	r.Check(t.Context())
-	logged("redis cannot be used")
+	logged("redis is unavailable")
 }
 
 // A server that answers but does not write, such as a replica or one without
@@ -500,7 +500,7 @@ func TestRedisThatOnlyReads(t *testing.T) {
 		full()
 		r.Check(t.Context())
 	}
-	if got := log.drain(); len(got) != 1 || !strings.Contains(got[0], "redis cannot be used") {
+	if got := log.drain(); len(got) != 1 || !strings.Contains(got[0], "redis is unavailable") {
 		t.Errorf("logged %q, want one line", got)
 	}
 	allow("+@write")

@@ -40,19 +40,19 @@ func csvColumns(members []Member, prefix string, secrets bool, header *[]string)
 }
 
 // fill writes the values of an object into their cells.
-func fill(slots []csvColumn, text []byte, cells [][]byte) {
+func fill(columns []csvColumn, text []byte, cells [][]byte) {
 	next := 0 // records usually have their fields in the declared order
 	for name, value := range membersOf(text) {
 		i := next
-		if i >= len(slots) || slots[i].name != string(name) {
-			for i = 0; i < len(slots) && slots[i].name != string(name); i++ {
+		if i >= len(columns) || columns[i].name != string(name) {
+			for i = 0; i < len(columns) && columns[i].name != string(name); i++ {
 			}
-			if i == len(slots) {
+			if i == len(columns) {
 				continue
 			}
 		}
 		next = i + 1
-		if s := &slots[i]; s.cell >= 0 {
+		if s := &columns[i]; s.cell >= 0 {
 			cells[s.cell] = value
 		} else if len(value) > 0 && value[0] == '{' {
 			fill(s.sub, value, cells)
@@ -62,17 +62,17 @@ func fill(slots []csvColumn, text []byte, cells [][]byte) {
 
 // csvWriter writes records as rows.
 type csvWriter struct {
-	out    *bufio.Writer
-	header []string
-	slots  []csvColumn
-	cells  [][]byte
-	row    []byte // of the current row
-	text   []byte // of a cell with escapes
+	out     *bufio.Writer
+	header  []string
+	columns []csvColumn
+	cells   [][]byte
+	row     []byte // of the current row
+	text    []byte // of a cell with escapes
 }
 
 func newCSVWriter(out *bufio.Writer, of *Record) *csvWriter {
 	o := &csvWriter{out: out}
-	o.slots = csvColumns(of.Members, "", false, &o.header)
+	o.columns = csvColumns(of.Members, "", false, &o.header)
 	o.cells = make([][]byte, len(o.header))
 	return o
 }
@@ -90,7 +90,7 @@ func (o *csvWriter) write(d Document) error {
 		return errors.New("the record is no object")
 	}
 	clear(o.cells)
-	fill(o.slots, d.JSON, o.cells)
+	fill(o.columns, d.JSON, o.cells)
 	o.row = o.row[:0]
 	for i, value := range o.cells {
 		switch {
@@ -213,8 +213,8 @@ func csvRow(text []byte, yield func(cell string)) (rest []byte, malformed, open 
 
 // csvHeader holds the columns of an import.
 type csvHeader struct {
-	slots []csvColumn
-	width int
+	columns []csvColumn
+	width   int
 }
 
 // maxColumns bounds the columns of a header row.
@@ -223,7 +223,7 @@ const maxColumns = 1000
 // readHeader reads the header row; columns may be in any order.
 func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, fieldErrs []fieldError) {
 	var known, names []string
-	h.slots = csvColumns(of.Members, "", true, &known)
+	h.columns = csvColumns(of.Members, "", true, &known)
 	add := func(code, name, detail string) {
 		if len(fieldErrs) < maxFieldErrors {
 			fieldErrs = append(fieldErrs, fieldError{Code: code, Pointer: point("#", clip(name)), Detail: detail})
@@ -244,7 +244,7 @@ func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, fieldErrs []
 		}
 		at[name] = i
 	}
-	placeColumns(h.slots, "", at)
+	placeColumns(h.columns, "", at)
 	for _, name := range names {
 		if _, left := at[name]; left {
 			add("unknown_field", name, "Unknown column "+clip(name)+".")
@@ -255,9 +255,9 @@ func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, fieldErrs []
 }
 
 // placeColumns assigns cell indexes from at, and removes the assigned names from it.
-func placeColumns(slots []csvColumn, prefix string, at map[string]int) {
-	for i := range slots {
-		s := &slots[i]
+func placeColumns(columns []csvColumn, prefix string, at map[string]int) {
+	for i := range columns {
+		s := &columns[i]
 		name := prefix + s.name
 		if s.sub != nil || s.typ.kind == kindObject {
 			placeColumns(s.sub, name+".", at)
@@ -289,17 +289,17 @@ func (h *csvHeader) record(text []byte) (record []byte, fieldErrs []fieldError) 
 		return nil, []fieldError{{Code: "invalid_format", Pointer: "#", Detail: "The row has " + count(n, "cell") + ", the header row " + count(h.width, "cell") + "."}}
 	}
 	var b bytes.Buffer
-	writeCells(&b, "#", h.slots, cells, &fieldErrs)
+	writeCells(&b, "#", h.columns, cells, &fieldErrs)
 	return b.Bytes(), fieldErrs
 }
 
 // writeCells writes an object from cells, and reports whether it has any field.
-func writeCells(b *bytes.Buffer, pointer string, slots []csvColumn, cells []string, fieldErrs *[]fieldError) bool {
+func writeCells(b *bytes.Buffer, pointer string, columns []csvColumn, cells []string, fieldErrs *[]fieldError) bool {
 	begin := b.Len()
 	b.WriteByte('{')
 	some := false
-	for i := range slots {
-		s := &slots[i]
+	for i := range columns {
+		s := &columns[i]
 		object := s.typ.kind == kindObject
 		if !object && (s.cell < 0 || cells[s.cell] == "") {
 			continue

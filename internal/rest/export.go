@@ -126,7 +126,7 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 		}
 		w.Header()["Content-Type"] = []string{[...]string{"", NDJSON, "text/csv; charset=utf-8; header=present", GeoJSON}[r.format]}
 		w.Header()["Content-Disposition"] = []string{`attachment; filename="export.` + [...]string{"", "ndjson", "csv", "geojson"}[r.format] + `"`}
-		r.begun = true
+		r.answerStarted = true
 		w.WriteHeader(http.StatusOK)
 		return rows.begin()
 	}
@@ -135,7 +135,7 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 		if err = failure; err != nil {
 			break
 		}
-		if !r.begun {
+		if !r.answerStarted {
 			if err = begin(); err != nil || r.http.Method == http.MethodHead {
 				break
 			}
@@ -144,11 +144,11 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 			break
 		}
 	}
-	if !r.begun {
+	if !r.answerStarted {
 		if err == nil {
 			err = begin()
 		}
-		if !r.begun {
+		if !r.answerStarted {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func (a *API) sendFile(w http.ResponseWriter, r *Request, f *fileContent) {
 	h["Content-Disposition"] = []string{disposition}
 	h["Content-Security-Policy"] = []string{"default-src 'none'; sandbox"}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
-	r.begun = true
+	r.answerStarted = true
 	w.WriteHeader(http.StatusOK)
 	if r.http.Method == http.MethodHead {
 		return

@@ -190,7 +190,7 @@ func (a *API) handleOnce(r *Request) (got Response, err error) {
 		if f.code == "idempotency_in_progress" {
 			return got, err // another process runs it and will store the answer
 		}
-		keep = Response{encoded: true, about: r.met}
+		keep = Response{encoded: true, about: r.recordSubaccount}
 		keep.status, keep.body = a.document(f, r.ID)
 	}
 	if t.stored {

@@ -529,11 +529,11 @@ type importErrors struct {
 func (f *importErrors) add(n int, of *apiError) *apiError {
 	f.lines++
 	if more := len(of.fieldErrs) - 1; more > 0 {
-		told := min(more, maxImportErrors-f.more)
-		f.more += told
-		if told < more {
+		listed := min(more, maxImportErrors-f.more)
+		f.more += listed
+		if listed < more {
 			short := *of
-			short.fieldErrs = slices.Clone(of.fieldErrs[:1+told])
+			short.fieldErrs = slices.Clone(of.fieldErrs[:1+listed])
 			of = &short
 		}
 	}

@@ -38,18 +38,18 @@ type Request struct {
 
 	importing importing
 
-	scope apikey.Scope
-	named namedSubaccounts
-	known []string           // existing subaccounts; nil: not loaded
-	met   string             // subaccount of the record, once known
-	retry *idempotentRequest // nil without an Idempotency-Key
-	wrote bool               // Write was called
-	begun bool               // part of the answer has been sent
-	lines [8]string
+	scope            apikey.Scope
+	named            namedSubaccounts
+	known            []string           // existing subaccounts; nil: not loaded
+	recordSubaccount string             // subaccount of the record, once known
+	retry            *idempotentRequest // nil without an Idempotency-Key
+	wrote            bool               // Write was called
+	answerStarted    bool               // part of the answer has been sent
+	lines            [8]string
 }
 
-// place identifies the list of a cursor: path, and subaccount of the header.
-func (r *Request) place() string {
+// listKey identifies the list of a cursor: path, and subaccount of the header.
+func (r *Request) listKey() string {
 	if r.named.header == nil {
 		return r.http.URL.Path
 	}
@@ -102,7 +102,7 @@ func (r *Request) DecodeSole(ctx context.Context, into any) (subaccountID string
 	if err != nil {
 		return "", err
 	}
-	r.met = id
+	r.recordSubaccount = id
 	return id, r.decode(nil, into, false, lacks)
 }
 

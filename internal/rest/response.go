@@ -135,7 +135,7 @@ func (r *Request) finish(a *Response) error {
 		p := a.page
 		p.url = r.http.URL.Path
 		if p.after != nil {
-			if p.cursor, err = r.query.seal(r.place(), p.after); err != nil {
+			if p.cursor, err = r.query.seal(r.listKey(), p.after); err != nil {
 				return err
 			}
 		}

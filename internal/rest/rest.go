@@ -263,7 +263,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	if badQuery != nil {
 		return &apiError{code: "invalid_parameter", detail: "The query is not well formed."}
 	}
-	if r.query, err = rt.checkQuery(r.place(), raw, r.Exporting()); err != nil {
+	if r.query, err = rt.checkQuery(r.listKey(), raw, r.Exporting()); err != nil {
 		return err
 	}
 	if r.format == formatCSV && len(r.query.expand) > 0 {
@@ -353,7 +353,7 @@ func (a *API) recover(w http.ResponseWriter, r *Request) {
 		panic(v)
 	}
 	a.log.ErrorContext(r.http.Context(), "request panicked", "request", r.ID, "method", r.http.Method, "path", clip(r.http.URL.Path), "panic", v, "stack", string(debug.Stack()))
-	if r.begun {
+	if r.answerStarted {
 		panic(http.ErrAbortHandler)
 	}
 	a.fail(w, r, apiErrorf("internal_error", "The request could not be answered."))

@@ -34,7 +34,7 @@ func (r *Request) Covers(subaccountID string) bool { return r.scope.Covers(subac
 // are 404.
 func (r *Request) Within(subaccountID string) error {
 	if r.Covers(subaccountID) {
-		r.met = subaccountID
+		r.recordSubaccount = subaccountID
 		return nil
 	}
 	return errOutOfScope()

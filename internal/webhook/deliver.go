@@ -234,11 +234,11 @@ func readStart(body io.ReadCloser) string {
 	if body == http.NoBody {
 		return ""
 	}
-	var kept bytes.Buffer
-	if n, err := io.CopyN(&kept, body, maxKept); err == nil {
+	var start bytes.Buffer
+	if n, err := io.CopyN(&start, body, maxKept); err == nil {
 		io.CopyN(io.Discard, body, maxRead-n)
 	}
-	return storableText(kept.String())
+	return storableText(start.String())
 }
 
 // storableText returns b as text that both engines can store.

@@ -10,9 +10,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// TestForget: RedactEvents removes stored answers and cached bodies; the rest of a delivery
+// TestRedactEvents: RedactEvents removes stored answers and cached bodies; the rest of a delivery
 // stays.
-func TestForget(t *testing.T) {
+func TestRedactEvents(t *testing.T) {
 	d := dbtest.New(t)
 	s := Open(Config{DB: d, Queue: queue.Open(d, queue.Config{}), Events: new(event.Log), Box: seal.New(seal.NewKey()), Admins: nobody{}, Mailer: nobody{}})
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {

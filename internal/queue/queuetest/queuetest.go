@@ -34,8 +34,8 @@ func Run(t *testing.T, url func(testing.TB) string) {
 		{"order with retries", testOrder},
 		{"an ordered lane waits for its head", testOrderedHead},
 		{"delay", testDelay},
-		{"retries and burial", testRetry},
-		{"burial that fails", testBuryFails},
+		{"retries and discard", testRetry},
+		{"discard that fails", testDiscardFails},
 		{"failures of our own", testOwnFailure},
 		{"panics", testPanics},
 		{"hold and release", testHold},
@@ -46,7 +46,7 @@ func Run(t *testing.T, url func(testing.TB) string) {
 		{"taken over", testTakenOver},
 		{"leases are kept", testLeaseKept},
 		{"graceful stop", testStopGraceful},
-		{"stop gives back", testStopGivesBack},
+		{"stop gives back", testStopReleases},
 		{"start and stop", testStartStop},
 		{"thousands of lanes and some held", testWalk},
 	} {
@@ -463,11 +463,11 @@ func testDelay(t *testing.T, s *suite) {
 
 func testRetry(t *testing.T, s *suite) {
 	attempts := make(chan int, 10)
-	type burial struct {
+	type discard struct {
 		attempt int
 		cause   error
 	}
-	buried := make(chan burial, 10)
+	discarded := make(chan discard, 10)
 	broken := errors.New("broken")
 	p := s.process(queue.Config{}).start(queue.Worker{
 		Kind: "k",
@@ -482,7 +482,7 @@ func testRetry(t *testing.T, s *suite) {
 			return time.Millisecond, attempt < 3
 		},
 		Discard: func(_ context.Context, tx *db.Tx, j *queue.Job, err error) error {
-			tx.AfterCommit(func() { buried <- burial{j.Attempt, err} })
+			tx.AfterCommit(func() { discarded <- discard{j.Attempt, err} })
 			return nil
 		},
 	})
@@ -492,17 +492,17 @@ func testRetry(t *testing.T, s *suite) {
 			t.Errorf("got attempt %d, want %d", got, want)
 		}
 	}
-	if got, want := receive(t, buried), (burial{2, broken}); got != want {
-		t.Errorf("got burial %v, want %v", got, want)
+	if got, want := receive(t, discarded), (discard{2, broken}); got != want {
+		t.Errorf("got discard %v, want %v", got, want)
 	}
 	p.Stop(t.Context())
-	if n := p.count("1 = 1"); n != 0 || len(attempts) != 0 || len(buried) != 0 {
-		t.Errorf("got %d jobs, %d more attempts, %d more burials, want none", n, len(attempts), len(buried))
+	if n := p.count("1 = 1"); n != 0 || len(attempts) != 0 || len(discarded) != 0 {
+		t.Errorf("got %d jobs, %d more attempts, %d more discards, want none", n, len(attempts), len(discarded))
 	}
 }
 
 // After a failed Discard a job runs again, like a failed job.
-func testBuryFails(t *testing.T, s *suite) {
+func testDiscardFails(t *testing.T, s *suite) {
 	attempts := make(chan int, 10)
 	p := s.process(queue.Config{}).start(queue.Worker{
 		Kind: "k",
@@ -854,7 +854,7 @@ func testStopGraceful(t *testing.T, s *suite) {
 
 // Jobs that do not finish in time are cancelled and released without counting an attempt,
 // regardless of their result.
-func testStopGivesBack(t *testing.T, s *suite) {
+func testStopReleases(t *testing.T, s *suite) {
 	g := newGate()
 	a := s.process(queue.Config{}).start(queue.Worker{Kind: "k", PerLane: 4,
 		Run: func(ctx context.Context, j *queue.Job) error {

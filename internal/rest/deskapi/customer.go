@@ -149,7 +149,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 	}
 	q.Limit = r.Limit()
 	var err error
-	if q.After, err = place(r); err != nil {
+	if q.After, err = listCursor(r); err != nil {
 		return rest.Response{}, err
 	}
 	customers, next, err := a.Desk.FindCustomers(ctx, a.DB, r.Key.OrganizationID, q)

@@ -324,7 +324,7 @@ func (a *API) listMessages(ctx context.Context, r *rest.Request) (rest.Response,
 	}
 	q.Limit = r.Limit()
 	var err error
-	if q.After, err = place(r); err != nil {
+	if q.After, err = listCursor(r); err != nil {
 		return rest.Response{}, err
 	}
 	messages, next, err := a.Desk.FindMessages(ctx, a.DB, r.Key.OrganizationID, r.Path("id"), q)

@@ -36,8 +36,8 @@ func order(r *rest.Request) desk.Sort {
 	return desk.Sort{Field: r.Sort(), Descending: r.Descending()}
 }
 
-// place returns the request's cursor for a list of the desk.
-func place(r *rest.Request) (*desk.Cursor, error) {
+// listCursor returns the request's cursor for a list of the desk.
+func listCursor(r *rest.Request) (*desk.Cursor, error) {
 	var p desk.Cursor
 	more, err := r.Cursor(&p)
 	if err != nil || !more {

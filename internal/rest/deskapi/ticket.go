@@ -340,7 +340,7 @@ func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, 
 	}
 	q.Limit = r.Limit()
 	var err error
-	if q.After, err = place(r); err != nil {
+	if q.After, err = listCursor(r); err != nil {
 		return rest.Response{}, err
 	}
 	tickets, next, err := a.Desk.FindTickets(ctx, a.DB, r.Key.OrganizationID, q)

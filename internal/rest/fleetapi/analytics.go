@@ -135,8 +135,8 @@ func (a *API) analyticsRoutes() []rest.Route {
 	}}
 }
 
-// asked reads the parameters and the account's time zone.
-func (a *API) asked(ctx context.Context, r *rest.Request) (q fleet.AnalyticsQuery, zone string, err error) {
+// analyticsQuery reads the parameters and the account's time zone.
+func (a *API) analyticsQuery(ctx context.Context, r *rest.Request) (q fleet.AnalyticsQuery, zone string, err error) {
 	if !r.Has("timezone") {
 		s, _, err := a.Fleet.Settings(ctx, a.DB, r.Key.OrganizationID)
 		if err != nil {
@@ -158,8 +158,8 @@ func (a *API) asked(ctx context.Context, r *rest.Request) (q fleet.AnalyticsQuer
 	return q, in.TimeZone, nil
 }
 
-// spanOf returns the period and group of a row in wire format.
-func spanOf(p period.Period, groupBy []string, values []fleet.NullString) span {
+// wireSpan returns the period and group of a row in wire format.
+func wireSpan(p period.Period, groupBy []string, values []fleet.NullString) span {
 	s := span{rest.Local(p.Start), rest.Local(p.End), make(map[string]fleet.NullString, len(groupBy))}
 	for i, name := range groupBy {
 		s.Group[name] = values[i]
@@ -168,7 +168,7 @@ func spanOf(p period.Period, groupBy []string, values []fleet.NullString) span {
 }
 
 func (a *API) rideAnalytics(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	q, zone, err := a.asked(ctx, r)
+	q, zone, err := a.analyticsQuery(ctx, r)
 	if err != nil {
 		return rest.Response{}, err
 	}
@@ -178,15 +178,15 @@ func (a *API) rideAnalytics(ctx context.Context, r *rest.Request) (rest.Response
 	}
 	rows := make([]rideLine, len(got.Rows))
 	for i, row := range got.Rows {
-		rows[i] = rideLine{spanOf(row.Period, q.GroupBy, row.Group), row.RideFigures}
+		rows[i] = rideLine{wireSpan(row.Period, q.GroupBy, row.Group), row.RideFigures}
 	}
-	return reported(r, q, report[rideLine, fleet.RideFigures]{
+	return reportResponse(r, q, report[rideLine, fleet.RideFigures]{
 		Object: "analytics.rides", TimeZone: zone, DateBasis: got.DateBasis, GeneratedAt: rest.Time(got.GeneratedAt), Data: rows, Totals: got.Totals,
 	}), nil
 }
 
 func (a *API) revenueAnalytics(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	q, zone, err := a.asked(ctx, r)
+	q, zone, err := a.analyticsQuery(ctx, r)
 	if err != nil {
 		return rest.Response{}, err
 	}
@@ -196,16 +196,16 @@ func (a *API) revenueAnalytics(ctx context.Context, r *rest.Request) (rest.Respo
 	}
 	rows := make([]revenueLine, len(got.Rows))
 	for i, row := range got.Rows {
-		rows[i] = revenueLine{spanOf(row.Period, q.GroupBy, row.Group), row.RevenueFigures}
+		rows[i] = revenueLine{wireSpan(row.Period, q.GroupBy, row.Group), row.RevenueFigures}
 	}
-	return reported(r, q, report[revenueLine, []fleet.RevenueFigures]{
+	return reportResponse(r, q, report[revenueLine, []fleet.RevenueFigures]{
 		Object: "analytics.revenue", TimeZone: zone, DateBasis: got.DateBasis, GeneratedAt: rest.Time(got.GeneratedAt), Data: rows,
 		Totals: append([]fleet.RevenueFigures{}, got.Totals...),
 	}), nil
 }
 
-// reported answers with a report, or with an export of its rows.
-func reported[R, T any](r *rest.Request, q fleet.AnalyticsQuery, w report[R, T]) rest.Response {
+// reportResponse answers with a report, or with an export of its rows.
+func reportResponse[R, T any](r *rest.Request, q fleet.AnalyticsQuery, w report[R, T]) rest.Response {
 	if r.Exporting() {
 		return rest.Export(rest.All(w.Data))
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
-// among returns an integer range of the request.
-func among(r *rest.Request, name string) fleet.Integers {
+// integers returns an integer range of the request.
+func integers(r *rest.Request, name string) fleet.Integers {
 	low, high := r.Ints(name)
 	return fleet.Integers{Low: low, High: high}
 }
@@ -19,8 +19,8 @@ func order(r *rest.Request) fleet.Sort {
 	return fleet.Sort{Member: r.Sort(), Descending: r.Descending()}
 }
 
-// next returns the request's cursor; nil on the first page.
-func next(r *rest.Request) (*fleet.Cursor, error) {
+// listCursor returns the request's cursor; nil on the first page.
+func listCursor(r *rest.Request) (*fleet.Cursor, error) {
 	var c fleet.Cursor
 	more, err := r.Cursor(&c)
 	if err != nil || !more {
@@ -35,7 +35,7 @@ func (a *API) listRides(ctx context.Context, r *rest.Request) (rest.Response, er
 		CustomerID: r.Strings("customer_id"), VehicleID: r.Strings("vehicle_id"), PricingPlanID: r.Strings("pricing_plan_id"),
 		PaymentStatus: r.Strings("payment_status"), ExternalID: r.Strings("external_id"), ZoneID: r.Strings("zone_id"),
 		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), StartedAt: r.Range("started_at"), EndedAt: r.Range("ended_at"),
-		TotalAmount: among(r, "total_amount"), DurationSeconds: among(r, "duration_seconds"), Sort: order(r), Limit: r.Limit(),
+		TotalAmount: integers(r, "total_amount"), DurationSeconds: integers(r, "duration_seconds"), Sort: order(r), Limit: r.Limit(),
 	}
 	var err error
 	if q.Box, err = box(r); err != nil {
@@ -46,7 +46,7 @@ func (a *API) listRides(ctx context.Context, r *rest.Request) (rest.Response, er
 			return a.Fleet.EachRide(ctx, r.Key.OrganizationID, q, fn)
 		}, a.expandRides, r.Expands()), nil
 	}
-	if q.After, err = next(r); err != nil {
+	if q.After, err = listCursor(r); err != nil {
 		return rest.Response{}, err
 	}
 	docs, after, err := a.Fleet.ListRides(ctx, a.DB, r.Key.OrganizationID, q)
@@ -60,7 +60,7 @@ func (a *API) listVehicles(ctx context.Context, r *rest.Request) (rest.Response,
 	q := fleet.VehicleQuery{
 		Subaccounts: r.Subaccounts(), State: rest.Typed[fleet.VehicleState](r.Strings("state")), VehicleTypeID: r.Strings("vehicle_type_id"),
 		FormFactor: r.Strings("form_factor"), Code: r.Strings("code"), DeviceID: r.Strings("device_id"), ExternalID: r.Strings("external_id"), ZoneID: r.Strings("zone_id"),
-		BatteryPercent: among(r, "battery_percent"), LastReportedAt: r.Range("last_reported_at"), UpdatedAt: r.Range("updated_at"), Sort: order(r), Limit: r.Limit(),
+		BatteryPercent: integers(r, "battery_percent"), LastReportedAt: r.Range("last_reported_at"), UpdatedAt: r.Range("updated_at"), Sort: order(r), Limit: r.Limit(),
 	}
 	var err error
 	if q.Box, err = box(r); err != nil {
@@ -77,7 +77,7 @@ func (a *API) listVehicles(ctx context.Context, r *rest.Request) (rest.Response,
 			return a.Fleet.EachVehicle(ctx, r.Key.OrganizationID, q, fn)
 		}, a.expandVehicles, r.Expands()), nil
 	}
-	if q.After, err = next(r); err != nil {
+	if q.After, err = listCursor(r); err != nil {
 		return rest.Response{}, err
 	}
 	docs, after, err := a.Fleet.ListVehicles(ctx, a.DB, r.Key.OrganizationID, q)
@@ -105,7 +105,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 		}, plain, false), nil
 	}
 	var err error
-	if q.After, err = next(r); err != nil {
+	if q.After, err = listCursor(r); err != nil {
 		return rest.Response{}, err
 	}
 	docs, after, err := a.Fleet.ListCustomers(ctx, a.DB, r.Key.OrganizationID, q)
@@ -137,7 +137,7 @@ func (a *API) listZones(ctx context.Context, r *rest.Request) (rest.Response, er
 			return a.Fleet.EachZone(ctx, r.Key.OrganizationID, q, fn)
 		}, plain, false), nil
 	}
-	if q.After, err = next(r); err != nil {
+	if q.After, err = listCursor(r); err != nil {
 		return rest.Response{}, err
 	}
 	docs, after, err := a.Fleet.ListZones(ctx, a.DB, r.Key.OrganizationID, q)

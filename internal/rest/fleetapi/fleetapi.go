@@ -96,8 +96,8 @@ func needs(resource string, action apikey.Action) rest.Permission {
 	return rest.Permission{Resource: resource, Action: action}
 }
 
-// by returns the actor of a request.
-func by(r *rest.Request) fleet.Actor {
+// actorOf returns the actor of a request.
+func actorOf(r *rest.Request) fleet.Actor {
 	return fleet.Actor{Type: string(audit.Key), ID: fleet.NullString(r.Key.ID)}
 }
 

@@ -104,16 +104,16 @@ func stored(d *fleet.Record) rest.Document {
 	return got
 }
 
-// place is the cursor position in an unpaged list: sort text, then id.
-type place struct{ Text, ID string }
+// listPosition is the cursor position in an unpaged list: sort text, then id.
+type listPosition struct{ Text, ID string }
 
-func (p place) compare(q place) int {
+func (p listPosition) compare(q listPosition) int {
 	return cmp.Or(cmp.Compare(p.Text, q.Text), cmp.Compare(p.ID, q.ID))
 }
 
 // whole answers pages of a short, bounded list that the fleet returns completely.
-func whole[T documented](r *rest.Request, records []T, at func(T) place) (rest.Response, error) {
-	order := func(p, q place) int {
+func whole[T documented](r *rest.Request, records []T, at func(T) listPosition) (rest.Response, error) {
+	order := func(p, q listPosition) int {
 		if r.Descending() {
 			p, q = q, p
 		}
@@ -121,7 +121,7 @@ func whole[T documented](r *rest.Request, records []T, at func(T) place) (rest.R
 	}
 	slices.SortFunc(records, func(x, y T) int { return order(at(x), at(y)) })
 	if !r.Exporting() {
-		var after place
+		var after listPosition
 		more, err := r.Cursor(&after)
 		if err != nil {
 			return rest.Response{}, err

@@ -80,11 +80,11 @@ func (a *API) listPlans(ctx context.Context, r *rest.Request) (rest.Response, er
 			list = append(list, p)
 		}
 	}
-	return whole(r, list, func(p *fleet.Plan) place {
+	return whole(r, list, func(p *fleet.Plan) listPosition {
 		if r.Sort() == "name" {
-			return place{p.Name, p.ID}
+			return listPosition{p.Name, p.ID}
 		}
-		return place{"", p.ID}
+		return listPosition{"", p.ID}
 	})
 }
 

@@ -74,13 +74,13 @@ var (
 	propulsionTypes = []string{"human", "electric_assist", "electric", "combustion", "combustion_diesel", "hybrid", "plug_in_hybrid", "hydrogen_fuel_cell"}
 	zoneTypes       = []string{"service_area", "parking", "no_parking", "slow", "no_ride", "custom"}
 
-	// asked are the transition reasons that requests may set; rides, reports and timers cause
+	// requestReasons are the transition reasons that requests may set; rides, reports and timers cause
 	// the rest.
-	asked = []string{
+	requestReasons = []string{
 		"maintenance", "off_hours", "on_hours", "system_suspend", "system_resume", "battery_low", "battery_charged", "unspecified",
 		"maintenance_pick_up", "rebalance_pick_up", "compliance_pick_up", "agency_pick_up", "decommissioned",
 		"provider_drop_off", "agency_drop_off", "located",
 	}
-	vehicleEvents = append(slices.Clone(asked),
+	vehicleEvents = append(slices.Clone(requestReasons),
 		"reservation_start", "reservation_cancel", "trip_start", "trip_end", "trip_cancel", "comms_lost", "comms_restored", "not_located")
 )

@@ -128,7 +128,7 @@ func (a *API) createRide(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err := a.reaches(ctx, tx, r, in); err != nil {
 			return rest.Response{}, err
 		}
-		ride, err := a.Fleet.StartRide(ctx, tx, r.Key.OrganizationID, in, by(r))
+		ride, err := a.Fleet.StartRide(ctx, tx, r.Key.OrganizationID, in, actorOf(r))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -179,7 +179,7 @@ func (a *API) updateRide(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err := r.Update(current, &in, passing...); err != nil {
 			return rest.Response{}, err
 		}
-		ride, err = a.Fleet.UpdateRide(ctx, tx, r.Key.OrganizationID, ride, in, by(r))
+		ride, err = a.Fleet.UpdateRide(ctx, tx, r.Key.OrganizationID, ride, in, actorOf(r))
 		if err != nil {
 			return rest.Response{}, err
 		}

@@ -83,7 +83,7 @@ func (a *API) listSubaccounts(ctx context.Context, r *rest.Request) (rest.Respon
 			reached = append(reached, &list[i])
 		}
 	}
-	return whole(r, reached, func(s *fleet.Subaccount) place { return place{"", s.ID} })
+	return whole(r, reached, func(s *fleet.Subaccount) listPosition { return listPosition{"", s.ID} })
 }
 
 func (a *API) getSubaccount(ctx context.Context, r *rest.Request) (rest.Response, error) {

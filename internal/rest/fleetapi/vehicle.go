@@ -17,7 +17,7 @@ var vehicleRecord = func() *rest.Record {
 		rest.Member{Name: "form_factor", Type: rest.Enum(formFactors...), Doc: "The type's."},
 		rest.Member{Name: "propulsion_type", Type: rest.Enum(propulsionTypes...), Doc: "Likewise."},
 		rest.Member{Name: "state", Type: rest.Enum(vehicleStates...), Access: rest.Writable, Doc: "Defaults to removed at creation; available is possible. Imports that create vehicles skip other states."},
-		rest.Member{Name: "event", Type: rest.Enum(asked...), Access: rest.UpdateOnly, WriteOnly: true, Doc: "Why the state changes; each change has a usual reason."},
+		rest.Member{Name: "event", Type: rest.Enum(requestReasons...), Access: rest.UpdateOnly, WriteOnly: true, Doc: "Why the state changes; each change has a usual reason."},
 		rest.Member{Name: "last_event", Type: rest.Enum(vehicleEvents...), Doc: "Why the state changed last (MDS event type)."},
 		rest.Member{Name: "state_changed_at", Type: rest.Timestamp()},
 		rest.Member{Name: "location", Type: position(), Access: rest.Writable, Nullable: true},
@@ -110,7 +110,7 @@ func (a *API) createVehicle(ctx context.Context, r *rest.Request) (rest.Response
 	}
 	in.SubaccountID = subaccountID
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, in, by(r))
+		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, in, actorOf(r))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -126,7 +126,7 @@ func (a *API) importVehicles(ctx context.Context, r *rest.Request) (rest.Respons
 			n.State = "" // of an export: no vehicle begins in it
 			l.Skip("state")
 		}
-		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, n, by(r))
+		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, n, actorOf(r))
 		return v.ID, err
 	}, func(tx *db.Tx, l *rest.Line) (*rest.Existing, error) {
 		id, err := a.Fleet.FindVehicleID(ctx, tx, r.Key.OrganizationID, l.ID, l.Subaccount, l.ExternalID)
@@ -143,7 +143,7 @@ func (a *API) importVehicles(ctx context.Context, r *rest.Request) (rest.Respons
 			if err := decode(&in); err != nil {
 				return nil, err
 			}
-			v, err := a.Fleet.UpdateVehicle(ctx, tx, r.Key.OrganizationID, v, in, by(r))
+			v, err := a.Fleet.UpdateVehicle(ctx, tx, r.Key.OrganizationID, v, in, actorOf(r))
 			return v.Ignored(), err
 		}}, err
 	})
@@ -166,7 +166,7 @@ func (a *API) updateVehicle(ctx context.Context, r *rest.Request) (rest.Response
 		if err := r.Update(current, &in, "distance_meters", "ignored"); err != nil {
 			return rest.Response{}, err
 		}
-		v, err = a.Fleet.UpdateVehicle(ctx, tx, r.Key.OrganizationID, v, in, by(r))
+		v, err = a.Fleet.UpdateVehicle(ctx, tx, r.Key.OrganizationID, v, in, actorOf(r))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -201,6 +201,6 @@ func (a *API) deleteVehicle(ctx context.Context, r *rest.Request) (rest.Response
 		if err := r.Match(current); err != nil {
 			return rest.Response{}, err
 		}
-		return rest.NoContent().In(v.SubaccountID), a.Fleet.DeleteVehicle(ctx, tx, r.Key.OrganizationID, v.ID, by(r))
+		return rest.NoContent().In(v.SubaccountID), a.Fleet.DeleteVehicle(ctx, tx, r.Key.OrganizationID, v.ID, actorOf(r))
 	})
 }
