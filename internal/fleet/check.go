@@ -196,9 +196,9 @@ func checkTypes(v *problem.Validation, path string, ids []string, sub *Subaccoun
 	return distinct
 }
 
-// within adds the issues of err to v below path. It returns false if err is not a
+// addIssuesBelow adds the issues of err to v below path. It returns false if err is not a
 // validation error.
-func within(v *problem.Validation, path string, err error) bool {
+func addIssuesBelow(v *problem.Validation, path string, err error) bool {
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok || e.Kind == problem.Internal || e.Kind == problem.Unavailable {
 		return false

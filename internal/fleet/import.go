@@ -111,7 +111,7 @@ func parseList[T any](v *problem.Validation, name string, text json.RawMessage) 
 				}
 			}
 			v.AddCode("invalid_type", path, "must not be a JSON %s", wrong.Value)
-		} else if err != nil && !within(v, path, err) {
+		} else if err != nil && !addIssuesBelow(v, path, err) {
 			v.AddCode("invalid_format", path, "%v", err)
 		}
 	}
@@ -201,9 +201,9 @@ func (im *importRun) home(id string) string {
 	return resolveID(im.subaccounts, id)
 }
 
-// fail adds the issues of err below path. It returns any other error.
-func (im *importRun) fail(path string, err error) error {
-	if err == nil || within(&im.faults, path, err) {
+// addIssues adds the issues of err below path. It returns any other error.
+func (im *importRun) addIssues(path string, err error) error {
+	if err == nil || addIssuesBelow(&im.faults, path, err) {
 		return nil
 	}
 	return fmt.Errorf("import %s: %w", path, err)
@@ -265,7 +265,7 @@ func (im *importRun) importSubaccounts(ctx context.Context, f *File) error {
 		n := NewSubaccount{Name: sub.Name, ExternalID: sub.ExternalID, TimeZone: sub.TimeZone, Currency: sub.Currency, CountryCode: sub.CountryCode}
 		made, err := im.s.createSubaccount(ctx, im.tx, im.organizationID, n)
 		if err != nil {
-			if err := im.fail(path, err); err != nil {
+			if err := im.addIssues(path, err); err != nil {
 				return err
 			}
 			instead := NewSubaccount{Name: "instead", TimeZone: "UTC", Currency: "EUR"}
@@ -313,7 +313,7 @@ func (im *importRun) importTypes(ctx context.Context, f *File) error {
 		if _, err := im.s.subaccountForNew(ctx, im.tx, &v, im.organizationID, home); err != nil {
 			return err
 		}
-		if err := im.fail(path, v.Err()); err != nil {
+		if err := im.addIssues(path, v.Err()); err != nil {
 			return err
 		}
 		note(home, t.VehicleType, path)
@@ -346,7 +346,7 @@ func (im *importRun) importTypes(ctx context.Context, f *File) error {
 		had := len(sub.VehicleTypes)
 		changed, err := im.s.UpdateSubaccount(ctx, im.tx, im.organizationID, sub, SubaccountChange{VehicleTypes: optional.Of(list)})
 		if err != nil {
-			if err := im.failTypes(err, "", had, added); err != nil {
+			if err := im.addTypeIssues(err, "", had, added); err != nil {
 				return err
 			}
 			for i := range list[had:] {
@@ -371,12 +371,12 @@ func (im *importRun) importTypes(ctx context.Context, f *File) error {
 	return nil
 }
 
-// failTypes is fail for a change of a subaccount that added its vehicle types from
+// addTypeIssues is addIssues for a change of a subaccount that added its vehicle types from
 // index had on.
-func (im *importRun) failTypes(err error, path string, had int, added []incoming) error {
+func (im *importRun) addTypeIssues(err error, path string, had int, added []incoming) error {
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok || len(e.Issues) == 0 {
-		return im.fail(path, err)
+		return im.addIssues(path, err)
 	}
 	for _, issue := range e.Issues {
 		at := strings.TrimPrefix(path+"."+issue.Path, ".")
@@ -424,7 +424,7 @@ func (im *importRun) importPlans(ctx context.Context, f *File) error {
 		n.SubaccountID, n.VehicleTypeIDs = im.home(n.SubaccountID), im.resolveTypes(n.VehicleTypeIDs)
 		made, err := im.s.createPlan(ctx, im.tx, im.organizationID, n)
 		if err != nil {
-			if err := im.fail("pricing_plans."+strconv.Itoa(i), err); err != nil {
+			if err := im.addIssues("pricing_plans."+strconv.Itoa(i), err); err != nil {
 				return err
 			}
 			made, err = im.s.createPlan(ctx, im.tx, im.organizationID, NewPlan{SubaccountID: n.SubaccountID, Name: "instead"})
@@ -510,7 +510,7 @@ func (im *importRun) change(ctx context.Context, home, path string, c Subaccount
 	c.VehicleTypes = optional.Of(list)
 	delete(im.incoming, home) // they are final now
 	if _, err = im.s.UpdateSubaccount(ctx, im.tx, im.organizationID, sub, c); err != nil {
-		return im.failTypes(err, path, had, added)
+		return im.addTypeIssues(err, path, had, added)
 	}
 	return nil
 }
@@ -529,7 +529,7 @@ func (im *importRun) importCustomers(ctx context.Context, f *File) error {
 		}
 		n.SubaccountID = im.home(n.SubaccountID)
 		if _, err := im.s.CreateCustomer(ctx, im.tx, im.organizationID, n); err != nil {
-			if err := im.fail("customers."+strconv.Itoa(i), err); err != nil {
+			if err := im.addIssues("customers."+strconv.Itoa(i), err); err != nil {
 				return err
 			}
 		}
@@ -552,7 +552,7 @@ func (im *importRun) importZones(ctx context.Context, f *File) error {
 		}
 		n.SubaccountID, n.Rules = im.home(n.SubaccountID), im.resolveRules(n.Rules)
 		if _, err := im.s.createZone(ctx, im.tx, im.organizationID, n); err != nil {
-			if err := im.fail("zones."+strconv.Itoa(i), err); err != nil {
+			if err := im.addIssues("zones."+strconv.Itoa(i), err); err != nil {
 				return err
 			}
 		}
@@ -576,12 +576,12 @@ func (im *importRun) importVehicles(ctx context.Context, f *File) error {
 		n.State = importedState(&n)
 		n.SubaccountID, n.VehicleTypeID, n.PricingPlanID = im.home(n.SubaccountID), resolveID(im.types, n.VehicleTypeID), NullString(resolveID(im.plans, string(n.PricingPlanID)))
 		resting := n.State == NonOperational && n.Location != nil
-		n.State = arriving(n.State, n.Location)
+		n.State = stateOnImport(n.State, n.Location)
 		made, err := im.s.CreateVehicle(ctx, im.tx, im.organizationID, n, im.by)
 		if err == nil && resting {
-			err = im.rest(ctx, made.ID)
+			err = im.disable(ctx, made.ID)
 		}
-		if err := im.fail("vehicles."+strconv.Itoa(i), err); err != nil {
+		if err := im.addIssues("vehicles."+strconv.Itoa(i), err); err != nil {
 			return err
 		}
 		im.made.Vehicles++
@@ -589,9 +589,9 @@ func (im *importRun) importVehicles(ctx context.Context, f *File) error {
 	return nil
 }
 
-// arriving returns the state to create an imported vehicle in: without a ride, and
+// stateOnImport returns the state to create an imported vehicle in: without a ride, and
 // removed without a location.
-func arriving(state VehicleState, location *Position) VehicleState {
+func stateOnImport(state VehicleState, location *Position) VehicleState {
 	switch state {
 	case VehicleTaken, OnTrip, NonOperational:
 		if location == nil {
@@ -604,8 +604,8 @@ func arriving(state VehicleState, location *Position) VehicleState {
 	return state
 }
 
-// rest takes a vehicle out of service that was out of service in the file.
-func (im *importRun) rest(ctx context.Context, id string) error {
+// disable takes a vehicle out of service that was out of service in the file.
+func (im *importRun) disable(ctx context.Context, id string) error {
 	v, err := im.s.LockVehicle(ctx, im.tx, im.organizationID, id)
 	if err != nil {
 		return err

@@ -63,22 +63,22 @@ type sortKey struct {
 
 // filter is a predicate on one column.
 type filter struct {
-	column string
-	values []string // any of these; nil: from low to high
-	low    int64
-	high   int64
-	index  bool    // has an index on (organization_id, column, id, ...)
-	where  string  // further predicate of that partial index; empty: none
-	cells  []int64 // any of these; only in a scan by region
-	then   *filter // the next column of that index; nil: the sort key
+	column     string
+	values     []string // any of these; nil: from low to high
+	low        int64
+	high       int64
+	index      bool    // has an index on (organization_id, column, id, ...)
+	where      string  // further predicate of that partial index; empty: none
+	cells      []int64 // any of these; only in a scan by region
+	nextColumn *filter // the next column of that index; nil: the sort key
 }
 
 // text returns the SQL predicate.
 func (f *filter) text(st *statement) string {
 	if len(f.cells) == 1 {
 		text := f.column + " = " + st.arg(f.cells[0])
-		if f.then != nil {
-			text += " AND " + f.then.text(st)
+		if f.nextColumn != nil {
+			text += " AND " + f.nextColumn.text(st)
 		}
 		return text
 	}
@@ -108,27 +108,27 @@ func (f *filter) ordered() bool { return f.index && f.values != nil && len(f.val
 
 // listQuery is the query of a list or of one page of it.
 type listQuery struct {
-	ctx            context.Context
-	q              db.Querier
-	budget         scanBudget
-	organization   string
-	table          string
-	cell           string   // cell column; empty: none
-	onCells        []string // further columns of its index, beside id
-	cellOn         []string // columns with an index that includes the cell
-	onRegion       []string // sort columns with an index by region; empty: id
-	alongRegion    []string // further columns of the index by region and id
-	inRegion       []string // columns with an index by region and the column
-	rare           partialIndex
-	rowCounts      *cache[rowCount] // recent sizes of filter sets
-	rides          bool
-	layers         *layerCache // only for rides
-	tiling         tiling      // only for rides
-	indexCondition string      // predicate of a partial index that all records of the list meet
-	now            time.Time   // by the organization's clock
+	ctx             context.Context
+	q               db.Querier
+	budget          scanBudget
+	organization    string
+	table           string
+	cell            string   // cell column; empty: none
+	cellColumns     []string // further columns of its index, beside id
+	columnsWithCell []string // columns with an index that includes the cell
+	regionSortKeys  []string // sort columns with an index by region; empty: id
+	regionColumns   []string // further columns of the index by region and id
+	regionFilters   []string // columns with an index by region and the column
+	partialIndex    partialIndex
+	rowCounts       *cache[rowCount] // recent sizes of filter sets
+	rides           bool
+	layers          *layerCache // only for rides
+	tiling          tiling      // only for rides
+	indexCondition  string      // predicate of a partial index that all records of the list meet
+	now             time.Time   // by the organization's clock
 
 	filters     []filter
-	extra       []func(st *statement) string // predicates without an index
+	unindexed   []func(st *statement) string // predicates without an index
 	first, last string                       // ids from first (inclusive) to last (exclusive); empty: unbounded
 	empty       bool                         // no record can match
 	spatial     bool                         // limited to rects
@@ -142,17 +142,17 @@ type listQuery struct {
 	after       *Cursor
 	accept      func(d *Record) (bool, error) // test of documents; nil: none
 
-	docs    map[string]Record // read while finding candidates
-	null    bool              // the current partition: records whose sort key is NULL
-	counted map[int]rowCount  // by filter set
+	docs          map[string]Record // read while finding candidates
+	nullPartition bool              // the current partition: records whose sort key is NULL
+	counted       map[int]rowCount  // by filter set
 }
 
 // partialIndex is an index by region, column and id that excludes the rows with the
 // most common values.
 type partialIndex struct {
-	column string // empty: there is none
-	common []string
-	others []string // its further columns, beside the cell
+	column  string // empty: there is none
+	common  []string
+	columns []string // its further columns, beside the cell
 }
 
 // where is the predicate of the partial index, as in its definition.

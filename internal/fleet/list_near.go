@@ -220,7 +220,7 @@ func (s *listQuery) readRing(low, high float64) ([]candidate, error) {
 	var st statement
 	st.addf("SELECT id, NULL, %s", s.cell)
 	s.writeSet(&st, cellSet, s.ringRects(low, high))
-	s.writeResidual(&st, nil, s.onCells, false, false)
+	s.writeResidual(&st, nil, s.cellColumns, false, false)
 	inside := s.inside
 	s.inside = func(lat, lng int64) bool {
 		return slices.ContainsFunc(s.rects, func(r rect) bool { return r.has(lat, lng) }) && inside(lat, lng)

@@ -80,8 +80,8 @@ func (s *Service) rideListQuery(ctx context.Context, q db.Querier, organizationI
 	}
 	f := &listQuery{
 		ctx: ctx, q: q, organization: organizationID, table: "rides", cell: "start_cell", rides: true, layers: s.layers, tiling: s.tiling,
-		cellOn: []string{"status", "payment_status", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"},
-		now:    a.now, after: query.After, descending: query.Sort.Descending,
+		columnsWithCell: []string{"status", "payment_status", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"},
+		now:             a.now, after: query.After, descending: query.Sort.Descending,
 	}
 	// The status determines whether a ride has a value, so some partitions are
 	// known to be empty.

@@ -48,7 +48,7 @@ func (s *listQuery) knownEmpty() (bool, error) {
 	}
 	for i := range s.filters {
 		f := &s.filters[i]
-		if !slices.Contains(s.inRegion, f.column) {
+		if !slices.Contains(s.regionFilters, f.column) {
 			continue
 		}
 		// One query per value: with several at once, the engines scan all rows.
@@ -87,7 +87,7 @@ const maxParts = 32
 // enterPartition selects the records whose sort key is NULL or not NULL. It returns
 // false if none can match.
 func (s *listQuery) enterPartition(null bool) bool {
-	s.null = null
+	s.nullPartition = null
 	if s.key.column == "" || s.key.always {
 		return !null
 	}
@@ -122,11 +122,11 @@ func (s *listQuery) scanCost(w *filter) int {
 	if w != nil {
 		column = w.column
 	}
-	others := len(s.extra) > 0 || s.null && s.key.nulls != nil || slices.ContainsFunc(s.filters, func(f filter) bool {
-		return (w == nil || w.column != f.column) && (f.column != s.key.column || s.null) &&
+	others := len(s.unindexed) > 0 || s.nullPartition && s.key.nulls != nil || slices.ContainsFunc(s.filters, func(f filter) bool {
+		return (w == nil || w.column != f.column) && (f.column != s.key.column || s.nullPartition) &&
 			!slices.Contains(s.coveredColumns(w), f.column)
 	})
-	along := slices.Contains(s.cellOn, column) || s.spatial && column == s.region()
+	along := slices.Contains(s.columnsWithCell, column) || s.spatial && column == s.region()
 	switch {
 	case !others && (along || !s.spatial):
 		return 1
@@ -139,7 +139,7 @@ func (s *listQuery) scanCost(w *filter) int {
 // coveredColumns returns the further columns of the index that a scan uses.
 func (s *listQuery) coveredColumns(w *filter) []string {
 	if w != nil && w.column == s.region() && s.key.column == "" {
-		return s.alongRegion
+		return s.regionColumns
 	}
 	return nil
 }
@@ -150,13 +150,13 @@ func (s *listQuery) setCost(set int) int {
 	cell := false
 	switch {
 	case set == cellSet:
-		onIndex, cell = s.onCells, true
+		onIndex, cell = s.cellColumns, true
 	case set != createdSet:
 		own = []string{s.filters[set].column}
-		cell = slices.Contains(s.cellOn, own[0])
+		cell = slices.Contains(s.columnsWithCell, own[0])
 	}
 	has := func(column string) bool { return slices.Contains(own, column) || slices.Contains(onIndex, column) }
-	if len(s.extra) > 0 || s.spatial && !cell || s.key.column != "" && !has(s.key.column) ||
+	if len(s.unindexed) > 0 || s.spatial && !cell || s.key.column != "" && !has(s.key.column) ||
 		slices.ContainsFunc(s.filters, func(f filter) bool { return !has(f.column) }) {
 		return lookupCost
 	}
@@ -215,7 +215,7 @@ func (s *listQuery) findInPartition(want int) ([]candidate, error) {
 			some, err := s.readSet(least, at, want-len(found))
 			return append(found, some...), err
 		}
-		if s.key.column == "" && least != noSet && (w == nil || w.then == nil) {
+		if s.key.column == "" && least != noSet && (w == nil || w.nextColumn == nil) {
 			if along := s.accessPath(&least); s.scanCost(along) <= s.scanCost(w) {
 				w = along
 			}
@@ -233,10 +233,10 @@ type scanPosition struct {
 
 // startPosition is the start of the page; nil: the start of the list.
 func (s *listQuery) startPosition() (*scanPosition, error) {
-	if s.after == nil || s.null != s.after.Null && s.key.column != "" {
+	if s.after == nil || s.nullPartition != s.after.Null && s.key.column != "" {
 		return nil, nil
 	}
-	if s.null || s.key.column == "" {
+	if s.nullPartition || s.key.column == "" {
 		return &scanPosition{id: s.after.ID}, nil
 	}
 	value, err := s.value(s.after)
@@ -249,17 +249,17 @@ func (s *listQuery) startPosition() (*scanPosition, error) {
 // accessPath returns the filter whose ordered index the scan uses; nil: the index
 // of the sort key.
 func (s *listQuery) accessPath(set *int) *filter {
-	if s.null && s.key.nulls != nil {
+	if s.nullPartition && s.key.nulls != nil {
 		return s.key.nulls
 	}
 	if set != nil && *set < len(s.filters) && s.filters[*set].ordered() {
 		return &s.filters[*set]
 	}
-	if s.spatial && slices.Contains(s.onRegion, s.key.column) {
+	if s.spatial && slices.Contains(s.regionSortKeys, s.key.column) {
 		if list, ok := regions(s.rects, maxRegions); ok {
 			w := &filter{column: s.region(), cells: list, where: s.cell + " IS NOT NULL"}
 			if f := s.partialIndexFilter(); f != nil && len(list)*len(f.values) <= maxRegions {
-				w.then, w.where = f, w.where+" AND "+s.rare.where()
+				w.nextColumn, w.where = f, w.where+" AND "+s.partialIndex.where()
 			}
 			return w
 		}
@@ -270,15 +270,15 @@ func (s *listQuery) accessPath(set *int) *filter {
 // partialIndexFilter returns the filter that the partial index serves; nil if the
 // query needs rows or columns that the index excludes.
 func (s *listQuery) partialIndexFilter() (rare *filter) {
-	if s.rare.column == "" || s.key.column != "" {
+	if s.partialIndex.column == "" || s.key.column != "" {
 		return nil
 	}
 	for i := range s.filters {
 		f := &s.filters[i]
 		switch {
-		case f.column == s.rare.column && !slices.ContainsFunc(f.values, func(v string) bool { return slices.Contains(s.rare.common, v) }):
+		case f.column == s.partialIndex.column && !slices.ContainsFunc(f.values, func(v string) bool { return slices.Contains(s.partialIndex.common, v) }):
 			rare = f
-		case !slices.Contains(s.rare.others, f.column):
+		case !slices.Contains(s.partialIndex.columns, f.column):
 			return nil
 		}
 	}
@@ -290,7 +290,7 @@ func (s *listQuery) region() string { return fmt.Sprintf("(%s >> %d)", s.cell, 2
 
 // filtersRows reports whether a scan may read rows that do not match.
 func (s *listQuery) filtersRows(w *filter) bool {
-	if s.spatial || len(s.extra) > 0 || s.inside != nil || s.key.column != "" && s.first != "" || s.null && s.key.nulls != nil {
+	if s.spatial || len(s.unindexed) > 0 || s.inside != nil || s.key.column != "" && s.first != "" || s.nullPartition && s.key.nulls != nil {
 		return true
 	}
 	return slices.ContainsFunc(s.filters, func(f filter) bool {
@@ -307,7 +307,7 @@ func (s *listQuery) directions() (order, later string) {
 }
 
 // orderedByID reports whether the current partition is ordered by id alone.
-func (s *listQuery) orderedByID() bool { return s.key.column == "" || s.null }
+func (s *listQuery) orderedByID() bool { return s.key.column == "" || s.nullPartition }
 
 // columns are the columns of a candidate.
 func (s *listQuery) columns() string {
@@ -367,13 +367,13 @@ func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, fro
 		for _, c := range w.cells {
 			part := *w
 			part.cells = []int64{c}
-			if w.then == nil {
+			if w.nextColumn == nil {
 				parts = append(parts, &part)
 				continue
 			}
-			for _, v := range w.then.values {
-				then, part := *w.then, part
-				then.values, part.then = []string{v}, &then
+			for _, v := range w.nextColumn.values {
+				then, part := *w.nextColumn, part
+				then.values, part.nextColumn = []string{v}, &then
 				parts = append(parts, &part)
 			}
 		}
@@ -398,11 +398,11 @@ func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, fro
 		default:
 			st.WriteString(" AND " + s.key.column + " IS NOT NULL")
 		}
-		if s.null && w == nil {
+		if s.nullPartition && w == nil {
 			st.WriteString(" AND " + s.key.column + " IS NULL")
 		}
 		for _, f := range s.filters {
-			if f.column == s.key.column && !s.null {
+			if f.column == s.key.column && !s.nullPartition {
 				st.WriteString(" AND " + f.text(st))
 			}
 		}
@@ -417,7 +417,7 @@ func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, fro
 // unless sought, of the area if area. Covered columns come first, then the area,
 // by [statement.andUnindexed].
 func (s *listQuery) writeResidual(st *statement, w *filter, has []string, sought, area bool) {
-	if s.null && w == s.key.nulls && w != nil {
+	if s.nullPartition && w == s.key.nulls && w != nil {
 		st.andUnindexed(s.key.column + " IS NULL")
 	}
 	if s.first != "" && !sought {
@@ -426,7 +426,7 @@ func (s *listQuery) writeResidual(st *statement, w *filter, has []string, sought
 	filters := func(had bool) {
 		for i := range s.filters {
 			f := &s.filters[i]
-			seen := w != nil && (w.column == f.column && w != s.key.nulls || w.then != nil && w.then.column == f.column) || f.column == s.key.column && !s.null
+			seen := w != nil && (w.column == f.column && w != s.key.nulls || w.nextColumn != nil && w.nextColumn.column == f.column) || f.column == s.key.column && !s.nullPartition
 			if !seen && slices.Contains(has, f.column) == had {
 				st.andUnindexed(f.text(st))
 			}
@@ -437,7 +437,7 @@ func (s *listQuery) writeResidual(st *statement, w *filter, has []string, sought
 		st.andUnindexed(s.area(st))
 	}
 	filters(false)
-	for _, condition := range s.extra {
+	for _, condition := range s.unindexed {
 		st.andUnindexed(condition(st))
 	}
 }
@@ -662,7 +662,7 @@ func (s *listQuery) readSet(set int, from *scanPosition, want int) ([]candidate,
 	case set < len(s.filters):
 		s.writeResidual(&st, &s.filters[set], nil, s.filters[set].ordered(), s.spatial)
 	case set == cellSet:
-		s.writeResidual(&st, nil, s.onCells, false, s.spatial)
+		s.writeResidual(&st, nil, s.cellColumns, false, s.spatial)
 	default:
 		s.writeResidual(&st, nil, nil, true, s.spatial)
 	}
@@ -675,7 +675,7 @@ func (s *listQuery) readSet(set int, from *scanPosition, want int) ([]candidate,
 		if !s.key.always {
 			st.andUnindexed(s.key.column + " IS NOT NULL")
 		}
-	} else if s.null {
+	} else if s.nullPartition {
 		st.andUnindexed(s.key.column + " IS NULL")
 	}
 	if _, later := s.directions(); from != nil && s.orderedByID() {

@@ -346,7 +346,7 @@ func (s *listQuery) findTiled(want int) ([]candidate, error) {
 	}
 	var tiles tiled
 	var list []visit
-	if !s.null { // who has no value is open, and in no tile
+	if !s.nullPartition { // who has no value is open, and in no tile
 		if tiles, err = s.tiled(); err != nil {
 			return nil, err
 		}
@@ -450,7 +450,7 @@ func (s *listQuery) firstHits(v *sieve, tiles tiled, list []visit, most int) ([]
 		}
 	}
 	var rows []candidate
-	if !s.null {
+	if !s.nullPartition {
 		untiled := *s
 		untiled.table = "untiled_rides"
 		if rows, err = untiled.readSet(cellSet, at, most); err != nil {

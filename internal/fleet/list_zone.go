@@ -84,7 +84,7 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 			return nil, err
 		}
 		now, want := a.now.UnixMicro(), *query.InForce
-		f.extra = append(f.extra, func(st *statement) string {
+		f.unindexed = append(f.unindexed, func(st *statement) string {
 			if want {
 				return fmt.Sprintf("coalesce(starts_at <= %s, TRUE) AND coalesce(ends_at > %s, TRUE)", st.arg(now), st.arg(now))
 			}
@@ -94,13 +94,13 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 	var boxes []Box
 	if query.Box != nil {
 		boxes = query.Box.parts()
-		f.extra = append(f.extra, boundsIntersect(boxes))
+		f.unindexed = append(f.unindexed, boundsIntersect(boxes))
 	}
 	var points []Box
 	if query.Point != nil {
 		at := query.Point
 		points = Box{at.Lng, at.Lat, at.Lng, at.Lat}.parts()
-		f.extra = append(f.extra, boundsIntersect(points))
+		f.unindexed = append(f.unindexed, boundsIntersect(points))
 	}
 	if boxes != nil || points != nil {
 		f.accept = func(d *Record) (bool, error) {

@@ -115,7 +115,7 @@ func checkRings(polygons []polygon) (clockwise []bool, err error) {
 		return nil, err
 	}
 	for _, r := range s.rings {
-		if err := s.placed(r); err != nil {
+		if err := s.placementError(r); err != nil {
 			return nil, err
 		}
 		clockwise = append(clockwise, !r.counter)
@@ -130,7 +130,7 @@ type sweep struct {
 	// active has the indexes of the edges at the sweep line, from bottom to top.
 	active   []int
 	branches []branch // at the current point
-	open     []int    // of meet
+	open     []int    // of checkContact
 }
 
 // swept is a ring with the findings of the sweep.
@@ -215,7 +215,7 @@ func (s *sweep) visit(at point, starts []int) error {
 		}
 		return crossSign(b.to, a.to)
 	})
-	if err := s.meet(at); err != nil {
+	if err := s.checkContact(at); err != nil {
 		return err
 	}
 	var coming []int
@@ -226,7 +226,7 @@ func (s *sweep) visit(at point, starts []int) error {
 	}
 	s.active = slices.Replace(s.active, from, to, coming...)
 	for i := from; i < from+len(coming); i++ {
-		s.place(i)
+		s.locateRing(i)
 	}
 	if err := s.neighbours(from-1, from); err != nil || len(coming) == 0 {
 		return err
@@ -234,12 +234,12 @@ func (s *sweep) visit(at point, starts []int) error {
 	return s.neighbours(from+len(coming)-1, from+len(coming))
 }
 
-// meet checks the edges at a point: a ring may pass once, and rings that meet must
+// checkContact checks the edges at a point: a ring may pass once, and rings that meet must
 // not cross.
-func (s *sweep) meet(at point) error {
+func (s *sweep) checkContact(at point) error {
 	for i, b := range s.branches[1:] {
 		if a := s.branches[i]; a.right == b.right && crossSign(a.to, b.to) == 0 {
-			return s.wrong(a.ring, b.ring, "run along each other", at)
+			return s.contactError(a.ring, b.ring, "run along each other", at)
 		}
 	}
 	if len(s.branches) == 2 {
@@ -255,7 +255,7 @@ func (s *sweep) meet(at point) error {
 		}
 	}
 	if len(s.open) > 0 {
-		return s.wrong(s.open[0], s.open[1], "cross", at)
+		return s.contactError(s.open[0], s.open[1], "cross", at)
 	}
 	for _, b := range s.branches {
 		s.open = append(s.open, b.ring)
@@ -263,14 +263,14 @@ func (s *sweep) meet(at point) error {
 	slices.Sort(s.open)
 	for i := range s.open[2:] {
 		if s.open[i] == s.open[i+2] {
-			return s.wrong(s.open[i], s.open[i], "", at)
+			return s.contactError(s.open[i], s.open[i], "", at)
 		}
 	}
 	return nil
 }
 
-// place determines direction and parent of a ring at its first active edge.
-func (s *sweep) place(i int) {
+// locateRing determines direction and parent of a ring at its first active edge.
+func (s *sweep) locateRing(i int) {
 	e := &s.edges[s.active[i]]
 	r := &s.rings[e.ring]
 	if r.seen {
@@ -299,13 +299,13 @@ func (s *sweep) neighbours(i, j int) error {
 		if b.left.compare(near) > 0 {
 			near = b.left
 		}
-		return s.wrong(a.ring, b.ring, "cross", near)
+		return s.contactError(a.ring, b.ring, "cross", near)
 	}
 	return nil
 }
 
-// wrong is the error of rings, or one ring, that meet illegally.
-func (s *sweep) wrong(a, b int, how string, at point) error {
+// contactError is the error of rings, or one ring, that meet illegally.
+func (s *sweep) contactError(a, b int, how string, at point) error {
 	one, other := s.rings[min(a, b)], s.rings[max(a, b)]
 	near := fmt.Sprintf("near [%v, %v]", float64(at.x)/perDegree, float64(at.y)/perDegree)
 	switch {
@@ -317,8 +317,8 @@ func (s *sweep) wrong(a, b int, how string, at point) error {
 	return fmt.Errorf("has polygons, %d and %d, that %s %s", one.polygon, other.polygon, how, near)
 }
 
-// placed returns the error of a ring in a wrong place.
-func (s *sweep) placed(r swept) error {
+// placementError returns the error of a ring in a wrong place.
+func (s *sweep) placementError(r swept) error {
 	var in swept
 	if r.parent >= 0 {
 		in = s.rings[r.parent]

@@ -412,7 +412,7 @@ func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID strin
 	if err := faults.Err(); err != nil {
 		return Ride{}, err
 	}
-	kind := p.sub.vehicleType(p.vehicle.VehicleTypeID)
+	kind := p.subaccount.vehicleType(p.vehicle.VehicleTypeID)
 	if kind == nil {
 		return Ride{}, fmt.Errorf("vehicle %s has a type that is not in its subaccount", p.vehicle.ID)
 	}
@@ -473,7 +473,7 @@ func unavailableError(v *Vehicle) error {
 // rideContext has the records that a ride depends on. All but the subaccount are
 // locked.
 type rideContext struct {
-	sub           *Subaccount
+	subaccount    *Subaccount
 	stamp         int64 // of the subaccount
 	vehicle       Vehicle
 	storedVehicle Vehicle
@@ -512,10 +512,10 @@ func (s *Service) lockNewRideContext(ctx context.Context, tx *db.Tx, a orgContex
 	} else if n.VehicleCode != "" && code != strings.ToLower(string(n.VehicleCode)) {
 		faults.AddCode("conflict", "vehicle_code", "is not the code of the vehicle with vehicle_id")
 	}
-	if p.sub, err = s.subaccountAt(ctx, tx, a.id, subID, revision, p.stamp); err != nil {
+	if p.subaccount, err = s.subaccountAt(ctx, tx, a.id, subID, revision, p.stamp); err != nil {
 		return nil, err
 	}
-	if p.sub.Status == subaccountArchived {
+	if p.subaccount.Status == subaccountArchived {
 		faults.AddCode("conflict", member, "is in an archived subaccount")
 	}
 	if err := s.expireRides(ctx, tx, a, due); err != nil {
@@ -555,14 +555,14 @@ func (s *Service) assignPlan(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 		id = kind.DefaultPricingPlanID
 	}
 	if id == "" {
-		id = p.sub.DefaultPricingPlanID
+		id = p.subaccount.DefaultPricingPlanID
 	}
 	if n.PricingPlanID != "" && n.PricingPlanID != id {
 		asked, err := s.plan(ctx, tx, a.id, string(n.PricingPlanID))
 		if err != nil && problem.Of(err) != problem.NotFound {
 			return err
 		}
-		if err != nil || asked.SubaccountID != p.sub.ID {
+		if err != nil || asked.SubaccountID != p.subaccount.ID {
 			var faults problem.Validation
 			faults.AddCode("not_found", "pricing_plan_id", "does not exist in the subaccount of the vehicle")
 			return faults.Err()
@@ -606,7 +606,7 @@ func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	if at == nil {
 		at = r.StartLocation
 	}
-	rule, zoneID, err := s.ruleAt(ctx, tx, a.id, p.sub, p.stamp, at, kind.ID, now)
+	rule, zoneID, err := s.ruleAt(ctx, tx, a.id, p.subaccount, p.stamp, at, kind.ID, now)
 	if err != nil {
 		return err
 	}
@@ -619,7 +619,7 @@ func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 		if kind.LicenseRequired && p.rider.now.LicenseStatus != "verified" {
 			return conflict("license_required", "vehicles of this type need a verified driver's license")
 		}
-		if err := oldEnough(p.rider.now.BirthDate, kind.MinAge, p.sub.TimeZone, now); err != nil {
+		if err := oldEnough(p.rider.now.BirthDate, kind.MinAge, p.subaccount.TimeZone, now); err != nil {
 			return err
 		}
 		p.rider.now.LastRideAt = rfc3339.Time(now)
@@ -681,7 +681,7 @@ func (s *Service) readTerms(ctx context.Context, tx *db.Tx, a orgContext, r *Rid
 	if err != nil {
 		return nil, fmt.Errorf("read the terms of a ride: %w", err)
 	}
-	if p.sub, err = s.subaccountAt(ctx, tx, a.id, r.SubaccountID, subRevision, p.stamp); err != nil {
+	if p.subaccount, err = s.subaccountAt(ctx, tx, a.id, r.SubaccountID, subRevision, p.stamp); err != nil {
 		return nil, err
 	}
 	if r.PricingPlanID == "" {
@@ -725,7 +725,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	if e.location != nil {
 		v.Location = e.location
 	}
-	rule, zoneID, err := s.ruleAt(ctx, tx, a.id, p.sub, p.stamp, v.Location, r.vehicleTypeID, e.at)
+	rule, zoneID, err := s.ruleAt(ctx, tx, a.id, p.subaccount, p.stamp, v.Location, r.vehicleTypeID, e.at)
 	if err != nil {
 		return err
 	}
@@ -752,7 +752,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	if r.DistanceMeters != nil {
 		usage.Meters = *r.DistanceMeters
 	}
-	r.charge(tariff, p.sub, usage)
+	r.charge(tariff, p.subaccount, usage)
 	v.endRide("trip_end", e.at, NullString(r.ID), e.by, a.settings)
 	if p.rider != nil {
 		p.rider.now.OpenRideID = ""
@@ -788,7 +788,7 @@ func (s *Service) cancel(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, 
 	}
 	r.end(Cancelled, e.at)
 	r.CancelReason = e.reason
-	r.charge(tariff, p.sub, usage)
+	r.charge(tariff, p.subaccount, usage)
 	p.vehicle.endRide(event, e.at, NullString(r.ID), e.by, a.settings)
 	if p.rider != nil {
 		p.rider.now.OpenRideID = ""
@@ -947,14 +947,14 @@ func (s *Service) startReserved(ctx context.Context, tx *db.Tx, a orgContext, r 
 	if err != nil {
 		return err
 	}
-	if p.sub, p.stamp, err = s.subaccount(ctx, tx, a.id, r.SubaccountID); err != nil {
+	if p.subaccount, p.stamp, err = s.subaccount(ctx, tx, a.id, r.SubaccountID); err != nil {
 		return err
 	}
-	kind := p.sub.vehicleType(r.vehicleTypeID)
+	kind := p.subaccount.vehicleType(r.vehicleTypeID)
 	if kind == nil {
 		return fmt.Errorf("ride %s has a vehicle type that is not in its subaccount", r.ID)
 	}
-	if v := &p.vehicle; v.CurrentRideID != NullString(r.ID) || v.State != VehicleTaken && (v.State != NonContactable || v.former != VehicleTaken) {
+	if v := &p.vehicle; v.CurrentRideID != NullString(r.ID) || v.State != VehicleTaken && (v.State != NonContactable || v.formerState != VehicleTaken) {
 		return unavailableError(v)
 	}
 	if p.rider != nil && p.rider.now.Status != CustomerActive {

@@ -50,7 +50,7 @@ func (s *Service) AdvanceClock(ctx context.Context, tx *db.Tx, organizationID st
 	if err != nil {
 		return err
 	}
-	if err := s.fire(ctx, tx, a, list, to, true); err != nil {
+	if err := s.applyTimers(ctx, tx, a, list, to, true); err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, "UPDATE settings SET clock_offset = $2 WHERE organization_id = $1", organizationID, to.Sub(tx.Now).Microseconds())

@@ -533,16 +533,16 @@ func (f *simulator) freeCustomer(c *simCity, at time.Time, m *simVehicle) *simCu
 // simRide is a ride being generated.
 type simRide struct {
 	Ride
-	f       *simulator
-	c       *simCity
-	m       *simVehicle
-	who     *simCustomer // nil without a rider
-	usage   Usage
-	changes []StateChange
+	simulator *simulator
+	city      *simCity
+	vehicle   *simVehicle
+	customer  *simCustomer // nil without a rider
+	usage     Usage
+	changes   []StateChange
 }
 
 func (f *simulator) newRide(c *simCity, m *simVehicle, who *simCustomer, at time.Time) *simRide {
-	j := &simRide{f: f, c: c, m: m, who: who}
+	j := &simRide{simulator: f, city: c, vehicle: m, customer: who}
 	j.Ride = Ride{
 		RecordHeader: RecordHeader{ID: f.rideIDs.id(ridePrefix, at), Object: "ride", Live: f.live, SubaccountID: c.sub.ID}, TripType: RiderTrip,
 		VehicleID: m.ID, PaymentStatus: "not_due", Timestamps: timestampsAt(at), revision: 1, vehicleTypeID: m.kind.ID,
@@ -555,17 +555,17 @@ func (f *simulator) newRide(c *simCity, m *simVehicle, who *simCustomer, at time
 }
 
 func (j *simRide) setVehicleState(at time.Time, to VehicleState, event VehicleEvent) {
-	j.changes = append(j.changes, j.f.setVehicleState(j.m, at, to, event, j.ID)...)
-	j.m.CurrentRideID = ""
+	j.changes = append(j.changes, j.simulator.setVehicleState(j.vehicle, at, to, event, j.ID)...)
+	j.vehicle.CurrentRideID = ""
 	if to == VehicleTaken || to == OnTrip {
-		j.m.CurrentRideID = NullString(j.ID)
+		j.vehicle.CurrentRideID = NullString(j.ID)
 	}
 }
 
 // reserve starts a reservation and returns its end.
 func (j *simRide) reserve(at time.Time, lasts time.Duration) time.Time {
 	j.Status, j.ReservedAt = Reserved, rfc3339.Time(at)
-	j.ReservationExpiresAt = rfc3339.Time(at.Add(time.Duration(j.m.kind.ReservationMinutes) * time.Minute))
+	j.ReservationExpiresAt = rfc3339.Time(at.Add(time.Duration(j.vehicle.kind.ReservationMinutes) * time.Minute))
 	j.usage.Reserved, j.usage.ReservedSeconds = true, int64(lasts/time.Second)
 	j.setVehicleState(at, VehicleTaken, "reservation_start")
 	return at.Add(lasts)
@@ -576,36 +576,36 @@ func (j *simRide) start(at time.Time) {
 	if j.Status == Reserved {
 		j.revision++
 	}
-	here := *j.m.Location
-	_, zoneID := j.c.ruleAt(here, j.m.kind.ID)
+	here := *j.vehicle.Location
+	_, zoneID := j.city.ruleAt(here, j.vehicle.kind.ID)
 	j.Status, j.StartedAt, j.StartLocation, j.StartZoneID = Active, rfc3339.Time(at), &here, NullString(zoneID)
-	j.UpdatedAt, j.startOdometer = rfc3339.Time(at), new(*j.m.OdometerMeters)
-	if j.who != nil {
-		j.who.LastRideAt = rfc3339.Time(at)
+	j.UpdatedAt, j.startOdometer = rfc3339.Time(at), new(*j.vehicle.OdometerMeters)
+	if j.customer != nil {
+		j.customer.LastRideAt = rfc3339.Time(at)
 	}
 	j.setVehicleState(at, OnTrip, "trip_start")
 }
 
 // complete rides to a random position and ends the ride there.
 func (j *simRide) complete(kind int) {
-	random, m := j.f.random, j.m
+	random, m := j.simulator.random, j.vehicle
 	var there Position
 	var meters float64
 	for {
-		there = j.c.randomPosition(random, m.kind.ID)
+		there = j.city.randomPosition(random, m.kind.ID)
 		meters = distance(m.Location.Lat, m.Location.Lng, there.Lat, there.Lng)
 		if meters < 7000 {
 			break
 		}
 	}
-	rule, zoneID := j.c.ruleAt(there, m.kind.ID)
-	if outside := j.c.template.outside; j.who != nil && kind >= 985 && outside.lat != 0 && m.plan.OutOfZoneAmount != nil {
+	rule, zoneID := j.city.ruleAt(there, m.kind.ID)
+	if outside := j.city.template.outside; j.customer != nil && kind >= 985 && outside.lat != 0 && m.plan.OutOfZoneAmount != nil {
 		p := outside.near(random)
-		if rule, zoneID = j.c.ruleAt(p, m.kind.ID); !rule.EndAllowed && rule.StartAllowed {
+		if rule, zoneID = j.city.ruleAt(p, m.kind.ID); !rule.EndAllowed && rule.StartAllowed {
 			there, meters = p, distance(m.Location.Lat, m.Location.Lng, p.Lat, p.Lng)
 			j.usage.OutOfZone = true
 		} else {
-			rule, zoneID = j.c.ruleAt(there, m.kind.ID)
+			rule, zoneID = j.city.ruleAt(there, m.kind.ID)
 		}
 	}
 	meters = 120 + meters*(1.2+0.3*random.Float64())
@@ -617,7 +617,7 @@ func (j *simRide) complete(kind int) {
 		j.revision += 2
 	}
 	j.Status, j.EndReason = Completed, "rider"
-	if j.who == nil {
+	if j.customer == nil {
 		j.EndReason = "operator"
 	}
 	j.usage.Ridden, j.usage.Seconds, j.usage.PausedSeconds, j.usage.Meters = true, seconds, j.PausedSeconds, int64(meters)
@@ -630,8 +630,8 @@ func (j *simRide) complete(kind int) {
 	*m.OdometerMeters += int64(meters)
 	j.end(j.StartedAt.Std().Add(time.Duration(seconds)*time.Second + time.Duration(random.IntN(1000))*time.Millisecond))
 	j.setVehicleState(j.EndedAt.Std(), Available, "trip_end")
-	if j.who != nil {
-		j.who.RideCount++
+	if j.customer != nil {
+		j.customer.RideCount++
 		j.ParkingCategory = NullString([]string{"curb", "rack", "corral", "other_valid"}[random.IntN(4)])
 	}
 	j.recordPayment(random)
@@ -654,24 +654,24 @@ func (j *simRide) end(at time.Time) {
 	j.EndedAt, j.UpdatedAt = rfc3339.Time(at), rfc3339.Time(at)
 	if !j.StartedAt.Std().IsZero() {
 		j.DurationSeconds = int64(at.Sub(j.StartedAt.Std()) / time.Second)
-		j.m.PublicVehicleID = j.f.uuid()
+		j.vehicle.PublicVehicleID = j.simulator.uuid()
 	}
-	price := Price{Currency: j.m.plan.Currency}
-	if j.who != nil {
-		price = j.m.plan.Price(j.usage)
-		j.who.free, j.who.UpdatedAt = at.Add(time.Minute), rfc3339.Time(at)
-		j.who.revision += 2
+	price := Price{Currency: j.vehicle.plan.Currency}
+	if j.customer != nil {
+		price = j.vehicle.plan.Price(j.usage)
+		j.customer.free, j.customer.UpdatedAt = at.Add(time.Minute), rfc3339.Time(at)
+		j.customer.revision += 2
 	}
 	j.Price = &price
 	if price.TotalAmount > 0 {
 		j.PaymentStatus = "due"
 	}
-	j.m.free = at.Add(time.Minute)
+	j.vehicle.free = at.Add(time.Minute)
 }
 
 // recordPayment sets payment and adjustments of the following days.
 func (j *simRide) recordPayment(random *rand.Rand) {
-	if j.PaymentStatus != "due" || j.EndedAt.Std().After(j.f.today.AddDate(0, 0, -2)) {
+	if j.PaymentStatus != "due" || j.EndedAt.Std().After(j.simulator.today.AddDate(0, 0, -2)) {
 		return
 	}
 	j.PaymentStatus = "paid"
@@ -687,7 +687,7 @@ func (j *simRide) recordPayment(random *rand.Rand) {
 		j.PaymentStatus = "refunded"
 		adjust(-j.Price.TotalAmount, "The brake was broken")
 	case 1, 2:
-		adjust(-min(j.Price.TotalAmount, j.c.template.goodwill), "Goodwill")
+		adjust(-min(j.Price.TotalAmount, j.city.template.goodwill), "Goodwill")
 	case 3:
 		j.PaymentStatus = "waived"
 	}
@@ -728,11 +728,11 @@ func (f *simulator) setCurrentStates(emit func(*Ride, []StateChange) error) erro
 					last = f.today.AddDate(0, 0, -4).Add(-time.Duration(n%50) * time.Minute)
 				}
 				report(last)
-				m.former, m.formerEvent = Available, m.LastEvent
+				m.formerState, m.formerEvent = Available, m.LastEvent
 				changes = f.setVehicleState(m, last.Add(time.Duration(f.settings.ContactLostMinutes)*time.Minute), NonContactable, "comms_lost", "")
 				if m.finalState == 'x' {
 					changes = append(changes, f.setVehicleState(m, last.Add(time.Duration(f.settings.MissingAfterHours)*time.Hour), Missing, "not_located", "")...)
-					m.former, m.formerEvent = "", ""
+					m.formerState, m.formerEvent = "", ""
 				}
 			case 'z':
 				changes = f.setVehicleState(m, f.today.AddDate(0, 0, -9), Removed, "maintenance_pick_up", "")

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	sweepEvery = time.Second
-	packEvery  = time.Second
+	dueEvery  = time.Second
+	packEvery = time.Second
 	// idlePackEvery is the interval between searches for rides to pack while no
 	// transaction commits. Rides become packable packDelay after their end.
 	idlePackEvery = time.Minute
-	// sweepBatch bounds the records of one transaction, and so the time that other
+	// dueBatch bounds the records of one transaction, and so the time that other
 	// transactions wait for it.
-	sweepBatch = 50
+	dueBatch = 50
 )
 
 // Run applies due changes within a second and packs rollups, until ctx ends. Any
@@ -35,12 +35,12 @@ func (s *Service) Run(ctx context.Context) {
 	for {
 		if changes.Any(ctx) || !next.IsZero() && !time.Now().Before(next) {
 			var err error
-			if next, err = s.sweep(ctx); err != nil && ctx.Err() == nil {
+			if next, err = s.applyAllDue(ctx); err != nil && ctx.Err() == nil {
 				s.log.ErrorContext(ctx, "apply due changes failed; retrying", "error", err)
 			}
 		}
 		select {
-		case <-time.After(sweepEvery):
+		case <-time.After(dueEvery):
 		case <-ctx.Done():
 			return
 		}
@@ -70,9 +70,9 @@ func (s *Service) runRollups(ctx context.Context) {
 	}
 }
 
-// sweep applies the due changes of all organizations. next is the next due time
+// applyAllDue applies the due changes of all organizations. next is the next due time
 // while no transaction commits, zero for none.
-func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
+func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
 	organizations, err := db.All(ctx, s.db, func(row db.Row) (id string, err error) {
 		err = row.Scan(&id)
 		return id, err
@@ -84,7 +84,7 @@ func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
 	}
 	failed := false
 	for _, id := range organizations {
-		if err := s.sweepOrganization(ctx, id); err != nil {
+		if err := s.applyDue(ctx, id); err != nil {
 			if ctx.Err() != nil {
 				return time.Now(), err
 			}
@@ -106,9 +106,9 @@ func (s *Service) sweep(ctx context.Context) (next time.Time, err error) {
 	return next, nil
 }
 
-// sweepOrganization applies the due changes of an organization. If a batch fails,
+// applyDue applies the due changes of an organization. If a batch fails,
 // each record is tried on its own.
-func (s *Service) sweepOrganization(ctx context.Context, organizationID string) error {
+func (s *Service) applyDue(ctx context.Context, organizationID string) error {
 	for {
 		var list timers
 		var more bool
@@ -118,14 +118,14 @@ func (s *Service) sweepOrganization(ctx context.Context, organizationID string) 
 				return err
 			}
 			var until time.Time
-			if list, until, err = dueTimers(ctx, tx, a.id, a.now, sweepBatch); err != nil {
+			if list, until, err = dueTimers(ctx, tx, a.id, a.now, dueBatch); err != nil {
 				return err
 			}
 			more = until.Before(a.now)
-			return s.fire(ctx, tx, a, list, until, false)
+			return s.applyTimers(ctx, tx, a, list, until, false)
 		})
 		if err != nil && problem.Of(err) != problem.Unavailable && len(list) > 1 {
-			return s.sweepIndividually(ctx, organizationID, list)
+			return s.applyDueIndividually(ctx, organizationID, list)
 		}
 		if err != nil || !more {
 			return err
@@ -133,16 +133,16 @@ func (s *Service) sweepOrganization(ctx context.Context, organizationID string) 
 	}
 }
 
-// sweepIndividually applies each timer in its own transaction and returns the last
+// applyDueIndividually applies each timer in its own transaction and returns the last
 // error.
-func (s *Service) sweepIndividually(ctx context.Context, organizationID string, list timers) (last error) {
+func (s *Service) applyDueIndividually(ctx context.Context, organizationID string, list timers) (last error) {
 	for _, t := range list {
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
 			a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 			if err != nil {
 				return err
 			}
-			return s.fire(ctx, tx, a, timers{t}, t.at, false)
+			return s.applyTimers(ctx, tx, a, timers{t}, t.at, false)
 		})
 		if err != nil {
 			last = err
@@ -201,9 +201,9 @@ func dueTimers(ctx context.Context, tx *db.Tx, organizationID string, until time
 	return all, horizon, nil
 }
 
-// fire applies timers in order, and those that they set in turn, due by until. With
+// applyTimers applies timers in order, and those that they set in turn, due by until. With
 // travelling, a.now moves to each due time.
-func (s *Service) fire(ctx context.Context, tx *db.Tx, a orgContext, list timers, until time.Time, travelling bool) error {
+func (s *Service) applyTimers(ctx context.Context, tx *db.Tx, a orgContext, list timers, until time.Time, travelling bool) error {
 	queue := append(timers(nil), list...)
 	heap.Init(&queue)
 	for len(queue) > 0 {
@@ -217,9 +217,9 @@ func (s *Service) fire(ctx context.Context, tx *db.Tx, a orgContext, list timers
 		vehicleID, next := t.id, time.Time{}
 		var err error
 		if t.isVehicle {
-			next, err = s.fireVehicle(ctx, tx, a, t)
+			next, err = s.applyVehicleTimer(ctx, tx, a, t)
 		} else {
-			vehicleID, next, err = s.fireRide(ctx, tx, a, t)
+			vehicleID, next, err = s.applyRideTimer(ctx, tx, a, t)
 		}
 		if err != nil {
 			return err
@@ -231,8 +231,8 @@ func (s *Service) fire(ctx context.Context, tx *db.Tx, a orgContext, list timers
 	return nil
 }
 
-// fireRide ends a due ride. next is the due time of its vehicle.
-func (s *Service) fireRide(ctx context.Context, tx *db.Tx, a orgContext, t timer) (vehicleID string, next time.Time, err error) {
+// applyRideTimer ends a due ride. next is the due time of its vehicle.
+func (s *Service) applyRideTimer(ctx context.Context, tx *db.Tx, a orgContext, t timer) (vehicleID string, next time.Time, err error) {
 	r, err := readRide(ctx, tx, a.id, t.id, " FOR UPDATE")
 	if err != nil || !r.Status.Open() {
 		return "", next, ignoreAbsent(err)
@@ -244,9 +244,9 @@ func (s *Service) fireRide(ctx context.Context, tx *db.Tx, a orgContext, t timer
 	return r.VehicleID, next, err
 }
 
-// fireVehicle applies the due transitions of a vehicle and returns its next due
+// applyVehicleTimer applies the due transitions of a vehicle and returns its next due
 // time.
-func (s *Service) fireVehicle(ctx context.Context, tx *db.Tx, a orgContext, t timer) (next time.Time, err error) {
+func (s *Service) applyVehicleTimer(ctx context.Context, tx *db.Tx, a orgContext, t timer) (next time.Time, err error) {
 	v, stored, err := lockVehicle(ctx, tx, a, t.id, t.at)
 	if err != nil {
 		return next, ignoreAbsent(err)

@@ -46,7 +46,7 @@ type Vehicle struct {
 
 	// Not in the JSON.
 	revision    int64
-	former      VehicleState  // the state before NonContactable
+	formerState VehicleState  // the state before NonContactable
 	formerEvent VehicleEvent  // the event before NonContactable; remains after contact is restored
 	seenAt      time.Time     // of the last sighting other than a report
 	odometerAt  time.Time     // of the report that set OdometerMeters
@@ -184,7 +184,7 @@ func (v *Vehicle) columns() []column {
 		{"vehicle_type_id", v.VehicleTypeID},
 		{"form_factor", v.FormFactor},
 		{"state", string(v.State)},
-		{"former_state", db.Text(string(v.former))},
+		{"former_state", db.Text(string(v.formerState))},
 		{"former_event", db.Text(string(v.formerEvent))},
 		{"battery_percent", integerValue(v.BatteryPercent)},
 		{"last_reported_at", db.Time(v.LastReportedAt.Std())},
@@ -225,7 +225,7 @@ func (v *Vehicle) setState(to VehicleState, event VehicleEvent, at time.Time, ri
 		at = v.StateChangedAt.Std() // the clock was set back
 	}
 	v.State, v.LastEvent, v.StateChangedAt = to, event, rfc3339.Time(at.Truncate(time.Millisecond))
-	v.former, v.formerEvent = "", ""
+	v.formerState, v.formerEvent = "", ""
 	if event.sighting() {
 		v.seenAt = v.StateChangedAt.Std()
 	}
@@ -239,7 +239,7 @@ func (v *Vehicle) setState(to VehicleState, event VehicleEvent, at time.Time, ri
 // changes its former state instead.
 func (v *Vehicle) setRideState(to VehicleState, event VehicleEvent, at time.Time, rideID NullString, by Actor) {
 	if v.State == NonContactable {
-		v.former, v.formerEvent = to, event
+		v.formerState, v.formerEvent = to, event
 		return
 	}
 	v.setState(to, event, at, rideID, by)
@@ -270,12 +270,12 @@ func (v *Vehicle) loseContact(at time.Time) {
 		event = v.formerEvent
 	}
 	v.setState(NonContactable, "comms_lost", at, v.CurrentRideID, systemActor)
-	v.former, v.formerEvent = former, event
+	v.formerState, v.formerEvent = former, event
 }
 
 func (v *Vehicle) restoreContact(at time.Time) {
 	event := v.formerEvent
-	v.setState(v.former, "comms_restored", at, v.CurrentRideID, systemActor)
+	v.setState(v.formerState, "comms_restored", at, v.CurrentRideID, systemActor)
 	v.formerEvent = event
 }
 
@@ -347,7 +347,7 @@ func readVehicle(ctx context.Context, q db.Querier, organizationID, id, lock str
 	if err := json.Unmarshal(v.doc, &v); err != nil {
 		return v, fmt.Errorf("decode a vehicle: %w", err)
 	}
-	v.former, v.formerEvent, v.dueAt, v.seenAt, v.odometerAt = VehicleState(former), VehicleEvent(formerEvent), dueAt, seenAt, odometerAt
+	v.formerState, v.formerEvent, v.dueAt, v.seenAt, v.odometerAt = VehicleState(former), VehicleEvent(formerEvent), dueAt, seenAt, odometerAt
 	if v.seenAt.IsZero() && v.LastEvent.sighting() { // stored by a version without seen_at
 		v.seenAt = v.StateChangedAt.Std()
 	}
