@@ -7,8 +7,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 )
 
-// TestOwnership: an admin proves an address by the code of a mail, and sees what is
-// wrong with another code. The page can be read and used in every state.
+// TestOwnership proves an address by a mailed code, after a wrong one. The page is
+// accessible in every state.
 func TestOwnership(t *testing.T) {
 	t.Parallel()
 	needChromium(t)
@@ -21,23 +21,23 @@ func TestOwnership(t *testing.T) {
 	v := p.as(t, robin)
 	check := func() {
 		for _, s := range []screen{{width: wide.width, height: 4000}, {width: narrow.width, height: 4000, dark: true}} {
-			v.look(s)
+			v.setScreen(s)
 			v.checkLayout()
 			v.checkAccess()
 		}
-		v.look(wide)
+		v.setScreen(wide)
 	}
 	v.open("/settings/channels")
-	v.see("Pending: waiting for proof")
+	v.waitText("Pending: proof required")
 	v.click(`a[href="/settings/channels/` + c.ID + `"]`)
-	v.see("Ownership", "By mail", "By DNS", "_kickstand-challenge.acme-wheels.example")
+	v.waitText("Ownership", "By mail", "By DNS", "_kickstand-challenge.acme-wheels.example")
 	check()
 	v.press("Send challenge")
-	v.see("5 tries left")
+	v.waitText("5 attempts left")
 	v.allow("422")
 	v.fill("#proof input[name=code]", "0000 0000")
 	v.press("Confirm")
-	v.see("The code is wrong; you have 4 attempts left.")
+	v.waitText("The code is wrong; you have 4 attempts left.")
 	check()
 	var code string
 	p.until("the challenge", func() bool {
@@ -50,6 +50,6 @@ func TestOwnership(t *testing.T) {
 	})
 	v.fill("#proof input[name=code]", code)
 	v.press("Confirm")
-	v.see("help@acme-wheels.example is proven to be yours.", "Proven by a message to the address.")
+	v.waitText("help@acme-wheels.example is proven to be yours.", "Proven by a message to the address.")
 	check()
 }

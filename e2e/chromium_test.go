@@ -27,8 +27,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// patience is how long anything is waited for before a test gives up.
-const patience = 20 * time.Second
+// waitTimeout is the limit of every wait.
+const waitTimeout = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -41,10 +41,10 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// stopChromium ends the browser that chromium started.
+// stopChromium stops the browser.
 var stopChromium func() error
 
-// findChromium returns the program to run; empty when there is none.
+// findChromium returns the path of Chromium, or "".
 func findChromium() string {
 	if name := os.Getenv("KICKSTAND_TEST_CHROMIUM"); name != "" {
 		return name
@@ -57,7 +57,7 @@ func findChromium() string {
 	return ""
 }
 
-// chromium starts the one browser of all tests.
+// chromium starts the browser that all tests share.
 var chromium = sync.OnceValues(func() (context.Context, error) {
 	name := findChromium()
 	dir, err := os.MkdirTemp("", "kickstand-chromium-")
@@ -66,7 +66,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	}
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(name), chromedp.UserDataDir(dir), chromedp.Headless, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU,
-		// Nothing but what is asked for: not even names of other hosts are looked up.
+		// Block all other hosts, including DNS.
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
 		chromedp.Flag("no-proxy-server", true),
 		chromedp.Flag("disable-quic", true),
@@ -77,13 +77,12 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 		chromedp.Flag("disable-extensions", true),
 		chromedp.Flag("disable-breakpad", true),
 		chromedp.Flag("disable-dev-shm-usage", true),
-		// Tabs that nobody looks at work like the one in front.
+		// Background tabs must run at full speed.
 		chromedp.Flag("disable-background-timer-throttling", true),
 		chromedp.Flag("disable-backgrounding-occluded-windows", true),
 		chromedp.Flag("disable-renderer-backgrounding", true),
 		chromedp.Flag("disable-ipc-flooding-protection", true),
-		// Frames stay in the page's process, so that what happens in them is told
-		// with what happens in the page.
+		// Keep frames in the page's process, so that their events arrive with the page's.
 		chromedp.Flag("disable-site-isolation-trials", true),
 		chromedp.Flag("disable-features", "IsolateSandboxedIframes,IsolateOrigins,site-per-process,Translate,OptimizationHints,MediaRouter,AutofillServerCommunication"),
 		chromedp.Flag("hide-scrollbars", true),
@@ -92,7 +91,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 		chromedp.Flag("lang", "en"),
 	}
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // it refuses to run as root with one
+		options = append(options, chromedp.NoSandbox) // Chromium refuses to run as root with a sandbox
 	}
 	allocator, cancelAllocator := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, _ := chromedp.NewContext(allocator)
@@ -112,7 +111,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	return ctx, nil
 })
 
-// needChromium skips a test where there is no browser.
+// needChromium skips the test if there is no browser.
 func needChromium(t testing.TB) context.Context {
 	t.Helper()
 	if findChromium() == "" {
@@ -125,7 +124,7 @@ func needChromium(t testing.TB) context.Context {
 	return ctx
 }
 
-// screen is what somebody looks at.
+// screen is a viewport.
 type screen struct {
 	name          string
 	width, height int64
@@ -138,21 +137,20 @@ var (
 	narrow = screen{"narrow", 390, 844, false}
 )
 
-// visitor is a person at a browser, with cookies of their own: one tab, more with
-// [visitor.tab].
+// visitor is a browser profile with one tab; [visitor.tab] opens more.
 type visitor struct {
 	t    testing.TB
 	ctx  context.Context // of the tab
-	base string          // the program's address
+	base string          // base URL of the program
 
 	mu       sync.Mutex
 	faults   []string
 	requests map[network.RequestID]*request
 	order    []network.RequestID
-	allowed  []string // parts of faults that the test is about
+	allowed  []string // substrings of expected faults
 }
 
-// request is one that the tab made.
+// request is a request of the tab.
 type request struct {
 	url    string
 	kind   network.ResourceType
@@ -161,15 +159,14 @@ type request struct {
 	cached bool
 }
 
-// visit opens a browser on a program: a new person, of whom it has no cookie yet. It
-// looks at a wide screen. The test fails at its end for whatever the pages did that
-// none may do.
+// visit opens a new browser profile with a wide screen. At its end, the test fails if a
+// page has violated a rule.
 func (p *program) visit(t testing.TB) *visitor {
 	t.Helper()
 	return newTab(t, needChromium(t), p.base, chromedp.WithNewBrowserContext())
 }
 
-// tab opens another tab for the same person.
+// tab opens another tab of the same profile.
 func (v *visitor) tab() *visitor {
 	v.t.Helper()
 	return newTab(v.t, v.ctx, v.base)
@@ -182,33 +179,32 @@ func newTab(t testing.TB, parent context.Context, base string, options ...chrome
 	v.ctx = ctx
 	t.Cleanup(func() {
 		cancel()
-		v.ends()
+		v.detach()
 	})
 	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		if _, err := cdp.Call(ctx, t, audits.Enable, cdp.Empty{}); err != nil {
 			return err
 		}
-		// Every tab is the one that is looked at.
+		// Emulate focus in every tab.
 		_, err := cdp.Call(ctx, t, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 		return err
 	}))
-	v.look(wide)
+	v.setScreen(wide)
 	return v
 }
 
-// begins has a test go on with a tab that another one is through with: on a wide screen,
-// with scripts.
-func (v *visitor) begins(t testing.TB) {
+// attach reuses a tab of an earlier test: wide screen, scripts enabled.
+func (v *visitor) attach(t testing.TB) {
 	v.t = t
 	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: false})
 		return err
 	}))
-	v.look(wide)
+	v.setScreen(wide)
 }
 
-// ends fails the test for whatever the pages did that none may do.
-func (v *visitor) ends() {
+// detach fails the test for the recorded faults.
+func (v *visitor) detach() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, f := range v.faults {
@@ -217,7 +213,7 @@ func (v *visitor) ends() {
 	v.faults = nil
 }
 
-// listen notes what the tab does. It runs between the browser's messages.
+// listen records the tab's events. It runs between CDP messages and must not block.
 func (v *visitor) listen(event any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -237,7 +233,7 @@ func (v *visitor) listen(event any) {
 			v.fault("console.%s: %s", e.Type, strings.Join(words, " "))
 		}
 	case *log.EventEntryAdded:
-		// What the network says of statuses is judged by the responses.
+		// Network entries duplicate the checks of responses.
 		if e.Entry.Level == log.EntryLevelError && e.Entry.Source != log.EntrySourceNetwork {
 			v.fault("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL)
 		}
@@ -274,15 +270,15 @@ func (v *visitor) listen(event any) {
 			r.bytes += e.DataLength
 		}
 	case *network.EventLoadingFailed:
-		// What the page itself gave up, by leaving or by asking again, is no fault, and
-		// what its policy forbids was told above.
+		// Requests that the page aborted are no faults, and CSP violations were recorded
+		// above.
 		if r := v.requests[e.RequestID]; r != nil && !e.Canceled && e.ErrorText != "net::ERR_ABORTED" && e.BlockedReason != network.BlockedReasonCsp {
 			v.fault("%s for %s %s", e.ErrorText, r.url, e.BlockedReason)
 		}
 	}
 }
 
-// fault notes what no page may do, unless the test allows it.
+// fault records a rule violation, unless the test allows it.
 func (v *visitor) fault(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.ContainsFunc(v.allowed, func(part string) bool { return strings.Contains(text, part) }) {
@@ -290,7 +286,7 @@ func (v *visitor) fault(format string, args ...any) {
 	}
 }
 
-// allow takes faults that contain part for what is to happen here.
+// allow expects faults that contain part.
 func (v *visitor) allow(part string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -300,23 +296,23 @@ func (v *visitor) allow(part string) {
 // do runs actions in the tab.
 func (v *visitor) do(actions ...chromedp.Action[chromedp.Void]) {
 	v.t.Helper()
-	ctx, cancel := v.begin()
+	ctx, cancel := v.actionContext()
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		v.fatal(err)
 	}
 }
 
-// begin returns a context for something that ends soon.
-func (v *visitor) begin() (context.Context, context.CancelFunc) {
-	// The tab is to outlive its first action.
+// actionContext returns a context with waitTimeout.
+func (v *visitor) actionContext() (context.Context, context.CancelFunc) {
+	// The tab must outlive its first action.
 	if chromedp.FromContext(v.ctx).Target == nil {
 		return v.ctx, func() {}
 	}
-	return context.WithTimeout(v.ctx, patience)
+	return context.WithTimeout(v.ctx, waitTimeout)
 }
 
-// fatal ends the test, saying where the browser was.
+// fatal fails the test with the browser's address and page.
 func (v *visitor) fatal(args ...any) {
 	v.t.Helper()
 	ctx, cancel := context.WithTimeout(v.ctx, 5*time.Second)
@@ -335,10 +331,10 @@ func (v *visitor) fatal(args ...any) {
 	v.t.Fatal(args...)
 }
 
-// run runs one action in the tab and returns what it found.
+// run runs an action in the tab and returns its result.
 func run[T any](v *visitor, action chromedp.Action[T]) T {
 	v.t.Helper()
-	ctx, cancel := v.begin()
+	ctx, cancel := v.actionContext()
 	defer cancel()
 	got, err := chromedp.Run(ctx, action)
 	if err != nil {
@@ -353,10 +349,10 @@ func js[T any](v *visitor, expression string) T {
 	return run(v, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// wait waits until an expression holds, across changes of the page.
+// wait waits until an expression is true, across page loads.
 func (v *visitor) wait(what, expression string) {
 	v.t.Helper()
-	ctx, cancel := context.WithTimeout(v.ctx, patience)
+	ctx, cancel := context.WithTimeout(v.ctx, waitTimeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -369,7 +365,7 @@ func (v *visitor) wait(what, expression string) {
 		if ctx.Err() != nil {
 			v.fatal("waited in vain for", what, last)
 		}
-		last = err // a page that is just being left has no answer
+		last = err // the page is being unloaded
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -377,26 +373,25 @@ func (v *visitor) wait(what, expression string) {
 	}
 }
 
-// see waits until the page shows each of these texts, as a person would read them.
-func (v *visitor) see(texts ...string) {
+// waitText waits until the page shows all texts.
+func (v *visitor) waitText(texts ...string) {
 	v.t.Helper()
 	for _, text := range texts {
 		v.wait(fmt.Sprintf("the text %q", text), `document.body && document.body.innerText.replace(/\s+/g, " ").includes(`+quote(text)+`)`)
 	}
 }
 
-// find waits for an element that can be seen, on a page that is all there: until then
-// it may move.
+// find waits until the page is loaded and an element is visible: before that it may move.
 func (v *visitor) find(selector string) {
 	v.t.Helper()
 	v.wait(selector, loaded+` && (e => e && e.checkVisibility({visibilityProperty: true}))(document.querySelector(`+quote(selector)+`))`)
 }
 
-// loaded says that all of a page is there.
+// loaded is true once the page is loaded.
 const loaded = `document.readyState === "complete"`
 
-// hears waits until news reach the page.
-func (v *visitor) hears() {
+// waitLive waits until the page's event stream is open.
+func (v *visitor) waitLive() {
 	v.t.Helper()
 	(&program{t: v.t}).until("the stream of news", func() bool {
 		v.mu.Lock()
@@ -413,8 +408,8 @@ func (v *visitor) hears() {
 	})
 }
 
-// at waits until the browser is at an address and all of it is there. The query may
-// be left out; a "*" at the end stands for any rest.
+// at waits until the browser is at path and the page is loaded. The query is optional; a
+// trailing "*" matches any suffix.
 func (v *visitor) at(path string) {
 	v.t.Helper()
 	is := `[location.pathname, location.pathname + location.search].includes(` + quote(path) + `)`
@@ -424,7 +419,7 @@ func (v *visitor) at(path string) {
 	v.wait("the address "+path, is+` && `+loaded)
 }
 
-// open opens an address of the program and returns its status.
+// open opens a path of the program and returns the status.
 func (v *visitor) open(path string) int64 {
 	v.t.Helper()
 	if strings.HasPrefix(path, "/") {
@@ -437,15 +432,14 @@ func (v *visitor) open(path string) int64 {
 	return r.Status
 }
 
-// click clicks in the middle of an element, as a mouse does: what covers it gets
-// the click instead.
+// click clicks the centre of an element; an element that covers it receives the click.
 func (v *visitor) click(selector string) {
 	v.t.Helper()
 	v.find(selector)
 	v.do(clickIn(`document.querySelector(` + quote(selector) + `)`))
 }
 
-// clickIn clicks in the middle of what an expression finds.
+// clickIn clicks the centre of the element that an expression returns.
 func clickIn(element string) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		at, err := chromedp.Evaluate[struct{ X, Y float64 }](`(e => {
@@ -461,7 +455,7 @@ func clickIn(element string) chromedp.Action[chromedp.Void] {
 	})
 }
 
-// press clicks the button or link that says text.
+// press clicks the button or link with a label.
 func (v *visitor) press(text string) {
 	v.t.Helper()
 	element := `(` + labelled + `)(` + quote(text) + `)`
@@ -469,13 +463,12 @@ func (v *visitor) press(text string) {
 	v.do(clickIn(element))
 }
 
-// labelled finds what can be pressed by what it says.
+// labelled finds a control by its label.
 const labelled = `text => [...document.querySelectorAll("button, a[href], summary, input[type=submit], [role=tab]")]
 	.filter(e => e.checkVisibility({visibilityProperty: true}))
 	.find(e => (e.ariaLabel || (e.tagName === "INPUT" ? e.value : e.innerText ?? e.textContent)).replace(/\s+/g, " ").trim() === text)`
 
-// fill gives an input, a select or a text area another value, by typing where one
-// types.
+// fill sets the value of a control, by typing where a user types.
 func (v *visitor) fill(selector, text string) {
 	v.t.Helper()
 	v.find(selector)
@@ -494,8 +487,8 @@ func (v *visitor) fill(selector, text string) {
 	}))
 }
 
-// keys presses keys one after the other, wherever the focus is. As from a keyboard,
-// what a script makes of a key is not typed.
+// keys presses keys one after the other at the present focus. A key that a script handles
+// is not typed.
 func (v *visitor) keys(keys string, modifiers ...chromedp.Modifier) {
 	v.t.Helper()
 	var held int64
@@ -530,15 +523,15 @@ func (v *visitor) keys(keys string, modifiers ...chromedp.Modifier) {
 	}))
 }
 
-// value is what an input holds.
+// value returns the value of an input.
 func (v *visitor) value(selector string) string {
 	v.t.Helper()
 	v.find(selector)
 	return js[string](v, `document.querySelector(`+quote(selector)+`).value`)
 }
 
-// look changes the screen.
-func (v *visitor) look(s screen) {
+// setScreen sets the viewport.
+func (v *visitor) setScreen(s screen) {
 	v.t.Helper()
 	scheme := "light"
 	if s.dark {
@@ -556,17 +549,17 @@ func (v *visitor) look(s screen) {
 	}))
 }
 
-// withoutScripts has pages run none from the next one on.
+// withoutScripts disables scripts from the next page on.
 func (v *visitor) withoutScripts() {
 	v.t.Helper()
-	// Scripts that run already would be cut off.
+	// Running scripts would be aborted.
 	v.do(chromedp.Navigate("about:blank"), chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 		return err
 	}))
 }
 
-// cookie gives the browser one of the program's.
+// cookie sets a cookie of the program.
 func (v *visitor) cookie(name, value string) {
 	v.t.Helper()
 	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -578,8 +571,8 @@ func (v *visitor) cookie(name, value string) {
 	}))
 }
 
-// picture is the screen as it is now.
-func (v *visitor) picture() []byte {
+// screenshot captures the viewport.
+func (v *visitor) screenshot() []byte {
 	v.t.Helper()
 	return run(v, func(ctx context.Context, t *chromedp.Target) ([]byte, error) {
 		quality := int64(82)
@@ -588,8 +581,8 @@ func (v *visitor) picture() []byte {
 	})
 }
 
-// quote is a string as JavaScript has it.
+// quote returns text as a JavaScript string.
 func quote(text string) string {
-	quoted, _ := json.Marshal(text) // of a string it cannot fail
+	quoted, _ := json.Marshal(text) // cannot fail for a string
 	return string(quoted)
 }

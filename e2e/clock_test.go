@@ -9,9 +9,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
-// TestSandboxTimes: how long ago something was is counted by the sandbox's clock, as the
-// server writes it and as the script does that has it grow old, also when the clock is
-// put forward while the page is open.
+// TestSandboxTimes checks that relative times follow the sandbox clock, as rendered and
+// as updated by the script, also when the clock is advanced while the page is open.
 func TestSandboxTimes(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -10,22 +10,22 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestKey: a key is made on its page, opens the API, is revoked, and is refused by the
-// next request.
+// TestKey creates a key, uses the API with it, revokes it, and checks that the next
+// request is refused.
 func TestKey(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	_, robin := p.organization("Acme Wheels")
 	v := p.as(t, robin)
 	v.open("/settings/keys")
-	v.press("Make a key")
+	v.press("Create key")
 	v.at("/settings/keys/new*")
-	v.press("Make the key")
+	v.press("Create key")
 	v.at("/settings/keys/new*")
 	v.fill("#field-name", "Reports")
 	v.fill("#field-level", "read_only")
 	v.checkLayout()
-	v.press("Make the key")
+	v.press("Create key")
 	v.find(".secret")
 	key := js[string](v, `document.querySelector(".secret code").innerText.trim()`)
 	v.checkLayout()
@@ -35,7 +35,7 @@ func TestKey(t *testing.T) {
 		t.Errorf("the new key is answered %d %s", status, answer)
 	}
 	v.open("/settings/keys")
-	v.see("Reports", "…"+key[len(key)-8:])
+	v.waitText("Reports", "…"+key[len(key)-8:])
 	if page := js[string](v, `document.documentElement.outerHTML`); strings.Contains(page, key) {
 		t.Error("the list shows the key")
 	}
@@ -45,14 +45,14 @@ func TestKey(t *testing.T) {
 	v.wait("the question", `document.querySelector("dialog[open] form button")`)
 	v.checkAccess()
 	v.click("dialog[open] form button:not([data-cancel], .plain)")
-	v.see("The key no longer works.", "Revoked")
+	v.waitText("Key revoked.", "Revoked")
 	if status, _ := p.call("GET", "/api/v1/tickets", header, nil); status != http.StatusUnauthorized {
 		t.Errorf("the revoked key is answered %d", status)
 	}
 }
 
-// TestWebhook: a webhook is made on its page and tested; its receiver breaks, which the
-// page shows when it happens; and what failed is sent again once the receiver works.
+// TestWebhook creates and tests a webhook, breaks its receiver, which the open page
+// shows, and resends the failed delivery once the receiver works.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool
@@ -70,39 +70,39 @@ func TestWebhook(t *testing.T) {
 	p.connect(o)
 	v := p.as(t, robin)
 	v.open("/settings/webhooks")
-	v.press("Add a webhook")
+	v.press("Add webhook")
 	v.at("/settings/webhooks/new")
 	v.fill("#field-url", "not an address")
 	v.checkLayout()
 	v.fill("#field-url", far.URL+"/events")
 	v.wait("every event, as long as nobody chooses", `document.querySelector('input[name=events][value="*"]').checked`)
-	v.press("Add the webhook")
+	v.press("Add webhook")
 	v.find(".secret")
 	v.click(`main a.button[href^="/settings/webhooks/"]`)
 	v.at("/settings/webhooks/*")
-	v.press("Send a test")
+	v.press("Send test")
 	v.at("/settings/deliveries/*")
-	v.see("The receiver accepted the test: 200", "How to verify it", "Webhook-Signature")
+	v.waitText("The receiver accepted the test: 200", "Verify the signature", "Webhook-Signature")
 	v.checkLayout()
 	broken.Store(true)
 	v.open("/settings/webhooks")
 	v.press(far.URL + "/events")
 	v.at("/settings/webhooks/*")
-	v.hears()
-	p.text("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
-	// Nobody loads the page again.
-	v.see("The newest attempt failed", "ticket.created")
+	v.waitLive()
+	p.receiveText("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
+	// Without a reload.
+	v.waitText("The last attempt failed", "ticket.created")
 	v.checkLayout()
 	v.checkAccess()
 	broken.Store(false)
 	before := taken.Load()
 	v.click(`#deliveries a[href^="/settings/deliveries/"]`)
 	v.at("/settings/deliveries/*")
-	v.see("Attempt 1", "500")
-	v.press("Send again")
-	v.see("The event is sent again")
+	v.waitText("Attempt 1", "500")
+	v.press("Resend")
+	v.waitText("Event sent again.")
 	p.until("the event at the receiver", func() bool { return taken.Load() > before })
-	// It may have been there before the page heard news.
+	// The delivery may precede the page's event stream.
 	p.until("the delivery", func() bool {
 		v.do(chromedp.Reload())
 		return js[string](v, `document.querySelector("#state").innerText.trim()`) == "Delivered"

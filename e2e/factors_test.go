@@ -16,8 +16,7 @@ import (
 	"github.com/pquerna/otp/totp"
 )
 
-// authenticator gives the visitor's browser a device with passkeys, whose owner
-// always confirms.
+// authenticator adds a virtual passkey authenticator that confirms every request.
 func (v *visitor) authenticator() {
 	v.t.Helper()
 	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -34,8 +33,7 @@ func (v *visitor) authenticator() {
 	}))
 }
 
-// code returns that of an authenticator app: the next one, so that it was not used
-// a moment ago.
+// code returns the next TOTP code, since the present one may have been used.
 func code(t testing.TB, secret string, ahead time.Duration) string {
 	t.Helper()
 	code, err := totp.GenerateCode(strings.ReplaceAll(secret, " ", ""), time.Now().Add(ahead))
@@ -45,8 +43,8 @@ func code(t testing.TB, secret string, ahead time.Duration) string {
 	return code
 }
 
-// secure sets up an authenticator app for somebody in a session of their own.
-func (p *program) secure(u account.User) (secret string) {
+// enableTOTP adds an authenticator app to a user.
+func (p *program) enableTOTP(u account.User) (secret string) {
 	p.t.Helper()
 	in, err := p.Accounts.SignInWithPassword(p.t.Context(), account.PasswordSignIn{Email: u.Email, Password: password}, account.Client{IP: "127.0.0.1"})
 	if err != nil {
@@ -66,18 +64,18 @@ func (p *program) secure(u account.User) (secret string) {
 	return e.Secret
 }
 
-// setUpApp sets up an authenticator app on the page of the settings for it.
+// setUpApp adds an authenticator app on the settings page.
 func (v *visitor) setUpApp() (secret string) {
 	v.t.Helper()
-	v.press("Set up an app")
+	v.press("Set up app")
 	v.at("/settings/security/totp")
 	secret = js[string](v, `document.querySelector(".code code").textContent`)
 	v.fill("#field-code", code(v.t, secret, 0))
 	v.press("Turn on")
-	v.see("Your recovery codes", "This is shown only now.")
-	v.press("I have them")
+	v.waitText("Your recovery codes", "It is shown only once.")
+	v.press("I have saved them")
 	v.at("/settings/security")
-	v.see("On since")
+	v.waitText("On since")
 	return secret
 }
 
@@ -87,8 +85,8 @@ func (v *visitor) signOut() {
 	v.at("/sign-in")
 }
 
-// outdate makes the last proof of identity of every session old.
-func (p *program) outdate() {
+// expireProofs ages the last proof of identity of every session.
+func (p *program) expireProofs() {
 	p.t.Helper()
 	if err := p.DB.Write(p.t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(p.t.Context(), "UPDATE sessions SET proven_at = 0")
@@ -98,49 +96,49 @@ func (p *program) outdate() {
 	}
 }
 
-// TestPasskeysAndCodes: somebody signs up with a passkey, has their organization
-// require a second factor, and comes in both ways; a colleague is led to an
-// authenticator app, and uses it.
+// TestPasskeysAndCodes: a user signs up with a passkey, requires a second factor of the
+// organization, and signs in with passkey and code; a colleague is led to enrol an
+// authenticator app.
 func TestPasskeysAndCodes(t *testing.T) {
-	inTurn(t)
+	parallel(t)
 	p := start(t, atLocalhost, func(c *app.Config) { c.FreshProof = 10 * time.Minute })
 	v := p.visit(t)
 	v.authenticator()
-	v.allow("NavigationEntryMarkedSkippable") // the browser answers for the person
+	v.allow("NavigationEntryMarkedSkippable") // the virtual authenticator confirms without a gesture
 
-	// The address is proven first, then there is a passkey, then an organization.
+	// First the address, then the passkey, then the organization.
 	v.open("/sign-up")
 	v.fill("#field-email", "ana@acme.example")
-	v.press("Mail me a link")
+	v.press("Send link")
 	v.at("/sign-in/sent")
 	_, link := p.mailed("ana@acme.example", account.CallbackPath)
 	v.open(link)
 	v.at("/welcome/passkey")
-	v.press("Create a passkey")
+	v.press("Create passkey")
 	v.at("/welcome")
-	v.see("Your passkey is ready.")
+	v.waitText("Passkey created.")
 	v.fill("#field-name", "Ana Lind")
 	v.fill("#field-organizationName", "Acme Wheels")
 	v.do(clickIn(`document.querySelector("input[name=planTier][value=free]")`))
-	v.press("Begin")
+	v.press("Create organization")
 	v.at("/inbox*")
 
 	v.open("/settings/organization")
 	v.press("Require a second factor")
-	v.see("Members need a second factor from now on.")
+	v.waitText("Second factor required for all members.")
 
-	// In with the passkey alone: the browser offers it as soon as the page is there.
+	// By passkey alone: the browser offers it as soon as the page is loaded.
 	v.click(`form[action="/sign-out"] button`)
 	v.at("/inbox*")
 	v.open("/settings/security")
-	v.see("last used")
+	v.waitText("last used")
 
-	// In with a mailed link and a code.
+	// By e-mail link and code.
 	secret := v.setUpApp()
-	v.noPasskeys() // whose browser offers them by itself
+	v.noPasskeys() // the browser would offer them
 	v.signOut()
 	v.fill("#field-email", "ana@acme.example")
-	v.press("Mail me a link")
+	v.press("Send sign-in link")
 	v.at("/sign-in/sent")
 	_, link = p.mailed("ana@acme.example", account.CallbackPath)
 	v.open(link)
@@ -151,7 +149,7 @@ func TestPasskeysAndCodes(t *testing.T) {
 	v.open("/sign-in/second-factor")
 	v.fill("#field-proof-code", "000000")
 	v.press("Confirm")
-	v.see("The code is wrong or was used already.")
+	v.waitText("The code is wrong or was used already.")
 	v.fill("#field-proof-code", code(t, secret, 30*time.Second))
 	v.press("Confirm")
 	v.at("/inbox*")
@@ -159,7 +157,7 @@ func TestPasskeysAndCodes(t *testing.T) {
 	colleague(t, p)
 }
 
-// colleague is a member without a second factor.
+// colleague signs in as a member without a second factor.
 func colleague(t *testing.T, p *program) {
 	t.Helper()
 	o, err := p.Accounts.OrganizationBySlug(t.Context(), "acme-wheels")
@@ -171,7 +169,7 @@ func colleague(t *testing.T, p *program) {
 	for _, path := range []string{"/inbox", "/customers", "/settings/profile"} {
 		v.open(path)
 		v.at("/settings/security")
-		v.see("Acme Wheels requires a second factor.")
+		v.waitText("Acme Wheels requires a second factor.")
 	}
 	secret := v.setUpApp()
 	v.open("/inbox")
@@ -186,59 +184,58 @@ func colleague(t *testing.T, p *program) {
 	v.at("/inbox*")
 }
 
-// TestFreshProof: an admin who has proven their identity long ago is asked before a
-// key is created, and what was typed is kept; by passkey, and without scripts by
-// password.
+// TestFreshProof: creating a key requires a fresh proof of identity and retains the
+// form's input; by passkey, and without scripts by password.
 func TestFreshProof(t *testing.T) {
-	inTurn(t)
+	parallel(t)
 	p := start(t, atLocalhost, func(c *app.Config) { c.FreshProof = 10 * time.Minute })
 	_, u := p.organization("Acme Wheels")
 	v := p.as(t, u)
 	v.authenticator()
 	v.open("/settings/security")
 	v.fill("#field-name", "Laptop")
-	v.press("Create a passkey")
-	v.see("The passkey Laptop is ready.")
+	v.press("Create passkey")
+	v.waitText("Passkey Laptop created.")
 
 	create := func(name string) {
-		p.outdate()
+		p.expireProofs()
 		v.open("/settings/keys/new")
 		v.fill("#field-name", name)
-		v.press("Make the key")
-		v.see("Confirm your identity", "What you typed is kept.")
+		v.press("Create key")
+		v.waitText("Confirm your identity", "Your input is saved.")
 	}
 	create("By passkey")
 	v.press("Use a passkey")
-	v.see("By passkey", "This is shown only now.")
+	v.waitText("By passkey", "It is shown only once.")
 
 	// In a dialog.
 	v.allow("422 for /settings/invitations")
-	p.outdate()
+	p.expireProofs()
 	v.open("/settings/members")
 	v.press("Invite")
 	v.fill("dialog #field-email", "new@acme.example")
 	v.click("dialog .actions button")
-	v.see("Confirm your identity")
+	v.waitText("Confirm your identity")
 	v.click("dialog [data-passkey-button]")
-	v.see("An invitation is on its way to new@acme.example.")
+	v.waitText("Invitation sent to new@acme.example.")
 
 	v.withoutScripts()
 	create("By password")
 	v.fill("#field-proof-password", "wrong horse")
 	v.press("Confirm")
-	v.see("The password is wrong.")
+	v.waitText("The password is wrong.")
 	v.fill("#field-proof-password", password)
 	v.press("Confirm")
-	v.see("By password", "This is shown only now.")
+	v.waitText("By password", "It is shown only once.")
 }
 
-// isAt reports whether the browser is at an address now.
+// isAt reports whether the browser is at path.
 func (v *visitor) isAt(path string) bool {
 	v.t.Helper()
 	return js[bool](v, `location.pathname + location.search === `+quote(path))
 }
 
-// noPasskeys takes the passkeys away from the browser.
+// noPasskeys removes the virtual authenticator.
 func (v *visitor) noPasskeys() {
 	v.t.Helper()
 	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {

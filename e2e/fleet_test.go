@@ -10,8 +10,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
-// TestRideAppears: a vehicle is on the map; a ride that a partner's program starts
-// with it is on the pages that are open, without loading them again.
+// TestRideAppears starts a ride by the API and checks that it appears on open pages
+// without a reload.
 func TestRideAppears(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -48,9 +48,9 @@ func TestRideAppears(t *testing.T) {
 	list, page := v.tab(), v.tab()
 	list.open("/fleet/rides")
 	page.open("/fleet/vehicles/" + vehicle.ID)
-	page.see("Available")
+	page.waitText("Available")
 	var ride struct{ ID string }
 	ask("POST", "/v1/rides", `{"vehicle_id": "`+vehicle.ID+`", "trip_type": "rebalance"}`, http.StatusCreated, &ride)
 	list.find(`a[href="/fleet/rides/` + ride.ID + `"]`)
-	page.see("On a trip since")
+	page.waitText("On a trip since")
 }

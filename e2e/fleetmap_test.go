@@ -14,8 +14,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
 
-// mouse does something with the mouse, somewhere within an element: at 0 to 1 of its
-// width and height.
+// mouse sends a mouse event at a point of an element, given as 0 to 1 of its width and
+// height.
 func (v *visitor) mouse(what input.DispatchMouseEventType, selector string, x, y, wheel float64) {
 	v.t.Helper()
 	v.find(selector)
@@ -26,7 +26,7 @@ func (v *visitor) mouse(what input.DispatchMouseEventType, selector string, x, y
 		}
 		p := input.DispatchMouseEventParams{Type: what, X: r.X + r.Width*x, Y: r.Y + r.Height*y, DeltaY: wheel}
 		if wheel != 0 {
-			p.DeltaX = 0.01 // none at all is left out of the message, which may not lack it
+			p.DeltaX = 0.01 // the protocol requires a delta, but omits 0
 		} else {
 			p.Button, p.Buttons, p.ClickCount = input.MouseButtonLeft, 1, 1
 		}
@@ -44,14 +44,13 @@ func (v *visitor) drag(selector string, fromX, fromY, toX, toY float64) {
 	v.mouse(input.DispatchMouseEventTypeMouseReleased, selector, toX, toY, 0)
 }
 
-// TestFleetMap: the map goes where one takes it, and a vehicle that something
-// happens to is seen to change.
+// TestFleetMap pans and zooms the map, and checks that a vehicle's change appears.
 func TestFleetMap(t *testing.T) {
 	p := start(t)
 	o, u := p.organization("Wheels")
 	v := p.as(t, u)
 	v.open("/sandbox/fleet/map")
-	v.see("vehicles in view", "Sandbox")
+	v.waitText("vehicles in view", "Sandbox")
 	number := func(name string) float64 {
 		return js[float64](v, `Number(document.querySelector("[data-map]").dataset.`+name+`)`)
 	}
@@ -65,7 +64,7 @@ func TestFleetMap(t *testing.T) {
 	v.drag(".ground", .4, .5, .6, .7)
 	is("a map further west", "x", "<", x)
 	is("and north", "y", "<", y)
-	v.see("vehicle")
+	v.waitText("vehicle")
 	x = number("x")
 	v.do(chromedp.Focus(".ground"))
 	v.keys(kb.ArrowRight)
@@ -73,7 +72,7 @@ func TestFleetMap(t *testing.T) {
 	v.press("Show the whole fleet")
 	v.wait("the whole fleet", `!new URL(location.href).searchParams.has("z")`)
 
-	// Down to one vehicle.
+	// Zoom in to one vehicle.
 	for range 12 {
 		if js[bool](v, `!!document.querySelector(".map-list a[href*='vehicle=']")`) {
 			break
@@ -83,13 +82,13 @@ func TestFleetMap(t *testing.T) {
 		is("a nearer map", "z", ">", before)
 	}
 	v.click(".map-list a[href*='vehicle=']")
-	v.see("Last report", "Battery")
+	v.waitText("Last report", "Battery")
 	v.press("Close")
 	v.wait("no panel", `!document.querySelector(".panel")`)
 	js[bool](v, `(history.back(), true)`)
-	v.see("Last report")
+	v.waitText("Last report")
 
-	// What the API changes is seen without a reload.
+	// Changes by the API appear without a reload.
 	id := js[string](v, `new URL(location.href).searchParams.get("vehicle")`)
 	f := p.Sandbox
 	if err := f.DB.Write(t.Context(), func(tx *db.Tx) error {
@@ -104,10 +103,10 @@ func TestFleetMap(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	v.see("63 %")
+	v.waitText("63 %")
 }
 
-// TestDrawZone: a zone is drawn with the mouse, mended with the keyboard, and saved.
+// TestDrawZone draws a zone with the mouse, edits it with the keyboard, and saves it.
 func TestDrawZone(t *testing.T) {
 	p := start(t)
 	_, u := p.organization("Wheels")
@@ -138,5 +137,5 @@ func TestDrawZone(t *testing.T) {
 	corners("4")
 	v.fill("#field-name", "Drawn by hand")
 	v.press("Create zone")
-	v.see("Zone created.", "Drawn by hand", "Corners 4")
+	v.waitText("Zone created.", "Drawn by hand", "Corners 4")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// sent reports whether a text message left.
+// sent reports whether an SMS was sent.
 func (s *state) sent(text string) func() bool {
 	return func() bool {
 		s.mu.Lock()
@@ -20,16 +20,14 @@ func (s *state) sent(text string) func() bool {
 	}
 }
 
-// holdsFocus fails when nothing has the focus: who works with the keyboard would
-// begin anew.
+// holdsFocus fails if no element has the focus: keyboard users would start over.
 func (v *visitor) holdsFocus() {
 	v.t.Helper()
 	v.wait("the focus", `document.activeElement && document.activeElement !== document.body`)
 }
 
-// TestFirstTicket: who is new signs up, connects a number, gets a first message, sees
-// it come in, answers it by keyboard, and is done with it. Without scripts it is the
-// same work, by links and forms.
+// TestFirstTicket: a user signs up, connects a number, receives a first message, replies
+// by keyboard and resolves the ticket. Without scripts the same works by links and forms.
 func TestFirstTicket(t *testing.T) {
 	t.Parallel()
 	withAndWithoutScripts(t, func(t *testing.T, p *program, v *visitor, scripts bool) {
@@ -43,15 +41,15 @@ func TestFirstTicket(t *testing.T) {
 		v.fill(`[name="credentials.account_sid"]`, "AC00000000000000000000000000000000")
 		v.fill(`[name="credentials.auth_token"]`, "token of the provider")
 		v.press("Connect")
-		v.see("Main number")
+		v.waitText("Main number")
 		v.open("/inbox")
 		if scripts {
-			v.hears()
+			v.waitLive()
 		}
 		const question, answer = "Hello, scooter B-0417 does not unlock.", "Sorry! Please try B-0112 beside it."
-		p.text("SM1", "+14155550123", question)
+		p.receiveText("SM1", "+14155550123", question)
 		if scripts {
-			v.see(question)
+			v.waitText(question)
 			v.keys("j")
 			v.wait("the focus on the ticket", `document.activeElement.closest("#t1")`)
 			v.keys(kb.Enter)
@@ -63,7 +61,7 @@ func TestFirstTicket(t *testing.T) {
 			v.click("#t1 > a")
 		}
 		v.at("/tickets/1*")
-		v.see(question)
+		v.waitText(question)
 		if scripts {
 			v.keys("r")
 			v.wait("the focus where the reply is written", `document.activeElement.name === "reply"`)
@@ -83,27 +81,27 @@ func TestFirstTicket(t *testing.T) {
 		}
 		v.wait("a ticket that is done", `[...document.querySelectorAll("#ticket-head .chip")].some(c => c.innerText.trim() === "Resolved")`)
 		v.checkLayout()
-		v.look(narrow)
+		v.setScreen(narrow)
 		v.checkLayout()
 	})
 }
 
-// TestTwoAgents: two people at one ticket see what the other does.
+// TestTwoAgents: two agents with the same ticket see each other's changes.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	o, robin := p.organization("Acme Wheels")
 	kim := p.member(o, "kim", "Kim Ortiz", account.Agent)
 	p.connect(o)
-	p.text("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
+	p.receiveText("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
 	a, b := p.as(t, robin), p.as(t, kim)
 	a.open("/inbox")
-	a.see("Hello, scooter B-0417")
+	a.waitText("Hello, scooter B-0417")
 	a.click("#t1 > a")
 	a.at("/tickets/1*")
 	b.open("/tickets/1")
-	a.hears()
-	b.hears()
+	a.waitLive()
+	b.waitLive()
 	a.fill("textarea[name=reply]", "I am on my way.")
 	b.fill("textarea[name=reply]", "Half an answer of mine")
 	a.click("button[data-sends]")
@@ -113,12 +111,12 @@ func TestTwoAgents(t *testing.T) {
 	}
 	b.fill("#field-priority", "urgent")
 	a.wait("the other's priority", `document.querySelector("#field-priority").value === "urgent" && document.querySelector("#ticket-head").innerText.includes("Urgent")`)
-	// And what a customer writes comes to both.
-	p.text("SM2", "+14155550123", "It works now, thanks!")
-	a.see("It works now, thanks!")
-	b.see("It works now, thanks!")
-	// The draft is still there for who comes back, and for nobody else.
-	b.wait("a kept draft", `document.querySelector("[data-kept]").innerText.includes("kept")`)
+	// Both see the customer's message.
+	p.receiveText("SM2", "+14155550123", "It works now, thanks!")
+	a.waitText("It works now, thanks!")
+	b.waitText("It works now, thanks!")
+	// The draft is still there for its author only.
+	b.wait("a kept draft", `document.querySelector("[data-kept]").innerText.includes("saved")`)
 	b.open("/inbox")
 	b.open("/tickets/1")
 	if got := b.value("textarea[name=reply]"); got != "Half an answer of mine" {
@@ -130,14 +128,14 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
-// TestKeyboard: a day's work without a mouse.
+// TestKeyboard uses the inbox without a mouse.
 func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	o, robin := p.organization("Acme Wheels")
 	p.connect(o)
 	for i := range 4 {
-		p.text(fmt.Sprint("SM", i), fmt.Sprint("+1415555012", i), fmt.Sprint("Question ", i))
+		p.receiveText(fmt.Sprint("SM", i), fmt.Sprint("+1415555012", i), fmt.Sprint("Question ", i))
 		p.until("the ticket", func() bool { return p.tickets(o.ID) == i+1 })
 	}
 	v := p.as(t, robin)
@@ -153,7 +151,7 @@ func TestKeyboard(t *testing.T) {
 	v.keys("k")
 	at("t3")
 	v.keys("x")
-	v.see("1 selected")
+	v.waitText("1 selected")
 	v.holdsFocus()
 	v.keys("?")
 	v.wait("the list of keys", `document.querySelector("dialog[open]")`)
@@ -166,7 +164,7 @@ func TestKeyboard(t *testing.T) {
 	v.wait("the focus in the search", `document.activeElement.name === "q"`)
 	v.keys("Question 1" + kb.Enter)
 	v.at("/inbox/all*")
-	v.see("Question 1")
+	v.waitText("Question 1")
 	v.wait("only what was searched", `document.querySelectorAll(".trow").length === 1`)
 	v.keys("j")
 	at("t2")
@@ -180,27 +178,27 @@ func TestKeyboard(t *testing.T) {
 	v.onTicket()
 	v.keys("a")
 	v.wait("the focus at the assignee", `document.activeElement.id === "field-assignee"`)
-	v.keys("R") // chooses the one that begins so
+	v.keys("R") // selects the option that starts with R
 	v.wait("the assignee", `document.querySelector("#field-assignee").value === `+quote(robin.ID))
 	v.keys(kb.Escape + "e")
 	v.wait("a ticket that is done", `document.querySelector("#ticket-head").innerText.includes("Resolved")`)
-	// What is in a closed menu or drawer has its key, too.
-	v.look(middle)
+	// Shortcuts work for elements in a closed menu or drawer.
+	v.setScreen(middle)
 	v.keys(kb.Escape + "p")
 	v.wait("the focus at the priority", `document.activeElement.id === "field-priority"`)
-	v.look(wide)
+	v.setScreen(wide)
 	v.keys(kb.Escape + kb.Escape + "m")
 	v.at("/tickets/2/merge*")
 }
 
-// TestKeysWhileSending: what is pressed while a reply is under way is meant for the
-// ticket, and in neither the reply nor the field.
+// TestKeysWhileSending: keys pressed while a reply is being sent are shortcuts of the
+// ticket and not typed.
 func TestKeysWhileSending(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	o, robin := p.organization("Acme Wheels")
 	p.connect(o)
-	p.text("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
+	p.receiveText("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
 	p.until("the ticket", func() bool { return p.tickets(o.ID) == 1 })
 	v := p.as(t, robin)
 	v.open("/tickets/1")
@@ -221,15 +219,15 @@ func (v *visitor) onTicket() {
 	v.wait("the focus on the ticket", `document.activeElement.matches(".ticket .scroll") && !composer.hasAttribute("aria-busy")`)
 }
 
-// TestCrossedReply: who sends a reply while a colleague has answered is asked first,
-// and what they wrote stays until they decide.
+// TestCrossedReply: sending a reply after an unseen one of a colleague needs a
+// confirmation; the text stays.
 func TestCrossedReply(t *testing.T) {
 	t.Parallel()
 	withAndWithoutScripts(t, func(t *testing.T, p *program, v *visitor, scripts bool) {
 		o, robin := p.organization("Acme Wheels")
 		kim := p.as(t, p.member(o, "kim", "Kim Ortiz", account.Agent))
 		p.connect(o)
-		p.text("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
+		p.receiveText("SM1", "+14155550123", "Hello, scooter B-0417 does not unlock.")
 		p.until("the ticket", func() bool { return p.tickets(o.ID) == 1 })
 		p.signIn(v, robin)
 		v.allow("409 for /tickets/1/write")
@@ -238,13 +236,13 @@ func TestCrossedReply(t *testing.T) {
 		const mine, theirs = "Please try B-0112.", "I am looking at it."
 		v.fill("textarea[name=reply]", mine)
 		if scripts {
-			v.hears()
+			v.waitLive()
 		}
 		kim.fill("textarea[name=reply]", theirs)
 		kim.press("Send")
-		kim.see(theirs)
+		kim.waitText(theirs)
 		if scripts {
-			// It is on the page by now, which does not mean that it was read.
+			// The reply is on the page, which does not mean that it was read.
 			v.wait("the other's reply", `document.querySelector("#thread").innerText.includes(`+quote(theirs)+`)`)
 		}
 		v.press("Send")
@@ -252,7 +250,7 @@ func TestCrossedReply(t *testing.T) {
 			v.wait("the question", `document.querySelector("dialog[open] h1")?.innerText.match(/^Kim Ortiz replied \d+ s ago\. Send anyway\?$/)`)
 			v.checkLayout()
 			v.checkAccess()
-			v.keys(kb.Enter) // keeps writing
+			v.keys(kb.Enter) // returns to the text
 			v.wait("the focus in the text", `document.activeElement.name === "reply" && !document.querySelector("dialog")`)
 			if got := v.value("textarea[name=reply]"); got != mine {
 				t.Errorf("what was typed became %q", got)
@@ -265,12 +263,12 @@ func TestCrossedReply(t *testing.T) {
 			v.click("dialog[open] button[value=send]")
 			v.onTicket()
 		} else {
-			v.see("Send anyway?")
+			v.waitText("Send anyway?")
 			v.checkLayout()
 			if got := v.value("textarea[name=reply]"); got != mine {
 				t.Errorf("what was typed became %q", got)
 			}
-			v.see(theirs)
+			v.waitText(theirs)
 			v.press("Send anyway")
 		}
 		v.wait("the reply in the thread", `document.querySelector("#thread").innerText.includes(`+quote(mine)+`)`)

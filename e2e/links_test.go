@@ -11,9 +11,9 @@ import (
 	"golang.org/x/net/html"
 )
 
-// discover follows the links of the dashboard as one of the people, and returns the
-// first page of each shape that it finds. A link that leads nowhere fails the test.
-func (w *world) discover(who who) []place {
+// discover crawls the dashboard as a persona and returns the first page of each shape. A
+// broken link fails the test.
+func (w *world) discover(who persona) []pageCase {
 	w.t.Helper()
 	c := &crawler{world: w, who: who, header: http.Header{}, tried: map[string]bool{}, shapes: map[string]int{}}
 	for _, cookie := range w.session(w.people[who]) {
@@ -30,26 +30,26 @@ func (w *world) discover(who who) []place {
 	return c.found
 }
 
-// link is one from a page to an address.
+// link is a link from a page to an address.
 type link struct{ to, from string }
 
-// crawler looks at pages, few of each shape.
+// crawler visits pages, a few of each shape.
 type crawler struct {
 	*world
-	who    who
+	who    persona
 	header http.Header
 	queue  []link
 	tried  map[string]bool
 	shapes map[string]int
-	found  []place
+	found  []pageCase
 }
 
-// elsewhere are addresses that are no pages of the dashboard: what programs talk to,
-// the documentation of that, and files.
-var elsewhere = regexp.MustCompile(`^/(api|docs|v1|sandbox/v1|sandbox/gbfs|gbfs|dev|healthz|readyz|static|attachments|files|exports|messages)(/|$)`)
+// notPages matches paths that are no dashboard pages: APIs, their documentation, and
+// files.
+var notPages = regexp.MustCompile(`^/(api|docs|v1|sandbox/v1|sandbox/gbfs|gbfs|dev|healthz|readyz|static|attachments|files|exports|messages)(/|$)`)
 
-// few is how many pages of one shape are looked at.
-const few = 4
+// maxPerShape is the number of pages of a shape to visit.
+const maxPerShape = 4
 
 func (c *crawler) follow(l link) {
 	c.t.Helper()
@@ -58,12 +58,12 @@ func (c *crawler) follow(l link) {
 		c.t.Errorf("%s links to %q: %v", l.from, l.to, err)
 		return
 	}
-	if u.Host != "" || u.Scheme != "" || elsewhere.MatchString(u.Path) {
+	if u.Host != "" || u.Scheme != "" || notPages.MatchString(u.Path) {
 		return
 	}
 	u.Fragment = ""
 	s := shape(u.Path)
-	if c.tried[u.String()] || c.shapes[s] >= few {
+	if c.tried[u.String()] || c.shapes[s] >= maxPerShape {
 		return
 	}
 	c.tried[u.String()] = true
@@ -81,13 +81,13 @@ func (c *crawler) follow(l link) {
 		c.t.Errorf("%s: %v", u, err)
 		return
 	}
-	// With nothing there, what is of interest are the lists.
+	// An empty organization has only lists.
 	if form := formPage.MatchString(s); c.shapes[s] == 1 && (c.who != newcomer || !form) {
 		name := strings.Trim(strings.NewReplacer("/", "-", "*", "one").Replace(s), "-")
 		if c.who == newcomer {
 			name += "-empty"
 		}
-		c.found = append(c.found, place{name: name, path: at(u.RequestURI()), who: c.who})
+		c.found = append(c.found, pageCase{name: name, path: at(u.RequestURI()), persona: c.who})
 	}
 	for n := range root.Descendants() {
 		if n.Data != "a" && n.Data != "iframe" {
@@ -105,11 +105,10 @@ func (c *crawler) follow(l link) {
 	}
 }
 
-// formPage finds pages on which something is made or changed, or that are of one
-// record.
+// formPage matches forms and pages of one record.
 var formPage = regexp.MustCompile(`\*|/(new|edit|import|invite)$`)
 
-// get opens a page, following where it leads.
+// get opens a page, following redirects.
 func (c *crawler) get(address string) (status int, kind, body string) {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.base+address, nil)
@@ -124,8 +123,8 @@ func (c *crawler) get(address string) (status int, kind, body string) {
 	return resp.StatusCode, resp.Header.Get("Content-Type"), string(text)
 }
 
-// shape is an address without what names one record or a choice of them. The pages of
-// the sandbox are those of the fleet.
+// shape returns an address without ids and parameters. The sandbox's pages have the
+// shapes of the fleet's.
 func shape(address string) string {
 	address, _, _ = strings.Cut(address, "?")
 	address = strings.TrimPrefix(address, "/sandbox")
@@ -138,5 +137,5 @@ func shape(address string) string {
 	return strings.Join(out, "/")
 }
 
-// recordID finds numbers, UUIDs and prefixed ULIDs.
+// recordID matches numbers, UUIDs and prefixed ULIDs.
 var recordID = regexp.MustCompile(`^([0-9]+|[0-9a-f]{8}-[0-9a-f-]{27}|[a-z]+_[0-9A-Za-z]{10,}|[0-9A-Z]{26})$`)

@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// hostile are mails that try to be more than letters.
+// hostile are malicious mails.
 var hostile = map[string]string{
 	"script": `<p>Hello</p><script>top.owned = 1; parent.owned = 1; window.owned = 1; fetch("https://evil.example/")</script><img src=x onerror="top.owned=2"><a href="javascript:top.owned=3">press me</a>` +
 		`<iframe srcdoc="<script>top.owned=4</script>"></iframe><object data="https://evil.example/x.swf"></object><embed src="https://evil.example/x"><math><mtext><script>top.owned=5</script></mtext></math>`,
@@ -26,8 +26,8 @@ var hostile = map[string]string{
 	"word":    "<p>" + strings.Repeat("a", 1<<20) + "</p>",
 }
 
-// TestHostileMail: whatever a mail is made of, its page neither runs nor loads any of
-// it, and looks as it should.
+// TestHostileMail checks that a malicious mail runs and loads nothing, and does not break
+// the layout.
 func TestHostileMail(t *testing.T) {
 	t.Parallel()
 	needChromium(t)
@@ -36,10 +36,10 @@ func TestHostileMail(t *testing.T) {
 	p.connect(o)
 	for name, text := range hostile {
 		t.Run(name, func(t *testing.T) {
-			inTurn(t)
+			parallel(t)
 			p := p.with(t)
 			from := name + "@client.example"
-			p.letter(from, markup(from, "A letter of "+name, text))
+			p.receiveMail(from, markup(from, "A letter of "+name, text))
 			var number int64
 			p.until("the ticket", func() bool {
 				number = p.number(o.ID, "A letter of "+name)
@@ -51,17 +51,17 @@ func TestHostileMail(t *testing.T) {
 				v.fatal("the page was answered", status)
 			}
 			t.Logf("there after %v", time.Since(begin))
-			v.see("A letter of " + name)
+			v.waitText("A letter of " + name)
 			v.checkLayout()
 			v.checkAccess()
-			// Who reads presses what there is to press.
+			// Open all parts that a user can open.
 			js[bool](v, `document.querySelectorAll("details").forEach(d => d.open = true) ?? true`)
 			v.checkLayout()
 			if js[bool](v, `(e => { if (!e) return false; e.scrollIntoView({block: "start"}); const r = e.getBoundingClientRect(); return document.elementFromPoint(r.left + 20, r.top + 10) === e; })(document.querySelector("iframe"))`) {
 				at := js[struct{ X, Y float64 }](v, `(r => ({X: r.left + 20, Y: r.top + 10}))(document.querySelector("iframe").getBoundingClientRect())`)
 				v.do(chromedp.MouseClickXY(at.X, at.Y))
 			}
-			v.look(narrow)
+			v.setScreen(narrow)
 			v.checkLayout()
 			v.at(fmt.Sprintf("/tickets/%d", number))
 			if owned := js[int](v, `Number(window.owned ?? 0) + Array.from({length: frames.length}, (_, i) => frames[i]).reduce((n, f) => { try { return n + Number(f.owned ?? 0); } catch { return n; } }, 0)`); owned != 0 {

@@ -22,8 +22,7 @@ var screenshots = flag.String("screenshots", "", "write pictures of the pages in
 //go:embed testdata/layout.js
 var layoutScript string
 
-// checkLayout fails for what is wrong with how the page is laid out now: see
-// testdata/layout.js.
+// checkLayout fails for layout errors of the present page: see testdata/layout.js.
 func (v *visitor) checkLayout() {
 	v.t.Helper()
 	for _, w := range v.layoutFaults() {
@@ -36,8 +35,8 @@ func (v *visitor) layoutFaults() []string {
 	return js[[]string](v, layoutScript)
 }
 
-// axe is the source of axe-core, which is not part of this repository; empty where
-// nobody says where it is.
+// axe is the source of axe-core, which is not part of this repository; empty if not
+// configured.
 var axe = sync.OnceValues(func() (string, error) {
 	modules := os.Getenv("KICKSTAND_TEST_NODE_MODULES")
 	if modules == "" {
@@ -47,12 +46,11 @@ var axe = sync.OnceValues(func() (string, error) {
 	return string(text), err
 })
 
-// axeRules are what axe looks for: all that WCAG 2.2 asks for at level AA, and what
-// its makers recommend.
+// axeRules are the rules of axe: WCAG 2.2 at level AA, and best practices.
 const axeRules = `["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]`
 
-// checkAccess fails for what hinders people seriously, by axe-core's judgement. Where
-// that is not at hand, nothing is found.
+// checkAccess fails for serious accessibility errors found by axe-core. Without axe-core
+// it finds none.
 func (v *visitor) checkAccess() {
 	v.t.Helper()
 	for _, w := range v.accessFaults() {
@@ -67,10 +65,11 @@ func (v *visitor) accessFaults() []string {
 		v.t.Fatal(err)
 	}
 	if source == "" {
-		return nil // TestChecksCatch says so
+		return nil // TestChecksCatch reports it
 	}
 	if js[bool](v, `typeof axe === "undefined"`) {
-		// As a debugger would: the page's policy holds for the page.
+		// Evaluated as by a debugger: the content security policy applies to the page's
+		// own scripts only.
 		v.do(chromedp.Evaluate[chromedp.Void](source))
 	}
 	return js[[]string](v, `axe.run(document, {runOnly: {type: "tag", values: `+axeRules+`}, resultTypes: ["violations"]}).then(found =>
@@ -78,15 +77,15 @@ func (v *visitor) accessFaults() []string {
 			f.impact + ": " + f.id + ": " + n.target.join(" ") + ": " + n.html.slice(0, 200) + "\n\t" + n.failureSummary.replaceAll("\n", "\n\t"))))`)
 }
 
-// What a page may weigh, in bytes as they are before compression.
+// Size limits of a page, in bytes before compression.
 const (
 	maxPage   = 100 << 10 // HTML, CSS and JavaScript together
 	maxStyle  = 40 << 10
 	maxScript = 30 << 10
 )
 
-// checkWeight opens a page as somebody who never was here, and then again: it weighs
-// no more than it may, and what is kept is not asked for again.
+// checkWeight loads a page with an empty cache and again: the size is within the limits,
+// and cached files are not requested again.
 func (v *visitor) checkWeight(path string) {
 	v.t.Helper()
 	v.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -119,16 +118,16 @@ func (v *visitor) checkWeight(path string) {
 		v.t.Errorf("%s: weighed no page: %v", path, cold)
 	}
 	for _, r := range v.load(path) {
-		if !slices.Contains(later, r.kind) && !r.cached && !strings.HasSuffix(r.url, "/favicon.svg") {
+		if !slices.Contains(uncounted, r.kind) && !r.cached && !strings.HasSuffix(r.url, "/favicon.svg") {
 			v.t.Errorf("%s: asks for %s again (%s)", path, r.url, r.kind)
 		}
 	}
 }
 
-// later are the page itself, and what scripts ask for once it is there.
-var later = []network.ResourceType{network.ResourceTypeDocument, network.ResourceTypeEventSource, network.ResourceTypeFetch}
+// uncounted are the document itself and requests of scripts.
+var uncounted = []network.ResourceType{network.ResourceTypeDocument, network.ResourceTypeEventSource, network.ResourceTypeFetch}
 
-// load opens a page and returns what was requested for it.
+// load opens a page and returns its requests.
 func (v *visitor) load(path string) []request {
 	v.t.Helper()
 	v.do(chromedp.Navigate("about:blank"))
@@ -149,48 +148,49 @@ func (r request) String() string {
 	return fmt.Sprintf("%s %s: %d bytes", r.kind, r.url, r.bytes)
 }
 
-// place is a page of the program as somebody sees it.
-type place struct {
-	name string // of its picture; unique
-	// path says where it is, making what it needs; nil for a page that shows needs.
-	path   func(w *world) string
-	who    who
-	status int64 // 0: 200
-	// picture says that docs/screenshots has it.
+// pageCase is a page of the program as a persona sees it.
+type pageCase struct {
+	name string // of its screenshot; unique
+	// path returns the page's path and creates the records it needs; nil if show opens
+	// it.
+	path    func(w *world) string
+	persona persona
+	status  int64 // 0: 200
+	// picture: docs/screenshots has the page.
 	picture bool
 }
 
-// who looks at a page.
-type who int
+// persona is a kind of user.
+type persona int
 
 const (
-	nobody    who = iota // is signed in
-	admin                // of the organization that has everything
-	agent                // of the same
-	newcomer             // admin of an organization that has nothing yet
-	signingUp            // has signed in for the first time and has no organization
-	halfway              // has given a password, and an authenticator app is still to come
-	secured              // of the organization that has everything, with an authenticator app
+	anonymous persona = iota // not signed in
+	admin                    // of the populated organization
+	agent                    // of the same organization
+	newcomer                 // admin of an empty organization
+	signingUp                // signed in for the first time, without an organization
+	halfway                  // password entered, second factor pending
+	secured                  // of the populated organization, with an authenticator app
 )
 
-// turns are those of tests that look at pages in parallel.
-var turns = make(chan struct{}, 4)
+// slots limits the tests that run in parallel.
+var slots = make(chan struct{}, 4)
 
-// inTurn has a test run beside a few others.
-func inTurn(t *testing.T) {
+// parallel runs the test in parallel with a few others.
+func parallel(t *testing.T) {
 	t.Parallel()
-	turns <- struct{}{}
-	t.Cleanup(func() { <-turns })
+	slots <- struct{}{}
+	t.Cleanup(func() { <-slots })
 }
 
-// everywhere calls see for pages of a world, several at once. A tab that is through
-// with a page goes on to the next one of the same person.
-func (w *world) everywhere(t *testing.T, list []place, see func(t *testing.T, v *visitor, p place, path string)) {
-	t.Run("pages", func(t *testing.T) { // ends when all have
+// forEachPage calls see for the pages of a world, several at once. Tabs are reused for
+// pages of the same persona.
+func (w *world) forEachPage(t *testing.T, list []pageCase, see func(t *testing.T, v *visitor, p pageCase, path string)) {
+	t.Run("pages", func(t *testing.T) { // returns when all pages are done
 		all := w.with(t)
 		var mu sync.Mutex
-		idle := make(map[who][]*visitor)
-		take := func(who who) *visitor {
+		idle := make(map[persona][]*visitor)
+		take := func(who persona) *visitor {
 			mu.Lock()
 			defer mu.Unlock()
 			free := idle[who]
@@ -202,27 +202,27 @@ func (w *world) everywhere(t *testing.T, list []place, see func(t *testing.T, v 
 		}
 		for _, p := range list {
 			t.Run(p.name, func(t *testing.T) {
-				inTurn(t)
-				v := take(p.who)
+				parallel(t)
+				v := take(p.persona)
 				if v == nil {
-					v = all.visitor(p.who)
+					v = all.visitor(p.persona)
 				}
-				v.begins(t)
+				v.attach(t)
 				see(t, v, p, p.path(w.with(t)))
-				v.ends()
-				if p.who == nobody || p.who == admin || p.who == agent || p.who == newcomer { // pages leave nothing behind
+				v.detach()
+				if p.persona == anonymous || p.persona == admin || p.persona == agent || p.persona == newcomer { // these pages change nothing
 					v.t = all.t
 					mu.Lock()
 					defer mu.Unlock()
-					idle[p.who] = append(idle[p.who], v)
+					idle[p.persona] = append(idle[p.persona], v)
 				}
 			})
 		}
 	})
 }
 
-// show opens the page of the table.
-func (p place) show(v *visitor, path string) {
+// show opens the page.
+func (p pageCase) show(v *visitor, path string) {
 	v.t.Helper()
 	want := p.status
 	if want == 0 {
@@ -236,16 +236,14 @@ func (p place) show(v *visitor, path string) {
 	}
 }
 
-// TestPages looks at every page: those of the table, and those that one comes to
-// from there, as an admin of the organization that has everything and of one that has
-// nothing yet. How is it laid out, wide and narrow, and without scripts; what hinders
-// people, in light and dark; and what does it weigh? In short, each page is looked
-// at once in either width; the sandbox, which has production's pages, and those of who
-// has nothing yet are left out.
+// TestPages visits all pages: those of the table and those that links lead to, as admin
+// of a populated and of an empty organization. It checks layout on wide and narrow
+// screens and without scripts, accessibility in light and dark, and size. With -short it
+// visits each page once per width and skips the sandbox and the empty organization.
 func TestPages(t *testing.T) {
 	needChromium(t)
 	w := newWorld(t)
-	list := slices.Clone(places)
+	list := slices.Clone(pageCases)
 	found := w.discover(admin)
 	if !testing.Short() {
 		found = append(found, w.discover(newcomer)...)
@@ -254,60 +252,60 @@ func TestPages(t *testing.T) {
 		if testing.Short() && strings.Contains(found.name, "sandbox") {
 			continue
 		}
-		if !slices.ContainsFunc(list, func(p place) bool { return p.name == found.name }) {
+		if !slices.ContainsFunc(list, func(p pageCase) bool { return p.name == found.name }) {
 			list = append(list, found)
 		}
 	}
-	w.everywhere(t, list, func(t *testing.T, v *visitor, p place, path string) {
+	w.forEachPage(t, list, func(t *testing.T, v *visitor, p pageCase, path string) {
 		p.show(v, path)
 		if testing.Short() {
-			v.look(screen{width: wide.width, height: 4000})
+			v.setScreen(screen{width: wide.width, height: 4000})
 			v.checkLayout()
-			v.look(screen{width: narrow.width, height: 4000, dark: true})
+			v.setScreen(screen{width: narrow.width, height: 4000, dark: true})
 			v.checkLayout()
 			v.checkAccess()
 			return
 		}
 		for _, s := range []screen{wide, middle, narrow} {
-			v.look(s)
+			v.setScreen(s)
 			v.checkLayout()
 		}
-		// Nothing is behind what stays at the edges of a small screen.
-		v.look(screen{width: wide.width, height: 4000})
+		// Fixed elements of a small screen must not cover content.
+		v.setScreen(screen{width: wide.width, height: 4000})
 		v.checkAccess()
-		v.look(screen{width: narrow.width, height: 4000, dark: true})
+		v.setScreen(screen{width: narrow.width, height: 4000, dark: true})
 		v.checkAccess()
-		if p.who == newcomer {
-			return // the same page with less on it
+		if p.persona == newcomer {
+			return // a reduced variant of the same page
 		}
 		if p.status == 0 {
 			v.checkWeight(path)
 		}
 		v.withoutScripts()
-		v.look(wide)
+		v.setScreen(wide)
 		p.show(v, path)
 		v.checkLayout()
 	})
 }
 
-// TestScreenshots writes the pictures of the documentation, when it is told where to.
+// TestScreenshots writes the documentation's screenshots into the folder of the flag.
 func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
-		return // TestPages looks at the same pages
+		return // TestPages visits the same pages
 	}
 	if err := os.MkdirAll(*screenshots, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	needChromium(t)
-	pictured := slices.DeleteFunc(slices.Clone(places), func(p place) bool { return !p.picture })
-	newWorld(t).everywhere(t, pictured, func(t *testing.T, v *visitor, p place, path string) {
+	pictured := slices.DeleteFunc(slices.Clone(pageCases), func(p pageCase) bool { return !p.picture })
+	newWorld(t).forEachPage(t, pictured, func(t *testing.T, v *visitor, p pageCase, path string) {
 		for _, s := range []screen{wide, narrow} {
 			for _, dark := range []bool{false, true} {
 				s.dark = dark
-				v.look(s)
+				v.setScreen(s)
 				p.show(v, path)
 				name := strings.Join([]string{p.name, s.name, map[bool]string{false: "light", true: "dark"}[dark]}, "-") + ".webp"
-				got := v.picture()
+				got := v.screenshot()
 				if len(got) > 150<<10 {
 					t.Errorf("%s has %d bytes", name, len(got))
 				}

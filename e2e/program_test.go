@@ -24,7 +24,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
-// program is the whole of it, serving, with its services at hand.
+// program is a running program with its services.
 type program struct {
 	*app.App
 	t    testing.TB
@@ -32,31 +32,31 @@ type program struct {
 	*state
 }
 
-// state is what all parts of a test know of its program.
+// state is shared by all parts of a test.
 type state struct {
 	mu     sync.Mutex
-	opened map[string][]*http.Cookie // sessions by user: one may not try passwords often
-	links  map[string]bool           // mailed links that were read
-	texts  []string                  // that left by the text provider
+	opened map[string][]*http.Cookie // sessions by user; password attempts are limited
+	links  map[string]bool           // mailed links that were opened
+	texts  []string                  // messages sent to the SMS provider
 }
 
-// with is the same program for a part of the test.
+// with returns the same program for a subtest.
 func (p *program) with(t testing.TB) *program {
 	part := *p
 	part.t = t
 	return &part
 }
 
-// Secrets of the channels that tests write by.
+// Secrets of the test channels.
 const (
 	mailSecret = "secret of the mail converter"
 	textSecret = "secret of the text provider"
 )
 
-// atLocalhost gives a program the address at which browsers have passkeys.
+// atLocalhost sets a base URL at which browsers support passkeys.
 func atLocalhost(c *app.Config) { c.BaseURL = strings.Replace(c.BaseURL, "127.0.0.1", "localhost", 1) }
 
-// start runs a program until the test ends, as change configures it.
+// start runs a program until the test ends; change configures it.
 func start(t testing.TB, change ...func(*app.Config)) *program {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -102,7 +102,7 @@ func start(t testing.TB, change ...func(*app.Config)) *program {
 	return p
 }
 
-// sendText is the text provider: it takes every message to be sent.
+// sendText is the SMS provider: it accepts every message.
 func (s *state) sendText(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.texts = append(s.texts, r.FormValue("To")+": "+r.FormValue("Body"))
@@ -112,7 +112,7 @@ func (s *state) sendText(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(map[string]any{"sid": "SM" + rand.Text(), "status": "queued", "body": r.FormValue("Body"), "to": r.FormValue("To"), "from": r.FormValue("From")})
 }
 
-// failures takes the program's log: an error there fails the test.
+// failures is the program's log: an error fails the test.
 type failures struct{ t testing.TB }
 
 func (f *failures) Write(line []byte) (int, error) {
@@ -122,8 +122,8 @@ func (f *failures) Write(line []byte) (int, error) {
 
 const password = "correct horse battery staple"
 
-// organization makes one with an administrator, whose address is
-// admin@SLUG.example and whose name is Robin Berg.
+// organization creates an organization with an admin named Robin Berg, whose address is
+// admin@SLUG.example.
 func (p *program) organization(name string) (account.Organization, account.User) {
 	p.t.Helper()
 	o, err := p.Accounts.CreateOrganization(p.t.Context(), account.NewOrganization{Name: name, Plan: account.Business})
@@ -133,7 +133,7 @@ func (p *program) organization(name string) (account.Organization, account.User)
 	return o, p.member(o, "admin", "Robin Berg", account.Admin)
 }
 
-// member makes another one, with the address NAME@SLUG.example.
+// member creates a member with the address LOCAL@SLUG.example.
 func (p *program) member(o account.Organization, local, name string, role account.Role) account.User {
 	p.t.Helper()
 	u, err := p.Accounts.CreateUser(p.t.Context(), account.NewUser{
@@ -145,7 +145,7 @@ func (p *program) member(o account.Organization, local, name string, role accoun
 	return u
 }
 
-// invite has an admin invite somebody as an agent.
+// invite invites an agent.
 func (p *program) invite(by account.User, to string) {
 	p.t.Helper()
 	id := account.Identity{UserID: by.ID, OrganizationID: by.OrganizationID, Role: account.Admin, User: by}
@@ -154,7 +154,7 @@ func (p *program) invite(by account.User, to string) {
 	}
 }
 
-// signIn gives the visitor a session of a user, the same one every time.
+// signIn sets the cookies of a user's session, which is created once.
 func (p *program) signIn(v *visitor, u account.User) {
 	v.t.Helper()
 	p.mu.Lock()
@@ -179,7 +179,7 @@ func (p *program) session(u account.User) []*http.Cookie {
 	return p.opened[u.ID]
 }
 
-// as opens a browser for somebody who is signed in.
+// as opens a browser as a signed-in user.
 func (p *program) as(t testing.TB, u account.User) *visitor {
 	t.Helper()
 	v := p.visit(t)
@@ -187,14 +187,14 @@ func (p *program) as(t testing.TB, u account.User) *visitor {
 	return v
 }
 
-// mail is one in the mailbox.
+// mail is a mail of the mailbox.
 type mail struct {
 	ID   string
 	To   []string
 	Text string
 }
 
-// mailbox is all mails that were sent, newest first.
+// mailbox returns all mails, newest first.
 func (p *program) mailbox() []mail {
 	p.t.Helper()
 	var mails []mail
@@ -205,8 +205,8 @@ func (p *program) mailbox() []mail {
 	return mails
 }
 
-// mailed waits for a mail to an address with a link that begins with path, and
-// returns it and the link. Each link is returned once.
+// mailed waits for a mail to an address with a link that starts with path, and returns
+// both. It returns each link once.
 func (p *program) mailed(to, path string) (m mail, link string) {
 	p.t.Helper()
 	pattern := regexp.MustCompile(regexp.QuoteMeta(p.base+path) + `\S*`)
@@ -221,7 +221,7 @@ func (p *program) mailed(to, path string) (m mail, link string) {
 	return m, link
 }
 
-// unread reports whether a link is asked for the first time.
+// unread reports whether a link is returned for the first time.
 func (s *state) unread(link string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +230,7 @@ func (s *state) unread(link string) bool {
 	return !seen
 }
 
-// number returns that of the organization's ticket with a subject, or 0.
+// number returns the number of the organization's ticket with a subject, or 0.
 func (p *program) number(organizationID, subject string) (number int64) {
 	p.t.Helper()
 	err := p.Desk.EachTicket(p.t.Context(), organizationID, desk.TicketQuery{}, func(t *desk.Ticket) error {
@@ -245,7 +245,7 @@ func (p *program) number(organizationID, subject string) (number int64) {
 	return number
 }
 
-// tickets is how many an organization has.
+// tickets returns the number of an organization's tickets.
 func (p *program) tickets(organizationID string) (n int) {
 	p.t.Helper()
 	if err := p.Desk.EachTicket(p.t.Context(), organizationID, desk.TicketQuery{}, func(*desk.Ticket) error { n++; return nil }); err != nil {
@@ -254,10 +254,10 @@ func (p *program) tickets(organizationID string) (n int) {
 	return n
 }
 
-// call makes a request of the program.
+// call sends a request to the program.
 func (p *program) call(method, path string, header http.Header, body []byte) (int, []byte) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(p.t.Context(), waitTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, p.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -271,7 +271,7 @@ func (p *program) call(method, path string, header http.Header, body []byte) (in
 	return resp.StatusCode, answer
 }
 
-// do makes a request and reads its answer.
+// do sends a request and reads the response.
 func do(c *http.Client, req *http.Request) (*http.Response, []byte, error) {
 	resp, err := c.Do(req)
 	if err != nil {
@@ -282,12 +282,12 @@ func do(c *http.Client, req *http.Request) (*http.Response, []byte, error) {
 	return resp, body, err
 }
 
-// until waits for what the program does in its own time.
+// until waits until done returns true.
 func (p *program) until(what string, done func() bool) {
 	p.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	end := time.After(patience)
+	end := time.After(waitTimeout)
 	for !done() {
 		select {
 		case <-tick.C:
@@ -297,12 +297,12 @@ func (p *program) until(what string, done func() bool) {
 	}
 }
 
-// withAndWithoutScripts has the same work done in a browser with JavaScript and in
-// one without, each with a program of its own.
+// withAndWithoutScripts runs work in a browser with JavaScript and in one without, each
+// with a program of its own.
 func withAndWithoutScripts(t *testing.T, work func(t *testing.T, p *program, v *visitor, scripts bool)) {
 	for name, scripts := range map[string]bool{"scripts": true, "no scripts": false} {
 		t.Run(name, func(t *testing.T) {
-			inTurn(t)
+			parallel(t)
 			p := start(t)
 			v := p.visit(t)
 			if !scripts {

@@ -10,49 +10,48 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 )
 
-// world is a program with an organization in which everything has happened, one that
-// is new, and people.
+// world is a program with a populated and an empty organization, and users.
 type world struct {
 	*program
 	acme   account.Organization
-	people map[who]account.User
+	people map[persona]account.User
 
-	tickets        []int64 // numbers, as tales has them
+	tickets        []int64 // in the order of sampleTickets
 	webhooks, keys []string
-	pending        connection.Connection // waits for the code of its challenge
+	pending        connection.Connection // awaits the code of its challenge
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{program: start(t, atLocalhost), people: map[who]account.User{}}
+	w := &world{program: start(t, atLocalhost), people: map[persona]account.User{}}
 	w.acme, w.people[admin] = w.organization("Acme Wheels")
 	w.people[agent] = w.member(w.acme, "kim", "Kim Ortiz", account.Agent)
 	w.people[halfway] = w.member(w.acme, "half", "Lou Half", account.Agent)
-	w.secure(w.people[halfway])
+	w.enableTOTP(w.people[halfway])
 	w.people[secured] = w.member(w.acme, "secured", "Mika Secured", account.Agent)
 	_, w.people[newcomer] = w.organization("Brand New")
 	w.fill()
 	return w
 }
 
-// with is the same world for a part of the test.
+// with returns the same world for a subtest.
 func (w *world) with(t testing.TB) *world {
 	part := *w
 	part.program = w.program.with(t)
 	return &part
 }
 
-// visitor opens a browser for one of the people.
-func (w *world) visitor(who who) *visitor {
+// visitor opens a browser as a persona.
+func (w *world) visitor(who persona) *visitor {
 	w.t.Helper()
-	if who == nobody {
+	if who == anonymous {
 		return w.visit(w.t)
 	}
 	if who == signingUp {
 		v := w.visit(w.t)
 		v.open("/sign-up")
 		v.fill("#field-email", "new@client.example")
-		v.press("Mail me a link")
+		v.press("Send link")
 		v.at("/sign-in/sent")
 		v.open(w.link("new@client.example", account.CallbackPath))
 		v.at("/welcome/passkey*")
@@ -75,8 +74,8 @@ func (w *world) visitor(who who) *visitor {
 	return v
 }
 
-// places is the table of all pages.
-var places = []place{
+// pageCases is the table of all pages.
+var pageCases = []pageCase{
 	{name: "start", path: at("/")},
 	{name: "not-found", path: at("/nowhere"), status: 404},
 	{name: "reset-password", path: func(w *world) string {
@@ -104,15 +103,15 @@ var places = []place{
 	{name: "sign-up", path: at("/sign-up")},
 	{name: "forgot-password", path: at("/forgot-password")},
 	{name: "forgot-password-sent", path: at("/forgot-password/sent")},
-	{name: "welcome", path: at("/welcome"), who: signingUp, picture: true},
-	{name: "welcome-passkey", path: at("/welcome/passkey"), who: signingUp},
-	{name: "second-factor", path: at("/sign-in/second-factor"), who: halfway},
-	{name: "confirm", path: at("/confirm?next=/settings/keys"), who: admin},
-	{name: "security", path: at("/settings/security"), who: admin},
-	{name: "security-with-factors", path: at("/settings/security"), who: secured},
-	{name: "security-totp", path: at("/settings/security/totp"), who: admin},
-	{name: "profile-delete", path: at("/settings/profile/delete"), who: admin},
-	{name: "organization", path: at("/settings/organization"), who: admin},
+	{name: "welcome", path: at("/welcome"), persona: signingUp, picture: true},
+	{name: "welcome-passkey", path: at("/welcome/passkey"), persona: signingUp},
+	{name: "second-factor", path: at("/sign-in/second-factor"), persona: halfway},
+	{name: "confirm", path: at("/confirm?next=/settings/keys"), persona: admin},
+	{name: "security", path: at("/settings/security"), persona: admin},
+	{name: "security-with-factors", path: at("/settings/security"), persona: secured},
+	{name: "security-totp", path: at("/settings/security/totp"), persona: admin},
+	{name: "profile-delete", path: at("/settings/profile/delete"), persona: admin},
+	{name: "organization", path: at("/settings/organization"), persona: admin},
 	{name: "member-remove", path: func(w *world) string { // with a key that they created
 		u := w.member(w.acme, "leaver", "Lea Leaver", account.Agent)
 		ctx := account.NewContext(w.t.Context(), account.Identity{UserID: u.ID, User: u})
@@ -122,42 +121,42 @@ var places = []place{
 			w.t.Fatal(err)
 		}
 		return "/settings/members/" + u.ID + "/remove"
-	}, who: admin},
-	{name: "inbox", path: at("/inbox"), who: admin, picture: true},
-	{name: "inbox-of-agent", path: at("/inbox/mine"), who: agent},
-	{name: "inbox-empty", path: at("/inbox"), who: newcomer, picture: true},
-	{name: "inbox-search", path: at("/inbox/all?q=scooter"), who: agent},
-	{name: "inbox-nothing-found", path: at("/inbox/all?q=nothing+has+this"), who: agent},
-	{name: "inbox-wrong", path: at("/inbox/no-such-view"), who: agent, status: 404},
-	{name: "ticket", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[0]) }, who: admin, picture: true},
-	{name: "ticket-question", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[1]) }, who: admin},
-	{name: "customers", path: at("/customers"), who: admin, picture: true},
-	{name: "fleet", path: at("/fleet"), who: admin, picture: true},
-	{name: "fleet-map", path: at("/fleet/map"), who: admin, picture: true},
-	{name: "fleet-rides", path: at("/fleet/rides"), who: admin, picture: true},
-	{name: "sandbox-fleet", path: at("/sandbox/fleet"), who: admin, picture: true},
-	{name: "settings-channels", path: at("/settings/channels"), who: admin, picture: true},
-	{name: "settings-channels-pending", path: func(w *world) string { return "/settings/channels/" + w.pending.ID }, who: admin},
-	{name: "settings-keys", path: at("/settings/keys"), who: admin, picture: true},
-	{name: "settings-keys-new", path: at("/settings/keys/new"), who: admin, picture: true},
-	{name: "settings-webhook", path: func(w *world) string { return "/settings/webhooks/" + w.webhooks[1] }, who: admin, picture: true},
+	}, persona: admin},
+	{name: "inbox", path: at("/inbox"), persona: admin, picture: true},
+	{name: "inbox-of-agent", path: at("/inbox/mine"), persona: agent},
+	{name: "inbox-empty", path: at("/inbox"), persona: newcomer, picture: true},
+	{name: "inbox-search", path: at("/inbox/all?q=scooter"), persona: agent},
+	{name: "inbox-nothing-found", path: at("/inbox/all?q=nothing+has+this"), persona: agent},
+	{name: "inbox-wrong", path: at("/inbox/no-such-view"), persona: agent, status: 404},
+	{name: "ticket", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[0]) }, persona: admin, picture: true},
+	{name: "ticket-question", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[1]) }, persona: admin},
+	{name: "customers", path: at("/customers"), persona: admin, picture: true},
+	{name: "fleet", path: at("/fleet"), persona: admin, picture: true},
+	{name: "fleet-map", path: at("/fleet/map"), persona: admin, picture: true},
+	{name: "fleet-rides", path: at("/fleet/rides"), persona: admin, picture: true},
+	{name: "sandbox-fleet", path: at("/sandbox/fleet"), persona: admin, picture: true},
+	{name: "settings-channels", path: at("/settings/channels"), persona: admin, picture: true},
+	{name: "settings-channels-pending", path: func(w *world) string { return "/settings/channels/" + w.pending.ID }, persona: admin},
+	{name: "settings-keys", path: at("/settings/keys"), persona: admin, picture: true},
+	{name: "settings-keys-new", path: at("/settings/keys/new"), persona: admin, picture: true},
+	{name: "settings-webhook", path: func(w *world) string { return "/settings/webhooks/" + w.webhooks[1] }, persona: admin, picture: true},
 	{name: "mailbox", path: at("/dev/mailbox")},
 	{name: "mail", path: func(w *world) string {
 		w.invite(w.people[admin], "guest@client.example")
 		m, _ := w.mailed("guest@client.example", "/invitation")
 		return "/dev/mailbox/" + m.ID
 	}},
-	{name: "sessions", path: at("/settings/sessions"), who: admin},
-	{name: "sessions-of-newcomer", path: at("/settings/sessions"), who: newcomer},
-	{name: "fleet", path: at("/sandbox/fleet"), who: admin, picture: true},
-	{name: "fleet-empty", path: at("/fleet"), who: newcomer},
-	{name: "fleet-map", path: at("/sandbox/fleet/map"), who: admin, picture: true},
-	{name: "fleet-map-earth", path: at("/sandbox/fleet/map?z=2&lat=40&lng=60"), who: agent},
-	{name: "fleet-map-empty", path: at("/fleet/map"), who: newcomer},
-	{name: "fleet-zones", path: at("/sandbox/fleet/zones"), who: admin},
-	{name: "fleet-zones-empty", path: at("/fleet/zones"), who: newcomer},
-	{name: "fleet-zone-new", path: at("/sandbox/fleet/zones/new"), who: admin, picture: true},
-	{name: "not-found-inside", path: at("/settings/nowhere"), who: admin, status: 404},
+	{name: "sessions", path: at("/settings/sessions"), persona: admin},
+	{name: "sessions-of-newcomer", path: at("/settings/sessions"), persona: newcomer},
+	{name: "fleet", path: at("/sandbox/fleet"), persona: admin, picture: true},
+	{name: "fleet-empty", path: at("/fleet"), persona: newcomer},
+	{name: "fleet-map", path: at("/sandbox/fleet/map"), persona: admin, picture: true},
+	{name: "fleet-map-earth", path: at("/sandbox/fleet/map?z=2&lat=40&lng=60"), persona: agent},
+	{name: "fleet-map-empty", path: at("/fleet/map"), persona: newcomer},
+	{name: "fleet-zones", path: at("/sandbox/fleet/zones"), persona: admin},
+	{name: "fleet-zones-empty", path: at("/fleet/zones"), persona: newcomer},
+	{name: "fleet-zone-new", path: at("/sandbox/fleet/zones/new"), persona: admin, picture: true},
+	{name: "not-found-inside", path: at("/settings/nowhere"), persona: admin, status: 404},
 	{name: "checkout", path: func(w *world) string {
 		o, err := w.Accounts.CreateOrganization(w.t.Context(), account.NewOrganization{Name: "Paying Wheels", Plan: account.Free})
 		if err != nil {
@@ -175,7 +174,7 @@ var places = []place{
 	}},
 }
 
-// at is the place of a page that is always there.
+// at returns the path function of a page that always exists.
 func at(path string) func(*world) string {
 	return func(*world) string { return path }
 }

@@ -1,9 +1,6 @@
-// Says what is wrong with how the page is laid out, as a list of sentences.
-//
-// Looked at is what can be seen now: that the page does not scroll sideways, that no
-// text is cut off where it neither scrolls nor ends in an ellipsis on purpose, that
-// nothing lies over something that can be pressed, and that what can be pressed does
-// not overlap.
+// Returns the layout errors of the visible page as sentences: horizontal scrolling,
+// clipped text without scrolling or ellipsis, covered controls, and overlapping
+// controls.
 (() => {
   const wrong = [];
   const scripts = matchMedia("(scripting: enabled)").matches;
@@ -21,7 +18,7 @@
     return says ? `${s} “${says}”` : s;
   };
   const visible = e => e.checkVisibility({ visibilityProperty: true, opacityProperty: true });
-  // What is there for the ears only, or until it has the focus.
+  // Visually hidden, or hidden until focused.
   const forEars = e => {
     for (let a = e; a && a !== document.body; a = a.parentElement) {
       const s = styleOf(a);
@@ -47,7 +44,7 @@
     }
   }
 
-  // Text that is cut off.
+  // Clipped text.
   const range = document.createRange();
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const seen = new Set();
@@ -71,7 +68,7 @@
           x = false;
         }
         if (y && s.overflowY !== "visible") {
-          // A line's box is higher than its letters.
+          // A line box is higher than its glyphs.
           const letters = Math.min(4, r.height / 4);
           if (!/auto|scroll/.test(s.overflowY) && !ellipsis && (r.bottom > box.bottom + letters || r.top < box.top - letters) && !seen.has(a)) {
             seen.add(a);
@@ -83,7 +80,7 @@
       }
     }
   }
-  // What a control shows of what it holds.
+  // Values clipped by their control.
   for (const e of document.querySelectorAll("button, a, .chip, input[type=submit]")) {
     if (visible(e) && !forEars(e) && e.scrollWidth > e.clientWidth + slack && e.clientWidth && styleOf(e).overflowX === "visible" && styleOf(e).display !== "inline"
       && ![...e.children].some(c => /absolute|fixed/.test(styleOf(c).position))) {
@@ -91,12 +88,12 @@
     }
   }
 
-  // What can be pressed.
+  // Controls.
   const modal = document.querySelector("dialog:modal");
   const controls = [...(modal ?? document).querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]:not([tabindex='-1'])")]
     .filter(e => visible(e) && !e.disabled && !e.closest("svg") && // on a map things lie where they are
        !forEars(e) && !e.closest("[inert]") && styleOf(e).pointerEvents !== "none");
-  // Its part that its scrolling surroundings show.
+  // The part visible in its scroll container.
   const shown = e => {
     let { left, top, right, bottom } = [...e.getClientRects()].find(r => r.width && r.height) ?? e.getBoundingClientRect();
     for (let a = e.parentElement; a && a !== document.body; a = a.parentElement) {
@@ -127,7 +124,7 @@
     for (const [b, q] of boxes.slice(i + 1)) {
       const [w, h] = [Math.min(p.right, q.right) - Math.max(p.left, q.left), Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top)];
       if (w <= 3 || h <= 3 || a.contains(b) || b.contains(a) || [...(a.labels ?? []), ...(b.labels ?? [])].some(l => l.contains(a) && l.contains(b))) continue;
-      // One that lies wholly on a larger one, a box on a row, was pressed above.
+      // A control inside a larger one, such as a checkbox in a row, was checked above.
       const area = r => r.width * r.height;
       if (w * h > 0.98 * Math.min(area(p), area(q)) && Math.max(area(p), area(q)) > 2 * Math.min(area(p), area(q))) continue;
       wrong.push(`${name(a)} and ${name(b)} overlap by ${Math.round(w)}×${Math.round(h)} px`);

@@ -22,7 +22,7 @@ func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, err := s.gate.Authenticate(w, r)
 	if problem.Of(err) == problem.Unauthorized || code(err) == account.SecondFactorSetupRequired {
-		s.showMessage(w, r, http.StatusUnauthorized, "Sign in first", "Attachments are for the members of the organization.", "")
+		s.showMessage(w, r, http.StatusUnauthorized, "Sign in first", "Attachments are visible to members of the organization only.", "")
 		return
 	}
 	if err != nil {

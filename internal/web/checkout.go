@@ -48,12 +48,12 @@ func (s *Site) pay(w http.ResponseWriter, r *http.Request) {
 func (s *Site) checkoutFailed(w http.ResponseWriter, r *http.Request, err error) {
 	switch problem.Of(err) {
 	case problem.NotFound:
-		s.showMessage(w, r, http.StatusNotFound, "There is no such checkout", "The address is not one of ours, or it is too old.",
-			"Choose the plan again to get a new one.")
+		s.showMessage(w, r, http.StatusNotFound, "Checkout not found", "The address is wrong or has expired.",
+			"Choose the plan again for a new checkout.")
 	case problem.Unavailable:
 		s.log.WarnContext(r.Context(), "payment not reported", "error", err)
-		s.renderMessage(w, r, http.StatusServiceUnavailable, "The payment did not arrive", message{
-			"It could not be stored at the moment.", "Try again: paying twice changes nothing.",
+		s.renderMessage(w, r, http.StatusServiceUnavailable, "The payment could not be recorded", message{
+			"The payment could not be saved right now.", "Try again. You won’t be charged twice.",
 			billing.DevCheckoutPath + r.PathValue("token"), "Back to the checkout",
 		})
 	default:

@@ -102,7 +102,7 @@ func TestCheckout(t *testing.T) {
 			t.Errorf("looking at the page posted %v", f.posted)
 		}
 		page := wantPage(t, f.serve("GET", path))
-		page.Want("Pay for Kickstand "+map[account.Plan]string{"pro": "Pro", "business": "Business"}[plan], "No money moves here", organization, "ada@example.com")
+		page.Want("Pay for Kickstand "+map[account.Plan]string{"pro": "Pro", "business": "Business"}[plan], "no money is charged", organization, "ada@example.com")
 		if cancel := page.WithAttr("href", "/?checkout=cancelled"); len(cancel) != 1 || webtest.Text(cancel[0]) != "Cancel" {
 			t.Errorf("got no way to cancel in %s", webtest.Text(page.Root))
 		}
@@ -121,7 +121,7 @@ func TestCheckout(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"/?checkout=paid": "Thank you. Your plan changes", "/?checkout=cancelled": "Nothing was paid",
+		"/?checkout=paid": "Thank you. Your plan changes", "/?checkout=cancelled": "No payment was made",
 	} {
 		page := wantPage(t, f.serve("GET", path))
 		page.Want(want)
@@ -146,7 +146,7 @@ func TestCheckoutFailures(t *testing.T) {
 		t.Errorf("got %d with page %s", w.Code, w.Body)
 	}
 	failed := wantPage(t, w)
-	failed.Want("The payment did not arrive", "paying twice changes nothing")
+	failed.Want("The payment could not be recorded", "You won’t be charged twice")
 	if len(failed.WithAttr("href", path)) != 1 {
 		t.Errorf("no way back in %s", webtest.Text(failed.Root))
 	}
@@ -194,7 +194,7 @@ func TestNoSuchCheckout(t *testing.T) {
 	f.wantNoCheckout(t, path[:len(path)-1])
 	f.wantNoCheckout(t, "/dev/checkout/x%22%3E%3Cscript%3E%0d%0a")
 	f.wantNoCheckout(t, "/dev/checkout/"+strings.Repeat("A", 9000))
-	wantPage(t, f.serve("GET", "/dev/checkout/x")).Want("There is no such checkout", "Choose the plan again")
+	wantPage(t, f.serve("GET", "/dev/checkout/x")).Want("Checkout not found", "Choose the plan again")
 
 	// With a payment provider there is no such page.
 	f = newCheckoutFixture(t, func(c *billing.CheckoutConfig) { c.APIKey = "key" })

@@ -15,7 +15,7 @@ func (s *Site) export(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	content, err := s.shop.OpenExport(r.Context(), r.PathValue("token"))
 	if p := problem.Of(err); p == problem.NotFound {
-		s.showMessage(w, r, http.StatusNotFound, "This archive is not here", "It is not here any more, or it never was. The link in the mail is good for two weeks.", "")
+		s.showMessage(w, r, http.StatusNotFound, "Archive not found", "The archive has expired or never existed. Links to archives work for two weeks.", "")
 		return
 	}
 	if err != nil {

@@ -24,16 +24,16 @@ const maxForm = 64 << 10
 func (s *Site) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	const again = "Go back, load the page again and send the form from there."
 	if !isForm(r.Header.Get("Content-Type")) {
-		s.showMessage(w, r, http.StatusUnsupportedMediaType, "This is not a form", "This address takes what the form of its page sends, in UTF-8.", again)
+		s.showMessage(w, r, http.StatusUnsupportedMediaType, "Not a form", "This address accepts only the form of its page, in UTF-8.", again)
 		return nil, false
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxForm))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		s.showMessage(w, r, http.StatusRequestEntityTooLarge, "This is too much", "What was sent is larger than any of our forms. Nothing was changed.", again)
+		s.showMessage(w, r, http.StatusRequestEntityTooLarge, "Too large", "The form exceeds the size limit. Nothing was changed.", again)
 		return nil, false
 	}
 	if err != nil {
-		s.showMessage(w, r, http.StatusBadRequest, "The form did not arrive whole", "The connection broke while it was sent. Nothing was changed.", again)
+		s.showMessage(w, r, http.StatusBadRequest, "The form is incomplete", "The connection was lost during the upload. Nothing was changed.", again)
 		return nil, false
 	}
 	values, err := url.ParseQuery(string(body))
@@ -41,7 +41,7 @@ func (s *Site) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 		err = errors.New("not UTF-8")
 	}
 	if err != nil {
-		s.showMessage(w, r, http.StatusBadRequest, "The form cannot be read", "What was sent is not a form in UTF-8. Nothing was changed.", again)
+		s.showMessage(w, r, http.StatusBadRequest, "The form is unreadable", "The request is not a form in UTF-8. Nothing was changed.", again)
 		return nil, false
 	}
 	return values, true

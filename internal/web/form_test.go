@@ -62,7 +62,7 @@ func TestForms(t *testing.T) {
 		if w.Code != 400 {
 			t.Errorf("%s, a broken connection: got %d, want 400", path, w.Code)
 		}
-		wantPage(t, w).Want("The form did not arrive whole")
+		wantPage(t, w).Want("The form is incomplete")
 
 		// What else is sent counts for nothing: not where to go on to, not in
 		// the address, and the first of several.

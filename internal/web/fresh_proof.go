@@ -41,7 +41,7 @@ func newAnswer(o factor.Options, email string, sent bool) *Answer {
 	a := &Answer{Passkey: o.Passkey}
 	var ways Fields
 	if o.Code {
-		ways = append(ways, Field{Name: "proof-code", Label: "Code of your authenticator app", Autocomplete: "one-time-code", Mode: "numeric", Most: 9})
+		ways = append(ways, Field{Name: "proof-code", Label: "Code from your authenticator app", Autocomplete: "one-time-code", Mode: "numeric", Most: 9})
 	}
 	if o.Password {
 		ways = append(ways, Field{Name: "proof-password", Label: "Password", Type: "password", Autocomplete: "current-password"})
@@ -52,7 +52,7 @@ func newAnswer(o factor.Options, email string, sent bool) *Answer {
 		}
 	}
 	if o.Recovery {
-		ways = append(ways, Field{Name: "proof-recovery", Label: "Recovery code", Autocomplete: "off", Most: 30, Help: "It works once."})
+		ways = append(ways, Field{Name: "proof-recovery", Label: "Recovery code", Autocomplete: "off", Most: 30, Help: "Each code works once."})
 	}
 	for i := range ways {
 		ways[i].OneOf = true
@@ -101,7 +101,7 @@ func (a *Answer) refused(w http.ResponseWriter, form url.Values, err error) int 
 		}
 	}
 	if a.Error = text; readAnswer(form) == (factor.Answer{}) {
-		a.Error = "Choose one of these ways."
+		a.Error = "Choose a method."
 	}
 	return http.StatusUnprocessableEntity
 }
@@ -219,9 +219,9 @@ func (s *Site) renderProof(w http.ResponseWriter, r *Request, held string, form 
 	}
 	sent := form.Get("proof-do") == "mail" && wrong == nil || form.Get("proof-mailed") != ""
 	body := proofPage{Action: r.URL.RequestURI(), Held: s.factors.SealForm(r.Identity, r.URL.RequestURI(), held), Answer: newAnswer(o, r.User.Email, sent)}
-	body.Text = "This change needs a fresh proof of your identity. What you typed is kept."
+	body.Text = "Confirm your identity to make this change. Your input is saved."
 	if r.URL.Path == ConfirmPath {
-		body.Held, body.Text, body.Next = "", "Before you go on, prove your identity once more.", next(r.URL.Query().Get("next"))
+		body.Held, body.Text, body.Next = "", "Confirm your identity to continue.", next(r.URL.Query().Get("next"))
 	}
 	if status == 0 {
 		status = http.StatusUnprocessableEntity
@@ -241,7 +241,7 @@ func (s *Site) restricted(w http.ResponseWriter, r *Request) {
 	if r.Method == http.MethodPost {
 		s.renderMessage(w, r.Request, http.StatusForbidden, "A second factor is required", message{
 			Text: fmt.Sprintf("%s requires a second factor of its members. Nothing was changed.", r.Organization.Name),
-			Path: "/", Label: "Go on",
+			Path: "/", Label: "Continue",
 		})
 		return
 	}

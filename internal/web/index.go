@@ -48,7 +48,7 @@ func checkoutNotice(r *http.Request) Notice {
 	case "paid":
 		return Notice{Text: "Thank you. Your plan changes as soon as the payment is confirmed, which takes a few seconds."}
 	case "cancelled":
-		return Notice{Text: "Nothing was paid, and your plan stays as it is."}
+		return Notice{Text: "No payment was made. Your plan is unchanged."}
 	}
 	return Notice{}
 }

@@ -63,12 +63,12 @@ func (s *Site) invitationFailed(w http.ResponseWriter, r *http.Request, err erro
 	switch {
 	case ok && p.Kind == problem.Invalid:
 		s.renderMessage(w, r, http.StatusBadRequest, "This invitation does not work", message{
-			p.Message, "If you have accepted it before, just sign in. If not, ask whoever invited you for a new one.", SignInPath, "Sign in",
+			p.Message, "If you have already accepted it, sign in. Otherwise request a new invitation from an admin.", SignInPath, "Sign in",
 		})
 	case ok && p.Kind == problem.Conflict:
 		s.renderMessage(w, r, http.StatusConflict, "You cannot join with this address", message{
-			p.Message, "Sign in to work with the organization that you belong to. To join another one, have an admin remove you there first " +
-				"and open the invitation again, or ask for an invitation to another e-mail address.", SignInPath, "Sign in",
+			p.Message, "Sign in to work in your organization. To join another one, have an admin remove you from it first " +
+				"and open the invitation again, or request an invitation to another e-mail address.", SignInPath, "Sign in",
 		})
 	default:
 		if !s.signUpRefused(w, r, err) {
@@ -84,7 +84,7 @@ func invitationFields(w account.InvitationPreview, typed string) Fields {
 	}
 	return Fields{{
 		Name: "name", Label: "Your name", Type: "text", Autocomplete: "name", Value: strings.TrimSpace(typed),
-		Help: "Colleagues and customers see it beside what you write.",
+		Help: "Shown to colleagues and customers beside your messages.",
 	}}
 }
 

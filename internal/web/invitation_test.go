@@ -90,7 +90,7 @@ func TestInvitation(t *testing.T) {
 		if got := webtest.Attr(again.Field("name"), "value"); got != typed {
 			t.Errorf("name %q: got it back as %q", name, got)
 		}
-		if got := again.Alert(); got != "Nothing was changed yet: "+want {
+		if got := again.Alert(); got != "There is a problem: "+want {
 			t.Errorf("name %q: got alert %q", name, got)
 		}
 		if got := again.DescribedBy("name"); len(got) != 2 || got[0] != want {
@@ -120,9 +120,9 @@ func (f *fixture) wantNotInvited(t *testing.T, w *httptest.ResponseRecorder, sta
 		t.Errorf("no way to sign in in %s", webtest.Text(page.Root))
 	}
 	if status == 400 {
-		page.Want("This invitation does not work", "just sign in", "ask whoever invited you for a new one")
+		page.Want("This invitation does not work", "already accepted it, sign in", "request a new invitation from an admin")
 	} else {
-		page.Want("You cannot join with this address", "remove you there first", "an invitation to another e-mail address")
+		page.Want("You cannot join with this address", "remove you from it first", "an invitation to another e-mail address")
 	}
 }
 

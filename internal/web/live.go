@@ -48,7 +48,7 @@ func (s *Site) liveEvents(w http.ResponseWriter, r *http.Request) {
 	leave, ok := s.streams.enter(streamOwner{id.SessionID, id.UserID, account.Network(s.gate.Client(r).IP)})
 	if !ok {
 		w.Header().Set("Retry-After", strconv.Itoa(int(newsWait/time.Second)))
-		http.Error(w, "Too many streams of news are open. Close some of this site's pages.", http.StatusTooManyRequests)
+		http.Error(w, "Too many live connections are open. Close some pages of this site.", http.StatusTooManyRequests)
 		return
 	}
 	defer leave()

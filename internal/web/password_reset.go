@@ -44,7 +44,7 @@ func (s *Site) resetPassword(w http.ResponseWriter, r *http.Request) {
 	}
 	fs := resetFields()
 	if form.Get("repeat") != password {
-		fs[1].Error = "The two passwords are not the same. Type both again."
+		fs[1].Error = "The passwords don’t match. Enter both again."
 		s.renderReset(w, r, http.StatusUnprocessableEntity, reset{token, email}, fs)
 		return
 	}
@@ -66,8 +66,8 @@ func (s *Site) resetPassword(w http.ResponseWriter, r *http.Request) {
 
 // resetDone confirms the new password.
 func (s *Site) resetDone(w http.ResponseWriter, r *http.Request) {
-	s.renderMessage(w, r, http.StatusOK, "Your password is changed", message{
-		"All sessions of your account were signed out, on this and every other device.", "Sign in with the new password from now on.",
+	s.renderMessage(w, r, http.StatusOK, "Password changed", message{
+		"You were signed out on all devices.", "Sign in with the new password.",
 		SignInPath, "Sign in",
 	})
 }
@@ -75,7 +75,7 @@ func (s *Site) resetDone(w http.ResponseWriter, r *http.Request) {
 func (s *Site) resetFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
 		s.renderMessage(w, r, http.StatusBadRequest, "This link does not work", message{
-			p.Message, "If you have just chosen a new password, sign in with it. If not, ask for a new link.", forgotPath, "Ask for a new link",
+			p.Message, "If you have just set a new password, sign in with it. Otherwise request a new link.", forgotPath, "Request a new link",
 		})
 		return
 	}
@@ -88,9 +88,9 @@ func resetFields() Fields {
 	return Fields{
 		{
 			Name: "password", Label: "New password", Type: "password", Autocomplete: "new-password", Least: 8,
-			Help: "At least 8 characters. Several words are easy to remember and hard to guess.",
+			Help: "At least 8 characters. Several random words are easy to remember and hard to guess.",
 		},
-		{Name: "repeat", Label: "New password, once more", Type: "password", Autocomplete: "new-password"},
+		{Name: "repeat", Label: "Repeat the new password", Type: "password", Autocomplete: "new-password"},
 	}
 }
 

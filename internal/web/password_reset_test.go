@@ -108,7 +108,7 @@ func TestResetPassword(t *testing.T) {
 	if got := w.Header().Values("Set-Cookie"); !slices.Equal(got, clearedCookies) {
 		t.Errorf("got cookies %q, want %q", got, clearedCookies)
 	}
-	wantPage(t, f.serve("GET", w.Header().Get("Location"))).Want("Your password is changed", "All sessions of your account were signed out", "Sign in with the new password")
+	wantPage(t, f.serve("GET", w.Header().Get("Location"))).Want("Password changed", "You were signed out on all devices", "Sign in with the new password")
 	if _, _, err := f.accounts.Authenticate(t.Context(), in.Tokens.Access, in.Tokens.Refresh, account.Client{}); problem.Of(err) != problem.Unauthorized {
 		t.Errorf("got error %v for the session from before, want it ended", err)
 	}
@@ -135,7 +135,7 @@ func (f *fixture) wantDead(t *testing.T, w *httptest.ResponseRecorder, why strin
 	if w.Code != 400 || len(w.Result().Cookies()) != 0 || w.Header().Get("Location") != "" {
 		t.Errorf("got %d with header %v, want 400 without cookies", w.Code, w.Header())
 	}
-	wantPage(t, w).Want("This link does not work", why, "If you have just chosen a new password, sign in with it. If not, ask for a new link.")
+	wantPage(t, w).Want("This link does not work", why, "If you have just set a new password, sign in with it. Otherwise request a new link.")
 }
 
 func TestResetPasswordRefusals(t *testing.T) {
@@ -151,8 +151,8 @@ func TestResetPasswordRefusals(t *testing.T) {
 		{"common", "Password1", "Password1", "password", "New password is one of the commonest passwords; choose another."},
 		{"the address", " ADA.lovelace@example.com", " ADA.lovelace@example.com", "password", "New password must not be the e-mail address."},
 		{"NUL", "nul\x00nul\x00nul", "nul\x00nul\x00nul", "password", "New password must not contain NUL characters."},
-		{"a slip", newPassword, newPassword + " ", "repeat", "The two passwords are not the same. Type both again."},
-		{"once", newPassword, "", "repeat", "The two passwords are not the same. Type both again."},
+		{"a slip", newPassword, newPassword + " ", "repeat", "The passwords don’t match. Enter both again."},
+		{"once", newPassword, "", "repeat", "The passwords don’t match. Enter both again."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := f.submit(wantPage(t, f.serve("GET", link)), map[string]string{"password": tt.password, "repeat": tt.repeat}, signedIn(in))
@@ -160,7 +160,7 @@ func TestResetPasswordRefusals(t *testing.T) {
 				t.Errorf("got %d with cookies %v, want 422 without", w.Code, w.Result().Cookies())
 			}
 			page := wantPage(t, w)
-			if got, want := page.Alert(), "Nothing was changed yet: "+tt.want; got != want {
+			if got, want := page.Alert(), "There is a problem: "+tt.want; got != want {
 				t.Errorf("got alert %q, want %q", got, want)
 			}
 			if got := page.DescribedBy(tt.field); len(got) == 0 || got[0] != tt.want {

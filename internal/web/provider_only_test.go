@@ -15,13 +15,13 @@ func TestAttackPagesAroundTheProvider(t *testing.T) {
 	f.exec("UPDATE organizations SET provider_only = 'all'")
 	door := f.post("/sign-in", url.Values{"email": {"ada@example.com"}, "password": {oldPassword}})
 	page := wantPage(t, door)
-	if door.Code != 403 || len(door.Result().Cookies()) != 0 || !strings.Contains(page.Alert(), "identity provider only") || len(page.WithAttr("action", "/sign-in/provider")) != 1 {
+	if door.Code != 403 || len(door.Result().Cookies()) != 0 || !strings.Contains(page.Alert(), "sign-in with its identity provider") || len(page.WithAttr("action", "/sign-in/provider")) != 1 {
 		t.Errorf("by password: got %d with cookies %v, alert %q", door.Code, door.Result().Cookies(), page.Alert())
 	}
 	byLink := f.serve("GET", signIn, cookie("svc-login-intent", intent))
-	wantPage(t, byLink).Want("identity provider only")
+	wantPage(t, byLink).Want("sign-in with its identity provider")
 	byReset := f.submit(wantPage(t, f.serve("GET", link)), map[string]string{"password": newPassword, "repeat": newPassword})
-	wantPage(t, byReset).Want("identity provider only")
+	wantPage(t, byReset).Want("sign-in with its identity provider")
 	if byLink.Code != 403 || byReset.Code != 403 || len(byLink.Result().Cookies()) != 0 {
 		t.Errorf("got %d by link, %d by reset, cookies %v", byLink.Code, byReset.Code, byLink.Result().Cookies())
 	}

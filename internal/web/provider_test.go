@@ -91,7 +91,7 @@ func wantNotSignedIn(t *testing.T, w *httptest.ResponseRecorder, status int, why
 		t.Errorf("got %d with header %v, want %d without cookies", w.Code, w.Header(), status)
 	}
 	page := wantPage(t, w)
-	page.Want("You are not signed in", why, "Start again in", "a sign-in link by e-mail instead")
+	page.Want("You are not signed in", why, "Start again in", "a sign-in link by e-mail")
 	if len(page.WithAttr("href", "/sign-in")) != 1 {
 		t.Errorf("no way to sign in in %s", webtest.Text(page.Root))
 	}

@@ -70,7 +70,7 @@ func (s *Site) renderSecondFactor(w http.ResponseWriter, r *http.Request, to str
 	p, err := s.accounts.Pending(r.Context(), browser.Pending(r))
 	if problem.Of(err) == problem.Unauthorized {
 		http.SetCookie(w, s.gate.SetPending(""))
-		if err := s.redirect(w, SignInPath, Notice{Text: "That sign-in took too long, or was completed already. Sign in again.", Bad: true}); err != nil {
+		if err := s.redirect(w, SignInPath, Notice{Text: "This sign-in has expired or was already completed. Sign in again.", Bad: true}); err != nil {
 			s.fail(w, r, err)
 		}
 		return
@@ -92,7 +92,7 @@ func (s *Site) renderSecondFactor(w http.ResponseWriter, r *http.Request, to str
 			return
 		}
 	}
-	s.render(w, r, status, "secondfactor", page{Title: "One more step", Posts: true, Script: passkeyScript, Body: body})
+	s.render(w, r, status, "secondfactor", page{Title: "Second factor", Posts: true, Script: passkeyScript, Body: body})
 }
 
 // completeSignIn checks the second factor and creates the session.
@@ -149,7 +149,7 @@ func (s *Site) offerPasskey(w http.ResponseWriter, r *http.Request, wrong error)
 			}
 			body.Error = fs[0].Error
 		}
-		s.render(w, r, status, "newpasskey", page{Title: "Create a passkey", Posts: true, Script: passkeyScript, Body: body})
+		s.render(w, r, status, "newpasskey", page{Title: "Create passkey", Posts: true, Script: passkeyScript, Body: body})
 		return nil
 	})
 }
@@ -177,7 +177,7 @@ func (s *Site) addNewPasskey(w http.ResponseWriter, r *http.Request) {
 			s.offerPasskey(w, r, err)
 			return nil
 		}
-		return s.redirect(w, afterPasskey(r), Notice{Text: "Your passkey is ready. Sign in with it from now on."})
+		return s.redirect(w, afterPasskey(r), Notice{Text: "Passkey created. You can sign in with it now."})
 	})
 }
 

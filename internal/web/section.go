@@ -187,7 +187,7 @@ func (a *Section) serve(w http.ResponseWriter, r *http.Request, rt Route, h Hand
 		seeOther(w, WelcomePath)
 		return
 	case rt.Admin && !req.Admin():
-		err = problem.New(problem.Forbidden, "This page is for admins of %s. Ask one of them.", req.Organization.Name)
+		err = problem.New(problem.Forbidden, "Only admins of %s can open this page.", req.Organization.Name)
 	case rt.Proof && r.Method == http.MethodPost:
 		err = a.withProof(w, req, h)
 	default:
@@ -235,7 +235,7 @@ func (s *Site) authenticate(w http.ResponseWriter, r *http.Request) (*Request, e
 func (s *Site) redirectToSignIn(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		s.renderMessage(w, r, http.StatusUnauthorized, "Sign in first", message{
-			Text: "You are not signed in any more, so nothing was changed.", Next: "Sign in, go back, and send the form again.",
+			Text: "Your session has ended. Nothing was changed.", Next: "Sign in, go back and submit the form again.",
 			Path: SignInPath, Label: "Sign in",
 		})
 		return
@@ -321,24 +321,24 @@ func (a *Section) fail(w http.ResponseWriter, r *Request, err error) {
 		a.site.fail(w, r.Request, err)
 		return
 	}
-	status, title := http.StatusUnprocessableEntity, "This cannot be done"
-	m := message{Text: sentence(p.Message), Path: "/inbox", Label: "To the inbox"}
+	status, title := http.StatusUnprocessableEntity, "Action failed"
+	m := message{Text: sentence(p.Message), Path: "/inbox", Label: "Go to inbox"}
 	switch p.Kind {
 	case problem.NotFound:
 		status, title = http.StatusNotFound, "Not found"
-		m.Text = "There is nothing at this address, or it is not your organization's, or it was deleted."
+		m.Text = "This page does not exist, was deleted, or belongs to another organization."
 		if id := r.PathValue("id"); id != "" && a.site.onNotFound != nil {
 			a.site.onNotFound(r.Context(), r.OrganizationID, id)
 		}
 	case problem.Forbidden:
-		status, title = http.StatusForbidden, "This is not for you"
+		status, title = http.StatusForbidden, "You don’t have access"
 		audit.Security(r.Context(), a.site.log, "request.refused", slog.String("page", r.Pattern))
 	case problem.Conflict:
 		status = http.StatusConflict
 	case problem.TooLarge:
 		status = http.StatusRequestEntityTooLarge
 	case problem.RateLimited:
-		status, title = http.StatusTooManyRequests, "Too fast"
+		status, title = http.StatusTooManyRequests, "Too many requests"
 	case problem.Invalid, problem.Precondition:
 		for _, issue := range p.Issues {
 			m.Text += " " + issue.Path + " " + issue.Message + "."
@@ -381,7 +381,7 @@ func (a *Section) Confirm(w http.ResponseWriter, r *Request, title string, p Pag
 		p.Fields = confirmFields(c)
 		if r.Method == http.MethodPost {
 			p.Status = http.StatusUnprocessableEntity
-			p.Fields[0].Error = "This is not what was to be typed."
+			p.Fields[0].Error = "The text does not match."
 		}
 	}
 	return a.Render(w, r, "confirm", p)

@@ -121,7 +121,7 @@ func TestRoutes(t *testing.T) {
 	admin, agent := h.SignIn(h.Admin), h.SignIn(h.Agent)
 	admin.Page("/test/admin").Want(h.Admin.Name + " of " + h.Organization.Name)
 	for _, w := range []*httptest.ResponseRecorder{agent.Get("/test/admin"), agent.Post("/test/admin", url.Values{"text": {"x"}})} {
-		agent.WantRefused(w, http.StatusForbidden).Want("This is not for you", "for admins of "+h.Organization.Name)
+		agent.WantRefused(w, http.StatusForbidden).Want("You don’t have access", "Only admins of "+h.Organization.Name)
 	}
 	if w := admin.Post("/test/page", nil); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: got %d, Allow %q", w.Code, w.Header().Get("Allow"))
@@ -143,15 +143,15 @@ func TestFailures(t *testing.T) {
 		code  int
 		wants string
 	}{
-		{problem.New(problem.NotFound, "no <x>"), 404, "There is nothing at this address, or it is not your organization's"},
+		{problem.New(problem.NotFound, "no <x>"), 404, "This page does not exist, was deleted, or belongs to another organization"},
 		{problem.New(problem.Forbidden, "only <admins> may"), 403, "Only <admins> may"},
 		{problem.New(problem.Conflict, "it is taken"), 409, "It is taken."},
 		{problem.New(problem.TooLarge, "it is too much"), 413, "It is too much"},
-		{problem.New(problem.RateLimited, "try again in 5 seconds"), 429, "Too fast"},
+		{problem.New(problem.RateLimited, "try again in 5 seconds"), 429, "Too many requests"},
 		{v.Err(), 422, "name must not be <empty>."},
-		{problem.New(problem.Precondition, "not yet"), 422, "This cannot be done"},
+		{problem.New(problem.Precondition, "not yet"), 422, "Action failed"},
 		{problem.New(problem.Unavailable, "the disk is full").Because(errors.New("a secret")), 503, "the disk is full"},
-		{errors.New("a secret"), 500, "tell whoever runs this server the id"},
+		{errors.New("a secret"), 500, "to the operator of this server"},
 	} {
 		a.fails = tt.err
 		for _, w := range []*httptest.ResponseRecorder{b.Get("/test/fail"), b.Post("/test/fail", nil)} {

@@ -39,7 +39,7 @@ func signFields(isNew bool) Fields {
 	if !isNew {
 		fs = append(fs, Field{
 			Name: "password", Label: "Password", Type: "password", Autocomplete: "current-password", Optional: true,
-			Help: "Leave it empty to get a link by e-mail that signs you in.",
+			Help: "Leave empty to receive a sign-in link by e-mail.",
 		})
 	}
 	return fs
@@ -113,12 +113,12 @@ func (s *Site) submitSignForm(w http.ResponseWriter, r *http.Request, isNew bool
 		}
 		if problem.Of(err) == problem.Unauthorized {
 			p := fs.Field("password")
-			p.Error, p.Help = "The e-mail address or the password is wrong.", "Try again, or leave it empty to get a link by e-mail that signs you in."
+			p.Error, p.Help = "The e-mail address or the password is wrong.", "Try again, or leave empty to receive a sign-in link by e-mail."
 			s.renderSignForm(w, r, http.StatusUnprocessableEntity, d, fs)
 			return
 		}
 		if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == account.ProviderRequired {
-			fs.Field("password").Error = "Your organization signs in with its identity provider only. Go on with it below."
+			fs.Field("password").Error = "Your organization requires sign-in with its identity provider. Continue below."
 			s.renderSignForm(w, r, http.StatusForbidden, d, fs)
 			return
 		}
@@ -135,7 +135,7 @@ func (s *Site) submitSignForm(w http.ResponseWriter, r *http.Request, isNew bool
 		return
 	}
 	http.SetCookie(w, s.gate.SetIntent(intent))
-	s.sent(w, r, SignInPath+"/sent", "A mail with a link is on its way to %s.", form)
+	s.sent(w, r, SignInPath+"/sent", "We sent a link to %s.", form)
 }
 
 // refuse renders the form again with the errors, or fails.
@@ -164,14 +164,14 @@ type mailed struct {
 
 func (s *Site) linkSent(w http.ResponseWriter, r *http.Request) {
 	s.showSent(w, r, mailed{
-		Text:  fmt.Sprintf("The link in it signs you in. It works once, for %d minutes, and best in this browser.", int(account.LinkLife.Minutes())),
+		Text:  fmt.Sprintf("The link signs you in. It works once, for %d minutes; open it in this browser.", int(account.LinkLife.Minutes())),
 		Again: SignInPath,
 	})
 }
 
 func (s *Site) showSent(w http.ResponseWriter, r *http.Request, m mailed) {
 	m.Mailbox = s.mailbox
-	s.render(w, r, http.StatusOK, "sent", page{Title: "Look at your mail", Notice: s.popNotice(w, r), Body: m})
+	s.render(w, r, http.StatusOK, "sent", page{Title: "Check your e-mail", Notice: s.popNotice(w, r), Body: m})
 }
 
 // signInWithProvider redirects to the identity provider.
@@ -184,14 +184,14 @@ func (s *Site) signInWithProvider(w http.ResponseWriter, r *http.Request) {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.RateLimited:
-		s.renderMessage(w, r, http.StatusTooManyRequests, "Too fast", message{sentence(p.Message), "Or sign in by mailed link.", SignInPath, "Sign in"})
+		s.renderMessage(w, r, http.StatusTooManyRequests, "Too many requests", message{sentence(p.Message), "Or sign in with an e-mail link.", SignInPath, "Sign in"})
 	case ok && p.Kind == problem.Precondition: // no provider is configured
 		s.notFound(w, r)
 	case err != nil:
 		s.fail(w, r, err)
 	default:
 		http.SetCookie(w, s.gate.SetIntent(intent))
-		s.redirectExternal(w, r, "On to your identity provider", "It sends you back here once it knows you.", to)
+		s.redirectExternal(w, r, "Redirecting to your identity provider", "You return here after signing in there.", to)
 	}
 }
 
@@ -224,12 +224,12 @@ func (s *Site) forgot(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	s.sent(w, r, forgotPath+"/sent", "A mail is on its way to %s.", form)
+	s.sent(w, r, forgotPath+"/sent", "We sent an e-mail to %s.", form)
 }
 
 func (s *Site) resetSent(w http.ResponseWriter, r *http.Request) {
 	s.showSent(w, r, mailed{
-		Text:  fmt.Sprintf("The link in it lets you choose a new password. It works once, for %d minutes.", int(account.ResetLife.Minutes())),
+		Text:  fmt.Sprintf("The link lets you set a new password. It works once, for %d minutes.", int(account.ResetLife.Minutes())),
 		Again: forgotPath,
 	})
 }

@@ -57,7 +57,7 @@ func (s *Site) follow(w http.ResponseWriter, r *http.Request, token string) {
 func (s *Site) linkFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
 		s.renderMessage(w, r, http.StatusBadRequest, "This link does not work", message{
-			p.Message, "Ask for a new link, and open it in the same browser.", SignInPath, "Ask for a new link",
+			p.Message, "Request a new link and open it in the same browser.", SignInPath, "Request a new link",
 		})
 		return
 	}
@@ -107,8 +107,8 @@ func (s *Site) signUpRefused(w http.ResponseWriter, r *http.Request, err error) 
 		s.renderMessage(w, r, http.StatusForbidden, "Sign in with your identity provider", message{Text: p.Message, Path: SignInPath, Label: "Go to sign-in"})
 		return true
 	}
-	s.renderMessage(w, r, http.StatusForbidden, "You cannot sign up with this address", message{
-		p.Message, "If you have an invitation, open the link in it.", SignInPath, "Sign in with another address",
+	s.renderMessage(w, r, http.StatusForbidden, "You can’t sign up with this address", message{
+		p.Message, "If you have an invitation, open its link.", SignInPath, "Sign in with another address",
 	})
 	return true
 }
@@ -144,7 +144,7 @@ func (s *Site) handleSpeculative(w http.ResponseWriter, r *http.Request) bool {
 		// A browser discards a failed prefetch and requests the page when the user
 		// follows the link.
 		s.showMessage(w, r, http.StatusServiceUnavailable, "Not opened yet",
-			"This sign-in was fetched ahead of time and has not been used.", "Open it again to sign in.")
+			"The link was prefetched and has not been used.", "Open it again to sign in.")
 	default:
 		return false
 	}

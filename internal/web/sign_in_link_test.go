@@ -49,7 +49,7 @@ func TestAttackSignInLinkOfAnother(t *testing.T) {
 				if w.Code != 200 || len(w.Result().Cookies()) != 0 || w.Header().Get("Location") != "" {
 					t.Fatalf("got %d to %q with cookies %v, want a form", w.Code, w.Header().Get("Location"), w.Result().Cookies())
 				}
-				page.Want("Sign in as ada@example.com", "asked for in another browser")
+				page.Want("Sign in as ada@example.com", "requested in another browser")
 			}
 			// Not even with somebody else's intent.
 			_, other := f.requestLink("")
@@ -106,7 +106,7 @@ func TestLinkFormSaysWhoIsSignedIn(t *testing.T) {
 	present := cookies(f.serve("GET", link))["svc-access-token"].Value
 	link, _ = f.requestLink("")
 	w := f.serve("GET", link, browsers["navigation"], cookie("svc-access-token", present))
-	if page := wantPage(t, w); w.Code != 200 || !strings.Contains(webtest.Text(page.Root), "Signed in here now") {
+	if page := wantPage(t, w); w.Code != 200 || !strings.Contains(webtest.Text(page.Root), "Currently signed in") {
 		t.Errorf("got %d %s", w.Code, webtest.Text(page.Root))
 	}
 	for _, target := range []string{"/api/auth/callback", "/api/auth/callback?token=x"} {

@@ -39,7 +39,7 @@ func TestSignUp(t *testing.T) {
 	w := b.Post("/sign-up", url.Values{"email": {" new@example.com "}, "next": {"/inbox?a=1"}})
 	wantLocation(t, w, "/sign-in/sent")
 	d = b.Page("/sign-in/sent")
-	d.Want("A mail with a link is on its way to new@example.com.", "for 15 minutes", "mails stay here")
+	d.Want("We sent a link to new@example.com.", "for 15 minutes", "mails are stored in the local mailbox")
 	if len(d.WithAttr("href", "/dev/mailbox")) != 1 || len(d.WithAttr("href", "/sign-in")) != 1 {
 		t.Error("the page leads nowhere")
 	}
@@ -96,9 +96,9 @@ func TestSignUp(t *testing.T) {
 func TestSignUpClosed(t *testing.T) {
 	h := webtest.NewHarness(t, func(c *account.Config) { c.SignUp = account.InvitedSignUp })
 	b := h.SignIn(account.User{})
-	b.Page("/sign-up").Want("Not every address can sign up here.")
+	b.Page("/sign-up").Want("Sign-up is restricted.")
 	wantLocation(t, b.Post("/sign-up", url.Values{"email": {"new@example.com"}}), "/sign-in/sent")
-	b.Page("/sign-in/sent").Want("A mail with a link is on its way to new@example.com.")
+	b.Page("/sign-in/sent").Want("We sent a link to new@example.com.")
 	if text := h.Mails[len(h.Mails)-1].Text; strings.Contains(text, "token=") {
 		t.Errorf("got mail %q, want no link that signs in", text)
 	}
@@ -110,7 +110,7 @@ func TestSignUpClosed(t *testing.T) {
 	b = h.SignIn(h.Agent)
 	for _, w := range []*httptest.ResponseRecorder{b.Get("/welcome"), b.Post("/welcome", url.Values{"name": {"Ben"}, "organizationName": {"Mine"}})} {
 		d := b.WantRefused(w, http.StatusForbidden)
-		d.Want("You belong to no organization", h.Agent.Email, "by invitation only", "Ask an admin of your organization", "the operator of this server")
+		d.Want("You don’t belong to an organization", h.Agent.Email, "by invitation only", "Ask an admin of your organization", "the operator of this server")
 		if len(d.WithAttr("action", "/sign-out")) != 1 || len(d.WithAttr("name", "organizationName")) != 0 {
 			t.Error("the page does not let go")
 		}
@@ -128,7 +128,7 @@ func TestSignUpClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := b.WantRefused(b.Get(mailedLink(h)), http.StatusForbidden)
-	d.Want("You cannot sign up with this address", "by invitation only")
+	d.Want("You can’t sign up with this address", "by invitation only")
 }
 
 // TestSignUpPaid: a paid plan leads to its checkout, and from there back.
@@ -136,7 +136,7 @@ func TestSignUpPaid(t *testing.T) {
 	h := webtest.NewHarness(t)
 	b := h.SignIn(account.User{})
 	wantLocation(t, b.Get("/welcome"), "/sign-in?next=%2Fwelcome")
-	b.WantRefused(b.Post("/welcome", url.Values{"name": {"x"}}), http.StatusUnauthorized).Want("nothing was changed")
+	b.WantRefused(b.Post("/welcome", url.Values{"name": {"x"}}), http.StatusUnauthorized).Want("Nothing was changed")
 	b.Post("/sign-in", url.Values{"email": {"new@example.com"}})
 	wantLocation(t, b.Get(mailedLink(h)), "/")
 	w := b.Post("/welcome", url.Values{"name": {"Ada"}, "organizationName": {"New"}, "planTier": {"pro"}})
@@ -232,7 +232,7 @@ func TestSignInRefused(t *testing.T) {
 		for _, email := range []string{"ada@example.com", "nobody@example.com"} {
 			w := b.Post(path, url.Values{"email": {email}, "password": {"correct horse"}, "way": {"link"}})
 			wantLocation(t, w, path+"/sent")
-			b.Page(path + "/sent").Want("is on its way to " + email)
+			b.Page(path + "/sent").Want(map[bool]string{true: "We sent a link to ", false: "We sent an e-mail to "}[path != "/forgot-password"] + email)
 		}
 	}
 	if len(h.Mails) != n+4 {

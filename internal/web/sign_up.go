@@ -23,17 +23,17 @@ func Plans() []Plan {
 	limit := func(p account.Plan) string { return Number(billing.KeyPlan(p).Limit(0)) }
 	return []Plan{
 		{account.Free, "Free", []string{
-			"The helpdesk and the fleet, with everything in them.",
+			"Helpdesk and fleet with all features.",
 			limit(account.Free) + " requests a minute for each API key.",
-		}, "Costs nothing."},
+		}, "Free of charge."},
 		{account.Pro, "Pro", []string{
-			"Everything there is.",
+			"All features.",
 			limit(account.Pro) + " requests a minute for each API key.",
-		}, "The payment page says the price."},
+		}, "Price on the payment page."},
 		{account.Business, "Business", []string{
-			"Everything there is.",
+			"All features.",
 			limit(account.Business) + " requests a minute for each API key, or more by agreement.",
-		}, "The payment page says the price."},
+		}, "Price on the payment page."},
 	}
 }
 
@@ -57,8 +57,8 @@ type signupForm struct {
 
 func welcomeFields(name string) Fields {
 	return Fields{
-		{Name: "name", Label: "Your name", Type: "text", Autocomplete: "name", Most: 255, Value: name, Help: "Colleagues and customers see it beside what you write."},
-		{Name: "organizationName", Label: "Organization", Type: "text", Autocomplete: "organization", Most: 255, Help: "The company that you work for. You will be its admin, and can invite others."},
+		{Name: "name", Label: "Your name", Type: "text", Autocomplete: "name", Most: 255, Value: name, Help: "Shown to colleagues and customers beside your messages."},
+		{Name: "organizationName", Label: "Organization", Type: "text", Autocomplete: "organization", Most: 255, Help: "Your company. You become its admin and can invite colleagues."},
 		{Name: "planTier", Label: "Plan", Type: "plan"},
 	}
 }
@@ -103,7 +103,7 @@ func (s *Site) showWelcome(w http.ResponseWriter, r *http.Request) {
 // notAdmitted renders the refusal of a user that the sign-up policy does not admit.
 func (s *Site) notAdmitted(w http.ResponseWriter, r *Request, p *problem.Error) {
 	s.render(w, r.Request, http.StatusForbidden, "notadmitted", page{
-		Title: "You belong to no organization", Posts: true, Notice: s.popNotice(w, r.Request),
+		Title: "You don’t belong to an organization", Posts: true, Notice: s.popNotice(w, r.Request),
 		Body: refusedNewcomer{r.User.Email, p.Message},
 	})
 }
@@ -174,7 +174,7 @@ func (s *Site) toCheckout(w http.ResponseWriter, r *http.Request, plan account.P
 		seeOther(w, to)
 		return
 	}
-	s.redirectExternal(w, r, "On to the payment", "Kickstand "+PlanName(plan)+" is paid for at the payment provider, who sends you back here.", to)
+	s.redirectExternal(w, r, "Redirecting to payment", "Kickstand "+PlanName(plan)+" is paid at the payment provider. You return here afterwards.", to)
 }
 
 // ToCheckout redirects to the checkout URL of a plan, as package billing returned it.

@@ -50,9 +50,9 @@ func (a *Section) Upload(w http.ResponseWriter, r *Request, limit int64) (Upload
 	case err == nil:
 		return form, true
 	case large, errors.Is(err, errTooLarge):
-		a.site.showMessage(w, r.Request, http.StatusRequestEntityTooLarge, "This is too much", "What was sent is larger than any of our forms. Nothing was changed.", again)
+		a.site.showMessage(w, r.Request, http.StatusRequestEntityTooLarge, "Too large", "The form exceeds the size limit. Nothing was changed.", again)
 	default:
-		a.site.showMessage(w, r.Request, http.StatusBadRequest, "The form cannot be read", "It did not arrive whole, or is not a form in UTF-8. Nothing was changed.", again)
+		a.site.showMessage(w, r.Request, http.StatusBadRequest, "The form is unreadable", "The form is incomplete, or not in UTF-8. Nothing was changed.", again)
 	}
 	return Upload{}, false
 }

@@ -205,7 +205,7 @@ func (s *Site) handle(path string, get, post http.HandlerFunc) {
 func (s *Site) notAllowed(allow string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", allow)
-		s.showMessage(w, r, http.StatusMethodNotAllowed, "This cannot be done here", "The address is right, but the request to it is not one of "+allow+".", "")
+		s.showMessage(w, r, http.StatusMethodNotAllowed, "Method not allowed", "This address accepts only "+allow+".", "")
 	}
 }
 
@@ -224,7 +224,7 @@ func (s *Site) render(w http.ResponseWriter, r *http.Request, status int, name s
 	body, err := s.templates.execute(name, "layout", p)
 	if err != nil {
 		s.log.ErrorContext(r.Context(), "page not rendered", "page", name, "error", err)
-		http.Error(w, "This page cannot be shown; the log says why.", http.StatusInternalServerError)
+		http.Error(w, "This page could not be rendered. See the log.", http.StatusInternalServerError)
 		return
 	}
 	referrer := "no-referrer"
@@ -252,7 +252,7 @@ type message struct {
 
 // showMessage renders a message that links to the start page.
 func (s *Site) showMessage(w http.ResponseWriter, r *http.Request, status int, title, text, next string) {
-	s.renderMessage(w, r, status, title, message{text, next, "/", "To the start page"})
+	s.renderMessage(w, r, status, title, message{text, next, "/", "Go to start page"})
 }
 
 func (s *Site) renderMessage(w http.ResponseWriter, r *http.Request, status int, title string, m message) {
@@ -263,7 +263,7 @@ func (s *Site) renderMessage(w http.ResponseWriter, r *http.Request, status int,
 // the form-action policy would block a redirect to another origin.
 func (s *Site) redirectExternal(w http.ResponseWriter, r *http.Request, title, text, to string) {
 	w.Header().Set("Refresh", "0; url="+to)
-	s.renderMessage(w, r, http.StatusOK, title, message{Text: text, Path: to, Label: "Go on"})
+	s.renderMessage(w, r, http.StatusOK, title, message{Text: text, Path: to, Label: "Continue"})
 }
 
 // fail renders err: a [problem.Unavailable] with its message, any other with an id under
@@ -280,10 +280,10 @@ func (s *Site) fail(w http.ResponseWriter, r *http.Request, err error) {
 		id := rand.Text()[:12]
 		s.log.ErrorContext(r.Context(), "page failed", "id", id, "page", r.Pattern, "error", err)
 		s.showMessage(w, r, http.StatusInternalServerError, "Something went wrong",
-			"This is our fault, not yours.", "If it happens again, tell whoever runs this server the id "+id+".")
+			"An internal error occurred.", "If it happens again, send the id "+id+" to the operator of this server.")
 	}
 }
 
 func (s *Site) notFound(w http.ResponseWriter, r *http.Request) {
-	s.showMessage(w, r, http.StatusNotFound, "Not found", "There is nothing at this address.", "")
+	s.showMessage(w, r, http.StatusNotFound, "Not found", "This page does not exist.", "")
 }

@@ -162,7 +162,7 @@ func wantRefused(t *testing.T, w *httptest.ResponseRecorder, why string) {
 	if w.Code != 400 || len(w.Result().Cookies()) != 0 || w.Header().Get("Location") != "" {
 		t.Errorf("got %d with header %v, want 400 without cookies", w.Code, w.Header())
 	}
-	wantPage(t, w).Want(why, "Ask for a new link, and open it in the same browser.")
+	wantPage(t, w).Want(why, "Request a new link and open it in the same browser.")
 }
 
 func TestCallback(t *testing.T) {

@@ -74,7 +74,7 @@ func (p *pages) stateBadge(c *connection.Connection) web.Badge {
 	case !c.Enabled && c.Notice != nil:
 		return web.Badge{Text: "Ended", Tone: web.Bad, Icon: "alert"}
 	case !c.Enabled:
-		return web.Badge{Text: "Switched off", Icon: "pause"}
+		return web.Badge{Text: "Disabled", Icon: "pause"}
 	case len(p.Connections.Needs(c)) > 0:
 		return pendingBadge()
 	case c.Notice != nil:
@@ -138,9 +138,9 @@ type form struct {
 }
 
 func (p *pages) newForm(g *guide, c *connection.Connection) form {
-	f := form{Guide: g, Endpoint: web.Code{Label: "Where the provider posts", Text: p.endpoint(g, c)}}
+	f := form{Guide: g, Endpoint: web.Code{Label: "Endpoint URL", Text: p.endpoint(g, c)}}
 	if g.Name == "storefront" {
-		f.Privacy = &web.Code{Label: "Where the compliance webhooks go", Text: p.BaseURL + privacyPath}
+		f.Privacy = &web.Code{Label: "Compliance webhook URL", Text: p.BaseURL + privacyPath}
 	}
 	return f
 }
@@ -177,7 +177,7 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 			add("", secret, !g.Secret.Required)
 		}
 	}
-	add("", input{Name: "name", Label: "Name", Help: "As colleagues see it, and customers whom mails are from. Empty: the address."}, true)
+	add("", input{Name: "name", Label: "Name", Help: "Shown to colleagues, and to customers as the sender of mails. Empty: the address."}, true)
 	for _, in := range g.Settings {
 		add("settings.", in, true)
 	}
@@ -189,7 +189,7 @@ func fields(g *guide, set map[string]string, connected bool) web.Fields {
 			f.Help = strings.TrimSpace(f.Help + " Empty: it stays as it is.")
 		}
 		if has {
-			fs = append(fs, web.Field{Name: "forget." + in.Name, Label: "Forget “" + in.Label + "”", Type: "checkbox", Optional: true})
+			fs = append(fs, web.Field{Name: "forget." + in.Name, Label: "Remove “" + in.Label + "”", Type: "checkbox", Optional: true})
 		}
 	}
 	return fs
@@ -260,7 +260,7 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	if given == "" && g.Made {
-		return p.renderSecret(w, r, c, secrets[0], "Give it to the provider now.")
+		return p.renderSecret(w, r, c, secrets[0], "Enter it at the provider now.")
 	}
 	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: p.connected(g, &c)})
 }
@@ -428,9 +428,9 @@ func (p *pages) setEnabled(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	n := web.Notice{Text: "It is switched off: its address verifies nothing, and no reply leaves by it.", Undo: "/settings/channels/" + id + "/switch", Fields: map[string]string{"on": "on"}}
+	n := web.Notice{Text: "Channel disabled: it accepts no events and sends no replies.", Undo: "/settings/channels/" + id + "/switch", Fields: map[string]string{"on": "on"}}
 	if on {
-		n = web.Notice{Text: "It is switched on."}
+		n = web.Notice{Text: "Channel enabled."}
 	}
 	return p.Redirect(w, "/settings/channels/"+id, n)
 }
@@ -442,18 +442,18 @@ var overlaps = []struct {
 }{
 	{web.Option{Value: "86400", Label: "24 hours"}, 86400},
 	{web.Option{Value: "604800", Label: "7 days"}, 604800},
-	{web.Option{Value: "3600", Label: "an hour"}, 3600},
-	{web.Option{Value: "0", Label: "not at all"}, 0},
+	{web.Option{Value: "3600", Label: "1 hour"}, 3600},
+	{web.Option{Value: "0", Label: "expires immediately"}, 0},
 }
 
 func (p *pages) rotateFields(g *guide) web.Fields {
-	help := "Empty: one is made and shown once."
+	help := "Empty: generated and shown once."
 	if !g.Made {
-		help = "What the provider signs with from now on."
+		help = "The provider’s new signing secret."
 	}
 	fs := web.Fields{
 		{Name: "secret", Label: "New secret", Type: "text", Optional: g.Made, Help: help},
-		{Name: "overlap", Label: "Those before it stay valid for", Type: "select", Value: "86400"},
+		{Name: "overlap", Label: "Earlier secrets stay valid for", Type: "select", Value: "86400"},
 	}
 	for _, o := range overlaps {
 		fs[1].Options = append(fs[1].Options, o.Option)
@@ -472,7 +472,7 @@ func (p *pages) showRotateForm(w http.ResponseWriter, r *web.Request) error {
 }
 
 func (p *pages) renderRotate(w http.ResponseWriter, r *web.Request, c connection.Connection, fs web.Fields, status int) error {
-	pg := page(r, "/settings/channels", "Replace the secret", c)
+	pg := page(r, "/settings/channels", "Replace secret", c)
 	pg.Fields, pg.Status = fs, status
 	return p.Render(w, r, "rotate", pg)
 }
@@ -497,7 +497,7 @@ func (p *pages) rotate(w http.ResponseWriter, r *web.Request) error {
 	}
 	given := strings.TrimSpace(values.Get("secret"))
 	if given == "" && !g.Made {
-		fs[0].Error = "New secret is needed: only the provider can make it."
+		fs[0].Error = "Enter the new secret of the provider."
 		return p.renderRotate(w, r, c, fs, http.StatusUnprocessableEntity)
 	}
 	var secret string
@@ -512,14 +512,14 @@ func (p *pages) rotate(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	if given == "" {
-		return p.renderSecret(w, r, c, secret, "Give it to the provider before the old one ends.")
+		return p.renderSecret(w, r, c, secret, "Enter it at the provider before the old one expires.")
 	}
-	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: "The new secret counts from now on."})
+	return p.Redirect(w, "/settings/channels/"+c.ID, web.Notice{Text: "Secret replaced."})
 }
 
 func (p *pages) disconnection(c connection.Connection) web.Confirm {
 	return web.Confirm{
-		Text: "Its address is free again, and its secrets verify nothing any more. Tickets that came by it stay, and cannot be answered by it.",
+		Text: "Its address can be connected again, and its secrets become invalid. Its tickets stay, but can no longer be answered through it.",
 		Type: c.Address, Label: "Disconnect", Cancel: "/settings/channels/" + c.ID,
 	}
 }

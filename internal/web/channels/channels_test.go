@@ -114,7 +114,7 @@ func (h *harness) text(secret, id, says string) int {
 func TestGuides(t *testing.T) {
 	h := newHarness(t)
 	d := h.admin.Page("/settings/channels")
-	d.Want("No channel is connected yet")
+	d.Want("No channels connected")
 	var linked []string
 	for _, a := range d.All("a") {
 		if name, ok := strings.CutPrefix(webtest.Attr(a, "href"), "/settings/connect/"); ok {
@@ -158,7 +158,7 @@ func TestConnect(t *testing.T) {
 	if !strings.HasPrefix(notice, "SMS is connected.") {
 		t.Errorf("got notice %q", notice)
 	}
-	d.Want("<b>Texts</b>", "+14155550100", "Nothing has come in")
+	d.Want("<b>Texts</b>", "+14155550100", "No events stored")
 	if strings.Contains(webtest.Text(d.Root), secret) || strings.Contains(webtest.Text(d.Root), "AC1") {
 		t.Error("the page shows a secret")
 	}
@@ -172,7 +172,7 @@ func TestConnect(t *testing.T) {
 		t.Fatalf("got %d", got)
 	}
 	d = h.admin.Page("/settings/channels/" + h.only().ID)
-	d.Want("What came in lately", "+4915112345678", "Waiting")
+	d.Want("Recent events", "+4915112345678", "Waiting")
 	d = h.admin.Page("/settings/inbound?state=accepted&channel=sms")
 	var event string
 	for _, a := range d.All("a") {
@@ -180,14 +180,14 @@ func TestConnect(t *testing.T) {
 			event = to
 		}
 	}
-	h.admin.Page(event).Want("POST "+webtest.BaseURL+"/api/webhooks/sms", "It+%3Cem%3Ehisses", "As it came", "Waiting")
+	h.admin.Page(event).Want("POST "+webtest.BaseURL+"/api/webhooks/sms", "It+%3Cem%3Ehisses", "Raw body", "Waiting")
 	if w := h.admin.Get(event + "/body"); w.Body.String() == "" || w.Header().Get("Content-Type") != "application/octet-stream" || !strings.HasPrefix(w.Header().Get("Content-Disposition"), "attachment") {
 		t.Errorf("the body: got %v", w.Header())
 	}
-	if _, notice := h.admin.Follow(h.admin.Post(event+"/replay", nil)); !strings.HasPrefix(notice, "It waits for its turn") {
+	if _, notice := h.admin.Follow(h.admin.Post(event+"/replay", nil)); !strings.HasPrefix(notice, "The event is still queued") {
 		t.Errorf("got notice %q", notice)
 	}
-	h.admin.Page("/settings/inbound?state=dead").Want("Nothing fits.")
+	h.admin.Page("/settings/inbound?state=dead").Want("No events match these filters.")
 	// Dead events are announced on the channels' pages.
 	const trouble = "An inbound event could not be processed."
 	shows := func(path string, want bool) {
@@ -240,7 +240,7 @@ func TestChange(t *testing.T) {
 	}
 
 	h.admin.Page(path + "/secret")
-	h.admin.WantRefused(h.admin.Post(path+"/secret", nil), http.StatusUnprocessableEntity).Want("only the provider can make it")
+	h.admin.WantRefused(h.admin.Post(path+"/secret", nil), http.StatusUnprocessableEntity).Want("Enter the new secret of the provider")
 	h.admin.Follow(h.admin.Post(path+"/secret", url.Values{"secret": {"another token"}, "overlap": {"0"}}))
 	if got := h.text("another token", "SM1", "x"); got != http.StatusOK {
 		t.Errorf("the new secret: got %d", got)
@@ -280,7 +280,7 @@ func TestSecretOnce(t *testing.T) {
 	d := h.admin.WantRefused(w, http.StatusOK)
 	c := h.only()
 	secret := c.Secrets(time.Now())[0]
-	d.Want("This is shown only now.", secret)
+	d.Want("It is shown only once.", secret)
 	for _, path := range []string{"/settings/channels", "/settings/channels/" + c.ID} {
 		if strings.Contains(h.admin.Get(path).Body.String(), secret) {
 			t.Errorf("%s shows it again", path)
@@ -292,7 +292,7 @@ func TestSecretOnce(t *testing.T) {
 	if len(next) != 2 || next[0] == secret {
 		t.Fatalf("got %d secrets", len(next))
 	}
-	d.Want("This is shown only now.", next[0])
+	d.Want("It is shown only once.", next[0])
 }
 
 // TestOthers checks that agents have no access, and other organizations no connections.
@@ -313,7 +313,7 @@ func TestOthers(t *testing.T) {
 		agent.WantRefused(agent.Post(at, nil), http.StatusForbidden)
 		other.WantRefused(other.Post(at, url.Values{"secret": {"another token"}}), http.StatusNotFound)
 	}
-	other.Page("/settings/channels").Want("No channel is connected yet")
-	other.Page("/settings/inbound").Want("Nothing has come in yet")
-	h.admin.Page("/settings/privacy").Want("No shop has asked for anything.")
+	other.Page("/settings/channels").Want("No channels connected")
+	other.Page("/settings/inbound").Want("No events yet")
+	h.admin.Page("/settings/privacy").Want("No privacy requests.")
 }

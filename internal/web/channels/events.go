@@ -154,7 +154,7 @@ func (p *pages) event(w http.ResponseWriter, r *web.Request) error {
 		Ticket   int64 // its number; 0: none
 		Why      string
 		Replay   bool
-	}{Row: newEventRow(r, e), Raw: web.Code{Label: "The body as it came"}, Text: utf8.Valid(e.Body), Cut: len(e.Body) > maxShown}
+	}{Row: newEventRow(r, e), Raw: web.Code{Label: "Body"}, Text: utf8.Valid(e.Body), Cut: len(e.Body) > maxShown}
 	for _, name := range slices.Sorted(maps.Keys(e.Header)) {
 		for _, value := range e.Header[name] {
 			body.Headers = append(body.Headers, name+": "+value)
@@ -165,7 +165,7 @@ func (p *pages) event(w http.ResponseWriter, r *web.Request) error {
 		body.Raw.Text = string(bytes.ToValidUTF8(shown, nil))
 		var pretty bytes.Buffer
 		if !body.Cut && json.Indent(&pretty, e.Body, "", "  ") == nil {
-			body.Readable = &web.Code{Label: "The body, set out", Text: pretty.String()}
+			body.Readable = &web.Code{Label: "Formatted body", Text: pretty.String()}
 		}
 	} else {
 		body.Raw.Text = hex.Dump(shown[:min(len(shown), maxShown/4)])
@@ -210,12 +210,12 @@ func (p *pages) replay(w http.ResponseWriter, r *web.Request) error {
 	}
 	e, err := p.Inbound.Replay(r.Context(), id)
 	if problem.Of(err) == problem.Conflict {
-		return p.Redirect(w, "/settings/inbound/"+id, web.Notice{Text: "It waits for its turn, or still cannot be read. Nothing was changed.", Bad: true})
+		return p.Redirect(w, "/settings/inbound/"+id, web.Notice{Text: "The event is still queued, or unreadable. Nothing was changed.", Bad: true})
 	}
 	if err != nil {
 		return err
 	}
-	return p.Redirect(w, "/settings/inbound/"+e.ID, web.Notice{Text: "It will be processed again. What took effect already does not take effect twice."})
+	return p.Redirect(w, "/settings/inbound/"+e.ID, web.Notice{Text: "Processing again. Effects are not applied twice."})
 }
 
 // privacy lists the GDPR requests of shops.

@@ -37,40 +37,40 @@ type input struct {
 // Settings of several channels.
 var (
 	autoAnswer = input{Name: "auto_reply", Label: "Automatic answer", Long: true,
-		Help: "Sent once for each new ticket that a person begins. Empty: none."}
+		Help: "Sent once per new ticket, not for automatic messages. Empty: none."}
 	smtpURL = input{Name: "smtp_url", Label: "Mail server", Placeholder: "smtps://user:password@mail.example.com",
-		Help: "By which replies leave. Without it they leave by the deployment's."}
-	deliveryKey = input{Name: "delivery_api_key", Label: "Key of a delivery provider", Placeholder: "re_…",
-		Help: "Replies leave by its API where there is no mail server of the connection's own."}
+		Help: "Sends replies. Empty: the deployment's mail server."}
+	deliveryKey = input{Name: "delivery_api_key", Label: "API key of a delivery provider", Placeholder: "re_…",
+		Help: "Sends replies by its API if the connection has no mail server."}
 	deliverySecret = input{Name: "delivery_secret", Label: "Signing secret of the delivery provider", Placeholder: "whsec_…",
-		Help: "What its reports about replies are signed with."}
-	mailAddress = input{Label: "Mail address", Placeholder: "help@example.com", Help: "To which customers write. A plus-tag is ignored."}
-	verifyToken = input{Name: "verify_token", Label: "Verify token", Help: "Any words of yours. The provider presents them when the callback URL is set up."}
-	appSecret   = input{Name: "app_secret", Label: "App secret for calls", Help: "If the app demands a proof of it with each call."}
-	apiVersion  = input{Name: "api_version", Label: "Version of the API", Placeholder: "v25.0"}
+		Help: "Verifies its delivery reports."}
+	mailAddress = input{Label: "Mail address", Placeholder: "help@example.com", Help: "The address customers write to. A plus tag is ignored."}
+	verifyToken = input{Name: "verify_token", Label: "Verify token", Help: "Any text. The provider sends it when you set up the callback URL."}
+	appSecret   = input{Name: "app_secret", Label: "App secret for calls", Help: "If the app requires appsecret_proof."}
+	apiVersion  = input{Name: "api_version", Label: "API version", Placeholder: "v25.0"}
 )
 
 // guides lists the channels that an organization can connect, most common first.
 var guides = []guide{{
-	Name: "email-raw", Title: "E-mail from a converter", Icon: "channel-email", Provider: "CloudMailin, Forward Email, any converter of mail to HTTP", Doc: "email-raw.md",
-	Text:  "Mail that something in front of Kickstand receives by SMTP and posts here, message by message.",
-	Steps: []string{"Have the converter post each message, with its envelope, to the address below.", "Give it the secret: as a signing key, a bearer token, or the password of Basic credentials."}, Made: true,
-	Address: mailAddress, Secret: input{Label: "Secret", Help: "Empty: one is made and shown once."},
+	Name: "email-raw", Title: "E-mail by HTTP", Icon: "channel-email", Provider: "CloudMailin, Forward Email, any mail-to-HTTP service", Doc: "email-raw.md",
+	Text:  "Mail that a service receives by SMTP and posts here as raw messages.",
+	Steps: []string{"Configure the service to post each message, with its envelope, to the URL below.", "Enter the secret there as signing key, bearer token, or Basic password."}, Made: true,
+	Address: mailAddress, Secret: input{Label: "Secret", Help: "Empty: generated and shown once."},
 	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
 }, {
-	Name: "email-form", Title: "E-mail by Mailgun", Icon: "channel-email", Provider: "Mailgun routes, and what posts like them", Doc: "email-form.md",
+	Name: "email-form", Title: "E-mail by Mailgun", Icon: "channel-email", Provider: "Mailgun routes", Doc: "email-form.md",
 	Text: "Mail that Mailgun receives for your domain.",
 	Steps: []string{"Point the domain's MX records at the provider.",
-		"Make a route: match recipient your address, forward to the address below with ?format=mime at its end.",
+		"Create a route: match your address as recipient, forward to the URL below with ?format=mime appended.",
 		"Copy the account's HTTP webhook signing key."},
 	Address: mailAddress, Secret: input{Label: "HTTP webhook signing key", Required: true},
 	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
 }, {
 	Name: "email-parse", Title: "E-mail by SendGrid", Icon: "channel-email", Provider: "SendGrid Inbound Parse", Doc: "email-parse.md",
-	Text: "Mail that SendGrid receives for a host of yours.",
+	Text: "Mail that SendGrid receives for your host.",
 	Steps: []string{"Point the MX records of a host such as parse.example.com at the provider.",
 		"Settings, Inbound Parse: add the host with the address below, and tick POST the raw, full MIME message.",
-		"Make a security policy with a signature, attach it to the host, and copy its public key."},
+		"Create a security policy with a signature, attach it to the host, and copy its public key."},
 	Address: mailAddress, Secret: input{Label: "Public key of the security policy", Required: true, Long: true, Help: "Base64 or PEM."},
 	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
 }, {
@@ -78,12 +78,12 @@ var guides = []guide{{
 	Text: "Mail that Postmark receives for you.",
 	Steps: []string{"Server, inbound stream, Settings, Webhook: the address below with anything:TOKEN@ before its host, where TOKEN is the secret.",
 		"Tick Include raw email content.", "Forward your mailbox to the stream's address, or point MX records at it."}, Made: true,
-	Address: mailAddress, Secret: input{Label: "Token", Help: "Empty: one is made and shown once."},
+	Address: mailAddress, Secret: input{Label: "Token", Help: "Empty: generated and shown once."},
 	Credentials: []input{smtpURL, deliveryKey, deliverySecret}, Settings: []input{autoAnswer},
 }, {
 	Name: "email-delivery", Title: "E-mail by Resend", Icon: "channel-email", Provider: "Resend", Doc: "email-delivery.md",
-	Text: "Mail that Resend receives, and replies that leave by it.",
-	Steps: []string{"Verify the domain, and make an API key with full access.",
+	Text: "Mail that Resend receives, and replies sent through it.",
+	Steps: []string{"Verify the domain and create an API key with full access.",
 		"Webhooks, Add: the events email.* and the address below.", "Copy the signing secret."},
 	Address: mailAddress, Secret: input{Label: "Signing secret", Required: true, Placeholder: "whsec_…"},
 	Credentials: []input{{Name: "delivery_api_key", Label: "API key", Placeholder: "re_…", Help: "Fetches mail and sends replies."}, smtpURL}, Settings: []input{autoAnswer},
@@ -91,80 +91,80 @@ var guides = []guide{{
 	Name: "sms", Title: "SMS", Icon: "channel-sms", Provider: "Twilio", Doc: "sms.md",
 	Text: "Texts to your numbers, and replies as texts.",
 	Steps: []string{"Set the number's incoming-message URL, method POST, to the address below.",
-		"Copy the account's auth token: it signs what is posted.", "For replies and pictures, add the account SID with the auth token or an API key."},
-	Address: input{Label: "Number", Placeholder: "+14155550100", Help: "With the country's code. Or the SID of a messaging service."},
+		"Copy the account's auth token: it signs the requests.", "For replies and pictures, add the account SID with the auth token or an API key."},
+	Address: input{Label: "Number", Placeholder: "+14155550100", Help: "With country code, or the SID of a messaging service."},
 	Secret:  input{Label: "Auth token", Required: true},
 	Credentials: []input{{Name: "account_sid", Label: "Account SID", Placeholder: "AC…", Help: "For replies and pictures."},
 		{Name: "auth_token", Label: "Auth token for calls", Help: "Or an API key with its secret."},
 		{Name: "api_key", Label: "API key"}, {Name: "api_secret", Label: "API key's secret"},
-		{Name: "messaging_service_sid", Label: "Messaging service", Help: "Has the service choose the sender."}},
+		{Name: "messaging_service_sid", Label: "Messaging service", Help: "The service selects the sender."}},
 	Settings: []input{autoAnswer},
 }, {
 	Name: "business-messaging", Title: "WhatsApp", Icon: "channel-business-messaging", Provider: "WhatsApp Cloud API", Doc: "business-messaging.md",
-	Text: "Messages to your WhatsApp numbers. Replies may be written for 24 hours after the customer last wrote.",
-	Steps: []string{"In Meta's App Dashboard make an app of the type Business and add WhatsApp; API Setup shows the phone number ID.",
-		"App settings, Basic has the app secret.", "In Business Settings make a system user with the app and the account, and a token with whatsapp_business_messaging.",
-		"When it is connected here: WhatsApp, Configuration, with the address below and your verify token. Subscribe to the field messages."},
-	Address: input{Label: "Phone number ID", Placeholder: "106540352242922", Help: "The id, not the number. The id of the account connects whatever number of it is not connected itself."},
+	Text: "Messages to your WhatsApp numbers. Replies are possible for 24 hours after the customer's last message.",
+	Steps: []string{"In Meta's App Dashboard create an app of type Business and add WhatsApp; API Setup shows the phone number ID.",
+		"App settings, Basic has the app secret.", "In Business Settings create a system user with the app and the account, and a token with whatsapp_business_messaging.",
+		"After connecting: WhatsApp, Configuration, with the address below and your verify token. Subscribe to the field messages."},
+	Address: input{Label: "Phone number ID", Placeholder: "106540352242922", Help: "The id, not the number. The account's id connects all its numbers that are not connected themselves."},
 	Secret:  input{Label: "App secret", Required: true},
 	Credentials: []input{{Name: "access_token", Label: "Access token", Placeholder: "EAAG…", Help: "For files and replies."}, verifyToken, appSecret, apiVersion,
-		{Name: "phone_number_id", Label: "Number that sends", Help: "Where the address is the account."}},
+		{Name: "phone_number_id", Label: "Sending number", Help: "If the address is the account's id."}},
 	Settings: []input{autoAnswer},
 }, {
 	Name: "social-messenger", Title: "Messenger", Icon: "channel-social-messenger", Provider: "Messenger Platform", Doc: "social-messenger.md",
-	Text: "Messages to your page. Replies may be written for 24 hours after the customer last wrote.",
-	Steps: []string{"In Meta's App Dashboard make an app of the type Business and add Messenger; App settings, Basic has the app secret.",
+	Text: "Messages to your page. Replies are possible for 24 hours after the customer's last message.",
+	Steps: []string{"In Meta's App Dashboard create an app of type Business and add Messenger; App settings, Basic has the app secret.",
 		"Messenger, API Setup: connect the page and generate its page access token with pages_messaging.",
-		"When it is connected here: Webhooks, with the address below and your verify token. Subscribe the page to messages, messaging_postbacks, message_deliveries, message_reads and message_echoes."},
+		"After connecting: Webhooks, with the address below and your verify token. Subscribe the page to messages, messaging_postbacks, message_deliveries, message_reads and message_echoes."},
 	Address: input{Label: "Page ID", Placeholder: "107520255634123"}, Secret: input{Label: "App secret", Required: true},
 	Credentials: []input{{Name: "access_token", Label: "Page access token", Placeholder: "EAAG…", Help: "For names and replies."}, verifyToken, appSecret,
-		{Name: "human_agent", Label: "Seven days for replies", Choices: []string{"", "true"}, Help: "true if the provider has given the app that permission."}, apiVersion},
+		{Name: "human_agent", Label: "Reply window of 7 days", Choices: []string{"", "true"}, Help: "true if the app has the Human Agent permission."}, apiVersion},
 	Settings: []input{autoAnswer},
 }, {
 	Name: "voice", Title: "Telephone", Icon: "channel-voice", Provider: "Dialpad", Doc: "voice.md",
-	Text: "Voicemails with their recordings and transcriptions, and texts. Replies leave as texts.",
-	Steps: []string{"Make an API key with the scopes recordings_export and message_content_export.",
-		"Make a webhook at the provider with the address below and the secret, and subscribe it to the call states and to texts."}, Made: true,
-	Address: input{Label: "Number", Placeholder: "+12085550100", Help: "Or the id of a department."}, Secret: input{Label: "Secret of the webhook", Help: "Empty: one is made and shown once."},
+	Text: "Voicemails with their recordings and transcriptions, and texts. Replies are sent as texts.",
+	Steps: []string{"Create API key with the scopes recordings_export and message_content_export.",
+		"Create a webhook at the provider with the URL below and the secret, and subscribe it to call states and texts."}, Made: true,
+	Address: input{Label: "Number", Placeholder: "+12085550100", Help: "Or the id of a department."}, Secret: input{Label: "Webhook secret", Help: "Empty: generated and shown once."},
 	Credentials: []input{{Name: "api_token", Label: "API key", Help: "For recordings and replies."},
-		{Name: "user_id", Label: "User who sends texts"}, {Name: "sender_group_id", Label: "Or group that sends texts"},
-		{Name: "sender_group_type", Label: "Kind of that group", Choices: []string{"", "office", "department", "callcenter"}}},
-	Settings: []input{{Name: "missed_calls", Label: "Missed calls", Choices: []string{"", "ticket"}, Help: "ticket: a call that nobody answered makes a ticket."}},
+		{Name: "user_id", Label: "Sending user"}, {Name: "sender_group_id", Label: "Sending group"},
+		{Name: "sender_group_type", Label: "Type of sending group", Choices: []string{"", "office", "department", "callcenter"}}},
+	Settings: []input{{Name: "missed_calls", Label: "Missed calls", Choices: []string{"", "ticket"}, Help: "ticket: an unanswered call creates a ticket."}},
 }, {
 	Name: "chat", Title: "Team chat", Icon: "channel-chat", Provider: "Slack", Doc: "chat.md", Named: true,
 	Text: "Threads in channels that you share with customers. Replies go into the thread.",
-	Steps: []string{"Make an app from scratch in your workspace, give its bot the scopes that the documentation lists, and install it.",
+	Steps: []string{"Create an app from scratch in your workspace, add the bot scopes listed in the documentation, and install it.",
 		"Copy the bot user OAuth token, and the signing secret under Basic Information.",
-		"When it is connected here: Event Subscriptions, with the address that is then shown. Subscribe to the bot events, and invite the app to the channels."},
-	Address:     input{Label: "Workspace", Placeholder: "T012AB3C4", Help: "Its id, which begins with T. It is in the address of Slack in a browser."},
+		"After connecting: Event Subscriptions, with the URL shown then. Subscribe to the bot events, and invite the app to the channels."},
+	Address:     input{Label: "Workspace", Placeholder: "T012AB3C4", Help: "Its id, which starts with T; see Slack's URL in a browser."},
 	Secret:      input{Label: "Signing secret", Required: true},
 	Credentials: []input{{Name: "bot_token", Label: "Bot user OAuth token", Placeholder: "xoxb-…", Help: "For names, files and replies."}},
-	Settings:    []input{{Name: "channels", Label: "Channels", Placeholder: "C024BE91L,C024BE92M", Help: "Ids with commas. Empty: all that the app is in."}, autoAnswer},
+	Settings:    []input{{Name: "channels", Label: "Channels", Placeholder: "C024BE91L,C024BE92M", Help: "Ids separated by commas. Empty: all channels of the app."}, autoAnswer},
 }, {
 	Name: "storefront", Title: "Shop", Icon: "channel-storefront", Provider: "Shopify", Doc: "storefront.md",
-	Text: "Customers and their orders are known here, and what the law has a shop ask for is carried out. No tickets come of it.",
-	Steps: []string{"Make an app for the shop with the scopes read_orders and read_customers, and ask for access to protected customer data.",
-		"Install it: you get an access token. The app's client secret signs what is posted.",
-		"When it is connected, Kickstand subscribes at the shop by itself. In the app's configuration set the three compliance webhooks to the privacy address below."},
-	Address: input{Label: "Domain of the shop", Placeholder: "acme-lamps.myshopify.com", Help: "Its own at the platform."}, Secret: input{Label: "Client secret", Required: true},
-	Credentials: []input{{Name: "access_token", Label: "Access token", Placeholder: "shpat_…", Help: "For the subscriptions. Without it make them yourself."},
-		{Name: "api_secret", Label: "Secret of compliance webhooks", Help: "If they are signed with another one."}},
-	Settings: []input{{Name: "api_version", Label: "Version of the API", Placeholder: "2026-10"}},
+	Text: "Imports customers and orders, and processes GDPR requests automatically. Creates no tickets.",
+	Steps: []string{"Create an app for the shop with the scopes read_orders and read_customers, and request access to protected customer data.",
+		"Install it to get an access token. The app's client secret signs the requests.",
+		"After connecting, Kickstand creates the subscriptions. In the app's configuration, set the three compliance webhooks to the URL below."},
+	Address: input{Label: "Shop domain", Placeholder: "acme-lamps.myshopify.com", Help: "At the platform."}, Secret: input{Label: "Client secret", Required: true},
+	Credentials: []input{{Name: "access_token", Label: "Access token", Placeholder: "shpat_…", Help: "Creates the subscriptions. Empty: create them yourself."},
+		{Name: "api_secret", Label: "Compliance webhook secret", Help: "If it differs."}},
+	Settings: []input{{Name: "api_version", Label: "API version", Placeholder: "2026-10"}},
 }, {
 	Name: "marketplace", Title: "Marketplace", Icon: "channel-marketplace", Provider: "Amazon, through SNS", Doc: "marketplace.md",
-	Text: "Changed orders and returns. A buyer who wants to cancel or sends something back becomes a ticket.",
-	Steps: []string{"Make a standard topic, and have your rule or queue consumer publish to it.",
-		"When it is connected here: create a subscription, protocol HTTPS, to the address below, without raw message delivery. It is confirmed by itself.",
+	Text: "Order changes and returns. Cancellations and returns create tickets.",
+	Steps: []string{"Create a standard topic, and publish to it from your rule or queue consumer.",
+		"After connecting: create a subscription, protocol HTTPS, to the address below, without raw message delivery. It is confirmed automatically.",
 		"Subscribe to ORDER_CHANGE with the marketplace."},
-	Address: input{Label: "Topic", Placeholder: "arn:aws:sns:us-east-1:123456789012:orders", Help: "The service signs with a key of its own, so there is no secret."},
+	Address: input{Label: "Topic", Placeholder: "arn:aws:sns:us-east-1:123456789012:orders", Help: "SNS signs with its own key; no secret is needed."},
 }, {
 	Name: "payments-connect", Title: "Connected account", Icon: "channel-payments", Provider: "Stripe Connect", Doc: "payments-connect.md",
-	Text: "Who paid what is shown beside the tickets of your customers. No tickets come of it.",
-	Steps: []string{"In the dashboard of the platform's account add a webhook endpoint with the address below that listens to events on connected accounts.",
-		"Its signing secret is the deployment's, or is given here."}, Made: true,
+	Text: "Shows payments beside the tickets of your customers. Creates no tickets.",
+	Steps: []string{"In the dashboard of the platform's account, add a webhook endpoint with the URL below for events on connected accounts.",
+		"Its signing secret is configured for the deployment, or entered here."}, Made: true,
 	Address:  input{Label: "Account", Placeholder: "acct_1032D82eZvKYlo2C"},
-	Secret:   input{Label: "Signing secret", Placeholder: "whsec_…", Help: "Empty: the deployment's is what counts."},
-	Settings: []input{{Name: "test_events", Label: "Test mode", Choices: []string{"", "true"}, Help: "true: events of the provider's test mode are taken, too."}},
+	Secret:   input{Label: "Signing secret", Placeholder: "whsec_…", Help: "Empty: the deployment's secret."},
+	Settings: []input{{Name: "test_events", Label: "Test mode", Choices: []string{"", "true"}, Help: "true: accept test mode events."}},
 }}
 
 // findGuide returns the guide of a channel, or nil.

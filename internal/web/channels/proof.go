@@ -38,14 +38,14 @@ type challengeView struct {
 
 // methods describes how an address was proven.
 var methods = map[connection.Method]string{
-	connection.ByOperator:   "The operator of this server vouches for it.",
-	connection.ByAllowList:  "The configuration of this server says so.",
-	connection.ByDNS:        "Proven by a record of the domain.",
+	connection.ByOperator:   "Confirmed by the operator of this server.",
+	connection.ByAllowList:  "Confirmed by the configuration of this server.",
+	connection.ByDNS:        "Proven by a DNS record.",
 	connection.ByMail:       "Proven by a message to the address.",
-	connection.ByText:       "Proven by a code that was texted to the number.",
-	connection.ByProvider:   "Proven by the provider, which was asked with the channel's own token.",
+	connection.ByText:       "Proven by a code sent to the number.",
+	connection.ByProvider:   "Proven by the provider with the channel's token.",
 	connection.ByTopic:      "Proven by a message on the topic.",
-	connection.BeforeProofs: "Connected before proofs were asked for. You can prove it now, which nobody else's proof then replaces as easily.",
+	connection.BeforeProofs: "Connected before proofs were required. Prove it now to protect it from claims by others.",
 }
 
 // usesText returns the uses that a connection lacks until its address is proven.
@@ -60,7 +60,7 @@ func usesText(uses []connection.Use) string {
 		}
 	}
 	if len(missing) == 0 {
-		return "It is not proven to be yours, and does not have to be: the channel has secrets and accounts of its own."
+		return "No proof needed: the channel has its own secrets and accounts."
 	}
 	return "Prove that the address is yours. Until then " + strings.Join(missing, ", and ") + "."
 }
@@ -99,7 +99,7 @@ func (p *pages) newProof(r *web.Request, c *connection.Connection, wrong string)
 }
 
 func pendingBadge() web.Badge {
-	return web.Badge{Text: "Pending: waiting for proof", Tone: web.Warning, Icon: "clock"}
+	return web.Badge{Text: "Pending: proof required", Tone: web.Warning, Icon: "clock"}
 }
 
 // newMethodView describes a method of proof.
@@ -109,22 +109,22 @@ func newMethodView(c *connection.Connection, way channel.ProofWay, s *connection
 	switch way {
 	case channel.ProveByMail:
 		v.Title, v.Button = "By mail", "Send challenge"
-		v.Text = "A message with a code goes to " + c.Address + ". If mail to the address already reaches this channel through its own secret or the address shown here, the message proves it by itself when it comes back."
+		v.Text = "We send a code to " + c.Address + ". If mail to the address already reaches this channel, the message proves it on arrival."
 	case channel.ProveByText:
 		v.Title, v.Button = "By text message", "Send challenge"
-		v.Text = "A text with a code goes to " + c.Address + "."
+		v.Text = "We send a code to " + c.Address + "."
 	case channel.ProveByDNS:
 		v.Title, v.Button = "By DNS", "Check DNS"
-		v.Text = "Add a TXT record with this name and this value to the domain. It proves every address of the domain that you connect."
+		v.Text = "Add a TXT record with this name and this value to the domain. It proves all addresses of the domain."
 		v.Codes = []web.Code{{Label: "Name of the TXT record", Text: s.Record.Name}, {Label: "Value of the TXT record", Text: s.Record.Value}}
 	case channel.ProveByProvider:
-		v.Title, v.Button = "By the provider", "Ask the provider"
-		v.Text = "The provider is asked who the channel's token belongs to. Save the token in the settings first."
+		v.Title, v.Button = "By the provider", "Check with provider"
+		v.Text = "Checks the owner of the channel's token with the provider. Save the token in the settings first."
 	case channel.ProveByTopic:
 		v.Title, v.Button = "By the topic", "Create text"
-		v.Text = "Whoever can publish on the topic has it. Create a text, subscribe the address shown here, and publish the text on the topic."
+		v.Text = "The right to publish proves ownership. Create a text, subscribe the URL shown here, and publish the text on the topic."
 		if sent {
-			v.Text = "Subscribe the address shown here to the topic, and publish this text on the topic within 24 hours."
+			v.Text = "Subscribe the URL shown here to the topic, and publish this text on it within 24 hours."
 			v.Codes = []web.Code{{Label: "Text to publish", Text: s.Challenge.Publish}}
 		}
 	}
@@ -163,7 +163,7 @@ func (p *pages) prove(w http.ResponseWriter, r *web.Request) error {
 	}
 	n := web.Notice{Text: c.Address + " is proven to be yours."}
 	if !c.Proven() || c.Proof.Method == connection.BeforeProofs {
-		n.Text = "A challenge is on its way to " + c.Address + "."
+		n.Text = "Challenge sent to " + c.Address + "."
 		if way == channel.ProveByTopic {
 			n.Text = "Publish the text on the topic."
 		}

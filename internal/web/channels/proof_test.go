@@ -31,21 +31,21 @@ func TestProof(t *testing.T) {
 		Mailer: p, BaseURL: webtest.BaseURL, Shared: map[string]bool{"email-raw": true},
 		LookupTXT: func(context.Context, string) ([]string, error) { return records, nil },
 	})
-	d, notice := h.admin.Follow(h.admin.Post("/settings/connect/email-form", url.Values{"address": {"help@acme.example"}, "secrets.0": {"a signing key"}}))
+	d, notice := h.admin.Follow(h.admin.Post("/settings/connect/email-form", url.Values{"address": {"help@acme.example"}, "secrets.0": {"signing key"}}))
 	if !strings.Contains(notice, "Now prove that the address is yours") {
 		t.Errorf("got notice %q", notice)
 	}
 	c := h.only()
 	path := "/settings/channels/" + c.ID
-	d.Want("Ownership", "Pending: waiting for proof", "nothing is sent in its name by this server's accounts", "By mail", "By DNS",
+	d.Want("Ownership", "Pending: proof required", "nothing is sent in its name by this server's accounts", "By mail", "By DNS",
 		"_kickstand-challenge.acme.example", "kickstand-proof-", "kickstand channel prove "+c.ID, webtest.BaseURL+"/api/webhooks/inbound-email?c="+c.ID)
-	h.admin.Page("/settings/channels").Want("Pending: waiting for proof")
+	h.admin.Page("/settings/channels").Want("Pending: proof required")
 
 	d, notice = h.admin.Follow(h.admin.Post(path+"/proof", url.Values{"way": {"mail"}}))
-	if notice != "A challenge is on its way to help@acme.example." || len(p.mails) != 1 {
+	if notice != "Challenge sent to help@acme.example." || len(p.mails) != 1 {
 		t.Fatalf("got notice %q and %d mails", notice, len(p.mails))
 	}
-	d.Want("5 tries left", "Send another challenge")
+	d.Want("5 attempts left", "Send another challenge")
 	for _, m := range p.mails {
 		if strings.Contains(webtest.Text(d.Root), regexp.MustCompile(`kickstand-proof-\w+`).FindString(m.Subject)) {
 			t.Error("the page shows the token of the mail")

@@ -136,7 +136,7 @@ func (p *pages) replayDelivery(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.Redirect(w, deliveriesPath+"/"+made[0], web.Notice{Text: "The event is sent again: this is its new delivery."})
+	return p.Redirect(w, deliveriesPath+"/"+made[0], web.Notice{Text: "Event sent again. This is the new delivery."})
 }
 
 // replayForm is the body of the replay form and of its progress.
@@ -153,9 +153,9 @@ type replayForm struct {
 func (p *pages) replayFields(r *web.Request) web.Fields {
 	return web.Fields{
 		{Name: "from", Label: "From", Type: "datetime-local", Value: r.Now.Add(-24 * time.Hour).Format("2006-01-02T15:04")},
-		{Name: "to", Label: "Before", Type: "datetime-local", Optional: true, Help: "Empty: up to now."},
+		{Name: "to", Label: "Before", Type: "datetime-local", Optional: true, Help: "Empty: now."},
 		{Name: "event", Label: "Event", Type: "select", Options: eventOptions()},
-		{Name: "failed", Label: "Only what failed or was dropped", Type: "checkbox", Value: "on"},
+		{Name: "failed", Label: "Only failed or dropped", Type: "checkbox", Value: "on"},
 	}
 }
 
@@ -164,7 +164,7 @@ func (p *pages) showReplayForm(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	pg := page(r, webhooksPath, "Send again to "+address(h.URL), replayForm{Hook: h, Address: address(h.URL)})
+	pg := page(r, webhooksPath, "Resend to "+address(h.URL), replayForm{Hook: h, Address: address(h.URL)})
 	pg.Fields = p.replayFields(r)
 	return p.Render(w, r, "replay", pg)
 }
@@ -197,7 +197,7 @@ func (p *pages) replayRange(w http.ResponseWriter, r *web.Request) error {
 	if rg.To.IsZero() {
 		rg.To = r.Now
 	}
-	pg := page(r, webhooksPath, "Send again to "+address(h.URL), replayForm{Hook: h, Address: address(h.URL)})
+	pg := page(r, webhooksPath, "Resend to "+address(h.URL), replayForm{Hook: h, Address: address(h.URL)})
 	if wrong != nil {
 		fields.Mark(wrong)
 		fields.Focus()

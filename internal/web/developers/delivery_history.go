@@ -84,7 +84,7 @@ func countText(c webhook.Count) string {
 	for _, part := range []struct {
 		n    int64
 		what string
-	}{{c.Delivered, "delivered"}, {c.Retried, "to be tried again"}, {c.Failed, "failed"}} {
+	}{{c.Delivered, "delivered"}, {c.Retried, "to retry"}, {c.Failed, "failed"}} {
 		if part.n > 0 {
 			words = append(words, web.Number(part.n)+" "+part.what)
 		}

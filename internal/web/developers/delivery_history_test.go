@@ -17,7 +17,7 @@ func TestStrip(t *testing.T) {
 		{At: at(9, 30), Delivered: 14, Failed: 14},
 	}
 	s := newDeliveryHistory(counts, now, false)
-	if s.Width != 240 || s.Words != "22 delivered, 1 to be tried again, 15 failed" || s.Begin.Clock() != "11:00" || s.End.Clock() != "11:00" {
+	if s.Width != 240 || s.Words != "22 delivered, 1 to retry, 15 failed" || s.Begin.Clock() != "11:00" || s.End.Clock() != "11:00" {
 		t.Errorf("got %+v", s)
 	}
 	// 28 pixels for 28 attempts; at least 2.
@@ -34,7 +34,7 @@ func TestStrip(t *testing.T) {
 		t.Errorf("got bars %+v", s.Bars)
 	}
 	listed := newDeliveryHistory(counts, now, true)
-	if listed.Width != 120 || listed.Bars != nil || listed.Words != "22 delivered, 1 to be tried again, 15 failed" || listed.Failed != "M117.5 17v-13" {
+	if listed.Width != 120 || listed.Bars != nil || listed.Words != "22 delivered, 1 to retry, 15 failed" || listed.Failed != "M117.5 17v-13" {
 		t.Errorf("in a list: got %+v", listed)
 	}
 	if empty := newDeliveryHistory(nil, now, true); empty.Words != "no attempts" || empty.Delivered+empty.Retried+empty.Failed != "" {

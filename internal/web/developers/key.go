@@ -160,8 +160,8 @@ func (p *pages) keys(w http.ResponseWriter, r *web.Request) error {
 		return works(a) - works(b)
 	})
 	body := keyList{Kinds: p.kinds(), Kind: k, Empty: web.Empty{
-		Text: "There is no key for " + k.where + " yet. A key lets a program of yours do what you choose, and nothing else.",
-		Path: keysPath + "/new?of=" + k.Name, Label: "Make a key",
+		Text: "No API keys for " + k.where + " yet. A key lets your systems use the API with the permissions you choose.",
+		Path: keysPath + "/new?of=" + k.Name, Label: "Create key",
 	}}
 	for _, key := range list {
 		body.Rows = append(body.Rows, p.row(r, key))
@@ -213,7 +213,7 @@ func (p *pages) key(w http.ResponseWriter, r *web.Request) error {
 	}
 	body.Summary = keySummary(body.Kind, k.Permissions, body.Subaccounts, k.AllowedIPs.Strings(), limit, k.ExpiresAt, r.Now)
 	if !body.Active {
-		body.Summary = "It no longer works. " + strings.Replace(body.Summary, "This key can", "While it did, it could", 1)
+		body.Summary = "It is no longer valid. " + strings.Replace(body.Summary, "This key can", "While it did, it could", 1)
 		body.Summary, _, _ = strings.Cut(body.Summary, ", until ")
 		body.Summary += "."
 	}
@@ -309,10 +309,10 @@ func (p *pages) renderSecret(w http.ResponseWriter, r *web.Request, title string
 		return err
 	}
 	pg := page(r, keysPath, title, createdPage{
-		Secret:  web.Secret{Label: "API key", Value: t.Reveal(), Note: "Whoever has it may do the same: keep it where you keep secrets. Only its last 8 characters are listed later."},
+		Secret:  web.Secret{Label: "API key", Value: t.Reveal(), Note: "Anyone with the key has its permissions. Store it securely; later only its last 8 characters are shown."},
 		Code:    web.Code{Label: "Try it", Text: fmt.Sprintf("KEY='%s'\ncurl -sS %s/key -H \"Authorization: Bearer $KEY\"", t.Reveal(), kd.API)},
 		Summary: keySummary(kd, k.Permissions, names, k.AllowedIPs.Strings(), limit, k.ExpiresAt, r.Now),
-		Path:    keysPath + "/" + k.ID, Label: "To the key " + k.Name, Lines: lines,
+		Path:    keysPath + "/" + k.ID, Label: "Open key " + k.Name, Lines: lines,
 	})
 	pg.Status, pg.Scripts = http.StatusCreated, []string{"developers.js"}
 	pg.Secret = true
@@ -343,67 +343,67 @@ func (p *pages) confirmKey(w http.ResponseWriter, r *web.Request, title string, 
 
 func rotation(k *apikey.Key) web.Confirm {
 	return web.Confirm{
-		Text:  fmt.Sprintf("This makes a second key with the settings of %q, shown once. The old one works on until you revoke it: put the new one where the old one is used, wait until that is used no more, and revoke it.", k.Name),
-		Label: "Make the second key",
+		Text:  fmt.Sprintf("This creates a second key with the settings of %q, shown once. The old key stays valid until you revoke it: deploy the new key, check that the old one is no longer used, and revoke it.", k.Name),
+		Label: "Create second key",
 	}
 }
 
 func revocation(k *apikey.Key) web.Confirm {
 	return web.Confirm{
-		Text:  fmt.Sprintf("The key %q (…%s) stops working at once, for good. It stays in the list.", k.Name, k.PartialKey),
-		Label: "Revoke the key",
+		Text:  fmt.Sprintf("The key %q (…%s) stops working immediately and permanently. It stays in the list.", k.Name, k.PartialKey),
+		Label: "Revoke key",
 	}
 }
 
 func deletion(k *apikey.Key) web.Confirm {
 	return web.Confirm{
-		Text:  fmt.Sprintf("The key %q (…%s) leaves the list for good; if it still works, it stops at once. The audit log keeps what was done with it.", k.Name, k.PartialKey),
+		Text:  fmt.Sprintf("The key %q (…%s) is removed from the list and, if active, stops working immediately. Its audit entries remain.", k.Name, k.PartialKey),
 		Type:  k.Name,
-		Label: "Delete the key",
+		Label: "Delete key",
 	}
 }
 
 func (p *pages) confirmRotateKey(w http.ResponseWriter, r *web.Request) error {
-	return p.confirmKey(w, r, "Rotate the key", rotation, nil)
+	return p.confirmKey(w, r, "Rotate key", rotation, nil)
 }
 
 // rotateKey creates the successor of a key. A repeated form creates none: the service
 // refuses to rotate a key with an active successor.
 func (p *pages) rotateKey(w http.ResponseWriter, r *web.Request) error {
-	return p.confirmKey(w, r, "Rotate the key", rotation, func(old *apikey.Key) error {
+	return p.confirmKey(w, r, "Rotate key", rotation, func(old *apikey.Key) error {
 		k, t, err := p.Keys.Rotate(r.Context(), r.OrganizationID, old.ID)
 		if problem.Of(err) == problem.Conflict && old.ReplacedBy != "" {
-			return p.Redirect(w, keysPath+"/"+old.ReplacedBy, web.Notice{Text: "The key was rotated already: this is the one that replaces it. It was shown then.", Bad: true})
+			return p.Redirect(w, keysPath+"/"+old.ReplacedBy, web.Notice{Text: "The key was already rotated. This is its replacement, which was shown then.", Bad: true})
 		}
 		if err != nil {
 			return err
 		}
-		return p.renderSecret(w, r, "The second key", k, t, fmt.Sprintf("The key %q (…%s) works on. Revoke it once nothing uses it any more.", old.Name, old.PartialKey))
+		return p.renderSecret(w, r, "Second key", k, t, fmt.Sprintf("The key %q (…%s) is still valid. Revoke it once it is no longer used.", old.Name, old.PartialKey))
 	})
 }
 
 func (p *pages) confirmRevokeKey(w http.ResponseWriter, r *web.Request) error {
-	return p.confirmKey(w, r, "Revoke the key", revocation, nil)
+	return p.confirmKey(w, r, "Revoke key", revocation, nil)
 }
 
 func (p *pages) revokeKey(w http.ResponseWriter, r *web.Request) error {
-	return p.confirmKey(w, r, "Revoke the key", revocation, func(k *apikey.Key) error {
+	return p.confirmKey(w, r, "Revoke key", revocation, func(k *apikey.Key) error {
 		if _, err := p.Keys.Revoke(r.Context(), r.OrganizationID, k.ID); err != nil {
 			return err
 		}
-		return p.Redirect(w, keysPath+"/"+k.ID, web.Notice{Text: "The key no longer works."})
+		return p.Redirect(w, keysPath+"/"+k.ID, web.Notice{Text: "Key revoked."})
 	})
 }
 
 func (p *pages) confirmDeleteKey(w http.ResponseWriter, r *web.Request) error {
-	return p.confirmKey(w, r, "Delete the key", deletion, nil)
+	return p.confirmKey(w, r, "Delete key", deletion, nil)
 }
 
 func (p *pages) deleteKey(w http.ResponseWriter, r *web.Request) error {
-	return p.confirmKey(w, r, "Delete the key", deletion, func(k *apikey.Key) error {
+	return p.confirmKey(w, r, "Delete key", deletion, func(k *apikey.Key) error {
 		if err := p.Keys.Delete(r.Context(), r.OrganizationID, k.ID); err != nil {
 			return err
 		}
-		return p.Redirect(w, keysPath+"?of="+url.QueryEscape(p.keyKind(k).Name), web.Notice{Text: "The key is deleted."})
+		return p.Redirect(w, keysPath+"?of="+url.QueryEscape(p.keyKind(k).Name), web.Notice{Text: "Key deleted."})
 	})
 }

@@ -130,27 +130,27 @@ func keyValues(k *apikey.Key) url.Values {
 // keyFields returns the fields of the form with their values.
 func (p *pages) keyFields(r *web.Request, k *kind, plan int64, made bool, form url.Values) web.Fields {
 	fields := web.Fields{
-		{Name: "name", Label: "Name", Type: "text", Most: 100, Help: "What it is for, so that everybody knows later."},
+		{Name: "name", Label: "Name", Type: "text", Most: 100, Help: "Describe its use."},
 		{Name: "level", Label: "Level", Type: "select", Options: []web.Option{
 			{Value: string(apikey.ReadOnly), Label: "Read only"},
 			{Value: string(apikey.ReadWrite), Label: "Read and write"},
-			{Value: string(apikey.Admin), Label: "Admin: settings too"},
-			{Value: "", Label: "No level: the resources alone decide"},
+			{Value: string(apikey.Admin), Label: "Admin: including settings"},
+			{Value: "", Label: "No level: permissions only"},
 		}},
 		{Name: "resources", Label: "Resources", Type: "select", Options: []web.Option{
-			{Value: every, Label: "Every resource"}, {Value: some, Label: "Only what is ticked"},
+			{Value: every, Label: "All resources"}, {Value: some, Label: "Selected"},
 		}},
 	}
 	if !made && k.Catalogue.Subaccounts {
 		fields = append(fields, web.Field{Name: "subaccount_scope", Label: "Subaccounts", Type: "select", Options: []web.Option{
-			{Value: every, Label: "All, those to come too"}, {Value: some, Label: "Only those ticked"},
+			{Value: every, Label: "All, including future ones"}, {Value: some, Label: "Selected"},
 		}})
 	}
 	fields = append(fields,
-		web.Field{Name: "allowed_ips", Label: "Addresses it works from", Type: "textarea", Rows: 2, Optional: true, Placeholder: "192.0.2.7\n2001:db8::/32",
-			Help: "One to a line: an address, or a block such as 192.0.2.0/24. Empty: any address."},
-		web.Field{Name: "rate_limit_per_minute", Label: "Requests a minute", Type: "text", Mode: "numeric", Optional: true, Most: 12,
-			Placeholder: strconv.FormatInt(plan, 10), Help: "At most what your plan gives, which is also what an empty field means."},
+		web.Field{Name: "allowed_ips", Label: "Allowed addresses", Type: "textarea", Rows: 2, Optional: true, Placeholder: "192.0.2.7\n2001:db8::/32",
+			Help: "One per line: an address or a block such as 192.0.2.0/24. Empty: any address."},
+		web.Field{Name: "rate_limit_per_minute", Label: "Requests per minute", Type: "text", Mode: "numeric", Optional: true, Most: 12,
+			Placeholder: strconv.FormatInt(plan, 10), Help: "At most your plan’s limit, which also applies if empty."},
 	)
 	if !made {
 		preset := func(days int, label string) web.Option {
@@ -159,7 +159,7 @@ func (p *pages) keyFields(r *web.Request, k *kind, plan int64, made bool, form u
 		fields = append(fields,
 			web.Field{Name: "expires_at", Label: "Expires", Type: "select", Options: []web.Option{
 				{Value: "", Label: "Never"}, preset(7, "In a week"), preset(30, "In 30 days"), preset(90, "In 90 days"), preset(365, "In a year"), {Value: "day", Label: "On a day"},
-			}, Help: "It works to the end of that day in your time zone."},
+			}, Help: "Valid until the end of that day in your time zone."},
 			web.Field{Name: "day", Label: "Last day", Type: "date", Optional: true},
 		)
 	}
@@ -203,7 +203,7 @@ func (p *pages) keyFormPage(r *web.Request, k *kind, made *apikey.Key, form url.
 		c.wrong = append(c.wrong, problem.Issue{Path: "subaccount_scope", Message: "has one that is not there any more"})
 	}
 	body := keyForm{Kind: k, Actions: actions, Grid: grid(k.Catalogue, form), Mine: r.Client.IP}
-	title, scope, expires := "Make an API key", c.subaccounts, c.expires
+	title, scope, expires := "Create API key", c.subaccounts, c.expires
 	if made == nil {
 		body.Kinds, body.ID, body.Back = p.kinds(), formID(form.Get("id")), keysPath+"?of="+k.Name
 		for _, s := range subaccounts {
@@ -297,7 +297,7 @@ func (p *pages) createKey(w http.ResponseWriter, r *web.Request) error {
 		}
 		return p.Render(w, r, "keyform", refused(pg))
 	}
-	return p.renderSecret(w, r, "The key is made", k, t)
+	return p.renderSecret(w, r, "Key created", k, t)
 }
 
 // isCreated answers a repeated form and reports whether it did.
@@ -308,7 +308,7 @@ func (p *pages) isCreated(w http.ResponseWriter, r *web.Request, id string) (ans
 	case err != nil:
 		return false, err
 	}
-	return true, p.Redirect(w, keysPath+"/"+id, web.Notice{Text: "This key was made when the form was sent first, and shown then. If it was not kept, rotate it."})
+	return true, p.Redirect(w, keysPath+"/"+id, web.Notice{Text: "This key was already been created, and shown then. If it was not kept, rotate it."})
 }
 
 // editKey renders the form of an existing key.
@@ -318,7 +318,7 @@ func (p *pages) editKey(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	if status := k.Status(r.Now); status != apikey.Active {
-		return problem.New(problem.Conflict, "The key is %s and cannot be changed any more. Make another.", status)
+		return problem.New(problem.Conflict, "The key is %s and can no longer be changed. Create another one.", status)
 	}
 	pg, _, err := p.keyFormPage(r, p.keyKind(&k), &k, keyValues(&k))
 	if err != nil {
@@ -362,5 +362,5 @@ func (p *pages) updateKey(w http.ResponseWriter, r *web.Request) error {
 		}
 		return p.Render(w, r, "keyform", refused(pg))
 	}
-	return p.Redirect(w, keysPath+"/"+k.ID, web.Notice{Text: "The key is changed, from its next request on."})
+	return p.Redirect(w, keysPath+"/"+k.ID, web.Notice{Text: "Key updated, with effect from its next request."})
 }

@@ -75,9 +75,9 @@ func (h *harness) opens(token string, s apikey.ServiceName, e apikey.Environment
 func TestKeyLife(t *testing.T) {
 	h := newHarness(t)
 	b := h.admin
-	b.Page(keysPath+"?of=fleet").Want("There is no key for the fleet yet.", "Make a key", "Fleet sandbox")
+	b.Page(keysPath+"?of=fleet").Want("No API keys for the fleet yet.", "Create key", "Fleet sandbox")
 	d := b.Page(keysPath + "/new?of=fleet")
-	d.Want("This key can read rides, vehicles, pricing and zones in the fleet, in every subaccount, from any address, up to 300 times a minute, until it is revoked. What is done with it is done with real data.")
+	d.Want("This key can read rides, vehicles, pricing and zones in the fleet, in all subaccounts, from any address, up to 300 requests per minute, until it is revoked. It accesses live data.")
 	if got := webtest.Attr(d.Field("rate_limit_per_minute"), "placeholder"); got != "300" {
 		t.Errorf("got placeholder %q", got)
 	}
@@ -92,7 +92,7 @@ func TestKeyLife(t *testing.T) {
 		"subaccount_scope", "some", "subaccount", h.sub, "allowed_ips", "192.0.2.1\n198.51.100.0/24", "rate_limit_per_minute", "20", "expires_at", "30")
 	w := b.Post(keysPath+"/new?of=fleet", typed)
 	d = b.WantRefused(w, http.StatusCreated)
-	d.Want("This is shown only now.", `read and create rides; and read vehicles in the fleet, in the subaccount Lisboa <b>"&"</b>, from 192.0.2.1 and 198.51.100.0/24, up to 20 times a minute`, "curl -sS https://api.example.com/v1/key")
+	d.Want("It is shown only once.", `read and create rides; and read vehicles in the fleet, in the subaccount Lisboa <b>"&"</b>, from 192.0.2.1 and 198.51.100.0/24, up to 20 requests per minute`, "curl -sS https://api.example.com/v1/key")
 	found := tokens.FindAllString(w.Body.String(), -1)
 	if len(found) != 2 || found[0] != found[1] || !h.opens(found[0], apikey.Fleet, apikey.Live) {
 		t.Fatalf("got tokens %q", found)
@@ -111,7 +111,7 @@ func TestKeyLife(t *testing.T) {
 
 	// A reload creates no second key, and the key is not shown again.
 	d, notice := b.Follow(b.Post(keysPath+"/new?of=fleet", typed))
-	if len(h.keysOf(apikey.Fleet)) != 1 || !strings.Contains(notice, "made when the form was sent first") {
+	if len(h.keysOf(apikey.Fleet)) != 1 || !strings.Contains(notice, "already been created") {
 		t.Errorf("again: %d keys, notice %q", len(h.keysOf(apikey.Fleet)), notice)
 	}
 	for _, p := range []string{path, keysPath + "?of=fleet", path + "/edit"} {
@@ -120,9 +120,9 @@ func TestKeyLife(t *testing.T) {
 			t.Errorf("%s: got %d, with a key: %v", p, w.Code, tokens.MatchString(w.Body.String()))
 		}
 	}
-	d.Want("…"+token[38:], "Rides: read, create", h.Admin.Email+" made the key", "from 192.0.2.1", "Lisboa")
+	d.Want("…"+token[38:], "Rides: read, create", h.Admin.Email+" created the key", "from 192.0.2.1", "Lisboa")
 	b.Page(keysPath+"?of=fleet").Want("…"+token[38:], "Rides: read, create", "Vehicles: read", "Live", "Active", "never")
-	b.Page(keysPath + "?of=sandbox").Want("There is no key for the fleet's sandbox yet.")
+	b.Page(keysPath + "?of=sandbox").Want("No API keys for the fleet's sandbox yet.")
 
 	// Updates apply from the next request.
 	d = b.Page(path + "/edit")
@@ -130,36 +130,36 @@ func TestKeyLife(t *testing.T) {
 		t.Error("what never changes can be changed")
 	}
 	d, notice = b.Follow(b.Post(path+"/edit", set(form(d), "name", "Export", "level", "read_only", "allowed_ips", "", "rate_limit_per_minute", "")))
-	if notice != "The key is changed, from its next request on." {
+	if notice != "Key updated, with effect from its next request." {
 		t.Errorf("got notice %q", notice)
 	}
-	d.Want("This key can read rides and vehicles in the fleet", "300 requests a minute, the plan's", "changed the key", "limit: 20 to nothing")
+	d.Want("This key can read rides and vehicles in the fleet", "300 requests per minute (plan limit)", "changed the key", "limit: 20 to nothing")
 
 	// Rotation creates one successor.
 	w = b.Post(path+"/rotate", nil)
-	b.WantRefused(w, http.StatusCreated).Want("The second key", "works on. Revoke it once nothing uses it any more.")
+	b.WantRefused(w, http.StatusCreated).Want("Second key", "is still valid. Revoke it once it is no longer used.")
 	second := tokens.FindString(w.Body.String())
 	if !h.opens(second, apikey.Fleet, apikey.Live) || !h.opens(token, apikey.Fleet, apikey.Live) {
 		t.Error("one of the two does not work")
 	}
 	d, notice = b.Follow(b.Post(path+"/rotate", nil))
-	if len(h.keysOf(apikey.Fleet)) != 2 || !strings.Contains(notice, "rotated already") {
+	if len(h.keysOf(apikey.Fleet)) != 2 || !strings.Contains(notice, "already rotated") {
 		t.Errorf("again: %d keys, notice %q", len(h.keysOf(apikey.Fleet)), notice)
 	}
 	d.Want("Export (2)", "Replaces")
 	b.Page(path).Want("was rotated: Export (2) replaces it.")
 
 	// Revocation is immediate; deletion requires the name.
-	b.Page(path + "/revoke").Want("stops working at once, for good")
+	b.Page(path + "/revoke").Want("stops working immediately and permanently")
 	d, _ = b.Follow(b.Post(path+"/revoke", nil))
-	d.Want("Revoked", "It no longer works.")
+	d.Want("Revoked", "It is no longer valid.")
 	if h.opens(token, apikey.Fleet, apikey.Live) {
 		t.Error("the revoked key works")
 	}
 	b.WantRefused(b.Post(path+"/revoke", nil), http.StatusConflict)
 	b.WantRefused(b.Get(path+"/edit"), http.StatusConflict)
 	b.WantRefused(b.Post(path+"/delete", url.Values{"confirm": {"Expor"}}), http.StatusUnprocessableEntity).Want("Type Export to confirm")
-	if _, notice = b.Follow(b.Post(path+"/delete", url.Values{"confirm": {"Export"}})); notice != "The key is deleted." {
+	if _, notice = b.Follow(b.Post(path+"/delete", url.Values{"confirm": {"Export"}})); notice != "Key deleted." {
 		t.Errorf("got notice %q", notice)
 	}
 	b.WantRefused(b.Get(path), http.StatusNotFound)
@@ -174,7 +174,7 @@ func TestKeyForms(t *testing.T) {
 	// Each kind offers its own checkboxes.
 	for of, want := range map[string]string{
 		"helpdesk": "This key can read tickets and analytics in the helpdesk, from any address",
-		"sandbox":  "Nothing that is done with it is real.", "nonsense": "in the helpdesk",
+		"sandbox":  "It accesses test data only.", "nonsense": "in the helpdesk",
 	} {
 		b.Page(keysPath + "/new?of=" + of).Want(want)
 	}
@@ -189,9 +189,9 @@ func TestKeyForms(t *testing.T) {
 		"no boxes":      {"fleet", []string{"resources", "some"}, "resources", "Resources must be chosen: tick at least one box."},
 		"no subaccount": {"fleet", []string{"subaccount_scope", "some"}, "subaccount_scope", "Subaccounts must be chosen: tick at least one."},
 		"another's":     {"fleet", []string{"subaccount_scope", "some", "subaccount", "sub_1"}, "subaccount_scope", "Subaccounts has one that is not there any more."},
-		"an address":    {"fleet", []string{"allowed_ips", "192.0.2.1, 10.0.0.300"}, "allowed_ips", `Addresses it works from cannot have "10.0.0.300"`},
-		"a limit":       {"fleet", []string{"rate_limit_per_minute", "301"}, "rate_limit_per_minute", "Requests a minute must be from 1 to 300, which is the plan's."},
-		"no number":     {"fleet", []string{"rate_limit_per_minute", "many"}, "rate_limit_per_minute", "Requests a minute must be a number from 1 to 300."},
+		"an address":    {"fleet", []string{"allowed_ips", "192.0.2.1, 10.0.0.300"}, "allowed_ips", `Allowed addresses cannot have "10.0.0.300"`},
+		"a limit":       {"fleet", []string{"rate_limit_per_minute", "301"}, "rate_limit_per_minute", "Requests per minute must be from 1 to 300, which is the plan's."},
+		"no number":     {"fleet", []string{"rate_limit_per_minute", "many"}, "rate_limit_per_minute", "Requests per minute must be a number from 1 to 300."},
 		"zero":          {"helpdesk", []string{"rate_limit_per_minute", "0"}, "rate_limit_per_minute", "must be a number from 1 to 300."},
 		"no day":        {"helpdesk", []string{"expires_at", "day"}, "day", "Last day must be chosen."},
 		"the past":      {"helpdesk", []string{"expires_at", "day", "day", "2020-02-30"}, "day", "Last day must be a date"},
@@ -215,7 +215,7 @@ func TestKeyForms(t *testing.T) {
 	}
 	// A key without any permission is refused.
 	b.WantRefused(b.Post(keysPath+"/new?of=fleet", set(blank("fleet"), "level", "read_only", "resources", "some", "may", "vehicles:delete", "expires_at", "day")), http.StatusUnprocessableEntity).
-		Want("This key could do nothing")
+		Want("This key would have no permissions")
 
 	// A duplicate name is refused at the field, and the form's id stays.
 	b.WantRefused(b.Post(keysPath+"/new", blank("helpdesk")), http.StatusCreated)
@@ -262,7 +262,7 @@ func TestKeysForAdmins(t *testing.T) {
 			}
 		}
 	}
-	other.Page(keysPath).Want("There is no key for the helpdesk yet.")
+	other.Page(keysPath).Want("No API keys for the helpdesk yet.")
 	// A form with the id of another organization's key creates nothing and reveals
 	// nothing.
 	other.WantRefused(other.Post(keysPath+"/new", set(form(other.Page(keysPath+"/new")), "name", "Theirs", "id", id)), http.StatusUnprocessableEntity)

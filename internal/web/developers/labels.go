@@ -96,13 +96,13 @@ func permissionSentence(c apikey.Catalogue, p apikey.Permissions) string {
 func keySummary(k *kind, p apikey.Permissions, subaccounts []string, addresses []string, limit int64, expires time.Time, now time.Time) string {
 	does := permissionSentence(k.Catalogue, p)
 	if does == "" {
-		return "This key could do nothing: nothing is ticked that its level allows."
+		return "This key would have no permissions: none of the selected ones is allowed by its level."
 	}
 	text := "This key can " + does + " in " + k.where
 	if k.Catalogue.Subaccounts {
 		switch len(subaccounts) {
 		case 0:
-			text += ", in every subaccount"
+			text += ", in all subaccounts"
 		case 1:
 			text += ", in the subaccount " + subaccounts[0]
 		default:
@@ -117,16 +117,16 @@ func keySummary(k *kind, p apikey.Permissions, subaccounts []string, addresses [
 	default:
 		text += ", from " + joinAnd(addresses)
 	}
-	text += ", up to " + web.Number(limit) + " times a minute, "
+	text += ", up to " + web.Number(limit) + " requests per minute, "
 	if expires.IsZero() {
 		text += "until it is revoked."
 	} else {
 		text += "until " + web.At(expires, now).When() + "."
 	}
 	if k.Environment == apikey.Live {
-		text += " What is done with it is done with real data."
+		text += " It accesses live data."
 	} else {
-		text += " Nothing that is done with it is real."
+		text += " It accesses test data only."
 	}
 	return text
 }
@@ -147,7 +147,7 @@ func fieldLabel(name string) string {
 func actionLabel(a audit.Action) string {
 	switch a {
 	case apikey.KeyCreated:
-		return "made the key"
+		return "created the key"
 	case apikey.KeyUpdated:
 		return "changed the key"
 	case apikey.KeyRevoked:

@@ -37,7 +37,7 @@ func hookBadge(w *webhook.Webhook) web.Badge {
 	case w.State == webhook.Disabled:
 		return web.Badge{Text: "Paused", Tone: web.Warning, Icon: "pause"}
 	case w.DrainRate > 0:
-		return web.Badge{Text: "Sending what waited", Tone: web.Accent}
+		return web.Badge{Text: "Draining queue", Tone: web.Accent}
 	}
 	return web.Badge{Text: "Active", Tone: web.Good, Icon: "check"}
 }
@@ -46,7 +46,7 @@ func (p *pages) hookRow(r *web.Request, w webhook.Webhook, counts []webhook.Coun
 	row := hookRow{Webhook: w, Badge: hookBadge(&w), History: newDeliveryHistory(counts, r.Now, listed), Queued: web.Number(w.QueuedEvents), Last: r.Time(w.LastDeliveryAt)}
 	switch {
 	case slices.Contains(w.Events, "*"):
-		row.EventsText = "Every event"
+		row.EventsText = "All events"
 	case len(w.Events) > 2:
 		row.EventsText = strings.Join(w.Events[:2], ", ") + fmt.Sprintf(" and %d more", len(w.Events)-2)
 	default:
@@ -76,8 +76,8 @@ func (p *pages) webhooks(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	body := hookList{Empty: web.Empty{
-		Text: "There is no webhook yet. A webhook tells a system of yours what happens here, a moment after it did.",
-		Path: webhooksPath + "/new", Label: "Add a webhook", Command: "go run ./cmd/kickstand listen",
+		Text: "No webhooks yet. A webhook notifies your system of events as they happen.",
+		Path: webhooksPath + "/new", Label: "Add webhook", Command: "go run ./cmd/kickstand listen",
 	}}
 	for _, h := range list {
 		body.Rows = append(body.Rows, p.hookRow(r, h, counts[h.ID], true))
@@ -160,11 +160,11 @@ func (p *pages) webhook(w http.ResponseWriter, r *web.Request) error {
 	}
 	switch {
 	case body.Older != "":
-		body.None.Text = "Nothing here is like that; there is more to look through."
+		body.None.Text = "No matches on this page; more pages follow."
 	case body.Filtered:
-		body.None = web.Empty{Text: "Nothing was delivered that is like that.", Path: webhooksPath + "/" + h.ID, Label: "Show all"}
+		body.None = web.Empty{Text: "No deliveries match these filters.", Path: webhooksPath + "/" + h.ID, Label: "Show all"}
 	default:
-		body.None.Text = "No delivery is stored. Send a test to see what it looks like."
+		body.None.Text = "No deliveries yet. Send a test to see one."
 	}
 	pg.Body = body
 	return p.Render(w, r, "webhook", pg)
@@ -216,7 +216,7 @@ var (
 		webhook.ScheduleTwo: "After 1 min, 5 min, 30 min, 2 h and 8 h", webhook.ScheduleOne: "After 1 min, 5 min, 30 min, 2 h and 24 h",
 	}
 	waitsFor = map[webhook.Wait]string{
-		webhook.WaitNothing: "Under way, or about to be", webhook.WaitTime: "Its time", webhook.WaitTurn: "Those before it", webhook.WaitEnabled: "That you resume",
+		webhook.WaitNothing: "In progress", webhook.WaitTime: "Due time", webhook.WaitTurn: "Earlier deliveries", webhook.WaitEnabled: "Resume",
 	}
 )
 
@@ -259,7 +259,7 @@ func parseTime(r *web.Request, text string) (time.Time, error) {
 func deliveryBadge(s webhook.DeliveryState) web.Badge {
 	switch s {
 	case webhook.Retrying:
-		return web.Badge{Text: "Tried again later", Tone: web.Warning}
+		return web.Badge{Text: "Will retry", Tone: web.Warning}
 	case webhook.Delivered:
 		return web.Badge{Text: "Delivered", Tone: web.Good}
 	case webhook.Undelivered:
@@ -267,7 +267,7 @@ func deliveryBadge(s webhook.DeliveryState) web.Badge {
 	case webhook.Dropped:
 		return web.Badge{Text: "Dropped", Tone: web.Bad}
 	}
-	return web.Badge{Text: "Waits"}
+	return web.Badge{Text: "Queued"}
 }
 
 func newDeliveryRow(r *web.Request, d webhook.Delivery) deliveryRow {
@@ -282,7 +282,7 @@ func newDeliveryRow(r *web.Request, d webhook.Delivery) deliveryRow {
 func answerText(a webhook.Attempt) string {
 	took := durationText(a.Latency)
 	if a.Status == 0 {
-		return "No answer, " + took
+		return "No response, " + took
 	}
 	return strconv.Itoa(a.Status) + " in " + took
 }
@@ -323,7 +323,7 @@ func (p *pages) replaySelected(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	if len(form["delivery"]) == 0 {
-		return p.Redirect(w, back, web.Notice{Text: "Nothing is sent again: tick what should be.", Bad: true})
+		return p.Redirect(w, back, web.Notice{Text: "Select the deliveries to resend.", Bad: true})
 	}
 	var made []string
 	if err := p.write(r, func(ctx context.Context, tx *db.Tx) (err error) {
@@ -338,9 +338,9 @@ func (p *pages) replaySelected(w http.ResponseWriter, r *web.Request) error {
 func replayedText(n int) string {
 	switch n {
 	case 0:
-		return "There was nothing to send again."
+		return "No events to resend."
 	case 1:
-		return "One event is sent again."
+		return "One event resent."
 	}
 	return web.Number(int64(n)) + " events are sent again."
 }
@@ -357,21 +357,21 @@ func (p *pages) changeState(w http.ResponseWriter, r *web.Request) error {
 	}
 	back := webhooksPath + "/" + h.ID
 	change := webhook.Change{Enabled: new(form.Get("do") != "pause"), MayAudit: true}
-	text := "The webhook is paused. What happens from now on waits."
+	text := "Webhook paused. New events are queued."
 	if *change.Enabled {
-		text = "The webhook is active."
+		text = "Webhook active."
 		if h.QueuedEvents > 0 || h.State == webhook.Failed {
-			text = "The webhook is active. Everything not delivered is sent now, oldest first."
+			text = "Webhook active. Queued events are sent now, oldest first."
 		}
 		rate, err := strconv.Atoi(strings.TrimSpace(form.Get("rate")))
 		if err != nil && strings.TrimSpace(form.Get("rate")) != "" {
-			return p.Redirect(w, back, web.Notice{Text: fmt.Sprintf("Nothing was changed: the rate must be a number from 1 to %d, or nothing.", webhook.MaxDrainRate), Bad: true})
+			return p.Redirect(w, back, web.Notice{Text: fmt.Sprintf("The rate must be a number from 1 to %d, or empty.", webhook.MaxDrainRate), Bad: true})
 		}
 		change.DrainRate = &rate
 	}
 	_, err = p.Webhooks.Update(r.Context(), r.OrganizationID, h.ID, change)
 	if problem.Of(err) == problem.Invalid {
-		return p.Redirect(w, back, web.Notice{Text: fmt.Sprintf("Nothing was changed: the rate must be a number from 1 to %d, or nothing.", webhook.MaxDrainRate), Bad: true})
+		return p.Redirect(w, back, web.Notice{Text: fmt.Sprintf("The rate must be a number from 1 to %d, or empty.", webhook.MaxDrainRate), Bad: true})
 	}
 	if err != nil {
 		return err
@@ -396,7 +396,7 @@ func (p *pages) testWebhook(w http.ResponseWriter, r *web.Request) error {
 }
 
 func (p *pages) hookDeletion(h *webhook.Webhook) web.Confirm {
-	c := web.Confirm{Text: "Nothing is sent to " + h.URL + " any more.", Type: address(h.URL), Label: "Delete the webhook", Cancel: webhooksPath + "/" + h.ID}
+	c := web.Confirm{Text: "Events are no longer sent to " + h.URL + ".", Type: address(h.URL), Label: "Delete webhook", Cancel: webhooksPath + "/" + h.ID}
 	if h.QueuedEvents > 0 {
 		c.Text += " What waits for it, " + web.Number(h.QueuedEvents) + " in all, is not sent."
 	}
@@ -408,7 +408,7 @@ func (p *pages) confirmDeleteWebhook(w http.ResponseWriter, r *web.Request) erro
 	if err != nil {
 		return err
 	}
-	return p.Confirm(w, r, "Delete the webhook", page(r, webhooksPath, "", nil), p.hookDeletion(&h))
+	return p.Confirm(w, r, "Delete webhook", page(r, webhooksPath, "", nil), p.hookDeletion(&h))
 }
 
 func (p *pages) deleteWebhook(w http.ResponseWriter, r *web.Request) error {
@@ -421,12 +421,12 @@ func (p *pages) deleteWebhook(w http.ResponseWriter, r *web.Request) error {
 		return nil
 	}
 	if c := p.hookDeletion(&h); !p.Confirmed(form, c) {
-		return p.Confirm(w, r, "Delete the webhook", page(r, webhooksPath, "", nil), c)
+		return p.Confirm(w, r, "Delete webhook", page(r, webhooksPath, "", nil), c)
 	}
 	if err := p.write(r, func(ctx context.Context, tx *db.Tx) error {
 		return p.Webhooks.DeleteIn(ctx, tx, r.OrganizationID, h.ID)
 	}); err != nil {
 		return err
 	}
-	return p.Redirect(w, webhooksPath, web.Notice{Text: "The webhook is deleted."})
+	return p.Redirect(w, webhooksPath, web.Notice{Text: "Webhook deleted."})
 }

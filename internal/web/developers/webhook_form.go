@@ -34,7 +34,7 @@ type eventGroup struct {
 
 // groups returns all events, with the wanted ones checked.
 func groups(wanted []string) []eventGroup {
-	out := []eventGroup{{Label: "Tickets"}, {Label: "Messages"}, {Label: "Customers"}, {Label: "Service levels"}, {Label: "Security: never part of every event"}}
+	out := []eventGroup{{Label: "Tickets"}, {Label: "Messages"}, {Label: "Customers"}, {Label: "Service levels"}, {Label: "Security: not included in “all events”"}}
 	of := map[string]int{"ticket": 0, "conversation": 1, "message": 1, "customer": 2, "sla": 3, "audit": 4}
 	for _, name := range append(slices.Clone(event.Names[:]), event.AuditRecorded) {
 		about, _, _ := strings.Cut(string(name), ".")
@@ -53,9 +53,9 @@ const (
 func secretFields(noneLabel string) web.Fields {
 	return web.Fields{
 		{Name: "signing", Label: "Signing", Type: "select", Options: []web.Option{
-			{Value: "", Label: "With a secret that is made here"}, {Value: ownSecret, Label: "With a secret of mine"}, {Value: noSecret, Label: noneLabel},
-		}, Help: "A signature tells your system that a delivery is from here. It is worth having."},
-		{Name: "secret", Label: "My secret", Type: "password", Autocomplete: "off", Optional: true, Most: 500, Help: "Random, at least 16 characters, or as Standard Webhooks have them: whsec_ and base64."},
+			{Value: "", Label: "With a generated secret"}, {Value: ownSecret, Label: "With my own secret"}, {Value: noSecret, Label: noneLabel},
+		}, Help: "A signature proves that a delivery comes from Kickstand. Recommended."},
+		{Name: "secret", Label: "My secret", Type: "password", Autocomplete: "off", Optional: true, Most: 500, Help: "At least 16 random characters, or a Standard Webhooks secret: whsec_ and base64."},
 	}
 }
 
@@ -73,17 +73,17 @@ func parseSecret(form url.Values) (secret *string, generated bool) {
 
 func (p *pages) hookForm(r *web.Request, h *webhook.Webhook, form url.Values) web.Page {
 	body := hookForm{ID: formID(form.Get("id")), All: slices.Contains(form["events"], "*"), Groups: groups(form["events"]), Back: webhooksPath}
-	title := "Add a webhook"
-	fields := web.Fields{{Name: "url", Label: "Address", Type: "url", Autocomplete: "url", Most: 2048, Placeholder: "https://example.com/hooks/kickstand", Help: "Where events are posted to: https, and publicly reachable."}}
+	title := "Add webhook"
+	fields := web.Fields{{Name: "url", Label: "Address", Type: "url", Autocomplete: "url", Most: 2048, Placeholder: "https://example.com/hooks/kickstand", Help: "Receives the events by POST: https, publicly reachable."}}
 	if h != nil {
 		title, body.ID, body.Exists, body.Back = "Change "+address(h.URL), h.ID, true, webhooksPath+"/"+h.ID
 	} else {
-		fields = append(fields, secretFields("Not at all")...)
+		fields = append(fields, secretFields("No signature")...)
 	}
 	fields = append(fields,
 		web.Field{Name: "payloadForm", Label: "Payload", Type: "select", Options: []web.Option{{Value: "b", Label: forms[webhook.FormB]}, {Value: "a", Label: forms[webhook.FormA]}}},
-		web.Field{Name: "retrySchedule", Label: "Tried again", Type: "select", Options: []web.Option{{Value: "two", Label: schedules[webhook.ScheduleTwo]}, {Value: "one", Label: schedules[webhook.ScheduleOne]}}},
-		web.Field{Name: "ordered", Label: "One at a time, in the order of the events", Type: "checkbox", Help: "A delivery that is tried again then holds back all those behind it."},
+		web.Field{Name: "retrySchedule", Label: "Retries", Type: "select", Options: []web.Option{{Value: "two", Label: schedules[webhook.ScheduleTwo]}, {Value: "one", Label: schedules[webhook.ScheduleOne]}}},
+		web.Field{Name: "ordered", Label: "In order, one at a time", Type: "checkbox", Help: "A delivery that is being retried then blocks all later ones."},
 	)
 	fields.Fill(form)
 	pg := page(r, webhooksPath, title, body)
@@ -138,24 +138,24 @@ func (p *pages) createWebhook(w http.ResponseWriter, r *web.Request) error {
 	})
 	if problem.Of(err) == problem.Conflict {
 		if _, err := p.Webhooks.Find(r.Context(), r.OrganizationID, n.ID); err == nil {
-			return p.Redirect(w, webhooksPath+"/"+n.ID, web.Notice{Text: "This webhook was made when the form was sent first. If its secret was not kept, replace it."})
+			return p.Redirect(w, webhooksPath+"/"+n.ID, web.Notice{Text: "This webhook was already been created. If its secret was not kept, replace it."})
 		}
 	}
 	if err != nil {
 		return p.renderRefused(w, r, pg, err)
 	}
 	if !fresh {
-		return p.Redirect(w, webhooksPath+"/"+made.ID, web.Notice{Text: "The webhook is made. Send it a test."})
+		return p.Redirect(w, webhooksPath+"/"+made.ID, web.Notice{Text: "Webhook created. Send a test."})
 	}
-	return p.renderHookSecret(w, r, "The webhook is made", &made, *n.Secret)
+	return p.renderHookSecret(w, r, "Webhook created", &made, *n.Secret)
 }
 
 // renderHookSecret renders the page that shows a generated secret once.
 func (p *pages) renderHookSecret(w http.ResponseWriter, r *web.Request, title string, h *webhook.Webhook, secret string, lines ...string) error {
 	pg := page(r, webhooksPath, title, createdPage{
-		Secret: web.Secret{Label: "Secret", Value: secret, Note: "It is for the receiver, which checks with it that a delivery is from here. A library for Standard Webhooks takes it as it is."},
+		Secret: web.Secret{Label: "Secret", Value: secret, Note: "The receiver verifies deliveries with it. Libraries for Standard Webhooks accept it as it is."},
 		Code:   web.Code{Label: "Try it", Text: "kickstand listen --secret '" + secret + "'"},
-		Path:   webhooksPath + "/" + h.ID, Label: "To the webhook", Lines: lines,
+		Path:   webhooksPath + "/" + h.ID, Label: "Open webhook", Lines: lines,
 	})
 	pg.Status, pg.Scripts = http.StatusCreated, []string{"developers.js"}
 	pg.Secret = true
@@ -195,7 +195,7 @@ func (p *pages) updateWebhook(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return p.renderRefused(w, r, p.hookForm(r, &h, form), err)
 	}
-	return p.Redirect(w, webhooksPath+"/"+h.ID, web.Notice{Text: "The webhook is changed. What waits goes out as it is now."})
+	return p.Redirect(w, webhooksPath+"/"+h.ID, web.Notice{Text: "Webhook updated. Queued events use the new settings."})
 }
 
 // secretForm is the body of the form that replaces a secret.
@@ -205,8 +205,8 @@ type secretForm struct {
 }
 
 func (p *pages) secretForm(r *web.Request, h *webhook.Webhook) web.Page {
-	pg := page(r, webhooksPath, "The secret of "+address(h.URL), secretForm{*h, strconv.FormatInt(h.UpdatedAt.UnixMicro(), 10)})
-	pg.Fields, pg.Scripts = secretFields("No longer"), []string{"developers.js"}
+	pg := page(r, webhooksPath, "Secret of "+address(h.URL), secretForm{*h, strconv.FormatInt(h.UpdatedAt.UnixMicro(), 10)})
+	pg.Fields, pg.Scripts = secretFields("No signature"), []string{"developers.js"}
 	return pg
 }
 
@@ -252,13 +252,13 @@ func (p *pages) replaceSecret(w http.ResponseWriter, r *web.Request) error {
 	}
 	back := webhooksPath + "/" + h.ID
 	if stale {
-		return p.Redirect(w, back, web.Notice{Text: "Nothing was changed: the webhook has changed since the form was opened, or the form was sent before. A secret is shown only once; replace it again if it was not kept.", Bad: true})
+		return p.Redirect(w, back, web.Notice{Text: "Nothing was changed: the webhook has changed since the form was opened, or the form was sent twice. A secret is shown only once; replace it again if you did not save it.", Bad: true})
 	}
 	switch {
 	case fresh:
-		return p.renderHookSecret(w, r, "The secret is replaced", &h, *secret, "For 24 hours the header Webhook-Signature carries signatures by the old secret and the new one, so the receiver can change over at any time within the day.")
+		return p.renderHookSecret(w, r, "Secret replaced", &h, *secret, "For 24 hours the header Webhook-Signature carries signatures by the old secret and the new one, so that the receiver can switch at any time within 24 hours.")
 	case secret == nil:
 		return p.Redirect(w, back, web.Notice{Text: "Deliveries are no longer signed."})
 	}
-	return p.Redirect(w, back, web.Notice{Text: "The secret is replaced. For 24 hours the old one signs beside it."})
+	return p.Redirect(w, back, web.Notice{Text: "Secret replaced. The old one also signs for 24 hours."})
 }

@@ -56,7 +56,7 @@ func (h *harness) hooksOf() []webhook.Webhook {
 func TestWebhookLife(t *testing.T) {
 	h := newHarness(t)
 	b := h.admin
-	b.Page(hooksPath).Want("There is no webhook yet.", "Add a webhook", "kickstand listen")
+	b.Page(hooksPath).Want("No webhooks yet.", "Add webhook", "kickstand listen")
 	d := b.Page(hooksPath + "/new")
 	d.Want("Tickets", "Messages", "Customers", "Service levels", "sla.breached")
 	typed := set(form(d), "url", "https://receiver.example.com/hook?q=%22%3Cb%3E", "events", "ticket.created", "events", "message.created")
@@ -69,7 +69,7 @@ func TestWebhookLife(t *testing.T) {
 	hook := h.hooksOf()[0]
 	path := hooksPath + "/" + hook.ID
 	d, notice := b.Follow(b.Post(hooksPath+"/new", typed))
-	if len(h.hooksOf()) != 1 || !strings.Contains(notice, "made when the form was sent first") {
+	if len(h.hooksOf()) != 1 || !strings.Contains(notice, "already been created") {
 		t.Errorf("again: %d webhooks, notice %q", len(h.hooksOf()), notice)
 	}
 	for _, id := range []string{"state", "trouble", "pulse", "queue", "deliveries"} {
@@ -77,7 +77,7 @@ func TestWebhookLife(t *testing.T) {
 			t.Errorf("the part %s is not kept up to date", id)
 		}
 	}
-	d.Want("receiver.example.com/hook", "ticket.created, message.created", "Nothing waits.", "No delivery is stored.", "no attempts")
+	d.Want("receiver.example.com/hook", "ticket.created, message.created", "The queue is empty.", "No deliveries yet.", "no attempts")
 
 	// The test delivery's exact bytes.
 	d, notice = b.Follow(b.Post(path+"/test", nil))
@@ -108,36 +108,36 @@ func TestWebhookLife(t *testing.T) {
 	d = b.Page(path)
 	d.Want("410 in", "Failed", "the receiver answered 410 Gone", "1 failed", "1 delivered")
 	failed := h.deliveries(hook)[0]
-	b.Page(deliveriesPath+"/"+failed.ID).Want("the receiver answered 410 Gone", "The answer had no body.")
+	b.Page(deliveriesPath+"/"+failed.ID).Want("the receiver answered 410 Gone", "The response had no body.")
 	d, notice = b.Follow(b.Post(deliveriesPath+"/"+failed.ID+"/replay", nil))
-	if notice != "The event is sent again: this is its new delivery." || h.deliveries(hook)[0].EventID != failed.EventID {
+	if notice != "Event sent again. This is the new delivery." || h.deliveries(hook)[0].EventID != failed.EventID {
 		t.Errorf("got notice %q", notice)
 	}
-	d.Want("There was none yet.", "What the next attempt would post", `"event":"ticket.created"`)
-	if _, notice = b.Follow(b.Post(path, url.Values{"delivery": {failed.ID}})); notice != "One event is sent again." {
+	d.Want("No attempts yet.", "Body of the next attempt", `"event":"ticket.created"`)
+	if _, notice = b.Follow(b.Post(path, url.Values{"delivery": {failed.ID}})); notice != "One event resent." {
 		t.Errorf("got notice %q", notice)
 	}
-	if _, notice = b.Follow(b.Post(path, nil)); notice != "Nothing is sent again: tick what should be." {
+	if _, notice = b.Follow(b.Post(path, nil)); notice != "Select the deliveries to resend." {
 		t.Errorf("got notice %q", notice)
 	}
 
 	// Paused, with a preview of the queue; resumed at a rate.
 	d, _ = b.Follow(b.Post(path+"/state", url.Values{"do": {"pause"}}))
-	d.Want("Paused", "2 deliveries wait, until you resume.", "That you resume")
+	d.Want("Paused", "2 deliveries queued until you resume.", "Resume")
 	for _, rate := range []string{"many", "1001", "-1"} {
-		if _, notice = b.Follow(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {rate}})); notice != "Nothing was changed: the rate must be a number from 1 to 1000, or nothing." {
+		if _, notice = b.Follow(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {rate}})); notice != "The rate must be a number from 1 to 1000, or empty." {
 			t.Errorf("rate %s: got notice %q", rate, notice)
 		}
 	}
 	d, notice = b.Follow(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {" 7 "}}))
-	d.Want("they go out at 7 a second", "Change the rate", "Sending what waited")
-	if webtest.Attr(d.Field("rate"), "value") != "7" || notice != "The webhook is active. Everything not delivered is sent now, oldest first." {
+	d.Want("sent at 7 per second", "Change rate", "Draining queue")
+	if webtest.Attr(d.Field("rate"), "value") != "7" || notice != "Webhook active. Queued events are sent now, oldest first." {
 		t.Errorf("got notice %q", notice)
 	}
 
 	// Deletion requires the address.
 	b.WantRefused(b.Post(path+"/delete", url.Values{"confirm": {"receiver"}}), http.StatusUnprocessableEntity).Want("2 in all, is not sent.")
-	if _, notice = b.Follow(b.Post(path+"/delete", url.Values{"confirm": {"receiver.example.com/hook"}})); notice != "The webhook is deleted." || len(h.hooksOf()) != 0 {
+	if _, notice = b.Follow(b.Post(path+"/delete", url.Values{"confirm": {"receiver.example.com/hook"}})); notice != "Webhook deleted." || len(h.hooksOf()) != 0 {
 		t.Errorf("got notice %q", notice)
 	}
 	b.WantRefused(b.Get(path), http.StatusNotFound)
@@ -152,14 +152,14 @@ func TestWebhookShowsRetries(t *testing.T) {
 	h.emit(2)
 	h.deliver(1)
 	d := h.admin.Page(hooksPath + "/" + hook.ID)
-	d.Want("Tried again later", "No answer, ", "Those before it", "A: flat, camelCase", "one at a time, in the order of the events", "2 deliveries wait.", "1 to be tried again", "The newest attempt failed")
+	d.Want("Will retry", "No response, ", "Earlier deliveries", "A: flat, camelCase", "in order, one at a time", "2 deliveries queued.", "1 to retry", "The last attempt failed")
 	waits := slices.DeleteFunc(h.deliveries(hook), func(d webhook.Delivery) bool { return d.State != webhook.Retrying })
 	d = h.admin.Page(deliveriesPath + "/" + waits[0].ID)
-	d.Want("Next attempt", "connection refused by <script>", "There was no answer.", "What the next attempt would post", `"ticketNumber":1`)
-	if strings.Contains(webtest.Text(d.Root), "How to verify it") {
+	d.Want("Next attempt", "connection refused by <script>", "No response.", "Body of the next attempt", `"ticketNumber":1`)
+	if strings.Contains(webtest.Text(d.Root), "Verify the signature") {
 		t.Error("it is said how to verify what is not signed")
 	}
-	h.admin.Page(deliveriesPath + "/" + waits[0].ID + "?attempt=9").Want("Attempt 1: what was sent")
+	h.admin.Page(deliveriesPath + "/" + waits[0].ID + "?attempt=9").Want("Request of attempt 1")
 }
 
 func TestWebhookForms(t *testing.T) {
@@ -174,7 +174,7 @@ func TestWebhookForms(t *testing.T) {
 		"private":     {[]string{"url", "https://127.0.0.1/"}, "Address must be publicly reachable"},
 		"no events":   {[]string{"events", "nonsense"}, "Events is not the name of an event."},
 		"form":        {[]string{"payloadForm", "c"}, `Payload must be "a" or "b".`},
-		"schedule":    {[]string{"retrySchedule", "c"}, `Tried again must be "one" or "two".`},
+		"schedule":    {[]string{"retrySchedule", "c"}, `Retries must be "one" or "two".`},
 		"no secret":   {[]string{"signing", "own"}, "My secret must have at least 16 characters."},
 		"half secret": {[]string{"signing", "own", "secret", "whsec_!!!!!!!!!!!!"}, "My secret must be whsec_ followed by base64."},
 	} {
@@ -202,11 +202,11 @@ func TestWebhookForms(t *testing.T) {
 
 	// The user's own secret is not shown; the form describes the present one.
 	d, notice := b.Follow(b.Post(hooksPath+"/new", set(blank(), "signing", "own", "secret", "a secret of mine", "events", "*", "retrySchedule", "one")))
-	d.Want("every event", "and 24 h")
+	d.Want("all events", "and 24 h")
 	if fact(d, "Signed") != "yes" {
 		t.Errorf("it is signed: %s", fact(d, "Signed"))
 	}
-	if notice != "The webhook is made. Send it a test." {
+	if notice != "Webhook created. Send a test." {
 		t.Errorf("got notice %q", notice)
 	}
 	hook := h.hooksOf()[0]
@@ -226,7 +226,7 @@ func TestWebhookForms(t *testing.T) {
 	// A generated replacement is shown once.
 	typed = form(b.Page(path + "/secret"))
 	d = b.WantRefused(b.Post(path+"/secret", typed), http.StatusCreated)
-	d.Want("The secret is replaced", "For 24 hours")
+	d.Want("Secret replaced", "For 24 hours")
 	if secretIn(d) == "" {
 		t.Error("the secret is not shown")
 	}
@@ -252,7 +252,7 @@ func TestDeliveryFilter(t *testing.T) {
 	path := hooksPath + "/" + hook.ID
 	rows := func(d webtest.Document) int { return len(d.WithAttr("name", "delivery")) }
 	d := h.admin.Page(path)
-	d.Want("35 deliveries wait", "And more, after these.")
+	d.Want("35 deliveries queued", "More are queued.")
 	older := ""
 	for _, a := range d.All("a") {
 		if webtest.Text(a) == "Older" {
@@ -275,7 +275,7 @@ func TestDeliveryFilter(t *testing.T) {
 			t.Errorf("%s: got %d rows, want %d", query, got, want)
 		}
 	}
-	h.admin.Page(path+"?state=failed").Want("Nothing was delivered that is like that.", "Show all")
+	h.admin.Page(path+"?state=failed").Want("No deliveries match these filters.", "Show all")
 	for query, field := range map[string]string{"from=yesterday": "from", "event=x": "event", "from=2026-01-02T00:00&to=2026-01-01T00:00": "to"} {
 		d := h.admin.WantRefused(h.admin.Get(path+"?"+query), http.StatusUnprocessableEntity)
 		if len(d.DescribedBy(field)) == 0 {
@@ -289,9 +289,9 @@ func TestReplayTime(t *testing.T) {
 	h := newHarness(t)
 	hook := h.hook(webhook.New{Disabled: true})
 	path := hooksPath + "/" + hook.ID + "/replay"
-	h.admin.Page(path).Want("Each event of the time is sent once more, oldest first")
+	h.admin.Page(path).Want("Resends every event of the time range, oldest first")
 	typed := form(h.admin.Page(path))
-	if _, notice := h.admin.Follow(h.admin.Post(path, typed)); notice != "There was nothing to send again." {
+	if _, notice := h.admin.Follow(h.admin.Post(path, typed)); notice != "No events to resend." {
 		t.Errorf("got notice %q", notice)
 	}
 	for _, c := range [][]string{{"from", ""}, {"from", "x"}, {"to", "x"}, {"to", "2020-01-01T00:00"}, {"event", "x"}} {
@@ -314,7 +314,7 @@ func TestReplayTime(t *testing.T) {
 	typed = form(h.admin.Page(path))
 	w := h.admin.Post(path, typed)
 	d := h.admin.WantRefused(w, http.StatusOK)
-	d.Want("1,000 sent again so far")
+	d.Want("1,000 resent so far")
 	if p := d.All("progress"); len(p) != 1 || webtest.Attr(p[0], "value") == "" {
 		t.Error("it does not tell how far it is")
 	}
@@ -339,7 +339,7 @@ func TestFailedEnabled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, notice := h.admin.Follow(h.admin.Post(hooksPath+"/"+hook.ID+"/state", url.Values{"do": {"resume"}}))
-	if notice != "The webhook is active. Everything not delivered is sent now, oldest first." {
+	if notice != "Webhook active. Queued events are sent now, oldest first." {
 		t.Errorf("got notice %q", notice)
 	}
 }
@@ -412,7 +412,7 @@ func TestWebhooksForAdmins(t *testing.T) {
 	if len(list) != 1 || list[0].State != webhook.Enabled || list[0].URL != hook.URL || list[0].QueuedEvents != 1 || list[0].HasSecret {
 		t.Errorf("got %+v", list)
 	}
-	other.Page(hooksPath).Want("There is no webhook yet.")
+	other.Page(hooksPath).Want("No webhooks yet.")
 }
 
 // deliveriesOf returns all deliveries of a webhook.

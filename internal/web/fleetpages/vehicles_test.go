@@ -193,7 +193,7 @@ func TestVehicleForms(t *testing.T) {
 
 	drop := "/fleet/vehicles/" + id + "/delete"
 	y.agent.WantRefused(y.agent.Post(drop, url.Values{"confirm": {"X-1"}}), http.StatusForbidden)
-	y.admin.WantRefused(y.admin.Post(drop, url.Values{"confirm": {"X-2"}}), http.StatusUnprocessableEntity).Want("not what was to be typed")
+	y.admin.WantRefused(y.admin.Post(drop, url.Values{"confirm": {"X-2"}}), http.StatusUnprocessableEntity).Want("does not match")
 	y.admin.Page(drop).Want("Type X-1 to confirm")
 	d, _ = y.admin.Follow(y.admin.Post(drop, url.Values{"confirm": {" X-1 "}}))
 	if strings.Contains(ids(d), id) {

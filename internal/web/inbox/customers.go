@@ -86,9 +86,9 @@ func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 	switch {
 	case len(l.Rows) > 0:
 	case l.Search != "":
-		l.Empty = &web.Empty{Text: "Nobody is found. Search for how a name begins, or for a whole address or number.", Path: "/customers", Label: "See all"}
+		l.Empty = &web.Empty{Text: "No customers found. Search by the beginning of a name, a full address or a full number.", Path: "/customers", Label: "See all"}
 	default:
-		l.Empty = &web.Empty{Text: "There is nobody yet: whoever writes to a connected channel is a customer.", Path: "/customers/new", Label: "New customer"}
+		l.Empty = &web.Empty{Text: "No customers yet. Senders of inbound messages become customers.", Path: "/customers/new", Label: "New customer"}
 	}
 	return p.Render(w, r, "customers", web.Page{Title: "Customers", At: "/customers", Body: l})
 }
@@ -255,9 +255,9 @@ func newCallRow(r *web.Request, c *call.Call) callRow {
 func customerFields(c *desk.Customer) web.Fields {
 	return web.Fields{
 		{Name: "name", Label: "Name", Type: "text", Optional: true, Most: 255, Value: c.Name},
-		{Name: "emails", Label: "E-mail addresses", Type: "textarea", Rows: 2, Optional: true, Value: strings.Join(c.Emails, "\n"), Help: "One on each line; messages go to the first."},
-		{Name: "phones", Label: "Phone numbers", Type: "textarea", Rows: 2, Optional: true, Value: strings.Join(c.Phones, "\n"), Help: "One on each line, with the country code."},
-		{Name: "external_id", Label: "Your own id", Type: "text", Optional: true, Most: 255, Value: c.ExternalID, Help: "By which your other systems know them."},
+		{Name: "emails", Label: "E-mail addresses", Type: "textarea", Rows: 2, Optional: true, Value: strings.Join(c.Emails, "\n"), Help: "One per line; messages go to the first."},
+		{Name: "phones", Label: "Phone numbers", Type: "textarea", Rows: 2, Optional: true, Value: strings.Join(c.Phones, "\n"), Help: "One per line, with country code."},
+		{Name: "external_id", Label: "External id", Type: "text", Optional: true, Most: 255, Value: c.ExternalID, Help: "The customer’s id in your other systems."},
 	}
 }
 
@@ -311,7 +311,7 @@ func (p *pages) createCustomer(w http.ResponseWriter, r *web.Request) error {
 		}
 		return err
 	}
-	return p.Redirect(w, "/customers/"+c.ID, web.Notice{Text: "The customer is made."})
+	return p.Redirect(w, "/customers/"+c.ID, web.Notice{Text: "Customer created."})
 }
 
 func (p *pages) editCustomer(w http.ResponseWriter, r *web.Request) error {
@@ -335,7 +335,7 @@ func (p *pages) updateCustomer(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if form.Has("was") && form.Get("was") != revision(&now) {
-			return problem.New(problem.Conflict, "It was changed meanwhile: there are %s now. Save again to have it as it is here.", customerSummary(&now))
+			return problem.New(problem.Conflict, "The customer has changed since: it now has %s. Save again to overwrite.", customerSummary(&now))
 		}
 		_, err = p.Desk.UpdateCustomer(r.Context(), tx, r.OrganizationID, id, desk.CustomerUpdate{
 			Name: new(strings.TrimSpace(form.Get("name"))), Emails: &emails, Phones: &phones, ExternalID: new(strings.TrimSpace(form.Get("external_id"))),
@@ -346,11 +346,11 @@ func (p *pages) updateCustomer(w http.ResponseWriter, r *web.Request) error {
 		fields := customerFields(&desk.Customer{})
 		fields.Fill(form)
 		if problem.Of(err) != problem.NotFound && refused(fields, err) {
-			return p.customerForm(w, r, "Edit the customer", "/customers/"+id, revision(&now), fields, http.StatusUnprocessableEntity)
+			return p.customerForm(w, r, "Edit customer", "/customers/"+id, revision(&now), fields, http.StatusUnprocessableEntity)
 		}
 		return err
 	}
-	return p.Redirect(w, "/customers/"+id, web.Notice{Text: "The customer is changed."})
+	return p.Redirect(w, "/customers/"+id, web.Notice{Text: "Customer updated."})
 }
 
 // customerSummary returns a customer's editable fields as text.
@@ -367,8 +367,8 @@ func customerSummary(c *desk.Customer) string {
 func (p *pages) customerDeletion(r *web.Request) (web.Confirm, error) {
 	c, err := p.Desk.Customer(r.Context(), p.DB, r.OrganizationID, r.PathValue("id"))
 	return web.Confirm{
-		Text: "Name, addresses and numbers of " + displayName(&c) + " go for good. Tickets, and what was said in them, stay until they are deleted themselves; whoever writes again is somebody new.",
-		Type: displayName(&c), Label: "Delete the customer", Cancel: "/customers/" + c.ID,
+		Text: "This permanently deletes the name, addresses and numbers of " + displayName(&c) + ". Tickets and their messages stay until they are deleted. A new message from the same address creates a new customer.",
+		Type: displayName(&c), Label: "Delete customer", Cancel: "/customers/" + c.ID,
 	}, err
 }
 
@@ -397,5 +397,5 @@ func (p *pages) deleteCustomer(w http.ResponseWriter, r *web.Request) error {
 	}); err != nil {
 		return err
 	}
-	return p.Redirect(w, "/customers", web.Notice{Text: "The customer is deleted."})
+	return p.Redirect(w, "/customers", web.Notice{Text: "Customer deleted."})
 }

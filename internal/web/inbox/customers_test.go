@@ -40,8 +40,8 @@ func people(d webtest.Document) (list []string) {
 func TestCustomers(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Agent)
-	b.Page("/customers").Want("There is nobody yet")
-	b.Page("/customers?q=ana").Want("Nobody is found")
+	b.Page("/customers").Want("No customers yet")
+	b.Page("/customers?q=ana").Want("No customers found")
 	h.person(desk.NewCustomer{Name: "Ana Lopez", Emails: []string{"ana@c.example", "lopez@c.example"}})
 	h.person(desk.NewCustomer{Name: `<b>"Anatol" & Sons`, Phones: []string{"+4915112345678"}})
 	h.text("+14155550101", "SM1", "hello")
@@ -102,7 +102,7 @@ func TestEditCustomer(t *testing.T) {
 	d, notice := b.Follow(w)
 	d.Want("Ana", "ana@c.example", "lopez@c.example", "+4915112345678", "7")
 	path := w.Header().Get("Location")
-	if notice != "The customer is made." {
+	if notice != "Customer created." {
 		t.Errorf("got notice %q", notice)
 	}
 	form := b.Page(path + "/edit")
@@ -122,7 +122,7 @@ func TestEditCustomer(t *testing.T) {
 		}{
 			"emails":      {url.Values{"name": {"Ana"}, "emails": {"ok@c.example\nbob@c.example"}}, "E-mail addresses cannot be this"},
 			"phones":      {url.Values{"name": {"Ana"}, "phones": {"0151"}}, "Phone numbers must be a telephone number with its country code"},
-			"external_id": {url.Values{"name": {"Ana"}, "external_id": {"8"}}, "Your own id cannot be this"},
+			"external_id": {url.Values{"name": {"Ana"}, "external_id": {"8"}}, "External id cannot be this"},
 		} {
 			d := b.WantRefused(b.Post(at, c.form), http.StatusUnprocessableEntity)
 			if got := strings.Join(d.DescribedBy(field), " "); !strings.Contains(got, c.says) || webtest.Attr(d.Field("name"), "value") != "Ana" {
@@ -140,11 +140,11 @@ func TestDeleteCustomer(t *testing.T) {
 	path := "/customers/" + id + "/delete"
 	agent.WantRefused(agent.Get(path), http.StatusForbidden)
 	agent.WantRefused(agent.Post(path, url.Values{"confirm": {"Ana <b>"}}), http.StatusForbidden)
-	admin.Page(path).Want("Ana <b>", "go for good")
+	admin.Page(path).Want("Ana <b>", "permanently deletes")
 	d := admin.WantRefused(admin.Post(path, url.Values{"confirm": {"Ana"}}), http.StatusUnprocessableEntity)
-	d.Want("This is not what was to be typed")
+	d.Want("The text does not match")
 	d, notice := admin.Follow(admin.Post(path, url.Values{"confirm": {"Ana <b>"}}))
-	if notice != "The customer is deleted." || len(people(d)) != 0 {
+	if notice != "Customer deleted." || len(people(d)) != 0 {
 		t.Errorf("got notice %q and %q", notice, people(d))
 	}
 	admin.WantRefused(admin.Get("/customers/"+id), http.StatusNotFound)
@@ -157,7 +157,7 @@ func TestDeleteCustomer(t *testing.T) {
 func TestNewTicket(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Agent)
-	b.Page("/tickets/new").Want("New ticket", "Nothing is sent: it is what the customer said")
+	b.Page("/tickets/new").Want("New ticket", "Don’t send: record a message from the customer")
 	latest := func() desk.Ticket {
 		t.Helper()
 		list, _, err := h.desk.FindTickets(t.Context(), h.DB, h.Organization.ID, desk.TicketQuery{Limit: 1})

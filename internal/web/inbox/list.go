@@ -65,23 +65,23 @@ func viewNamed(name, userID string) (view, bool) {
 	switch kind {
 	case viewOpen:
 		v.label, v.icon = "All open", "inbox"
-		v.empty = web.Empty{Text: "Nothing is open. What customers write arrives here by itself.", Path: "/tickets/new", Label: "New ticket"}
+		v.empty = web.Empty{Text: "No open tickets. New messages from customers appear here.", Path: "/tickets/new", Label: "New ticket"}
 	case viewMine:
 		v.label, v.icon = "Mine", "user"
 		v.query.AssigneeID = []string{userID}
-		v.empty = web.Empty{Text: "Nothing open is assigned to you.", Path: "/inbox/" + viewUnassigned, Label: "See what is nobody's"}
+		v.empty = web.Empty{Text: "No open tickets are assigned to you.", Path: "/inbox/" + viewUnassigned, Label: "See unassigned"}
 	case viewUnassigned:
 		v.label, v.icon = "Unassigned", "users"
 		v.query.AssigneeID = []string{""}
-		v.empty = web.Empty{Text: "Every open ticket is somebody's.", Path: "/inbox", Label: "See all open"}
+		v.empty = web.Empty{Text: "All open tickets are assigned.", Path: "/inbox", Label: "See all open"}
 	case viewDue:
 		v.label, v.icon = "SLA due", "clock"
 		v.query.Status, v.query.Sort = nil, desk.Sort{Field: desk.ByDueAt}
-		v.empty = web.Empty{Text: "No promise to a customer is running.", Path: "/settings/sla", Label: "See what is promised"}
+		v.empty = web.Empty{Text: "No SLA targets are due.", Path: "/settings/sla", Label: "See SLA targets"}
 	case viewAll:
 		v.label, v.icon = "All tickets", "search"
 		v.query.Status = nil
-		v.empty = web.Empty{Text: "There are no tickets yet. They begin when customers write to a channel that is connected.", Path: "/settings/channels", Label: "Connect a channel"}
+		v.empty = web.Empty{Text: "No tickets yet. Connect a channel to receive messages.", Path: "/settings/channels", Label: "Connect a channel"}
 	case "status":
 		s := desk.Status(strings.ReplaceAll(of, "-", "_"))
 		if !slices.Contains(desk.Statuses[1:], s) {
@@ -89,14 +89,14 @@ func viewNamed(name, userID string) (view, bool) {
 		}
 		v.label, v.query.Status = statusLabel(s), []desk.Status{s}
 		v.icon = cmp.Or(statusBadge(s).Icon, "clock")
-		v.empty = web.Empty{Text: "No ticket is " + strings.ToLower(v.label) + ".", Path: "/inbox", Label: "See all open"}
+		v.empty = web.Empty{Text: "No tickets are " + strings.ToLower(v.label) + ".", Path: "/inbox", Label: "See all open"}
 		return v, true
 	case "priority":
 		if !slices.Contains(desk.Priorities[:], desk.Priority(of)) {
 			return view{}, false
 		}
 		v.label, v.icon, v.query.Priority = priorityLabel(desk.Priority(of))+" priority", "alert", []desk.Priority{desk.Priority(of)}
-		v.empty = web.Empty{Text: "No open ticket has this priority.", Path: "/inbox", Label: "See all open"}
+		v.empty = web.Empty{Text: "No open tickets with this priority.", Path: "/inbox", Label: "See all open"}
 		return v, true
 	case "channel":
 		i := slices.IndexFunc(channels, func(c struct{ name, label string }) bool { return c.name == strings.ReplaceAll(of, "-", "_") })
@@ -105,7 +105,7 @@ func viewNamed(name, userID string) (view, bool) {
 		}
 		c := channels[i]
 		v.label, v.icon, v.query.Channel = c.label, channelIcon(c.name), []string{c.name}
-		v.empty = web.Empty{Text: "Nothing that came by this channel is open.", Path: "/settings/channels", Label: "See the channels"}
+		v.empty = web.Empty{Text: "No open tickets from this channel.", Path: "/settings/channels", Label: "See channels"}
 		return v, true
 	default:
 		return view{}, false
@@ -272,7 +272,7 @@ func (p *pages) newList(r *web.Request, name string, number int64) (*list, error
 	if len(l.Rows) == 0 {
 		l.Empty = &v.empty
 		if l.Search != "" {
-			l.Empty = &web.Empty{Text: "No ticket says this. Searches look for whole words and the beginning of the last one, in subjects and messages.", Path: l.Path, Label: "Leave the search"}
+			l.Empty = &web.Empty{Text: "No tickets found. Search matches whole words, and the beginning of the last one, in subjects and messages.", Path: l.Path, Label: "Clear search"}
 		}
 	}
 	return l, nil
@@ -343,7 +343,7 @@ func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]
 		row.Tags, row.MoreTags = t.Tags[:maxRowTags], len(t.Tags)-maxRowTags
 	}
 	if t.AssigneeID != "" {
-		row.Assignee = new(web.NewAvatar(cmp.Or(names[t.AssigneeID], "Somebody who left")))
+		row.Assignee = new(web.NewAvatar(cmp.Or(names[t.AssigneeID], "Former member")))
 	}
 	switch {
 	case said.Kind == desk.KindNote && said.Author.Type == desk.AuthorSystem:
@@ -377,7 +377,7 @@ func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]
 
 // requesterName returns the display name of a ticket's customer.
 func requesterName(t *desk.Ticket) string {
-	return cmp.Or(t.Customer.Name, t.Customer.Email, t.Customer.Phone, "Somebody")
+	return cmp.Or(t.Customer.Name, t.Customer.Email, t.Customer.Phone, "Unknown")
 }
 
 // inQuery returns the query that names the list from which a ticket is opened.

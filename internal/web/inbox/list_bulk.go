@@ -30,14 +30,14 @@ func (p *pages) bulkChange(w http.ResponseWriter, r *web.Request) error {
 		return p.undo(w, r, form, back)
 	}
 	if len(numbers) == 0 {
-		return p.Redirect(w, back, web.Notice{Text: "No ticket was selected, so nothing was changed.", Bad: true})
+		return p.Redirect(w, back, web.Notice{Text: "Select at least one ticket.", Bad: true})
 	}
 	if do := form.Get("do"); do == "read" || do == "unread" {
 		return p.markAll(w, r, numbers, do == "read", back)
 	}
 	u, what := parseBulkUpdate(form)
 	if what == nil {
-		return p.Redirect(w, back, web.Notice{Text: "Nothing to change was chosen.", Bad: true})
+		return p.Redirect(w, back, web.Notice{Text: "Choose a change to apply.", Bad: true})
 	}
 	var done []desk.UpdateResult
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {

@@ -74,11 +74,11 @@ var hostile = []string{
 
 // noView maps views to their empty states.
 var noView = map[string]string{
-	"/inbox": "Nothing is open.", "/inbox/mine": "Nothing open is assigned to you.", "/inbox/unassigned": "Every open ticket is somebody's.",
-	"/inbox/due": "No promise to a customer is running.", "/inbox/all": "There are no tickets yet.",
-	"/inbox/status/pending": "No ticket is pending.", "/inbox/status/on-hold": "No ticket is on hold.", "/inbox/status/resolved": "No ticket is resolved.",
-	"/inbox/status/closed": "No ticket is closed.", "/inbox/priority/urgent": "No open ticket has this priority.", "/inbox/priority/normal": "No open ticket has this priority.",
-	"/inbox/channel/business-messaging": "Nothing that came by this channel is open.", "/inbox/all?q=nothing": "No ticket says this.", "/inbox?after=5~": "Nothing is open.", "/inbox?after=x": "Nothing is open.",
+	"/inbox": "No open tickets.", "/inbox/mine": "No open tickets are assigned to you.", "/inbox/unassigned": "All open tickets are assigned.",
+	"/inbox/due": "No SLA targets are due.", "/inbox/all": "No tickets yet.",
+	"/inbox/status/pending": "No tickets are pending.", "/inbox/status/on-hold": "No tickets are on hold.", "/inbox/status/resolved": "No tickets are resolved.",
+	"/inbox/status/closed": "No tickets are closed.", "/inbox/priority/urgent": "No open tickets with this priority.", "/inbox/priority/normal": "No open tickets with this priority.",
+	"/inbox/channel/business-messaging": "No open tickets from this channel.", "/inbox/all?q=nothing": "No tickets found.", "/inbox?after=5~": "No open tickets.", "/inbox?after=x": "No open tickets.",
 }
 
 func TestEmptyViews(t *testing.T) {
@@ -387,8 +387,8 @@ func TestBulk(t *testing.T) {
 		form   url.Values
 		notice string
 	}{
-		"nothing selected": {url.Values{"do": {"change"}, "status": {"open"}}, "No ticket was selected, so nothing was changed."},
-		"nothing chosen":   {url.Values{"ticket": all, "do": {"change"}}, "Nothing to change was chosen."},
+		"nothing selected": {url.Values{"do": {"change"}, "status": {"open"}}, "Select at least one ticket."},
+		"nothing chosen":   {url.Values{"ticket": all, "do": {"change"}}, "Choose a change to apply."},
 		"no such status":   {url.Values{"ticket": all, "do": {"change"}, "status": {"lost"}}, "Nothing was changed: status must be one of open, pending, on_hold, resolved, closed."},
 		"no member":        {url.Values{"ticket": all, "do": {"change"}, "assignee": {"somebody"}}, "Nothing was changed: assignee must be a member of the organization."},
 		"nothing there":    {url.Values{"ticket": {"9"}, "do": {"change"}, "status": {"open"}}, "0 tickets changed: open. 1 is not there any more."},

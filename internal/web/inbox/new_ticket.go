@@ -64,7 +64,7 @@ func (p *pages) knownCustomer(r *web.Request) (*desk.Customer, error) {
 // replyChannels returns the channels in which a new ticket can start, by the
 // organization's connections.
 func (p *pages) replyChannels(r *web.Request, c *desk.Customer) ([]web.Option, error) {
-	options := []web.Option{{Value: desk.ChannelAPI, Label: "Nothing is sent: it is what the customer said"}}
+	options := []web.Option{{Value: desk.ChannelAPI, Label: "Don’t send: record a message from the customer"}}
 	if p.Connections == nil {
 		return options, nil
 	}
@@ -100,26 +100,26 @@ func (p *pages) newTicketFields(r *web.Request, c *desk.Customer) (web.Fields, e
 	if c == nil {
 		fields = append(fields,
 			web.Field{Name: "customer.name", Label: "Name", Type: "text", Optional: true, Most: 255},
-			web.Field{Name: "customer.email", Label: "E-mail", Type: "email", Optional: true, Most: 254, Help: "Whoever has the address or the number already is found by it."},
+			web.Field{Name: "customer.email", Label: "E-mail", Type: "email", Optional: true, Most: 254, Help: "An existing customer with this address or number is used."},
 			web.Field{Name: "customer.phone", Label: "Phone", Type: "tel", Optional: true, Most: 40, Placeholder: "+4915112345678"},
 		)
 	}
-	channel := web.Field{Name: "channel", Label: "How it begins", Type: "select", Options: ways, Value: ways[len(ways)-1].Value}
+	channel := web.Field{Name: "channel", Label: "Channel", Type: "select", Options: ways, Value: ways[len(ways)-1].Value}
 	if len(ways) == 1 {
-		channel.Help = "A message can be sent where a channel for e-mail or SMS is connected."
+		channel.Help = "To send a message, connect an e-mail or SMS channel."
 	}
 	return append(fields, channel,
 		web.Field{Name: "subject", Label: "Subject", Type: "text", Least: 1, Most: 500},
 		web.Field{Name: "text", Label: "Message", Type: "textarea", Rows: 6, Optional: true, Most: 100_000},
 		web.Field{Name: "priority", Label: "Priority", Type: "select", Value: string(desk.PriorityNormal), Options: selectable("", desk.Priorities[:], priorityLabel)[1:]},
 		web.Field{Name: "assignee_id", Label: "Assignee", Type: "select", Value: r.UserID, Options: memberOptions(members)},
-		web.Field{Name: "tags", Label: "Tags", Type: "text", Optional: true, Most: 500, Help: "With commas between them."},
+		web.Field{Name: "tags", Label: "Tags", Type: "text", Optional: true, Most: 500, Help: "Separated by commas."},
 	), nil
 }
 
 // memberOptions returns the possible assignees, unassigned first.
 func memberOptions(members []account.User) []web.Option {
-	options := []web.Option{{Label: "Nobody"}}
+	options := []web.Option{{Label: "Unassigned"}}
 	for _, m := range members {
 		options = append(options, web.Option{Value: m.ID, Label: cmp.Or(m.Name, m.Email)})
 	}
@@ -140,14 +140,14 @@ func (p *pages) submitNewTicket(w http.ResponseWriter, r *web.Request) error {
 	}
 	key := submissionKey(r, form)
 	if key != "" && !p.once.first(key, r.Now) {
-		return p.Redirect(w, "/inbox", web.Notice{Text: "The ticket was made when the form was sent first."})
+		return p.Redirect(w, "/inbox", web.Notice{Text: "This ticket has already been created."})
 	}
 	t, err := p.createTicket(r, form, c)
 	if err != nil {
 		p.once.undo(key)
 	}
 	if err == nil {
-		return p.Redirect(w, "/tickets/"+strconv.FormatInt(t.Number, 10), web.Notice{Text: "Ticket " + strconv.FormatInt(t.Number, 10) + " is made."})
+		return p.Redirect(w, "/tickets/"+strconv.FormatInt(t.Number, 10), web.Notice{Text: "Ticket " + strconv.FormatInt(t.Number, 10) + " created."})
 	}
 	fields, ferr := p.newTicketFields(r, c)
 	if ferr != nil {

@@ -240,11 +240,11 @@ func newRelation(t, other *desk.Ticket) relation {
 		r.Label, r.Undo = "Merged in", r.Path+"/unmerge"
 	case t.LinkedTicketID == other.ID:
 		r.Label = map[string]string{
-			desk.LinkClosed: "Continues, because it was closed", desk.LinkSplit: "Was split off", desk.LinkTicketTag: "Its subject names",
+			desk.LinkClosed: "Continues closed ticket", desk.LinkSplit: "Split from", desk.LinkTicketTag: "Referenced in subject",
 		}[t.LinkReason]
 	default:
 		r.Label = map[string]string{
-			desk.LinkClosed: "Is continued in", desk.LinkSplit: "Split off", desk.LinkTicketTag: "Named by the subject of",
+			desk.LinkClosed: "Continued in", desk.LinkSplit: "Split to", desk.LinkTicketTag: "Referenced by",
 		}[other.LinkReason]
 	}
 	r.Label = cmp.Or(r.Label, "See also")
@@ -286,7 +286,7 @@ func newProperties(r *web.Request, t *desk.Ticket, members []account.User, wrong
 	for _, s := range desk.Priorities {
 		b.Priorities = append(b.Priorities, web.Option{Value: string(s), Label: priorityLabel(s)})
 	}
-	b.Assignees = []web.Option{{Label: "Nobody"}}
+	b.Assignees = []web.Option{{Label: "Unassigned"}}
 	there := t.AssigneeID == ""
 	for _, m := range members {
 		label := cmp.Or(m.Name, m.Email)
@@ -297,7 +297,7 @@ func newProperties(r *web.Request, t *desk.Ticket, members []account.User, wrong
 		there = there || m.ID == t.AssigneeID
 	}
 	if !there {
-		b.Assignees = append(b.Assignees, web.Option{Value: t.AssigneeID, Label: "Somebody who left"})
+		b.Assignees = append(b.Assignees, web.Option{Value: t.AssigneeID, Label: "Former member"})
 	}
 	for _, f := range wrong {
 		b.Wrong[f.Name] = f.Error
@@ -327,7 +327,7 @@ func newTargetRow(r *web.Request, s *desk.SLA) targetRow {
 	case desk.SLAMet:
 		l.Chip, l.Says, l.At = web.Badge{Text: "Met", Tone: web.Good, Icon: "check"}, "Met", r.Time(s.MetAt)
 	case desk.SLAPaused:
-		l.Chip, l.Says = web.Badge{Text: "Paused", Icon: "pause"}, "The clock stands still while we wait for the customer or somebody else"
+		l.Chip, l.Says = web.Badge{Text: "Paused", Icon: "pause"}, "Paused while the ticket is pending or on hold"
 	case desk.SLABreached:
 		l.Chip, l.Says, l.At, l.Filled = web.Badge{Text: "Overdue", Tone: web.Bad, Icon: "alert"}, "Was due", r.Time(s.DueAt), 100
 		if !s.MetAt.IsZero() {

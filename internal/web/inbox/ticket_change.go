@@ -52,7 +52,7 @@ func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
 	})
 	if e, ok := submitError(err); ok && before.ID != "" {
 		if form.Has("undo") {
-			return p.Redirect(w, ticketPath(before.Number)+listQuery(r), web.Notice{Text: "That was not undone. " + asSentence(e.Message), Bad: true})
+			return p.Redirect(w, ticketPath(before.Number)+listQuery(r), web.Notice{Text: "Undo failed. " + asSentence(e.Message), Bad: true})
 		}
 		return p.showTicket(w, r, before, draftForm{}, wrongProperties(form, e))
 	}
@@ -71,7 +71,7 @@ func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
 func changedSince(t *desk.Ticket, form url.Values) error {
 	for name, now := range map[string]string{"status": string(t.Status), "priority": string(t.Priority), "assignee": t.AssigneeID, "subject": t.Subject} {
 		if was := "was." + name; form.Has(name) && form.Has(was) && form.Get(was) != now && strings.TrimSpace(form.Get(name)) != now {
-			return problem.New(problem.Conflict, "Somebody else has changed it meanwhile, so it was left as it is now.")
+			return problem.New(problem.Conflict, "It has been changed since by another member and was not updated.")
 		}
 	}
 	return nil
@@ -106,28 +106,28 @@ func changeNotice(before, after *desk.Ticket) web.Notice {
 	var words []string
 	if before.Status != after.Status {
 		back("status", string(before.Status), string(after.Status))
-		words = append(words, "The ticket is "+strings.ToLower(statusLabel(after.Status))+".")
+		words = append(words, "Status set to "+strings.ToLower(statusLabel(after.Status))+".")
 	}
 	if before.Priority != after.Priority {
 		back("priority", string(before.Priority), string(after.Priority))
-		words = append(words, "The priority is "+strings.ToLower(priorityLabel(after.Priority))+".")
+		words = append(words, "Priority set to "+strings.ToLower(priorityLabel(after.Priority))+".")
 	}
 	if before.AssigneeID != after.AssigneeID {
 		back("assignee", before.AssigneeID, after.AssigneeID)
-		if words = append(words, "The ticket is assigned."); after.AssigneeID == "" {
-			words[len(words)-1] = "The ticket is nobody's."
+		if words = append(words, "Ticket assigned."); after.AssigneeID == "" {
+			words[len(words)-1] = "Ticket unassigned."
 		}
 	}
 	if before.Subject != after.Subject {
 		back("subject", before.Subject, after.Subject)
-		words = append(words, "The subject is changed.")
+		words = append(words, "Subject updated.")
 	}
 	if !slices.Equal(before.Tags, after.Tags) {
 		back("tags", strings.Join(before.Tags, ", "), strings.Join(after.Tags, ", "))
-		words = append(words, "The tags are changed.")
+		words = append(words, "Tags updated.")
 	}
 	if len(words) == 0 {
-		return web.Notice{Text: "Nothing was changed: it was so already."}
+		return web.Notice{Text: "No changes."}
 	}
 	n.Text = strings.Join(words, " ")
 	// The notice is stored in a cookie, which is limited to about 4 KB.
@@ -198,7 +198,7 @@ func (p *pages) showMergeForm(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if t.MergedIntoID != "" {
-			return problem.New(problem.Conflict, "This ticket is merged into another one already.")
+			return problem.New(problem.Conflict, "This ticket is already merged.")
 		}
 		b.Ticket, b.Path = t, ticketPath(t.Number)
 		list := func(q desk.TicketQuery) ([]candidate, error) {
@@ -246,13 +246,13 @@ func (p *pages) merge(w http.ResponseWriter, r *web.Request) error {
 		return err
 	})
 	if problem.Of(err) == problem.Invalid {
-		return problem.New(problem.Conflict, "The ticket that was chosen is not there any more.")
+		return problem.New(problem.Conflict, "The selected ticket no longer exists.")
 	}
 	if err != nil {
 		return err
 	}
 	return p.Redirect(w, ticketPath(survivor.Number)+listQuery(r), web.Notice{
-		Text: "Ticket #" + strconv.FormatInt(merged.Number, 10) + " is merged into this one.",
+		Text: "Ticket #" + strconv.FormatInt(merged.Number, 10) + " merged into this ticket.",
 		Undo: ticketPath(merged.Number) + "/unmerge" + listQuery(r),
 	})
 }
@@ -269,7 +269,7 @@ func (p *pages) unmerge(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.Redirect(w, ticketPath(t.Number)+listQuery(r), web.Notice{Text: "The merge is undone: what came from this ticket is back."})
+	return p.Redirect(w, ticketPath(t.Number)+listQuery(r), web.Notice{Text: "Merge undone. This ticket has its messages back."})
 }
 
 // splitPage is the body of the split page.
@@ -356,7 +356,7 @@ func (p *pages) split(w http.ResponseWriter, r *web.Request) error {
 	if e, ok := submitError(err); ok && from.ID != "" {
 		wrong := asSentence(e.Message)
 		if len(e.Issues) > 0 {
-			wrong = "A message that was chosen is not in this ticket any more."
+			wrong = "A selected message is no longer in this ticket."
 		}
 		return p.renderSplit(w, r, from, form["message"], wrong+" Nothing was changed.")
 	}
@@ -364,7 +364,7 @@ func (p *pages) split(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	return p.Redirect(w, ticketPath(t.Number)+listQuery(r), web.Notice{
-		Text: "This ticket has the messages that were split off #" + strconv.FormatInt(from.Number, 10) + ".",
+		Text: "New ticket with the messages split from #" + strconv.FormatInt(from.Number, 10) + ".",
 		Undo: ticketPath(t.Number) + "/merge" + listQuery(r), Fields: map[string]string{"into": from.ID},
 	})
 }
@@ -380,9 +380,9 @@ func (p *pages) confirmDeleteTicket(w http.ResponseWriter, r *web.Request) error
 
 func deleteConfirmation(r *web.Request, t *desk.Ticket) web.Confirm {
 	return web.Confirm{
-		Text: "“" + t.Subject + "” goes for good, with everything that was said in it, and with the tickets that were merged into it. " +
-			"What waits to be sent is not sent any more. Nobody can bring it back.",
-		Type: strconv.FormatInt(t.Number, 10), Label: "Delete the ticket", Cancel: ticketPath(t.Number) + listQuery(r),
+		Text: "“" + t.Subject + "” is permanently deleted with all its messages, and with the tickets merged into it. " +
+			"Unsent messages are not sent. This cannot be undone.",
+		Type: strconv.FormatInt(t.Number, 10), Label: "Delete ticket", Cancel: ticketPath(t.Number) + listQuery(r),
 	}
 }
 
@@ -401,5 +401,5 @@ func (p *pages) deleteTicket(w http.ResponseWriter, r *web.Request) error {
 	if err := p.DB.Write(r.Context(), func(tx *db.Tx) error { return p.Desk.Delete(r.Context(), tx, r.OrganizationID, t.ID) }); err != nil {
 		return err
 	}
-	return p.Redirect(w, "/inbox", web.Notice{Text: "Ticket #" + strconv.FormatInt(t.Number, 10) + " is deleted."})
+	return p.Redirect(w, "/inbox", web.Notice{Text: "Ticket #" + strconv.FormatInt(t.Number, 10) + " deleted."})
 }

@@ -89,7 +89,7 @@ func TestCustomerOfATicket(t *testing.T) {
 	if riding != nil {
 		h.mail(string(riding.Email), "m2")
 		d := b.Page("/tickets/3")
-		if d.Want("Riding now"); len(d.WithAttr("href", "/fleet/rides/"+string(riding.OpenRideID))) != 1 {
+		if d.Want("Active ride"); len(d.WithAttr("href", "/fleet/rides/"+string(riding.OpenRideID))) != 1 {
 			t.Error("no link to the open ride")
 		}
 	}
@@ -144,7 +144,7 @@ func TestWaysOut(t *testing.T) {
 	one := h.text("+14155550111", "SM1", "Hello?")
 	two := h.text("+14155550122", "SM2", "And me?")
 	b := h.SignIn(h.Agent)
-	b.Page("/tickets/1").Want("SMS from +14155550100 to +14155550111", "open for 3 h more")
+	b.Page("/tickets/1").Want("SMS from +14155550100 to +14155550111", "reply window closes in 3 h")
 	b.Follow(b.Post("/tickets/2/merge", url.Values{"into": {one.TicketID}}))
 	d := b.Page("/tickets/1")
 	if choices := d.WithAttr("name", "conversation"); len(choices) != 2 || webtest.Attr(choices[0], "type") != "radio" || !webtest.Has(choices[0], "checked") {

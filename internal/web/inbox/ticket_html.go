@@ -56,7 +56,7 @@ a { color: light-dark(#3f4bd1, #a5b0ff); }
 </head>
 <body dir="auto">
 {{.Markup}}
-{{if .Rest}}<p class="rest">This mail is longer than can be shown.{{with .Text}} <a href="{{.}}">Read all of its text</a>.{{end}}</p>
+{{if .Rest}}<p class="rest">This mail is longer than can be shown.{{with .Text}} <a href="{{.}}">Show full text</a>.{{end}}</p>
 {{end}}</body>
 </html>
 `))

@@ -142,11 +142,11 @@ func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said d
 	}
 	switch {
 	case len(ways) == 0:
-		c.Refusal = "There is no conversation in this ticket yet, so there is nobody to answer. Write a note, or begin with a new ticket to the customer."
+		c.Refusal = "This ticket has no conversation to reply to. Add a note, or create a new ticket for the customer."
 	case !can && len(ways) == 1:
 		c.Refusal = asSentence(c.Options[0].Refusal)
 	case !can:
-		c.Refusal = "Nothing can leave by any of the conversations now."
+		c.Refusal = "No conversation of this ticket accepts a reply right now."
 	}
 	if c.Refusal != "" && c.Reply == "" {
 		c.Kind = desk.KindNote
@@ -275,10 +275,10 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
-		return p.Redirect(w, back, web.Notice{Text: "Your draft is kept, for you alone."})
+		return p.Redirect(w, back, web.Notice{Text: "Draft saved. Only you can see it."})
 	}
 	if form.TooLarge {
-		s.wrong = "The files are larger than " + strconv.Itoa(maxAttached>>20) + " MB together. Choose fewer or smaller ones; nothing was sent, and what you wrote is kept."
+		s.wrong = "The files are larger than " + strconv.Itoa(maxAttached>>20) + " MB in total. Attach fewer or smaller files. Nothing was sent; your text is saved."
 		return p.showTicket(w, r, t, s, nil)
 	}
 	key := submissionKey(r, form.Values)
@@ -313,7 +313,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 		return web.Notice{}, problem.New(problem.Invalid, "there is nothing written yet")
 	}
 	by := desk.Actor{ID: r.UserID, Name: cmp.Or(r.User.Name, r.User.Email)}
-	notice := web.Notice{Text: "The note is added. Only your team sees it."}
+	notice := web.Notice{Text: "Note added. Only your team can see it."}
 	err = p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) error {
 		if s.kind == desk.KindNote {
 			if _, err := p.Desk.AddNote(ctx, tx, r.OrganizationID, t.ID, by, says); err != nil {
@@ -324,8 +324,8 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 			if err != nil {
 				return err
 			}
-			if notice.Text = "Your reply is on its way."; m.Delivery.State == "" {
-				notice.Text = "Your reply is written down. Whoever connected the API carries it on."
+			if notice.Text = "Reply sent."; m.Delivery.State == "" {
+				notice.Text = "Reply saved. The API integration delivers it."
 			}
 		}
 		// The form has the draft of the other kind too.
@@ -345,7 +345,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 		if _, err := p.Desk.Update(ctx, tx, r.OrganizationID, t.ID, desk.Update{Status: &status}); err != nil {
 			return err
 		}
-		notice.Text += " The ticket is " + strings.ToLower(statusLabel(status)) + " now."
+		notice.Text += " Status set to " + strings.ToLower(statusLabel(status)) + " now."
 		notice.Undo, notice.Fields = ticketPath(t.Number)+"/properties"+listQuery(r), map[string]string{"status": string(t.Status), "was.status": string(status), "undo": "1"}
 		return nil
 	})

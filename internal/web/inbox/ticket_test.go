@@ -120,7 +120,7 @@ func TestTicket(t *testing.T) {
 	b := h.SignIn(h.Agent)
 	d := b.Page("/tickets/1")
 	thread := shown(t, d, "thread")
-	for _, want := range []string{"Today", "alert(1)", "It started this ticket", "It answers a message of this ticket", "Quoted text", "it was <too> large", "Bob <bob@example.com>"} {
+	for _, want := range []string{"Today", "alert(1)", "Started this ticket", "Replies to a message of this ticket", "Quoted text", "it was <too> large", "Bob <bob@example.com>"} {
 		if !strings.Contains(thread, want) {
 			t.Errorf("the thread has no %q: %s", want, thread)
 		}
@@ -162,7 +162,7 @@ func TestEmptyTicket(t *testing.T) {
 		return err
 	})
 	d := h.SignIn(h.Agent).Page("/tickets/1")
-	d.Want("Nothing was said here yet.", "Call back", "+14155550123")
+	d.Want("No messages yet.", "Call back", "+14155550123")
 	if value(d, "reply") != "" || value(d, "note") != "" {
 		t.Error("there is a draft of nothing")
 	}
@@ -247,7 +247,7 @@ func TestLetter(t *testing.T) {
 	if len(frames) != 1 || webtest.Attr(frames[0], "sandbox") != "allow-same-origin allow-popups allow-popups-to-escape-sandbox" || webtest.Attr(frames[0], "loading") != "lazy" {
 		t.Errorf("got %d frames", len(frames))
 	}
-	d.Want("2 pictures from elsewhere are not loaded")
+	d.Want("2 remote images are blocked")
 	if len(b.Page("/tickets/2").All("iframe")) != 1 {
 		t.Error("no frame for the deep mail")
 	}
@@ -268,7 +268,7 @@ func TestLongText(t *testing.T) {
 	if w.Body.Len() > 60_000 {
 		t.Errorf("the page has %d bytes", w.Body.Len())
 	}
-	b.Page("/tickets/1").Want("Read all of its text")
+	b.Page("/tickets/1").Want("Show full text")
 }
 
 // reply returns the composer's form.
@@ -286,7 +286,7 @@ func TestWrite(t *testing.T) {
 	r := h.text("+14155550111", "SM1", "Hello?")
 	b := h.SignIn(h.Agent)
 	d, notice := b.Follow(b.PostFiles("/tickets/1/write", reply("reply", "It is "+evil), web.File{Name: "a.png", ContentType: "image/png", Data: []byte("png")}))
-	if notice != "Your reply is on its way." {
+	if notice != "Reply sent." {
 		t.Errorf("got notice %q", notice)
 	}
 	d.Want("Waiting to be sent", "a.png", "alert(1)")
@@ -294,7 +294,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("got %d pictures", len(imgs))
 	}
 	d, notice = b.Follow(b.Post("/tickets/1/write", reply("note", "Careful.", "do", "resolved")))
-	if !strings.HasPrefix(notice, "The note is added. Only your team sees it. The ticket is resolved now.") {
+	if !strings.HasPrefix(notice, "Note added. Only your team can see it. Status set to resolved now.") {
 		t.Errorf("got notice %q", notice)
 	}
 	if s := h.ticket(1).Status; s != desk.StatusResolved {
@@ -361,7 +361,7 @@ func TestRefusedWriting(t *testing.T) {
 		if alert := d.Alert(); !strings.Contains(alert, c.want) {
 			t.Errorf("%s: got %q, want %q in it", c.name, alert, c.want)
 		}
-		if len(c.files) > 0 && !strings.Contains(d.Alert(), "Choose the files again.") {
+		if len(c.files) > 0 && !strings.Contains(d.Alert(), "Attach the files again.") {
 			t.Errorf("%s: got %q, nothing of the files", c.name, d.Alert())
 		}
 		if value(d, "reply") != c.form.Get("reply") || value(d, "note") != c.form.Get("note") {
@@ -391,14 +391,14 @@ func TestDrafts(t *testing.T) {
 	h.text("+14155550111", "SM1", "Hello?")
 	b := h.SignIn(h.Agent)
 	_, notice := b.Follow(b.Post("/tickets/1/write", reply("reply", "half a", "note", "half b", "do", "draft")))
-	if notice != "Your draft is kept, for you alone." {
+	if notice != "Draft saved. Only you can see it." {
 		t.Errorf("got notice %q", notice)
 	}
 	d := b.Page("/tickets/1")
 	if value(d, "reply") != "half a" || value(d, "note") != "half b" {
 		t.Errorf("got drafts %q, %q", value(d, "reply"), value(d, "note"))
 	}
-	d.Want("Draft kept")
+	d.Want("Draft saved")
 	b.Follow(b.Post("/tickets/1/write", reply("reply", "all of a", "note", "half b")))
 	if d := b.Page("/tickets/1"); value(d, "reply") != "" || value(d, "note") != "half b" {
 		t.Errorf("after the reply: got drafts %q, %q", value(d, "reply"), value(d, "note"))
@@ -421,11 +421,11 @@ func TestProperties(t *testing.T) {
 	}
 	before := read()
 	for _, c := range []struct{ name, value, says, after string }{
-		{"status", "pending", "The ticket is pending.", "pending normal false [] Hello?"},
-		{"priority", "urgent", "The priority is urgent.", "open urgent false [] Hello?"},
-		{"assignee", h.Agent.ID, "The ticket is assigned.", "open normal true [] Hello?"},
-		{"tags", "b, a,,b , c d", "The tags are changed.", "open normal false [b a c d] Hello?"},
-		{"subject", " New <b> ", "The subject is changed.", "open normal false [] New <b>"},
+		{"status", "pending", "Status set to pending.", "pending normal false [] Hello?"},
+		{"priority", "urgent", "Priority set to urgent.", "open urgent false [] Hello?"},
+		{"assignee", h.Agent.ID, "Ticket assigned.", "open normal true [] Hello?"},
+		{"tags", "b, a,,b , c d", "Tags updated.", "open normal false [b a c d] Hello?"},
+		{"subject", " New <b> ", "Subject updated.", "open normal false [] New <b>"},
 	} {
 		d, notice := b.Follow(b.Post("/tickets/1/properties?in=mine", url.Values{c.name: {c.value}}))
 		if !strings.HasPrefix(notice, c.says) || read() != c.after {
@@ -436,7 +436,7 @@ func TestProperties(t *testing.T) {
 			t.Errorf("%s: after the undoing got %q, want %q", c.name, read(), before)
 		}
 	}
-	if _, notice := b.Follow(b.Post("/tickets/1/properties", url.Values{"status": {"open"}})); notice != "Nothing was changed: it was so already." {
+	if _, notice := b.Follow(b.Post("/tickets/1/properties", url.Values{"status": {"open"}})); notice != "No changes." {
 		t.Errorf("got notice %q", notice)
 	}
 	for name, bad := range map[string]string{"status": "done", "priority": "", "assignee": "somebody", "subject": " ", "tags": strings.Repeat("x", 51)} {
@@ -477,11 +477,11 @@ func TestStaleProperties(t *testing.T) {
 		}
 		late, _ := b.Follow(b.Post("/tickets/1/properties", url.Values{c.name: {c.mine}, "was." + c.name: {c.first}}))
 		colleague.Follow(colleague.Post("/tickets/1/properties", url.Values{c.name: {c.theirs}, "was." + c.name: {c.mine}}))
-		if _, notice := undo(t, b, late); !strings.HasPrefix(notice, "That was not undone. Somebody else has changed it") || read() != c.left {
+		if _, notice := undo(t, b, late); !strings.HasPrefix(notice, "Undo failed. It has been changed since by another member") || read() != c.left {
 			t.Errorf("%s: undone late: got %q and %q", c.name, notice, read())
 		}
 		d := b.WantRefused(b.Post("/tickets/1/properties", url.Values{c.name: {c.mine}, "was." + c.name: {c.first}}), http.StatusUnprocessableEntity)
-		if !strings.Contains(shown(t, d, "field-"+c.name+"-error"), "Somebody else") || read() != c.left {
+		if !strings.Contains(shown(t, d, "field-"+c.name+"-error"), "by another member") || read() != c.left {
 			t.Errorf("%s: got %q beside the field, and %q", c.name, shown(t, d, "field-"+c.name+"-error"), read())
 		}
 		if got := webtest.Attr(d.WithAttr("name", "was."+c.name)[0], "value"); got != c.left {
@@ -534,7 +534,7 @@ func TestMergeAndSplit(t *testing.T) {
 	b.WantRefused(b.Post("/tickets/1/merge", url.Values{"into": {"gone"}}), http.StatusConflict)
 
 	d, notice := b.Follow(b.Post("/tickets/2/merge", url.Values{"into": {one.TicketID}}))
-	if !strings.HasPrefix(notice, "Ticket #2 is merged into this one.") {
+	if !strings.HasPrefix(notice, "Ticket #2 merged into this ticket.") {
 		t.Errorf("got notice %q", notice)
 	}
 	d.Want("Where is m1?", "Where is m2?", "Merged in #2")
@@ -545,7 +545,7 @@ func TestMergeAndSplit(t *testing.T) {
 	}
 	b.WantRefused(b.Get("/tickets/2/merge"), http.StatusConflict)
 	d, notice = undo(t, b, d)
-	if notice != "The merge is undone: what came from this ticket is back." {
+	if notice != "Merge undone. This ticket has its messages back." {
 		t.Errorf("got notice %q", notice)
 	}
 	d.Want("Where is m2?")
@@ -564,11 +564,11 @@ func TestMergeAndSplit(t *testing.T) {
 		}
 	}
 	d, notice = b.Follow(b.Post("/tickets/1/split", url.Values{"message": {list[1].ID}}))
-	if !strings.HasPrefix(notice, "This ticket has the messages that were split off #1.") {
+	if !strings.HasPrefix(notice, "New ticket with the messages split from #1.") {
 		t.Errorf("got notice %q", notice)
 	}
-	d.Want("Where is m4?", "Was split off #1")
-	b.Page("/tickets/1").Want("Split off #4")
+	d.Want("Where is m4?", "Split from #1")
+	b.Page("/tickets/1").Want("Split to #4")
 	undo(t, b, d)
 	if n := len(h.messages(one.TicketID)); n != 2 {
 		t.Errorf("after the undoing ticket 1 has %d messages", n)
@@ -589,7 +589,7 @@ func TestDelete(t *testing.T) {
 	admin.Page("/tickets/1/delete").Want("Hello?", "Type 1 to confirm")
 	admin.WantRefused(admin.Post("/tickets/1/delete", url.Values{"confirm": {"2"}}), http.StatusUnprocessableEntity)
 	h.ticket(1)
-	if _, notice := admin.Follow(admin.Post("/tickets/1/delete", url.Values{"confirm": {"1"}})); notice != "Ticket #1 is deleted." {
+	if _, notice := admin.Follow(admin.Post("/tickets/1/delete", url.Values{"confirm": {"1"}})); notice != "Ticket #1 deleted." {
 		t.Errorf("got notice %q", notice)
 	}
 	agent.WantRefused(agent.Get("/tickets/1"), http.StatusNotFound)
@@ -643,7 +643,7 @@ func TestDelivery(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.write(func(tx *db.Tx) error { return h.desk.RecordRetry(t.Context(), tx, &w, "the line <is> busy", false) })
-	b.Page("/tickets/1").Want("Not sent yet: the line <is> busy", "tried again by itself")
+	b.Page("/tickets/1").Want("Not sent yet: the line <is> busy", "retried automatically")
 	w, err = h.desk.OutboxMessage(t.Context(), h.DB, id)
 	if err != nil {
 		t.Fatal(err)
@@ -652,7 +652,7 @@ func TestDelivery(t *testing.T) {
 		return h.desk.RecordFailure(t.Context(), tx, &w, channel.SendResult{Reason: "the number is not in use"})
 	})
 	d := b.Page("/tickets/1")
-	d.Want("Not delivered: the number is not in use", "Write it again")
+	d.Want("Not delivered: the number is not in use", "Send it again")
 	d = b.Page("/tickets/1?again=" + id)
 	if value(d, "reply") != "It is here." {
 		t.Errorf("written again it is %q", value(d, "reply"))
@@ -715,8 +715,8 @@ func TestComposerAsks(t *testing.T) {
 	d := b.Page("/tickets/1")
 	text := webtest.Text(d.All("body")[0])
 	for _, want := range []string{
-		"Sender proven", "Sender not proven", "Sender may be forged", "Asks for another recipient",
-		"DKIM signature of example.com matches the From address.", "Who gets this reply?", "eve@evil.example", "as before", "Send copies to these people, too?",
+		"Sender verified", "Sender not verified", "Sender may be forged", "Reply-To differs",
+		"DKIM signature of example.com matches the From address.", "Recipient", "eve@evil.example", "as before", "Send copies?",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has nothing of %q", want)
@@ -807,7 +807,7 @@ func TestPendingFiles(t *testing.T) {
 	letter := "/messages/" + r.TicketID + "/" + r.MessageID + "/letter"
 	frame := func(d webtest.Document) string { return webtest.Attr(d.All("iframe")[0], "id") }
 	d := b.Page("/tickets/1")
-	d.Want("Look!", "b.png is being fetched")
+	d.Want("Look!", "b.png fetching")
 	before := frame(d)
 	if got := b.Get(letter).Body.String(); strings.Contains(got, " src=") {
 		t.Errorf("the letter asks for what is not there: %s", got)
@@ -828,7 +828,7 @@ func TestPendingFiles(t *testing.T) {
 		return h.desk.CompleteFile(t.Context(), tx, files[0].ID, desk.File{Ref: blob.Ref{Key: m.Attachments[0].BlobKey, Size: 3}, ContentType: "image/png"})
 	})
 	d = b.Page("/tickets/1")
-	d.Want("b.png could not be had: the provider answered 404 Not Found")
+	d.Want("b.png could not be fetched: the provider answered 404 Not Found")
 	if after := frame(d); after == before {
 		t.Errorf("the frame is %s as before, and would stay as it was", after)
 	}
@@ -862,7 +862,7 @@ func TestLoadPictures(t *testing.T) {
 	})
 	b := h.SignIn(h.Agent)
 	d := b.Page("/tickets/1")
-	d.Want("2 pictures from elsewhere are not loaded", "Load pictures")
+	d.Want("2 remote images are blocked", "Load images")
 	link, frame := d.WithAttr("data-pictures", "")[0], d.All("iframe")[0]
 	letter := webtest.Attr(frame, "src")
 	if webtest.Attr(link, "target") != webtest.Attr(frame, "name") || webtest.Attr(link, "href") != letter+"?pictures=1" {

@@ -215,7 +215,7 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 	case desk.AuthorCustomer:
 		s.Sender = cmp.Or(s.Sender, requesterName(t))
 	case desk.AuthorAgent:
-		s.Sender = cmp.Or(names[m.Author.ID], s.Sender, "Our side")
+		s.Sender = cmp.Or(names[m.Author.ID], s.Sender, "Your organization")
 	default:
 		s.Sender = cmp.Or(s.Sender, "Kickstand")
 	}
@@ -226,9 +226,9 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 	path := "/messages/" + m.TicketID + "/" + m.ID
 	switch {
 	case d.Redacted:
-		s.Gone = "What was said here was erased, because the customer asked to be forgotten."
+		s.Gone = "This message was erased at the customer’s request."
 	case d.Deleted:
-		s.Gone = "Its author deleted this message."
+		s.Gone = "The author deleted this message."
 	default:
 		text := m.Text
 		if m.Stripped != "" && m.Stripped != m.Text {
@@ -263,12 +263,12 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 	s.Badges, s.Facts = messageBadges(m), facts(r, m)
 	for _, a := range d.Annotations {
 		if a.Kind == channel.Reacted && a.Text != "" {
-			s.Reactions = append(s.Reactions, reaction{a.Text, cmp.Or(a.By, a.ByID, "Somebody")})
+			s.Reactions = append(s.Reactions, reaction{a.Text, cmp.Or(a.By, a.ByID, "Unknown")})
 		}
 	}
 	for _, a := range d.Annotations { // skip removed reactions
 		if a.Kind == channel.Unreacted {
-			by := cmp.Or(a.By, a.ByID, "Somebody")
+			by := cmp.Or(a.By, a.ByID, "Unknown")
 			if i := slices.IndexFunc(s.Reactions, func(r reaction) bool { return r.By == by && (a.Text == "" || a.Text == r.Text) }); i >= 0 {
 				s.Reactions = slices.Delete(s.Reactions, i, i+1)
 			}
@@ -383,7 +383,7 @@ func newDelivery(r *web.Request, m *desk.Message) *delivery {
 	case channel.ReceiptQueued:
 		d.Icon, d.Words = "clock", "Waiting to be sent"
 		if d.Error != "" {
-			d.Tone, d.Words, d.Advice = web.Warning, "Not sent yet", "It is tried again by itself; there is nothing to do."
+			d.Tone, d.Words, d.Advice = web.Warning, "Not sent yet", "It will be retried automatically."
 		}
 	case channel.ReceiptSent:
 		d.Icon, d.Words, d.Error = "sent", strings.TrimSpace("Sent "+at), ""
@@ -396,7 +396,7 @@ func newDelivery(r *web.Request, m *desk.Message) *delivery {
 		}
 	case channel.ReceiptFailed:
 		d.Icon, d.Words, d.Tone = "alert", "Not delivered", web.Bad
-		d.Advice = "It will not arrive. Write it again, or reach them another way."
+		d.Advice = "Send it again, or use another channel."
 	default:
 		return nil
 	}
@@ -407,24 +407,24 @@ func newDelivery(r *web.Request, m *desk.Message) *delivery {
 func routingReason(m *desk.Message) string {
 	switch m.PlacedBy {
 	case desk.RuleNone:
-		return "It started this ticket: it belongs to no other conversation that we know."
+		return "Started this ticket: it matches no existing conversation."
 	case desk.RuleThreadKey:
-		return "It came from the number or in the thread whose messages are all in this ticket."
+		return "Same number or thread as this ticket."
 	case desk.RuleInReplyTo:
-		return "It answers a message of this ticket."
+		return "Replies to a message of this ticket."
 	case desk.RuleReference:
-		return "It refers to a message of this ticket."
+		return "Refers to a message of this ticket."
 	case desk.RuleTicketTag:
-		return "Its subject names this ticket, and its sender takes part in it."
+		return "Referenced in subject this ticket, and its sender takes part in it."
 	case desk.RuleMessageID:
-		return "It is a copy of a message of this ticket, or has one inside."
+		return "Copies or contains a message of this ticket."
 	case desk.RuleReceipt:
-		return "It reports what became of a message of this ticket."
+		return "Delivery report for a message of this ticket."
 	case desk.RuleWritten:
 		if m.Author.Type == desk.AuthorSystem || m.Details.Automatic {
-			return "It was written here by itself."
+			return "Created by the system."
 		}
-		return "It was written here."
+		return "Written in the dashboard or by the API."
 	}
 	return ""
 }
@@ -441,14 +441,14 @@ func messageBadges(m *desk.Message) []web.Badge {
 	if a := m.Authentication(); a != nil {
 		list = append(list, proofBadge(a.Verdict))
 	}
-	add(d.NewParticipant, web.Badge{Text: "New in this conversation", Tone: web.Warning, Icon: "users"})
-	add(d.RecipientChanged != nil, web.Badge{Text: "Asks for another recipient", Tone: web.Warning, Icon: "alert"})
-	add(d.Flood, web.Badge{Text: "One of very many", Tone: web.Warning, Icon: "alert"})
+	add(d.NewParticipant, web.Badge{Text: "New participant", Tone: web.Warning, Icon: "users"})
+	add(d.RecipientChanged != nil, web.Badge{Text: "Reply-To differs", Tone: web.Warning, Icon: "alert"})
+	add(d.Flood, web.Badge{Text: "Flood", Tone: web.Warning, Icon: "alert"})
 	add(d.Class == channel.ClassAutoReply, web.Badge{Text: "Automatic reply"})
-	add(d.Class == channel.ClassBounce, web.Badge{Text: "Returned mail", Tone: web.Warning, Icon: "alert"})
+	add(d.Class == channel.ClassBounce, web.Badge{Text: "Bounce", Tone: web.Warning, Icon: "alert"})
 	add(d.Class == channel.ClassVoicemail, web.Badge{Text: "Voicemail"})
 	add(d.Automatic, web.Badge{Text: "Automatic"})
-	add(d.SentElsewhere, web.Badge{Text: "Sent with another program"})
+	add(d.SentElsewhere, web.Badge{Text: "Sent from another client"})
 	add(slices.ContainsFunc(d.Annotations, func(a desk.Annotation) bool { return a.Kind == channel.Edited }), web.Badge{Text: "Edited"})
 	return list
 }
@@ -457,11 +457,11 @@ func messageBadges(m *desk.Message) []web.Badge {
 func proofBadge(v mailproof.Verdict) web.Badge {
 	switch v {
 	case mailproof.Proven:
-		return web.Badge{Text: "Sender proven", Tone: web.Good, Icon: "shield"}
+		return web.Badge{Text: "Sender verified", Tone: web.Good, Icon: "shield"}
 	case mailproof.Failed:
 		return web.Badge{Text: "Sender may be forged", Tone: web.Bad, Icon: "alert"}
 	}
-	return web.Badge{Text: "Sender not proven", Icon: "shield"}
+	return web.Badge{Text: "Sender not verified", Icon: "shield"}
 }
 
 // facts returns a message's details.
@@ -475,32 +475,32 @@ func facts(r *web.Request, m *desk.Message) []fact {
 	}
 	add("Sender", d.Sender)
 	if a := m.Authentication(); a != nil {
-		add("Proof of sender", asSentence(a.Reason))
+		add("Sender authentication", asSentence(a.Reason))
 	}
 	if d.ReplyTo != "" && d.ReplyTo != d.Sender {
 		add("Reply-To", d.ReplyTo)
 	}
 	if c := d.RecipientChanged; c != nil {
-		add("Asks for answers to", c.To+" – "+asSentence(c.Reason))
+		add("Reply-To", c.To+" – "+asSentence(c.Reason))
 	}
 	add("To", addresses(d.To))
-	add("Copies to", addresses(d.Cc))
+	add("Cc", addresses(d.Cc))
 	add("Subject", d.Subject)
 	if !m.SentAt.IsZero() && m.SentAt.Sub(m.CreatedAt).Abs() > time.Minute {
 		add("Sent", r.Time(m.SentAt).Exact())
 	}
 	if d.ClassRule != "" {
-		add("Taken for automatic by", d.ClassRule)
+		add("Auto-reply check", d.ClassRule)
 	}
 	add("Channel", channelLabel(m.Channel))
 	if d.Flood {
-		add("Flood", "Its sender wrote very many mails within minutes, so it was not answered and told of nobody")
+		add("Flood", "The sender exceeded the message limit: no auto-reply and no notification")
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Metadata)) {
 		add(name, d.Metadata[name])
 	}
-	add("Id there", m.ExternalID)
-	add("Id here", m.ID)
+	add("Provider id", m.ExternalID)
+	add("Message id", m.ID)
 	return list
 }
 
@@ -542,11 +542,11 @@ func newCallEntry(r *web.Request, c *call.Call) *callEntry {
 	case !c.LeftAt.IsZero():
 		e.Words = "Voicemail"
 	case !c.AnsweredAt.IsZero() && c.EndedAt.IsZero():
-		e.Words = "Call under way"
+		e.Words = "Call in progress"
 	case !c.AnsweredAt.IsZero():
 		e.Words = "Answered call"
 	case !c.EndedAt.IsZero():
-		e.Words = "Call that nobody answered"
+		e.Words = "Unanswered call"
 	}
 	if c.Redacted {
 		e.With = ""

@@ -42,21 +42,21 @@ func (p *pages) withCredentials(r *web.Request, c web.Confirm, userID string) (w
 		c.List = append(c.List, "Webhook to "+host)
 	}
 	if len(c.List) > 0 {
-		c.ListTitle = "API keys and webhooks that this person created"
+		c.ListTitle = "API keys and webhooks created by this member"
 		if userID == r.UserID {
-			c.ListTitle = "API keys and webhooks that you created"
+			c.ListTitle = "API keys and webhooks you created"
 		}
 		c.Choice = &web.Field{Name: revokeField, Label: "Revoke these keys and disable these webhooks", Type: "checkbox", Value: "on",
-			Help: "Systems that use them stop working. If you keep them, anybody who knows a key can still use it."}
+			Help: "Integrations that use them stop working. If you don’t revoke them, anyone with a key can still use it."}
 	}
 	return c, nil
 }
 
 func (p *pages) accountDeletion(r *web.Request) (web.Confirm, error) {
 	return p.withCredentials(r, web.Confirm{
-		Text: "This deletes your account and its ways to sign in for good, and signs you out everywhere. Your tickets that are not closed become unassigned. " +
+		Text: "This permanently deletes your account and its credentials, and signs you out everywhere. Your open tickets become unassigned. " +
 			"Your messages keep your name. The audit log keeps its entries.",
-		Type: r.User.Email, Label: "Delete my account", Cancel: "/settings/profile",
+		Type: r.User.Email, Label: "Delete account", Cancel: "/settings/profile",
 	}, r.UserID)
 }
 
@@ -65,7 +65,7 @@ func (p *pages) confirmDeleteAccount(w http.ResponseWriter, r *web.Request) erro
 	if err != nil {
 		return err
 	}
-	return p.Confirm(w, r, "Delete your account", page(r, "/settings/profile", "", nil), c)
+	return p.Confirm(w, r, "Delete account", page(r, "/settings/profile", "", nil), c)
 }
 
 func (p *pages) deleteAccount(w http.ResponseWriter, r *web.Request) error {
@@ -78,12 +78,12 @@ func (p *pages) deleteAccount(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	if !p.Confirmed(form, c) {
-		return p.Confirm(w, r, "Delete your account", page(r, "/settings/profile", "", nil), c)
+		return p.Confirm(w, r, "Delete account", page(r, "/settings/profile", "", nil), c)
 	}
 	err = p.Accounts.DeleteAccount(r.Context(), r.Identity, account.Deletion{Email: r.User.Email, RevokeCredentials: form.Get(revokeField) != ""})
 	if err != nil {
 		return err
 	}
 	p.SignOut(w)
-	return p.Redirect(w, web.SignInPath, web.Notice{Text: "Your account is deleted."})
+	return p.Redirect(w, web.SignInPath, web.Notice{Text: "Account deleted."})
 }

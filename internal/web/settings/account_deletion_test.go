@@ -95,7 +95,7 @@ func TestDeleteAccountPage(t *testing.T) {
 	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/sign-in" {
 		t.Fatalf("got %d to %q", w.Code, w.Header().Get("Location"))
 	}
-	ben.Page("/sign-in").Want("Your account is deleted.")
+	ben.Page("/sign-in").Want("Account deleted.")
 	if w := elsewhere.Get("/settings/profile"); w.Code != http.StatusSeeOther {
 		t.Errorf("another session: got %d", w.Code)
 	}

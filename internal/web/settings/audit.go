@@ -96,7 +96,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 	pg.Fields = fs
 	if len(fs.Wrong()) > 0 {
 		pg.Status = http.StatusUnprocessableEntity
-		body.Empty = web.Empty{Text: "Nothing is shown until the dates can be read."}
+		body.Empty = web.Empty{Text: "Enter valid dates to see entries."}
 		return p.Render(w, r, "audit", pg)
 	}
 	for _, f := range fs {
@@ -155,7 +155,7 @@ func (p *pages) auditFields(r *web.Request, asked url.Values) (web.Fields, error
 		who = append(who, web.Option{Value: u.ID, Label: cmp.Or(u.Name, u.Email)})
 	}
 	who = append(who, web.Option{Value: systemActor, Label: "System"})
-	areas, what := []web.Option{{Label: "All areas"}}, []web.Option{{Label: "All actions"}}
+	areas, what := []web.Option{{Label: "All groups"}}, []web.Option{{Label: "All actions"}}
 	for _, g := range groupTexts {
 		areas = append(areas, web.Option{Value: g[0], Label: g[1]})
 	}
@@ -164,9 +164,9 @@ func (p *pages) auditFields(r *web.Request, asked url.Values) (web.Fields, error
 	}
 	fs := web.Fields{
 		{Name: "actor", Label: "Actor", Type: "select", Options: who},
-		{Name: "group", Label: "Area", Type: "select", Options: areas},
+		{Name: "group", Label: "Group", Type: "select", Options: areas},
 		{Name: "action", Label: "Action", Type: "select", Options: what},
-		{Name: "target", Label: "ID of the target", Type: "text", Optional: true},
+		{Name: "target", Label: "Target ID", Type: "text", Optional: true},
 		{Name: "from", Label: "From", Type: "date", Optional: true},
 		{Name: "to", Label: "Until", Type: "date", Optional: true},
 	}
@@ -204,7 +204,7 @@ func newAuditRow(r *web.Request, asked url.Values, names map[string]string, e *a
 	case audit.Key:
 		row.By = "API key " + cmp.Or(e.Source.Actor.Email, e.Source.Actor.ID)
 	default:
-		row.By = cmp.Or(names[e.Source.Actor.ID], e.Source.Actor.Email, e.Source.Actor.ID, "Somebody")
+		row.By = cmp.Or(names[e.Source.Actor.ID], e.Source.Actor.Email, e.Source.Actor.ID, "Unknown")
 	}
 	if e.Source.Actor.ID != "" {
 		row.ByPath = auditURL(asked, "actor", e.Source.Actor.ID)

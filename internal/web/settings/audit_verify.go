@@ -95,7 +95,7 @@ func (p *pages) verify(w http.ResponseWriter, r *web.Request) error {
 	}); err != nil {
 		return err
 	}
-	return p.Redirect(w, auditPath, web.Notice{Text: fmt.Sprintf("Verified: %d entries, none altered, removed or moved.", at.Total)})
+	return p.Redirect(w, auditPath, web.Notice{Text: fmt.Sprintf("Verified: %d entries, none altered, removed or reordered.", at.Total)})
 }
 
 // parseVerifying parses the progress.
@@ -121,7 +121,7 @@ func (p *pages) verificationFailed(w http.ResponseWriter, r *web.Request, report
 	}); err != nil {
 		return err
 	}
-	return p.Redirect(w, auditPath, web.Notice{Bad: true, Text: fmt.Sprintf("Verification failed in %s: %s. Keep a copy of the database and ask the operator.", report.Ledger, report.Problem)})
+	return p.Redirect(w, auditPath, web.Notice{Bad: true, Text: fmt.Sprintf("Verification failed in %s: %s. Keep a copy of the database and contact the operator.", report.Ledger, report.Problem)})
 }
 
 // export serves the whole log as NDJSON, as the operator's command does. It records the

@@ -135,7 +135,7 @@ func memberRemoval(u account.User, self bool) web.Confirm {
 		Type: u.Email, Label: "Remove", Cancel: membersPath,
 	}
 	if self {
-		c.Text = "You are signed out everywhere and no longer have access to your organization. Your tickets that are not closed become unassigned. Your messages stay."
+		c.Text = "You are signed out everywhere and no longer have access to your organization. Your open tickets become unassigned. Your messages stay."
 		c.Label = "Leave"
 	}
 	return c
@@ -199,7 +199,7 @@ func (p *pages) showInviteForm(w http.ResponseWriter, r *web.Request) error {
 }
 
 func (p *pages) renderInvite(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
-	pg := page(r, membersPath, "Invite somebody", nil)
+	pg := page(r, membersPath, "Invite member", nil)
 	pg.Fields, pg.Status = fs, status
 	return p.Render(w, r, "invite", pg)
 }
@@ -218,7 +218,7 @@ func (p *pages) invite(w http.ResponseWriter, r *web.Request) error {
 		}
 		return err
 	}
-	return p.Redirect(w, membersPath, web.Notice{Text: "An invitation is on its way to " + i.Email + "."})
+	return p.Redirect(w, membersPath, web.Notice{Text: "Invitation sent to " + i.Email + "."})
 }
 
 // changeInvitation revokes or resends an invitation.
@@ -238,12 +238,12 @@ func (p *pages) changeInvitation(w http.ResponseWriter, r *web.Request) error {
 			if _, err := p.Accounts.Invite(r.Context(), r.Identity, account.NewInvitation{Email: i.Email, Role: i.Role}); err != nil {
 				return err
 			}
-			return p.Redirect(w, membersPath, web.Notice{Text: "Another invitation is on its way to " + i.Email + ". The link before does not work any more."})
+			return p.Redirect(w, membersPath, web.Notice{Text: "Invitation sent again to " + i.Email + ". The previous link no longer works."})
 		default:
 			if err := p.Accounts.RevokeInvitation(r.Context(), r.OrganizationID, i.ID); err != nil {
 				return err
 			}
-			return p.Redirect(w, membersPath, web.Notice{Text: "The invitation to " + i.Email + " does not work any more."})
+			return p.Redirect(w, membersPath, web.Notice{Text: "The invitation to " + i.Email + " was revoked."})
 		}
 	}
 	return problem.New(problem.NotFound, "there is no such invitation")

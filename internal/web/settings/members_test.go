@@ -22,7 +22,7 @@ func TestProfile(t *testing.T) {
 	}
 	_, notice := b.Follow(b.Post(path, url.Values{"name": {` Ada "L" <b> `}, "avatar_url": {"https://pictures.example/ada.png?a=1&b=2"}}))
 	u, err := h.Accounts.User(t.Context(), h.Admin.ID)
-	if err != nil || notice != "Your profile is saved." || u.Name != `Ada "L" <b>` || u.AvatarURL != "https://pictures.example/ada.png?a=1&b=2" {
+	if err != nil || notice != "Profile saved." || u.Name != `Ada "L" <b>` || u.AvatarURL != "https://pictures.example/ada.png?a=1&b=2" {
 		t.Errorf("got %+v, %v, notice %q", u, err, notice)
 	}
 	// The avatar is no image.
@@ -93,7 +93,7 @@ func TestPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	fresh := h.SignInWith(s.Tokens)
-	fresh.Page("/settings/profile").Want("You have none")
+	fresh.Page("/settings/profile").Want("You sign in with e-mail links")
 	fresh.WantRefused(fresh.Post(path, url.Values{"password": {"short"}}), 422).Want("Password must have at least 8 characters.")
 	fresh.Follow(fresh.Post(path, url.Values{"password": {"correct horse"}}))
 	fresh.Page("/settings/profile").Field("currentPassword")
@@ -163,7 +163,7 @@ func TestInvitations(t *testing.T) {
 	const path = "/settings/invitations"
 	h := newHarness(t)
 	b := h.SignIn(h.Admin)
-	b.Page("/settings/members").Want("Nobody is invited")
+	b.Page("/settings/members").Want("No open invitations")
 	for _, form := range []url.Values{{"email": {"x"}, "role": {"agent"}}, {"email": {"ben@example.com"}, "role": {"agent"}}, {"email": {"z@example.com"}, "role": {"owner"}}} {
 		d := b.WantRefused(b.Post(path, form), 422)
 		if d.Alert() == "" || webtest.Attr(d.Field("email"), "value") != form.Get("email") {
@@ -171,20 +171,20 @@ func TestInvitations(t *testing.T) {
 		}
 	}
 	d, notice := b.Follow(b.Post(path, url.Values{"email": {"zoe@example.com"}, "role": {"admin"}}))
-	d.Want("zoe@example.com", "Works until")
-	if !strings.HasPrefix(notice, "An invitation is on its way to zoe@example.com") || len(h.Mails) != 1 {
+	d.Want("zoe@example.com", "Expires")
+	if !strings.HasPrefix(notice, "Invitation sent to zoe@example.com") || len(h.Mails) != 1 {
 		t.Errorf("got notice %q and %d mails", notice, len(h.Mails))
 	}
 	form := func(d webtest.Document) string { return webtest.Attr(d.WithAttr("name", "do")[0].Parent, "action") }
 	first := form(d)
 	d, notice = b.Follow(b.Post(first, url.Values{"do": {"resend"}}))
-	if !strings.HasPrefix(notice, "Another invitation") || len(h.Mails) != 2 || form(d) == first {
+	if !strings.HasPrefix(notice, "Invitation sent again") || len(h.Mails) != 2 || form(d) == first {
 		t.Errorf("got notice %q and %d mails", notice, len(h.Mails))
 	}
 	b.WantRefused(b.Post(first, url.Values{"do": {"revoke"}}), http.StatusNotFound) // it was replaced
 	second := form(d)
 	d, _ = b.Follow(b.Post(second, url.Values{"do": {"revoke"}}))
-	d.Want("Nobody is invited")
+	d.Want("No open invitations")
 
 	// Rate limit.
 	for range 3 {
@@ -208,7 +208,7 @@ func TestOrganization(t *testing.T) {
 	agent.WantRefused(agent.Post(path, url.Values{"name": {"x"}}), http.StatusForbidden)
 	admin.WantRefused(admin.Post(path, url.Values{"name": {""}}), 422).Want("Name must not be empty.")
 	d, _ = admin.Follow(admin.Post(path, url.Values{"name": {`New "name" <script>`}}))
-	d.Want(`The organization is called New "name" <script> now.`)
+	d.Want(`Organization renamed to New "name" <script>.`)
 	if o, err := h.Accounts.Organization(t.Context(), h.Organization.ID); err != nil || o.Name != `New "name" <script>` || o.Slug != h.Organization.Slug {
 		t.Errorf("got %+v, %v", o, err)
 	}
@@ -255,9 +255,9 @@ func TestPlan(t *testing.T) {
 	agent.WantRefused(agent.Post(path, url.Values{"plan": {"pro"}}), http.StatusForbidden)
 	b := h.SignIn(h.Admin)
 	d := b.Page(path)
-	d.Want("60 a minute", "Change to Pro", "Change to Business", "no money moves")
+	d.Want("60 requests per minute", "Change to Pro", "Change to Business", "no money is charged")
 	for _, wrong := range []string{"", "free", "gold"} {
-		b.WantRefused(b.Post(path, url.Values{"plan": {wrong}}), 422).Want("The plan must be pro or business.")
+		b.WantRefused(b.Post(path, url.Values{"plan": {wrong}}), 422).Want("Plan must be pro or business.")
 	}
 	w := b.Post(path, url.Values{"plan": {"pro"}})
 	to, ok := strings.CutPrefix(w.Header().Get("Location"), webtest.BaseURL+billing.DevCheckoutPath)
@@ -269,7 +269,7 @@ func TestPlan(t *testing.T) {
 		t.Fatalf("got %d", w.Code)
 	}
 	d = b.Page(path)
-	d.Want("300 a minute", "active", "Paid until", "Change to Business")
+	d.Want("300 requests per minute", "active", "Paid until", "Change to Business")
 	if strings.Contains(webtest.Text(d.Root), "not paid yet") {
 		t.Error("it is paid")
 	}

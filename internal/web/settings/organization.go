@@ -30,7 +30,7 @@ type organization struct {
 func signInText(p account.ProviderPolicy) string {
 	switch p {
 	case account.ProviderOptional:
-		return "Members sign in as they like"
+		return "Members choose how to sign in"
 	case account.ProviderForEveryone:
 		return "All members sign in with the identity provider only"
 	}
@@ -55,7 +55,7 @@ func (p *pages) showOrganization(w http.ResponseWriter, r *web.Request, fs web.F
 
 func (p *pages) rename(w http.ResponseWriter, r *web.Request) error {
 	if !r.Admin() { // agents can read the page
-		return problem.New(problem.Forbidden, "Only admins of %s may change this.", r.Organization.Name)
+		return problem.New(problem.Forbidden, "Only admins of %s can change this.", r.Organization.Name)
 	}
 	form, ok := p.Form(w, r)
 	if !ok {
@@ -69,7 +69,7 @@ func (p *pages) rename(w http.ResponseWriter, r *web.Request) error {
 		}
 		return err
 	}
-	n := web.Notice{Text: "The organization is called " + o.Name + " now."}
+	n := web.Notice{Text: "Organization renamed to " + o.Name + "."}
 	if o.Name != r.Organization.Name {
 		n.Undo, n.Fields = organizationPath, map[string]string{"name": r.Organization.Name}
 	}
@@ -135,7 +135,7 @@ func (p *pages) changePlan(w http.ResponseWriter, r *web.Request) error {
 	}
 	wanted := account.Plan(form.Get("plan"))
 	to, err := p.Billing.StartForOrganization(r.Context(), r.User, wanted)
-	fs := web.Fields{{Name: "planTier", Label: "The plan"}}
+	fs := web.Fields{{Name: "planTier", Label: "Plan"}}
 	if status := fs.Answer(w, err); status != 0 {
 		return p.showPlan(w, r, fs[0].Error, status)
 	}

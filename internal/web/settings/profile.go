@@ -28,13 +28,13 @@ func (p *pages) newProfile(r *web.Request) (*profile, error) {
 	body := &profile{
 		Email: u.Email, HasPassword: has,
 		Profile: web.Fields{
-			{Name: "name", Label: "Name", Type: "text", Autocomplete: "name", Most: 255, Value: u.Name, Help: "Colleagues and customers see it beside what you write."},
+			{Name: "name", Label: "Name", Type: "text", Autocomplete: "name", Most: 255, Value: u.Name, Help: "Shown to colleagues and customers beside your messages."},
 			{Name: "avatar_url", Label: "Picture", Type: "url", Optional: true, Value: u.AvatarURL, Placeholder: "https://",
-				Help: "The address of an image. Other systems get it by the API; this dashboard loads nothing from elsewhere and shows your initials."},
+				Help: "The URL of an image, for API clients. The dashboard loads no remote images and shows your initials."},
 		},
 	}
 	next := web.Field{Name: "newPassword", Label: "New password", Type: "password", Autocomplete: "new-password", Least: 8,
-		Help: "At least 8 characters. Several words are easy to remember and hard to guess."}
+		Help: "At least 8 characters. Several random words are easy to remember and hard to guess."}
 	if has {
 		body.Password = web.Fields{{Name: "currentPassword", Label: "Current password", Type: "password", Autocomplete: "current-password"}, next}
 	} else {
@@ -76,7 +76,7 @@ func (p *pages) saveProfile(w http.ResponseWriter, r *web.Request) error {
 		}
 		return err
 	}
-	return p.Redirect(w, "/settings/profile", web.Notice{Text: "Your profile is saved."})
+	return p.Redirect(w, "/settings/profile", web.Notice{Text: "Profile saved."})
 }
 
 // savePassword sets or changes the password, which ends all other sessions.
@@ -111,8 +111,8 @@ func (p *pages) setPassword(r *web.Request, form url.Values) (done string, err e
 	}
 	if !has {
 		in := account.FirstPassword{Password: cmp.Or(form.Get("password"), form.Get("newPassword"))}
-		return "Your password is set. You can sign in with it from now on.", p.Accounts.SetPassword(r.Context(), r.Identity, in)
+		return "Password set. You can sign in with it now.", p.Accounts.SetPassword(r.Context(), r.Identity, in)
 	}
 	in := account.PasswordChange{CurrentPassword: form.Get("currentPassword"), NewPassword: form.Get("newPassword")}
-	return "Your password is changed, and all other sessions were signed out.", p.Accounts.ChangePassword(r.Context(), r.Identity, in)
+	return "Password changed, and all other sessions were signed out.", p.Accounts.ChangePassword(r.Context(), r.Identity, in)
 }

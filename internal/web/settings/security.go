@@ -46,7 +46,7 @@ func (p *pages) newSecurity(r *web.Request) (*security, error) {
 		return nil, err
 	}
 	body := &security{State: st, Since: r.Time(st.TOTPSince), New: web.Fields{
-		{Name: "name", Label: "Name", Type: "text", Autocomplete: "off", Most: 80, Optional: true, Value: account.Device(r.UserAgent()), Help: "To tell it from your others."},
+		{Name: "name", Label: "Name", Type: "text", Autocomplete: "off", Most: 80, Optional: true, Value: account.Device(r.UserAgent()), Help: "To recognize the device."},
 	}}
 	for _, k := range st.Passkeys {
 		body.Passkeys = append(body.Passkeys, passkeyRow{k, r.Time(k.CreatedAt), r.Time(k.UsedAt)})
@@ -97,7 +97,7 @@ func (p *pages) addPasskey(w http.ResponseWriter, r *web.Request) error {
 		}
 		return err
 	}
-	return p.Redirect(w, securityPath, web.Notice{Text: "The passkey " + k.Name + " is ready."})
+	return p.Redirect(w, securityPath, web.Notice{Text: "Passkey " + k.Name + " created."})
 }
 
 // needsProof reports whether err requests a proof of identity, which package web handles.
@@ -133,7 +133,7 @@ func (p *pages) showPasskeyForm(w http.ResponseWriter, r *web.Request) error {
 }
 
 func (p *pages) renderPasskeyForm(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
-	pg := page(r, securityPath, "Rename the passkey", nil)
+	pg := page(r, securityPath, "Rename passkey", nil)
 	pg.Fields, pg.Status = fs, status
 	return p.Render(w, r, "passkey", pg)
 }
@@ -150,7 +150,7 @@ func (p *pages) renamePasskey(w http.ResponseWriter, r *web.Request) error {
 		}
 		return err
 	}
-	return p.Redirect(w, securityPath, web.Notice{Text: "The passkey is renamed."})
+	return p.Redirect(w, securityPath, web.Notice{Text: "Passkey renamed."})
 }
 
 func (p *pages) confirmRemovePasskey(w http.ResponseWriter, r *web.Request) error {
@@ -158,8 +158,8 @@ func (p *pages) confirmRemovePasskey(w http.ResponseWriter, r *web.Request) erro
 	if err != nil {
 		return err
 	}
-	return p.Confirm(w, r, "Remove the passkey "+k.Name, page(r, securityPath, "", nil), web.Confirm{
-		Text: "It no longer signs in, and all your other sessions are signed out. Delete it from your device as well, or the device goes on offering it.", Label: "Remove", Cancel: securityPath,
+	return p.Confirm(w, r, "Remove passkey "+k.Name, page(r, securityPath, "", nil), web.Confirm{
+		Text: "You can no longer sign in with it, and all your other sessions are signed out. Delete it from your device too, or the device will still offer it.", Label: "Remove", Cancel: securityPath,
 	})
 }
 
@@ -167,7 +167,7 @@ func (p *pages) removePasskey(w http.ResponseWriter, r *web.Request) error {
 	if err := p.Factors.RemovePasskey(r.Context(), r.Identity, r.PathValue("id")); err != nil {
 		return err
 	}
-	return p.Redirect(w, securityPath, web.Notice{Text: "The passkey is removed."})
+	return p.Redirect(w, securityPath, web.Notice{Text: "Passkey removed."})
 }
 
 // totp is the body of the authenticator app's setup.
@@ -177,7 +177,7 @@ type totp struct {
 }
 
 func codeFields() web.Fields {
-	return web.Fields{{Name: "code", Label: "Code that the app shows", Type: "text", Autocomplete: "one-time-code", Mode: "numeric", Most: 9, Focus: true}}
+	return web.Fields{{Name: "code", Label: "Code from the app", Type: "text", Autocomplete: "one-time-code", Mode: "numeric", Most: 9, Focus: true}}
 }
 
 func (p *pages) showTOTPForm(w http.ResponseWriter, r *web.Request) error {
@@ -209,7 +209,7 @@ func (p *pages) enableTOTP(w http.ResponseWriter, r *web.Request) error {
 		fs := codeFields()
 		status := 0
 		if problem.Of(err) == problem.Unauthorized {
-			status, fs[0].Error = http.StatusUnprocessableEntity, "The code is wrong, or too old. Type the one that the app shows now."
+			status, fs[0].Error = http.StatusUnprocessableEntity, "The code is wrong or expired. Enter the current code of the app."
 		} else if problem.Of(err) == problem.RateLimited {
 			status = fs.Answer(w, err)
 		}
@@ -222,7 +222,7 @@ func (p *pages) enableTOTP(w http.ResponseWriter, r *web.Request) error {
 		}
 		return p.renderTOTP(w, r, e, fs, status)
 	}
-	const done = "Your authenticator app is set up."
+	const done = "Authenticator app added."
 	if len(codes) == 0 {
 		return p.Redirect(w, securityPath, web.Notice{Text: done})
 	}
@@ -230,8 +230,8 @@ func (p *pages) enableTOTP(w http.ResponseWriter, r *web.Request) error {
 }
 
 func (p *pages) confirmRemoveTOTP(w http.ResponseWriter, r *web.Request) error {
-	return p.Confirm(w, r, "Remove the authenticator app", page(r, securityPath, "", nil), web.Confirm{
-		Text: "Signing in no longer asks for its codes, and whoever knows your password or reads your mail can sign in as you. All your other sessions are signed out.", Label: "Remove", Cancel: securityPath,
+	return p.Confirm(w, r, "Remove authenticator app", page(r, securityPath, "", nil), web.Confirm{
+		Text: "Sign-in no longer requires its codes: your password or access to your e-mail is then enough to sign in as you. All your other sessions are signed out.", Label: "Remove", Cancel: securityPath,
 	})
 }
 
@@ -239,7 +239,7 @@ func (p *pages) removeTOTP(w http.ResponseWriter, r *web.Request) error {
 	if err := p.Factors.DisableTOTP(r.Context(), r.Identity); err != nil {
 		return err
 	}
-	return p.Redirect(w, securityPath, web.Notice{Text: "The authenticator app is removed."})
+	return p.Redirect(w, securityPath, web.Notice{Text: "Authenticator app removed."})
 }
 
 // recoveryCodes is the page that shows new recovery codes once.
@@ -251,7 +251,7 @@ type recoveryCodes struct {
 func (p *pages) showCodes(w http.ResponseWriter, r *web.Request, says string, list []string) error {
 	pg := page(r, securityPath, "Your recovery codes", recoveryCodes{says, web.Secret{
 		Label: "Recovery codes", Value: strings.Join(list, "\n"),
-		Note: "Print them, or keep them in a password manager. Each works once in place of your second factor.",
+		Note: "Print them or store them in a password manager. Each replaces your second factor once.",
 	}})
 	pg.Secret = true
 	return p.Render(w, r, "codes", pg)
@@ -259,7 +259,7 @@ func (p *pages) showCodes(w http.ResponseWriter, r *web.Request, says string, li
 
 func (p *pages) confirmCreateCodes(w http.ResponseWriter, r *web.Request) error {
 	return p.Confirm(w, r, "Create recovery codes", page(r, securityPath, "", nil), web.Confirm{
-		Text: "You get ten codes. Any from before no longer work.", Label: "Create", Cancel: securityPath,
+		Text: "This creates ten codes. Earlier codes stop working.", Label: "Create", Cancel: securityPath,
 	})
 }
 
@@ -281,7 +281,7 @@ func (p *pages) confirmResetFactors(w http.ResponseWriter, r *web.Request) error
 
 func factorReset(u account.User) web.Confirm {
 	return web.Confirm{
-		Text: "For somebody that lost their device. Make sure that it is them who ask. Their passkeys, authenticator app and recovery codes are deleted, " +
+		Text: "For members who lost their device. Verify the member’s identity first. This deletes their passkeys, authenticator app and recovery codes, " +
 			"they are signed out everywhere, and they hear of it by mail.",
 		Type: u.Email, Label: "Reset", Cancel: membersPath,
 	}
@@ -315,9 +315,9 @@ func (p *pages) requireSecondFactor(w http.ResponseWriter, r *web.Request) error
 	if err != nil {
 		return err
 	}
-	text := "Members need no second factor any more."
+	text := "Second factor no longer required."
 	if o.SecondFactorRequired {
-		text = "Members need a second factor from now on."
+		text = "Second factor required for all members."
 	}
 	return p.Redirect(w, organizationPath, web.Notice{Text: text})
 }

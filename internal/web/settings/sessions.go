@@ -24,7 +24,7 @@ func (p *pages) sessions(w http.ResponseWriter, r *web.Request) error {
 	for i, s := range list {
 		rows[i] = sessionRow{s, r.Time(s.CreatedAt), r.Time(s.UsedAt)}
 	}
-	return p.Render(w, r, "sessions", page(r, "/settings/sessions", "Where you are signed in", rows))
+	return p.Render(w, r, "sessions", page(r, "/settings/sessions", "Sessions", rows))
 }
 
 // endSession ends one session, or all but this one.
@@ -37,7 +37,7 @@ func (p *pages) endSession(w http.ResponseWriter, r *web.Request) error {
 		if err := p.Accounts.EndSession(r.Context(), r.UserID, id); err != nil {
 			return err
 		}
-		return p.Redirect(w, "/settings/sessions", web.Notice{Text: "That session has ended."})
+		return p.Redirect(w, "/settings/sessions", web.Notice{Text: "Session ended."})
 	}
 	n, err := p.Accounts.EndSessions(r.Context(), r.UserID, r.SessionID)
 	if err != nil {
@@ -49,9 +49,9 @@ func (p *pages) endSession(w http.ResponseWriter, r *web.Request) error {
 func endedText(n int64) string {
 	switch n {
 	case 0:
-		return "You are signed in nowhere else."
+		return "You have no other sessions."
 	case 1:
-		return "The other session has ended."
+		return "One other session ended."
 	}
 	return strconv.FormatInt(n, 10) + " other sessions have ended."
 }

@@ -68,7 +68,7 @@ func TestSessions(t *testing.T) {
 	h := newHarness(t)
 	here := h.SignIn(h.Agent)
 	d := here.Page(path)
-	d.Want("Where you are signed in", "Firefox on Linux", "192.0.2.1", "This one")
+	d.Want("Sessions", "Firefox on Linux", "192.0.2.1", "Current")
 	if len(d.WithAttr("name", "session")) != 0 {
 		t.Error("the only session can be ended")
 	}
@@ -79,16 +79,16 @@ func TestSessions(t *testing.T) {
 		t.Fatalf("got %d other sessions, want 2", len(others))
 	}
 	here.WantRefused(here.Post(path, url.Values{"session": {"01985ec5-8a60-7000-8000-5a7e1c0d2b3f"}}), http.StatusNotFound)
-	if _, notice := here.Follow(here.Post(path, url.Values{"session": {webtest.Attr(others[1], "value")}})); notice != "That session has ended." {
+	if _, notice := here.Follow(here.Post(path, url.Values{"session": {webtest.Attr(others[1], "value")}})); notice != "Session ended." {
 		t.Errorf("got notice %q", notice)
 	}
-	if _, notice := here.Follow(here.Post(path, nil)); notice != "The other session has ended." {
+	if _, notice := here.Follow(here.Post(path, nil)); notice != "One other session ended." {
 		t.Errorf("got notice %q", notice)
 	}
 	if w := there.Get(path); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/sign-in?next=%2Fsettings%2Fsessions" {
 		t.Errorf("a session that has ended: got %d to %q", w.Code, w.Header().Get("Location"))
 	}
-	there.WantRefused(there.Post(path, nil), http.StatusUnauthorized).Want("nothing was changed")
+	there.WantRefused(there.Post(path, nil), http.StatusUnauthorized).Want("Nothing was changed")
 	here.Page(path)
 }
 

@@ -27,10 +27,10 @@ func signInFields(p account.ProviderPolicy) web.Fields {
 		choice = providerAll
 	}
 	return web.Fields{
-		{Name: "provider", Label: "Sign-in with the identity provider only", Type: "select", Value: choice, Focus: true, Options: []web.Option{
-			{Value: providerOff, Label: "Nobody: every way to sign in is allowed"},
+		{Name: "provider", Label: "Required for", Type: "select", Value: choice, Focus: true, Options: []web.Option{
+			{Value: providerOff, Label: "Nobody: all methods are allowed"},
 			{Value: providerAll, Label: "All members"},
-			{Value: providerDomains, Label: "Members with e-mail addresses in these domains"},
+			{Value: providerDomains, Label: "Members with addresses in these domains"},
 		}},
 		{Name: "domains", Label: "Domains", Type: "text", Optional: true, Most: 1000, Value: domains, Placeholder: "example.com, example.org",
 			Help: "Separated by commas. A subdomain is a domain of its own."},
@@ -76,5 +76,5 @@ func (p *pages) saveSignIn(w http.ResponseWriter, r *web.Request) error {
 		}
 		return err
 	}
-	return p.Redirect(w, organizationPath, web.Notice{Text: "The sign-in policy is saved."})
+	return p.Redirect(w, organizationPath, web.Notice{Text: "Sign-in policy saved."})
 }

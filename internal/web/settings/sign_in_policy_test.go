@@ -33,7 +33,7 @@ func TestSignInPolicy(t *testing.T) {
 
 	// Refused from a session that the policy would end.
 	byPassword := h.SignIn(h.Admin)
-	byPassword.Page("/settings/organization").Want("Members sign in as they like")
+	byPassword.Page("/settings/organization").Want("Members choose how to sign in")
 	d := byPassword.WantRefused(byPassword.Post(path, url.Values{"provider": {"all"}}), http.StatusUnprocessableEntity)
 	if !strings.Contains(d.Alert(), "Sign in with the identity provider yourself first") {
 		t.Errorf("got alert %q", d.Alert())
@@ -64,7 +64,7 @@ func TestSignInPolicy(t *testing.T) {
 		t.Errorf("a session by password: got %d", w.Code)
 	}
 	admin.Follow(admin.Post(path, url.Values{"provider": {"off"}}))
-	agent.Page("/settings/organization").Want("Members sign in as they like")
+	agent.Page("/settings/organization").Want("Members choose how to sign in")
 
 	// Without a provider there is no policy.
 	h = newHarness(t)

@@ -157,12 +157,12 @@ func newLevelForm(r *web.Request, priority desk.Priority, policy *desk.SLAPolicy
 	f := &levelForm{
 		Name: priorityNames[priority], Priority: string(priority), Exists: policy != nil,
 		Times: web.Fields{
-			{Name: "response", Label: "First answer within", Type: "text", Optional: true, Placeholder: "30m", Help: "Until an agent answers: 30m, 8h or 1h30m. Empty: not promised."},
-			{Name: "resolution", Label: "Resolved within", Type: "text", Optional: true, Placeholder: "8h", Help: "Until the ticket is resolved, the time it waits for the customer apart."},
+			{Name: "response", Label: "First response", Type: "text", Optional: true, Placeholder: "30m", Help: "For example 30m, 8h or 1h30m. Empty: no target."},
+			{Name: "resolution", Label: "Resolution", Type: "text", Optional: true, Placeholder: "8h", Help: "Time on hold or pending does not count. Empty: no target."},
 		},
-		Round:    web.Field{Name: "hours", Label: "Only in business hours", Type: "checkbox", Help: "Otherwise the clock runs day and night."},
-		Zone:     web.Field{Name: "zone", Label: "Time zone", Type: "text", Optional: true, Help: "By its name, such as Europe/Berlin."},
-		Holidays: web.Field{Name: "holidays", Label: "Holidays", Type: "textarea", Rows: 3, Optional: true, Placeholder: "2026-12-25", Help: "Days without business hours, a date in each line."},
+		Round:    web.Field{Name: "hours", Label: "Only in business hours", Type: "checkbox", Help: "Otherwise targets run 24 hours a day."},
+		Zone:     web.Field{Name: "zone", Label: "Time zone", Type: "text", Optional: true, Help: "For example Europe/Berlin."},
+		Holidays: web.Field{Name: "holidays", Label: "Holidays", Type: "textarea", Rows: 3, Optional: true, Placeholder: "2026-12-25", Help: "Dates without business hours, one per line."},
 	}
 	for i, name := range dayNames {
 		f.Week = append(f.Week, web.Field{Name: desk.Days[i], Label: name, Type: "text", Optional: true, Placeholder: "closed"})
@@ -281,9 +281,9 @@ func (f *levelForm) answer(err error) bool {
 		text := field.Label + " " + issue.Message + "."
 		switch {
 		case path == "weekly":
-			text = "There must be hours on some day."
+			text = "Set hours for at least one day."
 		case strings.HasPrefix(issue.Message, "or resolutionMinutes"):
-			text = "One of the two times must be promised. To promise nothing, delete the service level."
+			text = "Set at least one target. To have none, delete the service level."
 		}
 		if field.Error == "" {
 			field.Error = text
@@ -358,13 +358,13 @@ func (p *pages) saveLevel(w http.ResponseWriter, r *web.Request) error {
 	if _, err := p.Desk.SetSLAPolicy(r.Context(), policy); err != nil {
 		return err
 	}
-	return p.Redirect(w, slaPath, web.Notice{Text: "Saved for tickets of priority " + string(priority) + " from now on. Clocks that run go on as they were."})
+	return p.Redirect(w, slaPath, web.Notice{Text: "Saved. New tickets of priority " + string(priority) + " use these targets; existing tickets keep theirs."})
 }
 
 func levelDeletion(priority desk.Priority) web.Confirm {
 	return web.Confirm{
-		Text:  "Nothing is promised any more for tickets of priority " + string(priority) + " that come from now on. Clocks that run go on.",
-		Label: "Delete the service level", Cancel: slaPath,
+		Text:  "New tickets of priority " + string(priority) + " will have no targets. Existing tickets keep theirs.",
+		Label: "Delete service level", Cancel: slaPath,
 	}
 }
 
@@ -376,7 +376,7 @@ func (p *pages) confirmDeleteLevel(w http.ResponseWriter, r *web.Request) error 
 	if err != nil {
 		return err
 	}
-	return p.Confirm(w, r, "Delete the service level for priority "+string(priority), page(r, slaPath, "", nil), levelDeletion(priority))
+	return p.Confirm(w, r, "Delete service level for priority "+string(priority), page(r, slaPath, "", nil), levelDeletion(priority))
 }
 
 func (p *pages) deleteLevel(w http.ResponseWriter, r *web.Request) error {
@@ -390,5 +390,5 @@ func (p *pages) deleteLevel(w http.ResponseWriter, r *web.Request) error {
 	if err := p.Desk.DeleteSLAPolicy(r.Context(), r.OrganizationID, priority); err != nil {
 		return err
 	}
-	return p.Redirect(w, slaPath, web.Notice{Text: "Nothing is promised for priority " + string(priority) + " any more."})
+	return p.Redirect(w, slaPath, web.Notice{Text: "Service level for priority " + string(priority) + " deleted."})
 }

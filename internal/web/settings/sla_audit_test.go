@@ -19,7 +19,7 @@ func TestServiceLevels(t *testing.T) {
 	h := newHarness(t)
 	admin, agent := h.SignIn(h.Admin), h.SignIn(h.Agent)
 	d := agent.Page(path)
-	d.Want("Urgent", "High", "Normal", "Low", "Nothing is promised.")
+	d.Want("Urgent", "High", "Normal", "Low", "No target.")
 	if len(d.WithAttr("href", path+"/urgent")) != 0 {
 		t.Error("an agent may promise something")
 	}
@@ -48,9 +48,9 @@ func TestServiceLevels(t *testing.T) {
 	for _, tt := range []struct {
 		name, value, field, says string
 	}{
-		{"response", "soon", "response", "First answer within must be a time such as 30m, 8h or 1h30m."},
+		{"response", "soon", "response", "First response must be a time such as 30m, 8h or 1h30m."},
 		{"response", "0h", "response", "must be at least a minute"},
-		{"resolution", "999999h", "resolution", "Resolved within must be from 1 to 525600"},
+		{"resolution", "999999h", "resolution", "Resolution must be from 1 to 525600"},
 		{"mon", "9-17", "mon", "Monday must have times such as 09:00"},
 		{"mon", "morning", "mon", "Monday must have hours such as"},
 		{"tue", "09:00-12:00 11:00-17:00", "tue", "Tuesday must not have intervals that overlap."},
@@ -74,12 +74,12 @@ func TestServiceLevels(t *testing.T) {
 	form := full()
 	form.Del("response")
 	form.Del("resolution")
-	admin.WantRefused(admin.Post(path+"/normal", form), 422).Want("One of the two times must be promised.")
+	admin.WantRefused(admin.Post(path+"/normal", form), 422).Want("Set at least one target.")
 	form = full()
 	for _, day := range desk.Days {
 		form.Del(day)
 	}
-	admin.WantRefused(admin.Post(path+"/normal", form), 422).Want("There must be hours on some day.")
+	admin.WantRefused(admin.Post(path+"/normal", form), 422).Want("Set hours for at least one day.")
 	list := func() []desk.SLAPolicy {
 		t.Helper()
 		list, err := h.desk.SLAPolicies(t.Context(), h.Organization.ID)
@@ -98,15 +98,15 @@ func TestServiceLevels(t *testing.T) {
 	w := admin.Post(path+"/normal", form)
 	words := []string{"within 1 hour 30 minutes", "within 8 hours", "Tuesday 09:00–12:00, 13:00–17:00; Wednesday 00:00–24:00; Saturday 10:00–14:00", "(Europe/Berlin)"}
 	d = admin.WantRefused(w, http.StatusOK)
-	d.Want(append(words, "Not saved yet")...)
+	d.Want(append(words, "Preview (not saved)")...)
 	if len(list()) != 0 {
 		t.Error("a look at it changed something")
 	}
 	d, notice := admin.Follow(admin.Post(path+"/normal", full()))
-	d.Want(append(words, "Monday to Tuesday 09:00–12:00, 13:00–17:00", "2 holidays", "a ticket made now: by")...)
+	d.Want(append(words, "Monday to Tuesday 09:00–12:00, 13:00–17:00", "2 holidays", "a ticket created now: by")...)
 	got := list()
 	if len(got) != 1 || got[0].FirstResponseMinutes != 90 || got[0].ResolutionMinutes != 480 || len(got[0].Hours.Holidays) != 2 ||
-		got[0].Hours.Weekly.String() != "mon-tue 09:00-12:00 13:00-17:00, wed 00:00-24:00, sat 10:00-14:00" || !strings.HasPrefix(notice, "Saved for tickets of priority normal") {
+		got[0].Hours.Weekly.String() != "mon-tue 09:00-12:00 13:00-17:00, wed 00:00-24:00, sat 10:00-14:00" || !strings.HasPrefix(notice, "Saved. New tickets of priority normal") {
 		t.Errorf("got %+v, notice %q", got, notice)
 	}
 	// The form has the saved policy; another priority starts with its business hours.
@@ -118,9 +118,9 @@ func TestServiceLevels(t *testing.T) {
 		}
 	}
 	d, _ = admin.Follow(admin.Post(path+"/urgent", url.Values{"response": {"15"}, "mon": {"not read"}}))
-	d.Want("within 15 minutes", "The clock runs day and night.")
+	d.Want("within 15 minutes", "24 hours a day.")
 
-	admin.Page(path + "/normal/delete").Want("Nothing is promised any more")
+	admin.Page(path + "/normal/delete").Want("will have no targets")
 	admin.Follow(admin.Post(path+"/normal/delete", nil))
 	if got := list(); len(got) != 1 || got[0].Priority != desk.PriorityUrgent {
 		t.Errorf("got %+v", got)

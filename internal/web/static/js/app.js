@@ -1,5 +1,4 @@
-// What every page of the dashboard has. Without it all of them work: links are
-// followed, forms are sent, and the page comes back.
+// On every page of the dashboard. All pages work without it.
 import "./times.js";
 import "./keys.js";
 import "./dialogs.js";
@@ -12,7 +11,7 @@ const on = (type, selector, handle) =>
     if (target) handle(event, target);
   });
 
-// Buttons that only a script can serve are hidden until there is one.
+// Reveal the buttons that need scripts.
 const reveal = (root) => root.querySelectorAll("[data-copy][hidden]").forEach((b) => (b.hidden = false));
 reveal(document);
 document.addEventListener("kickstand:changed", () => reveal(document));
@@ -24,11 +23,11 @@ on("click", "[data-copy]", async (_, button) => {
     toast("Copied.");
   } catch {
     getSelection().selectAllChildren(button.previousElementSibling);
-    toast("It is selected: copy it with the keyboard.");
+    toast("Text selected. Copy it with the keyboard.");
   }
 });
 
-// Where places are side by side, the present one is in view.
+// Scroll the current item of horizontal navigation into view.
 document.querySelector(".under [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
 on("change", "[data-submit]", (_, field) => field.form.requestSubmit());
@@ -40,7 +39,7 @@ on("keydown", "[data-send]", (event, form) => {
   }
 });
 
-// A form is sent once, however often its button is pressed.
+// Submit a form once.
 document.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.method !== "post" || event.defaultPrevented) return;
@@ -50,5 +49,5 @@ document.addEventListener("submit", (event) => {
   }
   form.dataset.sending = "1";
 });
-// A page that comes back from the history may send again.
+// A page restored from the history may submit again.
 addEventListener("pageshow", () => document.querySelectorAll("[data-sending]").forEach((f) => delete f.dataset.sending));

@@ -1,8 +1,8 @@
-// The forms of API keys, and pages that show something once.
+// Forms of API keys, and pages that show a secret once.
 
-// What the key will be able to do is said by the server, as one types.
+// The server renders the key's summary on input.
 const form = document.querySelector("form[data-says]");
-const says = document.getElementById("says");
+const summary = document.getElementById("summary");
 let timer = 0;
 let asked = 0;
 
@@ -13,7 +13,7 @@ async function say() {
   const response = await fetch(form.dataset.says + "&" + new URLSearchParams(typed)).catch(() => null);
   if (!response?.ok || turn !== asked) return;
   const text = await response.text();
-  says.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
+  summary.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
 }
 
 form?.addEventListener("input", () => {
@@ -21,7 +21,7 @@ form?.addEventListener("input", () => {
   timer = setTimeout(say, 200);
 });
 
-// A button that puts a line into a field.
+// A button that adds a line to a field.
 for (const button of document.querySelectorAll("[data-add]")) {
   button.hidden = false;
   button.addEventListener("click", () => {
@@ -34,10 +34,9 @@ for (const button of document.querySelectorAll("[data-add]")) {
   });
 }
 
-// What is shown once is not asked for again: to load the page again leads to where
-// it is looked after.
+// A reload leads to the record's page, since the secret is shown once.
 const made = document.querySelector("[data-address]");
 if (made) history.replaceState(null, "", made.dataset.address);
 
-// Long work goes on by itself.
+// Continue long operations automatically.
 document.querySelector("form[data-goon]")?.requestSubmit();

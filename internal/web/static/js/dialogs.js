@@ -1,5 +1,5 @@
-// A link with data-dialog opens the form of its page as a dialog. What the form is
-// answered with becomes the page; a form that is refused stays in the dialog.
+// A link with data-dialog opens the form of its page as a dialog. The response
+// replaces the page; a refused form stays in the dialog.
 document.addEventListener("click", async (event) => {
   const link = event.target.closest("a[data-dialog]");
   if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
@@ -13,7 +13,7 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// What is told on the next page is for who reads it, not for this script.
+// This request must not consume the notice for the next page.
 const headers = { "X-Live": "1" };
 
 async function formOf(response) {
@@ -52,7 +52,7 @@ function open(form, address) {
     delete form.dataset.sending;
     if (!response) {
       form.querySelector(".error.lost")?.remove();
-      const lost = Object.assign(document.createElement("p"), { className: "error lost", textContent: "The server cannot be reached, so this was probably not done. Try again." });
+      const lost = Object.assign(document.createElement("p"), { className: "error lost", textContent: "The server is unreachable; the change was probably not saved. Try again." });
       lost.setAttribute("role", "alert");
       form.append(lost);
     } else if (response.redirected) {
@@ -61,7 +61,7 @@ function open(form, address) {
       const again = await formOf(response);
       again ? show(again) : dialog.close();
     } else {
-      // What it says is a page of its own.
+      // The response is another page.
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
       dialog.replaceChildren(...page.querySelector("main").childNodes);
     }

@@ -1,6 +1,5 @@
-// The shape of a zone is drawn on a map: its corners are the lines of a field, and
-// what is done here is written there. Shapes of several parts, or with holes, are
-// GeoJSON and only shown.
+// Edits a zone's outline on a map. A field has its corners, one per line. Shapes of
+// several parts, or with holes, are GeoJSON and shown only.
 import { degrees, mercator, moves } from "./view.js";
 
 const form = document.querySelector("form[data-draw]");
@@ -26,7 +25,7 @@ const place = (lng, lat) => {
 };
 const path = (points) => (points.length ? "M" + points.map((p) => `${p.x} ${p.y}`).join("L") + "Z" : "");
 
-// read takes what is typed.
+// read parses the field.
 function read() {
   const text = field.value.trim();
   editable = !text.startsWith("{");
@@ -44,13 +43,13 @@ function read() {
     const polygons = shape.type === "Polygon" ? [shape.coordinates] : shape.coordinates;
     d = polygons.flat().map((ring) => path(ring.map(([lng, lat]) => place(lng, lat)))).join("");
   } catch {
-    // It is not whole yet; the server says what is wrong with it.
+    // Incomplete; the server validates it.
   }
   sketch.setAttribute("d", d);
   handles.replaceChildren();
 }
 
-// write puts the corners into the field.
+// write sets the field.
 function write() {
   field.value = corners.map((p) => {
     const at = degrees(middle.x + (p.x - box.width / 2) / scale, middle.y + (p.y - box.height / 2) / scale);
@@ -60,7 +59,7 @@ function write() {
 
 const onScreen = (p) => ({ x: p.x * view.k + view.x, y: p.y * view.k + view.y });
 
-// draw shows the corners, and between two of them where another can be added.
+// draw renders the corners, and a handle between two of them to add one.
 function draw() {
   sketch.setAttribute("d", path(corners));
   const circle = (p, name, i, label) => {
@@ -95,7 +94,7 @@ function remove(i) {
   draw();
 }
 
-// Of two presses in a row the second takes a corner away: the first has drawn it anew.
+// A double press removes a corner. The first press has redrawn it.
 let pressed = { at: -1, when: 0 };
 handles.addEventListener("pointerdown", (event) => {
   const handle = event.target.closest("[data-at]");
@@ -153,7 +152,7 @@ handles.addEventListener("keydown", (event) => {
 svg.addEventListener("click", (event) => {
   if (!editable || event.target.closest("[data-at]")) return;
   const p = ground.of(event);
-  // Where the outline grows least, so that it does not cross itself.
+  // At the shortest detour, so that the outline does not cross itself.
   let best = corners.length;
   let least = Infinity;
   const far = (a, b) => Math.hypot(a.x - b.x, a.y - b.y);

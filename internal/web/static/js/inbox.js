@@ -1,4 +1,4 @@
-// The list of tickets: keys, selection of several, and where it was scrolled to.
+// The list of tickets: shortcuts, selection and scroll position.
 import { refresh } from "./times.js";
 
 const list = document.querySelector(".list");
@@ -18,8 +18,7 @@ function step(by) {
   to.scrollIntoView({ block: "nearest" });
 }
 
-// What a key does to the row that has the focus. On the page of a ticket the other
-// keys are that ticket's.
+// Shortcuts for the focused row. On a ticket's page the other keys are the ticket's.
 const keys = {
   j: () => (step(1), true),
   k: () => (step(-1), true),
@@ -60,7 +59,7 @@ document.addEventListener("kickstand:key", (event) => {
   if (does(row)) event.preventDefault();
 });
 
-// A page that was opened to reply begins there.
+// A page opened to reply focuses the composer.
 const wanted = { "#reply": "r", "#note": "n" }[location.hash];
 if (wanted) addEventListener("load", () => document.querySelector(`[data-hotkey=${wanted}]:not(i)`)?.click());
 
@@ -94,7 +93,7 @@ form?.addEventListener("click", (event) => {
 form?.addEventListener("change", count);
 count();
 
-// The next ticket is where the one was that has left the list.
+// If the ticket has left the list, its successor takes its place.
 const at = (index) => {
   const all = rows();
   link(all[Math.min(index, all.length - 1)] ?? document.createElement("p"))?.focus({ preventScroll: true });
@@ -103,7 +102,7 @@ const next = sessionStorage.getItem("kickstand-row");
 sessionStorage.removeItem("kickstand-row");
 if (next !== null) at(Number(next));
 
-// Where the list was scrolled to, beside one ticket and the next.
+// Keep the scroll position between tickets.
 const place = "kickstand-list " + (new URLSearchParams(location.search).get("in") ?? location.pathname.replace(/^\/(inbox|tickets).*?\/?/, ""));
 if (list) {
   const again = performance.getEntriesByType("navigation")[0]?.type !== "navigate";
@@ -112,7 +111,7 @@ if (list) {
   addEventListener("pagehide", () => sessionStorage.setItem(place, list.scrollTop));
 }
 
-// What arrives comes in above, and what is looked at stays where it is.
+// New rows appear above without moving the visible ones.
 let held = null;
 document.addEventListener("kickstand:changing", () => {
   const row = focused() ?? document.querySelector(".trow:hover") ?? (list?.scrollTop > 0 ? rows().find((r) => r.getBoundingClientRect().bottom > list.getBoundingClientRect().top + 90) : null);
@@ -124,7 +123,7 @@ document.addEventListener("kickstand:changed", () => {
   if (held?.row.isConnected) {
     const moved = () => held.row.getBoundingClientRect().top - held.top;
     list.scrollTop += moved();
-    // Near the end there is nothing left to scroll, as what came pushed others out.
+    // Near the end there may be too little left to scroll.
     if (moved() > 1) {
       form.style.paddingBottom = `${parseFloat(form.style.paddingBottom || 0) + moved()}px`;
       list.scrollTop += moved();

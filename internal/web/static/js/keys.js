@@ -1,5 +1,5 @@
-// Keys press what has data-hotkey: "r", or "j" where a page listens for
-// "kickstand:key". "?" lists those that the page has, by data-hotkey-label.
+// Shortcuts: a key activates the element with data-hotkey="r", or fires
+// "kickstand:key". "?" lists the page's shortcuts by data-hotkey-label.
 const typing = (e) => e.closest("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]");
 
 document.addEventListener("keydown", (event) => {
@@ -19,7 +19,7 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   const all = [...document.querySelectorAll(`[data-hotkey="${CSS.escape(event.key)}"]`)];
-  // Also in a closed menu or drawer.
+  // Including elements in a closed menu or drawer.
   const target = all.find((e) => e.checkVisibility()) ?? all.find((e) => e.closest("[popover]:not(:popover-open)"));
   if (!target) return;
   event.preventDefault();
@@ -48,7 +48,7 @@ function list() {
   for (const e of document.querySelectorAll("[data-hotkey]")) {
     add(e.dataset.hotkey, e.dataset.hotkeyLabel ?? e.getAttribute("aria-label") ?? e.textContent.trim());
   }
-  add("?", "This list");
+  add("?", "Keyboard shortcuts");
   add("Esc", "Close, or leave a field");
   const close = document.createElement("form");
   close.method = "dialog";

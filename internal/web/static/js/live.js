@@ -1,17 +1,16 @@
-// Parts of the page that have data-live="ticket ticket:ID" are kept up to date.
-// The server streams topics; a part whose topic is among them is taken from the
-// page as it is now, and what differs is put in place: what is typed, chosen and
-// focused stays, and what is new has the class "arrived".
+// Live updates of elements with data-live="ticket ticket:ID". The server streams
+// topics; an element with one of them is fetched again and morphed: input, selection
+// and focus stay, and new nodes get the class "arrived".
 //
-// Of all tabs of a browser one has the stream and tells the others: browsers open
-// few connections to a host. The mark says where the news was when a page was made,
-// or when the stream was last heard of: who has another one missed something.
+// One tab of a browser has the stream and broadcasts to the others, since browsers
+// limit connections per host. The mark identifies the last event before the page was
+// rendered or the stream was interrupted; a different mark means missed events.
 const shared = new BroadcastChannel("kickstand-live");
 let mark = document.body.dataset.news;
 let leads = false;
 
 shared.onmessage = ({ data }) => {
-  // What was missed is for who asked, not for every tab.
+  // Missed events concern this tab only.
   if (data.topics && (!data.to || data.to === mark)) heard(data.topics);
   if (data.mark && leads && data.mark !== mark) shared.postMessage({ topics: ["*"], to: data.mark });
 };
@@ -23,7 +22,7 @@ async function stream() {
   leads = false;
 }
 
-// Lasts until the browser gives the stream up, as it does when it is refused.
+// Resolves when the browser closes the stream, as after a refusal.
 function listen() {
   const source = new EventSource("/live?since=" + encodeURIComponent(mark));
   source.onmessage = (event) => {
@@ -39,8 +38,8 @@ function listen() {
   });
 }
 
-// With too many streams, or a server that is not available, another one may be opened
-// after a pause; with an ended session none.
+// Retry after a pause if the limit is reached or the server is unavailable, but not
+// after the session has ended.
 async function mayReturn() {
   const answer = await fetch("/live", { method: "HEAD" }).catch(() => null);
   if (answer && answer.status !== 200 && answer.status !== 429 && answer.status < 500) return false;
@@ -61,10 +60,10 @@ let last = 0;
 function heard(topics) {
   for (const topic of topics) {
     waiting.add(topic);
-    // "kind:*" is any of a kind.
+    // "kind:*" matches any topic of a kind.
     if (topic.includes(":")) waiting.add(topic.slice(0, topic.indexOf(":")));
   }
-  // At once when it was quiet, and else once a second.
+  // Immediately, but at most once a second.
   if (!timer) timer = setTimeout(update, Math.max(50, last + 1000 - Date.now()));
 }
 
@@ -94,7 +93,7 @@ async function update() {
   document.dispatchEvent(new CustomEvent("kickstand:changed"));
 }
 
-// morph makes an element like another, keeping what need not change.
+// morph changes an element to equal another, and reuses equal nodes.
 export function morph(old, now) {
   if (old.isEqualNode(now) || old.hasAttribute("data-keep")) return;
   for (const { name } of [...old.attributes]) if (!now.hasAttribute(name) && name !== "open") old.removeAttribute(name);

@@ -1,5 +1,4 @@
-// The map of the fleet is drawn by the server for each view. Here it is moved, and
-// the part of the page that is different is put in place.
+// Pans and zooms the fleet map, which the server renders for each view.
 import { morph } from "./live.js";
 import { degrees, moves } from "./view.js";
 
@@ -18,7 +17,7 @@ async function go(address, push) {
   if (turn !== asked) return; // it is elsewhere by now
   ground.rest();
   morph(map, page.querySelector("[data-map]"));
-  // Forms keep the view.
+  // Forms submit the view.
   document.querySelector("[data-map-filters]").replaceWith(document.importNode(page.querySelector("[data-map-filters]"), true));
   history[push ? "pushState" : "replaceState"](null, "", address);
   document.dispatchEvent(new CustomEvent("kickstand:changed"));

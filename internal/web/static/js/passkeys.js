@@ -1,7 +1,6 @@
 // Passkeys. An element with data-passkey="get" or "create" has the argument of
-// navigator.credentials in data-options, a button to press, a place for what went
-// wrong, and a hidden field, in or around it a form, that takes the result. The
-// server checks everything.
+// navigator.credentials in data-options, a button, an error element, and a hidden
+// field for the result, in a form inside or around it.
 import "./passwords.js";
 
 const supported = !!(window.PublicKeyCredential && navigator.credentials?.create);
@@ -14,7 +13,7 @@ const encode = (buffer) => {
   return btoa(text).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 };
 
-// options returns the argument with its bytes as bytes.
+// options decodes the argument's base64url fields.
 function options(box) {
   const all = JSON.parse(box.dataset.options);
   const key = all.publicKey;
@@ -42,10 +41,10 @@ function result(credential) {
 }
 
 const words = {
-  NotAllowedError: "Nothing was confirmed: it was cancelled, or took too long. Try again.",
-  InvalidStateError: "This device has a passkey for your account already.",
-  SecurityError: "Passkeys do not work at this address. Open the server by its own address.",
-  NotSupportedError: "This device cannot create a passkey of the kind that is needed.",
+  NotAllowedError: "The request was cancelled or timed out. Try again.",
+  InvalidStateError: "This device already has a passkey for your account.",
+  SecurityError: "Passkeys don’t work at this address. Open the server by its public address.",
+  NotSupportedError: "This device doesn’t support the required type of passkey.",
 };
 
 function say(box, text) {
@@ -69,12 +68,12 @@ async function press(box) {
   try {
     await ask(box);
   } catch (error) {
-    if (error.name !== "AbortError") say(box, words[error.name] ?? "The browser could not use a passkey. Try again, or choose another way.");
+    if (error.name !== "AbortError") say(box, words[error.name] ?? "The browser could not use a passkey. Try again, or use another method.");
     if (box.hasAttribute("data-conditional")) offer(box);
   }
 }
 
-// offer shows passkeys among what the browser fills in.
+// offer enables the browser's autofill of passkeys.
 async function offer(box) {
   if (!(await PublicKeyCredential.isConditionalMediationAvailable?.())) return;
   waiting = new AbortController();

@@ -1,11 +1,10 @@
-// Password fields. A checkbox below those of a form shows what is typed, and a meter
-// below a new password estimates its strength. The server alone decides which
-// passwords it takes.
+// Password fields: a checkbox that shows the passwords of a form, and a strength
+// meter for new ones. The server validates passwords.
 import "./times.js";
 
 const words = ["Too short", "Weak", "Fair", "Good", "Strong"];
 
-// strength is the index of a word: by length, and less for few different characters.
+// strength returns an index of words, by length and number of different characters.
 function strength(text) {
   const characters = [...text.toLowerCase()];
   if (characters.length < 8) return 0;
@@ -15,7 +14,7 @@ function strength(text) {
 
 function meter(field) {
   const bar = Object.assign(document.createElement("meter"), { min: 0, max: 4, low: 2, high: 3, optimum: 4, value: 0 });
-  bar.setAttribute("aria-label", "Strength of the password");
+  bar.setAttribute("aria-label", "Password strength");
   const text = Object.assign(document.createElement("p"), { className: "help" });
   text.setAttribute("role", "status");
   field.closest(".field").append(bar, text);
@@ -28,7 +27,7 @@ function meter(field) {
 function reveal(form, fields) {
   const id = "show-" + fields[0].id;
   const box = Object.assign(document.createElement("input"), { type: "checkbox", id });
-  const label = Object.assign(document.createElement("label"), { htmlFor: id, textContent: fields.length > 1 ? "Show the passwords" : "Show the password" });
+  const label = Object.assign(document.createElement("label"), { htmlFor: id, textContent: fields.length > 1 ? "Show passwords" : "Show password" });
   const row = Object.assign(document.createElement("div"), { className: "field check" });
   row.append(box, label);
   fields.at(-1).closest(".field").after(row);

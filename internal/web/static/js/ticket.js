@@ -1,6 +1,5 @@
-// A ticket: what is typed is kept as a draft, sent without leaving the page, and
-// stays where it was refused; letters are as high as they need to be; and others
-// hear who is here.
+// A ticket's page: saves drafts, submits without a page load, sizes HTML mails, and
+// reports presence.
 import { morph } from "./live.js";
 import { leave, toast } from "./toast.js";
 
@@ -8,7 +7,7 @@ const ticket = document.querySelector(".ticket");
 const composer = document.getElementById("composer");
 const read = async (response) => new DOMParser().parseFromString(await response.text(), "text/html");
 
-// put takes over what an answer says, in place.
+// put applies a response to the page.
 function put(page) {
   for (const part of document.querySelectorAll("[data-live][id]")) {
     const now = page.getElementById(part.id);
@@ -24,7 +23,7 @@ function put(page) {
 
 const ours = (response) => response.redirected && response.ok && new URL(response.url).pathname === location.pathname;
 
-// Properties change in place, and so does what undoes it.
+// Submit properties and undo in place.
 document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (event.defaultPrevented || form.method !== "post" || !form.matches(".ticket [data-quiet], .toast form")) return;
@@ -41,7 +40,7 @@ document.addEventListener("submit", async (event) => {
     put(page);
     if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
   } catch {
-    toast("That was not saved: the server cannot be reached. Try again.", { bad: true });
+    toast("Not saved: the server is unreachable. Try again.", { bad: true });
   }
 });
 
@@ -78,7 +77,7 @@ function compose() {
     form.set("do", "draft");
     const response = await fetch(composer.action, { method: "POST", body: form, headers: { "X-Draft": "1" }, keepalive: last && now.length < 20000 }).catch(() => null);
     if (response?.ok) saved = now;
-    kept.textContent = response?.ok ? "Draft kept" : "Draft not kept yet";
+    kept.textContent = response?.ok ? "Draft saved" : "Draft not saved yet";
     if (!response?.ok && !last) timer ||= setTimeout(keep, 10000);
   }
   composer.addEventListener("input", (event) => {
@@ -88,7 +87,7 @@ function compose() {
   });
   addEventListener("pagehide", () => keep(true));
 
-  // Files are added by choosing, dropping and pasting.
+  // Add files by selection, drop and paste.
   let chosen = new DataTransfer();
   const show = () => {
     files.files = chosen.files;
@@ -110,7 +109,7 @@ function compose() {
       }),
     );
     const total = [...chosen.files].reduce((sum, file) => sum + file.size, 0);
-    refuse(total > most ? `The files have more than ${composer.dataset.most} MB together. Remove some.` : "");
+    refuse(total > most ? `The files exceed ${composer.dataset.most} MB in total. Remove some.` : "");
   };
   const add = (more) => {
     [...more].forEach((file) => chosen.items.add(file));
@@ -132,7 +131,7 @@ function compose() {
   ticket.addEventListener("dragleave", over(false));
   ticket.addEventListener("drop", over(false));
 
-  // Who writes has seen what was there when they began.
+  // The newest message when the user began to write.
   const { seen, reply } = composer.elements;
   const see = () => reply.value || (seen.value = document.getElementById("thread").dataset.newest);
   document.addEventListener("kickstand:changed", see);
@@ -146,11 +145,11 @@ function compose() {
     const area = field();
     const text = area.value;
     const body = new FormData(composer, event.submitter);
-    // Keys are the ticket's from now on.
+    // Shortcuts apply to the ticket from here on.
     const scroll = document.querySelector(".scroll");
     scroll.focus({ preventScroll: true });
     let back = true;
-    // A draft under way would be there again after what it has become.
+    // A pending save would restore the draft of the sent reply.
     await keeping;
     try {
       const response = await fetch(composer.action, { method: "POST", body });
@@ -174,15 +173,15 @@ function compose() {
         seen.value = again.elements.seen.value;
         ask(again.querySelector("[data-crossed] b").textContent, event.submitter);
       } else if (response.status === 422 && again) {
-        // The files are still chosen here, unlike on the page that says so.
-        refuse(again.querySelector("[data-wrong]").textContent.replace(" Choose the files again.", ""));
+        // The files are still attached here, unlike on the returned page.
+        refuse(again.querySelector("[data-wrong]").textContent.replace(" Attach the files again.", ""));
       } else if (response.redirected) {
         location.assign(response.url);
       } else {
-        refuse(page.querySelector("main")?.textContent.trim().replace(/\s+/g, " ").slice(0, 300) || "This was refused. Nothing was sent.");
+        refuse(page.querySelector("main")?.textContent.trim().replace(/\s+/g, " ").slice(0, 300) || "Refused. Nothing was sent.");
       }
     } catch {
-      refuse("This was not sent: the server cannot be reached. What you wrote is still here.");
+      refuse("Not sent: the server is unreachable. Your text is still here.");
     }
     composer.removeAttribute("aria-busy");
     sending = false;
@@ -209,7 +208,7 @@ document.addEventListener("click", ({ target }) => {
   link.parentElement.hidden = true;
 });
 
-// Letters are as high as what is in them, up to a limit, from where they scroll.
+// Size HTML mails to their content, up to a limit.
 function fit(frame) {
   const page = frame.contentDocument?.documentElement;
   if (page?.scrollHeight) frame.style.height = Math.min(Math.max(page.querySelector("body")?.scrollHeight ?? 0, 24) + 2, 1200) + "px";
@@ -231,7 +230,7 @@ function watch() {
 watch();
 document.addEventListener("kickstand:changed", watch);
 
-// Who is here. While somebody looks, they say so every now and then.
+// Presence: a heartbeat while the page is visible.
 var writing = false;
 function here(state) {
   if (!ticket) return;

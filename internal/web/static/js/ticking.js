@@ -1,5 +1,4 @@
-// A length of time that goes on is counted here, in the words of the server
-// (labels.go of the fleet's pages), from what it was when the page came.
+// Counts running durations from their value at page load, in the server's format.
 const begun = new WeakMap();
 
 function span(seconds) {

@@ -1,13 +1,13 @@
-// Times are written by the server in the zone that this cookie names, and those
-// that say how long ago grow old here, in the words of the server (time.go).
+// Sets the cookie with the browser's time zone, in which the server formats times,
+// and updates relative times in the server's format (time.go).
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const wanted = "kickstand-zone=" + encodeURIComponent(zone);
 if (zone && !document.cookie.split("; ").includes(wanted)) {
   document.cookie = wanted + "; Path=/; Max-Age=31536000; SameSite=Lax" + (location.protocol === "https:" ? "; Secure" : "");
 }
 
-// What the clock of the page shows: the server's, and in the sandbox the sandbox's, which
-// can be put forward. It runs on from when the page, or a part of it, came.
+// The page's clock: the server's, or the sandbox clock, which can be advanced. It runs
+// from the time of the page or of its last update.
 let came = "";
 let ahead = 0;
 

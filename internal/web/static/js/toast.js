@@ -1,4 +1,4 @@
-// toast says something in passing, also to who cannot see it.
+// toast shows a message for a few seconds and announces it to screen readers.
 export function toast(text, { bad = false } = {}) {
   const box = document.createElement("div");
   box.className = bad ? "toast bad" : "toast";
@@ -9,7 +9,7 @@ export function toast(text, { bad = false } = {}) {
   leave(box);
 }
 
-// leave takes a toast away after a while, though not while it is looked at.
+// leave removes a toast after a while, but not while it has focus or pointer.
 export function leave(box) {
   const wait = () => setTimeout(() => (box.matches(":hover, :focus-within") ? wait() : box.remove()), 6000);
   wait();

@@ -1,6 +1,6 @@
-// A map that is moved: by dragging, wheel, two fingers and arrow keys. What has
-// data-moves goes along at once; done is told by how much, when it is over: the
-// earth's circumference is 256 * 2 ** zoom of the map's units.
+// Pans and zooms a map by drag, wheel, pinch and arrow keys. Elements with data-moves
+// follow at once; done gets the total movement at the end. The earth's circumference
+// is 256 * 2 ** zoom map units.
 export function moves(svg, done) {
   const box = svg.viewBox.baseVal;
   const fingers = new Map();
@@ -19,7 +19,7 @@ export function moves(svg, done) {
     timer = setTimeout(() => {
       const was = now;
       if (was.k === 1 && !was.x && !was.y) return;
-      // The middle of the map was there before.
+      // The centre of the map before.
       const x = (box.width / 2 - was.x) / was.k;
       const y = (box.height / 2 - was.y) / was.k;
       done({ dx: x - box.width / 2, dy: y - box.height / 2, nearer: Math.log2(was.k) });
@@ -63,7 +63,7 @@ export function moves(svg, done) {
   svg.addEventListener("pointerup", up);
   svg.addEventListener("pointercancel", up);
   svg.addEventListener("dragstart", (event) => event.preventDefault());
-  // What ends a drag is no click on what is below.
+  // The end of a drag is no click.
   svg.addEventListener("click", (event) => {
     if (!dragged) return;
     dragged = false;
@@ -80,12 +80,12 @@ export function moves(svg, done) {
     soon(180);
   });
   return {
-    // rest says that the map is as drawn again.
+    // rest resets the movement.
     rest() {
       now = { k: 1, x: 0, y: 0 };
       for (const part of svg.querySelectorAll("[data-moves]")) part.removeAttribute("transform");
     },
-    // of returns where on the drawing something on the screen is.
+    // of converts screen to map coordinates.
     of(event) {
       const p = at(event);
       return { x: (p.x - now.x) / now.k, y: (p.y - now.y) / now.k };
@@ -94,7 +94,7 @@ export function moves(svg, done) {
   };
 }
 
-// mercator and back: the earth is a square whose sides are 1.
+// Web Mercator and its inverse, in a unit square.
 export const mercator = (lng, lat) => {
   const sin = Math.sin((Math.max(-85.05, Math.min(85.05, lat)) * Math.PI) / 180);
   return { x: lng / 360 + 0.5, y: 0.5 - Math.log((1 + sin) / (1 - sin)) / (4 * Math.PI) };

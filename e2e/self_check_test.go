@@ -11,8 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestChecksCatch breaks each rule that holds for all pages once, so that none of
-// them can pass for having stopped looking.
+// TestChecksCatch violates each rule for pages once, to verify that the checks work.
 func TestChecksCatch(t *testing.T) {
 	ctx := needChromium(t)
 	const (
@@ -42,7 +41,7 @@ func TestChecksCatch(t *testing.T) {
 		{"no label", good + `<input name="x">`, "access", "label", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inTurn(t)
+			parallel(t)
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/" {
 					http.NotFound(w, r)
@@ -61,7 +60,7 @@ func TestChecksCatch(t *testing.T) {
 			if strings.Contains(tt.body, "fetch") || tt.name == "rejection" {
 				v.untilFault()
 			}
-			got := v.takeFaults()
+			got := v.drainFaults()
 			switch tt.kind {
 			case "layout":
 				got = append(got, v.layoutFaults()...)
@@ -78,8 +77,8 @@ func TestChecksCatch(t *testing.T) {
 	}
 }
 
-// takeFaults returns what would fail the test, and forgives it.
-func (v *visitor) takeFaults() []string {
+// drainFaults returns and clears the recorded faults.
+func (v *visitor) drainFaults() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	taken := v.faults
@@ -87,7 +86,7 @@ func (v *visitor) takeFaults() []string {
 	return taken
 }
 
-// untilFault waits for one that comes when it likes.
+// untilFault waits for an asynchronous fault.
 func (v *visitor) untilFault() {
 	v.t.Helper()
 	(&program{t: v.t}).until("a fault", func() bool {

@@ -13,8 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/app"
 )
 
-// newsletter is a mail as shops send them: headings of two lines, colours, a table for its
-// layout, and pictures that tell who opens it.
+// newsletter is a typical newsletter: two-line headings, colours, a table layout, and
+// tracking pixels.
 const newsletter = `<html><head><style>h1{line-height:1px}</style></head><body style="line-height:20px">
 <table width="600" bgcolor="#f5f5f5" cellpadding="16"><tr><td align="center" style="font-family: Arial; line-height: 18px">
 <h1 style="font-size: 32px; color: #b00020; position: absolute; top: 0">Your order of a very long name, which has two lines for certain in a narrow frame</h1>
@@ -25,8 +25,8 @@ const newsletter = `<html><head><style>h1{line-height:1px}</style></head><body s
 <img src="https://shop.example/open.gif?who=4711" width="1" height="1">
 </td></tr></table></body></html>`
 
-// TestLetterInItsPlace: a mail of HTML looks like one, stays in its frame, and has its
-// pictures loaded by the server when somebody asks.
+// TestLetterInItsPlace: an HTML mail is rendered as sent, stays in its frame, and its
+// images are fetched by the server on request.
 func TestLetterInItsPlace(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -48,7 +48,7 @@ func TestLetterInItsPlace(t *testing.T) {
 	p := start(t, func(c *app.Config) { c.Pictures = shop })
 	o, robin := p.organization("Acme Wheels")
 	p.connect(o)
-	p.letter("shop@client.example", markup("Shop <shop@client.example>", "Your order", newsletter))
+	p.receiveMail("shop@client.example", markup("Shop <shop@client.example>", "Your order", newsletter))
 	p.until("the ticket", func() bool { return p.tickets(o.ID) == 1 })
 	for _, scripts := range []bool{true, false} {
 		v := p.as(t, robin)
@@ -59,8 +59,8 @@ func TestLetterInItsPlace(t *testing.T) {
 		const page = `document.querySelector("iframe.letter").contentDocument`
 		v.wait("the letter", page+`?.querySelector("h1")`)
 		for _, s := range []screen{wide, narrow} {
-			v.look(s)
-			// Lines of a heading do not overlap: each is at least as high as its letters.
+			v.setScreen(s)
+			// Lines of a heading don't overlap: each is at least as high as its font.
 			v.wait("lines apart", `[...`+page+`.querySelectorAll("h1, h2")].every((h) => {
 				const style = getComputedStyle(h), size = parseFloat(style.fontSize);
 				return parseFloat(style.lineHeight) >= size && style.position === "static";
@@ -77,11 +77,11 @@ func TestLetterInItsPlace(t *testing.T) {
 		if n := asked.Load(); scripts && n != 0 {
 			t.Errorf("%d pictures were loaded before anybody asked", n)
 		}
-		v.look(screen{width: wide.width, height: 2000, dark: true})
-		if scripts { // which axe needs in frames, too
+		v.setScreen(screen{width: wide.width, height: 2000, dark: true})
+		if scripts { // axe needs scripts in frames, too
 			v.checkAccess()
 		}
-		v.see("2 pictures from elsewhere are not loaded")
+		v.waitText("2 remote images are blocked")
 		v.click("[data-pictures]")
 		v.wait("the picture", `(() => { const i = `+page+`?.querySelector("img[alt=Banner]"); return i?.complete && i.naturalWidth === 120; })()`)
 		if scripts {

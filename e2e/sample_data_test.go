@@ -22,13 +22,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// Addresses at which the organizations of the tests are written to.
+// Addresses of the test organizations.
 const (
 	ourNumber  = "+14155550100"
 	ourMailbox = "support@acme-wheels.example"
 )
 
-// connect connects a number and a mailbox, and returns the ids of the two.
+// connect connects a number and a mailbox, and returns the ids of the connections.
 func (p *program) connect(o account.Organization) (number, mailbox string) {
 	p.t.Helper()
 	ids := make([]string, 2)
@@ -46,8 +46,8 @@ func (p *program) connect(o account.Organization) (number, mailbox string) {
 	return ids[0], ids[1]
 }
 
-// text has somebody send a text message to us, as the provider tells of it.
-func (p *program) text(id, from, text string) {
+// receiveText posts an SMS as the provider does.
+func (p *program) receiveText(id, from, text string) {
 	p.t.Helper()
 	const path = "/api/webhooks/sms"
 	form := url.Values{
@@ -62,8 +62,8 @@ func (p *program) text(id, from, text string) {
 	}
 }
 
-// letter has somebody send a mail to us, as a converter hands it over.
-func (p *program) letter(from string, raw []byte) {
+// receiveMail posts a raw mail as a converter does.
+func (p *program) receiveMail(from string, raw []byte) {
 	p.t.Helper()
 	signature, at := email.SignRaw(raw, time.Now(), mailSecret)
 	status, answer := p.call("POST", "/api/webhooks/inbound-email?style=raw", http.Header{
@@ -75,13 +75,13 @@ func (p *program) letter(from string, raw []byte) {
 	}
 }
 
-// markup is a mail of nothing but HTML.
+// markup returns a mail with an HTML part only.
 func markup(from, subject, text string) []byte {
 	return fmt.Appendf(nil, "From: %s\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMessage-ID: <%x@client.example>\r\nMIME-Version: 1.0\r\nContent-Type: text/html; charset=utf-8\r\n\r\n%s\r\n",
 		from, ourMailbox, subject, time.Now().Format(time.RFC1123Z), len(text)+len(subject)*1000003, text)
 }
 
-// write runs a change.
+// write runs change in a transaction.
 func (p *program) write(change func(tx *db.Tx) error) {
 	p.t.Helper()
 	if err := p.DB.Write(p.t.Context(), change); err != nil {
@@ -89,24 +89,24 @@ func (p *program) write(change func(tx *db.Tx) error) {
 	}
 }
 
-// told is a ticket to be: what a customer wrote, and what became of it.
-type told struct {
+// sampleTicket describes a ticket: the customer's messages and the agents' changes.
+type sampleTicket struct {
 	name, phone, mail string // of the customer
 	ago               time.Duration
-	subject, text     string // the first message
+	subject, text     string // of the first message
 	html              string
-	reply, note       string // of an agent; empty for none
-	again             string // what the customer wrote then
-	elsewhere         string // where that asks for answers, without a proof
+	reply, note       string // of an agent; empty: none
+	again             string // the customer's second message
+	elsewhere         string // its unauthenticated Reply-To
 	status            desk.Status
 	priority          desk.Priority
-	to                who // the assignee; nobody for none
+	to                persona // the assignee; anonymous: none
 	tags              []string
 }
 
-// tales are the tickets of the organization that has everything. Some try to be more
-// than text, or are longer than one likes.
-var tales = []told{
+// sampleTickets are the tickets of the populated organization. Some contain HTML or very
+// long texts.
+var sampleTickets = []sampleTicket{
 	{name: "Ana Lind", mail: "ana@client.example", ago: 26 * time.Hour, subject: "Invoice for October", text: "Hello,\n\ncould you send me the invoice for October again? My accountant lost it.\n\nAna",
 		reply: "Hello Ana,\n\nhere it is again. It is also in the app under Account.\n\nRobin", again: "Thank you, that was quick!\n\n> Hello Ana,\n>\n> here it is again.", status: desk.StatusPending, to: admin, tags: []string{"billing"}},
 	{name: "Jo Rider", mail: "jo@client.example", ago: 20 * time.Hour, subject: "Parking zone at the station", text: "Is it allowed to end a ride in front of the station? The app says no.",
@@ -125,7 +125,7 @@ var tales = []told{
 	{phone: "+4915112345678", ago: 12 * time.Minute, text: "Kann ich die Fahrt am Bahnhof beenden?", to: admin},
 }
 
-// fill gives the organization of the world a past.
+// fill populates the world's organization.
 func (w *world) fill() {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -158,12 +158,12 @@ func (w *world) fill() {
 		}
 		w.webhooks = append(w.webhooks, hook.ID)
 	}
-	for i, tale := range tales {
-		w.tickets = append(w.tickets, w.tell(i, tale, number, mailbox))
+	for i, tale := range sampleTickets {
+		w.tickets = append(w.tickets, w.createTicket(i, tale, number, mailbox))
 	}
-	// And what came by the providers' requests, which are kept too.
-	w.text("SM1", "+14155550123", "Hello, the scooter at the station does not unlock.")
-	w.letter("pia@client.example", markup("Pia Sorel <pia@client.example>", "Your prices", "<p>What is a day <i>at most</i>?</p>"))
+	// Inbound events are stored as well.
+	w.receiveText("SM1", "+14155550123", "Hello, the scooter at the station does not unlock.")
+	w.receiveMail("pia@client.example", markup("Pia Sorel <pia@client.example>", "Your prices", "<p>What is a day <i>at most</i>?</p>"))
 	asAdmin := audit.WithActor(ctx, audit.Actor{Type: audit.User, ID: w.people[admin].ID})
 	for _, n := range []apikey.New{
 		{Service: apikey.Helpdesk, Environment: apikey.Live, Name: "Back office", Permissions: apikey.Permissions{Level: apikey.Admin}},
@@ -187,8 +187,8 @@ func (w *world) fill() {
 	}
 }
 
-// tell makes a ticket and returns its number.
-func (w *world) tell(i int, tale told, number, mailbox string) int64 {
+// createTicket creates a ticket and returns its number.
+func (w *world) createTicket(i int, tale sampleTicket, number, mailbox string) int64 {
 	w.t.Helper()
 	ctx := w.t.Context()
 	in := desk.Inbound{OrganizationID: w.acme.ID, ConnectionID: number, Channel: "sms", ReceivedAt: time.Now().Add(-tale.ago)}
@@ -255,7 +255,7 @@ func (w *world) tell(i int, tale told, number, mailbox string) int64 {
 	if tale.priority != "" {
 		u.Priority = &tale.priority
 	}
-	if tale.to != nobody {
+	if tale.to != anonymous {
 		id := w.people[tale.to].ID
 		u.AssigneeID = &id
 	}
