@@ -19,9 +19,9 @@ func TestAttackPagesAroundTheProvider(t *testing.T) {
 		t.Errorf("by password: got %d with cookies %v, alert %q", door.Code, door.Result().Cookies(), page.Alert())
 	}
 	byLink := f.serve("GET", signIn, cookie("svc-login-intent", intent))
-	wantPage(t, byLink).Want("sign-in with its identity provider")
+	wantPage(t, byLink).Want("identity provider only")
 	byReset := f.submit(wantPage(t, f.serve("GET", link)), map[string]string{"password": newPassword, "repeat": newPassword})
-	wantPage(t, byReset).Want("sign-in with its identity provider")
+	wantPage(t, byReset).Want("identity provider only")
 	if byLink.Code != 403 || byReset.Code != 403 || len(byLink.Result().Cookies()) != 0 {
 		t.Errorf("got %d by link, %d by reset, cookies %v", byLink.Code, byReset.Code, byLink.Result().Cookies())
 	}

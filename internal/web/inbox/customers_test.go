@@ -84,7 +84,7 @@ func TestCustomerPage(t *testing.T) {
 	}
 	b := browsers[account.Agent]
 	bare := h.person(desk.NewCustomer{Emails: []string{"bare@c.example"}, ExternalID: "crm-7", Metadata: desk.MetadataUpdate{"vip": new("<yes>")}})
-	b.Page("/customers/"+bare.ID).Want("bare@c.example", "No ticket is theirs", "crm-7", "vip", "<yes>")
+	b.Page("/customers/"+bare.ID).Want("bare@c.example", "No tickets.", "crm-7", "vip", "<yes>")
 	other := h.SignIn(h.NewUser(h.NewOrganization("Other"), "eve@example.com", "Eve", account.Admin))
 	for _, path := range []string{"/customers/" + bare.ID, "/customers/" + bare.ID + "/edit", "/customers/" + bare.ID + "/delete", "/tickets/new?customer=" + bare.ID} {
 		other.WantRefused(other.Get(path), http.StatusNotFound)
