@@ -8,9 +8,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 )
 
-// TestAttackAttachmentInTheCache: the next person at a shared computer asks the
-// browser for the address of an attachment after its reader has signed out. Nothing
-// may have kept it.
+// TestAttackAttachmentInTheCache: after a user has signed out, the next user of the
+// browser requests an attachment's address. The cache must not have it.
 func TestAttackAttachmentInTheCache(t *testing.T) {
 	w := httptest.NewRecorder()
 	serveFile(w, &desk.Attachment{Name: "passport.jpg", ContentType: "image/jpeg", Size: 3}, strings.NewReader("jpg"))

@@ -23,12 +23,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// checkoutFixture is the built-in checkout, with what it has posted.
+// checkoutFixture is the built-in checkout with the events that it posted.
 type checkoutFixture struct {
 	fixture
 	checkout *billing.Checkout
 	posted   []string // types of events
-	refuse   error    // instead
+	refuse   error    // returned instead of accepting an event
 }
 
 func newCheckoutFixture(t *testing.T, change ...func(*billing.CheckoutConfig)) *checkoutFixture {
@@ -68,7 +68,7 @@ func (f *checkoutFixture) handleEvent(_ context.Context, event []byte) error {
 	return nil
 }
 
-// start returns the path of a checkout.
+// start returns the path of a new checkout.
 func (f *checkoutFixture) start(organization string, plan account.Plan) string {
 	f.t.Helper()
 	to, err := f.checkout.StartCheckout(f.t.Context(), account.CheckoutRequest{
@@ -109,7 +109,7 @@ func TestCheckout(t *testing.T) {
 		if got := webtest.Attr(page.All("form")[0], "action"); got != path {
 			t.Errorf("got form to %q, want %q", got, path)
 		}
-		for range 2 { // the button may be pressed twice
+		for range 2 { // a double click
 			w := f.submit(page, nil)
 			if w.Code != 303 || w.Header().Get("Location") != "/?checkout=paid" || len(w.Result().Cookies()) != 0 {
 				t.Fatalf("got %d with header %v: %s", w.Code, w.Header(), w.Body)
@@ -139,7 +139,7 @@ func TestCheckoutFailures(t *testing.T) {
 	path := f.start("Acme", account.Pro)
 	page := wantPage(t, f.serve("GET", path))
 
-	// An outage: the page can be tried again.
+	// After an outage the page works again.
 	f.refuse = problem.New(problem.Unavailable, "no room").Because(errors.New("a secret"))
 	w := f.submit(page, nil)
 	if w.Code != 503 || w.Header().Get("Location") != "" || strings.Contains(w.Body.String(), "a secret") {
@@ -171,7 +171,7 @@ func TestCheckoutFailures(t *testing.T) {
 	}
 }
 
-// wantNoCheckout: status 404 and nothing posted, however it is asked for.
+// wantNoCheckout asserts status 404 for GET and POST, and no event.
 func (f *checkoutFixture) wantNoCheckout(t *testing.T, path string) {
 	t.Helper()
 	f.posted = nil
@@ -196,7 +196,7 @@ func TestNoSuchCheckout(t *testing.T) {
 	f.wantNoCheckout(t, "/dev/checkout/"+strings.Repeat("A", 9000))
 	wantPage(t, f.serve("GET", "/dev/checkout/x")).Want("Checkout not found", "Choose the plan again")
 
-	// With a payment provider there is no such page.
+	// With a payment provider the page does not exist.
 	f = newCheckoutFixture(t, func(c *billing.CheckoutConfig) { c.APIKey = "key" })
 	f.wantNoCheckout(t, path)
 	if w := f.serve("GET", path); strings.Contains(w.Body.String(), "checkout") {

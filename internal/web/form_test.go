@@ -16,7 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// TestForms: what is no form of ours is refused before anything is done.
+// TestForms checks that anything but a form of the site is refused without effect.
 func TestForms(t *testing.T) {
 	const urlencoded = "application/x-www-form-urlencoded"
 	f := newFixture(t)
@@ -64,8 +64,7 @@ func TestForms(t *testing.T) {
 		}
 		wantPage(t, w).Want("The form is incomplete")
 
-		// What else is sent counts for nothing: not where to go on to, not in
-		// the address, and the first of several.
+		// Unknown fields, query parameters and repeated values are ignored.
 		good["redirectTo"] = []string{"https://evil.example.com/"}
 		good["next"] = []string{"//evil.example.com"}
 		good["token"] = append(good["token"], "another")
@@ -80,8 +79,8 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errors.New("connection reset") }
 
-// TestCrossSite: behind the protection that package app puts before the pages,
-// the forms work from our pages in any browser, and from nowhere else.
+// TestCrossSite checks, with the protection of package app, that forms work from the
+// site's own pages in any browser, and from no other site.
 func TestCrossSite(t *testing.T) {
 	f := newFixture(t)
 	protection := http.NewCrossOriginProtection()
@@ -91,8 +90,8 @@ func TestCrossSite(t *testing.T) {
 	pages := f.Handler
 	f.Handler = protection.Handler(pages)
 
-	// origin is what a browser sends for the form of a page, by the Fetch
-	// standard ("append a request Origin header").
+	// origin returns the Origin header of a page's form, by the Fetch standard ("append a
+	// request Origin header").
 	origin := func(w *httptest.ResponseRecorder, page string) string {
 		if w.Header().Get("Referrer-Policy") == "no-referrer" {
 			return "null"
@@ -103,7 +102,7 @@ func TestCrossSite(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change []func(*http.Request)
-		from   string // the origin of the page; empty for a browser that sends none
+		from   string // origin of the page; empty: not sent
 		want   bool
 	}{
 		{"our page", []func(*http.Request){host, header("Sec-Fetch-Site", "same-origin")}, baseURL, true},
@@ -169,9 +168,9 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// FuzzForms holds that whatever is posted, the answer is a page or a way on
-// that is one of ours, that only success gives or takes cookies, and that
-// nothing of it is a fault. TOKEN stands for a token that is good.
+// FuzzForms asserts that any post results in a page or a redirect within the site, that
+// only successes set cookies, and that nothing is an internal error. TOKEN stands for a
+// valid token.
 func FuzzForms(f *testing.F) {
 	const urlencoded = "application/x-www-form-urlencoded"
 	f.Add(true, urlencoded, "token=TOKEN&password=staple+of+the+house&repeat=staple+of+the+house")

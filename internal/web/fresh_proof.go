@@ -235,8 +235,8 @@ func (s *Site) renderProof(w http.ResponseWriter, r *Request, held string, form 
 	return nil
 }
 
-// restricted handles users whose organization requires a second factor that their session
-// lacks: it redirects to the check, or to enrolment.
+// restricted handles users without the second factor that the organization requires: it
+// redirects to the check, or to enrolment.
 func (s *Site) restricted(w http.ResponseWriter, r *Request) {
 	if r.Method == http.MethodPost {
 		s.renderMessage(w, r.Request, http.StatusForbidden, "A second factor is required", message{

@@ -7,7 +7,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// wantPage: what every page outside of the frame must be. It returns the page.
+// wantPage asserts the rules of all pages outside of the dashboard, and parses the page.
 func wantPage(t testing.TB, w *httptest.ResponseRecorder) webtest.Document {
 	t.Helper()
 	d := webtest.Parse(t, w.Body.String())

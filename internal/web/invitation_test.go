@@ -14,10 +14,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// invite has somebody invited to a new organization, and returns the link.
+// invite creates an invitation to a new organization, and returns the link.
 func (f *fixture) invite(organization, inviter, email string, role account.Role) string {
 	f.t.Helper()
-	// Names that the rules refuse by now may be stored since before.
+	// Names that are invalid today may still be stored.
 	o, err := f.accounts.CreateOrganization(f.t.Context(), account.NewOrganization{Name: cmp.Or(regexp.MustCompile(`^[A-Z][a-z]+$`).FindString(organization), "Organization")})
 	if err != nil {
 		f.t.Fatal(err)
@@ -35,7 +35,7 @@ func (f *fixture) invite(organization, inviter, email string, role account.Role)
 	return f.link()
 }
 
-// wantEntered: the browser has a session of its own now, and goes on.
+// wantEntered asserts a new session and a redirect.
 func (f *fixture) wantEntered(t *testing.T, w *httptest.ResponseRecorder, location string) account.User {
 	t.Helper()
 	if w.Code != 303 || w.Header().Get("Location") != location || w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Referrer-Policy") != "no-referrer" {
@@ -71,7 +71,7 @@ func TestInvitation(t *testing.T) {
 		t.Errorf("got field %v and alert %q", name.Attr, page.Alert())
 	}
 
-	// A name that will not do comes back to be mended, the others as they were.
+	// An invalid name is rendered again with its error.
 	for name, want := range map[string]string{
 		"":                             "Your name must not be empty.",
 		" \u00a0 ":                     "Your name must not be empty.",
@@ -86,7 +86,7 @@ func TestInvitation(t *testing.T) {
 		}
 		again := wantPage(t, w)
 		again.Want("Ada invites you to work with Acme")
-		typed := strings.NewReplacer("\r\n", "\n", "\x00", "\ufffd").Replace(strings.TrimSpace(name)) // as HTML carries them
+		typed := strings.NewReplacer("\r\n", "\n", "\x00", "\ufffd").Replace(strings.TrimSpace(name)) // as HTML transfers them
 		if got := webtest.Attr(again.Field("name"), "value"); got != typed {
 			t.Errorf("name %q: got it back as %q", name, got)
 		}
@@ -108,7 +108,7 @@ func TestInvitation(t *testing.T) {
 	}
 }
 
-// wantNotInvited: a page that says why and what to do, and no cookie.
+// wantNotInvited asserts an error page with the reason and the next step, and no cookie.
 func (f *fixture) wantNotInvited(t *testing.T, w *httptest.ResponseRecorder, status int, why string) {
 	t.Helper()
 	if w.Code != status || len(w.Header().Values("Set-Cookie")) != 0 || w.Header().Get("Location") != "" {
@@ -126,8 +126,8 @@ func (f *fixture) wantNotInvited(t *testing.T, w *httptest.ResponseRecorder, sta
 	}
 }
 
-// TestInvitationOfUser: somebody who has an account is asked for nothing, and
-// keeps their name whatever is sent.
+// TestInvitationOfUser: a user with an account has no fields to fill in, and keeps the
+// present name.
 func TestInvitationOfUser(t *testing.T) {
 	f := newFixture(t)
 	link := f.invite("Acme", "Ada", "carol@example.com", account.Admin)
@@ -155,7 +155,7 @@ func TestInvitationDoesNotWork(t *testing.T) {
 		f.wantNotInvited(t, f.post("/invitation", url.Values{"token": {bad}, "name": {"Bob"}}), 400, "This invitation was accepted or revoked")
 	}
 
-	// A member, of this organization and of another one.
+	// Members of this and of another organization.
 	link := f.invite("Acme", "Ada", "bob@example.com", account.Agent)
 	page := wantPage(t, f.serve("GET", link))
 	other := f.invite("Zenith", "Zoe", "bob@example.com", account.Admin)
@@ -177,8 +177,8 @@ func TestInvitationDoesNotWork(t *testing.T) {
 	}
 }
 
-// TestHostileNames: whatever people call themselves is text on the page and
-// nothing else, and cannot turn around what is written beside it.
+// TestHostileNames checks that names are escaped and isolated from the direction of the
+// text around them.
 func TestHostileNames(t *testing.T) {
 	f := newFixture(t)
 	for i, name := range []string{
@@ -206,18 +206,17 @@ func TestHostileNames(t *testing.T) {
 				said++
 			}
 		}
-		if said != 3 { // who invites, to what, and on the button
+		if said != 3 { // inviter, organization and button
 			t.Errorf("%q: found it %d times in %s", name, said, w.Body)
 		}
 
-		// The same as the name of somebody who is asked for it once more, which
-		// a name ends with that will not do.
+		// Neither may a refused name that is rendered again.
 		page = wantPage(t, f.submit(page, map[string]string{"name": name + "\x01"}))
 		if got := webtest.Attr(page.Field("name"), "value"); got != name+"\x01" {
 			t.Errorf("got %q back, want %q", got, name+"\x01")
 		}
 		if strings.Contains(name, "\u202e") {
-			continue // nobody may take such a name any more
+			continue // no longer valid
 		}
 		u := f.wantEntered(t, f.submit(page, map[string]string{"name": name}), "/")
 		if u.Name != name {

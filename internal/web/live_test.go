@@ -20,14 +20,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// liveFixture is a site with news.
+// liveFixture is a site with live events.
 type liveFixture struct {
 	fixture
 	live      *live.Hub
-	elsewhere *account.Service // of another process, where the database serves several
+	elsewhere *account.Service // of another process, if the database supports several
 }
 
-// withLiveFixture runs a test with one in a bubble of package synctest: so on SQLite.
+// withLiveFixture runs test in a synctest bubble, on SQLite.
 func withLiveFixture(t *testing.T, test func(t *testing.T, n *liveFixture), change ...func(*account.Config)) {
 	t.Helper()
 	url := dbtest.SQLiteURL(t)
@@ -54,7 +54,7 @@ func (n *liveFixture) newAccounts(hub *live.Hub, d *db.DB, change ...func(*accou
 	return s
 }
 
-// newLiveFixture returns one on PostgreSQL, beside another process.
+// newLiveFixture returns a fixture on PostgreSQL with a second process.
 func newLiveFixture(t *testing.T) *liveFixture {
 	t.Helper()
 	url := dbtest.URL(t)
@@ -65,24 +65,24 @@ func newLiveFixture(t *testing.T) *liveFixture {
 	n.elsewhere = n.newAccounts(live.Open(there), there)
 	n.Handler = web.New(web.Config{Accounts: n.accounts, Gate: &browser.SessionAuth{Accounts: n.accounts}, Live: n.live})
 
-	s := n.live.Subscribe("") // before there is anything to hear
+	s := n.live.Subscribe("") // before the first event
 	defer s.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); n.live.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	<-s.Ready() // it hears of the other process from here on
+	<-s.Ready() // events of the other process arrive from here on
 	return n
 }
 
-// stream is an answer that is read while it is written.
+// stream is a response that is read while it is written.
 type stream struct {
 	header http.Header
 	status int
 	w      *io.PipeWriter
 	lines  *bufio.Scanner
 	leave  context.CancelFunc
-	done   chan struct{} // closed when the handler has returned
+	done   chan struct{} // closed when the handler returns
 }
 
 func (s *stream) Header() http.Header  { return s.header }
@@ -95,20 +95,20 @@ func (s *stream) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// listen asks for news as somebody who is signed in.
+// listen opens a stream with a session.
 func (n *liveFixture) listen(in account.SignIn) *stream {
 	n.t.Helper()
 	return n.listenSince(in, "/live", "", "")
 }
 
-// listenSince is listen at an address, with the id of the last event heard, and
-// what there is to hear at once.
+// listenSince opens a stream at an address with a Last-Event-ID, and asserts its first
+// event.
 func (n *liveFixture) listenSince(in account.SignIn, address, last, first string) *stream {
 	n.t.Helper()
 	return n.open(in, address, last, first)
 }
 
-// listenFrom is listen from another network than the others'.
+// listenFrom opens a stream from another network.
 func (n *liveFixture) listenFrom(in account.SignIn, remote string) *stream {
 	n.t.Helper()
 	return n.open(in, "/live", "", "", func(r *http.Request) { r.RemoteAddr = remote })
@@ -145,7 +145,7 @@ func (n *liveFixture) open(in account.SignIn, address, last, first string, chang
 	return s
 }
 
-// want holds that the next thing in the stream is this, of one or more lines.
+// want asserts the next event, of one or more lines.
 func (s *stream) want(t testing.TB, want string) {
 	t.Helper()
 	var got []string
@@ -157,14 +157,14 @@ func (s *stream) want(t testing.TB, want string) {
 	}
 }
 
-// wantEnd holds that the stream ends with nothing more in it.
+// wantEnd asserts that the stream ends without a further event.
 func (s *stream) wantEnd(t testing.TB) {
 	t.Helper()
 	s.want(t, "")
 	<-s.done
 }
 
-// enter signs somebody in, as a member of an organization unless that is empty.
+// enter creates a session of a member, or of a user without an organization.
 func (n *liveFixture) enter(email, organization string) account.SignIn {
 	n.t.Helper()
 	in, err := n.accounts.SignInWithEmail(n.t.Context(), account.EmailSignIn{Email: email}, "", account.Client{})
@@ -196,21 +196,22 @@ func TestNews(t *testing.T) {
 		n.live.Publish(ada.User.OrganizationID, "customer:1")
 		s.want(t, "id: "+n.live.Mark(ada.User.OrganizationID)+"\ndata: customer:1")
 
-		// Another organization hears its own only, and who is quiet is still there.
+		// A listener gets only the events of its organization, and a comment while there
+		// are none.
 		other.want(t, ": still here")
 		s.want(t, ": still here")
 		n.live.Publish(eve.User.OrganizationID, "ticket:3")
 		other.want(t, "id: "+n.live.Mark(eve.User.OrganizationID)+"\ndata: ticket:3")
 
-		// A server that stops ends all.
+		// Stopping the server ends all streams.
 		n.live.Close()
 		s.wantEnd(t)
 		other.wantEnd(t)
 	})
 }
 
-// TestNewsMissed: what was told between the making of a page and its stream, or
-// between two streams, is not lost.
+// TestNewsMissed checks that events between page and stream, or between two streams, are
+// not lost.
 func TestNewsMissed(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		ada := n.enter("ada@example.com", "Acme")
@@ -221,15 +222,15 @@ func TestNewsMissed(t *testing.T) {
 
 		n.live.PublishSoon(organization, "ride:1")
 		n.listenSince(ada, since, "", "\ndata: *")
-		// A browser comes back to the address of before with what it heard last.
+		// A browser reconnects to the same address with its last event id.
 		n.listenSince(ada, since, n.live.Mark(organization), "")
 		n.listenSince(ada, since, page, "\ndata: *")
-		// As it does from another process, or from before a restart.
+		// The same with an id of another process, or of an earlier run.
 		n.listenSince(ada, "/live?since=made-up", "", "\ndata: *")
 	})
 }
 
-// TestNewsListeners: news is for who is signed in, and belongs to an organization.
+// TestNewsListeners checks that streams need a session and belong to one organization.
 func TestNewsListeners(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		w := n.serve("GET", "/live")
@@ -253,7 +254,7 @@ func TestNewsListeners(t *testing.T) {
 	})
 }
 
-// TestNewsEnd: a stream ends with its listener, and by itself.
+// TestNewsEnd checks that a stream ends with its client, and after its lifetime.
 func TestNewsEnd(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		ada := n.enter("ada@example.com", "Acme")
@@ -269,7 +270,7 @@ func TestNewsEnd(t *testing.T) {
 	})
 }
 
-// wantQuietEnd holds that nothing but comments comes until the end.
+// wantQuietEnd asserts that only comments follow until the end.
 func (s *stream) wantQuietEnd(t testing.TB) {
 	t.Helper()
 	for s.lines.Scan() {

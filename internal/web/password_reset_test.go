@@ -19,8 +19,7 @@ const (
 	newPassword = "staple of the \"new\" <house>"
 )
 
-// requestReset makes a user who has a session and has forgotten the password, and
-// returns the session and the link to a new one.
+// requestReset creates a user with a session, and returns the session and a reset link.
 func (f *fixture) requestReset(email string) (in account.SignIn, link string) {
 	f.t.Helper()
 	ctx := f.t.Context()
@@ -41,7 +40,7 @@ func (f *fixture) requestReset(email string) (in account.SignIn, link string) {
 	return in, f.reset(email)
 }
 
-// reset returns another link to a new password.
+// reset returns another reset link.
 func (f *fixture) reset(email string) string {
 	f.t.Helper()
 	if err := f.accounts.SendPasswordReset(f.t.Context(), account.PasswordReset{Email: email}, account.Client{}); err != nil {
@@ -50,7 +49,7 @@ func (f *fixture) reset(email string) string {
 	return f.link()
 }
 
-// opens reports whether a password opens the account.
+// opens reports whether a password signs in.
 func (f *fixture) opens(email, password string) bool {
 	f.t.Helper()
 	_, err := f.accounts.SignInWithPassword(f.t.Context(), account.PasswordSignIn{Email: email, Password: password}, account.Client{})
@@ -60,7 +59,7 @@ func (f *fixture) opens(email, password string) bool {
 	return err == nil
 }
 
-// clearedCookies are those of a session, gone.
+// clearedCookies are the deleted session cookies.
 var clearedCookies = []string{
 	"svc-access-token=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax",
 	"svc-refresh-token=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax",
@@ -69,7 +68,7 @@ var clearedCookies = []string{
 func TestResetPassword(t *testing.T) {
 	f := newFixture(t)
 	in, link := f.requestReset("ada@example.com")
-	// Scanners, previews and people who look twice.
+	// Scanners and previews open a link more than once.
 	for range 3 {
 		for _, change := range []func(*http.Request){header("Sec-Purpose", "prefetch"), header("User-Agent", "scanner"), signedIn(in)} {
 			for _, method := range []string{"HEAD", "GET"} {
@@ -116,7 +115,7 @@ func TestResetPassword(t *testing.T) {
 		t.Error("the old password opens the account, or the new one does not")
 	}
 
-	// A second press of the button, and a reload of the page.
+	// A double click, and a reload of the page.
 	const another = "another one of these"
 	w = f.submit(page, map[string]string{"password": another, "repeat": another}, signedIn(in))
 	f.wantDead(t, w, "This link was used already")
@@ -126,10 +125,10 @@ func TestResetPassword(t *testing.T) {
 	}
 }
 
-// badTokens are none.
+// badTokens are invalid.
 var badTokens = []string{"", "x", strings.Repeat("A", 43), `"><script>alert(1)</script>`, "a\r\nSet-Cookie: a=b", "\ufffd", strings.Repeat("x", 5000)}
 
-// wantDead: status 400, a page that says why and what to do, and no cookie.
+// wantDead asserts status 400, a page with the reason and the next step, and no cookie.
 func (f *fixture) wantDead(t *testing.T, w *httptest.ResponseRecorder, why string) {
 	t.Helper()
 	if w.Code != 400 || len(w.Result().Cookies()) != 0 || w.Header().Get("Location") != "" {
@@ -182,7 +181,7 @@ func TestResetPasswordRefusals(t *testing.T) {
 	if !f.opens("ada.lovelace@example.com", oldPassword) {
 		t.Error("the old password does not open the account any more")
 	}
-	// Nothing of that has used the link up.
+	// The link is still unused.
 	w := f.submit(wantPage(t, f.serve("GET", link)), map[string]string{"password": newPassword, "repeat": newPassword})
 	if w.Code != 303 || !f.opens("ada.lovelace@example.com", newPassword) {
 		t.Errorf("got %d in the end", w.Code)
@@ -198,7 +197,7 @@ func TestResetLinkDoesNotWork(t *testing.T) {
 		f.wantDead(t, f.serve("GET", "/reset-password"+query), "This link is not one of ours")
 		f.wantDead(t, f.post("/reset-password", url.Values{"token": {bad}, "password": {newPassword}, "repeat": {newPassword}}), "This link is not one of ours")
 	}
-	// The token counts in the form, not in the address.
+	// Only the token in the form is read, not the one in the address.
 	f.wantDead(t, f.post(link, url.Values{"password": {newPassword}, "repeat": {newPassword}}), "This link is not one of ours")
 	f.age("password_resets", account.ResetLife)
 	f.wantDead(t, f.serve("GET", link), "This link is older than 30 minutes.")

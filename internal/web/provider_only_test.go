@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestAttackPagesAroundTheProvider: each page that leads in says where to go, and
-// sets no cookie.
+// TestAttackPagesAroundTheProvider checks that each sign-in page refuses the user with
+// the next step, and sets no cookie.
 func TestAttackPagesAroundTheProvider(t *testing.T) {
 	f := newFixture(t)
 	_, link := f.requestReset("ada@example.com")

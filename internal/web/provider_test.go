@@ -16,7 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// provider is an identity provider that everybody is the same to.
+// provider is an identity provider with one user.
 type provider struct {
 	identity account.ProviderIdentity
 	err      error
@@ -34,8 +34,8 @@ func (p *provider) Exchange(_ context.Context, code, issuer string, _ account.Pr
 	return who, p.err
 }
 
-// startProviderSignIn starts a sign-in, and returns where the provider sends the
-// browser back to, with the intent that it keeps.
+// startProviderSignIn starts a sign-in, and returns the callback path and the intent
+// cookie.
 func (f *fixture) startProviderSignIn(redirectTo string) (callback, intent string) {
 	f.t.Helper()
 	authorize, intent, err := f.accounts.SignInWithProvider(f.t.Context(), account.ProviderSignIn{RedirectTo: redirectTo}, "", account.Client{})
@@ -59,7 +59,7 @@ func TestProviderCallback(t *testing.T) {
 	} {
 		callback, intent := f.startProviderSignIn(redirectTo)
 		keep := cookie("svc-login-intent", intent)
-		// Asked for ahead of time, it is still good.
+		// A prefetch does not use it up.
 		if w := f.serve("HEAD", callback, keep); w.Code != 200 || len(w.Result().Cookies()) != 0 || w.Body.Len() != 0 || w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("HEAD: got %d with header %v", w.Code, w.Header())
 		}
@@ -84,7 +84,7 @@ func TestProviderCallback(t *testing.T) {
 	}
 }
 
-// wantNotSignedIn: a page that says why and what to do, and no cookie.
+// wantNotSignedIn asserts an error page with the reason and the next step, and no cookie.
 func wantNotSignedIn(t *testing.T, w *httptest.ResponseRecorder, status int, why string) {
 	t.Helper()
 	if w.Code != status || len(w.Header().Values("Set-Cookie")) != 0 || w.Header().Get("Location") != "" {
@@ -104,7 +104,7 @@ func TestProviderCallbackRefusals(t *testing.T) {
 		name     string
 		identity account.ProviderIdentity
 		err      error
-		change   func(callback string) string // what the browser brings back instead
+		change   func(callback string) string // the callback as manipulated
 		intent   bool
 		status   int
 		want     string

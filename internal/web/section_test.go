@@ -18,8 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// testPages is an area for tests: a page for each error, a form, and a page that asks
-// before it does something.
+// testPages is a section with a page for each error, a form, and a confirmation page.
 type testPages struct {
 	*web.Section
 	fails error
@@ -80,7 +79,7 @@ func (a *testPages) demolish(w http.ResponseWriter, r *web.Request) error {
 	return a.Redirect(w, "/test/page", web.Notice{Text: "It is down."})
 }
 
-// TestRoutes: who may go where, and what they are told otherwise.
+// TestRoutes checks access by role and session, and the refusals.
 func TestRoutes(t *testing.T) {
 	h, _ := newTestPages(t)
 	newcomer, err := h.Accounts.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "new@example.com"}, "", account.Client{})
@@ -131,8 +130,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestFailures: each kind of error has its page in the frame, and what is not to
-// be told is not.
+// TestFailures checks the page of each kind of error, and that internal errors are not
+// disclosed.
 func TestFailures(t *testing.T) {
 	h, a := newTestPages(t)
 	b := h.SignIn(h.Agent)
@@ -196,7 +195,7 @@ func TestNotice(t *testing.T) {
 			t.Errorf("got cookie %v", c)
 		}
 	}
-	// Scripts look at the page first; it is people who are told.
+	// A script's request does not consume the notice.
 	quiet := httptest.NewRequest("GET", "/test/page", nil)
 	quiet.Header.Set("X-Live", "1")
 	if w := b.Do(quiet); strings.Contains(w.Body.String(), "Gone") || len(w.Result().Cookies()) != 0 {
@@ -214,7 +213,7 @@ func TestNotice(t *testing.T) {
 		t.Error("told twice")
 	}
 
-	// What others put there is nothing.
+	// Forged notices are ignored.
 	for _, value := range []string{"x", "e30", "%%%", encode(`{"Text":"x","Undo":"https://evil.example/"}`), encode(`{"Text":"x","Undo":"//evil.example/"}`), encode(`{"Text":1}`)} {
 		r := httptest.NewRequest("GET", "/test/page", nil)
 		r.AddCookie(&http.Cookie{Name: "kickstand-notice", Value: value})
@@ -225,8 +224,7 @@ func TestNotice(t *testing.T) {
 	}
 }
 
-// TestPlantedNotice: over TLS, where browsers keep other hosts from setting a cookie
-// of this name, no other cookie is a notice.
+// TestPlantedNotice checks that over TLS only the cookie with the __Host- prefix is read.
 func TestPlantedNotice(t *testing.T) {
 	h := webtest.NewHarness(t)
 	site := web.New(web.Config{Accounts: h.Accounts, Gate: &browser.SessionAuth{Accounts: h.Accounts, Secure: true}})
@@ -246,7 +244,7 @@ func TestPlantedNotice(t *testing.T) {
 
 func encode(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
-// TestSandbox: the sandbox cannot be overlooked.
+// TestSandbox checks that sandbox pages are marked.
 func TestSandbox(t *testing.T) {
 	h, a := newTestPages(t)
 	b := h.SignIn(h.Admin)
@@ -296,7 +294,7 @@ func TestTimes(t *testing.T) {
 		{now.Add(-time.Minute), "29 Mar 2026, 00:29", "Today", "1 min", "00:29"},
 		{now.Add(-time.Hour), "28 Mar 2026, 23:30", "Yesterday", "1 h", "23:30"},
 		{now.Add(-49 * time.Hour), "26 Mar 2026, 23:30", "Thu 26 Mar", "2 d", "23:30"},
-		{now.Add(2 * time.Hour), "29 Mar 2026, 03:30", "Today", "in 2 h", "03:30"}, // the clocks go forward
+		{now.Add(2 * time.Hour), "29 Mar 2026, 03:30", "Today", "in 2 h", "03:30"}, // daylight saving time begins
 		{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), "2 Jan 2026, 04:04", "Fri 2 Jan", "2 Jan", "04:04"},
 		{time.Date(2025, 12, 31, 23, 30, 0, 0, time.UTC), "1 Jan 2026, 00:30", "Thu 1 Jan", "1 Jan", "00:30"},
 		{time.Date(2025, 7, 1, 12, 0, 0, 0, time.UTC), "1 Jul 2025, 14:00", "1 Jul 2025", "1 Jul 2025", "14:00"},

@@ -19,7 +19,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// outgoing keeps the link of the last file that leaves.
+// outgoing records the link of the last file sent.
 type outgoing struct{ link string }
 
 func (o *outgoing) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
@@ -27,8 +27,8 @@ func (o *outgoing) Admit(_ context.Context, _ db.Querier, _, connectionID, _ str
 	return connectionID, nil
 }
 
-// TestSharedFile: whoever has a link to a file gets it to be saved, without signing
-// in, and nothing else.
+// TestSharedFile checks that a signed link serves its file as a download without a
+// session, and nothing else.
 func TestSharedFile(t *testing.T) {
 	d := dbtest.New(t)
 	files, err := blob.OpenDir(t.TempDir())
@@ -92,8 +92,8 @@ func TestSharedFile(t *testing.T) {
 	}
 }
 
-// TestFileOnItsWay: the link to a file that is still being fetched says to come again,
-// and serves it once it is there.
+// TestFileOnItsWay checks that the link to a file being fetched answers with Retry-After,
+// and serves the file later.
 func TestFileOnItsWay(t *testing.T) {
 	d := dbtest.New(t)
 	files, err := blob.OpenDir(t.TempDir())

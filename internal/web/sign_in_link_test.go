@@ -8,7 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// Browsers say so in one of these ways, the last one on a plain connection.
+// Requests of browsers, the last one over a plain connection.
 var browsers = map[string]func(*http.Request){
 	"navigation": func(r *http.Request) {
 		r.Header.Set("Sec-Fetch-Site", "cross-site")
@@ -35,15 +35,15 @@ var browsers = map[string]func(*http.Request){
 	},
 }
 
-// TestAttackSignInLinkOfAnother: somebody sends the link to an account of their
-// own, so that a person works there and everything they enter is the sender's
-// (login CSRF). Opening it signs nobody in: a form names the account first.
+// TestAttackSignInLinkOfAnother: an attacker sends a link to an account of the attacker,
+// so that the victim enters data there (login CSRF). Opening it does not sign in: a form
+// names the account first.
 func TestAttackSignInLinkOfAnother(t *testing.T) {
 	for name, as := range browsers {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			link, intent := f.requestLink("https://help.example.com/tickets?status=open")
-			for range 2 { // however often
+			for range 2 { // repeatedly
 				w := f.serve("GET", link, as)
 				page := wantPage(t, w)
 				if w.Code != 200 || len(w.Result().Cookies()) != 0 || w.Header().Get("Location") != "" {
@@ -51,12 +51,12 @@ func TestAttackSignInLinkOfAnother(t *testing.T) {
 				}
 				page.Want("Sign in as ada@example.com", "requested in another browser")
 			}
-			// Not even with somebody else's intent.
+			// An intent of another link does not help.
 			_, other := f.requestLink("")
 			if w := f.serve("GET", link, as, cookie("svc-login-intent", other)); w.Code != 200 || len(w.Result().Cookies()) != 0 {
 				t.Errorf("with another intent: got %d with cookies %v", w.Code, w.Result().Cookies())
 			}
-			// The form works, and once.
+			// The form works once.
 			page := wantPage(t, f.serve("GET", link, as))
 			w := f.submit(page, nil, as)
 			if w.Code != 303 || w.Header().Get("Location") != "https://help.example.com/tickets?status=open" || cookies(w)["svc-access-token"] == nil {
@@ -64,7 +64,7 @@ func TestAttackSignInLinkOfAnother(t *testing.T) {
 			}
 			wantRefused(t, f.submit(page, nil, as), "was used already")
 			wantRefused(t, f.serve("GET", link, as), "was used already")
-			// The browser that asked needs no form, and has the last word.
+			// The requesting browser needs no form.
 			if w := f.serve("GET", link, as, cookie("svc-login-intent", intent)); w.Code != 303 || cookies(w)["svc-access-token"] == nil {
 				t.Errorf("the browser that asked: got %d", w.Code)
 			}
@@ -72,7 +72,7 @@ func TestAttackSignInLinkOfAnother(t *testing.T) {
 	}
 }
 
-// TestAttackSignInLinkPosted: another site posts the form of the link by itself.
+// TestAttackSignInLinkPosted: another site posts the form of a sign-in link.
 func TestAttackSignInLinkPosted(t *testing.T) {
 	f := newFixture(t)
 	link, _ := f.requestLink("")
@@ -98,8 +98,8 @@ func TestAttackSignInLinkPosted(t *testing.T) {
 	}
 }
 
-// TestLinkFormSaysWhoIsSignedIn: a person sees that the link is for another
-// account than the present one.
+// TestLinkFormSaysWhoIsSignedIn checks that the form names both the link's and the
+// present account.
 func TestLinkFormSaysWhoIsSignedIn(t *testing.T) {
 	f := newFixture(t)
 	link, _ := f.requestLink("")

@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// mailedLink returns the path that the last mail leads to.
+// mailedLink returns the path of the last mail's link.
 func mailedLink(h *webtest.Harness) string {
 	return regexp.MustCompile(`https://help\.example\.com(/\S+)`).FindStringSubmatch(h.Mails[len(h.Mails)-1].Text)[1]
 }
@@ -27,8 +27,7 @@ func wantLocation(t *testing.T, w *httptest.ResponseRecorder, want string) {
 	}
 }
 
-// TestSignUp: somebody whom nobody knows gets to work, with nothing but links and
-// forms.
+// TestSignUp signs up a new user with links and forms only.
 func TestSignUp(t *testing.T) {
 	h := webtest.NewHarness(t)
 	b := h.SignIn(account.User{})
@@ -47,7 +46,7 @@ func TestSignUp(t *testing.T) {
 		t.Errorf("told twice: %s", text)
 	}
 
-	// It is used in the same browser, and leads to what is left to do.
+	// Used in the same browser, it leads to the next step.
 	wantLocation(t, b.Get(mailedLink(h)), "/welcome/passkey?next=%2Finbox%3Fa%3D1")
 	for _, a := range b.Page("/welcome/passkey?next=%2Finbox%3Fa%3D1").All("a") {
 		if webtest.Text(a) == "Not now" && webtest.Attr(a, "href") != "/inbox?a=1" {
@@ -92,7 +91,7 @@ func TestSignUp(t *testing.T) {
 	}
 }
 
-// TestSignUpClosed: pages say why a stranger cannot sign up and whom to ask.
+// TestSignUpClosed checks that the refusal has the reason and the next step.
 func TestSignUpClosed(t *testing.T) {
 	h := webtest.NewHarness(t, func(c *account.Config) { c.SignUp = account.InvitedSignUp })
 	b := h.SignIn(account.User{})
@@ -103,7 +102,7 @@ func TestSignUpClosed(t *testing.T) {
 		t.Errorf("got mail %q, want no link that signs in", text)
 	}
 
-	// A member whom an admin has removed signs in, and gets no further.
+	// A removed member can sign in and gets the refusal.
 	if err := h.Accounts.RemoveMember(t.Context(), h.Organization.ID, h.Agent.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +130,7 @@ func TestSignUpClosed(t *testing.T) {
 	d.Want("You can’t sign up with this address", "by invitation only")
 }
 
-// TestSignUpPaid: a paid plan leads to its checkout, and from there back.
+// TestSignUpPaid checks the redirect to a paid plan's checkout, and back.
 func TestSignUpPaid(t *testing.T) {
 	h := webtest.NewHarness(t)
 	b := h.SignIn(account.User{})
@@ -178,7 +177,7 @@ func TestSignIn(t *testing.T) {
 		wantLocation(t, b.Post("/sign-in", form(strings.ToUpper(u.Email), good, asked)), leads)
 		wantLocation(t, b.Get("/sign-in?"+url.Values{"next": {asked}}.Encode()), leads)
 		wantLocation(t, b.Get("/"), "/inbox")
-		// Out again, and what was there is closed.
+		// After sign-out the session is closed.
 		wantLocation(t, b.Post("/sign-out", nil), "/sign-in")
 		b.Page("/sign-in").Want("You are signed out.")
 		if d := b.Page("/"); len(d.WithAttr("href", "/sign-in")) != 1 {
@@ -192,8 +191,8 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-// TestSignInRefused: whether somebody is known does not show, and what was typed
-// stays, passwords aside.
+// TestSignInRefused checks that responses do not reveal whether an account exists, and
+// that input other than passwords stays.
 func TestSignInRefused(t *testing.T) {
 	h := webtest.NewHarness(t)
 	b := h.SignIn(account.User{})
@@ -226,7 +225,7 @@ func TestSignInRefused(t *testing.T) {
 	d = b.WantRefused(b.Post("/sign-in", url.Values{"email": {"x"}, "password": {"short"}}), http.StatusUnprocessableEntity)
 	d.Want("Password must have at least 6 characters.", "E-mail address must be an e-mail address.")
 
-	// Asking for a mail is the same for both, too. A password beside it does not matter.
+	// Mail requests get the same response for both, too. A password is ignored.
 	n := len(h.Mails)
 	for _, path := range []string{"/sign-in", "/forgot-password"} {
 		for _, email := range []string{"ada@example.com", "nobody@example.com"} {
@@ -239,7 +238,7 @@ func TestSignInRefused(t *testing.T) {
 		t.Errorf("got %d mails, want 4", len(h.Mails)-n)
 	}
 
-	// Too often.
+	// Rate limits.
 	for path, form := range map[string]url.Values{
 		"/sign-in": {"email": {"ada@example.com"}, "password": {"wrong horse"}}, "/sign-up": {"email": {"ada@example.com"}}, "/forgot-password": {"email": {"ada@example.com"}},
 	} {
@@ -285,7 +284,7 @@ func TestSignInWithProvider(t *testing.T) {
 	if w.Code != http.StatusOK || !strings.HasPrefix(to, "https://id.example.com/authorize?state=") {
 		t.Fatalf("got %d with header %v", w.Code, w.Header())
 	}
-	// Where nothing refreshes, a link does it.
+	// Browsers without refresh use the link.
 	if d := wantPage(t, w); len(d.WithAttr("href", to)) != 1 {
 		t.Errorf("no link in %s", w.Body)
 	}
@@ -300,7 +299,7 @@ func TestSignInWithProvider(t *testing.T) {
 	}
 	wantPage(t, w).Want("Too many sign-in attempts, try again in ")
 
-	// Without one nothing leads there.
+	// Without a provider nothing links to it.
 	plain := fixture{t: t, db: f.db}
 	var err error
 	if plain.accounts, err = account.New(account.Config{DB: f.db, Mailer: f, BaseURL: baseURL}); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// endCase is a way in which a member's session ends, or grants something else.
+// endCase ends or restricts a member's session.
 type endCase struct {
 	name string
 	end  func(n *liveFixture, admin, member account.SignIn) error
@@ -109,14 +109,14 @@ var endCases = []endCase{
 	}},
 }
 
-// TestStreamEndsWithSession: whatever ends a session, also in another process, ends
-// its streams at once, and before they say one more thing. Other members' go on.
+// TestStreamEndsWithSession checks that a session's end, also in another process, ends
+// its streams immediately and before a further event, and no other member's.
 func TestStreamEndsWithSession(t *testing.T) {
 	for _, tt := range endCases {
 		t.Run(tt.name, func(t *testing.T) {
 			if os.Getenv(dbtest.Variable) != "" {
 				n := newLiveFixture(t)
-				// A check every 20 seconds would end it, too.
+				// The periodic check would end it after 20 seconds, too.
 				if took := n.endStream(t, tt); took > 10*time.Second {
 					t.Errorf("the stream went on for %v", took)
 				}
@@ -131,7 +131,7 @@ func TestStreamEndsWithSession(t *testing.T) {
 	}
 }
 
-// endStream ends a member's session and returns for how long a stream of it went on.
+// endStream ends a member's session and returns the time until its stream ended.
 func (n *liveFixture) endStream(t *testing.T, how endCase) time.Duration {
 	t.Helper()
 	admin := n.enter("ada@example.com", "Acme")
@@ -165,7 +165,8 @@ func (n *liveFixture) endStream(t *testing.T, how endCase) time.Duration {
 	return took
 }
 
-// TestStreamEndsAbsolutely: a stream does not outlive the absolute end of its session.
+// TestStreamEndsAbsolutely checks that a stream ends with the absolute lifetime of its
+// session.
 func TestStreamEndsAbsolutely(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		since := time.Now()
@@ -180,8 +181,8 @@ func TestStreamEndsAbsolutely(t *testing.T) {
 	}, func(c *account.Config) { c.SessionLife = 7*time.Minute + time.Second })
 }
 
-// TestStreamMissesNoEnd: a session that ends where the announcement is lost is found
-// to have ended at the next beat.
+// TestStreamMissesNoEnd checks that the next heartbeat detects an end whose announcement
+// was lost.
 func TestStreamMissesNoEnd(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		ada := n.enter("ada@example.com", "Acme")
@@ -195,8 +196,8 @@ func TestStreamMissesNoEnd(t *testing.T) {
 	})
 }
 
-// TestStreamsAreLimited: neither a session nor a person nor a network can open streams
-// without end, and each that ends makes room.
+// TestStreamsAreLimited checks the limits per session, user and network, and that a
+// closed stream frees its place.
 func TestStreamsAreLimited(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		refused := func(name string, in account.SignIn) {
@@ -215,7 +216,7 @@ func TestStreamsAreLimited(t *testing.T) {
 		}
 		refused("a seventh of one session", ada)
 
-		// Another session of the same person has its own six, up to 24 in all.
+		// Another session of the same user has its own six, up to 24 in total.
 		for range 3 {
 			again := n.enter("ada@example.com", "")
 			for range 6 {
@@ -229,7 +230,7 @@ func TestStreamsAreLimited(t *testing.T) {
 		n.listen(last)
 		refused("once more", last)
 
-		// Somebody else is not concerned.
+		// Other users are not affected.
 		eve := n.enter("eve@example.com", "Evil")
 		if w := n.serve("HEAD", "/live", signedIn(eve)); w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/event-stream" {
 			t.Errorf("somebody else: got %d %v", w.Code, w.Header())
@@ -238,7 +239,7 @@ func TestStreamsAreLimited(t *testing.T) {
 	})
 }
 
-// TestStreamsOfOneNetwork: many people behind one address open up to 500 streams.
+// TestStreamsOfOneNetwork checks that many users behind one address can open 500 streams.
 func TestStreamsOfOneNetwork(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		var last account.SignIn

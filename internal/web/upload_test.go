@@ -11,8 +11,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// TestUpload: a form with files is read within its bounds, and what was typed is
-// there even where the files are too large.
+// TestUpload checks the limits of forms with files, and that the fields are returned even
+// if the files are too large.
 func TestUpload(t *testing.T) {
 	h := webtest.NewHarness(t)
 	var got web.Upload

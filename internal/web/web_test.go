@@ -59,7 +59,7 @@ func newFixture(t testing.TB) *fixture {
 	return f
 }
 
-// requestLink has a link mailed and returns it with the intent of the browser that asked.
+// requestLink requests a sign-in link, and returns it with the browser's intent cookie.
 func (f *fixture) requestLink(redirectTo string) (link, intent string) {
 	f.t.Helper()
 	intent, err := f.accounts.SignInWithEmail(f.t.Context(), account.EmailSignIn{Email: "ada@example.com", RedirectTo: redirectTo}, "", account.Client{})
@@ -69,12 +69,12 @@ func (f *fixture) requestLink(redirectTo string) (link, intent string) {
 	return f.link(), intent
 }
 
-// link returns the path that the last mail leads to.
+// link returns the path of the last mail's link.
 func (f *fixture) link() string {
 	return regexp.MustCompile(`https://help\.example\.com(/\S+)`).FindStringSubmatch(f.mails[len(f.mails)-1].Text)[1]
 }
 
-// age makes every row of a table older.
+// exec runs a statement.
 func (f *fixture) exec(statement string, args ...any) {
 	f.t.Helper()
 	if err := f.db.Write(f.t.Context(), func(tx *db.Tx) error {
@@ -103,8 +103,7 @@ func (f *fixture) post(target string, form url.Values, change ...func(*http.Requ
 	return f.send(r, change...)
 }
 
-// submit sends the form of a page as a browser does, with what a person fills
-// in.
+// submit posts the form of a page with fill as input.
 func (f *fixture) submit(page webtest.Document, fill map[string]string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	f.t.Helper()
 	forms := page.All("form")
@@ -140,7 +139,7 @@ func cookie(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.AddCookie(&http.Cookie{Name: name, Value: value}) }
 }
 
-// signedIn carries the cookies of a session.
+// signedIn adds the cookies of a session.
 func signedIn(in account.SignIn) func(*http.Request) {
 	return func(r *http.Request) {
 		cookie("svc-access-token", in.Tokens.Access)(r)
@@ -156,7 +155,8 @@ func cookies(w *httptest.ResponseRecorder) map[string]*http.Cookie {
 	return set
 }
 
-// wantRefused: status 400, a page that says why and what next, and no cookie.
+// wantRefused asserts status 400, a page with the reason and the next step, and no
+// cookie.
 func wantRefused(t *testing.T, w *httptest.ResponseRecorder, why string) {
 	t.Helper()
 	if w.Code != 400 || len(w.Result().Cookies()) != 0 || w.Header().Get("Location") != "" {
@@ -206,7 +206,7 @@ func TestCallbackRefusals(t *testing.T) {
 	}
 }
 
-// TestScanner is what happens to a link on its way to a person.
+// TestScanner opens a link as mail scanners do.
 func TestScanner(t *testing.T) {
 	f := newFixture(t)
 	link, intent := f.requestLink("")
@@ -259,7 +259,7 @@ func TestIndex(t *testing.T) {
 		t.Errorf("got %d with header %v for the style sheet", w.Code, w.Header())
 	}
 
-	// A session that has to be refreshed is, here as anywhere.
+	// A session is refreshed here as on any page.
 	link, _ := f.requestLink("")
 	refresh := cookies(f.serve("GET", link))["svc-refresh-token"].Value
 	w = f.serve("GET", "/", cookie("svc-refresh-token", refresh))

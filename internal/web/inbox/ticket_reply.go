@@ -37,7 +37,8 @@ type composer struct {
 	MaxMB        int
 }
 
-// crossedReply asks for confirmation of a reply whose author has not seen a newer one.
+// crossedReply requests confirmation of a reply, since its author has not seen a newer
+// one.
 type crossedReply struct {
 	Author string
 	When   string // "20 s ago"

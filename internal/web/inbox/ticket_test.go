@@ -752,7 +752,7 @@ func TestComposerAsks(t *testing.T) {
 	}
 }
 
-// TestCrossedReply: a reply whose author has not seen a colleague's reply needs a
+// TestCrossedReply: a reply written before the author saw a colleague's needs a
 // confirmation, which a further reply invalidates. The text is saved.
 func TestCrossedReply(t *testing.T) {
 	h := newHarness(t)

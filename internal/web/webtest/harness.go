@@ -32,7 +32,7 @@ import (
 // BaseURL is the base URL of a [Harness].
 const BaseURL = "https://help.example.com"
 
-// Harness is a site with an organization, an admin and an agent, whose names contain
+// Harness is a site with an organization, an admin and an agent; their names contain
 // HTML. Register sections on Site.
 type Harness struct {
 	Site         *web.Site
