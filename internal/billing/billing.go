@@ -74,9 +74,9 @@ func Open(c Config) *Service {
 	return s
 }
 
-// lock serializes changes of subscriptions. They are rare, and one event can
+// lockBilling serializes changes of subscriptions. They are rare, and one event can
 // concern several subscriptions and organizations.
-func lock(ctx context.Context, tx *db.Tx) error { return tx.Lock(ctx, "billing") }
+func lockBilling(ctx context.Context, tx *db.Tx) error { return tx.Lock(ctx, "billing") }
 
 // State is an organization's plan and subscription, for display.
 type State struct {
@@ -148,7 +148,7 @@ func (s *Service) StartForOrganization(ctx context.Context, u account.User, want
 		return "", fmt.Errorf("start checkout: %w", err)
 	}
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		if err := lock(ctx, tx); err != nil {
+		if err := lockBilling(ctx, tx); err != nil {
 			return err
 		}
 		return s.accounts.SetPendingPlanTx(ctx, tx, o.ID, wanted)

@@ -196,8 +196,8 @@ func (e *apiError) Error() string {
 	return s
 }
 
-// temporary reports whether the same request may succeed soon.
-func (e *apiError) temporary() bool {
+// isTemporary reports whether the same request may succeed soon.
+func (e *apiError) isTemporary() bool {
 	return e.status == http.StatusConflict || e.status == http.StatusTooManyRequests || e.status >= 500
 }
 
@@ -219,7 +219,7 @@ func (k *Checkout) call(ctx context.Context, path string, form url.Values, into 
 		if err = k.post(ctx, path, idempotency, form, into); err == nil {
 			return nil
 		}
-		if refused, ok := errors.AsType[*apiError](err); ok && !refused.temporary() {
+		if refused, ok := errors.AsType[*apiError](err); ok && !refused.isTemporary() {
 			return k.configurationError(refused)
 		}
 		if ctx.Err() != nil {

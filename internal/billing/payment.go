@@ -39,7 +39,7 @@ const (
 // Intake applies an event of the payment provider in the caller's transaction.
 // Events may repeat, and arrive in any order.
 func (s *Service) Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (any, error) {
-	if err := lock(ctx, tx); err != nil {
+	if err := lockBilling(ctx, tx); err != nil {
 		return nil, err
 	}
 	r := Result{Outcome: NoSubscription, SubscriptionID: p.SubscriptionID}

@@ -178,7 +178,7 @@ func (s *subscription) apply(p *channel.Payment) {
 			f.Checkout = now
 		}
 		if now.Paid {
-			f.PaidAt = later(f.PaidAt, now.At)
+			f.PaidAt = laterOf(f.PaidAt, now.At)
 		}
 	case channel.InvoicePaid, channel.InvoiceFailed:
 		now := invoiceFact{
@@ -189,26 +189,26 @@ func (s *subscription) apply(p *channel.Payment) {
 			f.Invoice = now
 		}
 		if !now.Failed {
-			f.PaidAt, f.PaidUntil = later(f.PaidAt, now.At), later(f.PaidUntil, p.PeriodEnd)
+			f.PaidAt, f.PaidUntil = laterOf(f.PaidAt, now.At), laterOf(f.PaidUntil, p.PeriodEnd)
 		}
 	}
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
 	return a
 }
 
-func (s *subscription) deleted() bool { return s.Facts.State.Rank == rankDeleted }
+func (s *subscription) isDeleted() bool { return s.Facts.State.Rank == rankDeleted }
 
 // isEntitled reports whether the subscription gives its plan. One with a failed
 // payment does: an invalid card does not end it at once. A payment counts ahead of
 // the subscription's own event.
 func (s *subscription) isEntitled() bool {
 	f := &s.Facts
-	if s.deleted() {
+	if s.isDeleted() {
 		return false
 	}
 	switch f.State.Status {
@@ -223,7 +223,7 @@ func (s *subscription) isEntitled() bool {
 // hasBegun reports whether the subscription was ever active. One without a first
 // payment decides nothing.
 func (s *subscription) hasBegun() bool {
-	if s.deleted() || !s.Facts.PaidAt.IsZero() {
+	if s.isDeleted() || !s.Facts.PaidAt.IsZero() {
 		return true
 	}
 	switch s.Facts.State.Status {
@@ -237,16 +237,16 @@ func (s *subscription) hasBegun() bool {
 func (s *subscription) isRenewing() bool {
 	switch s.Facts.State.Status {
 	case "unpaid", "paused":
-		return !s.deleted()
+		return !s.isDeleted()
 	}
 	return s.isEntitled()
 }
 
-// pastDue reports whether the newest event says that a payment failed. Within a
+// isPastDue reports whether the newest event says that a payment failed. Within a
 // second the invoice decides.
-func (s *subscription) pastDue() bool {
+func (s *subscription) isPastDue() bool {
 	state, invoice := &s.Facts.State, &s.Facts.Invoice
-	if s.deleted() {
+	if s.isDeleted() {
 		return false
 	}
 	switch state.Status {
@@ -267,7 +267,7 @@ func (s *subscription) pastDue() bool {
 // one.
 func (s *subscription) unreportedFailure() (*invoiceFact, bool) {
 	f := &s.Facts
-	if !s.pastDue() || !f.Invoice.Failed || !f.Invoice.At.After(f.Told.At) {
+	if !s.isPastDue() || !f.Invoice.Failed || !f.Invoice.At.After(f.Told.At) {
 		return nil, false
 	}
 	if same := f.Invoice.failure(); same != "" && same == f.Told.Failure {
@@ -308,10 +308,10 @@ func (s *subscription) plan(prices map[string]account.Plan) account.Plan {
 
 // periodEnd returns the end of the paid period; zero if unknown.
 func (s *subscription) periodEnd() time.Time {
-	if s.deleted() {
+	if s.isDeleted() {
 		return s.Facts.State.PeriodEnd
 	}
-	return later(s.Facts.State.PeriodEnd, s.Facts.PaidUntil)
+	return laterOf(s.Facts.State.PeriodEnd, s.Facts.PaidUntil)
 }
 
 // computeStanding returns the standing that an organization's subscriptions give.
@@ -320,7 +320,7 @@ func computeStanding(list []*subscription, w planRequest, prices map[string]acco
 	var now account.PlanState
 	var answered time.Time // requests made before are answered
 	for _, s := range list {
-		now.PastDue = now.PastDue || s.pastDue()
+		now.PastDue = now.PastDue || s.isPastDue()
 		p, entitles := s.plan(prices), s.isEntitled()
 		// A subscription without a plan decides nothing, unless it counted as the wanted
 		// plan before its price was known.
@@ -331,7 +331,7 @@ func computeStanding(list []*subscription, w planRequest, prices map[string]acco
 		if entitles && p.Compare(now.Plan) > 0 {
 			now.Plan = p
 		}
-		answered = later(answered, s.createdAt)
+		answered = laterOf(answered, s.createdAt)
 	}
 	if now.Plan != "" && w.plan.Compare(now.Plan) > 0 && w.at.After(answered) {
 		now.PendingPlan = w.plan

@@ -89,7 +89,7 @@ func (s *Service) mergeCalls(ctx context.Context, tx *db.Tx, list []*Call) (*Cal
 	}
 	// Oldest first: ids are in order of time.
 	slices.SortStableFunc(list, func(a, b *Call) int {
-		return cmp.Or(cmp.Compare(empty(a.TicketID), empty(b.TicketID)), strings.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(emptyRank(a.TicketID), emptyRank(b.TicketID)), strings.Compare(a.ID, b.ID))
 	})
 	c := list[0]
 	var united []string
@@ -111,7 +111,7 @@ func (s *Service) mergeCalls(ctx context.Context, tx *db.Tx, list []*Call) (*Cal
 	return c, united, nil
 }
 
-func empty(s string) int {
+func emptyRank(s string) int {
 	if s == "" {
 		return 1
 	}

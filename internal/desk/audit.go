@@ -52,11 +52,11 @@ func (s *Service) recordPolicyTx(ctx context.Context, tx *db.Tx, a audit.Action,
 // OwnerOf returns the organization and the type, ticket or customer, of an id;
 // empty strings if it is unknown.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
-	return owner(ctx, s.db, `SELECT organization_id, 'ticket' FROM tickets WHERE id = $1
+	return scanOwner(ctx, s.db, `SELECT organization_id, 'ticket' FROM tickets WHERE id = $1
 		UNION ALL SELECT organization_id, 'customer' FROM customers WHERE id = $1`, id)
 }
 
-func owner(ctx context.Context, q db.Querier, query, id string) (organizationID, kind string, err error) {
+func scanOwner(ctx context.Context, q db.Querier, query, id string) (organizationID, kind string, err error) {
 	err = q.QueryRow(ctx, query, id).Scan(&organizationID, &kind)
 	if errors.Is(err, db.ErrNoRows) {
 		return "", "", nil

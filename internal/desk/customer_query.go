@@ -62,8 +62,8 @@ func (s *Service) EachCustomer(ctx context.Context, organizationID string, query
 		return err
 	}
 	query.Limit = exportPage
-	return s.each(ctx, func(q db.Querier) error {
-		return eachOf("customers", fn, func(after *Cursor) ([]Customer, *Cursor, error) {
+	return s.exportSnapshot(ctx, func(q db.Querier) error {
+		return exportPages("customers", fn, func(after *Cursor) ([]Customer, *Cursor, error) {
 			query.After = after
 			return s.findCustomers(ctx, q, organizationID, &query)
 		})
@@ -82,19 +82,19 @@ func asciiLower(s string) string {
 
 // conditions returns the filters as functions that write SQL. few reports that the
 // first one is selective.
-func (q *CustomerQuery) conditions() (list []func(st *statement) string, few bool) {
+func (q *CustomerQuery) conditions() (list []func(st *queryBuilder) string, few bool) {
 	points := func(of []string, key func(string) string, kind string) {
 		var keys []string
 		for _, v := range of {
 			keys = append(keys, key(v))
 		}
-		list, few = append(list, func(st *statement) string {
+		list, few = append(list, func(st *queryBuilder) string {
 			return fmt.Sprintf("id IN (SELECT customer_id FROM contact_points WHERE value = ANY(%s) AND scope = $1 AND kind = '%s' AND customer_id IS NOT NULL)",
 				st.arg(keys), kind)
 		}), true
 	}
 	if len(q.ExternalID) > 0 {
-		list, few = append(list, func(st *statement) string {
+		list, few = append(list, func(st *queryBuilder) string {
 			return fmt.Sprintf("external_id = ANY(%s)", st.arg(q.ExternalID))
 		}), true
 	}
@@ -106,7 +106,7 @@ func (q *CustomerQuery) conditions() (list []func(st *statement) string, few boo
 	}
 	if q.Name != "" {
 		name := asciiLower(q.Name)
-		list = append(list, func(st *statement) string {
+		list = append(list, func(st *queryBuilder) string {
 			return fmt.Sprintf("lower(name) >= %s AND lower(name) < %s", st.arg(name), st.arg(name+"\U0010FFFF"))
 		})
 	}
@@ -115,7 +115,7 @@ func (q *CustomerQuery) conditions() (list []func(st *statement) string, few boo
 		period.Range
 	}{{"created_at", q.CreatedAt}, {"updated_at", q.UpdatedAt}} {
 		if first, last := r.Micros(); !r.Whole() {
-			list = append(list, func(st *statement) string {
+			list = append(list, func(st *queryBuilder) string {
 				return fmt.Sprintf("%s >= %s AND %s <= %s", r.column, st.arg(first), r.column, st.arg(last))
 			})
 		}
@@ -129,7 +129,7 @@ type customerFinder struct {
 	organization string
 	query        *CustomerQuery
 	sort         Sort
-	conditions   []func(st *statement) string
+	conditions   []func(st *queryBuilder) string
 	selective    bool // few rows match the first condition; sort them
 }
 
@@ -140,7 +140,7 @@ func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationI
 		if f.selective {
 			break
 		}
-		st := &statement{args: []any{organizationID}}
+		st := &queryBuilder{args: []any{organizationID}}
 		st.addf("SELECT count(*) FROM (SELECT 1 FROM customers WHERE organization_id = $1 AND %s LIMIT %d) AS c", c(st), s.budget.smallSet+1)
 		var n int
 		if err := q.QueryRow(ctx, st.String(), st.args...).Scan(&n); err != nil {
@@ -191,7 +191,7 @@ func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationI
 // ones. Conditions that must not choose the index are wrapped in coalesce.
 func (f *customerFinder) rows(ctx context.Context, limit int, nameless bool) ([]customerRecord, error) {
 	order, later := f.sort.direction()
-	st := &statement{args: []any{f.organization}}
+	st := &queryBuilder{args: []any{f.organization}}
 	st.WriteString(selectCustomer)
 	conditions := f.conditions
 	if f.selective {
@@ -236,110 +236,4 @@ func (f *customerFinder) rows(ctx context.Context, limit int, nameless bool) ([]
 	}
 	st.addf(" ORDER BY %s %s, id %s LIMIT %d", key, order, order, limit)
 	return db.All(ctx, f.q, scanCustomer, st.String(), st.args...)
-}
-
-// MessageQuery describes a list of a ticket's messages; see [TicketQuery].
-type MessageQuery struct {
-	Kind      []string
-	Direction []string
-	CreatedAt period.Range
-	Sort      Sort // by created_at
-	After     *Cursor
-	Limit     int // 0: 30; at most 200
-}
-
-// Check implements [problem.Checker].
-func (q MessageQuery) Check(v *problem.Validation) {
-	for _, kind := range q.Kind {
-		if kind != KindReply && kind != KindNote {
-			v.Add("kind", "must be one of reply, note")
-		}
-	}
-	for _, direction := range q.Direction {
-		if direction != DirectionInbound && direction != DirectionOutbound {
-			v.Add("direction", "must be one of inbound, outbound")
-		}
-	}
-	q.Sort.check(v, ByCreatedAt)
-	checkLimit(v, q.Limit)
-}
-
-// FindMessages is [Service.FindTickets] for the messages of a ticket. Error:
-// NotFound for another organization's ticket.
-func (s *Service) FindMessages(ctx context.Context, q db.Querier, organizationID, ticketID string, query MessageQuery) ([]Message, *Cursor, error) {
-	if err := problem.Check(query); err != nil {
-		return nil, nil, err
-	}
-	if query.Limit == 0 {
-		query.Limit = defaultPage
-	}
-	var messages []Message
-	var next *Cursor
-	err := s.snapshot(ctx, q, func(q db.Querier) error {
-		if _, err := s.Ticket(ctx, q, organizationID, ticketID); err != nil {
-			return err
-		}
-		var err error
-		messages, next, err = s.findMessages(ctx, q, ticketID, &query)
-		return err
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("find messages: %w", err)
-	}
-	return messages, next, nil
-}
-
-// EachMessage is [Service.EachTicket] for the messages of a ticket. Error: NotFound
-// for another organization's ticket.
-func (s *Service) EachMessage(ctx context.Context, organizationID, ticketID string, query MessageQuery, fn func(*Message) error) error {
-	query.After, query.Limit = nil, 0
-	if err := problem.Check(query); err != nil {
-		return err
-	}
-	query.Limit = exportPage
-	return s.each(ctx, func(q db.Querier) error {
-		if _, err := s.Ticket(ctx, q, organizationID, ticketID); err != nil {
-			return err
-		}
-		return eachOf("messages", fn, func(after *Cursor) ([]Message, *Cursor, error) {
-			query.After = after
-			return s.findMessages(ctx, q, ticketID, &query)
-		})
-	})
-}
-
-func (s *Service) findMessages(ctx context.Context, q db.Querier, ticketID string, query *MessageQuery) ([]Message, *Cursor, error) {
-	order, later := query.Sort.orDefault().direction()
-	st := &statement{args: []any{ticketID}}
-	// A ticket's messages are stored together, and few enough to sort.
-	st.WriteString("SELECT " + messageColumns + " FROM messages WHERE ticket_id = $1")
-	if len(query.Kind) > 0 {
-		st.addf(" AND kind IN (%s)", list(st, query.Kind))
-	}
-	if len(query.Direction) > 0 {
-		st.addf(" AND direction IN (%s)", list(st, query.Direction))
-	}
-	if !query.CreatedAt.Whole() {
-		first, last := query.CreatedAt.Micros()
-		st.addf(" AND created_at >= %s AND created_at <= %s", st.arg(first), st.arg(last))
-	}
-	if query.After != nil {
-		n, err := query.After.integer()
-		if err != nil {
-			return nil, nil, err
-		}
-		st.addf(" AND (created_at, id) %s (%s, %s)", later, st.arg(n), st.arg(query.After.ID))
-	}
-	st.addf(" ORDER BY created_at %s, id %s LIMIT %d", order, order, query.Limit+1)
-	messages, err := db.All(ctx, q, scanMessage, st.String(), st.args...)
-	if err != nil {
-		return nil, nil, err
-	}
-	var next *Cursor
-	if len(messages) > query.Limit {
-		messages = messages[:query.Limit]
-		last := &messages[query.Limit-1]
-		next = &Cursor{Value: strconv.FormatInt(last.CreatedAt.UnixMicro(), 10), ID: last.ID}
-	}
-	return messages, next, s.fillAttachments(ctx, q, ticketID, messages)
 }

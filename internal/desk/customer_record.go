@@ -122,8 +122,8 @@ func distinct(values []string, of func(string) contactPoint) []contactPoint {
 	return list
 }
 
-// first returns the preferred address of a list.
-func first(list []contactPoint) string {
+// preferred returns the preferred address of a list.
+func preferred(list []contactPoint) string {
 	if len(list) == 0 {
 		return ""
 	}
@@ -139,7 +139,7 @@ func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 		return Customer{}, err
 	}
 	emails, phones := emailPoints(organizationID, n.Emails), phonePoints(organizationID, n.Phones)
-	c := customerRecord{email: first(emails), phone: first(phones), Customer: Customer{
+	c := customerRecord{email: preferred(emails), phone: preferred(phones), Customer: Customer{
 		ID: newID(), OrganizationID: organizationID, Name: strings.TrimSpace(n.Name), ExternalID: n.ExternalID,
 		CreatedAt: tx.Now, UpdatedAt: tx.Now,
 	}}
@@ -206,14 +206,14 @@ func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID,
 		if err := setPoints(ctx, tx, c.ID, emailPoints(organizationID, before.Emails), list); err != nil {
 			return Customer{}, err
 		}
-		c.email = first(list)
+		c.email = preferred(list)
 	}
 	if u.Phones != nil {
 		list := phonePoints(organizationID, *u.Phones)
 		if err := setPoints(ctx, tx, c.ID, phonePoints(organizationID, before.Phones), list); err != nil {
 			return Customer{}, err
 		}
-		c.phone = first(list)
+		c.phone = preferred(list)
 	}
 	if u.Emails != nil || u.Phones != nil {
 		if err := c.loadContacts(ctx, tx); err != nil {

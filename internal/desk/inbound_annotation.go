@@ -81,7 +81,7 @@ func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *Inbound, a *chann
 		}
 	}
 	if d.Deleted && t.Subject != "" && (t.Subject == title(said) || t.Subject == title(original)) {
-		return res, s.update(ctx, tx, &t, Update{Subject: new("(deleted message)")})
+		return res, s.applyUpdate(ctx, tx, &t, Update{Subject: new("(deleted message)")})
 	}
 	if _, err := tx.Exec(ctx, "UPDATE tickets SET updated_at = $2 WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
 		return Result{}, fmt.Errorf("touch ticket: %w", err)

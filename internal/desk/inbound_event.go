@@ -34,14 +34,14 @@ type Outcome string
 
 // The outcomes.
 const (
-	TicketCreated  Outcome = "ticket_created"
-	Appended       Outcome = "appended"  // to an existing ticket
-	Noted          Outcome = "noted"     // stored in a ticket, visible to agents only
-	ReceiptApplied Outcome = "receipt"   // updated the state of an outbound message
-	Annotated      Outcome = "annotated" // an existing message
-	Relinked       Outcome = "relinked"  // the identity of a thread's customer changed
-	Duplicate      Outcome = "duplicate" // the message exists already
-	Recorded       Outcome = "recorded"  // classified, without effect; see Reason
+	TicketCreated   Outcome = "ticket_created"
+	Appended        Outcome = "appended"  // to an existing ticket
+	Noted           Outcome = "noted"     // stored in a ticket, visible to agents only
+	ReceiptApplied  Outcome = "receipt"   // updated the state of an outbound message
+	Annotated       Outcome = "annotated" // an existing message
+	IdentityChanged Outcome = "relinked"  // the identity of a thread's customer changed
+	Duplicate       Outcome = "duplicate" // the message exists already
+	Recorded        Outcome = "recorded"  // classified, without effect; see Reason
 )
 
 // Result describes the effect of [Service.Intake].
@@ -87,7 +87,7 @@ func (s *Service) applyEvent(ctx context.Context, tx *db.Tx, in *Inbound) (Resul
 	case in.Event.Annotation != nil:
 		return s.annotate(ctx, tx, in, in.Event.Annotation)
 	case in.Event.IdentityChange != nil:
-		return s.relink(ctx, tx, in, in.Event.IdentityChange)
+		return s.changeIdentity(ctx, tx, in, in.Event.IdentityChange)
 	case m != nil && m.Mail != nil:
 		return s.intakeMail(ctx, tx, in, m)
 	case m != nil && m.ThreadKey != "" && m.Voicemail && m.From.Phone != "" && !m.Outbound:
@@ -149,9 +149,9 @@ func (e *unsavedMessage) byAgent(agent event.Person) {
 	e.Details.SentElsewhere = true
 }
 
-// start writes a new ticket with one conversation and its first message. Ids set in
+// startTicket writes a new ticket with one conversation and its first message. Ids set in
 // p are used.
-func (s *Service) start(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, c Conversation, subject string, e *unsavedMessage) (Result, error) {
+func (s *Service) startTicket(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, c Conversation, subject string, e *unsavedMessage) (Result, error) {
 	t := &p.ticket
 	if t.ID == "" {
 		t.ID, p.conversationID = newID(), newID()
@@ -172,7 +172,7 @@ func (s *Service) start(ctx context.Context, tx *db.Tx, in *Inbound, p *destinat
 	if err := insertConversation(ctx, tx, &c); err != nil {
 		return Result{}, err
 	}
-	if _, err := s.write(ctx, tx, in, p, e); err != nil {
+	if _, err := s.writeMessage(ctx, tx, in, p, e); err != nil {
 		return Result{}, err
 	}
 	if err := s.insertTicket(ctx, tx, t, e.Author.Type == AuthorAgent); err != nil {
@@ -194,8 +194,8 @@ func (s *Service) start(ctx context.Context, tx *db.Tx, in *Inbound, p *destinat
 	return r, nil
 }
 
-// append writes a public message into a ticket. A customer's message reopens it.
-func (s *Service) append(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, e *unsavedMessage) (Result, error) {
+// appendMessage writes a public message into a ticket. A customer's message reopens it.
+func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, e *unsavedMessage) (Result, error) {
 	t := &p.ticket
 	if e.Details.SentElsewhere { // a reply that may cross another one, see checkCrossing
 		newest, err := newestMessage(ctx, tx, t.ID)
@@ -204,12 +204,12 @@ func (s *Service) append(ctx context.Context, tx *db.Tx, in *Inbound, p *destina
 		}
 		e.ID = newIDAfter(newest)
 	}
-	fresh, err := s.write(ctx, tx, in, p, e)
+	fresh, err := s.writeMessage(ctx, tx, in, p, e)
 	if err != nil {
 		return Result{}, err
 	}
 	if !fresh {
-		return s.duplicate(ctx, tx, t, p.conversationID, e)
+		return s.duplicateResult(ctx, tx, t, p.conversationID, e)
 	}
 	if e.optOut || e.optIn {
 		var at time.Time
@@ -284,19 +284,19 @@ func (s *Service) append(ctx context.Context, tx *db.Tx, in *Inbound, p *destina
 // ticket nor emits events.
 func (s *Service) appendNote(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, e *unsavedMessage) (Result, error) {
 	e.Kind = KindNote
-	fresh, err := s.write(ctx, tx, in, p, e)
+	fresh, err := s.writeMessage(ctx, tx, in, p, e)
 	if err != nil {
 		return Result{}, err
 	}
 	if !fresh {
-		return s.duplicate(ctx, tx, &p.ticket, p.conversationID, e)
+		return s.duplicateResult(ctx, tx, &p.ticket, p.conversationID, e)
 	}
 	return e.result(Noted, &p.ticket), nil
 }
 
-// write writes a message with its attachments, ids and participants. It returns
+// writeMessage writes a message with its attachments, ids and participants. It returns
 // false, and writes nothing, if the conversation has the message.
-func (s *Service) write(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, e *unsavedMessage) (bool, error) {
+func (s *Service) writeMessage(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, e *unsavedMessage) (bool, error) {
 	e.TicketID, e.ConversationID = p.ticket.ID, p.conversationID
 	if m := in.Event.Message; m != nil {
 		e.Attachments = nil
@@ -338,8 +338,8 @@ func (s *Service) write(ctx context.Context, tx *db.Tx, in *Inbound, p *destinat
 	return true, nil
 }
 
-// duplicate returns the result for a message that its conversation has already.
-func (s *Service) duplicate(ctx context.Context, tx *db.Tx, t *Ticket, conversationID string, e *unsavedMessage) (Result, error) {
+// duplicateResult returns the result for a message that its conversation has already.
+func (s *Service) duplicateResult(ctx context.Context, tx *db.Tx, t *Ticket, conversationID string, e *unsavedMessage) (Result, error) {
 	if err := s.events.Emit(ctx, tx, e.customer.events...); err != nil {
 		return Result{}, err
 	}

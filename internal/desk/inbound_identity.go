@@ -12,10 +12,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// relink changes the identity of a thread's customer: the thread goes on under the
+// changeIdentity changes the identity of a thread's customer: the thread goes on under the
 // new keys, and the old keys are free. If the new keys have a thread already, it
 // stays separate, and a note says so: customers are never merged here.
-func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.IdentityChange) (Result, error) {
+func (s *Service) changeIdentity(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.IdentityChange) (Result, error) {
 	fresh := threadKeys("", r.ToKeys)
 	if len(fresh) == 0 {
 		return Result{Outcome: Recorded, Reason: "the event names no new number or id"}, nil
@@ -31,7 +31,7 @@ func (s *Service) relink(ctx context.Context, tx *db.Tx, in *Inbound, r *channel
 	}
 	t := &p.ticket
 	res := Result{
-		Outcome: Relinked, PlacedBy: RuleThreadKey, TicketID: t.ID, TicketNumber: t.Number, ConversationID: p.conversationID, CustomerID: p.customerID,
+		Outcome: IdentityChanged, PlacedBy: RuleThreadKey, TicketID: t.ID, TicketNumber: t.Number, ConversationID: p.conversationID, CustomerID: p.customerID,
 	}
 	if len(gone) == 0 {
 		res.Outcome = Duplicate

@@ -81,7 +81,7 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 	}
 	switch class {
 	case channel.ClassBounce:
-		return s.bounce(ctx, tx, in, l, e)
+		return s.intakeBounce(ctx, tx, in, l, e)
 	case channel.ClassVoicemail:
 		return s.intakeVoicemailMail(ctx, tx, in, l, e)
 	}
@@ -99,9 +99,9 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 	}
 	switch {
 	case class == channel.ClassOutboundCopy && (threaded || len(l.others) > 0):
-		return s.outboundCopy(ctx, tx, in, l, e, p, link)
+		return s.intakeOutboundCopy(ctx, tx, in, l, e, p, link)
 	case class == channel.ClassAutoReply && threaded:
-		return s.autoReply(ctx, tx, in, l, e, p)
+		return s.intakeAutoReply(ctx, tx, in, l, e, p)
 	case class == channel.ClassAutoReply && !mail.Generated:
 		res.Outcome, res.Reason = Recorded, "an automatic reply to an unknown message"
 		return res, nil
@@ -138,7 +138,7 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 	if err := s.addMailParticipants(ctx, tx, l, e, &p); err != nil {
 		return Result{}, err
 	}
-	return s.append(ctx, tx, in, &p, e)
+	return s.appendMessage(ctx, tx, in, &p, e)
 }
 
 // analyzeMail looks up the ids, the sender and the recipients of a mail.
@@ -645,12 +645,12 @@ func (s *Service) startMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inbo
 	if title == "" {
 		title = "(no subject)"
 	}
-	return s.start(ctx, tx, in, &p, Conversation{ThreadKey: boundedKey(l.Mail.MessageID)}, title, e)
+	return s.startTicket(ctx, tx, in, &p, Conversation{ThreadKey: boundedKey(l.Mail.MessageID)}, title, e)
 }
 
-// outboundCopy stores a mail that an agent sent with another program: in its
+// intakeOutboundCopy stores a mail that an agent sent with another program: in its
 // ticket, or in a new one for its first recipient. Nothing is sent.
-func (s *Service) outboundCopy(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p destination, link *ticketLink) (Result, error) {
+func (s *Service) intakeOutboundCopy(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p destination, link *ticketLink) (Result, error) {
 	agent := l.agent
 	if !l.isAgent {
 		agent = event.Person{Name: line(l.sender.Name, maxName)}
@@ -659,7 +659,7 @@ func (s *Service) outboundCopy(ctx context.Context, tx *db.Tx, in *Inbound, l *i
 	if p.ticket.ID != "" {
 		e.customer = customerRef{Customer: p.ticket.Customer}
 		e.participants = l.recipients(p.ticket.Customer)
-		return s.append(ctx, tx, in, &p, e)
+		return s.appendMessage(ctx, tx, in, &p, e)
 	}
 	k, err := s.findOrCreateCustomer(ctx, tx, in, l.others[0])
 	if err != nil {
@@ -669,9 +669,9 @@ func (s *Service) outboundCopy(ctx context.Context, tx *db.Tx, in *Inbound, l *i
 	return s.startMail(ctx, tx, in, l, e, link)
 }
 
-// autoReply stores an automatic reply, collapsed, in the ticket that it answers. It
+// intakeAutoReply stores an automatic reply, collapsed, in the ticket that it answers. It
 // creates no customer.
-func (s *Service) autoReply(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p destination) (Result, error) {
+func (s *Service) intakeAutoReply(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p destination) (Result, error) {
 	e.Details.Collapsed = true
 	e.Author = event.Author{Type: AuthorCustomer, Name: line(l.From.Name, maxName)}
 	if e.Author.Name == "" {
@@ -687,8 +687,8 @@ func (s *Service) autoReply(ctx context.Context, tx *db.Tx, in *Inbound, l *inbo
 	return s.appendNote(ctx, tx, in, &p, e)
 }
 
-// bounce applies a bounce to the outbound message that it returns.
-func (s *Service) bounce(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (Result, error) {
+// intakeBounce applies a bounce to the outbound message that it returns.
+func (s *Service) intakeBounce(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (Result, error) {
 	res := Result{Outcome: Recorded, Class: e.Details.Class, ClassRule: e.Details.ClassRule}
 	r := l.Mail.Receipt
 	if r == nil {

@@ -105,9 +105,9 @@ func (s *Service) intakeThreaded(ctx context.Context, tx *db.Tx, in *Inbound, m 
 	e.customer = k
 	if next != nil {
 		e.PlacedBy = RuleNone
-		return s.start(ctx, tx, in, &next.place, next.conversation, subject(m, party), e)
+		return s.startTicket(ctx, tx, in, &next.place, next.conversation, subject(m, party), e)
 	}
-	return s.append(ctx, tx, in, &p, e)
+	return s.appendMessage(ctx, tx, in, &p, e)
 }
 
 // findDuplicate finds the message that e repeats in another conversation, or the
@@ -179,7 +179,7 @@ func (s *Service) beginThread(ctx context.Context, tx *db.Tx, in *Inbound, m *ch
 	}
 	if theirs == nil {
 		e.PlacedBy = RuleNone
-		return s.start(ctx, tx, in, &p, Conversation{ThreadKey: keys[0]}, subject(m, party), e)
+		return s.startTicket(ctx, tx, in, &p, Conversation{ThreadKey: keys[0]}, subject(m, party), e)
 	}
 	if p, err = findThread(ctx, tx, theirs, in.scope()); err != nil {
 		return Result{}, fmt.Errorf("find new thread: %w", err)
@@ -189,7 +189,7 @@ func (s *Service) beginThread(ctx context.Context, tx *db.Tx, in *Inbound, m *ch
 			return Result{}, err
 		}
 	}
-	return s.append(ctx, tx, in, &p, e)
+	return s.appendMessage(ctx, tx, in, &p, e)
 }
 
 // moveKeys moves the keys of a conversation to another one, and reports whether it

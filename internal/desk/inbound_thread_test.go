@@ -450,7 +450,7 @@ func TestRelink(t *testing.T) {
 		From: channel.Party{Phone: number}, To: channel.Party{Phone: fresh, ID: userID}, FromKey: number, ToKeys: []string{userID, fresh},
 	}})
 	r := f.intake(move)
-	if r.Outcome != desk.Relinked || r.ConversationID != one.ConversationID || r.CustomerID != one.CustomerID {
+	if r.Outcome != desk.IdentityChanged || r.ConversationID != one.ConversationID || r.CustomerID != one.CustomerID {
 		t.Fatalf("got %+v", r)
 	}
 	if got, want := f.emitted(), "customer.updated"; got != want {
@@ -499,7 +499,7 @@ func TestRelinkTooLate(t *testing.T) {
 		From: channel.Party{ID: "DE.1"}, To: channel.Party{ID: "DE.2"}, FromKey: "DE.1", ToKeys: []string{"DE.2"},
 	}}))
 	m := f.messages(one.TicketID)
-	if note := m[len(m)-1]; r.Outcome != desk.Relinked || !strings.Contains(note.Text, fmt.Sprintf("ticket #%d", two.TicketNumber)) {
+	if note := m[len(m)-1]; r.Outcome != desk.IdentityChanged || !strings.Contains(note.Text, fmt.Sprintf("ticket #%d", two.TicketNumber)) {
 		t.Errorf("got %+v, %q, want a note that names the other ticket", r, note.Text)
 	}
 	if a, b := f.intake(said("", "DE.1", "three")), f.intake(said("", "DE.2", "four")); a.CustomerID != one.CustomerID || b.CustomerID != two.CustomerID {

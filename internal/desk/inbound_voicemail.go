@@ -146,7 +146,7 @@ func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *Inboun
 		p, err := callDestination(ctx, tx, in, other.ticketID)
 		if err == nil {
 			e.PlacedBy = RuleThreadKey
-			r, err := s.append(ctx, tx, &here, &p, e)
+			r, err := s.appendMessage(ctx, tx, &here, &p, e)
 			if err != nil {
 				return Result{}, err
 			}

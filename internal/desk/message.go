@@ -194,7 +194,7 @@ func (s *Service) fillAttachments(ctx context.Context, q db.Querier, ticketID st
 // has a message with the same external id.
 func (s *Service) insertMessage(ctx context.Context, tx *db.Tx, m *Message) (bool, error) {
 	var details any
-	if !m.Details.zero() {
+	if !m.Details.isZero() {
 		details = db.JSON(m.Details)
 	}
 	n, err := tx.Exec(ctx, "INSERT INTO messages ("+messageColumns+`)
@@ -211,7 +211,7 @@ func (s *Service) insertMessage(ctx context.Context, tx *db.Tx, m *Message) (boo
 	return true, s.enqueueMessageIndexing(ctx, tx, m)
 }
 
-func (d *Details) zero() bool {
+func (d *Details) isZero() bool {
 	return d.Class == "" && d.ClassRule == "" && d.Subject == "" && d.Sender == "" && d.ReplyTo == "" && len(d.To) == 0 && len(d.Cc) == 0 &&
 		!d.Unverified && !d.NoAutoAnswer && !d.NewParticipant && !d.SentElsewhere && !d.Collapsed && !d.Flood &&
 		!d.Automatic && d.InReplyTo == "" && len(d.References) == 0 &&

@@ -81,7 +81,7 @@ func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID str
 		}
 		return false, err
 	}
-	_, err = s.append(ctx, tx, c.inbound(&t), &destination{ticket: t, conversationID: c.ID}, e)
+	_, err = s.appendMessage(ctx, tx, c.inbound(&t), &destination{ticket: t, conversationID: c.ID}, e)
 	return err == nil, err
 }
 

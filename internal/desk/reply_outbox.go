@@ -274,8 +274,8 @@ func (s *Service) FirstUnusedID(ctx context.Context, q db.Querier, w *OutboxMess
 	return "", nil
 }
 
-// recall removes the messages of a deleted ticket from the outbox.
-func (s *Service) recall(ctx context.Context, tx *db.Tx, ticketID string) error {
+// deleteQueuedMessages removes the messages of a deleted ticket from the outbox.
+func (s *Service) deleteQueuedMessages(ctx context.Context, tx *db.Tx, ticketID string) error {
 	ids, err := db.All(ctx, tx, func(row db.Row) (id string, err error) {
 		err = row.Scan(&id)
 		return id, err

@@ -93,7 +93,7 @@ func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID
 				return Message{}, err
 			}
 		}
-		if _, err := s.append(ctx, tx, c.inbound(&t), &p, e); err != nil {
+		if _, err := s.appendMessage(ctx, tx, c.inbound(&t), &p, e); err != nil {
 			return Message{}, err
 		}
 		return e.Message, deleteDraft(ctx, tx, r.By, KindReply, ticketID, t.ID)

@@ -259,7 +259,7 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, organizationID, ticketI
 	if t.MergedIntoID != "" {
 		return Ticket{}, mergedError(&t)
 	}
-	return t, s.update(ctx, tx, &t, u)
+	return t, s.applyUpdate(ctx, tx, &t, u)
 }
 
 // DeleteDraftsTx deletes the drafts of a user, in any organization.
@@ -284,15 +284,15 @@ func (s *Service) Unassign(ctx context.Context, tx *db.Tx, organizationID, userI
 		return fmt.Errorf("find assigned tickets: %w", err)
 	}
 	for i := range tickets {
-		if err := s.update(ctx, tx, &tickets[i], Update{AssigneeID: new(string)}); err != nil {
+		if err := s.applyUpdate(ctx, tx, &tickets[i], Update{AssigneeID: new(string)}); err != nil {
 			return fmt.Errorf("unassign ticket: %w", err)
 		}
 	}
 	return nil
 }
 
-// update changes a locked ticket.
-func (s *Service) update(ctx context.Context, tx *db.Tx, t *Ticket, u Update) error {
+// applyUpdate changes a locked ticket.
+func (s *Service) applyUpdate(ctx context.Context, tx *db.Tx, t *Ticket, u Update) error {
 	newPriority := u.Priority != nil && *u.Priority != t.Priority
 	newStatus := u.Status != nil && *u.Status != t.Status
 	if newPriority || newStatus {
@@ -516,7 +516,7 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketI
 		events = append(events, event.Event{
 			OrganizationID: organizationID, Name: event.TicketDeleted, Data: event.Data{Ticket: snapshot},
 		})
-		if err := s.remove(ctx, tx, t); err != nil {
+		if err := s.deleteRows(ctx, tx, t); err != nil {
 			return err
 		}
 		if err := s.recordTicketTx(ctx, tx, AuditTicketDeleted, t, nil); err != nil {
@@ -526,8 +526,8 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketI
 	return s.events.Emit(ctx, tx, events...)
 }
 
-// remove deletes the rows of a locked ticket.
-func (s *Service) remove(ctx context.Context, tx *db.Tx, t *Ticket) error {
+// deleteRows deletes the rows of a locked ticket.
+func (s *Service) deleteRows(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	if err := s.stopClocks(ctx, tx, t); err != nil {
 		return fmt.Errorf("delete SLA timers: %w", err)
 	}
@@ -537,7 +537,7 @@ func (s *Service) remove(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	if err := s.enqueueTicketIndexing(ctx, tx, t); err != nil {
 		return err
 	}
-	if err := s.recall(ctx, tx, t.ID); err != nil {
+	if err := s.deleteQueuedMessages(ctx, tx, t.ID); err != nil {
 		return err
 	}
 	for _, statement := range []string{

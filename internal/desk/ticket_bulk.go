@@ -80,7 +80,7 @@ func (s *Service) UpdateTickets(ctx context.Context, tx *db.Tx, organizationID s
 		}
 		err := problem.Check(change) // with the ticket's own tags
 		if err == nil {
-			err = s.update(ctx, tx, t, change)
+			err = s.applyUpdate(ctx, tx, t, change)
 		}
 		if _, ok := errors.AsType[*problem.Error](err); err != nil && !ok {
 			return nil, err

@@ -46,7 +46,7 @@ func (s *Service) runCloseJob(ctx context.Context, j *queue.Job) error {
 			return fmt.Errorf("load ticket: %w", err)
 		}
 		if t.Status == StatusResolved && t.ResolvedAt.UnixMicro() == c.ResolvedAt {
-			if err := s.update(ctx, tx, &t, Update{Status: new(StatusClosed)}); err != nil {
+			if err := s.applyUpdate(ctx, tx, &t, Update{Status: new(StatusClosed)}); err != nil {
 				return err
 			}
 		}

@@ -29,7 +29,7 @@ func (s *Service) CountTickets(ctx context.Context, q db.Querier, organizationID
 }
 
 func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery, most int) (int, error) {
-	f := finder{
+	f := ticketFinder{
 		ctx: ctx, q: q, postgres: s.db.Postgres(), budget: s.budget, organization: organizationID, query: query, sort: query.Sort.orDefault(),
 		first: 1, last: maxNumber, want: most,
 	}
@@ -47,9 +47,9 @@ func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID
 	case plain && !query.DueAt.Whole() && query.UpdatedAt.Whole():
 		from = "t.due_at IS NOT NULL AND t." + f.dueAt(st)
 	case plain && len(query.Status) > 0 && f.statusOnly():
-		from = "t.status IN (" + list(st, query.Status) + ")"
+		from = "t.status IN (" + placeholders(st, query.Status) + ")"
 	case plain && f.excludesClosed() && query.DueAt.Whole():
-		from = "t.status <> 'closed' AND t.status IN (" + list(st, query.Status) + ")"
+		from = "t.status <> 'closed' AND t.status IN (" + placeholders(st, query.Status) + ")"
 	default:
 		if err := f.byNumber(nil); err != nil {
 			return 0, err
@@ -63,7 +63,7 @@ func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID
 }
 
 // statusOnly reports whether only the status filter is set.
-func (f *finder) statusOnly() bool {
+func (f *ticketFinder) statusOnly() bool {
 	q := f.query
 	return len(q.Priority)+len(q.Channel)+len(q.AssigneeID)+len(q.Number) == 0 && q.CreatedAt.Whole() && q.UpdatedAt.Whole() && q.DueAt.Whole()
 }
@@ -103,7 +103,7 @@ func (s *Service) TicketCounts(ctx context.Context, q db.Querier, organizationID
 			n  *int
 			at time.Time
 		}{{&t.Due, time.Time{}}, {&t.Overdue, time.Now()}} {
-			st := &statement{args: []any{organizationID}}
+			st := &queryBuilder{args: []any{organizationID}}
 			st.WriteString("SELECT count(*) FROM (SELECT 1 FROM tickets t WHERE t.organization_id = $1 AND t.due_at IS NOT NULL")
 			if !due.at.IsZero() {
 				st.addf(" AND t.due_at <= %s", st.arg(due.at.UnixMicro()))

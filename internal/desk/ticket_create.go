@@ -180,7 +180,7 @@ func (s *Service) writeFirstMessage(ctx context.Context, tx *db.Tx, t *Ticket, k
 			c.ThreadKey = boundedKey(e.ExternalID)
 		}
 	}
-	_, err := s.write(ctx, tx, c.inbound(t), &destination{ticket: *t, conversationID: c.ID, newConversation: &c}, e)
+	_, err := s.writeMessage(ctx, tx, c.inbound(t), &destination{ticket: *t, conversationID: c.ID, newConversation: &c}, e)
 	return e, err
 }
 

@@ -173,17 +173,17 @@ func (s *Service) EachTicket(ctx context.Context, organizationID string, query T
 		return err
 	}
 	query.Limit = exportPage
-	return s.each(ctx, func(q db.Querier) error {
-		return eachOf("tickets", fn, func(after *Cursor) ([]Ticket, *Cursor, error) {
+	return s.exportSnapshot(ctx, func(q db.Querier) error {
+		return exportPages("tickets", fn, func(after *Cursor) ([]Ticket, *Cursor, error) {
 			query.After = after
 			return s.findTickets(ctx, q, organizationID, &query)
 		})
 	})
 }
 
-// eachOf calls fn with the records of all pages. The name of the records is for
+// exportPages calls fn with the records of all pages. The name of the records is for
 // errors.
-func eachOf[T any](name string, fn func(*T) error, page func(after *Cursor) ([]T, *Cursor, error)) error {
+func exportPages[T any](name string, fn func(*T) error, page func(after *Cursor) ([]T, *Cursor, error)) error {
 	var after *Cursor
 	for {
 		records, next, err := page(after)
@@ -202,8 +202,8 @@ func eachOf[T any](name string, fn func(*T) error, page func(after *Cursor) ([]T
 	}
 }
 
-// each runs fn in one snapshot, for at most maxExport.
-func (s *Service) each(ctx context.Context, fn func(q db.Querier) error) error {
+// exportSnapshot runs fn in one snapshot, for at most maxExport.
+func (s *Service) exportSnapshot(ctx context.Context, fn func(q db.Querier) error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxExport)
 	defer cancel()
 	return s.db.ReadBulk(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
@@ -225,20 +225,20 @@ func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Queri
 	return fn(q)
 }
 
-// statement is an SQL query under construction.
-type statement struct {
+// queryBuilder is an SQL query under construction.
+type queryBuilder struct {
 	strings.Builder
 	args []any
 }
 
 // arg adds an argument and returns its placeholder.
-func (st *statement) arg(v any) string {
+func (st *queryBuilder) arg(v any) string {
 	st.args = append(st.args, v)
 	return "$" + strconv.Itoa(len(st.args))
 }
 
-// list adds arguments and returns their placeholders.
-func list[T ~string](st *statement, values []T) string {
+// placeholders adds arguments and returns their placeholders.
+func placeholders[T ~string](st *queryBuilder, values []T) string {
 	places := make([]string, len(values))
 	for i, v := range values {
 		places[i] = st.arg(string(v))
@@ -246,7 +246,7 @@ func list[T ~string](st *statement, values []T) string {
 	return strings.Join(places, ", ")
 }
 
-func (st *statement) addf(format string, args ...any) { fmt.Fprintf(st, format, args...) }
+func (st *queryBuilder) addf(format string, args ...any) { fmt.Fprintf(st, format, args...) }
 
 // budget holds the sizes of the steps of a list. Each step takes at most some
 // milliseconds.
@@ -282,13 +282,13 @@ type accessPath struct {
 }
 
 // dueAt writes the condition on due_at.
-func (f *finder) dueAt(st *statement) string {
+func (f *ticketFinder) dueAt(st *queryBuilder) string {
 	first, last := f.query.DueAt.Micros()
 	return fmt.Sprintf("due_at BETWEEN %s AND %s", st.arg(first), st.arg(last))
 }
 
 // updatedAt writes the condition on updated_at.
-func (f *finder) updatedAt(st *statement) string {
+func (f *ticketFinder) updatedAt(st *queryBuilder) string {
 	first, last := f.query.UpdatedAt.Micros()
 	return fmt.Sprintf("updated_at BETWEEN %s AND %s", st.arg(first), st.arg(last))
 }
@@ -300,8 +300,8 @@ type candidate struct {
 	tie   int64 // the number, for ties of priority
 }
 
-// finder finds the tickets of one page.
-type finder struct {
+// ticketFinder finds the tickets of one page.
+type ticketFinder struct {
 	ctx          context.Context
 	q            db.Querier
 	postgres     bool
@@ -321,7 +321,7 @@ type finder struct {
 }
 
 func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery) ([]Ticket, *Cursor, error) {
-	f := finder{
+	f := ticketFinder{
 		ctx: ctx, q: q, postgres: s.db.Postgres(), budget: s.budget, organization: organizationID, query: query, sort: query.Sort.orDefault(),
 		first: 1, last: maxNumber, want: query.Limit + 1,
 	}
@@ -346,17 +346,17 @@ func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID 
 	var next *Cursor
 	if len(f.found) > query.Limit {
 		f.found = f.found[:query.Limit]
-		next = f.position(&f.found[query.Limit-1])
+		next = f.cursorAfter(&f.found[query.Limit-1])
 	}
-	tickets, err := f.load()
+	tickets, err := f.loadTickets()
 	return tickets, next, err
 }
 
 // maxNumber exceeds every ticket number.
 const maxNumber = 1<<numberBits - 1
 
-// position returns the cursor after c.
-func (f *finder) position(c *candidate) *Cursor {
+// cursorAfter returns the cursor after c.
+func (f *ticketFinder) cursorAfter(c *candidate) *Cursor {
 	switch f.sort.Field {
 	case ByUpdatedAt, ByDueAt:
 		return &Cursor{Value: strconv.FormatInt(c.value, 10), ID: c.id}
@@ -367,8 +367,8 @@ func (f *finder) position(c *candidate) *Cursor {
 	}
 }
 
-// load reads the tickets that were found.
-func (f *finder) load() ([]Ticket, error) {
+// loadTickets reads the tickets that were found.
+func (f *ticketFinder) loadTickets() ([]Ticket, error) {
 	if len(f.found) == 0 {
 		return nil, nil
 	}
@@ -388,7 +388,7 @@ func (f *finder) load() ([]Ticket, error) {
 
 // bounds derives the range of numbers from created_at. It returns false if the list
 // is empty.
-func (f *finder) bounds() (bool, error) {
+func (f *ticketFinder) bounds() (bool, error) {
 	r := f.query.CreatedAt
 	if r.Whole() {
 		return true, nil
@@ -407,26 +407,26 @@ func (f *finder) bounds() (bool, error) {
 }
 
 // accessPaths returns an access path for each filter that has an index.
-func (f *finder) accessPaths() []accessPath {
+func (f *ticketFinder) accessPaths() []accessPath {
 	q := f.query
 	var ways []accessPath
 	if len(q.CustomerID) > 0 {
-		ways = append(ways, accessPath{from: "tickets WHERE coalesce(organization_id = $1, FALSE) AND customer_id = %s", keys: values(q.CustomerID), unique: true})
+		ways = append(ways, accessPath{from: "tickets WHERE coalesce(organization_id = $1, FALSE) AND customer_id = %s", keys: distinctArgs(q.CustomerID), unique: true})
 	}
 	if len(q.AssigneeID) > 0 {
-		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND assignee_id = %s", keys: values(q.AssigneeID), unique: true})
+		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND assignee_id = %s", keys: distinctArgs(q.AssigneeID), unique: true})
 	}
 	if len(q.Tags) > 0 {
-		ways = append(ways, accessPath{from: "ticket_tags WHERE organization_id = $1 AND tag = %s", keys: values(q.Tags), unique: len(q.Tags) == 1})
+		ways = append(ways, accessPath{from: "ticket_tags WHERE organization_id = $1 AND tag = %s", keys: distinctArgs(q.Tags), unique: len(q.Tags) == 1})
 	}
 	if len(q.Status) > 0 {
-		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND status = %s", keys: values(q.Status), unique: true})
+		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND status = %s", keys: distinctArgs(q.Status), unique: true})
 	}
 	if wanted := f.priorities(); len(wanted) > 0 && !slices.Contains(wanted, PriorityNormal) {
-		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND priority = %s AND priority <> 'normal'", keys: values(wanted), unique: true})
+		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND priority = %s AND priority <> 'normal'", keys: distinctArgs(wanted), unique: true})
 	}
 	if len(q.Channel) > 0 {
-		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND channel = %s", keys: values(q.Channel), unique: true})
+		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND channel = %s", keys: distinctArgs(q.Channel), unique: true})
 	}
 	if f.words != nil {
 		ways = append(ways, accessPath{words: f.words})
@@ -435,7 +435,7 @@ func (f *finder) accessPaths() []accessPath {
 }
 
 // priorities returns the priorities of the present scan; none means any.
-func (f *finder) priorities() []Priority {
+func (f *ticketFinder) priorities() []Priority {
 	if f.priority != "" {
 		return []Priority{f.priority}
 	}
@@ -445,9 +445,9 @@ func (f *finder) priorities() []Priority {
 // allTickets is the access path of all tickets.
 var allTickets = accessPath{from: "tickets WHERE organization_id = $1", keys: []any{nil}, unique: true}
 
-// values returns the distinct values of a filter as arguments; nil for an empty
+// distinctArgs returns the distinct values of a filter as arguments; nil for an empty
 // value.
-func values[T ~string](list []T) []any {
+func distinctArgs[T ~string](list []T) []any {
 	set := slices.Clone(list)
 	slices.Sort(set)
 	var out []any
@@ -458,7 +458,7 @@ func values[T ~string](list []T) []any {
 }
 
 // scanQuery writes a query for the next numbers and ids of w, in order.
-func (f *finder) scanQuery(st *statement, w accessPath, from, to int64, descending bool, limit int) {
+func (f *ticketFinder) scanQuery(st *queryBuilder, w accessPath, from, to int64, descending bool, limit int) {
 	order, _ := Sort{Descending: descending}.direction()
 	id := "id"
 	if strings.HasPrefix(w.from, "ticket_tags") {
@@ -492,16 +492,18 @@ func (f *finder) scanQuery(st *statement, w accessPath, from, to int64, descendi
 }
 
 // newStatement starts a statement with the organization as $1.
-func (f *finder) newStatement() *statement { return &statement{args: []any{f.organization}} }
+func (f *ticketFinder) newStatement() *queryBuilder {
+	return &queryBuilder{args: []any{f.organization}}
+}
 
 // predicate writes the filters for t, a row of tickets or an index entry. For an
 // entry, columns that it lacks are looked up last; a search is always last.
-func (f *finder) predicate(st *statement, entry bool) string {
+func (f *ticketFinder) predicate(st *queryBuilder, entry bool) string {
 	return f.entryPredicate(st) + " AND " + f.rowPredicate(st, entry) + " AND " + f.wordPredicate(st)
 }
 
 // wordPredicate is the part of the predicate for the search.
-func (f *finder) wordPredicate(st *statement) string {
+func (f *ticketFinder) wordPredicate(st *queryBuilder) string {
 	if f.words == nil || f.wordsChecked {
 		return "TRUE"
 	}
@@ -509,21 +511,21 @@ func (f *finder) wordPredicate(st *statement) string {
 }
 
 // entryPredicate is the part of the predicate that an index entry can answer.
-func (f *finder) entryPredicate(st *statement) string {
+func (f *ticketFinder) entryPredicate(st *queryBuilder) string {
 	q := f.query
 	tests := []string{"TRUE"}
 	addf := func(format string, args ...any) { tests = append(tests, fmt.Sprintf(format, args...)) }
 	if len(q.Status) > 0 {
-		addf("t.status IN (%s)", list(st, q.Status))
+		addf("t.status IN (%s)", placeholders(st, q.Status))
 	}
 	if wanted := f.priorities(); len(wanted) > 0 {
-		addf("t.priority IN (%s)", list(st, wanted))
+		addf("t.priority IN (%s)", placeholders(st, wanted))
 	}
 	if len(q.Channel) > 0 {
-		addf("t.channel IN (%s)", list(st, q.Channel))
+		addf("t.channel IN (%s)", placeholders(st, q.Channel))
 	}
 	if len(q.AssigneeID) > 0 {
-		addf("coalesce(t.assignee_id, '') IN (%s)", list(st, q.AssigneeID))
+		addf("coalesce(t.assignee_id, '') IN (%s)", placeholders(st, q.AssigneeID))
 	}
 	if len(q.Number) > 0 {
 		addf("t.number = ANY(%s)", st.arg(q.Number))
@@ -541,7 +543,7 @@ func (f *finder) entryPredicate(st *statement) string {
 }
 
 // rowPredicate is the part of the predicate that needs the row.
-func (f *finder) rowPredicate(st *statement, entry bool) string {
+func (f *ticketFinder) rowPredicate(st *queryBuilder, entry bool) string {
 	q := f.query
 	tests := []string{"TRUE"}
 	addf := func(format string, args ...any) { tests = append(tests, fmt.Sprintf(format, args...)) }
@@ -551,7 +553,7 @@ func (f *finder) rowPredicate(st *statement, entry bool) string {
 		addf("t.external_id = ANY(%s)", st.arg(q.ExternalID))
 	}
 	if len(q.Tags) > 0 {
-		addf("EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (%s) AND g.number = t.number)", list(st, q.Tags))
+		addf("EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (%s) AND g.number = t.number)", placeholders(st, q.Tags))
 	}
 	if !q.DueAt.Whole() && entry {
 		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.%s)", f.dueAt(st))
@@ -559,16 +561,16 @@ func (f *finder) rowPredicate(st *statement, entry bool) string {
 		addf("t.%s", f.dueAt(st))
 	}
 	if len(q.CustomerID) > 0 && entry {
-		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.customer_id IN (%s))", list(st, q.CustomerID))
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.customer_id IN (%s))", placeholders(st, q.CustomerID))
 	} else if len(q.CustomerID) > 0 {
-		addf("t.customer_id IN (%s)", list(st, q.CustomerID))
+		addf("t.customer_id IN (%s)", placeholders(st, q.CustomerID))
 	}
 	return strings.Join(tests, " AND ")
 }
 
 // mostSelective returns the access path with the fewest rows just ahead of a
 // number.
-func (f *finder) mostSelective(ways []accessPath, from, to int64, descending bool) (accessPath, error) {
+func (f *ticketFinder) mostSelective(ways []accessPath, from, to int64, descending bool) (accessPath, error) {
 	if len(ways) == 1 {
 		return ways[0], nil
 	}
@@ -601,7 +603,7 @@ func (f *finder) mostSelective(ways []accessPath, from, to int64, descending boo
 
 // setLimit returns the size of sets to read at once. Searches are slow row by row,
 // so for them the limit is higher.
-func (f *finder) setLimit() int {
+func (f *ticketFinder) setLimit() int {
 	if f.words != nil {
 		return f.budget.indexEntries
 	}
@@ -610,7 +612,7 @@ func (f *finder) setLimit() int {
 
 // byNumber finds tickets in the order of their numbers: by scanning the most
 // selective access path and testing each row.
-func (f *finder) byNumber(after *Cursor) error {
+func (f *ticketFinder) byNumber(after *Cursor) error {
 	from, to := f.first, f.last
 	if after != nil {
 		n, err := after.integer()
@@ -640,7 +642,7 @@ func (f *finder) byNumber(after *Cursor) error {
 // scanNumbers adds the matching tickets between two numbers. rank is the sort key
 // of the priority scanned. It returns true if intersect or a sort has completed the
 // page instead.
-func (f *finder) scanNumbers(from, to int64, descending bool, rank int64) (bool, error) {
+func (f *ticketFinder) scanNumbers(from, to int64, descending bool, rank int64) (bool, error) {
 	ways := f.accessPaths()
 	if f.words != nil && len(ways) > 1 && (f.wordsChecked || f.postgres) {
 		ways = ways[:len(ways)-1] // on PostgreSQL the scan of a search is slow
@@ -702,7 +704,7 @@ func (f *finder) scanNumbers(from, to int64, descending bool, rank int64) (bool,
 
 // countScanned adds n to the rows examined. Past the budget it intersects larger
 // sets, once, and returns true if that completed the page.
-func (f *finder) countScanned(n int) (bool, error) {
+func (f *ticketFinder) countScanned(n int) (bool, error) {
 	if f.scanned += n; f.scanned <= f.budget.intersectAfter || f.intersected || len(f.found) >= f.want {
 		return false, nil
 	}
@@ -712,7 +714,7 @@ func (f *finder) countScanned(n int) (bool, error) {
 
 // readCandidates runs a query of number, id and match flag, and adds matching rows.
 // It calls seen with each number, and returns the number of rows.
-func (f *finder) readCandidates(st *statement, rank int64, seen func(number int64)) (int, error) {
+func (f *ticketFinder) readCandidates(st *queryBuilder, rank int64, seen func(number int64)) (int, error) {
 	rows, err := f.q.Query(f.ctx, st.String(), st.args...)
 	if err != nil {
 		return 0, err
@@ -742,7 +744,7 @@ func (f *finder) readCandidates(st *statement, rank int64, seen func(number int6
 }
 
 // isAllowed reports whether the page may have a ticket.
-func (f *finder) isAllowed(number int64) bool {
+func (f *ticketFinder) isAllowed(number int64) bool {
 	if f.allowed == nil {
 		return true
 	}
@@ -753,7 +755,7 @@ func (f *finder) isAllowed(number int64) bool {
 // readNumbers reads the set of numbers that write selects, in order; false if it
 // exceeds limit. The engine aggregates into one text: reading rows would cost
 // several times as much.
-func (f *finder) readNumbers(limit int, write func(st *statement)) ([]int64, bool, error) {
+func (f *ticketFinder) readNumbers(limit int, write func(st *queryBuilder)) ([]int64, bool, error) {
 	st := f.newStatement()
 	st.WriteString("SELECT count(*), coalesce(string_agg(CAST(number AS TEXT), ','), '') FROM (")
 	write(st)
@@ -775,7 +777,7 @@ func (f *finder) readNumbers(limit int, write func(st *statement)) ([]int64, boo
 
 // intersect reads the filters' sets, each up to limit, and intersects them. A small
 // intersection is sorted, which completes the page; then it returns true.
-func (f *finder) intersect(limit int) (bool, error) {
+func (f *ticketFinder) intersect(limit int) (bool, error) {
 	q, one := f.query, f.priority
 	f.priority = ""
 	only, some := f.allowed, f.allowed != nil
@@ -791,7 +793,7 @@ func (f *finder) intersect(limit int) (bool, error) {
 		slices.Sort(list)
 		both(slices.Compact(list))
 	}
-	try := func(limit int, write func(st *statement)) (bool, error) {
+	try := func(limit int, write func(st *queryBuilder)) (bool, error) {
 		list, ok, err := f.readNumbers(limit, write)
 		if ok {
 			both(list)
@@ -799,7 +801,7 @@ func (f *finder) intersect(limit int) (bool, error) {
 		return ok, err
 	}
 	if len(q.ExternalID) > 0 {
-		if _, err := try(maxValues, func(st *statement) {
+		if _, err := try(maxValues, func(st *queryBuilder) {
 			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND external_id = ANY(%s)", st.arg(q.ExternalID))
 		}); err != nil {
 			return false, err
@@ -813,19 +815,19 @@ func (f *finder) intersect(limit int) (bool, error) {
 		if w.words != nil {
 			continue
 		}
-		if _, err := try(limit, func(st *statement) { f.scanQuery(st, w, f.first, f.last, false, limit+1) }); err != nil {
+		if _, err := try(limit, func(st *queryBuilder) { f.scanQuery(st, w, f.first, f.last, false, limit+1) }); err != nil {
 			return false, err
 		}
 	}
 	if !q.UpdatedAt.Whole() {
-		if _, err := try(limit, func(st *statement) {
+		if _, err := try(limit, func(st *queryBuilder) {
 			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.updatedAt(st), limit+1)
 		}); err != nil {
 			return false, err
 		}
 	}
 	if !q.DueAt.Whole() {
-		if _, err := try(limit, func(st *statement) {
+		if _, err := try(limit, func(st *queryBuilder) {
 			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.dueAt(st), limit+1)
 		}); err != nil {
 			return false, err
@@ -852,7 +854,7 @@ func (f *finder) intersect(limit int) (bool, error) {
 		f.priority = one
 		return false, nil
 	}
-	return true, f.sortCandidates(func(st *statement) string {
+	return true, f.sortCandidates(func(st *queryBuilder) string {
 		return "unnest(" + st.arg(only) + "::bigint[]) AS l(value) CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = l.value"
 	}, false)
 }
@@ -862,7 +864,7 @@ const priorityRank = "CASE t.priority WHEN 'low' THEN 0 WHEN 'normal' THEN 1 WHE
 
 // sortCandidates finds the page by sorting the rows or index entries t of from.
 // Expensive conditions are evaluated last, for as many rows as needed.
-func (f *finder) sortCandidates(from func(st *statement) string, entry bool) error {
+func (f *ticketFinder) sortCandidates(from func(st *queryBuilder) string, entry bool) error {
 	order, later := f.sort.direction()
 	value, tie := "t.number", "t.number"
 	switch f.sort.Field {
@@ -883,7 +885,7 @@ func (f *finder) sortCandidates(from func(st *statement) string, entry bool) err
 		st.WriteString(" AND coalesce(t.due_at, 0) > 0")
 	}
 	if after := f.query.After; after != nil {
-		a, b, err := f.after(after)
+		a, b, err := f.cursorValues(after)
 		if err != nil {
 			return err
 		}
@@ -899,21 +901,21 @@ func (f *finder) sortCandidates(from func(st *statement) string, entry bool) err
 
 // excludesClosed reports whether the list has no closed tickets; a partial index
 // has the rest.
-func (f *finder) excludesClosed() bool {
+func (f *ticketFinder) excludesClosed() bool {
 	return len(f.query.Status) > 0 && !slices.Contains(f.query.Status, StatusClosed)
 }
 
 // sortEntries finds the page by sorting entries of an index that covers the
 // filters, and reports whether they were few enough.
-func (f *finder) sortEntries() (bool, error) {
-	var froms []func(st *statement) string
+func (f *ticketFinder) sortEntries() (bool, error) {
+	var froms []func(st *queryBuilder) string
 	if f.excludesClosed() {
-		froms = append(froms, func(st *statement) string {
-			return "tickets t WHERE t.organization_id = $1 AND t.status <> 'closed' AND t.status IN (" + list(st, f.query.Status) + ")"
+		froms = append(froms, func(st *queryBuilder) string {
+			return "tickets t WHERE t.organization_id = $1 AND t.status <> 'closed' AND t.status IN (" + placeholders(st, f.query.Status) + ")"
 		})
 	}
 	if !f.query.UpdatedAt.Whole() {
-		froms = append(froms, func(st *statement) string {
+		froms = append(froms, func(st *queryBuilder) string {
 			return "tickets t WHERE t.organization_id = $1 AND t." + f.updatedAt(st)
 		})
 	}
@@ -931,8 +933,8 @@ func (f *finder) sortEntries() (bool, error) {
 	return false, nil
 }
 
-// after returns the sort key and the tie of a cursor.
-func (f *finder) after(p *Cursor) (value int64, tie any, err error) {
+// cursorValues returns the sort key and the tie of a cursor.
+func (f *ticketFinder) cursorValues(p *Cursor) (value int64, tie any, err error) {
 	if f.sort.Field == ByPriority {
 		i := slices.Index(Priorities[:], Priority(p.Value))
 		n, err := (&Cursor{Value: p.ID}).integer()
@@ -953,7 +955,7 @@ func (f *finder) after(p *Cursor) (value int64, tie any, err error) {
 
 // byPriority scans one priority after another, unless a set or the tickets that are
 // not closed are few enough to sort.
-func (f *finder) byPriority() error {
+func (f *ticketFinder) byPriority() error {
 	if done, err := f.intersect(f.setLimit()); err != nil || done {
 		return err
 	}
@@ -966,7 +968,7 @@ func (f *finder) byPriority() error {
 	}
 	begin, from, to := order[0], f.first, f.last
 	if after := f.query.After; after != nil {
-		value, tie, err := f.after(after)
+		value, tie, err := f.cursorValues(after)
 		if err != nil {
 			return err
 		}
@@ -996,7 +998,7 @@ func (f *finder) byPriority() error {
 // byTime finds tickets in the order of updated_at or due_at: it sorts a small set,
 // else it scans an index of all tickets, or of those that are not closed, which
 // covers most filters.
-func (f *finder) byTime() error {
+func (f *ticketFinder) byTime() error {
 	if done, err := f.intersect(f.setLimit()); err != nil || done {
 		return err
 	}
@@ -1017,7 +1019,7 @@ func (f *finder) byTime() error {
 		value, id = last, "~" // after every id
 	}
 	if f.query.After != nil {
-		n, tie, err := f.after(f.query.After)
+		n, tie, err := f.cursorValues(f.query.After)
 		if err != nil {
 			return err
 		}
@@ -1034,7 +1036,7 @@ func (f *finder) byTime() error {
 	}
 	sorted := false
 	for chunk := f.budget.minChunk; ; chunk = min(4*chunk, 4*f.budget.maxChunk) {
-		entries := func(st *statement) {
+		entries := func(st *queryBuilder) {
 			// The range repeats the cursor, so that the engine starts the scan there.
 			low, high := max(first, value), last
 			if f.sort.Descending {
@@ -1086,7 +1088,7 @@ func (f *finder) byTime() error {
 }
 
 // collect adds the rows of a query of sort key, number and id, up to the page size.
-func (f *finder) collect(st *statement) error {
+func (f *ticketFinder) collect(st *queryBuilder) error {
 	if f.allowed == nil {
 		st.addf(" LIMIT %d", f.want-len(f.found))
 	}

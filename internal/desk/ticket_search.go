@@ -120,7 +120,7 @@ type wordQuery struct {
 }
 
 // readWords parses query.Text. It returns false if there can be no match.
-func (f *finder) readWords() (bool, error) {
+func (f *ticketFinder) readWords() (bool, error) {
 	if strings.TrimSpace(f.query.Text) == "" {
 		return true, nil
 	}
@@ -172,7 +172,7 @@ func searchCode(ctx context.Context, q db.Querier, organizationID string) (int64
 
 // matchCondition returns the condition that a document matches. PostgreSQL gets the
 // words as a literal: its plan depends on their frequency.
-func (w *wordQuery) matchCondition(st *statement) string {
+func (w *wordQuery) matchCondition(st *queryBuilder) string {
 	if w.postgres {
 		return "words @@ '" + strings.ReplaceAll(w.query, "'", "''") + "'::tsquery"
 	}
@@ -180,7 +180,7 @@ func (w *wordQuery) matchCondition(st *statement) string {
 }
 
 // ticketCondition returns the condition that a document of ticket t matches.
-func (w *wordQuery) ticketCondition(st *statement) string {
+func (w *wordQuery) ticketCondition(st *queryBuilder) string {
 	first, _ := documentRange(w.code, 0, 0)
 	if w.postgres {
 		return fmt.Sprintf("EXISTS (SELECT 1 FROM search_docs WHERE doc >= %s + (t.number << %d) AND doc <= %s + (t.number << %d) + %d AND coalesce(%s, FALSE))",
@@ -190,12 +190,12 @@ func (w *wordQuery) ticketCondition(st *statement) string {
 		w.matchCondition(st), castBig(st, first), placeBits, castBig(st, first), placeBits, maxPlace)
 }
 
-func castBig(st *statement, n int64) string { return "CAST(" + st.arg(n) + " AS BIGINT)" }
+func castBig(st *queryBuilder, n int64) string { return "CAST(" + st.arg(n) + " AS BIGINT)" }
 
 // scanQuery writes a query for the next matching documents: the numbers of their
 // tickets, in order, once per document. Without an order PostgreSQL goes by the
 // index of words.
-func (w *wordQuery) scanQuery(st *statement, from, to int64, order string, limit int) {
+func (w *wordQuery) scanQuery(st *queryBuilder, from, to int64, order string, limit int) {
 	first, last := documentRange(w.code, from, to)
 	doc, table := "rowid", "ticket_words"
 	if w.postgres {
@@ -212,14 +212,14 @@ func (w *wordQuery) scanQuery(st *statement, from, to int64, order string, limit
 // readDocuments reads the tickets of matching documents; false if there are
 // probably more than limit. The estimate comes from PostgreSQL's planner, or on
 // SQLite from the density of the last matches.
-func (f *finder) readDocuments(limit int) ([]int64, bool, error) {
+func (f *ticketFinder) readDocuments(limit int) ([]int64, bool, error) {
 	read := func(limit int, order string) ([]int64, bool, error) {
-		return f.readNumbers(limit, func(st *statement) { f.words.scanQuery(st, f.first, f.last, order, limit+1) })
+		return f.readNumbers(limit, func(st *queryBuilder) { f.words.scanQuery(st, f.first, f.last, order, limit+1) })
 	}
 	var guess float64
 	if f.postgres {
 		first, last := documentRange(f.words.code, f.first, f.last)
-		st := new(statement)
+		st := new(queryBuilder)
 		st.addf("EXPLAIN (FORMAT JSON) SELECT doc FROM search_docs WHERE %s AND doc BETWEEN %d AND %d", f.words.matchCondition(st), first, last)
 		var text string
 		if err := f.q.QueryRow(f.ctx, st.String()).Scan(&text); err != nil {

@@ -319,7 +319,7 @@ func (s *Service) exportMail(ctx context.Context, r *Request, c *contents) (m ma
 			"Review it before you send it to the customer, since it also has your agents' notes and replies.")
 	}
 	token := rand.Text()
-	small := limited{most: maxMailed}
+	small := limitedBuffer{most: maxMailed}
 	err = s.archive(ctx, &small, token, c)
 	switch {
 	case err == nil:
@@ -349,14 +349,14 @@ func (s *Service) exportMail(ctx context.Context, r *Request, c *contents) (m ma
 
 var errTooLarge = errors.New("the archive is too large for a mail")
 
-// limited is a buffer with a maximum size.
-type limited struct {
+// limitedBuffer is a buffer with a maximum size.
+type limitedBuffer struct {
 	bytes.Buffer
 	most int
 }
 
 // Write implements [io.Writer].
-func (l *limited) Write(p []byte) (int, error) {
+func (l *limitedBuffer) Write(p []byte) (int, error) {
 	if l.Len()+len(p) > l.most {
 		return 0, errTooLarge
 	}
