@@ -79,7 +79,7 @@ func TestFirstTicket(t *testing.T) {
 		} else {
 			v.press("Resolve")
 		}
-		v.wait("a ticket that is done", `[...document.querySelectorAll("#ticket-head .chip")].some(c => c.innerText.trim() === "Resolved")`)
+		v.wait("a ticket that is done", `[...document.querySelectorAll("#ticket-head .badge")].some(c => c.innerText.trim() === "Resolved")`)
 		v.checkLayout()
 		v.setScreen(narrow)
 		v.checkLayout()

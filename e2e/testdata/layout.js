@@ -81,7 +81,7 @@
     }
   }
   // Values clipped by their control.
-  for (const e of document.querySelectorAll("button, a, .chip, input[type=submit]")) {
+  for (const e of document.querySelectorAll("button, a, .badge, input[type=submit]")) {
     if (visible(e) && !forEars(e) && e.scrollWidth > e.clientWidth + slack && e.clientWidth && styleOf(e).overflowX === "visible" && styleOf(e).display !== "inline"
       && ![...e.children].some(c => /absolute|fixed/.test(styleOf(c).position))) {
       wrong.push(`${name(e)} is ${e.clientWidth} px wide and needs ${e.scrollWidth}`);

@@ -268,7 +268,7 @@ type pair struct{ Name, Value string }
 // targetRow is an SLA target of the ticket.
 type targetRow struct {
 	Label  string
-	Chip   web.Badge
+	Badge  web.Badge
 	Filled int // percent
 	Says   string
 	At     web.Time
@@ -325,25 +325,25 @@ func newTargetRow(r *web.Request, s *desk.SLA) targetRow {
 	left := s.DueAt.Sub(r.Now)
 	switch s.State {
 	case desk.SLAMet:
-		l.Chip, l.Says, l.At = web.Badge{Text: "Met", Tone: web.Good, Icon: "check"}, "Met", r.Time(s.MetAt)
+		l.Badge, l.Says, l.At = web.Badge{Text: "Met", Tone: web.Good, Icon: "check"}, "Met", r.Time(s.MetAt)
 	case desk.SLAPaused:
-		l.Chip, l.Says = web.Badge{Text: "Paused", Icon: "pause"}, "Paused while the ticket is pending or on hold"
+		l.Badge, l.Says = web.Badge{Text: "Paused", Icon: "pause"}, "Paused while the ticket is pending or on hold"
 	case desk.SLABreached:
-		l.Chip, l.Says, l.At, l.Filled = web.Badge{Text: "Overdue", Tone: web.Bad, Icon: "alert"}, "Was due", r.Time(s.DueAt), 100
+		l.Badge, l.Says, l.At, l.Filled = web.Badge{Text: "Overdue", Tone: web.Bad, Icon: "alert"}, "Was due", r.Time(s.DueAt), 100
 		if !s.MetAt.IsZero() {
-			l.Chip = web.Badge{Text: "Met late", Tone: web.Bad, Icon: "alert"}
+			l.Badge = web.Badge{Text: "Met late", Tone: web.Bad, Icon: "alert"}
 		}
 	default:
-		l.Chip, l.Says, l.At = web.Badge{Text: "Due in " + approximate(left), Icon: "clock"}, "Due", r.Time(s.DueAt)
+		l.Badge, l.Says, l.At = web.Badge{Text: "Due in " + approximate(left), Icon: "clock"}, "Due", r.Time(s.DueAt)
 		target := float64(s.TargetMinutes) * 60
 		if target > 0 {
 			l.Filled = min(100, max(2, int(100*(1-left.Seconds()/target))))
 		}
 		switch {
 		case left <= 0:
-			l.Chip = web.Badge{Text: "Overdue", Tone: web.Bad, Icon: "alert"}
+			l.Badge = web.Badge{Text: "Overdue", Tone: web.Bad, Icon: "alert"}
 		case !s.WarnedAt.IsZero():
-			l.Chip.Tone = web.Warning
+			l.Badge.Tone = web.Warning
 		}
 	}
 	return l
