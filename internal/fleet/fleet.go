@@ -105,7 +105,7 @@ func Open(c Config) *Service {
 // Live reports whether this is production.
 func (s *Service) Live() bool { return s.live }
 
-// NullString is a string whose empty value is null in JSON.
+// NullString is a string; the empty one is null in JSON.
 type NullString string
 
 // MarshalJSON implements [json.Marshaler].

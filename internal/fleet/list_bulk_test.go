@@ -31,7 +31,7 @@ type batch struct {
 	args    []any
 }
 
-// newService returns a service whose database has testOrg's settings.
+// newService returns a service with testOrg's settings in its database.
 func newService(t testing.TB, d *db.DB) *Service {
 	t.Helper()
 	mustWrite(t, d, "INSERT INTO settings (organization_id, revision, stamp, clock_offset, doc) VALUES ($1, 1, 1, 0, '{}')", testOrg)

@@ -84,7 +84,7 @@ func (s *listQuery) knownEmpty() (bool, error) {
 // maxParts is the maximum number of lookups of knownEmpty.
 const maxParts = 32
 
-// enterPartition selects the records whose sort key is NULL or not NULL. It returns
+// enterPartition selects the records with or without a NULL sort key. It returns
 // false if none can match.
 func (s *listQuery) enterPartition(null bool) bool {
 	s.nullPartition = null
