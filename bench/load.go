@@ -44,7 +44,7 @@ func (b *bench) open(ctx context.Context, data string, worker bool) (*program, e
 	a, err := app.Open(ctx, app.Config{
 		BaseURL: "http://" + ln.Addr().String(), Data: data, MailFrom: "bench@localhost",
 		AllowPrivateReceivers: true, RetryTimeScale: 1, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Web: true, Worker: worker, StopTimeout: time.Second,
-	}, quiet())
+	}, errorLogger())
 	if err != nil {
 		ln.Close()
 		return nil, err

@@ -192,8 +192,8 @@ func rate(r float64) string { return fmt.Sprintf("%.0f/s", r) }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000) }
 
-// quiet returns a logger for errors only.
-func quiet() *slog.Logger {
+// errorLogger returns a logger for errors only.
+func errorLogger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 

@@ -212,7 +212,7 @@ func (s *sources) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (
 		}
 		parts := make([]string, len(v))
 		for i, p := range v {
-			text, err := plain(p)
+			text, err := configValue(p)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", s.path, err)
 			}
@@ -220,7 +220,7 @@ func (s *sources) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (
 		}
 		return strings.Join(parts, ","), nil
 	default:
-		text, err := plain(v)
+		text, err := configValue(v)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.path, err)
 		}
@@ -228,8 +228,8 @@ func (s *sources) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (
 	}
 }
 
-// plain returns a value of the file as typed on the command line.
-func plain(v any) (string, error) {
+// configValue returns a value of the file as typed on the command line.
+func configValue(v any) (string, error) {
 	switch v := v.(type) {
 	case string:
 		return v, nil

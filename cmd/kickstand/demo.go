@@ -86,7 +86,7 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer ln.Close()
-	if err := freshDemo(ctx, folder); err != nil {
+	if err := recreateDemo(ctx, folder); err != nil {
 		return err
 	}
 	return e.serve(ctx, set, ln, func(a *app.App) error {
@@ -166,8 +166,8 @@ The fleet, and the public feed of it, which needs no key:
 	})
 }
 
-// freshDemo deletes the previous demo and creates the folder.
-func freshDemo(ctx context.Context, folder string) error {
+// recreateDemo deletes the previous demo and creates the folder.
+func recreateDemo(ctx context.Context, folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -110,8 +110,8 @@ func (c *inboundListCmd) Run(ctx context.Context, e *env) error {
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(t, "ID\tRECEIVED\tCHANNEL\tSTATE\tKIND\tFROM\tTO\tORGANIZATION\tWHY")
 			for _, s := range shown.Events {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, at(&s.ReceivedAt), s.Channel, s.State,
-					cell(s.Kind), cell(s.Sender), cell(s.Address), firstNonEmpty(s.Organization, "-"), cell(s.Error))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, formatTime(&s.ReceivedAt), s.Channel, s.State,
+					tableCell(s.Kind), tableCell(s.Sender), tableCell(s.Address), firstNonEmpty(s.Organization, "-"), tableCell(s.Error))
 			}
 			t.Flush()
 			if shown.Next != "" {
@@ -135,8 +135,8 @@ func (c *inboundListCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-// cell returns external text for a table cell; "-" if empty.
-func cell(s string) string {
+// tableCell returns external text for a table cell; "-" if empty.
+func tableCell(s string) string {
 	s = oneLine(printable(s))
 	if utf8.RuneCountInString(s) > 60 {
 		s = string([]rune(s)[:59]) + "…"
@@ -197,11 +197,11 @@ func (c *inboundShowCmd) Run(ctx context.Context, e *env) error {
 const maxShown = 32 << 10
 
 func (s *shownRaw) write(w io.Writer) {
-	fmt.Fprintf(w, "%s, %s of %s, received %s: %s\n", s.ID, firstNonEmpty(s.Kind, "event"), s.Channel, at(&s.ReceivedAt), s.State)
+	fmt.Fprintf(w, "%s, %s of %s, received %s: %s\n", s.ID, firstNonEmpty(s.Kind, "event"), s.Channel, formatTime(&s.ReceivedAt), s.State)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	for _, line := range [][2]string{
 		{"From", s.Sender}, {"To", s.Address}, {"Organization", s.Organization}, {"Connection", s.ConnectionID}, {"Verified by", s.VerifiedBy},
-		{"Key", s.Key}, {"Processed", at(momentOf(s.ProcessedAt))}, {"Result", string(s.Result)}, {"Why", s.Error},
+		{"Key", s.Key}, {"Processed", formatTime(momentOf(s.ProcessedAt))}, {"Result", string(s.Result)}, {"Why", s.Error},
 	} {
 		if line[1] != "" && line[1] != "-" {
 			fmt.Fprintf(t, "%s\t%s\n", line[0], oneLine(printable(line[1])))

@@ -204,7 +204,7 @@ func (c *keyListCmd) Run(ctx context.Context, e *env) error {
 			fmt.Fprintln(t, "NAME\tSERVICE\tENVIRONMENT\tKEY\tSTATUS\tMAY\tLAST USED\tEXPIRES\tID")
 			for _, s := range shown {
 				fmt.Fprintf(t, "%s\t%s\t%s\t…%s\t%s\t%s\t%s\t%s\t%s\n", oneLine(s.Name), s.Service, s.Environment, s.PartialKey, s.Status,
-					s.permissions(), at(s.LastUsedAt), at(s.ExpiresAt), s.ID)
+					s.permissions(), formatTime(s.LastUsedAt), formatTime(s.ExpiresAt), s.ID)
 			}
 			t.Flush()
 		})

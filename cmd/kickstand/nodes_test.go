@@ -24,22 +24,22 @@ import (
 type node struct {
 	url    string
 	client *http.Client
-	said   *said
+	said   *processOutput
 }
 
-// said is the output of a process so far.
-type said struct {
+// processOutput is the output of a process so far.
+type processOutput struct {
 	mu  sync.Mutex
 	all bytes.Buffer
 }
 
-func (s *said) Write(p []byte) (int, error) {
+func (s *processOutput) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all.Write(p)
 }
 
-func (s *said) String() string {
+func (s *processOutput) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all.String()
@@ -60,7 +60,7 @@ func startNodes(t *testing.T, count int, flags ...string) (nodes []node, slug st
 		ln.Close()
 		cmd := exec.Command(os.Args[0], append([]string{"serve", "--listen=" + address}, common...)...)
 		cmd.Env = append(os.Environ(), asProgram+"=1")
-		output := new(said)
+		output := new(processOutput)
 		cmd.Stdout, cmd.Stderr = output, output
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -44,8 +44,8 @@ func (c *privacyListCmd) Run(ctx context.Context, e *env) error {
 			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(t, "RECEIVED\tSHOP\tASKED\tCUSTOMER\tDUE\tDONE\tTRIES\tTROUBLE")
 			for _, r := range list {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", at(&r.ReceivedAt), oneLine(r.Shop), privacyText(r.Kind), firstNonEmpty(oneLine(r.Subject), "-"),
-					r.DueAt.Format(time.DateOnly), at(momentOf(r.CompletedAt)), r.Attempts, oneLine(r.Error))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", formatTime(&r.ReceivedAt), oneLine(r.Shop), privacyText(r.Kind), firstNonEmpty(oneLine(r.Subject), "-"),
+					r.DueAt.Format(time.DateOnly), formatTime(momentOf(r.CompletedAt)), r.Attempts, oneLine(r.Error))
 			}
 			t.Flush()
 		})

@@ -470,7 +470,7 @@ func (c *channelListCmd) table(w io.Writer, shown []listedConnection) {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "CHANNEL\tADDRESS\tNAME\tENABLED\tPROOF\tORGANIZATION\tID")
 	for _, s := range shown {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", s.Channel, s.Address, cell(s.Name), s.Enabled, firstNonEmpty(string(s.Proof.Method), string(s.Proof.State)), s.Organization, s.ID)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", s.Channel, s.Address, tableCell(s.Name), s.Enabled, firstNonEmpty(string(s.Proof.Method), string(s.Proof.State)), s.Organization, s.ID)
 	}
 	t.Flush()
 	for _, s := range shown {

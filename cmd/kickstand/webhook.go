@@ -143,15 +143,15 @@ func (c *webhookListCmd) Run(ctx context.Context, e *env) error {
 				if s.DrainRate > 0 {
 					state += fmt.Sprintf(", draining %d/s", s.DrainRate)
 				}
-				fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", s.ID, state, s.QueuedEvents, s.DroppedEvents, at(s.LastDeliveryAt), firstNonEmpty(oneLine(printable(s.LastError)), "-"), s.URL)
+				fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", s.ID, state, s.QueuedEvents, s.DroppedEvents, formatTime(s.LastDeliveryAt), firstNonEmpty(oneLine(printable(s.LastError)), "-"), s.URL)
 			}
 			t.Flush()
 		})
 	})
 }
 
-// at formats a time for a table.
-func at(t *time.Time) string {
+// formatTime formats a time for a table.
+func formatTime(t *time.Time) string {
 	if t == nil {
 		return "-"
 	}
@@ -262,7 +262,7 @@ func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 					state += ", test"
 				}
 				if s.NextAttemptAt != nil {
-					state += " at " + at(s.NextAttemptAt)
+					state += " at " + formatTime(s.NextAttemptAt)
 				}
 				answer := "-"
 				switch {
@@ -271,7 +271,7 @@ func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 				case s.StatusCode != 0:
 					answer = fmt.Sprint(s.StatusCode)
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, at(&s.CreatedAt), s.Event, state, s.Attempts, answer)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, formatTime(&s.CreatedAt), s.Event, state, s.Attempts, answer)
 			}
 			t.Flush()
 			if shown.Next != "" {
@@ -340,7 +340,7 @@ func (c *webhookShowCmd) Run(ctx context.Context, e *env) error {
 			fmt.Fprintf(w, "%s of event %s to webhook %s: %s\n", d.Event, d.EventID, d.WebhookID, d.State)
 			for _, a := range shown.Attempts {
 				outcome := firstNonEmpty(a.Error, fmt.Sprint(a.StatusCode))
-				fmt.Fprintf(w, "\nAttempt %d, %s, %d ms: %s\n", a.Number, at(&a.At), a.DurationMs, oneLine(printable(outcome)))
+				fmt.Fprintf(w, "\nAttempt %d, %s, %d ms: %s\n", a.Number, formatTime(&a.At), a.DurationMs, oneLine(printable(outcome)))
 				if a.Request != nil {
 					fmt.Fprintf(w, "> %s\n%s", a.Request.URL, indented("> ", a.Request.wire))
 				}
@@ -349,7 +349,7 @@ func (c *webhookShowCmd) Run(ctx context.Context, e *env) error {
 				}
 			}
 			if !d.NextAt.IsZero() {
-				fmt.Fprintf(w, "\nThe next attempt is due at %s.\n", at(&d.NextAt))
+				fmt.Fprintf(w, "\nThe next attempt is due at %s.\n", formatTime(&d.NextAt))
 			}
 			if d.State == webhook.Undelivered || d.State == webhook.Dropped {
 				fmt.Fprintf(w, "\nNext: kickstand webhook replay --org %s %s\n", c.Org, d.ID)

@@ -12,4 +12,4 @@ func (s *Service) OccupyHasher() (release func()) {
 }
 
 // Prune deletes expired rows, as [Service.Run] does every hour.
-func (s *Service) Prune(ctx context.Context) error { return s.prune(ctx) }
+func (s *Service) Prune(ctx context.Context) error { return s.deleteExpired(ctx) }

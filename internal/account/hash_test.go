@@ -18,7 +18,7 @@ type waitingTurn struct {
 
 func (w *waitingTurn) granted() bool { return w.release != nil }
 
-func askTurn(ctx context.Context, h *hashers, party string) *waitingTurn {
+func waitForSlot(ctx context.Context, h *hashers, party string) *waitingTurn {
 	w := new(waitingTurn)
 	go func() { w.release, w.err = h.acquire(ctx, party) }()
 	synctest.Wait()
@@ -32,7 +32,7 @@ func TestSuspectsShareLittle(t *testing.T) {
 		h := newHashers(2)
 		for _, party := range []string{"suspect", "another suspect"} {
 			for range suspectLimit {
-				if w := askTurn(t.Context(), h, party); !w.granted() {
+				if w := waitForSlot(t.Context(), h, party); !w.granted() {
 					t.Fatal("a party without failures was held back")
 				} else {
 					w.release()
@@ -40,9 +40,9 @@ func TestSuspectsShareLittle(t *testing.T) {
 				h.recordFailure(t.Context(), party)
 			}
 		}
-		first := askTurn(t.Context(), h, "suspect")
-		second := askTurn(t.Context(), h, "another suspect")
-		other := askTurn(t.Context(), h, "other")
+		first := waitForSlot(t.Context(), h, "suspect")
+		second := waitForSlot(t.Context(), h, "another suspect")
+		other := waitForSlot(t.Context(), h, "other")
 		if !first.granted() || second.granted() || !other.granted() {
 			t.Fatalf("got %t, %t, %t, want the first and the other one served", first.granted(), second.granted(), other.granted())
 		}
@@ -72,7 +72,7 @@ func TestAttackQueuedBeforeSuspicion(t *testing.T) {
 		defer cancel()
 		var waiting []*waitingTurn
 		for range 2 + 1 + maxWaitingPerSuspect + 3 {
-			waiting = append(waiting, askTurn(ctx, h, "greedy"))
+			waiting = append(waiting, waitForSlot(ctx, h, "greedy"))
 		}
 		for range suspectLimit {
 			h.recordFailure(t.Context(), "greedy")
@@ -99,7 +99,7 @@ func TestAttackQueuedBeforeSuspicion(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if left := askTurn(t.Context(), h, "greedy"); !left.granted() {
+		if left := waitForSlot(t.Context(), h, "greedy"); !left.granted() {
 			t.Error("a turn was lost")
 		} else {
 			left.release()

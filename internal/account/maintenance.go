@@ -25,13 +25,13 @@ func (s *Service) Run(ctx context.Context) {
 	defer flush.Stop()
 	prune := time.NewTicker(pruneEvery)
 	defer prune.Stop()
-	s.attempt(ctx, "delete expired sessions", s.prune)
+	s.attempt(ctx, "delete expired sessions", s.deleteExpired)
 	for {
 		select {
 		case <-flush.C:
 			s.attempt(ctx, "write last use of sessions", s.flush)
 		case <-prune.C:
-			s.attempt(ctx, "delete expired sessions", s.prune)
+			s.attempt(ctx, "delete expired sessions", s.deleteExpired)
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			defer cancel()
@@ -65,31 +65,31 @@ func (s *Service) flush(ctx context.Context) error {
 			return fmt.Errorf("update sessions: %w", err)
 		}
 	}
-	return s.each(ctx, `UPDATE session_tokens SET successor = NULL WHERE digest IN
+	return s.inChunks(ctx, `UPDATE session_tokens SET successor = NULL WHERE digest IN
 		(SELECT digest FROM session_tokens WHERE successor IS NOT NULL AND consumed_at < $1 LIMIT $2)`, refreshGrace)
 }
 
-// prune deletes expired rows.
-func (s *Service) prune(ctx context.Context) error {
-	if err := s.each(ctx, `DELETE FROM sessions WHERE used_at < $1 AND id IN
+// deleteExpired deletes expired rows.
+func (s *Service) deleteExpired(ctx context.Context) error {
+	if err := s.inChunks(ctx, `DELETE FROM sessions WHERE used_at < $1 AND id IN
 		(SELECT id FROM sessions WHERE used_at < $1 LIMIT $2)`, s.refreshLife); err != nil {
 		return err
 	}
-	if err := s.each(ctx, `DELETE FROM sessions WHERE created_at < $1 AND id IN
+	if err := s.inChunks(ctx, `DELETE FROM sessions WHERE created_at < $1 AND id IN
 		(SELECT id FROM sessions WHERE created_at < $1 LIMIT $2)`, s.sessionLife); err != nil {
 		return err
 	}
-	if err := s.each(ctx, `DELETE FROM session_tokens WHERE digest IN
+	if err := s.inChunks(ctx, `DELETE FROM session_tokens WHERE digest IN
 		(SELECT digest FROM session_tokens WHERE kind = 0 AND issued_at < $1 LIMIT $2)`, s.accessLife); err != nil {
 		return err
 	}
 	// A used refresh token is stored for as long as an idle session lives: an older
 	// stolen one has been refused by then.
-	if err := s.each(ctx, `DELETE FROM session_tokens WHERE digest IN
+	if err := s.inChunks(ctx, `DELETE FROM session_tokens WHERE digest IN
 		(SELECT digest FROM session_tokens WHERE kind = 1 AND issued_at < $1 AND consumed_at < $1 LIMIT $2)`, s.refreshLife); err != nil {
 		return err
 	}
-	if err := s.each(ctx, `DELETE FROM known_browsers WHERE last_seen_at < $1 AND (user_id, digest) IN
+	if err := s.inChunks(ctx, `DELETE FROM known_browsers WHERE last_seen_at < $1 AND (user_id, digest) IN
 		(SELECT user_id, digest FROM known_browsers WHERE last_seen_at < $1 LIMIT $2)`, BrowserLife); err != nil {
 		return err
 	}
@@ -103,16 +103,16 @@ func (s *Service) prune(ctx context.Context) error {
 		{"DELETE FROM pending_sign_ins WHERE id IN (SELECT id FROM pending_sign_ins WHERE created_at < $1 LIMIT $2)", PendingLife},
 		{"DELETE FROM invitations WHERE digest IN (SELECT digest FROM invitations WHERE created_at < $1 LIMIT $2)", InvitationLife},
 	} {
-		if err := s.each(ctx, links.statement, links.life+linkRetention); err != nil {
+		if err := s.inChunks(ctx, links.statement, links.life+linkRetention); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// each repeats a statement that changes at most $2 of the rows older than $1 until it
+// inChunks repeats a statement that changes at most $2 of the rows older than $1 until it
 // changes none.
-func (s *Service) each(ctx context.Context, statement string, age time.Duration) error {
+func (s *Service) inChunks(ctx context.Context, statement string, age time.Duration) error {
 	for {
 		var n int64
 		err := s.db.Write(ctx, func(tx *db.Tx) error {

@@ -199,9 +199,9 @@ func errStateMismatch() error {
 	return problem.New(problem.Invalid, "This sign-in was not started in this browser, or it was completed already.")
 }
 
-// presentable returns the provider's name of a person, or an empty one if it is not a
+// validName returns the provider's name of a person, or an empty one if it is not a
 // valid name.
-func presentable(name string) string {
+func validName(name string) string {
 	name = strings.TrimSpace(name)
 	var v problem.Validation
 	if v.Line("name", name, 0, 255); v.Err() != nil {

@@ -49,7 +49,7 @@ func (s *Service) identifiedUser(ctx context.Context, tx *db.Tx, who ProviderIde
 	if !who.EmailVerified {
 		return User{}, problem.New(problem.Invalid, "The identity provider has not verified your e-mail address. Verify it there, or sign in by e-mail.")
 	}
-	if u, err = s.provenUser(ctx, tx, strings.TrimSpace(who.Email), presentable(who.Name), picture(who.Picture)); err != nil {
+	if u, err = s.provenUser(ctx, tx, strings.TrimSpace(who.Email), validName(who.Name), picture(who.Picture)); err != nil {
 		return User{}, err
 	}
 	return u, s.linkIdentity(ctx, tx, u, who)

@@ -235,7 +235,7 @@ func (s *Service) insert(ctx context.Context, tx *db.Tx, k *Key) (Token, error) 
 		expires_at, created_by, created_at, updated_at, rotated_from, version)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15, $16, 1)`,
 		k.ID, digest[:], k.OrganizationID, string(k.Service), string(k.Environment), k.Name, k.PartialKey, db.Text(string(k.Level)),
-		grants(k.Resources), db.JSON(k.Scope), db.JSON(k.AllowedIPs.Strings()), number(k.RateLimit), db.Time(k.ExpiresAt),
+		storedGrants(k.Resources), db.JSON(k.Scope), db.JSON(k.AllowedIPs.Strings()), storedNumber(k.RateLimit), db.Time(k.ExpiresAt),
 		db.JSON(k.CreatedBy), tx.Now.UnixMicro(), db.Text(k.RotatedFrom))
 	if err != nil {
 		return Token{}, fmt.Errorf("insert key: %w", err)
@@ -247,16 +247,16 @@ func (s *Service) insert(ctx context.Context, tx *db.Tx, k *Key) (Token, error) 
 	return t, s.audit.RecordTx(ctx, tx, k.entry(KeyCreated, changes))
 }
 
-// grants returns the stored form of grants: NULL if not set.
-func grants(g Grants) any {
+// storedGrants returns the stored form of grants: NULL if not set.
+func storedGrants(g Grants) any {
 	if !g.Set() {
 		return nil
 	}
 	return db.JSON(g)
 }
 
-// number returns the stored form of an optional number: NULL for 0.
-func number(n int64) any {
+// storedNumber returns the stored form of an optional number: NULL for 0.
+func storedNumber(n int64) any {
 	if n == 0 {
 		return nil
 	}
@@ -403,7 +403,7 @@ func (s *Service) Edit(ctx context.Context, organizationID, id string, e Edit) (
 		k.UpdatedAt, k.version = tx.Now, k.version+1
 		_, err := tx.Exec(ctx, `UPDATE api_keys SET name = $2, level = $3, resources = $4, allowed_ips = $5, rate_limit = $6,
 			updated_at = $7, version = $8 WHERE id = $1`,
-			k.ID, k.Name, db.Text(string(k.Level)), grants(k.Resources), db.JSON(k.AllowedIPs.Strings()), number(k.RateLimit),
+			k.ID, k.Name, db.Text(string(k.Level)), storedGrants(k.Resources), db.JSON(k.AllowedIPs.Strings()), storedNumber(k.RateLimit),
 			tx.Now.UnixMicro(), k.version)
 		if err != nil {
 			return err

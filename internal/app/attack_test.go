@@ -54,7 +54,7 @@ func (p *pipes) dial(remote string) net.Conn {
 func servePipes(t *testing.T, h http.Handler) *pipes {
 	t.Helper()
 	p := &pipes{make(chan net.Conn), make(chan struct{})}
-	srv := newServer(bounded(h), quiet)
+	srv := newServer(limitUnreadBody(h), quiet)
 	go srv.Serve(p)
 	t.Cleanup(func() {
 		close(p.done)

@@ -168,7 +168,7 @@ func (c Config) closedDatabases() []doctor.Database {
 // organizations returns the number of organizations, and whether there is a default. A
 // database of another version is [fs.ErrNotExist].
 func (c Config) organizations(ctx context.Context, stored doctor.Database) (count int, hasDefault bool, err error) {
-	err = read(ctx, stored, func(d *db.DB) (err error) {
+	err = withDatabase(ctx, stored, func(d *db.DB) (err error) {
 		if count, err = account.CountOrganizations(ctx, d); err == nil {
 			_, hasDefault, err = account.FindDefaultOrganization(ctx, d, c.Loopback())
 		}
@@ -184,7 +184,7 @@ func (c Config) proofs(ctx context.Context, stored doctor.Database) (p doctor.Pr
 	if err != nil {
 		return p, err
 	}
-	err = read(ctx, stored, func(d *db.DB) error {
+	err = withDatabase(ctx, stored, func(d *db.DB) error {
 		counts, err := connection.CountProofs(ctx, d)
 		if err != nil {
 			return err
@@ -204,8 +204,8 @@ func (c Config) proofs(ctx context.Context, stored doctor.Database) (p doctor.Pr
 	return p, err
 }
 
-// read calls f with a database of this version; another version is [fs.ErrNotExist].
-func read(ctx context.Context, stored doctor.Database, f func(*db.DB) error) error {
+// withDatabase calls f with a database of this version; another version is [fs.ErrNotExist].
+func withDatabase(ctx context.Context, stored doctor.Database, f func(*db.DB) error) error {
 	d, done, err := stored.Open(ctx)
 	if err != nil {
 		return err
@@ -277,7 +277,7 @@ func (c Config) checkRedis(ctx context.Context) doctor.Finding {
 // openLinks describes connections to other machines without TLS, or without verification.
 func (c Config) openLinks() []string {
 	var open []string
-	if u, err := url.Parse(c.DatabaseURL); err == nil && strings.HasPrefix(u.Scheme, "postgres") && elsewhere(u) {
+	if u, err := url.Parse(c.DatabaseURL); err == nil && strings.HasPrefix(u.Scheme, "postgres") && isRemote(u) {
 		switch mode := u.Query().Get("sslmode"); mode {
 		case "verify-ca", "verify-full":
 		case "require":
@@ -286,18 +286,18 @@ func (c Config) openLinks() []string {
 			open = append(open, "the database at "+u.Host+" is reached without TLS, or with TLS that it may decline (sslmode="+cmp.Or(mode, "prefer")+")")
 		}
 	}
-	if u, err := url.Parse(c.RedisURL); err == nil && u.Scheme == "redis" && elsewhere(u) {
+	if u, err := url.Parse(c.RedisURL); err == nil && u.Scheme == "redis" && isRemote(u) {
 		open = append(open, "Redis at "+u.Host+" is reached without TLS")
 	}
 	return open
 }
 
-// elsewhere reports whether a server is on another machine: neither loopback nor a local
+// isRemote reports whether a server is on another machine: neither loopback nor a local
 // socket.
-func elsewhere(u *url.URL) bool {
+func isRemote(u *url.URL) bool {
 	host := cmp.Or(u.Hostname(), u.Query().Get("host"))
 	addr, err := netip.ParseAddr(host)
-	return host != "" && !strings.HasPrefix(host, "/") && !localName(host) && !(err == nil && addr.IsLoopback())
+	return host != "" && !strings.HasPrefix(host, "/") && !isLocalhost(host) && !(err == nil && addr.IsLoopback())
 }
 
 // exposedPaths returns the files that other users can access.
@@ -308,7 +308,7 @@ func (c Config) exposedPaths() ([]string, error) {
 	}
 	var list []string
 	for _, path := range paths {
-		_, open, perr := exposed(path)
+		_, open, perr := isExposed(path)
 		if open {
 			list = append(list, path)
 		}

@@ -76,9 +76,9 @@ func (c *Config) privatePaths() ([]string, error) {
 	return list, err
 }
 
-// exposed reports whether users other than its owner can access a file, and its mode.
+// isExposed reports whether users other than its owner can access a file, and its mode.
 // Windows has no such bits.
-func exposed(path string) (mode fs.FileMode, open bool, err error) {
+func isExposed(path string) (mode fs.FileMode, open bool, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil
@@ -109,7 +109,7 @@ func (c *Config) protectFiles(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("file permissions: %w", err)
 	}
 	for _, path := range paths {
-		mode, open, err := exposed(path)
+		mode, open, err := isExposed(path)
 		if err != nil {
 			return fmt.Errorf("file permissions: %w", err)
 		}

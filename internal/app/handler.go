@@ -139,7 +139,7 @@ func (a *App) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.watch(bounded(a.config.withHeaders(packing))), nil
+	return f.watch(limitUnreadBody(a.config.withHeaders(packing))), nil
 }
 
 // attachments serves file URLs of payloads: with an API key like the REST API, else as a

@@ -43,13 +43,13 @@ func TestEveryAnswerHasSecurityHeaders(t *testing.T) {
 		{"GET", "/sign-in/", 404},
 		{"GET", "//sign-in", 307}, // by the router
 	} {
-		w := a.ask(tt.method, "help.example.com", tt.path)
+		w := a.request(tt.method, "help.example.com", tt.path)
 		checkHeaders(t, tt.method+" "+tt.path, w)
 		if w.Code != tt.status {
 			t.Errorf("%s %s: %d, want %d", tt.method, tt.path, w.Code, tt.status)
 		}
 	}
-	checkHeaders(t, "a foreign host", a.ask("GET", "evil.example", "/"))
+	checkHeaders(t, "a foreign host", a.request("GET", "evil.example", "/"))
 }
 
 func checkHeaders(t *testing.T, what string, w *httptest.ResponseRecorder) {
@@ -93,7 +93,7 @@ func TestAttackReflectedFileDownload(t *testing.T) {
 		"/api/trpc/setup.bat?input=%22%7C%7Ccalc%7C%7C", "/api/trpc/auth.getUser;setup.bat",
 		deskapi.Base + "/tickets/setup.bat", deskapi.Base + "/setup.bat?q=%7C%7Ccalc%7C%7C", "/v1/rides;setup.bat", "/sandbox/v1/setup.cmd",
 	} {
-		if got := a.ask("GET", "help.example.com", path).Header().Get("Content-Disposition"); got != `attachment; filename="api.json"` {
+		if got := a.request("GET", "help.example.com", path).Header().Get("Content-Disposition"); got != `attachment; filename="api.json"` {
 			t.Errorf("%s: Content-Disposition is %q", path, got)
 		}
 	}

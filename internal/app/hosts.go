@@ -97,7 +97,7 @@ func (h hosts) allow(header string) bool {
 		return false
 	}
 	if h.loopback {
-		if addr, err := netip.ParseAddr(name); localName(name) || err == nil && addr.IsLoopback() {
+		if addr, err := netip.ParseAddr(name); isLocalhost(name) || err == nil && addr.IsLoopback() {
 			return true
 		}
 	}

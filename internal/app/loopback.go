@@ -12,11 +12,11 @@ import (
 // development depend on it; an invalid base URL counts as production.
 func (c Config) Loopback() bool {
 	u, err := url.Parse(c.BaseURL)
-	return err == nil && (localName(u.Hostname()) || netguard.Loopback(u))
+	return err == nil && (isLocalhost(u.Hostname()) || netguard.Loopback(u))
 }
 
-// localName reports whether host is localhost or below it.
-func localName(host string) bool {
+// isLocalhost reports whether host is localhost or below it.
+func isLocalhost(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }

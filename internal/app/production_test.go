@@ -49,7 +49,7 @@ func deployment(t *testing.T, baseURL string, log *slog.Logger, change ...func(*
 func TestTemplatesParse(t *testing.T) { openStrict(t).site.ParseTemplates() }
 
 // request sends a request for a host to the program.
-func (a *App) ask(method, host, path string) *httptest.ResponseRecorder {
+func (a *App) request(method, host, path string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	r.Host = host
 	w := httptest.NewRecorder()
@@ -96,7 +96,7 @@ func TestNoDevPagesInProduction(t *testing.T) {
 	}
 	checkout := strings.TrimPrefix(page, "http://localhost:8080")
 	for _, path := range []string{"/dev/mailbox", "/dev/mailbox.json", checkout} {
-		if w := open.ask("GET", "localhost", path); w.Code != http.StatusOK {
+		if w := open.request("GET", "localhost", path); w.Code != http.StatusOK {
 			t.Errorf("%s on this machine: got %d", path, w.Code)
 		}
 	}
@@ -105,16 +105,16 @@ func TestNoDevPagesInProduction(t *testing.T) {
 		"//dev/mailbox", "/%64ev/mailbox", "/x/../dev/mailbox",
 	} {
 		for _, method := range []string{"GET", "HEAD", "POST"} {
-			w := closed.ask(method, "help.example.com", path)
+			w := closed.request(method, "help.example.com", path)
 			if w.Code != http.StatusNotFound && (w.Code < 300 || w.Code > 399 || strings.Contains(w.Body.String(), "mails")) {
 				t.Errorf("%s %s: got %d, want 404", method, path, w.Code)
 			}
-			if to := w.Header().Get("Location"); to != "" && closed.ask("GET", "help.example.com", to).Code != http.StatusNotFound {
+			if to := w.Header().Get("Location"); to != "" && closed.request("GET", "help.example.com", to).Code != http.StatusNotFound {
 				t.Errorf("%s %s leads to %s", method, path, to)
 			}
 		}
 	}
-	if w := closed.ask("GET", "help.example.com", "/"); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "/dev/") {
+	if w := closed.request("GET", "help.example.com", "/"); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "/dev/") {
 		t.Errorf("the start page: got %d %s", w.Code, w.Body)
 	}
 
@@ -188,19 +188,19 @@ func TestForeignHostRefused(t *testing.T) {
 	} {
 		a := deployment(t, tt.baseURL, quiet, tt.change)
 		for _, host := range tt.ours {
-			if w := a.ask("GET", host, "/sign-in"); w.Code != http.StatusOK {
+			if w := a.request("GET", host, "/sign-in"); w.Code != http.StatusOK {
 				t.Errorf("%s, host %q: got %d, want 200", tt.baseURL, host, w.Code)
 			}
 		}
 		for _, host := range tt.elsewhere {
 			for _, path := range []string{"/sign-in", "/", "/api/trpc/auth.getUser", "/api/v1/tickets", "/v1/vehicles", "/gbfs/v3/manifest.json", "/api/webhooks/sms", "/live", "/nothing"} {
-				w := a.ask("GET", host, path)
+				w := a.request("GET", host, path)
 				if w.Code != http.StatusMisdirectedRequest || !strings.Contains(w.Body.String(), "extra-hosts") || len(w.Result().Cookies()) != 0 {
 					t.Errorf("%s, host %q, %s: got %d %s, want 421", tt.baseURL, host, path, w.Code, w.Body)
 				}
 			}
 			for _, path := range healthPaths {
-				if w := a.ask("GET", host, path); w.Code != http.StatusOK {
+				if w := a.request("GET", host, path); w.Code != http.StatusOK {
 					t.Errorf("%s, host %q, %s: got %d, want 200", tt.baseURL, host, path, w.Code)
 				}
 			}
@@ -244,7 +244,7 @@ func TestStrictTransportSecurity(t *testing.T) {
 		a := deployment(t, baseURL, quiet)
 		for _, path := range []string{"/", "/sign-in", "/nothing", "/api/trpc/auth.getUser", "/api/v1/tickets", "/v1/vehicles", "/healthz", "/static/x"} {
 			host := strings.SplitN(baseURL, "/", 3)[2]
-			if got := a.ask("GET", host, path).Result().Header.Values("Strict-Transport-Security"); !slices.Equal(got, want) {
+			if got := a.request("GET", host, path).Result().Header.Values("Strict-Transport-Security"); !slices.Equal(got, want) {
 				t.Errorf("%s%s: got %q, want %q", baseURL, path, got, want)
 			}
 		}

@@ -178,7 +178,7 @@ func (r *running) send(method, address string, header http.Header, body []byte) 
 }
 
 // notify posts a shop's webhook and checks the response.
-func (r *running) tell(address, topic, domain, secret string, body any, status int, word string) {
+func (r *running) notify(address, topic, domain, secret string, body any, status int, word string) {
 	r.t.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -267,13 +267,13 @@ func TestShop(t *testing.T) {
 	}
 
 	hook := storefront.Path + "?c=" + theShop.ID
-	r.tell(hook, storefront.OrdersUpdated, acmeShop, shopSecret, anaOrder("2026-11-20T11:00:00Z", "paid"), 200, "accepted")
-	r.tell(hook, storefront.OrdersCreate, acmeShop, shopSecret, anaOrder("2026-11-20T10:00:00Z", "pending"), 200, "accepted")
-	r.tell(hook, "products/update", acmeShop, shopSecret, map[string]any{"id": 1}, 200, "ignored")
+	r.notify(hook, storefront.OrdersUpdated, acmeShop, shopSecret, anaOrder("2026-11-20T11:00:00Z", "paid"), 200, "accepted")
+	r.notify(hook, storefront.OrdersCreate, acmeShop, shopSecret, anaOrder("2026-11-20T10:00:00Z", "pending"), 200, "accepted")
+	r.notify(hook, "products/update", acmeShop, shopSecret, map[string]any{"id": 1}, 200, "ignored")
 	// For another domain, signed with a secret that others may know.
-	r.tell(storefront.Path, storefront.OrdersCreate, otherShop, sharedSecret, anaOrder("2026-11-20T10:00:00Z", "paid"), 401, "")
-	r.tell(storefront.Path, storefront.CustomersUpdate, acmeShop, sharedSecret, anaOrder("2026-11-20T10:00:00Z", "paid"), 401, "")
-	r.tell(hook, storefront.OrdersCreate, acmeShop, "another secret", anaOrder("2026-11-20T10:00:00Z", "paid"), 401, "")
+	r.notify(storefront.Path, storefront.OrdersCreate, otherShop, sharedSecret, anaOrder("2026-11-20T10:00:00Z", "paid"), 401, "")
+	r.notify(storefront.Path, storefront.CustomersUpdate, acmeShop, sharedSecret, anaOrder("2026-11-20T10:00:00Z", "paid"), 401, "")
+	r.notify(hook, storefront.OrdersCreate, acmeShop, "another secret", anaOrder("2026-11-20T10:00:00Z", "paid"), 401, "")
 	r.idle()
 
 	find := func(organizationID string) string {
@@ -324,9 +324,9 @@ func TestShop(t *testing.T) {
 	customer := map[string]any{"id": json.Number("115310627314723954"), "email": "ana@client.example", "phone": "+4915112345678"}
 	see := map[string]any{"shop_id": 1, "shop_domain": acmeShop, "customer": customer, "orders_requested": []any{json.Number("820982911946154508")}, "data_request": map[string]any{"id": 9999}}
 	privacy := storefront.NewPrivacy().Info().Path
-	r.tell(privacy, string(channel.PrivacyDataRequest), acmeShop, shopSecret, see, 401, "") // the webhooks' secret is not valid here
-	r.tell(privacy, string(channel.PrivacyDataRequest), acmeShop, "the app's api secret", see, 200, "accepted")
-	r.tell(privacy, string(channel.PrivacyDataRequest), acmeShop, "the app's api secret", see, 200, "duplicate")
+	r.notify(privacy, string(channel.PrivacyDataRequest), acmeShop, shopSecret, see, 401, "") // the webhooks' secret is not valid here
+	r.notify(privacy, string(channel.PrivacyDataRequest), acmeShop, "the app's api secret", see, 200, "accepted")
+	r.notify(privacy, string(channel.PrivacyDataRequest), acmeShop, "the app's api secret", see, 200, "duplicate")
 	requests := func(f shop.Filter) []*shop.Request {
 		t.Helper()
 		list, err := r.Shop.Requests(t.Context(), f)
@@ -352,9 +352,9 @@ func TestShop(t *testing.T) {
 
 	// The merchant requests her redaction.
 	forget := map[string]any{"shop_id": 1, "shop_domain": acmeShop, "customer": customer, "orders_to_redact": []any{json.Number("820982911946154508")}}
-	r.tell(privacy, string(channel.PrivacyRedactCustomer), otherShop, sharedSecret, forget, 401, "")
-	r.tell(privacy, string(channel.PrivacyRedactShop), acmeShop, sharedSecret, forget, 401, "")
-	r.tell(privacy, string(channel.PrivacyRedactCustomer), acmeShop, "the app's api secret", forget, 200, "accepted")
+	r.notify(privacy, string(channel.PrivacyRedactCustomer), otherShop, sharedSecret, forget, 401, "")
+	r.notify(privacy, string(channel.PrivacyRedactShop), acmeShop, sharedSecret, forget, 401, "")
+	r.notify(privacy, string(channel.PrivacyRedactCustomer), acmeShop, "the app's api secret", forget, 200, "accepted")
 	r.until("she is forgotten", allDone(2))
 	r.idle()
 	for n, places := range r.search(needles, other) {
@@ -366,7 +366,7 @@ func TestShop(t *testing.T) {
 	if n := r.count("SELECT count(*) FROM tickets WHERE organization_id = $1", acme); n != 2 {
 		t.Errorf("%d tickets are left, want both, empty", n)
 	}
-	r.tell(hook, storefront.OrdersUpdated, acmeShop, shopSecret, anaOrder("2026-11-20T11:00:00Z", "paid"), 200, "accepted") // another delivery of an old event
+	r.notify(hook, storefront.OrdersUpdated, acmeShop, shopSecret, anaOrder("2026-11-20T11:00:00Z", "paid"), 200, "accepted") // another delivery of an old event
 	r.idle()
 	if id := find(acme); id != "" {
 		t.Error("old news brought her back")
@@ -375,31 +375,31 @@ func TestShop(t *testing.T) {
 	// The app is removed, and two days later the shop's redaction is requested.
 	bob := map[string]any{"id": json.Number("2"), "email": "bob@client.example", "first_name": "Bob", "last_name": "", "phone": nil, "verified_email": true,
 		"updated_at": time.Now().UTC().Format(time.RFC3339)}
-	r.tell(hook, storefront.CustomersCreate, acmeShop, shopSecret, bob, 200, "accepted")
+	r.notify(hook, storefront.CustomersCreate, acmeShop, shopSecret, bob, 200, "accepted")
 	r.idle()
 	if n := r.count("SELECT count(*) FROM customers WHERE email = $1", "bob@client.example"); n != 1 {
 		t.Fatalf("there are %d customers Bob, want 1", n)
 	}
-	r.tell(hook, storefront.AppUninstalled, acmeShop, shopSecret, map[string]any{"id": 1, "myshopify_domain": acmeShop, "name": "Acme"}, 200, "accepted")
+	r.notify(hook, storefront.AppUninstalled, acmeShop, shopSecret, map[string]any{"id": 1, "myshopify_domain": acmeShop, "name": "Acme"}, 200, "accepted")
 	r.until("the connection is off", func() bool {
 		return r.count("SELECT count(*) FROM connections WHERE id = $1 AND enabled", theShop.ID) == 0
 	})
-	r.tell(hook, storefront.OrdersUpdated, acmeShop, shopSecret, anaOrder("2026-11-22T11:00:00Z", "paid"), 401, "")
-	r.tell(privacy, string(channel.PrivacyRedactShop), acmeShop, "the app's api secret", map[string]any{"shop_id": 1, "shop_domain": acmeShop}, 200, "accepted")
+	r.notify(hook, storefront.OrdersUpdated, acmeShop, shopSecret, anaOrder("2026-11-22T11:00:00Z", "paid"), 401, "")
+	r.notify(privacy, string(channel.PrivacyRedactShop), acmeShop, "the app's api secret", map[string]any{"shop_id": 1, "shop_domain": acmeShop}, 200, "accepted")
 	r.until("the shop is forgotten", allDone(3))
 	r.idle()
 	for n, places := range r.search([]string{"bob@client.example"}, other) {
 		t.Errorf("%q is still in %q", n, places)
 	}
 	// An unconnected shop belongs to the default organization.
-	r.tell(privacy, string(channel.PrivacyRedactShop), "nobody.myshopify.com", sharedSecret, map[string]any{"shop_id": 2, "shop_domain": "nobody.myshopify.com"}, 200, "accepted")
+	r.notify(privacy, string(channel.PrivacyRedactShop), "nobody.myshopify.com", sharedSecret, map[string]any{"shop_id": 2, "shop_domain": "nobody.myshopify.com"}, 200, "accepted")
 	// The other shop's connection is removed, and its redaction comes later.
 	for _, c := range mustList(t, r, other) {
 		if err := r.DB.Write(t.Context(), func(tx *db.Tx) error { return r.Connections.DeleteIn(t.Context(), tx, other, c.ID) }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.tell(privacy, string(channel.PrivacyRedactShop), otherShop, sharedSecret, map[string]any{"shop_id": 3, "shop_domain": otherShop}, 200, "accepted")
+	r.notify(privacy, string(channel.PrivacyRedactShop), otherShop, sharedSecret, map[string]any{"shop_id": 3, "shop_domain": otherShop}, 200, "accepted")
 	r.until("the other shop is forgotten", func() bool {
 		list := requests(shop.Filter{OrganizationID: other})
 		return len(list) == 1 && !list[0].CompletedAt.IsZero()

@@ -78,7 +78,7 @@ func (l *Log) RecordTx(ctx context.Context, tx *db.Tx, e Entry) error {
 	if err != nil {
 		return fmt.Errorf("write to the audit log: %w", err)
 	}
-	tx.BeforeCommit(order(e.OrganizationID), func() error {
+	tx.BeforeCommit(lockOrder(e.OrganizationID), func() error {
 		if err := l.chain(ctx, tx, r); err != nil {
 			return fmt.Errorf("write to the audit log: %w", err)
 		}
@@ -95,7 +95,7 @@ func (l *Log) RecordTx(ctx context.Context, tx *db.Tx, e Entry) error {
 		return fmt.Errorf("write to the audit log: %w", err)
 	}
 	if !started {
-		tx.BeforeCommit(order(""), func() error {
+		tx.BeforeCommit(lockOrder(""), func() error {
 			if err := l.start(ctx, tx, e.OrganizationID); err != nil {
 				return fmt.Errorf("start an audit chain: %w", err)
 			}
@@ -105,9 +105,9 @@ func (l *Log) RecordTx(ctx context.Context, tx *db.Tx, e Entry) error {
 	return nil
 }
 
-// order returns a chain's key in the lock order of a transaction: the deployment's chain
+// lockOrder returns a chain's key in the lock order of a transaction: the deployment's chain
 // is first.
-func order(organizationID string) string { return "audit/" + organizationID }
+func lockOrder(organizationID string) string { return "audit/" + organizationID }
 
 // Record is [Log.RecordTx] in a transaction of its own, for an action without other
 // writes.

@@ -193,8 +193,8 @@ func (l *Log) verifyChain(ctx context.Context, organizationID string, v *Verific
 	return c.report, nil
 }
 
-// bad records a problem at a sequence and ends the verification.
-func (c *verifier) bad(sequence int64, format string, args ...any) error {
+// fail records a problem at a sequence and ends the verification.
+func (c *verifier) fail(sequence int64, format string, args ...any) error {
 	c.report.FirstBad, c.report.Problem = sequence, fmt.Sprintf(format, args...)
 	return errBad
 }
@@ -273,7 +273,7 @@ func (c *verifier) types(ctx context.Context, tx *db.Tx, after int64) error {
 	if err := tx.QueryRow(ctx, mistyped, c.report.OrganizationID, after, c.report.Sequence).Scan(&first); err != nil || !first.Valid {
 		return err
 	}
-	return c.bad(max(first.Int64, 0), "entry %d has a column of another type, so that comparisons pass over it", first.Int64)
+	return c.fail(max(first.Int64, 0), "entry %d has a column of another type, so that comparisons pass over it", first.Int64)
 }
 
 // entry verifies that r is the next entry.
@@ -281,21 +281,21 @@ func (c *verifier) entry(r *row) error {
 	next := c.report.Sequence + 1
 	switch {
 	case r.sequence != next:
-		return c.bad(next, "entry %d is missing; the next one is %d", next, r.sequence)
+		return c.fail(next, "entry %d is missing; the next one is %d", next, r.sequence)
 	case !bytes.Equal(r.previous, c.hash) && next == 1:
-		return c.bad(0, "an entry from before the chain was altered, added or removed, or entry 1 was altered")
+		return c.fail(0, "an entry from before the chain was altered, added or removed, or entry 1 was altered")
 	}
 	switch err := c.log.signer.Verify(r.keyID, r.hash, r.canonical(c.log.c.Ledger)...); {
 	case errors.Is(err, seal.ErrUnknownKey):
-		return c.bad(next, "entry %d was signed under secret key %q, which is not configured: put the old key back behind the present one", next, r.keyID)
+		return c.fail(next, "entry %d was signed under secret key %q, which is not configured: put the old key back behind the present one", next, r.keyID)
 	case err != nil:
-		return c.bad(next, "entry %d was altered, or belongs elsewhere", next)
+		return c.fail(next, "entry %d was altered, or belongs elsewhere", next)
 	case !bytes.Equal(r.previous, c.hash):
-		return c.bad(next, "entry %d does not follow entry %d as it is", next, next-1)
+		return c.fail(next, "entry %d does not follow entry %d as it is", next, next-1)
 	}
 	c.report.Sequence, c.hash = next, r.hash
 	if hash, ok := c.known[next]; ok && hash != hex.EncodeToString(r.hash) {
-		return c.bad(next, "entry %d is not the one that was known before", next)
+		return c.fail(next, "entry %d is not the one that was known before", next)
 	}
 	return nil
 }
@@ -305,24 +305,24 @@ func (c *verifier) head(h *head) error {
 	last := c.report.Sequence
 	switch {
 	case h == nil && last > 0:
-		return c.bad(last+1, "the head of the chain is missing: entries after %d may be, too", last)
+		return c.fail(last+1, "the head of the chain is missing: entries after %d may be, too", last)
 	case h == nil:
 		if c.last > 0 {
-			return c.bad(1, "the chain is missing: it had %d entries", c.last)
+			return c.fail(1, "the chain is missing: it had %d entries", c.last)
 		}
 		return nil
 	}
 	switch err := c.log.signer.Verify(h.keyID, h.mac, h.canonical(c.log.c.Ledger)...); {
 	case errors.Is(err, seal.ErrUnknownKey):
-		return c.bad(last+1, "the head of the chain was signed under secret key %q, which is not configured: put the old key back behind the present one", h.keyID)
+		return c.fail(last+1, "the head of the chain was signed under secret key %q, which is not configured: put the old key back behind the present one", h.keyID)
 	case err != nil:
-		return c.bad(last+1, "the head of the chain was altered: entries after %d may be missing", last)
+		return c.fail(last+1, "the head of the chain was altered: entries after %d may be missing", last)
 	case h.sequence != last:
-		return c.bad(min(h.sequence, last)+1, "the chain has %d entries and should have %d", last, h.sequence)
+		return c.fail(min(h.sequence, last)+1, "the chain has %d entries and should have %d", last, h.sequence)
 	case !bytes.Equal(h.hash, c.hash):
-		return c.bad(last, "entry %d is not the one that was written last", last)
+		return c.fail(last, "entry %d is not the one that was written last", last)
 	case c.last > last:
-		return c.bad(last+1, "the chain ends at entry %d and had %d before", last, c.last)
+		return c.fail(last+1, "the chain ends at entry %d and had %d before", last, c.last)
 	}
 	return nil
 }
@@ -338,31 +338,31 @@ func (c *verifier) start(ctx context.Context, tx *db.Tx) error {
 	}
 	switch last := c.report.Sequence; {
 	case len(starts) == 0 && last == 0:
-		return c.none(ctx, tx)
+		return c.neverStarted(ctx, tx)
 	case len(starts) == 0:
-		return c.bad(1, "the deployment's chain has no record that the chain was started")
+		return c.fail(1, "the deployment's chain has no record that the chain was started")
 	case last == 0:
-		return c.bad(1, "the chain is missing: it was started")
+		return c.fail(1, "the chain is missing: it was started")
 	case len(starts) > 1:
 		at, err := starts[1].entry()
 		if err != nil {
 			return err
 		}
 		after, _ := at.Details["after"].(float64)
-		return c.bad(int64(after)+1, "the head of the chain was lost, and created again after entry %d: entries in between may be missing", int64(after))
+		return c.fail(int64(after)+1, "the head of the chain was lost, and created again after entry %d: entries in between may be missing", int64(after))
 	}
 	return nil
 }
 
-// none verifies a chain that has never started.
-func (c *verifier) none(ctx context.Context, tx *db.Tx) error {
+// neverStarted verifies a chain that has never started.
+func (c *verifier) neverStarted(ctx context.Context, tx *db.Tx) error {
 	var required bool
 	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM ("+c.log.required()+") AS required WHERE id = $1)", c.report.OrganizationID).Scan(&required)
 	if err != nil {
 		return err
 	}
 	if required {
-		return c.bad(1, "the chain is missing: the creation of the organization was recorded in it")
+		return c.fail(1, "the chain is missing: the creation of the organization was recorded in it")
 	}
 	c.report.Empty = c.report.BeforeChain == 0
 	return nil

@@ -44,7 +44,7 @@ func newFactorFixture(t *testing.T) *accountFixture {
 }
 
 // mustCall calls a procedure, requires success and decodes the result.
-func (f *accountFixture) ask(method, procedure, input string, out any) {
+func (f *accountFixture) mustCall(method, procedure, input string, out any) {
 	f.t.Helper()
 	status, body := f.call(method, procedure, input)
 	if status != http.StatusOK {
@@ -118,9 +118,9 @@ func (f *accountFixture) pass() {
 // enable sets up an authenticator app.
 func (f *accountFixture) enable(t *testing.T) (app enrolment, codes []string) {
 	t.Helper()
-	f.ask("POST", "auth.beginTotp", "{}", &app)
+	f.mustCall("POST", "auth.beginTotp", "{}", &app)
 	var out struct{ RecoveryCodes []string }
-	f.ask("POST", "auth.enableTotp", fmt.Sprintf(`{"enrolment":%q,"code":%q}`, app.Enrolment, app.code(t)), &out)
+	f.mustCall("POST", "auth.enableTotp", fmt.Sprintf(`{"enrolment":%q,"code":%q}`, app.Enrolment, app.code(t)), &out)
 	f.pass()
 	return app, out.RecoveryCodes
 }
@@ -216,7 +216,7 @@ func TestAttackPasskeyOfAnotherOverTRPC(t *testing.T) {
 	f.refused("members.resetFactors", fmt.Sprintf(`{"id":%q}`, ada.ID), "NOT_FOUND", "")
 	f.byPassword("ada@example.com", "")
 	var got struct{ Passkeys []struct{ ID, Name string } }
-	f.ask("GET", "auth.getFactors", "", &got)
+	f.mustCall("GET", "auth.getFactors", "", &got)
 	if len(got.Passkeys) != 1 || got.Passkeys[0].ID != passkey {
 		t.Fatalf("got passkeys %+v", got.Passkeys)
 	}
@@ -252,7 +252,7 @@ func TestAttackSessionFixation(t *testing.T) {
 	}
 	f.jar = planted
 	var user struct{ Email string }
-	if f.ask("GET", "auth.getUser", "", &user); user.Email != "eve@example.net" {
+	if f.mustCall("GET", "auth.getUser", "", &user); user.Email != "eve@example.net" {
 		t.Errorf("the planted session became that of %s", user.Email)
 	}
 }

@@ -87,7 +87,7 @@ func (s *Service) requestOptions(p purpose, subject string, offered []Passkey) (
 	if s.relying == nil {
 		return "", errNoPasskeys()
 	}
-	descriptors := webauthn.Credentials(owner{passkeys: offered}.WebAuthnCredentials()).CredentialDescriptors()
+	descriptors := webauthn.Credentials(webauthnUser{passkeys: offered}.WebAuthnCredentials()).CredentialDescriptors()
 	options, _, err := s.relying.BeginDiscoverableLogin(webauthn.WithAllowedCredentials(descriptors),
 		webauthn.WithChallenge(s.newChallenge(p, subject, time.Now())))
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *Service) verifyAssertion(ctx context.Context, p purpose, subject, respo
 	if err != nil {
 		return assertion{}, err
 	}
-	verified, err := s.relying.ValidateLogin(owner{u, []Passkey{key}}, webauthn.SessionData{
+	verified, err := s.relying.ValidateLogin(webauthnUser{u, []Passkey{key}}, webauthn.SessionData{
 		Challenge: challenge, UserID: handle(u.ID), UserVerification: protocol.VerificationRequired,
 	}, parsed)
 	if err != nil {

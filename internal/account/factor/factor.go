@@ -200,7 +200,7 @@ func (s *Service) allow(ctx context.Context, u account.User) error {
 	ok, wait := s.minute.Allow(ctx, u.ID)
 	if ok {
 		if ok, wait = s.hour.Allow(ctx, u.ID); !ok {
-			s.warn(ctx, u)
+			s.warnUser(ctx, u)
 		}
 	}
 	if ok {
@@ -215,8 +215,8 @@ func errTooMany(what string, wait time.Duration) error {
 	}
 }
 
-// warn mails a user about failed attempts, at most once a day.
-func (s *Service) warn(ctx context.Context, u account.User) {
+// warnUser mails a user about failed attempts, at most once a day.
+func (s *Service) warnUser(ctx context.Context, u account.User) {
 	if ok, _ := s.warnings.Allow(ctx, u.ID); !ok {
 		return
 	}
@@ -321,7 +321,7 @@ func (s *Service) Run(ctx context.Context) {
 	hour := time.NewTicker(time.Hour)
 	defer hour.Stop()
 	for {
-		if err := s.prune(ctx); err != nil && ctx.Err() == nil {
+		if err := s.deleteExpired(ctx); err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "delete expired challenges", "error", err)
 		}
 		select {
@@ -332,7 +332,7 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-func (s *Service) prune(ctx context.Context) error {
+func (s *Service) deleteExpired(ctx context.Context) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		if _, err := tx.Exec(ctx, "DELETE FROM passkey_challenges WHERE used_at < $1", tx.Now.Add(-challengeLife).UnixMicro()); err != nil {
 			return fmt.Errorf("delete challenges: %w", err)

@@ -269,7 +269,7 @@ func (f *fixture) addApp(id account.Identity) (app, []string) {
 }
 
 // resetStep makes the app's current code usable again.
-func (f *fixture) forgetStep(userID string) {
+func (f *fixture) resetStep(userID string) {
 	f.t.Helper()
 	f.exec("UPDATE totp_secrets SET last_step = 0 WHERE user_id = $1", userID)
 }
@@ -527,7 +527,7 @@ func TestFactorsOfAnotherUser(t *testing.T) {
 	want(t, "finish an enrolment", err, problem.Invalid, "")
 	_, err = f.ContinueTOTP(eve, enrolment.Sealed)
 	want(t, "see an enrolment", err, problem.Invalid, "")
-	f.forgetStep(ada.UserID)
+	f.resetStep(ada.UserID)
 	want(t, "prove by a code", f.Prove(t.Context(), eve, factor.Answer{Code: adaApp.code(t, time.Now())}), problem.Unauthorized, "")
 	want(t, "prove by a recovery code", f.Prove(t.Context(), eve, factor.Answer{RecoveryCode: codes[0]}), problem.Unauthorized, "")
 	options, err := f.ProofOptions(t.Context(), eve)

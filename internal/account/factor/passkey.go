@@ -64,14 +64,14 @@ func passkeys(ctx context.Context, q db.Querier, userID string) ([]Passkey, erro
 	return list, nil
 }
 
-// owner implements [webauthn.User].
-type owner struct {
+// webauthnUser implements [webauthn.User].
+type webauthnUser struct {
 	account.User
 	passkeys []Passkey
 }
 
 // WebAuthnID returns the user handle, which has no personal data (WebAuthn 14.6.1).
-func (o owner) WebAuthnID() []byte { return handle(o.ID) }
+func (o webauthnUser) WebAuthnID() []byte { return handle(o.ID) }
 
 func handle(userID string) []byte {
 	id, err := uuid.Parse(userID)
@@ -81,16 +81,16 @@ func handle(userID string) []byte {
 	return id[:]
 }
 
-func (o owner) WebAuthnName() string { return o.Email }
+func (o webauthnUser) WebAuthnName() string { return o.Email }
 
-func (o owner) WebAuthnDisplayName() string {
+func (o webauthnUser) WebAuthnDisplayName() string {
 	if o.Name == "" {
 		return o.Email
 	}
 	return o.Name
 }
 
-func (o owner) WebAuthnCredentials() []webauthn.Credential {
+func (o webauthnUser) WebAuthnCredentials() []webauthn.Credential {
 	list := make([]webauthn.Credential, len(o.passkeys))
 	for i, p := range o.passkeys {
 		list[i] = p.credential
@@ -108,7 +108,7 @@ func (s *Service) RegistrationOptions(ctx context.Context, id account.Identity) 
 	if err != nil {
 		return "", err
 	}
-	o := owner{id.User, list}
+	o := webauthnUser{id.User, list}
 	options, _, err := s.relying.BeginRegistration(o, webauthn.WithExclusions(webauthn.Credentials(o.WebAuthnCredentials()).CredentialDescriptors()))
 	if err != nil {
 		return "", fmt.Errorf("begin registration: %w", err)
@@ -148,7 +148,7 @@ func (s *Service) AddPasskey(ctx context.Context, id account.Identity, name, res
 	if err := s.checkChallenge(toRegister, id.SessionID, challenge, time.Now()); err != nil {
 		return Passkey{}, err
 	}
-	credential, err := s.relying.CreateCredential(owner{User: id.User}, webauthn.SessionData{
+	credential, err := s.relying.CreateCredential(webauthnUser{User: id.User}, webauthn.SessionData{
 		Challenge: challenge, UserID: handle(id.UserID), UserVerification: protocol.VerificationRequired,
 		CredParams: webauthn.CredentialParametersDefault(),
 	}, parsed)

@@ -26,7 +26,7 @@ func TestAttackFactorsAroundTheProvider(t *testing.T) {
 		}
 	}
 	_, bensCodes := f.addApp(bens)
-	f.forgetStep(ada.ID)
+	f.resetStep(ada.ID)
 	f.exec("UPDATE organizations SET provider_only = 'all'")
 
 	options, err := f.SignInOptions()

@@ -14,8 +14,8 @@ type QR struct {
 	Path string
 }
 
-// quiet is the margin of a QR code in modules (ISO/IEC 18004, section 6.3.8).
-const quiet = 4
+// quietZone is the margin of a QR code in modules (ISO/IEC 18004, section 6.3.8).
+const quietZone = 4
 
 func newQR(text string) (QR, error) {
 	code, err := qr.Encode(text, qr.M, qr.Auto)
@@ -35,10 +35,10 @@ func newQR(text string) (QR, error) {
 				run++
 			}
 			if run > 0 {
-				fmt.Fprintf(&path, "M%d %dh%dv1h-%dz", x+quiet, y+quiet, run, run)
+				fmt.Fprintf(&path, "M%d %dh%dv1h-%dz", x+quietZone, y+quietZone, run, run)
 				x += run
 			}
 		}
 	}
-	return QR{Size: bounds.Dx() + 2*quiet, Path: path.String()}, nil
+	return QR{Size: bounds.Dx() + 2*quietZone, Path: path.String()}, nil
 }

@@ -26,7 +26,7 @@ func TestSecondStep(t *testing.T) {
 	if _, _, err := f.accounts.Authenticate(t.Context(), other.Tokens.Access, other.Tokens.Refresh, client); problem.Of(err) != problem.Unauthorized {
 		t.Errorf("a session of one factor from before: got error %v, want it ended", err)
 	}
-	f.forgetStep(ada.ID)
+	f.resetStep(ada.ID)
 
 	in := f.byPassword("ada@example.com")
 	if in.Pending == "" || in.Tokens != (account.Tokens{}) {
@@ -48,7 +48,7 @@ func TestSecondStep(t *testing.T) {
 	if got := f.identity(done); !got.SecondFactor || got.UserID != ada.ID || done.RedirectTo != "/" {
 		t.Errorf("got session %+v", got)
 	}
-	f.forgetStep(ada.ID)
+	f.resetStep(ada.ID)
 	_, err = f.Complete(t.Context(), in.Pending, factor.Answer{Code: authenticator.code(t, time.Now())}, client)
 	want(t, "the same sign-in again", err, problem.Unauthorized, "")
 }
@@ -63,7 +63,7 @@ func TestPendingEndsWithPassword(t *testing.T) {
 	if err := f.accounts.ChangePassword(t.Context(), id, account.PasswordChange{CurrentPassword: password, NewPassword: "another horse battery"}); err != nil {
 		t.Fatal(err)
 	}
-	f.forgetStep(id.UserID)
+	f.resetStep(id.UserID)
 	_, err := f.Complete(t.Context(), in.Pending, factor.Answer{Code: authenticator.code(t, time.Now())}, client)
 	want(t, "the second step after a change of the password", err, problem.Unauthorized, "")
 }
@@ -91,7 +91,7 @@ func TestTOTPCodeIsUsedOnce(t *testing.T) {
 	_, err := f.Complete(t.Context(), f.byPassword("ada@example.com").Pending, factor.Answer{Code: authenticator.code(t, time.Now())}, client)
 	want(t, "the code of the set-up", err, problem.Unauthorized, "")
 
-	f.forgetStep(ada.ID)
+	f.resetStep(ada.ID)
 	code := authenticator.code(t, time.Now())
 	first, second := f.byPassword("ada@example.com"), f.byPassword("ada@example.com")
 	var wins int
@@ -315,7 +315,7 @@ func TestLinkOpenedByAScanner(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	ada := f.user("ada@example.com", account.Admin)
 	authenticator, _ := f.addApp(f.signIn("ada@example.com"))
-	f.forgetStep(ada.ID)
+	f.resetStep(ada.ID)
 	intent, err := f.accounts.SignInWithEmail(t.Context(), account.EmailSignIn{Email: "ada@example.com"}, "", account.Client{})
 	if err != nil {
 		t.Fatal(err)

@@ -67,14 +67,14 @@ func Answers(ctx context.Context, s Settings, client *http.Client) Finding {
 		return ok("not needed for this machine")
 	}
 	for _, address := range s.Addresses {
-		if f, wrong := answers(ctx, address, client); wrong {
+		if f, wrong := checkURL(ctx, address, client); wrong {
 			return f
 		}
 	}
 	return ok("%s leads to this server", strings.Join(s.Addresses, ", "))
 }
 
-func answers(ctx context.Context, address string, client *http.Client) (f Finding, wrong bool) {
+func checkURL(ctx context.Context, address string, client *http.Client) (f Finding, wrong bool) {
 	status, body, state, err := get(ctx, client, address+"/healthz")
 	switch {
 	case badCertificate(err):

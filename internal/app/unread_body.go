@@ -10,9 +10,9 @@ import (
 // reused.
 const unreadLinger = 2 * time.Second
 
-// bounded limits the time for the unread rest of a request body: a refused client cannot
+// limitUnreadBody limits the time for the unread rest of a request body: a refused client cannot
 // occupy its connection by sending slowly.
-func bounded(next http.Handler) http.Handler {
+func limitUnreadBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
 		if r.ContentLength != 0 {
