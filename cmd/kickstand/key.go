@@ -285,7 +285,7 @@ func (e *env) confirm(yes bool, question string) error {
 	fmt.Fprint(e.err, question, " [y/N] ")
 	answer, err := bufio.NewReader(e.in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the answer: %w", err)
+		return fmt.Errorf("read the response: %w", err)
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":

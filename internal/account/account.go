@@ -158,10 +158,10 @@ func New(c Config) (*Service, error) {
 		return nil, err
 	}
 	if c.AccessLife < 0 || c.RefreshLife < 0 || c.SessionLife < 0 {
-		return nil, errors.New("the life of a token or session must be positive")
+		return nil, errors.New("the lifetimes of tokens and sessions must be positive")
 	}
 	if c.FreshProof < 0 {
-		return nil, errors.New("the age of a fresh proof must be positive")
+		return nil, errors.New("the maximum age of a fresh proof must be positive")
 	}
 	if c.NewLimiter == nil {
 		c.NewLimiter = func(_ string, limit int, window time.Duration) Limiter {

@@ -117,7 +117,7 @@ func (s *Service) recognize(ctx context.Context, key, cookie string) (browserRec
 		return browserRecognition{}, nil
 	}
 	if err != nil {
-		return browserRecognition{}, fmt.Errorf("look for a known browser: %w", err)
+		return browserRecognition{}, fmt.Errorf("find a known browser: %w", err)
 	}
 	return k, nil
 }
@@ -139,7 +139,7 @@ func (s *Service) recordVisitTx(ctx context.Context, tx *db.Tx, userID string, c
 		err := tx.QueryRow(ctx, "SELECT digest FROM known_browsers WHERE user_id = $1 AND last_seen_at > $2 AND digest "+browserDigests+
 			" ORDER BY first_seen_at LIMIT 1", append([]any{userID, tx.Now.Add(-BrowserLife).UnixMicro()}, list.digests()...)...).Scan(&v.digest)
 		if err != nil && !errors.Is(err, db.ErrNoRows) {
-			return browserVisit{}, fmt.Errorf("look for the known browser: %w", err)
+			return browserVisit{}, fmt.Errorf("find the known browser: %w", err)
 		}
 	}
 	if v.digest != nil {
@@ -163,7 +163,7 @@ func (s *Service) recordVisitTx(ctx context.Context, tx *db.Tx, userID string, c
 		if _, err := tx.Exec(ctx, `DELETE FROM known_browsers WHERE user_id = $1 AND digest IN
 			(SELECT digest FROM known_browsers WHERE user_id = $1 ORDER BY last_seen_at DESC, digest LIMIT $3 OFFSET $2)`,
 			userID, maxKnownBrowsers-1, chunk); err != nil {
-			return browserVisit{}, fmt.Errorf("drop known browsers: %w", err)
+			return browserVisit{}, fmt.Errorf("delete known browsers: %w", err)
 		}
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO known_browsers (user_id, digest, user_agent, first_seen_at, last_seen_at)
@@ -178,7 +178,7 @@ func (s *Service) recordVisitTx(ctx context.Context, tx *db.Tx, userID string, c
 func deleteBrowsers(ctx context.Context, tx *db.Tx, userID, except string) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM known_browsers WHERE user_id = $1
 		AND digest NOT IN (SELECT browser FROM sessions WHERE id = $2 AND browser IS NOT NULL)`, userID, except); err != nil {
-		return fmt.Errorf("drop known browsers: %w", err)
+		return fmt.Errorf("delete known browsers: %w", err)
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func deleteBrowser(ctx context.Context, tx *db.Tx, userID string, digest []byte)
 	}
 	if _, err := tx.Exec(ctx, `DELETE FROM known_browsers WHERE user_id = $1 AND digest = $2
 		AND NOT EXISTS (SELECT 1 FROM sessions WHERE user_id = $1 AND browser = $2)`, userID, digest); err != nil {
-		return fmt.Errorf("drop known browser: %w", err)
+		return fmt.Errorf("delete known browser: %w", err)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func (s *Service) notifyNewBrowserTx(ctx context.Context, tx *db.Tx, userID stri
 	}
 	if before.IsZero() {
 		if _, err := tx.Exec(ctx, "UPDATE users SET signed_in_at = $2 WHERE id = $1", userID, tx.Now.UnixMicro()); err != nil {
-			return fmt.Errorf("note first sign-in: %w", err)
+			return fmt.Errorf("record first sign-in: %w", err)
 		}
 		return nil
 	}

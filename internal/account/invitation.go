@@ -98,7 +98,7 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 				coalesce((SELECT email FROM users WHERE email_key = $2), $4)
 			FROM organizations WHERE id = $1`, by.OrganizationID, key, tx.Now.Add(-InvitationLife).UnixMicro(), i.Email, by.UserID, string(Admin)).
 			Scan(&may, &member, &waiting, &organization, &to); err != nil {
-			return fmt.Errorf("look for member: %w", err)
+			return fmt.Errorf("find member: %w", err)
 		}
 		switch {
 		case !may:
@@ -106,7 +106,7 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		case member:
 			return problem.New(problem.Conflict, "%s is a member already", i.Email)
 		case waiting >= maxInvitations:
-			return problem.New(problem.Conflict, "%d invitations are waiting already; revoke some first", waiting)
+			return problem.New(problem.Conflict, "%d invitations are pending already; revoke some first", waiting)
 		}
 		if _, err := tx.Exec(ctx, "DELETE FROM invitations WHERE organization_id = $1 AND email_key = $2", by.OrganizationID, key); err != nil {
 			return fmt.Errorf("replace invitation: %w", err)

@@ -151,7 +151,7 @@ func requireAdminLeft(ctx context.Context, tx *db.Tx, u User) error {
 	var others bool
 	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM users WHERE organization_id = $1 AND role = $2 AND id <> $3)",
 		u.OrganizationID, string(Admin), u.ID).Scan(&others); err != nil {
-		return fmt.Errorf("look for other admins: %w", err)
+		return fmt.Errorf("find other admins: %w", err)
 	}
 	if !others {
 		return problem.New(problem.Conflict, "this is the organization's last admin; make somebody else an admin first")

@@ -88,7 +88,7 @@ func CountOrganizations(ctx context.Context, q db.Querier) (n int, err error) {
 // HasSlug reports whether an organization has the slug.
 func HasSlug(ctx context.Context, q db.Querier, slug string) (has bool, err error) {
 	if err := q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM organizations WHERE slug = $1)", slug).Scan(&has); err != nil {
-		return false, fmt.Errorf("look for slug %s: %w", slug, err)
+		return false, fmt.Errorf("find slug %s: %w", slug, err)
 	}
 	return has, nil
 }
@@ -209,7 +209,7 @@ func freeSlug(ctx context.Context, tx *db.Tx, name string) (string, error) {
 	for n := 2; ; n++ {
 		var taken bool
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM organizations WHERE slug = $1)", candidate).Scan(&taken); err != nil {
-			return "", fmt.Errorf("look for slug %s: %w", candidate, err)
+			return "", fmt.Errorf("find slug %s: %w", candidate, err)
 		}
 		if !taken {
 			return candidate, nil

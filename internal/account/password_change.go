@@ -242,19 +242,19 @@ func (s *Service) resetMail(t token, known bool) mail.Notification {
 		Action:  mail.Action{Label: "Choose a new password", URL: s.tokenURL(ResetPath, t)},
 		After: []string{
 			fmt.Sprintf("It works once, for %d minutes. Choosing a new password signs you out everywhere.", ResetLife/time.Minute),
-			"If you did not ask for it, ignore this mail: your password stays as it is.",
+			"If you did not request it, ignore this mail: your password stays as it is.",
 		},
 	}
 	if !known {
 		l.Before = []string{
-			"Somebody, probably you, asked for a new password for Kickstand. There is no account with this e-mail address.",
+			"Somebody, probably you, requested a new password for Kickstand. There is no account with this e-mail address.",
 			"You may have signed up with another address. To start with this one, ask for a sign-in link where you sign in.",
 		}
 		if !s.signUp.Open() {
 			l.Before[1] = "You may have signed up with another address. " + invitationHint
 		}
 		l.Action = mail.Action{Label: "Go to Kickstand", URL: s.redirects.base + "/"}
-		l.After = []string{"If you did not ask for it, ignore this mail."}
+		l.After = []string{"If you did not request it, ignore this mail."}
 	}
 	return l
 }
@@ -334,11 +334,11 @@ func (s *Service) ResetPassword(ctx context.Context, resetToken, password string
 // earlier way in.
 func deleteLinks(ctx context.Context, tx *db.Tx, userID, email string) error {
 	if _, err := tx.Exec(ctx, "UPDATE password_resets SET used_at = $2 WHERE user_id = $1 AND used_at IS NULL", userID, tx.Now.UnixMicro()); err != nil {
-		return fmt.Errorf("use up resets: %w", err)
+		return fmt.Errorf("delete resets: %w", err)
 	}
 	if _, err := tx.Exec(ctx, "UPDATE login_links SET used_at = $3, owned = $4 WHERE created_at > $2 AND email_key = $1",
 		emailKey(email), tx.Now.Add(-LinkLife).UnixMicro(), tx.Now.UnixMicro(), true); err != nil {
-		return fmt.Errorf("use up sign-in links: %w", err)
+		return fmt.Errorf("delete sign-in links: %w", err)
 	}
 	return nil
 }
@@ -370,7 +370,7 @@ func findReset(ctx context.Context, q db.Querier, resetToken string) (reset, err
 }
 
 func errUnknownReset() error {
-	return problem.New(problem.Invalid, "This link is not one of ours, or it is long expired.")
+	return problem.New(problem.Invalid, "This link is unknown or has expired.")
 }
 
 func (r *reset) usable(now time.Time) error {

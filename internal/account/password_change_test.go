@@ -144,8 +144,8 @@ func TestNewPasswordRules(t *testing.T) {
 		{"the e-mail address in another case", "aDA@EXAMPLE.com", "e-mail address"},
 		{"the e-mail address in spaces", " ada@example.com ", "e-mail address"},
 		{"another e-mail address", "eve@example.com", ""},
-		{"common", "password1", "commonest"},
-		{"common in another case", "PassWord1", "commonest"},
+		{"common", "password1", "common password"},
+		{"common in another case", "PassWord1", "common password"},
 		{"common and more", "password1 password1", ""},
 		{"two lines of common ones", "password1\npassword123", ""},
 	} {

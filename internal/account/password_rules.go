@@ -54,7 +54,7 @@ func checkNewPassword(v *problem.Validation, path, password string, owner passwo
 	}
 	lower := strings.ToLower(password)
 	if !strings.Contains(lower, "\n") && strings.Contains("\n"+commonPasswords, "\n"+lower+"\n") {
-		v.Add(path, "is one of the commonest passwords; choose another")
+		v.Add(path, "is a common password; choose another")
 		return
 	}
 	if len(password) <= maxPassword && guessable(lower, owner.words()) {

@@ -175,7 +175,7 @@ func (s *Service) finishProvider(ctx context.Context, a ProviderAnswer, intent s
 	case a.Error == "access_denied":
 		return SignIn{}, problem.New(problem.Invalid, "The sign-in was cancelled.")
 	case a.Error != "":
-		return SignIn{}, problem.New(problem.Invalid, "The identity provider refused the sign-in.").Because(fmt.Errorf("it answered %q", a.Error))
+		return SignIn{}, problem.New(problem.Invalid, "The identity provider refused the sign-in.").Because(fmt.Errorf("it responded %q", a.Error))
 	}
 	who, err := s.provider.Exchange(ctx, a.Code, a.Issuer, providerSecrets(asker, state))
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 // does not open the account of its former owner.
 func (s *Service) identifiedUser(ctx context.Context, tx *db.Tx, who ProviderIdentity) (User, error) {
 	if !storableIdentity(who) {
-		return User{}, problem.New(problem.Invalid, "The identity provider's answer does not say who you are.")
+		return User{}, problem.New(problem.Invalid, "The identity provider's response does not identify you.")
 	}
 	u, err := db.One(ctx, tx, scanUser, "SELECT "+userColumns+` FROM users u JOIN identities i ON i.user_id = u.id
 		WHERE i.issuer = $1 AND i.subject = $2`, who.Issuer, who.Subject)
@@ -34,7 +34,7 @@ func (s *Service) identifiedUser(ctx context.Context, tx *db.Tx, who ProviderIde
 	case err == nil:
 		if _, err := tx.Exec(ctx, "UPDATE identities SET used_at = $3 WHERE issuer = $1 AND subject = $2",
 			who.Issuer, who.Subject, tx.Now.UnixMicro()); err != nil {
-			return User{}, fmt.Errorf("note use of identity: %w", err)
+			return User{}, fmt.Errorf("record use of identity: %w", err)
 		}
 		return u, nil
 	case !errors.Is(err, db.ErrNoRows):
@@ -44,7 +44,7 @@ func (s *Service) identifiedUser(ctx context.Context, tx *db.Tx, who ProviderIde
 	var v problem.Validation
 	checkEmail(&v, "email", who.Email)
 	if err := v.Err(); err != nil {
-		return User{}, problem.New(problem.Invalid, "The identity provider did not tell a usable e-mail address.").Because(err)
+		return User{}, problem.New(problem.Invalid, "The identity provider sent no valid e-mail address.").Because(err)
 	}
 	if !who.EmailVerified {
 		return User{}, problem.New(problem.Invalid, "The identity provider has not verified your e-mail address. Verify it there, or sign in by e-mail.")
@@ -78,7 +78,7 @@ func (s *Service) linkIdentity(ctx context.Context, tx *db.Tx, u User, who Provi
 		var same bool
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM identities WHERE issuer = $1 AND subject = $2 AND user_id = $3)",
 			who.Issuer, who.Subject, u.ID).Scan(&same); err != nil {
-			return fmt.Errorf("look for identity: %w", err)
+			return fmt.Errorf("find identity: %w", err)
 		}
 		if same {
 			return nil

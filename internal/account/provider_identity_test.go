@@ -89,7 +89,7 @@ func TestIdentityOfNobody(t *testing.T) {
 		identity(strings.Repeat("a", 256), "ada@example.com"),
 	} {
 		_, err := f.arrive(t, p, who)
-		wantInvalid(t, err, "does not say who you are")
+		wantInvalid(t, err, "does not identify you")
 	}
 	if n := f.count(t, "SELECT count(*) FROM users"); n != 0 {
 		t.Errorf("got %d users, want none", n)

@@ -47,7 +47,7 @@ func ParseProviderPolicy(text string) (ProviderPolicy, error) {
 	}
 	list, ok := strings.CutPrefix(text, domainPolicy)
 	if !ok {
-		return "", fmt.Errorf("%q is none of off, all and domain:example.com,…", text)
+		return "", fmt.Errorf("%q is not off, all or domain:example.com,…", text)
 	}
 	var domains []string
 	for name := range strings.SplitSeq(list, ",") {
@@ -58,7 +58,7 @@ func ParseProviderPolicy(text string) (ProviderPolicy, error) {
 		domains = append(domains, domain)
 	}
 	if slices.Sort(domains); len(domains) > maxPolicyDomains {
-		return "", fmt.Errorf("%d domains are too many: the most is %d", len(domains), maxPolicyDomains)
+		return "", fmt.Errorf("%d domains are too many: at most %d are allowed", len(domains), maxPolicyDomains)
 	}
 	return ProviderPolicy(domainPolicy + strings.Join(slices.Compact(domains), ",")), nil
 }
@@ -105,7 +105,7 @@ func (s *Service) providerRule(ctx context.Context, q db.Querier, userID string)
 		return providerRule{}, nil
 	}
 	if err != nil {
-		return providerRule{}, fmt.Errorf("look for the provider policy: %w", err)
+		return providerRule{}, fmt.Errorf("find the provider policy: %w", err)
 	}
 	r.required = policy.covers(key)
 	return r, nil
@@ -129,7 +129,7 @@ func (s *Service) providerMail(subject string) mail.Notification {
 		Subject: subject,
 		Before:  []string{"Your organization signs in to Kickstand with its identity provider only. Choose the identity provider where you sign in."},
 		Action:  mail.Action{Label: "Go to Kickstand", URL: s.redirects.base + "/sign-in"},
-		After:   []string{"If you did not ask for this mail, ignore it."},
+		After:   []string{"If you did not request this mail, ignore it."},
 	}
 }
 

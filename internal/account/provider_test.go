@@ -233,13 +233,13 @@ func TestProviderAnswers(t *testing.T) {
 	}{
 		{"unverified", account.ProviderIdentity{Email: "ada@example.com"}, "has not verified"},
 		{"unverified newcomer", account.ProviderIdentity{Email: "new@example.com"}, "has not verified"},
-		{"no e-mail", account.ProviderIdentity{EmailVerified: true}, "usable e-mail"},
-		{"no address", account.ProviderIdentity{Email: "ada", EmailVerified: true}, "usable e-mail"},
-		{"two addresses", account.ProviderIdentity{Email: "ada@example.com, eve@example.com", EmailVerified: true}, "usable e-mail"},
-		{"with a name", account.ProviderIdentity{Email: "Ada <ada@example.com>", EmailVerified: true}, "usable e-mail"},
-		{"header", account.ProviderIdentity{Email: "ada@example.com\r\nBcc: eve@example.com", EmailVerified: true}, "usable e-mail"},
-		{"Kelvin sign", account.ProviderIdentity{Email: "\u212aarl@example.com", EmailVerified: true}, "usable e-mail"},
-		{"not UTF-8", account.ProviderIdentity{Email: "a\xff@example.com", EmailVerified: true}, "usable e-mail"},
+		{"no e-mail", account.ProviderIdentity{EmailVerified: true}, "valid e-mail"},
+		{"no address", account.ProviderIdentity{Email: "ada", EmailVerified: true}, "valid e-mail"},
+		{"two addresses", account.ProviderIdentity{Email: "ada@example.com, eve@example.com", EmailVerified: true}, "valid e-mail"},
+		{"with a name", account.ProviderIdentity{Email: "Ada <ada@example.com>", EmailVerified: true}, "valid e-mail"},
+		{"header", account.ProviderIdentity{Email: "ada@example.com\r\nBcc: eve@example.com", EmailVerified: true}, "valid e-mail"},
+		{"Kelvin sign", account.ProviderIdentity{Email: "\u212aarl@example.com", EmailVerified: true}, "valid e-mail"},
+		{"not UTF-8", account.ProviderIdentity{Email: "a\xff@example.com", EmailVerified: true}, "valid e-mail"},
 	} {
 		users, sessions := f.count(t, "SELECT count(*) FROM users"), f.count(t, "SELECT count(*) FROM sessions")
 		p.who = tt.who

@@ -123,8 +123,8 @@ func (s *Service) linkMail(t token) mail.Notification {
 		Before:  []string{"Follow this link to sign in to Kickstand."},
 		Action:  mail.Action{Label: "Sign in", URL: s.tokenURL(CallbackPath, t)},
 		After: []string{
-			fmt.Sprintf("It works once, for %d minutes, and best in the browser in which you asked for it.", LinkLife/time.Minute),
-			"If you did not ask to sign in, ignore this mail: nothing happens unless the link is followed.",
+			fmt.Sprintf("It works once, for %d minutes, and best in the browser that requested it.", LinkLife/time.Minute),
+			"If you did not request it, ignore this mail: nothing happens unless the link is followed.",
 		},
 	}
 }
@@ -134,11 +134,11 @@ func (s *Service) noAccountMail() mail.Notification {
 	return mail.Notification{
 		Subject: "Sign in to Kickstand",
 		Before: []string{
-			"Somebody, probably you, asked for a sign-in link for Kickstand. There is no account with this e-mail address, and it cannot sign up by itself.",
+			"Somebody, probably you, requested a sign-in link for Kickstand. There is no account with this e-mail address, and it cannot sign up by itself.",
 			invitationHint + " If you have an invitation, open the link in it.",
 		},
 		Action: mail.Action{Label: "Go to Kickstand", URL: s.redirects.base + "/"},
-		After:  []string{"If you did not ask for it, ignore this mail."},
+		After:  []string{"If you did not request it, ignore this mail."},
 	}
 }
 
@@ -197,7 +197,7 @@ func (s *Service) FollowLink(ctx context.Context, linkToken, intent string, clie
 }
 
 func errUnknownLink() error {
-	return problem.New(problem.Invalid, "This sign-in link is not one of ours, or it is long expired.")
+	return problem.New(problem.Invalid, "This sign-in link is unknown or has expired.")
 }
 
 type loginLink struct {

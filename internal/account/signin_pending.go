@@ -110,7 +110,7 @@ func (s *Service) completeSignIn(ctx context.Context, tx *db.Tx, in *SignIn, way
 func unprovenPassword(ctx context.Context, tx *db.Tx, userID string) (bool, error) {
 	var unproven bool
 	if err := tx.QueryRow(ctx, "SELECT password_unproven FROM users WHERE id = $1", userID).Scan(&unproven); err != nil {
-		return false, fmt.Errorf("look for the proof of a password: %w", err)
+		return false, fmt.Errorf("find the proof of a password: %w", err)
 	}
 	return unproven, nil
 }
@@ -129,7 +129,7 @@ func secondFactorDue(ctx context.Context, q db.Querier, userID string) (bool, er
 		OR EXISTS (SELECT 1 FROM passkeys p JOIN users u ON u.id = p.user_id JOIN organizations o ON o.id = u.organization_id
 			WHERE p.user_id = $1 AND o.second_factor_required)`, userID).Scan(&due)
 	if err != nil {
-		return false, fmt.Errorf("look for a second factor: %w", err)
+		return false, fmt.Errorf("find a second factor: %w", err)
 	}
 	return due, nil
 }
@@ -168,7 +168,7 @@ func (s *Service) Pending(ctx context.Context, pendingToken string) (Pending, er
 }
 
 func errNoPending() error {
-	return problem.New(problem.Unauthorized, "there is no sign-in that waits for a second step; sign in again")
+	return problem.New(problem.Unauthorized, "there is no pending sign-in; sign in again")
 }
 
 // CompleteTx opens the session of a pending sign-in. One that no longer exists is
@@ -185,7 +185,7 @@ func (s *Service) CompleteTx(ctx context.Context, tx *db.Tx, p Pending, c Client
 	if p.RecoveryOnly { // for admins only, who may have lost the role since
 		var admin bool
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM users WHERE id = $1 AND role = $2)", p.User.ID, string(Admin)).Scan(&admin); err != nil {
-			return SignIn{}, fmt.Errorf("look for the role: %w", err)
+			return SignIn{}, fmt.Errorf("find the role: %w", err)
 		}
 		if !admin {
 			return SignIn{}, errProviderRequired()
@@ -322,7 +322,7 @@ func (s *Service) CheckPassword(ctx context.Context, userID, password string) (b
 	}
 	ok, err := s.verify(ctx, "user "+userID, stored, password)
 	if ok && err == nil && owner.unproven {
-		return false, problem.New(problem.Unauthorized, "this password was set without a fresh proof of identity, so it is none: "+
+		return false, problem.New(problem.Unauthorized, "this password was set without a fresh proof of identity and is no proof itself: "+
 			"sign in again by a mailed link, or use a mailed code")
 	}
 	return ok, err

@@ -93,7 +93,7 @@ func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupReq
 // checkout expires.
 func (s *Service) startCheckout(ctx context.Context, userID string, o Organization, p Plan) (string, error) {
 	if s.checkout == nil {
-		return "", problem.New(problem.Precondition, "paid plans cannot be chosen here yet; sign up with planTier free")
+		return "", problem.New(problem.Precondition, "paid plans are not available; sign up with planTier free")
 	}
 	u, err := s.User(ctx, userID)
 	if err != nil {

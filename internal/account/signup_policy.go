@@ -41,7 +41,7 @@ func ParseSignUpPolicy(text string) (SignUpPolicy, error) {
 	}
 	list, ok := strings.CutPrefix(text, domainPolicy)
 	if !ok {
-		return SignUpPolicy{}, fmt.Errorf("%q is none of open, invited and domain:example.com,…", text)
+		return SignUpPolicy{}, fmt.Errorf("%q is not open, invited or domain:example.com,…", text)
 	}
 	var p SignUpPolicy
 	for name := range strings.SplitSeq(list, ",") {
@@ -135,7 +135,7 @@ func isInvited(ctx context.Context, q db.Querier, key string, now time.Time) (in
 	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM invitations WHERE email_key = $1 AND created_at > $2)",
 		key, now.Add(-InvitationLife).UnixMicro()).Scan(&invited)
 	if err != nil {
-		return false, fmt.Errorf("look for invitation: %w", err)
+		return false, fmt.Errorf("find invitation: %w", err)
 	}
 	return invited, nil
 }

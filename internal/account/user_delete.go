@@ -106,7 +106,7 @@ func deletionMail() mail.Notification {
 		Subject: "Your Kickstand account is deleted",
 		Before: []string{
 			"Your account, its ways to sign in and all sessions are deleted.",
-			"Messages that you wrote remain with your organization under the name that you had.",
+			"Your messages remain in your organization under your name.",
 		},
 		After: []string{"If this was not you, inform the admins of your organization at once."},
 	}

@@ -46,7 +46,7 @@ func checkAllowedIPs(v *problem.Validation, entries []string) AllowedIPs {
 
 func parseAllowedIP(text string) (netip.Prefix, error) {
 	if strings.Contains(text, "%") {
-		return netip.Prefix{}, errors.New("zone ids mean something on one machine only")
+		return netip.Prefix{}, errors.New("zone ids are valid on one machine only")
 	}
 	if !strings.Contains(text, "/") {
 		a, err := netip.ParseAddr(text)
@@ -67,7 +67,7 @@ func parseAllowedIP(text string) (netip.Prefix, error) {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
 	if p.Bits() == 0 {
-		return netip.Prefix{}, errors.New("it holds every address; an empty list says that")
+		return netip.Prefix{}, errors.New("it contains every address; use an empty list instead")
 	}
 	return p.Masked(), nil
 }

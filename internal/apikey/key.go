@@ -182,7 +182,7 @@ func (s *Service) Create(ctx context.Context, n New) (Key, Token, error) {
 			return err
 		}
 		if made {
-			return problem.New(problem.Conflict, "the key was made already")
+			return problem.New(problem.Conflict, "the key exists already")
 		}
 		t, err = s.insert(ctx, tx, &k)
 		return err
@@ -208,7 +208,7 @@ func (s *Service) checkRateLimit(ctx context.Context, v *problem.Validation, org
 		return fmt.Errorf("limit of the plan: %w", err)
 	}
 	if limit < 1 || limit > plan {
-		v.Add("rate_limit_per_minute", "must be from 1 to %d, which is the plan's", plan)
+		v.Add("rate_limit_per_minute", "must be from 1 to %d, the plan's limit", plan)
 	}
 	return nil
 }

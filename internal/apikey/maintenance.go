@@ -24,7 +24,7 @@ func (s *Service) Run(ctx context.Context) {
 	tick := time.NewTicker(flushInterval)
 	defer tick.Stop()
 	for {
-		s.attempt(ctx, "note expired keys", s.recordExpired)
+		s.attempt(ctx, "record expired keys", s.recordExpired)
 		select {
 		case <-tick.C:
 			s.attempt(ctx, "write last use of keys", s.flush)

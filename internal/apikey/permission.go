@@ -130,7 +130,7 @@ func (c Catalogue) check(v *problem.Validation, p *Permissions) {
 		v.Add("level", "must be read_only, read_write or admin")
 	}
 	if p.Level == "" && !p.Resources.Set() {
-		v.Add("level", "or resources must be given: the key could do nothing")
+		v.Add("level", "or resources is required: the key has no permissions")
 	}
 	if p.Resources.All {
 		p.Resources.Named = nil

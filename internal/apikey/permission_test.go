@@ -182,7 +182,7 @@ func TestCheckPermissions(t *testing.T) {
 		want string // path and message of the first issue
 	}{
 		{Permissions{Level: "owner"}, "level must be read_only, read_write or admin"},
-		{Permissions{}, "level or resources must be given: the key could do nothing"},
+		{Permissions{}, "level or resources is required: the key has no permissions"},
 		{Permissions{Resources: Grants{Named: map[string][]Action{"customers": {Delete}}}}, `resources.customers has no action "delete"; it has read, update`},
 		{Permissions{Resources: Grants{Named: map[string][]Action{"zones": {Read}}}}, `resources cannot name "zones"; it may name rides, vehicles, customers, pricing, analytics`},
 		{Permissions{Resources: Grants{Named: map[string][]Action{"settings": {Read}}}}, `resources cannot name "settings"; it may name rides, vehicles, customers, pricing, analytics`},

@@ -91,7 +91,7 @@ func (s Scope) check(v *problem.Validation, c Catalogue) {
 	switch s.Mode {
 	case AllSubaccounts:
 		if n > 0 {
-			v.Add(path, "names no subaccounts when it is all of them")
+			v.Add(path, "must not name subaccounts if it is all")
 		}
 		return
 	case SelectedSubaccounts:

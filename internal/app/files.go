@@ -117,10 +117,10 @@ func (c *Config) protectFiles(ctx context.Context, log *slog.Logger) error {
 			continue
 		}
 		if err := os.Chmod(path, mode&^0o077); err != nil {
-			log.WarnContext(ctx, "others can reach a file, and its permissions cannot be changed", "path", path, "mode", octal(mode), "error", err)
+			log.WarnContext(ctx, "other users can access a file, and its permissions cannot be changed", "path", path, "mode", octal(mode), "error", err)
 			continue
 		}
-		log.WarnContext(ctx, "repaired the permissions of a file that others could reach", "path", path, "was", octal(mode), "is", octal(mode&^0o077))
+		log.WarnContext(ctx, "repaired the permissions of a file that other users could access", "path", path, "was", octal(mode), "is", octal(mode&^0o077))
 	}
 	return nil
 }
@@ -136,9 +136,9 @@ func (a *App) protectAttachments(ctx context.Context) {
 	}
 	repaired, err := d.Protect(ctx)
 	if repaired > 0 {
-		a.log.WarnContext(ctx, "repaired the permissions of attachments that others could reach", "files", repaired)
+		a.log.WarnContext(ctx, "repaired the permissions of attachments that other users could access", "files", repaired)
 	}
 	if err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "others may reach attachments, and their permissions cannot be changed", "error", err)
+		a.log.WarnContext(ctx, "other users may access attachments, and their permissions cannot be changed", "error", err)
 	}
 }

@@ -136,7 +136,7 @@ func TestUmaskCannotOpenFiles(t *testing.T) {
 				}
 			}
 			// The store's folder, 256 and tmp in it; the file was stored again.
-			if want := "level=WARN msg=\"repaired the permissions of attachments that others could reach\" files=258\n"; !strings.Contains(text, want) {
+			if want := "level=WARN msg=\"repaired the permissions of attachments that other users could access\" files=258\n"; !strings.Contains(text, want) {
 				t.Errorf("got log\n%s\nwant %s", text, want)
 			}
 		})

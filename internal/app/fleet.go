@@ -104,15 +104,15 @@ func (c *Config) fleetBase(address, usual string) (fleetBase, error) {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		return fleetBase{}, fmt.Errorf("%q is not an address such as https://api.example.com/v1", address)
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return fleetBase{}, fmt.Errorf("%q must be scheme, host and path alone", address)
+		return fleetBase{}, fmt.Errorf("%q must have scheme, host and path only", address)
 	case !strings.HasSuffix(u.Path, "/v1") || u.Path != u.EscapedPath() || strings.ContainsAny(u.Path, "{}") || u.Path != "/"+strings.Join(strings.FieldsFunc(u.Path, func(c rune) bool { return c == '/' }), "/"):
-		return fleetBase{}, fmt.Errorf("%q must end in /v1, and not in a slash", address)
+		return fleetBase{}, fmt.Errorf("%q must end in /v1, without a trailing slash", address)
 	}
 	b := fleetBase{host: u.Host, origin: u.Scheme + "://" + u.Host, path: u.Path}
 	if strings.EqualFold(b.origin, c.BaseURL) {
 		b.host = ""
 		if strings.HasPrefix(b.path+"/", "/api/") {
-			return fleetBase{}, fmt.Errorf("%q is where the helpdesk's API is", address)
+			return fleetBase{}, fmt.Errorf("%q is the helpdesk's API", address)
 		}
 	}
 	return b, nil
@@ -128,7 +128,7 @@ func (a *App) openFleetAPI(f Fleet, live, sandbox fleetBase) (*rest.API, error) 
 	return rest.New(rest.Config{
 		Base: b.path, Host: b.host, Origin: b.origin, Service: apikey.Fleet, Environment: environment, Realm: "fleet",
 		Title: title, Version: "1.0",
-		Description: "Rides, vehicles, customers, prices and zones of a fleet of rentable vehicles, and what they come to.",
+		Description: "Rides, vehicles, customers, prices, zones and analytics of a fleet of rentable vehicles.",
 		Keys:        a.Keys, Audit: f.Audit, KeyWindows: a.windows(name + "-key"), AddressWindows: a.windows(name + "-address"), DB: f.DB, Box: a.box,
 		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(), Subaccounts: routes.Subaccounts, Addresses: a.apiAddresses(live, sandbox),
 	})

@@ -93,16 +93,16 @@ func (a *App) newHandler() (http.Handler, error) {
 	mux.Handle(gbfs.SandboxPath, gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log))
 	places := []web.Endpoint{
 		{Path: deskapi.Base, Description: "REST API of the helpdesk, for API keys"},
-		{Path: deskDocs, Link: true, Description: "what the REST API of the helpdesk has, to read"},
+		{Path: deskDocs, Link: true, Description: "reference of the helpdesk's REST API"},
 		{Path: live.String(), Description: "REST API of the fleet, for API keys"},
-		{Path: fleetDocs, Link: true, Description: "what the REST API of the fleet has, to read"},
-		{Path: sandbox.String(), Description: "the same for the fleet's sandbox"},
-		{Path: sandboxDocs, Link: true, Description: "what that has"},
+		{Path: fleetDocs, Link: true, Description: "reference of the fleet's REST API"},
+		{Path: sandbox.String(), Description: "REST API of the fleet's sandbox, for API keys"},
+		{Path: sandboxDocs, Link: true, Description: "reference of the sandbox's REST API"},
 		{Path: gbfs.Path + "manifest.json", Link: true, Description: "the fleet's public feed (GBFS 3.0)"},
 		{Path: gbfs.SandboxPath + "manifest.json", Link: true, Description: "the sandbox's"},
 		{Path: rpc.Prefix, Description: "procedures for sign-in and webhooks (tRPC)"},
-		{Path: "/healthz", Link: true, Description: "is the process alive"},
-		{Path: "/readyz", Link: true, Description: "can it do its work"},
+		{Path: "/healthz", Link: true, Description: "liveness of the process"},
+		{Path: "/readyz", Link: true, Description: "readiness of the server"},
 	}
 	for _, ad := range a.adapters {
 		info := ad.Info()
@@ -113,7 +113,7 @@ func (a *App) newHandler() (http.Handler, error) {
 		mux.Handle("GET "+mailboxPath, h)
 		mux.Handle("GET "+mailboxPath+"/", h)
 		mux.Handle("GET "+mailboxPath+".json", h)
-		places = append(places, web.Endpoint{Path: mailboxPath, Link: true, Description: "mails, kept here because no mail server is configured"})
+		places = append(places, web.Endpoint{Path: mailboxPath, Link: true, Description: "stored mails, since no mail server is configured"})
 	}
 	pages := gate.Source(audit.Web, sameOrigin.Handler(a.newPages(gate, places, live, sandbox)))
 	mux.Handle("/", pages)

@@ -417,7 +417,7 @@ func TestAuthCompleteSignup(t *testing.T) {
 	f.want("POST", "auth.completeSignup", `{"name":"","planTier":"gold"}`, 400,
 		`{"error":{"json":{"message":"organizationName is required (and 2 more)","code":-32600,"data":{"code":"BAD_REQUEST","httpStatus":400,"path":"auth.completeSignup","issues":[{"path":"organizationName","message":"is required"},{"path":"name","message":"must not be empty"},{"path":"planTier","message":"must be free, pro or business"}]}}}}`)
 	f.want("POST", "auth.completeSignup", `{"name":"Ada","organizationName":"Acme","planTier":"pro"}`, 412,
-		`{"error":{"json":{"message":"paid plans cannot be chosen here yet; sign up with planTier free","code":-32012,"data":{"code":"PRECONDITION_FAILED","httpStatus":412,"path":"auth.completeSignup"}}}}`)
+		`{"error":{"json":{"message":"paid plans are not available; sign up with planTier free","code":-32012,"data":{"code":"PRECONDITION_FAILED","httpStatus":412,"path":"auth.completeSignup"}}}}`)
 	f.want("POST", "auth.completeSignup", `{"name":"Ada","organizationName":"Acme Rentals"}`, 200,
 		`{"result":{"data":{"json":{"user":{"id":"ID","email":"ada@example.com","name":"Ada","organization_id":"ID","role":"admin"},"organization":{"id":"ID","name":"Acme Rentals","slug":"acme-rentals"},"requiresPayment":false}}}}`)
 	f.want("POST", "auth.completeSignup", `{"name":"Ada","organizationName":"Acme","planTier":"free"}`, 409,

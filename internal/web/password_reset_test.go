@@ -147,7 +147,7 @@ func TestResetPasswordRefusals(t *testing.T) {
 		{"empty", "", "", "password", "New password must have at least 8 characters."},
 		{"too short", "häuser7", "häuser7", "password", "New password must have at least 8 characters."},
 		{"too long", strings.Repeat("é", 513), strings.Repeat("é", 513), "password", "New password must have at most 1024 bytes."},
-		{"common", "Password1", "Password1", "password", "New password is one of the commonest passwords; choose another."},
+		{"common", "Password1", "Password1", "password", "New password is a common password; choose another."},
 		{"the address", " ADA.lovelace@example.com", " ADA.lovelace@example.com", "password", "New password must not be the e-mail address."},
 		{"NUL", "nul\x00nul\x00nul", "nul\x00nul\x00nul", "password", "New password must not contain NUL characters."},
 		{"a slip", newPassword, newPassword + " ", "repeat", "The passwords don’t match. Enter both again."},
@@ -194,11 +194,11 @@ func TestResetLinkDoesNotWork(t *testing.T) {
 	token := strings.TrimPrefix(link, "/reset-password?token=")
 	for _, bad := range append(badTokens, in.Tokens.Access, token+"=", token[:42]) {
 		query := "?" + url.Values{"token": {bad}}.Encode()
-		f.wantDead(t, f.serve("GET", "/reset-password"+query), "This link is not one of ours")
-		f.wantDead(t, f.post("/reset-password", url.Values{"token": {bad}, "password": {newPassword}, "repeat": {newPassword}}), "This link is not one of ours")
+		f.wantDead(t, f.serve("GET", "/reset-password"+query), "This link is unknown")
+		f.wantDead(t, f.post("/reset-password", url.Values{"token": {bad}, "password": {newPassword}, "repeat": {newPassword}}), "This link is unknown")
 	}
 	// Only the token in the form is read, not the one in the address.
-	f.wantDead(t, f.post(link, url.Values{"password": {newPassword}, "repeat": {newPassword}}), "This link is not one of ours")
+	f.wantDead(t, f.post(link, url.Values{"password": {newPassword}, "repeat": {newPassword}}), "This link is unknown")
 	f.age("password_resets", account.ResetLife)
 	f.wantDead(t, f.serve("GET", link), "This link is older than 30 minutes.")
 	f.wantDead(t, f.post("/reset-password", url.Values{"token": {token}, "password": {newPassword}, "repeat": {newPassword}}), "This link is older than 30 minutes.")

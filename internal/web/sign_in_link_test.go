@@ -110,7 +110,7 @@ func TestLinkFormSaysWhoIsSignedIn(t *testing.T) {
 		t.Errorf("got %d %s", w.Code, webtest.Text(page.Root))
 	}
 	for _, target := range []string{"/api/auth/callback", "/api/auth/callback?token=x"} {
-		wantRefused(t, f.serve("GET", target, browsers["navigation"]), "not one of ours")
+		wantRefused(t, f.serve("GET", target, browsers["navigation"]), "unknown or has expired")
 	}
 	f.age("login_links", 15*60*1e9)
 	wantRefused(t, f.serve("GET", link, browsers["navigation"]), "older than 15 minutes")

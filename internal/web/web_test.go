@@ -196,7 +196,7 @@ func TestCallbackRefusals(t *testing.T) {
 		"/api/auth/callback?token=" + strings.Repeat("A", 43),
 		"/api/auth/callback?token=%zz",
 	} {
-		wantRefused(t, f.serve("GET", target), "not one of ours")
+		wantRefused(t, f.serve("GET", target), "unknown or has expired")
 	}
 	link, _ := f.requestLink("")
 	f.age("login_links", 15*time.Minute)

@@ -54,7 +54,7 @@ func (s *Service) checkChallenge(p purpose, subject, challenge string, now time.
 	c, err := base64.RawURLEncoding.Strict().DecodeString(challenge)
 	if err != nil || len(c) != headSize+sha256.Size ||
 		!s.box.VerifyMAC(macPurpose, c[headSize:], sha256.Size, string(p), subject, string(c[:headSize])) {
-		return errBadPasskey(errors.New("the challenge is not one for this"))
+		return errBadPasskey(errors.New("the challenge has another purpose or subject"))
 	}
 	if now.Unix() >= int64(binary.BigEndian.Uint64(c[nonceSize:headSize])) {
 		return problem.New(problem.Invalid, "this page was open for more than %d minutes; try again", challengeLife/time.Minute)
@@ -70,7 +70,7 @@ func useChallenge(ctx context.Context, tx *db.Tx, challenge string) error {
 		return fmt.Errorf("use challenge: %w", err)
 	}
 	if n == 0 {
-		return errBadPasskey(errors.New("the challenge was answered before"))
+		return errBadPasskey(errors.New("the challenge was used before"))
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (s *Service) verifyAssertion(ctx context.Context, p purpose, subject, respo
 		return assertion{}, fmt.Errorf("find passkey: %w", err)
 	}
 	if h := parsed.Response.UserHandle; !sameHandle(h, key.UserID) || p == toSignIn && len(h) == 0 {
-		return assertion{}, errBadPasskey(errors.New("the user handle is another's"))
+		return assertion{}, errBadPasskey(errors.New("the user handle is another user's"))
 	}
 	u, err := s.accounts.User(ctx, key.UserID)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Service) verifyAssertion(ctx context.Context, p purpose, subject, respo
 }
 
 func errUnknownPasskey() error {
-	return problem.New(problem.Invalid, "this passkey is not known here; it may have been removed. Sign in in another way")
+	return problem.New(problem.Invalid, "unknown passkey; it may have been removed. Sign in another way")
 }
 
 // acceptAssertion uses up the challenge and stores the signature counter. A counter that
@@ -162,7 +162,7 @@ func (s *Service) acceptAssertion(ctx context.Context, tx *db.Tx, a assertion) e
 	c := &key.credential
 	c.Authenticator.CloneWarning = false
 	if c.Authenticator.UpdateCounter(a.counter); c.Authenticator.CloneWarning {
-		s.log.WarnContext(ctx, "a passkey's signature counter went back: there may be a copy of it", "passkey", key.ID, "user", key.UserID)
+		s.log.WarnContext(ctx, "a passkey's signature counter went back: the passkey may have been copied", "passkey", key.ID, "user", key.UserID)
 		return errBadPasskey(errors.New("the signature counter did not grow"))
 	}
 	c.Flags = a.flags

@@ -95,7 +95,7 @@ func Open(c Config) (*Service, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.FreshProof < 0 {
-		return nil, fmt.Errorf("the age of a fresh proof must not be negative")
+		return nil, fmt.Errorf("the maximum age of a fresh proof must not be negative")
 	}
 	relying, err := newRelyingParty(c.BaseURL)
 	if err != nil {
@@ -226,7 +226,7 @@ func (s *Service) warnUser(ctx context.Context, u account.User) {
 			"If this was not you, somebody knows your password or reads your mail. Change the password, and look at your sessions in the settings."))
 	})
 	if err != nil {
-		s.log.ErrorContext(ctx, "warning about failed second steps not mailed", "user", u.ID, "error", err)
+		s.log.ErrorContext(ctx, "warning about failed second factors not mailed", "user", u.ID, "error", err)
 	}
 }
 

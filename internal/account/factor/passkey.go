@@ -198,7 +198,7 @@ func (s *Service) insertPasskey(ctx context.Context, tx *db.Tx, id account.Ident
 		return err
 	}
 	return s.recordChangeTx(ctx, tx, u, "passkey.added", map[string]any{"name": p.Name},
-		fmt.Sprintf("The passkey “%s” was added to your account. Anybody who holds it can sign in as you.", p.Name))
+		fmt.Sprintf("The passkey “%s” was added to your account. Anyone with it can sign in as you.", p.Name))
 }
 
 // checkName returns a valid passkey name, trimmed.

@@ -164,7 +164,7 @@ func (s *Service) verify(ctx context.Context, u account.User, p purpose, subject
 		return verified{true, func(ctx context.Context, tx *db.Tx) error { return s.acceptAssertion(ctx, tx, got) }}, err
 	}
 	if a == (Answer{}) {
-		return verified{}, problem.New(problem.Unauthorized, "there is no answer that can be checked")
+		return verified{}, problem.New(problem.Unauthorized, "no code, passkey or password was given")
 	}
 	if err := s.allow(ctx, u); err != nil {
 		return verified{}, err
@@ -211,7 +211,7 @@ func (s *Service) MailCode(ctx context.Context, id account.Identity) error {
 	}
 	n, err := rand.Int(rand.Reader, big.NewInt(1e8))
 	if err != nil {
-		return fmt.Errorf("make a code: %w", err)
+		return fmt.Errorf("generate a code: %w", err)
 	}
 	code := fmt.Sprintf("%0*d", mailedDigits, n)
 	return s.db.Write(ctx, func(tx *db.Tx) error {
@@ -224,8 +224,8 @@ func (s *Service) MailCode(ctx context.Context, id account.Identity) error {
 			Subject: "Your Kickstand code",
 			Before:  []string{"Enter this code to confirm that it is you:", groupSecret(code)},
 			After: []string{
-				fmt.Sprintf("It works once, for %d minutes, in the browser in which you asked for it.", mailedLife/time.Minute),
-				"If you did not ask for it, somebody uses a session of yours: sign in and end your other sessions in the settings.",
+				fmt.Sprintf("It works once, for %d minutes, in the browser that requested it.", mailedLife/time.Minute),
+				"If you did not request it, somebody is using one of your sessions: sign in and end your other sessions in the settings.",
 			},
 		})
 	})
@@ -257,7 +257,7 @@ func (s *Service) verifyMailed(ctx context.Context, sessionID, code string) erro
 		return nil
 	})
 	if err == nil && !right {
-		err = problem.New(problem.Unauthorized, "the code is wrong or too old; ask for another one")
+		err = problem.New(problem.Unauthorized, "the code is wrong or too old; request another one")
 	}
 	return err
 }

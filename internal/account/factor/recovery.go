@@ -61,15 +61,15 @@ func (s *Service) NewRecoveryCodes(ctx context.Context, id account.Identity) ([]
 		var second bool
 		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM passkeys WHERE user_id = $1) OR EXISTS (SELECT 1 FROM totp_secrets WHERE user_id = $1)`,
 			u.ID).Scan(&second); err != nil {
-			return fmt.Errorf("look for a second factor: %w", err)
+			return fmt.Errorf("find a second factor: %w", err)
 		}
 		if !second {
-			return problem.New(problem.Precondition, "recovery codes take the place of a second factor; add one first")
+			return problem.New(problem.Precondition, "recovery codes replace a second factor; add one first")
 		}
 		if codes, err = newRecoveryCodes(ctx, tx, u.ID); err != nil {
 			return err
 		}
-		return s.recordChangeTx(ctx, tx, u, "recovery_codes.created", nil, "New recovery codes were created for your account. The ones before no longer work.")
+		return s.recordChangeTx(ctx, tx, u, "recovery_codes.created", nil, "New recovery codes were created for your account. Earlier ones no longer work.")
 	})
 	return codes, err
 }

@@ -88,7 +88,7 @@ func (s *Service) openEnrolment(id account.Identity, sealed string) ([]byte, err
 		raw, err = s.box.Open(enrolPurpose, raw, id.UserID+"/"+id.SessionID)
 	}
 	if err != nil || len(raw) != totpSecret+8 || time.Now().Unix() >= int64(binary.BigEndian.Uint64(raw[totpSecret:])) {
-		return nil, problem.New(problem.Invalid, "this set-up is older than an hour or was started elsewhere; start again")
+		return nil, problem.New(problem.Invalid, "this set-up has expired or belongs to another session; start again")
 	}
 	return raw[:totpSecret:totpSecret], nil
 }
@@ -129,7 +129,7 @@ func (s *Service) storeTOTP(ctx context.Context, tx *db.Tx, id account.Identity,
 	var first, without bool
 	if err := tx.QueryRow(ctx, `SELECT NOT EXISTS (SELECT 1 FROM totp_secrets WHERE user_id = $1),
 		NOT EXISTS (SELECT 1 FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL)`, u.ID).Scan(&first, &without); err != nil {
-		return nil, fmt.Errorf("look for an authenticator app: %w", err)
+		return nil, fmt.Errorf("find an authenticator app: %w", err)
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO totp_secrets (user_id, secret, last_step, created_at) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (user_id) DO UPDATE SET secret = excluded.secret, last_step = excluded.last_step, created_at = excluded.created_at`,
@@ -144,9 +144,9 @@ func (s *Service) storeTOTP(ctx context.Context, tx *db.Tx, id account.Identity,
 	if err := s.accounts.ProveTx(ctx, tx, id.SessionID, true); err != nil {
 		return nil, err
 	}
-	action, text := "totp.replaced", "Another authenticator app was set up for your account. The one before no longer works, and all other sessions were signed out."
+	action, text := "totp.replaced", "Another authenticator app was set up for your account. The earlier one no longer works, and all other sessions were signed out."
 	if first {
-		action, text = "totp.enabled", "An authenticator app was set up for your account. Signing in asks for its codes from now on, and all other sessions were signed out."
+		action, text = "totp.enabled", "An authenticator app was set up for your account. Signing in requires its codes from now on, and all other sessions were signed out."
 	}
 	if err := s.accounts.EndSessionsTx(ctx, tx, u.ID, id.SessionID); err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (s *Service) DisableTOTP(ctx context.Context, id account.Identity) error {
 		if err := s.endFactorSessions(ctx, tx, id); err != nil {
 			return err
 		}
-		return s.recordChangeTx(ctx, tx, u, "totp.disabled", nil, "Your authenticator app was removed. Signing in no longer asks for its codes. All other sessions were signed out.")
+		return s.recordChangeTx(ctx, tx, u, "totp.disabled", nil, "Your authenticator app was removed. Signing in no longer requires its codes. All other sessions were signed out.")
 	})
 }
 

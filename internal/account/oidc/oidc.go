@@ -109,7 +109,7 @@ func checkURL(raw string, schemes ...string) error {
 	case u.Host == "" || !slices.Contains(schemes, u.Scheme):
 		return fmt.Errorf("must begin with %s://", strings.Join(schemes, ":// or "))
 	case u.User != nil || u.Fragment != "":
-		return errors.New("must hold neither a user name nor a fragment")
+		return errors.New("must have neither a user name nor a fragment")
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (p *Provider) metadata(ctx context.Context) (*metadata, error) {
 		defer cancel()
 		m, err := p.discover(ctx)
 		if err != nil && old != nil {
-			p.log.WarnContext(ctx, "identity provider not discovered anew", "issuer", p.issuer, "error", err)
+			p.log.WarnContext(ctx, "identity provider not rediscovered", "issuer", p.issuer, "error", err)
 			kept := *old
 			kept.goodUntil = time.Now().Add(metadataRetry)
 			p.discovered.Store(&kept)
@@ -244,10 +244,10 @@ func (p *Provider) Exchange(ctx context.Context, code, issuer string, s account.
 	}
 	// Checked before the code is sent anywhere: it may be another provider's (RFC 9207).
 	if issuer == "" && m.sendsIss {
-		return account.ProviderIdentity{}, problem.New(problem.Invalid, "The answer does not say which identity provider it is from.")
+		return account.ProviderIdentity{}, problem.New(problem.Invalid, "The response does not name its identity provider.")
 	}
 	if issuer != "" && issuer != p.issuer {
-		return account.ProviderIdentity{}, problem.New(problem.Invalid, "The answer is from another identity provider.")
+		return account.ProviderIdentity{}, problem.New(problem.Invalid, "The response is from another identity provider.")
 	}
 	if code == "" || s.Nonce == "" || s.Verifier == "" {
 		return account.ProviderIdentity{}, errCodeUsed(nil)
@@ -260,7 +260,7 @@ func (p *Provider) Exchange(ctx context.Context, code, issuer string, s account.
 	}
 	raw, _ := token.Extra("id_token").(string)
 	if raw == "" {
-		return account.ProviderIdentity{}, errUnverified("there is no ID token")
+		return account.ProviderIdentity{}, errUnverified("the response has no ID token")
 	}
 	subject, who, err := p.verify(ctx, m, raw, token.AccessToken, s.Nonce)
 	if err != nil {
@@ -287,9 +287,9 @@ func (p *Provider) verify(ctx context.Context, m *metadata, raw, accessToken, no
 	case err != nil:
 		return "", claims{}, errUnverified("%s", truncate(err))
 	case token.Subject == "":
-		return "", claims{}, errUnverified("the ID token names no subject")
+		return "", claims{}, errUnverified("the ID token has no subject")
 	case subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(nonce)) != 1:
-		return "", claims{}, errUnverified("the ID token answers another request: its nonce is not ours")
+		return "", claims{}, errUnverified("the ID token belongs to another request: its nonce differs")
 	case token.AccessTokenHash != "" && token.VerifyAccessToken(accessToken) != nil:
 		return "", claims{}, errUnverified("the ID token is for another access token")
 	}
@@ -319,7 +319,7 @@ func (p *Provider) complete(ctx context.Context, m *metadata, token *oauth2.Toke
 		if needed {
 			return err
 		}
-		p.log.WarnContext(ctx, "identity provider tells no name or picture", "error", err)
+		p.log.WarnContext(ctx, "no name or picture from the identity provider", "error", err)
 		return nil
 	}
 	switch {
@@ -342,7 +342,7 @@ func userInfo(ctx context.Context, m *metadata, token *oauth2.Token, subject str
 		return claims{}, errUnverified("userinfo: %s", truncate(err))
 	}
 	if info.Subject != subject { // OpenID Connect Core 1.0, section 5.3.2
-		return claims{}, errUnverified("the userinfo is about somebody else")
+		return claims{}, errUnverified("the userinfo has another subject")
 	}
 	var more claims
 	if err := info.Claims(&more); err != nil {
@@ -413,7 +413,7 @@ func exchangeError(err error) error {
 	if isTransportError(err) {
 		return unavailable("token endpoint", err)
 	}
-	return errUnverified("the token endpoint's answer holds no tokens")
+	return errUnverified("the token endpoint's response has no tokens")
 }
 
 func errCodeUsed(cause error) error {
@@ -423,7 +423,7 @@ func errCodeUsed(cause error) error {
 // errUnverified returns the error for a response that fails verification. The cause is
 // for the log.
 func errUnverified(format string, args ...any) error {
-	return problem.New(problem.Invalid, "The identity provider's answer could not be verified. Please start again.").
+	return problem.New(problem.Invalid, "The identity provider's response could not be verified. Please start again.").
 		Because(fmt.Errorf(format, args...))
 }
 

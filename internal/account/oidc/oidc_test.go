@@ -43,7 +43,7 @@ var secrets = account.ProviderSecrets{
 
 const (
 	msgReach    = "The identity provider cannot be reached at the moment. Please try again later."
-	msgVerified = "The identity provider's answer could not be verified. Please start again."
+	msgVerified = "The identity provider's response could not be verified. Please start again."
 	msgSpent    = "This sign-in is over or was used already. Please start again."
 )
 
@@ -271,12 +271,12 @@ func TestRefusals(t *testing.T) {
 	other.Nonce += "x"
 	back = authorize(t, p, secrets)
 	_, err = p.Exchange(t.Context(), back.Get("code"), "", other)
-	refused(t, err, problem.Invalid, msgVerified, "its nonce is not ours")
+	refused(t, err, problem.Invalid, msgVerified, "its nonce differs")
 
 	back = authorize(t, p, secrets)
 	for _, issuer := range []string{"https://evil.example", m.Issuer() + "/"} {
 		_, err = p.Exchange(t.Context(), back.Get("code"), issuer, secrets)
-		refused(t, err, problem.Invalid, "The answer is from another identity provider.", "")
+		refused(t, err, problem.Invalid, "The response is from another identity provider.", "")
 	}
 	if _, err := p.Exchange(t.Context(), back.Get("code"), m.Issuer(), secrets); err != nil {
 		t.Errorf("the code was spent on answers that are not the provider's: %v", err)
@@ -400,7 +400,7 @@ func TestNew(t *testing.T) {
 	}{
 		{func(c *oidc.Config) { c.Issuer = "" }, "issuer of the identity provider: must begin with https:// or http://"},
 		{func(c *oidc.Config) { c.Issuer = "id.example.com" }, "issuer of the identity provider: must begin with https:// or http://"},
-		{func(c *oidc.Config) { c.Issuer = "https://me:hunter2@id.example.com" }, "issuer of the identity provider: must hold neither a user name nor a fragment"},
+		{func(c *oidc.Config) { c.Issuer = "https://me:hunter2@id.example.com" }, "issuer of the identity provider: must have neither a user name nor a fragment"},
 		{func(c *oidc.Config) { c.Issuer = "https://me:hunter2@id example.com" }, "issuer of the identity provider: is not a URL"},
 		{func(c *oidc.Config) { c.RedirectURL = account.ProviderCallbackPath }, "redirect URL for the identity provider: must begin with https:// or http://"},
 		{func(c *oidc.Config) { c.ClientID = "" }, "the identity provider needs a client ID"},
@@ -596,17 +596,17 @@ func TestWords(t *testing.T) {
 		"does not say who it is": {
 			change:  func(g *rogue) { g.metadata["authorization_response_iss_parameter_supported"] = true },
 			kind:    problem.Invalid,
-			message: "The answer does not say which identity provider it is from.",
+			message: "The response does not name its identity provider.",
 		},
-		"another's answer": {issuer: "https://evil.example", kind: problem.Invalid, message: "The answer is from another identity provider."},
+		"another's answer": {issuer: "https://evil.example", kind: problem.Invalid, message: "The response is from another identity provider."},
 
 		"wrong nonce": {
 			change: func(g *rogue) { g.claims["nonce"] = "another" },
-			kind:   problem.Invalid, message: msgVerified, logged: "its nonce is not ours",
+			kind:   problem.Invalid, message: msgVerified, logged: "its nonce differs",
 		},
 		"no nonce": {
 			change: func(g *rogue) { delete(g.claims, "nonce") },
-			kind:   problem.Invalid, message: msgVerified, logged: "its nonce is not ours",
+			kind:   problem.Invalid, message: msgVerified, logged: "its nonce differs",
 		},
 		"wrong audience": {
 			change: func(g *rogue) { g.claims["aud"] = "other" },
@@ -630,7 +630,7 @@ func TestWords(t *testing.T) {
 		},
 		"about nobody": {
 			change: func(g *rogue) { delete(g.claims, "sub") },
-			kind:   problem.Invalid, message: msgVerified, logged: "names no subject",
+			kind:   problem.Invalid, message: msgVerified, logged: "has no subject",
 		},
 		"wrong access token": {
 			change: func(g *rogue) { g.claims["at_hash"] = accessTokenHash("another") },
@@ -660,11 +660,11 @@ func TestWords(t *testing.T) {
 		},
 		"no ID token": {
 			change: func(g *rogue) { g.on["/token"] = answer(200, `{"access_token":"secret-a","token_type":"Bearer"}`) },
-			kind:   problem.Invalid, message: msgVerified, logged: "there is no ID token",
+			kind:   problem.Invalid, message: msgVerified, logged: "the response has no ID token",
 		},
 		"no tokens": {
 			change: func(g *rogue) { g.on["/token"] = answer(200, `{"expires_in":"secret-a"}`) },
-			kind:   problem.Invalid, message: msgVerified, logged: "holds no tokens",
+			kind:   problem.Invalid, message: msgVerified, logged: "has no tokens",
 		},
 		"an ID token that is none": {
 			change: func(g *rogue) { g.on["/token"] = answer(200, `{"access_token":"secret-a","id_token":"secret-b"}`) },
@@ -704,14 +704,14 @@ func TestWords(t *testing.T) {
 				delete(g.claims, "email")
 				g.userinfo = map[string]any{"sub": "8", "email": "eve@example.com", "email_verified": true}
 			},
-			kind: problem.Invalid, message: msgVerified, logged: "about somebody else",
+			kind: problem.Invalid, message: msgVerified, logged: "has another subject",
 		},
 		"userinfo of nobody": {
 			change: func(g *rogue) {
 				delete(g.claims, "email")
 				g.userinfo = map[string]any{"email": "eve@example.com", "email_verified": true}
 			},
-			kind: problem.Invalid, message: msgVerified, logged: "about somebody else",
+			kind: problem.Invalid, message: msgVerified, logged: "has another subject",
 		},
 		"userinfo garbled": {
 			change: func(g *rogue) {

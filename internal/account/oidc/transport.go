@@ -49,13 +49,13 @@ func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	refusal := r.Method == http.MethodPost && (res.StatusCode == http.StatusBadRequest || res.StatusCode == http.StatusUnauthorized)
 	switch {
 	case err != nil:
-		return nil, &transportError{fmt.Errorf("read the answer: %w", err)}
+		return nil, &transportError{fmt.Errorf("read the response: %w", err)}
 	case res.StatusCode != http.StatusOK && !refusal:
 		return nil, &transportError{fmt.Errorf("status %d", res.StatusCode)}
 	case len(body) > maxResponse:
-		return nil, &transportError{fmt.Errorf("the answer is larger than %d bytes", maxResponse)}
+		return nil, &transportError{fmt.Errorf("the response is larger than %d bytes", maxResponse)}
 	case !json.Valid(body):
-		return nil, &transportError{fmt.Errorf("status %d, and the answer is not JSON", res.StatusCode)}
+		return nil, &transportError{fmt.Errorf("status %d, and the response is not JSON", res.StatusCode)}
 	}
 	res.Body = io.NopCloser(bytes.NewReader(body))
 	res.ContentLength = int64(len(body))

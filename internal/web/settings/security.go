@@ -226,7 +226,7 @@ func (p *pages) enableTOTP(w http.ResponseWriter, r *web.Request) error {
 	if len(codes) == 0 {
 		return p.Redirect(w, securityPath, web.Notice{Text: done})
 	}
-	return p.showCodes(w, r, done+" Signing in asks for its codes from now on.", codes)
+	return p.showCodes(w, r, done+" Signing in requires its codes from now on.", codes)
 }
 
 func (p *pages) confirmRemoveTOTP(w http.ResponseWriter, r *web.Request) error {
