@@ -123,7 +123,7 @@ func TestProviderCallbackRefusals(t *testing.T) {
 		{name: "not believed", intent: true, status: 400, want: "could not be verified",
 			err: problem.New(problem.Invalid, "The answer could not be verified.").Because(errors.New("a secret"))},
 		{name: "not verified", identity: account.ProviderIdentity{Email: "ada@example.com"}, intent: true, status: 400, want: "has not verified your e-mail address"},
-		{name: "no address", identity: account.ProviderIdentity{EmailVerified: true}, intent: true, status: 400, want: "did not tell a usable e-mail address"},
+		{name: "no address", identity: account.ProviderIdentity{EmailVerified: true}, intent: true, status: 400, want: "sent no valid e-mail address"},
 		{name: "away", intent: true, status: 503, want: "cannot be reached at the moment",
 			err: problem.New(problem.Unavailable, "The identity provider cannot be reached at the moment.").Because(errors.New("a secret"))},
 	} {
