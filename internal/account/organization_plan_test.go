@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-func TestSetStanding(t *testing.T) {
+func TestSetPlanState(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	o, err := f.CreateOrganization(t.Context(), account.NewOrganization{Name: "Acme"})
 	if err != nil {
@@ -39,7 +39,7 @@ func TestSetStanding(t *testing.T) {
 		write(func(tx *db.Tx) error {
 			before, err := f.SetPlanStateTx(t.Context(), tx, o.ID, tt.set)
 			if err == nil && before != was {
-				t.Errorf("%s: SetStanding() = %+v, want what was before, %+v", tt.name, before, was)
+				t.Errorf("%s: SetPlanStateTx() = %+v, want what was before, %+v", tt.name, before, was)
 			}
 			return err
 		})
@@ -59,7 +59,7 @@ func TestSetStanding(t *testing.T) {
 		return err
 	})
 	if problem.Of(err) != problem.NotFound {
-		t.Errorf("SetStanding() of nobody: %v, want not found", err)
+		t.Errorf("SetPlanStateTx() of nobody: %v, want not found", err)
 	}
 }
 

@@ -435,7 +435,7 @@ func TestChallengeOfAnotherPurpose(t *testing.T) {
 	want(t, "a challenge of another deployment", err, problem.Invalid, "")
 }
 
-// TestUserHandle: who signs in says who they are, and it is whose passkey it is.
+// TestUserHandle: the user handle of a sign-in must be the passkey owner's.
 func TestUserHandle(t *testing.T) {
 	f := newFixture(t, dbtest.New(t))
 	f.user("ada@example.com", account.Admin)

@@ -190,7 +190,7 @@ func TestKeyForms(t *testing.T) {
 		"no subaccount": {"fleet", []string{"subaccount_scope", "some"}, "subaccount_scope", "Subaccounts must be chosen: tick at least one."},
 		"another's":     {"fleet", []string{"subaccount_scope", "some", "subaccount", "sub_1"}, "subaccount_scope", "Subaccounts has one that is not there any more."},
 		"an address":    {"fleet", []string{"allowed_ips", "192.0.2.1, 10.0.0.300"}, "allowed_ips", `Allowed addresses cannot have "10.0.0.300"`},
-		"a limit":       {"fleet", []string{"rate_limit_per_minute", "301"}, "rate_limit_per_minute", "Requests per minute must be from 1 to 300, which is the plan's."},
+		"a limit":       {"fleet", []string{"rate_limit_per_minute", "301"}, "rate_limit_per_minute", "Requests per minute must be from 1 to 300, the plan's limit."},
 		"no number":     {"fleet", []string{"rate_limit_per_minute", "many"}, "rate_limit_per_minute", "Requests per minute must be a number from 1 to 300."},
 		"zero":          {"helpdesk", []string{"rate_limit_per_minute", "0"}, "rate_limit_per_minute", "must be a number from 1 to 300."},
 		"no day":        {"helpdesk", []string{"expires_at", "day"}, "day", "Last day must be chosen."},
