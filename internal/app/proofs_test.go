@@ -172,12 +172,12 @@ func TestTexter(t *testing.T) {
 		{"no such account", 404, `{"code":20404,"message":"The requested resource /2010-04-01/Accounts/AC0operator/Messages.json was not found"}`,
 			"the SMS provider: the provider does not know the connection's account (20404)", false},
 		{"the provider's own words", 400, `{"code":63999,"message":"Account AC0operator is suspended"}`, "the SMS provider: Account AC0operator is suspended (63999)", false},
-		{"too many", 429, ``, "the SMS provider: the provider takes no more messages at the moment (429)", false},
-		{"trouble", 503, `<html>`, "the SMS provider: the provider has trouble (503)", false},
+		{"too many", 429, ``, "the SMS provider: the provider's rate limit was exceeded (429)", false},
+		{"trouble", 503, `<html>`, "the SMS provider: the provider failed (503)", false},
 		{"redirected", 302, taken, "the SMS provider: the provider refused the message (302)", false},
-		{"unreadable", 200, `<html>`, "the SMS provider: the provider's answer cannot be read", false},
-		{"cut short", 201, `{"sid":"SM1"`, "the SMS provider: the provider's answer cannot be read", false},
-		{"no id", 201, `{}`, "the SMS provider: the provider's answer cannot be read", false},
+		{"unreadable", 200, `<html>`, "the SMS provider: the provider's response is malformed", false},
+		{"cut short", 201, `{"sid":"SM1"`, "the SMS provider: the provider's response is malformed", false},
+		{"no id", 201, `{}`, "the SMS provider: the provider's response is malformed", false},
 		{"out of reach", 0, ``, "the SMS provider cannot be reached", false},
 	} {
 		var sent []string

@@ -14,21 +14,19 @@ import (
 	"time"
 )
 
-// Dir is a store in a folder. The file of key abcd… is ab/cd…; tmp holds files that
-// are being written. Everything is readable by the owner only, and nothing outside
-// the folder can be reached, whatever links are put in it.
+// Dir is a store in a folder. The file of key abcd… is ab/cd…; tmp holds files being written.
+// All files are readable by the owner only, and symbolic links cannot lead outside the folder.
 type Dir struct {
 	root *os.Root
 }
 
 const (
 	tmpDir = "tmp"
-	// tmpLife is after how long a file in tmp was left behind by a crash; nothing
-	// takes as long to write.
+	// tmpLife is the age at which a file in tmp counts as left over from a crash.
 	tmpLife = 24 * time.Hour
 )
 
-// OpenDir returns the store in the folder at path, which is made if it is missing.
+// OpenDir returns the store in the folder at path, which is created if missing.
 func OpenDir(path string) (*Dir, error) {
 	if path == "" {
 		return nil, errors.New("blob store: no folder given")
@@ -48,8 +46,8 @@ func OpenDir(path string) (*Dir, error) {
 	return d, nil
 }
 
-// prepare makes every folder there will be, so that Put need only make its file's
-// name durable and not the folder's, and removes what a crash left behind.
+// prepare creates all folders, so that Put only needs to make its file's name durable, and
+// deletes left-over files.
 func (d *Dir) prepare() error {
 	names := []string{tmpDir}
 	for i := range 256 {
@@ -98,14 +96,14 @@ func (d *Dir) Put(ctx context.Context, r io.Reader) (Ref, error) {
 		err = ctx.Err()
 	}
 	if err == nil {
-		// The same content may be there already: then this replaces like by like.
+		// The file may already exist with the same content.
 		err = d.root.Rename(tmp, path(ref.Key))
 	}
 	if err != nil {
 		d.root.Remove(tmp) // if that fails too, the next start tries again
 		return Ref{}, fmt.Errorf("store blob: %w", faultOf(from, err))
 	}
-	// Also if the name was there already: whoever put it may not be this far yet.
+	// Also if the name existed: the process that created it may not have synced it yet.
 	if err := d.sync(ref.Key[:2]); err != nil {
 		return Ref{}, fmt.Errorf("store blob %s: %w", ref.Key, faultOf(from, err))
 	}
@@ -160,11 +158,10 @@ func (d *Dir) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// Protect takes from everybody but the owner the permissions that files and folders
-// of the store have, and returns the number of those that had any. A store with
-// many files takes a while; it is as usable meanwhile as ever.
+// Protect removes the permissions of group and others from the store's files and folders, and
+// returns the number of repaired ones. It may take a while; the store remains usable.
 func (d *Dir) Protect(ctx context.Context) (repaired int, err error) {
-	if runtime.GOOS == "windows" { // it has no such permissions
+	if runtime.GOOS == "windows" { // no such permissions there
 		return 0, nil
 	}
 	err = fs.WalkDir(d.root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
@@ -190,7 +187,7 @@ func (d *Dir) Protect(ctx context.Context) (repaired int, err error) {
 	return repaired, err
 }
 
-// missingIsFine drops the error of a file that another process has just deleted.
+// missingIsFine ignores the error of a file that another process has just deleted.
 func missingIsFine(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -198,14 +195,14 @@ func missingIsFine(err error) error {
 	return err
 }
 
-// Close releases the folder. The store must not be used afterwards; contents that
-// are open stay so.
+// Close releases the folder. The store must not be used afterwards; open contents remain
+// readable.
 func (d *Dir) Close() error { return d.root.Close() }
 
-// path returns where the file of a valid key is, within the root.
+// path returns the path of a valid key within the root.
 func path(key string) string { return key[:2] + "/" + key[2:] }
 
-// sync makes the names in a folder durable. Windows cannot and need not.
+// sync makes the names in a folder durable. Windows needs no sync.
 func (d *Dir) sync(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil

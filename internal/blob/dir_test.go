@@ -29,7 +29,7 @@ func TestDir(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Store { return openDir(t, t.TempDir()) })
 }
 
-// A folder that is gone is a fault of the store's.
+// TestDirFault: a missing folder is a failure of the store.
 func TestDirFault(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	if err := d.Close(); err != nil {
@@ -38,7 +38,7 @@ func TestDirFault(t *testing.T) {
 	blobtest.WantFault(t, d)
 }
 
-// The layout is what backups and older releases left on disk.
+// TestDirLayout: the layout must remain compatible with backups and older releases.
 func TestDirLayout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "blobs")
 	d := openDir(t, path)

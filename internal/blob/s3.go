@@ -17,7 +17,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
-// S3 is a store in a bucket of Amazon S3 or a server that speaks its protocol.
+// S3 is a store in a bucket of Amazon S3 or a compatible server.
 type S3 struct {
 	client minio.Core
 	bucket string
@@ -25,16 +25,16 @@ type S3 struct {
 }
 
 const (
-	// s3Attempts is how often a request is tried, with pauses that double from
-	// 0.2 s: beyond that, the caller's own retries know better.
+	// s3Attempts is the number of attempts per request, with pauses that double from 0.2 s.
+	// Further retries are up to the caller.
 	s3Attempts = 4
 
-	// inMemory is up to what size a file waits in memory, rather than on disk,
-	// until its digest is known.
+	// inMemory is the size in bytes up to which content is buffered in memory, rather than on
+	// disk, until its digest is known.
 	inMemory = 1 << 20
 )
 
-// openS3 returns the store that u, as [Open] describes it, names.
+// openS3 returns the store of u; see [Open].
 func openS3(u *url.URL, creds Credentials) (*S3, error) {
 	if u.Path != "" && u.Path != "/" {
 		return nil, errors.New("blob store: an s3 URL has no path: write s3://BUCKET?prefix=PATH/")
@@ -64,9 +64,9 @@ func openS3(u *url.URL, creds Credentials) (*S3, error) {
 
 	endpoint, region := query.Get("endpoint"), query.Get("region")
 	if endpoint == "" {
-		endpoint = "s3.amazonaws.com" // where an unknown region can be asked for
+		endpoint = "s3.amazonaws.com" // global endpoint that reports a bucket's region
 	} else if region == "" {
-		region = "us-east-1" // what servers without regions expect
+		region = "us-east-1" // expected by servers without regions
 	}
 	secure := true
 	if rest, ok := strings.CutPrefix(endpoint, "http://"); ok {
@@ -86,7 +86,7 @@ func openS3(u *url.URL, creds Credentials) (*S3, error) {
 	return &S3{client: *client, bucket: bucket, prefix: query.Get("prefix")}, nil
 }
 
-// Put implements [Store]. The server is told the digest and refuses other content.
+// Put implements [Store]. The server checks the content against the digest.
 func (s *S3) Put(ctx context.Context, r io.Reader) (Ref, error) {
 	from := &source{ctx: ctx, r: r}
 	content, ref, cleanUp, err := spool(from)
@@ -95,9 +95,8 @@ func (s *S3) Put(ctx context.Context, r io.Reader) (Ref, error) {
 	}
 	defer cleanUp()
 	_, err = s.client.PutObject(ctx, s.bucket, s.prefix+ref.Key, content, ref.Size, "", ref.Key, minio.PutObjectOptions{
-		ContentType: "application/octet-stream", // its own is the database's business
-		// Means the chunked signature, which is for content whose digest is not
-		// known beforehand.
+		ContentType: "application/octet-stream", // content types are in the database
+		// This enables the chunked signature, for content without a known digest.
 		DisableContentSha256: true,
 	})
 	if err != nil {
@@ -106,9 +105,8 @@ func (s *S3) Put(ctx context.Context, r io.Reader) (Ref, error) {
 	return ref, nil
 }
 
-// spool reads r to its end and returns the same content from its start, seekable
-// so that sending it can be repeated. The content is valid until cleanUp, which is
-// not nil unless there is an error.
+// spool reads r to its end and returns its content from the start, seekable for retries. The
+// content is valid until cleanUp, which is nil only after an error.
 func spool(r io.Reader) (content io.ReadSeeker, ref Ref, cleanUp func(), err error) {
 	digest := sha256.New()
 	var head bytes.Buffer

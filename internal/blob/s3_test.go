@@ -20,15 +20,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// fakeS3 answers the object requests of one bucket, from memory.
+// fakeS3 serves the object requests of one bucket from memory.
 type fakeS3 struct {
 	t *testing.T
 
 	mu       sync.Mutex
 	objects  map[string][]byte // by path
 	requests int
-	fail     []string // error codes to answer the next requests with
-	cutShort bool     // break off contents in the middle
+	fail     []string // error codes for the next requests
+	cutShort bool     // truncate contents
 }
 
 func newFakeS3(t *testing.T) (*fakeS3, *httptest.Server) {

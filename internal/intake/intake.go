@@ -1,11 +1,10 @@
-// Package intake reads the bodies of requests within a bounded memory, so that
-// clients that send much, or announce much and send little, do not keep others out.
+// Package intake reads request bodies within bounded memory, so that clients that send much, or
+// announce much and send little, do not block others.
 //
-// Memory is reserved as bytes arrive, never for what a request only announces. A
-// body must arrive at a minimum rate. When memory is short, the client that holds
-// most gives way: of its bodies the one that has been idle for longest is cut off.
-// A client that holds most itself waits. When all bodies wait for each other, the
-// newest is cut off, so the oldest always goes on.
+// Memory is reserved as bytes arrive, never for an announced length. A body must arrive at a
+// minimum rate. When memory is short, the client with the most memory gives way: its longest
+// idle body is evicted. A body of that client itself waits. When all bodies wait for each
+// other, the newest is evicted, so that the oldest always makes progress.
 package intake
 
 import (
@@ -20,10 +19,10 @@ import (
 )
 
 const (
-	// firstChunk is reserved at once; what follows doubles what has arrived.
+	// firstChunk is the initial reservation in bytes; each further one doubles it.
 	firstChunk = 64 << 10
-	// A body must have arrived within grace, and a second more for each minRate
-	// bytes of it, without a pause as long as grace.
+	// A body must arrive within grace plus one second per minRate bytes, without a pause longer
+	// than grace.
 	grace   = 10 * time.Second
 	minRate = 256 << 10
 	// stalled is the pause after which a body gives way to another one of its client.
@@ -32,11 +31,10 @@ const (
 	maxWait = 10 * time.Second
 )
 
-// RetryAfter is how long a client that gave way should wait.
+// RetryAfter is how long a refused client should wait.
 const RetryAfter = 5 * time.Second
 
-// The errors of [Pool.Read], beside [*http.MaxBytesError] for a body that is
-// larger than its limit and whatever reading returns for one that breaks off.
+// The errors of [Pool.Read], beside [*http.MaxBytesError] and errors of the connection.
 var (
 	ErrSlow    = errors.New("the body arrived too slowly")
 	ErrCrowded = errors.New("too many large requests at once")
@@ -48,19 +46,19 @@ type Pool struct {
 
 	mu       sync.Mutex
 	used     int64
-	complete int // bodies that were read and hold memory
+	complete int // number of completely read bodies that hold memory
 	clients  map[string]*client
 	last     uint64        // number of the last body
-	changed  chan struct{} // closed, and made anew, when a waiting body should look again
+	changed  chan struct{} // closed and replaced when waiting bodies should check again
 }
 
-// client is an address with bodies.
+// client is a source address with its bodies.
 type client struct {
 	used    int64
 	reading map[*Body]struct{}
 }
 
-// Body is a request's body with the memory that it holds.
+// Body is a request body with its reserved memory.
 type Body struct {
 	Bytes []byte
 
@@ -70,14 +68,14 @@ type Body struct {
 	held     int64
 	conn     *http.ResponseController
 	start    time.Time
-	progress time.Time // of the last byte, or the last wait for memory
+	progress time.Time // time of the last byte, or the last wait for memory
 	waiting  bool
 	evicted  bool
 	complete bool
 }
 
-// New returns a pool of total bytes, of which one client holds at most perClient.
-// A body larger than that is never read to its end.
+// New returns a pool of total bytes, of which one client holds at most perClient. A larger body
+// can never be read.
 func New(total, perClient int64) *Pool {
 	if perClient < firstChunk || total < perClient {
 		panic("intake: the bounds are too small")
@@ -85,8 +83,8 @@ func New(total, perClient int64) *Pool {
 	return &Pool{total: total, perClient: perClient, clients: make(map[string]*client), changed: make(chan struct{})}
 }
 
-// Read reads the body of r, of at most limit bytes, on behalf of a client. The
-// caller calls [Body.Release] when it needs the bytes no more, also after an error.
+// Read reads the body of r, up to limit bytes, on behalf of the client key. The caller calls
+// [Body.Release] when it no longer needs the bytes, also after an error.
 func (p *Pool) Read(w http.ResponseWriter, r *http.Request, key string, limit int64) (*Body, error) {
 	now := time.Now()
 	b := &Body{pool: p, key: key, conn: http.NewResponseController(w), start: now, progress: now}
@@ -99,9 +97,9 @@ func (p *Pool) Read(w http.ResponseWriter, r *http.Request, key string, limit in
 	p.enter(b)
 	err := b.fill(r.Context(), http.MaxBytesReader(w, r.Body, limit), r.ContentLength, limit)
 	if err == nil {
-		// After an error the deadline stays: the server still looks for the end of the
-		// body before it closes the connection.
-		_ = b.conn.SetReadDeadline(time.Time{}) // connections in memory have none
+		// After an error the deadline stays: the server still reads to the end of the body
+		// before it closes the connection.
+		_ = b.conn.SetReadDeadline(time.Time{}) // in-memory connections have none
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = ErrSlow
@@ -112,11 +110,11 @@ func (p *Pool) Read(w http.ResponseWriter, r *http.Request, key string, limit in
 	return b, err
 }
 
-// fill reads until the end. announced is negative when it is not known.
+// fill reads the body. announced is negative if unknown.
 func (b *Body) fill(ctx context.Context, from io.Reader, announced, limit int64) error {
 	want := announced
 	if want < 0 {
-		want = limit + 1 // one more, to meet the end
+		want = limit + 1 // one more, to detect the end
 	}
 	for {
 		if len(b.Bytes) == cap(b.Bytes) {
@@ -147,7 +145,7 @@ func (b *Body) fill(ctx context.Context, from io.Reader, announced, limit int64)
 	}
 }
 
-// end reads the end of a body of which all announced bytes are there.
+// end expects the end of a body after all announced bytes.
 func (b *Body) end(from io.Reader) error {
 	if !b.pool.extend(b) {
 		return ErrCrowded
@@ -163,8 +161,7 @@ func (b *Body) end(from io.Reader) error {
 	return errors.New("the body is longer than announced")
 }
 
-// Release gives up the memory. The bytes must not be used any more. Releasing twice
-// is fine.
+// Release frees the memory. The bytes must not be used afterwards. It is idempotent.
 func (b *Body) Release() {
 	p := b.pool
 	p.mu.Lock()
@@ -177,7 +174,7 @@ func (b *Body) Release() {
 	p.free(b)
 }
 
-// enter adds a body that is read.
+// enter registers a body.
 func (p *Pool) enter(b *Body) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,7 +188,7 @@ func (p *Pool) enter(b *Body) {
 	c.reading[b] = struct{}{}
 }
 
-// finish notes that b is not read any more, and reports whether it had to give way.
+// finish unregisters b and reports whether it was evicted.
 func (p *Pool) finish(b *Body) (evicted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,7 +208,7 @@ func (p *Pool) removeIdle(key string, c *client) {
 	}
 }
 
-// free gives up what b holds. The lock is held, as for all below that do not take it.
+// free releases b's memory. The lock is held, as for all methods below that do not lock.
 func (p *Pool) free(b *Body) {
 	if b.held == 0 {
 		return
@@ -229,7 +226,7 @@ func (p *Pool) signal() {
 	p.changed = make(chan struct{})
 }
 
-// extend gives b time for more bytes. It reports false when b gave way.
+// extend sets the read deadline for further bytes. It returns false if b was evicted.
 func (p *Pool) extend(b *Body) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -240,11 +237,11 @@ func (p *Pool) extend(b *Body) bool {
 	if pause := b.progress.Add(grace); pause.Before(line) {
 		line = pause
 	}
-	_ = b.conn.SetReadDeadline(line) // connections in memory have none
+	_ = b.conn.SetReadDeadline(line) // in-memory connections have none
 	return true
 }
 
-// advance notes that bytes have arrived.
+// advance records progress.
 func (p *Pool) advance(b *Body, n int) {
 	if n == 0 {
 		return
@@ -262,7 +259,7 @@ func (p *Pool) reserve(ctx context.Context, b *Body, size int64) error {
 	defer p.mu.Unlock()
 	defer func() {
 		waited := time.Since(began)
-		b.waiting, b.progress, b.start = false, time.Now(), b.start.Add(waited) // not the sender's time
+		b.waiting, b.progress, b.start = false, time.Now(), b.start.Add(waited) // the wait does not count against the sender
 	}()
 	for {
 		if b.evicted {
@@ -285,7 +282,7 @@ func (p *Pool) reserve(ctx context.Context, b *Body, size int64) error {
 		}
 		if !b.waiting {
 			b.waiting = true
-			p.signal() // it may be what another one's turn depended on
+			p.signal() // another body's turn may depend on it
 		}
 		if err := p.wait(ctx, min(left, stalled)); err != nil {
 			return err
@@ -293,7 +290,7 @@ func (p *Pool) reserve(ctx context.Context, b *Body, size int64) error {
 	}
 }
 
-// wait gives up the lock until something has changed, at most for d.
+// wait releases the lock until a change, at most for d.
 func (p *Pool) wait(ctx context.Context, d time.Duration) error {
 	changed := p.changed
 	p.mu.Unlock()
@@ -309,8 +306,7 @@ func (p *Pool) wait(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// victim returns the body that gives way to b, which needs n bytes more; nil when b
-// waits.
+// victim returns the body to evict for b, which needs n more bytes, or nil if b waits.
 func (p *Pool) victim(b *Body, own *client, n int64) *Body {
 	greediest := own
 	if own.used+n <= p.perClient {
@@ -327,8 +323,7 @@ func (p *Pool) victim(b *Body, own *client, n int64) *Body {
 	if other := idlest(own, b); other != nil && !other.waiting && time.Since(other.progress) >= stalled {
 		return other
 	}
-	// Whoever is read or processed at the moment gives up memory in a while. If
-	// nobody is, the oldest goes on.
+	// Bodies being processed will release memory. If there are none, the oldest continues.
 	if p.complete > 0 {
 		return nil
 	}
@@ -348,8 +343,8 @@ func (p *Pool) victim(b *Body, own *client, n int64) *Body {
 	return newest
 }
 
-// newestWaiting returns the newest of a client's bodies, if all of them but b are
-// newer than b and wait for memory; else nil.
+// newestWaiting returns the newest of a client's bodies, if all of them except b are newer than
+// b and wait for memory, or else nil.
 func newestWaiting(c *client, b *Body) *Body {
 	var newest *Body
 	for other := range c.reading {
@@ -366,8 +361,8 @@ func newestWaiting(c *client, b *Body) *Body {
 	return newest
 }
 
-// idlest returns the body of a client that has been without progress for longest,
-// except but one; waiting ones last.
+// idlest returns the client's body without progress for longest, except one; waiting ones come
+// last.
 func idlest(c *client, except *Body) *Body {
 	var found *Body
 	for b := range c.reading {
@@ -381,9 +376,9 @@ func idlest(c *client, except *Body) *Body {
 	return found
 }
 
-// evict cuts b off and takes what it holds.
+// evict ends b and frees its memory.
 func (p *Pool) evict(b *Body) {
 	b.evicted = true
-	_ = b.conn.SetReadDeadline(time.Unix(1, 0)) // it may be reading
+	_ = b.conn.SetReadDeadline(time.Unix(1, 0)) // unblocks a pending read
 	p.free(b)
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// pipes is a listener whose connections are in memory.
+// pipes is a listener with in-memory connections.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -25,7 +25,7 @@ type address string
 func (a address) Network() string { return "pipe" }
 func (a address) String() string  { return string(a) }
 
-// from is a connection that comes from an address.
+// from is a connection with a remote address.
 type from struct {
 	net.Conn
 	address
@@ -44,7 +44,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { return nil }
 func (p *pipes) Addr() net.Addr { return address("server") }
 
-// house is a server in a synctest bubble that reads bodies and says what it read.
+// house is a server in a synctest bubble that answers with the length of the body.
 type house struct {
 	pool  *Pool
 	pipes *pipes
@@ -72,15 +72,15 @@ func start(t *testing.T, total, perClient, limit int64) *house {
 	return h
 }
 
-// sender is a request under way.
+// sender is a request in progress.
 type sender struct {
 	conn   net.Conn
 	status int
-	at     time.Duration // of the answer, since the start
+	at     time.Duration // time of the answer since the start
 	done   chan struct{}
 }
 
-// send begins a request. The body is what write writes.
+// send starts a request with the body that write writes.
 func (h *house) send(client string, length int64, write func(w io.Writer)) *sender {
 	ours, theirs := net.Pipe()
 	h.pipes.conns <- from{theirs, address(client)}
@@ -116,8 +116,7 @@ func (h *house) wantFree(t *testing.T) {
 	}
 }
 
-// TestSlowBodyIsCutOff: whoever sends too slowly gets 408, and whoever has a slow
-// line but goes on does not.
+// TestSlowBodyIsCutOff: a stalled sender gets a 408, a slow but steady one does not.
 func TestSlowBodyIsCutOff(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -170,9 +169,8 @@ func TestSlowBodyIsCutOff(t *testing.T) {
 	}
 }
 
-// TestManyPartialBodiesMakeProgress: bodies of which each has a part, and which
-// together need more memory than there is, do not wait for each other for ever. The
-// oldest arrives, and as many as fit.
+// TestManyPartialBodiesMakeProgress: partial bodies that together need more memory than
+// available do not block each other: the oldest completes, and as many as fit.
 func TestManyPartialBodiesMakeProgress(t *testing.T) {
 	for _, clients := range []int{1, 2, 16} {
 		t.Run(fmt.Sprint(clients, " clients"), func(t *testing.T) {
@@ -182,7 +180,7 @@ func TestManyPartialBodiesMakeProgress(t *testing.T) {
 				var all []*sender
 				for i := range 16 {
 					all = append(all, h.send(fmt.Sprint("client ", i%clients), 4<<20, func(w io.Writer) {
-						w.Write(make([]byte, 384<<10)) // of which 512 KB are reserved
+						w.Write(make([]byte, 384<<10)) // of 512 KB reserved
 						<-more
 						w.Write(make([]byte, 4<<20-384<<10))
 					}))
@@ -207,8 +205,8 @@ func TestManyPartialBodiesMakeProgress(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: bodies that arrive in part hold no more memory than a client
-// may, and all clients together no more than there is.
+// TestMemoryIsBounded: partial bodies never hold more than perClient per client, and total
+// together.
 func TestMemoryIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		clients int
@@ -226,7 +224,7 @@ func TestMemoryIsBounded(t *testing.T) {
 				var all []*sender
 				for i := range 16 {
 					all = append(all, h.send(fmt.Sprint("client ", i%tt.clients), 2<<20, func(w io.Writer) {
-						w.Write(make([]byte, 1<<20)) // all that is reserved
+						w.Write(make([]byte, 1<<20)) // the whole reservation
 						<-stop
 					}))
 					synctest.Wait()
@@ -252,8 +250,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestGreedyClientGivesWay: while one client holds all memory that it may, with
-// bodies that go on or not, what another one sends is not refused.
+// TestGreedyClientGivesWay: while one client holds all memory that it may, with active or
+// stalled bodies, another client's body is not refused.
 func TestGreedyClientGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, 8<<20, 8<<20, 4<<20)
@@ -274,7 +272,7 @@ func TestGreedyClientGivesWay(t *testing.T) {
 		if other.status != 200 || other.at != 0 {
 			t.Errorf("another client was answered %d after %v", other.status, other.at)
 		}
-		// One of the same client goes before those that do not go on.
+		// A body of the same client has priority over its stalled ones.
 		time.Sleep(2 * time.Second)
 		same := h.send("greedy", 4<<20, bytesOf(4<<20))
 		<-same.done
@@ -315,7 +313,7 @@ func TestBodies(t *testing.T) {
 	})
 }
 
-// TestNoLeak: however bodies end at the same time, no memory is lost.
+// TestNoLeak: no memory leaks, however concurrent bodies end.
 func TestNoLeak(t *testing.T) {
 	p := New(1<<20, 1<<20)
 	var wg sync.WaitGroup

@@ -20,45 +20,43 @@ import (
 	"unicode"
 )
 
-// DefaultAPIURL is where the delivery provider's API is.
+// DefaultAPIURL is the delivery provider's API.
 const DefaultAPIURL = "https://api.resend.com"
 
-// MessageTag is the tag under which a message's ID goes to the provider, which
-// repeats it in what it reports.
+// MessageTag is the tag that holds a message's ID in the provider's events.
 const MessageTag = "message"
 
 const (
-	apiTimeout   = 2 * time.Minute // of one call: 25 MB over a slow line
+	apiTimeout   = 2 * time.Minute // per call: 25 MB over a slow line
 	maxAPIAnswer = 64 << 10        // bytes
-	// apiMemory is for how long the provider recognises what it was given before.
+	// apiMemory is how long the provider recognizes a repeated message.
 	apiMemory     = 24 * time.Hour
 	maxRetryAfter = 24 * time.Hour
 )
 
-// API sends by the API of a delivery provider, one call per message. HTTP may be set
-// before the first use and not after.
+// API sends by the API of a delivery provider, one call per message. HTTP may be set before
+// first use.
 //
-// The provider chooses the envelope's sender, and may give the message another
-// Message-ID than ours. It recognises a message that it was given before by its ID,
-// or Message-ID where it has none.
+// The provider chooses the envelope sender and may replace the Message-ID. It recognizes a
+// repeated message by its ID, or else by its Message-ID.
 type API struct {
 	// HTTP makes the calls; nil means [http.DefaultTransport]. Redirects are not
 	// followed.
 	HTTP http.RoundTripper
 
 	host, endpoint string
-	key            func() string // so that no way of printing the struct shows it
+	key            func() string // a func, so that printing the struct does not show it
 }
 
-// OpenAPI makes a sender for the API at a base address, such as [DefaultAPIURL],
-// and a key, without connecting. Errors quote neither.
+// OpenAPI returns a sender for an API at a base URL, such as [DefaultAPIURL], with a key. It
+// does not connect. Errors contain neither.
 func OpenAPI(base, key string) (*API, error) {
 	u, err := url.Parse(strings.TrimRight(base, "/"))
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("mail: the API's address must be one such as " + DefaultAPIURL)
 	}
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("mail: the API key is empty, or has characters that no key has")
+		return nil, errors.New("mail: the API key is empty or malformed")
 	}
 	return &API{host: u.Host, endpoint: u.String() + "/emails", key: func() string { return key }}, nil
 }
@@ -72,14 +70,13 @@ func (a *API) Send(ctx context.Context, m Message) error {
 // IdempotencyWindow implements [IdempotentSender].
 func (a *API) IdempotencyWindow() time.Duration { return apiMemory }
 
-// IdempotencyScope implements [IdempotentSender]: of one account, as far as the key tells.
+// IdempotencyScope implements [IdempotentSender]: one account, identified by its key.
 func (a *API) IdempotencyScope() string {
 	sum := sha256.Sum256([]byte(a.endpoint + "\n" + a.key()))
 	return hex.EncodeToString(sum[:16])
 }
 
-// apiMessage is a message as the provider wants it. Its form is the same whenever
-// the message is.
+// apiMessage is a message in the provider's form, which is deterministic.
 type apiMessage struct {
 	From        string            `json:"from"`
 	To          []string          `json:"to"`
@@ -104,10 +101,9 @@ type apiTag struct {
 	Value string `json:"value"`
 }
 
-// SendTracked implements [TrackedSender]. Before it has called handing, nothing was said to the
-// provider at all.
+// SendTracked implements [TrackedSender]. It contacts the provider only after handing.
 func (a *API) SendTracked(ctx context.Context, m Message, handing func() error) (id string, err error) {
-	// For its refusals, and for what it makes of addresses.
+	// Only for the errors and the encoded addresses.
 	if _, _, err := compose(m); err != nil {
 		return "", err
 	}
@@ -131,7 +127,7 @@ func (a *API) SendTracked(ctx context.Context, m Message, handing func() error) 
 	return a.post(ctx, body, cmp.Or(m.ID, strings.Trim(m.MessageID, "<>")))
 }
 
-// apiBody writes m, which can be composed.
+// apiBody encodes m, which composes without error.
 func apiBody(m Message) ([]byte, error) {
 	out := apiMessage{
 		From: apiAddress(m.From), Subject: m.Subject,
@@ -144,14 +140,14 @@ func apiBody(m Message) ([]byte, error) {
 	for _, cc := range m.Cc {
 		out.Cc = append(out.Cc, apiAddress(cc))
 	}
-	if out.To == nil { // the provider wants one
+	if out.To == nil { // required
 		out.To, out.Cc = out.Cc[:1], out.Cc[1:]
 	}
 	if m.ReplyTo != (Address{}) {
 		out.ReplyTo = apiAddress(m.ReplyTo)
 	}
 	if out.Text == "" && out.HTML == "" {
-		out.Text = "\n" // it wants something to send, too
+		out.Text = "\n" // must not be empty
 	}
 	for _, h := range m.Headers {
 		if old, ok := out.Headers[h.Name]; ok {
@@ -168,7 +164,7 @@ func apiBody(m Message) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// apiAddress writes an address that can be composed, in plain characters.
+// apiAddress encodes a valid address in ASCII.
 func apiAddress(a Address) string {
 	checked, err := checkAddress(a)
 	if err != nil {
@@ -184,7 +180,7 @@ func apiAddress(a Address) string {
 	return name + " <" + checked.Address + ">"
 }
 
-// post makes the call and reads its answer.
+// post makes the call and reads the response.
 func (a *API) post(ctx context.Context, body []byte, key string) (id string, err error) {
 	var began atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { began.Store(true) }})
@@ -201,7 +197,7 @@ func (a *API) post(ctx context.Context, body []byte, key string) (id string, err
 	if transport == nil {
 		transport = http.DefaultTransport
 	}
-	resp, err := transport.RoundTrip(req) // not an http.Client: it would follow redirects
+	resp, err := transport.RoundTrip(req) // not an http.Client, which would follow redirects
 	if err != nil {
 		e := Error{Op: OpConnect, Temporary: true, Unclear: began.Load(), Err: err}
 		if e.Unclear {
@@ -222,11 +218,11 @@ func (a *API) post(ctx context.Context, body []byte, key string) (id string, err
 		Name    string `json:"name"`
 		Message string `json:"message"`
 	}
-	json.Unmarshal(said, &answer) // what can be read of it
+	json.Unmarshal(said, &answer) // best effort
 	if resp.StatusCode/100 == 2 && answer.ID == "" {
-		// A page of somebody else's, as a rule: a mail must not get lost there.
+		// Usually another server's page: the mail must not get lost.
 		return "", a.failed(Error{
-			Op: OpContent, Code: resp.StatusCode, Temporary: true, Unclear: true, Text: "the answer names no message: is that the API's address?",
+			Op: OpContent, Code: resp.StatusCode, Temporary: true, Unclear: true, Text: "the response has no message id; check the API's address",
 		})
 	}
 	if resp.StatusCode/100 == 2 {
@@ -240,30 +236,28 @@ func (a *API) post(ctx context.Context, body []byte, key string) (id string, err
 	return "", a.failed(e)
 }
 
-// refusal is what a status and the provider's name for the trouble mean.
+// refusal classifies a status and the provider's error name.
 //
-// What is wrong with the key or the address of the API is no fault of the mail's,
-// and somebody will mend it.
+// Errors of the key or the API URL are not the mail's and will be fixed by the operator.
 func refusal(status int, name string) Error {
 	e := Error{Op: OpContent, Code: status}
 	switch {
 	case status == http.StatusUnauthorized, strings.Contains(name, "api_key"):
 		e.Op = OpLogin
 	case status == http.StatusForbidden, name == "invalid_from_address":
-		e.Op = OpSender // its domain is not verified, as a rule
+		e.Op = OpSender // usually an unverified domain
 	case status == http.StatusConflict && name == "invalid_idempotent_request":
-		// It has a message with this key that says something else: an earlier form
-		// of this one.
+		// The key was used with another content: an earlier form of this message.
 		e.Unclear = true
 	case status == http.StatusConflict:
-		// It is at it this moment.
+		// The same message is being processed.
 		e.Unclear, e.Temporary = true, true
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		e.Temporary = true
 	case status >= 500, status == http.StatusRequestTimeout:
 		e.Unclear, e.Temporary = true, true
 	case status < 400, status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
-		e.Op, e.Temporary = OpConnect, true // whoever answers, it is not the API
+		e.Op, e.Temporary = OpConnect, true // not an answer of the API
 	}
 	return e
 }
@@ -277,7 +271,7 @@ func (a *API) failed(e Error) *Error {
 	return &e
 }
 
-// readable is what the provider said as one printable line, without the key.
+// readable returns the provider's text as one printable line, without the key.
 func (a *API) readable(said string) string {
 	said = strings.ReplaceAll(said, a.key(), "[redacted]")
 	said = strings.Map(func(r rune) rune {

@@ -72,7 +72,7 @@ func TestAPIMessage(t *testing.T) {
 	}
 }
 
-// TestAPIRepeats loses the answer, and then says it again.
+// TestAPIRepeats loses the response and retries.
 func TestAPIRepeats(t *testing.T) {
 	p := mailtest.NewProvider(t, func(n int, _ *http.Request) *mailtest.Trouble {
 		if n == 1 {
@@ -106,7 +106,7 @@ func TestAPIRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		trouble mailtest.Trouble
 		want    mail.Error
-		again   bool // Retry says so, at the first failure
+		again   bool // Retry's result after the first failure
 		wait    time.Duration
 	}{
 		{mailtest.Trouble{Status: 401, Name: "missing_api_key", Text: "Missing API key"}, mail.Error{Op: mail.OpLogin, Code: 401, Text: "Missing API key"}, true, 5 * time.Second},
@@ -132,7 +132,7 @@ func TestAPIRefusals(t *testing.T) {
 		{mailtest.Trouble{Status: 404, Text: "No such page"}, mail.Error{Op: mail.OpConnect, Code: 404, Temporary: true, Text: "No such page"}, true, 5 * time.Second},
 		{
 			mailtest.Trouble{Status: 200, Text: "Welcome to our web site"},
-			mail.Error{Op: mail.OpContent, Code: 200, Temporary: true, Unclear: true, Text: "the answer names no message: is that the API's address?"}, true, 5 * time.Second,
+			mail.Error{Op: mail.OpContent, Code: 200, Temporary: true, Unclear: true, Text: "the response has no message id; check the API's address"}, true, 5 * time.Second,
 		},
 		{mailtest.Trouble{Status: 302, Header: http.Header{"Location": {"/"}}}, mail.Error{Op: mail.OpConnect, Code: 302, Temporary: true, Text: "Found"}, true, 5 * time.Second},
 	} {
@@ -169,8 +169,7 @@ func TestAPIUnreachable(t *testing.T) {
 	}
 }
 
-// TestAPICancelled ends the context while the provider is at it: it may have the
-// mail.
+// TestAPICancelled cancels during the call: the provider may have accepted the mail.
 func TestAPICancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := mailtest.NewProvider(t, func(int, *http.Request) *mailtest.Trouble {
@@ -183,7 +182,7 @@ func TestAPICancelled(t *testing.T) {
 	}
 }
 
-// TestAPIKeyIsKept has everything that is printed hide the key.
+// TestAPIKeyIsKept: no form of printing shows the key.
 func TestAPIKeyIsKept(t *testing.T) {
 	key := "re_" + "abc123"
 	p := mailtest.NewProvider(t, func(_ int, r *http.Request) *mailtest.Trouble {
@@ -228,8 +227,8 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// TestAPIHeaders shows that the header of a mail is in the same order each time it
-// is written, which is what its key stands for.
+// TestAPIHeaders: the headers of a mail are always in the same order, because the idempotency
+// key stands for the content.
 func TestAPIHeaders(t *testing.T) {
 	p := mailtest.NewProvider(t, nil)
 	a := openAPI(t, p)

@@ -19,16 +19,15 @@ import (
 )
 
 const (
-	// MaxSize is the largest message in bytes, as composed. Common servers
-	// take 25 MiB, and base64 makes attachments a third larger.
+	// MaxSize is the maximum size in bytes of a composed message. Common servers accept 25 MiB,
+	// and base64 makes attachments a third larger.
 	MaxSize = 25 << 20
 	// MaxRecipients is the number of recipients that every SMTP server must
 	// take in one transaction (RFC 5321 section 4.5.3.1.8).
 	MaxRecipients = 100
 )
 
-// envelope is what SMTP is told apart from the message. Both addresses are in
-// angle brackets, as the commands want them.
+// envelope holds the SMTP envelope. Both addresses are in angle brackets.
 type envelope struct {
 	from string
 	to   []string
@@ -43,8 +42,8 @@ func Compose(m Message) ([]byte, error) {
 	return raw, err
 }
 
-// ParseAddress reads "Name <user@host>" or "user@host" and applies the rules
-// that sending applies, so that a configured sender fails at start.
+// ParseAddress parses "Name <user@host>" or "user@host" with the rules of sending, so that an
+// invalid configured sender fails at start.
 func ParseAddress(s string) (Address, error) {
 	a, err := netmail.ParseAddress(s)
 	if err != nil {
@@ -53,8 +52,8 @@ func ParseAddress(s string) (Address, error) {
 	return checkAddress(*a)
 }
 
-// EnvelopeAddress is how servers, and [Error.Recipient], name an address: in angle
-// brackets, and an international domain in ASCII.
+// EnvelopeAddress returns an address in the form of SMTP commands and [Error.Recipient]: in
+// angle brackets, with an international domain in ASCII.
 func EnvelopeAddress(address string) (string, error) {
 	a, err := checkAddress(Address{Address: address})
 	return bracket(a.Address), err
@@ -131,9 +130,8 @@ func build(m Message) (envelope, []byte, error) {
 		}
 	}
 
-	// The library keeps further headers in a map and sorts them, so ours go
-	// in front of what it writes: a message's headers come in any order, but
-	// those of one name keep theirs.
+	// The library stores further headers in a map and sorts them, so ours go in front of its
+	// output: the headers of a message may have any order, but equal names keep theirs.
 	var raw bytes.Buffer
 	for _, h := range m.Headers {
 		if err := writeHeader(&raw, h); err != nil {
@@ -179,7 +177,7 @@ func makeEnvelope(bounce string, from Address, rcpts []*Address) (envelope, erro
 	return env, nil
 }
 
-// checkSize refuses what cannot fit before memory is spent on composing it.
+// checkSize refuses a message that is too large before memory is spent on composing it.
 func checkSize(m Message) error {
 	size := len(m.Text) + len(m.HTML)
 	for _, a := range m.Attachments {
@@ -195,8 +193,7 @@ func tooLarge(size int) error {
 	return fmt.Errorf("message of %d bytes is over the limit of %d", size, MaxSize)
 }
 
-// checkLine refuses the characters that end a header line or a C string
-// somewhere on the way.
+// checkLine refuses characters that end a header line or a C string.
 func checkLine(s string) error {
 	switch i := strings.IndexAny(s, "\r\n\x00"); {
 	case i < 0:
@@ -220,8 +217,8 @@ func checkAddresses(list []Address) ([]*Address, error) {
 	return checked, nil
 }
 
-// checkAddress returns a as it is written into a header: white space in the
-// name collapsed, an international domain in its ASCII form (RFC 5891).
+// checkAddress returns a in header form: white space in the name collapsed, an international
+// domain in ASCII (RFC 5891).
 func checkAddress(a Address) (Address, error) {
 	if err := checkLine(a.Name); err != nil {
 		return Address{}, fmt.Errorf("name %q %w", a.Name, err)
@@ -229,8 +226,8 @@ func checkAddress(a Address) (Address, error) {
 	if err := checkLine(a.Address); err != nil {
 		return Address{}, fmt.Errorf("address %q %w", a.Address, err)
 	}
-	// RFC 5321 section 4.5.3.1 allows 64 before and 255 after the @; names
-	// are kept well under what fits a header line once encoded.
+	// RFC 5321 section 4.5.3.1 allows 64 octets before and 255 after the @; the name must fit a
+	// header line once encoded.
 	if len(a.Address) > 320 {
 		return Address{}, fmt.Errorf("address %.40q… is %d bytes long, at most 320", a.Address, len(a.Address))
 	}
@@ -241,8 +238,8 @@ func checkAddress(a Address) (Address, error) {
 		return Address{}, fmt.Errorf("address %q is not of the form user@host", a.Address)
 	}
 	local, domain := a.Address[:at], a.Address[at+1:]
-	// RFC 5321 would allow these in quotes. Nobody has such an address, and
-	// software on the way that takes quotes lightly would see another one.
+	// RFC 5321 allows these in quotes. Real addresses do not have them, and software that
+	// mishandles quotes would see another address.
 	if strings.ContainsAny(local, `()<>[]:;,@\"`) {
 		return Address{}, fmt.Errorf("address %q has a special character before its host", a.Address)
 	}
@@ -259,8 +256,8 @@ func checkAddress(a Address) (Address, error) {
 	}
 	checked.Name = truncate(checked.Name, 200)
 	if !isASCII(checked.Name) {
-		// Package net/mail would leave it as it is in an encoded word, where readers
-		// do not expect it (RFC 2047, section 5.3).
+		// Package net/mail would leave it unescaped in an encoded word, where readers do not
+		// expect it (RFC 2047, section 5.3).
 		checked.Name = strings.ReplaceAll(checked.Name, `\`, "/")
 	}
 	parsed, err := netmail.ParseAddress(bracket(checked.Address))
@@ -270,7 +267,7 @@ func checkAddress(a Address) (Address, error) {
 	return checked, nil
 }
 
-// bracket writes addr for an SMTP command, quoting its local part if need be.
+// bracket formats addr for an SMTP command, quoting its local part if necessary.
 func bracket(addr string) string {
 	a := Address{Address: addr}
 	return a.String()
@@ -289,8 +286,8 @@ func messageID(id, from string) (string, error) {
 	return bare, nil
 }
 
-// ownHeaders are those that Message's fields, the library or a server write. A
-// second one would contradict the first.
+// ownHeaders are written by Message's fields, the library or a server. A second one would
+// contradict the first.
 var ownHeaders = []string{
 	"From", "To", "Cc", "Bcc", "Reply-To", "Subject", "Date", "Message-Id",
 	"Mime-Version", "Return-Path", "Received",
@@ -304,7 +301,7 @@ func writeHeader(b *bytes.Buffer, h Header) error {
 	}
 	own := func(name string) bool { return strings.EqualFold(name, h.Name) }
 	if slices.ContainsFunc(ownHeaders, own) || strings.HasPrefix(strings.ToLower(h.Name), "content-") {
-		return errors.New("is not for the caller to set here")
+		return errors.New("is reserved and cannot be set here")
 	}
 	if err := checkLine(h.Value); err != nil {
 		return err
@@ -324,8 +321,8 @@ func writeHeader(b *bytes.Buffer, h Header) error {
 		if len(w) > 900 {
 			return fmt.Errorf("has a word of %d bytes, and a line holds 998", len(w))
 		}
-		// The first word stays beside the name: some readers take a line
-		// without a value for an empty header.
+		// The first word stays beside the name: some readers treat a line without a value as an
+		// empty header.
 		if i > 0 && used+1+len(w) > 76 {
 			b.WriteString("\r\n")
 			used = 0
@@ -338,10 +335,9 @@ func writeHeader(b *bytes.Buffer, h Header) error {
 	return nil
 }
 
-// encodeText returns s if every reader sees it as it is and it can be folded
-// at its spaces, and encoded words (RFC 2047) otherwise. That covers, beside
-// other alphabets, text that looks like an encoded word, runs of spaces that
-// folding would lose, and words too long for a line.
+// encodeText returns s unchanged if it is unambiguous and can be folded at its spaces, and else
+// encoded words (RFC 2047). That covers non-ASCII text, text that looks like an encoded word,
+// runs of spaces that folding would lose, and words too long for a line.
 func encodeText(s string) string {
 	plain := !strings.Contains(s, "=?")
 	for word := range strings.SplitSeq(s, " ") {
@@ -353,8 +349,8 @@ func encodeText(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	var words []string
 	for s != "" {
-		// 36 bytes make 60 characters, which leaves room for the header's
-		// name on the first line of at most 76.
+		// 36 bytes become 60 characters, which leaves room for the header's name on the first
+		// line of at most 76.
 		chunk := truncate(s, 36)
 		words = append(words, "=?UTF-8?B?"+base64.StdEncoding.EncodeToString([]byte(chunk))+"?=")
 		s = s[len(chunk):]
@@ -362,7 +358,7 @@ func encodeText(s string) string {
 	return strings.Join(words, " ")
 }
 
-// truncate returns at most n bytes of s, whole characters only.
+// truncate returns at most n bytes of s at a rune boundary.
 func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -380,9 +376,8 @@ func attach(msg *gomail.Msg, a Attachment) error {
 	if err := checkLine(a.ContentType); err != nil {
 		return fmt.Errorf("content type %q %w", a.ContentType, err)
 	}
-	// The library would put a name that is not ASCII into an encoded word
-	// inside quotes, which RFC 2047 forbids; RFC 2231 is what
-	// FormatMediaType writes.
+	// The library would put a non-ASCII name into an encoded word inside quotes, which RFC 2047
+	// forbids; FormatMediaType uses RFC 2231.
 	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": fileName(a.Name)})
 	if disposition == "" {
 		return fmt.Errorf("name %q cannot be encoded", a.Name)
@@ -393,8 +388,7 @@ func attach(msg *gomail.Msg, a Attachment) error {
 	})
 }
 
-// fileName drops folders, which a careless receiver would follow, and control
-// characters.
+// fileName removes folders, which a careless receiver would follow, and control characters.
 func fileName(name string) string {
 	name = strings.ToValidUTF8(name, "_")
 	name = path.Base(strings.ReplaceAll(name, `\`, "/"))
@@ -407,7 +401,7 @@ func fileName(name string) string {
 	if strings.Trim(name, "./ ") == "" {
 		return "attachment"
 	}
-	// A name is written on one line, three characters for each byte.
+	// A name is written on one line with three characters per byte.
 	if len(name) > 200 {
 		ext := truncate(path.Ext(name), 20)
 		name = truncate(name, 200-len(ext)) + ext
@@ -415,8 +409,8 @@ func fileName(name string) string {
 	return name
 }
 
-// contentType returns ct if it can describe base64 content. Composite types
-// cannot: RFC 2045 section 6.4 forbids encoding them.
+// contentType returns ct if it can describe base64 content. RFC 2045 section 6.4 forbids base64
+// for composite types.
 func contentType(ct string) string {
 	const unknown = "application/octet-stream"
 	media, params, err := mime.ParseMediaType(ct)

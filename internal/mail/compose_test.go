@@ -18,7 +18,7 @@ import (
 )
 
 func TestComposeGolden(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // time stands at 2000-01-01
+	synctest.Test(t, func(t *testing.T) { // the bubble's time is 2000-01-01
 		raw, err := Compose(Message{
 			From:      Address{Name: "Kickstand", Address: "desk@rentals.example"},
 			To:        []Address{{Name: "Müller, Jürgen", Address: "rider@bücher.example"}},
@@ -221,8 +221,8 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
-// FuzzCompose checks that whatever goes in, a refusal or a message comes out
-// that reads back as what went in, with no header, recipient or part more.
+// FuzzCompose: any input is refused, or composed into a message that parses to the same values,
+// without another header, recipient or part.
 func FuzzCompose(f *testing.F) {
 	f.Add("A", "a@example.com", "B", "b@example.com", "Hello", "text", "<p>html</p>", "X-Note", "value", "<1@example.com>", "a.pdf", "application/pdf")
 	f.Add("Ä", "ä@bücher.example", "\r\nBcc: x@y", "b@example.com", "a\nb", "", "", "Subject", "a\r\n b", "", "", "")
@@ -327,7 +327,7 @@ type part struct {
 	media, fileName, body string
 }
 
-// parse reads a message with nothing but the standard library.
+// parse parses a message with the standard library alone.
 func parse(t *testing.T, raw []byte) parsed {
 	t.Helper()
 	msg, err := netmail.ReadMessage(bytes.NewReader(raw))
@@ -418,7 +418,7 @@ func decodeBase64(t *testing.T, content []byte) string {
 	return string(b)
 }
 
-// lines gives every line end its canonical form.
+// lines normalizes line ends.
 func lines(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	return strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)

@@ -19,30 +19,30 @@ import (
 	"golang.org/x/net/html"
 )
 
-// mailboxSize is how many mails a mailbox keeps.
+// mailboxSize is the number of mails in a mailbox.
 const mailboxSize = 500
 
-// Mailbox keeps mails in a directory instead of sending them, for development
-// and demonstrations. Each is one JSON file named by a UUIDv7, so that names
-// sort by time; the newest 500 stay. Files appear by renaming and are never
-// changed, so any number of processes may share the directory without locks.
+// Mailbox stores mails in a directory instead of sending them, for development and
+// demonstrations. Each is one JSON file named by a UUIDv7, so that names sort by time; the
+// newest 500 remain. Files appear by renaming and are never changed, so any number of processes
+// may share the directory without locks.
 //
-// The files and the log hold whole mails, sign-in links included: a Mailbox is
-// not for deployments that have a mail server.
+// The files and the log hold whole mails, sign-in links included: a Mailbox is not for
+// deployments with a mail server.
 type Mailbox struct {
 	dir     string
 	baseURL string
 	log     *slog.Logger
 }
 
-// ErrNotFound is returned by [Mailbox.Find] for a mail that is not, or no
-// longer, in the mailbox.
+// ErrNotFound is returned by [Mailbox.Find] for a mail that is not in the mailbox, or has been
+// pruned.
 var ErrNotFound = errors.New("mail: no such mail in the mailbox")
 
 // Stored is a mail in a mailbox.
 type Stored struct {
 	ID           string             `json:"id"`
-	From         string             `json:"from"`                  // name and address, for people
+	From         string             `json:"from"`                  // name and address
 	To           []string           `json:"to"`                    // bare addresses
 	Cc           []string           `json:"cc,omitempty"`          // bare addresses
 	ReplyTo      string             `json:"reply_to,omitempty"`    // bare address
@@ -51,30 +51,29 @@ type Stored struct {
 	Text         string             `json:"text"`                  //
 	HTML         string             `json:"html"`                  //
 	Links        []string           `json:"links"`                 // http and https, in order of appearance
-	Headers      []StoredHeader     `json:"headers,omitempty"`     // the message's further headers
+	Headers      []StoredHeader     `json:"headers,omitempty"`     // further headers of the message
 	Attachments  []StoredAttachment `json:"attachments,omitempty"` //
-	CreatedAt    time.Time          `json:"created_at"`            // when Send was called, UTC
+	CreatedAt    time.Time          `json:"created_at"`            // time of Send, UTC
 }
 
-// StoredHeader is a further header of a kept mail.
+// StoredHeader is a further header of a stored mail.
 type StoredHeader struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// StoredAttachment describes an attachment; its content is not kept.
+// StoredAttachment describes an attachment without its content.
 type StoredAttachment struct {
 	Name        string `json:"name"`
 	ContentType string `json:"content_type"`
 	Size        int    `json:"size"` // bytes
 }
 
-// OpenMailbox opens the mailbox in dir and makes the directory if need be.
-// baseURL is where the server that mounts [Mailbox.Handler] is reached; the log
-// points there. A nil log discards.
+// OpenMailbox opens the mailbox in dir and creates the directory if necessary. baseURL is the
+// server that mounts [Mailbox.Handler], for links in the log. A nil log discards.
 func OpenMailbox(dir, baseURL string, log *slog.Logger) (*Mailbox, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("mail: make mailbox: %w", err)
+		return nil, fmt.Errorf("mail: create mailbox: %w", err)
 	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -82,17 +81,17 @@ func OpenMailbox(dir, baseURL string, log *slog.Logger) (*Mailbox, error) {
 	return &Mailbox{dir: dir, baseURL: strings.TrimSuffix(baseURL, "/"), log: log}, nil
 }
 
-// Send implements [Sender]: it keeps m, and logs it with its text, because
-// following a sign-in link from the log is how a developer first gets in.
+// Send implements [Sender]: it stores m and logs its text, because a developer first signs in
+// by the link in the log.
 func (b *Mailbox) Send(ctx context.Context, m Message) error {
 	_, err := b.SendTracked(ctx, m, func() error { return nil })
 	return err
 }
 
-// SendTracked implements [TrackedSender]. It gives no id.
+// SendTracked implements [TrackedSender]. It returns no id.
 func (b *Mailbox) SendTracked(ctx context.Context, m Message, handing func() error) (string, error) {
-	// Composing is for its refusals: what a mail server would never have been
-	// given must not work in development either.
+	// Compose only to get its errors: a message that a server would never receive must fail in
+	// development, too.
 	if _, _, err := compose(m); err != nil {
 		return "", err
 	}
@@ -109,7 +108,7 @@ func (b *Mailbox) SendTracked(ctx context.Context, m Message, handing func() err
 	if err != nil {
 		return "", &Error{Op: OpStore, Temporary: true, Err: err}
 	}
-	b.log.InfoContext(ctx, "mail kept in the mailbox", "to", strings.Join(s.To, ", "), "subject", s.Subject,
+	b.log.InfoContext(ctx, "mail stored in the mailbox", "to", strings.Join(s.To, ", "), "subject", s.Subject,
 		"text", cmp.Or(s.Text, s.HTML), "see", b.baseURL+"/dev/mailbox/"+s.ID)
 	b.prune()
 	return "", nil
@@ -153,7 +152,7 @@ func addressesOnly(list []Address) []string {
 	return addrs
 }
 
-// write makes the file appear whole or not at all.
+// write makes the file appear completely or not at all.
 func (b *Mailbox) write(s Stored) (err error) {
 	data, err := json.MarshalIndent(s, "", "\t")
 	if err != nil {
@@ -180,8 +179,8 @@ func (b *Mailbox) write(s Stored) (err error) {
 
 func (b *Mailbox) path(id string) string { return filepath.Join(b.dir, id+".json") }
 
-// prune removes the oldest mails past the limit. The mail at hand is kept
-// already, so trouble here is for the log only.
+// prune deletes the oldest mails beyond the limit. The current mail is already stored, so
+// errors are only logged.
 func (b *Mailbox) prune() {
 	ids, err := b.ids()
 	if err != nil {
@@ -226,7 +225,7 @@ func (b *Mailbox) List(ctx context.Context) ([]Stored, error) {
 		}
 		s, err := b.Find(ctx, id)
 		switch {
-		case errors.Is(err, ErrNotFound): // pruned since
+		case errors.Is(err, ErrNotFound): // pruned meanwhile
 		case err != nil:
 			// One damaged file must not hide the others.
 			b.log.WarnContext(ctx, "mail in the mailbox is unreadable", "id", id, "error", err)
@@ -256,8 +255,7 @@ func (b *Mailbox) Find(_ context.Context, id string) (Stored, error) {
 	return s, nil
 }
 
-// isID reports whether id is a UUID as Send writes it, and so a name without
-// any path in it.
+// isID reports whether id is a UUID, and so a file name without a path.
 func isID(id string) bool {
 	u, err := uuid.Parse(id)
 	return err == nil && u.String() == id
@@ -265,8 +263,8 @@ func isID(id string) bool {
 
 var webLink = regexp.MustCompile(`https?://[^\s<>"]+`)
 
-// links returns the web addresses that a reader of the mail could follow, each
-// once: those written in the text, then those of HTML anchors.
+// links returns the distinct web addresses in a mail: those in the text, then those of HTML
+// anchors.
 func links(text, htmlBody string) []string {
 	found := []string{}
 	add := func(link string) {
@@ -275,7 +273,7 @@ func links(text, htmlBody string) []string {
 		}
 	}
 	for _, link := range webLink.FindAllString(text, -1) {
-		// Punctuation at the end belongs to the sentence.
+		// Trailing punctuation belongs to the sentence.
 		add(strings.TrimRight(link, ".,;:!?)]}'*"))
 	}
 	z := html.NewTokenizer(strings.NewReader(htmlBody))

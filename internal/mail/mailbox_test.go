@@ -74,7 +74,7 @@ func TestMailboxConformance(t *testing.T) {
 }
 
 func TestMailboxKeeps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // time stands at 2000-01-01
+	synctest.Test(t, func(t *testing.T) { // the bubble's time is 2000-01-01
 		b := openMailbox(t, t.TempDir())
 		err := b.Send(t.Context(), mail.Message{
 			From:        mail.Address{Name: "Kickstand", Address: "no-reply@localhost"},
@@ -124,7 +124,7 @@ func TestMailboxLogsWhereAndWhat(t *testing.T) {
 	}
 	delete(line, "time")
 	want := map[string]string{
-		"level": "INFO", "msg": "mail kept in the mailbox", "to": "a@example.com, b@example.com",
+		"level": "INFO", "msg": "mail stored in the mailbox", "to": "a@example.com, b@example.com",
 		"subject": "Your bike", "text": "It is ready.", "see": "http://127.0.0.1:8080/dev/mailbox/" + list(t, b)[0].ID,
 	}
 	if fmt.Sprint(line) != fmt.Sprint(want) {
@@ -151,8 +151,8 @@ func TestMailboxKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// Two processes write, prune and list at once: nobody sees half a mail or an
-// error.
+// TestMailboxShared: two processes write, prune and list concurrently without partial mails or
+// errors.
 func TestMailboxShared(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup
@@ -307,7 +307,7 @@ func TestMailboxStatuses(t *testing.T) {
 	}
 }
 
-// Every value of a mail tries to break out of the page.
+// TestMailboxPagesEscape: no value of a mail escapes its place in the page.
 func TestMailboxPagesEscape(t *testing.T) {
 	const attack = `"'></pre></title></style></iframe><script>alert(1)</script><img src=x onerror=alert(1)>`
 	b := openMailbox(t, t.TempDir())
@@ -398,7 +398,7 @@ func TestMailboxHeaders(t *testing.T) {
 	}
 }
 
-// The list's policy names its style by digest, so the two must agree.
+// TestMailboxListIsStyled: the list's policy names its style by digest, so the two must agree.
 func TestMailboxListIsStyled(t *testing.T) {
 	w := request(t, openMailbox(t, t.TempDir()), "GET", "/dev/mailbox")
 	_, after, _ := strings.Cut(w.Body.String(), "<style>")

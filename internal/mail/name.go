@@ -7,7 +7,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxName is the length in characters to which [PlainName] shortens a name.
+// maxName is the maximum length of [PlainName] in characters.
 const maxName = 60
 
 // PlainName returns a name that a user chose, such as an organization's, in a
@@ -42,7 +42,7 @@ func PlainName(name, fallback string) string {
 	return plain
 }
 
-// isJoined reports whether the character at i belongs to a word.
+// isJoined reports whether the character at i is inside a word.
 func isJoined(runes []rune, i int) bool {
 	return i >= 0 && i < len(runes) && !unicode.IsSpace(runes[i])
 }

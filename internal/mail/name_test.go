@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPlainNameCarriesNoLink: a name that a stranger chose reaches the inbox of
-// a third party, whose mail program must find nothing in it to open.
+// TestPlainNameCarriesNoLink: a name chosen by a stranger reaches a third party's inbox, and no
+// mail program may find a link in it.
 func TestPlainNameCarriesNoLink(t *testing.T) {
 	tests := []struct{ name, want string }{
 		{"Acme", "Acme"},

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// Notification is a mail from the program to a person: a few paragraphs and, in most,
-// one thing to do next. It is written once and read as text or as HTML.
+// Notification is a mail from the program to a person: a few paragraphs and usually one action.
+// It renders as text and HTML.
 type Notification struct {
 	Subject string
 	Before  []string // paragraphs
-	Action  Action   // the zero value for none
+	Action  Action   // may be zero
 	After   []string // paragraphs
 }
 
-// Action is a link that stands on a line of its own, or a button.
+// Action is a link on a line of its own, or a button.
 type Action struct {
 	Label string // an imperative: "Sign in"
 	URL   string
 }
 
-// Message returns the letter as a message to one person. It says of itself that
-// a machine wrote it, so that no other machine answers (RFC 3834).
+// Message returns the notification as a message to one person. Its Auto-Submitted header keeps
+// programs from answering (RFC 3834).
 func (l Notification) Message(from, to Address) (Message, error) {
 	var text strings.Builder
 	for _, p := range l.Before {
@@ -37,7 +37,7 @@ func (l Notification) Message(from, to Address) (Message, error) {
 	}
 	var page bytes.Buffer
 	if err := notificationPage.Execute(&page, l); err != nil {
-		return Message{}, fmt.Errorf("mail: letter %q: %w", l.Subject, err)
+		return Message{}, fmt.Errorf("mail: notification %q: %w", l.Subject, err)
 	}
 	return Message{
 		From: from, To: []Address{to}, Subject: l.Subject,
@@ -46,8 +46,8 @@ func (l Notification) Message(from, to Address) (Message, error) {
 	}, nil
 }
 
-// notificationPage keeps to what mail programs understand: no style sheet, no images,
-// and the link in plain sight beside its button.
+// notificationPage uses only features that mail programs support: no style sheet, no images,
+// and a visible link beside its button.
 var notificationPage = template.Must(template.New("letter").Parse(`<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><title>{{.Subject}}</title></head>

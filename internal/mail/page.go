@@ -10,7 +10,7 @@ import (
 	"net/http"
 )
 
-// pageStyle is in the page, so that the mailbox needs no other route.
+// pageStyle is inlined, so that the mailbox needs no other route.
 const pageStyle = `:root{color-scheme:light dark}
 body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere;background:Canvas;color:CanvasText}
 table{border-collapse:collapse;width:100%}
@@ -24,10 +24,9 @@ iframe{box-sizing:border-box;width:100%;height:24rem;border:1px solid #8886;back
 @media(width<40rem){thead{display:none}th,td{display:block;border:0;padding:0}tr{display:block;padding:.5rem 0;border-bottom:1px solid #8886}}
 `
 
-// The HTML part goes into srcdoc as a plain string, so the template escapes it
-// like any attribute. Inside, sandbox without exceptions runs no script,
-// submits no form and gives the mail an origin of its own; the document
-// inherits the page's policy, which loads nothing from anywhere.
+// The HTML part goes into srcdoc as a plain string, which the template escapes like any
+// attribute. A sandbox without exceptions runs no script, submits no form and gives the mail
+// its own origin; the document inherits the page's policy, which loads nothing.
 var pages = template.Must(template.New("pages").Parse(`
 {{define "head"}}<!doctype html>
 <html lang="en">
@@ -87,9 +86,9 @@ var pages = template.Must(template.New("pages").Parse(`
 </html>
 {{end}}`))
 
-// Handler serves the mailbox to people at /dev/mailbox and to programs, newest
-// first, at /dev/mailbox.json. It shows every mail to whoever asks, so it is
-// mounted only where no mail server is configured.
+// Handler serves the mailbox as pages at /dev/mailbox and as JSON, newest first, at
+// /dev/mailbox.json. It has no authentication, so it is mounted only if no mail server is
+// configured.
 func (b *Mailbox) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /dev/mailbox", b.serveList)
@@ -118,8 +117,7 @@ func (b *Mailbox) serveMail(w http.ResponseWriter, r *http.Request) {
 		b.fail(w, r, err)
 		return
 	}
-	// HTML mails style themselves with attributes, and the frame has this
-	// page's policy.
+	// HTML mails use style attributes, and the frame has this page's policy.
 	b.render(w, r, "mail", s, "'unsafe-inline'")
 }
 

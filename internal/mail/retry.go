@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// The waits between attempts. A server that says "later" means it: two days in
-// all (channels.md 1E). One that cannot be reached, or does not let us in, is
-// ours, often back in a moment, while people wait for the links in these mails,
-// and no fault of the mail's: that goes on for a week.
+// The waits between attempts. A temporary refusal is retried for two days (channels.md 1E). An
+// unreachable server, or one that refuses our login, is the operator's problem rather than the
+// mail's and often fixed soon, while people wait for links in these mails: it is retried
+// quickly at first, and for a week.
 var (
 	refusedWaits     = []time.Duration{5 * time.Minute, 15 * time.Minute, time.Hour, 4 * time.Hour, 8 * time.Hour, 10 * time.Hour, 12 * time.Hour, 12 * time.Hour}
 	unreachableWaits = []time.Duration{5 * time.Second, 15 * time.Second, 45 * time.Second, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute}
 )
 
 const (
-	unreachableWait     = 30 * time.Minute // after those
+	unreachableWait     = 30 * time.Minute // after unreachableWaits
 	unreachableAttempts = 7 * 48
 )
 
-// Retry is how long to wait after the attempt-th failure (from 1) of sending a
-// mail, err, or false to give up. The waits grow; a mail that the server refuses
-// for good is not tried again, and one that asks for rest gets it.
+// Retry returns how long to wait after the attempt-th failure (from 1) of sending a mail, or
+// false to give up. Waits grow; a permanently refused mail is not retried, and a Retry-After is
+// respected.
 func Retry(attempt int, err error) (time.Duration, bool) {
 	wait, again := schedule(attempt, err)
 	if e, ok := errors.AsType[*Error](err); ok && again {
@@ -46,8 +46,8 @@ func schedule(attempt int, err error) (time.Duration, bool) {
 	return 0, false
 }
 
-// refusedConnection reports whether the server refused us rather than the mail, which it
-// has not seen: a password that was changed must not lose what waits.
+// refusedConnection reports whether the server refused the connection rather than the mail,
+// which it has not seen: mail must survive a changed password.
 func refusedConnection(e *Error) bool {
 	if e.API {
 		return e.Op == OpLogin
@@ -56,5 +56,5 @@ func refusedConnection(e *Error) bool {
 	case OpConnect, OpTLS, OpLogin:
 		return e.Code >= 500
 	}
-	return e.Code == 530 // log in first, or start TLS first (RFC 4954, RFC 3207)
+	return e.Code == 530 // login or TLS required (RFC 4954, RFC 3207)
 }

@@ -23,45 +23,40 @@ import (
 )
 
 const (
-	// sendTimeout bounds one Send from dialling until the server asks for the
-	// message.
+	// sendTimeout bounds Send from dialing until the server is ready for the message.
 	sendTimeout = 30 * time.Second
-	// contentTimeout bounds the rest, to the server's last word. Servers read a
-	// message through before they take it, and who does not wait for that does
-	// not know whether they did (RFC 5321 section 4.5.3.2.6 and RFC 1047).
+	// contentTimeout bounds the rest until the final reply. Servers read a whole message before
+	// they accept it, and a client that gives up before cannot know whether they did (RFC 5321
+	// section 4.5.3.2.6 and RFC 1047).
 	contentTimeout = 5 * time.Minute
 )
 
-// SMTP sends through a server, one connection per message. The exported fields
-// may be set before the first use and not after.
+// SMTP sends through a server, one connection per message. The exported fields may be set
+// before first use.
 type SMTP struct {
-	// TLS is the client's configuration, for a private certificate authority
-	// or the like. Nil uses the system's roots, which SSL_CERT_FILE and
-	// SSL_CERT_DIR override. An empty ServerName means the URL's host.
+	// TLS is the client's configuration, for example for a private certificate authority. Nil
+	// uses the system's roots, which SSL_CERT_FILE and SSL_CERT_DIR override. An empty
+	// ServerName means the URL's host.
 	TLS *tls.Config
-	// LocalName is what EHLO says: the URL's ehlo parameter, else the
-	// machine's name.
+	// LocalName is the EHLO name: the URL's ehlo parameter, else the machine's name.
 	LocalName string
-	// Dial replaces the dialler.
+	// Dial replaces the dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	host, addr string
 	implicit   bool // TLS from the first byte
-	insist     bool // no mail without TLS
+	insist     bool // TLS is required
 	user       string
-	// password is behind a function so that no way of printing the struct
-	// shows it.
+	// password is a func, so that printing the struct does not show it.
 	password func() string
 }
 
-// OpenSMTP makes a sender out of smtp://[user:password@]host[:587] or
-// smtps://[user:password@]host[:465], without connecting. smtp uses STARTTLS
-// when the server offers it; the parameter tls=required refuses to go on
-// without. The parameter ehlo sets [SMTP.LocalName]. Special characters in user
-// and password are percent-encoded.
+// OpenSMTP returns a sender for smtp://[user:password@]host[:587] or
+// smtps://[user:password@]host[:465]. It does not connect. smtp uses STARTTLS if the server
+// offers it; the parameter tls=required makes it mandatory. The parameter ehlo sets
+// [SMTP.LocalName]. Special characters in user and password are percent-encoded.
 //
-// Errors never quote the URL: a password with an unencoded character in it can
-// end up in any part.
+// Errors never quote the URL: a password with an unencoded character can end up in any part.
 func OpenSMTP(rawURL string) (*SMTP, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -84,7 +79,7 @@ func OpenSMTP(rawURL string) (*SMTP, error) {
 		return nil, errors.New("mail: SMTP URL has a port outside 1 to 65535")
 	}
 	if u.Path != "" && u.Path != "/" || u.Fragment != "" || u.Opaque != "" {
-		return nil, errors.New("mail: SMTP URL has something after the host: percent-encode / as %2F, ? as %3F and # as %23 in user and password")
+		return nil, errors.New("mail: SMTP URL has text after the host: percent-encode / as %2F, ? as %3F and # as %23 in user and password")
 	}
 	s.addr = net.JoinHostPort(s.host, port)
 
@@ -129,21 +124,20 @@ func (s *SMTP) String() string {
 	return u.String()
 }
 
-// Send implements [Sender]. When the server refuses one recipient, nobody gets
-// the message, so that sending it again repeats it for nobody. It takes at most
-// 30 seconds until the server asks for the message, and 5 minutes from then.
+// Send implements [Sender]. If the server refuses one recipient, the message is sent to none,
+// so that a retry repeats it for none. It takes at most 30 seconds until the server is ready
+// for the message, and 5 minutes from then.
 //
-// Replies in the 500s are permanent. So are a message too large for the server
-// and an address it cannot write. All else is temporary: replies in the 400s,
-// anything about the connection, a certificate that does not verify, a login
-// that cannot be made safely.
+// Permanent are 5xx replies, a message too large for the server, and an address that it does
+// not support. Everything else is temporary: 4xx replies, connection errors, an invalid
+// certificate, an unsafe login.
 func (s *SMTP) Send(ctx context.Context, m Message) error {
 	_, err := s.SendTracked(ctx, m, func() error { return nil })
 	return err
 }
 
-// SendTracked implements [TrackedSender]: the server has taken the recipients and asks for
-// the message when it calls handing. It gives no id.
+// SendTracked implements [TrackedSender]. It calls handing when the server has accepted the
+// recipients and is ready for the message. It returns no id.
 func (s *SMTP) SendTracked(ctx context.Context, m Message, handing func() error) (string, error) {
 	env, raw, err := compose(m)
 	if err != nil {
@@ -162,8 +156,7 @@ func (s *SMTP) SendTracked(ctx context.Context, m Message, handing func() error)
 	})
 }
 
-// Check connects, starts TLS and logs in as Send does, and sends nothing. The
-// error is an [*Error].
+// Check connects, starts TLS and logs in like Send, without sending. The error is an [*Error].
 func (s *SMTP) Check(ctx context.Context) error {
 	_, err := s.Probe(ctx)
 	return err
@@ -181,16 +174,16 @@ func (s *SMTP) Probe(ctx context.Context) (encrypted bool, err error) {
 	return encrypted, err
 }
 
-// Address returns host and port of the server.
+// Address returns the server's host and port.
 func (s *SMTP) Address() string { return s.addr }
 
-// Local reports whether the server is on this machine, by its name.
+// Local reports whether the server's name is this machine.
 func (s *SMTP) Local() bool {
 	addr, err := netip.ParseAddr(s.host)
 	return s.host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// session runs f on a connection that is ready for MAIL FROM.
+// session runs f on a connection ready for MAIL FROM.
 func (s *SMTP) session(ctx context.Context, f func(*smtp.Client) error) error {
 	dial := s.Dial
 	if dial == nil {
@@ -201,8 +194,8 @@ func (s *SMTP) session(ctx context.Context, f func(*smtp.Client) error) error {
 		return s.failed(ctx, OpConnect, err)
 	}
 	defer conn.Close()
-	// The client knows nothing of contexts. A deadline in the past fails
-	// whatever it is reading or writing, now and from then on.
+	// The client has no contexts. A deadline in the past fails its current and further reads
+	// and writes.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 
@@ -230,8 +223,8 @@ func (s *SMTP) session(ctx context.Context, f func(*smtp.Client) error) error {
 	if err := f(c); err != nil {
 		return err
 	}
-	// The message is the server's now, so how the goodbye goes is no matter
-	// and a server slow to answer it costs little.
+	// The server has accepted the message, so the result of QUIT does not matter, and a slow
+	// answer costs little.
 	if stop() {
 		conn.SetDeadline(time.Now().Add(time.Second))
 		c.Quit()
@@ -248,16 +241,15 @@ func (s *SMTP) tlsConfig() *tls.Config {
 	return config
 }
 
-// secure starts TLS if the server offers it. An offer that then fails is an
-// error even when TLS is optional: going on without would let anybody on the
-// way read the mail by breaking the handshake.
+// secure starts TLS if the server offers it. A failed handshake is an error even if TLS is
+// optional: otherwise an attacker could read the mail by breaking the handshake.
 func (s *SMTP) secure(ctx context.Context, c *smtp.Client) error {
 	if s.implicit {
 		return nil
 	}
 	if offered, _ := c.Extension("STARTTLS"); !offered {
 		if s.insist {
-			return s.failed(ctx, OpTLS, errors.New("the server does not offer STARTTLS, and tls=required insists"))
+			return s.failed(ctx, OpTLS, errors.New("the server does not offer STARTTLS, but tls=required is set"))
 		}
 		return nil
 	}
@@ -272,8 +264,7 @@ func (s *SMTP) login(ctx context.Context, c *smtp.Client, remote net.Addr) error
 		return nil
 	}
 	if _, encrypted := c.TLSConnectionState(); !encrypted {
-		// The address connected to counts, not the name: a name is whatever
-		// a resolver says.
+		// Check the connected address, not the name, which depends on a resolver.
 		tcp, ok := remote.(*net.TCPAddr)
 		if !ok || !tcp.IP.IsLoopback() {
 			return s.failed(ctx, OpLogin, errors.New("not sending the password over a connection without TLS: use smtps://, or a server that offers STARTTLS"))
@@ -309,8 +300,7 @@ func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []
 		}
 		return e
 	}
-	// Asking for SMTPUTF8 without need makes the mail undeliverable beyond a
-	// next hop that lacks it.
+	// Unneeded SMTPUTF8 makes the mail undeliverable beyond a next hop without it.
 	c.SkipSMTPUTF8(!env.utf8)
 	if err := c.Mail(env.from); err != nil {
 		return s.failed(ctx, OpSender, err)
@@ -329,9 +319,8 @@ func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []
 	if err := handing(); err != nil {
 		return &Error{Op: OpContent, Server: s.addr, Temporary: true, Err: err}
 	}
-	// After a failed write the deferred close of the connection, and not
-	// w.Close, ends the transaction: Close would write the dot that makes
-	// half a message a whole one.
+	// After a failed write the deferred close of the connection ends the transaction. w.Close
+	// would write the final dot and make a partial message complete.
 	if _, err := w.Write(raw); err != nil {
 		return s.failed(ctx, OpContent, err)
 	}
@@ -346,7 +335,7 @@ func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []
 	return nil
 }
 
-// failed classifies err, which ended step op.
+// failed classifies err of step op.
 func (s *SMTP) failed(ctx context.Context, op Op, err error) *Error {
 	e := &Error{Op: op, Server: s.addr, Temporary: true}
 	reply, replied := errors.AsType[*textproto.Error](err)
@@ -359,7 +348,7 @@ func (s *SMTP) failed(ctx context.Context, op Op, err error) *Error {
 		e.Err = context.Cause(ctx)
 	default:
 		e.Err = err
-		// A malformed reply is quoted by the error that reports it.
+		// The error of a malformed reply quotes it.
 		if clean := s.redact(err.Error()); clean != err.Error() {
 			e.Err = errors.New(clean)
 		}
@@ -369,9 +358,8 @@ func (s *SMTP) failed(ctx context.Context, op Op, err error) *Error {
 
 var enhancedCode = regexp.MustCompile(`^[245]\.\d{1,3}\.\d{1,3}\b`)
 
-// readable splits a reply into the enhanced code (RFC 2034), which should begin
-// every line and with some servers begins only the last, and its words as one
-// printable line.
+// readable splits a reply into the enhanced code (RFC 2034), which should begin every line but
+// begins only the last with some servers, and its text as one printable line.
 func (s *SMTP) readable(reply string) (code, text string) {
 	var lines []string
 	for line := range strings.Lines(reply) {
@@ -388,8 +376,8 @@ func (s *SMTP) readable(reply string) (code, text string) {
 	return code, truncate(text, 500)
 }
 
-// redact takes the credentials out of what a server said: one that does not
-// understand a line may quote it.
+// redact removes the credentials from a reply: a server may quote a line that it does not
+// understand.
 func (s *SMTP) redact(said string) string {
 	if s.password == nil {
 		return said
@@ -403,7 +391,7 @@ func (s *SMTP) redact(said string) string {
 	).Replace(said)
 }
 
-// localName is the machine's name if it can stand in EHLO.
+// localName returns the machine's name if it is valid in EHLO.
 func localName() string {
 	name, err := os.Hostname()
 	if err != nil || !isHostName(name) {

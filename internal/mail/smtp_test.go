@@ -66,7 +66,7 @@ func TestSMTPSecurity(t *testing.T) {
 		parameters string
 		tls        bool
 		user       string
-		op         mail.Op // of the error, or empty
+		op         mail.Op // expected error, or empty
 		says       string
 	}{
 		{name: "nothing offered, nothing wanted"},
@@ -243,8 +243,8 @@ func TestSMTPNobodyListens(t *testing.T) {
 	wantError(t, s.Send(t.Context(), message()), mail.Error{Op: mail.OpConnect, Temporary: true}, "refused")
 }
 
-// script is a server that says each reply after reading as many lines as its
-// commands have, and then does what end says.
+// script is a server that sends each reply after reading the lines of its command, and then
+// calls end.
 func script(replies []string, end func(net.Conn)) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
@@ -269,7 +269,7 @@ func readAll(conn net.Conn) { io.Copy(io.Discard, conn) }
 
 func hangUp(net.Conn) {}
 
-// session is a whole dialogue up to the message itself.
+// session is a complete dialog up to the message itself.
 var session = []string{"220 mail.test", "250 mail.test", "250 ok", "250 ok", "250 ok", "354 go on"}
 
 func TestSMTPHangingServer(t *testing.T) {
@@ -285,7 +285,7 @@ func TestSMTPHangingServer(t *testing.T) {
 				start := time.Now()
 				err = s.Send(t.Context(), message())
 				want := 30 * time.Second
-				if n == len(session) { // the server reads the message through
+				if n == len(session) { // the server reads the message
 					want = 5 * time.Minute
 				}
 				if got := time.Since(start); got != want {
@@ -323,7 +323,8 @@ func TestSMTPServerThatDrops(t *testing.T) {
 	}
 }
 
-// A server that took the message and then does not answer QUIT has taken it.
+// TestSMTPSlowGoodbye: a server that accepts the message and then does not answer QUIT has
+// accepted it.
 func TestSMTPSlowGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := mail.OpenSMTP("smtp://mail.test")
@@ -378,8 +379,8 @@ func TestSMTPGreetings(t *testing.T) {
 	}
 }
 
-// The pipe is no loopback address, so the server, whatever it offers, must not
-// see more than the EHLO.
+// TestSMTPKeepsPasswordFromPlainConnections: the pipe is no loopback address, so the server
+// must see nothing but the EHLO.
 func TestSMTPKeepsPasswordFromPlainConnections(t *testing.T) {
 	s, err := mail.OpenSMTP("smtp://user:secret-word@mail.test")
 	if err != nil {
@@ -415,8 +416,7 @@ func TestSMTPPasswordNeverShows(t *testing.T) {
 		}
 	}
 
-	// A server that repeats what it was told, on a loopback address so that
-	// it is told something.
+	// A server that repeats commands, on a loopback address so that it gets the login.
 	for _, reply := range []string{"535 5.7.8 bad command: %s", "what is %s?"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -537,8 +537,8 @@ func TestTemporary(t *testing.T) {
 	}
 }
 
-// wantError compares all fields of want but the texts, and looks for says in
-// the error's message.
+// wantError compares all fields of want except texts, and searches the error's message for
+// says.
 func wantError(t *testing.T, err error, want mail.Error, says string) {
 	t.Helper()
 	e, ok := errors.AsType[*mail.Error](err)
@@ -558,13 +558,13 @@ func inBubble(t *testing.T, name string, f func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
-// TestSMTPUnclear has the connection break at moments around the end of the
-// content: only after all of it went is it in doubt whether it was taken.
+// TestSMTPUnclear breaks the connection around the end of the content: acceptance is in doubt
+// only after all of it was sent.
 func TestSMTPUnclear(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		until   string // the line that the server reads last
-		answer  string // to the content
+		until   string // the last line that the server reads
+		answer  string // its reply to the content
 		slow    time.Duration
 		sent    bool
 		unclear bool

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// Unsendable is a [TrackedSender] for a deployment that cannot send mail: every message
-// fails for good, with Reason.
+// Unsendable is a [TrackedSender] for a deployment that cannot send mail: every message fails
+// permanently with Reason.
 type Unsendable struct{ Reason string }
 
 // Send implements [Sender].

@@ -13,28 +13,25 @@ import (
 )
 
 const (
-	// maxSignatures bounds the signatures that are verified, maxSeen those that a
-	// mail may have at all.
+	// maxSignatures bounds the verified signatures, maxSeen the signatures of a mail.
 	maxSignatures = 5
 	maxSeen       = 20
-	// maxRecord bounds a key record, in bytes: the time that RSA takes grows with
-	// the square of the key.
+	// maxRecord bounds a key record in bytes: RSA time grows with the square of the key size.
 	maxRecord = 2048
 )
 
-// signature is a DKIM signature that could prove the mail: its domain is aligned.
+// signature is a DKIM signature with an aligned domain.
 type signature struct {
 	index  int // among the mail's signatures
 	domain string
 	record string   // the DNS name of the key
-	keys   []string // fields that it covers, lower case
-	agent  string   // the domain of i=; empty: none
-	flaw   string   // why it does not count; empty: it does if it verifies
-	strict bool     // flaw is no reason for DMARC, only for this package
+	keys   []string // covered fields, lower case
+	agent  string   // domain of i=; may be empty
+	flaw   string   // reason why it does not count; empty if it does once verified
+	strict bool     // flaw matters only here, not for DMARC
 }
 
-// tags reads a tag list (RFC 6376, 3.2). ok is false if one tag occurs twice or has
-// no value.
+// tags parses a tag list (RFC 6376, 3.2). ok is false if a tag occurs twice or has no value.
 func tags(v string) (list map[string]string, ok bool) {
 	list = make(map[string]string)
 	for item := range strings.SplitSeq(v, ";") {
@@ -53,10 +50,10 @@ func tags(v string) (list map[string]string, ok bool) {
 	return list, true
 }
 
-// squeezed is a tag's value without white space.
+// squeezed returns a tag's value without white space.
 func squeezed(v string) string { return strings.Join(strings.Fields(v), "") }
 
-// readSignatures finds the signatures that could prove the mail.
+// readSignatures collects the aligned signatures.
 func (c *Check) readSignatures() {
 	if !c.mail.Intact {
 		return
@@ -73,8 +70,7 @@ func (c *Check) readSignatures() {
 	}
 }
 
-// readSignature reads one signature. It reports false if its domain cannot prove
-// the mail, whatever the rest says.
+// readSignature parses one signature. It returns false if its domain cannot prove the mail.
 func (c *Check) readSignature(index int, v string) (signature, bool) {
 	t, ok := tags(v)
 	s := signature{index: index, domain: ascii(squeezed(t["d"]))}
@@ -110,8 +106,7 @@ func (c *Check) readSignature(index int, v string) (signature, bool) {
 	return s, true
 }
 
-// signedKeys are the names of the fields that a signature says it covers, the first
-// of very many.
+// signedKeys returns the fields that a signature covers, up to a limit.
 func signedKeys(t map[string]string) []string {
 	var keys []string
 	for key := range strings.SplitSeq(t["h"], ":") {
@@ -123,12 +118,12 @@ func signedKeys(t map[string]string) []string {
 	return keys
 }
 
-// verified is the outcome of the signatures.
+// verified is the result of verifying the signatures.
 type verified struct {
 	passes []pass
-	why    string // why one does not count; empty: there is nothing to say
-	waits  string // for what DNS did not answer; empty: it answered
-	strict bool   // one does not count here that does for DMARC
+	why    string // reason why one does not count; may be empty
+	waits  string // name of a failed lookup; empty if none failed
+	strict bool   // one counts for DMARC but not here
 }
 
 // verify verifies the signatures with the keys in answers.
@@ -152,7 +147,7 @@ func (c *Check) verify(answers map[string][]string) (v verified) {
 		v.why = "DKIM signatures are not checked here"
 		return v
 	}
-	// The verifier reads the body only for signatures that get a key.
+	// The verifier reads the body only for signatures with a key.
 	results, err := dkim.VerifyWithOptions(c.reader(), &dkim.VerifyOptions{LookupTXT: func(name string) ([]string, error) {
 		records := answers[asciiRecord(name)]
 		switch {
@@ -199,7 +194,7 @@ func (c *Check) verify(answers map[string][]string) (v verified) {
 
 const dkimField = "DKIM-Signature"
 
-// reader returns the mail as the verifier reads it: header, blank line, body.
+// reader returns the mail in the verifier's form: header, blank line, body.
 func (c *Check) reader() io.Reader {
 	head := c.mail.Head
 	between := "\r\n"
@@ -209,7 +204,7 @@ func (c *Check) reader() io.Reader {
 	return io.MultiReader(bytes.NewReader(head), strings.NewReader(between), bytes.NewReader(c.mail.Body))
 }
 
-// asciiRecord is the name of a key as [signature] has it.
+// asciiRecord returns the name of a key in the form of [signature].
 func asciiRecord(name string) string {
 	selector, domain, _ := strings.Cut(name, "._domainkey.")
 	return strings.ToLower(selector) + "._domainkey." + ascii(domain)
@@ -221,8 +216,8 @@ var (
 	errLongKey  = errors.New("the key is too long")
 )
 
-// explain says in plain words why a signature does not verify. The verifier has
-// texts and no values.
+// explain explains in plain words why a signature does not verify. The verifier has error texts
+// only.
 func explain(err error) string {
 	text := err.Error()
 	for _, e := range [][2]string{
@@ -245,9 +240,8 @@ func explain(err error) string {
 	return "is malformed"
 }
 
-// keyFlaw returns why a signature does not count though it verifies, by the flags
-// of its key (RFC 6376, 3.6.1): keys in testing mode prove nothing, and some allow
-// no subdomains.
+// keyFlaw returns the reason why a valid signature does not count because of its key's flags
+// (RFC 6376, 3.6.1): keys in testing mode prove nothing, and some allow no subdomains.
 func keyFlaw(records []string, s *signature) string {
 	if len(records) == 0 {
 		return "names a key that is not published"

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// anyCharset lets names pass whose charset is not known: only the address counts.
+// anyCharset accepts names in unknown charsets: only the address matters.
 func anyCharset(_ string, r io.Reader) (io.Reader, error) { return r, nil }
 
-// ascii is the form in which domains are compared: lower case, and international
-// names as DNS has them. It is empty for a name that DNS cannot have.
+// ascii returns the canonical form of a domain: lower case, international names in Punycode. It
+// is empty for an invalid name.
 func ascii(domain string) string {
 	domain = strings.TrimSpace(domain)
 	if plain(domain) {
@@ -36,8 +36,8 @@ func plain(name string) bool {
 	})
 }
 
-// Organization returns the organizational domain of a domain (RFC 7489, 3.2), in
-// the form in which domains are compared; empty for a public suffix.
+// Organization returns the organizational domain of a domain (RFC 7489, 3.2) in canonical form,
+// or "" for a public suffix.
 func Organization(domain string) string {
 	d, err := publicsuffix.EffectiveTLDPlusOne(ascii(domain))
 	if err != nil {
@@ -46,7 +46,7 @@ func Organization(domain string) string {
 	return d
 }
 
-// aligned reports whether two domains are of one organization.
+// aligned reports whether two domains belong to one organization.
 func aligned(a, b string) bool {
 	o := Organization(a)
 	return o != "" && o == Organization(b)

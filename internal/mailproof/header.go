@@ -9,9 +9,8 @@ import (
 )
 
 const (
-	// maxHead and maxLines bound the header that is checked, maxFields its fields,
-	// maxKeys the fields that one signature names: the work of a verification is
-	// their product.
+	// maxHead and maxLines bound the header, maxFields its fields, maxKeys the fields of one
+	// signature: verification time is their product.
 	maxHead   = 128 << 10
 	maxLines  = 4000
 	maxFields = 1000
@@ -22,13 +21,13 @@ const (
 // value with its line breaks.
 type field struct{ name, value string }
 
-// is compares names as the DKIM verifier does, which folds letters of all scripts:
-// the two must count the same fields.
+// is compares names like the DKIM verifier, which folds letters of all scripts: both must count
+// the same fields.
 func (f *field) is(name string) bool { return strings.EqualFold(f.name, name) }
 
-// readFields splits a header block as the DKIM verifier does: a line that starts
-// with white space continues the field before, and a name ends at the first colon.
-// ok is false if the block is larger than its limits.
+// readFields splits a header block like the DKIM verifier: a line that starts with white space
+// continues the field before, and a name ends at the first colon. ok is false if the block
+// exceeds a limit.
 func readFields(head []byte) (fields []field, ok bool) {
 	if len(head) > maxHead || bytes.Count(head, []byte("\n")) > maxLines {
 		return nil, false
@@ -57,8 +56,7 @@ func readFields(head []byte) (fields []field, ok bool) {
 	return fields, len(fields) <= maxFields
 }
 
-// values returns the values of all fields of a name, from top to bottom, each on
-// one line.
+// values returns the values of all fields of a name in order, each unfolded to one line.
 func (c *Check) values(name string) []string {
 	var list []string
 	for _, f := range c.fields {
@@ -83,8 +81,7 @@ func unfold(v string) string {
 	return strings.TrimSpace(strings.NewReplacer("\r", "", "\n", "").Replace(v))
 }
 
-// author returns the domain of the single From address, or the reason why there
-// is none.
+// author returns the domain of the single From address, or the reason for its absence.
 func (c *Check) author() (domain, flaw string) {
 	switch from := c.values("from"); {
 	case len(from) == 0:
@@ -97,17 +94,17 @@ func (c *Check) author() (domain, flaw string) {
 			return "", "the From header does not name one sender"
 		}
 		if !strings.EqualFold(address, strings.TrimSuffix(c.mail.Author, ".")) {
-			return "", "the From header can be read in more than one way"
+			return "", "the From header is ambiguous"
 		}
 		if domain = ascii(domainPart(address)); Organization(domain) == "" {
-			return "", "nobody can own the domain of the From address"
+			return "", "the domain of the From address is a public suffix or invalid"
 		}
 		return domain, ""
 	}
 }
 
-// single returns the one address of a From value. It fails for lists and groups,
-// and for anything that two programs could read as different addresses.
+// single returns the only address of a From value. It fails for lists and groups, and for any
+// value that two programs could read as different addresses.
 func single(v string) (address string, ok bool) {
 	decoder := &mime.WordDecoder{CharsetReader: anyCharset}
 	parser := mail.AddressParser{WordDecoder: decoder}
@@ -117,8 +114,8 @@ func single(v string) (address string, ok bool) {
 		}
 		return strings.TrimSuffix(list[0].Address, "."), true
 	}
-	// Mail programs leave names unquoted. One address in brackets at the end is
-	// clear if nothing before it could be another.
+	// Mail programs leave names unquoted. One address in brackets at the end is unambiguous if
+	// nothing before it could be an address.
 	name, rest, found := strings.Cut(v, "<")
 	inside, after, closed := strings.Cut(rest, ">")
 	if !found || !closed || strings.TrimSpace(after) != "" || strings.ContainsAny(name, `@,;:>"\`) || strings.Count(inside, "@") != 1 ||
@@ -144,19 +141,18 @@ func group(v string) bool {
 
 func domainPart(address string) string { return address[strings.LastIndexByte(address, '@')+1:] }
 
-// once are the fields that a mail must not repeat (RFC 5322, 3.6; RFC 2045): of
-// two, programs show or use either.
+// once are the fields that must not occur twice (RFC 5322, 3.6; RFC 2045): programs may use
+// either one.
 var once = []string{
 	"from", "sender", "reply-to", "to", "cc", "subject", "date", "message-id", "in-reply-to", "references",
 	"content-type", "content-transfer-encoding", "mime-version",
 }
 
-// coverable are the fields that decide about threads and recipients, whose
-// coverage a caller may ask for.
+// coverable are the fields that determine threads and recipients.
 var coverable = []string{"reply-to", "to", "cc", "in-reply-to", "references", "message-id"}
 
-// repeated returns a field that occurs more than once and more often than keys,
-// the fields that a signature covers, name it; empty if there is none.
+// repeated returns a field that occurs more than once and more often than in keys, the fields
+// of a signature, or "".
 func (c *Check) repeated(keys []string) string {
 	for _, name := range once {
 		if n := c.count(name); n > 1 && occurrences(keys, name) < n {
@@ -166,7 +162,7 @@ func (c *Check) repeated(keys []string) string {
 	return ""
 }
 
-// uncovered returns the coverable fields that are there and not among keys.
+// uncovered returns the present coverable fields that are not in keys.
 func (c *Check) uncovered(keys []string) []string {
 	var list []string
 	for _, name := range coverable {
@@ -187,7 +183,7 @@ func occurrences(keys []string, name string) int {
 	return n
 }
 
-// shown is a field's name as people write it.
+// shown returns the usual spelling of a field's name.
 func shown(name string) string {
 	parts := strings.Split(name, "-")
 	for i, p := range parts {

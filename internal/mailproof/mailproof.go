@@ -1,22 +1,20 @@
 // Package mailproof decides whether a mail proves its sender.
 //
-// The decision follows DMARC (RFC 7489). A mail is proven if the domain of its
-// single From address is aligned with a DKIM signature that verifies here, or with
-// an SPF or DKIM result of a source that cannot be the sender: a mail server that
-// the operator trusts, or the provider in the verified request that carried the
-// mail. A mail is failed if the domain disowns it, which takes a complete
-// evaluation. Everything else is unproven.
+// The decision follows DMARC (RFC 7489). A mail is proven if the domain of its single From
+// address is aligned with a DKIM signature that verifies here, or with an SPF or DKIM result
+// from a source other than the sender: a trusted mail server of the operator, or the provider
+// in the verified request with the mail. A mail is failed if the domain disowns it, which takes
+// a complete evaluation. Every other mail is unproven.
 //
-// The package is stricter than DKIM (RFC 6376): a signature counts only if a
-// reader sees nothing that it leaves out. Body length tags, keys in testing mode,
-// public suffixes, and fields that occur twice without being signed twice do not
-// count. A proven mail may still have fields that the signature does not cover
-// ([Result.Covers]): a stranger can add these and replay the mail.
+// The package is stricter than DKIM (RFC 6376): a signature counts only if it covers everything
+// that a reader sees. Body length tags, keys in testing mode, public suffixes, and fields that
+// occur twice without being signed twice do not count. A proven mail may still have fields that
+// the signature does not cover ([Result.Covers]), because an attacker can add them and replay
+// the mail.
 //
-// A [Check] is pure. [Check.Names] lists the DNS records that the decision
-// depends on, [Check.Verdict] takes the answers. So the caller decides when to
-// wait, and a mail's bytes need not be in memory meanwhile. [Resolver] asks, within
-// a fixed time.
+// A [Check] is pure. [Check.Names] lists the DNS records that the decision depends on,
+// [Check.Verdict] takes the answers. The caller decides when to wait and need not hold the mail
+// in memory meanwhile. [Resolver] looks up the records within a fixed time.
 package mailproof
 
 import (
@@ -41,12 +39,12 @@ const (
 type Result struct {
 	Verdict Verdict
 	Reason  string // in plain words, without a full stop
-	Domain  string // of the From address, lower case and in ASCII; empty where there is no single one
+	Domain  string // of the From address, lower case and in ASCII; empty without a single From address
 
 	// Uncovered holds the lower-case names of header fields that a proven mail has
 	// and its proof does not cover.
 	Uncovered []string
-	// Temporary means that DNS did not answer, and an answer may change the verdict.
+	// Temporary means that a DNS lookup failed and that a retry may change the verdict.
 	Temporary bool
 }
 
@@ -65,56 +63,56 @@ func (r Result) Covers(names ...string) bool {
 
 // Mail is the input of a check.
 type Mail struct {
-	Head []byte // the header block, as received or put together again
-	Body []byte // the rest; used only if Intact
-	// Intact means that Head and Body are the bytes that the receiving mail server
-	// saw. Signatures verify over nothing else.
+	Head []byte // the header block, as received or composed again
+	Body []byte // the body; used only if Intact
+	// Intact means that Head and Body are the bytes that the receiving mail server saw.
+	// Signatures verify only over these.
 	Intact bool
-	// Author is the address that the caller read from the From header. The check
-	// reads the header itself, and proves nothing where the two differ.
+	// Author is the address that the caller read from the From header. The check reads the
+	// header itself and proves nothing if the two differ.
 	Author   string
-	Received time.Time // zero: now
+	Received time.Time // default: now
 
-	// Trusted holds the authserv-ids of mail servers whose Authentication-Results
-	// and ARC-Authentication-Results count (RFC 8601, RFC 8617).
+	// Trusted holds the authserv-ids of mail servers with trusted Authentication-Results and
+	// ARC-Authentication-Results (RFC 8601, RFC 8617).
 	Trusted []string
 
-	// The provider's own results, which came with the mail in a verified request.
-	SPF       string   // the SPF result ("pass"); empty: not reported
-	SPFDomain string   // the domain of the envelope sender, which the result is about
-	DKIM      []string // domains of signatures that verified; nil: not reported
+	// The provider's own results, from the verified request.
+	SPF       string   // the SPF result ("pass"); empty if not reported
+	SPFDomain string   // the domain of the envelope sender, for the SPF result
+	DKIM      []string // domains of verified signatures; nil if not reported
 }
 
-// Check is a mail that is ready to be decided on.
+// Check is a parsed mail, ready for the verdict.
 type Check struct {
 	mail       Mail
 	fields     []field
 	domain     string // of the From address
-	flaw       string // why From names no single address; empty: it does
+	flaw       string // why From has no single address; empty if it has
 	signatures []signature
-	skipped    string // why signatures are not verified at all; empty: they are
+	skipped    string // why no signatures are verified; empty if they are
 	passes     []pass
-	refused    string // why a result of another source does not count; empty: none was refused
+	refused    string // why another source's result was refused; empty if none was
 	spf        *spfResult
-	disowned   string       // the trusted server that says dmarc=fail
-	coverages  [2]*coverage // see claimed
+	disowned   string       // the trusted server with dmarc=fail
+	coverages  [2]*coverage // see claimedCoverage
 }
 
-// maxPasses bounds the results of other sources that are looked at.
+// maxPasses bounds the results of other sources.
 const maxPasses = 20
 
 // pass is a positive result that counts if its domain is aligned.
 type pass struct {
-	spf       bool // strictness is that of SPF, not of DKIM
+	spf       bool // SPF's alignment mode applies, not DKIM's
 	domain    string
-	dmarc     bool // the source has checked alignment already
+	dmarc     bool // the source has already checked alignment
 	words     string
 	uncovered []string
 }
 
 type spfResult struct{ value, domain, by string }
 
-// New reads what a decision needs from m's header.
+// New parses m's header.
 func New(m Mail) *Check {
 	if m.Received.IsZero() {
 		m.Received = time.Now()
@@ -134,14 +132,14 @@ func New(m Mail) *Check {
 	return c
 }
 
-// Names returns the DNS names whose TXT records the decision depends on, lower
-// case, without a final dot, at most seven.
+// Names returns the DNS names of the TXT records that the decision depends on, lower case,
+// without a final dot, at most seven.
 func (c *Check) Names() []string {
 	if c.flaw != "" || c.disowned != "" || c.settled() {
 		return nil
 	}
 	var names []string
-	related := false // a result may count that depends on the policy's alignment mode
+	related := false // the policy's alignment mode may make a result count
 	for i := range c.signatures {
 		if s := &c.signatures[i]; s.flaw == "" {
 			names = append(names, s.record)
@@ -163,18 +161,17 @@ func (c *Check) settled() bool {
 	return slices.ContainsFunc(c.passes, func(p pass) bool { return p.dmarc || p.domain == c.domain })
 }
 
-// mayFail reports whether enough is known to say that the domain disowns the mail,
-// if no signature verifies: what SPF says, and what all signatures are worth.
+// mayFail reports whether the results suffice for a failed verdict if no signature verifies:
+// SPF and all signatures were evaluated.
 func (c *Check) mayFail() bool {
 	return c.spf != nil && (c.mail.Intact && c.skipped == "" || c.mail.DKIM != nil)
 }
 
-// Verdict decides. Answers are the TXT records of [Check.Names]: an empty entry
-// means that there is no record, a missing one that DNS did not answer. Nil means
-// that nobody asked.
+// Verdict decides. answers are the TXT records of [Check.Names]: an empty entry means no
+// record, a missing one a failed lookup. Nil means that no lookup was made.
 func (c *Check) Verdict(answers map[string][]string) Result {
 	r := c.decide(answers)
-	r.Reason = strings.Map(func(char rune) rune { // it quotes what strangers wrote
+	r.Reason = strings.Map(func(char rune) rune { // it quotes text of strangers
 		if unicode.IsControl(char) {
 			return unicode.ReplacementChar
 		}
@@ -183,7 +180,7 @@ func (c *Check) Verdict(answers map[string][]string) Result {
 	return r
 }
 
-// decide is [Check.Verdict] with the words as others wrote them.
+// decide is [Check.Verdict] with unescaped text.
 func (c *Check) decide(answers map[string][]string) Result {
 	r := Result{Verdict: Unproven, Domain: c.domain}
 	switch {
@@ -228,7 +225,7 @@ func (c *Check) decide(answers map[string][]string) Result {
 	return r
 }
 
-// absence says why nothing vouches for the mail.
+// absence explains the absence of a proof.
 func (c *Check) absence() string {
 	spf := "no trusted server reports SPF"
 	if c.spf != nil {
@@ -240,12 +237,12 @@ func (c *Check) absence() string {
 	case c.skipped != "":
 		return c.skipped + ", and " + spf
 	case !c.mail.Intact && c.mail.DKIM == nil:
-		return "the mail came taken apart, so that DKIM cannot be checked, and " + spf
+		return "the provider did not send the raw mail, so DKIM cannot be checked, and " + spf
 	}
 	return "there is no DKIM signature of " + c.domain + ", and " + spf
 }
 
-// readProvider takes the results that came beside the mail.
+// readProvider reads the provider's results.
 func (c *Check) readProvider() {
 	if c.mail.SPF != "" {
 		c.addSPF(strings.ToLower(strings.TrimSpace(c.mail.SPF)), ascii(c.mail.SPFDomain), "the provider")
@@ -267,8 +264,8 @@ func (c *Check) addSPF(value, domain, by string) {
 	}
 }
 
-// addPass notes a result that may count. Signatures were verified elsewhere, so
-// all there is to see is the fields that they claim to cover.
+// addPass adds a result that may count. The signatures were verified elsewhere, so only the
+// fields that they claim to cover are known.
 func (c *Check) addPass(p pass) {
 	if len(c.passes) == maxPasses || !p.dmarc && !aligned(p.domain, c.domain) {
 		return

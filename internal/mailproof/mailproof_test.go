@@ -16,7 +16,7 @@ import (
 
 const plainMail = "From: Ana <ana@client.example>\nTo: help@acme.example\nSubject: Lamp\nDate: Fri, 20 Nov 2026 10:00:00 +0000\nMessage-ID: <a1@client.example>\n\nIt is broken.\n"
 
-// input cuts a raw mail.
+// input splits a raw mail.
 func input(raw string) mailproof.Mail {
 	head, body, _ := strings.Cut(mailprooftest.CRLF(raw), "\r\n\r\n")
 	return mailproof.Mail{
@@ -25,7 +25,7 @@ func input(raw string) mailproof.Mail {
 	}
 }
 
-// zone has client.example's key and nothing else.
+// zone holds only client.example's key.
 func zone() mailprooftest.Zone {
 	z := mailprooftest.Zone{}
 	z.Publish("client.example")
@@ -82,7 +82,7 @@ func TestSignedMail(t *testing.T) {
 		}, mailproof.Proven, ""},
 		{"by a neighbour under a public suffix", sign(t, strings.ReplaceAll(plainMail, "client.example", "client.co.uk"), mailprooftest.Signature{Domain: "evil.co.uk"}), "ana@client.co.uk", func(z mailprooftest.Zone) { z.Publish("evil.co.uk") }, mailproof.Unproven, ""},
 		{"by a public suffix", sign(t, strings.ReplaceAll(plainMail, "client.example", "client.co.uk"), mailprooftest.Signature{Domain: "co.uk"}), "ana@client.co.uk", func(z mailprooftest.Zone) { z.Publish("co.uk") }, mailproof.Unproven, "there is no DKIM signature of client.co.uk, and no trusted server reports SPF"},
-		{"from a public suffix", sign(t, strings.ReplaceAll(plainMail, "client.example", "co.uk"), mailprooftest.Signature{Domain: "co.uk"}), "ana@co.uk", func(z mailprooftest.Zone) { z.Publish("co.uk") }, mailproof.Unproven, "nobody can own the domain of the From address"},
+		{"from a public suffix", sign(t, strings.ReplaceAll(plainMail, "client.example", "co.uk"), mailprooftest.Signature{Domain: "co.uk"}), "ana@co.uk", func(z mailprooftest.Zone) { z.Publish("co.uk") }, mailproof.Unproven, "the domain of the From address is a public suffix or invalid"},
 		{"in capitals", sign(t, replace("ana@client.example", "Ana@Client.EXAMPLE"), mailprooftest.Signature{Domain: "CLIENT.example"}), "Ana@Client.EXAMPLE", nil, mailproof.Proven, ""},
 		{"international name", sign(t, strings.ReplaceAll(plainMail, "client.example", "bücher.example"), mailprooftest.Signature{Domain: "xn--bcher-kva.example"}), "ana@bücher.example", func(z mailprooftest.Zone) { z.Publish("xn--bcher-kva.example") }, mailproof.Proven, "DKIM signature of xn--bcher-kva.example matches the From address"},
 		{"name that looks the same", sign(t, strings.ReplaceAll(plainMail, "client.example", "clіent.example"), mailprooftest.Signature{}), "ana@clіent.example", nil, mailproof.Unproven, ""},
@@ -120,7 +120,7 @@ func TestSignedMail(t *testing.T) {
 	}
 }
 
-// TestWeakKey: a signature by an RSA key that can be broken proves nothing.
+// TestWeakKey: a signature by a weak RSA key proves nothing.
 func TestWeakKey(t *testing.T) {
 	t.Setenv("GODEBUG", "rsa1024min=0")
 	for bits, want := range map[int]mailproof.Verdict{768: mailproof.Unproven, 1024: mailproof.Proven} {
@@ -141,8 +141,7 @@ func TestWeakKey(t *testing.T) {
 	}
 }
 
-// TestDKIMLengthTag: a signature that covers the beginning of the text lets anybody
-// append to it.
+// TestDKIMLengthTag: a signature over the first part of the body allows anyone to append to it.
 func TestDKIMLengthTag(t *testing.T) {
 	raw := mailprooftest.SignPart(t, plainMail, "client.example", "15")
 	for _, text := range []string{raw, raw + "Pay to this account instead.\r\n"} {
@@ -151,7 +150,7 @@ func TestDKIMLengthTag(t *testing.T) {
 		if r.Verdict != mailproof.Unproven || r.Reason != "the DKIM signature of client.example covers only the beginning of the text (l=)" {
 			t.Errorf("got %+v", r)
 		}
-		// DMARC would let the signature count, so the domain does not disown it.
+		// DMARC would accept the signature, so the domain does not disown the mail.
 		z := zone()
 		z["_dmarc.client.example"] = []string{"v=DMARC1; p=reject"}
 		m.SPF = "fail"
@@ -161,8 +160,7 @@ func TestDKIMLengthTag(t *testing.T) {
 	}
 }
 
-// TestTwoFromHeaders: a signature covers the lower From, and programs show the
-// upper.
+// TestTwoFromHeaders: a signature covers the lower From, and mail programs show the upper.
 func TestTwoFromHeaders(t *testing.T) {
 	loose := sign(t, plainMail, mailprooftest.Signature{Headers: []string{"From", "Subject", "Date"}})
 	for name, tt := range map[string]struct{ raw, author string }{
@@ -184,8 +182,8 @@ func TestTwoFromHeaders(t *testing.T) {
 	}
 }
 
-// TestRepeatedHeader: what is added above a signed header is shown in its place,
-// unless the signature rules that out.
+// TestRepeatedHeader: a field added above a signed one is shown in its place, unless the
+// signature prevents it.
 func TestRepeatedHeader(t *testing.T) {
 	loose := sign(t, plainMail, mailprooftest.Signature{Headers: []string{"From", "Subject", "Message-ID"}})
 	r := decide(input("Subject: [Ticket #1]\r\n"+loose), zone())
@@ -195,17 +193,17 @@ func TestRepeatedHeader(t *testing.T) {
 	if r := decide(input("Message-Id: <other@x>\r\n"+loose), zone()); r.Verdict != mailproof.Unproven || !strings.Contains(r.Reason, "Message-ID") {
 		t.Errorf("got %+v", r)
 	}
-	// Signed one time more than there are, nothing can be added.
+	// Signed once more than present, no field can be added.
 	tight := sign(t, plainMail, mailprooftest.Signature{})
 	if r := decide(input("Subject: [Ticket #1]\r\n"+tight), zone()); r.Verdict != mailproof.Unproven {
 		t.Errorf("oversigned: %+v", r)
 	}
-	// Two that are both signed are the sender's own.
+	// Two signed fields are both the sender's.
 	two := sign(t, strings.Replace(plainMail, "To:", "To: x@acme.example\nTo:", 1), mailprooftest.Signature{})
 	if r := decide(input(two), zone()); r.Verdict != mailproof.Proven || !r.Covers("to") {
 		t.Errorf("two signed ones: %+v", r)
 	}
-	// A trusted server's word on the signature does not say what it covers.
+	// A trusted server's result does not list the fields that the signature covers.
 	m := input("Subject: [Ticket #1]\r\n" + "Authentication-Results: mx.acme.example; dkim=pass header.d=client.example\r\n" + loose)
 	m.Intact = false
 	if r := decide(m, nil); r.Verdict != mailproof.Unproven || r.Reason != "the mail has more than one Subject header, so that programs may show different ones" {
@@ -213,8 +211,8 @@ func TestRepeatedHeader(t *testing.T) {
 	}
 }
 
-// TestFoldedLetters: fields whose names fold to a signature's must not shift which
-// result belongs to which.
+// TestFoldedLetters: fields with names that fold to a signature's must not shift which result
+// belongs to which.
 func TestFoldedLetters(t *testing.T) {
 	stranger := sign(t, plainMail, mailprooftest.Signature{Domain: "evil.example"})
 	stranger = strings.Replace(stranger, "DKIM-Signature", "DKIM-\u017fignature", 1)
@@ -226,8 +224,8 @@ func TestFoldedLetters(t *testing.T) {
 	}
 }
 
-// TestUncoveredHeaders: a replayed mail with fields that its signature does not
-// cover stays proven, but these fields are not part of the proof.
+// TestUncoveredHeaders: a replayed mail with additional fields stays proven, but the proof does
+// not include them.
 func TestUncoveredHeaders(t *testing.T) {
 	loose := sign(t, plainMail, mailprooftest.Signature{Headers: []string{"From", "Subject", "To"}})
 	r := decide(input("In-Reply-To: <secret@acme.example>\r\nReply-To: eve@evil.example\r\nCc: eve@evil.example\r\n"+loose), zone())
@@ -250,7 +248,7 @@ func TestUncoveredHeaders(t *testing.T) {
 			t.Errorf("%s, oversigned: %+v", name, r)
 		}
 	}
-	// SPF vouches for a mail as a whole.
+	// SPF covers a mail as a whole.
 	spf := "Authentication-Results: mx.acme.example; spf=pass smtp.mailfrom=client.example\r\n"
 	if r := decide(input(spf+"Reply-To: eve@evil.example\r\n"+plainMail), zone()); !r.Covers("reply-to") {
 		t.Errorf("SPF: %+v", r)
@@ -260,7 +258,7 @@ func TestUncoveredHeaders(t *testing.T) {
 	}
 }
 
-// TestUntrustedAuthenticationResults: everybody can write the header.
+// TestUntrustedAuthenticationResults: anyone can write the header.
 func TestUntrustedAuthenticationResults(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fields string
@@ -285,9 +283,8 @@ func TestUntrustedAuthenticationResults(t *testing.T) {
 	}
 }
 
-// TestARCOnlyFromTrusted: anybody can build an intact ARC chain that claims
-// anything. It counts by the seal of a trusted server, if a trusted server found it
-// intact.
+// TestARCOnlyFromTrusted: anyone can build an intact ARC chain. It counts by the seal of a
+// trusted server, if a trusted server found it intact.
 func TestARCOnlyFromTrusted(t *testing.T) {
 	const (
 		intact = "Authentication-Results: mx.acme.example; arc=pass; dkim=fail header.d=client.example\r\n"
@@ -324,7 +321,7 @@ func TestARCOnlyFromTrusted(t *testing.T) {
 	}
 }
 
-// What the provider says beside the mail.
+// TestProviderResults: the provider's results prove a mail.
 func TestProviderResults(t *testing.T) {
 	for name, tt := range map[string]struct {
 		edit    func(m *mailproof.Mail)
@@ -342,7 +339,7 @@ func TestProviderResults(t *testing.T) {
 		"and the policy is none":   {func(m *mailproof.Mail) { m.SPF, m.SPFDomain = "fail", "client.example" }, "v=DMARC1; p=none; sp=reject", mailproof.Unproven, ""},
 		"SPF unknown, refused":     {func(*mailproof.Mail) {}, "v=DMARC1; p=reject", mailproof.Unproven, ""},
 		"SPF has no answer either": {func(m *mailproof.Mail) { m.SPF, m.SPFDomain = "temperror", "client.example" }, "v=DMARC1; p=reject", mailproof.Unproven, ""},
-		"DKIM unknown, refused":    {func(m *mailproof.Mail) { m.SPF, m.Intact = "fail", false }, "v=DMARC1; p=reject", mailproof.Unproven, "the mail came taken apart, so that DKIM cannot be checked, and SPF does not vouch for it (fail)"},
+		"DKIM unknown, refused":    {func(m *mailproof.Mail) { m.SPF, m.Intact = "fail", false }, "v=DMARC1; p=reject", mailproof.Unproven, "the provider did not send the raw mail, so DKIM cannot be checked, and SPF does not vouch for it (fail)"},
 		"DKIM":                     {func(m *mailproof.Mail) { m.DKIM, m.Intact = []string{"evil.example", "Client.example"}, false }, "", mailproof.Proven, "the provider verified a DKIM signature of client.example, which matches the From address"},
 		"DKIM of another, refused": {func(m *mailproof.Mail) { m.DKIM, m.Intact, m.SPF = []string{"evil.example"}, false, "none" }, "v=DMARC1; p=quarantine", mailproof.Failed, ""},
 	} {
@@ -358,7 +355,7 @@ func TestProviderResults(t *testing.T) {
 	}
 }
 
-// What DNS does not answer proves nothing, disowns nothing, and may be tried again.
+// TestSilentDNS: a failed lookup proves nothing, disowns nothing, and may be retried.
 func TestSilentDNS(t *testing.T) {
 	signed := sign(t, plainMail, mailprooftest.Signature{})
 	c := mailproof.New(input(signed))
@@ -384,7 +381,7 @@ func TestSilentDNS(t *testing.T) {
 	if r := c.Verdict(map[string][]string{}); r.Verdict != mailproof.Unproven {
 		t.Errorf("no policy: %+v", r)
 	}
-	// A proof that needs the policy waits for it.
+	// A proof that depends on the policy waits for it.
 	m.SPF, m.SPFDomain = "pass", "bounce.client.example"
 	if r := mailproof.New(m).Verdict(map[string][]string{}); r.Verdict != mailproof.Unproven || !r.Temporary {
 		t.Errorf("got %+v", r)
@@ -394,7 +391,7 @@ func TestSilentDNS(t *testing.T) {
 	}
 }
 
-// TestManyNames: a mail decides how much DNS is asked, within bounds.
+// TestManyNames: the number of lookups per mail is bounded.
 func TestManyNames(t *testing.T) {
 	var fields strings.Builder
 	for selector := range strings.SplitSeq("a b c d e f g h i j", " ") {

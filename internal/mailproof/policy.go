@@ -2,13 +2,13 @@ package mailproof
 
 import "strings"
 
-// policy is what a domain publishes for DMARC, as far as it matters here.
+// policy is the relevant part of a domain's DMARC record.
 type policy struct {
 	strictDKIM, strictSPF bool
-	refuses               string // "reject" or "quarantine"; empty: nothing is asked for
+	refuses               string // "reject" or "quarantine"; empty for none
 }
 
-// policyNames are the records that may hold the policy of a domain: its own first.
+// policyNames returns the names that may hold a domain's policy, its own first.
 func policyNames(domain string) []string {
 	names := []string{"_dmarc." + domain}
 	if o := Organization(domain); o != domain {
@@ -17,9 +17,8 @@ func policyNames(domain string) []string {
 	return names
 }
 
-// findPolicy returns the policy of a domain. known is false if DNS did not answer.
-// A domain without one has the zero policy, and so has every domain where nobody
-// asked.
+// findPolicy returns a domain's policy. known is false if the lookup failed. Without a record,
+// or without any lookup, it is the zero policy.
 func findPolicy(domain string, answers map[string][]string) (p policy, known bool) {
 	if answers == nil {
 		return policy{}, true
@@ -36,7 +35,7 @@ func findPolicy(domain string, answers map[string][]string) (p policy, known boo
 	return policy{}, true
 }
 
-// readPolicy reads a DMARC record (RFC 7489, 6.3). Several records count as none.
+// readPolicy parses a DMARC record (RFC 7489, 6.3). Several records count as none.
 func readPolicy(records []string, ofParent bool) (p policy, ok bool) {
 	found := ""
 	for _, r := range records {

@@ -11,57 +11,56 @@ import (
 )
 
 const (
-	// answerTime is how long all records of a mail may take together.
+	// answerTime bounds the lookups for one mail.
 	answerTime = 4 * time.Second
 
-	// Answers are reused for a while, since DNS libraries do not show how long they
-	// may be. What is not there may have been published a moment ago.
+	// Answers are cached for a fixed time, since DNS libraries do not expose TTLs. A missing
+	// record may have been published a moment ago.
 	keepFound   = 5 * time.Minute
 	keepMissing = time.Minute
 	maxKept     = 4096
 
-	// An organization whose servers did not answer maxSilent times in a row is not
-	// asked for silentTime, so that its mail holds up nothing.
+	// The servers of an organization that time out maxSilent times in a row are skipped for
+	// silentTime, so that its mail delays no other.
 	maxSilent  = 3
 	silentTime = time.Minute
 
-	maxRecords = 10 // of one name
+	maxRecords = 10 // per name
 )
 
-// Lookup returns the TXT records of a name, which has no final dot. It returns a
-// [net.DNSError] with IsNotFound where there are none, and must return when ctx
-// ends.
+// Lookup returns the TXT records of a name without a final dot, or a [net.DNSError] with
+// IsNotFound. It must return when ctx ends.
 type Lookup func(ctx context.Context, name string) ([]string, error)
 
-// Resolver finds the records that checks ask for. It is safe for concurrent use.
+// Resolver looks up and caches TXT records. It is safe for concurrent use.
 type Resolver struct {
 	lookup Lookup
 
-	mu     sync.Mutex
-	kept   map[string]kept
-	silent map[string]silence // by organizational domain
+	mu      sync.Mutex
+	cache   map[string]cachedRecords
+	skipped map[string]timeouts // by organizational domain
 }
 
-type kept struct {
+type cachedRecords struct {
 	records []string
 	until   time.Time
 }
 
-type silence struct {
+type timeouts struct {
 	times int
-	until time.Time // not asked before then
+	until time.Time // skipped until then
 }
 
 // NewResolver returns a resolver over lookup.
 func NewResolver(lookup Lookup) *Resolver {
-	return &Resolver{lookup: lookup, kept: make(map[string]kept), silent: make(map[string]silence)}
+	return &Resolver{lookup: lookup, cache: make(map[string]cachedRecords), skipped: make(map[string]timeouts)}
 }
 
-// reserved are top-level domains that are not in the DNS (RFC 2606, 6761, 6762,
-// 7686; ICANN's "internal").
+// reserved lists top-level domains outside the DNS (RFC 2606, 6761, 6762, 7686; ICANN's
+// "internal").
 var reserved = []string{"example", "test", "invalid", "localhost", "local", "internal", "onion"}
 
-// SystemLookup asks the system's resolver, but not for names that cannot exist.
+// SystemLookup uses the system's resolver, but skips names that cannot exist.
 func SystemLookup(ctx context.Context, name string) ([]string, error) {
 	if slices.Contains(reserved, name[strings.LastIndexByte(name, '.')+1:]) {
 		return nil, &net.DNSError{Err: "reserved", Name: name, IsNotFound: true}
@@ -69,9 +68,8 @@ func SystemLookup(ctx context.Context, name string) ([]string, error) {
 	return net.DefaultResolver.LookupTXT(ctx, name+".") // rooted: no search list
 }
 
-// TXT returns the records of names, all at once and within four seconds. An empty
-// entry means that there is no record; names for which DNS did not answer are
-// missing. The map is never nil.
+// TXT looks up names concurrently, within four seconds. An empty entry means no record; names
+// with a failed lookup are missing. The map is never nil.
 func (r *Resolver) TXT(ctx context.Context, names []string) map[string][]string {
 	limited, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -83,7 +81,7 @@ func (r *Resolver) TXT(ctx context.Context, names []string) map[string][]string 
 	answers, found := make(chan answer, len(names)), make(map[string][]string, len(names))
 	var asked []string
 	for _, name := range names {
-		if records, known, ask := r.recall(name); known {
+		if records, known, ask := r.cached(name); known {
 			found[name] = records
 			continue
 		} else if !ask {
@@ -107,33 +105,33 @@ func (r *Resolver) TXT(ctx context.Context, names []string) map[string][]string 
 		case <-limited.Done():
 		}
 	}
-	if ctx.Err() == nil { // else the silence is ours
-		r.remember(asked, found)
+	if ctx.Err() == nil { // else the caller gave up
+		r.store(asked, found)
 	}
 	return found
 }
 
-// recall returns what is known of a name. ask is false if its servers are silent.
-func (r *Resolver) recall(name string) (records []string, known, ask bool) {
+// cached returns a cached result. ask is false if the name's servers are skipped.
+func (r *Resolver) cached(name string) (records []string, known, ask bool) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if k, ok := r.kept[name]; ok && now.Before(k.until) {
+	if k, ok := r.cache[name]; ok && now.Before(k.until) {
 		return k.records, true, false
 	}
-	return nil, false, !now.Before(r.silent[Organization(name)].until)
+	return nil, false, !now.Before(r.skipped[Organization(name)].until)
 }
 
-// remember keeps the answers to asked, and counts organizations that gave none.
-func (r *Resolver) remember(asked []string, found map[string][]string) {
+// store caches answers and counts organizations without any.
+func (r *Resolver) store(asked []string, found map[string][]string) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.kept) >= maxKept {
-		clear(r.kept)
+	if len(r.cache) >= maxKept {
+		clear(r.cache)
 	}
-	if len(r.silent) >= maxKept {
-		clear(r.silent)
+	if len(r.skipped) >= maxKept {
+		clear(r.skipped)
 	}
 	answered := make(map[string]bool) // by organizational domain
 	for _, name := range asked {
@@ -146,15 +144,15 @@ func (r *Resolver) remember(asked []string, found map[string][]string) {
 		if len(records) > 0 {
 			keep = keepFound
 		}
-		r.kept[name] = kept{records, now.Add(keep)}
+		r.cache[name] = cachedRecords{records, now.Add(keep)}
 	}
 	for organization, ok := range answered {
-		s := r.silent[organization]
+		s := r.skipped[organization]
 		if s.times++; s.times >= maxSilent {
 			s.until = now.Add(silentTime)
 		}
-		if r.silent[organization] = s; ok {
-			delete(r.silent, organization)
+		if r.skipped[organization] = s; ok {
+			delete(r.skipped, organization)
 		}
 	}
 }

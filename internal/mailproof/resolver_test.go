@@ -39,12 +39,12 @@ func TestResolver(t *testing.T) {
 		if len(found) != 2 || len(found["_dmarc.client.example"]) != 1 || !there || len(missing) != 0 || asked.Load() != 4 {
 			t.Errorf("found %v after %d questions", found, asked.Load())
 		}
-		// Answers are kept, silence is not.
+		// Answers are cached, time-outs are not.
 		if r.TXT(t.Context(), names[:2]); asked.Load() != 4 {
 			t.Errorf("asked %d times", asked.Load())
 		}
 		time.Sleep(61 * time.Second)
-		if r.TXT(t.Context(), names[:2]); asked.Load() != 5 { // what was not there
+		if r.TXT(t.Context(), names[:2]); asked.Load() != 5 { // the missing records
 			t.Errorf("asked %d times", asked.Load())
 		}
 		time.Sleep(5 * time.Minute)
@@ -54,8 +54,8 @@ func TestResolver(t *testing.T) {
 	})
 }
 
-// TestHangingDomain: after three times of silence an organization's mail waits for
-// nothing, under whichever of its names, for a minute.
+// TestHangingDomain: after three time-outs, an organization's mail waits for no lookup of any
+// of its names for a minute.
 func TestHangingDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := false
@@ -73,7 +73,7 @@ func TestHangingDomain(t *testing.T) {
 		}
 		stopped, cancel := context.WithCancel(t.Context())
 		cancel()
-		r.TXT(stopped, []string{"x.evil.example"}) // our own end is no silence of theirs
+		r.TXT(stopped, []string{"x.evil.example"}) // the caller's cancellation does not count
 		for i, want := range []time.Duration{4, 4, 4, 0, 0} {
 			if got := took(string(rune('a'+i)) + ".evil.example"); got != want*time.Second {
 				t.Errorf("time %d took %s", i+1, got)

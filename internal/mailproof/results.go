@@ -13,9 +13,9 @@ const (
 	maxHops    = 50      // RFC 8617, 5.2.1
 )
 
-// readResults takes what trusted servers wrote into the header. Of each method only
-// the topmost field of a trusted server counts: RFC 8601, section 5, obliges these
-// servers to remove fields that a sender wrote in their name.
+// readResults reads the results that trusted servers added to the header. Of each method only
+// the topmost field of a trusted server counts: RFC 8601, section 5, obliges these servers to
+// remove forged fields with their name.
 func (c *Check) readResults() {
 	seen := map[string]bool{}
 	chain := false // a trusted server found the ARC chain intact
@@ -46,7 +46,7 @@ func (c *Check) readResults() {
 	}
 }
 
-// readResults parses one field. What stands before an error counts.
+// readResults parses one field, up to the first error.
 func readResults(v string) (server string, results []authres.Result) {
 	if len(v) > maxResults {
 		return "", nil
@@ -73,8 +73,8 @@ func methodOf(r authres.Result) string {
 	return ""
 }
 
-// readResult adds one result of a trusted server. via says how we have it, where it is
-// not the server's own field; then it cannot disown the mail.
+// readResult adds one result of a trusted server. via describes an indirect source, which
+// cannot disown the mail.
 func (c *Check) readResult(r authres.Result, server, via string) {
 	by := server + via
 	switch r := r.(type) {
@@ -105,10 +105,9 @@ func (c *Check) readResult(r authres.Result, server, via string) {
 	}
 }
 
-// readChain takes the results of the newest trusted server in the ARC chain
-// (RFC 8617). The chain is intact, which anybody can achieve for a chain of their
-// own: results count only if the seal of the same hop is by the organization of the
-// trusted server that they name.
+// readChain reads the results of the newest trusted server in the ARC chain (RFC 8617). Anyone
+// can make an intact chain, so results count only if the seal of the same hop belongs to the
+// organization of the trusted server that they name.
 func (c *Check) readChain() {
 	seals := map[int]string{}
 	for _, v := range c.values("arc-seal") {
@@ -120,7 +119,7 @@ func (c *Check) readChain() {
 		}
 		seals[hop] = ascii(squeezed(t["d"]))
 	}
-	found := map[int]string{} // by hop; empty: there are several
+	found := map[int]string{} // by hop; empty if there are several
 	for _, v := range c.values("arc-authentication-results") {
 		first, rest, _ := strings.Cut(v, ";")
 		name, n, _ := strings.Cut(first, "=")
@@ -145,7 +144,7 @@ func (c *Check) readChain() {
 	}
 }
 
-// instance reads the number of a hop; 0 for what is none.
+// instance parses a hop number, or returns 0.
 func instance(v string) int {
 	n, err := strconv.Atoi(strings.TrimSpace(v))
 	if err != nil || n < 1 || n > maxHops {
@@ -154,16 +153,16 @@ func instance(v string) int {
 	return n
 }
 
-// coverage is what the aligned signatures of a mail say that they cover, before any is
-// verified.
+// coverage is the set of fields that a mail's aligned signatures claim to cover, before
+// verification.
 type coverage struct {
-	repeated  string   // a field that occurs more often than they cover; empty: none
-	uncovered []string // coverable fields that they do not all cover
+	repeated  string   // a field that occurs more often than covered; may be empty
+	uncovered []string // coverable fields that not all of them cover
 }
 
-// claimedCoverage reads the claims, for results of which it is not known which signature
-// they are about. alsoSPF says that the result may rest on SPF, which covers a mail
-// as a whole, where there is no signature.
+// claimedCoverage returns the coverage for results without a reference to a signature. alsoSPF
+// means that the result may rest on SPF, which covers a mail as a whole, if there is no
+// signature.
 func (c *Check) claimedCoverage(alsoSPF bool) *coverage {
 	at := 0
 	if alsoSPF {
@@ -202,22 +201,21 @@ func (c *Check) claimedCoverage(alsoSPF bool) *coverage {
 	return list
 }
 
-// domainOfResult reads a domain, or the domain of an address.
+// domainOfResult parses a domain, or the domain of an address.
 func domainOfResult(s string) string {
 	s = strings.Trim(s, "<>. ")
 	return ascii(domainPart(s))
 }
 
-// withoutComments removes comments and quoting, in which a sender's own words may
-// stand, so that they cannot pass for results. It returns "" when they do not
-// balance.
+// withoutComments removes comments and quoting, which may contain the sender's text, so that it
+// cannot pass for results. It returns "" if they are unbalanced.
 func withoutComments(v string) string {
 	var b strings.Builder
 	depth, quoted := 0, false
 	for i := 0; i < len(v); i++ {
 		switch c := v[i]; {
 		case c == '\\' && (quoted || depth > 0):
-			i++ // the escaped character does not count either
+			i++ // skip the escaped character
 		case quoted:
 			if c == '"' {
 				quoted = false

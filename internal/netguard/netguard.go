@@ -1,17 +1,15 @@
-// Package netguard keeps connections that strangers ask for, such as webhook
-// deliveries and media downloads, out of the networks we stand in.
+// Package netguard keeps outbound connections to tenant-chosen addresses, such as webhook
+// deliveries and media downloads, out of private networks.
 //
-// A [Guard] looks at the address a socket is about to connect to, after the name
-// was resolved, so that a name which resolves differently the second time (DNS
-// rebinding), an odd spelling of an address or a redirect gets nowhere. What is
-// not public address space is refused: for IPv4 everything the IANA special-
-// purpose registry (RFC 6890) lists, for IPv6 everything outside the global
-// unicast block 2000::/3 and the special parts within it. Forms that carry an
-// IPv4 address inside an IPv6 one are refused whole: where they work, the IPv4
-// address works too.
+// A [Guard] checks the address that a socket is about to connect to, after name resolution, so
+// that DNS rebinding, unusual spellings of an address and redirects have no effect. Non-public
+// address space is refused: for IPv4 everything in the IANA special-purpose registry (RFC
+// 6890), for IPv6 everything outside the global unicast block 2000::/3 and the special blocks
+// within it. IPv6 forms that embed an IPv4 address are refused altogether: where they work, the
+// IPv4 address works too.
 //
-// [CheckURL] refuses what can be refused without the network, so that whoever
-// types in a URL hears of it at once; it is a courtesy, the guard is the defence.
+// [CheckURL] refuses invalid URLs without the network, so that a user sees the error at once;
+// it is a courtesy, the guard is the defence.
 package netguard
 
 import (
@@ -24,12 +22,11 @@ import (
 	"time"
 )
 
-// AddressError says that a connection was refused because it would have left
-// public address space.
+// AddressError is a refused connection to a non-public address.
 type AddressError struct {
-	Host string     // the name that resolved to Addr, or "" if Addr itself was asked for
-	Addr netip.Addr // the address refused
-	Why  string     // what kind of address it is
+	Host string     // the name that resolved to Addr, or "" if Addr itself was dialed
+	Addr netip.Addr // the refused address
+	Why  string     // the kind of address
 }
 
 func (e *AddressError) Error() string {
@@ -39,14 +36,13 @@ func (e *AddressError) Error() string {
 	return fmt.Sprintf("%s is not a public address (%s)", e.Addr, e.Why)
 }
 
-// Guard decides which addresses may be dialled. The zero value lets through
-// public addresses only.
+// Guard decides which addresses may be dialed. The zero value allows public addresses only.
 type Guard struct {
-	AllowPrivate bool          // lets through every address: development and demos
+	AllowPrivate bool          // allows every address: development and demos
 	Resolver     *net.Resolver // nil means the system's
 }
 
-// Check returns an [*AddressError] unless addr may be dialled.
+// Check returns an [*AddressError] unless addr may be dialed.
 func (g Guard) Check(addr netip.Addr) error {
 	if g.AllowPrivate {
 		return nil
@@ -70,9 +66,8 @@ func (g Guard) Control(network, address string, _ syscall.RawConn) error {
 	return g.Check(ap.Addr())
 }
 
-// DialContext connects like [net.Dialer.DialContext], over TCP only, to an address
-// that passes [Guard.Check]. Of a name's several addresses the refused ones are
-// skipped.
+// DialContext connects like [net.Dialer.DialContext], over TCP only, to an address that passes
+// [Guard.Check]. Refused addresses of a name are skipped.
 func (g Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout, Control: g.Control, Resolver: g.Resolver}
 	conn, err := d.DialContext(ctx, network, address)
@@ -86,11 +81,11 @@ func (g Guard) DialContext(ctx context.Context, network, address string) (net.Co
 
 const dialTimeout = 10 * time.Second
 
-// globalUnicast is the one block from which public IPv6 addresses are assigned.
+// globalUnicast is the only block of public IPv6 addresses.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// reserved are the blocks that are not, or not only, the public internet. The
-// first match names the reason, so narrower blocks come first.
+// reserved are the blocks that are not, or not only, the public internet. The first match names
+// the reason, so narrower blocks come first.
 var reserved = []struct {
 	block netip.Prefix
 	why   string
@@ -141,12 +136,12 @@ var reserved = []struct {
 	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 }
 
-// notPublic returns what kind of special address addr is, or "" if it is public.
+// notPublic returns the kind of special address that addr is, or "" if it is public.
 func notPublic(addr netip.Addr) string {
 	if !addr.IsValid() {
 		return "invalid"
 	}
-	addr = addr.WithZone("") // a zone would keep addr out of every prefix
+	addr = addr.WithZone("") // a zone would exclude addr from every prefix
 	for _, r := range reserved {
 		if r.block.Contains(addr) {
 			return r.why

@@ -113,7 +113,7 @@ func TestCheck(t *testing.T) {
 		{"fdff::1", "unique local"},
 		{"fe80::1", "link-local"},
 		{"fe80::1%eth0", "link-local"},
-		{"2606:4700:4700::1111%eth0", ""}, // a zone changes nothing
+		{"2606:4700:4700::1111%eth0", ""}, // the zone is ignored
 		{"::1%lo", "loopback"},
 		{"febf::1", "link-local"},
 		{"fec0::1", "site-local"},

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// shiftyResolver resolves every name to the addresses given, one after the
-// other; the last one stays.
+// shiftyResolver resolves every name to the addresses in turn, and repeats the last one.
 func shiftyResolver(t *testing.T, addrs ...string) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -69,9 +68,8 @@ func shiftyResolver(t *testing.T, addrs ...string) *net.Resolver {
 	}}
 }
 
-// A name that resolves to a public address when it is looked at, and to a
-// private one when it is dialled, gets nowhere: it is the dialled address that
-// counts.
+// TestRebinding: a name that resolves to a public address when checked and to a private one
+// when dialed is refused, because the dialed address counts.
 func TestRebinding(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

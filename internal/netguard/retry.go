@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// MaxRetryAfter bounds what [RetryAfter] returns.
+// MaxRetryAfter bounds [RetryAfter].
 const MaxRetryAfter = 24 * time.Hour
 
-// RetryAfter returns for how long an answer asks not to be bothered again (RFC 9110
-// section 10.2.3), at most [MaxRetryAfter]; 0 where it does not say, or nothing that
-// can be read.
+// RetryAfter returns the wait of a Retry-After header (RFC 9110 section 10.2.3), at most
+// [MaxRetryAfter]; 0 if it is missing or malformed.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	if n, err := strconv.ParseUint(value, 10, 64); err == nil {

@@ -14,7 +14,7 @@ func TestRetryAfter(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		"": 0, "soon": 0, "-5": 0, "1.5": 0, "0": 0,
 		"90": 90 * time.Second, " 120 ": 2 * time.Minute, "86400": 24 * time.Hour, "86401": 24 * time.Hour,
-		"9223372037":                    24 * time.Hour, // nanoseconds of it are more than a duration holds
+		"9223372037":                    24 * time.Hour, // overflows a duration in nanoseconds
 		"18446744073709551615":          24 * time.Hour,
 		"18446744073709551616":          0,
 		"Sat, 21 Nov 2026 10:00:00 GMT": 30 * time.Minute,

@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// NewTransport returns a transport whose every connection is guarded, tuned for
-// posting at a high rate to few hosts. It serves HTTP/2 where offered, trusts the
-// system's certificates (or those of SSL_CERT_FILE) and honours HTTPS_PROXY,
-// HTTP_PROXY and NO_PROXY. The caller's client sets the time limit of a whole
-// request and decides about redirects, whose targets are guarded as well.
+// NewTransport returns a transport with guarded connections, tuned for high-rate posts to few
+// hosts. It uses HTTP/2 if offered, trusts the system's certificates (or those of
+// SSL_CERT_FILE) and respects HTTPS_PROXY, HTTP_PROXY and NO_PROXY. The caller's client sets
+// the time limit of a whole request and handles redirects; their targets are guarded as well.
 //
-// A proxy may stand in our own network; the guard then resolves the destination's
-// name and checks all its addresses before asking the proxy to connect. As the
-// proxy resolves the name again, it should refuse private destinations itself.
+// A proxy may be in a private network; the guard then resolves the destination's name and
+// checks all its addresses before it asks the proxy to connect. Because the proxy resolves the
+// name again, it should refuse private destinations itself.
 func NewTransport(g Guard) *http.Transport {
 	return newTransport(g, http.ProxyFromEnvironment, net.DefaultResolver.LookupNetIP)
 }
@@ -31,8 +30,7 @@ func newTransport(
 ) *http.Transport {
 	r := &router{guard: g, proxy: proxy, lookup: lookup, proxies: make(map[string]bool)}
 	for _, scheme := range []string{"http", "https"} {
-		// A name that no list of exceptions has. A proxy setting that does not
-		// parse is reported by every request.
+		// A name in no list of exceptions. An invalid proxy setting fails every request.
 		u, err := proxy(&http.Request{URL: &url.URL{Scheme: scheme, Host: "kickstand.invalid"}})
 		if err == nil && u != nil {
 			r.proxies[hostPort(u)] = true
@@ -42,25 +40,25 @@ func newTransport(
 		Proxy:                  r.route,
 		GetProxyConnectHeader:  r.checkConnect,
 		DialContext:            r.dial,
-		ForceAttemptHTTP2:      true, // not by default with a DialContext
+		ForceAttemptHTTP2:      true, // not the default with a DialContext
 		MaxIdleConns:           1024,
 		MaxIdleConnsPerHost:    64,
 		IdleConnTimeout:        90 * time.Second,
 		TLSHandshakeTimeout:    10 * time.Second,
 		ExpectContinueTimeout:  time.Second,
-		ResponseHeaderTimeout:  time.Minute, // for a client without a limit of its own
+		ResponseHeaderTimeout:  time.Minute, // for a client without its own limit
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 }
 
-// router decides for each request whether a proxy carries it.
+// router decides for each request whether to use a proxy.
 type router struct {
 	guard  Guard
 	proxy  func(*http.Request) (*url.URL, error)
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-	// proxies are the addresses, as the transport spells them, that the operator
-	// configured and that may be dialled wherever they are.
+	// proxies are the addresses of the operator's proxies in the transport's form, which may be
+	// dialed in any network.
 	proxies map[string]bool
 }
 
@@ -70,15 +68,15 @@ func (r *router) route(req *http.Request) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	connects := false // through CONNECT, where checkConnect does the check, once per connection
+	connects := false // through CONNECT, which checkConnect checks once per connection
 	switch {
 	case proxy != nil:
 		connects = req.URL.Scheme == "https" && (proxy.Scheme == "http" || proxy.Scheme == "https")
 	case !r.proxies[hostPort(req.URL)]:
-		return nil, nil // dial does the check
+		return nil, nil // dial checks it
 	default:
-		// An unproxied request to the proxy's own address, which dial cannot tell
-		// from one through the proxy.
+		// An unproxied request to the proxy's own address is indistinguishable, for dial, from
+		// one through the proxy.
 	}
 	if !connects {
 		if _, err := r.checkConnect(req.Context(), proxy, hostPort(req.URL)); err != nil {
@@ -88,8 +86,8 @@ func (r *router) route(req *http.Request) (*url.URL, error) {
 	return proxy, nil
 }
 
-// checkConnect is the transport's GetProxyConnectHeader function, called before
-// each CONNECT. The target is as hostPort spells it.
+// checkConnect is the transport's GetProxyConnectHeader function, called before each CONNECT.
+// target is in the form of hostPort.
 func (r *router) checkConnect(ctx context.Context, _ *url.URL, target string) (http.Header, error) {
 	host, _, err := net.SplitHostPort(target)
 	if err != nil {
@@ -105,8 +103,8 @@ func (r *router) dial(ctx context.Context, network, address string) (net.Conn, e
 	return r.guard.DialContext(ctx, network, address)
 }
 
-// checkName refuses a host unless all its addresses are public: which of them the
-// proxy will take is not known.
+// checkName refuses a host unless all its addresses are public, because the proxy may choose
+// any of them.
 func (r *router) checkName(ctx context.Context, host string) error {
 	if r.guard.AllowPrivate {
 		return nil
@@ -130,7 +128,7 @@ func (r *router) checkName(ctx context.Context, host string) error {
 	return nil
 }
 
-// hostPort returns the address as the transport spells it when it dials for u.
+// hostPort returns the address in the form that the transport dials for u.
 func hostPort(u *url.URL) string {
 	host := u.Hostname()
 	if ascii, err := toASCII(host); err == nil {

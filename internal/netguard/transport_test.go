@@ -51,8 +51,8 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-// connectProxy is a proxy that answers CONNECT and plain requests, whatever the
-// destination, with one server of its own. It records the destinations.
+// connectProxy is a proxy that answers CONNECT and plain requests to any destination with its
+// own server, and records the destinations.
 type connectProxy struct {
 	*httptest.Server
 	backend string // host:port
@@ -117,7 +117,7 @@ func TestTransportWithProxy(t *testing.T) {
 	lookup := func(_ context.Context, _, host string) ([]netip.Addr, error) {
 		switch host {
 		case "example.com": // the name in httptest's certificate
-			// The IPv6 form of an IPv4 address, as some resolvers have it.
+			// The IPv6 form of an IPv4 address, which some resolvers return.
 			return []netip.Addr{netip.MustParseAddr("::ffff:93.184.215.14"), netip.MustParseAddr("2606:4700:4700::1111")}, nil
 		case "inside.example":
 			return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil
@@ -131,8 +131,8 @@ func TestTransportWithProxy(t *testing.T) {
 		name      string
 		guard     Guard
 		target    string
-		noProxy   string // a host that is not for the proxy
-		proxyHost string // spelled so in the target that starts with PROXY
+		noProxy   string // a host excluded from the proxy
+		proxyHost string // the target that starts with PROXY, in this spelling
 		want      string // body
 		err       string
 		asks      []string
@@ -200,8 +200,8 @@ func TestTransportWithProxy(t *testing.T) {
 	}
 }
 
-// The library reads the environment once per process: this is the only test that
-// may ask it.
+// TestNewTransportUsesTheEnvironmentsProxy: the library reads the environment once per process,
+// so only this test may use it.
 func TestNewTransportUsesTheEnvironmentsProxy(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://proxy.example:3128")
 	t.Setenv("NO_PROXY", "direct.example")

@@ -12,16 +12,15 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// maxURL is the length of the longest URL accepted, in bytes.
+// maxURL is the maximum length of a URL in bytes.
 const maxURL = 2048
 
-// CheckURL parses the URL of a receiver and refuses one that could not be a public
-// HTTPS endpoint, whatever the DNS says. With allowPrivate, http and any host are
-// fine. The name is not resolved: that is for the [Guard], at each connection.
+// CheckURL parses the URL of a receiver and refuses one that cannot be a public HTTPS endpoint.
+// With allowPrivate, http and any host are allowed. It does not resolve the name; the [Guard]
+// does at each connection.
 //
-// Errors read as the rest of a sentence that begins with the name of the field
-// ("must use https"), or are an [*AddressError]; they never repeat the URL, which
-// may hold a secret.
+// Errors are the rest of a sentence that begins with the field's name ("must use https"), or an
+// [*AddressError]; they never repeat the URL, which may hold a secret.
 func CheckURL(raw string, allowPrivate bool) (*url.URL, error) {
 	if raw == "" {
 		return nil, errors.New("must not be empty")
@@ -77,8 +76,8 @@ func checkHost(host string, allowPrivate bool) error {
 		}
 	}
 	last := labels[len(labels)-1]
-	// Some resolvers read 127.1, 0x7f.1 and 2130706433 as addresses; no
-	// top-level domain looks like one.
+	// Some resolvers parse 127.1, 0x7f.1 and 2130706433 as addresses; no top-level domain has
+	// such a form.
 	if strings.HasPrefix(last, "0x") || strings.Trim(last, "0123456789") == "" {
 		return errors.New("must have a valid host name or address")
 	}
@@ -92,8 +91,8 @@ func checkHost(host string, allowPrivate bool) error {
 	return nil
 }
 
-// toASCII does what net/http will do to a host before it is resolved, which may
-// turn full-width digits and dots into an address.
+// toASCII converts a host like net/http before resolution, which may turn full-width digits and
+// dots into an address.
 func toASCII(host string) (string, error) {
 	if !strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII }) {
 		return host, nil
@@ -101,8 +100,8 @@ func toASCII(host string) (string, error) {
 	return idna.Lookup.ToASCII(host)
 }
 
-// validLabel reports whether the resolver will take label as part of a name.
-// Underscores are not for host names, but some have them.
+// validLabel reports whether label may be part of a resolvable name. Underscores are invalid in
+// host names but in use.
 func validLabel(label string) bool {
 	if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
 		return false
@@ -115,17 +114,16 @@ func validLabel(label string) bool {
 	return true
 }
 
-// ParseAPIURL reads the configured address of an API, standard if there is none.
-// It must be https, as credentials go there with every request; only on this
-// machine http will do.
+// ParseAPIURL parses the configured URL of an API, or standard if raw is empty. It must be
+// https, because every request carries credentials; http is allowed on this machine only.
 func ParseAPIURL(raw, standard string) (*url.URL, error) {
 	if raw == "" {
 		raw = standard
 	}
 	u, err := url.Parse(strings.TrimRight(raw, "/"))
 	switch {
-	case strings.Contains(raw, "@"): // not repeated: there may be a key in it
-		return nil, errors.New("it must not hold a user name or a key, which is a setting of its own")
+	case strings.Contains(raw, "@"): // not repeated, because it may hold a key
+		return nil, errors.New("it must not contain a user name or a key; set the key separately")
 	case err != nil, u.Hostname() == "", u.Opaque != "", u.RawQuery != "", u.ForceQuery, u.Fragment != "",
 		u.Scheme != "https" && u.Scheme != "http":
 		return nil, fmt.Errorf("%q is not an address such as %s", raw, standard)
@@ -135,7 +133,7 @@ func ParseAPIURL(raw, standard string) (*url.URL, error) {
 	return u, nil
 }
 
-// Loopback reports whether a URL is on this machine, by its looks.
+// Loopback reports whether a URL's host is this machine.
 func Loopback(u *url.URL) bool {
 	if u.Hostname() == "localhost" {
 		return true

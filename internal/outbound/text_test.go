@@ -175,17 +175,17 @@ func TestRetries(t *testing.T) {
 			}
 			return errors.New("no route to host")
 		}, []time.Duration{5 * s, 15 * s, 45 * s, 2 * m, 5 * m, 15 * m, 30 * m, 30 * m}, "the provider cannot be reached: no route to host"},
-		{"503", unavailable, nil, []time.Duration{40 * s, 40 * s, 45 * s, 2 * m, 5 * m, 15 * m, 30 * m}, "the provider has trouble (503)"},
+		{"503", unavailable, nil, []time.Duration{40 * s, 40 * s, 45 * s, 2 * m, 5 * m, 15 * m, 30 * m}, "the provider failed (503)"},
 		{"429 with Retry-After", func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("Retry-After", "3600")
 			w.WriteHeader(http.StatusTooManyRequests)
 			return true
-		}, nil, []time.Duration{h, h}, "the provider takes no more messages at the moment (429)"},
+		}, nil, []time.Duration{h, h}, "the provider's rate limit was exceeded (429)"},
 		{"20429", func(w http.ResponseWriter, r *http.Request) bool {
 			w.WriteHeader(http.StatusBadRequest)
 			io.WriteString(w, `{"code":20429,"message":"Too Many Requests"}`)
 			return true
-		}, nil, []time.Duration{5 * s, 15 * s}, "the provider takes no more messages at the moment (429)"},
+		}, nil, []time.Duration{5 * s, 15 * s}, "the provider's rate limit was exceeded (429)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestGiveUp(t *testing.T) {
 		within time.Duration
 		reason string
 	}{
-		{"429", nil, 60 * time.Hour, "the provider takes no more messages at the moment (429)"},
+		{"429", nil, 60 * time.Hour, "the provider's rate limit was exceeded (429)"},
 		{"unreachable", func(*http.Request, bool) error { return io.EOF }, 9 * 24 * time.Hour, "the provider cannot be reached: EOF"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -493,7 +493,7 @@ func TestRefusedReplies(t *testing.T) {
 			res := r.intake(c, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM3", ThreadKey: "BANK", From: channel.Party{ID: "BANK"}, Text: "Your code"}})
 			_, err := r.tryReply(res.TicketID, "Hi")
 			return err
-		}, problem.Precondition, "BANK cannot be answered: it is a name and not a number"},
+		}, problem.Precondition, "BANK cannot be answered: it is a sender name, not a number"},
 		{"opted out", func() error {
 			r.intake(c, "sms", channel.Event{Message: &channel.Message{ExternalID: "SM4", ThreadKey: anasPhone, From: channel.Party{Phone: anasPhone}, Text: "STOP", OptOut: true}})
 			_, err := r.tryReply(ticket, "Hi")

@@ -1,10 +1,9 @@
-// Package phone turns what people and providers write as a telephone number into
-// one canonical form, E.164, so that a caller, a texter and a typed-in contact
-// are recognised as the same customer.
+// Package phone normalizes phone numbers to E.164, so that a caller, a sender of texts and a
+// manually entered contact match the same customer.
 //
-// Many senders are not numbers: short codes, alphanumeric sender names, withheld
-// callers and user ids. [Parse] says so and changes nothing about them; whoever
-// stores them keeps them verbatim, as another kind of key. No input is an error.
+// Many senders are not numbers: short codes, alphanumeric sender names, withheld callers and
+// user ids. [Parse] reports that and leaves them unchanged; callers store them verbatim as
+// another kind of key. No input is an error.
 package phone
 
 import (
@@ -14,33 +13,31 @@ import (
 	"github.com/nyaruka/phonenumbers"
 )
 
-// shortCode is the length up to which digits without a country code are taken
-// for a short code. A few small countries have subscriber numbers as short, and
-// lose nothing but the merging of two spellings.
+// shortCode is the length up to which digits without a country code count as a short code. A
+// few small countries have subscriber numbers as short; they only miss the merging of two
+// spellings.
 const shortCode = 6
 
-// maxE164 is the length of the longest E.164 number, with its "+". The library
-// lets a few countries exceed it.
+// maxE164 is the maximum length of an E.164 number, including its "+". The library lets a few
+// countries exceed it.
 const maxE164 = 16
 
-// maxText bounds the work spent on hostile input, in bytes. The longest honest
-// spelling, with every digit full-width and an extension, is shorter.
+// maxText bounds the work for hostile input, in bytes. The longest realistic spelling, with
+// full-width digits and an extension, is shorter.
 const maxText = 120
 
-// Number is a telephone number and the way it was written.
+// Number is a phone number with its original spelling.
 type Number struct {
 	E164 string // "+" and at most 15 digits, no extension; "" if it is not a number
 	Raw  string // as given
 }
 
-// Parse reads raw in any usual spelling. A number without a country code is of
-// defaultRegion (ISO 3166, "DE"); without a region it is not a number. An
-// extension is dropped. The result is false, and E164 empty, for whatever no
-// numbering plan knows as a telephone number.
+// Parse parses raw in any usual spelling. A number without a country code belongs to
+// defaultRegion (ISO 3166, "DE"); without a region it is not a number. Extensions are dropped.
+// The result is false, with an empty E164, unless a numbering plan has the number.
 //
-// Mobile numbers of Mexico and Brazil in the forms that were abolished in 2019
-// and 2016, but live on in messaging ids, come out in their present form; see
-// [Variants].
+// Mobile numbers of Mexico and Brazil in the forms abolished in 2019 and 2016, which survive in
+// messaging ids, are converted to their present form; see [Variants].
 func Parse(raw, defaultRegion string) (Number, bool) {
 	if e164, ok := plain(raw); ok {
 		return Number{E164: e164, Raw: raw}, true
@@ -55,7 +52,7 @@ func Parse(raw, defaultRegion string) (Number, bool) {
 	}
 	e164 := phonenumbers.Format(n, phonenumbers.E164)
 	if !valid(n) {
-		// Perhaps in a form that its country has abolished.
+		// Possibly a form that its country has abolished.
 		var ok bool
 		if e164, ok = plain(modern(e164)); !ok {
 			return Number{Raw: raw}, false
@@ -67,8 +64,8 @@ func Parse(raw, defaultRegion string) (Number, bool) {
 	return Number{E164: e164, Raw: raw}, true
 }
 
-// plain is the fast path for what providers send, E.164 already. It reports false
-// for anything else, such as a national prefix left in, which may yet be a number.
+// plain is the fast path for numbers in E.164 form. It returns false for all others, such as
+// those with a national prefix, which may still be numbers.
 func plain(s string) (string, bool) {
 	if len(s) < 8 || len(s) > maxE164 || s[0] != '+' || s[1] == '0' {
 		return "", false
@@ -78,7 +75,7 @@ func plain(s string) (string, bool) {
 			return "", false
 		}
 	}
-	// No calling code begins another.
+	// No calling code is a prefix of another.
 	for size := 1; size <= 3; size++ {
 		code := atoi(s[1 : 1+size])
 		if phonenumbers.GetRegionCodeForCountryCode(code) == unknownRegion {
@@ -100,7 +97,7 @@ func plain(s string) (string, bool) {
 
 const unknownRegion = "ZZ"
 
-// atoi reads at most 15 ASCII digits.
+// atoi parses at most 15 ASCII digits.
 func atoi(digits string) int {
 	n := 0
 	for _, c := range []byte(digits) {
@@ -109,17 +106,16 @@ func atoi(digits string) int {
 	return n
 }
 
-// valid reports whether some numbering plan has n. Most numbers are of the main
-// country of their calling code; asking for that one first spares the library a
-// search that does the same work twice.
+// valid reports whether a numbering plan has n. Most numbers belong to the main country of
+// their calling code; trying that first avoids a search by the library.
 func valid(n *phonenumbers.PhoneNumber) bool {
 	main := phonenumbers.GetRegionCodeForCountryCode(int(n.GetCountryCode()))
 	return phonenumbers.IsValidNumberForRegion(n, main) || phonenumbers.IsValidNumber(n)
 }
 
-// looksLikeNumber reports whether text, already trimmed, is written as a number.
-// The library is more generous: it finds numbers inside prose, reads letters as
-// the digits on their keys, and takes a short code for a local number.
+// looksLikeNumber reports whether trimmed text has the form of a number. The library is more
+// lenient: it finds numbers inside prose, reads letters as keypad digits, and takes a short
+// code for a local number.
 func looksLikeNumber(text string) bool {
 	if len(text) > 4 && strings.EqualFold(text[:4], "tel:") { // RFC 3966
 		text, _, _ = strings.Cut(text[4:], ";")
@@ -141,12 +137,11 @@ func looksLikeNumber(text string) bool {
 	return digits > shortCode || international
 }
 
-// invisible matches spaces and the formatting characters that address books put
-// around numbers.
+// invisible matches spaces and the formatting characters that address books add.
 func invisible(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) }
 
-// Variants returns the forms under which the owner of an E.164 number may be known
-// elsewhere, e164 itself first. Besides e164 there is at most one:
+// Variants returns the forms of an E.164 number that other systems may use, e164 itself first.
+// There is at most one other:
 //
 //   - Mexico: until 2019 mobile numbers had a 1 after the country code in
 //     international form (+52 1 and ten digits).
@@ -167,9 +162,9 @@ func Variants(e164 string) []string {
 	}
 }
 
-// modern returns the present form of an abolished Mexican or Brazilian mobile
-// number, and any other text as it is. Eight digits that begin with 2 to 5 are a
-// Brazilian landline, then as now.
+// modern returns the present form of an abolished Mexican or Brazilian mobile number, and any
+// other text unchanged. Eight digits that begin with 2 to 5 are a Brazilian landline in either
+// form.
 func modern(e164 string) string {
 	switch {
 	case strings.HasPrefix(e164, "+521") && len(e164) == len("+5215512345678"):

@@ -59,7 +59,7 @@ func TestParse(t *testing.T) {
 		{"anonymous", "US", ""},
 		{"blocked", "US", ""},
 		{"Anonymous <sip:anonymous@anonymous.invalid>", "US", ""},
-		{"+266696687", "US", ""},  // "anonymous" on the keys
+		{"+266696687", "US", ""},  // "anonymous" on the keypad
 		{"+2562533", "US", ""},    // "blocked"
 		{"+8656696", "US", ""},    // "unknown"
 		{"+86282452253", "", ""},  // "unavailable"
@@ -81,8 +81,8 @@ func TestParse(t *testing.T) {
 		{"whatsapp:+14155550123", "", ""},
 		{"*67 415 555 0123", "US", ""},
 		{"+15550100000", "US", ""},      // no such area code
-		{"4155550123", "", ""},          // of no known country
-		{"4155550123", "nowhere", ""},   // nor here
+		{"4155550123", "", ""},          // unknown country
+		{"4155550123", "nowhere", ""},   // unknown region
 		{"+9991234567890", "US", ""},    // no such calling code
 		{"+1415555012", "US", ""},       // too short
 		{"+141555501234567", "US", ""},  // too long
@@ -100,7 +100,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The fast path and the library must agree on every kind of number of every
+// TestParseExampleNumbers: the fast path and the library agree on every kind of number of every
 // country.
 func TestParseExampleNumbers(t *testing.T) {
 	seen := 0

@@ -1,9 +1,7 @@
-// Package safehtml makes HTML that somebody else wrote safe to show, and readable
-// without showing it.
+// Package safehtml sanitizes untrusted HTML and converts it to text.
 //
-// There is one policy for all of it, whether it came by mail or through the API.
-// What [Sanitizer.Sanitize] returns does nothing when a page shows it, loads
-// nothing, and cannot end an element of the page around it.
+// One policy applies to mail and API input alike. The result of [Sanitizer.Sanitize] executes
+// nothing, loads nothing, and cannot close an element of the surrounding page.
 package safehtml
 
 import (
@@ -22,10 +20,10 @@ import (
 // Sanitizer applies the policy. It is safe for concurrent use.
 type Sanitizer struct{ policy *bluemonday.Policy }
 
-// NewSanitizer returns a sanitizer. Making one takes a while; keep it.
+// NewSanitizer returns a sanitizer. It is expensive; reuse it.
 func NewSanitizer() *Sanitizer { return &Sanitizer{newPolicy()} }
 
-// newPolicy allows what a letter needs and nothing that acts, loads or hides.
+// newPolicy allows the formatting of mail and nothing that executes, loads or hides.
 func newPolicy() *bluemonday.Policy {
 	p := bluemonday.NewPolicy()
 	p.AllowElements(
@@ -57,22 +55,20 @@ func newPolicy() *bluemonday.Policy {
 	return p
 }
 
-// Sanitize returns markup as it may be shown inside a page: no scripts,
-// forms, handlers or links that are more than links, and whatever it opens it
-// closes, and nothing else. Images that came along keep src="cid:<ContentID>"; the
-// address of any other image moves to the attribute data-remote-src, so that
-// showing the mail tells its sender nothing.
+// Sanitize returns markup safe to embed in a page: without scripts, forms, event handlers and
+// special links, and with balanced elements. Images in attachments keep src="cid:<ContentID>";
+// the URL of any other image moves to the attribute data-remote-src, so that the sender cannot
+// track reading.
 func (s *Sanitizer) Sanitize(markup string) string {
 	markup = plainStyles(Clean(markup))
 	return strings.TrimSpace(balanced(localImages(Clean(s.policy.Sanitize(markup)))))
 }
 
-// maxStyle bounds a style attribute, in bytes: reading one takes the policy
-// quadratic time.
+// maxStyle bounds a style attribute in bytes: parsing takes the policy quadratic time.
 const maxStyle = 1 << 10
 
-// plainStyles drops the style attributes that are too long, or written such that reading
-// them needs more than the policy knows: with escapes or comments.
+// plainStyles removes style attributes that are too long, or have escapes or comments, which
+// the policy cannot parse.
 func plainStyles(markup string) string {
 	var b strings.Builder
 	for t := range Tokens(markup) {
@@ -112,16 +108,15 @@ func localImages(markup string) string {
 	return b.String()
 }
 
-// maxClimb is how far up an end tag is matched; it bounds the work for markup that
-// nests without end.
+// maxClimb bounds how far up an end tag is matched, and so the work for deeply nested markup.
 const maxClimb = 1000
 
-// balanced closes what sanitized markup leaves open, and drops the end tags of what
-// it did not open: they would act on the page around it.
+// balanced closes unclosed elements of sanitized markup and drops unmatched end tags, which
+// would act on the surrounding page.
 func balanced(markup string) string {
 	var b strings.Builder
 	var open []atom.Atom
-	closeDown := func(to int) { // to what was open before the element at to
+	closeDown := func(to int) { // closes all elements above to
 		for i := len(open) - 1; i >= to; i-- {
 			if !endsByItself(open[i]) {
 				b.WriteString("</" + open[i].String() + ">")
@@ -138,7 +133,7 @@ func balanced(markup string) string {
 				b.WriteString(t.Raw)
 			}
 			continue
-		case t.Type == html.StartTagToken || t.Type == html.SelfClosingTagToken: // which says nothing in HTML
+		case t.Type == html.StartTagToken || t.Type == html.SelfClosingTagToken: // which HTML ignores
 			if !empty(t.DataAtom) {
 				if n := len(open); n == 0 || open[n-1] != t.DataAtom || !endsByItself(t.DataAtom) {
 					open = append(open, t.DataAtom)
@@ -151,7 +146,7 @@ func balanced(markup string) string {
 	return b.String()
 }
 
-// endsByItself reports whether an element's end tag may be left out.
+// endsByItself reports whether an element's end tag is optional.
 func endsByItself(a atom.Atom) bool {
 	switch a {
 	case atom.P, atom.Li, atom.Dd, atom.Dt, atom.Tr, atom.Td, atom.Th, atom.Tbody, atom.Thead, atom.Tfoot, atom.Colgroup, atom.Caption:
@@ -160,8 +155,9 @@ func endsByItself(a atom.Atom) bool {
 	return false
 }
 
-// opener returns which of the open elements an end tag closes, or -1. What stands
-// in a table's cell ends within it, and a part of a table within the table.
+// opener returns the index of the open element that an end tag closes, or -1. An end tag never
+// closes an element outside the current table cell, nor a part of a table outside the current
+// table.
 func opener(open []atom.Atom, end atom.Atom) int {
 	part := false
 	switch end {
@@ -179,10 +175,10 @@ func opener(open []atom.Atom, end atom.Atom) int {
 	return -1
 }
 
-// maxID bounds a content id, in bytes.
+// maxID bounds a content id in bytes.
 const maxID = 1000
 
-// cid reads a link to another part of the mail (RFC 2392).
+// cid parses a link to another part of the mail (RFC 2392).
 func cid(link string) (id string, ok bool) {
 	if len(link) < 4 || !strings.EqualFold(link[:4], "cid:") {
 		return "", false
@@ -200,7 +196,7 @@ func cid(link string) (id string, ok bool) {
 	return clip(strings.TrimSuffix(strings.TrimPrefix(id, "<"), ">"), maxID), true
 }
 
-// Images lists the content ids that sanitized markup refers to.
+// Images returns the content ids in sanitized markup.
 func Images(markup string) []string {
 	var list []string
 	for t := range Tokens(markup) {
@@ -216,10 +212,10 @@ func Images(markup string) []string {
 	return list
 }
 
-// remoteAttr holds the address of an image that is not loaded.
+// remoteAttr is the attribute with the URL of an image that is not loaded.
 const remoteAttr = "data-remote-src"
 
-// Remote lists the addresses of the images that sanitized markup does not load, each once.
+// Remote returns the distinct URLs of the images that sanitized markup does not load.
 func Remote(markup string) []string {
 	var list []string
 	WithRemote(markup, func(address string) string {
@@ -231,8 +227,8 @@ func Remote(markup string) []string {
 	return list
 }
 
-// WithRemote returns sanitized markup with images loaded from where local says, by their
-// address. Those for which it returns nothing stay as they are.
+// WithRemote returns sanitized markup that loads images from the URL that local returns for
+// theirs. An empty result leaves an image unloaded.
 func WithRemote(markup string, local func(address string) string) string {
 	if !strings.Contains(markup, remoteAttr) {
 		return markup
@@ -252,20 +248,20 @@ func WithRemote(markup string, local func(address string) string) string {
 	return b.String()
 }
 
-// Coloured reports whether sanitized markup chooses colours, which are then to be seen on
-// the white that its sender had in mind.
+// Coloured reports whether sanitized markup sets colours, and should then be shown on the white
+// background that its sender assumed.
 func Coloured(markup string) bool { return coloured.MatchString(markup) }
 
 var coloured = regexp.MustCompile(`(?i)(?:color|background)\s*[:=]`)
 
-// Token is a token and how it was written.
+// Token is a token with its source text.
 type Token struct {
 	html.Token
 	Raw string
 }
 
-// Tokens yields the tokens of markup. The tokenizer, unlike a parser, keeps no
-// tree that deep markup could fill.
+// Tokens yields the tokens of markup. Unlike a parser, it builds no tree, so deep markup needs
+// no memory.
 func Tokens(markup string) func(yield func(Token) bool) {
 	return func(yield func(Token) bool) {
 		z := html.NewTokenizer(strings.NewReader(markup))
@@ -290,7 +286,7 @@ func Clean(s string) string {
 	}, s)
 }
 
-// clip returns at most n bytes of text, in whole characters.
+// clip returns at most n bytes of text at a rune boundary.
 func clip(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -301,9 +297,8 @@ func clip(text string, n int) string {
 	return text[:n]
 }
 
-// Text renders sanitized markup as plain text of at most limit bytes: blocks
-// become lines, quoted blocks get a ">" before each line, links show where they
-// lead.
+// Text renders sanitized markup as plain text of at most limit bytes: blocks become lines,
+// quoted blocks get a ">" before each line, links show their target.
 func Text(markup string, limit int) string {
 	var r textRenderer
 	for t := range Tokens(markup) {
@@ -326,17 +321,17 @@ func Text(markup string, limit int) string {
 // maxQuoteDepth bounds the marks before a line; deeper quotes share a depth.
 const maxQuoteDepth = 5
 
-// textRenderer writes lines. The one under way is in line; gap asks for an empty
-// one before the next with text, so that nested blocks do not add up.
+// textRenderer writes lines. line is the current one; gap requests an empty line before the
+// next text, so that nested blocks do not add up.
 type textRenderer struct {
 	out      strings.Builder
 	line     strings.Builder
 	gap      bool
-	quotes   int // blockquotes around the line under way
-	above    int // and around the one before it
+	quotes   int // depth of blockquotes around the current line
+	above    int // and around the previous one
 	pre      int
-	href     string // of the link under way
-	hrefFrom int    // where its text begins in line
+	href     string // of the current link
+	hrefFrom int    // start of its text in line
 }
 
 func (r *textRenderer) text(s string) {
@@ -360,7 +355,7 @@ func (r *textRenderer) text(s string) {
 	}
 }
 
-// isSpace matches what HTML collapses; the no-break space is not among it.
+// isSpace matches white space that HTML collapses, which excludes the no-break space.
 func isSpace(c rune) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' }
 
 func (r *textRenderer) space() {
@@ -430,7 +425,7 @@ func (r *textRenderer) end(a atom.Atom) {
 	}
 }
 
-// link adds where the link that ends leads, unless its text says so.
+// link appends the target of the ending link, unless its text shows it.
 func (r *textRenderer) link() {
 	href := r.href
 	r.href = ""
@@ -451,7 +446,7 @@ func isBlock(a atom.Atom) bool {
 		atom.Center, atom.Dd, atom.Dt, atom.Dl, atom.Figure, atom.Figcaption, atom.Caption}, a)
 }
 
-// breakLine ends the line under way, if there is one.
+// breakLine ends the current line if it is not empty.
 func (r *textRenderer) breakLine() {
 	if strings.TrimSpace(r.line.String()) != "" {
 		r.newLine()
@@ -461,7 +456,7 @@ func (r *textRenderer) breakLine() {
 	r.hrefFrom = 0
 }
 
-// newLine ends the line under way, empty or not.
+// newLine ends the current line, empty or not.
 func (r *textRenderer) newLine() {
 	line := strings.TrimRight(r.line.String(), " \t")
 	r.line.Reset()
@@ -487,13 +482,13 @@ func (r *textRenderer) paragraph() {
 	r.gap = true
 }
 
-// maxTables is how deep an excerpt has tables in tables: each has a browser lay out
-// again what is in it, and letters use a few.
+// maxTables bounds nested tables in an excerpt, because each makes a browser lay out its
+// content again. Mails use a few.
 const maxTables = 12
 
-// Excerpt returns the beginning of sanitized markup, at most about size bytes of it
-// and nested no deeper than depth, and whether there is more. Deeper elements are left
-// out and what is in them stays. What it opens it closes, where that is called for.
+// Excerpt returns the beginning of sanitized markup, about size bytes nested at most depth
+// deep, and whether there is more. It drops deeper elements but keeps their content, and closes
+// open elements.
 func Excerpt(markup string, size, depth int) (beginning string, more bool) {
 	type element struct {
 		atom.Atom
@@ -501,7 +496,7 @@ func Excerpt(markup string, size, depth int) (beginning string, more bool) {
 	}
 	var b strings.Builder
 	var open []element
-	var kept, tables, lost int // open elements that are kept, tables among them, and tables that are not
+	var kept, tables, lost int // open elements that are kept, tables among them, and dropped tables
 	for t := range Tokens(markup) {
 		if b.Len()+len(t.Raw) > size {
 			if more = true; t.Type == html.TextToken {
@@ -554,7 +549,7 @@ func Excerpt(markup string, size, depth int) (beginning string, more bool) {
 	return b.String(), true
 }
 
-// partOfTable reports whether an element is one of those that tables are made of.
+// partOfTable reports whether an element is a part of tables.
 func partOfTable(a atom.Atom) bool {
 	switch a {
 	case atom.Tbody, atom.Thead, atom.Tfoot, atom.Tr, atom.Td, atom.Th, atom.Caption, atom.Colgroup, atom.Col:
@@ -563,7 +558,7 @@ func partOfTable(a atom.Atom) bool {
 	return false
 }
 
-// empty reports whether an element has no content, and so no end.
+// empty reports whether an element has no content and no end tag.
 func empty(a atom.Atom) bool {
 	switch a {
 	case atom.Br, atom.Hr, atom.Img, atom.Wbr, atom.Col:

@@ -40,13 +40,13 @@ func TestSanitize(t *testing.T) {
 	}
 }
 
-// A style attribute that is too long goes, with nothing else of its element.
+// TestSanitizeLongStyle: a long style attribute is removed, and the rest of its element stays.
 func TestSanitizeLongStyle(t *testing.T) {
 	long := `<p style="color:red;` + strings.Repeat("(", maxStyle) + `" title="b">a</p>`
 	if got, want := NewSanitizer().Sanitize(long), `<p title="b">a</p>`; got != want {
 		t.Errorf("Sanitize() = %q, want %q", got, want)
 	}
-	// Took minutes before there was a bound.
+	// This took minutes without the bound.
 	if got := NewSanitizer().Sanitize(`<p style="` + strings.Repeat("(", 1<<20) + `">a`); got != "<p>a" {
 		t.Errorf("Sanitize() = %.100q, want %q", got, "<p>a")
 	}
@@ -72,7 +72,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestExcerpt: an excerpt is of bounded size and depth, closed, and harmless.
+// TestExcerpt: an excerpt is bounded in size and depth, balanced, and harmless.
 func TestExcerpt(t *testing.T) {
 	for _, c := range []struct {
 		in, want    string

@@ -2,8 +2,7 @@ package safehtml
 
 import "regexp"
 
-// Patterns of the values of styles, and of the presentational attributes of older HTML, in
-// lower case.
+// Patterns of style values, and of presentational attributes of older HTML, in lower case.
 const (
 	aColour  = `(?:#[0-9a-f]{3,8}|(?:rgb|hsl)a?\([0-9., %/]{1,40}\)|[a-z]{3,24})`
 	aLength  = `(?:0|[0-9]{1,2}(?:\.[0-9]{1,3})?(?:px|pt))`
@@ -16,7 +15,7 @@ const (
 
 func exactly(pattern string) *regexp.Regexp { return regexp.MustCompile(`(?i)^(?:` + pattern + `)$`) }
 
-// upTo matches one value of a kind and up to n more.
+// upTo matches a value followed by up to n more.
 func upTo(n, value string) *regexp.Regexp {
 	return exactly(value + `(?: +` + value + `){0,` + n + `}`)
 }
@@ -28,11 +27,10 @@ var (
 	fontSize = exactly(`[1-7]`)
 )
 
-// styles are the CSS properties that markup may set on its elements, with the values that
-// they may have. They say how an element itself looks. None takes it out of the flow,
-// moves it over others, hides it or loads anything, and sizes have bounds. Line heights
-// have no unit: one with a unit is inherited as it is by headings, whose lines then
-// overlap. Sizes relative to the parent's would multiply.
+// styles are the CSS properties allowed on elements, with their allowed values. They affect
+// only the element's own appearance: none takes it out of the flow, covers others, hides it or
+// loads anything, and sizes are bounded. Line heights are unitless: headings would inherit one
+// with a unit, and their lines would overlap. Sizes relative to the parent's would multiply.
 var styles = map[string]*regexp.Regexp{
 	"color background-color background":    colour,
 	"font-weight":                          exactly(`normal|bold|bolder|lighter|[1-9]00`),

@@ -8,7 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/safehtml/safehtmltest"
 )
 
-// TestStyles: how a letter looks stays where that is harmless.
+// TestStyles: harmless styles are preserved.
 func TestStyles(t *testing.T) {
 	s := NewSanitizer()
 	for _, style := range []string{
@@ -29,7 +29,7 @@ func TestStyles(t *testing.T) {
 	}
 }
 
-// TestHostileStyles: nothing of a letter leaves its place, covers others, hides, or loads.
+// TestHostileStyles: no element leaves its place, covers others, hides, or loads.
 func TestHostileStyles(t *testing.T) {
 	s := NewSanitizer()
 	for _, style := range []string{
@@ -61,8 +61,7 @@ func TestHostileStyles(t *testing.T) {
 	}
 }
 
-// TestRemote: images that are not loaded are found by their addresses, and loaded from
-// where somebody says.
+// TestRemote: unloaded images are listed by URL, and loaded from another URL.
 func TestRemote(t *testing.T) {
 	markup := NewSanitizer().Sanitize(`<p>a<img src="https://x.example/a?b=1&amp;c=2" alt="A"><img src="cid:in"><img src="http://y.example/b"><img src="https://x.example/a?b=1&c=2"></p>`)
 	const first, second = "https://x.example/a?b=1&c=2", "http://y.example/b"

@@ -16,8 +16,8 @@ import (
 
 const keySize = 32
 
-// Key is a master key. It prints as a placeholder in every format and marshals
-// to nothing; [Key.Encode] is the only way to its text. Keys are comparable.
+// Key is a master key. It prints as a placeholder in every format and marshals to nothing; only
+// [Key.Encode] returns its text. Keys are comparable.
 type Key struct {
 	secret [keySize]byte
 }
@@ -25,12 +25,12 @@ type Key struct {
 // NewKey returns a random key.
 func NewKey() Key {
 	var k Key
-	rand.Read(k.secret[:]) // never fails: crypto/rand ends the program instead
+	rand.Read(k.secret[:]) // never fails: crypto/rand crashes the program instead
 	return k
 }
 
-// ParseKey reads a key of 32 bytes in base64 (standard or URL alphabet, padded
-// or not) or in hex. Its errors do not repeat the text.
+// ParseKey parses a key of 32 bytes in base64 (standard or URL alphabet, padded or not) or in
+// hex. Errors do not repeat the text.
 func ParseKey(text string) (Key, error) {
 	text = strings.TrimSpace(text)
 	raw, err := hex.DecodeString(text)
@@ -47,13 +47,13 @@ func ParseKey(text string) (Key, error) {
 	}
 	k := Key{[keySize]byte(raw)}
 	if k == (Key{}) {
-		return Key{}, errors.New("a secret key of zeros protects nothing")
+		return Key{}, errors.New("a secret key must not be all zeros")
 	}
 	return k, nil
 }
 
-// ParseKeys reads keys separated by commas or line ends, newest first. Empty
-// ones and lines that start with # are skipped; at least one must remain.
+// ParseKeys parses keys separated by commas or line ends, newest first. Empty ones and lines
+// that start with # are skipped; at least one key is required.
 func ParseKeys(text string) ([]Key, error) {
 	var keys []Key
 	for line := range strings.Lines(text) {
@@ -77,17 +77,16 @@ func ParseKeys(text string) ([]Key, error) {
 	return keys, nil
 }
 
-// Encode returns the key in padded base64, as [ParseKey] reads it.
+// Encode returns the key in padded base64, the form of [ParseKey].
 func (k Key) Encode() string { return base64.StdEncoding.EncodeToString(k.secret[:]) }
 
 // Format hides the key from every verb of fmt, and so from log/slog.
 func (k Key) Format(f fmt.State, verb rune) { io.WriteString(f, "[secret key]") }
 
-// LoadOrCreateKeys reads the keys in the file at path, in the form of
-// [ParseKeys], or makes the file with one new key if there is none. Of several
-// processes that start at once, one makes the key and all return it. The file
-// is on disk, readable by its owner only, before this returns; an existing file
-// that others can read is refused. Missing parent folders are made.
+// LoadOrCreateKeys reads the keys in the file at path, in the form of [ParseKeys], or creates
+// the file with a new key. If several processes start at once, one creates the key and all
+// return it. The file is durable and readable by its owner only before this returns; an
+// existing file with wider permissions is refused. Missing parent folders are created.
 func LoadOrCreateKeys(path string) ([]Key, error) {
 	keys, err := loadKeys(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -96,7 +95,7 @@ func LoadOrCreateKeys(path string) ([]Key, error) {
 	if err := createKeyFile(path); err != nil {
 		return nil, fmt.Errorf("create secret key file: %w", err)
 	}
-	// Whether we or another process made it, the file is the truth.
+	// Read the file again: another process may have created it.
 	return loadKeys(path)
 }
 
@@ -115,7 +114,7 @@ func loadKeys(path string) ([]Key, error) {
 	}
 	// Windows has no such mode bits: Go reports 0666 for every file there.
 	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
-		return nil, fmt.Errorf("secret key file %s can be read by others (mode %04o); restrict it with: chmod 600 %s", path, mode, path)
+		return nil, fmt.Errorf("secret key file %s is readable by other users (mode %04o); restrict it with: chmod 600 %s", path, mode, path)
 	}
 	const limit = 64 << 10
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
@@ -132,9 +131,9 @@ func loadKeys(path string) ([]Key, error) {
 	return keys, nil
 }
 
-// createKeyFile writes a complete file under another name and then links it into
-// place: a link, unlike a rename, fails if another process was first, and unlike
-// exclusive creation never shows a file that is not yet written.
+// createKeyFile writes a complete file under another name and links it into place: unlike a
+// rename, a link fails if another process was first, and unlike exclusive creation it never
+// exposes a partial file.
 func createKeyFile(path string) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -159,7 +158,7 @@ func createKeyFile(path string) error {
 	return syncDir(dir)
 }
 
-// syncDir makes the names in a folder durable. Windows cannot and need not.
+// syncDir makes the names in a folder durable. Windows needs no sync.
 func syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil

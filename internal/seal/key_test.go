@@ -16,7 +16,7 @@ import (
 func TestParseKey(t *testing.T) {
 	raw := make([]byte, keySize)
 	for i := range raw {
-		raw[i] = byte(0xff - i) // reaches both characters that differ between the alphabets
+		raw[i] = byte(0xff - i) // covers both characters that differ between the alphabets
 	}
 	want := Key{[keySize]byte(raw)}
 	for _, text := range []string{
@@ -161,7 +161,7 @@ func TestLoadOrCreateKeysRefuses(t *testing.T) {
 	}{
 		{"readable by others", func(p string) error {
 			return writeMode(p, keyOf(1).Encode(), 0o644)
-		}, "can be read by others (mode 0644); restrict it with: chmod 600 "},
+		}, "is readable by other users (mode 0644); restrict it with: chmod 600 "},
 		{"readable by the group", func(p string) error {
 			return writeMode(p, keyOf(1).Encode(), 0o640)
 		}, "(mode 0640)"},
@@ -184,7 +184,7 @@ func TestLoadOrCreateKeysRefuses(t *testing.T) {
 	}
 }
 
-// writeMode writes a file with exactly the mode, whatever the umask.
+// writeMode writes a file with exactly the mode, despite the umask.
 func writeMode(path, text string, mode os.FileMode) error {
 	if err := os.WriteFile(path, []byte(text), mode); err != nil {
 		return err

@@ -1,5 +1,4 @@
-// Package seal keeps stored secrets unreadable to whoever holds only the
-// database.
+// Package seal encrypts stored secrets, so that the database alone does not reveal them.
 //
 // A [Box] holds one or more master keys. From each it derives, with HKDF-SHA256
 // (RFC 5869), an independent key per purpose, so that a value sealed as a
@@ -13,8 +12,7 @@
 //
 //	version (1 byte, 1) | key id (4 bytes) | nonce (24 bytes) | ciphertext | tag (16 bytes)
 //
-// with XChaCha20-Poly1305, whose nonce is long enough to be drawn at random for
-// any number of values. The version, the key id and the caller's additional
+// with XChaCha20-Poly1305. Its nonce is long enough to be random for any number of values. The version, the key id and the caller's additional
 // data are authenticated but not encrypted.
 package seal
 
@@ -35,19 +33,19 @@ const (
 	idSize     = 4
 	headerSize = 1 + idSize
 
-	// Overhead is by how many bytes a sealed value is longer than its plaintext.
+	// Overhead is the number of bytes by which a sealed value exceeds its plaintext.
 	Overhead = headerSize + chacha20poly1305.NonceSizeX + chacha20poly1305.Overhead
 )
 
 var (
-	// ErrUnknownKey means that a value was sealed under a master key that the
-	// box does not hold: the configured key was replaced instead of prepended to,
-	// or the database came from another installation.
+	// ErrUnknownKey means that a value was sealed under a master key that the box does not
+	// hold: the configured key was replaced instead of prepended to, or the database came from
+	// another installation.
 	ErrUnknownKey = errors.New("sealed with a secret key that is not configured")
 
-	// ErrDamaged means that a value was altered, cut short, or sealed for another
-	// purpose or with other additional data.
-	ErrDamaged = errors.New("sealed value is damaged or belongs elsewhere")
+	// ErrDamaged means that a value was altered, truncated, or sealed for another purpose or
+	// with other additional data.
+	ErrDamaged = errors.New("sealed value is damaged or was moved")
 )
 
 // Box seals, opens and authenticates. It is immutable and safe for concurrent
@@ -56,13 +54,13 @@ type Box struct {
 	roots []root
 }
 
-// root is what a master key is reduced to before first use.
+// root is the derived form of a master key.
 type root struct {
 	prk []byte // HKDF pseudorandom key
 	id  [idSize]byte
 }
 
-// New returns a box that seals with first and opens what any of the keys sealed.
+// New returns a box that seals with first and opens values sealed by any of the keys.
 func New(first Key, older ...Key) *Box {
 	b := &Box{roots: []root{newRoot(first)}}
 	for _, k := range older {
@@ -94,26 +92,26 @@ func (r root) derive(use, purpose string) []byte {
 	return key
 }
 
-// Seal encrypts plaintext. The purpose is a constant naming the kind of secret
-// ("webhook secret"); aad names where the value is stored, usually the id of its
-// row, so that it cannot be moved to another. [Box.Open] needs both again.
+// Seal encrypts plaintext. purpose is a constant that names the kind of secret ("webhook
+// secret"); aad names the place of the value, usually the id of its row, so that it cannot be
+// moved to another. [Box.Open] needs both again.
 func (b *Box) Seal(purpose string, plaintext []byte, aad string) []byte {
 	r := b.roots[0]
 	sealed := make([]byte, headerSize+chacha20poly1305.NonceSizeX, Overhead+len(plaintext))
 	sealed[0] = version
 	copy(sealed[1:], r.id[:])
 	nonce := sealed[headerSize:]
-	rand.Read(nonce) // never fails: crypto/rand ends the program instead
+	rand.Read(nonce) // never fails: crypto/rand crashes the program instead
 
 	aead, err := chacha20poly1305.NewX(r.derive("seal", purpose))
 	if err != nil {
-		panic(err) // only for keys that are not of 32 bytes
+		panic(err) // only for keys other than 32 bytes
 	}
 	return aead.Seal(sealed, nonce, plaintext, append(sealed[:headerSize:headerSize], aad...))
 }
 
-// Open returns the plaintext of a value that [Box.Seal] made with the same
-// purpose and additional data. The error is [ErrUnknownKey] or [ErrDamaged].
+// Open decrypts a value that [Box.Seal] sealed with the same purpose and additional data. The
+// error is [ErrUnknownKey] or [ErrDamaged].
 func (b *Box) Open(purpose string, sealed []byte, aad string) ([]byte, error) {
 	if len(sealed) < Overhead || sealed[0] != version {
 		return nil, ErrDamaged
@@ -122,8 +120,7 @@ func (b *Box) Open(purpose string, sealed []byte, aad string) ([]byte, error) {
 	nonce := sealed[headerSize : headerSize+chacha20poly1305.NonceSizeX]
 	ciphertext := sealed[headerSize+chacha20poly1305.NonceSizeX:]
 
-	// Ids are short enough to collide once in four billion pairs of keys, so
-	// every root with the id gets its chance.
+	// Ids collide once in four billion pairs of keys, so every root with the id is tried.
 	err := ErrUnknownKey
 	for _, r := range b.roots {
 		if r.id != [idSize]byte(header[1:]) {
@@ -131,7 +128,7 @@ func (b *Box) Open(purpose string, sealed []byte, aad string) ([]byte, error) {
 		}
 		aead, newErr := chacha20poly1305.NewX(r.derive("seal", purpose))
 		if newErr != nil {
-			panic(newErr) // only for keys that are not of 32 bytes
+			panic(newErr) // only for keys other than 32 bytes
 		}
 		plaintext, openErr := aead.Open(nil, nonce, ciphertext, append(header, aad...))
 		if openErr == nil {
@@ -142,19 +139,17 @@ func (b *Box) Open(purpose string, sealed []byte, aad string) ([]byte, error) {
 	return nil, err
 }
 
-// MAC returns the HMAC-SHA256 (32 bytes) of data under the key for purpose. The
-// parts of data are kept apart: ("ab", "c") and ("a", "bc") differ. Since its key
-// rotates, a MAC is for tokens that come back to be checked with
-// [Box.VerifyMAC], not for values to look up by.
+// MAC returns the HMAC-SHA256 (32 bytes) of data under the key for purpose. Parts of data are
+// separated: ("ab", "c") and ("a", "bc") differ. Because its key rotates, a MAC suits tokens to
+// be checked with [Box.VerifyMAC], not lookup values.
 func (b *Box) MAC(purpose string, data ...string) []byte {
 	return b.roots[0].mac(purpose, data)
 }
 
-// VerifyMAC reports whether mac is the first size bytes of the MAC of data under
-// any of the keys. Size is what the maker of the token kept, sha256.Size unless
-// it truncates; a mac of any other length is refused, so that nobody can present
-// a shorter one than was given out. It panics on a size below 4, which would
-// protect nothing.
+// VerifyMAC reports whether mac is the first size bytes of the MAC of data under any of the
+// keys. size is the length that the token's creator used, sha256.Size unless truncated; a mac
+// of any other length is refused, so that a shorter one is never accepted. It panics on a size
+// below 4, which would protect nothing.
 func (b *Box) VerifyMAC(purpose string, mac []byte, size int, data ...string) bool {
 	if size < 4 || size > sha256.Size {
 		panic("seal: MAC size out of range")
@@ -182,8 +177,8 @@ func mac(key []byte, data []string) []byte {
 	return h.Sum(nil)
 }
 
-// Signer makes and checks MACs of one purpose that are stored for good, each with
-// the id of the key that made it. It is immutable and safe for concurrent use.
+// Signer creates and checks MACs of one purpose that are stored permanently, each with the id
+// of its key. It is immutable and safe for concurrent use.
 type Signer struct{ keys []signingKey }
 
 type signingKey struct {
@@ -201,19 +196,19 @@ func (b *Box) Signer(purpose string) *Signer {
 	return s
 }
 
-// KeyID is the id of the key that [Signer.Sign] uses: 8 hexadecimal digits that say
+// KeyID returns the id of the key that [Signer.Sign] uses: 8 hexadecimal digits that reveal
 // nothing about the key.
 func (s *Signer) KeyID() string { return s.keys[0].id }
 
-// Sign returns the HMAC-SHA256 (32 bytes) of data under the first key. The parts
-// of data are kept apart, as those of [Box.MAC].
+// Sign returns the HMAC-SHA256 (32 bytes) of data under the first key. Parts of data are
+// separated as in [Box.MAC].
 func (s *Signer) Sign(data ...string) []byte { return mac(s.keys[0].secret, data) }
 
-// Verify returns nil if mac is that of data under the key with this id. Otherwise
-// the error is [ErrUnknownKey], when there is no such key, or [ErrDamaged].
+// Verify returns nil if sum is the MAC of data under the key with this id. Otherwise the error
+// is [ErrUnknownKey] or [ErrDamaged].
 func (s *Signer) Verify(keyID string, sum []byte, data ...string) error {
 	err := ErrUnknownKey
-	for _, k := range s.keys { // ids may collide, as those of sealed values
+	for _, k := range s.keys { // ids may collide, as in sealed values
 		if k.id != keyID {
 			continue
 		}

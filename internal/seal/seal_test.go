@@ -36,7 +36,7 @@ func TestSealIsRandomised(t *testing.T) {
 	}
 }
 
-// A value sealed by an earlier release must open for ever.
+// TestOpenStoredForm: a value sealed by an earlier release must open forever.
 func TestOpenStoredForm(t *testing.T) {
 	const stored = "0136d6a532ec6f35077ee9c6953262311b341de6c56e64b93aa81712dbf3cac328de5ba1198b3a67fd548742e44f27bbcb0a1f39"
 	sealed, err := hex.DecodeString(stored)
@@ -125,7 +125,7 @@ func TestRotation(t *testing.T) {
 func TestMAC(t *testing.T) {
 	box := New(keyOf(1))
 	mac := box.MAC("message id", "ticket", "message")
-	// Fixed for ever: Message-IDs that carry it come back years later.
+	// Fixed forever: Message-IDs with it return years later.
 	const want = "d37fb67f1d804ed59d49973a8f91cb3715ad34d70e93caa8be3cfb1134cfa935"
 	if got := hex.EncodeToString(mac); got != want {
 		t.Errorf("MAC = %s, want %s", got, want)

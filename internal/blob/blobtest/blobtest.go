@@ -1,4 +1,4 @@
-// Package blobtest holds what every [blob.Store] promises, as tests.
+// Package blobtest tests the contract of every [blob.Store].
 package blobtest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Run tests the stores that newStore returns, each empty and of its own.
+// Run tests the stores that newStore returns, each new and empty.
 func Run(t *testing.T, newStore func(t *testing.T) blob.Store) {
 	t.Run("PutOpen", func(t *testing.T) { testPutOpen(t, newStore(t)) })
 	t.Run("PutTwice", func(t *testing.T) { testPutTwice(t, newStore(t)) })
@@ -72,7 +72,7 @@ func testPutTwice(t *testing.T, s blob.Store) {
 	if second := put(t, s, hello); second != first {
 		t.Errorf("the same content is %+v, then %+v", first, second)
 	}
-	// Storing it again disturbs nobody who reads.
+	// Storing it again does not disturb open readers.
 	if content, err := io.ReadAll(open); err != nil || string(content) != hello {
 		t.Errorf("read %q, %v", content, err)
 	}
@@ -81,7 +81,7 @@ func testPutTwice(t *testing.T, s blob.Store) {
 	}
 }
 
-// testReaders puts from readers of every legal behaviour.
+// testReaders stores content from readers of every legal behaviour.
 func testReaders(t *testing.T, s blob.Store) {
 	for name, r := range map[string]io.Reader{
 		"one byte at a time": iotest.OneByteReader(strings.NewReader(hello)),
@@ -100,7 +100,7 @@ func testFailingReader(t *testing.T, s blob.Store) {
 	broken := errors.New("connection reset")
 	for _, tt := range []struct {
 		sent string // before it fails
-		key  string // of what was sent
+		key  string // digest of sent
 	}{
 		{"", emptyKey},
 		{hello, helloKey},
@@ -111,13 +111,13 @@ func testFailingReader(t *testing.T, s blob.Store) {
 			t.Errorf("after %d bytes: %+v, %v, want %v", len(tt.sent), ref, err, broken)
 		}
 		if _, err := s.Open(t.Context(), tt.key); !errors.Is(err, blob.ErrNotFound) {
-			t.Errorf("after %d bytes: what was read before the failure is stored: %v", len(tt.sent), err)
+			t.Errorf("after %d bytes: the content before the failure is stored: %v", len(tt.sent), err)
 		}
 	}
 }
 
-// WantFault checks that a store that cannot do its work says so: Put, Open and Delete
-// return errors of kind [problem.Unavailable].
+// WantFault checks that a broken store returns errors of kind [problem.Unavailable] from Put,
+// Open and Delete.
 func WantFault(t *testing.T, s blob.Store) {
 	t.Helper()
 	_, putErr := s.Put(t.Context(), strings.NewReader(hello))
@@ -132,7 +132,7 @@ func WantFault(t *testing.T, s blob.Store) {
 func testNotFound(t *testing.T, s blob.Store) {
 	ref := put(t, s, hello)
 	for _, key := range []string{
-		emptyKey, // sound, but not there
+		emptyKey, // valid, but not stored
 		"",
 		".",
 		"..",

@@ -28,7 +28,7 @@ func (a *Adapter) ProofAPI(string) channel.API { return a.API() }
 // was installed for all its workspaces.
 func (*Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
 	if credentials.Get(CredBotToken) == "" {
-		return nil, errors.New("the provider is asked with the credential " + CredBotToken + ", which the connection does not have")
+		return nil, errors.New("the proof needs the credential " + CredBotToken + ", which the connection does not have")
 	}
 	if len(answers) == 0 {
 		call := getCall(credentials, "/api/auth.test")
@@ -43,17 +43,17 @@ func (*Adapter) ProofCall(address string, credentials channel.Credentials, answe
 		Bot        string `json:"bot_id"`
 	}
 	if a := answers[0]; a.Status != http.StatusOK || json.Unmarshal(a.Body, &reply) != nil {
-		return nil, fmt.Errorf("the provider refuses the question (%d)", a.Status)
+		return nil, fmt.Errorf("the provider rejected the request (%d)", a.Status)
 	}
 	switch {
 	case !reply.OK:
-		return nil, fmt.Errorf("the provider refuses the credential %s (%s)", CredBotToken, key(reply.Error))
+		return nil, fmt.Errorf("the provider rejected the credential %s (%s)", CredBotToken, key(reply.Error))
 	case reply.Bot == "":
-		return nil, fmt.Errorf("the credential %s is not a bot's", CredBotToken)
+		return nil, fmt.Errorf("the credential %s is not a bot token", CredBotToken)
 	case strings.EqualFold(reply.Team, address) && !reply.ForAll:
 		return nil, nil
 	case strings.EqualFold(reply.Enterprise, address) && reply.ForAll:
 		return nil, nil
 	}
-	return nil, fmt.Errorf("the credential %s is of another workspace", CredBotToken)
+	return nil, fmt.Errorf("the credential %s belongs to another workspace", CredBotToken)
 }

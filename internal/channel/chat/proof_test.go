@@ -17,10 +17,10 @@ func TestProofCall(t *testing.T) {
 		t.Fatalf("the question is %+v, %v", call, err)
 	}
 	if call, err := a.ProofCall("T0ACME", channel.ConnectionCredentials(a.API(), nil), nil); call != nil || err == nil ||
-		err.Error() != "the provider is asked with the credential bot_token, which the connection does not have" {
+		err.Error() != "the proof needs the credential bot_token, which the connection does not have" {
 		t.Errorf("without a token: %v, %v", call, err)
 	}
-	const other = "the credential bot_token is of another workspace"
+	const other = "the credential bot_token belongs to another workspace"
 	for _, tt := range []struct {
 		name, address string
 		status        int
@@ -35,17 +35,17 @@ func TestProofCall(t *testing.T) {
 		{"a workspace of that name", "T0ACME", 200, `{"ok":true,"team":"T0ACME","team_id":"T0EVE","bot_id":"B1"}`, other},
 		{"no workspace", "T0ACME", 200, `{"ok":true,"bot_id":"B1"}`, other},
 		{"no organization", "", 200, `{"ok":true,"bot_id":"B1","team_id":"T0EVE","is_enterprise_install":true,"enterprise_id":"E0EVE"}`, other},
-		{"a member's token", "T0ACME", 200, `{"ok":true,"team_id":"T0ACME","user_id":"U1"}`, "the credential bot_token is not a bot's"},
-		{"a guest's, not accepted", "T0ACME", 200, `{"ok":false,"team_id":"T0ACME","bot_id":"B1","error":"invalid_auth"}`, "the provider refuses the credential bot_token (invalid_auth)"},
-		{"no answer to the question", "T0ACME", 200, `{}`, "the provider refuses the credential bot_token ()"},
-		{"null", "T0ACME", 200, `null`, "the provider refuses the credential bot_token ()"},
-		{"a page", "T0ACME", 200, `<html>T0ACME</html>`, "the provider refuses the question (200)"},
-		{"cut short", "T0ACME", 200, `{"ok":true,"team_id":"T0ACME","bot_id":"B1"`, "the provider refuses the question (200)"},
-		{"more after it", "T0ACME", 200, `{"ok":true,"team_id":"T0ACME","bot_id":"B1"}{}`, "the provider refuses the question (200)"},
-		{"of another type", "T0ACME", 200, `{"ok":"true","team_id":["T0ACME"],"bot_id":"B1"}`, "the provider refuses the question (200)"},
-		{"redirected", "T0ACME", 302, `{"ok":true,"team_id":"T0ACME","bot_id":"B1"}`, "the provider refuses the question (302)"},
-		{"refused", "T0ACME", 403, `{"ok":true,"team_id":"T0ACME","bot_id":"B1"}`, "the provider refuses the question (403)"},
-		{"nothing", "T0ACME", 200, ``, "the provider refuses the question (200)"},
+		{"a member's token", "T0ACME", 200, `{"ok":true,"team_id":"T0ACME","user_id":"U1"}`, "the credential bot_token is not a bot token"},
+		{"a guest's, not accepted", "T0ACME", 200, `{"ok":false,"team_id":"T0ACME","bot_id":"B1","error":"invalid_auth"}`, "the provider rejected the credential bot_token (invalid_auth)"},
+		{"no answer to the question", "T0ACME", 200, `{}`, "the provider rejected the credential bot_token ()"},
+		{"null", "T0ACME", 200, `null`, "the provider rejected the credential bot_token ()"},
+		{"a page", "T0ACME", 200, `<html>T0ACME</html>`, "the provider rejected the request (200)"},
+		{"cut short", "T0ACME", 200, `{"ok":true,"team_id":"T0ACME","bot_id":"B1"`, "the provider rejected the request (200)"},
+		{"more after it", "T0ACME", 200, `{"ok":true,"team_id":"T0ACME","bot_id":"B1"}{}`, "the provider rejected the request (200)"},
+		{"of another type", "T0ACME", 200, `{"ok":"true","team_id":["T0ACME"],"bot_id":"B1"}`, "the provider rejected the request (200)"},
+		{"redirected", "T0ACME", 302, `{"ok":true,"team_id":"T0ACME","bot_id":"B1"}`, "the provider rejected the request (302)"},
+		{"refused", "T0ACME", 403, `{"ok":true,"team_id":"T0ACME","bot_id":"B1"}`, "the provider rejected the request (403)"},
+		{"nothing", "T0ACME", 200, ``, "the provider rejected the request (200)"},
 	} {
 		call, err := a.ProofCall(tt.address, credentials, []channel.Response{{Status: tt.status, Body: []byte(tt.body)}})
 		got := ""

@@ -32,7 +32,7 @@ func (*Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) erro
 		return problem.New(problem.Precondition, "the connection of %s cannot send: its credentials need %s", m.From, CredBotToken)
 	}
 	if _, _, ok := thread(m); !ok {
-		return problem.New(problem.Precondition, "on this channel only threads that the customer began can be answered")
+		return problem.New(problem.Precondition, "on this channel only threads started by the customer can be answered")
 	}
 	var v problem.Validation
 	if n := utf8.RuneCountInString(text(m)); n > MaxText {
@@ -107,15 +107,15 @@ func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) c
 	wait := netguard.RetryAfter(answer.Header, time.Now())
 	switch status := answer.Status; {
 	case status == http.StatusTooManyRequests:
-		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: wait}
+		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider's rate limit was exceeded (429)", RetryAfter: wait}
 	case status >= 500:
-		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: wait}
+		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider failed (%d)", status), RetryAfter: wait}
 	case status != http.StatusOK:
 		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
 	}
 	var p postResponse
 	if err := json.Unmarshal(answer.Body, &p); err != nil || p.OK && p.TS == "" || !p.OK && p.Error == "" {
-		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's answer cannot be read"}
+		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's response is malformed"}
 	}
 	if p.OK {
 		place, _, _ := thread(m)
@@ -132,7 +132,7 @@ func explain(p *postResponse) (channel.Verdict, string) {
 	case "ratelimited", "rate_limited", "message_limit_exceeded":
 		fate, text = channel.VerdictRetry, "the provider takes no more messages at the moment"
 	case "internal_error", "fatal_error", "request_timeout", "service_unavailable":
-		fate, text = channel.VerdictUnclear, "the provider has trouble"
+		fate, text = channel.VerdictUnclear, "the provider failed"
 	case "not_in_channel":
 		text = "the app is not in the channel any more: invite it again"
 	case "channel_not_found":
@@ -199,11 +199,11 @@ func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Cr
 		} `json:"response_metadata"`
 	}
 	if answer.Status != http.StatusOK {
-		return nil, nil, fmt.Errorf("the provider answered %d to the question whether it has the message", answer.Status)
+		return nil, nil, fmt.Errorf("searching for the message failed with status %d", answer.Status)
 	}
 	err := json.Unmarshal(answer.Body, &list)
 	if _, other := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !other || !list.OK && list.Error == "" {
-		return nil, nil, errors.New("the provider's list of messages cannot be read")
+		return nil, nil, errors.New("the provider's list of messages is malformed")
 	}
 	switch code := list.Error; {
 	case list.OK:
@@ -211,7 +211,7 @@ func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Cr
 		code == "no_permission", lostAccess(code):
 		return nil, nil, fmt.Errorf("%w: %s", channel.ErrUnsearchable, code)
 	default:
-		return nil, nil, fmt.Errorf("the provider answered %s to the question whether it has the message", key(code))
+		return nil, nil, fmt.Errorf("searching for the message failed with %s", key(code))
 	}
 	place, _, _ := thread(m)
 	var ids []string

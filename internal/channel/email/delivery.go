@@ -144,7 +144,7 @@ func deliverySignatures(r *channel.Request) (id, timestamp string, presented [][
 // CheckSecret implements [channel.SecretChecker].
 func (*Delivery) CheckSecret(secret string) error {
 	if len(deliveryKeys(secret)) == 0 {
-		return errors.New("must be as the provider shows it: whsec_ and base64")
+		return errors.New("must have the provider's form: whsec_ and base64")
 	}
 	return nil
 }

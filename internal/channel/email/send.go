@@ -52,7 +52,7 @@ func (Writer) Check(m *channel.Outgoing, credentials channel.Credentials) error 
 		size += (f.Size+2)/3*4*78/76 + 1<<10
 	}
 	if size > mail.MaxSize {
-		return problem.New(problem.TooLarge, "the message is larger than the %d MB that mail servers take; files grow by a third on their way", mail.MaxSize>>20)
+		return problem.New(problem.TooLarge, "the message is larger than the %d MB that mail servers take; encoding makes files a third larger", mail.MaxSize>>20)
 	}
 	return nil
 }

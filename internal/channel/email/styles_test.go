@@ -251,7 +251,7 @@ func TestSecretForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const key, whsec = "must be the provider's public key, of the curve P-256: base64 of its DER form, or PEM", "must be as the provider shows it: whsec_ and base64"
+	const key, whsec = "must be the provider's public key, of the curve P-256: base64 of its DER form, or PEM", "must have the provider's form: whsec_ and base64"
 	for _, tt := range []struct {
 		name    string
 		adapter channel.SecretChecker

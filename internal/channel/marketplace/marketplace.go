@@ -330,7 +330,7 @@ func (*Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error)
 	case typeUnsubscribe:
 		return channel.Event{ConnectionEvent: &channel.ConnectionEvent{
 			Kind: channel.Noticed,
-			Text: "the topic " + key(e["TopicArn"]) + " does not send here any more: somebody ended the subscription. It can be made again there",
+			Text: "the topic " + key(e["TopicArn"]) + " no longer sends to this server: its subscription was removed. Create it again there",
 		}}, nil
 	}
 	n, err := readNotification(e)

@@ -400,7 +400,7 @@ func businessErrors(it object) (channel.Event, error) {
 	if len(list) == 0 {
 		return channel.Event{}, fmt.Errorf("%w: errors that say nothing", channel.ErrUnreadable)
 	}
-	return channel.Event{ConnectionEvent: &channel.ConnectionEvent{Kind: channel.Noticed, Text: "the provider reports trouble: " + strings.Join(slices.Compact(list), "; ")}}, nil
+	return channel.Event{ConnectionEvent: &channel.ConnectionEvent{Kind: channel.Noticed, Text: "the provider reports an error: " + strings.Join(slices.Compact(list), "; ")}}, nil
 }
 
 // Locate implements [channel.MediaLocator].

@@ -85,13 +85,13 @@ func (*Business) Check(m *channel.Outgoing, credentials channel.Credentials) err
 		kind, ok := businessKind(f.ContentType)
 		switch {
 		case i > 0:
-			v.Add(path, "must go in a message of its own: on this channel a message has one file at most")
+			v.Add(path, "must be sent separately: on this channel a message has at most one file")
 		case !ok:
 			v.Add(path, "cannot be sent on this channel: it takes JPEG and PNG images, MP4 and 3GPP videos, AAC, AMR, MP3, M4A and OGG sound, PDF, plain text and Office documents")
 		case f.Size > kind.maxSize:
 			v.AddCode("too_long", path, "must have at most %d MB on this channel", kind.maxSize>>20)
 		case !kind.caption && m.Text != "":
-			v.Add(path, "must go in a message without text: on this channel sound comes alone")
+			v.Add(path, "must be sent without text: on this channel audio has no caption")
 		case kind.caption:
 			limit = MaxBusinessCaption
 		}
@@ -203,7 +203,7 @@ func explainBusiness(f failure) errorInfo {
 	case c == 130429:
 		m.text, m.fate = "too many messages went out from our number in a short time", channel.VerdictRetry
 	case c == 131000 || c == 131016 || c == 131057 || c == 133004:
-		m.text, m.fate = "the provider has trouble, or is at work on the account", channel.VerdictRetry
+		m.text, m.fate = "the provider failed, or is at work on the account", channel.VerdictRetry
 	case c == 131048:
 		m.text = "the provider limits our number, since too many of its messages were blocked or reported"
 	case c == 131049:
@@ -221,11 +221,11 @@ func explainBusiness(f failure) errorInfo {
 	case c == 131062:
 		m.text = "this template cannot be sent to a customer who hides their number"
 	case c >= 132000 && c <= 132999:
-		m.text = "the provider does not take the template: " + cmp.Or(f.words, "it says no more")
+		m.text = "the provider rejected the template: " + cmp.Or(f.words, "no reason given")
 	case c == 131005:
 		m.text = "the connection's access token lacks the permission to send from here"
 	case c == 131008 || c == 131009 || c == 131021 || c == 100 || c == 33 || c == 135000:
-		m.text = "the provider does not take the message: " + cmp.Or(f.words, "it says no more")
+		m.text = "the provider rejected the message: " + cmp.Or(f.words, "no reason given")
 	case c == 131030:
 		m.text = "the provider's test number may not write to this customer: their number is not on its list"
 	case c == 131031:

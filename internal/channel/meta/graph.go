@@ -168,7 +168,7 @@ func (f failure) explain() (m errorInfo, ok bool) {
 	case c == 4 || c == 17 || c == 32 || c == 613 || c >= 80000 && c <= 80014:
 		m.text, m.fate = "the provider takes no more messages at the moment", channel.VerdictRetry
 	case c == 1 || c == 2:
-		m.text, m.fate = "the provider has trouble", channel.VerdictRetry
+		m.text, m.fate = "the provider failed", channel.VerdictRetry
 	default:
 		return errorInfo{}, false
 	}
@@ -209,9 +209,9 @@ func verdict(answer channel.Response, recipient string, explain func(failure) er
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
 		v.Verdict, v.Reason = channel.VerdictRetry, fmt.Sprintf("the provider takes no more messages at the moment (%d)", status)
 	case status >= 500:
-		v.Verdict, v.Reason = channel.VerdictUnclear, fmt.Sprintf("the provider has trouble (%d)", status)
+		v.Verdict, v.Reason = channel.VerdictUnclear, fmt.Sprintf("the provider failed (%d)", status)
 	case status >= 200 && status < 300:
-		v.Verdict, v.Reason = channel.VerdictUnclear, "the provider's answer cannot be read"
+		v.Verdict, v.Reason = channel.VerdictUnclear, "the provider's response is malformed"
 	default:
 		v.Verdict, v.Reason = channel.VerdictRefused, fmt.Sprintf("the provider refused the message (%d)", status)
 	}

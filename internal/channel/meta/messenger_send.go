@@ -64,9 +64,9 @@ func (a *Messenger) Check(m *channel.Outgoing, credentials channel.Credentials) 
 		}
 		switch {
 		case i > 0:
-			v.Add(path, "must go in a message of its own: on this channel a message has one file at most")
+			v.Add(path, "must be sent separately: on this channel a message has at most one file")
 		case m.Text != "":
-			v.Add(path, "must go in a message without text: on this channel a message is either")
+			v.Add(path, "must be sent without text: on this channel a message is a file or a text")
 		case f.Size > limit:
 			v.AddCode("too_long", path, "must have at most %d MB on this channel", limit>>20)
 		}
@@ -168,9 +168,9 @@ func explainMessenger(f failure) errorInfo {
 	case c == 100 && (sub == 2018008 || sub == 2018047 || sub == 2018294):
 		m.text = "the provider could not load the file: it takes neither this type or size, or cannot reach its address"
 	case c == 100 || c == 33:
-		m.text = "the provider does not take the message: " + cmp.Or(f.words, "it says no more")
+		m.text = "the provider rejected the message: " + cmp.Or(f.words, "no reason given")
 	case c == 1200:
-		m.text, m.fate = "the provider has trouble", channel.VerdictRetry
+		m.text, m.fate = "the provider failed", channel.VerdictRetry
 	default:
 		var ok bool
 		if m, ok = f.explain(); !ok {

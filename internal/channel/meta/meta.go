@@ -123,7 +123,7 @@ func (platform) Handshake(r *channel.Request) (token, challenge string, ok bool)
 func (platform) NormalizeAddress(raw string) (string, error) {
 	raw = strings.TrimSpace(raw)
 	if !isID(raw) {
-		return "", errors.New("must be the id that the provider shows for it: digits only, no name and no telephone number with a +")
+		return "", errors.New("must be the provider's id: digits only, not a name or a phone number with a +")
 	}
 	return raw, nil
 }

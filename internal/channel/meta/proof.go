@@ -24,7 +24,7 @@ func (platform) ProofWays(string) []channel.ProofWay {
 // ProofAPI implements [channel.ProviderProof].
 func (p platform) ProofAPI(string) channel.API { return p.API() }
 
-var errNoToken = errors.New("the provider is asked with the credential " + credToken + ", which the connection does not have")
+var errNoToken = errors.New("the proof needs the credential " + credToken + ", which the connection does not have")
 
 // ProofCall implements [channel.ProviderProof]: only managers can read a number's display form,
 // or the numbers of an account.
@@ -62,7 +62,7 @@ func (m *Messenger) ProofCall(address string, credentials channel.Credentials, a
 	if o := parse(answers[0].Body); answers[0].Status == http.StatusOK && o.text("id") == address && o.text("category") != "" {
 		return nil, nil
 	}
-	return nil, fmt.Errorf("the credential %s is not this page's own%s", credToken, errorText(answers))
+	return nil, fmt.Errorf("the credential %s does not belong to this page%s", credToken, errorText(answers))
 }
 
 // errorText returns the provider's text in the last response, in parentheses, or "".

@@ -21,9 +21,9 @@ func TestProofCalls(t *testing.T) {
 	business, page := prover(meta.NewBusiness(config)), prover(meta.NewMessenger(config))
 	const (
 		number  = "1065"
-		missing = "the provider is asked with the credential access_token, which the connection does not have"
+		missing = "the proof needs the credential access_token, which the connection does not have"
 		foreign = "the credential access_token does not manage this number or account"
-		notPage = "the credential access_token is not this page's own"
+		notPage = "the credential access_token does not belong to this page"
 	)
 	type answer struct {
 		status int

@@ -81,12 +81,12 @@ func TestBusinessCheck(t *testing.T) {
 			{"a large picture", outgoing("Hi", 0, file("image/jpeg", 5*mb+1)), token, "attachments.0 must have at most 5 MB on this channel", false},
 			{"a film", outgoing("", 0, file("video/mp4", 16*mb)), token, "", false},
 			{"sound", outgoing("", 0, file("audio/ogg; codecs=opus", 1)), token, "", false},
-			{"sound with text", outgoing("Hi", 0, file("audio/mpeg", 1)), token, "attachments.0 must go in a message without text: on this channel sound comes alone", false},
+			{"sound with text", outgoing("Hi", 0, file("audio/mpeg", 1)), token, "attachments.0 must be sent without text: on this channel audio has no caption", false},
 			{"a document", outgoing("Hi", 0, file("text/plain; charset=utf-8", 1)), token, "", false},
 			{"what is not taken", outgoing("Hi", 0, file("image/gif", 1)), token,
 				"attachments.0 cannot be sent on this channel: it takes JPEG and PNG images, MP4 and 3GPP videos, AAC, AMR, MP3, M4A and OGG sound, PDF, plain text and Office documents", false},
 			{"two files", outgoing("", 0, file("image/png", 1), file("image/png", 1)), token,
-				"attachments.1 must go in a message of its own: on this channel a message has one file at most", false},
+				"attachments.1 must be sent separately: on this channel a message has at most one file", false},
 		} {
 			err := meta.NewBusiness(meta.Config{}).Check(tt.m, channel.ConnectionCredentials(meta.NewBusiness(meta.Config{}).API(), tt.credentials))
 			if got := why(err); got != tt.want || errors.Is(err, channel.ErrTooLate) != tt.tooLate {
@@ -127,9 +127,9 @@ func TestMessengerCheck(t *testing.T) {
 			{"a file", outgoing("", 0, file("application/zip", 25*mb)), token, "", false},
 			{"a large file", outgoing("", 0, file("application/zip", 25*mb+1)), token, "attachments.0 must have at most 25 MB on this channel", false},
 			{"a large picture", outgoing("", 0, file("image/png", 8*mb+1)), token, "attachments.0 must have at most 8 MB on this channel", false},
-			{"a file with text", outgoing("Hi", 0, file("image/png", 1)), token, "attachments.0 must go in a message without text: on this channel a message is either", false},
+			{"a file with text", outgoing("Hi", 0, file("image/png", 1)), token, "attachments.0 must be sent without text: on this channel a message is a file or a text", false},
 			{"two files", outgoing("", 0, file("image/png", 1), file("image/png", 1)), token,
-				"attachments.1 must go in a message of its own: on this channel a message has one file at most", false},
+				"attachments.1 must be sent separately: on this channel a message has at most one file", false},
 		} {
 			err := meta.NewMessenger(meta.Config{}).Check(tt.m, channel.ConnectionCredentials(meta.NewMessenger(meta.Config{}).API(), tt.credentials))
 			if got := why(err); got != tt.want || errors.Is(err, channel.ErrTooLate) != tt.tooLate {
@@ -208,7 +208,7 @@ func TestReadCall(t *testing.T) {
 	}{
 		{"taken", business, 200, `{"messaging_product":"whatsapp","contacts":[{"input":"1","wa_id":"1"}],"messages":[{"id":"wamid.O","message_status":"accepted"}]}`,
 			channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{"wamid.O"}}},
-		{"taken, it seems", business, 200, `{}`, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's answer cannot be read"}},
+		{"taken, it seems", business, 200, `{}`, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's response is malformed"}},
 		{"too late", business, 400, failed("131047"), channel.SendResult{Verdict: channel.VerdictRefused,
 			Reason: "more than 24 hours have passed since the customer last wrote, so only approved templates may be sent. Write again after they have, or reach them another way (131047)"}},
 		{"undeliverable", business, 400, failed("131026"), channel.SendResult{Verdict: channel.VerdictRefused, Recipient: "+16505551234", Unreachable: true,
@@ -225,18 +225,18 @@ func TestReadCall(t *testing.T) {
 		{"type", business, 400, failed("131051"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider does not take messages of this type (131051)"}},
 		{"file", business, 400, failed("131053"), channel.SendResult{Verdict: channel.VerdictRefused,
 			Reason: "the provider could not load the file: it takes neither this type or size, or cannot reach its address (131053)"}},
-		{"template", business, 400, failed("132001"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider does not take the template: (#0) Words (132001)"}},
+		{"template", business, 400, failed("132001"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider rejected the template: (#0) Words (132001)"}},
 		{"template to an id", business, 400, failed("131062"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "this template cannot be sent to a customer who hides their number (131062)"}},
 		{"parameter", business, 400, `{"error":{"code":100,"message":"(#100) Invalid parameter","error_data":{"details":"Param to must be a phone\n number"}}}`,
-			channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider does not take the message: Param to must be a phone number (100)"}},
+			channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider rejected the message: Param to must be a phone number (100)"}},
 		{"unknown", business, 400, failed("139999"), channel.SendResult{Verdict: channel.VerdictRefused, Reason: "(#0) Words (139999)"}},
 		{"unknown, passing", business, 400, failed(`139999,"is_transient":true`), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "(#0) Words (139999)"}},
 		{"unknown trouble", business, 500, failed("139999"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "(#0) Words (139999)"}},
-		{"trouble", business, 500, failed("131000"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider has trouble, or is at work on the account (131000)"}},
+		{"trouble", business, 500, failed("131000"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider failed, or is at work on the account (131000)"}},
 		{"undeliverable, as trouble", business, 500, failed("131026"), channel.SendResult{Verdict: channel.VerdictRefused, Recipient: "+16505551234", Unreachable: true,
 			Reason: "the message cannot be delivered: the customer may not use the messenger, or an app that is too old (131026)"}},
 		{"turned away", business, 503, `<html>`, channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (503)"}},
-		{"a gateway that gave up", business, 504, `<html>`, channel.SendResult{Verdict: channel.VerdictUnclear, RetryAfter: 7 * time.Second, Reason: "the provider has trouble (504)"}},
+		{"a gateway that gave up", business, 504, `<html>`, channel.SendResult{Verdict: channel.VerdictUnclear, RetryAfter: 7 * time.Second, Reason: "the provider failed (504)"}},
 		{"not found", business, 404, `<html>`, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider refused the message (404)"}},
 
 		{"taken by the messenger", messenger, 200, `{"recipient_id":"9001","message_id":"m_o"}`, channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{"m_o"}}},
@@ -250,7 +250,7 @@ func TestReadCall(t *testing.T) {
 		{"rate", messenger, 400, failed("613"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (613)"}},
 		{"rate of the app", messenger, 400, failed("4"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (4)"}},
 		{"rate of the page", messenger, 400, failed("32"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider takes no more messages at the moment (32)"}},
-		{"passing trouble", messenger, 500, failed("1200"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider has trouble (1200)"}},
+		{"passing trouble", messenger, 500, failed("1200"), channel.SendResult{Verdict: channel.VerdictRetry, RetryAfter: 7 * time.Second, Reason: "the provider failed (1200)"}},
 		{"a file there", messenger, 400, failed(`100,"error_subcode":2018008`), channel.SendResult{Verdict: channel.VerdictRefused,
 			Reason: "the provider could not load the file: it takes neither this type or size, or cannot reach its address (100/2018008)"}},
 	} {

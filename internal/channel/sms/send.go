@@ -61,7 +61,7 @@ func (a *Adapter) Check(m *channel.Outgoing, credentials channel.Credentials) er
 		return problem.New(problem.Precondition, "the customer's number is not known")
 	}
 	if m.To.Phone == "" && strings.ContainsFunc(m.To.ID, unicode.IsLetter) {
-		return problem.New(problem.Precondition, "%s cannot be answered: it is a name and not a number", m.To.ID)
+		return problem.New(problem.Precondition, "%s cannot be answered: it is a sender name, not a number", m.To.ID)
 	}
 	var v problem.Validation
 	if n := utf8.RuneCountInString(m.Text); n > MaxText {
@@ -105,7 +105,7 @@ func (a *Adapter) checkFiles(m *channel.Outgoing, v *problem.Validation) error {
 	}
 	for _, f := range m.Files {
 		if !a.reachable(f.URL) {
-			return problem.New(problem.Precondition, "files cannot be sent on this channel: the provider fetches them from here, and the base URL of this server is not one that it could reach")
+			return problem.New(problem.Precondition, "files cannot be sent on this channel: the provider fetches them from here, and it cannot reach the base URL of this server")
 		}
 	}
 	return nil
@@ -202,7 +202,7 @@ func (a *Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response)
 	switch status := answer.Status; {
 	case status >= 200 && status < 300:
 		if !readable || r.SID == "" {
-			return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's answer cannot be read"}
+			return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's response is malformed"}
 		}
 		state, _ := r.Status.(string)
 		if s, _ := receiptState(state); s == channel.ReceiptFailed {
@@ -214,11 +214,11 @@ func (a *Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response)
 		}
 		return channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{r.SID}}
 	case status == http.StatusTooManyRequests || r.Code == 20429:
-		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider takes no more messages at the moment (429)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider's rate limit was exceeded (429)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	case status >= 500:
-		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status), RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider failed (%d)", status), RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	case r.Code == 21611:
-		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "too many messages of our number wait at the provider (21611)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider's queue for our number is full (21611)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
 	case !readable || r.Code == 0:
 		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
 	}
@@ -261,14 +261,14 @@ const searchSlack = 5 * time.Minute
 // the text of m.
 func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Response) ([]string, *channel.Call, error) {
 	if answer.Status != http.StatusOK {
-		return nil, nil, fmt.Errorf("the provider answered %d to the question whether it has the message", answer.Status)
+		return nil, nil, fmt.Errorf("searching for the message failed with status %d", answer.Status)
 	}
 	var list struct {
 		Messages []resource `json:"messages"`
 		Next     string     `json:"next_page_uri"`
 	}
 	if err := json.Unmarshal(answer.Body, &list); err != nil || list.Messages == nil {
-		return nil, nil, fmt.Errorf("the provider's list of messages cannot be read")
+		return nil, nil, fmt.Errorf("the provider's list of messages is malformed")
 	}
 	_, service, _ := endpoints(m, credentials)
 	var ids []string
@@ -291,7 +291,7 @@ func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Cr
 	}
 	// The next page, but only at the provider's host.
 	if !strings.HasPrefix(list.Next, "/") || strings.HasPrefix(list.Next, "//") {
-		return ids, nil, fmt.Errorf("the provider's list of messages goes on elsewhere")
+		return ids, nil, fmt.Errorf("the provider's list of messages continues at another host")
 	}
 	more := search(list.Next, credentials)
 	return ids, &more, nil

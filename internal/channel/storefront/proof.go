@@ -33,7 +33,7 @@ const proofVersion = "2026-10"
 func (Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
 	token := credentials.Get(accessToken)
 	if token == "" {
-		return nil, errors.New("the shop is asked with the credential " + accessToken + ", which the connection does not have")
+		return nil, errors.New("the proof needs the credential " + accessToken + ", which the connection does not have")
 	}
 	if len(answers) == 0 {
 		call := credentials.Call(http.MethodPost, "/admin/api/"+proofVersion+"/graphql.json", http.Header{
@@ -49,10 +49,10 @@ func (Adapter) ProofCall(address string, credentials channel.Credentials, answer
 		} `json:"data"`
 	}
 	if a := answers[0]; a.Status != http.StatusOK || json.Unmarshal(a.Body, &reply) != nil {
-		return nil, fmt.Errorf("the shop refuses the credential %s (%d)", accessToken, a.Status)
+		return nil, fmt.Errorf("the shop rejected the credential %s (%d)", accessToken, a.Status)
 	}
 	if domain, err := formDomain(reply.Data.Shop.Domain); err != nil || domain != address {
-		return nil, fmt.Errorf("the credential %s is not of this shop", accessToken)
+		return nil, fmt.Errorf("the credential %s does not belong to this shop", accessToken)
 	}
 	return nil, nil
 }

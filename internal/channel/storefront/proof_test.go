@@ -18,14 +18,14 @@ func TestProofCall(t *testing.T) {
 		t.Fatalf("the question is %+v, %v", call, err)
 	}
 	if call, err := a.ProofCall(shop, channel.ConnectionCredentials(a.ProofAPI(shop), nil), nil); call != nil || err == nil ||
-		err.Error() != "the shop is asked with the credential access_token, which the connection does not have" {
+		err.Error() != "the proof needs the credential access_token, which the connection does not have" {
 		t.Errorf("without a token: %v, %v", call, err)
 	}
 	operators := storefront.New(storefront.Config{APIURL: "http://127.0.0.1:9/{shop}"})
 	if got := operators.ProofAPI(shop).URL; got != "http://127.0.0.1:9/acme-lamps.myshopify.com" {
 		t.Errorf("where the operator says: %s", got)
 	}
-	const foreign = "the credential access_token is not of this shop"
+	const foreign = "the credential access_token does not belong to this shop"
 	for _, tt := range []struct {
 		name   string
 		status int
@@ -41,12 +41,12 @@ func TestProofCall(t *testing.T) {
 		{"no data", 200, `{"errors":"[API] Invalid API key or access token"}`, foreign},
 		{"null", 200, `null`, foreign},
 		{"elsewhere in the answer", 200, `{"myshopifyDomain":"acme-lamps.myshopify.com","shop":{"myshopifyDomain":"acme-lamps.myshopify.com"}}`, foreign},
-		{"refused with the right body", 401, `{"data":{"shop":{"myshopifyDomain":"acme-lamps.myshopify.com"}}}`, "the shop refuses the credential access_token (401)"},
-		{"redirected", 301, `{"data":{"shop":{"myshopifyDomain":"acme-lamps.myshopify.com"}}}`, "the shop refuses the credential access_token (301)"},
-		{"of another type", 200, `{"data":{"shop":{"myshopifyDomain":["acme-lamps.myshopify.com"]}}}`, "the shop refuses the credential access_token (200)"},
-		{"cut short", 200, `{"data":{"shop":{"myshopifyDomain":"acme-lamps.myshopify.com"}}`, "the shop refuses the credential access_token (200)"},
-		{"a page", 200, `<html>acme-lamps.myshopify.com</html>`, "the shop refuses the credential access_token (200)"},
-		{"nothing", 200, ``, "the shop refuses the credential access_token (200)"},
+		{"refused with the right body", 401, `{"data":{"shop":{"myshopifyDomain":"acme-lamps.myshopify.com"}}}`, "the shop rejected the credential access_token (401)"},
+		{"redirected", 301, `{"data":{"shop":{"myshopifyDomain":"acme-lamps.myshopify.com"}}}`, "the shop rejected the credential access_token (301)"},
+		{"of another type", 200, `{"data":{"shop":{"myshopifyDomain":["acme-lamps.myshopify.com"]}}}`, "the shop rejected the credential access_token (200)"},
+		{"cut short", 200, `{"data":{"shop":{"myshopifyDomain":"acme-lamps.myshopify.com"}}`, "the shop rejected the credential access_token (200)"},
+		{"a page", 200, `<html>acme-lamps.myshopify.com</html>`, "the shop rejected the credential access_token (200)"},
+		{"nothing", 200, ``, "the shop rejected the credential access_token (200)"},
 	} {
 		call, err := a.ProofCall(shop, credentials, []channel.Response{{Status: tt.status, Body: []byte(tt.body)}})
 		got := ""

@@ -288,7 +288,7 @@ func (Adapter) Parse(r *channel.Request, p channel.Part) (channel.Event, error) 
 	case AppUninstalled:
 		return channel.Event{ConnectionEvent: &channel.ConnectionEvent{
 			Kind: channel.Disconnected,
-			Text: "The app was uninstalled from the shop " + domain + ". Install it again and connect the shop anew to go on.",
+			Text: "The app was uninstalled from the shop " + domain + ". To continue, install it again and connect the shop.",
 		}}, nil
 	}
 	return channel.Event{}, fmt.Errorf("%w: the topic %q means nothing here", channel.ErrUnreadable, topic)

@@ -96,7 +96,7 @@ func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) c
 	case status >= 200 && status < 300:
 		ref := channel.IndexKey(o.text("id", "message_id", "sms_id"))
 		if !readable || ref == "" {
-			return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's answer cannot be read"}
+			return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider's response is malformed"}
 		}
 		if state, _ := textState(o.status()); state == channel.ReceiptFailed {
 			text, permanent, optedOut := explain(cmp.Or(o.text("message_delivery_result"), o.status()))
@@ -108,13 +108,13 @@ func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) c
 		return channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{ref}}
 	case status == http.StatusTooManyRequests:
 		return channel.SendResult{
-			Verdict: channel.VerdictRetry, Reason: "the provider takes no more texts at the moment (429)",
+			Verdict: channel.VerdictRetry, Reason: "the provider's rate limit was exceeded (429)",
 			RetryAfter: cmp.Or(netguard.RetryAfter(answer.Header, time.Now()), rest),
 		}
 	case status >= 500 || status == http.StatusRequestTimeout:
-		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider has trouble (%d)", status)}
+		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider failed (%d)", status)}
 	case status == http.StatusUnauthorized:
-		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider refuses the connection's api_token (401)"}
+		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the provider rejected the connection's api_token (401)"}
 	case status == http.StatusForbidden:
 		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: "the api_token may not send texts for this user or group (403)"}
 	case status == http.StatusNotFound:

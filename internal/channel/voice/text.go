@@ -201,21 +201,21 @@ func textState(state string) (channel.ReceiptState, bool) {
 func explain(result string) (text string, permanent, optedOut bool) {
 	switch strings.ToLower(result) {
 	case "invalid_destination":
-		return "the number cannot get texts (invalid_destination)", true, false
+		return "the number cannot receive texts (invalid_destination)", true, false
 	case "invalid_source":
 		return "our number cannot send texts (invalid_source)", false, false
 	case "no_route":
-		return "no carrier leads to the number (no_route)", false, false
+		return "no carrier reaches the number (no_route)", false, false
 	case "not_supported":
-		return "the number's carrier takes no texts from us (not_supported)", false, false
+		return "the number's carrier accepts no texts from us (not_supported)", false, false
 	case "rejected":
 		return "the carrier refused the text (rejected)", false, false
 	case "rejected_spam":
-		return "the carrier took the text for unwanted (rejected_spam)", false, false
+		return "the carrier classified the text as spam (rejected_spam)", false, false
 	case "time_out":
 		return "the carrier did not answer (time_out)", false, false
 	case "internal_error":
-		return "the provider has trouble (internal_error)", false, false
+		return "the provider failed (internal_error)", false, false
 	case "opted_out", "blocked_by_recipient":
 		return "the recipient has opted out (" + strings.ToLower(result) + ")", false, true
 	case "", "failed", "undelivered", "canceled":

@@ -222,7 +222,7 @@ func address(raw string) string {
 func (*Adapter) NormalizeAddress(raw string) (string, error) {
 	a := address(raw)
 	if a == "" {
-		return "", errors.New("must be a number such as +12085550100, or the provider's id of what calls are for")
+		return "", errors.New("must be a number such as +12085550100, or the provider's id of a user, a department or an office")
 	}
 	return a, nil
 }

@@ -1,6 +1,6 @@
-// Package mailtest holds what tests of mail share: [Run], the suite that every
-// [mail.Sender] passes, and what it can be sent to in the test's process: [Server],
-// an SMTP server, and [Provider], a delivery provider.
+// Package mailtest holds shared parts of mail tests: [Run], the suite for every [mail.Sender],
+// and two in-process destinations: [Server], an SMTP server, and [Provider], a delivery
+// provider.
 package mailtest
 
 import (
@@ -15,28 +15,28 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// Received is a mail as its reader sees it. Line ends are LF; those at the very
-// end do not matter, because SMTP ends every message with one.
+// Received is a mail as its recipient sees it. Line ends are LF; trailing ones do not matter,
+// because SMTP ends every message with one.
 type Received struct {
 	EnvelopeFrom string   // bare address, or "<>"
 	From         string   // header, bare address
-	To           []string // who got it: bare addresses in order
+	To           []string // recipients: bare addresses in order
 	Subject      string
 	Text, HTML   string
-	Headers      []mail.Header // of those asked for in Message.Headers
+	Headers      []mail.Header // of those in Message.Headers
 	Attachments  []string      // file names
 }
 
-// Fixture is a sender under test and a view of what it delivered.
+// Fixture is a sender under test and a view of its deliveries.
 type Fixture struct {
 	Sender   mail.Sender
 	Received func(testing.TB) []Received // in order of delivery
-	// OwnEnvelope says that the far side chooses the envelope's sender itself.
+	// OwnEnvelope means that the provider chooses the envelope sender.
 	OwnEnvelope bool
 }
 
-// Run checks that the senders which open makes keep the contract of
-// [mail.Sender]. Each subtest opens its own.
+// Run checks that the senders of open satisfy the contract of [mail.Sender]. Each subtest opens
+// its own.
 func Run(t *testing.T, open func(*testing.T) Fixture) {
 	t.Run("delivers", func(t *testing.T) {
 		for _, tt := range deliveries {
@@ -116,15 +116,15 @@ func Run(t *testing.T, open func(*testing.T) Fixture) {
 		spoiled := plain()
 		spoiled.To = nil
 		if _, err := carrier.SendTracked(t.Context(), spoiled, hand); err == nil || handed != 0 {
-			t.Errorf("Carry of what cannot be sent: %v, handed over %d times; want an error, none", err, handed)
+			t.Errorf("SendTracked of an invalid message: %v, handed over %d times; want an error, none", err, handed)
 		}
 		changed := errors.New("changed my mind")
 		_, err := carrier.SendTracked(t.Context(), plain(), func() error { return changed })
 		if _, ok := errors.AsType[*mail.Error](err); !ok || !errors.Is(err, changed) {
-			t.Errorf("Carry whose handing fails returned %v, want a *mail.Error that is %v", err, changed)
+			t.Errorf("SendTracked with a failing handing returned %v, want a *mail.Error that is %v", err, changed)
 		}
 		if _, err := carrier.SendTracked(t.Context(), plain(), hand); err != nil || handed != 1 {
-			t.Errorf("Carry: %v, handed over %d times; want once", err, handed)
+			t.Errorf("SendTracked: %v, handed over %d times; want once", err, handed)
 		}
 		if got := f.Received(t); len(got) != 1 {
 			t.Errorf("received %d mails, want 1", len(got))
@@ -321,9 +321,9 @@ var refusals = []struct {
 	{"header name that is not ASCII", header("X-Nöte", "a"), "name must be 1 to 70 letters"},
 	{"empty header name", header("", "a"), "name must be 1 to 70 letters"},
 	{"empty header value", header("X-Note", " "), "is empty"},
-	{"second Subject", header("subject", "a"), "not for the caller"},
-	{"Bcc", header("Bcc", "b@example.com"), "not for the caller"},
-	{"Content-Type", header("CONTENT-TYPE", "text/html"), "not for the caller"},
+	{"second Subject", header("subject", "a"), "is reserved"},
+	{"Bcc", header("Bcc", "b@example.com"), "is reserved"},
+	{"Content-Type", header("CONTENT-TYPE", "text/html"), "is reserved"},
 	{"word longer than a line", header("X-Note", strings.Repeat("a", 1000)), "has a word of 1000 bytes"},
 	{"line break in message id", func(m *mail.Message) { m.MessageID = "<a@b>\r\nBcc: <c@d>" }, "message id"},
 	{"message id without right side", func(m *mail.Message) { m.MessageID = "<a>" }, "message id"},

@@ -19,31 +19,31 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// Provider is a delivery provider. It takes mail by its API, and each Idempotency-Key
-// once: again, it repeats its answer, or refuses what says something else.
+// Provider is a delivery provider. Its API accepts each Idempotency-Key once: for a repetition
+// it repeats its response, or refuses other content.
 type Provider struct {
 	URL string // of the API, without a trailing slash
-	Key string // that it wants
+	Key string // required API key
 
 	mu      sync.Mutex
 	trouble func(n int, r *http.Request) *Trouble
 	calls   int
 	taken   []Posted
-	byKey   map[string]int // index in taken
+	byKey   map[string]int // index in accepted mails
 }
 
-// Trouble is an answer of a [Provider] that is none of the usual.
+// Trouble is a failure of a [Provider].
 type Trouble struct {
-	Status int // 0: the connection breaks
+	Status int // 0 breaks the connection
 	Header http.Header
 	Name   string // of the error
 	Text   string
-	Taken  bool // the mail is taken all the same
+	Taken  bool // the mail is accepted nevertheless
 }
 
-// Posted is a mail that a [Provider] took.
+// Posted is a mail that a [Provider] accepted.
 type Posted struct {
-	ID             string // the provider's
+	ID             string // assigned by the provider
 	IdempotencyKey string
 	From           string
 	To, Cc         []string
@@ -56,14 +56,14 @@ type Posted struct {
 	body           string
 }
 
-// Plain is the mail without what no reader of it sees.
+// Plain returns the mail without data that its recipient does not see.
 func (d Posted) Plain() Posted {
 	d.body = ""
 	return d
 }
 
-// NewProvider starts a provider that ends with the test. A nil trouble means none;
-// calls are counted from 1.
+// NewProvider starts a provider that ends with the test. trouble may be nil; calls count from
+// 1.
 func NewProvider(t testing.TB, trouble func(n int, r *http.Request) *Trouble) *Provider {
 	p := &Provider{Key: "re_" + rand.Text(), trouble: trouble, byKey: make(map[string]int)}
 	server := httptest.NewServer(p)
@@ -72,14 +72,14 @@ func NewProvider(t testing.TB, trouble func(n int, r *http.Request) *Trouble) *P
 	return p
 }
 
-// Deliveries returns what was taken, in order.
+// Deliveries returns the accepted mails in order.
 func (p *Provider) Deliveries() []Posted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.taken)
 }
 
-// Calls returns how often the provider was called.
+// Calls returns the number of calls.
 func (p *Provider) Calls() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,8 +116,7 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// RoundTrip implements [http.RoundTripper]: it is a call of the provider without a
-// network.
+// RoundTrip implements [http.RoundTripper]: a call without a network.
 func (p *Provider) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	defer func() {
 		if v := recover(); v == http.ErrAbortHandler {
@@ -212,7 +211,7 @@ func (p *Provider) accept(r *http.Request, body []byte) (id string, refused *Tro
 	return d.ID, nil
 }
 
-// Received returns what was taken as its readers see it.
+// Received returns the accepted mails as their recipients see them.
 func (p *Provider) Received(t testing.TB) []Received {
 	t.Helper()
 	var list []Received

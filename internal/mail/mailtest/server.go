@@ -27,10 +27,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// Server is an SMTP server on a loopback address that lives as long as the
-// test.
+// Server is an SMTP server on a loopback address that ends with the test.
 type Server struct {
-	URL       string      // for mail.OpenSMTP, with user and password if the server has them
+	URL       string      // for mail.OpenSMTP, including user and password
 	ClientTLS *tls.Config // trusts the server's certificate
 	addr      string
 
@@ -38,28 +37,27 @@ type Server struct {
 	received []Delivery
 }
 
-// Delivery is one mail that a [Server] took.
+// Delivery is a mail that a [Server] accepted.
 type Delivery struct {
 	From string // envelope
 	To   []string
-	UTF8 bool   // the client asked for SMTPUTF8
+	UTF8 bool   // SMTPUTF8 was requested
 	TLS  bool   // the connection was encrypted
-	User string // who logged in; empty for nobody
+	User string // the logged-in user; may be empty
 	Raw  []byte
 }
 
-// ServerConfig says what a [Server] offers. The zero value takes mail from
-// anybody without TLS.
+// ServerConfig configures a [Server]. The zero value accepts mail from anyone without TLS.
 type ServerConfig struct {
 	StartTLS       bool
 	ImplicitTLS    bool
-	User, Password string // login required when set
-	LoginOnly      bool   // offer LOGIN and not PLAIN
+	User, Password string // require login if set
+	LoginOnly      bool   // offer LOGIN but not PLAIN
 	UTF8           bool   // offer SMTPUTF8
 	MaxBytes       int64  // offer SIZE; 0 for no limit
 
-	// Refuse is asked at "AUTH user", "MAIL address", "RCPT address" and
-	// "DATA"; nil from it, and a nil Refuse, mean yes.
+	// Refuse is called with "AUTH user", "MAIL address", "RCPT address" and "DATA"; nil
+	// accepts.
 	Refuse func(command string) *smtp.SMTPError
 }
 
@@ -100,21 +98,21 @@ func NewServer(t testing.TB, config ServerConfig) *Server {
 	}()
 	t.Cleanup(func() {
 		srv.Close()
-		l.Close() // a Serve that has yet to begin escapes srv.Close
+		l.Close() // srv.Close misses a Serve that has not started
 		<-done
 	})
 	return s
 }
 
-// Deliveries returns what the server took so far, in order.
+// Deliveries returns the accepted mails in order.
 func (s *Server) Deliveries() []Delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.received)
 }
 
-// Received returns the same as a reader sees it. It parses with another library
-// than the one that composed.
+// Received returns them as the recipient sees them, parsed with another library than the
+// composing one.
 func (s *Server) Received(t testing.TB) []Received {
 	t.Helper()
 	var list []Received
@@ -234,7 +232,7 @@ func (s *session) Data(r io.Reader) error {
 func (s *session) Reset()        { s.delivery = Delivery{} }
 func (s *session) Logout() error { return nil }
 
-// loginServer is the server's half of the LOGIN mechanism.
+// loginServer is the server side of the LOGIN mechanism.
 type loginServer struct {
 	check func(user, password string) error
 	step  int
@@ -256,7 +254,7 @@ func (l *loginServer) Next(response []byte) (challenge []byte, done bool, err er
 	}
 }
 
-// certificate makes one for the loopback address and the configuration that
+// certificate returns a certificate for the loopback address and the client configuration that
 // trusts it.
 func certificate(t testing.TB) (server, client *tls.Config) {
 	t.Helper()

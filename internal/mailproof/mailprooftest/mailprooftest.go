@@ -1,5 +1,4 @@
-// Package mailprooftest signs mails and answers for the DNS, for tests of what
-// mails prove.
+// Package mailprooftest signs mails and serves DNS records for tests of mail proofs.
 package mailprooftest
 
 import (
@@ -28,7 +27,7 @@ func (z Zone) Lookup(_ context.Context, name string) ([]string, error) {
 	return nil, &net.DNSError{Err: "no such host", Name: name, IsNotFound: true}
 }
 
-// Answers returns what the zone has of names, as a resolver does.
+// Answers returns the zone's records of names, like a resolver.
 func (z Zone) Answers(names []string) map[string][]string {
 	found := make(map[string][]string)
 	for _, n := range names {
@@ -37,24 +36,24 @@ func (z Zone) Answers(names []string) map[string][]string {
 	return found
 }
 
-// Signature says how a mail is signed.
+// Signature describes a DKIM signature.
 type Signature struct {
 	Domain     string
-	Selector   string        // "s1" by default
-	Identifier string        // i=; empty: none
-	Headers    []string      // DefaultHeaders by default
-	Signer     crypto.Signer // [Key] by default
+	Selector   string        // default: "s1"
+	Identifier string        // i=; may be empty
+	Headers    []string      // default: DefaultHeaders
+	Signer     crypto.Signer // default: [Key]
 	Expires    time.Time
 }
 
-// DefaultHeaders are the fields that a careful sender signs, those that must not be
-// added later twice.
+// DefaultHeaders are the fields that a careful sender signs; the fields that must not be added
+// later are listed twice.
 var DefaultHeaders = []string{
 	"From", "From", "To", "To", "Cc", "Cc", "Subject", "Subject", "Date", "Message-ID", "Message-ID",
 	"Reply-To", "Reply-To", "In-Reply-To", "In-Reply-To", "References", "References", "Content-Type", "MIME-Version",
 }
 
-// Key is the key that signs unless a signature says otherwise.
+// Key is the default signing key.
 var Key = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 
 // KeyRecord is the record of [Key].
@@ -70,7 +69,7 @@ func CRLF(raw string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(raw, "\r\n", "\n"), "\n", "\r\n")
 }
 
-// Sign returns a mail with a signature on top. Its line breaks become CRLF.
+// Sign returns a mail with a signature on top, with CRLF line breaks.
 func Sign(t testing.TB, raw string, s Signature) string {
 	t.Helper()
 	if s.Selector == "" {
@@ -92,8 +91,8 @@ func Sign(t testing.TB, raw string, s Signature) string {
 	return signed.String()
 }
 
-// SignPart returns a mail whose valid signature by [Key] covers the first length
-// bytes of the body only (l=), and the fields From and Subject.
+// SignPart returns a mail with a valid signature by [Key] that covers only the first length
+// bytes of the body (l=), and the fields From and Subject.
 func SignPart(t testing.TB, raw, domain string, length string) string {
 	t.Helper()
 	raw = CRLF(raw)

@@ -1,5 +1,4 @@
-// Package safehtmltest holds what is true of all markup that was sanitized, as an
-// assertion for tests.
+// Package safehtmltest checks the invariants of sanitized markup.
 package safehtmltest
 
 import (
@@ -12,13 +11,13 @@ import (
 	"golang.org/x/net/html"
 )
 
-// Harmless asserts that sanitized markup does nothing when a page shows it. It
-// parses as a browser does, not as the sanitizer did.
+// Harmless checks that sanitized markup does nothing when a page shows it. It parses like a
+// browser rather than like the sanitizer.
 func Harmless(t testing.TB, markup string) {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(markup))
 	if err != nil {
-		return // deeper than this parser goes
+		return // beyond the parser's depth limit
 	}
 	for n := range root.Descendants() {
 		if n.Type != html.ElementNode {
@@ -44,11 +43,11 @@ func Harmless(t testing.TB, markup string) {
 	}
 }
 
-// number is one with its sign and unit.
+// number is a number with sign and unit.
 var number = regexp.MustCompile(`(-?)([0-9]+)(?:\.[0-9]+)?(px|pt|rem|em|%|[a-z]+)?`)
 
-// harmlessStyle asserts that a style attribute loads nothing, moves and hides nothing, and
-// has no size that would cover what is beside it.
+// harmlessStyle checks that a style attribute loads nothing, moves and hides nothing, and has
+// no size that could cover other content.
 func harmlessStyle(t testing.TB, style string) {
 	t.Helper()
 	if strings.ContainsAny(style, `\<>{}@!`) || strings.Contains(style, "/*") {
