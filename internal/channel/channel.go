@@ -345,8 +345,8 @@ type Part struct {
 	// It selects the connection if Address has none.
 	Account string
 	// Guessed marks an Address read from the sender's text, because the request names no
-	// envelope recipient. Several guessed parts are one event with uncertain recipients: those
-	// with a connection count, or, if none has one, only the first.
+	// envelope recipient. Several guessed parts are one event with uncertain recipients: the
+	// parts with a connection count, or, if none has one, only the first.
 	Guessed bool
 	// Kind is the channel's name for the type of the part.
 	Kind string

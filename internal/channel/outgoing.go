@@ -86,7 +86,7 @@ type MailComposer interface {
 // APISender is implemented by channels that send by calling the provider's API.
 //
 // A call without a response may have taken effect. To send no message twice, the core repeats a
-// call only for channels that are also a [Searcher] or an [IdempotentSender]; for others a
+// call only for channels that are also a [Searcher] or an [IdempotentSender]; otherwise a
 // member decides.
 type APISender interface {
 	Sender

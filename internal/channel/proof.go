@@ -23,8 +23,8 @@ const (
 	ProveByTopic ProofWay = "topic"
 )
 
-// Provable is implemented by channels if organizations can prove their addresses. For all
-// others the operator decides.
+// Provable is implemented by channels if organizations can prove their addresses. Otherwise the
+// operator decides.
 type Provable interface {
 	// ProofWays returns the ways to prove an address, the easiest first.
 	ProofWays(address string) []ProofWay

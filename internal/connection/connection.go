@@ -132,7 +132,7 @@ func Open(d *db.DB, box *seal.Box, adapters []channel.Adapter) *Service {
 // SetAuditLog enables the audit log. Call it before the service is used.
 func (s *Service) SetAuditLog(log *audit.Log) { s.audit = log }
 
-// sealPurpose separates these secrets from others under the same key.
+// sealPurpose separates these secrets from other values under the same key.
 const sealPurpose = "connection"
 
 // Connect creates a connection and returns it with the secrets for the provider, which cannot
@@ -559,8 +559,7 @@ func (s *Service) FindOf(ctx context.Context, q db.Querier, organizationID, id s
 }
 
 // maxClaims bounds the unproven connections per address, oldest first, that
-// [Service.FindByAddresses] returns. All others receive only requests to the URL that names
-// them.
+// [Service.FindByAddresses] returns. The rest receive only requests to the URL that names them.
 const maxClaims = 4
 
 // FindByAddresses returns the connections of a medium at the addresses, enabled or not, in the

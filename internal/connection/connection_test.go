@@ -294,9 +294,9 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// TestMemory: a process sees its own changes at once, those of others within
+// TestCache: a process sees its own changes at once, other processes' within
 // [connection.CacheTTL].
-func TestMemory(t *testing.T) {
+func TestCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, box := dbtest.NewSQLite(t), newBox(t)
 		here, there := open(d, box), open(d, box)
@@ -352,9 +352,9 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// TestMemoryOfNothing: a lookup that found one address and not another is cached, and a new
+// TestCacheOfMissingAddress: a lookup that found one address and not another is cached, and a new
 // connection works at once.
-func TestMemoryOfNothing(t *testing.T) {
+func TestCacheOfMissingAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, box := dbtest.NewSQLite(t), newBox(t)
 		here, there := open(d, box), open(d, box)
@@ -377,9 +377,9 @@ func TestMemoryOfNothing(t *testing.T) {
 	})
 }
 
-// TestMemoryUnderChange: with concurrent readers and a writer, no read after a commit returns
+// TestCacheUnderChange: with concurrent readers and a writer, no read after a commit returns
 // older data.
-func TestMemoryUnderChange(t *testing.T) {
+func TestCacheUnderChange(t *testing.T) {
 	s := open(dbtest.New(t), newBox(t))
 	c := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100"})
 	done := make(chan struct{})
@@ -551,8 +551,8 @@ func TestRotate(t *testing.T) {
 	})
 }
 
-// TestWatch: observers are notified of changes and can refuse them.
-func TestWatch(t *testing.T) {
+// TestOnChange: observers are notified of changes and can refuse them.
+func TestOnChange(t *testing.T) {
 	d := dbtest.New(t)
 	s := open(d, newBox(t))
 	var told []string

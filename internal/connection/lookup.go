@@ -43,7 +43,7 @@ func (s *Service) HasCredential(ctx context.Context, channels []string, name, va
 	}
 	channels = slices.Sorted(slices.Values(channels))
 	key := strings.Join(channels, " ") + " " + name
-	s.digestsMu.Lock() // one caller reads, others wait for its result
+	s.digestsMu.Lock() // concurrent callers share one read
 	defer s.digestsMu.Unlock()
 	digests, ok, since := s.cache.getDigests(key)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
 
-// TestByID: a process sees its own changes at once, those of others soon.
+// TestByID: a process sees its own changes at once, other processes' soon.
 func TestByID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, box := dbtest.NewSQLite(t), newBox(t)

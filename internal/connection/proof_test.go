@@ -678,7 +678,7 @@ func TestLimitsAreExact(t *testing.T) {
 	}
 }
 
-// TestDNSProof: an organization's record proves its connections of the domain, and no others.
+// TestDNSProof: an organization's record proves only its connections of the domain.
 func TestDNSProof(t *testing.T) {
 	r := newRig(t, dbtest.New(t))
 	a, b := r.claim("org-1", "email-raw", "a@acme.example"), r.claim("org-1", "email-raw", "b@acme.example")

@@ -63,9 +63,9 @@ func (k *recorder) IntakeConnectionEvent(_ context.Context, tx *db.Tx, o channel
 	return k.record(tx, "news "+string(n.Kind), o)
 }
 
-// TestTake: each kind of event is passed to its domain, with its files, in one transaction with
+// TestApply: each kind of event is passed to its domain, with its files, in one transaction with
 // the resulting message.
-func TestTake(t *testing.T) {
+func TestApply(t *testing.T) {
 	ana := channel.Party{Name: "Ana", Phone: theirs}
 	message := &channel.Message{ExternalID: "m1", ThreadKey: "order 1", From: ana, Text: "cancel it", Attachments: promised("1")}
 	for _, tt := range []struct {

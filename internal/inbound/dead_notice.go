@@ -35,7 +35,7 @@ func (s *Service) DeadCount(ctx context.Context, organizationID string) (n int, 
 
 // NotifyDead mails admins and the operator about events that died since their last mail, at
 // most once an hour over all processes. The first death after a quiet hour is mailed at once;
-// NotifyDead is for those after it.
+// NotifyDead is for later deaths.
 func (s *Service) NotifyDead(ctx context.Context) error {
 	if s.mailer == nil {
 		return nil

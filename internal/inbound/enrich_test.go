@@ -17,8 +17,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 )
 
-// TestAsk: missing data is fetched, and unavailable data is done without.
-func TestAsk(t *testing.T) {
+// TestEnrich: missing data is fetched, and unavailable data is done without.
+func TestEnrich(t *testing.T) {
 	const first, second = "https://api.example/1/0", "https://api.example/1/1"
 	for _, tt := range []struct {
 		name    string
@@ -104,9 +104,9 @@ func busy(retryAfter string) answerFunc {
 	}
 }
 
-// TestAskWithDeploymentCredentials: an event verified by the deployment's secret uses its
+// TestEnrichWithDeploymentCredentials: an event verified by the deployment's secret uses its
 // credentials if the connection has none.
-func TestAskWithDeploymentCredentials(t *testing.T) {
+func TestEnrichWithDeploymentCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &provider{answers: map[string]answerFunc{"https://api.example/1/0": file("x"), "https://api.example/2/0": file("x")}}
 		h := startSQLite(t, withParcels(asking{parcels: newParcels("parcels"), calls: 1}), func(h *house) {
@@ -169,8 +169,8 @@ func TestMediaChecksum(t *testing.T) {
 	}
 }
 
-// TestVisit: only URLs at the provider's hosts are called.
-func TestVisit(t *testing.T) {
+// TestConfirmURL: only URLs at the provider's hosts are called.
+func TestConfirmURL(t *testing.T) {
 	const url = "https://sns.example/?Action=ConfirmSubscription&Token=hush"
 	blocked := func(*http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("dial: %w", &netguard.AddressError{Why: "private"})
@@ -213,8 +213,8 @@ func TestVisit(t *testing.T) {
 	}
 }
 
-// TestVisitDead: an unconfirmed URL waits for review.
-func TestVisitDead(t *testing.T) {
+// TestConfirmURLDead: an unconfirmed URL waits for review.
+func TestConfirmURLDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startSQLite(t, withParcels(newParcels("parcels")))
 		h.connect(t, "parcels", "a")

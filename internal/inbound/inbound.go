@@ -161,8 +161,8 @@ type Service struct {
 
 	counts map[string]*channelCounts // by adapter name; fixed
 
-	// receiving and parsing bound the memory of large bodies: receiving those being read,
-	// parsing those being parsed, which adapters copy.
+	// receiving and parsing bound the memory of large bodies: receiving while they are read,
+	// parsing while adapters parse and copy them.
 	receiving      *intake.Pool
 	parsing        *fair.Queue         // fair between clients, with the workers as one client
 	responseMemory *semaphore.Weighted // bounds large provider responses

@@ -13,9 +13,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/shop"
 )
 
-// TestForgotten: a redacted event remains without content. It cannot be replayed, and a
+// TestRedactedEvent: a redacted event remains without content. It cannot be replayed, and a
 // repeated delivery is still a duplicate.
-func TestForgotten(t *testing.T) {
+func TestRedactedEvent(t *testing.T) {
 	h := start(t)
 	h.connect(t, "sms", ours)
 	large := text("SM1", theirs, strings.Repeat("the kaleidoscope ", 3000))
@@ -61,13 +61,13 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestForgetWaits: a pending event of another sender that mentions the person is processed
+// TestRedactWaits: a pending event of another sender that mentions the person is processed
 // first.
-func TestForgetWaits(t *testing.T) {
-	synctest.Test(t, testForgetWaits)
+func TestRedactWaits(t *testing.T) {
+	synctest.Test(t, testRedactWaits)
 }
 
-func testForgetWaits(t *testing.T) {
+func testRedactWaits(t *testing.T) {
 	h := startSQLite(t)
 	h.connect(t, "sms", ours)
 	h.wantAnswer(t, smsRequest(text("SM1", "+14155550112", "my friend is +14155550111, ask her"), secretOf(ours)), 200, twiml)

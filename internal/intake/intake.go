@@ -1,5 +1,5 @@
 // Package intake reads request bodies within bounded memory, so that clients that send much, or
-// announce much and send little, do not block others.
+// announce much and send little, do not block other clients.
 //
 // Memory is reserved as bytes arrive, never for an announced length. A body must arrive at a
 // minimum rate. When memory is short, the client with the most memory gives way: its longest

@@ -64,8 +64,8 @@ func Parse(raw, defaultRegion string) (Number, bool) {
 	return Number{E164: e164, Raw: raw}, true
 }
 
-// plain is the fast path for numbers in E.164 form. It returns false for all others, such as
-// those with a national prefix, which may still be numbers.
+// plain is the fast path for numbers in E.164 form. It returns false for any other form, such
+// as one with a national prefix, which may still be a number.
 func plain(s string) (string, bool) {
 	if len(s) < 8 || len(s) > maxE164 || s[0] != '+' || s[1] == '0' {
 		return "", false

@@ -121,7 +121,7 @@ func TestContentType(t *testing.T) {
 	}
 }
 
-func TestFormAddress(t *testing.T) {
+func TestNormalizeAddress(t *testing.T) {
 	for _, tt := range []struct {
 		raw, want string
 		ok        bool
@@ -141,7 +141,7 @@ func TestFormAddress(t *testing.T) {
 	}
 }
 
-func TestChooses(t *testing.T) {
+func TestWantsPart(t *testing.T) {
 	a := chat.New(chat.Config{})
 	for _, tt := range []struct {
 		fixture, channels string
@@ -279,8 +279,8 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestAskInVain: without responses, the event's own data is used.
-func TestAskInVain(t *testing.T) {
+// TestEnrichWithoutResponses: without responses, the event's own data is used.
+func TestEnrichWithoutResponses(t *testing.T) {
 	a := chat.New(chat.Config{})
 	for _, tt := range []struct {
 		name   string

@@ -445,7 +445,7 @@ func (a *Delivery) readResponses(p channel.Part, e *deliveryEvent, answers []cha
 	if answers[0].Status != http.StatusOK || !anyJSON(answers[0].Body, &m) {
 		return k
 	}
-	// The key may also give access to mail of others.
+	// The key may also give access to other recipients' mail.
 	theirs := deliveryEvent{Type: kindReceived}
 	theirs.Data.To, theirs.Data.Cc, theirs.Data.Bcc = m.To, m.Cc, m.Bcc
 	if m.ID != "" && m.ID != e.Data.EmailID || !slices.Contains(theirs.ours(), p.Address) {

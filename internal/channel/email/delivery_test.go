@@ -68,7 +68,7 @@ func TestDeliveryVerify(t *testing.T) {
 	}
 }
 
-func TestDeliveryKeys(t *testing.T) {
+func TestDeliverySigningSecrets(t *testing.T) {
 	credentials := map[string]string{email.CredentialSecret: "whsec_a, whsec_b,"}
 	for _, tt := range []struct {
 		channel string

@@ -263,8 +263,8 @@ type contentCollector struct {
 // body returns the text and the HTML of a node, and collects its files.
 //
 // Of a multipart/alternative it takes one text and one HTML; in any other container the
-// children follow each other. If some of those are HTML and others are not, the HTML includes
-// the others' text, too.
+// children follow each other. If only some of them are HTML, the HTML includes the rest as
+// text.
 func (g *contentCollector) body(n *node) (text, markup string) {
 	if n.children == nil {
 		return g.leaf(n)

@@ -306,7 +306,7 @@ func transferDecode(encoding string, body []byte) []byte {
 	return body
 }
 
-// decodeBase64 decodes the base64 characters of b and drops all others.
+// decodeBase64 decodes the base64 characters of b and drops the rest.
 func decodeBase64(b []byte) []byte {
 	out := make([]byte, 0, base64.StdEncoding.DecodedLen(len(b)))
 	acc, bits := uint32(0), 0

@@ -17,7 +17,7 @@ import (
 )
 
 // The forms of the service's URLs, matched literally instead of parsed, so that no parser
-// difference can turn them into another host. Looser forms would admit others:
+// difference can turn them into another host. Looser forms would admit other hosts:
 // sns.s3-us-west-2.amazonaws.com is anyone's storage.
 const serviceHost = `(sns\.([a-z]{2}(?:-[a-z]+)+-\d+)\.amazonaws\.com(?:\.cn)?)`
 
@@ -109,7 +109,7 @@ func (c *Certificates) Fetch(ctx context.Context, address string) error {
 			return nil, errors.New("too many certificates are being fetched")
 		}
 		defer c.places.Release(1)
-		// Others wait for the result, too, so it must not end with the first caller.
+		// Other callers wait for the result, too, so it must not end with the first caller.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
 		certificate, err := c.fetch(ctx, address)

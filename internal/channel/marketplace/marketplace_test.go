@@ -440,7 +440,7 @@ func TestSubscribeAddress(t *testing.T) {
 	}
 }
 
-func TestFormAddress(t *testing.T) {
+func TestNormalizeAddress(t *testing.T) {
 	for _, tt := range []struct {
 		raw string
 		ok  bool
@@ -583,7 +583,7 @@ func TestFetchSlow(t *testing.T) {
 				}
 			})
 		}
-		// A cancelled caller does not affect the others.
+		// A cancelled caller does not affect other callers.
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		wg.Go(func() { c.Fetch(ctx, certURL) })

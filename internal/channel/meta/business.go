@@ -43,7 +43,7 @@ const (
 	businessField  = "messages"
 )
 
-// Addresses implements [channel.Adapter]: the ids of our numbers, then those of their accounts.
+// Addresses implements [channel.Adapter]: the ids of our numbers, then of their accounts.
 func (*Business) Addresses(r *channel.Request) ([]string, error) {
 	if err := checkType(r); err != nil {
 		return nil, err

@@ -155,7 +155,7 @@ type errorInfo struct {
 	unreachable bool
 }
 
-// explain explains errors common to both APIs; ok is false for others.
+// explain explains errors common to both APIs; ok is false for other errors.
 func (f failure) explain() (m errorInfo, ok bool) {
 	m.fate = channel.VerdictRefused
 	switch c := f.code; {

@@ -14,8 +14,8 @@ import (
 // Messenger is the social messenger channel.
 //
 // A customer is identified by the user id that the provider assigns per page. The page's own
-// messages return as echoes: those that we sent carry our id and are receipts, others were sent
-// by an agent elsewhere. An echo is never a customer's message.
+// messages return as echoes: our own carry our id and are receipts, the rest were sent by an
+// agent elsewhere. An echo is never a customer's message.
 type Messenger struct{ platform }
 
 var (
@@ -164,7 +164,7 @@ func ours(e object, page string) bool {
 	return e.object("message").flag("is_echo") || page != "" && e.object("sender").text("id") == page
 }
 
-// customer returns the other party of an event. Sender and recipient are swapped in our own
+// customer returns the customer of an event. Sender and recipient are swapped in our own
 // messages.
 func customer(e object, page string) string {
 	if ours(e, page) {

@@ -7,7 +7,7 @@
 //
 // A notification is a batch. Each message, receipt and so on becomes a part, with the item and
 // its context as the body, so that it can be parsed by itself. An unreadable item is stored as
-// an unreadable part and never affects the others.
+// an unreadable part and never affects the rest.
 //
 // Neither API lists sent messages or supports idempotency keys. Both return data that was sent
 // with the message in their receipts, so each message carries our id: a receipt finds its

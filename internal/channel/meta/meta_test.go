@@ -94,7 +94,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestFormAddress(t *testing.T) {
+func TestNormalizeAddress(t *testing.T) {
 	for _, tt := range []struct {
 		raw, want string
 		ok        bool

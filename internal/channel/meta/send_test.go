@@ -194,7 +194,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-func TestReadCall(t *testing.T) {
+func TestReadSendResponse(t *testing.T) {
 	business, messenger := meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{})
 	failed := func(code string) string {
 		return `{"error":{"message":"(#0) Words","type":"OAuthException","code":` + code + `}}`

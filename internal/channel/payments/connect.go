@@ -14,7 +14,7 @@ import (
 )
 
 // SettingTestEvents is the connection setting that, if "true", accepts events of the provider's
-// test mode: a live endpoint receives those, too.
+// test mode: a live endpoint receives test events, too.
 const SettingTestEvents = "test_events"
 
 // Connect implements the channel of connected accounts: accounts of organizations at the

@@ -69,7 +69,7 @@ func TestTestEvents(t *testing.T) {
 	}
 }
 
-func TestConnectFormAddress(t *testing.T) {
+func TestConnectNormalizeAddress(t *testing.T) {
 	for _, tt := range []struct {
 		raw string
 		ok  bool

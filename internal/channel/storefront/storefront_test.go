@@ -161,7 +161,7 @@ func TestKeys(t *testing.T) {
 		key(p, "privacy/shop-redact", "Webhook-Id", "w1"), key(p, "privacy/shop-redact", "Webhook-Id", "w2"), false)
 }
 
-func TestFormAddress(t *testing.T) {
+func TestNormalizeAddress(t *testing.T) {
 	for raw, want := range map[string]string{
 		"acme-lamps.myshopify.com":                "acme-lamps.myshopify.com",
 		" HTTPS://ACME-Lamps.MyShopify.com/admin": "acme-lamps.myshopify.com",
@@ -186,7 +186,7 @@ func TestFormAddress(t *testing.T) {
 	}
 }
 
-func TestPrivacyKeys(t *testing.T) {
+func TestPrivacySigningSecrets(t *testing.T) {
 	secrets := []string{"new", "old"}
 	for _, tt := range []struct {
 		name        string

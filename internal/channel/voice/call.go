@@ -59,7 +59,7 @@ func (o object) call() (channel.Event, error) {
 	return channel.Event{Call: c}, nil
 }
 
-// contact returns the other party and its key.
+// contact returns the customer and their key.
 func (o object) contact() (channel.Party, string) {
 	contact := o.object("contact")
 	raw := o.text("external_number")

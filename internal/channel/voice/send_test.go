@@ -86,7 +86,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-func TestReadCall(t *testing.T) {
+func TestReadSendResponse(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		status int

@@ -152,7 +152,7 @@ func TestKeyOfAnotherToken(t *testing.T) {
 	}
 }
 
-func TestFormAddress(t *testing.T) {
+func TestNormalizeAddress(t *testing.T) {
 	for _, tt := range []struct{ raw, want string }{
 		{"+12085550100", "+12085550100"},
 		{" +1 (208) 555-0100 ", "+12085550100"},
