@@ -64,7 +64,7 @@ func TestPurge(t *testing.T) {
 		}
 		return nil
 	})
-	// An event of a process whose clock was behind is as old as it says, not as its id.
+	// The age of an event is that of created_at, even if its process had a slow clock.
 	behind := event.Event{ID: idOf(t, now.Add(-95*24*time.Hour), 0), OrganizationID: "o", Name: event.TicketCreated, At: now.Add(-89 * 24 * time.Hour)}
 	write(func(tx *db.Tx) error { return event.WriteTx(ctx, tx, behind) })
 	kept = append([]string{behind.ID}, kept...)
