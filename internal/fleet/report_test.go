@@ -148,13 +148,17 @@ func TestReservationKeepsSighting(t *testing.T) {
 	y := newYard(t)
 	v := y.vehicle(t)
 	y.after(t, v.CreatedAt, 2*time.Hour)
-	y.putVehicle(t, v.ID, fleet.VehicleChange{State: optional.Of(fleet.Available)})
+	seen := y.putVehicle(t, v.ID, fleet.VehicleChange{State: optional.Of(fleet.Available)}).StateChangedAt.Std()
 	y.ride(t, fleet.Reserved, v)
 	y.after(t, rfc3339.Time(y.now(t)), time.Minute)
 	if got := y.storedVehicle(t, v.ID).State; got != fleet.VehicleTaken {
 		t.Errorf("a minute after it was reserved it is %s", got)
 	}
 	y.changeSettings(t, fleet.SettingsChange{ContactLostMinutes: optional.Of(int64(20))})
+	var due time.Time
+	if err := y.db.QueryRow(t.Context(), "SELECT due_at FROM vehicles WHERE id = $1", v.ID).Scan(db.IntoTime(&due)); err != nil || !due.Equal(seen.Add(20*time.Minute)) {
+		t.Errorf("after a change of the limit it is lost at %s, %v; want 20 minutes after %s", due, err, seen)
+	}
 	y.after(t, rfc3339.Time(y.now(t)), time.Minute)
 	if got := y.storedVehicle(t, v.ID).State; got != fleet.VehicleTaken {
 		t.Errorf("after a change of the limit it is %s", got)
