@@ -43,6 +43,10 @@ func samples() map[string]event.Event {
 		ID: "d0000000-0000-7000-8000-000000000002", TicketID: bare.ID, Direction: "outbound",
 		Author: event.Author{Type: "agent", ID: agent.ID, Name: agent.Name}, Channel: "sms", Kind: "reply", Text: "On my way.", CreatedAt: at,
 	}
+	files := &event.Message{
+		ID: "d0000000-0000-7000-8000-000000000003", TicketID: bare.ID, Direction: "inbound", Author: event.Author{Type: "customer"}, Kind: "reply",
+		Attachments: []event.Attachment{{ID: "f0000000-0000-7000-8000-000000000002"}}, CreatedAt: at, // could not be fetched
+	}
 	sla := &event.SLA{Metric: "first_response", DueAt: at.Add(12 * time.Minute)}
 	change := func(field string, from, to any) map[string]event.Change {
 		return map[string]event.Change{field: {From: from, To: to}}
@@ -58,6 +62,7 @@ func samples() map[string]event.Event {
 		"ticket.deleted":          {Data: event.Data{Ticket: ticket}},
 		"conversation.created":    {Data: event.Data{Ticket: ticket, Message: reply}},
 		"message.created":         {Data: event.Data{Ticket: ticket, Message: reply}},
+		"message.created.bare":    {Data: event.Data{Ticket: bare, Message: files}},
 		"message.customer_reply":  {Data: event.Data{Ticket: ticket, Message: reply}},
 		"message.agent_reply":     {Data: event.Data{Ticket: bare, Message: text}},
 		"customer.created":        {Data: event.Data{Customer: customer}},

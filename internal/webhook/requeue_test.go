@@ -209,14 +209,9 @@ func TestRecoveryStartsNewSchedules(t *testing.T) {
 	r.update(w.ID, webhook.Change{Enabled: new(true)})
 	r.until(failed)
 	r.stop()
-	var first []webhook.Delivery
-	for _, d := range r.deliveries(w.ID) {
-		if d.Attempts >= 6 {
-			first = append(first, d)
-		}
-	}
-	if len(first) == 0 {
-		t.Fatal("no delivery used up its new schedule")
+	lost, partial := r.count("SELECT count(*) FROM deliveries WHERE exhausted IS NOT NULL"), r.count("SELECT count(*) FROM deliveries WHERE exhausted IS NOT NULL AND attempts % 6 <> 0")
+	if lost == 0 || partial != 0 {
+		t.Fatalf("%d deliveries are exhausted, %d of them after a part of their new schedule", lost, partial)
 	}
 	for _, d := range r.deliveries(w.ID) {
 		list := r.attempts(d.ID)
@@ -243,6 +238,45 @@ func TestRecoveryStartsNewSchedules(t *testing.T) {
 	if jobs := r.count("SELECT count(*) FROM jobs"); jobs != 0 {
 		t.Errorf("%d jobs are left", jobs)
 	}
+}
+
+// A delivery that waits for a retry and one that is exhausted have a complete schedule after each
+// recovery. An exhausted delivery is not sent again if a replay delivered its event before.
+func TestRecoveryAttempts(t *testing.T) {
+	bubble(t, func(t *testing.T, d *db.DB, n *network) {
+		r := newRig(t, d, n, func(c *webhook.Config) { c.RetryTimeScale = 1e-2 })
+		rc := n.outage(func(int) int { return http.StatusServiceUnavailable })
+		w := r.create(webhook.New{})
+		const half, complete = 5 * time.Second, 10 * time.Minute // half of the schedule's 6 attempts, and all
+		after := func(what string, wait time.Duration, posts int, state webhook.State) {
+			t.Helper()
+			time.Sleep(wait)
+			if got := r.find(w.ID).State; len(rc.all()) != posts || got != state {
+				t.Fatalf("%s: %d attempts and the webhook is %s, want %d and %s", what, len(rc.all()), got, posts, state)
+			}
+		}
+		enable := func(on bool) { t.Helper(); r.update(w.ID, webhook.Change{Enabled: &on}) }
+		r.start()
+		r.emit(1)
+		after("the event", half, 3, webhook.Enabled)
+		enable(false)
+		enable(true)
+		after("waiting", complete, 3+6, webhook.Failed)
+		enable(true)
+		after("exhausted", complete, 9+6, webhook.Failed)
+		enable(true)
+		after("exhausted again", half, 15+3, webhook.Enabled)
+		rc.become(http.StatusOK)
+		if _, err := r.hooks.Replay(t.Context(), org, []string{r.deliveries(w.ID)[0].ID}); err != nil {
+			t.Fatal(err)
+		}
+		after("replayed", time.Second, 18+1, webhook.Enabled)
+		rc.become(http.StatusServiceUnavailable)
+		after("exhausted after the replay", complete, 19+3, webhook.Failed)
+		rc.become(http.StatusOK)
+		enable(true)
+		after("delivered by the replay", complete, 22, webhook.Enabled)
+	})
 }
 
 // An event with an exhausted delivery is not sent again if a replay delivered it, and neither
