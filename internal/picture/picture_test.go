@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -183,6 +184,15 @@ func TestRefusals(t *testing.T) {
 		return nil, fmt.Errorf("dial: %w", &netguard.AddressError{Why: "private"})
 	}
 	huge := bytes.Repeat([]byte(png), 5<<20/len(png)+1)
+	// Reading more than the bound, or anything of what is announced as too large, fails.
+	endless := func(r *http.Request) (*http.Response, error) {
+		return respond(200, io.MultiReader(bytes.NewReader(huge), iotest.ErrReader(errors.New("read too far"))))(r)
+	}
+	announced := func(r *http.Request) (*http.Response, error) {
+		resp, err := respond(200, iotest.ErrReader(errors.New("read")))(r)
+		resp.ContentLength = 5<<20 + 1
+		return resp, err
+	}
 	for _, tt := range []struct {
 		name    string
 		address string
@@ -197,6 +207,8 @@ func TestRefusals(t *testing.T) {
 		{"a document", evil, bytesOf("%PDF-1.7"), 1, 0},
 		{"nothing", evil, bytesOf(""), 1, 0},
 		{"too large", evil, func(r *http.Request) (*http.Response, error) { return respond(200, bytes.NewReader(huge))(r) }, 1, 0},
+		{"endless", evil, endless, 1, 0},
+		{"announced as too large", evil, announced, 1, 0},
 		{"gone", evil, respond(410, http.NoBody), 1, 0},
 		{"out of order", evil, func(r *http.Request) (*http.Response, error) { return respond(503, http.NoBody)(r) }, 2, 0},
 		{"slow to answer", evil, hang, 2, 20 * time.Second},
