@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -27,10 +29,9 @@ func (o *outgoing) Admit(_ context.Context, _ db.Querier, _, connectionID, _ str
 	return connectionID, nil
 }
 
-// TestSharedFile checks that a signed link serves its file as a download without a
-// session, and nothing else.
-func TestSharedFile(t *testing.T) {
-	d := dbtest.New(t)
+// shareFile sends a file by a link, and returns the site and the link.
+func shareFile(t *testing.T, d *db.DB) (*web.Site, *url.URL) {
+	t.Helper()
 	files, err := blob.OpenDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +60,13 @@ func TestSharedFile(t *testing.T) {
 	if err != nil || link.Host != "help.example.com" {
 		t.Fatalf("got link %q, %v", o.link, err)
 	}
-	h := web.New(web.Config{Desk: s, Logger: slog.New(slog.DiscardHandler)})
+	return web.New(web.Config{Desk: s, Logger: slog.New(slog.DiscardHandler)}), link
+}
+
+// TestSharedFile checks that a signed link serves its file as a download without a
+// session, and nothing else.
+func TestSharedFile(t *testing.T) {
+	h, link := shareFile(t, dbtest.New(t))
 	for _, tt := range []struct {
 		method, path string
 		status       int
@@ -90,6 +97,24 @@ func TestSharedFile(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	}
+}
+
+// TestSharedFileExpires checks that a signed link works for seven days, and not after eight.
+func TestSharedFileExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, link := shareFile(t, dbtest.NewSQLite(t))
+		for _, tt := range []struct {
+			wait   time.Duration
+			status int
+		}{{0, 200}, {7 * 24 * time.Hour, 200}, {24 * time.Hour, 404}} {
+			time.Sleep(tt.wait)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("GET", link.RequestURI(), nil))
+			if w.Code != tt.status {
+				t.Errorf("%s later: got %d, want %d", tt.wait, w.Code, tt.status)
+			}
+		}
+	})
 }
 
 // TestFileOnItsWay checks that the link to a file being fetched answers with Retry-After,
