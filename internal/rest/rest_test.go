@@ -492,6 +492,16 @@ func TestKeyRoute(t *testing.T) {
 	if !strings.Contains(a.Body, `"rotated_from":null,"replaced_by":null`) {
 		t.Errorf("the key that replaces none and that none replaces is %s", a.Body)
 	}
+	next, nextToken, err := n.keys.Rotate(t.Context(), ours, k.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if old := n.As(token).Get("/key", "X-Forwarded-For: 198.51.100.7").Body; !strings.Contains(old, `"rotated_from":null,"replaced_by":"`+next.ID+`"`) {
+		t.Errorf("the replaced key is %s", old)
+	}
+	if a := n.As(nextToken.Reveal()).Get("/key", "X-Forwarded-For: 198.51.100.7").Body; !strings.Contains(a, `"rotated_from":"`+k.ID+`","replaced_by":null`) {
+		t.Errorf("its replacement is %s", a)
+	}
 	if strings.Contains(a.Body, token) || strings.Contains(a.Body, token[8:30]) {
 		t.Errorf("the key gives itself away: %s", a.Body)
 	}
