@@ -234,13 +234,16 @@ func TestCompressedKinds(t *testing.T) {
 }
 
 // TestCompressedHead: a HEAD response has the headers of the GET, without a length that
-// is unknown.
+// is unknown, and without a body, from which net/http would take one.
 func TestCompressedHead(t *testing.T) {
 	h := kinds(t)
 	for accept, length := range map[string]string{"gzip": "", "": "21000"} {
 		w := exchange(h, "HEAD", "/json", map[string]string{"Accept-Encoding": accept})
 		if got := w.Header().Get("Content-Length"); got != length || w.Header().Get("Content-Encoding") != "" || w.Header().Get("Vary") != "Accept-Encoding" {
 			t.Errorf("accepting %q: Content-Length %q, want %q; header %v", accept, got, length, w.Header())
+		}
+		if accept != "" && w.Body.Len() > 0 {
+			t.Errorf("accepting %q: a body of %d bytes is written", accept, w.Body.Len())
 		}
 	}
 }

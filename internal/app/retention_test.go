@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
 func TestParseRetention(t *testing.T) {
@@ -37,6 +39,7 @@ func TestParseRetention(t *testing.T) {
 		"events=0d":             "not from 1h to 3650d",
 		"inbound=3651d":         "not from 1h to 3650d",
 		"inbound=999999999999d": "not from 1h to 3650d",
+		"inbound=213505d":       "not from 1h to 3650d", // in nanoseconds it overflows int64 to a day
 		"audit=90d":             "audit must be never",
 	} {
 		if _, err := ParseRetention(strings.Split(text, ",")); err == nil || !strings.Contains(err.Error(), want) {
@@ -83,4 +86,56 @@ func TestHistoryEnds(t *testing.T) {
 			t.Errorf("with never, %d events are left, %v; want 3", count, err)
 		}
 	})
+}
+
+// TestMaintenance: maintenance deletes events, deliveries and inbound events past their
+// retention, and no others; with a retention of never it deletes none of them.
+func TestMaintenance(t *testing.T) {
+	a := deployment(t, "http://localhost:8080", quiet)
+	o := signUp(t, a, "Acme")
+	w, err := a.Webhooks.Create(t.Context(), o.ID, webhook.New{URL: "https://93.184.215.14/", Events: []string{"*"}, Disabled: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	err = a.DB.Write(t.Context(), func(tx *db.Tx) error {
+		for i, age := range []time.Duration{3 * day, 20 * day, 40 * day} {
+			at := now.Add(-age)
+			e := event.Event{ID: event.FirstID(at), OrganizationID: o.ID, Name: event.TicketCreated, At: at}
+			if err := event.WriteTx(t.Context(), tx, e); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(t.Context(), "INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at) VALUES ($1, $2, $3, 'ticket.created', 2, $4)", w.ID, e.ID, fmt.Sprint("gone", i), at.UnixMicro()); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(t.Context(), `INSERT INTO inbound_events (id, fingerprint, connection_id, channel, external_key, kind, sender, address, verified_by, state, received_at, body_size, url, headers)
+				VALUES ($1, $2, '', 'sms', '', '', '', '', '', 'processed', $3, 0, '', '')`, e.ID, []byte(e.ID), at.UnixMicro()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		retention Retention
+		want      string // numbers of events, deliveries and inbound events
+	}{
+		{Retention{}, "3 3 3"},
+		{Retention{Events: 10 * day}, "1 3 3"},
+		{Retention{Attempts: 30 * day}, "1 2 3"},
+		{Retention{Attempts: 10 * day, Inbound: 30 * day}, "1 1 2"},
+		{Retention{Events: day, Attempts: day, Inbound: day}, "0 0 0"},
+	} {
+		a.config.Retention = tt.retention
+		a.maintain(t.Context(), now)
+		var events, deliveries, inbound int
+		if err := a.DB.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM deliveries), (SELECT count(*) FROM inbound_events)").Scan(&events, &deliveries, &inbound); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(events, deliveries, inbound); got != tt.want {
+			t.Errorf("%+v: %s events, deliveries and inbound events are left, want %s", tt.retention, got, tt.want)
+		}
+	}
 }
