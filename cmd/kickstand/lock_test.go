@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestSecondServer: a second server on one SQLite file is refused with one sentence,
@@ -13,7 +15,9 @@ import (
 func TestSecondServer(t *testing.T) {
 	data := "--data=" + t.TempDir()
 	first := start(t, data)
-	err := run(t.Context(), []string{"serve", "--listen=127.0.0.1:0", data}, noEnvironment, nil, io.Discard, t.Output())
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // ends a server that is not refused
+	defer cancel()
+	err := run(ctx, []string{"serve", "--listen=127.0.0.1:0", data}, noEnvironment, nil, io.Discard, t.Output())
 	if err == nil || !strings.HasPrefix(err.Error(), "another server runs on the database ") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a second server: got %v, want it refused in a sentence", err)
 	}
