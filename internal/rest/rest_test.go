@@ -565,13 +565,13 @@ func TestNewRefuses(t *testing.T) {
 		change func(r *rest.Route)
 		want   string
 	}{
-		{func(r *rest.Route) { r.Method = "PATCH" }, "not offered"},
+		{func(r *rest.Route) { r.Method = "PATCH" }, "not supported"},
 		{func(r *rest.Route) { r.Path = "a" }, "begin with a slash"},
 		{func(r *rest.Route) { r.Path = "/a/" }, "begin with a slash"},
 		{func(r *rest.Route) { r.ID = "" }, "needs an ID"},
 		{func(r *rest.Route) { r.ID = "getKey" }, "is taken"},
 		{func(r *rest.Route) { r.Path = "/key" }, "one already"},
-		{func(r *rest.Route) { r.Path = "/{a}/{b}/{c}/{d}" }, "parts that vary"},
+		{func(r *rest.Route) { r.Path = "/{a}/{b}/{c}/{d}" }, "more than 3 parameters"},
 		{func(r *rest.Route) { r.Handle = nil }, "needs a Handle"},
 		{func(r *rest.Route) { r.GeoJSON = true }, "GeoJSON is a form"},
 		{func(r *rest.Route) { r.Import = &rest.Import{Types: []string{rest.CSV}, Handle: r.Handle} }, "an import is of the Input of a POST"},
@@ -586,9 +586,9 @@ func TestNewRefuses(t *testing.T) {
 		{func(r *rest.Route) { r.Output, r.Export = nil, true }, "an export needs"},
 		{func(r *rest.Route) { r.Input = author }, "have a body"},
 		{func(r *rest.Route) { r.Sort = []string{"name"} }, "only a list"},
-		{func(r *rest.Route) { r.List, r.Sort = true, []string{"name"} }, "say Order"},
-		{func(r *rest.Route) { r.Query = []rest.Param{{Name: "limit"}} }, "there already"},
-		{func(r *rest.Route) { r.Codes = []string{"oops"} }, "not in the catalogue"},
+		{func(r *rest.Route) { r.List, r.Sort = true, []string{"name"} }, "set Order"},
+		{func(r *rest.Route) { r.Query = []rest.Param{{Name: "limit"}} }, "duplicate or predefined"},
+		{func(r *rest.Route) { r.Codes = []string{"oops"} }, "is unknown"},
 		{func(r *rest.Route) { r.Output = &rest.Record{Name: "api_key"} }, "two records"},
 	} {
 		r := good
