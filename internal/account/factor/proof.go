@@ -312,7 +312,7 @@ func (s *Service) OpenForm(id account.Identity, address, sealed string) (string,
 		raw, err = s.box.Open(formPurpose, raw, id.SessionID+" "+address)
 	}
 	if err != nil || len(raw) < 8 || time.Now().Unix() >= int64(binary.BigEndian.Uint64(raw)) {
-		return "", problem.New(problem.Invalid, "this page was open for too long; send the form again")
+		return "", problem.New(problem.Invalid, "this page was open for too long; submit the form again")
 	}
 	return string(raw[8:]), nil
 }
