@@ -3,7 +3,7 @@
 //
 // # Proofs
 //
-// Any organization can claim an address and does not see the claims of others. At most one
+// Any organization can claim an address and does not see competing claims. At most one
 // organization has proven it. Only that one receives requests verified by the deployment's
 // secrets and sends by the deployment's accounts; see [Proof]. A request verified by a
 // connection's own secret reaches that connection, proven or not, because only its organization
