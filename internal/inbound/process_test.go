@@ -172,8 +172,8 @@ func TestWorkerStalled(t *testing.T) {
 	if list := h.list(t, inbound.Processed); len(list) != 1 {
 		t.Errorf("events %+v, want one that is processed", h.list(t))
 	}
-	if !strings.Contains(h.logged(), "taken over") {
-		t.Errorf("the first worker does not say that it was too late:\n%s", h.logged())
+	if !strings.Contains(h.logged(), "claimed by another process") {
+		t.Errorf("the first worker does not log that it lost its lease:\n%s", h.logged())
 	}
 }
 
