@@ -115,7 +115,7 @@ func (rt *Route) check() error {
 	case rt.File && (rt.Method != "GET" || rt.Output != nil):
 		return errors.New("a file is the answer of a GET that has no other")
 	case rt.Rows != nil && !rt.Export:
-		return errors.New("Rows is for exports")
+		return errors.New("only exports have Rows")
 	case rt.Export && rt.Output == nil:
 		return errors.New("an export needs an Output")
 	case rt.GeoJSON && (!rt.Export || !rt.List):
