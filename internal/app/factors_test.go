@@ -377,7 +377,7 @@ func (s *strict) resume(cookies map[string]string) {
 	if w := answer(path, held[1], factorPassword, other); w.Code == http.StatusSeeOther || invited() != 0 {
 		t.Errorf("in another session: got %d, %d invitations", w.Code, invited())
 	}
-	if w := answer("/settings/keys/new", held[1], factorPassword, cookies); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "send the form again") {
+	if w := answer("/settings/keys/new", held[1], factorPassword, cookies); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "submit the form again") {
 		t.Errorf("at another address: got %d, want the refusal of the sealed form: %s", w.Code, w.Body)
 	}
 	if w := answer(path, held[1], factorPassword, cookies); w.Code != http.StatusSeeOther || invited() != 1 {

@@ -289,7 +289,7 @@ func TestNewCheckout(t *testing.T) {
 		{"http://127.0.0.1.example", "must be https"},
 		{"payments.example", "not an address"},
 		{"ftp://payments.example", "not an address"},
-		{"https://user@payments.example", "a setting of its own"},
+		{"https://user@payments.example", "set the key separately"},
 		{"https://payments.example?", "not an address"},
 		{"https://:443", "not an address"},
 		{"https://payments.example/?a=1", "not an address"},

@@ -205,6 +205,28 @@ func TestManyPartialBodiesMakeProgress(t *testing.T) {
 	}
 }
 
+// used returns the memory of all bodies.
+func (h *house) used() int64 {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	return h.pool.used
+}
+
+// wantBounds checks that neither a client nor all of them hold more than their bound.
+func (h *house) wantBounds(t *testing.T, total, perClient int64) {
+	t.Helper()
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	if h.pool.used > total {
+		t.Errorf("all bodies hold %d bytes of %d", h.pool.used, total)
+	}
+	for name, c := range h.pool.clients {
+		if c.used > perClient {
+			t.Errorf("%s holds %d bytes of %d", name, c.used, perClient)
+		}
+	}
+}
+
 // TestMemoryIsBounded: partial bodies never hold more than perClient per client, and total
 // together.
 func TestMemoryIsBounded(t *testing.T) {
@@ -228,17 +250,10 @@ func TestMemoryIsBounded(t *testing.T) {
 						<-stop
 					}))
 					synctest.Wait()
-					if h.pool.used > total {
-						t.Fatalf("%d bodies hold %d bytes of %d", i+1, h.pool.used, total)
-					}
-					for name, c := range h.pool.clients {
-						if c.used > perClient {
-							t.Fatalf("%d bodies: %s holds %d bytes of %d", i+1, name, c.used, perClient)
-						}
-					}
+					h.wantBounds(t, total, perClient)
 				}
-				if h.pool.used != tt.want {
-					t.Errorf("all bodies hold %d bytes, want %d", h.pool.used, tt.want)
+				if used := h.used(); used != tt.want {
+					t.Errorf("all bodies hold %d bytes, want %d", used, tt.want)
 				}
 				close(stop)
 				for _, s := range all {

@@ -76,9 +76,9 @@ func (a *API) customerRoutes() []rest.Route {
 		Method: "GET", Path: "/customers", ID: "listCustomers", Tag: "Customers", Summary: "List customers",
 		Needs: needs("customers", apikey.Read),
 		Query: []rest.Param{
-			{Name: "q", Kind: rest.StringParam, Max: 200, Doc: "How the name begins."},
-			{Name: "email", Kind: rest.StringsParam, Doc: "Any of theirs, in whichever case."},
-			{Name: "phone", Kind: rest.StringsParam, Doc: "Any of theirs, as E.164; the + is written %2B."},
+			{Name: "q", Kind: rest.StringParam, Max: 200, Doc: "Prefix of the name."},
+			{Name: "email", Kind: rest.StringsParam, Doc: "Any of the customer's addresses, case-insensitive."},
+			{Name: "phone", Kind: rest.StringsParam, Doc: "Any of the customer's numbers, as E.164; the + is written %2B."},
 			{Name: "external_id", Kind: rest.StringsParam},
 			{Name: "created_at", Kind: rest.TimeRange},
 			{Name: "updated_at", Kind: rest.TimeRange},

@@ -175,7 +175,7 @@ type wireReplay struct {
 func (a *API) deliveryRoutes() []rest.Route {
 	return []rest.Route{{
 		Method: "GET", Path: "/webhooks/{id}/deliveries", ID: "listDeliveries", Tag: "Webhooks", Summary: "List a webhook's deliveries",
-		Doc: "The newest first. A filter that few deliveries pass may give pages that are short, or empty, while has_more is true: go on with next_cursor.",
+		Doc: "The newest first. Selective filters can return short or empty pages while has_more is true: continue with next_cursor.",
 		Query: []rest.Param{
 			{Name: "event", Kind: rest.EnumsParam, Values: deliveredNames},
 			{Name: "event_id", Kind: rest.StringParam},

@@ -18,12 +18,12 @@ var settingsRecord = &rest.Record{Name: "settings", Doc: "The settings of the wh
 	{Name: "timezone", Type: rest.String(1, 100), Access: rest.Writable, Doc: "IANA.", Example: "Europe/Berlin"},
 	{Name: "default_language", Type: rest.String(1, 35), Access: rest.Writable, Doc: "BCP 47.", Example: "en"},
 	{Name: "low_battery_percent", Type: rest.Int(0, 100), Access: rest.Writable, Doc: "Below it no ride starts, and a vehicle goes out of service."},
-	{Name: "battery_ready_percent", Type: rest.Int(0, 100), Access: rest.Writable, Doc: "From it on a vehicle comes back."},
+	{Name: "battery_ready_percent", Type: rest.Int(0, 100), Access: rest.Writable, Doc: "Battery level at which a vehicle returns to service."},
 	{Name: "max_ride_minutes", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "Rides are completed automatically after this time."},
 	{Name: "cancel_grace_seconds", Type: rest.Int(0, 1_000_000), Access: rest.Writable, Doc: "For how long after its start a ride can be cancelled."},
-	{Name: "cancel_grace_meters", Type: rest.Int(0, 1_000_000), Access: rest.Writable, Doc: "And over which distance."},
+	{Name: "cancel_grace_meters", Type: rest.Int(0, 1_000_000), Access: rest.Writable, Doc: "Maximum distance of a ride that can be cancelled."},
 	{Name: "contact_lost_minutes", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "A vehicle that reports nothing for so long is out of contact."},
-	{Name: "missing_after_hours", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "One that is so for so long is missing."},
+	{Name: "missing_after_hours", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "Hours without contact after which a vehicle is missing."},
 	{Name: "updated_at", Type: rest.Timestamp()},
 }}
 

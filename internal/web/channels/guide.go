@@ -123,7 +123,7 @@ var guides = []guide{{
 }, {
 	Name: "voice", Title: "Telephone", Icon: "channel-voice", Provider: "Dialpad", Doc: "voice.md",
 	Text: "Voicemails with their recordings and transcriptions, and texts. Replies are sent as texts.",
-	Steps: []string{"Create API key with the scopes recordings_export and message_content_export.",
+	Steps: []string{"Create an API key with the scopes recordings_export and message_content_export.",
 		"Create a webhook at the provider with the URL below and the secret, and subscribe it to call states and texts."}, Made: true,
 	Address: input{Label: "Number", Placeholder: "+12085550100", Help: "Or the id of a department."}, Secret: input{Label: "Webhook secret", Help: "Empty: generated and shown once."},
 	Credentials: []input{{Name: "api_token", Label: "API key", Help: "For recordings and replies."},

@@ -308,7 +308,7 @@ func (p *pages) isCreated(w http.ResponseWriter, r *web.Request, id string) (ans
 	case err != nil:
 		return false, err
 	}
-	return true, p.Redirect(w, keysPath+"/"+id, web.Notice{Text: "This key was already been created, and shown then. If it was not kept, rotate it."})
+	return true, p.Redirect(w, keysPath+"/"+id, web.Notice{Text: "This key already exists and was shown when it was created. If you didn't save it, rotate it."})
 }
 
 // editKey renders the form of an existing key.

@@ -138,7 +138,7 @@ func (p *pages) createWebhook(w http.ResponseWriter, r *web.Request) error {
 	})
 	if problem.Of(err) == problem.Conflict {
 		if _, err := p.Webhooks.Find(r.Context(), r.OrganizationID, n.ID); err == nil {
-			return p.Redirect(w, webhooksPath+"/"+n.ID, web.Notice{Text: "This webhook was already been created. If its secret was not kept, replace it."})
+			return p.Redirect(w, webhooksPath+"/"+n.ID, web.Notice{Text: "This webhook already exists. If you didn't save its secret, replace it."})
 		}
 	}
 	if err != nil {

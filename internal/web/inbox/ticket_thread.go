@@ -415,7 +415,7 @@ func routingReason(m *desk.Message) string {
 	case desk.RuleReference:
 		return "Refers to a message of this ticket."
 	case desk.RuleTicketTag:
-		return "Referenced in subject this ticket, and its sender takes part in it."
+		return "The subject has this ticket's number, and the sender is a participant."
 	case desk.RuleMessageID:
 		return "Copies or contains a message of this ticket."
 	case desk.RuleReceipt:
