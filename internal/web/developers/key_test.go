@@ -111,7 +111,7 @@ func TestKeyLife(t *testing.T) {
 
 	// A reload creates no second key, and the key is not shown again.
 	d, notice := b.Follow(b.Post(keysPath+"/new?of=fleet", typed))
-	if len(h.keysOf(apikey.Fleet)) != 1 || !strings.Contains(notice, "already been created") {
+	if len(h.keysOf(apikey.Fleet)) != 1 || !strings.Contains(notice, "already exists") {
 		t.Errorf("again: %d keys, notice %q", len(h.keysOf(apikey.Fleet)), notice)
 	}
 	for _, p := range []string{path, keysPath + "?of=fleet", path + "/edit"} {

@@ -69,7 +69,7 @@ func TestWebhookLife(t *testing.T) {
 	hook := h.hooksOf()[0]
 	path := hooksPath + "/" + hook.ID
 	d, notice := b.Follow(b.Post(hooksPath+"/new", typed))
-	if len(h.hooksOf()) != 1 || !strings.Contains(notice, "already been created") {
+	if len(h.hooksOf()) != 1 || !strings.Contains(notice, "already exists") {
 		t.Errorf("again: %d webhooks, notice %q", len(h.hooksOf()), notice)
 	}
 	for _, id := range []string{"state", "trouble", "pulse", "queue", "deliveries"} {
