@@ -255,8 +255,9 @@ func TestServerLost(t *testing.T) {
 	for range 40 {
 		tries = append(tries, receive(t, p.tries))
 	}
-	// The first come at once, from the connections that were cut.
-	if took := tries[39].Sub(tries[9]); took < 500*time.Millisecond {
+	// The first come at once, from the connections that were cut. The waits between the others
+	// are random; without them 30 attempts take a few milliseconds.
+	if took := tries[39].Sub(tries[9]); took < 250*time.Millisecond {
 		t.Errorf("got 30 attempts to connect in %v, want them to take their time", took)
 	}
 	if len(entered) != 0 {
