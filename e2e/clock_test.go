@@ -26,7 +26,7 @@ func TestSandboxTimes(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return p.Sandbox.AdvanceClock(t.Context(), tx, o.ID, now.Add(by))
+			return p.Sandbox.AdvanceClockTx(t.Context(), tx, o.ID, now.Add(by))
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -92,13 +92,13 @@ func TestFleetMap(t *testing.T) {
 	id := js[string](v, `new URL(location.href).searchParams.get("vehicle")`)
 	f := p.Sandbox
 	if err := f.DB.Write(t.Context(), func(tx *db.Tx) error {
-		locked, err := f.LockVehicle(t.Context(), tx, o.ID, id)
+		locked, err := f.LockVehicleTx(t.Context(), tx, o.ID, id)
 		if err != nil {
 			return err
 		}
 		var change fleet.VehicleChange
 		change.BatteryPercent.Set, change.BatteryPercent.Value = true, 63
-		_, err = f.UpdateVehicle(t.Context(), tx, o.ID, locked, change, fleet.Actor{Type: "system"})
+		_, err = f.UpdateVehicleTx(t.Context(), tx, o.ID, locked, change, fleet.Actor{Type: "system"})
 		return err
 	}); err != nil {
 		t.Fatal(err)

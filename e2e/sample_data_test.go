@@ -18,7 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
@@ -200,10 +200,10 @@ func (w *world) createTicket(i int, tale sampleTicket, number, mailbox string) i
 			m.Subject = tale.subject
 			_, domain, _ := strings.Cut(tale.mail, "@")
 			m.Mail = &channel.Mail{MessageID: m.ExternalID, Recipient: ourMailbox, EnvelopeFrom: tale.mail, HasEnvelope: true, Sender: from}
-			m.Mail.Proof = mailproof.Result{Verdict: mailproof.Proven, Reason: "DKIM signature of " + domain + " matches the From address", Domain: domain}
+			m.Mail.Proof = mailauth.Result{Verdict: mailauth.Proven, Reason: "DKIM signature of " + domain + " matches the From address", Domain: domain}
 			if n > 0 && tale.elsewhere != "" {
 				m.From.Email, m.Cc = tale.elsewhere, []channel.Party{{Name: "Kim Rider", Email: "kim@private-mail.example"}}
-				m.Mail.Proof = mailproof.Result{Verdict: mailproof.Unproven, Reason: "there is no DKIM signature of " + domain + ", and no trusted server reports SPF", Domain: domain}
+				m.Mail.Proof = mailauth.Result{Verdict: mailauth.Unproven, Reason: "there is no DKIM signature of " + domain + ", and no trusted server reports SPF", Domain: domain}
 			}
 			if n > 0 {
 				m.Mail.InReplyTo = []string{fmt.Sprintf("%d-0@client.example", i)}
@@ -215,7 +215,7 @@ func (w *world) createTicket(i int, tale sampleTicket, number, mailbox string) i
 	in.Event = channel.Event{Message: message(0, tale.text)}
 	var first desk.Result
 	w.write(func(tx *db.Tx) (err error) {
-		first, err = w.Desk.Intake(ctx, tx, in)
+		first, err = w.Desk.IngestTx(ctx, tx, in)
 		return err
 	})
 	robin := desk.Actor{ID: w.people[admin].ID, Name: w.people[admin].Name}
@@ -229,14 +229,14 @@ func (w *world) createTicket(i int, tale sampleTicket, number, mailbox string) i
 	if tale.note != "" {
 		says := say(tale.note)
 		w.write(func(tx *db.Tx) error {
-			_, err := w.Desk.AddNote(ctx, tx, w.acme.ID, first.TicketID, robin, says)
+			_, err := w.Desk.AddNoteTx(ctx, tx, w.acme.ID, first.TicketID, robin, says)
 			return err
 		})
 	}
 	if tale.reply != "" {
 		says := say(tale.reply)
 		w.write(func(tx *db.Tx) error {
-			_, err := w.Desk.Reply(ctx, tx, w.acme.ID, first.TicketID, desk.Reply{By: robin, Content: says})
+			_, err := w.Desk.ReplyTx(ctx, tx, w.acme.ID, first.TicketID, desk.Reply{By: robin, Content: says})
 			return err
 		})
 	}
@@ -244,7 +244,7 @@ func (w *world) createTicket(i int, tale sampleTicket, number, mailbox string) i
 		in.ReceivedAt = time.Now().Add(-tale.ago / 2)
 		in.Event = channel.Event{Message: message(1, tale.again)}
 		w.write(func(tx *db.Tx) error {
-			_, err := w.Desk.Intake(ctx, tx, in)
+			_, err := w.Desk.IngestTx(ctx, tx, in)
 			return err
 		})
 	}
@@ -263,7 +263,7 @@ func (w *world) createTicket(i int, tale sampleTicket, number, mailbox string) i
 		u.Tags = &tale.tags
 	}
 	w.write(func(tx *db.Tx) error {
-		_, err := w.Desk.Update(ctx, tx, w.acme.ID, first.TicketID, u)
+		_, err := w.Desk.UpdateTx(ctx, tx, w.acme.ID, first.TicketID, u)
 		return err
 	})
 	return first.TicketNumber

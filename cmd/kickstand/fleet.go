@@ -140,7 +140,7 @@ func (c *fleetImportCmd) Run(ctx context.Context, e *env) error {
 		}
 		var made fleet.Imported
 		err := f.DB.Write(ctx, func(tx *db.Tx) (err error) {
-			made, err = f.Import(ctx, tx, o.ID, file, fleet.Actor{Type: "system"})
+			made, err = f.ImportTx(ctx, tx, o.ID, file, fleet.Actor{Type: "system"})
 			return err
 		})
 		if err != nil {

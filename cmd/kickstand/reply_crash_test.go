@@ -90,7 +90,7 @@ func TestCrashReplies(t *testing.T) {
 					return
 				}
 				if err := a.DB.Write(t.Context(), func(tx *db.Tx) error {
-					_, err := a.Desk.Reply(t.Context(), tx, org.ID, ids[written%len(ids)], desk.Reply{By: desk.Actor{ID: "k", Name: "Key"}, Content: says})
+					_, err := a.Desk.ReplyTx(t.Context(), tx, org.ID, ids[written%len(ids)], desk.Reply{By: desk.Actor{ID: "k", Name: "Key"}, Content: says})
 					return err
 				}); err != nil {
 					t.Error(err)

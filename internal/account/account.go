@@ -28,8 +28,8 @@ import (
 
 // Mailer sends mail asynchronously.
 type Mailer interface {
-	// EnqueueMail enqueues m if and when tx commits.
-	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
+	// EnqueueMailTx enqueues m if and when tx commits.
+	EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error
 }
 
 // Checkout starts the payment of a paid plan.

@@ -32,7 +32,7 @@ type outbox struct {
 	err   error // if set, the error of EnqueueMail
 }
 
-func (o *outbox) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (o *outbox) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	if o.err != nil {
 		return o.err
 	}

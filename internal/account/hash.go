@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/fair"
+	"github.com/kickstand-dev/kickstand/internal/fairqueue"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 
@@ -31,15 +31,15 @@ const (
 // hashers bounds the number of concurrent argon2id computations and shares them fairly
 // between parties: networks, known browsers, users.
 type hashers struct {
-	all      *fair.Queue
-	suspects *fair.Queue        // entered one at a time, before all
+	all      *fairqueue.Queue
+	suspects *fairqueue.Queue   // entered one at a time, before all
 	failures *ratelimit.Limiter // failed sign-ins by party; a party at the limit is a suspect
 }
 
 func newHashers(n int) *hashers {
 	return &hashers{
-		all:      fair.New(fair.Config{Capacity: int64(n), PerKey: maxWaitingPerParty, Waiting: maxWaiting}),
-		suspects: fair.New(fair.Config{Capacity: 1, PerKey: maxWaitingPerSuspect, Waiting: maxWaiting}),
+		all:      fairqueue.New(fairqueue.Config{Capacity: int64(n), PerKey: maxWaitingPerParty, Waiting: maxWaiting}),
+		suspects: fairqueue.New(fairqueue.Config{Capacity: 1, PerKey: maxWaitingPerSuspect, Waiting: maxWaiting}),
 		failures: ratelimit.New(suspectLimit, signInWindow),
 	}
 }
@@ -75,9 +75,9 @@ func (h *hashers) isSuspect(ctx context.Context, party string) bool {
 	return h.failures.Wait(ctx, party) > 0
 }
 
-func acquireSlot(ctx context.Context, q *fair.Queue, party string) (release func(), err error) {
+func acquireSlot(ctx context.Context, q *fairqueue.Queue, party string) (release func(), err error) {
 	release, err = q.Acquire(ctx, party, 1, 0)
-	if errors.Is(err, fair.ErrCrowded) {
+	if errors.Is(err, fairqueue.ErrCrowded) {
 		return nil, &problem.Error{
 			Kind: problem.RateLimited, RetryAfter: queueFullWait, Cause: err,
 			Message: fmt.Sprintf("too many sign-in attempts, try again in %d seconds", ratelimit.Seconds(queueFullWait)),

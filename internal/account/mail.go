@@ -14,7 +14,7 @@ func (s *Service) sendMail(ctx context.Context, tx *db.Tx, to string, l mail.Not
 		return err
 	}
 	m.MessageID = newID() + "@" + s.redirects.host
-	return s.mailer.EnqueueMail(ctx, tx, m)
+	return s.mailer.EnqueueMailTx(ctx, tx, m)
 }
 
 // tokenURL returns the URL of a path with a token.

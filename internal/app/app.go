@@ -43,12 +43,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/mail"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/outbound"
-	"github.com/kickstand-dev/kickstand/internal/picture"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+	"github.com/kickstand-dev/kickstand/internal/remoteimage"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/seal"
@@ -110,7 +110,7 @@ type Config struct {
 	APIURLs            map[string]string   // base URLs of the providers' APIs, by adapter; empty: the provider's
 	MarketplaceTopics  []string            // accepted topics; none: any with a valid signature
 	TrustedAuthServers []string
-	LookupTXT          mailproof.Lookup // nil: the system's resolver
+	LookupTXT          mailauth.Lookup // nil: the system's resolver
 	// Pictures fetches remote pictures of mails. nil: from public addresses only.
 	Pictures         http.RoundTripper
 	AllowedAddresses []string // [MEDIUM:]ADDRESS=SLUG, @DOMAIN=SLUG: see [connection.ParseAllowed]
@@ -140,7 +140,7 @@ type App struct {
 	Calls       *call.Service
 	Shop        *shop.Service
 	Inbound     *inbound.Service
-	pictures    *picture.Service
+	pictures    *remoteimage.Service
 	Keys        *apikey.Service
 	Audit       *audit.Log // of the helpdesk; each fleet has its own
 	Fleet       Fleet      // production
@@ -152,7 +152,7 @@ type App struct {
 	box    *seal.Box
 	redis  *ratelimit.Redis // nil: not configured
 	// windows returns limits of the REST surfaces; name is unique per use.
-	windows func(name string) rest.Windows
+	windows func(name string) rest.RateLimiter
 
 	queue      *queue.Queue
 	blobs      blob.Store
@@ -317,7 +317,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	outbox := a.openOutbox(server, from, box)
 	events := new(event.Log)
 	a.live = live.Open(a.DB)
-	events.AfterCommit(a.notifyPages)
+	events.AfterCommit(a.publishLiveUpdates)
 	newLimiter, err := a.openLimits()
 	if err != nil {
 		return nil, err
@@ -340,7 +340,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, SessionLife: c.SessionLifetime, FreshProof: c.freshProof(), BrowserNotices: !c.Loopback(), SignUp: signUp, Provider: provider,
 		Checkout: checkout, NewLimiter: newLimiter, FirstIsDefault: c.Loopback(),
 		OnRemove: func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
-			return a.Desk.Unassign(ctx, tx, organizationID, userID)
+			return a.Desk.UnassignTx(ctx, tx, organizationID, userID)
 		},
 		OnRevoke: func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
 			if _, err := a.Keys.RevokeCreatedTx(ctx, tx, organizationID, userID); err != nil {
@@ -428,13 +428,13 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		DB: a.DB, Queue: a.queue, Events: events, Blob: blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
 		Dispatcher: sender, Mailer: outbox, CopyMAC: sender.VerifyCopyHeader, Box: box, Audit: a.Audit, Logger: log,
-		Changed: func(organizationID, ticketID string) { a.live.PublishSoon(organizationID, "ticket:"+ticketID) },
+		Changed: func(organizationID, ticketID string) { a.live.PublishCoalesced(organizationID, "ticket:"+ticketID) },
 	})
-	sender.Work(a.queue, a.Desk)
+	sender.RegisterWorkers(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{
 		DB: a.DB, Queue: a.queue, Events: events, Box: box, AllowPrivate: c.AllowPrivateReceivers,
 		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: outbox, BaseURL: c.BaseURL, Audit: a.Audit, AuditLogs: a.AuditLogs(), Logger: log,
-		Changed: func(organizationID, id string) { a.live.PublishSoon(organizationID, "webhook:"+id) },
+		Changed: func(organizationID, id string) { a.live.PublishCoalesced(organizationID, "webhook:"+id) },
 	})
 	a.Calls = a.openCalls()
 	if a.Shop, err = a.openShop(blobs, server, from, providers); err != nil {
@@ -449,13 +449,13 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		Adapters: a.adapters, Secrets: secrets, VerifyTokens: c.VerifyTokens, BaseURL: c.BaseURL,
 		Credentials:         deploymentCredentials(c, letters),
 		DefaultOrganization: a.Accounts.DefaultOrganization, FormerOwner: a.Shop.FormerOwner,
-		Media: netguard.NewTransport(netguard.Guard{}), API: providers, TXT: mailproof.NewResolver(c.lookupTXT()).TXT,
-		Processed:      func(organizationID, eventID string) { a.live.PublishSoon(organizationID, "inbound:"+eventID) },
+		Media: netguard.NewTransport(netguard.Guard{}), API: providers, TXT: mailauth.NewResolver(c.lookupTXT()).TXT,
+		Processed:      func(organizationID, eventID string) { a.live.PublishCoalesced(organizationID, "inbound:"+eventID) },
 		TrustedProxies: c.TrustedProxies,
 		Operator:       operator, Mailer: outbox, Admins: admins{a.Accounts},
 		Audit: a.Audit, Logger: log,
 	})
-	a.Calls.Work(a.Inbound)
+	a.Calls.RegisterWorkers(a.Inbound)
 	a.pictures = a.openPictures(blobs, box)
 	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Production)})
 	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Sandbox)})
@@ -505,7 +505,7 @@ func (c Config) operator() (mail.Address, error) {
 // openLimits returns the constructor of limiters for accounts; nil: in this process.
 func (a *App) openLimits() (func(name string, limit int, window time.Duration) account.Limiter, error) {
 	if a.config.RedisURL == "" {
-		a.windows = func(string) rest.Windows { return ratelimit.NewMemory(time.Minute) }
+		a.windows = func(string) rest.RateLimiter { return ratelimit.NewMemory(time.Minute) }
 		return nil, nil
 	}
 	r, err := ratelimit.OpenRedis(a.config.RedisURL, a.log)
@@ -514,7 +514,7 @@ func (a *App) openLimits() (func(name string, limit int, window time.Duration) a
 	}
 	a.closers = append(a.closers, r.Close)
 	a.redis = r
-	a.windows = func(name string) rest.Windows { return r.Windows(name, time.Minute) }
+	a.windows = func(name string) rest.RateLimiter { return r.Windows(name, time.Minute) }
 	return func(name string, limit int, window time.Duration) account.Limiter {
 		return r.Limiter(name, limit, window)
 	}, nil

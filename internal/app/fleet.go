@@ -152,6 +152,6 @@ func (a *App) fleetNotifier(e fleetpages.Environment) func(organizationID, kind,
 			a.live.Publish(organizationID, live.Everything)
 			return
 		}
-		a.live.PublishSoon(organizationID, e.Topic(kind, id))
+		a.live.PublishCoalesced(organizationID, e.Topic(kind, id))
 	}
 }

@@ -134,8 +134,8 @@ func (a *App) openOutbox(server mail.Sender, from mail.Address, box *seal.Box) *
 	return o
 }
 
-// EnqueueMail enqueues m in tx.
-func (o *outbox) EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error {
+// EnqueueMailTx enqueues m in tx.
+func (o *outbox) EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error {
 	if len(m.To) == 0 {
 		return fmt.Errorf("mail %q has no recipient", m.Subject)
 	}
@@ -151,7 +151,7 @@ func (o *outbox) EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) err
 		return fmt.Errorf("enqueue mail: %w", err)
 	}
 	id := queue.NewID()
-	return o.queue.Enqueue(ctx, tx, queue.New{
+	return o.queue.EnqueueTx(ctx, tx, queue.New{
 		ID: id, Kind: mailKind, Lane: m.To[0].Address, Payload: o.box.Seal(mailKind, payload, id),
 	})
 }

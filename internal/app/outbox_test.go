@@ -56,7 +56,7 @@ func (o *outbox) post(t *testing.T, d *db.DB, subjects ...string) {
 	t.Helper()
 	for i, s := range subjects {
 		err := d.Write(t.Context(), func(tx *db.Tx) error {
-			return o.EnqueueMail(t.Context(), tx, mail.Message{To: []mail.Address{{Address: fmt.Sprintf("p%d@example.com", i)}}, Subject: s, Text: "secret link"})
+			return o.EnqueueMailTx(t.Context(), tx, mail.Message{To: []mail.Address{{Address: fmt.Sprintf("p%d@example.com", i)}}, Subject: s, Text: "secret link"})
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/voice"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"github.com/google/uuid"
@@ -45,18 +45,18 @@ func (a *App) openProofs(secrets map[string][]string, outbox *outbox, providers 
 		MailStays: a.mailbox != nil, BaseURL: a.BaseURL, Logger: a.log,
 	})
 	a.Connections.OnChange(func(_ context.Context, tx *db.Tx, c *connection.Connection, _ bool) error {
-		tx.AfterCommit(func() { a.live.PublishSoon(c.OrganizationID, "channel:"+c.ID) })
+		tx.AfterCommit(func() { a.live.PublishCoalesced(c.OrganizationID, "channel:"+c.ID) })
 		return nil
 	})
 	return nil
 }
 
 // lookupTXT returns the DNS resolver.
-func (c *Config) lookupTXT() mailproof.Lookup {
+func (c *Config) lookupTXT() mailauth.Lookup {
 	if c.LookupTXT != nil {
 		return c.LookupTXT
 	}
-	return mailproof.SystemLookup
+	return mailauth.SystemLookup
 }
 
 // CheckAllowed checks entries of allowed-addresses.
@@ -115,7 +115,7 @@ func (a *App) smsSender(providers http.RoundTripper) func(ctx context.Context, n
 		defer cancel()
 		m := &channel.Outgoing{ID: uuid.NewString(), From: account.From, To: channel.Party{Phone: number}, Text: text}
 		call := adapter.SendCall(m, credentials)
-		req, err := call.Request(ctx)
+		req, err := call.HTTPRequest(ctx)
 		if err != nil {
 			return err
 		}

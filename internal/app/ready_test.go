@@ -61,7 +61,7 @@ func TestReady(t *testing.T) {
 	}
 	// A job without a worker.
 	job := queue.New{ID: queue.NewID(), Kind: mailKind, Lane: "l"}
-	if err := a.DB.Write(t.Context(), func(tx *db.Tx) error { return a.queue.Enqueue(t.Context(), tx, job) }); err != nil {
+	if err := a.DB.Write(t.Context(), func(tx *db.Tx) error { return a.queue.EnqueueTx(t.Context(), tx, job) }); err != nil {
 		t.Fatal(err)
 	}
 	r.wantReady(t, "with a young job", "", "")
@@ -171,13 +171,13 @@ func TestReadyLongLine(t *testing.T) {
 			}
 		}
 		jobs := []queue.New{{ID: queue.NewID(), Kind: mailKind, Lane: "l"}, {ID: queue.NewID(), Kind: mailKind, Lane: "l"}}
-		write(func(tx *db.Tx) error { return a.queue.Enqueue(t.Context(), tx, jobs...) })
+		write(func(tx *db.Tx) error { return a.queue.EnqueueTx(t.Context(), tx, jobs...) })
 		time.Sleep(time.Hour)
 		if o := a.queueReady(t.Context()); o.Status != partFailed {
 			t.Errorf("while nobody runs them: %+v", o)
 		}
 		time.AfterFunc(100*time.Millisecond, func() {
-			write(func(tx *db.Tx) error { return a.queue.Delete(t.Context(), tx, jobs[0].ID) })
+			write(func(tx *db.Tx) error { return a.queue.DeleteTx(t.Context(), tx, jobs[0].ID) })
 		})
 		if o := a.queueReady(t.Context()); o.Status != partOK {
 			t.Errorf("while they are run: %+v", o)

@@ -94,7 +94,7 @@ func (w *guardedWorld) makeKey() (id, token string) {
 func (w *guardedWorld) ticketOf(organizationID string) (ticket desk.Ticket) {
 	w.t.Helper()
 	if err := w.DB.Write(w.t.Context(), func(tx *db.Tx) (err error) {
-		ticket, err = w.Desk.CreateTicket(w.t.Context(), tx, organizationID, desk.NewTicket{Subject: "Theirs", Customer: &desk.Person{Email: "cyn@example.com"}})
+		ticket, err = w.Desk.CreateTicketTx(w.t.Context(), tx, organizationID, desk.NewTicket{Subject: "Theirs", Customer: &desk.Person{Email: "cyn@example.com"}})
 		return err
 	}); err != nil {
 		w.t.Fatal(err)

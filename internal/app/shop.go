@@ -38,7 +38,7 @@ func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, 
 		Mail: server, MailFrom: from, BaseURL: a.BaseURL, HTTP: transport, APIURL: strings.TrimRight(at, "/"), Audit: a.Audit, Logger: a.log,
 	})
 	a.Connections.OnChange(func(ctx context.Context, tx *db.Tx, c *connection.Connection, gone bool) error {
-		return s.ConnectionChanged(ctx, tx, shopConnection(c), gone)
+		return s.ConnectionChangedTx(ctx, tx, shopConnection(c), gone)
 	})
 	return s, nil
 }
@@ -46,13 +46,13 @@ func (a *App) openShop(blobs blob.Store, server mail.Sender, from mail.Address, 
 // shopDesk adapts the desk to package shop.
 type shopDesk struct{ *desk.Service }
 
-// Dossier implements [shop.Desk].
-func (d shopDesk) Dossier(ctx context.Context, q db.Querier, organizationID, customerID string) (*shop.Dossier, error) {
-	of, err := d.Service.Dossier(ctx, q, organizationID, customerID)
+// ExportCustomer implements [shop.Desk].
+func (d shopDesk) ExportCustomer(ctx context.Context, q db.Querier, organizationID, customerID string) (*shop.CustomerExport, error) {
+	of, err := d.Service.ExportCustomer(ctx, q, organizationID, customerID)
 	if err != nil {
 		return nil, err
 	}
-	out := &shop.Dossier{Record: of.Record, Person: shop.Person{
+	out := &shop.CustomerExport{Record: of.Record, Person: shop.Person{
 		OrganizationID: organizationID, CustomerID: customerID, TicketIDs: of.TicketIDs, Contacts: of.Contacts,
 	}}
 	for _, f := range of.Files {
@@ -86,7 +86,7 @@ func (k storedEvents) RedactPerson(ctx context.Context, p *shop.Person) error {
 	if p.CustomerID == "" {
 		return nil
 	}
-	return event.Redact(ctx, k.DB, p.OrganizationID, p.CustomerID, p.TicketIDs, k.Webhooks.RedactEvents)
+	return event.Redact(ctx, k.DB, p.OrganizationID, p.CustomerID, p.TicketIDs, k.Webhooks.RedactEventsTx)
 }
 
 // RedactPlace implements [shop.Redactor]. No event is about a connection alone.
@@ -98,7 +98,7 @@ type calls struct{ *App }
 // RedactPerson implements [shop.Redactor].
 func (k calls) RedactPerson(ctx context.Context, p *shop.Person) error {
 	return k.DB.Write(ctx, func(tx *db.Tx) error {
-		return k.Calls.Redact(ctx, tx, p.OrganizationID, append([]string{}, p.TicketIDs...), append([]string{}, p.Contacts...))
+		return k.Calls.RedactTx(ctx, tx, p.OrganizationID, append([]string{}, p.TicketIDs...), append([]string{}, p.Contacts...))
 	})
 }
 
@@ -127,16 +127,16 @@ func (s shopConnections) Connection(ctx context.Context, id string) (shop.Connec
 	return shopConnection(&c), nil
 }
 
-// Notice implements [shop.Connections].
-func (s shopConnections) Notice(ctx context.Context, tx *db.Tx, c *shop.Connection, text string) error {
-	err := s.NoticeIn(ctx, tx, c.OrganizationID, c.ID, text)
+// NoticeTx implements [shop.Connections].
+func (s shopConnections) NoticeTx(ctx context.Context, tx *db.Tx, c *shop.Connection, text string) error {
+	err := s.Service.NoticeTx(ctx, tx, c.OrganizationID, c.ID, text)
 	if problem.Of(err) == problem.NotFound {
 		return nil // removed concurrently
 	}
 	return err
 }
 
-// Retire implements [shop.Connections].
-func (s shopConnections) Retire(ctx context.Context, tx *db.Tx, organizationID, id string) error {
-	return s.RetireIn(ctx, tx, organizationID, id)
+// RetireTx implements [shop.Connections].
+func (s shopConnections) RetireTx(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+	return s.Service.RetireTx(ctx, tx, organizationID, id)
 }

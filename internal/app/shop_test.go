@@ -260,7 +260,7 @@ func TestShop(t *testing.T) {
 	// Another organization's customer with the same address.
 	var theirs desk.Customer
 	if err := r.DB.Write(t.Context(), func(tx *db.Tx) (err error) {
-		theirs, err = r.Desk.CreateCustomer(t.Context(), tx, other, desk.NewCustomer{Name: "Ana", Emails: []string{"ana@client.example"}})
+		theirs, err = r.Desk.CreateCustomerTx(t.Context(), tx, other, desk.NewCustomer{Name: "Ana", Emails: []string{"ana@client.example"}})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -395,7 +395,7 @@ func TestShop(t *testing.T) {
 	r.notify(privacy, string(channel.PrivacyRedactShop), "nobody.myshopify.com", sharedSecret, map[string]any{"shop_id": 2, "shop_domain": "nobody.myshopify.com"}, 200, "accepted")
 	// The other shop's connection is removed, and its redaction comes later.
 	for _, c := range mustList(t, r, other) {
-		if err := r.DB.Write(t.Context(), func(tx *db.Tx) error { return r.Connections.DeleteIn(t.Context(), tx, other, c.ID) }); err != nil {
+		if err := r.DB.Write(t.Context(), func(tx *db.Tx) error { return r.Connections.DeleteTx(t.Context(), tx, other, c.ID) }); err != nil {
 			t.Fatal(err)
 		}
 	}

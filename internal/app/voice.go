@@ -35,7 +35,7 @@ func (a *App) openCalls() *call.Service {
 			return c.Settings, err
 		},
 		Merge: func(ctx context.Context, tx *db.Tx, organizationID, ticketID, into string) error {
-			_, err := a.Desk.Merge(ctx, tx, organizationID, ticketID, into)
+			_, err := a.Desk.MergeTx(ctx, tx, organizationID, ticketID, into)
 			if _, ok := errors.AsType[*problem.Error](err); ok {
 				return nil // one of the tickets was merged or deleted concurrently
 			}

@@ -1,9 +1,9 @@
 // Package archtest enforces the rules of this repository as tests: the imports of each package,
 // and some conventions that reviews should not have to request.
 //
-// Packages are arranged on floors. A package imports only packages on lower floors, so its
-// floor bounds its dependencies, and no lower package can depend on an API or a page. The table
-// below assigns the floors; docs/architecture.md explains them and docs/adr/0005-floors.md
+// Packages are arranged in layers. A package imports only packages on lower layers, so its
+// layer bounds its dependencies, and no lower package can depend on an API or a page. The table
+// below assigns the layers; docs/architecture.md explains them and docs/adr/0005-layers.md
 // gives the reasons.
 //
 // The tests parse the source files instead of using the build, so that packages that do not
@@ -28,33 +28,34 @@ import (
 
 const module = "github.com/kickstand-dev/kickstand/"
 
-// floors lists the packages by floor, from the lowest. A last element "*" matches any folder.
+// layers lists the packages by layer, from the lowest. A last element "*" matches any folder.
 // Packages need not exist.
-var floors = [][]string{
+var layers = [][]string{
 	0: {
-		"internal/fair", "internal/intake", "internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
-		"internal/phone", "internal/period", "internal/safehtml", "internal/optional", "internal/rfc3339", "internal/mailproof",
+		"internal/fairqueue", "internal/bodypool", "internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
+		"internal/phone", "internal/period", "internal/safehtml", "internal/optional", "internal/rfc3339", "internal/mailauth",
+		"internal/bitpack", "internal/businesshours", "internal/cache", "internal/geo", "internal/loop", "internal/mailparse", "internal/tariff",
 	},
-	1: {"internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit"},
+	1: {"internal/keyset", "internal/mailquote", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit"},
 	2: {
-		"internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
+		"internal/fleet/rideindex", "internal/fleet/stats", "internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
 		"internal/apikey", "internal/call", "internal/shop",
 	},
-	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/account/factor", "internal/billing", "internal/gbfs", "internal/picture"},
-	4: {"internal/rpc", "internal/inbound", "internal/outbound", "internal/web", "internal/rest"},
+	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/account/factor", "internal/billing", "internal/gbfs", "internal/remoteimage"},
+	4: {"internal/rest/schema", "internal/web/chart", "internal/web/mapview", "internal/rpc", "internal/inbound", "internal/outbound", "internal/web", "internal/rest"},
 	5: {"internal/rest/*", "internal/web/*", "internal/app/doctor"},
 	6: {"internal/app"},
 	7: {"cmd/kickstand", "bench", "e2e", "internal/archtest"},
 }
 
-// neighbours lists the imports between packages of one floor, with reasons. An unused entry is
+// neighbours lists the imports between packages of one layer, with reasons. An unused entry is
 // an error.
 var neighbours = map[[2]string]string{
 	{"internal/db", "internal/problem"}:   "a full disk or a lost server is the kind Unavailable wherever it shows",
 	{"internal/blob", "internal/problem"}: "so is a store of files that fails",
 }
 
-// never lists imports that the floors allow but the design does not. A name may end with "*".
+// never lists imports that the layers allow but the design does not. A name may end with "*".
 var never = []struct{ who, what, why string }{
 	{"internal/channel*", "internal/db", "an adapter is data in, data out: it never touches the database"},
 	{"internal/channel*", "internal/queue", "an adapter is data in, data out: what happens later is decided elsewhere"},
@@ -85,7 +86,7 @@ var only = []struct {
 	{"github.com/minio/minio-go", []string{"internal/blob"}, "where files are kept is blob's business"},
 	{"github.com/wneessen/go-mail", []string{"internal/mail"}, "how mail leaves is mail's business"},
 	{"github.com/jhillyerd/enmime", []string{"internal/channel/email"}, "how mail is read is the channel's business"},
-	{"github.com/emersion/go-msgauth", []string{"internal/mailproof"}, "what proves a sender is decided in one place"},
+	{"github.com/emersion/go-msgauth", []string{"internal/mailauth"}, "what proves a sender is decided in one place"},
 	{"github.com/microcosm-cc/bluemonday", []string{"internal/safehtml"}, "HTML is cleaned in one place, with one policy"},
 	{"github.com/coreos/go-oidc", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
 	{"golang.org/x/oauth2", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
@@ -245,7 +246,7 @@ func helper(pkgPath string) bool {
 	return path.Base(pkgPath) == path.Base(path.Dir(pkgPath))+"test"
 }
 
-// home returns the package, or for a test helper its parent: the two share a floor and imports.
+// home returns the package, or for a test helper its parent: the two share a layer and imports.
 func home(pkgPath string) string {
 	if helper(pkgPath) {
 		return path.Dir(pkgPath)
@@ -253,15 +254,15 @@ func home(pkgPath string) string {
 	return pkgPath
 }
 
-// floor returns the floor of a package.
-func floor(pkgPath string) (int, bool) {
+// layer returns the layer of a package.
+func layer(pkgPath string) (int, bool) {
 	pkgPath = home(pkgPath)
-	for n, pkgs := range floors {
+	for n, pkgs := range layers {
 		if slices.Contains(pkgs, pkgPath) {
 			return n, true
 		}
 	}
-	for n, pkgs := range floors {
+	for n, pkgs := range layers {
 		for _, p := range pkgs {
 			if dir, ok := strings.CutSuffix(p, "/*"); ok && path.Dir(pkgPath) == dir {
 				return n, true
@@ -274,7 +275,7 @@ func floor(pkgPath string) (int, bool) {
 // checkImports returns the violations of a file's imports of other packages, and records the
 // used neighbours.
 func checkImports(pkgPath string, f *file, used map[[2]string]bool) []string {
-	at, ok := floor(pkgPath)
+	at, ok := layer(pkgPath)
 	if !ok {
 		return nil // reported by TestEveryPackageHasAFloor
 	}
@@ -284,24 +285,24 @@ func checkImports(pkgPath string, f *file, used map[[2]string]bool) []string {
 		if !ours || p == pkgPath || p == home(pkgPath) {
 			continue
 		}
-		below, known := floor(p)
+		below, known := layer(p)
 		pair := [2]string{home(pkgPath), p}
 		switch {
 		case !known:
-			wrong = append(wrong, fmt.Sprintf("%s: imports %s, which has no floor", f.name, p))
+			wrong = append(wrong, fmt.Sprintf("%s: imports %s, which has no layer", f.name, p))
 		case helper(p):
 			if !f.test && !helper(pkgPath) {
 				wrong = append(wrong, fmt.Sprintf("%s: imports %s, which is for tests", f.name, p))
 			} else if below > at {
-				wrong = append(wrong, fmt.Sprintf("%s: on floor %d, its tests reach up to %s on floor %d", f.name, at, p, below))
+				wrong = append(wrong, fmt.Sprintf("%s: in layer %d, its tests reach up to %s in layer %d", f.name, at, p, below))
 			}
 		case below < at:
 		case neighbours[pair] != "":
 			used[pair] = true
 		case below == at:
-			wrong = append(wrong, fmt.Sprintf("%s: %s and %s are neighbours on floor %d and may not know each other; pass a value or a small interface through internal/app, or move one of them", f.name, pkgPath, p, at))
+			wrong = append(wrong, fmt.Sprintf("%s: %s and %s are neighbours in layer %d and may not know each other; pass a value or a small interface through internal/app, or move one of them", f.name, pkgPath, p, at))
 		default:
-			wrong = append(wrong, fmt.Sprintf("%s: %s on floor %d imports %s on floor %d; imports go down", f.name, pkgPath, at, p, below))
+			wrong = append(wrong, fmt.Sprintf("%s: %s in layer %d imports %s in layer %d; imports go down", f.name, pkgPath, at, p, below))
 		}
 	}
 	return wrong
@@ -351,8 +352,8 @@ func under(library, imported string) bool {
 
 func TestEveryPackageHasAFloor(t *testing.T) {
 	for _, p := range repository(t) {
-		if _, ok := floor(p.path); !ok {
-			t.Errorf("package %s has no floor. Decide where it lives by what it needs to import, "+
+		if _, ok := layer(p.path); !ok {
+			t.Errorf("package %s has no layer. Decide where it lives by what it needs to import, "+
 				"add it to the table in internal/archtest and to docs/architecture.md", p.path)
 		}
 	}
@@ -401,7 +402,7 @@ func TestImportRulesCatch(t *testing.T) {
 		{"internal/connection/c_test.go", module + "internal/channel/sms", "imports go down"},
 		{"internal/channel/sms/s.go", module + "internal/channel/email", "may not know each other"},
 		{"internal/channel/sms/s.go", module + "internal/channel", ""},
-		{"internal/desk/d.go", module + "internal/desk/helpers", "has no floor"},
+		{"internal/desk/d.go", module + "internal/desk/helpers", "has no layer"},
 		{"internal/desk/d_test.go", module + "internal/db/dbtest", ""},
 		{"internal/desk/d.go", module + "internal/db/dbtest", "is for tests"},
 		{"internal/db/d_test.go", module + "internal/channel/channeltest", "its tests reach up"},

@@ -28,7 +28,7 @@ type outbox struct {
 	mails []mail.Message
 }
 
-func (o *outbox) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (o *outbox) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -126,7 +126,7 @@ func (f *fixture) intake(t testing.TB, events ...channel.Payment) billing.Result
 	var last billing.Result
 	for _, e := range events {
 		if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-			r, err := f.Intake(t.Context(), tx, &e)
+			r, err := f.IngestPaymentTx(t.Context(), tx, &e)
 			if err == nil {
 				last = r.(billing.Result)
 			}

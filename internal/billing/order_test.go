@@ -216,7 +216,7 @@ func TestAnyOrder(t *testing.T) {
 					}
 					for _, i := range again {
 						told = append(told, string(events[i].Kind)+" "+events[i].Status)
-						if _, err := f.Intake(t.Context(), tx, &events[i]); err != nil {
+						if _, err := f.IngestPaymentTx(t.Context(), tx, &events[i]); err != nil {
 							return err
 						}
 					}

@@ -36,9 +36,9 @@ const (
 	NoSubscription Outcome = "no subscription" // a one-time purchase
 )
 
-// Intake applies an event of the payment provider in the caller's transaction.
+// IngestPaymentTx applies an event of the payment provider in the caller's transaction.
 // Events may repeat, and arrive in any order.
-func (s *Service) Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (any, error) {
+func (s *Service) IngestPaymentTx(ctx context.Context, tx *db.Tx, p *channel.Payment) (any, error) {
 	if err := lockBilling(ctx, tx); err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (s *Service) notifyAdmins(ctx context.Context, tx *db.Tx, o account.Organiz
 		if err != nil {
 			return 0, err
 		}
-		if err := s.mailer.EnqueueMail(ctx, tx, m); err != nil {
+		if err := s.mailer.EnqueueMailTx(ctx, tx, m); err != nil {
 			return 0, fmt.Errorf("notify %s: %w", o.ID, err)
 		}
 	}

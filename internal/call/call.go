@@ -103,9 +103,9 @@ type Pieces struct {
 
 // Placer places the messages of calls in tickets; implemented by package inbound.
 type Placer interface {
-	// Place writes m in tx and returns its ticket. Files that m refers to are fetched
+	// PlaceTx writes m in tx and returns its ticket. Files that m refers to are fetched
 	// later.
-	Place(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error)
+	PlaceTx(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error)
 }
 
 // Config has the parts of a [Service]. All are required.
@@ -127,7 +127,7 @@ type Service struct {
 	placer   Placer
 }
 
-// Open returns the service. It places no messages before [Service.Work].
+// Open returns the service. It places no messages before [Service.RegisterWorkers].
 func Open(c Config) *Service {
 	return &Service{db: c.DB, queue: c.Queue, settings: c.Settings, merge: c.Merge}
 }
@@ -136,8 +136,8 @@ func Open(c Config) *Service {
 // call's id.
 const jobKind = "call"
 
-// Work registers the worker that places messages. Call it before the queue starts.
-func (s *Service) Work(p Placer) {
+// RegisterWorkers registers the worker that places messages. Call it before the queue starts.
+func (s *Service) RegisterWorkers(p Placer) {
 	s.placer = p
 	s.queue.Handle(queue.Worker{
 		Kind: jobKind, Run: s.placeNext,
@@ -215,9 +215,9 @@ func (s *Service) List(ctx context.Context, q db.Querier, organizationID string,
 	return list, fillLegs(ctx, q, list...)
 }
 
-// Redact removes, in the caller's transaction, the parties and contents of the
+// RedactTx removes, in the caller's transaction, the parties and contents of the
 // calls of tickets and numbers. The calls stay, and later events add nothing.
-func (s *Service) Redact(ctx context.Context, tx *db.Tx, organizationID string, ticketIDs, phones []string) error {
+func (s *Service) RedactTx(ctx context.Context, tx *db.Tx, organizationID string, ticketIDs, phones []string) error {
 	list, err := db.All(ctx, tx, scan, "SELECT "+columns+` FROM calls WHERE organization_id = $1
 		AND (ticket_id = ANY($2) OR phone = ANY($3)) ORDER BY id FOR UPDATE`, organizationID, ticketIDs, phones)
 	if err != nil {

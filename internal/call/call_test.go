@@ -38,7 +38,7 @@ type desk struct {
 	place func(m *channel.Message) error // may fail
 }
 
-func (d *desk) Place(_ context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (string, error) {
+func (d *desk) PlaceTx(_ context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (string, error) {
 	if o.Channel != "voice" || o.Medium != "voice" || o.OrganizationID != "org" {
 		return "", fmt.Errorf("origin %+v", o)
 	}
@@ -114,7 +114,7 @@ func (f *fixture) open() {
 			return f.settings, nil
 		},
 	})
-	f.Work(f.desk)
+	f.RegisterWorkers(f.desk)
 	if err := f.queue.Start(f.t.Context()); err != nil {
 		f.t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func (f *fixture) intake(c *channel.PhoneCall) call.Result {
 	f.t.Helper()
 	var r any
 	if err := f.db.Write(f.t.Context(), func(tx *db.Tx) (err error) {
-		r, err = f.IntakeCall(f.t.Context(), tx, origin, c)
+		r, err = f.IngestCallTx(f.t.Context(), tx, origin, c)
 		return err
 	}); err != nil {
 		f.t.Fatal(err)
@@ -573,7 +573,7 @@ func TestConnectionsApart(t *testing.T) {
 	if err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
 		o := origin
 		o.OrganizationID, o.ConnectionID = "another", "another's"
-		second, err = f.IntakeCall(t.Context(), tx, o, news("ringing", 1, "1"))
+		second, err = f.IngestCallTx(t.Context(), tx, o, news("ringing", 1, "1"))
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -611,7 +611,7 @@ func TestParallel(t *testing.T) {
 					n = news("voicemail_uploaded", 45, legs...)
 				}
 				if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-					_, err := f.IntakeCall(t.Context(), tx, origin, n)
+					_, err := f.IngestCallTx(t.Context(), tx, origin, n)
 					return err
 				}); err != nil {
 					t.Error(err)
@@ -694,7 +694,7 @@ func TestRedact(t *testing.T) {
 		f.intake(other)
 		synctest.Wait()
 		if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-			return f.Redact(t.Context(), tx, "org", []string{"ticket of call " + f.ids("placed")}, []string{"+17025550111"})
+			return f.RedactTx(t.Context(), tx, "org", []string{"ticket of call " + f.ids("placed")}, []string{"+17025550111"})
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -195,15 +195,15 @@ func (s *Service) placeNext(ctx context.Context, j *queue.Job) error {
 		now, err := lock(ctx, tx, c.ID)
 		switch {
 		case errors.Is(err, db.ErrNoRows):
-			return j.Finish(ctx, tx)
+			return j.FinishTx(ctx, tx)
 		case err != nil:
 			return err
 		case now.version != c.version:
 			// The next message may have changed.
-			return j.Wait(ctx, tx, tx.Now)
+			return j.WaitTx(ctx, tx, tx.Now)
 		}
 		if d.message != nil {
-			ticketID, err := s.placer.Place(ctx, tx, o, d.message)
+			ticketID, err := s.placer.PlaceTx(ctx, tx, o, d.message)
 			if err != nil {
 				return fmt.Errorf("place message of call: %w", err)
 			}
@@ -216,7 +216,7 @@ func (s *Service) placeNext(ctx context.Context, j *queue.Job) error {
 		if err := now.save(ctx, tx); err != nil {
 			return err
 		}
-		return j.Finish(ctx, tx)
+		return j.FinishTx(ctx, tx)
 	})
 }
 
@@ -229,10 +229,10 @@ func (s *Service) finishOrWait(ctx context.Context, tx *db.Tx, j *queue.Job) err
 	}
 	if err == nil {
 		if at := c.dueAt(tx.Now); !at.IsZero() {
-			return j.Wait(ctx, tx, at)
+			return j.WaitTx(ctx, tx, at)
 		}
 	}
-	return j.Finish(ctx, tx)
+	return j.FinishTx(ctx, tx)
 }
 
 func lock(ctx context.Context, tx *db.Tx, id string) (*Call, error) {

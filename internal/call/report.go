@@ -29,9 +29,9 @@ func scope(o channel.Source) string {
 	return cmp.Or(o.ConnectionID, o.OrganizationID+"/"+o.Medium)
 }
 
-// IntakeCall applies a call event in the caller's transaction. Events may repeat,
+// IngestCallTx applies a call event in the caller's transaction. Events may repeat,
 // and arrive in any order.
-func (s *Service) IntakeCall(ctx context.Context, tx *db.Tx, o channel.Source, news *channel.PhoneCall) (any, error) {
+func (s *Service) IngestCallTx(ctx context.Context, tx *db.Tx, o channel.Source, news *channel.PhoneCall) (any, error) {
 	if len(news.IDs) == 0 || o.OrganizationID == "" {
 		return nil, fmt.Errorf("call: an event needs an organization and the id of a leg")
 	}
@@ -277,5 +277,5 @@ func (s *Service) schedule(ctx context.Context, tx *db.Tx, c *Call) error {
 		return nil
 	}
 	c.DueAt = at
-	return s.queue.Enqueue(ctx, tx, queue.New{Kind: jobKind, Lane: c.ID, RunAt: at})
+	return s.queue.EnqueueTx(ctx, tx, queue.New{Kind: jobKind, Lane: c.ID, RunAt: at})
 }

@@ -259,7 +259,7 @@ type ReplayToken struct {
 type Enricher interface {
 	// EnrichCall returns the next call, given the responses to the previous ones, or nil when
 	// no more data is needed or available. A Status of 0 marks a call that failed.
-	EnrichCall(r *Request, p Part, answers []Response, credentials Credentials) *Call
+	EnrichCall(r *Request, p Part, answers []Response, credentials Credentials) *APIRequest
 	// ParseEnriched is Parse with the responses. If they are of no use, it falls back to the
 	// request's own data.
 	ParseEnriched(r *Request, p Part, answers []Response) (Event, error)
@@ -301,7 +301,7 @@ type MediaSource interface {
 type MediaLocator interface {
 	// Locate returns the call that requests the URL of a, or nil with the reason, for agents,
 	// if these credentials do not allow it.
-	Locate(a Attachment, credentials Credentials) (call *Call, why string)
+	Locate(a Attachment, credentials Credentials) (call *APIRequest, why string)
 	// Located returns a with its URL, or with the reason for its absence in Error. A Status of
 	// 0 marks a call that failed.
 	Located(a Attachment, answer Response) Attachment

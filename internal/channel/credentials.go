@@ -164,15 +164,15 @@ func (c Credentials) Format(f fmt.State, _ rune) {
 // MarshalJSON implements [json.Marshaler].
 func (c Credentials) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, "%q", fmt.Sprint(c)), nil }
 
-// Call returns a call of the API. path begins with a slash and may have a query.
-func (c Credentials) Call(method, path string, header http.Header, body []byte) Call {
-	return Call{Method: method, URL: c.base + path, Header: header, Body: body, base: c.base, public: c.chosen}
+// NewRequest returns a call of the API. path begins with a slash and may have a query.
+func (c Credentials) NewRequest(method, path string, header http.Header, body []byte) APIRequest {
+	return APIRequest{Method: method, URL: c.base + path, Header: header, Body: body, base: c.base, public: c.chosen}
 }
 
 // Download returns a call for a file at a URL that the API returned. It carries no credentials;
 // the URL itself grants access. Only a URL at the operator's own API address may be private.
-func (c Credentials) Download(address string) Call {
-	call := Call{Method: http.MethodGet, URL: address, bare: true, public: true}
+func (c Credentials) Download(address string) APIRequest {
+	call := APIRequest{Method: http.MethodGet, URL: address, bare: true, public: true}
 	if c.base != "" && !c.chosen && SameOrigin(address, c.base) {
 		call.public = false
 	}
@@ -189,9 +189,9 @@ func SameOrigin(a, b string) bool {
 	return err == nil && u.Host != "" && u.Scheme == v.Scheme && strings.EqualFold(u.Host, v.Host)
 }
 
-// Call is a request to a provider's API. Only [Credentials] creates sendable calls, bound to
+// APIRequest is a request to a provider's API. Only [Credentials] creates sendable calls, bound to
 // the base URL of the set.
-type Call struct {
+type APIRequest struct {
 	Method string
 	URL    string
 	Header http.Header
@@ -208,11 +208,11 @@ type Call struct {
 
 // Public reports whether the call must connect to public addresses only, because a party other
 // than the operator chose the address.
-func (c *Call) Public() bool { return c.public }
+func (c *APIRequest) Public() bool { return c.public }
 
-// Request returns the call as an HTTP request. It fails if the URL is outside the set's base
+// HTTPRequest returns the call as an HTTP request. It fails if the URL is outside the set's base
 // URL. Errors contain neither address nor credentials.
-func (c *Call) Request(ctx context.Context) (*http.Request, error) {
+func (c *APIRequest) HTTPRequest(ctx context.Context) (*http.Request, error) {
 	if !c.bare && (c.base == "" || !strings.HasPrefix(c.URL, c.base+"/")) {
 		return nil, errors.New("its address is not that of the credentials")
 	}

@@ -71,20 +71,20 @@ func TestCredentialsPrintNothing(t *testing.T) {
 func TestCallRequest(t *testing.T) {
 	own := channel.ConnectionCredentials(api, map[string]string{"key": "k", "url": "https://own.example/v1"})
 	standard := channel.ConnectionCredentials(api, map[string]string{"key": "k"})
-	at := func(c channel.Credentials, url string) channel.Call {
-		call := c.Call("POST", "/x", http.Header{"Authorization": {"k"}}, []byte("body"))
+	at := func(c channel.Credentials, url string) channel.APIRequest {
+		call := c.NewRequest("POST", "/x", http.Header{"Authorization": {"k"}}, []byte("body"))
 		if url != "" {
 			call.URL = url
 		}
 		return call
 	}
-	with := func(c channel.Call) channel.Call {
+	with := func(c channel.APIRequest) channel.APIRequest {
 		c.Header = http.Header{"Authorization": {"k"}}
 		return c
 	}
 	for _, tt := range []struct {
 		name   string
-		call   channel.Call
+		call   channel.APIRequest
 		url    string // empty: refused
 		public bool
 		auth   string
@@ -97,7 +97,7 @@ func TestCallRequest(t *testing.T) {
 		{"a user", at(standard, "https://api.example@evil.example/x"), "", false, ""},
 		{"no credentials", at(channel.Credentials{}, ""), "", false, ""},
 		{"no credentials, with an address", at(channel.Credentials{}, "https://api.example/x"), "", false, ""},
-		{"a literal", channel.Call{Method: "GET", URL: "https://api.example/x"}, "", false, ""},
+		{"a literal", channel.APIRequest{Method: "GET", URL: "https://api.example/x"}, "", false, ""},
 		{"a file at the standard address", with(standard.Download("https://api.example/f")), "https://api.example/f", false, ""},
 		{"a file elsewhere", with(standard.Download("https://cdn.example/f")), "https://cdn.example/f", true, ""},
 		{"a file at one's own address", with(own.Download("https://own.example/f")), "https://own.example/f", true, ""},
@@ -105,7 +105,7 @@ func TestCallRequest(t *testing.T) {
 		{"a file without TLS", standard.Download("http://cdn.example/f"), "", true, ""},
 		{"a file behind a password", standard.Download("https://a:b@cdn.example/f"), "", true, ""},
 	} {
-		req, err := tt.call.Request(t.Context())
+		req, err := tt.call.HTTPRequest(t.Context())
 		if tt.call.Public() != tt.public {
 			t.Errorf("%s: public: %t, want %t", tt.name, tt.call.Public(), tt.public)
 		}

@@ -3,7 +3,7 @@ package channel
 import (
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 )
 
 // Event is a parsed part. Exactly one field is set.
@@ -141,7 +141,7 @@ type Mail struct {
 	HasEnvelope  bool
 	Recipient    string // our address it was delivered to
 	Sender       Party  // the From header; Message.From follows Reply-To
-	Proof        mailproof.Result
+	Proof        mailauth.Result
 	NoAutoAnswer bool     // list mail, suppress headers, null sender: never answer automatically
 	CopyHeader   string   // value of X-Helpdesk-Message
 	Receipt      *Receipt // bounces only: the delivery status

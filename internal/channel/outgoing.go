@@ -91,7 +91,7 @@ type MailComposer interface {
 type APISender interface {
 	Sender
 	// SendCall returns the call that sends m.
-	SendCall(m *Outgoing, credentials Credentials) Call
+	SendCall(m *Outgoing, credentials Credentials) APIRequest
 	// ReadSendResponse interprets the response to it.
 	ReadSendResponse(m *Outgoing, a Response) SendResult
 }
@@ -100,11 +100,11 @@ type APISender interface {
 // again, the core searches the list for the message.
 type Searcher interface {
 	// SearchCall returns the call that lists messages sent since a time, among them possibly m.
-	SearchCall(m *Outgoing, credentials Credentials, since time.Time) Call
+	SearchCall(m *Outgoing, credentials Credentials, since time.Time) APIRequest
 	// ReadSearchResponse returns the provider's ids of listed messages that may be m, the
 	// likeliest first, and the call for the next page, if any. An error means that the response
 	// is not a list; one that wraps [ErrUnsearchable], that it never will be.
-	ReadSearchResponse(m *Outgoing, credentials Credentials, since time.Time, a Response) (ids []string, more *Call, err error)
+	ReadSearchResponse(m *Outgoing, credentials Credentials, since time.Time, a Response) (ids []string, more *APIRequest, err error)
 }
 
 // ErrUnsearchable marks the response of a provider that does not allow searching.
@@ -117,7 +117,7 @@ type IdempotentSender interface {
 	IdempotencyWindow() time.Duration
 }
 
-// Response is the provider's response to a [Call].
+// Response is the provider's response to a [APIRequest].
 type Response struct {
 	Status int
 	Header http.Header

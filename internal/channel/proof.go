@@ -49,7 +49,7 @@ type ProviderProof interface {
 	// ProofCall returns the next call to check that the connection's own token belongs to
 	// address, given the responses so far. A nil call means that it does. An error gives the
 	// reason why it does not, as the rest of a sentence.
-	ProofCall(address string, credentials Credentials, answers []Response) (*Call, error)
+	ProofCall(address string, credentials Credentials, answers []Response) (*APIRequest, error)
 }
 
 // ProofTokenPrefix starts every token. Tokens have only letters, digits and hyphens, so that

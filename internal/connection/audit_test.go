@@ -34,7 +34,7 @@ func TestAudited(t *testing.T) {
 	update := func(with connection.Change) {
 		t.Helper()
 		change(func(ctx context.Context, tx *db.Tx) error {
-			_, err := s.UpdateIn(ctx, tx, "o1", c.ID, with)
+			_, err := s.UpdateTx(ctx, tx, "o1", c.ID, with)
 			return err
 		})
 	}
@@ -42,10 +42,10 @@ func TestAudited(t *testing.T) {
 	update(connection.Change{Name: new("Hotline"), Enabled: new(false)}) // no change
 	update(connection.Change{Secrets: []string{planted + "4"}, Credentials: map[string]string{"sid": planted + "5"}, Settings: map[string]string{"token": planted + "6"}})
 	change(func(ctx context.Context, tx *db.Tx) error {
-		_, err := s.RotateIn(ctx, tx, "o1", c.ID, planted+"7", 0)
+		_, err := s.RotateTx(ctx, tx, "o1", c.ID, planted+"7", 0)
 		return err
 	})
-	change(func(ctx context.Context, tx *db.Tx) error { return s.DeleteIn(ctx, tx, "o1", c.ID) })
+	change(func(ctx context.Context, tx *db.Tx) error { return s.DeleteTx(ctx, tx, "o1", c.ID) })
 
 	var got []string
 	for _, e := range audittest.List(t, log, "o1", audit.Query{Group: "channel", TargetID: c.ID}) {

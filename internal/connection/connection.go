@@ -140,14 +140,14 @@ const sealPurpose = "connection"
 // of other organizations do not matter.
 func (s *Service) Connect(ctx context.Context, n New) (c Connection, secrets []string, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		c, secrets, err = s.ConnectIn(ctx, tx, n)
+		c, secrets, err = s.ConnectTx(ctx, tx, n)
 		return err
 	})
 	return c, secrets, err
 }
 
-// ConnectIn is [Service.Connect] in the caller's transaction.
-func (s *Service) ConnectIn(ctx context.Context, tx *db.Tx, n New) (Connection, []string, error) {
+// ConnectTx is [Service.Connect] in the caller's transaction.
+func (s *Service) ConnectTx(ctx context.Context, tx *db.Tx, n New) (Connection, []string, error) {
 	var v problem.Validation
 	n.Channel = channel.AdapterName(n.Channel)
 	a, known := s.adapters[n.Channel]
@@ -304,14 +304,14 @@ func (s *Service) channels() []string {
 // interruption.
 func (s *Service) Rotate(ctx context.Context, organizationID, id, value string, overlap time.Duration) (string, error) {
 	err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
-		value, err = s.RotateIn(ctx, tx, organizationID, id, value, overlap)
+		value, err = s.RotateTx(ctx, tx, organizationID, id, value, overlap)
 		return err
 	})
 	return value, err
 }
 
-// RotateIn is [Service.Rotate] in the caller's transaction.
-func (s *Service) RotateIn(ctx context.Context, tx *db.Tx, organizationID, id, value string, overlap time.Duration) (string, error) {
+// RotateTx is [Service.Rotate] in the caller's transaction.
+func (s *Service) RotateTx(ctx context.Context, tx *db.Tx, organizationID, id, value string, overlap time.Duration) (string, error) {
 	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {
 		return "", err
@@ -354,7 +354,7 @@ func (c *Connection) replaceSecrets(values []string, now time.Time, overlap time
 // requests.
 func (s *Service) SetEnabled(ctx context.Context, organizationID, id string, enabled bool) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		_, err := s.UpdateIn(ctx, tx, organizationID, id, Change{Enabled: &enabled})
+		_, err := s.UpdateTx(ctx, tx, organizationID, id, Change{Enabled: &enabled})
 		return err
 	})
 }
@@ -372,9 +372,9 @@ type Change struct {
 // Overlap is how long a replaced secret stays valid by default.
 const Overlap = 24 * time.Hour
 
-// UpdateIn updates a connection in the caller's transaction. Errors: NotFound, also for another
+// UpdateTx updates a connection in the caller's transaction. Errors: NotFound, also for another
 // organization's; Invalid.
-func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id string, change Change) (Connection, error) {
+func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, id string, change Change) (Connection, error) {
 	var v problem.Validation
 	if change.Name != nil {
 		v.Line("name", *change.Name, 0, maxName)
@@ -420,10 +420,10 @@ func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	return c, s.save(ctx, tx, &c)
 }
 
-// DeleteIn deletes a connection in the caller's transaction: its address is free again, its
+// DeleteTx deletes a connection in the caller's transaction: its address is free again, its
 // secrets verify nothing, and tickets cannot be answered by it any more. Another organization's
 // is NotFound.
-func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+func (s *Service) DeleteTx(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {
 		return err
@@ -539,9 +539,9 @@ func (s *Service) List(ctx context.Context, organizationID string) ([]Connection
 	return db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 ORDER BY id", organizationID)
 }
 
-// FindIn is [Service.FindOf] in the caller's transaction, and locks the connection until its
+// FindTx is [Service.FindOf] in the caller's transaction, and locks the connection until its
 // end.
-func (s *Service) FindIn(ctx context.Context, tx *db.Tx, organizationID, id string) (Connection, error) {
+func (s *Service) FindTx(ctx context.Context, tx *db.Tx, organizationID, id string) (Connection, error) {
 	return s.lock(ctx, tx, organizationID, id)
 }
 

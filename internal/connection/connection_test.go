@@ -184,7 +184,7 @@ func TestSecretForm(t *testing.T) {
 	}
 	update := func(secrets ...string) error {
 		return d.Write(t.Context(), func(tx *db.Tx) error {
-			_, err := s.UpdateIn(t.Context(), tx, "org-1", c.ID, connection.Change{Secrets: secrets})
+			_, err := s.UpdateTx(t.Context(), tx, "org-1", c.ID, connection.Change{Secrets: secrets})
 			return err
 		})
 	}
@@ -421,7 +421,7 @@ func TestUpdate(t *testing.T) {
 			Credentials: map[string]string{"account_sid": "AC1"}, Settings: map[string]string{"greeting": "Hi"}})
 		update := func(organizationID string, change connection.Change) (got connection.Connection, err error) {
 			err = d.Write(t.Context(), func(tx *db.Tx) error {
-				got, err = s.UpdateIn(t.Context(), tx, organizationID, c.ID, change)
+				got, err = s.UpdateTx(t.Context(), tx, organizationID, c.ID, change)
 				return err
 			})
 			return got, err
@@ -476,7 +476,7 @@ func TestDelete(t *testing.T) {
 	s := open(d, newBox(t))
 	c := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100"})
 	remove := func(organizationID string) error {
-		return d.Write(t.Context(), func(tx *db.Tx) error { return s.DeleteIn(t.Context(), tx, organizationID, c.ID) })
+		return d.Write(t.Context(), func(tx *db.Tx) error { return s.DeleteTx(t.Context(), tx, organizationID, c.ID) })
 	}
 	at(t, s, "sms", "+14155550100") // fill the cache
 	if err := remove("org-2"); problem.Of(err) != problem.NotFound {
@@ -577,7 +577,7 @@ func TestOnChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	drop := func(organizationID string) error {
-		return d.Write(t.Context(), func(tx *db.Tx) error { return s.DeleteIn(t.Context(), tx, organizationID, c.ID) })
+		return d.Write(t.Context(), func(tx *db.Tx) error { return s.DeleteTx(t.Context(), tx, organizationID, c.ID) })
 	}
 	if err := drop("org-2"); problem.Of(err) != problem.NotFound {
 		t.Errorf("DeleteIn() by another organization: %v, want not found", err)

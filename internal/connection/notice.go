@@ -27,8 +27,8 @@ type Admins interface {
 
 // Mailer enqueues mail in the caller's transaction.
 type Mailer interface {
-	// EnqueueMail enqueues m. A zero From means the configured sender.
-	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
+	// EnqueueMailTx enqueues m. A zero From means the configured sender.
+	EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error
 }
 
 // EnableAdminMail enables mail to admins about their connections: about each disconnection, and
@@ -48,10 +48,10 @@ type EventResult struct {
 	ConnectionID string `json:"connection_id,omitempty"`
 }
 
-// IntakeConnectionEvent applies a provider's event about a connection in the caller's
+// IngestConnectionEventTx applies a provider's event about a connection in the caller's
 // transaction. A connection that the provider ended is disabled with a notice, and its admins
 // get a mail. Events older than the last change of the notice have no effect.
-func (s *Service) IntakeConnectionEvent(ctx context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (any, error) {
+func (s *Service) IngestConnectionEventTx(ctx context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (any, error) {
 	if o.ConnectionID == "" {
 		return EventResult{Outcome: "recorded", Reason: "there is no connection that it could be about"}, nil
 	}
@@ -96,9 +96,9 @@ func noticeText(text string) string {
 	return text
 }
 
-// NoticeIn sets the notice of a connection in the caller's transaction; an empty text clears
+// NoticeTx sets the notice of a connection in the caller's transaction; an empty text clears
 // it. A disconnection notice stays. Error: NotFound.
-func (s *Service) NoticeIn(ctx context.Context, tx *db.Tx, organizationID, id, text string) error {
+func (s *Service) NoticeTx(ctx context.Context, tx *db.Tx, organizationID, id, text string) error {
 	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (s *Service) notice(ctx context.Context, tx *db.Tx, c *Connection, n *Notic
 			if err != nil {
 				return err
 			}
-			if err := s.mailer.EnqueueMail(ctx, tx, m); err != nil {
+			if err := s.mailer.EnqueueMailTx(ctx, tx, m); err != nil {
 				return fmt.Errorf("enqueue mail: %w", err)
 			}
 		}
@@ -163,9 +163,9 @@ func noticeMail(to mail.Address, c *Connection, baseURL string) (mail.Message, e
 	return l.Message(mail.Address{}, to)
 }
 
-// RetireIn disables a connection and deletes its credentials in the caller's transaction. A
+// RetireTx disables a connection and deletes its credentials in the caller's transaction. A
 // missing connection is no error.
-func (s *Service) RetireIn(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+func (s *Service) RetireTx(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	c, err := s.lock(ctx, tx, organizationID, id)
 	if err != nil {
 		if problem.Of(err) == problem.NotFound || errors.Is(err, db.ErrNoRows) {

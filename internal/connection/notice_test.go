@@ -26,7 +26,7 @@ func (*office) AdminAddresses(context.Context, db.Querier, string) ([]mail.Addre
 	return []mail.Address{{Address: "a@office.example"}, {Address: "b@office.example"}}, nil
 }
 
-func (o *office) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (o *office) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -46,7 +46,7 @@ func TestNews(t *testing.T) {
 		t.Helper()
 		var r any
 		if err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
-			r, err = s.IntakeConnectionEvent(t.Context(), tx, o, &n)
+			r, err = s.IngestConnectionEventTx(t.Context(), tx, o, &n)
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -135,7 +135,7 @@ func TestNotice(t *testing.T) {
 	c := connect(t, s, connection.New{OrganizationID: "org", Channel: "sms", Address: "+14155550100", Credentials: map[string]string{"token": "x"}})
 	in := func(fn func(tx *db.Tx) error) error { return d.Write(t.Context(), fn) }
 	for _, text := range []string{"no permission", ""} {
-		if err := in(func(tx *db.Tx) error { return s.NoticeIn(t.Context(), tx, "org", c.ID, text) }); err != nil {
+		if err := in(func(tx *db.Tx) error { return s.NoticeTx(t.Context(), tx, "org", c.ID, text) }); err != nil {
 			t.Fatal(err)
 		}
 		got, err := s.Find(t.Context(), c.ID)
@@ -146,11 +146,11 @@ func TestNotice(t *testing.T) {
 			t.Errorf("got %+v, want %q", got.Notice, text)
 		}
 	}
-	if err := in(func(tx *db.Tx) error { return s.NoticeIn(t.Context(), tx, "other", c.ID, "x") }); problem.Of(err) != problem.NotFound {
+	if err := in(func(tx *db.Tx) error { return s.NoticeTx(t.Context(), tx, "other", c.ID, "x") }); problem.Of(err) != problem.NotFound {
 		t.Errorf("got %v, want not found", err)
 	}
 	for _, org := range []string{"other", "org"} {
-		if err := in(func(tx *db.Tx) error { return s.RetireIn(t.Context(), tx, org, c.ID) }); err != nil {
+		if err := in(func(tx *db.Tx) error { return s.RetireTx(t.Context(), tx, org, c.ID) }); err != nil {
 			t.Fatal(err)
 		}
 		got, err := s.Find(t.Context(), c.ID)

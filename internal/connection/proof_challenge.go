@@ -175,7 +175,7 @@ func (s *Service) challenge(ctx context.Context, c Connection, way channel.Proof
 			if err != nil {
 				return err
 			}
-			if err := s.proofs.Mailer.EnqueueMail(ctx, tx, m); err != nil {
+			if err := s.proofs.Mailer.EnqueueMailTx(ctx, tx, m); err != nil {
 				return fmt.Errorf("enqueue mail: %w", err)
 			}
 		}

@@ -70,11 +70,11 @@ func (s *Service) proveByProvider(ctx context.Context, c Connection) (Connection
 }
 
 // callProvider makes a call. Errors contain neither address nor credentials.
-func (s *Service) callProvider(ctx context.Context, call *channel.Call) (channel.Response, error) {
+func (s *Service) callProvider(ctx context.Context, call *channel.APIRequest) (channel.Response, error) {
 	var a channel.Response
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()
-	req, err := call.Request(ctx)
+	req, err := call.HTTPRequest(ctx)
 	if err != nil {
 		return a, err
 	}

@@ -62,13 +62,13 @@ func (workspaces) ProofWays(string) []channel.ProofWay {
 
 func (w workspaces) ProofAPI(string) channel.API { return w.API() }
 
-func (workspaces) ProofCall(address string, c channel.Credentials, answers []channel.Response) (*channel.Call, error) {
+func (workspaces) ProofCall(address string, c channel.Credentials, answers []channel.Response) (*channel.APIRequest, error) {
 	if len(answers) == 0 {
-		call := c.Call("GET", "/owner", http.Header{"Authorization": {c.Get("token")}}, nil)
+		call := c.NewRequest("GET", "/owner", http.Header{"Authorization": {c.Get("token")}}, nil)
 		return &call, nil
 	}
 	if string(answers[0].Body) == "ask again" {
-		call := c.Call("GET", "/owner", nil, nil)
+		call := c.NewRequest("GET", "/owner", nil, nil)
 		return &call, nil
 	}
 	if string(answers[0].Body) != address {

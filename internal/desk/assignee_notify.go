@@ -12,8 +12,8 @@ import (
 
 // Mailer enqueues mail in a transaction.
 type Mailer interface {
-	// EnqueueMail enqueues m, with the configured sender if From is zero.
-	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
+	// EnqueueMailTx enqueues m, with the configured sender if From is zero.
+	EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error
 }
 
 // notifyAssignee mails the assignee of a ticket that a message in it failed, since
@@ -55,7 +55,7 @@ func (s *Service) notifyAssignee(ctx context.Context, tx *db.Tx, organizationID,
 	if err != nil {
 		return err
 	}
-	if err := s.mailer.EnqueueMail(ctx, tx, m); err != nil {
+	if err := s.mailer.EnqueueMailTx(ctx, tx, m); err != nil {
 		return fmt.Errorf("notify assignee: %w", err)
 	}
 	return nil

@@ -14,8 +14,8 @@ import (
 // letters records the mails to assignees.
 type letters struct{ sent []mails.Message }
 
-// EnqueueMail implements [desk.Mailer].
-func (l *letters) EnqueueMail(_ context.Context, _ *db.Tx, m mails.Message) error {
+// EnqueueMailTx implements [desk.Mailer].
+func (l *letters) EnqueueMailTx(_ context.Context, _ *db.Tx, m mails.Message) error {
 	l.sent = append(l.sent, m)
 	return nil
 }
@@ -60,7 +60,7 @@ func TestAssigneeIsTold(t *testing.T) {
 
 	w := f.waiting(f.reply(r.TicketID, "hello?").ID)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		return f.desk.RecordFailure(t.Context(), tx, &w, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "they have opted out"})
+		return f.desk.RecordFailureTx(t.Context(), tx, &w, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "they have opted out"})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestAssigneeIsTold(t *testing.T) {
 	}
 	w = f.waiting(f.reply(r.TicketID, "anybody?").ID)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		return f.desk.RecordFailure(t.Context(), tx, &w, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "no"})
+		return f.desk.RecordFailureTx(t.Context(), tx, &w, channel.SendResult{Verdict: channel.VerdictRefused, Reason: "no"})
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func (s *Service) OpenAttachment(ctx context.Context, organizationID, id string)
 }
 
 // StoreFiles stores the contents of a message's attachments ahead of the
-// transaction of [Service.Intake]. It returns one reference per attachment for
+// transaction of [Service.IngestTx]. It returns one reference per attachment for
 // Inbound.Files, zero for attachments without content, and nil for a nil message.
 // It is idempotent.
 func (s *Service) StoreFiles(ctx context.Context, m *channel.Message) ([]blob.Ref, error) {

@@ -45,7 +45,7 @@ func (s *Service) deleteUnusedBlobs(ctx context.Context, tx *db.Tx, keys []strin
 	if err != nil {
 		return err
 	}
-	return s.queue.Enqueue(ctx, tx, queue.New{Kind: blobDeletionKind, Payload: payload})
+	return s.queue.EnqueueTx(ctx, tx, queue.New{Kind: blobDeletionKind, Payload: payload})
 }
 
 // runBlobDeletion deletes the unused blobs of a job. A message that is being

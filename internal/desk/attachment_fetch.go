@@ -13,8 +13,8 @@ import (
 )
 
 // FetchKind is the queue's kind of jobs that fetch a file after its message. A job
-// has the id of the attachment, which is pending until [Service.CompleteFile] or
-// [Service.FailFile].
+// has the id of the attachment, which is pending until [Service.CompleteFileTx] or
+// [Service.FailFileTx].
 const FetchKind = "media"
 
 // FetchJob is the job that fetches a file after its message: the lane and payload
@@ -44,7 +44,7 @@ func (s *Service) enqueueFetches(ctx context.Context, tx *db.Tx, list []Attachme
 	if jobs == nil {
 		return nil
 	}
-	return s.queue.Enqueue(ctx, tx, jobs...)
+	return s.queue.EnqueueTx(ctx, tx, jobs...)
 }
 
 // FilePending reports whether an attachment exists and its file is not fetched yet.
@@ -64,9 +64,9 @@ type File struct {
 	ContentType string
 }
 
-// CompleteFile stores the file of a pending attachment, in the caller's
+// CompleteFileTx stores the file of a pending attachment, in the caller's
 // transaction. If the attachment was deleted meanwhile, so is the file.
-func (s *Service) CompleteFile(ctx context.Context, tx *db.Tx, attachmentID string, f File) error {
+func (s *Service) CompleteFileTx(ctx context.Context, tx *db.Tx, attachmentID string, f File) error {
 	done, err := s.endFetch(ctx, tx, `UPDATE attachments SET pending = FALSE, blob_key = $2, size = $3, content_type = $4,
 			name = CASE WHEN $5 = '' THEN name ELSE $5 END
 		WHERE id = $1 AND pending RETURNING organization_id, ticket_id`,
@@ -77,9 +77,9 @@ func (s *Service) CompleteFile(ctx context.Context, tx *db.Tx, attachmentID stri
 	return s.deleteUnusedBlobs(ctx, tx, []string{f.Key})
 }
 
-// FailFile records why the file of a pending attachment could not be fetched, in
+// FailFileTx records why the file of a pending attachment could not be fetched, in
 // words for an agent, in the caller's transaction.
-func (s *Service) FailFile(ctx context.Context, tx *db.Tx, attachmentID, why string) error {
+func (s *Service) FailFileTx(ctx context.Context, tx *db.Tx, attachmentID, why string) error {
 	_, err := s.endFetch(ctx, tx, "UPDATE attachments SET pending = FALSE, error = $2 WHERE id = $1 AND pending RETURNING organization_id, ticket_id",
 		attachmentID, line(why, 500))
 	return err

@@ -28,7 +28,7 @@ func promising() desk.Inbound {
 // completeFile completes the file of an attachment.
 func (f *fixture) completeFile(id string, file desk.File) {
 	f.Helper()
-	f.write("keep a file", func(tx *db.Tx) error { return f.desk.CompleteFile(f.Context(), tx, id, file) })
+	f.write("keep a file", func(tx *db.Tx) error { return f.desk.CompleteFileTx(f.Context(), tx, id, file) })
 }
 
 // TestPendingFile: a message with a pending file has a link that works once the
@@ -104,7 +104,7 @@ func TestMissedFile(t *testing.T) {
 	f := newFixture(t)
 	r := f.intake(promising())
 	a := f.messages(r.TicketID)[0].Attachments[0]
-	f.write("miss a file", func(tx *db.Tx) error { return f.desk.FailFile(t.Context(), tx, a.ID, "it is gone") })
+	f.write("miss a file", func(tx *db.Tx) error { return f.desk.FailFileTx(t.Context(), tx, a.ID, "it is gone") })
 	f.completeFile(a.ID, desk.File{Ref: blob.Ref{Key: strings.Repeat("a", 64), Size: 1}}) // too late
 	got := f.messages(r.TicketID)[0].Attachments[0]
 	if got.Pending || got.BlobKey != "" || got.Error != "it is gone" {

@@ -17,7 +17,7 @@ type Picture struct {
 	Error       string // why there never will be a file
 }
 
-// claimLife is the duration of a claim of [Service.ClaimPicture].
+// claimLife is the duration of a claim of [Service.ClaimPictureTx].
 const claimLife = time.Minute
 
 // Picture returns the record of a message's picture by the digest of its address;
@@ -29,9 +29,9 @@ func (s *Service) Picture(ctx context.Context, q db.Querier, messageID, digest s
 	}, "SELECT blob_key, coalesce(size, 0), content_type, error FROM letter_pictures WHERE message_id = $1 AND digest = $2", messageID, digest)
 }
 
-// ClaimPicture claims the loading of a picture, in the caller's transaction. It returns
+// ClaimPictureTx claims the loading of a picture, in the caller's transaction. It returns
 // false while another process has a claim, and once there is a result.
-func (s *Service) ClaimPicture(ctx context.Context, tx *db.Tx, messageID, digest string) (bool, error) {
+func (s *Service) ClaimPictureTx(ctx context.Context, tx *db.Tx, messageID, digest string) (bool, error) {
 	n, err := tx.Exec(ctx, `INSERT INTO letter_pictures (message_id, digest, claimed_at) VALUES ($1, $2, $3)
 		ON CONFLICT (message_id, digest) DO UPDATE SET claimed_at = excluded.claimed_at
 		WHERE letter_pictures.blob_key IS NULL AND letter_pictures.error IS NULL AND letter_pictures.claimed_at < $4`,
@@ -42,9 +42,9 @@ func (s *Service) ClaimPicture(ctx context.Context, tx *db.Tx, messageID, digest
 	return n > 0, nil
 }
 
-// CompletePicture records the result of a claim, in the caller's transaction. If
+// CompletePictureTx records the result of a claim, in the caller's transaction. If
 // the message was deleted meanwhile, so is the file.
-func (s *Service) CompletePicture(ctx context.Context, tx *db.Tx, messageID, digest string, p Picture) error {
+func (s *Service) CompletePictureTx(ctx context.Context, tx *db.Tx, messageID, digest string, p Picture) error {
 	n, err := tx.Exec(ctx, "UPDATE letter_pictures SET blob_key = $3, size = $4, content_type = $5, error = $6 WHERE message_id = $1 AND digest = $2",
 		messageID, digest, db.Text(p.BlobKey), p.Size, db.Text(p.ContentType), db.Text(line(p.Error, 500)))
 	if err != nil {
@@ -56,8 +56,8 @@ func (s *Service) CompletePicture(ctx context.Context, tx *db.Tx, messageID, dig
 	return nil
 }
 
-// ReleasePicture ends a claim without a result, so that the picture can be loaded again.
-func (s *Service) ReleasePicture(ctx context.Context, tx *db.Tx, messageID, digest string) error {
+// ReleasePictureTx ends a claim without a result, so that the picture can be loaded again.
+func (s *Service) ReleasePictureTx(ctx context.Context, tx *db.Tx, messageID, digest string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM letter_pictures WHERE message_id = $1 AND digest = $2 AND blob_key IS NULL AND error IS NULL", messageID, digest); err != nil {
 		return fmt.Errorf("release picture: %w", err)
 	}

@@ -32,7 +32,7 @@ func BenchmarkIntake(b *testing.B) {
 	for n := 0; n < before; n += batch {
 		err := f.db.Write(b.Context(), func(tx *db.Tx) error {
 			for i := n; i < n+batch; i++ {
-				if _, err := f.desk.Intake(b.Context(), tx, benchText(i)); err != nil {
+				if _, err := f.desk.IngestTx(b.Context(), tx, benchText(i)); err != nil {
 					return err
 				}
 			}
@@ -55,7 +55,7 @@ func BenchmarkIntake(b *testing.B) {
 				wg.Go(func() {
 					for in := range work {
 						if err := f.db.Write(context.Background(), func(tx *db.Tx) error {
-							_, err := f.desk.Intake(context.Background(), tx, in)
+							_, err := f.desk.IngestTx(context.Background(), tx, in)
 							return err
 						}); err != nil {
 							b.Error(err)

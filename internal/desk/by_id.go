@@ -7,15 +7,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// LockTicket is [Service.Ticket] with a lock until the caller's transaction ends.
-func (s *Service) LockTicket(ctx context.Context, tx *db.Tx, organizationID, id string) (Ticket, error) {
+// LockTicketTx is [Service.Ticket] with a lock until the caller's transaction ends.
+func (s *Service) LockTicketTx(ctx context.Context, tx *db.Tx, organizationID, id string) (Ticket, error) {
 	t, err := lockTicket(ctx, tx, organizationID, id)
 	return t, notFound(err, "ticket")
 }
 
-// LockCustomer is [Service.Customer] with a lock until the caller's transaction
+// LockCustomerTx is [Service.Customer] with a lock until the caller's transaction
 // ends.
-func (s *Service) LockCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
+func (s *Service) LockCustomerTx(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
 	c, err := lockCustomer(ctx, tx, organizationID, id)
 	return c.Customer, err
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// MatchCustomer returns the customer that p identifies, in the caller's
+// MatchCustomerTx returns the customer that p identifies, in the caller's
 // transaction, and creates one if none matches. Precedence: the id within o's
 // connection, then e-mail, then phone. Empty fields are filled from p. A set field
 // is replaced only if it still equals the one of was; then the old address or
 // number stays as an additional one. Malformed addresses and numbers are ignored.
 // made is true for a new customer. Emits customer.created or customer.updated.
-func (s *Service) MatchCustomer(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error) {
+func (s *Service) MatchCustomerTx(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error) {
 	in := &Inbound{OrganizationID: o.OrganizationID, ConnectionID: o.ConnectionID, Channel: o.Medium}
 	p, was = normalizeParty(p), normalizeParty(was)
 	id := newID()
@@ -42,7 +42,7 @@ func (s *Service) MatchCustomer(ctx context.Context, tx *db.Tx, o channel.Source
 			return "", false, err
 		}
 	}
-	return k.ID, k.ID == id, s.events.Emit(ctx, tx, k.events...)
+	return k.ID, k.ID == id, s.events.EmitTx(ctx, tx, k.events...)
 }
 
 // claimAnyPoints is claimPoints for a list that may be empty.
@@ -119,9 +119,9 @@ func (s *Service) CustomerByContact(ctx context.Context, q db.Querier, organizat
 	return "", nil
 }
 
-// RemoveIdentities removes a customer's identities of one connection in the
+// RemoveIdentitiesTx removes a customer's identities of one connection in the
 // caller's transaction, and emits customer.updated. Threads go on. Error: NotFound.
-func (s *Service) RemoveIdentities(ctx context.Context, tx *db.Tx, organizationID, connectionID, customerID string) error {
+func (s *Service) RemoveIdentitiesTx(ctx context.Context, tx *db.Tx, organizationID, connectionID, customerID string) error {
 	c, err := lockCustomer(ctx, tx, organizationID, customerID)
 	if err != nil {
 		return err
@@ -147,5 +147,5 @@ func (s *Service) RemoveIdentities(ctx context.Context, tx *db.Tx, organizationI
 	if err := saveProfile(ctx, tx, organizationID, &k, changes); err != nil {
 		return err
 	}
-	return s.events.Emit(ctx, tx, k.events...)
+	return s.events.EmitTx(ctx, tx, k.events...)
 }

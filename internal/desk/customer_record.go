@@ -130,11 +130,11 @@ func preferred(list []contactPoint) string {
 	return list[0].display
 }
 
-// CreateCustomer creates a customer in the caller's transaction and emits
+// CreateCustomerTx creates a customer in the caller's transaction and emits
 // customer.created. Of concurrent calls with the same address one succeeds. Errors:
 // Invalid; Conflict already_exists with the field emails, phones or external_id
 // that another customer has.
-func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID string, n NewCustomer) (Customer, error) {
+func (s *Service) CreateCustomerTx(ctx context.Context, tx *db.Tx, organizationID string, n NewCustomer) (Customer, error) {
 	if err := problem.Check(n); err != nil {
 		return Customer{}, err
 	}
@@ -163,7 +163,7 @@ func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 	if err := c.loadContacts(ctx, tx); err != nil {
 		return Customer{}, err
 	}
-	return c.Customer, s.events.Emit(ctx, tx, event.Event{
+	return c.Customer, s.events.EmitTx(ctx, tx, event.Event{
 		OrganizationID: organizationID, Name: event.CustomerCreated, Data: event.Data{Customer: c.snapshot()},
 	})
 }
@@ -173,11 +173,11 @@ func (c *customerRecord) snapshot() *event.Customer {
 	return &event.Customer{ID: c.ID, Name: c.Name, Email: c.email, Phone: c.phone}
 }
 
-// UpdateCustomer changes a customer in the caller's transaction and emits
+// UpdateCustomerTx changes a customer in the caller's transaction and emits
 // customer.updated, unless nothing changes. A removed address no longer identifies
 // the customer, but its threads go on: the next message from a thread's number
-// joins the same ticket. Errors as of [Service.CreateCustomer]; NotFound.
-func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID, id string, u CustomerUpdate) (Customer, error) {
+// joins the same ticket. Errors as of [Service.CreateCustomerTx]; NotFound.
+func (s *Service) UpdateCustomerTx(ctx context.Context, tx *db.Tx, organizationID, id string, u CustomerUpdate) (Customer, error) {
 	if err := problem.Check(u); err != nil {
 		return Customer{}, err
 	}
@@ -231,7 +231,7 @@ func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID,
 	} else if err != nil {
 		return Customer{}, fmt.Errorf("change customer: %w", err)
 	}
-	return c.Customer, s.events.Emit(ctx, tx, event.Event{
+	return c.Customer, s.events.EmitTx(ctx, tx, event.Event{
 		OrganizationID: organizationID, Name: event.CustomerUpdated, Data: event.Data{Customer: c.snapshot(), Changes: changes},
 	})
 }
@@ -317,11 +317,11 @@ func contactTaken(kind string) error {
 	return e
 }
 
-// DeleteCustomer removes a customer's personal data in the caller's transaction,
+// DeleteCustomerTx removes a customer's personal data in the caller's transaction,
 // and emits customer.updated. Tickets and messages stay, with a nameless customer.
 // The addresses are free: the next message from one creates a new customer and
 // ticket. Error: NotFound, also if deleted before.
-func (s *Service) DeleteCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+func (s *Service) DeleteCustomerTx(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	c, err := lockCustomer(ctx, tx, organizationID, id)
 	if err != nil {
 		return err
@@ -382,7 +382,7 @@ func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c customerRecor
 	if err := s.audit.RecordTx(ctx, tx, audit.Entry{OrganizationID: organizationID, Action: action, Target: audit.Target{Type: "customer", ID: id}}); err != nil {
 		return err
 	}
-	return s.events.Emit(ctx, tx, event.Event{
+	return s.events.EmitTx(ctx, tx, event.Event{
 		OrganizationID: organizationID, Name: event.CustomerUpdated, Data: event.Data{Customer: c.snapshot(), Changes: changes},
 	})
 }

@@ -15,15 +15,15 @@ import (
 )
 
 func (f *fixture) createCustomer(org string, n desk.NewCustomer) (desk.Customer, error) {
-	return write(f, func(tx *db.Tx) (desk.Customer, error) { return f.desk.CreateCustomer(f.Context(), tx, org, n) })
+	return write(f, func(tx *db.Tx) (desk.Customer, error) { return f.desk.CreateCustomerTx(f.Context(), tx, org, n) })
 }
 
 func (f *fixture) updateCustomer(org, id string, u desk.CustomerUpdate) (desk.Customer, error) {
-	return write(f, func(tx *db.Tx) (desk.Customer, error) { return f.desk.UpdateCustomer(f.Context(), tx, org, id, u) })
+	return write(f, func(tx *db.Tx) (desk.Customer, error) { return f.desk.UpdateCustomerTx(f.Context(), tx, org, id, u) })
 }
 
 func (f *fixture) deleteCustomer(org, id string) error {
-	return f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.DeleteCustomer(f.Context(), tx, org, id) })
+	return f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.DeleteCustomerTx(f.Context(), tx, org, id) })
 }
 
 func (f *fixture) customer(id string) desk.Customer {

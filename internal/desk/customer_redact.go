@@ -13,8 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// Dossier is all data of a customer.
-type Dossier struct {
+// CustomerExport is all data of a customer.
+type CustomerExport struct {
 	Record    json.RawMessage // the customer, the tickets and the messages
 	TicketIDs []string        // tickets with the customer's messages
 	Contacts  []string        // addresses, numbers and ids of the customer
@@ -28,11 +28,11 @@ type dossierTicket struct {
 	Messages      []Message      `json:"messages"`
 }
 
-// Dossier returns all data of a customer: the record, the customer's tickets with
+// ExportCustomer returns all data of a customer: the record, the customer's tickets with
 // all messages, and the customer's messages in other tickets. Error: NotFound, also
 // for a deleted customer.
-func (s *Service) Dossier(ctx context.Context, q db.Querier, organizationID, customerID string) (*Dossier, error) {
-	var d *Dossier
+func (s *Service) ExportCustomer(ctx context.Context, q db.Querier, organizationID, customerID string) (*CustomerExport, error) {
+	var d *CustomerExport
 	err := s.snapshot(ctx, q, func(q db.Querier) (err error) {
 		d, err = s.dossier(ctx, q, organizationID, customerID)
 		return err
@@ -40,12 +40,12 @@ func (s *Service) Dossier(ctx context.Context, q db.Querier, organizationID, cus
 	return d, err
 }
 
-func (s *Service) dossier(ctx context.Context, q db.Querier, organizationID, customerID string) (*Dossier, error) {
+func (s *Service) dossier(ctx context.Context, q db.Querier, organizationID, customerID string) (*CustomerExport, error) {
 	c, err := s.Customer(ctx, q, organizationID, customerID)
 	if err != nil {
 		return nil, err
 	}
-	d := &Dossier{TicketIDs: []string{}, Contacts: slices.Concat(c.Emails, c.Phones)}
+	d := &CustomerExport{TicketIDs: []string{}, Contacts: slices.Concat(c.Emails, c.Phones)}
 	for _, i := range c.Identities {
 		d.Contacts = append(d.Contacts, i.ExternalID)
 	}
@@ -254,7 +254,7 @@ func (s *Service) clearMessages(ctx context.Context, tx *db.Tx, t *Ticket, ids [
 		return fmt.Errorf("empty outbox: %w", err)
 	}
 	if len(waiting) > 0 {
-		if err := s.queue.Delete(ctx, tx, waiting...); err != nil {
+		if err := s.queue.DeleteTx(ctx, tx, waiting...); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_state = $3 WHERE ticket_id = $1 AND id = ANY($2)",
@@ -304,7 +304,7 @@ func (s *Service) redactTicketFields(ctx context.Context, tx *db.Tx, t *Ticket) 
 	if err != nil {
 		return err
 	}
-	return s.events.Emit(ctx, tx, updateEvents(snapshot, t.OrganizationID, changes)...)
+	return s.events.EmitTx(ctx, tx, updateEvents(snapshot, t.OrganizationID, changes)...)
 }
 
 // redactMentions removes a customer's addresses from the recipients of other

@@ -24,7 +24,7 @@ var shopOrigin = channel.Source{OrganizationID: orgA, ConnectionID: shopA, Chann
 func (f *fixture) matchCustomer(p, was channel.Party) (id string, made bool) {
 	f.Helper()
 	if err := f.db.Write(f.Context(), func(tx *db.Tx) (err error) {
-		id, made, err = f.desk.MatchCustomer(f.Context(), tx, shopOrigin, p, was)
+		id, made, err = f.desk.MatchCustomerTx(f.Context(), tx, shopOrigin, p, was)
 		return err
 	}); err != nil {
 		f.Fatal(err)
@@ -84,7 +84,7 @@ func TestKnow(t *testing.T) {
 		}
 	}
 	unlink := func(org string) error {
-		return f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.RemoveIdentities(t.Context(), tx, org, shopA, one) })
+		return f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.RemoveIdentitiesTx(t.Context(), tx, org, shopA, one) })
 	}
 	if err := unlink(orgB); problem.Of(err) != problem.NotFound {
 		t.Errorf("got %v, want not found", err)
@@ -107,7 +107,7 @@ func TestParallelKnow(t *testing.T) {
 				p.Phone = number
 			}
 			if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-				_, _, err := f.desk.MatchCustomer(t.Context(), tx, shopOrigin, p, channel.Party{})
+				_, _, err := f.desk.MatchCustomerTx(t.Context(), tx, shopOrigin, p, channel.Party{})
 				return err
 			}); err != nil {
 				t.Error(err)
@@ -138,7 +138,7 @@ func TestRedact(t *testing.T) {
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
 		says, err := f.desk.Compose(t.Context(), desk.Draft{Text: word + " is a good customer"})
 		if err == nil {
-			_, err = f.desk.AddNote(t.Context(), tx, orgA, one.TicketID, desk.Actor{Name: "Grace"}, says)
+			_, err = f.desk.AddNoteTx(t.Context(), tx, orgA, one.TicketID, desk.Actor{Name: "Grace"}, says)
 		}
 		return err
 	}); err != nil {
@@ -162,7 +162,7 @@ func TestRedact(t *testing.T) {
 	if chat.CustomerID != customer || in.TicketID != of.TicketID || in.CustomerID != customer {
 		t.Fatalf("the customer is not one: %+v, %+v, %+v", one, chat, in)
 	}
-	d, err := f.desk.Dossier(t.Context(), f.db, orgA, customer)
+	d, err := f.desk.ExportCustomer(t.Context(), f.db, orgA, customer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestRedact(t *testing.T) {
 	if text := string(d.Record); !strings.Contains(text, "a good customer") || !strings.Contains(text, "me too") || strings.Contains(text, "bob@client") {
 		t.Errorf("got record %s", text)
 	}
-	if _, err := f.desk.Dossier(t.Context(), f.db, orgB, customer); problem.Of(err) != problem.NotFound {
+	if _, err := f.desk.ExportCustomer(t.Context(), f.db, orgB, customer); problem.Of(err) != problem.NotFound {
 		t.Errorf("another organization's: %v", err)
 	}
 	if err := f.desk.Redact(t.Context(), orgB, customer); err != nil || !strings.Contains(f.customer(customer).Name, word) {

@@ -16,7 +16,7 @@
 // the channel says. A thread may have several keys, of which the first known one
 // decides. If a key identifies a person, the person's other contact points become
 // keys too, unless they have another owner. Mail follows the contract's four
-// rules, see [Rule]. Two of them guard against strangers: a ticket's number can be
+// rules, see [ThreadingRule]. Two of them guard against strangers: a ticket's number can be
 // guessed, so it is accepted from participants only; and a closed ticket is not
 // reopened by mail but continued in a new one that links to it, which later mails
 // to the closed one join. Each message stores the rule that placed it.
@@ -38,7 +38,7 @@
 // # Customers
 //
 // An address belongs to one customer of the organization, whether received or
-// entered: see [Service.CreateCustomer]. Deleting a customer removes the personal
+// entered: see [Service.CreateCustomerTx]. Deleting a customer removes the personal
 // data of the record and frees the addresses; tickets and messages stay until they
 // are deleted themselves.
 //
@@ -140,13 +140,13 @@ type Addresses interface {
 
 // Dispatcher admits outbound messages.
 type Dispatcher interface {
-	// Admit completes m, which is about to be queued for a connection of the
+	// PrepareSend completes m, which is about to be queued for a connection of the
 	// organization: From, for mail MessageID, and the end of the reply window.
 	// Otherwise it returns a problem: there is no such connection, it is disabled, or
 	// the channel cannot send this message. An empty connectionID selects the
 	// organization's only connection of the channel. Admit returns the connection's
 	// id.
-	Admit(ctx context.Context, q db.Querier, organizationID, connectionID, channel string, m *channel.Outgoing) (string, error)
+	PrepareSend(ctx context.Context, q db.Querier, organizationID, connectionID, channel string, m *channel.Outgoing) (string, error)
 }
 
 // ConnectionNeeded is the code of a [Dispatcher]'s refusal if several connections

@@ -33,7 +33,7 @@ func (f *fixture) tryIntake(in desk.Inbound) (r desk.Result, err error) {
 		}
 	}
 	err = f.db.Write(ctx, func(tx *db.Tx) error {
-		r, err = f.desk.Intake(ctx, tx, in)
+		r, err = f.desk.IngestTx(ctx, tx, in)
 		return err
 	})
 	return r, err
@@ -415,7 +415,7 @@ func TestNumbersHaveNoGaps(t *testing.T) {
 			ctx := t.Context()
 			in := text(fmt.Sprintf("+49151123456%02d", i), "hello")
 			err := f.db.Write(ctx, func(tx *db.Tx) error {
-				if _, err := f.desk.Intake(ctx, tx, in); err != nil {
+				if _, err := f.desk.IngestTx(ctx, tx, in); err != nil {
 					return err
 				}
 				if i%3 == 0 {

@@ -44,11 +44,11 @@ const (
 	Recorded        Outcome = "recorded"  // classified, without effect; see Reason
 )
 
-// Result describes the effect of [Service.Intake].
+// Result describes the effect of [Service.IngestTx].
 type Result struct {
 	Outcome        Outcome       `json:"outcome"`
 	Reason         string        `json:"reason,omitempty"` // why the event was only recorded
-	PlacedBy       Rule          `json:"placed_by,omitempty"`
+	PlacedBy       ThreadingRule `json:"placed_by,omitempty"`
 	Class          channel.Class `json:"class,omitempty"` // of mail
 	ClassRule      string        `json:"class_rule,omitempty"`
 	TicketID       string        `json:"ticket_id,omitempty"`
@@ -62,10 +62,10 @@ type Result struct {
 	MayAnswer bool `json:"may_answer,omitempty"`
 }
 
-// Intake applies an event in the caller's transaction. Attachments must have been
+// IngestTx applies an event in the caller's transaction. Attachments must have been
 // stored by [Service.StoreFiles]. After an error nothing is written, and the event
 // may be retried.
-func (s *Service) Intake(ctx context.Context, tx *db.Tx, in Inbound) (Result, error) {
+func (s *Service) IngestTx(ctx context.Context, tx *db.Tx, in Inbound) (Result, error) {
 	if in.OrganizationID == "" || in.Channel == "" {
 		return Result{}, errors.New("desk: an inbound event needs an organization and a channel")
 	}
@@ -186,7 +186,7 @@ func (s *Service) startTicket(ctx context.Context, tx *db.Tx, in *Inbound, p *de
 		OrganizationID: in.OrganizationID, Name: event.TicketCreated, Data: event.Data{Ticket: snapshot},
 	})
 	events = append(events, s.messageEvents(in.OrganizationID, snapshot, e, true)...)
-	if err := s.events.Emit(ctx, tx, events...); err != nil {
+	if err := s.events.EmitTx(ctx, tx, events...); err != nil {
 		return Result{}, err
 	}
 	r := e.result(TicketCreated, t)
@@ -272,7 +272,7 @@ func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *Inbound, p *
 	if changes != nil {
 		events = append(events, updateEvents(snapshot, in.OrganizationID, changes)...)
 	}
-	if err := s.events.Emit(ctx, tx, events...); err != nil {
+	if err := s.events.EmitTx(ctx, tx, events...); err != nil {
 		return Result{}, err
 	}
 	r := e.result(Appended, t)
@@ -340,7 +340,7 @@ func (s *Service) writeMessage(ctx context.Context, tx *db.Tx, in *Inbound, p *d
 
 // duplicateResult returns the result for a message that its conversation has already.
 func (s *Service) duplicateResult(ctx context.Context, tx *db.Tx, t *Ticket, conversationID string, e *unsavedMessage) (Result, error) {
-	if err := s.events.Emit(ctx, tx, e.customer.events...); err != nil {
+	if err := s.events.EmitTx(ctx, tx, e.customer.events...); err != nil {
 		return Result{}, err
 	}
 	r := e.result(Duplicate, t)

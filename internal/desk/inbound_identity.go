@@ -86,7 +86,7 @@ func (s *Service) changeIdentity(ctx context.Context, tx *db.Tx, in *Inbound, r 
 	if err := s.addNote(ctx, tx, &note); err != nil {
 		return Result{}, err
 	}
-	return res, s.events.Emit(ctx, tx, k.events...)
+	return res, s.events.EmitTx(ctx, tx, k.events...)
 }
 
 // replacedKeys returns the old number and id that the change replaces.

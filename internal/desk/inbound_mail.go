@@ -86,7 +86,7 @@ func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *cha
 		return s.intakeVoicemailMail(ctx, tx, in, l, e)
 	}
 
-	p, link, err := s.placeMail(ctx, tx, in, l, e)
+	p, link, err := s.matchMailThread(ctx, tx, in, l, e)
 	if err != nil {
 		return Result{}, err
 	}
@@ -356,16 +356,16 @@ func sameFiles(a, b []string) bool {
 // ticketLink is a link from a new ticket to an existing one.
 type ticketLink struct{ ticketID, reason string }
 
-// placeMail finds and locks the ticket of a mail, by the four rules in order. If
+// matchMailThread finds and locks the ticket of a mail, by the four rules in order. If
 // none applies, the destination is empty, and link may name a ticket to link to.
-func (s *Service) placeMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (destination, *ticketLink, error) {
+func (s *Service) matchMailThread(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (destination, *ticketLink, error) {
 	mail := l.Mail
 	var link *ticketLink
 	backwards := slices.Clone(mail.References)
 	slices.Reverse(backwards)
 
 	for _, step := range []struct {
-		rule Rule
+		rule ThreadingRule
 		ids  []string
 	}{
 		{RuleInReplyTo, mail.InReplyTo},
@@ -374,7 +374,7 @@ func (s *Service) placeMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inbo
 		{RuleMessageID, append([]string{mail.MessageID}, mail.EmbeddedIDs...)},
 	} {
 		if step.rule == RuleTicketTag {
-			p, l, err := s.placeByTag(ctx, tx, in, l)
+			p, l, err := s.matchThreadByTag(ctx, tx, in, l)
 			if err != nil {
 				return destination{}, nil, err
 			}
@@ -389,7 +389,7 @@ func (s *Service) placeMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inbo
 			if !ok {
 				continue
 			}
-			p, err := placeByID(ctx, tx, in, id, k)
+			p, err := matchThreadByID(ctx, tx, in, id, k)
 			if errors.Is(err, db.ErrNoRows) {
 				continue // deleted meanwhile
 			}
@@ -403,9 +403,9 @@ func (s *Service) placeMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inbo
 	return destination{}, link, nil
 }
 
-// placeByID locks the ticket of the message that id names, found as ref before;
+// matchThreadByID locks the ticket of the message that id names, found as ref before;
 // [db.ErrNoRows] if it is gone.
-func placeByID(ctx context.Context, tx *db.Tx, in *Inbound, id string, k messageRef) (destination, error) {
+func matchThreadByID(ctx context.Context, tx *db.Tx, in *Inbound, id string, k messageRef) (destination, error) {
 	for {
 		t, err := lockTicket(ctx, tx, in.OrganizationID, k.ticketID)
 		if err != nil && !errors.Is(err, db.ErrNoRows) {
@@ -463,11 +463,11 @@ func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, 
 	}
 }
 
-// placeByTag follows "[Ticket #n]" in the subject, which anybody can write: it is
+// matchThreadByTag follows "[Ticket #n]" in the subject, which anybody can write: it is
 // accepted from a participant, unless the domain disowns the mail, and from the
 // organization's own addresses with a proof. Otherwise the ticket is only linked
 // to.
-func (s *Service) placeByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail) (destination, *ticketLink, error) {
+func (s *Service) matchThreadByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail) (destination, *ticketLink, error) {
 	if l.Mail.TicketTag <= 0 {
 		return destination{}, nil, nil
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/desk"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 )
 
 // mail is a mail to organization A's support address.
@@ -41,7 +41,7 @@ func TestMailThreading(t *testing.T) {
 		status  desk.Status // of ticket 1 before; empty: open
 		edit    func(m *channel.Message)
 		outcome desk.Outcome
-		rule    desk.Rule
+		rule    desk.ThreadingRule
 		link    string // of a new ticket to ticket 1
 	}{
 		{"nothing joins them", "ana@c.example", "", func(*channel.Message) {}, created, desk.RuleNone, ""},
@@ -81,7 +81,7 @@ func TestMailThreading(t *testing.T) {
 		},
 		{
 			"(1) from a domain that disowns it", "ana@c.example", "", func(m *channel.Message) {
-				m.Mail.InReplyTo, m.Mail.Proof.Verdict = []string{"m1@c.example"}, mailproof.Failed
+				m.Mail.InReplyTo, m.Mail.Proof.Verdict = []string{"m1@c.example"}, mailauth.Failed
 			},
 			appended, desk.RuleInReplyTo, "",
 		},
@@ -119,13 +119,13 @@ func TestMailThreading(t *testing.T) {
 		},
 		{
 			"(3) in the name of the customer, disowned by the domain", "ana@c.example", "", func(m *channel.Message) {
-				m.Mail.TicketTag, m.Mail.Proof.Verdict = 1, mailproof.Failed
+				m.Mail.TicketTag, m.Mail.Proof.Verdict = 1, mailauth.Failed
 			},
 			created, desk.RuleNone, desk.LinkTicketTag,
 		},
 		{
 			"(3) in the name of an agent, disowned by the domain", "grace@a.example", "", func(m *channel.Message) {
-				m.Mail.TicketTag, m.Mail.Proof.Verdict = 1, mailproof.Failed
+				m.Mail.TicketTag, m.Mail.Proof.Verdict = 1, mailauth.Failed
 			},
 			created, desk.RuleNone, desk.LinkTicketTag,
 		},
@@ -267,7 +267,7 @@ func TestExactIDWins(t *testing.T) {
 	tickets := make(map[string]string)
 	for i, wire := range []string{"AbC@relay.example", "aBc@relay.example"} {
 		sent := mail("grace@a.example", fmt.Sprintf("sent%d@a.example", i))
-		sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict = []channel.Party{{Email: "ana@c.example"}}, mailproof.Proven
+		sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict = []channel.Party{{Email: "ana@c.example"}}, mailauth.Proven
 		r := f.intake(sent)
 		seen := mail("grace@a.example", wire)
 		seen.Event.Message.Mail.CopyHeader = r.MessageID + ".mac-of-" + orgA
@@ -397,7 +397,7 @@ func TestTagFindsTicketOfAnotherChannel(t *testing.T) {
 	f := newFixture(t)
 	one := f.intake(text("+4915112345678", "hello"))
 	in := mail("grace@a.example", "m1@a.example")
-	in.Event.Message.Mail.TicketTag, in.Event.Message.Mail.Proof.Verdict = 1, mailproof.Proven
+	in.Event.Message.Mail.TicketTag, in.Event.Message.Mail.Proof.Verdict = 1, mailauth.Proven
 	for i := range 2 {
 		in.Event.Message.Mail.MessageID = fmt.Sprintf("m%d@a.example", i)
 		in.Event.Message.Text = fmt.Sprint("text ", i)
@@ -492,27 +492,27 @@ func TestOutboundCopy(t *testing.T) {
 	}{
 		{
 			"agent to somebody, us in Bcc", "grace@a.example",
-			func(m *channel.Message) { m.To, m.Mail.Proof.Verdict = toAna, mailproof.Proven },
+			func(m *channel.Message) { m.To, m.Mail.Proof.Verdict = toAna, mailauth.Proven },
 			channel.ClassOutboundCopy, created, starts,
 		},
 		{
 			"agent to somebody and us", "grace@a.example",
 			func(m *channel.Message) {
-				m.To, m.Mail.Proof.Verdict = append(toAna, channel.Party{Email: "support@a.example"}), mailproof.Proven
+				m.To, m.Mail.Proof.Verdict = append(toAna, channel.Party{Email: "support@a.example"}), mailauth.Proven
 			},
 			channel.ClassOutboundCopy, created, starts,
 		},
 		{
 			"agent answers on the thread", "grace@a.example",
 			func(m *channel.Message) {
-				m.To, m.Mail.Proof.Verdict, m.Mail.InReplyTo = toAna, mailproof.Proven, []string{"m1@c.example"}
+				m.To, m.Mail.Proof.Verdict, m.Mail.InReplyTo = toAna, mailauth.Proven, []string{"m1@c.example"}
 			},
 			channel.ClassOutboundCopy, appended, replies,
 		},
 		{
 			"our own address to somebody", "sales@a.example",
 			func(m *channel.Message) {
-				m.To, m.Mail.Proof.Verdict, m.Mail.InReplyTo = toAna, mailproof.Proven, []string{"m1@c.example"}
+				m.To, m.Mail.Proof.Verdict, m.Mail.InReplyTo = toAna, mailauth.Proven, []string{"m1@c.example"}
 			},
 			channel.ClassOutboundCopy, appended, replies,
 		},
@@ -524,30 +524,30 @@ func TestOutboundCopy(t *testing.T) {
 		{
 			"agent to us alone, on a thread", "grace@a.example",
 			func(m *channel.Message) {
-				m.Mail.Proof.Verdict, m.Mail.InReplyTo = mailproof.Proven, []string{"m1@c.example"}
+				m.Mail.Proof.Verdict, m.Mail.InReplyTo = mailauth.Proven, []string{"m1@c.example"}
 			},
 			channel.ClassInbound, noted, "",
 		},
 		{
 			"agent to us alone, about something new", "grace@a.example",
-			func(m *channel.Message) { m.Mail.Proof.Verdict = mailproof.Proven },
+			func(m *channel.Message) { m.Mail.Proof.Verdict = mailauth.Proven },
 			channel.ClassInbound, created, "customer.created ticket.created conversation.created message.created",
 		},
 		{
 			"one of us to nobody who is visible", "grace@a.example",
-			func(m *channel.Message) { m.To, m.Mail.Proof.Verdict = nil, mailproof.Proven },
+			func(m *channel.Message) { m.To, m.Mail.Proof.Verdict = nil, mailauth.Proven },
 			channel.ClassOutboundCopy, created, "customer.created ticket.created conversation.created message.created",
 		},
 		{
 			"another organization's agent", "heidi@b.example",
-			func(m *channel.Message) { m.To, m.Mail.Proof.Verdict = toAna, mailproof.Proven },
+			func(m *channel.Message) { m.To, m.Mail.Proof.Verdict = toAna, mailauth.Proven },
 			channel.ClassInbound, created, "customer.created ticket.created conversation.created message.created",
 		},
 		{
 			"our header, unknown message", "support@a.example",
 			func(m *channel.Message) {
 				m.To, m.Mail.CopyHeader, m.Mail.InReplyTo = nil, "gone.mac-of-"+orgA, []string{"m1@c.example"}
-				m.Mail.Proof.Verdict = mailproof.Proven
+				m.Mail.Proof.Verdict = mailauth.Proven
 			},
 			channel.ClassOutboundCopy, appended, replies,
 		},
@@ -576,7 +576,7 @@ func TestOutboundCopy(t *testing.T) {
 			"our header, unknown message, disowned by our domain", "support@a.example",
 			func(m *channel.Message) {
 				m.To, m.Mail.CopyHeader, m.Mail.InReplyTo = toAna, "gone.mac-of-"+orgA, []string{"m1@c.example"}
-				m.Mail.Proof.Verdict = mailproof.Failed
+				m.Mail.Proof.Verdict = mailauth.Failed
 			},
 			channel.ClassInbound, appended, "customer.created conversation.created message.created message.customer_reply",
 		},
@@ -597,7 +597,7 @@ func TestOutboundCopy(t *testing.T) {
 			f := newFixture(t)
 			f.intake(mail("first@c.example", "m1@c.example"))
 			sent := mail("grace@a.example", "sent@a.example")
-			sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "first@c.example"}}, mailproof.Proven, []string{"m1@c.example"}
+			sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "first@c.example"}}, mailauth.Proven, []string{"m1@c.example"}
 			id := f.intake(sent).MessageID
 			f.emitted()
 
@@ -641,7 +641,7 @@ func TestAgentsNoteOnClosedTicket(t *testing.T) {
 	f.setStatus(one.TicketID, desk.StatusClosed)
 	f.emitted()
 	in := mail("grace@a.example", "m2@a.example")
-	in.Event.Message.Mail.Proof.Verdict, in.Event.Message.Mail.InReplyTo = mailproof.Proven, []string{"m1@c.example"}
+	in.Event.Message.Mail.Proof.Verdict, in.Event.Message.Mail.InReplyTo = mailauth.Proven, []string{"m1@c.example"}
 	if r := f.intake(in); r.Outcome != desk.Noted || r.TicketID != one.TicketID {
 		t.Errorf("got %+v", r)
 	}
@@ -656,7 +656,7 @@ func TestCopyTeachesTheWireID(t *testing.T) {
 	f := newFixture(t)
 	one := f.intake(mail("ana@c.example", "m1@c.example"))
 	sent := mail("grace@a.example", "ours@a.example")
-	sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "ana@c.example"}}, mailproof.Proven, []string{"m1@c.example"}
+	sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "ana@c.example"}}, mailauth.Proven, []string{"m1@c.example"}
 	reply := f.intake(sent)
 
 	seen := mail("support@a.example", "rewritten@relay.example")
@@ -687,7 +687,7 @@ func TestOutboundCopyLeavesTheStatus(t *testing.T) {
 		one := f.intake(mail("ana@c.example", "m1@c.example"))
 		f.setStatus(one.TicketID, status)
 		sent := mail("grace@a.example", "ours@a.example")
-		sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "ana@c.example"}}, mailproof.Proven, []string{"m1@c.example"}
+		sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "ana@c.example"}}, mailauth.Proven, []string{"m1@c.example"}
 		if r := f.intake(sent); r.TicketID != one.TicketID {
 			t.Errorf("%s: %+v", status, r)
 		}
@@ -757,7 +757,7 @@ func TestBounce(t *testing.T) {
 	f := newFixture(t)
 	f.intake(mail("ana@c.example", "m1@c.example"))
 	sent := mail("grace@a.example", "sent@a.example")
-	sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "ana@c.example"}}, mailproof.Proven, []string{"m1@c.example"}
+	sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "ana@c.example"}}, mailauth.Proven, []string{"m1@c.example"}
 	reply := f.intake(sent)
 	f.setStatus(reply.TicketID, desk.StatusResolved)
 	f.emitted()
@@ -811,7 +811,7 @@ func TestBounceOfAnotherAddress(t *testing.T) {
 	first := mail("eve@x.example", "m1@x.example")
 	f.intake(first)
 	sent := mail("grace@a.example", "sent@a.example")
-	sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "eve@x.example"}}, mailproof.Proven, []string{"m1@x.example"}
+	sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "eve@x.example"}}, mailauth.Proven, []string{"m1@x.example"}
 	f.intake(sent)
 
 	bounce := mail("mailer-daemon@x.example", "b1@x.example")
@@ -832,7 +832,7 @@ func TestBounceOfWhat(t *testing.T) {
 	f := newFixture(t)
 	f.intake(mail("ana@c.example", "m1@c.example"))
 	sent := mail("grace@a.example", "sent@a.example")
-	sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "ana@c.example"}}, mailproof.Proven, []string{"m1@c.example"}
+	sent.Event.Message.To, sent.Event.Message.Mail.Proof.Verdict, sent.Event.Message.Mail.InReplyTo = []channel.Party{{Email: "ana@c.example"}}, mailauth.Proven, []string{"m1@c.example"}
 	f.intake(sent)
 	for i, c := range []struct {
 		name string

@@ -104,7 +104,7 @@ func (s *Service) attachCallThread(ctx context.Context, tx *db.Tx, in *Inbound, 
 	p, err := findThread(ctx, tx, keys, in.scope())
 	if err == nil {
 		if p.ticket.ID != t.ID {
-			_, err = s.Merge(ctx, tx, in.OrganizationID, t.ID, p.ticket.ID)
+			_, err = s.MergeTx(ctx, tx, in.OrganizationID, t.ID, p.ticket.ID)
 		}
 		return err
 	}

@@ -197,7 +197,7 @@ func TestAnswerToCall(t *testing.T) {
 	if w.To.Phone != caller || w.To.ID != "" {
 		t.Errorf("the answer goes to %+v, want the caller", w.To)
 	}
-	f.write("hand over", func(tx *db.Tx) error { return f.desk.RecordHandover(t.Context(), tx, &w, "a way") })
+	f.write("hand over", func(tx *db.Tx) error { return f.desk.RecordHandoverTx(t.Context(), tx, &w, "a way") })
 	// The provider reports the message before its response arrives.
 	echo := desk.Inbound{OrganizationID: orgA, ConnectionID: w.ConnectionID, Channel: "voice", Event: channel.Event{Message: &channel.Message{
 		ExternalID: "sms-1", ThreadKey: caller, Text: "We call you back.", Outbound: true, To: []channel.Party{{Phone: caller}},
@@ -205,7 +205,7 @@ func TestAnswerToCall(t *testing.T) {
 	if got := f.intake(echo); got.Outcome != desk.Duplicate || got.MessageID != m.ID {
 		t.Errorf("the provider's news of our own text %+v", got)
 	}
-	f.write("sent", func(tx *db.Tx) error { return f.desk.RecordSent(t.Context(), tx, &w, []string{"sms-1"}) })
+	f.write("sent", func(tx *db.Tx) error { return f.desk.RecordSentTx(t.Context(), tx, &w, []string{"sms-1"}) })
 	if got := f.intake(echo); got.Outcome != desk.Duplicate || got.MessageID != m.ID {
 		t.Errorf("the provider's news of our own text, later %+v", got)
 	}
@@ -232,13 +232,13 @@ func TestAnswerToCallBesideTexts(t *testing.T) {
 	r := f.intake(voicemailCall("c1", caller, 0))
 	m := f.reply(r.TicketID, "We call you back.")
 	w := f.waiting(m.ID)
-	f.write("hand over", func(tx *db.Tx) error { return f.desk.RecordHandover(t.Context(), tx, &w, "a way") })
+	f.write("hand over", func(tx *db.Tx) error { return f.desk.RecordHandoverTx(t.Context(), tx, &w, "a way") })
 	for _, when := range []string{"before", "after"} {
 		if got := f.intake(says("sms-1", "We call you back.", true)); got.Outcome != desk.Duplicate || got.MessageID != m.ID {
 			t.Errorf("the provider's news of our own text, %s its answer: %+v", when, got)
 		}
 		if when == "before" {
-			f.write("sent", func(tx *db.Tx) error { return f.desk.RecordSent(t.Context(), tx, &w, []string{"sms-1"}) })
+			f.write("sent", func(tx *db.Tx) error { return f.desk.RecordSentTx(t.Context(), tx, &w, []string{"sms-1"}) })
 		}
 	}
 	if got := f.intake(says("sms-2", "Another", true)); got.TicketID != texts.TicketID || got.Outcome != desk.Appended {

@@ -45,7 +45,7 @@ func (f *fixture) unread(userID string) string {
 func (f *fixture) read(userID string, ticketIDs ...string) {
 	f.Helper()
 	for _, id := range ticketIDs {
-		if err := f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.MarkRead(f.Context(), tx, orgA, userID, id) }); err != nil {
+		if err := f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.MarkReadTx(f.Context(), tx, orgA, userID, id) }); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -78,21 +78,21 @@ func TestUnread(t *testing.T) {
 	f.read(graceID, one.TicketID)
 	w := f.waiting(m.ID)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		return f.desk.RecordFailure(t.Context(), tx, &w, channel.SendResult{Reason: "no such number"})
+		return f.desk.RecordFailureTx(t.Context(), tx, &w, channel.SendResult{Reason: "no such number"})
 	}); err != nil {
 		t.Fatal(err)
 	}
 	want("an answer that fails", "1", "1 2")
 	f.read(graceID, one.TicketID)
 
-	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.MarkUnread(t.Context(), tx, orgA, graceID, one.TicketID) }); err != nil {
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.MarkUnreadTx(t.Context(), tx, orgA, graceID, one.TicketID) }); err != nil {
 		t.Fatal(err)
 	}
 	want("marked as unread", "1", "1 2")
 
 	for what, err := range map[string]error{
-		"read":   f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.MarkRead(t.Context(), tx, orgB, heidiID, one.TicketID) }),
-		"unread": f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.MarkUnread(t.Context(), tx, orgB, heidiID, one.TicketID) }),
+		"read":   f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.MarkReadTx(t.Context(), tx, orgB, heidiID, one.TicketID) }),
+		"unread": f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.MarkUnreadTx(t.Context(), tx, orgB, heidiID, one.TicketID) }),
 	} {
 		if problem.Of(err) != problem.NotFound {
 			t.Errorf("another organization's, %s: got %v, want not found", what, err)
@@ -113,7 +113,7 @@ func TestUnreadWithinAMoment(t *testing.T) {
 		t.Helper()
 		if err := f.db.Write(t.Context(), func(tx *db.Tx) (err error) {
 			tx.Now = now
-			r, err = f.desk.Intake(t.Context(), tx, text(number, body))
+			r, err = f.desk.IngestTx(t.Context(), tx, text(number, body))
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func TestUnreadWhenMerged(t *testing.T) {
 }
 
 func (f *fixture) saveDraft(org string, d desk.SavedDraft) error {
-	return f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.SaveDraft(f.Context(), tx, org, d) })
+	return f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.SaveDraftTx(f.Context(), tx, org, d) })
 }
 
 // drafts lists a member's drafts in a ticket, by kind.
@@ -236,7 +236,7 @@ func TestDrafts(t *testing.T) {
 	keep(desk.SavedDraft{UserID: graceID, Kind: desk.KindReply, Text: "x"})
 	says, failure := f.compose(desk.Draft{Text: "x"}), problem.New(problem.Conflict, "changed my mind")
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		if _, err := f.desk.Reply(t.Context(), tx, orgA, id, desk.Reply{By: grace, Content: says}); err != nil {
+		if _, err := f.desk.ReplyTx(t.Context(), tx, orgA, id, desk.Reply{By: grace, Content: says}); err != nil {
 			return err
 		}
 		return failure
@@ -248,7 +248,7 @@ func TestDrafts(t *testing.T) {
 	want("after an empty one", graceID, "")
 
 	keep(desk.SavedDraft{UserID: graceID, Kind: desk.KindReply, Text: "x"})
-	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.Unassign(t.Context(), tx, orgA, graceID) }); err != nil {
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.UnassignTx(t.Context(), tx, orgA, graceID) }); err != nil {
 		t.Fatal(err)
 	}
 	want("after she has left", graceID, "")
@@ -516,7 +516,7 @@ func TestTallyOfMany(t *testing.T) {
 
 func (f *fixture) updateAll(org string, u desk.BulkUpdate, ids ...string) ([]desk.UpdateResult, error) {
 	return write(f, func(tx *db.Tx) ([]desk.UpdateResult, error) {
-		return f.desk.UpdateTickets(f.Context(), tx, org, ids, u)
+		return f.desk.UpdateTicketsTx(f.Context(), tx, org, ids, u)
 	})
 }
 

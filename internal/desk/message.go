@@ -11,23 +11,23 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Rule is the reason for a message's ticket.
-type Rule string
+// ThreadingRule is the reason for a message's ticket.
+type ThreadingRule string
 
 // The rules. The four for mail are the contract's, in its order.
 const (
-	RuleNone      Rule = "new_ticket"  // no other rule applied: it started its ticket
-	RuleThreadKey Rule = "thread_key"  // the thread of its number or id
-	RuleInReplyTo Rule = "in_reply_to" // it answers a message of the ticket
-	RuleReference Rule = "references"  // it references one
-	RuleTicketTag Rule = "ticket_tag"  // "[Ticket #n]", from a participant
-	RuleMessageID Rule = "message_id"  // its own id, or that of an embedded mail, is a message's
-	RuleReceipt   Rule = "receipt"     // it reports on a message
-	RuleWritten   Rule = "written"     // an agent wrote it here
+	RuleNone      ThreadingRule = "new_ticket"  // no other rule applied: it started its ticket
+	RuleThreadKey ThreadingRule = "thread_key"  // the thread of its number or id
+	RuleInReplyTo ThreadingRule = "in_reply_to" // it answers a message of the ticket
+	RuleReference ThreadingRule = "references"  // it references one
+	RuleTicketTag ThreadingRule = "ticket_tag"  // "[Ticket #n]", from a participant
+	RuleMessageID ThreadingRule = "message_id"  // its own id, or that of an embedded mail, is a message's
+	RuleReceipt   ThreadingRule = "receipt"     // it reports on a message
+	RuleWritten   ThreadingRule = "written"     // an agent wrote it here
 )
 
 // The values of Message.Direction, Kind and Author.Type.
@@ -45,23 +45,23 @@ const (
 
 // Message is a message or note of a ticket.
 type Message struct {
-	ID             string       `json:"id"`
-	TicketID       string       `json:"ticket_id"`
-	ConversationID string       `json:"conversation_id"` // empty for notes on the ticket as a whole
-	Direction      string       `json:"direction"`
-	Author         event.Author `json:"author"`
-	Channel        string       `json:"channel"`
-	Kind           string       `json:"kind"`
-	Text           string       `json:"text"`
-	Stripped       string       `json:"stripped,omitempty"` // Text without quoted mail; empty if there is none
-	HTML           string       `json:"html"`               // sanitized; links to attachments are paths
-	Attachments    []Attachment `json:"attachments"`
-	ExternalID     string       `json:"external_id"`
-	Delivery       Delivery     `json:"delivery,omitzero"` // of outbound messages
-	PlacedBy       Rule         `json:"placed_by"`
-	Details        Details      `json:"details,omitzero"`
-	SentAt         time.Time    `json:"sent_at,omitzero"` // by the sender's clock; of outbound messages: the handover
-	CreatedAt      time.Time    `json:"created_at"`       // when it reached us
+	ID             string        `json:"id"`
+	TicketID       string        `json:"ticket_id"`
+	ConversationID string        `json:"conversation_id"` // empty for notes on the ticket as a whole
+	Direction      string        `json:"direction"`
+	Author         event.Author  `json:"author"`
+	Channel        string        `json:"channel"`
+	Kind           string        `json:"kind"`
+	Text           string        `json:"text"`
+	Stripped       string        `json:"stripped,omitempty"` // Text without quoted mail; empty if there is none
+	HTML           string        `json:"html"`               // sanitized; links to attachments are paths
+	Attachments    []Attachment  `json:"attachments"`
+	ExternalID     string        `json:"external_id"`
+	Delivery       Delivery      `json:"delivery,omitzero"` // of outbound messages
+	PlacedBy       ThreadingRule `json:"placed_by"`
+	Details        Details       `json:"details,omitzero"`
+	SentAt         time.Time     `json:"sent_at,omitzero"` // by the sender's clock; of outbound messages: the handover
+	CreatedAt      time.Time     `json:"created_at"`       // when it reached us
 }
 
 // Delivery is the delivery state of an outbound message.
@@ -109,12 +109,12 @@ type Details struct {
 // Authentication is the result of checking a mail's sender, with a reason in plain
 // words.
 type Authentication struct {
-	Verdict mailproof.Verdict `json:"verdict"`
-	Reason  string            `json:"reason"`
-	Domain  string            `json:"domain,omitempty"` // of the From address
+	Verdict mailauth.Verdict `json:"verdict"`
+	Reason  string           `json:"reason"`
+	Domain  string           `json:"domain,omitempty"` // of the From address
 }
 
-func newAuthentication(r mailproof.Result) *Authentication {
+func newAuthentication(r mailauth.Result) *Authentication {
 	if r.Verdict == "" {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (m *Message) Authentication() *Authentication {
 	d := &m.Details
 	if d.Authentication == nil && d.Unverified {
 		_, domain, _ := strings.Cut(d.Sender, "@")
-		return &Authentication{mailproof.Failed, "the receiving mail server reports that DMARC failed", domain}
+		return &Authentication{mailauth.Failed, "the receiving mail server reports that DMARC failed", domain}
 	}
 	return d.Authentication
 }
@@ -274,10 +274,10 @@ func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
 	return nil
 }
 
-// AddNote writes a note on a ticket, or on a merged ticket's survivor, in the
+// AddNoteTx writes a note on a ticket, or on a merged ticket's survivor, in the
 // caller's transaction, and deletes the member's draft of a note. It emits no
 // event. Errors: NotFound; Invalid if the note is empty.
-func (s *Service) AddNote(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Content) (Message, error) {
+func (s *Service) AddNoteTx(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Content) (Message, error) {
 	if w.Empty() {
 		var v problem.Validation
 		v.AddCode("required", "text", "must be given")

@@ -27,12 +27,12 @@ const (
 	floodPeriod = 10 * time.Minute
 )
 
-// Acknowledge sends an automatic reply to the message of r, in the caller's
+// AcknowledgeTx sends an automatic reply to the message of r, in the caller's
 // transaction, and reports whether it did. It sends none unless r.MayAnswer holds,
 // the address is below maxAcknowledgements, and the address is neither the
 // organization's own nor unattended. The reply leaves by its conversation's channel
 // and emits message events, but does not count as a first response.
-func (s *Service) Acknowledge(ctx context.Context, tx *db.Tx, organizationID string, r Result, text string) (bool, error) {
+func (s *Service) AcknowledgeTx(ctx context.Context, tx *db.Tx, organizationID string, r Result, text string) (bool, error) {
 	if !r.MayAnswer || text == "" {
 		return false, nil
 	}

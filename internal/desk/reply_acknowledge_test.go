@@ -10,14 +10,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // post admits every message, or refuses all.
 type post struct{ refuses bool }
 
-func (p post) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (p post) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	if p.refuses {
 		return "", problem.New(problem.Precondition, "nothing leaves today")
 	}
@@ -31,10 +31,10 @@ func (f *fixture) acknowledge(in desk.Inbound) (desk.Result, bool) {
 	var r desk.Result
 	var did bool
 	err := f.db.Write(f.Context(), func(tx *db.Tx) (err error) {
-		if r, err = f.desk.Intake(f.Context(), tx, in); err != nil {
+		if r, err = f.desk.IngestTx(f.Context(), tx, in); err != nil {
 			return err
 		}
-		did, err = f.desk.Acknowledge(f.Context(), tx, in.OrganizationID, r, "We have it.")
+		did, err = f.desk.AcknowledgeTx(f.Context(), tx, in.OrganizationID, r, "We have it.")
 		return err
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func TestAcknowledge(t *testing.T) {
 		}, false},
 		{"our own address", func(m *channel.Message) { m.Mail.Sender.Email, m.From.Email = "sales@a.example", "sales@a.example" }, false},
 		{"our own header", func(m *channel.Message) { m.Mail.CopyHeader = "forged" }, false},
-		{"a forged sender", func(m *channel.Message) { m.Mail.Proof.Verdict = mailproof.Failed }, false},
+		{"a forged sender", func(m *channel.Message) { m.Mail.Proof.Verdict = mailauth.Failed }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
@@ -195,7 +195,7 @@ func TestFlood(t *testing.T) {
 func TestForgetCounts(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
 	r, _ := f.acknowledge(mail("ana+1@c.example", "a1@c.example"))
-	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.DeleteCustomer(t.Context(), tx, orgA, r.CustomerID) }); err != nil {
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.DeleteCustomerTx(t.Context(), tx, orgA, r.CustomerID) }); err != nil {
 		t.Fatal(err)
 	}
 	var n int

@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// CodeCrossedReply is the code of the Conflict by which [Service.Reply] refuses a
+// CodeCrossedReply is the code of the Conflict by which [Service.ReplyTx] refuses a
 // reply if its author has not seen a colleague's; see [AsCrossedReply].
 const CodeCrossedReply = "crossed_reply"
 

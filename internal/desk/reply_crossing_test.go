@@ -16,7 +16,7 @@ import (
 func (f *fixture) replyHaving(ticketID string, by desk.Actor, seen *string) (desk.Message, error) {
 	f.Helper()
 	return write(f, func(tx *db.Tx) (desk.Message, error) {
-		return f.desk.Reply(f.Context(), tx, orgA, ticketID, desk.Reply{By: by, Content: f.compose(desk.Draft{Text: "From " + by.Name}), Seen: seen})
+		return f.desk.ReplyTx(f.Context(), tx, orgA, ticketID, desk.Reply{By: by, Content: f.compose(desk.Draft{Text: "From " + by.Name}), Seen: seen})
 	})
 }
 

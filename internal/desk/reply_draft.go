@@ -29,10 +29,10 @@ func (d SavedDraft) Check(v *problem.Validation) {
 	v.Length("conversation_id", d.ConversationID, 0, maxKey)
 }
 
-// SaveDraft replaces a member's draft in the caller's transaction. A blank text
-// deletes it. Sending deletes it too: see [Service.Reply] and [Service.AddNote].
+// SaveDraftTx replaces a member's draft in the caller's transaction. A blank text
+// deletes it. Sending deletes it too: see [Service.ReplyTx] and [Service.AddNoteTx].
 // Errors: NotFound; Invalid.
-func (s *Service) SaveDraft(ctx context.Context, tx *db.Tx, organizationID string, d SavedDraft) error {
+func (s *Service) SaveDraftTx(ctx context.Context, tx *db.Tx, organizationID string, d SavedDraft) error {
 	if err := problem.Check(d); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (s *Service) SaveDraft(ctx context.Context, tx *db.Tx, organizationID strin
 		return err
 	}
 	if strings.TrimSpace(d.Text) == "" {
-		return s.DeleteDraft(ctx, tx, organizationID, d.UserID, d.TicketID, d.Kind)
+		return s.DeleteDraftTx(ctx, tx, organizationID, d.UserID, d.TicketID, d.Kind)
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO ticket_drafts (ticket_id, user_id, kind, organization_id, conversation_id, body, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (ticket_id, user_id, kind)
@@ -85,9 +85,9 @@ func (s *Service) TicketsWithDrafts(ctx context.Context, q db.Querier, userID st
 	return drafted, nil
 }
 
-// DeleteDraft deletes a member's draft in the caller's transaction, if there is
+// DeleteDraftTx deletes a member's draft in the caller's transaction, if there is
 // one.
-func (s *Service) DeleteDraft(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID, kind string) error {
+func (s *Service) DeleteDraftTx(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID, kind string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1 AND user_id = $2 AND kind = $3 AND organization_id = $4",
 		ticketID, userID, kind, organizationID); err != nil {
 		return fmt.Errorf("delete draft: %w", err)

@@ -35,7 +35,7 @@ type ReplyOption struct {
 }
 
 // ReplyOptions returns the conversations of a ticket, or of its survivor, in the
-// order in which [Service.Reply] tries them. Error: NotFound.
+// order in which [Service.ReplyTx] tries them. Error: NotFound.
 func (s *Service) ReplyOptions(ctx context.Context, q db.Querier, organizationID, ticketID string) ([]ReplyOption, error) {
 	t, err := s.Ticket(ctx, q, organizationID, ticketID)
 	for err == nil && t.MergedIntoID != "" {

@@ -14,7 +14,7 @@ import (
 
 // OutboxMessage is a message in the outbox.
 type OutboxMessage struct {
-	channel.Outgoing // without the fields set by [Dispatcher.Admit], except MessageID
+	channel.Outgoing // without the fields set by [Dispatcher.PrepareSend], except MessageID
 	OrganizationID   string
 	ConversationID   string
 	ConnectionID     string
@@ -102,10 +102,10 @@ func (w *OutboxMessage) scope() string {
 	return threadScope(w.OrganizationID, w.ConnectionID, w.Channel)
 }
 
-// RecordHandover records, ahead of the request, that a message is handed over by a
+// RecordHandoverTx records, ahead of the request, that a message is handed over by a
 // route: until RecordSent, RecordFailure or RecordRetry, its outcome is unknown.
 // Error: [ErrRecalled] if another process has the message.
-func (s *Service) RecordHandover(ctx context.Context, tx *db.Tx, w *OutboxMessage, by string) error {
+func (s *Service) RecordHandoverTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, by string) error {
 	at := tx.Now.UTC().Truncate(time.Microsecond)
 	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = $2, doubted_at = coalesce(doubted_at, $2), handed_by = $5 WHERE message_id = $1 AND attempts = $3 AND coalesce(handed_at, 0) = $4",
 		w.ID, at.UnixMicro(), w.Attempts, max(w.HandedAt.UnixMicro(), 0), by)
@@ -124,9 +124,9 @@ func (s *Service) RecordHandover(ctx context.Context, tx *db.Tx, w *OutboxMessag
 	return s.claimReplyThread(ctx, tx, w)
 }
 
-// RecordSent records that the provider has accepted a message, and the ids it
+// RecordSentTx records that the provider has accepted a message, and the ids it
 // assigned.
-func (s *Service) RecordSent(ctx context.Context, tx *db.Tx, w *OutboxMessage, externalIDs []string) error {
+func (s *Service) RecordSentTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, externalIDs []string) error {
 	if err := s.removeFromOutbox(ctx, tx, w); err != nil {
 		return err
 	}
@@ -151,9 +151,9 @@ func (s *Service) RecordSent(ctx context.Context, tx *db.Tx, w *OutboxMessage, e
 	return nil
 }
 
-// RecordFailure records that a message has failed permanently, as v describes, and
+// RecordFailureTx records that a message has failed permanently, as v describes, and
 // adds a note.
-func (s *Service) RecordFailure(ctx context.Context, tx *db.Tx, w *OutboxMessage, v channel.SendResult) error {
+func (s *Service) RecordFailureTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, v channel.SendResult) error {
 	if err := s.removeFromOutbox(ctx, tx, w); err != nil {
 		return err
 	}
@@ -174,9 +174,9 @@ func (s *Service) RecordFailure(ctx context.Context, tx *db.Tx, w *OutboxMessage
 // earlier one may have.
 const handoverBefore = "CASE WHEN doubted_at < handed_at THEN doubted_at END"
 
-// RecordRetry records a failed attempt that will be repeated, and shows the reason.
+// RecordRetryTx records a failed attempt that will be repeated, and shows the reason.
 // unclear reports that the provider may have accepted the message.
-func (s *Service) RecordRetry(ctx context.Context, tx *db.Tx, w *OutboxMessage, reason string, unclear bool) error {
+func (s *Service) RecordRetryTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, reason string, unclear bool) error {
 	n, err := tx.Exec(ctx, `UPDATE outbox SET attempts = attempts + 1, handed_at = CASE WHEN $3 THEN handed_at ELSE `+handoverBefore+` END,
 			doubted_at = CASE WHEN $3 THEN doubted_at ELSE `+handoverBefore+` END WHERE message_id = $1 AND attempts = $2`,
 		w.ID, w.Attempts, unclear)
@@ -186,13 +186,13 @@ func (s *Service) RecordRetry(ctx context.Context, tx *db.Tx, w *OutboxMessage, 
 	if n == 0 {
 		return ErrRecalled
 	}
-	return s.SetDelayReason(ctx, tx, w, reason)
+	return s.SetDelayReasonTx(ctx, tx, w, reason)
 }
 
-// RemoveCc removes a copy to an address that the mail server refuses permanently,
+// RemoveCcTx removes a copy to an address that the mail server refuses permanently,
 // and adds a note, so that the other recipients get the mail. The message was not
 // handed over.
-func (s *Service) RemoveCc(ctx context.Context, tx *db.Tx, w *OutboxMessage, address, reason string) error {
+func (s *Service) RemoveCcTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, address, reason string) error {
 	err := tx.QueryRow(ctx, "SELECT ticket_id, conversation_id FROM outbox WHERE message_id = $1 FOR UPDATE", w.ID).Scan(&w.TicketID, &w.ConversationID)
 	if errors.Is(err, db.ErrNoRows) {
 		return ErrRecalled
@@ -219,8 +219,8 @@ func (s *Service) RemoveCc(ctx context.Context, tx *db.Tx, w *OutboxMessage, add
 	return s.addNote(ctx, tx, &m)
 }
 
-// CancelHandover records that a handover did not take place.
-func (s *Service) CancelHandover(ctx context.Context, tx *db.Tx, w *OutboxMessage) error {
+// CancelHandoverTx records that a handover did not take place.
+func (s *Service) CancelHandoverTx(ctx context.Context, tx *db.Tx, w *OutboxMessage) error {
 	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = "+handoverBefore+", doubted_at = "+handoverBefore+" WHERE message_id = $1 AND attempts = $2 AND handed_at = $3",
 		w.ID, w.Attempts, w.HandedAt.UnixMicro())
 	if err == nil && n == 0 {
@@ -229,8 +229,8 @@ func (s *Service) CancelHandover(ctx context.Context, tx *db.Tx, w *OutboxMessag
 	return err
 }
 
-// SetDelayReason shows the reason for a delay beside a queued message.
-func (s *Service) SetDelayReason(ctx context.Context, tx *db.Tx, w *OutboxMessage, reason string) error {
+// SetDelayReasonTx shows the reason for a delay beside a queued message.
+func (s *Service) SetDelayReasonTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, reason string) error {
 	if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_error = $2 WHERE id = $1 AND delivery_state = $3 AND ticket_id = (SELECT ticket_id FROM outbox WHERE message_id = $1)",
 		w.ID, db.Text(line(reason, 500)), string(channel.ReceiptQueued)); err != nil {
 		return fmt.Errorf("set delay reason: %w", err)
@@ -286,5 +286,5 @@ func (s *Service) deleteQueuedMessages(ctx context.Context, tx *db.Tx, ticketID 
 	if _, err := tx.Exec(ctx, "DELETE FROM outbox WHERE ticket_id = $1", ticketID); err != nil {
 		return fmt.Errorf("empty outbox: %w", err)
 	}
-	return s.queue.Delete(ctx, tx, ids...)
+	return s.queue.DeleteTx(ctx, tx, ids...)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -39,7 +39,7 @@ func (l *inboundMail) trustsReplyTo(threaded bool) bool {
 
 // mailDomain returns the organizational domain of an e-mail address.
 func mailDomain(address string) string {
-	return mailproof.Organization(address[strings.LastIndexByte(address, '@')+1:])
+	return mailauth.Organization(address[strings.LastIndexByte(address, '@')+1:])
 }
 
 // setFirstRecipient sets the address for replies to the first mail of a ticket.

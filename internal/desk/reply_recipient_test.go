@@ -9,13 +9,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // proven marks a mail as proven, without coverage of some headers.
 func proven(m *channel.Message, uncovered ...string) {
-	m.Mail.Proof = mailproof.Result{Verdict: mailproof.Proven, Reason: "DKIM", Uncovered: uncovered}
+	m.Mail.Proof = mailauth.Result{Verdict: mailauth.Proven, Reason: "DKIM", Uncovered: uncovered}
 }
 
 // guarded is a fixture with outbound mail.
@@ -26,7 +26,7 @@ func guarded(t *testing.T) *fixture {
 // answer replies as Grace, and returns the queued message.
 func (f *fixture) answer(ticketID string, r desk.Reply) (desk.Message, error) {
 	r.By, r.Content = grace, f.compose(desk.Draft{Text: "x"})
-	return write(f, func(tx *db.Tx) (desk.Message, error) { return f.desk.Reply(f.Context(), tx, orgA, ticketID, r) })
+	return write(f, func(tx *db.Tx) (desk.Message, error) { return f.desk.ReplyTx(f.Context(), tx, orgA, ticketID, r) })
 }
 
 // recipients lists the recipients of a reply, copies after a bar.
@@ -92,7 +92,7 @@ func TestForgedAgentMail(t *testing.T) {
 		"in the thread":        {forged(replies), true},
 		"to the customer":      {forged(func(m *channel.Message) { toAna(m); replies(m) }), true},
 		"of its own":           {forged(toAna), false},
-		"disowned":             {forged(func(m *channel.Message) { replies(m); m.Mail.Proof.Verdict = mailproof.Failed }), true},
+		"disowned":             {forged(func(m *channel.Message) { replies(m); m.Mail.Proof.Verdict = mailauth.Failed }), true},
 		"replayed by number":   {forged(func(m *channel.Message) { m.Mail.TicketTag = 1; proven(m, "cc") }), false},
 		"replayed, other Cc":   {forged(func(m *channel.Message) { toAna(m); replies(m); proven(m, "cc") }), true},
 		"replayed into thread": {forged(func(m *channel.Message) { toAna(m); replies(m); proven(m, "in-reply-to") }), true},
@@ -123,7 +123,7 @@ func TestForgedAgentMail(t *testing.T) {
 // by it changes neither the recipient nor the conversation nor the copies, even if
 // proven.
 func TestTicketNumberNeverChangesRecipient(t *testing.T) {
-	for _, verdict := range []mailproof.Verdict{mailproof.Unproven, mailproof.Proven} {
+	for _, verdict := range []mailauth.Verdict{mailauth.Unproven, mailauth.Proven} {
 		for name, tt := range map[string]struct {
 			from string
 			edit func(m *channel.Message)
@@ -187,7 +187,7 @@ func TestReplyToNeverChangesRecipientSilently(t *testing.T) {
 		{"to one of us, first", "ana@c.example", "grace@a.example", func(*channel.Message) {}, true, "ana@c.example", "", ""},
 
 		{"unproven", "ana@c.example", "eve@evil.example", func(*channel.Message) {}, false, "ana@c.example", "ana@c.example > eve@evil.example", ""},
-		{"failed", "ana@c.example", "eve@evil.example", func(m *channel.Message) { m.Mail.Proof.Verdict = mailproof.Failed }, false, "ana@c.example", "ana@c.example > eve@evil.example", ""},
+		{"failed", "ana@c.example", "eve@evil.example", func(m *channel.Message) { m.Mail.Proof.Verdict = mailauth.Failed }, false, "ana@c.example", "ana@c.example > eve@evil.example", ""},
 		{"proven, elsewhere", "ana@c.example", "eve@evil.example", func(m *channel.Message) { proven(m) }, false, "ana@c.example", "ana@c.example > eve@evil.example", ""},
 		{"proven, added to a replay", "ana@c.example", "eve@c.example", func(m *channel.Message) { proven(m, "reply-to") }, false, "ana@c.example", "ana@c.example > eve@c.example", ""},
 		{"proven, same organization", "ana@c.example", "ana2@c.example", func(m *channel.Message) { proven(m) }, false, "ana2@c.example", "", ""},

@@ -34,7 +34,7 @@ type Reply struct {
 	Seen *string
 }
 
-// Reply writes an agent's message to the customer, in the caller's transaction, and
+// ReplyTx writes an agent's message to the customer, in the caller's transaction, and
 // queues it on its conversation's channel with delivery state queued. For a merged
 // ticket it uses the survivor. In a conversation of [ChannelAPI] the message is
 // only stored and emitted, and its state is empty. The ticket's status stays. The
@@ -42,7 +42,7 @@ type Reply struct {
 // Conflict crossed_reply, see [CrossedReply]; Conflict invalid_transition if the
 // customer has opted out; Precondition, with the reason, if no conversation can
 // send.
-func (s *Service) Reply(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r Reply) (Message, error) {
+func (s *Service) ReplyTx(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r Reply) (Message, error) {
 	if r.Content.Empty() {
 		var v problem.Validation
 		v.AddCode("required", "text", "must be given")
@@ -182,7 +182,7 @@ func (s *Service) enqueueSend(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, e.ID, t.OrganizationID, t.ID, c.ID, connectionID, recipient, id); err != nil {
 		return fmt.Errorf("write outbox: %w", err)
 	}
-	return s.queue.Enqueue(ctx, tx, queue.New{ID: e.ID, Kind: SendKind(c.Channel), Lane: c.ID})
+	return s.queue.EnqueueTx(ctx, tx, queue.New{ID: e.ID, Kind: SendKind(c.Channel), Lane: c.ID})
 }
 
 // sendRoute is the result of routing a message.
@@ -225,7 +225,7 @@ func (s *Service) route(ctx context.Context, q db.Querier, t *Ticket, c *Convers
 	if err := loadLastInbound(ctx, q, t.ID, c.ID, out); err != nil {
 		return r, err
 	}
-	if r.connectionID, err = s.dispatcher.Admit(ctx, q, t.OrganizationID, c.ConnectionID, c.Channel, out); err != nil {
+	if r.connectionID, err = s.dispatcher.PrepareSend(ctx, q, t.OrganizationID, c.ConnectionID, c.Channel, out); err != nil {
 		return r, err
 	}
 	failedAt, err := undeliverable(ctx, q, t.OrganizationID, key)

@@ -95,14 +95,14 @@ func scanPolicy(row db.Row) (SLAPolicy, error) {
 // policy. It ignores the times of p. Error: Invalid.
 func (s *Service) SetSLAPolicy(ctx context.Context, p SLAPolicy) (SLAPolicy, error) {
 	err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
-		p, err = s.SetSLAPolicyIn(ctx, tx, p)
+		p, err = s.SetSLAPolicyTx(ctx, tx, p)
 		return err
 	})
 	return p, err
 }
 
-// SetSLAPolicyIn is [Service.SetSLAPolicy] in the caller's transaction.
-func (s *Service) SetSLAPolicyIn(ctx context.Context, tx *db.Tx, p SLAPolicy) (SLAPolicy, error) {
+// SetSLAPolicyTx is [Service.SetSLAPolicy] in the caller's transaction.
+func (s *Service) SetSLAPolicyTx(ctx context.Context, tx *db.Tx, p SLAPolicy) (SLAPolicy, error) {
 	if err := problem.Check(p); err != nil {
 		return SLAPolicy{}, err
 	}
@@ -152,9 +152,9 @@ func (s *Service) SLAPolicies(ctx context.Context, organizationID string) ([]SLA
 	return list, err
 }
 
-// FindSLAPolicyIn returns the policy in force of a priority, locked until the
+// FindSLAPolicyTx returns the policy in force of a priority, locked until the
 // caller's transaction ends. Error: NotFound.
-func (s *Service) FindSLAPolicyIn(ctx context.Context, tx *db.Tx, organizationID string, priority Priority) (SLAPolicy, error) {
+func (s *Service) FindSLAPolicyTx(ctx context.Context, tx *db.Tx, organizationID string, priority Priority) (SLAPolicy, error) {
 	if err := tx.Lock(ctx, "sla/"+organizationID); err != nil {
 		return SLAPolicy{}, err
 	}
@@ -166,11 +166,11 @@ func (s *Service) FindSLAPolicyIn(ctx context.Context, tx *db.Tx, organizationID
 // DeleteSLAPolicy removes the targets for tickets created, or given the priority,
 // from now on. Running clocks go on. Errors: Invalid, NotFound.
 func (s *Service) DeleteSLAPolicy(ctx context.Context, organizationID string, priority Priority) error {
-	return s.db.Write(ctx, func(tx *db.Tx) error { return s.DeleteSLAPolicyIn(ctx, tx, organizationID, priority) })
+	return s.db.Write(ctx, func(tx *db.Tx) error { return s.DeleteSLAPolicyTx(ctx, tx, organizationID, priority) })
 }
 
-// DeleteSLAPolicyIn is [Service.DeleteSLAPolicy] in the caller's transaction.
-func (s *Service) DeleteSLAPolicyIn(ctx context.Context, tx *db.Tx, organizationID string, priority Priority) error {
+// DeleteSLAPolicyTx is [Service.DeleteSLAPolicy] in the caller's transaction.
+func (s *Service) DeleteSLAPolicyTx(ctx context.Context, tx *db.Tx, organizationID string, priority Priority) error {
 	var v problem.Validation
 	checkPriority(&v, priority)
 	if err := v.Err(); err != nil {
@@ -546,14 +546,14 @@ func (s *Service) schedule(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	}
 	t.showClocks()
 	if len(stale) > 0 {
-		if err := s.queue.Delete(ctx, tx, stale...); err != nil {
+		if err := s.queue.DeleteTx(ctx, tx, stale...); err != nil {
 			return fmt.Errorf("delete SLA timers: %w", err)
 		}
 	}
 	if len(fresh) == 0 {
 		return nil
 	}
-	return s.queue.Enqueue(ctx, tx, fresh...)
+	return s.queue.EnqueueTx(ctx, tx, fresh...)
 }
 
 // stopClocks deletes the jobs of a deleted ticket.
@@ -567,7 +567,7 @@ func (s *Service) stopClocks(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	if len(jobs) == 0 {
 		return nil
 	}
-	return s.queue.Delete(ctx, tx, jobs...)
+	return s.queue.DeleteTx(ctx, tx, jobs...)
 }
 
 // runSLAJob runs the job of a clock.
@@ -580,13 +580,13 @@ func (s *Service) runSLAJob(ctx context.Context, j *queue.Job) error {
 		t, err := lockTicket(ctx, tx, m.OrganizationID, m.TicketID)
 		switch {
 		case errors.Is(err, db.ErrNoRows):
-			return j.Finish(ctx, tx)
+			return j.FinishTx(ctx, tx)
 		case err != nil:
 			return fmt.Errorf("load ticket: %w", err)
 		}
 		i := slices.IndexFunc(t.clocks, func(c clock) bool { return c.Job == j.ID })
 		if i < 0 {
-			return j.Finish(ctx, tx) // it was replaced
+			return j.FinishTx(ctx, tx) // it was replaced
 		}
 		t.clocks[i].Job, t.clocks[i].JobAt = "", 0 // this job ends here
 		if _, err := s.emitDue(ctx, tx, &t, tx.Now); err != nil {
@@ -595,7 +595,7 @@ func (s *Service) runSLAJob(ctx context.Context, j *queue.Job) error {
 		if err := s.writeClocks(ctx, tx, &t); err != nil {
 			return err
 		}
-		return j.Finish(ctx, tx)
+		return j.FinishTx(ctx, tx)
 	})
 }
 
@@ -648,7 +648,7 @@ func (s *Service) emitDue(ctx context.Context, tx *db.Tx, t *Ticket, at time.Tim
 	for i, d := range list {
 		events[i] = event.Event{OrganizationID: t.OrganizationID, Name: d.name, Data: event.Data{Ticket: snapshot, SLA: &d.sla}}
 	}
-	if err := s.events.Emit(ctx, tx, events...); err != nil {
+	if err := s.events.EmitTx(ctx, tx, events...); err != nil {
 		return false, err
 	}
 	for i := range events {

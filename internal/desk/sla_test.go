@@ -580,7 +580,7 @@ func (f *fixture) older(d time.Duration) {
 		}
 		// Enqueued again, so that the queue knows their times.
 		for _, j := range jobs {
-			if err := f.queue.Delete(ctx, tx, j.id); err != nil {
+			if err := f.queue.DeleteTx(ctx, tx, j.id); err != nil {
 				return err
 			}
 			payload := j.payload
@@ -594,7 +594,7 @@ func (f *fixture) older(d time.Duration) {
 					return err
 				}
 			}
-			if err := f.queue.Enqueue(ctx, tx, queue.New{ID: j.id, Kind: j.kind, Lane: j.lane, Payload: payload, RunAt: time.UnixMicro(j.at - us)}); err != nil {
+			if err := f.queue.EnqueueTx(ctx, tx, queue.New{ID: j.id, Kind: j.kind, Lane: j.lane, Payload: payload, RunAt: time.UnixMicro(j.at - us)}); err != nil {
 				return err
 			}
 		}

@@ -243,12 +243,12 @@ func checkStatus(v *problem.Validation, s Status) {
 	}
 }
 
-// Update changes a ticket, in the caller's transaction, and emits ticket.updated
+// UpdateTx changes a ticket, in the caller's transaction, and emits ticket.updated
 // and the specific events; see the package comment. Equal values are no change, and
 // without a change there is no event. Errors: NotFound; Invalid, also for an
 // assignee outside the organization; Conflict already_exists for an external id in
 // use, and invalid_transition for a merged ticket.
-func (s *Service) Update(ctx context.Context, tx *db.Tx, organizationID, ticketID string, u Update) (Ticket, error) {
+func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, ticketID string, u Update) (Ticket, error) {
 	if err := problem.Check(u); err != nil {
 		return Ticket{}, err
 	}
@@ -270,10 +270,10 @@ func (s *Service) DeleteDraftsTx(ctx context.Context, tx *db.Tx, userID string) 
 	return nil
 }
 
-// Unassign unassigns the tickets, except closed ones, of a member leaving the
+// UnassignTx unassigns the tickets, except closed ones, of a member leaving the
 // organization, and deletes their drafts, in the caller's transaction. It emits the
-// events of [Service.Update]. Call it while they are still a member.
-func (s *Service) Unassign(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+// events of [Service.UpdateTx]. Call it while they are still a member.
+func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1 AND organization_id = $2", userID, organizationID); err != nil {
 		return fmt.Errorf("delete drafts: %w", err)
 	}
@@ -369,7 +369,7 @@ func (s *Service) applyUpdate(ctx context.Context, tx *db.Tx, t *Ticket, u Updat
 	if err != nil {
 		return err
 	}
-	return s.events.Emit(ctx, tx, updateEvents(snapshot, t.OrganizationID, changes)...)
+	return s.events.EmitTx(ctx, tx, updateEvents(snapshot, t.OrganizationID, changes)...)
 }
 
 // setStatus sets the status and its dependent fields. The caller writes the row.
@@ -478,12 +478,12 @@ func (s *Service) agentSnapshot(ctx context.Context, q db.Querier, organizationI
 	return &p, nil
 }
 
-// Delete removes a ticket with its messages, in the caller's transaction, and emits
+// DeleteTx removes a ticket with its messages, in the caller's transaction, and emits
 // ticket.deleted. The next message of its threads starts a new ticket; its number
 // is not reused. Blobs stay, since other messages may share them. Tickets merged
 // into it are deleted with it, each with its event; deleting a merged ticket leaves
 // its messages in the survivor for good. Error: NotFound.
-func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketID string) error {
+func (s *Service) DeleteTx(ctx context.Context, tx *db.Tx, organizationID, ticketID string) error {
 	t, err := lockTicket(ctx, tx, organizationID, ticketID)
 	if err != nil {
 		return notFound(err, "ticket")
@@ -523,7 +523,7 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, organizationID, ticketI
 			return err
 		}
 	}
-	return s.events.Emit(ctx, tx, events...)
+	return s.events.EmitTx(ctx, tx, events...)
 }
 
 // deleteRows deletes the rows of a locked ticket.

@@ -35,11 +35,11 @@ type UpdateResult struct {
 	Err           error // a problem; the ticket is unchanged
 }
 
-// UpdateTickets changes up to 200 tickets in the caller's transaction, each as
-// [Service.Update] does, and returns one result per id, in the order given. A
+// UpdateTicketsTx changes up to 200 tickets in the caller's transaction, each as
+// [Service.UpdateTx] does, and returns one result per id, in the order given. A
 // ticket that cannot be changed, such as a merged one, does not affect the rest.
 // Error: Invalid; then no ticket is changed.
-func (s *Service) UpdateTickets(ctx context.Context, tx *db.Tx, organizationID string, ids []string, u BulkUpdate) ([]UpdateResult, error) {
+func (s *Service) UpdateTicketsTx(ctx context.Context, tx *db.Tx, organizationID string, ids []string, u BulkUpdate) ([]UpdateResult, error) {
 	var v problem.Validation
 	if len(ids) == 0 {
 		v.AddCode("required", "tickets", "must be given")

@@ -26,7 +26,7 @@ func (s *Service) enqueueClose(ctx context.Context, tx *db.Tx, t *Ticket) error 
 	if err != nil {
 		return err
 	}
-	return s.queue.Enqueue(ctx, tx, queue.New{
+	return s.queue.EnqueueTx(ctx, tx, queue.New{
 		Kind: closeKind, Lane: t.ID, Payload: payload, RunAt: t.ResolvedAt.Add(s.closeAfter),
 	})
 }
@@ -41,7 +41,7 @@ func (s *Service) runCloseJob(ctx context.Context, j *queue.Job) error {
 		t, err := lockTicket(ctx, tx, c.OrganizationID, c.TicketID)
 		switch {
 		case errors.Is(err, db.ErrNoRows):
-			return j.Finish(ctx, tx)
+			return j.FinishTx(ctx, tx)
 		case err != nil:
 			return fmt.Errorf("load ticket: %w", err)
 		}
@@ -50,6 +50,6 @@ func (s *Service) runCloseJob(ctx context.Context, j *queue.Job) error {
 				return err
 			}
 		}
-		return j.Finish(ctx, tx)
+		return j.FinishTx(ctx, tx)
 	})
 }

@@ -89,18 +89,18 @@ func (p *Person) check(v *problem.Validation) {
 	}
 }
 
-// CreateTicket creates a ticket in the caller's transaction, with n.Content as its
+// CreateTicketTx creates a ticket in the caller's transaction, with n.Content as its
 // first message, and emits the events that the package comment lists; without
 // content only ticket.created and, for an assigned ticket, ticket.assigned.
 //
 // On a channel other than the API's the message is sent to the customer, as by
-// [Service.Reply], and replies join the ticket. If a number's messages form one
+// [Service.ReplyTx], and replies join the ticket. If a number's messages form one
 // thread and it exists, the error is Conflict already_exists with the field
 // customer, ticket_id and ticket_number.
 //
 // Errors: Invalid, with code not_found for an unknown customer or assignee;
 // Conflict already_exists for an external id in use.
-func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID string, n NewTicket) (Ticket, error) {
+func (s *Service) CreateTicketTx(ctx context.Context, tx *db.Tx, organizationID string, n NewTicket) (Ticket, error) {
 	if err := problem.Check(&n); err != nil {
 		return Ticket{}, err
 	}
@@ -147,7 +147,7 @@ func (s *Service) CreateTicket(ctx context.Context, tx *db.Tx, organizationID st
 	if e != nil {
 		events = append(events, s.messageEvents(organizationID, snapshot, e, true)...)
 	}
-	return t, s.events.Emit(ctx, tx, events...)
+	return t, s.events.EmitTx(ctx, tx, events...)
 }
 
 // writeFirstMessage writes the first message of a new ticket, with its

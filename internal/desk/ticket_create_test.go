@@ -13,7 +13,7 @@ import (
 )
 
 func (f *fixture) create(org string, n desk.NewTicket) (desk.Ticket, error) {
-	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.CreateTicket(f.Context(), tx, org, n) })
+	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.CreateTicketTx(f.Context(), tx, org, n) })
 }
 
 func TestCreateTicket(t *testing.T) {

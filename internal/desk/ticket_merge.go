@@ -11,16 +11,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Merge merges a ticket into another one, the survivor, in the caller's
+// MergeTx merges a ticket into another one, the survivor, in the caller's
 // transaction, and returns the survivor. The messages move there, and so do
 // threads, replies and mentions of the merged ticket from now on. The merged ticket
-// stays, closed and empty. [Service.Unmerge] undoes it. Merge emits ticket.updated
+// stays, closed and empty. [Service.UnmergeTx] undoes it. Merge emits ticket.updated
 // of both, and ticket.status_changed of the merged one.
 //
 // Errors: NotFound; Invalid with code not_found at into; Conflict
 // invalid_transition for a ticket and itself, and if either is merged already. So
 // there are no cycles.
-func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID, into string) (Ticket, error) {
+func (s *Service) MergeTx(ctx context.Context, tx *db.Tx, organizationID, ticketID, into string) (Ticket, error) {
 	if ticketID == into {
 		return Ticket{}, transitionError("a ticket cannot be merged into itself", nil)
 	}
@@ -82,7 +82,7 @@ func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID
 	return s.emitMerge(ctx, tx, t, to, changes, event.Change{From: nil, To: t.ID})
 }
 
-// Unmerge undoes [Service.Merge], in the caller's transaction, and returns the
+// UnmergeTx undoes [Service.MergeTx], in the caller's transaction, and returns the
 // ticket: its conversations move back, with the messages and replies they got
 // since. Notes written on the survivor and messages split off stay there. The
 // ticket gets its former status, or open if its customer has written since; an
@@ -90,7 +90,7 @@ func (s *Service) Merge(ctx context.Context, tx *db.Tx, organizationID, ticketID
 // merged into the ticket before stay in it. Unmerge emits the events of Merge.
 //
 // Errors: NotFound; Conflict invalid_transition if the ticket is not merged.
-func (s *Service) Unmerge(ctx context.Context, tx *db.Tx, organizationID, ticketID string) (Ticket, error) {
+func (s *Service) UnmergeTx(ctx context.Context, tx *db.Tx, organizationID, ticketID string) (Ticket, error) {
 	f, err := lockMergeTree(ctx, tx, organizationID, ticketID)
 	if err != nil {
 		return Ticket{}, notFound(err, "ticket")
@@ -200,7 +200,7 @@ func (s *Service) emitMerge(ctx context.Context, tx *db.Tx, t, survivor *Ticket,
 	}
 	events := append(updateEvents(of, t.OrganizationID, changes),
 		updateEvents(in, t.OrganizationID, map[string]event.Change{"merged_ticket_id": change})...)
-	return *survivor, s.events.Emit(ctx, tx, events...)
+	return *survivor, s.events.EmitTx(ctx, tx, events...)
 }
 
 // touchMoved records that messages moved into or out of a ticket.

@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"github.com/google/uuid"
@@ -22,15 +22,15 @@ import (
 )
 
 func (f *fixture) merge(org, id, into string) (desk.Ticket, error) {
-	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.Merge(f.Context(), tx, org, id, into) })
+	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.MergeTx(f.Context(), tx, org, id, into) })
 }
 
 func (f *fixture) unmerge(org, id string) (desk.Ticket, error) {
-	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.Unmerge(f.Context(), tx, org, id) })
+	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.UnmergeTx(f.Context(), tx, org, id) })
 }
 
 func (f *fixture) split(org, id string, messages ...string) (desk.Ticket, error) {
-	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.Split(f.Context(), tx, org, id, messages) })
+	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.SplitTx(f.Context(), tx, org, id, messages) })
 }
 
 // texts returns the messages of a ticket, in order.
@@ -332,7 +332,7 @@ func TestMergeStopsClocks(t *testing.T) {
 // copies records the Cc of each queued mail.
 type copies [][]string
 
-func (c *copies) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (c *copies) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	var list []string
 	for _, p := range m.Cc {
 		list = append(list, p.Email)
@@ -346,7 +346,7 @@ func (c *copies) Admit(_ context.Context, _ db.Querier, _, connectionID, _ strin
 // order.
 func TestParticipantOfBoth(t *testing.T) {
 	with := func(in desk.Inbound) desk.Inbound {
-		in.Event.Message.Cc, in.Event.Message.Mail.Proof.Verdict = []channel.Party{{Email: "carl@c.example"}}, mailproof.Proven
+		in.Event.Message.Cc, in.Event.Message.Mail.Proof.Verdict = []channel.Party{{Email: "carl@c.example"}}, mailauth.Proven
 		return in
 	}
 	for _, first := range []string{"a", "b"} {
@@ -363,7 +363,7 @@ func TestParticipantOfBoth(t *testing.T) {
 		for name, r := range tickets {
 			sent = nil
 			if _, err := write(f, func(tx *db.Tx) (desk.Message, error) {
-				return f.desk.Reply(t.Context(), tx, orgA, b.TicketID, desk.Reply{By: grace, Content: f.compose(desk.Draft{Text: "x"}), ConversationID: r.ConversationID})
+				return f.desk.ReplyTx(t.Context(), tx, orgA, b.TicketID, desk.Reply{By: grace, Content: f.compose(desk.Draft{Text: "x"}), ConversationID: r.ConversationID})
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -592,7 +592,7 @@ func TestSplitThreadOptOut(t *testing.T) {
 	}
 	say := func() error {
 		_, err := write(f, func(tx *db.Tx) (desk.Message, error) {
-			return f.desk.Reply(t.Context(), tx, orgA, split.ID, desk.Reply{By: grace, Content: f.compose(desk.Draft{Text: "x"})})
+			return f.desk.ReplyTx(t.Context(), tx, orgA, split.ID, desk.Reply{By: grace, Content: f.compose(desk.Draft{Text: "x"})})
 		})
 		return err
 	}

@@ -118,7 +118,7 @@ func TestTimesFollowNumbers(t *testing.T) {
 	for i := range 3 {
 		if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
 			tx.Now = now.Add(-time.Duration(i) * time.Hour) // even if the clock goes back
-			_, err := f.desk.Intake(t.Context(), tx, text(fmt.Sprintf("+4915112345%d", i), "hello"))
+			_, err := f.desk.IngestTx(t.Context(), tx, text(fmt.Sprintf("+4915112345%d", i), "hello"))
 			return err
 		}); err != nil {
 			t.Fatal(err)

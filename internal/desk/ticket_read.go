@@ -12,9 +12,9 @@ import (
 // microsecond covers the first only.
 const setHeardAt = "heard_at = CASE WHEN coalesce(heard_at, created_at) >= $2 THEN coalesce(heard_at, created_at) + 1 ELSE $2 END"
 
-// MarkRead records, in the caller's transaction, that a member has read a ticket as
+// MarkReadTx records, in the caller's transaction, that a member has read a ticket as
 // the transaction sees it: a page marks first and reads then. Error: NotFound.
-func (s *Service) MarkRead(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {
+func (s *Service) MarkReadTx(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {
 	n, err := tx.Exec(ctx, `INSERT INTO ticket_reads (ticket_id, user_id, read_at)
 		SELECT id, $3, coalesce(heard_at, created_at) FROM tickets WHERE id = $1 AND organization_id = $2
 		ON CONFLICT (ticket_id, user_id) DO UPDATE SET read_at = excluded.read_at`, ticketID, organizationID, userID)
@@ -27,8 +27,8 @@ func (s *Service) MarkRead(ctx context.Context, tx *db.Tx, organizationID, userI
 	return nil
 }
 
-// MarkUnread undoes [Service.MarkRead]. Error: NotFound.
-func (s *Service) MarkUnread(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {
+// MarkUnreadTx undoes [Service.MarkReadTx]. Error: NotFound.
+func (s *Service) MarkUnreadTx(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID string) error {
 	if err := hasTicket(ctx, tx, organizationID, ticketID); err != nil {
 		return err
 	}

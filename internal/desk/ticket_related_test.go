@@ -85,11 +85,11 @@ func TestChanged(t *testing.T) {
 	m := f.reply(r.TicketID, "hello")
 	told = nil
 	w := f.waiting(m.ID)
-	if _, err := write(f, func(tx *db.Tx) (any, error) { return nil, f.desk.SetDelayReason(t.Context(), tx, &w, "busy") }); err != nil {
+	if _, err := write(f, func(tx *db.Tx) (any, error) { return nil, f.desk.SetDelayReasonTx(t.Context(), tx, &w, "busy") }); err != nil {
 		t.Fatal(err)
 	}
 	expect("a delay")
-	if _, err := write(f, func(tx *db.Tx) (any, error) { return nil, f.desk.RecordSent(t.Context(), tx, &w, []string{"SM1"}) }); err != nil {
+	if _, err := write(f, func(tx *db.Tx) (any, error) { return nil, f.desk.RecordSentTx(t.Context(), tx, &w, []string{"SM1"}) }); err != nil {
 		t.Fatal(err)
 	}
 	expect("what left")

@@ -121,7 +121,7 @@ func TestSearchAfterMoves(t *testing.T) {
 	}
 	find("beta", 1)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := f.desk.Merge(t.Context(), tx, orgA, first.TicketID, second.TicketID)
+		_, err := f.desk.MergeTx(t.Context(), tx, orgA, first.TicketID, second.TicketID)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -129,14 +129,14 @@ func TestSearchAfterMoves(t *testing.T) {
 	find("beta", 2)
 	find("gamma", 2)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := f.desk.Unmerge(t.Context(), tx, orgA, first.TicketID)
+		_, err := f.desk.UnmergeTx(t.Context(), tx, orgA, first.TicketID)
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	find("beta", 1)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := f.desk.Split(t.Context(), tx, orgA, first.TicketID, []string{first.MessageID})
+		_, err := f.desk.SplitTx(t.Context(), tx, orgA, first.TicketID, []string{first.MessageID})
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -14,17 +14,17 @@ import (
 // maxSplit bounds the messages of one split.
 const maxSplit = 1000
 
-// Split moves messages and notes of a ticket into a new one, in the caller's
+// SplitTx moves messages and notes of a ticket into a new one, in the caller's
 // transaction, and returns the new ticket. Its customer is the author of the first
 // moved customer message; priority, tags and assignee are copied, and it links to
 // the old ticket. Replies to the moved messages join it. Threads of numbers stay:
 // the next message from there joins the old ticket. Split emits ticket.created, as
-// [Service.CreateTicket] does, and ticket.updated of the old ticket.
+// [Service.CreateTicketTx] does, and ticket.updated of the old ticket.
 //
 // Errors: NotFound; Invalid, with code not_found for an id that is no message of
 // the ticket; Conflict invalid_transition if no message would stay, or the ticket
 // is merged.
-func (s *Service) Split(ctx context.Context, tx *db.Tx, organizationID, ticketID string, messageIDs []string) (Ticket, error) {
+func (s *Service) SplitTx(ctx context.Context, tx *db.Tx, organizationID, ticketID string, messageIDs []string) (Ticket, error) {
 	var v problem.Validation
 	if len(messageIDs) == 0 {
 		v.AddCode("required", "message_ids", "must name a message")
@@ -96,7 +96,7 @@ func (s *Service) Split(ctx context.Context, tx *db.Tx, organizationID, ticketID
 	}
 	events := append(createEvents(snapshot, organizationID),
 		updateEvents(left, organizationID, map[string]event.Change{"split_ticket_id": {From: nil, To: t.ID}})...)
-	return t, s.events.Emit(ctx, tx, events...)
+	return t, s.events.EmitTx(ctx, tx, events...)
 }
 
 // splitInto sets the customer, channel and subject of a new ticket from its

@@ -120,7 +120,7 @@ func TestMemberLeaves(t *testing.T) {
 	f.emitted()
 	leave := func(org string) {
 		t.Helper()
-		if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.Unassign(t.Context(), tx, org, graceID) }); err != nil {
+		if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.UnassignTx(t.Context(), tx, org, graceID) }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,11 +21,11 @@ func write[T any](f *fixture, fn func(tx *db.Tx) (T, error)) (out T, err error) 
 }
 
 func (f *fixture) update(org, ticketID string, u desk.Update) (desk.Ticket, error) {
-	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.Update(f.Context(), tx, org, ticketID, u) })
+	return write(f, func(tx *db.Tx) (desk.Ticket, error) { return f.desk.UpdateTx(f.Context(), tx, org, ticketID, u) })
 }
 
 func (f *fixture) tryDelete(org, ticketID string) error {
-	return f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.Delete(f.Context(), tx, org, ticketID) })
+	return f.db.Write(f.Context(), func(tx *db.Tx) error { return f.desk.DeleteTx(f.Context(), tx, org, ticketID) })
 }
 
 func (f *fixture) compose(d desk.Draft) desk.Content {
@@ -42,7 +42,7 @@ func (f *fixture) note(org, ticketID string, by desk.Actor, d desk.Draft) (desk.
 	if err != nil {
 		return desk.Message{}, err
 	}
-	return write(f, func(tx *db.Tx) (desk.Message, error) { return f.desk.AddNote(f.Context(), tx, org, ticketID, by, w) })
+	return write(f, func(tx *db.Tx) (desk.Message, error) { return f.desk.AddNoteTx(f.Context(), tx, org, ticketID, by, w) })
 }
 
 // refused asserts that err is a problem of a kind, with a code at a path for

@@ -58,10 +58,10 @@ var Names = [...]Name{
 
 // Event is one event.
 type Event struct {
-	ID             string    `json:"id"` // UUIDv7, set by Emit
+	ID             string    `json:"id"` // UUIDv7, set by EmitTx
 	OrganizationID string    `json:"organization_id"`
 	Name           Name      `json:"event"`
-	At             time.Time `json:"created_at"` // the transaction's time, set by Emit
+	At             time.Time `json:"created_at"` // the transaction's time, set by EmitTx
 	Data           Data      `json:"data"`
 }
 
@@ -150,7 +150,7 @@ type Change struct {
 }
 
 // Log writes events and calls the listeners. Register listeners before the first
-// Emit; then it is safe for concurrent use.
+// EmitTx; then it is safe for concurrent use.
 type Log struct {
 	beforeCommit []func(ctx context.Context, tx *db.Tx, events []Event) error
 	afterCommit  []func(events []Event)
@@ -175,9 +175,9 @@ var eventRows = [...]string{
 	"($29, $30, $31, $32, $33, $34, $35)",
 }
 
-// Emit writes the events of one change, in order, and sets their ID and At. All
+// EmitTx writes the events of one change, in order, and sets their ID and At. All
 // must be of one organization.
-func (l *Log) Emit(ctx context.Context, tx *db.Tx, events ...Event) error {
+func (l *Log) EmitTx(ctx context.Context, tx *db.Tx, events ...Event) error {
 	if len(events) == 0 {
 		return nil
 	}

@@ -24,7 +24,7 @@ func TestList(t *testing.T) {
 		other := event.Event{OrganizationID: "b", Name: name, Data: e.Data}
 		for _, e := range []*event.Event{&e, &other} {
 			list := []event.Event{*e}
-			if err := d.Write(t.Context(), func(tx *db.Tx) error { return log.Emit(t.Context(), tx, list...) }); err != nil {
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return log.EmitTx(t.Context(), tx, list...) }); err != nil {
 				t.Fatal(err)
 			}
 			*e = list[0]

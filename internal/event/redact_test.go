@@ -44,7 +44,7 @@ func TestForget(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			list := []event.Event{{OrganizationID: tt.org, Name: event.TicketUpdated, Data: tt.data}}
-			if err := d.Write(t.Context(), func(tx *db.Tx) error { return log.Emit(t.Context(), tx, list...) }); err != nil {
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return log.EmitTx(t.Context(), tx, list...) }); err != nil {
 				t.Fatal(err)
 			}
 			id, before := list[0].ID, asJSON(t, tt.data)

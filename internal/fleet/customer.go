@@ -85,9 +85,9 @@ func (s *Service) Customer(ctx context.Context, q db.Querier, organizationID, id
 	return readCustomer(ctx, q, organizationID, id, "")
 }
 
-// LockCustomer is Customer with a lock, for an update in the same transaction. It
+// LockCustomerTx is Customer with a lock, for an update in the same transaction. It
 // first ends a ride of the customer that is due.
-func (s *Service) LockCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
+func (s *Service) LockCustomerTx(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Customer{}, err
@@ -108,9 +108,9 @@ func scanCustomer(row db.Row) (c Customer, err error) {
 	return c, row.Scan(&c.revision, db.IntoJSON(&c))
 }
 
-// CreateCustomer creates a customer in the caller's transaction. Errors: Invalid;
+// CreateCustomerTx creates a customer in the caller's transaction. Errors: Invalid;
 // Conflict already_exists with the member external_id.
-func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID string, n NewCustomer) (Customer, error) {
+func (s *Service) CreateCustomerTx(ctx context.Context, tx *db.Tx, organizationID string, n NewCustomer) (Customer, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Customer{}, err
@@ -157,11 +157,11 @@ func (s *Service) CreateCustomer(ctx context.Context, tx *db.Tx, organizationID 
 	return c, nil
 }
 
-// UpdateCustomer updates a customer that the caller's transaction has locked. An
+// UpdateCustomerTx updates a customer that the caller's transaction has locked. An
 // update without a difference creates no revision. Unblocking clears the reason.
 // Errors: Invalid; Conflict already_exists with the member external_id;
 // invalid_transition for an anonymised customer.
-func (s *Service) UpdateCustomer(ctx context.Context, tx *db.Tx, organizationID string, c Customer, change CustomerChange) (Customer, error) {
+func (s *Service) UpdateCustomerTx(ctx context.Context, tx *db.Tx, organizationID string, c Customer, change CustomerChange) (Customer, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Customer{}, err
@@ -238,15 +238,15 @@ func (s *Service) saveCustomer(ctx context.Context, tx *db.Tx, a orgContext, c C
 	return c, nil
 }
 
-// AnonymiseCustomer permanently clears a customer's personal fields, external_id
+// AnonymiseCustomerTx permanently clears a customer's personal fields, external_id
 // and metadata. Rides remain. It is idempotent. Errors: NotFound;
 // customer_has_open_ride.
-func (s *Service) AnonymiseCustomer(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
+func (s *Service) AnonymiseCustomerTx(ctx context.Context, tx *db.Tx, organizationID, id string) (Customer, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Customer{}, err
 	}
-	c, err := s.LockCustomer(ctx, tx, organizationID, id)
+	c, err := s.LockCustomerTx(ctx, tx, organizationID, id)
 	if err != nil || c.Status == CustomerAnonymised {
 		return c, err
 	}

@@ -62,12 +62,12 @@ func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, suba
 	return s.ruleAt(ctx, q, organizationID, sub, stamp, &Position{Lat: lat, Lng: lng}, vehicleTypeID, a.now)
 }
 
-// CreateWithoutRecords provisions a fleet with one empty subaccount, as in
+// CreateWithoutRecordsTx provisions a fleet with one empty subaccount, as in
 // production.
-func (s *Service) CreateWithoutRecords(ctx context.Context, tx *db.Tx, o Organization) error {
+func (s *Service) CreateWithoutRecordsTx(ctx context.Context, tx *db.Tx, o Organization) error {
 	if err := s.deleteAll(ctx, tx, o.ID); err != nil {
 		return err
 	}
-	_, err := s.CreateSubaccount(ctx, tx, o.ID, NewSubaccount{Name: o.Name, TimeZone: "UTC", Currency: "EUR"})
+	_, err := s.CreateSubaccountTx(ctx, tx, o.ID, NewSubaccount{Name: o.Name, TimeZone: "UTC", Currency: "EUR"})
 	return err
 }

@@ -40,7 +40,7 @@ func newSiteOn(t testing.TB, d *db.DB, live bool) *site {
 		t.Fatal(err)
 	}
 	if !live {
-		s.write(t, func(ctx context.Context, tx *db.Tx) error { return s.CreateWithoutRecords(ctx, tx, o) })
+		s.write(t, func(ctx context.Context, tx *db.Tx) error { return s.CreateWithoutRecordsTx(ctx, tx, o) })
 	}
 	subs, err := s.Subaccounts(t.Context(), d, s.org)
 	if err != nil || len(subs) != 1 {
@@ -50,7 +50,7 @@ func newSiteOn(t testing.TB, d *db.DB, live bool) *site {
 	s.changeSub(t, fleet.SubaccountChange{VehicleTypes: optional.Of([]fleet.VehicleType{scooter()})})
 	s.scooter = s.sub.VehicleTypes[0].ID
 	s.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		s.plan, err = s.CreatePlan(ctx, tx, s.org, newPlan(s.sub.ID))
+		s.plan, err = s.CreatePlanTx(ctx, tx, s.org, newPlan(s.sub.ID))
 		return err
 	})
 	s.changeSub(t, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(s.plan.ID))})
@@ -96,11 +96,11 @@ func (s *site) changeSub(t testing.TB, c fleet.SubaccountChange) {
 
 func (s *site) tryChangeSub(t testing.TB, c fleet.SubaccountChange) error {
 	return s.try(t, func(ctx context.Context, tx *db.Tx) error {
-		sub, err := s.LockSubaccount(ctx, tx, s.org, s.sub.ID)
+		sub, err := s.LockSubaccountTx(ctx, tx, s.org, s.sub.ID)
 		if err != nil {
 			return err
 		}
-		sub, err = s.UpdateSubaccount(ctx, tx, s.org, sub, c)
+		sub, err = s.UpdateSubaccountTx(ctx, tx, s.org, sub, c)
 		if err == nil {
 			s.sub = sub
 		}

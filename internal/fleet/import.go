@@ -18,7 +18,7 @@ import (
 
 // File is a fleet to import, with records as in fleet-api.md 1. Read-only fields
 // (times, states, counts) are ignored. Ids only link records of the file, see
-// [Service.Import].
+// [Service.ImportTx].
 type File struct {
 	Subaccounts  []Subaccount
 	VehicleTypes []FileType // in addition to those in Subaccounts
@@ -128,7 +128,7 @@ type Imported struct {
 	Vehicles     int `json:"vehicles"`
 }
 
-// Import creates the records of a file in the caller's transaction, all or none.
+// ImportTx creates the records of a file in the caller's transaction, all or none.
 //
 // Ids in the file link its records; each created record gets a new id. If the
 // organization has a record with the id, that record is linked and not changed. A
@@ -138,7 +138,7 @@ type Imported struct {
 //
 // The error is Invalid with the issues of all records, by path such as
 // customers.12.email.
-func (s *Service) Import(ctx context.Context, tx *db.Tx, organizationID string, f File, by Actor) (Imported, error) {
+func (s *Service) ImportTx(ctx context.Context, tx *db.Tx, organizationID string, f File, by Actor) (Imported, error) {
 	im := importRun{s: s, tx: tx, organizationID: organizationID, by: by,
 		subaccounts: map[string]string{}, types: map[string]string{}, plans: map[string]string{}}
 	for _, step := range []func(context.Context, *File) error{im.importSubaccounts, im.importTypes, im.importPlans, im.finish, im.importCustomers, im.importZones, im.importVehicles, im.archive} {
@@ -320,7 +320,7 @@ func (im *importRun) importTypes(ctx context.Context, f *File) error {
 	}
 	seen := map[string]bool{}
 	for _, home := range im.homes {
-		sub, err := im.s.LockSubaccount(ctx, im.tx, im.organizationID, home)
+		sub, err := im.s.LockSubaccountTx(ctx, im.tx, im.organizationID, home)
 		if problem.Of(err) == problem.NotFound {
 			continue // reported
 		}
@@ -344,7 +344,7 @@ func (im *importRun) importTypes(ctx context.Context, f *File) error {
 		}
 		im.incoming[home] = added
 		had := len(sub.VehicleTypes)
-		changed, err := im.s.UpdateSubaccount(ctx, im.tx, im.organizationID, sub, SubaccountChange{VehicleTypes: optional.Of(list)})
+		changed, err := im.s.UpdateSubaccountTx(ctx, im.tx, im.organizationID, sub, SubaccountChange{VehicleTypes: optional.Of(list)})
 		if err != nil {
 			if err := im.addTypeIssues(err, "", had, added); err != nil {
 				return err
@@ -355,7 +355,7 @@ func (im *importRun) importTypes(ctx context.Context, f *File) error {
 			if len(list) > maxList {
 				continue
 			}
-			if changed, err = im.s.UpdateSubaccount(ctx, im.tx, im.organizationID, sub, SubaccountChange{VehicleTypes: optional.Of(list)}); err != nil {
+			if changed, err = im.s.UpdateSubaccountTx(ctx, im.tx, im.organizationID, sub, SubaccountChange{VehicleTypes: optional.Of(list)}); err != nil {
 				return err
 			}
 		}
@@ -493,7 +493,7 @@ func (im *importRun) archive(ctx context.Context, f *File) error {
 
 // change updates a subaccount, and the plans of its new vehicle types.
 func (im *importRun) change(ctx context.Context, home, path string, c SubaccountChange) error {
-	sub, err := im.s.LockSubaccount(ctx, im.tx, im.organizationID, home)
+	sub, err := im.s.LockSubaccountTx(ctx, im.tx, im.organizationID, home)
 	if problem.Of(err) == problem.NotFound {
 		return nil // reported
 	}
@@ -509,7 +509,7 @@ func (im *importRun) change(ctx context.Context, home, path string, c Subaccount
 	}
 	c.VehicleTypes = optional.Of(list)
 	delete(im.incoming, home) // they are final now
-	if _, err = im.s.UpdateSubaccount(ctx, im.tx, im.organizationID, sub, c); err != nil {
+	if _, err = im.s.UpdateSubaccountTx(ctx, im.tx, im.organizationID, sub, c); err != nil {
 		return im.addTypeIssues(err, path, had, added)
 	}
 	return nil
@@ -528,7 +528,7 @@ func (im *importRun) importCustomers(ctx context.Context, f *File) error {
 			continue
 		}
 		n.SubaccountID = im.home(n.SubaccountID)
-		if _, err := im.s.CreateCustomer(ctx, im.tx, im.organizationID, n); err != nil {
+		if _, err := im.s.CreateCustomerTx(ctx, im.tx, im.organizationID, n); err != nil {
 			if err := im.addIssues("customers."+strconv.Itoa(i), err); err != nil {
 				return err
 			}
@@ -577,7 +577,7 @@ func (im *importRun) importVehicles(ctx context.Context, f *File) error {
 		n.SubaccountID, n.VehicleTypeID, n.PricingPlanID = im.home(n.SubaccountID), resolveID(im.types, n.VehicleTypeID), NullString(resolveID(im.plans, string(n.PricingPlanID)))
 		resting := n.State == NonOperational && n.Location != nil
 		n.State = stateOnImport(n.State, n.Location)
-		made, err := im.s.CreateVehicle(ctx, im.tx, im.organizationID, n, im.by)
+		made, err := im.s.CreateVehicleTx(ctx, im.tx, im.organizationID, n, im.by)
 		if err == nil && resting {
 			err = im.disable(ctx, made.ID)
 		}
@@ -593,7 +593,7 @@ func (im *importRun) importVehicles(ctx context.Context, f *File) error {
 // removed without a location.
 func stateOnImport(state VehicleState, location *Position) VehicleState {
 	switch state {
-	case VehicleTaken, OnTrip, NonOperational:
+	case VehicleReserved, OnTrip, NonOperational:
 		if location == nil {
 			return Removed
 		}
@@ -606,11 +606,11 @@ func stateOnImport(state VehicleState, location *Position) VehicleState {
 
 // disable takes a vehicle out of service that was out of service in the file.
 func (im *importRun) disable(ctx context.Context, id string) error {
-	v, err := im.s.LockVehicle(ctx, im.tx, im.organizationID, id)
+	v, err := im.s.LockVehicleTx(ctx, im.tx, im.organizationID, id)
 	if err != nil {
 		return err
 	}
-	_, err = im.s.UpdateVehicle(ctx, im.tx, im.organizationID, v, VehicleChange{State: optional.Of(NonOperational)}, im.by)
+	_, err = im.s.UpdateVehicleTx(ctx, im.tx, im.organizationID, v, VehicleChange{State: optional.Of(NonOperational)}, im.by)
 	return err
 }
 
@@ -619,7 +619,7 @@ func (im *importRun) disable(ctx context.Context, id string) error {
 // service remains so.
 func importedState(n *NewVehicle) VehicleState {
 	switch n.State {
-	case VehicleTaken, OnTrip:
+	case VehicleReserved, OnTrip:
 		if n.Location != nil {
 			return Available
 		}

@@ -38,7 +38,7 @@ func (s *site) importText(t testing.TB, text string) (made fleet.Imported, err e
 		return made, err
 	}
 	err = s.try(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		made, err = s.Import(ctx, tx, s.org, f, byUser)
+		made, err = s.ImportTx(ctx, tx, s.org, f, byUser)
 		return err
 	})
 	return made, err

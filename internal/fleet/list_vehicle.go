@@ -75,7 +75,7 @@ func vehicleListQuery(ctx context.Context, q db.Querier, organizationID string, 
 	f := &listQuery{
 		ctx: ctx, q: q, organization: organizationID, table: "vehicles", cell: "cell", regionSortKeys: []string{"", "code"}, regionColumns: []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent"},
 		regionFilters:   []string{"vehicle_type_id", "form_factor", "subaccount_id", "battery_percent"},
-		partialIndex:    partialIndex{"state", []string{string(Available), string(VehicleTaken), string(OnTrip)}, []string{"vehicle_type_id", "form_factor", "subaccount_id"}},
+		partialIndex:    partialIndex{"state", []string{string(Available), string(VehicleReserved), string(OnTrip)}, []string{"vehicle_type_id", "form_factor", "subaccount_id"}},
 		columnsWithCell: []string{"state", "battery_percent", "last_reported_at", "updated_at"},
 		cellColumns:     []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent", "last_reported_at", "updated_at", "code"},
 		after:           query.After, descending: query.Sort.Descending,

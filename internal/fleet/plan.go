@@ -130,8 +130,8 @@ func (s *Service) Plan(ctx context.Context, q db.Querier, organizationID, id str
 	return readPlan(ctx, q, organizationID, id, "")
 }
 
-// LockPlan is Plan with a lock, for an update in the same transaction.
-func (s *Service) LockPlan(ctx context.Context, tx *db.Tx, organizationID, id string) (Plan, error) {
+// LockPlanTx is Plan with a lock, for an update in the same transaction.
+func (s *Service) LockPlanTx(ctx context.Context, tx *db.Tx, organizationID, id string) (Plan, error) {
 	return readPlan(ctx, tx, organizationID, id, " FOR UPDATE")
 }
 
@@ -144,10 +144,10 @@ func scanPlan(row db.Row) (p Plan, err error) {
 	return p, row.Scan(&p.revision, db.IntoJSON(&p))
 }
 
-// CreatePlan creates a pricing plan in the caller's transaction. Rides cannot start
+// CreatePlanTx creates a pricing plan in the caller's transaction. Rides cannot start
 // with an inactive plan. Errors: Invalid; Conflict already_exists with the member
 // external_id.
-func (s *Service) CreatePlan(ctx context.Context, tx *db.Tx, organizationID string, n NewPlan) (Plan, error) {
+func (s *Service) CreatePlanTx(ctx context.Context, tx *db.Tx, organizationID string, n NewPlan) (Plan, error) {
 	p, err := s.createPlan(ctx, tx, organizationID, n)
 	if err != nil {
 		return Plan{}, err
@@ -155,7 +155,7 @@ func (s *Service) CreatePlan(ctx context.Context, tx *db.Tx, organizationID stri
 	return p, s.record(ctx, tx, organizationID, PricingCreated, audit.Target{Type: "pricing_plan", ID: p.ID, Name: p.Name}, nil)
 }
 
-// createPlan is [Service.CreatePlan] without an audit entry.
+// createPlan is [Service.CreatePlanTx] without an audit entry.
 func (s *Service) createPlan(ctx context.Context, tx *db.Tx, organizationID string, n NewPlan) (Plan, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -214,10 +214,10 @@ func insertPlanVersion(ctx context.Context, tx *db.Tx, organizationID string, p 
 	return nil
 }
 
-// UpdatePlan updates a pricing plan that the caller's transaction has locked, and
+// UpdatePlanTx updates a pricing plan that the caller's transaction has locked, and
 // always creates a version. Rides retain theirs. Errors: Invalid; Conflict
 // already_exists with the member external_id.
-func (s *Service) UpdatePlan(ctx context.Context, tx *db.Tx, organizationID string, p Plan, c PlanChange) (Plan, error) {
+func (s *Service) UpdatePlanTx(ctx context.Context, tx *db.Tx, organizationID string, p Plan, c PlanChange) (Plan, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Plan{}, err

@@ -78,7 +78,7 @@ func TestSettingsFaults(t *testing.T) {
 		{"language in usual form", fleet.SettingsChange{DefaultLanguage: optional.Of("PT-br"), Name: optional.Of("New")}, "none"},
 	} {
 		wantFaults(t, tt.name, s.try(t, func(ctx context.Context, tx *db.Tx) error {
-			_, _, err := s.UpdateSettings(ctx, tx, s.org, tt.change)
+			_, _, err := s.UpdateSettingsTx(ctx, tx, s.org, tt.change)
 			return err
 		}), tt.want)
 	}
@@ -132,7 +132,7 @@ func TestSettingsMoveTimers(t *testing.T) {
 	s.write(t, func(ctx context.Context, tx *db.Tx) error {
 		before = tx.Now.UnixMicro()
 		number := optional.Of[int64]
-		_, _, err := s.UpdateSettings(ctx, tx, s.org, fleet.SettingsChange{MaxRideMinutes: number(60), ContactLostMinutes: number(15), MissingAfterHours: number(48)})
+		_, _, err := s.UpdateSettingsTx(ctx, tx, s.org, fleet.SettingsChange{MaxRideMinutes: number(60), ContactLostMinutes: number(15), MissingAfterHours: number(48)})
 		return err
 	})
 	for _, tt := range []struct {
@@ -176,7 +176,7 @@ func TestZonesElsewhere(t *testing.T) {
 	n.Type = fleet.NoParking
 	failed := errors.New("for some reason")
 	err := s.try(t, func(ctx context.Context, tx *db.Tx) error {
-		made, err := s.CreateZone(ctx, tx, s.org, n)
+		made, err := s.CreateZoneTx(ctx, tx, s.org, n)
 		if err != nil {
 			return err
 		}
@@ -190,17 +190,17 @@ func TestZonesElsewhere(t *testing.T) {
 	}
 	look("rolled back", "")
 	s.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		z, err = s.CreateZone(ctx, tx, s.org, n)
+		z, err = s.CreateZoneTx(ctx, tx, s.org, n)
 		return err
 	})
 	look("made", z.ID)
 	move := func(geometry fleet.Area) func(ctx context.Context, tx *db.Tx) error {
 		return func(ctx context.Context, tx *db.Tx) error {
-			locked, err := s.LockZone(ctx, tx, s.org, z.ID)
+			locked, err := s.LockZoneTx(ctx, tx, s.org, z.ID)
 			if err != nil {
 				return err
 			}
-			_, err = s.UpdateZone(ctx, tx, s.org, locked, fleet.ZoneChange{Geometry: optional.Of(geometry)})
+			_, err = s.UpdateZoneTx(ctx, tx, s.org, locked, fleet.ZoneChange{Geometry: optional.Of(geometry)})
 			return err
 		}
 	}
@@ -208,7 +208,7 @@ func TestZonesElsewhere(t *testing.T) {
 	look("moved away", "")
 	s.write(t, move(box(t, "1", "1", "60", "60")))
 	look("moved back", z.ID)
-	s.write(t, func(ctx context.Context, tx *db.Tx) error { return s.DeleteZone(ctx, tx, s.org, z.ID) })
+	s.write(t, func(ctx context.Context, tx *db.Tx) error { return s.DeleteZoneTx(ctx, tx, s.org, z.ID) })
 	look("deleted", "")
 }
 
@@ -262,7 +262,7 @@ func BenchmarkRuleAt(b *testing.B) {
 		n := newZone(b, s.sub.ID)
 		for i := range 10_000 {
 			n.Geometry = box(b, strconv.Itoa(i%100), strconv.Itoa(i/100-50), strconv.Itoa(i%100+1), strconv.Itoa(i/100-49))
-			if _, err := s.CreateZone(ctx, tx, s.org, n); err != nil {
+			if _, err := s.CreateZoneTx(ctx, tx, s.org, n); err != nil {
 				return err
 			}
 		}
@@ -283,7 +283,7 @@ func BenchmarkZoneChanged(b *testing.B) {
 		n := newZone(b, s.sub.ID)
 		for i := range 10_000 {
 			n.Geometry = box(b, strconv.Itoa(i%100), strconv.Itoa(i/100-50), strconv.Itoa(i%100+1), strconv.Itoa(i/100-49))
-			if last, err = s.CreateZone(ctx, tx, s.org, n); err != nil {
+			if last, err = s.CreateZoneTx(ctx, tx, s.org, n); err != nil {
 				return err
 			}
 		}
@@ -293,7 +293,7 @@ func BenchmarkZoneChanged(b *testing.B) {
 	for b.Loop() {
 		i++
 		s.write(b, func(ctx context.Context, tx *db.Tx) (err error) {
-			last, err = s.UpdateZone(ctx, tx, s.org, last, fleet.ZoneChange{Name: optional.Of(strconv.Itoa(i))})
+			last, err = s.UpdateZoneTx(ctx, tx, s.org, last, fleet.ZoneChange{Name: optional.Of(strconv.Itoa(i))})
 			return err
 		})
 		if _, zone, err := s.RuleAt(b.Context(), s.db, s.org, s.sub.ID, 13.5, 20.5, s.scooter); err != nil || zone == "" {

@@ -110,9 +110,9 @@ func TestUsageIsWhatWasCharged(t *testing.T) {
 	t.Run("ridden", func(t *testing.T) {
 		y := newYard(t)
 		y.write(t, func(ctx context.Context, tx *db.Tx) error {
-			p, err := y.LockPlan(ctx, tx, y.org, y.plan.ID)
+			p, err := y.LockPlanTx(ctx, tx, y.org, y.plan.ID)
 			if err == nil {
-				_, err = y.UpdatePlan(ctx, tx, y.org, p, fleet.PlanChange{
+				_, err = y.UpdatePlanTx(ctx, tx, y.org, p, fleet.PlanChange{
 					ReservationPerMin: optional.Of(int64(15)), OutOfZoneAmount: optional.Of(int64(900)), PausePerMinAmount: optional.Of(int64(7)),
 				})
 			}

@@ -23,10 +23,10 @@ func TestRecords(t *testing.T) {
 	var c fleet.Customer
 	var z fleet.Zone
 	s.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		if c, err = s.CreateCustomer(ctx, tx, s.org, newCustomer(s.sub.ID)); err != nil {
+		if c, err = s.CreateCustomerTx(ctx, tx, s.org, newCustomer(s.sub.ID)); err != nil {
 			return err
 		}
-		z, err = s.CreateZone(ctx, tx, s.org, newZone(t, s.sub.ID))
+		z, err = s.CreateZoneTx(ctx, tx, s.org, newZone(t, s.sub.ID))
 		return err
 	})
 	same := func(what string, made, read fleet.Record, err error) {
@@ -80,7 +80,7 @@ func TestIDsAscend(t *testing.T) {
 	var last string
 	s.write(t, func(ctx context.Context, tx *db.Tx) error {
 		for range 100 {
-			c, err := s.CreateCustomer(ctx, tx, s.org, newCustomer(s.sub.ID))
+			c, err := s.CreateCustomerTx(ctx, tx, s.org, newCustomer(s.sub.ID))
 			if err != nil {
 				return err
 			}
@@ -98,7 +98,7 @@ func TestCustomerFaults(t *testing.T) {
 	s.write(t, func(ctx context.Context, tx *db.Tx) error {
 		n := newCustomer(s.sub.ID)
 		n.ExternalID = "app-1"
-		_, err := s.CreateCustomer(ctx, tx, s.org, n)
+		_, err := s.CreateCustomerTx(ctx, tx, s.org, n)
 		return err
 	})
 	tomorrow := fleet.NullString(time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly))
@@ -139,7 +139,7 @@ func TestCustomerFaults(t *testing.T) {
 		n := newCustomer(s.sub.ID)
 		tt.change(&n)
 		wantFaults(t, tt.name, s.try(t, func(ctx context.Context, tx *db.Tx) error {
-			_, err := s.CreateCustomer(ctx, tx, s.org, n)
+			_, err := s.CreateCustomerTx(ctx, tx, s.org, n)
 			return err
 		}), tt.want)
 	}
@@ -152,11 +152,11 @@ func TestCustomerChanges(t *testing.T) {
 	s.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
 		n := newCustomer(s.sub.ID)
 		n.ExternalID = "app-1"
-		if _, err = s.CreateCustomer(ctx, tx, s.org, n); err != nil {
+		if _, err = s.CreateCustomerTx(ctx, tx, s.org, n); err != nil {
 			return err
 		}
 		n.ExternalID = "app-2"
-		c, err = s.CreateCustomer(ctx, tx, s.org, n)
+		c, err = s.CreateCustomerTx(ctx, tx, s.org, n)
 		return err
 	})
 	if c.DefaultCurrency != "EUR" || c.Status != fleet.CustomerActive || c.LicenseStatus != "none" {
@@ -191,11 +191,11 @@ func TestCustomerChanges(t *testing.T) {
 	} {
 		var got fleet.Customer
 		err := s.try(t, func(ctx context.Context, tx *db.Tx) error {
-			locked, err := s.LockCustomer(ctx, tx, s.org, c.ID)
+			locked, err := s.LockCustomerTx(ctx, tx, s.org, c.ID)
 			if err != nil {
 				return err
 			}
-			got, err = s.UpdateCustomer(ctx, tx, s.org, locked, tt.change)
+			got, err = s.UpdateCustomerTx(ctx, tx, s.org, locked, tt.change)
 			return err
 		})
 		wantFaults(t, tt.name, err, tt.want)
@@ -213,7 +213,7 @@ func TestCustomerChanges(t *testing.T) {
 	}
 
 	s.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		c, err = s.AnonymiseCustomer(ctx, tx, s.org, c.ID)
+		c, err = s.AnonymiseCustomerTx(ctx, tx, s.org, c.ID)
 		return err
 	})
 	text, _ := c.Record()
@@ -228,7 +228,7 @@ func TestCustomerChanges(t *testing.T) {
 	}
 	update := func(change fleet.CustomerChange) error {
 		return s.try(t, func(ctx context.Context, tx *db.Tx) error {
-			_, err := s.UpdateCustomer(ctx, tx, s.org, c, change)
+			_, err := s.UpdateCustomerTx(ctx, tx, s.org, c, change)
 			return err
 		})
 	}
@@ -239,7 +239,7 @@ func TestCustomerChanges(t *testing.T) {
 		t.Errorf("active again: got %v, want from, to and allowed", err)
 	}
 	s.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		twice, err := s.AnonymiseCustomer(ctx, tx, s.org, c.ID)
+		twice, err := s.AnonymiseCustomerTx(ctx, tx, s.org, c.ID)
 		if again, _ := twice.Record(); again.Revision != text.Revision {
 			t.Errorf("anonymised twice: got revision %d, want %d", again.Revision, text.Revision)
 		}
@@ -271,7 +271,7 @@ func TestPlanFaults(t *testing.T) {
 		n := newPlan(s.sub.ID)
 		tt.change(&n)
 		wantFaults(t, tt.name, s.try(t, func(ctx context.Context, tx *db.Tx) error {
-			p, err := s.CreatePlan(ctx, tx, s.org, n)
+			p, err := s.CreatePlanTx(ctx, tx, s.org, n)
 			if err == nil && (p.Currency != "EUR" || !p.Active || p.Version != 1) {
 				t.Errorf("%s: made %+v", tt.name, p)
 			}
@@ -285,11 +285,11 @@ func TestPlanVersions(t *testing.T) {
 	s := newSite(t)
 	update := func(c fleet.PlanChange) error {
 		return s.try(t, func(ctx context.Context, tx *db.Tx) error {
-			p, err := s.LockPlan(ctx, tx, s.org, s.plan.ID)
+			p, err := s.LockPlanTx(ctx, tx, s.org, s.plan.ID)
 			if err != nil {
 				return err
 			}
-			_, err = s.UpdatePlan(ctx, tx, s.org, p, c)
+			_, err = s.UpdatePlanTx(ctx, tx, s.org, p, c)
 			return err
 		})
 	}
@@ -312,7 +312,7 @@ func TestPlanVersions(t *testing.T) {
 	// A change that could lead to amounts out of range is refused.
 	wantFaults(t, "very dear", update(fleet.PlanChange{PerMinute: optional.Of([]fleet.Segment{{Rate: 1 << 42, Interval: 1}})}), "none")
 	wantFaults(t, "longer rides", s.try(t, func(ctx context.Context, tx *db.Tx) error {
-		_, _, err := s.UpdateSettings(ctx, tx, s.org, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(10_000))})
+		_, _, err := s.UpdateSettingsTx(ctx, tx, s.org, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(10_000))})
 		return err
 	}), "max_ride_minutes conflict")
 	wantFaults(t, "dear to reserve", update(fleet.PlanChange{PerMinute: optional.Of([]fleet.Segment{}), ReservationPerMin: optional.Of(int64(1 << 48))}), "none")
@@ -347,7 +347,7 @@ func TestZoneFaults(t *testing.T) {
 		n := newZone(t, s.sub.ID)
 		tt.change(&n)
 		wantFaults(t, tt.name, s.try(t, func(ctx context.Context, tx *db.Tx) error {
-			_, err := s.CreateZone(ctx, tx, s.org, n)
+			_, err := s.CreateZoneTx(ctx, tx, s.org, n)
 			return err
 		}), tt.want)
 	}
@@ -358,7 +358,7 @@ func TestZoneChanges(t *testing.T) {
 	s := newSite(t)
 	var z fleet.Zone
 	s.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		z, err = s.CreateZone(ctx, tx, s.org, newZone(t, s.sub.ID))
+		z, err = s.CreateZoneTx(ctx, tx, s.org, newZone(t, s.sub.ID))
 		return err
 	})
 	own := []fleet.Rule{{StartAllowed: true}}
@@ -381,11 +381,11 @@ func TestZoneChanges(t *testing.T) {
 		{"nothing", fleet.ZoneChange{}, "none", 100, fleet.Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}},
 	} {
 		wantFaults(t, tt.name, s.try(t, func(ctx context.Context, tx *db.Tx) error {
-			locked, err := s.LockZone(ctx, tx, s.org, z.ID)
+			locked, err := s.LockZoneTx(ctx, tx, s.org, z.ID)
 			if err != nil {
 				return err
 			}
-			_, err = s.UpdateZone(ctx, tx, s.org, locked, tt.change)
+			_, err = s.UpdateZoneTx(ctx, tx, s.org, locked, tt.change)
 			return err
 		}), tt.want)
 		got, err := s.Zone(t.Context(), s.db, s.org, z.ID)
@@ -397,8 +397,8 @@ func TestZoneChanges(t *testing.T) {
 	if doc, _ := got.Record(); doc.Revision != 8 {
 		t.Errorf("after 7 changes: got revision %d, want 8", doc.Revision)
 	}
-	s.write(t, func(ctx context.Context, tx *db.Tx) error { return s.DeleteZone(ctx, tx, s.org, z.ID) })
-	wantFaults(t, "deleted twice", s.try(t, func(ctx context.Context, tx *db.Tx) error { return s.DeleteZone(ctx, tx, s.org, z.ID) }), "not found")
+	s.write(t, func(ctx context.Context, tx *db.Tx) error { return s.DeleteZoneTx(ctx, tx, s.org, z.ID) })
+	wantFaults(t, "deleted twice", s.try(t, func(ctx context.Context, tx *db.Tx) error { return s.DeleteZoneTx(ctx, tx, s.org, z.ID) }), "not found")
 }
 
 // TestSubaccountFaults checks the validation of subaccounts (fleet-api.md 1.6).
@@ -407,17 +407,17 @@ func TestSubaccountFaults(t *testing.T) {
 	had := s.sub.VehicleTypes[0]
 	var other fleet.Subaccount
 	s.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		other, err = s.CreateSubaccount(ctx, tx, s.org, fleet.NewSubaccount{Name: "Osaka", TimeZone: "Asia/Tokyo", Currency: "JPY", ExternalID: "osaka"})
+		other, err = s.CreateSubaccountTx(ctx, tx, s.org, fleet.NewSubaccount{Name: "Osaka", TimeZone: "Asia/Tokyo", Currency: "JPY", ExternalID: "osaka"})
 		if err != nil {
 			return err
 		}
 		feed := fleet.GBFS{Enabled: true, SystemID: "osaka", OpeningHours: "24/7", ContactEmail: "feed@example.com"}
-		if other, err = s.UpdateSubaccount(ctx, tx, s.org, other, fleet.SubaccountChange{GBFS: optional.Of(feed)}); err != nil {
+		if other, err = s.UpdateSubaccountTx(ctx, tx, s.org, other, fleet.SubaccountChange{GBFS: optional.Of(feed)}); err != nil {
 			return err
 		}
 		n := newZone(t, s.sub.ID)
 		n.Rules = []fleet.Rule{{VehicleTypeIDs: []string{s.scooter}}}
-		_, err = s.CreateZone(ctx, tx, s.org, n)
+		_, err = s.CreateZoneTx(ctx, tx, s.org, n)
 		return err
 	})
 	typed := func(change func(*fleet.VehicleType)) fleet.SubaccountChange {
@@ -464,7 +464,7 @@ func TestSubaccountFaults(t *testing.T) {
 		t.Errorf("got types %+v, alerts %+v", got.VehicleTypes, got.Alerts)
 	}
 	wantFaults(t, "a zone in one that is archived", s.try(t, func(ctx context.Context, tx *db.Tx) error {
-		_, err := s.CreateZone(ctx, tx, s.org, newZone(t, s.sub.ID))
+		_, err := s.CreateZoneTx(ctx, tx, s.org, newZone(t, s.sub.ID))
 		return err
 	}), "subaccount_id conflict")
 	for _, tt := range []struct {
@@ -478,7 +478,7 @@ func TestSubaccountFaults(t *testing.T) {
 		{"external id taken", fleet.NewSubaccount{Name: "x", TimeZone: "UTC", Currency: "KWD", ExternalID: "osaka"}, "already_exists external_id"},
 	} {
 		wantFaults(t, "new: "+tt.name, s.try(t, func(ctx context.Context, tx *db.Tx) error {
-			_, err := s.CreateSubaccount(ctx, tx, s.org, tt.n)
+			_, err := s.CreateSubaccountTx(ctx, tx, s.org, tt.n)
 			return err
 		}), tt.want)
 	}

@@ -31,7 +31,7 @@ func (y *yard) tryVehicle(t testing.TB, change func(*fleet.NewVehicle)) error {
 	n := fleet.NewVehicle{SubaccountID: y.sub.ID, Code: fmt.Sprintf("T-%04d", y.n), VehicleTypeID: y.scooter, State: fleet.Available, Location: inside()}
 	change(&n)
 	return y.try(t, func(ctx context.Context, tx *db.Tx) error {
-		_, err := y.CreateVehicle(ctx, tx, y.org, n, testActor)
+		_, err := y.CreateVehicleTx(ctx, tx, y.org, n, testActor)
 		return err
 	})
 }
@@ -151,7 +151,7 @@ func TestReservationKeepsSighting(t *testing.T) {
 	seen := y.putVehicle(t, v.ID, fleet.VehicleChange{State: optional.Of(fleet.Available)}).StateChangedAt.Std()
 	y.ride(t, fleet.Reserved, v)
 	y.after(t, rfc3339.Time(y.now(t)), time.Minute)
-	if got := y.storedVehicle(t, v.ID).State; got != fleet.VehicleTaken {
+	if got := y.storedVehicle(t, v.ID).State; got != fleet.VehicleReserved {
 		t.Errorf("a minute after it was reserved it is %s", got)
 	}
 	y.changeSettings(t, fleet.SettingsChange{ContactLostMinutes: optional.Of(int64(20))})
@@ -160,7 +160,7 @@ func TestReservationKeepsSighting(t *testing.T) {
 		t.Errorf("after a change of the limit it is lost at %s, %v; want 20 minutes after %s", due, err, seen)
 	}
 	y.after(t, rfc3339.Time(y.now(t)), time.Minute)
-	if got := y.storedVehicle(t, v.ID).State; got != fleet.VehicleTaken {
+	if got := y.storedVehicle(t, v.ID).State; got != fleet.VehicleReserved {
 		t.Errorf("after a change of the limit it is %s", got)
 	}
 	y.after(t, rfc3339.Time(y.now(t)), 20*time.Minute)

@@ -52,16 +52,16 @@ func TestAnalyticsFollowRides(t *testing.T) {
 		s.write(t, func(ctx context.Context, tx *db.Tx) error {
 			n := newCustomer(s.sub.ID)
 			n.Email, n.Phone = "", ""
-			customer, err := s.CreateCustomer(ctx, tx, s.org, n)
+			customer, err := s.CreateCustomerTx(ctx, tx, s.org, n)
 			if err != nil {
 				return err
 			}
-			vehicle, err := s.CreateVehicle(ctx, tx, s.org, fleet.NewVehicle{SubaccountID: s.sub.ID, Code: fmt.Sprintf("B-%d", len(rides)), VehicleTypeID: s.scooter, State: fleet.Available,
+			vehicle, err := s.CreateVehicleTx(ctx, tx, s.org, fleet.NewVehicle{SubaccountID: s.sub.ID, Code: fmt.Sprintf("B-%d", len(rides)), VehicleTypeID: s.scooter, State: fleet.Available,
 				Location: &fleet.Position{Lat: 52.5, Lng: 13.4}}, by)
 			if err != nil {
 				return err
 			}
-			r, err := s.StartRide(ctx, tx, s.org, fleet.NewRide{Status: status, CustomerID: fleet.NullString(customer.ID), VehicleID: fleet.NullString(vehicle.ID)}, by)
+			r, err := s.StartRideTx(ctx, tx, s.org, fleet.NewRide{Status: status, CustomerID: fleet.NullString(customer.ID), VehicleID: fleet.NullString(vehicle.ID)}, by)
 			rides = append(rides, r.ID)
 			return err
 		})
@@ -69,9 +69,9 @@ func TestAnalyticsFollowRides(t *testing.T) {
 	change := func(i int, c fleet.RideChange) {
 		t.Helper()
 		s.write(t, func(ctx context.Context, tx *db.Tx) error {
-			r, err := s.LockRide(ctx, tx, s.org, rides[i])
+			r, err := s.LockRideTx(ctx, tx, s.org, rides[i])
 			if err == nil {
-				_, err = s.UpdateRide(ctx, tx, s.org, r, c, by)
+				_, err = s.UpdateRideTx(ctx, tx, s.org, r, c, by)
 			}
 			return err
 		})

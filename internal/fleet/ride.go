@@ -257,9 +257,9 @@ func readRide(ctx context.Context, q db.Querier, organizationID, id, lock string
 	return r, nil
 }
 
-// LockRide locks a ride and ends it if it is due, for [Service.UpdateRide] in the
+// LockRideTx locks a ride and ends it if it is due, for [Service.UpdateRideTx] in the
 // same transaction. Error: NotFound.
-func (s *Service) LockRide(ctx context.Context, tx *db.Tx, organizationID, id string) (Ride, error) {
+func (s *Service) LockRideTx(ctx context.Context, tx *db.Tx, organizationID, id string) (Ride, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Ride{}, err
@@ -375,10 +375,10 @@ func (r *rideCustomer) save(ctx context.Context, tx *db.Tx, a orgContext) error 
 	return updateRow(ctx, tx, "customers", a.id, r.now.ID, columns(&r.stored, ""), columns(&r.now, string(doc)))
 }
 
-// StartRide creates a ride or a reservation in the caller's transaction. Errors:
+// StartRideTx creates a ride or a reservation in the caller's transaction. Errors:
 // Invalid; Conflict already_exists; the codes of fleet-api.md 5 for a vehicle,
 // customer or place that does not allow it.
-func (s *Service) StartRide(ctx context.Context, tx *db.Tx, organizationID string, n NewRide, by Actor) (Ride, error) {
+func (s *Service) StartRideTx(ctx context.Context, tx *db.Tx, organizationID string, n NewRide, by Actor) (Ride, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Ride{}, err
@@ -592,7 +592,7 @@ func (r *Ride) reserve(p *rideContext, kind *VehicleType, by Actor) {
 	r.Status = Reserved
 	r.ReservedAt = r.CreatedAt
 	r.ReservationExpiresAt = rfc3339.Time(r.CreatedAt.Std().Add(time.Duration(kind.ReservationMinutes) * time.Minute))
-	p.vehicle.setRideState(VehicleTaken, "reservation_start", r.CreatedAt.Std(), NullString(r.ID), by)
+	p.vehicle.setRideState(VehicleReserved, "reservation_start", r.CreatedAt.Std(), NullString(r.ID), by)
 }
 
 // activate starts a new or reserved ride. Errors: vehicle_low_battery,
@@ -752,7 +752,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	if r.DistanceMeters != nil {
 		usage.Meters = *r.DistanceMeters
 	}
-	r.charge(tariff, p.subaccount, usage)
+	r.setPrice(tariff, p.subaccount, usage)
 	v.endRide("trip_end", e.at, NullString(r.ID), e.by, a.settings)
 	if p.rider != nil {
 		p.rider.now.OpenRideID = ""
@@ -788,7 +788,7 @@ func (s *Service) cancel(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, 
 	}
 	r.end(Cancelled, e.at)
 	r.CancelReason = e.reason
-	r.charge(tariff, p.subaccount, usage)
+	r.setPrice(tariff, p.subaccount, usage)
 	p.vehicle.endRide(event, e.at, NullString(r.ID), e.by, a.settings)
 	if p.rider != nil {
 		p.rider.now.OpenRideID = ""
@@ -844,8 +844,8 @@ func (r *Ride) reservationUsage() Usage {
 	}
 }
 
-// charge sets the price of an ended ride: 0 without a tariff.
-func (r *Ride) charge(tariff *Tariff, sub *Subaccount, usage Usage) {
+// setPrice sets the price of an ended ride: 0 without a tariff.
+func (r *Ride) setPrice(tariff *Tariff, sub *Subaccount, usage Usage) {
 	p := Price{Currency: sub.Currency}
 	if tariff != nil {
 		p = tariff.Price(usage)
@@ -854,10 +854,10 @@ func (r *Ride) charge(tariff *Tariff, sub *Subaccount, usage Usage) {
 	r.PaymentStatus = p.payment()
 }
 
-// UpdateRide updates a ride returned by [Service.LockRide], in the caller's
+// UpdateRideTx updates a ride returned by [Service.LockRideTx], in the caller's
 // transaction. An update without a difference creates no revision. Errors: Invalid;
 // Conflict already_exists; the codes of fleet-api.md 5.
-func (s *Service) UpdateRide(ctx context.Context, tx *db.Tx, organizationID string, r Ride, c RideChange, by Actor) (Ride, error) {
+func (s *Service) UpdateRideTx(ctx context.Context, tx *db.Tx, organizationID string, r Ride, c RideChange, by Actor) (Ride, error) {
 	a, err := s.reuseOrgContext(ctx, tx, r.org, organizationID)
 	if err != nil {
 		return r, err
@@ -954,7 +954,7 @@ func (s *Service) startReserved(ctx context.Context, tx *db.Tx, a orgContext, r 
 	if kind == nil {
 		return fmt.Errorf("ride %s has a vehicle type that is not in its subaccount", r.ID)
 	}
-	if v := &p.vehicle; v.CurrentRideID != NullString(r.ID) || v.State != VehicleTaken && (v.State != NonContactable || v.formerState != VehicleTaken) {
+	if v := &p.vehicle; v.CurrentRideID != NullString(r.ID) || v.State != VehicleReserved && (v.State != NonContactable || v.formerState != VehicleReserved) {
 		return unavailableError(v)
 	}
 	if p.rider != nil && p.rider.now.Status != CustomerActive {

@@ -30,7 +30,7 @@ func BenchmarkRides(b *testing.B) {
 				p := &list[client*pairs+n/clients/2%pairs]
 				var r fleet.Ride
 				err := y.db.Write(ctx, func(tx *db.Tx) (err error) {
-					r, err = y.StartRide(ctx, tx, y.org, fleet.NewRide{VehicleID: fleet.NullString(p.vehicle.ID), CustomerID: fleet.NullString(p.customer.ID)}, testActor)
+					r, err = y.StartRideTx(ctx, tx, y.org, fleet.NewRide{VehicleID: fleet.NullString(p.vehicle.ID), CustomerID: fleet.NullString(p.customer.ID)}, testActor)
 					return err
 				})
 				if err == nil {
@@ -38,10 +38,10 @@ func BenchmarkRides(b *testing.B) {
 				}
 				if err == nil {
 					err = y.db.Write(ctx, func(tx *db.Tx) error {
-						if r, err = y.LockRide(ctx, tx, y.org, r.ID); err != nil {
+						if r, err = y.LockRideTx(ctx, tx, y.org, r.ID); err != nil {
 							return err
 						}
-						r, err = y.UpdateRide(ctx, tx, y.org, r, to(fleet.Completed), testActor)
+						r, err = y.UpdateRideTx(ctx, tx, y.org, r, to(fleet.Completed), testActor)
 						return err
 					})
 				}

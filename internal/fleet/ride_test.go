@@ -27,7 +27,7 @@ func TestRides(t *testing.T) {
 		total  int64
 		count  int64 // of the customer's rides
 	}{
-		{row: "POST reserved", first: fleet.Reserved, status: fleet.Reserved, state: fleet.VehicleTaken,
+		{row: "POST reserved", first: fleet.Reserved, status: fleet.Reserved, state: fleet.VehicleReserved,
 			events: []string{"reservation_start reserved"}},
 		{row: "POST active", first: fleet.Active, status: fleet.Active, state: fleet.OnTrip,
 			events: []string{"trip_start on_trip"}},

@@ -15,10 +15,10 @@ import (
 // [time.Duration].
 const maxAhead = 200
 
-// AdvanceClock advances the clock of a sandbox in the caller's transaction. All
+// AdvanceClockTx advances the clock of a sandbox in the caller's transaction. All
 // changes due until then apply in order, each as of its due time. The clock then
 // runs on from to. Errors: NotFound in production; clock_backwards; Invalid.
-func (s *Service) AdvanceClock(ctx context.Context, tx *db.Tx, organizationID string, to time.Time) error {
+func (s *Service) AdvanceClockTx(ctx context.Context, tx *db.Tx, organizationID string, to time.Time) error {
 	if s.live {
 		return notFoundError("clock")
 	}

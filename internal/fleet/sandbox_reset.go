@@ -8,15 +8,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Reset restores the initial state of an organization's sandbox, in the caller's
+// ResetTx restores the initial state of an organization's sandbox, in the caller's
 // transaction: it deletes all records, resets settings and clock, and creates the
 // records of [Service.Seed] with the same ids. Idempotency keys and audit entries
 // remain. Error: NotFound in production.
-func (s *Service) Reset(ctx context.Context, tx *db.Tx, o Organization) error {
+func (s *Service) ResetTx(ctx context.Context, tx *db.Tx, o Organization) error {
 	if s.live {
 		return notFoundError("sandbox")
 	}
-	_, revision, err := s.LockSettings(ctx, tx, o.ID)
+	_, revision, err := s.LockSettingsTx(ctx, tx, o.ID)
 	if err != nil {
 		return err
 	}

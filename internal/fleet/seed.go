@@ -37,7 +37,7 @@ func (s *Service) requireEmpty(ctx context.Context, tx *db.Tx, o Organization) (
 	if err != nil {
 		return orgContext{}, err
 	}
-	if _, _, err := s.LockSettings(ctx, tx, o.ID); err != nil {
+	if _, _, err := s.LockSettingsTx(ctx, tx, o.ID); err != nil {
 		return orgContext{}, err
 	}
 	a, err := s.orgContext(ctx, tx, tx.Now, o.ID)

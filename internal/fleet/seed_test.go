@@ -253,8 +253,8 @@ func checkWhole(t *testing.T, w *whole, now time.Time, history bool) {
 	}
 	for id, v := range w.vehicles {
 		had := of(vehicles, id)
-		want := map[fleet.RideStatus]fleet.VehicleState{fleet.Reserved: fleet.VehicleTaken, fleet.Active: fleet.OnTrip, fleet.Paused: fleet.OnTrip}[had.status]
-		if string(v.CurrentRideID) != had.open || want != "" && v.State != want || want == "" && (v.State == fleet.VehicleTaken || v.State == fleet.OnTrip) {
+		want := map[fleet.RideStatus]fleet.VehicleState{fleet.Reserved: fleet.VehicleReserved, fleet.Active: fleet.OnTrip, fleet.Paused: fleet.OnTrip}[had.status]
+		if string(v.CurrentRideID) != had.open || want != "" && v.State != want || want == "" && (v.State == fleet.VehicleReserved || v.State == fleet.OnTrip) {
 			t.Errorf("vehicle %s is %s with ride %q, its ride is %s %q", v.Code, v.State, v.CurrentRideID, had.status, had.open)
 		}
 		if had.location != nil && *v.Location != *had.location {
@@ -347,49 +347,49 @@ func TestSeedIsValid(t *testing.T) {
 	err := d.Write(t.Context(), func(tx *db.Tx) error {
 		ctx := t.Context()
 		for id := range w.customers {
-			c, err := s.LockCustomer(ctx, tx, acme.ID, id)
+			c, err := s.LockCustomerTx(ctx, tx, acme.ID, id)
 			if err != nil {
 				return err
 			}
 			if c.Status != fleet.CustomerAnonymised {
-				if _, err := s.UpdateCustomer(ctx, tx, acme.ID, c, fleet.CustomerChange{MarketingConsent: optional.Of(!c.MarketingConsent)}); err != nil {
+				if _, err := s.UpdateCustomerTx(ctx, tx, acme.ID, c, fleet.CustomerChange{MarketingConsent: optional.Of(!c.MarketingConsent)}); err != nil {
 					return fmt.Errorf("%s: %s", w.docs[id], faults(err))
 				}
 			}
 		}
 		for id := range w.vehicles {
-			v, err := s.LockVehicle(ctx, tx, acme.ID, id)
+			v, err := s.LockVehicleTx(ctx, tx, acme.ID, id)
 			if err != nil {
 				return err
 			}
-			if _, err := s.UpdateVehicle(ctx, tx, acme.ID, v, fleet.VehicleChange{VIN: optional.Of(fleet.NullString("X"))}, fleet.Actor{Type: "user"}); err != nil {
+			if _, err := s.UpdateVehicleTx(ctx, tx, acme.ID, v, fleet.VehicleChange{VIN: optional.Of(fleet.NullString("X"))}, fleet.Actor{Type: "user"}); err != nil {
 				return fmt.Errorf("%s: %s", w.docs[id], faults(err))
 			}
 		}
 		for _, z := range w.zones {
-			z, err := s.LockZone(ctx, tx, acme.ID, z.ID)
+			z, err := s.LockZoneTx(ctx, tx, acme.ID, z.ID)
 			if err != nil {
 				return err
 			}
-			if _, err := s.UpdateZone(ctx, tx, acme.ID, z, fleet.ZoneChange{Description: optional.Of(fleet.NullString("X"))}); err != nil {
+			if _, err := s.UpdateZoneTx(ctx, tx, acme.ID, z, fleet.ZoneChange{Description: optional.Of(fleet.NullString("X"))}); err != nil {
 				return fmt.Errorf("%s: %s", w.docs[z.ID], faults(err))
 			}
 		}
 		for id := range w.plans {
-			p, err := s.LockPlan(ctx, tx, acme.ID, id)
+			p, err := s.LockPlanTx(ctx, tx, acme.ID, id)
 			if err != nil {
 				return err
 			}
-			if _, err := s.UpdatePlan(ctx, tx, acme.ID, p, fleet.PlanChange{UnlockAmount: optional.Of(int64(7))}); err != nil {
+			if _, err := s.UpdatePlanTx(ctx, tx, acme.ID, p, fleet.PlanChange{UnlockAmount: optional.Of(int64(7))}); err != nil {
 				return fmt.Errorf("%s: %s", w.docs[id], faults(err))
 			}
 		}
 		for _, sub := range w.subs {
-			sub, err := s.LockSubaccount(ctx, tx, acme.ID, sub.ID)
+			sub, err := s.LockSubaccountTx(ctx, tx, acme.ID, sub.ID)
 			if err != nil {
 				return err
 			}
-			if _, err := s.UpdateSubaccount(ctx, tx, acme.ID, sub, fleet.SubaccountChange{Name: optional.Of("X")}); err != nil {
+			if _, err := s.UpdateSubaccountTx(ctx, tx, acme.ID, sub, fleet.SubaccountChange{Name: optional.Of("X")}); err != nil {
 				return fmt.Errorf("%s: %s", w.docs[sub.ID], faults(err))
 			}
 		}
@@ -404,11 +404,11 @@ func TestSeedIsValid(t *testing.T) {
 			case !r.Status.Open():
 				change = fleet.RideChange{ExternalID: optional.Of(fleet.NullString(r.ID))}
 			}
-			r, err := s.LockRide(ctx, tx, acme.ID, r.ID)
+			r, err := s.LockRideTx(ctx, tx, acme.ID, r.ID)
 			if err != nil {
 				return err
 			}
-			if _, err := s.UpdateRide(ctx, tx, acme.ID, r, change, fleet.Actor{Type: "user"}); err != nil {
+			if _, err := s.UpdateRideTx(ctx, tx, acme.ID, r, change, fleet.Actor{Type: "user"}); err != nil {
 				return fmt.Errorf("%s: %s", w.docs[r.ID], faults(err))
 			}
 		}
@@ -440,15 +440,15 @@ func TestReset(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := s.AdvanceClock(ctx, tx, acme.ID, now.AddDate(0, 1, 0)); err != nil {
+		if err := s.AdvanceClockTx(ctx, tx, acme.ID, now.AddDate(0, 1, 0)); err != nil {
 			return err
 		}
-		if _, _, err := s.UpdateSettings(ctx, tx, acme.ID, fleet.SettingsChange{LowBatteryPercent: optional.Of(int64(20))}); err != nil {
+		if _, _, err := s.UpdateSettingsTx(ctx, tx, acme.ID, fleet.SettingsChange{LowBatteryPercent: optional.Of(int64(20))}); err != nil {
 			return err
 		}
 		for id, v := range before.vehicles {
 			if v.State == fleet.Available {
-				return s.DeleteVehicle(ctx, tx, acme.ID, id, fleet.Actor{Type: "user"})
+				return s.DeleteVehicleTx(ctx, tx, acme.ID, id, fleet.Actor{Type: "user"})
 			}
 		}
 		return nil
@@ -456,7 +456,7 @@ func TestReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = d.Write(t.Context(), func(tx *db.Tx) error { return s.Reset(t.Context(), tx, acme) })
+	err = d.Write(t.Context(), func(tx *db.Tx) error { return s.ResetTx(t.Context(), tx, acme) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -513,7 +513,7 @@ func TestSeedProduction(t *testing.T) {
 	if err := s.Seed(t.Context(), acme); problem.Of(err) != problem.Precondition {
 		t.Errorf("seeding twice: %v", err)
 	}
-	err := d.Write(t.Context(), func(tx *db.Tx) error { return s.Reset(t.Context(), tx, acme) })
+	err := d.Write(t.Context(), func(tx *db.Tx) error { return s.ResetTx(t.Context(), tx, acme) })
 	if problem.Of(err) != problem.NotFound {
 		t.Errorf("a reset of production: %v", err)
 	}
@@ -528,11 +528,11 @@ func TestSeedProduction(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		sub, err := s.LockSubaccount(t.Context(), tx, own.ID, list[0])
+		sub, err := s.LockSubaccountTx(t.Context(), tx, own.ID, list[0])
 		if err != nil {
 			return err
 		}
-		_, err = s.UpdateSubaccount(t.Context(), tx, own.ID, sub, fleet.SubaccountChange{Name: optional.Of("Hamburg")})
+		_, err = s.UpdateSubaccountTx(t.Context(), tx, own.ID, sub, fleet.SubaccountChange{Name: optional.Of("Hamburg")})
 		return err
 	})
 	if err != nil {
@@ -633,19 +633,19 @@ func TestFeedNameIsTaken(t *testing.T) {
 	rename := func(org string, name fleet.NullString) {
 		t.Helper()
 		write(func(tx *db.Tx) error {
-			sub, err := s.LockSubaccount(t.Context(), tx, org, first(org).ID)
+			sub, err := s.LockSubaccountTx(t.Context(), tx, org, first(org).ID)
 			if err != nil {
 				return err
 			}
 			feed := sub.GBFS
 			feed.SystemID = name
-			_, err = s.UpdateSubaccount(t.Context(), tx, org, sub, fleet.SubaccountChange{GBFS: optional.Of(feed)})
+			_, err = s.UpdateSubaccountTx(t.Context(), tx, org, sub, fleet.SubaccountChange{GBFS: optional.Of(feed)})
 			return err
 		})
 	}
 	rename(acme.ID, "elsewhere")
 	rename(other.ID, mine.GBFS.SystemID)
-	write(func(tx *db.Tx) error { return s.Reset(t.Context(), tx, acme) })
+	write(func(tx *db.Tx) error { return s.ResetTx(t.Context(), tx, acme) })
 	if got := first(acme.ID); got.ID != mine.ID || got.GBFS.Enabled {
 		t.Errorf("after the reset: got %s with a feed %t, want %s without", got.ID, got.GBFS.Enabled, mine.ID)
 	}

@@ -179,28 +179,28 @@ func TestClaimMeanwhile(t *testing.T) {
 		change func() error
 	}{
 		{"code", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-1"}, testActor)
+			_, err := y.CreateVehicleTx(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-1"}, testActor)
 			return err
 		}, func() error {
 			_, err := y.tryPutVehicle(t, v.ID, fleet.VehicleChange{Code: optional.Of("new-1")})
 			return err
 		}},
 		{"device_id", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-2", DeviceID: "imei"}, testActor)
+			_, err := y.CreateVehicleTx(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-2", DeviceID: "imei"}, testActor)
 			return err
 		}, func() error {
 			_, err := y.tryPutVehicle(t, v.ID, fleet.VehicleChange{DeviceID: optional.Of(fleet.NullString("imei"))})
 			return err
 		}},
 		{"external_id", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-3", ExternalID: "x"}, testActor)
+			_, err := y.CreateVehicleTx(ctx, tx, y.org, fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-3", ExternalID: "x"}, testActor)
 			return err
 		}, func() error {
 			_, err := y.tryPutVehicle(t, v.ID, fleet.VehicleChange{ExternalID: optional.Of(fleet.NullString("x"))})
 			return err
 		}},
 		{"external_id", func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.StartRide(ctx, tx, y.org, fleet.NewRide{VehicleCode: "NEW-4", TripType: fleet.RebalanceTrip, ExternalID: "x"}, testActor)
+			_, err := y.StartRideTx(ctx, tx, y.org, fleet.NewRide{VehicleCode: "NEW-4", TripType: fleet.RebalanceTrip, ExternalID: "x"}, testActor)
 			return err
 		}, func() error {
 			_, err := y.tryPut(t, r.ID, fleet.RideChange{ExternalID: optional.Of(fleet.NullString("x"))})
@@ -210,7 +210,7 @@ func TestClaimMeanwhile(t *testing.T) {
 		if tt.member == "external_id" {
 			y.write(t, func(ctx context.Context, tx *db.Tx) error {
 				n := fleet.NewVehicle{SubaccountID: y.sub.ID, VehicleTypeID: y.scooter, Code: "NEW-4", State: fleet.Available, Location: inside()}
-				_, err := y.CreateVehicle(ctx, tx, y.org, n, testActor)
+				_, err := y.CreateVehicleTx(ctx, tx, y.org, n, testActor)
 				if faults(err) == "already_exists code" {
 					return nil
 				}
@@ -290,11 +290,11 @@ func TestAllAtOnce(t *testing.T) {
 						if err != nil {
 							return err
 						}
-						return y.AdvanceClock(ctx, tx, y.org, now.Add(20*time.Minute))
+						return y.AdvanceClockTx(ctx, tx, y.org, now.Add(20*time.Minute))
 					})
 				case 6:
 					err = y.try(t, func(ctx context.Context, tx *db.Tx) error {
-						_, _, err := y.UpdateSettings(ctx, tx, y.org, fleet.SettingsChange{MaxRideMinutes: optional.Of(10 + rng.Int64N(100)), ContactLostMinutes: optional.Of(10 + rng.Int64N(100))})
+						_, _, err := y.UpdateSettingsTx(ctx, tx, y.org, fleet.SettingsChange{MaxRideMinutes: optional.Of(10 + rng.Int64N(100)), ContactLostMinutes: optional.Of(10 + rng.Int64N(100))})
 						return err
 					})
 				}

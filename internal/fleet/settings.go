@@ -88,8 +88,8 @@ func (s *Service) Settings(ctx context.Context, q db.Querier, organizationID str
 	return readSettings(ctx, q, organizationID, "")
 }
 
-// LockSettings is Settings with a lock, for an update in the same transaction.
-func (s *Service) LockSettings(ctx context.Context, tx *db.Tx, organizationID string) (Settings, int64, error) {
+// LockSettingsTx is Settings with a lock, for an update in the same transaction.
+func (s *Service) LockSettingsTx(ctx context.Context, tx *db.Tx, organizationID string) (Settings, int64, error) {
 	return readSettings(ctx, tx, organizationID, " FOR UPDATE")
 }
 
@@ -98,12 +98,12 @@ func readSettings(ctx context.Context, q db.Querier, organizationID, lock string
 	return settings, revision, wrapReadError(err, "fleet")
 }
 
-// UpdateSettings updates settings in the caller's transaction and returns them with
+// UpdateSettingsTx updates settings in the caller's transaction and returns them with
 // their revision. An update without a difference creates no revision. Changed
 // limits apply to due times (the end of a ride, a vehicle's silence), which never
 // move to before now. Errors: Invalid.
-func (s *Service) UpdateSettings(ctx context.Context, tx *db.Tx, organizationID string, c SettingsChange) (Settings, int64, error) {
-	before, revision, err := s.LockSettings(ctx, tx, organizationID)
+func (s *Service) UpdateSettingsTx(ctx context.Context, tx *db.Tx, organizationID string, c SettingsChange) (Settings, int64, error) {
+	before, revision, err := s.LockSettingsTx(ctx, tx, organizationID)
 	if err != nil {
 		return Settings{}, 0, err
 	}

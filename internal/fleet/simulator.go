@@ -557,7 +557,7 @@ func (f *simulator) newRide(c *simCity, m *simVehicle, who *simCustomer, at time
 func (j *simRide) setVehicleState(at time.Time, to VehicleState, event VehicleEvent) {
 	j.changes = append(j.changes, j.simulator.setVehicleState(j.vehicle, at, to, event, j.ID)...)
 	j.vehicle.CurrentRideID = ""
-	if to == VehicleTaken || to == OnTrip {
+	if to == VehicleReserved || to == OnTrip {
 		j.vehicle.CurrentRideID = NullString(j.ID)
 	}
 }
@@ -567,7 +567,7 @@ func (j *simRide) reserve(at time.Time, lasts time.Duration) time.Time {
 	j.Status, j.ReservedAt = Reserved, rfc3339.Time(at)
 	j.ReservationExpiresAt = rfc3339.Time(at.Add(time.Duration(j.vehicle.kind.ReservationMinutes) * time.Minute))
 	j.usage.Reserved, j.usage.ReservedSeconds = true, int64(lasts/time.Second)
-	j.setVehicleState(at, VehicleTaken, "reservation_start")
+	j.setVehicleState(at, VehicleReserved, "reservation_start")
 	return at.Add(lasts)
 }
 

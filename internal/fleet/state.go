@@ -39,13 +39,13 @@ type VehicleState string
 
 // The supported states.
 const (
-	Available      VehicleState = "available"
-	VehicleTaken   VehicleState = "reserved"
-	OnTrip         VehicleState = "on_trip"
-	NonOperational VehicleState = "non_operational"
-	NonContactable VehicleState = "non_contactable"
-	Missing        VehicleState = "missing"
-	Removed        VehicleState = "removed"
+	Available       VehicleState = "available"
+	VehicleReserved VehicleState = "reserved"
+	OnTrip          VehicleState = "on_trip"
+	NonOperational  VehicleState = "non_operational"
+	NonContactable  VehicleState = "non_contactable"
+	Missing         VehicleState = "missing"
+	Removed         VehicleState = "removed"
 )
 
 // VehicleEvent is an MDS event_type: the reason of a transition.

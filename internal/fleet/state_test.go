@@ -41,7 +41,7 @@ func TestVehicleMoves(t *testing.T) {
 		{fleet.NonContactable, fleet.Removed}:   "agency_pick_up",
 		{fleet.Missing, fleet.Removed}:          "agency_pick_up",
 	}
-	states := []fleet.VehicleState{fleet.Available, fleet.VehicleTaken, fleet.OnTrip, fleet.NonOperational, fleet.NonContactable, fleet.Missing, fleet.Removed}
+	states := []fleet.VehicleState{fleet.Available, fleet.VehicleReserved, fleet.OnTrip, fleet.NonOperational, fleet.NonContactable, fleet.Missing, fleet.Removed}
 	for _, from := range states {
 		for _, to := range states {
 			want, can := usual[[2]fleet.VehicleState{from, to}]

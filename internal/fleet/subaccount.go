@@ -173,8 +173,8 @@ func (s *Service) Subaccount(ctx context.Context, q db.Querier, organizationID, 
 	return readSubaccount(ctx, q, organizationID, id, "")
 }
 
-// LockSubaccount is Subaccount with a lock, for an update in the same transaction.
-func (s *Service) LockSubaccount(ctx context.Context, tx *db.Tx, organizationID, id string) (Subaccount, error) {
+// LockSubaccountTx is Subaccount with a lock, for an update in the same transaction.
+func (s *Service) LockSubaccountTx(ctx context.Context, tx *db.Tx, organizationID, id string) (Subaccount, error) {
 	return readSubaccount(ctx, tx, organizationID, id, " FOR UPDATE")
 }
 
@@ -217,10 +217,10 @@ func (s *Service) restampSubaccount(ctx context.Context, tx *db.Tx, organization
 	return nil
 }
 
-// CreateSubaccount creates an active subaccount in the caller's transaction,
+// CreateSubaccountTx creates an active subaccount in the caller's transaction,
 // without rules, vehicle types or a public feed. Errors: Invalid; Conflict
 // already_exists with the member external_id.
-func (s *Service) CreateSubaccount(ctx context.Context, tx *db.Tx, organizationID string, n NewSubaccount) (Subaccount, error) {
+func (s *Service) CreateSubaccountTx(ctx context.Context, tx *db.Tx, organizationID string, n NewSubaccount) (Subaccount, error) {
 	sub, err := s.createSubaccount(ctx, tx, organizationID, n)
 	if err != nil {
 		return Subaccount{}, err
@@ -228,7 +228,7 @@ func (s *Service) CreateSubaccount(ctx context.Context, tx *db.Tx, organizationI
 	return sub, s.record(ctx, tx, organizationID, SubaccountCreated, audit.Target{Type: "subaccount", ID: sub.ID, Name: sub.Name}, nil)
 }
 
-// createSubaccount is [Service.CreateSubaccount] without an audit entry.
+// createSubaccount is [Service.CreateSubaccountTx] without an audit entry.
 func (s *Service) createSubaccount(ctx context.Context, tx *db.Tx, organizationID string, n NewSubaccount) (Subaccount, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -262,13 +262,13 @@ func (s *Service) createSubaccount(ctx context.Context, tx *db.Tx, organizationI
 	return sub, nil
 }
 
-// UpdateSubaccount updates a subaccount that the caller's transaction has locked.
+// UpdateSubaccountTx updates a subaccount that the caller's transaction has locked.
 // An update without a difference creates no revision. Errors: Invalid, with
 // not_found for a plan of another subaccount or an unknown id in a list, read_only
 // for a fixed property of a vehicle type, conflict for a currency in use or the
 // removal of a vehicle type in use; Conflict already_exists with the member
 // external_id or gbfs.system_id.
-func (s *Service) UpdateSubaccount(ctx context.Context, tx *db.Tx, organizationID string, sub Subaccount, c SubaccountChange) (Subaccount, error) {
+func (s *Service) UpdateSubaccountTx(ctx context.Context, tx *db.Tx, organizationID string, sub Subaccount, c SubaccountChange) (Subaccount, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Subaccount{}, err

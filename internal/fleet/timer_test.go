@@ -73,12 +73,12 @@ func TestTravel(t *testing.T) {
 		t.Fatal(err)
 	}
 	travel := func(to time.Time) error {
-		return y.try(t, func(ctx context.Context, tx *db.Tx) error { return y.AdvanceClock(ctx, tx, y.org, to) })
+		return y.try(t, func(ctx context.Context, tx *db.Tx) error { return y.AdvanceClockTx(ctx, tx, y.org, to) })
 	}
 	wantFaults(t, "back", travel(now.Add(-time.Minute)), "clock_backwards")
 	wantFaults(t, "too far", travel(now.AddDate(1, 0, 1)), "now too_large")
 	wantFaults(t, "in production", newSite(t).try(t, func(ctx context.Context, tx *db.Tx) error {
-		return fleet.Open(fleet.Config{DB: y.db, Live: true}).AdvanceClock(ctx, tx, y.org, now)
+		return fleet.Open(fleet.Config{DB: y.db, Live: true}).AdvanceClockTx(ctx, tx, y.org, now)
 	}), "not found")
 	now = time.Now().AddDate(199, 6, 0)
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
@@ -99,7 +99,7 @@ func TestTravelMany(t *testing.T) {
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
 		for i := range vehicles {
 			n := fleet.NewVehicle{SubaccountID: y.sub.ID, Code: fmt.Sprintf("M-%d", i), VehicleTypeID: y.scooter, State: fleet.Available, Location: inside()}
-			if _, err := y.CreateVehicle(ctx, tx, y.org, n, testActor); err != nil {
+			if _, err := y.CreateVehicleTx(ctx, tx, y.org, n, testActor); err != nil {
 				return err
 			}
 		}
@@ -231,8 +231,8 @@ func (y *yard) agree(t rapid.TB) {
 		if string(v.CurrentRideID) != r.ID {
 			t.Errorf("vehicle %s has ride %q, want %q", id, v.CurrentRideID, r.ID)
 		}
-		want := map[fleet.RideStatus]fleet.VehicleState{fleet.Reserved: fleet.VehicleTaken, fleet.Active: fleet.OnTrip, fleet.Paused: fleet.OnTrip}[r.Status]
-		if riding && v.State != want && v.State != fleet.NonContactable || !riding && (v.State == fleet.OnTrip || v.State == fleet.VehicleTaken) {
+		want := map[fleet.RideStatus]fleet.VehicleState{fleet.Reserved: fleet.VehicleReserved, fleet.Active: fleet.OnTrip, fleet.Paused: fleet.OnTrip}[r.Status]
+		if riding && v.State != want && v.State != fleet.NonContactable || !riding && (v.State == fleet.OnTrip || v.State == fleet.VehicleReserved) {
 			t.Errorf("vehicle %s is %s, its ride %q", id, v.State, r.Status)
 		}
 	}
@@ -324,7 +324,7 @@ func TestAgree(t *testing.T) {
 					rt.Fatal(err)
 				}
 				d := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 20 * time.Minute, 40 * time.Minute, 25 * time.Hour, 80 * time.Hour}).Draw(rt, "wait")
-				y.write(t, func(ctx context.Context, tx *db.Tx) error { return y.AdvanceClock(ctx, tx, y.org, now.Add(d)) })
+				y.write(t, func(ctx context.Context, tx *db.Tx) error { return y.AdvanceClockTx(ctx, tx, y.org, now.Add(d)) })
 			},
 		})
 	})

@@ -120,7 +120,7 @@ func (v *Vehicle) Record() (Record, error) {
 	return Record{ID: v.ID, SubaccountID: v.SubaccountID, Revision: v.revision, JSON: doc, Distance: -1}, err
 }
 
-// Ignored returns the telemetry fields that [Service.UpdateVehicle] skipped because
+// Ignored returns the telemetry fields that [Service.UpdateVehicleTx] skipped because
 // the report was older than the stored one.
 func (v *Vehicle) Ignored() []string { return v.ignored }
 
@@ -214,8 +214,8 @@ func (v *Vehicle) batteryTooLow(settings *Settings) bool {
 	return known && percent < settings.LowBatteryPercent
 }
 
-// drained reports whether the vehicle is out of service because of its low battery.
-func (v *Vehicle) drained() bool {
+// belowThreshold reports whether the vehicle is out of service because of its low battery.
+func (v *Vehicle) belowThreshold() bool {
 	return v.State == NonOperational && (v.LastEvent == "battery_low" || v.formerEvent == "battery_low")
 }
 
@@ -253,11 +253,11 @@ func (v *Vehicle) endRide(event VehicleEvent, at time.Time, rideID NullString, b
 		v.PublicVehicleID = uuid.NewString()
 	}
 	v.setRideState(Available, event, at, rideID, by)
-	v.disableIfLow(at, settings)
+	v.disableIfBelowThreshold(at, settings)
 }
 
-// disableIfLow takes an available vehicle with a low battery out of service.
-func (v *Vehicle) disableIfLow(at time.Time, settings *Settings) {
+// disableIfBelowThreshold takes an available vehicle with a low battery out of service.
+func (v *Vehicle) disableIfBelowThreshold(at time.Time, settings *Settings) {
 	if v.State == Available && v.batteryTooLow(settings) {
 		v.setState(NonOperational, "battery_low", at, "", systemActor)
 	}
@@ -290,7 +290,7 @@ func (v *Vehicle) due(settings *Settings) time.Time {
 		seen = v.seenAt
 	}
 	switch v.State {
-	case Available, VehicleTaken, OnTrip, NonOperational:
+	case Available, VehicleReserved, OnTrip, NonOperational:
 		return seen.Add(time.Duration(settings.ContactLostMinutes) * time.Minute)
 	case NonContactable:
 		if v.CurrentRideID != "" {
@@ -366,9 +366,9 @@ func lockVehicle(ctx context.Context, tx *db.Tx, a orgContext, id string, until 
 	return v, stored, nil
 }
 
-// LockVehicle locks a vehicle and applies its due transitions, for
-// [Service.UpdateVehicle] in the same transaction. Error: NotFound.
-func (s *Service) LockVehicle(ctx context.Context, tx *db.Tx, organizationID, id string) (Vehicle, error) {
+// LockVehicleTx locks a vehicle and applies its due transitions, for
+// [Service.UpdateVehicleTx] in the same transaction. Error: NotFound.
+func (s *Service) LockVehicleTx(ctx context.Context, tx *db.Tx, organizationID, id string) (Vehicle, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Vehicle{}, err
@@ -442,9 +442,9 @@ func (v *Vehicle) insertStateChanges(ctx context.Context, tx *db.Tx, organizatio
 	return nil
 }
 
-// CreateVehicle creates a vehicle in the caller's transaction. Errors: Invalid;
+// CreateVehicleTx creates a vehicle in the caller's transaction. Errors: Invalid;
 // Conflict already_exists; vehicle_low_battery.
-func (s *Service) CreateVehicle(ctx context.Context, tx *db.Tx, organizationID string, n NewVehicle, by Actor) (Vehicle, error) {
+func (s *Service) CreateVehicleTx(ctx context.Context, tx *db.Tx, organizationID string, n NewVehicle, by Actor) (Vehicle, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Vehicle{}, err
@@ -580,11 +580,11 @@ func (c *VehicleChange) hasTelemetry() bool {
 	return c.Location.Set || c.BatteryPercent.Set || c.FuelPercent.Set || c.CurrentRangeMeters.Set || c.OdometerMeters.Set || c.LastReportedAt.Set
 }
 
-// UpdateVehicle updates a vehicle returned by [Service.LockVehicle], in the
+// UpdateVehicleTx updates a vehicle returned by [Service.LockVehicleTx], in the
 // caller's transaction. An update without a difference creates no revision. Errors:
 // Invalid; Conflict already_exists; invalid_transition; vehicle_in_use;
 // vehicle_low_battery.
-func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID string, v Vehicle, c VehicleChange, by Actor) (Vehicle, error) {
+func (s *Service) UpdateVehicleTx(ctx context.Context, tx *db.Tx, organizationID string, v Vehicle, c VehicleChange, by Actor) (Vehicle, error) {
 	a, err := s.reuseOrgContext(ctx, tx, v.org, organizationID)
 	if err != nil {
 		return v, err
@@ -622,7 +622,7 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 	to := v.State
 	if c.State.Set {
 		to = c.State.Value
-		checkOneOf(&faults, "state", to, Available, VehicleTaken, OnTrip, NonOperational, NonContactable, Missing, Removed)
+		checkOneOf(&faults, "state", to, Available, VehicleReserved, OnTrip, NonOperational, NonContactable, Missing, Removed)
 	}
 	events := eventsFor(v.State, to)
 	event := c.Event.Or("")
@@ -656,13 +656,13 @@ func (s *Service) UpdateVehicle(ctx context.Context, tx *db.Tx, organizationID s
 		v.setState(to, event, now, "", by)
 	case heard && v.State == NonContactable:
 		v.restoreContact(now)
-		v.disableIfLow(now, a.settings)
+		v.disableIfBelowThreshold(now, a.settings)
 	case heard && v.State == Missing:
 		v.setState(NonOperational, "located", now, "", systemActor)
 	}
 	if percent {
-		v.disableIfLow(now, a.settings)
-		if level, known := v.level(); known && v.drained() && level >= a.settings.BatteryReadyPercent && level >= a.settings.LowBatteryPercent && !(c.State.Set && to == NonOperational) {
+		v.disableIfBelowThreshold(now, a.settings)
+		if level, known := v.level(); known && v.belowThreshold() && level >= a.settings.BatteryReadyPercent && level >= a.settings.LowBatteryPercent && !(c.State.Set && to == NonOperational) {
 			v.setState(Available, "battery_charged", now, "", systemActor)
 		}
 	}
@@ -748,10 +748,10 @@ func lowBatteryError(v *Vehicle, settings *Settings) error {
 	return conflict("vehicle_low_battery", "the vehicle is at %d percent and needs at least %d", percent, settings.LowBatteryPercent)
 }
 
-// DeleteVehicle deletes a vehicle in the caller's transaction. Its rides and state
+// DeleteVehicleTx deletes a vehicle in the caller's transaction. Its rides and state
 // changes remain. Errors: NotFound; vehicle_in_use.
-func (s *Service) DeleteVehicle(ctx context.Context, tx *db.Tx, organizationID, id string, by Actor) error {
-	v, err := s.LockVehicle(ctx, tx, organizationID, id)
+func (s *Service) DeleteVehicleTx(ctx context.Context, tx *db.Tx, organizationID, id string, by Actor) error {
+	v, err := s.LockVehicleTx(ctx, tx, organizationID, id)
 	if err != nil {
 		return err
 	}

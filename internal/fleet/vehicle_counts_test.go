@@ -122,7 +122,7 @@ func TestChanged(t *testing.T) {
 	}
 	var z Zone
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		z, err = s.CreateZone(t.Context(), tx, testOrg, NewZone{SubaccountID: subs[0], Name: "Mitte", Type: Parking, Geometry: area})
+		z, err = s.CreateZoneTx(t.Context(), tx, testOrg, NewZone{SubaccountID: subs[0], Name: "Mitte", Type: Parking, Geometry: area})
 		if len(told) != 0 {
 			t.Errorf("told before the commit: %q", told)
 		}
@@ -135,7 +135,7 @@ func TestChanged(t *testing.T) {
 	}
 	told = nil
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		if err := s.DeleteZone(t.Context(), tx, testOrg, z.ID); err != nil {
+		if err := s.DeleteZoneTx(t.Context(), tx, testOrg, z.ID); err != nil {
 			return err
 		}
 		return problem.New(problem.Conflict, "no")

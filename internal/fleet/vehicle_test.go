@@ -158,7 +158,7 @@ func TestVehicleRefusals(t *testing.T) {
 		n := fleet.NewVehicle{SubaccountID: y.sub.ID, Code: "N-1", VehicleTypeID: y.scooter}
 		change(&n)
 		return y.try(t, func(ctx context.Context, tx *db.Tx) error {
-			_, err := y.CreateVehicle(ctx, tx, y.org, n, testActor)
+			_, err := y.CreateVehicleTx(ctx, tx, y.org, n, testActor)
 			return err
 		})
 	}
@@ -203,7 +203,7 @@ func TestVehicleRefusals(t *testing.T) {
 	_, err = y.tryPutVehicle(t, v.ID, fleet.VehicleChange{State: optional.Of(fleet.NonOperational)})
 	wantFaults(t, "a change of state in a ride", err, "vehicle_in_use")
 	remove := func() error {
-		return y.try(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteVehicle(ctx, tx, y.org, v.ID, testActor) })
+		return y.try(t, func(ctx context.Context, tx *db.Tx) error { return y.DeleteVehicleTx(ctx, tx, y.org, v.ID, testActor) })
 	}
 	wantFaults(t, "DELETE in a ride", remove(), "vehicle_in_use")
 	y.put(t, r.ID, to(fleet.Completed))

@@ -38,7 +38,7 @@ func furnish(t testing.TB, s *site) *yard {
 	t.Helper()
 	y := &yard{site: s}
 	y.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		y.zone, err = y.CreateZone(ctx, tx, y.org, newZone(t, y.sub.ID))
+		y.zone, err = y.CreateZoneTx(ctx, tx, y.org, newZone(t, y.sub.ID))
 		return err
 	})
 	return y
@@ -49,7 +49,7 @@ func furnish(t testing.TB, s *site) *yard {
 func (y *yard) after(t testing.TB, from rfc3339.Time, since time.Duration) {
 	t.Helper()
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
-		return y.AdvanceClock(ctx, tx, y.org, from.Std().Add(since))
+		return y.AdvanceClockTx(ctx, tx, y.org, from.Std().Add(since))
 	})
 }
 
@@ -63,7 +63,7 @@ func (y *yard) vehicle(t testing.TB, change ...func(*fleet.NewVehicle)) fleet.Ve
 	}
 	var v fleet.Vehicle
 	y.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		v, err = y.CreateVehicle(ctx, tx, y.org, n, testActor)
+		v, err = y.CreateVehicleTx(ctx, tx, y.org, n, testActor)
 		return err
 	})
 	return v
@@ -77,7 +77,7 @@ func (y *yard) customer(t testing.TB, change ...func(*fleet.NewCustomer)) fleet.
 	}
 	var c fleet.Customer
 	y.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		c, err = y.CreateCustomer(ctx, tx, y.org, n)
+		c, err = y.CreateCustomerTx(ctx, tx, y.org, n)
 		return err
 	})
 	return c
@@ -85,7 +85,7 @@ func (y *yard) customer(t testing.TB, change ...func(*fleet.NewCustomer)) fleet.
 
 func (y *yard) tryRide(t testing.TB, n fleet.NewRide) (r fleet.Ride, err error) {
 	err = y.try(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		r, err = y.StartRide(ctx, tx, y.org, n, testActor)
+		r, err = y.StartRideTx(ctx, tx, y.org, n, testActor)
 		return err
 	})
 	return r, err
@@ -103,10 +103,10 @@ func (y *yard) ride(t testing.TB, status fleet.RideStatus, v fleet.Vehicle) flee
 
 func (y *yard) tryPut(t testing.TB, id string, c fleet.RideChange) (r fleet.Ride, err error) {
 	err = y.try(t, func(ctx context.Context, tx *db.Tx) error {
-		if r, err = y.LockRide(ctx, tx, y.org, id); err != nil {
+		if r, err = y.LockRideTx(ctx, tx, y.org, id); err != nil {
 			return err
 		}
-		r, err = y.UpdateRide(ctx, tx, y.org, r, c, testActor)
+		r, err = y.UpdateRideTx(ctx, tx, y.org, r, c, testActor)
 		return err
 	})
 	return r, err
@@ -128,10 +128,10 @@ func to(status fleet.RideStatus) fleet.RideChange {
 
 func (y *yard) tryPutVehicle(t testing.TB, id string, c fleet.VehicleChange) (v fleet.Vehicle, err error) {
 	err = y.try(t, func(ctx context.Context, tx *db.Tx) error {
-		if v, err = y.LockVehicle(ctx, tx, y.org, id); err != nil {
+		if v, err = y.LockVehicleTx(ctx, tx, y.org, id); err != nil {
 			return err
 		}
-		v, err = y.UpdateVehicle(ctx, tx, y.org, v, c, testActor)
+		v, err = y.UpdateVehicleTx(ctx, tx, y.org, v, c, testActor)
 		return err
 	})
 	return v, err
@@ -192,7 +192,7 @@ func (y *yard) history(t testing.TB, vehicleID string) []string {
 func (y *yard) changeSettings(t testing.TB, c fleet.SettingsChange) {
 	t.Helper()
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
-		_, _, err := y.UpdateSettings(ctx, tx, y.org, c)
+		_, _, err := y.UpdateSettingsTx(ctx, tx, y.org, c)
 		return err
 	})
 }
@@ -201,9 +201,9 @@ func (y *yard) changeSettings(t testing.TB, c fleet.SettingsChange) {
 func (y *yard) changePlan(t testing.TB, c fleet.PlanChange) {
 	t.Helper()
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
-		plan, err := y.LockPlan(ctx, tx, y.org, y.plan.ID)
+		plan, err := y.LockPlanTx(ctx, tx, y.org, y.plan.ID)
 		if err == nil {
-			y.plan, err = y.UpdatePlan(ctx, tx, y.org, plan, c)
+			y.plan, err = y.UpdatePlanTx(ctx, tx, y.org, plan, c)
 		}
 		return err
 	})
@@ -213,9 +213,9 @@ func (y *yard) changePlan(t testing.TB, c fleet.PlanChange) {
 func (y *yard) changeCustomer(t testing.TB, id fleet.NullString, c fleet.CustomerChange) {
 	t.Helper()
 	y.write(t, func(ctx context.Context, tx *db.Tx) error {
-		customer, err := y.LockCustomer(ctx, tx, y.org, string(id))
+		customer, err := y.LockCustomerTx(ctx, tx, y.org, string(id))
 		if err == nil {
-			_, err = y.UpdateCustomer(ctx, tx, y.org, customer, c)
+			_, err = y.UpdateCustomerTx(ctx, tx, y.org, customer, c)
 		}
 		return err
 	})
@@ -226,9 +226,9 @@ func elsewhere(t testing.TB, y *yard) *yard {
 	t.Helper()
 	s := *y.site
 	s.write(t, func(ctx context.Context, tx *db.Tx) (err error) {
-		s.sub, err = s.CreateSubaccount(ctx, tx, s.org, fleet.NewSubaccount{Name: "Elsewhere", TimeZone: "Asia/Tokyo", Currency: "JPY"})
+		s.sub, err = s.CreateSubaccountTx(ctx, tx, s.org, fleet.NewSubaccount{Name: "Elsewhere", TimeZone: "Asia/Tokyo", Currency: "JPY"})
 		if err == nil {
-			s.plan, err = s.CreatePlan(ctx, tx, s.org, newPlan(s.sub.ID))
+			s.plan, err = s.CreatePlanTx(ctx, tx, s.org, newPlan(s.sub.ID))
 		}
 		return err
 	})

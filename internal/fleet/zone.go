@@ -258,8 +258,8 @@ func (s *Service) Zone(ctx context.Context, q db.Querier, organizationID, id str
 	return readZone(ctx, q, organizationID, id, "")
 }
 
-// LockZone is Zone with a lock, for an update in the same transaction.
-func (s *Service) LockZone(ctx context.Context, tx *db.Tx, organizationID, id string) (Zone, error) {
+// LockZoneTx is Zone with a lock, for an update in the same transaction.
+func (s *Service) LockZoneTx(ctx context.Context, tx *db.Tx, organizationID, id string) (Zone, error) {
 	return readZone(ctx, tx, organizationID, id, " FOR UPDATE")
 }
 
@@ -268,9 +268,9 @@ func readZone(ctx context.Context, q db.Querier, organizationID, id, lock string
 	return z, wrapReadError(err, "zone")
 }
 
-// CreateZone creates a zone in the caller's transaction. Errors: Invalid; Conflict
+// CreateZoneTx creates a zone in the caller's transaction. Errors: Invalid; Conflict
 // already_exists with the member external_id.
-func (s *Service) CreateZone(ctx context.Context, tx *db.Tx, organizationID string, n NewZone) (Zone, error) {
+func (s *Service) CreateZoneTx(ctx context.Context, tx *db.Tx, organizationID string, n NewZone) (Zone, error) {
 	z, err := s.createZone(ctx, tx, organizationID, n)
 	if err != nil {
 		return Zone{}, err
@@ -278,7 +278,7 @@ func (s *Service) CreateZone(ctx context.Context, tx *db.Tx, organizationID stri
 	return z, s.record(ctx, tx, organizationID, ZoneCreated, audit.Target{Type: "zone", ID: z.ID, Name: z.Name}, nil)
 }
 
-// createZone is [Service.CreateZone] without an audit entry.
+// createZone is [Service.CreateZoneTx] without an audit entry.
 func (s *Service) createZone(ctx context.Context, tx *db.Tx, organizationID string, n NewZone) (Zone, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
@@ -329,13 +329,13 @@ func (s *Service) createZone(ctx context.Context, tx *db.Tx, organizationID stri
 	return z, nil
 }
 
-// UpdateZone updates a zone that the caller's transaction has locked. An update
+// UpdateZoneTx updates a zone that the caller's transaction has locked. An update
 // without a difference creates no revision.
 //
 // Cleared rules and priority become the type's defaults. If only the type changes,
 // rules and priority change with it if they are the defaults of the former type.
 // Errors: Invalid; Conflict already_exists with the member external_id.
-func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID string, z Zone, c ZoneChange) (Zone, error) {
+func (s *Service) UpdateZoneTx(ctx context.Context, tx *db.Tx, organizationID string, z Zone, c ZoneChange) (Zone, error) {
 	a, err := s.orgContext(ctx, tx, tx.Now, organizationID)
 	if err != nil {
 		return Zone{}, err
@@ -412,9 +412,9 @@ func (s *Service) UpdateZone(ctx context.Context, tx *db.Tx, organizationID stri
 	return z, s.recordChange(ctx, tx, organizationID, ZoneUpdated, audit.Target{Type: "zone", ID: z.ID, Name: z.Name}, former, z)
 }
 
-// DeleteZone deletes a zone in the caller's transaction. Its id remains in rides.
+// DeleteZoneTx deletes a zone in the caller's transaction. Its id remains in rides.
 // Error: NotFound.
-func (s *Service) DeleteZone(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+func (s *Service) DeleteZoneTx(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	var subaccountID, name string
 	err := tx.QueryRow(ctx, "DELETE FROM zones WHERE organization_id = $1 AND id = $2 RETURNING subaccount_id, name", organizationID, id).Scan(&subaccountID, &name)
 	if err := wrapReadError(err, "zone"); err != nil {

@@ -239,7 +239,7 @@ func vehicleStatus(ctx context.Context, o *source) (any, error) {
 	for _, v := range list {
 		shown := vehicle{
 			ID: v.ID, Lat: v.Location.Lat, Lon: v.Location.Lng,
-			IsReserved: v.State == fleet.VehicleTaken, IsDisabled: !o.system.Rentable(&v),
+			IsReserved: v.State == fleet.VehicleReserved, IsDisabled: !o.system.Rentable(&v),
 			VehicleTypeID: v.VehicleTypeID, LastReported: instantOf(v.LastReportedAt.Std()), PricingPlanID: string(v.PricingPlanID),
 		}
 		if motor[v.VehicleTypeID] {

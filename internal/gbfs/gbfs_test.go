@@ -71,7 +71,7 @@ func (r *rig) write(fn func(tx *db.Tx) error) {
 func (r *rig) update(c fleet.SubaccountChange) {
 	r.t.Helper()
 	r.write(func(tx *db.Tx) (err error) {
-		r.sub, err = r.fleet.UpdateSubaccount(r.t.Context(), tx, r.org, r.sub, c)
+		r.sub, err = r.fleet.UpdateSubaccountTx(r.t.Context(), tx, r.org, r.sub, c)
 		return err
 	})
 }
@@ -97,7 +97,7 @@ func (r *rig) fill() {
 	scooter, bicycle := r.sub.VehicleTypes[0].ID, r.sub.VehicleTypes[1].ID
 	var plan fleet.Plan
 	r.write(func(tx *db.Tx) (err error) {
-		plan, err = r.fleet.CreatePlan(ctx, tx, r.org, fleet.NewPlan{
+		plan, err = r.fleet.CreatePlanTx(ctx, tx, r.org, fleet.NewPlan{
 			SubaccountID: r.sub.ID, Name: "Standard", Description: "1 EUR to unlock, 0.25 EUR a minute", URL: "https://acme.example/prices",
 			Tariff: fleet.Tariff{
 				Currency: "EUR", UnlockAmount: 100, PerMinute: []fleet.Segment{{Start: 0, Rate: 25, Interval: 1}}, PerKilometer: []fleet.Segment{{Start: 10, Rate: -5, Interval: 1, End: new(int64(25))}},
@@ -108,7 +108,7 @@ func (r *rig) fill() {
 		if err != nil {
 			return err
 		}
-		_, err = r.fleet.CreatePlan(ctx, tx, r.org, fleet.NewPlan{
+		_, err = r.fleet.CreatePlanTx(ctx, tx, r.org, fleet.NewPlan{
 			SubaccountID: r.sub.ID, Name: "Retired", Tariff: fleet.Tariff{Currency: "EUR", UnlockAmount: 1}, Active: new(false),
 		})
 		return err
@@ -130,7 +130,7 @@ func (r *rig) fill() {
 				StartsAt: rfc3339.Time(time.Date(2026, 1, 1, 0, 0, 0, 500e6, time.UTC)), EndsAt: rfc3339.Time(time.Date(2126, 1, 1, 0, 0, 0, 0, time.UTC))},
 		} {
 			z.SubaccountID = r.sub.ID
-			if _, err := r.fleet.CreateZone(ctx, tx, r.org, z); err != nil {
+			if _, err := r.fleet.CreateZoneTx(ctx, tx, r.org, z); err != nil {
 				return err
 			}
 		}
@@ -141,7 +141,7 @@ func (r *rig) fill() {
 		n.SubaccountID, n.ExternalID, n.Metadata = r.sub.ID, fleet.NullString("ext-"+n.Code), map[string]string{"bay": "bay-" + n.Code}
 		n.DeviceID, n.VIN, n.LicensePlate = fleet.NullString("imei-"+n.Code), fleet.NullString("vin-"+n.Code), fleet.NullString("plate-"+n.Code)
 		r.write(func(tx *db.Tx) error {
-			v, err := r.fleet.CreateVehicle(ctx, tx, r.org, n, by)
+			v, err := r.fleet.CreateVehicleTx(ctx, tx, r.org, n, by)
 			r.vehicles[n.Code] = v
 			return err
 		})
@@ -156,27 +156,27 @@ func (r *rig) fill() {
 	create(fleet.NewVehicle{Code: "FFF-6", VehicleTypeID: scooter, Location: at})                         // removed
 	create(fleet.NewVehicle{Code: "GGG-7", VehicleTypeID: scooter})                                       // nowhere
 	r.write(func(tx *db.Tx) error {
-		c, err := r.fleet.CreateCustomer(ctx, tx, r.org, fleet.NewCustomer{SubaccountID: r.sub.ID, Name: "Ada Example", Email: "ada@example.com", ExternalID: "app-88213"})
+		c, err := r.fleet.CreateCustomerTx(ctx, tx, r.org, fleet.NewCustomer{SubaccountID: r.sub.ID, Name: "Ada Example", Email: "ada@example.com", ExternalID: "app-88213"})
 		if err != nil {
 			return err
 		}
-		other, err := r.fleet.CreateCustomer(ctx, tx, r.org, fleet.NewCustomer{SubaccountID: r.sub.ID, Name: "Bob Example"})
+		other, err := r.fleet.CreateCustomerTx(ctx, tx, r.org, fleet.NewCustomer{SubaccountID: r.sub.ID, Name: "Bob Example"})
 		if err != nil {
 			return err
 		}
 		r.secrets = append(r.secrets, "Ada", "ada@", "app-88213", "Bob")
-		if _, err := r.fleet.StartRide(ctx, tx, r.org, fleet.NewRide{CustomerID: fleet.NullString(c.ID), VehicleID: fleet.NullString(r.vehicles["CCC-3"].ID)}, by); err != nil {
+		if _, err := r.fleet.StartRideTx(ctx, tx, r.org, fleet.NewRide{CustomerID: fleet.NullString(c.ID), VehicleID: fleet.NullString(r.vehicles["CCC-3"].ID)}, by); err != nil {
 			return err
 		}
-		_, err = r.fleet.StartRide(ctx, tx, r.org, fleet.NewRide{CustomerID: fleet.NullString(other.ID), VehicleID: fleet.NullString(r.vehicles["EEE-5"].ID), Status: fleet.Reserved}, by)
+		_, err = r.fleet.StartRideTx(ctx, tx, r.org, fleet.NewRide{CustomerID: fleet.NullString(other.ID), VehicleID: fleet.NullString(r.vehicles["EEE-5"].ID), Status: fleet.Reserved}, by)
 		if err != nil {
 			return err
 		}
-		v, err := r.fleet.LockVehicle(ctx, tx, r.org, r.vehicles["DDD-4"].ID)
+		v, err := r.fleet.LockVehicleTx(ctx, tx, r.org, r.vehicles["DDD-4"].ID)
 		if err != nil {
 			return err
 		}
-		_, err = r.fleet.UpdateVehicle(ctx, tx, r.org, v, fleet.VehicleChange{State: optional.Of(fleet.NonOperational)}, by)
+		_, err = r.fleet.UpdateVehicleTx(ctx, tx, r.org, v, fleet.VehicleChange{State: optional.Of(fleet.NonOperational)}, by)
 		return err
 	})
 }
@@ -432,11 +432,11 @@ func TestPublicIDChanges(t *testing.T) {
 		if before, err = r.fleet.Vehicle(ctx, tx, r.org, r.vehicles["CCC-3"].ID); err != nil {
 			return err
 		}
-		ride, err := r.fleet.LockRide(ctx, tx, r.org, string(before.CurrentRideID))
+		ride, err := r.fleet.LockRideTx(ctx, tx, r.org, string(before.CurrentRideID))
 		if err != nil {
 			return err
 		}
-		if _, err = r.fleet.UpdateRide(ctx, tx, r.org, ride, fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of[fleet.NullString]("operator")}, fleet.Actor{Type: "user"}); err != nil {
+		if _, err = r.fleet.UpdateRideTx(ctx, tx, r.org, ride, fleet.RideChange{Status: optional.Of(fleet.Completed), EndReason: optional.Of[fleet.NullString]("operator")}, fleet.Actor{Type: "user"}); err != nil {
 			return err
 		}
 		after, err = r.fleet.Vehicle(ctx, tx, r.org, before.ID)
@@ -501,7 +501,7 @@ func TestLowVehicleIsNotRentable(t *testing.T) {
 		t.Error("at 73 percent it cannot be rented")
 	}
 	r.write(func(tx *db.Tx) error {
-		_, _, err := r.fleet.UpdateSettings(t.Context(), tx, r.org, fleet.SettingsChange{LowBatteryPercent: optional.Of(int64(74)), BatteryReadyPercent: optional.Of(int64(80))})
+		_, _, err := r.fleet.UpdateSettingsTx(t.Context(), tx, r.org, fleet.SettingsChange{LowBatteryPercent: optional.Of(int64(74)), BatteryReadyPercent: optional.Of(int64(80))})
 		return err
 	})
 	if !disabled() {

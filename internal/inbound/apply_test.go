@@ -43,11 +43,11 @@ func (k *recorder) record(tx *db.Tx, what string, o channel.Source) (any, error)
 	return map[string]string{"outcome": "taken"}, nil
 }
 
-func (k *recorder) IntakeCall(_ context.Context, tx *db.Tx, o channel.Source, c *channel.PhoneCall) (any, error) {
+func (k *recorder) IngestCallTx(_ context.Context, tx *db.Tx, o channel.Source, c *channel.PhoneCall) (any, error) {
 	return k.record(tx, "call "+c.State, o)
 }
 
-func (k *recorder) IntakeRecord(_ context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (any, *channel.Message, error) {
+func (k *recorder) IngestRecordTx(_ context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (any, *channel.Message, error) {
 	if r.Message != nil {
 		r.Message.Text += "!" // doubled if the event is passed again
 	}
@@ -55,11 +55,11 @@ func (k *recorder) IntakeRecord(_ context.Context, tx *db.Tx, o channel.Source, 
 	return result, r.Message, err
 }
 
-func (k *recorder) IntakePrivacy(_ context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (any, error) {
+func (k *recorder) IngestPrivacyRequestTx(_ context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (any, error) {
 	return k.record(tx, "privacy "+string(p.Kind), o)
 }
 
-func (k *recorder) IntakeConnectionEvent(_ context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (any, error) {
+func (k *recorder) IngestConnectionEventTx(_ context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (any, error) {
 	return k.record(tx, "news "+string(n.Kind), o)
 }
 
@@ -173,7 +173,7 @@ func TestPlace(t *testing.T) {
 		m := &channel.Message{ExternalID: "m1", ThreadKey: "call 1", From: channel.Party{Phone: theirs}, Text: "call me", Attachments: promised("1", "2")}
 		place := func(o channel.Source) (id string, err error) {
 			err = h.db.Write(t.Context(), func(tx *db.Tx) error {
-				id, err = h.Place(t.Context(), tx, o, m)
+				id, err = h.PlaceTx(t.Context(), tx, o, m)
 				return err
 			})
 			return id, err

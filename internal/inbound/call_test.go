@@ -59,11 +59,11 @@ func startVoice(t testing.TB, start func(testing.TB, ...func(*house)) *house, me
 			return c.Settings, err
 		},
 		Merge: func(ctx context.Context, tx *db.Tx, organizationID, ticketID, into string) error {
-			_, err := h.desk.Merge(ctx, tx, organizationID, ticketID, into)
+			_, err := h.desk.MergeTx(ctx, tx, organizationID, ticketID, into)
 			return err
 		},
 	})
-	late.Work(h.Service)
+	late.RegisterWorkers(h.Service)
 	return &switchboard{h, late.Service}
 }
 

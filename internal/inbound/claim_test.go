@@ -24,7 +24,7 @@ import (
 // outbox holds the mails with challenges.
 type outbox struct{ mails []mail.Message }
 
-func (p *outbox) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (p *outbox) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() { p.mails = append(p.mails, m) })
 	return nil
 }

@@ -355,8 +355,8 @@ func TestOneOwnerPerMessage(t *testing.T) {
 			api := channel.APIOf(p.adapter)
 			own := channel.ConnectionCredentials(api, planted(api, markTenant))
 			shared := channel.DeploymentCredentials(api, "https://"+deploymentHost, planted(api, markDeployment))
-			calls := func(c channel.Credentials) []channel.Call {
-				list := []channel.Call{caller.SendCall(m, c)}
+			calls := func(c channel.Credentials) []channel.APIRequest {
+				list := []channel.APIRequest{caller.SendCall(m, c)}
 				if s, ok := p.adapter.(channel.Searcher); ok {
 					list = append(list, s.SearchCall(m, c, time.Now()))
 				}
@@ -364,7 +364,7 @@ func TestOneOwnerPerMessage(t *testing.T) {
 			}
 			w := new(wire)
 			for _, call := range append(calls(own), calls(shared)...) {
-				req, err := call.Request(t.Context())
+				req, err := call.HTTPRequest(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -374,14 +374,14 @@ func TestOneOwnerPerMessage(t *testing.T) {
 				t.Errorf("the connection's values were used: %t, the deployment's: %t, want both", tenant, deployment)
 			}
 			for _, call := range calls(channel.Credentials{}) {
-				if _, err := call.Request(t.Context()); err == nil {
+				if _, err := call.HTTPRequest(t.Context()); err == nil {
 					t.Errorf("a call without credentials leaves for %s", call.URL)
 				}
 			}
 			for _, elsewhere := range []string{"https://" + deploymentHost + "/x", own.BaseURL() + ".evil.example/x", own.BaseURL() + "@evil.example/x"} {
 				call := caller.SendCall(m, own)
 				call.URL = elsewhere
-				if _, err := call.Request(t.Context()); err == nil {
+				if _, err := call.HTTPRequest(t.Context()); err == nil {
 					t.Errorf("a call of %s leaves for %s", own.BaseURL(), elsewhere)
 				}
 			}

@@ -116,7 +116,7 @@ func (s *Service) enqueueDeadMails(ctx context.Context, tx *db.Tx, kind, organiz
 		if err != nil {
 			return err
 		}
-		if err := s.mailer.EnqueueMail(ctx, tx, m); err != nil {
+		if err := s.mailer.EnqueueMailTx(ctx, tx, m); err != nil {
 			return err
 		}
 	}

@@ -655,7 +655,7 @@ func TestAutoReply(t *testing.T) {
 // outgoing accepts every message.
 type outgoing struct{}
 
-func (outgoing) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (outgoing) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	m.MessageID = m.ID + "@client.example"
 	return connectionID, nil
 }

@@ -120,7 +120,7 @@ func (s *Service) enrich(ctx context.Context, w *work, asker channel.Enricher, g
 
 // call calls the provider's API before the deadline until. The error is a [*providerError]
 // without address and credentials.
-func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, got *responses) (channel.Response, error) {
+func (s *Service) call(ctx context.Context, c *channel.APIRequest, until time.Time, got *responses) (channel.Response, error) {
 	var none channel.Response
 	transport := s.api
 	if c.Public() {
@@ -131,7 +131,7 @@ func (s *Service) call(ctx context.Context, c *channel.Call, until time.Time, go
 	}
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	req, err := c.Request(ctx)
+	req, err := c.HTTPRequest(ctx)
 	if err != nil {
 		return none, &providerError{cause: err}
 	}

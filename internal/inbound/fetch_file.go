@@ -130,10 +130,10 @@ func (s *Service) fetchFile(ctx context.Context, j *queue.Job) error {
 		return err
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if err := s.desk.CompleteFile(ctx, tx, j.ID, desk.File{Ref: ref, Name: file.Name, ContentType: file.ContentType}); err != nil {
+		if err := s.desk.CompleteFileTx(ctx, tx, j.ID, desk.File{Ref: ref, Name: file.Name, ContentType: file.ContentType}); err != nil {
 			return err
 		}
-		return j.Finish(ctx, tx)
+		return j.FinishTx(ctx, tx)
 	})
 }
 
@@ -177,7 +177,7 @@ func (s *Service) failFile(ctx context.Context, tx *db.Tx, j *queue.Job, cause e
 		why = m.message
 	}
 	s.log.WarnContext(ctx, "an attachment could not be fetched", "attachment", j.ID, "error", cause)
-	return s.desk.FailFile(ctx, tx, j.ID, why)
+	return s.desk.FailFileTx(ctx, tx, j.ID, why)
 }
 
 // mediaError is a download that failed on the provider's side.

@@ -27,12 +27,12 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/bodypool"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
-	"github.com/kickstand-dev/kickstand/internal/fair"
-	"github.com/kickstand-dev/kickstand/internal/intake"
+	"github.com/kickstand-dev/kickstand/internal/fairqueue"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 
@@ -41,34 +41,34 @@ import (
 
 // Billing processes events of the payment provider.
 type Billing interface {
-	// Intake applies p in tx and returns a result for display. It is idempotent.
-	Intake(ctx context.Context, tx *db.Tx, p *channel.Payment) (result any, err error)
+	// IngestPaymentTx applies p in tx and returns a result for display. It is idempotent.
+	IngestPaymentTx(ctx context.Context, tx *db.Tx, p *channel.Payment) (result any, err error)
 }
 
 // Calls processes phone call events; implemented by package call. A message may result from
 // several call events, or from the absence of one, so Calls creates messages by its own jobs,
-// which pass them to [Service.Place].
+// which pass them to [Service.PlaceTx].
 type Calls interface {
-	// IntakeCall applies c in tx and returns a result for display. Events may be repeated or
+	// IngestCallTx applies c in tx and returns a result for display. Events may be repeated or
 	// arrive out of order.
-	IntakeCall(ctx context.Context, tx *db.Tx, o channel.Source, c *channel.PhoneCall) (result any, err error)
+	IngestCallTx(ctx context.Context, tx *db.Tx, o channel.Source, c *channel.PhoneCall) (result any, err error)
 }
 
 // Shops processes customers, orders and privacy requests of shops, marketplaces and payment
 // providers; implemented by package shop.
 type Shops interface {
-	// IntakeRecord applies r in tx and returns a result for display. Events may be repeated or
+	// IngestRecordTx applies r in tx and returns a result for display. Events may be repeated or
 	// arrive out of order. m is the message to place in the same transaction, or nil:
 	// r.Message, which may be modified except for its attachments.
-	IntakeRecord(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (result any, m *channel.Message, err error)
-	// IntakePrivacy stores p in tx and starts its execution. It is idempotent.
-	IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (result any, err error)
+	IngestRecordTx(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (result any, m *channel.Message, err error)
+	// IngestPrivacyRequestTx stores p in tx and starts its execution. It is idempotent.
+	IngestPrivacyRequestTx(ctx context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (result any, err error)
 }
 
 // ConnectionIntake processes events about connections; implemented by package connection.
 type ConnectionIntake interface {
-	// IntakeConnectionEvent applies n in tx and returns a result for display. It is idempotent.
-	IntakeConnectionEvent(ctx context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (result any, err error)
+	// IngestConnectionEventTx applies n in tx and returns a result for display. It is idempotent.
+	IngestConnectionEventTx(ctx context.Context, tx *db.Tx, o channel.Source, n *channel.ConnectionEvent) (result any, err error)
 }
 
 // Config configures a [Service]. Required are all fields except Secrets, VerifyTokens,
@@ -163,8 +163,8 @@ type Service struct {
 
 	// receiving and parsing bound the memory of large bodies: receiving while they are read,
 	// parsing while adapters parse and copy them.
-	receiving      *intake.Pool
-	parsing        *fair.Queue         // fair between clients, with the workers as one client
+	receiving      *bodypool.Pool
+	parsing        *fairqueue.Queue    // fair between clients, with the workers as one client
 	responseMemory *semaphore.Weighted // bounds large provider responses
 }
 
@@ -187,7 +187,7 @@ func Open(c Config) *Service {
 		defaultOrganization: c.DefaultOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, txt: c.TXT, media: c.Media, api: c.API, operator: c.Operator, mailer: c.Mailer, admins: c.Admins, audit: c.Audit, log: c.Logger,
 		secretEncodings: make(map[string][]string),
 		counts:          make(map[string]*channelCounts),
-		receiving:       intake.New(maxReceiving, maxPerClient),
+		receiving:       bodypool.New(maxReceiving, maxPerClient),
 		parsing:         newParsing(),
 
 		trustedProxies: c.TrustedProxies,

@@ -195,11 +195,11 @@ type asking struct {
 	optional bool
 }
 
-func (a asking) EnrichCall(_ *channel.Request, p channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.Call {
+func (a asking) EnrichCall(_ *channel.Request, p channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.APIRequest {
 	if len(answers) == a.calls {
 		return nil
 	}
-	call := credentials.Call("GET", fmt.Sprintf("/%s/%d", p.Key, len(answers)), http.Header{"Authorization": {"Bearer " + credentials.Get("token")}}, nil)
+	call := credentials.NewRequest("GET", fmt.Sprintf("/%s/%d", p.Key, len(answers)), http.Header{"Authorization": {"Bearer " + credentials.Get("token")}}, nil)
 	call.Optional = a.optional
 	return &call
 }

@@ -25,7 +25,7 @@ type ledger struct {
 	err   error // returned instead
 }
 
-func (l *ledger) Intake(_ context.Context, tx *db.Tx, p *channel.Payment) (any, error) {
+func (l *ledger) IngestPaymentTx(_ context.Context, tx *db.Tx, p *channel.Payment) (any, error) {
 	if l.err != nil {
 		return nil, l.err
 	}

@@ -38,7 +38,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 			if err := e.recordOutcome(ctx, tx, Rejected, nil, reason(err)); err != nil {
 				return err
 			}
-			return j.Finish(ctx, tx)
+			return j.FinishTx(ctx, tx)
 		})
 	}
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 		if err := e.recordOutcome(ctx, tx, Processed, result, ""); err != nil {
 			return err
 		}
-		return j.Finish(ctx, tx)
+		return j.FinishTx(ctx, tx)
 	})
 }
 
@@ -126,12 +126,12 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 		if s.billing == nil {
 			return nil, errNoHandler("payments")
 		}
-		return s.billing.Intake(ctx, tx, e.Payment)
+		return s.billing.IngestPaymentTx(ctx, tx, e.Payment)
 	case e.Call != nil:
 		if s.calls == nil {
 			return nil, errNoHandler("calls")
 		}
-		return s.calls.IntakeCall(ctx, tx, w.origin, e.Call)
+		return s.calls.IngestCallTx(ctx, tx, w.origin, e.Call)
 	case e.Record != nil:
 		if s.shops == nil {
 			return nil, errNoHandler("records of customers")
@@ -141,7 +141,7 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 		if r.Message != nil {
 			r.Message = new(*r.Message)
 		}
-		result, m, err := s.shops.IntakeRecord(ctx, tx, w.origin, &r)
+		result, m, err := s.shops.IngestRecordTx(ctx, tx, w.origin, &r)
 		if err != nil || m == nil {
 			return result, err
 		}
@@ -151,12 +151,12 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 		if s.shops == nil {
 			return nil, errNoHandler("privacy requests")
 		}
-		return s.shops.IntakePrivacy(ctx, tx, w.origin, e.Privacy)
+		return s.shops.IngestPrivacyRequestTx(ctx, tx, w.origin, e.Privacy)
 	case e.ConnectionEvent != nil:
 		if s.connectionEvents == nil {
 			return nil, errNoHandler("connection events")
 		}
-		return s.connectionEvents.IntakeConnectionEvent(ctx, tx, w.origin, e.ConnectionEvent)
+		return s.connectionEvents.IngestConnectionEventTx(ctx, tx, w.origin, e.ConnectionEvent)
 	case e.URLConfirmation != nil:
 		return w.confirmation, nil
 	}
@@ -164,21 +164,21 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.desk.Acknowledge(ctx, tx, w.event.OrganizationID, r, w.autoReply)
+	_, err = s.desk.AcknowledgeTx(ctx, tx, w.event.OrganizationID, r, w.autoReply)
 	return r, err
 }
 
 // place passes an event to the desk.
 func (s *Service) place(ctx context.Context, tx *db.Tx, w *work, e channel.Event) (desk.Result, error) {
-	return s.desk.Intake(ctx, tx, desk.Inbound{
+	return s.desk.IngestTx(ctx, tx, desk.Inbound{
 		OrganizationID: w.origin.OrganizationID, ConnectionID: w.origin.ConnectionID, Channel: w.origin.Medium,
 		Event: e, Files: w.files, FetchJobs: w.promises, ReceivedAt: w.origin.ReceivedAt,
 	})
 }
 
-// Place passes a message that results from several requests to the desk, in the caller's
+// PlaceTx passes a message that results from several requests to the desk, in the caller's
 // transaction, and returns its ticket. Its attachments are downloaded afterwards.
-func (s *Service) Place(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error) {
+func (s *Service) PlaceTx(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error) {
 	if s.byName[o.Channel] == nil {
 		return "", fmt.Errorf("channel %q is not part of this program", o.Channel)
 	}

@@ -11,18 +11,18 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/inbound"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
-	"github.com/kickstand-dev/kickstand/internal/mailproof/mailprooftest"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
+	"github.com/kickstand-dev/kickstand/internal/mailauth/mailauthtest"
 )
 
 // withDNS sets the DNS lookup of proofs.
-func withDNS(lookup mailproof.Lookup) func(*house) {
-	return func(h *house) { h.txt = mailproof.NewResolver(lookup).TXT }
+func withDNS(lookup mailauth.Lookup) func(*house) {
+	return func(h *house) { h.txt = mailauth.NewResolver(lookup).TXT }
 }
 
 func signedMail(t *testing.T, domain, body string) string {
 	t.Helper()
-	return mailprooftest.Sign(t, mailText(body+"@"+domain, "ana@"+domain, "help@acme.example", body), mailprooftest.Signature{Domain: domain})
+	return mailauthtest.Sign(t, mailText(body+"@"+domain, "ana@"+domain, "help@acme.example", body), mailauthtest.Signature{Domain: domain})
 }
 
 // proofs returns the verdicts and reasons of all messages of org-1, by text.
@@ -47,7 +47,7 @@ func (h *house) proofs(t *testing.T) map[string]string {
 
 // TestSignedMailIsProven: the worker uses DNS, the request path does not.
 func TestSignedMailIsProven(t *testing.T) {
-	z := mailprooftest.Zone{}
+	z := mailauthtest.Zone{}
 	z.Publish("client.example")
 	var mu sync.Mutex
 	var asked []string
@@ -58,7 +58,7 @@ func TestSignedMailIsProven(t *testing.T) {
 		return z.Lookup(ctx, name)
 	}))
 	h.connect(t, "email-raw", "help@acme.example")
-	large := mailprooftest.Sign(t, mailText("large@client.example", "ana@client.example", "help@acme.example", "large"+strings.Repeat("\r\nfiller", 30_000)), mailprooftest.Signature{Domain: "client.example"})
+	large := mailauthtest.Sign(t, mailText("large@client.example", "ana@client.example", "help@acme.example", "large"+strings.Repeat("\r\nfiller", 30_000)), mailauthtest.Signature{Domain: "client.example"})
 	for _, raw := range []string{signedMail(t, "client.example", "small"), large, mailText("bare@client.example", "ana@client.example", "help@acme.example", "bare")} {
 		h.wantAnswer(t, mailRequest(raw, secretOf("help@acme.example"), "help@acme.example"), 200, accepted)
 	}
@@ -86,7 +86,7 @@ func TestSignedMailIsProven(t *testing.T) {
 // other mail, large mail too, does not wait.
 func TestHangingDNS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := mailprooftest.Zone{}
+		z := mailauthtest.Zone{}
 		z.Publish("client.example")
 		h := startSQLite(t, withDNS(func(ctx context.Context, name string) ([]string, error) {
 			if strings.Contains(name, "slow") {
@@ -102,10 +102,10 @@ func TestHangingDNS(t *testing.T) {
 		h.run(t)
 		began := time.Now()
 		// Two of these exceed the parsing memory.
-		post(mailprooftest.Sign(t, mailText("1@slow.example", "eve@slow.example", "help@acme.example", "slow"+endlessText(30<<20)), mailprooftest.Signature{Domain: "slow.example"}))
+		post(mailauthtest.Sign(t, mailText("1@slow.example", "eve@slow.example", "help@acme.example", "slow"+endlessText(30<<20)), mailauthtest.Signature{Domain: "slow.example"}))
 		synctest.Wait() // it hangs
 		post(signedMail(t, "client.example", "quick"))
-		post(mailprooftest.Sign(t, mailText("l@client.example", "bob@client.example", "help@acme.example", "quick and large"+endlessText(12<<20)), mailprooftest.Signature{Domain: "client.example"}))
+		post(mailauthtest.Sign(t, mailText("l@client.example", "bob@client.example", "help@acme.example", "quick and large"+endlessText(12<<20)), mailauthtest.Signature{Domain: "client.example"}))
 		for len(h.list(t, inbound.Processed)) < 2 {
 			if synctest.Wait(); time.Since(began) > 3*time.Second {
 				t.Fatalf("%d events processed after %s\n%s", len(h.list(t, inbound.Processed)), time.Since(began), h.logged())
@@ -138,7 +138,7 @@ func endlessText(size int) string { return strings.Repeat("\r\n"+strings.Repeat(
 // TestBrokenDNS: the retry repairs one failed lookup.
 func TestBrokenDNS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := mailprooftest.Zone{}
+		z := mailauthtest.Zone{}
 		z.Publish("client.example")
 		failures := 1
 		h := startSQLite(t, withDNS(func(ctx context.Context, name string) ([]string, error) {

@@ -173,7 +173,7 @@ func isPendingPrivacyRequest(e *Event) bool {
 // clearContent deletes the content of an event and its pending job.
 func (s *Service) clearContent(ctx context.Context, e *Event) error {
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
-		if err := s.queue.Delete(ctx, tx, e.ID); err != nil {
+		if err := s.queue.DeleteTx(ctx, tx, e.ID); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, `UPDATE inbound_events SET external_key = '', sender = '', url = '', headers = '', body = NULL, body_key = NULL, body_size = 0,

@@ -9,8 +9,8 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
-	"github.com/kickstand-dev/kickstand/internal/fair"
-	"github.com/kickstand-dev/kickstand/internal/intake"
+	"github.com/kickstand-dev/kickstand/internal/bodypool"
+	"github.com/kickstand-dev/kickstand/internal/fairqueue"
 )
 
 const (
@@ -69,9 +69,9 @@ func (e *endpoint) readBody(w http.ResponseWriter, r *http.Request) (b body, err
 		return b, &bodyError{tooLarge(e.limit)}
 	}
 	switch {
-	case errors.Is(err, intake.ErrCrowded), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, bodypool.ErrCrowded), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return b, err
-	case errors.Is(err, intake.ErrSlow):
+	case errors.Is(err, bodypool.ErrSlow):
 		w.Header().Set("Connection", "close")
 		return b, &bodyError{errorResponse(http.StatusRequestTimeout, "the body arrived too slowly")}
 	case err != nil:
@@ -90,6 +90,6 @@ func (e *endpoint) readBody(w http.ResponseWriter, r *http.Request) (b body, err
 }
 
 // newParsing returns the memory for bodies being parsed.
-func newParsing() *fair.Queue {
-	return fair.New(fair.Config{Capacity: maxParsing, PerKey: waitingBodies, Waiting: allWaitingBodies})
+func newParsing() *fairqueue.Queue {
+	return fairqueue.New(fairqueue.Config{Capacity: maxParsing, PerKey: waitingBodies, Waiting: allWaitingBodies})
 }

@@ -15,8 +15,8 @@ import (
 
 // Mailer enqueues mail in the caller's transaction.
 type Mailer interface {
-	// EnqueueMail enqueues m. A zero From means the configured sender.
-	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
+	// EnqueueMailTx enqueues m. A zero From means the configured sender.
+	EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error
 }
 
 const (
@@ -121,7 +121,7 @@ func (s *Service) NotifyOperator(ctx context.Context) error {
 				ON CONFLICT (kind) DO UPDATE SET sent_at = excluded.sent_at`, noticeKind, tx.Now.UnixMicro()); err != nil {
 			return err
 		}
-		return s.mailer.EnqueueMail(ctx, tx, m)
+		return s.mailer.EnqueueMailTx(ctx, tx, m)
 	})
 	if err != nil {
 		return fmt.Errorf("notify the operator of unrouted events: %w", err)

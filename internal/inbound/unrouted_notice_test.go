@@ -19,7 +19,7 @@ type letters struct {
 	list []mail.Message
 }
 
-func (l *letters) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (l *letters) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()

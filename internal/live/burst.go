@@ -17,10 +17,10 @@ const (
 // burst is the topics collected for an organization, by kind.
 type burst map[string]map[string]struct{}
 
-// PublishSoon is [Hub.Publish] for changes that occur thousands of times a second: immediate
+// PublishCoalesced is [Hub.Publish] for changes that occur thousands of times a second: immediate
 // after a quiet period, else collected for a quarter of a second. More than 16 topics of a kind
 // ("ride:1", "ride:2", ...) become "ride:*". Without subscribers it is nearly free.
-func (h *Hub) PublishSoon(organizationID, topic string) {
+func (h *Hub) PublishCoalesced(organizationID, topic string) {
 	h.mu.Lock()
 	if h.closed || len(h.subs[organizationID]) == 0 && !h.db.Postgres() {
 		h.advanceMark(organizationID)

@@ -3,7 +3,7 @@
 // A change is published as a topic, such as "ticket:0198…", of one organization; it carries no
 // data. Delivery is not guaranteed: a page that misses a topic is stale until its next load,
 // nothing worse. So the hub stores no topics, never blocks, and replaces the topics of a slow
-// subscriber by [Everything]. It does count publications ([Hub.Mark]), so that a client that
+// subscriber by [Everything]. It does count publications ([Hub.Version]), so that a client that
 // reconnects can detect whether it may have missed one.
 //
 // Processes that share a PostgreSQL database notify each other.
@@ -56,10 +56,10 @@ func Open(d *db.DB) *Hub {
 	}
 }
 
-// Mark returns a marker of an organization's publications. An equal marker later, of the same
+// Version returns a marker of an organization's publications. An equal marker later, of the same
 // process, means that nothing was published in between; a different one means that something
 // may have been.
-func (h *Hub) Mark(organizationID string) string {
+func (h *Hub) Version(organizationID string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.instance + "." + strconv.FormatUint(h.age, 36) + "." + strconv.FormatUint(h.counts[organizationID], 36)

@@ -54,19 +54,19 @@ func TestTell(t *testing.T) {
 func TestMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := live.Open(dbtest.NewSQLite(t))
-		mark := h.Mark("a")
+		mark := h.Version("a")
 		for name, tell := range map[string]func(){
 			"at once":      func() { h.Publish("a", "ticket:1") },
-			"unheard":      func() { h.PublishSoon("a", "ride:1") },
-			"in a burst":   func() { s := h.Subscribe("a"); h.PublishSoon("a", "ride:1"); s.Close() },
-			"gathered":     func() { s := h.Subscribe("a"); h.PublishSoon("a", "ride:2"); s.Close() },
+			"unheard":      func() { h.PublishCoalesced("a", "ride:1") },
+			"in a burst":   func() { s := h.Subscribe("a"); h.PublishCoalesced("a", "ride:1"); s.Close() },
+			"gathered":     func() { s := h.Subscribe("a"); h.PublishCoalesced("a", "ride:2"); s.Close() },
 			"by a restart": func() { h = live.Open(dbtest.NewSQLite(t)) },
 		} {
-			if h.Publish("b", "ticket:1"); h.Mark("a") != mark {
+			if h.Publish("b", "ticket:1"); h.Version("a") != mark {
 				t.Errorf("%s: another organization's news moved it", name)
 			}
 			tell()
-			now := h.Mark("a")
+			now := h.Version("a")
 			if now == mark {
 				t.Errorf("%s: the mark is the same", name)
 			}
@@ -79,14 +79,14 @@ func TestMark(t *testing.T) {
 // TestMarks: the hub does not remember every organization for ever.
 func TestMarks(t *testing.T) {
 	h := live.Open(dbtest.NewSQLite(t))
-	mark := h.Mark("quiet")
+	mark := h.Version("quiet")
 	for i := range 100_000 {
 		h.Publish(strconv.Itoa(i), "ticket:1")
 	}
-	if h.Mark("quiet") != mark {
+	if h.Version("quiet") != mark {
 		t.Error("it is forgotten already")
 	}
-	if h.Publish("one more", "ticket:1"); h.Mark("quiet") == mark {
+	if h.Publish("one more", "ticket:1"); h.Version("quiet") == mark {
 		t.Error("what was forgotten has the mark of before")
 	}
 }
@@ -147,21 +147,21 @@ func TestProcesses(t *testing.T) {
 func TestPublishSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := live.Open(dbtest.NewSQLite(t))
-		h.PublishSoon("o1", "ride:unheard")
+		h.PublishCoalesced("o1", "ride:unheard")
 		s := h.Subscribe("o1")
 		defer s.Close()
 		time.Sleep(time.Second)
 		if got := s.Drain(); len(got) != 0 {
 			t.Errorf("got %q from before", got)
 		}
-		h.PublishSoon("o1", "ride:1")
+		h.PublishCoalesced("o1", "ride:1")
 		if got := s.Drain(); !slices.Equal(got, []string{"ride:1"}) {
 			t.Errorf("after a quiet time: got %q at once", got)
 		}
 		for i := range 1000 {
-			h.PublishSoon("o1", "vehicle:"+strconv.Itoa(i))
-			h.PublishSoon("o1", "ride:"+strconv.Itoa(i%2))
-			h.PublishSoon("o2", "ride:3")
+			h.PublishCoalesced("o1", "vehicle:"+strconv.Itoa(i))
+			h.PublishCoalesced("o1", "ride:"+strconv.Itoa(i%2))
+			h.PublishCoalesced("o2", "ride:3")
 		}
 		if got := s.Drain(); len(got) != 0 {
 			t.Errorf("amid a burst: got %q", got)
@@ -170,11 +170,11 @@ func TestPublishSoon(t *testing.T) {
 		if got := s.Drain(); !slices.Equal(got, []string{"ride:0", "ride:1", "vehicle:*"}) {
 			t.Errorf("after a burst: got %q", got)
 		}
-		h.PublishSoon("o1", "ride:4")
+		h.PublishCoalesced("o1", "ride:4")
 		if got := s.Drain(); !slices.Equal(got, []string{"ride:4"}) {
 			t.Errorf("after another quiet time: got %q", got)
 		}
-		h.PublishSoon("o1", "ride:5")
+		h.PublishCoalesced("o1", "ride:5")
 		h.Close()
 		time.Sleep(time.Second)
 	})

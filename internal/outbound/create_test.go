@@ -24,7 +24,7 @@ func (r *rig) create(text string, n desk.NewTicket) (desk.Ticket, error) {
 	n.Subject, n.Content, n.By = "Your car", says, desk.Actor{ID: graceID, Name: "Grace"}
 	var ticket desk.Ticket
 	err = r.db.Write(r.Context(), func(tx *db.Tx) (err error) {
-		ticket, err = r.desk.CreateTicket(r.Context(), tx, org, n)
+		ticket, err = r.desk.CreateTicketTx(r.Context(), tx, org, n)
 		return err
 	})
 	return ticket, err
@@ -163,7 +163,7 @@ func TestReplyOfAMergedTicket(t *testing.T) {
 	first := r.reply(ana.TicketID, "One.")
 	var merged desk.Ticket
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
-		merged, err = r.desk.Merge(t.Context(), tx, org, ana.TicketID, bob.TicketID)
+		merged, err = r.desk.MergeTx(t.Context(), tx, org, ana.TicketID, bob.TicketID)
 		return err
 	}); err != nil {
 		t.Fatal(err)

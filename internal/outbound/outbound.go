@@ -107,7 +107,7 @@ var _ desk.Dispatcher = (*Service)(nil)
 const concurrency = 128
 
 // Open returns the service. It admits messages at once, and sends after
-// [Service.Work].
+// [Service.RegisterWorkers].
 func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, blob: c.Blob, connections: c.Connections, adapters: make(map[string]channel.Adapter), box: c.Box,
@@ -126,9 +126,9 @@ func Open(c Config) *Service {
 	return s
 }
 
-// Work registers one worker per medium, so that channels do not delay each other.
+// RegisterWorkers registers one worker per medium, so that channels do not delay each other.
 // Call it before the queue starts.
-func (s *Service) Work(q *queue.Queue, d *desk.Service) {
+func (s *Service) RegisterWorkers(q *queue.Queue, d *desk.Service) {
 	s.desk = d
 	seen := make(map[string]bool)
 	for _, a := range s.adapters {
@@ -152,8 +152,8 @@ func (s *Service) Work(q *queue.Queue, d *desk.Service) {
 // days.
 const maxInternalFailures = 300
 
-// Admit implements [desk.Dispatcher].
-func (s *Service) Admit(ctx context.Context, q db.Querier, organizationID, connectionID, medium string, m *channel.Outgoing) (string, error) {
+// PrepareSend implements [desk.Dispatcher].
+func (s *Service) PrepareSend(ctx context.Context, q db.Querier, organizationID, connectionID, medium string, m *channel.Outgoing) (string, error) {
 	c, err := s.connections.FindForSending(ctx, q, organizationID, connectionID, medium)
 	several, ambiguous := errors.AsType[*connection.Ambiguous](err)
 	switch {

@@ -158,7 +158,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 		defer r.mu.Unlock()
 		r.events = append(r.events, list...)
 	})
-	r.Work(r.queue, r.desk)
+	r.RegisterWorkers(r.queue, r.desk)
 	return r
 }
 
@@ -196,7 +196,7 @@ func (r *rig) handsOver(m desk.Message, by string) {
 		if err != nil {
 			return err
 		}
-		return r.desk.RecordHandover(r.Context(), tx, &w, by)
+		return r.desk.RecordHandoverTx(r.Context(), tx, &w, by)
 	})
 	if err != nil {
 		r.Fatal(err)
@@ -208,7 +208,7 @@ func (r *rig) intake(c connection.Connection, medium string, e channel.Event) de
 	r.Helper()
 	var res desk.Result
 	err := r.db.Write(r.Context(), func(tx *db.Tx) (err error) {
-		res, err = r.desk.Intake(r.Context(), tx, desk.Inbound{OrganizationID: org, ConnectionID: c.ID, Channel: medium, Event: e})
+		res, err = r.desk.IngestTx(r.Context(), tx, desk.Inbound{OrganizationID: org, ConnectionID: c.ID, Channel: medium, Event: e})
 		return err
 	})
 	if err != nil {
@@ -256,7 +256,7 @@ func (r *rig) tryReply(ticketID, text string, change ...func(*desk.Reply)) (desk
 	}
 	var m desk.Message
 	err = r.db.Write(r.Context(), func(tx *db.Tx) (err error) {
-		m, err = r.desk.Reply(r.Context(), tx, org, ticketID, reply)
+		m, err = r.desk.ReplyTx(r.Context(), tx, org, ticketID, reply)
 		return err
 	})
 	return m, err
@@ -281,7 +281,7 @@ func (r *rig) message(m desk.Message) desk.Message {
 // split moves a message into a ticket of its own.
 func (r *rig) split(m desk.Message) error {
 	return r.db.Write(r.Context(), func(tx *db.Tx) error {
-		_, err := r.desk.Split(r.Context(), tx, org, m.TicketID, []string{m.ID})
+		_, err := r.desk.SplitTx(r.Context(), tx, org, m.TicketID, []string{m.ID})
 		return err
 	})
 }
@@ -373,7 +373,7 @@ func trace(r *http.Request) {
 
 func (r *rig) delete(ticketID string) {
 	r.Helper()
-	if err := r.db.Write(r.Context(), func(tx *db.Tx) error { return r.desk.Delete(r.Context(), tx, org, ticketID) }); err != nil {
+	if err := r.db.Write(r.Context(), func(tx *db.Tx) error { return r.desk.DeleteTx(r.Context(), tx, org, ticketID) }); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -43,10 +43,10 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 	if w.State != channel.ReceiptQueued {
 		// The receipt arrived before the response.
 		return s.recordOutcome(ctx, func(tx *db.Tx) error {
-			if err := s.desk.RecordSent(ctx, tx, &w, nil); err != nil {
+			if err := s.desk.RecordSentTx(ctx, tx, &w, nil); err != nil {
 				return err
 			}
-			return j.Finish(ctx, tx)
+			return j.FinishTx(ctx, tx)
 		})
 	}
 	c, err := s.connections.Find(ctx, w.ConnectionID)
@@ -115,7 +115,7 @@ func (a *attempt) isBlocked(ctx context.Context) (bool, error) {
 
 // recordHandover records that the message is about to be handed over by a route.
 func (a *attempt) recordHandover(ctx context.Context, by string) error {
-	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.RecordHandover(ctx, tx, &a.w, by) })
+	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.RecordHandoverTx(ctx, tx, &a.w, by) })
 }
 
 // conclude records the result of an attempt.
@@ -130,18 +130,18 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 		var err error
 		switch {
 		case v.Verdict == channel.VerdictSent:
-			err = a.desk.RecordSent(ctx, tx, &a.w, v.ExternalIDs)
+			err = a.desk.RecordSentTx(ctx, tx, &a.w, v.ExternalIDs)
 		case again:
-			if err = a.desk.RecordRetry(ctx, tx, &a.w, v.Reason, v.Verdict == channel.VerdictUnclear); err == nil {
-				return a.job.Wait(ctx, tx, tx.Now.Add(e.wait))
+			if err = a.desk.RecordRetryTx(ctx, tx, &a.w, v.Reason, v.Verdict == channel.VerdictUnclear); err == nil {
+				return a.job.WaitTx(ctx, tx, tx.Now.Add(e.wait))
 			}
 		default:
-			err = a.desk.RecordFailure(ctx, tx, &a.w, v)
+			err = a.desk.RecordFailureTx(ctx, tx, &a.w, v)
 		}
 		if err != nil {
 			return err
 		}
-		return a.job.Finish(ctx, tx)
+		return a.job.FinishTx(ctx, tx)
 	})
 	switch {
 	case err != nil:
@@ -160,11 +160,11 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 func (a *attempt) postpone(ctx context.Context, reason string, wait time.Duration) error {
 	return a.recordOutcome(ctx, func(tx *db.Tx) error {
 		if reason != "" {
-			if err := a.desk.SetDelayReason(ctx, tx, &a.w, reason); err != nil {
+			if err := a.desk.SetDelayReasonTx(ctx, tx, &a.w, reason); err != nil {
 				return err
 			}
 		}
-		return a.job.Wait(ctx, tx, tx.Now.Add(wait))
+		return a.job.WaitTx(ctx, tx, tx.Now.Add(wait))
 	})
 }
 
@@ -175,7 +175,7 @@ func (a *attempt) interrupted(ctx context.Context, unclear bool) error {
 	if unclear || a.w.HandedAt.IsZero() {
 		return cause
 	}
-	err := a.recordOutcome(ctx, func(tx *db.Tx) error { return a.desk.CancelHandover(ctx, tx, &a.w) })
+	err := a.recordOutcome(ctx, func(tx *db.Tx) error { return a.desk.CancelHandoverTx(ctx, tx, &a.w) })
 	if err != nil && !errors.Is(err, desk.ErrRecalled) {
 		return err
 	}
@@ -224,7 +224,7 @@ func (s *Service) discard(ctx context.Context, tx *db.Tx, j *queue.Job, _ error)
 	if !w.HandedAt.IsZero() {
 		reason = mayHaveArrived
 	}
-	return s.desk.RecordFailure(ctx, tx, &w, refusedVerdict(reason))
+	return s.desk.RecordFailureTx(ctx, tx, &w, refusedVerdict(reason))
 }
 
 // backoffSchedule has the waits between attempts at an API, as for an unreachable

@@ -103,7 +103,7 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 
 // callRoute names the target of a call: the provider, and the account if the URL
 // names it.
-func callRoute(c channel.Call) string {
+func callRoute(c channel.APIRequest) string {
 	where, _, _ := strings.Cut(c.URL, "?")
 	return "call " + where
 }
@@ -152,12 +152,12 @@ func (a *attempt) search(ctx context.Context, c channel.Searcher, credentials ch
 
 // call performs a request. began reports that the provider may have received it.
 // The error has neither URL nor credentials.
-func (s *Service) call(ctx context.Context, c channel.Call) (a channel.Response, began bool, err error) {
+func (s *Service) call(ctx context.Context, c channel.APIRequest) (a channel.Response, began bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var wrote atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
-	req, err := c.Request(ctx)
+	req, err := c.HTTPRequest(ctx)
 	if err != nil {
 		return a, false, err
 	}

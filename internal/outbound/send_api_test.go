@@ -35,12 +35,12 @@ func (pigeon) Parse(*channel.Request, channel.Part) (channel.Event, error) {
 }
 func (pigeon) Check(*channel.Outgoing, channel.Credentials) error { return nil }
 
-func (pigeon) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+func (pigeon) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.APIRequest {
 	said := []string{m.ID, m.To.ID, m.Text, m.LastInboundID, m.ThreadKey}
 	for _, f := range m.Files {
 		said = append(said, f.URL)
 	}
-	return credentials.Call("POST", "/fly", nil, []byte(strings.Join(said, "|")))
+	return credentials.NewRequest("POST", "/fly", nil, []byte(strings.Join(said, "|")))
 }
 
 func (pigeon) ReadSendResponse(_ *channel.Outgoing, a channel.Response) channel.SendResult {

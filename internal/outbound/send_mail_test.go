@@ -293,7 +293,7 @@ func TestRemovedConnection(t *testing.T) {
 		ticket := r.mails(c, question).TicketID
 		handed, waits := r.reply(ticket, "Under the mat."), r.reply(ticket, "Or beside it.")
 		r.handsOver(handed, "smtp")
-		if err := r.db.Write(t.Context(), func(tx *db.Tx) error { return r.connections.DeleteIn(t.Context(), tx, org, c.ID) }); err != nil {
+		if err := r.db.Write(t.Context(), func(tx *db.Tx) error { return r.connections.DeleteTx(t.Context(), tx, org, c.ID) }); err != nil {
 			t.Fatal(err)
 		}
 		r.run()

@@ -340,7 +340,7 @@ func TestOtherAccount(t *testing.T) {
 		synctest.Wait()
 		w.loses(nil)
 		err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-			_, err := r.connections.UpdateIn(t.Context(), tx, org, c.ID, connection.Change{Credentials: map[string]string{"account_sid": "AC2", "auth_token": "token of AC2"}})
+			_, err := r.connections.UpdateTx(t.Context(), tx, org, c.ID, connection.Change{Credentials: map[string]string{"account_sid": "AC2", "auth_token": "token of AC2"}})
 			return err
 		})
 		if err != nil {

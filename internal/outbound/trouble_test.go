@@ -87,7 +87,7 @@ func TestBarred(t *testing.T) {
 		}, desk.Delivery{State: channel.ReceiptFailed, Error: "the customer has opted out: no more messages may be sent in this conversation"}},
 		{"split off", func(r *rig, m desk.Message, _ string) error { return r.split(m) }, desk.Delivery{State: channel.ReceiptSent}},
 		{"deleted", func(r *rig, _ desk.Message, customerID string) error {
-			return r.db.Write(r.Context(), func(tx *db.Tx) error { return r.desk.DeleteCustomer(r.Context(), tx, org, customerID) })
+			return r.db.Write(r.Context(), func(tx *db.Tx) error { return r.desk.DeleteCustomerTx(r.Context(), tx, org, customerID) })
 		}, desk.Delivery{State: channel.ReceiptFailed, Error: "the customer was deleted, so there is no address to send to"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func TestWaysOut(t *testing.T) {
 	}
 
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := r.desk.Merge(t.Context(), tx, org, texted.TicketID, mailed.TicketID)
+		_, err := r.desk.MergeTx(t.Context(), tx, org, texted.TicketID, mailed.TicketID)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestWaysOut(t *testing.T) {
 	}
 	var bare desk.Ticket
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
-		bare, err = r.desk.CreateTicket(t.Context(), tx, org, desk.NewTicket{Subject: "x", Customer: &desk.Person{Name: "Ana"}, By: desk.Actor{ID: graceID}})
+		bare, err = r.desk.CreateTicketTx(t.Context(), tx, org, desk.NewTicket{Subject: "x", Customer: &desk.Person{Name: "Ana"}, By: desk.Actor{ID: graceID}})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestWaysOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
-		bare, err = r.desk.CreateTicket(t.Context(), tx, org, desk.NewTicket{Subject: "x", Customer: &desk.Person{Name: "Ana"}, Content: says})
+		bare, err = r.desk.CreateTicketTx(t.Context(), tx, org, desk.NewTicket{Subject: "x", Customer: &desk.Person{Name: "Ana"}, Content: says})
 		return err
 	}); err != nil {
 		t.Fatal(err)

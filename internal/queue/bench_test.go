@@ -47,7 +47,7 @@ func benchLanes(b *testing.B, url string, lanes int) {
 					jobs[i] = queue.New{Kind: "bench", Lane: strconv.Itoa((first + i) % lanes), Payload: payload}
 					waiting <- struct{}{}
 				}
-				if err := d.Write(context.Background(), func(tx *db.Tx) error { return q.Enqueue(context.Background(), tx, jobs...) }); err != nil {
+				if err := d.Write(context.Background(), func(tx *db.Tx) error { return q.EnqueueTx(context.Background(), tx, jobs...) }); err != nil {
 					b.Error(err)
 				}
 			}

@@ -37,7 +37,7 @@ func crashWorker(d *db.DB, event func()) queue.Worker {
 				case '0', '1':
 					return errors.New("not yet")
 				case '2', '3':
-					return d.Write(ctx, func(tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(time.Millisecond)) })
+					return d.Write(ctx, func(tx *db.Tx) error { return j.DelayTx(ctx, tx, tx.Now.Add(time.Millisecond)) })
 				case '4':
 					panic("not yet")
 				}
@@ -47,7 +47,7 @@ func crashWorker(d *db.DB, event func()) queue.Worker {
 				if _, err := tx.Exec(ctx, "INSERT INTO effects (job) VALUES ($1)", j.ID); err != nil {
 					return err
 				}
-				return j.Finish(ctx, tx)
+				return j.FinishTx(ctx, tx)
 			})
 		},
 	}
@@ -78,7 +78,7 @@ func TestCrashVictim(t *testing.T) {
 							return err
 						}
 					}
-					if err := q.Enqueue(context.Background(), tx, jobs...); err != nil {
+					if err := q.EnqueueTx(context.Background(), tx, jobs...); err != nil {
 						return err
 					}
 					if i%5 == 4 {

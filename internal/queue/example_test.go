@@ -37,7 +37,7 @@ func Example() {
 			return d.Write(ctx, func(tx *db.Tx) error {
 				// Store the result of the work here.
 				tx.AfterCommit(func() { done <- greeting })
-				return j.Finish(ctx, tx)
+				return j.FinishTx(ctx, tx)
 			})
 		},
 	})
@@ -48,7 +48,7 @@ func Example() {
 
 	err = d.Write(ctx, func(tx *db.Tx) error {
 		// The job exists only if this transaction commits.
-		return q.Enqueue(ctx, tx, queue.New{Kind: "greet", Lane: "ada", Payload: []byte("Ada")})
+		return q.EnqueueTx(ctx, tx, queue.New{Kind: "greet", Lane: "ada", Payload: []byte("Ada")})
 	})
 	if err != nil {
 		log.Fatal(err)

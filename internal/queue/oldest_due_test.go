@@ -49,7 +49,7 @@ func TestOldest(t *testing.T) {
 	write(t, d, "DELETE FROM jobs WHERE id = $1", head)
 	write(t, d, "UPDATE jobs SET created_at = 1000 WHERE id = $1", behind)
 	want("the one behind it", behind)
-	if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.ReleaseLane(t.Context(), tx, "k", "held") }); err != nil {
+	if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.ReleaseLaneTx(t.Context(), tx, "k", "held") }); err != nil {
 		t.Fatal(err)
 	}
 	write(t, d, "UPDATE jobs SET created_at = 500 WHERE id = $1", held)

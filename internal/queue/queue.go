@@ -50,7 +50,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// ErrLeaseLost is returned by [Job.Finish], [Job.Delay] and [Job.Wait] if another process
+// ErrLeaseLost is returned by [Job.FinishTx], [Job.DelayTx] and [Job.WaitTx] if another process
 // claimed the job or its lane was deleted. The caller must roll back the transaction.
 var ErrLeaseLost = errors.New("the lease of the job is lost")
 
@@ -70,7 +70,7 @@ type New struct {
 type Worker struct {
 	Kind string
 	// Run processes one job. It may end the job in the transaction that records the work, by
-	// [Job.Finish], [Job.Delay] or [Job.Wait]. Otherwise nil finishes the job; an error delays
+	// [Job.FinishTx], [Job.DelayTx] or [Job.WaitTx]. Otherwise nil finishes the job; an error delays
 	// or discards it.
 	//
 	// When ctx ends first, because the process stops or the lease is lost, the result of Run is
@@ -246,9 +246,9 @@ func insertStatements() (texts [maxInsert + 1]string) {
 	return texts
 }
 
-// Enqueue adds jobs in the caller's transaction. Workers see them after the commit, in the
+// EnqueueTx adds jobs in the caller's transaction. Workers see them after the commit, in the
 // given order within a lane.
-func (q *Queue) Enqueue(ctx context.Context, tx *db.Tx, jobs ...New) error {
+func (q *Queue) EnqueueTx(ctx context.Context, tx *db.Tx, jobs ...New) error {
 	jobs = slices.Clone(jobs) // used after the commit, when the caller may have changed it
 	args := make([]any, 0, 7*min(len(jobs), maxInsert))
 	for some := range slices.Chunk(jobs, maxInsert) {
@@ -285,24 +285,24 @@ func (q *Queue) Enqueue(ctx context.Context, tx *db.Tx, jobs ...New) error {
 // NewID returns a job id: a UUIDv7, so that ids sort in order of creation within a process.
 func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// HoldLane stops claims from a lane until [Queue.ReleaseLane]. Running jobs continue. It is
+// HoldLaneTx stops claims from a lane until [Queue.ReleaseLaneTx]. Running jobs continue. It is
 // idempotent.
-func (q *Queue) HoldLane(ctx context.Context, tx *db.Tx, kind, lane string) error {
+func (q *Queue) HoldLaneTx(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	_, err := tx.Exec(ctx, "INSERT INTO held_lanes (kind, lane) VALUES ($1, $2) ON CONFLICT DO NOTHING", kind, lane)
 	return err
 }
 
-// ReleaseLane allows claims from a held lane again.
-func (q *Queue) ReleaseLane(ctx context.Context, tx *db.Tx, kind, lane string) error {
+// ReleaseLaneTx allows claims from a held lane again.
+func (q *Queue) ReleaseLaneTx(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	_, err := tx.Exec(ctx, "DELETE FROM held_lanes WHERE kind = $1 AND lane = $2", kind, lane)
 	tx.AfterCommit(func() { q.announceReady(kind, lane, unknownCount) })
 	return err
 }
 
-// DeleteLane removes every job of a lane, including running ones, and its hold. Running jobs
+// DeleteLaneTx removes every job of a lane, including running ones, and its hold. Running jobs
 // lose their lease: their contexts are cancelled at once in this process and at the next
 // heartbeat in others.
-func (q *Queue) DeleteLane(ctx context.Context, tx *db.Tx, kind, lane string) error {
+func (q *Queue) DeleteLaneTx(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM jobs WHERE kind = $1 AND state = ANY($3) AND lane = $2",
 		kind, lane, []int64{ready, scheduled, leased}); err != nil {
 		return err
@@ -316,27 +316,27 @@ func (q *Queue) DeleteLane(ctx context.Context, tx *db.Tx, kind, lane string) er
 	return err
 }
 
-// Delete removes jobs by id, in any state. Unknown ids are ignored. The contexts of running
+// DeleteTx removes jobs by id, in any state. Unknown ids are ignored. The contexts of running
 // jobs are cancelled at the next heartbeat.
-func (q *Queue) Delete(ctx context.Context, tx *db.Tx, ids ...string) error {
+func (q *Queue) DeleteTx(ctx context.Context, tx *db.Tx, ids ...string) error {
 	_, err := tx.Exec(ctx, "DELETE FROM jobs WHERE id = ANY($1)", ids)
 	return err
 }
 
-// RunNow makes scheduled jobs of a lane ready at once.
-func (q *Queue) RunNow(ctx context.Context, tx *db.Tx, kind, lane string) error {
+// RunNowTx makes scheduled jobs of a lane ready at once.
+func (q *Queue) RunNowTx(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	_, err := tx.Exec(ctx, "UPDATE jobs SET state = $3 WHERE kind = $1 AND lane = $2 AND state = $4", kind, lane, ready, scheduled)
 	tx.AfterCommit(func() { q.announceReady(kind, lane, unknownCount) })
 	return err
 }
 
-// MoveLane changes the kind of a lane's waiting jobs. They keep their lane, order and due
+// MoveLaneTx changes the kind of a lane's waiting jobs. They keep their lane, order and due
 // times. Running jobs keep their kind, also if they are delayed; so do holds.
 //
 // One call moves at most [MoveMax] ready and as many scheduled jobs, oldest first, and reports
 // whether more may remain. To move a whole lane, call it repeatedly in separate transactions,
 // so that long lanes do not block other writers.
-func (q *Queue) MoveLane(ctx context.Context, tx *db.Tx, fromKind, toKind, lane string) (more bool, err error) {
+func (q *Queue) MoveLaneTx(ctx context.Context, tx *db.Tx, fromKind, toKind, lane string) (more bool, err error) {
 	if err := q.disableSeqScan(ctx, tx); err != nil {
 		return false, err
 	}
@@ -379,24 +379,24 @@ func (q *Queue) MoveLane(ctx context.Context, tx *db.Tx, fromKind, toKind, lane 
 	return more, nil
 }
 
-// MoveMax bounds the jobs of each state that one [Queue.MoveLane] moves.
+// MoveMax bounds the jobs of each state that one [Queue.MoveLaneTx] moves.
 const MoveMax = 500
 
-// Finish deletes the job in the transaction that records its work. The caller must return
+// FinishTx deletes the job in the transaction that records its work. The caller must return
 // [ErrLeaseLost] from that transaction.
-func (j *Job) Finish(ctx context.Context, tx *db.Tx) error {
+func (j *Job) FinishTx(ctx context.Context, tx *db.Tx) error {
 	return j.endLease(ctx, tx, sqlFinish)
 }
 
-// Delay counts a failed attempt and schedules the job for the given time. The caller must
+// DelayTx counts a failed attempt and schedules the job for the given time. The caller must
 // return [ErrLeaseLost] from the transaction.
-func (j *Job) Delay(ctx context.Context, tx *db.Tx, at time.Time) error {
+func (j *Job) DelayTx(ctx context.Context, tx *db.Tx, at time.Time) error {
 	return j.reschedule(ctx, tx, at, 1)
 }
 
-// Wait is [Job.Delay] without counting an attempt, for work that was not tried or that counts
+// WaitTx is [Job.DelayTx] without counting an attempt, for work that was not tried or that counts
 // its own attempts.
-func (j *Job) Wait(ctx context.Context, tx *db.Tx, at time.Time) error {
+func (j *Job) WaitTx(ctx context.Context, tx *db.Tx, at time.Time) error {
 	return j.reschedule(ctx, tx, at, 0)
 }
 

@@ -558,7 +558,7 @@ func (r *runner) recordOutcome(ctx context.Context, j *Job, err error) error {
 		r.logger(j).Info("a job was interrupted", "because", context.Cause(ctx))
 		return r.writeEnd(ctx, j.release)
 	case err == nil:
-		return r.writeEnd(ctx, j.Finish)
+		return r.writeEnd(ctx, j.FinishTx)
 	case isUnavailable(err):
 		return r.waitForStore(ctx, j, err)
 	}
@@ -574,7 +574,7 @@ func (r *runner) recordOutcome(ctx context.Context, j *Job, err error) error {
 		wait = Backoff(j.Attempt + 1)
 		r.logger(j).Error("a job could not be discarded and will run again", append(errorAttrs(failed), "in", wait)...)
 	}
-	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(wait)) })
+	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error { return j.DelayTx(ctx, tx, tx.Now.Add(wait)) })
 }
 
 // discard deletes a job that failed for the last time.
@@ -585,7 +585,7 @@ func (r *runner) discard(ctx context.Context, j *Job, cause error) error {
 				return err
 			}
 		}
-		return j.Finish(ctx, tx)
+		return j.FinishTx(ctx, tx)
 	})
 }
 

@@ -156,7 +156,7 @@ func TestIdleCostsNothing(t *testing.T) {
 		q.Handle(Worker{Kind: "ordered", Ordered: true, Run: run})
 		enqueue := func(jobs ...New) {
 			t.Helper()
-			if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.Enqueue(t.Context(), tx, jobs...) }); err != nil {
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.EnqueueTx(t.Context(), tx, jobs...) }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -168,7 +168,7 @@ func TestIdleCostsNothing(t *testing.T) {
 			enqueue(New{Kind: "ordered", Lane: fmt.Sprint("behind ", lane), RunAt: time.Now().Add(24 * time.Hour)},
 				New{Kind: "ordered", Lane: fmt.Sprint("behind ", lane)},
 				New{Kind: "k", Lane: fmt.Sprint("held ", lane)})
-			if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.HoldLane(t.Context(), tx, "k", fmt.Sprint("held ", lane)) }); err != nil {
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.HoldLaneTx(t.Context(), tx, "k", fmt.Sprint("held ", lane)) }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -311,7 +311,7 @@ func TestMoveLane(t *testing.T) {
 		for step, want := range []int{MoveMax + 3, 2*MoveMax + 3, 2*MoveMax + 4} {
 			var more bool
 			if err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
-				more, err = q.MoveLane(t.Context(), tx, "k", "to", "lane 0")
+				more, err = q.MoveLaneTx(t.Context(), tx, "k", "to", "lane 0")
 				return err
 			}); err != nil {
 				t.Fatal(err)
@@ -421,7 +421,7 @@ func TestMillionWaiting(t *testing.T) {
 			var committed time.Time
 			if err := d.Write(t.Context(), func(tx *db.Tx) error {
 				tx.AfterCommit(func() { committed = time.Now() })
-				return q.Enqueue(t.Context(), tx, New{Kind: "k", Lane: "the new one"})
+				return q.EnqueueTx(t.Context(), tx, New{Kind: "k", Lane: "the new one"})
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -464,7 +464,7 @@ func TestPlansKept(t *testing.T) {
 		for range 5 {
 			n++
 			lane := fmt.Sprint("lane ", n)
-			if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.Enqueue(t.Context(), tx, New{Kind: "k", Lane: lane}) }); err != nil {
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.EnqueueTx(t.Context(), tx, New{Kind: "k", Lane: lane}) }); err != nil {
 				t.Fatal(err)
 			}
 			var jobs []*Job
@@ -473,7 +473,7 @@ func TestPlansKept(t *testing.T) {
 				func() (err error) { _, err = r.readLanes("lane"); return err },
 				func() (err error) { jobs, err = r.leaseJobs([]laneRequest{{lane: lane, want: 1}}, lane); return err },
 				func() error {
-					return d.Write(t.Context(), func(tx *db.Tx) error { return jobs[0].Finish(t.Context(), tx) })
+					return d.Write(t.Context(), func(tx *db.Tx) error { return jobs[0].FinishTx(t.Context(), tx) })
 				},
 			} {
 				begin := time.Now()

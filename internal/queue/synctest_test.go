@@ -33,7 +33,7 @@ func write(t testing.TB, d *db.DB, query string, args ...any) {
 
 func enqueue(t testing.TB, d *db.DB, q *queue.Queue, jobs ...queue.New) {
 	t.Helper()
-	if err := d.Write(context.Background(), func(tx *db.Tx) error { return q.Enqueue(context.Background(), tx, jobs...) }); err != nil {
+	if err := d.Write(context.Background(), func(tx *db.Tx) error { return q.EnqueueTx(context.Background(), tx, jobs...) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -102,7 +102,7 @@ func TestDelayIsExact(t *testing.T) {
 				if j.Attempt > 0 {
 					return nil
 				}
-				return d.Write(ctx, func(tx *db.Tx) error { return j.Delay(ctx, tx, tx.Now.Add(7*time.Second)) })
+				return d.Write(ctx, func(tx *db.Tx) error { return j.DelayTx(ctx, tx, tx.Now.Add(7*time.Second)) })
 			}})
 			return q
 		}

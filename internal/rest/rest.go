@@ -44,8 +44,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// Windows count the actions of keys or addresses per minute. They are safe for concurrent use.
-type Windows interface {
+// RateLimiter count the actions of keys or addresses per minute. They are safe for concurrent use.
+type RateLimiter interface {
 	// Acquire counts one action of key unless the limit is reached, and reports whether it did.
 	Acquire(ctx context.Context, key string, limit int64) (ratelimit.State, bool, error)
 	// Peek returns the state without counting.
@@ -72,9 +72,9 @@ type Config struct {
 	Version     string // of the API: "1.0"
 
 	Keys           *apikey.Service
-	KeyWindows     Windows
-	AddressWindows Windows // of failed authentications
-	DB             *db.DB  // of the routes' data and the Idempotency-Keys
+	KeyWindows     RateLimiter
+	AddressWindows RateLimiter // of failed authentications
+	DB             *db.DB      // of the routes' data and the Idempotency-Keys
 	Box            *seal.Box
 	TrustedProxies []netip.Prefix
 	Audit          *audit.Log // of DB; nil records nothing

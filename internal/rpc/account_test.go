@@ -31,7 +31,7 @@ type postbox struct {
 	mails []mail.Message
 }
 
-func (p *postbox) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (p *postbox) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()

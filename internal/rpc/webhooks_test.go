@@ -257,7 +257,7 @@ func TestWebhookHistoryProcedures(t *testing.T) {
 		t.Fatal(err)
 	}
 	emitted := []event.Event{{OrganizationID: f.caller.OrganizationID, Name: event.TicketCreated, Data: event.Data{Ticket: &event.Ticket{ID: "t", Number: 7}}}}
-	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.events.Emit(t.Context(), tx, emitted...) }); err != nil {
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.events.EmitTx(t.Context(), tx, emitted...) }); err != nil {
 		t.Fatal(err)
 	}
 	f.want("GET", "webhooks.upcoming", `{"webhookId":"`+hook+`","limit":1}`, 200, result(`[{"id":"ID","eventId":"ID","event":"ticket.created","attempt":1,`+

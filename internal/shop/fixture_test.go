@@ -82,8 +82,8 @@ func open(t *testing.T) *fixture { return newFixture(t, dbtest.New(t)) }
 // RoundTrip implements [http.RoundTripper].
 func (f *fixture) RoundTrip(r *http.Request) (*http.Response, error) { return f.far(r) }
 
-// MatchCustomer implements [shop.Desk].
-func (f *fixture) MatchCustomer(_ context.Context, _ *db.Tx, o channel.Source, p, was channel.Party) (string, bool, error) {
+// MatchCustomerTx implements [shop.Desk].
+func (f *fixture) MatchCustomerTx(_ context.Context, _ *db.Tx, o channel.Source, p, was channel.Party) (string, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	point := o.ConnectionID + " " + p.ID
@@ -146,8 +146,8 @@ func (f *fixture) CustomerByContact(_ context.Context, _ db.Querier, _ string, p
 	return "", nil
 }
 
-// Dossier implements [shop.Desk].
-func (f *fixture) Dossier(_ context.Context, _ db.Querier, organizationID, id string) (*shop.Dossier, error) {
+// ExportCustomer implements [shop.Desk].
+func (f *fixture) ExportCustomer(_ context.Context, _ db.Querier, organizationID, id string) (*shop.CustomerExport, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.customers[id]
@@ -161,7 +161,7 @@ func (f *fixture) Dossier(_ context.Context, _ db.Querier, organizationID, id st
 			contacts = append(contacts, contact)
 		}
 	}
-	return &shop.Dossier{
+	return &shop.CustomerExport{
 		Record: record, Files: f.files[id],
 		Person: shop.Person{OrganizationID: organizationID, CustomerID: id, TicketIDs: f.tickets[id], Contacts: contacts},
 	}, err
@@ -177,8 +177,8 @@ func (f *fixture) Redact(_ context.Context, _, id string) error {
 	return nil
 }
 
-// RemoveIdentities implements [shop.Desk].
-func (f *fixture) RemoveIdentities(_ context.Context, _ *db.Tx, _, connectionID, id string) error {
+// RemoveIdentitiesTx implements [shop.Desk].
+func (f *fixture) RemoveIdentitiesTx(_ context.Context, _ *db.Tx, _, connectionID, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c := f.customers[id]; c != nil {
@@ -214,16 +214,16 @@ func (f *fixture) Connection(_ context.Context, id string) (shop.Connection, err
 	return c, nil
 }
 
-// Notice implements [shop.Connections].
-func (f *fixture) Notice(_ context.Context, _ *db.Tx, c *shop.Connection, text string) error {
+// NoticeTx implements [shop.Connections].
+func (f *fixture) NoticeTx(_ context.Context, _ *db.Tx, c *shop.Connection, text string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.notices[c.ID] = text
 	return nil
 }
 
-// Retire implements [shop.Connections].
-func (f *fixture) Retire(_ context.Context, _ *db.Tx, _, id string) error {
+// RetireTx implements [shop.Connections].
+func (f *fixture) RetireTx(_ context.Context, _ *db.Tx, _, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.retired = append(f.retired, id)
@@ -265,7 +265,7 @@ func (f *fixture) intake(o channel.Source, r channel.Record) (result shop.Result
 		if r.Message != nil {
 			r.Message = new(*r.Message)
 		}
-		got, message, err := f.IntakeRecord(ctx, tx, o, &r)
+		got, message, err := f.IngestRecordTx(ctx, tx, o, &r)
 		if err == nil {
 			result, m = got.(shop.Result), message
 		}
@@ -281,7 +281,7 @@ func (f *fixture) intakeRequest(o channel.Source, p channel.PrivacyRequest) stri
 		RequestID string `json:"request_id"`
 	}
 	f.write(func(ctx context.Context, tx *db.Tx) error {
-		got, err := f.IntakePrivacy(ctx, tx, o, &p)
+		got, err := f.IngestPrivacyRequestTx(ctx, tx, o, &p)
 		if err != nil {
 			return err
 		}

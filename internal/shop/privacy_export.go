@@ -72,7 +72,7 @@ func (s *Service) writeExport(ctx context.Context, tx *db.Tx, r *Request, token 
 		tokenDigest(token), r.ID, ref.Key, until.UnixMicro()); err != nil {
 		return fmt.Errorf("record archive: %w", err)
 	}
-	return s.queue.Enqueue(ctx, tx, queue.New{Kind: expiryKind, Lane: r.ID, Payload: []byte(r.ID), RunAt: until})
+	return s.queue.EnqueueTx(ctx, tx, queue.New{Kind: expiryKind, Lane: r.ID, Payload: []byte(r.ID), RunAt: until})
 }
 
 func tokenDigest(token string) []byte {
@@ -153,7 +153,7 @@ func (s *Service) collect(ctx context.Context, r *Request) (*contents, error) {
 		}
 	}
 	if p.CustomerID != "" {
-		d, err := s.desk.Dossier(ctx, s.db, r.OrganizationID, p.CustomerID)
+		d, err := s.desk.ExportCustomer(ctx, s.db, r.OrganizationID, p.CustomerID)
 		if err != nil {
 			return nil, fmt.Errorf("collect customer data: %w", err)
 		}

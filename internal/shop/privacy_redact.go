@@ -122,7 +122,7 @@ func (s *Service) redactShop(ctx context.Context, r *Request) error {
 			if err := recordRedaction(ctx, tx, at, ofPlace, "", r.ReceivedAt); err != nil {
 				return err
 			}
-			if err := s.connections.Retire(ctx, tx, r.OrganizationID, at); err != nil {
+			if err := s.connections.RetireTx(ctx, tx, r.OrganizationID, at); err != nil {
 				return fmt.Errorf("retire connection: %w", err)
 			}
 		}
@@ -188,7 +188,7 @@ func (s *Service) redactPlaceCustomers(ctx context.Context, organizationID, at s
 			}
 			err = s.db.Write(ctx, func(tx *db.Tx) error {
 				if alone == nil && l.customerID != "" {
-					if err := s.desk.RemoveIdentities(ctx, tx, organizationID, at, l.customerID); err != nil && !isNotFound(err) {
+					if err := s.desk.RemoveIdentitiesTx(ctx, tx, organizationID, at, l.customerID); err != nil && !isNotFound(err) {
 						return err
 					}
 				}
@@ -222,7 +222,7 @@ func (s *Service) knownOnlyFrom(ctx context.Context, organizationID, at, custome
 	if elsewhere > 0 {
 		return nil, nil
 	}
-	d, err := s.desk.Dossier(ctx, s.db, organizationID, customerID)
+	d, err := s.desk.ExportCustomer(ctx, s.db, organizationID, customerID)
 	if isNotFound(err) {
 		return nil, nil
 	}

@@ -54,9 +54,9 @@ type details struct {
 	Person *Person `json:"person,omitempty"`
 }
 
-// IntakePrivacy stores a data protection request in the caller's transaction, and
+// IngestPrivacyRequestTx stores a data protection request in the caller's transaction, and
 // enqueues its job. A repeated request returns the first one.
-func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (any, error) {
+func (s *Service) IngestPrivacyRequestTx(ctx context.Context, tx *db.Tx, o channel.Source, p *channel.PrivacyRequest) (any, error) {
 	switch p.Kind {
 	case channel.PrivacyDataRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
 	default:
@@ -120,7 +120,7 @@ func (s *Service) IntakePrivacy(ctx context.Context, tx *db.Tx, o channel.Source
 	if err := s.recordTx(ctx, tx, AuditPrivacyReceived, o.OrganizationID, id, map[string]any{"kind": string(p.Kind), "shop": clean(p.Shop)}); err != nil {
 		return nil, err
 	}
-	return result{"accepted", id}, s.queue.Enqueue(ctx, tx, queue.New{Kind: privacyKind, Lane: at, Payload: []byte(id)})
+	return result{"accepted", id}, s.queue.EnqueueTx(ctx, tx, queue.New{Kind: privacyKind, Lane: at, Payload: []byte(id)})
 }
 
 func detailsOf(p *channel.PrivacyRequest) details {
@@ -294,7 +294,7 @@ func (s *Service) findPerson(ctx context.Context, r *Request) (*Person, error) {
 			return nil, fmt.Errorf("find orders: %w", err)
 		}
 		p.Names = append(p.Names, orders...)
-		d, err := s.desk.Dossier(ctx, s.db, r.OrganizationID, p.CustomerID)
+		d, err := s.desk.ExportCustomer(ctx, s.db, r.OrganizationID, p.CustomerID)
 		switch {
 		case isNotFound(err):
 			p.CustomerID = "" // deleted before

@@ -205,7 +205,7 @@ func TestClaimIsNoFormerOwner(t *testing.T) {
 	f := open(t)
 	change := func(id, organization string, proven, gone bool) {
 		c := shop.Connection{ID: id, OrganizationID: organization, Channel: "storefront", Address: domain, Enabled: true, Proven: proven}
-		f.write(func(ctx context.Context, tx *db.Tx) error { return f.ConnectionChanged(ctx, tx, c, gone) })
+		f.write(func(ctx context.Context, tx *db.Tx) error { return f.ConnectionChangedTx(ctx, tx, c, gone) })
 	}
 	want := func(when, owner string) {
 		t.Helper()

@@ -23,16 +23,16 @@ const (
 	Redacted Outcome = "forgotten" // of a redacted customer, order or shop
 )
 
-// Result is the effect of [Service.IntakeRecord].
+// Result is the effect of [Service.IngestRecordTx].
 type Result struct {
 	Outcome    Outcome `json:"outcome"`
 	CustomerID string  `json:"customer_id,omitempty"` // the desk's
 	OrderID    string  `json:"order_id,omitempty"`    // the provider's
 }
 
-// IntakeRecord applies a record in the caller's transaction. The returned message,
+// IngestRecordTx applies a record in the caller's transaction. The returned message,
 // nil if there is none, belongs to the order's thread.
-func (s *Service) IntakeRecord(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (any, *channel.Message, error) {
+func (s *Service) IngestRecordTx(ctx context.Context, tx *db.Tx, o channel.Source, r *channel.Record) (any, *channel.Message, error) {
 	result, m, err := s.applyRecord(ctx, tx, o, r)
 	return result, m, err
 }
@@ -156,7 +156,7 @@ func (s *Service) matchCustomer(ctx context.Context, tx *db.Tx, o channel.Source
 		return "", false, nil
 	}
 	if r.ExternalID == "" {
-		customerID, made, err := s.desk.MatchCustomer(ctx, tx, o, p, channel.Party{})
+		customerID, made, err := s.desk.MatchCustomerTx(ctx, tx, o, p, channel.Party{})
 		if err != nil {
 			return "", false, err
 		}
@@ -206,7 +206,7 @@ func (s *Service) matchCustomer(ctx context.Context, tx *db.Tx, o channel.Source
 	if !known || !fresh || !own {
 		was = channel.Party{} // replace nothing
 	}
-	customerID, made, err := s.desk.MatchCustomer(ctx, tx, o, p, was)
+	customerID, made, err := s.desk.MatchCustomerTx(ctx, tx, o, p, was)
 	if err != nil {
 		return "", false, err
 	}

@@ -110,7 +110,7 @@ func TestParallelCopies(t *testing.T) {
 				Order: &channel.Order{ExternalID: "8", Number: "#8", Returns: []channel.Return{{ExternalID: "r1", Status: "open"}}},
 			}
 			if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-				_, _, err := f.IntakeRecord(t.Context(), tx, o, &r)
+				_, _, err := f.IngestRecordTx(t.Context(), tx, o, &r)
 				return err
 			}); err != nil {
 				t.Error(err)
@@ -215,7 +215,7 @@ func TestNothingStaysOfAFailure(t *testing.T) {
 	f := open(t)
 	r := channel.Record{ExternalID: "1", Customer: channel.Party{Email: "a@b.example"}, UpdatedAt: noon, Order: &channel.Order{ExternalID: "2"}}
 	err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		if _, _, err := f.IntakeRecord(t.Context(), tx, at("acme", "shop-1"), &r); err != nil {
+		if _, _, err := f.IngestRecordTx(t.Context(), tx, at("acme", "shop-1"), &r); err != nil {
 			return err
 		}
 		return context.Canceled

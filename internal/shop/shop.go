@@ -52,25 +52,25 @@ import (
 
 // Desk stores customers and their messages.
 type Desk interface {
-	// MatchCustomer returns the customer that p identifies, and creates one if none
+	// MatchCustomerTx returns the customer that p identifies, and creates one if none
 	// matches, in the order of id, e-mail address, number. Empty fields are filled
 	// from p; a field that still equals the one of was is replaced. made is true for a
 	// new customer. It emits the events of the change.
-	MatchCustomer(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error)
+	MatchCustomerTx(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error)
 	// CustomerByContact returns the customer with p's e-mail address or number; empty
 	// if there is none.
 	CustomerByContact(ctx context.Context, q db.Querier, organizationID string, p channel.Party) (customerID string, err error)
-	// Dossier returns all data of a customer. Error: NotFound.
-	Dossier(ctx context.Context, q db.Querier, organizationID, customerID string) (*Dossier, error)
+	// ExportCustomer returns all data of a customer. Error: NotFound.
+	ExportCustomer(ctx context.Context, q db.Querier, organizationID, customerID string) (*CustomerExport, error)
 	// Redact removes a customer's personal data, messages and files for good. An
 	// unknown customer is no error.
 	Redact(ctx context.Context, organizationID, customerID string) error
-	// RemoveIdentities removes a customer's identities of one connection.
-	RemoveIdentities(ctx context.Context, tx *db.Tx, organizationID, connectionID, customerID string) error
+	// RemoveIdentitiesTx removes a customer's identities of one connection.
+	RemoveIdentitiesTx(ctx context.Context, tx *db.Tx, organizationID, connectionID, customerID string) error
 }
 
-// Dossier is the desk's data of a customer.
-type Dossier struct {
+// CustomerExport is the desk's data of a customer.
+type CustomerExport struct {
 	// Record has the customer, the tickets and the messages, as JSON.
 	Record json.RawMessage
 	Person Person
@@ -128,11 +128,11 @@ type Connection struct {
 type Connections interface {
 	// Connection returns a connection by id; [db.ErrNoRows] if there is none.
 	Connection(ctx context.Context, id string) (Connection, error)
-	// Notice shows a problem of a connection to its administrators; an empty text
+	// NoticeTx shows a problem of a connection to its administrators; an empty text
 	// removes it.
-	Notice(ctx context.Context, tx *db.Tx, c *Connection, text string) error
-	// Retire disables a connection and deletes its credentials, if it exists.
-	Retire(ctx context.Context, tx *db.Tx, organizationID, id string) error
+	NoticeTx(ctx context.Context, tx *db.Tx, c *Connection, text string) error
+	// RetireTx disables a connection and deletes its credentials, if it exists.
+	RetireTx(ctx context.Context, tx *db.Tx, organizationID, id string) error
 }
 
 // Config has the parts of a [Service]. All are required but Redactors, APIURL,

@@ -56,9 +56,9 @@ type unsubscribeJob struct {
 	Connection Connection `json:"connection"`
 }
 
-// ConnectionChanged enqueues a check of the subscriptions of a created or changed
+// ConnectionChangedTx enqueues a check of the subscriptions of a created or changed
 // connection, or their end if it is gone, in the transaction of the change.
-func (s *Service) ConnectionChanged(ctx context.Context, tx *db.Tx, c Connection, gone bool) error {
+func (s *Service) ConnectionChangedTx(ctx context.Context, tx *db.Tx, c Connection, gone bool) error {
 	if c.Channel != storefront {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (s *Service) ConnectionChanged(ctx context.Context, tx *db.Tx, c Connection
 		return fmt.Errorf("find subscriptions job: %w", err)
 	}
 	if old != "" {
-		if err := s.queue.Delete(ctx, tx, old); err != nil {
+		if err := s.queue.DeleteTx(ctx, tx, old); err != nil {
 			return err
 		}
 	}
@@ -90,13 +90,13 @@ func (s *Service) ConnectionChanged(ctx context.Context, tx *db.Tx, c Connection
 			return err
 		}
 		job.Payload = s.box.Seal(sealPurpose, plain, job.ID)
-		return s.queue.Enqueue(ctx, tx, job)
+		return s.queue.EnqueueTx(ctx, tx, job)
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO shop_subscriptions (connection_id, job_id) VALUES ($1, $2)
 		ON CONFLICT (connection_id) DO UPDATE SET job_id = excluded.job_id`, c.ID, job.ID); err != nil {
 		return fmt.Errorf("record subscriptions job: %w", err)
 	}
-	return s.queue.Enqueue(ctx, tx, job)
+	return s.queue.EnqueueTx(ctx, tx, job)
 }
 
 // Subscriptions is the state of a connection's subscriptions.
@@ -134,12 +134,12 @@ func (s *Service) runSubscriptions(ctx context.Context, j *queue.Job) error {
 			if err := s.recordCheck(ctx, tx, j, &c, ""); err != nil {
 				return err
 			}
-			return j.Finish(ctx, tx)
+			return j.FinishTx(ctx, tx)
 		})
 	}
 	problems, err := s.reconcile(ctx, &c)
 	if busy, ok := errors.AsType[*busyError](err); ok {
-		return s.db.Write(ctx, func(tx *db.Tx) error { return j.Wait(ctx, tx, tx.Now.Add(busy.wait)) })
+		return s.db.Write(ctx, func(tx *db.Tx) error { return j.WaitTx(ctx, tx, tx.Now.Add(busy.wait)) })
 	}
 	refused, isRefused := errors.AsType[*refusedError](err)
 	if err != nil && !isRefused {
@@ -158,9 +158,9 @@ func (s *Service) runSubscriptions(ctx context.Context, j *queue.Job) error {
 			return err
 		}
 		if !c.Enabled {
-			return j.Finish(ctx, tx)
+			return j.FinishTx(ctx, tx)
 		}
-		return j.Wait(ctx, tx, tx.Now.Add(recheck))
+		return j.WaitTx(ctx, tx, tx.Now.Add(recheck))
 	})
 }
 
@@ -175,7 +175,7 @@ func (s *Service) recordCheck(ctx context.Context, tx *db.Tx, j *queue.Job, c *C
 	if n == 0 || !c.Enabled {
 		return nil // the notice of a disabled connection is the reason for that
 	}
-	return s.connections.Notice(ctx, tx, c, problem)
+	return s.connections.NoticeTx(ctx, tx, c, problem)
 }
 
 // unsubscribe ends the subscriptions of a deleted connection.
@@ -191,7 +191,7 @@ func (s *Service) unsubscribe(ctx context.Context, j *queue.Job) error {
 	f.Connection.Enabled = false
 	_, err = s.reconcile(ctx, &f.Connection)
 	if busy, ok := errors.AsType[*busyError](err); ok {
-		return s.db.Write(ctx, func(tx *db.Tx) error { return j.Wait(ctx, tx, tx.Now.Add(busy.wait)) })
+		return s.db.Write(ctx, func(tx *db.Tx) error { return j.WaitTx(ctx, tx, tx.Now.Add(busy.wait)) })
 	}
 	if refused, ok := errors.AsType[*refusedError](err); ok {
 		s.log.InfoContext(ctx, "a shop refuses to end subscriptions; it ends them itself", "shop", f.Connection.Address, "reason", refused.Error())

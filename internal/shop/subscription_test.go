@@ -174,7 +174,7 @@ func subscribing(t *testing.T, fn func(t *testing.T, f *fixture, a *shopAPI, cha
 				delete(f.connections, c.ID)
 			}
 			f.mu.Unlock()
-			f.write(func(ctx context.Context, tx *db.Tx) error { return f.ConnectionChanged(ctx, tx, c, gone) })
+			f.write(func(ctx context.Context, tx *db.Tx) error { return f.ConnectionChangedTx(ctx, tx, c, gone) })
 			pass(time.Minute)
 		})
 	})

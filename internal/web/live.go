@@ -85,7 +85,7 @@ func (n *eventStream) run(r *http.Request) {
 	}
 	hub, organization := n.site.live, n.id.OrganizationID
 	// The mark is read before the events, so that no event falls between.
-	mark := hub.Mark(organization)
+	mark := hub.Version(organization)
 	first := "retry: 2000\nid: " + mark + "\n"
 	if since := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("since")); since != "" && since != mark {
 		first += "data: " + live.Everything + "\n"
@@ -116,7 +116,7 @@ func (n *eventStream) run(r *http.Request) {
 			if !ok {
 				return
 			}
-			mark, topics := hub.Mark(organization), n.sub.Drain()
+			mark, topics := hub.Version(organization), n.sub.Drain()
 			if len(topics) == 0 {
 				continue
 			}

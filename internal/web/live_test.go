@@ -116,7 +116,7 @@ func (n *liveFixture) listenFrom(in account.SignIn, remote string) *stream {
 
 func (n *liveFixture) open(in account.SignIn, address, last, first string, change ...func(*http.Request)) *stream {
 	n.t.Helper()
-	mark := n.live.Mark(in.User.OrganizationID)
+	mark := n.live.Version(in.User.OrganizationID)
 	ctx, cancel := context.WithCancel(n.t.Context())
 	pr, pw := io.Pipe()
 	s := &stream{header: http.Header{}, w: pw, lines: bufio.NewScanner(pr), leave: cancel, done: make(chan struct{})}
@@ -192,16 +192,16 @@ func TestNews(t *testing.T) {
 		ada, eve := n.enter("ada@example.com", "Acme"), n.enter("eve@example.com", "Evil")
 		s, other := n.listen(ada), n.listen(eve)
 		n.live.Publish(ada.User.OrganizationID, "ticket:2", "ticket:1")
-		s.want(t, "id: "+n.live.Mark(ada.User.OrganizationID)+"\ndata: ticket:1\ndata: ticket:2")
+		s.want(t, "id: "+n.live.Version(ada.User.OrganizationID)+"\ndata: ticket:1\ndata: ticket:2")
 		n.live.Publish(ada.User.OrganizationID, "customer:1")
-		s.want(t, "id: "+n.live.Mark(ada.User.OrganizationID)+"\ndata: customer:1")
+		s.want(t, "id: "+n.live.Version(ada.User.OrganizationID)+"\ndata: customer:1")
 
 		// A listener gets only the events of its organization, and a comment while there
 		// are none.
 		other.want(t, ": still here")
 		s.want(t, ": still here")
 		n.live.Publish(eve.User.OrganizationID, "ticket:3")
-		other.want(t, "id: "+n.live.Mark(eve.User.OrganizationID)+"\ndata: ticket:3")
+		other.want(t, "id: "+n.live.Version(eve.User.OrganizationID)+"\ndata: ticket:3")
 
 		// Stopping the server ends all streams.
 		n.live.Close()
@@ -216,14 +216,14 @@ func TestNewsMissed(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		ada := n.enter("ada@example.com", "Acme")
 		organization := ada.User.OrganizationID
-		page := n.live.Mark(organization)
+		page := n.live.Version(organization)
 		since := "/live?since=" + url.QueryEscape(page)
 		n.listenSince(ada, since, "", "")
 
-		n.live.PublishSoon(organization, "ride:1")
+		n.live.PublishCoalesced(organization, "ride:1")
 		n.listenSince(ada, since, "", "\ndata: *")
 		// A browser reconnects to the same address with its last event id.
-		n.listenSince(ada, since, n.live.Mark(organization), "")
+		n.listenSince(ada, since, n.live.Version(organization), "")
 		n.listenSince(ada, since, page, "\ndata: *")
 		// The same with an id of another process, or of an earlier run.
 		n.listenSince(ada, "/live?since=made-up", "", "\ndata: *")

@@ -221,7 +221,7 @@ func (s *Site) authenticate(w http.ResponseWriter, r *http.Request) (*Request, e
 	req := &Request{Request: r.WithContext(ctx), Identity: id, Now: time.Now().In(readerZone(r)), Client: s.gate.Client(r)}
 	if id.OrganizationID != "" {
 		if s.live != nil && !id.NeedsSecondFactor {
-			req.liveMark = s.live.Mark(id.OrganizationID)
+			req.liveMark = s.live.Version(id.OrganizationID)
 		}
 		if req.Organization, err = s.accounts.Organization(ctx, id.OrganizationID); err != nil {
 			return nil, err

@@ -24,7 +24,7 @@ import (
 // outgoing records the link of the last file sent.
 type outgoing struct{ link string }
 
-func (o *outgoing) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (o *outgoing) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	o.link = m.Files[0].URL
 	return connectionID, nil
 }
@@ -46,11 +46,11 @@ func shareFile(t *testing.T, d *db.DB) (*web.Site, *url.URL) {
 		t.Fatal(err)
 	}
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		in, err := s.Intake(t.Context(), tx, desk.Inbound{OrganizationID: "org", ConnectionID: "c", Channel: "sms", Event: channel.Event{Message: &channel.Message{
+		in, err := s.IngestTx(t.Context(), tx, desk.Inbound{OrganizationID: "org", ConnectionID: "c", Channel: "sms", Event: channel.Event{Message: &channel.Message{
 			ExternalID: "1", ThreadKey: "+4915112345678", From: channel.Party{Phone: "+4915112345678"}, Text: "Hello?",
 		}}})
 		if err == nil {
-			_, err = s.Reply(t.Context(), tx, "org", in.TicketID, desk.Reply{Content: says})
+			_, err = s.ReplyTx(t.Context(), tx, "org", in.TicketID, desk.Reply{Content: says})
 		}
 		return err
 	}); err != nil {
@@ -139,7 +139,7 @@ func TestFileOnItsWay(t *testing.T) {
 		DB: d, Queue: queue.Open(d, queue.Config{}), Events: events, Blob: files, Box: seal.New(seal.NewKey()), BaseURL: baseURL,
 	})
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := s.Intake(t.Context(), tx, desk.Inbound{
+		_, err := s.IngestTx(t.Context(), tx, desk.Inbound{
 			OrganizationID: "org", Channel: "sms", FetchJobs: []desk.FetchJob{{Lane: "l", Payload: []byte("{}")}},
 			Event: channel.Event{Message: &channel.Message{
 				ExternalID: "1", ThreadKey: "+4915112345678", From: channel.Party{Phone: "+4915112345678"}, Attachments: []channel.Attachment{{Name: "a.png"}},
@@ -163,7 +163,7 @@ func TestFileOnItsWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		return s.CompleteFile(t.Context(), tx, told.ID, desk.File{Ref: ref, ContentType: "image/png"})
+		return s.CompleteFileTx(t.Context(), tx, told.ID, desk.File{Ref: ref, ContentType: "image/png"})
 	}); err != nil {
 		t.Fatal(err)
 	}

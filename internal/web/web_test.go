@@ -29,7 +29,7 @@ type fixture struct {
 	mails    []mail.Message
 }
 
-func (f *fixture) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (f *fixture) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() { f.mails = append(f.mails, m) })
 	return nil
 }

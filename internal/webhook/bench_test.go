@@ -119,7 +119,7 @@ func benchDeliveries(b *testing.B, receivers int, backlog, ordered bool) {
 		for range writers {
 			wg.Go(func() {
 				for i := next.Add(1); i <= int64(events); i = next.Add(1) {
-					if err := d.Write(ctx, func(tx *db.Tx) error { return log.Emit(ctx, tx, benchEvent(int(i))) }); err != nil {
+					if err := d.Write(ctx, func(tx *db.Tx) error { return log.EmitTx(ctx, tx, benchEvent(int(i))) }); err != nil {
 						b.Error(err)
 						return
 					}

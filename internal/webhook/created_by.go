@@ -30,7 +30,7 @@ func (s *Service) DisableCreatedTx(ctx context.Context, tx *db.Tx, organizationI
 	}
 	disabled := false
 	for _, id := range ids {
-		if _, err := s.UpdateIn(ctx, tx, organizationID, id, Change{Enabled: &disabled}); err != nil {
+		if _, err := s.UpdateTx(ctx, tx, organizationID, id, Change{Enabled: &disabled}); err != nil {
 			return err
 		}
 	}

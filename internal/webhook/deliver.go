@@ -26,9 +26,9 @@ const (
 type outcome uint8
 
 const (
-	accepted   outcome = iota // 2xx
-	refused                   // an answer that a retry would not change
-	unanswered                // no answer, 5xx or 429: retried
+	accepted  outcome = iota // 2xx
+	rejected                 // an answer that a retry would not change
+	retryable                // no answer, 5xx or 429: retried
 )
 
 // attempt is one HTTP request and its result.
@@ -121,15 +121,15 @@ func (s *Service) changeKind(ctx context.Context, j *queue.Job) error {
 		var ordered bool
 		err := tx.QueryRow(ctx, "SELECT ordered FROM webhooks WHERE id = $1 FOR UPDATE", j.Lane).Scan(&ordered)
 		if errors.Is(err, db.ErrNoRows) {
-			return j.Finish(ctx, tx)
+			return j.FinishTx(ctx, tx)
 		}
 		if err != nil {
 			return err
 		}
-		if err := j.Delay(ctx, tx, tx.Now); err != nil || kindOf(ordered) == j.Kind {
+		if err := j.DelayTx(ctx, tx, tx.Now); err != nil || kindOf(ordered) == j.Kind {
 			return err
 		}
-		_, err = s.queue.MoveLane(ctx, tx, j.Kind, kindOf(ordered), j.Lane) // later jobs move the rest of the lane
+		_, err = s.queue.MoveLaneTx(ctx, tx, j.Kind, kindOf(ordered), j.Lane) // later jobs move the rest of the lane
 		return err
 	})
 }
@@ -152,7 +152,7 @@ func (s *Service) try(ctx context.Context, j *queue.Job, backlog string) (attemp
 	p := decodePayload(j.Payload)
 	body, err := s.body(ctx, p.eventID, t.form)
 	if errors.Is(err, db.ErrNoRows) {
-		return attempt{outcome: refused, at: time.Now(), err: "the event is no longer stored"}, nil
+		return attempt{outcome: rejected, at: time.Now(), err: "the event is no longer stored"}, nil
 	}
 	if err != nil {
 		return attempt{}, err
@@ -194,7 +194,7 @@ func (s *Service) post(ctx context.Context, t *cachedWebhook, h http.Header, bod
 	res, err := s.transport.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		a.latency = time.Since(now)
-		a.outcome, a.err = unanswered, describeError(ctx, err)
+		a.outcome, a.err = retryable, describeError(ctx, err)
 		return a
 	}
 	a.status = res.StatusCode
@@ -217,9 +217,9 @@ func classify(status int) outcome {
 	case status/100 == 2:
 		return accepted
 	case status/100 == 5 || status == http.StatusTooManyRequests:
-		return unanswered
+		return retryable
 	default:
-		return refused
+		return rejected
 	}
 }
 

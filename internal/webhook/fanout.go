@@ -91,7 +91,7 @@ func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) err
 	for i, d := range all {
 		jobs[i] = queue.New{ID: d.id, Kind: kindOf(d.ordered), Lane: d.subscription.id, Payload: encodePayload(payload{eventID: d.event.ID, event: string(d.event.Name)})}
 	}
-	if err := s.queue.Enqueue(ctx, tx, jobs...); err != nil {
+	if err := s.queue.EnqueueTx(ctx, tx, jobs...); err != nil {
 		return err
 	}
 	for i, d := range all {

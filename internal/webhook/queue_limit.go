@@ -77,7 +77,7 @@ func (s *Service) drop(ctx context.Context, tx *db.Tx, id string, n int64) (int6
 	if err != nil {
 		return 0, err
 	}
-	if err := s.queue.Delete(ctx, tx, oldest...); err != nil {
+	if err := s.queue.DeleteTx(ctx, tx, oldest...); err != nil {
 		return 0, err
 	}
 	_, err = tx.Exec(ctx, "UPDATE webhooks SET held = $2, dropped = dropped + $3 WHERE id = $1", id, MaxHeld, dropped)

@@ -7,11 +7,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// RedactEvents removes data derived from events out of their deliveries, in the caller's
+// RedactEventsTx removes data derived from events out of their deliveries, in the caller's
 // transaction, which redacts the events: the stored answers of receivers, which may repeat the
 // sent data. Waiting deliveries are rendered from the redacted event. Other processes may send
 // cached bodies for some minutes more.
-func (s *Service) RedactEvents(ctx context.Context, tx *db.Tx, eventIDs []string) error {
+func (s *Service) RedactEventsTx(ctx context.Context, tx *db.Tx, eventIDs []string) error {
 	for _, change := range []string{
 		`UPDATE delivery_attempts SET response = NULL
 			WHERE (webhook_id, delivery_id) IN (SELECT webhook_id, id FROM deliveries WHERE event_id = ANY($1))`,

@@ -32,7 +32,7 @@ func TestRedactEvents(t *testing.T) {
 	}
 	key := bodyKey{"one", FormA}
 	s.bodies.put(key, []byte("body"))
-	if err := d.Write(t.Context(), func(tx *db.Tx) error { return s.RedactEvents(t.Context(), tx, []string{"one", "none"}) }); err != nil {
+	if err := d.Write(t.Context(), func(tx *db.Tx) error { return s.RedactEventsTx(t.Context(), tx, []string{"one", "none"}) }); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.bodies.get(key); got != nil {

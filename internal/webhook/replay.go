@@ -32,20 +32,20 @@ type replayItem struct {
 // in the order of the given ids. They are sent in the order of the original deliveries.
 func (s *Service) Replay(ctx context.Context, organizationID string, ids []string) (made []string, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		made, err = s.ReplayIn(ctx, tx, organizationID, ids)
+		made, err = s.ReplayTx(ctx, tx, organizationID, ids)
 		return err
 	})
 	return made, err
 }
 
-// ReplayIn is [Service.Replay] in the caller's transaction.
-func (s *Service) ReplayIn(ctx context.Context, tx *db.Tx, organizationID string, ids []string) ([]string, error) {
-	return s.ReplayOfIn(ctx, tx, organizationID, "", ids)
+// ReplayTx is [Service.Replay] in the caller's transaction.
+func (s *Service) ReplayTx(ctx context.Context, tx *db.Tx, organizationID string, ids []string) ([]string, error) {
+	return s.ReplayOfTx(ctx, tx, organizationID, "", ids)
 }
 
-// ReplayOfIn is [Service.ReplayIn] for deliveries of one webhook; ids of other webhooks are
+// ReplayOfTx is [Service.ReplayTx] for deliveries of one webhook; ids of other webhooks are
 // NotFound.
-func (s *Service) ReplayOfIn(ctx context.Context, tx *db.Tx, organizationID, webhookID string, ids []string) ([]string, error) {
+func (s *Service) ReplayOfTx(ctx context.Context, tx *db.Tx, organizationID, webhookID string, ids []string) ([]string, error) {
 	var v problem.Validation
 	if len(ids) == 0 || len(ids) > MaxReplay {
 		v.Add("deliveryIds", "must name from 1 to %d deliveries", MaxReplay)
@@ -100,14 +100,14 @@ func (s *Service) ReplayOfIn(ctx context.Context, tx *db.Tx, organizationID, web
 // webhookID to all subscribed ones. It returns the ids of the new deliveries.
 func (s *Service) ReplayEvent(ctx context.Context, organizationID, eventID, webhookID string) (ids []string, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		ids, err = s.ReplayEventIn(ctx, tx, organizationID, eventID, webhookID)
+		ids, err = s.ReplayEventTx(ctx, tx, organizationID, eventID, webhookID)
 		return err
 	})
 	return ids, err
 }
 
-// ReplayEventIn is [Service.ReplayEvent] in the caller's transaction.
-func (s *Service) ReplayEventIn(ctx context.Context, tx *db.Tx, organizationID, eventID, webhookID string) ([]string, error) {
+// ReplayEventTx is [Service.ReplayEvent] in the caller's transaction.
+func (s *Service) ReplayEventTx(ctx context.Context, tx *db.Tx, organizationID, eventID, webhookID string) ([]string, error) {
 	if webhookID != "" {
 		if _, err := find(ctx, tx, organizationID, webhookID); err != nil {
 			return nil, err

@@ -35,7 +35,7 @@ func (s *Service) requeueUndelivered(ctx context.Context, tx *db.Tx, id string) 
 		if _, err := tx.Exec(ctx, "UPDATE deliveries SET state = 0, schedule_start = attempts WHERE webhook_id = $1 AND id = ANY($2)", id, ids); err != nil {
 			return fmt.Errorf("restart schedules: %w", err)
 		}
-		if err := s.queue.Enqueue(ctx, tx, jobs...); err != nil {
+		if err := s.queue.EnqueueTx(ctx, tx, jobs...); err != nil {
 			return err
 		}
 	}

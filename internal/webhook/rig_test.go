@@ -141,7 +141,7 @@ func (r *rig) emit(numbers ...int) {
 	for i, n := range numbers {
 		events[i] = ticketCreated(n)
 	}
-	if err := r.db.Write(r.t.Context(), func(tx *db.Tx) error { return r.log.Emit(r.t.Context(), tx, events...) }); err != nil {
+	if err := r.db.Write(r.t.Context(), func(tx *db.Tx) error { return r.log.EmitTx(r.t.Context(), tx, events...) }); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -163,7 +163,7 @@ type mailbox struct {
 	mails []mail.Message
 }
 
-func (b *mailbox) EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error {
+func (b *mailbox) EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()

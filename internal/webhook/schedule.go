@@ -30,9 +30,9 @@ func (s Schedule) Delay(attempt int, retryAfter time.Duration) (time.Duration, b
 	return max(delays[attempt-1], min(retryAfter, netguard.MaxRetryAfter)), true
 }
 
-// stretch multiplies a delay by the configured scale and adds up to 10 % at random, so that
+// withJitter multiplies a delay by the configured scale and adds up to 10 % at random, so that
 // deliveries that failed together do not retry together. random is in [0, 1).
-func stretch(delay time.Duration, scale, random float64) time.Duration {
+func withJitter(delay time.Duration, scale, random float64) time.Duration {
 	return time.Duration(float64(delay) * scale * (1 + random/10))
 }
 

@@ -54,11 +54,11 @@ func TestStretch(t *testing.T) {
 		{24 * time.Hour, 0.001, 0, 86400 * time.Millisecond},
 	}
 	for _, test := range tests {
-		if got := stretch(test.delay, test.scale, test.random); got != test.want {
+		if got := withJitter(test.delay, test.scale, test.random); got != test.want {
 			t.Errorf("stretch(%v, %v, %v): got %v, want %v", test.delay, test.scale, test.random, got, test.want)
 		}
 	}
-	if got := stretch(time.Minute, 1, 0.999999); got <= time.Minute || got > 66*time.Second {
+	if got := withJitter(time.Minute, 1, 0.999999); got <= time.Minute || got > 66*time.Second {
 		t.Errorf("got %v, want at most a tenth more than 1m0s", got)
 	}
 }
@@ -90,11 +90,11 @@ func TestRetryAfter(t *testing.T) {
 func TestClassify(t *testing.T) {
 	want := map[int]outcome{
 		200: accepted, 201: accepted, 204: accepted, 299: accepted,
-		300: refused, 301: refused, 302: refused, 304: refused, 307: refused, 308: refused,
-		400: refused, 401: refused, 404: refused, 408: refused, 410: refused, 428: refused, 430: refused, 499: refused,
-		429: unanswered,
-		500: unanswered, 502: unanswered, 503: unanswered, 504: unanswered, 599: unanswered,
-		600: refused, 999: refused,
+		300: rejected, 301: rejected, 302: rejected, 304: rejected, 307: rejected, 308: rejected,
+		400: rejected, 401: rejected, 404: rejected, 408: rejected, 410: rejected, 428: rejected, 430: rejected, 499: rejected,
+		429: retryable,
+		500: retryable, 502: retryable, 503: retryable, 504: retryable, 599: retryable,
+		600: rejected, 999: rejected,
 	}
 	for status, want := range want {
 		if got := classify(status); got != want {

@@ -90,7 +90,7 @@ func (nobody) AdminAddresses(context.Context, db.Querier, string) ([]mail.Addres
 	return nil, nil
 }
 
-func (nobody) EnqueueMail(context.Context, *db.Tx, mail.Message) error { return nil }
+func (nobody) EnqueueMailTx(context.Context, *db.Tx, mail.Message) error { return nil }
 
 func eachEngine(t *testing.T, run func(t *testing.T, d *db.DB)) {
 	t.Run("sqlite", func(t *testing.T) { run(t, dbtest.NewSQLite(t)) })

@@ -163,7 +163,7 @@ func (p *planner) upcoming(d Delivery) UpcomingDelivery {
 		if !again {
 			return c
 		}
-		at = at.Add(stretch(delay, p.scale, 0))
+		at = at.Add(withJitter(delay, p.scale, 0))
 		c.Further = append(c.Further, at)
 	}
 }

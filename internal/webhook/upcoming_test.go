@@ -191,7 +191,7 @@ func TestReplayRange(t *testing.T) {
 	warning := ticketCreated(4)
 	warning.Name = event.SLAWarning
 	r.emit(1, 2, 3)
-	if err := r.db.Write(t.Context(), func(tx *db.Tx) error { return r.log.Emit(t.Context(), tx, warning) }); err != nil {
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) error { return r.log.EmitTx(t.Context(), tx, warning) }); err != nil {
 		t.Fatal(err)
 	}
 	list := r.deliveries(w.ID) // 4 … 1

@@ -149,8 +149,8 @@ type Admins interface {
 
 // Mailer sends mail once the caller's transaction has committed.
 type Mailer interface {
-	// EnqueueMail sends m, with the configured sender when From is zero.
-	EnqueueMail(ctx context.Context, tx *db.Tx, m mail.Message) error
+	// EnqueueMailTx sends m, with the configured sender when From is zero.
+	EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error
 }
 
 // Config configures a [Service]. DB, Queue, Events, Box, Admins and Mailer are required.
@@ -272,8 +272,8 @@ func (s *Service) Find(ctx context.Context, organizationID, id string) (Webhook,
 	return find(ctx, s.db, organizationID, id)
 }
 
-// FindIn is [Service.Find] in the caller's transaction, with a lock on the webhook.
-func (s *Service) FindIn(ctx context.Context, tx *db.Tx, organizationID, id string) (Webhook, error) {
+// FindTx is [Service.Find] in the caller's transaction, with a lock on the webhook.
+func (s *Service) FindTx(ctx context.Context, tx *db.Tx, organizationID, id string) (Webhook, error) {
 	var locked string
 	err := tx.QueryRow(ctx, "SELECT id FROM webhooks WHERE id = $1 AND organization_id = $2 FOR UPDATE", id, organizationID).Scan(&locked)
 	if errors.Is(err, db.ErrNoRows) {
@@ -318,15 +318,15 @@ func errNotFound() error { return problem.New(problem.NotFound, "there is no suc
 // Create adds a webhook. Beyond [MaxPerOrganization] it fails with [problem.Precondition].
 func (s *Service) Create(ctx context.Context, organizationID string, n New) (w Webhook, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		w, err = s.CreateIn(ctx, tx, organizationID, n)
+		w, err = s.CreateTx(ctx, tx, organizationID, n)
 		return err
 	})
 	return w, err
 }
 
-// CreateIn is [Service.Create] in the caller's transaction. An ID in use is a
+// CreateTx is [Service.Create] in the caller's transaction. An ID in use is a
 // [problem.Conflict], so a form sent twice creates one webhook.
-func (s *Service) CreateIn(ctx context.Context, tx *db.Tx, organizationID string, n New) (Webhook, error) {
+func (s *Service) CreateTx(ctx context.Context, tx *db.Tx, organizationID string, n New) (Webhook, error) {
 	if n.PayloadForm == "" {
 		n.PayloadForm = FormB
 	}
@@ -438,9 +438,9 @@ func (s *Service) Update(ctx context.Context, organizationID, id string, c Chang
 	return s.Find(ctx, organizationID, id)
 }
 
-// UpdateIn is [Service.Update] in the caller's transaction. If it changes Ordered of a webhook
+// UpdateTx is [Service.Update] in the caller's transaction. If it changes Ordered of a webhook
 // with a very long queue, some jobs move to the other kind only as each is claimed.
-func (s *Service) UpdateIn(ctx context.Context, tx *db.Tx, organizationID, id string, c Change) (Webhook, error) {
+func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, id string, c Change) (Webhook, error) {
 	if err := s.checkChange(c); err != nil {
 		return Webhook{}, err
 	}
@@ -517,7 +517,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 	tx.AfterCommit(func() { s.cache.evict(id) })
 	s.changed(tx, organizationID, id)
 	if c.Ordered != nil && *c.Ordered != ordered {
-		if moving, err = s.queue.MoveLane(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
+		if moving, err = s.queue.MoveLaneTx(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
 			return false, err
 		}
 		if state != Enabled { // suspended before there were two kinds, perhaps
@@ -562,7 +562,7 @@ func (s *Service) moveRemaining(ctx context.Context, id string, ordered bool) er
 			if err != nil {
 				return err
 			}
-			more, err = s.queue.MoveLane(ctx, tx, kindOf(!ordered), kindOf(ordered), id)
+			more, err = s.queue.MoveLaneTx(ctx, tx, kindOf(!ordered), kindOf(ordered), id)
 			return err
 		})
 		if err != nil {
@@ -575,11 +575,11 @@ func (s *Service) moveRemaining(ctx context.Context, id string, ordered bool) er
 // Delete removes a webhook and its queue, and cancels deliveries under way. The next
 // [Service.Purge] deletes its history.
 func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
-	return s.db.Write(ctx, func(tx *db.Tx) error { return s.DeleteIn(ctx, tx, organizationID, id) })
+	return s.db.Write(ctx, func(tx *db.Tx) error { return s.DeleteTx(ctx, tx, organizationID, id) })
 }
 
-// DeleteIn is [Service.Delete] in the caller's transaction.
-func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+// DeleteTx is [Service.Delete] in the caller's transaction.
+func (s *Service) DeleteTx(ctx context.Context, tx *db.Tx, organizationID, id string) error {
 	var rawURL string
 	err := tx.QueryRow(ctx, "DELETE FROM webhooks WHERE id = $1 AND organization_id = $2 RETURNING url", id, organizationID).Scan(&rawURL)
 	if errors.Is(err, db.ErrNoRows) {
@@ -597,7 +597,7 @@ func (s *Service) DeleteIn(ctx context.Context, tx *db.Tx, organizationID, id st
 	tx.AfterCommit(func() { s.cache.evict(id) })
 	s.changed(tx, organizationID, id)
 	for _, kind := range []string{JobKind, OrderedKind} {
-		if err := s.queue.DeleteLane(ctx, tx, kind, id); err != nil {
+		if err := s.queue.DeleteLaneTx(ctx, tx, kind, id); err != nil {
 			return fmt.Errorf("delete webhook: %w", err)
 		}
 	}
@@ -612,7 +612,7 @@ func (s *Service) suspend(ctx context.Context, tx *db.Tx, id string, to State) e
 		return err
 	}
 	if held > MaxHeld {
-		if err := s.queue.Enqueue(ctx, tx, queue.New{Kind: trimKind, Lane: id}); err != nil {
+		if err := s.queue.EnqueueTx(ctx, tx, queue.New{Kind: trimKind, Lane: id}); err != nil {
 			return err
 		}
 	}
@@ -623,7 +623,7 @@ func (s *Service) suspend(ctx context.Context, tx *db.Tx, id string, to State) e
 // its kind meanwhile.
 func (s *Service) hold(ctx context.Context, tx *db.Tx, id string) error {
 	for _, kind := range []string{JobKind, OrderedKind} {
-		if err := s.queue.HoldLane(ctx, tx, kind, id); err != nil {
+		if err := s.queue.HoldLaneTx(ctx, tx, kind, id); err != nil {
 			return err
 		}
 	}
@@ -652,10 +652,10 @@ func (s *Service) resume(ctx context.Context, tx *db.Tx, id string) error {
 		return err
 	}
 	for _, kind := range []string{JobKind, OrderedKind} {
-		if err := s.queue.RunNow(ctx, tx, kind, id); err != nil {
+		if err := s.queue.RunNowTx(ctx, tx, kind, id); err != nil {
 			return err
 		}
-		if err := s.queue.ReleaseLane(ctx, tx, kind, id); err != nil {
+		if err := s.queue.ReleaseLaneTx(ctx, tx, kind, id); err != nil {
 			return err
 		}
 	}
@@ -692,7 +692,7 @@ func (s *Service) fail(ctx context.Context, tx *db.Tx, id, reason string) error 
 		if err != nil {
 			return err
 		}
-		if err := s.mailer.EnqueueMail(ctx, tx, m); err != nil {
+		if err := s.mailer.EnqueueMailTx(ctx, tx, m); err != nil {
 			return fmt.Errorf("enqueue mail: %w", err)
 		}
 	}

@@ -224,7 +224,7 @@ func TestFanOut(t *testing.T) {
 	deleted := ticketCreated(8)
 	deleted.Name = event.TicketDeleted
 	events := []event.Event{created, deleted}
-	if err := r.db.Write(t.Context(), func(tx *db.Tx) error { return r.log.Emit(t.Context(), tx, events...) }); err != nil {
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) error { return r.log.EmitTx(t.Context(), tx, events...) }); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.find(allHook.ID).QueuedEvents; got != 2 {
@@ -301,7 +301,7 @@ func TestRolledBackChangeSendsNothing(t *testing.T) {
 	w := r.create(webhook.New{})
 	r.start()
 	err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-		if err := r.log.Emit(t.Context(), tx, ticketCreated(1)); err != nil {
+		if err := r.log.EmitTx(t.Context(), tx, ticketCreated(1)); err != nil {
 			return err
 		}
 		return fmt.Errorf("no")
@@ -326,7 +326,7 @@ func TestLongBody(t *testing.T) {
 	e := ticketCreated(1)
 	e.Name = event.MessageCreated
 	e.Data.Message = &event.Message{ID: "m", TicketID: "t", Text: strings.Repeat("<long> ", 50_000), CreatedAt: time.Now()}
-	if err := r.db.Write(t.Context(), func(tx *db.Tx) error { return r.log.Emit(t.Context(), tx, e) }); err != nil {
+	if err := r.db.Write(t.Context(), func(tx *db.Tx) error { return r.log.EmitTx(t.Context(), tx, e) }); err != nil {
 		t.Fatal(err)
 	}
 	r.start()

@@ -36,7 +36,7 @@ type outbox struct {
 	mails []mail.Message
 }
 
-func (o *outbox) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (o *outbox) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()

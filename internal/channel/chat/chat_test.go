@@ -174,7 +174,7 @@ func TestWantsPart(t *testing.T) {
 }
 
 // answer is a provider that knows all users.
-func answer(c *channel.Call) channel.Response {
+func answer(c *channel.APIRequest) channel.Response {
 	_, what, _ := strings.Cut(c.URL, "/api/")
 	body := map[string]string{
 		"users.info?user=U7":   `{"ok":true,"user":{"id":"U7","name":"ana","real_name":"Ana Client","profile":{"real_name":"Ana Client","display_name":"ana","email":"ana@client.example"}}}`,
@@ -189,7 +189,7 @@ func answer(c *channel.Call) channel.Response {
 }
 
 // enrich answers every call and returns the calls and responses.
-func enrich(a *chat.Adapter, r *channel.Request, p channel.Part, give func(*channel.Call) channel.Response) (asked []string, answers []channel.Response) {
+func enrich(a *chat.Adapter, r *channel.Request, p channel.Part, give func(*channel.APIRequest) channel.Response) (asked []string, answers []channel.Response) {
 	for {
 		c := a.EnrichCall(r, p, answers, channel.ConnectionCredentials(a.API(), map[string]string{"bot_token": "token"}))
 		if c == nil {
@@ -294,7 +294,7 @@ func TestEnrichWithoutResponses(t *testing.T) {
 		{"null", channel.Response{Status: 200, Body: []byte(`null`)}, 2},
 	} {
 		r := load(t, "message")
-		asked, answers := enrich(a, r, channel.Part{}, func(*channel.Call) channel.Response { return tt.answer })
+		asked, answers := enrich(a, r, channel.Part{}, func(*channel.APIRequest) channel.Response { return tt.answer })
 		if len(asked) != tt.asked {
 			t.Errorf("%s: asked %d times, want %d", tt.name, len(asked), tt.asked)
 		}
@@ -367,7 +367,7 @@ func FuzzEvent(f *testing.F) {
 			if p.Skip {
 				continue
 			}
-			_, answers := enrich(a, r, p, func(*channel.Call) channel.Response { return channel.Response{Status: 200, Body: told} })
+			_, answers := enrich(a, r, p, func(*channel.APIRequest) channel.Response { return channel.Response{Status: 200, Body: told} })
 			e, err := a.ParseEnriched(r, p, answers)
 			if err != nil {
 				t.Fatalf("ParseAnswered() error = %v for a part that is not skipped", err)

@@ -42,7 +42,7 @@ func (e *envelope) users() []string {
 var mention = regexp.MustCompile(`<@([UW][A-Z0-9]{1,40})>`)
 
 // EnrichCall implements [channel.Enricher].
-func (a *Adapter) EnrichCall(r *channel.Request, _ channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.Call {
+func (a *Adapter) EnrichCall(r *channel.Request, _ channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.APIRequest {
 	if credentials.Get(CredBotToken) == "" {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (a *Adapter) EnrichCall(r *channel.Request, _ channel.Part, answers []chann
 
 // Locate implements [channel.MediaLocator]. An event has only the id of a file in another
 // workspace.
-func (a *Adapter) Locate(at channel.Attachment, credentials channel.Credentials) (*channel.Call, string) {
+func (a *Adapter) Locate(at channel.Attachment, credentials channel.Credentials) (*channel.APIRequest, string) {
 	if credentials.Get(CredBotToken) == "" {
 		return nil, unlocated
 	}
@@ -92,8 +92,8 @@ func (a *Adapter) Located(at channel.Attachment, answer channel.Response) channe
 }
 
 // getCall returns a GET call.
-func getCall(credentials channel.Credentials, path string) channel.Call {
-	return credentials.Call(http.MethodGet, path, http.Header{
+func getCall(credentials channel.Credentials, path string) channel.APIRequest {
+	return credentials.NewRequest(http.MethodGet, path, http.Header{
 		"Authorization": {"Bearer " + credentials.Get(CredBotToken)}, "Accept": {"application/json"},
 	}, nil)
 }

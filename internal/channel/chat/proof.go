@@ -26,7 +26,7 @@ func (a *Adapter) ProofAPI(string) channel.API { return a.API() }
 // ProofCall implements [channel.ProviderProof]: auth.test names the workspace of a token. Only
 // bot tokens count, since they require an installed app, and for an enterprise only one that
 // was installed for all its workspaces.
-func (*Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
+func (*Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.APIRequest, error) {
 	if credentials.Get(CredBotToken) == "" {
 		return nil, errors.New("the proof needs the credential " + CredBotToken + ", which the connection does not have")
 	}

@@ -82,12 +82,12 @@ type post struct {
 }
 
 // SendCall implements [channel.APISender].
-func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.APIRequest {
 	p := post{Text: text(m), Metadata: metadata{Type: eventType}}
 	p.Metadata.Payload.ID = m.ID
 	p.Channel, p.Thread, _ = thread(m)
 	body, _ := json.Marshal(p) // strings do not fail
-	return credentials.Call(http.MethodPost, "/api/chat.postMessage", http.Header{
+	return credentials.NewRequest(http.MethodPost, "/api/chat.postMessage", http.Header{
 		"Authorization": {"Bearer " + credentials.Get(CredBotToken)}, "Content-Type": {"application/json; charset=utf-8"},
 		"Accept": {"application/json"},
 	}, body)
@@ -167,11 +167,11 @@ const searchSlack = 5 * time.Minute
 
 // SearchCall implements [channel.Searcher]: it lists the thread's messages since then, with
 // metadata.
-func (a *Adapter) SearchCall(m *channel.Outgoing, credentials channel.Credentials, since time.Time) channel.Call {
+func (a *Adapter) SearchCall(m *channel.Outgoing, credentials channel.Credentials, since time.Time) channel.APIRequest {
 	return a.search(m, credentials, since, "")
 }
 
-func (a *Adapter) search(m *channel.Outgoing, credentials channel.Credentials, since time.Time, cursor string) channel.Call {
+func (a *Adapter) search(m *channel.Outgoing, credentials channel.Credentials, since time.Time, cursor string) channel.APIRequest {
 	place, root, _ := thread(m)
 	query := url.Values{
 		"channel": {place}, "ts": {root}, "limit": {"100"}, "include_all_metadata": {"true"},
@@ -185,7 +185,7 @@ func (a *Adapter) search(m *channel.Outgoing, credentials channel.Credentials, s
 
 // ReadSearchResponse implements [channel.Searcher]. If the app may not read the thread, it can
 // never be searched.
-func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Response) ([]string, *channel.Call, error) {
+func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Response) ([]string, *channel.APIRequest, error) {
 	var list struct {
 		OK       bool   `json:"ok"`
 		Error    string `json:"error"`

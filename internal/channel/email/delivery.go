@@ -496,14 +496,14 @@ func (a *Delivery) fetchable(raw string) bool {
 }
 
 // EnrichCall implements [channel.Enricher].
-func (a *Delivery) EnrichCall(r *channel.Request, p channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.Call {
+func (a *Delivery) EnrichCall(r *channel.Request, p channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.APIRequest {
 	e, err := openDelivery(r)
 	if err != nil || e.Type != kindReceived || e.Data.EmailID == "" || credentials.Get(CredentialAPIKey) == "" ||
 		credentials.BaseURL() == "" || credentials.Public() && !strings.HasPrefix(credentials.BaseURL(), "https://") {
 		return nil
 	}
 	at := "/emails/receiving/" + url.PathEscape(string(e.Data.EmailID))
-	var call channel.Call
+	var call channel.APIRequest
 	switch k := a.readResponses(p, e, answers); k.pending {
 	case "mail":
 		call = a.getCall(at, credentials)
@@ -517,8 +517,8 @@ func (a *Delivery) EnrichCall(r *channel.Request, p channel.Part, answers []chan
 	return &call
 }
 
-func (*Delivery) getCall(path string, credentials channel.Credentials) channel.Call {
-	return credentials.Call(http.MethodGet, path, http.Header{
+func (*Delivery) getCall(path string, credentials channel.Credentials) channel.APIRequest {
+	return credentials.NewRequest(http.MethodGet, path, http.Header{
 		"Authorization": {"Bearer " + credentials.Get(CredentialAPIKey)}, "Accept": {"application/json"},
 	}, nil)
 }

@@ -24,7 +24,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"golang.org/x/net/html"
 )
@@ -189,9 +189,9 @@ func misleading(p channel.Party) bool {
 }
 
 // check prepares the check whether a whole message proves its sender.
-func (p *Parser) check(raw []byte, env Envelope, author string) *mailproof.Check {
+func (p *Parser) check(raw []byte, env Envelope, author string) *mailauth.Check {
 	head, body, _ := cutHeader(unixLines(trimMessage(raw)))
-	return mailproof.New(mailproof.Mail{
+	return mailauth.New(mailauth.Mail{
 		Head: head, Body: body, Intact: !env.Composed, Author: author, Received: env.Received,
 		Trusted: p.trusted, SPF: env.SPF, SPFDomain: env.SPFDomain, DKIM: env.DKIM,
 	})

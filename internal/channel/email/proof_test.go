@@ -10,8 +10,8 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
-	"github.com/kickstand-dev/kickstand/internal/mailproof/mailprooftest"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
+	"github.com/kickstand-dev/kickstand/internal/mailauth/mailauthtest"
 )
 
 const signable = "From: Ana <ana@client.example>\nTo: support@acme.example\nSubject: Lamp\nDate: Fri, 20 Nov 2026 10:00:00 +0000\nMessage-ID: <a1@client.example>\n\nIt is broken: caf\xe9.\n"
@@ -49,7 +49,7 @@ func posts(raw string) map[string]struct {
 }
 
 // proofOf parses a request with the records of a zone, as the worker does.
-func proofOf(t *testing.T, a channel.Adapter, r *channel.Request, z mailprooftest.Zone) mailproof.Result {
+func proofOf(t *testing.T, a channel.Adapter, r *channel.Request, z mailauthtest.Zone) mailauth.Result {
 	t.Helper()
 	p := channel.Part{Address: "support@acme.example", Kind: email.KindMessage}
 	names := a.(channel.DNSVerifier).TXTNames(r, p, nil)
@@ -63,26 +63,26 @@ func proofOf(t *testing.T, a channel.Adapter, r *channel.Request, z mailprooftes
 
 // TestRawMailProvesItsSender: the signature of a raw mail counts in every wrapping.
 func TestRawMailProvesItsSender(t *testing.T) {
-	z := mailprooftest.Zone{}
+	z := mailauthtest.Zone{}
 	z.Publish("client.example")
-	signed := mailprooftest.Sign(t, signable, mailprooftest.Signature{Domain: "client.example"})
+	signed := mailauthtest.Sign(t, signable, mailauthtest.Signature{Domain: "client.example"})
 	for name, tt := range posts(signed) {
-		want := mailproof.Proven
+		want := mailauth.Proven
 		if strings.Contains(name, "JSON") && !strings.Contains(name, "base64") {
-			want = mailproof.Unproven
+			want = mailauth.Unproven
 		}
 		if got := proofOf(t, tt.adapter, tt.req, z); got.Verdict != want || got.Domain != "client.example" {
 			t.Errorf("%s: %+v, want %s", name, got, want)
 		}
 	}
-	ascii := mailprooftest.Sign(t, strings.ReplaceAll(signable, "\xe9", "e"), mailprooftest.Signature{Domain: "client.example"})
+	ascii := mailauthtest.Sign(t, strings.ReplaceAll(signable, "\xe9", "e"), mailauthtest.Signature{Domain: "client.example"})
 	for name, tt := range posts(ascii) {
-		if got := proofOf(t, tt.adapter, tt.req, z); got.Verdict != mailproof.Proven || got.Reason != "DKIM signature of client.example matches the From address" {
+		if got := proofOf(t, tt.adapter, tt.req, z); got.Verdict != mailauth.Proven || got.Reason != "DKIM signature of client.example matches the From address" {
 			t.Errorf("ASCII, %s: %+v", name, got)
 		}
 	}
 	for name, tt := range posts(strings.Replace(ascii, "broken", "fixed", 1)) {
-		if got := proofOf(t, tt.adapter, tt.req, z); got.Verdict != mailproof.Unproven {
+		if got := proofOf(t, tt.adapter, tt.req, z); got.Verdict != mailauth.Unproven {
 			t.Errorf("altered, %s: %+v", name, got)
 		}
 	}
@@ -91,7 +91,7 @@ func TestRawMailProvesItsSender(t *testing.T) {
 // TestFetchedMailProvesItsSender: a mail stored at the delivery provider is proven over its
 // bytes.
 func TestFetchedMailProvesItsSender(t *testing.T) {
-	z := mailprooftest.Zone{}
+	z := mailauthtest.Zone{}
 	z.Publish("client.example")
 	a := email.NewDelivery(config())
 	r := request(http.Header{"Content-Type": {"application/json"}, "Webhook-Id": {"msg_1"}},
@@ -105,11 +105,11 @@ func TestFetchedMailProvesItsSender(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		answers []channel.Response
-		want    mailproof.Verdict
+		want    mailauth.Verdict
 	}{
-		"signed": {fetched(mailprooftest.Sign(t, signable, mailprooftest.Signature{Domain: "client.example"})), mailproof.Proven},
-		"not":    {fetched(signable), mailproof.Unproven},
-		"parts":  {fetched("")[:1], mailproof.Unproven},
+		"signed": {fetched(mailauthtest.Sign(t, signable, mailauthtest.Signature{Domain: "client.example"})), mailauth.Proven},
+		"not":    {fetched(signable), mailauth.Unproven},
+		"parts":  {fetched("")[:1], mailauth.Unproven},
 	} {
 		r.TXT = z.Answers(a.TXTNames(r, p, tt.answers))
 		e, err := a.ParseEnriched(r, p, tt.answers)
@@ -126,13 +126,13 @@ func TestFetchedMailProvesItsSender(t *testing.T) {
 // unless a signature covers them.
 func TestHeadersOfStrangersProveNothing(t *testing.T) {
 	claims := "X-Mailgun-Spf: Pass\nX-Mailgun-Dkim-Check-Result: Pass\nReceived-SPF: Pass\nAuthentication-Results: mx.evil.example; dmarc=pass\n"
-	for name, tt := range posts(mailprooftest.CRLF(claims + strings.ReplaceAll(signable, "\xe9", "e"))) {
-		if got := proofOf(t, tt.adapter, tt.req, nil); got.Verdict != mailproof.Unproven {
+	for name, tt := range posts(mailauthtest.CRLF(claims + strings.ReplaceAll(signable, "\xe9", "e"))) {
+		if got := proofOf(t, tt.adapter, tt.req, nil); got.Verdict != mailauth.Unproven {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
 	taken := form("from", "ana@client.example", "X-Mailgun-Spf", "Pass", "message-headers", `[["From","ana@client.example"],["X-Mailgun-Spf","Pass"],["X-Mailgun-Dkim-Check-Result","Pass"]]`)
-	if got := proofOf(t, email.NewForm(config()), taken, nil); got.Verdict != mailproof.Unproven {
+	if got := proofOf(t, email.NewForm(config()), taken, nil); got.Verdict != mailauth.Unproven {
 		t.Errorf("taken apart: %+v", got)
 	}
 }

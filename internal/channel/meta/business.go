@@ -404,7 +404,7 @@ func businessErrors(it object) (channel.Event, error) {
 }
 
 // Locate implements [channel.MediaLocator].
-func (b *Business) Locate(a channel.Attachment, credentials channel.Credentials) (*channel.Call, string) {
+func (b *Business) Locate(a channel.Attachment, credentials channel.Credentials) (*channel.APIRequest, string) {
 	switch {
 	case credentials.Get(credToken) == "":
 		return nil, "the provider could not be asked for the file: the connection has no access token"

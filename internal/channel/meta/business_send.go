@@ -144,7 +144,7 @@ type businessLink struct {
 
 // SendCall implements [channel.APISender]. It prefers the phone number, so that replies
 // continue to include it.
-func (b *Business) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+func (b *Business) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.APIRequest {
 	out := businessOut{Product: "whatsapp", RecipientType: "individual", Ours: m.ID}
 	if m.To.Phone != "" {
 		out.To = strings.TrimPrefix(m.To.Phone, "+")

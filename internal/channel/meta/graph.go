@@ -67,7 +67,7 @@ func isVersion(s string) bool {
 
 // call returns an API call with a connection's credentials. If the app secret is known, it adds
 // a proof of possession.
-func (g graph) call(method string, credentials channel.Credentials, query url.Values, path ...string) channel.Call {
+func (g graph) call(method string, credentials channel.Credentials, query url.Values, path ...string) channel.APIRequest {
 	version := credentials.Get(credVersion)
 	if !isVersion(version) {
 		version = g.version
@@ -87,7 +87,7 @@ func (g graph) call(method string, credentials channel.Credentials, query url.Va
 	if len(query) > 0 {
 		at += "?" + query.Encode()
 	}
-	return credentials.Call(method, at, http.Header{"Authorization": {"Bearer " + token}, "Accept": {"application/json"}}, nil)
+	return credentials.NewRequest(method, at, http.Header{"Authorization": {"Bearer " + token}, "Accept": {"application/json"}}, nil)
 }
 
 func proof(token, secret string) string {

@@ -337,7 +337,7 @@ func profileName(answers []channel.Response) string {
 }
 
 // EnrichCall implements [channel.Enricher]: it looks up the customer's name.
-func (a *Messenger) EnrichCall(r *channel.Request, p channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.Call {
+func (a *Messenger) EnrichCall(r *channel.Request, p channel.Part, answers []channel.Response, credentials channel.Credentials) *channel.APIRequest {
 	it, err := item(r, p)
 	if err != nil || len(answers) > 0 || credentials.Get(credToken) == "" {
 		return nil

@@ -125,7 +125,7 @@ type attachmentLink struct {
 }
 
 // SendCall implements [channel.APISender].
-func (a *Messenger) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+func (a *Messenger) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.APIRequest {
 	var out messengerOut
 	out.Recipient.ID, out.Type = m.To.ID, "RESPONSE"
 	if humanAgent(credentials) && !time.Now().Before(m.LastInboundAt.Add(serviceWindow)) {

@@ -28,7 +28,7 @@ var errNoToken = errors.New("the proof needs the credential " + credToken + ", w
 
 // ProofCall implements [channel.ProviderProof]: only managers can read a number's display form,
 // or the numbers of an account.
-func (b *Business) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
+func (b *Business) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.APIRequest, error) {
 	if credentials.Get(credToken) == "" {
 		return nil, errNoToken
 	}
@@ -51,7 +51,7 @@ func (b *Business) ProofCall(address string, credentials channel.Credentials, an
 
 // ProofCall implements [channel.ProviderProof]: a page's own token names the page. The page
 // itself is public, so reading it proves nothing.
-func (m *Messenger) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
+func (m *Messenger) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.APIRequest, error) {
 	if credentials.Get(credToken) == "" {
 		return nil, errNoToken
 	}

@@ -62,7 +62,7 @@ func TestProofCalls(t *testing.T) {
 	} {
 		credentials := channel.ConnectionCredentials(tt.adapter.ProofAPI(number), map[string]string{"access_token": "EAA-ours"})
 		var given []channel.Response
-		var call *channel.Call
+		var call *channel.APIRequest
 		var err error
 		for {
 			if call, err = tt.adapter.ProofCall(number, credentials, given); call == nil || err != nil {

@@ -142,7 +142,7 @@ func messagesPath(credentials channel.Credentials) string {
 }
 
 // SendCall implements [channel.APISender].
-func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.APIRequest {
 	from, service, to := endpoints(m, credentials)
 	form := url.Values{"To": {to}, "Body": {m.Text}}
 	if from != "" {
@@ -157,7 +157,7 @@ func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials)
 	if a.reachable(m.ReceiptURL) {
 		form.Set("StatusCallback", m.ReceiptURL)
 	}
-	return credentials.Call(http.MethodPost, messagesPath(credentials), http.Header{
+	return credentials.NewRequest(http.MethodPost, messagesPath(credentials), http.Header{
 		"Authorization": {basic(credentials)}, "Content-Type": {"application/x-www-form-urlencoded"}, "Accept": {"application/json"},
 	}, []byte(form.Encode()))
 }
@@ -241,7 +241,7 @@ func number(v any) string {
 // SearchCall implements [channel.Searcher]. The list has the newest first. It is not filtered
 // by date, because the provider's date is that of sending, which a queued message does not
 // have.
-func (a *Adapter) SearchCall(m *channel.Outgoing, credentials channel.Credentials, _ time.Time) channel.Call {
+func (a *Adapter) SearchCall(m *channel.Outgoing, credentials channel.Credentials, _ time.Time) channel.APIRequest {
 	from, _, to := endpoints(m, credentials)
 	query := url.Values{"To": {to}, "PageSize": {"100"}}
 	if from != "" {
@@ -250,8 +250,8 @@ func (a *Adapter) SearchCall(m *channel.Outgoing, credentials channel.Credential
 	return search(messagesPath(credentials)+"?"+query.Encode(), credentials)
 }
 
-func search(path string, credentials channel.Credentials) channel.Call {
-	return credentials.Call(http.MethodGet, path, http.Header{"Authorization": {basic(credentials)}, "Accept": {"application/json"}}, nil)
+func search(path string, credentials channel.Credentials) channel.APIRequest {
+	return credentials.NewRequest(http.MethodGet, path, http.Header{"Authorization": {basic(credentials)}, "Accept": {"application/json"}}, nil)
 }
 
 // searchSlack is how far the provider's clock may be behind ours.
@@ -259,7 +259,7 @@ const searchSlack = 5 * time.Minute
 
 // ReadSearchResponse implements [channel.Searcher]: messages created by the API since then with
 // the text of m.
-func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Response) ([]string, *channel.Call, error) {
+func (a *Adapter) ReadSearchResponse(m *channel.Outgoing, credentials channel.Credentials, since time.Time, answer channel.Response) ([]string, *channel.APIRequest, error) {
 	if answer.Status != http.StatusOK {
 		return nil, nil, fmt.Errorf("searching for the message failed with status %d", answer.Status)
 	}

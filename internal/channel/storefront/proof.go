@@ -30,13 +30,13 @@ func (a Adapter) ProofAPI(address string) channel.API {
 const proofVersion = "2026-10"
 
 // ProofCall implements [channel.ProviderProof]: the shop's API names its own domain.
-func (Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.Call, error) {
+func (Adapter) ProofCall(address string, credentials channel.Credentials, answers []channel.Response) (*channel.APIRequest, error) {
 	token := credentials.Get(accessToken)
 	if token == "" {
 		return nil, errors.New("the proof needs the credential " + accessToken + ", which the connection does not have")
 	}
 	if len(answers) == 0 {
-		call := credentials.Call(http.MethodPost, "/admin/api/"+proofVersion+"/graphql.json", http.Header{
+		call := credentials.NewRequest(http.MethodPost, "/admin/api/"+proofVersion+"/graphql.json", http.Header{
 			"X-Shopify-Access-Token": {token}, "Content-Type": {"application/json"}, "Accept": {"application/json"},
 		}, []byte(`{"query":"{ shop { myshopifyDomain } }"}`))
 		return &call, nil

@@ -69,7 +69,7 @@ func idValue(s string) any {
 }
 
 // SendCall implements [channel.APISender].
-func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.Call {
+func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.APIRequest {
 	body := map[string]any{"to_numbers": []string{m.To.Phone}, "text": m.Text}
 	if group := credentials.Get(credGroup); group != "" && credentials.Get(credGroupType) != "" {
 		body["sender_group_id"], body["sender_group_type"] = idValue(group), credentials.Get(credGroupType)
@@ -78,7 +78,7 @@ func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials)
 		body["user_id"] = idValue(user)
 	}
 	b, _ := json.Marshal(body) // strings and numbers do not fail
-	return credentials.Call(http.MethodPost, "/api/v2/sms", http.Header{
+	return credentials.NewRequest(http.MethodPost, "/api/v2/sms", http.Header{
 		"Authorization": {"Bearer " + credentials.Get(credToken)}, "Content-Type": {"application/json"}, "Accept": {"application/json"},
 	}, b)
 }

@@ -105,7 +105,7 @@ func (p *process) write(fn func(ctx context.Context, tx *db.Tx) error) {
 
 func (p *process) enqueue(jobs ...queue.New) {
 	p.t.Helper()
-	p.write(func(ctx context.Context, tx *db.Tx) error { return p.Enqueue(ctx, tx, jobs...) })
+	p.write(func(ctx context.Context, tx *db.Tx) error { return p.EnqueueTx(ctx, tx, jobs...) })
 }
 
 // count counts the rows of jobs for which a condition holds.
@@ -215,7 +215,7 @@ func testRollback(t *testing.T, s *suite) {
 	p := s.process(queue.Config{}).start(w, never)
 	refused := errors.New("refused")
 	err := p.db.Write(t.Context(), func(tx *db.Tx) error {
-		if err := p.Enqueue(t.Context(), tx, queue.New{Kind: "k", Lane: "l"}); err != nil {
+		if err := p.EnqueueTx(t.Context(), tx, queue.New{Kind: "k", Lane: "l"}); err != nil {
 			return err
 		}
 		return refused
@@ -421,7 +421,7 @@ func testOrderedHead(t *testing.T, s *suite) {
 		t.Errorf("got %q first, want what is in another lane", got)
 	}
 	p.step(steps)
-	p.write(func(ctx context.Context, tx *db.Tx) error { return p.RunNow(ctx, tx, "k", "l") })
+	p.write(func(ctx context.Context, tx *db.Tx) error { return p.RunNowTx(ctx, tx, "k", "l") })
 	for _, want := range []string{"head", "second"} {
 		if got := receive(t, ran); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -444,7 +444,7 @@ func testDelay(t *testing.T, s *suite) {
 		}
 		return p.db.Write(ctx, func(tx *db.Tx) error {
 			due = tx.Now.Add(70 * time.Millisecond)
-			return j.Delay(ctx, tx, due)
+			return j.DelayTx(ctx, tx, due)
 		})
 	}})
 	first := time.Now().Add(50 * time.Millisecond)
@@ -541,7 +541,7 @@ func testPanics(t *testing.T, s *suite) {
 				panic("boom")
 			}
 			defer close(ended)
-			if err := p.db.Write(ctx, func(tx *db.Tx) error { return j.Finish(ctx, tx) }); err != nil {
+			if err := p.db.Write(ctx, func(tx *db.Tx) error { return j.FinishTx(ctx, tx) }); err != nil {
 				return err
 			}
 			panic("too late to matter")
@@ -566,7 +566,7 @@ func testHold(t *testing.T, s *suite) {
 	g := newGate()
 	w, steps := stepper()
 	p := s.process(fast).start(w, queue.Worker{Kind: "k", PerLane: 2, Run: g.run})
-	hold := func(ctx context.Context, tx *db.Tx) error { return p.HoldLane(ctx, tx, "k", "l") }
+	hold := func(ctx context.Context, tx *db.Tx) error { return p.HoldLaneTx(ctx, tx, "k", "l") }
 	p.enqueue(queue.New{Kind: "k", Lane: "l"})
 	receive(t, g.entered)
 	p.write(hold)
@@ -579,7 +579,7 @@ func testHold(t *testing.T, s *suite) {
 		t.Errorf("got %d running jobs in a held lane, want the 1 from before", n)
 	}
 	close(g.open) // jobs that run already go on to their end
-	p.write(func(ctx context.Context, tx *db.Tx) error { return p.ReleaseLane(ctx, tx, "k", "l") })
+	p.write(func(ctx context.Context, tx *db.Tx) error { return p.ReleaseLaneTx(ctx, tx, "k", "l") })
 	receive(t, g.entered)
 	receive(t, g.entered)
 }
@@ -607,7 +607,7 @@ func testMoveLane(t *testing.T, s *suite) {
 		)
 	}
 	err := p.db.Write(t.Context(), func(tx *db.Tx) error {
-		if _, err := p.MoveLane(t.Context(), tx, "k", "to", "l"); err != nil {
+		if _, err := p.MoveLaneTx(t.Context(), tx, "k", "to", "l"); err != nil {
 			return err
 		}
 		return errors.New("no")
@@ -616,7 +616,7 @@ func testMoveLane(t *testing.T, s *suite) {
 		t.Errorf("rolled back: got %v and %d jobs moved, want none", err, p.count("kind = 'to'"))
 	}
 	p.write(func(ctx context.Context, tx *db.Tx) error {
-		more, err := p.MoveLane(ctx, tx, "k", "to", "l")
+		more, err := p.MoveLaneTx(ctx, tx, "k", "to", "l")
 		if more {
 			t.Error("there is more to move, want that all was")
 		}
@@ -655,7 +655,7 @@ func testDeleteLane(t *testing.T, s *suite) {
 		if err != queue.ErrLeaseLost {
 			t.Errorf("the context ended with %v, want %v", err, queue.ErrLeaseLost)
 		}
-		err = a.db.Write(context.Background(), func(tx *db.Tx) error { return j.Finish(context.Background(), tx) })
+		err = a.db.Write(context.Background(), func(tx *db.Tx) error { return j.FinishTx(context.Background(), tx) })
 		finish <- err
 		return err
 	}
@@ -669,10 +669,10 @@ func testDeleteLane(t *testing.T, s *suite) {
 	}
 	for lane, p := range map[string]*process{"here": a, "elsewhere": b} {
 		p.write(func(ctx context.Context, tx *db.Tx) error {
-			if err := p.HoldLane(ctx, tx, "k", lane); err != nil {
+			if err := p.HoldLaneTx(ctx, tx, "k", lane); err != nil {
 				return err
 			}
-			return p.DeleteLane(ctx, tx, "k", lane)
+			return p.DeleteLaneTx(ctx, tx, "k", lane)
 		})
 		if err := receive(t, finish); err != queue.ErrLeaseLost {
 			t.Errorf("lane %s: Finish got %v, want %v", lane, err, queue.ErrLeaseLost)
@@ -686,7 +686,7 @@ func testDeleteLane(t *testing.T, s *suite) {
 	}
 	a.enqueue(queue.New{Kind: "k", Lane: "here"}) // neither held nor deleted for good
 	receive(t, g.entered)
-	a.write(func(ctx context.Context, tx *db.Tx) error { return a.DeleteLane(ctx, tx, "k", "here") })
+	a.write(func(ctx context.Context, tx *db.Tx) error { return a.DeleteLaneTx(ctx, tx, "k", "here") })
 	receive(t, finish)
 	close(g.open)
 }
@@ -704,7 +704,7 @@ func testDelete(t *testing.T, s *suite) {
 		p.enqueue(queue.New{ID: id, Kind: "k", Lane: "l"})
 	}
 	receive(t, g.entered)
-	p.write(func(ctx context.Context, tx *db.Tx) error { return p.Delete(ctx, tx, ids[0], ids[2], "never was") })
+	p.write(func(ctx context.Context, tx *db.Tx) error { return p.DeleteTx(ctx, tx, ids[0], ids[2], "never was") })
 	if err := receive(t, ended); err != queue.ErrLeaseLost {
 		t.Errorf("the context ended with %v, want %v", err, queue.ErrLeaseLost)
 	}
@@ -729,7 +729,7 @@ func testRunNow(t *testing.T, s *suite) {
 		queue.New{Kind: "k", Lane: "a", RunAt: time.Now().Add(time.Hour)},
 		queue.New{Kind: "k", Lane: "b", RunAt: time.Now().Add(time.Hour)},
 	)
-	p.write(func(ctx context.Context, tx *db.Tx) error { return p.RunNow(ctx, tx, "k", "b") })
+	p.write(func(ctx context.Context, tx *db.Tx) error { return p.RunNowTx(ctx, tx, "k", "b") })
 	if got := receive(t, ran); got != "b" {
 		t.Errorf("got lane %q, want b", got)
 	}
@@ -756,7 +756,7 @@ func testTakenOver(t *testing.T, s *suite) {
 				VALUES ($1, 'effect', $2, 1, $3, $4, $4)`, queue.NewID(), who, []byte{}, time.Now().Add(time.Hour).UnixMicro()); err != nil {
 				return err
 			}
-			return j.Finish(context.Background(), tx)
+			return j.FinishTx(context.Background(), tx)
 		})
 	}
 	b := s.process(fast)
@@ -915,7 +915,7 @@ func testOwnFailure(t *testing.T, s *suite) {
 		for p.count("state = 1 AND attempt = 0") == 0 { // it is being recorded
 			runtime.Gosched()
 		}
-		p.write(func(ctx context.Context, tx *db.Tx) error { return p.RunNow(ctx, tx, "k", "l") })
+		p.write(func(ctx context.Context, tx *db.Tx) error { return p.RunNowTx(ctx, tx, "k", "l") })
 	}
 	go func() {
 		for range attempts { // until the process has stopped
@@ -972,7 +972,7 @@ func testWalk(t *testing.T, s *suite) {
 	p.enqueue(jobs...)
 	p.write(func(ctx context.Context, tx *db.Tx) error {
 		for _, j := range jobs[100 : 100+held] {
-			if err := p.HoldLane(ctx, tx, "k", j.Lane); err != nil {
+			if err := p.HoldLaneTx(ctx, tx, "k", j.Lane); err != nil {
 				return err
 			}
 		}

@@ -168,12 +168,12 @@ func (a *API) createChannel(ctx context.Context, r *rest.Request) (rest.Response
 		return rest.Response{}, err
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		c, secrets, err := a.Connections.ConnectIn(ctx, tx, connection.New{
+		c, secrets, err := a.Connections.ConnectTx(ctx, tx, connection.New{
 			OrganizationID: r.Key.OrganizationID, Channel: in.Channel.Value, Address: in.Address.Value, Name: in.Name.Value,
 			Secrets: in.Secrets.Value, Credentials: in.Credentials.Value, Settings: in.Settings.Value,
 		})
 		if err == nil && !in.Enabled.Or(true) {
-			c, err = a.Connections.UpdateIn(ctx, tx, r.Key.OrganizationID, c.ID, connection.Change{Enabled: new(false)})
+			c, err = a.Connections.UpdateTx(ctx, tx, r.Key.OrganizationID, c.ID, connection.Change{Enabled: new(false)})
 		}
 		if err != nil {
 			return rest.Response{}, err
@@ -196,7 +196,7 @@ func (a *API) getChannel(ctx context.Context, r *rest.Request) (rest.Response, e
 
 func (a *API) updateChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		c, err := a.Connections.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		c, err := a.Connections.FindTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -208,7 +208,7 @@ func (a *API) updateChannel(ctx context.Context, r *rest.Request) (rest.Response
 			Name: in.Name.Pointer(), Enabled: in.Enabled.Pointer(), Secrets: in.Secrets.Value,
 			Credentials: in.Credentials.Value, Settings: in.Settings.Value,
 		}
-		c, err = a.Connections.UpdateIn(ctx, tx, r.Key.OrganizationID, c.ID, change)
+		c, err = a.Connections.UpdateTx(ctx, tx, r.Key.OrganizationID, c.ID, change)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -218,14 +218,14 @@ func (a *API) updateChannel(ctx context.Context, r *rest.Request) (rest.Response
 
 func (a *API) deleteChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		c, err := a.Connections.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		c, err := a.Connections.FindTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
 		if err := r.Match(a.asShown(r, tx, &c)); err != nil {
 			return rest.Response{}, err
 		}
-		if err := a.Connections.DeleteIn(ctx, tx, r.Key.OrganizationID, c.ID); err != nil {
+		if err := a.Connections.DeleteTx(ctx, tx, r.Key.OrganizationID, c.ID); err != nil {
 			return rest.Response{}, err
 		}
 		return rest.NoContent(), nil
@@ -234,7 +234,7 @@ func (a *API) deleteChannel(ctx context.Context, r *rest.Request) (rest.Response
 
 func (a *API) rotateChannel(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		if _, err := a.Connections.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
+		if _, err := a.Connections.FindTx(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
 			return rest.Response{}, err
 		}
 		var in rotateBody
@@ -245,11 +245,11 @@ func (a *API) rotateChannel(ctx context.Context, r *rest.Request) (rest.Response
 		if in.Overlap.Set {
 			overlap = time.Duration(in.Overlap.Value) * time.Second
 		}
-		secret, err := a.Connections.RotateIn(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.Secret.Value, overlap)
+		secret, err := a.Connections.RotateTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.Secret.Value, overlap)
 		if err != nil {
 			return rest.Response{}, err
 		}
-		c, err := a.Connections.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		c, err := a.Connections.FindTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}

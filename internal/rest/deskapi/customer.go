@@ -177,7 +177,7 @@ func (a *API) createCustomer(ctx context.Context, r *rest.Request) (rest.Respons
 		return rest.Response{}, err
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		c, err := a.Desk.CreateCustomer(ctx, tx, r.Key.OrganizationID, desk.NewCustomer{
+		c, err := a.Desk.CreateCustomerTx(ctx, tx, r.Key.OrganizationID, desk.NewCustomer{
 			Name: in.Name.Value, Emails: in.Emails.Value, Phones: in.Phones.Value, ExternalID: in.ExternalID.Value, Metadata: changed(nil, in.Metadata),
 		})
 		if err != nil {
@@ -189,7 +189,7 @@ func (a *API) createCustomer(ctx context.Context, r *rest.Request) (rest.Respons
 
 func (a *API) updateCustomer(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		c, err := a.Desk.LockCustomer(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		c, err := a.Desk.LockCustomerTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -197,7 +197,7 @@ func (a *API) updateCustomer(ctx context.Context, r *rest.Request) (rest.Respons
 		if err := r.Update(wireCustomer(&c), &in); err != nil {
 			return rest.Response{}, err
 		}
-		c, err = a.Desk.UpdateCustomer(ctx, tx, c.OrganizationID, c.ID, desk.CustomerUpdate{
+		c, err = a.Desk.UpdateCustomerTx(ctx, tx, c.OrganizationID, c.ID, desk.CustomerUpdate{
 			Name: in.Name.Pointer(), Emails: in.Emails.Pointer(), Phones: in.Phones.Pointer(),
 			ExternalID: in.ExternalID.Pointer(), Metadata: changed(c.Metadata, in.Metadata),
 		})
@@ -210,13 +210,13 @@ func (a *API) updateCustomer(ctx context.Context, r *rest.Request) (rest.Respons
 
 func (a *API) deleteCustomer(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		c, err := a.Desk.LockCustomer(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		c, err := a.Desk.LockCustomerTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
 		if err := r.Match(wireCustomer(&c)); err != nil {
 			return rest.Response{}, err
 		}
-		return rest.NoContent(), a.Desk.DeleteCustomer(ctx, tx, c.OrganizationID, c.ID)
+		return rest.NoContent(), a.Desk.DeleteCustomerTx(ctx, tx, c.OrganizationID, c.ID)
 	})
 }

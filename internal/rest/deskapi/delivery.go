@@ -285,7 +285,7 @@ func (a *API) replayDelivery(ctx context.Context, r *rest.Request) (rest.Respons
 		return rest.Response{}, problem.New(problem.Precondition, "a test delivery cannot be sent again; send another test")
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		ids, err := a.Webhooks.ReplayOfIn(ctx, tx, r.Key.OrganizationID, d.WebhookID, []string{d.ID})
+		ids, err := a.Webhooks.ReplayOfTx(ctx, tx, r.Key.OrganizationID, d.WebhookID, []string{d.ID})
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -307,7 +307,7 @@ func (a *API) replayDeliveries(ctx context.Context, r *rest.Request) (rest.Respo
 	}
 	if in.DeliveryIDs.Set {
 		return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-			ids, err := a.Webhooks.ReplayOfIn(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.DeliveryIDs.Value)
+			ids, err := a.Webhooks.ReplayOfTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.DeliveryIDs.Value)
 			if err != nil {
 				return rest.Response{}, rest.NotIn(err, "delivery_ids")
 			}

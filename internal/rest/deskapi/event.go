@@ -133,7 +133,7 @@ func (a *API) replayEvent(ctx context.Context, r *rest.Request) (rest.Response, 
 			return rest.Response{}, err
 		}
 		// The event exists, so the webhook does not.
-		ids, err := a.Webhooks.ReplayEventIn(ctx, tx, r.Key.OrganizationID, e.ID, in.WebhookID.Value)
+		ids, err := a.Webhooks.ReplayEventTx(ctx, tx, r.Key.OrganizationID, e.ID, in.WebhookID.Value)
 		if err != nil {
 			return rest.Response{}, rest.NotIn(err, "webhook_id")
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
@@ -55,7 +55,7 @@ var messageRecord = &rest.Record{Name: "message", Doc: "A message of a ticket.",
 	)},
 	{Name: "placed_by", Type: rest.Text(), Doc: "How the ticket was matched: new_ticket, thread_key, in_reply_to, references, ticket_tag, message_id, receipt or written."},
 	{Name: "authentication", Nullable: true, Doc: "Whether an inbound mail proves its sender; null for other messages.", Type: rest.Object(
-		rest.Member{Name: "verdict", Type: rest.Enum(string(mailproof.Proven), string(mailproof.Unproven), string(mailproof.Failed)), Doc: "proven: DKIM or SPF vouches for the domain of the From address. failed: that domain disowns the mail. unproven: neither."},
+		rest.Member{Name: "verdict", Type: rest.Enum(string(mailauth.Proven), string(mailauth.Unproven), string(mailauth.Failed)), Doc: "proven: DKIM or SPF vouches for the domain of the From address. failed: that domain disowns the mail. unproven: neither."},
 		rest.Member{Name: "reason", Type: rest.Text(), Doc: "In plain words.", Example: "DKIM signature of client.example matches the From address"},
 		rest.Member{Name: "domain", Type: rest.Text(), Nullable: true, Doc: "Domain of the From address."},
 	)},
@@ -83,21 +83,21 @@ var messageRecord = &rest.Record{Name: "message", Doc: "A message of a ticket.",
 }}
 
 type message struct {
-	ID             string       `json:"id"`
-	Object         string       `json:"object"`
-	TicketID       string       `json:"ticket_id"`
-	ConversationID *string      `json:"conversation_id"`
-	Direction      string       `json:"direction"`
-	Author         author       `json:"author"`
-	Channel        string       `json:"channel"`
-	Kind           string       `json:"kind"`
-	Text           *string      `json:"text"`
-	StrippedText   *string      `json:"stripped_text"`
-	HTML           *string      `json:"html"`
-	Attachments    []attachment `json:"attachments"`
-	ExternalID     *string      `json:"external_id"`
-	Delivery       *delivery    `json:"delivery"`
-	PlacedBy       desk.Rule    `json:"placed_by"`
+	ID             string             `json:"id"`
+	Object         string             `json:"object"`
+	TicketID       string             `json:"ticket_id"`
+	ConversationID *string            `json:"conversation_id"`
+	Direction      string             `json:"direction"`
+	Author         author             `json:"author"`
+	Channel        string             `json:"channel"`
+	Kind           string             `json:"kind"`
+	Text           *string            `json:"text"`
+	StrippedText   *string            `json:"stripped_text"`
+	HTML           *string            `json:"html"`
+	Attachments    []attachment       `json:"attachments"`
+	ExternalID     *string            `json:"external_id"`
+	Delivery       *delivery          `json:"delivery"`
+	PlacedBy       desk.ThreadingRule `json:"placed_by"`
 
 	Authentication   *authentication   `json:"authentication"`
 	RecipientChanged *recipientChanged `json:"recipient_changed"`
@@ -152,9 +152,9 @@ type annotation struct {
 }
 
 type authentication struct {
-	Verdict mailproof.Verdict `json:"verdict"`
-	Reason  string            `json:"reason"`
-	Domain  *string           `json:"domain"`
+	Verdict mailauth.Verdict `json:"verdict"`
+	Reason  string           `json:"reason"`
+	Domain  *string          `json:"domain"`
 }
 
 type recipientChanged struct {
@@ -430,9 +430,9 @@ func (a *API) createMessage(ctx context.Context, r *rest.Request) (rest.Response
 		var m desk.Message
 		var err error
 		if in.Kind == desk.KindNote {
-			m, err = a.Desk.AddNote(ctx, tx, r.Key.OrganizationID, r.Path("id"), by, says)
+			m, err = a.Desk.AddNoteTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), by, says)
 		} else {
-			m, err = a.Desk.Reply(ctx, tx, r.Key.OrganizationID, r.Path("id"), desk.Reply{
+			m, err = a.Desk.ReplyTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), desk.Reply{
 				By: by, Content: says, ConversationID: in.ConversationID.Value, To: in.To.Value, Cc: in.Cc, Seen: in.seen(),
 			})
 		}

@@ -249,7 +249,7 @@ func TestAttachmentStates(t *testing.T) {
 	var in desk.Result
 	promise := desk.FetchJob{Lane: "l", Payload: []byte("{}")}
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
-		in, err = r.desk.Intake(t.Context(), tx, desk.Inbound{
+		in, err = r.desk.IngestTx(t.Context(), tx, desk.Inbound{
 			OrganizationID: r.ours.ID, Channel: "sms", FetchJobs: []desk.FetchJob{promise, promise, promise},
 			Event: channel.Event{Message: &channel.Message{
 				ExternalID: "1", ThreadKey: "+14155550111", From: channel.Party{Phone: "+14155550111"}, Text: "Look!",
@@ -279,10 +279,10 @@ func TestAttachmentStates(t *testing.T) {
 		t.Errorf("got Retry-After %q", a.Header.Get("Retry-After"))
 	}
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-		if err := r.desk.CompleteFile(t.Context(), tx, ids[1], desk.File{Ref: blob.Ref{Key: strings.Repeat("a", 64), Size: 5}}); err != nil {
+		if err := r.desk.CompleteFileTx(t.Context(), tx, ids[1], desk.File{Ref: blob.Ref{Key: strings.Repeat("a", 64), Size: 5}}); err != nil {
 			return err
 		}
-		return r.desk.FailFile(t.Context(), tx, ids[2], "gone")
+		return r.desk.FailFileTx(t.Context(), tx, ids[2], "gone")
 	}); err != nil {
 		t.Fatal(err)
 	}

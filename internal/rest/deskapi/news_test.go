@@ -17,7 +17,7 @@ func TestWhatProvidersSay(t *testing.T) {
 	take := func(e channel.Event) (res desk.Result) {
 		t.Helper()
 		if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
-			res, err = r.desk.Intake(t.Context(), tx, desk.Inbound{OrganizationID: r.ours.ID, Channel: "whatsapp", Event: e})
+			res, err = r.desk.IngestTx(t.Context(), tx, desk.Inbound{OrganizationID: r.ours.ID, Channel: "whatsapp", Event: e})
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -48,7 +48,7 @@ func TestWhatProvidersSay(t *testing.T) {
 		t.Errorf("a new channel has notice %v", made["notice"])
 	}
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := r.connections.IntakeConnectionEvent(t.Context(), tx, channel.Source{OrganizationID: r.ours.ID, ConnectionID: made.text("id"), ReceivedAt: at},
+		_, err := r.connections.IngestConnectionEventTx(t.Context(), tx, channel.Source{OrganizationID: r.ours.ID, ConnectionID: made.text("id"), ReceivedAt: at},
 			&channel.ConnectionEvent{Kind: channel.Disconnected, Text: "the app was removed"})
 		return err
 	}); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
 )
 
-// EnqueueMail implements [connection.Mailer].
-func (r *rig) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+// EnqueueMailTx implements [connection.Mailer].
+func (r *rig) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() { r.sent = append(r.sent, m.To[0].Address+": "+m.Text) })
 	return nil
 }

@@ -104,7 +104,7 @@ func (noMail) Send(context.Context, mail.Message) error {
 func (noMail) SendTracked(context.Context, mail.Message, func() error) (string, error) {
 	return "", errNoMail
 }
-func (noMail) EnqueueMail(context.Context, *db.Tx, mail.Message) error { return nil }
+func (noMail) EnqueueMailTx(context.Context, *db.Tx, mail.Message) error { return nil }
 func (noMail) AdminAddresses(context.Context, db.Querier, string) ([]mail.Address, error) {
 	return nil, nil
 }
@@ -164,7 +164,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 		DB: d, Queue: r.queue, Events: events, Blob: files, Directory: r.accounts, Addresses: r.connections, BaseURL: origin,
 		Dispatcher: sender, CopyMAC: sender.VerifyCopyHeader, Audit: r.audit,
 	})
-	sender.Work(r.queue, r.desk)
+	sender.RegisterWorkers(r.queue, r.desk)
 	r.webhooks = webhook.Open(webhook.Config{
 		DB: d, Queue: r.queue, Events: events, Box: box, AllowPrivate: true, Admins: noMail{}, Mailer: noMail{}, BaseURL: origin, Audit: r.audit, Logger: log,
 	})
@@ -329,7 +329,7 @@ func (r *rig) mails(c connection.Connection, raw string) desk.Result {
 	}
 	var res desk.Result
 	err = r.db.Write(r.Context(), func(tx *db.Tx) (err error) {
-		res, err = r.desk.Intake(r.Context(), tx, desk.Inbound{
+		res, err = r.desk.IngestTx(r.Context(), tx, desk.Inbound{
 			OrganizationID: c.OrganizationID, ConnectionID: c.ID, Channel: "email", Event: channel.Event{Message: m},
 		})
 		return err

@@ -143,7 +143,7 @@ func (a *API) setSLA(ctx context.Context, r *rest.Request) (rest.Response, error
 		return rest.Response{}, problem.New(problem.NotFound, "there is no such priority")
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		p, err := a.Desk.FindSLAPolicyIn(ctx, tx, r.Key.OrganizationID, priority)
+		p, err := a.Desk.FindSLAPolicyTx(ctx, tx, r.Key.OrganizationID, priority)
 		var in slaBody
 		switch {
 		case err == nil:
@@ -159,7 +159,7 @@ func (a *API) setSLA(ctx context.Context, r *rest.Request) (rest.Response, error
 		if err := in.apply(&p); err != nil {
 			return rest.Response{}, err
 		}
-		p, err = a.Desk.SetSLAPolicyIn(ctx, tx, p)
+		p, err = a.Desk.SetSLAPolicyTx(ctx, tx, p)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -170,14 +170,14 @@ func (a *API) setSLA(ctx context.Context, r *rest.Request) (rest.Response, error
 func (a *API) deleteSLA(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	priority := desk.Priority(r.Path("priority"))
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		p, err := a.Desk.FindSLAPolicyIn(ctx, tx, r.Key.OrganizationID, priority)
+		p, err := a.Desk.FindSLAPolicyTx(ctx, tx, r.Key.OrganizationID, priority)
 		if err != nil {
 			return rest.Response{}, err
 		}
 		if err := r.Match(wireOfSLA(&p)); err != nil {
 			return rest.Response{}, err
 		}
-		if err := a.Desk.DeleteSLAPolicyIn(ctx, tx, r.Key.OrganizationID, priority); err != nil {
+		if err := a.Desk.DeleteSLAPolicyTx(ctx, tx, r.Key.OrganizationID, priority); err != nil {
 			return rest.Response{}, err
 		}
 		return rest.NoContent(), nil

@@ -409,7 +409,7 @@ func (a *API) createTicket(ctx context.Context, r *rest.Request) (rest.Response,
 		}
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		t, err := a.Desk.CreateTicket(ctx, tx, r.Key.OrganizationID, n)
+		t, err := a.Desk.CreateTicketTx(ctx, tx, r.Key.OrganizationID, n)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -423,7 +423,7 @@ func (a *API) createTicket(ctx context.Context, r *rest.Request) (rest.Response,
 
 func (a *API) updateTicket(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		t, err := a.Desk.LockTicket(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		t, err := a.Desk.LockTicketTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -435,7 +435,7 @@ func (a *API) updateTicket(ctx context.Context, r *rest.Request) (rest.Response,
 		if err := r.Update(before, &in); err != nil {
 			return rest.Response{}, err
 		}
-		t, err = a.Desk.Update(ctx, tx, t.OrganizationID, t.ID, desk.Update{
+		t, err = a.Desk.UpdateTx(ctx, tx, t.OrganizationID, t.ID, desk.Update{
 			Subject: in.Subject.Pointer(), Status: in.Status.Pointer(), Priority: in.Priority.Pointer(), AssigneeID: in.AssigneeID.Pointer(),
 			Tags: in.Tags.Pointer(), ExternalID: in.ExternalID.Pointer(), Metadata: changed(t.Metadata, in.Metadata),
 		})
@@ -452,7 +452,7 @@ func (a *API) updateTicket(ctx context.Context, r *rest.Request) (rest.Response,
 
 func (a *API) deleteTicket(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		t, err := a.Desk.LockTicket(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		t, err := a.Desk.LockTicketTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -463,7 +463,7 @@ func (a *API) deleteTicket(ctx context.Context, r *rest.Request) (rest.Response,
 		if err := r.Match(w); err != nil {
 			return rest.Response{}, err
 		}
-		return rest.NoContent(), a.Desk.Delete(ctx, tx, t.OrganizationID, t.ID)
+		return rest.NoContent(), a.Desk.DeleteTx(ctx, tx, t.OrganizationID, t.ID)
 	})
 }
 
@@ -478,7 +478,7 @@ func (a *API) mergeTicket(ctx context.Context, r *rest.Request) (rest.Response, 
 		if err := r.Decode(&in); err != nil {
 			return rest.Response{}, err
 		}
-		t, err := a.Desk.Merge(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.Into)
+		t, err := a.Desk.MergeTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.Into)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -496,7 +496,7 @@ func (a *API) unmergeTicket(ctx context.Context, r *rest.Request) (rest.Response
 		if err := r.Decode(&in); err != nil {
 			return rest.Response{}, err
 		}
-		t, err := a.Desk.Unmerge(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		t, err := a.Desk.UnmergeTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -516,7 +516,7 @@ func (a *API) splitTicket(ctx context.Context, r *rest.Request) (rest.Response, 
 		if err := r.Decode(&in); err != nil {
 			return rest.Response{}, err
 		}
-		t, err := a.Desk.Split(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.MessageIDs)
+		t, err := a.Desk.SplitTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.MessageIDs)
 		if err != nil {
 			return rest.Response{}, err
 		}

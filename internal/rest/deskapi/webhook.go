@@ -187,7 +187,7 @@ func (a *API) createWebhook(ctx context.Context, r *rest.Request) (rest.Response
 		generated = secret
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		w, err := a.Webhooks.CreateIn(ctx, tx, r.Key.OrganizationID, webhook.New{
+		w, err := a.Webhooks.CreateTx(ctx, tx, r.Key.OrganizationID, webhook.New{
 			URL: in.URL.Value, Events: in.Events.Value, Secret: secret, Disabled: !in.Enabled.Or(true),
 			PayloadForm: in.PayloadForm.Value, RetrySchedule: in.RetrySchedule.Value, Ordered: in.Ordered.Value, MayAudit: mayAudit(r),
 		})
@@ -210,7 +210,7 @@ func (a *API) getWebhook(ctx context.Context, r *rest.Request) (rest.Response, e
 
 func (a *API) updateWebhook(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		w, err := a.Webhooks.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		w, err := a.Webhooks.FindTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -223,7 +223,7 @@ func (a *API) updateWebhook(ctx context.Context, r *rest.Request) (rest.Response
 			PayloadForm: in.PayloadForm.Pointer(), RetrySchedule: in.RetrySchedule.Pointer(), Ordered: in.Ordered.Pointer(), MayAudit: mayAudit(r),
 		}
 		change.Enabled, change.DrainRate = in.drain(&w)
-		w, err = a.Webhooks.UpdateIn(ctx, tx, r.Key.OrganizationID, w.ID, change)
+		w, err = a.Webhooks.UpdateTx(ctx, tx, r.Key.OrganizationID, w.ID, change)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -261,14 +261,14 @@ func (in *webhookBody) drain(w *webhook.Webhook) (enabled *bool, rate *int) {
 
 func (a *API) deleteWebhook(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		w, err := a.Webhooks.FindIn(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		w, err := a.Webhooks.FindTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
 		if err := r.Match(wireOfWebhook(&w)); err != nil {
 			return rest.Response{}, err
 		}
-		if err := a.Webhooks.DeleteIn(ctx, tx, r.Key.OrganizationID, w.ID); err != nil {
+		if err := a.Webhooks.DeleteTx(ctx, tx, r.Key.OrganizationID, w.ID); err != nil {
 			return rest.Response{}, err
 		}
 		return rest.NoContent(), nil

@@ -48,7 +48,7 @@ func (r *rig) emit(name event.Name, ticket string, n int) {
 	r.Helper()
 	for range n {
 		err := r.db.Write(r.Context(), func(tx *db.Tx) error {
-			return r.log.Emit(r.Context(), tx, event.Event{OrganizationID: r.ours.ID, Name: name, Data: event.Data{
+			return r.log.EmitTx(r.Context(), tx, event.Event{OrganizationID: r.ours.ID, Name: name, Data: event.Data{
 				Ticket: &event.Ticket{ID: ticket, Number: 1, Subject: "A puncture", Status: "open", Priority: "normal", Channel: "api", URL: origin},
 			}})
 		})

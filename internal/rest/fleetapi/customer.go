@@ -64,7 +64,7 @@ func (a *API) getCustomer(ctx context.Context, r *rest.Request) (rest.Response, 
 
 func (a *API) updateCustomer(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		c, err := a.Fleet.LockCustomer(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		c, err := a.Fleet.LockCustomerTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -79,7 +79,7 @@ func (a *API) updateCustomer(ctx context.Context, r *rest.Request) (rest.Respons
 		if err := r.Update(current, &in); err != nil {
 			return rest.Response{}, err
 		}
-		c, err = a.Fleet.UpdateCustomer(ctx, tx, r.Key.OrganizationID, c, in)
+		c, err = a.Fleet.UpdateCustomerTx(ctx, tx, r.Key.OrganizationID, c, in)
 		if err != nil {
 			return rest.Response{}, err
 		}

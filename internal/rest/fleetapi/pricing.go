@@ -101,7 +101,7 @@ func (a *API) getPlan(ctx context.Context, r *rest.Request) (rest.Response, erro
 
 func (a *API) updatePlan(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		p, err := a.Fleet.LockPlan(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		p, err := a.Fleet.LockPlanTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -116,7 +116,7 @@ func (a *API) updatePlan(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err := r.Update(before, &in); err != nil {
 			return rest.Response{}, err
 		}
-		if p, err = a.Fleet.UpdatePlan(ctx, tx, r.Key.OrganizationID, p, in); err != nil {
+		if p, err = a.Fleet.UpdatePlanTx(ctx, tx, r.Key.OrganizationID, p, in); err != nil {
 			return rest.Response{}, err
 		}
 		after, err := document(&p)

@@ -128,7 +128,7 @@ func (a *API) createRide(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err := a.reaches(ctx, tx, r, in); err != nil {
 			return rest.Response{}, err
 		}
-		ride, err := a.Fleet.StartRide(ctx, tx, r.Key.OrganizationID, in, actorOf(r))
+		ride, err := a.Fleet.StartRideTx(ctx, tx, r.Key.OrganizationID, in, actorOf(r))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -160,7 +160,7 @@ func (a *API) reaches(ctx context.Context, tx *db.Tx, r *rest.Request, n fleet.N
 
 func (a *API) updateRide(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		ride, err := a.Fleet.LockRide(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		ride, err := a.Fleet.LockRideTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -179,7 +179,7 @@ func (a *API) updateRide(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err := r.Update(current, &in, passing...); err != nil {
 			return rest.Response{}, err
 		}
-		ride, err = a.Fleet.UpdateRide(ctx, tx, r.Key.OrganizationID, ride, in, actorOf(r))
+		ride, err = a.Fleet.UpdateRideTx(ctx, tx, r.Key.OrganizationID, ride, in, actorOf(r))
 		if err != nil {
 			return rest.Response{}, err
 		}

@@ -77,11 +77,11 @@ func TestConflicts(t *testing.T) {
 	put("ride_not_cancellable", free, fields{"status": "cancelled"})
 
 	r.live.write(func(ctx context.Context, tx *db.Tx) error {
-		sub, err := p.fleet.LockSubaccount(ctx, tx, ours, p.sub.ID)
+		sub, err := p.fleet.LockSubaccountTx(ctx, tx, ours, p.sub.ID)
 		if err != nil {
 			return err
 		}
-		_, err = p.fleet.UpdateSubaccount(ctx, tx, ours, sub, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(""))})
+		_, err = p.fleet.UpdateSubaccountTx(ctx, tx, ours, sub, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(""))})
 		return err
 	})
 	post("no_pricing_plan", fields{"vehicle_id": p.vehicle().text("id"), "customer_id": p.customer()})

@@ -166,28 +166,28 @@ func (e *environment) tenant(t testing.TB, organizationID string) *tenant {
 		t.Fatal(err)
 	}
 	e.write(func(ctx context.Context, tx *db.Tx) (err error) {
-		if p.sub, err = e.fleet.CreateSubaccount(ctx, tx, organizationID, fleet.NewSubaccount{Name: "Berlin", TimeZone: "Europe/Berlin", Currency: "EUR", CountryCode: "DE"}); err != nil {
+		if p.sub, err = e.fleet.CreateSubaccountTx(ctx, tx, organizationID, fleet.NewSubaccount{Name: "Berlin", TimeZone: "Europe/Berlin", Currency: "EUR", CountryCode: "DE"}); err != nil {
 			return err
 		}
-		if p.other, err = e.fleet.CreateSubaccount(ctx, tx, organizationID, fleet.NewSubaccount{Name: "Tokyo", TimeZone: "Asia/Tokyo", Currency: "JPY"}); err != nil {
+		if p.other, err = e.fleet.CreateSubaccountTx(ctx, tx, organizationID, fleet.NewSubaccount{Name: "Tokyo", TimeZone: "Asia/Tokyo", Currency: "JPY"}); err != nil {
 			return err
 		}
 		types := []fleet.VehicleType{
 			{Name: "Scooter", FormFactor: "scooter_standing", PropulsionType: "electric", MaxRangeMeters: new(int64(45_000)), ReservationMinutes: 15},
 			{Name: "Car", FormFactor: "car", PropulsionType: "electric", MaxRangeMeters: new(int64(300_000)), LicenseRequired: true, MinAge: 18},
 		}
-		if p.sub, err = e.fleet.UpdateSubaccount(ctx, tx, organizationID, p.sub, fleet.SubaccountChange{VehicleTypes: optional.Of(types)}); err != nil {
+		if p.sub, err = e.fleet.UpdateSubaccountTx(ctx, tx, organizationID, p.sub, fleet.SubaccountChange{VehicleTypes: optional.Of(types)}); err != nil {
 			return err
 		}
 		p.scooter, p.car = p.sub.VehicleTypes[0].ID, p.sub.VehicleTypes[1].ID
-		p.plan, err = e.fleet.CreatePlan(ctx, tx, organizationID, fleet.NewPlan{
+		p.plan, err = e.fleet.CreatePlanTx(ctx, tx, organizationID, fleet.NewPlan{
 			SubaccountID: p.sub.ID, Name: "Standard", VehicleTypeIDs: []string{p.scooter},
 			Tariff: fleet.Tariff{UnlockAmount: 100, PerMinute: []fleet.Segment{{Rate: 25, Interval: 1}}, ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 5, OutOfZoneAmount: new(int64(1500))},
 		})
 		if err != nil {
 			return err
 		}
-		p.sub, err = e.fleet.UpdateSubaccount(ctx, tx, organizationID, p.sub, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(p.plan.ID))})
+		p.sub, err = e.fleet.UpdateSubaccountTx(ctx, tx, organizationID, p.sub, fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(p.plan.ID))})
 		return err
 	})
 	return p
@@ -198,7 +198,7 @@ func (p *tenant) customer() string {
 	p.t.Helper()
 	var c fleet.Customer
 	p.write(func(ctx context.Context, tx *db.Tx) (err error) {
-		c, err = p.fleet.CreateCustomer(ctx, tx, p.org, fleet.NewCustomer{SubaccountID: p.sub.ID, Name: "Ada Example", Email: "ada@example.com", Phone: "+4930901820", Language: "de"})
+		c, err = p.fleet.CreateCustomerTx(ctx, tx, p.org, fleet.NewCustomer{SubaccountID: p.sub.ID, Name: "Ada Example", Email: "ada@example.com", Phone: "+4930901820", Language: "de"})
 		return err
 	})
 	return c.ID

@@ -67,7 +67,7 @@ var samples = map[string]func(p *tenant) string{
 	"/pricing/{id}": func(p *tenant) string {
 		var plan fleet.Plan
 		p.write(func(ctx context.Context, tx *db.Tx) (err error) {
-			plan, err = p.fleet.CreatePlan(ctx, tx, p.org, fleet.NewPlan{SubaccountID: p.sub.ID, Name: "Other"})
+			plan, err = p.fleet.CreatePlanTx(ctx, tx, p.org, fleet.NewPlan{SubaccountID: p.sub.ID, Name: "Other"})
 			return err
 		})
 		return "/pricing/" + plan.ID

@@ -52,7 +52,7 @@ func (a *API) setClock(ctx context.Context, r *rest.Request) (rest.Response, err
 			v.AddCode("required", "now", "is required")
 			return rest.Response{}, v.Err()
 		}
-		if err := a.Fleet.AdvanceClock(ctx, tx, r.Key.OrganizationID, in.Now.Std()); err != nil {
+		if err := a.Fleet.AdvanceClockTx(ctx, tx, r.Key.OrganizationID, in.Now.Std()); err != nil {
 			return rest.Response{}, err
 		}
 		return rest.OK(in), nil
@@ -65,6 +65,6 @@ func (a *API) reset(ctx context.Context, r *rest.Request) (rest.Response, error)
 		return rest.Response{}, err
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		return rest.NoContent(), a.Fleet.Reset(ctx, tx, o)
+		return rest.NoContent(), a.Fleet.ResetTx(ctx, tx, o)
 	})
 }

@@ -72,7 +72,7 @@ func (a *API) updateSettings(ctx context.Context, r *rest.Request) (rest.Respons
 		return rest.Response{}, err
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		s, _, err := a.Fleet.LockSettings(ctx, tx, r.Key.OrganizationID)
+		s, _, err := a.Fleet.LockSettingsTx(ctx, tx, r.Key.OrganizationID)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -81,7 +81,7 @@ func (a *API) updateSettings(ctx context.Context, r *rest.Request) (rest.Respons
 		if err := r.Update(before, &in); err != nil {
 			return rest.Response{}, err
 		}
-		if s, _, err = a.Fleet.UpdateSettings(ctx, tx, r.Key.OrganizationID, in); err != nil {
+		if s, _, err = a.Fleet.UpdateSettingsTx(ctx, tx, r.Key.OrganizationID, in); err != nil {
 			return rest.Response{}, err
 		}
 		return rest.OK(a.settings(s, of)), nil

@@ -99,7 +99,7 @@ func (a *API) getSubaccount(ctx context.Context, r *rest.Request) (rest.Response
 
 func (a *API) updateSubaccount(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		s, err := a.Fleet.LockSubaccount(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		s, err := a.Fleet.LockSubaccountTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -114,7 +114,7 @@ func (a *API) updateSubaccount(ctx context.Context, r *rest.Request) (rest.Respo
 		if err := r.Update(before, &in); err != nil {
 			return rest.Response{}, err
 		}
-		if s, err = a.Fleet.UpdateSubaccount(ctx, tx, r.Key.OrganizationID, s, in); err != nil {
+		if s, err = a.Fleet.UpdateSubaccountTx(ctx, tx, r.Key.OrganizationID, s, in); err != nil {
 			return rest.Response{}, err
 		}
 		after, err := document(&s)

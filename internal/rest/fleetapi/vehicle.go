@@ -110,7 +110,7 @@ func (a *API) createVehicle(ctx context.Context, r *rest.Request) (rest.Response
 	}
 	in.SubaccountID = subaccountID
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, in, actorOf(r))
+		v, err := a.Fleet.CreateVehicleTx(ctx, tx, r.Key.OrganizationID, in, actorOf(r))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -126,14 +126,14 @@ func (a *API) importVehicles(ctx context.Context, r *rest.Request) (rest.Respons
 			n.State = "" // of an export: no vehicle begins in it
 			l.Skip("state")
 		}
-		v, err := a.Fleet.CreateVehicle(ctx, tx, r.Key.OrganizationID, n, actorOf(r))
+		v, err := a.Fleet.CreateVehicleTx(ctx, tx, r.Key.OrganizationID, n, actorOf(r))
 		return v.ID, err
 	}, func(tx *db.Tx, l *rest.Line) (*rest.Existing, error) {
 		id, err := a.Fleet.FindVehicleID(ctx, tx, r.Key.OrganizationID, l.ID, l.Subaccount, l.ExternalID)
 		if id == "" || err != nil {
 			return nil, err
 		}
-		v, err := a.Fleet.LockVehicle(ctx, tx, r.Key.OrganizationID, id)
+		v, err := a.Fleet.LockVehicleTx(ctx, tx, r.Key.OrganizationID, id)
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +143,7 @@ func (a *API) importVehicles(ctx context.Context, r *rest.Request) (rest.Respons
 			if err := decode(&in); err != nil {
 				return nil, err
 			}
-			v, err := a.Fleet.UpdateVehicle(ctx, tx, r.Key.OrganizationID, v, in, actorOf(r))
+			v, err := a.Fleet.UpdateVehicleTx(ctx, tx, r.Key.OrganizationID, v, in, actorOf(r))
 			return v.Ignored(), err
 		}}, err
 	})
@@ -151,7 +151,7 @@ func (a *API) importVehicles(ctx context.Context, r *rest.Request) (rest.Respons
 
 func (a *API) updateVehicle(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		v, err := a.Fleet.LockVehicle(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		v, err := a.Fleet.LockVehicleTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -166,7 +166,7 @@ func (a *API) updateVehicle(ctx context.Context, r *rest.Request) (rest.Response
 		if err := r.Update(current, &in, "distance_meters", "ignored"); err != nil {
 			return rest.Response{}, err
 		}
-		v, err = a.Fleet.UpdateVehicle(ctx, tx, r.Key.OrganizationID, v, in, actorOf(r))
+		v, err = a.Fleet.UpdateVehicleTx(ctx, tx, r.Key.OrganizationID, v, in, actorOf(r))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -187,7 +187,7 @@ func (a *API) updateVehicle(ctx context.Context, r *rest.Request) (rest.Response
 
 func (a *API) deleteVehicle(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		v, err := a.Fleet.LockVehicle(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		v, err := a.Fleet.LockVehicleTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -201,6 +201,6 @@ func (a *API) deleteVehicle(ctx context.Context, r *rest.Request) (rest.Response
 		if err := r.Match(current); err != nil {
 			return rest.Response{}, err
 		}
-		return rest.NoContent().In(v.SubaccountID), a.Fleet.DeleteVehicle(ctx, tx, r.Key.OrganizationID, v.ID, actorOf(r))
+		return rest.NoContent().In(v.SubaccountID), a.Fleet.DeleteVehicleTx(ctx, tx, r.Key.OrganizationID, v.ID, actorOf(r))
 	})
 }

@@ -74,7 +74,7 @@ func (a *API) createZone(ctx context.Context, r *rest.Request) (rest.Response, e
 	}
 	in.SubaccountID = subaccountID
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
-		z, err := a.Fleet.CreateZone(ctx, tx, r.Key.OrganizationID, in)
+		z, err := a.Fleet.CreateZoneTx(ctx, tx, r.Key.OrganizationID, in)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -86,14 +86,14 @@ func (a *API) importZones(ctx context.Context, r *rest.Request) (rest.Response, 
 	return rest.ImportEach(ctx, r, func(tx *db.Tx, l *rest.Line, in *fleet.NewZone) (string, error) {
 		n := *in
 		n.SubaccountID = l.Subaccount
-		z, err := a.Fleet.CreateZone(ctx, tx, r.Key.OrganizationID, n)
+		z, err := a.Fleet.CreateZoneTx(ctx, tx, r.Key.OrganizationID, n)
 		return z.ID, err
 	}, func(tx *db.Tx, l *rest.Line) (*rest.Existing, error) {
 		id, err := a.Fleet.FindZoneID(ctx, tx, r.Key.OrganizationID, l.ID, l.Subaccount, l.ExternalID)
 		if id == "" || err != nil {
 			return nil, err
 		}
-		z, err := a.Fleet.LockZone(ctx, tx, r.Key.OrganizationID, id)
+		z, err := a.Fleet.LockZoneTx(ctx, tx, r.Key.OrganizationID, id)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +103,7 @@ func (a *API) importZones(ctx context.Context, r *rest.Request) (rest.Response, 
 			if err := decode(&in); err != nil {
 				return nil, err
 			}
-			_, err := a.Fleet.UpdateZone(ctx, tx, r.Key.OrganizationID, z, in)
+			_, err := a.Fleet.UpdateZoneTx(ctx, tx, r.Key.OrganizationID, z, in)
 			return nil, err
 		}}, err
 	})
@@ -119,7 +119,7 @@ func (a *API) updateZone(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err := r.Update(current, &in); err != nil {
 			return rest.Response{}, err
 		}
-		z, err = a.Fleet.UpdateZone(ctx, tx, r.Key.OrganizationID, z, in)
+		z, err = a.Fleet.UpdateZoneTx(ctx, tx, r.Key.OrganizationID, z, in)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -136,13 +136,13 @@ func (a *API) deleteZone(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err := r.Match(current); err != nil {
 			return rest.Response{}, err
 		}
-		return rest.NoContent().In(z.SubaccountID), a.Fleet.DeleteZone(ctx, tx, r.Key.OrganizationID, z.ID)
+		return rest.NoContent().In(z.SubaccountID), a.Fleet.DeleteZoneTx(ctx, tx, r.Key.OrganizationID, z.ID)
 	})
 }
 
 // lockZone returns the zone of the path, locked and in scope, and its wire format.
 func (a *API) lockZone(ctx context.Context, tx *db.Tx, r *rest.Request) (z fleet.Zone, current rest.Document, err error) {
-	if z, err = a.Fleet.LockZone(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
+	if z, err = a.Fleet.LockZoneTx(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
 		return z, current, err
 	}
 	if err = r.Within(z.SubaccountID); err != nil {

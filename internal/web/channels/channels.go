@@ -250,7 +250,7 @@ func (p *pages) connect(w http.ResponseWriter, r *web.Request) error {
 	var c connection.Connection
 	var secrets []string
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
-		c, secrets, err = p.Connections.ConnectIn(r.Context(), tx, n)
+		c, secrets, err = p.Connections.ConnectTx(r.Context(), tx, n)
 		return err
 	})
 	if fs.Refused(err) {
@@ -371,7 +371,7 @@ func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
 	}
 	name := strings.TrimSpace(values.Get("name"))
 	err = p.DB.Write(r.Context(), func(tx *db.Tx) error {
-		now, err := p.Connections.FindIn(r.Context(), tx, r.OrganizationID, c.ID)
+		now, err := p.Connections.FindTx(r.Context(), tx, r.OrganizationID, c.ID)
 		if err != nil {
 			return err
 		}
@@ -387,7 +387,7 @@ func (p *pages) change(w http.ResponseWriter, r *web.Request) error {
 			}
 		}
 		maps.Copy(credentials, typedValues(values, "credentials.", g.Credentials))
-		_, err = p.Connections.UpdateIn(r.Context(), tx, r.OrganizationID, c.ID, connection.Change{Name: &name, Settings: settings, Credentials: credentials})
+		_, err = p.Connections.UpdateTx(r.Context(), tx, r.OrganizationID, c.ID, connection.Change{Name: &name, Settings: settings, Credentials: credentials})
 		return err
 	})
 	if err != nil {
@@ -422,7 +422,7 @@ func (p *pages) setEnabled(w http.ResponseWriter, r *web.Request) error {
 	on := values.Get("on") != ""
 	id := r.PathValue("id")
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
-		_, err := p.Connections.UpdateIn(r.Context(), tx, r.OrganizationID, id, connection.Change{Enabled: &on})
+		_, err := p.Connections.UpdateTx(r.Context(), tx, r.OrganizationID, id, connection.Change{Enabled: &on})
 		return err
 	})
 	if err != nil {
@@ -502,7 +502,7 @@ func (p *pages) rotate(w http.ResponseWriter, r *web.Request) error {
 	}
 	var secret string
 	err = p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
-		secret, err = p.Connections.RotateIn(r.Context(), tx, r.OrganizationID, c.ID, given, overlap)
+		secret, err = p.Connections.RotateTx(r.Context(), tx, r.OrganizationID, c.ID, given, overlap)
 		return err
 	})
 	if fs.Refused(err) {
@@ -545,7 +545,7 @@ func (p *pages) disconnect(w http.ResponseWriter, r *web.Request) error {
 		return p.Confirm(w, r, "Disconnect "+c.Name, page(r, "/settings/channels", "", nil), confirm)
 	}
 	err = p.DB.Write(r.Context(), func(tx *db.Tx) error {
-		return p.Connections.DeleteIn(r.Context(), tx, r.OrganizationID, c.ID)
+		return p.Connections.DeleteTx(r.Context(), tx, r.OrganizationID, c.ID)
 	})
 	if err != nil {
 		return err

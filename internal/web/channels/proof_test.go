@@ -17,7 +17,7 @@ import (
 // post records challenges.
 type post struct{ mails []mail.Message }
 
-func (p *post) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (p *post) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() { p.mails = append(p.mails, m) })
 	return nil
 }

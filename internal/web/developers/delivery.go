@@ -130,7 +130,7 @@ func (p *pages) replayDelivery(w http.ResponseWriter, r *web.Request) error {
 	}
 	var made []string
 	err := p.write(r, func(ctx context.Context, tx *db.Tx) (err error) {
-		made, err = p.Webhooks.ReplayIn(ctx, tx, r.OrganizationID, []string{r.PathValue("id")})
+		made, err = p.Webhooks.ReplayTx(ctx, tx, r.OrganizationID, []string{r.PathValue("id")})
 		return err
 	})
 	if err != nil {

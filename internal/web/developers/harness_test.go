@@ -120,13 +120,13 @@ func newHarness(t *testing.T) *harness {
 		if err != nil || len(list) == 0 {
 			return fmt.Errorf("subaccounts: got %v, %w", list, err)
 		}
-		sub, err := live.LockSubaccount(t.Context(), tx, o.ID, list[0].ID)
+		sub, err := live.LockSubaccountTx(t.Context(), tx, o.ID, list[0].ID)
 		if err != nil {
 			return err
 		}
 		h.sub = sub.ID
 		name := "Lisboa " + `<b>"&"</b>`
-		_, err = live.UpdateSubaccount(t.Context(), tx, o.ID, sub, fleet.SubaccountChange{Name: optional.Of(name)})
+		_, err = live.UpdateSubaccountTx(t.Context(), tx, o.ID, sub, fleet.SubaccountChange{Name: optional.Of(name)})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func (h *harness) emit(n int) {
 			ID: fmt.Sprintf("0190c0de-0000-7000-8000-%012d", i), Number: int64(i + 1), Subject: hostile, Status: "open", Priority: "normal", Channel: "sms",
 		}}})
 	}
-	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) error { return h.log.Emit(h.t.Context(), tx, events...) }); err != nil {
+	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) error { return h.log.EmitTx(h.t.Context(), tx, events...) }); err != nil {
 		h.t.Fatal(err)
 	}
 }

@@ -327,7 +327,7 @@ func (p *pages) replaySelected(w http.ResponseWriter, r *web.Request) error {
 	}
 	var made []string
 	if err := p.write(r, func(ctx context.Context, tx *db.Tx) (err error) {
-		made, err = p.Webhooks.ReplayOfIn(ctx, tx, r.OrganizationID, h.ID, form["delivery"])
+		made, err = p.Webhooks.ReplayOfTx(ctx, tx, r.OrganizationID, h.ID, form["delivery"])
 		return err
 	}); err != nil {
 		return err
@@ -424,7 +424,7 @@ func (p *pages) deleteWebhook(w http.ResponseWriter, r *web.Request) error {
 		return p.Confirm(w, r, "Delete webhook", page(r, webhooksPath, "", nil), c)
 	}
 	if err := p.write(r, func(ctx context.Context, tx *db.Tx) error {
-		return p.Webhooks.DeleteIn(ctx, tx, r.OrganizationID, h.ID)
+		return p.Webhooks.DeleteTx(ctx, tx, r.OrganizationID, h.ID)
 	}); err != nil {
 		return err
 	}

@@ -133,7 +133,7 @@ func (p *pages) createWebhook(w http.ResponseWriter, r *web.Request) error {
 	n.Secret, fresh = parseSecret(form)
 	var made webhook.Webhook
 	err := p.write(r, func(ctx context.Context, tx *db.Tx) (err error) {
-		made, err = p.Webhooks.CreateIn(ctx, tx, r.OrganizationID, n)
+		made, err = p.Webhooks.CreateTx(ctx, tx, r.OrganizationID, n)
 		return err
 	})
 	if problem.Of(err) == problem.Conflict {
@@ -232,14 +232,14 @@ func (p *pages) replaceSecret(w http.ResponseWriter, r *web.Request) error {
 	secret, fresh := parseSecret(form)
 	stale := false
 	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
-		now, err := p.Webhooks.FindIn(ctx, tx, r.OrganizationID, h.ID)
+		now, err := p.Webhooks.FindTx(ctx, tx, r.OrganizationID, h.ID)
 		if err != nil {
 			return err
 		}
 		if stale = strconv.FormatInt(now.UpdatedAt.UnixMicro(), 10) != form.Get("version"); stale {
 			return nil
 		}
-		h, err = p.Webhooks.UpdateIn(ctx, tx, r.OrganizationID, h.ID, webhook.Change{Secret: secret, Unsigned: secret == nil, MayAudit: true})
+		h, err = p.Webhooks.UpdateTx(ctx, tx, r.OrganizationID, h.ID, webhook.Change{Secret: secret, Unsigned: secret == nil, MayAudit: true})
 		return err
 	})
 	if err != nil {

@@ -88,7 +88,7 @@ func (p *pages) editSettings(w http.ResponseWriter, r *web.Request) error {
 			CancelGraceSeconds: n("cancel_grace_seconds"), CancelGraceMeters: n("cancel_grace_meters"), ContactLostMinutes: n("contact_lost_minutes"), MissingAfterHours: n("missing_after_hours"),
 		}
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
-			_, _, err := p.Fleet.UpdateSettings(ctx, tx, r.OrganizationID, c)
+			_, _, err := p.Fleet.UpdateSettingsTx(ctx, tx, r.OrganizationID, c)
 			return err
 		})
 		if err != nil {
@@ -136,7 +136,7 @@ func (p *pages) advanceClock(w http.ResponseWriter, r *web.Request) error {
 				}
 				until = now.Add(by)
 			}
-			return p.Fleet.AdvanceClock(ctx, tx, r.OrganizationID, until)
+			return p.Fleet.AdvanceClockTx(ctx, tx, r.OrganizationID, until)
 		})
 		if err != nil {
 			return err
@@ -160,7 +160,7 @@ func (p *pages) reset(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
-		return p.Fleet.Reset(ctx, tx, fleet.Organization{ID: r.OrganizationID, Name: r.Organization.Name})
+		return p.Fleet.ResetTx(ctx, tx, fleet.Organization{ID: r.OrganizationID, Name: r.Organization.Name})
 	})
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func stateBadge(s fleet.VehicleState) web.Badge {
 	switch s {
 	case fleet.Available:
 		return web.Badge{Text: "Available", Tone: web.Good, Icon: "check"}
-	case fleet.VehicleTaken:
+	case fleet.VehicleReserved:
 		return web.Badge{Text: "Reserved", Tone: web.Accent, Icon: "clock"}
 	case fleet.OnTrip:
 		return web.Badge{Text: "On a trip", Tone: web.Accent, Icon: "route"}

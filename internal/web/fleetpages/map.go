@@ -107,7 +107,7 @@ func vehicleShape(s fleet.VehicleState) string {
 	switch s {
 	case fleet.OnTrip:
 		return "M0-6.500 6 5H-6z"
-	case fleet.VehicleTaken:
+	case fleet.VehicleReserved:
 		return "M0-6a6 6 0 0 1 0 12 6 6 0 0 1 0-12zM0-2.500a2.500 2.500 0 0 0 0 5 2.500 2.500 0 0 0 0-5z"
 	case fleet.NonOperational:
 		return "M-5-5H5V5H-5z"
@@ -123,7 +123,7 @@ func vehicleShape(s fleet.VehicleState) string {
 
 // mapStates are the states of the legend, in order.
 var mapStates = [...]fleet.VehicleState{
-	fleet.Available, fleet.VehicleTaken, fleet.OnTrip, fleet.NonOperational, fleet.NonContactable, fleet.Missing, fleet.Removed,
+	fleet.Available, fleet.VehicleReserved, fleet.OnTrip, fleet.NonOperational, fleet.NonContactable, fleet.Missing, fleet.Removed,
 }
 
 // zoneTypes are the types of zones with their labels.

@@ -66,7 +66,7 @@ func TestLargeFleet(t *testing.T) {
 	sub := y.live.sole()
 	y.live.write(func(ctx context.Context, tx *db.Tx) error {
 		for range 60 {
-			if _, err := y.live.CreateZone(ctx, tx, y.Organization.ID, fleet.NewZone{SubaccountID: sub.ID, Name: hostile, Type: fleet.Slow, Geometry: area}); err != nil {
+			if _, err := y.live.CreateZoneTx(ctx, tx, y.Organization.ID, fleet.NewZone{SubaccountID: sub.ID, Name: hostile, Type: fleet.Slow, Geometry: area}); err != nil {
 				return err
 			}
 		}

@@ -48,12 +48,12 @@ func TestOverview(t *testing.T) {
 	// Active alerts show on the overview.
 	sub := y.live.sole()
 	y.live.write(func(ctx context.Context, tx *db.Tx) error {
-		locked, err := y.live.LockSubaccount(ctx, tx, y.Organization.ID, sub.ID)
+		locked, err := y.live.LockSubaccountTx(ctx, tx, y.Organization.ID, sub.ID)
 		if err != nil {
 			return err
 		}
 		now := time.Now()
-		_, err = y.live.UpdateSubaccount(ctx, tx, y.Organization.ID, locked, fleet.SubaccountChange{Alerts: optional.Of([]fleet.Alert{
+		_, err = y.live.UpdateSubaccountTx(ctx, tx, y.Organization.ID, locked, fleet.SubaccountChange{Alerts: optional.Of([]fleet.Alert{
 			{Type: "other", Summary: "Storm <b>today</b>", StartsAt: rfc3339.Time(now.Add(-time.Hour))},
 			{Type: "other", Summary: "Fair tomorrow", StartsAt: rfc3339.Time(now.Add(time.Hour))},
 		})})

@@ -399,7 +399,7 @@ func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
 		}
 		var plan fleet.Plan
 		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
-			plan, err = p.Fleet.CreatePlan(ctx, tx, r.OrganizationID, n)
+			plan, err = p.Fleet.CreatePlanTx(ctx, tx, r.OrganizationID, n)
 			return err
 		})
 		if err != nil {
@@ -456,11 +456,11 @@ func (p *pages) editPlan(w http.ResponseWriter, r *web.Request) error {
 		}
 		fields, groups = planForm(&plan, subs, true, max(minutes, rowsOf(t, "per_min_pricing")), max(kilometers, rowsOf(t, "per_km_pricing")))
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
-			before, err := p.Fleet.LockPlan(ctx, tx, r.OrganizationID, plan.ID)
+			before, err := p.Fleet.LockPlanTx(ctx, tx, r.OrganizationID, plan.ID)
 			if err != nil {
 				return err
 			}
-			_, err = p.Fleet.UpdatePlan(ctx, tx, r.OrganizationID, before, c)
+			_, err = p.Fleet.UpdatePlanTx(ctx, tx, r.OrganizationID, before, c)
 			return err
 		})
 		if err != nil {

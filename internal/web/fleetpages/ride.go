@@ -353,14 +353,14 @@ func (p *pages) setRideStatus(w http.ResponseWriter, r *web.Request) error {
 // updateRide updates a ride in a transaction.
 func (p *pages) updateRide(r *web.Request, id string, c fleet.RideChange) error {
 	return p.write(r, func(ctx context.Context, tx *db.Tx) error {
-		ride, err := p.Fleet.LockRide(ctx, tx, r.OrganizationID, id)
+		ride, err := p.Fleet.LockRideTx(ctx, tx, r.OrganizationID, id)
 		if err != nil {
 			return err
 		}
 		if c.Status.Set && !ride.Status.Open() {
 			return problem.New(problem.Conflict, "The ride is already %s.", ride.Status)
 		}
-		_, err = p.Fleet.UpdateRide(ctx, tx, r.OrganizationID, ride, c, by(r))
+		_, err = p.Fleet.UpdateRideTx(ctx, tx, r.OrganizationID, ride, c, by(r))
 		return err
 	})
 }

@@ -280,7 +280,7 @@ func (p *pages) newRider(w http.ResponseWriter, r *web.Request) error {
 		}
 		var c fleet.Customer
 		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
-			c, err = p.Fleet.CreateCustomer(ctx, tx, r.OrganizationID, n)
+			c, err = p.Fleet.CreateCustomerTx(ctx, tx, r.OrganizationID, n)
 			return err
 		})
 		if err != nil {
@@ -304,11 +304,11 @@ func (p *pages) readRider(r *web.Request) (fleet.Customer, error) {
 
 // updateRider updates a rider in a transaction.
 func (p *pages) updateRider(ctx context.Context, tx *db.Tx, r *web.Request, id string, change fleet.CustomerChange) error {
-	c, err := p.Fleet.LockCustomer(ctx, tx, r.OrganizationID, id)
+	c, err := p.Fleet.LockCustomerTx(ctx, tx, r.OrganizationID, id)
 	if err != nil {
 		return err
 	}
-	_, err = p.Fleet.UpdateCustomer(ctx, tx, r.OrganizationID, c, change)
+	_, err = p.Fleet.UpdateCustomerTx(ctx, tx, r.OrganizationID, c, change)
 	return err
 }
 
@@ -386,7 +386,7 @@ func (p *pages) anonymiseRider(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
-		_, err := p.Fleet.AnonymiseCustomer(ctx, tx, r.OrganizationID, c.ID)
+		_, err := p.Fleet.AnonymiseCustomerTx(ctx, tx, r.OrganizationID, c.ID)
 		return err
 	})
 	if err != nil {

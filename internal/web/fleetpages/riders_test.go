@@ -35,7 +35,7 @@ func TestRiders(t *testing.T) {
 	}
 	// A ticket of a customer with the same address.
 	err := y.DB.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := y.desk.CreateCustomer(t.Context(), tx, y.Organization.ID, desk.NewCustomer{Name: hostile, Emails: []string{"zoe1@EXAMPLE.com"}})
+		_, err := y.desk.CreateCustomerTx(t.Context(), tx, y.Organization.ID, desk.NewCustomer{Name: hostile, Emails: []string{"zoe1@EXAMPLE.com"}})
 		return err
 	})
 	if err != nil {

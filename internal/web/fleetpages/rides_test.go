@@ -36,18 +36,18 @@ func furnish(y *yard) *lot {
 	y.live.tb.Helper()
 	l := &lot{environment: y.live, sub: y.live.sole()}
 	l.write(func(ctx context.Context, tx *db.Tx) error {
-		p, err := l.CreatePlan(ctx, tx, l.organization.ID, fleet.NewPlan{SubaccountID: l.sub.ID, Name: "Standard " + hostile, Tariff: fleet.Tariff{
+		p, err := l.CreatePlanTx(ctx, tx, l.organization.ID, fleet.NewPlan{SubaccountID: l.sub.ID, Name: "Standard " + hostile, Tariff: fleet.Tariff{
 			UnlockAmount: 100, PerMinute: []fleet.Segment{{Rate: 25, Interval: 1}}, OutOfZoneAmount: new(int64(900)),
 		}})
 		if err != nil {
 			return err
 		}
 		l.plan = p
-		sub, err := l.LockSubaccount(ctx, tx, l.organization.ID, l.sub.ID)
+		sub, err := l.LockSubaccountTx(ctx, tx, l.organization.ID, l.sub.ID)
 		if err != nil {
 			return err
 		}
-		l.sub, err = l.UpdateSubaccount(ctx, tx, l.organization.ID, sub, fleet.SubaccountChange{
+		l.sub, err = l.UpdateSubaccountTx(ctx, tx, l.organization.ID, sub, fleet.SubaccountChange{
 			DefaultPricingPlanID: optional.Of(fleet.NullString(p.ID)), Currency: optional.Value[string]{},
 			VehicleTypes: optional.Of([]fleet.VehicleType{{Name: "Scooter " + hostile, FormFactor: "scooter_standing", PropulsionType: "electric", MaxRangeMeters: new(int64(45_000)), ReservationMinutes: 15}}),
 		})
@@ -61,7 +61,7 @@ func (l *lot) vehicle() (v fleet.Vehicle) {
 	l.tb.Helper()
 	l.vehicles++
 	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
-		v, err = l.CreateVehicle(ctx, tx, l.organization.ID, fleet.NewVehicle{
+		v, err = l.CreateVehicleTx(ctx, tx, l.organization.ID, fleet.NewVehicle{
 			SubaccountID: l.sub.ID, Code: "B-" + string(rune('A'+l.vehicles)), VehicleTypeID: l.scooter, State: fleet.Available,
 			Location: &fleet.Position{Lat: 52.52, Lng: 13.405}, BatteryPercent: new(int64(80)), VIN: hostile,
 		}, fleet.Actor{Type: "user", ID: "somebody"})
@@ -75,7 +75,7 @@ func (l *lot) rider() (c fleet.Customer) {
 	l.riders++
 	n := string(rune('0' + l.riders))
 	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
-		c, err = l.CreateCustomer(ctx, tx, l.organization.ID, fleet.NewCustomer{
+		c, err = l.CreateCustomerTx(ctx, tx, l.organization.ID, fleet.NewCustomer{
 			SubaccountID: l.sub.ID, Name: fleet.NullString("Zoë " + n + " <b>" + strings.Repeat("long", 40)), Email: fleet.NullString("Zoe" + n + "@example.com"), Phone: fleet.NullString("+493090182" + n + "0"),
 		})
 		return err
@@ -92,11 +92,11 @@ func (l *lot) ride(status fleet.RideStatus) (ride fleet.Ride) {
 		if status == fleet.Reserved {
 			first = status
 		}
-		ride, err = l.StartRide(ctx, tx, l.organization.ID, fleet.NewRide{Status: first, VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID), Metadata: map[string]string{"note": hostile}}, fleet.Actor{Type: "key", ID: "key_1"})
+		ride, err = l.StartRideTx(ctx, tx, l.organization.ID, fleet.NewRide{Status: first, VehicleID: fleet.NullString(v.ID), CustomerID: fleet.NullString(c.ID), Metadata: map[string]string{"note": hostile}}, fleet.Actor{Type: "key", ID: "key_1"})
 		if err != nil || status == first {
 			return err
 		}
-		ride, err = l.UpdateRide(ctx, tx, l.organization.ID, ride, fleet.RideChange{Status: optional.Of(status)}, fleet.Actor{Type: "key", ID: "key_1"})
+		ride, err = l.UpdateRideTx(ctx, tx, l.organization.ID, ride, fleet.RideChange{Status: optional.Of(status)}, fleet.Actor{Type: "key", ID: "key_1"})
 		return err
 	})
 	return ride
@@ -292,7 +292,7 @@ func TestRideEndsOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.write(func(ctx context.Context, tx *db.Tx) error {
-		_, err := l.CreateZone(ctx, tx, l.organization.ID, fleet.NewZone{SubaccountID: l.sub.ID, Name: hostile, Type: fleet.ServiceArea, Geometry: area})
+		_, err := l.CreateZoneTx(ctx, tx, l.organization.ID, fleet.NewZone{SubaccountID: l.sub.ID, Name: hostile, Type: fleet.ServiceArea, Geometry: area})
 		return err
 	})
 	ride := l.ride(fleet.Active)

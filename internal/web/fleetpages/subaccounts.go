@@ -197,7 +197,7 @@ func (p *pages) newSubaccount(w http.ResponseWriter, r *web.Request) error {
 		t := &formInput{Values: values}
 		var s fleet.Subaccount
 		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
-			s, err = p.Fleet.CreateSubaccount(ctx, tx, r.OrganizationID, fleet.NewSubaccount{
+			s, err = p.Fleet.CreateSubaccountTx(ctx, tx, r.OrganizationID, fleet.NewSubaccount{
 				Name: t.text("name"), ExternalID: fleet.NullString(t.text("external_id")), TimeZone: t.text("timezone"), Currency: strings.ToUpper(t.text("currency")), CountryCode: fleet.NullString(strings.ToUpper(t.text("country_code"))),
 			})
 			return err
@@ -228,11 +228,11 @@ func placeFields(s *fleet.Subaccount) web.Fields {
 // belong to the fields themselves.
 func (p *pages) changeSubaccount(r *web.Request, fields web.Fields, t *formInput, id, below string, change func(s *fleet.Subaccount) fleet.SubaccountChange) (bool, error) {
 	return p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
-		before, err := p.Fleet.LockSubaccount(ctx, tx, r.OrganizationID, id)
+		before, err := p.Fleet.LockSubaccountTx(ctx, tx, r.OrganizationID, id)
 		if err != nil {
 			return err
 		}
-		_, err = p.Fleet.UpdateSubaccount(ctx, tx, r.OrganizationID, before, change(&before))
+		_, err = p.Fleet.UpdateSubaccountTx(ctx, tx, r.OrganizationID, before, change(&before))
 		if e, ok := errors.AsType[*problem.Error](err); ok && below != "" {
 			short := *e
 			short.Issues = slices.Clone(e.Issues)

@@ -59,7 +59,7 @@ type vehicleList struct {
 	New     string // link to create one; empty without permission
 }
 
-var vehicleStates = []fleet.VehicleState{fleet.Available, fleet.VehicleTaken, fleet.OnTrip, fleet.NonOperational, fleet.NonContactable, fleet.Missing, fleet.Removed}
+var vehicleStates = []fleet.VehicleState{fleet.Available, fleet.VehicleReserved, fleet.OnTrip, fleet.NonOperational, fleet.NonContactable, fleet.Missing, fleet.Removed}
 
 var vehicleOrders = []web.Option{
 	{Value: "", Label: "Newest first"}, {Value: "code", Label: "Code"}, {Value: "battery_percent", Label: "Emptiest battery"},
@@ -361,7 +361,7 @@ func (p *pages) newVehicle(w http.ResponseWriter, r *web.Request) error {
 		}
 		var v fleet.Vehicle
 		made, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
-			v, err = p.Fleet.CreateVehicle(ctx, tx, r.OrganizationID, n, by(r))
+			v, err = p.Fleet.CreateVehicleTx(ctx, tx, r.OrganizationID, n, by(r))
 			return err
 		})
 		if err != nil {
@@ -415,9 +415,9 @@ func (p *pages) editVehicle(w http.ResponseWriter, r *web.Request) error {
 			c.OdometerMeters = orNull(t.optional("odometer_meters"))
 		}
 		saved, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
-			now, err := p.Fleet.LockVehicle(ctx, tx, r.OrganizationID, v.ID)
+			now, err := p.Fleet.LockVehicleTx(ctx, tx, r.OrganizationID, v.ID)
 			if err == nil {
-				_, err = p.Fleet.UpdateVehicle(ctx, tx, r.OrganizationID, now, c, by(r))
+				_, err = p.Fleet.UpdateVehicleTx(ctx, tx, r.OrganizationID, now, c, by(r))
 			}
 			return err
 		})
@@ -469,9 +469,9 @@ func (p *pages) setVehicleState(w http.ResponseWriter, r *web.Request) error {
 		}
 		to, event, _ := strings.Cut(values.Get("move"), "/")
 		saved, err := p.change(r, fields, &formInput{Values: values}, func(ctx context.Context, tx *db.Tx) error {
-			now, err := p.Fleet.LockVehicle(ctx, tx, r.OrganizationID, v.ID)
+			now, err := p.Fleet.LockVehicleTx(ctx, tx, r.OrganizationID, v.ID)
 			if err == nil {
-				_, err = p.Fleet.UpdateVehicle(ctx, tx, r.OrganizationID, now, fleet.VehicleChange{
+				_, err = p.Fleet.UpdateVehicleTx(ctx, tx, r.OrganizationID, now, fleet.VehicleChange{
 					State: optional.Of(fleet.VehicleState(to)), Event: optional.Of(fleet.VehicleEvent(event)),
 				}, by(r))
 			}
@@ -502,7 +502,7 @@ func (p *pages) deleteVehicle(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	err = p.write(r, func(ctx context.Context, tx *db.Tx) error {
-		return p.Fleet.DeleteVehicle(ctx, tx, r.OrganizationID, v.ID, by(r))
+		return p.Fleet.DeleteVehicleTx(ctx, tx, r.OrganizationID, v.ID, by(r))
 	})
 	if err != nil {
 		return err

@@ -118,16 +118,16 @@ func TestVehicleMoves(t *testing.T) {
 func (l *lot) put(id string, state fleet.VehicleState) {
 	l.tb.Helper()
 	l.write(func(ctx context.Context, tx *db.Tx) error {
-		v, err := l.LockVehicle(ctx, tx, l.organization.ID, id)
+		v, err := l.LockVehicleTx(ctx, tx, l.organization.ID, id)
 		if err != nil || v.State == state {
 			return err
 		}
 		if !slices.Contains(v.State.Next(), state) {
-			if v, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{State: optional.Of(fleet.Available)}, fleet.Actor{}); err != nil {
+			if v, err = l.UpdateVehicleTx(ctx, tx, l.organization.ID, v, fleet.VehicleChange{State: optional.Of(fleet.Available)}, fleet.Actor{}); err != nil {
 				return err
 			}
 		}
-		_, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{State: optional.Of(state)}, fleet.Actor{})
+		_, err = l.UpdateVehicleTx(ctx, tx, l.organization.ID, v, fleet.VehicleChange{State: optional.Of(state)}, fleet.Actor{})
 		return err
 	})
 }
@@ -175,9 +175,9 @@ func TestVehicleForms(t *testing.T) {
 	form.Set("license_plate", "B <script>'\"&")
 	// The vehicle moves after the form was shown.
 	l.write(func(ctx context.Context, tx *db.Tx) error {
-		v, err := l.LockVehicle(ctx, tx, l.organization.ID, id)
+		v, err := l.LockVehicleTx(ctx, tx, l.organization.ID, id)
 		if err == nil {
-			_, err = l.UpdateVehicle(ctx, tx, l.organization.ID, v, fleet.VehicleChange{BatteryPercent: optional.Of(int64(49))}, fleet.Actor{})
+			_, err = l.UpdateVehicleTx(ctx, tx, l.organization.ID, v, fleet.VehicleChange{BatteryPercent: optional.Of(int64(49))}, fleet.Actor{})
 		}
 		return err
 	})

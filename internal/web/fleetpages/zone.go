@@ -528,10 +528,10 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 					if len(subs) == 1 {
 						n.SubaccountID = subs[0].ID
 					}
-					done, err = p.Fleet.CreateZone(ctx, tx, r.OrganizationID, n)
+					done, err = p.Fleet.CreateZoneTx(ctx, tx, r.OrganizationID, n)
 					return err
 				}
-				locked, err := p.Fleet.LockZone(ctx, tx, r.OrganizationID, z.ID)
+				locked, err := p.Fleet.LockZoneTx(ctx, tx, r.OrganizationID, z.ID)
 				if err != nil {
 					return err
 				}
@@ -558,7 +558,7 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 				if string(c.Type.Value) != string(locked.Type) && priority != nil && *priority == locked.Priority {
 					c.Priority = optional.Value[int64]{}
 				}
-				done, err = p.Fleet.UpdateZone(ctx, tx, r.OrganizationID, locked, c)
+				done, err = p.Fleet.UpdateZoneTx(ctx, tx, r.OrganizationID, locked, c)
 				return err
 			})
 			if err != nil {
@@ -617,7 +617,9 @@ func (p *pages) deleteZone(w http.ResponseWriter, r *web.Request) error {
 	if err != nil || !ok {
 		return err
 	}
-	if err := p.write(r, func(ctx context.Context, tx *db.Tx) error { return p.Fleet.DeleteZone(ctx, tx, r.OrganizationID, z.ID) }); err != nil {
+	if err := p.write(r, func(ctx context.Context, tx *db.Tx) error {
+		return p.Fleet.DeleteZoneTx(ctx, tx, r.OrganizationID, z.ID)
+	}); err != nil {
 		return err
 	}
 	return p.Redirect(w, p.base+"/zones", web.Notice{Text: "Zone deleted."})

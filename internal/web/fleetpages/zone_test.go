@@ -141,6 +141,6 @@ func TestZoneRefused(t *testing.T) {
 		t.Error("the zone has changed")
 	}
 	y.live.write(func(ctx context.Context, tx *db.Tx) error {
-		return y.live.DeleteZone(ctx, tx, y.Organization.ID, y.soleZone().ID)
+		return y.live.DeleteZoneTx(ctx, tx, y.Organization.ID, y.soleZone().ID)
 	})
 }

@@ -298,7 +298,7 @@ func (p *pages) createCustomer(w http.ResponseWriter, r *web.Request) error {
 	}
 	var c desk.Customer
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
-		c, err = p.Desk.CreateCustomer(r.Context(), tx, r.OrganizationID, desk.NewCustomer{
+		c, err = p.Desk.CreateCustomerTx(r.Context(), tx, r.OrganizationID, desk.NewCustomer{
 			Name: strings.TrimSpace(form.Get("name")), Emails: lines(form.Get("emails")), Phones: lines(form.Get("phones")), ExternalID: strings.TrimSpace(form.Get("external_id")),
 		})
 		return err
@@ -337,7 +337,7 @@ func (p *pages) updateCustomer(w http.ResponseWriter, r *web.Request) error {
 		if form.Has("was") && form.Get("was") != revision(&now) {
 			return problem.New(problem.Conflict, "The customer has changed since: it now has %s. Save again to overwrite.", customerSummary(&now))
 		}
-		_, err = p.Desk.UpdateCustomer(r.Context(), tx, r.OrganizationID, id, desk.CustomerUpdate{
+		_, err = p.Desk.UpdateCustomerTx(r.Context(), tx, r.OrganizationID, id, desk.CustomerUpdate{
 			Name: new(strings.TrimSpace(form.Get("name"))), Emails: &emails, Phones: &phones, ExternalID: new(strings.TrimSpace(form.Get("external_id"))),
 		})
 		return err
@@ -393,7 +393,7 @@ func (p *pages) deleteCustomer(w http.ResponseWriter, r *web.Request) error {
 		return p.Confirm(w, r, "Delete this customer?", web.Page{At: "/customers"}, c)
 	}
 	if err := p.DB.Write(r.Context(), func(tx *db.Tx) error {
-		return p.Desk.DeleteCustomer(r.Context(), tx, r.OrganizationID, r.PathValue("id"))
+		return p.Desk.DeleteCustomerTx(r.Context(), tx, r.OrganizationID, r.PathValue("id"))
 	}); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func (h *harness) person(n desk.NewCustomer) desk.Customer {
 	h.t.Helper()
 	var c desk.Customer
 	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) (err error) {
-		c, err = h.desk.CreateCustomer(h.t.Context(), tx, h.Organization.ID, n)
+		c, err = h.desk.CreateCustomerTx(h.t.Context(), tx, h.Organization.ID, n)
 		return err
 	}); err != nil {
 		h.t.Fatal(err)

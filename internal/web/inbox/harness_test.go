@@ -25,7 +25,7 @@ type harness struct {
 // post admits every message.
 type post struct{}
 
-func (post) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (post) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	m.From, m.MessageID = "support@example.com", m.ID+"@example.com"
 	return connectionID, nil
 }
@@ -67,7 +67,7 @@ func (h *harness) receive(medium string, m channel.Message) desk.Result {
 	h.t.Helper()
 	var res desk.Result
 	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) (err error) {
-		res, err = h.desk.Intake(h.t.Context(), tx, desk.Inbound{OrganizationID: h.Organization.ID, Channel: medium, Event: channel.Event{Message: &m}})
+		res, err = h.desk.IngestTx(h.t.Context(), tx, desk.Inbound{OrganizationID: h.Organization.ID, Channel: medium, Event: channel.Event{Message: &m}})
 		return err
 	}); err != nil {
 		h.t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/live"
-	"github.com/kickstand-dev/kickstand/internal/picture"
+	"github.com/kickstand-dev/kickstand/internal/remoteimage"
 	"github.com/kickstand-dev/kickstand/internal/shop"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -33,7 +33,7 @@ type Config struct {
 	Shop        *shop.Service
 	Calls       *call.Service
 	Live        *live.Hub
-	Pictures    *picture.Service
+	Pictures    *remoteimage.Service
 	// Fleet is the production fleet, on FleetDB.
 	Fleet   *fleet.Service
 	FleetDB *db.DB

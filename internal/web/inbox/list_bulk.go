@@ -46,7 +46,7 @@ func (p *pages) bulkChange(w http.ResponseWriter, r *web.Request) error {
 			done = nil
 			return err
 		}
-		done, err = p.Desk.UpdateTickets(r.Context(), tx, r.OrganizationID, ids, u)
+		done, err = p.Desk.UpdateTicketsTx(r.Context(), tx, r.OrganizationID, ids, u)
 		return err
 	})
 	if pr, ok := err.(*problem.Error); ok && pr.Kind == problem.Invalid {
@@ -238,7 +238,7 @@ func (p *pages) undoPart(r *web.Request, tx *db.Tx, what, from, part string) (ch
 	if len(ids) == 0 {
 		return 0, len(numbers), nil
 	}
-	done, err := p.Desk.UpdateTickets(r.Context(), tx, r.OrganizationID, ids, u)
+	done, err := p.Desk.UpdateTicketsTx(r.Context(), tx, r.OrganizationID, ids, u)
 	for _, d := range done {
 		if d.Err == nil {
 			changed++
@@ -249,9 +249,9 @@ func (p *pages) undoPart(r *web.Request, tx *db.Tx, what, from, part string) (ch
 
 // markAll marks tickets as read or unread.
 func (p *pages) markAll(w http.ResponseWriter, r *web.Request, numbers []int64, read bool, back string) error {
-	mark, word := p.Desk.MarkUnread, "unread"
+	mark, word := p.Desk.MarkUnreadTx, "unread"
 	if read {
-		mark, word = p.Desk.MarkRead, "read"
+		mark, word = p.Desk.MarkReadTx, "read"
 	}
 	n := 0
 	err := p.DB.Write(r.Context(), func(tx *db.Tx) error {

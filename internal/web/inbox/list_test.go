@@ -60,7 +60,7 @@ func counts(d webtest.Document) map[string]string {
 func (h *harness) update(id string, u desk.Update) {
 	h.t.Helper()
 	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) error {
-		_, err := h.desk.Update(h.t.Context(), tx, h.Organization.ID, id, u)
+		_, err := h.desk.UpdateTx(h.t.Context(), tx, h.Organization.ID, id, u)
 		return err
 	}); err != nil {
 		h.t.Fatal(err)
@@ -298,13 +298,13 @@ func TestPreviewRows(t *testing.T) {
 	}
 	says(b, "") // the subject has it
 	write(func(tx *db.Tx, w desk.Content) error {
-		_, err := h.desk.Reply(t.Context(), tx, h.Organization.ID, r.TicketID, desk.Reply{By: by, Content: w})
+		_, err := h.desk.ReplyTx(t.Context(), tx, h.Organization.ID, r.TicketID, desk.Reply{By: by, Content: w})
 		return err
 	}, desk.Draft{Text: "We will\nlook."})
 	says(b, "You: We will look.")
 	says(other, "Ben: We will look.")
 	note := func(tx *db.Tx, w desk.Content) error {
-		_, err := h.desk.AddNote(t.Context(), tx, h.Organization.ID, r.TicketID, by, w)
+		_, err := h.desk.AddNoteTx(t.Context(), tx, h.Organization.ID, r.TicketID, by, w)
 		return err
 	}
 	write(note, desk.Draft{Text: "which bike?"})
@@ -312,7 +312,7 @@ func TestPreviewRows(t *testing.T) {
 	write(note, desk.Draft{Attachments: []channel.Attachment{{Name: "<b>.png", Data: []byte("x")}}})
 	says(b, "Note: File: <b>.png")
 	if err := h.DB.Write(t.Context(), func(tx *db.Tx) error {
-		return h.desk.SaveDraft(t.Context(), tx, h.Organization.ID, desk.SavedDraft{TicketID: r.TicketID, UserID: h.Agent.ID, Kind: desk.KindReply, Text: "Dear"})
+		return h.desk.SaveDraftTx(t.Context(), tx, h.Organization.ID, desk.SavedDraft{TicketID: r.TicketID, UserID: h.Agent.ID, Kind: desk.KindReply, Text: "Dear"})
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -179,10 +179,10 @@ func (p *pages) createTicket(r *web.Request, form url.Values, c *desk.Customer) 
 	}
 	var t desk.Ticket
 	err = p.DB.Write(r.Context(), func(tx *db.Tx) (err error) {
-		if t, err = p.Desk.CreateTicket(r.Context(), tx, r.OrganizationID, n); err != nil {
+		if t, err = p.Desk.CreateTicketTx(r.Context(), tx, r.OrganizationID, n); err != nil {
 			return err
 		}
-		return p.Desk.MarkRead(r.Context(), tx, r.OrganizationID, r.UserID, t.ID)
+		return p.Desk.MarkReadTx(r.Context(), tx, r.OrganizationID, r.UserID, t.ID)
 	})
 	return t, err
 }

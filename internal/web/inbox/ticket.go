@@ -156,7 +156,7 @@ func (p *pages) markRead(r *web.Request, t *desk.Ticket) error {
 		return err
 	}
 	err = p.DB.Write(r.Context(), func(tx *db.Tx) error {
-		return p.Desk.MarkRead(r.Context(), tx, r.OrganizationID, r.UserID, t.ID)
+		return p.Desk.MarkReadTx(r.Context(), tx, r.OrganizationID, r.UserID, t.ID)
 	})
 	if problem.Of(err) == problem.Unavailable { // the ticket is readable all the same
 		return nil

@@ -47,7 +47,7 @@ func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
 				u.Tags = new(retag(t.Tags, readTags(form.Get("was.tags")), *u.Tags))
 			}
 		}
-		after, err = p.Desk.Update(ctx, tx, r.OrganizationID, t.ID, u)
+		after, err = p.Desk.UpdateTx(ctx, tx, r.OrganizationID, t.ID, u)
 		return err
 	})
 	if e, ok := submitError(err); ok && before.ID != "" {
@@ -242,7 +242,7 @@ func (p *pages) merge(w http.ResponseWriter, r *web.Request) error {
 	var merged, survivor desk.Ticket
 	err := p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) (err error) {
 		merged = t
-		survivor, err = p.Desk.Merge(ctx, tx, r.OrganizationID, t.ID, form.Get("into"))
+		survivor, err = p.Desk.MergeTx(ctx, tx, r.OrganizationID, t.ID, form.Get("into"))
 		return err
 	})
 	if problem.Of(err) == problem.Invalid {
@@ -263,7 +263,7 @@ func (p *pages) unmerge(w http.ResponseWriter, r *web.Request) error {
 	}
 	var t desk.Ticket
 	err := p.inTransaction(r, func(ctx context.Context, tx *db.Tx, found desk.Ticket) (err error) {
-		t, err = p.Desk.Unmerge(ctx, tx, r.OrganizationID, found.ID)
+		t, err = p.Desk.UnmergeTx(ctx, tx, r.OrganizationID, found.ID)
 		return err
 	})
 	if err != nil {
@@ -350,7 +350,7 @@ func (p *pages) split(w http.ResponseWriter, r *web.Request) error {
 		if len(form["message"]) == 0 {
 			return problem.New(problem.Invalid, "choose the messages that go into a ticket of their own")
 		}
-		t, err = p.Desk.Split(ctx, tx, r.OrganizationID, found.ID, form["message"])
+		t, err = p.Desk.SplitTx(ctx, tx, r.OrganizationID, found.ID, form["message"])
 		return err
 	})
 	if e, ok := submitError(err); ok && from.ID != "" {
@@ -398,7 +398,7 @@ func (p *pages) deleteTicket(w http.ResponseWriter, r *web.Request) error {
 	if c := deleteConfirmation(r, &t); !p.Confirmed(form, c) {
 		return p.Confirm(w, r, "Delete ticket #"+strconv.FormatInt(t.Number, 10), web.Page{At: "/inbox"}, c)
 	}
-	if err := p.DB.Write(r.Context(), func(tx *db.Tx) error { return p.Desk.Delete(r.Context(), tx, r.OrganizationID, t.ID) }); err != nil {
+	if err := p.DB.Write(r.Context(), func(tx *db.Tx) error { return p.Desk.DeleteTx(r.Context(), tx, r.OrganizationID, t.ID) }); err != nil {
 		return err
 	}
 	return p.Redirect(w, "/inbox", web.Notice{Text: "Ticket #" + strconv.FormatInt(t.Number, 10) + " deleted."})

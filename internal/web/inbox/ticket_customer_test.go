@@ -24,7 +24,7 @@ import (
 // shopDesk implements [shop.Desk] with the desk.
 type shopDesk struct{ *desk.Service }
 
-func (shopDesk) Dossier(context.Context, db.Querier, string, string) (*shop.Dossier, error) {
+func (shopDesk) ExportCustomer(context.Context, db.Querier, string, string) (*shop.CustomerExport, error) {
 	return nil, nil
 }
 
@@ -96,7 +96,7 @@ func TestCustomerOfATicket(t *testing.T) {
 
 	customer := h.ticket(1).Customer.ID
 	h.write(func(tx *db.Tx) error {
-		_, _, err := shops.IntakeRecord(t.Context(), tx, channel.Source{OrganizationID: h.Organization.ID, Channel: "storefront", ConnectionID: "s1"}, &channel.Record{
+		_, _, err := shops.IngestRecordTx(t.Context(), tx, channel.Source{OrganizationID: h.Organization.ID, Channel: "storefront", ConnectionID: "s1"}, &channel.Record{
 			Customer: channel.Party{Email: string(idle.Email)}, UpdatedAt: time.Now(),
 			Order: &channel.Order{
 				ExternalID: "1", Number: "#1001 <b>", Status: "paid, not fulfilled", Currency: "EUR", Total: "12.50", URL: "javascript:alert(1)",
@@ -107,11 +107,11 @@ func TestCustomerOfATicket(t *testing.T) {
 	})
 	h.write(func(tx *db.Tx) error {
 		phones := []string{"+14155550177"}
-		_, err := h.desk.UpdateCustomer(t.Context(), tx, h.Organization.ID, customer, desk.CustomerUpdate{Phones: &phones})
+		_, err := h.desk.UpdateCustomerTx(t.Context(), tx, h.Organization.ID, customer, desk.CustomerUpdate{Phones: &phones})
 		return err
 	})
 	h.write(func(tx *db.Tx) error {
-		_, err := calls.IntakeCall(t.Context(), tx, channel.Source{OrganizationID: h.Organization.ID, Channel: "voice"}, &channel.PhoneCall{
+		_, err := calls.IngestCallTx(t.Context(), tx, channel.Source{OrganizationID: h.Organization.ID, Channel: "voice"}, &channel.PhoneCall{
 			IDs: []string{"c1"}, State: "hangup", At: time.Now(), Inbound: true, Contact: channel.Party{Phone: "+14155550177"}, Target: channel.Party{Name: "Support"},
 			StartedAt: time.Now().Add(-time.Minute), AnsweredAt: time.Now().Add(-50 * time.Second), EndedAt: time.Now(), Duration: 50 * time.Second,
 		})
@@ -132,7 +132,7 @@ func TestCustomerOfATicket(t *testing.T) {
 // ways is a dispatcher: one customer opted out, another's reply window is open.
 type ways struct{}
 
-func (ways) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (ways) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	m.From, m.WindowEndsAt = "+14155550100", time.Now().Add(3*time.Hour+time.Minute)
 	return connectionID, nil
 }

@@ -317,11 +317,11 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 	notice := web.Notice{Text: "Note added. Only your team can see it."}
 	err = p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) error {
 		if s.kind == desk.KindNote {
-			if _, err := p.Desk.AddNote(ctx, tx, r.OrganizationID, t.ID, by, says); err != nil {
+			if _, err := p.Desk.AddNoteTx(ctx, tx, r.OrganizationID, t.ID, by, says); err != nil {
 				return err
 			}
 		} else {
-			m, err := p.Desk.Reply(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Content: says, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen})
+			m, err := p.Desk.ReplyTx(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Content: says, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen})
 			if err != nil {
 				return err
 			}
@@ -335,7 +335,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 			other.Kind, other.Text, other.ConversationID = desk.KindReply, s.reply, s.conversation
 		}
 		if form.Has(other.Kind) && problem.Check(other) == nil {
-			if err := p.Desk.SaveDraft(ctx, tx, r.OrganizationID, other); err != nil {
+			if err := p.Desk.SaveDraftTx(ctx, tx, r.OrganizationID, other); err != nil {
 				return err
 			}
 		}
@@ -343,7 +343,7 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 		if status != desk.StatusResolved && status != desk.StatusPending || status == t.Status || t.MergedIntoID != "" {
 			return nil
 		}
-		if _, err := p.Desk.Update(ctx, tx, r.OrganizationID, t.ID, desk.Update{Status: &status}); err != nil {
+		if _, err := p.Desk.UpdateTx(ctx, tx, r.OrganizationID, t.ID, desk.Update{Status: &status}); err != nil {
 			return err
 		}
 		notice.Text += " Status set to " + strings.ToLower(statusLabel(status)) + " now."
@@ -361,7 +361,7 @@ func (p *pages) saveDrafts(r *web.Request, t *desk.Ticket, s draftForm, kinds ..
 			if kind == desk.KindReply {
 				d.Text, d.ConversationID = s.reply, s.conversation
 			}
-			if err := p.Desk.SaveDraft(r.Context(), tx, r.OrganizationID, d); err != nil {
+			if err := p.Desk.SaveDraftTx(r.Context(), tx, r.OrganizationID, d); err != nil {
 				return err
 			}
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
-	"github.com/kickstand-dev/kickstand/internal/picture"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
+	"github.com/kickstand-dev/kickstand/internal/remoteimage"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -158,7 +158,7 @@ func TestTicket(t *testing.T) {
 func TestEmptyTicket(t *testing.T) {
 	h := newHarness(t)
 	h.write(func(tx *db.Tx) error {
-		_, err := h.desk.CreateTicket(t.Context(), tx, h.Organization.ID, desk.NewTicket{Subject: "Call back", Customer: &desk.Person{Phone: "+14155550123"}})
+		_, err := h.desk.CreateTicketTx(t.Context(), tx, h.Organization.ID, desk.NewTicket{Subject: "Call back", Customer: &desk.Person{Phone: "+14155550123"}})
 		return err
 	})
 	d := h.SignIn(h.Agent).Page("/tickets/1")
@@ -642,14 +642,14 @@ func TestDelivery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.write(func(tx *db.Tx) error { return h.desk.RecordRetry(t.Context(), tx, &w, "the line <is> busy", false) })
+	h.write(func(tx *db.Tx) error { return h.desk.RecordRetryTx(t.Context(), tx, &w, "the line <is> busy", false) })
 	b.Page("/tickets/1").Want("Not sent yet: the line <is> busy", "retried automatically")
 	w, err = h.desk.OutboxMessage(t.Context(), h.DB, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.write(func(tx *db.Tx) error {
-		return h.desk.RecordFailure(t.Context(), tx, &w, channel.SendResult{Reason: "the number is not in use"})
+		return h.desk.RecordFailureTx(t.Context(), tx, &w, channel.SendResult{Reason: "the number is not in use"})
 	})
 	d := b.Page("/tickets/1")
 	d.Want("Not delivered: the number is not in use", "Send it again")
@@ -701,15 +701,15 @@ func TestPagesOfAThread(t *testing.T) {
 func TestComposerAsks(t *testing.T) {
 	h := newHarness(t)
 	r := h.mail("ana@example.com", "m1", func(m *channel.Message) {
-		m.Mail.Proof = mailproof.Result{Verdict: mailproof.Proven, Reason: "DKIM signature of example.com matches the From address"}
+		m.Mail.Proof = mailauth.Result{Verdict: mailauth.Proven, Reason: "DKIM signature of example.com matches the From address"}
 	})
 	h.mail("ana@example.com", "m2", func(m *channel.Message) {
 		m.Mail.InReplyTo, m.From.Email, m.Cc = []string{"m1"}, "eve@evil.example", []channel.Party{{Name: evil, Email: "mallory@evil.example"}}
-		m.Mail.Proof = mailproof.Result{Verdict: mailproof.Unproven, Reason: "there is no DKIM signature of example.com"}
+		m.Mail.Proof = mailauth.Result{Verdict: mailauth.Unproven, Reason: "there is no DKIM signature of example.com"}
 	})
 	h.mail("ana@example.com", "m3", func(m *channel.Message) {
 		m.Mail.InReplyTo = []string{"m1"}
-		m.Mail.Proof = mailproof.Result{Verdict: mailproof.Failed, Reason: "mx.example.com says that DMARC failed for example.com"}
+		m.Mail.Proof = mailauth.Result{Verdict: mailauth.Failed, Reason: "mx.example.com says that DMARC failed for example.com"}
 	})
 	b := h.SignIn(h.Agent)
 	d := b.Page("/tickets/1")
@@ -793,7 +793,7 @@ func TestPendingFiles(t *testing.T) {
 	h := newHarness(t)
 	var r desk.Result
 	h.write(func(tx *db.Tx) (err error) {
-		r, err = h.desk.Intake(t.Context(), tx, desk.Inbound{
+		r, err = h.desk.IngestTx(t.Context(), tx, desk.Inbound{
 			OrganizationID: h.Organization.ID, Channel: "sms",
 			Event: channel.Event{Message: &channel.Message{
 				ExternalID: "1", ThreadKey: "+14155550111", From: channel.Party{Phone: "+14155550111"}, Text: "Look!", HTML: `<p>Look! <img src="cid:1"></p>`,
@@ -814,18 +814,18 @@ func TestPendingFiles(t *testing.T) {
 	}
 	files := h.messages(r.TicketID)[0].Attachments
 	h.write(func(tx *db.Tx) error {
-		if err := h.desk.FailFile(t.Context(), tx, files[1].ID, "the provider answered 404 Not Found"); err != nil {
+		if err := h.desk.FailFileTx(t.Context(), tx, files[1].ID, "the provider answered 404 Not Found"); err != nil {
 			return err
 		}
 		says, err := h.desk.Compose(t.Context(), desk.Draft{Attachments: []channel.Attachment{{Name: "x", Data: []byte("PNG")}}})
 		if err != nil {
 			return err
 		}
-		m, err := h.desk.AddNote(t.Context(), tx, h.Organization.ID, r.TicketID, desk.Actor{ID: h.Agent.ID}, says)
+		m, err := h.desk.AddNoteTx(t.Context(), tx, h.Organization.ID, r.TicketID, desk.Actor{ID: h.Agent.ID}, says)
 		if err != nil {
 			return err
 		}
-		return h.desk.CompleteFile(t.Context(), tx, files[0].ID, desk.File{Ref: blob.Ref{Key: m.Attachments[0].BlobKey, Size: 3}, ContentType: "image/png"})
+		return h.desk.CompleteFileTx(t.Context(), tx, files[0].ID, desk.File{Ref: blob.Ref{Key: m.Attachments[0].BlobKey, Size: 3}, ContentType: "image/png"})
 	})
 	d = b.Page("/tickets/1")
 	d.Want("b.png could not be fetched: the provider answered 404 Not Found")
@@ -854,7 +854,7 @@ func TestLoadPictures(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { files.Close() })
-		c.Pictures = picture.New(picture.Config{DB: c.DB, Desk: c.Desk, Blob: files, Box: seal.New(seal.NewKey()), Transport: far, Logger: slog.New(slog.DiscardHandler)})
+		c.Pictures = remoteimage.New(remoteimage.Config{DB: c.DB, Desk: c.Desk, Blob: files, Box: seal.New(seal.NewKey()), Transport: far, Logger: slog.New(slog.DiscardHandler)})
 	})
 	clean := safehtml.NewSanitizer().Sanitize
 	h.mail("ana@example.com", "m1", func(m *channel.Message) {

@@ -18,7 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -454,11 +454,11 @@ func messageBadges(m *desk.Message) []web.Badge {
 }
 
 // proofBadge returns the badge of a mail's sender authentication.
-func proofBadge(v mailproof.Verdict) web.Badge {
+func proofBadge(v mailauth.Verdict) web.Badge {
 	switch v {
-	case mailproof.Proven:
+	case mailauth.Proven:
 		return web.Badge{Text: "Sender verified", Tone: web.Good, Icon: "shield"}
-	case mailproof.Failed:
+	case mailauth.Failed:
 		return web.Badge{Text: "Sender may be forged", Tone: web.Bad, Icon: "alert"}
 	}
 	return web.Badge{Text: "Sender not verified", Icon: "shield"}

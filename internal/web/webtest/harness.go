@@ -50,7 +50,7 @@ type Harness struct {
 	t testing.TB
 }
 
-func (h *Harness) EnqueueMail(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (h *Harness) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() { h.Mails = append(h.Mails, m) })
 	return nil
 }
@@ -62,7 +62,7 @@ func (h *Harness) pay(ctx context.Context, event []byte) error {
 		return err
 	}
 	return h.DB.Write(ctx, func(tx *db.Tx) error {
-		_, err := h.Billing.Intake(ctx, tx, e.Payment)
+		_, err := h.Billing.IngestPaymentTx(ctx, tx, e.Payment)
 		return err
 	})
 }

@@ -1,11 +1,11 @@
-// Package fair shares a bounded capacity between parties by round-robin, so that a busy party
+// Package fairqueue shares a bounded capacity between parties by round-robin, so that a busy party
 // does not starve the rest.
 //
 // Requests of one party are served in their order; parties are served round-robin, one request
 // each. So a party waits for at most one request of every other waiting party, however many
 // each has queued. Both the queue of a party and all queues together are bounded, and when they
 // are full the longest queue loses its newest request.
-package fair
+package fairqueue
 
 import (
 	"container/list"
@@ -54,7 +54,7 @@ type request struct {
 // New returns a queue. It panics unless c is valid.
 func New(c Config) *Queue {
 	if c.Capacity < 1 || c.PerKey < 1 || c.Waiting < 1 {
-		panic("fair: the configuration must be positive")
+		panic("fairqueue: the configuration must be positive")
 	}
 	return &Queue{c: c, free: c.Capacity, parties: make(map[string]*party)}
 }
@@ -73,7 +73,7 @@ func (q *Queue) Acquire(ctx context.Context, key string, n, most int64) (release
 		most = q.c.Capacity
 	}
 	if n < 1 || n > most || most > q.c.Capacity {
-		panic("fair: a request must fit")
+		panic("fairqueue: a request must fit")
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err

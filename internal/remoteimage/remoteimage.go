@@ -1,4 +1,4 @@
-// Package picture loads the remote pictures of mails on a reader's request, so that
+// Package remoteimage loads the remote pictures of mails on a reader's request, so that
 // the sender learns nothing about the reader.
 //
 // A picture is fetched once from its URL, in the name of this program: from public
@@ -7,7 +7,7 @@
 // never served if its bytes are no picture, or if it is too large or too slow.
 // Links to pictures are signed, so only a page that shows the message causes a
 // fetch.
-package picture
+package remoteimage
 
 import (
 	"bytes"
@@ -111,7 +111,7 @@ func (s *Service) Open(ctx context.Context, m *desk.Message, id, signature strin
 	}
 	content, err := s.c.Blob.Open(ctx, p.BlobKey)
 	if err != nil {
-		return p, nil, fmt.Errorf("open picture: %w", err)
+		return p, nil, fmt.Errorf("open remoteimage: %w", err)
 	}
 	return p, content, nil
 }
@@ -140,7 +140,7 @@ func (s *Service) stored(ctx context.Context, messageID, id string) (desk.Pictur
 		return desk.Picture{}, nil
 	}
 	if err != nil {
-		return p, fmt.Errorf("look up picture: %w", err)
+		return p, fmt.Errorf("look up remoteimage: %w", err)
 	}
 	return p, nil
 }
@@ -168,7 +168,7 @@ func (s *Service) loadOnce(ctx context.Context, messageID, id, address string) (
 // claim claims a picture for this process, or returns the stored result.
 func (s *Service) claim(ctx context.Context, messageID, id string) (p desk.Picture, claimed bool, err error) {
 	err = s.c.DB.Write(ctx, func(tx *db.Tx) (err error) {
-		claimed, err = s.c.Desk.ClaimPicture(ctx, tx, messageID, id)
+		claimed, err = s.c.Desk.ClaimPictureTx(ctx, tx, messageID, id)
 		return err
 	})
 	if err != nil || claimed {
@@ -183,14 +183,14 @@ func (s *Service) fetchClaimed(ctx context.Context, messageID, id, address strin
 	p, err := s.fetch(ctx, address)
 	ctx = context.WithoutCancel(ctx) // record a late result too
 	if err == nil {
-		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.CompletePicture(ctx, tx, messageID, id, p) })
+		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.CompletePictureTx(ctx, tx, messageID, id, p) })
 	}
 	refused, theirs := errors.AsType[*refusal](err)
 	if theirs && refused.final {
 		p = desk.Picture{Error: refused.why}
-		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.CompletePicture(ctx, tx, messageID, id, p) })
+		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.CompletePictureTx(ctx, tx, messageID, id, p) })
 	}
-	if released := s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.ReleasePicture(ctx, tx, messageID, id) }); released != nil {
+	if released := s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.ReleasePictureTx(ctx, tx, messageID, id) }); released != nil {
 		s.c.Logger.WarnContext(ctx, "a picture's claim is not released; it ends by itself", "message", messageID, "error", released)
 	}
 	if theirs {
@@ -229,7 +229,7 @@ func (s *Service) fetch(ctx context.Context, address string) (desk.Picture, erro
 	}
 	ref, err := s.c.Blob.Put(ctx, bytes.NewReader(content))
 	if err != nil {
-		return desk.Picture{}, fmt.Errorf("store picture: %w", err)
+		return desk.Picture{}, fmt.Errorf("store remoteimage: %w", err)
 	}
 	return desk.Picture{BlobKey: ref.Key, Size: ref.Size, ContentType: kind}, nil
 }

@@ -1,4 +1,4 @@
-// Package mailproof decides whether a mail proves its sender.
+// Package mailauth decides whether a mail proves its sender.
 //
 // The decision follows DMARC (RFC 7489). A mail is proven if the domain of its single From
 // address is aligned with a DKIM signature that verifies here, or with an SPF or DKIM result
@@ -15,7 +15,7 @@
 // A [Check] is pure. [Check.Names] lists the DNS records that the decision depends on,
 // [Check.Verdict] takes the answers. The caller decides when to wait and need not hold the mail
 // in memory meanwhile. [Resolver] looks up the records within a fixed time.
-package mailproof
+package mailauth
 
 import (
 	"slices"

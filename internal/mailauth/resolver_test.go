@@ -1,4 +1,4 @@
-package mailproof_test
+package mailauth_test
 
 import (
 	"context"
@@ -10,15 +10,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/mailproof"
-	"github.com/kickstand-dev/kickstand/internal/mailproof/mailprooftest"
+	"github.com/kickstand-dev/kickstand/internal/mailauth"
+	"github.com/kickstand-dev/kickstand/internal/mailauth/mailauthtest"
 )
 
 func TestResolver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
-		z := mailprooftest.Zone{"_dmarc.client.example": {"v=DMARC1; p=none"}}
-		r := mailproof.NewResolver(func(ctx context.Context, name string) ([]string, error) {
+		z := mailauthtest.Zone{"_dmarc.client.example": {"v=DMARC1; p=none"}}
+		r := mailauth.NewResolver(func(ctx context.Context, name string) ([]string, error) {
 			asked.Add(1)
 			switch {
 			case strings.HasSuffix(name, "hangs.example"):
@@ -59,7 +59,7 @@ func TestResolver(t *testing.T) {
 func TestHangingDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := false
-		r := mailproof.NewResolver(func(ctx context.Context, name string) ([]string, error) {
+		r := mailauth.NewResolver(func(ctx context.Context, name string) ([]string, error) {
 			if answers {
 				return nil, &net.DNSError{IsNotFound: true}
 			}
@@ -98,7 +98,7 @@ func TestHangingDomain(t *testing.T) {
 
 func TestSystemLookupOfReservedNames(t *testing.T) {
 	for _, name := range []string{"_dmarc.client.example", "a.test", "b.invalid", "localhost"} {
-		_, err := mailproof.SystemLookup(t.Context(), name)
+		_, err := mailauth.SystemLookup(t.Context(), name)
 		if dns, ok := errors.AsType[*net.DNSError](err); !ok || !dns.IsNotFound {
 			t.Errorf("%s: %v", name, err)
 		}

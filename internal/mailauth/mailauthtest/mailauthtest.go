@@ -1,5 +1,5 @@
-// Package mailprooftest signs mails and serves DNS records for tests of mail proofs.
-package mailprooftest
+// Package mailauthtest signs mails and serves DNS records for tests of mail proofs.
+package mailauthtest
 
 import (
 	"bytes"

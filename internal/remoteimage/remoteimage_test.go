@@ -1,4 +1,4 @@
-package picture_test
+package remoteimage_test
 
 import (
 	"bytes"
@@ -23,9 +23,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
-	"github.com/kickstand-dev/kickstand/internal/picture"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/remoteimage"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
@@ -79,7 +79,7 @@ type house struct {
 	db       *db.DB
 	desk     *desk.Service
 	queue    *queue.Queue
-	pictures *picture.Service
+	pictures *remoteimage.Service
 	message  desk.Message
 	blobs    blob.Store
 	box      *seal.Box
@@ -103,7 +103,7 @@ func receive(t testing.TB, d *db.DB, transport http.RoundTripper, addresses ...s
 	}
 	m := &channel.Message{ExternalID: "1", ThreadKey: "ana", From: channel.Party{ID: "ana"}, Text: "Hi", HTML: safehtml.NewSanitizer().Sanitize(markup.String())}
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		r, err := h.desk.Intake(t.Context(), tx, desk.Inbound{OrganizationID: "org", Channel: "chat", Event: channel.Event{Message: m}})
+		r, err := h.desk.IngestTx(t.Context(), tx, desk.Inbound{OrganizationID: "org", Channel: "chat", Event: channel.Event{Message: m}})
 		h.message.TicketID, h.message.ID = r.TicketID, r.MessageID
 		return err
 	}); err != nil {
@@ -116,12 +116,12 @@ func receive(t testing.TB, d *db.DB, transport http.RoundTripper, addresses ...s
 }
 
 // another is the service of a second process.
-func (h *house) another(transport http.RoundTripper) *picture.Service {
-	return picture.New(picture.Config{DB: h.db, Desk: h.desk, Blob: h.blobs, Box: h.box, Transport: transport, Logger: slog.New(slog.DiscardHandler)})
+func (h *house) another(transport http.RoundTripper) *remoteimage.Service {
+	return remoteimage.New(remoteimage.Config{DB: h.db, Desk: h.desk, Blob: h.blobs, Box: h.box, Transport: transport, Logger: slog.New(slog.DiscardHandler)})
 }
 
 // open returns the content and the type of a picture.
-func (h *house) open(ctx context.Context, s *picture.Service, address string) (string, error) {
+func (h *house) open(ctx context.Context, s *remoteimage.Service, address string) (string, error) {
 	id, signature := s.Link(h.message.ID, address)
 	p, content, err := s.Open(ctx, &h.message, id, signature)
 	if err != nil {
@@ -144,7 +144,7 @@ func TestOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if got, err := h.open(t.Context(), []*picture.Service{h.pictures, other}[i%2], address); err != nil || got != "image/png "+png {
+			if got, err := h.open(t.Context(), []*remoteimage.Service{h.pictures, other}[i%2], address); err != nil || got != "image/png "+png {
 				t.Errorf("got %q, %v", got, err)
 			}
 		})
@@ -281,7 +281,7 @@ func TestSignature(t *testing.T) {
 	id, signature := h.pictures.Link(h.message.ID, address)
 	foreign, foreignSignature := h.pictures.Link(h.message.ID, "https://elsewhere.example/") // not in the message
 	otherID, otherSignature := h.pictures.Link("another message", address)
-	stranger := picture.New(picture.Config{Box: seal.New(seal.NewKey())})
+	stranger := remoteimage.New(remoteimage.Config{Box: seal.New(seal.NewKey())})
 	_, forged := stranger.Link(h.message.ID, address)
 	raw, _ := hex.DecodeString(signature)
 	raw[0] ^= 1
@@ -305,7 +305,7 @@ func TestErased(t *testing.T) {
 	if _, err := h.open(t.Context(), h.pictures, address); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Write(t.Context(), func(tx *db.Tx) error { return h.desk.Delete(t.Context(), tx, "org", h.message.TicketID) }); err != nil {
+	if err := d.Write(t.Context(), func(tx *db.Tx) error { return h.desk.DeleteTx(t.Context(), tx, "org", h.message.TicketID) }); err != nil {
 		t.Fatal(err)
 	}
 	id, _ := h.pictures.Link(h.message.ID, address)
@@ -328,7 +328,7 @@ func TestTakenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := h.db.Write(t.Context(), func(tx *db.Tx) error {
-			_, err := h.desk.Intake(t.Context(), tx, desk.Inbound{OrganizationID: "org", Channel: "chat", Event: channel.Event{Annotation: &channel.Annotation{
+			_, err := h.desk.IngestTx(t.Context(), tx, desk.Inbound{OrganizationID: "org", Channel: "chat", Event: channel.Event{Annotation: &channel.Annotation{
 				ExternalID: "1", Kind: channel.Deleted, By: channel.Party{ID: "ana"}, At: time.Now(),
 			}}})
 			return err
@@ -354,7 +354,7 @@ func TestAbandoned(t *testing.T) {
 		h := receive(t, dbtest.NewSQLite(t), f, address)
 		id, _ := h.pictures.Link(h.message.ID, address)
 		if err := h.db.Write(t.Context(), func(tx *db.Tx) error {
-			_, err := h.desk.ClaimPicture(t.Context(), tx, h.message.ID, id)
+			_, err := h.desk.ClaimPictureTx(t.Context(), tx, h.message.ID, id)
 			return err
 		}); err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package mailproof
+package mailauth
 
 import (
 	"io"

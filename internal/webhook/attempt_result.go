@@ -103,7 +103,7 @@ func (s *Service) writeBatch(ctx context.Context, batch []*result) {
 func (s *Service) recordResults(ctx context.Context, tx *db.Tx, batch []*result) error {
 	var newest *result // of one webhook
 	for i, r := range batch {
-		r.err = s.recordResult(ctx, tx, r)
+		r.err = s.finishOrRetry(ctx, tx, r)
 		if r.err != nil && !errors.Is(r.err, queue.ErrLeaseLost) {
 			return fmt.Errorf("record attempt: %w", r.err)
 		}
@@ -136,17 +136,17 @@ func (s *Service) noteNewest(ctx context.Context, tx *db.Tx, id string, a *attem
 	return true, nil
 }
 
-// recordResult records one result. [queue.ErrLeaseLost] means that another process owns the
+// finishOrRetry records one result. [queue.ErrLeaseLost] means that another process owns the
 // delivery and nothing was written.
-func (s *Service) recordResult(ctx context.Context, tx *db.Tx, r *result) error {
+func (s *Service) finishOrRetry(ctx context.Context, tx *db.Tx, r *result) error {
 	j, a := r.job, &r.attempt
 	r.state = Untried
-	if a.outcome != unanswered {
-		if err := j.Finish(ctx, tx); err != nil {
+	if a.outcome != retryable {
+		if err := j.FinishTx(ctx, tx); err != nil {
 			return err
 		}
 		state := Delivered
-		if a.outcome == refused {
+		if a.outcome == rejected {
 			state = Undelivered
 		}
 		return s.storeAttempt(ctx, tx, r, state, time.Time{})
@@ -160,24 +160,24 @@ func (s *Service) recordResult(ctx context.Context, tx *db.Tx, r *result) error 
 	err := tx.QueryRow(ctx, `SELECT d.attempts - d.schedule_start, w.retry_schedule, w.ordered FROM deliveries d JOIN webhooks w ON w.id = d.webhook_id
 		WHERE d.webhook_id = $1 AND d.id = $2 FOR UPDATE OF w`, j.Lane, j.ID).Scan(&attempts, &schedule, &ordered)
 	if errors.Is(err, db.ErrNoRows) {
-		return j.Finish(ctx, tx) // the webhook was deleted
+		return j.FinishTx(ctx, tx) // the webhook was deleted
 	}
 	if err != nil {
 		return err
 	}
 	if delay, again := schedule.Delay(attempts+1, a.retryAfter); again {
-		at := a.at.Add(a.latency).Add(stretch(delay, s.scale, rand.Float64())).Truncate(time.Microsecond)
-		if err := j.Delay(ctx, tx, at); err != nil {
+		at := a.at.Add(a.latency).Add(withJitter(delay, s.scale, rand.Float64())).Truncate(time.Microsecond)
+		if err := j.DelayTx(ctx, tx, at); err != nil {
 			return err
 		}
 		if kind := kindOf(ordered); kind != j.Kind { // changed during the attempt
-			if _, err := s.queue.MoveLane(ctx, tx, j.Kind, kind, j.Lane); err != nil {
+			if _, err := s.queue.MoveLaneTx(ctx, tx, j.Kind, kind, j.Lane); err != nil {
 				return err
 			}
 		}
 		return s.storeAttempt(ctx, tx, r, Retrying, at)
 	}
-	if err := j.Finish(ctx, tx); err != nil {
+	if err := j.FinishTx(ctx, tx); err != nil {
 		return err
 	}
 	if err := s.storeAttempt(ctx, tx, r, Undelivered, time.Time{}); err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
-	"github.com/kickstand-dev/kickstand/internal/picture"
+	"github.com/kickstand-dev/kickstand/internal/remoteimage"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -57,23 +57,23 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 	return site
 }
 
-// notifyPages notifies the open pages of tickets and customers in events.
-func (a *App) notifyPages(events []event.Event) {
+// publishLiveUpdates notifies the open pages of tickets and customers in events.
+func (a *App) publishLiveUpdates(events []event.Event) {
 	for _, e := range events {
 		if e.Data.Ticket != nil {
-			a.live.PublishSoon(e.OrganizationID, "ticket:"+e.Data.Ticket.ID)
+			a.live.PublishCoalesced(e.OrganizationID, "ticket:"+e.Data.Ticket.ID)
 		}
 		if e.Data.Customer != nil {
-			a.live.PublishSoon(e.OrganizationID, "customer:"+e.Data.Customer.ID)
+			a.live.PublishCoalesced(e.OrganizationID, "customer:"+e.Data.Customer.ID)
 		}
 	}
 }
 
 // openPictures returns the service that fetches remote pictures of mails.
-func (a *App) openPictures(blobs blob.Store, box *seal.Box) *picture.Service {
+func (a *App) openPictures(blobs blob.Store, box *seal.Box) *remoteimage.Service {
 	transport := a.config.Pictures
 	if transport == nil {
 		transport = netguard.NewTransport(netguard.Guard{})
 	}
-	return picture.New(picture.Config{DB: a.DB, Desk: a.Desk, Blob: blobs, Box: box, Transport: transport, Logger: a.log})
+	return remoteimage.New(remoteimage.Config{DB: a.DB, Desk: a.Desk, Blob: blobs, Box: box, Transport: transport, Logger: a.log})
 }

@@ -1,4 +1,4 @@
-package intake
+package bodypool
 
 import (
 	"bufio"

@@ -145,7 +145,7 @@ func TestKeysMove(t *testing.T) {
 			t.Errorf("taken out again: got %+v", r)
 		}
 	}
-	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.Delete(t.Context(), tx, orgA, one.TicketID) }); err != nil {
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.DeleteTx(t.Context(), tx, orgA, one.TicketID) }); err != nil {
 		t.Fatal(err)
 	}
 	r := f.intake(said("", userID, "six"))
@@ -183,7 +183,7 @@ func TestSeveralInOneThread(t *testing.T) {
 // sentTo admits all messages and stores the last.
 type sentTo struct{ last channel.Outgoing }
 
-func (s *sentTo) Admit(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (s *sentTo) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	s.last = *m
 	return connectionID, nil
 }
@@ -196,7 +196,7 @@ func (f *fixture) reply(ticketID, body string) desk.Message {
 	}
 	var m desk.Message
 	if err := f.db.Write(f.Context(), func(tx *db.Tx) error {
-		m, err = f.desk.Reply(f.Context(), tx, orgA, ticketID, desk.Reply{By: desk.Actor{ID: graceID, Name: "Grace"}, Content: says})
+		m, err = f.desk.ReplyTx(f.Context(), tx, orgA, ticketID, desk.Reply{By: desk.Actor{ID: graceID, Name: "Grace"}, Content: says})
 		return err
 	}); err != nil {
 		f.Fatal(err)
@@ -588,7 +588,7 @@ func TestEcho(t *testing.T) {
 	r := f.intake(said("", userID, "one"))
 	m := f.reply(r.TicketID, "yes?")
 	w := f.waiting(m.ID)
-	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.RecordHandover(t.Context(), tx, &w, "a way") }); err != nil {
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.RecordHandoverTx(t.Context(), tx, &w, "a way") }); err != nil {
 		t.Fatal(err)
 	}
 	in := said("", userID, "yes?")

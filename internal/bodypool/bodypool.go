@@ -1,11 +1,11 @@
-// Package intake reads request bodies within bounded memory, so that clients that send much, or
+// Package bodypool reads request bodies within bounded memory, so that clients that send much, or
 // announce much and send little, do not block other clients.
 //
 // Memory is reserved as bytes arrive, never for an announced length. A body must arrive at a
 // minimum rate. When memory is short, the client with the most memory gives way: its longest
 // idle body is evicted. A body of that client itself waits. When all bodies wait for each
 // other, the newest is evicted, so that the oldest always makes progress.
-package intake
+package bodypool
 
 import (
 	"context"
@@ -78,7 +78,7 @@ type Body struct {
 // can never be read.
 func New(total, perClient int64) *Pool {
 	if perClient < firstChunk || total < perClient {
-		panic("intake: the bounds are too small")
+		panic("bodypool: the bounds are too small")
 	}
 	return &Pool{total: total, perClient: perClient, clients: make(map[string]*client), changed: make(chan struct{})}
 }
