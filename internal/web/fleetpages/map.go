@@ -13,7 +13,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/mapview"
 )
+
+// Size of the map in units.
+const mapWidth, mapHeight = 960.0, 600.0
 
 // Limits of the map, which bound its page for any fleet.
 const (
@@ -38,18 +42,13 @@ type mapPage struct {
 	View    map[string]string // parameters that forms carry over
 	Base    string
 
-	Width, Height float64
-	Z, X, Y       string // the view, for the script
-	Nearer        string
-	Farther       string
-	North, South  string
-	East, West    string
-	All           string
+	ground
+	Nearer       string
+	Farther      string
+	North, South string
+	East, West   string
+	All          string
 
-	Rules    []rule
-	Bar      int
-	BarText  string
-	Zones    []drawnZone
 	Clusters []cluster
 	Vehicles []dot
 	Count    string
@@ -58,6 +57,25 @@ type mapPage struct {
 	Legend   []legend
 	Types    []legend
 	None     bool // the fleet seems to have no vehicle
+}
+
+// ground is the part of a map that does not depend on vehicles.
+type ground struct {
+	Width, Height float64
+	Z, X, Y       string // the view, for the script
+	Rules         []mapview.Rule
+	Bar           int
+	BarText       string
+	Zones         []drawnZone
+}
+
+// newGround returns the ground of a view, without zones.
+func newGround(v mapview.View) ground {
+	bar, meters := v.ScaleBar()
+	return ground{
+		Width: mapWidth, Height: mapHeight, Rules: v.Graticule(), Bar: bar, BarText: distance(meters),
+		Z: strconv.FormatFloat(math.Round(v.Zoom*100)/100, 'f', -1, 64), X: strconv.FormatFloat(v.X, 'f', 9, 64), Y: strconv.FormatFloat(v.Y, 'f', 9, 64),
+	}
 }
 
 // drawnZone is a zone on the map.
@@ -150,7 +168,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := mapPage{
-		Topics: p.topic(fleet.VehicleKind) + " " + p.topic(fleet.ZoneKind), Base: p.base, Width: mapWidth, Height: mapHeight,
+		Topics: p.topic(fleet.VehicleKind) + " " + p.topic(fleet.ZoneKind), Base: p.base,
 		Filters: filters{Fields: append(fields, web.Field{Name: "state", Label: "State", Type: "select", Options: options(mapStates[:], "Any", func(s fleet.VehicleState) web.Option {
 			return web.Option{Value: string(s), Label: stateBadge(s).Text}
 		})}, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})},
@@ -165,7 +183,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		b.Filters.All = r.URL.Path
 	}
 
-	v, given := viewOf(r.URL.Query())
+	v, given := mapview.Parse(mapWidth, mapHeight, r.URL.Query())
 	// A new selection of the subaccount moves the view.
 	if q := r.URL.Query(); q.Has("was") && q.Get("was") != b.Filters.get("area") {
 		given = false
@@ -176,7 +194,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		b.None = len(boxes) == 0
-		v = fit(boxes)
+		v = mapview.Fit(mapWidth, mapHeight, boxes)
 	}
 	// Links carry filters and selection, forms the view.
 	kept := url.Values{}
@@ -185,10 +203,10 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 			kept.Set(f.Name, f.Value)
 		}
 	}
-	link := func(v view, chosen string) string {
+	link := func(v mapview.View, chosen string) string {
 		q := url.Values{}
 		maps.Copy(q, kept)
-		v.writeQuery(q)
+		v.WriteQuery(q)
 		if chosen != "" {
 			q.Set("vehicle", chosen)
 		}
@@ -196,18 +214,16 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	}
 	chosen := r.URL.Query().Get("vehicle")
 	q := url.Values{}
-	v.writeQuery(q)
-	b.Z, b.X, b.Y = q.Get("z"), strconv.FormatFloat(v.x, 'f', 9, 64), strconv.FormatFloat(v.y, 'f', 9, 64)
+	v.WriteQuery(q)
+	b.ground = newGround(v)
 	if given {
 		b.View = map[string]string{"z": q.Get("z"), "lat": q.Get("lat"), "lng": q.Get("lng"), "was": b.Filters.get("area")}
 	}
 	const third = 1.0 / 3
-	b.Nearer, b.Farther = link(v.panned(0, 0, 1), chosen), link(v.panned(0, 0, -1), chosen)
-	b.North, b.South = link(v.panned(0, -mapHeight*third, 0), chosen), link(v.panned(0, mapHeight*third, 0), chosen)
-	b.West, b.East = link(v.panned(-mapWidth*third, 0, 0), chosen), link(v.panned(mapWidth*third, 0, 0), chosen)
+	b.Nearer, b.Farther = link(v.Pan(0, 0, 1), chosen), link(v.Pan(0, 0, -1), chosen)
+	b.North, b.South = link(v.Pan(0, -mapHeight*third, 0), chosen), link(v.Pan(0, mapHeight*third, 0), chosen)
+	b.West, b.East = link(v.Pan(-mapWidth*third, 0, 0), chosen), link(v.Pan(mapWidth*third, 0, 0), chosen)
 	b.All = web.Address(r.URL.Path, kept)
-	b.Rules = v.graticule()
-	b.Bar, b.BarText = v.bar()
 
 	if err := p.drawZones(ctx, r, &b, v, only.Subaccount); err != nil {
 		return err
@@ -272,10 +288,10 @@ func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string
 		if err != nil {
 			return nil, err
 		}
-		boxes = append(boxes, z.box())
+		boxes = append(boxes, mapview.Bounds(z.Geometry.Coordinates))
 	}
 	const city = 8.0 // zoom at which a city fills the map
-	if fit(boxes).zoom >= city {
+	if mapview.Fit(mapWidth, mapHeight, boxes).Zoom >= city {
 		return boxes, nil
 	}
 	middle := func(b fleet.Box) (lng, lat float64) { return (b.MinLng + b.MaxLng) / 2, (b.MinLat + b.MaxLat) / 2 }
@@ -294,13 +310,13 @@ func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string
 	}), nil
 }
 
-// crowded reports whether vehicles overlap, and then returns them as squares.
-func (v view) crowded(docs []fleet.Vehicle) (squares []fleet.Square, yes bool) {
+// crowded reports whether vehicles overlap on v, and then returns them as squares.
+func crowded(v mapview.View, docs []fleet.Vehicle) (squares []fleet.Square, yes bool) {
 	const near, few = 24.0, 4
 	here := make(map[[2]int]int)
 	for _, of := range docs {
 		if at := of.Location; at != nil {
-			x, y := v.at(at.Lat, at.Lng)
+			x, y := v.At(at.Lat, at.Lng)
 			cell := [2]int{int(math.Floor(x / near)), int(math.Floor(y / near))}
 			here[cell]++
 			yes = yes || here[cell] > few
@@ -308,12 +324,12 @@ func (v view) crowded(docs []fleet.Vehicle) (squares []fleet.Square, yes bool) {
 		}
 	}
 	// At maximum zoom they are drawn anyway.
-	return squares, yes && v.zoom < maxZoom
+	return squares, yes && v.Zoom < mapview.MaxZoom
 }
 
 // drawZones draws the zones in the view, by precedence from the top.
-func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v view, subaccounts []string) error {
-	box := v.box()
+func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v mapview.View, subaccounts []string) error {
+	box := v.Box()
 	docs, next, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{
 		Subaccount: subaccounts, Box: &box, Sort: fleet.Sort{Member: "priority"}, Limit: mapZones,
 	})
@@ -328,7 +344,7 @@ func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v vie
 		if err != nil {
 			return err
 		}
-		if path := v.path(z.Geometry.Coordinates, mapShapes/len(docs)); path != "" {
+		if path := v.Path(z.Geometry.Coordinates, mapShapes/len(docs)); path != "" {
 			b.Zones = append(b.Zones, drawnZone{z.Name + ", " + zoneTypeLabel(z.Type), path, p.base + "/zones/" + z.ID, z.Type})
 		}
 	}
@@ -337,8 +353,8 @@ func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v vie
 }
 
 // drawVehicles draws the vehicles in the view.
-func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v view, only fleet.VehicleFilter, chosen string, link func(v view, chosen string) string) error {
-	box := v.box()
+func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v mapview.View, only fleet.VehicleFilter, chosen string, link func(v mapview.View, chosen string) string) error {
+	box := v.Box()
 	docs, next, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{
 		Subaccount: only.Subaccount, State: only.State, VehicleTypeID: only.VehicleTypeID, Box: &box, Limit: mapVehicles,
 	})
@@ -356,16 +372,16 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 			return err
 		}
 		var alone []string
-		b.Clusters, alone, total = v.clusters(squares, func(v view) string { return link(v, chosen) })
+		b.Clusters, alone, total = clusters(v, squares, func(v mapview.View) string { return link(v, chosen) })
 		if docs, err = p.Fleet.VehiclesByID(ctx, p.DB, r.OrganizationID, alone[:min(len(alone), mapVehicles)]); err != nil {
 			return err
 		}
 		if list, err = decode[fleet.Vehicle](docs); err != nil {
 			return err
 		}
-	} else if squares, yes := v.crowded(list); yes {
+	} else if squares, yes := crowded(v, list); yes {
 		var alone []string
-		b.Clusters, alone, total = v.clusters(squares, func(v view) string { return link(v, chosen) })
+		b.Clusters, alone, total = clusters(v, squares, func(v mapview.View) string { return link(v, chosen) })
 		list = slices.DeleteFunc(list, func(of fleet.Vehicle) bool { return !slices.Contains(alone, of.ID) })
 	}
 	slices.SortFunc(list, func(a, b fleet.Vehicle) int { return cmp.Compare(a.Code, b.Code) })
@@ -373,9 +389,9 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 		if of.Location == nil {
 			continue
 		}
-		x, y := v.at(of.Location.Lat, of.Location.Lng)
+		x, y := v.At(of.Location.Lat, of.Location.Lng)
 		b.Vehicles = append(b.Vehicles, dot{
-			ID: of.ID, Code: of.Code, X: tenth(x), Y: tenth(y), State: of.State, Chip: stateBadge(of.State), Shape: vehicleShape(of.State),
+			ID: of.ID, Code: of.Code, X: mapview.Coordinate(x), Y: mapview.Coordinate(y), State: of.State, Chip: stateBadge(of.State), Shape: vehicleShape(of.State),
 			Link: link(v, of.ID), Chosen: of.ID == chosen,
 		})
 	}
@@ -385,7 +401,7 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 
 // clusters merges squares into clusters at the positions of their vehicles. alone
 // has the ids of single vehicles, total the number of vehicles counted.
-func (v view) clusters(squares []fleet.Square, link func(view) string) (list []cluster, alone []string, total int64) {
+func clusters(v mapview.View, squares []fleet.Square, link func(mapview.View) string) (list []cluster, alone []string, total int64) {
 	type sum struct {
 		x, y  float64
 		n     int64
@@ -394,7 +410,7 @@ func (v view) clusters(squares []fleet.Square, link func(view) string) (list []c
 	}
 	cells := make(map[[2]int]*sum)
 	for _, s := range squares {
-		x, y := v.at((s.Box.MinLat+s.Box.MaxLat)/2, (s.Box.MinLng+s.Box.MaxLng)/2)
+		x, y := v.At((s.Box.MinLat+s.Box.MaxLat)/2, (s.Box.MinLng+s.Box.MaxLng)/2)
 		if x < -mapCluster/2 || y < -mapCluster/2 || x > mapWidth+mapCluster/2 || y > mapHeight+mapCluster/2 {
 			continue
 		}
@@ -415,10 +431,10 @@ func (v view) clusters(squares []fleet.Square, link func(view) string) (list []c
 			alone = append(alone, c.id)
 			continue
 		}
-		to := fit(c.boxes)
-		to.zoom = min(maxZoom, max(to.zoom, v.zoom+1))
+		to := mapview.Fit(mapWidth, mapHeight, c.boxes)
+		to = to.Pan(0, 0, max(0, v.Zoom+1-to.Zoom))
 		r := min(30, 11+3*math.Log2(float64(c.n)+1))
-		list = append(list, cluster{tenth(c.x / float64(c.n)), tenth(c.y / float64(c.n)), tenth(r), number(c.n), link(to.usual()), c.n})
+		list = append(list, cluster{mapview.Coordinate(c.x / float64(c.n)), mapview.Coordinate(c.y / float64(c.n)), mapview.Coordinate(r), number(c.n), link(to), c.n})
 	}
 	slices.SortFunc(list, func(a, b cluster) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.Link, b.Link)) })
 	slices.Sort(alone)

@@ -2,6 +2,7 @@ package fleetpages
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/chart"
 )
 
 // overviewPage is the body of the overview.
@@ -19,7 +21,7 @@ type overviewPage struct {
 	Zone    string // time zone of the days
 	Compare string // label of the comparison period
 	Figures []figure
-	Charts  []chart
+	Charts  []chart.Chart
 	Switch  string // link between tables and charts
 	Tables  bool
 	Needs   []attentionItem
@@ -178,26 +180,26 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 		}
 		return start.Format("Mon 2 Jan 2006"), start.Format("2 Jan")
 	}
-	var counts []value
+	var counts []chart.Value
 	for _, row := range rides.Rows {
 		long, short := label(row.Period)
-		counts = append(counts, value{long, short, row.RideCount})
+		counts = append(counts, chart.Value{Label: long, Short: short, N: row.RideCount})
 	}
-	b.Charts = append(b.Charts, newChart("Rides", "Rides", false, counts, number))
+	b.Charts = append(b.Charts, chart.New("Rides", "Rides", false, counts, number))
 	// Totals are per currency: each has a chart.
 	for _, t := range revenue.Totals {
-		var amounts []value
+		var amounts []chart.Value
 		for _, row := range revenue.Rows {
 			if row.Currency == t.Currency {
 				long, short := label(row.Period)
-				amounts = append(amounts, value{long, short, row.TotalAmount})
+				amounts = append(amounts, chart.Value{Label: long, Short: short, N: row.TotalAmount})
 			}
 		}
 		title := "Revenue"
 		if len(revenue.Totals) > 1 {
 			title += " in " + t.Currency
 		}
-		b.Charts = append(b.Charts, newChart(title, title, true, amounts, func(n int64) string { return money(n, t.Currency) }))
+		b.Charts = append(b.Charts, chart.New(title, title, true, amounts, func(n int64) string { return money(n, t.Currency) }))
 	}
 	return nil
 }
@@ -263,4 +265,27 @@ func (p *pages) countUpTo(ctx context.Context, find func(ctx context.Context) ([
 		return "More than " + strconv.Itoa(len(docs)), nil
 	}
 	return strconv.Itoa(len(docs)), nil
+}
+
+// change compares a figure with the previous period.
+type change struct {
+	Text  string
+	Class string // "up", "down" or empty
+}
+
+func changeOf(now, before int64) change {
+	switch {
+	case before == 0 && now == 0:
+		return change{Text: "no change"}
+	case before == 0:
+		return change{"from zero", "up"}
+	}
+	percent := int64(math.Round(float64(now-before) / math.Abs(float64(before)) * 100))
+	switch {
+	case percent > 0:
+		return change{"↑ " + number(percent) + "%", "up"}
+	case percent < 0:
+		return change{"↓ " + strconv.FormatInt(-percent, 10) + "%", "down"}
+	}
+	return change{Text: "no change"}
 }

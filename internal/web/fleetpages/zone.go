@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/web"
+	"github.com/kickstand-dev/kickstand/internal/web/mapview"
 )
 
 // zonesPage is the body of the list of zones.
@@ -172,14 +173,9 @@ func allowed(on bool) web.Badge {
 
 // zoneMap is a static map with a shape.
 type zoneMap struct {
-	Width, Height float64
-	Z, X, Y       string
-	Rules         []rule
-	Bar           int
-	BarText       string
-	Zones         []drawnZone
-	Shape         string
-	Name          string
+	ground
+	Shape string
+	Name  string
 }
 
 // zoneMapAround draws the map around a shape, or around the fleet if shape is nil.
@@ -187,15 +183,13 @@ func (p *pages) zoneMapAround(ctx context.Context, r *web.Request, shape *outlin
 	var boxes []fleet.Box
 	var err error
 	if shape != nil {
-		boxes = []fleet.Box{shape.box()}
+		boxes = []fleet.Box{mapview.Bounds(shape.Geometry.Coordinates)}
 	} else if boxes, err = p.extent(ctx, r, nil); err != nil {
 		return nil, err
 	}
-	v := fit(boxes)
-	g := &zoneMap{Width: mapWidth, Height: mapHeight, Rules: v.graticule()}
-	g.Z, g.X, g.Y = strconv.FormatFloat(v.zoom, 'f', -1, 64), strconv.FormatFloat(v.x, 'f', 9, 64), strconv.FormatFloat(v.y, 'f', 9, 64)
-	g.Bar, g.BarText = v.bar()
-	box := v.box()
+	v := mapview.Fit(mapWidth, mapHeight, boxes)
+	g := &zoneMap{ground: newGround(v)}
+	box := v.Box()
 	docs, _, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Box: &box, Limit: mapZones})
 	if err != nil {
 		return nil, err
@@ -205,12 +199,12 @@ func (p *pages) zoneMapAround(ctx context.Context, r *web.Request, shape *outlin
 		if err != nil {
 			return nil, err
 		}
-		if path := v.path(z.Geometry.Coordinates, mapShapes/len(docs)); path != "" && z.ID != without {
+		if path := v.Path(z.Geometry.Coordinates, mapShapes/len(docs)); path != "" && z.ID != without {
 			g.Zones = append(g.Zones, drawnZone{z.Name + ", " + zoneTypeLabel(z.Type), path, p.base + "/zones/" + z.ID, z.Type})
 		}
 	}
 	if shape != nil {
-		g.Shape, g.Name = v.path(shape.Geometry.Coordinates, mapShapes), shape.Name
+		g.Shape, g.Name = v.Path(shape.Geometry.Coordinates, mapShapes), shape.Name
 	}
 	return g, nil
 }
@@ -258,7 +252,7 @@ func (p *pages) zone(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	there := url.Values{}
-	fit([]fleet.Box{shape.box()}).writeQuery(there)
+	mapview.Fit(mapWidth, mapHeight, []fleet.Box{mapview.Bounds(shape.Geometry.Coordinates)}).WriteQuery(there)
 	b.Map = web.Address(p.base+"/map", there)
 	return p.Render(w, r, "zone", p.page(r, "/zones", z.Name, b))
 }

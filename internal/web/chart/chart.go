@@ -1,4 +1,8 @@
-package fleetpages
+// Package chart draws figures over time as SVG.
+//
+// A chart has the coordinates and texts of its elements; a template writes them. The scale
+// of the figures starts or ends at zero, or contains it, and its lines are at round numbers.
+package chart
 
 import (
 	"math"
@@ -6,10 +10,10 @@ import (
 	"strings"
 )
 
-// chart shows figures over time as a picture or a table. Its template is "chart".
-type chart struct {
+// Chart shows figures over time as a picture or a table.
+type Chart struct {
 	Title  string
-	What   string // unit of the figures: "rides"
+	Unit   string // of the figures: "Rides"
 	Bars   bool   // else a line
 	Table  bool   // show the table instead of the picture
 	Points []point
@@ -35,8 +39,8 @@ type point struct {
 type gridLine struct{ Y, TextY, Text string }
 type tick struct{ X, Text string }
 
-// value is the input of a point.
-type value struct {
+// Value is the input of a point.
+type Value struct {
 	Label string // period, long form
 	Short string // period below the axis
 	N     int64
@@ -49,9 +53,9 @@ const (
 	chartTop, chartBottom   = 12, 24
 )
 
-// newChart draws values, in order of time. format formats one.
-func newChart(title, what string, bars bool, values []value, format func(n int64) string) chart {
-	c := chart{Title: title, What: what, Bars: bars, Width: chartWidth, Height: chartHeight, Left: chartLeft, Bottom: chartHeight - chartBottom}
+// New draws values, in order of time. format formats one.
+func New(title, unit string, bars bool, values []Value, format func(n int64) string) Chart {
+	c := Chart{Title: title, Unit: unit, Bars: bars, Width: chartWidth, Height: chartHeight, Left: chartLeft, Bottom: chartHeight - chartBottom}
 	low, high := int64(0), int64(0)
 	for _, v := range values {
 		low, high = min(low, v.N), max(high, v.N)
@@ -66,7 +70,7 @@ func newChart(title, what string, bars bool, values []value, format func(n int64
 		return chartTop + height*(1-float64(n-bottom)/float64(top-bottom))
 	}
 	for n := bottom; n <= top; n += step {
-		c.Grid = append(c.Grid, gridLine{tenth(y(n)), tenth(y(n) + 4), format(n)})
+		c.Grid = append(c.Grid, gridLine{coordinate(y(n)), coordinate(y(n) + 4), format(n)})
 	}
 	if len(values) == 0 {
 		return c
@@ -79,18 +83,18 @@ func newChart(title, what string, bars bool, values []value, format func(n int64
 		at := y(v.N)
 		bar := min(width*0.72, 40)
 		c.Points = append(c.Points, point{
-			Label: v.Label, Text: format(v.N), X: tenth(x), W: tenth(width),
-			BarX: tenth(x + (width-bar)/2), BarW: tenth(bar), BarY: tenth(min(at, y(0))), BarH: tenth(math.Abs(y(0) - at)),
+			Label: v.Label, Text: format(v.N), X: coordinate(x), W: coordinate(width),
+			BarX: coordinate(x + (width-bar)/2), BarW: coordinate(bar), BarY: coordinate(min(at, y(0))), BarH: coordinate(math.Abs(y(0) - at)),
 		})
 		line.WriteByte("ML"[min(i, 1)])
-		line.WriteString(tenth(x+width/2) + " " + tenth(at))
+		line.WriteString(coordinate(x+width/2) + " " + coordinate(at))
 		if i%every == 0 {
-			c.Ticks = append(c.Ticks, tick{tenth(x + width/2), v.Short})
+			c.Ticks = append(c.Ticks, tick{coordinate(x + width/2), v.Short})
 		}
 	}
 	if !bars {
 		c.Line = line.String()
-		c.Area = c.Line + "L" + tenth(chartLeft+width*(float64(len(values))-0.5)) + " " + tenth(y(0)) + "L" + tenth(chartLeft+width/2) + " " + tenth(y(0)) + "Z"
+		c.Area = c.Line + "L" + coordinate(chartLeft+width*(float64(len(values))-0.5)) + " " + coordinate(y(0)) + "L" + coordinate(chartLeft+width/2) + " " + coordinate(y(0)) + "Z"
 	}
 	return c
 }
@@ -106,25 +110,7 @@ func niceStep(low, high int64) int64 {
 	}
 }
 
-// change compares a figure with the previous period.
-type change struct {
-	Text  string
-	Class string // "up", "down" or empty
-}
-
-func changeOf(now, before int64) change {
-	switch {
-	case before == 0 && now == 0:
-		return change{Text: "no change"}
-	case before == 0:
-		return change{"from zero", "up"}
-	}
-	percent := int64(math.Round(float64(now-before) / math.Abs(float64(before)) * 100))
-	switch {
-	case percent > 0:
-		return change{"↑ " + number(percent) + "%", "up"}
-	case percent < 0:
-		return change{"↓ " + strconv.FormatInt(-percent, 10) + "%", "down"}
-	}
-	return change{Text: "no change"}
+// coordinate formats a coordinate with one decimal.
+func coordinate(x float64) string {
+	return strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64)
 }

@@ -1,4 +1,4 @@
-package fleetpages
+package mapview
 
 import (
 	"math"
@@ -8,6 +8,8 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 )
+
+const width, height = 960, 600
 
 // TestFit: the view contains all boxes, anywhere on earth.
 func TestFit(t *testing.T) {
@@ -25,36 +27,36 @@ func TestFit(t *testing.T) {
 		{"the earth", []fleet.Box{{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}}, 2},
 	}
 	for _, tt := range tests {
-		v := fit(tt.boxes)
-		if v.zoom < tt.near || v.zoom > maxZoom {
-			t.Errorf("%s: got zoom %v", tt.name, v.zoom)
+		v := Fit(width, height, tt.boxes)
+		if v.Zoom < tt.near || v.Zoom > MaxZoom {
+			t.Errorf("%s: got zoom %v", tt.name, v.Zoom)
 		}
 		for _, b := range tt.boxes {
 			if b.MaxLng-b.MinLng > 180 {
 				continue
 			}
 			for _, at := range [][2]float64{{b.MinLat, b.MinLng}, {b.MaxLat, b.MaxLng}} {
-				x, y := v.at(at[0], at[1])
-				if x < 0 || x > mapWidth || y < -1 || y > mapHeight+1 {
+				x, y := v.At(at[0], at[1])
+				if x < 0 || x > width || y < -1 || y > height+1 {
 					t.Errorf("%s: %v is at %v, %v", tt.name, at, x, y)
 				}
 			}
 		}
-		if len(v.graticule()) == 0 || len(v.graticule()) > 48 {
-			t.Errorf("%s: got %d lines", tt.name, len(v.graticule()))
+		if len(v.Graticule()) == 0 || len(v.Graticule()) > 48 {
+			t.Errorf("%s: got %d lines", tt.name, len(v.Graticule()))
 		}
-		box := v.box()
+		box := v.Box()
 		if math.Abs(box.MinLng) > 180 || math.Abs(box.MaxLng) > 180 || box.MinLat < -90 || box.MaxLat > 90 || box.MinLat >= box.MaxLat {
 			t.Errorf("%s: got box %+v", tt.name, box)
 		}
 		q := url.Values{}
-		v.writeQuery(q)
-		again, ok := viewOf(q)
-		if !ok || math.Abs(again.x-v.x)*v.scale() > 2*math.Exp2(v.zoom-16) || math.Abs(again.zoom-v.zoom) > .01 {
+		v.WriteQuery(q)
+		again, ok := Parse(width, height, q)
+		if !ok || math.Abs(again.X-v.X)*v.scale() > 2*math.Exp2(v.Zoom-16) || math.Abs(again.Zoom-v.Zoom) > .01 {
 			t.Errorf("%s: %+v came back as %+v", tt.name, v, again)
 		}
 	}
-	if box := fit(tests[2].boxes).box(); box.MinLng < box.MaxLng {
+	if box := Fit(width, height, tests[2].boxes).Box(); box.MinLng < box.MaxLng {
 		t.Errorf("across the antimeridian: got box %+v", box)
 	}
 	for _, wrong := range []string{"z=NaN&lat=1&lng=1", "z=5&lat=1", "", "z=x&lat=1&lng=1", "z=1e99&lat=0&lng=0", "z=5&lat=Inf&lng=0"} {
@@ -62,7 +64,7 @@ func TestFit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v, ok := viewOf(q); ok {
+		if v, ok := Parse(width, height, q); ok {
 			t.Errorf("%s is a view: %+v", wrong, v)
 		}
 	}
@@ -70,12 +72,12 @@ func TestFit(t *testing.T) {
 
 // TestPath: paths are clipped to the map and limited in size.
 func TestPath(t *testing.T) {
-	v := fit([]fleet.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.6, MaxLat: 52.6}})
+	v := Fit(width, height, []fleet.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.6, MaxLat: 52.6}})
 	around := [][][][2]float64{{{{-170, -80}, {170, -80}, {170, 80}, {-170, 80}, {-170, -80}}}}
-	if got, want := v.path(around, 1000), "M968 608L968 -8L-8 -8L-8 608Z"; len(got) != len(want) {
+	if got, want := v.Path(around, 1000), "M968 608L968 -8L-8 -8L-8 608Z"; len(got) != len(want) {
 		t.Errorf("all around: got %s", got)
 	}
-	if got := v.path([][][][2]float64{{{{100, 10}, {101, 10}, {101, 11}, {100, 10}}}}, 1000); got != "" {
+	if got := v.Path([][][][2]float64{{{{100, 10}, {101, 10}, {101, 11}, {100, 10}}}}, 1000); got != "" {
 		t.Errorf("far away: got %s", got)
 	}
 	var many [][2]float64
@@ -83,34 +85,7 @@ func TestPath(t *testing.T) {
 		turn := float64(i) / 10_000 * 2 * math.Pi
 		many = append(many, [2]float64{13.4 + 0.15*math.Cos(turn), 52.5 + 0.08*math.Sin(turn)})
 	}
-	if got := v.path([][][][2]float64{{many}}, 2000); len(got) > 2000 || strings.Count(got, "L") < 20 {
+	if got := v.Path([][][][2]float64{{many}}, 2000); len(got) > 2000 || strings.Count(got, "L") < 20 {
 		t.Errorf("10,000 corners: got %d bytes, %d lines", len(got), strings.Count(got, "L"))
-	}
-}
-
-// TestChart: figures fit the picture, and axes have round numbers.
-func TestChart(t *testing.T) {
-	for _, values := range [][]int64{nil, {0}, {0, 0, 0}, {1}, {7, -3, 2}, {math.MaxInt64 / 4, 1}, {999, 1001, 12}} {
-		var list []value
-		for _, n := range values {
-			list = append(list, value{"a day", "day", n})
-		}
-		for _, bars := range []bool{true, false} {
-			c := newChart("Rides", "Rides", bars, list, number)
-			if len(c.Points) != len(values) || len(c.Grid) < 2 || len(c.Grid) > 8 {
-				t.Errorf("%v: got %d points, %d lines", values, len(c.Points), len(c.Grid))
-			}
-			if strings.Contains(c.Line+c.Area, "NaN") || strings.Contains(c.Line, "-") {
-				t.Errorf("%v: got line %s", values, c.Line)
-			}
-		}
-	}
-	for _, tt := range []struct {
-		now, before int64
-		text, class string
-	}{{0, 0, "no change", ""}, {5, 0, "from zero", "up"}, {0, 5, "↓ 100%", "down"}, {15, 10, "↑ 50%", "up"}, {1000, 1001, "no change", ""}, {5, -5, "↑ 200%", "up"}} {
-		if got := changeOf(tt.now, tt.before); got != (change{tt.text, tt.class}) {
-			t.Errorf("%d after %d: got %+v", tt.now, tt.before, got)
-		}
 	}
 }
