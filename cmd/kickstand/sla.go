@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/businesshours"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -63,11 +64,11 @@ func (c *slaSetCmd) policy() (desk.SLAPolicy, error) {
 	if c.TimeZone == "" || c.Hours == "" {
 		return p, usageError{fmt.Errorf("business hours need both --time-zone and --hours, such as --time-zone=Europe/Berlin --hours=\"mon-fri 09:00-17:00\"")}
 	}
-	week, err := desk.ParseWeek(c.Hours)
+	week, err := businesshours.ParseWeek(c.Hours)
 	if err != nil {
 		return p, usageError{fmt.Errorf("--hours: %w", err)}
 	}
-	p.Hours = &desk.Hours{TimeZone: c.TimeZone, Weekly: week, Holidays: c.Holidays}
+	p.Hours = &businesshours.Hours{TimeZone: c.TimeZone, Weekly: week, Holidays: c.Holidays}
 	return p, c.flagged(problem.Check(p))
 }
 
@@ -132,7 +133,7 @@ func targetText(minutes int64) string {
 }
 
 // hoursText formats the hours in which a target runs.
-func hoursText(h *desk.Hours) string {
+func hoursText(h *businesshours.Hours) string {
 	if h == nil {
 		return "day and night"
 	}

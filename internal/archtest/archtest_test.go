@@ -34,9 +34,9 @@ var layers = [][]string{
 	0: {
 		"internal/fairqueue", "internal/bodypool", "internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
 		"internal/phone", "internal/period", "internal/safehtml", "internal/optional", "internal/rfc3339", "internal/mailauth",
-		"internal/bitpack", "internal/businesshours", "internal/cache", "internal/geo", "internal/loop", "internal/mailparse", "internal/tariff",
+		"internal/bitpack", "internal/cache", "internal/geo", "internal/loop", "internal/mailparse", "internal/tariff",
 	},
-	1: {"internal/keyset", "internal/mailquote", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit"},
+	1: {"internal/businesshours", "internal/keyset", "internal/mailquote", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit"},
 	2: {
 		"internal/fleet/rideindex", "internal/fleet/stats", "internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
 		"internal/apikey", "internal/call", "internal/shop",

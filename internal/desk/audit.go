@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/businesshours"
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
@@ -34,9 +35,9 @@ func (s *Service) recordTicketTx(ctx context.Context, tx *db.Tx, a audit.Action,
 
 // policySettings are the fields of an SLA policy that the audit log compares.
 type policySettings struct {
-	FirstResponse int64  `json:"first_response_minutes"`
-	Resolution    int64  `json:"resolution_minutes"`
-	Hours         *Hours `json:"business_hours"`
+	FirstResponse int64                `json:"first_response_minutes"`
+	Resolution    int64                `json:"resolution_minutes"`
+	Hours         *businesshours.Hours `json:"business_hours"`
 }
 
 // recordPolicyTx records the change of an SLA policy; the zero policy stands for

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/businesshours"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
@@ -78,7 +79,7 @@ func BenchmarkIntake(b *testing.B) {
 	run("any", func(int) int { return rand.IntN(next) })
 	f.setPolicy(desk.SLAPolicy{
 		Priority: desk.PriorityNormal, FirstResponseMinutes: 30, ResolutionMinutes: 480,
-		Hours: &desk.Hours{TimeZone: "Europe/Berlin", Weekly: week(b, "mon-fri 09:00-17:00, sat 10:00-14:00"), Holidays: []string{"2026-12-25"}},
+		Hours: &businesshours.Hours{TimeZone: "Europe/Berlin", Weekly: week(b, "mon-fri 09:00-17:00, sat 10:00-14:00"), Holidays: []string{"2026-12-25"}},
 	})
 	run("promised", func(int) int { next++; return next - 1 })
 }

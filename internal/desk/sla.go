@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/businesshours"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -27,16 +28,16 @@ const (
 
 // SLAPolicy has the SLA targets of an organization for one priority.
 type SLAPolicy struct {
-	OrganizationID       string    `json:"organization_id"`
-	Priority             Priority  `json:"priority"`
-	FirstResponseMinutes int64     `json:"first_response_minutes"` // 0: no target
-	ResolutionMinutes    int64     `json:"resolution_minutes"`     // likewise
-	Hours                *Hours    `json:"hours"`                  // nil: always
-	CreatedAt            time.Time `json:"created_at"`             // of the priority's first policy
-	UpdatedAt            time.Time `json:"updated_at"`
+	OrganizationID       string               `json:"organization_id"`
+	Priority             Priority             `json:"priority"`
+	FirstResponseMinutes int64                `json:"first_response_minutes"` // 0: no target
+	ResolutionMinutes    int64                `json:"resolution_minutes"`     // likewise
+	Hours                *businesshours.Hours `json:"hours"`                  // nil: always
+	CreatedAt            time.Time            `json:"created_at"`             // of the priority's first policy
+	UpdatedAt            time.Time            `json:"updated_at"`
 
 	id       string // of this version
-	calendar *Calendar
+	calendar *businesshours.Calendar
 }
 
 // Bounds of a target: a year of business time, and the weeks that a calendar
@@ -65,9 +66,9 @@ func (p SLAPolicy) Check(v *problem.Validation) {
 	if p.Hours == nil {
 		return
 	}
-	p.Hours.check(v, "businessHours")
+	p.Hours.Check(v, "businessHours")
 	for _, m := range targets {
-		if week := p.Hours.weeklyMinutes(); week > 0 && m.minutes > maxWeeks*week {
+		if week := p.Hours.WeeklyMinutes(); week > 0 && m.minutes > maxWeeks*week {
 			v.Add(m.path, "must be at most %d minutes, which are %d weeks of these business hours", maxWeeks*week, maxWeeks)
 		}
 	}
@@ -108,7 +109,7 @@ func (s *Service) SetSLAPolicyTx(ctx context.Context, tx *db.Tx, p SLAPolicy) (S
 	}
 	var hours any
 	if p.Hours != nil {
-		p.Hours = new(p.Hours.normalized())
+		p.Hours = new(p.Hours.Normalized())
 		hours = db.JSON(p.Hours)
 	}
 	p.id, p.CreatedAt, p.UpdatedAt = newID(), tx.Now, tx.Now

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/businesshours"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
@@ -633,7 +634,7 @@ func TestSLAInBusinessHours(t *testing.T) {
 		defer f.queue.Stop(context.Background())
 		f.setPolicy(desk.SLAPolicy{
 			Priority: desk.PriorityNormal, FirstResponseMinutes: 60, ResolutionMinutes: 600,
-			Hours: &desk.Hours{TimeZone: "Europe/Berlin", Weekly: week(t, "mon-fri 09:00-17:00"), Holidays: []string{"2000-01-06"}},
+			Hours: &businesshours.Hours{TimeZone: "Europe/Berlin", Weekly: week(t, "mon-fri 09:00-17:00"), Holidays: []string{"2000-01-06"}},
 		})
 		s := &story{fixture: f}
 		until := func(day, hour, minute int) {
@@ -940,8 +941,8 @@ func TestSLAIsShown(t *testing.T) {
 
 func TestSLAPolicies(t *testing.T) {
 	f := newFixture(t)
-	office := &desk.Hours{
-		TimeZone: "Europe/Berlin", Weekly: desk.Week{"mon": {{From: "13:00", To: "17:00"}, {From: "09:00", To: "12:00"}}, "tue": {}},
+	office := &businesshours.Hours{
+		TimeZone: "Europe/Berlin", Weekly: businesshours.Week{"mon": {{From: "13:00", To: "17:00"}, {From: "09:00", To: "12:00"}}, "tue": {}},
 		Holidays: []string{"2026-12-26", "2026-12-25", "2026-12-26"},
 	}
 	list := func(org string) string {
@@ -993,9 +994,9 @@ func TestSLAPolicies(t *testing.T) {
 		{desk.SLAPolicy{Priority: "", FirstResponseMinutes: 1}, "priority must be one of low, normal, high, urgent"},
 		{desk.SLAPolicy{Priority: desk.PriorityLow, FirstResponseMinutes: -1}, "firstResponseMinutes must be from 1 to 525600, a year"},
 		{desk.SLAPolicy{Priority: desk.PriorityLow, ResolutionMinutes: 525601}, "resolutionMinutes must be from 1 to 525600, a year"},
-		{desk.SLAPolicy{Priority: desk.PriorityLow, ResolutionMinutes: 1, Hours: &desk.Hours{TimeZone: "UTC"}}, "businessHours.weekly must have hours on at least one day"},
+		{desk.SLAPolicy{Priority: desk.PriorityLow, ResolutionMinutes: 1, Hours: &businesshours.Hours{TimeZone: "UTC"}}, "businessHours.weekly must have hours on at least one day"},
 		{
-			desk.SLAPolicy{Priority: desk.PriorityLow, FirstResponseMinutes: 520, ResolutionMinutes: 521, Hours: &desk.Hours{TimeZone: "UTC", Weekly: week(t, "mon 00:00-00:01")}},
+			desk.SLAPolicy{Priority: desk.PriorityLow, FirstResponseMinutes: 520, ResolutionMinutes: 521, Hours: &businesshours.Hours{TimeZone: "UTC", Weekly: week(t, "mon 00:00-00:01")}},
 			"resolutionMinutes must be at most 520 minutes, which are 520 weeks of these business hours",
 		},
 	} {
@@ -1031,7 +1032,7 @@ func TestSLAZoneIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fixtureOn(t, dbtest.NewSQLite(t))
 		f.setPolicy(desk.SLAPolicy{
-			Priority: desk.PriorityNormal, ResolutionMinutes: 60, Hours: &desk.Hours{TimeZone: "Asia/Tokyo", Weekly: week(t, "mon 09:00-17:00")},
+			Priority: desk.PriorityNormal, ResolutionMinutes: 60, Hours: &businesshours.Hours{TimeZone: "Asia/Tokyo", Weekly: week(t, "mon 09:00-17:00")},
 		})
 		if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := tx.Exec(t.Context(), "UPDATE sla_policies SET hours = replace(hours, 'Tokyo', 'Atlantis')")
@@ -1045,4 +1046,14 @@ func TestSLAZoneIsUnknown(t *testing.T) {
 		}
 		f.setStatus(id, desk.StatusPending)
 	})
+}
+
+// week parses a [businesshours.Week].
+func week(t testing.TB, text string) businesshours.Week {
+	t.Helper()
+	w, err := businesshours.ParseWeek(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
 }

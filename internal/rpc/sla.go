@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/businesshours"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -23,11 +24,11 @@ type slaProcedures struct {
 	tickets *desk.Service
 }
 
-// businessHours is [desk.Hours] with field names in the style of the procedures.
+// businessHours is [businesshours.Hours] with field names in the style of the procedures.
 type businessHours struct {
-	TimeZone string    `json:"timeZone"`
-	Weekly   desk.Week `json:"weekly"`
-	Holidays []string  `json:"holidays,omitempty"`
+	TimeZone string             `json:"timeZone"`
+	Weekly   businesshours.Week `json:"weekly"`
+	Holidays []string           `json:"holidays,omitempty"`
 }
 
 type slaPolicyRecord struct {
@@ -96,7 +97,7 @@ func (in setSLAPolicy) policy() desk.SLAPolicy {
 		policy.ResolutionMinutes = *in.ResolutionMinutes
 	}
 	if h := in.BusinessHours; h != nil {
-		policy.Hours = &desk.Hours{TimeZone: h.TimeZone, Weekly: h.Weekly, Holidays: h.Holidays}
+		policy.Hours = &businesshours.Hours{TimeZone: h.TimeZone, Weekly: h.Weekly, Holidays: h.Holidays}
 	}
 	return policy
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/businesshours"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -30,8 +31,8 @@ func weekMembers() []rest.Member {
 		rest.Member{Name: "from", Type: rest.String(5, 5), Access: rest.Required, Doc: "Local time.", Example: "09:00"},
 		rest.Member{Name: "to", Type: rest.String(5, 5), Access: rest.Required, Doc: "Up to 24:00.", Example: "17:30"},
 	)
-	members := make([]rest.Member, len(desk.Days))
-	for i, day := range desk.Days {
+	members := make([]rest.Member, len(businesshours.Days))
+	for i, day := range businesshours.Days {
 		members[i] = rest.Member{Name: day, Type: rest.Array(interval, 24), Access: rest.Writable}
 	}
 	return members
@@ -48,9 +49,9 @@ type wireSLA struct {
 }
 
 type wireHours struct {
-	TimeZone string    `json:"time_zone"`
-	Weekly   desk.Week `json:"weekly"`
-	Holidays []string  `json:"holidays"`
+	TimeZone string             `json:"time_zone"`
+	Weekly   businesshours.Week `json:"weekly"`
+	Holidays []string           `json:"holidays"`
 }
 
 func wireOfSLA(p *desk.SLAPolicy) wireSLA {
@@ -59,9 +60,9 @@ func wireOfSLA(p *desk.SLAPolicy) wireSLA {
 		ResolutionMinutes: orNull(p.ResolutionMinutes), CreatedAt: rest.Time(p.CreatedAt), UpdatedAt: rest.Time(p.UpdatedAt),
 	}
 	if h := p.Hours; h != nil {
-		w.BusinessHours = &wireHours{TimeZone: h.TimeZone, Weekly: make(desk.Week, len(desk.Days)), Holidays: append([]string{}, h.Holidays...)}
-		for _, day := range desk.Days {
-			w.BusinessHours.Weekly[day] = append([]desk.Interval{}, h.Weekly[day]...)
+		w.BusinessHours = &wireHours{TimeZone: h.TimeZone, Weekly: make(businesshours.Week, len(businesshours.Days)), Holidays: append([]string{}, h.Holidays...)}
+		for _, day := range businesshours.Days {
+			w.BusinessHours.Weekly[day] = append([]businesshours.Interval{}, h.Weekly[day]...)
 		}
 	}
 	return w
@@ -84,7 +85,7 @@ func (in *slaBody) apply(p *desk.SLAPolicy) error {
 	if h := in.BusinessHours; h.Null {
 		p.Hours = nil
 	} else if h.Set {
-		p.Hours = &desk.Hours{TimeZone: h.Value.TimeZone, Weekly: h.Value.Weekly, Holidays: h.Value.Holidays}
+		p.Hours = &businesshours.Hours{TimeZone: h.Value.TimeZone, Weekly: h.Value.Weekly, Holidays: h.Value.Holidays}
 	}
 	if p.FirstResponseMinutes == 0 && p.ResolutionMinutes == 0 {
 		var v problem.Validation

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/businesshours"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -108,10 +109,10 @@ func minutesText(n int64) string {
 var dayNames = [...]string{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
 
 // weekText groups days with the same hours and omits free days.
-func weekText(week desk.Week) []dayHours {
+func weekText(week businesshours.Week) []dayHours {
 	hours := func(day int) string {
 		var parts []string
-		for _, in := range week[desk.Days[day]] {
+		for _, in := range week[businesshours.Days[day]] {
 			parts = append(parts, in.From+"–"+in.To)
 		}
 		return strings.Join(parts, ", ")
@@ -153,7 +154,7 @@ func (f *levelForm) fields() web.Fields {
 }
 
 // newLevelForm returns the form with the values of a policy; nil for none.
-func newLevelForm(r *web.Request, priority desk.Priority, policy *desk.SLAPolicy, example *desk.Hours) *levelForm {
+func newLevelForm(r *web.Request, priority desk.Priority, policy *desk.SLAPolicy, example *businesshours.Hours) *levelForm {
 	f := &levelForm{
 		Name: priorityNames[priority], Priority: string(priority), Exists: policy != nil,
 		Times: web.Fields{
@@ -165,7 +166,7 @@ func newLevelForm(r *web.Request, priority desk.Priority, policy *desk.SLAPolicy
 		Holidays: web.Field{Name: "holidays", Label: "Holidays", Type: "textarea", Rows: 3, Optional: true, Placeholder: "2026-12-25", Help: "Dates without business hours, one per line."},
 	}
 	for i, name := range dayNames {
-		f.Week = append(f.Week, web.Field{Name: desk.Days[i], Label: name, Type: "text", Optional: true, Placeholder: "closed"})
+		f.Week = append(f.Week, web.Field{Name: businesshours.Days[i], Label: name, Type: "text", Optional: true, Placeholder: "closed"})
 	}
 	hours := example
 	if policy != nil {
@@ -175,9 +176,9 @@ func newLevelForm(r *web.Request, priority desk.Priority, policy *desk.SLAPolicy
 		}
 	}
 	if hours == nil {
-		hours = &desk.Hours{TimeZone: r.Now.Location().String(), Weekly: desk.Week{}}
-		for _, day := range desk.Days[:5] {
-			hours.Weekly[day] = []desk.Interval{{From: "09:00", To: "17:00"}}
+		hours = &businesshours.Hours{TimeZone: r.Now.Location().String(), Weekly: businesshours.Week{}}
+		for _, day := range businesshours.Days[:5] {
+			hours.Weekly[day] = []businesshours.Interval{{From: "09:00", To: "17:00"}}
 		}
 	}
 	f.Zone.Value, f.Holidays.Value = hours.TimeZone, strings.Join(hours.Holidays, "\n")
@@ -243,7 +244,7 @@ func (f *levelForm) read(priority desk.Priority, organizationID string) (desk.SL
 	if f.Round.Value == "" {
 		return policy, ok
 	}
-	hours := &desk.Hours{TimeZone: strings.TrimSpace(f.Zone.Value), Weekly: desk.Week{}, Holidays: strings.Fields(strings.ReplaceAll(f.Holidays.Value, ",", " "))}
+	hours := &businesshours.Hours{TimeZone: strings.TrimSpace(f.Zone.Value), Weekly: businesshours.Week{}, Holidays: strings.Fields(strings.ReplaceAll(f.Holidays.Value, ",", " "))}
 	for i := range f.Week {
 		day := &f.Week[i]
 		for span := range strings.FieldsSeq(strings.NewReplacer("–", "-", ",", " ").Replace(day.Value)) {
@@ -252,7 +253,7 @@ func (f *levelForm) read(priority desk.Priority, organizationID string) (desk.SL
 				wrong(day, day.Label+" must have hours such as 09:00-12:00 13:00-17:00, or none.")
 				break
 			}
-			hours.Weekly[day.Name] = append(hours.Weekly[day.Name], desk.Interval{From: from, To: to})
+			hours.Weekly[day.Name] = append(hours.Weekly[day.Name], businesshours.Interval{From: from, To: to})
 		}
 	}
 	policy.Hours = hours
@@ -301,7 +302,7 @@ func issues(err error) []problem.Issue {
 
 // level returns the priority in the request's path, its policy (nil: none) and the
 // business hours of any other policy.
-func (p *pages) level(r *web.Request) (priority desk.Priority, policy *desk.SLAPolicy, example *desk.Hours, err error) {
+func (p *pages) level(r *web.Request) (priority desk.Priority, policy *desk.SLAPolicy, example *businesshours.Hours, err error) {
 	priority = desk.Priority(r.PathValue("priority"))
 	if !slices.Contains(desk.Priorities[:], priority) {
 		return "", nil, nil, problem.New(problem.NotFound, "there is no such priority")

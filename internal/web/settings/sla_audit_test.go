@@ -10,6 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/businesshours"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
@@ -76,7 +77,7 @@ func TestServiceLevels(t *testing.T) {
 	form.Del("resolution")
 	admin.WantRefused(admin.Post(path+"/normal", form), 422).Want("Set at least one target.")
 	form = full()
-	for _, day := range desk.Days {
+	for _, day := range businesshours.Days {
 		form.Del(day)
 	}
 	admin.WantRefused(admin.Post(path+"/normal", form), 422).Want("Set hours for at least one day.")

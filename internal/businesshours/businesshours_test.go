@@ -1,4 +1,4 @@
-package desk_test
+package businesshours_test
 
 import (
 	"fmt"
@@ -6,25 +6,26 @@ import (
 	"strings"
 	"testing"
 	"time"
+	_ "time/tzdata" // as in the program
 
-	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/businesshours"
 
 	"pgregory.net/rapid"
 )
 
-// week parses a [desk.Week].
-func week(t testing.TB, text string) desk.Week {
+// week parses a [businesshours.Week].
+func week(t testing.TB, text string) businesshours.Week {
 	t.Helper()
-	w, err := desk.ParseWeek(text)
+	w, err := businesshours.ParseWeek(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-func calendar(t testing.TB, zone, hours string, holidays ...string) *desk.Calendar {
+func calendar(t testing.TB, zone, hours string, holidays ...string) *businesshours.Calendar {
 	t.Helper()
-	c, err := (&desk.Hours{TimeZone: zone, Weekly: week(t, hours), Holidays: holidays}).Calendar()
+	c, err := (&businesshours.Hours{TimeZone: zone, Weekly: week(t, hours), Holidays: holidays}).Calendar()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func TestWorkingTime(t *testing.T) {
 }
 
 func TestDayAndNight(t *testing.T) {
-	var c *desk.Calendar
+	var c *businesshours.Calendar
 	from := instant(t, "2026-03-29T00:00:00+01:00")
 	to := instant(t, "2026-03-30T00:00:00+02:00")
 	if got := c.Between(from, to); got != 23*time.Hour {
@@ -117,19 +118,19 @@ func TestDayAndNight(t *testing.T) {
 
 // anyCalendar draws zones with every kind of clock change, and every kind of hours,
 // with whole weeks of holidays.
-func anyCalendar(t *rapid.T) *desk.Calendar {
-	h := desk.Hours{
+func anyCalendar(t *rapid.T) *businesshours.Calendar {
+	h := businesshours.Hours{
 		TimeZone: rapid.SampledFrom([]string{
 			"UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kathmandu", "Africa/Casablanca",
 		}).Draw(t, "zone"),
-		Weekly: desk.Week{},
+		Weekly: businesshours.Week{},
 	}
-	for _, day := range rapid.SliceOfNDistinct(rapid.SampledFrom(desk.Days[:]), 1, 7, rapid.ID).Draw(t, "days") {
+	for _, day := range rapid.SliceOfNDistinct(rapid.SampledFrom(businesshours.Days[:]), 1, 7, rapid.ID).Draw(t, "days") {
 		marks := rapid.SliceOfNDistinct(rapid.IntRange(0, 48), 2, 8, rapid.ID).Draw(t, day)
 		slices.Sort(marks)
 		for i := 0; i+1 < len(marks); i += 2 {
 			clock := func(n int) string { return fmt.Sprintf("%02d:%02d", n/2, n%2*30) }
-			h.Weekly[day] = append(h.Weekly[day], desk.Interval{From: clock(marks[i]), To: clock(marks[i+1])})
+			h.Weekly[day] = append(h.Weekly[day], businesshours.Interval{From: clock(marks[i]), To: clock(marks[i+1])})
 		}
 	}
 	for range rapid.IntRange(0, 20).Draw(t, "holidays") {
@@ -190,34 +191,34 @@ func TestWorkingTimeAddsUp(t *testing.T) {
 			t.Fatalf("backwards: %v", back)
 		}
 		if c.Add(times[1], d).Before(c.Add(times[0], d)) {
-			t.Fatal("who begins later is done earlier")
+			t.Fatal("a later beginning has an earlier end")
 		}
 	})
 }
 
 func TestHoursAreChecked(t *testing.T) {
-	day := func(from, to string) desk.Week { return desk.Week{"mon": {{From: from, To: to}}} }
+	day := func(from, to string) businesshours.Week { return businesshours.Week{"mon": {{From: from, To: to}}} }
 	for _, c := range []struct {
 		name  string
-		hours desk.Hours
+		hours businesshours.Hours
 		want  string
 	}{
-		{"no zone", desk.Hours{Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
-		{"unknown zone", desk.Hours{TimeZone: "Europe/Atlantis", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
-		{"this machine's zone", desk.Hours{TimeZone: "Local", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
-		{"the name of this machine's zone", desk.Hours{TimeZone: "localtime", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
-		{"a zone with leap seconds", desk.Hours{TimeZone: "right/Europe/Berlin", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
-		{"no hours", desk.Hours{TimeZone: "UTC"}, "businessHours.weekly must have hours on at least one day"},
-		{"no hours on a day", desk.Hours{TimeZone: "UTC", Weekly: desk.Week{"mon": {}}}, "businessHours.weekly must have hours on at least one day"},
-		{"unknown day", desk.Hours{TimeZone: "UTC", Weekly: desk.Week{"monday": {{From: "09:00", To: "17:00"}}}}, `businessHours.weekly may have mon, tue, wed, thu, fri, sat and sun, not "monday"`},
-		{"empty interval", desk.Hours{TimeZone: "UTC", Weekly: day("09:00", "09:00")}, "businessHours.weekly.mon must end after it begins, at 24:00 at the latest, unlike 09:00-09:00; enter hours after midnight on the next day"},
-		{"over midnight", desk.Hours{TimeZone: "UTC", Weekly: day("22:00", "06:00")}, "businessHours.weekly.mon must end after it begins, at 24:00 at the latest, unlike 22:00-06:00; enter hours after midnight on the next day"},
-		{"no time", desk.Hours{TimeZone: "UTC", Weekly: day("9:00", "17:00")}, `businessHours.weekly.mon must have times such as 09:00 or 24:00, not "9:00"`},
-		{"after 24:00", desk.Hours{TimeZone: "UTC", Weekly: day("09:00", "24:01")}, `businessHours.weekly.mon must have times such as 09:00 or 24:00, not "24:01"`},
-		{"overlap", desk.Hours{TimeZone: "UTC", Weekly: desk.Week{"mon": {{From: "12:00", To: "17:00"}, {From: "09:00", To: "12:01"}}}}, "businessHours.weekly.mon must not have intervals that overlap"},
-		{"too many", desk.Hours{TimeZone: "UTC", Weekly: desk.Week{"mon": make([]desk.Interval, 25)}}, "businessHours.weekly.mon must be at most 24 intervals"},
-		{"no date", desk.Hours{TimeZone: "UTC", Weekly: day("09:00", "17:00"), Holidays: []string{"2026-02-29"}}, "businessHours.holidays.0 must be a date such as 2026-12-25"},
-		{"too many holidays", desk.Hours{TimeZone: "UTC", Weekly: day("09:00", "17:00"), Holidays: make([]string, 1001)}, "businessHours.holidays must be at most 1000"},
+		{"no zone", businesshours.Hours{Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
+		{"unknown zone", businesshours.Hours{TimeZone: "Europe/Atlantis", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
+		{"this machine's zone", businesshours.Hours{TimeZone: "Local", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
+		{"the name of this machine's zone", businesshours.Hours{TimeZone: "localtime", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
+		{"a zone with leap seconds", businesshours.Hours{TimeZone: "right/Europe/Berlin", Weekly: day("09:00", "17:00")}, "businessHours.timeZone must be an IANA time zone such as Europe/Berlin"},
+		{"no hours", businesshours.Hours{TimeZone: "UTC"}, "businessHours.weekly must have hours on at least one day"},
+		{"no hours on a day", businesshours.Hours{TimeZone: "UTC", Weekly: businesshours.Week{"mon": {}}}, "businessHours.weekly must have hours on at least one day"},
+		{"unknown day", businesshours.Hours{TimeZone: "UTC", Weekly: businesshours.Week{"monday": {{From: "09:00", To: "17:00"}}}}, `businessHours.weekly may have mon, tue, wed, thu, fri, sat and sun, not "monday"`},
+		{"empty interval", businesshours.Hours{TimeZone: "UTC", Weekly: day("09:00", "09:00")}, "businessHours.weekly.mon must end after it begins, at 24:00 at the latest, unlike 09:00-09:00; enter hours after midnight on the next day"},
+		{"over midnight", businesshours.Hours{TimeZone: "UTC", Weekly: day("22:00", "06:00")}, "businessHours.weekly.mon must end after it begins, at 24:00 at the latest, unlike 22:00-06:00; enter hours after midnight on the next day"},
+		{"no time", businesshours.Hours{TimeZone: "UTC", Weekly: day("9:00", "17:00")}, `businessHours.weekly.mon must have times such as 09:00 or 24:00, not "9:00"`},
+		{"after 24:00", businesshours.Hours{TimeZone: "UTC", Weekly: day("09:00", "24:01")}, `businessHours.weekly.mon must have times such as 09:00 or 24:00, not "24:01"`},
+		{"overlap", businesshours.Hours{TimeZone: "UTC", Weekly: businesshours.Week{"mon": {{From: "12:00", To: "17:00"}, {From: "09:00", To: "12:01"}}}}, "businessHours.weekly.mon must not have intervals that overlap"},
+		{"too many", businesshours.Hours{TimeZone: "UTC", Weekly: businesshours.Week{"mon": make([]businesshours.Interval, 25)}}, "businessHours.weekly.mon must be at most 24 intervals"},
+		{"no date", businesshours.Hours{TimeZone: "UTC", Weekly: day("09:00", "17:00"), Holidays: []string{"2026-02-29"}}, "businessHours.holidays.0 must be a date such as 2026-12-25"},
+		{"too many holidays", businesshours.Hours{TimeZone: "UTC", Weekly: day("09:00", "17:00"), Holidays: make([]string, 1001)}, "businessHours.holidays must be at most 1000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := c.hours.Calendar()
@@ -236,7 +237,7 @@ func TestParseWeek(t *testing.T) {
 		{"Mon 13:00-17:00 09:00-12:00,mon 18:00-19:00", "mon 09:00-12:00 13:00-17:00 18:00-19:00"},
 		{"tue 09:00-17:00, mon 09:00-17:00", "mon-tue 09:00-17:00"},
 	} {
-		w, err := desk.ParseWeek(c.text)
+		w, err := businesshours.ParseWeek(c.text)
 		if err != nil {
 			t.Errorf("%q: %v", c.text, err)
 			continue
@@ -257,7 +258,7 @@ func TestParseWeek(t *testing.T) {
 		"mon 09:00":                            `"09:00" is not hours, such as 09:00-17:00`,
 		"mon-fri 09:00-17:00, fri 16:00-18:00": "fri must not have intervals that overlap",
 	} {
-		if _, err := desk.ParseWeek(text); err == nil || err.Error() != want {
+		if _, err := businesshours.ParseWeek(text); err == nil || err.Error() != want {
 			t.Errorf("%q: got %v, want %s", text, err, want)
 		}
 	}
@@ -269,11 +270,11 @@ func FuzzParseWeek(f *testing.F) {
 	f.Add("mon-fri 09:00-12:00 13:00-17:00, sat 10:00-14:00")
 	f.Add("fri-mon 00:00-24:00")
 	f.Fuzz(func(t *testing.T, text string) {
-		w, err := desk.ParseWeek(text)
+		w, err := businesshours.ParseWeek(text)
 		if err != nil {
 			return
 		}
-		again, err := desk.ParseWeek(w.String())
+		again, err := businesshours.ParseWeek(w.String())
 		if err != nil || again.String() != w.String() {
 			t.Errorf("%q became %q, then %q (%v)", text, w, again, err)
 		}
@@ -282,7 +283,7 @@ func FuzzParseWeek(f *testing.F) {
 				t.Skip(day, "is too much for a calendar")
 			}
 		}
-		if _, err := (&desk.Hours{TimeZone: "UTC", Weekly: w}).Calendar(); err != nil {
+		if _, err := (&businesshours.Hours{TimeZone: "UTC", Weekly: w}).Calendar(); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	})

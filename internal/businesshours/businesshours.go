@@ -1,4 +1,9 @@
-package desk
+// Package businesshours computes in business time: an organization's weekly hours in its time
+// zone, without its holidays.
+//
+// [Hours] are the stored settings; a [Calendar] is computed from valid ones and never changes,
+// so that any number of goroutines may use it.
+package businesshours
 
 import (
 	"cmp"
@@ -15,7 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Hours are an organization's business hours.
+// Hours are the business hours of an organization.
 type Hours struct {
 	TimeZone string   `json:"time_zone"` // IANA: Europe/Berlin
 	Weekly   Week     `json:"weekly"`
@@ -41,8 +46,8 @@ const (
 	maxHolidays  = 1000
 )
 
-// check records the issues of h; path is its place in the input.
-func (h *Hours) check(v *problem.Validation, path string) {
+// Check adds the issues of h to v; path is the field of h in the input.
+func (h *Hours) Check(v *problem.Validation, path string) {
 	if _, err := period.Location(h.TimeZone); err != nil {
 		v.Add(path+".timeZone", "%v", err)
 	}
@@ -89,9 +94,9 @@ func sortedDays(w Week) []string {
 	return names
 }
 
-// weeklyMinutes returns the business minutes of a week, without clock changes and
-// invalid intervals.
-func (h *Hours) weeklyMinutes() int64 {
+// WeeklyMinutes returns the business minutes of a week, apart from clock changes.
+// Invalid intervals count nothing.
+func (h *Hours) WeeklyMinutes() int64 {
 	var seconds int64
 	for _, list := range h.Weekly {
 		day, _ := spans(list)
@@ -102,8 +107,8 @@ func (h *Hours) weeklyMinutes() int64 {
 	return seconds / 60
 }
 
-// normalized returns h with sorted intervals and sorted, distinct holidays.
-func (h Hours) normalized() Hours {
+// Normalized returns h with sorted intervals and sorted, distinct holidays.
+func (h Hours) Normalized() Hours {
 	week := make(Week, len(h.Weekly))
 	for name, list := range h.Weekly {
 		if len(list) > 0 {
@@ -194,7 +199,7 @@ func ParseWeek(text string) (Week, error) {
 			return nil, fmt.Errorf("%s %w", name, err)
 		}
 	}
-	return Hours{Weekly: week}.normalized().Weekly, nil
+	return Hours{Weekly: week}.Normalized().Weekly, nil
 }
 
 // String formats the week for [ParseWeek], and groups days with the same hours.
@@ -243,7 +248,7 @@ func (h *Hours) Calendar() (*Calendar, error) {
 		return nil, nil
 	}
 	var v problem.Validation
-	h.check(&v, "businessHours")
+	h.Check(&v, "businessHours")
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
