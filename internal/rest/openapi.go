@@ -410,85 +410,23 @@ func (rt *Route) codes() []string {
 // parameters returns the parameters in path, query and headers.
 func (rt *Route) parameters() []object {
 	var out []object
-	add := func(in, name string, required bool, schema object, doc string) object {
-		p := object{"in": in, "name": name, "schema": schema}
-		if required {
-			p["required"] = true
-		}
-		if doc != "" {
-			p["description"] = doc
-		}
-		out = append(out, p)
-		return p
-	}
 	for part := range strings.SplitSeq(rt.Path, "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
-			add("path", strings.TrimSuffix(name, "}"), true, object{"type": "string"}, "")
+			out = append(out, parameter("path", strings.TrimSuffix(name, "}"), true, object{"type": "string"}, ""))
 		}
 	}
-	for _, q := range rt.Query {
-		enum := make([]any, len(q.Values))
-		for i, v := range q.Values {
-			enum[i] = v
-		}
-		var p object
-		list := func(items object) {
-			p = add("query", q.Name, q.Required, object{"type": "array", "items": items}, q.Doc)
-			p["style"], p["explode"] = "form", false
-		}
-		switch q.Kind {
-		case StringParam:
-			p = add("query", q.Name, q.Required, object{"type": "string"}, q.Doc)
-		case EnumParam:
-			p = add("query", q.Name, q.Required, object{"type": "string", "enum": enum}, q.Doc)
-		case StringsParam:
-			list(object{"type": "string"})
-		case EnumsParam:
-			list(object{"type": "string", "enum": enum})
-		case IntParam:
-			s := object{"type": "integer"}
-			if q.Min < q.Max {
-				s["minimum"], s["maximum"] = q.Min, q.Max
-			}
-			p = add("query", q.Name, q.Required, s, q.Doc)
-		case NumberParam:
-			s := object{"type": "number"}
-			if q.Min < q.Max {
-				s["minimum"], s["maximum"] = q.Min, q.Max
-			}
-			p = add("query", q.Name, q.Required, s, q.Doc)
-		case BoolParam:
-			p = add("query", q.Name, q.Required, object{"type": "boolean"}, q.Doc)
-		case TimeParam:
-			p = add("query", q.Name, q.Required, object{"type": "string", "format": "date-time"}, q.Doc)
-		case IntRange, TimeRange:
-			for _, bound := range []struct{ name, words string }{
-				{"gte", "at or after"}, {"gt", "after"}, {"lte", "at or before"}, {"lt", "before"},
-			} {
-				s, words := object{"type": "string", "format": "date-time"}, bound.words
-				if q.Kind == IntRange {
-					s = object{"type": "integer"}
-					words = map[string]string{"gte": "at least", "gt": "more than", "lte": "at most", "lt": "less than"}[bound.name]
-				}
-				add("query", q.Name+"["+bound.name+"]", false, s, strings.TrimSpace(q.Doc+" "+q.Name+" "+words+" this."))
-			}
-		}
-		if p != nil && q.Example != "" {
-			p["example"] = q.Example
-			switch {
-			case q.Kind == NumberParam:
-				p["example"] = json.Number(q.Example)
-			case p["schema"].(object)["type"] == "array":
-				p["example"] = strings.Split(q.Example, ",")
-			}
-		}
+	for i := range rt.Query {
+		out = append(out, rt.Query[i].describe()...)
+	}
+	add := func(in, name string, schema object, doc string) {
+		out = append(out, parameter(in, name, false, schema, doc))
 	}
 	if rt.List {
-		add("query", "limit", false, object{"type": "integer", "minimum": 1, "maximum": maxLimit, "default": defaultLimit}, "How many records a page has.")
-		add("query", "cursor", false, object{"type": "string"}, "The next_cursor of the page before.")
+		add("query", "limit", object{"type": "integer", "minimum": 1, "maximum": maxLimit, "default": defaultLimit}, "How many records a page has.")
+		add("query", "cursor", object{"type": "string"}, "The next_cursor of the page before.")
 	}
 	if len(rt.Sort) > 0 {
-		var values []any
+		var values []string
 		for _, m := range rt.Sort {
 			values = append(values, m, "-"+m)
 		}
@@ -496,29 +434,70 @@ func (rt *Route) parameters() []object {
 		if descending {
 			m = "-" + m
 		}
-		add("query", "sort", false, object{"type": "string", "enum": values, "default": m}, "The order; with - the largest first.")
+		add("query", "sort", object{"type": "string", "enum": values, "default": m}, "The order; with - the largest first.")
 	}
 	if len(rt.Expand) > 0 {
-		var values []any
+		var values []string
 		for _, e := range rt.Expand {
 			values = append(values, e.Name)
 		}
-		p := add("query", "expand[]", false, object{"type": "array", "maxItems": maxExpand, "items": object{"type": "string", "enum": values}}, "Records to have beside their ids.")
+		p := parameter("query", "expand[]", false, object{"type": "array", "maxItems": maxExpand, "items": object{"type": "string", "enum": values}}, "Records to have beside their ids.")
 		p["style"], p["explode"] = "form", true
+		out = append(out, p)
 	}
 	if rt.narrows {
-		add("header", subaccountHeader, false, object{"type": "string"}, "Narrows the request to this one of the subaccounts that the key reaches.")
+		add("header", subaccountHeader, object{"type": "string"}, "Narrows the request to this one of the subaccounts that the key reaches.")
 	}
 	if rt.Method != "GET" {
-		add("header", "Idempotency-Key", false, object{"type": "string", "minLength": 1, "maxLength": 257}, "Makes a retry safe: the same key and request get the same answer for 24 hours.")
+		add("header", "Idempotency-Key", object{"type": "string", "minLength": 1, "maxLength": 257}, "Makes a retry safe: the same key and request get the same answer for 24 hours.")
 	}
 	if rt.Method == "PUT" || rt.Method == "DELETE" {
-		add("header", "If-Match", false, object{"type": "string"}, "The ETag that the record must still have.")
+		add("header", "If-Match", object{"type": "string"}, "The ETag that the record must still have.")
 	}
 	if rt.Method == "GET" && !rt.List {
-		add("header", "If-None-Match", false, object{"type": "string"}, "ETags that the client has already.")
+		add("header", "If-None-Match", object{"type": "string"}, "ETags that the client has already.")
 	}
 	return out
+}
+
+// parameter returns a parameter object.
+func parameter(in, name string, required bool, schema object, doc string) object {
+	p := object{"in": in, "name": name, "schema": schema}
+	if required {
+		p["required"] = true
+	}
+	if doc != "" {
+		p["description"] = doc
+	}
+	return p
+}
+
+// describe returns the parameter objects of a query parameter: one, or one for each bound of a
+// range.
+func (p *Param) describe() []object {
+	kind := &paramKinds[p.Kind]
+	if kind.narrow != nil {
+		var out []object
+		for _, bound := range bounds {
+			doc := strings.TrimSpace(p.Doc + " " + p.Name + " " + kind.words[bound] + " this.")
+			out = append(out, parameter("query", p.Name+"["+bound+"]", false, kind.schema(p), doc))
+		}
+		return out
+	}
+	o := parameter("query", p.Name, p.Required, kind.schema(p), p.Doc)
+	if kind.list {
+		o["style"], o["explode"] = "form", false
+	}
+	switch {
+	case p.Example == "":
+	case p.Kind == NumberParam:
+		o["example"] = json.Number(p.Example)
+	case kind.list:
+		o["example"] = strings.Split(p.Example, ",")
+	default:
+		o["example"] = p.Example
+	}
+	return []object{o}
 }
 
 func listSchema(of object) object {

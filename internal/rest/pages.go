@@ -178,8 +178,8 @@ func (rt *Route) show(base string) pageOperation {
 		if items, ok := s["items"].(object); ok {
 			m.Type, s = "list", items
 		}
-		if values, ok := s["enum"].([]any); ok {
-			m.Doc = strings.TrimSpace(m.Doc + " " + words(values))
+		if values, ok := s["enum"].([]string); ok {
+			m.Doc = withValues(m.Doc, values)
 		}
 		if p["required"] == true {
 			m.Note = "required"
@@ -200,12 +200,9 @@ func (rt *Route) show(base string) pageOperation {
 	return o
 }
 
-func words(values []any) string {
-	out := make([]string, len(values))
-	for i, v := range values {
-		out[i] = fmt.Sprint(v)
-	}
-	return "One of " + strings.Join(out, ", ") + "."
+// withValues returns a description with the values of an enum.
+func withValues(doc string, values []string) string {
+	return strings.TrimSpace(doc + " One of " + strings.Join(values, ", ") + ".")
 }
 
 // showMembers adds rows for members; nested fields follow their object. as is the use of the
@@ -225,7 +222,7 @@ func showMembers(rows []pageMember, prefix string, members []Member, as string) 
 			row.Note = "or null"
 		}
 		if m.Type.kind == kindEnum && len(m.Type.values) > 1 {
-			row.Doc = strings.TrimSpace(row.Doc + " One of " + strings.Join(m.Type.values, ", ") + ".")
+			row.Doc = withValues(row.Doc, m.Type.values)
 		}
 		if m.Example != nil {
 			if text, err := json.Marshal(m.Example); err == nil {

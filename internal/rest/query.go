@@ -6,15 +6,13 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
-
-	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // Bounds of queries (fleet-api.md 4).
@@ -35,13 +33,8 @@ type query struct {
 	descending bool
 	sorted     bool // sort is set by the request
 	expand     []string
+	cursor     string
 	position   []byte // of the cursor, JSON; nil: the first page
-}
-
-// valueRange is a range with optional bounds.
-type valueRange[T any] struct {
-	low, high       T
-	hasLow, hasHigh bool
 }
 
 // seal returns the cursor of the page after a position. It is valid only for the same list,
@@ -120,78 +113,30 @@ func (rt *Route) expansions(raw url.Values) []Expansion {
 
 // checkQuery parses a query by the route's description. The error lists everything that is
 // invalid.
-func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, error) {
-	q := query{raw: raw, limit: defaultLimit}
+func (rt *Route) checkQuery(q *query, path string, raw url.Values, export bool) error {
+	*q = query{raw: raw, limit: defaultLimit}
 	if rt.List {
 		q.sort, q.descending = rt.order()
 	}
 	if len(raw) == 0 && !rt.hasRequired() {
-		return q, nil
+		return nil
 	}
 	var fieldErrs []fieldError
-	wrong := func(name, format string, args ...any) {
+	wrong := func(name, detail string) {
 		if len(fieldErrs) < maxFieldErrors {
-			fieldErrs = append(fieldErrs, fieldError{Code: "invalid_value", Detail: fmt.Sprintf(format, args...), Parameter: clip(name)})
+			fieldErrs = append(fieldErrs, fieldError{Code: "invalid_value", Detail: detail, Parameter: clip(name)})
 		}
 	}
-	names := make([]string, 0, len(raw))
-	for name := range raw {
-		names = append(names, name)
-	}
+	names := slices.AppendSeq(make([]string, 0, len(raw)), maps.Keys(raw))
 	slices.Sort(names)
-	cursor := ""
 	for _, name := range names {
-		values := raw[name]
-		if len(values) > 1 {
-			wrong(name, "%s comes more than once.", clip(name))
-			continue
-		}
-		value := values[0]
-		if !utf8.ValidString(value) || strings.IndexByte(value, 0) >= 0 {
-			wrong(name, "%s is not text.", clip(name))
-			continue
-		}
-		switch {
-		case export && (name == "limit" || name == "cursor"):
-			wrong(name, "An export has no %s: it is the whole list.", name)
-		case rt.List && name == "limit":
-			n, err := strconv.Atoi(value)
-			if err != nil || n < 1 || n > maxLimit {
-				wrong(name, "limit must be an integer from 1 to %d.", maxLimit)
-				continue
-			}
-			q.limit = n
-		case rt.List && name == "cursor":
-			cursor = value
-		case rt.List && len(rt.Sort) > 0 && name == "sort":
-			member, descending := strings.CutPrefix(value, "-")
-			if !slices.Contains(rt.Sort, member) {
-				wrong(name, "sort must be %s, or one of them with - before it.", orList(rt.Sort))
-				continue
-			}
-			q.sort, q.descending, q.sorted = member, descending, true
-		case len(rt.Expand) > 0 && name == "expand[]":
-			list := strings.Split(value, ",")
-			if len(list) > maxExpand {
-				wrong(name, "At most %d things can be expanded.", maxExpand)
-			}
-			for _, v := range list {
-				switch {
-				case !slices.ContainsFunc(rt.Expand, func(e Expansion) bool { return e.Name == v }):
-					wrong(name, "%s cannot be expanded.", clip(v))
-				case slices.Contains(q.expand, v):
-					wrong(name, "%s comes more than once.", clip(v))
-				default:
-					q.expand = append(q.expand, v)
-				}
-			}
-		default:
-			rt.param(&q, name, value, wrong)
+		for _, detail := range rt.readParam(q, name, raw[name], export) {
+			wrong(name, detail)
 		}
 	}
 	for i := range rt.Query {
 		if p := &rt.Query[i]; p.Required && q.values[p.Name] == nil && raw[p.Name] == nil {
-			wrong(p.Name, "%s is required.", p.Name)
+			wrong(p.Name, p.Name+" is required.")
 		}
 	}
 	if len(fieldErrs) > 0 {
@@ -199,14 +144,41 @@ func (rt *Route) checkQuery(path string, raw url.Values, export bool) (query, er
 		if len(fieldErrs) > 1 {
 			f.detail = fmt.Sprintf("%d parameters are not valid.", len(fieldErrs))
 		}
-		return q, f
+		return f
 	}
 	if raw["cursor"] != nil {
-		if err := q.open(path, cursor); err != nil {
-			return q, err
-		}
+		return q.open(path, q.cursor)
 	}
-	return q, nil
+	return nil
+}
+
+// readParam stores a parameter in the query, and returns a sentence for each reason why it is
+// invalid.
+func (rt *Route) readParam(q *query, name string, values []string, export bool) (details []string) {
+	if len(values) > 1 {
+		return []string{clip(name) + " comes more than once."}
+	}
+	value := values[0]
+	if !utf8.ValidString(value) || strings.IndexByte(value, 0) >= 0 {
+		return []string{clip(name) + " is not text."}
+	}
+	switch {
+	case export && (name == "limit" || name == "cursor"):
+		return []string{"An export has no " + name + ": it is the whole list."}
+	case rt.List && name == "limit":
+		return q.readLimit(value)
+	case rt.List && name == "cursor":
+		q.cursor = value
+		return nil
+	case len(rt.Sort) > 0 && name == "sort":
+		return q.readSort(rt.Sort, value)
+	case len(rt.Expand) > 0 && name == "expand[]":
+		return q.readExpand(rt.Expand, value)
+	}
+	if detail := rt.readOwnParam(q, name, value); detail != "" {
+		return []string{detail}
+	}
+	return nil
 }
 
 // joinLists joins repeated list parameters with commas.
@@ -221,7 +193,7 @@ func (rt *Route) joinLists(raw url.Values) {
 // isList reports whether a parameter accepts several values, separated by commas or repeated.
 func (rt *Route) isList(name string) bool {
 	return len(rt.Expand) > 0 && name == "expand[]" || slices.ContainsFunc(rt.Query, func(p Param) bool {
-		return p.Name == name && (p.Kind == StringsParam || p.Kind == EnumsParam)
+		return p.Name == name && paramKinds[p.Kind].list
 	})
 }
 
@@ -238,151 +210,72 @@ func (rt *Route) hasRequired() bool {
 	return slices.ContainsFunc(rt.Query, func(p Param) bool { return p.Required })
 }
 
-// param parses one of the route's parameters.
-func (rt *Route) param(q *query, name, value string, wrong func(name, format string, args ...any)) {
+func (q *query) readLimit(value string) (details []string) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > maxLimit {
+		return []string{fmt.Sprintf("limit must be an integer from 1 to %d.", maxLimit)}
+	}
+	q.limit = n
+	return nil
+}
+
+func (q *query) readSort(fields []string, value string) (details []string) {
+	field, descending := strings.CutPrefix(value, "-")
+	if !slices.Contains(fields, field) {
+		return []string{"sort must be " + orList(fields) + ", or one of them with - before it."}
+	}
+	q.sort, q.descending, q.sorted = field, descending, true
+	return nil
+}
+
+func (q *query) readExpand(known []Expansion, value string) (details []string) {
+	list := strings.Split(value, ",")
+	if len(list) > maxExpand {
+		details = append(details, fmt.Sprintf("At most %d things can be expanded.", maxExpand))
+	}
+	for _, name := range list {
+		switch {
+		case !slices.ContainsFunc(known, func(e Expansion) bool { return e.Name == name }):
+			details = append(details, clip(name)+" cannot be expanded.")
+		case slices.Contains(q.expand, name):
+			details = append(details, clip(name)+" comes more than once.")
+		default:
+			q.expand = append(q.expand, name)
+		}
+	}
+	return details
+}
+
+// readOwnParam is readParam for a parameter that the route declares.
+func (rt *Route) readOwnParam(q *query, name, value string) (detail string) {
 	base, bound := name, ""
 	if head, tail, ok := strings.Cut(name, "["); ok && len(tail) > 1 && strings.HasSuffix(tail, "]") {
 		base, bound = head, tail[:len(tail)-1]
 	}
 	i := slices.IndexFunc(rt.Query, func(p Param) bool { return p.Name == base })
 	if i < 0 {
-		wrong(name, "Unknown parameter %s.", clip(name))
-		return
+		return "Unknown parameter " + clip(name) + "."
 	}
 	p := &rt.Query[i]
-	if ranged := p.Kind == IntRange || p.Kind == TimeRange; ranged != (bound != "") || ranged && !slices.Contains([]string{"gte", "gt", "lte", "lt"}, bound) {
-		if ranged {
-			wrong(name, "%s is a range: %s[gte], [gt], [lte] or [lt].", base, base)
-		} else {
-			wrong(name, "Unknown parameter %s.", clip(name))
-		}
-		return
+	kind := &paramKinds[p.Kind]
+	switch {
+	case kind.narrow == nil && bound != "":
+		return "Unknown parameter " + clip(name) + "."
+	case kind.narrow != nil && !slices.Contains(bounds, bound):
+		return base + " is a range: " + base + "[gte], [gt], [lte] or [lt]."
+	}
+	v, detail := kind.parse(p, name, value)
+	if detail != "" {
+		return detail
+	}
+	if kind.narrow != nil {
+		v = kind.narrow(q.values[base], bound, v)
 	}
 	if q.values == nil {
 		q.values = make(map[string]any, 4)
 	}
-	switch p.Kind {
-	case StringParam:
-		high := int64(maxParam)
-		if p.Max > 0 {
-			high = p.Max
-		}
-		if n := int64(utf8.RuneCountInString(value)); n < max(1, p.Min) || n > high {
-			wrong(name, "%s has %d to %d characters.", name, max(1, p.Min), high)
-			return
-		}
-		q.values[name] = value
-	case EnumParam:
-		if !slices.Contains(p.Values, value) {
-			wrong(name, "%s must be %s.", name, orList(p.Values))
-			return
-		}
-		q.values[name] = value
-	case StringsParam, EnumsParam:
-		list := strings.Split(value, ",")
-		if len(list) > maxValues {
-			wrong(name, "%s takes at most %d values.", name, maxValues)
-			return
-		}
-		for _, v := range list {
-			switch {
-			case p.Kind == EnumsParam && !slices.Contains(p.Values, v):
-				wrong(name, "%s must be %s; commas mean or.", name, orList(p.Values))
-				return
-			case v == "" || utf8.RuneCountInString(v) > maxParam:
-				wrong(name, "Each value of %s has 1 to %d characters.", name, maxParam)
-				return
-			}
-		}
-		slices.Sort(list)
-		q.values[name] = slices.Compact(list)
-	case IntParam:
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || p.Min < p.Max && (n < p.Min || n > p.Max) {
-			if p.Min < p.Max {
-				wrong(name, "%s must be an integer from %d to %d.", name, p.Min, p.Max)
-			} else {
-				wrong(name, "%s must be an integer.", name)
-			}
-			return
-		}
-		q.values[name] = n
-	case NumberParam:
-		f, ok := Decimal(value)
-		if low, high := float64(p.Min), float64(p.Max); !ok || low < high && !(low <= f && f <= high) {
-			if low < high {
-				wrong(name, "%s must be a number from %d to %d.", name, p.Min, p.Max)
-			} else {
-				wrong(name, "%s must be a number.", name)
-			}
-			return
-		}
-		q.values[name] = f
-	case BoolParam:
-		if value != "true" && value != "false" {
-			wrong(name, "%s must be true or false.", name)
-			return
-		}
-		q.values[name] = value == "true"
-	case TimeParam:
-		t, err := rfc3339.Parse(value)
-		if err != nil {
-			wrong(name, "%s must be an RFC 3339 time, such as 2026-03-14T09:26:53Z; a + is written %%2B.", name)
-			return
-		}
-		q.values[name] = t
-	case TimeRange:
-		t, err := rfc3339.Parse(value)
-		if err != nil {
-			wrong(name, "%s must be an RFC 3339 time, such as 2026-03-14T09:26:53Z; a + is written %%2B.", name)
-			return
-		}
-		s, _ := q.values[base].(valueRange[time.Time])
-		s.bound(bound, millis(t, bound), time.Time.Before)
-		q.values[base] = s
-	case IntRange:
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || n == math.MinInt64 || n == math.MaxInt64 {
-			wrong(name, "%s must be an integer.", name)
-			return
-		}
-		switch bound {
-		case "gt":
-			n++
-		case "lt":
-			n--
-		}
-		s, _ := q.values[base].(valueRange[int64])
-		s.bound(bound, n, func(a, b int64) bool { return a < b })
-		q.values[base] = s
-	}
-}
-
-// bound narrows the span.
-func (s *valueRange[T]) bound(which string, v T, less func(a, b T) bool) {
-	if which == "gte" || which == "gt" {
-		if !s.hasLow || less(s.low, v) {
-			s.low, s.hasLow = v, true
-		}
-	} else if !s.hasHigh || less(v, s.high) {
-		s.high, s.hasHigh = v, true
-	}
-}
-
-// millis returns the bound of a half-open range, from included to until excluded, with the
-// precision of milliseconds that clients see.
-func millis(t time.Time, which string) time.Time {
-	down := t.Truncate(time.Millisecond)
-	switch {
-	case which == "gt" || which == "lte":
-		return down.Add(time.Millisecond)
-	case down.Equal(t) && t.IsZero():
-		return t.Add(time.Nanosecond) // zero means no bound
-	case down.Equal(t):
-		return t
-	default:
-		return down.Add(time.Millisecond)
-	}
+	q.values[base] = v
+	return ""
 }
 
 // clip shortens client input for messages.

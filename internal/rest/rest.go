@@ -263,7 +263,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	if badQuery != nil {
 		return &apiError{code: "invalid_parameter", detail: "The query is not well formed."}
 	}
-	if r.query, err = rt.checkQuery(r.listKey(), raw, r.Exporting()); err != nil {
+	if err := rt.checkQuery(&r.query, r.listKey(), raw, r.Exporting()); err != nil {
 		return err
 	}
 	if r.format == formatCSV && len(r.query.expand) > 0 {

@@ -74,34 +74,6 @@ type Permission struct {
 // String returns the permission in its public form: "tickets.read".
 func (p Permission) String() string { return p.Resource + "." + string(p.Action) }
 
-// Param is a query parameter, besides limit, cursor, sort and expand[].
-type Param struct {
-	Name     string
-	Kind     ParamKind
-	Values   []string // of an enum
-	Required bool
-	Min, Max int64 // of integers and numbers, if they differ; of a string's length if Max is not 0 (else 500)
-	Doc      string
-	Example  string
-}
-
-// ParamKind is the syntax of a parameter, and implies the method that reads it.
-type ParamKind uint8
-
-// Parameter kinds. Ranges have the form created_at[gte], [gt], [lte] and [lt].
-const (
-	StringParam  ParamKind = iota // Request.String
-	StringsParam                  // Request.Strings; commas mean "or"
-	EnumParam                     // Request.String
-	EnumsParam                    // Request.Strings; commas mean "or"
-	IntParam                      // Request.Int
-	BoolParam                     // Request.Bool; true or false
-	TimeParam                     // Request.Time; RFC 3339
-	NumberParam                   // Request.Number
-	IntRange                      // Request.Ints
-	TimeRange                     // Request.Times
-)
-
 // Expansion is a record that a request can include besides its id: customer for customer_id.
 type Expansion struct {
 	Name   string
