@@ -34,9 +34,9 @@ var layers = [][]string{
 	0: {
 		"internal/fairqueue", "internal/bodypool", "internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
 		"internal/phone", "internal/period", "internal/safehtml", "internal/optional", "internal/rfc3339", "internal/mailauth",
-		"internal/bitpack", "internal/cache", "internal/geo", "internal/loop", "internal/mailparse", "internal/tariff",
+		"internal/bitpack", "internal/cache", "internal/geo", "internal/loop", "internal/tariff",
 	},
-	1: {"internal/businesshours", "internal/keyset", "internal/mailquote", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit"},
+	1: {"internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit"},
 	2: {
 		"internal/fleet/rideindex", "internal/fleet/stats", "internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
 		"internal/apikey", "internal/call", "internal/shop",
@@ -85,7 +85,7 @@ var only = []struct {
 	{"github.com/BurntSushi/toml", []string{"cmd/kickstand"}, "configuration comes down as values"},
 	{"github.com/minio/minio-go", []string{"internal/blob"}, "where files are kept is blob's business"},
 	{"github.com/wneessen/go-mail", []string{"internal/mail"}, "how mail leaves is mail's business"},
-	{"github.com/jhillyerd/enmime", []string{"internal/channel/email"}, "how mail is read is the channel's business"},
+	{"github.com/jhillyerd/enmime", []string{"internal/mailparse"}, "how mail is read is one package's business"},
 	{"github.com/emersion/go-msgauth", []string{"internal/mailauth"}, "what proves a sender is decided in one place"},
 	{"github.com/microcosm-cc/bluemonday", []string{"internal/safehtml"}, "HTML is cleaned in one place, with one policy"},
 	{"github.com/coreos/go-oidc", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},

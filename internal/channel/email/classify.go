@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 	"github.com/kickstand-dev/kickstand/internal/phone"
 )
 
@@ -15,15 +16,15 @@ const ruleSubject = "subject: "
 
 // classify sets the class and the rule that decided it: the first match of bounce, voicemail,
 // automatic reply. The desk decides before that whether the mail is a copy of our own.
-func (p *Parser) classify(m *channel.Message, root *node, env Envelope) {
-	d, h := m.Mail, root.header
+func (p *Parser) classify(m *channel.Message, root *mailparse.Part, env Envelope) {
+	d, h := m.Mail, root.Header
 	d.EmbeddedIDs = embeddedIDs(root)
 	if b, rule := bounce(m, root); b != nil {
 		d.Class, d.Rule = channel.ClassBounce, rule
 		d.EmbeddedIDs = merge(d.EmbeddedIDs, b.ExternalIDs)
 		b.ExternalIDs = merge(d.EmbeddedIDs, d.InReplyTo, d.References)
 		if b.Note == "" {
-			b.Note = clip(m.Text, 4000)
+			b.Note = mailparse.Clip(m.Text, 4000)
 		}
 		d.Receipt = b
 	} else if rule := p.voicemailRule(m, root); rule != "" {
@@ -38,12 +39,15 @@ func (p *Parser) classify(m *channel.Message, root *node, env Envelope) {
 	d.NoAutoAnswer = d.Class != channel.ClassInbound || neverAnswer(d, h)
 }
 
+// maxRelated is the maximum number of ids of a mail.
+const maxRelated = 200
+
 // merge joins lists of ids in order, without duplicates.
 func merge(lists ...[]string) []string {
 	var all []string
 	for _, list := range lists {
 		for _, id := range list {
-			if !slices.Contains(all, id) && len(all) < 2*maxIDs {
+			if !slices.Contains(all, id) && len(all) < maxRelated {
 				all = append(all, id)
 			}
 		}
@@ -55,13 +59,13 @@ func merge(lists ...[]string) []string {
 func nullSender(d *channel.Mail) bool { return d.HasEnvelope && d.EnvelopeFrom == "" }
 
 func localPart(address string) string {
-	local, _, _ := cutAddress(strings.ToLower(address))
+	local, _, _ := mailparse.CutAddress(strings.ToLower(address))
 	return local
 }
 
 // voicemailRule recognizes the voice provider's notices: proven to be from its domain, and
 // about a voicemail.
-func (p *Parser) voicemailRule(m *channel.Message, root *node) string {
+func (p *Parser) voicemailRule(m *channel.Message, root *mailparse.Part) string {
 	domain := domainOf(m.Mail.Sender.Email)
 	if !within(domain, p.voicemail) || !m.Mail.Proof.Proven() {
 		return ""
@@ -71,7 +75,7 @@ func (p *Parser) voicemailRule(m *channel.Message, root *node) string {
 		return "voicemail: subject, from " + domain
 	}
 	audio := false
-	root.walk(func(n *node) { audio = audio || strings.HasPrefix(n.kind, "audio/") })
+	root.Walk(func(n *mailparse.Part) { audio = audio || strings.HasPrefix(n.Kind, "audio/") })
 	if audio {
 		return "voicemail: audio, from " + domain
 	}
@@ -82,7 +86,7 @@ var numberPattern = regexp.MustCompile(`\+?\(?\d[\d ().\-\x{00a0}]{5,20}\d`)
 
 // caller returns the first phone number in the subject or the text.
 func (p *Parser) caller(m *channel.Message) string {
-	for _, text := range []string{m.Subject, clip(m.Text, 10000)} {
+	for _, text := range []string{m.Subject, mailparse.Clip(m.Text, 10000)} {
 		for _, candidate := range numberPattern.FindAllString(text, 50) {
 			if n, ok := phone.Parse(candidate, p.region); ok {
 				return n.E164
@@ -101,7 +105,7 @@ var autoSubject = regexp.MustCompile(`(?i)^\s*(automatic reply|auto[- ]?reply|au
 // X-Auto-Response-Suppress and mailing list headers are no evidence: ordinary mail carries
 // both.
 func autoReply(m *channel.Message, h textproto.MIMEHeader) (rule string, generated bool) {
-	value := func(name string) string { return strings.ToLower(clip(headerText(h.Get(name)), 100)) }
+	value := func(name string) string { return strings.ToLower(mailparse.Clip(mailparse.Text(h.Get(name)), 100)) }
 	present := func(name string) bool {
 		v := value(name)
 		return v != "" && v != "no" && v != "false"

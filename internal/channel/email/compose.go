@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
@@ -92,7 +93,7 @@ func (t *receivedMessage) kind() string {
 		if !strings.EqualFold(f.name, "Content-Type") {
 			continue
 		}
-		if kind, params := mediaType(f.value); kind == "multipart/report" && cleanToken(params["report-type"]) {
+		if kind, params := mailparse.MediaType(f.value); kind == "multipart/report" && mailparse.ValidToken(params["report-type"]) {
 			return "multipart/report; report-type=" + params["report-type"]
 		}
 	}
@@ -145,7 +146,7 @@ func (t body) compose(b *bytes.Buffer, boundary, kind string) {
 		return
 	}
 	charset := "utf-8"
-	if t.charset != "" && cleanToken(t.charset) {
+	if t.charset != "" && mailparse.ValidToken(t.charset) {
 		charset = t.charset
 	}
 	fmt.Fprintf(b, "--%s\r\nContent-Type: %s; charset=%s\r\nContent-Transfer-Encoding: 8bit\r\n\r\n", boundary, kind, charset)
@@ -163,7 +164,7 @@ func (f *file) compose(b *bytes.Buffer, boundary string) {
 		disposition = mime.FormatMediaType(disposition, map[string]string{"filename": name})
 	}
 	fmt.Fprintf(b, "Content-Disposition: %s\r\n", disposition)
-	if id := bracketless(f.contentID); id != "" {
+	if id := mailparse.ID(f.contentID); id != "" {
 		fmt.Fprintf(b, "Content-ID: <%s>\r\n", id)
 	}
 	b.WriteString("\r\n")
@@ -172,10 +173,10 @@ func (f *file) compose(b *bytes.Buffer, boundary string) {
 }
 
 // shown returns the file name, safe for display.
-func (f *file) shown() string { return fileName(headerText(f.name)) }
+func (f *file) shown() string { return mailparse.FileName(mailparse.Text(f.name)) }
 
 func (f *file) kind() string {
-	kind, _ := mediaType(f.contentType)
+	kind, _ := mailparse.MediaType(f.contentType)
 	if kind == "" || strings.HasPrefix(kind, "multipart/") {
 		return "application/octet-stream"
 	}
@@ -188,7 +189,7 @@ func (t *receivedMessage) remote() []channel.Attachment {
 	for _, f := range t.files {
 		if f.url != "" || f.missing != "" {
 			list = append(list, channel.Attachment{
-				Name: f.shown(), ContentType: f.kind(), ContentID: bracketless(f.contentID), Inline: f.inline, URL: safehtml.Clean(f.url), Error: f.missing,
+				Name: f.shown(), ContentType: f.kind(), ContentID: mailparse.ID(f.contentID), Inline: f.inline, URL: safehtml.Clean(f.url), Error: f.missing,
 			})
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 )
 
 // Delivery is the channel "email-delivery": a provider that delivers our mail, reports its
@@ -238,7 +239,7 @@ func (e *deliveryEvent) ours() []string {
 	var list []string
 	add := func(values ...string) {
 		for _, v := range values {
-			for one := range splitAddresses(v) {
+			for one := range mailparse.SplitAddresses(v) {
 				if a := Canonical(one); a != "" && !slices.Contains(list, a) && len(list) < maxRecipients {
 					list = append(list, a)
 				}
@@ -276,25 +277,25 @@ func (*Delivery) Split(r *channel.Request) ([]channel.Part, error) {
 		sum := sha256.Sum256(r.Body)
 		id = base64.RawURLEncoding.EncodeToString(sum[:])
 	}
-	kind := key(headerText(string(e.Type)))
+	kind := key(mailparse.Text(string(e.Type)))
 	if _, known := e.state(); !known && e.Type != kindReceived {
 		return []channel.Part{{Kind: kind, Skip: true}}, nil
 	}
 	ours := e.ours()
 	if e.Type != kindReceived {
-		return []channel.Part{{Key: key(headerText(id)), Sender: key(headerText(string(e.Data.EmailID))), Address: strings.Join(ours, ""), Kind: kind}}, nil
+		return []channel.Part{{Key: key(mailparse.Text(id)), Sender: key(mailparse.Text(string(e.Data.EmailID))), Address: strings.Join(ours, ""), Kind: kind}}, nil
 	}
 	if ours == nil {
 		ours = []string{""}
 	}
 	sender := ""
-	if from := addressList(string(e.Data.From)); len(from) > 0 {
-		sender = key(strings.ToLower(from[0].Email))
+	if from := mailparse.AddressList(string(e.Data.From)); len(from) > 0 {
+		sender = key(strings.ToLower(from[0].Address))
 	}
 	var parts []channel.Part
 	for _, address := range ours {
 		parts = append(parts, channel.Part{
-			Key: key(strings.TrimSpace(headerText(id) + " " + address)), Sender: sender, Address: address,
+			Key: key(strings.TrimSpace(mailparse.Text(id) + " " + address)), Sender: sender, Address: address,
 			Guessed: true, // the event names header recipients only
 			Kind:    kind,
 		})
@@ -331,7 +332,7 @@ func (e *deliveryEvent) receipt() (*channel.Receipt, error) {
 	d := &e.Data
 	state, _ := e.state()
 	r := &channel.Receipt{State: state}
-	for _, id := range []string{bracketless(string(d.EmailID)), tagged(d.Tags), bracketless(string(d.MessageID))} {
+	for _, id := range []string{mailparse.ID(string(d.EmailID)), tagged(d.Tags), mailparse.ID(string(d.MessageID))} {
 		if id != "" && !slices.Contains(r.ExternalIDs, id) {
 			r.ExternalIDs = append(r.ExternalIDs, id)
 		}
@@ -341,7 +342,7 @@ func (e *deliveryEvent) receipt() (*channel.Receipt, error) {
 	}
 	// With several recipients the failed one is unknown.
 	if len(d.To) == 1 && len(d.Cc) == 0 && len(d.Bcc) == 0 {
-		r.Recipient = plain(d.To[0])
+		r.Recipient = mailparse.Address(d.To[0])
 	}
 	switch e.Type {
 	case "email.bounced":
@@ -362,13 +363,13 @@ func (e *deliveryEvent) receipt() (*channel.Receipt, error) {
 func tagged(data json.RawMessage) string {
 	var object dict[text]
 	if anyJSON(data, &object); object != nil {
-		return bracketless(string(object[mail.MessageTag]))
+		return mailparse.ID(string(object[mail.MessageTag]))
 	}
 	var tags list[struct{ Name, Value text }]
 	anyJSON(data, &tags)
 	for _, t := range tags {
 		if t.Name == mail.MessageTag {
-			return bracketless(string(t.Value))
+			return mailparse.ID(string(t.Value))
 		}
 	}
 	return ""
@@ -400,7 +401,7 @@ func explainBounce(kind, sub, message string) string {
 }
 
 func withReason(what, reason string) string {
-	if reason = clip(headerText(reason), 300); reason != "" {
+	if reason = mailparse.Clip(mailparse.Text(reason), 300); reason != "" {
 		what += " (" + reason + ")"
 	}
 	return what
@@ -510,7 +511,7 @@ func (a *Delivery) EnrichCall(r *channel.Request, p channel.Part, answers []chan
 	case "raw":
 		call = credentials.Download(k.rawURL)
 	case "files":
-		call = a.getCall(at+"/attachments?limit="+strconv.Itoa(maxAttachments), credentials)
+		call = a.getCall(at+"/attachments?limit="+strconv.Itoa(mailparse.MaxAttachments), credentials)
 	default:
 		return nil
 	}

@@ -1,13 +1,13 @@
 package email
 
 import (
-	"bytes"
 	"net/textproto"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 )
 
 // daemon reports whether an address is one that mail servers send reports from.
@@ -35,19 +35,19 @@ var (
 //
 // Few real reports are the multipart/report of RFC 3462, so the parts count wherever they are,
 // and finally their text.
-func bounce(m *channel.Message, root *node) (*channel.Receipt, string) {
-	if n := root.find("message/delivery-status", "message/global-delivery-status"); n != nil {
+func bounce(m *channel.Message, root *mailparse.Part) (*channel.Receipt, string) {
+	if n := root.Find("message/delivery-status", "message/global-delivery-status"); n != nil {
 		return deliveryStatus(n), "message/delivery-status"
 	}
-	if n := root.find("message/feedback-report"); n != nil {
+	if n := root.Find("message/feedback-report"); n != nil {
 		return complaintReceipt(n), "message/feedback-report"
 	}
-	if n := root.find("message/disposition-notification", "message/global-disposition-notification"); n != nil {
+	if n := root.Find("message/disposition-notification", "message/global-disposition-notification"); n != nil {
 		return disposition(n)
 	}
-	d, h := m.Mail, root.header
-	if root.kind == "multipart/report" || strings.HasPrefix(h.Get("Content-Type"), "multipart/report") {
-		switch kind := strings.ToLower(root.params["report-type"]); {
+	d, h := m.Mail, root.Header
+	if root.Kind == "multipart/report" || strings.HasPrefix(h.Get("Content-Type"), "multipart/report") {
+		switch kind := strings.ToLower(root.Params["report-type"]); {
 		case kind == "disposition-notification" || kind == "feedback-report":
 			return guessReceipt(m, h), "multipart/report; report-type=" + kind
 		case kind == "delivery-status" || daemon(d.Sender.Email):
@@ -71,45 +71,26 @@ func bounce(m *channel.Message, root *node) (*channel.Receipt, string) {
 }
 
 // embeddedIDs returns the ids of messages that the mail contains or returns.
-func embeddedIDs(root *node) []string {
+func embeddedIDs(root *mailparse.Part) []string {
 	var list []string
-	root.walk(func(n *node) {
-		switch n.kind {
+	root.Walk(func(n *mailparse.Part) {
+		switch n.Kind {
 		case "message/rfc822", "message/global", "text/rfc822-headers", "message/rfc822-headers", "message/global-headers":
-			head, _, _ := cutHeader(trimMessage(n.data()))
-			if id := messageID(readHeader(head)); id != "" {
+			if id := mailparse.MessageID(mailparse.Header(n.Data())); id != "" {
 				list = merge(list, []string{id})
 			}
 		case "message/delivery-status", "message/feedback-report", "message/disposition-notification":
-			for _, b := range blocks(n) {
-				list = merge(list, ids(b.Values("Original-Message-Id")))
+			for _, b := range n.Blocks() {
+				list = merge(list, mailparse.IDs(b.Values("Original-Message-Id")))
 			}
 		}
 	})
-	if undeliverable.MatchString(headerText(root.header.Get("Subject"))) {
-		if n := root.find("text/plain"); n != nil { // returned as text
-			text, _ := n.text()
+	if undeliverable.MatchString(mailparse.Text(root.Header.Get("Subject"))) {
+		if n := root.Find("text/plain"); n != nil { // returned as text
+			text, _ := n.Text()
 			for _, match := range returnedID.FindAllStringSubmatch(text, 3) {
-				list = merge(list, ids([]string{"<" + match[1] + ">"}))
+				list = merge(list, mailparse.IDs([]string{"<" + match[1] + ">"}))
 			}
-		}
-	}
-	return list
-}
-
-// blocks parses the groups of header fields of a report.
-func blocks(n *node) []textproto.MIMEHeader {
-	var list []textproto.MIMEHeader
-	rest := bytes.ReplaceAll(n.data(), []byte("\r\n"), []byte("\n"))
-	for len(list) < 50 {
-		rest = bytes.TrimLeft(rest, "\n")
-		if len(rest) == 0 {
-			break
-		}
-		var head []byte
-		head, rest, _ = cutHeader(rest)
-		if h := readHeader(head); len(h) > 0 {
-			list = append(list, h)
 		}
 	}
 	return list
@@ -120,19 +101,19 @@ func typed(v string) string {
 	if _, rest, ok := strings.Cut(v, ";"); ok {
 		v = rest
 	}
-	return headerText(v)
+	return mailparse.Text(v)
 }
 
 // deliveryStatus parses an RFC 3464 report. If a recipient failed, it determines the status of
 // the message.
-func deliveryStatus(n *node) *channel.Receipt {
+func deliveryStatus(n *mailparse.Part) *channel.Receipt {
 	r := &channel.Receipt{State: channel.ReceiptFailed}
 	rank := -1
-	for _, b := range blocks(n) {
-		r.ExternalIDs = merge(r.ExternalIDs, ids(b.Values("Original-Message-Id")))
+	for _, b := range n.Blocks() {
+		r.ExternalIDs = merge(r.ExternalIDs, mailparse.IDs(b.Values("Original-Message-Id")))
 		action := strings.ToLower(strings.TrimSpace(b.Get("Action")))
-		recipient := plain(typed(b.Get("Final-Recipient")))
-		if original := plain(typed(b.Get("Original-Recipient"))); original != "" {
+		recipient := mailparse.Address(typed(b.Get("Final-Recipient")))
+		if original := mailparse.Address(typed(b.Get("Original-Recipient"))); original != "" {
 			recipient = original // the address that we used
 		}
 		if action == "" && recipient == "" {
@@ -202,18 +183,18 @@ func reason(status, diagnostic string) string {
 		diagnostic = status
 	}
 	if diagnostic != "" {
-		text += " (" + clip(diagnostic, 300) + ")"
+		text += " (" + mailparse.Clip(diagnostic, 300) + ")"
 	}
 	return text
 }
 
 // complaintReceipt parses an abuse report (RFC 5965): the mail was delivered, and the recipient
 // opts out.
-func complaintReceipt(n *node) *channel.Receipt {
+func complaintReceipt(n *mailparse.Part) *channel.Receipt {
 	r := &channel.Receipt{State: channel.ReceiptFailed, Error: "the recipient reported the mail as unwanted", Permanent: true}
-	for _, b := range blocks(n) {
+	for _, b := range n.Blocks() {
 		for _, name := range []string{"Original-Rcpt-To", "Removal-Recipient"} {
-			if a := plain(b.Get(name)); a != "" && r.Recipient == "" {
+			if a := mailparse.Address(b.Get(name)); a != "" && r.Recipient == "" {
 				r.Recipient = a
 			}
 		}
@@ -222,17 +203,17 @@ func complaintReceipt(n *node) *channel.Receipt {
 }
 
 // disposition parses a read receipt (RFC 8098). In each case the mail was delivered.
-func disposition(n *node) (*channel.Receipt, string) {
+func disposition(n *mailparse.Part) (*channel.Receipt, string) {
 	r := &channel.Receipt{State: channel.ReceiptDelivered}
 	what := ""
-	for _, b := range blocks(n) {
-		r.ExternalIDs = merge(r.ExternalIDs, ids(b.Values("Original-Message-Id")))
-		if a := plain(typed(b.Get("Final-Recipient"))); a != "" {
+	for _, b := range n.Blocks() {
+		r.ExternalIDs = merge(r.ExternalIDs, mailparse.IDs(b.Values("Original-Message-Id")))
+		if a := mailparse.Address(typed(b.Get("Final-Recipient"))); a != "" {
 			r.Recipient = a
 		}
 		if v := b.Get("Disposition"); v != "" {
 			what, _, _ = strings.Cut(strings.ToLower(typed(v)), "/")
-			what = clip(strings.TrimSpace(what), 40)
+			what = mailparse.Clip(strings.TrimSpace(what), 40)
 		}
 	}
 	switch what {
@@ -246,13 +227,13 @@ func disposition(n *node) (*channel.Receipt, string) {
 
 // guessReceipt parses a report that is plain text.
 func guessReceipt(m *channel.Message, h textproto.MIMEHeader) *channel.Receipt {
-	text := clip(m.Text, 20000)
+	text := mailparse.Clip(m.Text, 20000)
 	r := &channel.Receipt{State: channel.ReceiptFailed, ExternalIDs: m.Mail.EmbeddedIDs}
-	if list := addressList(h.Get("X-Failed-Recipients")); len(list) > 0 {
-		r.Recipient = list[0].Email
+	if list := mailparse.AddressList(h.Get("X-Failed-Recipients")); len(list) > 0 {
+		r.Recipient = list[0].Address
 	} else {
 		for _, match := range angleAddress.FindAllStringSubmatch(text, 20) {
-			if a := plain(match[1]); a != "" && Canonical(a) != Canonical(m.Mail.Recipient) && !daemon(a) {
+			if a := mailparse.Address(match[1]); a != "" && Canonical(a) != Canonical(m.Mail.Recipient) && !daemon(a) {
 				r.Recipient = a
 				break
 			}

@@ -25,6 +25,8 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
+	"github.com/kickstand-dev/kickstand/internal/mailquote"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"golang.org/x/net/html"
 )
@@ -113,21 +115,16 @@ func (p *Parser) ParseRaw(raw []byte, env Envelope) (*channel.Message, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, fmt.Errorf("%w: there is no message", channel.ErrUnreadable)
 	}
-	var s splitter
-	root, ok := s.message(raw)
-	h := root.header
+	root, ok, whole := mailparse.Parse(raw)
+	h := root.Header
 	m := &channel.Message{Mail: &channel.Mail{}}
 
 	var c content
 	if ok {
-		c = p.content(root, s.limited)
+		c = p.content(root, !whole)
 	} else {
 		// Not a mail at all: show its text and attach it.
-		root.body = raw
-		root.header = textproto.MIMEHeader{}
-		root.kind, root.children = "text/plain", nil
-		h = root.header
-		c.text, _ = root.text()
+		c.text, _ = root.Text()
 		c.limited = true
 	}
 	m.Text, m.HTML, m.Attachments = c.text, c.html, c.attachments
@@ -136,8 +133,8 @@ func (p *Parser) ParseRaw(raw []byte, env Envelope) (*channel.Message, error) {
 	}
 	inlineImages(m)
 
-	m.Subject = clip(headerText(h.Get("Subject")), 1000)
-	m.To, m.Cc = addresses(h, "To"), addresses(h, "Cc")
+	m.Subject = mailparse.Clip(mailparse.Text(h.Get("Subject")), 1000)
+	m.To, m.Cc = partiesOf(mailparse.Addresses(h, "To")), partiesOf(mailparse.Addresses(h, "Cc"))
 	m.SentAt = sentAt(h, env.Received)
 
 	p.headers(m, h, raw, env)
@@ -152,11 +149,11 @@ func (p *Parser) ParseRaw(raw []byte, env Envelope) (*channel.Message, error) {
 // headers sets the mail properties except the class.
 func (p *Parser) headers(m *channel.Message, h textproto.MIMEHeader, raw []byte, env Envelope) {
 	d := m.Mail
-	d.MessageID = messageID(h)
-	d.InReplyTo = ids(h.Values("In-Reply-To"))
-	d.References = ids(h.Values("References"))
+	d.MessageID = mailparse.MessageID(h)
+	d.InReplyTo = mailparse.IDs(h.Values("In-Reply-To"))
+	d.References = mailparse.IDs(h.Values("References"))
 	d.TicketTag = ticketTag(m.Subject)
-	d.CopyHeader = clip(headerText(h.Get("X-Helpdesk-Message")), maxID)
+	d.CopyHeader = mailparse.Clip(mailparse.Text(h.Get("X-Helpdesk-Message")), mailparse.MaxID)
 	d.Recipient = env.Recipient
 	d.EnvelopeFrom, d.HasEnvelope = envelopeSender(env.From), env.HasFrom
 	if v := strings.TrimSpace(h.Get("Return-Path")); !d.HasEnvelope && v != "" {
@@ -176,11 +173,11 @@ func (p *Parser) headers(m *channel.Message, h textproto.MIMEHeader, raw []byte,
 // sender returns the first From address, else the first Sender address, else the envelope's.
 func sender(h textproto.MIMEHeader, env Envelope) channel.Party {
 	for _, name := range []string{"From", "Sender"} {
-		if list := addresses(h, name); len(list) > 0 {
+		if list := partiesOf(mailparse.Addresses(h, name)); len(list) > 0 {
 			return list[0]
 		}
 	}
-	return channel.Party{Email: plain(env.From)}
+	return channel.Party{Email: mailparse.Address(env.From)}
 }
 
 // misleading reports whether a sender's name looks like another address.
@@ -190,7 +187,7 @@ func misleading(p channel.Party) bool {
 
 // check prepares the check whether a whole message proves its sender.
 func (p *Parser) check(raw []byte, env Envelope, author string) *mailauth.Check {
-	head, body, _ := cutHeader(unixLines(trimMessage(raw)))
+	head, body := mailparse.Split(raw)
 	return mailauth.New(mailauth.Mail{
 		Head: head, Body: body, Intact: !env.Composed, Author: author, Received: env.Received,
 		Trusted: p.trusted, SPF: env.SPF, SPFDomain: env.SPFDomain, DKIM: env.DKIM,
@@ -200,7 +197,7 @@ func (p *Parser) check(raw []byte, env Envelope, author string) *mailauth.Check 
 // customer returns the recipient of replies: Reply-To, if it is one address and not one of
 // ours, else the sender.
 func (p *Parser) customer(h textproto.MIMEHeader, d *channel.Mail) channel.Party {
-	reply := addresses(h, "Reply-To")
+	reply := partiesOf(mailparse.Addresses(h, "Reply-To"))
 	if len(reply) != 1 {
 		return d.Sender
 	}
@@ -216,7 +213,7 @@ func (p *Parser) customer(h textproto.MIMEHeader, d *channel.Mail) channel.Party
 
 // sentAt returns the Date header, unless it is implausible.
 func sentAt(h textproto.MIMEHeader, received time.Time) time.Time {
-	at, err := mail.ParseDate(clip(headerText(h.Get("Date")), 200))
+	at, err := mail.ParseDate(mailparse.Clip(mailparse.Text(h.Get("Date")), 200))
 	if err != nil || at.Year() < 1990 || !received.IsZero() && at.After(received.Add(10*time.Minute)) {
 		return time.Time{}
 	}
@@ -233,23 +230,23 @@ type content struct {
 }
 
 // content collects the text, the HTML and the files of the tree.
-func (p *Parser) content(root *node, limited bool) content {
+func (p *Parser) content(root *mailparse.Part, limited bool) content {
 	g := contentCollector{limited: limited}
 	text, markup := g.body(root)
 	c := content{attachments: g.attachments, limited: g.limited}
 	c.rawHTML = markup
 	if markup != "" {
 		c.html = p.html.Sanitize(markup)
-		if len(c.html) > 2*maxText { // escaping may lengthen it
+		if len(c.html) > 2*mailparse.MaxText { // escaping may lengthen it
 			c.html, c.limited = "", true
 		}
 	}
-	if len(text) > maxText {
-		text, c.limited = clip(text, maxText), true
+	if len(text) > mailparse.MaxText {
+		text, c.limited = mailparse.Clip(text, mailparse.MaxText), true
 	}
 	c.text = strings.TrimLeft(strings.TrimRight(text, " \t\n"), "\n")
 	if strings.TrimSpace(c.text) == "" && c.html != "" {
-		c.text = safehtml.Text(c.html, maxText)
+		c.text = safehtml.Text(c.html, mailparse.MaxText)
 	}
 	return c
 }
@@ -265,12 +262,12 @@ type contentCollector struct {
 // Of a multipart/alternative it takes one text and one HTML; in any other container the
 // children follow each other. If only some of them are HTML, the HTML includes the rest as
 // text.
-func (g *contentCollector) body(n *node) (text, markup string) {
-	if n.children == nil {
+func (g *contentCollector) body(n *mailparse.Part) (text, markup string) {
+	if n.Children == nil {
 		return g.leaf(n)
 	}
-	if n.kind == "multipart/alternative" {
-		for _, c := range n.children {
+	if n.Kind == "multipart/alternative" {
+		for _, c := range n.Children {
 			t, m := g.body(c)
 			if strings.TrimSpace(text) == "" {
 				text = t
@@ -283,7 +280,7 @@ func (g *contentCollector) body(n *node) (text, markup string) {
 	}
 	var texts, markups []string
 	anyText, anyMarkup := false, false
-	for _, c := range n.children {
+	for _, c := range n.Children {
 		t, m := g.body(c)
 		if strings.TrimSpace(t) == "" && strings.TrimSpace(m) == "" {
 			continue
@@ -296,7 +293,7 @@ func (g *contentCollector) body(n *node) (text, markup string) {
 		var parts []string
 		for i, t := range texts {
 			if strings.TrimSpace(t) == "" && anyMarkup {
-				t = safehtml.Text(markups[i], maxText)
+				t = safehtml.Text(markups[i], mailparse.MaxText)
 			}
 			parts = append(parts, strings.TrimRight(t, "\n"))
 		}
@@ -310,53 +307,52 @@ func (g *contentCollector) body(n *node) (text, markup string) {
 			markup += m + "\n"
 		}
 	}
-	if len(text) > maxText || len(markup) > maxText {
+	if len(text) > mailparse.MaxText || len(markup) > mailparse.MaxText {
 		g.limited = true
-		text, markup = clip(text, maxText), clip(markup, maxText)
+		text, markup = mailparse.Clip(text, mailparse.MaxText), mailparse.Clip(markup, mailparse.MaxText)
 	}
 	return text, markup
 }
 
-func (g *contentCollector) leaf(n *node) (text, markup string) {
-	shown := n.kind == "text/plain" || n.kind == "text/html"
-	if !shown || n.disposition == "attachment" || n.disposition != "" && n.name != "" {
+func (g *contentCollector) leaf(n *mailparse.Part) (text, markup string) {
+	shown := n.Kind == "text/plain" || n.Kind == "text/html"
+	if !shown || n.Disposition == "attachment" || n.Disposition != "" && n.Name != "" {
 		g.attach(n)
 		return "", ""
 	}
-	body, whole := n.text()
+	body, whole := n.Text()
 	g.limited = g.limited || !whole
-	if n.kind == "text/html" {
+	if n.Kind == "text/html" {
 		return "", body
 	}
 	return body, ""
 }
 
-func (g *contentCollector) attach(n *node) {
-	if len(g.attachments) == maxAttachments {
+func (g *contentCollector) attach(n *mailparse.Part) {
+	if len(g.attachments) == mailparse.MaxAttachments {
 		g.limited = true
 		return
 	}
-	data := n.data()
-	name := n.name
+	data := n.Data()
+	name := n.Name
 	if name == "" {
 		name = defaultName(n, data)
 	}
 	g.attachments = append(g.attachments, channel.Attachment{
 		Name:        name,
-		ContentType: n.kind,
-		ContentID:   n.id,
-		Inline:      n.disposition == "inline",
+		ContentType: n.Kind,
+		ContentID:   n.ID,
+		Inline:      n.Disposition == "inline",
 		Data:        slices.Clip(data),
 	})
 }
 
 // defaultName names a file without a name, with the extension needed to open it.
-func defaultName(n *node, data []byte) string {
-	switch n.kind {
+func defaultName(n *mailparse.Part, data []byte) string {
+	switch n.Kind {
 	case "message/rfc822", "message/global":
-		head, _, _ := cutHeader(trimMessage(data))
-		subject := clip(headerText(readHeader(head).Get("Subject")), 100)
-		subject = fileName(strings.NewReplacer("/", "-", `\`, "-", ":", "").Replace(subject))
+		subject := mailparse.Clip(mailparse.Text(mailparse.Header(data).Get("Subject")), 100)
+		subject = mailparse.FileName(strings.NewReplacer("/", "-", `\`, "-", ":", "").Replace(subject))
 		if subject != "" {
 			return subject + ".eml"
 		}
@@ -379,7 +375,7 @@ func defaultName(n *node, data []byte) string {
 		{"application/pdf", ".pdf"}, {"text/", ".txt"}, {"message/", ".txt"}, {"audio/mpeg", ".mp3"}, {"audio/wav", ".wav"},
 		{"audio/x-wav", ".wav"}, {"video/mp4", ".mp4"}, {"application/zip", ".zip"}, {"application/json", ".json"},
 	} {
-		if strings.HasPrefix(n.kind, e[0]) {
+		if strings.HasPrefix(n.Kind, e[0]) {
 			return "attachment" + e[1]
 		}
 	}
@@ -404,22 +400,21 @@ func inlineImages(m *channel.Message) {
 // because providers also remove lists and addresses. If the text shows no quote, the HTML
 // markup may.
 func (p *Parser) stripped(m *channel.Message, c content, env Envelope) string {
-	if m.Text == "" || forwards(m.Subject) {
+	if m.Text == "" {
 		return ""
 	}
-	lines := strings.Split(m.Text, "\n")
-	cuttable := !slices.ContainsFunc(lines, forwardLine) && !inline(lines)
-	s := StripQuoted(m.Text, m.Subject)
+	cuttable := mailquote.Strippable(m.Text, m.Subject)
+	s := mailquote.Strip(m.Text, m.Subject)
 	if cuttable {
-		if said, rest, ok := cutHint(s, safehtml.Clean(env.Reply)); ok && quotes(rest) {
+		if said, rest, ok := cutHint(s, safehtml.Clean(env.Reply)); ok && mailquote.HasQuote(rest) {
 			return said
 		}
 	}
 	if s != m.Text {
 		return s
 	}
-	if cut, ok := cutHTML(c.rawHTML); ok && cuttable {
-		s := StripQuoted(safehtml.Text(p.html.Sanitize(cut), maxText), m.Subject)
+	if cut, ok := mailquote.CutHTML(c.rawHTML); ok && cuttable {
+		s := mailquote.Strip(safehtml.Text(p.html.Sanitize(cut), mailparse.MaxText), m.Subject)
 		if strings.TrimSpace(s) != "" && len(s) < len(m.Text) {
 			return s
 		}

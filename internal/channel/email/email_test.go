@@ -14,17 +14,18 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/channel/channeltest"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 	"github.com/kickstand-dev/kickstand/internal/safehtml/safehtmltest"
 )
 
 // check checks the invariants of every parsed message.
 func check(t *testing.T, m *channel.Message) {
 	t.Helper()
-	if len(m.Text) > maxText {
-		t.Errorf("text of %d bytes, want at most %d", len(m.Text), maxText)
+	if len(m.Text) > mailparse.MaxText {
+		t.Errorf("text of %d bytes, want at most %d", len(m.Text), mailparse.MaxText)
 	}
-	if len(m.Attachments) > maxAttachments+1 {
-		t.Errorf("%d attachments, want at most %d and the original", len(m.Attachments), maxAttachments)
+	if len(m.Attachments) > mailparse.MaxAttachments+1 {
+		t.Errorf("%d attachments, want at most %d and the original", len(m.Attachments), mailparse.MaxAttachments)
 	}
 	if m.Mail == nil || m.Mail.Class == "" || m.Mail.Rule == "" {
 		t.Errorf("no class or rule: %+v", m.Mail)
@@ -157,64 +158,6 @@ func TestLimits(t *testing.T) {
 		}
 		if !strings.HasPrefix(m.Text, tt.text) || tt.text == "" && m.Text != "" && tt.name != "a million headers" || len(m.Attachments) != tt.attachments || original != tt.original {
 			t.Errorf("%s: text %.20q, %d attachments, original %t; want %q, %d, %t", tt.name, m.Text, len(m.Attachments), original, tt.text, tt.attachments, tt.original)
-		}
-	}
-}
-
-func TestSections(t *testing.T) {
-	for _, tt := range []struct {
-		name, body string
-		want       []string
-	}{
-		{"usual", "preamble\r\n--b\r\none\r\n--b\r\ntwo\r\n--b--\r\nepilogue\r\n--b\r\nnot a part", []string{"one", "two"}},
-		{"bare line feeds and trailing blanks", "--b \t\none\n--b\n\ntwo\n--b-- \n", []string{"one", "\ntwo"}},
-		{"never closed", "--b\none\n--b\ntwo", []string{"one", "two"}},
-		{"a longer boundary is another", "--b\none\n--bb\nstill one\n--b--", []string{"one\n--bb\nstill one"}},
-		{"not at the start of a line", "--b\none --b\n--b--", []string{"one --b"}},
-		{"empty parts", "--b\n--b\n\n--b--", []string{"", ""}},
-		{"none", "text", nil},
-	} {
-		var got []string
-		for s := range sections([]byte(tt.body), "b") {
-			got = append(got, string(s))
-		}
-		if !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("%s: sections = %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
-func TestTransferDecode(t *testing.T) {
-	for _, tt := range []struct{ encoding, body, want string }{
-		{"base64", "SGVs\r\nbG8=", "Hello"},
-		{"Base64 ", "SGVsbG8", "Hello"},
-		{"base64", "SGk=SGk=", "HiHi"},
-		{"base64", "S*G!k\x00=", "Hi"},
-		{"base64", "S", ""},
-		{"quoted-printable", "a=3Db=\r\nc =E4\r\nd  \r\n", "a=bc \xe4\nd\n"},
-		{"quoted-printable", "a=zz=3", "a=zz=3"},
-		{"quoted-printable", "100%=", "100%"},
-		{"8bit", "a=3D", "a=3D"},
-		{"x-unknown", "a=3D", "a=3D"},
-	} {
-		if got := string(transferDecode(tt.encoding, []byte(tt.body))); got != tt.want {
-			t.Errorf("transferDecode(%q, %q) = %q, want %q", tt.encoding, tt.body, got, tt.want)
-		}
-	}
-}
-
-func TestFileName(t *testing.T) {
-	for _, tt := range []struct{ in, want string }{
-		{"a.pdf", "a.pdf"},
-		{"../../etc/passwd", "passwd"},
-		{`C:\Users\ana\a.pdf`, "a.pdf"},
-		{"a\x00b\nc.pdf", "abc.pdf"},
-		{"cod\u202egpj.exe", "codgpj.exe"},
-		{"..", ""},
-		{strings.Repeat("ä", 300) + ".pdf", strings.Repeat("ä", 98) + ".pdf"},
-	} {
-		if got := fileName(tt.in); got != tt.want {
-			t.Errorf("fileName(%q) = %q, want %q", tt.in, got, tt.want)
 		}
 	}
 }

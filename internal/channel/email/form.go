@@ -160,7 +160,7 @@ func headerPairs(data []byte) []headerField {
 
 // firstString returns the first string in a value, descending into arrays.
 func firstString(data json.RawMessage) string {
-	for range maxDepth {
+	for range 20 {
 		var s string
 		if json.Unmarshal(data, &s) == nil {
 			return s

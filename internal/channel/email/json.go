@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 )
 
 // JSON is the channel "email-json" (style C): a provider that posts each mail as JSON, with its
@@ -125,7 +126,7 @@ func openJSON(r *channel.Request) (*source, error) {
 	for _, a := range b.Attachments {
 		t.files = append(t.files, file{
 			name: string(a.Name), contentType: string(a.ContentType), contentID: strings.TrimPrefix(string(a.ContentID), "cid:"),
-			data: decodeBase64([]byte(a.Content)),
+			data: mailparse.DecodeBase64([]byte(a.Content)),
 		})
 	}
 	s.taken = t

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 )
 
 // Parsed is the channel "email-parse" (style B): a provider that posts each mail as a form,
@@ -191,7 +192,7 @@ func openParsed(r *channel.Request) (*source, error) {
 	}
 	t.fields = fieldsOf(f.get("headers"))
 	for _, x := range [][2]string{{"From", "from"}, {"To", "to"}, {"Cc", "cc"}, {"Subject", "subject"}} {
-		t.supply(x[0], decodeCharset(f.get(x[1]), string(charsets[x[1]]), "text/plain"))
+		t.supply(x[0], mailparse.DecodeCharset(f.get(x[1]), string(charsets[x[1]]), "text/plain"))
 	}
 	ids := contentIDs(f.get("content-ids"))
 	t.files = f.files("attachment", ids)
@@ -242,7 +243,7 @@ func fieldsOf(block []byte) []headerField {
 		name = ""
 		value.Reset()
 	}
-	for line := range bytes.Lines(block[:min(len(block), maxHeader)]) {
+	for line := range bytes.Lines(block[:min(len(block), mailparse.MaxHeader)]) {
 		text := strings.TrimRight(string(line), "\r\n")
 		if text != "" && (text[0] == ' ' || text[0] == '\t') {
 			value.WriteString(text)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 )
 
 var (
@@ -37,7 +38,7 @@ func (a *style) ReadChallenge(r *channel.Request, _ channel.Part) string {
 	if token := channel.FindProofToken(h.Get(channel.ProofHeader)); token != "" {
 		return token
 	}
-	return channel.FindProofToken(headerText(h.Get("Subject")))
+	return channel.FindProofToken(mailparse.Text(h.Get("Subject")))
 }
 
 // ReadChallenge implements [channel.ChallengeReader].

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 )
 
 // Raw is the channel "email-raw": a converter between SMTP and HTTP.
@@ -292,7 +293,7 @@ func (s *source) json(data []byte) error {
 	if b.Raw != "" {
 		s.raw = []byte(b.Raw)
 		if strings.EqualFold(string(b.Encoding), "base64") {
-			s.raw = decodeBase64(s.raw)
+			s.raw = mailparse.DecodeBase64(s.raw)
 		}
 		return nil
 	}
@@ -316,7 +317,7 @@ func (s *source) json(data []byte) error {
 func (a *jsonAttachment) file() file {
 	f := file{
 		name: string(a.Name), contentType: string(a.ContentType), contentID: string(a.ContentID),
-		inline: strings.EqualFold(string(a.Disposition), "inline"), data: decodeBase64([]byte(a.Content)),
+		inline: strings.EqualFold(string(a.Disposition), "inline"), data: mailparse.DecodeBase64([]byte(a.Content)),
 	}
 	if a.Content == "" {
 		f.url = string(a.URL)

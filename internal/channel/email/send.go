@@ -9,6 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
@@ -99,7 +100,7 @@ func bracketed(ids ...string) string {
 	var b strings.Builder
 	for _, id := range ids {
 		// Skip unusable ids.
-		if id == "" || len(id) > maxID || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || r == '<' || r == '>' }) {
+		if id == "" || len(id) > mailparse.MaxID || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || r == '<' || r == '>' }) {
 			continue
 		}
 		if b.Len() > 0 {
@@ -149,5 +150,5 @@ func ticketSubject(subject string, number int64) string {
 		}
 		re, subject = "Re: ", subject[len(cut):]
 	}
-	return headerLine(fmt.Sprintf("%s%s [Ticket #%d]", re, clip(subject, 500), number))
+	return headerLine(fmt.Sprintf("%s%s [Ticket #%d]", re, mailparse.Clip(subject, 500), number))
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mailparse"
 )
 
 // KindMessage is the kind of every part that is a mail.
@@ -86,7 +87,7 @@ func (a *style) Split(r *channel.Request) ([]channel.Part, error) {
 	// Senders reuse Message-IDs, and a second mail must not be a duplicate of the first, so the
 	// key includes a digest. The desk recognizes the same mail with other bytes, such as other
 	// trace headers.
-	id := messageID(h)
+	id := mailparse.MessageID(h)
 	switch {
 	case id != "":
 		id += " sha256:" + s.digest()
@@ -96,8 +97,8 @@ func (a *style) Split(r *channel.Request) ([]channel.Part, error) {
 		id = "sha256:" + s.digest()
 	}
 	sender := s.env.From
-	if from := addresses(h, "From"); len(from) > 0 {
-		sender = from[0].Email
+	if from := mailparse.Addresses(h, "From"); len(from) > 0 {
+		sender = from[0].Address
 	}
 	recipients, guessed := s.recipients()
 	if recipients == nil {
@@ -156,7 +157,7 @@ func (p *Parser) parse(s *source) (*channel.Message, error) {
 		return nil, err
 	}
 	for _, at := range s.remote() {
-		if len(m.Attachments) < maxAttachments {
+		if len(m.Attachments) < mailparse.MaxAttachments {
 			m.Attachments = append(m.Attachments, at)
 		}
 	}
@@ -227,8 +228,7 @@ func (s *source) header() textproto.MIMEHeader {
 	if s.taken != nil {
 		raw = s.taken.head()
 	}
-	head, _, _ := cutHeader(unixLines(trimMessage(raw)))
-	return readHeader(head)
+	return mailparse.Header(raw)
 }
 
 func (s *source) sender(address string) {
@@ -238,8 +238,8 @@ func (s *source) sender(address string) {
 // to adds recipients, each value one address or several separated by commas.
 func (s *source) to(values ...string) {
 	for _, v := range values {
-		for one := range splitAddresses(v) {
-			if a := plain(one); a != "" && len(s.env.To) < maxRecipients {
+		for one := range mailparse.SplitAddresses(v) {
+			if a := mailparse.Address(one); a != "" && len(s.env.To) < maxRecipients {
 				s.env.To = append(s.env.To, a)
 			}
 		}
@@ -267,8 +267,8 @@ func (s *source) recipients() (list []string, guessed bool) {
 		}
 	}
 	for _, name := range []string{"To", "Cc"} {
-		for _, p := range addresses(h, name) {
-			add(p.Email)
+		for _, p := range mailparse.Addresses(h, name) {
+			add(p.Address)
 		}
 	}
 	return list, true

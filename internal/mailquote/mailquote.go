@@ -1,4 +1,10 @@
-package email
+// Package mailquote finds the text that a mail quotes from the mails before it, so that only the new
+// text shows.
+//
+// Nothing marks a quote reliably: the package knows the separators, header blocks, attributions and
+// signatures of common mail programs in some twenty languages, and the elements of their HTML. In
+// doubt it leaves the text as it is.
+package mailquote
 
 import (
 	"regexp"
@@ -11,14 +17,14 @@ import (
 	"golang.org/x/net/html"
 )
 
-// ReplyMarker is the line in our mails above which customers shall write.
-const ReplyMarker = "## Please type your reply above this line ##"
+// replyMarker is the line in our mails above which customers shall write.
+const replyMarker = "## Please type your reply above this line ##"
 
-// StripQuoted returns text without the quoted mail at its end and without a signature; the
+// Strip returns text without the quoted mail at its end and without a signature; the
 // result is a prefix of the lines. It returns the whole text if nothing would remain, if the
 // mail forwards another, or if it answers between quoted lines, where the quotes belong to the
 // answer.
-func StripQuoted(text, subject string) string {
+func Strip(text, subject string) string {
 	if forwards(subject) {
 		return text
 	}
@@ -49,6 +55,13 @@ func StripQuoted(text, subject string) string {
 
 var forwardSubject = regexp.MustCompile(`(?i)^\s*((re|aw|sv|antw|odp)\s*:\s*)*(fwd?|wg|tr|rv|enc|i|vb|vs|doorst|vl|pd|fs|переслать|转发|轉寄)\s*:`)
 
+// Strippable reports whether text may end with a quoted mail: it does not forward another, and
+// does not answer between quoted lines.
+func Strippable(text, subject string) bool {
+	lines := strings.Split(text, "\n")
+	return !forwards(subject) && !slices.ContainsFunc(lines, forwardLine) && !inline(lines)
+}
+
 // forwards reports whether the subject marks a forwarded mail. A reply to a forwarded mail
 // counts, too, at the cost of keeping its quote.
 func forwards(subject string) bool { return forwardSubject.MatchString(subject) }
@@ -66,9 +79,9 @@ func forwardLine(line string) bool {
 // isRuleChar matches the characters of separator lines.
 func isRuleChar(c byte) bool { return c == '-' || c == '_' || c == '=' || c == '*' }
 
-// cutMarker returns the line of [ReplyMarker], or the number of lines.
+// cutMarker returns the line of replyMarker, or the number of lines.
 func cutMarker(lines []string) int {
-	i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, ReplyMarker) })
+	i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, replyMarker) })
 	if i < 0 {
 		return len(lines)
 	}
@@ -257,8 +270,8 @@ func saysWrote(text string) bool {
 	return tail == "" || len(tail) <= 200 && (strings.HasSuffix(tail, ":") || strings.HasSuffix(tail, "："))
 }
 
-// quotes reports whether text shows a sign of a quoted mail.
-func quotes(text string) bool {
+// HasQuote reports whether text shows a sign of a quoted mail.
+func HasQuote(text string) bool {
 	return slices.ContainsFunc(strings.Split(text, "\n"), func(l string) bool {
 		return isQuoted(l) || len(l) <= maxAttribution &&
 			(bracketAddress.MatchString(l) || saysWrote(l) || strings.Contains(l, "@") && strings.HasSuffix(strings.TrimRight(l, " \t\r"), ":"))
@@ -327,10 +340,10 @@ func cutDevice(lines []string) []string {
 	return lines
 }
 
-// cutHTML returns markup up to the first element with quoted mail, and false if there is none
+// CutHTML returns markup up to the first element with quoted mail, and false if there is none
 // or text follows it. markup is unsanitized, because sanitizing removes the identifying classes
 // and ids.
-func cutHTML(markup string) (string, bool) {
+func CutHTML(markup string) (string, bool) {
 	at := 0        // offset of the current token
 	cut := -1      // start of the quote
 	toEnd := false // the quote extends to the end

@@ -1,4 +1,10 @@
-package email
+// Package mailparse reads mail as it is, not as the standards have it: the tree of its parts, texts,
+// names and addresses.
+//
+// No input is an error. Malformed headers, encodings and charsets are read as most mail programs read
+// them; text that nothing can decode is guessed. Limits bound the work and the memory for one
+// message, and the caller learns that content is missing.
+package mailparse
 
 import (
 	"bufio"
@@ -24,44 +30,44 @@ import (
 const (
 	maxParts       = 200
 	maxDepth       = 20
-	maxAttachments = 50
-	maxText        = 1 << 20
-	maxHeader      = 256 << 10 // bytes of one header block
+	MaxAttachments = 50
+	MaxText        = 1 << 20
+	MaxHeader      = 256 << 10 // bytes of one header block
 	maxField       = 4 << 10   // bytes of a header field with parameters
 	maxEncoded     = 4 << 20   // bytes of a text part before decoding
 )
 
-// node is one part of a message: a container with children, or a leaf with its undecoded body.
+// Part is one part of a message: a container with children, or a leaf with its undecoded body.
 //
 // The tree is built here rather than by enmime, which reads every byte of a part once per level
 // above it and has no limits. Its tolerant readers of header blocks, media types and charsets
 // are used.
-type node struct {
-	header      textproto.MIMEHeader
-	kind        string            // media type in lower case
-	params      map[string]string // of the media type
-	disposition string            // "attachment", "inline" or the sender's value
-	name        string            // decoded file name; may be empty
-	id          string            // Content-ID without brackets
+type Part struct {
+	Header      textproto.MIMEHeader
+	Kind        string            // media type in lower case
+	Params      map[string]string // of the media type
+	Disposition string            // "attachment", "inline" or the sender's value
+	Name        string            // decoded file name; may be empty
+	ID          string            // Content-ID without brackets
 	body        []byte
-	children    []*node
+	Children    []*Part
 }
 
-func (n *node) multipart() bool { return strings.HasPrefix(n.kind, "multipart/") }
+func (n *Part) multipart() bool { return strings.HasPrefix(n.Kind, "multipart/") }
 
-// walk calls f for every node, parents first.
-func (n *node) walk(f func(*node)) {
+// Walk calls f for every node, parents first.
+func (n *Part) Walk(f func(*Part)) {
 	f(n)
-	for _, c := range n.children {
-		c.walk(f)
+	for _, c := range n.Children {
+		c.Walk(f)
 	}
 }
 
-// find returns the first node of one of the kinds, or nil.
-func (n *node) find(kinds ...string) *node {
-	var found *node
-	n.walk(func(m *node) {
-		if found == nil && slices.Contains(kinds, m.kind) {
+// Find returns the first node of one of the kinds, or nil.
+func (n *Part) Find(kinds ...string) *Part {
+	var found *Part
+	n.Walk(func(m *Part) {
+		if found == nil && slices.Contains(kinds, m.Kind) {
 			found = m
 		}
 	})
@@ -74,15 +80,30 @@ type splitter struct {
 	limited bool // truncated
 }
 
-// message parses a whole message. It returns false if raw has no mail header.
-func (s *splitter) message(raw []byte) (*node, bool) {
-	n := s.split(unixLines(trimMessage(raw)), 0, "text/plain")
+// Parse parses a whole message. If raw has no mail header, mail is false and root is a text
+// with all of raw. If content beyond the limits is missing, whole is false.
+func Parse(raw []byte) (root *Part, mail, whole bool) {
+	var s splitter
+	root = s.split(unixLines(trimMessage(raw)), 0, "text/plain")
 	for _, name := range []string{"From", "To", "Subject", "Date", "Message-Id", "Received", "Return-Path", "Delivered-To", "Reply-To", "Sender", "Content-Type", "Mime-Version"} {
-		if n.header.Get(name) != "" {
-			return n, true
+		if root.Header.Get(name) != "" {
+			return root, true, !s.limited
 		}
 	}
-	return n, false
+	return &Part{Header: textproto.MIMEHeader{}, Kind: "text/plain", body: raw}, false, false
+}
+
+// Split splits a message into its header block and its body. Data before the header is
+// removed, line ends are not changed unless they are bare CR.
+func Split(raw []byte) (head, body []byte) {
+	head, body, _ = cutHeader(unixLines(trimMessage(raw)))
+	return head, body
+}
+
+// Header parses the header of a message.
+func Header(raw []byte) textproto.MIMEHeader {
+	head, _ := Split(raw)
+	return readHeader(head)
 }
 
 // trimMessage removes leading data before the header: a byte order mark, blank lines, the
@@ -105,38 +126,38 @@ func unixLines(raw []byte) []byte {
 	return bytes.ReplaceAll(raw, []byte("\r"), []byte("\n"))
 }
 
-func (s *splitter) split(raw []byte, depth int, fallback string) *node {
+func (s *splitter) split(raw []byte, depth int, fallback string) *Part {
 	s.parts++
 	head, body, whole := cutHeader(raw)
 	s.limited = s.limited || !whole
-	n := &node{header: readHeader(head), body: body}
-	n.kind, n.params = mediaType(n.header.Get("Content-Type"))
-	if n.kind == "" {
-		n.kind = fallback
+	n := &Part{Header: readHeader(head), body: body}
+	n.Kind, n.Params = MediaType(n.Header.Get("Content-Type"))
+	if n.Kind == "" {
+		n.Kind = fallback
 	}
-	disposition, params := mediaType(n.header.Get("Content-Disposition"))
-	n.disposition = disposition
-	for _, v := range []string{params["filename"], n.params["name"], n.params["file"]} {
+	disposition, params := MediaType(n.Header.Get("Content-Disposition"))
+	n.Disposition = disposition
+	for _, v := range []string{params["filename"], n.Params["name"], n.Params["file"]} {
 		if v != "" {
-			n.name = fileName(headerText(v))
+			n.Name = FileName(Text(v))
 			break
 		}
 	}
-	n.id = bracketless(n.header.Get("Content-Id"))
+	n.ID = ID(n.Header.Get("Content-Id"))
 	if !n.multipart() {
 		return n
 	}
 	if depth == maxDepth {
 		s.limited = true
-		n.kind = "application/octet-stream"
+		n.Kind = "application/octet-stream"
 		return n
 	}
-	boundary := n.params["boundary"]
+	boundary := n.Params["boundary"]
 	if boundary == "" {
 		boundary = firstBoundary(body)
 	}
 	childKind := "text/plain"
-	if n.kind == "multipart/digest" {
+	if n.Kind == "multipart/digest" {
 		childKind = "message/rfc822"
 	}
 	for part := range sections(body, boundary) {
@@ -144,15 +165,15 @@ func (s *splitter) split(raw []byte, depth int, fallback string) *node {
 			s.limited = true
 			break
 		}
-		n.children = append(n.children, s.split(part, depth+1, childKind))
+		n.Children = append(n.Children, s.split(part, depth+1, childKind))
 	}
 	switch {
-	case n.children != nil:
+	case n.Children != nil:
 		n.body = nil
 	case boundary != "" && bytes.Contains(body, []byte("--"+boundary)):
-		n.kind, n.body = "text/plain", nil // an empty container
+		n.Kind, n.body = "text/plain", nil // an empty container
 	default:
-		n.kind = "text/plain" // no boundary: its body is text
+		n.Kind = "text/plain" // no boundary: its body is text
 	}
 	return n
 }
@@ -169,14 +190,14 @@ func cutHeader(raw []byte) (head, body []byte, whole bool) {
 	for i := 0; ; {
 		j := bytes.IndexByte(raw[i:], '\n')
 		if j < 0 {
-			if len(raw) > maxHeader {
-				return raw[:maxHeader], raw[maxHeader:], false
+			if len(raw) > MaxHeader {
+				return raw[:MaxHeader], raw[MaxHeader:], false
 			}
 			return raw, nil, true
 		}
 		i += j + 1
-		if i > maxHeader {
-			return raw[:maxHeader], raw[maxHeader:], false
+		if i > MaxHeader {
+			return raw[:MaxHeader], raw[MaxHeader:], false
 		}
 		switch rest := raw[i:]; {
 		case bytes.HasPrefix(rest, []byte("\n")):
@@ -202,9 +223,9 @@ type complaints struct{}
 func (complaints) AddError(string, string, ...any)   {}
 func (complaints) AddWarning(string, string, ...any) {}
 
-// mediaType parses a Content-Type or Content-Disposition. The type is empty if absent, and
+// MediaType parses a Content-Type or Content-Disposition. The type is empty if absent, and
 // guessed if malformed.
-func mediaType(v string) (string, map[string]string) {
+func MediaType(v string) (string, map[string]string) {
 	if len(v) > maxField { // the tolerant parser needs quadratic time
 		v = v[:maxField]
 	}
@@ -221,13 +242,14 @@ func mediaType(v string) (string, map[string]string) {
 			kind = "text/plain"
 		}
 	}
-	if !cleanToken(kind) {
+	if !ValidToken(kind) {
 		kind = "application/octet-stream"
 	}
 	return kind, params
 }
 
-func cleanToken(kind string) bool {
+// ValidToken reports whether a media type or charset can be written without quotes.
+func ValidToken(kind string) bool {
 	return len(kind) < 128 && !strings.ContainsFunc(kind, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune(`"(),:;<=>?@[\]`, r)
 	})
@@ -291,23 +313,23 @@ func trimNewline(b []byte) []byte {
 	return bytes.TrimSuffix(b, []byte("\r"))
 }
 
-// data decodes the transfer encoding of a leaf.
-func (n *node) data() []byte {
-	return transferDecode(n.header.Get("Content-Transfer-Encoding"), n.body)
+// Data decodes the transfer encoding of a leaf.
+func (n *Part) Data() []byte {
+	return transferDecode(n.Header.Get("Content-Transfer-Encoding"), n.body)
 }
 
 func transferDecode(encoding string, body []byte) []byte {
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "base64":
-		return decodeBase64(body)
+		return DecodeBase64(body)
 	case "quoted-printable":
 		return decodeQuoted(body)
 	}
 	return body
 }
 
-// decodeBase64 decodes the base64 characters of b and drops the rest.
-func decodeBase64(b []byte) []byte {
+// DecodeBase64 decodes the base64 characters of b and drops the rest.
+func DecodeBase64(b []byte) []byte {
 	out := make([]byte, 0, base64.StdEncoding.DecodedLen(len(b)))
 	acc, bits := uint32(0), 0
 	for _, c := range b {
@@ -391,27 +413,45 @@ func unhex(c byte) int {
 	return -1
 }
 
-// text decodes a text leaf to at most maxText bytes of clean UTF-8 with bare line feeds. It
+// Text decodes a text leaf to at most [MaxText] bytes of clean UTF-8 with bare line feeds. It
 // returns false if truncated.
-func (n *node) text() (string, bool) {
+func (n *Part) Text() (string, bool) {
 	body, whole := n.body, true
 	if len(body) > maxEncoded {
 		body, whole = body[:maxEncoded], false
 	}
-	encoding := n.header.Get("Content-Transfer-Encoding")
+	encoding := n.Header.Get("Content-Transfer-Encoding")
 	if strings.EqualFold(strings.TrimSpace(encoding), "base64") && !isBase64(body) {
 		encoding = "" // some senders label unencoded text so
 	}
 	data := transferDecode(encoding, body)
-	text := safehtml.Clean(decodeCharset(data, n.params["charset"], n.kind))
-	if cut := clip(text, maxText); len(cut) < len(text) {
+	text := safehtml.Clean(DecodeCharset(data, n.Params["charset"], n.Kind))
+	if cut := Clip(text, MaxText); len(cut) < len(text) {
 		text, whole = cut, false
 	}
 	return text, whole
 }
 
-// clip truncates text to at most n bytes at a rune boundary.
-func clip(text string, n int) string {
+// Blocks parses the groups of header fields of a report.
+func (n *Part) Blocks() []textproto.MIMEHeader {
+	var list []textproto.MIMEHeader
+	rest := bytes.ReplaceAll(n.Data(), []byte("\r\n"), []byte("\n"))
+	for len(list) < 50 {
+		rest = bytes.TrimLeft(rest, "\n")
+		if len(rest) == 0 {
+			break
+		}
+		var head []byte
+		head, rest, _ = cutHeader(rest)
+		if h := readHeader(head); len(h) > 0 {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// Clip truncates text to at most n bytes at a rune boundary.
+func Clip(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
@@ -421,9 +461,9 @@ func clip(text string, n int) string {
 	return text[:n]
 }
 
-// decodeCharset decodes data to UTF-8 by its label. Labels may be wrong: valid UTF-8 is taken
+// DecodeCharset decodes data to UTF-8 by its label. Labels may be wrong: valid UTF-8 is taken
 // as UTF-8 despite a single-byte label, and invalid UTF-8 is detected.
-func decodeCharset(data []byte, label, kind string) string {
+func DecodeCharset(data []byte, label, kind string) string {
 	label = strings.ToLower(strings.Trim(strings.TrimSpace(label), `"'`))
 	if label == "" && kind == "text/html" {
 		if _, name, certain := charset.DetermineEncoding(data[:min(len(data), 1024)], ""); certain {
@@ -457,7 +497,7 @@ func unused(r rune) bool { return r >= 0x80 && r < 0xa0 }
 // convert decodes data with enmime from the labelled charset, or from the detected one if label
 // is empty.
 func convert(data []byte, label string) (string, bool) {
-	if label != "" && !cleanToken(label) {
+	if label != "" && !ValidToken(label) {
 		return "", false
 	}
 	header := "Content-Type: text/plain\r\nContent-Transfer-Encoding: binary\r\n\r\n"
@@ -472,8 +512,8 @@ func convert(data []byte, label string) (string, bool) {
 	return string(part.Content), true
 }
 
-// headerText decodes a header value to one clean line.
-func headerText(v string) string {
+// Text decodes a header value to one clean line.
+func Text(v string) string {
 	words := mime.WordDecoder{CharsetReader: charset.NewReaderLabel}
 	if decoded, err := words.DecodeHeader(v); err == nil {
 		v = decoded
@@ -496,8 +536,8 @@ func headerText(v string) string {
 	return strings.TrimSpace(v)
 }
 
-// fileName makes a sender's file name safe to display and to save.
-func fileName(s string) string {
+// FileName makes a sender's file name safe to display and to save.
+func FileName(s string) string {
 	if i := strings.LastIndexAny(s, `/\`); i >= 0 {
 		s = s[i+1:]
 	}
@@ -513,14 +553,14 @@ func fileName(s string) string {
 		if i := strings.LastIndexByte(s, '.'); i >= 0 && len(s)-i <= 20 {
 			ext = s[i:]
 		}
-		s = clip(s, 200-len(ext)) + ext
+		s = Clip(s, 200-len(ext)) + ext
 	}
 	return s
 }
 
-// bracketless returns an id without angle brackets, clean enough to store.
-func bracketless(v string) string {
-	v = strings.TrimSpace(headerText(v))
+// ID returns an id without angle brackets, clean enough to store.
+func ID(v string) string {
+	v = strings.TrimSpace(Text(v))
 	v = strings.TrimSuffix(strings.TrimPrefix(v, "<"), ">")
-	return clip(v, maxID)
+	return Clip(v, MaxID)
 }

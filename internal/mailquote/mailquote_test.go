@@ -1,11 +1,11 @@
-package email
+package mailquote
 
 import (
 	"strings"
 	"testing"
 )
 
-func TestStripQuoted(t *testing.T) {
+func TestStrip(t *testing.T) {
 	for _, tt := range []struct{ name, subject, text, want string }{
 		{"nothing to cut", "", "Hello,\nmy scooter is broken.\n", "Hello,\nmy scooter is broken.\n"},
 		{"attribution and quote", "", "Thanks!\n\nOn Fri, Nov 20, 2026 at 10:00 AM Support <s@acme.example> wrote:\n> Hi Ana\n> how are you\n", "Thanks!"},
@@ -54,8 +54,8 @@ func TestStripQuoted(t *testing.T) {
 		{"forward on a telephone", "Lamp", "Look.\n\nBegin forwarded message:\n\nFrom: Acme\nDate: Friday\nSubject: Lamp\n", "Look.\n\nBegin forwarded message:\n\nFrom: Acme\nDate: Friday\nSubject: Lamp\n"},
 		{"a forward inside the quote", "", "Thanks\n\nOn Fri, 20 Nov 2026 Ana <a@x.example> wrote:\n> ---------- Forwarded message ---------\n> Hi\n", "Thanks"},
 
-		{"our marker", "", "Thanks\n\n" + ReplyMarker + "\n\nAcme: we are on it\n", "Thanks"},
-		{"our marker, quoted and attributed", "", "Thanks\n\nOn Fri, 20 Nov 2026 Ana <a@x.example> wrote:\n> " + ReplyMarker + "\n> we are on it\n", "Thanks"},
+		{"our marker", "", "Thanks\n\n" + replyMarker + "\n\nAcme: we are on it\n", "Thanks"},
+		{"our marker, quoted and attributed", "", "Thanks\n\nOn Fri, 20 Nov 2026 Ana <a@x.example> wrote:\n> " + replyMarker + "\n> we are on it\n", "Thanks"},
 		{"signature", "", "Yes.\n-- \nAna Lind\n+46 8 123456\n", "Yes."},
 		{"signature above a quote", "", "Yes.\n-- \nAna Lind\n\n> Red?\n", "Yes."},
 		{"signature below a quote", "", "Yes.\n\n> Red?\n-- \nAna Lind\n", "Yes."},
@@ -72,8 +72,8 @@ func TestStripQuoted(t *testing.T) {
 		{"blank", "", " \n\n", " \n\n"},
 		{"empty", "", "", ""},
 	} {
-		if got := StripQuoted(tt.text, tt.subject); got != tt.want {
-			t.Errorf("%s: StripQuoted() = %q, want %q", tt.name, got, tt.want)
+		if got := Strip(tt.text, tt.subject); got != tt.want {
+			t.Errorf("%s: Strip() = %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
@@ -91,37 +91,37 @@ func TestCutHTML(t *testing.T) {
 		{"Yahoo", `<div>Yes</div><div class="yahoo_quoted">Red?</div>`, "<div>Yes</div>"},
 		{"Proton", `<div>Yes</div><div class="protonmail_quote">Red?</div>`, "<div>Yes</div>"},
 	} {
-		got, ok := cutHTML(tt.markup)
+		got, ok := CutHTML(tt.markup)
 		if got != tt.want || ok != (tt.want != "") {
 			t.Errorf("%s: cutHTML() = %q, %t, want %q", tt.name, got, ok, tt.want)
 		}
 	}
 }
 
-func FuzzStripQuoted(f *testing.F) {
+func FuzzStrip(f *testing.F) {
 	for _, s := range []string{
 		"Thanks!\n\nOn Fri, Nov 20, 2026 at 10:00 AM Support\n<s@acme.example> wrote:\n> Hi\n\n> there\n",
 		"Fine.\n\n____________\nFrom: Acme\nSent: Friday\nTo: Ana\nSubject: Lamp\n\nHi\n-- \nx\n",
 		"> a\nb\n> c\n--\n\nSent from my iPhone",
-		"---------- Forwarded message ---------\n-----Original Message-----\n" + ReplyMarker,
+		"---------- Forwarded message ---------\n-----Original Message-----\n" + replyMarker,
 		"20:15 a <a@b>:\n写道：", " \n>\n", "",
 	} {
 		f.Add(s, "Re: Fwd")
 		f.Add(s, "")
 	}
 	f.Fuzz(func(t *testing.T, text, subject string) {
-		got := StripQuoted(text, subject)
+		got := Strip(text, subject)
 		if !strings.HasPrefix(text, got) {
-			t.Errorf("StripQuoted(%q) = %q, which is not its beginning", text, got)
+			t.Errorf("Strip(%q) = %q, which is not its beginning", text, got)
 		}
 		if strings.TrimSpace(text) != "" && strings.TrimSpace(got) == "" {
-			t.Errorf("StripQuoted(%q) = %q, nothing left", text, got)
+			t.Errorf("Strip(%q) = %q, nothing left", text, got)
 		}
 		if forwards(subject) && got != text {
-			t.Errorf("StripQuoted(%q, %q) = %q, a forward was cut", text, subject, got)
+			t.Errorf("Strip(%q, %q) = %q, a forward was cut", text, subject, got)
 		}
-		if again := StripQuoted(got, subject); !strings.HasPrefix(got, again) {
-			t.Errorf("StripQuoted twice: %q, then %q", got, again)
+		if again := Strip(got, subject); !strings.HasPrefix(got, again) {
+			t.Errorf("Strip twice: %q, then %q", got, again)
 		}
 	})
 }
