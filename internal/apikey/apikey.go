@@ -21,14 +21,19 @@ package apikey
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/cache"
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
+
+// maxCached bounds the cached keys, and the cached plans.
+const maxCached = 10_000
 
 // Service manages API keys. It is safe for concurrent use.
 type Service struct {
@@ -37,8 +42,8 @@ type Service struct {
 	planLimit  func(ctx context.Context, organizationID string) (int64, error)
 	audit      *audit.Log
 	log        *slog.Logger
-	keys       keyCache
-	plans      planCache
+	keys       *cache.Cache[[sha256.Size]byte, *Key] // by digest; callers compare the version with the database
+	plans      *cache.Cache[string, int64]           // limits of plans by organization: every request needs one
 
 	mu   sync.Mutex
 	used map[string]use // by key id, not stored yet
@@ -67,7 +72,10 @@ func Open(c Config) *Service {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{db: c.DB, catalogues: c.Catalogues, planLimit: c.PlanLimit, audit: c.Audit, log: log, used: make(map[string]use)}
+	return &Service{
+		db: c.DB, catalogues: c.Catalogues, planLimit: c.PlanLimit, audit: c.Audit, log: log, used: make(map[string]use),
+		keys: cache.New[[sha256.Size]byte, *Key](maxCached, 0), plans: cache.New[string, int64](maxCached, time.Second),
+	}
 }
 
 // ServiceName is the service of a key.
@@ -144,44 +152,11 @@ func (s *Service) PlanLimit(ctx context.Context, organizationID string) (int64, 
 // Limit returns a key's requests per minute under its organization's current plan, cached
 // for a second.
 func (s *Service) Limit(ctx context.Context, k *Key) (int64, error) {
-	now := time.Now()
-	plan, ok := s.plans.get(k.OrganizationID, now)
-	if !ok {
-		var err error
-		if plan, err = s.planLimit(ctx, k.OrganizationID); err != nil {
-			return 0, fmt.Errorf("limit of the plan: %w", err)
-		}
-		s.plans.put(k.OrganizationID, plan, now)
+	plan, err := s.plans.Load(k.OrganizationID, func() (int64, error) { return s.planLimit(ctx, k.OrganizationID) })
+	if err != nil {
+		return 0, fmt.Errorf("limit of the plan: %w", err)
 	}
 	return Limit(k.RateLimit, plan), nil
-}
-
-// planCache caches the plan limits of organizations for a second, since every request
-// needs one.
-type planCache struct {
-	mu sync.RWMutex
-	by map[string]cachedLimit
-}
-
-type cachedLimit struct {
-	limit int64
-	until time.Time
-}
-
-func (p *planCache) get(organizationID string, now time.Time) (int64, bool) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	got, ok := p.by[organizationID]
-	return got.limit, ok && now.Before(got.until)
-}
-
-func (p *planCache) put(organizationID string, limit int64, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.by == nil || len(p.by) >= maxCached {
-		p.by = make(map[string]cachedLimit)
-	}
-	p.by[organizationID] = cachedLimit{limit, now.Add(time.Second)}
 }
 
 // Limit returns the effective limit of a key: the lower of its own and the plan's, or the

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -135,37 +134,14 @@ func (s *Service) current(ctx context.Context, digest [sha256.Size]byte) (*Key, 
 	if err := s.db.Lookup(ctx, "SELECT version FROM api_keys WHERE digest = $1", digest[:]).Scan(&version); err != nil {
 		return nil, err
 	}
-	if k := s.keys.get(digest); k != nil && k.version == version {
+	if k, ok := s.keys.Get(digest); ok && k.version == version {
 		return k, nil
 	}
+	start := s.keys.Start()
 	k, err := scan(s.db.Lookup(ctx, "SELECT "+columns+" FROM api_keys WHERE digest = $1", digest[:]))
 	if err != nil {
 		return nil, err
 	}
-	s.keys.put(digest, &k)
+	s.keys.Put(digest, &k, start)
 	return &k, nil
-}
-
-// maxCached bounds the number of cached keys.
-const maxCached = 10_000
-
-// keyCache caches keys by digest. Callers compare the version with the database.
-type keyCache struct {
-	mu sync.RWMutex
-	by map[[sha256.Size]byte]*Key
-}
-
-func (m *keyCache) get(digest [sha256.Size]byte) *Key {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.by[digest]
-}
-
-func (m *keyCache) put(digest [sha256.Size]byte, k *Key) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.by == nil || len(m.by) >= maxCached {
-		m.by = make(map[[sha256.Size]byte]*Key)
-	}
-	m.by[digest] = k
 }

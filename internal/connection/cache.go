@@ -1,90 +1,70 @@
 package connection
 
 import (
-	"sync"
+	"crypto/sha256"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/cache"
 )
 
 // CacheTTL is how long a cached connection may be stale.
 const CacheTTL = time.Second
 
-// maxCached bounds the cached addresses.
+// maxCached bounds each cache.
 const maxCached = 10_000
 
-// cache caches recently read connections by medium and address. It also caches that an address
-// has none, but uses that only together with another address that has one, so that a new
-// connection works at once.
-type cache struct {
-	mu       sync.RWMutex
-	by       map[addressKey]cachedAddress
-	ids      map[string]cachedConnection
-	digests  map[string]cachedDigests // by channels and name of the credential
-	channels map[string]channelList   // by names of the channels
-	changes  int                      // number of changes
+// caches hold recently read connections. Each change of a connection clears them.
+type caches struct {
+	// byAddress also has addresses without connections. An empty result is used only together
+	// with another address that has one, so that a new connection works at once.
+	byAddress *cache.Cache[addressKey, []*Connection]
+	byID      *cache.Cache[string, *Connection]
+	digests   *cache.Cache[string, [][sha256.Size]byte] // by channels and name of the credential
+	channels  *cache.Cache[string, channelList]         // by names of the channels
 }
 
 type addressKey struct{ medium, address string }
 
-type cachedConnection struct {
-	connection *Connection
-	read       time.Time
+func newCaches() caches {
+	return caches{
+		byAddress: cache.New[addressKey, []*Connection](maxCached, CacheTTL),
+		byID:      cache.New[string, *Connection](maxCached, CacheTTL),
+		digests:   cache.New[string, [][sha256.Size]byte](maxCached, CacheTTL),
+		channels:  cache.New[string, channelList](maxCached, 0),
+	}
 }
 
-type cachedAddress struct {
-	connections []*Connection // empty if the address has none
-	read        time.Time
+func (c *caches) clear() {
+	c.byAddress.Clear()
+	c.byID.Clear()
+	c.digests.Clear()
+	c.channels.Clear()
 }
 
-// cacheVersion is the time and the number of changes at the start of a read.
-type cacheVersion struct {
-	time    time.Time
-	changes int
-}
-
-// get returns the cached connections, the addresses to query, and the version for [cache.put].
-func (m *cache) get(medium string, addresses []string) (found []*Connection, missing []string, since cacheVersion) {
-	now := time.Now()
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+// at returns the cached connections at the addresses, and the addresses to query.
+func (c *caches) at(medium string, addresses []string) (found []*Connection, missing []string) {
 	for _, address := range addresses {
-		r, ok := m.by[addressKey{medium, address}]
-		switch {
-		case !ok || now.Sub(r.read) >= CacheTTL:
+		if at, ok := c.byAddress.Get(addressKey{medium, address}); ok {
+			found = append(found, at...)
+		} else {
 			missing = append(missing, address)
-		default:
-			found = append(found, r.connections...)
 		}
 	}
 	if len(found) == 0 {
 		missing = addresses
 	}
-	return found, missing, cacheVersion{now, m.changes}
+	return found, missing
 }
 
-// put caches connections read at the addresses, unless a connection has changed since the read
-// began.
-func (m *cache) put(medium string, addresses []string, read []*Connection, since cacheVersion) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.changes != since.changes {
-		return
-	}
-	if m.by == nil || len(m.by)+len(addresses) > maxCached {
-		m.by = make(map[addressKey]cachedAddress)
-	}
+// putAt caches the connections at the addresses, read since start.
+func (c *caches) putAt(medium string, addresses []string, read []*Connection, start cache.Mark) {
 	for _, address := range addresses {
-		m.by[addressKey{medium, address}] = cachedAddress{nil, since.time}
+		var at []*Connection
+		for _, found := range read {
+			if found.Address == address {
+				at = append(at, found)
+			}
+		}
+		c.byAddress.Put(addressKey{medium, address}, at, start)
 	}
-	for _, c := range read {
-		at := m.by[addressKey{medium, c.Address}]
-		m.by[addressKey{medium, c.Address}] = cachedAddress{append(at.connections, c), since.time}
-	}
-}
-
-// clear evicts everything after a change.
-func (m *cache) clear() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.changes++
-	m.by, m.ids, m.digests, m.channels = nil, nil, nil, nil
 }

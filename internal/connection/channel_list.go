@@ -32,7 +32,7 @@ func (s *Service) ListByChannels(ctx context.Context, channels []string, after t
 	if after.IsZero() {
 		after = time.Now().Add(-CacheTTL)
 	}
-	if r, ok, _ := s.cache.getChannels(key); ok && r.start.After(after) {
+	if r, ok := s.cache.channels.Get(key); ok && r.start.After(after) {
 		return r.list, r.all, nil
 	}
 	select {
@@ -41,7 +41,7 @@ func (s *Service) ListByChannels(ctx context.Context, channels []string, after t
 		return nil, false, ctx.Err()
 	}
 	defer func() { <-s.listing }()
-	last, ok, _ := s.cache.getChannels(key)
+	last, ok := s.cache.channels.Get(key)
 	if ok && last.start.After(after) {
 		return last.list, last.all, nil
 	}
@@ -54,7 +54,7 @@ func (s *Service) ListByChannels(ctx context.Context, channels []string, after t
 			return nil, false, ctx.Err()
 		}
 	}
-	_, _, since := s.cache.getChannels(key)
+	mark, start := s.cache.channels.Start(), time.Now()
 	rows, err := db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE channel = ANY($1) ORDER BY id DESC LIMIT $2", channels, maxListed+1)
 	if err != nil {
 		return nil, false, err
@@ -63,26 +63,6 @@ func (s *Service) ListByChannels(ctx context.Context, channels []string, after t
 		list = append(list, &rows[i])
 	}
 	all = len(list) <= maxListed
-	s.cache.putChannels(key, channelList{list, all, since.time, time.Now()}, since)
+	s.cache.channels.Put(key, channelList{list, all, start, time.Now()}, mark)
 	return list, all, nil
-}
-
-func (m *cache) getChannels(key string) (channelList, bool, cacheVersion) {
-	now := time.Now()
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	r, ok := m.channels[key]
-	return r, ok, cacheVersion{now, m.changes}
-}
-
-func (m *cache) putChannels(key string, r channelList, since cacheVersion) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.changes != since.changes {
-		return
-	}
-	if m.channels == nil {
-		m.channels = make(map[string]channelList)
-	}
-	m.channels[key] = r
 }

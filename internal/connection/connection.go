@@ -108,7 +108,7 @@ type Service struct {
 	box       *seal.Box
 	adapters  map[string]channel.Adapter
 	apis      map[string]channel.API
-	cache     cache
+	cache     caches
 	observers []func(ctx context.Context, tx *db.Tx, c *Connection, gone bool) error // fixed before first use
 	digestsMu sync.Mutex                                                             // serializes reads of credential digests
 	listing   chan struct{}                                                          // capacity 1: serializes reads of channel lists
@@ -122,7 +122,7 @@ type Service struct {
 
 // Open returns the service for the given adapters.
 func Open(d *db.DB, box *seal.Box, adapters []channel.Adapter) *Service {
-	s := &Service{db: d, box: box, adapters: make(map[string]channel.Adapter), apis: make(map[string]channel.API), listing: make(chan struct{}, 1)}
+	s := &Service{db: d, box: box, adapters: make(map[string]channel.Adapter), apis: make(map[string]channel.API), cache: newCaches(), listing: make(chan struct{}, 1)}
 	for _, a := range adapters {
 		s.adapters[a.Info().Name], s.apis[a.Info().Name] = a, channel.APIOf(a)
 	}
@@ -566,7 +566,8 @@ const maxClaims = 4
 // order of the addresses: for each the one that has proven it, if any, then the oldest unproven
 // ones. They must not be modified.
 func (s *Service) FindByAddresses(ctx context.Context, medium string, addresses []string) ([]*Connection, error) {
-	found, missing, since := s.cache.get(medium, addresses)
+	start := s.cache.byAddress.Start()
+	found, missing := s.cache.at(medium, addresses)
 	if len(missing) == 0 {
 		return found, nil
 	}
@@ -587,7 +588,7 @@ func (s *Service) FindByAddresses(ctx context.Context, medium string, addresses 
 	}
 	found = append(found, read...)
 	if len(found) > 0 {
-		s.cache.put(medium, missing, read, since)
+		s.cache.putAt(medium, missing, read, start)
 	}
 	slices.SortStableFunc(found, func(a, b *Connection) int {
 		return slices.Index(addresses, a.Address) - slices.Index(addresses, b.Address)

@@ -113,6 +113,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/blob"
+	"github.com/kickstand-dev/kickstand/internal/cache"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
@@ -200,7 +201,7 @@ type Service struct {
 	onChanged   func(organizationID, ticketID string) // may be nil
 	box         *seal.Box
 	audit       *audit.Log
-	policies    policies
+	policies    *cache.Cache[string, *SLAPolicy] // by version
 	budget      budget
 	log         *slog.Logger
 	sanitizer   *safehtml.Sanitizer
@@ -213,8 +214,8 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, events: c.Events, blob: c.Blob,
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
-		indexNeeded: make(chan struct{}, 1),
-		sanitizer:   safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChanged: c.Changed, audit: c.Audit,
+		indexNeeded: make(chan struct{}, 1), policies: cache.New[string, *SLAPolicy](maxPolicies, 0),
+		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChanged: c.Changed, audit: c.Audit,
 	}
 	s.budget = defaultBudget(s.db.Postgres())
 	if s.log = c.Logger; s.log == nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/businesshours"
@@ -184,24 +183,16 @@ func (s *Service) DeleteSLAPolicyTx(ctx context.Context, tx *db.Tx, organization
 	return s.recordPolicyTx(ctx, tx, AuditSLADeleted, organizationID, priority, before, SLAPolicy{})
 }
 
-// policies caches versions of policies, which are immutable.
-type policies struct {
-	mu   sync.Mutex
-	byID map[string]*SLAPolicy
-}
-
-// maxPolicies bounds the cache.
+// maxPolicies bounds the cached versions of policies.
 const maxPolicies = 1000
 
-// get returns a version of a policy with its calendar. The caller must not change
-// it.
-func (ps *policies) get(ctx context.Context, q db.Querier, id string) (*SLAPolicy, error) {
-	ps.mu.Lock()
-	p := ps.byID[id]
-	ps.mu.Unlock()
-	if p != nil {
-		return p, nil
-	}
+// slaPolicy returns a version of a policy with its calendar, cached, since versions are
+// immutable. The caller must not change it.
+func (s *Service) slaPolicy(ctx context.Context, q db.Querier, id string) (*SLAPolicy, error) {
+	return s.policies.Load(id, func() (*SLAPolicy, error) { return loadPolicy(ctx, q, id) })
+}
+
+func loadPolicy(ctx context.Context, q db.Querier, id string) (*SLAPolicy, error) {
 	loaded, err := db.One(ctx, q, scanPolicy, selectPolicy+"WHERE id = $1", id)
 	if err == nil {
 		loaded.calendar, err = loaded.Hours.Calendar()
@@ -216,12 +207,6 @@ func (ps *policies) get(ctx context.Context, q db.Querier, id string) (*SLAPolic
 	if err != nil {
 		return nil, fmt.Errorf("load SLA policy %s: %w", id, err)
 	}
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if ps.byID == nil || len(ps.byID) >= maxPolicies {
-		ps.byID = make(map[string]*SLAPolicy)
-	}
-	ps.byID[id] = &loaded
 	return &loaded, nil
 }
 
@@ -350,7 +335,7 @@ func (c *clock) sync(t *Ticket, at int64, p *SLAPolicy) {
 // reports that an agent started the ticket, so that there is no first response to
 // wait for.
 func (s *Service) startClocks(ctx context.Context, tx *db.Tx, t *Ticket, policyID string, spoken bool) error {
-	p, err := s.policies.get(ctx, tx, policyID)
+	p, err := s.slaPolicy(ctx, tx, policyID)
 	if err != nil {
 		return err
 	}
@@ -374,7 +359,7 @@ func (s *Service) changePriority(ctx context.Context, tx *db.Tx, t *Ticket) erro
 	switch err := tx.QueryRow(ctx, "SELECT id FROM sla_policies WHERE organization_id = $1 AND priority = $2 AND replaced_at IS NULL",
 		t.OrganizationID, string(t.Priority)).Scan(&id); {
 	case err == nil:
-		if next, err = s.policies.get(ctx, tx, id); err != nil {
+		if next, err = s.slaPolicy(ctx, tx, id); err != nil {
 			return err
 		}
 	case !errors.Is(err, db.ErrNoRows):
@@ -406,7 +391,7 @@ func (s *Service) changePriority(ctx context.Context, tx *db.Tx, t *Ticket) erro
 			continue
 		}
 		if c.Since != 0 {
-			p, err := s.policies.get(ctx, tx, c.PolicyID)
+			p, err := s.slaPolicy(ctx, tx, c.PolicyID)
 			if err != nil {
 				return err
 			}
@@ -445,7 +430,7 @@ func (s *Service) syncClocks(ctx context.Context, tx *db.Tx, t *Ticket, at time.
 	}
 	for i := range t.clocks {
 		c := &t.clocks[i]
-		p, err := s.policies.get(ctx, tx, c.PolicyID)
+		p, err := s.slaPolicy(ctx, tx, c.PolicyID)
 		if err != nil {
 			return err
 		}

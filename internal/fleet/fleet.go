@@ -67,12 +67,12 @@ type Service struct {
 
 	changed func(organizationID, kind, id string)
 
-	settings    cache[Settings]
-	subaccounts cache[Subaccount]
-	plans       cache[Plan]
-	fences      cache[fences]
+	settings    stampedCache[Settings]
+	subaccounts stampedCache[Subaccount]
+	plans       stampedCache[Plan]
+	fences      stampedCache[fences]
 	layers      *layerCache
-	rowCounts   cache[rowCount] // of recently counted filter sets, see [listQuery.setKey]
+	rowCounts   stampedCache[rowCount] // of recently counted filter sets, see [listQuery.setKey]
 
 	provisioned sync.Map // ids of organizations with a fleet, see Provision
 	packCursor  string   // the last organization that packPending visited; used by Run only
@@ -98,6 +98,8 @@ func Open(c Config) *Service {
 	}
 	return &Service{
 		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, budget: defaultScanBudget(), tiling: defaultTiling(), packedRides: packedRides, layers: newLayerCache(),
+		settings: newStampedCache[Settings](maxCached), subaccounts: newStampedCache[Subaccount](maxCached), plans: newStampedCache[Plan](maxCached),
+		fences: newStampedCache[fences](maxCached), rowCounts: newStampedCache[rowCount](maxCached),
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)},
 	}
 }

@@ -60,12 +60,12 @@ type layer struct {
 
 // layerCache keeps some of what was read of layers, which never change.
 type layerCache struct {
-	extents cache[[]extent] // by layer; up to two hundred kilobytes each, of a home
-	tiles   cache[tile]     // by layer and number; some twenty kilobytes each
+	extents stampedCache[[]extent] // by layer; up to two hundred kilobytes each, of a home
+	tiles   stampedCache[tile]     // by layer and number; some twenty kilobytes each
 }
 
 func newLayerCache() *layerCache {
-	return &layerCache{extents: cache[[]extent]{most: 300}, tiles: cache[tile]{most: 3000}}
+	return &layerCache{extents: newStampedCache[[]extent](300), tiles: newStampedCache[tile](3000)}
 }
 
 var untiledColumns = slices.Concat([]string{"start_cell", "id", "revision"}, wordColumns[:], valueColumns[:])

@@ -120,7 +120,7 @@ type listQuery struct {
 	regionColumns   []string // further columns of the index by region and id
 	regionFilters   []string // columns with an index by region and the column
 	partialIndex    partialIndex
-	rowCounts       *cache[rowCount] // recent sizes of filter sets
+	rowCounts       stampedCache[rowCount] // recent sizes of filter sets
 	rides           bool
 	layers          *layerCache // only for rides
 	tiling          tiling      // only for rides
@@ -391,7 +391,7 @@ func (s *Service) listPage(ctx context.Context, q db.Querier, limit int, begin f
 		if err != nil {
 			return err
 		}
-		f.budget, f.rowCounts = s.budget, &s.rowCounts
+		f.budget, f.rowCounts = s.budget, s.rowCounts
 		docs, next, err = f.page(cmp.Or(limit, defaultPage))
 		return err
 	})
@@ -412,7 +412,7 @@ func (s *Service) eachRecord(ctx context.Context, begin func(ctx context.Context
 			if err != nil {
 				return err
 			}
-			f.budget, f.rowCounts = s.budget, &s.rowCounts
+			f.budget, f.rowCounts = s.budget, s.rowCounts
 			return f.each(fn)
 		})
 	})

@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/cache"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -41,9 +42,7 @@ type Feed struct {
 	log     *slog.Logger
 	files   []file
 
-	mu   sync.Mutex
-	kept map[string]*cacheEntry // by system and file
-	size int                    // bytes of all entries
+	cache *cache.Cache[string, *cacheEntry] // by system and file
 }
 
 // cacheEntry is a generated file. Its lock is held during generation, so that
@@ -59,16 +58,17 @@ type cacheEntry struct {
 	tag     string
 }
 
-// maxCacheBytes is the size limit of the cache. At the limit all entries are
-// evicted, since they live for seconds only.
+// maxCacheBytes is the size limit of the cache.
 const maxCacheBytes = 64 << 20
+
+func (k *cacheEntry) size() int { return 1024 + len(k.body) + len(k.packed) } // with the key
 
 // New returns the feed of one environment. origin is the server's URL,
 // "https://help.example.com", and prefix the path of the feed.
 func New(service *fleet.Service, origin, prefix string, log *slog.Logger) *Feed {
 	return &Feed{
 		service: service, prefix: prefix, root: origin + strings.TrimSuffix(prefix, "/"), log: log,
-		files: files(), kept: make(map[string]*cacheEntry),
+		files: files(), cache: cache.NewSized[string](maxCacheBytes, (*cacheEntry).size),
 	}
 }
 
@@ -161,7 +161,7 @@ func (f *Feed) file(ctx context.Context, system *fleet.System, wanted file) (*ca
 
 // cached returns a cached file, generating it if necessary.
 func (f *Feed) cached(name string, stamp int64, ttl int, now time.Time, fill func() (any, error)) (*cacheEntry, error) {
-	k := f.entry(name)
+	k, _ := f.cache.GetOrPut(name, new(cacheEntry))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.body != nil && k.stamp == stamp && time.Now().Before(k.until) {
@@ -178,7 +178,6 @@ func (f *Feed) cached(name string, stamp int64, ttl int, now time.Time, fill fun
 	if digest := sha256.Sum256(text); k.body == nil || digest != k.data {
 		k.data, k.updated = digest, now
 	}
-	before := len(k.body) + len(k.packed)
 	if k.body, err = encode(envelope{instant(k.updated), ttl, version, text}); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", name, err)
 	}
@@ -191,28 +190,8 @@ func (f *Feed) cached(name string, stamp int64, ttl int, now time.Time, fill fun
 	k.tag = `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
 	k.stamp = stamp
 	k.until = time.Now().Add(min(15*time.Second, time.Duration(ttl)*time.Second/2))
-	f.evictIfFull(len(k.body) + len(k.packed) - before)
+	f.cache.Put(name, k, f.cache.Start()) // with its size
 	return k.copy(), nil
-}
-
-func (f *Feed) entry(name string) *cacheEntry {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	k := f.kept[name]
-	if k == nil {
-		k = &cacheEntry{}
-		f.kept[name] = k
-	}
-	return k
-}
-
-func (f *Feed) evictIfFull(bytes int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.size += bytes; f.size > maxCacheBytes {
-		clear(f.kept)
-		f.size = 0
-	}
 }
 
 // copy returns an immutable copy to serve.

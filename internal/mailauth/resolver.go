@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/cache"
 )
 
 const (
@@ -36,14 +38,11 @@ type Lookup func(ctx context.Context, name string) ([]string, error)
 type Resolver struct {
 	lookup Lookup
 
-	mu      sync.Mutex
-	cache   map[string]cachedRecords
-	skipped map[string]timeouts // by organizational domain
-}
+	found   *cache.Cache[string, []string]
+	missing *cache.Cache[string, struct{}]
 
-type cachedRecords struct {
-	records []string
-	until   time.Time
+	mu      sync.Mutex                     // for changes of skipped
+	skipped *cache.Cache[string, timeouts] // by organizational domain
 }
 
 type timeouts struct {
@@ -53,7 +52,10 @@ type timeouts struct {
 
 // NewResolver returns a resolver over lookup.
 func NewResolver(lookup Lookup) *Resolver {
-	return &Resolver{lookup: lookup, cache: make(map[string]cachedRecords), skipped: make(map[string]timeouts)}
+	return &Resolver{
+		lookup: lookup, found: cache.New[string, []string](maxKept, keepFound), missing: cache.New[string, struct{}](maxKept, keepMissing),
+		skipped: cache.New[string, timeouts](maxKept, 0),
+	}
 }
 
 // reserved lists top-level domains outside the DNS (RFC 2606, 6761, 6762, 7686; ICANN's
@@ -113,46 +115,41 @@ func (r *Resolver) TXT(ctx context.Context, names []string) map[string][]string 
 
 // cached returns a cached result. ask is false if the name's servers are skipped.
 func (r *Resolver) cached(name string) (records []string, known, ask bool) {
-	now := time.Now()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if k, ok := r.cache[name]; ok && now.Before(k.until) {
-		return k.records, true, false
+	if records, ok := r.found.Get(name); ok {
+		return records, true, false
 	}
-	return nil, false, !now.Before(r.skipped[Organization(name)].until)
+	if _, ok := r.missing.Get(name); ok {
+		return []string{}, true, false
+	}
+	skipped, _ := r.skipped.Get(Organization(name))
+	return nil, false, !time.Now().Before(skipped.until)
 }
 
 // store caches answers and counts organizations without any.
 func (r *Resolver) store(asked []string, found map[string][]string) {
-	now := time.Now()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.cache) >= maxKept {
-		clear(r.cache)
-	}
-	if len(r.skipped) >= maxKept {
-		clear(r.skipped)
-	}
 	answered := make(map[string]bool) // by organizational domain
 	for _, name := range asked {
 		records, ok := found[name]
 		answered[Organization(name)] = answered[Organization(name)] || ok
-		if size := len(strings.Join(records, "")); !ok || size > 2*maxRecord {
+		switch size := len(strings.Join(records, "")); {
+		case !ok || size > 2*maxRecord:
+		case len(records) == 0:
+			r.missing.Put(name, struct{}{}, r.missing.Start())
+		default:
+			r.found.Put(name, records, r.found.Start())
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for organization, ok := range answered {
+		if ok {
+			r.skipped.Delete(organization)
 			continue
 		}
-		keep := keepMissing
-		if len(records) > 0 {
-			keep = keepFound
-		}
-		r.cache[name] = cachedRecords{records, now.Add(keep)}
-	}
-	for organization, ok := range answered {
-		s := r.skipped[organization]
+		s, _ := r.skipped.Get(organization)
 		if s.times++; s.times >= maxSilent {
-			s.until = now.Add(silentTime)
+			s.until = time.Now().Add(silentTime)
 		}
-		if r.skipped[organization] = s; ok {
-			delete(r.skipped, organization)
-		}
+		r.skipped.Put(organization, s, r.skipped.Start())
 	}
 }

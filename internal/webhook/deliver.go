@@ -117,7 +117,7 @@ func (s *Service) changeKind(ctx context.Context, j *queue.Job) error {
 	ctx = context.WithoutCancel(ctx)
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		// The cached webhook may be a second old.
-		tx.AfterCommit(func() { s.cache.evict(j.Lane) })
+		tx.AfterCommit(func() { s.cache.Delete(j.Lane) })
 		var ordered bool
 		err := tx.QueryRow(ctx, "SELECT ordered FROM webhooks WHERE id = $1 FOR UPDATE", j.Lane).Scan(&ordered)
 		if errors.Is(err, db.ErrNoRows) {

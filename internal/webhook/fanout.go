@@ -47,7 +47,7 @@ func (s *Service) fanOut(ctx context.Context, tx *db.Tx, events []event.Event) e
 			}
 			all = append(all, newDelivery{sub, e, queue.NewID()})
 			// Most deliveries are sent by this process a moment later.
-			if _, err := s.bodies.rendered(e, sub.form); err != nil {
+			if _, err := s.rendered(e, sub.form); err != nil {
 				return err
 			}
 		}

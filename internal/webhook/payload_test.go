@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/cache"
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
@@ -159,28 +159,14 @@ func TestPayloadOfJob(t *testing.T) {
 	}
 }
 
-func TestBodiesAreBounded(t *testing.T) {
-	var b bodyCache
+func TestEventIsRenderedOnce(t *testing.T) {
+	s := &Service{bodies: cache.New[bodyKey, []byte](1, 0)}
 	e := samples()["message.created"]
-	first, err := b.rendered(&e, FormB)
+	first, err := s.rendered(&e, FormB)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := b.rendered(&e, FormB); err != nil || &again[0] != &first[0] {
+	if again, err := s.rendered(&e, FormB); err != nil || &again[0] != &first[0] {
 		t.Errorf("got another body, %v", err)
-	}
-	for i := range 20_000 {
-		b.put(bodyKey{fmt.Sprint(i), FormA}, make([]byte, 1000))
-	}
-	if n := len(b.young) + len(b.old); n < 4_000 || n > 2*halfSize/1000 {
-		t.Errorf("got %d bodies of 1000 bytes, want from 4000 to %d", n, 2*halfSize/1000)
-	}
-	if b.get(bodyKey{e.ID, FormB}) != nil || b.get(bodyKey{"19999", FormA}) == nil {
-		t.Error("the oldest is kept or the newest is not")
-	}
-	e.Data.Message.Text = strings.Repeat("x", maxBody)
-	e.ID = "long"
-	if body, err := b.rendered(&e, FormB); len(body) < maxBody || err != nil || b.get(bodyKey{"long", FormB}) != nil {
-		t.Errorf("a long body: got %d bytes, %v, or it was kept", len(body), err)
 	}
 }

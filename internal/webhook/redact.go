@@ -21,13 +21,6 @@ func (s *Service) RedactEventsTx(ctx context.Context, tx *db.Tx, eventIDs []stri
 			return fmt.Errorf("forget deliveries: %w", err)
 		}
 	}
-	tx.AfterCommit(s.bodies.clear)
+	tx.AfterCommit(s.bodies.Clear)
 	return nil
-}
-
-// clear empties the cache.
-func (b *bodyCache) clear() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.young, b.old, b.size = nil, nil, 0
 }

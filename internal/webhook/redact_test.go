@@ -31,11 +31,11 @@ func TestRedactEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := bodyKey{"one", FormA}
-	s.bodies.put(key, []byte("body"))
+	s.bodies.GetOrPut(key, []byte("body"))
 	if err := d.Write(t.Context(), func(tx *db.Tx) error { return s.RedactEventsTx(t.Context(), tx, []string{"one", "none"}) }); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.bodies.get(key); got != nil {
+	if got, ok := s.bodies.Get(key); ok {
 		t.Errorf("got %q in memory", got)
 	}
 	for _, query := range []string{

@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/cache"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/mail"
@@ -200,8 +201,8 @@ type Service struct {
 	stream       auditStream
 	log          *slog.Logger
 
-	cache    webhookCache
-	bodies   bodyCache
+	cache    *cache.Cache[string, *cachedWebhook]
+	bodies   *cache.Cache[bodyKey, []byte]
 	recorder recorder
 	windows  concurrencyLimits
 	turns    backlogOrder
@@ -214,6 +215,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, box: c.Box, admins: c.Admins, mailer: c.Mailer,
 		transport: c.Transport, allowPrivate: c.AllowPrivate, scale: c.RetryTimeScale,
 		baseURL: strings.TrimSuffix(c.BaseURL, "/"), onChange: c.Changed, audit: c.Audit, log: c.Logger,
+		cache: cache.New[string, *cachedWebhook](maxCached, cacheTTL), bodies: cache.NewSized[bodyKey](bodyBudget, func(b []byte) int { return len(b) }),
 	}
 	s.stream = auditStream{logs: c.AuditLogs, wake: make(chan struct{}, 1)}
 	if s.log == nil {
@@ -514,7 +516,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 		return false, err
 	}
 	// Before a lane is moved or released, which wakes the dispatcher.
-	tx.AfterCommit(func() { s.cache.evict(id) })
+	tx.AfterCommit(func() { s.cache.Delete(id) })
 	s.changed(tx, organizationID, id)
 	if c.Ordered != nil && *c.Ordered != ordered {
 		if moving, err = s.queue.MoveLaneTx(ctx, tx, kindOf(ordered), kindOf(*c.Ordered), id); err != nil {
@@ -594,7 +596,7 @@ func (s *Service) DeleteTx(ctx context.Context, tx *db.Tx, organizationID, id st
 	if err := s.subscribeAudit(ctx, tx, id, true, false); err != nil {
 		return err
 	}
-	tx.AfterCommit(func() { s.cache.evict(id) })
+	tx.AfterCommit(func() { s.cache.Delete(id) })
 	s.changed(tx, organizationID, id)
 	for _, kind := range []string{JobKind, OrderedKind} {
 		if err := s.queue.DeleteLaneTx(ctx, tx, kind, id); err != nil {

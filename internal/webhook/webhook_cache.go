@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
 // cachedWebhook is the dispatcher's view of a webhook.
@@ -23,56 +23,24 @@ type cachedWebhook struct {
 	ordered  bool
 	paced    bool   // the backlog is sent at a rate
 	backlog  string // last untried delivery of the backlog to be sent in order; "" without one
-	loaded   time.Time
 }
 
-// webhookCache caches webhooks for a second: reading one per delivery would cost as much as
-// recording the attempt. Changes by this process apply at once, those by other processes within
-// a second. Suspended and deleted webhooks are safe even so, because their lanes are held.
-type webhookCache struct {
-	mu      sync.Mutex
-	byID    map[string]*cachedWebhook
-	changes uint64 // counts evictions, so that a stale read is not cached
-}
-
+// Webhooks are cached for a second: reading one per delivery would cost as much as recording the
+// attempt. Changes by this process apply at once, those by other processes within a second.
+// Suspended and deleted webhooks are safe even so, because their lanes are held.
 const (
-	targetAge  = time.Second
-	maxTargets = 4096
+	cacheTTL   = time.Second
+	maxCached  = 4096
+	bodyBudget = 8 << 20 // bytes of rendered bodies, see [Service.rendered]
 )
-
-func (ts *webhookCache) evict(id string) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	delete(ts.byID, id)
-	ts.changes++
-}
 
 // cached returns the dispatcher's view of a webhook; errDeleted if it does not exist.
 func (s *Service) cached(ctx context.Context, id string) (*cachedWebhook, error) {
-	ts := &s.cache
-	ts.mu.Lock()
-	t, changes := ts.byID[id], ts.changes
-	ts.mu.Unlock()
-	if t != nil && time.Since(t.loaded) < targetAge {
-		return t, nil
-	}
-	t, err := s.loadCached(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if ts.changes == changes {
-		if ts.byID == nil || len(ts.byID) >= maxTargets {
-			ts.byID = make(map[string]*cachedWebhook)
-		}
-		ts.byID[id] = t
-	}
-	return t, nil
+	return s.cache.Load(id, func() (*cachedWebhook, error) { return s.loadCached(ctx, id) })
 }
 
 func (s *Service) loadCached(ctx context.Context, id string) (*cachedWebhook, error) {
-	t := &cachedWebhook{loaded: time.Now()}
+	t := new(cachedWebhook)
 	var rawURL string
 	var secret, old []byte
 	err := s.db.QueryRow(ctx, `SELECT w.state = 'enabled', w.url, w.payload_form, w.version, w.ordered, w.drain_rate IS NOT NULL, w.secret, w.old_secret, w.old_secret_until,
@@ -96,6 +64,29 @@ func (s *Service) loadCached(ctx context.Context, id string) (*cachedWebhook, er
 		return nil, err
 	}
 	return t, nil
+}
+
+type bodyKey struct {
+	eventID string
+	form    Form
+}
+
+// rendered returns the body of e in form f, cached, so that an event is rendered once for all
+// receivers and not read back right after it was written. The caller must not change it.
+func (s *Service) rendered(e *event.Event, f Form) ([]byte, error) {
+	return s.bodies.Load(bodyKey{e.ID, f}, func() ([]byte, error) { return render(f, e) })
+}
+
+// body returns the body of an event's deliveries; [db.ErrNoRows] if the event has been purged.
+func (s *Service) body(ctx context.Context, eventID string, f Form) ([]byte, error) {
+	return s.bodies.Load(bodyKey{eventID, f}, func() ([]byte, error) {
+		// Without cancellation: watching ctx costs more than the read.
+		e, err := event.Find(context.WithoutCancel(ctx), s.db, eventID)
+		if err != nil {
+			return nil, fmt.Errorf("load event: %w", err)
+		}
+		return render(f, &e)
+	})
 }
 
 func (s *Service) openSecret(id string, sealed []byte) (*signer, error) {

@@ -9,8 +9,9 @@ import (
 	"io"
 	"net/http"
 	"regexp"
-	"sync"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/cache"
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
@@ -45,7 +46,7 @@ const (
 	// maxFetches bounds concurrent downloads, because unauthenticated clients can name URLs
 	// without a certificate.
 	maxFetches = 8
-	// maxKnown bounds the cache, and missingFor is how long a missing certificate is cached.
+	// maxKnown bounds each cache, and missingFor is how long a missing certificate is cached.
 	maxKnown   = 256
 	missingFor = time.Minute
 )
@@ -57,46 +58,39 @@ type Certificates struct {
 	test    *TestKey // may be nil
 	fetches singleflight.Group
 	places  *semaphore.Weighted
-
-	mu    sync.Mutex
-	known map[string]cachedCertificate
-}
-
-// cachedCertificate is the cached result for a URL.
-type cachedCertificate struct {
-	certificate *x509.Certificate // nil if there is none
-	until       time.Time         // expiry; zero for none
+	known   *cache.Cache[string, *x509.Certificate]
+	missing *cache.Cache[string, struct{}] // apart, so that they evict no certificate
 }
 
 // OpenCertificates returns a store that fetches by rt, which must refuse private addresses.
 // test, if not nil, is trusted in addition.
 func OpenCertificates(rt http.RoundTripper, test *TestKey) *Certificates {
-	return &Certificates{http: rt, test: test, places: semaphore.NewWeighted(maxFetches), known: make(map[string]cachedCertificate)}
+	return &Certificates{
+		http: rt, test: test, places: semaphore.NewWeighted(maxFetches),
+		known: cache.New[string, *x509.Certificate](maxKnown, 0), missing: cache.New[string, struct{}](maxKnown, missingFor),
+	}
 }
 
 // At implements [CertificateStore].
 func (c *Certificates) At(address string) *x509.Certificate {
-	if k, ok := c.find(address); ok {
-		return k.certificate
-	}
-	return nil
+	certificate, _ := c.find(address)
+	return certificate
 }
 
-func (c *Certificates) find(address string) (cachedCertificate, bool) {
+// find returns the certificate of a URL, nil if it has none; false if that is unknown.
+func (c *Certificates) find(address string) (*x509.Certificate, bool) {
 	region := certificateRegion(address)
 	if region == "" {
-		return cachedCertificate{}, true
+		return nil, true
 	}
 	if c.test != nil && address == testAddress(region) {
-		return cachedCertificate{certificate: c.test.certificate}, true
+		return c.test.certificate, true
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k, ok := c.known[address]
-	if ok && !k.until.IsZero() && time.Now().After(k.until) {
-		return cachedCertificate{}, false
+	if certificate, ok := c.known.Get(address); ok {
+		return certificate, true
 	}
-	return k, ok
+	_, ok := c.missing.Get(address)
+	return nil, ok
 }
 
 // Fetch implements [CertificateStore].
@@ -116,7 +110,11 @@ func (c *Certificates) Fetch(ctx context.Context, address string) error {
 		if err != nil {
 			return nil, fmt.Errorf("fetch the certificate of the notification service: %w", err)
 		}
-		c.put(address, certificate)
+		if certificate == nil {
+			c.missing.GetOrPut(address, struct{}{})
+		} else {
+			c.known.GetOrPut(address, certificate)
+		}
 		return nil, nil
 	})
 	return err
@@ -152,25 +150,4 @@ func (c *Certificates) fetch(ctx context.Context, address string) (*x509.Certifi
 		return nil, nil // unparsable counts as none
 	}
 	return certificate, nil
-}
-
-// put caches a result. The service's certificates stay; missing ones are evicted first.
-func (c *Certificates) put(address string, certificate *x509.Certificate) {
-	k := cachedCertificate{certificate: certificate}
-	if certificate == nil {
-		k.until = time.Now().Add(missingFor)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.known) >= maxKnown {
-		for address, k := range c.known {
-			if k.certificate == nil {
-				delete(c.known, address)
-			}
-		}
-	}
-	if len(c.known) >= maxKnown {
-		clear(c.known)
-	}
-	c.known[address] = k
 }

@@ -7,8 +7,10 @@ package inbox
 
 import (
 	"embed"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/cache"
 	"github.com/kickstand-dev/kickstand/internal/call"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -42,13 +44,13 @@ type Config struct {
 type pages struct {
 	*web.Section
 	Config
-	presence presence
-	once     submissions
+	presence  presence
+	submitted *cache.Cache[string, struct{}] // keys of recent forms, to reject repeated ones
 }
 
 // Register adds the inbox, tickets and customers to a site.
 func Register(s *web.Site, c Config) {
-	p := &pages{Section: s.Section(templates, "inbox.css", "ticket.css"), Config: c}
+	p := &pages{Section: s.Section(templates, "inbox.css", "ticket.css"), Config: c, submitted: cache.New[string, struct{}](10_000, 10*time.Minute)}
 	p.handleLists()
 	p.handleCustomers()
 	p.handleTickets()

@@ -139,12 +139,12 @@ func (p *pages) submitNewTicket(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	key := submissionKey(r, form)
-	if key != "" && !p.once.first(key, r.Now) {
+	if key != "" && !p.isFirst(key) {
 		return p.Redirect(w, "/inbox", web.Notice{Text: "This ticket has already been created."})
 	}
 	t, err := p.createTicket(r, form, c)
 	if err != nil {
-		p.once.undo(key)
+		p.submitted.Delete(key)
 	}
 	if err == nil {
 		return p.Redirect(w, "/tickets/"+strconv.FormatInt(t.Number, 10), web.Notice{Text: "Ticket " + strconv.FormatInt(t.Number, 10) + " created."})

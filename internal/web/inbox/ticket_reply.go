@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -201,13 +199,6 @@ func asSentence(text string) string {
 	return text
 }
 
-// submissions records the keys of recent forms, to reject repeated ones. It is safe for
-// concurrent use.
-type submissions struct {
-	mu   sync.Mutex
-	seen map[string]time.Time
-}
-
 // submissionKey returns the key of a form; empty: none.
 func submissionKey(r *web.Request, form url.Values) string {
 	if text := form.Get("once"); text != "" && len(text) <= 64 {
@@ -216,33 +207,10 @@ func submissionKey(r *web.Request, form url.Values) string {
 	return ""
 }
 
-// maxSeen is the maximum of recorded keys.
-const maxSeen = 10_000
-
-// first reports whether a key is new. Keys expire, and undo removes one.
-func (o *submissions) first(key string, now time.Time) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if at, ok := o.seen[key]; ok && now.Sub(at) < 10*time.Minute {
-		return false
-	}
-	if o.seen == nil || len(o.seen) >= maxSeen {
-		old := o.seen
-		o.seen = make(map[string]time.Time)
-		for k, at := range old {
-			if now.Sub(at) < time.Minute {
-				o.seen[k] = at
-			}
-		}
-	}
-	o.seen[key] = now
-	return true
-}
-
-func (o *submissions) undo(key string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.seen, key)
+// isFirst records a key and reports whether it is new.
+func (p *pages) isFirst(key string) bool {
+	_, isNew := p.submitted.GetOrPut(key, struct{}{})
+	return isNew
 }
 
 // submitReply sends a reply, adds a note, or saves drafts.
@@ -283,12 +251,12 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 		return p.showTicket(w, r, t, s, nil)
 	}
 	key := submissionKey(r, form.Values)
-	if key != "" && !p.once.first(key, r.Now) {
+	if key != "" && !p.isFirst(key) {
 		return p.Redirect(w, back, web.Notice{})
 	}
 	n, err := p.send(r, &t, s, form)
 	if err != nil {
-		p.once.undo(key)
+		p.submitted.Delete(key)
 		if c, ok := desk.AsCrossedReply(err); ok {
 			s.crossed = &crossedReply{cmp.Or(c.Author.Name, "A colleague"), since(r.Now.Sub(c.CreatedAt)), form.Get("do")}
 		}
