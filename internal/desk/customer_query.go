@@ -1,12 +1,14 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -19,40 +21,29 @@ type CustomerQuery struct {
 	Name       string // prefix of the name; ASCII letters compare without case
 	CreatedAt  period.Range
 	UpdatedAt  period.Range
-	Sort       Sort // by created_at, updated_at or name
-	After      *Cursor
+	Sort       keyset.Sort // by created_at, updated_at or name
+	After      *keyset.Cursor
 	Limit      int // 0: 30; at most 200
 }
 
 // Check implements [problem.Checker].
 func (q CustomerQuery) Check(v *problem.Validation) {
-	checkValues(v, "email", q.Email)
-	checkValues(v, "phone", q.Phone)
-	checkValues(v, "external_id", q.ExternalID)
+	keyset.CheckValues(v, "email", q.Email)
+	keyset.CheckValues(v, "phone", q.Phone)
+	keyset.CheckValues(v, "external_id", q.ExternalID)
 	v.Length("name", q.Name, 0, maxName)
-	q.Sort.check(v, ByCreatedAt, ByUpdatedAt, ByName)
-	checkLimit(v, q.Limit)
+	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, ByCreatedAt, ByUpdatedAt, ByName)
 }
 
 // FindCustomers is [Service.FindTickets] for customers.
-func (s *Service) FindCustomers(ctx context.Context, q db.Querier, organizationID string, query CustomerQuery) ([]Customer, *Cursor, error) {
+func (s *Service) FindCustomers(ctx context.Context, q db.Querier, organizationID string, query CustomerQuery) ([]Customer, *keyset.Cursor, error) {
 	if err := problem.Check(query); err != nil {
 		return nil, nil, err
 	}
-	if query.Limit == 0 {
-		query.Limit = defaultPage
-	}
-	var customers []Customer
-	var next *Cursor
-	err := s.snapshot(ctx, q, func(q db.Querier) error {
-		var err error
-		customers, next, err = s.findCustomers(ctx, q, organizationID, &query)
-		return err
+	query.Limit = cmp.Or(query.Limit, defaultPage)
+	return findPage(ctx, s, q, "customers", func(q db.Querier) ([]Customer, *keyset.Cursor, error) {
+		return s.findCustomers(ctx, q, organizationID, &query)
 	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("find customers: %w", err)
-	}
-	return customers, next, nil
 }
 
 // EachCustomer is [Service.EachTicket] for customers.
@@ -61,9 +52,9 @@ func (s *Service) EachCustomer(ctx context.Context, organizationID string, query
 	if err := problem.Check(query); err != nil {
 		return err
 	}
-	query.Limit = exportPage
-	return s.exportSnapshot(ctx, func(q db.Querier) error {
-		return exportPages("customers", fn, func(after *Cursor) ([]Customer, *Cursor, error) {
+	query.Limit = keyset.ExportPage
+	return s.export(ctx, func(ctx context.Context, q db.Querier) error {
+		return keyset.EachPage("customers", fn, func(after *keyset.Cursor) ([]Customer, *keyset.Cursor, error) {
 			query.After = after
 			return s.findCustomers(ctx, q, organizationID, &query)
 		})
@@ -82,20 +73,20 @@ func asciiLower(s string) string {
 
 // conditions returns the filters as functions that write SQL. few reports that the
 // first one is selective.
-func (q *CustomerQuery) conditions() (list []func(st *queryBuilder) string, few bool) {
+func (q *CustomerQuery) conditions() (list []func(st *keyset.Statement) string, few bool) {
 	points := func(of []string, key func(string) string, kind string) {
 		var keys []string
 		for _, v := range of {
 			keys = append(keys, key(v))
 		}
-		list, few = append(list, func(st *queryBuilder) string {
+		list, few = append(list, func(st *keyset.Statement) string {
 			return fmt.Sprintf("id IN (SELECT customer_id FROM contact_points WHERE value = ANY(%s) AND scope = $1 AND kind = '%s' AND customer_id IS NOT NULL)",
-				st.arg(keys), kind)
+				st.Arg(keys), kind)
 		}), true
 	}
 	if len(q.ExternalID) > 0 {
-		list, few = append(list, func(st *queryBuilder) string {
-			return fmt.Sprintf("external_id = ANY(%s)", st.arg(q.ExternalID))
+		list, few = append(list, func(st *keyset.Statement) string {
+			return fmt.Sprintf("external_id = ANY(%s)", st.Arg(q.ExternalID))
 		}), true
 	}
 	if len(q.Email) > 0 {
@@ -106,8 +97,8 @@ func (q *CustomerQuery) conditions() (list []func(st *queryBuilder) string, few 
 	}
 	if q.Name != "" {
 		name := asciiLower(q.Name)
-		list = append(list, func(st *queryBuilder) string {
-			return fmt.Sprintf("lower(name) >= %s AND lower(name) < %s", st.arg(name), st.arg(name+"\U0010FFFF"))
+		list = append(list, func(st *keyset.Statement) string {
+			return fmt.Sprintf("lower(name) >= %s AND lower(name) < %s", st.Arg(name), st.Arg(name+"\U0010FFFF"))
 		})
 	}
 	for _, r := range []struct {
@@ -115,8 +106,8 @@ func (q *CustomerQuery) conditions() (list []func(st *queryBuilder) string, few 
 		period.Range
 	}{{"created_at", q.CreatedAt}, {"updated_at", q.UpdatedAt}} {
 		if first, last := r.Micros(); !r.Whole() {
-			list = append(list, func(st *queryBuilder) string {
-				return fmt.Sprintf("%s >= %s AND %s <= %s", r.column, st.arg(first), r.column, st.arg(last))
+			list = append(list, func(st *keyset.Statement) string {
+				return fmt.Sprintf("%s >= %s AND %s <= %s", r.column, st.Arg(first), r.column, st.Arg(last))
 			})
 		}
 	}
@@ -128,22 +119,22 @@ type customerFinder struct {
 	q            db.Querier
 	organization string
 	query        *CustomerQuery
-	sort         Sort
-	conditions   []func(st *queryBuilder) string
+	sort         keyset.Sort
+	conditions   []func(st *keyset.Statement) string
 	selective    bool // few rows match the first condition; sort them
 }
 
-func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationID string, query *CustomerQuery) ([]Customer, *Cursor, error) {
-	f := customerFinder{q: q, organization: organizationID, query: query, sort: query.Sort.orDefault()}
+func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationID string, query *CustomerQuery) ([]Customer, *keyset.Cursor, error) {
+	f := customerFinder{q: q, organization: organizationID, query: query, sort: byDefault(query.Sort)}
 	f.conditions, f.selective = query.conditions()
 	for i, c := range f.conditions {
 		if f.selective {
 			break
 		}
-		st := &queryBuilder{args: []any{organizationID}}
-		st.addf("SELECT count(*) FROM (SELECT 1 FROM customers WHERE organization_id = $1 AND %s LIMIT %d) AS c", c(st), s.budget.smallSet+1)
+		st := &keyset.Statement{Args: []any{organizationID}}
+		st.Addf("SELECT count(*) FROM (SELECT 1 FROM customers WHERE organization_id = $1 AND %s LIMIT %d) AS c", c(st), s.budget.smallSet+1)
 		var n int
-		if err := q.QueryRow(ctx, st.String(), st.args...).Scan(&n); err != nil {
+		if err := q.QueryRow(ctx, st.String(), st.Args...).Scan(&n); err != nil {
 			return nil, nil, err
 		}
 		if f.selective = n <= s.budget.smallSet; f.selective {
@@ -163,20 +154,7 @@ func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationI
 		}
 		rows = append(rows, more...)
 	}
-	var next *Cursor
-	if len(rows) > query.Limit {
-		rows = rows[:query.Limit]
-		last := &rows[query.Limit-1]
-		next = &Cursor{ID: last.ID}
-		switch f.sort.Field {
-		case ByName:
-			next.Value = asciiLower(last.Name)
-		case ByUpdatedAt:
-			next.Value = strconv.FormatInt(last.UpdatedAt.UnixMicro(), 10)
-		default:
-			next.Value = strconv.FormatInt(last.CreatedAt.UnixMicro(), 10)
-		}
-	}
+	rows, next := keyset.Cut(rows, query.Limit, f.cursorAfter)
 	customers := make([]Customer, len(rows))
 	for i := range rows {
 		if err := rows[i].loadContacts(ctx, q); err != nil {
@@ -187,22 +165,34 @@ func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationI
 	return customers, next, nil
 }
 
+// cursorAfter returns the cursor after c.
+func (f *customerFinder) cursorAfter(c *customerRecord) *keyset.Cursor {
+	switch f.sort.Field {
+	case ByName:
+		return &keyset.Cursor{Value: asciiLower(c.Name), ID: c.ID}
+	case ByUpdatedAt:
+		return &keyset.Cursor{Value: strconv.FormatInt(c.UpdatedAt.UnixMicro(), 10), ID: c.ID}
+	default:
+		return &keyset.Cursor{Value: strconv.FormatInt(c.CreatedAt.UnixMicro(), 10), ID: c.ID}
+	}
+}
+
 // rows reads customers in order; sorted by name, either the named or the nameless
 // ones. Conditions that must not choose the index are wrapped in coalesce.
 func (f *customerFinder) rows(ctx context.Context, limit int, nameless bool) ([]customerRecord, error) {
-	order, later := f.sort.direction()
-	st := &queryBuilder{args: []any{f.organization}}
+	order, later := f.sort.SQL()
+	st := &keyset.Statement{Args: []any{f.organization}}
 	st.WriteString(selectCustomer)
 	conditions := f.conditions
 	if f.selective {
-		st.addf("WHERE id IN (SELECT id FROM customers WHERE organization_id = $1 AND %s) AND coalesce(organization_id = $1, FALSE)", conditions[0](st))
+		st.Addf("WHERE id IN (SELECT id FROM customers WHERE organization_id = $1 AND %s) AND coalesce(organization_id = $1, FALSE)", conditions[0](st))
 		conditions = conditions[1:]
 	} else {
 		st.WriteString("WHERE organization_id = $1")
 	}
 	st.WriteString(" AND coalesce(deleted_at, 0) = 0")
 	for _, c := range conditions {
-		st.addf(" AND coalesce(%s, FALSE)", c(st))
+		st.Addf(" AND coalesce(%s, FALSE)", c(st))
 	}
 	key := "created_at"
 	switch f.sort.Field {
@@ -219,7 +209,7 @@ func (f *customerFinder) rows(ctx context.Context, limit int, nameless bool) ([]
 	if p := f.query.After; p != nil {
 		var value any = p.Value
 		if f.sort.Field != ByName {
-			n, err := p.integer()
+			n, err := p.Integer()
 			if err != nil {
 				return nil, err
 			}
@@ -231,9 +221,9 @@ func (f *customerFinder) rows(ctx context.Context, limit int, nameless bool) ([]
 		case f.sort.Field == ByName && nameless && p.Value != "":
 		default:
 			// The first comparison is redundant, but lets the engines use the index.
-			st.addf(" AND %s %s= %s AND (%s, id) %s (%s, %s)", key, later, st.arg(value), key, later, st.arg(value), st.arg(p.ID))
+			st.Addf(" AND %s %s= %s AND (%s, id) %s (%s, %s)", key, later, st.Arg(value), key, later, st.Arg(value), st.Arg(p.ID))
 		}
 	}
-	st.addf(" ORDER BY %s %s, id %s LIMIT %d", key, order, order, limit)
-	return db.All(ctx, f.q, scanCustomer, st.String(), st.args...)
+	st.Addf(" ORDER BY %s %s, id %s LIMIT %d", key, order, order, limit)
+	return db.All(ctx, f.q, scanCustomer, st.String(), st.Args...)
 }

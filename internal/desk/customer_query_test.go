@@ -11,6 +11,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
@@ -49,7 +50,7 @@ func TestCustomerListsAreExact(t *testing.T) {
 		add(r.IntN(25))
 		for range 10 {
 			q := desk.CustomerQuery{
-				Sort:  desk.Sort{Field: pick(r, []string{"", desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByName}), Descending: r.IntN(2) == 0},
+				Sort:  keyset.Sort{Field: pick(r, []string{"", desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByName}), Descending: r.IntN(2) == 0},
 				Limit: 1 + r.IntN(5), Name: pick(r, []string{"", "", "A", "adA", "Zoë", "x"}),
 			}
 			if r.IntN(4) == 0 {
@@ -115,7 +116,7 @@ func TestCustomerListsAreExact(t *testing.T) {
 func TestCustomerListRefuses(t *testing.T) {
 	f := newFixture(t)
 	for _, q := range []desk.CustomerQuery{
-		{Limit: -1}, {Sort: desk.Sort{Field: "email"}}, {After: &desk.Cursor{Value: "x"}}, {Email: make([]string, 101)}, {Name: strings.Repeat("x", 201)},
+		{Limit: -1}, {Sort: keyset.Sort{Field: "email"}}, {After: &keyset.Cursor{Value: "x"}}, {Email: make([]string, 101)}, {Name: strings.Repeat("x", 201)},
 	} {
 		if _, _, err := f.desk.FindCustomers(t.Context(), f.db, orgA, q); problem.Of(err) != problem.Invalid {
 			t.Errorf("%+v: got %v, want invalid", q, err)
@@ -139,9 +140,9 @@ func TestMessageList(t *testing.T) {
 		query desk.MessageQuery
 		want  []string
 	}{
-		{desk.MessageQuery{Sort: desk.Sort{Field: desk.ByCreatedAt}, Limit: 2}, all},
-		{desk.MessageQuery{Sort: desk.Sort{Field: desk.ByCreatedAt}, Kind: []string{"note"}}, []string{"note"}},
-		{desk.MessageQuery{Sort: desk.Sort{Field: desk.ByCreatedAt}, Direction: []string{"inbound"}, Limit: 1}, []string{"one", "more 0", "more 1", "more 2", "more 3"}},
+		{desk.MessageQuery{Sort: keyset.Sort{Field: desk.ByCreatedAt}, Limit: 2}, all},
+		{desk.MessageQuery{Sort: keyset.Sort{Field: desk.ByCreatedAt}, Kind: []string{"note"}}, []string{"note"}},
+		{desk.MessageQuery{Sort: keyset.Sort{Field: desk.ByCreatedAt}, Direction: []string{"inbound"}, Limit: 1}, []string{"one", "more 0", "more 1", "more 2", "more 3"}},
 		{desk.MessageQuery{Limit: 4}, []string{"more 3", "more 2", "note", "more 1", "more 0", "one"}},
 	} {
 		var got []string
@@ -171,7 +172,7 @@ func TestMessageList(t *testing.T) {
 	if err := f.desk.EachMessage(t.Context(), orgB, r.TicketID, desk.MessageQuery{}, nil); problem.Of(err) != problem.NotFound {
 		t.Errorf("export of another organization's: got %v, want not found", err)
 	}
-	for _, q := range []desk.MessageQuery{{Kind: []string{"x"}}, {Direction: []string{""}}, {Limit: 201}, {Sort: desk.Sort{Field: "id"}}, {After: &desk.Cursor{Value: "x"}}} {
+	for _, q := range []desk.MessageQuery{{Kind: []string{"x"}}, {Direction: []string{""}}, {Limit: 201}, {Sort: keyset.Sort{Field: "id"}}, {After: &keyset.Cursor{Value: "x"}}} {
 		if _, _, err := f.desk.FindMessages(t.Context(), f.db, orgA, r.TicketID, q); problem.Of(err) != problem.Invalid {
 			t.Errorf("%+v: got %v, want invalid", q, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -25,7 +26,7 @@ const fredID = "0190c0de-0000-7000-8000-0000000000d3"
 // unread lists the numbers of a member's unread tickets, in order.
 func (f *fixture) unread(userID string) string {
 	f.Helper()
-	tickets, _, err := f.desk.FindTickets(f.Context(), f.db, orgA, desk.TicketQuery{Sort: desk.Sort{Field: desk.ByNumber}})
+	tickets, _, err := f.desk.FindTickets(f.Context(), f.db, orgA, desk.TicketQuery{Sort: keyset.Sort{Field: desk.ByNumber}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -399,7 +400,7 @@ func TestDueAt(t *testing.T) {
 			}
 			var listed []int64
 			for _, q := range []desk.TicketQuery{
-				{Sort: desk.Sort{Field: desk.ByDueAt}}, {DueAt: period.Range{High: new(time.Now().Add(1000 * time.Hour))}},
+				{Sort: keyset.Sort{Field: desk.ByDueAt}}, {DueAt: period.Range{High: new(time.Now().Add(1000 * time.Hour))}},
 			} {
 				if listed = f.numbers(orgA, q); (len(listed) == 1) != (want >= 0) {
 					t.Errorf("%s: %+v lists %v", what, q, listed)

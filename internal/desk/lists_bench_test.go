@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 )
 
@@ -266,7 +267,7 @@ func BenchmarkLists(b *testing.B) {
 		for _, member := range []string{desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByPriority} {
 			for _, descending := range []bool{true, false} {
 				q := filter.query
-				q.Sort = desk.Sort{Field: member, Descending: descending}
+				q.Sort = keyset.Sort{Field: member, Descending: descending}
 				var times, used []time.Duration
 				var found int
 				for run := range 20 {
@@ -274,11 +275,11 @@ func BenchmarkLists(b *testing.B) {
 					if run >= 5 { // a random page
 						switch member {
 						case desk.ByCreatedAt:
-							q.After = &desk.Cursor{Value: strconv.Itoa(1 + r.IntN(tickets))}
+							q.After = &keyset.Cursor{Value: strconv.Itoa(1 + r.IntN(tickets))}
 						case desk.ByUpdatedAt:
-							q.After = &desk.Cursor{Value: strconv.FormatInt(at(r.Float64()).UnixMicro(), 10)}
+							q.After = &keyset.Cursor{Value: strconv.FormatInt(at(r.Float64()).UnixMicro(), 10)}
 						case desk.ByPriority:
-							q.After = &desk.Cursor{Value: string(desk.Priorities[r.IntN(4)]), ID: strconv.Itoa(1 + r.IntN(tickets))}
+							q.After = &keyset.Cursor{Value: string(desk.Priorities[r.IntN(4)]), ID: strconv.Itoa(1 + r.IntN(tickets))}
 						}
 					}
 					began, before := time.Now(), cpu()

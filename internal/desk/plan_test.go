@@ -9,6 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 )
 
 // explainer fails the test if a statement scans a whole table.
@@ -88,7 +89,7 @@ func TestListsGoByIndexes(t *testing.T) {
 		}
 		for _, member := range []string{desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByName} {
 			for _, name := range []string{"", "cust"} {
-				q := desk.CustomerQuery{Name: name, Sort: desk.Sort{Field: member}, Limit: 2}
+				q := desk.CustomerQuery{Name: name, Sort: keyset.Sort{Field: member}, Limit: 2}
 				for range 3 {
 					_, next, err := f.desk.FindCustomers(t.Context(), e, w.org, q)
 					if err != nil {

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // CountTickets returns the number of tickets in a list, at most most. It ignores
 // query's Sort, After and Limit. Error: Invalid.
 func (s *Service) CountTickets(ctx context.Context, q db.Querier, organizationID string, query TicketQuery, most int) (int, error) {
-	query.Sort, query.After, query.Limit = Sort{}, nil, 0
+	query.Sort, query.After, query.Limit = keyset.Sort{}, nil, 0
 	if err := problem.Check(query); err != nil {
 		return 0, err
 	}
@@ -30,7 +31,7 @@ func (s *Service) CountTickets(ctx context.Context, q db.Querier, organizationID
 
 func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery, most int) (int, error) {
 	f := ticketFinder{
-		ctx: ctx, q: q, postgres: s.db.Postgres(), budget: s.budget, organization: organizationID, query: query, sort: query.Sort.orDefault(),
+		ctx: ctx, q: q, postgres: s.db.Postgres(), budget: s.budget, organization: organizationID, query: query, sort: byDefault(query.Sort),
 		first: 1, last: maxNumber, want: most,
 	}
 	if some, err := f.readWords(); err != nil || !some {
@@ -47,18 +48,18 @@ func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID
 	case plain && !query.DueAt.Whole() && query.UpdatedAt.Whole():
 		from = "t.due_at IS NOT NULL AND t." + f.dueAt(st)
 	case plain && len(query.Status) > 0 && f.statusOnly():
-		from = "t.status IN (" + placeholders(st, query.Status) + ")"
+		from = "t.status IN (" + keyset.Placeholders(st, query.Status) + ")"
 	case plain && f.excludesClosed() && query.DueAt.Whole():
-		from = "t.status <> 'closed' AND t.status IN (" + placeholders(st, query.Status) + ")"
+		from = "t.status <> 'closed' AND t.status IN (" + keyset.Placeholders(st, query.Status) + ")"
 	default:
 		if err := f.byNumber(nil); err != nil {
 			return 0, err
 		}
 		return min(len(f.found), most), nil
 	}
-	st.addf("SELECT count(*) FROM (SELECT 1 FROM tickets t WHERE t.organization_id = $1 AND %s AND coalesce(%s, FALSE) LIMIT %d) AS c", from, f.entryPredicate(st), most)
+	st.Addf("SELECT count(*) FROM (SELECT 1 FROM tickets t WHERE t.organization_id = $1 AND %s AND coalesce(%s, FALSE) LIMIT %d) AS c", from, f.entryPredicate(st), most)
 	n := 0
-	err = q.QueryRow(ctx, st.String(), st.args...).Scan(&n)
+	err = q.QueryRow(ctx, st.String(), st.Args...).Scan(&n)
 	return n, err
 }
 
@@ -103,13 +104,13 @@ func (s *Service) TicketCounts(ctx context.Context, q db.Querier, organizationID
 			n  *int
 			at time.Time
 		}{{&t.Due, time.Time{}}, {&t.Overdue, time.Now()}} {
-			st := &queryBuilder{args: []any{organizationID}}
+			st := &keyset.Statement{Args: []any{organizationID}}
 			st.WriteString("SELECT count(*) FROM (SELECT 1 FROM tickets t WHERE t.organization_id = $1 AND t.due_at IS NOT NULL")
 			if !due.at.IsZero() {
-				st.addf(" AND t.due_at <= %s", st.arg(due.at.UnixMicro()))
+				st.Addf(" AND t.due_at <= %s", st.Arg(due.at.UnixMicro()))
 			}
-			st.addf(" LIMIT %d) AS c", most)
-			if err := q.QueryRow(ctx, st.String(), st.args...).Scan(due.n); err != nil {
+			st.Addf(" LIMIT %d) AS c", most)
+			if err := q.QueryRow(ctx, st.String(), st.Args...).Scan(due.n); err != nil {
 				return err
 			}
 		}

@@ -1,15 +1,16 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -24,50 +25,12 @@ const (
 	ByName      = "name"   // in lower case; nameless records come last
 )
 
-// Sort is the order of a list. The zero value is newest first. Ties are ordered by
-// id, or by an equivalent field, in the same direction.
-type Sort struct {
-	Field      string // one of the list's fields; empty: created_at, descending
-	Descending bool
-}
-
-func (o Sort) check(v *problem.Validation, members ...string) {
-	if o.Field != "" && !slices.Contains(members, o.Field) {
-		v.Add("sort", "must be one of %s", strings.Join(members, ", "))
+// byDefault returns the sort of a list: newest first for the zero value.
+func byDefault(s keyset.Sort) keyset.Sort {
+	if s.Field == "" {
+		return keyset.Sort{Field: ByCreatedAt, Descending: true}
 	}
-}
-
-// orDefault returns o, or the default order for the zero value.
-func (o Sort) orDefault() Sort {
-	if o.Field == "" {
-		return Sort{ByCreatedAt, true}
-	}
-	return o
-}
-
-// direction returns the SQL order of o, and the comparison that later rows satisfy.
-func (o Sort) direction() (order, compare string) {
-	if o.Descending {
-		return "DESC", "<"
-	}
-	return "ASC", ">"
-}
-
-// Cursor is a position in a sorted list: after the record with these values, which
-// may have been deleted since. It is valid with the same sort only, and does not
-// expire.
-type Cursor struct {
-	Value string `json:"value"`
-	ID    string `json:"id,omitempty"`
-}
-
-// integer returns Value as a number. Error: Invalid.
-func (p *Cursor) integer() (int64, error) {
-	n, err := strconv.ParseInt(p.Value, 10, 64)
-	if err != nil {
-		return 0, problem.New(problem.Invalid, "the cursor is not valid for this list")
-	}
-	return n, nil
+	return s
 }
 
 // TicketQuery describes a list of tickets. A field with several values matches any
@@ -85,13 +48,10 @@ type TicketQuery struct {
 	UpdatedAt  period.Range
 	DueAt      period.Range // of the next SLA target, see [Ticket]; tickets without one match no range
 	Text       string       // full-text search of subjects and messages, see the package comment
-	Sort       Sort         // by created_at, updated_at, priority, number or due_at
-	After      *Cursor
+	Sort       keyset.Sort  // by created_at, updated_at, priority, number or due_at
+	After      *keyset.Cursor
 	Limit      int // 0: 30; at most 200
 }
-
-// maxValues bounds the values of one filter.
-const maxValues = 100
 
 // Check implements [problem.Checker].
 func (q TicketQuery) Check(v *problem.Validation) {
@@ -101,152 +61,78 @@ func (q TicketQuery) Check(v *problem.Validation) {
 	for _, p := range q.Priority {
 		checkPriority(v, p)
 	}
-	checkValues(v, "status", q.Status)
-	checkValues(v, "priority", q.Priority)
-	checkValues(v, "assignee_id", q.AssigneeID)
-	checkValues(v, "customer_id", q.CustomerID)
-	checkValues(v, "channel", q.Channel)
-	checkValues(v, "tags", q.Tags)
-	checkValues(v, "external_id", q.ExternalID)
-	if len(q.Number) > maxValues {
-		v.Add("number", "must be at most %d", maxValues)
+	keyset.CheckValues(v, "status", q.Status)
+	keyset.CheckValues(v, "priority", q.Priority)
+	keyset.CheckValues(v, "assignee_id", q.AssigneeID)
+	keyset.CheckValues(v, "customer_id", q.CustomerID)
+	keyset.CheckValues(v, "channel", q.Channel)
+	keyset.CheckValues(v, "tags", q.Tags)
+	keyset.CheckValues(v, "external_id", q.ExternalID)
+	if len(q.Number) > keyset.MaxValues {
+		v.Add("number", "must be at most %d", keyset.MaxValues)
 	}
 	v.Length("q", q.Text, 0, maxSubject)
-	q.Sort.check(v, ByCreatedAt, ByUpdatedAt, ByPriority, ByNumber, ByDueAt)
-	checkLimit(v, q.Limit)
-}
-
-func checkValues[T ~string](v *problem.Validation, path string, values []T) {
-	if len(values) > maxValues {
-		v.Add(path, "must be at most %d", maxValues)
-	}
-	for _, value := range values {
-		v.Text(path, string(value))
-	}
-}
-
-func checkLimit(v *problem.Validation, limit int) {
-	if limit < 0 || limit > maxPage {
-		v.Add("limit", "must be from 1 to %d", maxPage)
-	}
+	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, ByCreatedAt, ByUpdatedAt, ByPriority, ByNumber, ByDueAt)
 }
 
 // FindTickets returns a page of tickets, and the cursor of the next page; nil after
 // the last. A page is consistent. A ticket that matches while all pages are read is
 // on exactly one of them, unless its sort value changes: then its position does
 // too. Error: Invalid.
-func (s *Service) FindTickets(ctx context.Context, q db.Querier, organizationID string, query TicketQuery) ([]Ticket, *Cursor, error) {
+func (s *Service) FindTickets(ctx context.Context, q db.Querier, organizationID string, query TicketQuery) ([]Ticket, *keyset.Cursor, error) {
 	if err := problem.Check(query); err != nil {
 		return nil, nil, err
 	}
-	if query.Limit == 0 {
-		query.Limit = defaultPage
-	}
-	var tickets []Ticket
-	var next *Cursor
-	err := s.snapshot(ctx, q, func(q db.Querier) error {
-		var err error
-		tickets, next, err = s.findTickets(ctx, q, organizationID, &query)
+	query.Limit = cmp.Or(query.Limit, defaultPage)
+	return findPage(ctx, s, q, "tickets", func(q db.Querier) ([]Ticket, *keyset.Cursor, error) {
+		return s.findTickets(ctx, q, organizationID, &query)
+	})
+}
+
+// defaultPage is the default page size of lists.
+const defaultPage = 30
+
+// findPage reads a page in the snapshot of q, or in a new one. The name of the records is for
+// errors.
+func findPage[T any](ctx context.Context, s *Service, q db.Querier, records string, page func(q db.Querier) ([]T, *keyset.Cursor, error)) (list []T, next *keyset.Cursor, err error) {
+	err = s.snapshot(ctx, q, func(q db.Querier) (err error) {
+		list, next, err = page(q)
 		return err
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("find tickets: %w", err)
+		return nil, nil, fmt.Errorf("find %s: %w", records, err)
 	}
-	return tickets, next, nil
+	return list, next, nil
 }
-
-const (
-	defaultPage = 30
-	exportPage  = 500
-	// maxExport bounds the duration of an export. While it runs, its snapshot keeps
-	// SQLite from truncating the write-ahead log, and PostgreSQL from removing dead
-	// rows.
-	maxExport = time.Hour
-)
 
 // EachTicket calls fn with each ticket of a list, in order, from one snapshot. It
 // ignores query.After and query.Limit, and stops at the first error of fn, which it
-// returns. It runs for at most maxExport.
+// returns. It runs for at most [keyset.MaxExport].
 func (s *Service) EachTicket(ctx context.Context, organizationID string, query TicketQuery, fn func(*Ticket) error) error {
 	query.After, query.Limit = nil, 0
 	if err := problem.Check(query); err != nil {
 		return err
 	}
-	query.Limit = exportPage
-	return s.exportSnapshot(ctx, func(q db.Querier) error {
-		return exportPages("tickets", fn, func(after *Cursor) ([]Ticket, *Cursor, error) {
+	query.Limit = keyset.ExportPage
+	return s.export(ctx, func(ctx context.Context, q db.Querier) error {
+		return keyset.EachPage("tickets", fn, func(after *keyset.Cursor) ([]Ticket, *keyset.Cursor, error) {
 			query.After = after
 			return s.findTickets(ctx, q, organizationID, &query)
 		})
 	})
 }
 
-// exportPages calls fn with the records of all pages. The name of the records is for
-// errors.
-func exportPages[T any](name string, fn func(*T) error, page func(after *Cursor) ([]T, *Cursor, error)) error {
-	var after *Cursor
-	for {
-		records, next, err := page(after)
-		if err != nil {
-			return fmt.Errorf("export %s: %w", name, err)
-		}
-		for i := range records {
-			if err := fn(&records[i]); err != nil {
-				return err
-			}
-		}
-		if next == nil {
-			return nil
-		}
-		after = next
-	}
+// export is [keyset.Export] with the planner of lists.
+func (s *Service) export(ctx context.Context, fn func(ctx context.Context, q db.Querier) error) error {
+	return keyset.Export(ctx, s.db, func(ctx context.Context, tx *db.Tx) error {
+		return s.snapshot(ctx, tx, func(q db.Querier) error { return fn(ctx, q) })
+	})
 }
 
-// exportSnapshot runs fn in one snapshot, for at most maxExport.
-func (s *Service) exportSnapshot(ctx context.Context, fn func(q db.Querier) error) error {
-	ctx, cancel := context.WithTimeout(ctx, maxExport)
-	defer cancel()
-	return s.db.ReadBulk(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
-}
-
-// snapshot runs fn in q's snapshot, or in a new one if q has none. On PostgreSQL it
-// turns off sequential scans and JIT: a plan may date from a time when a table was
-// nearly empty, and cost estimates for compilation are far off.
+// snapshot runs fn in q's snapshot, or in a new one if q has none.
 func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Querier) error) error {
-	if d, ok := q.(*db.DB); ok {
-		return d.Read(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
-	}
-	if s.db.Postgres() {
-		var set string
-		if err := q.QueryRow(ctx, "SELECT set_config('enable_seqscan', 'off', true) || set_config('jit', 'off', true)").Scan(&set); err != nil {
-			return err
-		}
-	}
-	return fn(q)
+	return keyset.Snapshot(ctx, s.db, q, keyset.ByIndexes, fn)
 }
-
-// queryBuilder is an SQL query under construction.
-type queryBuilder struct {
-	strings.Builder
-	args []any
-}
-
-// arg adds an argument and returns its placeholder.
-func (st *queryBuilder) arg(v any) string {
-	st.args = append(st.args, v)
-	return "$" + strconv.Itoa(len(st.args))
-}
-
-// placeholders adds arguments and returns their placeholders.
-func placeholders[T ~string](st *queryBuilder, values []T) string {
-	places := make([]string, len(values))
-	for i, v := range values {
-		places[i] = st.arg(string(v))
-	}
-	return strings.Join(places, ", ")
-}
-
-func (st *queryBuilder) addf(format string, args ...any) { fmt.Fprintf(st, format, args...) }
 
 // budget holds the sizes of the steps of a list. Each step takes at most some
 // milliseconds.
@@ -282,15 +168,15 @@ type accessPath struct {
 }
 
 // dueAt writes the condition on due_at.
-func (f *ticketFinder) dueAt(st *queryBuilder) string {
+func (f *ticketFinder) dueAt(st *keyset.Statement) string {
 	first, last := f.query.DueAt.Micros()
-	return fmt.Sprintf("due_at BETWEEN %s AND %s", st.arg(first), st.arg(last))
+	return fmt.Sprintf("due_at BETWEEN %s AND %s", st.Arg(first), st.Arg(last))
 }
 
 // updatedAt writes the condition on updated_at.
-func (f *ticketFinder) updatedAt(st *queryBuilder) string {
+func (f *ticketFinder) updatedAt(st *keyset.Statement) string {
 	first, last := f.query.UpdatedAt.Micros()
-	return fmt.Sprintf("updated_at BETWEEN %s AND %s", st.arg(first), st.arg(last))
+	return fmt.Sprintf("updated_at BETWEEN %s AND %s", st.Arg(first), st.Arg(last))
 }
 
 // candidate is a row of the page.
@@ -308,7 +194,7 @@ type ticketFinder struct {
 	budget       budget
 	organization string
 	query        *TicketQuery
-	sort         Sort
+	sort         keyset.Sort
 	words        *wordQuery // of query.Text; nil if it is empty
 	first, last  int64      // bounds of the numbers, from created_at; inclusive
 	allowed      []int64    // the only numbers that may match, ascending; nil: not restricted
@@ -320,9 +206,9 @@ type ticketFinder struct {
 	found        []candidate
 }
 
-func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery) ([]Ticket, *Cursor, error) {
+func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery) ([]Ticket, *keyset.Cursor, error) {
 	f := ticketFinder{
-		ctx: ctx, q: q, postgres: s.db.Postgres(), budget: s.budget, organization: organizationID, query: query, sort: query.Sort.orDefault(),
+		ctx: ctx, q: q, postgres: s.db.Postgres(), budget: s.budget, organization: organizationID, query: query, sort: byDefault(query.Sort),
 		first: 1, last: maxNumber, want: query.Limit + 1,
 	}
 	if some, err := f.readWords(); err != nil || !some {
@@ -343,11 +229,8 @@ func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID 
 	if err != nil {
 		return nil, nil, err
 	}
-	var next *Cursor
-	if len(f.found) > query.Limit {
-		f.found = f.found[:query.Limit]
-		next = f.cursorAfter(&f.found[query.Limit-1])
-	}
+	var next *keyset.Cursor
+	f.found, next = keyset.Cut(f.found, query.Limit, f.cursorAfter)
 	tickets, err := f.loadTickets()
 	return tickets, next, err
 }
@@ -356,14 +239,14 @@ func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID 
 const maxNumber = 1<<numberBits - 1
 
 // cursorAfter returns the cursor after c.
-func (f *ticketFinder) cursorAfter(c *candidate) *Cursor {
+func (f *ticketFinder) cursorAfter(c *candidate) *keyset.Cursor {
 	switch f.sort.Field {
 	case ByUpdatedAt, ByDueAt:
-		return &Cursor{Value: strconv.FormatInt(c.value, 10), ID: c.id}
+		return &keyset.Cursor{Value: strconv.FormatInt(c.value, 10), ID: c.id}
 	case ByPriority:
-		return &Cursor{Value: string(Priorities[c.value]), ID: strconv.FormatInt(c.tie, 10)}
+		return &keyset.Cursor{Value: string(Priorities[c.value]), ID: strconv.FormatInt(c.tie, 10)}
 	default:
-		return &Cursor{Value: strconv.FormatInt(c.value, 10)}
+		return &keyset.Cursor{Value: strconv.FormatInt(c.value, 10)}
 	}
 }
 
@@ -458,8 +341,8 @@ func distinctArgs[T ~string](list []T) []any {
 }
 
 // scanQuery writes a query for the next numbers and ids of w, in order.
-func (f *ticketFinder) scanQuery(st *queryBuilder, w accessPath, from, to int64, descending bool, limit int) {
-	order, _ := Sort{Descending: descending}.direction()
+func (f *ticketFinder) scanQuery(st *keyset.Statement, w accessPath, from, to int64, descending bool, limit int) {
+	order, _ := keyset.Sort{Descending: descending}.SQL()
 	id := "id"
 	if strings.HasPrefix(w.from, "ticket_tags") {
 		id = "ticket_id AS id"
@@ -468,7 +351,7 @@ func (f *ticketFinder) scanQuery(st *queryBuilder, w accessPath, from, to int64,
 		w.words.scanQuery(st, from, to, order, limit)
 		return
 	}
-	low, high := st.arg(from), st.arg(to)
+	low, high := st.Arg(from), st.Arg(to)
 	for i, v := range w.keys {
 		if i > 0 && w.unique {
 			st.WriteString(" UNION ALL ")
@@ -480,30 +363,30 @@ func (f *ticketFinder) scanQuery(st *queryBuilder, w accessPath, from, to int64,
 			if v == nil {
 				part = strings.Replace(part, "= %s", "IS NULL", 1)
 			} else {
-				part = fmt.Sprintf(part, st.arg(v))
+				part = fmt.Sprintf(part, st.Arg(v))
 			}
 		}
-		st.addf("SELECT * FROM (SELECT number, %s FROM %s AND number >= %s AND number <= %s ORDER BY number %s LIMIT %d) AS w%d",
+		st.Addf("SELECT * FROM (SELECT number, %s FROM %s AND number >= %s AND number <= %s ORDER BY number %s LIMIT %d) AS w%d",
 			id, part, low, high, order, limit, i)
 	}
 	if len(w.keys) > 1 {
-		st.addf(" ORDER BY number %s LIMIT %d", order, limit)
+		st.Addf(" ORDER BY number %s LIMIT %d", order, limit)
 	}
 }
 
 // newStatement starts a statement with the organization as $1.
-func (f *ticketFinder) newStatement() *queryBuilder {
-	return &queryBuilder{args: []any{f.organization}}
+func (f *ticketFinder) newStatement() *keyset.Statement {
+	return &keyset.Statement{Args: []any{f.organization}}
 }
 
 // predicate writes the filters for t, a row of tickets or an index entry. For an
 // entry, columns that it lacks are looked up last; a search is always last.
-func (f *ticketFinder) predicate(st *queryBuilder, entry bool) string {
+func (f *ticketFinder) predicate(st *keyset.Statement, entry bool) string {
 	return f.entryPredicate(st) + " AND " + f.rowPredicate(st, entry) + " AND " + f.wordPredicate(st)
 }
 
 // wordPredicate is the part of the predicate for the search.
-func (f *ticketFinder) wordPredicate(st *queryBuilder) string {
+func (f *ticketFinder) wordPredicate(st *keyset.Statement) string {
 	if f.words == nil || f.wordsChecked {
 		return "TRUE"
 	}
@@ -511,30 +394,30 @@ func (f *ticketFinder) wordPredicate(st *queryBuilder) string {
 }
 
 // entryPredicate is the part of the predicate that an index entry can answer.
-func (f *ticketFinder) entryPredicate(st *queryBuilder) string {
+func (f *ticketFinder) entryPredicate(st *keyset.Statement) string {
 	q := f.query
 	tests := []string{"TRUE"}
 	addf := func(format string, args ...any) { tests = append(tests, fmt.Sprintf(format, args...)) }
 	if len(q.Status) > 0 {
-		addf("t.status IN (%s)", placeholders(st, q.Status))
+		addf("t.status IN (%s)", keyset.Placeholders(st, q.Status))
 	}
 	if wanted := f.priorities(); len(wanted) > 0 {
-		addf("t.priority IN (%s)", placeholders(st, wanted))
+		addf("t.priority IN (%s)", keyset.Placeholders(st, wanted))
 	}
 	if len(q.Channel) > 0 {
-		addf("t.channel IN (%s)", placeholders(st, q.Channel))
+		addf("t.channel IN (%s)", keyset.Placeholders(st, q.Channel))
 	}
 	if len(q.AssigneeID) > 0 {
-		addf("coalesce(t.assignee_id, '') IN (%s)", placeholders(st, q.AssigneeID))
+		addf("coalesce(t.assignee_id, '') IN (%s)", keyset.Placeholders(st, q.AssigneeID))
 	}
 	if len(q.Number) > 0 {
-		addf("t.number = ANY(%s)", st.arg(q.Number))
+		addf("t.number = ANY(%s)", st.Arg(q.Number))
 	}
 	if f.first > 1 {
-		addf("t.number >= %s", st.arg(f.first))
+		addf("t.number >= %s", st.Arg(f.first))
 	}
 	if f.last < maxNumber {
-		addf("t.number <= %s", st.arg(f.last))
+		addf("t.number <= %s", st.Arg(f.last))
 	}
 	if !q.UpdatedAt.Whole() {
 		addf("t.%s", f.updatedAt(st))
@@ -543,17 +426,17 @@ func (f *ticketFinder) entryPredicate(st *queryBuilder) string {
 }
 
 // rowPredicate is the part of the predicate that needs the row.
-func (f *ticketFinder) rowPredicate(st *queryBuilder, entry bool) string {
+func (f *ticketFinder) rowPredicate(st *keyset.Statement, entry bool) string {
 	q := f.query
 	tests := []string{"TRUE"}
 	addf := func(format string, args ...any) { tests = append(tests, fmt.Sprintf(format, args...)) }
 	if len(q.ExternalID) > 0 && entry {
-		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.external_id = ANY(%s))", st.arg(q.ExternalID))
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.external_id = ANY(%s))", st.Arg(q.ExternalID))
 	} else if len(q.ExternalID) > 0 {
-		addf("t.external_id = ANY(%s)", st.arg(q.ExternalID))
+		addf("t.external_id = ANY(%s)", st.Arg(q.ExternalID))
 	}
 	if len(q.Tags) > 0 {
-		addf("EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (%s) AND g.number = t.number)", placeholders(st, q.Tags))
+		addf("EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (%s) AND g.number = t.number)", keyset.Placeholders(st, q.Tags))
 	}
 	if !q.DueAt.Whole() && entry {
 		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.%s)", f.dueAt(st))
@@ -561,9 +444,9 @@ func (f *ticketFinder) rowPredicate(st *queryBuilder, entry bool) string {
 		addf("t.%s", f.dueAt(st))
 	}
 	if len(q.CustomerID) > 0 && entry {
-		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.customer_id IN (%s))", placeholders(st, q.CustomerID))
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.customer_id IN (%s))", keyset.Placeholders(st, q.CustomerID))
 	} else if len(q.CustomerID) > 0 {
-		addf("t.customer_id IN (%s)", placeholders(st, q.CustomerID))
+		addf("t.customer_id IN (%s)", keyset.Placeholders(st, q.CustomerID))
 	}
 	return strings.Join(tests, " AND ")
 }
@@ -582,7 +465,7 @@ func (f *ticketFinder) mostSelective(ways []accessPath, from, to int64, descendi
 		f.scanQuery(st, w, from, to, descending, f.budget.probe)
 		st.WriteString(") AS p")
 		var n, low, high int64
-		if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n, &low, &high); err != nil {
+		if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&n, &low, &high); err != nil {
 			return accessPath{}, err
 		}
 		var advance float64
@@ -612,10 +495,10 @@ func (f *ticketFinder) setLimit() int {
 
 // byNumber finds tickets in the order of their numbers: by scanning the most
 // selective access path and testing each row.
-func (f *ticketFinder) byNumber(after *Cursor) error {
+func (f *ticketFinder) byNumber(after *keyset.Cursor) error {
 	from, to := f.first, f.last
 	if after != nil {
-		n, err := after.integer()
+		n, err := after.Integer()
 		if err != nil {
 			return err
 		}
@@ -683,8 +566,8 @@ func (f *ticketFinder) scanNumbers(from, to int64, descending bool, rank int64) 
 		case tested:
 			st.WriteString(" LEFT JOIN tickets t ON t.id = d.id")
 		}
-		order, _ := Sort{Descending: descending}.direction()
-		st.addf(" ORDER BY d.number %s", order)
+		order, _ := keyset.Sort{Descending: descending}.SQL()
+		st.Addf(" ORDER BY d.number %s", order)
 		n, err := f.readCandidates(st, rank, func(number int64) {
 			if descending {
 				to = number - 1
@@ -714,8 +597,8 @@ func (f *ticketFinder) countScanned(n int) (bool, error) {
 
 // readCandidates runs a query of number, id and match flag, and adds matching rows.
 // It calls seen with each number, and returns the number of rows.
-func (f *ticketFinder) readCandidates(st *queryBuilder, rank int64, seen func(number int64)) (int, error) {
-	rows, err := f.q.Query(f.ctx, st.String(), st.args...)
+func (f *ticketFinder) readCandidates(st *keyset.Statement, rank int64, seen func(number int64)) (int, error) {
+	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
 	if err != nil {
 		return 0, err
 	}
@@ -755,14 +638,14 @@ func (f *ticketFinder) isAllowed(number int64) bool {
 // readNumbers reads the set of numbers that write selects, in order; false if it
 // exceeds limit. The engine aggregates into one text: reading rows would cost
 // several times as much.
-func (f *ticketFinder) readNumbers(limit int, write func(st *queryBuilder)) ([]int64, bool, error) {
+func (f *ticketFinder) readNumbers(limit int, write func(st *keyset.Statement)) ([]int64, bool, error) {
 	st := f.newStatement()
 	st.WriteString("SELECT count(*), coalesce(string_agg(CAST(number AS TEXT), ','), '') FROM (")
 	write(st)
 	st.WriteString(") AS s")
 	var n int
 	var text string
-	if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n, &text); err != nil || n > limit {
+	if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&n, &text); err != nil || n > limit {
 		return nil, false, err
 	}
 	numbers := make([]int64, 0, n)
@@ -793,7 +676,7 @@ func (f *ticketFinder) intersect(limit int) (bool, error) {
 		slices.Sort(list)
 		both(slices.Compact(list))
 	}
-	try := func(limit int, write func(st *queryBuilder)) (bool, error) {
+	try := func(limit int, write func(st *keyset.Statement)) (bool, error) {
 		list, ok, err := f.readNumbers(limit, write)
 		if ok {
 			both(list)
@@ -801,8 +684,8 @@ func (f *ticketFinder) intersect(limit int) (bool, error) {
 		return ok, err
 	}
 	if len(q.ExternalID) > 0 {
-		if _, err := try(maxValues, func(st *queryBuilder) {
-			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND external_id = ANY(%s)", st.arg(q.ExternalID))
+		if _, err := try(keyset.MaxValues, func(st *keyset.Statement) {
+			st.Addf("SELECT number FROM tickets WHERE organization_id = $1 AND external_id = ANY(%s)", st.Arg(q.ExternalID))
 		}); err != nil {
 			return false, err
 		}
@@ -815,20 +698,20 @@ func (f *ticketFinder) intersect(limit int) (bool, error) {
 		if w.words != nil {
 			continue
 		}
-		if _, err := try(limit, func(st *queryBuilder) { f.scanQuery(st, w, f.first, f.last, false, limit+1) }); err != nil {
+		if _, err := try(limit, func(st *keyset.Statement) { f.scanQuery(st, w, f.first, f.last, false, limit+1) }); err != nil {
 			return false, err
 		}
 	}
 	if !q.UpdatedAt.Whole() {
-		if _, err := try(limit, func(st *queryBuilder) {
-			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.updatedAt(st), limit+1)
+		if _, err := try(limit, func(st *keyset.Statement) {
+			st.Addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.updatedAt(st), limit+1)
 		}); err != nil {
 			return false, err
 		}
 	}
 	if !q.DueAt.Whole() {
-		if _, err := try(limit, func(st *queryBuilder) {
-			st.addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.dueAt(st), limit+1)
+		if _, err := try(limit, func(st *keyset.Statement) {
+			st.Addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.dueAt(st), limit+1)
 		}); err != nil {
 			return false, err
 		}
@@ -854,8 +737,8 @@ func (f *ticketFinder) intersect(limit int) (bool, error) {
 		f.priority = one
 		return false, nil
 	}
-	return true, f.sortCandidates(func(st *queryBuilder) string {
-		return "unnest(" + st.arg(only) + "::bigint[]) AS l(value) CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = l.value"
+	return true, f.sortCandidates(func(st *keyset.Statement) string {
+		return "unnest(" + st.Arg(only) + "::bigint[]) AS l(value) CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = l.value"
 	}, false)
 }
 
@@ -864,8 +747,8 @@ const priorityRank = "CASE t.priority WHEN 'low' THEN 0 WHEN 'normal' THEN 1 WHE
 
 // sortCandidates finds the page by sorting the rows or index entries t of from.
 // Expensive conditions are evaluated last, for as many rows as needed.
-func (f *ticketFinder) sortCandidates(from func(st *queryBuilder) string, entry bool) error {
-	order, later := f.sort.direction()
+func (f *ticketFinder) sortCandidates(from func(st *keyset.Statement) string, entry bool) error {
+	order, later := f.sort.SQL()
 	value, tie := "t.number", "t.number"
 	switch f.sort.Field {
 	case ByUpdatedAt:
@@ -876,10 +759,10 @@ func (f *ticketFinder) sortCandidates(from func(st *queryBuilder) string, entry 
 		value = priorityRank
 	}
 	st := f.newStatement()
-	st.addf("SELECT t.rank, t.number, t.id FROM (SELECT %s AS rank, t.number, t.id FROM ", value)
-	st.addf("%s AND coalesce(%s, FALSE)", from(st), f.entryPredicate(st))
+	st.Addf("SELECT t.rank, t.number, t.id FROM (SELECT %s AS rank, t.number, t.id FROM ", value)
+	st.Addf("%s AND coalesce(%s, FALSE)", from(st), f.entryPredicate(st))
 	if !entry {
-		st.addf(" AND coalesce(%s, FALSE)", f.rowPredicate(st, false))
+		st.Addf(" AND coalesce(%s, FALSE)", f.rowPredicate(st, false))
 	}
 	if f.sort.Field == ByDueAt {
 		st.WriteString(" AND coalesce(t.due_at, 0) > 0")
@@ -889,11 +772,11 @@ func (f *ticketFinder) sortCandidates(from func(st *queryBuilder) string, entry 
 		if err != nil {
 			return err
 		}
-		st.addf(" AND coalesce((%s, %s) %s (%s, %s), FALSE)", value, tie, later, st.arg(a), st.arg(b))
+		st.Addf(" AND coalesce((%s, %s) %s (%s, %s), FALSE)", value, tie, later, st.Arg(a), st.Arg(b))
 	}
-	st.addf(" ORDER BY 1 %s, %s %s LIMIT %d) AS t WHERE coalesce(%s, FALSE)", order, tie, order, maxNumber, f.wordPredicate(st))
+	st.Addf(" ORDER BY 1 %s, %s %s LIMIT %d) AS t WHERE coalesce(%s, FALSE)", order, tie, order, maxNumber, f.wordPredicate(st))
 	if entry {
-		st.addf(" AND coalesce(%s, FALSE)", f.rowPredicate(st, true))
+		st.Addf(" AND coalesce(%s, FALSE)", f.rowPredicate(st, true))
 	}
 	f.found = nil
 	return f.collect(st)
@@ -908,22 +791,22 @@ func (f *ticketFinder) excludesClosed() bool {
 // sortEntries finds the page by sorting entries of an index that covers the
 // filters, and reports whether they were few enough.
 func (f *ticketFinder) sortEntries() (bool, error) {
-	var froms []func(st *queryBuilder) string
+	var froms []func(st *keyset.Statement) string
 	if f.excludesClosed() {
-		froms = append(froms, func(st *queryBuilder) string {
-			return "tickets t WHERE t.organization_id = $1 AND t.status <> 'closed' AND t.status IN (" + placeholders(st, f.query.Status) + ")"
+		froms = append(froms, func(st *keyset.Statement) string {
+			return "tickets t WHERE t.organization_id = $1 AND t.status <> 'closed' AND t.status IN (" + keyset.Placeholders(st, f.query.Status) + ")"
 		})
 	}
 	if !f.query.UpdatedAt.Whole() {
-		froms = append(froms, func(st *queryBuilder) string {
+		froms = append(froms, func(st *keyset.Statement) string {
 			return "tickets t WHERE t.organization_id = $1 AND t." + f.updatedAt(st)
 		})
 	}
 	for _, from := range froms {
 		st := f.newStatement()
-		st.addf("SELECT count(*) FROM (SELECT 1 FROM %s LIMIT %d) AS c", from(st), f.budget.indexEntries+1)
+		st.Addf("SELECT count(*) FROM (SELECT 1 FROM %s LIMIT %d) AS c", from(st), f.budget.indexEntries+1)
 		var n int
-		if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&n); err != nil {
+		if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&n); err != nil {
 			return false, err
 		}
 		if n <= f.budget.indexEntries {
@@ -934,16 +817,16 @@ func (f *ticketFinder) sortEntries() (bool, error) {
 }
 
 // cursorValues returns the sort key and the tie of a cursor.
-func (f *ticketFinder) cursorValues(p *Cursor) (value int64, tie any, err error) {
+func (f *ticketFinder) cursorValues(p *keyset.Cursor) (value int64, tie any, err error) {
 	if f.sort.Field == ByPriority {
 		i := slices.Index(Priorities[:], Priority(p.Value))
-		n, err := (&Cursor{Value: p.ID}).integer()
+		n, err := (&keyset.Cursor{Value: p.ID}).Integer()
 		if i < 0 || err != nil {
-			return 0, nil, problem.New(problem.Invalid, "the cursor is not valid for this list")
+			return 0, nil, keyset.ErrCursor
 		}
 		return int64(i), n, nil
 	}
-	n, err := p.integer()
+	n, err := p.Integer()
 	if err != nil {
 		return 0, nil, err
 	}
@@ -1002,7 +885,7 @@ func (f *ticketFinder) byTime() error {
 	if done, err := f.intersect(f.setLimit()); err != nil || done {
 		return err
 	}
-	order, later := f.sort.direction()
+	order, later := f.sort.SQL()
 	column, within := "updated_at", f.query.UpdatedAt
 	entry := "updated_at, id, number, status, priority, channel, assignee_id"
 	due := f.sort.Field == ByDueAt
@@ -1036,29 +919,29 @@ func (f *ticketFinder) byTime() error {
 	}
 	sorted := false
 	for chunk := f.budget.minChunk; ; chunk = min(4*chunk, 4*f.budget.maxChunk) {
-		entries := func(st *queryBuilder) {
+		entries := func(st *keyset.Statement) {
 			// The range repeats the cursor, so that the engine starts the scan there.
 			low, high := max(first, value), last
 			if f.sort.Descending {
 				low, high = first, min(last, value)
 			}
 			at := fmt.Sprintf("%s >= %s AND %s <= %s AND (%s, id) %s (%s, %s)",
-				column, st.arg(low), column, st.arg(high), column, later, st.arg(value), st.arg(id))
+				column, st.Arg(low), column, st.Arg(high), column, later, st.Arg(value), st.Arg(id))
 			end := fmt.Sprintf("ORDER BY %s %s, id %s LIMIT %d", column, order, order, chunk)
 			for i, part := range parts {
 				if i > 0 {
 					st.WriteString(" UNION ALL ")
 				}
-				st.addf("SELECT * FROM (SELECT %s FROM tickets WHERE organization_id = $1%s AND %s %s) AS p%d", entry, part, at, end, i)
+				st.Addf("SELECT * FROM (SELECT %s FROM tickets WHERE organization_id = $1%s AND %s %s) AS p%d", entry, part, at, end, i)
 			}
 			if len(parts) > 1 {
 				st.WriteString(" " + end)
 			}
 		}
 		st := f.newStatement()
-		st.addf("SELECT t.%s, t.number, t.id FROM (", column)
+		st.Addf("SELECT t.%s, t.number, t.id FROM (", column)
 		entries(st)
-		st.addf(") AS t WHERE coalesce(%s, FALSE) ORDER BY t.%s %s, t.id %s", f.predicate(st, true), column, order, order)
+		st.Addf(") AS t WHERE coalesce(%s, FALSE) ORDER BY t.%s %s, t.id %s", f.predicate(st, true), column, order, order)
 		if err := f.collect(st); err != nil || len(f.found) == f.want {
 			return err
 		}
@@ -1071,10 +954,10 @@ func (f *ticketFinder) byTime() error {
 		}
 		// The last row examined is where the next step starts.
 		st = f.newStatement()
-		st.addf("SELECT t.%s, t.id FROM (", column)
+		st.Addf("SELECT t.%s, t.id FROM (", column)
 		entries(st)
-		st.addf(") AS t ORDER BY t.%s %s, t.id %s LIMIT 1 OFFSET %d", column, order, order, chunk-1)
-		err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&value, &id)
+		st.Addf(") AS t ORDER BY t.%s %s, t.id %s LIMIT 1 OFFSET %d", column, order, order, chunk-1)
+		err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&value, &id)
 		if errors.Is(err, db.ErrNoRows) {
 			return nil
 		}
@@ -1088,11 +971,11 @@ func (f *ticketFinder) byTime() error {
 }
 
 // collect adds the rows of a query of sort key, number and id, up to the page size.
-func (f *ticketFinder) collect(st *queryBuilder) error {
+func (f *ticketFinder) collect(st *keyset.Statement) error {
 	if f.allowed == nil {
-		st.addf(" LIMIT %d", f.want-len(f.found))
+		st.Addf(" LIMIT %d", f.want-len(f.found))
 	}
-	rows, err := f.q.Query(f.ctx, st.String(), st.args...)
+	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
 	if err != nil {
 		return err
 	}

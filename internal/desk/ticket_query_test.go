@@ -14,6 +14,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
@@ -47,14 +48,14 @@ func TestList(t *testing.T) {
 	}{
 		{desk.TicketQuery{}, []int64{5, 4, 3, 2, 1}},
 		{desk.TicketQuery{Limit: 2}, []int64{5, 4}},
-		{desk.TicketQuery{Limit: 2, After: &desk.Cursor{Value: "4"}}, []int64{3, 2}},
-		{desk.TicketQuery{Sort: desk.Sort{Field: desk.ByCreatedAt}}, []int64{1, 2, 3, 4, 5}},
-		{desk.TicketQuery{Sort: desk.Sort{Field: desk.ByNumber, Descending: true}}, []int64{5, 4, 3, 2, 1}},
-		{desk.TicketQuery{Sort: desk.Sort{Field: desk.ByUpdatedAt}}, []int64{3, 2, 4, 1, 5}},
-		{desk.TicketQuery{Sort: desk.Sort{Field: desk.ByPriority}}, []int64{1, 2, 3, 4, 5}},
-		{desk.TicketQuery{Sort: desk.Sort{Field: desk.ByPriority, Descending: true}}, []int64{5, 4, 3, 2, 1}},
+		{desk.TicketQuery{Limit: 2, After: &keyset.Cursor{Value: "4"}}, []int64{3, 2}},
+		{desk.TicketQuery{Sort: keyset.Sort{Field: desk.ByCreatedAt}}, []int64{1, 2, 3, 4, 5}},
+		{desk.TicketQuery{Sort: keyset.Sort{Field: desk.ByNumber, Descending: true}}, []int64{5, 4, 3, 2, 1}},
+		{desk.TicketQuery{Sort: keyset.Sort{Field: desk.ByUpdatedAt}}, []int64{3, 2, 4, 1, 5}},
+		{desk.TicketQuery{Sort: keyset.Sort{Field: desk.ByPriority}}, []int64{1, 2, 3, 4, 5}},
+		{desk.TicketQuery{Sort: keyset.Sort{Field: desk.ByPriority, Descending: true}}, []int64{5, 4, 3, 2, 1}},
 		{desk.TicketQuery{Status: []desk.Status{desk.StatusPending}}, []int64{4, 2}},
-		{desk.TicketQuery{Status: []desk.Status{desk.StatusPending}, After: &desk.Cursor{Value: "4"}}, []int64{2}},
+		{desk.TicketQuery{Status: []desk.Status{desk.StatusPending}, After: &keyset.Cursor{Value: "4"}}, []int64{2}},
 		{desk.TicketQuery{Status: []desk.Status{desk.StatusPending, desk.StatusOpen}, Limit: 2}, []int64{5, 4}},
 		{desk.TicketQuery{Status: []desk.Status{desk.StatusClosed}}, nil},
 		{desk.TicketQuery{Priority: []desk.Priority{desk.PriorityNormal}}, []int64{4, 3, 2}},
@@ -83,10 +84,11 @@ func TestList(t *testing.T) {
 		}
 	}
 	for _, q := range []desk.TicketQuery{
-		{Status: []desk.Status{"x"}}, {Priority: []desk.Priority{""}}, {Limit: -1}, {Limit: 201}, {Sort: desk.Sort{Field: "subject"}},
-		{After: &desk.Cursor{}}, {After: &desk.Cursor{Value: "x"}}, {Tags: make([]string, 101)}, {Channel: []string{"\x00"}},
-		{Sort: desk.Sort{Field: desk.ByPriority}, After: &desk.Cursor{Value: "open", ID: "1"}},
-		{Sort: desk.Sort{Field: desk.ByUpdatedAt}, After: &desk.Cursor{Value: "low", ID: "1"}},
+		{Status: []desk.Status{"x"}}, {Priority: []desk.Priority{""}}, {Limit: -1}, {Limit: 201}, {Sort: keyset.Sort{Field: "subject"}},
+		{After: &keyset.Cursor{}}, {After: &keyset.Cursor{Value: "x"}}, {Tags: make([]string, 101)}, {Channel: []string{"\x00"}},
+		{Sort: keyset.Sort{Field: desk.ByPriority}, After: &keyset.Cursor{Value: "open", ID: "1"}},
+		{Sort: keyset.Sort{Field: desk.ByUpdatedAt}, After: &keyset.Cursor{Value: "low", ID: "1"}},
+		{Sort: keyset.Sort{Field: desk.ByUpdatedAt}, After: &keyset.Cursor{Value: "1", ID: "\x00"}},
 	} {
 		if _, _, err := f.desk.FindTickets(t.Context(), f.db, orgA, q); problem.Of(err) != problem.Invalid {
 			t.Errorf("%+v: got %v, want invalid", q, err)
@@ -124,7 +126,7 @@ func TestTimesFollowNumbers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list, _, err := f.desk.FindTickets(t.Context(), f.db, orgA, desk.TicketQuery{Sort: desk.Sort{Field: desk.ByNumber}})
+	list, _, err := f.desk.FindTickets(t.Context(), f.db, orgA, desk.TicketQuery{Sort: keyset.Sort{Field: desk.ByNumber}})
 	if err != nil || len(list) != 3 {
 		t.Fatalf("%v, %v", list, err)
 	}
@@ -269,7 +271,7 @@ func randomQuery(r *rand.Rand, w *world) desk.TicketQuery {
 	q := desk.TicketQuery{
 		Status: some(r, desk.Statuses[:]), Priority: some(r, desk.Priorities[:]), AssigneeID: some(r, plainAssignees),
 		Channel: some(r, plainChannels), Tags: some(r, plainTags), CustomerID: some(r, w.customers),
-		Sort:  desk.Sort{Field: pick(r, []string{"", desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByPriority, desk.ByNumber, desk.ByDueAt}), Descending: r.IntN(2) == 0},
+		Sort:  keyset.Sort{Field: pick(r, []string{"", desk.ByCreatedAt, desk.ByUpdatedAt, desk.ByPriority, desk.ByNumber, desk.ByDueAt}), Descending: r.IntN(2) == 0},
 		Limit: 1 + r.IntN(7),
 	}
 	if r.IntN(3) == 0 {
@@ -331,7 +333,7 @@ func says(search string, p *plain) bool {
 }
 
 // inOrder defines the sorts.
-func inOrder(s desk.Sort, a, b *plain) int {
+func inOrder(s keyset.Sort, a, b *plain) int {
 	var c int
 	switch s.Field {
 	case desk.ByUpdatedAt:
@@ -436,7 +438,7 @@ func TestListsAreExact(t *testing.T) {
 				t.Fatalf("export of %+v: got %v, %v, want %v", q, got, err, want)
 			}
 			unsorted := q
-			unsorted.Sort = desk.Sort{}
+			unsorted.Sort = keyset.Sort{}
 			all, most := len(w.expect(unsorted)), 1+r.IntN(20)
 			if n, err := f.desk.CountTickets(context.Background(), w.db, w.org, q, most); err != nil || n != min(all, most) {
 				t.Fatalf("count of %+v up to %d: got %d, %v, want %d", q, most, n, err, min(all, most))
@@ -447,7 +449,7 @@ func TestListsAreExact(t *testing.T) {
 
 // change changes a ticket, except its sort key, and returns its number. It may
 // enter or leave the list.
-func (w *world) change(r *rand.Rand, by desk.Sort) int64 {
+func (w *world) change(r *rand.Rand, by keyset.Sort) int64 {
 	p := pick(r, w.tickets)
 	p.Status, p.AssigneeID = pick(r, desk.Statuses[:]), pick(r, plainAssignees)
 	if by.Field != desk.ByPriority {

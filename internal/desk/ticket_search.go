@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
@@ -172,15 +173,15 @@ func searchCode(ctx context.Context, q db.Querier, organizationID string) (int64
 
 // matchCondition returns the condition that a document matches. PostgreSQL gets the
 // words as a literal: its plan depends on their frequency.
-func (w *wordQuery) matchCondition(st *queryBuilder) string {
+func (w *wordQuery) matchCondition(st *keyset.Statement) string {
 	if w.postgres {
 		return "words @@ '" + strings.ReplaceAll(w.query, "'", "''") + "'::tsquery"
 	}
-	return "ticket_words MATCH " + st.arg(w.query)
+	return "ticket_words MATCH " + st.Arg(w.query)
 }
 
 // ticketCondition returns the condition that a document of ticket t matches.
-func (w *wordQuery) ticketCondition(st *queryBuilder) string {
+func (w *wordQuery) ticketCondition(st *keyset.Statement) string {
 	first, _ := documentRange(w.code, 0, 0)
 	if w.postgres {
 		return fmt.Sprintf("EXISTS (SELECT 1 FROM search_docs WHERE doc >= %s + (t.number << %d) AND doc <= %s + (t.number << %d) + %d AND coalesce(%s, FALSE))",
@@ -190,12 +191,12 @@ func (w *wordQuery) ticketCondition(st *queryBuilder) string {
 		w.matchCondition(st), castBig(st, first), placeBits, castBig(st, first), placeBits, maxPlace)
 }
 
-func castBig(st *queryBuilder, n int64) string { return "CAST(" + st.arg(n) + " AS BIGINT)" }
+func castBig(st *keyset.Statement, n int64) string { return "CAST(" + st.Arg(n) + " AS BIGINT)" }
 
 // scanQuery writes a query for the next matching documents: the numbers of their
 // tickets, in order, once per document. Without an order PostgreSQL goes by the
 // index of words.
-func (w *wordQuery) scanQuery(st *queryBuilder, from, to int64, order string, limit int) {
+func (w *wordQuery) scanQuery(st *keyset.Statement, from, to int64, order string, limit int) {
 	first, last := documentRange(w.code, from, to)
 	doc, table := "rowid", "ticket_words"
 	if w.postgres {
@@ -205,8 +206,8 @@ func (w *wordQuery) scanQuery(st *queryBuilder, from, to int64, order string, li
 		order = "ORDER BY " + doc + " " + order
 	}
 	// PostgreSQL must know the type of $1.
-	st.addf("SELECT (%s >> %d) & %d AS number, '' AS id FROM %s WHERE CAST($1 AS TEXT) IS NOT NULL AND %s AND %s >= %s AND %s <= %s %s LIMIT %d",
-		doc, placeBits, int64(maxNumber), table, w.matchCondition(st), doc, st.arg(first), doc, st.arg(last), order, limit)
+	st.Addf("SELECT (%s >> %d) & %d AS number, '' AS id FROM %s WHERE CAST($1 AS TEXT) IS NOT NULL AND %s AND %s >= %s AND %s <= %s %s LIMIT %d",
+		doc, placeBits, int64(maxNumber), table, w.matchCondition(st), doc, st.Arg(first), doc, st.Arg(last), order, limit)
 }
 
 // readDocuments reads the tickets of matching documents; false if there are
@@ -214,13 +215,13 @@ func (w *wordQuery) scanQuery(st *queryBuilder, from, to int64, order string, li
 // SQLite from the density of the last matches.
 func (f *ticketFinder) readDocuments(limit int) ([]int64, bool, error) {
 	read := func(limit int, order string) ([]int64, bool, error) {
-		return f.readNumbers(limit, func(st *queryBuilder) { f.words.scanQuery(st, f.first, f.last, order, limit+1) })
+		return f.readNumbers(limit, func(st *keyset.Statement) { f.words.scanQuery(st, f.first, f.last, order, limit+1) })
 	}
 	var guess float64
 	if f.postgres {
 		first, last := documentRange(f.words.code, f.first, f.last)
-		st := new(queryBuilder)
-		st.addf("EXPLAIN (FORMAT JSON) SELECT doc FROM search_docs WHERE %s AND doc BETWEEN %d AND %d", f.words.matchCondition(st), first, last)
+		st := new(keyset.Statement)
+		st.Addf("EXPLAIN (FORMAT JSON) SELECT doc FROM search_docs WHERE %s AND doc BETWEEN %d AND %d", f.words.matchCondition(st), first, last)
 		var text string
 		if err := f.q.QueryRow(f.ctx, st.String()).Scan(&text); err != nil {
 			return nil, false, err
@@ -244,7 +245,7 @@ func (f *ticketFinder) readDocuments(limit int) ([]int64, bool, error) {
 		f.words.scanQuery(st, f.first, f.last, "DESC", some)
 		st.WriteString(") AS p")
 		var low, high int64
-		if err := f.q.QueryRow(f.ctx, st.String(), st.args...).Scan(&low, &high); err != nil {
+		if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&low, &high); err != nil {
 			return nil, false, err
 		}
 		guess = float64(some) * float64(high-f.first+1) / float64(high-low+1)

@@ -4,6 +4,7 @@ import (
 	"iter"
 
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -32,13 +33,13 @@ func changed(stored map[string]string, sent rest.Optional[map[string]string]) de
 }
 
 // order returns the sort order of the request.
-func order(r *rest.Request) desk.Sort {
-	return desk.Sort{Field: r.Sort(), Descending: r.Descending()}
+func order(r *rest.Request) keyset.Sort {
+	return keyset.Sort{Field: r.Sort(), Descending: r.Descending()}
 }
 
 // listCursor returns the request's cursor for a list of the desk.
-func listCursor(r *rest.Request) (*desk.Cursor, error) {
-	var p desk.Cursor
+func listCursor(r *rest.Request) (*keyset.Cursor, error) {
+	var p keyset.Cursor
 	more, err := r.Cursor(&p)
 	if err != nil || !more {
 		return nil, err
@@ -47,7 +48,7 @@ func listCursor(r *rest.Request) (*desk.Cursor, error) {
 }
 
 // paged answers with a page of a list of the desk.
-func paged[T any](list []T, next *desk.Cursor) rest.Response {
+func paged[T any](list []T, next *keyset.Cursor) rest.Response {
 	if next == nil {
 		return rest.List(list, nil)
 	}

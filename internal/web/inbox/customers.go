@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/call"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/shop"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -96,7 +97,7 @@ func (p *pages) customers(w http.ResponseWriter, r *web.Request) error {
 // customerQuery returns the query for a search: a whole address, a whole number, or the
 // beginning of a name.
 func customerQuery(search string) desk.CustomerQuery {
-	q := desk.CustomerQuery{Limit: 50, Sort: desk.Sort{Field: desk.ByUpdatedAt, Descending: true}}
+	q := desk.CustomerQuery{Limit: 50, Sort: keyset.Sort{Field: desk.ByUpdatedAt, Descending: true}}
 	switch {
 	case search == "":
 	case strings.Contains(search, "@"):

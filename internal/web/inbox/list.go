@@ -12,6 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -60,7 +61,7 @@ var openOnly = []desk.Status{desk.StatusOpen}
 
 // viewNamed returns the view of a path; false if there is none.
 func viewNamed(name, userID string) (view, bool) {
-	v := view{name: name, query: desk.TicketQuery{Status: openOnly, Sort: desk.Sort{Field: desk.ByUpdatedAt, Descending: true}}}
+	v := view{name: name, query: desk.TicketQuery{Status: openOnly, Sort: keyset.Sort{Field: desk.ByUpdatedAt, Descending: true}}}
 	kind, of, _ := strings.Cut(name, "/")
 	switch kind {
 	case viewOpen:
@@ -76,7 +77,7 @@ func viewNamed(name, userID string) (view, bool) {
 		v.empty = web.Empty{Text: "All open tickets are assigned.", Path: "/inbox", Label: "See all open"}
 	case viewDue:
 		v.label, v.icon = "SLA due", "clock"
-		v.query.Status, v.query.Sort = nil, desk.Sort{Field: desk.ByDueAt}
+		v.query.Status, v.query.Sort = nil, keyset.Sort{Field: desk.ByDueAt}
 		v.empty = web.Empty{Text: "No SLA targets are due.", Path: "/settings/sla", Label: "See SLA targets"}
 	case viewAll:
 		v.label, v.icon = "All tickets", "search"
@@ -396,7 +397,7 @@ func inQuery(name, search string) string {
 }
 
 // listPath returns the address of a list's page after a position.
-func listPath(path, search string, after *desk.Cursor) string {
+func listPath(path, search string, after *keyset.Cursor) string {
 	q := url.Values{}
 	if search != "" {
 		q.Set("q", search)
@@ -408,14 +409,14 @@ func listPath(path, search string, after *desk.Cursor) string {
 }
 
 // writePosition encodes a cursor.
-func writePosition(p *desk.Cursor) string { return p.Value + "~" + p.ID }
+func writePosition(p *keyset.Cursor) string { return p.Value + "~" + p.ID }
 
-func readPosition(text string) *desk.Cursor {
+func readPosition(text string) *keyset.Cursor {
 	if text == "" || len(text) > 300 {
 		return nil
 	}
 	value, id, _ := strings.Cut(text, "~")
-	return &desk.Cursor{Value: value, ID: id}
+	return &keyset.Cursor{Value: value, ID: id}
 }
 
 // matchingCustomers returns the customers with the searched address or number.
