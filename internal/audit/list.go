@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"github.com/google/uuid"
@@ -46,40 +47,25 @@ func List(ctx context.Context, logs []*Log, organizationID string, q Query) (Pag
 	return list(ctx, from, organizationID, q)
 }
 
-// maxExport bounds the duration of Each.
-const maxExport = time.Hour
-
 // Each calls fn with every entry that matches q, newest first, from one snapshot per log.
-// It ignores q.Before and q.Limit. An error of fn ends it and is returned. It is limited
-// to an hour.
+// It ignores q.Before and q.Limit. An error of fn ends it and is returned. It runs for at
+// most [keyset.MaxExport].
 func Each(ctx context.Context, logs []*Log, organizationID string, q Query, fn func(*Entry) error) error {
-	q.Before, q.Limit = "", MaxPage
-	ctx, cancel := context.WithTimeout(ctx, maxExport)
-	defer cancel()
-	read := func(from []db.Querier) error {
-		for {
+	q.Limit = MaxPage
+	read := func(ctx context.Context, from []db.Querier) error {
+		return keyset.EachPage("audit entries", fn, func(before string) ([]Entry, string, error) {
+			q.Before = before
 			page, err := list(ctx, from, organizationID, q)
-			if err != nil {
-				return err
-			}
-			for i := range page.Entries {
-				if err := fn(&page.Entries[i]); err != nil {
-					return err
-				}
-			}
-			if page.Next == "" {
-				return nil
-			}
-			q.Before = page.Next
-		}
+			return page.Entries, page.Next, err
+		})
 	}
 	for _, l := range logs {
 		next := read
-		read = func(from []db.Querier) error {
-			return l.c.DB.ReadBulk(ctx, func(tx *db.Tx) error { return next(append(from, tx)) })
+		read = func(ctx context.Context, from []db.Querier) error {
+			return keyset.Export(ctx, l.c.DB, func(ctx context.Context, tx *db.Tx) error { return next(ctx, append(from, tx)) })
 		}
 	}
-	return read(nil)
+	return read(ctx, nil)
 }
 
 // list returns a page of several logs merged by id: ids are UUIDv7, so they sort by time
@@ -107,11 +93,8 @@ func list(ctx context.Context, from []db.Querier, organizationID string, q Query
 		all = append(all, part...)
 	}
 	slices.SortFunc(all, func(a, b Entry) int { return cmp.Compare(b.ID, a.ID) })
-	if len(all) <= q.Limit {
-		return Page{Entries: all}, nil
-	}
-	all = all[:q.Limit]
-	return Page{Entries: all, Next: all[q.Limit-1].ID}, nil
+	all, next := keyset.Cut(all, q.Limit, func(last *Entry) string { return last.ID })
+	return Page{all, next}, nil
 }
 
 // entries returns the matching entries of one log, up to one more than the page size.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
@@ -28,8 +29,6 @@ type Query struct {
 const (
 	defaultPage = 30
 	maxPage     = 200
-	exportPage  = 500
-	maxExport   = time.Hour
 )
 
 // Check implements [problem.Checker].
@@ -60,31 +59,18 @@ func List(ctx context.Context, q db.Querier, organizationID string, query Query)
 
 // Each calls fn with every event of a list, in order, from one snapshot. It ignores
 // query.After and query.Limit, and stops at the first error of fn, which it
-// returns. It runs for at most maxExport.
+// returns. It runs for at most [keyset.MaxExport].
 func Each(ctx context.Context, d *db.DB, organizationID string, query Query, fn func(*Event) error) error {
 	query.After, query.Limit = "", 0
 	if err := problem.Check(query); err != nil {
 		return err
 	}
-	query.Limit = exportPage
-	ctx, cancel := context.WithTimeout(ctx, maxExport)
-	defer cancel()
-	return d.ReadBulk(ctx, func(tx *db.Tx) error {
-		for {
-			events, next, err := list(ctx, tx, organizationID, &query)
-			if err != nil {
-				return fmt.Errorf("export events: %w", err)
-			}
-			for i := range events {
-				if err := fn(&events[i]); err != nil {
-					return err
-				}
-			}
-			if next == "" {
-				return nil
-			}
-			query.After = next
-		}
+	query.Limit = keyset.ExportPage
+	return keyset.Export(ctx, d, func(ctx context.Context, tx *db.Tx) error {
+		return keyset.EachPage("events", fn, func(after string) ([]Event, string, error) {
+			query.After = after
+			return list(ctx, tx, organizationID, &query)
+		})
 	})
 }
 
@@ -100,16 +86,12 @@ const maxTransaction = time.Hour
 // list scans an index in the order of ids; conditions that must not choose the
 // index are wrapped in coalesce.
 func list(ctx context.Context, q db.Querier, organizationID string, query *Query) ([]Event, string, error) {
-	args := []any{organizationID}
-	arg := func(v any) string {
-		args = append(args, v)
-		return fmt.Sprintf("$%d", len(args))
-	}
+	st := keyset.Statement{Args: []any{organizationID}}
 	low, high := "", "~" // before and after every id
 	var tests strings.Builder
 	if !query.CreatedAt.Whole() {
 		first, last := query.CreatedAt.Micros()
-		fmt.Fprintf(&tests, " AND coalesce(created_at >= %s AND created_at <= %s, FALSE)", arg(first), arg(last))
+		fmt.Fprintf(&tests, " AND coalesce(created_at >= %s AND created_at <= %s, FALSE)", st.Arg(first), st.Arg(last))
 		if query.CreatedAt.Low != nil {
 			low = FirstID(*query.CreatedAt.Low)
 		}
@@ -128,16 +110,16 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 	}
 	from := "organization_id = $1"
 	if query.TicketID != "" {
-		from = "coalesce(organization_id = $1, FALSE) AND ticket_id = " + arg(query.TicketID)
+		from = "coalesce(organization_id = $1, FALSE) AND ticket_id = " + st.Arg(query.TicketID)
 	}
 	rare := query.TicketID == "" && len(query.Names) > 0
 	for _, name := range query.Names {
 		rare = rare && !strings.Contains(frequentNames, "'"+string(name)+"'")
 	}
 	limit := query.Limit + 1
-	bounds := fmt.Sprintf(" AND id >= %s AND id <= %s", arg(low), arg(high))
+	bounds := fmt.Sprintf(" AND id >= %s AND id <= %s", st.Arg(low), st.Arg(high))
 	if query.After != "" {
-		bounds += " AND id " + later + " " + arg(query.After)
+		bounds += " AND id " + later + " " + st.Arg(query.After)
 	}
 	var parts []string
 	if rare {
@@ -145,30 +127,24 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 		slices.Sort(names)
 		for i, name := range slices.Compact(names) {
 			parts = append(parts, fmt.Sprintf("SELECT * FROM (SELECT id FROM events WHERE %s AND name = %s AND name NOT IN %s%s%s ORDER BY id %s LIMIT %d) AS p%d",
-				from, arg(string(name)), frequentNames, bounds, tests.String(), order, limit, i))
+				from, st.Arg(string(name)), frequentNames, bounds, tests.String(), order, limit, i))
 		}
 	} else {
 		if len(query.Names) > 0 {
-			places := make([]string, len(query.Names))
-			for i, name := range query.Names {
-				places[i] = arg(string(name))
-			}
-			fmt.Fprintf(&tests, " AND coalesce(name IN (%s), FALSE)", strings.Join(places, ", "))
+			fmt.Fprintf(&tests, " AND coalesce(name IN (%s), FALSE)", keyset.Placeholders(&st, query.Names))
 		} else {
 			fmt.Fprintf(&tests, " AND coalesce(name <> '%s', TRUE)", AuditRecorded)
 		}
 		parts = []string{fmt.Sprintf("SELECT id FROM events WHERE %s%s%s ORDER BY id %s LIMIT %d", from, bounds, tests.String(), order, limit)}
 	}
-	events, err := db.All(ctx, q, scan, fmt.Sprintf(`SELECT id, organization_id, name, data, created_at FROM events
-		WHERE id IN (SELECT id FROM (%s) AS p) ORDER BY id %s LIMIT %d`, strings.Join(parts, " UNION ALL "), order, limit), args...)
+	st.Addf(`SELECT id, organization_id, name, data, created_at FROM events
+		WHERE id IN (SELECT id FROM (%s) AS p) ORDER BY id %s LIMIT %d`, strings.Join(parts, " UNION ALL "), order, limit)
+	events, err := db.All(ctx, q, scan, st.String(), st.Args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list events: %w", err)
 	}
-	if len(events) <= query.Limit {
-		return events, "", nil
-	}
-	events = events[:query.Limit]
-	return events, events[query.Limit-1].ID, nil
+	events, next := keyset.Cut(events, query.Limit, func(last *Event) string { return last.ID })
+	return events, next, nil
 }
 
 // FirstID returns an id that sorts before every event of a transaction at time t or

@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -52,36 +53,24 @@ func (s *Service) checkFilter(f *Filter) error {
 // Channels returns the names of all adapters, sorted.
 func (s *Service) Channels() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
-const (
-	exportPage = 500
-	maxExport  = time.Hour
-)
-
-// Each calls fn with each selected event in the form of [Service.List], all from one snapshot,
-// within an hour. It ignores f.Before and f.Limit. An error of fn stops it and is returned.
+// Each calls fn with each selected event in the form of [Service.List], all from one snapshot.
+// It ignores f.Before and f.Limit. An error of fn stops it and is returned. It runs for at most
+// [keyset.MaxExport].
 func (s *Service) Each(ctx context.Context, f Filter, fn func(*Event) error) error {
 	if err := s.checkFilter(&f); err != nil {
 		return err
 	}
-	f.Before, f.Limit = "", exportPage
-	ctx, cancel := context.WithTimeout(ctx, maxExport)
-	defer cancel()
-	return s.db.ReadBulk(ctx, func(tx *db.Tx) error {
-		for {
+	f.Limit = keyset.ExportPage
+	return keyset.Export(ctx, s.db, func(ctx context.Context, tx *db.Tx) error {
+		each := func(e **Event) error { return fn(*e) }
+		return keyset.EachPage("inbound events", each, func(before string) ([]*Event, string, error) {
+			f.Before = before
 			events, err := list(ctx, tx, f)
-			if err != nil {
-				return fmt.Errorf("export inbound events: %w", err)
+			if err != nil || len(events) < f.Limit {
+				return events, "", err
 			}
-			for _, e := range events {
-				if err := fn(e); err != nil {
-					return err
-				}
-			}
-			if len(events) < exportPage {
-				return nil
-			}
-			f.Before = events[exportPage-1].ID
-		}
+			return events, events[f.Limit-1].ID, nil
+		})
 	})
 }
 

@@ -125,7 +125,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-func TestExport(t *testing.T) {
+func TestExportTimeLimit(t *testing.T) {
 	d := dbtest.New(t)
 	err := keyset.Export(t.Context(), d, func(ctx context.Context, tx *db.Tx) error {
 		end, ok := ctx.Deadline()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"github.com/google/uuid"
@@ -90,37 +91,23 @@ func (s *Service) Search(ctx context.Context, organizationID string, q Query) (P
 	return page, nil
 }
 
-// maxExport bounds the duration of Each.
-const maxExport = time.Hour
-
 // Each calls fn with every delivery that matches q, newest first, from one snapshot. It ignores
-// q's Before and Limit. It returns the first error of fn, and fails after an hour.
+// q's Before and Limit. It returns the first error of fn. It runs for at most
+// [keyset.MaxExport].
 func (s *Service) Each(ctx context.Context, organizationID string, q Query, fn func(*Delivery) error) error {
 	q.Before, q.Limit = "", MaxPage
 	if err := q.check(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxExport)
-	defer cancel()
-	return s.db.ReadBulk(ctx, func(tx *db.Tx) error {
+	return keyset.Export(ctx, s.db, func(ctx context.Context, tx *db.Tx) error {
 		if err := s.byIndexes(ctx, tx); err != nil {
 			return err
 		}
-		for {
+		return keyset.EachPage("deliveries", fn, func(before string) ([]Delivery, string, error) {
+			q.Before = before
 			page, err := searchIn(ctx, tx, organizationID, q)
-			if err != nil {
-				return fmt.Errorf("export deliveries: %w", err)
-			}
-			for i := range page.Deliveries {
-				if err := fn(&page.Deliveries[i]); err != nil {
-					return err
-				}
-			}
-			if page.Next == "" {
-				return nil
-			}
-			q.Before = page.Next
-		}
+			return page.Deliveries, page.Next, err
+		})
 	})
 }
 
