@@ -166,7 +166,7 @@ type Record struct {
 	Revision     int64 // starts at 1
 	JSON         []byte
 	// Distance is a vehicle's distance in meters from the point of a query with
-	// [Near]; -1 without one.
+	// [Circle]; -1 without one.
 	Distance float64
 }
 

@@ -95,10 +95,10 @@ func parseArea(text []byte) (Area, error) {
 	if err != nil {
 		return Area{}, fmt.Errorf("must have the coordinates of a %s; positions are [longitude, latitude]", g.Type)
 	}
-	return areaOf(polygons)
+	return NewArea(polygons)
 }
 
-func areaOf(polygons [][][][]float64) (Area, error) {
+func NewArea(polygons [][][][]float64) (Area, error) {
 	if len(polygons) == 0 {
 		return Area{}, fmt.Errorf("has no polygon")
 	}

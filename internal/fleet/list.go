@@ -23,7 +23,7 @@ import (
 // Only keys and cells are read until the page is known, then its documents.
 
 // Sort is the order of a list. The zero value is newest first, or nearest first for
-// a list with [Near]. Ties are ordered by id in the same direction. Records without
+// a list with [Circle]. Ties are ordered by id in the same direction. Records without
 // a value come last in both directions.
 type Sort struct {
 	Member     string // a sort key of the list; empty: the default order, and Descending is ignored
@@ -132,9 +132,9 @@ type listQuery struct {
 	first, last string                       // ids from first (inclusive) to last (exclusive); empty: unbounded
 	empty       bool                         // no record can match
 	spatial     bool                         // limited to rects
-	rects       []rect
+	rects       []Rect
 	inside      func(lat, lng int64) bool // exact test of positions in rects; nil: none
-	near        *Near
+	near        *Circle
 	key         sortKey
 	descending  bool
 	byDistance  bool
@@ -258,12 +258,12 @@ func (s *listQuery) whereSubaccounts(may, asked []string) {
 
 // whereWithin limits the list to positions in rects, in addition to previous
 // limits.
-func (s *listQuery) whereWithin(rects []rect) {
+func (s *listQuery) whereWithin(rects []Rect) {
 	if s.spatial {
-		var both []rect
+		var both []Rect
 		for _, a := range s.rects {
 			for _, b := range rects {
-				if c, ok := a.intersect(b); ok {
+				if c, ok := a.Intersect(b); ok {
 					both = append(both, c)
 				}
 			}
@@ -274,7 +274,7 @@ func (s *listQuery) whereWithin(rects []rect) {
 	for _, r := range rects {
 		// A small box may contain no position, since positions are whole
 		// millionths.
-		if r, ok := r.intersect(world); ok {
+		if r, ok := r.Intersect(World); ok {
 			s.rects = append(s.rects, r)
 		}
 	}
@@ -288,14 +288,14 @@ func (s *listQuery) wherePosition(inside func(lat, lng int64) bool) {
 }
 
 // whereNear limits the list to a circle.
-func (s *listQuery) whereNear(n *Near) {
+func (s *listQuery) whereNear(n *Circle) {
 	s.near = n
 	s.whereWithin(n.rects(n.RadiusMeters))
-	s.wherePosition(func(lat, lng int64) bool { return n.distance(lat, lng) <= n.RadiusMeters })
+	s.wherePosition(func(lat, lng int64) bool { return n.Distance(lat, lng) <= n.RadiusMeters })
 }
 
-func (n *Near) distance(lat, lng int64) float64 {
-	return distance(n.Lat, n.Lng, degrees(lat), degrees(lng))
+func (n *Circle) Distance(lat, lng int64) float64 {
+	return Distance(n.Lat, n.Lng, Degrees(lat), Degrees(lng))
 }
 
 // checkBox adds an issue unless b is nil or a valid box.
@@ -308,7 +308,7 @@ func checkBox(v *problem.Validation, b *Box) {
 	}
 }
 
-func checkNear(v *problem.Validation, n *Near) {
+func checkNear(v *problem.Validation, n *Circle) {
 	if n == nil {
 		return
 	}
@@ -318,7 +318,7 @@ func checkNear(v *problem.Validation, n *Near) {
 	}
 }
 
-// maxRadius bounds [Near] (fleet-api.md 4).
+// maxRadius bounds [Circle] (fleet-api.md 4).
 const maxRadius = 50_000
 
 // checkAt adds issues of a point given by parameters.

@@ -37,7 +37,7 @@ func (m *maker) city() *Position {
 	square := m.IntN(40)
 	lat, lng := 52.5+float64(square%7-3)*0.02, 13.4+float64(square/7-3)*0.035
 	p := Position{Lat: lat + m.NormFloat64()*0.008, Lng: lng + m.NormFloat64()*0.012}
-	return &Position{Lat: degrees(millionths(p.Lat)), Lng: degrees(millionths(p.Lng)), AccuracyMeters: new(5.0)}
+	return &Position{Lat: Degrees(Millionths(p.Lat)), Lng: Degrees(Millionths(p.Lng)), AccuracyMeters: new(5.0)}
 }
 
 // fillCity creates a fleet in one city, with rides over two years.
@@ -209,9 +209,9 @@ func BenchmarkLists(b *testing.B) {
 		})
 	}
 	for _, radius := range []float64{50, 500, 1000, 5000, 50_000} {
-		near := func(n int) *Near {
+		near := func(n int) *Circle {
 			box := at(boxes["50m"], n)
-			return &Near{box.MinLat, box.MinLng, radius}
+			return &Circle{box.MinLat, box.MinLng, radius}
 		}
 		name := fmt.Sprintf("near %v m", radius)
 		vehicles(name, func(n int) VehicleQuery { return VehicleQuery{Near: near(n)} })

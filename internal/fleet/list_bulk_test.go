@@ -119,7 +119,7 @@ func cellColumn(p *Position) any {
 	if p == nil {
 		return nil
 	}
-	return cellOf(millionths(p.Lat), millionths(p.Lng))
+	return CellAt(Millionths(p.Lat), Millionths(p.Lng))
 }
 
 func orNull[T any](p *T) any {
@@ -228,7 +228,7 @@ func (m *maker) anywhere() *Position {
 	case 3:
 		*p = Position{Lat: m.NormFloat64() * 0.3, Lng: -180 + m.ExpFloat64()*0.3}
 	}
-	p.Lat, p.Lng = degrees(millionths(p.Lat)), degrees(millionths(p.Lng))
+	p.Lat, p.Lng = Degrees(Millionths(p.Lat)), Degrees(Millionths(p.Lng))
 	return p
 }
 

@@ -204,13 +204,13 @@ func (s *listQuery) eachInPartition(fn func(*Record) error) error {
 		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &doc, &state, &started, &paused, &unused, &at); err != nil {
 			return err
 		}
-		lat, lng := positionOf(at.Int64)
+		lat, lng := CellPosition(at.Int64)
 		if s.inside != nil && !(at.Valid && s.inside(lat, lng)) {
 			continue
 		}
 		d.JSON, d.Distance = doc, -1
 		if s.near != nil {
-			d.Distance = s.near.distance(lat, lng)
+			d.Distance = s.near.Distance(lat, lng)
 		}
 		if err := s.updateDurations(&d, RideStatus(state), started, paused); err != nil {
 			return err

@@ -128,7 +128,7 @@ func (s *listQuery) nearest(want int) ([]candidate, error) {
 // about size rows, 0 if unknown. Its radius is the distance of the row size/2 cells
 // away in Morton order.
 func (s *listQuery) estimateArea(size int) (float64, error) {
-	cell := cellOf(millionths(s.near.Lat), millionths(s.near.Lng))
+	cell := CellAt(Millionths(s.near.Lat), Millionths(s.near.Lng))
 	area := 0.0
 	for _, way := range [...]string{"cell >= $2 ORDER BY cell", "cell <= $2 ORDER BY cell DESC"} {
 		var at int64
@@ -140,7 +140,7 @@ func (s *listQuery) estimateArea(size int) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		d := s.near.distance(positionOf(at))
+		d := s.near.Distance(CellPosition(at))
 		if area == 0 || d*d < area {
 			area = d * d
 		}
@@ -223,22 +223,22 @@ func (s *listQuery) readRing(low, high float64) ([]candidate, error) {
 	s.writeResidual(&st, nil, s.cellColumns, false, false)
 	inside := s.inside
 	s.inside = func(lat, lng int64) bool {
-		return slices.ContainsFunc(s.rects, func(r rect) bool { return r.has(lat, lng) }) && inside(lat, lng)
+		return slices.ContainsFunc(s.rects, func(r Rect) bool { return r.Contains(lat, lng) }) && inside(lat, lng)
 	}
 	defer func() { s.inside = inside }()
 	return s.read(&st, math.MaxInt)
 }
 
 // ringRects returns rects with all positions of the list between two distances.
-func (s *listQuery) ringRects(low, high float64) []rect {
-	ring := s.near.annulus(low, high)
+func (s *listQuery) ringRects(low, high float64) []Rect {
+	ring := s.near.Ring(low, high)
 	if len(s.rects) > 3 { // too many to intersect
 		return ring
 	}
-	var list []rect
+	var list []Rect
 	for _, a := range ring {
 		for _, b := range s.rects {
-			if c, ok := a.intersect(b); ok {
+			if c, ok := a.Intersect(b); ok {
 				list = append(list, c)
 			}
 		}
@@ -246,21 +246,21 @@ func (s *listQuery) ringRects(low, high float64) []rect {
 	return list
 }
 
-// annulus returns rects with all positions between two distances.
-func (n *Near) annulus(low, high float64) []rect {
+// Ring returns rects with all positions between two distances.
+func (n *Circle) Ring(low, high float64) []Rect {
 	rects := n.rects(high)
 	// Exclude an inner box. Away from the poles, its corners are its farthest
 	// points.
 	lat := low / earthRadius * 180 / math.Pi * 0.7
 	lng := lat / math.Cos((math.Abs(n.Lat)+lat)*math.Pi/180)
 	if lat < 1e-5 || math.Abs(n.Lat)+lat > 80 ||
-		max(distance(n.Lat, 0, n.Lat-lat, lng), distance(n.Lat, 0, n.Lat+lat, lng)) >= low*(1-1e-9) {
+		max(Distance(n.Lat, 0, n.Lat-lat, lng), Distance(n.Lat, 0, n.Lat+lat, lng)) >= low*(1-1e-9) {
 		return rects
 	}
 	const rounding = 2e-6
 	lat, lng = lat-rounding, lng-rounding
-	for _, hole := range (Box{wrapLongitude(n.Lng - lng), n.Lat - lat, wrapLongitude(n.Lng + lng), n.Lat + lat}).rects() {
-		var left []rect
+	for _, hole := range (Box{wrapLongitude(n.Lng - lng), n.Lat - lat, wrapLongitude(n.Lng + lng), n.Lat + lat}).Rects() {
+		var left []Rect
 		for _, r := range rects {
 			left = append(left, r.subtract(hole)...)
 		}

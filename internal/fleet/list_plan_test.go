@@ -110,7 +110,7 @@ func TestListsGoByIndexes(t *testing.T) {
 		}
 		for _, member := range []string{"created_at", "updated_at", "code", "battery_percent", "last_reported_at"} {
 			for name, q := range map[string]VehicleQuery{
-				"all": {}, "box": {Box: &Box{13.38, 52.49, 13.42, 52.52}}, "near": {Near: &Near{52.5, 13.4, 5000}}, "state": {State: []VehicleState{Missing}},
+				"all": {}, "box": {Box: &Box{13.38, 52.49, 13.42, 52.52}}, "near": {Near: &Circle{52.5, 13.4, 5000}}, "state": {State: []VehicleState{Missing}},
 				"missing": {Box: &Box{13.38, 52.49, 13.42, 52.52}, State: []VehicleState{Missing}}, "gone": {Box: &Box{13.38, 52.49, 13.42, 52.52}, State: []VehicleState{Missing, Removed}, Subaccounts: []string{"sub_1"}},
 				"type": {VehicleTypeID: []string{"vt_1"}, FormFactor: []string{"bicycle"}}, "battery": {BatteryPercent: Integers{High: new(int64(20))}},
 				"code": {Code: []string{"k1"}}, "device": {DeviceID: []string{"d1"}}, "external": {ExternalID: []string{"x1"}},
@@ -123,7 +123,7 @@ func TestListsGoByIndexes(t *testing.T) {
 			}
 		}
 		pages("by distance", func(after *Cursor) (*Cursor, error) {
-			_, next, err := s.ListVehicles(t.Context(), e, testOrg, VehicleQuery{Near: &Near{52.5, 13.4, 5000}, Sort: Sort{"distance", descending}, After: after, Limit: 5})
+			_, next, err := s.ListVehicles(t.Context(), e, testOrg, VehicleQuery{Near: &Circle{52.5, 13.4, 5000}, Sort: Sort{"distance", descending}, After: after, Limit: 5})
 			return next, err
 		})
 		for _, member := range []string{"created_at", "updated_at", "name"} {

@@ -122,7 +122,7 @@ func (s *Service) rideListQuery(ctx context.Context, q db.Querier, organizationI
 	f.whereInteger("total_amount", query.TotalAmount, "")
 	f.whereInteger("duration_seconds", query.DurationSeconds, "")
 	if query.Box != nil {
-		f.whereWithin(query.Box.rects())
+		f.whereWithin(query.Box.Rects())
 	}
 	return f, nil
 }

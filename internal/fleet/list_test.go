@@ -177,9 +177,9 @@ func (m *maker) box() *Box {
 		&Box{170, -90, 180, -90}, &Box{13.4, 52.5, 13.4, 52.5}, &Box{13, 52, 13.4, 53}, &Box{0, 89, 20, 90}, &Box{13.5, 52, 13.4, 53})
 }
 
-func (m *maker) near() *Near {
-	return pick(m, nil, nil, &Near{52.5, 13.4, 1000}, &Near{52.51, 13.42, 5000}, &Near{52.5, 13.4, 50_000}, &Near{0.1, 179.95, 50_000}, &Near{0, -180, 20_000},
-		&Near{90, 0, 1000}, &Near{-89.99, 77, 50_000}, &Near{52.5, 13.4, 0}, &Near{0, 0, 50_000})
+func (m *maker) near() *Circle {
+	return pick(m, nil, nil, &Circle{52.5, 13.4, 1000}, &Circle{52.51, 13.42, 5000}, &Circle{52.5, 13.4, 50_000}, &Circle{0.1, 179.95, 50_000}, &Circle{0, -180, 20_000},
+		&Circle{90, 0, 1000}, &Circle{-89.99, 77, 50_000}, &Circle{52.5, 13.4, 0}, &Circle{0, 0, 50_000})
 }
 
 // small sets budgets and tiles so small that every path is taken.
@@ -199,7 +199,7 @@ func inIntegers(r Integers, n *int64) bool {
 }
 
 func inBoxOf(b *Box, p *Position) bool {
-	return b == nil || p != nil && inBox(*b, millionths(p.Lat), millionths(p.Lng))
+	return b == nil || p != nil && inBox(*b, Millionths(p.Lat), Millionths(p.Lng))
 }
 
 func micros(t rfc3339.Time) any {
@@ -305,7 +305,7 @@ func TestVehicleLists(t *testing.T) {
 					}
 					i := item{id: v.ID, distance: -1}
 					if q.Near != nil && v.Location != nil {
-						i.distance = distance(q.Near.Lat, q.Near.Lng, v.Location.Lat, v.Location.Lng)
+						i.distance = Distance(q.Near.Lat, q.Near.Lng, v.Location.Lat, v.Location.Lng)
 					}
 					if !inZone || q.Near != nil && (v.Location == nil || i.distance > q.Near.RadiusMeters) || !inBoxOf(q.Box, v.Location) ||
 						q.Subaccounts != nil && !slices.Contains(q.Subaccounts, v.SubaccountID) || !has(q.Subaccount, v.SubaccountID) || !has(q.State, v.State) ||
@@ -655,11 +655,11 @@ func TestListErrors(t *testing.T) {
 			return err
 		},
 		"not a number": func(ctx context.Context) error {
-			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Near{math.NaN(), 0, 10}})
+			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Circle{math.NaN(), 0, 10}})
 			return err
 		},
 		"radius": func(ctx context.Context) error {
-			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Near{0, 0, 50_001}})
+			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Circle{0, 0, 50_001}})
 			return err
 		},
 		"cursor": func(ctx context.Context) error {
@@ -675,7 +675,7 @@ func TestListErrors(t *testing.T) {
 			return err
 		},
 		"cursor of a distance": func(ctx context.Context) error {
-			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Near{0, 0, 50}, After: &Cursor{Value: "NaN", ID: "ride_1"}})
+			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Circle{0, 0, 50}, After: &Cursor{Value: "NaN", ID: "ride_1"}})
 			return err
 		},
 	} {

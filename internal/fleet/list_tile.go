@@ -47,9 +47,9 @@ type sieve struct {
 	descending  bool
 	after       *hit
 	first, last int64 // first halves of ids are from first on and before last
-	rects       []rect
+	rects       []Rect
 	areas       []bounds    // the same
-	ranges      []cellRange // with all cells of them, and few others
+	ranges      []CellRange // with all cells of them, and few others
 	words       [len(wordColumns)][]string
 	limits      [len(valueColumns)]reach // if bound
 	bound       [len(valueColumns)]bool
@@ -57,11 +57,11 @@ type sieve struct {
 
 // bounds are a rect as the bits of cells compare: those that are of one coordinate
 // do as that does.
-type bounds struct{ lat, lng cellRange }
+type bounds struct{ lat, lng CellRange }
 
-func boundsOf(r rect) bounds {
+func boundsOf(r Rect) bounds {
 	c := square{part: r}.cells()
-	return bounds{cellRange{c.first & latBits, c.last & latBits}, cellRange{c.first & lngBits, c.last & lngBits}}
+	return bounds{CellRange{c.First & LatBits, c.Last & LatBits}, CellRange{c.First & LngBits, c.Last & LngBits}}
 }
 
 func (s *listQuery) sieve(at *scanPosition) (*sieve, error) {
@@ -83,7 +83,7 @@ func (s *listQuery) sieve(at *scanPosition) (*sieve, error) {
 	for _, r := range s.rects {
 		v.areas = append(v.areas, boundsOf(r))
 	}
-	v.rects, v.ranges = s.rects, cover(s.rects, ringRanges)
+	v.rects, v.ranges = s.rects, Cover(s.rects, ringRanges)
 	for i := range s.filters {
 		f := &s.filters[i]
 		if c := slices.Index(wordColumns[:], f.column); c >= 0 {
@@ -166,8 +166,8 @@ func (v *sieve) may(x *extent) bool {
 		return false
 	}
 	if x.ids.greatest < v.first || x.ids.least >= v.last ||
-		!slices.ContainsFunc(v.rects, func(r rect) bool { _, ok := r.intersect(x.part); return ok }) ||
-		!slices.ContainsFunc(v.ranges, func(r cellRange) bool { return r.first <= x.cells.greatest && r.last >= x.cells.least }) {
+		!slices.ContainsFunc(v.rects, func(r Rect) bool { _, ok := r.Intersect(x.part); return ok }) ||
+		!slices.ContainsFunc(v.ranges, func(r CellRange) bool { return r.First <= x.cells.greatest && r.Last >= x.cells.least }) {
 		return false
 	}
 	for c, words := range v.words {
@@ -186,11 +186,11 @@ func (v *sieve) may(x *extent) bool {
 // located returns which rides of a tile are in the box, in place of a list.
 func (v *sieve) located(list []int, t *tile, x *extent) []int {
 	list = list[:0]
-	all := slices.ContainsFunc(v.rects, func(r rect) bool { c, _ := r.intersect(x.part); return c == x.part })
+	all := slices.ContainsFunc(v.rects, func(r Rect) bool { c, _ := r.Intersect(x.part); return c == x.part })
 	for i := range t.rides {
 		cell := t.cells.at(i)
 		if all || slices.ContainsFunc(v.areas, func(a bounds) bool {
-			return cell&latBits >= a.lat.first && cell&latBits <= a.lat.last && cell&lngBits >= a.lng.first && cell&lngBits <= a.lng.last
+			return cell&LatBits >= a.lat.First && cell&LatBits <= a.lat.Last && cell&LngBits >= a.lng.First && cell&LngBits <= a.lng.Last
 		}) {
 			list = append(list, i)
 		}
@@ -311,7 +311,7 @@ func (s *listQuery) tiled() (tiled, error) {
 }
 
 // weight is that of all tiles, for some rects.
-func (t tiled) weight(rects []rect) (w weight) {
+func (t tiled) weight(rects []Rect) (w weight) {
 	for i := range t {
 		for n := range t[i].extents {
 			w.add(rects, &t[i].extents[n])
@@ -401,11 +401,11 @@ const (
 // weight is how many rides tiles have, and about how many of them are in the box.
 type weight struct{ all, inside float64 }
 
-func (w *weight) add(rects []rect, x *extent) {
+func (w *weight) add(rects []Rect, x *extent) {
 	w.all += float64(x.rides)
 	for _, r := range rects {
-		if c, ok := r.intersect(x.part); ok {
-			w.inside += float64(x.rides) * c.size() / x.part.size()
+		if c, ok := r.Intersect(x.part); ok {
+			w.inside += float64(x.rides) * c.Size() / x.part.Size()
 		}
 	}
 }
@@ -433,9 +433,9 @@ func (s *listQuery) inRows(at *scanPosition, rows, want int) ([]candidate, error
 	return s.read(&st, want)
 }
 
-// size is how many positions a rect has.
-func (r rect) size() float64 {
-	return float64(r.maxLat-r.minLat+1) * float64(r.maxLng-r.minLng+1)
+// Size is how many positions a rect has.
+func (r Rect) Size() float64 {
+	return float64(r.MaxLat-r.MinLat+1) * float64(r.MaxLng-r.MinLng+1)
 }
 
 // firstHits returns the first hits, in order.

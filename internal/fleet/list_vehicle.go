@@ -24,7 +24,7 @@ type VehicleQuery struct {
 	ExternalID     []string
 	ZoneID         []string // zones that contain the location
 	Box            *Box     // nil: anywhere
-	Near           *Near    // nil: anywhere; otherwise records have a distance
+	Near           *Circle    // nil: anywhere; otherwise records have a distance
 	BatteryPercent Integers
 	LastReportedAt period.Range
 	UpdatedAt      period.Range
@@ -108,7 +108,7 @@ func vehicleListQuery(ctx context.Context, q db.Querier, organizationID string, 
 	f.whereTime("last_reported_at", query.LastReportedAt, "")
 	f.whereTime("updated_at", query.UpdatedAt, "")
 	if query.Box != nil {
-		f.whereWithin(query.Box.rects())
+		f.whereWithin(query.Box.Rects())
 	}
 	if query.Near != nil {
 		f.whereNear(query.Near)
@@ -143,24 +143,24 @@ func areasOf(ctx context.Context, q db.Querier, organizationID string, may, ids 
 
 // whereInAreas limits the list to positions in any of areas.
 func (s *listQuery) whereInAreas(areas []Area) {
-	var rects []rect
+	var rects []Rect
 	for _, a := range areas {
 		for _, polygon := range a.shape {
 			b := polygon.Bound()
-			rects = append(rects, rect{
-				ceilMillionths(b.Min[1] - areaSlack), ceilMillionths(b.Min[0] - areaSlack), floorMillionths(b.Max[1] + areaSlack), floorMillionths(b.Max[0] + areaSlack),
+			rects = append(rects, Rect{
+				ceilMillionths(b.Min[1] - Slack), ceilMillionths(b.Min[0] - Slack), floorMillionths(b.Max[1] + Slack), floorMillionths(b.Max[0] + Slack),
 			})
 		}
 	}
 	if len(rects) > maxRanges {
 		all := rects[0]
 		for _, r := range rects {
-			all = rect{min(all.minLat, r.minLat), min(all.minLng, r.minLng), max(all.maxLat, r.maxLat), max(all.maxLng, r.maxLng)}
+			all = Rect{min(all.MinLat, r.MinLat), min(all.MinLng, r.MinLng), max(all.MaxLat, r.MaxLat), max(all.MaxLng, r.MaxLng)}
 		}
-		rects = []rect{all}
+		rects = []Rect{all}
 	}
 	s.whereWithin(rects)
 	s.wherePosition(func(lat, lng int64) bool {
-		return slices.ContainsFunc(areas, func(a Area) bool { return a.Contains(degrees(lng), degrees(lat)) })
+		return slices.ContainsFunc(areas, func(a Area) bool { return a.Contains(Degrees(lng), Degrees(lat)) })
 	})
 }

@@ -93,13 +93,13 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 	}
 	var boxes []Box
 	if query.Box != nil {
-		boxes = query.Box.parts()
+		boxes = query.Box.Parts()
 		f.unindexed = append(f.unindexed, boundsIntersect(boxes))
 	}
 	var points []Box
 	if query.Point != nil {
 		at := query.Point
-		points = Box{at.Lng, at.Lat, at.Lng, at.Lat}.parts()
+		points = Box{at.Lng, at.Lat, at.Lng, at.Lat}.Parts()
 		f.unindexed = append(f.unindexed, boundsIntersect(points))
 	}
 	if boxes != nil || points != nil {
@@ -110,7 +110,7 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 			if err := json.Unmarshal(d.JSON, &z); err != nil {
 				return false, fmt.Errorf("decode a zone: %w", err)
 			}
-			meets := boxes == nil || slices.ContainsFunc(boxes, z.Geometry.intersects)
+			meets := boxes == nil || slices.ContainsFunc(boxes, z.Geometry.Intersects)
 			has := points == nil || slices.ContainsFunc(points, func(p Box) bool { return z.Geometry.Contains(p.MinLng, p.MinLat) })
 			return meets && has, nil
 		}
@@ -118,8 +118,8 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 	return f, nil
 }
 
-// areaSlack exceeds, in degrees, the rounding of a point or an edge of an [Area].
-const areaSlack = 2e-9
+// Slack exceeds, in degrees, the rounding of a point or an edge of an [Area].
+const Slack = 2e-9
 
 // boundsIntersect is the predicate that a zone's bounds intersect one of boxes,
 // with slack.
@@ -128,15 +128,15 @@ func boundsIntersect(boxes []Box) func(st *statement) string {
 		parts := make([]string, len(boxes))
 		for i, b := range boxes {
 			parts[i] = fmt.Sprintf("min_lng <= %s AND max_lng >= %s AND min_lat <= %s AND max_lat >= %s",
-				st.arg(b.MaxLng+areaSlack), st.arg(b.MinLng-areaSlack), st.arg(b.MaxLat+areaSlack), st.arg(b.MinLat-areaSlack))
+				st.arg(b.MaxLng+Slack), st.arg(b.MinLng-Slack), st.arg(b.MaxLat+Slack), st.arg(b.MinLat-Slack))
 		}
 		return strings.Join(parts, " OR ")
 	}
 }
 
-// intersects reports whether the area, edges and edges of holes included,
+// Intersects reports whether the area, edges and edges of holes included,
 // intersects a box that does not cross the antimeridian.
-func (a Area) intersects(b Box) bool {
+func (a Area) Intersects(b Box) bool {
 	for _, polygon := range a.shape {
 		for _, ring := range polygon {
 			for i := range len(ring) - 1 {

@@ -11,32 +11,32 @@ import (
 // codes, which an index can scan. Each position, to the millionth of a degree, has
 // its own cell.
 
-// cellOf returns the cell of a position in millionths of a degree.
-func cellOf(lat, lng int64) int64 {
+// CellAt returns the cell of a position in millionths of a degree.
+func CellAt(lat, lng int64) int64 {
 	return int64(spreadBits(uint64(lng+maxLng))<<1 | spreadBits(uint64(lat+maxLat)))
 }
 
-// positionOf is the inverse of cellOf.
-func positionOf(cell int64) (lat, lng int64) {
+// CellPosition is the inverse of cellOf.
+func CellPosition(cell int64) (lat, lng int64) {
 	return int64(gatherBits(uint64(cell))) - maxLat, int64(gatherBits(uint64(cell)>>1)) - maxLng
 }
 
 // A region is the common prefix of the cells of a square of 1<<regionBits
 // millionths, about one degree.
-const regionBits = 20
+const RegionBits = 20
 
-// regions returns the regions that intersect rects, in order; false if they are
+// Regions returns the regions that intersect rects, in order; false if they are
 // more than most.
-func regions(rects []rect, most int) (list []int64, ok bool) {
+func Regions(rects []Rect, most int) (list []int64, ok bool) {
 	for _, r := range rects {
-		r, ok := r.intersect(world)
+		r, ok := r.Intersect(World)
 		if !ok {
 			continue
 		}
-		const size = 1 << regionBits
-		for lat := (r.minLat + maxLat) / size; lat <= (r.maxLat+maxLat)/size; lat++ {
-			for lng := (r.minLng + maxLng) / size; lng <= (r.maxLng+maxLng)/size; lng++ {
-				region := cellOf(lat*size-maxLat, lng*size-maxLng) >> (2 * regionBits)
+		const size = 1 << RegionBits
+		for lat := (r.MinLat + maxLat) / size; lat <= (r.MaxLat+maxLat)/size; lat++ {
+			for lng := (r.MinLng + maxLng) / size; lng <= (r.MaxLng+maxLng)/size; lng++ {
+				region := CellAt(lat*size-maxLat, lng*size-maxLng) >> (2 * RegionBits)
 				if list = append(list, region); len(list) > 4*most {
 					return nil, false
 				}
@@ -73,74 +73,74 @@ func gatherBits(x uint64) uint64 {
 	return (x | x>>16) & 0x00000000ffffffff
 }
 
-// rect is a rectangle in millionths of a degree, edges inclusive.
-type rect struct{ minLat, minLng, maxLat, maxLng int64 }
+// Rect is a rectangle in millionths of a degree, edges inclusive.
+type Rect struct{ MinLat, MinLng, MaxLat, MaxLng int64 }
 
-func (r rect) has(lat, lng int64) bool {
-	return lat >= r.minLat && lat <= r.maxLat && lng >= r.minLng && lng <= r.maxLng
+func (r Rect) Contains(lat, lng int64) bool {
+	return lat >= r.MinLat && lat <= r.MaxLat && lng >= r.MinLng && lng <= r.MaxLng
 }
 
-// intersect returns the intersection of two rects, false if it is empty.
-func (r rect) intersect(o rect) (rect, bool) {
-	c := rect{max(r.minLat, o.minLat), max(r.minLng, o.minLng), min(r.maxLat, o.maxLat), min(r.maxLng, o.maxLng)}
-	return c, c.minLat <= c.maxLat && c.minLng <= c.maxLng
+// Intersect returns the intersection of two rects, false if it is empty.
+func (r Rect) Intersect(o Rect) (Rect, bool) {
+	c := Rect{max(r.MinLat, o.MinLat), max(r.MinLng, o.MinLng), min(r.MaxLat, o.MaxLat), min(r.MaxLng, o.MaxLng)}
+	return c, c.MinLat <= c.MaxLat && c.MinLng <= c.MaxLng
 }
 
 // subtract returns the parts of r outside of o.
-func (r rect) subtract(o rect) []rect {
-	c, ok := r.intersect(o)
+func (r Rect) subtract(o Rect) []Rect {
+	c, ok := r.Intersect(o)
 	if !ok {
-		return []rect{r}
+		return []Rect{r}
 	}
-	return slices.DeleteFunc([]rect{
-		{r.minLat, r.minLng, c.minLat - 1, r.maxLng},
-		{c.maxLat + 1, r.minLng, r.maxLat, r.maxLng},
-		{c.minLat, r.minLng, c.maxLat, c.minLng - 1},
-		{c.minLat, c.maxLng + 1, c.maxLat, r.maxLng},
-	}, func(p rect) bool { return p.minLat > p.maxLat || p.minLng > p.maxLng })
+	return slices.DeleteFunc([]Rect{
+		{r.MinLat, r.MinLng, c.MinLat - 1, r.MaxLng},
+		{c.MaxLat + 1, r.MinLng, r.MaxLat, r.MaxLng},
+		{c.MinLat, r.MinLng, c.MaxLat, c.MinLng - 1},
+		{c.MinLat, c.MaxLng + 1, c.MaxLat, r.MaxLng},
+	}, func(p Rect) bool { return p.MinLat > p.MaxLat || p.MinLng > p.MaxLng })
 }
 
-// world has all positions.
-var world = rect{-maxLat, -maxLng, maxLat, maxLng}
+// World has all positions.
+var World = Rect{-maxLat, -maxLng, maxLat, maxLng}
 
 // The bits of a cell that are of one coordinate.
 const (
-	latBits = 0x0555_5555_5555_5555
-	lngBits = latBits << 1
+	LatBits = 0x0555_5555_5555_5555
+	LngBits = LatBits << 1
 )
 
-// cellRange is an inclusive range of cells.
-type cellRange struct{ first, last int64 }
+// CellRange is an inclusive range of cells.
+type CellRange struct{ First, Last int64 }
 
 // square is 1<<level by 1<<level positions, which form one range of cells.
 type square struct {
 	first int64 // the least cell
 	level int
-	part  rect // the part to cover
+	part  Rect // the part to cover
 }
 
 // whole reports whether all of the square is to be covered.
 func (s square) whole() bool {
-	return s.part.maxLat-s.part.minLat == 1<<s.level-1 && s.part.maxLng-s.part.minLng == 1<<s.level-1
+	return s.part.MaxLat-s.part.MinLat == 1<<s.level-1 && s.part.MaxLng-s.part.MinLng == 1<<s.level-1
 }
 
 // cells is the range from the least to the greatest cell to cover.
-func (s square) cells() cellRange {
-	return cellRange{cellOf(s.part.minLat, s.part.minLng), cellOf(s.part.maxLat, s.part.maxLng)}
+func (s square) cells() CellRange {
+	return CellRange{CellAt(s.part.MinLat, s.part.MinLng), CellAt(s.part.MaxLat, s.part.MaxLng)}
 }
 
-// cover returns at most most disjoint ranges of cells in order that contain all
+// Cover returns at most most disjoint ranges of cells in order that contain all
 // positions of rects and few others. With more than most rects it returns one range
 // per rect.
-func cover(rects []rect, most int) []cellRange {
+func Cover(rects []Rect, most int) []CellRange {
 	var squares []square
 	for _, r := range rects {
-		if r, ok := r.intersect(world); ok {
+		if r, ok := r.Intersect(World); ok {
 			squares = append(squares, square{0, 29, r})
 		}
 	}
 	var next []square
-	var list []cellRange
+	var list []CellRange
 	for level := 29; level > 0; level-- {
 		// Quarter the squares that are partly covered: all of a level, or as many
 		// as the limit allows.
@@ -173,10 +173,10 @@ func cover(rects []rect, most int) []cellRange {
 func (s square) split(list []square) []square {
 	for i := range int64(4) {
 		q := square{first: s.first + i<<(2*(s.level-1)), level: s.level - 1}
-		lat, lng := positionOf(q.first)
+		lat, lng := CellPosition(q.first)
 		size := int64(1)<<q.level - 1
 		var ok bool
-		if q.part, ok = s.part.intersect(rect{lat, lng, lat + size, lng + size}); ok {
+		if q.part, ok = s.part.Intersect(Rect{lat, lng, lat + size, lng + size}); ok {
 			list = append(list, q)
 		}
 	}
@@ -184,16 +184,16 @@ func (s square) split(list []square) []square {
 }
 
 // mergedRanges returns the ranges of squares, adjacent ones merged. It reuses list.
-func mergedRanges(list []cellRange, squares []square) []cellRange {
+func mergedRanges(list []CellRange, squares []square) []CellRange {
 	list = list[:0]
 	for _, s := range squares {
 		list = append(list, s.cells())
 	}
-	slices.SortFunc(list, func(a, b cellRange) int { return cmp.Compare(a.first, b.first) })
+	slices.SortFunc(list, func(a, b CellRange) int { return cmp.Compare(a.First, b.First) })
 	n := 0
 	for _, c := range list {
-		if n > 0 && c.first <= list[n-1].last+1 {
-			list[n-1].last = max(list[n-1].last, c.last)
+		if n > 0 && c.First <= list[n-1].Last+1 {
+			list[n-1].Last = max(list[n-1].Last, c.Last)
 			continue
 		}
 		list[n] = c
@@ -206,9 +206,9 @@ func mergedRanges(list []cellRange, squares []square) []cellRange {
 // greater than MaxLng, it crosses the antimeridian.
 type Box struct{ MinLng, MinLat, MaxLng, MaxLat float64 }
 
-// parts divides the box at the antimeridian. A box that touches the meridian of 180
+// Parts divides the box at the antimeridian. A box that touches the meridian of 180
 // degrees also contains that of -180, and conversely.
-func (b Box) parts() []Box {
+func (b Box) Parts() []Box {
 	parts := []Box{b}
 	if b.MinLng > b.MaxLng {
 		parts = []Box{{b.MinLng, b.MinLat, 180, b.MaxLat}, {-180, b.MinLat, b.MaxLng, b.MaxLat}}
@@ -224,11 +224,11 @@ func (b Box) parts() []Box {
 	return parts
 }
 
-// rects returns the positions of the box.
-func (b Box) rects() []rect {
-	var rects []rect
-	for _, p := range b.parts() {
-		rects = append(rects, rect{ceilMillionths(p.MinLat), ceilMillionths(p.MinLng), floorMillionths(p.MaxLat), floorMillionths(p.MaxLng)})
+// Rects returns the positions of the box.
+func (b Box) Rects() []Rect {
+	var rects []Rect
+	for _, p := range b.Parts() {
+		rects = append(rects, Rect{ceilMillionths(p.MinLat), ceilMillionths(p.MinLng), floorMillionths(p.MaxLat), floorMillionths(p.MaxLng)})
 	}
 	return rects
 }
@@ -236,10 +236,10 @@ func (b Box) rects() []rect {
 // ceilMillionths returns the least number of millionths that is at least d degrees.
 func ceilMillionths(d float64) int64 {
 	n := int64(math.Ceil(d * 1e6))
-	for degrees(n-1) >= d {
+	for Degrees(n-1) >= d {
 		n--
 	}
-	for degrees(n) < d {
+	for Degrees(n) < d {
 		n++
 	}
 	return n
@@ -249,17 +249,17 @@ func ceilMillionths(d float64) int64 {
 // degrees.
 func floorMillionths(d float64) int64 { return -ceilMillionths(-d) }
 
-// Near is a circle on the earth's surface, by great-circle distance.
-type Near struct{ Lat, Lng, RadiusMeters float64 }
+// Circle is a circle on the earth's surface, by great-circle distance.
+type Circle struct{ Lat, Lng, RadiusMeters float64 }
 
 // rects contain all positions within radius meters of the center, and others.
-func (n Near) rects(radius float64) []rect {
+func (n Circle) rects(radius float64) []Rect {
 	const slack = 1e-6 // degrees; more than rounding errors
 	angle := radius / earthRadius
 	lat := angle*180/math.Pi + slack
 	low, high := n.Lat-lat, n.Lat+lat
 	if low <= -90 || high >= 90 {
-		return []rect{{ceilMillionths(max(low, -90)), -maxLng, floorMillionths(min(high, 90)), maxLng}}
+		return []Rect{{ceilMillionths(max(low, -90)), -maxLng, floorMillionths(min(high, 90)), maxLng}}
 	}
 	// The circle's extreme longitudes are not at the latitude of its center.
 	lng := 180.0
@@ -267,9 +267,9 @@ func (n Near) rects(radius float64) []rect {
 		lng = math.Asin(s)*180/math.Pi*(1+1e-9) + slack
 	}
 	if lng >= 180 {
-		return []rect{{ceilMillionths(low), -maxLng, floorMillionths(high), maxLng}}
+		return []Rect{{ceilMillionths(low), -maxLng, floorMillionths(high), maxLng}}
 	}
-	return Box{MinLng: wrapLongitude(n.Lng - lng), MinLat: low, MaxLng: wrapLongitude(n.Lng + lng), MaxLat: high}.rects()
+	return Box{MinLng: wrapLongitude(n.Lng - lng), MinLat: low, MaxLng: wrapLongitude(n.Lng + lng), MaxLat: high}.Rects()
 }
 
 // wrapLongitude maps a longitude from -540 to 540 to -180 to 180.

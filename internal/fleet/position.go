@@ -28,8 +28,8 @@ func (p *Position) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// equal reports whether two positions are the same. Both may be nil.
-func (p *Position) equal(o *Position) bool {
+// Equal reports whether two positions are the same. Both may be nil.
+func (p *Position) Equal(o *Position) bool {
 	if p == nil || o == nil {
 		return p == o
 	}
@@ -37,8 +37,8 @@ func (p *Position) equal(o *Position) bool {
 	return p.Lat == o.Lat && p.Lng == o.Lng && same(p.AccuracyMeters, o.AccuracyMeters) && same(p.Heading, o.Heading) && same(p.SpeedMPS, o.SpeedMPS)
 }
 
-// check adds issues of a position. p may be nil.
-func (p *Position) check(v *problem.Validation, path string) {
+// Check adds issues of a position. p may be nil.
+func (p *Position) Check(v *problem.Validation, path string) {
 	if p == nil {
 		return
 	}
@@ -58,8 +58,8 @@ func (p *Position) check(v *problem.Validation, path string) {
 	between("speed_mps", p.SpeedMPS, 0, 1000)
 }
 
-// millionths converts degrees to their stored form.
-func millionths(degrees float64) int64 { return int64(math.Round(degrees * 1e6)) }
+// Millionths converts degrees to their stored form.
+func Millionths(degrees float64) int64 { return int64(math.Round(degrees * 1e6)) }
 
 // rounded rounds degrees to 6 decimals. Values out of range are returned unchanged,
 // to be refused later.
@@ -67,17 +67,17 @@ func rounded(d float64) float64 {
 	if !(math.Abs(d) <= 360) {
 		return d
 	}
-	return degrees(millionths(d))
+	return Degrees(Millionths(d))
 }
 
-// degrees converts millionths to the nearest float64.
-func degrees(millionths int64) float64 { return float64(millionths) / 1e6 }
+// Degrees converts millionths to the nearest float64.
+func Degrees(millionths int64) float64 { return float64(millionths) / 1e6 }
 
 // earthRadius is the mean radius in meters (fleet-api.md 4).
 const earthRadius = 6_371_008.8
 
-// distance returns the length of the great circle between two points, in meters.
-func distance(lat1, lng1, lat2, lng2 float64) float64 {
+// Distance returns the length of the great circle between two points, in meters.
+func Distance(lat1, lng1, lat2, lng2 float64) float64 {
 	const rad = math.Pi / 180
 	sinLat, sinLng := math.Sin((lat2-lat1)*rad/2), math.Sin((lng2-lng1)*rad/2)
 	h := sinLat*sinLat + math.Cos(lat1*rad)*math.Cos(lat2*rad)*sinLng*sinLng

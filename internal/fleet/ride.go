@@ -394,7 +394,7 @@ func (s *Service) StartRideTx(ctx context.Context, tx *db.Tx, organizationID str
 	checkCommon(&faults, n.ExternalID, n.Metadata)
 	checkOneOf(&faults, "status", status, Active, Reserved)
 	checkOneOf(&faults, "trip_type", trip, RiderTrip, RebalanceTrip, MaintenanceTrip)
-	n.StartLocation.check(&faults, "start_location")
+	n.StartLocation.Check(&faults, "start_location")
 	switch {
 	case faults.Has("trip_type"):
 	case trip == RiderTrip && n.CustomerID == "":
@@ -826,7 +826,7 @@ func (r *Ride) distanceTravelled(v *Vehicle) *int64 {
 		return new(min(*v.OdometerMeters-*r.startOdometer, longestRide))
 	}
 	if from, to := r.StartLocation, v.Location; from != nil && to != nil {
-		return new(min(int64(math.Round(distance(from.Lat, from.Lng, to.Lat, to.Lng))), longestRide))
+		return new(min(int64(math.Round(Distance(from.Lat, from.Lng, to.Lat, to.Lng))), longestRide))
 	}
 	return nil
 }
@@ -974,7 +974,7 @@ func (c *RideChange) check(r *Ride, to RideStatus) error {
 	checkOneOf(&v, "status", to, Reserved, Active, Paused, Completed, Cancelled)
 	checkRange(&v, "distance_meters", c.DistanceMeters.Or(0), 0, longestRide)
 	if c.EndLocation.Set && !c.EndLocation.Null {
-		c.EndLocation.Value.check(&v, "end_location")
+		c.EndLocation.Value.Check(&v, "end_location")
 	}
 	checkURL(&v, "parking_verification_url", c.ParkingURL.Or(""))
 	if category := c.ParkingCategory.Or(""); category != "" {
@@ -1027,7 +1027,7 @@ func (c *RideChange) changesOutcome(r *Ride) bool {
 	if !c.EndLocation.Null || !c.Status.Set {
 		c.EndLocation.IntoPointer(&location)
 	}
-	return integerValue(meters) != integerValue(r.DistanceMeters) || !location.equal(r.EndLocation) || other(c.EndReason, r.EndReason) || other(c.CancelReason, r.CancelReason)
+	return integerValue(meters) != integerValue(r.DistanceMeters) || !location.Equal(r.EndLocation) || other(c.EndReason, r.EndReason) || other(c.CancelReason, r.CancelReason)
 }
 
 // applyPayment applies the adjustment and the payment status, which only an ended

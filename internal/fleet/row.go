@@ -123,5 +123,5 @@ func cellValue(p *Position) any {
 	if p == nil {
 		return nil
 	}
-	return cellOf(millionths(p.Lat), millionths(p.Lng))
+	return CellAt(Millionths(p.Lat), Millionths(p.Lng))
 }

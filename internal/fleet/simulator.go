@@ -358,7 +358,7 @@ type hotspot struct{ lat, lng float64 }
 // near returns a position within about 250 m.
 func (s hotspot) near(random *rand.Rand) Position {
 	off := func(scale float64) float64 { return (random.Float64() + random.Float64() - 1) * scale }
-	return Position{Lat: degrees(millionths(s.lat + off(0.0022))), Lng: degrees(millionths(s.lng + off(0.0033)))}
+	return Position{Lat: Degrees(Millionths(s.lat + off(0.0022))), Lng: Degrees(Millionths(s.lng + off(0.0033)))}
 }
 
 // setVehicleState changes a vehicle's state, and returns the state change if
@@ -593,7 +593,7 @@ func (j *simRide) complete(kind int) {
 	var meters float64
 	for {
 		there = j.city.randomPosition(random, m.kind.ID)
-		meters = distance(m.Location.Lat, m.Location.Lng, there.Lat, there.Lng)
+		meters = Distance(m.Location.Lat, m.Location.Lng, there.Lat, there.Lng)
 		if meters < 7000 {
 			break
 		}
@@ -602,7 +602,7 @@ func (j *simRide) complete(kind int) {
 	if outside := j.city.template.outside; j.customer != nil && kind >= 985 && outside.lat != 0 && m.plan.OutOfZoneAmount != nil {
 		p := outside.near(random)
 		if rule, zoneID = j.city.ruleAt(p, m.kind.ID); !rule.EndAllowed && rule.StartAllowed {
-			there, meters = p, distance(m.Location.Lat, m.Location.Lng, p.Lat, p.Lng)
+			there, meters = p, Distance(m.Location.Lat, m.Location.Lng, p.Lat, p.Lng)
 			j.usage.OutOfZone = true
 		} else {
 			rule, zoneID = j.city.ruleAt(there, m.kind.ID)

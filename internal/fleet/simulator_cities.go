@@ -33,7 +33,7 @@ type zoneTemplate struct {
 }
 
 func (s *zoneTemplate) area() Area {
-	a, err := areaOf([][][][]float64{{append(slices.Clone(s.ring), s.ring[0])}})
+	a, err := NewArea([][][][]float64{{append(slices.Clone(s.ring), s.ring[0])}})
 	if err != nil {
 		panic("fleet: the shape of " + s.name + " " + err.Error())
 	}

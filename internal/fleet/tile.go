@@ -85,7 +85,7 @@ type ranks struct{ first, last rank }
 // extent is what is known of a tile without reading it.
 type extent struct {
 	rides  int
-	part   rect
+	part   Rect
 	cells  reach
 	ids    reach // of their first halves
 	values [len(valueColumns)]ranks
@@ -96,11 +96,11 @@ type extent struct {
 func wordBit(word string) uint64 { return 1 << (crc32.ChecksumIEEE([]byte(word)) % 64) }
 
 func extentOf(rides []placed) extent {
-	x := extent{rides: len(rides), part: rect{math.MaxInt64, math.MaxInt64, math.MinInt64, math.MinInt64}, cells: nowhere, ids: nowhere}
+	x := extent{rides: len(rides), part: Rect{math.MaxInt64, math.MaxInt64, math.MinInt64, math.MinInt64}, cells: nowhere, ids: nowhere}
 	for i := range rides {
 		p := &rides[i]
-		lat, lng := positionOf(p.cell)
-		x.part = rect{min(x.part.minLat, lat), min(x.part.minLng, lng), max(x.part.maxLat, lat), max(x.part.maxLng, lng)}
+		lat, lng := CellPosition(p.cell)
+		x.part = Rect{min(x.part.MinLat, lat), min(x.part.MinLng, lng), max(x.part.MaxLat, lat), max(x.part.MaxLng, lng)}
 		high, _ := halves(p.id)
 		x.cells, x.ids = x.cells.with(p.cell), x.ids.with(high)
 		for c, v := range p.values {
@@ -128,7 +128,7 @@ func packExtents(list []extent) []byte {
 	rows := make([][extentColumns]int64, len(list))
 	for i := range list {
 		x := &list[i]
-		row := append(rows[i][:0], int64(x.rides), x.part.minLat, x.part.minLng, x.part.maxLat, x.part.maxLng,
+		row := append(rows[i][:0], int64(x.rides), x.part.MinLat, x.part.MinLng, x.part.MaxLat, x.part.MaxLng,
 			x.cells.least, x.cells.greatest, x.ids.least, x.ids.greatest)
 		for _, s := range x.values {
 			row = append(row, s.first.value, s.first.id, s.last.value, s.last.id)
@@ -166,7 +166,7 @@ func parseExtents(text []byte) ([]extent, error) {
 		}
 		x := &list[i]
 		x.rides = int(next())
-		x.part = rect{next(), next(), next(), next()}
+		x.part = Rect{next(), next(), next(), next()}
 		x.cells = reach{next(), next()}
 		x.ids = reach{next(), next()}
 		for c := range x.values {

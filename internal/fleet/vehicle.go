@@ -162,7 +162,7 @@ func (v *Vehicle) check(faults *problem.Validation) {
 	}) && !faults.Has("code") {
 		faults.AddCode("invalid_format", "code", "must consist of letters, digits and hyphens")
 	}
-	v.Location.check(faults, "location")
+	v.Location.Check(faults, "location")
 	checkOptional(faults, "battery_percent", v.BatteryPercent, 0, 100)
 	checkOptional(faults, "fuel_percent", v.FuelPercent, 0, 100)
 	checkOptional(faults, "current_range_meters", v.CurrentRangeMeters, 0, maxMeters)

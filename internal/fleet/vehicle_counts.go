@@ -58,13 +58,13 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
-	rects, level := box.squares(min(most, maxSquares))
+	rects, level := box.Squares(min(most, maxSquares))
 	var squares []Square
 	seen := make(map[int64]bool)
 	err := s.snapshot(ctx, q, func(q db.Querier) error {
-		for _, r := range cover(rects, maxRanges) {
+		for _, r := range Cover(rects, maxRanges) {
 			var st statement
-			org, first, last := st.arg(organizationID), st.arg(r.first), st.arg(r.last)
+			org, first, last := st.arg(organizationID), st.arg(r.First), st.arg(r.Last)
 			// Skip from one non-empty square to the next.
 			next := func(from string) string {
 				return fmt.Sprintf("(SELECT v.cell >> %d FROM vehicles v WHERE v.organization_id = %s AND v.cell >= %s AND v.cell <= %s ORDER BY v.cell LIMIT 1)",
@@ -81,11 +81,11 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 					return struct{}{}, err
 				}
 				seen[n] = true // at the antimeridian, two ranges can share a square
-				lat, lng := positionOf(n << (2 * level))
+				lat, lng := CellPosition(n << (2 * level))
 				size := int64(1) << level
 				// A range may have squares outside of the box.
-				if slices.ContainsFunc(rects, func(r rect) bool { return r.has(lat, lng) }) {
-					squares = append(squares, Square{Box{degrees(lng), degrees(lat), degrees(lng + size), degrees(lat + size)}, count, id})
+				if slices.ContainsFunc(rects, func(r Rect) bool { return r.Contains(lat, lng) }) {
+					squares = append(squares, Square{Box{Degrees(lng), Degrees(lat), Degrees(lng + size), Degrees(lat + size)}, count, id})
 				}
 				return struct{}{}, nil
 			}, st.String(), st.args...)
@@ -101,14 +101,14 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 	return squares, nil
 }
 
-// squares rounds the box to whole squares of the least level with at most most
+// Squares rounds the box to whole squares of the least level with at most most
 // squares.
-func (b Box) squares(most int) (rects []rect, level int) {
-	rects = b.rects()
+func (b Box) Squares(most int) (rects []Rect, level int) {
+	rects = b.Rects()
 	for ; level < 29; level++ {
 		n := int64(0)
 		for _, r := range rects {
-			n += ((r.maxLat+maxLat)>>level - (r.minLat+maxLat)>>level + 1) * ((r.maxLng+maxLng)>>level - (r.minLng+maxLng)>>level + 1)
+			n += ((r.MaxLat+maxLat)>>level - (r.MinLat+maxLat)>>level + 1) * ((r.MaxLng+maxLng)>>level - (r.MinLng+maxLng)>>level + 1)
 		}
 		if n <= int64(most) {
 			break
@@ -116,8 +116,8 @@ func (b Box) squares(most int) (rects []rect, level int) {
 	}
 	for i := range rects {
 		r := &rects[i]
-		r.minLat, r.minLng = (r.minLat+maxLat)>>level<<level-maxLat, (r.minLng+maxLng)>>level<<level-maxLng
-		r.maxLat, r.maxLng = ((r.maxLat+maxLat)>>level+1)<<level-1-maxLat, ((r.maxLng+maxLng)>>level+1)<<level-1-maxLng
+		r.MinLat, r.MinLng = (r.MinLat+maxLat)>>level<<level-maxLat, (r.MinLng+maxLng)>>level<<level-maxLng
+		r.MaxLat, r.MaxLng = ((r.MaxLat+maxLat)>>level+1)<<level-1-maxLat, ((r.MaxLng+maxLng)>>level+1)<<level-1-maxLng
 	}
 	return rects, level
 }

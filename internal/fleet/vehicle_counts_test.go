@@ -33,7 +33,7 @@ func TestCountVehicles(t *testing.T) {
 			p.Lat = min(90, max(-90, p.Lat+m.NormFloat64()*0.01))
 			p.Lng = wrapLongitude(p.Lng + m.NormFloat64()*0.01)
 		}
-		p.Lat, p.Lng = degrees(millionths(p.Lat)), degrees(millionths(p.Lng))
+		p.Lat, p.Lng = Degrees(Millionths(p.Lat)), Degrees(Millionths(p.Lng))
 		v.Location = &p
 		v.RecordHeader = RecordHeader{ID: newID(vehiclePrefix, testNow.Add(time.Duration(i)*time.Second), &entropy{m.Uint64()}), SubaccountID: "sub_1"}
 		v.UpdatedAt = rfc3339.Time(testNow)
@@ -42,7 +42,7 @@ func TestCountVehicles(t *testing.T) {
 	}
 	f.flush()
 	has := func(b Box, p Position) bool {
-		return slices.ContainsFunc(b.rects(), func(r rect) bool { return r.has(millionths(p.Lat), millionths(p.Lng)) })
+		return slices.ContainsFunc(b.Rects(), func(r Rect) bool { return r.Contains(Millionths(p.Lat), Millionths(p.Lng)) })
 	}
 	for _, box := range []Box{
 		{-180, -90, 180, 90}, {13, 52, 14, 53}, {13.39, 52.49, 13.401, 52.511}, {179.99, -0.02, -179.99, 0.01},

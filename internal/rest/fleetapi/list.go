@@ -75,7 +75,7 @@ func point(r *rest.Request) (lat, lng float64, ok bool, err error) {
 }
 
 // near returns the search around a point, nil if absent.
-func near(r *rest.Request) (*fleet.Near, error) {
+func near(r *rest.Request) (*fleet.Circle, error) {
 	lat, lng, given, err := point(r)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func near(r *rest.Request) (*fleet.Near, error) {
 	if !hasRadius {
 		radius = usualRadius
 	}
-	return &fleet.Near{Lat: lat, Lng: lng, RadiusMeters: radius}, nil
+	return &fleet.Circle{Lat: lat, Lng: lng, RadiusMeters: radius}, nil
 }
 
 // stored returns a record of a list in wire format.
