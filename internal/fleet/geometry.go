@@ -50,6 +50,57 @@ func (a Area) Bound() (minLng, minLat, maxLng, maxLat float64) {
 	return b.Min[0], b.Min[1], b.Max[0], b.Max[1]
 }
 
+// IsEmpty reports whether the area has no polygon.
+func (a Area) IsEmpty() bool { return len(a.shape) == 0 }
+
+// Slack exceeds, in degrees, the rounding of a point or an edge of an [Area].
+const Slack = 2e-9
+
+// Boxes returns the bounding box of each polygon, enlarged by [Slack]: a position
+// outside of them is not in the area.
+func (a Area) Boxes() []Box {
+	boxes := make([]Box, len(a.shape))
+	for i, p := range a.shape {
+		b := p.Bound()
+		boxes[i] = Box{b.Min[0] - Slack, b.Min[1] - Slack, b.Max[0] + Slack, b.Max[1] + Slack}
+	}
+	return boxes
+}
+
+// Intersects reports whether the area, edges and edges of holes included,
+// intersects a box that does not cross the antimeridian.
+func (a Area) Intersects(b Box) bool {
+	for _, polygon := range a.shape {
+		for _, ring := range polygon {
+			for i := range len(ring) - 1 {
+				if b.intersectsSegment(ring[i], ring[i+1]) {
+					return true
+				}
+			}
+		}
+	}
+	// No edge crosses the box, so it is inside or outside as a whole.
+	return a.Contains(b.MinLng, b.MinLat)
+}
+
+// intersectsSegment reports whether the segment between two points intersects b.
+func (b Box) intersectsSegment(from, to orb.Point) bool {
+	if max(from[0], to[0]) < b.MinLng || min(from[0], to[0]) > b.MaxLng || max(from[1], to[1]) < b.MinLat || min(from[1], to[1]) > b.MaxLat {
+		return false
+	}
+	// The corners are on both sides of the line, or on it.
+	left, right := 0, 0
+	for _, c := range [4]orb.Point{{b.MinLng, b.MinLat}, {b.MinLng, b.MaxLat}, {b.MaxLng, b.MinLat}, {b.MaxLng, b.MaxLat}} {
+		switch side := (to[0]-from[0])*(c[1]-from[1]) - (to[1]-from[1])*(c[0]-from[0]); {
+		case side > 0:
+			left++
+		case side < 0:
+			right++
+		}
+	}
+	return left < 4 && right < 4
+}
+
 // MarshalJSON implements [json.Marshaler]: a GeoJSON MultiPolygon.
 func (a Area) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {

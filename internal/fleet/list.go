@@ -290,12 +290,8 @@ func (s *listQuery) wherePosition(inside func(lat, lng int64) bool) {
 // whereNear limits the list to a circle.
 func (s *listQuery) whereNear(n *Circle) {
 	s.near = n
-	s.whereWithin(n.rects(n.RadiusMeters))
+	s.whereWithin(n.Ring(0, n.RadiusMeters))
 	s.wherePosition(func(lat, lng int64) bool { return n.Distance(lat, lng) <= n.RadiusMeters })
-}
-
-func (n *Circle) Distance(lat, lng int64) float64 {
-	return Distance(n.Lat, n.Lng, Degrees(lat), Degrees(lng))
 }
 
 // checkBox adds an issue unless b is nil or a valid box.
@@ -312,7 +308,7 @@ func checkNear(v *problem.Validation, n *Circle) {
 	if n == nil {
 		return
 	}
-	(&Position{Lat: n.Lat, Lng: n.Lng}).checkAt(v)
+	checkPoint(v, n.Lat, n.Lng)
 	if !(n.RadiusMeters >= 0 && n.RadiusMeters <= maxRadius) {
 		v.AddCode("invalid_value", "radius_meters", "must be from 0 to %d", maxRadius)
 	}
@@ -321,12 +317,12 @@ func checkNear(v *problem.Validation, n *Circle) {
 // maxRadius bounds [Circle] (fleet-api.md 4).
 const maxRadius = 50_000
 
-// checkAt adds issues of a point given by parameters.
-func (p *Position) checkAt(v *problem.Validation) {
-	if !(math.Abs(p.Lat) <= 90) {
+// checkPoint adds issues of a point given by parameters.
+func checkPoint(v *problem.Validation, lat, lng float64) {
+	if !(math.Abs(lat) <= 90) {
 		v.AddCode("invalid_value", "lat", "must be from -90 to 90")
 	}
-	if !(math.Abs(p.Lng) <= 180) {
+	if !(math.Abs(lng) <= 180) {
 		v.AddCode("invalid_value", "lng", "must be from -180 to 180")
 	}
 }

@@ -245,26 +245,3 @@ func (s *listQuery) ringRects(low, high float64) []Rect {
 	}
 	return list
 }
-
-// Ring returns rects with all positions between two distances.
-func (n *Circle) Ring(low, high float64) []Rect {
-	rects := n.rects(high)
-	// Exclude an inner box. Away from the poles, its corners are its farthest
-	// points.
-	lat := low / earthRadius * 180 / math.Pi * 0.7
-	lng := lat / math.Cos((math.Abs(n.Lat)+lat)*math.Pi/180)
-	if lat < 1e-5 || math.Abs(n.Lat)+lat > 80 ||
-		max(Distance(n.Lat, 0, n.Lat-lat, lng), Distance(n.Lat, 0, n.Lat+lat, lng)) >= low*(1-1e-9) {
-		return rects
-	}
-	const rounding = 2e-6
-	lat, lng = lat-rounding, lng-rounding
-	for _, hole := range (Box{wrapLongitude(n.Lng - lng), n.Lat - lat, wrapLongitude(n.Lng + lng), n.Lat + lat}).Rects() {
-		var left []Rect
-		for _, r := range rects {
-			left = append(left, r.subtract(hole)...)
-		}
-		rects = left
-	}
-	return rects
-}

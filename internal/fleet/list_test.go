@@ -199,7 +199,7 @@ func inIntegers(r Integers, n *int64) bool {
 }
 
 func inBoxOf(b *Box, p *Position) bool {
-	return b == nil || p != nil && inBox(*b, Millionths(p.Lat), Millionths(p.Lng))
+	return b == nil || p != nil && slices.ContainsFunc(b.Rects(), func(r Rect) bool { return r.Contains(Millionths(p.Lat), Millionths(p.Lng)) })
 }
 
 func micros(t rfc3339.Time) any {
@@ -539,7 +539,7 @@ func TestZoneLists(t *testing.T) {
 			q := ZoneQuery{
 				Subaccounts: pick(m, nil, nil, []string{"sub_0", "sub_2"}), Subaccount: optionally(m, "sub_0", "sub_1"), Type: optionally(m, Parking, Slow),
 				InForce: pick(m, nil, nil, new(true), new(false)), Box: m.box(),
-				Point: pick(m, nil, nil, &Point{52.45, 13.42}, &Point{52.5, 13.4}, &Point{-0.95, 180}, &Point{-0.95, -180}),
+				Point: pick(m, nil, nil, &Position{Lat: 52.45, Lng: 13.42}, &Position{Lat: 52.5, Lng: 13.4}, &Position{Lat: -0.95, Lng: 180}, &Position{Lat: -0.95, Lng: -180}),
 				Limit: pick(m, 0, 1, 5, 100), Sort: Sort{pick(m, "", "created_at", "priority", "name"), m.IntN(2) == 0},
 			}
 			l := listing{name: fmt.Sprintf("%+v box %v point %v", q, q.Box, q.Point), descending: q.Sort.Descending || q.Sort.Member == "", limit: cmp.Or(q.Limit, 20)}
@@ -710,7 +710,7 @@ func TestZonesBesideTheirBounds(t *testing.T) {
 	f.flush()
 	slices.Sort(inside)
 	for limit := 1; limit <= len(inside)+1; limit++ {
-		for what, q := range map[string]ZoneQuery{"point": {Point: &Point{0.9, 0.1}}, "box": {Box: &Box{0.1, 0.8, 0.2, 0.9}}} {
+		for what, q := range map[string]ZoneQuery{"point": {Point: &Position{Lat: 0.9, Lng: 0.1}}, "box": {Box: &Box{0.1, 0.8, 0.2, 0.9}}} {
 			q.Limit, q.Sort.Member = limit, "created_at"
 			var got []string
 			for more := true; more; {
@@ -756,7 +756,7 @@ func TestListsAtTheEdgeOfAreas(t *testing.T) {
 	if docs, _, err := s.ListVehicles(t.Context(), d, testOrg, VehicleQuery{ZoneID: []string{z.ID}}); err != nil || len(docs) != 1 {
 		t.Errorf("got %d vehicles in the zone, %v, want 1", len(docs), err)
 	}
-	if docs, _, err := s.ListZones(t.Context(), d, testOrg, ZoneQuery{Point: &Point{52.5, 13.4}}); err != nil || len(docs) != 1 {
+	if docs, _, err := s.ListZones(t.Context(), d, testOrg, ZoneQuery{Point: &Position{Lat: 52.5, Lng: 13.4}}); err != nil || len(docs) != 1 {
 		t.Errorf("got %d zones at the corner, %v, want 1", len(docs), err)
 	}
 }

@@ -433,11 +433,6 @@ func (s *listQuery) inRows(at *scanPosition, rows, want int) ([]candidate, error
 	return s.read(&st, want)
 }
 
-// Size is how many positions a rect has.
-func (r Rect) Size() float64 {
-	return float64(r.MaxLat-r.MinLat+1) * float64(r.MaxLng-r.MinLng+1)
-}
-
 // firstHits returns the first hits, in order.
 func (s *listQuery) firstHits(v *sieve, tiles tiled, list []visit, most int) ([]hit, error) {
 	b := &best{sieve: v, most: most}

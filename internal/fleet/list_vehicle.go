@@ -24,7 +24,7 @@ type VehicleQuery struct {
 	ExternalID     []string
 	ZoneID         []string // zones that contain the location
 	Box            *Box     // nil: anywhere
-	Near           *Circle    // nil: anywhere; otherwise records have a distance
+	Near           *Circle  // nil: anywhere; otherwise records have a distance
 	BatteryPercent Integers
 	LastReportedAt period.Range
 	UpdatedAt      period.Range
@@ -145,11 +145,8 @@ func areasOf(ctx context.Context, q db.Querier, organizationID string, may, ids 
 func (s *listQuery) whereInAreas(areas []Area) {
 	var rects []Rect
 	for _, a := range areas {
-		for _, polygon := range a.shape {
-			b := polygon.Bound()
-			rects = append(rects, Rect{
-				ceilMillionths(b.Min[1] - Slack), ceilMillionths(b.Min[0] - Slack), floorMillionths(b.Max[1] + Slack), floorMillionths(b.Max[0] + Slack),
-			})
+		for _, b := range a.Boxes() {
+			rects = append(rects, b.Rect())
 		}
 	}
 	if len(rects) > maxRanges {

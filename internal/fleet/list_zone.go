@@ -10,22 +10,17 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
-
-	"github.com/paulmach/orb"
 )
-
-// Point is a position in degrees.
-type Point struct{ Lat, Lng float64 }
 
 // ZoneQuery selects zones; see [RideQuery].
 type ZoneQuery struct {
 	Subaccounts []string // permitted subaccounts; nil: all
 	Subaccount  []string // among the permitted
 	Type        []ZoneType
-	InForce     *bool  // now, by the organization's clock
-	Box         *Box   // that the zone intersects
-	Point       *Point // that the zone contains
-	Sort        Sort   // by priority, created_at or name
+	InForce     *bool     // now, by the organization's clock
+	Box         *Box      // that the zone intersects
+	Point       *Position // that the zone contains
+	Sort        Sort      // by priority, created_at or name
 	After       *Cursor
 	Limit       int // 0: 20; at most 100
 }
@@ -37,7 +32,7 @@ func (q *ZoneQuery) Check(v *problem.Validation) {
 	checkValues(v, "type", q.Type)
 	checkBox(v, q.Box)
 	if q.Point != nil {
-		(&Position{Lat: q.Point.Lat, Lng: q.Point.Lng}).checkAt(v)
+		checkPoint(v, q.Point.Lat, q.Point.Lng)
 	}
 }
 
@@ -118,9 +113,6 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 	return f, nil
 }
 
-// Slack exceeds, in degrees, the rounding of a point or an edge of an [Area].
-const Slack = 2e-9
-
 // boundsIntersect is the predicate that a zone's bounds intersect one of boxes,
 // with slack.
 func boundsIntersect(boxes []Box) func(st *statement) string {
@@ -132,38 +124,4 @@ func boundsIntersect(boxes []Box) func(st *statement) string {
 		}
 		return strings.Join(parts, " OR ")
 	}
-}
-
-// Intersects reports whether the area, edges and edges of holes included,
-// intersects a box that does not cross the antimeridian.
-func (a Area) Intersects(b Box) bool {
-	for _, polygon := range a.shape {
-		for _, ring := range polygon {
-			for i := range len(ring) - 1 {
-				if b.intersectsSegment(ring[i], ring[i+1]) {
-					return true
-				}
-			}
-		}
-	}
-	// No edge crosses the box, so it is inside or outside as a whole.
-	return a.Contains(b.MinLng, b.MinLat)
-}
-
-// intersectsSegment reports whether the segment between two points intersects b.
-func (b Box) intersectsSegment(from, to orb.Point) bool {
-	if max(from[0], to[0]) < b.MinLng || min(from[0], to[0]) > b.MaxLng || max(from[1], to[1]) < b.MinLat || min(from[1], to[1]) > b.MaxLat {
-		return false
-	}
-	// The corners are on both sides of the line, or on it.
-	left, right := 0, 0
-	for _, c := range [4]orb.Point{{b.MinLng, b.MinLat}, {b.MinLng, b.MaxLat}, {b.MaxLng, b.MinLat}, {b.MaxLng, b.MaxLat}} {
-		switch side := (to[0]-from[0])*(c[1]-from[1]) - (to[1]-from[1])*(c[0]-from[0]); {
-		case side > 0:
-			left++
-		case side < 0:
-			right++
-		}
-	}
-	return left < 4 && right < 4
 }

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
@@ -48,12 +47,6 @@ func Regions(rects []Rect, most int) (list []int64, ok bool) {
 	return list, len(list) <= most
 }
 
-// Bounds of positions, in millionths of a degree.
-const (
-	maxLat = 90_000_000
-	maxLng = 180_000_000
-)
-
 // spreadBits inserts a zero before each of 32 bits.
 func spreadBits(x uint64) uint64 {
 	x = (x | x<<16) & 0x0000ffff0000ffff
@@ -72,36 +65,6 @@ func gatherBits(x uint64) uint64 {
 	x = (x | x>>8) & 0x0000ffff0000ffff
 	return (x | x>>16) & 0x00000000ffffffff
 }
-
-// Rect is a rectangle in millionths of a degree, edges inclusive.
-type Rect struct{ MinLat, MinLng, MaxLat, MaxLng int64 }
-
-func (r Rect) Contains(lat, lng int64) bool {
-	return lat >= r.MinLat && lat <= r.MaxLat && lng >= r.MinLng && lng <= r.MaxLng
-}
-
-// Intersect returns the intersection of two rects, false if it is empty.
-func (r Rect) Intersect(o Rect) (Rect, bool) {
-	c := Rect{max(r.MinLat, o.MinLat), max(r.MinLng, o.MinLng), min(r.MaxLat, o.MaxLat), min(r.MaxLng, o.MaxLng)}
-	return c, c.MinLat <= c.MaxLat && c.MinLng <= c.MaxLng
-}
-
-// subtract returns the parts of r outside of o.
-func (r Rect) subtract(o Rect) []Rect {
-	c, ok := r.Intersect(o)
-	if !ok {
-		return []Rect{r}
-	}
-	return slices.DeleteFunc([]Rect{
-		{r.MinLat, r.MinLng, c.MinLat - 1, r.MaxLng},
-		{c.MaxLat + 1, r.MinLng, r.MaxLat, r.MaxLng},
-		{c.MinLat, r.MinLng, c.MaxLat, c.MinLng - 1},
-		{c.MinLat, c.MaxLng + 1, c.MaxLat, r.MaxLng},
-	}, func(p Rect) bool { return p.MinLat > p.MaxLat || p.MinLng > p.MaxLng })
-}
-
-// World has all positions.
-var World = Rect{-maxLat, -maxLng, maxLat, maxLng}
 
 // The bits of a cell that are of one coordinate.
 const (
@@ -200,85 +163,4 @@ func mergedRanges(list []CellRange, squares []square) []CellRange {
 		n++
 	}
 	return list[:n]
-}
-
-// Box is a bounding box in degrees, edges inclusive (RFC 7946, 5). If MinLng is
-// greater than MaxLng, it crosses the antimeridian.
-type Box struct{ MinLng, MinLat, MaxLng, MaxLat float64 }
-
-// Parts divides the box at the antimeridian. A box that touches the meridian of 180
-// degrees also contains that of -180, and conversely.
-func (b Box) Parts() []Box {
-	parts := []Box{b}
-	if b.MinLng > b.MaxLng {
-		parts = []Box{{b.MinLng, b.MinLat, 180, b.MaxLat}, {-180, b.MinLat, b.MaxLng, b.MaxLat}}
-	}
-	east := slices.ContainsFunc(parts, func(p Box) bool { return p.MaxLng >= 180 })
-	west := slices.ContainsFunc(parts, func(p Box) bool { return p.MinLng <= -180 })
-	switch {
-	case east && !west:
-		parts = append(parts, Box{-180, b.MinLat, -180, b.MaxLat})
-	case west && !east:
-		parts = append(parts, Box{180, b.MinLat, 180, b.MaxLat})
-	}
-	return parts
-}
-
-// Rects returns the positions of the box.
-func (b Box) Rects() []Rect {
-	var rects []Rect
-	for _, p := range b.Parts() {
-		rects = append(rects, Rect{ceilMillionths(p.MinLat), ceilMillionths(p.MinLng), floorMillionths(p.MaxLat), floorMillionths(p.MaxLng)})
-	}
-	return rects
-}
-
-// ceilMillionths returns the least number of millionths that is at least d degrees.
-func ceilMillionths(d float64) int64 {
-	n := int64(math.Ceil(d * 1e6))
-	for Degrees(n-1) >= d {
-		n--
-	}
-	for Degrees(n) < d {
-		n++
-	}
-	return n
-}
-
-// floorMillionths returns the greatest number of millionths that is at most d
-// degrees.
-func floorMillionths(d float64) int64 { return -ceilMillionths(-d) }
-
-// Circle is a circle on the earth's surface, by great-circle distance.
-type Circle struct{ Lat, Lng, RadiusMeters float64 }
-
-// rects contain all positions within radius meters of the center, and others.
-func (n Circle) rects(radius float64) []Rect {
-	const slack = 1e-6 // degrees; more than rounding errors
-	angle := radius / earthRadius
-	lat := angle*180/math.Pi + slack
-	low, high := n.Lat-lat, n.Lat+lat
-	if low <= -90 || high >= 90 {
-		return []Rect{{ceilMillionths(max(low, -90)), -maxLng, floorMillionths(min(high, 90)), maxLng}}
-	}
-	// The circle's extreme longitudes are not at the latitude of its center.
-	lng := 180.0
-	if s := math.Sin(angle) / math.Cos(n.Lat*math.Pi/180); s < 1 && angle < math.Pi/2 {
-		lng = math.Asin(s)*180/math.Pi*(1+1e-9) + slack
-	}
-	if lng >= 180 {
-		return []Rect{{ceilMillionths(low), -maxLng, floorMillionths(high), maxLng}}
-	}
-	return Box{MinLng: wrapLongitude(n.Lng - lng), MinLat: low, MaxLng: wrapLongitude(n.Lng + lng), MaxLat: high}.Rects()
-}
-
-// wrapLongitude maps a longitude from -540 to 540 to -180 to 180.
-func wrapLongitude(lng float64) float64 {
-	switch {
-	case lng < -180:
-		return lng + 360
-	case lng > 180:
-		return lng - 360
-	}
-	return lng
 }

@@ -27,9 +27,6 @@ func (p point) compare(q point) int {
 	return cmp.Or(cmp.Compare(p.x, q.x), cmp.Compare(p.y, q.y))
 }
 
-// floats returns the point for the spatial index, which tolerates rounding.
-func (p point) floats() [2]float64 { return [2]float64{float64(p.x), float64(p.y)} }
-
 // side returns 1 if p is to the left of the line from a to b, -1 to the right, 0 on
 // it. It is exact.
 func side(a, b, p point) int {

@@ -101,27 +101,6 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 	return squares, nil
 }
 
-// Squares rounds the box to whole squares of the least level with at most most
-// squares.
-func (b Box) Squares(most int) (rects []Rect, level int) {
-	rects = b.Rects()
-	for ; level < 29; level++ {
-		n := int64(0)
-		for _, r := range rects {
-			n += ((r.MaxLat+maxLat)>>level - (r.MinLat+maxLat)>>level + 1) * ((r.MaxLng+maxLng)>>level - (r.MinLng+maxLng)>>level + 1)
-		}
-		if n <= int64(most) {
-			break
-		}
-	}
-	for i := range rects {
-		r := &rects[i]
-		r.MinLat, r.MinLng = (r.MinLat+maxLat)>>level<<level-maxLat, (r.MinLng+maxLng)>>level<<level-maxLng
-		r.MaxLat, r.MaxLng = ((r.MaxLat+maxLat)>>level+1)<<level-1-maxLat, ((r.MaxLng+maxLng)>>level+1)<<level-1-maxLng
-	}
-	return rects, level
-}
-
 // CountStates counts an organization's vehicles by state.
 func (s *Service) CountStates(ctx context.Context, q db.Querier, organizationID string) (map[VehicleState]int64, error) {
 	counts := make(map[VehicleState]int64)

@@ -31,7 +31,7 @@ func TestCountVehicles(t *testing.T) {
 		p := places[i%len(places)]
 		if i >= len(places) {
 			p.Lat = min(90, max(-90, p.Lat+m.NormFloat64()*0.01))
-			p.Lng = wrapLongitude(p.Lng + m.NormFloat64()*0.01)
+			p.Lng = math.Remainder(p.Lng+m.NormFloat64()*0.01, 360)
 		}
 		p.Lat, p.Lng = Degrees(Millionths(p.Lat)), Degrees(Millionths(p.Lng))
 		v.Location = &p

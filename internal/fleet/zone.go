@@ -142,8 +142,8 @@ func newFences(list []fence) *fences {
 		if list[i].kind == ServiceArea {
 			f.areas = append(f.areas, i)
 		}
-		for _, p := range list[i].area.polygons {
-			f.where.Insert(p[0].low.floats(), p[0].high.floats(), i)
+		for _, b := range list[i].area.Boxes() {
+			f.where.Insert([2]float64{b.MinLng, b.MinLat}, [2]float64{b.MaxLng, b.MaxLat}, i)
 		}
 	}
 	return f
@@ -156,7 +156,7 @@ func newFences(list []fence) *fences {
 func (f *fences) decide(global []Rule, lng, lat float64, vehicleTypeID string, at time.Time) (Rule, string) {
 	first := len(f.list)
 	var rule *Rule
-	here := toGrid(lng, lat).floats()
+	here := [2]float64{lng, lat}
 	f.where.Search(here, here, func(_, _ [2]float64, i int) bool {
 		if zone := &f.list[i]; i < first && zone.inForce(at) {
 			r := slices.IndexFunc(zone.rules, func(r Rule) bool { return r.covers(vehicleTypeID) })
@@ -433,7 +433,7 @@ func (z *Zone) check(v *problem.Validation, sub *Subaccount) {
 	v.Length("description", string(z.Description), 0, maxText)
 	checkOneOf(v, "type", z.Type, ServiceArea, Parking, NoParking, Slow, NoRide, CustomZone)
 	checkCommon(v, z.ExternalID, z.Metadata)
-	if len(z.Geometry.shape) == 0 {
+	if z.Geometry.IsEmpty() {
 		v.AddCode("required", "geometry", "is required")
 	}
 	if len(z.Rules) == 0 && z.Type == CustomZone {

@@ -130,7 +130,7 @@ func (a *API) listZones(ctx context.Context, r *rest.Request) (rest.Response, er
 	case err != nil:
 		return rest.Response{}, err
 	case ok:
-		q.Point = &fleet.Point{Lat: lat, Lng: lng}
+		q.Point = &fleet.Position{Lat: lat, Lng: lng}
 	}
 	if r.Exporting() {
 		return exported(ctx, r, func(fn func(*fleet.Record) error) error {
