@@ -60,7 +60,7 @@ type sieve struct {
 type bounds struct{ lat, lng CellRange }
 
 func boundsOf(r Rect) bounds {
-	c := square{part: r}.cells()
+	c := CellRange{CellAt(r.MinLat, r.MinLng), CellAt(r.MaxLat, r.MaxLng)}
 	return bounds{CellRange{c.First & LatBits, c.Last & LatBits}, CellRange{c.First & LngBits, c.Last & LngBits}}
 }
 

@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -11,7 +12,12 @@ var moment = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
 
 // box is a rectangle between two corners.
 func box(t testing.TB, west, south, east, north string) fleet.Area {
-	return area(t, `{"type":"Polygon","coordinates":[[[`+west+`,`+south+`],[`+east+`,`+south+`],[`+east+`,`+north+`],[`+west+`,`+north+`],[`+west+`,`+south+`]]]}`)
+	t.Helper()
+	var a fleet.Area
+	if err := json.Unmarshal([]byte(`{"type":"Polygon","coordinates":[[[`+west+`,`+south+`],[`+east+`,`+south+`],[`+east+`,`+north+`],[`+west+`,`+north+`],[`+west+`,`+south+`]]]}`), &a); err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 // TestZoneDefaults checks start, end and through of the types in fleet-api.md 1.4.
