@@ -56,6 +56,7 @@ var neighbours = map[[2]string]string{
 	{"internal/mailauth", "internal/cache"}: "answers of the DNS are cached; a cache has no dependencies",
 	{"internal/event", "internal/keyset"}:   "events are a list with pages and exports",
 	{"internal/audit", "internal/keyset"}:   "so are audit entries",
+	{"internal/geo", "internal/problem"}:    "a position or an area that is not valid is an issue at its field",
 }
 
 // never lists imports that the layers allow but the design does not. A name may end with "*".

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -12,7 +13,7 @@ import (
 type Fence struct {
 	ID           string
 	Kind         ZoneType
-	Area         Area
+	Area         geo.Area
 	Rules        []Rule // nil: the type's defaults
 	Priority     int64  // 0: the type's default
 	Starts, Ends time.Time
@@ -59,7 +60,7 @@ func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, suba
 	if err != nil {
 		return Rule{}, "", err
 	}
-	return s.ruleAt(ctx, q, organizationID, sub, stamp, &Position{Lat: lat, Lng: lng}, vehicleTypeID, a.now)
+	return s.ruleAt(ctx, q, organizationID, sub, stamp, &geo.Position{Lat: lat, Lng: lng}, vehicleTypeID, a.now)
 }
 
 // CreateWithoutRecordsTx provisions a fleet with one empty subaccount, as in

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -66,7 +67,7 @@ type PublicVehicle struct {
 	ID                 string       `json:"public_vehicle_id"`
 	VehicleTypeID      string       `json:"vehicle_type_id"`
 	State              VehicleState `json:"state"` // Available, VehicleTaken or NonOperational
-	Location           Position     `json:"location"`
+	Location           geo.Position `json:"location"`
 	CurrentRangeMeters *int64       `json:"current_range_meters"`
 	BatteryPercent     *int64       `json:"battery_percent"`
 	FuelPercent        *int64       `json:"fuel_percent"`

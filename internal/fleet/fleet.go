@@ -166,7 +166,7 @@ type Record struct {
 	Revision     int64 // starts at 1
 	JSON         []byte
 	// Distance is a vehicle's distance in meters from the point of a query with
-	// [Circle]; -1 without one.
+	// [geo.Circle]; -1 without one.
 	Distance float64
 }
 

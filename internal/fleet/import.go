@@ -12,6 +12,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -591,7 +592,7 @@ func (im *importRun) importVehicles(ctx context.Context, f *File) error {
 
 // stateOnImport returns the state to create an imported vehicle in: without a ride, and
 // removed without a location.
-func stateOnImport(state VehicleState, location *Position) VehicleState {
+func stateOnImport(state VehicleState, location *geo.Position) VehicleState {
 	switch state {
 	case VehicleReserved, OnTrip, NonOperational:
 		if location == nil {

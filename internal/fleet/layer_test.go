@@ -13,6 +13,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 
@@ -146,7 +147,7 @@ func TestFarBounds(t *testing.T) {
 	}
 	count := func(q RideQuery) int {
 		t.Helper()
-		q.Box, q.Limit = &Box{-180, -90, 180, 90}, 100
+		q.Box, q.Limit = &geo.Box{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}, 100
 		docs, _, err := s.ListRides(t.Context(), d, testOrg, q)
 		if err != nil {
 			t.Fatal(err)
@@ -311,7 +312,7 @@ func TestRidesMoveAtTheSameTime(t *testing.T) {
 		}
 	}
 	f.flush()
-	box := Box{-180, -90, 180, 90}
+	box := geo.Box{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}
 	g, ctx := errgroup.WithContext(t.Context())
 	changing, changed := context.WithCancel(ctx)
 	for _, s := range nodes {
@@ -408,7 +409,7 @@ func TestNothingStays(t *testing.T) {
 			t.Errorf("%s: %d rows are left, %v", table, n, err)
 		}
 	}
-	docs, _, err := s.ListRides(t.Context(), d, testOrg, RideQuery{Box: &Box{-180, -90, 180, 90}})
+	docs, _, err := s.ListRides(t.Context(), d, testOrg, RideQuery{Box: &geo.Box{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}})
 	if err != nil || len(docs) > 0 {
 		t.Errorf("got %d rides, %v; want none", len(docs), err)
 	}
@@ -434,7 +435,7 @@ func TestDamagedTile(t *testing.T) {
 			add := func(n int) {
 				for range n {
 					r := m.ride()
-					r.Status, r.StartedAt, r.StartLocation = Completed, rfc3339.Time(testNow.Add(time.Minute)), &Position{Lat: 52.5, Lng: 13.4}
+					r.Status, r.StartedAt, r.StartLocation = Completed, rfc3339.Time(testNow.Add(time.Minute)), &geo.Position{Lat: 52.5, Lng: 13.4}
 					r.EndedAt, r.Price, r.PaymentStatus = r.StartedAt, &Price{Currency: "EUR"}, "paid"
 					f.ride(r)
 				}
@@ -446,7 +447,7 @@ func TestDamagedTile(t *testing.T) {
 			}
 			mustWrite(t, d, damage)
 			list := func() error {
-				return s.EachRide(t.Context(), testOrg, RideQuery{Box: &Box{13, 52, 14, 53}}, func(*Record) error { return nil })
+				return s.EachRide(t.Context(), testOrg, RideQuery{Box: &geo.Box{MinLng: 13, MinLat: 52, MaxLng: 14, MaxLat: 53}}, func(*Record) error { return nil })
 			}
 			if err := list(); !errors.Is(err, errTile) {
 				t.Errorf("a list: got %v, want %v", err, errTile)

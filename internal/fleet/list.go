@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -23,7 +24,7 @@ import (
 // Only keys and cells are read until the page is known, then its documents.
 
 // Sort is the order of a list. The zero value is newest first, or nearest first for
-// a list with [Circle]. Ties are ordered by id in the same direction. Records without
+// a list with [geo.Circle]. Ties are ordered by id in the same direction. Records without
 // a value come last in both directions.
 type Sort struct {
 	Member     string // a sort key of the list; empty: the default order, and Descending is ignored
@@ -132,9 +133,9 @@ type listQuery struct {
 	first, last string                       // ids from first (inclusive) to last (exclusive); empty: unbounded
 	empty       bool                         // no record can match
 	spatial     bool                         // limited to rects
-	rects       []Rect
+	rects       []geo.Rect
 	inside      func(lat, lng int64) bool // exact test of positions in rects; nil: none
-	near        *Circle
+	near        *geo.Circle
 	key         sortKey
 	descending  bool
 	byDistance  bool
@@ -258,9 +259,9 @@ func (s *listQuery) whereSubaccounts(may, asked []string) {
 
 // whereWithin limits the list to positions in rects, in addition to previous
 // limits.
-func (s *listQuery) whereWithin(rects []Rect) {
+func (s *listQuery) whereWithin(rects []geo.Rect) {
 	if s.spatial {
-		var both []Rect
+		var both []geo.Rect
 		for _, a := range s.rects {
 			for _, b := range rects {
 				if c, ok := a.Intersect(b); ok {
@@ -274,7 +275,7 @@ func (s *listQuery) whereWithin(rects []Rect) {
 	for _, r := range rects {
 		// A small box may contain no position, since positions are whole
 		// millionths.
-		if r, ok := r.Intersect(World); ok {
+		if r, ok := r.Intersect(geo.World); ok {
 			s.rects = append(s.rects, r)
 		}
 	}
@@ -288,14 +289,14 @@ func (s *listQuery) wherePosition(inside func(lat, lng int64) bool) {
 }
 
 // whereNear limits the list to a circle.
-func (s *listQuery) whereNear(n *Circle) {
+func (s *listQuery) whereNear(n *geo.Circle) {
 	s.near = n
 	s.whereWithin(n.Ring(0, n.RadiusMeters))
 	s.wherePosition(func(lat, lng int64) bool { return n.Distance(lat, lng) <= n.RadiusMeters })
 }
 
 // checkBox adds an issue unless b is nil or a valid box.
-func checkBox(v *problem.Validation, b *Box) {
+func checkBox(v *problem.Validation, b *geo.Box) {
 	if b == nil {
 		return
 	}
@@ -304,7 +305,7 @@ func checkBox(v *problem.Validation, b *Box) {
 	}
 }
 
-func checkNear(v *problem.Validation, n *Circle) {
+func checkNear(v *problem.Validation, n *geo.Circle) {
 	if n == nil {
 		return
 	}
@@ -314,7 +315,7 @@ func checkNear(v *problem.Validation, n *Circle) {
 	}
 }
 
-// maxRadius bounds [Circle] (fleet-api.md 4).
+// maxRadius bounds [geo.Circle] (fleet-api.md 4).
 const maxRadius = 50_000
 
 // checkPoint adds issues of a point given by parameters.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
@@ -32,12 +33,12 @@ func benchSizes(b *testing.B) (vehicles, rides int) {
 }
 
 // city returns a position in one city, the worst case for spatial lists.
-func (m *maker) city() *Position {
+func (m *maker) city() *geo.Position {
 	// Most are near a few squares.
 	square := m.IntN(40)
 	lat, lng := 52.5+float64(square%7-3)*0.02, 13.4+float64(square/7-3)*0.035
-	p := Position{Lat: lat + m.NormFloat64()*0.008, Lng: lng + m.NormFloat64()*0.012}
-	return &Position{Lat: Degrees(Millionths(p.Lat)), Lng: Degrees(Millionths(p.Lng)), AccuracyMeters: new(5.0)}
+	p := geo.Position{Lat: lat + m.NormFloat64()*0.008, Lng: lng + m.NormFloat64()*0.012}
+	return &geo.Position{Lat: geo.Degrees(geo.Millionths(p.Lat)), Lng: geo.Degrees(geo.Millionths(p.Lng)), AccuracyMeters: new(5.0)}
 }
 
 // fillCity creates a fleet in one city, with rides over two years.
@@ -151,19 +152,19 @@ func BenchmarkLists(b *testing.B) {
 	s := cityService(b)
 	ctx := b.Context()
 	m := newMaker(9)
-	boxes := make(map[string][]*Box)
+	boxes := make(map[string][]*geo.Box)
 	for _, size := range []struct {
 		name string
 		lat  float64
 	}{{"50m", 0.0005}, {"500m", 0.005}, {"5km", 0.05}, {"city", 0.5}} {
 		for range 200 {
 			p := m.city()
-			boxes[size.name] = append(boxes[size.name], &Box{p.Lng - size.lat, p.Lat - size.lat/2, p.Lng + size.lat, p.Lat + size.lat/2})
+			boxes[size.name] = append(boxes[size.name], &geo.Box{MinLng: p.Lng - size.lat, MinLat: p.Lat - size.lat/2, MaxLng: p.Lng + size.lat, MaxLat: p.Lat + size.lat/2})
 		}
 	}
-	boxes["world"] = []*Box{{-180, -90, 180, 90}}
-	boxes["nowhere"] = []*Box{{20, 20, 21, 21}}
-	at := func(list []*Box, n int) *Box { return list[n%len(list)] }
+	boxes["world"] = []*geo.Box{{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}}
+	boxes["nowhere"] = []*geo.Box{{MinLng: 20, MinLat: 20, MaxLng: 21, MaxLat: 21}}
+	at := func(list []*geo.Box, n int) *geo.Box { return list[n%len(list)] }
 	battery := Integers{Low: new(int64(1)), High: new(int64(3))}
 	var shapes []listShape
 	vehicles := func(name string, query func(n int) VehicleQuery) {
@@ -209,9 +210,9 @@ func BenchmarkLists(b *testing.B) {
 		})
 	}
 	for _, radius := range []float64{50, 500, 1000, 5000, 50_000} {
-		near := func(n int) *Circle {
+		near := func(n int) *geo.Circle {
 			box := at(boxes["50m"], n)
-			return &Circle{box.MinLat, box.MinLng, radius}
+			return &geo.Circle{Lat: box.MinLat, Lng: box.MinLng, RadiusMeters: radius}
 		}
 		name := fmt.Sprintf("near %v m", radius)
 		vehicles(name, func(n int) VehicleQuery { return VehicleQuery{Near: near(n)} })

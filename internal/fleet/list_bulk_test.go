@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -115,11 +116,11 @@ func (f *filler) encode(v any) string {
 	return string(text)
 }
 
-func cellColumn(p *Position) any {
+func cellColumn(p *geo.Position) any {
 	if p == nil {
 		return nil
 	}
-	return CellAt(Millionths(p.Lat), Millionths(p.Lng))
+	return geo.CellAt(geo.Millionths(p.Lat), geo.Millionths(p.Lng))
 }
 
 func orNull[T any](p *T) any {
@@ -216,19 +217,19 @@ func (m *maker) head(prefix string) (RecordHeader, Timestamps) {
 }
 
 // anywhere returns a position: in a city, or at the limits of coordinates.
-func (m *maker) anywhere() *Position {
-	p := &Position{Lat: 52.5 + m.NormFloat64()*0.02, Lng: 13.4 + m.NormFloat64()*0.03}
+func (m *maker) anywhere() *geo.Position {
+	p := &geo.Position{Lat: 52.5 + m.NormFloat64()*0.02, Lng: 13.4 + m.NormFloat64()*0.03}
 	switch m.IntN(8) {
 	case 0:
 		return nil
 	case 1:
-		*p = Position{Lat: pick(m, -90.0, 90, 89.9999, 0), Lng: pick(m, -180.0, 180, 179.9999, 0)}
+		*p = geo.Position{Lat: pick(m, -90.0, 90, 89.9999, 0), Lng: pick(m, -180.0, 180, 179.9999, 0)}
 	case 2:
-		*p = Position{Lat: m.NormFloat64() * 0.3, Lng: 180 - m.ExpFloat64()*0.3}
+		*p = geo.Position{Lat: m.NormFloat64() * 0.3, Lng: 180 - m.ExpFloat64()*0.3}
 	case 3:
-		*p = Position{Lat: m.NormFloat64() * 0.3, Lng: -180 + m.ExpFloat64()*0.3}
+		*p = geo.Position{Lat: m.NormFloat64() * 0.3, Lng: -180 + m.ExpFloat64()*0.3}
 	}
-	p.Lat, p.Lng = Degrees(Millionths(p.Lat)), Degrees(Millionths(p.Lng))
+	p.Lat, p.Lng = geo.Degrees(geo.Millionths(p.Lat)), geo.Degrees(geo.Millionths(p.Lng))
 	return p
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -204,7 +205,7 @@ func (s *listQuery) eachInPartition(fn func(*Record) error) error {
 		if err := rows.Scan(&d.ID, &d.SubaccountID, &d.Revision, &doc, &state, &started, &paused, &unused, &at); err != nil {
 			return err
 		}
-		lat, lng := CellPosition(at.Int64)
+		lat, lng := geo.CellPosition(at.Int64)
 		if s.inside != nil && !(at.Valid && s.inside(lat, lng)) {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 )
 
 // Sizes of the rings that [listQuery.nearest] reads.
@@ -128,7 +129,7 @@ func (s *listQuery) nearest(want int) ([]candidate, error) {
 // about size rows, 0 if unknown. Its radius is the distance of the row size/2 cells
 // away in Morton order.
 func (s *listQuery) estimateArea(size int) (float64, error) {
-	cell := CellAt(Millionths(s.near.Lat), Millionths(s.near.Lng))
+	cell := geo.CellAt(geo.Millionths(s.near.Lat), geo.Millionths(s.near.Lng))
 	area := 0.0
 	for _, way := range [...]string{"cell >= $2 ORDER BY cell", "cell <= $2 ORDER BY cell DESC"} {
 		var at int64
@@ -140,7 +141,7 @@ func (s *listQuery) estimateArea(size int) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		d := s.near.Distance(CellPosition(at))
+		d := s.near.Distance(geo.CellPosition(at))
 		if area == 0 || d*d < area {
 			area = d * d
 		}
@@ -223,19 +224,19 @@ func (s *listQuery) readRing(low, high float64) ([]candidate, error) {
 	s.writeResidual(&st, nil, s.cellColumns, false, false)
 	inside := s.inside
 	s.inside = func(lat, lng int64) bool {
-		return slices.ContainsFunc(s.rects, func(r Rect) bool { return r.Contains(lat, lng) }) && inside(lat, lng)
+		return slices.ContainsFunc(s.rects, func(r geo.Rect) bool { return r.Contains(lat, lng) }) && inside(lat, lng)
 	}
 	defer func() { s.inside = inside }()
 	return s.read(&st, math.MaxInt)
 }
 
 // ringRects returns rects with all positions of the list between two distances.
-func (s *listQuery) ringRects(low, high float64) []Rect {
+func (s *listQuery) ringRects(low, high float64) []geo.Rect {
 	ring := s.near.Ring(low, high)
 	if len(s.rects) > 3 { // too many to intersect
 		return ring
 	}
-	var list []Rect
+	var list []geo.Rect
 	for _, a := range ring {
 		for _, b := range s.rects {
 			if c, ok := a.Intersect(b); ok {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 )
 
 // explainer fails the test if a statement scans a table, sorts all records of an
@@ -95,7 +96,7 @@ func TestListsGoByIndexes(t *testing.T) {
 	for _, descending := range []bool{false, true} {
 		for _, member := range []string{"created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"} {
 			for name, q := range map[string]RideQuery{
-				"all": {}, "box": {Box: &Box{13.38, 52.49, 13.42, 52.52}}, "customer": {CustomerID: []string{"cus_veh_1"}},
+				"all": {}, "box": {Box: &geo.Box{MinLng: 13.38, MinLat: 52.49, MaxLng: 13.42, MaxLat: 52.52}}, "customer": {CustomerID: []string{"cus_veh_1"}},
 				"vehicles": {VehicleID: []string{"veh_1", "veh_2"}}, "open": {Status: []RideStatus{Active, Paused}}, "cancelled": {Status: []RideStatus{Cancelled}},
 				"completed": {Status: []RideStatus{Completed}}, "rebalance": {TripType: []TripType{RebalanceTrip}}, "external": {ExternalID: []string{"x1", "x2"}},
 				"subaccount": {Subaccounts: []string{"sub_1"}, PaymentStatus: []string{"paid"}}, "zone": {ZoneID: []string{"zone_1"}, PricingPlanID: []string{"plan_1"}},
@@ -110,8 +111,8 @@ func TestListsGoByIndexes(t *testing.T) {
 		}
 		for _, member := range []string{"created_at", "updated_at", "code", "battery_percent", "last_reported_at"} {
 			for name, q := range map[string]VehicleQuery{
-				"all": {}, "box": {Box: &Box{13.38, 52.49, 13.42, 52.52}}, "near": {Near: &Circle{52.5, 13.4, 5000}}, "state": {State: []VehicleState{Missing}},
-				"missing": {Box: &Box{13.38, 52.49, 13.42, 52.52}, State: []VehicleState{Missing}}, "gone": {Box: &Box{13.38, 52.49, 13.42, 52.52}, State: []VehicleState{Missing, Removed}, Subaccounts: []string{"sub_1"}},
+				"all": {}, "box": {Box: &geo.Box{MinLng: 13.38, MinLat: 52.49, MaxLng: 13.42, MaxLat: 52.52}}, "near": {Near: &geo.Circle{Lat: 52.5, Lng: 13.4, RadiusMeters: 5000}}, "state": {State: []VehicleState{Missing}},
+				"missing": {Box: &geo.Box{MinLng: 13.38, MinLat: 52.49, MaxLng: 13.42, MaxLat: 52.52}, State: []VehicleState{Missing}}, "gone": {Box: &geo.Box{MinLng: 13.38, MinLat: 52.49, MaxLng: 13.42, MaxLat: 52.52}, State: []VehicleState{Missing, Removed}, Subaccounts: []string{"sub_1"}},
 				"type": {VehicleTypeID: []string{"vt_1"}, FormFactor: []string{"bicycle"}}, "battery": {BatteryPercent: Integers{High: new(int64(20))}},
 				"code": {Code: []string{"k1"}}, "device": {DeviceID: []string{"d1"}}, "external": {ExternalID: []string{"x1"}},
 			} {
@@ -123,7 +124,7 @@ func TestListsGoByIndexes(t *testing.T) {
 			}
 		}
 		pages("by distance", func(after *Cursor) (*Cursor, error) {
-			_, next, err := s.ListVehicles(t.Context(), e, testOrg, VehicleQuery{Near: &Circle{52.5, 13.4, 5000}, Sort: Sort{"distance", descending}, After: after, Limit: 5})
+			_, next, err := s.ListVehicles(t.Context(), e, testOrg, VehicleQuery{Near: &geo.Circle{Lat: 52.5, Lng: 13.4, RadiusMeters: 5000}, Sort: Sort{"distance", descending}, After: after, Limit: 5})
 			return next, err
 		})
 		for _, member := range []string{"created_at", "updated_at", "name"} {

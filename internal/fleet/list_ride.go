@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -23,7 +24,7 @@ type RideQuery struct {
 	PaymentStatus   []string
 	ExternalID      []string
 	ZoneID          []string // of the start
-	Box             *Box     // of the start; nil: anywhere
+	Box             *geo.Box // of the start; nil: anywhere
 	CreatedAt       period.Range
 	UpdatedAt       period.Range
 	StartedAt       period.Range

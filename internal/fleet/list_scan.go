@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 )
 
 // findCandidates returns up to want candidates in order, records with a sort key
@@ -42,7 +43,7 @@ func (s *listQuery) knownEmpty() (bool, error) {
 	if s.empty || !s.spatial {
 		return s.empty, nil
 	}
-	list, ok := Regions(s.rects, maxRegions)
+	list, ok := geo.Regions(s.rects, maxRegions)
 	if !ok {
 		return false, nil
 	}
@@ -256,7 +257,7 @@ func (s *listQuery) accessPath(set *int) *filter {
 		return &s.filters[*set]
 	}
 	if s.spatial && slices.Contains(s.regionSortKeys, s.key.column) {
-		if list, ok := Regions(s.rects, maxRegions); ok {
+		if list, ok := geo.Regions(s.rects, maxRegions); ok {
 			w := &filter{column: s.region(), cells: list, where: s.cell + " IS NOT NULL"}
 			if f := s.partialIndexFilter(); f != nil && len(list)*len(f.values) <= maxRegions {
 				w.nextColumn, w.where = f, w.where+" AND "+s.partialIndex.where()
@@ -286,7 +287,7 @@ func (s *listQuery) partialIndexFilter() (rare *filter) {
 }
 
 // region is the SQL expression of indexes by region.
-func (s *listQuery) region() string { return fmt.Sprintf("(%s >> %d)", s.cell, 2*RegionBits) }
+func (s *listQuery) region() string { return fmt.Sprintf("(%s >> %d)", s.cell, 2*geo.RegionBits) }
 
 // filtersRows reports whether a scan may read rows that do not match.
 func (s *listQuery) filtersRows(w *filter) bool {
@@ -448,7 +449,7 @@ func (s *listQuery) area(st *statement) string {
 	for i, r := range s.rects {
 		b := boundsOf(r)
 		parts[i] = fmt.Sprintf("%[1]s & %[2]d BETWEEN %[3]s AND %[4]s AND %[1]s & %[5]d BETWEEN %[6]s AND %[7]s",
-			s.cell, LatBits, st.arg(b.lat.First), st.arg(b.lat.Last), LngBits, st.arg(b.lng.First), st.arg(b.lng.Last))
+			s.cell, geo.LatBits, st.arg(b.lat.First), st.arg(b.lat.Last), geo.LngBits, st.arg(b.lng.First), st.arg(b.lng.Last))
 	}
 	return strings.Join(parts, " OR ")
 }
@@ -506,7 +507,7 @@ func (s *listQuery) read(st *statement, want int) ([]candidate, error) {
 		if err := rows.Scan(&c.id, &c.value, &cell); err != nil {
 			return nil, err
 		}
-		lat, lng := CellPosition(cell.Int64)
+		lat, lng := geo.CellPosition(cell.Int64)
 		if s.inside != nil && !(cell.Valid && s.inside(lat, lng)) {
 			continue
 		}
@@ -616,7 +617,7 @@ func (s *listQuery) setKey(set int) string {
 func recentStamp() int64 { return time.Now().Unix() / 10 }
 
 // writeSet writes the FROM and WHERE of a filter set.
-func (s *listQuery) writeSet(st *statement, set int, rects []Rect) {
+func (s *listQuery) writeSet(st *statement, set int, rects []geo.Rect) {
 	if set != cellSet {
 		st.addf(" FROM %s WHERE organization_id = %s", s.table, st.arg(s.organization))
 		if set != createdSet {
@@ -633,12 +634,12 @@ func (s *listQuery) writeSet(st *statement, set int, rects []Rect) {
 	if len(rects) > 3 {
 		most = ringRanges
 	}
-	ranges := Cover(rects, most)
+	ranges := geo.Cover(rects, most)
 	for i := range most {
 		if i > 0 {
 			st.WriteString(", ")
 		}
-		c := CellRange{1, 0} // empty
+		c := geo.CellRange{First: 1, Last: 0} // empty
 		if i < len(ranges) {
 			c = ranges[i]
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -172,14 +173,14 @@ func (m *maker) among(most int64) Integers {
 	return r
 }
 
-func (m *maker) box() *Box {
-	return pick(m, nil, nil, nil, &Box{13.38, 52.49, 13.42, 52.52}, &Box{13.4000001, 52.5000001, 13.4000002, 52.5000002}, &Box{-180, -90, 180, 90}, &Box{179.9, -1, -179.8, 1}, &Box{-180, -1, -179.9, 1},
-		&Box{170, -90, 180, -90}, &Box{13.4, 52.5, 13.4, 52.5}, &Box{13, 52, 13.4, 53}, &Box{0, 89, 20, 90}, &Box{13.5, 52, 13.4, 53})
+func (m *maker) box() *geo.Box {
+	return pick(m, nil, nil, nil, &geo.Box{MinLng: 13.38, MinLat: 52.49, MaxLng: 13.42, MaxLat: 52.52}, &geo.Box{MinLng: 13.4000001, MinLat: 52.5000001, MaxLng: 13.4000002, MaxLat: 52.5000002}, &geo.Box{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}, &geo.Box{MinLng: 179.9, MinLat: -1, MaxLng: -179.8, MaxLat: 1}, &geo.Box{MinLng: -180, MinLat: -1, MaxLng: -179.9, MaxLat: 1},
+		&geo.Box{MinLng: 170, MinLat: -90, MaxLng: 180, MaxLat: -90}, &geo.Box{MinLng: 13.4, MinLat: 52.5, MaxLng: 13.4, MaxLat: 52.5}, &geo.Box{MinLng: 13, MinLat: 52, MaxLng: 13.4, MaxLat: 53}, &geo.Box{MinLng: 0, MinLat: 89, MaxLng: 20, MaxLat: 90}, &geo.Box{MinLng: 13.5, MinLat: 52, MaxLng: 13.4, MaxLat: 53})
 }
 
-func (m *maker) near() *Circle {
-	return pick(m, nil, nil, &Circle{52.5, 13.4, 1000}, &Circle{52.51, 13.42, 5000}, &Circle{52.5, 13.4, 50_000}, &Circle{0.1, 179.95, 50_000}, &Circle{0, -180, 20_000},
-		&Circle{90, 0, 1000}, &Circle{-89.99, 77, 50_000}, &Circle{52.5, 13.4, 0}, &Circle{0, 0, 50_000})
+func (m *maker) near() *geo.Circle {
+	return pick(m, nil, nil, &geo.Circle{Lat: 52.5, Lng: 13.4, RadiusMeters: 1000}, &geo.Circle{Lat: 52.51, Lng: 13.42, RadiusMeters: 5000}, &geo.Circle{Lat: 52.5, Lng: 13.4, RadiusMeters: 50_000}, &geo.Circle{Lat: 0.1, Lng: 179.95, RadiusMeters: 50_000}, &geo.Circle{Lat: 0, Lng: -180, RadiusMeters: 20_000},
+		&geo.Circle{Lat: 90, Lng: 0, RadiusMeters: 1000}, &geo.Circle{Lat: -89.99, Lng: 77, RadiusMeters: 50_000}, &geo.Circle{Lat: 52.5, Lng: 13.4, RadiusMeters: 0}, &geo.Circle{Lat: 0, Lng: 0, RadiusMeters: 50_000})
 }
 
 // small sets budgets and tiles so small that every path is taken.
@@ -198,8 +199,8 @@ func inIntegers(r Integers, n *int64) bool {
 	return r.Low == nil && r.High == nil || n != nil && (r.Low == nil || *n >= *r.Low) && (r.High == nil || *n <= *r.High)
 }
 
-func inBoxOf(b *Box, p *Position) bool {
-	return b == nil || p != nil && slices.ContainsFunc(b.Rects(), func(r Rect) bool { return r.Contains(Millionths(p.Lat), Millionths(p.Lng)) })
+func inBoxOf(b *geo.Box, p *geo.Position) bool {
+	return b == nil || p != nil && slices.ContainsFunc(b.Rects(), func(r geo.Rect) bool { return r.Contains(geo.Millionths(p.Lat), geo.Millionths(p.Lng)) })
 }
 
 func micros(t rfc3339.Time) any {
@@ -236,7 +237,7 @@ func TestVehicleLists(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		areas := map[string]Area{"zone_a": square, "zone_b": across}
+		areas := map[string]geo.Area{"zone_a": square, "zone_b": across}
 		for id, a := range areas {
 			z := &Zone{RecordHeader: RecordHeader{ID: id, SubaccountID: "sub_0"}, Name: id, Type: Parking, Geometry: a}
 			f.zone(z)
@@ -305,7 +306,7 @@ func TestVehicleLists(t *testing.T) {
 					}
 					i := item{id: v.ID, distance: -1}
 					if q.Near != nil && v.Location != nil {
-						i.distance = Distance(q.Near.Lat, q.Near.Lng, v.Location.Lat, v.Location.Lng)
+						i.distance = geo.Distance(q.Near.Lat, q.Near.Lng, v.Location.Lat, v.Location.Lng)
 					}
 					if !inZone || q.Near != nil && (v.Location == nil || i.distance > q.Near.RadiusMeters) || !inBoxOf(q.Box, v.Location) ||
 						q.Subaccounts != nil && !slices.Contains(q.Subaccounts, v.SubaccountID) || !has(q.Subaccount, v.SubaccountID) || !has(q.State, v.State) ||
@@ -344,7 +345,7 @@ func TestVehicleLists(t *testing.T) {
 	})
 }
 
-func areaFrom(text string) (a Area, err error) {
+func areaFrom(text string) (a geo.Area, err error) {
 	err = json.Unmarshal([]byte(text), &a)
 	return a, err
 }
@@ -397,7 +398,7 @@ func TestRideLists(t *testing.T) {
 			if n%2 == 0 { // in a box, with few filters
 				q = RideQuery{
 					Status: q.Status, PaymentStatus: q.PaymentStatus, ZoneID: q.ZoneID, CreatedAt: q.CreatedAt, TotalAmount: q.TotalAmount, Limit: q.Limit, Sort: q.Sort,
-					Box: pick(m, &Box{13.38, 52.49, 13.42, 52.52}, &Box{-180, -90, 180, 90}, &Box{13, 52, 13.4, 53}, &Box{13.3, 52.4, 13.5, 52.6}),
+					Box: pick(m, &geo.Box{MinLng: 13.38, MinLat: 52.49, MaxLng: 13.42, MaxLat: 52.52}, &geo.Box{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}, &geo.Box{MinLng: 13, MinLat: 52, MaxLng: 13.4, MaxLat: 53}, &geo.Box{MinLng: 13.3, MinLat: 52.4, MaxLng: 13.5, MaxLat: 52.6}),
 				}
 				if m.IntN(2) == 0 {
 					q.Status, q.PaymentStatus, q.ZoneID = nil, nil, nil
@@ -539,7 +540,7 @@ func TestZoneLists(t *testing.T) {
 			q := ZoneQuery{
 				Subaccounts: pick(m, nil, nil, []string{"sub_0", "sub_2"}), Subaccount: optionally(m, "sub_0", "sub_1"), Type: optionally(m, Parking, Slow),
 				InForce: pick(m, nil, nil, new(true), new(false)), Box: m.box(),
-				Point: pick(m, nil, nil, &Position{Lat: 52.45, Lng: 13.42}, &Position{Lat: 52.5, Lng: 13.4}, &Position{Lat: -0.95, Lng: 180}, &Position{Lat: -0.95, Lng: -180}),
+				Point: pick(m, nil, nil, &geo.Position{Lat: 52.45, Lng: 13.42}, &geo.Position{Lat: 52.5, Lng: 13.4}, &geo.Position{Lat: -0.95, Lng: 180}, &geo.Position{Lat: -0.95, Lng: -180}),
 				Limit: pick(m, 0, 1, 5, 100), Sort: Sort{pick(m, "", "created_at", "priority", "name"), m.IntN(2) == 0},
 			}
 			l := listing{name: fmt.Sprintf("%+v box %v point %v", q, q.Box, q.Point), descending: q.Sort.Descending || q.Sort.Member == "", limit: cmp.Or(q.Limit, 20)}
@@ -651,15 +652,15 @@ func TestListErrors(t *testing.T) {
 			return err
 		},
 		"bbox": func(ctx context.Context) error {
-			_, _, err := s.ListRides(ctx, d, testOrg, RideQuery{Box: &Box{0, 10, 0, 9}})
+			_, _, err := s.ListRides(ctx, d, testOrg, RideQuery{Box: &geo.Box{MinLng: 0, MinLat: 10, MaxLng: 0, MaxLat: 9}})
 			return err
 		},
 		"not a number": func(ctx context.Context) error {
-			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Circle{math.NaN(), 0, 10}})
+			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &geo.Circle{Lat: math.NaN(), Lng: 0, RadiusMeters: 10}})
 			return err
 		},
 		"radius": func(ctx context.Context) error {
-			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Circle{0, 0, 50_001}})
+			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &geo.Circle{Lat: 0, Lng: 0, RadiusMeters: 50_001}})
 			return err
 		},
 		"cursor": func(ctx context.Context) error {
@@ -675,7 +676,7 @@ func TestListErrors(t *testing.T) {
 			return err
 		},
 		"cursor of a distance": func(ctx context.Context) error {
-			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &Circle{0, 0, 50}, After: &Cursor{Value: "NaN", ID: "ride_1"}})
+			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &geo.Circle{Lat: 0, Lng: 0, RadiusMeters: 50}, After: &Cursor{Value: "NaN", ID: "ride_1"}})
 			return err
 		},
 	} {
@@ -710,7 +711,7 @@ func TestZonesBesideTheirBounds(t *testing.T) {
 	f.flush()
 	slices.Sort(inside)
 	for limit := 1; limit <= len(inside)+1; limit++ {
-		for what, q := range map[string]ZoneQuery{"point": {Point: &Position{Lat: 0.9, Lng: 0.1}}, "box": {Box: &Box{0.1, 0.8, 0.2, 0.9}}} {
+		for what, q := range map[string]ZoneQuery{"point": {Point: &geo.Position{Lat: 0.9, Lng: 0.1}}, "box": {Box: &geo.Box{MinLng: 0.1, MinLat: 0.8, MaxLng: 0.2, MaxLat: 0.9}}} {
 			q.Limit, q.Sort.Member = limit, "created_at"
 			var got []string
 			for more := true; more; {
@@ -747,7 +748,7 @@ func TestListsAtTheEdgeOfAreas(t *testing.T) {
 	}
 	f.zone(z)
 	v := newMaker(1).vehicle()
-	v.Location = &Position{Lat: 52.5, Lng: 13.4}
+	v.Location = &geo.Position{Lat: 52.5, Lng: 13.4}
 	f.vehicle(v)
 	f.flush()
 	if !z.Geometry.Contains(13.4, 52.5) {
@@ -756,7 +757,7 @@ func TestListsAtTheEdgeOfAreas(t *testing.T) {
 	if docs, _, err := s.ListVehicles(t.Context(), d, testOrg, VehicleQuery{ZoneID: []string{z.ID}}); err != nil || len(docs) != 1 {
 		t.Errorf("got %d vehicles in the zone, %v, want 1", len(docs), err)
 	}
-	if docs, _, err := s.ListZones(t.Context(), d, testOrg, ZoneQuery{Point: &Position{Lat: 52.5, Lng: 13.4}}); err != nil || len(docs) != 1 {
+	if docs, _, err := s.ListZones(t.Context(), d, testOrg, ZoneQuery{Point: &geo.Position{Lat: 52.5, Lng: 13.4}}); err != nil || len(docs) != 1 {
 		t.Errorf("got %d zones at the corner, %v, want 1", len(docs), err)
 	}
 }

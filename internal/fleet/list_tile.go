@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 
 	"github.com/oklog/ulid/v2"
 )
@@ -47,9 +48,9 @@ type sieve struct {
 	descending  bool
 	after       *hit
 	first, last int64 // first halves of ids are from first on and before last
-	rects       []Rect
-	areas       []bounds    // the same
-	ranges      []CellRange // with all cells of them, and few others
+	rects       []geo.Rect
+	areas       []bounds        // the same
+	ranges      []geo.CellRange // with all cells of them, and few others
 	words       [len(wordColumns)][]string
 	limits      [len(valueColumns)]reach // if bound
 	bound       [len(valueColumns)]bool
@@ -57,11 +58,11 @@ type sieve struct {
 
 // bounds are a rect as the bits of cells compare: those that are of one coordinate
 // do as that does.
-type bounds struct{ lat, lng CellRange }
+type bounds struct{ lat, lng geo.CellRange }
 
-func boundsOf(r Rect) bounds {
-	c := CellRange{CellAt(r.MinLat, r.MinLng), CellAt(r.MaxLat, r.MaxLng)}
-	return bounds{CellRange{c.First & LatBits, c.Last & LatBits}, CellRange{c.First & LngBits, c.Last & LngBits}}
+func boundsOf(r geo.Rect) bounds {
+	c := geo.CellRange{First: geo.CellAt(r.MinLat, r.MinLng), Last: geo.CellAt(r.MaxLat, r.MaxLng)}
+	return bounds{geo.CellRange{First: c.First & geo.LatBits, Last: c.Last & geo.LatBits}, geo.CellRange{First: c.First & geo.LngBits, Last: c.Last & geo.LngBits}}
 }
 
 func (s *listQuery) sieve(at *scanPosition) (*sieve, error) {
@@ -83,7 +84,7 @@ func (s *listQuery) sieve(at *scanPosition) (*sieve, error) {
 	for _, r := range s.rects {
 		v.areas = append(v.areas, boundsOf(r))
 	}
-	v.rects, v.ranges = s.rects, Cover(s.rects, ringRanges)
+	v.rects, v.ranges = s.rects, geo.Cover(s.rects, ringRanges)
 	for i := range s.filters {
 		f := &s.filters[i]
 		if c := slices.Index(wordColumns[:], f.column); c >= 0 {
@@ -166,8 +167,8 @@ func (v *sieve) may(x *extent) bool {
 		return false
 	}
 	if x.ids.greatest < v.first || x.ids.least >= v.last ||
-		!slices.ContainsFunc(v.rects, func(r Rect) bool { _, ok := r.Intersect(x.part); return ok }) ||
-		!slices.ContainsFunc(v.ranges, func(r CellRange) bool { return r.First <= x.cells.greatest && r.Last >= x.cells.least }) {
+		!slices.ContainsFunc(v.rects, func(r geo.Rect) bool { _, ok := r.Intersect(x.part); return ok }) ||
+		!slices.ContainsFunc(v.ranges, func(r geo.CellRange) bool { return r.First <= x.cells.greatest && r.Last >= x.cells.least }) {
 		return false
 	}
 	for c, words := range v.words {
@@ -186,11 +187,11 @@ func (v *sieve) may(x *extent) bool {
 // located returns which rides of a tile are in the box, in place of a list.
 func (v *sieve) located(list []int, t *tile, x *extent) []int {
 	list = list[:0]
-	all := slices.ContainsFunc(v.rects, func(r Rect) bool { c, _ := r.Intersect(x.part); return c == x.part })
+	all := slices.ContainsFunc(v.rects, func(r geo.Rect) bool { c, _ := r.Intersect(x.part); return c == x.part })
 	for i := range t.rides {
 		cell := t.cells.at(i)
 		if all || slices.ContainsFunc(v.areas, func(a bounds) bool {
-			return cell&LatBits >= a.lat.First && cell&LatBits <= a.lat.Last && cell&LngBits >= a.lng.First && cell&LngBits <= a.lng.Last
+			return cell&geo.LatBits >= a.lat.First && cell&geo.LatBits <= a.lat.Last && cell&geo.LngBits >= a.lng.First && cell&geo.LngBits <= a.lng.Last
 		}) {
 			list = append(list, i)
 		}
@@ -311,7 +312,7 @@ func (s *listQuery) tiled() (tiled, error) {
 }
 
 // weight is that of all tiles, for some rects.
-func (t tiled) weight(rects []Rect) (w weight) {
+func (t tiled) weight(rects []geo.Rect) (w weight) {
 	for i := range t {
 		for n := range t[i].extents {
 			w.add(rects, &t[i].extents[n])
@@ -401,7 +402,7 @@ const (
 // weight is how many rides tiles have, and about how many of them are in the box.
 type weight struct{ all, inside float64 }
 
-func (w *weight) add(rects []Rect, x *extent) {
+func (w *weight) add(rects []geo.Rect, x *extent) {
 	w.all += float64(x.rides)
 	for _, r := range rects {
 		if c, ok := r.Intersect(x.part); ok {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -22,9 +23,9 @@ type VehicleQuery struct {
 	Code           []string // ignoring case
 	DeviceID       []string
 	ExternalID     []string
-	ZoneID         []string // zones that contain the location
-	Box            *Box     // nil: anywhere
-	Near           *Circle  // nil: anywhere; otherwise records have a distance
+	ZoneID         []string    // zones that contain the location
+	Box            *geo.Box    // nil: anywhere
+	Near           *geo.Circle // nil: anywhere; otherwise records have a distance
 	BatteryPercent Integers
 	LastReportedAt period.Range
 	UpdatedAt      period.Range
@@ -124,7 +125,7 @@ func vehicleListQuery(ctx context.Context, q db.Querier, organizationID string, 
 }
 
 // areasOf returns the areas of the permitted zones among ids.
-func areasOf(ctx context.Context, q db.Querier, organizationID string, may, ids []string) ([]Area, error) {
+func areasOf(ctx context.Context, q db.Querier, organizationID string, may, ids []string) ([]geo.Area, error) {
 	fences, err := db.All(ctx, q, func(row db.Row) (z Zone, err error) {
 		err = row.Scan(db.IntoJSON(&z))
 		return z, err
@@ -132,7 +133,7 @@ func areasOf(ctx context.Context, q db.Querier, organizationID string, may, ids 
 	if err != nil {
 		return nil, fmt.Errorf("read the zones of a list: %w", err)
 	}
-	var areas []Area
+	var areas []geo.Area
 	for _, z := range fences {
 		if may == nil || slices.Contains(may, z.SubaccountID) {
 			areas = append(areas, z.Geometry)
@@ -142,8 +143,8 @@ func areasOf(ctx context.Context, q db.Querier, organizationID string, may, ids 
 }
 
 // whereInAreas limits the list to positions in any of areas.
-func (s *listQuery) whereInAreas(areas []Area) {
-	var rects []Rect
+func (s *listQuery) whereInAreas(areas []geo.Area) {
+	var rects []geo.Rect
 	for _, a := range areas {
 		for _, b := range a.Boxes() {
 			rects = append(rects, b.Rect())
@@ -152,12 +153,12 @@ func (s *listQuery) whereInAreas(areas []Area) {
 	if len(rects) > maxRanges {
 		all := rects[0]
 		for _, r := range rects {
-			all = Rect{min(all.MinLat, r.MinLat), min(all.MinLng, r.MinLng), max(all.MaxLat, r.MaxLat), max(all.MaxLng, r.MaxLng)}
+			all = geo.Rect{MinLat: min(all.MinLat, r.MinLat), MinLng: min(all.MinLng, r.MinLng), MaxLat: max(all.MaxLat, r.MaxLat), MaxLng: max(all.MaxLng, r.MaxLng)}
 		}
-		rects = []Rect{all}
+		rects = []geo.Rect{all}
 	}
 	s.whereWithin(rects)
 	s.wherePosition(func(lat, lng int64) bool {
-		return slices.ContainsFunc(areas, func(a Area) bool { return a.Contains(Degrees(lng), Degrees(lat)) })
+		return slices.ContainsFunc(areas, func(a geo.Area) bool { return a.Contains(geo.Degrees(lng), geo.Degrees(lat)) })
 	})
 }

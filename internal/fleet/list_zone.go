@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -17,10 +18,10 @@ type ZoneQuery struct {
 	Subaccounts []string // permitted subaccounts; nil: all
 	Subaccount  []string // among the permitted
 	Type        []ZoneType
-	InForce     *bool     // now, by the organization's clock
-	Box         *Box      // that the zone intersects
-	Point       *Position // that the zone contains
-	Sort        Sort      // by priority, created_at or name
+	InForce     *bool         // now, by the organization's clock
+	Box         *geo.Box      // that the zone intersects
+	Point       *geo.Position // that the zone contains
+	Sort        Sort          // by priority, created_at or name
 	After       *Cursor
 	Limit       int // 0: 20; at most 100
 }
@@ -86,27 +87,27 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 			return fmt.Sprintf("coalesce(starts_at > %s, FALSE) OR coalesce(ends_at <= %s, FALSE)", st.arg(now), st.arg(now))
 		})
 	}
-	var boxes []Box
+	var boxes []geo.Box
 	if query.Box != nil {
 		boxes = query.Box.Parts()
 		f.unindexed = append(f.unindexed, boundsIntersect(boxes))
 	}
-	var points []Box
+	var points []geo.Box
 	if query.Point != nil {
 		at := query.Point
-		points = Box{at.Lng, at.Lat, at.Lng, at.Lat}.Parts()
+		points = geo.Box{MinLng: at.Lng, MinLat: at.Lat, MaxLng: at.Lng, MaxLat: at.Lat}.Parts()
 		f.unindexed = append(f.unindexed, boundsIntersect(points))
 	}
 	if boxes != nil || points != nil {
 		f.accept = func(d *Record) (bool, error) {
 			var z struct {
-				Geometry Area `json:"geometry"`
+				Geometry geo.Area `json:"geometry"`
 			}
 			if err := json.Unmarshal(d.JSON, &z); err != nil {
 				return false, fmt.Errorf("decode a zone: %w", err)
 			}
 			meets := boxes == nil || slices.ContainsFunc(boxes, z.Geometry.Intersects)
-			has := points == nil || slices.ContainsFunc(points, func(p Box) bool { return z.Geometry.Contains(p.MinLng, p.MinLat) })
+			has := points == nil || slices.ContainsFunc(points, func(p geo.Box) bool { return z.Geometry.Contains(p.MinLng, p.MinLat) })
 			return meets && has, nil
 		}
 	}
@@ -115,12 +116,12 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 
 // boundsIntersect is the predicate that a zone's bounds intersect one of boxes,
 // with slack.
-func boundsIntersect(boxes []Box) func(st *statement) string {
+func boundsIntersect(boxes []geo.Box) func(st *statement) string {
 	return func(st *statement) string {
 		parts := make([]string, len(boxes))
 		for i, b := range boxes {
 			parts[i] = fmt.Sprintf("min_lng <= %s AND max_lng >= %s AND min_lat <= %s AND max_lat >= %s",
-				st.arg(b.MaxLng+Slack), st.arg(b.MinLng-Slack), st.arg(b.MaxLat+Slack), st.arg(b.MinLat-Slack))
+				st.arg(b.MaxLng+geo.Slack), st.arg(b.MinLng-geo.Slack), st.arg(b.MaxLat+geo.Slack), st.arg(b.MinLat-geo.Slack))
 		}
 		return strings.Join(parts, " OR ")
 	}

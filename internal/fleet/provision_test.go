@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 )
 
@@ -194,7 +195,7 @@ func TestZonesElsewhere(t *testing.T) {
 		return err
 	})
 	look("made", z.ID)
-	move := func(geometry fleet.Area) func(ctx context.Context, tx *db.Tx) error {
+	move := func(geometry geo.Area) func(ctx context.Context, tx *db.Tx) error {
 		return func(ctx context.Context, tx *db.Tx) error {
 			locked, err := s.LockZoneTx(ctx, tx, s.org, z.ID)
 			if err != nil {

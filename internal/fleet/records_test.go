@@ -11,6 +11,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -377,7 +378,7 @@ func TestZoneChanges(t *testing.T) {
 		{"cleared", fleet.ZoneChange{Rules: optional.Value[[]fleet.Rule]{Set: true, Null: true}}, "none", 100, fleet.Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}},
 		{"custom keeps them", fleet.ZoneChange{Type: optional.Of(fleet.CustomZone)}, "none", 100, fleet.Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}},
 		{"custom needs them", fleet.ZoneChange{Rules: optional.Of([]fleet.Rule{})}, "rules required", 100, fleet.Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}},
-		{"no shape", fleet.ZoneChange{Geometry: optional.Value[fleet.Area]{Set: true, Null: true}}, "geometry required", 100, fleet.Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}},
+		{"no shape", fleet.ZoneChange{Geometry: optional.Value[geo.Area]{Set: true, Null: true}}, "geometry required", 100, fleet.Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}},
 		{"nothing", fleet.ZoneChange{}, "none", 100, fleet.Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}},
 	} {
 		wantFaults(t, tt.name, s.try(t, func(ctx context.Context, tx *db.Tx) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
@@ -179,7 +180,7 @@ func TestOdometerCountsOnlyIfReported(t *testing.T) {
 			n.OdometerMeters, n.LastReportedAt = new(int64(1000)), rfc3339.Time(y.now(t).Add(-time.Minute).Truncate(time.Millisecond))
 		})
 		r := y.ride(t, fleet.Active, v)
-		report.Location = optional.Of(fleet.Position{Lat: 52.51, Lng: 13.4})
+		report.Location = optional.Of(geo.Position{Lat: 52.51, Lng: 13.4})
 		y.putVehicle(t, v.ID, report)
 		r = y.put(t, r.ID, to(fleet.Completed))
 		if r.DistanceMeters == nil {

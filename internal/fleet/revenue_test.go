@@ -8,6 +8,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/period"
 )
@@ -57,7 +58,7 @@ func TestAnalyticsFollowRides(t *testing.T) {
 				return err
 			}
 			vehicle, err := s.CreateVehicleTx(ctx, tx, s.org, fleet.NewVehicle{SubaccountID: s.sub.ID, Code: fmt.Sprintf("B-%d", len(rides)), VehicleTypeID: s.scooter, State: fleet.Available,
-				Location: &fleet.Position{Lat: 52.5, Lng: 13.4}}, by)
+				Location: &geo.Position{Lat: 52.5, Lng: 13.4}}, by)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -28,31 +29,31 @@ const (
 // Ride is a trip or a reservation (fleet-api.md 1.1).
 type Ride struct {
 	RecordHeader
-	Status               RideStatus   `json:"status"`
-	TripType             TripType     `json:"trip_type"`
-	CustomerID           NullString   `json:"customer_id"`
-	VehicleID            string       `json:"vehicle_id"`
-	PricingPlanID        NullString   `json:"pricing_plan_id"` // null unless a rider trip
-	PricingPlanVersion   *int64       `json:"pricing_plan_version"`
-	ReservedAt           rfc3339.Time `json:"reserved_at"`
-	ReservationExpiresAt rfc3339.Time `json:"reservation_expires_at"`
-	StartedAt            rfc3339.Time `json:"started_at"`
-	EndedAt              rfc3339.Time `json:"ended_at"`
-	DurationSeconds      int64        `json:"duration_seconds"` // of an open ride computed on read, not stored
-	PausedSeconds        int64        `json:"paused_seconds"`
-	DistanceMeters       *int64       `json:"distance_meters"`
-	StartLocation        *Position    `json:"start_location"`
-	EndLocation          *Position    `json:"end_location"`
-	StartZoneID          NullString   `json:"start_zone_id"`
-	EndZoneID            NullString   `json:"end_zone_id"`
-	EndReason            NullString   `json:"end_reason"`
-	CancelReason         NullString   `json:"cancel_reason"`
-	ParkingURL           NullString   `json:"parking_verification_url"`
-	ParkingCategory      NullString   `json:"parking_category"`
-	Price                *Price       `json:"price"`
-	AdjustmentAmount     int64        `json:"adjustment_amount"`
-	AdjustmentReason     NullString   `json:"adjustment_reason"`
-	PaymentStatus        string       `json:"payment_status"`
+	Status               RideStatus    `json:"status"`
+	TripType             TripType      `json:"trip_type"`
+	CustomerID           NullString    `json:"customer_id"`
+	VehicleID            string        `json:"vehicle_id"`
+	PricingPlanID        NullString    `json:"pricing_plan_id"` // null unless a rider trip
+	PricingPlanVersion   *int64        `json:"pricing_plan_version"`
+	ReservedAt           rfc3339.Time  `json:"reserved_at"`
+	ReservationExpiresAt rfc3339.Time  `json:"reservation_expires_at"`
+	StartedAt            rfc3339.Time  `json:"started_at"`
+	EndedAt              rfc3339.Time  `json:"ended_at"`
+	DurationSeconds      int64         `json:"duration_seconds"` // of an open ride computed on read, not stored
+	PausedSeconds        int64         `json:"paused_seconds"`
+	DistanceMeters       *int64        `json:"distance_meters"`
+	StartLocation        *geo.Position `json:"start_location"`
+	EndLocation          *geo.Position `json:"end_location"`
+	StartZoneID          NullString    `json:"start_zone_id"`
+	EndZoneID            NullString    `json:"end_zone_id"`
+	EndReason            NullString    `json:"end_reason"`
+	CancelReason         NullString    `json:"cancel_reason"`
+	ParkingURL           NullString    `json:"parking_verification_url"`
+	ParkingCategory      NullString    `json:"parking_category"`
+	Price                *Price        `json:"price"`
+	AdjustmentAmount     int64         `json:"adjustment_amount"`
+	AdjustmentReason     NullString    `json:"adjustment_reason"`
+	PaymentStatus        string        `json:"payment_status"`
 	Timestamps
 
 	// Not in the JSON.
@@ -76,7 +77,7 @@ type NewRide struct {
 	VehicleCode        NullString        `json:"vehicle_code"` // instead of the id
 	PricingPlanID      NullString        `json:"pricing_plan_id"`
 	PricingPlanVersion *int64            `json:"pricing_plan_version"`
-	StartLocation      *Position         `json:"start_location"`
+	StartLocation      *geo.Position     `json:"start_location"`
 	Metadata           map[string]string `json:"metadata"`
 }
 
@@ -85,7 +86,7 @@ type RideChange struct {
 	Status             optional.Value[RideStatus]        `json:"status"`
 	ExternalID         optional.Value[NullString]        `json:"external_id"`
 	DistanceMeters     optional.Value[int64]             `json:"distance_meters"`
-	EndLocation        optional.Value[Position]          `json:"end_location"`
+	EndLocation        optional.Value[geo.Position]      `json:"end_location"`
 	EndReason          optional.Value[NullString]        `json:"end_reason"`
 	CancelReason       optional.Value[NullString]        `json:"cancel_reason"`
 	AcceptOutOfZoneFee optional.Value[bool]              `json:"accept_out_of_zone_fee"`
@@ -704,8 +705,8 @@ func (s *Service) readTerms(ctx context.Context, tx *db.Tx, a orgContext, r *Rid
 type rideEnd struct {
 	at        time.Time
 	reason    NullString
-	location  *Position // nil: the vehicle's
-	meters    *int64    // nil: see distanceTravelled
+	location  *geo.Position // nil: the vehicle's
+	meters    *int64        // nil: see distanceTravelled
 	acceptFee bool
 	by        Actor
 }
@@ -826,7 +827,7 @@ func (r *Ride) distanceTravelled(v *Vehicle) *int64 {
 		return new(min(*v.OdometerMeters-*r.startOdometer, longestRide))
 	}
 	if from, to := r.StartLocation, v.Location; from != nil && to != nil {
-		return new(min(int64(math.Round(Distance(from.Lat, from.Lng, to.Lat, to.Lng))), longestRide))
+		return new(min(int64(math.Round(geo.Distance(from.Lat, from.Lng, to.Lat, to.Lng))), longestRide))
 	}
 	return nil
 }

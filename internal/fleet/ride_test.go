@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -312,7 +313,7 @@ func TestRideRefusals(t *testing.T) {
 		{"an age nobody knows", fleet.NewRide{VehicleID: vehicle(car), CustomerID: customer()}, "none"},
 		{"the plan that applies", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), PricingPlanID: fleet.NullString(y.plan.ID), PricingPlanVersion: new(int64(1)), ExternalID: "x-1"}, "none"},
 		{"an external id once more", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), ExternalID: "x-1"}, "already_exists external_id"},
-		{"too much metadata", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), StartLocation: &fleet.Position{Lat: 91}}, "start_location.lat too_large"},
+		{"too much metadata", fleet.NewRide{VehicleID: vehicle(), CustomerID: customer(), StartLocation: &geo.Position{Lat: 91}}, "start_location.lat too_large"},
 	} {
 		_, err := y.tryRide(t, tt.ride)
 		wantFaults(t, tt.name, err, tt.want)

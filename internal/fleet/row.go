@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 )
 
 // column is a column beside the document, with its stored value: nil, a string or
@@ -119,9 +120,9 @@ func integerValue(n *int64) any {
 }
 
 // cellValue is the stored form of a position; NULL if nil.
-func cellValue(p *Position) any {
+func cellValue(p *geo.Position) any {
 	if p == nil {
 		return nil
 	}
-	return CellAt(Millionths(p.Lat), Millionths(p.Lng))
+	return geo.CellAt(geo.Millionths(p.Lat), geo.Millionths(p.Lng))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -93,7 +94,7 @@ func (w *whole) typeOf(t *testing.T, v fleet.Vehicle) fleet.VehicleType {
 }
 
 // ruleAt evaluates the zones of a vehicle's subaccount.
-func (w *whole) ruleAt(v fleet.Vehicle, p *fleet.Position) (fleet.Rule, string) {
+func (w *whole) ruleAt(v fleet.Vehicle, p *geo.Position) (fleet.Rule, string) {
 	var list []fleet.Fence
 	for _, z := range w.zones {
 		if z.SubaccountID == v.SubaccountID {
@@ -108,7 +109,7 @@ func checkWhole(t *testing.T, w *whole, now time.Time, history bool) {
 	t.Helper()
 	type standing struct {
 		free     time.Time
-		location *fleet.Position
+		location *geo.Position
 		rides    int64
 		last     time.Time
 		open     string

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -59,7 +60,7 @@ func TestEndOnceMore(t *testing.T) {
 	null := optional.Value[fleet.NullString]{Set: true, Null: true}
 	end := fleet.RideChange{
 		Status: optional.Of(fleet.Completed), EndReason: null, CancelReason: null,
-		DistanceMeters: optional.Value[int64]{Set: true, Null: true}, EndLocation: optional.Value[fleet.Position]{Set: true, Null: true},
+		DistanceMeters: optional.Value[int64]{Set: true, Null: true}, EndLocation: optional.Value[geo.Position]{Set: true, Null: true},
 	}
 	r := y.ride(t, fleet.Active, y.vehicle(t))
 	r = y.put(t, r.ID, end)

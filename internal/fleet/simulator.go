@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 
 	"github.com/oklog/ulid/v2"
@@ -338,7 +339,7 @@ func (f *simulator) uuid() string {
 
 // randomPosition returns a position near a hotspot where rides of a vehicle type
 // may start and end.
-func (c *simCity) randomPosition(random *rand.Rand, vehicleTypeID string) Position {
+func (c *simCity) randomPosition(random *rand.Rand, vehicleTypeID string) geo.Position {
 	for {
 		spot := c.template.hotspots[random.IntN(len(c.template.hotspots))]
 		p := spot.near(random)
@@ -348,7 +349,7 @@ func (c *simCity) randomPosition(random *rand.Rand, vehicleTypeID string) Positi
 	}
 }
 
-func (c *simCity) ruleAt(p Position, vehicleTypeID string) (Rule, string) {
+func (c *simCity) ruleAt(p geo.Position, vehicleTypeID string) (Rule, string) {
 	return c.fences.decide(c.sub.GlobalRules, p.Lng, p.Lat, vehicleTypeID, time.Time{})
 }
 
@@ -356,9 +357,9 @@ func (c *simCity) ruleAt(p Position, vehicleTypeID string) (Rule, string) {
 type hotspot struct{ lat, lng float64 }
 
 // near returns a position within about 250 m.
-func (s hotspot) near(random *rand.Rand) Position {
+func (s hotspot) near(random *rand.Rand) geo.Position {
 	off := func(scale float64) float64 { return (random.Float64() + random.Float64() - 1) * scale }
-	return Position{Lat: Degrees(Millionths(s.lat + off(0.0022))), Lng: Degrees(Millionths(s.lng + off(0.0033)))}
+	return geo.Position{Lat: geo.Degrees(geo.Millionths(s.lat + off(0.0022))), Lng: geo.Degrees(geo.Millionths(s.lng + off(0.0033)))}
 }
 
 // setVehicleState changes a vehicle's state, and returns the state change if
@@ -589,11 +590,11 @@ func (j *simRide) start(at time.Time) {
 // complete rides to a random position and ends the ride there.
 func (j *simRide) complete(kind int) {
 	random, m := j.simulator.random, j.vehicle
-	var there Position
+	var there geo.Position
 	var meters float64
 	for {
 		there = j.city.randomPosition(random, m.kind.ID)
-		meters = Distance(m.Location.Lat, m.Location.Lng, there.Lat, there.Lng)
+		meters = geo.Distance(m.Location.Lat, m.Location.Lng, there.Lat, there.Lng)
 		if meters < 7000 {
 			break
 		}
@@ -602,7 +603,7 @@ func (j *simRide) complete(kind int) {
 	if outside := j.city.template.outside; j.customer != nil && kind >= 985 && outside.lat != 0 && m.plan.OutOfZoneAmount != nil {
 		p := outside.near(random)
 		if rule, zoneID = j.city.ruleAt(p, m.kind.ID); !rule.EndAllowed && rule.StartAllowed {
-			there, meters = p, Distance(m.Location.Lat, m.Location.Lng, p.Lat, p.Lng)
+			there, meters = p, geo.Distance(m.Location.Lat, m.Location.Lng, p.Lat, p.Lng)
 			j.usage.OutOfZone = true
 		} else {
 			rule, zoneID = j.city.ruleAt(there, m.kind.ID)

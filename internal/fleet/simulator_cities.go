@@ -1,5 +1,7 @@
 package fleet
 
+import "github.com/kickstand-dev/kickstand/internal/geo"
+
 import "slices"
 
 // cityTemplate describes a city of the simulator.
@@ -32,8 +34,8 @@ type zoneTemplate struct {
 	ring              [][]float64 // not closed
 }
 
-func (s *zoneTemplate) area() Area {
-	a, err := NewArea([][][][]float64{{append(slices.Clone(s.ring), s.ring[0])}})
+func (s *zoneTemplate) area() geo.Area {
+	a, err := geo.NewArea([][][][]float64{{append(slices.Clone(s.ring), s.ring[0])}})
 	if err != nil {
 		panic("fleet: the shape of " + s.name + " " + err.Error())
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/geo"
+
 	"github.com/oklog/ulid/v2"
 )
 
@@ -85,7 +87,7 @@ type ranks struct{ first, last rank }
 // extent is what is known of a tile without reading it.
 type extent struct {
 	rides  int
-	part   Rect
+	part   geo.Rect
 	cells  reach
 	ids    reach // of their first halves
 	values [len(valueColumns)]ranks
@@ -96,11 +98,11 @@ type extent struct {
 func wordBit(word string) uint64 { return 1 << (crc32.ChecksumIEEE([]byte(word)) % 64) }
 
 func extentOf(rides []placed) extent {
-	x := extent{rides: len(rides), part: Rect{math.MaxInt64, math.MaxInt64, math.MinInt64, math.MinInt64}, cells: nowhere, ids: nowhere}
+	x := extent{rides: len(rides), part: geo.Rect{MinLat: math.MaxInt64, MinLng: math.MaxInt64, MaxLat: math.MinInt64, MaxLng: math.MinInt64}, cells: nowhere, ids: nowhere}
 	for i := range rides {
 		p := &rides[i]
-		lat, lng := CellPosition(p.cell)
-		x.part = Rect{min(x.part.MinLat, lat), min(x.part.MinLng, lng), max(x.part.MaxLat, lat), max(x.part.MaxLng, lng)}
+		lat, lng := geo.CellPosition(p.cell)
+		x.part = geo.Rect{MinLat: min(x.part.MinLat, lat), MinLng: min(x.part.MinLng, lng), MaxLat: max(x.part.MaxLat, lat), MaxLng: max(x.part.MaxLng, lng)}
 		high, _ := halves(p.id)
 		x.cells, x.ids = x.cells.with(p.cell), x.ids.with(high)
 		for c, v := range p.values {
@@ -166,7 +168,7 @@ func parseExtents(text []byte) ([]extent, error) {
 		}
 		x := &list[i]
 		x.rides = int(next())
-		x.part = Rect{next(), next(), next(), next()}
+		x.part = geo.Rect{MinLat: next(), MinLng: next(), MaxLat: next(), MaxLng: next()}
 		x.cells = reach{next(), next()}
 		x.ids = reach{next(), next()}
 		for c := range x.values {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -23,25 +24,25 @@ import (
 // Vehicle is a vehicle (fleet-api.md 1.2).
 type Vehicle struct {
 	RecordHeader
-	Code               string       `json:"code"` // unique in the organization, ignoring case
-	VehicleTypeID      string       `json:"vehicle_type_id"`
-	FormFactor         string       `json:"form_factor"`
-	PropulsionType     string       `json:"propulsion_type"`
-	State              VehicleState `json:"state"`
-	LastEvent          VehicleEvent `json:"last_event"`
-	StateChangedAt     rfc3339.Time `json:"state_changed_at"`
-	Location           *Position    `json:"location"`
-	BatteryPercent     *int64       `json:"battery_percent"`
-	FuelPercent        *int64       `json:"fuel_percent"`
-	CurrentRangeMeters *int64       `json:"current_range_meters"`
-	OdometerMeters     *int64       `json:"odometer_meters"`
-	LastReportedAt     rfc3339.Time `json:"last_reported_at"`
-	PricingPlanID      NullString   `json:"pricing_plan_id"`
-	DeviceID           NullString   `json:"device_id"` // unique in the organization
-	VIN                NullString   `json:"vin"`
-	LicensePlate       NullString   `json:"license_plate"`
-	CurrentRideID      NullString   `json:"current_ride_id"`
-	PublicVehicleID    string       `json:"public_vehicle_id"` // a UUID, replaced after each ride
+	Code               string        `json:"code"` // unique in the organization, ignoring case
+	VehicleTypeID      string        `json:"vehicle_type_id"`
+	FormFactor         string        `json:"form_factor"`
+	PropulsionType     string        `json:"propulsion_type"`
+	State              VehicleState  `json:"state"`
+	LastEvent          VehicleEvent  `json:"last_event"`
+	StateChangedAt     rfc3339.Time  `json:"state_changed_at"`
+	Location           *geo.Position `json:"location"`
+	BatteryPercent     *int64        `json:"battery_percent"`
+	FuelPercent        *int64        `json:"fuel_percent"`
+	CurrentRangeMeters *int64        `json:"current_range_meters"`
+	OdometerMeters     *int64        `json:"odometer_meters"`
+	LastReportedAt     rfc3339.Time  `json:"last_reported_at"`
+	PricingPlanID      NullString    `json:"pricing_plan_id"`
+	DeviceID           NullString    `json:"device_id"` // unique in the organization
+	VIN                NullString    `json:"vin"`
+	LicensePlate       NullString    `json:"license_plate"`
+	CurrentRideID      NullString    `json:"current_ride_id"`
+	PublicVehicleID    string        `json:"public_vehicle_id"` // a UUID, replaced after each ride
 	Timestamps
 
 	// Not in the JSON.
@@ -65,7 +66,7 @@ type NewVehicle struct {
 	Code               string            `json:"code"`
 	VehicleTypeID      string            `json:"vehicle_type_id"`
 	State              VehicleState      `json:"state"` // empty: removed
-	Location           *Position         `json:"location"`
+	Location           *geo.Position     `json:"location"`
 	BatteryPercent     *int64            `json:"battery_percent"`
 	FuelPercent        *int64            `json:"fuel_percent"`
 	CurrentRangeMeters *int64            `json:"current_range_meters"`
@@ -85,7 +86,7 @@ type VehicleChange struct {
 	VehicleTypeID      optional.Value[string]            `json:"vehicle_type_id"`
 	State              optional.Value[VehicleState]      `json:"state"`
 	Event              optional.Value[VehicleEvent]      `json:"event"`
-	Location           optional.Value[Position]          `json:"location"`
+	Location           optional.Value[geo.Position]      `json:"location"`
 	BatteryPercent     optional.Value[int64]             `json:"battery_percent"`
 	FuelPercent        optional.Value[int64]             `json:"fuel_percent"`
 	CurrentRangeMeters optional.Value[int64]             `json:"current_range_meters"`
@@ -100,15 +101,15 @@ type VehicleChange struct {
 
 // StateChange is a stored transition of a vehicle.
 type StateChange struct {
-	ID             string       `json:"id"`
-	VehicleID      string       `json:"vehicle_id"`
-	State          VehicleState `json:"state"`
-	Event          VehicleEvent `json:"event"`
-	At             rfc3339.Time `json:"at"`
-	Location       *Position    `json:"location"`
-	BatteryPercent *int64       `json:"battery_percent"`
-	RideID         NullString   `json:"ride_id"`
-	Actor          Actor        `json:"actor"`
+	ID             string        `json:"id"`
+	VehicleID      string        `json:"vehicle_id"`
+	State          VehicleState  `json:"state"`
+	Event          VehicleEvent  `json:"event"`
+	At             rfc3339.Time  `json:"at"`
+	Location       *geo.Position `json:"location"`
+	BatteryPercent *int64        `json:"battery_percent"`
+	RideID         NullString    `json:"ride_id"`
+	Actor          Actor         `json:"actor"`
 }
 
 // Record returns the vehicle's stored form.

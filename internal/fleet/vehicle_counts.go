@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -39,7 +40,7 @@ func (f *VehicleFilter) where(st *statement) string {
 
 // Square is a square of the map in degrees with the number of its vehicles.
 type Square struct {
-	Box   Box
+	Box   geo.Box
 	Count int64
 	ID    string // of one of its vehicles
 }
@@ -51,7 +52,7 @@ const maxSquares = 2048
 // at most most squares (up to 2,048). Squares across the edge of the box are
 // counted whole. Empty squares are omitted. The cost grows with the squares and
 // vehicles found, read from an index alone. Errors: Invalid.
-func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationID string, box Box, f VehicleFilter, most int) ([]Square, error) {
+func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationID string, box geo.Box, f VehicleFilter, most int) ([]Square, error) {
 	var v problem.Validation
 	checkBox(&v, &box)
 	f.check(&v)
@@ -62,7 +63,7 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 	var squares []Square
 	seen := make(map[int64]bool)
 	err := s.snapshot(ctx, q, func(q db.Querier) error {
-		for _, r := range Cover(rects, maxRanges) {
+		for _, r := range geo.Cover(rects, maxRanges) {
 			var st statement
 			org, first, last := st.arg(organizationID), st.arg(r.First), st.arg(r.Last)
 			// Skip from one non-empty square to the next.
@@ -81,11 +82,11 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 					return struct{}{}, err
 				}
 				seen[n] = true // at the antimeridian, two ranges can share a square
-				lat, lng := CellPosition(n << (2 * level))
+				lat, lng := geo.CellPosition(n << (2 * level))
 				size := int64(1) << level
 				// A range may have squares outside of the box.
-				if slices.ContainsFunc(rects, func(r Rect) bool { return r.Contains(lat, lng) }) {
-					squares = append(squares, Square{Box{Degrees(lng), Degrees(lat), Degrees(lng + size), Degrees(lat + size)}, count, id})
+				if slices.ContainsFunc(rects, func(r geo.Rect) bool { return r.Contains(lat, lng) }) {
+					squares = append(squares, Square{geo.Box{MinLng: geo.Degrees(lng), MinLat: geo.Degrees(lat), MaxLng: geo.Degrees(lng + size), MaxLat: geo.Degrees(lat + size)}, count, id})
 				}
 				return struct{}{}, nil
 			}, st.String(), st.args...)

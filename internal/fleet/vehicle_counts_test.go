@@ -9,6 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
@@ -21,11 +22,11 @@ func TestCountVehicles(t *testing.T) {
 	m := newMaker(7)
 	f := &filler{t: t, db: d}
 	type standing struct {
-		at    Position
+		at    geo.Position
 		state VehicleState
 	}
 	var all []standing
-	places := []Position{{Lat: 52.5, Lng: 13.4}, {Lat: 0, Lng: 180}, {Lat: 0, Lng: -180}, {Lat: 89.99, Lng: 20}, {Lat: -90, Lng: 0}, {Lat: 90, Lng: 180}}
+	places := []geo.Position{{Lat: 52.5, Lng: 13.4}, {Lat: 0, Lng: 180}, {Lat: 0, Lng: -180}, {Lat: 89.99, Lng: 20}, {Lat: -90, Lng: 0}, {Lat: 90, Lng: 180}}
 	for i := range 1200 {
 		v := &Vehicle{Code: fmt.Sprint("c", i), State: []VehicleState{Available, OnTrip, Missing}[i%3], VehicleTypeID: "vt_1"}
 		p := places[i%len(places)]
@@ -33,7 +34,7 @@ func TestCountVehicles(t *testing.T) {
 			p.Lat = min(90, max(-90, p.Lat+m.NormFloat64()*0.01))
 			p.Lng = math.Remainder(p.Lng+m.NormFloat64()*0.01, 360)
 		}
-		p.Lat, p.Lng = Degrees(Millionths(p.Lat)), Degrees(Millionths(p.Lng))
+		p.Lat, p.Lng = geo.Degrees(geo.Millionths(p.Lat)), geo.Degrees(geo.Millionths(p.Lng))
 		v.Location = &p
 		v.RecordHeader = RecordHeader{ID: newID(vehiclePrefix, testNow.Add(time.Duration(i)*time.Second), &entropy{m.Uint64()}), SubaccountID: "sub_1"}
 		v.UpdatedAt = rfc3339.Time(testNow)
@@ -41,12 +42,12 @@ func TestCountVehicles(t *testing.T) {
 		all = append(all, standing{p, v.State})
 	}
 	f.flush()
-	has := func(b Box, p Position) bool {
-		return slices.ContainsFunc(b.Rects(), func(r Rect) bool { return r.Contains(Millionths(p.Lat), Millionths(p.Lng)) })
+	has := func(b geo.Box, p geo.Position) bool {
+		return slices.ContainsFunc(b.Rects(), func(r geo.Rect) bool { return r.Contains(geo.Millionths(p.Lat), geo.Millionths(p.Lng)) })
 	}
-	for _, box := range []Box{
-		{-180, -90, 180, 90}, {13, 52, 14, 53}, {13.39, 52.49, 13.401, 52.511}, {179.99, -0.02, -179.99, 0.01},
-		{170, -10, 180, 10}, {-180, 89.9, 180, 90}, {-10, -90, 10, -89.99}, {13.4, 52.5, 13.4, 52.5}, {100, 10, 101, 11},
+	for _, box := range []geo.Box{
+		{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}, {MinLng: 13, MinLat: 52, MaxLng: 14, MaxLat: 53}, {MinLng: 13.39, MinLat: 52.49, MaxLng: 13.401, MaxLat: 52.511}, {MinLng: 179.99, MinLat: -0.02, MaxLng: -179.99, MaxLat: 0.01},
+		{MinLng: 170, MinLat: -10, MaxLng: 180, MaxLat: 10}, {MinLng: -180, MinLat: 89.9, MaxLng: 180, MaxLat: 90}, {MinLng: -10, MinLat: -90, MaxLng: 10, MaxLat: -89.99}, {MinLng: 13.4, MinLat: 52.5, MaxLng: 13.4, MaxLat: 52.5}, {MinLng: 100, MinLat: 10, MaxLng: 101, MaxLat: 11},
 	} {
 		for _, most := range []int{1, 40, 700} {
 			for _, states := range [][]VehicleState{nil, {OnTrip}, {Available, Missing}} {
@@ -57,7 +58,7 @@ func TestCountVehicles(t *testing.T) {
 				if len(squares) > most {
 					t.Errorf("%v: %d squares, want %d at most", box, len(squares), most)
 				}
-				in := func(p Position) int {
+				in := func(p geo.Position) int {
 					n := 0
 					for _, c := range squares {
 						// The far edges belong to the next square.
@@ -91,10 +92,10 @@ func TestCountVehicles(t *testing.T) {
 			}
 		}
 	}
-	if _, err := s.CountVehicles(t.Context(), d, testOrg, Box{0, 50, 10, 40}, VehicleFilter{}, 10); problem.Of(err) != problem.Invalid {
+	if _, err := s.CountVehicles(t.Context(), d, testOrg, geo.Box{MinLng: 0, MinLat: 50, MaxLng: 10, MaxLat: 40}, VehicleFilter{}, 10); problem.Of(err) != problem.Invalid {
 		t.Errorf("upside down: got %v", err)
 	}
-	if got, err := s.CountVehicles(t.Context(), d, "org_other", Box{-180, -90, 180, 90}, VehicleFilter{}, 10); err != nil || len(got) != 0 {
+	if got, err := s.CountVehicles(t.Context(), d, "org_other", geo.Box{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}, VehicleFilter{}, 10); err != nil || len(got) != 0 {
 		t.Errorf("another organization: got %v, %v", got, err)
 	}
 	counts, err := s.CountStates(t.Context(), d, testOrg)
@@ -116,7 +117,7 @@ func TestChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	told = nil
-	area := Area{}
+	area := geo.Area{}
 	if err := area.UnmarshalJSON([]byte(`{"type":"Polygon","coordinates":[[[1,1],[2,1],[2,2],[1,1]]]}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func TestChanged(t *testing.T) {
 // BenchmarkCountVehicles counts a whole city.
 func BenchmarkCountVehicles(b *testing.B) {
 	s := cityService(b)
-	box := Box{13.2, 52.4, 13.6, 52.6}
+	box := geo.Box{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.6, MaxLat: 52.6}
 	for b.Loop() {
 		if _, err := s.CountVehicles(b.Context(), s.db, testOrg, box, VehicleFilter{}, 700); err != nil {
 			b.Fatal(err)

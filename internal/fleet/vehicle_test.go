@@ -9,6 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -176,7 +177,7 @@ func TestVehicleRefusals(t *testing.T) {
 		{"available nowhere", func(n *fleet.NewVehicle) { n.State = fleet.Available }, "location required"},
 		{"another state", func(n *fleet.NewVehicle) { n.State = fleet.Missing }, "state invalid_value"},
 		{"values", func(n *fleet.NewVehicle) {
-			n.Code, n.BatteryPercent, n.OdometerMeters, n.Location = "A 1", new(int64(101)), new(int64(-1)), &fleet.Position{Lng: 181}
+			n.Code, n.BatteryPercent, n.OdometerMeters, n.Location = "A 1", new(int64(101)), new(int64(-1)), &geo.Position{Lng: 181}
 		}, "battery_percent too_large, code invalid_format, location.lng too_large, odometer_meters too_small"},
 		{"a code once more", func(n *fleet.NewVehicle) { n.Code = "b-0001" }, "already_exists code"},
 		{"a device once more", func(n *fleet.NewVehicle) { n.DeviceID = "imei-1" }, "already_exists device_id"},

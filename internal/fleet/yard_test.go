@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
@@ -26,8 +27,8 @@ type yard struct {
 var testActor = fleet.Actor{Type: "key", ID: "key_1"}
 
 // inside is a position in the service area, outside one beyond it.
-func inside() *fleet.Position  { return &fleet.Position{Lat: 52.5, Lng: 13.4} }
-func outside() *fleet.Position { return &fleet.Position{Lat: 48.1, Lng: 11.5} }
+func inside() *geo.Position  { return &geo.Position{Lat: 52.5, Lng: 13.4} }
+func outside() *geo.Position { return &geo.Position{Lat: 48.1, Lng: 11.5} }
 
 func newYard(t testing.TB) *yard {
 	t.Helper()

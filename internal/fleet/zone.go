@@ -13,6 +13,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -26,7 +27,7 @@ type Zone struct {
 	Name        string       `json:"name"`
 	Description NullString   `json:"description"`
 	Type        ZoneType     `json:"type"`
-	Geometry    Area         `json:"geometry"`
+	Geometry    geo.Area     `json:"geometry"`
 	Rules       []Rule       `json:"rules"`    // the first one for a vehicle type applies
 	Priority    int64        `json:"priority"` // smaller precedes
 	StartsAt    rfc3339.Time `json:"starts_at"`
@@ -43,7 +44,7 @@ type NewZone struct {
 	Name         string            `json:"name"`
 	Description  NullString        `json:"description"`
 	Type         ZoneType          `json:"type"`
-	Geometry     Area              `json:"geometry"`
+	Geometry     geo.Area          `json:"geometry"`
 	Rules        []Rule            `json:"rules"`    // empty: the type's default
 	Priority     *int64            `json:"priority"` // nil: the type's default
 	StartsAt     rfc3339.Time      `json:"starts_at"`
@@ -57,7 +58,7 @@ type ZoneChange struct {
 	Name        optional.Value[string]            `json:"name"`
 	Description optional.Value[NullString]        `json:"description"`
 	Type        optional.Value[ZoneType]          `json:"type"`
-	Geometry    optional.Value[Area]              `json:"geometry"`
+	Geometry    optional.Value[geo.Area]          `json:"geometry"`
 	Rules       optional.Value[[]Rule]            `json:"rules"`
 	Priority    optional.Value[int64]             `json:"priority"`
 	StartsAt    optional.Value[rfc3339.Time]      `json:"starts_at"`
@@ -115,7 +116,7 @@ type fence struct {
 	id       string
 	stamp    int64 // of the row
 	kind     ZoneType
-	area     Area
+	area     geo.Area
 	rules    []Rule
 	priority int64
 	starts   time.Time // zero: unlimited
@@ -182,7 +183,7 @@ func (f *fences) decide(global []Rule, lng, lat float64, vehicleTypeID string, a
 
 // ruleAt is [fences.decide] with the zones of a subaccount at a stamp. A
 // nil place is outside of all zones.
-func (s *Service) ruleAt(ctx context.Context, q db.Querier, organizationID string, sub *Subaccount, stamp int64, place *Position, vehicleTypeID string, at time.Time) (Rule, string, error) {
+func (s *Service) ruleAt(ctx context.Context, q db.Querier, organizationID string, sub *Subaccount, stamp int64, place *geo.Position, vehicleTypeID string, at time.Time) (Rule, string, error) {
 	around, err := s.fencesIn(ctx, q, organizationID, sub.ID, stamp)
 	if err != nil {
 		return Rule{}, "", err

@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 )
 
 var moment = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
 
 // box is a rectangle between two corners.
-func box(t testing.TB, west, south, east, north string) fleet.Area {
+func box(t testing.TB, west, south, east, north string) geo.Area {
 	t.Helper()
-	var a fleet.Area
+	var a geo.Area
 	if err := json.Unmarshal([]byte(`{"type":"Polygon","coordinates":[[[`+west+`,`+south+`],[`+east+`,`+south+`],[`+east+`,`+north+`],[`+west+`,`+north+`],[`+west+`,`+south+`]]]}`), &a); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 
 	"golang.org/x/text/language"
 )
@@ -347,8 +348,8 @@ func decimal(amount int64, digits int) json.Number {
 }
 
 type feature struct {
-	Type       string     `json:"type"`
-	Geometry   fleet.Area `json:"geometry"`
+	Type       string   `json:"type"`
+	Geometry   geo.Area `json:"geometry"`
 	Properties struct {
 		Name  localized    `json:"name"`
 		Start *instant     `json:"start,omitempty"`

@@ -19,6 +19,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 
@@ -114,8 +115,8 @@ func (r *rig) fill() {
 		return err
 	})
 	r.update(fleet.SubaccountChange{DefaultPricingPlanID: optional.Of(fleet.NullString(plan.ID))})
-	square := func(size float64) fleet.Area {
-		var a fleet.Area
+	square := func(size float64) geo.Area {
+		var a geo.Area
 		text, _ := json.Marshal(map[string]any{"type": "Polygon", "coordinates": [][][]float64{{{13, 52}, {13 + size, 52}, {13 + size, 52 + size}, {13, 52 + size}, {13, 52}}}})
 		if err := json.Unmarshal(text, &a); err != nil {
 			r.t.Fatal(err)
@@ -147,7 +148,7 @@ func (r *rig) fill() {
 		})
 		r.secrets = append(r.secrets, n.Code, string(n.ExternalID), string(n.DeviceID), string(n.VIN), string(n.LicensePlate), "bay-")
 	}
-	at := &fleet.Position{Lat: 52.5200081, Lng: 13.5}
+	at := &geo.Position{Lat: 52.5200081, Lng: 13.5}
 	create(fleet.NewVehicle{Code: "AAA-1", VehicleTypeID: scooter, State: fleet.Available, Location: at, BatteryPercent: new(int64(73)), PricingPlanID: fleet.NullString(plan.ID)})
 	create(fleet.NewVehicle{Code: "BBB-2", VehicleTypeID: bicycle, State: fleet.Available, Location: at})
 	create(fleet.NewVehicle{Code: "CCC-3", VehicleTypeID: scooter, State: fleet.Available, Location: at}) // will be ridden

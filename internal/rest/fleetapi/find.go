@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -130,7 +131,7 @@ func (a *API) listZones(ctx context.Context, r *rest.Request) (rest.Response, er
 	case err != nil:
 		return rest.Response{}, err
 	case ok:
-		q.Point = &fleet.Position{Lat: lat, Lng: lng}
+		q.Point = &geo.Position{Lat: lat, Lng: lng}
 	}
 	if r.Exporting() {
 		return exported(ctx, r, func(fn func(*fleet.Record) error) error {

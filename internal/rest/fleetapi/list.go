@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -39,7 +40,7 @@ func radiusParam() rest.Param {
 }
 
 // box returns the parameter bbox, nil if absent.
-func box(r *rest.Request) (*fleet.Box, error) {
+func box(r *rest.Request) (*geo.Box, error) {
 	if !r.Has("bbox") {
 		return nil, nil
 	}
@@ -58,7 +59,7 @@ func box(r *rest.Request) (*fleet.Box, error) {
 	if at[1] > at[3] {
 		return nil, wrong
 	}
-	return &fleet.Box{MinLng: at[0], MinLat: at[1], MaxLng: at[2], MaxLat: at[3]}, nil
+	return &geo.Box{MinLng: at[0], MinLat: at[1], MaxLng: at[2], MaxLat: at[3]}, nil
 }
 
 // point returns the parameters lat and lng; ok is false if absent.
@@ -75,7 +76,7 @@ func point(r *rest.Request) (lat, lng float64, ok bool, err error) {
 }
 
 // near returns the search around a point, nil if absent.
-func near(r *rest.Request) (*fleet.Circle, error) {
+func near(r *rest.Request) (*geo.Circle, error) {
 	lat, lng, given, err := point(r)
 	if err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func near(r *rest.Request) (*fleet.Circle, error) {
 	if !hasRadius {
 		radius = usualRadius
 	}
-	return &fleet.Circle{Lat: lat, Lng: lng, RadiusMeters: radius}, nil
+	return &geo.Circle{Lat: lat, Lng: lng, RadiusMeters: radius}, nil
 }
 
 // stored returns a record of a list in wire format.

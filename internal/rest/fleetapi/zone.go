@@ -6,6 +6,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -51,7 +52,7 @@ func (a *API) zoneRoutes() []rest.Route {
 
 // shape validates the geometry of a zone.
 func shape(text []byte) error {
-	var a fleet.Area
+	var a geo.Area
 	return a.UnmarshalJSON(text)
 }
 

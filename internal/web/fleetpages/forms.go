@@ -13,6 +13,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -158,7 +159,7 @@ func (t *formInput) amount(name, currency string) *int64 {
 }
 
 // position parses the fields name.lat and name.lng, nil if both are empty.
-func (t *formInput) position(name string) *fleet.Position {
+func (t *formInput) position(name string) *geo.Position {
 	lat, lng := t.degrees(name+".lat"), t.degrees(name+".lng")
 	switch {
 	case lat == nil && lng == nil:
@@ -168,7 +169,7 @@ func (t *formInput) position(name string) *fleet.Position {
 	case lng == nil && !t.v.Has(name+".lng"):
 		t.v.AddCode("required", name+".lng", "is required with a latitude")
 	case lat != nil && lng != nil:
-		return &fleet.Position{Lat: *lat, Lng: *lng}
+		return &geo.Position{Lat: *lat, Lng: *lng}
 	}
 	return nil
 }
@@ -214,7 +215,7 @@ func metadataField(m map[string]string) web.Field {
 }
 
 // positionFields are the fields of [formInput.position].
-func positionFields(name string, at *fleet.Position, help string) web.Fields {
+func positionFields(name string, at *geo.Position, help string) web.Fields {
 	lat, lng := "", ""
 	if at != nil {
 		lat, lng = strconv.FormatFloat(at.Lat, 'f', -1, 64), strconv.FormatFloat(at.Lng, 'f', -1, 64)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/mapview"
@@ -265,8 +266,8 @@ func anyType(subs []fleet.Subaccount) []web.Option {
 
 // extent returns the bounds of zones and some vehicles. If these are far apart, it
 // is the area with most of them, since one map cannot show two cities.
-func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string) ([]fleet.Box, error) {
-	var boxes []fleet.Box
+func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string) ([]geo.Box, error) {
+	var boxes []geo.Box
 	docs, _, err := p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{Subaccount: subaccounts, Limit: 100})
 	if err != nil {
 		return nil, err
@@ -277,7 +278,7 @@ func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string
 	}
 	for _, v := range vehicles {
 		if at := v.Location; at != nil {
-			boxes = append(boxes, fleet.Box{MinLng: at.Lng, MinLat: at.Lat, MaxLng: at.Lng, MaxLat: at.Lat})
+			boxes = append(boxes, geo.Box{MinLng: at.Lng, MinLat: at.Lat, MaxLng: at.Lng, MaxLat: at.Lat})
 		}
 	}
 	if docs, _, err = p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Subaccount: subaccounts, Limit: mapZones}); err != nil {
@@ -294,7 +295,7 @@ func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string
 	if mapview.Fit(mapWidth, mapHeight, boxes).Zoom >= city {
 		return boxes, nil
 	}
-	middle := func(b fleet.Box) (lng, lat float64) { return (b.MinLng + b.MaxLng) / 2, (b.MinLat + b.MaxLat) / 2 }
+	middle := func(b geo.Box) (lng, lat float64) { return (b.MinLng + b.MaxLng) / 2, (b.MinLat + b.MaxLat) / 2 }
 	here := make(map[[2]int]int)
 	var most [2]int
 	for _, b := range boxes {
@@ -304,7 +305,7 @@ func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string
 			most = at
 		}
 	}
-	return slices.DeleteFunc(boxes, func(b fleet.Box) bool {
+	return slices.DeleteFunc(boxes, func(b geo.Box) bool {
 		lng, lat := middle(b)
 		return math.Abs(lng-float64(most[0])-0.5) > 1 || math.Abs(lat-float64(most[1])-0.5) > 1
 	}), nil
@@ -320,7 +321,7 @@ func crowded(v mapview.View, docs []fleet.Vehicle) (squares []fleet.Square, yes 
 			cell := [2]int{int(math.Floor(x / near)), int(math.Floor(y / near))}
 			here[cell]++
 			yes = yes || here[cell] > few
-			squares = append(squares, fleet.Square{Box: fleet.Box{MinLng: at.Lng, MinLat: at.Lat, MaxLng: at.Lng, MaxLat: at.Lat}, Count: 1, ID: of.ID})
+			squares = append(squares, fleet.Square{Box: geo.Box{MinLng: at.Lng, MinLat: at.Lat, MaxLng: at.Lng, MaxLat: at.Lat}, Count: 1, ID: of.ID})
 		}
 	}
 	// At maximum zoom they are drawn anyway.
@@ -406,7 +407,7 @@ func clusters(v mapview.View, squares []fleet.Square, link func(mapview.View) st
 		x, y  float64
 		n     int64
 		id    string
-		boxes []fleet.Box
+		boxes []geo.Box
 	}
 	cells := make(map[[2]int]*sum)
 	for _, s := range squares {

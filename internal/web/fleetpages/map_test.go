@@ -9,6 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
@@ -59,7 +60,7 @@ func TestLargeFleet(t *testing.T) {
 	if err := y.live.BulkLoad(t.Context(), y.live.organization, fleet.Size{Vehicles: 3000, Customers: 40, Rides: 300, Days: 40}); err != nil {
 		t.Fatal(err)
 	}
-	area := fleet.Area{}
+	area := geo.Area{}
 	if err := area.UnmarshalJSON(manyCorners(13.4, 52.5)); err != nil {
 		t.Fatal(err)
 	}

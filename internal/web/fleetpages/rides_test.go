@@ -12,6 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit/audittest"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 
@@ -63,7 +64,7 @@ func (l *lot) vehicle() (v fleet.Vehicle) {
 	l.write(func(ctx context.Context, tx *db.Tx) (err error) {
 		v, err = l.CreateVehicleTx(ctx, tx, l.organization.ID, fleet.NewVehicle{
 			SubaccountID: l.sub.ID, Code: "B-" + string(rune('A'+l.vehicles)), VehicleTypeID: l.scooter, State: fleet.Available,
-			Location: &fleet.Position{Lat: 52.52, Lng: 13.405}, BatteryPercent: new(int64(80)), VIN: hostile,
+			Location: &geo.Position{Lat: 52.52, Lng: 13.405}, BatteryPercent: new(int64(80)), VIN: hostile,
 		}, fleet.Actor{Type: "user", ID: "somebody"})
 		return err
 	})
@@ -287,7 +288,7 @@ func TestRideIsMoved(t *testing.T) {
 func TestRideEndsOutside(t *testing.T) {
 	y := newYard(t)
 	l := furnish(y)
-	var area fleet.Area
+	var area geo.Area
 	if err := area.UnmarshalJSON([]byte(`{"type":"Polygon","coordinates":[[[13,52],[14,52],[14,53],[13,53],[13,52]]]}`)); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/mapview"
 )
@@ -40,7 +41,7 @@ type mark struct {
 
 // spot is a place to show.
 type spot struct {
-	At    *fleet.Position
+	At    *geo.Position
 	Class string
 	Name  string
 }

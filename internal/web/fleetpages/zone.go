@@ -14,6 +14,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -180,10 +181,10 @@ type zoneMap struct {
 
 // zoneMapAround draws the map around a shape, or around the fleet if shape is nil.
 func (p *pages) zoneMapAround(ctx context.Context, r *web.Request, shape *outlined, without string) (*zoneMap, error) {
-	var boxes []fleet.Box
+	var boxes []geo.Box
 	var err error
 	if shape != nil {
-		boxes = []fleet.Box{mapview.Bounds(shape.Geometry.Coordinates)}
+		boxes = []geo.Box{mapview.Bounds(shape.Geometry.Coordinates)}
 	} else if boxes, err = p.extent(ctx, r, nil); err != nil {
 		return nil, err
 	}
@@ -252,7 +253,7 @@ func (p *pages) zone(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	there := url.Values{}
-	mapview.Fit(mapWidth, mapHeight, []fleet.Box{mapview.Bounds(shape.Geometry.Coordinates)}).WriteQuery(there)
+	mapview.Fit(mapWidth, mapHeight, []geo.Box{mapview.Bounds(shape.Geometry.Coordinates)}).WriteQuery(there)
 	b.Map = web.Address(p.base+"/map", there)
 	return p.Render(w, r, "zone", p.page(r, "/zones", z.Name, b))
 }
@@ -390,7 +391,7 @@ func pointsOf(z *fleet.Zone) string {
 }
 
 // shape parses a shape.
-func (t *formInput) shape(name string) (a fleet.Area) {
+func (t *formInput) shape(name string) (a geo.Area) {
 	text := strings.TrimSpace(t.Get(name))
 	if text == "" {
 		return a // the fleet reports it as required

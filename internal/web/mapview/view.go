@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 )
 
 // Zoom range of a map that users move.
@@ -76,11 +76,11 @@ func (v View) inRange() View {
 
 // Box returns the bounds of the view. Latitudes beyond the projection count as its
 // edge.
-func (v View) Box() fleet.Box {
+func (v View) Box() geo.Box {
 	halfX, halfY := v.Width/2/v.scale(), v.Height/2/v.scale()
 	north, west := unproject(v.X-halfX, v.Y-halfY)
 	south, east := unproject(v.X+halfX, v.Y+halfY)
-	b := fleet.Box{MinLng: west, MinLat: south, MaxLng: east, MaxLat: north}
+	b := geo.Box{MinLng: west, MinLat: south, MaxLng: east, MaxLat: north}
 	if b.MaxLat > 85 {
 		b.MaxLat = 90
 	}
@@ -122,7 +122,7 @@ func Parse(width, height float64, query url.Values) (View, bool) {
 
 // Fit returns the nearest view that contains all boxes, of the earth for none.
 // Boxes may be on both sides of the antimeridian.
-func Fit(width, height float64, boxes []fleet.Box) View {
+func Fit(width, height float64, boxes []geo.Box) View {
 	if len(boxes) == 0 {
 		return View{0.5, 0.42, minZoom, width, height}.inRange()
 	}
@@ -153,8 +153,8 @@ func Fit(width, height float64, boxes []fleet.Box) View {
 }
 
 // Bounds is the bounding box of polygons, as GeoJSON has them.
-func Bounds(polygons [][][][2]float64) fleet.Box {
-	b := fleet.Box{MinLng: 180, MinLat: 90, MaxLng: -180, MaxLat: -90}
+func Bounds(polygons [][][][2]float64) geo.Box {
+	b := geo.Box{MinLng: 180, MinLat: 90, MaxLng: -180, MaxLat: -90}
 	for _, polygon := range polygons {
 		for _, at := range polygon[0] {
 			b.MinLng, b.MaxLng = min(b.MinLng, at[0]), max(b.MaxLng, at[0])

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 )
 
 const width, height = 960, 600
@@ -15,16 +15,16 @@ const width, height = 960, 600
 func TestFit(t *testing.T) {
 	tests := []struct {
 		name  string
-		boxes []fleet.Box
+		boxes []geo.Box
 		near  float64 // minimum zoom
 	}{
-		{"a city", []fleet.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.6, MaxLat: 52.6}}, 9},
-		{"a place", []fleet.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.2, MaxLat: 52.4}}, 16},
-		{"across the antimeridian", []fleet.Box{{MinLng: 179.8, MinLat: -17, MaxLng: 180, MaxLat: -16.8}, {MinLng: -180, MinLat: -17, MaxLng: -179.7, MaxLat: -16.8}}, 9},
-		{"at the north pole", []fleet.Box{{MinLng: 10, MinLat: 89, MaxLng: 11, MaxLat: 90}}, 2},
-		{"at the south pole", []fleet.Box{{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: -84}}, 2},
-		{"two continents", []fleet.Box{{MinLng: 139, MinLat: 35, MaxLng: 140, MaxLat: 36}, {MinLng: -74, MinLat: 40, MaxLng: -73, MaxLat: 41}}, 2},
-		{"the earth", []fleet.Box{{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}}, 2},
+		{"a city", []geo.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.6, MaxLat: 52.6}}, 9},
+		{"a place", []geo.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.2, MaxLat: 52.4}}, 16},
+		{"across the antimeridian", []geo.Box{{MinLng: 179.8, MinLat: -17, MaxLng: 180, MaxLat: -16.8}, {MinLng: -180, MinLat: -17, MaxLng: -179.7, MaxLat: -16.8}}, 9},
+		{"at the north pole", []geo.Box{{MinLng: 10, MinLat: 89, MaxLng: 11, MaxLat: 90}}, 2},
+		{"at the south pole", []geo.Box{{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: -84}}, 2},
+		{"two continents", []geo.Box{{MinLng: 139, MinLat: 35, MaxLng: 140, MaxLat: 36}, {MinLng: -74, MinLat: 40, MaxLng: -73, MaxLat: 41}}, 2},
+		{"the earth", []geo.Box{{MinLng: -180, MinLat: -90, MaxLng: 180, MaxLat: 90}}, 2},
 	}
 	for _, tt := range tests {
 		v := Fit(width, height, tt.boxes)
@@ -72,7 +72,7 @@ func TestFit(t *testing.T) {
 
 // TestPath: paths are clipped to the map and limited in size.
 func TestPath(t *testing.T) {
-	v := Fit(width, height, []fleet.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.6, MaxLat: 52.6}})
+	v := Fit(width, height, []geo.Box{{MinLng: 13.2, MinLat: 52.4, MaxLng: 13.6, MaxLat: 52.6}})
 	around := [][][][2]float64{{{{-170, -80}, {170, -80}, {170, 80}, {-170, 80}, {-170, -80}}}}
 	if got, want := v.Path(around, 1000), "M968 608L968 -8L-8 -8L-8 608Z"; len(got) != len(want) {
 		t.Errorf("all around: got %s", got)

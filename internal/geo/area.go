@@ -1,4 +1,4 @@
-package fleet
+package geo
 
 import (
 	"encoding/json"
@@ -149,6 +149,9 @@ func parseArea(text []byte) (Area, error) {
 	return NewArea(polygons)
 }
 
+// NewArea returns the area of polygons in the form of GeoJSON: lists of rings, which
+// are lists of positions [longitude, latitude]. It normalizes them like
+// [Area.UnmarshalJSON].
 func NewArea(polygons [][][][]float64) (Area, error) {
 	if len(polygons) == 0 {
 		return Area{}, fmt.Errorf("has no polygon")

@@ -1,4 +1,4 @@
-package fleet_test
+package geo_test
 
 import (
 	"encoding/json"
@@ -8,16 +8,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/geo"
 
 	"github.com/paulmach/orb"
 	"github.com/paulmach/orb/planar"
 	"pgregory.net/rapid"
 )
 
-func area(t testing.TB, text string) fleet.Area {
+func area(t testing.TB, text string) geo.Area {
 	t.Helper()
-	var a fleet.Area
+	var a geo.Area
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
@@ -109,7 +109,7 @@ func hard() map[string][2]string {
 // TestAreaHard checks the results for hard shapes.
 func TestAreaHard(t *testing.T) {
 	for name, shape := range hard() {
-		var a fleet.Area
+		var a geo.Area
 		if err := json.Unmarshal([]byte(shape[0]), &a); (err == nil) != (shape[1] == "") || err != nil && !strings.Contains(err.Error(), shape[1]) {
 			t.Errorf("%s: got %v, want %q", name, err, shape[1])
 		}
@@ -121,7 +121,7 @@ func BenchmarkArea(b *testing.B) {
 	for name, shape := range hard() {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				var a fleet.Area
+				var a geo.Area
 				if err := json.Unmarshal([]byte(shape[0]), &a); (err == nil) != (shape[1] == "") {
 					b.Fatal(err)
 				}
@@ -143,7 +143,7 @@ func TestAreaRings(t *testing.T) {
 		}
 		want := len(distinct) >= 3 && simple(distinct)
 		text, _ := json.Marshal(append(slices.Clone(corners), corners[0]))
-		var a fleet.Area
+		var a geo.Area
 		err := json.Unmarshal([]byte(`{"type":"Polygon","coordinates":[`+string(text)+`]}`), &a)
 		if (err == nil) != want {
 			t.Fatalf("%s: got %v, want simple %v", text, err, want)
@@ -284,7 +284,7 @@ func TestAreaRefused(t *testing.T) {
 		"a star":                  {`{"type":"Polygon","coordinates":[` + star(9_999) + `]}`, "crosses or touches itself"},
 		"too many positions":      {`{"type":"Polygon","coordinates":[` + ring(10_000) + `]}`, "more than 10000 positions"},
 	} {
-		var a fleet.Area
+		var a geo.Area
 		if err := json.Unmarshal([]byte(tt.in), &a); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", name, err, tt.want)
 		}
@@ -319,7 +319,7 @@ func FuzzArea(f *testing.F) {
 	f.Add(`{"type":"Polygon","coordinates":[` + square + `]}`)
 	f.Add(`{"type":"MultiPolygon","coordinates":[[` + square + `,[[2,2],[2,8],[8,8],[8,2],[2,2]]]]}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		var a fleet.Area
+		var a geo.Area
 		if json.Unmarshal([]byte(text), &a) != nil {
 			return
 		}
@@ -327,7 +327,7 @@ func FuzzArea(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again fleet.Area
+		var again geo.Area
 		if err := json.Unmarshal(stored, &again); err != nil {
 			t.Fatalf("%s was taken, its stored form %s is not: %v", text, stored, err)
 		}

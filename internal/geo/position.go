@@ -1,4 +1,12 @@
-package fleet
+// Package geo is geometry on the earth's surface, in WGS 84: positions, areas (GeoJSON
+// polygons), boxes and circles, and the Morton codes by which an ordinary index finds the
+// positions of a box.
+//
+// Degrees are float64. Positions are stored and compared in millionths of a degree, about
+// 11 cm, as int64, so two equal positions have equal codes. [Area] computes in billionths, by
+// exact integer arithmetic: whether a position is inside never depends on rounding. A [Rect]
+// never crosses the antimeridian; a [Box] can, and has several rects then.
+package geo
 
 import (
 	"encoding/json"
@@ -37,7 +45,7 @@ func (p *Position) Equal(o *Position) bool {
 	return p.Lat == o.Lat && p.Lng == o.Lng && same(p.AccuracyMeters, o.AccuracyMeters) && same(p.Heading, o.Heading) && same(p.SpeedMPS, o.SpeedMPS)
 }
 
-// Check adds issues of a position. p may be nil.
+// Check adds issues of a position, at its fields below path. p may be nil.
 func (p *Position) Check(v *problem.Validation, path string) {
 	if p == nil {
 		return

@@ -1,4 +1,4 @@
-package fleet
+package geo
 
 import (
 	"cmp"
@@ -15,13 +15,13 @@ func CellAt(lat, lng int64) int64 {
 	return int64(spreadBits(uint64(lng+maxLng))<<1 | spreadBits(uint64(lat+maxLat)))
 }
 
-// CellPosition is the inverse of cellOf.
+// CellPosition is the inverse of [CellAt].
 func CellPosition(cell int64) (lat, lng int64) {
 	return int64(gatherBits(uint64(cell))) - maxLat, int64(gatherBits(uint64(cell)>>1)) - maxLng
 }
 
-// A region is the common prefix of the cells of a square of 1<<regionBits
-// millionths, about one degree.
+// RegionBits is the size of a region: the common prefix of the cells of a square of
+// 1<<RegionBits millionths, about one degree.
 const RegionBits = 20
 
 // Regions returns the regions that intersect rects, in order; false if they are
