@@ -197,35 +197,9 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		b.None = len(boxes) == 0
 		v = mapview.Fit(mapWidth, mapHeight, boxes)
 	}
-	// Links carry filters and selection, forms the view.
-	kept := url.Values{}
-	for _, f := range b.Filters.Fields {
-		if f.Value != "" {
-			kept.Set(f.Name, f.Value)
-		}
-	}
-	link := func(v mapview.View, chosen string) string {
-		q := url.Values{}
-		maps.Copy(q, kept)
-		v.WriteQuery(q)
-		if chosen != "" {
-			q.Set("vehicle", chosen)
-		}
-		return "?" + q.Encode()
-	}
 	chosen := r.URL.Query().Get("vehicle")
-	q := url.Values{}
-	v.WriteQuery(q)
 	b.ground = newGround(v)
-	if given {
-		b.View = map[string]string{"z": q.Get("z"), "lat": q.Get("lat"), "lng": q.Get("lng"), "was": b.Filters.get("area")}
-	}
-	const third = 1.0 / 3
-	b.Nearer, b.Farther = link(v.Pan(0, 0, 1), chosen), link(v.Pan(0, 0, -1), chosen)
-	b.North, b.South = link(v.Pan(0, -mapHeight*third, 0), chosen), link(v.Pan(0, mapHeight*third, 0), chosen)
-	b.West, b.East = link(v.Pan(-mapWidth*third, 0, 0), chosen), link(v.Pan(mapWidth*third, 0, 0), chosen)
-	b.All = web.Address(r.URL.Path, kept)
-
+	link := b.navigate(r, v, given, chosen)
 	if err := p.drawZones(ctx, r, &b, v, only.Subaccount); err != nil {
 		return err
 	}
@@ -247,6 +221,38 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	page.Class = "environmental full"
 	page.Scripts = []string{"map.js"}
 	return p.Render(w, r, "map", page)
+}
+
+// navigate sets the links that move the view, and the fields by which forms keep it if it is
+// given. link returns the address of a view with a selected vehicle.
+func (b *mapPage) navigate(r *web.Request, v mapview.View, given bool, chosen string) (link func(v mapview.View, chosen string) string) {
+	// Links carry filters and selection, forms the view.
+	kept := url.Values{}
+	for _, f := range b.Filters.Fields {
+		if f.Value != "" {
+			kept.Set(f.Name, f.Value)
+		}
+	}
+	link = func(v mapview.View, chosen string) string {
+		q := url.Values{}
+		maps.Copy(q, kept)
+		v.WriteQuery(q)
+		if chosen != "" {
+			q.Set("vehicle", chosen)
+		}
+		return "?" + q.Encode()
+	}
+	q := url.Values{}
+	v.WriteQuery(q)
+	if given {
+		b.View = map[string]string{"z": q.Get("z"), "lat": q.Get("lat"), "lng": q.Get("lng"), "was": b.Filters.get("area")}
+	}
+	const third = 1.0 / 3
+	b.Nearer, b.Farther = link(v.Pan(0, 0, 1), chosen), link(v.Pan(0, 0, -1), chosen)
+	b.North, b.South = link(v.Pan(0, -mapHeight*third, 0), chosen), link(v.Pan(0, mapHeight*third, 0), chosen)
+	b.West, b.East = link(v.Pan(-mapWidth*third, 0, 0), chosen), link(v.Pan(mapWidth*third, 0, 0), chosen)
+	b.All = web.Address(r.URL.Path, kept)
+	return link
 }
 
 // anyType lists the vehicle types of subaccounts.

@@ -141,67 +141,80 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 	if now.UniqueVehicles <= total && q.Subaccounts == nil && q.VehicleTypes == nil {
 		ridden.Note = strconv.FormatInt((now.UniqueVehicles*100+total/2)/max(total, 1), 10) + "% of " + number(total) + " in the fleet"
 	}
-	average := figure{Label: "Average ride", Values: []string{"–"}}
-	if now.AverageDurationSeconds != nil {
-		average.Values[0] = formatDuration(*now.AverageDurationSeconds)
-		if then.AverageDurationSeconds != nil {
-			average.Change = changeOf(*now.AverageDurationSeconds, *then.AverageDurationSeconds)
-			average.Change.Class = "" // longer is neither better nor worse
-		}
-		if now.AverageDistanceMeters != nil {
-			average.Note = distance(*now.AverageDistanceMeters)
-		}
-	}
-	earned := figure{Label: "Revenue"}
-	for _, t := range revenue.Totals {
-		earned.Values = append(earned.Values, money(t.TotalAmount, t.Currency))
-		earned.Note = money(t.NetAmount, t.Currency) + " before tax"
-	}
-	switch len(revenue.Totals) {
-	case 0:
-		earned.Values = []string{"–"}
-	case 1:
-		for _, t := range revenueBefore.Totals {
-			if t.Currency == revenue.Totals[0].Currency {
-				earned.Change = changeOf(revenue.Totals[0].TotalAmount, t.TotalAmount)
-			}
-		}
-	default:
-		earned.Note = ""
-	}
 	b.Figures = []figure{
 		{Label: "Rides", Values: []string{number(now.RideCount)}, Change: changeOf(now.RideCount, then.RideCount), Note: pluralize(now.UniqueCustomers, "rider")},
-		earned, ridden, average,
+		revenueFigure(revenue.Totals, revenueBefore.Totals), ridden, averageFigure(&now, &then),
 	}
-	label := func(of period.Period) (string, string) {
-		start := of.Start
-		if q.Granularity == period.Week {
-			return "Week of " + start.Format("Mon 2 Jan 2006"), start.Format("2 Jan")
+	b.Charts = charts(q.Granularity, rides.Rows, &revenue)
+	return nil
+}
+
+// averageFigure is the average ride of a period, compared with the period before.
+func averageFigure(now, before *fleet.RideFigures) figure {
+	f := figure{Label: "Average ride", Values: []string{"–"}}
+	if now.AverageDurationSeconds == nil {
+		return f
+	}
+	f.Values[0] = formatDuration(*now.AverageDurationSeconds)
+	if before.AverageDurationSeconds != nil {
+		f.Change = changeOf(*now.AverageDurationSeconds, *before.AverageDurationSeconds)
+		f.Change.Class = "" // longer is neither better nor worse
+	}
+	if now.AverageDistanceMeters != nil {
+		f.Note = distance(*now.AverageDistanceMeters)
+	}
+	return f
+}
+
+// revenueFigure is the revenue of a period by currency. That of a single currency is compared
+// with the period before.
+func revenueFigure(now, before []fleet.RevenueFigures) figure {
+	f := figure{Label: "Revenue"}
+	for _, t := range now {
+		f.Values = append(f.Values, money(t.TotalAmount, t.Currency))
+	}
+	switch len(now) {
+	case 0:
+		f.Values = []string{"–"}
+	case 1:
+		f.Note = money(now[0].NetAmount, now[0].Currency) + " before tax"
+		for _, t := range before {
+			if t.Currency == now[0].Currency {
+				f.Change = changeOf(now[0].TotalAmount, t.TotalAmount)
+			}
 		}
-		return start.Format("Mon 2 Jan 2006"), start.Format("2 Jan")
+	}
+	return f
+}
+
+// charts draws rides, and revenue with one chart per currency.
+func charts(granularity period.Granularity, rides []fleet.RideRow, revenue *fleet.RevenueReport) []chart.Chart {
+	at := func(of period.Period, n int64) chart.Value {
+		v := chart.Value{Label: of.Start.Format("Mon 2 Jan 2006"), Short: of.Start.Format("2 Jan"), N: n}
+		if granularity == period.Week {
+			v.Label = "Week of " + v.Label
+		}
+		return v
 	}
 	var counts []chart.Value
-	for _, row := range rides.Rows {
-		long, short := label(row.Period)
-		counts = append(counts, chart.Value{Label: long, Short: short, N: row.RideCount})
+	for _, row := range rides {
+		counts = append(counts, at(row.Period, row.RideCount))
 	}
-	b.Charts = append(b.Charts, chart.New("Rides", "Rides", false, counts, number))
-	// Totals are per currency: each has a chart.
+	list := []chart.Chart{chart.New("Rides", "Rides", false, counts, number)}
 	for _, t := range revenue.Totals {
 		var amounts []chart.Value
 		for _, row := range revenue.Rows {
 			if row.Currency == t.Currency {
-				long, short := label(row.Period)
-				amounts = append(amounts, chart.Value{Label: long, Short: short, N: row.TotalAmount})
+				amounts = append(amounts, at(row.Period, row.TotalAmount))
 			}
 		}
 		title := "Revenue"
 		if len(revenue.Totals) > 1 {
 			title += " in " + t.Currency
 		}
-		b.Charts = append(b.Charts, chart.New(title, title, true, amounts, func(n int64) string { return money(n, t.Currency) }))
+		list = append(list, chart.New(title, title, true, amounts, func(n int64) string { return money(n, t.Currency) }))
 	}
-	return nil
+	return list
 }
 
 // attentionItems lists problems of the whole fleet.

@@ -188,12 +188,7 @@ const spareSegments = 2
 func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kilometers int) (web.Fields, []group) {
 	currency := plan.Currency
 	amountOf := func(name, label string, value *int64, help string) web.Field {
-		f := web.Field{Name: name, Label: label, Type: "text", Mode: "decimal", Optional: true, Help: help}
-		if currency != "" {
-			f.Label += ", in " + currency
-			f.Value = plainOr(value, currency)
-		}
-		return f
+		return amountField(name, label, currency, value, help)
 	}
 	var fields web.Fields
 	var groups []part
@@ -201,43 +196,27 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 		p.Take = len(some)
 		groups, fields = append(groups, p), append(fields, some...)
 	}
-	head := []web.Field{}
-	if !made {
-		head = append(head, web.Field{Name: "subaccount_id", Label: "Subaccount", Type: "select", Options: options(subs, "", func(s fleet.Subaccount) web.Option {
-			return web.Option{Value: s.ID, Label: s.Name + ", in " + s.Currency}
-		}), Help: "Amounts are in the subaccount's currency."})
-	}
-	head = append(head,
-		web.Field{Name: "name", Label: "Name", Type: "text", Most: 256, Value: plan.Name},
-		web.Field{Name: "description", Label: "Description", Type: "textarea", Rows: 2, Optional: true, Most: 5000, Value: plan.Description, Help: "Shown to riders in the public feed."})
-	add(part{}, head...)
+	add(part{}, planHeadFields(plan, subs, made)...)
 	add(part{}, amountOf("unlock_amount", "Unlocking", &plan.UnlockAmount, ""))
 	segments := func(name, legend, unit string, list []fleet.Segment, rows int) {
 		for i := range max(rows, len(list)) {
-			s := fleet.Segment{}
-			at := name + "." + strconv.Itoa(i) + "."
-			row := []web.Field{
-				{Name: at + "rate_amount", Label: "Costs", Type: "text", Mode: "decimal", Optional: true}, {Name: at + "interval", Label: "Every … " + unit, Type: "text", Mode: "numeric", Optional: true},
-				{Name: at + "start", Label: "After … " + unit, Type: "text", Mode: "numeric", Optional: true}, {Name: at + "end", Label: "Until", Type: "text", Mode: "numeric", Optional: true},
-			}
-			if i < len(list) {
-				s = list[i]
-				row[0].Value, row[1].Value, row[2].Value, row[3].Value = plain(s.Rate, currency), optionalInteger(&s.Interval), optionalInteger(&s.Start), optionalInteger(s.End)
-			}
 			p := part{Row: true}
 			if i == 0 {
 				p.Legend = legend
+			}
+			row := segmentFields(name+"."+strconv.Itoa(i)+".", unit)
+			if i < len(list) {
+				s := &list[i]
+				row[0].Value, row[1].Value, row[2].Value, row[3].Value = plain(s.Rate, currency), optionalInteger(&s.Interval), optionalInteger(&s.Start), optionalInteger(s.End)
 			}
 			add(p, row...)
 		}
 	}
 	segments("per_min_pricing", "Price by time (rows add up; an interval of 0 charges once)", "minutes", plan.PerMinute, minutes)
 	segments("per_km_pricing", "Price by distance", "kilometers", plan.PerKilometer, kilometers)
-	limit := fleet.FareCap{}
 	var capAmount, capMinutes *int64
 	if plan.FareCap != nil {
-		limit = *plan.FareCap
-		capAmount, capMinutes = &limit.Amount, &limit.DurationMinutes
+		capAmount, capMinutes = &plan.FareCap.Amount, &plan.FareCap.DurationMinutes
 	}
 	add(part{Legend: "Fare cap", Row: true},
 		amountOf("fare_cap.amount", "At most", capAmount, ""), web.Field{Name: "fare_cap.duration_minutes", Label: "In each … minutes", Type: "text", Mode: "numeric", Optional: true, Value: optionalInteger(capMinutes), Placeholder: "1440"})
@@ -255,22 +234,60 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 	add(part{Legend: "Tax", Row: true},
 		web.Field{Name: "tax_basis_points", Label: "Percent", Type: "text", Mode: "decimal", Optional: true, Value: strings.TrimSuffix(percent(plan.TaxBasisPoints), "%")},
 		web.Field{Name: "is_taxable", Label: "Amounts", Type: "select", Value: tax, Options: []web.Option{{Value: "included", Label: "include tax"}, {Value: "added", Label: "exclude tax"}}})
-	tail := []web.Field{}
-	for _, s := range subs {
-		for _, kind := range s.VehicleTypes {
-			if made && s.ID == plan.SubaccountID {
-				tail = append(tail, web.Field{Name: "type." + kind.ID, Label: "For " + kind.Name, Type: "checkbox", Optional: true, Value: checked(slices.Contains(plan.VehicleTypeIDs, kind.ID))})
-			}
+	if made {
+		if kinds := publicTypeFields(plan, subs); len(kinds) > 0 {
+			add(part{Legend: "Vehicle types in the public feed"}, kinds...)
 		}
-	}
-	if len(tail) > 0 {
-		add(part{Legend: "Vehicle types in the public feed"}, tail...)
 	}
 	add(part{Legend: "More"},
 		web.Field{Name: "active", Label: "Active (inactive plans can't start rides)", Type: "checkbox", Optional: true, Value: checked(plan.Active)},
 		web.Field{Name: "url", Label: "Information page for riders", Type: "url", Optional: true, Most: 2048, Value: string(plan.URL)},
 		externalField(plan.ExternalID), metadataField(plan.Metadata))
 	return fields, layout(fields, groups...)
+}
+
+// planHeadFields name a plan and, of a new one, its subaccount.
+func planHeadFields(plan *fleet.Plan, subs []fleet.Subaccount, made bool) (head []web.Field) {
+	if !made {
+		head = append(head, web.Field{Name: "subaccount_id", Label: "Subaccount", Type: "select", Options: options(subs, "", func(s fleet.Subaccount) web.Option {
+			return web.Option{Value: s.ID, Label: s.Name + ", in " + s.Currency}
+		}), Help: "Amounts are in the subaccount's currency."})
+	}
+	return append(head,
+		web.Field{Name: "name", Label: "Name", Type: "text", Most: 256, Value: plan.Name},
+		web.Field{Name: "description", Label: "Description", Type: "textarea", Rows: 2, Optional: true, Most: 5000, Value: plan.Description, Help: "Shown to riders in the public feed."})
+}
+
+// amountField edits an amount of a currency, which may be unknown yet.
+func amountField(name, label, currency string, value *int64, help string) web.Field {
+	f := web.Field{Name: name, Label: label, Type: "text", Mode: "decimal", Optional: true, Help: help}
+	if currency != "" {
+		f.Label += ", in " + currency
+		f.Value = plainOr(value, currency)
+	}
+	return f
+}
+
+// segmentFields is an empty row of a segment: rate, interval, start, end.
+func segmentFields(at, unit string) []web.Field {
+	return []web.Field{
+		{Name: at + "rate_amount", Label: "Costs", Type: "text", Mode: "decimal", Optional: true}, {Name: at + "interval", Label: "Every … " + unit, Type: "text", Mode: "numeric", Optional: true},
+		{Name: at + "start", Label: "After … " + unit, Type: "text", Mode: "numeric", Optional: true}, {Name: at + "end", Label: "Until", Type: "text", Mode: "numeric", Optional: true},
+	}
+}
+
+// publicTypeFields select the vehicle types of a plan in the public feed.
+func publicTypeFields(plan *fleet.Plan, subs []fleet.Subaccount) []web.Field {
+	var list []web.Field
+	for _, s := range subs {
+		if s.ID != plan.SubaccountID {
+			continue
+		}
+		for _, t := range s.VehicleTypes {
+			list = append(list, web.Field{Name: "type." + t.ID, Label: "For " + t.Name, Type: "checkbox", Optional: true, Value: checked(slices.Contains(plan.VehicleTypeIDs, t.ID))})
+		}
+	}
+	return list
 }
 
 // rowsOf counts the submitted rows of segments.

@@ -123,18 +123,7 @@ func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
 	if ride.Status == fleet.Reserved {
 		b.Expires = r.Time(ride.ReservationExpiresAt.Std())
 	}
-	riders, vehicles, err := p.rideLinks(ctx, r, list)
-	if err != nil {
-		return err
-	}
-	b.Rider, b.Vehicle = riders[string(ride.CustomerID)], vehicles[ride.VehicleID]
-	if b.Area, err = p.subaccountLink(ctx, r, ride.SubaccountID); err != nil {
-		return err
-	}
-	if b.From, err = p.zoneLink(ctx, r, string(ride.StartZoneID)); err != nil {
-		return err
-	}
-	if b.To, err = p.zoneLink(ctx, r, string(ride.EndZoneID)); err != nil {
+	if err := p.setRideLinks(ctx, r, list, &b); err != nil {
 		return err
 	}
 	if err := p.price(ctx, r, ride, &b); err != nil {
@@ -156,6 +145,26 @@ func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
 	page := p.page(r, "/rides", title, b)
 	page.Scripts = []string{"ticking.js"}
 	return p.Render(w, r, "ride", page)
+}
+
+// setRideLinks sets the links of a ride to other records.
+func (p *pages) setRideLinks(ctx context.Context, r *web.Request, rides []fleet.Ride, b *ridePage) error {
+	ride := &rides[0]
+	riders, vehicles, err := p.rideLinks(ctx, r, rides)
+	if err != nil {
+		return err
+	}
+	b.Rider, b.Vehicle = riders[string(ride.CustomerID)], vehicles[ride.VehicleID]
+	if b.Area, err = p.subaccountLink(ctx, r, ride.SubaccountID); err != nil {
+		return err
+	}
+	if b.From, err = p.zoneLink(ctx, r, string(ride.StartZoneID)); err != nil {
+		return err
+	}
+	if b.To, err = p.zoneLink(ctx, r, string(ride.EndZoneID)); err != nil {
+		return err
+	}
+	return nil
 }
 
 // price sets the price, or the price so far, with its receipt.

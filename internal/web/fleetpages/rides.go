@@ -2,8 +2,6 @@ package fleetpages
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -289,14 +287,12 @@ func (p *pages) rideLinks(ctx context.Context, r *web.Request, rides []fleet.Rid
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, d := range docs {
-			var v struct {
-				Code string `json:"code"`
-			}
-			if err := json.Unmarshal(d.JSON, &v); err != nil {
-				return nil, nil, fmt.Errorf("read the code of a vehicle: %w", err)
-			}
-			vehicles[d.ID] = namedLink{p.base + "/vehicles/" + d.ID, v.Code}
+		list, err := decode[struct{ ID, Code string }](docs)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, v := range list {
+			vehicles[v.ID] = namedLink{p.base + "/vehicles/" + v.ID, v.Code}
 		}
 	}
 	for _, id := range vehicleIDs {

@@ -59,11 +59,29 @@ type vehicleList struct {
 	New     string // link to create one; empty without permission
 }
 
-var vehicleStates = []fleet.VehicleState{fleet.Available, fleet.VehicleReserved, fleet.OnTrip, fleet.NonOperational, fleet.NonContactable, fleet.Missing, fleet.Removed}
-
 var vehicleOrders = []web.Option{
 	{Value: "", Label: "Newest first"}, {Value: "code", Label: "Code"}, {Value: "battery_percent", Label: "Emptiest battery"},
 	{Value: "last_reported_at", Label: "Least recently reported"}, {Value: "-last_reported_at", Label: "Recently reported"}, {Value: "-updated_at", Label: "Recently updated"},
+}
+
+// vehicleFilters are the filters of the list of vehicles.
+func (p *pages) vehicleFilters(ctx context.Context, r *web.Request, subs []fleet.Subaccount, area web.Fields) (filters, error) {
+	zones, err := p.zoneOptions(ctx, r)
+	if err != nil {
+		return filters{}, err
+	}
+	f := filters{Fields: append(web.Fields{
+		{Name: "code", Label: "Code", Type: "search", Placeholder: "B-0417"},
+		{Name: "state", Label: "State", Type: "select", Options: options(mapStates[:], "All", func(s fleet.VehicleState) web.Option {
+			return web.Option{Value: string(s), Label: stateBadge(s).Text}
+		})},
+		{Name: "type", Label: "Type", Type: "select", Options: append([]web.Option{{Label: "All"}}, typeOptions(subs)...)},
+		{Name: "zone", Label: "In zone", Type: "select", Options: zones},
+		{Name: "battery", Label: "Maximum battery (%)", Type: "text", Mode: "numeric", Placeholder: "%"},
+		{Name: "sort", Label: "Sort by", Type: "select", Options: vehicleOrders},
+	}, area...)}
+	f.parse(r)
+	return f, nil
 }
 
 // vehicles lists vehicles.
@@ -73,21 +91,10 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	zones, err := p.zoneOptions(ctx, r)
+	f, err := p.vehicleFilters(ctx, r, subs, area)
 	if err != nil {
 		return err
 	}
-	f := filters{Fields: append(web.Fields{
-		{Name: "code", Label: "Code", Type: "search", Placeholder: "B-0417"},
-		{Name: "state", Label: "State", Type: "select", Options: options(vehicleStates, "All", func(s fleet.VehicleState) web.Option {
-			return web.Option{Value: string(s), Label: stateBadge(s).Text}
-		})},
-		{Name: "type", Label: "Type", Type: "select", Options: append([]web.Option{{Label: "All"}}, typeOptions(subs)...)},
-		{Name: "zone", Label: "In zone", Type: "select", Options: zones},
-		{Name: "battery", Label: "Maximum battery (%)", Type: "text", Mode: "numeric", Placeholder: "%"},
-		{Name: "sort", Label: "Sort by", Type: "select", Options: vehicleOrders},
-	}, area...)}
-	f.parse(r)
 	q := fleet.VehicleQuery{
 		Code: f.list("code"), VehicleTypeID: f.list("type"), ZoneID: f.list("zone"), Subaccount: f.list("area"), Sort: f.sort(), After: after(r), Limit: perPage,
 	}
@@ -237,20 +244,8 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 	if v.OdometerMeters != nil {
 		b.Odo = distance(*v.OdometerMeters)
 	}
-	sub, err := p.Fleet.Subaccount(ctx, p.DB, r.OrganizationID, v.SubaccountID)
-	if err != nil {
+	if err := p.vehicleLinks(ctx, r, &b); err != nil {
 		return err
-	}
-	b.Area = namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name}
-	if _, t := typeOf([]fleet.Subaccount{sub}, v.VehicleTypeID); t != nil {
-		b.Type = t.Name
-	}
-	if v.PricingPlanID != "" {
-		plan, err := p.Fleet.Plan(ctx, p.DB, r.OrganizationID, string(v.PricingPlanID))
-		if err != nil {
-			return err
-		}
-		b.Plan = namedLink{p.base + "/pricing/" + plan.ID, plan.Name}
 	}
 	if v.CurrentRideID != "" {
 		b.Ride = p.base + "/rides/" + string(v.CurrentRideID)
@@ -260,7 +255,37 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 	if b.Map, err = p.smallMap(ctx, r, v.SubaccountID, "Last location of the vehicle.", spot{v.Location, "at", v.Code}); err != nil {
 		return err
 	}
-	docs, _, err := p.Fleet.ListRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{VehicleID: []string{v.ID}, Limit: 10})
+	if err := p.vehicleHistory(ctx, r, &b); err != nil {
+		return err
+	}
+	page := p.page(r, "/vehicles", v.Code, b)
+	page.Scripts = []string{"ticking.js"}
+	return p.Render(w, r, "vehicle", page)
+}
+
+// vehicleLinks sets the subaccount, type and plan of a vehicle.
+func (p *pages) vehicleLinks(ctx context.Context, r *web.Request, b *vehiclePage) error {
+	sub, err := p.Fleet.Subaccount(ctx, p.DB, r.OrganizationID, b.SubaccountID)
+	if err != nil {
+		return err
+	}
+	b.Area = namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name}
+	if _, t := typeOf([]fleet.Subaccount{sub}, b.VehicleTypeID); t != nil {
+		b.Type = t.Name
+	}
+	if b.PricingPlanID != "" {
+		plan, err := p.Fleet.Plan(ctx, p.DB, r.OrganizationID, string(b.PricingPlanID))
+		if err != nil {
+			return err
+		}
+		b.Plan = namedLink{p.base + "/pricing/" + plan.ID, plan.Name}
+	}
+	return nil
+}
+
+// vehicleHistory sets the latest rides and state changes of a vehicle.
+func (p *pages) vehicleHistory(ctx context.Context, r *web.Request, b *vehiclePage) error {
+	docs, _, err := p.Fleet.ListRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{VehicleID: []string{b.ID}, Limit: 10})
 	if err != nil {
 		return err
 	}
@@ -272,7 +297,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b.Rides.Vehicles = false
-	changes, err := p.Fleet.VehicleChanges(ctx, p.DB, r.OrganizationID, v.ID, r.URL.Query().Get("before"), changesShown)
+	changes, err := p.Fleet.VehicleChanges(ctx, p.DB, r.OrganizationID, b.ID, r.URL.Query().Get("before"), changesShown)
 	if err != nil {
 		return err
 	}
@@ -286,9 +311,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 	if len(changes) == changesShown {
 		b.Earlier = b.Path + "?before=" + changes[changesShown-1].ID
 	}
-	page := p.page(r, "/vehicles", v.Code, b)
-	page.Scripts = []string{"ticking.js"}
-	return p.Render(w, r, "vehicle", page)
+	return nil
 }
 
 // vehicleFields are the editable fields of a vehicle. v is nil for a new one.

@@ -17,7 +17,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
-	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/mapview"
 )
@@ -291,7 +290,7 @@ type zoneForm struct {
 	Groups []group
 	Label  string
 	Cancel string
-	More   string
+	More   bool // rules can be added
 	Ground *zoneMap
 }
 
@@ -397,28 +396,10 @@ func (t *formInput) shape(name string) (a geo.Area) {
 		return a // the fleet reports it as required
 	}
 	if !strings.HasPrefix(text, "{") {
-		var ring [][2]float64
-		for line := range strings.Lines(text) {
-			line = strings.TrimSpace(line)
-			if line == "" {
-				continue
-			}
-			parts := strings.FieldsFunc(line, func(c rune) bool { return c == ',' || c == ';' || c == ' ' || c == '\t' })
-			var at [2]float64
-			var err error
-			if len(parts) == 2 {
-				if at[1], err = strconv.ParseFloat(parts[0], 64); err == nil {
-					at[0], err = strconv.ParseFloat(parts[1], 64)
-				}
-			}
-			if err != nil || len(parts) != 2 {
-				t.v.AddCode("invalid_format", name, "must be lines such as 52.51, 13.39, unlike %q", line)
-				return a
-			}
-			ring = append(ring, at)
-		}
-		if len(ring) > 0 && ring[0] != ring[len(ring)-1] {
-			ring = append(ring, ring[0])
+		ring, wrong := parseCorners(text)
+		if wrong != "" {
+			t.v.AddCode("invalid_format", name, "must be lines such as 52.51, 13.39, unlike %q", wrong)
+			return a
 		}
 		made, err := json.Marshal(map[string]any{"type": "Polygon", "coordinates": [][][2]float64{ring}})
 		if err != nil { // not a number, like "NaN"
@@ -444,20 +425,83 @@ func (t *formInput) shape(name string) (a geo.Area) {
 	return a
 }
 
-// zoneRules parses the rules of the form.
-func (t *formInput) zoneRules(n int) []fleet.Rule {
-	rules := []fleet.Rule{}
-	for i := range n {
+// parseCorners parses lines of latitude and longitude as a closed ring. If one is malformed, it
+// is returned in wrong.
+func parseCorners(text string) (ring [][2]float64, wrong string) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		parts := strings.FieldsFunc(line, func(c rune) bool { return c == ',' || c == ';' || c == ' ' || c == '\t' })
+		if len(parts) != 2 {
+			return nil, line
+		}
+		lat, latErr := strconv.ParseFloat(parts[0], 64)
+		lng, lngErr := strconv.ParseFloat(parts[1], 64)
+		if latErr != nil || lngErr != nil {
+			return nil, line
+		}
+		ring = append(ring, [2]float64{lng, lat})
+	}
+	if len(ring) > 0 && ring[0] != ring[len(ring)-1] {
+		ring = append(ring, ring[0])
+	}
+	return ring, ""
+}
+
+// zone parses the form of a zone with a number of rules. Times are in zone.
+func (t *formInput) zone(zone *time.Location, rules int) fleet.NewZone {
+	z := fleet.NewZone{
+		SubaccountID: t.Get("subaccount_id"), Name: t.text("name"), Description: fleet.NullString(t.text("description")), Type: fleet.ZoneType(t.Get("type")),
+		Geometry: t.shape("geometry"), Priority: t.optional("priority"), StartsAt: t.moment("starts_at", zone), EndsAt: t.moment("ends_at", zone), Rules: []fleet.Rule{},
+	}
+	for i := range rules {
 		at := "rules." + strconv.Itoa(i)
 		if !t.on(at) {
 			continue
 		}
-		rules = append(rules, fleet.Rule{
+		z.Rules = append(z.Rules, fleet.Rule{
 			VehicleTypeIDs: strings.Fields(t.Get(at + ".vehicle_type_ids")), StartAllowed: t.on(at + ".ride_start_allowed"), EndAllowed: t.on(at + ".ride_end_allowed"),
 			ThroughAllowed: t.on(at + ".ride_through_allowed"), MaximumSpeed: t.optional(at + ".maximum_speed_kph"),
 		})
 	}
-	return rules
+	return z
+}
+
+// zoneRuleRows counts the submitted rows of rules.
+func (t *formInput) zoneRuleRows() int {
+	n := 0
+	for n < maxZoneRules && t.Has("rules."+strconv.Itoa(n)+".vehicle_type_ids") {
+		n++
+	}
+	return n
+}
+
+// zoneChange returns the change from the stored zone to the form's.
+func (t *formInput) zoneChange(form *fleet.NewZone, stored *fleet.Zone, zone *time.Location) fleet.ZoneChange {
+	c := fleet.ZoneChange{
+		Name: optional.Of(form.Name), Description: optional.Of(form.Description), Type: optional.Of(form.Type), Geometry: optional.Of(form.Geometry),
+	}
+	// Fields have whole minutes; unchanged fields retain the stored time.
+	if t.Get("starts_at") != localTime(stored.StartsAt, zone) {
+		c.StartsAt = optional.Of(form.StartsAt)
+	}
+	if t.Get("ends_at") != localTime(stored.EndsAt, zone) {
+		c.EndsAt = optional.Of(form.EndsAt)
+	}
+	// Unchanged rules and priority follow the type, which may have changed.
+	sameType := form.Type == stored.Type
+	if sameType || !slices.EqualFunc(form.Rules, stored.Rules, sameRule) {
+		c.Rules = optional.Of(form.Rules)
+	}
+	switch {
+	case form.Priority == nil:
+		c.Priority = optional.Value[int64]{Set: true, Null: true}
+	case sameType || *form.Priority != stored.Priority:
+		c.Priority = optional.Of(*form.Priority)
+	}
+	return c
 }
 
 // newZone creates a zone.
@@ -476,8 +520,7 @@ func (p *pages) changeZone(w http.ResponseWriter, r *web.Request) error {
 
 // editZone renders and processes the form of a zone.
 func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, isNew bool) error {
-	ctx := r.Context()
-	subs, err := p.Fleet.Subaccounts(ctx, p.DB, r.OrganizationID)
+	subs, err := p.Fleet.Subaccounts(r.Context(), p.DB, r.OrganizationID)
 	if err != nil {
 		return err
 	}
@@ -488,101 +531,83 @@ func (p *pages) editZone(w http.ResponseWriter, r *web.Request, z *fleet.Zone, i
 	if len(z.Rules) > maxZoneRules {
 		return problem.New(problem.Precondition, "this zone has %d rules, more than this form supports; use the API", len(z.Rules))
 	}
-	title, body := "New zone", zoneForm{Label: "Create zone", Cancel: p.base + "/zones"}
+	t := &formInput{}
+	rules := len(z.Rules)
+	if r.Method == http.MethodPost {
+		var ok bool
+		if t.Values, ok = p.Form(w, r); !ok {
+			return nil
+		}
+		rules = t.zoneRuleRows()
+	}
+	more := t.Get("more") != ""
+	if more {
+		rules = min(rules+1, maxZoneRules)
+	}
+	fields, groups := zoneFields(z, subs, isNew, rules, r)
+	switch {
+	case t.Values == nil:
+		fields.Focus()
+	case more:
+		fields.Fill(t.Values)
+		fields.Field("rules." + strconv.Itoa(rules-1)).Value = "on"
+	default:
+		n := t.zone(r.Now.Location(), rules)
+		if len(subs) == 1 {
+			n.SubaccountID = subs[0].ID
+		}
+		saved, err := p.saveZone(r, fields, t, z, isNew, n)
+		if err != nil {
+			return err
+		}
+		if saved != nil {
+			what := "Zone saved."
+			if isNew {
+				what = "Zone created."
+			}
+			return p.Redirect(w, p.base+"/zones/"+saved.ID, web.Notice{Text: what})
+		}
+	}
+	return p.renderZoneForm(w, r, z, isNew, fields, zoneForm{Groups: groups, More: rules < maxZoneRules})
+}
+
+// saveZone creates or updates z. If fields are invalid, it sets their errors and returns nil.
+func (p *pages) saveZone(r *web.Request, fields web.Fields, t *formInput, z *fleet.Zone, isNew bool, n fleet.NewZone) (*fleet.Zone, error) {
+	var saved fleet.Zone
+	ok, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) (err error) {
+		if isNew {
+			saved, err = p.Fleet.CreateZoneTx(ctx, tx, r.OrganizationID, n)
+			return err
+		}
+		locked, err := p.Fleet.LockZoneTx(ctx, tx, r.OrganizationID, z.ID)
+		if err != nil {
+			return err
+		}
+		saved, err = p.Fleet.UpdateZoneTx(ctx, tx, r.OrganizationID, locked, t.zoneChange(&n, &locked, r.Now.Location()))
+		return err
+	})
+	if err != nil || !ok {
+		return nil, err
+	}
+	return &saved, nil
+}
+
+// renderZoneForm renders the form of a zone over the map around it.
+func (p *pages) renderZoneForm(w http.ResponseWriter, r *web.Request, z *fleet.Zone, isNew bool, fields web.Fields, body zoneForm) error {
+	title := "New zone"
+	body.Label, body.Cancel = "Create zone", p.base+"/zones"
+	var shape *outlined
 	if !isNew {
 		title = "Edit " + z.Name
 		body.Label, body.Cancel = "Save", p.base+"/zones/"+z.ID
-	}
-	rules := len(z.Rules)
-	var fields web.Fields
-	if r.Method == http.MethodPost {
-		values, ok := p.Form(w, r)
-		if !ok {
-			return nil
-		}
-		t := &formInput{Values: values}
-		for rules = 0; rules < maxZoneRules && values.Has("rules."+strconv.Itoa(rules)+".vehicle_type_ids"); {
-			rules++
-		}
-		if values.Get("more") != "" {
-			fields, body.Groups = zoneFields(z, subs, isNew, min(rules+1, maxZoneRules), r)
-			fields.Fill(values)
-			fields.Field("rules." + strconv.Itoa(min(rules, maxZoneRules-1))).Value = "on"
-		} else {
-			fields, body.Groups = zoneFields(z, subs, isNew, rules, r)
-			done := *z
-			shape, priority := t.shape("geometry"), t.optional("priority")
-			starts, ends, list := t.moment("starts_at", r.Now.Location()), t.moment("ends_at", r.Now.Location()), t.zoneRules(rules)
-			ok, err := p.change(r, fields, t, func(ctx context.Context, tx *db.Tx) error {
-				var err error
-				if isNew {
-					n := fleet.NewZone{
-						SubaccountID: values.Get("subaccount_id"), Name: t.text("name"), Description: fleet.NullString(t.text("description")), Type: fleet.ZoneType(values.Get("type")),
-						Geometry: shape, Rules: list, Priority: priority, StartsAt: starts, EndsAt: ends,
-					}
-					if len(subs) == 1 {
-						n.SubaccountID = subs[0].ID
-					}
-					done, err = p.Fleet.CreateZoneTx(ctx, tx, r.OrganizationID, n)
-					return err
-				}
-				locked, err := p.Fleet.LockZoneTx(ctx, tx, r.OrganizationID, z.ID)
-				if err != nil {
-					return err
-				}
-				c := fleet.ZoneChange{
-					Name: optional.Of(t.text("name")), Description: optional.Of(fleet.NullString(t.text("description"))), Type: optional.Of(fleet.ZoneType(values.Get("type"))),
-					Geometry: optional.Of(shape), Rules: optional.Of(list), StartsAt: optional.Of(starts), EndsAt: optional.Of(ends),
-					Priority: optional.Value[int64]{Set: true, Null: priority == nil},
-				}
-				if priority != nil {
-					c.Priority.Value = *priority
-				}
-				// Fields have whole minutes; unchanged fields retain the stored
-				// time.
-				if values.Get("starts_at") == localTime(locked.StartsAt, r.Now.Location()) {
-					c.StartsAt = optional.Value[rfc3339.Time]{}
-				}
-				if values.Get("ends_at") == localTime(locked.EndsAt, r.Now.Location()) {
-					c.EndsAt = optional.Value[rfc3339.Time]{}
-				}
-				// Unchanged rules follow the type, which may have changed.
-				if string(c.Type.Value) != string(locked.Type) && slices.EqualFunc(list, locked.Rules, sameRule) {
-					c.Rules = optional.Value[[]fleet.Rule]{}
-				}
-				if string(c.Type.Value) != string(locked.Type) && priority != nil && *priority == locked.Priority {
-					c.Priority = optional.Value[int64]{}
-				}
-				done, err = p.Fleet.UpdateZoneTx(ctx, tx, r.OrganizationID, locked, c)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			if ok {
-				what := "Zone saved."
-				if isNew {
-					what = "Zone created."
-				}
-				return p.Redirect(w, p.base+"/zones/"+done.ID, web.Notice{Text: what})
-			}
-		}
-	} else {
-		fields, body.Groups = zoneFields(z, subs, isNew, rules, r)
-		fields.Focus()
-	}
-	if rules < maxZoneRules {
-		body.More = "Add a rule"
-	}
-	var shape *outlined
-	if !isNew {
 		s, err := outlineOf(z)
 		if err != nil {
 			return err
 		}
 		shape = &s
 	}
-	if body.Ground, err = p.zoneMapAround(ctx, r, shape, z.ID); err != nil {
+	var err error
+	if body.Ground, err = p.zoneMapAround(r.Context(), r, shape, z.ID); err != nil {
 		return err
 	}
 	body.Ground.Shape = "" // the script draws the edited shape
