@@ -116,6 +116,16 @@ func build(m Message) (envelope, []byte, error) {
 	}
 	msg.SetMessageIDWithValue(id)
 
+	if err := setBody(msg, m); err != nil {
+		return envelope{}, nil, err
+	}
+
+	raw, err := render(msg, m.Headers)
+	return env, raw, err
+}
+
+// setBody sets the texts and the files.
+func setBody(msg *gomail.Msg, m Message) error {
 	if m.Text != "" || m.HTML == "" {
 		msg.SetBodyString(gomail.TypeTextPlain, strings.ToValidUTF8(m.Text, "\uFFFD"))
 		if m.HTML != "" {
@@ -126,25 +136,29 @@ func build(m Message) (envelope, []byte, error) {
 	}
 	for i, a := range m.Attachments {
 		if err := attach(msg, a); err != nil {
-			return envelope{}, nil, fmt.Errorf("attachment %d: %w", i+1, err)
+			return fmt.Errorf("attachment %d: %w", i+1, err)
 		}
 	}
+	return nil
+}
 
-	// The library stores further headers in a map and sorts them, so ours go in front of its
-	// output: the headers of a message may have any order, but equal names keep theirs.
+// render returns the message with further headers. The library stores these in a map and sorts
+// them, so they go in front of its output: the headers of a message may have any order, but equal
+// names keep theirs.
+func render(msg *gomail.Msg, headers []Header) ([]byte, error) {
 	var raw bytes.Buffer
-	for _, h := range m.Headers {
+	for _, h := range headers {
 		if err := writeHeader(&raw, h); err != nil {
-			return envelope{}, nil, fmt.Errorf("header %q: %w", h.Name, err)
+			return nil, fmt.Errorf("header %q: %w", h.Name, err)
 		}
 	}
 	if _, err := msg.WriteTo(&raw); err != nil {
-		return envelope{}, nil, err
+		return nil, err
 	}
 	if raw.Len() > MaxSize {
-		return envelope{}, nil, tooLarge(raw.Len())
+		return nil, tooLarge(raw.Len())
 	}
-	return env, raw.Bytes(), nil
+	return raw.Bytes(), nil
 }
 
 func makeEnvelope(bounce string, from Address, rcpts []*Address) (envelope, error) {

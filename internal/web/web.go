@@ -121,7 +121,12 @@ func New(c Config) *Site {
 				"templates/card.html", "templates/_*.html", "templates/"+name+".html"))
 		})
 	}
+	s.handlePages()
+	return s
+}
 
+// handlePages registers the pages outside of the dashboard.
+func (s *Site) handlePages() {
 	s.handle("/{$}", s.index, nil)
 	s.handle(SignInPath, s.showSignIn, s.signIn)
 	s.handle(signUpPath, s.showSignUp, s.signUp)
@@ -155,7 +160,6 @@ func New(c Config) *Site {
 	s.handle("/live", s.liveEvents, nil)
 	s.mux.Handle("GET "+s.assets.base, s.assets)
 	s.mux.HandleFunc("/", s.notFound)
-	return s
 }
 
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -267,16 +267,7 @@ func (g *contentCollector) body(n *mailparse.Part) (text, markup string) {
 		return g.leaf(n)
 	}
 	if n.Kind == "multipart/alternative" {
-		for _, c := range n.Children {
-			t, m := g.body(c)
-			if strings.TrimSpace(text) == "" {
-				text = t
-			}
-			if m != "" {
-				markup = m
-			}
-		}
-		return text, markup
+		return g.alternative(n)
 	}
 	var texts, markups []string
 	anyText, anyMarkup := false, false
@@ -310,6 +301,20 @@ func (g *contentCollector) body(n *mailparse.Part) (text, markup string) {
 	if len(text) > mailparse.MaxText || len(markup) > mailparse.MaxText {
 		g.limited = true
 		text, markup = mailparse.Clip(text, mailparse.MaxText), mailparse.Clip(markup, mailparse.MaxText)
+	}
+	return text, markup
+}
+
+// alternative returns the first text and the last HTML of the children.
+func (g *contentCollector) alternative(n *mailparse.Part) (text, markup string) {
+	for _, c := range n.Children {
+		t, m := g.body(c)
+		if strings.TrimSpace(text) == "" {
+			text = t
+		}
+		if m != "" {
+			markup = m
+		}
 	}
 	return text, markup
 }

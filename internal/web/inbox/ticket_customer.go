@@ -165,34 +165,9 @@ func (p *pages) riders(r *web.Request, emails, phones []string) ([]rider, error)
 	var list []rider
 	err := p.FleetDB.Read(r.Context(), func(tx *db.Tx) error {
 		list = nil
-		var found []fleet.Customer
-		find := func(q fleet.CustomerQuery) error {
-			q.Limit = fewRiders
-			docs, _, err := p.Fleet.ListCustomers(r.Context(), tx, r.OrganizationID, q)
-			if err != nil {
-				return err
-			}
-			for _, d := range docs {
-				if len(found) == fewRiders || slices.ContainsFunc(found, func(c fleet.Customer) bool { return c.ID == d.ID }) {
-					continue
-				}
-				var c fleet.Customer
-				if err := json.Unmarshal(d.JSON, &c); err != nil {
-					return fmt.Errorf("read rider %s: %w", d.ID, err)
-				}
-				found = append(found, c)
-			}
-			return nil
-		}
-		if len(emails) > 0 {
-			if err := find(fleet.CustomerQuery{Email: emails}); err != nil {
-				return err
-			}
-		}
-		if len(phones) > 0 {
-			if err := find(fleet.CustomerQuery{Phone: phones}); err != nil {
-				return err
-			}
+		found, err := p.findRiders(r, tx, emails, phones)
+		if err != nil {
+			return err
 		}
 		for i := range found {
 			one, err := p.oneRider(r, tx, &found[i])
@@ -204,6 +179,32 @@ func (p *pages) riders(r *web.Request, emails, phones []string) ([]rider, error)
 		return nil
 	})
 	return list, err
+}
+
+// findRiders returns up to fewRiders customers, those found by e-mail address first.
+func (p *pages) findRiders(r *web.Request, tx *db.Tx, emails, phones []string) ([]fleet.Customer, error) {
+	var found []fleet.Customer
+	for _, q := range []fleet.CustomerQuery{{Email: emails}, {Phone: phones}} {
+		if len(q.Email) == 0 && len(q.Phone) == 0 {
+			continue // would find all
+		}
+		q.Limit = fewRiders
+		docs, _, err := p.Fleet.ListCustomers(r.Context(), tx, r.OrganizationID, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range docs {
+			if len(found) == fewRiders || slices.ContainsFunc(found, func(c fleet.Customer) bool { return c.ID == d.ID }) {
+				continue
+			}
+			var c fleet.Customer
+			if err := json.Unmarshal(d.JSON, &c); err != nil {
+				return nil, fmt.Errorf("read rider %s: %w", d.ID, err)
+			}
+			found = append(found, c)
+		}
+	}
+	return found, nil
 }
 
 func (p *pages) oneRider(r *web.Request, tx *db.Tx, c *fleet.Customer) (rider, error) {

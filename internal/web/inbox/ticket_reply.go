@@ -90,59 +90,29 @@ type draftForm struct {
 func (s *draftForm) refused() bool { return s.wrong != "" || s.crossed != nil }
 
 func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said draftForm) (composer, error) {
-	ctx := r.Context()
 	c := composer{Kind: desk.KindReply, Once: rand.Text(), MaxMB: maxAttached >> 20}
-	drafts, err := p.Desk.SavedDrafts(ctx, q, r.OrganizationID, r.UserID, t.ID)
+	chosen, err := p.fillComposer(r, q, t, said, &c)
 	if err != nil {
 		return c, err
 	}
-	reply, note := drafts[desk.KindReply], drafts[desk.KindNote]
-	chosen := reply.ConversationID
-	c.Reply, c.Note = reply.Text, note.Text
-	if c.Reply == "" && c.Note != "" {
-		c.Kind = desk.KindNote
-	}
-	if c.DraftSavedAt = r.Time(reply.UpdatedAt); note.UpdatedAt.After(reply.UpdatedAt) {
-		c.DraftSavedAt = r.Time(note.UpdatedAt)
-	}
-	if id := r.URL.Query().Get("again"); id != "" && c.Reply == "" {
-		if m, err := p.Desk.Message(ctx, q, r.OrganizationID, t.ID, id); err == nil && m.Direction == desk.DirectionOutbound && m.Kind == desk.KindReply {
-			c.Kind, c.Reply, chosen = desk.KindReply, m.Text, m.ConversationID
-		} else if err != nil && problem.Of(err) != problem.NotFound {
-			return c, err
-		}
-	}
-	if said.refused() {
-		c.Kind, c.Reply, c.Note, c.Wrong, c.Crossed, c.Files, c.DraftSavedAt = said.kind, said.reply, said.note, said.wrong, said.crossed, said.files, web.Time{}
-		chosen = said.conversation
-	}
-	ways, err := p.Desk.ReplyOptions(ctx, q, r.OrganizationID, t.ID)
+	options, err := p.Desk.ReplyOptions(r.Context(), q, r.OrganizationID, t.ID)
 	if err != nil {
 		return c, err
 	}
-	first, can := -1, false
-	for i := range ways {
-		w := newReplyOption(r, &ways[i], said)
-		if w.ID == chosen || first < 0 && w.Refusal == "" {
-			first = i
-		}
-		can = can || w.Refusal == ""
-		c.Options = append(c.Options, w)
+	for i := range options {
+		c.Options = append(c.Options, newReplyOption(r, &options[i], said))
 	}
-	if chosen != "" {
-		for i := range c.Options {
-			if c.Options[i].ID == chosen {
-				first = i
-			}
-		}
-	}
-	if first >= 0 {
-		c.Options[first].Chosen = true
+	possible := slices.IndexFunc(c.Options, func(o replyOption) bool { return o.Refusal == "" })
+	can := possible >= 0
+	if i := slices.IndexFunc(c.Options, func(o replyOption) bool { return o.ID == chosen }); i >= 0 {
+		c.Options[i].Chosen = true
+	} else if can {
+		c.Options[possible].Chosen = true
 	}
 	switch {
-	case len(ways) == 0:
+	case len(options) == 0:
 		c.Refusal = "This ticket has no conversation to reply to. Add a note, or create a new ticket for the customer."
-	case !can && len(ways) == 1:
+	case !can && len(options) == 1:
 		c.Refusal = asSentence(c.Options[0].Refusal)
 	case !can:
 		c.Refusal = "No conversation of this ticket accepts a reply right now."
@@ -151,6 +121,36 @@ func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said d
 		c.Kind = desk.KindNote
 	}
 	return c, nil
+}
+
+// fillComposer sets the texts: of the refused form, else of a message to send again, else of the
+// user's drafts. chosen is the id of their conversation, if any.
+func (p *pages) fillComposer(r *web.Request, q db.Querier, t *desk.Ticket, said draftForm, c *composer) (chosen string, err error) {
+	drafts, err := p.Desk.SavedDrafts(r.Context(), q, r.OrganizationID, r.UserID, t.ID)
+	if err != nil {
+		return "", err
+	}
+	reply, note := drafts[desk.KindReply], drafts[desk.KindNote]
+	chosen = reply.ConversationID
+	c.Reply, c.Note = reply.Text, note.Text
+	if c.Reply == "" && c.Note != "" {
+		c.Kind = desk.KindNote
+	}
+	if c.DraftSavedAt = r.Time(reply.UpdatedAt); note.UpdatedAt.After(reply.UpdatedAt) {
+		c.DraftSavedAt = r.Time(note.UpdatedAt)
+	}
+	if id := r.URL.Query().Get("again"); id != "" && c.Reply == "" {
+		if m, err := p.Desk.Message(r.Context(), q, r.OrganizationID, t.ID, id); err == nil && m.Direction == desk.DirectionOutbound && m.Kind == desk.KindReply {
+			c.Kind, c.Reply, chosen = desk.KindReply, m.Text, m.ConversationID
+		} else if err != nil && problem.Of(err) != problem.NotFound {
+			return "", err
+		}
+	}
+	if said.refused() {
+		c.Kind, c.Reply, c.Note, c.Wrong, c.Crossed, c.Files, c.DraftSavedAt = said.kind, said.reply, said.note, said.wrong, said.crossed, said.files, web.Time{}
+		chosen = said.conversation
+	}
+	return chosen, nil
 }
 
 func newReplyOption(r *web.Request, o *desk.ReplyOption, said draftForm) replyOption {

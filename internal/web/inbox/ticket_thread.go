@@ -133,22 +133,11 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 		th.Last = newest[0].ID
 	}
 	slices.Reverse(messages)
-	at := func(q url.Values) string {
-		for name, v := range r.URL.Query() {
-			if name == "in" || name == "q" {
-				q[name] = v
-			}
-		}
-		if len(q) == 0 {
-			return ticketPath(t.Number)
-		}
-		return ticketPath(t.Number) + "?" + q.Encode()
-	}
 	if next != nil {
-		th.Earlier = at(url.Values{"before": {writePosition(next)}})
+		th.Earlier = threadPath(r, t, url.Values{"before": {writePosition(next)}})
 	}
 	if before != nil {
-		th.Newest = at(url.Values{})
+		th.Newest = threadPath(r, t, url.Values{})
 	}
 	var calls []*call.Call
 	if p.Calls != nil {
@@ -161,44 +150,69 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 	for _, m := range members {
 		names[m.ID] = cmp.Or(m.Name, m.Email)
 	}
-	var last string
-	add := func(at time.Time, e threadEntry) {
-		when := r.Time(at)
-		if day := when.Day(); day != last {
-			last = day
-			th.Entries = append(th.Entries, threadEntry{ID: "day-" + at.In(r.Now.Location()).Format(time.DateOnly), Day: &when})
-		}
-		th.Entries = append(th.Entries, e)
-	}
-	// Calls appear between the messages of their time, on the same page.
-	pass := func(until time.Time) {
-		for len(calls) > 0 && (until.IsZero() || startTime(calls[0]).Before(until)) {
-			if c := calls[0]; len(messages) == 0 || next == nil || !startTime(c).Before(messages[0].CreatedAt) {
-				add(startTime(c), threadEntry{ID: "call-" + c.ID, Call: newCallEntry(r, c)})
-			}
-			calls = calls[1:]
-		}
+	b := threadBuilder{r: r, calls: calls}
+	if next != nil {
+		b.from = messages[0].CreatedAt
 	}
 	for i := range messages {
 		m := &messages[i]
-		pass(m.CreatedAt)
+		b.addCalls(m.CreatedAt)
 		s := newMessageView(r, t, m, names)
 		if p.Pictures != nil && s.Remote > 0 {
 			s.Load = s.HTMLPath + "?pictures=1"
 		}
-		add(m.CreatedAt, threadEntry{ID: "m-" + m.ID, Message: s})
+		b.add(m.CreatedAt, threadEntry{ID: "m-" + m.ID, Message: s})
 	}
 	if before == nil {
-		pass(time.Time{})
+		b.addCalls(time.Time{})
 	}
-	// With clock differences a day may recur, but ids must be unique.
-	seen := make(map[string]bool)
-	th.Entries = slices.DeleteFunc(th.Entries, func(e threadEntry) bool {
-		twice := seen[e.ID]
-		seen[e.ID] = true
-		return twice
-	})
+	th.Entries = b.entries
 	return th, nil
+}
+
+// threadPath returns the address of a page of the thread, within the list it was opened from.
+func threadPath(r *web.Request, t *desk.Ticket, q url.Values) string {
+	for name, v := range r.URL.Query() {
+		if name == "in" || name == "q" {
+			q[name] = v
+		}
+	}
+	return web.Address(ticketPath(t.Number), q)
+}
+
+// threadBuilder merges messages and calls by time, with an entry for each day.
+type threadBuilder struct {
+	r       *web.Request
+	calls   []*call.Call // not added yet, by time
+	from    time.Time    // earlier calls are on an earlier page; zero: none are
+	day     string       // of the last entry
+	entries []threadEntry
+}
+
+// add adds an entry. With clock differences a day may recur, but ids must be unique.
+func (b *threadBuilder) add(at time.Time, e threadEntry) {
+	when := b.r.Time(at)
+	if day := when.Day(); day != b.day {
+		b.day = day
+		b.addOnce(threadEntry{ID: "day-" + at.In(b.r.Now.Location()).Format(time.DateOnly), Day: &when})
+	}
+	b.addOnce(e)
+}
+
+func (b *threadBuilder) addOnce(e threadEntry) {
+	if !slices.ContainsFunc(b.entries, func(o threadEntry) bool { return o.ID == e.ID }) {
+		b.entries = append(b.entries, e)
+	}
+}
+
+// addCalls adds the calls before a time; zero: all.
+func (b *threadBuilder) addCalls(until time.Time) {
+	for len(b.calls) > 0 && (until.IsZero() || startTime(b.calls[0]).Before(until)) {
+		if c := b.calls[0]; !startTime(c).Before(b.from) {
+			b.add(startTime(c), threadEntry{ID: "call-" + c.ID, Call: newCallEntry(b.r, c)})
+		}
+		b.calls = b.calls[1:]
+	}
 }
 
 func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[string]string) *messageView {
@@ -223,27 +237,7 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 	if d.Subject != "" && plainSubject(d.Subject) != plainSubject(t.Subject) {
 		s.Subject = d.Subject
 	}
-	path := "/messages/" + m.TicketID + "/" + m.ID
-	switch {
-	case d.Redacted:
-		s.Gone = "This message was erased at the customer’s request."
-	case d.Deleted:
-		s.Gone = "The author deleted this message."
-	default:
-		text := m.Text
-		if m.Stripped != "" && m.Stripped != m.Text {
-			text = m.Stripped
-			s.Quoted = spans(short(strings.TrimSpace(strings.TrimPrefix(m.Text, m.Stripped))))
-		}
-		cut := short(text)
-		if s.Text = spans(cut); len(cut) < len(text) || len(short(m.Text)) < len(m.Text) {
-			s.Cut = path + "/text"
-		}
-		if m.HTML != "" {
-			s.HTMLPath, s.Remote = path+"/letter", len(safehtml.Remote(m.HTML))
-			s.Open = s.Quoted == nil && rich(m.HTML)
-		}
-	}
+	s.setContent(m)
 	for i := range m.Attachments {
 		a := &m.Attachments[i]
 		if strings.Contains(m.HTML, a.ID) {
@@ -260,21 +254,52 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 			s.Again = ticketPath(t.Number) + "?again=" + m.ID + "#reply"
 		}
 	}
-	s.Badges, s.Facts = messageBadges(m), facts(r, m)
-	for _, a := range d.Annotations {
-		if a.Kind == channel.Reacted && a.Text != "" {
-			s.Reactions = append(s.Reactions, reaction{a.Text, cmp.Or(a.By, a.ByID, "Unknown")})
+	s.Badges, s.Facts, s.Reactions = messageBadges(m), facts(r, m), reactions(d.Annotations)
+	return s
+}
+
+// setContent sets the text and the HTML of a message, or the reason why it has none.
+func (s *messageView) setContent(m *desk.Message) {
+	path := "/messages/" + m.TicketID + "/" + m.ID
+	switch {
+	case m.Details.Redacted:
+		s.Gone = "This message was erased at the customer’s request."
+	case m.Details.Deleted:
+		s.Gone = "The author deleted this message."
+	default:
+		text := m.Text
+		if m.Stripped != "" && m.Stripped != m.Text {
+			text = m.Stripped
+			s.Quoted = spans(short(strings.TrimSpace(strings.TrimPrefix(m.Text, m.Stripped))))
+		}
+		cut := short(text)
+		if s.Text = spans(cut); len(cut) < len(text) || len(short(m.Text)) < len(m.Text) {
+			s.Cut = path + "/text"
+		}
+		if m.HTML != "" {
+			s.HTMLPath, s.Remote = path+"/letter", len(safehtml.Remote(m.HTML))
+			s.Open = s.Quoted == nil && rich(m.HTML)
 		}
 	}
-	for _, a := range d.Annotations { // skip removed reactions
+}
+
+// reactions returns the reactions to a message that were not removed.
+func reactions(annotations []desk.Annotation) []reaction {
+	var list []reaction
+	for _, a := range annotations {
+		if a.Kind == channel.Reacted && a.Text != "" {
+			list = append(list, reaction{a.Text, cmp.Or(a.By, a.ByID, "Unknown")})
+		}
+	}
+	for _, a := range annotations {
 		if a.Kind == channel.Unreacted {
 			by := cmp.Or(a.By, a.ByID, "Unknown")
-			if i := slices.IndexFunc(s.Reactions, func(r reaction) bool { return r.By == by && (a.Text == "" || a.Text == r.Text) }); i >= 0 {
-				s.Reactions = slices.Delete(s.Reactions, i, i+1)
+			if i := slices.IndexFunc(list, func(r reaction) bool { return r.By == by && (a.Text == "" || a.Text == r.Text) }); i >= 0 {
+				list = slices.Delete(list, i, i+1)
 			}
 		}
 	}
-	return s
+	return list
 }
 
 // plainSubject returns a subject without prefixes such as "Re:".

@@ -76,19 +76,7 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 	default:
 		q.ActorID = who
 	}
-	for name, at := range map[string]*time.Time{"from": &q.From, "to": &q.To} {
-		if asked.Get(name) == "" {
-			continue
-		}
-		day, err := time.ParseInLocation(time.DateOnly, asked.Get(name), r.Now.Location())
-		if err != nil {
-			fs.Field(name).Error = fs.Field(name).Label + " must be a date such as 2026-12-25."
-			continue
-		}
-		if *at = day; name == "to" { // the whole day
-			*at = day.AddDate(0, 0, 1)
-		}
-	}
+	q.From, q.To = auditDays(r, fs)
 	if body.Verified, err = p.verified(r); err != nil {
 		return err
 	}
@@ -127,6 +115,25 @@ func (p *pages) audit(w http.ResponseWriter, r *web.Request) error {
 		body.Empty = web.Empty{Text: "No entries match these filters.", Path: auditPath, Label: "Show all"}
 	}
 	return p.Render(w, r, "audit", pg)
+}
+
+// auditDays parses the days of the filter. The time to is the end of its day.
+func auditDays(r *web.Request, fs web.Fields) (from, to time.Time) {
+	for name, at := range map[string]*time.Time{"from": &from, "to": &to} {
+		f := fs.Field(name)
+		if f.Value == "" {
+			continue
+		}
+		day, err := time.ParseInLocation(time.DateOnly, f.Value, r.Now.Location())
+		if err != nil {
+			f.Error = f.Label + " must be a date such as 2026-12-25."
+			continue
+		}
+		if *at = day; name == "to" {
+			*at = day.AddDate(0, 0, 1)
+		}
+	}
+	return from, to
 }
 
 // auditURL returns the log's address with one filter changed, or removed if value is

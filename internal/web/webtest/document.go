@@ -25,6 +25,29 @@ func Parse(t testing.TB, body string) Document {
 	if !strings.HasPrefix(body, "<!doctype html>\n") {
 		t.Fatalf("got a page that begins with %.40q", body)
 	}
+	checkBalance(t, body)
+	root, err := html.Parse(strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Document{t, root}
+	d.checkReferences()
+	for _, name := range []string{"input", "textarea", "select"} {
+		for _, in := range d.All(name) {
+			if Attr(in, "type") != "hidden" && !Has(in, "hidden") && !named(d, in) {
+				t.Errorf("no label for the field %s", Attr(in, "name"))
+			}
+		}
+	}
+	if h1 := d.All("h1"); len(h1) != 1 || Text(h1[0]) == "" {
+		t.Errorf("got %d headings in page %s", len(h1), body)
+	}
+	return d
+}
+
+// checkBalance asserts that tags balance.
+func checkBalance(t testing.TB, body string) {
+	t.Helper()
 	var open []string
 	for z := html.NewTokenizer(strings.NewReader(body)); ; {
 		kind := z.Next()
@@ -53,12 +76,12 @@ func Parse(t testing.TB, body string) Document {
 	if len(open) != 0 {
 		t.Errorf("page ends inside %v: %s", open, body)
 	}
-	root, err := html.Parse(strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := Document{t, root}
-	for n := range root.Descendants() {
+}
+
+// checkReferences asserts that ids are unique and references to them resolve.
+func (d Document) checkReferences() {
+	d.T.Helper()
+	for n := range d.Root.Descendants() {
 		refs := strings.Fields(Attr(n, "for") + " " + Attr(n, "aria-describedby") + " " + Attr(n, "aria-labelledby") + " " + Attr(n, "popovertarget") + " " + Attr(n, "form") + " " + Attr(n, "list"))
 		if id := Attr(n, "id"); id != "" && n.Type == html.ElementNode {
 			refs = append(refs, id)
@@ -68,21 +91,10 @@ func Parse(t testing.TB, body string) Document {
 		}
 		for _, id := range refs {
 			if len(d.WithAttr("id", id)) != 1 {
-				t.Errorf("%d elements have the id %q of %s", len(d.WithAttr("id", id)), id, n.Data)
+				d.T.Errorf("%d elements have the id %q of %s", len(d.WithAttr("id", id)), id, n.Data)
 			}
 		}
 	}
-	for _, name := range []string{"input", "textarea", "select"} {
-		for _, in := range d.All(name) {
-			if Attr(in, "type") != "hidden" && !Has(in, "hidden") && !named(d, in) {
-				t.Errorf("no label for the field %s", Attr(in, "name"))
-			}
-		}
-	}
-	if h1 := d.All("h1"); len(h1) != 1 || Text(h1[0]) == "" {
-		t.Errorf("got %d headings in page %s", len(h1), body)
-	}
-	return d
 }
 
 // void lists the elements without an end tag.
