@@ -21,16 +21,26 @@ import (
 // maxFieldErrors bounds the field errors of one answer.
 const maxFieldErrors = 100
 
+// fieldError is one invalid field or parameter of a request.
+type fieldError struct {
+	Code      string `json:"code"`
+	Detail    string `json:"detail"`
+	Pointer   string `json:"pointer,omitempty"`
+	Parameter string `json:"parameter,omitempty"`
+	Header    string `json:"header,omitempty"`
+}
+
 // bodyCheck is the check of one body against its record.
 type bodyCheck struct {
-	put       bool
-	fieldErrs []fieldError
-
+	put bool // an update; else a create
 	// imports is set for an import, which often repeats an export: read-only fields are
 	// skipped.
 	imports bool
-	skipped []string // names of skipped fields, with dots for nested ones
-	differs bool     // a field differs from the stored record
+
+	// Results.
+	fieldErrs []fieldError
+	skipped   []string // names of skipped fields, with dots for nested ones
+	differs   bool     // a field differs from the stored record
 }
 
 func (c *bodyCheck) add(code, pointer, format string, args ...any) {
@@ -50,15 +60,9 @@ func point(pointer, name string) string {
 	return pointer + "/" + url.PathEscape(name)
 }
 
-// checkBody checks a body and returns it for decoding into the handler's struct: without
-// read-only fields that equal the stored record's, and with metadata merged into the stored
-// map. current is nil for a create.
-func checkBody(members []Member, body, current *jsonNode, put bool) ([]byte, []fieldError) {
-	c := bodyCheck{put: put}
-	return c.body(members, body, current), c.fieldErrs
-}
-
-// body is [checkBody] with results in c.
+// body checks a body and returns it for decoding into the handler's struct: without read-only
+// fields that equal the stored record's, and with metadata merged into the stored map. current is
+// nil for a create.
 func (c *bodyCheck) body(members []Member, body, current *jsonNode) []byte {
 	put := c.put
 	if body.kind != '{' {
@@ -77,7 +81,7 @@ func (c *bodyCheck) body(members []Member, body, current *jsonNode) []byte {
 	}
 	for i := range body.members {
 		name, v := body.members[i].name, &body.members[i].value
-		m := member(members, name)
+		m := findMember(members, name)
 		pointer := point("#", name)
 		if m == nil {
 			c.add("unknown_field", pointer, "Unknown field %.60s.", name)
@@ -122,15 +126,6 @@ func (c *bodyCheck) required(pointer string, members []Member, n *jsonNode) {
 			c.add("required", point(pointer, m.Name), "%s is required.", m.Name)
 		}
 	}
-}
-
-func member(members []Member, name string) *Member {
-	for i := range members {
-		if members[i].Name == name {
-			return &members[i]
-		}
-	}
-	return nil
 }
 
 // member checks a value that may be null.
@@ -273,7 +268,7 @@ func (c *bodyCheck) object(pointer, name string, members []Member, v, stored *js
 	for i := range v.members {
 		key, value := v.members[i].name, &v.members[i].value
 		at := point(pointer, key)
-		m := member(members, key)
+		m := findMember(members, key)
 		switch {
 		case m == nil:
 			c.add("unknown_field", at, "%.60s is not a field of %s.", key, name)
@@ -356,19 +351,4 @@ func (c *bodyCheck) metadata(pointer, name string, v, stored *jsonNode) []byte {
 		return []byte("{}") // strings always marshal
 	}
 	return text
-}
-
-func quote(s string) []byte {
-	text, err := json.Marshal(s)
-	if err != nil {
-		return []byte(`""`) // strings do marshal
-	}
-	return text
-}
-
-func orList(words []string) string {
-	if n := len(words); n > 1 {
-		return strings.Join(words[:n-1], ", ") + " or " + words[n-1]
-	}
-	return strings.Join(words, "")
 }

@@ -85,12 +85,12 @@ func (o *csvWriter) begin() error {
 	return o.endRow()
 }
 
-func (o *csvWriter) write(d Document) error {
-	if len(d.JSON) == 0 || d.JSON[0] != '{' {
+func (o *csvWriter) write(record []byte) error {
+	if len(record) == 0 || record[0] != '{' {
 		return errors.New("the record is no object")
 	}
 	clear(o.cells)
-	fill(o.columns, d.JSON, o.cells)
+	fill(o.columns, record, o.cells)
 	o.row = o.row[:0]
 	for i, value := range o.cells {
 		switch {

@@ -140,7 +140,7 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 				break
 			}
 		}
-		if err = rows.write(record); err != nil {
+		if err = rows.write(record.JSON); err != nil {
 			break
 		}
 	}
@@ -192,7 +192,7 @@ func (a *API) recordExport(r *Request) error {
 // rowWriter writes records in one of the export formats.
 type rowWriter interface {
 	begin() error
-	write(record Document) error
+	write(record []byte) error
 	end() error
 }
 
@@ -212,8 +212,8 @@ type lineWriter struct{ out *bufio.Writer }
 
 func (o lineWriter) begin() error { return nil }
 
-func (o lineWriter) write(record Document) error {
-	o.out.Write(record.JSON)
+func (o lineWriter) write(record []byte) error {
+	o.out.Write(record)
 	return o.out.WriteByte('\n') // a bufio.Writer returns its error again
 }
 
@@ -232,10 +232,10 @@ func (o *featureWriter) begin() error {
 	return err
 }
 
-func (o *featureWriter) write(record Document) error {
+func (o *featureWriter) write(record []byte) error {
 	id, geometry := []byte(nil), []byte("null")
 	o.properties = o.properties[:0]
-	for name, value := range membersOf(record.JSON) {
+	for name, value := range membersOf(record) {
 		switch string(name) {
 		case "id":
 			id = value

@@ -5,68 +5,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
 )
-
-// FuzzParseJSON: text that the parser accepts has the same meaning for encoding/json; text that
-// only the parser refuses has a reason that encoding/json does not check.
-func FuzzParseJSON(f *testing.F) {
-	for _, s := range []string{`{"a":[1,-2.5e3,true,false,null,"\u00e4\ud83d\ude00\n"]}`, `{"a":1,"a":2}`, `[[[[]]]]`, `"\ud800"`, `{"a":}`, " 1 ", "01", `{"":{"":""}}`} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		n, err := parseJSON(text)
-		if err != nil {
-			if !utf8.ValidString(err.Error()) || len(err.Error()) > 1000 {
-				t.Errorf("%q: the error cannot be shown: %q", text, err)
-			}
-			return
-		}
-		if !json.Valid(text) || !utf8.Valid(text) {
-			t.Fatalf("%q: taken", text)
-		}
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.UseNumber()
-		var want any
-		if err := d.Decode(&want); err != nil {
-			t.Fatalf("%q: %v", text, err)
-		}
-		if got := plain(&n); !reflect.DeepEqual(got, want) {
-			t.Errorf("%q: got %#v, want %#v", text, got, want)
-		}
-		if !n.equal(&n) {
-			t.Errorf("%q: does not equal itself", text)
-		}
-	})
-}
-
-// plain is the value as encoding/json has it.
-func plain(n *jsonNode) any {
-	switch n.kind {
-	case '{':
-		out := map[string]any{}
-		for i := range n.members {
-			out[n.members[i].name] = plain(&n.members[i].value)
-		}
-		return out
-	case '[':
-		out := []any{}
-		for i := range n.items {
-			out = append(out, plain(&n.items[i]))
-		}
-		return out
-	case '"':
-		return n.text
-	case '0':
-		return json.Number(n.text)
-	case 't', 'f':
-		return n.kind == 't'
-	}
-	return nil
-}
 
 var fuzzed = &Route{Method: "GET", Path: "/x", List: true, Sort: []string{"created_at", "name"}, Query: []Param{
 	{Name: "s"}, {Name: "ss", Kind: StringsParam}, {Name: "e", Kind: EnumParam, Values: []string{"a", "b"}}, {Name: "es", Kind: EnumsParam, Values: []string{"a", "b"}},
@@ -162,61 +104,6 @@ func FuzzAuthorization(f *testing.F) {
 		key, err := idempotencyKey([]string{line})
 		if err == nil && (len(key) < 1 || len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' })) {
 			t.Errorf("idempotency key %q: got %q", line, key)
-		}
-	})
-}
-
-// FuzzBody: an accepted body decodes, for any stored record.
-func FuzzBody(f *testing.F) {
-	members := []Member{
-		{Name: "id", Type: ID()}, {Name: "s", Type: String(1, 5), Access: Required}, {Name: "i", Type: Int(0, 9), Access: Writable},
-		{Name: "t", Type: Timestamp(), Access: Writable, Nullable: true}, {Name: "a", Type: Array(Enum("x", "y"), 3), Access: Writable},
-		{Name: "o", Type: Object(Member{Name: "n", Type: Number(), Access: Required}), Access: Writable, Nullable: true},
-		{Name: "m", Type: Metadata(), Access: Writable}, {Name: "b", Type: Bool(), Access: UpdateOnly},
-	}
-	for _, s := range []string{`{"s":"a","i":3,"t":null,"a":["x"],"o":{"n":1.5},"m":{"k":"v","l":null}}`, `{"id":"1","b":true}`, `{"i":1e3}`, `{"m":null,"a":null}`, `{}`} {
-		f.Add([]byte(s), true)
-		f.Add([]byte(s), false)
-	}
-	stored, err := parseJSON([]byte(`{"id":"1","s":"a","i":0,"t":null,"a":[],"o":null,"m":{"l":"1"},"b":false}`))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, text []byte, put bool) {
-		n, err := parseJSON(text)
-		if err != nil {
-			return
-		}
-		current := &stored
-		if !put {
-			current = nil
-		}
-		got, fieldErrs := checkBody(members, &n, current, put)
-		if len(fieldErrs) > maxFieldErrors {
-			t.Fatalf("%d faults", len(fieldErrs))
-		}
-		for _, fl := range fieldErrs {
-			if !strings.HasPrefix(fl.Pointer, "#") || fl.Code == "" || !utf8.ValidString(fl.Detail) {
-				t.Errorf("%q: %+v", text, fl)
-			}
-		}
-		if len(fieldErrs) > 0 {
-			return
-		}
-		var into struct {
-			S Optional[string]            `json:"s"`
-			I Optional[int64]             `json:"i"`
-			T Optional[Time]              `json:"t"`
-			A Optional[[]string]          `json:"a"`
-			O Optional[map[string]any]    `json:"o"`
-			M Optional[map[string]string] `json:"m"`
-			B Optional[bool]              `json:"b"`
-		}
-		if err := json.Unmarshal(got, &into); err != nil {
-			t.Fatalf("%q became %q: %v", text, got, err)
-		}
-		if into.I.Value < 0 || into.I.Value > 9 || len(into.A.Value) > 3 || utf8.RuneCountInString(into.S.Value) > 5 || len(into.M.Value) > maxMetadata {
-			t.Errorf("%q became %+v", text, into)
 		}
 	})
 }

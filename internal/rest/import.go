@@ -228,7 +228,7 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 		return err
 	}
 	var lacks []fieldError
-	if r.route.narrows && member(r.route.Input.Members, subaccountMember) != nil {
+	if r.route.narrows && r.route.Input.Has(subaccountMember) {
 		if l.Subaccount, lacks, err = r.sole(ctx, scope); err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 
 // name sets the identifiers of a line's existing record.
 func (l *Line) name(body *jsonNode) []fieldError {
-	c := bodyCheck{}
+	var c bodyCheck
 	text := func(member string) string {
 		v := body.find(member)
 		if v == nil || v.kind == 'n' {
@@ -556,14 +556,6 @@ func (f *importErrors) toError() *apiError {
 		verb = "is"
 	}
 	return &apiError{code: "validation_failed", fieldErrs: f.fieldErrs, detail: fmt.Sprintf("%s %s not valid, so none was imported.", count(f.lines, "record"), verb)}
-}
-
-// count returns "1 record" and "2 records".
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprint(n, " ", what, "s")
 }
 
 // importParam is a query parameter of every import.

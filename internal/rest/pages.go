@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"maps"
@@ -23,16 +22,13 @@ var pageStyle []byte
 
 var pageTemplate = template.Must(template.New("pages").Parse(pageTemplates))
 
-// pageMember is a row in a table of fields or parameters.
-type pageMember struct{ Name, Type, Note, Doc, Example string }
-
 // pageOperation is an operation on the reference page.
 type pageOperation struct {
 	ID, Summary, Method, Path, Needs, Status string
 	Doc                                      []string
 	Export, GeoJSON, List                    bool
 	Imports                                  []pageImport
-	Parameters, Body, Answer                 []pageMember
+	Parameters, Body, Answer                 []fieldDoc
 	Codes                                    []string
 }
 
@@ -163,7 +159,7 @@ func (rt *Route) show(base string) pageOperation {
 			continue
 		}
 		s := p["schema"].(object)
-		m := pageMember{Name: p["name"].(string), Type: s["type"].(string)}
+		m := fieldDoc{Name: p["name"].(string), Type: s["type"].(string)}
 		m.Doc, _ = p["description"].(string)
 		switch example := p["example"].(type) {
 		case nil:
@@ -187,7 +183,7 @@ func (rt *Route) show(base string) pageOperation {
 		o.Parameters = append(o.Parameters, m)
 	}
 	if rt.Input != nil {
-		o.Body = showMembers(nil, "", rt.Input.Members, strings.ToLower(rt.Method))
+		o.Body = rt.Input.describe(strings.ToLower(rt.Method))
 	}
 	if rt.Import != nil {
 		for _, t := range rt.Import.Types {
@@ -195,87 +191,7 @@ func (rt *Route) show(base string) pageOperation {
 		}
 	}
 	if rt.Output != nil {
-		o.Answer = showMembers(nil, "", rt.Output.Members, "")
+		o.Answer = rt.Output.describe("")
 	}
 	return o
-}
-
-// withValues returns a description with the values of an enum.
-func withValues(doc string, values []string) string {
-	return strings.TrimSpace(doc + " One of " + strings.Join(values, ", ") + ".")
-}
-
-// showMembers adds rows for members; nested fields follow their object. as is the use of the
-// record: answered (""), or sent by post or put.
-func showMembers(rows []pageMember, prefix string, members []Member, as string) []pageMember {
-	for i := range members {
-		m := &members[i]
-		locked := m.Access == ReadOnly || as == "put" && (m.Access == CreateOnly || m.Access == CreateRequired) || as == "post" && prefix == "" && m.Access == UpdateOnly
-		if as == "" && m.WriteOnly || as != "" && locked {
-			continue
-		}
-		row := pageMember{Name: prefix + m.Name, Type: m.Type.show(), Doc: m.Doc}
-		switch {
-		case as == "post" && (m.Access == Required || m.Access == CreateRequired):
-			row.Note = "required"
-		case m.Nullable:
-			row.Note = "or null"
-		}
-		if m.Type.kind == kindEnum && len(m.Type.values) > 1 {
-			row.Doc = withValues(row.Doc, m.Type.values)
-		}
-		if m.Example != nil {
-			if text, err := json.Marshal(m.Example); err == nil {
-				row.Example = string(text)
-			}
-		}
-		rows = append(rows, row)
-		switch {
-		case strings.Count(prefix, ".") >= 3: // recursive records
-		case m.Type.kind == kindObject:
-			rows = showMembers(rows, prefix+m.Name+".", m.Type.members, as)
-		case m.Type.kind == kindArray && m.Type.of.kind == kindObject:
-			rows = showMembers(rows, prefix+m.Name+"[].", m.Type.of.members, as)
-		}
-	}
-	return rows
-}
-
-// show describes the type in words.
-func (t *Type) show() string {
-	switch t.kind {
-	case kindString:
-		if t.format != "" {
-			return t.format
-		}
-		if t.bounded && t.max > 0 {
-			return fmt.Sprintf("string, %d to %d", t.min, t.max)
-		}
-		return "string"
-	case kindInt:
-		if t.bounded {
-			return fmt.Sprintf("integer, %d to %d", t.min, t.max)
-		}
-		return "integer"
-	case kindNumber:
-		return "number"
-	case kindBool:
-		return "boolean"
-	case kindTime:
-		return "time"
-	case kindDate:
-		return "date"
-	case kindEnum:
-		if len(t.values) == 1 {
-			return strconv.Quote(t.values[0])
-		}
-		return "string"
-	case kindArray:
-		return "array of " + t.of.show()
-	case kindObject:
-		return "object"
-	case kindMap, kindMetadata:
-		return "map"
-	}
-	return "any"
 }

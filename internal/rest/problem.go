@@ -102,15 +102,6 @@ var byRefusal = map[apikey.Refusal]string{
 	apikey.IPNotAllowed:     "ip_not_allowed",
 }
 
-// fieldError is one invalid field or parameter of a request.
-type fieldError struct {
-	Code      string `json:"code"`
-	Detail    string `json:"detail"`
-	Pointer   string `json:"pointer,omitempty"`
-	Parameter string `json:"parameter,omitempty"`
-	Header    string `json:"header,omitempty"`
-}
-
 // apiError is an error answer of this API.
 type apiError struct {
 	code      string
@@ -199,7 +190,7 @@ func pointerOf(path string, input *Record) (pointer, name string) {
 	if path == "" {
 		return "#", ""
 	}
-	if head, _, _ := strings.Cut(path, "."); input == nil || member(input.Members, head) == nil {
+	if head, _, _ := strings.Cut(path, "."); !input.Has(head) {
 		path = snake(path)
 	}
 	pointer = "#"
@@ -232,14 +223,6 @@ func sentence(s string) string {
 		s = strings.ToUpper(s[:1]) + s[1:]
 	}
 	return stopped(s)
-}
-
-// stopped returns s with a full stop, unless it ends with punctuation.
-func stopped(s string) string {
-	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") || strings.HasSuffix(s, "!") {
-		return s
-	}
-	return s + "."
 }
 
 // storable reports whether an answer with this status is stored for retries (fleet-api.md 4).

@@ -278,14 +278,6 @@ func (rt *Route) readOwnParam(q *query, name, value string) (detail string) {
 	return ""
 }
 
-// clip shortens client input for messages.
-func clip(s string) string {
-	if len(s) > 60 {
-		s = strings.ToValidUTF8(s[:60], "") + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
-}
-
 // Decimal parses a finite decimal number. Unlike [strconv.ParseFloat] it refuses NaN, 0x10 and
 // 1_000.
 func Decimal(s string) (float64, bool) {

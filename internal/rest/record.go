@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"slices"
+
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
@@ -11,6 +13,23 @@ type Record struct {
 	Name    string // schema name; for records with a field "object", its value
 	Doc     string
 	Members []Member
+}
+
+// Has reports whether the record has a field; false for nil.
+func (r *Record) Has(name string) bool { return r != nil && findMember(r.Members, name) != nil }
+
+// HasRequired reports whether a create requires a field.
+func (r *Record) HasRequired() bool {
+	return slices.ContainsFunc(r.Members, func(m Member) bool { return m.Access == Required || m.Access == CreateRequired })
+}
+
+func findMember(members []Member, name string) *Member {
+	for i := range members {
+		if members[i].Name == name {
+			return &members[i]
+		}
+	}
+	return nil
 }
 
 // Member is one field of an object. Answers contain every field that is not write-only.

@@ -158,7 +158,9 @@ func (r *Request) decode(stored *jsonNode, into any, stale bool, lacks []fieldEr
 	if r.route.Input != nil {
 		members = r.route.Input.Members
 	}
-	text, fieldErrs := checkBody(members, &r.body, stored, r.http.Method == http.MethodPut)
+	c := bodyCheck{put: r.http.Method == http.MethodPut}
+	text := c.body(members, &r.body, stored)
+	fieldErrs := c.fieldErrs
 	if stale {
 		fieldErrs = slices.DeleteFunc(fieldErrs, func(f fieldError) bool { return f.Code == "read_only" })
 	}

@@ -457,11 +457,7 @@ func (r *Request) emptyBody(takes bool) error {
 	if r.route.Input == nil {
 		return nil
 	}
-	required := r.http.Method == http.MethodPut
-	for _, m := range r.route.Input.Members {
-		required = required || m.Access == Required || m.Access == CreateRequired
-	}
-	if required {
+	if r.http.Method == http.MethodPut || r.route.Input.HasRequired() {
 		return apiErrorf("invalid_json", "The body is empty; an object is expected.")
 	}
 	return nil

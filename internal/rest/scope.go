@@ -157,7 +157,7 @@ func (r *Request) reachBody(ctx context.Context) (err error) {
 
 // namedIn returns the subaccount named by a record, if records of this route have one.
 func (r *Request) namedIn(body *jsonNode) []string {
-	if r.api.c.Subaccounts == nil || r.route.Input == nil || member(r.route.Input.Members, subaccountMember) == nil {
+	if r.api.c.Subaccounts == nil || !r.route.Input.Has(subaccountMember) {
 		return nil
 	}
 	if v := body.find(subaccountMember); v != nil && v.kind == '"' && v.text != "" {
