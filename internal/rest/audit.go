@@ -6,37 +6,39 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 
 	"github.com/google/uuid"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-var auditRecord = &Record{Name: "audit_entry", Doc: "A change of settings or API keys, or another action recorded by a service. It holds no secrets.", Members: []Member{
-	{Name: "id", Type: ID()},
-	{Name: "object", Type: Enum("audit_entry")},
-	{Name: "at", Type: Timestamp(), Doc: "By the real clock, in a sandbox too."},
-	{Name: "actor", Type: Object(
-		Member{Name: "type", Type: Enum(string(audit.User), string(audit.System), string(audit.Key))},
-		Member{Name: "id", Type: Text(), Nullable: true},
-		Member{Name: "email", Type: Text(), Nullable: true},
+var auditRecord = &schema.Record{Name: "audit_entry", Doc: "A change of settings or API keys, or another action recorded by a service. It holds no secrets.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("audit_entry")},
+	{Name: "at", Type: schema.Timestamp(), Doc: "By the real clock, in a sandbox too."},
+	{Name: "actor", Type: schema.Object(
+		schema.Member{Name: "type", Type: schema.Enum(string(audit.User), string(audit.System), string(audit.Key))},
+		schema.Member{Name: "id", Type: schema.Text(), Nullable: true},
+		schema.Member{Name: "email", Type: schema.Text(), Nullable: true},
 	)},
-	{Name: "action", Type: Text(), Example: "api_key.created"},
-	{Name: "target", Type: Object(
-		Member{Name: "type", Type: Text(), Example: "api_key"},
-		Member{Name: "id", Type: Text(), Nullable: true},
-		Member{Name: "name", Type: Text(), Nullable: true},
-		Member{Name: "partial_key", Type: Text(), Nullable: true, Doc: "Of API keys: the last 8 characters."},
+	{Name: "action", Type: schema.Text(), Example: "api_key.created"},
+	{Name: "target", Type: schema.Object(
+		schema.Member{Name: "type", Type: schema.Text(), Example: "api_key"},
+		schema.Member{Name: "id", Type: schema.Text(), Nullable: true},
+		schema.Member{Name: "name", Type: schema.Text(), Nullable: true},
+		schema.Member{Name: "partial_key", Type: schema.Text(), Nullable: true, Doc: "Of API keys: the last 8 characters."},
 	)},
-	{Name: "ip", Type: Text(), Nullable: true, Doc: "null when there was no request."},
-	{Name: "user_agent", Type: Text(), Nullable: true},
-	{Name: "request_id", Type: Text(), Nullable: true},
-	{Name: "changes", Type: Map(Object(
-		Member{Name: "from", Type: JSON()},
-		Member{Name: "to", Type: JSON()},
+	{Name: "ip", Type: schema.Text(), Nullable: true, Doc: "null when there was no request."},
+	{Name: "user_agent", Type: schema.Text(), Nullable: true},
+	{Name: "request_id", Type: schema.Text(), Nullable: true},
+	{Name: "changes", Type: schema.Map(schema.Object(
+		schema.Member{Name: "from", Type: schema.JSON()},
+		schema.Member{Name: "to", Type: schema.JSON()},
 	)), Doc: "By member."},
 }}
 
 type wireAudit struct {
 	ID        string                  `json:"id"`
 	Object    string                  `json:"object"`
-	At        Time                    `json:"at"`
+	At        rfc3339.Time            `json:"at"`
 	Actor     wireActor               `json:"actor"`
 	Action    audit.Action            `json:"action"`
 	Target    wireTarget              `json:"target"`
@@ -67,7 +69,7 @@ func wireOfAudit(e *audit.Entry) wireAudit {
 		return &s
 	}
 	w := wireAudit{
-		ID: e.ID, Object: "audit_entry", At: Time(e.At), Action: e.Action,
+		ID: e.ID, Object: "audit_entry", At: rfc3339.Time(e.At), Action: e.Action,
 		Actor:  wireActorOf(e.Source.Actor, orNull),
 		Target: wireTarget{e.Target.Type, orNull(e.Target.ID), orNull(e.Target.Name), orNull(e.Target.PartialKey)},
 		IP:     orNull(e.Source.IP()), UserAgent: orNull(e.Source.UserAgent), RequestID: orNull(e.Source.RequestID), Changes: e.Changes,

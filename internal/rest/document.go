@@ -1,6 +1,10 @@
 package rest
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+)
 
 // Document is an already encoded record. A handler may answer with a Document wherever it
 // answers with a record; it is written without decoding or checks, so that an export streams at
@@ -26,7 +30,7 @@ func (d Document) With(name string, value []byte) Document {
 	if len(head) > 1 {
 		text = append(text, ',')
 	}
-	text = append(text, quote(name)...)
+	text = append(text, schema.Quote(name)...)
 	text = append(text, ':')
 	text = append(text, value...)
 	return Document{JSON: append(text, '}')}

@@ -7,17 +7,20 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // reminderRecord describes the JSON object.
-var reminderRecord = &rest.Record{Name: "reminder", Doc: "Something to remember.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("reminder")},
-	{Name: "text", Type: rest.String(1, 500), Access: rest.Required, Doc: "What to remember.", Example: "Buy tyres"},
-	{Name: "due_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true, Doc: "When it must be done."},
-	{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable},
-	{Name: "created_at", Type: rest.Timestamp()},
+var reminderRecord = &schema.Record{Name: "reminder", Doc: "Something to remember.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("reminder")},
+	{Name: "text", Type: schema.String(1, 500), Access: schema.Required, Doc: "What to remember.", Example: "Buy tyres"},
+	{Name: "due_at", Type: schema.Timestamp(), Access: schema.Writable, Nullable: true, Doc: "When it must be done."},
+	{Name: "metadata", Type: schema.Metadata(), Access: schema.Writable},
+	{Name: "created_at", Type: schema.Timestamp()},
 }}
 
 // reminder is the record in answers.
@@ -25,16 +28,16 @@ type reminder struct {
 	ID        string            `json:"id"`
 	Object    string            `json:"object"`
 	Text      string            `json:"text"`
-	DueAt     rest.Time         `json:"due_at"` // null when zero
+	DueAt     rfc3339.Time      `json:"due_at"` // null when zero
 	Metadata  map[string]string `json:"metadata"`
-	CreatedAt rest.Time         `json:"created_at"`
+	CreatedAt rfc3339.Time      `json:"created_at"`
 }
 
 // reminderBody is the record in requests.
 type reminderBody struct {
-	Text     rest.Optional[string]            `json:"text"`
-	DueAt    rest.Optional[rest.Time]         `json:"due_at"`
-	Metadata rest.Optional[map[string]string] `json:"metadata"` // merged with the stored map
+	Text     optional.Value[string]            `json:"text"`
+	DueAt    optional.Value[rfc3339.Time]      `json:"due_at"`
+	Metadata optional.Value[map[string]string] `json:"metadata"` // merged with the stored map
 }
 
 // reminderQuery selects a page of reminders.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 // format is the media type of an answer.
@@ -44,7 +45,7 @@ func (rt *Route) chooseFormat(lines []string) (format, error) {
 		}
 	}
 	if bestQ == 0 {
-		return formatJSON, apiErrorf("not_acceptable", "The answer can be %s.", orList(offered))
+		return formatJSON, apiErrorf("not_acceptable", "The answer can be %s.", schema.OrList(offered))
 	}
 	return best, nil
 }
@@ -128,7 +129,7 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 		w.Header()["Content-Disposition"] = []string{`attachment; filename="export.` + [...]string{"", "ndjson", "csv", "geojson"}[r.format] + `"`}
 		r.answerStarted = true
 		w.WriteHeader(http.StatusOK)
-		return rows.begin()
+		return rows.Begin()
 	}
 	var err error
 	for record, failure := range got.rows {
@@ -140,7 +141,7 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 				break
 			}
 		}
-		if err = rows.write(record.JSON); err != nil {
+		if err = rows.Write(record.JSON); err != nil {
 			break
 		}
 	}
@@ -156,7 +157,7 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 		return nil
 	}
 	if err == nil {
-		err = rows.end()
+		err = rows.End()
 	}
 	if err == nil {
 		err = out.Flush()
@@ -191,15 +192,15 @@ func (a *API) recordExport(r *Request) error {
 
 // rowWriter writes records in one of the export formats.
 type rowWriter interface {
-	begin() error
-	write(record []byte) error
-	end() error
+	Begin() error
+	Write(record []byte) error
+	End() error
 }
 
-func writerOf(f format, out *bufio.Writer, of *Record) rowWriter {
+func writerOf(f format, out *bufio.Writer, of *schema.Record) rowWriter {
 	switch f {
 	case formatCSV:
-		return newCSVWriter(out, of)
+		return schema.NewCSVWriter(out, of)
 	case formatGeoJSON:
 		return &featureWriter{out: out}
 	default:
@@ -210,14 +211,14 @@ func writerOf(f format, out *bufio.Writer, of *Record) rowWriter {
 // lineWriter writes NDJSON.
 type lineWriter struct{ out *bufio.Writer }
 
-func (o lineWriter) begin() error { return nil }
+func (o lineWriter) Begin() error { return nil }
 
-func (o lineWriter) write(record []byte) error {
+func (o lineWriter) Write(record []byte) error {
 	o.out.Write(record)
 	return o.out.WriteByte('\n') // a bufio.Writer returns its error again
 }
 
-func (o lineWriter) end() error { return nil }
+func (o lineWriter) End() error { return nil }
 
 // featureWriter writes a FeatureCollection (RFC 7946). A record's geometry and id become the
 // feature's, all other fields its properties.
@@ -227,15 +228,15 @@ type featureWriter struct {
 	properties []byte
 }
 
-func (o *featureWriter) begin() error {
+func (o *featureWriter) Begin() error {
 	_, err := o.out.WriteString(`{"type":"FeatureCollection","features":[`)
 	return err
 }
 
-func (o *featureWriter) write(record []byte) error {
+func (o *featureWriter) Write(record []byte) error {
 	id, geometry := []byte(nil), []byte("null")
 	o.properties = o.properties[:0]
-	for name, value := range membersOf(record) {
+	for name, value := range schema.MembersOf(record) {
 		switch string(name) {
 		case "id":
 			id = value
@@ -265,7 +266,7 @@ func (o *featureWriter) write(record []byte) error {
 	return err
 }
 
-func (o *featureWriter) end() error {
+func (o *featureWriter) End() error {
 	_, err := o.out.WriteString("\n]}\n")
 	return err
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 // FuzzImport: any body is split into lines that are parts of it, and each is a record or has an
@@ -18,10 +20,10 @@ func FuzzImport(f *testing.F) {
 			f.Add([]byte(s), uint8(kind))
 		}
 	}
-	route := &Route{Method: "POST", Input: &Record{Name: "x", Members: []Member{
-		{Name: "s", Type: String(0, 50), Access: Required}, {Name: "i", Type: Int(0, 9), Access: Writable}, {Name: "b", Type: Bool(), Access: Writable},
-		{Name: "o", Type: Object(Member{Name: "n", Type: Number(), Access: Required}, Member{Name: "s", Type: Text(), Access: Writable}), Access: Writable},
-		{Name: "a", Type: Array(Text(), 9), Access: Writable}, {Name: "geometry", Type: JSON(), Access: Writable, Nullable: true},
+	route := &Route{Method: "POST", Input: &schema.Record{Name: "x", Members: []schema.Member{
+		{Name: "s", Type: schema.String(0, 50), Access: schema.Required}, {Name: "i", Type: schema.Int(0, 9), Access: schema.Writable}, {Name: "b", Type: schema.Bool(), Access: schema.Writable},
+		{Name: "o", Type: schema.Object(schema.Member{Name: "n", Type: schema.Number(), Access: schema.Required}, schema.Member{Name: "s", Type: schema.Text(), Access: schema.Writable}), Access: schema.Writable},
+		{Name: "a", Type: schema.Array(schema.Text(), 9), Access: schema.Writable}, {Name: "geometry", Type: schema.JSON(), Access: schema.Writable, Nullable: true},
 	}}}
 	f.Fuzz(func(t *testing.T, text []byte, kind uint8) {
 		r := &Request{api: &API{}, route: route, Body: text}
@@ -45,16 +47,16 @@ func FuzzImport(f *testing.F) {
 			at += n + len(line)
 			body, fieldErrs, err := r.read(line)
 			if err == nil && len(fieldErrs) == 0 {
-				var c bodyCheck
-				c.body(route.Input.Members, &body, nil)
-				fieldErrs = c.fieldErrs
+				var c schema.Check
+				c.Body(route.Input.Members, &body, nil)
+				fieldErrs = c.Errors
 			}
 			for _, fl := range fieldErrs {
 				if !strings.HasPrefix(fl.Pointer, "#") || fl.Code == "" || !utf8.ValidString(fl.Detail) {
 					t.Errorf("%q: %+v", line, fl)
 				}
 			}
-			if len(fieldErrs) > maxFieldErrors || err != nil && toAPIError(err, nil).code == "internal_error" {
+			if len(fieldErrs) > schema.MaxFieldErrors || err != nil && toAPIError(err, nil).code == "internal_error" {
 				t.Errorf("%q: %d faults, %v", line, len(fieldErrs), err)
 			}
 		}

@@ -18,10 +18,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
@@ -35,29 +38,29 @@ type garage struct {
 	config rest.Config
 }
 
-var owner = &rest.Record{Name: "owner", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("owner")},
+var owner = &schema.Record{Name: "owner", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("owner")},
 }}
 
-var bike = &rest.Record{Name: "bike", Doc: "It has two wheels.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("bike")},
-	{Name: "subaccount_id", Type: rest.ID(), Access: rest.CreateOnly},
-	{Name: "code", Type: rest.String(1, 10), Access: rest.Required},
-	{Name: "gears", Type: rest.Int(1, 30), Access: rest.Writable, Nullable: true},
-	{Name: "electric", Type: rest.Bool(), Access: rest.Writable},
-	{Name: "weight", Type: rest.Number(), Access: rest.Writable, Nullable: true},
-	{Name: "bought_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true},
-	{Name: "tags", Type: rest.Array(rest.String(1, 10), 3), Access: rest.Writable},
-	{Name: "place", Access: rest.Writable, Nullable: true, Type: rest.Object(
-		rest.Member{Name: "lat", Type: rest.Number(), Access: rest.Required},
-		rest.Member{Name: "label", Type: rest.String(0, 20), Access: rest.Writable, Nullable: true},
+var bike = &schema.Record{Name: "bike", Doc: "It has two wheels.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("bike")},
+	{Name: "subaccount_id", Type: schema.ID(), Access: schema.CreateOnly},
+	{Name: "code", Type: schema.String(1, 10), Access: schema.Required},
+	{Name: "gears", Type: schema.Int(1, 30), Access: schema.Writable, Nullable: true},
+	{Name: "electric", Type: schema.Bool(), Access: schema.Writable},
+	{Name: "weight", Type: schema.Number(), Access: schema.Writable, Nullable: true},
+	{Name: "bought_at", Type: schema.Timestamp(), Access: schema.Writable, Nullable: true},
+	{Name: "tags", Type: schema.Array(schema.String(1, 10), 3), Access: schema.Writable},
+	{Name: "place", Access: schema.Writable, Nullable: true, Type: schema.Object(
+		schema.Member{Name: "lat", Type: schema.Number(), Access: schema.Required},
+		schema.Member{Name: "label", Type: schema.String(0, 20), Access: schema.Writable, Nullable: true},
 	)},
-	{Name: "geometry", Type: rest.JSON(), Access: rest.Writable, Nullable: true},
-	{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable},
-	{Name: "distance_meters", Type: rest.Integer(), Sometimes: true},
-	{Name: "created_at", Type: rest.Timestamp()},
+	{Name: "geometry", Type: schema.JSON(), Access: schema.Writable, Nullable: true},
+	{Name: "metadata", Type: schema.Metadata(), Access: schema.Writable},
+	{Name: "distance_meters", Type: schema.Integer(), Sometimes: true},
+	{Name: "created_at", Type: schema.Timestamp()},
 }}
 
 type wireBike struct {
@@ -68,25 +71,25 @@ type wireBike struct {
 	Gears     *int64            `json:"gears"`
 	Electric  bool              `json:"electric"`
 	Weight    *json.Number      `json:"weight"`
-	BoughtAt  rest.Time         `json:"bought_at"`
+	BoughtAt  rfc3339.Time      `json:"bought_at"`
 	Tags      []string          `json:"tags"`
 	Place     *place            `json:"place"`
 	Geometry  json.RawMessage   `json:"geometry"`
 	Metadata  map[string]string `json:"metadata"`
-	CreatedAt rest.Time         `json:"created_at"`
+	CreatedAt rfc3339.Time      `json:"created_at"`
 }
 
 type bikeBody struct {
-	Sub      rest.Optional[string]            `json:"subaccount_id"`
-	Code     rest.Optional[string]            `json:"code"`
-	Gears    rest.Optional[*int64]            `json:"gears"`
-	Electric rest.Optional[bool]              `json:"electric"`
-	Weight   rest.Optional[*json.Number]      `json:"weight"`
-	BoughtAt rest.Optional[rest.Time]         `json:"bought_at"`
-	Tags     rest.Optional[[]string]          `json:"tags"`
-	Place    rest.Optional[*place]            `json:"place"`
-	Geometry rest.Optional[json.RawMessage]   `json:"geometry"`
-	Metadata rest.Optional[map[string]string] `json:"metadata"`
+	Sub      optional.Value[string]            `json:"subaccount_id"`
+	Code     optional.Value[string]            `json:"code"`
+	Gears    optional.Value[*int64]            `json:"gears"`
+	Electric optional.Value[bool]              `json:"electric"`
+	Weight   optional.Value[*json.Number]      `json:"weight"`
+	BoughtAt optional.Value[rfc3339.Time]      `json:"bought_at"`
+	Tags     optional.Value[[]string]          `json:"tags"`
+	Place    optional.Value[*place]            `json:"place"`
+	Geometry optional.Value[json.RawMessage]   `json:"geometry"`
+	Metadata optional.Value[map[string]string] `json:"metadata"`
 }
 
 func (b *bikeBody) apply(w *wireBike) {
@@ -210,7 +213,7 @@ func (g *garage) make(ctx context.Context, tx *db.Tx, r *rest.Request, sub strin
 	if err != nil {
 		return storedBike{}, err
 	}
-	w := wireBike{ID: id.String(), Object: "bike", Sub: sub, Tags: []string{}, Metadata: map[string]string{}, CreatedAt: rest.Time(tx.Now)}
+	w := wireBike{ID: id.String(), Object: "bike", Sub: sub, Tags: []string{}, Metadata: map[string]string{}, CreatedAt: rfc3339.Time(tx.Now)}
 	in.apply(&w)
 	if w.Code == "taken" {
 		return storedBike{}, &problem.Error{Kind: problem.Conflict, Code: "already_exists", Message: "there is such a bike", Details: map[string]any{"member": "code"}}

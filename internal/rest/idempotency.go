@@ -16,6 +16,7 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
@@ -92,7 +93,7 @@ func errInProgress() error {
 func idempotencyKey(lines []string) (string, error) {
 	wrong := func() (string, error) {
 		f := apiErrorf("invalid_idempotency_key", "The Idempotency-Key must be 1 to 255 visible ASCII characters, plain or as a quoted string.")
-		f.fieldErrs = []fieldError{{Code: "invalid_value", Detail: f.detail, Header: "Idempotency-Key"}}
+		f.fieldErrs = []schema.FieldError{{Code: "invalid_value", Detail: f.detail, Header: "Idempotency-Key"}}
 		return "", f
 	}
 	if len(lines) != 1 {

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 // Media types of bodies with many records.
@@ -69,7 +70,7 @@ type Existing struct {
 type importing struct {
 	kind   string // media type of the body; empty: no import
 	lines  [][]byte
-	header csvHeader
+	header schema.CSVHeader
 	apiErr *apiError // error of the whole body
 	// updates is set if lines may update existing records.
 	updates bool
@@ -127,7 +128,7 @@ func (r *Request) cut() *apiError {
 		}
 	case CSV:
 		text = bytes.TrimPrefix(text, []byte("\ufeff")) // spreadsheets write a byte order mark
-		header, rest, fieldErrs := readHeader(text, r.route.Input)
+		header, rest, fieldErrs := schema.ReadCSVHeader(text, r.route.Input)
 		m.header = header
 		if len(fieldErrs) > 0 {
 			m.apiErr = invalid(fieldErrs)
@@ -138,9 +139,9 @@ func (r *Request) cut() *apiError {
 				_, rest, _ = bytes.Cut(rest, []byte("\n"))
 				continue // skip empty lines
 			}
-			after, _, open := csvRow(rest, nil)
+			after, _, open := schema.CSVRow(rest, nil)
 			if open {
-				m.apiErr = invalid([]fieldError{{Code: "invalid_format", Pointer: fmt.Sprintf("#/%d", len(m.lines)+1), Detail: fmt.Sprintf("A quoted cell of record %d does not end.", len(m.lines)+1)}})
+				m.apiErr = invalid([]schema.FieldError{{Code: "invalid_format", Pointer: fmt.Sprintf("#/%d", len(m.lines)+1), Detail: fmt.Sprintf("A quoted cell of record %d does not end.", len(m.lines)+1)}})
 				return nil
 			}
 			if !add(rest[:len(rest)-len(after)]) {
@@ -170,11 +171,11 @@ func (r *Request) cutFeatures(add func([]byte) bool) *apiError {
 		if e == nil {
 			return apiErrorf("invalid_json", "The text is not JSON.")
 		}
-		return apiErrorf("invalid_json", "At byte %d: %s", e.Offset, stopped(e.Error()))
+		return apiErrorf("invalid_json", "At byte %d: %s", e.Offset, schema.EndSentence(e.Error()))
 	}
 	seen := map[string][]byte{}
-	for name, value := range membersOf(r.Body) {
-		s := string(textOf(slices.Concat([]byte{'"'}, name, []byte{'"'}), nil))
+	for name, value := range schema.MembersOf(r.Body) {
+		s := string(schema.TextOf(slices.Concat([]byte{'"'}, name, []byte{'"'}), nil))
 		if s != "type" && s != "features" {
 			continue // foreign members are allowed
 		}
@@ -183,18 +184,18 @@ func (r *Request) cutFeatures(add func([]byte) bool) *apiError {
 		}
 		seen[s] = value
 	}
-	var fieldErrs []fieldError
-	if string(textOf(seen["type"], nil)) != "FeatureCollection" {
-		fieldErrs = append(fieldErrs, fieldError{Code: "invalid_value", Pointer: "#/type", Detail: "The body must be a GeoJSON FeatureCollection."})
+	var fieldErrs []schema.FieldError
+	if string(schema.TextOf(seen["type"], nil)) != "FeatureCollection" {
+		fieldErrs = append(fieldErrs, schema.FieldError{Code: "invalid_value", Pointer: "#/type", Detail: "The body must be a GeoJSON FeatureCollection."})
 	}
 	if f := seen["features"]; len(f) == 0 || f[0] != '[' {
-		fieldErrs = append(fieldErrs, fieldError{Code: "invalid_type", Pointer: "#/features", Detail: "features must be an array."})
+		fieldErrs = append(fieldErrs, schema.FieldError{Code: "invalid_type", Pointer: "#/features", Detail: "features must be an array."})
 	}
 	if len(fieldErrs) > 0 {
 		r.importing.apiErr = invalid(fieldErrs)
 		return nil
 	}
-	for feature := range itemsOf(seen["features"]) {
+	for feature := range schema.ItemsOf(seen["features"]) {
 		if !add(feature) {
 			break
 		}
@@ -227,16 +228,16 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 	if err != nil {
 		return err
 	}
-	var lacks []fieldError
+	var lacks []schema.FieldError
 	if r.route.narrows && r.route.Input.Has(subaccountMember) {
 		if l.Subaccount, lacks, err = r.sole(ctx, scope); err != nil {
 			return err
 		}
 	}
-	c := bodyCheck{imports: true}
-	text := c.body(r.route.Input.Members, &body, nil)
-	l.skipped = c.skipped
-	if fieldErrs = appendMissing(c.fieldErrs, lacks); len(fieldErrs) > 0 {
+	c := schema.Check{Import: true}
+	text := c.Body(r.route.Input.Members, &body, nil)
+	l.skipped = c.Skipped
+	if fieldErrs = appendMissing(c.Errors, lacks); len(fieldErrs) > 0 {
 		return invalid(fieldErrs)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
@@ -246,22 +247,22 @@ func (l *Line) decode(ctx context.Context, r *Request, into any) error {
 }
 
 // name sets the identifiers of a line's existing record.
-func (l *Line) name(body *jsonNode) []fieldError {
-	var c bodyCheck
+func (l *Line) name(body *schema.Node) []schema.FieldError {
+	var c schema.Check
 	text := func(member string) string {
-		v := body.find(member)
-		if v == nil || v.kind == 'n' {
+		v := body.Find(member)
+		if v == nil || v.Kind == 'n' {
 			return ""
 		}
-		known := ID()
-		c.value(point("#", member), member, &known, v, nil)
-		return v.text
+		known := schema.ID()
+		c.Value(schema.Pointer("#", member), member, &known, v, nil)
+		return v.Text
 	}
 	id, externalID := text("id"), text("external_id")
-	if len(c.fieldErrs) == 0 {
+	if len(c.Errors) == 0 {
 		l.ID, l.ExternalID = id, externalID
 	}
-	return c.fieldErrs
+	return c.Errors
 }
 
 // change updates the record identified by a line, unless it is equal already.
@@ -277,7 +278,7 @@ func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, 
 	if err != nil {
 		return false, nil, err
 	}
-	stored, err := parseJSON(current)
+	stored, err := schema.Parse(current)
 	if err != nil {
 		return false, nil, fmt.Errorf("read the stored record: %w", err)
 	}
@@ -285,14 +286,14 @@ func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, 
 	if err != nil {
 		return false, nil, err
 	}
-	c := bodyCheck{put: true, imports: true}
-	text := c.body(r.route.Input.Members, &body, &stored)
+	c := schema.Check{Put: true, Import: true}
+	text := c.Body(r.route.Input.Members, &body, &stored)
 	l.Subaccount = e.Subaccount
-	l.skipped = slices.DeleteFunc(c.skipped, func(name string) bool { return name == "id" }) // its identifier
+	l.skipped = slices.DeleteFunc(c.Skipped, func(name string) bool { return name == "id" }) // its identifier
 	switch {
-	case len(c.fieldErrs) > 0:
-		return false, nil, invalid(c.fieldErrs)
-	case !c.differs:
+	case len(c.Errors) > 0:
+		return false, nil, invalid(c.Errors)
+	case !c.Differs:
 		return false, nil, nil
 	}
 	ignored, err = e.Change(func(into any) error {
@@ -305,18 +306,18 @@ func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, 
 }
 
 // read parses the record of a line.
-func (r *Request) read(text []byte) (body jsonNode, fieldErrs []fieldError, err error) {
+func (r *Request) read(text []byte) (body schema.Node, fieldErrs []schema.FieldError, err error) {
 	if r.importing.kind == CSV {
-		if text, fieldErrs = r.importing.header.record(text); len(fieldErrs) > 0 {
-			return jsonNode{}, fieldErrs, nil
+		if text, fieldErrs = r.importing.header.Record(text); len(fieldErrs) > 0 {
+			return schema.Node{}, fieldErrs, nil
 		}
 	}
-	body, err = parseJSON(text)
+	body, err = schema.Parse(text)
 	switch {
-	case errors.Is(err, errTooMany):
-		return jsonNode{}, nil, apiErrorf("body_too_large", "A record may have at most %d values.", maxNodes)
+	case errors.Is(err, schema.ErrTooMany):
+		return schema.Node{}, nil, apiErrorf("body_too_large", "A record may have at most %d values.", schema.MaxNodes)
 	case err != nil:
-		return jsonNode{}, nil, apiErrorf("invalid_json", "%s", sentence(err.Error()))
+		return schema.Node{}, nil, apiErrorf("invalid_json", "%s", sentence(err.Error()))
 	case r.importing.kind == GeoJSON:
 		body, fieldErrs = unwrap(&body)
 	}
@@ -325,26 +326,26 @@ func (r *Request) read(text []byte) (body jsonNode, fieldErrs []fieldError, err 
 
 // unwrap returns the record of a feature: its properties are the fields, plus geometry, and id
 // if it is a string. Other members are ignored.
-func unwrap(feature *jsonNode) (body jsonNode, fieldErrs []fieldError) {
-	body.kind = '{'
-	if t := feature.find("type"); t == nil || t.text != "Feature" {
-		fieldErrs = append(fieldErrs, fieldError{Code: "invalid_value", Pointer: "#/type", Detail: "Each of the features must be a GeoJSON Feature."})
+func unwrap(feature *schema.Node) (body schema.Node, fieldErrs []schema.FieldError) {
+	body.Kind = '{'
+	if t := feature.Find("type"); t == nil || t.Text != "Feature" {
+		fieldErrs = append(fieldErrs, schema.FieldError{Code: "invalid_value", Pointer: "#/type", Detail: "Each of the features must be a GeoJSON Feature."})
 	}
-	switch p := feature.find("properties"); {
-	case p == nil || p.kind == 'n':
-	case p.kind != '{':
-		fieldErrs = append(fieldErrs, fieldError{Code: "invalid_type", Pointer: "#/properties", Detail: "properties must be an object or null."})
+	switch p := feature.Find("properties"); {
+	case p == nil || p.Kind == 'n':
+	case p.Kind != '{':
+		fieldErrs = append(fieldErrs, schema.FieldError{Code: "invalid_type", Pointer: "#/properties", Detail: "properties must be an object or null."})
 	default:
-		body.members = p.members
+		body.Members = p.Members
 	}
-	if g := feature.find("geometry"); g != nil {
-		if body.find("geometry") != nil {
-			fieldErrs = append(fieldErrs, fieldError{Code: "conflict", Pointer: "#/properties/geometry", Detail: "The geometry is that of the Feature; properties must not have one."})
+	if g := feature.Find("geometry"); g != nil {
+		if body.Find("geometry") != nil {
+			fieldErrs = append(fieldErrs, schema.FieldError{Code: "conflict", Pointer: "#/properties/geometry", Detail: "The geometry is that of the Feature; properties must not have one."})
 		}
-		body.members = append(slices.Clip(body.members), jsonMember{"geometry", *g})
+		body.Members = append(slices.Clip(body.Members), schema.NodeMember{Name: "geometry", Value: *g})
 	}
-	if id := feature.find("id"); id != nil && id.kind == '"' && body.find("id") == nil {
-		body.members = append(slices.Clip(body.members), jsonMember{"id", *id})
+	if id := feature.Find("id"); id != nil && id.Kind == '"' && body.Find("id") == nil {
+		body.Members = append(slices.Clip(body.Members), schema.NodeMember{Name: "id", Value: *id})
 	}
 	return body, fieldErrs
 }
@@ -509,7 +510,7 @@ func (s *importSummary) add(out *bytes.Buffer, l *Line, done imported) {
 	default:
 		*s.Unchanged++
 	}
-	fmt.Fprintf(out, `{"line":%d,"status":%d,"id":%s`, l.N, status, quote(done.id))
+	fmt.Fprintf(out, `{"line":%d,"status":%d,"id":%s`, l.N, status, schema.Quote(done.id))
 	if len(done.ignored) > 0 {
 		names, _ := json.Marshal(done.ignored) // strings always marshal
 		fmt.Fprintf(out, `,"ignored":%s`, names)
@@ -520,8 +521,8 @@ func (s *importSummary) add(out *bytes.Buffer, l *Line, done imported) {
 // importErrors collects the errors of an import.
 type importErrors struct {
 	lines     int
-	fieldErrs []fieldError // of all lines, bounded
-	more      int          // errors of lines beyond their first
+	fieldErrs []schema.FieldError // of all lines, bounded
+	more      int                 // errors of lines beyond their first
 }
 
 // add records the error of a line and returns it, shortened to the remaining room: ten thousand
@@ -540,9 +541,9 @@ func (f *importErrors) add(n int, of *apiError) *apiError {
 	at := fmt.Sprintf("#/%d", n)
 	fieldErrs := of.fieldErrs
 	if len(fieldErrs) == 0 {
-		fieldErrs = []fieldError{{Code: of.code, Detail: of.detail, Pointer: "#"}}
+		fieldErrs = []schema.FieldError{{Code: of.code, Detail: of.detail, Pointer: "#"}}
 	}
-	for _, flaw := range fieldErrs[:min(len(fieldErrs), maxFieldErrors-len(f.fieldErrs))] {
+	for _, flaw := range fieldErrs[:min(len(fieldErrs), schema.MaxFieldErrors-len(f.fieldErrs))] {
 		flaw.Pointer = at + strings.TrimPrefix(flaw.Pointer, "#")
 		f.fieldErrs = append(f.fieldErrs, flaw)
 	}
@@ -555,7 +556,7 @@ func (f *importErrors) toError() *apiError {
 	if f.lines == 1 {
 		verb = "is"
 	}
-	return &apiError{code: "validation_failed", fieldErrs: f.fieldErrs, detail: fmt.Sprintf("%s %s not valid, so none was imported.", count(f.lines, "record"), verb)}
+	return &apiError{code: "validation_failed", fieldErrs: f.fieldErrs, detail: fmt.Sprintf("%s %s not valid, so none was imported.", schema.Count(f.lines, "record"), verb)}
 }
 
 // importParam is a query parameter of every import.

@@ -20,10 +20,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
@@ -61,29 +64,29 @@ func (n *notebook) log() string {
 	return n.logged.String()
 }
 
-var author = &rest.Record{Name: "author", Doc: "Who writes.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("author")},
-	{Name: "name", Type: rest.Text()},
+var author = &schema.Record{Name: "author", Doc: "Who writes.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("author")},
+	{Name: "name", Type: schema.Text()},
 }}
 
-var note = &rest.Record{Name: "note", Doc: "Something to remember.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("note")},
-	{Name: "text", Type: rest.String(1, 20), Access: rest.Required, Doc: "What to remember.", Example: "Buy tyres"},
-	{Name: "kind", Type: rest.Enum("plain", "loud"), Access: rest.CreateOnly, Doc: "How it is told."},
-	{Name: "stars", Type: rest.Int(0, 5), Access: rest.Writable},
-	{Name: "due_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true},
-	{Name: "tags", Type: rest.Array(rest.String(1, 5), 3), Access: rest.Writable},
-	{Name: "place", Access: rest.Writable, Nullable: true, Type: rest.Object(
-		rest.Member{Name: "lat", Type: rest.Number(), Access: rest.Required},
-		rest.Member{Name: "label", Type: rest.String(0, 10), Access: rest.Writable, Nullable: true},
+var note = &schema.Record{Name: "note", Doc: "Something to remember.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("note")},
+	{Name: "text", Type: schema.String(1, 20), Access: schema.Required, Doc: "What to remember.", Example: "Buy tyres"},
+	{Name: "kind", Type: schema.Enum("plain", "loud"), Access: schema.CreateOnly, Doc: "How it is told."},
+	{Name: "stars", Type: schema.Int(0, 5), Access: schema.Writable},
+	{Name: "due_at", Type: schema.Timestamp(), Access: schema.Writable, Nullable: true},
+	{Name: "tags", Type: schema.Array(schema.String(1, 5), 3), Access: schema.Writable},
+	{Name: "place", Access: schema.Writable, Nullable: true, Type: schema.Object(
+		schema.Member{Name: "lat", Type: schema.Number(), Access: schema.Required},
+		schema.Member{Name: "label", Type: schema.String(0, 10), Access: schema.Writable, Nullable: true},
 	)},
-	{Name: "done", Type: rest.Bool(), Access: rest.UpdateOnly},
-	{Name: "pin", Type: rest.String(4, 4), Access: rest.Writable, WriteOnly: true},
-	{Name: "author_id", Type: rest.ID()},
-	{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable},
-	{Name: "created_at", Type: rest.Timestamp()},
+	{Name: "done", Type: schema.Bool(), Access: schema.UpdateOnly},
+	{Name: "pin", Type: schema.String(4, 4), Access: schema.Writable, WriteOnly: true},
+	{Name: "author_id", Type: schema.ID()},
+	{Name: "metadata", Type: schema.Metadata(), Access: schema.Writable},
+	{Name: "created_at", Type: schema.Timestamp()},
 }}
 
 type place struct {
@@ -97,13 +100,13 @@ type wireNote struct {
 	Text      string            `json:"text"`
 	Kind      string            `json:"kind"`
 	Stars     int64             `json:"stars"`
-	DueAt     rest.Time         `json:"due_at"`
+	DueAt     rfc3339.Time      `json:"due_at"`
 	Tags      []string          `json:"tags"`
 	Place     *place            `json:"place"`
 	Done      bool              `json:"done"`
 	AuthorID  string            `json:"author_id"`
 	Metadata  map[string]string `json:"metadata"`
-	CreatedAt rest.Time         `json:"created_at"`
+	CreatedAt rfc3339.Time      `json:"created_at"`
 	Author    *wireAuthor       `json:"author,omitempty"`
 }
 
@@ -114,15 +117,15 @@ type wireAuthor struct {
 }
 
 type noteBody struct {
-	Text     rest.Optional[string]            `json:"text"`
-	Kind     rest.Optional[string]            `json:"kind"`
-	Stars    rest.Optional[int64]             `json:"stars"`
-	DueAt    rest.Optional[rest.Time]         `json:"due_at"`
-	Tags     rest.Optional[[]string]          `json:"tags"`
-	Place    rest.Optional[*place]            `json:"place"`
-	Done     rest.Optional[bool]              `json:"done"`
-	Pin      rest.Optional[string]            `json:"pin"`
-	Metadata rest.Optional[map[string]string] `json:"metadata"`
+	Text     optional.Value[string]            `json:"text"`
+	Kind     optional.Value[string]            `json:"kind"`
+	Stars    optional.Value[int64]             `json:"stars"`
+	DueAt    optional.Value[rfc3339.Time]      `json:"due_at"`
+	Tags     optional.Value[[]string]          `json:"tags"`
+	Place    optional.Value[*place]            `json:"place"`
+	Done     optional.Value[bool]              `json:"done"`
+	Pin      optional.Value[string]            `json:"pin"`
+	Metadata optional.Value[map[string]string] `json:"metadata"`
 }
 
 func (b *noteBody) apply(n *wireNote) {
@@ -249,7 +252,7 @@ func (n *notebook) create(ctx context.Context, r *rest.Request) (rest.Response, 
 		if err != nil {
 			return rest.Response{}, err
 		}
-		got := wireNote{ID: id.String(), Object: "note", Kind: "plain", Tags: []string{}, AuthorID: "a1", Metadata: map[string]string{}, CreatedAt: rest.Time(tx.Now)}
+		got := wireNote{ID: id.String(), Object: "note", Kind: "plain", Tags: []string{}, AuthorID: "a1", Metadata: map[string]string{}, CreatedAt: rfc3339.Time(tx.Now)}
 		in.apply(&got)
 		if got.Text == "taken" {
 			return rest.Response{}, &problem.Error{Kind: problem.Conflict, Code: "already_exists", Message: "there is such a note", Details: map[string]any{"member": "text"}}
@@ -354,7 +357,7 @@ func (n *notebook) routes() []rest.Route {
 		// The overhead of the API: a record in memory.
 		Method: "GET", Path: "/fixed", ID: "getFixed", Tag: "Notes", Summary: "Read a note that is not stored", Needs: may(apikey.Read), Output: note,
 		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
-			return rest.OK(wireNote{ID: "n1", Object: "note", Text: "one", Kind: "plain", Tags: []string{}, AuthorID: "a1", Metadata: map[string]string{}, CreatedAt: rest.Time(time.Unix(1_790_000_000, 0))}), nil
+			return rest.OK(wireNote{ID: "n1", Object: "note", Text: "one", Kind: "plain", Tags: []string{}, AuthorID: "a1", Metadata: map[string]string{}, CreatedAt: rfc3339.Time(time.Unix(1_790_000_000, 0))}), nil
 		},
 	}, {
 		Method: "GET", Path: "/faults/{kind}", ID: "fault", Tag: "Faults", Summary: "Fail", Output: author,

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 type object = map[string]any
@@ -39,7 +41,7 @@ func (a *API) OpenAPI() ([]byte, error) {
 
 // document31 builds the OpenAPI document.
 func (a *API) document31() ([]byte, error) {
-	d := newSchemaBuilder()
+	d := schema.NewComponents()
 	paths := object{}
 	var tags []string
 	for i := range a.routes {
@@ -58,7 +60,7 @@ func (a *API) document31() ([]byte, error) {
 		}
 		item[strings.ToLower(rt.Method)] = op
 	}
-	d.schemas["problem"] = problemSchema()
+	d.Schemas["problem"] = problemSchema()
 	tagList := make([]object, len(tags))
 	for i, t := range tags {
 		tagList[i] = object{"name": t}
@@ -73,7 +75,7 @@ func (a *API) document31() ([]byte, error) {
 			{"key": []string{}},
 		},
 		"components": object{
-			"schemas":         d.schemas,
+			"schemas":         d.Schemas,
 			"securitySchemes": object{"key": object{"type": "http", "scheme": "bearer", "description": "An API key, created in the dashboard."}},
 			"headers":         headerComponents(),
 		},
@@ -85,7 +87,7 @@ func (a *API) document31() ([]byte, error) {
 }
 
 // operation returns the operation object of a route.
-func (a *API) operation(d *schemaBuilder, rt *Route) (object, error) {
+func (a *API) operation(d *schema.Components, rt *Route) (object, error) {
 	op := object{"operationId": rt.ID, "tags": []string{rt.Tag}, "summary": rt.Summary}
 	if doc := rt.doc(); doc != "" {
 		op["description"] = doc
@@ -101,7 +103,7 @@ func (a *API) operation(d *schemaBuilder, rt *Route) (object, error) {
 		if rt.Method == "PUT" {
 			as = "update"
 		}
-		s, err := d.use(rt.Input, as)
+		s, err := d.Ref(rt.Input, as)
 		if err != nil {
 			return nil, err
 		}
@@ -116,16 +118,16 @@ func (a *API) operation(d *schemaBuilder, rt *Route) (object, error) {
 	responses := object{}
 	success := object{"description": "Success.", "headers": headerRefs(rt)}
 	if rt.Output != nil {
-		s, err := d.use(rt.Output, "")
+		s, err := d.Ref(rt.Output, "")
 		if err != nil {
 			return nil, err
 		}
 		if len(rt.Expand) > 0 {
 			members := slices.Clone(rt.Output.Members)
 			for _, e := range rt.Expand {
-				members = append(members, Member{Name: e.Name, Type: Nested(e.Record), Nullable: true, Sometimes: true, Doc: "Present when expanded."})
+				members = append(members, schema.Member{Name: e.Name, Type: schema.Nested(e.Record), Nullable: true, Sometimes: true, Doc: "Present when expanded."})
 			}
-			if s, err = d.object(members, "", true); err != nil {
+			if s, err = d.Object(members, "", true); err != nil {
 				return nil, err
 			}
 		}
@@ -339,7 +341,7 @@ func problemSchema() object {
 			"required": object{"type": "string", "description": "The permission that is missing."},
 			"policy":   object{"type": "string", "enum": []string{"key", "address"}, "description": "The limit that was reached."},
 			"member":   object{"type": "string", "description": "The member that must be unique."},
-			"errors": object{"type": "array", "maxItems": maxFieldErrors, "items": object{"type": "object", "required": []string{"code", "detail"},
+			"errors": object{"type": "array", "maxItems": schema.MaxFieldErrors, "items": object{"type": "object", "required": []string{"code", "detail"},
 				"properties": object{"code": text, "detail": text, "pointer": text, "parameter": text, "header": text}}},
 		}}
 }

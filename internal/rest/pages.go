@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 //go:embed pages.html
@@ -28,7 +30,7 @@ type pageOperation struct {
 	Doc                                      []string
 	Export, GeoJSON, List                    bool
 	Imports                                  []pageImport
-	Parameters, Body, Answer                 []fieldDoc
+	Parameters, Body, Answer                 []schema.FieldDoc
 	Codes                                    []string
 }
 
@@ -159,7 +161,7 @@ func (rt *Route) show(base string) pageOperation {
 			continue
 		}
 		s := p["schema"].(object)
-		m := fieldDoc{Name: p["name"].(string), Type: s["type"].(string)}
+		m := schema.FieldDoc{Name: p["name"].(string), Type: s["type"].(string)}
 		m.Doc, _ = p["description"].(string)
 		switch example := p["example"].(type) {
 		case nil:
@@ -175,7 +177,7 @@ func (rt *Route) show(base string) pageOperation {
 			m.Type, s = "list", items
 		}
 		if values, ok := s["enum"].([]string); ok {
-			m.Doc = withValues(m.Doc, values)
+			m.Doc = schema.WithValues(m.Doc, values)
 		}
 		if p["required"] == true {
 			m.Note = "required"
@@ -183,7 +185,7 @@ func (rt *Route) show(base string) pageOperation {
 		o.Parameters = append(o.Parameters, m)
 	}
 	if rt.Input != nil {
-		o.Body = rt.Input.describe(strings.ToLower(rt.Method))
+		o.Body = rt.Input.Describe(strings.ToLower(rt.Method))
 	}
 	if rt.Import != nil {
 		for _, t := range rt.Import.Types {
@@ -191,7 +193,7 @@ func (rt *Route) show(base string) pageOperation {
 		}
 	}
 	if rt.Output != nil {
-		o.Answer = rt.Output.describe("")
+		o.Answer = rt.Output.Describe("")
 	}
 	return o
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -85,7 +86,7 @@ func parseString(p *Param, name, value string) (any, string) {
 
 func parseEnum(p *Param, name, value string) (any, string) {
 	if !slices.Contains(p.Values, value) {
-		return nil, fmt.Sprintf("%s must be %s.", name, orList(p.Values))
+		return nil, fmt.Sprintf("%s must be %s.", name, schema.OrList(p.Values))
 	}
 	return value, ""
 }
@@ -99,7 +100,7 @@ func parseList(p *Param, name, value string) (any, string) {
 	for _, v := range list {
 		switch {
 		case p.Kind == EnumsParam && !slices.Contains(p.Values, v):
-			return nil, fmt.Sprintf("%s must be %s; commas mean or.", name, orList(p.Values))
+			return nil, fmt.Sprintf("%s must be %s; commas mean or.", name, schema.OrList(p.Values))
 		case v == "" || utf8.RuneCountInString(v) > maxParam:
 			return nil, fmt.Sprintf("Each value of %s has 1 to %d characters.", name, maxParam)
 		}

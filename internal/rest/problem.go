@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 // errorCode describes an error code.
@@ -106,7 +107,7 @@ var byRefusal = map[apikey.Refusal]string{
 type apiError struct {
 	code      string
 	detail    string
-	fieldErrs []fieldError
+	fieldErrs []schema.FieldError
 	details   map[string]any
 	headers   [][2]string
 	retry     time.Duration
@@ -130,7 +131,7 @@ func apiErrorf(code, format string, args ...any) *apiError {
 // check.
 func BadParameter(name, format string, args ...any) error {
 	detail := fmt.Sprintf(format, args...)
-	return &apiError{code: "invalid_parameter", detail: detail, fieldErrs: []fieldError{{Code: "invalid_value", Detail: detail, Parameter: name}}}
+	return &apiError{code: "invalid_parameter", detail: detail, fieldErrs: []schema.FieldError{{Code: "invalid_value", Detail: detail, Parameter: name}}}
 }
 
 // denied returns the refusal for a missing permission.
@@ -143,7 +144,7 @@ func (a *API) denied(p Permission) *apiError {
 }
 
 // invalid returns the refusal of a body with field errors.
-func invalid(fieldErrs []fieldError) *apiError {
+func invalid(fieldErrs []schema.FieldError) *apiError {
 	f := &apiError{code: "validation_failed", fieldErrs: fieldErrs, detail: fieldErrs[0].Detail}
 	if len(fieldErrs) > 1 {
 		f.detail = fmt.Sprintf("%d fields are not valid.", len(fieldErrs))
@@ -153,7 +154,7 @@ func invalid(fieldErrs []fieldError) *apiError {
 
 // toAPIError converts an error of a handler. input, which may be nil, gives the names of the
 // body's fields.
-func toAPIError(err error, input *Record) *apiError {
+func toAPIError(err error, input *schema.Record) *apiError {
 	if f, ok := errors.AsType[*apiError](err); ok {
 		return f
 	}
@@ -169,13 +170,13 @@ func toAPIError(err error, input *Record) *apiError {
 		f.detail, f.details = "The request could not be answered.", nil
 	}
 	if f.code == "validation_failed" {
-		for _, i := range e.Issues[:min(len(e.Issues), maxFieldErrors)] {
+		for _, i := range e.Issues[:min(len(e.Issues), schema.MaxFieldErrors)] {
 			pointer, name := pointerOf(i.Path, input)
 			detail := sentence(i.Message)
 			if name != "" {
-				detail = name + " " + stopped(i.Message)
+				detail = name + " " + schema.EndSentence(i.Message)
 			}
-			f.fieldErrs = append(f.fieldErrs, fieldError{Code: cmp.Or(i.Code, "invalid_value"), Detail: detail, Pointer: pointer})
+			f.fieldErrs = append(f.fieldErrs, schema.FieldError{Code: cmp.Or(i.Code, "invalid_value"), Detail: detail, Pointer: pointer})
 		}
 		if len(f.fieldErrs) > 0 {
 			f.detail = invalid(f.fieldErrs).detail
@@ -186,7 +187,7 @@ func toAPIError(err error, input *Record) *apiError {
 
 // pointerOf converts the path of a service's validation issue to the JSON pointer and name of
 // the API's field.
-func pointerOf(path string, input *Record) (pointer, name string) {
+func pointerOf(path string, input *schema.Record) (pointer, name string) {
 	if path == "" {
 		return "#", ""
 	}
@@ -195,7 +196,7 @@ func pointerOf(path string, input *Record) (pointer, name string) {
 	}
 	pointer = "#"
 	for part := range strings.SplitSeq(path, ".") {
-		pointer = point(pointer, part)
+		pointer = schema.Pointer(pointer, part)
 	}
 	return pointer, path
 }
@@ -222,7 +223,7 @@ func sentence(s string) string {
 	if first, _, _ := strings.Cut(s, " "); 'a' <= s[0] && s[0] <= 'z' && !strings.ContainsAny(first, "_.[") {
 		s = strings.ToUpper(s[:1]) + s[1:]
 	}
-	return stopped(s)
+	return schema.EndSentence(s)
 }
 
 // storable reports whether an answer with this status is stored for retries (fleet-api.md 4).
@@ -248,7 +249,7 @@ func (a *API) document(f *apiError, requestID string) (status int, body []byte) 
 		} else {
 			b.WriteByte(',')
 		}
-		b.Write(quote(name))
+		b.Write(schema.Quote(name))
 		b.WriteByte(':')
 		b.Write(text)
 	}
@@ -276,7 +277,7 @@ func (a *API) logRefusal(r *Request, code string) {
 		return // logged by package apikey, with the key
 	}
 	audit.Security(audit.WithSource(r.http.Context(), r.source()), a.log, "request.refused",
-		slog.String("code", code), slog.String("method", r.http.Method), slog.String("path", clip(r.http.URL.Path)))
+		slog.String("code", code), slog.String("method", r.http.Method), slog.String("path", schema.Clip(r.http.URL.Path)))
 }
 
 // fail answers with a problem.

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 // Bounds of queries (fleet-api.md 4).
@@ -79,7 +81,7 @@ func (q *query) open(path, cursor string) error {
 		return errCursor()
 	}
 	// Cursors are not authenticated.
-	if n, err := parseJSON(text[bindingSize:]); err != nil || n.holdsNUL() {
+	if n, err := schema.Parse(text[bindingSize:]); err != nil || n.HoldsNUL() {
 		return errCursor()
 	}
 	q.position = text[bindingSize:]
@@ -121,10 +123,10 @@ func (rt *Route) checkQuery(q *query, path string, raw url.Values, export bool) 
 	if len(raw) == 0 && !rt.hasRequired() {
 		return nil
 	}
-	var fieldErrs []fieldError
+	var fieldErrs []schema.FieldError
 	wrong := func(name, detail string) {
-		if len(fieldErrs) < maxFieldErrors {
-			fieldErrs = append(fieldErrs, fieldError{Code: "invalid_value", Detail: detail, Parameter: clip(name)})
+		if len(fieldErrs) < schema.MaxFieldErrors {
+			fieldErrs = append(fieldErrs, schema.FieldError{Code: "invalid_value", Detail: detail, Parameter: schema.Clip(name)})
 		}
 	}
 	names := slices.AppendSeq(make([]string, 0, len(raw)), maps.Keys(raw))
@@ -156,11 +158,11 @@ func (rt *Route) checkQuery(q *query, path string, raw url.Values, export bool) 
 // invalid.
 func (rt *Route) readParam(q *query, name string, values []string, export bool) (details []string) {
 	if len(values) > 1 {
-		return []string{clip(name) + " comes more than once."}
+		return []string{schema.Clip(name) + " comes more than once."}
 	}
 	value := values[0]
 	if !utf8.ValidString(value) || strings.IndexByte(value, 0) >= 0 {
-		return []string{clip(name) + " is not text."}
+		return []string{schema.Clip(name) + " is not text."}
 	}
 	switch {
 	case export && (name == "limit" || name == "cursor"):
@@ -222,7 +224,7 @@ func (q *query) readLimit(value string) (details []string) {
 func (q *query) readSort(fields []string, value string) (details []string) {
 	field, descending := strings.CutPrefix(value, "-")
 	if !slices.Contains(fields, field) {
-		return []string{"sort must be " + orList(fields) + ", or one of them with - before it."}
+		return []string{"sort must be " + schema.OrList(fields) + ", or one of them with - before it."}
 	}
 	q.sort, q.descending, q.sorted = field, descending, true
 	return nil
@@ -236,9 +238,9 @@ func (q *query) readExpand(known []Expansion, value string) (details []string) {
 	for _, name := range list {
 		switch {
 		case !slices.ContainsFunc(known, func(e Expansion) bool { return e.Name == name }):
-			details = append(details, clip(name)+" cannot be expanded.")
+			details = append(details, schema.Clip(name)+" cannot be expanded.")
 		case slices.Contains(q.expand, name):
-			details = append(details, clip(name)+" comes more than once.")
+			details = append(details, schema.Clip(name)+" comes more than once.")
 		default:
 			q.expand = append(q.expand, name)
 		}
@@ -254,13 +256,13 @@ func (rt *Route) readOwnParam(q *query, name, value string) (detail string) {
 	}
 	i := slices.IndexFunc(rt.Query, func(p Param) bool { return p.Name == base })
 	if i < 0 {
-		return "Unknown parameter " + clip(name) + "."
+		return "Unknown parameter " + schema.Clip(name) + "."
 	}
 	p := &rt.Query[i]
 	kind := &paramKinds[p.Kind]
 	switch {
 	case kind.narrow == nil && bound != "":
-		return "Unknown parameter " + clip(name) + "."
+		return "Unknown parameter " + schema.Clip(name) + "."
 	case kind.narrow != nil && !slices.Contains(bounds, bound):
 		return base + " is a range: " + base + "[gte], [gt], [lte] or [lt]."
 	}

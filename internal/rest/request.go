@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 // Request is a call of an operation that has passed all checks of the route's description. It
@@ -33,7 +34,7 @@ type Request struct {
 	http   *http.Request
 	path   [maxPathParams]string
 	query  query
-	body   jsonNode
+	body   schema.Node
 	format format
 
 	importing importing
@@ -91,7 +92,7 @@ func (r *Request) source() audit.Source {
 }
 
 // Decode decodes the body of a create into a struct. Its error (422) lists all invalid fields.
-// Optional fields of the struct are [Optional].
+// Optional fields of the struct are [optional.Value].
 func (r *Request) Decode(into any) error { return r.decode(nil, into, false, nil) }
 
 // DecodeSole is [Request.Decode] for a record of a subaccount. It returns the id of the one
@@ -116,12 +117,12 @@ func (r *Request) Update(current, into any, passing ...string) error {
 	if err != nil {
 		return err
 	}
-	stored, err := parseJSON(text)
+	stored, err := schema.Parse(text)
 	if err != nil {
 		return fmt.Errorf("read the stored record: %w", err)
 	}
 	if len(passing) > 0 {
-		r.body.members = slices.DeleteFunc(slices.Clone(r.body.members), func(m jsonMember) bool { return slices.Contains(passing, m.name) })
+		r.body.Members = slices.DeleteFunc(slices.Clone(r.body.Members), func(m schema.NodeMember) bool { return slices.Contains(passing, m.Name) })
 	}
 	stale := r.match(tagOf(current, text))
 	if err := r.decode(&stored, into, stale != nil, nil); err != nil {
@@ -153,16 +154,16 @@ func (r *Request) match(tag string) error {
 
 // decode decodes the body. If the body is stale, made from an older record, differing read-only
 // fields are not errors. lacks are further errors.
-func (r *Request) decode(stored *jsonNode, into any, stale bool, lacks []fieldError) error {
-	var members []Member
+func (r *Request) decode(stored *schema.Node, into any, stale bool, lacks []schema.FieldError) error {
+	var members []schema.Member
 	if r.route.Input != nil {
 		members = r.route.Input.Members
 	}
-	c := bodyCheck{put: r.http.Method == http.MethodPut}
-	text := c.body(members, &r.body, stored)
-	fieldErrs := c.fieldErrs
+	c := schema.Check{Put: r.http.Method == http.MethodPut}
+	text := c.Body(members, &r.body, stored)
+	fieldErrs := c.Errors
 	if stale {
-		fieldErrs = slices.DeleteFunc(fieldErrs, func(f fieldError) bool { return f.Code == "read_only" })
+		fieldErrs = slices.DeleteFunc(fieldErrs, func(f schema.FieldError) bool { return f.Code == "read_only" })
 	}
 	if fieldErrs = appendMissing(fieldErrs, lacks); len(fieldErrs) > 0 {
 		return invalid(fieldErrs)
@@ -347,7 +348,7 @@ func Misplaced(err error) error {
 
 func errCursor() error {
 	f := apiErrorf("invalid_cursor", "The cursor does not belong to this list, these filters and this order.")
-	f.fieldErrs = []fieldError{{Code: "invalid_value", Detail: f.detail, Parameter: "cursor"}}
+	f.fieldErrs = []schema.FieldError{{Code: "invalid_value", Detail: f.detail, Parameter: "cursor"}}
 	return f
 }
 

@@ -1,7 +1,7 @@
 // Package rest implements the REST conventions shared by all public APIs: authentication and
 // the order of checks, problem details, lists and cursors, filters and sort orders, bodies,
 // entity tags, idempotent retries, exports, rate limits, and the OpenAPI document. Operations
-// are data: a [Route] describes an operation, a [Record] its input and output. The same
+// are data: a [Route] describes an operation, a [schema.Record] its input and output. The same
 // description validates requests and generates the document and the reference pages. The routes
 // are declared by the packages below this folder.
 //
@@ -41,6 +41,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
@@ -213,7 +214,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	// Step 6: path and method.
 	at := a.tree.find(path, &r.path)
 	if at == nil {
-		return apiErrorf("route_not_found", "There is nothing at %s.", clip(hr.URL.Path))
+		return apiErrorf("route_not_found", "There is nothing at %s.", schema.Clip(hr.URL.Path))
 	}
 	if hr.Method == http.MethodOptions {
 		w.Header()["Allow"] = []string{at.allow}
@@ -221,7 +222,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 		return nil
 	}
 	if r.route = at.route(hr.Method); r.route == nil {
-		f := apiErrorf("method_not_allowed", "%s has %s.", clip(hr.URL.Path), at.allow)
+		f := apiErrorf("method_not_allowed", "%s has %s.", schema.Clip(hr.URL.Path), at.allow)
 		f.headers = [][2]string{{"Allow", at.allow}}
 		return f
 	}
@@ -319,7 +320,7 @@ var noStore = []string{"private, no-cache"}
 
 // writeError answers with the error of a request.
 func (a *API) writeError(w http.ResponseWriter, r *Request, err error) {
-	var input *Record
+	var input *schema.Record
 	if r.route != nil {
 		input = r.route.Input
 	}
@@ -338,7 +339,7 @@ func (a *API) writeError(w http.ResponseWriter, r *Request, err error) {
 			w.WriteHeader(499) // the client has gone
 			return
 		}
-		a.log.ErrorContext(r.http.Context(), "request failed", "request", r.ID, "method", r.http.Method, "path", clip(r.http.URL.Path), "error", err)
+		a.log.ErrorContext(r.http.Context(), "request failed", "request", r.ID, "method", r.http.Method, "path", schema.Clip(r.http.URL.Path), "error", err)
 	}
 	a.fail(w, r, f)
 }
@@ -352,7 +353,7 @@ func (a *API) recover(w http.ResponseWriter, r *Request) {
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(v)
 	}
-	a.log.ErrorContext(r.http.Context(), "request panicked", "request", r.ID, "method", r.http.Method, "path", clip(r.http.URL.Path), "panic", v, "stack", string(debug.Stack()))
+	a.log.ErrorContext(r.http.Context(), "request panicked", "request", r.ID, "method", r.http.Method, "path", schema.Clip(r.http.URL.Path), "panic", v, "stack", string(debug.Stack()))
 	if r.answerStarted {
 		panic(http.ErrAbortHandler)
 	}
@@ -414,7 +415,7 @@ func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 	}
 	kind, _, err := mime.ParseMediaType(hr.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" && r.importing.kind == "" {
-		return rt.unsupported("The body must be " + orList(rt.bodyTypes()) + ".")
+		return rt.unsupported("The body must be " + schema.OrList(rt.bodyTypes()) + ".")
 	}
 	if enc := hr.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return rt.unsupported("The body must not be compressed.")
@@ -436,8 +437,8 @@ func (a *API) readBody(w http.ResponseWriter, r *Request) error {
 		}
 		return nil
 	}
-	if r.body, err = parseJSON(r.Body); errors.Is(err, errTooMany) {
-		return apiErrorf("body_too_large", "The body may have at most %d values.", maxNodes)
+	if r.body, err = schema.Parse(r.Body); errors.Is(err, schema.ErrTooMany) {
+		return apiErrorf("body_too_large", "The body may have at most %d values.", schema.MaxNodes)
 	} else if err != nil {
 		return apiErrorf("invalid_json", "%s", sentence(err.Error()))
 	}
@@ -453,7 +454,7 @@ func (r *Request) emptyBody(takes bool) error {
 	if !takes {
 		return nil
 	}
-	r.body = jsonNode{kind: '{'}
+	r.body = schema.Node{Kind: '{'}
 	if r.route.Input == nil {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 // TestOrderOfChecks is the table of fleet-api.md 3.3: each request is wrong in
@@ -589,7 +590,7 @@ func TestNewRefuses(t *testing.T) {
 		{func(r *rest.Route) { r.List, r.Sort = true, []string{"name"} }, "set Order"},
 		{func(r *rest.Route) { r.Query = []rest.Param{{Name: "limit"}} }, "duplicate or predefined"},
 		{func(r *rest.Route) { r.Codes = []string{"oops"} }, "is unknown"},
-		{func(r *rest.Route) { r.Output = &rest.Record{Name: "api_key"} }, "two records"},
+		{func(r *rest.Route) { r.Output = &schema.Record{Name: "api_key"} }, "two records"},
 	} {
 		r := good
 		test.change(&r)

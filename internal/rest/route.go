@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 // Route declares one operation. The declaration is used for routing, permissions, parsing of
@@ -43,13 +44,13 @@ type Route struct {
 	GeoJSON bool
 	File    bool // a GET answered by [File] with any media type
 
-	Input   *Record // body; nil: none
-	MaxBody int64   // bytes; 0: 1 MiB
-	Import  *Import // import of many records, by a POST that creates one; nil: none
-	Output  *Record // answer; nil: none
-	Rows    *Record // record of an export, if not Output: the rows within it
-	List    bool    // the answer is a list of Output
-	Status  int     // of success; 0: 200, for a POST with Output 201, without Output 204
+	Input   *schema.Record // body; nil: none
+	MaxBody int64          // bytes; 0: 1 MiB
+	Import  *Import        // import of many records, by a POST that creates one; nil: none
+	Output  *schema.Record // answer; nil: none
+	Rows    *schema.Record // record of an export, if not Output: the rows within it
+	List    bool           // the answer is a list of Output
+	Status  int            // of success; 0: 200, for a POST with Output 201, without Output 204
 
 	// Codes are the error codes of fleet-api.md 5 that the handler may return, beyond those
 	// implied by the description.
@@ -78,7 +79,7 @@ func (p Permission) String() string { return p.Resource + "." + string(p.Action)
 type Expansion struct {
 	Name   string
 	Needs  Permission
-	Record *Record
+	Record *schema.Record
 }
 
 func (rt *Route) success() int {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 // Places where a request names subaccounts (fleet-api.md 6.5).
@@ -50,7 +51,7 @@ func (r *Request) Subaccounts() []string {
 
 // sole returns the subaccount of a new record: the one that the request names, or the only one
 // in scope. lacks is the field error of a body that must name one.
-func (r *Request) sole(ctx context.Context, scope apikey.Scope) (id string, lacks []fieldError, err error) {
+func (r *Request) sole(ctx context.Context, scope apikey.Scope) (id string, lacks []schema.FieldError, err error) {
 	if ids := scope.SubaccountIDs; len(ids) == 1 {
 		return ids[0], nil, nil
 	}
@@ -59,16 +60,16 @@ func (r *Request) sole(ctx context.Context, scope apikey.Scope) (id string, lack
 	}
 	id, ok := scope.Sole(r.known)
 	if !ok {
-		lacks = []fieldError{{Code: "required", Pointer: "#/" + subaccountMember, Detail: subaccountMember + " is required: the API key reaches several subaccounts, or none."}}
+		lacks = []schema.FieldError{{Code: "required", Pointer: "#/" + subaccountMember, Detail: subaccountMember + " is required: the API key reaches several subaccounts, or none."}}
 	}
 	return id, lacks, nil
 }
 
 // appendMissing appends the errors of missing fields, except for fields, or bodies, that are
 // invalid already.
-func appendMissing(fieldErrs, lacks []fieldError) []fieldError {
+func appendMissing(fieldErrs, lacks []schema.FieldError) []schema.FieldError {
 	for _, l := range lacks {
-		if len(fieldErrs) < maxFieldErrors && !slices.ContainsFunc(fieldErrs, func(f fieldError) bool { return f.Pointer == l.Pointer || f.Pointer == "#" }) {
+		if len(fieldErrs) < schema.MaxFieldErrors && !slices.ContainsFunc(fieldErrs, func(f schema.FieldError) bool { return f.Pointer == l.Pointer || f.Pointer == "#" }) {
 			fieldErrs = append(fieldErrs, l)
 		}
 	}
@@ -144,7 +145,7 @@ func (r *Request) narrow(ctx context.Context, body []string) (apikey.Scope, erro
 }
 
 func badSubaccount(header, parameter, detail string) *apiError {
-	return &apiError{code: "invalid_parameter", detail: detail, fieldErrs: []fieldError{{Code: "conflict", Detail: detail, Header: header, Parameter: parameter}}}
+	return &apiError{code: "invalid_parameter", detail: detail, fieldErrs: []schema.FieldError{{Code: "conflict", Detail: detail, Header: header, Parameter: parameter}}}
 }
 
 // reachBody narrows the scope to the subaccount named by the body.
@@ -156,12 +157,12 @@ func (r *Request) reachBody(ctx context.Context) (err error) {
 }
 
 // namedIn returns the subaccount named by a record, if records of this route have one.
-func (r *Request) namedIn(body *jsonNode) []string {
+func (r *Request) namedIn(body *schema.Node) []string {
 	if r.api.c.Subaccounts == nil || !r.route.Input.Has(subaccountMember) {
 		return nil
 	}
-	if v := body.find(subaccountMember); v != nil && v.kind == '"' && v.text != "" {
-		return []string{v.text}
+	if v := body.Find(subaccountMember); v != nil && v.Kind == '"' && v.Text != "" {
+		return []string{v.Text}
 	}
 	return nil // an invalid value, reported as such
 }

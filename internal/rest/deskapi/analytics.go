@@ -8,53 +8,55 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // figureMembers are the fields of [desk.TicketFigures].
-func figureMembers() []rest.Member {
-	return []rest.Member{
-		{Name: "created_count", Type: rest.Integer(), Doc: "Tickets created in the period."},
-		{Name: "resolved_count", Type: rest.Integer(), Doc: "Tickets resolved in the period and not reopened since, whenever they were created."},
-		{Name: "first_response_count", Type: rest.Integer(), Doc: "Tickets created in the period that have a first reply by now."},
-		{Name: "sla_breached_count", Type: rest.Integer(), Doc: "SLA targets breached in the period."},
-		{Name: "average_first_response_seconds", Type: rest.Integer(), Nullable: true, Doc: "From creation to the first reply; null without any."},
-		{Name: "median_first_response_seconds", Type: rest.Integer(), Nullable: true},
-		{Name: "average_resolution_seconds", Type: rest.Integer(), Nullable: true, Doc: "From creation to resolution, including pauses; null without any."},
-		{Name: "median_resolution_seconds", Type: rest.Integer(), Nullable: true},
+func figureMembers() []schema.Member {
+	return []schema.Member{
+		{Name: "created_count", Type: schema.Integer(), Doc: "Tickets created in the period."},
+		{Name: "resolved_count", Type: schema.Integer(), Doc: "Tickets resolved in the period and not reopened since, whenever they were created."},
+		{Name: "first_response_count", Type: schema.Integer(), Doc: "Tickets created in the period that have a first reply by now."},
+		{Name: "sla_breached_count", Type: schema.Integer(), Doc: "SLA targets breached in the period."},
+		{Name: "average_first_response_seconds", Type: schema.Integer(), Nullable: true, Doc: "From creation to the first reply; null without any."},
+		{Name: "median_first_response_seconds", Type: schema.Integer(), Nullable: true},
+		{Name: "average_resolution_seconds", Type: schema.Integer(), Nullable: true, Doc: "From creation to resolution, including pauses; null without any."},
+		{Name: "median_resolution_seconds", Type: schema.Integer(), Nullable: true},
 	}
 }
 
-var analyticsRow = &rest.Record{Name: "analytics.tickets_row", Doc: "The figures of a period, or of one group of its tickets.", Members: append([]rest.Member{
-	{Name: "period_start", Type: rest.Formatted("date-time", 40), Doc: "In the time zone of the request.", Example: "2026-03-29T00:00:00+01:00"},
-	{Name: "period_end", Type: rest.Formatted("date-time", 40), Example: "2026-03-30T00:00:00+02:00"},
-	{Name: "group", Doc: "The values of the group_by fields.", Type: rest.Object(
-		rest.Member{Name: "assignee_id", Type: rest.Text(), Nullable: true, Sometimes: true},
-		rest.Member{Name: "channel", Type: rest.Text(), Sometimes: true},
-		rest.Member{Name: "priority", Type: rest.Enum(priorities...), Sometimes: true},
-		rest.Member{Name: "status", Type: rest.Enum(statuses...), Sometimes: true},
+var analyticsRow = &schema.Record{Name: "analytics.tickets_row", Doc: "The figures of a period, or of one group of its tickets.", Members: append([]schema.Member{
+	{Name: "period_start", Type: schema.Formatted("date-time", 40), Doc: "In the time zone of the request.", Example: "2026-03-29T00:00:00+01:00"},
+	{Name: "period_end", Type: schema.Formatted("date-time", 40), Example: "2026-03-30T00:00:00+02:00"},
+	{Name: "group", Doc: "The values of the group_by fields.", Type: schema.Object(
+		schema.Member{Name: "assignee_id", Type: schema.Text(), Nullable: true, Sometimes: true},
+		schema.Member{Name: "channel", Type: schema.Text(), Sometimes: true},
+		schema.Member{Name: "priority", Type: schema.Enum(priorities...), Sometimes: true},
+		schema.Member{Name: "status", Type: schema.Enum(statuses...), Sometimes: true},
 	)},
 }, figureMembers()...)}
 
-var analyticsRecord = &rest.Record{Name: "analytics.tickets", Members: []rest.Member{
-	{Name: "object", Type: rest.Enum("analytics.tickets")},
-	{Name: "from", Type: rest.Timestamp()},
-	{Name: "to", Type: rest.Timestamp()},
-	{Name: "timezone", Type: rest.Text()},
-	{Name: "granularity", Type: rest.Enum(words(period.Granularities[:])...)},
-	{Name: "group_by", Type: rest.Array(rest.Enum(desk.GroupFields[:]...), rest.MaxGroupBy)},
-	{Name: "generated_at", Type: rest.Timestamp()},
-	{Name: "data", Type: rest.Array(rest.Nested(analyticsRow), 1<<30), Doc: "Sorted by period, then by group. Without group_by, empty periods are included."},
-	{Name: "totals", Type: rest.Object(figureMembers()...), Doc: "Totals of the whole range."},
+var analyticsRecord = &schema.Record{Name: "analytics.tickets", Members: []schema.Member{
+	{Name: "object", Type: schema.Enum("analytics.tickets")},
+	{Name: "from", Type: schema.Timestamp()},
+	{Name: "to", Type: schema.Timestamp()},
+	{Name: "timezone", Type: schema.Text()},
+	{Name: "granularity", Type: schema.Enum(words(period.Granularities[:])...)},
+	{Name: "group_by", Type: schema.Array(schema.Enum(desk.GroupFields[:]...), rest.MaxGroupBy)},
+	{Name: "generated_at", Type: schema.Timestamp()},
+	{Name: "data", Type: schema.Array(schema.Nested(analyticsRow), 1<<30), Doc: "Sorted by period, then by group. Without group_by, empty periods are included."},
+	{Name: "totals", Type: schema.Object(figureMembers()...), Doc: "Totals of the whole range."},
 }}
 
 type wireAnalytics struct {
 	Object      string             `json:"object"`
-	From        rest.Time          `json:"from"`
-	To          rest.Time          `json:"to"`
+	From        rfc3339.Time       `json:"from"`
+	To          rfc3339.Time       `json:"to"`
 	TimeZone    string             `json:"timezone"`
 	Granularity period.Granularity `json:"granularity"`
 	GroupBy     []string           `json:"group_by"`
-	GeneratedAt rest.Time          `json:"generated_at"`
+	GeneratedAt rfc3339.Time       `json:"generated_at"`
 	Data        []wireRow          `json:"data"`
 	Totals      desk.TicketFigures `json:"totals"`
 }
@@ -102,7 +104,7 @@ func (a *API) ticketAnalytics(ctx context.Context, r *rest.Request) (rest.Respon
 		return rest.Export(rest.All(rows)), nil
 	}
 	return rest.OK(wireAnalytics{
-		Object: "analytics.tickets", From: rest.Time(in.From), To: rest.Time(in.To), TimeZone: in.TimeZone, Granularity: in.Granularity, GroupBy: in.GroupBy,
-		GeneratedAt: rest.Time(got.GeneratedAt), Data: rows, Totals: got.Totals,
+		Object: "analytics.tickets", From: rfc3339.Time(in.From), To: rfc3339.Time(in.To), TimeZone: in.TimeZone, Granularity: in.Granularity, GroupBy: in.GroupBy,
+		GeneratedAt: rfc3339.Time(got.GeneratedAt), Data: rows, Totals: got.Totals,
 	}), nil
 }

@@ -10,30 +10,33 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-var channelRecord = &rest.Record{Name: "channel", Doc: "A channel connection: an address at which customers reach the organization.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("channel")},
-	{Name: "channel", Type: rest.String(1, 64), Access: rest.CreateRequired, Example: "sms"},
-	{Name: "address", Type: rest.String(1, 320), Access: rest.CreateRequired, Doc: "Unique among the organization's channels.", Example: "+15550001111"},
-	{Name: "name", Type: rest.String(0, 255), Access: rest.Writable, Nullable: true, Doc: "Defaults to the address."},
-	{Name: "settings", Type: rest.Map(rest.String(0, 4096)), Access: rest.Writable, Doc: "Replaced as a whole."},
-	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "Defaults to true. While false, requests for the address are refused."},
-	{Name: "secrets", Type: rest.Array(rest.String(8, 1024), 10), Access: rest.Writable, WriteOnly: true, Doc: "The provider's signing secrets, newest first. Replaced secrets stay valid for 24 hours. Without any, one is generated. Never returned."},
-	{Name: "credentials", Type: rest.Map(rest.String(0, 4096)), Access: rest.Writable, WriteOnly: true, Doc: "Credentials for the provider's API. Replaced as a whole, never returned."},
-	{Name: "credential_names", Type: rest.Array(rest.Text(), 50), Doc: "The names of the stored credentials."},
-	{Name: "webhook_url", Type: rest.Formatted("uri", 2048), Doc: "The URL where the provider posts events. Until the address is proven, it contains the channel's id; that URL stays valid."},
-	{Name: "proof", Type: rest.Object(proofMembers...), Doc: "Whether the address is proven to belong to the organization."},
-	{Name: "notice", Nullable: true, Doc: "A problem reported by the provider; enabling the channel clears it.", Type: rest.Object(
-		rest.Member{Name: "kind", Type: rest.Enum(string(channel.Disconnected), string(channel.Noticed)), Doc: "disconnected: the provider ended the connection, and the channel is disabled."},
-		rest.Member{Name: "text", Type: rest.Text()},
-		rest.Member{Name: "at", Type: rest.Timestamp()},
+var channelRecord = &schema.Record{Name: "channel", Doc: "A channel connection: an address at which customers reach the organization.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("channel")},
+	{Name: "channel", Type: schema.String(1, 64), Access: schema.CreateRequired, Example: "sms"},
+	{Name: "address", Type: schema.String(1, 320), Access: schema.CreateRequired, Doc: "Unique among the organization's channels.", Example: "+15550001111"},
+	{Name: "name", Type: schema.String(0, 255), Access: schema.Writable, Nullable: true, Doc: "Defaults to the address."},
+	{Name: "settings", Type: schema.Map(schema.String(0, 4096)), Access: schema.Writable, Doc: "Replaced as a whole."},
+	{Name: "enabled", Type: schema.Bool(), Access: schema.Writable, Doc: "Defaults to true. While false, requests for the address are refused."},
+	{Name: "secrets", Type: schema.Array(schema.String(8, 1024), 10), Access: schema.Writable, WriteOnly: true, Doc: "The provider's signing secrets, newest first. Replaced secrets stay valid for 24 hours. Without any, one is generated. Never returned."},
+	{Name: "credentials", Type: schema.Map(schema.String(0, 4096)), Access: schema.Writable, WriteOnly: true, Doc: "Credentials for the provider's API. Replaced as a whole, never returned."},
+	{Name: "credential_names", Type: schema.Array(schema.Text(), 50), Doc: "The names of the stored credentials."},
+	{Name: "webhook_url", Type: schema.Formatted("uri", 2048), Doc: "The URL where the provider posts events. Until the address is proven, it contains the channel's id; that URL stays valid."},
+	{Name: "proof", Type: schema.Object(proofMembers...), Doc: "Whether the address is proven to belong to the organization."},
+	{Name: "notice", Nullable: true, Doc: "A problem reported by the provider; enabling the channel clears it.", Type: schema.Object(
+		schema.Member{Name: "kind", Type: schema.Enum(string(channel.Disconnected), string(channel.Noticed)), Doc: "disconnected: the provider ended the connection, and the channel is disabled."},
+		schema.Member{Name: "text", Type: schema.Text()},
+		schema.Member{Name: "at", Type: schema.Timestamp()},
 	)},
-	{Name: "generated_secret", Type: rest.Text(), Nullable: true, Doc: "A generated secret, only in the answer to the request that generated it; null in all others."},
-	{Name: "created_at", Type: rest.Timestamp()},
-	{Name: "updated_at", Type: rest.Timestamp()},
+	{Name: "generated_secret", Type: schema.Text(), Nullable: true, Doc: "A generated secret, only in the answer to the request that generated it; null in all others."},
+	{Name: "created_at", Type: schema.Timestamp()},
+	{Name: "updated_at", Type: schema.Timestamp()},
 }}
 
 type wireChannel struct {
@@ -49,14 +52,14 @@ type wireChannel struct {
 	Proof           wireProof         `json:"proof"`
 	Notice          *notice           `json:"notice"`
 	GeneratedSecret *string           `json:"generated_secret"`
-	CreatedAt       rest.Time         `json:"created_at"`
-	UpdatedAt       rest.Time         `json:"updated_at"`
+	CreatedAt       rfc3339.Time      `json:"created_at"`
+	UpdatedAt       rfc3339.Time      `json:"updated_at"`
 }
 
 type notice struct {
 	Kind channel.ConnectionEventKind `json:"kind"`
 	Text string                      `json:"text"`
-	At   rest.Time                   `json:"at"`
+	At   rfc3339.Time                `json:"at"`
 }
 
 func (a *API) wireOfChannel(c *connection.Connection) wireChannel {
@@ -64,10 +67,10 @@ func (a *API) wireOfChannel(c *connection.Connection) wireChannel {
 		ID: c.ID, Object: "channel", Channel: c.Channel, Address: c.Address, Name: c.Name, Settings: c.Settings, Enabled: c.Enabled,
 		CredentialNames: slices.Sorted(maps.Keys(c.CredentialValues())), WebhookURL: a.BaseURL + a.Connections.Endpoint(c),
 		Proof:     wireOfProof(a.Connections.ProofStatus(c)),
-		CreatedAt: rest.Time(c.CreatedAt), UpdatedAt: rest.Time(c.UpdatedAt),
+		CreatedAt: rfc3339.Time(c.CreatedAt), UpdatedAt: rfc3339.Time(c.UpdatedAt),
 	}
 	if n := c.Notice; n != nil {
-		w.Notice = &notice{n.Kind, n.Text, rest.Time(n.At)}
+		w.Notice = &notice{n.Kind, n.Text, rfc3339.Time(n.At)}
 	}
 	if w.Settings == nil {
 		w.Settings = map[string]string{}
@@ -96,26 +99,26 @@ func (a *API) asShown(r *rest.Request, tx *db.Tx, c *connection.Connection) wire
 }
 
 type channelBody struct {
-	Channel     rest.Optional[string]            `json:"channel"`
-	Address     rest.Optional[string]            `json:"address"`
-	Name        rest.Optional[string]            `json:"name"`
-	Settings    rest.Optional[map[string]string] `json:"settings"`
-	Enabled     rest.Optional[bool]              `json:"enabled"`
-	Secrets     rest.Optional[[]string]          `json:"secrets"`
-	Credentials rest.Optional[map[string]string] `json:"credentials"`
+	Channel     optional.Value[string]            `json:"channel"`
+	Address     optional.Value[string]            `json:"address"`
+	Name        optional.Value[string]            `json:"name"`
+	Settings    optional.Value[map[string]string] `json:"settings"`
+	Enabled     optional.Value[bool]              `json:"enabled"`
+	Secrets     optional.Value[[]string]          `json:"secrets"`
+	Credentials optional.Value[map[string]string] `json:"credentials"`
 }
 
 // maxOverlap bounds the validity of a replaced secret.
 const maxOverlap = 30 * 24 * time.Hour
 
-var rotateInput = &rest.Record{Name: "channel.rotate_request", Members: []rest.Member{
-	{Name: "secret", Type: rest.String(8, 1024), Access: rest.Writable, WriteOnly: true, Doc: "The new secret; generated if absent."},
-	{Name: "overlap_seconds", Type: rest.Int(0, int64(maxOverlap/time.Second)), Access: rest.Writable, Doc: "How long replaced secrets stay valid; defaults to 24 hours."},
+var rotateInput = &schema.Record{Name: "channel.rotate_request", Members: []schema.Member{
+	{Name: "secret", Type: schema.String(8, 1024), Access: schema.Writable, WriteOnly: true, Doc: "The new secret; generated if absent."},
+	{Name: "overlap_seconds", Type: schema.Int(0, int64(maxOverlap/time.Second)), Access: schema.Writable, Doc: "How long replaced secrets stay valid; defaults to 24 hours."},
 }}
 
 type rotateBody struct {
-	Secret  rest.Optional[string] `json:"secret"`
-	Overlap rest.Optional[int64]  `json:"overlap_seconds"`
+	Secret  optional.Value[string] `json:"secret"`
+	Overlap optional.Value[int64]  `json:"overlap_seconds"`
 }
 
 func (a *API) channelRoutes() []rest.Route {

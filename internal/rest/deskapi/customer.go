@@ -7,37 +7,40 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-var customerRecord = &rest.Record{Name: "customer", Doc: "A person who contacts the organization.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("customer")},
-	{Name: "organization_id", Type: rest.ID()},
-	{Name: "name", Type: rest.String(0, 200), Access: rest.Writable, Nullable: true, Example: "Alex Rider"},
-	{Name: "emails", Type: rest.Array(rest.String(1, 254), 20), Access: rest.Writable, Doc: "Replies go to the first. An address belongs to one customer.", Example: []string{"alex@example.com"}},
-	{Name: "phones", Type: rest.Array(rest.String(1, 50), 20), Access: rest.Writable, Doc: "Any international spelling; answered as E.164.", Example: []string{"+4915112345678"}},
-	{Name: "identities", Doc: "Identities on channels that use neither e-mail addresses nor phone numbers.", Type: rest.Array(rest.Object(
-		rest.Member{Name: "channel", Type: rest.Text()},
-		rest.Member{Name: "external_id", Type: rest.Text()},
+var customerRecord = &schema.Record{Name: "customer", Doc: "A person who contacts the organization.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("customer")},
+	{Name: "organization_id", Type: schema.ID()},
+	{Name: "name", Type: schema.String(0, 200), Access: schema.Writable, Nullable: true, Example: "Alex Rider"},
+	{Name: "emails", Type: schema.Array(schema.String(1, 254), 20), Access: schema.Writable, Doc: "Replies go to the first. An address belongs to one customer.", Example: []string{"alex@example.com"}},
+	{Name: "phones", Type: schema.Array(schema.String(1, 50), 20), Access: schema.Writable, Doc: "Any international spelling; answered as E.164.", Example: []string{"+4915112345678"}},
+	{Name: "identities", Doc: "Identities on channels that use neither e-mail addresses nor phone numbers.", Type: schema.Array(schema.Object(
+		schema.Member{Name: "channel", Type: schema.Text()},
+		schema.Member{Name: "external_id", Type: schema.Text()},
 	), 1000)},
-	{Name: "undeliverable", Type: rest.Array(rest.Text(), 1000), Doc: "Addresses and numbers of theirs that have failed for good."},
-	{Name: "external_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "Your own, unique among the organization's customers."},
-	{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable},
-	{Name: "created_at", Type: rest.Timestamp()},
-	{Name: "updated_at", Type: rest.Timestamp()},
+	{Name: "undeliverable", Type: schema.Array(schema.Text(), 1000), Doc: "Addresses and numbers of theirs that have failed for good."},
+	{Name: "external_id", Type: schema.String(1, 128), Access: schema.Writable, Nullable: true, Doc: "Your own, unique among the organization's customers."},
+	{Name: "metadata", Type: schema.Metadata(), Access: schema.Writable},
+	{Name: "created_at", Type: schema.Timestamp()},
+	{Name: "updated_at", Type: schema.Timestamp()},
 }}
 
 // wholeCustomerRecord is the complete customer, for the expansion of a ticket's customer.
-var wholeCustomerRecord = func() *rest.Record {
-	r := &rest.Record{Name: "ticket_customer", Doc: "A ticket's customer; with expand[]=customer in full."}
+var wholeCustomerRecord = func() *schema.Record {
+	r := &schema.Record{Name: "ticket_customer", Doc: "A ticket's customer; with expand[]=customer in full."}
 	for _, m := range customerRecord.Members {
 		m.Sometimes = m.Name != "id" && m.Name != "name"
 		r.Members = append(r.Members, m)
 	}
 	r.Members = append(r.Members,
-		rest.Member{Name: "email", Type: rest.Text(), Nullable: true, Doc: "The first of emails."},
-		rest.Member{Name: "phone", Type: rest.Text(), Nullable: true, Doc: "The first of phones."},
+		schema.Member{Name: "email", Type: schema.Text(), Nullable: true, Doc: "The first of emails."},
+		schema.Member{Name: "phone", Type: schema.Text(), Nullable: true, Doc: "The first of phones."},
 	)
 	return r
 }()
@@ -53,8 +56,8 @@ type customer struct {
 	Undeliverable  []string          `json:"undeliverable"`
 	ExternalID     *string           `json:"external_id"`
 	Metadata       map[string]string `json:"metadata"`
-	CreatedAt      rest.Time         `json:"created_at"`
-	UpdatedAt      rest.Time         `json:"updated_at"`
+	CreatedAt      rfc3339.Time      `json:"created_at"`
+	UpdatedAt      rfc3339.Time      `json:"updated_at"`
 }
 
 type wholeCustomer struct {
@@ -64,11 +67,11 @@ type wholeCustomer struct {
 }
 
 type customerBody struct {
-	Name       rest.Optional[string]            `json:"name"`
-	Emails     rest.Optional[[]string]          `json:"emails"`
-	Phones     rest.Optional[[]string]          `json:"phones"`
-	ExternalID rest.Optional[string]            `json:"external_id"`
-	Metadata   rest.Optional[map[string]string] `json:"metadata"`
+	Name       optional.Value[string]            `json:"name"`
+	Emails     optional.Value[[]string]          `json:"emails"`
+	Phones     optional.Value[[]string]          `json:"phones"`
+	ExternalID optional.Value[string]            `json:"external_id"`
+	Metadata   optional.Value[map[string]string] `json:"metadata"`
 }
 
 func (a *API) customerRoutes() []rest.Route {
@@ -107,7 +110,7 @@ func wireCustomer(c *desk.Customer) *customer {
 	w := &customer{
 		ID: c.ID, Object: "customer", OrganizationID: c.OrganizationID, Name: orNull(c.Name),
 		Emails: c.Emails, Phones: c.Phones, Identities: c.Identities, Undeliverable: c.Undeliverable,
-		ExternalID: orNull(c.ExternalID), Metadata: c.Metadata, CreatedAt: rest.Time(c.CreatedAt), UpdatedAt: rest.Time(c.UpdatedAt),
+		ExternalID: orNull(c.ExternalID), Metadata: c.Metadata, CreatedAt: rfc3339.Time(c.CreatedAt), UpdatedAt: rfc3339.Time(c.UpdatedAt),
 	}
 	for _, list := range []*[]string{&w.Emails, &w.Phones, &w.Undeliverable} {
 		if *list == nil {

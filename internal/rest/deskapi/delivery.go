@@ -6,41 +6,44 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
 // attemptMembers are the common fields of an attempt.
-func attemptMembers(more ...rest.Member) []rest.Member {
-	return append([]rest.Member{
-		{Name: "number", Type: rest.Integer(), Doc: "From 1."},
-		{Name: "at", Type: rest.Timestamp(), Doc: "Its start."},
-		{Name: "status_code", Type: rest.Integer(), Nullable: true, Doc: "null without an answer."},
-		{Name: "duration_ms", Type: rest.Integer()},
-		{Name: "error", Type: rest.Text(), Nullable: true, Doc: "null when it was accepted."},
-		{Name: "response", Type: rest.Text(), Nullable: true, Doc: "The first 4 KiB of the answer's body."},
+func attemptMembers(more ...schema.Member) []schema.Member {
+	return append([]schema.Member{
+		{Name: "number", Type: schema.Integer(), Doc: "From 1."},
+		{Name: "at", Type: schema.Timestamp(), Doc: "Its start."},
+		{Name: "status_code", Type: schema.Integer(), Nullable: true, Doc: "null without an answer."},
+		{Name: "duration_ms", Type: schema.Integer()},
+		{Name: "error", Type: schema.Text(), Nullable: true, Doc: "null when it was accepted."},
+		{Name: "response", Type: schema.Text(), Nullable: true, Doc: "The first 4 KiB of the answer's body."},
 	}, more...)
 }
 
-var deliveryRecord = &rest.Record{Name: "delivery", Doc: "One event on its way to one webhook. It is stored for 30 days after its newest attempt, unless the operator has set another retention.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("delivery")},
-	{Name: "webhook_id", Type: rest.ID()},
-	{Name: "event_id", Type: rest.ID()},
-	{Name: "event", Type: rest.Enum(deliveredNames...)},
-	{Name: "state", Type: rest.Enum(deliveryStates()...), Doc: "failed: refused, or its schedule is used up. dropped: pushed out of a full queue."},
-	{Name: "test", Type: rest.Bool(), Doc: "A test delivery, of a sample event."},
-	{Name: "attempt_count", Type: rest.Integer(), Doc: "Attempts so far."},
-	{Name: "last_attempt", Type: rest.Object(attemptMembers()...), Nullable: true},
-	{Name: "next_attempt_at", Type: rest.Timestamp(), Nullable: true, Doc: "While it is retried."},
-	{Name: "created_at", Type: rest.Timestamp()},
-	{Name: "attempts", Sometimes: true, Doc: "All attempts, the oldest first; only in the answer about one delivery.", Type: rest.Array(rest.Object(attemptMembers(
-		rest.Member{Name: "request", Nullable: true, Doc: "The request as sent; null if none was sent.", Type: rest.Object(
-			rest.Member{Name: "method", Type: rest.Text()},
-			rest.Member{Name: "url", Type: rest.Text()},
-			rest.Member{Name: "headers", Type: rest.Map(rest.Text())},
-			rest.Member{Name: "body", Type: rest.Text(), Nullable: true, Doc: "null if it is no longer known, and for audit.recorded without the permission settings.read."},
+var deliveryRecord = &schema.Record{Name: "delivery", Doc: "One event on its way to one webhook. It is stored for 30 days after its newest attempt, unless the operator has set another retention.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("delivery")},
+	{Name: "webhook_id", Type: schema.ID()},
+	{Name: "event_id", Type: schema.ID()},
+	{Name: "event", Type: schema.Enum(deliveredNames...)},
+	{Name: "state", Type: schema.Enum(deliveryStates()...), Doc: "failed: refused, or its schedule is used up. dropped: pushed out of a full queue."},
+	{Name: "test", Type: schema.Bool(), Doc: "A test delivery, of a sample event."},
+	{Name: "attempt_count", Type: schema.Integer(), Doc: "Attempts so far."},
+	{Name: "last_attempt", Type: schema.Object(attemptMembers()...), Nullable: true},
+	{Name: "next_attempt_at", Type: schema.Timestamp(), Nullable: true, Doc: "While it is retried."},
+	{Name: "created_at", Type: schema.Timestamp()},
+	{Name: "attempts", Sometimes: true, Doc: "All attempts, the oldest first; only in the answer about one delivery.", Type: schema.Array(schema.Object(attemptMembers(
+		schema.Member{Name: "request", Nullable: true, Doc: "The request as sent; null if none was sent.", Type: schema.Object(
+			schema.Member{Name: "method", Type: schema.Text()},
+			schema.Member{Name: "url", Type: schema.Text()},
+			schema.Member{Name: "headers", Type: schema.Map(schema.Text())},
+			schema.Member{Name: "body", Type: schema.Text(), Nullable: true, Doc: "null if it is no longer known, and for audit.recorded without the permission settings.read."},
 		)},
 	)...), 100)},
 }}
@@ -63,18 +66,18 @@ type wireDelivery struct {
 	Test          bool          `json:"test"`
 	AttemptCount  int           `json:"attempt_count"`
 	LastAttempt   *wireAttempt  `json:"last_attempt"`
-	NextAttemptAt rest.Time     `json:"next_attempt_at"`
-	CreatedAt     rest.Time     `json:"created_at"`
+	NextAttemptAt rfc3339.Time  `json:"next_attempt_at"`
+	CreatedAt     rfc3339.Time  `json:"created_at"`
 	Attempts      []wireRequest `json:"attempts,omitzero"`
 }
 
 type wireAttempt struct {
-	Number     int       `json:"number"`
-	At         rest.Time `json:"at"`
-	StatusCode *int      `json:"status_code"`
-	DurationMs int64     `json:"duration_ms"`
-	Error      *string   `json:"error"`
-	Response   *string   `json:"response"`
+	Number     int          `json:"number"`
+	At         rfc3339.Time `json:"at"`
+	StatusCode *int         `json:"status_code"`
+	DurationMs int64        `json:"duration_ms"`
+	Error      *string      `json:"error"`
+	Response   *string      `json:"response"`
 }
 
 // wireRequest is an attempt with its request. It holds no secret: signatures are not secret.
@@ -93,7 +96,7 @@ type wireSent struct {
 func wireOfDelivery(d *webhook.Delivery) wireDelivery {
 	w := wireDelivery{
 		ID: d.ID, Object: "delivery", WebhookID: d.WebhookID, EventID: d.EventID, Event: d.Event, State: d.State.String(), Test: d.Test,
-		AttemptCount: d.Attempts, NextAttemptAt: rest.Time(d.NextAt), CreatedAt: rest.Time(d.CreatedAt),
+		AttemptCount: d.Attempts, NextAttemptAt: rfc3339.Time(d.NextAt), CreatedAt: rfc3339.Time(d.CreatedAt),
 	}
 	if d.Attempts > 0 {
 		w.LastAttempt = new(wireOfAttempt(&d.Last))
@@ -103,7 +106,7 @@ func wireOfDelivery(d *webhook.Delivery) wireDelivery {
 
 func wireOfAttempt(a *webhook.Attempt) wireAttempt {
 	return wireAttempt{
-		Number: a.Number, At: rest.Time(a.At), StatusCode: orNull(a.Status), DurationMs: a.Latency.Milliseconds(),
+		Number: a.Number, At: rfc3339.Time(a.At), StatusCode: orNull(a.Status), DurationMs: a.Latency.Milliseconds(),
 		Error: orNull(a.Error), Response: orNull(a.Response),
 	}
 }
@@ -122,20 +125,20 @@ func wireOfRequest(a *webhook.Attempt) wireRequest {
 	return w
 }
 
-var replayInput = &rest.Record{Name: "webhook.replay_request", Doc: "Either delivery_ids, or from and to.", Members: []rest.Member{
-	{Name: "delivery_ids", Type: rest.Array(rest.ID(), webhook.MaxReplay), Access: rest.Writable, Doc: "Of this webhook. All are sent again, or none."},
-	{Name: "from", Type: rest.Timestamp(), Access: rest.Writable, Doc: "Deliveries created at this time or later."},
-	{Name: "to", Type: rest.Timestamp(), Access: rest.Writable, Doc: "Deliveries created before this time."},
-	{Name: "failed_only", Type: rest.Bool(), Access: rest.Writable, Doc: "Only failed and dropped deliveries."},
-	{Name: "event", Type: rest.Enum(deliveredNames...), Access: rest.Writable, Doc: "Only of this event."},
+var replayInput = &schema.Record{Name: "webhook.replay_request", Doc: "Either delivery_ids, or from and to.", Members: []schema.Member{
+	{Name: "delivery_ids", Type: schema.Array(schema.ID(), webhook.MaxReplay), Access: schema.Writable, Doc: "Of this webhook. All are sent again, or none."},
+	{Name: "from", Type: schema.Timestamp(), Access: schema.Writable, Doc: "Deliveries created at this time or later."},
+	{Name: "to", Type: schema.Timestamp(), Access: schema.Writable, Doc: "Deliveries created before this time."},
+	{Name: "failed_only", Type: schema.Bool(), Access: schema.Writable, Doc: "Only failed and dropped deliveries."},
+	{Name: "event", Type: schema.Enum(deliveredNames...), Access: schema.Writable, Doc: "Only of this event."},
 }}
 
 type replayBody struct {
-	DeliveryIDs rest.Optional[[]string]   `json:"delivery_ids"`
-	From        rest.Optional[rest.Time]  `json:"from"`
-	To          rest.Optional[rest.Time]  `json:"to"`
-	FailedOnly  rest.Optional[bool]       `json:"failed_only"`
-	Event       rest.Optional[event.Name] `json:"event"`
+	DeliveryIDs optional.Value[[]string]     `json:"delivery_ids"`
+	From        optional.Value[rfc3339.Time] `json:"from"`
+	To          optional.Value[rfc3339.Time] `json:"to"`
+	FailedOnly  optional.Value[bool]         `json:"failed_only"`
+	Event       optional.Value[event.Name]   `json:"event"`
 }
 
 // check validates the combination of fields.
@@ -162,9 +165,9 @@ func (in *replayBody) check() error {
 	return v.Err()
 }
 
-var replayRecord = &rest.Record{Name: "webhook.replay", Members: []rest.Member{
-	{Name: "object", Type: rest.Enum("webhook.replay")},
-	{Name: "replayed", Type: rest.Integer(), Doc: "The number of new deliveries: one per event."},
+var replayRecord = &schema.Record{Name: "webhook.replay", Members: []schema.Member{
+	{Name: "object", Type: schema.Enum("webhook.replay")},
+	{Name: "replayed", Type: schema.Integer(), Doc: "The number of new deliveries: one per event."},
 }}
 
 type wireReplay struct {

@@ -8,18 +8,21 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-var eventRecord = &rest.Record{Name: "event", Doc: "An event as delivered to webhooks.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("event")},
-	{Name: "event", Type: rest.Enum(eventNames...)},
-	{Name: "ticket_id", Type: rest.Text(), Nullable: true},
-	{Name: "created_at", Type: rest.Timestamp()},
-	{Name: "data", Type: rest.Map(rest.JSON()), Doc: "The records at the time of the event: ticket, message, customer, sla and changes, as applicable. Same as the data of a webhook with payload_form b."},
+var eventRecord = &schema.Record{Name: "event", Doc: "An event as delivered to webhooks.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("event")},
+	{Name: "event", Type: schema.Enum(eventNames...)},
+	{Name: "ticket_id", Type: schema.Text(), Nullable: true},
+	{Name: "created_at", Type: schema.Timestamp()},
+	{Name: "data", Type: schema.Map(schema.JSON()), Doc: "The records at the time of the event: ticket, message, customer, sla and changes, as applicable. Same as the data of a webhook with payload_form b."},
 }}
 
 type wireEvent struct {
@@ -27,26 +30,26 @@ type wireEvent struct {
 	Object    string          `json:"object"`
 	Event     event.Name      `json:"event"`
 	TicketID  *string         `json:"ticket_id"`
-	CreatedAt rest.Time       `json:"created_at"`
+	CreatedAt rfc3339.Time    `json:"created_at"`
 	Data      json.RawMessage `json:"data"`
 }
 
 func wireOfEvent(e *event.Event) (wireEvent, error) {
 	data, err := webhook.EventData(e)
-	w := wireEvent{ID: e.ID, Object: "event", Event: e.Name, CreatedAt: rest.Time(e.At), Data: data}
+	w := wireEvent{ID: e.ID, Object: "event", Event: e.Name, CreatedAt: rfc3339.Time(e.At), Data: data}
 	if e.Data.Ticket != nil {
 		w.TicketID = &e.Data.Ticket.ID
 	}
 	return w, err
 }
 
-var eventReplayInput = &rest.Record{Name: "event.replay_request", Members: []rest.Member{
-	{Name: "webhook_id", Type: rest.ID(), Access: rest.Writable, Doc: "Send only to this webhook, subscribed or not; if absent, to all subscribed webhooks."},
+var eventReplayInput = &schema.Record{Name: "event.replay_request", Members: []schema.Member{
+	{Name: "webhook_id", Type: schema.ID(), Access: schema.Writable, Doc: "Send only to this webhook, subscribed or not; if absent, to all subscribed webhooks."},
 }}
 
-var eventReplayRecord = &rest.Record{Name: "event.replay", Members: []rest.Member{
-	{Name: "object", Type: rest.Enum("event.replay")},
-	{Name: "delivery_ids", Type: rest.Array(rest.ID(), webhook.MaxPerOrganization), Doc: "The new deliveries."},
+var eventReplayRecord = &schema.Record{Name: "event.replay", Members: []schema.Member{
+	{Name: "object", Type: schema.Enum("event.replay")},
+	{Name: "delivery_ids", Type: schema.Array(schema.ID(), webhook.MaxPerOrganization), Doc: "The new deliveries."},
 }}
 
 type wireEventReplay struct {
@@ -127,7 +130,7 @@ func (a *API) replayEvent(ctx context.Context, r *rest.Request) (rest.Response, 
 			return rest.Response{}, err
 		}
 		var in struct {
-			WebhookID rest.Optional[string] `json:"webhook_id"`
+			WebhookID optional.Value[string] `json:"webhook_id"`
 		}
 		if err := r.Decode(&in); err != nil {
 			return rest.Response{}, err

@@ -10,26 +10,28 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 var inboundStates = words([]inbound.State{inbound.Accepted, inbound.Processed, inbound.Unrouted, inbound.Rejected, inbound.Dead})
 
-var inboundRecord = &rest.Record{Name: "inbound_event", Doc: "A verified request of a channel's provider and its result. Stored for 30 days, unless the operator has set another retention.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("inbound_event")},
-	{Name: "state", Type: rest.Enum(inboundStates...), Doc: "accepted: waits for processing. rejected: could not be parsed. dead: processing failed for the last time. Rejected and dead events can be replayed."},
-	{Name: "channel", Type: rest.Text(), Example: "sms"},
-	{Name: "channel_id", Type: rest.Text(), Nullable: true, Doc: "The channel connection; null if the address is not connected."},
-	{Name: "kind", Type: rest.Text(), Doc: "The kind of event, in the channel's terms."},
-	{Name: "key", Type: rest.Text(), Doc: "The provider's id of the event: a repeated id has no effect."},
-	{Name: "sender", Type: rest.Text(), Nullable: true},
-	{Name: "address", Type: rest.Text(), Nullable: true, Doc: "The recipient's address."},
-	{Name: "verified_by", Type: rest.Text(), Doc: "The owner and number of the secret that verified its signature: 1 is the newest."},
-	{Name: "result", Type: rest.JSON(), Doc: "The result of processing; null before."},
-	{Name: "error", Type: rest.Text(), Nullable: true, Doc: "Why it is rejected or dead."},
-	{Name: "size", Type: rest.Integer(), Doc: "Size of the body in bytes."},
-	{Name: "received_at", Type: rest.Timestamp()},
-	{Name: "processed_at", Type: rest.Timestamp(), Nullable: true},
+var inboundRecord = &schema.Record{Name: "inbound_event", Doc: "A verified request of a channel's provider and its result. Stored for 30 days, unless the operator has set another retention.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("inbound_event")},
+	{Name: "state", Type: schema.Enum(inboundStates...), Doc: "accepted: waits for processing. rejected: could not be parsed. dead: processing failed for the last time. Rejected and dead events can be replayed."},
+	{Name: "channel", Type: schema.Text(), Example: "sms"},
+	{Name: "channel_id", Type: schema.Text(), Nullable: true, Doc: "The channel connection; null if the address is not connected."},
+	{Name: "kind", Type: schema.Text(), Doc: "The kind of event, in the channel's terms."},
+	{Name: "key", Type: schema.Text(), Doc: "The provider's id of the event: a repeated id has no effect."},
+	{Name: "sender", Type: schema.Text(), Nullable: true},
+	{Name: "address", Type: schema.Text(), Nullable: true, Doc: "The recipient's address."},
+	{Name: "verified_by", Type: schema.Text(), Doc: "The owner and number of the secret that verified its signature: 1 is the newest."},
+	{Name: "result", Type: schema.JSON(), Doc: "The result of processing; null before."},
+	{Name: "error", Type: schema.Text(), Nullable: true, Doc: "Why it is rejected or dead."},
+	{Name: "size", Type: schema.Integer(), Doc: "Size of the body in bytes."},
+	{Name: "received_at", Type: schema.Timestamp()},
+	{Name: "processed_at", Type: schema.Timestamp(), Nullable: true},
 }}
 
 type wireInbound struct {
@@ -46,24 +48,24 @@ type wireInbound struct {
 	Result      json.RawMessage `json:"result"`
 	Error       *string         `json:"error"`
 	Size        int64           `json:"size"`
-	ReceivedAt  rest.Time       `json:"received_at"`
-	ProcessedAt rest.Time       `json:"processed_at"`
+	ReceivedAt  rfc3339.Time    `json:"received_at"`
+	ProcessedAt rfc3339.Time    `json:"processed_at"`
 }
 
 func wireOfInbound(e *inbound.Event) wireInbound {
 	return wireInbound{
 		ID: e.ID, Object: "inbound_event", State: e.State, Channel: e.Channel, ChannelID: orNull(e.ConnectionID), Kind: e.Kind, Key: e.Key,
 		Sender: orNull(e.Sender), Address: orNull(e.Address), VerifiedBy: e.VerifiedBy, Result: e.Result, Error: orNull(e.Error), Size: e.Size,
-		ReceivedAt: rest.Time(e.ReceivedAt), ProcessedAt: rest.Time(e.ProcessedAt),
+		ReceivedAt: rfc3339.Time(e.ReceivedAt), ProcessedAt: rfc3339.Time(e.ProcessedAt),
 	}
 }
 
-var rawInboundRecord = &rest.Record{Name: "inbound_event.raw", Doc: "The request as received.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("inbound_event.raw")},
-	{Name: "url", Type: rest.Text(), Doc: "The values of credentials are left out, here and in the headers."},
-	{Name: "headers", Type: rest.Map(rest.Array(rest.Text(), 1000))},
-	{Name: "body", Type: rest.Formatted("byte", 1<<30), Doc: "The bytes, in base64."},
+var rawInboundRecord = &schema.Record{Name: "inbound_event.raw", Doc: "The request as received.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("inbound_event.raw")},
+	{Name: "url", Type: schema.Text(), Doc: "The values of credentials are left out, here and in the headers."},
+	{Name: "headers", Type: schema.Map(schema.Array(schema.Text(), 1000))},
+	{Name: "body", Type: schema.Formatted("byte", 1<<30), Doc: "The bytes, in base64."},
 }}
 
 type wireRawInbound struct {

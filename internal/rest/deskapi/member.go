@@ -6,15 +6,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-var memberRecord = &rest.Record{Name: "member", Doc: "A user of the organization, to whom tickets can be assigned.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("member")},
-	{Name: "name", Type: rest.Text(), Example: "Robin Demo"},
-	{Name: "email", Type: rest.Text(), Example: "robin@example.com"},
-	{Name: "role", Type: rest.Enum("admin", "agent")},
-	{Name: "created_at", Type: rest.Timestamp()},
+var memberRecord = &schema.Record{Name: "member", Doc: "A user of the organization, to whom tickets can be assigned.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("member")},
+	{Name: "name", Type: schema.Text(), Example: "Robin Demo"},
+	{Name: "email", Type: schema.Text(), Example: "robin@example.com"},
+	{Name: "role", Type: schema.Enum("admin", "agent")},
+	{Name: "created_at", Type: schema.Timestamp()},
 }}
 
 type member struct {
@@ -23,7 +25,7 @@ type member struct {
 	Name      string       `json:"name"`
 	Email     string       `json:"email"`
 	Role      account.Role `json:"role"`
-	CreatedAt rest.Time    `json:"created_at"`
+	CreatedAt rfc3339.Time `json:"created_at"`
 }
 
 func (a *API) memberRoutes() []rest.Route {
@@ -42,7 +44,7 @@ func (a *API) listMembers(ctx context.Context, r *rest.Request) (rest.Response, 
 	}
 	members := make([]member, len(users))
 	for i, u := range users {
-		members[i] = member{u.ID, "member", u.Name, u.Email, u.Role, rest.Time(u.CreatedAt)}
+		members[i] = member{u.ID, "member", u.Name, u.Email, u.Role, rfc3339.Time(u.CreatedAt)}
 	}
 	return whole(r, members, func(m member) string { return m.ID })
 }

@@ -12,8 +12,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // maxFiles bounds the bytes of all files of a message; maxMessage bounds its body, with the
@@ -23,63 +26,63 @@ const (
 	maxMessage = maxFiles/3*4 + 2<<20
 )
 
-var messageRecord = &rest.Record{Name: "message", Doc: "A message of a ticket.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("message")},
-	{Name: "ticket_id", Type: rest.ID()},
-	{Name: "conversation_id", Type: rest.ID(), Access: rest.CreateOnly, Nullable: true, Doc: "The conversation of a reply; defaults to the one in which the customer wrote last. null for a note on the ticket."},
-	{Name: "direction", Type: rest.Enum(desk.DirectionInbound, desk.DirectionOutbound)},
-	{Name: "author", Type: rest.Object(
-		rest.Member{Name: "type", Type: rest.Enum(desk.AuthorCustomer, desk.AuthorAgent, desk.AuthorSystem)},
-		rest.Member{Name: "id", Type: rest.ID(), Nullable: true, Doc: "Id of the customer, the member, or the API key."},
-		rest.Member{Name: "name", Type: rest.Text(), Nullable: true},
+var messageRecord = &schema.Record{Name: "message", Doc: "A message of a ticket.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("message")},
+	{Name: "ticket_id", Type: schema.ID()},
+	{Name: "conversation_id", Type: schema.ID(), Access: schema.CreateOnly, Nullable: true, Doc: "The conversation of a reply; defaults to the one in which the customer wrote last. null for a note on the ticket."},
+	{Name: "direction", Type: schema.Enum(desk.DirectionInbound, desk.DirectionOutbound)},
+	{Name: "author", Type: schema.Object(
+		schema.Member{Name: "type", Type: schema.Enum(desk.AuthorCustomer, desk.AuthorAgent, desk.AuthorSystem)},
+		schema.Member{Name: "id", Type: schema.ID(), Nullable: true, Doc: "Id of the customer, the member, or the API key."},
+		schema.Member{Name: "name", Type: schema.Text(), Nullable: true},
 	)},
-	{Name: "channel", Type: rest.Text(), Example: "email"},
-	{Name: "kind", Type: rest.Enum(desk.KindReply, desk.KindNote), Access: rest.CreateRequired, Doc: "A reply is sent to the customer; a note never is."},
-	{Name: "text", Type: rest.String(0, 100_000), Access: rest.CreateRequired, Nullable: true, Example: "It is on its way."},
-	{Name: "stripped_text", Type: rest.Text(), Nullable: true, Doc: "The text without quoted mail, if that differs."},
-	{Name: "html", Type: rest.String(0, 500_000), Access: rest.CreateOnly, Nullable: true, Doc: "Sanitized. If text is empty, it is derived from the HTML."},
-	{Name: "attachments", Access: rest.CreateOnly, Type: rest.Array(rest.Object(
-		rest.Member{Name: "id", Type: rest.ID()},
-		rest.Member{Name: "name", Type: rest.String(1, 255), Access: rest.Required, Example: "receipt.pdf"},
-		rest.Member{Name: "content_type", Type: rest.String(0, 255), Access: rest.Writable, Example: "application/pdf"},
-		rest.Member{Name: "size", Type: rest.Integer(), Nullable: true, Doc: "Bytes; null until the file is stored."},
-		rest.Member{Name: "url", Type: rest.Text(), Nullable: true, Doc: "URL of the file, for the same API keys; null until the file is stored."},
-		rest.Member{Name: "state", Type: rest.Enum(fileStored, filePending, fileFailed), Doc: "pending: the provider has the file, which is still being fetched. failed: it could not be fetched."},
-		rest.Member{Name: "content", Type: rest.Formatted("byte", maxMessage), Access: rest.Required, WriteOnly: true, Doc: "Base64. All files together may have 25 MiB."},
+	{Name: "channel", Type: schema.Text(), Example: "email"},
+	{Name: "kind", Type: schema.Enum(desk.KindReply, desk.KindNote), Access: schema.CreateRequired, Doc: "A reply is sent to the customer; a note never is."},
+	{Name: "text", Type: schema.String(0, 100_000), Access: schema.CreateRequired, Nullable: true, Example: "It is on its way."},
+	{Name: "stripped_text", Type: schema.Text(), Nullable: true, Doc: "The text without quoted mail, if that differs."},
+	{Name: "html", Type: schema.String(0, 500_000), Access: schema.CreateOnly, Nullable: true, Doc: "Sanitized. If text is empty, it is derived from the HTML."},
+	{Name: "attachments", Access: schema.CreateOnly, Type: schema.Array(schema.Object(
+		schema.Member{Name: "id", Type: schema.ID()},
+		schema.Member{Name: "name", Type: schema.String(1, 255), Access: schema.Required, Example: "receipt.pdf"},
+		schema.Member{Name: "content_type", Type: schema.String(0, 255), Access: schema.Writable, Example: "application/pdf"},
+		schema.Member{Name: "size", Type: schema.Integer(), Nullable: true, Doc: "Bytes; null until the file is stored."},
+		schema.Member{Name: "url", Type: schema.Text(), Nullable: true, Doc: "URL of the file, for the same API keys; null until the file is stored."},
+		schema.Member{Name: "state", Type: schema.Enum(fileStored, filePending, fileFailed), Doc: "pending: the provider has the file, which is still being fetched. failed: it could not be fetched."},
+		schema.Member{Name: "content", Type: schema.Formatted("byte", maxMessage), Access: schema.Required, WriteOnly: true, Doc: "Base64. All files together may have 25 MiB."},
 	), 50)},
-	{Name: "external_id", Type: rest.Text(), Nullable: true, Doc: "The channel's id of the message: a Message-ID, a MessageSid."},
-	{Name: "delivery", Nullable: true, Doc: "Delivery of an outbound message; null for messages that are not sent.", Type: rest.Object(
-		rest.Member{Name: "state", Type: rest.Text(), Doc: "queued, sent, delivered, read or failed."},
-		rest.Member{Name: "error", Type: rest.Text(), Nullable: true},
+	{Name: "external_id", Type: schema.Text(), Nullable: true, Doc: "The channel's id of the message: a Message-ID, a MessageSid."},
+	{Name: "delivery", Nullable: true, Doc: "Delivery of an outbound message; null for messages that are not sent.", Type: schema.Object(
+		schema.Member{Name: "state", Type: schema.Text(), Doc: "queued, sent, delivered, read or failed."},
+		schema.Member{Name: "error", Type: schema.Text(), Nullable: true},
 	)},
-	{Name: "placed_by", Type: rest.Text(), Doc: "How the ticket was matched: new_ticket, thread_key, in_reply_to, references, ticket_tag, message_id, receipt or written."},
-	{Name: "authentication", Nullable: true, Doc: "Whether an inbound mail proves its sender; null for other messages.", Type: rest.Object(
-		rest.Member{Name: "verdict", Type: rest.Enum(string(mailauth.Proven), string(mailauth.Unproven), string(mailauth.Failed)), Doc: "proven: DKIM or SPF vouches for the domain of the From address. failed: that domain disowns the mail. unproven: neither."},
-		rest.Member{Name: "reason", Type: rest.Text(), Doc: "In plain words.", Example: "DKIM signature of client.example matches the From address"},
-		rest.Member{Name: "domain", Type: rest.Text(), Nullable: true, Doc: "Domain of the From address."},
+	{Name: "placed_by", Type: schema.Text(), Doc: "How the ticket was matched: new_ticket, thread_key, in_reply_to, references, ticket_tag, message_id, receipt or written."},
+	{Name: "authentication", Nullable: true, Doc: "Whether an inbound mail proves its sender; null for other messages.", Type: schema.Object(
+		schema.Member{Name: "verdict", Type: schema.Enum(string(mailauth.Proven), string(mailauth.Unproven), string(mailauth.Failed)), Doc: "proven: DKIM or SPF vouches for the domain of the From address. failed: that domain disowns the mail. unproven: neither."},
+		schema.Member{Name: "reason", Type: schema.Text(), Doc: "In plain words.", Example: "DKIM signature of client.example matches the From address"},
+		schema.Member{Name: "domain", Type: schema.Text(), Nullable: true, Doc: "Domain of the From address."},
 	)},
-	{Name: "recipient_changed", Nullable: true, Doc: "The mail requests replies at an address that it does not prove. Replies still go to from, unless a reply names the new address in to.", Type: rest.Object(
-		rest.Member{Name: "from", Type: rest.Text(), Nullable: true, Example: "ana@client.example"},
-		rest.Member{Name: "to", Type: rest.Text(), Example: "ana@private.example"},
-		rest.Member{Name: "reason", Type: rest.Text(), Doc: "In plain words."},
+	{Name: "recipient_changed", Nullable: true, Doc: "The mail requests replies at an address that it does not prove. Replies still go to from, unless a reply names the new address in to.", Type: schema.Object(
+		schema.Member{Name: "from", Type: schema.Text(), Nullable: true, Example: "ana@client.example"},
+		schema.Member{Name: "to", Type: schema.Text(), Example: "ana@private.example"},
+		schema.Member{Name: "reason", Type: schema.Text(), Doc: "In plain words."},
 	)},
-	{Name: "to", Type: rest.String(0, 254), Access: rest.CreateOnly, Nullable: true, Doc: "Recipient of a reply by mail. Set it to accept the address requested by recipient_changed of an earlier message, for all later replies."},
-	{Name: "cc", Type: rest.Array(rest.String(1, 254), 20), Access: rest.CreateOnly, Doc: "Copies of a reply by mail. Set it to add participants that only unproven mail has named; they get copies of all later replies."},
-	{Name: "seen_message_id", Type: rest.ID(), Access: rest.CreateOnly, Nullable: true, WriteOnly: true, Doc: "For a reply: the newest message of the ticket that its author has seen. If a member or another API key has replied since, the reply is refused with crossed_reply."},
-	{Name: "force", Type: rest.Bool(), Access: rest.CreateOnly, WriteOnly: true, Doc: "For a reply with seen_message_id: send it despite newer replies."},
-	{Name: "metadata", Type: rest.Map(rest.Text()), Doc: "Data of the channel besides the text, such as the payload of a button."},
-	{Name: "annotations", Doc: "Later edits, reactions and receipts on the channel, in order.", Type: rest.Array(rest.Object(
-		rest.Member{Name: "kind", Type: rest.Enum(string(channel.Reacted), string(channel.Unreacted), string(channel.Edited), string(channel.Deleted))},
-		rest.Member{Name: "by", Type: rest.Text(), Nullable: true},
-		rest.Member{Name: "text", Type: rest.Text(), Nullable: true, Doc: "The reaction, or the text after the edit."},
-		rest.Member{Name: "at", Type: rest.Timestamp()},
+	{Name: "to", Type: schema.String(0, 254), Access: schema.CreateOnly, Nullable: true, Doc: "Recipient of a reply by mail. Set it to accept the address requested by recipient_changed of an earlier message, for all later replies."},
+	{Name: "cc", Type: schema.Array(schema.String(1, 254), 20), Access: schema.CreateOnly, Doc: "Copies of a reply by mail. Set it to add participants that only unproven mail has named; they get copies of all later replies."},
+	{Name: "seen_message_id", Type: schema.ID(), Access: schema.CreateOnly, Nullable: true, WriteOnly: true, Doc: "For a reply: the newest message of the ticket that its author has seen. If a member or another API key has replied since, the reply is refused with crossed_reply."},
+	{Name: "force", Type: schema.Bool(), Access: schema.CreateOnly, WriteOnly: true, Doc: "For a reply with seen_message_id: send it despite newer replies."},
+	{Name: "metadata", Type: schema.Map(schema.Text()), Doc: "Data of the channel besides the text, such as the payload of a button."},
+	{Name: "annotations", Doc: "Later edits, reactions and receipts on the channel, in order.", Type: schema.Array(schema.Object(
+		schema.Member{Name: "kind", Type: schema.Enum(string(channel.Reacted), string(channel.Unreacted), string(channel.Edited), string(channel.Deleted))},
+		schema.Member{Name: "by", Type: schema.Text(), Nullable: true},
+		schema.Member{Name: "text", Type: schema.Text(), Nullable: true, Doc: "The reaction, or the text after the edit."},
+		schema.Member{Name: "at", Type: schema.Timestamp()},
 	), 200)},
-	{Name: "original_text", Type: rest.Text(), Nullable: true, Doc: "The text before the first edit."},
-	{Name: "deleted", Type: rest.Bool(), Doc: "The author deleted it; its content is removed."},
-	{Name: "redacted", Type: rest.Bool(), Doc: "The customer was deleted, and with it the content."},
-	{Name: "sent_at", Type: rest.Timestamp(), Nullable: true, Doc: "By the sender's clock; for an outbound message, when the provider accepted it."},
-	{Name: "created_at", Type: rest.Timestamp()},
+	{Name: "original_text", Type: schema.Text(), Nullable: true, Doc: "The text before the first edit."},
+	{Name: "deleted", Type: schema.Bool(), Doc: "The author deleted it; its content is removed."},
+	{Name: "redacted", Type: schema.Bool(), Doc: "The customer was deleted, and with it the content."},
+	{Name: "sent_at", Type: schema.Timestamp(), Nullable: true, Doc: "By the sender's clock; for an outbound message, when the provider accepted it."},
+	{Name: "created_at", Type: schema.Timestamp()},
 }}
 
 type message struct {
@@ -110,9 +113,9 @@ type message struct {
 	Deleted      bool              `json:"deleted"`
 	Redacted     bool              `json:"redacted"`
 
-	SentAt    rest.Time `json:"sent_at"`
-	CreatedAt rest.Time `json:"created_at"`
-	Ticket    *ticket   `json:"ticket,omitempty"` // expanded
+	SentAt    rfc3339.Time `json:"sent_at"`
+	CreatedAt rfc3339.Time `json:"created_at"`
+	Ticket    *ticket      `json:"ticket,omitempty"` // expanded
 }
 
 type author struct {
@@ -139,16 +142,16 @@ const (
 
 // crossedReply is the field message of a problem with code crossed_reply.
 type crossedReply struct {
-	ID        string    `json:"id"`
-	Author    author    `json:"author"`
-	CreatedAt rest.Time `json:"created_at"`
+	ID        string       `json:"id"`
+	Author    author       `json:"author"`
+	CreatedAt rfc3339.Time `json:"created_at"`
 }
 
 type annotation struct {
 	Kind channel.AnnotationKind `json:"kind"`
 	By   *string                `json:"by"`
 	Text *string                `json:"text"`
-	At   rest.Time              `json:"at"`
+	At   rfc3339.Time           `json:"at"`
 }
 
 type authentication struct {
@@ -169,14 +172,14 @@ type delivery struct {
 }
 
 type messageBody struct {
-	Kind           string                `json:"kind"`
-	Text           string                `json:"text"`
-	HTML           rest.Optional[string] `json:"html"`
-	ConversationID rest.Optional[string] `json:"conversation_id"`
-	To             rest.Optional[string] `json:"to"`
-	Cc             []string              `json:"cc"`
-	SeenMessageID  rest.Optional[string] `json:"seen_message_id"`
-	Force          bool                  `json:"force"`
+	Kind           string                 `json:"kind"`
+	Text           string                 `json:"text"`
+	HTML           optional.Value[string] `json:"html"`
+	ConversationID optional.Value[string] `json:"conversation_id"`
+	To             optional.Value[string] `json:"to"`
+	Cc             []string               `json:"cc"`
+	SeenMessageID  optional.Value[string] `json:"seen_message_id"`
+	Force          bool                   `json:"force"`
 	Attachments    []struct {
 		Name        string `json:"name"`
 		ContentType string `json:"content_type"`
@@ -184,28 +187,28 @@ type messageBody struct {
 	} `json:"attachments"`
 }
 
-var conversationRecord = &rest.Record{Name: "conversation", Doc: "A thread with one customer on one channel inside a ticket.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("conversation")},
-	{Name: "ticket_id", Type: rest.ID()},
-	{Name: "channel", Type: rest.Text(), Example: "sms"},
-	{Name: "channel_id", Type: rest.ID(), Nullable: true, Doc: "The organization's channel, if it is connected."},
-	{Name: "customer_id", Type: rest.ID()},
-	{Name: "thread_key", Type: rest.Text(), Nullable: true, Doc: "The channel's id of the thread."},
-	{Name: "opted_out_at", Type: rest.Timestamp(), Nullable: true, Doc: "When the customer opted out of messages here."},
-	{Name: "created_at", Type: rest.Timestamp()},
+var conversationRecord = &schema.Record{Name: "conversation", Doc: "A thread with one customer on one channel inside a ticket.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("conversation")},
+	{Name: "ticket_id", Type: schema.ID()},
+	{Name: "channel", Type: schema.Text(), Example: "sms"},
+	{Name: "channel_id", Type: schema.ID(), Nullable: true, Doc: "The organization's channel, if it is connected."},
+	{Name: "customer_id", Type: schema.ID()},
+	{Name: "thread_key", Type: schema.Text(), Nullable: true, Doc: "The channel's id of the thread."},
+	{Name: "opted_out_at", Type: schema.Timestamp(), Nullable: true, Doc: "When the customer opted out of messages here."},
+	{Name: "created_at", Type: schema.Timestamp()},
 }}
 
 type conversation struct {
-	ID         string    `json:"id"`
-	Object     string    `json:"object"`
-	TicketID   string    `json:"ticket_id"`
-	Channel    string    `json:"channel"`
-	ChannelID  *string   `json:"channel_id"`
-	CustomerID string    `json:"customer_id"`
-	ThreadKey  *string   `json:"thread_key"`
-	OptedOutAt rest.Time `json:"opted_out_at"`
-	CreatedAt  rest.Time `json:"created_at"`
+	ID         string       `json:"id"`
+	Object     string       `json:"object"`
+	TicketID   string       `json:"ticket_id"`
+	Channel    string       `json:"channel"`
+	ChannelID  *string      `json:"channel_id"`
+	CustomerID string       `json:"customer_id"`
+	ThreadKey  *string      `json:"thread_key"`
+	OptedOutAt rfc3339.Time `json:"opted_out_at"`
+	CreatedAt  rfc3339.Time `json:"created_at"`
 }
 
 func (a *API) messageRoutes() []rest.Route {
@@ -249,7 +252,7 @@ func (a *API) wireMessage(m *desk.Message) *message {
 		Attachments: make([]attachment, len(m.Attachments)), ExternalID: orNull(m.ExternalID),
 		Metadata: m.Details.Metadata, Annotations: make([]annotation, len(m.Details.Annotations)), OriginalText: orNull(m.Details.OriginalText),
 		Deleted: m.Details.Deleted, Redacted: m.Details.Redacted,
-		PlacedBy: m.PlacedBy, SentAt: rest.Time(m.SentAt), CreatedAt: rest.Time(m.CreatedAt),
+		PlacedBy: m.PlacedBy, SentAt: rfc3339.Time(m.SentAt), CreatedAt: rfc3339.Time(m.CreatedAt),
 	}
 	if m.Delivery.State != "" {
 		w.Delivery = &delivery{m.Delivery.State, orNull(m.Delivery.Error)}
@@ -273,7 +276,7 @@ func (a *API) wireMessage(m *desk.Message) *message {
 		w.Metadata = map[string]string{}
 	}
 	for i, n := range m.Details.Annotations {
-		w.Annotations[i] = annotation{n.Kind, orNull(n.By), orNull(n.Text), rest.Time(n.At)}
+		w.Annotations[i] = annotation{n.Kind, orNull(n.By), orNull(n.Text), rfc3339.Time(n.At)}
 	}
 	files := a.BaseURL + Base + "/attachments/"
 	for i, f := range m.Attachments {
@@ -404,7 +407,7 @@ func wireCrossing(err error) error {
 	}
 	p := *problem.New(problem.Conflict, "%s", cmp.Or(c.Author.Name, "a colleague")+" has replied since the message in seen_message_id").Because(err)
 	p.Code = desk.CodeCrossedReply
-	p.Details = map[string]any{"message": crossedReply{c.ID, author{c.Author.Type, orNull(c.Author.ID), orNull(c.Author.Name)}, rest.Time(c.CreatedAt)}}
+	p.Details = map[string]any{"message": crossedReply{c.ID, author{c.Author.Type, orNull(c.Author.ID), orNull(c.Author.Name)}, rfc3339.Time(c.CreatedAt)}}
 	return &p
 }
 
@@ -452,7 +455,7 @@ func (a *API) listConversations(ctx context.Context, r *rest.Request) (rest.Resp
 	for i, c := range conversations {
 		list[i] = conversation{
 			ID: c.ID, Object: "conversation", TicketID: c.TicketID, Channel: c.Channel, ChannelID: orNull(c.ConnectionID),
-			CustomerID: c.CustomerID, ThreadKey: orNull(c.ThreadKey), OptedOutAt: rest.Time(c.OptedOutAt), CreatedAt: rest.Time(c.CreatedAt),
+			CustomerID: c.CustomerID, ThreadKey: orNull(c.ThreadKey), OptedOutAt: rfc3339.Time(c.OptedOutAt), CreatedAt: rfc3339.Time(c.CreatedAt),
 		}
 	}
 	return whole(r, list, func(c conversation) string { return c.ID })

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -18,7 +19,7 @@ func orNull[T comparable](v T) *T {
 }
 
 // changed returns the update from stored metadata to sent, which is merged already.
-func changed(stored map[string]string, sent rest.Optional[map[string]string]) desk.MetadataUpdate {
+func changed(stored map[string]string, sent optional.Value[map[string]string]) desk.MetadataUpdate {
 	if !sent.Set {
 		return nil
 	}

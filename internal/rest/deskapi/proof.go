@@ -5,50 +5,53 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/connection"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 var proofWays = []string{
 	string(channel.ProveByMail), string(channel.ProveByText), string(channel.ProveByDNS), string(channel.ProveByProvider), string(channel.ProveByTopic),
 }
 
-var proofMembers = []rest.Member{
-	{Name: "state", Type: rest.Enum(string(connection.Pending), string(connection.Proven))},
-	{Name: "method", Nullable: true, Doc: "The method of the proof; null until it is proven.", Type: rest.Enum(
+var proofMembers = []schema.Member{
+	{Name: "state", Type: schema.Enum(string(connection.Pending), string(connection.Proven))},
+	{Name: "method", Nullable: true, Doc: "The method of the proof; null until it is proven.", Type: schema.Enum(
 		string(connection.ByOperator), string(connection.ByAllowList), string(connection.ByDNS), string(connection.ByMail),
 		string(connection.ByText), string(connection.ByProvider), string(connection.ByTopic), string(connection.BeforeProofs))},
-	{Name: "proven_at", Type: rest.Timestamp(), Nullable: true},
-	{Name: "needed_for", Type: rest.Array(rest.Enum(string(connection.ToReceive), string(connection.ToSend)), 2),
+	{Name: "proven_at", Type: schema.Timestamp(), Nullable: true},
+	{Name: "needed_for", Type: schema.Array(schema.Enum(string(connection.ToReceive), string(connection.ToSend)), 2),
 		Doc: "Functions unavailable before the proof: receiving events authenticated by the server's own accounts, and sending with these accounts."},
-	{Name: "ways", Type: rest.Array(rest.Enum(proofWays...), 5), Doc: "The available methods of proof. If empty, the operator decides."},
-	{Name: "dns_record", Nullable: true, Doc: "The TXT record that proves every mail address of the domain.", Type: rest.Object(
-		rest.Member{Name: "name", Type: rest.Text()},
-		rest.Member{Name: "value", Type: rest.Text()},
+	{Name: "ways", Type: schema.Array(schema.Enum(proofWays...), 5), Doc: "The available methods of proof. If empty, the operator decides."},
+	{Name: "dns_record", Nullable: true, Doc: "The TXT record that proves every mail address of the domain.", Type: schema.Object(
+		schema.Member{Name: "name", Type: schema.Text()},
+		schema.Member{Name: "value", Type: schema.Text()},
 	)},
 }
 
-var proofRecord = &rest.Record{Name: "channel.proof", Doc: "The proof that an address is the organization's own.", Members: append([]rest.Member{
-	{Name: "object", Type: rest.Enum("channel.proof")},
-	{Name: "channel_id", Type: rest.ID()},
-	{Name: "challenge", Nullable: true, Doc: "The open challenge.", Type: rest.Object(
-		rest.Member{Name: "way", Type: rest.Enum(proofWays...)},
-		rest.Member{Name: "sent_at", Type: rest.Timestamp()},
-		rest.Member{Name: "expires_at", Type: rest.Timestamp()},
-		rest.Member{Name: "tries_left", Type: rest.Integer(), Nullable: true, Doc: "Remaining attempts to enter the code; null without a code."},
-		rest.Member{Name: "publish", Type: rest.Text(), Nullable: true, Doc: "The text to publish on the topic; null for other ways."},
+var proofRecord = &schema.Record{Name: "channel.proof", Doc: "The proof that an address is the organization's own.", Members: append([]schema.Member{
+	{Name: "object", Type: schema.Enum("channel.proof")},
+	{Name: "channel_id", Type: schema.ID()},
+	{Name: "challenge", Nullable: true, Doc: "The open challenge.", Type: schema.Object(
+		schema.Member{Name: "way", Type: schema.Enum(proofWays...)},
+		schema.Member{Name: "sent_at", Type: schema.Timestamp()},
+		schema.Member{Name: "expires_at", Type: schema.Timestamp()},
+		schema.Member{Name: "tries_left", Type: schema.Integer(), Nullable: true, Doc: "Remaining attempts to enter the code; null without a code."},
+		schema.Member{Name: "publish", Type: schema.Text(), Nullable: true, Doc: "The text to publish on the topic; null for other ways."},
 	)},
 }, proofMembers...)}
 
-var proveInput = &rest.Record{Name: "channel.prove_request", Members: []rest.Member{
-	{Name: "way", Type: rest.Enum(proofWays...), Access: rest.Writable, Doc: "Starts a proof by this method."},
-	{Name: "code", Type: rest.String(1, 32), Access: rest.Writable, WriteOnly: true, Doc: "The code of the challenge."},
+var proveInput = &schema.Record{Name: "channel.prove_request", Members: []schema.Member{
+	{Name: "way", Type: schema.Enum(proofWays...), Access: schema.Writable, Doc: "Starts a proof by this method."},
+	{Name: "code", Type: schema.String(1, 32), Access: schema.Writable, WriteOnly: true, Doc: "The code of the challenge."},
 }}
 
 type wireProof struct {
 	State     connection.State   `json:"state"`
 	Method    *connection.Method `json:"method"`
-	ProvenAt  *rest.Time         `json:"proven_at"`
+	ProvenAt  *rfc3339.Time      `json:"proven_at"`
 	NeededFor []connection.Use   `json:"needed_for"`
 	Ways      []channel.ProofWay `json:"ways"`
 	DNSRecord *wireDNSRecord     `json:"dns_record"`
@@ -68,8 +71,8 @@ type wireFullProof struct {
 
 type wireChallenge struct {
 	Way       channel.ProofWay `json:"way"`
-	SentAt    rest.Time        `json:"sent_at"`
-	ExpiresAt rest.Time        `json:"expires_at"`
+	SentAt    rfc3339.Time     `json:"sent_at"`
+	ExpiresAt rfc3339.Time     `json:"expires_at"`
 	TriesLeft *int             `json:"tries_left"`
 	Publish   *string          `json:"publish"`
 }
@@ -77,7 +80,7 @@ type wireChallenge struct {
 func wireOfProof(s connection.Status) wireProof {
 	w := wireProof{State: s.State, Method: orNull(s.Method), NeededFor: s.Needed, Ways: s.Ways}
 	if !s.At.IsZero() {
-		w.ProvenAt = new(rest.Time(s.At))
+		w.ProvenAt = new(rfc3339.Time(s.At))
 	}
 	if w.NeededFor == nil {
 		w.NeededFor = []connection.Use{}
@@ -98,7 +101,7 @@ func (a *API) fullProof(ctx context.Context, c *connection.Connection) (rest.Res
 	}
 	w := wireFullProof{Object: "channel.proof", ChannelID: c.ID, wireProof: wireOfProof(s)}
 	if ch := s.Challenge; ch != nil {
-		w.Challenge = &wireChallenge{ch.Way, rest.Time(ch.SentAt), rest.Time(ch.ExpiresAt), orNull(ch.TriesLeft), orNull(ch.Publish)}
+		w.Challenge = &wireChallenge{ch.Way, rfc3339.Time(ch.SentAt), rfc3339.Time(ch.ExpiresAt), orNull(ch.TriesLeft), orNull(ch.Publish)}
 	}
 	return rest.OK(w), nil
 }
@@ -118,8 +121,8 @@ func (a *API) proveChannel(ctx context.Context, r *rest.Request) (rest.Response,
 		return rest.Response{}, err
 	}
 	var in struct {
-		Way  rest.Optional[channel.ProofWay] `json:"way"`
-		Code rest.Optional[string]           `json:"code"`
+		Way  optional.Value[channel.ProofWay] `json:"way"`
+		Code optional.Value[string]           `json:"code"`
 	}
 	if err := r.Decode(&in); err != nil {
 		return rest.Response{}, err

@@ -8,32 +8,35 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/businesshours"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-var slaRecord = &rest.Record{Name: "sla_policy", Doc: "The SLA targets of one priority. They apply to tickets created, or changed to the priority, from then on.", Members: []rest.Member{
-	{Name: "object", Type: rest.Enum("sla_policy")},
-	{Name: "priority", Type: rest.Enum(priorities...)},
-	{Name: "first_response_minutes", Type: rest.Int(1, 365*24*60), Access: rest.Writable, Nullable: true, Doc: "Until an agent's first public message; null: no target."},
-	{Name: "resolution_minutes", Type: rest.Int(1, 365*24*60), Access: rest.Writable, Nullable: true, Doc: "Until the ticket is resolved or closed; null: no target."},
-	{Name: "business_hours", Access: rest.Writable, Nullable: true, Doc: "The hours in which SLA targets run; null: always.", Type: rest.Object(
-		rest.Member{Name: "time_zone", Type: rest.String(1, 100), Access: rest.Required, Doc: "IANA.", Example: "Europe/Berlin"},
-		rest.Member{Name: "weekly", Type: rest.Object(weekMembers()...), Access: rest.Required, Doc: "A day that is left out has no hours."},
-		rest.Member{Name: "holidays", Type: rest.Array(rest.Date(), 1000), Access: rest.Writable, Doc: "Days without any hours."},
+var slaRecord = &schema.Record{Name: "sla_policy", Doc: "The SLA targets of one priority. They apply to tickets created, or changed to the priority, from then on.", Members: []schema.Member{
+	{Name: "object", Type: schema.Enum("sla_policy")},
+	{Name: "priority", Type: schema.Enum(priorities...)},
+	{Name: "first_response_minutes", Type: schema.Int(1, 365*24*60), Access: schema.Writable, Nullable: true, Doc: "Until an agent's first public message; null: no target."},
+	{Name: "resolution_minutes", Type: schema.Int(1, 365*24*60), Access: schema.Writable, Nullable: true, Doc: "Until the ticket is resolved or closed; null: no target."},
+	{Name: "business_hours", Access: schema.Writable, Nullable: true, Doc: "The hours in which SLA targets run; null: always.", Type: schema.Object(
+		schema.Member{Name: "time_zone", Type: schema.String(1, 100), Access: schema.Required, Doc: "IANA.", Example: "Europe/Berlin"},
+		schema.Member{Name: "weekly", Type: schema.Object(weekMembers()...), Access: schema.Required, Doc: "A day that is left out has no hours."},
+		schema.Member{Name: "holidays", Type: schema.Array(schema.Date(), 1000), Access: schema.Writable, Doc: "Days without any hours."},
 	)},
-	{Name: "created_at", Type: rest.Timestamp(), Doc: "When the priority got its first policy."},
-	{Name: "updated_at", Type: rest.Timestamp()},
+	{Name: "created_at", Type: schema.Timestamp(), Doc: "When the priority got its first policy."},
+	{Name: "updated_at", Type: schema.Timestamp()},
 }}
 
-func weekMembers() []rest.Member {
-	interval := rest.Object(
-		rest.Member{Name: "from", Type: rest.String(5, 5), Access: rest.Required, Doc: "Local time.", Example: "09:00"},
-		rest.Member{Name: "to", Type: rest.String(5, 5), Access: rest.Required, Doc: "Up to 24:00.", Example: "17:30"},
+func weekMembers() []schema.Member {
+	interval := schema.Object(
+		schema.Member{Name: "from", Type: schema.String(5, 5), Access: schema.Required, Doc: "Local time.", Example: "09:00"},
+		schema.Member{Name: "to", Type: schema.String(5, 5), Access: schema.Required, Doc: "Up to 24:00.", Example: "17:30"},
 	)
-	members := make([]rest.Member, len(businesshours.Days))
+	members := make([]schema.Member, len(businesshours.Days))
 	for i, day := range businesshours.Days {
-		members[i] = rest.Member{Name: day, Type: rest.Array(interval, 24), Access: rest.Writable}
+		members[i] = schema.Member{Name: day, Type: schema.Array(interval, 24), Access: schema.Writable}
 	}
 	return members
 }
@@ -44,8 +47,8 @@ type wireSLA struct {
 	FirstResponseMinutes *int64        `json:"first_response_minutes"`
 	ResolutionMinutes    *int64        `json:"resolution_minutes"`
 	BusinessHours        *wireHours    `json:"business_hours"`
-	CreatedAt            rest.Time     `json:"created_at"`
-	UpdatedAt            rest.Time     `json:"updated_at"`
+	CreatedAt            rfc3339.Time  `json:"created_at"`
+	UpdatedAt            rfc3339.Time  `json:"updated_at"`
 }
 
 type wireHours struct {
@@ -57,7 +60,7 @@ type wireHours struct {
 func wireOfSLA(p *desk.SLAPolicy) wireSLA {
 	w := wireSLA{
 		Object: "sla_policy", Priority: p.Priority, FirstResponseMinutes: orNull(p.FirstResponseMinutes),
-		ResolutionMinutes: orNull(p.ResolutionMinutes), CreatedAt: rest.Time(p.CreatedAt), UpdatedAt: rest.Time(p.UpdatedAt),
+		ResolutionMinutes: orNull(p.ResolutionMinutes), CreatedAt: rfc3339.Time(p.CreatedAt), UpdatedAt: rfc3339.Time(p.UpdatedAt),
 	}
 	if h := p.Hours; h != nil {
 		w.BusinessHours = &wireHours{TimeZone: h.TimeZone, Weekly: make(businesshours.Week, len(businesshours.Days)), Holidays: append([]string{}, h.Holidays...)}
@@ -69,9 +72,9 @@ func wireOfSLA(p *desk.SLAPolicy) wireSLA {
 }
 
 type slaBody struct {
-	FirstResponseMinutes rest.Optional[int64]     `json:"first_response_minutes"`
-	ResolutionMinutes    rest.Optional[int64]     `json:"resolution_minutes"`
-	BusinessHours        rest.Optional[wireHours] `json:"business_hours"`
+	FirstResponseMinutes optional.Value[int64]     `json:"first_response_minutes"`
+	ResolutionMinutes    optional.Value[int64]     `json:"resolution_minutes"`
+	BusinessHours        optional.Value[wireHours] `json:"business_hours"`
 }
 
 // apply copies the body into a policy.

@@ -11,8 +11,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 var (
@@ -28,50 +31,50 @@ func words[T ~string](values []T) []string {
 	return list
 }
 
-var ticketRecord = &rest.Record{Name: "ticket", Doc: "A customer's request and everything that follows from it.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("ticket")},
-	{Name: "organization_id", Type: rest.ID()},
-	{Name: "number", Type: rest.Integer(), Doc: "Sequential within the organization, from 1, for people; paths use the id.", Example: 42},
-	{Name: "subject", Type: rest.String(1, 500), Access: rest.Required, Example: "Where is my bicycle?"},
-	{Name: "text", Type: rest.String(0, 100_000), Access: rest.CreateOnly, WriteOnly: true, Doc: "The first message: the customer's, or, on a channel, yours to the customer."},
-	{Name: "html", Type: rest.String(0, 500_000), Access: rest.CreateOnly, WriteOnly: true, Doc: "The same in HTML, sanitized. If text is absent, it is derived from the HTML."},
-	{Name: "status", Type: rest.Enum(statuses...), Access: rest.UpdateOnly, Doc: "A new ticket is open."},
-	{Name: "priority", Type: rest.Enum(priorities...), Access: rest.Writable, Doc: "Defaults to normal."},
-	{Name: "channel", Type: rest.String(1, 50), Access: rest.CreateOnly, Doc: "The channel of the first message; defaults to api. With email or sms the first message is sent to the customer.", Example: "api"},
-	{Name: "channel_id", Type: rest.ID(), Access: rest.CreateOnly, WriteOnly: true, Doc: "The connection that sends this message, if the organization has several."},
-	{Name: "customer_id", Type: rest.ID(), Access: rest.CreateOnly, Doc: "Either this or customer is required."},
-	{Name: "customer", Access: rest.CreateOnly, Doc: "Found by email or phone, or created.", Type: rest.Object(
-		rest.Member{Name: "id", Type: rest.ID()},
-		rest.Member{Name: "name", Type: rest.String(0, 200), Access: rest.Writable, Nullable: true, Example: "Alex Rider"},
-		rest.Member{Name: "email", Type: rest.Formatted("", 254), Access: rest.Writable, Nullable: true, Example: "alex@example.com"},
-		rest.Member{Name: "phone", Type: rest.String(0, 50), Access: rest.Writable, Nullable: true, Doc: "Returned as E.164.", Example: "+4915112345678"},
+var ticketRecord = &schema.Record{Name: "ticket", Doc: "A customer's request and everything that follows from it.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("ticket")},
+	{Name: "organization_id", Type: schema.ID()},
+	{Name: "number", Type: schema.Integer(), Doc: "Sequential within the organization, from 1, for people; paths use the id.", Example: 42},
+	{Name: "subject", Type: schema.String(1, 500), Access: schema.Required, Example: "Where is my bicycle?"},
+	{Name: "text", Type: schema.String(0, 100_000), Access: schema.CreateOnly, WriteOnly: true, Doc: "The first message: the customer's, or, on a channel, yours to the customer."},
+	{Name: "html", Type: schema.String(0, 500_000), Access: schema.CreateOnly, WriteOnly: true, Doc: "The same in HTML, sanitized. If text is absent, it is derived from the HTML."},
+	{Name: "status", Type: schema.Enum(statuses...), Access: schema.UpdateOnly, Doc: "A new ticket is open."},
+	{Name: "priority", Type: schema.Enum(priorities...), Access: schema.Writable, Doc: "Defaults to normal."},
+	{Name: "channel", Type: schema.String(1, 50), Access: schema.CreateOnly, Doc: "The channel of the first message; defaults to api. With email or sms the first message is sent to the customer.", Example: "api"},
+	{Name: "channel_id", Type: schema.ID(), Access: schema.CreateOnly, WriteOnly: true, Doc: "The connection that sends this message, if the organization has several."},
+	{Name: "customer_id", Type: schema.ID(), Access: schema.CreateOnly, Doc: "Either this or customer is required."},
+	{Name: "customer", Access: schema.CreateOnly, Doc: "Found by email or phone, or created.", Type: schema.Object(
+		schema.Member{Name: "id", Type: schema.ID()},
+		schema.Member{Name: "name", Type: schema.String(0, 200), Access: schema.Writable, Nullable: true, Example: "Alex Rider"},
+		schema.Member{Name: "email", Type: schema.Formatted("", 254), Access: schema.Writable, Nullable: true, Example: "alex@example.com"},
+		schema.Member{Name: "phone", Type: schema.String(0, 50), Access: schema.Writable, Nullable: true, Doc: "Returned as E.164.", Example: "+4915112345678"},
 	)},
-	{Name: "assignee_id", Type: rest.ID(), Access: rest.Writable, Nullable: true, Doc: "A member of the organization."},
-	{Name: "assignee", Nullable: true, Type: rest.Object(
-		rest.Member{Name: "id", Type: rest.ID()},
-		rest.Member{Name: "name", Type: rest.Text(), Nullable: true, Doc: "null after they have left."},
-		rest.Member{Name: "email", Type: rest.Text(), Nullable: true},
+	{Name: "assignee_id", Type: schema.ID(), Access: schema.Writable, Nullable: true, Doc: "A member of the organization."},
+	{Name: "assignee", Nullable: true, Type: schema.Object(
+		schema.Member{Name: "id", Type: schema.ID()},
+		schema.Member{Name: "name", Type: schema.Text(), Nullable: true, Doc: "null after they have left."},
+		schema.Member{Name: "email", Type: schema.Text(), Nullable: true},
 	)},
-	{Name: "tags", Type: rest.Array(rest.String(1, 50), 50), Access: rest.Writable},
-	{Name: "external_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "Your own id, unique among the organization's tickets."},
-	{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable},
-	{Name: "linked_ticket_id", Type: rest.ID(), Nullable: true, Doc: "The ticket that this one follows up; it may have been deleted since."},
-	{Name: "link_reason", Type: rest.Text(), Nullable: true, Doc: "closed: it follows up a closed ticket. ticket_tag: its subject refers to the ticket. split: it was split off."},
-	{Name: "merged_into_id", Type: rest.ID(), Nullable: true, Doc: "The surviving ticket, with its messages."},
-	{Name: "url", Type: rest.Text(), Doc: "URL of the ticket in the inbox."},
-	{Name: "created_at", Type: rest.Timestamp()},
-	{Name: "updated_at", Type: rest.Timestamp()},
-	{Name: "first_responded_at", Type: rest.Timestamp(), Nullable: true},
-	{Name: "resolved_at", Type: rest.Timestamp(), Nullable: true},
-	{Name: "sla", Doc: "SLA targets and their states.", Type: rest.Array(rest.Object(
-		rest.Member{Name: "metric", Type: rest.Enum(string(desk.FirstResponse), string(desk.Resolution))},
-		rest.Member{Name: "state", Type: rest.Text(), Doc: "running, paused, met or breached."},
-		rest.Member{Name: "due_at", Type: rest.Timestamp(), Nullable: true, Doc: "null while it is paused."},
-		rest.Member{Name: "target_minutes", Type: rest.Integer()},
-		rest.Member{Name: "warned_at", Type: rest.Timestamp(), Nullable: true},
-		rest.Member{Name: "breached_at", Type: rest.Timestamp(), Nullable: true},
-		rest.Member{Name: "met_at", Type: rest.Timestamp(), Nullable: true},
+	{Name: "tags", Type: schema.Array(schema.String(1, 50), 50), Access: schema.Writable},
+	{Name: "external_id", Type: schema.String(1, 128), Access: schema.Writable, Nullable: true, Doc: "Your own id, unique among the organization's tickets."},
+	{Name: "metadata", Type: schema.Metadata(), Access: schema.Writable},
+	{Name: "linked_ticket_id", Type: schema.ID(), Nullable: true, Doc: "The ticket that this one follows up; it may have been deleted since."},
+	{Name: "link_reason", Type: schema.Text(), Nullable: true, Doc: "closed: it follows up a closed ticket. ticket_tag: its subject refers to the ticket. split: it was split off."},
+	{Name: "merged_into_id", Type: schema.ID(), Nullable: true, Doc: "The surviving ticket, with its messages."},
+	{Name: "url", Type: schema.Text(), Doc: "URL of the ticket in the inbox."},
+	{Name: "created_at", Type: schema.Timestamp()},
+	{Name: "updated_at", Type: schema.Timestamp()},
+	{Name: "first_responded_at", Type: schema.Timestamp(), Nullable: true},
+	{Name: "resolved_at", Type: schema.Timestamp(), Nullable: true},
+	{Name: "sla", Doc: "SLA targets and their states.", Type: schema.Array(schema.Object(
+		schema.Member{Name: "metric", Type: schema.Enum(string(desk.FirstResponse), string(desk.Resolution))},
+		schema.Member{Name: "state", Type: schema.Text(), Doc: "running, paused, met or breached."},
+		schema.Member{Name: "due_at", Type: schema.Timestamp(), Nullable: true, Doc: "null while it is paused."},
+		schema.Member{Name: "target_minutes", Type: schema.Integer()},
+		schema.Member{Name: "warned_at", Type: schema.Timestamp(), Nullable: true},
+		schema.Member{Name: "breached_at", Type: schema.Timestamp(), Nullable: true},
+		schema.Member{Name: "met_at", Type: schema.Timestamp(), Nullable: true},
 	), 2)},
 }}
 
@@ -95,10 +98,10 @@ type ticket struct {
 	LinkReason       *string           `json:"link_reason"`
 	MergedIntoID     *string           `json:"merged_into_id"`
 	URL              string            `json:"url"`
-	CreatedAt        rest.Time         `json:"created_at"`
-	UpdatedAt        rest.Time         `json:"updated_at"`
-	FirstRespondedAt rest.Time         `json:"first_responded_at"`
-	ResolvedAt       rest.Time         `json:"resolved_at"`
+	CreatedAt        rfc3339.Time      `json:"created_at"`
+	UpdatedAt        rfc3339.Time      `json:"updated_at"`
+	FirstRespondedAt rfc3339.Time      `json:"first_responded_at"`
+	ResolvedAt       rfc3339.Time      `json:"resolved_at"`
 	SLA              []sla             `json:"sla"`
 }
 
@@ -119,28 +122,28 @@ type assignee struct {
 type sla struct {
 	Metric        desk.Metric   `json:"metric"`
 	State         desk.SLAState `json:"state"`
-	DueAt         rest.Time     `json:"due_at"`
+	DueAt         rfc3339.Time  `json:"due_at"`
 	TargetMinutes int64         `json:"target_minutes"`
-	WarnedAt      rest.Time     `json:"warned_at"`
-	BreachedAt    rest.Time     `json:"breached_at"`
-	MetAt         rest.Time     `json:"met_at"`
+	WarnedAt      rfc3339.Time  `json:"warned_at"`
+	BreachedAt    rfc3339.Time  `json:"breached_at"`
+	MetAt         rfc3339.Time  `json:"met_at"`
 }
 
 // ticketBody is the body of a ticket.
 type ticketBody struct {
-	Subject    rest.Optional[string]            `json:"subject"`
-	Text       rest.Optional[string]            `json:"text"`
-	HTML       rest.Optional[string]            `json:"html"`
-	Status     rest.Optional[desk.Status]       `json:"status"`
-	Priority   rest.Optional[desk.Priority]     `json:"priority"`
-	Channel    rest.Optional[string]            `json:"channel"`
-	ChannelID  rest.Optional[string]            `json:"channel_id"`
-	CustomerID rest.Optional[string]            `json:"customer_id"`
-	Customer   rest.Optional[person]            `json:"customer"`
-	AssigneeID rest.Optional[string]            `json:"assignee_id"`
-	Tags       rest.Optional[[]string]          `json:"tags"`
-	ExternalID rest.Optional[string]            `json:"external_id"`
-	Metadata   rest.Optional[map[string]string] `json:"metadata"`
+	Subject    optional.Value[string]            `json:"subject"`
+	Text       optional.Value[string]            `json:"text"`
+	HTML       optional.Value[string]            `json:"html"`
+	Status     optional.Value[desk.Status]       `json:"status"`
+	Priority   optional.Value[desk.Priority]     `json:"priority"`
+	Channel    optional.Value[string]            `json:"channel"`
+	ChannelID  optional.Value[string]            `json:"channel_id"`
+	CustomerID optional.Value[string]            `json:"customer_id"`
+	Customer   optional.Value[person]            `json:"customer"`
+	AssigneeID optional.Value[string]            `json:"assignee_id"`
+	Tags       optional.Value[[]string]          `json:"tags"`
+	ExternalID optional.Value[string]            `json:"external_id"`
+	Metadata   optional.Value[map[string]string] `json:"metadata"`
 }
 
 // person is the customer of a new ticket.
@@ -150,12 +153,12 @@ type person struct {
 	Phone string `json:"phone"`
 }
 
-var mergeRecord = &rest.Record{Name: "ticket_merge", Members: []rest.Member{
-	{Name: "into", Type: rest.ID(), Access: rest.Required, Doc: "The surviving ticket."},
+var mergeRecord = &schema.Record{Name: "ticket_merge", Members: []schema.Member{
+	{Name: "into", Type: schema.ID(), Access: schema.Required, Doc: "The surviving ticket."},
 }}
 
-var splitRecord = &rest.Record{Name: "ticket_split", Members: []rest.Member{
-	{Name: "message_ids", Type: rest.Array(rest.ID(), 1000), Access: rest.Required, Doc: "Messages of the ticket, but not all of them."},
+var splitRecord = &schema.Record{Name: "ticket_split", Members: []schema.Member{
+	{Name: "message_ids", Type: schema.Array(schema.ID(), 1000), Access: schema.Required, Doc: "Messages of the ticket, but not all of them."},
 }}
 
 // nobody is the filter value for tickets without an assignee.
@@ -224,8 +227,8 @@ func (a *API) wireTicket(t *desk.Ticket, member event.Person) *ticket {
 		Tags:     t.Tags, ExternalID: orNull(t.ExternalID), Metadata: t.Metadata,
 		LinkedTicketID: orNull(t.LinkedTicketID), LinkReason: orNull(t.LinkReason), MergedIntoID: orNull(t.MergedIntoID),
 		URL:       a.BaseURL + "/tickets/" + strconv.FormatInt(t.Number, 10),
-		CreatedAt: rest.Time(t.CreatedAt), UpdatedAt: rest.Time(t.UpdatedAt),
-		FirstRespondedAt: rest.Time(t.FirstRespondedAt), ResolvedAt: rest.Time(t.ResolvedAt), SLA: []sla{},
+		CreatedAt: rfc3339.Time(t.CreatedAt), UpdatedAt: rfc3339.Time(t.UpdatedAt),
+		FirstRespondedAt: rfc3339.Time(t.FirstRespondedAt), ResolvedAt: rfc3339.Time(t.ResolvedAt), SLA: []sla{},
 	}
 	if t.AssigneeID != "" {
 		w.AssigneeID, w.Assignee = &t.AssigneeID, &assignee{t.AssigneeID, orNull(member.Name), orNull(member.Email)}
@@ -238,7 +241,7 @@ func (a *API) wireTicket(t *desk.Ticket, member event.Person) *ticket {
 	}
 	for _, p := range t.SLA {
 		w.SLA = append(w.SLA, sla{
-			p.Metric, p.State, rest.Time(p.DueAt), p.TargetMinutes, rest.Time(p.WarnedAt), rest.Time(p.BreachedAt), rest.Time(p.MetAt),
+			p.Metric, p.State, rfc3339.Time(p.DueAt), p.TargetMinutes, rfc3339.Time(p.WarnedAt), rfc3339.Time(p.BreachedAt), rfc3339.Time(p.MetAt),
 		})
 	}
 	return w

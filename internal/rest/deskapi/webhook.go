@@ -7,7 +7,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
@@ -17,26 +20,26 @@ var eventNames = words(event.Names[:])
 // deliveredNames are the events of deliveries.
 var deliveredNames = append(words(event.Names[:]), string(event.AuditRecorded))
 
-var webhookRecord = &rest.Record{Name: "webhook", Doc: "A subscription: a URL and the events to post there.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("webhook")},
-	{Name: "url", Type: rest.Formatted("uri", 2048), Access: rest.Required, Doc: "HTTPS, and publicly reachable.", Example: "https://example.com/hooks/helpdesk"},
-	{Name: "events", Type: rest.Array(rest.Enum(append(deliveredNames[:len(deliveredNames):len(deliveredNames)], "*")...), 100), Access: rest.Required, Doc: "The subscribed events. * is all, including future ones, except audit.recorded, which must be named and requires the permission settings.read.", Example: []string{"ticket.created", "message.customer_reply"}},
-	{Name: "enabled", Type: rest.Bool(), Access: rest.Writable, Doc: "Defaults to true. While false, events queue. Setting it to true sends all undelivered events at once, oldest first: queued ones, scheduled retries, and those that ran out of attempts since it was last enabled, each with a new retry schedule. Newer events follow."},
-	{Name: "state", Type: rest.Enum("enabled", "disabled", "failed"), Doc: "failed: a delivery ran out of attempts. Enable the webhook again once the receiver works."},
-	{Name: "secret", Type: rest.String(16, 500), Access: rest.Writable, Nullable: true, WriteOnly: true, Doc: "Signs the deliveries. Without it a new webhook gets one, returned as generated_secret. A replaced secret signs beside the new one for 24 hours. null: deliveries are not signed."},
-	{Name: "has_secret", Type: rest.Bool(), Doc: "Whether deliveries are signed."},
-	{Name: "payload_form", Type: rest.Enum("a", "b"), Access: rest.Writable, Doc: "Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case fields."},
-	{Name: "retry_schedule", Type: rest.Enum("one", "two"), Access: rest.Writable, Doc: "Times of the retries; defaults to two."},
-	{Name: "ordered", Type: rest.Bool(), Access: rest.Writable, Doc: "One delivery at a time, in the order of the events."},
-	{Name: "drain_rate", Type: rest.Int(0, webhook.MaxDrainRate), Access: rest.UpdateOnly, Nullable: true, Doc: "Deliveries per second of the backlog after enabling; set together with enabled: true. null or 0: as fast as the receiver answers. null again once the backlog is sent."},
-	{Name: "queued_events", Type: rest.Integer(), Doc: "Deliveries that wait for an attempt."},
-	{Name: "dropped_events", Type: rest.Integer(), Doc: "Deliveries dropped since creation because more than 10,000 waited."},
-	{Name: "last_delivery_at", Type: rest.Timestamp(), Nullable: true, Doc: "Start of the newest attempt."},
-	{Name: "last_error", Type: rest.Text(), Nullable: true, Doc: "Error of the newest attempt."},
-	{Name: "created_at", Type: rest.Timestamp()},
-	{Name: "updated_at", Type: rest.Timestamp()},
-	{Name: "generated_secret", Type: rest.Text(), Nullable: true, Doc: "The generated secret of a new webhook, only in this answer."},
+var webhookRecord = &schema.Record{Name: "webhook", Doc: "A subscription: a URL and the events to post there.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("webhook")},
+	{Name: "url", Type: schema.Formatted("uri", 2048), Access: schema.Required, Doc: "HTTPS, and publicly reachable.", Example: "https://example.com/hooks/helpdesk"},
+	{Name: "events", Type: schema.Array(schema.Enum(append(deliveredNames[:len(deliveredNames):len(deliveredNames)], "*")...), 100), Access: schema.Required, Doc: "The subscribed events. * is all, including future ones, except audit.recorded, which must be named and requires the permission settings.read.", Example: []string{"ticket.created", "message.customer_reply"}},
+	{Name: "enabled", Type: schema.Bool(), Access: schema.Writable, Doc: "Defaults to true. While false, events queue. Setting it to true sends all undelivered events at once, oldest first: queued ones, scheduled retries, and those that ran out of attempts since it was last enabled, each with a new retry schedule. Newer events follow."},
+	{Name: "state", Type: schema.Enum("enabled", "disabled", "failed"), Doc: "failed: a delivery ran out of attempts. Enable the webhook again once the receiver works."},
+	{Name: "secret", Type: schema.String(16, 500), Access: schema.Writable, Nullable: true, WriteOnly: true, Doc: "Signs the deliveries. Without it a new webhook gets one, returned as generated_secret. A replaced secret signs beside the new one for 24 hours. null: deliveries are not signed."},
+	{Name: "has_secret", Type: schema.Bool(), Doc: "Whether deliveries are signed."},
+	{Name: "payload_form", Type: schema.Enum("a", "b"), Access: schema.Writable, Doc: "Format of deliveries: a is flat with camelCase fields, b (the default) nested with snake_case fields."},
+	{Name: "retry_schedule", Type: schema.Enum("one", "two"), Access: schema.Writable, Doc: "Times of the retries; defaults to two."},
+	{Name: "ordered", Type: schema.Bool(), Access: schema.Writable, Doc: "One delivery at a time, in the order of the events."},
+	{Name: "drain_rate", Type: schema.Int(0, webhook.MaxDrainRate), Access: schema.UpdateOnly, Nullable: true, Doc: "Deliveries per second of the backlog after enabling; set together with enabled: true. null or 0: as fast as the receiver answers. null again once the backlog is sent."},
+	{Name: "queued_events", Type: schema.Integer(), Doc: "Deliveries that wait for an attempt."},
+	{Name: "dropped_events", Type: schema.Integer(), Doc: "Deliveries dropped since creation because more than 10,000 waited."},
+	{Name: "last_delivery_at", Type: schema.Timestamp(), Nullable: true, Doc: "Start of the newest attempt."},
+	{Name: "last_error", Type: schema.Text(), Nullable: true, Doc: "Error of the newest attempt."},
+	{Name: "created_at", Type: schema.Timestamp()},
+	{Name: "updated_at", Type: schema.Timestamp()},
+	{Name: "generated_secret", Type: schema.Text(), Nullable: true, Doc: "The generated secret of a new webhook, only in this answer."},
 }}
 
 type wireWebhook struct {
@@ -53,10 +56,10 @@ type wireWebhook struct {
 	DrainRate      *int             `json:"drain_rate"`
 	QueuedEvents   int64            `json:"queued_events"`
 	DroppedEvents  int64            `json:"dropped_events"`
-	LastDeliveryAt rest.Time        `json:"last_delivery_at"`
+	LastDeliveryAt rfc3339.Time     `json:"last_delivery_at"`
 	LastError      *string          `json:"last_error"`
-	CreatedAt      rest.Time        `json:"created_at"`
-	UpdatedAt      rest.Time        `json:"updated_at"`
+	CreatedAt      rfc3339.Time     `json:"created_at"`
+	UpdatedAt      rfc3339.Time     `json:"updated_at"`
 	Generated      *string          `json:"generated_secret"`
 }
 
@@ -64,29 +67,29 @@ func wireOfWebhook(w *webhook.Webhook) wireWebhook {
 	return wireWebhook{
 		ID: w.ID, Object: "webhook", URL: w.URL, Events: w.Events, Enabled: w.State == webhook.Enabled, State: w.State, HasSecret: w.HasSecret,
 		PayloadForm: w.PayloadForm, RetrySchedule: w.RetrySchedule, Ordered: w.Ordered, DrainRate: orNull(w.DrainRate),
-		QueuedEvents: w.QueuedEvents, DroppedEvents: w.DroppedEvents, LastDeliveryAt: rest.Time(w.LastDeliveryAt), LastError: orNull(w.LastError),
-		CreatedAt: rest.Time(w.CreatedAt), UpdatedAt: rest.Time(w.UpdatedAt),
+		QueuedEvents: w.QueuedEvents, DroppedEvents: w.DroppedEvents, LastDeliveryAt: rfc3339.Time(w.LastDeliveryAt), LastError: orNull(w.LastError),
+		CreatedAt: rfc3339.Time(w.CreatedAt), UpdatedAt: rfc3339.Time(w.UpdatedAt),
 	}
 }
 
 type webhookBody struct {
-	URL           rest.Optional[string]           `json:"url"`
-	Events        rest.Optional[[]string]         `json:"events"`
-	Secret        rest.Optional[string]           `json:"secret"`
-	Enabled       rest.Optional[bool]             `json:"enabled"`
-	PayloadForm   rest.Optional[webhook.Form]     `json:"payload_form"`
-	RetrySchedule rest.Optional[webhook.Schedule] `json:"retry_schedule"`
-	Ordered       rest.Optional[bool]             `json:"ordered"`
-	DrainRate     rest.Optional[int]              `json:"drain_rate"`
+	URL           optional.Value[string]           `json:"url"`
+	Events        optional.Value[[]string]         `json:"events"`
+	Secret        optional.Value[string]           `json:"secret"`
+	Enabled       optional.Value[bool]             `json:"enabled"`
+	PayloadForm   optional.Value[webhook.Form]     `json:"payload_form"`
+	RetrySchedule optional.Value[webhook.Schedule] `json:"retry_schedule"`
+	Ordered       optional.Value[bool]             `json:"ordered"`
+	DrainRate     optional.Value[int]              `json:"drain_rate"`
 }
 
-var webhookTestRecord = &rest.Record{Name: "webhook.test", Doc: "Result of a test delivery.", Members: []rest.Member{
-	{Name: "object", Type: rest.Enum("webhook.test")},
-	{Name: "delivery_id", Type: rest.ID()},
-	{Name: "success", Type: rest.Bool(), Doc: "Whether the receiver accepted it."},
-	{Name: "status_code", Type: rest.Integer(), Nullable: true, Doc: "null without an answer."},
-	{Name: "duration_ms", Type: rest.Integer()},
-	{Name: "error", Type: rest.Text(), Nullable: true},
+var webhookTestRecord = &schema.Record{Name: "webhook.test", Doc: "Result of a test delivery.", Members: []schema.Member{
+	{Name: "object", Type: schema.Enum("webhook.test")},
+	{Name: "delivery_id", Type: schema.ID()},
+	{Name: "success", Type: schema.Bool(), Doc: "Whether the receiver accepted it."},
+	{Name: "status_code", Type: schema.Integer(), Nullable: true, Doc: "null without an answer."},
+	{Name: "duration_ms", Type: schema.Integer()},
+	{Name: "error", Type: schema.Text(), Nullable: true},
 }}
 
 type wireWebhookTest struct {
@@ -98,18 +101,18 @@ type wireWebhookTest struct {
 	Error      *string `json:"error"`
 }
 
-var upcomingRecord = &rest.Record{Name: "webhook.upcoming", Doc: "Waiting deliveries of a webhook, in the planned order.", Members: []rest.Member{
-	{Name: "object", Type: rest.Enum("webhook.upcoming")},
-	{Name: "webhook_id", Type: rest.ID()},
-	{Name: "data", Type: rest.Array(rest.Object(
-		rest.Member{Name: "delivery_id", Type: rest.ID()},
-		rest.Member{Name: "event_id", Type: rest.ID()},
-		rest.Member{Name: "event", Type: rest.Enum(deliveredNames...)},
-		rest.Member{Name: "attempt", Type: rest.Integer(), Doc: "Number of the next attempt, from 1."},
-		rest.Member{Name: "waits_for", Type: rest.Enum("now", "time", "turn", "enabled"), Doc: "now: it is under way or about to be; time: its due time; turn: earlier deliveries; enabled: the webhook to be enabled."},
-		rest.Member{Name: "due_at", Type: rest.Timestamp(), Doc: "The earliest time of the next attempt."},
-		rest.Member{Name: "further", Type: rest.Array(rest.Timestamp(), 10), Doc: "Times of later attempts if each failed at once."},
-		rest.Member{Name: "created_at", Type: rest.Timestamp()},
+var upcomingRecord = &schema.Record{Name: "webhook.upcoming", Doc: "Waiting deliveries of a webhook, in the planned order.", Members: []schema.Member{
+	{Name: "object", Type: schema.Enum("webhook.upcoming")},
+	{Name: "webhook_id", Type: schema.ID()},
+	{Name: "data", Type: schema.Array(schema.Object(
+		schema.Member{Name: "delivery_id", Type: schema.ID()},
+		schema.Member{Name: "event_id", Type: schema.ID()},
+		schema.Member{Name: "event", Type: schema.Enum(deliveredNames...)},
+		schema.Member{Name: "attempt", Type: schema.Integer(), Doc: "Number of the next attempt, from 1."},
+		schema.Member{Name: "waits_for", Type: schema.Enum("now", "time", "turn", "enabled"), Doc: "now: it is under way or about to be; time: its due time; turn: earlier deliveries; enabled: the webhook to be enabled."},
+		schema.Member{Name: "due_at", Type: schema.Timestamp(), Doc: "The earliest time of the next attempt."},
+		schema.Member{Name: "further", Type: schema.Array(schema.Timestamp(), 10), Doc: "Times of later attempts if each failed at once."},
+		schema.Member{Name: "created_at", Type: schema.Timestamp()},
 	), webhook.MaxPage)},
 }}
 
@@ -120,14 +123,14 @@ type wireUpcoming struct {
 }
 
 type wireComing struct {
-	DeliveryID string       `json:"delivery_id"`
-	EventID    string       `json:"event_id"`
-	Event      event.Name   `json:"event"`
-	Attempt    int          `json:"attempt"`
-	WaitsFor   webhook.Wait `json:"waits_for"`
-	DueAt      rest.Time    `json:"due_at"`
-	Further    []rest.Time  `json:"further"`
-	CreatedAt  rest.Time    `json:"created_at"`
+	DeliveryID string         `json:"delivery_id"`
+	EventID    string         `json:"event_id"`
+	Event      event.Name     `json:"event"`
+	Attempt    int            `json:"attempt"`
+	WaitsFor   webhook.Wait   `json:"waits_for"`
+	DueAt      rfc3339.Time   `json:"due_at"`
+	Further    []rfc3339.Time `json:"further"`
+	CreatedAt  rfc3339.Time   `json:"created_at"`
 }
 
 func (a *API) webhookRoutes() []rest.Route {
@@ -297,8 +300,8 @@ func (a *API) upcomingDeliveries(ctx context.Context, r *rest.Request) (rest.Res
 	}
 	return rest.OK(wireUpcoming{"webhook.upcoming", r.Path("id"), wired(list, func(c *webhook.UpcomingDelivery) wireComing {
 		return wireComing{
-			DeliveryID: c.ID, EventID: c.EventID, Event: c.Event, Attempt: c.Attempts + 1, WaitsFor: c.Wait, DueAt: rest.Time(c.Due),
-			Further: wired(c.Further, func(t *time.Time) rest.Time { return rest.Time(*t) }), CreatedAt: rest.Time(c.CreatedAt),
+			DeliveryID: c.ID, EventID: c.EventID, Event: c.Event, Attempt: c.Attempts + 1, WaitsFor: c.Wait, DueAt: rfc3339.Time(c.Due),
+			Further: wired(c.Further, func(t *time.Time) rfc3339.Time { return rfc3339.Time(*t) }), CreatedAt: rfc3339.Time(c.CreatedAt),
 		}
 	})}), nil
 }

@@ -7,70 +7,72 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // rideFigures and revenueFigures are the fields of [fleet.RideFigures] and
 // [fleet.RevenueFigures].
 var (
-	rideFigures = []rest.Member{
-		{Name: "ride_count", Type: rest.Integer(), Doc: "Of every status but reserved."},
-		{Name: "completed_count", Type: rest.Integer()},
-		{Name: "cancelled_count", Type: rest.Integer()},
-		{Name: "duration_seconds", Type: rest.Integer(), Doc: "Of completed rides, as the next three."},
-		{Name: "distance_meters", Type: rest.Integer()},
-		{Name: "average_duration_seconds", Type: rest.Integer(), Nullable: true, Doc: "Rounded half up; null when there is none."},
-		{Name: "average_distance_meters", Type: rest.Integer(), Nullable: true},
-		{Name: "unique_customers", Type: rest.Integer()},
-		{Name: "unique_vehicles", Type: rest.Integer()},
+	rideFigures = []schema.Member{
+		{Name: "ride_count", Type: schema.Integer(), Doc: "Of every status but reserved."},
+		{Name: "completed_count", Type: schema.Integer()},
+		{Name: "cancelled_count", Type: schema.Integer()},
+		{Name: "duration_seconds", Type: schema.Integer(), Doc: "Of completed rides, as the next three."},
+		{Name: "distance_meters", Type: schema.Integer()},
+		{Name: "average_duration_seconds", Type: schema.Integer(), Nullable: true, Doc: "Rounded half up; null when there is none."},
+		{Name: "average_distance_meters", Type: schema.Integer(), Nullable: true},
+		{Name: "unique_customers", Type: schema.Integer()},
+		{Name: "unique_vehicles", Type: schema.Integer()},
 	}
-	revenueFigures = []rest.Member{
-		{Name: "currency", Type: rest.Text(), Example: "EUR"},
-		{Name: "ride_count", Type: rest.Integer(), Doc: "Completed and cancelled rides that have a price."},
-		{Name: "unlock_amount", Type: rest.Integer(), Doc: "Sums of the members of the prices, in the currency's minor unit."},
-		{Name: "time_amount", Type: rest.Integer()},
-		{Name: "pause_amount", Type: rest.Integer()},
-		{Name: "distance_amount", Type: rest.Integer()},
-		{Name: "fare_amount", Type: rest.Integer()},
-		{Name: "reservation_amount", Type: rest.Integer()},
-		{Name: "out_of_zone_amount", Type: rest.Integer()},
-		{Name: "subtotal_amount", Type: rest.Integer()},
-		{Name: "tax_amount", Type: rest.Integer()},
-		{Name: "adjustment_amount", Type: rest.Integer()},
-		{Name: "total_amount", Type: rest.Integer()},
-		{Name: "net_amount", Type: rest.Integer(), Doc: "The total less tax."},
+	revenueFigures = []schema.Member{
+		{Name: "currency", Type: schema.Text(), Example: "EUR"},
+		{Name: "ride_count", Type: schema.Integer(), Doc: "Completed and cancelled rides that have a price."},
+		{Name: "unlock_amount", Type: schema.Integer(), Doc: "Sums of the members of the prices, in the currency's minor unit."},
+		{Name: "time_amount", Type: schema.Integer()},
+		{Name: "pause_amount", Type: schema.Integer()},
+		{Name: "distance_amount", Type: schema.Integer()},
+		{Name: "fare_amount", Type: schema.Integer()},
+		{Name: "reservation_amount", Type: schema.Integer()},
+		{Name: "out_of_zone_amount", Type: schema.Integer()},
+		{Name: "subtotal_amount", Type: schema.Integer()},
+		{Name: "tax_amount", Type: schema.Integer()},
+		{Name: "adjustment_amount", Type: schema.Integer()},
+		{Name: "total_amount", Type: schema.Integer()},
+		{Name: "net_amount", Type: schema.Integer(), Doc: "The total less tax."},
 	}
 )
 
 var (
 	rideRow      = analyticsRow("analytics.rides_row", rideFigures)
 	revenueRow   = analyticsRow("analytics.revenue_row", revenueFigures)
-	rideReport   = analyticsReport("analytics.rides", rideRow, rest.Object(rideFigures...), "Totals of the whole range: a customer or vehicle of several periods counts once.")
-	revenueTotal = analyticsReport("analytics.revenue", revenueRow, rest.Array(rest.Object(revenueFigures...), 1<<30), "Of the whole range, by currency.")
+	rideReport   = analyticsReport("analytics.rides", rideRow, schema.Object(rideFigures...), "Totals of the whole range: a customer or vehicle of several periods counts once.")
+	revenueTotal = analyticsReport("analytics.revenue", revenueRow, schema.Array(schema.Object(revenueFigures...), 1<<30), "Of the whole range, by currency.")
 )
 
-func analyticsRow(name string, figures []rest.Member) *rest.Record {
-	group := make([]rest.Member, len(fleet.RideGroupMembers))
+func analyticsRow(name string, figures []schema.Member) *schema.Record {
+	group := make([]schema.Member, len(fleet.RideGroupMembers))
 	for i, member := range fleet.RideGroupMembers {
-		group[i] = rest.Member{Name: member, Type: rest.Text(), Nullable: true, Sometimes: true}
+		group[i] = schema.Member{Name: member, Type: schema.Text(), Nullable: true, Sometimes: true}
 	}
-	return &rest.Record{Name: name, Doc: "The figures of a period, or of one group of its rides.", Members: append([]rest.Member{
-		{Name: "period_start", Type: rest.Formatted("date-time", 40), Doc: "In the time zone of the request.", Example: "2026-03-29T00:00:00+01:00"},
-		{Name: "period_end", Type: rest.Formatted("date-time", 40), Example: "2026-03-30T00:00:00+02:00"},
-		{Name: "group", Type: rest.Object(group...), Doc: "The values of the group_by fields."},
+	return &schema.Record{Name: name, Doc: "The figures of a period, or of one group of its rides.", Members: append([]schema.Member{
+		{Name: "period_start", Type: schema.Formatted("date-time", 40), Doc: "In the time zone of the request.", Example: "2026-03-29T00:00:00+01:00"},
+		{Name: "period_end", Type: schema.Formatted("date-time", 40), Example: "2026-03-30T00:00:00+02:00"},
+		{Name: "group", Type: schema.Object(group...), Doc: "The values of the group_by fields."},
 	}, figures...)}
 }
 
-func analyticsReport(name string, row *rest.Record, totals rest.Type, doc string) *rest.Record {
-	return &rest.Record{Name: name, Members: []rest.Member{
-		{Name: "object", Type: rest.Enum(name)},
-		{Name: "from", Type: rest.Timestamp()},
-		{Name: "to", Type: rest.Timestamp()},
-		{Name: "timezone", Type: rest.Text()},
-		{Name: "granularity", Type: rest.Enum(words(period.Granularities[:])...)},
-		{Name: "group_by", Type: rest.Array(rest.Enum(fleet.RideGroupMembers[:]...), rest.MaxGroupBy)},
-		{Name: "date_basis", Type: rest.Enum(fleet.RideBases[:]...)},
-		{Name: "generated_at", Type: rest.Timestamp(), Doc: "By the sandbox's clock, there."},
-		{Name: "data", Type: rest.Array(rest.Nested(row), 1<<30), Doc: "In the order of periods, then of groups. Without group_by a period without rides is there too."},
+func analyticsReport(name string, row *schema.Record, totals schema.Type, doc string) *schema.Record {
+	return &schema.Record{Name: name, Members: []schema.Member{
+		{Name: "object", Type: schema.Enum(name)},
+		{Name: "from", Type: schema.Timestamp()},
+		{Name: "to", Type: schema.Timestamp()},
+		{Name: "timezone", Type: schema.Text()},
+		{Name: "granularity", Type: schema.Enum(words(period.Granularities[:])...)},
+		{Name: "group_by", Type: schema.Array(schema.Enum(fleet.RideGroupMembers[:]...), rest.MaxGroupBy)},
+		{Name: "date_basis", Type: schema.Enum(fleet.RideBases[:]...)},
+		{Name: "generated_at", Type: schema.Timestamp(), Doc: "By the sandbox's clock, there."},
+		{Name: "data", Type: schema.Array(schema.Nested(row), 1<<30), Doc: "In the order of periods, then of groups. Without group_by a period without rides is there too."},
 		{Name: "totals", Type: totals, Doc: doc},
 	}}
 }
@@ -86,13 +88,13 @@ func words[T ~string](list []T) []string {
 // report is an analytics answer: the parameters and the rows.
 type report[R, T any] struct {
 	Object      string             `json:"object"`
-	From        rest.Time          `json:"from"`
-	To          rest.Time          `json:"to"`
+	From        rfc3339.Time       `json:"from"`
+	To          rfc3339.Time       `json:"to"`
 	TimeZone    string             `json:"timezone"`
 	Granularity period.Granularity `json:"granularity"`
 	GroupBy     []string           `json:"group_by"`
 	DateBasis   string             `json:"date_basis"`
-	GeneratedAt rest.Time          `json:"generated_at"`
+	GeneratedAt rfc3339.Time       `json:"generated_at"`
 	Data        []R                `json:"data"`
 	Totals      T                  `json:"totals"`
 }
@@ -181,7 +183,7 @@ func (a *API) rideAnalytics(ctx context.Context, r *rest.Request) (rest.Response
 		rows[i] = rideLine{wireSpan(row.Period, q.GroupBy, row.Group), row.RideFigures}
 	}
 	return reportResponse(r, q, report[rideLine, fleet.RideFigures]{
-		Object: "analytics.rides", TimeZone: zone, DateBasis: got.DateBasis, GeneratedAt: rest.Time(got.GeneratedAt), Data: rows, Totals: got.Totals,
+		Object: "analytics.rides", TimeZone: zone, DateBasis: got.DateBasis, GeneratedAt: rfc3339.Time(got.GeneratedAt), Data: rows, Totals: got.Totals,
 	}), nil
 }
 
@@ -199,7 +201,7 @@ func (a *API) revenueAnalytics(ctx context.Context, r *rest.Request) (rest.Respo
 		rows[i] = revenueLine{wireSpan(row.Period, q.GroupBy, row.Group), row.RevenueFigures}
 	}
 	return reportResponse(r, q, report[revenueLine, []fleet.RevenueFigures]{
-		Object: "analytics.revenue", TimeZone: zone, DateBasis: got.DateBasis, GeneratedAt: rest.Time(got.GeneratedAt), Data: rows,
+		Object: "analytics.revenue", TimeZone: zone, DateBasis: got.DateBasis, GeneratedAt: rfc3339.Time(got.GeneratedAt), Data: rows,
 		Totals: append([]fleet.RevenueFigures{}, got.Totals...),
 	}), nil
 }
@@ -209,6 +211,6 @@ func reportResponse[R, T any](r *rest.Request, q fleet.AnalyticsQuery, w report[
 	if r.Exporting() {
 		return rest.Export(rest.All(w.Data))
 	}
-	w.From, w.To, w.Granularity, w.GroupBy = rest.Time(q.From), rest.Time(q.To), q.Granularity, q.GroupBy
+	w.From, w.To, w.Granularity, w.GroupBy = rfc3339.Time(q.From), rfc3339.Time(q.To), q.Granularity, q.GroupBy
 	return rest.OK(w)
 }

@@ -7,22 +7,23 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 var customerRecord = record("customer", "A rider. Riders sign up in the operator's app; this API neither creates nor deletes them.",
-	rest.Member{Name: "name", Type: rest.String(1, 256), Access: rest.Writable, Nullable: true, Example: "Ada Example"},
-	rest.Member{Name: "email", Type: rest.String(1, 254), Access: rest.Writable, Nullable: true, Example: "ada@example.com"},
-	rest.Member{Name: "phone", Type: rest.String(1, 50), Access: rest.Writable, Nullable: true, Doc: "E.164.", Example: "+4930901820"},
-	rest.Member{Name: "language", Type: rest.String(1, 35), Access: rest.Writable, Nullable: true, Doc: "BCP 47.", Example: "de"},
-	rest.Member{Name: "status", Type: rest.Enum(customerStatuses...), Access: rest.Writable, Doc: "active or blocked. anonymised is set in the dashboard and permanent."},
-	rest.Member{Name: "block_reason", Type: rest.String(1, 500), Access: rest.Writable, Nullable: true},
-	rest.Member{Name: "birth_date", Type: rest.Date(), Access: rest.Writable, Nullable: true},
-	rest.Member{Name: "driver_license_status", Type: rest.Enum("none", "pending", "verified", "rejected", "expired"), Access: rest.Writable, Doc: "Checked at the start of a ride if the vehicle type requires a license."},
-	rest.Member{Name: "marketing_consent", Type: rest.Bool(), Access: rest.Writable},
-	rest.Member{Name: "default_currency", Type: rest.Text()},
-	rest.Member{Name: "ride_count", Type: rest.Integer(), Doc: "Completed rides."},
-	rest.Member{Name: "last_ride_at", Type: rest.Timestamp(), Nullable: true},
-	rest.Member{Name: "open_ride_id", Type: rest.ID(), Nullable: true},
+	schema.Member{Name: "name", Type: schema.String(1, 256), Access: schema.Writable, Nullable: true, Example: "Ada Example"},
+	schema.Member{Name: "email", Type: schema.String(1, 254), Access: schema.Writable, Nullable: true, Example: "ada@example.com"},
+	schema.Member{Name: "phone", Type: schema.String(1, 50), Access: schema.Writable, Nullable: true, Doc: "E.164.", Example: "+4930901820"},
+	schema.Member{Name: "language", Type: schema.String(1, 35), Access: schema.Writable, Nullable: true, Doc: "BCP 47.", Example: "de"},
+	schema.Member{Name: "status", Type: schema.Enum(customerStatuses...), Access: schema.Writable, Doc: "active or blocked. anonymised is set in the dashboard and permanent."},
+	schema.Member{Name: "block_reason", Type: schema.String(1, 500), Access: schema.Writable, Nullable: true},
+	schema.Member{Name: "birth_date", Type: schema.Date(), Access: schema.Writable, Nullable: true},
+	schema.Member{Name: "driver_license_status", Type: schema.Enum("none", "pending", "verified", "rejected", "expired"), Access: schema.Writable, Doc: "Checked at the start of a ride if the vehicle type requires a license."},
+	schema.Member{Name: "marketing_consent", Type: schema.Bool(), Access: schema.Writable},
+	schema.Member{Name: "default_currency", Type: schema.Text()},
+	schema.Member{Name: "ride_count", Type: schema.Integer(), Doc: "Completed rides."},
+	schema.Member{Name: "last_ride_at", Type: schema.Timestamp(), Nullable: true},
+	schema.Member{Name: "open_ride_id", Type: schema.ID(), Nullable: true},
 )
 
 var customerStatuses = []string{"active", "blocked", "anonymised"}

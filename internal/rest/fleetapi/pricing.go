@@ -8,39 +8,40 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 var planRecord = record("pricing_plan", "The prices of rides (GBFS system_pricing_plans). Plans are created and retired in the dashboard. Amounts are in the currency's minor unit.",
-	rest.Member{Name: "name", Type: rest.String(1, 256), Access: rest.Writable},
-	rest.Member{Name: "description", Type: rest.String(0, 5000), Access: rest.Writable},
-	rest.Member{Name: "url", Type: rest.Formatted("uri", 2048), Access: rest.Writable, Nullable: true},
-	rest.Member{Name: "currency", Type: rest.Text(), Doc: "ISO 4217."},
-	rest.Member{Name: "unlock_amount", Type: amount(), Access: rest.Writable},
-	rest.Member{Name: "per_min_pricing", Type: segments(), Access: rest.Writable, Doc: "By minutes. Segments that overlap add up."},
-	rest.Member{Name: "per_km_pricing", Type: segments(), Access: rest.Writable, Doc: "By kilometers."},
-	rest.Member{Name: "pause_per_min_amount", Type: amount(), Access: rest.Writable, Nullable: true, Doc: "null: pauses cost the same as riding."},
-	rest.Member{Name: "reservation_per_min_amount", Type: amount(), Access: rest.Writable, Nullable: true},
-	rest.Member{Name: "reservation_flat_amount", Type: amount(), Access: rest.Writable, Nullable: true, Doc: "In place of the price by minutes."},
-	rest.Member{Name: "reservation_free_minutes", Type: rest.Int(0, maxExact), Access: rest.Writable},
-	rest.Member{Name: "fare_cap", Access: rest.Writable, Nullable: true, Doc: "The maximum charge for riding within each window of minutes.", Type: rest.Object(
-		rest.Member{Name: "duration_minutes", Type: rest.Int(1, maxExact), Access: rest.Required},
-		rest.Member{Name: "amount", Type: amount(), Access: rest.Required},
+	schema.Member{Name: "name", Type: schema.String(1, 256), Access: schema.Writable},
+	schema.Member{Name: "description", Type: schema.String(0, 5000), Access: schema.Writable},
+	schema.Member{Name: "url", Type: schema.Formatted("uri", 2048), Access: schema.Writable, Nullable: true},
+	schema.Member{Name: "currency", Type: schema.Text(), Doc: "ISO 4217."},
+	schema.Member{Name: "unlock_amount", Type: amount(), Access: schema.Writable},
+	schema.Member{Name: "per_min_pricing", Type: segments(), Access: schema.Writable, Doc: "By minutes. Segments that overlap add up."},
+	schema.Member{Name: "per_km_pricing", Type: segments(), Access: schema.Writable, Doc: "By kilometers."},
+	schema.Member{Name: "pause_per_min_amount", Type: amount(), Access: schema.Writable, Nullable: true, Doc: "null: pauses cost the same as riding."},
+	schema.Member{Name: "reservation_per_min_amount", Type: amount(), Access: schema.Writable, Nullable: true},
+	schema.Member{Name: "reservation_flat_amount", Type: amount(), Access: schema.Writable, Nullable: true, Doc: "In place of the price by minutes."},
+	schema.Member{Name: "reservation_free_minutes", Type: schema.Int(0, maxExact), Access: schema.Writable},
+	schema.Member{Name: "fare_cap", Access: schema.Writable, Nullable: true, Doc: "The maximum charge for riding within each window of minutes.", Type: schema.Object(
+		schema.Member{Name: "duration_minutes", Type: schema.Int(1, maxExact), Access: schema.Required},
+		schema.Member{Name: "amount", Type: amount(), Access: schema.Required},
 	)},
-	rest.Member{Name: "out_of_zone_amount", Type: amount(), Access: rest.Writable, Nullable: true, Doc: "Fee for ending where a zone forbids it; null: not possible."},
-	rest.Member{Name: "is_taxable", Type: rest.Bool(), Access: rest.Writable, Doc: "true: tax comes on top. false: amounts include it."},
-	rest.Member{Name: "tax_basis_points", Type: rest.Int(0, 10_000), Access: rest.Writable, Doc: "Hundredths of a percent."},
-	rest.Member{Name: "vehicle_type_ids", Type: rest.Array(rest.ID(), 100), Access: rest.Writable},
-	rest.Member{Name: "active", Type: rest.Bool(), Access: rest.Writable},
-	rest.Member{Name: "version", Type: rest.Integer(), Doc: "Increases with every PUT. Rides keep the version they started with."},
+	schema.Member{Name: "out_of_zone_amount", Type: amount(), Access: schema.Writable, Nullable: true, Doc: "Fee for ending where a zone forbids it; null: not possible."},
+	schema.Member{Name: "is_taxable", Type: schema.Bool(), Access: schema.Writable, Doc: "true: tax comes on top. false: amounts include it."},
+	schema.Member{Name: "tax_basis_points", Type: schema.Int(0, 10_000), Access: schema.Writable, Doc: "Hundredths of a percent."},
+	schema.Member{Name: "vehicle_type_ids", Type: schema.Array(schema.ID(), 100), Access: schema.Writable},
+	schema.Member{Name: "active", Type: schema.Bool(), Access: schema.Writable},
+	schema.Member{Name: "version", Type: schema.Integer(), Doc: "Increases with every PUT. Rides keep the version they started with."},
 )
 
 // segments are the charges of a plan by distance or time.
-func segments() rest.Type {
-	return rest.Array(rest.Object(
-		rest.Member{Name: "start", Type: rest.Int(0, maxExact), Access: rest.Required, Doc: "The first minute or kilometer that is charged, counted from 0."},
-		rest.Member{Name: "rate_amount", Type: rest.Int(-maxExact, maxExact), Access: rest.Required},
-		rest.Member{Name: "interval", Type: rest.Int(0, maxExact), Access: rest.Required, Doc: "How often; 0: once, at the start."},
-		rest.Member{Name: "end", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true, Doc: "The first that is no longer charged."},
+func segments() schema.Type {
+	return schema.Array(schema.Object(
+		schema.Member{Name: "start", Type: schema.Int(0, maxExact), Access: schema.Required, Doc: "The first minute or kilometer that is charged, counted from 0."},
+		schema.Member{Name: "rate_amount", Type: schema.Int(-maxExact, maxExact), Access: schema.Required},
+		schema.Member{Name: "interval", Type: schema.Int(0, maxExact), Access: schema.Required, Doc: "How often; 0: once, at the start."},
+		schema.Member{Name: "end", Type: schema.Int(0, maxExact), Access: schema.Writable, Nullable: true, Doc: "The first that is no longer charged."},
 	), 100)
 }
 

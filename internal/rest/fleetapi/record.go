@@ -3,7 +3,7 @@ package fleetapi
 import (
 	"slices"
 
-	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 // maxExact is the largest integer that all JSON parsers represent exactly.
@@ -11,26 +11,26 @@ const maxExact = 1<<53 - 1
 
 // record returns a record of fleet-api.md section 1: the common first and last fields, with its
 // own between.
-func record(name, doc string, own ...rest.Member) *rest.Record {
-	head := []rest.Member{
-		{Name: "id", Type: rest.ID()},
-		{Name: "object", Type: rest.Enum(name)},
-		{Name: "livemode", Type: rest.Bool(), Doc: "true for production, false for the sandbox."},
-		{Name: "subaccount_id", Type: rest.ID(), Access: rest.CreateOnly, Doc: "Defaults to the only subaccount in the API key's scope."},
-		{Name: "external_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "Your own id, unique in the subaccount among records of this type."},
+func record(name, doc string, own ...schema.Member) *schema.Record {
+	head := []schema.Member{
+		{Name: "id", Type: schema.ID()},
+		{Name: "object", Type: schema.Enum(name)},
+		{Name: "livemode", Type: schema.Bool(), Doc: "true for production, false for the sandbox."},
+		{Name: "subaccount_id", Type: schema.ID(), Access: schema.CreateOnly, Doc: "Defaults to the only subaccount in the API key's scope."},
+		{Name: "external_id", Type: schema.String(1, 128), Access: schema.Writable, Nullable: true, Doc: "Your own id, unique in the subaccount among records of this type."},
 	}
-	tail := []rest.Member{
-		{Name: "metadata", Type: rest.Metadata(), Access: rest.Writable, Doc: "Your own. A PUT merges it key by key; null removes a key."},
-		{Name: "created_at", Type: rest.Timestamp()},
-		{Name: "updated_at", Type: rest.Timestamp()},
+	tail := []schema.Member{
+		{Name: "metadata", Type: schema.Metadata(), Access: schema.Writable, Doc: "Your own. A PUT merges it key by key; null removes a key."},
+		{Name: "created_at", Type: schema.Timestamp()},
+		{Name: "updated_at", Type: schema.Timestamp()},
 	}
-	return &rest.Record{Name: name, Doc: doc, Members: slices.Concat(head, own, tail)}
+	return &schema.Record{Name: name, Doc: doc, Members: slices.Concat(head, own, tail)}
 }
 
 // partial returns a record with optional fields except always: an expanded record that may be
 // deleted.
-func partial(name, doc string, of *rest.Record, always []string, more ...rest.Member) *rest.Record {
-	r := &rest.Record{Name: name, Doc: doc}
+func partial(name, doc string, of *schema.Record, always []string, more ...schema.Member) *schema.Record {
+	r := &schema.Record{Name: name, Doc: doc}
 	for _, m := range of.Members {
 		m.Sometimes = !slices.Contains(always, m.Name)
 		r.Members = append(r.Members, m)
@@ -40,29 +40,29 @@ func partial(name, doc string, of *rest.Record, always []string, more ...rest.Me
 }
 
 // position is a geographic position (fleet-api.md 0).
-func position() rest.Type {
-	return rest.Object(
-		rest.Member{Name: "lat", Type: rest.NumberIn(-90, 90), Access: rest.Required, Doc: "Degrees, WGS 84, rounded to 6 decimals.", Example: 52.520008},
-		rest.Member{Name: "lng", Type: rest.NumberIn(-180, 180), Access: rest.Required, Example: 13.404954},
-		rest.Member{Name: "accuracy_meters", Type: rest.NumberIn(0, 10_000_000), Access: rest.Writable, Sometimes: true},
-		rest.Member{Name: "heading", Type: rest.NumberIn(0, 360), Access: rest.Writable, Sometimes: true, Doc: "Degrees clockwise from north."},
-		rest.Member{Name: "speed_mps", Type: rest.NumberIn(0, 1000), Access: rest.Writable, Sometimes: true, Doc: "Meters per second."},
+func position() schema.Type {
+	return schema.Object(
+		schema.Member{Name: "lat", Type: schema.NumberIn(-90, 90), Access: schema.Required, Doc: "Degrees, WGS 84, rounded to 6 decimals.", Example: 52.520008},
+		schema.Member{Name: "lng", Type: schema.NumberIn(-180, 180), Access: schema.Required, Example: 13.404954},
+		schema.Member{Name: "accuracy_meters", Type: schema.NumberIn(0, 10_000_000), Access: schema.Writable, Sometimes: true},
+		schema.Member{Name: "heading", Type: schema.NumberIn(0, 360), Access: schema.Writable, Sometimes: true, Doc: "Degrees clockwise from north."},
+		schema.Member{Name: "speed_mps", Type: schema.NumberIn(0, 1000), Access: schema.Writable, Sometimes: true, Doc: "Meters per second."},
 	)
 }
 
 // rules are the riding rules of a zone, or of a subaccount outside of zones.
-func rules() rest.Type {
-	return rest.Array(rest.Object(
-		rest.Member{Name: "vehicle_type_ids", Type: rest.Array(rest.ID(), 100), Access: rest.Writable, Sometimes: true, Doc: "The vehicle types it applies to; defaults to all."},
-		rest.Member{Name: "ride_start_allowed", Type: rest.Bool(), Access: rest.Required},
-		rest.Member{Name: "ride_end_allowed", Type: rest.Bool(), Access: rest.Required},
-		rest.Member{Name: "ride_through_allowed", Type: rest.Bool(), Access: rest.Required, Doc: "For devices and apps: published, not enforced here."},
-		rest.Member{Name: "maximum_speed_kph", Type: rest.Int(0, 1000), Access: rest.Writable, Sometimes: true, Doc: "Likewise."},
+func rules() schema.Type {
+	return schema.Array(schema.Object(
+		schema.Member{Name: "vehicle_type_ids", Type: schema.Array(schema.ID(), 100), Access: schema.Writable, Sometimes: true, Doc: "The vehicle types it applies to; defaults to all."},
+		schema.Member{Name: "ride_start_allowed", Type: schema.Bool(), Access: schema.Required},
+		schema.Member{Name: "ride_end_allowed", Type: schema.Bool(), Access: schema.Required},
+		schema.Member{Name: "ride_through_allowed", Type: schema.Bool(), Access: schema.Required, Doc: "For devices and apps: published, not enforced here."},
+		schema.Member{Name: "maximum_speed_kph", Type: schema.Int(0, 1000), Access: schema.Writable, Sometimes: true, Doc: "Likewise."},
 	), 100)
 }
 
 // amount is a non-negative amount in the minor unit of an adjacent currency.
-func amount() rest.Type { return rest.Int(0, maxExact) }
+func amount() schema.Type { return schema.Int(0, maxExact) }
 
 // Enumerations.
 var (

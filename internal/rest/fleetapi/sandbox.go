@@ -7,14 +7,16 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-var clockRecord = &rest.Record{Name: "sandbox_clock", Doc: "The sandbox clock.", Members: []rest.Member{
-	{Name: "now", Type: rest.Timestamp(), Access: rest.Required, Example: "2026-03-14T09:26:53.250Z"},
+var clockRecord = &schema.Record{Name: "sandbox_clock", Doc: "The sandbox clock.", Members: []schema.Member{
+	{Name: "now", Type: schema.Timestamp(), Access: schema.Required, Example: "2026-03-14T09:26:53.250Z"},
 }}
 
 type clock struct {
-	Now rest.Time `json:"now"`
+	Now rfc3339.Time `json:"now"`
 }
 
 func (a *API) sandboxRoutes() []rest.Route {
@@ -34,7 +36,7 @@ func (a *API) sandboxRoutes() []rest.Route {
 
 func (a *API) getClock(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	now, err := a.Fleet.Now(ctx, a.DB, r.Key.OrganizationID)
-	return rest.OK(clock{rest.Time(now)}), err
+	return rest.OK(clock{rfc3339.Time(now)}), err
 }
 
 func (a *API) setClock(ctx context.Context, r *rest.Request) (rest.Response, error) {
@@ -44,7 +46,7 @@ func (a *API) setClock(ctx context.Context, r *rest.Request) (rest.Response, err
 			return rest.Response{}, err
 		}
 		var in clock
-		if err := r.Update(clock{rest.Time(before)}, &in); err != nil {
+		if err := r.Update(clock{rfc3339.Time(before)}, &in); err != nil {
 			return rest.Response{}, err
 		}
 		if in.Now.Std().IsZero() { // a PUT may omit fields, but this is the only one

@@ -7,24 +7,25 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
-var settingsRecord = &rest.Record{Name: "settings", Doc: "The settings of the whole account.", Members: []rest.Member{
-	{Name: "object", Type: rest.Enum("settings")},
-	{Name: "livemode", Type: rest.Bool()},
-	{Name: "name", Type: rest.String(1, 256), Access: rest.Writable, Example: "Acme Mobility"},
-	{Name: "plan", Type: rest.Enum("standard", "professional", "enterprise")},
-	{Name: "rate_limit_per_minute", Type: rest.Integer(), Doc: "Requests per minute that the plan grants to each API key."},
-	{Name: "timezone", Type: rest.String(1, 100), Access: rest.Writable, Doc: "IANA.", Example: "Europe/Berlin"},
-	{Name: "default_language", Type: rest.String(1, 35), Access: rest.Writable, Doc: "BCP 47.", Example: "en"},
-	{Name: "low_battery_percent", Type: rest.Int(0, 100), Access: rest.Writable, Doc: "Below it no ride starts, and a vehicle goes out of service."},
-	{Name: "battery_ready_percent", Type: rest.Int(0, 100), Access: rest.Writable, Doc: "Battery level at which a vehicle returns to service."},
-	{Name: "max_ride_minutes", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "Rides are completed automatically after this time."},
-	{Name: "cancel_grace_seconds", Type: rest.Int(0, 1_000_000), Access: rest.Writable, Doc: "For how long after its start a ride can be cancelled."},
-	{Name: "cancel_grace_meters", Type: rest.Int(0, 1_000_000), Access: rest.Writable, Doc: "Maximum distance of a ride that can be cancelled."},
-	{Name: "contact_lost_minutes", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "A vehicle that reports nothing for so long is out of contact."},
-	{Name: "missing_after_hours", Type: rest.Int(1, 1_000_000), Access: rest.Writable, Doc: "Hours without contact after which a vehicle is missing."},
-	{Name: "updated_at", Type: rest.Timestamp()},
+var settingsRecord = &schema.Record{Name: "settings", Doc: "The settings of the whole account.", Members: []schema.Member{
+	{Name: "object", Type: schema.Enum("settings")},
+	{Name: "livemode", Type: schema.Bool()},
+	{Name: "name", Type: schema.String(1, 256), Access: schema.Writable, Example: "Acme Mobility"},
+	{Name: "plan", Type: schema.Enum("standard", "professional", "enterprise")},
+	{Name: "rate_limit_per_minute", Type: schema.Integer(), Doc: "Requests per minute that the plan grants to each API key."},
+	{Name: "timezone", Type: schema.String(1, 100), Access: schema.Writable, Doc: "IANA.", Example: "Europe/Berlin"},
+	{Name: "default_language", Type: schema.String(1, 35), Access: schema.Writable, Doc: "BCP 47.", Example: "en"},
+	{Name: "low_battery_percent", Type: schema.Int(0, 100), Access: schema.Writable, Doc: "Below it no ride starts, and a vehicle goes out of service."},
+	{Name: "battery_ready_percent", Type: schema.Int(0, 100), Access: schema.Writable, Doc: "Battery level at which a vehicle returns to service."},
+	{Name: "max_ride_minutes", Type: schema.Int(1, 1_000_000), Access: schema.Writable, Doc: "Rides are completed automatically after this time."},
+	{Name: "cancel_grace_seconds", Type: schema.Int(0, 1_000_000), Access: schema.Writable, Doc: "For how long after its start a ride can be cancelled."},
+	{Name: "cancel_grace_meters", Type: schema.Int(0, 1_000_000), Access: schema.Writable, Doc: "Maximum distance of a ride that can be cancelled."},
+	{Name: "contact_lost_minutes", Type: schema.Int(1, 1_000_000), Access: schema.Writable, Doc: "A vehicle that reports nothing for so long is out of contact."},
+	{Name: "missing_after_hours", Type: schema.Int(1, 1_000_000), Access: schema.Writable, Doc: "Hours without contact after which a vehicle is missing."},
+	{Name: "updated_at", Type: schema.Timestamp()},
 }}
 
 // settings are the account's settings and the limits of its plan.

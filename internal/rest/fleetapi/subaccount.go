@@ -7,55 +7,56 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
-var vehicleTypeRecord = &rest.Record{Name: "vehicle_type", Doc: "The common properties of vehicles.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID(), Access: rest.Writable, Doc: "Of one that there is already; a new one has none."},
-	{Name: "name", Type: rest.String(1, 100), Access: rest.Required, Example: "Scooter"},
-	{Name: "form_factor", Type: rest.Enum(formFactors...), Access: rest.Required, Doc: "Never changes."},
-	{Name: "propulsion_type", Type: rest.Enum(propulsionTypes...), Access: rest.Required, Doc: "Never changes."},
-	{Name: "max_range_meters", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true, Doc: "Required with a motor."},
-	{Name: "wheel_count", Type: rest.Int(0, 100), Access: rest.Writable, Nullable: true},
-	{Name: "max_permitted_speed_kph", Type: rest.Int(0, 1000), Access: rest.Writable, Nullable: true},
-	{Name: "rider_capacity", Type: rest.Int(0, 100), Access: rest.Writable, Nullable: true},
-	{Name: "reservation_minutes", Type: rest.Int(0, maxExact), Access: rest.Writable, Doc: "0: it cannot be reserved."},
-	{Name: "license_required", Type: rest.Bool(), Access: rest.Writable},
-	{Name: "min_age", Type: rest.Int(0, 150), Access: rest.Writable, Doc: "0: none."},
-	{Name: "default_pricing_plan_id", Type: rest.ID(), Access: rest.Writable, Nullable: true},
+var vehicleTypeRecord = &schema.Record{Name: "vehicle_type", Doc: "The common properties of vehicles.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID(), Access: schema.Writable, Doc: "Of one that there is already; a new one has none."},
+	{Name: "name", Type: schema.String(1, 100), Access: schema.Required, Example: "Scooter"},
+	{Name: "form_factor", Type: schema.Enum(formFactors...), Access: schema.Required, Doc: "Never changes."},
+	{Name: "propulsion_type", Type: schema.Enum(propulsionTypes...), Access: schema.Required, Doc: "Never changes."},
+	{Name: "max_range_meters", Type: schema.Int(0, maxExact), Access: schema.Writable, Nullable: true, Doc: "Required with a motor."},
+	{Name: "wheel_count", Type: schema.Int(0, 100), Access: schema.Writable, Nullable: true},
+	{Name: "max_permitted_speed_kph", Type: schema.Int(0, 1000), Access: schema.Writable, Nullable: true},
+	{Name: "rider_capacity", Type: schema.Int(0, 100), Access: schema.Writable, Nullable: true},
+	{Name: "reservation_minutes", Type: schema.Int(0, maxExact), Access: schema.Writable, Doc: "0: it cannot be reserved."},
+	{Name: "license_required", Type: schema.Bool(), Access: schema.Writable},
+	{Name: "min_age", Type: schema.Int(0, 150), Access: schema.Writable, Doc: "0: none."},
+	{Name: "default_pricing_plan_id", Type: schema.ID(), Access: schema.Writable, Nullable: true},
 }}
 
-var subaccountRecord = &rest.Record{Name: "subaccount", Doc: "One operating area, and one system of the public feed.", Members: []rest.Member{
-	{Name: "id", Type: rest.ID()},
-	{Name: "object", Type: rest.Enum("subaccount")},
-	{Name: "livemode", Type: rest.Bool()},
-	{Name: "name", Type: rest.String(1, 256), Access: rest.Writable, Example: "Berlin"},
-	{Name: "external_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true},
-	{Name: "status", Type: rest.Enum("active", "archived"), Access: rest.Writable},
-	{Name: "timezone", Type: rest.String(1, 100), Access: rest.Writable, Doc: "IANA.", Example: "Europe/Berlin"},
-	{Name: "currency", Type: rest.String(3, 3), Access: rest.Writable, Doc: "ISO 4217.", Example: "EUR"},
-	{Name: "country_code", Type: rest.String(2, 2), Access: rest.Writable, Nullable: true, Doc: "ISO 3166-1.", Example: "DE"},
-	{Name: "default_pricing_plan_id", Type: rest.ID(), Access: rest.Writable, Nullable: true},
-	{Name: "global_rules", Type: rules(), Access: rest.Writable, Doc: "Where no zone decides."},
-	{Name: "vehicle_types", Type: rest.Array(rest.Nested(vehicleTypeRecord), 100), Access: rest.Writable},
-	{Name: "gbfs", Access: rest.Writable, Doc: "Content of the public feed, if enabled.", Type: rest.Object(
-		rest.Member{Name: "enabled", Type: rest.Bool(), Access: rest.Writable},
-		rest.Member{Name: "system_id", Type: rest.String(1, 100), Access: rest.Writable, Nullable: true, Example: "acme_berlin"},
-		rest.Member{Name: "operator", Type: rest.String(1, 256), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "opening_hours", Type: rest.String(1, 1000), Access: rest.Writable, Nullable: true, Doc: "OSM syntax.", Example: "24/7"},
-		rest.Member{Name: "feed_contact_email", Type: rest.String(1, 254), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "license_id", Type: rest.String(1, 100), Access: rest.Writable, Nullable: true, Doc: "SPDX.", Example: "CC0-1.0"},
+var subaccountRecord = &schema.Record{Name: "subaccount", Doc: "One operating area, and one system of the public feed.", Members: []schema.Member{
+	{Name: "id", Type: schema.ID()},
+	{Name: "object", Type: schema.Enum("subaccount")},
+	{Name: "livemode", Type: schema.Bool()},
+	{Name: "name", Type: schema.String(1, 256), Access: schema.Writable, Example: "Berlin"},
+	{Name: "external_id", Type: schema.String(1, 128), Access: schema.Writable, Nullable: true},
+	{Name: "status", Type: schema.Enum("active", "archived"), Access: schema.Writable},
+	{Name: "timezone", Type: schema.String(1, 100), Access: schema.Writable, Doc: "IANA.", Example: "Europe/Berlin"},
+	{Name: "currency", Type: schema.String(3, 3), Access: schema.Writable, Doc: "ISO 4217.", Example: "EUR"},
+	{Name: "country_code", Type: schema.String(2, 2), Access: schema.Writable, Nullable: true, Doc: "ISO 3166-1.", Example: "DE"},
+	{Name: "default_pricing_plan_id", Type: schema.ID(), Access: schema.Writable, Nullable: true},
+	{Name: "global_rules", Type: rules(), Access: schema.Writable, Doc: "Where no zone decides."},
+	{Name: "vehicle_types", Type: schema.Array(schema.Nested(vehicleTypeRecord), 100), Access: schema.Writable},
+	{Name: "gbfs", Access: schema.Writable, Doc: "Content of the public feed, if enabled.", Type: schema.Object(
+		schema.Member{Name: "enabled", Type: schema.Bool(), Access: schema.Writable},
+		schema.Member{Name: "system_id", Type: schema.String(1, 100), Access: schema.Writable, Nullable: true, Example: "acme_berlin"},
+		schema.Member{Name: "operator", Type: schema.String(1, 256), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "opening_hours", Type: schema.String(1, 1000), Access: schema.Writable, Nullable: true, Doc: "OSM syntax.", Example: "24/7"},
+		schema.Member{Name: "feed_contact_email", Type: schema.String(1, 254), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "license_id", Type: schema.String(1, 100), Access: schema.Writable, Nullable: true, Doc: "SPDX.", Example: "CC0-1.0"},
 	)},
-	{Name: "alerts", Access: rest.Writable, Doc: "Information for riders.", Type: rest.Array(rest.Object(
-		rest.Member{Name: "id", Type: rest.ID(), Access: rest.Writable, Doc: "Of one that there is already."},
-		rest.Member{Name: "type", Type: rest.Enum("system_closure", "other"), Access: rest.Required},
-		rest.Member{Name: "summary", Type: rest.String(1, 500), Access: rest.Required},
-		rest.Member{Name: "description", Type: rest.String(1, 5000), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "url", Type: rest.Formatted("uri", 2048), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "starts_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "ends_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true},
+	{Name: "alerts", Access: schema.Writable, Doc: "Information for riders.", Type: schema.Array(schema.Object(
+		schema.Member{Name: "id", Type: schema.ID(), Access: schema.Writable, Doc: "Of one that there is already."},
+		schema.Member{Name: "type", Type: schema.Enum("system_closure", "other"), Access: schema.Required},
+		schema.Member{Name: "summary", Type: schema.String(1, 500), Access: schema.Required},
+		schema.Member{Name: "description", Type: schema.String(1, 5000), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "url", Type: schema.Formatted("uri", 2048), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "starts_at", Type: schema.Timestamp(), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "ends_at", Type: schema.Timestamp(), Access: schema.Writable, Nullable: true},
 	), 100)},
-	{Name: "created_at", Type: rest.Timestamp()},
-	{Name: "updated_at", Type: rest.Timestamp()},
+	{Name: "created_at", Type: schema.Timestamp()},
+	{Name: "updated_at", Type: schema.Timestamp()},
 }}
 
 func (a *API) subaccountRoutes() []rest.Route {

@@ -8,41 +8,42 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
-var vehicleRecord = func() *rest.Record {
+var vehicleRecord = func() *schema.Record {
 	r := record("vehicle", "A vehicle.",
-		rest.Member{Name: "code", Type: rest.String(1, 32), Access: rest.Required, Doc: "The code on the vehicle: letters, digits and hyphens, unique in the account, ignoring case.", Example: "B-0417"},
-		rest.Member{Name: "vehicle_type_id", Type: rest.ID(), Access: rest.Required, Doc: "One of the subaccount's."},
-		rest.Member{Name: "form_factor", Type: rest.Enum(formFactors...), Doc: "The type's."},
-		rest.Member{Name: "propulsion_type", Type: rest.Enum(propulsionTypes...), Doc: "Likewise."},
-		rest.Member{Name: "state", Type: rest.Enum(vehicleStates...), Access: rest.Writable, Doc: "Defaults to removed at creation; available is possible. Imports that create vehicles skip other states."},
-		rest.Member{Name: "event", Type: rest.Enum(requestReasons...), Access: rest.UpdateOnly, WriteOnly: true, Doc: "Why the state changes; each change has a usual reason."},
-		rest.Member{Name: "last_event", Type: rest.Enum(vehicleEvents...), Doc: "Why the state changed last (MDS event type)."},
-		rest.Member{Name: "state_changed_at", Type: rest.Timestamp()},
-		rest.Member{Name: "location", Type: position(), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "battery_percent", Type: rest.Int(0, 100), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "fuel_percent", Type: rest.Int(0, 100), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "current_range_meters", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true, Doc: "If a battery or fuel report omits it, it is derived from the type's range."},
-		rest.Member{Name: "odometer_meters", Type: rest.Int(0, maxExact), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "last_reported_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true, Doc: "Defaults to now when telemetry is written; at most 5 minutes in the future. Telemetry older than the stored time is ignored. null clears the time, so that the next report counts whatever its own."},
-		rest.Member{Name: "pricing_plan_id", Type: rest.ID(), Access: rest.Writable, Nullable: true, Doc: "In place of the type's."},
-		rest.Member{Name: "device_id", Type: rest.String(1, 128), Access: rest.Writable, Nullable: true, Doc: "The tracker's, unique in the account."},
-		rest.Member{Name: "vin", Type: rest.String(1, 64), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "license_plate", Type: rest.String(1, 32), Access: rest.Writable, Nullable: true},
-		rest.Member{Name: "current_ride_id", Type: rest.ID(), Nullable: true, Doc: "The open one."},
-		rest.Member{Name: "public_vehicle_id", Type: rest.Formatted("uuid", 36), Doc: "Its id in the public feed; another one after each ride."},
+		schema.Member{Name: "code", Type: schema.String(1, 32), Access: schema.Required, Doc: "The code on the vehicle: letters, digits and hyphens, unique in the account, ignoring case.", Example: "B-0417"},
+		schema.Member{Name: "vehicle_type_id", Type: schema.ID(), Access: schema.Required, Doc: "One of the subaccount's."},
+		schema.Member{Name: "form_factor", Type: schema.Enum(formFactors...), Doc: "The type's."},
+		schema.Member{Name: "propulsion_type", Type: schema.Enum(propulsionTypes...), Doc: "Likewise."},
+		schema.Member{Name: "state", Type: schema.Enum(vehicleStates...), Access: schema.Writable, Doc: "Defaults to removed at creation; available is possible. Imports that create vehicles skip other states."},
+		schema.Member{Name: "event", Type: schema.Enum(requestReasons...), Access: schema.UpdateOnly, WriteOnly: true, Doc: "Why the state changes; each change has a usual reason."},
+		schema.Member{Name: "last_event", Type: schema.Enum(vehicleEvents...), Doc: "Why the state changed last (MDS event type)."},
+		schema.Member{Name: "state_changed_at", Type: schema.Timestamp()},
+		schema.Member{Name: "location", Type: position(), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "battery_percent", Type: schema.Int(0, 100), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "fuel_percent", Type: schema.Int(0, 100), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "current_range_meters", Type: schema.Int(0, maxExact), Access: schema.Writable, Nullable: true, Doc: "If a battery or fuel report omits it, it is derived from the type's range."},
+		schema.Member{Name: "odometer_meters", Type: schema.Int(0, maxExact), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "last_reported_at", Type: schema.Timestamp(), Access: schema.Writable, Nullable: true, Doc: "Defaults to now when telemetry is written; at most 5 minutes in the future. Telemetry older than the stored time is ignored. null clears the time, so that the next report counts whatever its own."},
+		schema.Member{Name: "pricing_plan_id", Type: schema.ID(), Access: schema.Writable, Nullable: true, Doc: "In place of the type's."},
+		schema.Member{Name: "device_id", Type: schema.String(1, 128), Access: schema.Writable, Nullable: true, Doc: "The tracker's, unique in the account."},
+		schema.Member{Name: "vin", Type: schema.String(1, 64), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "license_plate", Type: schema.String(1, 32), Access: schema.Writable, Nullable: true},
+		schema.Member{Name: "current_ride_id", Type: schema.ID(), Nullable: true, Doc: "The open one."},
+		schema.Member{Name: "public_vehicle_id", Type: schema.Formatted("uuid", 36), Doc: "Its id in the public feed; another one after each ride."},
 	)
-	r.Members = append(r.Members, rest.Member{Name: "ignored", Type: rest.Array(rest.Enum("location", "battery_percent", "fuel_percent", "current_range_meters", "odometer_meters", "last_reported_at"), 6), Sometimes: true,
+	r.Members = append(r.Members, schema.Member{Name: "ignored", Type: schema.Array(schema.Enum("location", "battery_percent", "fuel_percent", "current_range_meters", "odometer_meters", "last_reported_at"), 6), Sometimes: true,
 		Doc: "Fields of the request that were ignored because the stored report is newer."})
-	r.Members = append(r.Members, rest.Member{Name: "distance_meters", Type: rest.Integer(), Sometimes: true, Doc: "From the point that is searched around."})
+	r.Members = append(r.Members, schema.Member{Name: "distance_meters", Type: schema.Integer(), Sometimes: true, Doc: "From the point that is searched around."})
 	return r
 }()
 
 // ridden is the expanded vehicle of a ride, which may be deleted.
 var ridden = partial("ride_vehicle", "The vehicle of a ride. Of one that was deleted there are id, object, code and deleted.",
 	vehicleRecord, []string{"id", "object", "code"},
-	rest.Member{Name: "deleted", Type: rest.Bool(), Sometimes: true, Doc: "true when it is."},
+	schema.Member{Name: "deleted", Type: schema.Bool(), Sometimes: true, Doc: "true when it is."},
 )
 
 func (a *API) vehicleRoutes() []rest.Route {

@@ -8,18 +8,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
 var zoneRecord = record("zone", "An area in which rules hold (GBFS geofencing zone).",
-	rest.Member{Name: "name", Type: rest.String(1, 256), Access: rest.Required, Example: "Mitte"},
-	rest.Member{Name: "description", Type: rest.String(1, 5000), Access: rest.Writable, Nullable: true},
-	rest.Member{Name: "type", Type: rest.Enum(zoneTypes...), Access: rest.Required, Doc: "A template that fills in rules and priority of a new zone without them. custom requires rules."},
-	rest.Member{Name: "geometry", Type: rest.Checked(shape), Access: rest.Required, Doc: "GeoJSON: a Polygon or a MultiPolygon of at most 10,000 positions; answered as MultiPolygon, outer rings counter-clockwise.",
+	schema.Member{Name: "name", Type: schema.String(1, 256), Access: schema.Required, Example: "Mitte"},
+	schema.Member{Name: "description", Type: schema.String(1, 5000), Access: schema.Writable, Nullable: true},
+	schema.Member{Name: "type", Type: schema.Enum(zoneTypes...), Access: schema.Required, Doc: "A template that fills in rules and priority of a new zone without them. custom requires rules."},
+	schema.Member{Name: "geometry", Type: schema.Checked(shape), Access: schema.Required, Doc: "GeoJSON: a Polygon or a MultiPolygon of at most 10,000 positions; answered as MultiPolygon, outer rings counter-clockwise.",
 		Example: map[string]any{"type": "Polygon", "coordinates": [][][2]float64{{{13.36, 52.5}, {13.43, 52.5}, {13.43, 52.54}, {13.36, 52.54}, {13.36, 52.5}}}}},
-	rest.Member{Name: "rules", Type: rules(), Access: rest.Writable, Doc: "The first that is for a vehicle's type counts."},
-	rest.Member{Name: "priority", Type: rest.Int(0, 1000), Access: rest.Writable, Doc: "Where zones overlap, the one with the smaller number decides."},
-	rest.Member{Name: "starts_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true, Doc: "Before, the zone does not count."},
-	rest.Member{Name: "ends_at", Type: rest.Timestamp(), Access: rest.Writable, Nullable: true, Doc: "From then on, neither."},
+	schema.Member{Name: "rules", Type: rules(), Access: schema.Writable, Doc: "The first that is for a vehicle's type counts."},
+	schema.Member{Name: "priority", Type: schema.Int(0, 1000), Access: schema.Writable, Doc: "Where zones overlap, the one with the smaller number decides."},
+	schema.Member{Name: "starts_at", Type: schema.Timestamp(), Access: schema.Writable, Nullable: true, Doc: "Before, the zone does not count."},
+	schema.Member{Name: "ends_at", Type: schema.Timestamp(), Access: schema.Writable, Nullable: true, Doc: "From then on, neither."},
 )
 
 func (a *API) zoneRoutes() []rest.Route {

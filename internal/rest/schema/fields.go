@@ -1,4 +1,4 @@
-package rest
+package schema
 
 import (
 	"encoding/json"
@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// withValues returns a description with the values of an enum.
-func withValues(doc string, values []string) string {
+// WithValues returns a description with the values of an enum.
+func WithValues(doc string, values []string) string {
 	return strings.TrimSpace(doc + " One of " + strings.Join(values, ", ") + ".")
 }
 
-// fieldDoc is a row in a table of fields or parameters.
-type fieldDoc struct{ Name, Type, Note, Doc, Example string }
+// FieldDoc is a row in a table of fields or parameters.
+type FieldDoc struct{ Name, Type, Note, Doc, Example string }
 
-// describe returns the rows of the record's fields. as is its use: answered (""), or sent by
+// Describe returns the rows of the record's fields. as is its use: answered (""), or sent by
 // post or put.
-func (r *Record) describe(as string) []fieldDoc { return showMembers(nil, "", r.Members, as) }
+func (r *Record) Describe(as string) []FieldDoc { return showMembers(nil, "", r.Members, as) }
 
 // showMembers adds rows for members; nested fields follow their object.
-func showMembers(rows []fieldDoc, prefix string, members []Member, as string) []fieldDoc {
+func showMembers(rows []FieldDoc, prefix string, members []Member, as string) []FieldDoc {
 	for i := range members {
 		m := &members[i]
 		locked := m.Access == ReadOnly || as == "put" && (m.Access == CreateOnly || m.Access == CreateRequired) || as == "post" && prefix == "" && m.Access == UpdateOnly
 		if as == "" && m.WriteOnly || as != "" && locked {
 			continue
 		}
-		row := fieldDoc{Name: prefix + m.Name, Type: m.Type.show(), Doc: m.Doc}
+		row := FieldDoc{Name: prefix + m.Name, Type: m.Type.show(), Doc: m.Doc}
 		switch {
 		case as == "post" && (m.Access == Required || m.Access == CreateRequired):
 			row.Note = "required"
@@ -35,7 +35,7 @@ func showMembers(rows []fieldDoc, prefix string, members []Member, as string) []
 			row.Note = "or null"
 		}
 		if m.Type.kind == kindEnum && len(m.Type.values) > 1 {
-			row.Doc = withValues(row.Doc, m.Type.values)
+			row.Doc = WithValues(row.Doc, m.Type.values)
 		}
 		if m.Example != nil {
 			if text, err := json.Marshal(m.Example); err == nil {

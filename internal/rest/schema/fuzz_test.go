@@ -1,4 +1,4 @@
-package rest
+package schema
 
 import (
 	"bufio"
@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // FuzzParseJSON: text that the parser accepts has the same meaning for encoding/json; text that
@@ -20,7 +23,7 @@ func FuzzParseJSON(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		n, err := parseJSON(text)
+		n, err := Parse(text)
 		if err != nil {
 			if !utf8.ValidString(err.Error()) || len(err.Error()) > 1000 {
 				t.Errorf("%q: the error cannot be shown: %q", text, err)
@@ -46,12 +49,12 @@ func FuzzParseJSON(f *testing.F) {
 }
 
 // plain is the value as encoding/json has it.
-func plain(n *jsonNode) any {
-	switch n.kind {
+func plain(n *Node) any {
+	switch n.Kind {
 	case '{':
 		out := map[string]any{}
-		for i := range n.members {
-			out[n.members[i].name] = plain(&n.members[i].value)
+		for i := range n.Members {
+			out[n.Members[i].Name] = plain(&n.Members[i].Value)
 		}
 		return out
 	case '[':
@@ -61,11 +64,11 @@ func plain(n *jsonNode) any {
 		}
 		return out
 	case '"':
-		return n.text
+		return n.Text
 	case '0':
-		return json.Number(n.text)
+		return json.Number(n.Text)
 	case 't', 'f':
-		return n.kind == 't'
+		return n.Kind == 't'
 	}
 	return nil
 }
@@ -82,12 +85,12 @@ func FuzzBody(f *testing.F) {
 		f.Add([]byte(s), true)
 		f.Add([]byte(s), false)
 	}
-	stored, err := parseJSON([]byte(`{"id":"1","s":"a","i":0,"t":null,"a":[],"o":null,"m":{"l":"1"},"b":false}`))
+	stored, err := Parse([]byte(`{"id":"1","s":"a","i":0,"t":null,"a":[],"o":null,"m":{"l":"1"},"b":false}`))
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte, put bool) {
-		n, err := parseJSON(text)
+		n, err := Parse(text)
 		if err != nil {
 			return
 		}
@@ -95,10 +98,10 @@ func FuzzBody(f *testing.F) {
 		if !put {
 			current = nil
 		}
-		c := bodyCheck{put: put}
-		got := c.body(members, &n, current)
-		fieldErrs := c.fieldErrs
-		if len(fieldErrs) > maxFieldErrors {
+		c := Check{Put: put}
+		got := c.Body(members, &n, current)
+		fieldErrs := c.Errors
+		if len(fieldErrs) > MaxFieldErrors {
 			t.Fatalf("%d faults", len(fieldErrs))
 		}
 		for _, fl := range fieldErrs {
@@ -110,13 +113,13 @@ func FuzzBody(f *testing.F) {
 			return
 		}
 		var into struct {
-			S Optional[string]            `json:"s"`
-			I Optional[int64]             `json:"i"`
-			T Optional[Time]              `json:"t"`
-			A Optional[[]string]          `json:"a"`
-			O Optional[map[string]any]    `json:"o"`
-			M Optional[map[string]string] `json:"m"`
-			B Optional[bool]              `json:"b"`
+			S optional.Value[string]            `json:"s"`
+			I optional.Value[int64]             `json:"i"`
+			T optional.Value[rfc3339.Time]      `json:"t"`
+			A optional.Value[[]string]          `json:"a"`
+			O optional.Value[map[string]any]    `json:"o"`
+			M optional.Value[map[string]string] `json:"m"`
+			B optional.Value[bool]              `json:"b"`
 		}
 		if err := json.Unmarshal(got, &into); err != nil {
 			t.Fatalf("%q became %q: %v", text, got, err)
@@ -148,7 +151,7 @@ func FuzzCSVRow(f *testing.F) {
 				continue
 			}
 			row, malformed, before := []string{}, false, len(rest)
-			rest, malformed, open = csvRow(rest, func(cell string) { row = append(row, cell) })
+			rest, malformed, open = CSVRow(rest, func(cell string) { row = append(row, cell) })
 			if len(rest) >= before {
 				t.Fatalf("%q: stands still", text)
 			}
@@ -177,19 +180,19 @@ func FuzzWalk(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var members []jsonMember
-		for name, value := range membersOf(text) {
-			members = append(members, jsonMember{string(textOf(slices.Concat([]byte{'"'}, name, []byte{'"'}), nil)), jsonNode{raw: value}})
+		var members []NodeMember
+		for name, value := range MembersOf(text) {
+			members = append(members, NodeMember{string(TextOf(slices.Concat([]byte{'"'}, name, []byte{'"'}), nil)), Node{raw: value}})
 		}
 		var items [][]byte
-		for item := range itemsOf(text) {
+		for item := range ItemsOf(text) {
 			items = append(items, item)
 		}
-		n, err := parseJSON(text)
+		n, err := Parse(text)
 		if err != nil {
 			return
 		}
-		if n.kind == '[' && len(items) != len(n.items) || n.kind == '{' && len(members) != len(n.members) {
+		if n.Kind == '[' && len(items) != len(n.items) || n.Kind == '{' && len(members) != len(n.Members) {
 			t.Fatalf("%q: got %d members and %d items", text, len(members), len(items))
 		}
 		for i, item := range items {
@@ -198,28 +201,28 @@ func FuzzWalk(f *testing.F) {
 			}
 		}
 		for i, m := range members {
-			if m.name != n.members[i].name || !bytes.Equal(m.value.raw, n.members[i].value.raw) {
-				t.Errorf("%q: member %d is %q: %q, want %q: %q", text, i, m.name, m.value.raw, n.members[i].name, n.members[i].value.raw)
+			if m.Name != n.Members[i].Name || !bytes.Equal(m.Value.raw, n.Members[i].Value.raw) {
+				t.Errorf("%q: member %d is %q: %q, want %q: %q", text, i, m.Name, m.Value.raw, n.Members[i].Name, n.Members[i].Value.raw)
 			}
 		}
-		var c bodyCheck
-		if c.body(fuzzedRecord.Members, &n, nil); len(c.fieldErrs) > 0 {
+		var c Check
+		if c.Body(fuzzedRecord.Members, &n, nil); len(c.Errors) > 0 {
 			return
 		}
 		var b bytes.Buffer
 		out := bufio.NewWriter(&b)
-		w := newCSVWriter(out, fuzzedRecord)
-		if err := errors.Join(w.begin(), w.write(bytes.TrimSpace(text)), out.Flush()); err != nil {
+		w := NewCSVWriter(out, fuzzedRecord)
+		if err := errors.Join(w.Begin(), w.Write(bytes.TrimSpace(text)), out.Flush()); err != nil {
 			t.Fatal(err)
 		}
-		h, rest, fieldErrs := readHeader(b.Bytes(), fuzzedRecord)
+		h, rest, fieldErrs := ReadCSVHeader(b.Bytes(), fuzzedRecord)
 		if len(fieldErrs) > 0 {
 			t.Fatalf("%q: the header is %q: %v", text, b.Bytes(), fieldErrs)
 		}
-		record, fieldErrs := h.record(rest)
+		record, fieldErrs := h.Record(rest)
 		if len(fieldErrs) > 0 {
 			// A value of any type that is a string is text in CSV, not JSON.
-			if g := n.find("geometry"); g == nil || g.kind != '"' {
+			if g := n.Find("geometry"); g == nil || g.Kind != '"' {
 				t.Fatalf("%q: the row is %q: %v", text, rest, fieldErrs)
 			}
 			return
@@ -231,7 +234,7 @@ func FuzzWalk(f *testing.F) {
 		if s, _ := want["s"].(string); len(s) > 1 && s[0] == '\'' && isFormula(s[1]) {
 			return // indistinguishable from an apostrophe added by an export
 		}
-		if g := n.find("geometry"); g != nil && g.kind == '"' {
+		if g := n.Find("geometry"); g != nil && g.Kind == '"' {
 			return
 		}
 		if got, want := strip(got), strip(want); !reflect.DeepEqual(got, want) {

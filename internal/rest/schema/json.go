@@ -1,4 +1,4 @@
-package rest
+package schema
 
 import (
 	"errors"
@@ -14,83 +14,84 @@ import (
 // maxDepth bounds the nesting of objects and arrays.
 const maxDepth = 64
 
-// maxNodes bounds the values of a text. Each takes about 100 bytes of memory, so a large body
+// MaxNodes bounds the values of a text. Each takes about 100 bytes of memory, so a large body
 // of "[0,0,0" would exhaust it. The largest legitimate body, a zone with 10,000 positions, has
 // a third.
-const maxNodes = 100_000
+const MaxNodes = 100_000
 
-var errTooMany = fmt.Errorf("the text has more than %d values", maxNodes)
+// ErrTooMany is the error of [Parse] for a text with more than [MaxNodes] values.
+var ErrTooMany = fmt.Errorf("the text has more than %d values", MaxNodes)
 
-// jsonNode is a parsed JSON value. encoding/json accepts duplicate names and invalid UTF-8, so
-// bodies are parsed once by a stricter parser.
-type jsonNode struct {
-	kind    byte   // one of { [ " 0 t f n
-	text    string // of a string, decoded; of a number, as written
+// Node is a parsed JSON value.
+type Node struct {
+	Kind    byte   // one of { [ " 0 t f n
+	Text    string // of a string, decoded; of a number, as written
 	raw     []byte // the value as written
-	members []jsonMember
-	items   []jsonNode
+	Members []NodeMember
+	items   []Node
 }
 
-type jsonMember struct {
-	name  string
-	value jsonNode
+// NodeMember is a field of an object, in the order of the text.
+type NodeMember struct {
+	Name  string
+	Value Node
 }
 
-// find returns the field with a name, or nil.
-func (n *jsonNode) find(name string) *jsonNode {
+// Find returns the field with a name, or nil.
+func (n *Node) Find(name string) *Node {
 	if n == nil {
 		return nil
 	}
-	for i := range n.members {
-		if n.members[i].name == name {
-			return &n.members[i].value
+	for i := range n.Members {
+		if n.Members[i].Name == name {
+			return &n.Members[i].Value
 		}
 	}
 	return nil
 }
 
-// holdsNUL reports whether a string in the value contains NUL, which PostgreSQL refuses.
-func (n *jsonNode) holdsNUL() bool {
-	return n.kind == '"' && strings.IndexByte(n.text, 0) >= 0 ||
-		slices.ContainsFunc(n.items, func(item jsonNode) bool { return item.holdsNUL() }) ||
-		slices.ContainsFunc(n.members, func(m jsonMember) bool { return m.value.holdsNUL() })
+// HoldsNUL reports whether a string in the value contains NUL, which PostgreSQL refuses.
+func (n *Node) HoldsNUL() bool {
+	return n.Kind == '"' && strings.IndexByte(n.Text, 0) >= 0 ||
+		slices.ContainsFunc(n.items, func(item Node) bool { return item.HoldsNUL() }) ||
+		slices.ContainsFunc(n.Members, func(m NodeMember) bool { return m.Value.HoldsNUL() })
 }
 
 // trimFraction changes the number 50.0 to 50, which is equal (RFC 8259 section 6) but refused
 // for integers by encoding/json. It overwrites the fraction in the source text with spaces.
-func (n *jsonNode) trimFraction() {
-	i := strings.IndexByte(n.text, '.')
-	if i < 0 || strings.Trim(n.text[i+1:], "0") != "" {
+func (n *Node) trimFraction() {
+	i := strings.IndexByte(n.Text, '.')
+	if i < 0 || strings.Trim(n.Text[i+1:], "0") != "" {
 		return
 	}
-	n.text = n.text[:i]
+	n.Text = n.Text[:i]
 	for j := i; j < len(n.raw); j++ {
 		n.raw[j] = ' '
 	}
 }
 
 // equal reports whether two values are semantically equal.
-func (n *jsonNode) equal(m *jsonNode) bool {
+func (n *Node) equal(m *Node) bool {
 	if n == nil || m == nil {
 		return n == m
 	}
-	if n.kind != m.kind || len(n.members) != len(m.members) || len(n.items) != len(m.items) {
+	if n.Kind != m.Kind || len(n.Members) != len(m.Members) || len(n.items) != len(m.items) {
 		return false
 	}
-	switch n.kind {
+	switch n.Kind {
 	case '"':
-		return n.text == m.text
+		return n.Text == m.Text
 	case '0':
-		if n.text == m.text {
+		if n.Text == m.Text {
 			return true
 		}
-		a, errA := strconv.ParseFloat(n.text, 64)
-		b, errB := strconv.ParseFloat(m.text, 64)
+		a, errA := strconv.ParseFloat(n.Text, 64)
+		b, errB := strconv.ParseFloat(m.Text, 64)
 		return errA == nil && errB == nil && a == b && math.Abs(a) < 1<<53
 	case '{':
-		for i := range n.members {
-			other := m.find(n.members[i].name)
-			if other == nil || !n.members[i].value.equal(other) {
+		for i := range n.Members {
+			other := m.Find(n.Members[i].Name)
+			if other == nil || !n.Members[i].Value.equal(other) {
 				return false
 			}
 		}
@@ -106,37 +107,37 @@ func (n *jsonNode) equal(m *jsonNode) bool {
 
 // within reports whether every field of an object is in the other one and equal; null equals an
 // absent field.
-func (n *jsonNode) within(m *jsonNode) bool {
-	for i := range n.members {
-		v, other := &n.members[i].value, m.find(n.members[i].name)
-		if v.kind == 'n' && other == nil {
+func (n *Node) within(m *Node) bool {
+	for i := range n.Members {
+		v, other := &n.Members[i].Value, m.Find(n.Members[i].Name)
+		if v.Kind == 'n' && other == nil {
 			continue
 		}
 		if !v.equal(other) {
 			return false
 		}
 	}
-	return n.kind == '{' || m == nil || len(m.members) == 0
+	return n.Kind == '{' || m == nil || len(m.Members) == 0
 }
 
-// parseJSON parses exactly one value. Its errors give position and reason and may be shown to
+// Parse parses exactly one value. Its errors give position and reason and may be shown to
 // clients.
-func parseJSON(text []byte) (jsonNode, error) {
+func Parse(text []byte) (Node, error) {
 	if !utf8.Valid(text) {
-		return jsonNode{}, errors.New("the text is not UTF-8")
+		return Node{}, errors.New("the text is not UTF-8")
 	}
 	p := parser{text: text}
 	p.space()
 	if p.at == len(text) {
-		return jsonNode{}, errors.New("the body is empty; an object is expected")
+		return Node{}, errors.New("the body is empty; an object is expected")
 	}
 	n, err := p.value(0)
 	if err != nil {
-		return jsonNode{}, err
+		return Node{}, err
 	}
 	p.space()
 	if p.at != len(text) {
-		return jsonNode{}, p.fail("there is something after the value")
+		return Node{}, p.fail("there is something after the value")
 	}
 	return n, nil
 }
@@ -170,9 +171,9 @@ func (p *parser) peek() byte {
 	return 0
 }
 
-func (p *parser) value(depth int) (n jsonNode, err error) {
-	if p.nodes++; p.nodes > maxNodes {
-		return n, errTooMany
+func (p *parser) value(depth int) (n Node, err error) {
+	if p.nodes++; p.nodes > MaxNodes {
+		return n, ErrTooMany
 	}
 	start := p.at
 	switch c := p.peek(); {
@@ -181,17 +182,17 @@ func (p *parser) value(depth int) (n jsonNode, err error) {
 	case c == '[':
 		n, err = p.array(depth + 1)
 	case c == '"':
-		n.kind = '"'
-		n.text, err = p.str()
+		n.Kind = '"'
+		n.Text, err = p.str()
 	case c == '-' || '0' <= c && c <= '9':
-		n.kind = '0'
-		n.text, err = p.number()
+		n.Kind = '0'
+		n.Text, err = p.number()
 	case c == 't':
-		n.kind, err = 't', p.word("true")
+		n.Kind, err = 't', p.word("true")
 	case c == 'f':
-		n.kind, err = 'f', p.word("false")
+		n.Kind, err = 'f', p.word("false")
 	case c == 'n':
-		n.kind, err = 'n', p.word("null")
+		n.Kind, err = 'n', p.word("null")
 	case p.at == len(p.text):
 		err = p.fail("the text ends too early")
 	default:
@@ -209,8 +210,8 @@ func (p *parser) word(w string) error {
 	return nil
 }
 
-func (p *parser) object(depth int) (jsonNode, error) {
-	n := jsonNode{kind: '{'}
+func (p *parser) object(depth int) (Node, error) {
+	n := Node{Kind: '{'}
 	if depth > maxDepth {
 		return n, p.fail("values are nested more than %d deep", maxDepth)
 	}
@@ -229,13 +230,13 @@ func (p *parser) object(depth int) (jsonNode, error) {
 		if err != nil {
 			return n, err
 		}
-		if seen == nil && len(n.members) == 16 {
+		if seen == nil && len(n.Members) == 16 {
 			seen = make(map[string]bool, 64)
-			for i := range n.members {
-				seen[n.members[i].name] = true
+			for i := range n.Members {
+				seen[n.Members[i].Name] = true
 			}
 		}
-		if seen[name] || seen == nil && n.find(name) != nil {
+		if seen[name] || seen == nil && n.Find(name) != nil {
 			return n, p.fail("the field %.60q is duplicate", name)
 		}
 		if seen != nil {
@@ -251,7 +252,7 @@ func (p *parser) object(depth int) (jsonNode, error) {
 		if err != nil {
 			return n, err
 		}
-		n.members = append(n.members, jsonMember{name, v})
+		n.Members = append(n.Members, NodeMember{name, v})
 		p.space()
 		switch p.peek() {
 		case ',':
@@ -266,8 +267,8 @@ func (p *parser) object(depth int) (jsonNode, error) {
 	}
 }
 
-func (p *parser) array(depth int) (jsonNode, error) {
-	n := jsonNode{kind: '['}
+func (p *parser) array(depth int) (Node, error) {
+	n := Node{Kind: '['}
 	if depth > maxDepth {
 		return n, p.fail("values are nested more than %d deep", maxDepth)
 	}

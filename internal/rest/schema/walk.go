@@ -1,4 +1,4 @@
-package rest
+package schema
 
 import (
 	"bytes"
@@ -8,8 +8,8 @@ import (
 // The functions of this file iterate over valid JSON text without parsing more than necessary.
 // On other text their results are undefined, but they terminate.
 
-// membersOf returns the fields of an object: the raw name without its quotes, and the value.
-func membersOf(text []byte) iter.Seq2[[]byte, []byte] {
+// MembersOf returns the fields of an object: the raw name without its quotes, and the value.
+func MembersOf(text []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
 		i := pastSpace(text, 0)
 		if i == len(text) || text[i] != '{' {
@@ -37,8 +37,8 @@ func membersOf(text []byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// itemsOf returns the items of an array.
-func itemsOf(text []byte) iter.Seq[[]byte] {
+// ItemsOf returns the items of an array.
+func ItemsOf(text []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		i := pastSpace(text, 0)
 		if i == len(text) || text[i] != '[' {
@@ -114,9 +114,9 @@ func pastValue(text []byte, i int) int {
 	return i
 }
 
-// textOf returns the decoded string of a quoted value. The result is a part of value or, with
+// TextOf returns the decoded string of a quoted value. The result is a part of value or, with
 // escapes, of scratch, which it may grow.
-func textOf(value, scratch []byte) []byte {
+func TextOf(value, scratch []byte) []byte {
 	if len(value) < 2 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package rest
+package schema
 
 import (
 	"bufio"
@@ -42,7 +42,7 @@ func csvColumns(members []Member, prefix string, secrets bool, header *[]string)
 // fill writes the values of an object into their cells.
 func fill(columns []csvColumn, text []byte, cells [][]byte) {
 	next := 0 // records usually have their fields in the declared order
-	for name, value := range membersOf(text) {
+	for name, value := range MembersOf(text) {
 		i := next
 		if i >= len(columns) || columns[i].name != string(name) {
 			for i = 0; i < len(columns) && columns[i].name != string(name); i++ {
@@ -60,8 +60,8 @@ func fill(columns []csvColumn, text []byte, cells [][]byte) {
 	}
 }
 
-// csvWriter writes records as rows.
-type csvWriter struct {
+// CSVWriter writes records as rows.
+type CSVWriter struct {
 	out     *bufio.Writer
 	header  []string
 	columns []csvColumn
@@ -70,14 +70,16 @@ type csvWriter struct {
 	text    []byte // of a cell with escapes
 }
 
-func newCSVWriter(out *bufio.Writer, of *Record) *csvWriter {
-	o := &csvWriter{out: out}
+// NewCSVWriter returns a writer of all fields that answers contain.
+func NewCSVWriter(out *bufio.Writer, of *Record) *CSVWriter {
+	o := &CSVWriter{out: out}
 	o.columns = csvColumns(of.Members, "", false, &o.header)
 	o.cells = make([][]byte, len(o.header))
 	return o
 }
 
-func (o *csvWriter) begin() error {
+// Begin writes the header row.
+func (o *CSVWriter) Begin() error {
 	o.row = o.row[:0]
 	for i, name := range o.header {
 		o.cell(i, []byte(name), false)
@@ -85,7 +87,8 @@ func (o *csvWriter) begin() error {
 	return o.endRow()
 }
 
-func (o *csvWriter) write(record []byte) error {
+// Write writes the row of a record, given as the JSON of an answer.
+func (o *CSVWriter) Write(record []byte) error {
 	if len(record) == 0 || record[0] != '{' {
 		return errors.New("the record is no object")
 	}
@@ -100,7 +103,7 @@ func (o *csvWriter) write(record []byte) error {
 			o.cell(i, value, false)
 		default:
 			o.text = slices.Grow(o.text[:0], len(value)) // decoded text is never longer
-			text := textOf(value, o.text)
+			text := TextOf(value, o.text)
 			o.cell(i, text, len(text) > 0 && isFormula(text[0]))
 		}
 	}
@@ -109,7 +112,7 @@ func (o *csvWriter) write(record []byte) error {
 
 // cell writes a cell by RFC 4180. A formula gets a leading apostrophe, because spreadsheets
 // would run it.
-func (o *csvWriter) cell(i int, text []byte, formula bool) {
+func (o *CSVWriter) cell(i int, text []byte, formula bool) {
 	if i > 0 {
 		o.row = append(o.row, ',')
 	}
@@ -137,21 +140,22 @@ func (o *csvWriter) cell(i int, text []byte, formula bool) {
 	o.row = append(append(o.row, text...), '"')
 }
 
-func (o *csvWriter) endRow() error {
+func (o *CSVWriter) endRow() error {
 	o.row = append(o.row, '\r', '\n')
 	_, err := o.out.Write(o.row)
 	return err
 }
 
-func (o *csvWriter) end() error { return nil }
+// End does nothing: CSV has no end.
+func (o *CSVWriter) End() error { return nil }
 
 // isFormula reports whether spreadsheets treat text with this first byte as a formula.
 func isFormula(c byte) bool { return strings.IndexByte("=+-@\t\r", c) >= 0 }
 
-// csvRow reads one row and returns the remaining text. It passes each cell to yield, which may
+// CSVRow reads one row and returns the remaining text. It passes each cell to yield, which may
 // be nil. malformed: a quote is misplaced, and the rest of the row was skipped. open: a quoted
 // cell does not end.
-func csvRow(text []byte, yield func(cell string)) (rest []byte, malformed, open bool) {
+func CSVRow(text []byte, yield func(cell string)) (rest []byte, malformed, open bool) {
 	give := func(cell []byte, quoted bool) {
 		switch {
 		case yield == nil:
@@ -211,8 +215,8 @@ func csvRow(text []byte, yield func(cell string)) (rest []byte, malformed, open 
 	}
 }
 
-// csvHeader holds the columns of an import.
-type csvHeader struct {
+// CSVHeader holds the columns of an import.
+type CSVHeader struct {
 	columns []csvColumn
 	width   int
 }
@@ -220,34 +224,34 @@ type csvHeader struct {
 // maxColumns bounds the columns of a header row.
 const maxColumns = 1000
 
-// readHeader reads the header row; columns may be in any order.
-func readHeader(text []byte, of *Record) (h csvHeader, rest []byte, fieldErrs []fieldError) {
+// ReadCSVHeader reads the header row; columns may be in any order.
+func ReadCSVHeader(text []byte, of *Record) (h CSVHeader, rest []byte, fieldErrs []FieldError) {
 	var known, names []string
 	h.columns = csvColumns(of.Members, "", true, &known)
 	add := func(code, name, detail string) {
-		if len(fieldErrs) < maxFieldErrors {
-			fieldErrs = append(fieldErrs, fieldError{Code: code, Pointer: point("#", clip(name)), Detail: detail})
+		if len(fieldErrs) < MaxFieldErrors {
+			fieldErrs = append(fieldErrs, FieldError{Code: code, Pointer: Pointer("#", Clip(name)), Detail: detail})
 		}
 	}
-	rest, malformed, open := csvRow(text, func(cell string) {
+	rest, malformed, open := CSVRow(text, func(cell string) {
 		if h.width++; h.width <= maxColumns {
 			names = append(names, cell)
 		}
 	})
 	if malformed || open || h.width > maxColumns {
-		return h, rest, []fieldError{{Code: "invalid_format", Pointer: "#", Detail: "The header row is not CSV by RFC 4180, or has too many columns."}}
+		return h, rest, []FieldError{{Code: "invalid_format", Pointer: "#", Detail: "The header row is not CSV by RFC 4180, or has too many columns."}}
 	}
 	at := make(map[string]int, len(names))
 	for i, name := range names {
 		if _, twice := at[name]; twice {
-			add("conflict", name, "The column "+clip(name)+" is duplicate.")
+			add("conflict", name, "The column "+Clip(name)+" is duplicate.")
 		}
 		at[name] = i
 	}
 	placeColumns(h.columns, "", at)
 	for _, name := range names {
 		if _, left := at[name]; left {
-			add("unknown_field", name, "Unknown column "+clip(name)+".")
+			add("unknown_field", name, "Unknown column "+Clip(name)+".")
 			delete(at, name)
 		}
 	}
@@ -272,21 +276,21 @@ func placeColumns(columns []csvColumn, prefix string, at map[string]int) {
 	}
 }
 
-// record returns the JSON of a row. Cells are read by the type of their field; an invalid cell
+// Record returns the JSON of a row. Cells are read by the type of their field; an invalid cell
 // becomes a string, which the body check then refuses.
-func (h *csvHeader) record(text []byte) (record []byte, fieldErrs []fieldError) {
+func (h *CSVHeader) Record(text []byte) (record []byte, fieldErrs []FieldError) {
 	cells := make([]string, 0, h.width)
 	n := 0
-	_, malformed, _ := csvRow(text, func(cell string) {
+	_, malformed, _ := CSVRow(text, func(cell string) {
 		if n++; n <= h.width {
 			cells = append(cells, cell)
 		}
 	})
 	switch {
 	case malformed:
-		return nil, []fieldError{{Code: "invalid_format", Pointer: "#", Detail: "The row is not CSV by RFC 4180: a quote stands where none may."}}
+		return nil, []FieldError{{Code: "invalid_format", Pointer: "#", Detail: "The row is not CSV by RFC 4180: a quote stands where none may."}}
 	case n != h.width:
-		return nil, []fieldError{{Code: "invalid_format", Pointer: "#", Detail: "The row has " + count(n, "cell") + ", the header row " + count(h.width, "cell") + "."}}
+		return nil, []FieldError{{Code: "invalid_format", Pointer: "#", Detail: "The row has " + Count(n, "cell") + ", the header row " + Count(h.width, "cell") + "."}}
 	}
 	var b bytes.Buffer
 	writeCells(&b, "#", h.columns, cells, &fieldErrs)
@@ -294,7 +298,7 @@ func (h *csvHeader) record(text []byte) (record []byte, fieldErrs []fieldError) 
 }
 
 // writeCells writes an object from cells, and reports whether it has any field.
-func writeCells(b *bytes.Buffer, pointer string, columns []csvColumn, cells []string, fieldErrs *[]fieldError) bool {
+func writeCells(b *bytes.Buffer, pointer string, columns []csvColumn, cells []string, fieldErrs *[]FieldError) bool {
 	begin := b.Len()
 	b.WriteByte('{')
 	some := false
@@ -308,14 +312,14 @@ func writeCells(b *bytes.Buffer, pointer string, columns []csvColumn, cells []st
 		if some {
 			b.WriteByte(',')
 		}
-		b.Write(quote(s.name))
+		b.Write(Quote(s.name))
 		b.WriteByte(':')
 		switch {
 		case !object && s.only:
-			b.Write(quote(strings.ToValidUTF8(cells[s.cell], "\ufffd")))
+			b.Write(Quote(strings.ToValidUTF8(cells[s.cell], "\ufffd")))
 		case !object:
-			b.Write(s.typ.read(point(pointer, s.name), s.name, cells[s.cell], fieldErrs))
-		case !writeCells(b, point(pointer, s.name), s.sub, cells, fieldErrs):
+			b.Write(s.typ.read(Pointer(pointer, s.name), s.name, cells[s.cell], fieldErrs))
+		case !writeCells(b, Pointer(pointer, s.name), s.sub, cells, fieldErrs):
 			b.Truncate(undo)
 			continue
 		}
@@ -330,10 +334,10 @@ func writeCells(b *bytes.Buffer, pointer string, columns []csvColumn, cells []st
 }
 
 // read returns the JSON of a cell.
-func (t *Type) read(pointer, name, cell string, fieldErrs *[]fieldError) []byte {
+func (t *Type) read(pointer, name, cell string, fieldErrs *[]FieldError) []byte {
 	wrong := func(detail string) []byte {
-		if len(*fieldErrs) < maxFieldErrors {
-			*fieldErrs = append(*fieldErrs, fieldError{Code: "invalid_format", Pointer: pointer, Detail: detail})
+		if len(*fieldErrs) < MaxFieldErrors {
+			*fieldErrs = append(*fieldErrs, FieldError{Code: "invalid_format", Pointer: pointer, Detail: detail})
 		}
 		return []byte("null")
 	}
@@ -351,7 +355,7 @@ func (t *Type) read(pointer, name, cell string, fieldErrs *[]fieldError) []byte 
 			return []byte(word)
 		}
 	case kindArray, kindMap, kindMetadata, kindAny:
-		if _, err := parseJSON([]byte(cell)); err != nil {
+		if _, err := Parse([]byte(cell)); err != nil {
 			return wrong(name + " must be JSON: " + err.Error() + ".")
 		}
 		return []byte(cell)
@@ -359,5 +363,5 @@ func (t *Type) read(pointer, name, cell string, fieldErrs *[]fieldError) []byte 
 	if len(cell) > 1 && cell[0] == '\'' && isFormula(cell[1]) {
 		cell = cell[1:] // added by an export
 	}
-	return quote(cell)
+	return Quote(cell)
 }

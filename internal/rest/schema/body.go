@@ -1,4 +1,4 @@
-package rest
+package schema
 
 import (
 	"bytes"
@@ -18,11 +18,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
-// maxFieldErrors bounds the field errors of one answer.
-const maxFieldErrors = 100
+// MaxFieldErrors bounds the field errors of one answer.
+const MaxFieldErrors = 100
 
-// fieldError is one invalid field or parameter of a request.
-type fieldError struct {
+// FieldError is one invalid field or parameter of a request.
+type FieldError struct {
 	Code      string `json:"code"`
 	Detail    string `json:"detail"`
 	Pointer   string `json:"pointer,omitempty"`
@@ -30,27 +30,27 @@ type fieldError struct {
 	Header    string `json:"header,omitempty"`
 }
 
-// bodyCheck is the check of one body against its record.
-type bodyCheck struct {
-	put bool // an update; else a create
-	// imports is set for an import, which often repeats an export: read-only fields are
+// Check is the check of one body against its record. Set Put and Import before [Check.Body].
+type Check struct {
+	Put bool // an update; else a create
+	// Import is set for an import, which often repeats an export: read-only fields are
 	// skipped.
-	imports bool
+	Import bool
 
 	// Results.
-	fieldErrs []fieldError
-	skipped   []string // names of skipped fields, with dots for nested ones
-	differs   bool     // a field differs from the stored record
+	Errors  []FieldError
+	Skipped []string // names of skipped fields, with dots for nested ones
+	Differs bool     // a field differs from the stored record
 }
 
-func (c *bodyCheck) add(code, pointer, format string, args ...any) {
-	if len(c.fieldErrs) < maxFieldErrors {
-		c.fieldErrs = append(c.fieldErrs, fieldError{Code: code, Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+func (c *Check) add(code, pointer, format string, args ...any) {
+	if len(c.Errors) < MaxFieldErrors {
+		c.Errors = append(c.Errors, FieldError{Code: code, Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 	}
 }
 
-// point returns the JSON pointer of a field below pointer.
-func point(pointer, name string) string {
+// Pointer returns the JSON pointer of a field below pointer.
+func Pointer(pointer, name string) string {
 	if len(name) > 200 {
 		name = strings.ToValidUTF8(name[:200], "") // of an unknown field; enough to find it
 	}
@@ -60,12 +60,12 @@ func point(pointer, name string) string {
 	return pointer + "/" + url.PathEscape(name)
 }
 
-// body checks a body and returns it for decoding into the handler's struct: without read-only
+// Body checks a body and returns it for decoding into the handler's struct: without read-only
 // fields that equal the stored record's, and with metadata merged into the stored map. current is
 // nil for a create.
-func (c *bodyCheck) body(members []Member, body, current *jsonNode) []byte {
-	put := c.put
-	if body.kind != '{' {
+func (c *Check) Body(members []Member, body, current *Node) []byte {
+	put := c.Put
+	if body.Kind != '{' {
 		c.add("invalid_type", "#", "The body must be an object.")
 		return nil
 	}
@@ -75,23 +75,23 @@ func (c *bodyCheck) body(members []Member, body, current *jsonNode) []byte {
 		if out.Len() > 1 {
 			out.WriteByte(',')
 		}
-		out.Write(quote(name))
+		out.Write(Quote(name))
 		out.WriteByte(':')
 		out.Write(value)
 	}
-	for i := range body.members {
-		name, v := body.members[i].name, &body.members[i].value
+	for i := range body.Members {
+		name, v := body.Members[i].Name, &body.Members[i].Value
 		m := findMember(members, name)
-		pointer := point("#", name)
+		pointer := Pointer("#", name)
 		if m == nil {
 			c.add("unknown_field", pointer, "Unknown field %.60s.", name)
 			continue
 		}
-		stored := current.find(name)
+		stored := current.Find(name)
 		locked := m.Access == ReadOnly || put && (m.Access == CreateOnly || m.Access == CreateRequired) || !put && m.Access == UpdateOnly
 		switch {
-		case c.imports && m.Access == ReadOnly:
-			c.skipped = append(c.skipped, name)
+		case c.Import && m.Access == ReadOnly:
+			c.Skipped = append(c.Skipped, name)
 		case locked && put && v.equal(stored):
 		case locked && !put && m.Access == UpdateOnly:
 			c.add("read_only", pointer, "%s can only be set by PUT.", name)
@@ -100,13 +100,13 @@ func (c *bodyCheck) body(members []Member, body, current *jsonNode) []byte {
 		case locked:
 			c.add("read_only", pointer, "%s cannot be set.", name)
 		case m.Type.kind == kindMetadata:
-			c.differs = c.differs || !v.within(stored)
+			c.Differs = c.Differs || !v.within(stored)
 			keep(name, c.metadata(pointer, name, v, stored))
-		case v.kind == 'n' && !m.Nullable && m.Access != Required && m.Access != CreateRequired && m.Type.kind == kindArray:
-			c.differs = c.differs || stored == nil || len(stored.items) > 0
+		case v.Kind == 'n' && !m.Nullable && m.Access != Required && m.Access != CreateRequired && m.Type.kind == kindArray:
+			c.Differs = c.Differs || stored == nil || len(stored.items) > 0
 			keep(name, []byte("[]")) // null clears a list
 		default:
-			c.differs = c.differs || !v.equal(stored)
+			c.Differs = c.Differs || !v.equal(stored)
 			c.member(pointer, m, v, stored)
 			keep(name, v.raw)
 		}
@@ -119,18 +119,18 @@ func (c *bodyCheck) body(members []Member, body, current *jsonNode) []byte {
 }
 
 // required adds errors for missing required fields of an object.
-func (c *bodyCheck) required(pointer string, members []Member, n *jsonNode) {
+func (c *Check) required(pointer string, members []Member, n *Node) {
 	for i := range members {
 		m := &members[i]
-		if (m.Access == Required || m.Access == CreateRequired) && n.find(m.Name) == nil {
-			c.add("required", point(pointer, m.Name), "%s is required.", m.Name)
+		if (m.Access == Required || m.Access == CreateRequired) && n.Find(m.Name) == nil {
+			c.add("required", Pointer(pointer, m.Name), "%s is required.", m.Name)
 		}
 	}
 }
 
 // member checks a value that may be null.
-func (c *bodyCheck) member(pointer string, m *Member, v, stored *jsonNode) {
-	if v.kind == 'n' {
+func (c *Check) member(pointer string, m *Member, v, stored *Node) {
+	if v.Kind == 'n' {
 		switch {
 		case m.Nullable:
 		case m.Access == Required || m.Access == CreateRequired:
@@ -140,7 +140,7 @@ func (c *bodyCheck) member(pointer string, m *Member, v, stored *jsonNode) {
 		}
 		return
 	}
-	c.value(pointer, m.Name, &m.Type, v, stored)
+	c.Value(pointer, m.Name, &m.Type, v, stored)
 }
 
 var kindWords = map[kind]string{
@@ -149,44 +149,44 @@ var kindWords = map[kind]string{
 	kindArray: "an array", kindObject: "an object", kindMap: "an object", kindMetadata: "an object",
 }
 
-func (k kind) accepts(v *jsonNode) bool {
+func (k kind) accepts(v *Node) bool {
 	switch k {
 	case kindString, kindTime, kindDate, kindEnum:
-		return v.kind == '"'
+		return v.Kind == '"'
 	case kindInt, kindNumber:
-		return v.kind == '0'
+		return v.Kind == '0'
 	case kindBool:
-		return v.kind == 't' || v.kind == 'f'
+		return v.Kind == 't' || v.Kind == 'f'
 	case kindArray:
-		return v.kind == '['
+		return v.Kind == '['
 	case kindObject, kindMap, kindMetadata:
-		return v.kind == '{'
+		return v.Kind == '{'
 	}
 	return true
 }
 
-// value checks a value for which null is an error.
-func (c *bodyCheck) value(pointer, name string, t *Type, v, stored *jsonNode) {
+// Value checks a value for which null is an error. stored is nil if there is none.
+func (c *Check) Value(pointer, name string, t *Type, v, stored *Node) {
 	if !t.kind.accepts(v) {
 		c.add("invalid_type", pointer, "%s must be %s.", name, kindWords[t.kind])
 		return
 	}
 	switch t.kind {
 	case kindString:
-		c.text(pointer, name, t, v.text)
+		c.text(pointer, name, t, v.Text)
 	case kindInt:
 		v.trimFraction()
-		n, err := strconv.ParseInt(v.text, 10, 64)
+		n, err := strconv.ParseInt(v.Text, 10, 64)
 		switch {
-		case strings.ContainsAny(v.text, ".eE"):
+		case strings.ContainsAny(v.Text, ".eE"):
 			c.add("invalid_type", pointer, "%s must be an integer.", name)
-		case err != nil && strings.HasPrefix(v.text, "-"), t.bounded && err == nil && n < t.min:
+		case err != nil && strings.HasPrefix(v.Text, "-"), t.bounded && err == nil && n < t.min:
 			c.add("too_small", pointer, "%s is at least %d.", name, t.low())
 		case err != nil, t.bounded && n > t.max:
 			c.add("too_large", pointer, "%s is at most %d.", name, t.high())
 		}
 	case kindNumber:
-		f, err := strconv.ParseFloat(v.text, 64)
+		f, err := strconv.ParseFloat(v.Text, 64)
 		switch {
 		case t.bounded && f < float64(t.min):
 			c.add("too_small", pointer, "%s is at least %d.", name, t.min)
@@ -196,16 +196,16 @@ func (c *bodyCheck) value(pointer, name string, t *Type, v, stored *jsonNode) {
 			c.add("too_large", pointer, "%s is too large.", name)
 		}
 	case kindTime:
-		if _, err := rfc3339.Parse(v.text); err != nil {
+		if _, err := rfc3339.Parse(v.Text); err != nil {
 			c.add("invalid_format", pointer, "%s must be an RFC 3339 time, such as 2026-03-14T09:26:53Z.", name)
 		}
 	case kindDate:
-		if _, err := time.Parse(time.DateOnly, v.text); err != nil {
+		if _, err := time.Parse(time.DateOnly, v.Text); err != nil {
 			c.add("invalid_format", pointer, "%s must be a date, such as 2026-03-14.", name)
 		}
 	case kindEnum:
-		if !slices.Contains(t.values, v.text) {
-			c.add("invalid_value", pointer, "%s must be %s.", name, orList(t.values))
+		if !slices.Contains(t.values, v.Text) {
+			c.add("invalid_value", pointer, "%s must be %s.", name, OrList(t.values))
 		}
 	case kindArray:
 		if t.bounded && int64(len(v.items)) > t.max {
@@ -213,12 +213,12 @@ func (c *bodyCheck) value(pointer, name string, t *Type, v, stored *jsonNode) {
 			return
 		}
 		for i := range v.items {
-			var before *jsonNode
+			var before *Node
 			if stored != nil && i < len(stored.items) {
 				before = &stored.items[i]
 			}
 			at := pointer + "/" + strconv.Itoa(i)
-			c.value(at, fmt.Sprintf("%s[%d]", name, i), t.of, &v.items[i], before)
+			c.Value(at, fmt.Sprintf("%s[%d]", name, i), t.of, &v.items[i], before)
 		}
 	case kindObject:
 		c.object(pointer, name, t.members, v, stored)
@@ -227,15 +227,15 @@ func (c *bodyCheck) value(pointer, name string, t *Type, v, stored *jsonNode) {
 			c.checked(pointer, name, t.check(v.raw))
 		}
 	case kindMap:
-		for i := range v.members {
-			m := &v.members[i]
-			c.value(point(pointer, m.name), fmt.Sprintf("%s.%.60s", name, m.name), t.of, &m.value, stored.find(m.name))
+		for i := range v.Members {
+			m := &v.Members[i]
+			c.Value(Pointer(pointer, m.Name), fmt.Sprintf("%s.%.60s", name, m.Name), t.of, &m.Value, stored.Find(m.Name))
 		}
 	}
 }
 
 // checked adds the errors of a [Checked] type.
-func (c *bodyCheck) checked(pointer, name string, err error) {
+func (c *Check) checked(pointer, name string, err error) {
 	if err == nil {
 		return
 	}
@@ -245,7 +245,7 @@ func (c *bodyCheck) checked(pointer, name string, err error) {
 		return
 	}
 	for _, i := range e.Issues {
-		c.add(cmp.Or(i.Code, "invalid_value"), pointer, "%s %s", name, stopped(i.Message))
+		c.add(cmp.Or(i.Code, "invalid_value"), pointer, "%s %s", name, EndSentence(i.Message))
 	}
 }
 
@@ -264,28 +264,28 @@ func (t *Type) high() int64 {
 }
 
 // object checks a nested object. It is replaced as a whole, so create and update do not differ.
-func (c *bodyCheck) object(pointer, name string, members []Member, v, stored *jsonNode) {
-	for i := range v.members {
-		key, value := v.members[i].name, &v.members[i].value
-		at := point(pointer, key)
+func (c *Check) object(pointer, name string, members []Member, v, stored *Node) {
+	for i := range v.Members {
+		key, value := v.Members[i].Name, &v.Members[i].Value
+		at := Pointer(pointer, key)
 		m := findMember(members, key)
 		switch {
 		case m == nil:
 			c.add("unknown_field", at, "%.60s is not a field of %s.", key, name)
-		case m.Access == ReadOnly && c.imports:
-			c.skipped = append(c.skipped, name+"."+key)
+		case m.Access == ReadOnly && c.Import:
+			c.Skipped = append(c.Skipped, name+"."+key)
 		case m.Access == ReadOnly:
-			if !value.equal(stored.find(key)) {
+			if !value.equal(stored.Find(key)) {
 				c.add("read_only", at, "%s.%s cannot be set.", name, key)
 			}
 		default:
-			c.member(at, m, value, stored.find(key))
+			c.member(at, m, value, stored.Find(key))
 		}
 	}
 	c.required(pointer, members, v)
 }
 
-func (c *bodyCheck) text(pointer, name string, t *Type, s string) {
+func (c *Check) text(pointer, name string, t *Type, s string) {
 	if strings.IndexByte(s, 0) >= 0 {
 		c.add("invalid_format", pointer, "%s must not contain NUL characters.", name)
 		return
@@ -311,23 +311,23 @@ const (
 )
 
 // metadata checks a change of metadata and returns the merged map.
-func (c *bodyCheck) metadata(pointer, name string, v, stored *jsonNode) []byte {
+func (c *Check) metadata(pointer, name string, v, stored *Node) []byte {
 	merged := map[string]string{}
-	if v.kind == 'n' {
+	if v.Kind == 'n' {
 		return []byte("{}")
 	}
-	if v.kind != '{' {
+	if v.Kind != '{' {
 		c.add("invalid_type", pointer, "%s must be an object of strings.", name)
 		return []byte("{}")
 	}
 	if stored != nil {
-		for _, m := range stored.members {
-			merged[m.name] = m.value.text
+		for _, m := range stored.Members {
+			merged[m.Name] = m.Value.Text
 		}
 	}
-	for i := range v.members {
-		key, value := v.members[i].name, &v.members[i].value
-		at := point(pointer, key)
+	for i := range v.Members {
+		key, value := v.Members[i].Name, &v.Members[i].Value
+		at := Pointer(pointer, key)
 		switch n := utf8.RuneCountInString(key); {
 		case n == 0:
 			c.add("too_short", at, "A key of %s must not be empty.", name)
@@ -336,12 +336,12 @@ func (c *bodyCheck) metadata(pointer, name string, v, stored *jsonNode) []byte {
 		case strings.IndexByte(key, 0) >= 0:
 			c.add("invalid_format", at, "A key of %s must not contain NUL characters.", name)
 		}
-		if value.kind == 'n' {
+		if value.Kind == 'n' {
 			delete(merged, key)
 			continue
 		}
-		c.value(at, fmt.Sprintf("%s.%.40s", name, key), &Type{kind: kindString, max: maxMetadataValue, bounded: true}, value, nil)
-		merged[key] = value.text
+		c.Value(at, fmt.Sprintf("%s.%.40s", name, key), &Type{kind: kindString, max: maxMetadataValue, bounded: true}, value, nil)
+		merged[key] = value.Text
 	}
 	if len(merged) > maxMetadata {
 		c.add("too_long", pointer, "%s has at most %d keys.", name, maxMetadata)

@@ -1,10 +1,14 @@
-package rest
+// Package schema describes the JSON objects of the REST APIs. A [Record] is data: the same
+// description checks bodies ([Check]), generates the OpenAPI schemas ([Components]) and the tables
+// of the reference pages ([Record.Describe]), and converts records from and to CSV.
+//
+// Bodies are parsed by [Parse], which is stricter than encoding/json: it refuses duplicate names,
+// invalid UTF-8, and deep or very large values. Stored records are trusted, so an export only
+// iterates over their text ([MembersOf], [ItemsOf]). The package knows no routes and no HTTP.
+package schema
 
 import (
 	"slices"
-
-	"github.com/kickstand-dev/kickstand/internal/optional"
-	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
 // Record describes a JSON object. Bodies are checked by it; the OpenAPI document and CSV
@@ -125,7 +129,7 @@ func NumberIn(low, high int64) Type {
 func Bool() Type { return Type{kind: kindBool} }
 
 // Timestamp is an RFC 3339 time with any offset as input, UTC with milliseconds as output. In
-// Go it is a [Time].
+// Go it is a [rfc3339.Time].
 func Timestamp() Type { return Type{kind: kindTime} }
 
 // Date is a calendar day: "2026-03-14".
@@ -158,9 +162,3 @@ func JSON() Type { return Type{kind: kindAny} }
 // Checked is any JSON value that check accepts. Issues of its error apply to the field,
 // whatever their paths.
 func Checked(check func(text []byte) error) Type { return Type{kind: kindAny, check: check} }
-
-// Time is a time in JSON. The zero time is null.
-type Time = rfc3339.Time
-
-// Optional is a field of a body that is absent, null or a value.
-type Optional[T any] = optional.Value[T]

@@ -1,4 +1,4 @@
-package rest
+package schema
 
 import (
 	"fmt"
@@ -6,19 +6,22 @@ import (
 	"slices"
 )
 
-// schemaBuilder collects the schemas used by operations.
-type schemaBuilder struct {
-	schemas object
+type object = map[string]any
+
+// Components collects the OpenAPI schemas of records.
+type Components struct {
+	Schemas object
 	records map[string]*Record
 }
 
-func newSchemaBuilder() *schemaBuilder {
-	return &schemaBuilder{schemas: object{}, records: map[string]*Record{}}
+// NewComponents returns components without schemas.
+func NewComponents() *Components {
+	return &Components{Schemas: object{}, records: map[string]*Record{}}
 }
 
-// use returns a reference to the schema of a record in an answer ("") or a body ("create",
+// Ref returns a reference to the schema of a record in an answer ("") or a body ("create",
 // "update").
-func (d *schemaBuilder) use(r *Record, as string) (object, error) {
+func (d *Components) Ref(r *Record, as string) (object, error) {
 	name := r.Name
 	if as != "" {
 		name += "_" + as
@@ -28,23 +31,24 @@ func (d *schemaBuilder) use(r *Record, as string) (object, error) {
 	}
 	d.records[r.Name] = r
 	ref := object{"$ref": "#/components/schemas/" + name}
-	if d.schemas[name] != nil {
+	if d.Schemas[name] != nil {
 		return ref, nil
 	}
-	d.schemas[name] = object{} // for recursive records
-	s, err := d.object(r.Members, as, true)
+	d.Schemas[name] = object{} // for recursive records
+	s, err := d.Object(r.Members, as, true)
 	if err != nil {
 		return nil, err
 	}
 	if r.Doc != "" {
 		s["description"] = r.Doc
 	}
-	d.schemas[name] = s
+	d.Schemas[name] = s
 	return ref, nil
 }
 
-// object returns the schema of an object.
-func (d *schemaBuilder) object(members []Member, as string, top bool) (object, error) {
+// Object returns the schema of an object. top is set for a record, and not for an object nested
+// in one.
+func (d *Components) Object(members []Member, as string, top bool) (object, error) {
 	properties := object{}
 	required := []string{}
 	for i := range members {
@@ -119,7 +123,7 @@ func nullable(s object) object {
 }
 
 // schema returns the schema of a type.
-func (d *schemaBuilder) schema(t *Type, as string) (object, error) {
+func (d *Components) schema(t *Type, as string) (object, error) {
 	switch t.kind {
 	case kindString:
 		s := object{"type": "string"}
@@ -171,9 +175,9 @@ func (d *schemaBuilder) schema(t *Type, as string) (object, error) {
 		return s, nil
 	case kindObject:
 		if t.record != nil {
-			return d.use(t.record, as)
+			return d.Ref(t.record, as)
 		}
-		return d.object(t.members, as, false)
+		return d.Object(t.members, as, false)
 	case kindMap:
 		of, err := d.schema(t.of, as)
 		if err != nil {

@@ -1,4 +1,4 @@
-package rest
+package schema
 
 import (
 	"encoding/json"
@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// quote returns a JSON string.
-func quote(s string) []byte {
+// Quote returns a JSON string.
+func Quote(s string) []byte {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return []byte(`""`) // strings do marshal
@@ -15,32 +15,32 @@ func quote(s string) []byte {
 	return text
 }
 
-// orList joins words as "a, b or c".
-func orList(words []string) string {
+// OrList joins words as "a, b or c".
+func OrList(words []string) string {
 	if n := len(words); n > 1 {
 		return strings.Join(words[:n-1], ", ") + " or " + words[n-1]
 	}
 	return strings.Join(words, "")
 }
 
-// stopped returns s with a full stop, unless it ends with punctuation.
-func stopped(s string) string {
+// EndSentence returns s with a full stop, unless it ends with punctuation.
+func EndSentence(s string) string {
 	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") || strings.HasSuffix(s, "!") {
 		return s
 	}
 	return s + "."
 }
 
-// clip shortens client input for messages.
-func clip(s string) string {
+// Clip shortens client input for messages.
+func Clip(s string) string {
 	if len(s) > 60 {
 		s = strings.ToValidUTF8(s[:60], "") + "…"
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// count returns "1 record" and "2 records".
-func count(n int, what string) string {
+// Count returns "1 record" and "2 records".
+func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
