@@ -35,8 +35,8 @@ type Call struct {
 	CreatedAt time.Time
 	UpdatedAt time.Time
 
-	channel, medium string
-	version         int64 // number of changes
+	channel, ticketChannel string
+	version                int64 // number of changes
 }
 
 // Facts are the known properties of a call. Their JSON is the stored form: fields
@@ -154,7 +154,7 @@ const columns = `id, organization_id, connection_id, channel, medium, ticket_id,
 
 func scan(row db.Row) (*Call, error) {
 	var c Call
-	err := row.Scan(&c.ID, &c.OrganizationID, &c.ConnectionID, &c.channel, &c.medium, db.IntoText(&c.TicketID),
+	err := row.Scan(&c.ID, &c.OrganizationID, &c.ConnectionID, &c.channel, &c.ticketChannel, db.IntoText(&c.TicketID),
 		db.IntoJSON(&c.Facts), &c.version, db.IntoTime(&c.CreatedAt), db.IntoTime(&c.UpdatedAt))
 	return &c, err
 }

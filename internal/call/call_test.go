@@ -39,7 +39,7 @@ type desk struct {
 }
 
 func (d *desk) PlaceTx(_ context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (string, error) {
-	if o.Channel != "voice" || o.Medium != "voice" || o.OrganizationID != "org" {
+	if o.Channel != "voice" || o.TicketChannel != "voice" || o.OrganizationID != "org" {
 		return "", fmt.Errorf("origin %+v", o)
 	}
 	if d.place != nil {
@@ -126,7 +126,7 @@ func (f *fixture) stop() {
 	f.queue.Stop(ctx)
 }
 
-var origin = channel.Source{OrganizationID: "org", ConnectionID: "connection", Channel: "voice", Medium: "voice"}
+var origin = channel.Source{OrganizationID: "org", ConnectionID: "connection", Channel: "voice", TicketChannel: "voice"}
 
 func (f *fixture) intake(c *channel.PhoneCall) call.Result {
 	f.t.Helper()

@@ -190,7 +190,7 @@ func (s *Service) placeNext(ctx context.Context, j *queue.Job) error {
 			d.message = nil
 		}
 	}
-	o := channel.Source{OrganizationID: c.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.channel, Medium: c.medium}
+	o := channel.Source{OrganizationID: c.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.channel, TicketChannel: c.ticketChannel}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		now, err := lock(ctx, tx, c.ID)
 		switch {

@@ -26,7 +26,7 @@ type Result struct {
 
 // scope returns the scope of a provider's leg ids.
 func scope(o channel.Source) string {
-	return cmp.Or(o.ConnectionID, o.OrganizationID+"/"+o.Medium)
+	return cmp.Or(o.ConnectionID, o.OrganizationID+"/"+o.TicketChannel)
 }
 
 // IngestCallTx applies a call event in the caller's transaction. Events may repeat,
@@ -51,7 +51,7 @@ func (s *Service) IngestCallTx(ctx context.Context, tx *db.Tx, o channel.Source,
 	if c == nil {
 		c = &Call{
 			ID: uuid.Must(uuid.NewV7()).String(), OrganizationID: o.OrganizationID, ConnectionID: o.ConnectionID,
-			channel: o.Channel, medium: o.Medium, CreatedAt: tx.Now,
+			channel: o.Channel, ticketChannel: o.TicketChannel, CreatedAt: tx.Now,
 		}
 	}
 	for _, leg := range news.IDs {
@@ -74,7 +74,7 @@ func (c *Call) save(ctx context.Context, tx *db.Tx) error {
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 		ON CONFLICT (id) DO UPDATE SET phone = excluded.phone, ticket_id = excluded.ticket_id, facts = excluded.facts,
 			version = excluded.version, updated_at = excluded.updated_at`,
-		c.ID, c.OrganizationID, c.ConnectionID, c.channel, c.medium, db.Text(c.Contact.Phone), db.Text(c.TicketID), db.JSON(c.Facts),
+		c.ID, c.OrganizationID, c.ConnectionID, c.channel, c.ticketChannel, db.Text(c.Contact.Phone), db.Text(c.TicketID), db.JSON(c.Facts),
 		c.version, c.CreatedAt.UnixMicro(), c.UpdatedAt.UnixMicro()); err != nil {
 		return fmt.Errorf("write call: %w", err)
 	}

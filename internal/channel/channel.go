@@ -56,15 +56,15 @@ func (r *Request) First(names ...string) string {
 
 // Info describes an adapter to the core.
 type Info struct {
-	Name    string // adapter name: "sms", "email-raw"
-	Medium  string // channel of the ticket: "sms", "email"
-	Path    string // endpoint for the provider: "/api/webhooks/sms"
-	MaxBody int64  // bytes; larger bodies get a 413
+	Name          string // adapter name: "sms", "email-raw"
+	TicketChannel string // channel of the ticket: "sms", "email"
+	Path          string // endpoint for the provider: "/api/webhooks/sms"
+	MaxBody       int64  // bytes; larger bodies get a 413
 
 	// Aliases are further endpoint paths.
 	Aliases []string
 
-	// Serves lists other adapters of the same medium. This one also accepts requests for their
+	// Serves lists other adapters of the same ticket channel. This one also accepts requests for their
 	// connections, because it reports on their messages or offers another endpoint. See
 	// [SecretResolver].
 	Serves []string
@@ -218,15 +218,15 @@ type ChallengeResponder interface {
 	ChallengeResponse(r *Request) (challenge string, ok bool)
 }
 
-// Media lists the channels of tickets: the [Info.Medium] of every adapter, and the API.
-var Media = []string{
+// TicketChannels lists the channels of tickets: the [Info.TicketChannel] of every adapter, and the API.
+var TicketChannels = []string{
 	"email", "sms", "business_messaging", "social_messenger", "voice", "chat", "storefront", "marketplace", "payments", "api",
 }
 
-// MediumName converts a medium to its canonical spelling: business-messaging becomes
+// TicketChannelName converts a ticket channel to its canonical spelling: business-messaging becomes
 // business_messaging. Unknown names are returned unchanged.
-func MediumName(name string) string {
-	if folded := strings.ReplaceAll(name, "-", "_"); slices.Contains(Media, folded) {
+func TicketChannelName(name string) string {
+	if folded := strings.ReplaceAll(name, "-", "_"); slices.Contains(TicketChannels, folded) {
 		return folded
 	}
 	return name

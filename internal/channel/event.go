@@ -25,7 +25,7 @@ type Source struct {
 	OrganizationID string
 	ConnectionID   string    // empty if the organization has no connection for the address
 	Channel        string    // adapter name: "voice"
-	Medium         string    // channel of the ticket: "voice"
+	TicketChannel  string    // channel of the ticket: "voice"
 	ReceivedAt     time.Time // time of the request
 }
 

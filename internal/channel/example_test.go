@@ -31,7 +31,7 @@ func decode(r *channel.Request) (p page, err error) {
 }
 
 func (pager) Info() channel.Info {
-	return channel.Info{Name: "pager", Medium: "sms", Path: "/api/webhooks/pager", MaxBody: 64 << 10}
+	return channel.Info{Name: "pager", TicketChannel: "sms", Path: "/api/webhooks/pager", MaxBody: 64 << 10}
 }
 
 func (pager) Addresses(r *channel.Request) ([]string, error) {

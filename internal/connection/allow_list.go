@@ -14,14 +14,14 @@ import (
 // Allowed is an entry of the operator's allow list: an address, or a domain with all its mail
 // addresses, of one organization.
 type Allowed struct {
-	Medium  string // empty for any
-	Address string // as configured; empty for a domain
-	Domain  string // in ASCII
-	Slug    string // slug of the organization
+	TicketChannel string // empty for any
+	Address       string // as configured; empty for a domain
+	Domain        string // in ASCII
+	Slug          string // slug of the organization
 }
 
 // ParseAllowed parses entries of the form "[MEDIUM:]ADDRESS=SLUG" and "[email:]@DOMAIN=SLUG".
-// An address must be valid on a channel of the medium.
+// An address must be valid on an adapter of the ticket channel.
 func ParseAllowed(entries []string, adapters []channel.Adapter) ([]Allowed, error) {
 	list := make([]Allowed, 0, len(entries))
 	for _, entry := range entries {
@@ -43,21 +43,21 @@ func parseAllowed(entry string, adapters []channel.Adapter) (Allowed, error) {
 	if a.Slug == "" || a.Address == "" {
 		return a, errors.New("needs an address before the = and an organization's slug after it")
 	}
-	if medium, rest, ok := strings.Cut(a.Address, ":"); ok && slices.ContainsFunc(adapters, func(ad channel.Adapter) bool { return ad.Info().Medium == medium }) {
-		a.Medium, a.Address = medium, rest
+	if ticketChannel, rest, ok := strings.Cut(a.Address, ":"); ok && slices.ContainsFunc(adapters, func(ad channel.Adapter) bool { return ad.Info().TicketChannel == ticketChannel }) {
+		a.TicketChannel, a.Address = ticketChannel, rest
 	}
 	if domain, ok := strings.CutPrefix(a.Address, "@"); ok {
-		if a.Medium != "" && a.Medium != "email" {
+		if a.TicketChannel != "" && a.TicketChannel != "email" {
 			return a, errors.New("names a domain, which only mail addresses have")
 		}
-		a.Medium, a.Address, a.Domain = "email", "", domainOf("x@"+strings.ToLower(domain))
+		a.TicketChannel, a.Address, a.Domain = "email", "", domainOf("x@"+strings.ToLower(domain))
 		if !strings.Contains(a.Domain, ".") {
 			return a, errors.New("does not name a domain such as @example.com")
 		}
 		return a, nil
 	}
-	if a.Medium == "" && strings.Contains(a.Address, "@") {
-		a.Medium = "email"
+	if a.TicketChannel == "" && strings.Contains(a.Address, "@") {
+		a.TicketChannel = "email"
 	}
 	if !slices.ContainsFunc(adapters, func(ad channel.Adapter) bool { return a.normalize(ad) != "" }) {
 		return a, errors.New("is not an address of any channel")
@@ -67,7 +67,7 @@ func parseAllowed(entry string, adapters []channel.Adapter) (Allowed, error) {
 
 // normalize returns the address in the adapter's form, or "" if it is not valid there.
 func (a *Allowed) normalize(ad channel.Adapter) string {
-	if a.Medium != "" && a.Medium != ad.Info().Medium {
+	if a.TicketChannel != "" && a.TicketChannel != ad.Info().TicketChannel {
 		return ""
 	}
 	if f, ok := ad.(channel.AddressNormalizer); ok {
@@ -83,7 +83,7 @@ func (a *Allowed) normalize(ad channel.Adapter) string {
 // covers reports whether the entry applies to a connection.
 func (a *Allowed) covers(ad channel.Adapter, c *Connection) bool {
 	if a.Domain != "" {
-		return ad.Info().Medium == a.Medium && strings.EqualFold(domainOf(c.Address), a.Domain)
+		return ad.Info().TicketChannel == a.TicketChannel && strings.EqualFold(domainOf(c.Address), a.Domain)
 	}
 	return a.normalize(ad) == c.Address
 }

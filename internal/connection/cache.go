@@ -23,7 +23,7 @@ type caches struct {
 	channels  *cache.Cache[string, channelList]         // by names of the channels
 }
 
-type addressKey struct{ medium, address string }
+type addressKey struct{ ticketChannel, address string }
 
 func newCaches() caches {
 	return caches{
@@ -42,9 +42,9 @@ func (c *caches) clear() {
 }
 
 // at returns the cached connections at the addresses, and the addresses to query.
-func (c *caches) at(medium string, addresses []string) (found []*Connection, missing []string) {
+func (c *caches) at(ticketChannel string, addresses []string) (found []*Connection, missing []string) {
 	for _, address := range addresses {
-		if at, ok := c.byAddress.Get(addressKey{medium, address}); ok {
+		if at, ok := c.byAddress.Get(addressKey{ticketChannel, address}); ok {
 			found = append(found, at...)
 		} else {
 			missing = append(missing, address)
@@ -57,7 +57,7 @@ func (c *caches) at(medium string, addresses []string) (found []*Connection, mis
 }
 
 // putAt caches the connections at the addresses, read since start.
-func (c *caches) putAt(medium string, addresses []string, read []*Connection, start cache.Mark) {
+func (c *caches) putAt(ticketChannel string, addresses []string, read []*Connection, start cache.Mark) {
 	for _, address := range addresses {
 		var at []*Connection
 		for _, found := range read {
@@ -65,6 +65,6 @@ func (c *caches) putAt(medium string, addresses []string, read []*Connection, st
 				at = append(at, found)
 			}
 		}
-		c.byAddress.Put(addressKey{medium, address}, at, start)
+		c.byAddress.Put(addressKey{ticketChannel, address}, at, start)
 	}
 }

@@ -204,7 +204,7 @@ func (s *Service) ConnectTx(ctx context.Context, tx *db.Tx, n New) (Connection, 
 	inserted, err := tx.Exec(ctx, `INSERT INTO connections
 		(id, organization_id, channel, medium, address, name, secrets, credentials, settings, enabled, created_at, updated_at, proof)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12) ON CONFLICT (organization_id, medium, address) DO NOTHING`,
-		c.ID, c.OrganizationID, c.Channel, a.Info().Medium, c.Address, c.Name,
+		c.ID, c.OrganizationID, c.Channel, a.Info().TicketChannel, c.Address, c.Name,
 		sealedSecrets, sealedCredentials, db.JSON(c.Settings), true, tx.Now.UnixMicro(), string(Pending))
 	if err != nil {
 		return Connection{}, nil, fmt.Errorf("connect %s: %w", n.Channel, err)
@@ -562,12 +562,12 @@ func (s *Service) FindOf(ctx context.Context, q db.Querier, organizationID, id s
 // [Service.FindByAddresses] returns. The rest receive only requests to the URL that names them.
 const maxClaims = 4
 
-// FindByAddresses returns the connections of a medium at the addresses, enabled or not, in the
+// FindByAddresses returns the connections of a ticket channel at the addresses, enabled or not, in the
 // order of the addresses: for each the one that has proven it, if any, then the oldest unproven
 // ones. They must not be modified.
-func (s *Service) FindByAddresses(ctx context.Context, medium string, addresses []string) ([]*Connection, error) {
+func (s *Service) FindByAddresses(ctx context.Context, ticketChannel string, addresses []string) ([]*Connection, error) {
 	start := s.cache.byAddress.Start()
-	found, missing := s.cache.at(medium, addresses)
+	found, missing := s.cache.at(ticketChannel, addresses)
 	if len(missing) == 0 {
 		return found, nil
 	}
@@ -578,7 +578,7 @@ func (s *Service) FindByAddresses(ctx context.Context, medium string, addresses 
 	if len(missing) == 1 {
 		query, arg = where+"= $2"+order, missing[0]
 	}
-	rows, err := db.All(ctx, s.db, s.scan, query, medium, arg, maxClaims+1)
+	rows, err := db.All(ctx, s.db, s.scan, query, ticketChannel, arg, maxClaims+1)
 	if err != nil {
 		return nil, err
 	}
@@ -588,7 +588,7 @@ func (s *Service) FindByAddresses(ctx context.Context, medium string, addresses 
 	}
 	found = append(found, read...)
 	if len(found) > 0 {
-		s.cache.putAt(medium, missing, read, start)
+		s.cache.putAt(ticketChannel, missing, read, start)
 	}
 	slices.SortStableFunc(found, func(a, b *Connection) int {
 		return slices.Index(addresses, a.Address) - slices.Index(addresses, b.Address)
@@ -597,9 +597,9 @@ func (s *Service) FindByAddresses(ctx context.Context, medium string, addresses 
 }
 
 // FindByAddress returns an organization's connection at an address, enabled or not, or nil.
-func (s *Service) FindByAddress(ctx context.Context, organizationID, medium, address string) (*Connection, error) {
+func (s *Service) FindByAddress(ctx context.Context, organizationID, ticketChannel, address string) (*Connection, error) {
 	c, err := db.One(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 AND medium = $2 AND address = $3",
-		organizationID, medium, address)
+		organizationID, ticketChannel, address)
 	if errors.Is(err, db.ErrNoRows) {
 		return nil, nil
 	}
@@ -628,13 +628,13 @@ func (e *Ambiguous) Error() string {
 }
 
 // FindForSending returns the connection that sends an organization's message: the one with the
-// id, or, if id is empty, the only enabled one of the medium. Errors: [db.ErrNoRows];
+// id, or, if id is empty, the only enabled one of the ticket channel. Errors: [db.ErrNoRows];
 // [*Ambiguous] if there are several.
-func (s *Service) FindForSending(ctx context.Context, q db.Querier, organizationID, id, medium string) (Connection, error) {
+func (s *Service) FindForSending(ctx context.Context, q db.Querier, organizationID, id, ticketChannel string) (Connection, error) {
 	if id != "" {
 		return db.One(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE id = $1 AND organization_id = $2", id, organizationID)
 	}
-	list, err := db.All(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 AND medium = $2 AND enabled ORDER BY address LIMIT 20", organizationID, medium)
+	list, err := db.All(ctx, q, s.scan, "SELECT "+columns+" FROM connections WHERE organization_id = $1 AND medium = $2 AND enabled ORDER BY address LIMIT 20", organizationID, ticketChannel)
 	if err != nil {
 		return Connection{}, err
 	}
@@ -675,9 +675,9 @@ func (s *Service) SharedWithOthers(ctx context.Context, q db.Querier, channels [
 }
 
 // Owns reports whether the organization has a connection at the address.
-func (s *Service) Owns(ctx context.Context, q db.Querier, organizationID, medium, address string) (bool, error) {
+func (s *Service) Owns(ctx context.Context, q db.Querier, organizationID, ticketChannel, address string) (bool, error) {
 	var n int
 	err := q.QueryRow(ctx, "SELECT count(*) FROM connections WHERE medium = $1 AND address = $2 AND organization_id = $3",
-		medium, address, organizationID).Scan(&n)
+		ticketChannel, address, organizationID).Scan(&n)
 	return n > 0, err
 }

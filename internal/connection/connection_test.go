@@ -32,11 +32,11 @@ func newBox(t testing.TB) *seal.Box {
 // numbers accepts any address; mailboxes normalizes addresses.
 type numbers struct{ channel.Adapter }
 
-func (numbers) Info() channel.Info { return channel.Info{Name: "sms", Medium: "sms"} }
+func (numbers) Info() channel.Info { return channel.Info{Name: "sms", TicketChannel: "sms"} }
 
 type mailboxes struct{ channel.Adapter }
 
-func (mailboxes) Info() channel.Info { return channel.Info{Name: "email-raw", Medium: "email"} }
+func (mailboxes) Info() channel.Info { return channel.Info{Name: "email-raw", TicketChannel: "email"} }
 
 func (mailboxes) NormalizeAddress(raw string) (string, error) {
 	local, domain, ok := strings.Cut(strings.ToLower(raw), "@")
@@ -50,7 +50,7 @@ func (mailboxes) NormalizeAddress(raw string) (string, error) {
 // keyed is a channel with secrets that only the provider can generate.
 type keyed struct{ channel.Adapter }
 
-func (keyed) Info() channel.Info { return channel.Info{Name: "keyed", Medium: "keyed"} }
+func (keyed) Info() channel.Info { return channel.Info{Name: "keyed", TicketChannel: "keyed"} }
 
 func (keyed) CheckSecret(secret string) error {
 	if !strings.HasPrefix(secret, "key of ") {
@@ -74,9 +74,9 @@ func connect(t testing.TB, s *connection.Service, n connection.New) connection.C
 }
 
 // at returns the ids of the connections at addresses.
-func at(t testing.TB, s *connection.Service, medium string, addresses ...string) []string {
+func at(t testing.TB, s *connection.Service, ticketChannel string, addresses ...string) []string {
 	t.Helper()
-	list, err := s.FindByAddresses(t.Context(), medium, addresses)
+	list, err := s.FindByAddresses(t.Context(), ticketChannel, addresses)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,14 +130,14 @@ func TestConnect(t *testing.T) {
 		t.Errorf("List() = %+v, %v", list, err)
 	}
 	for _, tt := range []struct {
-		org, medium, address string
-		want                 bool
+		org, ticketChannel, address string
+		want                        bool
 	}{
 		{"org-1", "sms", "+14155550100", true}, {"org-1", "email", "help@acme.example", true}, {"org-1", "email", "+14155550100", false},
 		{"org-2", "email", "help@acme.example", false}, {"org-2", "email", "sales@acme.example", true}, {"org-2", "email", "x@acme.example", false},
 	} {
-		if got, err := s.Owns(t.Context(), d, tt.org, tt.medium, tt.address); got != tt.want || err != nil {
-			t.Errorf("Owns(%s, %s, %s) = %t, %v; want %t", tt.org, tt.medium, tt.address, got, err, tt.want)
+		if got, err := s.Owns(t.Context(), d, tt.org, tt.ticketChannel, tt.address); got != tt.want || err != nil {
+			t.Errorf("Owns(%s, %s, %s) = %t, %v; want %t", tt.org, tt.ticketChannel, tt.address, got, err, tt.want)
 		}
 	}
 }
@@ -276,9 +276,9 @@ func TestAt(t *testing.T) {
 	n := connect(t, s, connection.New{OrganizationID: "org-1", Channel: "sms", Address: "+14155550100"})
 	for range 2 { // first from the database, then cached
 		for _, tt := range []struct {
-			medium    string
-			addresses []string
-			want      []string
+			ticketChannel string
+			addresses     []string
+			want          []string
 		}{
 			{"email", nil, nil},
 			{"email", []string{"a@acme.example"}, []string{a.ID}},
@@ -287,8 +287,8 @@ func TestAt(t *testing.T) {
 			{"email", []string{"+14155550100"}, nil},
 			{"sms", []string{"+14155550100"}, []string{n.ID}},
 		} {
-			if got := at(t, s, tt.medium, tt.addresses...); !slices.Equal(got, tt.want) {
-				t.Errorf("At(%s, %v) = %v, want %v", tt.medium, tt.addresses, got, tt.want)
+			if got := at(t, s, tt.ticketChannel, tt.addresses...); !slices.Equal(got, tt.want) {
+				t.Errorf("At(%s, %v) = %v, want %v", tt.ticketChannel, tt.addresses, got, tt.want)
 			}
 		}
 	}

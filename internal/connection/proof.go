@@ -153,12 +153,12 @@ func contestedProblem(err error) error {
 // The caller must hold no locks on connections, and notifies observers. Errors: NotFound,
 // [errContested].
 func (s *Service) prove(ctx context.Context, tx *db.Tx, c *Connection, e evidence) error {
-	medium := s.adapters[c.Channel].Info().Medium
-	if err := tx.Lock(ctx, "connection/"+medium+"/"+c.Address); err != nil {
+	ticketChannel := s.adapters[c.Channel].Info().TicketChannel
+	if err := tx.Lock(ctx, "connection/"+ticketChannel+"/"+c.Address); err != nil {
 		return err
 	}
 	rows, err := db.All(ctx, tx, s.scan, "SELECT "+columns+` FROM connections
-		WHERE medium = $1 AND address = $2 AND (proof = 'proven' OR id = $3) ORDER BY id FOR UPDATE`, medium, c.Address, c.ID)
+		WHERE medium = $1 AND address = $2 AND (proof = 'proven' OR id = $3) ORDER BY id FOR UPDATE`, ticketChannel, c.Address, c.ID)
 	if err != nil {
 		return fmt.Errorf("find connections of the address: %w", err)
 	}

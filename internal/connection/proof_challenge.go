@@ -139,14 +139,14 @@ func (s *Service) Prove(ctx context.Context, organizationID, id string, way chan
 
 // challenge stores a challenge in place of any previous one and enqueues its mail.
 func (s *Service) challenge(ctx context.Context, c Connection, way channel.ProofWay) (code string, err error) {
-	medium := s.adapters[c.Channel].Info().Medium
+	ticketChannel := s.adapters[c.Channel].Info().TicketChannel
 	life := mailLife
 	if way == channel.ProveByText {
 		life = textLife
 	}
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		code = ""
-		if err := s.countAttempt(ctx, tx, challengeLimits(&c, medium, way)); err != nil {
+		if err := s.countAttempt(ctx, tx, challengeLimits(&c, ticketChannel, way)); err != nil {
 			return err
 		}
 		now, err := s.FindOf(ctx, tx, c.OrganizationID, c.ID)
@@ -167,7 +167,7 @@ func (s *Service) challenge(ctx context.Context, c Connection, way channel.Proof
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO connection_challenges (id, connection_id, medium, address, way, token, code, tries, sent_at, expires_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9)`,
-			id, c.ID, medium, c.Address, string(way), token, mac, tx.Now.UnixMicro(), tx.Now.Add(life).UnixMicro()); err != nil {
+			id, c.ID, ticketChannel, c.Address, string(way), token, mac, tx.Now.UnixMicro(), tx.Now.Add(life).UnixMicro()); err != nil {
 			return fmt.Errorf("record challenge: %w", err)
 		}
 		if way == channel.ProveByMail {
@@ -293,13 +293,13 @@ type Returned struct {
 // transaction. connectionID is the connection that the message reaches, or "". A mail proves
 // the address only if that is the connection of the challenge. known is false if no challenge
 // has the token: the message is then an ordinary one. It is idempotent.
-func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, medium, address, token, connectionID string) (r Returned, known bool, err error) {
+func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, ticketChannel, address, token, connectionID string) (r Returned, known bool, err error) {
 	r.Outcome = "recognized"
 	if token == channel.TextChallenge {
 		// The answer must not depend on the code, which could otherwise be guessed without
 		// limit.
 		var n int
-		err := tx.QueryRow(ctx, textChallenges, medium, address, tx.Now.UnixMicro()).Scan(&n)
+		err := tx.QueryRow(ctx, textChallenges, ticketChannel, address, tx.Now.UnixMicro()).Scan(&n)
 		return r, n > 0, err
 	}
 	var id, owner string
@@ -342,10 +342,10 @@ func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, medium, a
 }
 
 // IsChallenge reports whether a token, or a text message, belongs to a challenge of an address.
-func (s *Service) IsChallenge(ctx context.Context, medium, address, token string) (bool, error) {
+func (s *Service) IsChallenge(ctx context.Context, ticketChannel, address, token string) (bool, error) {
 	query, args := "SELECT count(*) FROM connection_challenges WHERE token = $1", []any{digest(token)}
 	if token == channel.TextChallenge {
-		query, args = textChallenges, []any{medium, address, time.Now().UnixMicro()}
+		query, args = textChallenges, []any{ticketChannel, address, time.Now().UnixMicro()}
 	}
 	var n int
 	err := s.db.QueryRow(ctx, query, args...).Scan(&n)

@@ -119,10 +119,10 @@ func (s *Service) proveByDNS(ctx context.Context, c Connection) (Connection, err
 // unprovenOfDomain returns c and the organization's unproven connections of the same domain, in
 // the order of their addresses, which is the locking order.
 func (s *Service) unprovenOfDomain(ctx context.Context, q db.Querier, c *Connection) ([]Connection, error) {
-	medium := s.adapters[c.Channel].Info().Medium
+	ticketChannel := s.adapters[c.Channel].Info().TicketChannel
 	all, err := db.All(ctx, q, s.scan, "SELECT "+columns+` FROM connections
 		WHERE organization_id = $1 AND medium = $2 AND (proof = 'pending' OR proof_method = 'before_proofs' OR id = $3) ORDER BY address`,
-		c.OrganizationID, medium, c.ID)
+		c.OrganizationID, ticketChannel, c.ID)
 	if err != nil {
 		return nil, fmt.Errorf("find connections of the domain: %w", err)
 	}

@@ -23,8 +23,8 @@ const day = 24 * time.Hour
 
 // challengeLimits protects people from unsolicited challenges: per organization and address,
 // per address, per organization, and for the deployment, which pays for them.
-func challengeLimits(c *Connection, medium string, way channel.ProofWay) []limit {
-	own := c.OrganizationID + "/" + medium + "/" + c.Address
+func challengeLimits(c *Connection, ticketChannel string, way channel.ProofWay) []limit {
+	own := c.OrganizationID + "/" + ticketChannel + "/" + c.Address
 	if way == channel.ProveByTopic {
 		return []limit{{"topic/" + own, 20, day}} // sends no message
 	}
@@ -35,7 +35,7 @@ func challengeLimits(c *Connection, medium string, way channel.ProofWay) []limit
 	return []limit{
 		{"minute/" + own, 1, time.Minute},
 		{"own/" + own, 5, day},
-		{"address/" + medium + "/" + c.Address, 10, day},
+		{"address/" + ticketChannel + "/" + c.Address, 10, day},
 		{"organization/" + c.OrganizationID, 30, day},
 		all,
 	}

@@ -48,7 +48,7 @@ func (provableNumbers) ProofWays(string) []channel.ProofWay {
 
 type workspaces struct{ channel.Adapter }
 
-func (workspaces) Info() channel.Info { return channel.Info{Name: "chat", Medium: "chat"} }
+func (workspaces) Info() channel.Info { return channel.Info{Name: "chat", TicketChannel: "chat"} }
 
 func (workspaces) API() channel.API {
 	return channel.API{URL: "https://provider.example", Credentials: []channel.Credential{
@@ -80,7 +80,7 @@ func (workspaces) ProofCall(address string, c channel.Credentials, answers []cha
 type topics struct{ channel.Adapter }
 
 func (topics) Info() channel.Info {
-	return channel.Info{Name: "marketplace", Medium: "marketplace", SharedKey: true}
+	return channel.Info{Name: "marketplace", TicketChannel: "marketplace", SharedKey: true}
 }
 
 func (topics) ProofWays(string) []channel.ProofWay {
@@ -199,14 +199,14 @@ func (r *rig) answer(c connection.Connection, code string) error {
 }
 
 // returned passes a token back to a connection, or to none if it is nil.
-func (r *rig) returned(medium, address, token string, to *connection.Connection) (outcome string, known bool) {
+func (r *rig) returned(ticketChannel, address, token string, to *connection.Connection) (outcome string, known bool) {
 	r.t.Helper()
 	id := ""
 	if to != nil {
 		id = to.ID
 	}
 	err := r.d.Write(r.t.Context(), func(tx *db.Tx) error {
-		got, k, err := r.ApplyReturnedTokenTx(r.t.Context(), tx, medium, address, token, id)
+		got, k, err := r.ApplyReturnedTokenTx(r.t.Context(), tx, ticketChannel, address, token, id)
 		outcome, known = got.Outcome, k
 		return err
 	})

@@ -11,20 +11,20 @@ import (
 	mails "github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// letters records the mails to assignees.
-type letters struct{ sent []mails.Message }
+// mailRecorder records the mails to assignees.
+type mailRecorder struct{ sent []mails.Message }
 
 // EnqueueMailTx implements [desk.Mailer].
-func (l *letters) EnqueueMailTx(_ context.Context, _ *db.Tx, m mails.Message) error {
-	l.sent = append(l.sent, m)
+func (r *mailRecorder) EnqueueMailTx(_ context.Context, _ *db.Tx, m mails.Message) error {
+	r.sent = append(r.sent, m)
 	return nil
 }
 
-// TestAssigneeIsTold: an assignee gets one mail for a failed reply, whether the
+// TestAssigneeIsNotified: an assignee gets one mail for a failed reply, whether the
 // provider reports the failure later or refuses the reply at once.
-func TestAssigneeIsTold(t *testing.T) {
-	post := new(letters)
-	f := newFixture(t, func(c *desk.Config) { c.Mailer, c.Dispatcher = post, new(sentTo) })
+func TestAssigneeIsNotified(t *testing.T) {
+	mailer := new(mailRecorder)
+	f := newFixture(t, func(c *desk.Config) { c.Mailer, c.Dispatcher = mailer, new(messageRecorder) })
 	in := text("+4915112345678", "hi")
 	in.Event.Message.Outbound, in.Event.Message.To = true, []channel.Party{{Phone: "+4915112345678"}}
 	r := f.intake(in)
@@ -40,15 +40,15 @@ func TestAssigneeIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	report(channel.ReceiptDelayed)
-	if len(post.sent) != 0 {
-		t.Errorf("%d mails of a delay, want none", len(post.sent))
+	if len(mailer.sent) != 0 {
+		t.Errorf("%d mails of a delay, want none", len(mailer.sent))
 	}
 	report(channel.ReceiptFailed)
 	report(channel.ReceiptFailed)
-	if len(post.sent) != 1 {
-		t.Fatalf("%d mails of one failure, want 1", len(post.sent))
+	if len(mailer.sent) != 1 {
+		t.Fatalf("%d mails of one failure, want 1", len(mailer.sent))
 	}
-	m := post.sent[0]
+	m := mailer.sent[0]
 	if len(m.To) != 1 || m.To[0] != (mails.Address{Name: "Grace", Address: "grace@a.example"}) || m.Subject != "A message in ticket #1 could not be delivered" {
 		t.Errorf("the mail is to %v about %q, want it to Grace about ticket #1", m.To, m.Subject)
 	}
@@ -64,8 +64,8 @@ func TestAssigneeIsTold(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if len(post.sent) != 2 || !strings.Contains(post.sent[1].Text, "they have opted out") {
-		t.Errorf("%d mails, want one of the refusal", len(post.sent)-1)
+	if len(mailer.sent) != 2 || !strings.Contains(mailer.sent[1].Text, "they have opted out") {
+		t.Errorf("%d mails, want one of the refusal", len(mailer.sent)-1)
 	}
 
 	// An unassigned ticket.
@@ -78,7 +78,7 @@ func TestAssigneeIsTold(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if len(post.sent) != 2 {
-		t.Errorf("%d mails about a ticket that is nobody's, want none", len(post.sent)-2)
+	if len(mailer.sent) != 2 {
+		t.Errorf("%d mails about a ticket that is nobody's, want none", len(mailer.sent)-2)
 	}
 }

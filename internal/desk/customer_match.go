@@ -20,7 +20,7 @@ import (
 // number stays as an additional one. Malformed addresses and numbers are ignored.
 // made is true for a new customer. Emits customer.created or customer.updated.
 func (s *Service) MatchCustomerTx(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error) {
-	in := &Inbound{OrganizationID: o.OrganizationID, ConnectionID: o.ConnectionID, Channel: o.Medium}
+	in := &Inbound{OrganizationID: o.OrganizationID, ConnectionID: o.ConnectionID, Channel: o.TicketChannel}
 	p, was = normalizeParty(p), normalizeParty(was)
 	id := newID()
 	points := in.contactPoints(p)

@@ -19,7 +19,7 @@ import (
 
 const shopA = "0190c0de-0000-7000-8000-0000000000a6"
 
-var shopOrigin = channel.Source{OrganizationID: orgA, ConnectionID: shopA, Channel: "storefront", Medium: "storefront"}
+var shopOrigin = channel.Source{OrganizationID: orgA, ConnectionID: shopA, Channel: "storefront", TicketChannel: "storefront"}
 
 func (f *fixture) matchCustomer(p, was channel.Party) (id string, made bool) {
 	f.Helper()
@@ -125,7 +125,7 @@ func TestParallelKnow(t *testing.T) {
 // TestRedact: afterwards no table, search or file of the desk has data of the
 // customer, and other customers' data is unchanged.
 func TestRedact(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = dispatcher{} })
 	// The word must not be found anywhere afterwards.
 	const word = "zanzibar"
 	first := mail("ana."+word+"@client.example", "1."+word+"@client.example")

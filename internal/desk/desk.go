@@ -135,8 +135,8 @@ type Directory interface {
 // Addresses has the channel addresses of organizations.
 type Addresses interface {
 	// Owns reports whether address, in lower case, is one of the organization's on
-	// channels of that medium.
-	Owns(ctx context.Context, q db.Querier, organizationID, medium, address string) (bool, error)
+	// connections of that ticket channel.
+	Owns(ctx context.Context, q db.Querier, organizationID, ticketChannel, address string) (bool, error)
 }
 
 // Dispatcher admits outbound messages.

@@ -52,8 +52,8 @@ func (staff) AgentByEmail(_ context.Context, _ db.Querier, org, email string) (e
 	return event.Person{}, false, nil
 }
 
-func (staff) Owns(_ context.Context, _ db.Querier, org, medium, address string) (bool, error) {
-	switch org + " " + medium + " " + address {
+func (staff) Owns(_ context.Context, _ db.Querier, org, ticketChannel, address string) (bool, error) {
+	switch org + " " + ticketChannel + " " + address {
 	case orgA + " email support@a.example", orgA + " email sales@a.example", orgB + " email support@b.example":
 		return true, nil
 	}

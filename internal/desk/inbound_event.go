@@ -229,7 +229,7 @@ func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *Inbound, p *
 	}
 	clocks := (reopens || responds) && len(t.clocks) > 0
 	if clocks {
-		if err := s.catchUp(ctx, tx, t, at); err != nil {
+		if err := s.recordBreaches(ctx, tx, t, at); err != nil {
 			return Result{}, err
 		}
 	}

@@ -160,7 +160,7 @@ func (s *Service) updateRecipients(ctx context.Context, tx *db.Tx, in *Inbound, 
 			return err
 		}
 		recipient, id := outboxRecipient(to)
-		// A message that was handed over is looked up by its former recipient.
+		// A message that was submitted is looked up by its former recipient.
 		if _, err := tx.Exec(ctx, `UPDATE outbox SET recipient = $3, recipient_id = $4
 			WHERE ticket_id = $1 AND conversation_id = $2 AND handed_at IS NULL`, c.TicketID, c.ID, recipient, id); err != nil {
 			return fmt.Errorf("change recipient: %w", err)

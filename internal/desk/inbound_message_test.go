@@ -159,7 +159,7 @@ func TestKeysMove(t *testing.T) {
 
 // TestSeveralInOneThread: in a group thread, each message has its own customer.
 func TestSeveralInOneThread(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
 	in := func(user, body string) desk.Inbound {
 		return desk.Inbound{OrganizationID: orgA, ConnectionID: chatA, Channel: "chat", Event: channel.Event{Message: &channel.Message{
 			ExternalID: "C9:" + body, ThreadKey: "C9:1763", From: channel.Party{ID: user, Name: "Name of " + user}, Text: body,
@@ -172,7 +172,7 @@ func TestSeveralInOneThread(t *testing.T) {
 	if m := f.messages(one.TicketID); m[0].Author.Name != "Name of U1" || m[1].Author.Name != "Name of U2" {
 		t.Errorf("got authors %q and %q", m[0].Author.Name, m[1].Author.Name)
 	}
-	to := new(sentTo)
+	to := new(messageRecorder)
 	f = fixtureOn(t, f.db, func(c *desk.Config) { c.Dispatcher = to })
 	f.reply(one.TicketID, "on it")
 	if got := to.last; got.To.ID != "U1" || got.ThreadKey != "C9:1763" || got.LastInboundID != "C9:for me too" {
@@ -180,10 +180,10 @@ func TestSeveralInOneThread(t *testing.T) {
 	}
 }
 
-// sentTo admits all messages and stores the last.
-type sentTo struct{ last channel.Outgoing }
+// messageRecorder admits all messages and stores the last.
+type messageRecorder struct{ last channel.Outgoing }
 
-func (s *sentTo) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (s *messageRecorder) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	s.last = *m
 	return connectionID, nil
 }
@@ -216,7 +216,7 @@ func (f *fixture) waiting(id string) desk.OutboxMessage {
 // TestWhomAReplyIsFor: a reply has all identities of its recipient in the thread,
 // and the message it answers.
 func TestWhomAReplyIsFor(t *testing.T) {
-	to := new(sentTo)
+	to := new(messageRecorder)
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = to })
 	at := time.Now().Add(-time.Hour).UTC().Truncate(time.Microsecond)
 	in := said(number, "", "one")
@@ -441,7 +441,7 @@ func TestDeletedMessage(t *testing.T) {
 }
 
 func TestRelink(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
 	one := f.intake(said(number, "", "one"))
 	waits := f.reply(one.TicketID, "yes?")
 	f.emitted()
@@ -510,7 +510,7 @@ func TestRelinkTooLate(t *testing.T) {
 // TestThreadReceipts: a receipt for a thread until a time covers messages sent by
 // then only.
 func TestThreadReceipts(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
 	r := f.intake(said("", userID, "one"))
 	echo := func(body string) string {
 		in := said("", userID, body)
@@ -556,7 +556,7 @@ func TestThreadReceipts(t *testing.T) {
 // TestThreadReceiptsByName: the messages named in a thread's receipt are covered at
 // any time, also if the thread is unknown.
 func TestThreadReceiptsByName(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
 	r := f.intake(said("", userID, "one"))
 	var sent []string
 	for _, body := range []string{"a", "b", "c"} { // w.a and so on by name
@@ -584,11 +584,11 @@ func TestThreadReceiptsByName(t *testing.T) {
 // TestEcho: an outbound message that the provider reports before we know its id is
 // no second message.
 func TestEcho(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
 	r := f.intake(said("", userID, "one"))
 	m := f.reply(r.TicketID, "yes?")
 	w := f.waiting(m.ID)
-	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.RecordHandoverTx(t.Context(), tx, &w, "a way") }); err != nil {
+	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.RecordSubmissionTx(t.Context(), tx, &w, "a way") }); err != nil {
 		t.Fatal(err)
 	}
 	in := said("", userID, "yes?")

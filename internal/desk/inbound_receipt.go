@@ -118,7 +118,7 @@ func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *
 }
 
 // applyThreadReceipt applies a receipt to the messages sent in a thread until its
-// time, if it advances their state. Messages queued or handed over later are not
+// time, if it advances their state. Messages queued or submitted later are not
 // affected.
 func (s *Service) applyThreadReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Receipt) (Result, error) {
 	p, err := findThread(ctx, tx, threadKeys(r.ThreadKey, nil), in.scope())

@@ -11,7 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// channelVoice is the medium of telephone calls.
+// channelVoice is the ticket channel of telephone calls.
 const channelVoice = "voice"
 
 // voicemailWindow is the greatest distance between a mail about a voicemail and the

@@ -86,7 +86,7 @@ func TestVoicemailToldTwice(t *testing.T) {
 // Both reports are in the ticket, as the caller's messages, and replies go to the
 // caller.
 func TestVoicemailToldTwiceTogether(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
 	first := f.intake(voicemailMail("m1", caller, 0))
 	f.setStatus(first.TicketID, desk.StatusResolved)
 	second := f.intake(voicemailCall("c1", caller, 1))
@@ -186,7 +186,7 @@ func TestVoicemailToldTwiceAtOnce(t *testing.T) {
 // A call is answered by a text to the caller, from any of our numbers, and the
 // reply joins the same ticket.
 func TestAnswerToCall(t *testing.T) {
-	to := new(sentTo)
+	to := new(messageRecorder)
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = to })
 	if _, err := f.createCustomer(orgA, desk.NewCustomer{Name: "Ana", Phones: []string{another, caller}}); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestAnswerToCall(t *testing.T) {
 	if w.To.Phone != caller || w.To.ID != "" {
 		t.Errorf("the answer goes to %+v, want the caller", w.To)
 	}
-	f.write("hand over", func(tx *db.Tx) error { return f.desk.RecordHandoverTx(t.Context(), tx, &w, "a way") })
+	f.write("submit", func(tx *db.Tx) error { return f.desk.RecordSubmissionTx(t.Context(), tx, &w, "a way") })
 	// The provider reports the message before its response arrives.
 	echo := desk.Inbound{OrganizationID: orgA, ConnectionID: w.ConnectionID, Channel: "voice", Event: channel.Event{Message: &channel.Message{
 		ExternalID: "sms-1", ThreadKey: caller, Text: "We call you back.", Outbound: true, To: []channel.Party{{Phone: caller}},
@@ -220,7 +220,7 @@ func TestAnswerToCall(t *testing.T) {
 // A call may be answered although its caller has a conversation by text: our
 // message is stored once, and replies join the text conversation.
 func TestAnswerToCallBesideTexts(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
 	says := func(id, text string, outbound bool) desk.Inbound {
 		m := &channel.Message{ExternalID: id, ThreadKey: caller, Text: text, Outbound: outbound, From: channel.Party{Phone: caller}}
 		if outbound {
@@ -232,7 +232,7 @@ func TestAnswerToCallBesideTexts(t *testing.T) {
 	r := f.intake(voicemailCall("c1", caller, 0))
 	m := f.reply(r.TicketID, "We call you back.")
 	w := f.waiting(m.ID)
-	f.write("hand over", func(tx *db.Tx) error { return f.desk.RecordHandoverTx(t.Context(), tx, &w, "a way") })
+	f.write("submit", func(tx *db.Tx) error { return f.desk.RecordSubmissionTx(t.Context(), tx, &w, "a way") })
 	for _, when := range []string{"before", "after"} {
 		if got := f.intake(says("sms-1", "We call you back.", true)); got.Outcome != desk.Duplicate || got.MessageID != m.ID {
 			t.Errorf("the provider's news of our own text, %s its answer: %+v", when, got)

@@ -53,7 +53,7 @@ func (f *fixture) read(userID string, ticketIDs ...string) {
 }
 
 func TestUnread(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
 	one, two := f.intake(text("+4915112345671", "one")), f.intake(text("+4915112345672", "two"))
 	want := func(what, grace, fred string) {
 		t.Helper()
@@ -179,7 +179,7 @@ func (f *fixture) drafts(userID, ticketID string) string {
 }
 
 func TestDrafts(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
 	r := f.intake(text(number, "one"))
 	id := r.TicketID
 	keep := func(d desk.SavedDraft) {
@@ -262,7 +262,7 @@ func TestDrafts(t *testing.T) {
 // TestDraftsWhenMerged: a draft moves to the survivor, unless there is one already;
 // a reply deletes it in either place.
 func TestDraftsWhenMerged(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
 	one, two := f.intake(text("+4915112345671", "one")), f.intake(text("+4915112345672", "two"))
 	for _, d := range []desk.SavedDraft{
 		{TicketID: one.TicketID, UserID: graceID, Kind: desk.KindReply, Text: "1"}, {TicketID: one.TicketID, UserID: graceID, Kind: desk.KindNote, Text: "1"},
@@ -309,7 +309,7 @@ func (f *fixture) preview(ticketID string) desk.Preview {
 }
 
 func TestPreviews(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(sentTo) })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
 	r := f.intake(mail("ana@c.example", "m1"))
 	id := r.TicketID
 	want := func(what string, want desk.Preview) {

@@ -60,7 +60,7 @@ type Message struct {
 	Delivery       Delivery      `json:"delivery,omitzero"` // of outbound messages
 	PlacedBy       ThreadingRule `json:"placed_by"`
 	Details        Details       `json:"details,omitzero"`
-	SentAt         time.Time     `json:"sent_at,omitzero"` // by the sender's clock; of outbound messages: the handover
+	SentAt         time.Time     `json:"sent_at,omitzero"` // by the sender's clock; of outbound messages: the submission
 	CreatedAt      time.Time     `json:"created_at"`       // when it reached us
 }
 

@@ -14,10 +14,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// post admits every message, or refuses all.
-type post struct{ refuses bool }
+// dispatcher admits every message, or refuses all.
+type dispatcher struct{ refuses bool }
 
-func (p post) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (p dispatcher) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	if p.refuses {
 		return "", problem.New(problem.Precondition, "nothing leaves today")
 	}
@@ -75,7 +75,7 @@ func TestAcknowledge(t *testing.T) {
 		{"a forged sender", func(m *channel.Message) { m.Mail.Proof.Verdict = mailauth.Failed }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
+			f := newFixture(t, func(c *desk.Config) { c.Dispatcher = dispatcher{} })
 			in := mail("ana@c.example", "a1@c.example")
 			tt.edit(in.Event.Message)
 			r, did := f.acknowledge(in)
@@ -116,7 +116,7 @@ func TestAcknowledge(t *testing.T) {
 // TestAcknowledgeOnce: only the first mail of a ticket is answered, and one without
 // a valid address is not.
 func TestAcknowledgeOnce(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = dispatcher{} })
 	if _, did := f.acknowledge(mail("ana@c.example", "a1@c.example")); !did {
 		t.Error("the first mail was not acknowledged")
 	}
@@ -125,7 +125,7 @@ func TestAcknowledgeOnce(t *testing.T) {
 	if r, did := f.acknowledge(second); did || r.Outcome != desk.Appended {
 		t.Errorf("the second mail is %s, acknowledged: %t", r.Outcome, did)
 	}
-	f = newFixture(t, func(c *desk.Config) { c.Dispatcher = post{refuses: true} })
+	f = newFixture(t, func(c *desk.Config) { c.Dispatcher = dispatcher{refuses: true} })
 	if r, did := f.acknowledge(mail("ana@c.example", "a1@c.example")); did || r.Outcome != desk.TicketCreated {
 		t.Errorf("where nothing leaves, the mail is %s, acknowledged: %t", r.Outcome, did)
 	}
@@ -133,7 +133,7 @@ func TestAcknowledgeOnce(t *testing.T) {
 
 // TestAcknowledgeLimit: one address starts many tickets, slowly.
 func TestAcknowledgeLimit(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = dispatcher{} })
 	start := time.Now().Add(-48 * time.Hour)
 	n := 0
 	for i := range 8 {
@@ -165,7 +165,7 @@ func TestAcknowledgeLimit(t *testing.T) {
 
 // TestFlood: one address sends more than ten mails in ten minutes.
 func TestFlood(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = dispatcher{} })
 	start := time.Now().Add(-3 * time.Hour)
 	var flooded []int
 	for i := range 14 {
@@ -193,7 +193,7 @@ func TestFlood(t *testing.T) {
 
 // TestForgetCounts: deleting a customer deletes the counts of their mails.
 func TestForgetCounts(t *testing.T) {
-	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
+	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = dispatcher{} })
 	r, _ := f.acknowledge(mail("ana+1@c.example", "a1@c.example"))
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.desk.DeleteCustomerTx(t.Context(), tx, orgA, r.CustomerID) }); err != nil {
 		t.Fatal(err)

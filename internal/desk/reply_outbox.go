@@ -21,9 +21,9 @@ type OutboxMessage struct {
 	Channel          string
 	State            channel.ReceiptState // a receipt may arrive before the provider's response
 	Attempts         int                  // failed ones
-	HandedAt         time.Time            // the last handover with an unknown outcome; zero: none
-	DoubtedAt        time.Time            // the first of consecutive such handovers
-	HandedBy         string               // the route of the last handover
+	SubmittedAt      time.Time            // the last submission with an unknown outcome; zero: none
+	UncertainSince   time.Time            // the first of consecutive such submissions
+	SubmittedVia     string               // the route of the last submission
 
 	blobs []string // keys of the files
 }
@@ -37,9 +37,9 @@ func (s *Service) OutboxMessage(ctx context.Context, q db.Querier, messageID str
 	var d Details
 	w, err := db.One(ctx, q, func(row db.Row) (w OutboxMessage, err error) {
 		var html, externalID, recipient, recipientID string
-		err = row.Scan(&w.ID, &w.OrganizationID, &w.TicketID, &w.ConversationID, &w.ConnectionID, &recipient, &w.Attempts, db.IntoTime(&w.HandedAt),
+		err = row.Scan(&w.ID, &w.OrganizationID, &w.TicketID, &w.ConversationID, &w.ConnectionID, &recipient, &w.Attempts, db.IntoTime(&w.SubmittedAt),
 			&w.Channel, &w.Text, db.IntoText(&html), db.IntoText(&externalID), db.IntoText((*string)(&w.State)), db.IntoJSON(&d), &w.TicketNumber,
-			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey), db.IntoTime(&w.DoubtedAt), db.IntoText(&w.HandedBy))
+			db.IntoText(&recipientID), db.IntoText(&w.ThreadKey), db.IntoTime(&w.UncertainSince), db.IntoText(&w.SubmittedVia))
 		w.HTML = html
 		w.Automatic = d.Automatic
 		if w.Channel == channelEmail {
@@ -67,7 +67,7 @@ func (s *Service) OutboxMessage(ctx context.Context, q db.Querier, messageID str
 	if err != nil {
 		return w, fmt.Errorf("load attachments: %w", err)
 	}
-	since := w.HandedAt
+	since := w.SubmittedAt
 	if since.IsZero() {
 		since = time.Now()
 	}
@@ -102,23 +102,23 @@ func (w *OutboxMessage) scope() string {
 	return threadScope(w.OrganizationID, w.ConnectionID, w.Channel)
 }
 
-// RecordHandoverTx records, ahead of the request, that a message is handed over by a
+// RecordSubmissionTx records, ahead of the request, that a message is submitted by a
 // route: until RecordSent, RecordFailure or RecordRetry, its outcome is unknown.
 // Error: [ErrRecalled] if another process has the message.
-func (s *Service) RecordHandoverTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, by string) error {
+func (s *Service) RecordSubmissionTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, by string) error {
 	at := tx.Now.UTC().Truncate(time.Microsecond)
 	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = $2, doubted_at = coalesce(doubted_at, $2), handed_by = $5 WHERE message_id = $1 AND attempts = $3 AND coalesce(handed_at, 0) = $4",
-		w.ID, at.UnixMicro(), w.Attempts, max(w.HandedAt.UnixMicro(), 0), by)
+		w.ID, at.UnixMicro(), w.Attempts, max(w.SubmittedAt.UnixMicro(), 0), by)
 	if err != nil {
-		return fmt.Errorf("record handing over: %w", err)
+		return fmt.Errorf("record submission: %w", err)
 	}
 	if n == 0 {
 		return ErrRecalled
 	}
 	tx.AfterCommit(func() {
-		w.HandedAt, w.HandedBy = at, by
-		if w.DoubtedAt.IsZero() {
-			w.DoubtedAt = at
+		w.SubmittedAt, w.SubmittedVia = at, by
+		if w.UncertainSince.IsZero() {
+			w.UncertainSince = at
 		}
 	})
 	return s.claimReplyThread(ctx, tx, w)
@@ -132,7 +132,7 @@ func (s *Service) RecordSentTx(ctx context.Context, tx *db.Tx, w *OutboxMessage,
 	}
 	if _, err := tx.Exec(ctx, `UPDATE messages SET delivery_state = CASE WHEN delivery_state = $4 THEN $3 ELSE delivery_state END,
 			delivery_error = CASE WHEN delivery_state = $4 THEN NULL ELSE delivery_error END, sent_at = $5 WHERE ticket_id = $1 AND id = $2`,
-		w.TicketID, w.ID, string(channel.ReceiptSent), string(channel.ReceiptQueued), db.Time(w.HandedAt)); err != nil {
+		w.TicketID, w.ID, string(channel.ReceiptSent), string(channel.ReceiptQueued), db.Time(w.SubmittedAt)); err != nil {
 		return fmt.Errorf("change delivery state: %w", err)
 	}
 	for i, id := range externalIDs {
@@ -170,15 +170,15 @@ func (s *Service) RecordFailureTx(ctx context.Context, tx *db.Tx, w *OutboxMessa
 	return err
 }
 
-// handoverBefore restores the state before a handover that did not take place: an
+// submissionBefore restores the state before a submission that did not take place: an
 // earlier one may have.
-const handoverBefore = "CASE WHEN doubted_at < handed_at THEN doubted_at END"
+const submissionBefore = "CASE WHEN doubted_at < handed_at THEN doubted_at END"
 
 // RecordRetryTx records a failed attempt that will be repeated, and shows the reason.
 // unclear reports that the provider may have accepted the message.
 func (s *Service) RecordRetryTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, reason string, unclear bool) error {
-	n, err := tx.Exec(ctx, `UPDATE outbox SET attempts = attempts + 1, handed_at = CASE WHEN $3 THEN handed_at ELSE `+handoverBefore+` END,
-			doubted_at = CASE WHEN $3 THEN doubted_at ELSE `+handoverBefore+` END WHERE message_id = $1 AND attempts = $2`,
+	n, err := tx.Exec(ctx, `UPDATE outbox SET attempts = attempts + 1, handed_at = CASE WHEN $3 THEN handed_at ELSE `+submissionBefore+` END,
+			doubted_at = CASE WHEN $3 THEN doubted_at ELSE `+submissionBefore+` END WHERE message_id = $1 AND attempts = $2`,
 		w.ID, w.Attempts, unclear)
 	if err != nil {
 		return fmt.Errorf("record attempt: %w", err)
@@ -191,7 +191,7 @@ func (s *Service) RecordRetryTx(ctx context.Context, tx *db.Tx, w *OutboxMessage
 
 // RemoveCcTx removes a copy to an address that the mail server refuses permanently,
 // and adds a note, so that the other recipients get the mail. The message was not
-// handed over.
+// submitted.
 func (s *Service) RemoveCcTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, address, reason string) error {
 	err := tx.QueryRow(ctx, "SELECT ticket_id, conversation_id FROM outbox WHERE message_id = $1 FOR UPDATE", w.ID).Scan(&w.TicketID, &w.ConversationID)
 	if errors.Is(err, db.ErrNoRows) {
@@ -219,10 +219,10 @@ func (s *Service) RemoveCcTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, a
 	return s.addNote(ctx, tx, &m)
 }
 
-// CancelHandoverTx records that a handover did not take place.
-func (s *Service) CancelHandoverTx(ctx context.Context, tx *db.Tx, w *OutboxMessage) error {
-	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = "+handoverBefore+", doubted_at = "+handoverBefore+" WHERE message_id = $1 AND attempts = $2 AND handed_at = $3",
-		w.ID, w.Attempts, w.HandedAt.UnixMicro())
+// CancelSubmissionTx records that a submission did not take place.
+func (s *Service) CancelSubmissionTx(ctx context.Context, tx *db.Tx, w *OutboxMessage) error {
+	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = "+submissionBefore+", doubted_at = "+submissionBefore+" WHERE message_id = $1 AND attempts = $2 AND handed_at = $3",
+		w.ID, w.Attempts, w.SubmittedAt.UnixMicro())
 	if err == nil && n == 0 {
 		return ErrRecalled
 	}

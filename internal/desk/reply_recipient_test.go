@@ -20,7 +20,7 @@ func proven(m *channel.Message, uncovered ...string) {
 
 // guarded is a fixture with outbound mail.
 func guarded(t *testing.T) *fixture {
-	return newFixture(t, func(c *desk.Config) { c.Dispatcher = post{} })
+	return newFixture(t, func(c *desk.Config) { c.Dispatcher = dispatcher{} })
 }
 
 // answer replies as Grace, and returns the queued message.

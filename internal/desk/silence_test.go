@@ -64,7 +64,7 @@ func TestTwoThatAnswer(t *testing.T) {
 		}, 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			change := func(c *desk.Config) { c.Dispatcher = post{} }
+			change := func(c *desk.Config) { c.Dispatcher = dispatcher{} }
 			houses := []*house{
 				{newFixture(t, change), orgA, mailA, "support@a.example"},
 				{newFixture(t, change), orgB, mailB, "support@b.example"},

@@ -575,7 +575,7 @@ func (s *Service) runSLAJob(ctx context.Context, j *queue.Job) error {
 			return j.FinishTx(ctx, tx) // it was replaced
 		}
 		t.clocks[i].Job, t.clocks[i].JobAt = "", 0 // this job ends here
-		if _, err := s.emitDue(ctx, tx, &t, tx.Now); err != nil {
+		if _, err := s.detectBreaches(ctx, tx, &t, tx.Now); err != nil {
 			return err
 		}
 		if err := s.writeClocks(ctx, tx, &t); err != nil {
@@ -585,21 +585,21 @@ func (s *Service) runSLAJob(ctx context.Context, j *queue.Job) error {
 	})
 }
 
-// catchUp emits overdue warnings and breaches of a ticket up to a time, if their
-// job is late: before the ticket changes, so that the change cannot undo them. The
-// ticket is locked.
-func (s *Service) catchUp(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time) error {
-	some, err := s.emitDue(ctx, tx, t, at)
+// recordBreaches is detectBreaches for a ticket that is about to change, if the job of a
+// clock is late: the change must not undo a breach. It writes the clocks. The ticket is
+// locked.
+func (s *Service) recordBreaches(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time) error {
+	some, err := s.detectBreaches(ctx, tx, t, at)
 	if err != nil || !some {
 		return err
 	}
 	return s.writeClocks(ctx, tx, t)
 }
 
-// emitDue emits sla.warning and sla.breached for the moments up to a time, once
-// each, in order, and marks them in the clocks, which the caller writes. It reports
-// whether there were any.
-func (s *Service) emitDue(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time) (bool, error) {
+// detectBreaches emits sla.warning and sla.breached for the warnings and breaches due by
+// a time, once each, in order, and marks them in the clocks, which the caller writes. It
+// reports whether there were any.
+func (s *Service) detectBreaches(ctx context.Context, tx *db.Tx, t *Ticket, at time.Time) (bool, error) {
 	type due struct {
 		at   int64
 		name event.Name

@@ -296,7 +296,7 @@ func (s *Service) applyUpdate(ctx context.Context, tx *db.Tx, t *Ticket, u Updat
 	newPriority := u.Priority != nil && *u.Priority != t.Priority
 	newStatus := u.Status != nil && *u.Status != t.Status
 	if newPriority || newStatus {
-		if err := s.catchUp(ctx, tx, t, tx.Now); err != nil {
+		if err := s.recordBreaches(ctx, tx, t, tx.Now); err != nil {
 			return err
 		}
 	}

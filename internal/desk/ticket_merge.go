@@ -163,7 +163,7 @@ func (s *Service) UnmergeTx(ctx context.Context, tx *db.Tx, organizationID, tick
 // consequences of the status. before is the status to restore later.
 func (s *Service) writeMergeState(ctx context.Context, tx *db.Tx, t *Ticket, status, before Status, changes map[string]event.Change) error {
 	if status != t.Status {
-		if err := s.catchUp(ctx, tx, t, tx.Now); err != nil {
+		if err := s.recordBreaches(ctx, tx, t, tx.Now); err != nil {
 			return err
 		}
 		changes["status"] = event.Change{From: string(t.Status), To: string(status)}

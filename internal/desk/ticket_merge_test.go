@@ -329,10 +329,10 @@ func TestMergeStopsClocks(t *testing.T) {
 	})
 }
 
-// copies records the Cc of each queued mail.
-type copies [][]string
+// ccRecorder records the Cc of each queued mail.
+type ccRecorder [][]string
 
-func (c *copies) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (c *ccRecorder) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	var list []string
 	for _, p := range m.Cc {
 		list = append(list, p.Email)
@@ -350,7 +350,7 @@ func TestParticipantOfBoth(t *testing.T) {
 		return in
 	}
 	for _, first := range []string{"a", "b"} {
-		var sent copies
+		var sent ccRecorder
 		f := newFixture(t, func(c *desk.Config) { c.Dispatcher = &sent })
 		tickets := map[string]desk.Result{"a": f.intake(mail("ana@c.example", "a1")), "b": f.intake(mail("bob@c.example", "b1"))}
 		a, b := tickets["a"], tickets["b"]
@@ -582,7 +582,7 @@ func TestSplitThread(t *testing.T) {
 
 // An opt-out in a number's thread also holds for messages split off.
 func TestSplitThreadOptOut(t *testing.T) {
-	var sent copies
+	var sent ccRecorder
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = &sent })
 	a := f.intake(text("+4915112345678", "one"))
 	b := f.intake(text("+4915112345678", "two"))

@@ -59,7 +59,7 @@ func TestRelated(t *testing.T) {
 func TestChanged(t *testing.T) {
 	var told []string
 	f := newFixture(t, func(c *desk.Config) {
-		c.Dispatcher = new(sentTo)
+		c.Dispatcher = new(messageRecorder)
 		c.Changed = func(org, ticket string) { told = append(told, org+" "+ticket) }
 	})
 	in := text("+4915112345678", "hi")

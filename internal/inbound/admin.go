@@ -286,7 +286,7 @@ func (s *Service) connectionAt(ctx context.Context, e *Event) (c *connection.Con
 	if !ok {
 		return nil, false, fmt.Errorf("channel %q is not part of this program", e.Channel)
 	}
-	list, err := s.connections.FindByAddresses(ctx, a.Info().Medium, []string{e.Address})
+	list, err := s.connections.FindByAddresses(ctx, a.Info().TicketChannel, []string{e.Address})
 	if err != nil || len(list) == 0 || !list[0].Proven() {
 		return nil, false, err // unproven connections receive none of it
 	}
@@ -401,7 +401,7 @@ func (s *Service) restoreVerification(ctx context.Context, a channel.Adapter, e 
 		v.named, v.candidates = true, []candidate{{c, 1, true}}
 		return v, nil
 	}
-	at, err := s.connections.FindByAddresses(ctx, a.Info().Medium, addresses)
+	at, err := s.connections.FindByAddresses(ctx, a.Info().TicketChannel, addresses)
 	if err != nil {
 		return v, fmt.Errorf("look up connections: %w", err)
 	}

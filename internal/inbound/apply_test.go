@@ -32,7 +32,7 @@ func (k *recorder) record(tx *db.Tx, what string, o channel.Source) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	if o.OrganizationID != "org-1" || o.ConnectionID == "" || o.Channel != "parcels" || o.Medium != "parcels" || o.ReceivedAt.IsZero() {
+	if o.OrganizationID != "org-1" || o.ConnectionID == "" || o.Channel != "parcels" || o.TicketChannel != "parcels" || o.ReceivedAt.IsZero() {
 		what += fmt.Sprintf(" of %+v", o)
 	}
 	tx.AfterCommit(func() {
@@ -169,7 +169,7 @@ func TestPlace(t *testing.T) {
 		p := &provider{answers: map[string]answerFunc{"https://files.example/1": file("audio"), "https://files.example/2": status(500)}}
 		h := startSQLite(t, withParcels(newParcels("parcels")), func(h *house) { h.media = p })
 		c := h.connect(t, "parcels", "a", func(n *connection.New) { n.Credentials = map[string]string{"token": "T"} })
-		o := channel.Source{OrganizationID: "org-1", ConnectionID: c.ID, Channel: "parcels", Medium: "parcels", ReceivedAt: time.Now()}
+		o := channel.Source{OrganizationID: "org-1", ConnectionID: c.ID, Channel: "parcels", TicketChannel: "parcels", ReceivedAt: time.Now()}
 		m := &channel.Message{ExternalID: "m1", ThreadKey: "call 1", From: channel.Party{Phone: theirs}, Text: "call me", Attachments: promised("1", "2")}
 		place := func(o channel.Source) (id string, err error) {
 			err = h.db.Write(t.Context(), func(tx *db.Tx) error {

@@ -18,7 +18,7 @@ import (
 func BenchmarkAccept(b *testing.B) {
 	h := start(b)
 	h.connect(b, "sms", ours)
-	posts := make(chan post, 64)
+	posts := make(chan textRequest, 64)
 	var clients sync.WaitGroup
 	for range 64 {
 		clients.Go(func() {
@@ -37,7 +37,7 @@ func BenchmarkAccept(b *testing.B) {
 		})
 	}
 	b.ReportAllocs()
-	var ready []post
+	var ready []textRequest
 	made, n := 0, 0
 	used := -cpuTime(b)
 	for b.Loop() {
@@ -60,18 +60,18 @@ func BenchmarkAccept(b *testing.B) {
 	b.ReportMetric(float64(used)/float64(n), "cpu-ns/op")
 }
 
-type post struct{ body, signature string }
+type textRequest struct{ body, signature string }
 
 // texts returns n signed texts of a few thousand senders, different from all earlier ones.
-func texts(from, n int) []post {
-	list := make([]post, n)
+func texts(from, n int) []textRequest {
+	list := make([]textRequest, n)
 	for i := range list {
 		k := from + i
 		form := url.Values{
 			"MessageSid": {fmt.Sprintf("SM%032x", uint64(k)*0x9E3779B97F4A7C15)}, "AccountSid": {"AC" + strings.Repeat("0", 32)}, "NumMedia": {"0"},
 			"From": {fmt.Sprintf("+1415%07d", 2000000+k%5000)}, "To": {ours}, "Body": {"The scooter at the station does not unlock."},
 		}
-		list[i] = post{form.Encode(), sms.Sign(baseURL+smsPath, form, secretOf(ours))}
+		list[i] = textRequest{form.Encode(), sms.Sign(baseURL+smsPath, form, secretOf(ours))}
 	}
 	return list
 }

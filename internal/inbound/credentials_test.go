@@ -94,13 +94,13 @@ func planted(api channel.API, mark string) map[string]string {
 	return values
 }
 
-// sent is an outgoing request as one text.
+// sent is an dispatcher request as one text.
 type sent struct {
 	host, text string
 	public     bool // sent over the transport for public addresses
 }
 
-// wire records all outgoing requests.
+// wire records all dispatcher requests.
 type wire struct {
 	mu   sync.Mutex
 	list []sent
@@ -134,7 +134,7 @@ func (w *wire) answering(public bool) http.RoundTripper {
 	})
 }
 
-// judge checks all outgoing requests and returns the owners of the values in them.
+// judge checks all dispatcher requests and returns the owners of the values in them.
 func (w *wire) judge(t *testing.T, api channel.API) (tenant, deployment bool) {
 	t.Helper()
 	for _, s := range w.list {
@@ -156,15 +156,15 @@ func (w *wire) judge(t *testing.T, api channel.API) (tenant, deployment bool) {
 	return tenant, deployment
 }
 
-// asker is a request that makes the worker call the provider's API or download a file.
-type asker struct {
+// providerCall is a request that makes the worker call the provider's API or download a file.
+type providerCall struct {
 	adapter channel.Adapter
 	of      string // the connection's channel
 	address string
 	request func(secret string) *http.Request
 }
 
-func askers(t *testing.T) []asker {
+func providerCalls(t *testing.T) []providerCall {
 	signing := func(r *http.Request, secret string) *http.Request {
 		return resigned(r, "", meta.SignatureHeader, func(body []byte) string { return meta.Sign(body, secret) })
 	}
@@ -179,7 +179,7 @@ func askers(t *testing.T) []asker {
 		r.Header.Set("Webhook-Signature", signature)
 		return r
 	}
-	list := []asker{
+	list := []providerCall{
 		{sms.New(sms.Config{}), "sms", ours, func(secret string) *http.Request {
 			form := text("SM1", theirs, "look")
 			form.Set("NumMedia", "1")
@@ -200,7 +200,7 @@ func askers(t *testing.T) []asker {
 		}},
 	}
 	for _, of := range []string{"email-form", "email-parse", "email-json", "email-raw", "email-delivery"} {
-		list = append(list, asker{email.NewDelivery(email.Config{DeploymentAPIURL: "https://" + deploymentHost}), of, "support@acme.example", received})
+		list = append(list, providerCall{email.NewDelivery(email.Config{DeploymentAPIURL: "https://" + deploymentHost}), of, "support@acme.example", received})
 	}
 	return list
 }
@@ -229,19 +229,19 @@ func (h *house) connectBefore(t testing.TB, name, address string, change ...func
 }
 
 // run processes one request signed with the deployment's secret or the connection's, and
-// returns the outgoing requests.
-func (a asker) run(t *testing.T, credentials map[string]string, byDeployment bool) *wire {
+// returns the dispatcher requests.
+func (a providerCall) run(t *testing.T, credentials map[string]string, byDeployment bool) *wire {
 	w := new(wire)
 	dbtest.SQLiteURL(t) // skips the whole test on other engines, not only the bubble
 	synctest.Test(t, func(t *testing.T) {
 		info, declared := a.adapter.Info(), channel.APIOf(a.adapter)
 		tenantKey, deploymentKey := markTenant+" signs this", markDeployment+" signs this"
-		if info.Medium == "email" {
+		if info.TicketChannel == "email" {
 			tenantKey, deploymentKey = base64.StdEncoding.EncodeToString([]byte(tenantKey)), base64.StdEncoding.EncodeToString([]byte(deploymentKey))
 		}
 		h := startSQLite(t, func(h *house) {
 			h.adapters = []channel.Adapter{a.adapter}
-			if info.Medium == "email" {
+			if info.TicketChannel == "email" {
 				h.adapters = append(styles(), a.adapter)
 			}
 			h.api, h.media = w.answering(false), w.answering(true)
@@ -278,7 +278,7 @@ func (a asker) run(t *testing.T, credentials map[string]string, byDeployment boo
 // alone and all together, next to a deployment with all of them. No request mixes values of two
 // owners or sends them to another owner's address.
 func TestOneOwnerPerCall(t *testing.T) {
-	for _, a := range askers(t) {
+	for _, a := range providerCalls(t) {
 		api := channel.APIOf(a.adapter)
 		all := planted(api, markTenant)
 		sets := map[string]map[string]string{"none": {}, "all": all}
@@ -312,7 +312,7 @@ func TestOneOwnerPerCall(t *testing.T) {
 // TestTenantURLNeverReceivesDeploymentKey: a connection with only an API URL never receives the
 // deployment's keys there, with any signature.
 func TestTenantURLNeverReceivesDeploymentKey(t *testing.T) {
-	for _, a := range askers(t) {
+	for _, a := range providerCalls(t) {
 		if a.adapter.Info().Name != "email-delivery" {
 			continue
 		}
@@ -331,7 +331,7 @@ func TestTenantURLNeverReceivesDeploymentKey(t *testing.T) {
 // TestTenantsEventReadsNothingOfDeploymentsAccount: an event signed only with a tenant's
 // secret, with the id of another tenant's mail, is not looked up with the deployment's key.
 func TestTenantsEventReadsNothingOfDeploymentsAccount(t *testing.T) {
-	for _, a := range askers(t) {
+	for _, a := range providerCalls(t) {
 		if a.of == "email-delivery" {
 			if list := a.run(t, nil, false).list; len(list) > 0 {
 				t.Errorf("the provider was called: %v", list)

@@ -652,10 +652,10 @@ func TestAutoReply(t *testing.T) {
 	h.wantAnswer(t, smsRequest(form, secretOf("+14155550102")), 200, reply)
 }
 
-// outgoing accepts every message.
-type outgoing struct{}
+// dispatcher accepts every message.
+type dispatcher struct{}
 
-func (outgoing) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (dispatcher) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	m.MessageID = m.ID + "@client.example"
 	return connectionID, nil
 }
@@ -663,7 +663,7 @@ func (outgoing) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ 
 // TestAcknowledgement answers the first mail of a ticket with the connection's text, but not an
 // automatic mail.
 func TestAcknowledgement(t *testing.T) {
-	h := start(t, func(h *house) { h.dispatcher = outgoing{} })
+	h := start(t, func(h *house) { h.dispatcher = dispatcher{} })
 	const to = "help@acme.example"
 	h.connect(t, "email-raw", to, func(n *connection.New) { n.Settings = map[string]string{"auto_reply": "We have it."} })
 	for i, mail := range []string{

@@ -69,7 +69,7 @@ type house struct {
 	credentials map[string]channel.Credentials // the deployment's
 	api         http.RoundTripper              // default: unreachable
 	operator    mail.Address                   // default: none
-	mailed      letters                        // mails to the operator
+	mailed      enqueuedMails                  // mails to the operator
 	dispatcher  desk.Dispatcher                // default: sends nothing
 	media       http.RoundTripper              // default: unreachable
 	store       func(blob.Store) blob.Store    // wraps the blob store

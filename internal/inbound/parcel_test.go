@@ -44,7 +44,7 @@ type parcelItem struct {
 const parcelPath = "/api/webhooks/parcels"
 
 func newParcels(name string) parcels {
-	return parcels{info: channel.Info{Name: name, Medium: "parcels", Path: parcelPath, MaxBody: 1 << 20}}
+	return parcels{info: channel.Info{Name: name, TicketChannel: "parcels", Path: parcelPath, MaxBody: 1 << 20}}
 }
 
 func (p parcels) Info() channel.Info { return p.info }

@@ -29,7 +29,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 		return fmt.Errorf("channel %q is not part of this program", e.Channel)
 	}
 	w := &work{event: e, adapter: a, attempt: j.Attempt, origin: channel.Source{
-		OrganizationID: e.OrganizationID, ConnectionID: e.ConnectionID, Channel: e.Channel, Medium: a.Info().Medium, ReceivedAt: e.ReceivedAt,
+		OrganizationID: e.OrganizationID, ConnectionID: e.ConnectionID, Channel: e.Channel, TicketChannel: a.Info().TicketChannel, ReceivedAt: e.ReceivedAt,
 	}}
 	err = s.prepare(ctx, w)
 	if errors.Is(err, channel.ErrUnreadable) {
@@ -171,7 +171,7 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 // place passes an event to the desk.
 func (s *Service) place(ctx context.Context, tx *db.Tx, w *work, e channel.Event) (desk.Result, error) {
 	return s.desk.IngestTx(ctx, tx, desk.Inbound{
-		OrganizationID: w.origin.OrganizationID, ConnectionID: w.origin.ConnectionID, Channel: w.origin.Medium,
+		OrganizationID: w.origin.OrganizationID, ConnectionID: w.origin.ConnectionID, Channel: w.origin.TicketChannel,
 		Event: e, Files: w.files, FetchJobs: w.promises, ReceivedAt: w.origin.ReceivedAt,
 	})
 }

@@ -89,7 +89,7 @@ func placeOf(s *Service, e *Event) string {
 		return e.ConnectionID
 	}
 	if a, ok := s.byName[e.Channel]; ok {
-		return e.OrganizationID + "/" + a.Info().Medium
+		return e.OrganizationID + "/" + a.Info().TicketChannel
 	}
 	return ""
 }

@@ -130,7 +130,7 @@ func (s *Service) matchChallenge(ctx context.Context, tx *db.Tx, a channel.Adapt
 	if p.to != nil {
 		id = p.to.ID
 	}
-	return s.connections.ApplyReturnedTokenTx(ctx, tx, a.Info().Medium, e.Address, p.challenge, id)
+	return s.connections.ApplyReturnedTokenTx(ctx, tx, a.Info().TicketChannel, e.Address, p.challenge, id)
 }
 
 // recordShared records that the deployment's secret verified a request for the part's
@@ -147,7 +147,7 @@ func (s *Service) withKnownChallenges(ctx context.Context, a channel.Adapter, li
 	var kept []routed
 	for _, p := range list {
 		if p.challenge != "" {
-			known, err := s.connections.IsChallenge(ctx, a.Info().Medium, p.to.Address, p.challenge)
+			known, err := s.connections.IsChallenge(ctx, a.Info().TicketChannel, p.to.Address, p.challenge)
 			if err != nil {
 				return nil, err
 			}

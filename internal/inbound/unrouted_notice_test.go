@@ -13,25 +13,25 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// letters are the mails enqueued in committed transactions.
-type letters struct {
+// enqueuedMails are the mails enqueued in committed transactions.
+type enqueuedMails struct {
 	mu   sync.Mutex
 	list []mail.Message
 }
 
-func (l *letters) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (e *enqueuedMails) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.list = append(l.list, m)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.list = append(e.list, m)
 	})
 	return nil
 }
 
-func (l *letters) all() []mail.Message {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.list
+func (e *enqueuedMails) all() []mail.Message {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.list
 }
 
 func lost(h *house) {

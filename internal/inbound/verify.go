@@ -69,7 +69,7 @@ func (s *Service) verify(ctx context.Context, a channel.Adapter, req *channel.Re
 	}
 	v := verified{claimed: addresses}
 	info := a.Info()
-	at, err := s.connections.FindByAddresses(ctx, info.Medium, addresses)
+	at, err := s.connections.FindByAddresses(ctx, info.TicketChannel, addresses)
 	if err != nil {
 		return v, fmt.Errorf("look up connections: %w", err)
 	}
@@ -213,7 +213,7 @@ func (s *Service) addDefaultClaims(ctx context.Context, info channel.Info, v *ve
 			continue
 		}
 		done = append(done, c.Address)
-		own, err := s.connections.FindByAddress(ctx, id, info.Medium, c.Address)
+		own, err := s.connections.FindByAddress(ctx, id, info.TicketChannel, c.Address)
 		if err != nil {
 			return err
 		}

@@ -101,8 +101,8 @@ type apiTag struct {
 	Value string `json:"value"`
 }
 
-// SendTracked implements [TrackedSender]. It contacts the provider only after handing.
-func (a *API) SendTracked(ctx context.Context, m Message, handing func() error) (id string, err error) {
+// SendTracked implements [TrackedSender]. It contacts the provider only after submitting.
+func (a *API) SendTracked(ctx context.Context, m Message, submitting func() error) (id string, err error) {
 	// Only for the errors and the encoded addresses.
 	if _, _, err := compose(m); err != nil {
 		return "", err
@@ -121,7 +121,7 @@ func (a *API) SendTracked(ctx context.Context, m Message, handing func() error) 
 	if ctx.Err() != nil {
 		return "", a.failed(Error{Op: OpConnect, Temporary: true, Err: context.Cause(ctx)})
 	}
-	if err := handing(); err != nil {
+	if err := submitting(); err != nil {
 		return "", a.failed(Error{Op: OpContent, Temporary: true, Err: err})
 	}
 	return a.post(ctx, body, cmp.Or(m.ID, strings.Trim(m.MessageID, "<>")))

@@ -89,7 +89,7 @@ func (b *Mailbox) Send(ctx context.Context, m Message) error {
 }
 
 // SendTracked implements [TrackedSender]. It returns no id.
-func (b *Mailbox) SendTracked(ctx context.Context, m Message, handing func() error) (string, error) {
+func (b *Mailbox) SendTracked(ctx context.Context, m Message, submitting func() error) (string, error) {
 	// Compose only to get its errors: a message that a server would never receive must fail in
 	// development, too.
 	if _, _, err := compose(m); err != nil {
@@ -100,7 +100,7 @@ func (b *Mailbox) SendTracked(ctx context.Context, m Message, handing func() err
 	}
 	s, err := store(m)
 	if err == nil {
-		err = handing()
+		err = submitting()
 	}
 	if err == nil {
 		err = b.write(s)

@@ -136,9 +136,9 @@ func (s *SMTP) Send(ctx context.Context, m Message) error {
 	return err
 }
 
-// SendTracked implements [TrackedSender]. It calls handing when the server has accepted the
+// SendTracked implements [TrackedSender]. It calls submitting when the server has accepted the
 // recipients and is ready for the message. It returns no id.
-func (s *SMTP) SendTracked(ctx context.Context, m Message, handing func() error) (string, error) {
+func (s *SMTP) SendTracked(ctx context.Context, m Message, submitting func() error) (string, error) {
 	env, raw, err := compose(m)
 	if err != nil {
 		return "", err
@@ -149,7 +149,7 @@ func (s *SMTP) SendTracked(ctx context.Context, m Message, handing func() error)
 	defer limit.Stop()
 	return "", s.session(ctx, func(c *smtp.Client) error {
 		return s.deliver(ctx, c, env, raw, func() error {
-			err := handing()
+			err := submitting()
 			limit.Reset(contentTimeout)
 			return err
 		})
@@ -287,7 +287,7 @@ func (s *SMTP) login(ctx context.Context, c *smtp.Client, remote net.Addr) error
 	return nil
 }
 
-func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []byte, handing func() error) error {
+func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []byte, submitting func() error) error {
 	if _, size := c.Extension("SIZE"); size != "" {
 		if limit, err := strconv.Atoi(size); err == nil && limit > 0 && len(raw) > limit {
 			return &Error{Op: OpContent, Server: s.addr, Err: fmt.Errorf("message of %d bytes is over the server's limit of %d", len(raw), limit)}
@@ -316,7 +316,7 @@ func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []
 	if err != nil {
 		return s.failed(ctx, OpContent, err)
 	}
-	if err := handing(); err != nil {
+	if err := submitting(); err != nil {
 		return &Error{Op: OpContent, Server: s.addr, Temporary: true, Err: err}
 	}
 	// After a failed write the deferred close of the connection ends the transaction. w.Close

@@ -79,7 +79,7 @@ func (w *workspace) texts() []string {
 }
 
 // TestChat replies to a thread of the team chat, with a provider that fails in
-// several ways.
+// several reply options.
 func TestChat(t *testing.T) {
 	const thread = "C9:946684700.000200"
 	losePost := func(r *http.Request, arrived bool) error {

@@ -177,7 +177,7 @@ func TestDeliveryProviderTrouble(t *testing.T) {
 	}
 }
 
-// TestProviderAfterCrash: a process died during the handover of a mail: it is sent
+// TestProviderAfterCrash: a process died during the submission of a mail: it is sent
 // again as long as the provider recognizes it.
 func TestProviderAfterCrash(t *testing.T) {
 	p := mailtest.NewProvider(t, nil)
@@ -191,7 +191,7 @@ func TestProviderAfterCrash(t *testing.T) {
 	here, there := at(p.Key), at("re_another")
 	for _, tt := range []struct {
 		name  string
-		after time.Duration // since the first handover
+		after time.Duration // since the first submission
 		by    string
 		want  desk.Delivery
 		calls int
@@ -208,7 +208,7 @@ func TestProviderAfterCrash(t *testing.T) {
 			m := r.reply(r.mails(c, question).TicketID, "Under the mat.")
 			before := p.Calls()
 			time.Sleep(48 * time.Hour)
-			r.handsOver(m, tt.by)
+			r.crashDuringSubmission(m, tt.by)
 			time.Sleep(tt.after)
 			r.run()
 			time.Sleep(time.Hour)

@@ -96,10 +96,10 @@ func TestMessengers(t *testing.T) {
 					far := &graph{refuse: slices.Clone(tt.far.refuse)}
 					r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.http = &wire{to: far, lose: tt.lose} })
 					c := r.connect(adapter, "1065", func(n *connection.New) { n.Credentials = map[string]string{"access_token": "token"} })
-					medium := strings.ReplaceAll(adapter, "-", "_")
+					ticketChannel := strings.ReplaceAll(adapter, "-", "_")
 					reported := make(chan string, 1)
 					far.later = func(ours string) { reported <- ours }
-					ticket := r.intake(c, medium, channel.Event{Message: &channel.Message{
+					ticket := r.intake(c, ticketChannel, channel.Event{Message: &channel.Message{
 						ExternalID: "in-1", ThreadKey: "9001", From: channel.Party{ID: "9001", Name: "Ana"}, Text: "Hello?", SentAt: time.Now().Add(-tt.heard),
 					}}).TicketID
 					r.run()
@@ -107,7 +107,7 @@ func TestMessengers(t *testing.T) {
 					if tt.report != "" {
 						ours := <-reported
 						time.Sleep(20 * time.Second)
-						res := r.intake(c, medium, channel.Event{Receipt: &channel.Receipt{ExternalIDs: []string{"their id", ours}, State: tt.report}})
+						res := r.intake(c, ticketChannel, channel.Event{Receipt: &channel.Receipt{ExternalIDs: []string{"their id", ours}, State: tt.report}})
 						if res.Outcome != desk.ReceiptApplied {
 							t.Errorf("the report came to %+v", res)
 						}

@@ -9,7 +9,7 @@
 //
 // # At most once
 //
-// A handover is recorded durably before it begins. A process that dies after that,
+// A submission is recorded durably before it begins. A process that dies after that,
 // or a connection that breaks, leaves a message with an unknown result. The next
 // step depends on the provider:
 //
@@ -126,19 +126,19 @@ func Open(c Config) *Service {
 	return s
 }
 
-// RegisterWorkers registers one worker per medium, so that channels do not delay each other.
+// RegisterWorkers registers one worker per ticket channel, so that channels do not delay each other.
 // Call it before the queue starts.
 func (s *Service) RegisterWorkers(q *queue.Queue, d *desk.Service) {
 	s.desk = d
 	seen := make(map[string]bool)
 	for _, a := range s.adapters {
-		medium := a.Info().Medium
-		if _, sends := a.(channel.Sender); !sends || seen[medium] {
+		ticketChannel := a.Info().TicketChannel
+		if _, sends := a.(channel.Sender); !sends || seen[ticketChannel] {
 			continue
 		}
-		seen[medium] = true
+		seen[ticketChannel] = true
 		q.Handle(queue.Worker{
-			Kind: desk.SendKind(medium), Ordered: true, Concurrency: concurrency, Run: s.run,
+			Kind: desk.SendKind(ticketChannel), Ordered: true, Concurrency: concurrency, Run: s.run,
 			// Errors of providers are handled in run. These are our own.
 			Retry: func(attempt int, _ error) (time.Duration, bool) {
 				return queue.Backoff(attempt), attempt < maxInternalFailures
@@ -153,8 +153,8 @@ func (s *Service) RegisterWorkers(q *queue.Queue, d *desk.Service) {
 const maxInternalFailures = 300
 
 // PrepareSend implements [desk.Dispatcher].
-func (s *Service) PrepareSend(ctx context.Context, q db.Querier, organizationID, connectionID, medium string, m *channel.Outgoing) (string, error) {
-	c, err := s.connections.FindForSending(ctx, q, organizationID, connectionID, medium)
+func (s *Service) PrepareSend(ctx context.Context, q db.Querier, organizationID, connectionID, ticketChannel string, m *channel.Outgoing) (string, error) {
+	c, err := s.connections.FindForSending(ctx, q, organizationID, connectionID, ticketChannel)
 	several, ambiguous := errors.AsType[*connection.Ambiguous](err)
 	switch {
 	case ambiguous:
@@ -162,18 +162,18 @@ func (s *Service) PrepareSend(ctx context.Context, q db.Querier, organizationID,
 	case errors.Is(err, db.ErrNoRows) && connectionID != "":
 		return "", unfit("the connection of this conversation was removed")
 	case errors.Is(err, db.ErrNoRows):
-		return "", problem.New(problem.Precondition, "there is no connection for the channel %s: connect the address that customers know", medium)
+		return "", problem.New(problem.Precondition, "there is no connection for the channel %s: connect the address that customers know", ticketChannel)
 	case err != nil:
 		return "", fmt.Errorf("find connection: %w", err)
 	case !c.Enabled:
 		return "", problem.New(problem.Precondition, "the connection of %s is switched off", c.Address)
 	}
-	if a, ok := s.adapters[c.Channel]; ok && a.Info().Medium != medium {
-		return "", unfit("the connection of " + c.Address + " is not of the channel " + medium)
+	if a, ok := s.adapters[c.Channel]; ok && a.Info().TicketChannel != ticketChannel {
+		return "", unfit("the connection of " + c.Address + " is not of the channel " + ticketChannel)
 	}
-	sender := s.sender(&c, medium)
+	sender := s.sender(&c, ticketChannel)
 	if sender == nil {
-		return "", problem.New(problem.Precondition, "messages cannot be sent on the channel %s", medium)
+		return "", problem.New(problem.Precondition, "messages cannot be sent on the channel %s", ticketChannel)
 	}
 	m.From = c.Address
 	if err := s.connections.SendRefusal(&c); err != nil {
@@ -194,10 +194,10 @@ func unfit(reason string) error {
 	return &problem.Error{Kind: problem.Precondition, Code: desk.ConnectionUnfit, Message: reason}
 }
 
-// sender returns the adapter of a connection if it can send on the medium.
-func (s *Service) sender(c *connection.Connection, medium string) channel.Sender {
+// sender returns the adapter of a connection if it can send on the ticket channel.
+func (s *Service) sender(c *connection.Connection, ticketChannel string) channel.Sender {
 	a, ok := s.adapters[c.Channel]
-	if !ok || a.Info().Medium != medium {
+	if !ok || a.Info().TicketChannel != ticketChannel {
 		return nil
 	}
 	sender, _ := a.(channel.Sender)

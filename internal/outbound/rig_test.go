@@ -188,15 +188,15 @@ func (r *rig) connect(adapter, address string, change ...func(*connection.New)) 
 	return c
 }
 
-// handsOver leaves a message like a process that dies during its handover.
-func (r *rig) handsOver(m desk.Message, by string) {
+// crashDuringSubmission leaves a message like a process that dies during its submission.
+func (r *rig) crashDuringSubmission(m desk.Message, by string) {
 	r.Helper()
 	err := r.db.Write(r.Context(), func(tx *db.Tx) error {
 		w, err := r.desk.OutboxMessage(r.Context(), tx, m.ID)
 		if err != nil {
 			return err
 		}
-		return r.desk.RecordHandoverTx(r.Context(), tx, &w, by)
+		return r.desk.RecordSubmissionTx(r.Context(), tx, &w, by)
 	})
 	if err != nil {
 		r.Fatal(err)
@@ -204,11 +204,11 @@ func (r *rig) handsOver(m desk.Message, by string) {
 }
 
 // intake processes an event at the desk.
-func (r *rig) intake(c connection.Connection, medium string, e channel.Event) desk.Result {
+func (r *rig) intake(c connection.Connection, ticketChannel string, e channel.Event) desk.Result {
 	r.Helper()
 	var res desk.Result
 	err := r.db.Write(r.Context(), func(tx *db.Tx) (err error) {
-		res, err = r.desk.IngestTx(r.Context(), tx, desk.Inbound{OrganizationID: org, ConnectionID: c.ID, Channel: medium, Event: e})
+		res, err = r.desk.IngestTx(r.Context(), tx, desk.Inbound{OrganizationID: org, ConnectionID: c.ID, Channel: ticketChannel, Event: e})
 		return err
 	})
 	if err != nil {

@@ -31,7 +31,7 @@ type outcome struct {
 	giveUp  bool          // no next attempt
 }
 
-// run sends the message of a job, or finds out the result of an earlier handover.
+// run sends the message of a job, or finds out the result of an earlier submission.
 func (s *Service) run(ctx context.Context, j *queue.Job) error {
 	w, err := s.desk.OutboxMessage(ctx, s.db, j.ID)
 	if errors.Is(err, db.ErrNoRows) {
@@ -53,7 +53,7 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 	a := &attempt{Service: s, job: j, w: w, connection: c}
 	if errors.Is(err, db.ErrNoRows) {
 		reason := "its connection was removed"
-		if !w.HandedAt.IsZero() {
+		if !w.SubmittedAt.IsZero() {
 			reason = mayHaveArrived
 		}
 		return a.conclude(ctx, outcome{verdict: refusedVerdict(reason)})
@@ -113,9 +113,9 @@ func (a *attempt) isBlocked(ctx context.Context) (bool, error) {
 	return true, a.conclude(ctx, outcome{verdict: refusedVerdict(reason)})
 }
 
-// recordHandover records that the message is about to be handed over by a route.
-func (a *attempt) recordHandover(ctx context.Context, by string) error {
-	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.RecordHandoverTx(ctx, tx, &a.w, by) })
+// recordSubmission records that the message is about to be submitted by a route.
+func (a *attempt) recordSubmission(ctx context.Context, by string) error {
+	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.RecordSubmissionTx(ctx, tx, &a.w, by) })
 }
 
 // conclude records the result of an attempt.
@@ -172,10 +172,10 @@ func (a *attempt) postpone(ctx context.Context, reason string, wait time.Duratio
 // not by the provider. The job becomes ready again.
 func (a *attempt) interrupted(ctx context.Context, unclear bool) error {
 	cause := context.Cause(ctx)
-	if unclear || a.w.HandedAt.IsZero() {
+	if unclear || a.w.SubmittedAt.IsZero() {
 		return cause
 	}
-	err := a.recordOutcome(ctx, func(tx *db.Tx) error { return a.desk.CancelHandoverTx(ctx, tx, &a.w) })
+	err := a.recordOutcome(ctx, func(tx *db.Tx) error { return a.desk.CancelSubmissionTx(ctx, tx, &a.w) })
 	if err != nil && !errors.Is(err, desk.ErrRecalled) {
 		return err
 	}
@@ -221,7 +221,7 @@ func (s *Service) discard(ctx context.Context, tx *db.Tx, j *queue.Job, _ error)
 		return fmt.Errorf("load message: %w", err)
 	}
 	reason := "repeated internal errors"
-	if !w.HandedAt.IsZero() {
+	if !w.SubmittedAt.IsZero() {
 		reason = mayHaveArrived
 	}
 	return s.desk.RecordFailureTx(ctx, tx, &w, refusedVerdict(reason))

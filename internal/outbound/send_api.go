@@ -42,11 +42,11 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 	}
 	call := c.SendCall(&a.w.Outgoing, credentials)
 	by := callRoute(call)
-	if !a.w.HandedAt.IsZero() && a.w.HandedBy != by {
+	if !a.w.SubmittedAt.IsZero() && a.w.SubmittedVia != by {
 		return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
 	}
-	if !a.w.HandedAt.IsZero() {
-		if wait := time.Until(a.w.HandedAt.Add(a.scaled(inFlightTime))); wait > 0 {
+	if !a.w.SubmittedAt.IsZero() {
+		if wait := time.Until(a.w.SubmittedAt.Add(a.scaled(inFlightTime))); wait > 0 {
 			return a.postpone(ctx, "", wait)
 		}
 		switch c := c.(type) {
@@ -78,7 +78,7 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 	if barred, err := a.isBlocked(ctx); barred || err != nil {
 		return err
 	}
-	if err := a.recordHandover(ctx, by); err != nil {
+	if err := a.recordSubmission(ctx, by); err != nil {
 		return err
 	}
 	answer, began, err := a.call(ctx, call)
@@ -128,13 +128,13 @@ func (a *attempt) receiptURL() string {
 // search looks for the message at the provider and returns its id there; empty if
 // it is not found.
 func (a *attempt) search(ctx context.Context, c channel.Searcher, credentials channel.Credentials) (string, error) {
-	call := c.SearchCall(&a.w.Outgoing, credentials, a.w.HandedAt)
+	call := c.SearchCall(&a.w.Outgoing, credentials, a.w.SubmittedAt)
 	for range maxPages {
 		answer, _, err := a.call(ctx, call)
 		if err != nil {
 			return "", fmt.Errorf("the provider's search for the message failed: %w", err)
 		}
-		ids, more, err := c.ReadSearchResponse(&a.w.Outgoing, credentials, a.w.HandedAt, answer)
+		ids, more, err := c.ReadSearchResponse(&a.w.Outgoing, credentials, a.w.SubmittedAt, answer)
 		if err != nil {
 			return "", err
 		}

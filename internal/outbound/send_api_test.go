@@ -22,7 +22,7 @@ import (
 type pigeon struct{}
 
 func (pigeon) Info() channel.Info {
-	return channel.Info{Name: "pigeon", Medium: "pigeon", Path: "/api/webhooks/pigeon", MaxBody: 1}
+	return channel.Info{Name: "pigeon", TicketChannel: "pigeon", Path: "/api/webhooks/pigeon", MaxBody: 1}
 }
 func (pigeon) API() channel.API                             { return channel.API{URL: "https://pigeon.example"} }
 func (pigeon) Addresses(*channel.Request) ([]string, error) { return nil, nil }
@@ -59,7 +59,7 @@ func (pigeon) ReadSendResponse(_ *channel.Outgoing, a channel.Response) channel.
 type ringed struct{ pigeon }
 
 func (ringed) Info() channel.Info {
-	return channel.Info{Name: "ringed", Medium: "ringed", Path: "/api/webhooks/ringed", MaxBody: 1}
+	return channel.Info{Name: "ringed", TicketChannel: "ringed", Path: "/api/webhooks/ringed", MaxBody: 1}
 }
 func (ringed) IdempotencyWindow() time.Duration { return time.Hour }
 
@@ -126,8 +126,8 @@ const unsure = "it may have arrived: the connection ended before the server conf
 // TestCallWithoutMemory: an uncertain call is repeated only if that is harmless,
 // and then unchanged.
 func TestCallWithoutMemory(t *testing.T) {
-	crash := func(r *rig, m desk.Message) { r.handsOver(m, "call https://pigeon.example/fly") }
-	elsewhere := func(r *rig, m desk.Message) { r.handsOver(m, "call https://other.example/fly") }
+	crash := func(r *rig, m desk.Message) { r.crashDuringSubmission(m, "call https://pigeon.example/fly") }
+	elsewhere := func(r *rig, m desk.Message) { r.crashDuringSubmission(m, "call https://other.example/fly") }
 	later := func(by time.Duration) func(r *rig, m desk.Message) {
 		return func(r *rig, m desk.Message) {
 			crash(r, m)

@@ -19,7 +19,7 @@ import (
 func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error {
 	server, route := a.mail, "mail"
 	own, err := a.openMail(a.connection.Credentials())
-	if err != nil && a.w.HandedAt.IsZero() {
+	if err != nil && a.w.SubmittedAt.IsZero() {
 		return a.postpone(ctx, "the connection cannot send: "+err.Error(), disabledWait)
 	}
 	if own != nil {
@@ -31,7 +31,7 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 		by = "api " + repeater.IdempotencyScope()
 	}
 	repeats = repeats && err == nil && a.canRepeat(by, repeater.IdempotencyWindow())
-	if !a.w.HandedAt.IsZero() && !repeats {
+	if !a.w.SubmittedAt.IsZero() && !repeats {
 		return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
 	}
 	if barred, err := a.isBlocked(ctx); barred || err != nil {
@@ -57,7 +57,7 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 		}
 		a.w.Files[i].Data = data
 	}
-	id, err := server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordHandover(ctx, by) })
+	id, err := server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordSubmission(ctx, by) })
 	for {
 		gone := a.refusedCc(err)
 		if gone == "" {
@@ -67,7 +67,7 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 		if err := a.recordOutcome(ctx, func(tx *db.Tx) error { return a.desk.RemoveCcTx(ctx, tx, &a.w, gone, reason) }); err != nil {
 			return fmt.Errorf("remove copy: %w", err)
 		}
-		id, err = server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordHandover(ctx, by) })
+		id, err = server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordSubmission(ctx, by) })
 	}
 	if err == nil {
 		v := channel.SendResult{Verdict: channel.VerdictSent}
@@ -110,10 +110,10 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 const bySMTP = "smtp"
 
 // canRepeat reports whether a provider that recognizes a repeated message within a
-// time still does so for the first uncertain handover. It knows nothing of
-// handovers by another route.
+// time still does so for the first uncertain submission. It knows nothing of
+// submissions by another route.
 func (a *attempt) canRepeat(by string, within time.Duration) bool {
-	return a.w.HandedAt.IsZero() || a.w.HandedBy == by && time.Since(a.w.DoubtedAt) < within
+	return a.w.SubmittedAt.IsZero() || a.w.SubmittedVia == by && time.Since(a.w.UncertainSince) < within
 }
 
 // refusedCc returns the Cc address that the mail server refuses permanently; empty

@@ -35,7 +35,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 type relay struct {
 	attempts
 	received []mail.Message
-	// fail is called before and after the handover.
+	// fail is called before and after the submission.
 	fail func(m mail.Message, handed bool) error
 }
 
@@ -44,7 +44,7 @@ func (r *relay) Send(ctx context.Context, m mail.Message) error {
 	return err
 }
 
-func (r *relay) SendTracked(ctx context.Context, m mail.Message, handing func() error) (string, error) {
+func (r *relay) SendTracked(ctx context.Context, m mail.Message, submitting func() error) (string, error) {
 	r.note()
 	if _, err := mail.Compose(m); err != nil {
 		return "", err
@@ -57,7 +57,7 @@ func (r *relay) SendTracked(ctx context.Context, m mail.Message, handing func() 
 			return "", err
 		}
 	}
-	if err := handing(); err != nil {
+	if err := submitting(); err != nil {
 		return "", &mail.Error{Op: mail.OpContent, Temporary: true, Err: err}
 	}
 	if fail != nil {
@@ -266,14 +266,14 @@ func TestRefusedCopy(t *testing.T) {
 	})
 }
 
-// TestCrashWhileHandingOver: a process died during the handover of a mail.
-func TestCrashWhileHandingOver(t *testing.T) {
+// TestCrashDuringSubmission: a process died during the submission of a mail.
+func TestCrashDuringSubmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := new(relay)
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.mail = server })
 		c := r.connect("email-raw", ourMail)
 		m := r.reply(r.mails(c, question).TicketID, "Under the mat.")
-		r.handsOver(m, "smtp")
+		r.crashDuringSubmission(m, "smtp")
 		r.run()
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -292,7 +292,7 @@ func TestRemovedConnection(t *testing.T) {
 		c := r.connect("email-raw", ourMail)
 		ticket := r.mails(c, question).TicketID
 		handed, waits := r.reply(ticket, "Under the mat."), r.reply(ticket, "Or beside it.")
-		r.handsOver(handed, "smtp")
+		r.crashDuringSubmission(handed, "smtp")
 		if err := r.db.Write(t.Context(), func(tx *db.Tx) error { return r.connections.DeleteTx(t.Context(), tx, org, c.ID) }); err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func TestOurTrouble(t *testing.T) {
 	})
 }
 
-// TestOwnOutage: a database that cannot record a handover costs the mail no
+// TestOwnOutage: a database that cannot record a submission costs the mail no
 // attempt, however long that lasts.
 func TestOwnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestSlowProvider(t *testing.T) {
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.http = &wire{to: p} })
 		c := r.connect("sms", ourNumber)
 		m := r.reply(r.texts(c, "SM1", anasPhone, "Hello?").TicketID, "Hello!")
-		r.handsOver(m, "call https://api.twilio.com/2010-04-01/Accounts/AC1/Messages.json")
+		r.crashDuringSubmission(m, "call https://api.twilio.com/2010-04-01/Accounts/AC1/Messages.json")
 		time.AfterFunc(25*time.Second, func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -323,5 +323,5 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // at is the source of a connection's events, a minute after the last change of the
 // tests.
 func at(organization, connection string) channel.Source {
-	return channel.Source{OrganizationID: organization, ConnectionID: connection, Medium: "storefront", ReceivedAt: noon.Add(time.Hour)}
+	return channel.Source{OrganizationID: organization, ConnectionID: connection, TicketChannel: "storefront", ReceivedAt: noon.Add(time.Hour)}
 }

@@ -148,7 +148,7 @@ func TestLargeArchive(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.queue.Stop(context.Background())
-		o := channel.Source{OrganizationID: "acme", ConnectionID: "shop-1", Medium: "storefront", ReceivedAt: time.Now()}
+		o := channel.Source{OrganizationID: "acme", ConnectionID: "shop-1", TicketChannel: "storefront", ReceivedAt: time.Now()}
 		id := f.ana(o)
 		noise := make([]byte, shop.MaxMailed)
 		for i := range noise {

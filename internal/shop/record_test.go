@@ -144,7 +144,7 @@ func TestReturns(t *testing.T) {
 		of(3, channel.Order{Returns: []channel.Return{{ExternalID: "R1", Status: "received"}}}, &channel.Message{ExternalID: "n2", Text: "The return has arrived."}),
 	}
 	for n, p := range permutations(len(events)) {
-		o := channel.Source{OrganizationID: "acme", ConnectionID: "market-" + strconv.Itoa(n), Medium: "marketplace", ReceivedAt: noon.Add(time.Hour)}
+		o := channel.Source{OrganizationID: "acme", ConnectionID: "market-" + strconv.Itoa(n), TicketChannel: "marketplace", ReceivedAt: noon.Add(time.Hour)}
 		messages := 0
 		for _, i := range p {
 			if _, m := f.intake(o, events[i]); m != nil {

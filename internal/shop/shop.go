@@ -4,7 +4,7 @@
 // # Records
 //
 // A provider's ids are valid in one place: a connection, or, without one, the
-// organization's medium. An order is identified by its place and id, and so is a
+// organization's ticket channel. An order is identified by its place and id, and so is a
 // customer, matched with the desk's customers once: by id, then e-mail
 // address, then number.
 //
@@ -212,7 +212,7 @@ func placeKey(o channel.Source) string {
 	if o.ConnectionID != "" {
 		return o.ConnectionID
 	}
-	return o.OrganizationID + "/" + o.Medium
+	return o.OrganizationID + "/" + o.TicketChannel
 }
 
 func scanText(row db.Row) (s string, err error) {

@@ -21,10 +21,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// outgoing records the link of the last file sent.
-type outgoing struct{ link string }
+// linkRecorder records the link of the last file sent.
+type linkRecorder struct{ link string }
 
-func (o *outgoing) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (o *linkRecorder) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	o.link = m.Files[0].URL
 	return connectionID, nil
 }
@@ -37,7 +37,7 @@ func shareFile(t *testing.T, d *db.DB) (*web.Site, *url.URL) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { files.Close() })
-	o := new(outgoing)
+	o := new(linkRecorder)
 	s := desk.Open(desk.Config{
 		DB: d, Queue: queue.Open(d, queue.Config{}), Events: new(event.Log), Blob: files, Box: seal.New(seal.NewKey()), Dispatcher: o, BaseURL: baseURL,
 	})

@@ -90,7 +90,7 @@ func New(c Config) *Adapter {
 
 // Info implements [channel.Adapter].
 func (*Adapter) Info() channel.Info {
-	return channel.Info{Name: "chat", Medium: "chat", Path: "/api/webhooks/chat", MaxBody: 1 << 20}
+	return channel.Info{Name: "chat", TicketChannel: "chat", Path: "/api/webhooks/chat", MaxBody: 1 << 20}
 }
 
 // NormalizeAddress implements [channel.AddressNormalizer]. An address is the id of a workspace,

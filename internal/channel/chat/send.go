@@ -73,8 +73,8 @@ type metadata struct {
 	} `json:"event_payload"`
 }
 
-// post is the body of the call.
-type post struct {
+// postCall is the body of the call.
+type postCall struct {
 	Channel  string   `json:"channel"`
 	Thread   string   `json:"thread_ts"`
 	Text     string   `json:"text"`
@@ -83,7 +83,7 @@ type post struct {
 
 // SendCall implements [channel.APISender].
 func (a *Adapter) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.APIRequest {
-	p := post{Text: text(m), Metadata: metadata{Type: eventType}}
+	p := postCall{Text: text(m), Metadata: metadata{Type: eventType}}
 	p.Metadata.Payload.ID = m.ID
 	p.Channel, p.Thread, _ = thread(m)
 	body, _ := json.Marshal(p) // strings do not fail

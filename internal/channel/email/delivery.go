@@ -80,7 +80,7 @@ func NewDelivery(c Config) *Delivery {
 // Info implements [channel.Adapter].
 func (*Delivery) Info() channel.Info {
 	return channel.Info{
-		Name: "email-delivery", Medium: medium, Path: "/api/webhooks/email-delivery", Aliases: []string{"/api/webhooks/email"},
+		Name: "email-delivery", TicketChannel: ticketChannel, Path: "/api/webhooks/email-delivery", Aliases: []string{"/api/webhooks/email"},
 		MaxBody: deliveryMaxBody, Serves: []string{"email-form", "email-parse", "email-json", "email-raw"},
 	}
 }

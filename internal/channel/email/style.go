@@ -28,9 +28,9 @@ import (
 const KindMessage = "message"
 
 const (
-	inboundPath = "/api/webhooks/inbound-email"
-	maxBody     = 35 << 20
-	medium      = "email"
+	inboundPath   = "/api/webhooks/inbound-email"
+	maxBody       = 35 << 20
+	ticketChannel = "email"
 
 	// maxRecipients bounds the parts of one request.
 	maxRecipients = 100
@@ -49,7 +49,7 @@ type style struct {
 
 // Info implements [channel.Adapter].
 func (a *style) Info() channel.Info {
-	return channel.Info{Name: a.name, Medium: medium, Path: inboundPath, MaxBody: maxBody}
+	return channel.Info{Name: a.name, TicketChannel: ticketChannel, Path: inboundPath, MaxBody: maxBody}
 }
 
 // NormalizeAddress implements [channel.AddressNormalizer].

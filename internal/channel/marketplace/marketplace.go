@@ -67,7 +67,7 @@ func New(certificates CertificateStore) *Adapter { return &Adapter{certificates}
 
 // Info implements [channel.Adapter].
 func (*Adapter) Info() channel.Info {
-	return channel.Info{Name: "marketplace", Medium: "marketplace", Path: "/api/marketplace/webhook", MaxBody: 1 << 20, SharedKey: true}
+	return channel.Info{Name: "marketplace", TicketChannel: "marketplace", Path: "/api/marketplace/webhook", MaxBody: 1 << 20, SharedKey: true}
 }
 
 // topicForm matches a topic ARN.

@@ -34,7 +34,7 @@ func NewBusiness(c Config) *Business { return &Business{platform{newGraph(c)}} }
 
 // Info implements [channel.Adapter].
 func (*Business) Info() channel.Info {
-	return channel.Info{Name: "business-messaging", Medium: "business_messaging", Path: "/api/webhooks/business-messaging", MaxBody: maxBody}
+	return channel.Info{Name: "business-messaging", TicketChannel: "business_messaging", Path: "/api/webhooks/business-messaging", MaxBody: maxBody}
 }
 
 // The handled notification fields.

@@ -32,7 +32,7 @@ func NewMessenger(c Config) *Messenger { return &Messenger{platform{newGraph(c)}
 
 // Info implements [channel.Adapter].
 func (*Messenger) Info() channel.Info {
-	return channel.Info{Name: "social-messenger", Medium: "social_messenger", Path: "/api/webhooks/social-messenger", MaxBody: maxBody}
+	return channel.Info{Name: "social-messenger", TicketChannel: "social_messenger", Path: "/api/webhooks/social-messenger", MaxBody: maxBody}
 }
 
 // The handled objects, all of one shape.

@@ -37,7 +37,7 @@ func NewConnect() Connect { return Connect{} }
 
 // Info implements [channel.Adapter].
 func (Connect) Info() channel.Info {
-	return channel.Info{Name: "payments-connect", Medium: "payments", Path: "/api/webhooks/payments-connect", MaxBody: 1 << 20}
+	return channel.Info{Name: "payments-connect", TicketChannel: "payments", Path: "/api/webhooks/payments-connect", MaxBody: 1 << 20}
 }
 
 var accountForm = regexp.MustCompile(`^acct_[A-Za-z0-9]{1,100}$`)

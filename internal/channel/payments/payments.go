@@ -38,7 +38,7 @@ func New() Adapter { return Adapter{} }
 
 // Info implements [channel.Adapter].
 func (Adapter) Info() channel.Info {
-	return channel.Info{Name: "payments", Medium: "payments", Path: "/api/webhooks/payments", MaxBody: 1 << 20, Deployment: true}
+	return channel.Info{Name: "payments", TicketChannel: "payments", Path: "/api/webhooks/payments", MaxBody: 1 << 20, Deployment: true}
 }
 
 // Addresses implements [channel.Adapter]. There are none.

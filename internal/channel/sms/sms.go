@@ -66,7 +66,7 @@ func New(c Config) *Adapter {
 
 // Info implements [channel.Adapter].
 func (*Adapter) Info() channel.Info {
-	return channel.Info{Name: "sms", Medium: "sms", Path: "/api/webhooks/sms", MaxBody: 1 << 20}
+	return channel.Info{Name: "sms", TicketChannel: "sms", Path: "/api/webhooks/sms", MaxBody: 1 << 20}
 }
 
 // Addresses implements [channel.Adapter]. Our number is To of an inbound text and From of a

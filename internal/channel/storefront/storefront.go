@@ -29,8 +29,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 )
 
-// medium is the medium of both adapters.
-const medium = "storefront"
+// ticketChannel is the ticket channel of both adapters.
+const ticketChannel = "storefront"
 
 // Path is the endpoint for the platform's webhooks.
 const Path = "/api/webhooks/storefront"
@@ -204,7 +204,7 @@ func New(c Config) Adapter { return Adapter{apiURL: cmp.Or(c.APIURL, "https://{s
 
 // Info implements [channel.Adapter].
 func (Adapter) Info() channel.Info {
-	return channel.Info{Name: "storefront", Medium: medium, Path: Path, MaxBody: 1 << 20}
+	return channel.Info{Name: "storefront", TicketChannel: ticketChannel, Path: Path, MaxBody: 1 << 20}
 }
 
 // API implements [channel.APIUser]. Each shop has its own URL.
@@ -310,7 +310,7 @@ func NewPrivacy() Privacy { return Privacy{} }
 // Info implements [channel.Adapter].
 func (Privacy) Info() channel.Info {
 	return channel.Info{
-		Name: "storefront-privacy", Medium: medium, Path: Path + "/gdpr", MaxBody: 1 << 20, Serves: []string{"storefront"}, AcceptWhenDisabled: true,
+		Name: "storefront-privacy", TicketChannel: ticketChannel, Path: Path + "/gdpr", MaxBody: 1 << 20, Serves: []string{"storefront"}, AcceptWhenDisabled: true,
 	}
 }
 

@@ -65,7 +65,7 @@ func New(c Config) *Adapter {
 
 // Info implements [channel.Adapter].
 func (*Adapter) Info() channel.Info {
-	return channel.Info{Name: "voice", Medium: "voice", Path: "/api/webhooks/voice", MaxBody: 1 << 20}
+	return channel.Info{Name: "voice", TicketChannel: "voice", Path: "/api/webhooks/voice", MaxBody: 1 << 20}
 }
 
 // errNoEvent is returned for a body that is neither an object nor a token with one.

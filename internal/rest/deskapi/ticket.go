@@ -175,7 +175,7 @@ func (a *API) ticketRoutes() []rest.Route {
 			{Name: "priority", Kind: rest.EnumsParam, Values: priorities},
 			{Name: "assignee_id", Kind: rest.StringsParam, Doc: "Ids of members; none for tickets without an assignee."},
 			{Name: "customer_id", Kind: rest.StringsParam},
-			{Name: "channel", Kind: rest.StringsParam, Doc: "Where tickets were created: " + strings.Join(channel.Media, ", ") + ".", Example: "email,sms"},
+			{Name: "channel", Kind: rest.StringsParam, Doc: "Where tickets were created: " + strings.Join(channel.TicketChannels, ", ") + ".", Example: "email,sms"},
 			{Name: "tags", Kind: rest.StringsParam, Doc: "Tickets that have one of these."},
 			{Name: "number", Kind: rest.StringsParam, Example: "42"},
 			{Name: "external_id", Kind: rest.StringsParam},
@@ -325,8 +325,8 @@ func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, 
 		}
 	}
 	for i, name := range q.Channel {
-		if q.Channel[i] = channel.MediumName(name); !slices.Contains(channel.Media, q.Channel[i]) {
-			return rest.Response{}, rest.BadParameter("channel", "channel must be %s.", strings.Join(channel.Media, ", "))
+		if q.Channel[i] = channel.TicketChannelName(name); !slices.Contains(channel.TicketChannels, q.Channel[i]) {
+			return rest.Response{}, rest.BadParameter("channel", "channel must be %s.", strings.Join(channel.TicketChannels, ", "))
 		}
 	}
 	for _, s := range r.Strings("number") {
@@ -398,7 +398,7 @@ func (a *API) createTicket(ctx context.Context, r *rest.Request) (rest.Response,
 		return rest.Response{}, err
 	}
 	n := desk.NewTicket{
-		Subject: in.Subject.Value, Channel: channel.MediumName(in.Channel.Value), ConnectionID: in.ChannelID.Value, CustomerID: in.CustomerID.Value, Priority: in.Priority.Value,
+		Subject: in.Subject.Value, Channel: channel.TicketChannelName(in.Channel.Value), ConnectionID: in.ChannelID.Value, CustomerID: in.CustomerID.Value, Priority: in.Priority.Value,
 		AssigneeID: in.AssigneeID.Value, Tags: in.Tags.Value, ExternalID: in.ExternalID.Value, Metadata: changed(nil, in.Metadata),
 		By: desk.Actor{ID: r.Key.ID, Name: r.Key.Name},
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// post records challenges.
-type post struct{ mails []mail.Message }
+// challengeMailer records challenges.
+type challengeMailer struct{ mails []mail.Message }
 
-func (p *post) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
+func (p *challengeMailer) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error {
 	tx.AfterCommit(func() { p.mails = append(p.mails, m) })
 	return nil
 }
@@ -25,7 +25,7 @@ func (p *post) EnqueueMailTx(_ context.Context, tx *db.Tx, m mail.Message) error
 // TestProof checks that a channel's page shows the missing uses, the methods of proof and
 // their errors.
 func TestProof(t *testing.T) {
-	h, p := newHarness(t), new(post)
+	h, p := newHarness(t), new(challengeMailer)
 	var records []string
 	h.connections.UseProofs(connection.Proofs{
 		Mailer: p, BaseURL: webtest.BaseURL, Shared: map[string]bool{"email-raw": true},

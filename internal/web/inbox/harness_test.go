@@ -22,10 +22,10 @@ type harness struct {
 	desk *desk.Service
 }
 
-// post admits every message.
-type post struct{}
+// dispatcher admits every message.
+type dispatcher struct{}
 
-func (post) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (dispatcher) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	m.From, m.MessageID = "support@example.com", m.ID+"@example.com"
 	return connectionID, nil
 }
@@ -39,7 +39,7 @@ func (noAddresses) Owns(context.Context, db.Querier, string, string, string) (bo
 
 func newHarness(t testing.TB, change ...func(*inbox.Config)) *harness {
 	t.Helper()
-	return newHarnessWith(t, post{}, change...)
+	return newHarnessWith(t, dispatcher{}, change...)
 }
 
 func newHarnessWith(t testing.TB, d desk.Dispatcher, change ...func(*inbox.Config)) *harness {
@@ -63,11 +63,11 @@ func newHarnessWith(t testing.TB, d desk.Dispatcher, change ...func(*inbox.Confi
 }
 
 // receive passes an inbound message to the desk.
-func (h *harness) receive(medium string, m channel.Message) desk.Result {
+func (h *harness) receive(ticketChannel string, m channel.Message) desk.Result {
 	h.t.Helper()
 	var res desk.Result
 	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) (err error) {
-		res, err = h.desk.IngestTx(h.t.Context(), tx, desk.Inbound{OrganizationID: h.Organization.ID, Channel: medium, Event: channel.Event{Message: &m}})
+		res, err = h.desk.IngestTx(h.t.Context(), tx, desk.Inbound{OrganizationID: h.Organization.ID, Channel: ticketChannel, Event: channel.Event{Message: &m}})
 		return err
 	}); err != nil {
 		h.t.Fatal(err)

@@ -73,15 +73,15 @@ func (p *pages) replyChannels(r *web.Request, c *desk.Customer) ([]web.Option, e
 		return nil, err
 	}
 	for _, at := range list {
-		medium, what := "", ""
+		ticketChannel, what := "", ""
 		switch {
 		case at.Channel == "sms" && (c == nil || len(c.Phones) > 0):
-			medium, what = "sms", "SMS from "
+			ticketChannel, what = "sms", "SMS from "
 		case strings.HasPrefix(at.Channel, "email-") && at.Channel != "email-delivery" && (c == nil || len(c.Emails) > 0):
-			medium, what = "email", "E-mail from "
+			ticketChannel, what = "email", "E-mail from "
 		}
-		if medium != "" && at.Enabled {
-			options = append(options, web.Option{Value: medium + " " + at.ID, Label: what + at.Address})
+		if ticketChannel != "" && at.Enabled {
+			options = append(options, web.Option{Value: ticketChannel + " " + at.ID, Label: what + at.Address})
 		}
 	}
 	return options, nil

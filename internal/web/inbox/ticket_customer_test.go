@@ -129,18 +129,18 @@ func TestCustomerOfATicket(t *testing.T) {
 	}
 }
 
-// ways is a dispatcher: one customer opted out, another's reply window is open.
-type ways struct{}
+// windowDispatcher is a dispatcher: one customer opted out, another's reply window is open.
+type windowDispatcher struct{}
 
-func (ways) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
+func (windowDispatcher) PrepareSend(_ context.Context, _ db.Querier, _, connectionID, _ string, m *channel.Outgoing) (string, error) {
 	m.From, m.WindowEndsAt = "+14155550100", time.Now().Add(3*time.Hour+time.Minute)
 	return connectionID, nil
 }
 
-// TestWaysOut checks that the composer shows recipient and reply window, and the choice
+// TestReplyOptions checks that the composer shows recipient and reply window, and the choice
 // between several conversations.
-func TestWaysOut(t *testing.T) {
-	h := newHarnessWith(t, ways{})
+func TestReplyOptions(t *testing.T) {
+	h := newHarnessWith(t, windowDispatcher{})
 	one := h.text("+14155550111", "SM1", "Hello?")
 	two := h.text("+14155550122", "SM2", "And me?")
 	b := h.SignIn(h.Agent)

@@ -14,33 +14,33 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-func (r *rig) ways(ticketID string) []desk.ReplyOption {
+func (r *rig) replyOptions(ticketID string) []desk.ReplyOption {
 	r.Helper()
-	ways, err := r.desk.ReplyOptions(r.Context(), r.db, org, ticketID)
+	replyOptions, err := r.desk.ReplyOptions(r.Context(), r.db, org, ticketID)
 	if err != nil {
 		r.Fatal(err)
 	}
-	return ways
+	return replyOptions
 }
 
-// TestWaysOut: the reply options equal the results of replies.
-func TestWaysOut(t *testing.T) {
+// TestReplyOptions: the reply options equal the results of replies.
+func TestReplyOptions(t *testing.T) {
 	r := newRig(t)
 	sms, mailbox := r.connect("sms", ourNumber), r.connect("email-raw", ourMail)
 	texted := r.texts(sms, "SM1", anasPhone, "Hello?")
 	mailed := r.mails(mailbox, "From: Ana <"+anasMail+">\nTo: "+ourMail+"\nCc: Bob <bob@c.example>\nMessage-ID: <m1@c.example>\nSubject: Help\n\nHello?\n")
 	only := func(what, ticketID string) desk.ReplyOption {
 		t.Helper()
-		ways := r.ways(ticketID)
-		if len(ways) != 1 {
-			t.Fatalf("%s: got %+v, want one", what, ways)
+		replyOptions := r.replyOptions(ticketID)
+		if len(replyOptions) != 1 {
+			t.Fatalf("%s: got %+v, want one", what, replyOptions)
 		}
 		_, err := r.tryReply(ticketID, "Hi")
 		p, _ := err.(*problem.Error)
-		if got := ways[0].Refusal; (err == nil) != (got == "") || err != nil && (p == nil || p.Message != got) {
+		if got := replyOptions[0].Refusal; (err == nil) != (got == "") || err != nil && (p == nil || p.Message != got) {
 			t.Errorf("%s: it is refused with %q, and a reply with %v", what, got, err)
 		}
-		return ways[0]
+		return replyOptions[0]
 	}
 	w := only("text", texted.TicketID)
 	if w.Channel != "sms" || w.ConversationID != texted.ConversationID || w.ConnectionID != sms.ID || w.From != ourNumber || w.To.Phone != anasPhone ||
@@ -72,9 +72,9 @@ func TestWaysOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, id := range map[string]string{"survivor": mailed.TicketID, "merged": texted.TicketID} {
-		ways := r.ways(id)
-		if len(ways) != 2 || ways[0].Channel != "sms" || ways[0].Refusal == "" || ways[1].Channel != "email" || ways[1].Refusal != "" {
-			t.Errorf("%s: got %+v, want the later conversation first", what, ways)
+		replyOptions := r.replyOptions(id)
+		if len(replyOptions) != 2 || replyOptions[0].Channel != "sms" || replyOptions[0].Refusal == "" || replyOptions[1].Channel != "email" || replyOptions[1].Refusal != "" {
+			t.Errorf("%s: got %+v, want the later conversation first", what, replyOptions)
 		}
 	}
 	var bare desk.Ticket
@@ -84,8 +84,8 @@ func TestWaysOut(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if ways := r.ways(bare.ID); len(ways) != 1 || ways[0].ConversationID != "" || ways[0].Channel != desk.ChannelAPI {
-		t.Errorf("nothing was said: got %+v, want a conversation that the first reply creates", ways)
+	if replyOptions := r.replyOptions(bare.ID); len(replyOptions) != 1 || replyOptions[0].ConversationID != "" || replyOptions[0].Channel != desk.ChannelAPI {
+		t.Errorf("nothing was said: got %+v, want a conversation that the first reply creates", replyOptions)
 	}
 	says, err := r.desk.Compose(t.Context(), desk.Draft{Text: "Hello?"})
 	if err != nil {
@@ -128,9 +128,9 @@ func TestWindow(t *testing.T) {
 			}}).TicketID
 			for _, passed := range []time.Duration{0, tt.window - 2*time.Hour, 2 * time.Hour} {
 				time.Sleep(passed)
-				ways := r.ways(ticket)
-				if open := time.Since(at) < tt.window; len(ways) != 1 || !ways[0].OpenUntil.Equal(at.Add(tt.window)) || (ways[0].Refusal == "") != open {
-					t.Errorf("%s %s: after %v got %+v, want it open until %v", tt.adapter, tt.more, time.Since(at), ways, at.Add(tt.window))
+				replyOptions := r.replyOptions(ticket)
+				if open := time.Since(at) < tt.window; len(replyOptions) != 1 || !replyOptions[0].OpenUntil.Equal(at.Add(tt.window)) || (replyOptions[0].Refusal == "") != open {
+					t.Errorf("%s %s: after %v got %+v, want it open until %v", tt.adapter, tt.more, time.Since(at), replyOptions, at.Add(tt.window))
 				}
 			}
 		})
