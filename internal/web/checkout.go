@@ -52,7 +52,7 @@ func (s *Site) checkoutFailed(w http.ResponseWriter, r *http.Request, err error)
 			"Choose the plan again for a new checkout.")
 	case problem.Unavailable:
 		s.log.WarnContext(r.Context(), "payment not reported", "error", err)
-		s.renderMessage(w, r, http.StatusServiceUnavailable, "The payment could not be recorded", message{
+		s.renderMessage(w, r, http.StatusServiceUnavailable, "The payment could not be recorded", messagePage{
 			"The payment could not be saved right now.", "Try again. You won’t be charged twice.",
 			billing.DevCheckoutPath + r.PathValue("token"), "Back to the checkout",
 		})

@@ -239,7 +239,7 @@ func (s *Site) renderProof(w http.ResponseWriter, r *Request, held string, form 
 // redirects to the check, or to enrolment.
 func (s *Site) restricted(w http.ResponseWriter, r *Request) {
 	if r.Method == http.MethodPost {
-		s.renderMessage(w, r.Request, http.StatusForbidden, "A second factor is required", message{
+		s.renderMessage(w, r.Request, http.StatusForbidden, "A second factor is required", messagePage{
 			Text: fmt.Sprintf("%s requires a second factor of its members. Nothing was changed.", r.Organization.Name),
 			Path: "/", Label: "Continue",
 		})

@@ -62,11 +62,11 @@ func (s *Site) invitationFailed(w http.ResponseWriter, r *http.Request, err erro
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.Invalid:
-		s.renderMessage(w, r, http.StatusBadRequest, "This invitation does not work", message{
+		s.renderMessage(w, r, http.StatusBadRequest, "This invitation does not work", messagePage{
 			p.Message, "If you have already accepted it, sign in. Otherwise request a new invitation from an admin.", SignInPath, "Sign in",
 		})
 	case ok && p.Kind == problem.Conflict:
-		s.renderMessage(w, r, http.StatusConflict, "You cannot join with this address", message{
+		s.renderMessage(w, r, http.StatusConflict, "You cannot join with this address", messagePage{
 			p.Message, "Sign in to work in your organization. To join another one, have an admin remove you from it first " +
 				"and open the invitation again, or request an invitation to another e-mail address.", SignInPath, "Sign in",
 		})

@@ -66,7 +66,7 @@ func (s *Site) resetPassword(w http.ResponseWriter, r *http.Request) {
 
 // resetDone confirms the new password.
 func (s *Site) resetDone(w http.ResponseWriter, r *http.Request) {
-	s.renderMessage(w, r, http.StatusOK, "Password changed", message{
+	s.renderMessage(w, r, http.StatusOK, "Password changed", messagePage{
 		"You were signed out on all devices.", "Sign in with the new password.",
 		SignInPath, "Sign in",
 	})
@@ -74,7 +74,7 @@ func (s *Site) resetDone(w http.ResponseWriter, r *http.Request) {
 
 func (s *Site) resetFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
-		s.renderMessage(w, r, http.StatusBadRequest, "This link does not work", message{
+		s.renderMessage(w, r, http.StatusBadRequest, "This link does not work", messagePage{
 			p.Message, "If you have just set a new password, sign in with it. Otherwise request a new link.", forgotPath, "Request a new link",
 		})
 		return

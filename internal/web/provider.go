@@ -37,12 +37,12 @@ func (s *Site) providerCallback(w http.ResponseWriter, r *http.Request) {
 		if p.Cause != nil { // only the operator can fix it
 			s.log.WarnContext(r.Context(), "identity provider's answer refused", "error", err)
 		}
-		s.renderMessage(w, r, http.StatusBadRequest, "You are not signed in", message{
+		s.renderMessage(w, r, http.StatusBadRequest, "You are not signed in", messagePage{
 			p.Message, "Start again in this browser, or request a sign-in link by e-mail.", SignInPath, "Sign in",
 		})
 	case ok && p.Kind == problem.Unavailable:
 		s.log.WarnContext(r.Context(), "identity provider not available", "error", err)
-		s.renderMessage(w, r, http.StatusServiceUnavailable, "You are not signed in", message{
+		s.renderMessage(w, r, http.StatusServiceUnavailable, "You are not signed in", messagePage{
 			p.Message, "Start again in a moment, or request a sign-in link by e-mail.", SignInPath, "Sign in",
 		})
 	case ok && p.Kind == problem.Precondition: // no provider is configured

@@ -234,7 +234,7 @@ func (s *Site) authenticate(w http.ResponseWriter, r *http.Request) (*Request, e
 // a message that nothing was changed.
 func (s *Site) redirectToSignIn(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
-		s.renderMessage(w, r, http.StatusUnauthorized, "Sign in first", message{
+		s.renderMessage(w, r, http.StatusUnauthorized, "Sign in first", messagePage{
 			Text: "Your session has ended. Nothing was changed.", Next: "Sign in, go back and submit the form again.",
 			Path: SignInPath, Label: "Sign in",
 		})
@@ -322,7 +322,7 @@ func (a *Section) fail(w http.ResponseWriter, r *Request, err error) {
 		return
 	}
 	status, title := http.StatusUnprocessableEntity, "Action failed"
-	m := message{Text: sentence(p.Message), Path: "/inbox", Label: "Go to inbox"}
+	m := messagePage{Text: sentence(p.Message), Path: "/inbox", Label: "Go to inbox"}
 	switch p.Kind {
 	case problem.NotFound:
 		status, title = http.StatusNotFound, "Not found"

@@ -56,7 +56,7 @@ func (s *Site) follow(w http.ResponseWriter, r *http.Request, token string) {
 
 func (s *Site) linkFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid {
-		s.renderMessage(w, r, http.StatusBadRequest, "This link does not work", message{
+		s.renderMessage(w, r, http.StatusBadRequest, "This link does not work", messagePage{
 			p.Message, "Request a new link and open it in the same browser.", SignInPath, "Request a new link",
 		})
 		return
@@ -104,10 +104,10 @@ func (s *Site) signUpRefused(w http.ResponseWriter, r *http.Request, err error) 
 		return false
 	}
 	if p.Code == account.ProviderRequired {
-		s.renderMessage(w, r, http.StatusForbidden, "Sign in with your identity provider", message{Text: p.Message, Path: SignInPath, Label: "Go to sign-in"})
+		s.renderMessage(w, r, http.StatusForbidden, "Sign in with your identity provider", messagePage{Text: p.Message, Path: SignInPath, Label: "Go to sign-in"})
 		return true
 	}
-	s.renderMessage(w, r, http.StatusForbidden, "You can’t sign up with this address", message{
+	s.renderMessage(w, r, http.StatusForbidden, "You can’t sign up with this address", messagePage{
 		p.Message, "If you have an invitation, open its link.", SignInPath, "Sign in with another address",
 	})
 	return true

@@ -28,6 +28,18 @@ func readerZone(r *http.Request) *time.Location {
 	return zone
 }
 
+// Date formats a date: "2 Jan 2006".
+func Date(t time.Time) string { return t.Format("2 Jan 2006") }
+
+// ShortDate formats a date without its year: "2 Jan".
+func ShortDate(t time.Time) string { return t.Format("2 Jan") }
+
+// LongDate formats a date with its weekday: "Mon 2 Jan 2006".
+func LongDate(t time.Time) string { return t.Format("Mon 2 Jan 2006") }
+
+// DateTimeLocal formats a time as the value of a field of type datetime-local.
+func DateTimeLocal(t time.Time) string { return t.Format("2006-01-02T15:04") }
+
 // Time is a time in the user's zone. The template "when" renders it in full, "ago" and
 // "clock" short with the full one on hover. The zero value renders nothing.
 type Time struct {
@@ -48,10 +60,10 @@ func (t Time) IsZero() bool { return t.at.IsZero() }
 func (t Time) Machine() string { return t.at.UTC().Format(time.RFC3339) }
 
 // Exact formats the full time: "Sat 21 Nov 2026, 10:42:07 CET".
-func (t Time) Exact() string { return t.at.Format("Mon 2 Jan 2006, 15:04:05 MST") }
+func (t Time) Exact() string { return LongDate(t.at) + t.at.Format(", 15:04:05 MST") }
 
 // When formats date and time: "21 Nov 2026, 10:42".
-func (t Time) When() string { return t.at.Format("2 Jan 2006, 15:04") }
+func (t Time) When() string { return Date(t.at) + ", " + t.Clock() }
 
 // Clock formats the time of day: "10:42".
 func (t Time) Clock() string { return t.at.Format("15:04") }
@@ -68,7 +80,7 @@ func (t Time) Day() string {
 	if t.at.Year() == y {
 		return t.at.Format("Mon 2 Jan")
 	}
-	return t.at.Format("2 Jan 2006")
+	return Date(t.at)
 }
 
 // Ago formats the distance from now in one unit: "now", "5 min", "in 3 h", "2 d"; from a
@@ -89,7 +101,7 @@ func (t Time) Ago() string {
 	case d < 30*24*time.Hour:
 		return fmt.Sprintf(format, d/(24*time.Hour), "d")
 	case t.at.Year() == t.now.Year():
-		return t.at.Format("2 Jan")
+		return ShortDate(t.at)
 	}
-	return t.at.Format("2 Jan 2006")
+	return Date(t.at)
 }

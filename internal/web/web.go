@@ -29,6 +29,7 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -175,7 +176,7 @@ func (s *Site) funcs() template.FuncMap {
 	return template.FuncMap{
 		"asset": s.assets.path, "icon": s.assets.icon,
 		"avatar": NewAvatar, "code": func(label, text string) Code { return Code{label, text} },
-		"empty": newEmpty,
+		"empty": newEmpty, "count": func(n any, one, other string) string { return Count(reflect.ValueOf(n).Int(), one, other) },
 	}
 }
 
@@ -246,8 +247,8 @@ func (s *Site) render(w http.ResponseWriter, r *http.Request, status int, name s
 	send(w, status, body, policy, referrer, untouched)
 }
 
-// message is the body of a page with a text and one link.
-type message struct {
+// messagePage is the body of a page with a text and one link.
+type messagePage struct {
 	Text  string
 	Next  string // the next step; empty if the link suffices
 	Path  string // of the link
@@ -256,10 +257,10 @@ type message struct {
 
 // showMessage renders a message that links to the start page.
 func (s *Site) showMessage(w http.ResponseWriter, r *http.Request, status int, title, text, next string) {
-	s.renderMessage(w, r, status, title, message{text, next, "/", "Go to start page"})
+	s.renderMessage(w, r, status, title, messagePage{text, next, "/", "Go to start page"})
 }
 
-func (s *Site) renderMessage(w http.ResponseWriter, r *http.Request, status int, title string, m message) {
+func (s *Site) renderMessage(w http.ResponseWriter, r *http.Request, status int, title string, m messagePage) {
 	s.render(w, r, status, "message", page{Title: title, Body: m})
 }
 
@@ -267,7 +268,7 @@ func (s *Site) renderMessage(w http.ResponseWriter, r *http.Request, status int,
 // the form-action policy would block a redirect to another origin.
 func (s *Site) redirectExternal(w http.ResponseWriter, r *http.Request, title, text, to string) {
 	w.Header().Set("Refresh", "0; url="+to)
-	s.renderMessage(w, r, http.StatusOK, title, message{Text: text, Path: to, Label: "Continue"})
+	s.renderMessage(w, r, http.StatusOK, title, messagePage{Text: text, Path: to, Label: "Continue"})
 }
 
 // fail renders err: a [problem.Unavailable] with its message, any other with an id under

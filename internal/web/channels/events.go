@@ -106,13 +106,10 @@ func (p *pages) events(w http.ResponseWriter, r *web.Request) error {
 // deadEvents returns the number of dead events as a sentence; empty for none.
 func (p *pages) deadEvents(r *web.Request) (string, error) {
 	n, err := p.Inbound.DeadCount(r.Context(), r.OrganizationID)
-	switch {
-	case err != nil || n == 0:
+	if err != nil || n == 0 {
 		return "", err
-	case n == 1:
-		return "An inbound event could not be processed.", nil
 	}
-	return strconv.Itoa(n) + " inbound events could not be processed.", nil
+	return web.Count(n, "An inbound event could not be processed.", "%d inbound events could not be processed."), nil
 }
 
 // withParam returns the list's address with one parameter changed.

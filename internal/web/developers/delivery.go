@@ -152,7 +152,7 @@ type replayForm struct {
 
 func (p *pages) replayFields(r *web.Request) web.Fields {
 	return web.Fields{
-		{Name: "from", Label: "From", Type: "datetime-local", Value: r.Now.Add(-24 * time.Hour).Format("2006-01-02T15:04")},
+		{Name: "from", Label: "From", Type: "datetime-local", Value: web.DateTimeLocal(r.Now.Add(-24 * time.Hour))},
 		{Name: "to", Label: "Before", Type: "datetime-local", Optional: true, Help: "Empty: now."},
 		{Name: "event", Label: "Event", Type: "select", Options: eventOptions()},
 		{Name: "failed", Label: "Only failed or dropped", Type: "checkbox", Value: "on"},

@@ -154,7 +154,7 @@ func (p *pages) keyFields(r *web.Request, k *kind, plan int64, made bool, form u
 	)
 	if !made {
 		preset := func(days int, label string) web.Option {
-			return web.Option{Value: strconv.Itoa(days), Label: label + ", " + r.Now.AddDate(0, 0, days).Format("2 Jan 2006")}
+			return web.Option{Value: strconv.Itoa(days), Label: label + ", " + web.Date(r.Now.AddDate(0, 0, days))}
 		}
 		fields = append(fields,
 			web.Field{Name: "expires_at", Label: "Expires", Type: "select", Options: []web.Option{

@@ -3,7 +3,6 @@ package developers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -48,7 +47,7 @@ func (p *pages) hookRow(r *web.Request, w webhook.Webhook, counts []webhook.Coun
 	case slices.Contains(w.Events, "*"):
 		row.EventsText = "All events"
 	case len(w.Events) > 2:
-		row.EventsText = strings.Join(w.Events[:2], ", ") + fmt.Sprintf(" and %d more", len(w.Events)-2)
+		row.EventsText = strings.Join(w.Events[:2], ", ") + web.Sprintf(" and %d more", len(w.Events)-2)
 	default:
 		row.EventsText = strings.Join(w.Events, ", ")
 	}
@@ -336,13 +335,10 @@ func (p *pages) replaySelected(w http.ResponseWriter, r *web.Request) error {
 }
 
 func replayedText(n int) string {
-	switch n {
-	case 0:
+	if n == 0 {
 		return "No events to resend."
-	case 1:
-		return "One event resent."
 	}
-	return web.Number(int64(n)) + " events are sent again."
+	return web.Count(n, "One event resent.", "%d events are sent again.")
 }
 
 // changeState pauses or resumes a webhook, or sets the rate at which its queue drains.
@@ -365,13 +361,13 @@ func (p *pages) changeState(w http.ResponseWriter, r *web.Request) error {
 		}
 		rate, err := strconv.Atoi(strings.TrimSpace(form.Get("rate")))
 		if err != nil && strings.TrimSpace(form.Get("rate")) != "" {
-			return p.Redirect(w, back, web.Notice{Text: fmt.Sprintf("The rate must be a number from 1 to %d, or empty.", webhook.MaxDrainRate), Bad: true})
+			return p.Redirect(w, back, web.Notice{Text: web.Sprintf("The rate must be a number from 1 to %d, or empty.", webhook.MaxDrainRate), Bad: true})
 		}
 		change.DrainRate = &rate
 	}
 	_, err = p.Webhooks.Update(r.Context(), r.OrganizationID, h.ID, change)
 	if problem.Of(err) == problem.Invalid {
-		return p.Redirect(w, back, web.Notice{Text: fmt.Sprintf("The rate must be a number from 1 to %d, or empty.", webhook.MaxDrainRate), Bad: true})
+		return p.Redirect(w, back, web.Notice{Text: web.Sprintf("The rate must be a number from 1 to %d, or empty.", webhook.MaxDrainRate), Bad: true})
 	}
 	if err != nil {
 		return err
@@ -388,7 +384,7 @@ func (p *pages) testWebhook(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	n := web.Notice{Text: fmt.Sprintf("The receiver accepted the test: %d in %s.", res.StatusCode, durationText(res.Duration))}
+	n := web.Notice{Text: web.Sprintf("The receiver accepted the test: %d in %s.", res.StatusCode, durationText(res.Duration))}
 	if res.Error != "" {
 		n = web.Notice{Text: "The test was not accepted: " + res.Error + ".", Bad: true}
 	}
@@ -398,7 +394,7 @@ func (p *pages) testWebhook(w http.ResponseWriter, r *web.Request) error {
 func (p *pages) hookDeletion(h *webhook.Webhook) web.Confirm {
 	c := web.Confirm{Text: "Events are no longer sent to " + h.URL + ".", Type: address(h.URL), Label: "Delete webhook", Cancel: webhooksPath + "/" + h.ID}
 	if h.QueuedEvents > 0 {
-		c.Text += " What waits for it, " + web.Number(h.QueuedEvents) + " in all, is not sent."
+		c.Text += web.Count(h.QueuedEvents, " Its queued delivery is not sent.", " Its %d queued deliveries are not sent.")
 	}
 	return c
 }

@@ -125,7 +125,7 @@ func TestWebhookLife(t *testing.T) {
 	d, _ = b.Follow(b.Post(path+"/state", url.Values{"do": {"pause"}}))
 	d.Want("Paused", "2 deliveries queued until you resume.", "Resume")
 	for _, rate := range []string{"many", "1001", "-1"} {
-		if _, notice = b.Follow(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {rate}})); notice != "The rate must be a number from 1 to 1000, or empty." {
+		if _, notice = b.Follow(b.Post(path+"/state", url.Values{"do": {"resume"}, "rate": {rate}})); notice != "The rate must be a number from 1 to 1,000, or empty." {
 			t.Errorf("rate %s: got notice %q", rate, notice)
 		}
 	}
@@ -136,7 +136,7 @@ func TestWebhookLife(t *testing.T) {
 	}
 
 	// Deletion requires the address.
-	b.WantRefused(b.Post(path+"/delete", url.Values{"confirm": {"receiver"}}), http.StatusUnprocessableEntity).Want("2 in all, is not sent.")
+	b.WantRefused(b.Post(path+"/delete", url.Values{"confirm": {"receiver"}}), http.StatusUnprocessableEntity).Want("Its 2 queued deliveries are not sent.")
 	if _, notice = b.Follow(b.Post(path+"/delete", url.Values{"confirm": {"receiver.example.com/hook"}})); notice != "Webhook deleted." || len(h.hooksOf()) != 0 {
 		t.Errorf("got notice %q", notice)
 	}

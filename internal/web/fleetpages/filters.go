@@ -113,15 +113,16 @@ func (p *pages) subaccountChoices(ctx context.Context, r *web.Request) ([]fleet.
 	})}}, nil
 }
 
-// resultCount describes the number of records on a page of a list.
-func resultCount(n int, first bool, next *fleet.Cursor, what string) string {
+// resultCount describes the number of records on a page of a list, which are called one or other.
+func resultCount(n int, first bool, next *fleet.Cursor, one, other string) string {
+	count := web.Count(n, one, other)
 	switch {
 	case next != nil && first:
-		return "The first " + pluralize(int64(n), what) + " of more"
+		return "The first " + count + " of more"
 	case next != nil || !first:
-		return pluralize(int64(n), what) + " on this page"
+		return count + " on this page"
 	}
-	return pluralize(int64(n), what)
+	return count
 }
 
 // namedLink is a name with a link.

@@ -7,17 +7,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// money formats an amount in the minor unit of a currency.
-func money(amount int64, currency string) string { return web.Money(amount, currency) }
-
-// number formats a count.
-func number(n int64) string { return web.Number(n) }
-
 // formatDuration formats a duration with its two largest units: "42 s", "3 min", "1
 // h 20 min", "2 d 4 h".
 func formatDuration(seconds int64) string {
 	two := func(n int64, unit string, rest int64, smaller string) string {
-		text := number(n) + " " + unit
+		text := web.Number(n) + " " + unit
 		if rest > 0 {
 			text += " " + strconv.FormatInt(rest, 10) + " " + smaller
 		}
@@ -42,7 +36,7 @@ func distance(meters int64) string {
 	if meters < 100_000 {
 		return strconv.FormatFloat(float64(meters)/1000, 'f', 1, 64) + " km"
 	}
-	return number((meters+500)/1000) + " km"
+	return web.Number((meters+500)/1000) + " km"
 }
 
 // stateBadge is the badge of a vehicle's state.

@@ -344,7 +344,7 @@ func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v map
 		return err
 	}
 	if next != nil {
-		b.Note = "Only the " + strconv.Itoa(mapZones) + " zones of highest priority are shown."
+		b.Note = web.Sprintf("Only the %d zones of highest priority are shown.", mapZones)
 	}
 	for i := range docs {
 		z, err := readOutlined(&docs[i])
@@ -402,7 +402,7 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 			Link: link(v, of.ID), Chosen: of.ID == chosen,
 		})
 	}
-	b.Count = pluralize(total, "vehicle")
+	b.Count = web.Count(total, "%d vehicle", "%d vehicles")
 	return nil
 }
 
@@ -441,7 +441,7 @@ func clusters(v mapview.View, squares []fleet.Square, link func(mapview.View) st
 		to := mapview.Fit(mapWidth, mapHeight, c.boxes)
 		to = to.Pan(0, 0, max(0, v.Zoom+1-to.Zoom))
 		r := min(30, 11+3*math.Log2(float64(c.n)+1))
-		list = append(list, cluster{mapview.Coordinate(c.x / float64(c.n)), mapview.Coordinate(c.y / float64(c.n)), mapview.Coordinate(r), number(c.n), link(to), c.n})
+		list = append(list, cluster{mapview.Coordinate(c.x / float64(c.n)), mapview.Coordinate(c.y / float64(c.n)), mapview.Coordinate(r), web.Number(c.n), link(to), c.n})
 	}
 	slices.SortFunc(list, func(a, b cluster) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.Link, b.Link)) })
 	slices.Sort(alone)

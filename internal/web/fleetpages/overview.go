@@ -85,7 +85,7 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	}
 	before := q
 	before.From, before.To, before.Granularity = q.From.AddDate(0, 0, -days), q.To.AddDate(0, 0, -days), period.Total
-	b.Compare = "Compared with the " + strconv.Itoa(days) + " days before."
+	b.Compare = web.Count(days, "Compared with the day before.", "Compared with the %d days before.")
 	states, err := p.Fleet.CountStates(ctx, p.DB, r.OrganizationID)
 	if err != nil {
 		return err
@@ -136,13 +136,13 @@ func (p *pages) figures(ctx context.Context, r *web.Request, b *overviewPage, q,
 		b.Empty = &web.Empty{Text: "No vehicles or rides yet.", Path: p.base + "/vehicles", Label: "View vehicles"}
 		return nil
 	}
-	ridden := figure{Label: "Vehicles ridden", Values: []string{number(now.UniqueVehicles)}, Change: changeOf(now.UniqueVehicles, then.UniqueVehicles)}
+	ridden := figure{Label: "Vehicles ridden", Values: []string{web.Number(now.UniqueVehicles)}, Change: changeOf(now.UniqueVehicles, then.UniqueVehicles)}
 	// Vehicles with rides may have been deleted.
 	if now.UniqueVehicles <= total && q.Subaccounts == nil && q.VehicleTypes == nil {
-		ridden.Note = strconv.FormatInt((now.UniqueVehicles*100+total/2)/max(total, 1), 10) + "% of " + number(total) + " in the fleet"
+		ridden.Note = web.Sprintf("%d%% of %d in the fleet", (now.UniqueVehicles*100+total/2)/max(total, 1), total)
 	}
 	b.Figures = []figure{
-		{Label: "Rides", Values: []string{number(now.RideCount)}, Change: changeOf(now.RideCount, then.RideCount), Note: pluralize(now.UniqueCustomers, "rider")},
+		{Label: "Rides", Values: []string{web.Number(now.RideCount)}, Change: changeOf(now.RideCount, then.RideCount), Note: web.Count(now.UniqueCustomers, "%d rider", "%d riders")},
 		revenueFigure(revenue.Totals, revenueBefore.Totals), ridden, averageFigure(&now, &then),
 	}
 	b.Charts = charts(q.Granularity, rides.Rows, &revenue)
@@ -171,13 +171,13 @@ func averageFigure(now, before *fleet.RideFigures) figure {
 func revenueFigure(now, before []fleet.RevenueFigures) figure {
 	f := figure{Label: "Revenue"}
 	for _, t := range now {
-		f.Values = append(f.Values, money(t.TotalAmount, t.Currency))
+		f.Values = append(f.Values, web.Money(t.TotalAmount, t.Currency))
 	}
 	switch len(now) {
 	case 0:
 		f.Values = []string{"–"}
 	case 1:
-		f.Note = money(now[0].NetAmount, now[0].Currency) + " before tax"
+		f.Note = web.Money(now[0].NetAmount, now[0].Currency) + " before tax"
 		for _, t := range before {
 			if t.Currency == now[0].Currency {
 				f.Change = changeOf(now[0].TotalAmount, t.TotalAmount)
@@ -190,7 +190,7 @@ func revenueFigure(now, before []fleet.RevenueFigures) figure {
 // charts draws rides, and revenue with one chart per currency.
 func charts(granularity period.Granularity, rides []fleet.RideRow, revenue *fleet.RevenueReport) []chart.Chart {
 	at := func(of period.Period, n int64) chart.Value {
-		v := chart.Value{Label: of.Start.Format("Mon 2 Jan 2006"), Short: of.Start.Format("2 Jan"), N: n}
+		v := chart.Value{Label: web.LongDate(of.Start), Short: web.ShortDate(of.Start), N: n}
 		if granularity == period.Week {
 			v.Label = "Week of " + v.Label
 		}
@@ -200,7 +200,7 @@ func charts(granularity period.Granularity, rides []fleet.RideRow, revenue *flee
 	for _, row := range rides {
 		counts = append(counts, at(row.Period, row.RideCount))
 	}
-	list := []chart.Chart{chart.New("Rides", "Rides", false, counts, number)}
+	list := []chart.Chart{chart.New("Rides", "Rides", false, counts, web.Number)}
 	for _, t := range revenue.Totals {
 		var amounts []chart.Value
 		for _, row := range revenue.Rows {
@@ -212,7 +212,7 @@ func charts(granularity period.Granularity, rides []fleet.RideRow, revenue *flee
 		if len(revenue.Totals) > 1 {
 			title += " in " + t.Currency
 		}
-		list = append(list, chart.New(title, title, true, amounts, func(n int64) string { return money(n, t.Currency) }))
+		list = append(list, chart.New(title, title, true, amounts, func(n int64) string { return web.Money(n, t.Currency) }))
 	}
 	return list
 }
@@ -232,12 +232,15 @@ func (p *pages) attentionItems(ctx context.Context, r *web.Request, subs []fleet
 	}
 	for _, s := range []struct {
 		state      fleet.VehicleState
-		icon, text string
+		icon       string
+		one, other string
 	}{
-		{fleet.Missing, "alert", "missing"}, {fleet.NonContactable, "plug", "out of contact"}, {fleet.NonOperational, "pause", "out of service"},
+		{fleet.Missing, "alert", "%d vehicle missing", "%d vehicles missing"},
+		{fleet.NonContactable, "plug", "%d vehicle out of contact", "%d vehicles out of contact"},
+		{fleet.NonOperational, "pause", "%d vehicle out of service", "%d vehicles out of service"},
 	} {
 		if n := states[s.state]; n > 0 {
-			add(s.icon, pluralize(n, "vehicle")+" "+s.text, "/vehicles", url.Values{"state": {string(s.state)}}, "")
+			add(s.icon, web.Count(n, s.one, s.other), "/vehicles", url.Values{"state": {string(s.state)}}, "")
 		}
 	}
 	low, err := p.countUpTo(ctx, func(ctx context.Context) ([]fleet.Record, *fleet.Cursor, error) {
@@ -250,7 +253,7 @@ func (p *pages) attentionItems(ctx context.Context, r *web.Request, subs []fleet
 		return nil, err
 	}
 	if low != "" {
-		add("battery", low+" available with "+strconv.FormatInt(settings.BatteryReadyPercent, 10)+"% battery or less", "/vehicles", url.Values{"state": {string(fleet.Available)}, "battery": {strconv.FormatInt(settings.BatteryReadyPercent, 10)}}, "")
+		add("battery", web.Sprintf("%s available with %d%% battery or less", low, settings.BatteryReadyPercent), "/vehicles", url.Values{"state": {string(fleet.Available)}, "battery": {strconv.FormatInt(settings.BatteryReadyPercent, 10)}}, "")
 	}
 	day := r.Now.Add(-24 * time.Hour)
 	due, err := p.countUpTo(ctx, func(ctx context.Context) ([]fleet.Record, *fleet.Cursor, error) {
@@ -296,9 +299,9 @@ func changeOf(now, before int64) change {
 	percent := int64(math.Round(float64(now-before) / math.Abs(float64(before)) * 100))
 	switch {
 	case percent > 0:
-		return change{"↑ " + number(percent) + "%", "up"}
+		return change{"↑ " + web.Number(percent) + "%", "up"}
 	case percent < 0:
-		return change{"↓ " + strconv.FormatInt(-percent, 10) + "%", "down"}
+		return change{"↓ " + web.Number(-percent) + "%", "down"}
 	}
 	return change{Text: "no change"}
 }

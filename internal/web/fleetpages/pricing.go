@@ -52,7 +52,7 @@ func (p *pages) plans(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	list := planList{Areas: len(subs) > 1, Count: pluralize(int64(len(plans)), "plan")}
+	list := planList{Areas: len(subs) > 1, Count: web.Count(len(plans), "%d plan", "%d plans")}
 	for i := range plans {
 		plan := &plans[i]
 		list.Rows = append(list.Rows, planRow{

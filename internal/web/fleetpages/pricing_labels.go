@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
 // priced summarizes the charges for riding: "€1.00 to unlock, then €0.25 a minute,
@@ -12,7 +13,7 @@ import (
 func priced(t *fleet.Tariff) string {
 	var parts []string
 	if t.UnlockAmount > 0 {
-		parts = append(parts, money(t.UnlockAmount, t.Currency)+" to unlock")
+		parts = append(parts, web.Money(t.UnlockAmount, t.Currency)+" to unlock")
 	}
 	if minutes := rates(t.PerMinute, t.Currency, minuteUnit); minutes != "" {
 		parts = append(parts, minutes)
@@ -38,7 +39,7 @@ func priced(t *fleet.Tariff) string {
 
 // capped describes the fare cap: "€12.00 in each 24 hours".
 func capped(t *fleet.Tariff) string {
-	return money(t.FareCap.Amount, t.Currency) + " in each " + formatMinutes(t.FareCap.DurationMinutes)
+	return web.Money(t.FareCap.Amount, t.Currency) + " in each " + formatMinutes(t.FareCap.DurationMinutes)
 }
 
 // terms describes a tariff, one sentence per rule.
@@ -50,15 +51,15 @@ func terms(t *fleet.Tariff) []string {
 	case *t.PausePerMinAmount == 0:
 		list = append(list, "Pauses are free.")
 	default:
-		list = append(list, "Pauses cost "+money(*t.PausePerMinAmount, t.Currency)+" a minute.")
+		list = append(list, "Pauses cost "+web.Money(*t.PausePerMinAmount, t.Currency)+" a minute.")
 	}
 	switch {
 	case t.ReservationFlat != nil && *t.ReservationFlat > 0:
-		list = append(list, "A reservation costs "+money(*t.ReservationFlat, t.Currency)+".")
+		list = append(list, "A reservation costs "+web.Money(*t.ReservationFlat, t.Currency)+".")
 	case t.ReservationPerMin != nil && *t.ReservationPerMin > 0:
-		text := "A reservation costs " + money(*t.ReservationPerMin, t.Currency) + " a minute"
+		text := "A reservation costs " + web.Money(*t.ReservationPerMin, t.Currency) + " a minute"
 		if t.ReservationFreeMinutes > 0 {
-			text += " after the first " + pluralize(t.ReservationFreeMinutes, "minute")
+			text += " after the first " + web.Count(t.ReservationFreeMinutes, "%d minute", "%d minutes")
 		}
 		list = append(list, text+".")
 	default:
@@ -70,7 +71,7 @@ func terms(t *fleet.Tariff) []string {
 	case *t.OutOfZoneAmount == 0:
 		list = append(list, "Rides can end anywhere.")
 	default:
-		list = append(list, "The out-of-zone fee is "+money(*t.OutOfZoneAmount, t.Currency)+".")
+		list = append(list, "The out-of-zone fee is "+web.Money(*t.OutOfZoneAmount, t.Currency)+".")
 	}
 	switch {
 	case t.Taxable:
@@ -82,18 +83,20 @@ func terms(t *fleet.Tariff) []string {
 }
 
 // unit is the unit of a segment, singular and plural.
-type unit struct{ one, some string }
+type unit struct{ each, one, other string }
 
 var (
-	minuteUnit    = unit{"a minute", "minute"}
-	kilometerUnit = unit{"a kilometer", "kilometer"}
+	minuteUnit    = unit{"a minute", "%d minute", "%d minutes"}
+	kilometerUnit = unit{"a kilometer", "%d kilometer", "%d kilometers"}
 )
+
+func (u unit) count(n int64) string { return web.Count(n, u.one, u.other) }
 
 // rates describes segments in order.
 func rates(list []fleet.Segment, currency string, u unit) string {
 	// A single later segment is free before its start.
 	if len(list) == 1 && list[0].Start > 0 && list[0].Interval > 0 && list[0].Rate > 0 && list[0].End == nil {
-		return "free for the first " + pluralize(list[0].Start, u.some) + ", then " + rate(list[0], currency, u)
+		return "free for the first " + u.count(list[0].Start) + ", then " + rate(list[0], currency, u)
 	}
 	var parts []string
 	for _, s := range list {
@@ -113,11 +116,11 @@ func segment(s fleet.Segment, currency string, u unit) string {
 	case s.Start == 0 && s.End == nil:
 		return text
 	case s.Start == 0:
-		return text + " for the first " + pluralize(*s.End, u.some)
+		return text + " for the first " + u.count(*s.End)
 	case s.Interval == 0 || s.End == nil:
-		return text + " after " + pluralize(s.Start, u.some)
+		return text + " after " + u.count(s.Start)
 	}
-	return text + " after " + number(s.Start) + " and until " + pluralize(*s.End, u.some)
+	return text + " after " + web.Number(s.Start) + " and until " + u.count(*s.End)
 }
 
 // rate describes a segment's charge: "€1.00 every 15 minutes".
@@ -126,14 +129,14 @@ func rate(s fleet.Segment, currency string, u unit) string {
 	if amount < 0 {
 		amount, less = -amount, " less"
 	}
-	text := money(amount, currency)
+	text := web.Money(amount, currency)
 	switch s.Interval {
 	case 0:
 		return text + less + " once"
 	case 1:
-		return text + less + " " + u.one
+		return text + less + " " + u.each
 	}
-	return text + less + " every " + pluralize(s.Interval, u.some)
+	return text + less + " every " + u.count(s.Interval)
 }
 
 // formatMinutes formats whole minutes: "24 hours", "90 minutes", "7 days".
@@ -142,19 +145,11 @@ func formatMinutes(minutes int64) string {
 	case minutes == 60:
 		return "hour"
 	case minutes > 1440 && minutes%1440 == 0:
-		return pluralize(minutes/1440, "day")
+		return web.Count(minutes/1440, "%d day", "%d days")
 	case minutes%60 == 0:
-		return pluralize(minutes/60, "hour")
+		return web.Count(minutes/60, "%d hour", "%d hours")
 	}
-	return pluralize(minutes, "minute")
-}
-
-// pluralize formats a count: "1 minute", "12 minutes".
-func pluralize(n int64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return number(n) + " " + what + "s"
+	return web.Count(minutes, "%d minute", "%d minutes")
 }
 
 // percent formats basis points: "19%", "7.7%".
@@ -182,9 +177,9 @@ type line struct {
 func receipt(t *fleet.Tariff, u fleet.Usage, p fleet.Price, why string) []line {
 	var list []line
 	for _, item := range t.Items(u) {
-		l := line{What: charged(t, item), Amount: money(item.Amount, t.Currency)}
+		l := line{What: charged(t, item), Amount: web.Money(item.Amount, t.Currency)}
 		if item.Rate != 0 {
-			l.How = number(item.Times) + " × " + money(item.Rate, t.Currency)
+			l.How = web.Number(item.Times) + " × " + web.Money(item.Rate, t.Currency)
 		}
 		list = append(list, l)
 	}
@@ -196,7 +191,7 @@ func sums(p fleet.Price, why string) []line {
 	var list []line
 	add := func(what string, amount int64) {
 		if amount != 0 {
-			list = append(list, line{What: what, Amount: money(amount, p.Currency)})
+			list = append(list, line{What: what, Amount: web.Money(amount, p.Currency)})
 		}
 	}
 	add("Riding", p.FareAmount)
@@ -214,12 +209,12 @@ func ending(p fleet.Price, why string) []line {
 		if why != "" {
 			what += ": " + why
 		}
-		list = append(list, line{What: what, Amount: money(p.AdjustmentAmount, p.Currency)})
+		list = append(list, line{What: what, Amount: web.Money(p.AdjustmentAmount, p.Currency)})
 	}
 	if sum := p.SubtotalAmount + p.TaxAmount + p.AdjustmentAmount; sum < p.TotalAmount {
-		list = append(list, line{What: "Raised to the minimum total of 0", Amount: money(p.TotalAmount-sum, p.Currency)})
+		list = append(list, line{What: "Raised to the minimum total of 0", Amount: web.Money(p.TotalAmount-sum, p.Currency)})
 	}
-	return append(list, line{What: "Total", Amount: money(p.TotalAmount, p.Currency), Sum: true})
+	return append(list, line{What: "Total", Amount: web.Money(p.TotalAmount, p.Currency), Sum: true})
 }
 
 // charged describes an item.

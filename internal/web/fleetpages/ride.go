@@ -188,7 +188,7 @@ func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *
 	switch {
 	case ride.Price == nil && ride.Status != fleet.Reserved:
 		now := tariff.Price(fleet.Usage{Ridden: true, Seconds: ride.DurationSeconds, PausedSeconds: ride.PausedSeconds})
-		b.SoFar = money(now.TotalAmount, now.Currency)
+		b.SoFar = web.Money(now.TotalAmount, now.Currency)
 	case ride.Price == nil:
 	case tariff.Price(ride.Usage()).Adjusted(ride.AdjustmentAmount) == *ride.Price:
 		b.Receipt = receipt(&tariff, ride.Usage(), *ride.Price, string(ride.AdjustmentReason))
@@ -442,7 +442,7 @@ func (p *pages) endRide(w http.ResponseWriter, r *web.Request) error {
 func endRefusal(e *problem.Error) problem.Issue {
 	amount, ok := e.Details["out_of_zone_amount"].(int64)
 	if currency, _ := e.Details["currency"].(string); ok {
-		return problem.Issue{Path: "accept_out_of_zone_fee", Message: "must be checked: ending there costs " + money(amount, currency)}
+		return problem.Issue{Path: "accept_out_of_zone_fee", Message: "must be checked: ending there costs " + web.Money(amount, currency)}
 	}
 	return problem.Issue{Path: "end_reason", Message: "must be support: riders can't end a ride there"}
 }
@@ -521,6 +521,6 @@ func (p *pages) adjustRide(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/rides", "Adjust price", nil), fields, form{
-		Intro: "The ride costs " + money(ride.Price.TotalAmount, currency) + ". This only updates the record; no money is transferred.", Label: "Save", Cancel: back,
+		Intro: "The ride costs " + web.Money(ride.Price.TotalAmount, currency) + ". This only updates the record; no money is transferred.", Label: "Save", Cancel: back,
 	})
 }

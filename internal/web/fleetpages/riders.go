@@ -83,12 +83,12 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	list := riderList{Filters: f, Topic: p.topic("customer"), Count: resultCount(len(riders), q.After == nil, next, "rider")}
+	list := riderList{Filters: f, Topic: p.topic("customer"), Count: resultCount(len(riders), q.After == nil, next, "%d rider", "%d riders")}
 	for i := range riders {
 		c := &riders[i]
 		row := riderRow{
 			ID: c.ID, Path: p.base + "/riders/" + c.ID, Name: riderName(c), Email: string(c.Email), Phone: string(c.Phone), Status: riderBadge(c.Status),
-			Rides: number(c.RideCount), Last: r.Time(c.LastRideAt.Std()),
+			Rides: web.Number(c.RideCount), Last: r.Time(c.LastRideAt.Std()),
 		}
 		if c.OpenRideID != "" {
 			row.Open = p.base + "/rides/" + string(c.OpenRideID)
@@ -178,7 +178,7 @@ func (p *pages) rider(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	b.Spent, b.Of = totalCost(rides), pluralize(int64(len(rides)), "ride")
+	b.Spent, b.Of = totalCost(rides), web.Count(len(rides), "%d ride", "%d rides")
 	if more != nil {
 		b.Of = "the last " + b.Of
 	}

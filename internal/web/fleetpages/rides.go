@@ -137,7 +137,7 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 	if list.Table, err = p.rideTable(ctx, r, rides); err != nil {
 		return err
 	}
-	list.Count, list.Sum = resultCount(len(rides), query.After == nil, next, "ride"), totalCost(rides)
+	list.Count, list.Sum = resultCount(len(rides), query.After == nil, next, "%d ride", "%d rides"), totalCost(rides)
 	if list.Pager, err = pager(r, next); err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (p *pages) rideTable(ctx context.Context, r *web.Request, rides []fleet.Rid
 			row.Distance = distance(*ride.DistanceMeters)
 		}
 		if ride.Price != nil {
-			row.Total = money(ride.Price.TotalAmount, ride.Price.Currency)
+			row.Total = web.Money(ride.Price.TotalAmount, ride.Price.Currency)
 		}
 		rows[i] = row
 	}
@@ -340,7 +340,7 @@ func totalCost(rides []fleet.Ride) string {
 	var parts []string
 	for _, c := range currencies {
 		if sums[c] > 0 {
-			parts = append(parts, money(sums[c], c))
+			parts = append(parts, web.Money(sums[c], c))
 		}
 	}
 	return strings.Join(parts, " and ")

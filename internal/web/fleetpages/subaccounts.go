@@ -133,10 +133,10 @@ func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
 		}
 		var rules []string
 		if t.ReservationMinutes > 0 {
-			rules = append(rules, "reserved for up to "+pluralize(t.ReservationMinutes, "minute"))
+			rules = append(rules, "reserved for up to "+web.Count(t.ReservationMinutes, "%d minute", "%d minutes"))
 		}
 		if t.MinAge > 0 {
-			rules = append(rules, "from "+number(t.MinAge)+" years")
+			rules = append(rules, "from "+web.Number(t.MinAge)+" years")
 		}
 		if t.LicenseRequired {
 			rules = append(rules, "with a verified license")
@@ -177,7 +177,7 @@ func ruleLabel(rule fleet.Rule, s *fleet.Subaccount) string {
 	}
 	text += ": rides can " + may(rule.StartAllowed, "start") + ", " + may(rule.EndAllowed, "end") + ", " + may(rule.ThroughAllowed, "pass through")
 	if rule.MaximumSpeed != nil {
-		text += ", at up to " + number(*rule.MaximumSpeed) + " km/h"
+		text += ", at up to " + web.Number(*rule.MaximumSpeed) + " km/h"
 	}
 	return text + "."
 }
@@ -488,7 +488,7 @@ func localTime(t rfc3339.Time, zone *time.Location) string {
 	if t.Std().IsZero() {
 		return ""
 	}
-	return t.Std().In(zone).Format("2006-01-02T15:04")
+	return web.DateTimeLocal(t.Std().In(zone))
 }
 
 // moment parses a time in a zone, zero if empty.

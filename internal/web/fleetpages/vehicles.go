@@ -117,7 +117,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	list := vehicleList{Filters: f, Topic: p.topic("vehicle"), Count: resultCount(len(vehicles), q.After == nil, next, "vehicle"), Areas: len(subs) > 1}
+	list := vehicleList{Filters: f, Topic: p.topic("vehicle"), Count: resultCount(len(vehicles), q.After == nil, next, "%d vehicle", "%d vehicles"), Areas: len(subs) > 1}
 	settings, _, err := p.Fleet.Settings(ctx, p.DB, r.OrganizationID)
 	if err != nil {
 		return err
@@ -304,7 +304,7 @@ func (p *pages) vehicleHistory(ctx context.Context, r *web.Request, b *vehiclePa
 	for _, c := range changes {
 		h := historyEntry{At: r.Time(c.At.Std()), What: stateBadge(c.State).Text, By: actor(r, c.Actor), Note: strings.ToLower(eventLabel(c.Event))}
 		if c.BatteryPercent != nil {
-			h.Note += ", battery at " + number(*c.BatteryPercent) + "%"
+			h.Note += ", battery at " + web.Number(*c.BatteryPercent) + "%"
 		}
 		b.Events = append(b.Events, h)
 	}

@@ -107,7 +107,7 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 			Area: nameOf(subs, z.SubaccountID), Force: forceBadge(&z.Zone, r.Now), Changed: r.Time(z.UpdatedAt.Std()),
 		})
 	}
-	b.Count = resultCount(len(docs), q.After == nil, next, "zone")
+	b.Count = resultCount(len(docs), q.After == nil, next, "%d zone", "%d zones")
 	if b.Pager, err = pager(r, next); err != nil {
 		return err
 	}

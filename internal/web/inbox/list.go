@@ -371,7 +371,7 @@ func newRow(r *web.Request, t *desk.Ticket, said desk.Preview, names map[string]
 	case said.Files == 1:
 		row.Preview = "File: " + said.FileName
 	case said.Files > 1:
-		row.Preview = strconv.Itoa(said.Files) + " files: " + said.FileName + ", …"
+		row.Preview = web.Sprintf("%d files: %s, …", said.Files, said.FileName)
 	}
 	return row
 }

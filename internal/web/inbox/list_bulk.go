@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -130,13 +129,13 @@ func bulkNotice(done []desk.UpdateResult, all int, what []string, u desk.BulkUpd
 			changed++
 		}
 	}
-	n := web.Notice{Text: countNoun(changed, "ticket", "tickets") + " changed: " + strings.Join(what, ", ") + "."}
+	n := web.Notice{Text: web.Count(changed, "%d ticket changed: ", "%d tickets changed: ") + strings.Join(what, ", ") + "."}
 	if refused != nil {
 		pr, _ := refused.Err.(*problem.Error)
-		n.Text += " " + countNoun(len(done)-changed, "stays as it was", "stay as they were") + ": " + problemText(pr) + "."
+		n.Text += " " + web.Count(len(done)-changed, "%d stays as it was: ", "%d stay as they were: ") + problemText(pr) + "."
 	}
 	if gone := all - len(done); gone > 0 {
-		n.Text += " " + countNoun(gone, "is", "are") + " not there any more."
+		n.Text += " " + web.Count(gone, "%d is not there any more.", "%d are not there any more.")
 	}
 	n.Bad = changed == 0
 	undo := map[string]string{"do": "undo", "back": back}
@@ -199,9 +198,9 @@ func (p *pages) undo(w http.ResponseWriter, r *web.Request, form url.Values, bac
 	if err != nil {
 		return err
 	}
-	n := web.Notice{Text: countNoun(changed, "ticket is", "tickets are") + " as before."}
+	n := web.Notice{Text: web.Count(changed, "%d ticket is as before.", "%d tickets are as before.")}
 	if since > 0 {
-		n.Text += " " + countNoun(since, "ticket", "tickets") + " had been changed since."
+		n.Text += " " + web.Count(since, "%d ticket had been changed since.", "%d tickets had been changed since.")
 	}
 	return p.Redirect(w, back, n)
 }
@@ -270,7 +269,7 @@ func (p *pages) markAll(w http.ResponseWriter, r *web.Request, numbers []int64, 
 	if err != nil {
 		return err
 	}
-	return p.Redirect(w, back, web.Notice{Text: countNoun(n, "ticket", "tickets") + " marked as " + word + "."})
+	return p.Redirect(w, back, web.Notice{Text: web.Count(n, "%d ticket marked as ", "%d tickets marked as ") + word + "."})
 }
 
 // returnPath returns the path of the list or ticket that a form came from.
@@ -281,14 +280,6 @@ func returnPath(form url.Values) string {
 		return u.RequestURI()
 	}
 	return "/inbox"
-}
-
-// countNoun returns a count with its noun: "1 ticket", "2 tickets".
-func countNoun(n int, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, more)
 }
 
 // problemText returns a problem as one sentence without its full stop.

@@ -142,7 +142,7 @@ func newOrderLine(r *web.Request, o *shop.Order) orderLine {
 	}
 	for i, item := range o.Items {
 		if i == 3 && len(o.Items) > 4 {
-			l.Items = append(l.Items, strconv.Itoa(len(o.Items)-i)+" more")
+			l.Items = append(l.Items, web.Sprintf("%d more", len(o.Items)-i))
 			break
 		}
 		l.Items = append(l.Items, strconv.FormatInt(item.Quantity, 10)+" × "+item.Name)
@@ -212,7 +212,7 @@ func (p *pages) oneRider(r *web.Request, tx *db.Tx, c *fleet.Customer) (rider, e
 	if c.Status == fleet.CustomerBlocked {
 		b.Status = web.Badge{Text: "Blocked", Tone: web.Bad, Icon: "alert"}
 	}
-	b.Says = web.Number(c.RideCount) + plural(int(c.RideCount), " ride", " rides")
+	b.Says = web.Count(c.RideCount, "%d ride", "%d rides")
 	docs, _, err := p.Fleet.ListRides(r.Context(), tx, r.OrganizationID, fleet.RideQuery{CustomerID: []string{c.ID}, Limit: fewRides + 1})
 	if err != nil {
 		return b, err

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
 // presence records the members that have a ticket open, from the heartbeats of their
@@ -84,10 +86,10 @@ func (p *presence) others(ticketID, userID string, now time.Time) string {
 	slices.Sort(looking)
 	var text []string
 	if len(writing) > 0 {
-		text = append(text, joinNames(writing)+plural(len(writing), " is writing here.", " are writing here."))
+		text = append(text, joinNames(writing)+web.Count(len(writing), " is writing here.", " are writing here."))
 	}
 	if len(looking) > 0 {
-		text = append(text, joinNames(looking)+plural(len(looking), " has this ticket open.", " have this ticket open."))
+		text = append(text, joinNames(looking)+web.Count(len(looking), " has this ticket open.", " have this ticket open."))
 	}
 	return strings.Join(text, " ")
 }
@@ -101,11 +103,4 @@ func joinNames(list []string) string {
 		return strings.Join(list[:len(list)-1], ", ") + " and " + list[len(list)-1]
 	}
 	return list[0]
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }

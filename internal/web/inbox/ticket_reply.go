@@ -247,7 +247,7 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 		return p.Redirect(w, back, web.Notice{Text: "Draft saved. Only you can see it."})
 	}
 	if form.TooLarge {
-		s.wrong = "The files are larger than " + strconv.Itoa(maxAttached>>20) + " MB in total. Attach fewer or smaller files. Nothing was sent; your text is saved."
+		s.wrong = web.Sprintf("The files are larger than %d MB in total. Attach fewer or smaller files. Nothing was sent; your text is saved.", maxAttached>>20)
 		return p.showTicket(w, r, t, s, nil)
 	}
 	key := submissionKey(r, form.Values)

@@ -536,7 +536,7 @@ func addresses(list []desk.Address) string {
 	var out []string
 	for i, a := range list {
 		if i == maxNamed {
-			out = append(out, fmt.Sprintf("%d more", len(list)-i))
+			out = append(out, web.Sprintf("%d more", len(list)-i))
 			break
 		}
 		if a.Name != "" && a.Name != a.Email {

@@ -95,7 +95,7 @@ func (p *pages) verify(w http.ResponseWriter, r *web.Request) error {
 	}); err != nil {
 		return err
 	}
-	return p.Redirect(w, auditPath, web.Notice{Text: fmt.Sprintf("Verified: %d entries, none altered, removed or reordered.", at.Total)})
+	return p.Redirect(w, auditPath, web.Notice{Text: web.Sprintf("Verified: %d entries, none altered, removed or reordered.", at.Total)})
 }
 
 // parseVerifying parses the progress.

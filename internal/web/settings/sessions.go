@@ -2,7 +2,6 @@ package settings
 
 import (
 	"net/http"
-	"strconv"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -43,15 +42,9 @@ func (p *pages) endSession(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return p.Redirect(w, "/settings/sessions", web.Notice{Text: endedText(n)})
-}
-
-func endedText(n int64) string {
-	switch n {
-	case 0:
-		return "You have no other sessions."
-	case 1:
-		return "One other session ended."
+	text := "You have no other sessions."
+	if n > 0 {
+		text = web.Count(n, "One other session ended.", "%d other sessions have ended.")
 	}
-	return strconv.FormatInt(n, 10) + " other sessions have ended."
+	return p.Redirect(w, "/settings/sessions", web.Notice{Text: text})
 }

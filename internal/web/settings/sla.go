@@ -89,21 +89,16 @@ func newTarget(r *web.Request, policy desk.SLAPolicy) target {
 
 // minutesText formats a duration: "1 hour 30 minutes".
 func minutesText(n int64) string {
-	plural := func(n int64, unit string) string {
-		if n == 1 {
-			return "1 " + unit
-		}
-		return strconv.FormatInt(n, 10) + " " + unit + "s"
-	}
+	hours, minutes := web.Count(n/60, "%d hour", "%d hours"), web.Count(n%60, "%d minute", "%d minutes")
 	switch {
 	case n <= 0:
 		return ""
 	case n < 60:
-		return plural(n, "minute")
+		return minutes
 	case n%60 == 0:
-		return plural(n/60, "hour")
+		return hours
 	}
-	return plural(n/60, "hour") + " " + plural(n%60, "minute")
+	return hours + " " + minutes
 }
 
 var dayNames = [...]string{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
@@ -198,9 +193,9 @@ func shortMinutes(n int64) string {
 	case n <= 0:
 		return ""
 	case n < 60:
-		return strconv.FormatInt(n, 10) + "m"
+		return fmt.Sprintf("%dm", n)
 	case n%60 == 0:
-		return strconv.FormatInt(n/60, 10) + "h"
+		return fmt.Sprintf("%dh", n/60)
 	}
 	return fmt.Sprintf("%dh%dm", n/60, n%60)
 }

@@ -1,0 +1,71 @@
+package web
+
+import (
+	"strings"
+
+	"golang.org/x/text/feature/plural"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/kickstand-dev/kickstand/internal/fleet"
+)
+
+// Pages are in English. A sentence of a page stands in the page's template or in its file, and is
+// the key of its translations: another language is a catalog and a printer per request.
+var (
+	pageLanguage = language.English
+	printer      = message.NewPrinter(pageLanguage)
+)
+
+// Sprintf formats a sentence with numbers in the form of the language: 12,345.
+func Sprintf(format string, args ...any) string { return printer.Sprintf(format, args...) }
+
+// Count formats a sentence about n things in the singular or plural: "1 ticket",
+// "12,345 tickets". Forms may omit %d; the plural is the key of
+// translations.
+func Count[N int | int64](n N, one, other string) string {
+	form := other
+	if plural.Cardinal.MatchPlural(pageLanguage, int(max(n, -n)), 0, 0, 0, 0) == plural.One {
+		form = one
+	}
+	return printer.Sprintf(message.Key(other, form), n)
+}
+
+// Number formats a count: "12,345".
+func Number(n int64) string {
+	return strings.Replace(printer.Sprint(n), "-", "−", 1)
+}
+
+// Money formats an amount in minor units of currency: "€12.50", "CHF 3.00", "−¥250".
+func Money(amount int64, currency string) string {
+	digits, _ := fleet.MinorDigits(currency)
+	minor := int64(1)
+	for range digits {
+		minor *= 10
+	}
+	sign := ""
+	if amount < 0 {
+		sign = "−"
+	}
+	text := sign + symbol(currency) + strings.TrimPrefix(printer.Sprint(amount/minor), "-")
+	if digits > 0 {
+		text += printer.Sprintf(".%0*d", digits, max(amount%minor, -(amount%minor)))
+	}
+	return text
+}
+
+// symbol returns the prefix of amounts: a currency's symbol if it is unambiguous, or its
+// code and a space.
+func symbol(currency string) string {
+	switch currency {
+	case "EUR":
+		return "€"
+	case "USD":
+		return "$"
+	case "GBP":
+		return "£"
+	case "JPY":
+		return "¥"
+	}
+	return currency + "\u00a0"
+}
