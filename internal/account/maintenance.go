@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 )
 
 const (
@@ -21,30 +23,11 @@ const (
 // stores the rest and returns. Without it sessions work, but only refreshes count as use.
 // Failures are logged and retried.
 func (s *Service) Run(ctx context.Context) {
-	flush := time.NewTicker(flushEvery)
-	defer flush.Stop()
-	prune := time.NewTicker(pruneEvery)
-	defer prune.Stop()
-	s.attempt(ctx, "delete expired sessions", s.deleteExpired)
-	for {
-		select {
-		case <-flush.C:
-			s.attempt(ctx, "write last use of sessions", s.flush)
-		case <-prune.C:
-			s.attempt(ctx, "delete expired sessions", s.deleteExpired)
-		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-			defer cancel()
-			s.attempt(last, "write last use of sessions", s.flush)
-			return
-		}
-	}
-}
-
-func (s *Service) attempt(ctx context.Context, what string, fn func(context.Context) error) {
-	if err := fn(ctx); err != nil && ctx.Err() == nil {
-		s.log.ErrorContext(ctx, what, "error", err)
-	}
+	var deleting sync.WaitGroup
+	defer deleting.Wait()
+	deleting.Go(func() { loop.Every(ctx, pruneEvery, s.log, "delete expired sessions", s.deleteExpired) })
+	loop.Every(ctx, flushEvery, s.log, "write last use of sessions", s.flush)
+	loop.Finish(ctx, s.log, "write last use of sessions", s.flush)
 }
 
 // flush stores the last use of sessions and deletes successors past their grace. A

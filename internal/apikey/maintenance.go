@@ -2,6 +2,7 @@ package apikey
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 )
 
 const (
@@ -21,26 +23,10 @@ const (
 // ends; then it stores the rest and returns. Authentication does not depend on it.
 // Failures are logged and retried.
 func (s *Service) Run(ctx context.Context) {
-	tick := time.NewTicker(flushInterval)
-	defer tick.Stop()
-	for {
-		s.attempt(ctx, "record expired keys", s.recordExpired)
-		select {
-		case <-tick.C:
-			s.attempt(ctx, "write last use of keys", s.flush)
-		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-			defer cancel()
-			s.attempt(last, "write last use of keys", s.flush)
-			return
-		}
-	}
-}
-
-func (s *Service) attempt(ctx context.Context, what string, fn func(context.Context) error) {
-	if err := fn(ctx); err != nil && ctx.Err() == nil {
-		s.log.ErrorContext(ctx, what, "error", err)
-	}
+	loop.Every(ctx, flushInterval, s.log, "record uses and expirations of keys", func(ctx context.Context) error {
+		return errors.Join(s.flush(ctx), s.recordExpired(ctx))
+	})
+	loop.Finish(ctx, s.log, "write last use of keys", s.flush)
 }
 
 // recordUse adds a use of a key to the pending ones.

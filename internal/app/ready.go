@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/app/doctor"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 
 	"golang.org/x/sync/singleflight"
 )
@@ -126,10 +127,7 @@ func (a *App) queueReady(ctx context.Context) outcome {
 	if time.Since(first.At) < overdueAfter {
 		return outcome{Status: partOK, Seconds: age(first.At)}
 	}
-	select {
-	case <-time.After(recheckAfter):
-	case <-ctx.Done():
-	}
+	loop.Pause(ctx, recheckAfter) // the end of ctx shows below
 	again, ok, err := a.queue.OldestDue(ctx)
 	switch {
 	case err != nil:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -101,21 +102,15 @@ func cutoff(now time.Time, kept time.Duration) (before time.Time, ok bool) {
 
 // runMaintenance calls maintain every hour until ctx ends.
 func (a *App) runMaintenance(ctx context.Context) {
-	hour := time.NewTicker(time.Hour)
-	defer hour.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-hour.C:
-			a.maintain(ctx, now)
-		}
+	if loop.Pause(ctx, time.Hour) == nil {
+		loop.Every(ctx, time.Hour, a.log, "maintenance", func(ctx context.Context) error { return a.maintain(ctx, time.Now()) })
 	}
 }
 
 // maintain deletes expired rows, each kind by its package in small steps, and sends
-// notices. Failures are logged and retried an hour later.
-func (a *App) maintain(ctx context.Context, now time.Time) {
+// notices. A failure does not stop the rest.
+func (a *App) maintain(ctx context.Context, now time.Time) error {
+	var failures []error
 	for _, work := range []struct {
 		what string
 		do   func() error
@@ -144,10 +139,11 @@ func (a *App) maintain(ctx context.Context, now time.Time) {
 		}},
 		{"deleting old events", func() error { return a.purgeEvents(ctx, now) }}, // after the deliveries that refer to them
 	} {
-		if err := work.do(); err != nil && ctx.Err() == nil {
-			a.log.ErrorContext(ctx, work.what, "error", err)
+		if err := work.do(); err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", work.what, err))
 		}
 	}
+	return errors.Join(failures...)
 }
 
 // purgeEvents deletes the events past their retention.

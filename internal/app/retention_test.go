@@ -129,7 +129,9 @@ func TestMaintenance(t *testing.T) {
 		{Retention{Events: day, Attempts: day, Inbound: day}, "0 0 0"},
 	} {
 		a.config.Retention = tt.retention
-		a.maintain(t.Context(), now)
+		if err := a.maintain(t.Context(), now); err != nil {
+			t.Error(err)
+		}
 		var events, deliveries, inbound int
 		if err := a.DB.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM deliveries), (SELECT count(*) FROM inbound_events)").Scan(&events, &deliveries, &inbound); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/loop"
 )
 
 // Limits of the entries that refusals can add.
@@ -142,18 +144,11 @@ func (rs *refusals) due(at time.Time, all bool) (list []refusal) {
 // Run writes the refusals collected by [Log.Refuse] until ctx ends, and then the rest.
 // Failures are logged and not retried.
 func (l *Log) Run(ctx context.Context) {
-	tick := time.NewTicker(time.Minute)
-	defer tick.Stop()
-	for {
-		select {
-		case <-l.refused.wake:
-		case <-tick.C:
-		case <-ctx.Done():
-			l.writeRefusals(ctx, l.refused.due(time.Now(), true))
-			return
-		}
+	loop.EveryOr(ctx, time.Minute, l.refused.wake, l.log, "write refusals", func(ctx context.Context) error {
 		l.writeRefusals(ctx, l.refused.due(time.Now(), false))
-	}
+		return nil
+	})
+	l.writeRefusals(ctx, l.refused.due(time.Now(), true))
 }
 
 // writeRefusals writes entries, even after the end of ctx.

@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/seal"
@@ -211,10 +212,7 @@ func (k *Checkout) call(ctx context.Context, path string, form url.Values, into 
 	var err error
 	for try := range apiTries {
 		if try > 0 {
-			select {
-			case <-time.After(250 * time.Millisecond << (2 * (try - 1))): // 0.25 s, 1 s
-			case <-ctx.Done():
-			}
+			loop.Pause(ctx, 250*time.Millisecond<<(2*(try-1))) // 0.25 s, 1 s; the end of ctx shows below
 		}
 		if err = k.post(ctx, path, idempotency, form, into); err == nil {
 			return nil

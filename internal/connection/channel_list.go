@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 )
 
 // channelsShare bounds the share of time spent on rereading [Service.ListByChannels], as a
@@ -46,12 +47,8 @@ func (s *Service) ListByChannels(ctx context.Context, channels []string, after t
 		return last.list, last.all, nil
 	}
 	if ok {
-		pause := time.NewTimer(time.Until(last.end.Add(min(channelsShare*last.end.Sub(last.start), CacheTTL))))
-		defer pause.Stop()
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return nil, false, ctx.Err()
+		if err := loop.Pause(ctx, time.Until(last.end.Add(min(channelsShare*last.end.Sub(last.start), CacheTTL)))); err != nil {
+			return nil, false, err
 		}
 	}
 	mark, start := s.cache.channels.Start(), time.Now()

@@ -42,6 +42,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"github.com/jackc/pgx/v5"
@@ -349,6 +350,24 @@ func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 		return d.classify(ctx, d.writer.do(ctx, fn))
 	}
 	return d.classify(ctx, d.writePostgres(ctx, fn))
+}
+
+const (
+	firstPause = 100 * time.Millisecond
+	maxPause   = time.Second
+)
+
+// WriteUntilDone writes the outcome of work that cannot be repeated, also after work has ended.
+// While the database or a store of files is unavailable it retries, until work ends.
+func (d *DB) WriteUntilDone(work context.Context, fn func(tx *Tx) error) error {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		last := work.Err() != nil
+		err := d.Write(context.WithoutCancel(work), fn)
+		if last || problem.Of(err) != problem.Unavailable {
+			return err
+		}
+		loop.Pause(work, pause) // its end allows one more try
+	}
 }
 
 // classify turns failures of the store into [problem.Unavailable], so that callers need not

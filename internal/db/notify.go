@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/kickstand-dev/kickstand/internal/loop"
 )
 
 // Notify sends payloads to the other processes on the same PostgreSQL database. Delivery is not
@@ -44,10 +46,7 @@ func (d *DB) Listen(ctx context.Context, channel string, hear func(payload strin
 			return
 		}
 		d.log.WarnContext(ctx, "listening to the database was interrupted", "channel", channel, "error", err)
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-		}
+		loop.Pause(ctx, time.Second)
 	}
 }
 

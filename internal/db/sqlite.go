@@ -14,6 +14,8 @@ import (
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/kickstand-dev/kickstand/internal/loop"
 )
 
 // sqliteDSN returns a DSN with the pragmas of every connection. WAL allows reads beside the
@@ -61,10 +63,8 @@ func (c sqliteConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	// Connections that switch a new file to WAL at the same time fail at once, whatever the
 	// busy timeout: one must retry.
 	for deadline := time.Now().Add(connectTimeout); err != nil && isBusy(err) && time.Now().Before(deadline); {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(time.Millisecond + rand.N(20*time.Millisecond)):
+		if ended := loop.Pause(ctx, time.Millisecond+rand.N(20*time.Millisecond)); ended != nil {
+			return nil, ended
 		}
 		inner, err = c.Connector.Connect(ctx)
 	}

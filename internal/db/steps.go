@@ -3,6 +3,8 @@ package db
 import (
 	"context"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/loop"
 )
 
 // Bounds of [Steps].
@@ -21,12 +23,8 @@ func Steps(ctx context.Context, step func() (more bool, err error)) error {
 		if err != nil || !more {
 			return err
 		}
-		rest := time.NewTimer(min(time.Since(begun), stepsRest))
-		select {
-		case <-rest.C:
-		case <-ctx.Done():
-			rest.Stop()
-			return ctx.Err()
+		if err := loop.Pause(ctx, min(time.Since(begun), stepsRest)); err != nil {
+			return err
 		}
 	}
 	return nil

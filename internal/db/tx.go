@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kickstand-dev/kickstand/internal/loop"
 )
 
 // Tx is a running transaction. It is valid during one call of [DB.Read] or [DB.Write], for one
@@ -250,10 +252,8 @@ func (d *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
 		if err == nil || !mustRetry(err) || attempt == maxAttempts {
 			return err
 		}
-		select {
-		case <-time.After(time.Duration(rand.Int64N(int64(attempt) * int64(5*time.Millisecond)))):
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
+		if ended := loop.Pause(ctx, time.Duration(rand.Int64N(int64(attempt)*int64(5*time.Millisecond)))); ended != nil {
+			return errors.Join(ended, err)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package db
 import (
 	"context"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/loop"
 )
 
 // waitPoll is the interval between checks of [DB.WaitForWrites].
@@ -25,11 +27,7 @@ func (d *DB) WaitForWrites(ctx context.Context) error {
 		if over || err != nil {
 			break
 		}
-		select {
-		case <-time.After(waitPoll):
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
+		err = loop.Pause(ctx, waitPoll)
 	}
 	return d.classify(ctx, err)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -32,19 +33,12 @@ func (s *Service) Run(ctx context.Context) {
 	packing.Go(func() { s.runRollups(ctx) })
 	changes := s.db.Changes()
 	var next time.Time // next due time as of the last commit
-	for {
+	loop.Every(ctx, dueEvery, s.log, "apply due changes", func(ctx context.Context) (err error) {
 		if changes.Any(ctx) || !next.IsZero() && !time.Now().Before(next) {
-			var err error
-			if next, err = s.applyAllDue(ctx); err != nil && ctx.Err() == nil {
-				s.log.ErrorContext(ctx, "apply due changes failed; retrying", "error", err)
-			}
+			next, err = s.applyAllDue(ctx)
 		}
-		select {
-		case <-time.After(dueEvery):
-		case <-ctx.Done():
-			return
-		}
-	}
+		return err
+	})
 }
 
 // runRollups packs rollups until ctx ends. It is separate so that due changes do
@@ -52,22 +46,16 @@ func (s *Service) Run(ctx context.Context) {
 func (s *Service) runRollups(ctx context.Context) {
 	changes := s.db.Changes()
 	var next time.Time
-	for {
-		if changes.Any(ctx) || !time.Now().Before(next) {
-			err := s.packPending(ctx)
-			if err != nil && ctx.Err() == nil {
-				s.log.ErrorContext(ctx, "pack rollups failed; retrying", "error", err)
-			}
-			if next = time.Now(); err == nil {
-				next = next.Add(idlePackEvery)
-			}
+	loop.Every(ctx, packEvery, s.log, "pack rollups", func(ctx context.Context) error {
+		if !changes.Any(ctx) && time.Now().Before(next) {
+			return nil
 		}
-		select {
-		case <-time.After(packEvery):
-		case <-ctx.Done():
-			return
+		err := s.packPending(ctx)
+		if next = time.Now(); err == nil {
+			next = next.Add(idlePackEvery)
 		}
-	}
+		return err
+	})
 }
 
 // applyAllDue applies the due changes of all organizations. next is the next due time

@@ -42,7 +42,7 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 	}
 	if w.State != channel.ReceiptQueued {
 		// The receipt arrived before the response.
-		return s.recordOutcome(ctx, func(tx *db.Tx) error {
+		return s.db.WriteUntilDone(ctx, func(tx *db.Tx) error {
 			if err := s.desk.RecordSentTx(ctx, tx, &w, nil); err != nil {
 				return err
 			}
@@ -126,7 +126,7 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 	if e.giveUp && v.Verdict == channel.VerdictUnclear {
 		v.Reason = mayHaveArrived + " (" + v.Reason + ")"
 	}
-	err := a.recordOutcome(ctx, func(tx *db.Tx) error {
+	err := a.db.WriteUntilDone(ctx, func(tx *db.Tx) error {
 		var err error
 		switch {
 		case v.Verdict == channel.VerdictSent:
@@ -158,7 +158,7 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 
 // postpone delays the job without an attempt.
 func (a *attempt) postpone(ctx context.Context, reason string, wait time.Duration) error {
-	return a.recordOutcome(ctx, func(tx *db.Tx) error {
+	return a.db.WriteUntilDone(ctx, func(tx *db.Tx) error {
 		if reason != "" {
 			if err := a.desk.SetDelayReasonTx(ctx, tx, &a.w, reason); err != nil {
 				return err
@@ -175,7 +175,7 @@ func (a *attempt) interrupted(ctx context.Context, unclear bool) error {
 	if unclear || a.w.SubmittedAt.IsZero() {
 		return cause
 	}
-	err := a.recordOutcome(ctx, func(tx *db.Tx) error { return a.desk.CancelSubmissionTx(ctx, tx, &a.w) })
+	err := a.db.WriteUntilDone(ctx, func(tx *db.Tx) error { return a.desk.CancelSubmissionTx(ctx, tx, &a.w) })
 	if err != nil && !errors.Is(err, desk.ErrRecalled) {
 		return err
 	}
@@ -185,31 +185,6 @@ func (a *attempt) interrupted(ctx context.Context, unclear bool) error {
 // isInternal reports whether err is a failure of our own database or files. The
 // queue repeats such work without counting an attempt.
 func isInternal(err error) bool { return problem.Of(err) == problem.Unavailable }
-
-const (
-	recordPause    = 100 * time.Millisecond
-	maxRecordPause = time.Second
-)
-
-// recordOutcome writes the result of an attempt, even after the work is cancelled:
-// an unrecorded result is uncertain. While the database is unavailable it retries,
-// until the work is cancelled.
-func (s *Service) recordOutcome(work context.Context, change func(tx *db.Tx) error) error {
-	ctx := context.WithoutCancel(work)
-	for pause := recordPause; ; pause = min(2*pause, maxRecordPause) {
-		last := work.Err() != nil
-		err := s.db.Write(ctx, change)
-		if last || !isInternal(err) {
-			return err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-work.Done():
-			timer.Stop()
-		}
-	}
-}
 
 // discard fails a message that our own errors kept from being sent.
 func (s *Service) discard(ctx context.Context, tx *db.Tx, j *queue.Job, _ error) error {

@@ -64,7 +64,7 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 			break
 		}
 		reason := mailErrorText(err)
-		if err := a.recordOutcome(ctx, func(tx *db.Tx) error { return a.desk.RemoveCcTx(ctx, tx, &a.w, gone, reason) }); err != nil {
+		if err := a.db.WriteUntilDone(ctx, func(tx *db.Tx) error { return a.desk.RemoveCcTx(ctx, tx, &a.w, gone, reason) }); err != nil {
 			return fmt.Errorf("remove copy: %w", err)
 		}
 		id, err = server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordSubmission(ctx, by) })

@@ -592,20 +592,7 @@ func (r *runner) discard(ctx context.Context, j *Job, cause error) error {
 // writeEnd writes the end of a job, also after cancellation. While the database is unavailable
 // it retries until the work is cancelled.
 func (r *runner) writeEnd(work context.Context, end func(ctx context.Context, tx *db.Tx) error) error {
-	ctx := context.WithoutCancel(work)
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		last := work.Err() != nil
-		err := r.q.db.Write(ctx, func(tx *db.Tx) error { return end(ctx, tx) })
-		if last || !isUnavailable(err) {
-			return err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-work.Done():
-			timer.Stop()
-		}
-	}
+	return r.q.db.WriteUntilDone(work, func(tx *db.Tx) error { return end(context.WithoutCancel(work), tx) })
 }
 
 // heartbeat extends the leases of running jobs. It cancels a job if its lease is lost, or could

@@ -27,6 +27,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
@@ -157,10 +158,7 @@ func (s *Service) loadOnce(ctx context.Context, messageID, id, address string) (
 		case err != nil && ctx.Err() == nil, p != (desk.Picture{}):
 			return p, err
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-		}
+		loop.Pause(ctx, 200*time.Millisecond)
 	}
 	return desk.Picture{}, problem.New(problem.Unavailable, "the picture is still being loaded")
 }

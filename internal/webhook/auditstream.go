@@ -11,6 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
@@ -104,19 +105,7 @@ func (s *Service) WakeAudit() {
 // RunAudit delivers audit entries to their subscribers until ctx ends. Several processes may
 // run it on one database.
 func (s *Service) RunAudit(ctx context.Context) {
-	tick := time.NewTicker(auditPoll)
-	defer tick.Stop()
-	for {
-		if err := s.StreamAudit(ctx); err != nil && ctx.Err() == nil {
-			s.log.ErrorContext(ctx, "deliver the audit log", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.stream.wake:
-		case <-tick.C:
-		}
-	}
+	loop.EveryOr(ctx, auditPoll, s.stream.wake, s.log, "deliver the audit log", s.StreamAudit)
 }
 
 // cursor is the position of a webhook's stream in a ledger.

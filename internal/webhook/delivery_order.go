@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
@@ -201,14 +202,7 @@ func (s *Service) pace(ctx context.Context, webhookID string) error {
 	if err != nil {
 		return fmt.Errorf("keep to the rate: %w", err)
 	}
-	timer := time.NewTimer(time.Until(start))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return loop.Pause(ctx, time.Until(start))
 }
 
 // reschedule ends the run of a job without an attempt.

@@ -28,6 +28,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
@@ -318,18 +319,7 @@ func (s *Service) endFactorSessions(ctx context.Context, tx *db.Tx, id account.I
 
 // Run deletes expired challenges and codes every hour until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	hour := time.NewTicker(time.Hour)
-	defer hour.Stop()
-	for {
-		if err := s.deleteExpired(ctx); err != nil && ctx.Err() == nil {
-			s.log.ErrorContext(ctx, "delete expired challenges", "error", err)
-		}
-		select {
-		case <-hour.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	loop.Every(ctx, time.Hour, s.log, "delete expired challenges", s.deleteExpired)
 }
 
 func (s *Service) deleteExpired(ctx context.Context) error {
