@@ -59,27 +59,12 @@ func inboxPages(ctx context.Context, b *bench) ([]row, error) {
 	for _, view := range []string{
 		"", "/mine", "/unassigned", "/due", "/all", "/status/pending", "/status/closed", "/priority/urgent", "/priority/normal", "/channel/voice", "/channel/email",
 	} {
-		var latencies []time.Duration
-		for range 10 {
-			for path := "/inbox" + view; path != "" && len(latencies) < 200; {
-				page, took, err := read(path)
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", path, err)
-				}
-				latencies = append(latencies, took)
-				weight, err := p.weight(page, read)
-				if err != nil {
-					return nil, err
-				}
-				heaviest = max(heaviest, weight)
-				path = ""
-				if m := older.FindStringSubmatch(page); m != nil {
-					path = strings.ReplaceAll(m[1], "&amp;", "&")
-				}
-			}
+		latencies, weight, err := p.readView("/inbox"+view, read)
+		if err != nil {
+			return nil, err
 		}
-		d := quantile(latencies, 0.99)
-		if d > slowest {
+		heaviest = max(heaviest, weight)
+		if d := quantile(latencies, 0.99); d > slowest {
 			name, slowest = "/inbox"+view, d
 		}
 		middle = max(middle, quantile(latencies, 0.5))
@@ -96,6 +81,30 @@ var (
 	asset   = regexp.MustCompile(`(?:href|src)="(/static/[^"#]*\.(?:css|js))"`)
 	imports = regexp.MustCompile(`(?:from|import) "\./([^"]*)"`)
 )
+
+// readView reads the pages of a view ten times, at most 200 in all, and returns their latencies
+// and the weight of the heaviest.
+func (p *program) readView(first string, read func(path string) (string, time.Duration, error)) (latencies []time.Duration, heaviest int, err error) {
+	for range 10 {
+		for path := first; path != "" && len(latencies) < 200; {
+			page, took, err := read(path)
+			if err != nil {
+				return nil, 0, fmt.Errorf("%s: %w", path, err)
+			}
+			latencies = append(latencies, took)
+			weight, err := p.weight(page, read)
+			if err != nil {
+				return nil, 0, err
+			}
+			heaviest = max(heaviest, weight)
+			path = ""
+			if m := older.FindStringSubmatch(page); m != nil {
+				path = strings.ReplaceAll(m[1], "&amp;", "&")
+			}
+		}
+	}
+	return latencies, heaviest, nil
+}
 
 // weight returns the size of a page in bytes, with its style sheet and all modules that
 // it loads.

@@ -105,42 +105,8 @@ func ceilingAccept(ctx context.Context, b *bench, n int) (float64, error) {
 	if _, err := d.ExecContext(ctx, "CREATE TABLE raw (key TEXT PRIMARY KEY, headers TEXT, body BLOB, at BIGINT) WITHOUT ROWID"); err != nil {
 		return 0, err
 	}
-	type insert struct {
-		key  string
-		body []byte
-		done chan error
-	}
-	inserts := make(chan insert, 256)
-	go func() {
-		stmt, err := d.PrepareContext(ctx, "INSERT INTO raw VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING")
-		for first := range inserts {
-			group := []insert{first}
-			for len(group) < 256 {
-				select {
-				case i := <-inserts:
-					group = append(group, i)
-					continue
-				default:
-				}
-				break
-			}
-			var tx *sql.Tx
-			if err == nil {
-				tx, err = d.BeginTx(ctx, nil)
-			}
-			for _, i := range group {
-				if err == nil {
-					_, err = tx.StmtContext(ctx, stmt).ExecContext(ctx, i.key, "{}", i.body, time.Now().UnixMicro())
-				}
-			}
-			if err == nil {
-				err = tx.Commit()
-			}
-			for _, i := range group {
-				i.done <- err
-			}
-		}
-	}()
+	inserts := make(chan rawInsert, 256)
+	go insertInGroups(ctx, d, inserts)
 	var base string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
@@ -153,7 +119,7 @@ func ceilingAccept(ctx context.Context, b *bench, n int) (float64, error) {
 			http.Error(w, "", http.StatusUnauthorized)
 			return
 		}
-		i := insert{form.Get("MessageSid"), body, make(chan error, 1)}
+		i := rawInsert{form.Get("MessageSid"), body, make(chan error, 1)}
 		inserts <- i
 		if err := <-i.done; err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -164,6 +130,39 @@ func ceilingAccept(ctx context.Context, b *bench, n int) (float64, error) {
 	base = s.URL
 	took, _, err := post(ctx, texts(s.URL, n, n/4), clients)
 	return perSecond(n, took), err
+}
+
+// rawInsert is a row to insert; done receives the outcome.
+type rawInsert struct {
+	key  string
+	body []byte
+	done chan error
+}
+
+// insertInGroups inserts rows until the channel is closed, up to 256 per commit.
+func insertInGroups(ctx context.Context, d *sql.DB, inserts <-chan rawInsert) {
+	stmt, err := d.PrepareContext(ctx, "INSERT INTO raw VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING")
+	for first := range inserts {
+		group := []rawInsert{first}
+		for len(group) < 256 && len(inserts) > 0 {
+			group = append(group, <-inserts)
+		}
+		var tx *sql.Tx
+		if err == nil {
+			tx, err = d.BeginTx(ctx, nil)
+		}
+		for _, i := range group {
+			if err == nil {
+				_, err = tx.StmtContext(ctx, stmt).ExecContext(ctx, i.key, "{}", i.body, time.Now().UnixMicro())
+			}
+		}
+		if err == nil {
+			err = tx.Commit()
+		}
+		for _, i := range group {
+			i.done <- err
+		}
+	}
 }
 
 func signed(target string, form url.Values, signature string) bool {

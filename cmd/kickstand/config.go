@@ -267,101 +267,123 @@ func (c *config) settings() (app.Config, error) {
 		Web: slices.Contains(c.Roles, "web"), Worker: slices.Contains(c.Roles, "worker"),
 		StopTimeout: c.StopTimeout,
 	}
-	retention, err := app.ParseRetention(c.Retention)
-	if err != nil {
+	var err error
+	if a.Retention, err = app.ParseRetention(c.Retention); err != nil {
 		return a, usageError{fmt.Errorf("--retention: %w", err)}
 	}
-	a.Retention = retention
 	if a.BaseURL == "" {
 		a.BaseURL = localURL(c.Listen)
 	}
 	a.BaseURL = strings.TrimRight(a.BaseURL, "/")
-	for _, p := range c.TrustedProxies {
-		prefix, err := netip.ParsePrefix(p)
-		if addr, aerr := netip.ParseAddr(p); err != nil && aerr == nil {
-			prefix, err = addr.Prefix(addr.BitLen())
-		}
-		if err != nil {
-			return a, usageError{fmt.Errorf("--trusted-proxies: %q is neither an address nor a CIDR range", p)}
-		}
-		a.TrustedProxies = append(a.TrustedProxies, prefix)
-	}
-	switch u, err := url.Parse(a.BaseURL); {
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return a, usageError{fmt.Errorf("--base-url: %q is not an address such as https://help.example.com", a.BaseURL)}
-	case u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
-		return a, usageError{fmt.Errorf("--base-url: %q must be a host of its own, without a path or anything else", a.BaseURL)}
-	case len(c.Roles) == 0:
-		return a, usageError{errors.New("--roles must be web, worker or both")}
-	case !(c.RetryTimeScale > 0) || math.IsInf(c.RetryTimeScale, 0): // false for NaN, too
-		return a, usageError{errors.New("--retry-time-scale must be greater than 0")}
-	case c.AccessLifetime <= 0, c.RefreshLifetime <= 0, c.SessionLifetime <= 0:
-		return a, usageError{errors.New("--access-lifetime, --refresh-lifetime and --session-lifetime must be greater than 0")}
-	case (c.OIDCIssuer == "") != (c.OIDCClientID == ""):
-		return a, usageError{errors.New("--oidc-issuer and --oidc-client-id must be set together")}
-	case c.OIDCIssuer == "" && c.OIDCClientSecret != "":
-		return a, usageError{errors.New("--oidc-client-secret needs --oidc-issuer and --oidc-client-id")}
-	case c.PaymentsPricePro != "" && c.PaymentsPricePro == c.PaymentsPriceBusiness:
-		return a, usageError{errors.New("--payments-price-pro and --payments-price-business must differ: the price identifies the plan")}
-	case (c.SMSAccountSID == "") != (c.SMSAuthToken == "") || (c.SMSAccountSID == "") != (c.SMSFrom == ""):
-		return a, usageError{errors.New("--sms-account-sid, --sms-auth-token and --sms-from must be set together")}
-	case c.StopTimeout < 0:
-		return a, usageError{errors.New("--stop-timeout must not be negative")}
+	if a.TrustedProxies, err = parseNetworks(c.TrustedProxies); err != nil {
+		return a, usageError{fmt.Errorf("--trusted-proxies: %w", err)}
 	}
 	if a.FreshProof, err = freshProof(c.FreshProof); err != nil {
-		return a, err
+		return a, usageError{err}
 	}
-	if c.SignUp != "" {
-		if _, err := account.ParseSignUpPolicy(c.SignUp); err != nil {
-			return a, usageError{fmt.Errorf("--sign-up: %w", err)}
-		}
+	if err := c.check(a.BaseURL); err != nil {
+		return a, usageError{err}
 	}
-	if err := a.CheckBases(); err != nil {
-		return a, usageError{fmt.Errorf("--%w", err)}
+	if err := c.checkFormats(); err != nil {
+		return a, usageError{err}
 	}
-	if err := a.CheckHosts(); err != nil {
-		return a, usageError{fmt.Errorf("--%w", err)}
-	}
-	if err := app.CheckAllowed(c.AllowedAddresses); err != nil {
-		return a, usageError{fmt.Errorf("--allowed-addresses: %w", err)}
-	}
-	if _, err := mail.ParseAddress(c.MailFrom); err != nil {
-		return a, usageError{fmt.Errorf("--mail-from: %w", err)}
-	}
-	if c.OperatorMail != "" {
-		if _, err := mail.ParseAddress(c.OperatorMail); err != nil {
-			return a, usageError{fmt.Errorf("--operator-mail: %w", err)}
-		}
-	}
-	if c.OIDCIssuer != "" {
-		if err := oidc.CheckIssuer(c.OIDCIssuer); err != nil {
-			return a, usageError{fmt.Errorf("--oidc-issuer: it %w", err)}
-		}
-	}
-	if _, err := billing.ParseAPIURL(c.PaymentsAPIURL); err != nil {
-		return a, usageError{fmt.Errorf("--payments-api-url: %w", err)}
-	}
-	if c.RedisURL != "" {
-		if err := ratelimit.CheckURL(c.RedisURL); err != nil {
-			return a, usageError{fmt.Errorf("--redis-url: it %w", err)}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(a.APIURLs)) {
-		if _, err := netguard.ParseAPIURL(a.APIURLs[name], "https://api.example.com"); err != nil {
-			return a, usageError{fmt.Errorf("--%s-api-url: %w", name, err)}
-		}
-	}
-	if c.SMTPURL != "" {
-		if _, err := mail.OpenSMTP(c.SMTPURL); err != nil {
-			return a, usageError{fmt.Errorf("--smtp-url: %w", err)}
-		}
-	}
-	if c.EmailDeliveryAPIKey != "" {
-		if _, err := mail.OpenAPI(mail.DefaultAPIURL, c.EmailDeliveryAPIKey); err != nil {
-			return a, usageError{fmt.Errorf("--email-delivery-api-key: %w", err)}
+	for _, check := range []func() error{a.CheckBases, a.CheckHosts} {
+		if err := check(); err != nil {
+			return a, usageError{fmt.Errorf("--%w", err)}
 		}
 	}
 	return a, nil
+}
+
+// parseNetworks parses IP addresses and CIDR ranges.
+func parseNetworks(list []string) (networks []netip.Prefix, err error) {
+	for _, text := range list {
+		network, err := netip.ParsePrefix(text)
+		if addr, aerr := netip.ParseAddr(text); err != nil && aerr == nil {
+			network, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q is neither an address nor a CIDR range", text)
+		}
+		networks = append(networks, network)
+	}
+	return networks, nil
+}
+
+// check returns the first error of values that are out of range or contradict each other.
+func (c *config) check(baseURL string) error {
+	switch u, err := url.Parse(baseURL); {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return fmt.Errorf("--base-url: %q is not an address such as https://help.example.com", baseURL)
+	case u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		return fmt.Errorf("--base-url: %q must be a host of its own, without a path or anything else", baseURL)
+	case len(c.Roles) == 0:
+		return errors.New("--roles must be web, worker or both")
+	case !(c.RetryTimeScale > 0) || math.IsInf(c.RetryTimeScale, 0): // false for NaN, too
+		return errors.New("--retry-time-scale must be greater than 0")
+	case c.AccessLifetime <= 0, c.RefreshLifetime <= 0, c.SessionLifetime <= 0:
+		return errors.New("--access-lifetime, --refresh-lifetime and --session-lifetime must be greater than 0")
+	case (c.OIDCIssuer == "") != (c.OIDCClientID == ""):
+		return errors.New("--oidc-issuer and --oidc-client-id must be set together")
+	case c.OIDCIssuer == "" && c.OIDCClientSecret != "":
+		return errors.New("--oidc-client-secret needs --oidc-issuer and --oidc-client-id")
+	case c.PaymentsPricePro != "" && c.PaymentsPricePro == c.PaymentsPriceBusiness:
+		return errors.New("--payments-price-pro and --payments-price-business must differ: the price identifies the plan")
+	case (c.SMSAccountSID == "") != (c.SMSAuthToken == "") || (c.SMSAccountSID == "") != (c.SMSFrom == ""):
+		return errors.New("--sms-account-sid, --sms-auth-token and --sms-from must be set together")
+	case c.StopTimeout < 0:
+		return errors.New("--stop-timeout must not be negative")
+	}
+	return nil
+}
+
+// checkFormats returns the first error of a value that cannot be parsed.
+func (c *config) checkFormats() error {
+	if err := app.CheckAllowed(c.AllowedAddresses); err != nil {
+		return fmt.Errorf("--allowed-addresses: %w", err)
+	}
+	if _, err := mail.ParseAddress(c.MailFrom); err != nil {
+		return fmt.Errorf("--mail-from: %w", err)
+	}
+	type format struct {
+		flag, value string // an empty value is not checked
+		check       func(string) error
+	}
+	formats := []format{
+		{"sign-up:", c.SignUp, parses(account.ParseSignUpPolicy)},
+		{"operator-mail:", c.OperatorMail, parses(mail.ParseAddress)},
+		{"oidc-issuer: it", c.OIDCIssuer, oidc.CheckIssuer},
+		{"payments-api-url:", c.PaymentsAPIURL, parses(billing.ParseAPIURL)},
+		{"redis-url: it", c.RedisURL, ratelimit.CheckURL},
+		{"smtp-url:", c.SMTPURL, parses(mail.OpenSMTP)},
+		{"email-delivery-api-key:", c.EmailDeliveryAPIKey, func(key string) error {
+			_, err := mail.OpenAPI(mail.DefaultAPIURL, key)
+			return err
+		}},
+	}
+	urls := c.apiURLs()
+	for _, name := range slices.Sorted(maps.Keys(urls)) {
+		formats = append(formats, format{name + "-api-url:", urls[name], func(raw string) error {
+			_, err := netguard.ParseAPIURL(raw, "https://api.example.com")
+			return err
+		}})
+	}
+	for _, f := range formats {
+		if f.value == "" {
+			continue
+		}
+		if err := f.check(f.value); err != nil {
+			return fmt.Errorf("--%s %w", f.flag, err)
+		}
+	}
+	return nil
+}
+
+func parses[T any](parse func(string) (T, error)) func(string) error {
+	return func(text string) error {
+		_, err := parse(text)
+		return err
+	}
 }
 
 // freshProof parses the setting: 0 is the default, below 0 is off.
@@ -374,7 +396,7 @@ func freshProof(text string) (time.Duration, error) {
 	}
 	age, err := time.ParseDuration(text)
 	if err != nil || age < time.Minute || age > 24*time.Hour {
-		return 0, usageError{fmt.Errorf("--fresh-proof: %q is neither off nor a duration from 1m to 24h", text)}
+		return 0, fmt.Errorf("--fresh-proof: %q is neither off nor a duration from 1m to 24h", text)
 	}
 	return age, nil
 }

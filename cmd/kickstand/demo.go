@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -53,29 +52,15 @@ type demoFile struct {
 }
 
 // Run serves the demo until ctx ends.
-func (d *demoCmd) Run(ctx context.Context, e *env) error {
+func (*demoCmd) Run(ctx context.Context, e *env) error {
 	folder, err := filepath.Abs(demoFolder)
 	if err != nil {
 		return err
 	}
-	listenSecret := rand.Text()
-	file := map[string]any{"data": folder, "listen-secret": listenSecret, "allow-private-receivers": true}
-	e.Data, e.DatabaseURL, e.BlobURL, e.SMTPURL, e.EmailDeliveryAPIKey, e.SecretKey = folder, "", "", "", "", ""
-	secrets := make(map[string]string)
-	for _, c := range triggers() {
-		secret := rand.Text()
-		if c.newSecret != nil {
-			if secret, err = c.newSecret(); err != nil {
-				return fmt.Errorf("demo: %w", err)
-			}
-		}
-		*e.secretLists()[c.name], file[c.secret], secrets[c.name] = []string{secret}, secret, secret
-	}
-	e.SignUp, e.AllowNoMail = "open", true
-	e.PaymentsAPIKey = "" // no payments in the demo
-	e.AllowPrivateReceivers, e.Roles = true, []string{"web", "worker"}
-	if e.LogLevel == "info" {
-		e.LogLevel = "warn" // keeps its output readable
+	data := demoData{folder: folder, secrets: make(map[string]string), listenSecret: rand.Text(), password: strings.ToLower(rand.Text()[:12])}
+	file, err := e.useDemo(data)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
 	}
 	set, err := e.settings()
 	if err != nil {
@@ -90,48 +75,86 @@ func (d *demoCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	return e.serve(ctx, set, ln, func(a *app.App) error {
-		file["listen"], file["base-url"] = ln.Addr().String(), a.BaseURL
-		var text bytes.Buffer
-		if err := toml.NewEncoder(&text).Encode(file); err != nil {
+		data.here = ln.Addr().String()
+		file["listen"], file["base-url"] = data.here, a.BaseURL
+		text, err := toml.Marshal(file)
+		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(folder, "kickstand.toml"), text.Bytes(), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, "kickstand.toml"), text, 0o600); err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
-		password := strings.ToLower(rand.Text()[:12])
-		organization, err := fillDemo(ctx, a, demoData{here: ln.Addr().String(), secrets: secrets, listenSecret: listenSecret, password: password})
+		shown, err := createDemo(ctx, a, data)
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
-		_, key, err := a.Keys.Create(ctx, apikey.New{
-			OrganizationID: organization, Service: apikey.Helpdesk, Environment: apikey.Live, Name: "Demo",
-			Permissions: apikey.Permissions{Level: apikey.Admin},
-		})
-		if err != nil {
-			return fmt.Errorf("demo: %w", err)
+		return e.print(shown, shown.print)
+	})
+}
+
+// useDemo changes the settings to those of the demo, and returns its configuration file without
+// addresses. It adds the channels' secrets to data.
+func (e *env) useDemo(data demoData) (file map[string]any, err error) {
+	file = map[string]any{"data": data.folder, "listen-secret": data.listenSecret, "allow-private-receivers": true}
+	e.Data, e.DatabaseURL, e.BlobURL, e.SMTPURL, e.EmailDeliveryAPIKey, e.SecretKey = data.folder, "", "", "", "", ""
+	for _, c := range triggers() {
+		secret := rand.Text()
+		if c.newSecret != nil {
+			if secret, err = c.newSecret(); err != nil {
+				return nil, err
+			}
 		}
-		fleetKeys, err := fillFleets(ctx, a, organization)
-		if err != nil {
-			return fmt.Errorf("demo: %w", err)
-		}
-		record := struct {
-			URL          string `json:"url"`
-			Email        string `json:"email"`
-			Password     string `json:"password"`
-			Organization string `json:"organization"` // id
-			LiveKey      string `json:"live_key"`     // for the helpdesk's REST API
-			FleetLiveKey string `json:"fleet_live_key"`
-			FleetTestKey string `json:"fleet_test_key"` // for the fleet's sandbox
-			Mailbox      string `json:"mailbox"`
-			Docs         string `json:"docs"`
-			FleetDocs    string `json:"fleet_docs"`
-			Data         string `json:"data"`
-		}{
-			a.BaseURL, demoAdmin, password, organization, key.Reveal(), fleetKeys[apikey.Live], fleetKeys[apikey.Test],
-			a.BaseURL + "/dev/mailbox", a.BaseURL + "/api/docs", a.BaseURL + "/docs/fleet", folder,
-		}
-		return e.print(record, func(w io.Writer) {
-			fmt.Fprintf(w, `Kickstand is running at %s
+		*e.secretLists()[c.name], file[c.secret], data.secrets[c.name] = []string{secret}, secret, secret
+	}
+	e.SignUp, e.AllowNoMail = "open", true
+	e.PaymentsAPIKey = "" // no payments in the demo
+	e.AllowPrivateReceivers, e.Roles = true, []string{"web", "worker"}
+	if e.LogLevel == "info" {
+		e.LogLevel = "warn" // keeps its output readable
+	}
+	return file, nil
+}
+
+// shownDemo is the printed form of a running demo.
+type shownDemo struct {
+	URL          string `json:"url"`
+	Email        string `json:"email"`
+	Password     string `json:"password"`
+	Organization string `json:"organization"` // id
+	LiveKey      string `json:"live_key"`     // for the helpdesk's REST API
+	FleetLiveKey string `json:"fleet_live_key"`
+	FleetTestKey string `json:"fleet_test_key"` // for the fleet's sandbox
+	Mailbox      string `json:"mailbox"`
+	Docs         string `json:"docs"`
+	FleetDocs    string `json:"fleet_docs"`
+	Data         string `json:"data"`
+}
+
+// createDemo creates the organization with its records and API keys.
+func createDemo(ctx context.Context, a *app.App, data demoData) (shownDemo, error) {
+	organization, err := fillDemo(ctx, a, data)
+	if err != nil {
+		return shownDemo{}, err
+	}
+	_, key, err := a.Keys.Create(ctx, apikey.New{
+		OrganizationID: organization, Service: apikey.Helpdesk, Environment: apikey.Live, Name: "Demo",
+		Permissions: apikey.Permissions{Level: apikey.Admin},
+	})
+	if err != nil {
+		return shownDemo{}, err
+	}
+	fleetKeys, err := fillFleets(ctx, a, organization)
+	if err != nil {
+		return shownDemo{}, err
+	}
+	return shownDemo{
+		a.BaseURL, demoAdmin, data.password, organization, key.Reveal(), fleetKeys[apikey.Live], fleetKeys[apikey.Test],
+		a.BaseURL + "/dev/mailbox", a.BaseURL + "/api/docs", a.BaseURL + "/docs/fleet", data.folder,
+	}, nil
+}
+
+func (d shownDemo) print(w io.Writer) {
+	fmt.Fprintf(w, `Kickstand is running at %s
 
   sign in as    %s
   password      %s
@@ -160,10 +183,8 @@ The fleet, and the public feed of it, which needs no key:
   curl %s/gbfs/v3/manifest.json
 
 (From a checkout: go run ./cmd/kickstand instead of kickstand.) Ctrl-C ends.
-`, record.URL, record.Email, record.Password, record.Mailbox, record.Data, record.Docs, record.LiveKey,
-				record.FleetDocs, record.FleetLiveKey, record.FleetTestKey, record.Organization, record.FleetTestKey, record.URL, record.URL)
-		})
-	})
+`, d.URL, d.Email, d.Password, d.Mailbox, d.Data, d.Docs, d.LiveKey,
+		d.FleetDocs, d.FleetLiveKey, d.FleetTestKey, d.Organization, d.FleetTestKey, d.URL, d.URL)
 }
 
 // recreateDemo deletes the previous demo and creates the folder.
@@ -259,6 +280,7 @@ func demoMessages() []demoMessage {
 
 // demoData has the values for the demo's organization.
 type demoData struct {
+	folder       string
 	here         string            // host:port of the server
 	secrets      map[string]string // of the channels
 	listenSecret string            // of the webhook

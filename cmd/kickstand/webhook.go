@@ -250,35 +250,39 @@ func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 			shown.Deliveries[i] = showDelivery(d)
 		}
 		return e.print(shown, func(w io.Writer) {
-			if len(shown.Deliveries) == 0 {
-				fmt.Fprintln(w, "No deliveries match.")
-				return
-			}
-			t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-			fmt.Fprintln(t, "ID\tCREATED\tEVENT\tSTATE\tATTEMPTS\tSTATUS")
-			for _, s := range shown.Deliveries {
-				state := s.State
-				if s.Test {
-					state += ", test"
-				}
-				if s.NextAttemptAt != nil {
-					state += " at " + formatTime(s.NextAttemptAt)
-				}
-				answer := "-"
-				switch {
-				case s.Error != "":
-					answer = oneLine(printable(s.Error))
-				case s.StatusCode != 0:
-					answer = fmt.Sprint(s.StatusCode)
-				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, formatTime(&s.CreatedAt), s.Event, state, s.Attempts, answer)
-			}
-			t.Flush()
+			printDeliveries(w, shown.Deliveries)
 			if shown.Next != "" {
 				fmt.Fprintf(w, "More: the same with --before %s\n", shown.Next)
 			}
 		})
 	})
+}
+
+func printDeliveries(w io.Writer, list []shownDelivery) {
+	if len(list) == 0 {
+		fmt.Fprintln(w, "No deliveries match.")
+		return
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	defer t.Flush()
+	fmt.Fprintln(t, "ID\tCREATED\tEVENT\tSTATE\tATTEMPTS\tSTATUS")
+	for _, s := range list {
+		state := s.State
+		if s.Test {
+			state += ", test"
+		}
+		if s.NextAttemptAt != nil {
+			state += " at " + formatTime(s.NextAttemptAt)
+		}
+		answer := "-"
+		switch {
+		case s.Error != "":
+			answer = oneLine(printable(s.Error))
+		case s.StatusCode != 0:
+			answer = fmt.Sprint(s.StatusCode)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, formatTime(&s.CreatedAt), s.Event, state, s.Attempts, answer)
+	}
 }
 
 type webhookShowCmd struct {

@@ -369,21 +369,7 @@ func (s *Service) Edit(ctx context.Context, organizationID, id string, e Edit) (
 			return err
 		}
 		before := k.settings()
-		if e.Name != nil {
-			k.Name = *e.Name
-		}
-		if e.Level != nil {
-			k.Level = *e.Level
-		}
-		if e.Resources != nil {
-			k.Resources = *e.Resources
-		}
-		if e.AllowedIPs != nil {
-			k.AllowedIPs = ips
-		}
-		if e.RateLimit != nil {
-			k.RateLimit = *e.RateLimit
-		}
+		e.apply(k, ips)
 		v := v // a copy per attempt
 		if e.Level != nil || e.Resources != nil {
 			s.catalogues[k.Service].check(&v, &k.Permissions)
@@ -391,12 +377,7 @@ func (s *Service) Edit(ctx context.Context, organizationID, id string, e Edit) (
 		if err := v.Err(); err != nil {
 			return err
 		}
-		changes := map[string]audit.Change{}
-		for member, value := range k.settings() {
-			if !reflect.DeepEqual(before[member], value) {
-				changes[member] = audit.Change{From: before[member], To: value}
-			}
-		}
+		changes := changesOf(before, k.settings())
 		if len(changes) == 0 {
 			return nil
 		}
@@ -417,6 +398,36 @@ func (s *Service) Edit(ctx context.Context, organizationID, id string, e Edit) (
 		return Key{}, fmt.Errorf("edit key: %w", err)
 	}
 	return k, nil
+}
+
+// apply sets the fields of a key. ips are the parsed AllowedIPs.
+func (e *Edit) apply(k *Key, ips AllowedIPs) {
+	if e.Name != nil {
+		k.Name = *e.Name
+	}
+	if e.Level != nil {
+		k.Level = *e.Level
+	}
+	if e.Resources != nil {
+		k.Resources = *e.Resources
+	}
+	if e.AllowedIPs != nil {
+		k.AllowedIPs = ips
+	}
+	if e.RateLimit != nil {
+		k.RateLimit = *e.RateLimit
+	}
+}
+
+// changesOf compares the settings of a key.
+func changesOf(before, after map[string]any) map[string]audit.Change {
+	changes := map[string]audit.Change{}
+	for name, value := range after {
+		if !reflect.DeepEqual(before[name], value) {
+			changes[name] = audit.Change{From: before[name], To: value}
+		}
+	}
+	return changes
 }
 
 // Revoke revokes an active key for good; it stays in lists. No request that begins after

@@ -99,11 +99,7 @@ func (a *API) operation(d *schema.Components, rt *Route) (object, error) {
 		op["parameters"] = params
 	}
 	if rt.Input != nil {
-		as := "create"
-		if rt.Method == "PUT" {
-			as = "update"
-		}
-		s, err := d.Ref(rt.Input, as)
+		s, err := d.Ref(rt.Input, rt.bodyUse())
 		if err != nil {
 			return nil, err
 		}
@@ -115,44 +111,18 @@ func (a *API) operation(d *schema.Components, rt *Route) (object, error) {
 		}
 		op["requestBody"] = object{"required": rt.Method == "PUT" || rt.Input.HasRequired(), "content": content}
 	}
-	responses := object{}
 	success := object{"description": "Success.", "headers": headerRefs(rt)}
 	if rt.Output != nil {
-		s, err := d.Ref(rt.Output, "")
+		content, err := rt.output(d)
 		if err != nil {
 			return nil, err
-		}
-		if len(rt.Expand) > 0 {
-			members := slices.Clone(rt.Output.Members)
-			for _, e := range rt.Expand {
-				members = append(members, schema.Member{Name: e.Name, Type: schema.Nested(e.Record), Nullable: true, Sometimes: true, Doc: "Present when expanded."})
-			}
-			if s, err = d.Object(members, "", true); err != nil {
-				return nil, err
-			}
-		}
-		content := object{}
-		switch {
-		case rt.List:
-			content["application/json"] = object{"schema": listSchema(s)}
-		case rt.Method != "GET":
-			// A key without read permission gets only these fields.
-			content["application/json"] = object{"schema": object{"anyOf": []object{s, onlySchema()}}}
-		default:
-			content["application/json"] = object{"schema": s}
-		}
-		if rt.Export {
-			content["application/x-ndjson"] = object{"schema": object{"type": "string", "description": "One record per line."}}
-			content["text/csv"] = object{"schema": object{"type": "string", "description": "RFC 4180 with a header row."}}
-		}
-		if rt.GeoJSON {
-			content[GeoJSON] = object{"schema": object{"description": "A FeatureCollection (RFC 7946) of all records, each a Feature with the record's id and geometry; the rest are properties."}}
 		}
 		success["content"] = content
 	}
 	if rt.File {
 		success["content"] = object{"*/*": object{}}
 	}
+	responses := rt.problemResponses()
 	responses[strconv.Itoa(rt.success())] = success
 	if rt.Import != nil {
 		responses["200"] = object{
@@ -164,21 +134,59 @@ func (a *API) operation(d *schema.Components, rt *Route) (object, error) {
 	if rt.Method == "GET" && !rt.List {
 		responses["304"] = object{"description": "The record still has the ETag in If-None-Match.", "headers": headerRefs(nil)}
 	}
+	op["responses"] = responses
+	return op, nil
+}
+
+// output returns the content of a successful answer with records, by media type.
+func (rt *Route) output(d *schema.Components) (object, error) {
+	s, err := d.Ref(rt.Output, "")
+	if len(rt.Expand) > 0 && err == nil {
+		members := slices.Clone(rt.Output.Members)
+		for _, e := range rt.Expand {
+			members = append(members, schema.Member{Name: e.Name, Type: schema.Nested(e.Record), Nullable: true, Sometimes: true, Doc: "Present when expanded."})
+		}
+		s, err = d.Object(members, "", true)
+	}
+	if err != nil {
+		return nil, err
+	}
+	content := object{}
+	switch {
+	case rt.List:
+		content["application/json"] = object{"schema": listSchema(s)}
+	case rt.Method != "GET":
+		// A key without read permission gets only these fields.
+		content["application/json"] = object{"schema": object{"anyOf": []object{s, onlySchema()}}}
+	default:
+		content["application/json"] = object{"schema": s}
+	}
+	if rt.Export {
+		content["application/x-ndjson"] = object{"schema": object{"type": "string", "description": "One record per line."}}
+		content["text/csv"] = object{"schema": object{"type": "string", "description": "RFC 4180 with a header row."}}
+	}
+	if rt.GeoJSON {
+		content[GeoJSON] = object{"schema": object{"description": "A FeatureCollection (RFC 7946) of all records, each a Feature with the record's id and geometry; the rest are properties."}}
+	}
+	return content, nil
+}
+
+// problemResponses returns the error responses by status.
+func (rt *Route) problemResponses() object {
 	byStatus := map[int][]string{}
 	for _, c := range rt.codes() {
 		status := errorCodes[c].status
 		byStatus[status] = append(byStatus[status], c)
 	}
+	responses := object{}
 	for status, codes := range byStatus {
-		slices.Sort(codes)
 		responses[strconv.Itoa(status)] = object{
 			"description": "`" + strings.Join(codes, "`, `") + "`",
 			"headers":     headerRefs(nil),
 			"content":     object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/problem"}}},
 		}
 	}
-	op["responses"] = responses
-	return op, nil
+	return responses
 }
 
 // doc returns the description of a route.

@@ -185,7 +185,7 @@ func (rt *Route) show(base string) pageOperation {
 		o.Parameters = append(o.Parameters, m)
 	}
 	if rt.Input != nil {
-		o.Body = rt.Input.Describe(strings.ToLower(rt.Method))
+		o.Body = rt.Input.Describe(rt.bodyUse())
 	}
 	if rt.Import != nil {
 		for _, t := range rt.Import.Types {

@@ -82,6 +82,14 @@ type Expansion struct {
 	Record *schema.Record
 }
 
+// bodyUse is the use of the route's Input, as for [schema.Components.Ref].
+func (rt *Route) bodyUse() string {
+	if rt.Method == "PUT" {
+		return "update"
+	}
+	return "create"
+}
+
 func (rt *Route) success() int {
 	switch {
 	case rt.Status != 0:

@@ -88,7 +88,7 @@ func (c *Check) Body(members []Member, body, current *Node) []byte {
 			continue
 		}
 		stored := current.Find(name)
-		locked := m.Access == ReadOnly || put && (m.Access == CreateOnly || m.Access == CreateRequired) || !put && m.Access == UpdateOnly
+		locked := m.Access.locked(put) || !put && m.Access == UpdateOnly
 		switch {
 		case c.Import && m.Access == ReadOnly:
 			c.Skipped = append(c.Skipped, name)
@@ -102,7 +102,7 @@ func (c *Check) Body(members []Member, body, current *Node) []byte {
 		case m.Type.kind == kindMetadata:
 			c.Differs = c.Differs || !v.within(stored)
 			keep(name, c.metadata(pointer, name, v, stored))
-		case v.Kind == 'n' && !m.Nullable && m.Access != Required && m.Access != CreateRequired && m.Type.kind == kindArray:
+		case v.Kind == 'n' && !m.Nullable && !m.Access.required() && m.Type.kind == kindArray:
 			c.Differs = c.Differs || stored == nil || len(stored.items) > 0
 			keep(name, []byte("[]")) // null clears a list
 		default:
@@ -122,7 +122,7 @@ func (c *Check) Body(members []Member, body, current *Node) []byte {
 func (c *Check) required(pointer string, members []Member, n *Node) {
 	for i := range members {
 		m := &members[i]
-		if (m.Access == Required || m.Access == CreateRequired) && n.Find(m.Name) == nil {
+		if m.Access.required() && n.Find(m.Name) == nil {
 			c.add("required", Pointer(pointer, m.Name), "%s is required.", m.Name)
 		}
 	}
@@ -133,7 +133,7 @@ func (c *Check) member(pointer string, m *Member, v, stored *Node) {
 	if v.Kind == 'n' {
 		switch {
 		case m.Nullable:
-		case m.Access == Required || m.Access == CreateRequired:
+		case m.Access.required():
 			c.add("required", pointer, "%s is required.", m.Name)
 		default:
 			c.add("invalid_type", pointer, "%s cannot be null.", m.Name)
@@ -175,26 +175,9 @@ func (c *Check) Value(pointer, name string, t *Type, v, stored *Node) {
 	case kindString:
 		c.text(pointer, name, t, v.Text)
 	case kindInt:
-		v.trimFraction()
-		n, err := strconv.ParseInt(v.Text, 10, 64)
-		switch {
-		case strings.ContainsAny(v.Text, ".eE"):
-			c.add("invalid_type", pointer, "%s must be an integer.", name)
-		case err != nil && strings.HasPrefix(v.Text, "-"), t.bounded && err == nil && n < t.min:
-			c.add("too_small", pointer, "%s is at least %d.", name, t.low())
-		case err != nil, t.bounded && n > t.max:
-			c.add("too_large", pointer, "%s is at most %d.", name, t.high())
-		}
+		c.integer(pointer, name, t, v)
 	case kindNumber:
-		f, err := strconv.ParseFloat(v.Text, 64)
-		switch {
-		case t.bounded && f < float64(t.min):
-			c.add("too_small", pointer, "%s is at least %d.", name, t.min)
-		case t.bounded && f > float64(t.max):
-			c.add("too_large", pointer, "%s is at most %d.", name, t.max)
-		case err != nil || math.IsInf(f, 0):
-			c.add("too_large", pointer, "%s is too large.", name)
-		}
+		c.number(pointer, name, t, v)
 	case kindTime:
 		if _, err := rfc3339.Parse(v.Text); err != nil {
 			c.add("invalid_format", pointer, "%s must be an RFC 3339 time, such as 2026-03-14T09:26:53Z.", name)
@@ -249,18 +232,33 @@ func (c *Check) checked(pointer, name string, err error) {
 	}
 }
 
-func (t *Type) low() int64 {
+func (c *Check) integer(pointer, name string, t *Type, v *Node) {
+	low, high := int64(math.MinInt64), int64(math.MaxInt64)
 	if t.bounded {
-		return t.min
+		low, high = t.min, t.max
 	}
-	return math.MinInt64
+	v.trimFraction()
+	n, err := strconv.ParseInt(v.Text, 10, 64) // out of range: the nearest
+	switch {
+	case strings.ContainsAny(v.Text, ".eE"):
+		c.add("invalid_type", pointer, "%s must be an integer.", name)
+	case n < low, err != nil && n < 0:
+		c.add("too_small", pointer, "%s is at least %d.", name, low)
+	case n > high, err != nil:
+		c.add("too_large", pointer, "%s is at most %d.", name, high)
+	}
 }
 
-func (t *Type) high() int64 {
-	if t.bounded {
-		return t.max
+func (c *Check) number(pointer, name string, t *Type, v *Node) {
+	f, err := strconv.ParseFloat(v.Text, 64)
+	switch {
+	case t.bounded && f < float64(t.min):
+		c.add("too_small", pointer, "%s is at least %d.", name, t.min)
+	case t.bounded && f > float64(t.max):
+		c.add("too_large", pointer, "%s is at most %d.", name, t.max)
+	case err != nil || math.IsInf(f, 0):
+		c.add("too_large", pointer, "%s is too large.", name)
 	}
-	return math.MaxInt64
 }
 
 // object checks a nested object. It is replaced as a whole, so create and update do not differ.

@@ -15,21 +15,21 @@ func WithValues(doc string, values []string) string {
 // FieldDoc is a row in a table of fields or parameters.
 type FieldDoc struct{ Name, Type, Note, Doc, Example string }
 
-// Describe returns the rows of the record's fields. as is its use: answered (""), or sent by
-// post or put.
+// Describe returns the rows of the record's fields. as is its use: an answer (""), or a body
+// ("create", "update").
 func (r *Record) Describe(as string) []FieldDoc { return showMembers(nil, "", r.Members, as) }
 
 // showMembers adds rows for members; nested fields follow their object.
 func showMembers(rows []FieldDoc, prefix string, members []Member, as string) []FieldDoc {
 	for i := range members {
 		m := &members[i]
-		locked := m.Access == ReadOnly || as == "put" && (m.Access == CreateOnly || m.Access == CreateRequired) || as == "post" && prefix == "" && m.Access == UpdateOnly
+		locked := m.Access.locked(as == "update") || as == "create" && prefix == "" && m.Access == UpdateOnly
 		if as == "" && m.WriteOnly || as != "" && locked {
 			continue
 		}
 		row := FieldDoc{Name: prefix + m.Name, Type: m.Type.show(), Doc: m.Doc}
 		switch {
-		case as == "post" && (m.Access == Required || m.Access == CreateRequired):
+		case as == "create" && m.Access.required():
 			row.Note = "required"
 		case m.Nullable:
 			row.Note = "or null"

@@ -50,49 +50,20 @@ func (d *Components) Ref(r *Record, as string) (object, error) {
 // in one.
 func (d *Components) Object(members []Member, as string, top bool) (object, error) {
 	properties := object{}
-	required := []string{}
+	var required []string
 	for i := range members {
 		m := &members[i]
-		if as == "" && m.WriteOnly {
+		switch {
+		case as == "" && m.WriteOnly:
 			continue
+		case top && as == "create" && (m.Access.locked(false) || m.Access == UpdateOnly):
+			continue
+		case as == "" && !m.Sometimes, as != "" && m.Access.required() && (!top || as == "create"):
+			required = append(required, m.Name)
 		}
-		s, err := d.schema(&m.Type, as)
+		s, err := d.member(m, as, top)
 		if err != nil {
 			return nil, err
-		}
-		clears := as != "" && top && !m.Nullable && m.Access != Required && m.Access != CreateRequired &&
-			(m.Type.kind == kindArray || m.Type.kind == kindMetadata)
-		if m.Nullable || clears {
-			s = nullable(s)
-		}
-		if m.Doc != "" {
-			s["description"] = m.Doc
-		}
-		if m.Example != nil {
-			s["examples"] = []any{m.Example}
-		}
-		if as == "" {
-			if m.Access == ReadOnly {
-				s["readOnly"] = true
-			}
-			if !m.Sometimes {
-				required = append(required, m.Name)
-			}
-		} else {
-			if m.WriteOnly {
-				s["writeOnly"] = true
-			}
-			// A body may repeat a read-only field.
-			locked := m.Access == ReadOnly || as == "update" && (m.Access == CreateOnly || m.Access == CreateRequired)
-			if top && as == "create" && (locked || m.Access == UpdateOnly) {
-				continue
-			}
-			if locked {
-				s["readOnly"] = true
-			}
-			if (m.Access == Required || m.Access == CreateRequired) && (!top || as == "create") {
-				required = append(required, m.Name)
-			}
 		}
 		properties[m.Name] = s
 	}
@@ -102,6 +73,31 @@ func (d *Components) Object(members []Member, as string, top bool) (object, erro
 	}
 	if as != "" {
 		s["additionalProperties"] = false
+	}
+	return s, nil
+}
+
+// member returns the schema of a field.
+func (d *Components) member(m *Member, as string, top bool) (object, error) {
+	s, err := d.schema(&m.Type, as)
+	if err != nil {
+		return nil, err
+	}
+	clears := as != "" && top && !m.Access.required() && (m.Type.kind == kindArray || m.Type.kind == kindMetadata)
+	if m.Nullable || clears {
+		s = nullable(s)
+	}
+	if m.Doc != "" {
+		s["description"] = m.Doc
+	}
+	if m.Example != nil {
+		s["examples"] = []any{m.Example}
+	}
+	if m.WriteOnly {
+		s["writeOnly"] = true
+	}
+	if m.Access.locked(as == "update") { // a body may repeat it
+		s["readOnly"] = true
 	}
 	return s, nil
 }
@@ -127,26 +123,21 @@ func (d *Components) schema(t *Type, as string) (object, error) {
 	switch t.kind {
 	case kindString:
 		s := object{"type": "string"}
-		if t.bounded {
-			if t.min > 0 && as != "" {
+		if t.bounded && as != "" {
+			if t.min > 0 {
 				s["minLength"] = t.min
 			}
-			if as != "" {
-				s["maxLength"] = t.max
-			}
+			s["maxLength"] = t.max
 		}
 		if t.format != "" {
 			s["format"] = t.format
 		}
 		return s, nil
-	case kindInt:
-		s := object{"type": "integer", "format": "int64"}
-		if t.bounded {
-			s["minimum"], s["maximum"] = t.min, t.max
-		}
-		return s, nil
-	case kindNumber:
+	case kindInt, kindNumber:
 		s := object{"type": "number"}
+		if t.kind == kindInt {
+			s["type"], s["format"] = "integer", "int64"
+		}
 		if t.bounded {
 			s["minimum"], s["maximum"] = t.min, t.max
 		}

@@ -24,7 +24,7 @@ func (r *Record) Has(name string) bool { return r != nil && findMember(r.Members
 
 // HasRequired reports whether a create requires a field.
 func (r *Record) HasRequired() bool {
-	return slices.ContainsFunc(r.Members, func(m Member) bool { return m.Access == Required || m.Access == CreateRequired })
+	return slices.ContainsFunc(r.Members, func(m Member) bool { return m.Access.required() })
 }
 
 func findMember(members []Member, name string) *Member {
@@ -63,6 +63,14 @@ const (
 	CreateRequired               // R and C: required on create, read-only later
 	UpdateOnly                   // W: writable by PUT only
 )
+
+// required reports whether a create must have the field.
+func (a Access) required() bool { return a == Required || a == CreateRequired }
+
+// locked reports whether a body cannot set the field.
+func (a Access) locked(update bool) bool {
+	return a == ReadOnly || update && (a == CreateOnly || a == CreateRequired)
+}
 
 // Type is the type of a field, created by the functions of this file.
 type Type struct {
