@@ -26,12 +26,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 )
 
-// Mailer sends mail asynchronously.
-type Mailer interface {
-	// EnqueueMailTx enqueues m if and when tx commits.
-	EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error
-}
-
 // Checkout starts the payment of a paid plan.
 type Checkout interface {
 	// StartCheckout returns the URL of the payment page for c. It is called outside of
@@ -51,7 +45,7 @@ type CheckoutRequest struct {
 // Config configures a [Service].
 type Config struct {
 	DB       *db.DB
-	Mailer   Mailer
+	Mailer   mail.Enqueuer
 	MailFrom mail.Address // sender of account mails
 	BaseURL  string       // public address of the server
 
@@ -79,18 +73,15 @@ type Config struct {
 	// Nil: limits are counted in this process.
 	NewLimiter func(name string, limit int, window time.Duration) Limiter
 
-	// OnRemove is called in the transaction that removes a member, before the membership
-	// ends, so that other packages can remove their references. Nil: no call.
-	OnRemove func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
+	// OnMemberRemoved is called in the transaction that removes a member, before the
+	// membership ends, so that other packages can remove their references. With
+	// credentials it also revokes the API keys that the member created in the
+	// organization, and disables their webhooks. Nil: no call.
+	OnMemberRemoved func(ctx context.Context, tx *db.Tx, organizationID, userID string, credentials bool) error
 
-	// OnRevoke revokes the API keys that a member created in an organization and disables
-	// their webhooks. It is called if the request to remove the member asks for that.
-	// Nil: no call.
-	OnRevoke func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
-
-	// OnDelete removes the data in other packages that identifies a deleted user, in
+	// OnUserDeleted removes the data in other packages that identifies a deleted user, in
 	// every organization. Nil: no call.
-	OnDelete func(ctx context.Context, tx *db.Tx, userID string) error
+	OnUserDeleted func(ctx context.Context, tx *db.Tx, userID string) error
 
 	// Notify tells open pages of an organization that data has changed: topic "member"
 	// for members and invitations, "organization" for name, plan and rules. With the key
@@ -114,25 +105,24 @@ type Config struct {
 // Service manages the accounts of one database. It is safe for concurrent use.
 type Service struct {
 	db          *db.DB
-	mailer      Mailer
+	mailer      mail.Enqueuer
 	from        mail.Address
 	redirects   redirects
 	accessLife  time.Duration
 	refreshLife time.Duration
 	sessionLife time.Duration
 
-	freshProof     time.Duration
-	browserNotices bool
-	signUp         SignUpPolicy
-	checkout       Checkout
-	provider       Provider
-	onRemove       func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
-	onRevoke       func(ctx context.Context, tx *db.Tx, organizationID, userID string) error
-	onDelete       func(ctx context.Context, tx *db.Tx, userID string) error
-	notify         func(key string, topics ...string)
-	audit          *audit.Log
-	firstIsDefault bool
-	log            *slog.Logger
+	freshProof      time.Duration
+	browserNotices  bool
+	signUp          SignUpPolicy
+	checkout        Checkout
+	provider        Provider
+	onMemberRemoved func(ctx context.Context, tx *db.Tx, organizationID, userID string, credentials bool) error
+	onUserDeleted   func(ctx context.Context, tx *db.Tx, userID string) error
+	notify          func(key string, topics ...string)
+	audit           *audit.Log
+	firstIsDefault  bool
+	log             *slog.Logger
 
 	hashers *hashers
 
@@ -169,21 +159,20 @@ func New(c Config) (*Service, error) {
 		}
 	}
 	s := &Service{
-		db:          c.DB,
-		mailer:      c.Mailer,
-		from:        c.MailFrom,
-		redirects:   r,
-		accessLife:  c.AccessLife,
-		refreshLife: c.RefreshLife,
-		sessionLife: cmp.Or(c.SessionLife, 90*24*time.Hour),
-		signUp:      c.SignUp,
-		checkout:    c.Checkout,
-		provider:    c.Provider,
-		onRemove:    c.OnRemove,
-		onRevoke:    c.OnRevoke,
-		onDelete:    c.OnDelete,
-		notify:      c.Notify,
-		audit:       c.Audit, firstIsDefault: c.FirstIsDefault,
+		db:              c.DB,
+		mailer:          c.Mailer,
+		from:            c.MailFrom,
+		redirects:       r,
+		accessLife:      c.AccessLife,
+		refreshLife:     c.RefreshLife,
+		sessionLife:     cmp.Or(c.SessionLife, 90*24*time.Hour),
+		signUp:          c.SignUp,
+		checkout:        c.Checkout,
+		provider:        c.Provider,
+		onMemberRemoved: c.OnMemberRemoved,
+		onUserDeleted:   c.OnUserDeleted,
+		notify:          c.Notify,
+		audit:           c.Audit, firstIsDefault: c.FirstIsDefault,
 		log: c.Logger,
 
 		linkAttempts:     newLimit(c.NewLimiter, "sign-in-link", true),

@@ -70,8 +70,8 @@ func (s *Service) RemoveMember(ctx context.Context, organizationID, userID strin
 	return s.removeMember(ctx, organizationID, userID, false)
 }
 
-// RemoveMemberAndCredentials is [Service.RemoveMember] and, in the same
-// transaction, [Config.OnRevoke].
+// RemoveMemberAndCredentials is [Service.RemoveMember], and revokes the member's
+// credentials in the same transaction, by [Config.OnMemberRemoved].
 func (s *Service) RemoveMemberAndCredentials(ctx context.Context, organizationID, userID string) error {
 	return s.removeMember(ctx, organizationID, userID, true)
 }
@@ -105,14 +105,9 @@ func (s *Service) removeFromOrganizationTx(ctx context.Context, tx *db.Tx, u Use
 	if err := requireAdminLeft(ctx, tx, u); err != nil {
 		return err
 	}
-	if s.onRemove != nil {
-		if err := s.onRemove(ctx, tx, u.OrganizationID, u.ID); err != nil {
+	if s.onMemberRemoved != nil {
+		if err := s.onMemberRemoved(ctx, tx, u.OrganizationID, u.ID, revoke); err != nil {
 			return fmt.Errorf("prepare removal of member: %w", err)
-		}
-	}
-	if revoke && s.onRevoke != nil {
-		if err := s.onRevoke(ctx, tx, u.OrganizationID, u.ID); err != nil {
-			return fmt.Errorf("revoke credentials of member: %w", err)
 		}
 	}
 	s.notifyAfterCommit(tx, u.OrganizationID, "member")

@@ -133,7 +133,7 @@ func TestRemoveMember(t *testing.T) {
 	var seen []removal
 	var refuse error
 	f := newFixture(t, dbtest.New(t), func(c *account.Config) {
-		c.OnRemove = func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+		c.OnMemberRemoved = func(ctx context.Context, tx *db.Tx, organizationID, userID string, _ bool) error {
 			// The member still exists, and the hook's writes are part of the removal.
 			var member bool
 			if err := tx.QueryRow(ctx, "SELECT organization_id = $2 FROM users WHERE id = $1", userID, organizationID).Scan(&member); err != nil {
@@ -165,7 +165,7 @@ func TestRemoveMember(t *testing.T) {
 
 	refuse = errors.New("not now")
 	if err := f.RemoveMember(t.Context(), acme.ID, bob.UserID); !errors.Is(err, refuse) {
-		t.Fatalf("got error %v, want that of OnRemove", err)
+		t.Fatalf("got error %v, want that of OnMemberRemoved", err)
 	}
 	wantMembers(t, f, acme, "ada@example.com admin", "Bob@example.com agent")
 	if !f.works(t, bobs.Access) || !f.works(t, second.Access) || len(seen) != 0 || name() != "Acme" {

@@ -54,8 +54,8 @@ func (s *Service) deleteUser(ctx context.Context, userID string, revoke bool) er
 				return err
 			}
 		}
-		if s.onDelete != nil {
-			if err := s.onDelete(ctx, tx, u.ID); err != nil {
+		if s.onUserDeleted != nil {
+			if err := s.onUserDeleted(ctx, tx, u.ID); err != nil {
 				return fmt.Errorf("prepare deletion of user: %w", err)
 			}
 		}

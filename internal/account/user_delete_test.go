@@ -74,8 +74,13 @@ func TestDeletedUserLeavesNoTrace(t *testing.T) {
 	var deleted, revoked []string
 	f := newFixture(t, d, func(c *account.Config) {
 		c.Audit = log
-		c.OnRevoke = func(_ context.Context, _ *db.Tx, o, u string) error { revoked = append(revoked, o+" "+u); return nil }
-		c.OnDelete = func(_ context.Context, _ *db.Tx, u string) error { deleted = append(deleted, u); return nil }
+		c.OnMemberRemoved = func(_ context.Context, _ *db.Tx, o, u string, credentials bool) error {
+			if credentials {
+				revoked = append(revoked, o+" "+u)
+			}
+			return nil
+		}
+		c.OnUserDeleted = func(_ context.Context, _ *db.Tx, u string) error { deleted = append(deleted, u); return nil }
 	})
 	acme := f.organization(t, "Acme")
 	f.member(t, acme, "ada@example.com", account.Admin)
@@ -116,7 +121,7 @@ func TestDeletedUserLeavesNoTrace(t *testing.T) {
 func TestAttackOwnerlessOrganization(t *testing.T) {
 	var during func(tx *db.Tx) // called in the first deletion, before it commits
 	f := newFixture(t, patientDB(t), func(c *account.Config) {
-		c.OnRemove = func(_ context.Context, tx *db.Tx, _, _ string) error {
+		c.OnMemberRemoved = func(_ context.Context, tx *db.Tx, _, _ string, _ bool) error {
 			if run := during; run != nil {
 				during = nil
 				run(tx)

@@ -339,16 +339,16 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 		DB: a.DB, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
 		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, SessionLife: c.SessionLifetime, FreshProof: c.freshProof(), BrowserNotices: !c.Loopback(), SignUp: signUp, Provider: provider,
 		Checkout: checkout, NewLimiter: newLimiter, FirstIsDefault: c.Loopback(),
-		OnRemove: func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
-			return a.Desk.UnassignTx(ctx, tx, organizationID, userID)
-		},
-		OnRevoke: func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+		OnMemberRemoved: func(ctx context.Context, tx *db.Tx, organizationID, userID string, credentials bool) error {
+			if err := a.Desk.UnassignTx(ctx, tx, organizationID, userID); err != nil || !credentials {
+				return err
+			}
 			if _, err := a.Keys.RevokeCreatedTx(ctx, tx, organizationID, userID); err != nil {
 				return err
 			}
 			return a.Webhooks.DisableCreatedTx(ctx, tx, organizationID, userID)
 		},
-		OnDelete: func(ctx context.Context, tx *db.Tx, userID string) error {
+		OnUserDeleted: func(ctx context.Context, tx *db.Tx, userID string) error {
 			if err := a.Desk.DeleteDraftsTx(ctx, tx, userID); err != nil {
 				return err
 			}
@@ -566,7 +566,7 @@ func (a *App) organizationName(ctx context.Context, id string) (string, error) {
 // admins looks up the recipients of notices to an organization.
 type admins struct{ accounts *account.Service }
 
-// AdminAddresses implements [webhook.Admins] and [inbound.Admins].
+// AdminAddresses implements [mail.Admins].
 func (a admins) AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error) {
 	emails, err := a.accounts.AdminEmails(ctx, q, organizationID)
 	if err != nil {

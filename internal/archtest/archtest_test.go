@@ -54,6 +54,7 @@ var neighbours = map[[2]string]string{
 	{"internal/db", "internal/problem"}:     "a full disk or a lost server is the kind Unavailable wherever it shows",
 	{"internal/blob", "internal/problem"}:   "so is a store of files that fails",
 	{"internal/db", "internal/loop"}:        "it waits for locks and retries like everybody else",
+	{"internal/mail", "internal/db"}:        "a mail is enqueued in the transaction of the change that it reports",
 	{"internal/mailauth", "internal/cache"}: "answers of the DNS are cached; a cache has no dependencies",
 	{"internal/event", "internal/keyset"}:   "events are a list with pages and exports",
 	{"internal/audit", "internal/keyset"}:   "so are audit entries",

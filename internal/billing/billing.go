@@ -37,7 +37,7 @@ type Config struct {
 	DB       *db.DB
 	Accounts *account.Service
 	Checkout *Checkout // the one that Accounts starts checkouts with
-	Mailer   account.Mailer
+	Mailer   mail.Enqueuer
 	MailFrom mail.Address
 	BaseURL  string // the public address, without a trailing slash
 
@@ -54,7 +54,7 @@ type Service struct {
 	db       *db.DB
 	accounts *account.Service
 	checkout *Checkout
-	mailer   account.Mailer
+	mailer   mail.Enqueuer
 	from     mail.Address
 	baseURL  string
 	post     func(ctx context.Context, event []byte) error

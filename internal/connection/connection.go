@@ -33,6 +33,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 
@@ -114,9 +115,9 @@ type Service struct {
 	listing   chan struct{}                                                          // capacity 1: serializes reads of channel lists
 
 	proofs  Proofs
-	audit   *audit.Log // nil disables the audit log
-	admins  Admins     // nil disables mail
-	mailer  Mailer
+	audit   *audit.Log  // nil disables the audit log
+	admins  mail.Admins // nil disables mail
+	mailer  mail.Enqueuer
 	baseURL string
 }
 

@@ -19,22 +19,10 @@ type Notice struct {
 	At   time.Time                   `json:"at"`
 }
 
-// Admins finds the recipients of notices.
-type Admins interface {
-	// AdminAddresses returns the addresses of the organization's admins.
-	AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error)
-}
-
-// Mailer enqueues mail in the caller's transaction.
-type Mailer interface {
-	// EnqueueMailTx enqueues m. A zero From means the configured sender.
-	EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error
-}
-
 // EnableAdminMail enables mail to admins about their connections: about each disconnection, and
 // about other notices once a day. Call it before the service is used; without it, notices are
 // only displayed. baseURL is the public address without a trailing slash.
-func (s *Service) EnableAdminMail(admins Admins, mailer Mailer, baseURL string) {
+func (s *Service) EnableAdminMail(admins mail.Admins, mailer mail.Enqueuer, baseURL string) {
 	s.admins, s.mailer, s.baseURL = admins, mailer, baseURL
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -79,7 +80,7 @@ func (c *Connection) Receives(own bool) bool { return own && !c.sharedKey || c.P
 
 // Proofs configures proofs. A nil dependency disables the ways that need it.
 type Proofs struct {
-	Mailer Mailer // sends challenges
+	Mailer mail.Enqueuer // sends challenges
 	// Text sends a text message by the deployment's account. A problem concerns the number and
 	// is shown to the member; other errors are only logged.
 	Text func(ctx context.Context, number, text string) error

@@ -10,12 +10,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// Mailer enqueues mail in a transaction.
-type Mailer interface {
-	// EnqueueMailTx enqueues m, with the configured sender if From is zero.
-	EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error
-}
-
 // notifyAssignee mails the assignee of a ticket that a message in it failed, since
 // no reply will come. An unassigned ticket has no notification.
 func (s *Service) notifyAssignee(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r *channel.Receipt) error {

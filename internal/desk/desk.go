@@ -117,6 +117,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"github.com/kickstand-dev/kickstand/internal/seal"
@@ -170,7 +171,7 @@ type Config struct {
 	// Dispatcher admits outbound messages; nil refuses them.
 	Dispatcher Dispatcher
 	// Mailer notifies assignees; nil sends nothing.
-	Mailer Mailer
+	Mailer mail.Enqueuer
 	// CopyMAC verifies the value of X-Helpdesk-Message and returns the id of the
 	// organization's message that it names; nil verifies none.
 	CopyMAC func(organizationID, header string) (messageID string, ok bool)
@@ -195,7 +196,7 @@ type Service struct {
 	addresses   Addresses
 	baseURL     string
 	dispatcher  Dispatcher
-	mailer      Mailer
+	mailer      mail.Enqueuer
 	copyMAC     func(organizationID, header string) (string, bool)
 	closeAfter  time.Duration
 	onChanged   func(organizationID, ticketID string) // may be nil

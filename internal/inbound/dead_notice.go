@@ -11,12 +11,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// Admins finds the recipients of notices.
-type Admins interface {
-	// AdminAddresses returns the addresses of the organization's admins.
-	AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error)
-}
-
 const (
 	// deadInterval is the minimum time between two mails about dead events to the same
 	// recipients.

@@ -120,9 +120,9 @@ type Config struct {
 	// Operator receives one mail a day by Mailer about new unrouted events. If zero, they are
 	// only logged.
 	Operator mail.Address
-	Mailer   Mailer
+	Mailer   mail.Enqueuer
 	// Admins finds the admins to notify of their organization's dead events. May be nil.
-	Admins Admins
+	Admins mail.Admins
 	Audit  *audit.Log // nil records nothing
 	Logger *slog.Logger
 }
@@ -152,8 +152,8 @@ type Service struct {
 	media                 http.RoundTripper
 	api                   http.RoundTripper
 	operator              mail.Address
-	mailer                Mailer
-	admins                Admins
+	mailer                mail.Enqueuer
+	admins                mail.Admins
 	audit                 *audit.Log
 	unrouted              unroutedCounts
 	log                   *slog.Logger

@@ -13,12 +13,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 )
 
-// Mailer enqueues mail in the caller's transaction.
-type Mailer interface {
-	// EnqueueMailTx enqueues m. A zero From means the configured sender.
-	EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error
-}
-
 const (
 	// unroutedLogInterval is the minimum time between two log lines about an address.
 	unroutedLogInterval = time.Hour

@@ -230,7 +230,7 @@ func (f *fixture) RetireTx(_ context.Context, _ *db.Tx, _, id string) error {
 	return nil
 }
 
-// AdminAddresses implements [shop.Admins].
+// AdminAddresses implements [mail.Admins].
 func (f *fixture) AdminAddresses(_ context.Context, _ db.Querier, organizationID string) ([]mail.Address, error) {
 	if organizationID == "nobody" {
 		return nil, nil

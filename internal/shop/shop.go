@@ -107,11 +107,6 @@ type Redactor interface {
 	RedactPlace(ctx context.Context, organizationID, connectionID string) error
 }
 
-// Admins has the recipients of an organization's notices.
-type Admins interface {
-	AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error)
-}
-
 // Connection has the fields of a connection that subscriptions need.
 type Connection struct {
 	ID             string
@@ -145,7 +140,7 @@ type Config struct {
 	Desk        Desk
 	Redactors   []Redactor
 	Connections Connections
-	Admins      Admins
+	Admins      mail.Admins
 	Mail        mail.Sender
 	MailFrom    mail.Address
 	BaseURL     string // public address, without a trailing slash
@@ -169,7 +164,7 @@ type Service struct {
 	desk        Desk
 	redactors   []Redactor
 	connections Connections
-	admins      Admins
+	admins      mail.Admins
 	mail        mail.Sender
 	mailFrom    mail.Address
 	baseURL     string

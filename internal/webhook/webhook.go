@@ -142,26 +142,14 @@ type Change struct {
 	MayAudit bool
 }
 
-// Admins finds the recipients of notifications about an organization's webhooks.
-type Admins interface {
-	// AdminAddresses returns the addresses of the organization's admins.
-	AdminAddresses(ctx context.Context, q db.Querier, organizationID string) ([]mail.Address, error)
-}
-
-// Mailer sends mail once the caller's transaction has committed.
-type Mailer interface {
-	// EnqueueMailTx sends m, with the configured sender when From is zero.
-	EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error
-}
-
 // Config configures a [Service]. DB, Queue, Events, Box, Admins and Mailer are required.
 type Config struct {
 	DB     *db.DB
 	Queue  *queue.Queue
 	Events *event.Log
 	Box    *seal.Box
-	Admins Admins
-	Mailer Mailer
+	Admins mail.Admins
+	Mailer mail.Enqueuer
 
 	// Transport sends the deliveries; nil means one that dials within AllowPrivate.
 	Transport http.RoundTripper
@@ -190,8 +178,8 @@ type Service struct {
 	db           *db.DB
 	queue        *queue.Queue
 	box          *seal.Box
-	admins       Admins
-	mailer       Mailer
+	admins       mail.Admins
+	mailer       mail.Enqueuer
 	transport    http.RoundTripper
 	allowPrivate bool
 	scale        float64

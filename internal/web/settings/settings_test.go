@@ -28,13 +28,16 @@ func newHarness(t *testing.T, change ...func(*account.Config)) *harness {
 	h := &harness{fleet: dbtest.NewFleet(t)}
 	h.Harness = webtest.NewHarness(t, append([]func(*account.Config){func(c *account.Config) {
 		c.Audit = nil
-		c.OnRevoke = func(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
+		c.OnMemberRemoved = func(ctx context.Context, tx *db.Tx, organizationID, userID string, credentials bool) error {
+			if !credentials {
+				return nil
+			}
 			if _, err := h.keys.RevokeCreatedTx(ctx, tx, organizationID, userID); err != nil {
 				return err
 			}
 			return h.hooks.DisableCreatedTx(ctx, tx, organizationID, userID)
 		}
-		c.OnDelete = func(ctx context.Context, tx *db.Tx, userID string) error { return h.keys.RedactUserTx(ctx, tx, userID) }
+		c.OnUserDeleted = func(ctx context.Context, tx *db.Tx, userID string) error { return h.keys.RedactUserTx(ctx, tx, userID) }
 	}}, change...)...)
 	jobs := queue.Open(h.DB, queue.Config{})
 	events := new(event.Log)
