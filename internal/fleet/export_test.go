@@ -6,7 +6,6 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/geo"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // Fence is a zone of a rule evaluation.
@@ -37,18 +36,6 @@ func Decide(list []Fence, global []Rule, lng, lat float64, vehicleTypeID string,
 
 // EventsFor is eventsFor.
 func EventsFor(from, to VehicleState) []VehicleEvent { return eventsFor(from, to) }
-
-// CheckTariff is Tariff.check for rides of a day.
-func CheckTariff(t Tariff) error {
-	var v problem.Validation
-	t.check(&v, 1440, 15)
-	return v.Err()
-}
-
-// Tariff is tariff.
-func (s *Service) Tariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (*Tariff, error) {
-	return s.tariff(ctx, q, organizationID, planID, version)
-}
 
 // RuleAt is ruleAt at the current time.
 func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, subaccountID string, lng, lat float64, vehicleTypeID string) (Rule, string, error) {

@@ -101,6 +101,15 @@ func (s *Service) tariff(ctx context.Context, q db.Querier, organizationID, plan
 	return t, nil
 }
 
+// PlanTariff returns the tariff of a version of a plan. Error: NotFound.
+func (s *Service) PlanTariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (Tariff, error) {
+	t, err := s.tariff(ctx, q, organizationID, planID, version)
+	if err != nil {
+		return Tariff{}, err
+	}
+	return *t, nil
+}
+
 // Record returns the plan's stored form.
 func (p *Plan) Record() (Record, error) {
 	text, err := encode(p)
@@ -203,11 +212,11 @@ func (s *Service) createPlan(ctx context.Context, tx *db.Tx, organizationID stri
 
 // insertPlanVersion stores the tariff of the present version.
 func insertPlanVersion(ctx context.Context, tx *db.Tx, organizationID string, p *Plan) error {
-	tariff, err := encode(p.Tariff)
+	text, err := encode(p.Tariff)
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, "INSERT INTO plan_versions (organization_id, plan_id, version, tariff) VALUES ($1, $2, $3, $4)", organizationID, p.ID, p.Version, string(tariff))
+	_, err = tx.Exec(ctx, "INSERT INTO plan_versions (organization_id, plan_id, version, tariff) VALUES ($1, $2, $3, $4)", organizationID, p.ID, p.Version, string(text))
 	if err != nil {
 		return fmt.Errorf("insert a version of a pricing plan: %w", err)
 	}
@@ -294,19 +303,11 @@ func (p *Plan) check(v *problem.Validation, sub *Subaccount, a orgContext) {
 		p.PerKilometer = []Segment{}
 	}
 	if sub == nil {
-		p.Tariff.check(v, a.settings.MaxRideMinutes, 0)
+		p.Tariff.Check(v, a.settings.MaxRideMinutes, 0)
 		return
 	}
 	p.VehicleTypeIDs = checkTypes(v, "vehicle_type_ids", p.VehicleTypeIDs, sub)
-	p.Tariff.check(v, a.settings.MaxRideMinutes, sub.maxReservationMinutes())
-}
-
-// withinLimits reports whether the charges of rides and reservations of these
-// lengths fit the range of amounts.
-func (t *Tariff) withinLimits(maxRideMinutes, reservationMinutes int64) bool {
-	var v problem.Validation
-	t.check(&v, maxRideMinutes, reservationMinutes)
-	return v.Err() == nil
+	p.Tariff.Check(v, a.settings.MaxRideMinutes, sub.maxReservationMinutes())
 }
 
 // checkTariffs adds an issue if a ride of maxRideMinutes could exceed the range of
@@ -322,7 +323,7 @@ func (s *Service) checkTariffs(ctx context.Context, tx *db.Tx, v *problem.Valida
 			return err
 		}
 		for _, p := range plans {
-			if !p.withinLimits(maxRideMinutes, sub.maxReservationMinutes()) {
+			if !p.WithinLimits(maxRideMinutes, sub.maxReservationMinutes()) {
 				v.AddCode("conflict", "max_ride_minutes", "would let the price of plan %s exceed the maximum amount", p.ID)
 			}
 		}

@@ -304,7 +304,7 @@ func TestPlanVersions(t *testing.T) {
 		t.Errorf("got revision %d of %s, %v", text.Revision, text.JSON, err)
 	}
 	for version, unlock := range map[int64]int64{1: 100, 2: 200, 3: 200, 4: 200} {
-		got, err := s.Tariff(t.Context(), s.db, s.org, s.plan.ID, version)
+		got, err := s.PlanTariff(t.Context(), s.db, s.org, s.plan.ID, version)
 		if err != nil || got.UnlockAmount != unlock || (len(got.PerMinute) == 0) != (version == 4) {
 			t.Errorf("version %d: got %+v, %v; want %d to unlock", version, got, err, unlock)
 		}
@@ -482,26 +482,5 @@ func TestSubaccountFaults(t *testing.T) {
 			_, err := s.CreateSubaccountTx(ctx, tx, s.org, tt.n)
 			return err
 		}), tt.want)
-	}
-}
-
-// TestMinorDigits checks the examples of fleet-api.md 8.
-func TestMinorDigits(t *testing.T) {
-	for digits, list := range map[int]string{
-		0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
-		2: "EUR USD AFN ALL IDR CHF GBP",
-		3: "BHD IQD JOD KWD LYD OMR TND",
-		4: "CLF UYW",
-	} {
-		for currency := range strings.SplitSeq(list, " ") {
-			if got, ok := fleet.MinorDigits(currency); got != digits || !ok {
-				t.Errorf("%s: got %d, %v; want %d", currency, got, ok, digits)
-			}
-		}
-	}
-	for _, none := range []string{"", "eur", "EU", "EURO", "XXX", "XTS", "XAU", "DEM", "R S", " EU", "EU "} {
-		if got, ok := fleet.MinorDigits(none); ok || got != 0 {
-			t.Errorf("%q: got %d, %v; want none", none, got, ok)
-		}
 	}
 }

@@ -718,7 +718,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	if err != nil {
 		return err
 	}
-	tariff, err := s.readTerms(ctx, tx, a, r, p)
+	terms, err := s.readTerms(ctx, tx, a, r, p)
 	if err != nil {
 		return err
 	}
@@ -731,14 +731,14 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 		return err
 	}
 	outside := e.reason == "rider" && !rule.EndAllowed
-	if outside && (tariff == nil || tariff.OutOfZoneAmount == nil) {
+	if outside && (terms == nil || terms.OutOfZoneAmount == nil) {
 		refusal := conflict("ride_end_not_allowed", "a ride cannot end here")
 		refusal.Details = map[string]any{"zone_id": NullString(zoneID)}
 		return refusal
 	}
 	if outside && !e.acceptFee {
 		refusal := conflict("out_of_zone_fee_required", "ending a ride here requires a fee; set accept_out_of_zone_fee to accept it")
-		refusal.Details = map[string]any{"out_of_zone_amount": *tariff.OutOfZoneAmount, "currency": tariff.Currency}
+		refusal.Details = map[string]any{"out_of_zone_amount": *terms.OutOfZoneAmount, "currency": terms.Currency}
 		return refusal
 	}
 
@@ -753,7 +753,7 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	if r.DistanceMeters != nil {
 		usage.Meters = *r.DistanceMeters
 	}
-	r.setPrice(tariff, p.subaccount, usage)
+	r.setPrice(terms, p.subaccount, usage)
 	v.endRide("trip_end", e.at, NullString(r.ID), e.by, a.settings)
 	if p.rider != nil {
 		p.rider.now.OpenRideID = ""
@@ -769,7 +769,7 @@ func (s *Service) cancel(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, 
 	if err != nil {
 		return err
 	}
-	tariff, err := s.readTerms(ctx, tx, a, r, p)
+	terms, err := s.readTerms(ctx, tx, a, r, p)
 	if err != nil {
 		return err
 	}
@@ -789,7 +789,7 @@ func (s *Service) cancel(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, 
 	}
 	r.end(Cancelled, e.at)
 	r.CancelReason = e.reason
-	r.setPrice(tariff, p.subaccount, usage)
+	r.setPrice(terms, p.subaccount, usage)
 	p.vehicle.endRide(event, e.at, NullString(r.ID), e.by, a.settings)
 	if p.rider != nil {
 		p.rider.now.OpenRideID = ""
@@ -824,10 +824,10 @@ func (r *Ride) end(status RideStatus, at time.Time) {
 // reported since the start, else along the great circle; nil if neither is known.
 func (r *Ride) distanceTravelled(v *Vehicle) *int64 {
 	if r.startOdometer != nil && v.OdometerMeters != nil && *v.OdometerMeters >= *r.startOdometer && !v.odometerAt.Before(r.StartedAt.Std()) {
-		return new(min(*v.OdometerMeters-*r.startOdometer, longestRide))
+		return new(min(*v.OdometerMeters-*r.startOdometer, MaxMeters))
 	}
 	if from, to := r.StartLocation, v.Location; from != nil && to != nil {
-		return new(min(int64(math.Round(geo.Distance(from.Lat, from.Lng, to.Lat, to.Lng))), longestRide))
+		return new(min(int64(math.Round(geo.Distance(from.Lat, from.Lng, to.Lat, to.Lng))), MaxMeters))
 	}
 	return nil
 }
@@ -845,14 +845,43 @@ func (r *Ride) reservationUsage() Usage {
 	}
 }
 
+// Usage returns the billable use of an ended ride.
+func (r *Ride) Usage() Usage {
+	switch {
+	case r.Status == Cancelled && r.CancelReason == "operator", r.Status.Open():
+		return Usage{}
+	case r.Status == Cancelled:
+		u := r.reservationUsage()
+		if r.StartedAt.Std().IsZero() && u.Reserved {
+			u.ReservedSeconds = seconds(r.ReservedAt, r.EndedAt.Std())
+		}
+		return u
+	}
+	u := r.reservationUsage()
+	u.Ridden, u.Seconds, u.PausedSeconds = true, r.DurationSeconds, r.PausedSeconds
+	if r.DistanceMeters != nil {
+		u.Meters = *r.DistanceMeters
+	}
+	u.OutOfZone = r.Price != nil && r.Price.OutOfZoneAmount > 0
+	return u
+}
+
 // setPrice sets the price of an ended ride: 0 without a tariff.
-func (r *Ride) setPrice(tariff *Tariff, sub *Subaccount, usage Usage) {
+func (r *Ride) setPrice(terms *Tariff, sub *Subaccount, usage Usage) {
 	p := Price{Currency: sub.Currency}
-	if tariff != nil {
-		p = tariff.Price(usage)
+	if terms != nil {
+		p = terms.Price(usage)
 	}
 	r.Price = &p
-	r.PaymentStatus = p.payment()
+	r.PaymentStatus = unpaid(p)
+}
+
+// unpaid returns the initial payment status of an ended ride.
+func unpaid(p Price) string {
+	if p.TotalAmount > 0 {
+		return "due"
+	}
+	return "not_due"
 }
 
 // UpdateRideTx updates a ride returned by [Service.LockRideTx], in the caller's
@@ -888,7 +917,7 @@ func (s *Service) UpdateRideTx(ctx context.Context, tx *db.Tx, organizationID st
 		return r, err
 	}
 	if before.Status.Open() && !r.Status.Open() && c.PaymentStatus.Or(before.PaymentStatus) == before.PaymentStatus {
-		r.PaymentStatus = r.Price.payment() // the status of an open ride does not apply to its end
+		r.PaymentStatus = unpaid(*r.Price) // the status of an open ride does not apply to its end
 	}
 	c.ExternalID.Into(&r.ExternalID)
 	if r.ExternalID != before.ExternalID {
@@ -973,7 +1002,7 @@ func (c *RideChange) check(r *Ride, to RideStatus) error {
 	var v problem.Validation
 	checkCommon(&v, c.ExternalID.Or(""), c.Metadata.Or(nil))
 	checkOneOf(&v, "status", to, Reserved, Active, Paused, Completed, Cancelled)
-	checkRange(&v, "distance_meters", c.DistanceMeters.Or(0), 0, longestRide)
+	checkRange(&v, "distance_meters", c.DistanceMeters.Or(0), 0, MaxMeters)
 	if c.EndLocation.Set && !c.EndLocation.Null {
 		c.EndLocation.Value.Check(&v, "end_location")
 	}
@@ -982,7 +1011,7 @@ func (c *RideChange) check(r *Ride, to RideStatus) error {
 		checkOneOf(&v, "parking_category", category, "corral", "curb", "rack", "other_valid", "invalid")
 	}
 	if c.AdjustmentAmount.Set {
-		checkRange(&v, "adjustment_amount", c.AdjustmentAmount.Value, -maxAmount, maxAmount)
+		checkRange(&v, "adjustment_amount", c.AdjustmentAmount.Value, -MaxAmount, MaxAmount)
 	}
 	v.Length("adjustment_reason", string(c.AdjustmentReason.Or("")), 0, maxValue)
 	if c.PaymentStatus.Set {
@@ -1047,9 +1076,9 @@ func (c *RideChange) applyPayment(r *Ride) error {
 		return e
 	}
 	if price := r.Price.Adjusted(amount); amount != r.AdjustmentAmount {
-		if price.TotalAmount > maxAmount {
+		if price.TotalAmount > MaxAmount {
 			var v problem.Validation
-			v.AddCode("too_large", "adjustment_amount", "must not lead to a total of more than %d", int64(maxAmount))
+			v.AddCode("too_large", "adjustment_amount", "must not lead to a total of more than %d", int64(MaxAmount))
 			return v.Err()
 		}
 		r.Price = &price

@@ -108,3 +108,6 @@ func invalidTransition[S ~string](from, to S, allowed []S) *problem.Error {
 	e.Details = map[string]any{"from": string(from), "to": string(to), "allowed": names}
 	return e
 }
+
+// Events lists the events valid for a transition by request, the default first.
+func (s VehicleState) Events(to VehicleState) []VehicleEvent { return eventsFor(s, to) }

@@ -425,7 +425,7 @@ func (s *Subaccount) check(v *problem.Validation) {
 	} else if _, ok := MinorDigits(s.Currency); !ok {
 		v.AddCode("invalid_value", "currency", "must be an ISO 4217 currency such as EUR")
 	}
-	if s.CountryCode != "" && !listed(countries, string(s.CountryCode), 2) {
+	if s.CountryCode != "" && !isCountry(string(s.CountryCode)) {
 		v.AddCode("invalid_value", "country_code", "must be an ISO 3166 country of two letters such as DE")
 	}
 	if len(s.VehicleTypes) > maxList {
@@ -558,7 +558,7 @@ func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation
 			return err
 		}
 		for _, p := range plans {
-			if !p.withinLimits(settings.MaxRideMinutes, after.maxReservationMinutes()) {
+			if !p.WithinLimits(settings.MaxRideMinutes, after.maxReservationMinutes()) {
 				v.AddCode("conflict", "vehicle_types", "would let the price of plan %s exceed the maximum amount, by reservation_minutes", p.ID)
 			}
 		}
@@ -612,4 +612,17 @@ func (s *Service) typeUsage(ctx context.Context, tx *db.Tx, organizationID strin
 		return "zones", nil
 	}
 	return "", nil
+}
+
+// countries has the alpha-2 codes of ISO 3166-1.
+const countries = " AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ" +
+	" CA CC CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO FR" +
+	" GA GB GD GE GF GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE JM JO JP" +
+	" KE KG KH KI KM KN KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME MF MG MH MK ML MM MN MO MP MQ MR MS MT MU MV MW MX MY MZ" +
+	" NA NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW" +
+	" SA SB SC SD SE SG SH SI SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ" +
+	" UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS YE YT ZA ZM ZW "
+
+func isCountry(code string) bool {
+	return len(code) == 2 && strings.Contains(countries, " "+code+" ")
 }

@@ -797,3 +797,23 @@ func (s *Service) VehicleChanges(ctx context.Context, q db.Querier, organization
 	}
 	return list, nil
 }
+
+// RideChanges returns the state changes of the vehicle caused by a ride, the first
+// one first, at most 100.
+func (s *Service) RideChanges(ctx context.Context, q db.Querier, organizationID string, r *Ride) ([]StateChange, error) {
+	list, err := db.All(ctx, q, func(row db.Row) (c StateChange, err error) {
+		err = row.Scan(db.IntoJSON(&c))
+		return c, err
+	}, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = $2 AND id >= $3 ORDER BY id LIMIT 100",
+		organizationID, r.VehicleID, idsFrom(eventPrefix, r.CreatedAt.Std()))
+	if err != nil {
+		return nil, fmt.Errorf("read the state changes of a ride: %w", err)
+	}
+	var own []StateChange
+	for _, c := range list {
+		if c.RideID == NullString(r.ID) {
+			own = append(own, c)
+		}
+	}
+	return own, nil
+}

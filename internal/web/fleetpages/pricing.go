@@ -339,19 +339,19 @@ func segmentsOf(t *formInput, name, currency string) []fleet.Segment {
 
 // tariffOf parses the tariff of a form.
 func tariffOf(t *formInput, currency string) fleet.Tariff {
-	tariff := fleet.Tariff{
+	terms := fleet.Tariff{
 		Currency: currency, PerMinute: segmentsOf(t, "per_min_pricing", currency), PerKilometer: segmentsOf(t, "per_km_pricing", currency),
 		PausePerMinAmount: t.amount("pause_per_min_amount", currency), ReservationPerMin: t.amount("reservation_per_min_amount", currency),
 		ReservationFlat: t.amount("reservation_flat_amount", currency), ReservationFreeMinutes: t.integer("reservation_free_minutes"),
 		OutOfZoneAmount: t.amount("out_of_zone_amount", currency), Taxable: t.text("is_taxable") == "added",
 	}
 	if unlock := t.amount("unlock_amount", currency); unlock != nil {
-		tariff.UnlockAmount = *unlock
+		terms.UnlockAmount = *unlock
 	}
 	amount, minutes := t.amount("fare_cap.amount", currency), t.optional("fare_cap.duration_minutes")
 	switch {
 	case amount != nil && minutes != nil:
-		tariff.FareCap = &fleet.FareCap{Amount: *amount, DurationMinutes: *minutes}
+		terms.FareCap = &fleet.FareCap{Amount: *amount, DurationMinutes: *minutes}
 	case amount != nil && !t.v.Has("fare_cap.duration_minutes"):
 		t.v.AddCode("required", "fare_cap.duration_minutes", "belongs to the most that riding costs")
 	case minutes != nil && !t.v.Has("fare_cap.amount"):
@@ -363,9 +363,9 @@ func tariffOf(t *formInput, currency string) fleet.Tariff {
 		if !ok {
 			t.v.AddCode("invalid_value", "tax_basis_points", "must be a number such as 19 or 7.7")
 		}
-		tariff.TaxBasisPoints = points
+		terms.TaxBasisPoints = points
 	}
-	return tariff
+	return terms
 }
 
 // typesOf returns the selected vehicle types.

@@ -16,7 +16,7 @@ func TestPriced(t *testing.T) {
 		return t
 	}
 	always := fleet.Segment{Rate: 25, Interval: 1}
-	for want, tariff := range map[string]fleet.Tariff{
+	for want, terms := range map[string]fleet.Tariff{
 		"Free":           minutes(),
 		"€0.25 a minute": minutes(always),
 		"€1.00 to unlock, then €0.25 a minute": with(minutes(always), func(t *fleet.Tariff) { t.UnlockAmount = 100 }),
@@ -37,7 +37,7 @@ func TestPriced(t *testing.T) {
 		"€0.25 a minute, at most €9.00 in each 90 minutes":                                      with(minutes(always), func(t *fleet.Tariff) { t.FareCap = &fleet.FareCap{DurationMinutes: 90, Amount: 900} }),
 		"€0.25 a minute, at most €9.00 in each 7 days":                                          with(minutes(always), func(t *fleet.Tariff) { t.FareCap = &fleet.FareCap{DurationMinutes: 7 * 1440, Amount: 900} }),
 	} {
-		if got := priced(&tariff); got != want {
+		if got := priced(&terms); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

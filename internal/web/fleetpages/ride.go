@@ -180,18 +180,18 @@ func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *
 		return err
 	}
 	b.Plan = namedLink{p.base + "/pricing/" + plan.ID, plan.Name}
-	tariff, err := p.Fleet.PlanTariff(ctx, p.DB, r.OrganizationID, plan.ID, *ride.PricingPlanVersion)
+	charged, err := p.Fleet.PlanTariff(ctx, p.DB, r.OrganizationID, plan.ID, *ride.PricingPlanVersion)
 	if err != nil {
 		return err
 	}
-	b.Terms = terms(&tariff)
+	b.Terms = terms(&charged)
 	switch {
 	case ride.Price == nil && ride.Status != fleet.Reserved:
-		now := tariff.Price(fleet.Usage{Ridden: true, Seconds: ride.DurationSeconds, PausedSeconds: ride.PausedSeconds})
+		now := charged.Price(fleet.Usage{Ridden: true, Seconds: ride.DurationSeconds, PausedSeconds: ride.PausedSeconds})
 		b.SoFar = web.Money(now.TotalAmount, now.Currency)
 	case ride.Price == nil:
-	case tariff.Price(ride.Usage()).Adjusted(ride.AdjustmentAmount) == *ride.Price:
-		b.Receipt = receipt(&tariff, ride.Usage(), *ride.Price, string(ride.AdjustmentReason))
+	case charged.Price(ride.Usage()).Adjusted(ride.AdjustmentAmount) == *ride.Price:
+		b.Receipt = receipt(&charged, ride.Usage(), *ride.Price, string(ride.AdjustmentReason))
 	default:
 		b.Receipt = sums(*ride.Price, string(ride.AdjustmentReason))
 	}

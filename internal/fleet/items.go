@@ -1,12 +1,5 @@
 package fleet
 
-import (
-	"context"
-	"fmt"
-
-	"github.com/kickstand-dev/kickstand/internal/db"
-)
-
 // ItemKind is the reason of an [Item].
 type ItemKind string
 
@@ -74,56 +67,3 @@ func (t *Tariff) Items(u Usage) []Item {
 	add(Item{Kind: ItemTax, Amount: p.TaxAmount})
 	return list
 }
-
-// Usage returns the billable use of an ended ride.
-func (r *Ride) Usage() Usage {
-	switch {
-	case r.Status == Cancelled && r.CancelReason == "operator", r.Status.Open():
-		return Usage{}
-	case r.Status == Cancelled:
-		u := r.reservationUsage()
-		if r.StartedAt.Std().IsZero() && u.Reserved {
-			u.ReservedSeconds = seconds(r.ReservedAt, r.EndedAt.Std())
-		}
-		return u
-	}
-	u := r.reservationUsage()
-	u.Ridden, u.Seconds, u.PausedSeconds = true, r.DurationSeconds, r.PausedSeconds
-	if r.DistanceMeters != nil {
-		u.Meters = *r.DistanceMeters
-	}
-	u.OutOfZone = r.Price != nil && r.Price.OutOfZoneAmount > 0
-	return u
-}
-
-// PlanTariff returns the tariff of a version of a plan. Error: NotFound.
-func (s *Service) PlanTariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (Tariff, error) {
-	t, err := s.tariff(ctx, q, organizationID, planID, version)
-	if err != nil {
-		return Tariff{}, err
-	}
-	return *t, nil
-}
-
-// RideChanges returns the state changes of the vehicle caused by a ride, the first
-// one first, at most 100.
-func (s *Service) RideChanges(ctx context.Context, q db.Querier, organizationID string, r *Ride) ([]StateChange, error) {
-	list, err := db.All(ctx, q, func(row db.Row) (c StateChange, err error) {
-		err = row.Scan(db.IntoJSON(&c))
-		return c, err
-	}, "SELECT doc FROM vehicle_events WHERE organization_id = $1 AND vehicle_id = $2 AND id >= $3 ORDER BY id LIMIT 100",
-		organizationID, r.VehicleID, idsFrom(eventPrefix, r.CreatedAt.Std()))
-	if err != nil {
-		return nil, fmt.Errorf("read the state changes of a ride: %w", err)
-	}
-	var own []StateChange
-	for _, c := range list {
-		if c.RideID == NullString(r.ID) {
-			own = append(own, c)
-		}
-	}
-	return own, nil
-}
-
-// Events lists the events valid for a transition by request, the default first.
-func (s VehicleState) Events(to VehicleState) []VehicleEvent { return eventsFor(s, to) }

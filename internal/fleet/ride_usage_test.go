@@ -11,62 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
-
-	"pgregory.net/rapid"
 )
-
-// TestItemsAddUp: the sum of the items is the price.
-func TestItemsAddUp(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p, u := anyTariff(t, -500), anyUsage(t)
-		u.Ridden = rapid.Bool().Draw(t, "ridden")
-		price := p.Price(u)
-		var sum int64
-		for _, item := range p.Items(u) {
-			sum += item.Amount
-			if item.Rate != 0 && item.Rate*item.Times != item.Amount {
-				t.Errorf("%d times %d is not %d", item.Times, item.Rate, item.Amount)
-			}
-		}
-		if want := price.SubtotalAmount + price.TaxAmount; sum != want {
-			t.Errorf("got %d, want %d of %+v", sum, want, p.Items(u))
-		}
-	})
-}
-
-func TestItems(t *testing.T) {
-	type line struct {
-		kind   fleet.ItemKind
-		times  int64
-		amount int64
-	}
-	for _, tt := range []struct {
-		name  string
-		plan  fleet.Tariff
-		usage fleet.Usage
-		want  []line
-	}{
-		{"nothing", planA, fleet.Usage{}, nil},
-		{"C capped", planC, rodeFar(60*minute, 9000), []line{
-			{fleet.ItemUnlock, 0, 300}, {fleet.ItemTime, 60, 3000}, {fleet.ItemDistance, 9, 225}, {fleet.ItemCap, 0, -2025},
-		}},
-		{"G reserved", planG, reserved(12*minute+30, rode(10*minute)), []line{
-			{fleet.ItemUnlock, 0, 100}, {fleet.ItemTime, 10, 250}, {fleet.ItemReservation, 8, 120}, {fleet.ItemTax, 0, 89},
-		}},
-		{"L below nothing", planL, rode(5 * minute), []line{
-			{fleet.ItemUnlock, 0, 50}, {fleet.ItemTime, 1, -100}, {fleet.ItemTime, 5, 25}, {fleet.ItemFloor, 0, 25},
-		}},
-		{"H flat", planH, reserved(minute, fleet.Usage{}), []line{{fleet.ItemReservation, 0, 50}}},
-	} {
-		var got []line
-		for _, item := range tt.plan.Items(tt.usage) {
-			got = append(got, line{item.Kind, item.Times, item.Amount})
-		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s:\n got %v\nwant %v", tt.name, got, tt.want)
-		}
-	}
-}
 
 // TestUsageIsWhatWasCharged: usage and tariff of an ended ride give its price.
 func TestUsageIsWhatWasCharged(t *testing.T) {
@@ -74,11 +19,11 @@ func TestUsageIsWhatWasCharged(t *testing.T) {
 		t.Helper()
 		want := fleet.Price{Currency: r.Price.Currency}
 		if r.PricingPlanID != "" {
-			tariff, err := s.PlanTariff(t.Context(), d, org, string(r.PricingPlanID), *r.PricingPlanVersion)
+			terms, err := s.PlanTariff(t.Context(), d, org, string(r.PricingPlanID), *r.PricingPlanVersion)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want = tariff.Price(r.Usage())
+			want = terms.Price(r.Usage())
 		}
 		if got := want.Adjusted(r.AdjustmentAmount); got != *r.Price {
 			t.Errorf("%s %s ride: got %+v, want %+v", r.Status, r.CancelReason+r.EndReason, got, *r.Price)

@@ -103,14 +103,6 @@ func (p Price) Adjusted(amount int64) Price {
 	return p
 }
 
-// payment is the initial payment status of an ended ride.
-func (p *Price) payment() string {
-	if p.TotalAmount > 0 {
-		return "due"
-	}
-	return "not_due"
-}
-
 // addRide adds the charges for riding: section 8, rules 1 and 2.
 func (t *Tariff) addRide(p *Price, u Usage) {
 	riding := u.Seconds
@@ -203,18 +195,21 @@ func taxOn(amount, basisPoints int64) int64 {
 // divUp is a / b rounded up. a must not be negative.
 func divUp(a, b int64) int64 { return (a + b - 1) / b }
 
-// Bounds of a tariff.
 const (
-	maxAmount      = 1<<53 - 1 // the greatest integer that a JSON number holds exactly
+	// MaxAmount is the greatest amount of a price, in minor units: the greatest integer
+	// that a JSON number holds exactly.
+	MaxAmount = 1<<53 - 1
+	// MaxMeters is the greatest distance of a ride.
+	MaxMeters = 10_000_000
+
 	maxSegments    = 100
 	maxLength      = 1_000_000_000 // minutes or kilometers
 	maxBasisPoints = 10_000
-	longestRide    = 10_000_000 // meters
 )
 
-// check adds issues of a tariff for rides up to maxRideMinutes and vehicle types
+// Check adds issues of a tariff for rides up to maxRideMinutes and vehicle types
 // with up to reservationMinutes.
-func (t *Tariff) check(v *problem.Validation, maxRideMinutes, reservationMinutes int64) {
+func (t *Tariff) Check(v *problem.Validation, maxRideMinutes, reservationMinutes int64) {
 	notNegative := func(path string, amount *int64) {
 		if amount != nil && *amount < 0 {
 			v.AddCode("too_small", path, "must not be negative")
@@ -243,9 +238,17 @@ func (t *Tariff) check(v *problem.Validation, maxRideMinutes, reservationMinutes
 	}
 	checkSegments(v, "per_min_pricing", t.PerMinute)
 	checkSegments(v, "per_km_pricing", t.PerKilometer)
-	if v.Err() == nil && t.maxCharge(maxRideMinutes, reservationMinutes) > maxAmount {
-		v.AddCode("too_large", "", "would charge more than %d for a ride of %d minutes and %d km", int64(maxAmount), maxRideMinutes, longestRide/1000)
+	if v.Err() == nil && t.maxCharge(maxRideMinutes, reservationMinutes) > MaxAmount {
+		v.AddCode("too_large", "", "would charge more than %d for a ride of %d minutes and %d km", int64(MaxAmount), maxRideMinutes, MaxMeters/1000)
 	}
+}
+
+// WithinLimits reports whether the charges of rides and reservations of these
+// lengths fit the range of amounts.
+func (t *Tariff) WithinLimits(maxRideMinutes, reservationMinutes int64) bool {
+	var v problem.Validation
+	t.Check(&v, maxRideMinutes, reservationMinutes)
+	return v.Err() == nil
 }
 
 func checkSegments(v *problem.Validation, path string, list []Segment) {
@@ -290,7 +293,7 @@ func (t *Tariff) maxCharge(maxRideMinutes, reservationMinutes int64) float64 {
 		add(&s.Rate, s.charges(0, maxRideMinutes))
 	}
 	for _, s := range t.PerKilometer {
-		add(&s.Rate, s.charges(0, longestRide/1000))
+		add(&s.Rate, s.charges(0, MaxMeters/1000))
 	}
 	if t.FareCap != nil {
 		add(&t.FareCap.Amount, max(1, divUp(maxRideMinutes, t.FareCap.DurationMinutes)))

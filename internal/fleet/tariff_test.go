@@ -292,7 +292,9 @@ func TestTariffsRefused(t *testing.T) {
 		{"less than a number holds", one(fleet.Segment{Rate: -most / 1000, Interval: 1}), "too_large "},
 	} {
 		var got string
-		if err, ok := errors.AsType[*problem.Error](fleet.CheckTariff(tt.plan)); ok {
+		var v problem.Validation
+		tt.plan.Check(&v, 1440, 15)
+		if err, ok := errors.AsType[*problem.Error](v.Err()); ok {
 			got = err.Issues[0].Code + " " + err.Issues[0].Path
 		}
 		if got != tt.want {
