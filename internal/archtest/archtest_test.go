@@ -59,6 +59,7 @@ var neighbours = map[[2]string]string{
 	{"internal/event", "internal/keyset"}:   "events are a list with pages and exports",
 	{"internal/audit", "internal/keyset"}:   "so are audit entries",
 	{"internal/geo", "internal/problem"}:    "a position or an area that is not valid is an issue at its field",
+	{"internal/tariff", "internal/problem"}: "so is an amount of a tariff",
 }
 
 // never lists imports that the layers allow but the design does not. A name may end with "*".

@@ -22,6 +22,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 
 	"pgregory.net/rapid"
 )
@@ -104,7 +105,7 @@ func countedRide(id int, start time.Time) *Ride {
 	r := &Ride{RecordHeader: RecordHeader{ID: fmt.Sprintf("ride_%d", id), Object: "ride", SubaccountID: "sub_0"}, Status: Completed, TripType: RiderTrip,
 		CustomerID: NullString(fmt.Sprintf("cus_%d", id)), VehicleID: fmt.Sprintf("veh_%d", id), vehicleTypeID: "vt_0", StartedAt: rfc3339.Time(start),
 		EndedAt: rfc3339.Time(start.Add(10 * time.Minute)), DurationSeconds: 600, DistanceMeters: new(int64(1000))}
-	r.Price = &Price{Currency: "EUR", UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, SubtotalAmount: 350, TaxAmount: 7, TotalAmount: 357}
+	r.Price = &tariff.Price{Currency: "EUR", UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, SubtotalAmount: 350, TaxAmount: 7, TotalAmount: 357}
 	r.Metadata = map[string]string{"price": `{"currency":"USD"}`}
 	return r
 }
@@ -191,11 +192,11 @@ func TestRideAnalytics(t *testing.T) {
 	reserved, expired, active, far, rebalance, odd := countedRide(1, time.Time{}), countedRide(2, time.Time{}), countedRide(3, day), countedRide(4, day), countedRide(5, day), countedRide(6, day.AddDate(0, 0, 1))
 	reserved.Status, reserved.EndedAt, reserved.Price, reserved.ReservedAt = Reserved, rfc3339.Time{}, nil, rfc3339.Time(day)
 	expired.Status, expired.EndedAt, expired.DistanceMeters, expired.ReservedAt = Cancelled, rfc3339.Time(day.Add(15*time.Minute)), nil, rfc3339.Time(day)
-	expired.Price = &Price{Currency: "EUR", ReservationAmount: 150, SubtotalAmount: 150, TotalAmount: 50, AdjustmentAmount: -100}
+	expired.Price = &tariff.Price{Currency: "EUR", ReservationAmount: 150, SubtotalAmount: 150, TotalAmount: 50, AdjustmentAmount: -100}
 	active.Status, active.EndedAt, active.Price, active.DistanceMeters = Active, rfc3339.Time{}, nil, nil
 	far.DurationSeconds, far.DistanceMeters, far.CustomerID, far.StartZoneID = 601, nil, "cus_6", "zone_1"
-	rebalance.TripType, rebalance.CustomerID, rebalance.Price = RebalanceTrip, "", &Price{Currency: "EUR"}
-	odd.Price = &Price{Currency: "JPY", UnlockAmount: 130, FareAmount: 130, SubtotalAmount: 130, TaxAmount: 13, TotalAmount: 143}
+	rebalance.TripType, rebalance.CustomerID, rebalance.Price = RebalanceTrip, "", &tariff.Price{Currency: "EUR"}
+	odd.Price = &tariff.Price{Currency: "JPY", UnlockAmount: 130, FareAmount: 130, SubtotalAmount: 130, TaxAmount: 13, TotalAmount: 143}
 	putRides(t, s, reserved, expired, active, far, rebalance, odd)
 
 	q := AnalyticsQuery{From: day, To: day.AddDate(0, 0, 3), Granularity: period.Day, TripTypes: []TripType{RiderTrip}}
@@ -536,7 +537,7 @@ func drawRide(t *rapid.T, id string) *Ride {
 		}
 		if rapid.IntRange(0, 3).Draw(t, "priced") > 0 {
 			n := func(what string) int64 { return amount.Draw(t, what) }
-			r.Price = &Price{Currency: pick("currency", "EUR", "JPY"), UnlockAmount: n("unlock"), TimeAmount: n("time"), PauseAmount: n("pause"),
+			r.Price = &tariff.Price{Currency: pick("currency", "EUR", "JPY"), UnlockAmount: n("unlock"), TimeAmount: n("time"), PauseAmount: n("pause"),
 				DistanceAmount: n("distance amount"), FareAmount: n("fare"), ReservationAmount: n("reservation"), OutOfZoneAmount: n("out of zone"),
 				SubtotalAmount: n("subtotal"), TaxAmount: n("tax"), AdjustmentAmount: n("adjustment"), TotalAmount: n("total")}
 		}

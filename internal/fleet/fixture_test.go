@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // site is the fleet of one organization, for tests.
@@ -62,7 +63,7 @@ func scooter() fleet.VehicleType {
 }
 
 func newPlan(subaccountID string) fleet.NewPlan {
-	return fleet.NewPlan{SubaccountID: subaccountID, Name: "Standard", Tariff: fleet.Tariff{UnlockAmount: 100, PerMinute: []fleet.Segment{{Rate: 25, Interval: 1}}}}
+	return fleet.NewPlan{SubaccountID: subaccountID, Name: "Standard", Tariff: tariff.Tariff{UnlockAmount: 100, PerMinute: []tariff.Segment{{Rate: 25, Interval: 1}}}}
 }
 
 func newCustomer(subaccountID string) fleet.NewCustomer {

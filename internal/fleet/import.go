@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // File is a fleet to import, with records as in fleet-api.md 1. Read-only fields
@@ -270,7 +271,7 @@ func (im *importRun) importSubaccounts(ctx context.Context, f *File) error {
 				return err
 			}
 			instead := NewSubaccount{Name: "instead", TimeZone: "UTC", Currency: "EUR"}
-			if _, ok := MinorDigits(sub.Currency); ok {
+			if _, ok := tariff.MinorDigits(sub.Currency); ok {
 				instead.Currency = sub.Currency
 			}
 			if made, err = im.s.createSubaccount(ctx, im.tx, im.organizationID, instead); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/sync/errgroup"
@@ -436,7 +437,7 @@ func TestDamagedTile(t *testing.T) {
 				for range n {
 					r := m.ride()
 					r.Status, r.StartedAt, r.StartLocation = Completed, rfc3339.Time(testNow.Add(time.Minute)), &geo.Position{Lat: 52.5, Lng: 13.4}
-					r.EndedAt, r.Price, r.PaymentStatus = r.StartedAt, &Price{Currency: "EUR"}, "paid"
+					r.EndedAt, r.Price, r.PaymentStatus = r.StartedAt, &tariff.Price{Currency: "EUR"}, "paid"
 					f.ride(r)
 				}
 				f.flush()

@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // benchSizes returns the numbers of vehicles and rides of benchmarks: small, or by
@@ -77,7 +78,7 @@ func fillCity(b *testing.B, d *db.DB, vehicles, rides int) {
 		r.RecordHeader = RecordHeader{ID: newID(ridePrefix, at, &entropy{m.Uint64()}), Object: "ride", SubaccountID: "sub_01KKNTQ222EMQ8K9W39QSAEKF4"}
 		ended := at.Add(time.Duration(r.DurationSeconds) * time.Second)
 		r.EndedAt = rfc3339.Time(ended)
-		r.Price = &Price{Currency: "EUR", UnlockAmount: 100, TimeAmount: r.DurationSeconds / 2, TotalAmount: 100 + r.DurationSeconds/2}
+		r.Price = &tariff.Price{Currency: "EUR", UnlockAmount: 100, TimeAmount: r.DurationSeconds / 2, TotalAmount: 100 + r.DurationSeconds/2}
 		switch {
 		case n < 20:
 			r.Status = Cancelled

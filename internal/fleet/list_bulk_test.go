@@ -11,6 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // testOrg is the organization of list tests.
@@ -285,7 +286,7 @@ func (m *maker) ride() *Ride {
 	if !r.Status.Open() {
 		r.EndedAt = rfc3339.Time(at.Add(time.Duration(m.IntN(30)) * time.Minute))
 		r.DurationSeconds = int64(m.IntN(20) * 60)
-		r.Price = &Price{Currency: "EUR", TotalAmount: int64(m.IntN(10) * 100)}
+		r.Price = &tariff.Price{Currency: "EUR", TotalAmount: int64(m.IntN(10) * 100)}
 		r.EndLocation = r.StartLocation
 	}
 	return r

@@ -8,16 +8,17 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
-// Plan is a pricing plan (fleet-api.md 1.5): a [Tariff] with its description. A
+// Plan is a pricing plan (fleet-api.md 1.5): a [tariff.Tariff] with its description. A
 // ride has the tariff of the version it started with.
 type Plan struct {
 	RecordHeader
 	Name        string     `json:"name"`
 	Description string     `json:"description"`
 	URL         NullString `json:"url"`
-	Tariff
+	tariff.Tariff
 	VehicleTypeIDs []string `json:"vehicle_type_ids"`
 	Active         bool     `json:"active"`
 	Version        int64    `json:"version"` // starts at 1; every update increments it
@@ -33,7 +34,7 @@ type NewPlan struct {
 	Name           string            `json:"name"`
 	Description    string            `json:"description"`
 	URL            NullString        `json:"url"`
-	Tariff                           // an empty currency is the subaccount's
+	tariff.Tariff                    // an empty currency is the subaccount's
 	VehicleTypeIDs []string          `json:"vehicle_type_ids"`
 	Active         *bool             `json:"active"` // nil: true
 	Metadata       map[string]string `json:"metadata"`
@@ -46,13 +47,13 @@ type PlanChange struct {
 	Description            optional.Value[string]            `json:"description"`
 	URL                    optional.Value[NullString]        `json:"url"`
 	UnlockAmount           optional.Value[int64]             `json:"unlock_amount"`
-	PerMinute              optional.Value[[]Segment]         `json:"per_min_pricing"`
-	PerKilometer           optional.Value[[]Segment]         `json:"per_km_pricing"`
+	PerMinute              optional.Value[[]tariff.Segment]  `json:"per_min_pricing"`
+	PerKilometer           optional.Value[[]tariff.Segment]  `json:"per_km_pricing"`
 	PausePerMinAmount      optional.Value[int64]             `json:"pause_per_min_amount"`
 	ReservationPerMin      optional.Value[int64]             `json:"reservation_per_min_amount"`
 	ReservationFlat        optional.Value[int64]             `json:"reservation_flat_amount"`
 	ReservationFreeMinutes optional.Value[int64]             `json:"reservation_free_minutes"`
-	FareCap                optional.Value[FareCap]           `json:"fare_cap"`
+	FareCap                optional.Value[tariff.FareCap]    `json:"fare_cap"`
 	OutOfZoneAmount        optional.Value[int64]             `json:"out_of_zone_amount"`
 	Taxable                optional.Value[bool]              `json:"is_taxable"`
 	TaxBasisPoints         optional.Value[int64]             `json:"tax_basis_points"`
@@ -84,7 +85,7 @@ func (s *Service) planAt(ctx context.Context, q db.Querier, organizationID, id s
 }
 
 // tariff returns the tariff of a version of a plan, read-only.
-func (s *Service) tariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (*Tariff, error) {
+func (s *Service) tariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (*tariff.Tariff, error) {
 	now, err := s.plan(ctx, q, organizationID, planID)
 	if err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func (s *Service) tariff(ctx context.Context, q db.Querier, organizationID, plan
 	if now.Version == version {
 		return &now.Tariff, nil
 	}
-	t := new(Tariff)
+	t := new(tariff.Tariff)
 	err = q.QueryRow(ctx, "SELECT tariff FROM plan_versions WHERE organization_id = $1 AND plan_id = $2 AND version = $3",
 		organizationID, planID, version).Scan(db.IntoJSON(t))
 	if err != nil {
@@ -102,10 +103,10 @@ func (s *Service) tariff(ctx context.Context, q db.Querier, organizationID, plan
 }
 
 // PlanTariff returns the tariff of a version of a plan. Error: NotFound.
-func (s *Service) PlanTariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (Tariff, error) {
+func (s *Service) PlanTariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (tariff.Tariff, error) {
 	t, err := s.tariff(ctx, q, organizationID, planID, version)
 	if err != nil {
-		return Tariff{}, err
+		return tariff.Tariff{}, err
 	}
 	return *t, nil
 }
@@ -297,10 +298,10 @@ func (p *Plan) check(v *problem.Validation, sub *Subaccount, a orgContext) {
 	checkURL(v, "url", p.URL)
 	checkCommon(v, p.ExternalID, p.Metadata)
 	if p.PerMinute == nil {
-		p.PerMinute = []Segment{}
+		p.PerMinute = []tariff.Segment{}
 	}
 	if p.PerKilometer == nil {
-		p.PerKilometer = []Segment{}
+		p.PerKilometer = []tariff.Segment{}
 	}
 	if sub == nil {
 		p.Tariff.Check(v, a.settings.MaxRideMinutes, 0)

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // TestRecords creates a record of each kind and reads it.
@@ -261,9 +262,9 @@ func TestPlanFaults(t *testing.T) {
 		{"everything", func(n *fleet.NewPlan) {
 			n.Name, n.Description, n.URL, n.VehicleTypeIDs = "", long(5001), "javascript:alert(1)", []string{s.scooter, "vt_1"}
 			n.UnlockAmount, n.TaxBasisPoints = -1, 10_001
-			n.PerMinute = []fleet.Segment{{}, {Start: 5, End: new(int64(5))}}
-			n.PerKilometer = []fleet.Segment{{Start: -1, Interval: -1}}
-			n.FareCap = &fleet.FareCap{Amount: -1}
+			n.PerMinute = []tariff.Segment{{}, {Start: 5, End: new(int64(5))}}
+			n.PerKilometer = []tariff.Segment{{Start: -1, Interval: -1}}
+			n.FareCap = &tariff.FareCap{Amount: -1}
 		}, "description too_long, fare_cap.amount too_small, fare_cap.duration_minutes too_small, name required, per_km_pricing.0.interval too_small, per_km_pricing.0.start too_small, " +
 			"per_min_pricing.1.end too_small, tax_basis_points too_large, unlock_amount too_small, url invalid_format, vehicle_type_ids.1 not_found"},
 		{"too dear", func(n *fleet.NewPlan) { n.PerMinute[0].Rate = 1 << 45 }, " too_large"},
@@ -297,7 +298,7 @@ func TestPlanVersions(t *testing.T) {
 	wantFaults(t, "dearer", update(fleet.PlanChange{UnlockAmount: optional.Of(int64(200)), ReservationFlat: optional.Of(int64(50))}), "none")
 	wantFaults(t, "nothing new", update(fleet.PlanChange{}), "none")
 	wantFaults(t, "both ways to charge for a reservation", update(fleet.PlanChange{ReservationPerMin: optional.Of(int64(10))}), "reservation_flat_amount conflict")
-	wantFaults(t, "without a list", update(fleet.PlanChange{PerMinute: optional.Value[[]fleet.Segment]{Set: true, Null: true}, ReservationFlat: optional.Value[int64]{Set: true, Null: true}}), "none")
+	wantFaults(t, "without a list", update(fleet.PlanChange{PerMinute: optional.Value[[]tariff.Segment]{Set: true, Null: true}, ReservationFlat: optional.Value[int64]{Set: true, Null: true}}), "none")
 	p, err := s.Plan(t.Context(), s.db, s.org, s.plan.ID)
 	text, _ := p.Record()
 	if err != nil || p.Version != 4 || text.Revision != 4 || p.UnlockAmount != 200 || p.ReservationFlat != nil || !strings.Contains(string(text.JSON), `"per_min_pricing":[]`) {
@@ -311,12 +312,12 @@ func TestPlanVersions(t *testing.T) {
 	}
 
 	// A change that could lead to amounts out of range is refused.
-	wantFaults(t, "very dear", update(fleet.PlanChange{PerMinute: optional.Of([]fleet.Segment{{Rate: 1 << 42, Interval: 1}})}), "none")
+	wantFaults(t, "very dear", update(fleet.PlanChange{PerMinute: optional.Of([]tariff.Segment{{Rate: 1 << 42, Interval: 1}})}), "none")
 	wantFaults(t, "longer rides", s.try(t, func(ctx context.Context, tx *db.Tx) error {
 		_, _, err := s.UpdateSettingsTx(ctx, tx, s.org, fleet.SettingsChange{MaxRideMinutes: optional.Of(int64(10_000))})
 		return err
 	}), "max_ride_minutes conflict")
-	wantFaults(t, "dear to reserve", update(fleet.PlanChange{PerMinute: optional.Of([]fleet.Segment{}), ReservationPerMin: optional.Of(int64(1 << 48))}), "none")
+	wantFaults(t, "dear to reserve", update(fleet.PlanChange{PerMinute: optional.Of([]tariff.Segment{}), ReservationPerMin: optional.Of(int64(1 << 48))}), "none")
 	types := s.sub.VehicleTypes
 	types[0].ReservationMinutes = 1000
 	wantFaults(t, "longer reservations", s.tryChangeSub(t, fleet.SubaccountChange{VehicleTypes: optional.Of(types)}), "vehicle_types conflict")

@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // TripType is the purpose of a trip.
@@ -50,7 +51,7 @@ type Ride struct {
 	CancelReason         NullString    `json:"cancel_reason"`
 	ParkingURL           NullString    `json:"parking_verification_url"`
 	ParkingCategory      NullString    `json:"parking_category"`
-	Price                *Price        `json:"price"`
+	Price                *tariff.Price `json:"price"`
 	AdjustmentAmount     int64         `json:"adjustment_amount"`
 	AdjustmentReason     NullString    `json:"adjustment_reason"`
 	PaymentStatus        string        `json:"payment_status"`
@@ -674,7 +675,7 @@ func (s *Service) lockRideContext(ctx context.Context, tx *db.Tx, a orgContext, 
 
 // readTerms sets the subaccount of p and returns the tariff of the ride, nil unless
 // it is a rider trip.
-func (s *Service) readTerms(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext) (*Tariff, error) {
+func (s *Service) readTerms(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext) (*tariff.Tariff, error) {
 	var subRevision int64
 	var planRevision, planStamp *int64
 	err := tx.QueryRow(ctx, "SELECT s.revision, s.stamp, p.revision, p.stamp FROM subaccounts s LEFT JOIN plans p ON p.organization_id = s.organization_id AND p.id = $3 WHERE s.organization_id = $1 AND s.id = $2",
@@ -780,7 +781,7 @@ func (s *Service) cancel(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, 
 			return conflict("ride_not_cancellable", "a ride can be cancelled within %d seconds and %d meters", a.settings.CancelGraceSeconds, a.settings.CancelGraceMeters)
 		}
 	}
-	var usage Usage
+	var usage tariff.Usage
 	if e.reason != "operator" {
 		usage = r.reservationUsage()
 		if r.StartedAt.Std().IsZero() {
@@ -824,21 +825,21 @@ func (r *Ride) end(status RideStatus, at time.Time) {
 // reported since the start, else along the great circle; nil if neither is known.
 func (r *Ride) distanceTravelled(v *Vehicle) *int64 {
 	if r.startOdometer != nil && v.OdometerMeters != nil && *v.OdometerMeters >= *r.startOdometer && !v.odometerAt.Before(r.StartedAt.Std()) {
-		return new(min(*v.OdometerMeters-*r.startOdometer, MaxMeters))
+		return new(min(*v.OdometerMeters-*r.startOdometer, tariff.MaxMeters))
 	}
 	if from, to := r.StartLocation, v.Location; from != nil && to != nil {
-		return new(min(int64(math.Round(geo.Distance(from.Lat, from.Lng, to.Lat, to.Lng))), MaxMeters))
+		return new(min(int64(math.Round(geo.Distance(from.Lat, from.Lng, to.Lat, to.Lng))), tariff.MaxMeters))
 	}
 	return nil
 }
 
 // reservationUsage is the chargeable reservation of a ride. The reserved minutes
 // come from the ride, since the type may have changed.
-func (r *Ride) reservationUsage() Usage {
+func (r *Ride) reservationUsage() tariff.Usage {
 	if r.ReservedAt.Std().IsZero() {
-		return Usage{}
+		return tariff.Usage{}
 	}
-	return Usage{
+	return tariff.Usage{
 		Reserved:           true,
 		ReservedSeconds:    seconds(r.ReservedAt, r.StartedAt.Std()),
 		ReservationMinutes: seconds(r.ReservedAt, r.ReservationExpiresAt.Std()) / 60,
@@ -846,10 +847,10 @@ func (r *Ride) reservationUsage() Usage {
 }
 
 // Usage returns the billable use of an ended ride.
-func (r *Ride) Usage() Usage {
+func (r *Ride) Usage() tariff.Usage {
 	switch {
 	case r.Status == Cancelled && r.CancelReason == "operator", r.Status.Open():
-		return Usage{}
+		return tariff.Usage{}
 	case r.Status == Cancelled:
 		u := r.reservationUsage()
 		if r.StartedAt.Std().IsZero() && u.Reserved {
@@ -867,8 +868,8 @@ func (r *Ride) Usage() Usage {
 }
 
 // setPrice sets the price of an ended ride: 0 without a tariff.
-func (r *Ride) setPrice(terms *Tariff, sub *Subaccount, usage Usage) {
-	p := Price{Currency: sub.Currency}
+func (r *Ride) setPrice(terms *tariff.Tariff, sub *Subaccount, usage tariff.Usage) {
+	p := tariff.Price{Currency: sub.Currency}
 	if terms != nil {
 		p = terms.Price(usage)
 	}
@@ -877,7 +878,7 @@ func (r *Ride) setPrice(terms *Tariff, sub *Subaccount, usage Usage) {
 }
 
 // unpaid returns the initial payment status of an ended ride.
-func unpaid(p Price) string {
+func unpaid(p tariff.Price) string {
 	if p.TotalAmount > 0 {
 		return "due"
 	}
@@ -1002,7 +1003,7 @@ func (c *RideChange) check(r *Ride, to RideStatus) error {
 	var v problem.Validation
 	checkCommon(&v, c.ExternalID.Or(""), c.Metadata.Or(nil))
 	checkOneOf(&v, "status", to, Reserved, Active, Paused, Completed, Cancelled)
-	checkRange(&v, "distance_meters", c.DistanceMeters.Or(0), 0, MaxMeters)
+	checkRange(&v, "distance_meters", c.DistanceMeters.Or(0), 0, tariff.MaxMeters)
 	if c.EndLocation.Set && !c.EndLocation.Null {
 		c.EndLocation.Value.Check(&v, "end_location")
 	}
@@ -1011,7 +1012,7 @@ func (c *RideChange) check(r *Ride, to RideStatus) error {
 		checkOneOf(&v, "parking_category", category, "corral", "curb", "rack", "other_valid", "invalid")
 	}
 	if c.AdjustmentAmount.Set {
-		checkRange(&v, "adjustment_amount", c.AdjustmentAmount.Value, -MaxAmount, MaxAmount)
+		checkRange(&v, "adjustment_amount", c.AdjustmentAmount.Value, -tariff.MaxAmount, tariff.MaxAmount)
 	}
 	v.Length("adjustment_reason", string(c.AdjustmentReason.Or("")), 0, maxValue)
 	if c.PaymentStatus.Set {
@@ -1076,9 +1077,9 @@ func (c *RideChange) applyPayment(r *Ride) error {
 		return e
 	}
 	if price := r.Price.Adjusted(amount); amount != r.AdjustmentAmount {
-		if price.TotalAmount > MaxAmount {
+		if price.TotalAmount > tariff.MaxAmount {
 			var v problem.Validation
-			v.AddCode("too_large", "adjustment_amount", "must not lead to a total of more than %d", int64(MaxAmount))
+			v.AddCode("too_large", "adjustment_amount", "must not lead to a total of more than %d", int64(tariff.MaxAmount))
 			return v.Err()
 		}
 		r.Price = &price

@@ -11,6 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // TestRides is the table of rides in fleet-api.md 2, with the effects of every row.
@@ -172,28 +173,28 @@ func TestRidePrices(t *testing.T) {
 		ridden   time.Duration
 		change   fleet.RideChange
 		trip     fleet.TripType
-		want     fleet.Price
+		want     tariff.Price
 		outside  bool
 	}{
 		{name: "inside", first: fleet.Active, ridden: 10 * time.Minute, change: to(fleet.Completed),
-			want: fleet.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, SubtotalAmount: 350, TaxAmount: 67, TotalAmount: 417, BilledMinutes: 10}},
+			want: tariff.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, SubtotalAmount: 350, TaxAmount: 67, TotalAmount: 417, BilledMinutes: 10}},
 		{name: "reserved before", first: fleet.Reserved, reserved: 12*time.Minute + 30*time.Second, ridden: 10 * time.Minute, change: to(fleet.Completed),
-			want: fleet.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, ReservationAmount: 120, SubtotalAmount: 470, TaxAmount: 89, TotalAmount: 559, BilledMinutes: 10, BilledReservationMinutes: 8}},
+			want: tariff.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, ReservationAmount: 120, SubtotalAmount: 470, TaxAmount: 89, TotalAmount: 559, BilledMinutes: 10, BilledReservationMinutes: 8}},
 		{name: "outside for the fee", first: fleet.Active, ridden: 10 * time.Minute, outside: true,
 			change: end(func(c *fleet.RideChange) {
 				c.EndLocation, c.AcceptOutOfZoneFee, c.DistanceMeters = optional.Of(*outside()), optional.Of(true), optional.Of(int64(2140))
 			}),
-			want: fleet.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, OutOfZoneAmount: 1500, SubtotalAmount: 1850, TaxAmount: 352, TotalAmount: 2202, BilledMinutes: 10, BilledKilometers: 3}},
+			want: tariff.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, OutOfZoneAmount: 1500, SubtotalAmount: 1850, TaxAmount: 352, TotalAmount: 2202, BilledMinutes: 10, BilledKilometers: 3}},
 		{name: "outside, by the operator", first: fleet.Active, ridden: 10 * time.Minute, outside: true,
 			change: end(func(c *fleet.RideChange) {
 				c.EndLocation, c.EndReason, c.DistanceMeters = optional.Of(*outside()), optional.Of(fleet.NullString("operator")), optional.Of(int64(0))
 			}),
-			want: fleet.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, SubtotalAmount: 350, TaxAmount: 67, TotalAmount: 417, BilledMinutes: 10}},
+			want: tariff.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, SubtotalAmount: 350, TaxAmount: 67, TotalAmount: 417, BilledMinutes: 10}},
 		{name: "reserved, started and cancelled within the grace", first: fleet.Reserved, reserved: 7 * time.Minute, ridden: 30 * time.Second, change: to(fleet.Cancelled),
-			want: fleet.Price{ReservationAmount: 30, SubtotalAmount: 30, TaxAmount: 6, TotalAmount: 36, BilledReservationMinutes: 2}},
+			want: tariff.Price{ReservationAmount: 30, SubtotalAmount: 30, TaxAmount: 6, TotalAmount: 36, BilledReservationMinutes: 2}},
 		{name: "adjusted with the end", first: fleet.Active, ridden: 10 * time.Minute,
 			change: end(func(c *fleet.RideChange) { c.AdjustmentAmount = optional.Of(int64(-100)) }),
-			want:   fleet.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, SubtotalAmount: 350, TaxAmount: 67, AdjustmentAmount: -100, TotalAmount: 317, BilledMinutes: 10}},
+			want:   tariff.Price{UnlockAmount: 100, TimeAmount: 250, FareAmount: 350, SubtotalAmount: 350, TaxAmount: 67, AdjustmentAmount: -100, TotalAmount: 317, BilledMinutes: 10}},
 		{name: "rebalance", first: fleet.Active, ridden: 10 * time.Minute, trip: fleet.RebalanceTrip, change: to(fleet.Completed)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -11,13 +11,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // TestUsageIsWhatWasCharged: usage and tariff of an ended ride give its price.
 func TestUsageIsWhatWasCharged(t *testing.T) {
 	holds := func(t *testing.T, s *fleet.Service, d *db.DB, org string, r *fleet.Ride) {
 		t.Helper()
-		want := fleet.Price{Currency: r.Price.Currency}
+		want := tariff.Price{Currency: r.Price.Currency}
 		if r.PricingPlanID != "" {
 			terms, err := s.PlanTariff(t.Context(), d, org, string(r.PricingPlanID), *r.PricingPlanVersion)
 			if err != nil {
@@ -87,7 +88,7 @@ func TestUsageIsWhatWasCharged(t *testing.T) {
 		end(fleet.Reserved, fleet.RideChange{Status: completed})
 		end(fleet.Reserved, fleet.RideChange{Status: cancelled})
 		end(fleet.Reserved, fleet.RideChange{Status: cancelled, CancelReason: operator})
-		if u := (&fleet.Ride{Status: fleet.Active}).Usage(); u != (fleet.Usage{}) {
+		if u := (&fleet.Ride{Status: fleet.Active}).Usage(); u != (tariff.Usage{}) {
 			t.Errorf("an open ride: got %+v", u)
 		}
 		if _, err := y.PlanTariff(t.Context(), y.db, "org-2", y.plan.ID, 1); problem.Of(err) != problem.NotFound {

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // A fact is the part of a ride that analytics count. Facts of a chunk of time are
@@ -80,8 +82,8 @@ const (
 	moneyColumns
 )
 
-// money returns the columns of a price.
-func (p *Price) money() [moneyColumns]int64 {
+// moneyOf returns the columns of a price.
+func moneyOf(p *tariff.Price) [moneyColumns]int64 {
 	return [...]int64{
 		p.UnlockAmount, p.TimeAmount, p.PauseAmount, p.DistanceAmount,
 		p.FareAmount - p.UnlockAmount - p.TimeAmount - p.PauseAmount - p.DistanceAmount,
@@ -115,7 +117,7 @@ func factOf(r *Ride, at time.Time) fact {
 	}
 	if r.Price != nil && !r.Status.Open() {
 		f.group[currencyMember] = r.Price.Currency
-		f.money = r.Price.money()
+		f.money = moneyOf(r.Price)
 	}
 	return f
 }
@@ -171,17 +173,17 @@ func readFact(doc string, vehicleTypeID string, at time.Time) (fact, error) {
 		}
 	}
 	if price != "null" && !status.Open() {
-		var p Price
+		var p tariff.Price
 		if err := readPrice(price, &p); err != nil {
 			return f, fmt.Errorf("read the price of a ride: %w", err)
 		}
 		f.group[currencyMember] = p.Currency
-		f.money = p.money()
+		f.money = moneyOf(&p)
 	}
 	return f, nil
 }
 
-func readPrice(text string, p *Price) error {
+func readPrice(text string, p *tariff.Price) error {
 	return eachMember(text, func(name, value string) (err error) {
 		var into *int64
 		switch name {

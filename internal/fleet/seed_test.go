@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 var acme = fleet.Organization{ID: "org-1", Name: "Acme Mobility"}
@@ -218,7 +219,7 @@ func checkWhole(t *testing.T, w *whole, now time.Time, history bool) {
 		if plan == nil || r.Price == nil {
 			continue
 		}
-		u := fleet.Usage{ReservationMinutes: kind.ReservationMinutes}
+		u := tariff.Usage{ReservationMinutes: kind.ReservationMinutes}
 		if !r.ReservedAt.Std().IsZero() {
 			over := r.StartedAt.Std()
 			if over.IsZero() {

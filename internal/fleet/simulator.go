@@ -12,6 +12,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 
 	"github.com/oklog/ulid/v2"
 )
@@ -538,7 +539,7 @@ type simRide struct {
 	city      *simCity
 	vehicle   *simVehicle
 	customer  *simCustomer // nil without a rider
-	usage     Usage
+	usage     tariff.Usage
 	changes   []StateChange
 }
 
@@ -657,7 +658,7 @@ func (j *simRide) end(at time.Time) {
 		j.DurationSeconds = int64(at.Sub(j.StartedAt.Std()) / time.Second)
 		j.vehicle.PublicVehicleID = j.simulator.uuid()
 	}
-	price := Price{Currency: j.vehicle.plan.Currency}
+	price := tariff.Price{Currency: j.vehicle.plan.Currency}
 	if j.customer != nil {
 		price = j.vehicle.plan.Price(j.usage)
 		j.customer.free, j.customer.UpdatedAt = at.Add(time.Minute), rfc3339.Time(at)

@@ -1,8 +1,11 @@
 package fleet
 
-import "github.com/kickstand-dev/kickstand/internal/geo"
+import (
+	"slices"
 
-import "slices"
+	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
+)
 
 // cityTemplate describes a city of the simulator.
 type cityTemplate struct {
@@ -70,15 +73,15 @@ var cityTemplates = [...]cityTemplate{
 		plans: []Plan{
 			{
 				Name: "Standard", Description: "1 EUR to unlock, 0.25 EUR a minute, 35 EUR a day at most",
-				Tariff: Tariff{
-					Currency: "EUR", UnlockAmount: 100, PerMinute: []Segment{{Rate: 25, Interval: 1}}, PerKilometer: []Segment{},
-					ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 5, FareCap: &FareCap{DurationMinutes: 1440, Amount: 3500},
+				Tariff: tariff.Tariff{
+					Currency: "EUR", UnlockAmount: 100, PerMinute: []tariff.Segment{{Rate: 25, Interval: 1}}, PerKilometer: []tariff.Segment{},
+					ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 5, FareCap: &tariff.FareCap{DurationMinutes: 1440, Amount: 3500},
 					OutOfZoneAmount: new(int64(1500)),
 				},
 			}, {
 				Name: "Moped", Description: "0.32 EUR a minute, 0.10 EUR while parked, 0.20 EUR a kilometre after the tenth",
-				Tariff: Tariff{
-					Currency: "EUR", PerMinute: []Segment{{Rate: 32, Interval: 1}}, PerKilometer: []Segment{{Start: 10, Rate: 20, Interval: 1}},
+				Tariff: tariff.Tariff{
+					Currency: "EUR", PerMinute: []tariff.Segment{{Rate: 32, Interval: 1}}, PerKilometer: []tariff.Segment{{Start: 10, Rate: 20, Interval: 1}},
 					PausePerMinAmount: new(int64(10)), ReservationFlat: new(int64(50)),
 				},
 			},
@@ -136,9 +139,9 @@ var cityTemplates = [...]cityTemplate{
 		},
 		plans: []Plan{{
 			Name: "Quarter hours", Description: "130 JPY for 30 minutes, then 100 JPY for each 15, 1800 JPY in 12 hours at most; tax comes on top",
-			Tariff: Tariff{
-				Currency: "JPY", UnlockAmount: 130, PerMinute: []Segment{{Start: 30, Rate: 100, Interval: 15}}, PerKilometer: []Segment{},
-				FareCap: &FareCap{DurationMinutes: 720, Amount: 1800}, Taxable: true, TaxBasisPoints: 1000,
+			Tariff: tariff.Tariff{
+				Currency: "JPY", UnlockAmount: 130, PerMinute: []tariff.Segment{{Start: 30, Rate: 100, Interval: 15}}, PerKilometer: []tariff.Segment{},
+				FareCap: &tariff.FareCap{DurationMinutes: 720, Amount: 1800}, Taxable: true, TaxBasisPoints: 1000,
 			},
 		}},
 		planTypes:   [][]int{{0, 1}},

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // Statuses of a subaccount.
@@ -422,7 +423,7 @@ func (s *Subaccount) check(v *problem.Validation) {
 	checkTimeZone(v, "timezone", s.TimeZone)
 	if s.Currency == "" {
 		v.AddCode("required", "currency", "is required")
-	} else if _, ok := MinorDigits(s.Currency); !ok {
+	} else if _, ok := tariff.MinorDigits(s.Currency); !ok {
 		v.AddCode("invalid_value", "currency", "must be an ISO 4217 currency such as EUR")
 	}
 	if s.CountryCode != "" && !isCountry(string(s.CountryCode)) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 
 	"golang.org/x/text/language"
 )
@@ -297,7 +298,7 @@ func pricingPlans(ctx context.Context, o *source) (any, error) {
 		Plans []plan `json:"plans"`
 	}{[]plan{}}
 	for _, p := range list {
-		digits, ok := fleet.MinorDigits(p.Currency)
+		digits, ok := tariff.MinorDigits(p.Currency)
 		if !ok {
 			return nil, fmt.Errorf("plan %s has the currency %q", p.ID, p.Currency)
 		}
@@ -308,7 +309,7 @@ func pricingPlans(ctx context.Context, o *source) (any, error) {
 			}
 			return new(major(*amount))
 		}
-		segments := func(list []fleet.Segment) (out []segment) {
+		segments := func(list []tariff.Segment) (out []segment) {
 			for _, s := range list {
 				out = append(out, segment{s.Start, major(s.Rate), s.Interval, s.End})
 			}

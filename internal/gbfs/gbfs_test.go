@@ -22,6 +22,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -100,9 +101,9 @@ func (r *rig) fill() {
 	r.write(func(tx *db.Tx) (err error) {
 		plan, err = r.fleet.CreatePlanTx(ctx, tx, r.org, fleet.NewPlan{
 			SubaccountID: r.sub.ID, Name: "Standard", Description: "1 EUR to unlock, 0.25 EUR a minute", URL: "https://acme.example/prices",
-			Tariff: fleet.Tariff{
-				Currency: "EUR", UnlockAmount: 100, PerMinute: []fleet.Segment{{Start: 0, Rate: 25, Interval: 1}}, PerKilometer: []fleet.Segment{{Start: 10, Rate: -5, Interval: 1, End: new(int64(25))}},
-				ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 5, FareCap: &fleet.FareCap{DurationMinutes: 1440, Amount: 3500},
+			Tariff: tariff.Tariff{
+				Currency: "EUR", UnlockAmount: 100, PerMinute: []tariff.Segment{{Start: 0, Rate: 25, Interval: 1}}, PerKilometer: []tariff.Segment{{Start: 10, Rate: -5, Interval: 1, End: new(int64(25))}},
+				ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 5, FareCap: &tariff.FareCap{DurationMinutes: 1440, Amount: 3500},
 			},
 			VehicleTypeIDs: []string{scooter},
 		})
@@ -110,7 +111,7 @@ func (r *rig) fill() {
 			return err
 		}
 		_, err = r.fleet.CreatePlanTx(ctx, tx, r.org, fleet.NewPlan{
-			SubaccountID: r.sub.ID, Name: "Retired", Tariff: fleet.Tariff{Currency: "EUR", UnlockAmount: 1}, Active: new(false),
+			SubaccountID: r.sub.ID, Name: "Retired", Tariff: tariff.Tariff{Currency: "EUR", UnlockAmount: 1}, Active: new(false),
 		})
 		return err
 	})

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
-	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // Pages are in English. A sentence of a page stands in the page's template or in its file, and is
@@ -38,7 +38,7 @@ func Number(n int64) string {
 
 // Money formats an amount in minor units of currency: "€12.50", "CHF 3.00", "−¥250".
 func Money(amount int64, currency string) string {
-	digits, _ := fleet.MinorDigits(currency)
+	digits, _ := tariff.MinorDigits(currency)
 	minor := int64(1)
 	for range digits {
 		minor *= 10

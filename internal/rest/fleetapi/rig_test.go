@@ -23,6 +23,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/fleetapi"
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
 	"github.com/kickstand-dev/kickstand/internal/seal"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 
 	"github.com/google/uuid"
 )
@@ -182,7 +183,7 @@ func (e *environment) tenant(t testing.TB, organizationID string) *tenant {
 		p.scooter, p.car = p.sub.VehicleTypes[0].ID, p.sub.VehicleTypes[1].ID
 		p.plan, err = e.fleet.CreatePlanTx(ctx, tx, organizationID, fleet.NewPlan{
 			SubaccountID: p.sub.ID, Name: "Standard", VehicleTypeIDs: []string{p.scooter},
-			Tariff: fleet.Tariff{UnlockAmount: 100, PerMinute: []fleet.Segment{{Rate: 25, Interval: 1}}, ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 5, OutOfZoneAmount: new(int64(1500))},
+			Tariff: tariff.Tariff{UnlockAmount: 100, PerMinute: []tariff.Segment{{Rate: 25, Interval: 1}}, ReservationPerMin: new(int64(15)), ReservationFreeMinutes: 5, OutOfZoneAmount: new(int64(1500))},
 		})
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -249,7 +250,7 @@ func checked(on bool) string {
 
 // plain formats an amount for a field: "12.50".
 func plain(amount int64, currency string) string {
-	digits, _ := fleet.MinorDigits(currency)
+	digits, _ := tariff.MinorDigits(currency)
 	text, sign := strconv.FormatInt(amount, 10), ""
 	if amount < 0 {
 		text, sign = text[1:], "-"
@@ -274,7 +275,7 @@ func plainOr(amount *int64, currency string) string {
 // parseAmount parses an amount with a point or comma before the minor unit, whose
 // digits may be incomplete.
 func parseAmount(text, currency string) (int64, bool) {
-	digits, ok := fleet.MinorDigits(currency)
+	digits, ok := tariff.MinorDigits(currency)
 	if !ok {
 		return 0, false
 	}

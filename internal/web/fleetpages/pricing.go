@@ -11,6 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -133,7 +134,7 @@ const (
 )
 
 // sample parses the calculator's values and computes the price.
-func sample(r *web.Request, t *fleet.Tariff, sub *fleet.Subaccount) (filters, []line) {
+func sample(r *web.Request, t *tariff.Tariff, sub *fleet.Subaccount) (filters, []line) {
 	f := filters{Fields: web.Fields{
 		{Name: "minutes", Label: "Minutes", Type: "text", Mode: "numeric", Value: "12"},
 		{Name: "km", Label: "Kilometers", Type: "text", Mode: "decimal", Value: "2.5"},
@@ -154,7 +155,7 @@ func sample(r *web.Request, t *fleet.Tariff, sub *fleet.Subaccount) (filters, []
 		}
 		return *n
 	}
-	u := fleet.Usage{Ridden: true, Seconds: minutes("minutes") * 60, PausedSeconds: minutes("paused") * 60, OutOfZone: f.get("outside") != ""}
+	u := tariff.Usage{Ridden: true, Seconds: minutes("minutes") * 60, PausedSeconds: minutes("paused") * 60, OutOfZone: f.get("outside") != ""}
 	if reserved := minutes("reserved"); reserved > 0 {
 		// The maximum over all vehicle types.
 		longest := int64(0)
@@ -198,7 +199,7 @@ func planForm(plan *fleet.Plan, subs []fleet.Subaccount, made bool, minutes, kil
 	}
 	add(part{}, planHeadFields(plan, subs, made)...)
 	add(part{}, amountOf("unlock_amount", "Unlocking", &plan.UnlockAmount, ""))
-	segments := func(name, legend, unit string, list []fleet.Segment, rows int) {
+	segments := func(name, legend, unit string, list []tariff.Segment, rows int) {
 		for i := range max(rows, len(list)) {
 			p := part{Row: true}
 			if i == 0 {
@@ -301,7 +302,7 @@ func rowsOf(t *formInput, name string) int {
 
 // segmentsOf parses the non-empty rows of segments. It first moves them together,
 // so that errors show in the right row.
-func segmentsOf(t *formInput, name, currency string) []fleet.Segment {
+func segmentsOf(t *formInput, name, currency string) []tariff.Segment {
 	members := []string{"rate_amount", "interval", "start", "end"}
 	n := 0
 	for i := range rowsOf(t, name) {
@@ -320,10 +321,10 @@ func segmentsOf(t *formInput, name, currency string) []fleet.Segment {
 		}
 		n++
 	}
-	list := []fleet.Segment{}
+	list := []tariff.Segment{}
 	for i := range n {
 		at := name + "." + strconv.Itoa(i) + "."
-		s := fleet.Segment{Start: t.integer(at + "start"), Interval: t.integer(at + "interval"), End: t.optional(at + "end")}
+		s := tariff.Segment{Start: t.integer(at + "start"), Interval: t.integer(at + "interval"), End: t.optional(at + "end")}
 		if rate := t.amount(at+"rate_amount", currency); rate != nil {
 			s.Rate = *rate
 		} else if !t.v.Has(at + "rate_amount") {
@@ -338,8 +339,8 @@ func segmentsOf(t *formInput, name, currency string) []fleet.Segment {
 }
 
 // tariffOf parses the tariff of a form.
-func tariffOf(t *formInput, currency string) fleet.Tariff {
-	terms := fleet.Tariff{
+func tariffOf(t *formInput, currency string) tariff.Tariff {
+	terms := tariff.Tariff{
 		Currency: currency, PerMinute: segmentsOf(t, "per_min_pricing", currency), PerKilometer: segmentsOf(t, "per_km_pricing", currency),
 		PausePerMinAmount: t.amount("pause_per_min_amount", currency), ReservationPerMin: t.amount("reservation_per_min_amount", currency),
 		ReservationFlat: t.amount("reservation_flat_amount", currency), ReservationFreeMinutes: t.integer("reservation_free_minutes"),
@@ -351,7 +352,7 @@ func tariffOf(t *formInput, currency string) fleet.Tariff {
 	amount, minutes := t.amount("fare_cap.amount", currency), t.optional("fare_cap.duration_minutes")
 	switch {
 	case amount != nil && minutes != nil:
-		terms.FareCap = &fleet.FareCap{Amount: *amount, DurationMinutes: *minutes}
+		terms.FareCap = &tariff.FareCap{Amount: *amount, DurationMinutes: *minutes}
 	case amount != nil && !t.v.Has("fare_cap.duration_minutes"):
 		t.v.AddCode("required", "fare_cap.duration_minutes", "belongs to the most that riding costs")
 	case minutes != nil && !t.v.Has("fare_cap.amount"):

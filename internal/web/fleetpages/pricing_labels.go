@@ -4,13 +4,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
 // priced summarizes the charges for riding: "€1.00 to unlock, then €0.25 a minute,
 // at most €12.00 in each 24 hours".
-func priced(t *fleet.Tariff) string {
+func priced(t *tariff.Tariff) string {
 	var parts []string
 	if t.UnlockAmount > 0 {
 		parts = append(parts, web.Money(t.UnlockAmount, t.Currency)+" to unlock")
@@ -38,12 +38,12 @@ func priced(t *fleet.Tariff) string {
 }
 
 // capped describes the fare cap: "€12.00 in each 24 hours".
-func capped(t *fleet.Tariff) string {
+func capped(t *tariff.Tariff) string {
 	return web.Money(t.FareCap.Amount, t.Currency) + " in each " + formatMinutes(t.FareCap.DurationMinutes)
 }
 
 // terms describes a tariff, one sentence per rule.
-func terms(t *fleet.Tariff) []string {
+func terms(t *tariff.Tariff) []string {
 	list := []string{priced(t) + "."}
 	switch {
 	case t.PausePerMinAmount == nil:
@@ -93,7 +93,7 @@ var (
 func (u unit) count(n int64) string { return web.Count(n, u.one, u.other) }
 
 // rates describes segments in order.
-func rates(list []fleet.Segment, currency string, u unit) string {
+func rates(list []tariff.Segment, currency string, u unit) string {
 	// A single later segment is free before its start.
 	if len(list) == 1 && list[0].Start > 0 && list[0].Interval > 0 && list[0].Rate > 0 && list[0].End == nil {
 		return "free for the first " + u.count(list[0].Start) + ", then " + rate(list[0], currency, u)
@@ -108,7 +108,7 @@ func rates(list []fleet.Segment, currency string, u unit) string {
 }
 
 // segment describes charge and range: "€0.10 a minute from minute 20".
-func segment(s fleet.Segment, currency string, u unit) string {
+func segment(s tariff.Segment, currency string, u unit) string {
 	text := rate(s, currency, u)
 	switch {
 	case s.Interval == 0 && s.Start == 0:
@@ -124,7 +124,7 @@ func segment(s fleet.Segment, currency string, u unit) string {
 }
 
 // rate describes a segment's charge: "€1.00 every 15 minutes".
-func rate(s fleet.Segment, currency string, u unit) string {
+func rate(s tariff.Segment, currency string, u unit) string {
 	amount, less := s.Rate, ""
 	if amount < 0 {
 		amount, less = -amount, " less"
@@ -174,7 +174,7 @@ type line struct {
 }
 
 // receipt itemizes a price down to its total.
-func receipt(t *fleet.Tariff, u fleet.Usage, p fleet.Price, why string) []line {
+func receipt(t *tariff.Tariff, u tariff.Usage, p tariff.Price, why string) []line {
 	var list []line
 	for _, item := range t.Items(u) {
 		l := line{What: charged(t, item), Amount: web.Money(item.Amount, t.Currency)}
@@ -187,7 +187,7 @@ func receipt(t *fleet.Tariff, u fleet.Usage, p fleet.Price, why string) []line {
 }
 
 // sums is the receipt of a price without its usage.
-func sums(p fleet.Price, why string) []line {
+func sums(p tariff.Price, why string) []line {
 	var list []line
 	add := func(what string, amount int64) {
 		if amount != 0 {
@@ -202,7 +202,7 @@ func sums(p fleet.Price, why string) []line {
 }
 
 // ending returns the last lines of a receipt: adjustment and total.
-func ending(p fleet.Price, why string) []line {
+func ending(p tariff.Price, why string) []line {
 	var list []line
 	if p.AdjustmentAmount != 0 {
 		what := "Adjustment"
@@ -218,28 +218,28 @@ func ending(p fleet.Price, why string) []line {
 }
 
 // charged describes an item.
-func charged(t *fleet.Tariff, item fleet.Item) string {
+func charged(t *tariff.Tariff, item tariff.Item) string {
 	switch item.Kind {
-	case fleet.ItemUnlock:
+	case tariff.ItemUnlock:
 		return "Unlocking"
-	case fleet.ItemTime:
+	case tariff.ItemTime:
 		return "Riding: " + segment(*item.Segment, t.Currency, minuteUnit)
-	case fleet.ItemPause:
+	case tariff.ItemPause:
 		return "Pauses, a minute"
-	case fleet.ItemDistance:
+	case tariff.ItemDistance:
 		return "Distance: " + segment(*item.Segment, t.Currency, kilometerUnit)
-	case fleet.ItemCap:
+	case tariff.ItemCap:
 		return "At most " + capped(t)
-	case fleet.ItemFloor:
+	case tariff.ItemFloor:
 		return "Raised to the minimum fare of 0"
-	case fleet.ItemReservation:
+	case tariff.ItemReservation:
 		if item.Rate != 0 {
 			return "Reservation, a minute"
 		}
 		return "Reservation"
-	case fleet.ItemOutOfZone:
+	case tariff.ItemOutOfZone:
 		return "Out-of-zone fee"
-	case fleet.ItemTax:
+	case tariff.ItemTax:
 		return "Tax, " + percent(t.TaxBasisPoints) + " added"
 	}
 	return string(item.Kind)

@@ -12,6 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -187,7 +188,7 @@ func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *
 	b.Terms = terms(&charged)
 	switch {
 	case ride.Price == nil && ride.Status != fleet.Reserved:
-		now := charged.Price(fleet.Usage{Ridden: true, Seconds: ride.DurationSeconds, PausedSeconds: ride.PausedSeconds})
+		now := charged.Price(tariff.Usage{Ridden: true, Seconds: ride.DurationSeconds, PausedSeconds: ride.PausedSeconds})
 		b.SoFar = web.Money(now.TotalAmount, now.Currency)
 	case ride.Price == nil:
 	case charged.Price(ride.Usage()).Adjusted(ride.AdjustmentAmount) == *ride.Price:

@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 
 	"golang.org/x/net/html"
@@ -37,8 +38,8 @@ func furnish(y *yard) *lot {
 	y.live.tb.Helper()
 	l := &lot{environment: y.live, sub: y.live.sole()}
 	l.write(func(ctx context.Context, tx *db.Tx) error {
-		p, err := l.CreatePlanTx(ctx, tx, l.organization.ID, fleet.NewPlan{SubaccountID: l.sub.ID, Name: "Standard " + hostile, Tariff: fleet.Tariff{
-			UnlockAmount: 100, PerMinute: []fleet.Segment{{Rate: 25, Interval: 1}}, OutOfZoneAmount: new(int64(900)),
+		p, err := l.CreatePlanTx(ctx, tx, l.organization.ID, fleet.NewPlan{SubaccountID: l.sub.ID, Name: "Standard " + hostile, Tariff: tariff.Tariff{
+			UnlockAmount: 100, PerMinute: []tariff.Segment{{Rate: 25, Interval: 1}}, OutOfZoneAmount: new(int64(900)),
 		}})
 		if err != nil {
 			return err

@@ -1,10 +1,10 @@
-package fleet_test
+package tariff_test
 
 import (
 	"slices"
 	"testing"
 
-	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 
 	"pgregory.net/rapid"
 )
@@ -30,27 +30,27 @@ func TestItemsAddUp(t *testing.T) {
 
 func TestItems(t *testing.T) {
 	type line struct {
-		kind   fleet.ItemKind
+		kind   tariff.ItemKind
 		times  int64
 		amount int64
 	}
 	for _, tt := range []struct {
 		name  string
-		plan  fleet.Tariff
-		usage fleet.Usage
+		plan  tariff.Tariff
+		usage tariff.Usage
 		want  []line
 	}{
-		{"nothing", planA, fleet.Usage{}, nil},
+		{"nothing", planA, tariff.Usage{}, nil},
 		{"C capped", planC, rodeFar(60*minute, 9000), []line{
-			{fleet.ItemUnlock, 0, 300}, {fleet.ItemTime, 60, 3000}, {fleet.ItemDistance, 9, 225}, {fleet.ItemCap, 0, -2025},
+			{tariff.ItemUnlock, 0, 300}, {tariff.ItemTime, 60, 3000}, {tariff.ItemDistance, 9, 225}, {tariff.ItemCap, 0, -2025},
 		}},
 		{"G reserved", planG, reserved(12*minute+30, rode(10*minute)), []line{
-			{fleet.ItemUnlock, 0, 100}, {fleet.ItemTime, 10, 250}, {fleet.ItemReservation, 8, 120}, {fleet.ItemTax, 0, 89},
+			{tariff.ItemUnlock, 0, 100}, {tariff.ItemTime, 10, 250}, {tariff.ItemReservation, 8, 120}, {tariff.ItemTax, 0, 89},
 		}},
 		{"L below nothing", planL, rode(5 * minute), []line{
-			{fleet.ItemUnlock, 0, 50}, {fleet.ItemTime, 1, -100}, {fleet.ItemTime, 5, 25}, {fleet.ItemFloor, 0, 25},
+			{tariff.ItemUnlock, 0, 50}, {tariff.ItemTime, 1, -100}, {tariff.ItemTime, 5, 25}, {tariff.ItemFloor, 0, 25},
 		}},
-		{"H flat", planH, reserved(minute, fleet.Usage{}), []line{{fleet.ItemReservation, 0, 50}}},
+		{"H flat", planH, reserved(minute, tariff.Usage{}), []line{{tariff.ItemReservation, 0, 50}}},
 	} {
 		var got []line
 		for _, item := range tt.plan.Items(tt.usage) {

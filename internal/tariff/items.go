@@ -1,4 +1,4 @@
-package fleet
+package tariff
 
 // ItemKind is the reason of an [Item].
 type ItemKind string

@@ -1,10 +1,10 @@
-package fleet_test
+package tariff_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
 // TestMinorDigits checks the examples of fleet-api.md 8.
@@ -16,13 +16,13 @@ func TestMinorDigits(t *testing.T) {
 		4: "CLF UYW",
 	} {
 		for currency := range strings.SplitSeq(list, " ") {
-			if got, ok := fleet.MinorDigits(currency); got != digits || !ok {
+			if got, ok := tariff.MinorDigits(currency); got != digits || !ok {
 				t.Errorf("%s: got %d, %v; want %d", currency, got, ok, digits)
 			}
 		}
 	}
 	for _, none := range []string{"", "eur", "EU", "EURO", "XXX", "XTS", "XAU", "DEM", "R S", " EU", "EU "} {
-		if got, ok := fleet.MinorDigits(none); ok || got != 0 {
+		if got, ok := tariff.MinorDigits(none); ok || got != 0 {
 			t.Errorf("%q: got %d, %v; want none", none, got, ok)
 		}
 	}

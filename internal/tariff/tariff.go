@@ -1,4 +1,10 @@
-package fleet
+// Package tariff computes the prices of rides.
+//
+// A [Tariff] is the immutable price list of a version of a plan. [Tariff.Price] computes the
+// price of a [Usage] of a vehicle, and [Tariff.Items] the lines of its receipt. Amounts are
+// integers in the minor unit of a currency ([MinorDigits]); only the tax is rounded. A tariff
+// that passes [Tariff.Check] never exceeds [MaxAmount], so no computation overflows.
+package tariff
 
 import (
 	"math"
