@@ -393,7 +393,7 @@ const loaded = `document.readyState === "complete"`
 // waitLive waits until the page's event stream is open.
 func (v *visitor) waitLive() {
 	v.t.Helper()
-	(&program{t: v.t}).until("the stream of news", func() bool {
+	(&program{t: v.t}).until("the live stream", func() bool {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		for _, id := range slices.Backward(v.order) {

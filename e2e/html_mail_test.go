@@ -25,9 +25,9 @@ const newsletter = `<html><head><style>h1{line-height:1px}</style></head><body s
 <img src="https://shop.example/open.gif?who=4711" width="1" height="1">
 </td></tr></table></body></html>`
 
-// TestLetterInItsPlace: an HTML mail is rendered as sent, stays in its frame, and its
+// TestMailInItsPlace: an HTML mail is rendered as sent, stays in its frame, and its
 // images are fetched by the server on request.
-func TestLetterInItsPlace(t *testing.T) {
+func TestMailInItsPlace(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	picture := image.NewRGBA(image.Rect(0, 0, 120, 60))
@@ -56,8 +56,8 @@ func TestLetterInItsPlace(t *testing.T) {
 			v.withoutScripts()
 		}
 		v.open("/tickets/1")
-		const page = `document.querySelector("iframe.letter").contentDocument`
-		v.wait("the letter", page+`?.querySelector("h1")`)
+		const page = `document.querySelector("iframe.mail").contentDocument`
+		v.wait("the mail", page+`?.querySelector("h1")`)
 		for _, s := range []screen{wide, narrow} {
 			v.setScreen(s)
 			// Lines of a heading don't overlap: each is at least as high as its font.
@@ -85,7 +85,7 @@ func TestLetterInItsPlace(t *testing.T) {
 		v.click("[data-pictures]")
 		v.wait("the picture", `(() => { const i = `+page+`?.querySelector("img[alt=Banner]"); return i?.complete && i.naturalWidth === 120; })()`)
 		if scripts {
-			v.wait("no more of it", `!document.querySelector("[data-pictures]").checkVisibility() && document.activeElement.matches("iframe.letter")`)
+			v.wait("no more of it", `!document.querySelector("[data-pictures]").checkVisibility() && document.activeElement.matches("iframe.mail")`)
 			v.checkAccess()
 		}
 		v.checkLayout()

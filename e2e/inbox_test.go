@@ -116,7 +116,7 @@ func TestTwoAgents(t *testing.T) {
 	a.waitText("It works now, thanks!")
 	b.waitText("It works now, thanks!")
 	// The draft is still there for its author only.
-	b.wait("a kept draft", `document.querySelector("[data-kept]").innerText.includes("saved")`)
+	b.wait("a kept draft", `document.querySelector("[data-draft-state]").innerText.includes("saved")`)
 	b.open("/inbox")
 	b.open("/tickets/1")
 	if got := b.value("textarea[name=reply]"); got != "Half an answer of mine" {

@@ -20,7 +20,7 @@ func (w *world) discover(who persona) []pageCase {
 		c.header.Add("Cookie", cookie.Name+"="+cookie.Value)
 	}
 	for _, entry := range []string{"/inbox", "/customers", "/fleet", "/sandbox/fleet", "/settings"} {
-		c.queue = append(c.queue, link{entry, "the rail"})
+		c.queue = append(c.queue, link{entry, "the sidebar"})
 	}
 	for len(c.queue) > 0 {
 		next := c.queue[0]

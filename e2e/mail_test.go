@@ -39,10 +39,10 @@ func TestHostileMail(t *testing.T) {
 			parallel(t)
 			p := p.with(t)
 			from := name + "@client.example"
-			p.receiveMail(from, markup(from, "A letter of "+name, text))
+			p.receiveMail(from, markup(from, "A mail of "+name, text))
 			var number int64
 			p.until("the ticket", func() bool {
-				number = p.number(o.ID, "A letter of "+name)
+				number = p.number(o.ID, "A mail of "+name)
 				return number != 0
 			})
 			v := p.as(t, robin)
@@ -51,7 +51,7 @@ func TestHostileMail(t *testing.T) {
 				v.fatal("the page was answered", status)
 			}
 			t.Logf("there after %v", time.Since(begin))
-			v.waitText("A letter of " + name)
+			v.waitText("A mail of " + name)
 			v.checkLayout()
 			v.checkAccess()
 			// Open all parts that a user can open.
@@ -65,7 +65,7 @@ func TestHostileMail(t *testing.T) {
 			v.checkLayout()
 			v.at(fmt.Sprintf("/tickets/%d", number))
 			if owned := js[int](v, `Number(window.owned ?? 0) + Array.from({length: frames.length}, (_, i) => frames[i]).reduce((n, f) => { try { return n + Number(f.owned ?? 0); } catch { return n; } }, 0)`); owned != 0 {
-				t.Errorf("script %d of the letter ran", owned)
+				t.Errorf("script %d of the mail ran", owned)
 			}
 			if n := js[int](v, `document.querySelectorAll("h1").length`); n != 1 {
 				t.Errorf("the page has %d headings", n)

@@ -39,32 +39,32 @@ type Answer struct {
 // newAnswer returns the form for the methods of o. sent: a code was already mailed.
 func newAnswer(o factor.Options, email string, sent bool) *Answer {
 	a := &Answer{Passkey: o.Passkey}
-	var ways Fields
+	var methods Fields
 	if o.Code {
-		ways = append(ways, Field{Name: "proof-code", Label: "Code from your authenticator app", Autocomplete: "one-time-code", Mode: "numeric", Most: 9})
+		methods = append(methods, Field{Name: "proof-code", Label: "Code from your authenticator app", Autocomplete: "one-time-code", Mode: "numeric", Most: 9})
 	}
 	if o.Password {
-		ways = append(ways, Field{Name: "proof-password", Label: "Password", Type: "password", Autocomplete: "current-password"})
+		methods = append(methods, Field{Name: "proof-password", Label: "Password", Type: "password", Autocomplete: "current-password"})
 	}
 	if o.Mail {
 		if a.MailTo = email; sent {
-			ways = append(ways, Field{Name: "proof-mailed", Label: "Code from the mail", Autocomplete: "one-time-code", Mode: "numeric", Most: 12})
+			methods = append(methods, Field{Name: "proof-mailed", Label: "Code from the mail", Autocomplete: "one-time-code", Mode: "numeric", Most: 12})
 		}
 	}
 	if o.Recovery {
-		ways = append(ways, Field{Name: "proof-recovery", Label: "Recovery code", Autocomplete: "off", Most: 30, Help: "Each code works once."})
+		methods = append(methods, Field{Name: "proof-recovery", Label: "Recovery code", Autocomplete: "off", Most: 30, Help: "Each code works once."})
 	}
-	for i := range ways {
-		ways[i].OneOf = true
-		if ways[i].Type == "" {
-			ways[i].Type = "text"
+	for i := range methods {
+		methods[i].OneOf = true
+		if methods[i].Type == "" {
+			methods[i].Type = "text"
 		}
 	}
-	if len(ways) > 0 && ways[0].Name != "proof-recovery" {
-		a.First, ways = &ways[0], ways[1:]
+	if len(methods) > 0 && methods[0].Name != "proof-recovery" {
+		a.First, methods = &methods[0], methods[1:]
 		a.First.Focus = true
 	}
-	a.Others = ways
+	a.Others = methods
 	return a
 }
 

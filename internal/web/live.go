@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// newsBeat is the interval at which an idle stream sends a comment and checks its
+	// streamHeartbeat is the interval at which an idle stream sends a comment and checks its
 	// session, in case the announcement of its end was lost.
-	newsBeat = 20 * time.Second
-	// newsLife is the maximum duration of a stream; the browser then opens another.
-	newsLife = 30 * time.Minute
-	// newsWait is the Retry-After of a client over its limit.
-	newsWait = time.Minute
+	streamHeartbeat = 20 * time.Second
+	// maxStreamLife is the maximum duration of a stream; the browser then opens another.
+	maxStreamLife = 30 * time.Minute
+	// streamRetry is the Retry-After of a client over its limit.
+	streamRetry = time.Minute
 )
 
 // liveEvents streams changes in the caller's organization as server-sent events (HTML,
@@ -47,7 +47,7 @@ func (s *Site) liveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	leave, ok := s.streams.enter(streamOwner{id.SessionID, id.UserID, account.Network(s.gate.Client(r).IP)})
 	if !ok {
-		w.Header().Set("Retry-After", strconv.Itoa(int(newsWait/time.Second)))
+		w.Header().Set("Retry-After", strconv.Itoa(int(streamRetry/time.Second)))
 		http.Error(w, "Too many live connections are open. Close some pages of this site.", http.StatusTooManyRequests)
 		return
 	}
@@ -93,7 +93,7 @@ func (n *eventStream) run(r *http.Request) {
 	if !n.send(first + "\n") {
 		return
 	}
-	beat, end := time.NewTicker(newsBeat), time.NewTimer(min(newsLife, time.Until(until)))
+	beat, end := time.NewTicker(streamHeartbeat), time.NewTimer(min(maxStreamLife, time.Until(until)))
 	defer beat.Stop()
 	defer end.Stop()
 	for {
@@ -144,7 +144,7 @@ func (n *eventStream) check(ctx context.Context) (until time.Time, ok bool) {
 // send writes text and reports whether that succeeded.
 func (n *eventStream) send(text string) bool {
 	// The server's write timeout is for finite responses.
-	if err := n.out.SetWriteDeadline(time.Now().Add(newsBeat)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := n.out.SetWriteDeadline(time.Now().Add(streamHeartbeat)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return false
 	}
 	if _, err := fmt.Fprint(n.w, text); err != nil {

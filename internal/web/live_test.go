@@ -187,7 +187,7 @@ func (n *liveFixture) enter(email, organization string) account.SignIn {
 	return s
 }
 
-func TestNews(t *testing.T) {
+func TestLive(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		ada, eve := n.enter("ada@example.com", "Acme"), n.enter("eve@example.com", "Evil")
 		s, other := n.listen(ada), n.listen(eve)
@@ -210,9 +210,9 @@ func TestNews(t *testing.T) {
 	})
 }
 
-// TestNewsMissed checks that events between page and stream, or between two streams, are
+// TestLiveMissed checks that events between page and stream, or between two streams, are
 // not lost.
-func TestNewsMissed(t *testing.T) {
+func TestLiveMissed(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		ada := n.enter("ada@example.com", "Acme")
 		organization := ada.User.OrganizationID
@@ -230,8 +230,8 @@ func TestNewsMissed(t *testing.T) {
 	})
 }
 
-// TestNewsListeners checks that streams need a session and belong to one organization.
-func TestNewsListeners(t *testing.T) {
+// TestLiveListeners checks that streams need a session and belong to one organization.
+func TestLiveListeners(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		w := n.serve("GET", "/live")
 		if w.Code != http.StatusUnauthorized || w.Header().Get("Cache-Control") != "no-store" || w.Body.String() != "Sign in first.\n" {
@@ -254,8 +254,8 @@ func TestNewsListeners(t *testing.T) {
 	})
 }
 
-// TestNewsEnd checks that a stream ends with its client, and after its lifetime.
-func TestNewsEnd(t *testing.T) {
+// TestLiveEnd checks that a stream ends with its client, and after its lifetime.
+func TestLiveEnd(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		ada := n.enter("ada@example.com", "Acme")
 		left := n.listen(ada)

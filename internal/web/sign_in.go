@@ -102,7 +102,7 @@ func (s *Site) submitSignForm(w http.ResponseWriter, r *http.Request, isNew bool
 	d := signForm{New: isNew, Next: next(form.Get("next"))}
 	fs := signFields(isNew)
 	fs.Fill(form)
-	if password := form.Get("password"); !isNew && password != "" && form.Get("way") != "link" {
+	if password := form.Get("password"); !isNew && password != "" && form.Get("method") != "link" {
 		in, err := s.accounts.SignInWithPassword(r.Context(), account.PasswordSignIn{Email: form.Get("email"), Password: password}, s.gate.Client(r))
 		if err == nil {
 			if d.Next != "" {

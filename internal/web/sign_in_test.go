@@ -229,7 +229,7 @@ func TestSignInRefused(t *testing.T) {
 	n := len(h.Mails)
 	for _, path := range []string{"/sign-in", "/forgot-password"} {
 		for _, email := range []string{"ada@example.com", "nobody@example.com"} {
-			w := b.Post(path, url.Values{"email": {email}, "password": {"correct horse"}, "way": {"link"}})
+			w := b.Post(path, url.Values{"email": {email}, "password": {"correct horse"}, "method": {"link"}})
 			wantLocation(t, w, path+"/sent")
 			b.Page(path + "/sent").Want(map[bool]string{true: "We sent a link to ", false: "We sent an e-mail to "}[path != "/forgot-password"] + email)
 		}

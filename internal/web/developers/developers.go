@@ -57,7 +57,7 @@ func Register(s *web.Site, c Config) {
 	}
 	handle("/settings/keys", p.keys, nil)
 	handle("/settings/keys/new", p.newKey, p.createKey)
-	handle("/settings/keys/says", p.keySummaryPart, nil)
+	handle("/settings/keys/summary", p.keySummaryPart, nil)
 	handle("/settings/keys/{id}", p.key, nil)
 	handle("/settings/keys/{id}/edit", p.editKey, p.updateKey)
 	handle("/settings/keys/{id}/rotate", p.confirmRotateKey, p.rotateKey)

@@ -230,12 +230,12 @@ func TestKeyForms(t *testing.T) {
 	b.WantRefused(b.Post(keysPath+"/new", set(typed, "name", "Other", "id", "<nonsense>")), http.StatusCreated)
 
 	// The summary follows the form.
-	w := b.Get(keysPath + "/says?of=fleet&level=&resources=some&may=pricing:update&allowed_ips=" + url.QueryEscape("<b>"))
+	w := b.Get(keysPath + "/summary?of=fleet&level=&resources=some&may=pricing:update&allowed_ips=" + url.QueryEscape("<b>"))
 	if got := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(got, "This key can update pricing in the fleet") || strings.Contains(got, "<b>") || strings.Contains(got, "<main") {
 		t.Errorf("got %d %s", w.Code, got)
 	}
 	key := h.keysOf(apikey.Helpdesk)[0]
-	if got := b.Get(keysPath + "/says?level=admin&resources=every&key=" + key.ID).Body.String(); !strings.Contains(got, "and read and update settings in the helpdesk") {
+	if got := b.Get(keysPath + "/summary?level=admin&resources=every&key=" + key.ID).Body.String(); !strings.Contains(got, "and read and update settings in the helpdesk") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -247,7 +247,7 @@ func TestKeysForAdmins(t *testing.T) {
 	mine := form(h.admin.Page(keysPath + "/new"))
 	h.admin.WantRefused(h.admin.Post(keysPath+"/new", set(mine, "name", "Mine")), http.StatusCreated)
 	id := h.keysOf("")[0].ID
-	paths := []string{"", "/new", "/says", "/" + id, "/" + id + "/edit", "/" + id + "/rotate", "/" + id + "/revoke", "/" + id + "/delete"}
+	paths := []string{"", "/new", "/summary", "/" + id, "/" + id + "/edit", "/" + id + "/rotate", "/" + id + "/revoke", "/" + id + "/delete"}
 	agent := h.SignIn(h.Agent)
 	other := h.SignIn(h.NewUser(h.elsewhere, "eve@example.com", "Eve", "admin"))
 	for _, p := range paths {
@@ -255,7 +255,7 @@ func TestKeysForAdmins(t *testing.T) {
 		if strings.HasPrefix(p, "/"+id) {
 			other.WantRefused(other.Get(keysPath+p), http.StatusNotFound)
 		}
-		if p != "" && p != "/says" && p != "/"+id {
+		if p != "" && p != "/summary" && p != "/"+id {
 			agent.WantRefused(agent.Post(keysPath+p, url.Values{"confirm": {"Mine"}}), http.StatusForbidden)
 			if p != "/new" {
 				other.WantRefused(other.Post(keysPath+p, url.Values{"confirm": {"Mine"}}), http.StatusNotFound)

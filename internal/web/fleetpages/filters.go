@@ -108,7 +108,7 @@ func (p *pages) subaccountChoices(ctx context.Context, r *web.Request) ([]fleet.
 	if err != nil || len(subs) < 2 {
 		return subs, nil, err
 	}
-	return subs, web.Fields{{Name: "area", Label: "Subaccount", Type: "select", Options: options(subs, "All", func(s fleet.Subaccount) web.Option {
+	return subs, web.Fields{{Name: "subaccount", Label: "Subaccount", Type: "select", Options: options(subs, "All", func(s fleet.Subaccount) web.Option {
 		return web.Option{Value: s.ID, Label: s.Name}
 	})}}, nil
 }

@@ -175,7 +175,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		})}, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})},
 	}
 	b.Filters.parse(r)
-	only := fleet.VehicleFilter{Subaccount: b.Filters.list("area"), VehicleTypeID: b.Filters.list("type")}
+	only := fleet.VehicleFilter{Subaccount: b.Filters.list("subaccount"), VehicleTypeID: b.Filters.list("type")}
 	if state := b.Filters.get("state"); state != "" {
 		only.State = []fleet.VehicleState{fleet.VehicleState(state)}
 	}
@@ -186,7 +186,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 
 	v, given := mapview.Parse(mapWidth, mapHeight, r.URL.Query())
 	// A new selection of the subaccount moves the view.
-	if q := r.URL.Query(); q.Has("was") && q.Get("was") != b.Filters.get("area") {
+	if q := r.URL.Query(); q.Has("was") && q.Get("was") != b.Filters.get("subaccount") {
 		given = false
 	}
 	if !given {
@@ -245,7 +245,7 @@ func (b *mapPage) navigate(r *web.Request, v mapview.View, given bool, chosen st
 	q := url.Values{}
 	v.WriteQuery(q)
 	if given {
-		b.View = map[string]string{"z": q.Get("z"), "lat": q.Get("lat"), "lng": q.Get("lng"), "was": b.Filters.get("area")}
+		b.View = map[string]string{"z": q.Get("z"), "lat": q.Get("lat"), "lng": q.Get("lng"), "was": b.Filters.get("subaccount")}
 	}
 	const third = 1.0 / 3
 	b.Nearer, b.Farther = link(v.Pan(0, 0, 1), chosen), link(v.Pan(0, 0, -1), chosen)

@@ -47,7 +47,7 @@ func TestMap(t *testing.T) {
 	}
 	y.agent.Page("/sandbox/fleet/map"+chosen).Want("Last report", "Battery", "Close")
 	y.agent.Page("/sandbox/fleet/map?vehicle=veh_nobody")
-	y.agent.Page("/sandbox/fleet/map?state=missing&type=nothing&area=nowhere").Want("Missing")
+	y.agent.Page("/sandbox/fleet/map?state=missing&type=nothing&subaccount=nowhere").Want("Missing")
 	for _, odd := range []string{"?z=2&lat=0&lng=180", "?z=20&lat=85&lng=-180", "?z=20&lat=-90&lng=0", "?z=9&lat=0&lng=179.9", "?z=NaN&lat=x", "?z=1&lat=900&lng=1"} {
 		y.agent.Page("/sandbox/fleet/map" + odd)
 	}

@@ -78,7 +78,7 @@ func (p *pages) overview(w http.ResponseWriter, r *web.Request) error {
 	now := r.Now.In(zone)
 	q := fleet.AnalyticsQuery{
 		From: period.StartOf(now.Year(), now.Month(), now.Day()-days+1, zone), To: now, Granularity: period.Day, Location: zone,
-		Subaccounts: b.Filters.list("area"), VehicleTypes: b.Filters.list("type"), TripTypes: []fleet.TripType{fleet.RiderTrip},
+		Subaccounts: b.Filters.list("subaccount"), VehicleTypes: b.Filters.list("type"), TripTypes: []fleet.TripType{fleet.RiderTrip},
 	}
 	if days > 31 {
 		q.Granularity = period.Week

@@ -43,7 +43,7 @@ func TestOverview(t *testing.T) {
 	if n := len(d.All("table")); n != 3 {
 		t.Errorf("got %d tables", n)
 	}
-	y.agent.Page("/sandbox/fleet?days=nine&area=nowhere&type=none").Want("30 days before")
+	y.agent.Page("/sandbox/fleet?days=nine&subaccount=nowhere&type=none").Want("30 days before")
 
 	// Active alerts show on the overview.
 	sub := y.live.sole()

@@ -17,22 +17,22 @@ import (
 
 // planRow is a plan in a list.
 type planRow struct {
-	ID     string
-	Path   string
-	Name   string
-	Says   string
-	Area   namedLink
-	Types  string
-	Status web.Badge
+	ID         string
+	Path       string
+	Name       string
+	Says       string
+	Subaccount namedLink
+	Types      string
+	Status     web.Badge
 }
 
 // planList is the body of the list of plans.
 type planList struct {
-	Rows  []planRow
-	Count string
-	Areas bool
-	Empty web.Empty
-	New   string
+	Rows        []planRow
+	Count       string
+	Subaccounts bool
+	Empty       web.Empty
+	New         string
 }
 
 func planBadge(active bool) web.Badge {
@@ -53,11 +53,11 @@ func (p *pages) plans(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	list := planList{Areas: len(subs) > 1, Count: web.Count(len(plans), "%d plan", "%d plans")}
+	list := planList{Subaccounts: len(subs) > 1, Count: web.Count(len(plans), "%d plan", "%d plans")}
 	for i := range plans {
 		plan := &plans[i]
 		list.Rows = append(list.Rows, planRow{
-			ID: plan.ID, Path: p.base + "/pricing/" + plan.ID, Name: plan.Name, Says: priced(&plan.Tariff), Area: p.subaccountLinkIn(subs, plan.SubaccountID),
+			ID: plan.ID, Path: p.base + "/pricing/" + plan.ID, Name: plan.Name, Says: priced(&plan.Tariff), Subaccount: p.subaccountLinkIn(subs, plan.SubaccountID),
 			Types: typeNames(subs, plan.VehicleTypeIDs), Status: planBadge(plan.Active),
 		})
 	}
@@ -92,17 +92,17 @@ func typeNames(subs []fleet.Subaccount, ids []string) string {
 // planPage is the body of the page of a plan.
 type planPage struct {
 	*fleet.Plan
-	Path    string
-	Chip    web.Badge
-	Says    string
-	Terms   []string
-	Area    namedLink
-	Types   string
-	Changed web.Time
-	Edit    bool
-	Sample  filters // price calculator
-	Receipt []line
-	Audit   []auditRow
+	Path       string
+	Chip       web.Badge
+	Says       string
+	Terms      []string
+	Subaccount namedLink
+	Types      string
+	Changed    web.Time
+	Edit       bool
+	Sample     filters // price calculator
+	Receipt    []line
+	Audit      []auditRow
 }
 
 // plan shows a plan with a price calculator.
@@ -117,7 +117,7 @@ func (p *pages) plan(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := planPage{
-		Plan: &plan, Path: p.base + "/pricing/" + plan.ID, Chip: planBadge(plan.Active), Says: priced(&plan.Tariff), Terms: terms(&plan.Tariff), Area: namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name},
+		Plan: &plan, Path: p.base + "/pricing/" + plan.ID, Chip: planBadge(plan.Active), Says: priced(&plan.Tariff), Terms: terms(&plan.Tariff), Subaccount: namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name},
 		Types: typeNames([]fleet.Subaccount{sub}, plan.VehicleTypeIDs), Changed: r.Time(plan.UpdatedAt.Std()), Edit: r.Admin(),
 	}
 	b.Sample, b.Receipt = sample(r, &plan.Tariff, &sub)
@@ -387,7 +387,7 @@ func (p *pages) newPlan(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	if len(subs) == 0 {
-		return problem.New(problem.Precondition, "A plan belongs to an area. Make one first.")
+		return problem.New(problem.Precondition, "A plan belongs to a subaccount. Create one first.")
 	}
 	minutes, kilometers := spareSegments, 1
 	blank := &fleet.Plan{Active: true}

@@ -19,29 +19,29 @@ import (
 // ridePage is the body of the page of a ride.
 type ridePage struct {
 	*fleet.Ride
-	Topic    string
-	Path     string
-	State    web.Badge
-	Payment  web.Badge
-	Trip     string // empty for a rider trip
-	Rider    namedLink
-	Vehicle  namedLink
-	Plan     namedLink
-	Area     namedLink
-	From, To namedLink // zones of start and end
-	Lasted   rideDuration
-	Paused   string // total; empty for none
-	Distance string
-	Expires  web.Time // of a reservation
-	Due      web.Time // maximum duration reached
-	Terms    []string // by the version of its plan
-	Receipt  []line
-	SoFar    string // price at present, without distance
-	Moves    []action
-	Adjust   bool
-	Map      *smallMap
-	Events   []historyEntry
-	Audit    []auditRow
+	Topic      string
+	Path       string
+	State      web.Badge
+	Payment    web.Badge
+	Trip       string // empty for a rider trip
+	Rider      namedLink
+	Vehicle    namedLink
+	Plan       namedLink
+	Subaccount namedLink
+	From, To   namedLink // zones of start and end
+	Lasted     rideDuration
+	Paused     string // total; empty for none
+	Distance   string
+	Expires    web.Time // of a reservation
+	Due        web.Time // maximum duration reached
+	Terms      []string // by the version of its plan
+	Receipt    []line
+	SoFar      string // price at present, without distance
+	Moves      []action
+	Adjust     bool
+	Map        *smallMap
+	Events     []historyEntry
+	Audit      []auditRow
 }
 
 // action is an action offered for a ride.
@@ -156,7 +156,7 @@ func (p *pages) setRideLinks(ctx context.Context, r *web.Request, rides []fleet.
 		return err
 	}
 	b.Rider, b.Vehicle = riders[string(ride.CustomerID)], vehicles[ride.VehicleID]
-	if b.Area, err = p.subaccountLink(ctx, r, ride.SubaccountID); err != nil {
+	if b.Subaccount, err = p.subaccountLink(ctx, r, ride.SubaccountID); err != nil {
 		return err
 	}
 	if b.From, err = p.zoneLink(ctx, r, string(ride.StartZoneID)); err != nil {

@@ -56,7 +56,7 @@ var riderStatuses = []web.Option{{Label: "All"}, {Value: "active", Label: "Activ
 // riders lists riders.
 func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
-	_, area, err := p.subaccountChoices(ctx, r)
+	_, choice, err := p.subaccountChoices(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -64,9 +64,9 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 		{Name: "search", Label: "Search", Type: "search", Placeholder: "E-mail, phone, name", Help: "Full address or number, or the start of a name."},
 		{Name: "status", Label: "Status", Type: "select", Options: riderStatuses},
 		{Name: "sort", Label: "Sort by", Type: "select", Options: []web.Option{{Label: "Newest first"}, {Value: "name", Label: "Name"}, {Value: "-updated_at", Label: "Recently updated"}}},
-	}, area...)}
+	}, choice...)}
 	f.parse(r)
-	q := fleet.CustomerQuery{Subaccount: f.list("area"), Sort: f.sort(), After: after(r), Limit: perPage}
+	q := fleet.CustomerQuery{Subaccount: f.list("subaccount"), Sort: f.sort(), After: after(r), Limit: perPage}
 	if status := f.get("status"); status != "" {
 		q.Status = []fleet.CustomerStatus{fleet.CustomerStatus(status)}
 	}
@@ -112,21 +112,21 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 // riderPage is the body of the page of a rider.
 type riderPage struct {
 	*fleet.Customer
-	Topic   string
-	Path    string
-	Chip    web.Badge
-	Area    namedLink
-	License string
-	Since   web.Time
-	Last    web.Time
-	Open    string
-	Spent   string // total of recent rides
-	Of      string // number of these rides
-	Rides   rideTable
-	All     string
-	Known   []contact
-	Audit   []auditRow
-	Gone    bool // anonymised
+	Topic      string
+	Path       string
+	Chip       web.Badge
+	Subaccount namedLink
+	License    string
+	Since      web.Time
+	Last       web.Time
+	Open       string
+	Spent      string // total of recent rides
+	Of         string // number of these rides
+	Rides      rideTable
+	All        string
+	Known      []contact
+	Audit      []auditRow
+	Gone       bool // anonymised
 }
 
 // contact is a helpdesk customer with the same address or number.
@@ -167,7 +167,7 @@ func (p *pages) rider(w http.ResponseWriter, r *web.Request) error {
 	if i := slices.IndexFunc(licenses, func(o web.Option) bool { return o.Value == c.LicenseStatus }); i >= 0 {
 		b.License = licenses[i].Label
 	}
-	if b.Area, err = p.subaccountLink(ctx, r, c.SubaccountID); err != nil {
+	if b.Subaccount, err = p.subaccountLink(ctx, r, c.SubaccountID); err != nil {
 		return err
 	}
 	docs, more, err := p.Fleet.ListRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{CustomerID: []string{c.ID}, Limit: spendOf})

@@ -101,7 +101,7 @@ var paymentStatuses = []web.Option{
 // rides lists rides.
 func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
-	subs, area, err := p.subaccountChoices(ctx, r)
+	subs, choice, err := p.subaccountChoices(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 		{Name: "least", Label: "Minimum price", Type: "text", Mode: "decimal"},
 		{Name: "most", Label: "Maximum price", Type: "text", Mode: "decimal"},
 		{Name: "sort", Label: "Sort by", Type: "select", Options: rideOrders},
-	}, area...)}
+	}, choice...)}
 	f.parse(r)
 	list := rideList{Topic: p.topic("ride")}
 	query, none, err := p.rideQuery(ctx, r, &f, subs)
@@ -153,7 +153,7 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 
 // rideQuery returns the query of the filters. none is true if nothing can match.
 func (p *pages) rideQuery(ctx context.Context, r *web.Request, f *filters, subs []fleet.Subaccount) (q fleet.RideQuery, none bool, err error) {
-	q = fleet.RideQuery{PaymentStatus: f.list("payment"), Subaccount: f.list("area"), CreatedAt: f.days("from", "to", r.Now.Location()), Sort: f.sort()}
+	q = fleet.RideQuery{PaymentStatus: f.list("payment"), Subaccount: f.list("subaccount"), CreatedAt: f.days("from", "to", r.Now.Location()), Sort: f.sort()}
 	switch status := f.get("status"); status {
 	case "":
 	case openRides:
@@ -200,7 +200,7 @@ func amountFilter(f *filters, name string, subs []fleet.Subaccount) *int64 {
 	}
 	currency, several := "", false
 	for _, s := range subs {
-		if area := f.get("area"); area == "" || area == s.ID {
+		if id := f.get("subaccount"); id == "" || id == s.ID {
 			several = several || currency != "" && currency != s.Currency
 			currency = s.Currency
 		}

@@ -183,7 +183,7 @@ func TestSandboxRides(t *testing.T) {
 		t.Error("nothing is live")
 	}
 	seen := map[string]bool{}
-	for path, pages := "/sandbox/fleet/rides?area=&sort=-total_amount", 0; path != ""; pages++ {
+	for path, pages := "/sandbox/fleet/rides?subaccount=&sort=-total_amount", 0; path != ""; pages++ {
 		d := y.agent.Page(path)
 		for _, row := range rows(d) {
 			id := webtest.Attr(row, "id")

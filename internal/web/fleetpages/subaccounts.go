@@ -81,17 +81,17 @@ func (p *pages) planLinkIn(plans []fleet.Plan, id fleet.NullString) namedLink {
 // subaccountPage is the body of the page of a subaccount.
 type subaccountPage struct {
 	*fleet.Subaccount
-	Path  string
-	Chip  web.Badge
-	Plan  namedLink
-	Types []typeRow
-	Rules []string
-	Open  bool // without rules and zones, rides start and end anywhere
-	News  []alertRow
-	Feed  string // URL of the public feed; empty: none
-	Shown web.Badge
-	Edit  bool
-	Audit []auditRow
+	Path      string
+	Chip      web.Badge
+	Plan      namedLink
+	Types     []typeRow
+	Rules     []string
+	Open      bool // without rules and zones, rides start and end anywhere
+	AlertRows []alertRow
+	Feed      string // URL of the public feed; empty: none
+	Shown     web.Badge
+	Edit      bool
+	Audit     []auditRow
 }
 
 // typeRow is a vehicle type.
@@ -149,7 +149,7 @@ func (p *pages) subaccount(w http.ResponseWriter, r *web.Request) error {
 	}
 	for i := range s.Alerts {
 		a := &s.Alerts[i]
-		b.News = append(b.News, alertRow{a, b.Path + "/alerts/" + a.ID, r.Time(a.StartsAt.Std()), r.Time(a.EndsAt.Std())})
+		b.AlertRows = append(b.AlertRows, alertRow{a, b.Path + "/alerts/" + a.ID, r.Time(a.StartsAt.Std()), r.Time(a.EndsAt.Std())})
 	}
 	if s.GBFS.Enabled {
 		b.Feed = p.Feed + s.PublicSystemID() + "/gbfs.json"

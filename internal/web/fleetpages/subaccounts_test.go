@@ -13,8 +13,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
 
-// area reads the subaccount.
-func (l *lot) area() fleet.Subaccount {
+// subaccount reads the subaccount.
+func (l *lot) subaccount() fleet.Subaccount {
 	l.tb.Helper()
 	s, err := l.Subaccount(l.tb.Context(), l.db, l.organization.ID, l.sub.ID)
 	if err != nil {
@@ -68,7 +68,7 @@ func TestSubaccountForms(t *testing.T) {
 	// With several subaccounts, lists have a column and amounts need a selection.
 	y.admin.Page("/fleet/vehicles").Want("Subaccount", hostile)
 	y.admin.Page("/fleet/rides?least=1").Want("Select a subaccount")
-	y.admin.Page("/fleet/rides?least=1&area=" + l.sub.ID)
+	y.admin.Page("/fleet/rides?least=1&subaccount=" + l.sub.ID)
 
 	at := "/fleet/subaccounts/" + l.sub.ID
 	form := formOf(y.admin.Page(at + "/edit"))
@@ -96,19 +96,19 @@ func TestSubaccountForms(t *testing.T) {
 		Want("Maximum range (meters) is required with a motor", "Minimum age (years) must be at most")
 	d, _ = y.admin.Follow(y.admin.Post(at+"/types/new", url.Values{"name": {"Moped " + hostile}, "form_factor": {"moped"}, "propulsion_type": {"electric"}, "max_range_meters": {"90,000"}, "min_age": {"18"}, "license_required": {"on"}}))
 	d.Want("Moped "+hostile, "90.0 km", "from 18 years, with a verified license")
-	moped := l.area().VehicleTypes[1].ID
+	moped := l.subaccount().VehicleTypes[1].ID
 	form = formOf(y.admin.Page(at + "/types/" + moped))
 	form.Set("reservation_minutes", "x")
 	y.admin.WantRefused(y.admin.Post(at+"/types/"+moped, form), http.StatusUnprocessableEntity).Want("Maximum reservation (minutes) must be a whole number")
 	form.Set("reservation_minutes", "20")
 	y.admin.Follow(y.admin.Post(at+"/types/"+moped, form))
-	if got := l.area().VehicleTypes[1]; got.ReservationMinutes != 20 || got.FormFactor != "moped" || !got.LicenseRequired {
+	if got := l.subaccount().VehicleTypes[1]; got.ReservationMinutes != 20 || got.FormFactor != "moped" || !got.LicenseRequired {
 		t.Errorf("got %+v", got)
 	}
 	l.vehicle()
 	y.admin.WantRefused(y.admin.Post(at+"/types/"+l.scooter+"/delete", nil), http.StatusUnprocessableEntity).Want("which vehicles use")
 	y.admin.Follow(y.admin.Post(at+"/types/"+moped+"/delete", nil))
-	if got := l.area().VehicleTypes; len(got) != 1 {
+	if got := l.subaccount().VehicleTypes; len(got) != 1 {
 		t.Errorf("got %+v", got)
 	}
 
@@ -128,7 +128,7 @@ func TestSubaccountForms(t *testing.T) {
 	y.admin.WantRefused(y.admin.Post(at+"/alerts/new", url.Values{"type": {"war"}, "summary": {""}}), http.StatusUnprocessableEntity).Want("Type must be one of", "Summary is required")
 	d, _ = y.admin.Follow(y.admin.Post(at+"/alerts/new", url.Values{"type": {"other"}, "summary": {"Flood " + hostile}, "starts_at": {"2026-11-21T10:42"}}))
 	d.Want("Flood "+hostile, "from 21 Nov 2026, 10:42")
-	alert := l.area().Alerts[0].ID
+	alert := l.subaccount().Alerts[0].ID
 	form = formOf(y.admin.Page(at + "/alerts/" + alert))
 	if form.Get("starts_at") != "2026-11-21T10:42" {
 		t.Errorf("got %v", form)
@@ -136,7 +136,7 @@ func TestSubaccountForms(t *testing.T) {
 	form.Set("ends_at", "2026-11-20T10:42")
 	y.admin.WantRefused(y.admin.Post(at+"/alerts/"+alert, form), http.StatusUnprocessableEntity).Want("Until must be after")
 	y.admin.Follow(y.admin.Post(at+"/alerts/"+alert+"/delete", nil))
-	if got := l.area().Alerts; len(got) != 0 {
+	if got := l.subaccount().Alerts; len(got) != 0 {
 		t.Errorf("got %+v", got)
 	}
 }

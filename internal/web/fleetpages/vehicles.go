@@ -15,14 +15,14 @@ import (
 
 // vehicleRow is a vehicle in a list.
 type vehicleRow struct {
-	ID      string
-	Path    string
-	Code    string
-	Type    string
-	Area    string
-	State   web.Badge
-	Level   level
-	Reports web.Time
+	ID         string
+	Path       string
+	Code       string
+	Type       string
+	Subaccount string
+	State      web.Badge
+	Level      level
+	Reports    web.Time
 }
 
 // level is a battery or fuel level. Its template is "battery".
@@ -49,14 +49,14 @@ func levelOf(v *fleet.Vehicle, s *fleet.Settings) level {
 
 // vehicleList is the body of the list of vehicles.
 type vehicleList struct {
-	Filters filters
-	Topic   string
-	Count   string
-	Areas   bool // there are several subaccounts
-	Rows    []vehicleRow
-	Empty   web.Empty
-	Pager   web.Pager
-	New     string // link to create one; empty without permission
+	Filters     filters
+	Topic       string
+	Count       string
+	Subaccounts bool // there are several subaccounts
+	Rows        []vehicleRow
+	Empty       web.Empty
+	Pager       web.Pager
+	New         string // link to create one; empty without permission
 }
 
 var vehicleOrders = []web.Option{
@@ -65,7 +65,7 @@ var vehicleOrders = []web.Option{
 }
 
 // vehicleFilters are the filters of the list of vehicles.
-func (p *pages) vehicleFilters(ctx context.Context, r *web.Request, subs []fleet.Subaccount, area web.Fields) (filters, error) {
+func (p *pages) vehicleFilters(ctx context.Context, r *web.Request, subs []fleet.Subaccount, choice web.Fields) (filters, error) {
 	zones, err := p.zoneOptions(ctx, r)
 	if err != nil {
 		return filters{}, err
@@ -79,7 +79,7 @@ func (p *pages) vehicleFilters(ctx context.Context, r *web.Request, subs []fleet
 		{Name: "zone", Label: "In zone", Type: "select", Options: zones},
 		{Name: "battery", Label: "Maximum battery (%)", Type: "text", Mode: "numeric", Placeholder: "%"},
 		{Name: "sort", Label: "Sort by", Type: "select", Options: vehicleOrders},
-	}, area...)}
+	}, choice...)}
 	f.parse(r)
 	return f, nil
 }
@@ -87,16 +87,16 @@ func (p *pages) vehicleFilters(ctx context.Context, r *web.Request, subs []fleet
 // vehicles lists vehicles.
 func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	ctx := r.Context()
-	subs, area, err := p.subaccountChoices(ctx, r)
+	subs, choice, err := p.subaccountChoices(ctx, r)
 	if err != nil {
 		return err
 	}
-	f, err := p.vehicleFilters(ctx, r, subs, area)
+	f, err := p.vehicleFilters(ctx, r, subs, choice)
 	if err != nil {
 		return err
 	}
 	q := fleet.VehicleQuery{
-		Code: f.list("code"), VehicleTypeID: f.list("type"), ZoneID: f.list("zone"), Subaccount: f.list("area"), Sort: f.sort(), After: after(r), Limit: perPage,
+		Code: f.list("code"), VehicleTypeID: f.list("type"), ZoneID: f.list("zone"), Subaccount: f.list("subaccount"), Sort: f.sort(), After: after(r), Limit: perPage,
 	}
 	if state := f.get("state"); state != "" {
 		q.State = []fleet.VehicleState{fleet.VehicleState(state)}
@@ -117,7 +117,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	list := vehicleList{Filters: f, Topic: p.topic("vehicle"), Count: resultCount(len(vehicles), q.After == nil, next, "%d vehicle", "%d vehicles"), Areas: len(subs) > 1}
+	list := vehicleList{Filters: f, Topic: p.topic("vehicle"), Count: resultCount(len(vehicles), q.After == nil, next, "%d vehicle", "%d vehicles"), Subaccounts: len(subs) > 1}
 	settings, _, err := p.Fleet.Settings(ctx, p.DB, r.OrganizationID)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 			ID: v.ID, Path: p.base + "/vehicles/" + v.ID, Code: v.Code, State: stateBadge(v.State), Level: levelOf(v, &settings), Reports: r.Time(v.LastReportedAt.Std()),
 		}
 		if sub, t := typeOf(subs, v.VehicleTypeID); t != nil {
-			row.Area, row.Type = sub.Name, t.Name
+			row.Subaccount, row.Type = sub.Name, t.Name
 		}
 		list.Rows = append(list.Rows, row)
 	}
@@ -186,27 +186,27 @@ func (p *pages) zoneOptions(ctx context.Context, r *web.Request) ([]web.Option, 
 // vehiclePage is the body of the page of a vehicle.
 type vehiclePage struct {
 	*fleet.Vehicle
-	Topic   string
-	Path    string
-	Chip    web.Badge
-	Since   web.Time
-	Why     string // reason of the state
-	Type    string
-	Area    namedLink
-	Plan    namedLink
-	Level   level
-	Fuel    *level
-	Range   string
-	Odo     string
-	Reports web.Time
-	Ride    string // link to the open ride
-	Map     *smallMap
-	Rides   rideTable
-	All     string // link to all rides
-	Events  []historyEntry
-	Earlier string // link to earlier changes
-	Change  bool   // the state can be changed
-	Nowhere web.Empty
+	Topic      string
+	Path       string
+	Chip       web.Badge
+	Since      web.Time
+	Why        string // reason of the state
+	Type       string
+	Subaccount namedLink
+	Plan       namedLink
+	Level      level
+	Fuel       *level
+	Range      string
+	Odo        string
+	Reports    web.Time
+	Ride       string // link to the open ride
+	Map        *smallMap
+	Rides      rideTable
+	All        string // link to all rides
+	Events     []historyEntry
+	Earlier    string // link to earlier changes
+	Change     bool   // the state can be changed
+	Nowhere    web.Empty
 }
 
 // changesShown is the number of state changes on a page.
@@ -269,7 +269,7 @@ func (p *pages) vehicleLinks(ctx context.Context, r *web.Request, b *vehiclePage
 	if err != nil {
 		return err
 	}
-	b.Area = namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name}
+	b.Subaccount = namedLink{p.base + "/subaccounts/" + sub.ID, sub.Name}
 	if _, t := typeOf([]fleet.Subaccount{sub}, b.VehicleTypeID); t != nil {
 		b.Type = t.Name
 	}

@@ -37,7 +37,7 @@ type zoneRow struct {
 	ID, Path, Name string
 	Type           web.Badge
 	Priority       int64
-	Area           string
+	Subaccount     string
 	Force          web.Badge
 	Changed        web.Time
 }
@@ -83,7 +83,7 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 		b.Empty.Path, b.Empty.Label = p.base+"/zones/new", "Create zone"
 	}
 	b.Filters.parse(r)
-	q := fleet.ZoneQuery{Subaccount: b.Filters.list("area"), Sort: fleet.Sort{Member: "priority"}, After: after(r), Limit: perPage}
+	q := fleet.ZoneQuery{Subaccount: b.Filters.list("subaccount"), Sort: fleet.Sort{Member: "priority"}, After: after(r), Limit: perPage}
 	if t := b.Filters.get("type"); t != "" {
 		q.Type = []fleet.ZoneType{fleet.ZoneType(t)}
 	}
@@ -104,7 +104,7 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 		}
 		b.Rows = append(b.Rows, zoneRow{
 			ID: z.ID, Path: p.base + "/zones/" + z.ID, Name: z.Name, Type: zoneBadge(z.Type), Priority: z.Priority,
-			Area: nameOf(subs, z.SubaccountID), Force: forceBadge(&z.Zone, r.Now), Changed: r.Time(z.UpdatedAt.Std()),
+			Subaccount: nameOf(subs, z.SubaccountID), Force: forceBadge(&z.Zone, r.Now), Changed: r.Time(z.UpdatedAt.Std()),
 		})
 	}
 	b.Count = resultCount(len(docs), q.After == nil, next, "%d zone", "%d zones")
@@ -141,20 +141,20 @@ func nameOf(subs []fleet.Subaccount, id string) string {
 
 // zonePage is the body of the page of a zone.
 type zonePage struct {
-	Zone     *fleet.Zone
-	Topic    string
-	Path     string
-	Type     web.Badge
-	Force    web.Badge
-	Area     string
-	From, To web.Time
-	Changed  web.Time
-	Made     web.Time
-	Rules    []zoneRule
-	Ground   *zoneMap
-	Vehicles string
-	Map      string
-	Points   int
+	Zone       *fleet.Zone
+	Topic      string
+	Path       string
+	Type       web.Badge
+	Force      web.Badge
+	Subaccount string
+	From, To   web.Time
+	Changed    web.Time
+	Made       web.Time
+	Rules      []zoneRule
+	Ground     *zoneMap
+	Vehicles   string
+	Map        string
+	Points     int
 }
 
 // zoneRule describes a rule.
@@ -231,7 +231,7 @@ func (p *pages) zone(w http.ResponseWriter, r *web.Request) error {
 	}
 	b := zonePage{
 		Zone: &z, Topic: p.topic(fleet.ZoneKind, z.ID), Path: p.base + "/zones/" + z.ID, Type: zoneBadge(z.Type), Force: forceBadge(&z, r.Now),
-		Area: nameOf(subs, z.SubaccountID), From: r.Time(z.StartsAt.Std()), To: r.Time(z.EndsAt.Std()), Changed: r.Time(z.UpdatedAt.Std()), Made: r.Time(z.CreatedAt.Std()),
+		Subaccount: nameOf(subs, z.SubaccountID), From: r.Time(z.StartsAt.Std()), To: r.Time(z.EndsAt.Std()), Changed: r.Time(z.UpdatedAt.Std()), Made: r.Time(z.CreatedAt.Std()),
 		Vehicles: p.base + "/vehicles?zone=" + z.ID,
 	}
 	for _, rule := range z.Rules {

@@ -266,7 +266,7 @@ func TestLongNewTicket(t *testing.T) {
 func TestMadeUpAddresses(t *testing.T) {
 	h := newHarness(t)
 	b := h.SignIn(h.Agent)
-	for _, path := range []string{"/customers/%00", "/customers/%ff", "/customers?q=%00", "/inbox?after=%00~x", "/inbox?q=%ff", "/messages/%00/x/letter"} {
+	for _, path := range []string{"/customers/%00", "/customers/%ff", "/customers?q=%00", "/inbox?after=%00~x", "/inbox?q=%ff", "/messages/%00/x/html"} {
 		if w := b.Get(path); w.Code != http.StatusNotFound {
 			t.Errorf("%s: got %d", path, w.Code)
 		}

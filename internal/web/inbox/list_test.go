@@ -279,7 +279,7 @@ func TestPreviewRows(t *testing.T) {
 	says := func(b *webtest.Browser, want string) {
 		t.Helper()
 		got := ""
-		for _, n := range b.Page("/inbox").WithAttr("class", "says") {
+		for _, n := range b.Page("/inbox").WithAttr("class", "preview") {
 			got = webtest.Text(n)
 		}
 		if got != want {

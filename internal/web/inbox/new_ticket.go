@@ -88,7 +88,7 @@ func (p *pages) replyChannels(r *web.Request, c *desk.Customer) ([]web.Option, e
 }
 
 func (p *pages) newTicketFields(r *web.Request, c *desk.Customer) (web.Fields, error) {
-	ways, err := p.replyChannels(r, c)
+	channels, err := p.replyChannels(r, c)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +104,8 @@ func (p *pages) newTicketFields(r *web.Request, c *desk.Customer) (web.Fields, e
 			web.Field{Name: "customer.phone", Label: "Phone", Type: "tel", Optional: true, Most: 40, Placeholder: "+4915112345678"},
 		)
 	}
-	channel := web.Field{Name: "channel", Label: "Channel", Type: "select", Options: ways, Value: ways[len(ways)-1].Value}
-	if len(ways) == 1 {
+	channel := web.Field{Name: "channel", Label: "Channel", Type: "select", Options: channels, Value: channels[len(channels)-1].Value}
+	if len(channels) == 1 {
 		channel.Help = "To send a message, connect an e-mail or SMS channel."
 	}
 	return append(fields, channel,

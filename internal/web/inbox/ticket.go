@@ -30,7 +30,7 @@ func (p *pages) handleTickets() {
 	// Only admins may do what cannot be undone.
 	p.Handle("/tickets/{number}/delete", web.Route{Get: p.confirmDeleteTicket, Post: p.deleteTicket, Admin: true, Proof: true})
 	p.Handle("/tickets/{number}/here", web.Route{Post: p.reportPresence})
-	p.Handle("/messages/{ticket}/{id}/letter", web.Route{Get: p.htmlBody})
+	p.Handle("/messages/{ticket}/{id}/html", web.Route{Get: p.htmlBody})
 	p.Handle("/messages/{ticket}/{id}/pictures/{picture}", web.Route{Get: p.inlineImage})
 	p.Handle("/messages/{ticket}/{id}/text", web.Route{Get: p.fullText})
 }

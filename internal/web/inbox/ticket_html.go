@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// maxLetter (bytes) and maxNesting bound the HTML of a mail. Browsers are slow beyond
+	// maxHTML (bytes) and maxNesting bound the HTML of a mail. Browsers are slow beyond
 	// the first and fail beyond the second.
-	maxLetter  = 1 << 20
+	maxHTML    = 1 << 20
 	maxNesting = 100
 
-	// letterPolicy lets a mail show its own inline images. The styles that package
+	// mailPolicy lets a mail show its own inline images. The styles that package
 	// safehtml leaves are in attributes and load nothing. Scripts don't run, and links
 	// open in another tab.
-	letterPolicy = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; " +
+	mailPolicy = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; " +
 		"sandbox allow-same-origin allow-popups allow-popups-to-escape-sandbox"
 )
 
 // htmlBodyPage is the document in the frame. A mail with colours of its own is shown on
 // white, any other in the user's colour scheme.
-var htmlBodyPage = template.Must(template.New("letter").Parse(`<!doctype html>
+var htmlBodyPage = template.Must(template.New("mail").Parse(`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -83,7 +83,7 @@ func (p *pages) htmlBody(w http.ResponseWriter, r *web.Request) error {
 	if m.HTML == "" {
 		return problem.New(problem.NotFound, "this message has no HTML")
 	}
-	markup, rest := safehtml.Excerpt(m.HTML, maxLetter, maxNesting)
+	markup, rest := safehtml.Excerpt(m.HTML, maxHTML, maxNesting)
 	markup = missing.ReplaceAllString(markup, ` data-missing="`)
 	for i := range m.Attachments {
 		if m.Attachments[i].BlobKey == "" {
@@ -112,7 +112,7 @@ func (p *pages) htmlBody(w http.ResponseWriter, r *web.Request) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(body.Len()))
-	h.Set("Content-Security-Policy", letterPolicy)
+	h.Set("Content-Security-Policy", mailPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")

@@ -40,11 +40,11 @@ func (p *presence) see(ticketID, userID, name string, writing bool, now time.Tim
 	}
 	before, was := there[userID]
 	there[userID] = sighting{name, writing, now}
-	news := !was || before.writing != writing
+	changed := !was || before.writing != writing
 	for id, s := range there {
 		if now.Sub(s.at) > presenceLife {
 			delete(there, id)
-			news = true
+			changed = true
 		}
 	}
 	if len(p.tickets) > 1000 {
@@ -53,7 +53,7 @@ func (p *presence) see(ticketID, userID, name string, writing bool, now time.Tim
 			return len(there) == 0
 		})
 	}
-	return news
+	return changed
 }
 
 // leave removes a member and reports whether they were present.

@@ -274,22 +274,22 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 	for _, f := range form.Files {
 		d.Attachments = append(d.Attachments, channel.Attachment{Name: f.Name, ContentType: f.ContentType, Data: f.Data})
 	}
-	says, err := p.Desk.Compose(r.Context(), d)
+	content, err := p.Desk.Compose(r.Context(), d)
 	if err != nil {
 		return web.Notice{}, err
 	}
-	if says.Empty() {
+	if content.Empty() {
 		return web.Notice{}, problem.New(problem.Invalid, "there is nothing written yet")
 	}
 	by := desk.Actor{ID: r.UserID, Name: cmp.Or(r.User.Name, r.User.Email)}
 	notice := web.Notice{Text: "Note added. Only your team can see it."}
 	err = p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) error {
 		if s.kind == desk.KindNote {
-			if _, err := p.Desk.AddNoteTx(ctx, tx, r.OrganizationID, t.ID, by, says); err != nil {
+			if _, err := p.Desk.AddNoteTx(ctx, tx, r.OrganizationID, t.ID, by, content); err != nil {
 				return err
 			}
 		} else {
-			m, err := p.Desk.ReplyTx(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Content: says, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen})
+			m, err := p.Desk.ReplyTx(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Content: content, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen})
 			if err != nil {
 				return err
 			}
@@ -391,13 +391,13 @@ func (p *pages) reportPresence(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	name := cmp.Or(r.User.Name, r.User.Email)
-	news := false
+	changed := false
 	if form.Get("state") == "gone" {
-		news = p.presence.leave(t.ID, r.UserID)
+		changed = p.presence.leave(t.ID, r.UserID)
 	} else {
-		news = p.presence.see(t.ID, r.UserID, name, form.Get("state") == "writing", r.Now)
+		changed = p.presence.see(t.ID, r.UserID, name, form.Get("state") == "writing", r.Now)
 	}
-	if news && p.Live != nil {
+	if changed && p.Live != nil {
 		p.Live.Publish(r.OrganizationID, "presence:"+t.ID)
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -175,8 +175,8 @@ func TestTicketOfOthers(t *testing.T) {
 	h.mail("ana@example.com", "m1", func(m *channel.Message) { m.HTML = "<p>secret</p>" })
 	m := h.messages(h.ticket(1).ID)[0]
 	other := h.SignIn(h.NewUser(h.NewOrganization("Others"), "eve@example.com", "Eve", account.Admin))
-	letter := "/messages/" + m.TicketID + "/" + m.ID
-	for _, path := range []string{"/tickets/1", "/tickets/1/merge", "/tickets/1/split", "/tickets/1/delete", letter + "/letter", letter + "/text"} {
+	message := "/messages/" + m.TicketID + "/" + m.ID
+	for _, path := range []string{"/tickets/1", "/tickets/1/merge", "/tickets/1/split", "/tickets/1/delete", message + "/html", message + "/text"} {
 		d := other.WantRefused(other.Get(path), http.StatusNotFound)
 		if strings.Contains(webtest.Text(d.Root), "secret") {
 			t.Errorf("%s tells", path)
@@ -192,14 +192,14 @@ func TestTicketOfOthers(t *testing.T) {
 		t.Error("another organization changed the ticket")
 	}
 	b := h.SignIn(h.Agent)
-	for _, path := range []string{"/tickets/0", "/tickets/01", "/tickets/2", "/tickets/x", "/tickets/99999999999999999999", "/messages/x/y/letter"} {
+	for _, path := range []string{"/tickets/0", "/tickets/01", "/tickets/2", "/tickets/x", "/tickets/99999999999999999999", "/messages/x/y/html"} {
 		b.WantRefused(b.Get(path), http.StatusNotFound)
 	}
 }
 
-// TestLetter checks that a mail's HTML is a document of its own, without scripts and
+// TestMailHTML checks that a mail's HTML is a document of its own, without scripts and
 // remote content.
-func TestLetter(t *testing.T) {
+func TestMailHTML(t *testing.T) {
 	h := newHarness(t)
 	clean := safehtml.NewSanitizer().Sanitize
 	for i, markup := range []string{
@@ -219,26 +219,26 @@ func TestLetter(t *testing.T) {
 		4: {"This mail is longer than can be shown.", strings.Repeat("long ", 1<<18)},
 	} {
 		m := h.messages(h.ticket(number).ID)[0]
-		w := b.Get("/messages/" + m.TicketID + "/" + m.ID + "/letter")
+		w := b.Get("/messages/" + m.TicketID + "/" + m.ID + "/html")
 		body := w.Body.String()
 		if w.Code != http.StatusOK || !strings.Contains(body, want.has) || strings.Contains(body, want.not) {
-			t.Errorf("letter %d: got %d, %d bytes: %.1500s", number, w.Code, len(body), body)
+			t.Errorf("mail %d: got %d, %d bytes: %.1500s", number, w.Code, len(body), body)
 		}
 		if len(body) > 1<<20+5000 {
-			t.Errorf("letter %d has %d bytes", number, len(body))
+			t.Errorf("mail %d has %d bytes", number, len(body))
 		}
 		policy := w.Header().Get("Content-Security-Policy")
 		for _, part := range []string{"default-src 'none'", "img-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'self'", "sandbox allow-same-origin allow-popups"} {
 			if !strings.Contains(policy, part) {
-				t.Errorf("letter %d: no %q in policy %q", number, part, policy)
+				t.Errorf("mail %d: no %q in policy %q", number, part, policy)
 			}
 		}
 		if strings.Contains(policy, "script") || strings.Contains(policy, "allow-forms") || strings.Contains(policy, "allow-top") {
-			t.Errorf("letter %d: policy %q", number, policy)
+			t.Errorf("mail %d: policy %q", number, policy)
 		}
 		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Content-Type": "text/html; charset=utf-8"} {
 			if got := w.Header().Get(name); got != want {
-				t.Errorf("letter %d: got %s %q", number, name, got)
+				t.Errorf("mail %d: got %s %q", number, name, got)
 			}
 		}
 	}
@@ -256,7 +256,7 @@ func TestLetter(t *testing.T) {
 		t.Errorf("text: got %d %q", w.Code, w.Body)
 	}
 	plain := h.text("+14155550111", "SM1", "no HTML")
-	b.WantRefused(b.Get("/messages/"+plain.TicketID+"/"+plain.MessageID+"/letter"), http.StatusNotFound)
+	b.WantRefused(b.Get("/messages/"+plain.TicketID+"/"+plain.MessageID+"/html"), http.StatusNotFound)
 }
 
 // TestLongText checks that a long text is truncated, with a link to all of it.
@@ -804,13 +804,13 @@ func TestPendingFiles(t *testing.T) {
 		return err
 	})
 	b := h.SignIn(h.Agent)
-	letter := "/messages/" + r.TicketID + "/" + r.MessageID + "/letter"
+	htmlPath := "/messages/" + r.TicketID + "/" + r.MessageID + "/html"
 	frame := func(d webtest.Document) string { return webtest.Attr(d.All("iframe")[0], "id") }
 	d := b.Page("/tickets/1")
 	d.Want("Look!", "b.png fetching")
 	before := frame(d)
-	if got := b.Get(letter).Body.String(); strings.Contains(got, " src=") {
-		t.Errorf("the letter asks for what is not there: %s", got)
+	if got := b.Get(htmlPath).Body.String(); strings.Contains(got, " src=") {
+		t.Errorf("the mail requests missing images: %s", got)
 	}
 	files := h.messages(r.TicketID)[0].Attachments
 	h.write(func(tx *db.Tx) error {
@@ -832,8 +832,8 @@ func TestPendingFiles(t *testing.T) {
 	if after := frame(d); after == before {
 		t.Errorf("the frame is %s as before, and would stay as it was", after)
 	}
-	if got := b.Get(letter).Body.String(); !strings.Contains(got, ` src="/attachments/`+files[0].ID+`"`) {
-		t.Errorf("the letter is %s", got)
+	if got := b.Get(htmlPath).Body.String(); !strings.Contains(got, ` src="/attachments/`+files[0].ID+`"`) {
+		t.Errorf("the mail is %s", got)
 	}
 }
 
@@ -864,14 +864,14 @@ func TestLoadPictures(t *testing.T) {
 	d := b.Page("/tickets/1")
 	d.Want("2 remote images are blocked", "Load images")
 	link, frame := d.WithAttr("data-pictures", "")[0], d.All("iframe")[0]
-	letter := webtest.Attr(frame, "src")
-	if webtest.Attr(link, "target") != webtest.Attr(frame, "name") || webtest.Attr(link, "href") != letter+"?pictures=1" {
+	htmlPath := webtest.Attr(frame, "src")
+	if webtest.Attr(link, "target") != webtest.Attr(frame, "name") || webtest.Attr(link, "href") != htmlPath+"?pictures=1" {
 		t.Errorf("the link leads to %s in %s, the frame is %s", webtest.Attr(link, "href"), webtest.Attr(link, "target"), webtest.Attr(frame, "name"))
 	}
-	if got := b.Get(letter).Body.String(); strings.Contains(got, " src=") || len(far.asked) > 0 {
+	if got := b.Get(htmlPath).Body.String(); strings.Contains(got, " src=") || len(far.asked) > 0 {
 		t.Errorf("without being asked: %d requests, %s", len(far.asked), got)
 	}
-	w := b.Get(letter + "?pictures=1")
+	w := b.Get(htmlPath + "?pictures=1")
 	if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "img-src 'self';") || strings.Contains(w.Body.String(), `src="http`) {
 		t.Errorf("policy %q, %s", policy, w.Body)
 	}
@@ -893,7 +893,7 @@ func TestLoadPictures(t *testing.T) {
 	// Other users and other addresses are refused.
 	b.WantRefused(b.Get(path+"0"), http.StatusNotFound)
 	b.WantRefused(b.Get(path[:strings.Index(path, "?")]), http.StatusNotFound)
-	b.WantRefused(b.Get(letter[:len(letter)-len("letter")]+"pictures/https:%2F%2Fevil.example%2F?sig="+path[strings.Index(path, "=")+1:]), http.StatusNotFound)
+	b.WantRefused(b.Get(strings.TrimSuffix(htmlPath, "html")+"pictures/https:%2F%2Fevil.example%2F?sig="+path[strings.Index(path, "=")+1:]), http.StatusNotFound)
 	if w := h.SignInWith(account.Tokens{}).Get(path); w.Code == http.StatusOK {
 		t.Error("a picture is served without a session")
 	}

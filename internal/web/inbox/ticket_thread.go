@@ -277,7 +277,7 @@ func (s *messageView) setContent(m *desk.Message) {
 			s.Cut = path + "/text"
 		}
 		if m.HTML != "" {
-			s.HTMLPath, s.Remote = path+"/letter", len(safehtml.Remote(m.HTML))
+			s.HTMLPath, s.Remote = path+"/html", len(safehtml.Remote(m.HTML))
 			s.Open = s.Quoted == nil && rich(m.HTML)
 		}
 	}

@@ -248,8 +248,8 @@ type recoveryCodes struct {
 	Secret web.Secret
 }
 
-func (p *pages) showCodes(w http.ResponseWriter, r *web.Request, says string, list []string) error {
-	pg := page(r, securityPath, "Your recovery codes", recoveryCodes{says, web.Secret{
+func (p *pages) showCodes(w http.ResponseWriter, r *web.Request, text string, list []string) error {
+	pg := page(r, securityPath, "Your recovery codes", recoveryCodes{text, web.Secret{
 		Label: "Recovery codes", Value: strings.Join(list, "\n"),
 		Note: "Print them or store them in a password manager. Each replaces your second factor once.",
 	}})

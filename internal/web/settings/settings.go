@@ -70,9 +70,9 @@ func Register(s *web.Site, c Config) {
 	p.Handle(signInPath, web.Route{Get: p.showSignInForm, Post: p.saveSignIn, Admin: true})
 	p.Handle("/settings/plan", web.Route{Get: p.plan, Post: p.changePlan, Admin: true, Routine: true})
 
-	p.Handle("/settings/sla", web.Route{Get: p.levels})
-	p.Handle("/settings/sla/{priority}", web.Route{Get: p.editLevel, Post: p.saveLevel, Admin: true, Routine: true})
-	p.Handle("/settings/sla/{priority}/delete", web.Route{Get: p.confirmDeleteLevel, Post: p.deleteLevel, Admin: true, Routine: true})
+	p.Handle("/settings/sla", web.Route{Get: p.sla})
+	p.Handle("/settings/sla/{priority}", web.Route{Get: p.editPolicy, Post: p.savePolicy, Admin: true, Routine: true})
+	p.Handle("/settings/sla/{priority}/delete", web.Route{Get: p.confirmDeleteLevel, Post: p.deletePolicy, Admin: true, Routine: true})
 
 	p.Handle(auditPath, web.Route{Get: p.audit, Admin: true})
 	p.Handle(verifyPath, web.Route{Post: p.verify, Admin: true, Routine: true})

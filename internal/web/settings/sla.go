@@ -19,8 +19,8 @@ import (
 
 const slaPath = "/settings/sla"
 
-// levels is the body of the SLA page: the policies by priority.
-type levels struct {
+// slaPage is the body of the SLA page: the policies by priority.
+type slaPage struct {
 	Rows  []levelRow
 	Admin bool
 }
@@ -34,15 +34,15 @@ type levelRow struct {
 
 // target describes an SLA policy.
 type target struct {
-	Set      bool
-	Response string // "30 minutes"; empty: no target
-	Solution string
-	Hours    []dayHours // nil: 24 hours a day
-	Zone     string
-	Holidays []string
+	Set        bool
+	Response   string // "30 minutes"; empty: no target
+	Resolution string
+	Hours      []dayHours // nil: 24 hours a day
+	Zone       string
+	Holidays   []string
 
 	// Due times of a ticket created now.
-	ResponseBy, SolutionBy web.Time
+	ResponseBy, ResolutionBy web.Time
 }
 
 // dayHours are the hours of consecutive days: "Monday to Friday", "09:00 to 12:00 and
@@ -51,12 +51,12 @@ type dayHours struct{ Days, Hours string }
 
 var priorityNames = map[desk.Priority]string{desk.PriorityLow: "Low", desk.PriorityNormal: "Normal", desk.PriorityHigh: "High", desk.PriorityUrgent: "Urgent"}
 
-func (p *pages) levels(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) sla(w http.ResponseWriter, r *web.Request) error {
 	list, err := p.Desk.SLAPolicies(r.Context(), r.OrganizationID)
 	if err != nil {
 		return err
 	}
-	body := levels{Admin: r.Admin()}
+	body := slaPage{Admin: r.Admin()}
 	for _, priority := range slices.Backward(desk.Priorities[:]) {
 		row := levelRow{Priority: string(priority), Name: priorityNames[priority]}
 		for _, policy := range list {
@@ -71,7 +71,7 @@ func (p *pages) levels(w http.ResponseWriter, r *web.Request) error {
 
 // newTarget describes a policy.
 func newTarget(r *web.Request, policy desk.SLAPolicy) target {
-	out := target{Set: true, Response: minutesText(policy.FirstResponseMinutes), Solution: minutesText(policy.ResolutionMinutes)}
+	out := target{Set: true, Response: minutesText(policy.FirstResponseMinutes), Resolution: minutesText(policy.ResolutionMinutes)}
 	if h := policy.Hours; h != nil {
 		out.Hours, out.Zone, out.Holidays = weekText(h.Weekly), h.TimeZone, h.Holidays
 	}
@@ -82,7 +82,7 @@ func newTarget(r *web.Request, policy desk.SLAPolicy) target {
 			}
 			return r.Time(calendar.Add(r.Now, time.Duration(minutes)*time.Minute))
 		}
-		out.ResponseBy, out.SolutionBy = due(policy.FirstResponseMinutes), due(policy.ResolutionMinutes)
+		out.ResponseBy, out.ResolutionBy = due(policy.FirstResponseMinutes), due(policy.ResolutionMinutes)
 	}
 	return out
 }
@@ -130,8 +130,8 @@ func weekText(week businesshours.Week) []dayHours {
 	return out
 }
 
-// levelForm is the form of a priority's policy.
-type levelForm struct {
+// policyForm is the form of a priority's policy.
+type policyForm struct {
 	Name     string
 	Exists   bool
 	Priority string
@@ -144,13 +144,13 @@ type levelForm struct {
 }
 
 // fields returns all fields of the form, for their errors.
-func (f *levelForm) fields() web.Fields {
+func (f *policyForm) fields() web.Fields {
 	return slices.Concat(f.Times, web.Fields{f.Round, f.Zone}, f.Week, web.Fields{f.Holidays})
 }
 
-// newLevelForm returns the form with the values of a policy; nil for none.
-func newLevelForm(r *web.Request, priority desk.Priority, policy *desk.SLAPolicy, example *businesshours.Hours) *levelForm {
-	f := &levelForm{
+// newPolicyForm returns the form with the values of a policy; nil for none.
+func newPolicyForm(r *web.Request, priority desk.Priority, policy *desk.SLAPolicy, example *businesshours.Hours) *policyForm {
+	f := &policyForm{
 		Name: priorityNames[priority], Priority: string(priority), Exists: policy != nil,
 		Times: web.Fields{
 			{Name: "response", Label: "First response", Type: "text", Optional: true, Placeholder: "30m", Help: "For example 30m, 8h or 1h30m. Empty: no target."},
@@ -201,7 +201,7 @@ func shortMinutes(n int64) string {
 }
 
 // fill sets the posted values.
-func (f *levelForm) fill(form url.Values) {
+func (f *policyForm) fill(form url.Values) {
 	f.Times.Fill(form)
 	f.Week.Fill(form)
 	for _, one := range []*web.Field{&f.Round, &f.Zone, &f.Holidays} {
@@ -213,7 +213,7 @@ func (f *levelForm) fill(form url.Values) {
 var spanText = regexp.MustCompile(`^(?:(\d{1,6})\s*h(?:ours?|rs?)?)?\s*(?:(\d{1,6})\s*(?:m(?:in(?:ute)?s?)?)?)?$`)
 
 // read parses the policy in the form. It marks unreadable fields and then returns false.
-func (f *levelForm) read(priority desk.Priority, organizationID string) (desk.SLAPolicy, bool) {
+func (f *policyForm) read(priority desk.Priority, organizationID string) (desk.SLAPolicy, bool) {
 	policy := desk.SLAPolicy{OrganizationID: organizationID, Priority: priority}
 	ok := true
 	wrong := func(field *web.Field, text string) {
@@ -256,7 +256,7 @@ func (f *levelForm) read(priority desk.Priority, organizationID string) (desk.SL
 }
 
 // answer marks the fields with the issues of err and reports whether it had any.
-func (f *levelForm) answer(err error) bool {
+func (f *policyForm) answer(err error) bool {
 	issues := issues(err)
 	for _, issue := range issues {
 		field := &f.Times[0]
@@ -295,9 +295,9 @@ func issues(err error) []problem.Issue {
 	return nil
 }
 
-// level returns the priority in the request's path, its policy (nil: none) and the
+// policy returns the priority in the request's path, its policy (nil: none) and the
 // business hours of any other policy.
-func (p *pages) level(r *web.Request) (priority desk.Priority, policy *desk.SLAPolicy, example *businesshours.Hours, err error) {
+func (p *pages) policy(r *web.Request) (priority desk.Priority, policy *desk.SLAPolicy, example *businesshours.Hours, err error) {
 	priority = desk.Priority(r.PathValue("priority"))
 	if !slices.Contains(desk.Priorities[:], priority) {
 		return "", nil, nil, problem.New(problem.NotFound, "there is no such priority")
@@ -313,31 +313,31 @@ func (p *pages) level(r *web.Request) (priority desk.Priority, policy *desk.SLAP
 	return priority, policy, example, err
 }
 
-func (p *pages) editLevel(w http.ResponseWriter, r *web.Request) error {
-	priority, policy, example, err := p.level(r)
+func (p *pages) editPolicy(w http.ResponseWriter, r *web.Request) error {
+	priority, policy, example, err := p.policy(r)
 	if err != nil {
 		return err
 	}
-	return p.showLevel(w, r, newLevelForm(r, priority, policy, example), 0)
+	return p.showPolicy(w, r, newPolicyForm(r, priority, policy, example), 0)
 }
 
-func (p *pages) showLevel(w http.ResponseWriter, r *web.Request, f *levelForm, status int) error {
+func (p *pages) showPolicy(w http.ResponseWriter, r *web.Request, f *policyForm, status int) error {
 	pg := page(r, slaPath, "Service level for priority "+strings.ToLower(f.Name), f)
 	pg.Fields, pg.Status = f.fields(), status
-	return p.Render(w, r, "level", pg)
+	return p.Render(w, r, "policy", pg)
 }
 
-// saveLevel saves the policy, or previews it.
-func (p *pages) saveLevel(w http.ResponseWriter, r *web.Request) error {
+// savePolicy saves the policy, or previews it.
+func (p *pages) savePolicy(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
 		return nil
 	}
-	priority, before, example, err := p.level(r)
+	priority, before, example, err := p.policy(r)
 	if err != nil {
 		return err
 	}
-	f := newLevelForm(r, priority, before, example)
+	f := newPolicyForm(r, priority, before, example)
 	f.fill(form)
 	policy, ok := f.read(priority, r.OrganizationID)
 	if err := problem.Check(policy); ok && err != nil {
@@ -345,11 +345,11 @@ func (p *pages) saveLevel(w http.ResponseWriter, r *web.Request) error {
 	}
 	switch {
 	case !ok:
-		return p.showLevel(w, r, f, http.StatusUnprocessableEntity)
+		return p.showPolicy(w, r, f, http.StatusUnprocessableEntity)
 	case form.Get("do") == "preview":
 		words := newTarget(r, policy)
 		f.Preview = &words
-		return p.showLevel(w, r, f, 0)
+		return p.showPolicy(w, r, f, 0)
 	}
 	if _, err := p.Desk.SetSLAPolicy(r.Context(), policy); err != nil {
 		return err
@@ -357,7 +357,7 @@ func (p *pages) saveLevel(w http.ResponseWriter, r *web.Request) error {
 	return p.Redirect(w, slaPath, web.Notice{Text: "Saved. New tickets of priority " + string(priority) + " use these targets; existing tickets keep theirs."})
 }
 
-func levelDeletion(priority desk.Priority) web.Confirm {
+func policyDeletion(priority desk.Priority) web.Confirm {
 	return web.Confirm{
 		Text:  "New tickets of priority " + string(priority) + " will have no targets. Existing tickets keep theirs.",
 		Label: "Delete service level", Cancel: slaPath,
@@ -365,21 +365,21 @@ func levelDeletion(priority desk.Priority) web.Confirm {
 }
 
 func (p *pages) confirmDeleteLevel(w http.ResponseWriter, r *web.Request) error {
-	priority, policy, _, err := p.level(r)
+	priority, policy, _, err := p.policy(r)
 	if err == nil && policy == nil {
 		err = problem.New(problem.NotFound, "there is no service level")
 	}
 	if err != nil {
 		return err
 	}
-	return p.Confirm(w, r, "Delete service level for priority "+string(priority), page(r, slaPath, "", nil), levelDeletion(priority))
+	return p.Confirm(w, r, "Delete service level for priority "+string(priority), page(r, slaPath, "", nil), policyDeletion(priority))
 }
 
-func (p *pages) deleteLevel(w http.ResponseWriter, r *web.Request) error {
+func (p *pages) deletePolicy(w http.ResponseWriter, r *web.Request) error {
 	if _, ok := p.Form(w, r); !ok {
 		return nil
 	}
-	priority, _, _, err := p.level(r)
+	priority, _, _, err := p.policy(r)
 	if err != nil {
 		return err
 	}

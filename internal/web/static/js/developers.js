@@ -1,24 +1,24 @@
 // Forms of API keys, and pages that show a secret once.
 
 // The server renders the key's summary on input.
-const form = document.querySelector("form[data-says]");
+const form = document.querySelector("form[data-summary-url]");
 const summary = document.getElementById("summary");
 let timer = 0;
-let asked = 0;
+let requests = 0;
 
-async function say() {
+async function updateSummary() {
   const typed = new FormData(form);
   typed.delete("name");
-  const turn = ++asked;
-  const response = await fetch(form.dataset.says + "&" + new URLSearchParams(typed)).catch(() => null);
-  if (!response?.ok || turn !== asked) return;
+  const turn = ++requests;
+  const response = await fetch(form.dataset.summaryUrl + "&" + new URLSearchParams(typed)).catch(() => null);
+  if (!response?.ok || turn !== requests) return;
   const text = await response.text();
   summary.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
 }
 
 form?.addEventListener("input", () => {
   clearTimeout(timer);
-  timer = setTimeout(say, 200);
+  timer = setTimeout(updateSummary, 200);
 });
 
 // A button that adds a line to a field.
@@ -35,8 +35,8 @@ for (const button of document.querySelectorAll("[data-add]")) {
 }
 
 // A reload leads to the record's page, since the secret is shown once.
-const made = document.querySelector("[data-address]");
-if (made) history.replaceState(null, "", made.dataset.address);
+const page = document.querySelector("[data-address]");
+if (page) history.replaceState(null, "", page.dataset.address);
 
 // Continue long operations automatically.
-document.querySelector("form[data-goon]")?.requestSubmit();
+document.querySelector("form[data-continue]")?.requestSubmit();

@@ -15,7 +15,7 @@ let corners = []; // {x, y} of the drawing
 let editable = true;
 let chosen = -1;
 let view = { k: 1, x: 0, y: 0 };
-frame.querySelector("[data-how]").hidden = false;
+frame.querySelector("[data-instructions]").hidden = false;
 
 const place = (lng, lat) => {
   const p = mercator(lng, lat);
@@ -82,7 +82,7 @@ function draw() {
 
 const ground = moves(svg, () => {});
 svg.addEventListener("moved", () => {
-  const zero = svg.querySelector("[data-moves]").transform.baseVal.consolidate()?.matrix;
+  const zero = svg.querySelector("[data-pan]").transform.baseVal.consolidate()?.matrix;
   view = { k: zero.a, x: zero.e, y: zero.f };
   draw();
 });

@@ -6,7 +6,7 @@
 // limit connections per host. The mark identifies the last event before the page was
 // rendered or the stream was interrupted; a different mark means missed events.
 const shared = new BroadcastChannel("kickstand-live");
-let mark = document.body.dataset.news;
+let mark = document.body.dataset.liveMark;
 let leads = false;
 
 shared.onmessage = ({ data }) => {
@@ -95,7 +95,7 @@ async function update() {
 
 // morph changes an element to equal another, and reuses equal nodes.
 export function morph(old, now) {
-  if (old.isEqualNode(now) || old.hasAttribute("data-keep")) return;
+  if (old.isEqualNode(now) || old.hasAttribute("data-preserve")) return;
   for (const { name } of [...old.attributes]) if (!now.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   for (const { name, value } of now.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   if (old.matches("textarea, select, input")) return; // what it says is the reader's

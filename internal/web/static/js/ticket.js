@@ -51,7 +51,7 @@ function compose() {
   const files = composer.elements.files;
   const wrong = composer.querySelector("[data-wrong]");
   const list = composer.querySelector("[data-files]");
-  const kept = composer.querySelector("[data-kept]");
+  const draftState = composer.querySelector("[data-draft-state]");
   const most = composer.dataset.most * 1e6;
   const refuse = (text) => {
     wrong.textContent = text;
@@ -77,7 +77,7 @@ function compose() {
     form.set("do", "draft");
     const response = await fetch(composer.action, { method: "POST", body: form, headers: { "X-Draft": "1" }, keepalive: last && now.length < 20000 }).catch(() => null);
     if (response?.ok) saved = now;
-    kept.textContent = response?.ok ? "Draft saved" : "Draft not saved yet";
+    draftState.textContent = response?.ok ? "Draft saved" : "Draft not saved yet";
     if (!response?.ok && !last) timer ||= setTimeout(keep, 10000);
   }
   composer.addEventListener("input", (event) => {
@@ -162,7 +162,7 @@ function compose() {
         saved = composer.elements.reply.value + "\0" + composer.elements.note.value;
         chosen = new DataTransfer();
         show();
-        kept.textContent = "";
+        draftState.textContent = "";
         put(page);
         see();
         here("open");
@@ -215,7 +215,7 @@ function fit(frame) {
 }
 const watched = new WeakSet();
 function watch() {
-  for (const frame of document.querySelectorAll("iframe.letter")) {
+  for (const frame of document.querySelectorAll("iframe.mail")) {
     if (watched.has(frame)) continue;
     watched.add(frame);
     const ready = () => {

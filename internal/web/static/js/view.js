@@ -1,4 +1,4 @@
-// Pans and zooms a map by drag, wheel, pinch and arrow keys. Elements with data-moves
+// Pans and zooms a map by drag, wheel, pinch and arrow keys. Elements with data-pan
 // follow at once; done gets the total movement at the end. The earth's circumference
 // is 256 * 2 ** zoom map units.
 export function moves(svg, done) {
@@ -11,7 +11,7 @@ export function moves(svg, done) {
 
   const at = (event) => new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
   const show = () => {
-    for (const part of svg.querySelectorAll("[data-moves]")) part.setAttribute("transform", `translate(${now.x} ${now.y}) scale(${now.k})`);
+    for (const part of svg.querySelectorAll("[data-pan]")) part.setAttribute("transform", `translate(${now.x} ${now.y}) scale(${now.k})`);
     svg.dispatchEvent(new CustomEvent("moved", { detail: now.k }));
   };
   const soon = (wait) => {
@@ -83,7 +83,7 @@ export function moves(svg, done) {
     // rest resets the movement.
     rest() {
       now = { k: 1, x: 0, y: 0 };
-      for (const part of svg.querySelectorAll("[data-moves]")) part.removeAttribute("transform");
+      for (const part of svg.querySelectorAll("[data-pan]")) part.removeAttribute("transform");
     },
     // of converts screen to map coordinates.
     of(event) {
