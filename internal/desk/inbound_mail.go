@@ -33,178 +33,199 @@ var placementHeaders = []string{"to", "cc", "in-reply-to", "references", "messag
 
 // isAuthentic reports whether the sender is provably an agent or one of the
 // organization's addresses.
-func (l *inboundMail) isAuthentic() bool {
-	return l.Mail.Proof.Covers(placementHeaders...) && (l.isAgent || l.own)
+func (m *inboundMail) isAuthentic() bool {
+	return m.Mail.Proof.Covers(placementHeaders...) && (m.isAgent || m.own)
 }
 
-// intakeMail classifies a mail (helpdesk.md part 2) and applies it.
-func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (Result, error) {
-	mail := m.Mail
-	if mail.MessageID != "" {
+// intakeMail classifies a mail (helpdesk.md part 2), finds its ticket, and applies it.
+func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, msg *channel.Message) (Result, error) {
+	id := msg.Mail.MessageID
+	if id != "" {
 		// A mail to two of the organization's addresses causes two events, perhaps at
 		// once.
-		if err := tx.Lock(ctx, "desk/mail/"+in.OrganizationID+"/"+foldID(mail.MessageID)); err != nil {
+		if err := tx.Lock(ctx, "desk/mail/"+in.OrganizationID+"/"+foldID(id)); err != nil {
 			return Result{}, err
 		}
 	}
-	l, err := s.analyzeMail(ctx, tx, in, m)
+	m, err := s.analyzeMail(ctx, tx, in, msg)
 	if err != nil {
 		return Result{}, err
 	}
-	class, rule, original := l.classify()
-	res := Result{Class: class, ClassRule: rule}
+	class, rule, original := m.classify()
+	e := newMailMessage(in, m, class, rule)
 	if original.messageID != "" {
 		// The copy of an outbound message. A relay may have changed its Message-ID;
 		// replies name the new one.
-		res.Outcome, res.TicketID, res.ConversationID, res.MessageID = Duplicate, original.ticketID, original.conversationID, original.messageID
-		return res, insertID(ctx, tx, in.OrganizationID, mail.MessageID, &Message{
+		return e.duplicateOf(original), insertID(ctx, tx, in.OrganizationID, id, &Message{
 			ID: original.messageID, TicketID: original.ticketID, ConversationID: original.conversationID, Direction: DirectionOutbound,
 		})
 	}
-	e := newMailMessage(in, l, class, rule)
-	if k, ok := l.ids.find(mail.MessageID); ok {
-		same, err := sameMail(ctx, tx, k, in, e)
-		if err != nil {
+	if k, ok := m.ids.find(id); ok {
+		if same, err := sameMail(ctx, tx, k, in, e); err != nil {
 			return Result{}, err
-		}
-		if same {
-			res.Outcome, res.TicketID, res.ConversationID, res.MessageID = Duplicate, k.ticketID, k.conversationID, k.messageID
-			return res, nil
+		} else if same {
+			return e.duplicateOf(k), nil
 		}
 		e.ExternalID = "" // the id names the mail that had it first
 	}
 	if class == channel.ClassInbound || class == channel.ClassAutoReply {
-		if e.Details.Flood, err = countMail(ctx, tx, in, l); err != nil {
+		if e.Details.Flood, err = countMail(ctx, tx, in, m); err != nil {
 			return Result{}, err
 		}
 		e.Details.NoAutoAnswer = e.Details.NoAutoAnswer || e.Details.Flood
 	}
 	switch class {
 	case channel.ClassBounce:
-		return s.intakeBounce(ctx, tx, in, l, e)
+		return s.intakeBounce(ctx, tx, in, m, e)
 	case channel.ClassVoicemail:
-		return s.intakeVoicemailMail(ctx, tx, in, l, e)
+		return s.intakeVoicemailMail(ctx, tx, in, m, e)
 	}
-
-	p, link, err := s.matchMailThread(ctx, tx, in, l, e)
+	p, link, err := s.matchMailThread(ctx, tx, in, m, e)
 	if err != nil {
 		return Result{}, err
 	}
+	return s.applyMail(ctx, tx, in, m, e, p, link)
+}
+
+// duplicateOf returns the result of a mail that repeats the message k.
+func (e *unsavedMessage) duplicateOf(k messageRef) Result {
+	r := e.recorded("")
+	r.Outcome, r.TicketID, r.ConversationID, r.MessageID = Duplicate, k.ticketID, k.conversationID, k.messageID
+	return r
+}
+
+// recorded returns the result of a mail that is not stored as a message.
+func (e *unsavedMessage) recorded(reason string) Result {
+	return Result{Outcome: Recorded, Class: e.Details.Class, ClassRule: e.Details.ClassRule, Reason: reason}
+}
+
+// applyMail stores a mail by its class: in the ticket of p, or in a new ticket with link.
+func (s *Service) applyMail(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, p destination, link *ticketLink) (Result, error) {
 	threaded := p.ticket.ID != ""
-	if class == channel.ClassAutoReply && mail.Doubtful && !threaded {
+	if e.Details.Class == channel.ClassAutoReply && m.Mail.Doubtful && !threaded {
 		// It answers no known message, so its subject is no evidence.
-		class = channel.ClassInbound
-		e.Details.Class, e.Details.ClassRule = class, "no other rule"
-		res.Class, res.ClassRule = class, e.Details.ClassRule
+		e.Details.Class, e.Details.ClassRule = channel.ClassInbound, "no other rule"
 	}
+	copied, automatic := e.Details.Class == channel.ClassOutboundCopy, e.Details.Class == channel.ClassAutoReply
 	switch {
-	case class == channel.ClassOutboundCopy && (threaded || len(l.others) > 0):
-		return s.intakeOutboundCopy(ctx, tx, in, l, e, p, link)
-	case class == channel.ClassAutoReply && threaded:
-		return s.intakeAutoReply(ctx, tx, in, l, e, p)
-	case class == channel.ClassAutoReply && !mail.Generated:
-		res.Outcome, res.Reason = Recorded, "an automatic reply to an unknown message"
-		return res, nil
-	case class == channel.ClassAutoReply && in.RefuseGenerated:
-		res.Outcome, res.Reason = Recorded, "generated mail starts no ticket on this connection"
-		return res, nil
-	}
-	if threaded && l.isAgent && l.isAuthentic() && emailKey(p.ticket.Customer.Email) != emailKey(l.agent.Email) {
+	case copied && (threaded || len(m.others) > 0):
+		return s.intakeOutboundCopy(ctx, tx, in, m, e, p, link)
+	case automatic && threaded:
+		return s.intakeAutoReply(ctx, tx, in, m, e, p)
+	case automatic && !m.Mail.Generated:
+		return e.recorded("an automatic reply to an unknown message"), nil
+	case automatic && in.RefuseGenerated:
+		return e.recorded("generated mail starts no ticket on this connection"), nil
+	case threaded && m.isAgent && m.isAuthentic() && emailKey(p.ticket.Customer.Email) != emailKey(m.agent.Email):
 		// Sent to the organization only: the customer has not seen it.
-		e.Author = event.Author{Type: AuthorAgent, ID: l.agent.ID, Name: l.agent.Name}
+		e.Author = event.Author{Type: AuthorAgent, ID: m.agent.ID, Name: m.agent.Name}
 		return s.appendNote(ctx, tx, in, &p, e)
 	}
-	if threaded && p.ticket.Status == StatusClosed {
-		if p, link, err = s.findContinuation(ctx, tx, in, l, p.ticket); err != nil {
+	return s.intakeCustomerMail(ctx, tx, in, m, e, p, link)
+}
+
+// intakeCustomerMail stores a mail as a message of its sender: in the ticket of p, in the
+// ticket that continues it if it is closed, or in a new one.
+func (s *Service) intakeCustomerMail(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, p destination, link *ticketLink) (Result, error) {
+	var err error
+	if p.ticket.Status == StatusClosed {
+		if p, link, err = s.findContinuation(ctx, tx, in, m, p.ticket); err != nil {
 			return Result{}, err
 		}
-		threaded = p.ticket.ID != ""
 	}
-	if l.replyTo.Email != "" && l.trustsReplyTo(threaded) {
-		l.From = l.replyTo
+	threaded := p.ticket.ID != ""
+	if m.replyTo.Email != "" && m.trustsReplyTo(threaded) {
+		m.From = m.replyTo
 	}
-	k, err := s.findOrCreateCustomer(ctx, tx, in, l.From)
+	k, err := s.findOrCreateCustomer(ctx, tx, in, m.From)
 	if err != nil {
 		return Result{}, err
 	}
 	e.byCustomer(k)
 	if !threaded {
-		l.setFirstRecipient(e)
-		return s.startMail(ctx, tx, in, l, e, link)
+		m.setFirstRecipient(e)
+		return s.startMail(ctx, tx, in, m, e, link)
 	}
-	if err := s.setNextRecipient(ctx, tx, in, l, e, &p); err != nil {
+	if err := s.setNextRecipient(ctx, tx, in, m, e, &p); err != nil {
 		return Result{}, err
 	}
-	if err := s.addMailParticipants(ctx, tx, l, e, &p); err != nil {
+	if err := s.addMailParticipants(ctx, tx, m, e, &p); err != nil {
 		return Result{}, err
 	}
 	return s.appendMessage(ctx, tx, in, &p, e)
 }
 
 // analyzeMail looks up the ids, the sender and the recipients of a mail.
-func (s *Service) analyzeMail(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (*inboundMail, error) {
-	copied := *m
-	l := &inboundMail{Message: &copied, sender: m.Mail.Sender}
-	if l.sender.Email == "" {
-		l.sender = m.From
+func (s *Service) analyzeMail(ctx context.Context, tx *db.Tx, in *Inbound, msg *channel.Message) (*inboundMail, error) {
+	copied := *msg
+	m := &inboundMail{Message: &copied, sender: msg.Mail.Sender}
+	if m.sender.Email == "" {
+		m.sender = msg.From
 	}
 	var reported []string
-	if m.Mail.Receipt != nil {
-		reported = m.Mail.Receipt.ExternalIDs
+	if msg.Mail.Receipt != nil {
+		reported = msg.Mail.Receipt.ExternalIDs
 	}
-	if s.copyMAC != nil && m.Mail.CopyHeader != "" {
-		if id, ok := s.copyMAC(in.OrganizationID, m.Mail.CopyHeader); ok {
-			l.copyOf = id
+	if s.copyMAC != nil && msg.Mail.CopyHeader != "" {
+		if id, ok := s.copyMAC(in.OrganizationID, msg.Mail.CopyHeader); ok {
+			m.copyOf = id
 		}
 	}
 	var err error
-	if l.ids, err = findMessageIDs(ctx, tx, []string{in.OrganizationID},
-		[]string{m.Mail.MessageID}, m.Mail.InReplyTo, m.Mail.References, m.Mail.EmbeddedIDs, reported, []string{l.copyOf}); err != nil {
+	if m.ids, err = findMessageIDs(ctx, tx, []string{in.OrganizationID},
+		[]string{msg.Mail.MessageID}, msg.Mail.InReplyTo, msg.Mail.References, msg.Mail.EmbeddedIDs, reported, []string{m.copyOf}); err != nil {
 		return nil, err
 	}
-	if l.sender.Email != "" {
-		if l.agent, l.isAgent, err = s.directory.AgentByEmail(ctx, tx, in.OrganizationID, l.sender.Email); err != nil {
-			return nil, fmt.Errorf("look up agent: %w", err)
-		}
-		if l.own, err = s.isOwnAddress(ctx, tx, in.OrganizationID, l.sender.Email); err != nil {
+	if m.sender.Email != "" {
+		if m.agent, m.isAgent, m.own, err = s.lookUpAddress(ctx, tx, in.OrganizationID, m.sender.Email); err != nil {
 			return nil, err
 		}
 	}
-	sender := emailKey(l.sender.Email)
-	if key := emailKey(m.From.Email); key != sender && key != "" {
+	if key := emailKey(msg.From.Email); key != emailKey(m.sender.Email) && key != "" {
 		// Replies should go elsewhere; accepted only outside the organization.
-		_, ours, err := s.directory.AgentByEmail(ctx, tx, in.OrganizationID, m.From.Email)
+		_, isAgent, own, err := s.lookUpAddress(ctx, tx, in.OrganizationID, msg.From.Email)
 		if err != nil {
-			return nil, fmt.Errorf("look up agent: %w", err)
+			return nil, err
 		}
-		if !ours {
-			if ours, err = s.isOwnAddress(ctx, tx, in.OrganizationID, m.From.Email); err != nil {
-				return nil, err
-			}
+		if !isAgent && !own {
+			m.replyTo = msg.From
 		}
-		if !ours {
-			l.replyTo = m.From
-		}
-		l.From = l.sender
+		m.From = m.sender
 	}
+	return m, s.lookUpRecipients(ctx, tx, in, m)
+}
+
+// lookUpAddress returns the agent with a mail address, and whether it is a channel
+// address of the organization.
+func (s *Service) lookUpAddress(ctx context.Context, tx *db.Tx, organizationID, address string) (agent event.Person, isAgent, own bool, err error) {
+	if agent, isAgent, err = s.directory.AgentByEmail(ctx, tx, organizationID, address); err != nil {
+		return agent, false, false, fmt.Errorf("look up agent: %w", err)
+	}
+	own, err = s.isOwnAddress(ctx, tx, organizationID, address)
+	return agent, isAgent, own, err
+}
+
+// lookUpRecipients sets the visible recipients of l.
+func (s *Service) lookUpRecipients(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail) error {
 	for i, p := range slices.Concat(m.To, m.Cc) {
 		key := emailKey(p.Email)
-		if key == "" || key == sender || i >= maxIDs {
+		if key == "" || key == emailKey(m.sender.Email) || i >= maxIDs {
 			continue
 		}
 		own := key == emailKey(m.Mail.Recipient)
 		if !own {
+			var err error
 			if own, err = s.isOwnAddress(ctx, tx, in.OrganizationID, p.Email); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if own {
-			l.visible = true
+			m.visible = true
 		} else {
-			l.others = append(l.others, p)
+			m.others = append(m.others, p)
 		}
 	}
-	return l, nil
+	return nil
 }
 
 // isOwnAddress reports whether a mail address, with or without its plus tag, is a
@@ -226,22 +247,22 @@ func (s *Service) isOwnAddress(ctx context.Context, q db.Querier, organizationID
 // classify returns the class of a mail. It recognizes copies of outbound messages
 // by stored ids; for all other mail the adapter has decided, from the headers.
 // original is the copied message, if it exists.
-func (l *inboundMail) classify() (class channel.Class, rule string, original messageRef) {
-	mail := l.Mail
-	if l.copyOf != "" {
+func (m *inboundMail) classify() (class channel.Class, rule string, original messageRef) {
+	mail := m.Mail
+	if m.copyOf != "" {
 		// Every recipient can present the header, and some programs copy it into replies.
 		// So the mail must claim to be from the organization, and prove it if the message
 		// is gone.
-		original, there := l.ids.find(l.copyOf)
-		if there && (l.own || l.isAgent) || l.isAuthentic() {
+		original, there := m.ids.find(m.copyOf)
+		if there && (m.own || m.isAgent) || m.isAuthentic() {
 			return channel.ClassOutboundCopy, "x-helpdesk-message: valid", original
 		}
 	}
-	if k, ok := l.ids.find(mail.MessageID); ok && k.outbound {
+	if k, ok := m.ids.find(mail.MessageID); ok && k.outbound {
 		return channel.ClassOutboundCopy, "message-id: one that we sent", k
 	}
-	if l.isAuthentic() && (len(l.others) > 0 || !l.visible) {
-		if l.isAgent {
+	if m.isAuthentic() && (len(m.others) > 0 || !m.visible) {
+		if m.isAgent {
 			return channel.ClassOutboundCopy, "from: an agent, to somebody else", messageRef{}
 		}
 		return channel.ClassOutboundCopy, "from: our own address, to somebody else", messageRef{}
@@ -249,9 +270,9 @@ func (l *inboundMail) classify() (class channel.Class, rule string, original mes
 	return mail.Class, mail.Rule, messageRef{}
 }
 
-func newMailMessage(in *Inbound, l *inboundMail, class channel.Class, rule string) *unsavedMessage {
-	mail := l.Mail
-	e := newInboundMessage(in, l.Message)
+func newMailMessage(in *Inbound, m *inboundMail, class channel.Class, rule string) *unsavedMessage {
+	mail := m.Mail
+	e := newInboundMessage(in, m.Message)
 	e.ExternalID = boundedKey(mail.MessageID)
 	e.PlacedBy = RuleNone
 	if mail.MessageID != "" {
@@ -262,11 +283,11 @@ func newMailMessage(in *Inbound, l *inboundMail, class channel.Class, rule strin
 		references = mail.InReplyTo
 	}
 	e.Details = Details{
-		ReplyTo: emailKey(l.replyTo.Email), References: boundReferences(references),
-		Class: class, ClassRule: line(rule, maxKey), Subject: line(l.Subject, maxSubject), Sender: emailKey(l.sender.Email),
-		To: addresses(l.To), Cc: addresses(l.Cc), Unverified: mail.Proof.Failed(), Authentication: newAuthentication(mail.Proof),
-		NoAutoAnswer: class != channel.ClassInbound || mail.NoAutoAnswer || mail.CopyHeader != "" || l.own ||
-			mail.HasEnvelope && mail.EnvelopeFrom == "" || channel.IsUnattended(l.sender.Email) || l.replyTo.Email != "" && channel.IsUnattended(l.replyTo.Email),
+		ReplyTo: emailKey(m.replyTo.Email), References: boundReferences(references),
+		Class: class, ClassRule: line(rule, maxKey), Subject: line(m.Subject, maxSubject), Sender: emailKey(m.sender.Email),
+		To: addresses(m.To), Cc: addresses(m.Cc), Unverified: mail.Proof.Failed(), Authentication: newAuthentication(mail.Proof),
+		NoAutoAnswer: class != channel.ClassInbound || mail.NoAutoAnswer || mail.CopyHeader != "" || m.own ||
+			mail.HasEnvelope && mail.EnvelopeFrom == "" || channel.IsUnattended(m.sender.Email) || m.replyTo.Email != "" && channel.IsUnattended(m.replyTo.Email),
 	}
 	return e
 }
@@ -358,8 +379,8 @@ type ticketLink struct{ ticketID, reason string }
 
 // matchMailThread finds and locks the ticket of a mail, by the four rules in order. If
 // none applies, the destination is empty, and link may name a ticket to link to.
-func (s *Service) matchMailThread(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (destination, *ticketLink, error) {
-	mail := l.Mail
+func (s *Service) matchMailThread(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage) (destination, *ticketLink, error) {
+	mail := m.Mail
 	var link *ticketLink
 	backwards := slices.Clone(mail.References)
 	slices.Reverse(backwards)
@@ -374,7 +395,7 @@ func (s *Service) matchMailThread(ctx context.Context, tx *db.Tx, in *Inbound, l
 		{RuleMessageID, append([]string{mail.MessageID}, mail.EmbeddedIDs...)},
 	} {
 		if step.rule == RuleTicketTag {
-			p, l, err := s.matchThreadByTag(ctx, tx, in, l)
+			p, tagged, err := s.matchThreadByTag(ctx, tx, in, m)
 			if err != nil {
 				return destination{}, nil, err
 			}
@@ -382,10 +403,10 @@ func (s *Service) matchMailThread(ctx context.Context, tx *db.Tx, in *Inbound, l
 				e.PlacedBy = RuleTicketTag
 				return p, nil, nil
 			}
-			link = l
+			link = tagged
 		}
 		for _, id := range step.ids {
-			k, ok := l.ids.find(id)
+			k, ok := m.ids.find(id)
 			if !ok {
 				continue
 			}
@@ -433,7 +454,7 @@ func matchThreadByID(ctx context.Context, tx *db.Tx, in *Inbound, id string, k m
 // findContinuation finds the open ticket that continues a closed one, following
 // LinkClosed. If there is none, the destination is empty, and the new ticket links
 // to the last closed one.
-func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, closed Ticket) (destination, *ticketLink, error) {
+func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, closed Ticket) (destination, *ticketLink, error) {
 	seen := []string{closed.ID}
 	for {
 		var id string
@@ -453,7 +474,7 @@ func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, 
 			return destination{}, nil, fmt.Errorf("load ticket: %w", err)
 		}
 		if t.Status != StatusClosed {
-			p, err := mailDestination(ctx, tx, in, l, t)
+			p, err := mailDestination(ctx, tx, in, m, t)
 			return p, nil, err
 		}
 		if slices.Contains(seen, t.ID) { // merged into a ticket that it continued
@@ -467,11 +488,11 @@ func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, 
 // accepted from a participant, unless the domain disowns the mail, and from the
 // organization's own addresses with a proof. Otherwise the ticket is only linked
 // to.
-func (s *Service) matchThreadByTag(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail) (destination, *ticketLink, error) {
-	if l.Mail.TicketTag <= 0 {
+func (s *Service) matchThreadByTag(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail) (destination, *ticketLink, error) {
+	if m.Mail.TicketTag <= 0 {
 		return destination{}, nil, nil
 	}
-	t, err := s.TicketByNumber(ctx, tx, in.OrganizationID, l.Mail.TicketTag)
+	t, err := s.TicketByNumber(ctx, tx, in.OrganizationID, m.Mail.TicketTag)
 	if problem.Of(err) == problem.NotFound {
 		return destination{}, nil, nil
 	}
@@ -479,8 +500,8 @@ func (s *Service) matchThreadByTag(ctx context.Context, tx *db.Tx, in *Inbound, 
 		return destination{}, nil, fmt.Errorf("load ticket: %w", err)
 	}
 	takesPart := false
-	if !l.Mail.Proof.Failed() {
-		if takesPart, err = s.isParticipant(ctx, tx, in, l, &t); err != nil {
+	if !m.Mail.Proof.Failed() {
+		if takesPart, err = s.isParticipant(ctx, tx, in, m, &t); err != nil {
 			return destination{}, nil, err
 		}
 	}
@@ -492,21 +513,21 @@ func (s *Service) matchThreadByTag(ctx context.Context, tx *db.Tx, in *Inbound, 
 	} else if err != nil {
 		return destination{}, nil, fmt.Errorf("load ticket: %w", err)
 	}
-	if !takesPart && !l.Mail.Proof.Failed() { // of the merged ticket
-		if takesPart, err = s.isParticipant(ctx, tx, in, l, &t); err != nil {
+	if !takesPart && !m.Mail.Proof.Failed() { // of the merged ticket
+		if takesPart, err = s.isParticipant(ctx, tx, in, m, &t); err != nil {
 			return destination{}, nil, err
 		}
 	}
 	if !takesPart {
 		return destination{}, &ticketLink{t.ID, LinkTicketTag}, nil
 	}
-	p, err := mailDestination(ctx, tx, in, l, t)
+	p, err := mailDestination(ctx, tx, in, m, t)
 	return p, nil, err
 }
 
 // mailDestination returns the destination of a mail that names a ticket but no
 // message: the conversation of its channel, or a new one.
-func mailDestination(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, t Ticket) (destination, error) {
+func mailDestination(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, t Ticket) (destination, error) {
 	p := destination{ticket: t}
 	err := tx.QueryRow(ctx, `SELECT id FROM conversations WHERE ticket_id = $1 AND channel = $2
 		ORDER BY CASE WHEN connection_id = $3 THEN 0 ELSE 1 END, id LIMIT 1`, t.ID, in.Channel, in.ConnectionID).Scan(&p.conversationID)
@@ -514,7 +535,7 @@ func mailDestination(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail
 		// The ticket started on another channel.
 		p.newConversation = &Conversation{
 			ID: newID(), TicketID: t.ID, ConnectionID: in.ConnectionID, Channel: in.Channel,
-			ThreadKey: boundedKey(l.Mail.MessageID), CustomerID: t.Customer.ID, CreatedAt: tx.Now,
+			ThreadKey: boundedKey(m.Mail.MessageID), CustomerID: t.Customer.ID, CreatedAt: tx.Now,
 		}
 		p.conversationID = p.newConversation.ID
 	} else if err != nil {
@@ -525,11 +546,11 @@ func mailDestination(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail
 
 // isParticipant reports whether the sender is provably the organization, or the
 // ticket's customer or a participant.
-func (s *Service) isParticipant(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, t *Ticket) (bool, error) {
-	if l.isAuthentic() {
+func (s *Service) isParticipant(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, t *Ticket) (bool, error) {
+	if m.isAuthentic() {
 		return true, nil
 	}
-	key := emailKey(l.sender.Email)
+	key := emailKey(m.sender.Email)
 	if key == "" {
 		return false, nil
 	}
@@ -554,9 +575,9 @@ type participant struct {
 const roleCustomer = "customer"
 
 // recipients returns the participants that a mail adds.
-func (l *inboundMail) recipients(customer event.Customer) []participant {
+func (m *inboundMail) recipients(customer event.Customer) []participant {
 	var list []participant
-	for _, p := range l.others {
+	for _, p := range m.others {
 		if key := emailKey(p.Email); key != emailKey(customer.Email) {
 			list = append(list, participant{email: key, name: line(p.Name, maxName), role: "recipient"})
 		}
@@ -602,17 +623,17 @@ func insertParticipant(ctx context.Context, tx *db.Tx, p *destination, who parti
 // appended to, and marks a new sender. A Reply-To with the customer's address does
 // not make its sender the customer. Unproven participants get no copies until an
 // agent selects them.
-func (s *Service) addMailParticipants(ctx context.Context, tx *db.Tx, l *inboundMail, e *unsavedMessage, p *destination) error {
+func (s *Service) addMailParticipants(ctx context.Context, tx *db.Tx, m *inboundMail, e *unsavedMessage, p *destination) error {
 	tagged := e.PlacedBy == RuleTicketTag
-	e.participants = l.recipients(p.ticket.Customer)
+	e.participants = m.recipients(p.ticket.Customer)
 	for i := range e.participants {
-		e.participants[i].unconfirmed = tagged || !l.Mail.Proof.Covers("to", "cc")
+		e.participants[i].unconfirmed = tagged || !m.Mail.Proof.Covers("to", "cc")
 	}
-	if l.own || l.isAuthentic() {
+	if m.own || m.isAuthentic() {
 		return nil
 	}
-	from, customer := emailKey(l.From.Email), emailKey(p.ticket.Customer.Email)
-	for i, who := range []channel.Party{l.From, l.sender} {
+	from, customer := emailKey(m.From.Email), emailKey(p.ticket.Customer.Email)
+	for i, who := range []channel.Party{m.From, m.sender} {
 		key := emailKey(who.Email)
 		switch {
 		case key == "", key == customer:
@@ -623,7 +644,7 @@ func (s *Service) addMailParticipants(ctx context.Context, tx *db.Tx, l *inbound
 			continue
 		}
 		fresh, err := insertParticipant(ctx, tx, p, participant{
-			email: key, name: line(who.Name, maxName), role: "sender", unconfirmed: tagged || l.isAgent || !l.Mail.Proof.Proven(),
+			email: key, name: line(who.Name, maxName), role: "sender", unconfirmed: tagged || m.isAgent || !m.Mail.Proof.Proven(),
 		})
 		if err != nil {
 			return err
@@ -634,50 +655,50 @@ func (s *Service) addMailParticipants(ctx context.Context, tx *db.Tx, l *inbound
 }
 
 // startMail starts a ticket with a mail.
-func (s *Service) startMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, link *ticketLink) (Result, error) {
+func (s *Service) startMail(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, link *ticketLink) (Result, error) {
 	e.PlacedBy = RuleNone
-	e.participants = l.recipients(e.customer.Customer)
+	e.participants = m.recipients(e.customer.Customer)
 	var p destination
 	if link != nil {
 		p.ticket.LinkedTicketID, p.ticket.LinkReason = link.ticketID, link.reason
 	}
-	title := line(l.Subject, maxSubject)
+	title := line(m.Subject, maxSubject)
 	if title == "" {
 		title = "(no subject)"
 	}
-	return s.startTicket(ctx, tx, in, &p, Conversation{ThreadKey: boundedKey(l.Mail.MessageID)}, title, e)
+	return s.startTicket(ctx, tx, in, &p, Conversation{ThreadKey: boundedKey(m.Mail.MessageID)}, title, e)
 }
 
 // intakeOutboundCopy stores a mail that an agent sent with another program: in its
 // ticket, or in a new one for its first recipient. Nothing is sent.
-func (s *Service) intakeOutboundCopy(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p destination, link *ticketLink) (Result, error) {
-	agent := l.agent
-	if !l.isAgent {
-		agent = event.Person{Name: line(l.sender.Name, maxName)}
+func (s *Service) intakeOutboundCopy(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, p destination, link *ticketLink) (Result, error) {
+	agent := m.agent
+	if !m.isAgent {
+		agent = event.Person{Name: line(m.sender.Name, maxName)}
 	}
 	e.byAgent(agent)
 	if p.ticket.ID != "" {
 		e.customer = customerRef{Customer: p.ticket.Customer}
-		e.participants = l.recipients(p.ticket.Customer)
+		e.participants = m.recipients(p.ticket.Customer)
 		return s.appendMessage(ctx, tx, in, &p, e)
 	}
-	k, err := s.findOrCreateCustomer(ctx, tx, in, l.others[0])
+	k, err := s.findOrCreateCustomer(ctx, tx, in, m.others[0])
 	if err != nil {
 		return Result{}, err
 	}
 	e.customer = k
-	return s.startMail(ctx, tx, in, l, e, link)
+	return s.startMail(ctx, tx, in, m, e, link)
 }
 
 // intakeAutoReply stores an automatic reply, collapsed, in the ticket that it answers. It
 // creates no customer.
-func (s *Service) intakeAutoReply(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p destination) (Result, error) {
+func (s *Service) intakeAutoReply(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, p destination) (Result, error) {
 	e.Details.Collapsed = true
-	e.Author = event.Author{Type: AuthorCustomer, Name: line(l.From.Name, maxName)}
+	e.Author = event.Author{Type: AuthorCustomer, Name: line(m.From.Name, maxName)}
 	if e.Author.Name == "" {
-		e.Author.Name = line(l.From.Email, maxName)
+		e.Author.Name = line(m.From.Email, maxName)
 	}
-	k, err := findCustomer(ctx, tx, emailKey(l.From.Email), in.OrganizationID)
+	k, err := findCustomer(ctx, tx, emailKey(m.From.Email), in.OrganizationID)
 	switch {
 	case err == nil:
 		e.customer, e.Author.ID = k, k.ID
@@ -688,24 +709,21 @@ func (s *Service) intakeAutoReply(ctx context.Context, tx *db.Tx, in *Inbound, l
 }
 
 // intakeBounce applies a bounce to the outbound message that it returns.
-func (s *Service) intakeBounce(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (Result, error) {
-	res := Result{Outcome: Recorded, Class: e.Details.Class, ClassRule: e.Details.ClassRule}
-	r := l.Mail.Receipt
+func (s *Service) intakeBounce(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage) (Result, error) {
+	r := m.Mail.Receipt
 	if r == nil {
-		res.Reason = "a bounce without a delivery report"
-		return res, nil
+		return e.recorded("a bounce without a delivery report"), nil
 	}
-	backwards := slices.Clone(l.Mail.References)
+	backwards := slices.Clone(m.Mail.References)
 	slices.Reverse(backwards)
-	for _, id := range slices.Concat(r.ExternalIDs, l.Mail.EmbeddedIDs, l.Mail.InReplyTo, backwards) {
-		k, ok := l.ids.find(id)
+	for _, id := range slices.Concat(r.ExternalIDs, m.Mail.EmbeddedIDs, m.Mail.InReplyTo, backwards) {
+		k, ok := m.ids.find(id)
 		if !ok || !k.outbound {
 			continue
 		}
 		applied, err := s.applyReceipt(ctx, tx, in, k, r, e)
-		applied.Class, applied.ClassRule = res.Class, res.ClassRule
+		applied.Class, applied.ClassRule = e.Details.Class, e.Details.ClassRule
 		return applied, err
 	}
-	res.Reason = "the returned message is unknown"
-	return res, nil
+	return e.recorded("the returned message is unknown"), nil
 }

@@ -124,12 +124,12 @@ func (s *Service) attachCallThread(ctx context.Context, tx *db.Tx, in *Inbound, 
 
 // intakeVoicemailMail starts a ticket for the caller named in a mail of the
 // telephone provider, or appends the mail to the ticket of the call.
-func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage) (Result, error) {
+func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage) (Result, error) {
 	e.Channel = channelVoice
 	// Replies do not go to the mail's connection.
 	here := *in
 	here.ConnectionID = ""
-	phone := l.Mail.Caller
+	phone := m.Mail.Caller
 	other, err := voicemailReport{}, error(nil)
 	if phone != "" {
 		if other, err = matchVoicemail(ctx, tx, in, phone, true); err != nil && !errors.Is(err, db.ErrNoRows) {
@@ -141,7 +141,7 @@ func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *Inboun
 		return Result{}, err
 	}
 	e.byCustomer(k)
-	l.others = nil // the notification's recipients are not the caller's
+	m.others = nil // the notification's recipients are not the caller's
 	if other != (voicemailReport{}) {
 		p, err := callDestination(ctx, tx, in, other.ticketID)
 		if err == nil {
@@ -157,7 +157,7 @@ func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *Inboun
 		}
 		other = voicemailReport{} // the ticket was deleted
 	}
-	r, err := s.startMail(ctx, tx, &here, l, e, nil)
+	r, err := s.startMail(ctx, tx, &here, m, e, nil)
 	if err != nil || phone == "" {
 		return r, err
 	}

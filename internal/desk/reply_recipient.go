@@ -29,12 +29,12 @@ type RecipientChange struct {
 // The first mail of a ticket is trusted further: there the Reply-To becomes the
 // customer, visibly. That is for contact forms, which send from the address that
 // they write to, or from one that is not read.
-func (l *inboundMail) trustsReplyTo(threaded bool) bool {
-	from, to := mailDomain(l.sender.Email), mailDomain(l.replyTo.Email)
-	if l.Mail.Proof.Covers("reply-to") && from != "" && from == to {
+func (m *inboundMail) trustsReplyTo(threaded bool) bool {
+	from, to := mailDomain(m.sender.Email), mailDomain(m.replyTo.Email)
+	if m.Mail.Proof.Covers("reply-to") && from != "" && from == to {
 		return true
 	}
-	return !threaded && (from != "" && from == mailDomain(l.Mail.Recipient) || channel.IsUnattended(l.sender.Email))
+	return !threaded && (from != "" && from == mailDomain(m.Mail.Recipient) || channel.IsUnattended(m.sender.Email))
 }
 
 // mailDomain returns the organizational domain of an e-mail address.
@@ -43,10 +43,10 @@ func mailDomain(address string) string {
 }
 
 // setFirstRecipient sets the address for replies to the first mail of a ticket.
-func (l *inboundMail) setFirstRecipient(e *unsavedMessage) {
-	e.Details.Recipient = &Address{Name: line(l.From.Name, maxName), Email: line(l.From.Email, maxKey)}
-	if asked := emailKey(l.replyTo.Email); asked != "" && asked != emailKey(l.From.Email) {
-		e.Details.RecipientChanged = l.recipientChange(l.From.Email, l.replyTo, l.replyToReason())
+func (m *inboundMail) setFirstRecipient(e *unsavedMessage) {
+	e.Details.Recipient = &Address{Name: line(m.From.Name, maxName), Email: line(m.From.Email, maxKey)}
+	if asked := emailKey(m.replyTo.Email); asked != "" && asked != emailKey(m.From.Email) {
+		e.Details.RecipientChanged = m.recipientChange(m.From.Email, m.replyTo, m.replyToReason())
 	}
 }
 
@@ -54,7 +54,7 @@ func (l *inboundMail) setFirstRecipient(e *unsavedMessage) {
 // locked. A known sender may direct replies to any known address; an unknown sender
 // must prove the address. If only a ticket number placed the mail, the recipient
 // stays.
-func (s *Service) setNextRecipient(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail, e *unsavedMessage, p *destination) error {
+func (s *Service) setNextRecipient(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, p *destination) error {
 	c := Conversation{ID: p.conversationID, TicketID: p.ticket.ID, CustomerID: p.ticket.Customer.ID}
 	if p.newConversation == nil {
 		var err error
@@ -67,45 +67,45 @@ func (s *Service) setNextRecipient(ctx context.Context, tx *db.Tx, in *Inbound, 
 		return err
 	}
 	current := known.recipient
-	to, asked, reason := current, l.sender, cmp.Or(l.Mail.Proof.Reason, "the sender is not proven")
-	senderKnown, err := s.isKnownAddress(ctx, tx, in, &c, current, l.sender.Email)
+	to, asked, reason := current, m.sender, cmp.Or(m.Mail.Proof.Reason, "the sender is not proven")
+	senderKnown, err := s.isKnownAddress(ctx, tx, in, &c, current, m.sender.Email)
 	if err != nil {
 		return err
 	}
-	if senderKnown || l.Mail.Proof.Proven() && !l.isAgent && !l.own {
-		to = Address{Name: line(l.sender.Name, maxName), Email: line(l.sender.Email, maxKey)}
+	if senderKnown || m.Mail.Proof.Proven() && !m.isAgent && !m.own {
+		to = Address{Name: line(m.sender.Name, maxName), Email: line(m.sender.Email, maxKey)}
 	}
-	if l.replyTo.Email != "" {
-		there, err := s.isKnownAddress(ctx, tx, in, &c, current, l.replyTo.Email)
+	if m.replyTo.Email != "" {
+		there, err := s.isKnownAddress(ctx, tx, in, &c, current, m.replyTo.Email)
 		if err != nil {
 			return err
 		}
-		asked, reason = l.replyTo, l.replyToReason()
-		if there || l.trustsReplyTo(true) {
-			to = Address{Name: line(l.replyTo.Name, maxName), Email: line(l.replyTo.Email, maxKey)}
+		asked, reason = m.replyTo, m.replyToReason()
+		if there || m.trustsReplyTo(true) {
+			to = Address{Name: line(m.replyTo.Name, maxName), Email: line(m.replyTo.Email, maxKey)}
 		}
 	}
 	if e.PlacedBy == RuleTicketTag && current.Email != "" {
 		to, reason = current, "only the ticket number in the subject matches, which anybody can write"
 	}
 	e.Details.Recipient = &to
-	ours := l.replyTo.Email == "" && (l.isAgent || l.own)
+	ours := m.replyTo.Email == "" && (m.isAgent || m.own)
 	if key := emailKey(asked.Email); key != "" && key != emailKey(to.Email) && !ours {
-		e.Details.RecipientChanged = l.recipientChange(to.Email, asked, reason)
+		e.Details.RecipientChanged = m.recipientChange(to.Email, asked, reason)
 	}
 	return nil
 }
 
-func (l *inboundMail) recipientChange(from string, to channel.Party, reason string) *RecipientChange {
+func (m *inboundMail) recipientChange(from string, to channel.Party, reason string) *RecipientChange {
 	return &RecipientChange{From: line(from, maxKey), To: line(to.Email, maxKey), Name: line(to.Name, maxName), Reason: line(reason, 500)}
 }
 
 // replyToReason returns the reason why a Reply-To is not followed.
-func (l *inboundMail) replyToReason() string {
+func (m *inboundMail) replyToReason() string {
 	switch {
-	case !l.Mail.Proof.Proven():
-		return "the mail requests replies there (Reply-To) and does not prove its sender: " + cmp.Or(l.Mail.Proof.Reason, "nothing was checked")
-	case !l.Mail.Proof.Covers("reply-to"):
+	case !m.Mail.Proof.Proven():
+		return "the mail requests replies there (Reply-To) and does not prove its sender: " + cmp.Or(m.Mail.Proof.Reason, "nothing was checked")
+	case !m.Mail.Proof.Covers("reply-to"):
 		return "the mail requests replies there (Reply-To), which its signature does not cover"
 	}
 	return "the mail requests replies there (Reply-To), in another domain than its sender's"

@@ -60,21 +60,21 @@ type figureSums struct {
 	responses, resolved []int64 // microseconds
 }
 
-func (y *figureSums) add(o *figureSums) {
-	y.created += o.created
-	y.breached += o.breached
-	y.responses = append(y.responses, o.responses...)
-	y.resolved = append(y.resolved, o.resolved...)
+func (f *figureSums) add(o *figureSums) {
+	f.created += o.created
+	f.breached += o.breached
+	f.responses = append(f.responses, o.responses...)
+	f.resolved = append(f.resolved, o.resolved...)
 }
 
-func (y *figureSums) figures() TicketFigures {
-	f := TicketFigures{
-		CreatedCount: y.created, SLABreachedCount: y.breached,
-		FirstResponseCount: int64(len(y.responses)), ResolvedCount: int64(len(y.resolved)),
+func (f *figureSums) figures() TicketFigures {
+	out := TicketFigures{
+		CreatedCount: f.created, SLABreachedCount: f.breached,
+		FirstResponseCount: int64(len(f.responses)), ResolvedCount: int64(len(f.resolved)),
 	}
-	f.AverageFirstResponseSeconds, f.MedianFirstResponseSeconds = averages(y.responses)
-	f.AverageResolutionSeconds, f.MedianResolutionSeconds = averages(y.resolved)
-	return f
+	out.AverageFirstResponseSeconds, out.MedianFirstResponseSeconds = averages(f.responses)
+	out.AverageResolutionSeconds, out.MedianResolutionSeconds = averages(f.resolved)
+	return out
 }
 
 // averages returns the mean and the median, in seconds, of a list of microseconds.
@@ -96,24 +96,31 @@ func averages(list []int64) (mean, median *int64) {
 	return half(sum, 1000*int64(len(list))), half(middle, 1_000_000)
 }
 
-// TicketAnalytics counts an organization's tickets by period, and in each by up to
-// two of [GroupFields]. Without a grouping, every period has a row; with one, only
-// groups with figures do.
+// AnalyticsQuery describes the periods and groups of [Service.TicketAnalytics].
+type AnalyticsQuery struct {
+	From, To    time.Time // from From, before To
+	Granularity period.Granularity
+	Location    *time.Location // of the periods
+	GroupBy     []string       // up to two of [GroupFields]
+}
+
+// TicketAnalytics counts an organization's tickets by period and group. Without a
+// grouping, every period has a row; with one, only groups with figures do.
 //
 // Errors: Invalid, with code range_too_large for more than 5,000 periods.
-func (s *Service) TicketAnalytics(ctx context.Context, q db.Querier, organizationID string, from, to time.Time, g period.Granularity, loc *time.Location, groupBy []string) (TicketAnalytics, error) {
+func (s *Service) TicketAnalytics(ctx context.Context, q db.Querier, organizationID string, query AnalyticsQuery) (TicketAnalytics, error) {
 	var v problem.Validation
-	for i, member := range groupBy {
-		if !slices.Contains(GroupFields[:], member) {
+	for i, field := range query.GroupBy {
+		if !slices.Contains(GroupFields[:], field) {
 			v.Add("group_by", "must be of status, priority, channel, assignee_id")
-		} else if slices.Contains(groupBy[:i], member) {
+		} else if slices.Contains(query.GroupBy[:i], field) {
 			v.Add("group_by", "must not repeat a field")
 		}
 	}
-	if len(groupBy) > maxGroupBy {
+	if len(query.GroupBy) > maxGroupBy {
 		v.Add("group_by", "must be at most %d", maxGroupBy)
 	}
-	periods, err := period.Split(from, to, g, loc)
+	periods, err := period.Split(query.From, query.To, query.Granularity, query.Location)
 	switch {
 	case errors.Is(err, period.ErrTooMany):
 		v.AddCode("range_too_large", "to", "%v", err)
@@ -125,10 +132,10 @@ func (s *Service) TicketAnalytics(ctx context.Context, q db.Querier, organizatio
 	if err := v.Err(); err != nil {
 		return TicketAnalytics{}, err
 	}
-	c := counter{organization: organizationID, groupBy: groupBy, periods: periods, rows: make(map[rowKey]*figureSums)}
+	c := counter{organization: organizationID, groupBy: query.GroupBy, periods: periods, rows: make(map[rowKey]*figureSums)}
 	err = s.snapshot(ctx, q, func(q db.Querier) error {
 		c.ctx, c.q = ctx, q
-		return c.count(from.UnixMicro(), to.UnixMicro())
+		return c.count(query.From.UnixMicro(), query.To.UnixMicro())
 	})
 	if err != nil {
 		return TicketAnalytics{}, fmt.Errorf("count tickets: %w", err)
@@ -159,33 +166,33 @@ func (c *counter) result() TicketAnalytics {
 			c.row(rowKey{period: i})
 		}
 	}
-	places := make([]rowKey, 0, len(c.rows))
-	for p := range c.rows {
-		places = append(places, p)
+	keys := make([]rowKey, 0, len(c.rows))
+	for key := range c.rows {
+		keys = append(keys, key)
 	}
-	slices.SortFunc(places, func(a, b rowKey) int {
+	slices.SortFunc(keys, func(a, b rowKey) int {
 		return cmp.Or(cmp.Compare(a.period, b.period), strings.Compare(a.group, b.group))
 	})
 	var total figureSums
-	for _, p := range places {
-		row := TicketRow{Period: c.periods[p.period], TicketFigures: c.rows[p].figures()}
+	for _, key := range keys {
+		row := TicketRow{Period: c.periods[key.period], TicketFigures: c.rows[key].figures()}
 		if len(c.groupBy) > 0 {
-			row.Group = strings.Split(strings.TrimSuffix(p.group, "|"), "|")
+			row.Group = strings.Split(strings.TrimSuffix(key.group, "|"), "|")
 		}
 		out.Rows = append(out.Rows, row)
-		total.add(c.rows[p])
+		total.add(c.rows[key])
 	}
 	out.Totals = total.figures()
 	return out
 }
 
 func (c *counter) row(p rowKey) *figureSums {
-	y := c.rows[p]
-	if y == nil {
-		y = new(figureSums)
-		c.rows[p] = y
+	sums := c.rows[p]
+	if sums == nil {
+		sums = new(figureSums)
+		c.rows[p] = sums
 	}
-	return y
+	return sums
 }
 
 // group returns an SQL expression for the grouping values of ticket t, each
@@ -193,8 +200,8 @@ func (c *counter) row(p rowKey) *figureSums {
 func (c *counter) group() string {
 	var text strings.Builder
 	text.WriteString("''")
-	for _, member := range c.groupBy {
-		text.WriteString(" || coalesce(t." + member + ", '') || '|'")
+	for _, field := range c.groupBy {
+		text.WriteString(" || coalesce(t." + field + ", '') || '|'")
 	}
 	return text.String()
 }
@@ -205,15 +212,15 @@ func (c *counter) count(from, to int64) error {
 		if i+1 < len(c.periods) {
 			end = c.periods[i+1].Start.UnixMicro()
 		}
-		err := c.readPeriod(i, "created_at", "first_responded_at", begin, end, func(y *figureSums, value string) error {
-			y.created++
-			return appendMicros(&y.responses, value)
+		err := c.readPeriod(i, "created_at", "first_responded_at", begin, end, func(sums *figureSums, value string) error {
+			sums.created++
+			return appendMicros(&sums.responses, value)
 		})
 		if err != nil {
 			return err
 		}
-		err = c.readPeriod(i, "resolved_at", "resolved_at", begin, end, func(y *figureSums, value string) error {
-			return appendMicros(&y.resolved, value)
+		err = c.readPeriod(i, "resolved_at", "resolved_at", begin, end, func(sums *figureSums, value string) error {
+			return appendMicros(&sums.resolved, value)
 		})
 		if err != nil {
 			return err
@@ -235,7 +242,7 @@ func appendMicros(list *[]int64, value string) error {
 // period, with the microseconds from creation to the time in the column until;
 // empty if that is null. An index covers the query, and the engine aggregates into
 // one text: reading rows would cost several times as much.
-func (c *counter) readPeriod(i int, column, until string, begin, end int64, count func(y *figureSums, value string) error) error {
+func (c *counter) readPeriod(i int, column, until string, begin, end int64, count func(sums *figureSums, value string) error) error {
 	value := "coalesce(CAST(t." + until + " - t.created_at AS TEXT), '')"
 	if len(c.groupBy) > 0 {
 		value += " || ',' || " + c.group()
@@ -248,14 +255,14 @@ func (c *counter) readPeriod(i int, column, until string, begin, end int64, coun
 	if err != nil || n == 0 {
 		return err
 	}
-	var y *figureSums
+	var sums *figureSums
 	var last string
 	for item := range strings.SplitSeq(text, ";") {
 		value, group, _ := strings.Cut(item, ",")
-		if y == nil || group != last {
-			y, last = c.row(rowKey{i, group}), group
+		if sums == nil || group != last {
+			sums, last = c.row(rowKey{i, group}), group
 		}
-		if err := count(y, value); err != nil {
+		if err := count(sums, value); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ func TestTicketAnalytics(t *testing.T) {
 	to := start.Add(47 * time.Hour)
 	get := func(g period.Granularity, groupBy ...string) string {
 		t.Helper()
-		a, err := w.desk.TicketAnalytics(t.Context(), w.db, w.org, start, to, g, berlin, groupBy)
+		a, err := w.desk.TicketAnalytics(t.Context(), w.db, w.org, desk.AnalyticsQuery{From: start, To: to, Granularity: g, Location: berlin, GroupBy: groupBy})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestTicketAnalytics(t *testing.T) {
 	if got := get(period.Total, "channel", "status"); got != total {
 		t.Errorf("in all, by channel and status:\n%s\nwant\n%s", got, total)
 	}
-	hours, err := w.desk.TicketAnalytics(t.Context(), w.db, w.org, start, to, period.Hour, berlin, nil)
+	hours, err := w.desk.TicketAnalytics(t.Context(), w.db, w.org, desk.AnalyticsQuery{From: start, To: to, Granularity: period.Hour, Location: berlin})
 	if err != nil || len(hours.Rows) != 47 {
 		t.Errorf("by hour: %d rows, %v, want 47", len(hours.Rows), err)
 	}
@@ -102,7 +102,7 @@ func TestTicketAnalytics(t *testing.T) {
 		{start, period.Day, nil}, {start.AddDate(20, 0, 0), period.Day, nil}, {to, "minute", nil},
 		{to, period.Day, []string{"customer_id"}}, {to, period.Day, []string{"status", "status"}}, {to, period.Day, []string{"status", "priority", "channel"}},
 	} {
-		if _, err := w.desk.TicketAnalytics(t.Context(), w.db, w.org, start, c.to, c.g, berlin, c.groupBy); problem.Of(err) != problem.Invalid {
+		if _, err := w.desk.TicketAnalytics(t.Context(), w.db, w.org, desk.AnalyticsQuery{From: start, To: c.to, Granularity: c.g, Location: berlin, GroupBy: c.groupBy}); problem.Of(err) != problem.Invalid {
 			t.Errorf("%+v: got %v, want invalid", c, err)
 		}
 	}

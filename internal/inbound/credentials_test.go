@@ -94,13 +94,13 @@ func planted(api channel.API, mark string) map[string]string {
 	return values
 }
 
-// sent is an dispatcher request as one text.
+// sent is an outgoing request as one text.
 type sent struct {
 	host, text string
 	public     bool // sent over the transport for public addresses
 }
 
-// wire records all dispatcher requests.
+// wire records all outgoing requests.
 type wire struct {
 	mu   sync.Mutex
 	list []sent
@@ -134,7 +134,7 @@ func (w *wire) answering(public bool) http.RoundTripper {
 	})
 }
 
-// judge checks all dispatcher requests and returns the owners of the values in them.
+// judge checks all outgoing requests and returns the owners of the values in them.
 func (w *wire) judge(t *testing.T, api channel.API) (tenant, deployment bool) {
 	t.Helper()
 	for _, s := range w.list {
@@ -229,7 +229,7 @@ func (h *house) connectBefore(t testing.TB, name, address string, change ...func
 }
 
 // run processes one request signed with the deployment's secret or the connection's, and
-// returns the dispatcher requests.
+// returns the outgoing requests.
 func (a providerCall) run(t *testing.T, credentials map[string]string, byDeployment bool) *wire {
 	w := new(wire)
 	dbtest.SQLiteURL(t) // skips the whole test on other engines, not only the bubble

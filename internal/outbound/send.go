@@ -27,8 +27,9 @@ type attempt struct {
 // outcome is the result of an attempt.
 type outcome struct {
 	verdict channel.SendResult
-	wait    time.Duration // until the next attempt, after a retryable result
+	wait    time.Duration // until the next attempt, after a retryable result; not scaled
 	giveUp  bool          // no next attempt
+	pause   time.Duration // of the route, if the mail server limits our rate; not scaled
 }
 
 // run sends the message of a job, or finds out the result of an earlier submission.
@@ -123,6 +124,7 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 	v := e.verdict
 	log := a.log.With("message", a.w.ID, "connection", a.w.ConnectionID, "channel", a.w.Channel, "attempt", a.w.Attempts+1)
 	again := (v.Verdict == channel.VerdictRetry || v.Verdict == channel.VerdictUnclear) && !e.giveUp
+	wait := a.scaled(e.wait)
 	if e.giveUp && v.Verdict == channel.VerdictUnclear {
 		v.Reason = mayHaveArrived + " (" + v.Reason + ")"
 	}
@@ -133,7 +135,7 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 			err = a.desk.RecordSentTx(ctx, tx, &a.w, v.ExternalIDs)
 		case again:
 			if err = a.desk.RecordRetryTx(ctx, tx, &a.w, v.Reason, v.Verdict == channel.VerdictUnclear); err == nil {
-				return a.job.WaitTx(ctx, tx, tx.Now.Add(e.wait))
+				return a.job.WaitTx(ctx, tx, tx.Now.Add(wait))
 			}
 		default:
 			err = a.desk.RecordFailureTx(ctx, tx, &a.w, v)
@@ -149,7 +151,7 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 	case v.Verdict == channel.VerdictSent:
 		log.DebugContext(ctx, "a message was sent")
 	case again:
-		log.WarnContext(ctx, "a message could not be sent yet", "reason", v.Reason, "unclear", v.Verdict == channel.VerdictUnclear, "in", e.wait)
+		log.WarnContext(ctx, "a message could not be sent yet", "reason", v.Reason, "unclear", v.Verdict == channel.VerdictUnclear, "in", wait)
 	default:
 		log.WarnContext(ctx, "a message could not be sent", "reason", v.Reason)
 	}
@@ -213,12 +215,12 @@ const (
 )
 
 // backoff returns the wait after the attempt-th failure (from 1), at least asked.
-func (s *Service) backoff(attempt int, asked time.Duration) time.Duration {
+func backoff(attempt int, asked time.Duration) time.Duration {
 	wait := maxBackoff
 	if attempt <= len(backoffSchedule) {
 		wait = backoffSchedule[attempt-1]
 	}
-	return s.scaled(max(wait, asked))
+	return max(wait, asked)
 }
 
 // scaled returns a wait times Config.RetryTimeScale, plus up to a tenth, so that

@@ -111,10 +111,10 @@ func callRoute(c channel.APIRequest) string {
 // retryOrFail concludes an attempt that may be repeated. If its effect is unclear,
 // the next one starts by finding out, from the provider or a receipt.
 func (a *attempt) retryOrFail(ctx context.Context, v channel.SendResult, tries int) error {
-	wait := a.backoff(a.w.Attempts+1, v.RetryAfter)
+	wait := backoff(a.w.Attempts+1, v.RetryAfter)
 	giveUp := a.w.Attempts+1 > len(backoffSchedule)+tries
 	if v.Verdict == channel.VerdictUnclear {
-		wait = max(wait, a.scaled(inFlightTime))
+		wait = max(wait, inFlightTime)
 	}
 	return a.conclude(ctx, outcome{verdict: v, wait: wait, giveUp: giveUp})
 }

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,24 +18,14 @@ import (
 
 // sendByMail sends the message as a mail.
 func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error {
-	server, route := a.mail, "mail"
-	own, err := a.openMail(a.connection.Credentials())
-	if err != nil && a.w.SubmittedAt.IsZero() {
+	r, err := a.mailRoute()
+	switch submitted := !a.w.SubmittedAt.IsZero(); {
+	case submitted && !r.repeats:
+		return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
+	case err != nil:
 		return a.postpone(ctx, "the connection cannot send: "+err.Error(), disabledWait)
 	}
-	if own != nil {
-		server, route = own, "mail/"+a.connection.ID
-	}
-	by := bySMTP
-	repeater, repeats := server.(mail.IdempotentSender)
-	if repeats {
-		by = "api " + repeater.IdempotencyScope()
-	}
-	repeats = repeats && err == nil && a.canRepeat(by, repeater.IdempotencyWindow())
-	if !a.w.SubmittedAt.IsZero() && !repeats {
-		return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
-	}
-	if barred, err := a.isBlocked(ctx); barred || err != nil {
+	if blocked, err := a.isBlocked(ctx); blocked || err != nil {
 		return err
 	}
 	var memory int64
@@ -42,68 +33,115 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 		memory += 3 * f.Size // raw, as base64, and in the mail
 	}
 	memory = min(memory, maxMemory)
-	if wait := a.routes.acquire(route, memory); wait > 0 {
+	if wait := a.routes.acquire(r.slot, memory); wait > 0 {
 		return a.postpone(ctx, "", wait)
 	}
-	defer a.routes.release(route, memory)
+	defer a.routes.release(r.slot, memory)
+	if missing, err := a.loadFiles(ctx); err != nil {
+		return err
+	} else if missing != "" {
+		return a.conclude(ctx, outcome{verdict: refusedVerdict("the file " + missing + " is gone")})
+	}
 
+	id, failure, err := a.transmitMail(ctx, c, r)
+	if err != nil {
+		return err
+	}
+	e, _ := errors.AsType[*mail.Error](failure)
+	unclear := e != nil && e.Unclear
+	switch {
+	case errors.Is(failure, desk.ErrRecalled), isInternal(failure):
+		return failure
+	case failure != nil && ctx.Err() != nil && (r.repeats || !unclear):
+		return a.interrupted(ctx, unclear)
+	}
+	o := mailOutcome(id, failure, a.w.Attempts+1, r.repeats)
+	if o.pause > 0 {
+		a.routes.pause(r.slot, a.scaled(o.pause))
+	}
+	return a.conclude(ctx, o)
+}
+
+// mailRoute is how a mail is submitted.
+type mailRoute struct {
+	server  mail.TrackedSender
+	slot    string // for [routes]
+	via     string // recorded with a submission
+	repeats bool   // the server recognizes the mail if it is submitted again
+}
+
+// mailRoute returns the route of the connection. An error reports invalid credentials.
+func (a *attempt) mailRoute() (mailRoute, error) {
+	r := mailRoute{server: a.mail, slot: "mail", via: bySMTP}
+	own, err := a.openMail(a.connection.Credentials())
+	if own != nil {
+		r.server, r.slot = own, "mail/"+a.connection.ID
+	}
+	if s, ok := r.server.(mail.IdempotentSender); ok {
+		r.via = "api " + s.IdempotencyScope()
+		r.repeats = err == nil && a.canRepeat(r.via, s.IdempotencyWindow())
+	}
+	return r, err
+}
+
+// loadFiles reads the files of the message, or returns the name of a missing one.
+func (a *attempt) loadFiles(ctx context.Context) (missing string, err error) {
 	for i := range a.w.Files {
 		data, err := a.content(ctx, i)
 		if errors.Is(err, blob.ErrNotFound) {
-			return a.conclude(ctx, outcome{verdict: refusedVerdict("the file " + a.w.Files[i].Name + " is gone")})
+			return a.w.Files[i].Name, nil
 		}
 		if err != nil {
-			return fmt.Errorf("load attachment: %w", err)
+			return "", fmt.Errorf("load attachment: %w", err)
 		}
 		a.w.Files[i].Data = data
 	}
-	id, err := server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordSubmission(ctx, by) })
+	return "", nil
+}
+
+// transmitMail submits the mail, and again without each Cc address that the server refuses.
+// It returns the provider's id or the failure of the submission; err is one of our own.
+func (a *attempt) transmitMail(ctx context.Context, c channel.MailComposer, r mailRoute) (id string, failure, err error) {
 	for {
-		gone := a.refusedCc(err)
-		if gone == "" {
-			break
+		id, failure = r.server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordSubmission(ctx, r.via) })
+		refused := a.refusedCc(failure)
+		if refused == "" {
+			return id, failure, nil
 		}
-		reason := mailErrorText(err)
-		if err := a.db.WriteUntilDone(ctx, func(tx *db.Tx) error { return a.desk.RemoveCcTx(ctx, tx, &a.w, gone, reason) }); err != nil {
-			return fmt.Errorf("remove copy: %w", err)
+		reason := mailErrorText(failure)
+		if err := a.db.WriteUntilDone(ctx, func(tx *db.Tx) error { return a.desk.RemoveCcTx(ctx, tx, &a.w, refused, reason) }); err != nil {
+			return "", nil, fmt.Errorf("remove copy: %w", err)
 		}
-		id, err = server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordSubmission(ctx, by) })
 	}
-	if err == nil {
+}
+
+// mailOutcome decides the outcome of an attempt (from 1) by the failure of its submission; nil
+// is success, with the provider's id. repeats is that of the [mailRoute].
+func mailOutcome(id string, failure error, attempt int, repeats bool) outcome {
+	if failure == nil {
 		v := channel.SendResult{Verdict: channel.VerdictSent}
 		if id != "" {
 			v.ExternalIDs = []string{id}
 		}
-		return a.conclude(ctx, outcome{verdict: v})
+		return outcome{verdict: v}
 	}
-	e, _ := errors.AsType[*mail.Error](err)
-	unclear := e != nil && e.Unclear
+	e, known := errors.AsType[*mail.Error](failure)
+	reason := mailErrorText(failure)
 	switch {
-	case errors.Is(err, desk.ErrRecalled), isInternal(err):
-		return err
-	case ctx.Err() != nil && !unclear:
-		return a.interrupted(ctx, false)
-	case ctx.Err() != nil && repeats:
-		return a.interrupted(ctx, true)
-	case unclear && repeats && e.Temporary:
-		wait := max(a.backoff(a.w.Attempts+1, e.RetryAfter), a.scaled(inFlightTime))
-		return a.conclude(ctx, outcome{verdict: channel.SendResult{Verdict: channel.VerdictUnclear, Reason: mailErrorText(err)}, wait: wait})
-	case unclear:
-		return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
+	case known && e.Unclear && e.Temporary && repeats:
+		return outcome{verdict: channel.SendResult{Verdict: channel.VerdictUnclear, Reason: reason}, wait: max(backoff(attempt, e.RetryAfter), inFlightTime)}
+	case known && e.Unclear:
+		return outcome{verdict: refusedVerdict(mayHaveArrived)}
 	}
-	if e != nil && isThrottled(e) {
-		rest := e.RetryAfter
-		if rest == 0 {
-			rest = time.Minute
-		}
-		a.routes.pause(route, a.scaled(rest))
+	wait, again := mail.Retry(attempt, failure)
+	o := outcome{verdict: channel.SendResult{Verdict: channel.VerdictRetry, Reason: reason}, wait: wait, giveUp: !again}
+	if known && isThrottled(e) {
+		o.pause = cmp.Or(e.RetryAfter, time.Minute)
 	}
-	v := channel.SendResult{Verdict: channel.VerdictRetry, Reason: mailErrorText(err)}
-	wait, again := mail.Retry(a.w.Attempts+1, err)
-	if !again && e != nil && e.Op == mail.OpRecipient {
-		v.Recipient, v.Unreachable = strings.Trim(e.Recipient, "<>"), strings.HasPrefix(e.EnhancedCode, "5.1.")
+	if known && !again && e.Op == mail.OpRecipient {
+		o.verdict.Recipient, o.verdict.Unreachable = strings.Trim(e.Recipient, "<>"), strings.HasPrefix(e.EnhancedCode, "5.1.")
 	}
-	return a.conclude(ctx, outcome{verdict: v, wait: a.scaled(wait), giveUp: !again})
+	return o
 }
 
 // bySMTP is the route by a mail server, any: none recognizes a repeated mail.

@@ -87,7 +87,9 @@ func (a *API) ticketAnalytics(ctx context.Context, r *rest.Request) (rest.Respon
 	ctx = db.LongRunning(ctx, "analytics")
 	var got desk.TicketAnalytics
 	err = a.DB.Read(ctx, func(tx *db.Tx) (err error) {
-		got, err = a.Desk.TicketAnalytics(ctx, tx, r.Key.OrganizationID, in.From, in.To, in.Granularity, in.Location, in.GroupBy)
+		got, err = a.Desk.TicketAnalytics(ctx, tx, r.Key.OrganizationID, desk.AnalyticsQuery{
+			From: in.From, To: in.To, Granularity: in.Granularity, Location: in.Location, GroupBy: in.GroupBy,
+		})
 		return err
 	})
 	if err != nil {
