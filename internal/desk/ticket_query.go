@@ -292,29 +292,29 @@ func (f *ticketFinder) bounds() (bool, error) {
 // accessPaths returns an access path for each filter that has an index.
 func (f *ticketFinder) accessPaths() []accessPath {
 	q := f.query
-	var ways []accessPath
+	var paths []accessPath
 	if len(q.CustomerID) > 0 {
-		ways = append(ways, accessPath{from: "tickets WHERE coalesce(organization_id = $1, FALSE) AND customer_id = %s", keys: distinctArgs(q.CustomerID), unique: true})
+		paths = append(paths, accessPath{from: "tickets WHERE coalesce(organization_id = $1, FALSE) AND customer_id = %s", keys: distinctArgs(q.CustomerID), unique: true})
 	}
 	if len(q.AssigneeID) > 0 {
-		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND assignee_id = %s", keys: distinctArgs(q.AssigneeID), unique: true})
+		paths = append(paths, accessPath{from: "tickets WHERE organization_id = $1 AND assignee_id = %s", keys: distinctArgs(q.AssigneeID), unique: true})
 	}
 	if len(q.Tags) > 0 {
-		ways = append(ways, accessPath{from: "ticket_tags WHERE organization_id = $1 AND tag = %s", keys: distinctArgs(q.Tags), unique: len(q.Tags) == 1})
+		paths = append(paths, accessPath{from: "ticket_tags WHERE organization_id = $1 AND tag = %s", keys: distinctArgs(q.Tags), unique: len(q.Tags) == 1})
 	}
 	if len(q.Status) > 0 {
-		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND status = %s", keys: distinctArgs(q.Status), unique: true})
+		paths = append(paths, accessPath{from: "tickets WHERE organization_id = $1 AND status = %s", keys: distinctArgs(q.Status), unique: true})
 	}
 	if wanted := f.priorities(); len(wanted) > 0 && !slices.Contains(wanted, PriorityNormal) {
-		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND priority = %s AND priority <> 'normal'", keys: distinctArgs(wanted), unique: true})
+		paths = append(paths, accessPath{from: "tickets WHERE organization_id = $1 AND priority = %s AND priority <> 'normal'", keys: distinctArgs(wanted), unique: true})
 	}
 	if len(q.Channel) > 0 {
-		ways = append(ways, accessPath{from: "tickets WHERE organization_id = $1 AND channel = %s", keys: distinctArgs(q.Channel), unique: true})
+		paths = append(paths, accessPath{from: "tickets WHERE organization_id = $1 AND channel = %s", keys: distinctArgs(q.Channel), unique: true})
 	}
 	if f.words != nil {
-		ways = append(ways, accessPath{words: f.words})
+		paths = append(paths, accessPath{words: f.words})
 	}
-	return ways
+	return paths
 }
 
 // priorities returns the priorities of the present scan; none means any.
@@ -453,13 +453,13 @@ func (f *ticketFinder) rowPredicate(st *keyset.Statement, entry bool) string {
 
 // mostSelective returns the access path with the fewest rows just ahead of a
 // number.
-func (f *ticketFinder) mostSelective(ways []accessPath, from, to int64, descending bool) (accessPath, error) {
-	if len(ways) == 1 {
-		return ways[0], nil
+func (f *ticketFinder) mostSelective(paths []accessPath, from, to int64, descending bool) (accessPath, error) {
+	if len(paths) == 1 {
+		return paths[0], nil
 	}
 	var best accessPath
 	var most float64
-	for _, w := range ways {
+	for _, w := range paths {
 		st := f.newStatement()
 		st.WriteString("SELECT count(*), coalesce(min(number), 0), coalesce(max(number), 0) FROM (")
 		f.scanQuery(st, w, from, to, descending, f.budget.probe)
@@ -526,21 +526,21 @@ func (f *ticketFinder) byNumber(after *keyset.Cursor) error {
 // of the priority scanned. It returns true if intersect or a sort has completed the
 // page instead.
 func (f *ticketFinder) scanNumbers(from, to int64, descending bool, rank int64) (bool, error) {
-	ways := f.accessPaths()
-	if f.words != nil && len(ways) > 1 && (f.wordsChecked || f.postgres) {
-		ways = ways[:len(ways)-1] // on PostgreSQL the scan of a search is slow
+	paths := f.accessPaths()
+	if f.words != nil && len(paths) > 1 && (f.wordsChecked || f.postgres) {
+		paths = paths[:len(paths)-1] // on PostgreSQL the scan of a search is slow
 	}
-	tested := len(ways) != 1 || len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || f.words != nil ||
+	tested := len(paths) != 1 || len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || f.words != nil ||
 		slices.Contains(f.priorities(), PriorityNormal)
-	if len(ways) == 0 {
-		ways = append(ways, allTickets)
+	if len(paths) == 0 {
+		paths = append(paths, allTickets)
 		tested = len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || len(f.priorities()) > 0
 	}
 	for chunk := f.budget.minChunk; len(f.found) < f.want && from <= to; chunk = min(4*chunk, f.budget.maxChunk) {
 		if !tested && f.allowed == nil {
 			chunk = f.want - len(f.found)
 		}
-		w, err := f.mostSelective(ways, from, to, descending)
+		w, err := f.mostSelective(paths, from, to, descending)
 		if err != nil {
 			return false, err
 		}
@@ -690,11 +690,11 @@ func (f *ticketFinder) intersect(limit int) (bool, error) {
 			return false, err
 		}
 	}
-	ways := f.accessPaths()
+	paths := f.accessPaths()
 	if f.first > 1 || f.last < maxNumber {
-		ways = slices.Insert(ways, 0, allTickets)
+		paths = slices.Insert(paths, 0, allTickets)
 	}
-	for _, w := range ways {
+	for _, w := range paths {
 		if w.words != nil {
 			continue
 		}
@@ -885,89 +885,119 @@ func (f *ticketFinder) byTime() error {
 	if done, err := f.intersect(f.setLimit()); err != nil || done {
 		return err
 	}
-	order, later := f.sort.SQL()
-	column, within := "updated_at", f.query.UpdatedAt
-	entry := "updated_at, id, number, status, priority, channel, assignee_id"
-	due := f.sort.Field == ByDueAt
-	if due {
-		column, within = "due_at", f.query.DueAt
-		entry = "due_at, id, number, status, priority, channel, assignee_id"
-		if !f.query.UpdatedAt.Whole() {
-			entry += ", updated_at" // not in the index
-		}
+	scan, err := f.newTimeScan()
+	if err != nil {
+		return err
 	}
-	first, last := within.Micros()
-	value, id := first, ""
-	if f.sort.Descending {
-		value, id = last, "~" // after every id
-	}
-	if f.query.After != nil {
-		n, tie, err := f.cursorValues(f.query.After)
-		if err != nil {
-			return err
-		}
-		value, id = n, tie.(string)
-	}
-	parts := []string{""}
-	if due {
-		parts = []string{" AND due_at IS NOT NULL"}
-	} else if f.excludesClosed() {
-		parts = nil
-		for _, status := range slices.Compact(slices.Sorted(slices.Values(f.query.Status))) {
-			parts = append(parts, " AND status <> 'closed' AND status = '"+string(status)+"'")
-		}
-	}
-	sorted := false
+	sorted := f.sort.Field == ByDueAt
 	for chunk := f.budget.minChunk; ; chunk = min(4*chunk, 4*f.budget.maxChunk) {
-		entries := func(st *keyset.Statement) {
-			// The range repeats the cursor, so that the engine starts the scan there.
-			low, high := max(first, value), last
-			if f.sort.Descending {
-				low, high = first, min(last, value)
-			}
-			at := fmt.Sprintf("%s >= %s AND %s <= %s AND (%s, id) %s (%s, %s)",
-				column, st.Arg(low), column, st.Arg(high), column, later, st.Arg(value), st.Arg(id))
-			end := fmt.Sprintf("ORDER BY %s %s, id %s LIMIT %d", column, order, order, chunk)
-			for i, part := range parts {
-				if i > 0 {
-					st.WriteString(" UNION ALL ")
-				}
-				st.Addf("SELECT * FROM (SELECT %s FROM tickets WHERE organization_id = $1%s AND %s %s) AS p%d", entry, part, at, end, i)
-			}
-			if len(parts) > 1 {
-				st.WriteString(" " + end)
-			}
-		}
-		st := f.newStatement()
-		st.Addf("SELECT t.%s, t.number, t.id FROM (", column)
-		entries(st)
-		st.Addf(") AS t WHERE coalesce(%s, FALSE) ORDER BY t.%s %s, t.id %s", f.predicate(st, true), column, order, order)
-		if err := f.collect(st); err != nil || len(f.found) == f.want {
+		if err := f.collect(scan.matches(chunk)); err != nil || len(f.found) == f.want {
 			return err
 		}
 		// Few rows may match: then sorting all entries is faster.
-		if f.scanned+chunk > f.budget.sortAfter && !sorted && !due {
+		if f.scanned+chunk > f.budget.sortAfter && !sorted {
 			sorted = true
 			if done, err := f.sortEntries(); err != nil || done {
 				return err
 			}
 		}
-		// The last row examined is where the next step starts.
-		st = f.newStatement()
-		st.Addf("SELECT t.%s, t.id FROM (", column)
-		entries(st)
-		st.Addf(") AS t ORDER BY t.%s %s, t.id %s LIMIT 1 OFFSET %d", column, order, order, chunk-1)
-		err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&value, &id)
-		if errors.Is(err, db.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
+		if more, err := scan.skip(chunk); err != nil || !more {
 			return err
 		}
 		if done, err := f.countScanned(chunk); err != nil || done {
 			return err
 		}
 	}
+}
+
+// timeScan scans an index on updated_at or due_at.
+type timeScan struct {
+	*ticketFinder
+	column   string   // the sort key; the name of the sort field
+	entry    string   // the columns of the index, and others that filters need
+	parts    []string // predicates of the scanned parts of the index
+	from, to int64    // bounds of the sort key; inclusive
+	value    int64    // the position: after this value and id
+	id       string
+}
+
+func (f *ticketFinder) newTimeScan() (*timeScan, error) {
+	s := &timeScan{ticketFinder: f, column: f.sort.Field, parts: []string{""}}
+	s.entry = s.column + ", id, number, status, priority, channel, assignee_id"
+	within := f.query.UpdatedAt
+	switch {
+	case f.sort.Field == ByDueAt:
+		within = f.query.DueAt
+		s.parts[0] = " AND due_at IS NOT NULL"
+		if !f.query.UpdatedAt.Whole() {
+			s.entry += ", updated_at" // not in the index
+		}
+	case f.excludesClosed():
+		s.parts = nil
+		for _, status := range slices.Compact(slices.Sorted(slices.Values(f.query.Status))) {
+			s.parts = append(s.parts, " AND status <> 'closed' AND status = '"+string(status)+"'")
+		}
+	}
+	s.from, s.to = within.Micros()
+	s.value = s.from
+	if f.sort.Descending {
+		s.value, s.id = s.to, "~" // after every id
+	}
+	if f.query.After == nil {
+		return s, nil
+	}
+	value, tie, err := f.cursorValues(f.query.After)
+	if err != nil {
+		return nil, err
+	}
+	s.value, s.id = value, tie.(string)
+	return s, nil
+}
+
+// writeEntries writes a query for the next entries of the index.
+func (s *timeScan) writeEntries(st *keyset.Statement, chunk int) {
+	order, later := s.sort.SQL()
+	// The range repeats the position, so that the engine starts the scan there.
+	low, high := max(s.from, s.value), s.to
+	if s.sort.Descending {
+		low, high = s.from, min(s.to, s.value)
+	}
+	at := fmt.Sprintf("%s >= %s AND %s <= %s AND (%s, id) %s (%s, %s)",
+		s.column, st.Arg(low), s.column, st.Arg(high), s.column, later, st.Arg(s.value), st.Arg(s.id))
+	end := fmt.Sprintf("ORDER BY %s %s, id %s LIMIT %d", s.column, order, order, chunk)
+	for i, part := range s.parts {
+		if i > 0 {
+			st.WriteString(" UNION ALL ")
+		}
+		st.Addf("SELECT * FROM (SELECT %s FROM tickets WHERE organization_id = $1%s AND %s %s) AS p%d", s.entry, part, at, end, i)
+	}
+	if len(s.parts) > 1 {
+		st.WriteString(" " + end)
+	}
+}
+
+// matches returns a query of the matches among the next entries, for [ticketFinder.collect].
+func (s *timeScan) matches(chunk int) *keyset.Statement {
+	order, _ := s.sort.SQL()
+	st := s.newStatement()
+	st.Addf("SELECT t.%s, t.number, t.id FROM (", s.column)
+	s.writeEntries(st, chunk)
+	st.Addf(") AS t WHERE coalesce(%s, FALSE) ORDER BY t.%s %s, t.id %s", s.predicate(st, true), s.column, order, order)
+	return st
+}
+
+// skip moves the position to the last of the next entries; false if they are the last.
+func (s *timeScan) skip(chunk int) (bool, error) {
+	order, _ := s.sort.SQL()
+	st := s.newStatement()
+	st.Addf("SELECT t.%s, t.id FROM (", s.column)
+	s.writeEntries(st, chunk)
+	st.Addf(") AS t ORDER BY t.%s %s, t.id %s LIMIT 1 OFFSET %d", s.column, order, order, chunk-1)
+	err := s.q.QueryRow(s.ctx, st.String(), st.Args...).Scan(&s.value, &s.id)
+	if errors.Is(err, db.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // collect adds the rows of a query of sort key, number and id, up to the page size.

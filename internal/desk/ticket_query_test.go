@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -92,6 +93,77 @@ func TestList(t *testing.T) {
 	} {
 		if _, _, err := f.desk.FindTickets(t.Context(), f.db, orgA, q); problem.Of(err) != problem.Invalid {
 			t.Errorf("%+v: got %v, want invalid", q, err)
+		}
+	}
+}
+
+// TestTicketFilters: every filter of a list applies alone and beside each other one, in every
+// order, and to counts. A new field of [desk.TicketQuery] needs a sample here.
+func TestTicketFilters(t *testing.T) {
+	f := newFixture(t)
+	f.setPolicy(desk.SLAPolicy{Priority: desk.PriorityNormal, ResolutionMinutes: 60})
+	var ids []string
+	for _, in := range []desk.Inbound{
+		text("+4915112345671", "one bell"), text("+4915112345672", "two horns"), mail("ana@a.example", "3@a.example"), mail("ben@a.example", "4@a.example"),
+		text("+4915112345675", "five bell"),
+	} {
+		ids = append(ids, f.intake(in).TicketID)
+	}
+	for i, u := range []desk.Update{
+		1: {Status: new(desk.StatusPending), Tags: &[]string{"brake"}},
+		2: {Priority: new(desk.PriorityHigh), ExternalID: new("x3"), AssigneeID: new(graceID)},
+		3: {Priority: new(desk.PriorityHigh), Status: new(desk.StatusClosed), Tags: &[]string{"brake"}},
+		0: {AssigneeID: new(graceID), ExternalID: new("x1")},
+	} {
+		if _, err := f.update(orgA, ids[i], u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.index()
+	first, second, third := f.ticket(ids[0]), f.ticket(ids[1]), f.ticket(ids[2])
+	samples := map[string]struct {
+		value any
+		want  []int64
+	}{
+		"Status":     {[]desk.Status{desk.StatusPending, desk.StatusClosed}, []int64{2, 4}},
+		"Priority":   {[]desk.Priority{desk.PriorityHigh}, []int64{3, 4}},
+		"AssigneeID": {[]string{graceID}, []int64{1, 3}},
+		"CustomerID": {[]string{second.Customer.ID, third.Customer.ID}, []int64{2, 3}},
+		"Channel":    {[]string{"email"}, []int64{3, 4}},
+		"Tags":       {[]string{"brake"}, []int64{2, 4}},
+		"Number":     {[]int64{1, 2, 4}, []int64{1, 2, 4}},
+		"ExternalID": {[]string{"x1", "x3"}, []int64{1, 3}},
+		"CreatedAt":  {period.Range{Low: &second.CreatedAt}, []int64{2, 3, 4, 5}},
+		"UpdatedAt":  {period.Range{Low: &first.UpdatedAt}, []int64{1, 2, 3, 4}},
+		"DueAt":      {period.Range{High: new(first.DueAt.Add(time.Minute))}, []int64{1, 5}},
+		"Text":       {"bell", []int64{1, 5}},
+	}
+	kind := reflect.TypeFor[desk.TicketQuery]()
+	for i := range kind.NumField() {
+		if _, ok := samples[kind.Field(i).Name]; !ok && !slices.Contains([]string{"Sort", "After", "Limit"}, kind.Field(i).Name) {
+			t.Fatalf("the filter %s has no sample", kind.Field(i).Name)
+		}
+	}
+	for a, one := range samples {
+		for b, other := range samples {
+			if a > b {
+				continue
+			}
+			var q desk.TicketQuery
+			reflect.ValueOf(&q).Elem().FieldByName(a).Set(reflect.ValueOf(one.value))
+			reflect.ValueOf(&q).Elem().FieldByName(b).Set(reflect.ValueOf(other.value))
+			want := slices.DeleteFunc(slices.Clone(one.want), func(n int64) bool { return !slices.Contains(other.want, n) })
+			if n, err := f.desk.CountTickets(t.Context(), f.db, orgA, q, 10); err != nil || n != len(want) {
+				t.Errorf("count by %s and %s: got %d, %v, want %d", a, b, n, err, len(want))
+			}
+			for _, by := range []string{desk.ByNumber, desk.ByUpdatedAt, desk.ByPriority} {
+				q.Sort.Field = by
+				got := f.numbers(orgA, q)
+				slices.Sort(got)
+				if !slices.Equal(got, want) {
+					t.Errorf("list by %s and %s, sorted by %s: got %v, want %v", a, b, by, got, want)
+				}
+			}
 		}
 	}
 }
