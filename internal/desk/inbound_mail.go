@@ -177,13 +177,13 @@ func (s *Service) analyzeMail(ctx context.Context, tx *db.Tx, in *Inbound, msg *
 		return nil, err
 	}
 	if m.sender.Email != "" {
-		if m.agent, m.isAgent, m.own, err = s.lookUpAddress(ctx, tx, in.OrganizationID, m.sender.Email); err != nil {
+		if m.agent, m.isAgent, m.own, err = s.resolveAddress(ctx, tx, in.OrganizationID, m.sender.Email); err != nil {
 			return nil, err
 		}
 	}
 	if key := emailKey(msg.From.Email); key != emailKey(m.sender.Email) && key != "" {
 		// Replies should go elsewhere; accepted only outside the organization.
-		_, isAgent, own, err := s.lookUpAddress(ctx, tx, in.OrganizationID, msg.From.Email)
+		_, isAgent, own, err := s.resolveAddress(ctx, tx, in.OrganizationID, msg.From.Email)
 		if err != nil {
 			return nil, err
 		}
@@ -192,12 +192,12 @@ func (s *Service) analyzeMail(ctx context.Context, tx *db.Tx, in *Inbound, msg *
 		}
 		m.From = m.sender
 	}
-	return m, s.lookUpRecipients(ctx, tx, in, m)
+	return m, s.resolveRecipients(ctx, tx, in, m)
 }
 
-// lookUpAddress returns the agent with a mail address, and whether it is a channel
+// resolveAddress returns the agent with a mail address, and whether it is a channel
 // address of the organization.
-func (s *Service) lookUpAddress(ctx context.Context, tx *db.Tx, organizationID, address string) (agent event.Person, isAgent, own bool, err error) {
+func (s *Service) resolveAddress(ctx context.Context, tx *db.Tx, organizationID, address string) (agent event.Person, isAgent, own bool, err error) {
 	if agent, isAgent, err = s.directory.AgentByEmail(ctx, tx, organizationID, address); err != nil {
 		return agent, false, false, fmt.Errorf("look up agent: %w", err)
 	}
@@ -205,8 +205,8 @@ func (s *Service) lookUpAddress(ctx context.Context, tx *db.Tx, organizationID, 
 	return agent, isAgent, own, err
 }
 
-// lookUpRecipients sets the visible recipients of l.
-func (s *Service) lookUpRecipients(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail) error {
+// resolveRecipients sets the visible recipients of l.
+func (s *Service) resolveRecipients(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail) error {
 	for i, p := range slices.Concat(m.To, m.Cc) {
 		key := emailKey(p.Email)
 		if key == "" || key == emailKey(m.sender.Email) || i >= maxIDs {
