@@ -423,11 +423,11 @@ func (a *analysis) readPacked(ctx context.Context, tx *db.Tx, pieces []timeRange
 			divided = append(divided, p.start)
 		}
 	}
-	what := "rides"
+	column := "rides"
 	if a.revenue {
-		what = "money"
+		column = "money"
 	}
-	rows, err := tx.Query(ctx, `SELECT start_at, end_at, runs, `+what+`, CASE WHEN start_at = ANY($5) THEN times END FROM ride_facts
+	rows, err := tx.Query(ctx, `SELECT start_at, end_at, runs, `+column+`, CASE WHEN start_at = ANY($5) THEN times END FROM ride_facts
 		WHERE organization_id = $1 AND basis = $2 AND start_at >= $3 AND start_at <= $4 ORDER BY start_at`,
 		a.organization, a.basis.name, pieces[0].start, pieces[len(pieces)-1].start, divided)
 	if err != nil {
@@ -456,7 +456,7 @@ const temporary = 1 << 40
 // readRides sends the facts of rides from start (inclusive) to end (exclusive).
 func (a *analysis) readRides(ctx context.Context, tx *db.Tx, start, end int64, columns int) error {
 	for start < end {
-		next, err := nextChunkEnd(ctx, tx, a.organization, a.basis, start, end, rawRides, false)
+		next, err := nextChunkEnd(ctx, tx, chunk{organization: a.organization, basis: a.basis, start: start, end: end}, rawRides, false)
 		if err != nil {
 			return fmt.Errorf("find rides: %w", err)
 		}
@@ -469,30 +469,35 @@ func (a *analysis) readRides(ctx context.Context, tx *db.Tx, start, end int64, c
 		}
 		facts = slices.DeleteFunc(facts, func(f fact) bool { return a.slot(&f.group).group < 0 })
 		if len(facts) > 0 {
-			if err := a.dictionary.load(ctx, tx, a.organization, facts); err != nil {
-				return fmt.Errorf("read the dictionary of rollups: %w", err)
-			}
-			for kind, list := range a.dictionary.missing(facts) {
-				for _, name := range list {
-					if kind != groupName {
-						a.dictionary[kind][name] = int64(temporary + len(a.dictionary[kind]))
-					} else if err := a.nameGroup(name); err != nil {
-						return err
-					}
-				}
-			}
-			packed := packFacts(a.dictionary.encode(facts))
-			what := packed.rides
-			if a.revenue {
-				what = packed.money
-			}
-			if err := a.send(timeRange{start, next, false}, packed.runs, what, packed.times, columns); err != nil {
+			if err := a.sendRides(ctx, tx, timeRange{start, next, false}, facts, columns); err != nil {
 				return err
 			}
 		}
 		start = next
 	}
 	return nil
+}
+
+// sendRides packs facts of unpacked rides and sends them.
+func (a *analysis) sendRides(ctx context.Context, tx *db.Tx, p timeRange, facts []fact, columns int) error {
+	if err := a.dictionary.load(ctx, tx, a.organization, facts); err != nil {
+		return fmt.Errorf("read the dictionary of rollups: %w", err)
+	}
+	for kind, list := range a.dictionary.missing(facts) {
+		for _, name := range list {
+			if kind != groupName {
+				a.dictionary[kind][name] = int64(temporary + len(a.dictionary[kind]))
+			} else if err := a.nameGroup(name); err != nil {
+				return err
+			}
+		}
+	}
+	packed := packFacts(a.dictionary.encode(facts))
+	figures := packed.rides
+	if a.revenue {
+		figures = packed.money
+	}
+	return a.send(p, packed.runs, figures, packed.times, columns)
 }
 
 // send sends packed facts to the counters by period. Times may be nil if all facts
@@ -605,20 +610,7 @@ func (c *rideCounter) count(parts <-chan factBatch) {
 			if cell.rides == 0 {
 				c.touched = append(c.touched, s.group)
 			}
-			n := int64(s.hi - s.lo)
-			cell.rides += n
-			switch {
-			case s.completed:
-				cell.completed += n
-				for i := s.lo; i < s.hi; i++ {
-					if v := value.at(i); v != 0 { // one more than the value
-						cell.sum += v - 1
-						cell.with++
-					}
-				}
-			case s.cancelled:
-				cell.cancelled += n
-			}
+			cell.add(s, &value)
 			for i := s.lo; i < s.hi; i++ {
 				if v := id.at(i); v != 0 || c.id != customerColumn {
 					cell.unique += c.seen.add(uint64(s.group), uint64(v))
@@ -627,6 +619,24 @@ func (c *rideCounter) count(parts <-chan factBatch) {
 		}
 	}
 	c.flush()
+}
+
+// add counts the rides of a span.
+func (c *rideCell) add(s span, value *packedColumn) {
+	n := int64(s.hi - s.lo)
+	c.rides += n
+	switch {
+	case s.completed:
+		c.completed += n
+		for i := s.lo; i < s.hi; i++ {
+			if v := value.at(i); v != 0 { // one more than the value
+				c.sum += v - 1
+				c.with++
+			}
+		}
+	case s.cancelled:
+		c.cancelled += n
+	}
 }
 
 // flush completes a period.

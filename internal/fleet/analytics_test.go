@@ -628,7 +628,7 @@ func TestAnalyticsAreSums(t *testing.T) {
 				for {
 					end, err := lastChunkEnd(ctx, s.db, countedOrg, b)
 					must(err)
-					next, err := nextChunkEnd(ctx, s.db, countedOrg, b, end, 1<<62, rapid.IntRange(1, 8).Draw(t, "together"), rapid.Bool().Draw(t, "rest"))
+					next, err := nextChunkEnd(ctx, s.db, chunk{organization: countedOrg, basis: b, start: end, end: 1 << 62}, rapid.IntRange(1, 8).Draw(t, "together"), rapid.Bool().Draw(t, "rest"))
 					must(err)
 					if next == 0 {
 						break

@@ -31,13 +31,13 @@ func Decide(list []Fence, global []Rule, lng, lat float64, vehicleTypeID string,
 		}
 		fences[i] = fence{f.ID, 0, f.Kind, f.Area, rules, priority, f.Starts, f.Ends}
 	}
-	return newFences(fences).decide(global, lng, lat, vehicleTypeID, at)
+	return newFences(fences).decide(global, &geo.Position{Lat: lat, Lng: lng}, vehicleTypeID, at)
 }
 
 // EventsFor is eventsFor.
 func EventsFor(from, to VehicleState) []VehicleEvent { return eventsFor(from, to) }
 
-// RuleAt is ruleAt at the current time.
+// RuleAt is fences.decide for the zones of a subaccount at the current time.
 func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, subaccountID string, lng, lat float64, vehicleTypeID string) (Rule, string, error) {
 	a, err := s.orgContext(ctx, q, time.Now(), organizationID)
 	if err != nil {
@@ -47,7 +47,12 @@ func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, suba
 	if err != nil {
 		return Rule{}, "", err
 	}
-	return s.ruleAt(ctx, q, organizationID, sub, stamp, &geo.Position{Lat: lat, Lng: lng}, vehicleTypeID, a.now)
+	zones, err := s.fencesIn(ctx, q, organizationID, sub.ID, stamp)
+	if err != nil {
+		return Rule{}, "", err
+	}
+	rule, zoneID := zones.decide(sub.GlobalRules, &geo.Position{Lat: lat, Lng: lng}, vehicleTypeID, a.now)
+	return rule, zoneID, nil
 }
 
 // CreateWithoutRecordsTx provisions a fleet with one empty subaccount, as in

@@ -242,17 +242,17 @@ func nextUpdatedAt(before rfc3339.Time, now time.Time) rfc3339.Time {
 }
 
 // notFoundError is the error of a missing record.
-func notFoundError(what string) error {
-	return problem.New(problem.NotFound, "there is no such %s", what)
+func notFoundError(kind string) error {
+	return problem.New(problem.NotFound, "there is no such %s", kind)
 }
 
 // wrapReadError turns [db.ErrNoRows] into notFoundError and wraps any other error.
-func wrapReadError(err error, what string) error {
+func wrapReadError(err error, kind string) error {
 	if errors.Is(err, db.ErrNoRows) {
-		return notFoundError(what)
+		return notFoundError(kind)
 	}
 	if err != nil {
-		return fmt.Errorf("read a %s: %w", what, err)
+		return fmt.Errorf("read a %s: %w", kind, err)
 	}
 	return nil
 }

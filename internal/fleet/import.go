@@ -296,6 +296,20 @@ func (im *importRun) importSubaccounts(ctx context.Context, f *File) error {
 
 // importTypes adds the vehicle types. Their plans follow in finish.
 func (im *importRun) importTypes(ctx context.Context, f *File) error {
+	if err := im.collectTypes(ctx, f); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, home := range im.homes {
+		if err := im.importTypesOf(ctx, home, seen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collectTypes groups the vehicle types by subaccount.
+func (im *importRun) collectTypes(ctx context.Context, f *File) error {
 	im.incoming = map[string][]incoming{}
 	note := func(home string, t VehicleType, path string) {
 		if _, ok := im.incoming[home]; !ok {
@@ -320,56 +334,59 @@ func (im *importRun) importTypes(ctx context.Context, f *File) error {
 		}
 		note(home, t.VehicleType, path)
 	}
-	seen := map[string]bool{}
-	for _, home := range im.homes {
-		sub, err := im.s.LockSubaccountTx(ctx, im.tx, im.organizationID, home)
-		if problem.Of(err) == problem.NotFound {
-			continue // reported
+	return nil
+}
+
+// importTypesOf adds the vehicle types of a subaccount. seen has the ids of all types
+// so far.
+func (im *importRun) importTypesOf(ctx context.Context, home string, seen map[string]bool) error {
+	sub, err := im.s.LockSubaccountTx(ctx, im.tx, im.organizationID, home)
+	if problem.Of(err) == problem.NotFound {
+		return nil // reported
+	}
+	if err != nil {
+		return err
+	}
+	list := slices.Clone(sub.VehicleTypes)
+	var added []incoming
+	for _, t := range im.incoming[home] {
+		if t.ID != "" && seen[t.ID] {
+			im.faults.AddCode("conflict", t.path+".id", "is repeated")
+			continue
 		}
-		if err != nil {
+		seen[t.ID] = true
+		if t.ID != "" && sub.vehicleType(t.ID) != nil {
+			continue
+		}
+		plain := t.VehicleType
+		plain.ID, plain.DefaultPricingPlanID = "", ""
+		list, added = append(list, plain), append(added, t)
+	}
+	im.incoming[home] = added
+	had := len(sub.VehicleTypes)
+	changed, err := im.s.UpdateSubaccountTx(ctx, im.tx, im.organizationID, sub, SubaccountChange{VehicleTypes: optional.Of(list)})
+	if err != nil {
+		if err := im.addTypeIssues(err, "", had, added); err != nil {
 			return err
 		}
-		list := slices.Clone(sub.VehicleTypes)
-		var added []incoming
-		for _, t := range im.incoming[home] {
-			if t.ID != "" && seen[t.ID] {
-				im.faults.AddCode("conflict", t.path+".id", "is repeated")
-				continue
-			}
-			seen[t.ID] = true
-			if t.ID != "" && sub.vehicleType(t.ID) != nil {
-				continue
-			}
-			plain := t.VehicleType
-			plain.ID, plain.DefaultPricingPlanID = "", ""
-			list, added = append(list, plain), append(added, t)
+		for i := range list[had:] {
+			list[had+i] = VehicleType{Name: "instead", FormFactor: "other", PropulsionType: "human"}
 		}
-		im.incoming[home] = added
-		had := len(sub.VehicleTypes)
-		changed, err := im.s.UpdateSubaccountTx(ctx, im.tx, im.organizationID, sub, SubaccountChange{VehicleTypes: optional.Of(list)})
-		if err != nil {
-			if err := im.addTypeIssues(err, "", had, added); err != nil {
-				return err
-			}
-			for i := range list[had:] {
-				list[had+i] = VehicleType{Name: "instead", FormFactor: "other", PropulsionType: "human"}
-			}
-			if len(list) > maxList {
-				continue
-			}
-			if changed, err = im.s.UpdateSubaccountTx(ctx, im.tx, im.organizationID, sub, SubaccountChange{VehicleTypes: optional.Of(list)}); err != nil {
-				return err
-			}
+		if len(list) > maxList {
+			return nil
 		}
-		for i, t := range added {
-			now := changed.VehicleTypes[had+i].ID
-			if t.ID == "" {
-				added[i].ID = now
-			}
-			im.types[added[i].ID] = now
+		if changed, err = im.s.UpdateSubaccountTx(ctx, im.tx, im.organizationID, sub, SubaccountChange{VehicleTypes: optional.Of(list)}); err != nil {
+			return err
 		}
-		im.made.VehicleTypes += len(added)
 	}
+	for i, t := range added {
+		now := changed.VehicleTypes[had+i].ID
+		if t.ID == "" {
+			added[i].ID = now
+		}
+		im.types[added[i].ID] = now
+	}
+	im.made.VehicleTypes += len(added)
 	return nil
 }
 

@@ -608,10 +608,11 @@ func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	if at == nil {
 		at = r.StartLocation
 	}
-	rule, zoneID, err := s.ruleAt(ctx, tx, a.id, p.subaccount, p.stamp, at, kind.ID, now)
+	zones, err := s.fencesIn(ctx, tx, a.id, p.subaccount.ID, p.stamp)
 	if err != nil {
 		return err
 	}
+	rule, zoneID := zones.decide(p.subaccount.GlobalRules, at, kind.ID, now)
 	if !rule.StartAllowed {
 		e := conflict("ride_start_not_allowed", "a ride cannot start at the vehicle's location")
 		e.Details = map[string]any{"zone_id": NullString(zoneID)}
@@ -727,10 +728,11 @@ func (s *Service) complete(ctx context.Context, tx *db.Tx, a orgContext, r *Ride
 	if e.location != nil {
 		v.Location = e.location
 	}
-	rule, zoneID, err := s.ruleAt(ctx, tx, a.id, p.subaccount, p.stamp, v.Location, r.vehicleTypeID, e.at)
+	zones, err := s.fencesIn(ctx, tx, a.id, p.subaccount.ID, p.stamp)
 	if err != nil {
 		return err
 	}
+	rule, zoneID := zones.decide(p.subaccount.GlobalRules, v.Location, r.vehicleTypeID, e.at)
 	outside := e.reason == "rider" && !rule.EndAllowed
 	if outside && (terms == nil || terms.OutOfZoneAmount == nil) {
 		refusal := conflict("ride_end_not_allowed", "a ride cannot end here")

@@ -14,8 +14,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
-// TestUsageIsWhatWasCharged: usage and tariff of an ended ride give its price.
-func TestUsageIsWhatWasCharged(t *testing.T) {
+// TestUsageGivesPrice: usage and tariff of an ended ride give its price.
+func TestUsageGivesPrice(t *testing.T) {
 	holds := func(t *testing.T, s *fleet.Service, d *db.DB, org string, r *fleet.Ride) {
 		t.Helper()
 		want := tariff.Price{Currency: r.Price.Currency}

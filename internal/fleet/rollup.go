@@ -176,7 +176,7 @@ func (s *Service) addChunks(ctx context.Context, organizationID string, b basis,
 			return err
 		}
 		// Usually there is nothing to add; avoid a write transaction to find out.
-		if at, err := nextChunkEnd(ctx, s.db, organizationID, b, end, until, s.packedRides, rest); err != nil || at == 0 {
+		if at, err := nextChunkEnd(ctx, s.db, chunk{organization: organizationID, basis: b, start: end, end: until}, s.packedRides, rest); err != nil || at == 0 {
 			return err
 		}
 		err = s.db.Write(ctx, func(tx *db.Tx) error {
@@ -186,7 +186,7 @@ func (s *Service) addChunks(ctx context.Context, organizationID string, b basis,
 			start, err := lastChunkEnd(ctx, tx, organizationID, b)
 			for n := 0; err == nil; n++ {
 				var at int64
-				if at, err = nextChunkEnd(ctx, tx, organizationID, b, start, until, s.packedRides, rest); err != nil || at == 0 || n == packedAtOnce {
+				if at, err = nextChunkEnd(ctx, tx, chunk{organization: organizationID, basis: b, start: start, end: until}, s.packedRides, rest); err != nil || at == 0 || n == packedAtOnce {
 					more = at != 0
 					return err
 				}
@@ -218,15 +218,15 @@ func lastChunkEnd(ctx context.Context, q db.Querier, organizationID string, b ba
 	return end, err
 }
 
-// nextChunkEnd returns the end of a chunk of about n rides from start, 0 if there
-// are fewer before until. With rest, the chunk then ends after the last ride. It
-// ends at a whole millisecond, the precision of times in documents.
-func nextChunkEnd(ctx context.Context, q db.Querier, organizationID string, b basis, start, until int64, n int, rest bool) (int64, error) {
+// nextChunkEnd returns where a chunk of about n rides ends that starts with within, 0
+// if within has fewer. With rest, the chunk then ends after the last ride. It ends at
+// a whole millisecond, the precision of times in documents.
+func nextChunkEnd(ctx context.Context, q db.Querier, within chunk, n int, rest bool) (int64, error) {
 	end, last := int64(math.MaxInt64), int64(math.MinInt64)
-	for _, src := range b.sources {
+	for _, src := range within.basis.sources {
 		nth := func(order string, skip int) (at int64, err error) {
 			err = q.QueryRow(ctx, fmt.Sprintf(`SELECT %[1]s FROM rides WHERE organization_id = $1 AND %[2]s AND %[1]s >= $2 AND %[1]s < $3
-				ORDER BY %[1]s %[3]s LIMIT 1 OFFSET $4`, src.column, src.where, order), organizationID, start, until, skip).Scan(&at)
+				ORDER BY %[1]s %[3]s LIMIT 1 OFFSET $4`, src.column, src.where, order), within.organization, within.start, within.end, skip).Scan(&at)
 			return at, err
 		}
 		at, err := nth("", n)
@@ -308,7 +308,7 @@ func (s *Service) packChunks(ctx context.Context, organizationID string, list []
 	for i, p := range list {
 		g.Go(func() error {
 			return s.db.Read(reading, func(tx *db.Tx) error {
-				at, err := nextChunkEnd(reading, tx, organizationID, p.basis, p.start, p.end, splitFactor*s.packedRides, false)
+				at, err := nextChunkEnd(reading, tx, p, splitFactor*s.packedRides, false)
 				if err != nil {
 					return err
 				}
@@ -363,7 +363,7 @@ func (s *Service) splitChunk(ctx context.Context, p chunk) error {
 		if err := tx.Lock(ctx, rollupLock(p.organization)); err != nil {
 			return err
 		}
-		at, err := nextChunkEnd(ctx, tx, p.organization, p.basis, p.start, p.end, s.packedRides, false)
+		at, err := nextChunkEnd(ctx, tx, p, s.packedRides, false)
 		if err != nil || at == 0 || at >= p.end {
 			return err
 		}
@@ -373,7 +373,7 @@ func (s *Service) splitChunk(ctx context.Context, p chunk) error {
 			return err
 		}
 		for start := at; start < p.end; start = at {
-			if at, err = nextChunkEnd(ctx, tx, p.organization, p.basis, start, p.end, s.packedRides, false); err != nil {
+			if at, err = nextChunkEnd(ctx, tx, chunk{organization: p.organization, basis: p.basis, start: start, end: p.end}, s.packedRides, false); err != nil {
 				return err
 			}
 			if at == 0 {

@@ -68,12 +68,12 @@ type simCity struct {
 // simVehicle is a vehicle with its simulation state.
 type simVehicle struct {
 	Vehicle
-	kind       *VehicleType
-	plan       *Plan
-	finalState byte      // a letter of cityTemplate.finalStates
-	free       time.Time // when it is available again
-	until      time.Time // when it stops being available
-	level      float64   // battery level in percent
+	kind  *VehicleType
+	plan  *Plan
+	fate  fate
+	free  time.Time // when it is available again
+	until time.Time // when it stops being available
+	level float64   // battery level in percent
 }
 
 // simCustomer is a customer with its simulation state.
@@ -240,7 +240,7 @@ func (f *simulator) makeVehicles() {
 			c, at = f.cities[1], at-len(c.template.kinds)
 		}
 		made := time.Date(2025, time.February, 3, 8, 0, 0, 0, time.UTC).Add(time.Duration(n) * time.Minute)
-		m := &simVehicle{finalState: c.template.finalStates[at], kind: &c.sub.VehicleTypes[c.template.kinds[at]-'0'], free: made.Add(time.Hour)}
+		m := &simVehicle{fate: fate(c.template.fates[at]), kind: &c.sub.VehicleTypes[c.template.kinds[at]-'0'], free: made.Add(time.Hour)}
 		m.plan = c.planOf(m.kind)
 		m.Vehicle = Vehicle{
 			RecordHeader: f.head(vehiclePrefix, "vehicle", c.sub.ID, made, n), Code: fmt.Sprintf("%s-%04d", c.template.letter, len(c.vehicles)+101),
@@ -254,16 +254,16 @@ func (f *simulator) makeVehicles() {
 		here := c.randomPosition(f.random, m.kind.ID)
 		m.Location = &here
 		f.setVehicleState(m, made, Available, "provider_drop_off", "")
-		switch m.finalState {
-		case 'r', 't', 'p', 'a':
+		switch m.fate {
+		case endsAvailable, endsReserved, endsOnTrip, endsPaused:
 			m.until = f.now.AddDate(1, 0, 0)
-		case 'l', 'c':
+		case endsDischarged, endsOutOfContact:
 			m.until = f.today.Add(-13 * time.Hour)
-		case 'n':
+		case endsInRepair:
 			m.until = f.today.Add(-25 * time.Hour)
-		case 'x':
+		case endsMissing:
 			m.until = f.today.AddDate(0, 0, -5)
-		case 'z':
+		case endsRemoved:
 			m.until = f.today.AddDate(0, 0, -10)
 		}
 		c.vehicles = append(c.vehicles, m)
@@ -351,7 +351,7 @@ func (c *simCity) randomPosition(random *rand.Rand, vehicleTypeID string) geo.Po
 }
 
 func (c *simCity) ruleAt(p geo.Position, vehicleTypeID string) (Rule, string) {
-	return c.fences.decide(c.sub.GlobalRules, p.Lng, p.Lat, vehicleTypeID, time.Time{})
+	return c.fences.decide(c.sub.GlobalRules, &p, vehicleTypeID, time.Time{})
 }
 
 // hotspot is a busy place of a city.
@@ -395,7 +395,7 @@ func (f *simulator) run(emit func(r *Ride, changes []StateChange) error) error {
 	open := 0
 	for _, c := range f.cities {
 		for _, m := range c.vehicles {
-			if strings.IndexByte("rtp", m.finalState) >= 0 {
+			if m.fate.hasRide() {
 				open++
 			}
 		}
@@ -449,20 +449,20 @@ func (f *simulator) startTime(c *simCity, date time.Time, last bool) time.Time {
 func (f *simulator) pastRide(c *simCity, at time.Time) (*Ride, []StateChange) {
 	kind := f.random.IntN(1000)
 	var m *simVehicle
-	var who *simCustomer
+	var rider *simCustomer
 	for {
 		if m = f.freeVehicle(c, at, kind); kind < 15 {
-			who = nil
+			rider = nil
 		} else {
-			who = f.freeCustomer(c, at, m)
+			rider = f.freeCustomer(c, at, m)
 		}
-		if m != nil && (who != nil || kind < 15) {
+		if m != nil && (rider != nil || kind < 15) {
 			break
 		}
 		kind = f.random.IntN(1000)
 		at = at.Add(time.Minute)
 	}
-	j := f.newRide(c, m, who, at)
+	j := f.newRide(c, m, rider, at)
 	switch {
 	case kind < 15:
 		j.TripType = RebalanceTrip
@@ -543,15 +543,15 @@ type simRide struct {
 	changes   []StateChange
 }
 
-func (f *simulator) newRide(c *simCity, m *simVehicle, who *simCustomer, at time.Time) *simRide {
-	j := &simRide{simulator: f, city: c, vehicle: m, customer: who}
+func (f *simulator) newRide(c *simCity, m *simVehicle, rider *simCustomer, at time.Time) *simRide {
+	j := &simRide{simulator: f, city: c, vehicle: m, customer: rider}
 	j.Ride = Ride{
 		RecordHeader: RecordHeader{ID: f.rideIDs.id(ridePrefix, at), Object: "ride", Live: f.live, SubaccountID: c.sub.ID}, TripType: RiderTrip,
 		VehicleID: m.ID, PaymentStatus: "not_due", Timestamps: timestampsAt(at), revision: 1, vehicleTypeID: m.kind.ID,
 	}
 	j.usage.ReservationMinutes = m.kind.ReservationMinutes
-	if who != nil {
-		j.CustomerID, j.PricingPlanID, j.PricingPlanVersion = NullString(who.ID), NullString(m.plan.ID), new(m.plan.Version)
+	if rider != nil {
+		j.CustomerID, j.PricingPlanID, j.PricingPlanVersion = NullString(rider.ID), NullString(m.plan.ID), new(m.plan.Version)
 	}
 	return j
 }
@@ -697,93 +697,128 @@ func (j *simRide) recordPayment(random *rand.Rand) {
 	j.UpdatedAt = rfc3339.Time(at)
 }
 
-// setCurrentStates brings vehicles into their final states, and starts the open
-// rides.
+// A fate is the state of a vehicle at the end of the simulation.
+type fate byte
+
+const (
+	endsAvailable    fate = 'a'
+	endsReserved     fate = 'r'
+	endsOnTrip       fate = 't'
+	endsPaused       fate = 'p'
+	endsInRepair     fate = 'n'
+	endsDischarged   fate = 'l'
+	endsOutOfContact fate = 'c'
+	endsMissing      fate = 'x'
+	endsRemoved      fate = 'z'
+)
+
+// hasRide reports whether the vehicle ends with an open ride.
+func (e fate) hasRide() bool { return e == endsReserved || e == endsOnTrip || e == endsPaused }
+
+// setCurrentStates applies the fates of the vehicles, and starts the open rides.
 func (f *simulator) setCurrentStates(emit func(*Ride, []StateChange) error) error {
 	open := 0
 	for _, c := range f.cities {
 		for n, m := range c.vehicles {
-			var changes []StateChange
-			report := func(at time.Time) {
-				m.LastReportedAt = rfc3339.Time(at)
-				m.UpdatedAt = rfc3339.Time(maxTime(at, m.UpdatedAt.Std()))
-				m.revision++
-				m.charge()
-			}
-			if strings.IndexByte("lcx", m.finalState) >= 0 || m.finalState == 'a' && n%5 == 0 && m.kind.MaxRangeMeters != nil {
-				m.DeviceID = NullString(fmt.Sprintf("86123405%07d", f.deviceNumber(c, n)))
-			}
-			switch m.finalState {
-			case 'a':
-				if m.DeviceID != "" {
-					report(f.now.Add(-time.Duration(1+n%7) * time.Minute))
-				}
-			case 'n':
-				changes = f.setVehicleState(m, f.today.Add(-20*time.Hour), NonOperational, "maintenance", "")
-			case 'l':
-				m.level = float64(5 + n%8)
-				changes = f.setVehicleState(m, f.today.Add(-8*time.Hour), NonOperational, "battery_low", "")
-				report(f.now.Add(-time.Duration(1+n%7) * time.Minute))
-			case 'c', 'x':
-				last := f.today.Add(-8*time.Hour - time.Duration(n%50)*time.Minute)
-				if m.finalState == 'x' {
-					last = f.today.AddDate(0, 0, -4).Add(-time.Duration(n%50) * time.Minute)
-				}
-				report(last)
-				m.formerState, m.formerEvent = Available, m.LastEvent
-				changes = f.setVehicleState(m, last.Add(time.Duration(f.settings.ContactLostMinutes)*time.Minute), NonContactable, "comms_lost", "")
-				if m.finalState == 'x' {
-					changes = append(changes, f.setVehicleState(m, last.Add(time.Duration(f.settings.MissingAfterHours)*time.Hour), Missing, "not_located", "")...)
-					m.formerState, m.formerEvent = "", ""
-				}
-			case 'z':
-				changes = f.setVehicleState(m, f.today.AddDate(0, 0, -9), Removed, "maintenance_pick_up", "")
-			case 'r', 't', 'p':
-				minutes := 3 + open%4*5
-				if m.finalState == 'r' {
-					minutes = 2 + open%4
-				}
-				at := f.now.Add(-time.Duration(minutes)*time.Minute - time.Duration(open%50)*time.Second)
-				open++
-				who := f.freeCustomer(c, at, m)
-				if who == nil {
-					break // no customer is free
-				}
-				who.free = who.until // for the whole ride
-				j := f.newRide(c, m, who, at)
-				if m.kind.MaxRangeMeters != nil && m.level < 45 {
-					m.level = 88
-				}
-				if m.finalState == 'r' {
-					j.reserve(at, 0)
-				} else {
-					j.start(at)
-					if m.finalState == 'p' {
-						j.Status, j.pausedAt = Paused, rfc3339.Time(at.Add(2*time.Minute))
-						j.UpdatedAt = j.pausedAt
-						j.revision++
+			if !m.fate.hasRide() {
+				if changes := f.applyFate(c, n, m); len(changes) > 0 {
+					if err := emit(nil, changes); err != nil {
+						return err
 					}
 				}
-				who.OpenRideID, who.UpdatedAt = NullString(j.ID), rfc3339.Time(at)
-				who.revision++
+				continue
+			}
+			if j := f.openRide(c, m, open); j != nil {
 				if err := emit(&j.Ride, j.changes); err != nil {
 					return err
 				}
 			}
-			if len(changes) > 0 {
-				if err := emit(nil, changes); err != nil {
-					return err
-				}
-			}
+			open++
 		}
 	}
 	f.setFormerCustomers()
 	return nil
 }
 
-// deviceNumber is unique in the fleet.
-func (f *simulator) deviceNumber(c *simCity, n int) int {
-	return n*len(f.cities) + slices.Index(f.cities, c)
+// applyFate applies a fate without a ride to vehicle n of a city.
+func (f *simulator) applyFate(c *simCity, n int, m *simVehicle) []StateChange {
+	device := NullString(fmt.Sprintf("86123405%07d", n*len(f.cities)+slices.Index(f.cities, c)))
+	lately := f.now.Add(-time.Duration(1+n%7) * time.Minute)
+	switch m.fate {
+	case endsAvailable:
+		if n%5 == 0 && m.kind.MaxRangeMeters != nil {
+			m.DeviceID = device
+			m.report(lately)
+		}
+	case endsInRepair:
+		return f.setVehicleState(m, f.today.Add(-20*time.Hour), NonOperational, "maintenance", "")
+	case endsDischarged:
+		m.DeviceID, m.level = device, float64(5+n%8)
+		changes := f.setVehicleState(m, f.today.Add(-8*time.Hour), NonOperational, "battery_low", "")
+		m.report(lately)
+		return changes
+	case endsOutOfContact:
+		m.DeviceID = device
+		return f.loseContact(m, f.today.Add(-8*time.Hour-time.Duration(n%50)*time.Minute))
+	case endsMissing:
+		m.DeviceID = device
+		last := f.today.AddDate(0, 0, -4).Add(-time.Duration(n%50) * time.Minute)
+		changes := f.loseContact(m, last)
+		changes = append(changes, f.setVehicleState(m, last.Add(time.Duration(f.settings.MissingAfterHours)*time.Hour), Missing, "not_located", "")...)
+		m.formerState, m.formerEvent = "", ""
+		return changes
+	case endsRemoved:
+		return f.setVehicleState(m, f.today.AddDate(0, 0, -9), Removed, "maintenance_pick_up", "")
+	}
+	return nil
+}
+
+// report is a telemetry report.
+func (m *simVehicle) report(at time.Time) {
+	m.LastReportedAt = rfc3339.Time(at)
+	m.UpdatedAt = rfc3339.Time(maxTime(at, m.UpdatedAt.Std()))
+	m.revision++
+	m.charge()
+}
+
+// loseContact makes a vehicle non-contactable after its last report.
+func (f *simulator) loseContact(m *simVehicle, last time.Time) []StateChange {
+	m.report(last)
+	m.formerState, m.formerEvent = Available, m.LastEvent
+	return f.setVehicleState(m, last.Add(time.Duration(f.settings.ContactLostMinutes)*time.Minute), NonContactable, "comms_lost", "")
+}
+
+// openRide starts the ride of a vehicle, the n-th open one; nil if no customer is
+// free.
+func (f *simulator) openRide(c *simCity, m *simVehicle, n int) *simRide {
+	minutes := 3 + n%4*5
+	if m.fate == endsReserved {
+		minutes = 2 + n%4
+	}
+	at := f.now.Add(-time.Duration(minutes)*time.Minute - time.Duration(n%50)*time.Second)
+	customer := f.freeCustomer(c, at, m)
+	if customer == nil {
+		return nil
+	}
+	customer.free = customer.until // for the whole ride
+	j := f.newRide(c, m, customer, at)
+	if m.kind.MaxRangeMeters != nil && m.level < 45 {
+		m.level = 88
+	}
+	switch m.fate {
+	case endsReserved:
+		j.reserve(at, 0)
+	case endsOnTrip:
+		j.start(at)
+	case endsPaused:
+		j.start(at)
+		j.Status, j.pausedAt = Paused, rfc3339.Time(at.Add(2*time.Minute))
+		j.UpdatedAt = j.pausedAt
+		j.revision++
+	}
+	customer.OpenRideID, customer.UpdatedAt = NullString(j.ID), rfc3339.Time(at)
+	customer.revision++
+	return j
 }
 
 func maxTime(a, b time.Time) time.Time {

@@ -20,13 +20,10 @@ type cityTemplate struct {
 	plans     []Plan
 	planTypes [][]int // indexes of types of each plan; the first plan is also the city's default
 	kinds     string  // indexes of types of the vehicles, repeated
-	// finalStates are the final states of the vehicles, repeated: a available, r
-	// reserved, t on a trip, p on a paused trip, n in repair, l low battery, c out
-	// of contact, x missing, z removed.
-	finalStates string
-	zones       []zoneTemplate
-	hotspots    []hotspot
-	outside     hotspot // a place where rides may start but not end; zero: none
+	fates     string  // of the vehicles, repeated
+	zones     []zoneTemplate
+	hotspots  []hotspot
+	outside   hotspot // a place where rides may start but not end; zero: none
 }
 
 // zoneTemplate describes a zone of the simulator.
@@ -86,9 +83,9 @@ var cityTemplates = [...]cityTemplate{
 				},
 			},
 		},
-		planTypes:   [][]int{{0, 1}, {2}},
-		kinds:       "00000000000000" + "11111111" + "2222",
-		finalStates: "aaaaaaartlnczx" + "aaaatpln" + "aaat",
+		planTypes: [][]int{{0, 1}, {2}},
+		kinds:     "00000000000000" + "11111111" + "2222",
+		fates:     "aaaaaaartlnczx" + "aaaatpln" + "aaat",
 		zones: []zoneTemplate{
 			{name: "Berlin, inner city", kind: ServiceArea, ring: [][]float64{
 				{13.300, 52.480}, {13.360, 52.468}, {13.440, 52.470}, {13.480, 52.495}, {13.478, 52.530},
@@ -144,9 +141,9 @@ var cityTemplates = [...]cityTemplate{
 				FareCap: &tariff.FareCap{DurationMinutes: 720, Amount: 1800}, Taxable: true, TaxBasisPoints: 1000,
 			},
 		}},
-		planTypes:   [][]int{{0, 1}},
-		kinds:       "000000000" + "11111",
-		finalStates: "aaaaarcxz" + "aaaan",
+		planTypes: [][]int{{0, 1}},
+		kinds:     "000000000" + "11111",
+		fates:     "aaaaarcxz" + "aaaan",
 		zones: []zoneTemplate{
 			{name: "Fukuoka, Tenjin and Hakata", kind: ServiceArea, ring: [][]float64{
 				{130.370, 33.570}, {130.440, 33.570}, {130.445, 33.610}, {130.400, 33.618}, {130.368, 33.600},

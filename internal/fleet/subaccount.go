@@ -568,12 +568,12 @@ func (s *Service) checkUse(ctx context.Context, tx *db.Tx, v *problem.Validation
 		if after.vehicleType(t.ID) != nil {
 			continue
 		}
-		what, err := s.typeUsage(ctx, tx, organizationID, before, plans, t.ID)
+		users, err := s.typeUsage(ctx, tx, organizationID, before, plans, t.ID)
 		if err != nil {
 			return err
 		}
-		if what != "" {
-			v.AddCode("conflict", "vehicle_types", "must include %s, which %s use", t.ID, what)
+		if users != "" {
+			v.AddCode("conflict", "vehicle_types", "must include %s, which %s use", t.ID, users)
 		}
 	}
 	return nil

@@ -590,8 +590,52 @@ func (s *Service) UpdateVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	if err != nil {
 		return v, err
 	}
-	stored := v
-	var faults problem.Validation
+	u := vehicleUpdate{before: v, after: v, change: c, org: a, at: a.now.Truncate(time.Millisecond), by: by}
+	u.applyFields()
+	u.applyReport()
+	if err := s.checkVehicleReferences(ctx, tx, &u); err != nil {
+		return u.after, err
+	}
+	u.resolveTransition()
+	if err := u.faults.Err(); err != nil {
+		return u.after, err
+	}
+	if err := u.applyTransition(); err != nil {
+		return u.after, err
+	}
+	u.applyLevel()
+	if err := s.claimVehicleKeys(ctx, tx, a.id, &u.before, &u.after); err != nil {
+		return u.after, err
+	}
+	if len(u.after.changes) == 0 && !u.reportIsNew {
+		if doc, err := encode(&u.after); err != nil || string(doc) == string(u.before.doc) {
+			return u.after, err
+		}
+	}
+	return u.after, s.saveVehicle(ctx, tx, a, &u.before, &u.after)
+}
+
+// vehicleUpdate is an update by request. Its methods apply the change step by step.
+type vehicleUpdate struct {
+	before, after Vehicle
+	change        VehicleChange
+	org           orgContext
+	at            time.Time // of the update, in milliseconds
+	by            Actor
+	faults        problem.Validation
+
+	reportIsNew bool // the report is later than the stored one
+	hasLevel    bool // a level of battery or fuel applied
+
+	// The requested transition. events is nil if there is no such transition.
+	to     VehicleState
+	event  VehicleEvent
+	events []VehicleEvent
+}
+
+// applyFields applies the change except for telemetry and state.
+func (u *vehicleUpdate) applyFields() {
+	c, v := &u.change, &u.after
 	c.ExternalID.Into(&v.ExternalID)
 	c.Code.Into(&v.Code)
 	c.VehicleTypeID.Into(&v.VehicleTypeID)
@@ -602,114 +646,130 @@ func (s *Service) UpdateVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	if c.Metadata.Set {
 		v.Metadata = metadataOf(c.Metadata.Value)
 	}
-	now := a.now.Truncate(time.Millisecond)
-	report, heard := v.applyReport(&c, now, &faults)
-
-	percent := report && (c.BatteryPercent.Set || c.FuelPercent.Set)
-	if v.VehicleTypeID != stored.VehicleTypeID || percent && !c.CurrentRangeMeters.Set {
-		sub, _, err := s.subaccount(ctx, tx, a.id, v.SubaccountID)
-		if err != nil {
-			return v, err
-		}
-		if kind := v.setType(sub, &faults); kind != nil && percent && !c.CurrentRangeMeters.Set {
-			v.CurrentRangeMeters = v.estimatedRange(kind)
-		}
-	}
-	if v.PricingPlanID != stored.PricingPlanID {
-		if err := s.checkVehiclePlan(ctx, tx, a.id, &v, &faults); err != nil {
-			return v, err
-		}
-	}
-	to := v.State
-	if c.State.Set {
-		to = c.State.Value
-		checkOneOf(&faults, "state", to, Available, VehicleReserved, OnTrip, NonOperational, NonContactable, Missing, Removed)
-	}
-	events := eventsFor(v.State, to)
-	event := c.Event.Or("")
-	if event == "" && len(events) > 0 {
-		event = events[0]
-	}
-	// A repeated request has an event and the present state.
-	if to != v.State && events != nil && !slices.Contains(events, event) || to == v.State && event != "" && !isEvent(event) {
-		faults.AddCode("invalid_value", "event", "is not valid for a transition from %s to %s", v.State, to)
-	}
-	if err := faults.Err(); err != nil {
-		return v, err
-	}
-	if (to != v.State || v.VehicleTypeID != stored.VehicleTypeID) && v.CurrentRideID != "" {
-		return v, vehicleInUseError(&v)
-	}
-
-	switch {
-	case to != v.State:
-		if events == nil {
-			return v, invalidTransition(v.State, to, v.State.Next())
-		}
-		if to == Available && v.Location == nil {
-			e := invalidTransition(v.State, to, v.State.Next())
-			e.Message = "a vehicle without a location cannot be available"
-			return v, e
-		}
-		if to == Available && v.batteryTooLow(a.settings) {
-			return v, lowBatteryError(&v, a.settings)
-		}
-		v.setState(to, event, now, "", by)
-	case heard && v.State == NonContactable:
-		v.restoreContact(now)
-		v.disableIfBelowThreshold(now, a.settings)
-	case heard && v.State == Missing:
-		v.setState(NonOperational, "located", now, "", systemActor)
-	}
-	if percent {
-		v.disableIfBelowThreshold(now, a.settings)
-		if level, known := v.level(); known && v.belowThreshold() && level >= a.settings.BatteryReadyPercent && level >= a.settings.LowBatteryPercent && !(c.State.Set && to == NonOperational) {
-			v.setState(Available, "battery_charged", now, "", systemActor)
-		}
-	}
-	if err := s.claimVehicleKeys(ctx, tx, a.id, &stored, &v); err != nil {
-		return v, err
-	}
-	if len(v.changes) == 0 && !heard {
-		if doc, err := encode(&v); err != nil || string(doc) == string(stored.doc) {
-			return v, err
-		}
-	}
-	return v, s.saveVehicle(ctx, tx, a, &stored, &v)
 }
 
-// applyReport applies the telemetry of c unless it is older than the stored report;
-// then it sets v.ignored. A null time clears the stored one. taken reports whether
-// telemetry applied, heard whether it is a new report: a record sent back
-// unchanged, with the time of the last report, is not.
-func (v *Vehicle) applyReport(c *VehicleChange, now time.Time, faults *problem.Validation) (taken, heard bool) {
-	at := c.LastReportedAt.Or(rfc3339.Time(now)).Std()
-	checkReportTime(faults, at, now)
+// applyReport applies the telemetry of the change unless it is older than the stored
+// report; then it sets ignored. A null time clears the stored one. A record sent back
+// unchanged, with the time of the last report, is not a new report.
+func (u *vehicleUpdate) applyReport() {
+	c, v := &u.change, &u.after
+	at := c.LastReportedAt.Or(rfc3339.Time(u.at)).Std()
+	checkReportTime(&u.faults, at, u.at)
 	checked := *v
 	c.applyTelemetry(&checked) // ignored telemetry must be valid, too
-	checked.check(faults)
+	checked.check(&u.faults)
 	v.ignored = nil
 	switch {
 	case !c.hasTelemetry():
-		return false, false
+		return
 	case c.LastReportedAt.Null:
 		c.applyTelemetry(v)
 		v.LastReportedAt = rfc3339.Time{}
 		if c.OdometerMeters.Set {
-			v.odometerAt = now
+			v.odometerAt = u.at
 		}
-		return true, false
 	case at.Before(v.reportedAt()):
 		v.ignored = c.telemetryFields()
-		return false, false
+		return
+	default:
+		u.reportIsNew = at.After(v.reportedAt())
+		if c.OdometerMeters.Set && (u.reportIsNew || checked.OdometerMeters == nil || v.OdometerMeters == nil || *checked.OdometerMeters != *v.OdometerMeters) {
+			v.odometerAt = at
+		}
+		c.applyTelemetry(v)
+		v.LastReportedAt = rfc3339.Time(at.Truncate(time.Millisecond))
 	}
-	heard = at.After(v.reportedAt())
-	if c.OdometerMeters.Set && (heard || checked.OdometerMeters == nil || v.OdometerMeters == nil || *checked.OdometerMeters != *v.OdometerMeters) {
-		v.odometerAt = at
+	u.hasLevel = c.BatteryPercent.Set || c.FuelPercent.Set
+}
+
+// checkVehicleReferences checks the type and the plan if they changed, and estimates
+// the range by the type if a level came without one.
+func (s *Service) checkVehicleReferences(ctx context.Context, tx *db.Tx, u *vehicleUpdate) error {
+	v := &u.after
+	estimate := u.hasLevel && !u.change.CurrentRangeMeters.Set
+	if v.VehicleTypeID != u.before.VehicleTypeID || estimate {
+		sub, _, err := s.subaccount(ctx, tx, u.org.id, v.SubaccountID)
+		if err != nil {
+			return err
+		}
+		if kind := v.setType(sub, &u.faults); kind != nil && estimate {
+			v.CurrentRangeMeters = v.estimatedRange(kind)
+		}
 	}
-	c.applyTelemetry(v)
-	v.LastReportedAt = rfc3339.Time(at.Truncate(time.Millisecond))
-	return true, heard
+	if v.PricingPlanID != u.before.PricingPlanID {
+		return s.checkVehiclePlan(ctx, tx, u.org.id, v, &u.faults)
+	}
+	return nil
+}
+
+// resolveTransition determines the requested transition. The default event is the
+// first one of the transition.
+func (u *vehicleUpdate) resolveTransition() {
+	from := u.after.State
+	u.to = from
+	if u.change.State.Set {
+		u.to = u.change.State.Value
+		checkOneOf(&u.faults, "state", u.to, Available, VehicleReserved, OnTrip, NonOperational, NonContactable, Missing, Removed)
+	}
+	u.events = eventsFor(from, u.to)
+	u.event = u.change.Event.Or("")
+	if u.event == "" && len(u.events) > 0 {
+		u.event = u.events[0]
+	}
+	// A repeated request has an event and the present state.
+	if u.to != from && u.events != nil && !slices.Contains(u.events, u.event) || u.to == from && u.event != "" && !isEvent(u.event) {
+		u.faults.AddCode("invalid_value", "event", "is not valid for a transition from %s to %s", from, u.to)
+	}
+}
+
+// applyTransition applies the requested transition or, without one, that of a
+// vehicle that reports again.
+func (u *vehicleUpdate) applyTransition() error {
+	v := &u.after
+	if (u.to != v.State || v.VehicleTypeID != u.before.VehicleTypeID) && v.CurrentRideID != "" {
+		return vehicleInUseError(v)
+	}
+	switch {
+	case u.to != v.State:
+		return u.applyRequestedTransition()
+	case u.reportIsNew && v.State == NonContactable:
+		v.restoreContact(u.at)
+		v.disableIfBelowThreshold(u.at, u.org.settings)
+	case u.reportIsNew && v.State == Missing:
+		v.setState(NonOperational, "located", u.at, "", systemActor)
+	}
+	return nil
+}
+
+func (u *vehicleUpdate) applyRequestedTransition() error {
+	v := &u.after
+	if u.events == nil {
+		return invalidTransition(v.State, u.to, v.State.Next())
+	}
+	if u.to == Available && v.Location == nil {
+		e := invalidTransition(v.State, u.to, v.State.Next())
+		e.Message = "a vehicle without a location cannot be available"
+		return e
+	}
+	if u.to == Available && v.batteryTooLow(u.org.settings) {
+		return lowBatteryError(v, u.org.settings)
+	}
+	v.setState(u.to, u.event, u.at, "", u.by)
+	return nil
+}
+
+// applyLevel applies the transition that a new level of battery or fuel causes.
+func (u *vehicleUpdate) applyLevel() {
+	if !u.hasLevel {
+		return
+	}
+	v, settings := &u.after, u.org.settings
+	v.disableIfBelowThreshold(u.at, settings)
+	level, known := v.level()
+	requested := u.change.State.Set && u.to == NonOperational
+	if known && v.belowThreshold() && level >= settings.BatteryReadyPercent && level >= settings.LowBatteryPercent && !requested {
+		v.setState(Available, "battery_charged", u.at, "", systemActor)
+	}
 }
 
 // telemetryFields lists the telemetry fields that c sets.

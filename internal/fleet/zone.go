@@ -150,13 +150,17 @@ func newFences(list []fence) *fences {
 	return f
 }
 
-// decide returns the rule for a vehicle type at a point and a time, and the id of
+// decide returns the rule for a vehicle type at a place and a time, and the id of
 // its zone, empty if the rule is global or a default. Zones are evaluated by
 // priority, then id (GBFS; fleet-api.md 1.4). The first rule for the type applies
-// alone.
-func (f *fences) decide(global []Rule, lng, lat float64, vehicleTypeID string, at time.Time) (Rule, string) {
+// alone. A nil place is outside of all zones.
+func (f *fences) decide(global []Rule, place *geo.Position, vehicleTypeID string, at time.Time) (Rule, string) {
 	first := len(f.list)
 	var rule *Rule
+	lng, lat := 999.0, 999.0 // not on earth
+	if place != nil {
+		lng, lat = place.Lng, place.Lat
+	}
 	here := [2]float64{lng, lat}
 	f.where.Search(here, here, func(_, _ [2]float64, i int) bool {
 		if zone := &f.list[i]; i < first && zone.inForce(at) {
@@ -179,21 +183,6 @@ func (f *fences) decide(global []Rule, lng, lat float64, vehicleTypeID string, a
 		return Rule{ThroughAllowed: true}, ""
 	}
 	return Rule{StartAllowed: true, EndAllowed: true, ThroughAllowed: true}, ""
-}
-
-// ruleAt is [fences.decide] with the zones of a subaccount at a stamp. A
-// nil place is outside of all zones.
-func (s *Service) ruleAt(ctx context.Context, q db.Querier, organizationID string, sub *Subaccount, stamp int64, place *geo.Position, vehicleTypeID string, at time.Time) (Rule, string, error) {
-	around, err := s.fencesIn(ctx, q, organizationID, sub.ID, stamp)
-	if err != nil {
-		return Rule{}, "", err
-	}
-	lng, lat := 999.0, 999.0 // not on earth
-	if place != nil {
-		lng, lat = place.Lng, place.Lat
-	}
-	rule, zoneID := around.decide(sub.GlobalRules, lng, lat, vehicleTypeID, at)
-	return rule, zoneID, nil
 }
 
 // fencesIn returns the zones of a subaccount at a stamp, read-only.
