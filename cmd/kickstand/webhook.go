@@ -355,7 +355,7 @@ func (c *webhookShowCmd) Run(ctx context.Context, e *env) error {
 			if !d.NextAt.IsZero() {
 				fmt.Fprintf(w, "\nThe next attempt is due at %s.\n", formatTime(&d.NextAt))
 			}
-			if d.State == webhook.Undelivered || d.State == webhook.Dropped {
+			if d.State == webhook.DeliveryFailed || d.State == webhook.Dropped {
 				fmt.Fprintf(w, "\nNext: kickstand webhook replay --org %s %s\n", c.Org, d.ID)
 			}
 		})
@@ -531,7 +531,7 @@ func (e *env) changeWebhook(ctx context.Context, slug, id string, change webhook
 		return e.print(showWebhook(w), func(out io.Writer) {
 			switch {
 			case w.State != webhook.Enabled:
-				fmt.Fprintf(out, "%s is %s. Events queue, at most %d; %d are queued now.\n", w.ID, w.State, webhook.MaxHeld, w.QueuedEvents)
+				fmt.Fprintf(out, "%s is %s. Events queue, at most %d; %d are queued now.\n", w.ID, w.State, webhook.MaxQueued, w.QueuedEvents)
 			case change.DrainRate != nil && *change.DrainRate > 0:
 				fmt.Fprintf(out, "%s is enabled. A running server delivers the %d queued events, %d a second.\n", w.ID, before.QueuedEvents, *change.DrainRate)
 			default:

@@ -43,8 +43,8 @@ func TestSLAWebhooks(t *testing.T) {
 		form webhook.Form
 		want []string // parts of the body
 	}{
-		{webhook.FormA, []string{`"dueAt":"2000-01-01T00:10:00.000Z"`, `"metric":"first_response"`, `"ticketNumber":1`}},
-		{webhook.FormB, []string{`"sla":{"metric":"first_response","due_at":"2000-01-01T00:10:00.000Z"}`, `"ticket":{"id":"`, `"number":1`, `"status":"open"`}},
+		{webhook.Flat, []string{`"dueAt":"2000-01-01T00:10:00.000Z"`, `"metric":"first_response"`, `"ticketNumber":1`}},
+		{webhook.Nested, []string{`"sla":{"metric":"first_response","due_at":"2000-01-01T00:10:00.000Z"}`, `"ticket":{"id":"`, `"number":1`, `"status":"open"`}},
 	} {
 		t.Run(string(c.form), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -56,7 +56,7 @@ type countDelta struct {
 func countDeltas(batch []*result) []countDelta {
 	var out []countDelta
 	for _, r := range batch {
-		if r.err != nil || r.state == Untried {
+		if r.err != nil || r.state == Pending {
 			continue
 		}
 		at := r.attempt.at.UTC().Truncate(CountInterval)

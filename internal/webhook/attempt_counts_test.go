@@ -174,7 +174,7 @@ func TestReplayParts(t *testing.T) {
 	if _, err := r.hooks.Replay(t.Context(), org, []string{first[449].ID, first[448].ID}); err != nil {
 		t.Fatal(err)
 	}
-	exec("UPDATE deliveries SET state = $1", int64(webhook.Undelivered))
+	exec("UPDATE deliveries SET state = $1", int64(webhook.DeliveryFailed))
 	all := webhook.Range{WebhookID: w.ID, From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), States: webhook.FailedOnly(true)}
 	total, parts, at := 0, 0, all.From
 	for next := ""; ; {

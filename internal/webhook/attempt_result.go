@@ -19,7 +19,7 @@ type result struct {
 	job     *queue.Job
 	attempt attempt
 
-	state DeliveryState // new state of the delivery; Untried if it is deleted
+	state DeliveryState // new state of the delivery; Pending if it is deleted
 	err   error
 	done  chan struct{} // closed once written or failed
 	lead  chan struct{} // closed to make this goroutine write the next batch
@@ -140,14 +140,14 @@ func (s *Service) noteNewest(ctx context.Context, tx *db.Tx, id string, a *attem
 // delivery and nothing was written.
 func (s *Service) finishOrRetry(ctx context.Context, tx *db.Tx, r *result) error {
 	j, a := r.job, &r.attempt
-	r.state = Untried
+	r.state = Pending
 	if a.outcome != retryable {
 		if err := j.FinishTx(ctx, tx); err != nil {
 			return err
 		}
 		state := Delivered
 		if a.outcome == rejected {
-			state = Undelivered
+			state = DeliveryFailed
 		}
 		return s.storeAttempt(ctx, tx, r, state, time.Time{})
 	}
@@ -180,13 +180,13 @@ func (s *Service) finishOrRetry(ctx context.Context, tx *db.Tx, r *result) error
 	if err := j.FinishTx(ctx, tx); err != nil {
 		return err
 	}
-	if err := s.storeAttempt(ctx, tx, r, Undelivered, time.Time{}); err != nil {
+	if err := s.storeAttempt(ctx, tx, r, DeliveryFailed, time.Time{}); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, "UPDATE deliveries SET exhausted = 1 WHERE webhook_id = $1 AND id = $2", j.Lane, j.ID); err != nil {
 		return err
 	}
-	return s.fail(ctx, tx, j.Lane, a.err)
+	return s.suspendFailed(ctx, tx, j.Lane, a.err)
 }
 
 // storeAttempt writes an attempt into its delivery; the previous attempt moves to the table of

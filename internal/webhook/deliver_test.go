@@ -45,8 +45,8 @@ func wantGaps(t *testing.T, posts []post, want ...time.Duration) {
 
 func TestSchedules(t *testing.T) {
 	for schedule, want := range map[webhook.Schedule][]time.Duration{
-		webhook.ScheduleOne: {time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 24 * time.Hour},
-		webhook.ScheduleTwo: {time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 8 * time.Hour},
+		webhook.LongSchedule:  {time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 24 * time.Hour},
+		webhook.ShortSchedule: {time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 8 * time.Hour},
 	} {
 		t.Run(string(schedule), func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *db.DB, n *network) {
@@ -198,9 +198,9 @@ func TestReceivers(t *testing.T) {
 		"ok":               {answer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"), webhook.Delivered, 200, "", "hello", 0},
 		"no content":       {answer("HTTP/1.1 204 No Content\r\n\r\n"), webhook.Delivered, 204, "", "", 0},
 		"not storable":     {answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na\x00\xff"), webhook.Delivered, 200, "", "a\uFFFD\uFFFD", 0},
-		"redirect":         {answer("HTTP/1.1 302 Found\r\nLocation: https://elsewhere.example.com/\r\nContent-Length: 0\r\n\r\n"), webhook.Undelivered, 302, "the receiver answered 302 Found, and redirects are not followed", "", 0},
-		"permanent":        {answer("HTTP/1.1 308 Permanent Redirect\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"), webhook.Undelivered, 308, "the receiver answered 308 Permanent Redirect, and redirects are not followed", "", 0},
-		"gone":             {answer("HTTP/1.1 410 Gone\r\nContent-Length: 3\r\n\r\nbye"), webhook.Undelivered, 410, "the receiver answered 410 Gone", "bye", 0},
+		"redirect":         {answer("HTTP/1.1 302 Found\r\nLocation: https://elsewhere.example.com/\r\nContent-Length: 0\r\n\r\n"), webhook.DeliveryFailed, 302, "the receiver answered 302 Found, and redirects are not followed", "", 0},
+		"permanent":        {answer("HTTP/1.1 308 Permanent Redirect\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"), webhook.DeliveryFailed, 308, "the receiver answered 308 Permanent Redirect, and redirects are not followed", "", 0},
+		"gone":             {answer("HTTP/1.1 410 Gone\r\nContent-Length: 3\r\n\r\nbye"), webhook.DeliveryFailed, 410, "the receiver answered 410 Gone", "bye", 0},
 		"busy":             {answer("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"), webhook.Retrying, 429, "the receiver answered 429 Too Many Requests", "", 0},
 		"broken":           {answer("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"), webhook.Retrying, 503, "the receiver answered 503 Service Unavailable", "", 0},
 		"no name":          {answer("HTTP/1.1 599 \r\nContent-Length: 0\r\n\r\n"), webhook.Retrying, 599, "the receiver answered 599", "", 0},
@@ -369,7 +369,7 @@ func TestShutdownDuringAttempt(t *testing.T) {
 		first.emit(1)
 		time.Sleep(time.Second)
 		first.kill()
-		if got := first.deliveries(w.ID)[0]; got.Attempts != 0 || got.State != webhook.Untried {
+		if got := first.deliveries(w.ID)[0]; got.Attempts != 0 || got.State != webhook.Pending {
 			t.Errorf("after the stop: got %+v, want no attempt", got)
 		}
 		second := newRig(t, d, n, nil)

@@ -108,7 +108,7 @@ func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) err
 }
 
 // boundQueue counts a delivery just added to a webhook that is not enabled, and drops the
-// oldest ones beyond [MaxHeld]. The count starts when the webhook is suspended. Deliveries
+// oldest ones beyond [MaxQueued]. The count starts when the webhook is suspended. Deliveries
 // under way at that time may end without being subtracted, so it counts again before the first
 // drop.
 func (s *Service) boundQueue(ctx context.Context, tx *db.Tx, id string) error {
@@ -117,11 +117,11 @@ func (s *Service) boundQueue(ctx context.Context, tx *db.Tx, id string) error {
 		return err
 	}
 	switch {
-	case held < MaxHeld:
+	case held < MaxQueued:
 		return nil
-	case held == MaxHeld:
+	case held == MaxQueued:
 		_, err := tx.Exec(ctx, "UPDATE webhooks SET held = (SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE webhook_id = $1 AND state < 2 LIMIT $2) AS waiting) WHERE id = $1",
-			id, MaxHeld)
+			id, MaxQueued)
 		return err
 	}
 	_, err := s.drop(ctx, tx, id, 1)

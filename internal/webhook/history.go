@@ -18,22 +18,22 @@ type DeliveryState int64
 
 // Delivery states. Deliveries below Delivered are waiting.
 const (
-	Untried     DeliveryState = 0 // waits for its first attempt, or the first since the webhook was enabled again
-	Retrying    DeliveryState = 1 // waits for a further attempt
-	Delivered   DeliveryState = 2
-	Undelivered DeliveryState = 3 // failed: refused, or the retry schedule is exhausted
-	Dropped     DeliveryState = 4 // dropped from a full queue
+	Pending        DeliveryState = 0 // waits for its first attempt, or the first since the webhook was enabled again
+	Retrying       DeliveryState = 1 // waits for a further attempt
+	Delivered      DeliveryState = 2
+	DeliveryFailed DeliveryState = 3 // failed: refused, or the retry schedule is exhausted
+	Dropped        DeliveryState = 4 // dropped from a full queue
 )
 
 func (s DeliveryState) String() string {
 	switch s {
-	case Untried:
+	case Pending:
 		return "untried"
 	case Retrying:
 		return "retrying"
 	case Delivered:
 		return "delivered"
-	case Undelivered:
+	case DeliveryFailed:
 		return "failed"
 	case Dropped:
 		return "dropped"
@@ -43,7 +43,7 @@ func (s DeliveryState) String() string {
 
 // ParseDeliveryState is the inverse of [DeliveryState.String].
 func ParseDeliveryState(name string) (DeliveryState, bool) {
-	for s := Untried; s <= Dropped; s++ {
+	for s := Pending; s <= Dropped; s++ {
 		if s.String() == name {
 			return s, true
 		}

@@ -15,8 +15,8 @@ type Form string
 
 // The two payload forms.
 const (
-	FormA Form = "a" // flat, camelCase
-	FormB Form = "b" // nested records, snake_case
+	Flat   Form = "a" // flat, camelCase
+	Nested Form = "b" // nested records, snake_case
 )
 
 // timeLayout is ISO 8601 with milliseconds, for times in UTC.
@@ -32,7 +32,7 @@ func render(f Form, e *event.Event) ([]byte, error) {
 		return nil, fmt.Errorf("changes of event %s: %w", e.ID, err)
 	}
 	var body any
-	if f == FormA {
+	if f == Flat {
 		body = bodyA{Event: e.Name, Timestamp: timestamp(e.At), Data: flatData(e, changes)}
 	} else {
 		body = bodyB{ID: e.ID, Event: e.Name, CreatedAt: timestamp(e.At), Data: nestedData(e, changes)}

@@ -90,7 +90,7 @@ func TestPayloads(t *testing.T) {
 		}
 	}
 	for name, e := range list {
-		for _, form := range []Form{FormA, FormB} {
+		for _, form := range []Form{Flat, Nested} {
 			t.Run(name+"."+string(form), func(t *testing.T) {
 				body, err := render(form, &e)
 				if err != nil {
@@ -140,8 +140,8 @@ func TestPayloads(t *testing.T) {
 func TestBodyIsCompact(t *testing.T) {
 	e := samples()["customer.created.bare"]
 	for form, want := range map[Form]string{
-		FormA: `{"event":"customer.created","timestamp":"2026-11-21T09:30:00.123Z","data":{"customerId":"c0000000-0000-7000-8000-000000000002","email":null,"name":null,"phone":"+4915112345679"}}`,
-		FormB: `{"id":"e5000000-0000-7000-8000-000000000001","event":"customer.created","created_at":"2026-11-21T09:30:00.123Z","data":{"customer":{"id":"c0000000-0000-7000-8000-000000000002","name":null,"email":null,"phone":"+4915112345679"}}}`,
+		Flat:   `{"event":"customer.created","timestamp":"2026-11-21T09:30:00.123Z","data":{"customerId":"c0000000-0000-7000-8000-000000000002","email":null,"name":null,"phone":"+4915112345679"}}`,
+		Nested: `{"id":"e5000000-0000-7000-8000-000000000001","event":"customer.created","created_at":"2026-11-21T09:30:00.123Z","data":{"customer":{"id":"c0000000-0000-7000-8000-000000000002","name":null,"email":null,"phone":"+4915112345679"}}}`,
 	} {
 		got, err := render(form, &e)
 		if err != nil || string(got) != want {
@@ -162,11 +162,11 @@ func TestPayloadOfJob(t *testing.T) {
 func TestEventIsRenderedOnce(t *testing.T) {
 	s := &Service{bodies: cache.New[bodyKey, []byte](1, 0)}
 	e := samples()["message.created"]
-	first, err := s.rendered(&e, FormB)
+	first, err := s.rendered(&e, Nested)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := s.rendered(&e, FormB); err != nil || &again[0] != &first[0] {
+	if again, err := s.rendered(&e, Nested); err != nil || &again[0] != &first[0] {
 		t.Errorf("got another body, %v", err)
 	}
 }

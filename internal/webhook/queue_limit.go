@@ -9,14 +9,14 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
-// trimKind is the kind of jobs that reduce the queue of a suspended webhook to [MaxHeld]; their
+// trimKind is the kind of jobs that reduce the queue of a suspended webhook to [MaxQueued]; their
 // lanes are webhook ids.
 const trimKind = "webhook-trim"
 
 // trimBatch bounds the deliveries dropped in one transaction.
 const trimBatch = 500
 
-// trim drops the oldest deliveries of a webhook that is not enabled until at most [MaxHeld]
+// trim drops the oldest deliveries of a webhook that is not enabled until at most [MaxQueued]
 // wait. It works in steps, because there may be a million.
 func (s *Service) trim(ctx context.Context, j *queue.Job) error {
 	for {
@@ -24,7 +24,7 @@ func (s *Service) trim(ctx context.Context, j *queue.Job) error {
 		if err := s.db.QueryRow(ctx, "SELECT count(*) FROM deliveries WHERE webhook_id = $1 AND state < 2", j.Lane).Scan(&waiting); err != nil {
 			return fmt.Errorf("count deliveries: %w", err)
 		}
-		over := waiting - MaxHeld
+		over := waiting - MaxQueued
 		if over <= 0 {
 			return nil
 		}
@@ -80,6 +80,6 @@ func (s *Service) drop(ctx context.Context, tx *db.Tx, id string, n int64) (int6
 	if err := s.queue.DeleteTx(ctx, tx, oldest...); err != nil {
 		return 0, err
 	}
-	_, err = tx.Exec(ctx, "UPDATE webhooks SET held = $2, dropped = dropped + $3 WHERE id = $1", id, MaxHeld, dropped)
+	_, err = tx.Exec(ctx, "UPDATE webhooks SET held = $2, dropped = dropped + $3 WHERE id = $1", id, MaxQueued, dropped)
 	return dropped, err
 }

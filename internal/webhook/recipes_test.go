@@ -205,9 +205,9 @@ func delivered(form Form, secret, old, id string, when time.Time, body string) h
 // signed returns the headers of a vector, in the form that the check is for.
 // Those of Standard Webhooks come with either form.
 func signed(check, secret, old, body string) http.Header {
-	form := FormB
+	form := Nested
 	if check == "a" {
-		form = FormA
+		form = Flat
 	}
 	return delivered(form, secret, old, "evt_known_answer", time.Unix(stamp, 0), body)
 }
@@ -410,7 +410,7 @@ func (r recipe) receive(t *testing.T, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header = delivered(FormB, secret, "", id, signedAt, body)
+		req.Header = delivered(Nested, secret, "", id, signedAt, body)
 		if change != nil {
 			change(req)
 		}
@@ -479,7 +479,7 @@ func (r recipe) refuseToStart(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header = delivered(FormB, "", "", "evt_first", time.Now(), "")
+	req.Header = delivered(Nested, "", "", "evt_first", time.Now(), "")
 	if got := p.status(t, req); got < 500 {
 		t.Errorf("signed with an empty secret: got status %d, want an error of the server's", got)
 	}

@@ -30,7 +30,7 @@ func TestRedactEvents(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	key := bodyKey{"one", FormA}
+	key := bodyKey{"one", Flat}
 	s.bodies.GetOrPut(key, []byte("body"))
 	if err := d.Write(t.Context(), func(tx *db.Tx) error { return s.RedactEventsTx(t.Context(), tx, []string{"one", "none"}) }); err != nil {
 		t.Fatal(err)

@@ -165,7 +165,7 @@ type Range struct {
 // if only is false.
 func FailedOnly(only bool) []DeliveryState {
 	if only {
-		return []DeliveryState{Undelivered, Dropped}
+		return []DeliveryState{DeliveryFailed, Dropped}
 	}
 	return nil
 }
@@ -338,7 +338,7 @@ func (s *Service) rangePage(ctx context.Context, r Range, after, end string) ([]
 }
 
 // sqlLostRange selects failed and dropped deliveries of a range.
-var sqlLostRange = "SELECT * FROM (" + sqlRange(condition(Undelivered)) + ") AS failed UNION ALL SELECT * FROM (" +
+var sqlLostRange = "SELECT * FROM (" + sqlRange(condition(DeliveryFailed)) + ") AS failed UNION ALL SELECT * FROM (" +
 	sqlRange(condition(Dropped)) + ") AS dropped ORDER BY id LIMIT $5"
 
 func sqlRange(where string) string {

@@ -122,7 +122,7 @@ func (s *Service) rebuild(ctx context.Context, q db.Querier, d *Delivery, attemp
 			return fmt.Errorf("load event: %w", err)
 		}
 		if err == nil {
-			for _, f := range []Form{FormA, FormB} {
+			for _, f := range []Form{Flat, Nested} {
 				if bodies[f], err = render(f, &e); err != nil {
 					return err
 				}

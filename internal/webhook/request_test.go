@@ -78,7 +78,7 @@ func TestRequests(t *testing.T) {
 			return 500
 		},
 		func() int {
-			r.update(id, webhook.Change{URL: new("https://receiver.example.com:8443/a/./b?c=d&e=%20f"), PayloadForm: new(webhook.FormA)})
+			r.update(id, webhook.Change{URL: new("https://receiver.example.com:8443/a/./b?c=d&e=%20f"), PayloadForm: new(webhook.Flat)})
 			return 503
 		},
 		func() int { // A, with two secrets
@@ -86,11 +86,11 @@ func TestRequests(t *testing.T) {
 			return 500
 		},
 		func() int { // A, not signed
-			r.update(id, webhook.Change{PayloadForm: new(webhook.FormB)})
+			r.update(id, webhook.Change{PayloadForm: new(webhook.Nested)})
 			return 429
 		},
 		func() int { // B, not signed
-			r.update(id, webhook.Change{URL: new("https://receiver.example.com"), PayloadForm: new(webhook.FormA), Secret: new("the secret three...")})
+			r.update(id, webhook.Change{URL: new("https://receiver.example.com"), PayloadForm: new(webhook.Flat), Secret: new("the secret three...")})
 			return 500
 		},
 		func() int { // A, signed
@@ -116,9 +116,9 @@ func TestRequests(t *testing.T) {
 		return got.DeliveryID
 	}
 	testA := test()
-	r.update(id, webhook.Change{PayloadForm: new(webhook.FormB)})
+	r.update(id, webhook.Change{PayloadForm: new(webhook.Nested)})
 	testB := test()
-	r.update(id, webhook.Change{URL: new("https://elsewhere.example.com/"), PayloadForm: new(webhook.FormA), Secret: new("the secret four...")})
+	r.update(id, webhook.Change{URL: new("https://elsewhere.example.com/"), PayloadForm: new(webhook.Flat), Secret: new("the secret four...")})
 	// The program may be reached elsewhere by then, too.
 	r = newRig(t, r.db, n, func(c *webhook.Config) { c.BaseURL = "https://moved.example.com/" })
 

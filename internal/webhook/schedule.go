@@ -12,8 +12,8 @@ type Schedule string
 
 // The two schedules, with six attempts each.
 const (
-	ScheduleOne Schedule = "one"
-	ScheduleTwo Schedule = "two"
+	LongSchedule  Schedule = "one"
+	ShortSchedule Schedule = "two"
 )
 
 // Delay returns the wait from the end of the given failed attempt (from 1) to the next one, or
@@ -21,7 +21,7 @@ const (
 // hours.
 func (s Schedule) Delay(attempt int, retryAfter time.Duration) (time.Duration, bool) {
 	delays := [...]time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 8 * time.Hour}
-	if s == ScheduleOne {
+	if s == LongSchedule {
 		delays[4] = 24 * time.Hour
 	}
 	if attempt < 1 || attempt > len(delays) {

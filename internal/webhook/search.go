@@ -136,7 +136,7 @@ func (q *Query) check() error {
 		v.Add("ticketNumber", "must be positive")
 	}
 	for i, state := range q.States {
-		if state < Untried || state > Dropped {
+		if state < Pending || state > Dropped {
 			v.Add(fmt.Sprintf("states.%d", i), "is not the state of a delivery")
 		}
 	}

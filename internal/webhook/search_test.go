@@ -121,13 +121,13 @@ func testFound(t *testing.T, s *Service) {
 	state := func(n int) DeliveryState {
 		switch {
 		case n%5000 == 0:
-			return Undelivered
+			return DeliveryFailed
 		case n%5001 == 0:
 			return Retrying
 		case n%5003 == 0:
 			return Dropped
 		case n%20001 == 0:
-			return Untried
+			return Pending
 		}
 		return Delivered
 	}
@@ -153,22 +153,22 @@ func testFound(t *testing.T, s *Service) {
 	}{
 		{"all, the newest", Query{Limit: 500}, func(n int) bool { return n > many-3000 }, 7},
 		{"of one webhook", Query{WebhookID: hookID(3), Limit: 500}, func(n int) bool { return n%20 == 3 && n > many-20_000 }, 4},
-		{"failed", Query{States: []DeliveryState{Undelivered}, Limit: 20}, func(n int) bool { return state(n) == Undelivered }, 3},
-		{"failed and dropped of one", Query{WebhookID: hookID(0), States: []DeliveryState{Dropped, Undelivered, Dropped}},
-			func(n int) bool { return n%20 == 0 && (state(n) == Undelivered || state(n) == Dropped) }, 2},
-		{"waiting", Query{States: []DeliveryState{Untried, Retrying}, Limit: 7},
-			func(n int) bool { return state(n) == Untried || state(n) == Retrying }, 9},
-		{"delivered or failed of one event", Query{States: []DeliveryState{Delivered, Undelivered}, Events: []event.Name{event.SLAWarning}, Limit: 500},
+		{"failed", Query{States: []DeliveryState{DeliveryFailed}, Limit: 20}, func(n int) bool { return state(n) == DeliveryFailed }, 3},
+		{"failed and dropped of one", Query{WebhookID: hookID(0), States: []DeliveryState{Dropped, DeliveryFailed, Dropped}},
+			func(n int) bool { return n%20 == 0 && (state(n) == DeliveryFailed || state(n) == Dropped) }, 2},
+		{"waiting", Query{States: []DeliveryState{Pending, Retrying}, Limit: 7},
+			func(n int) bool { return state(n) == Pending || state(n) == Retrying }, 9},
+		{"delivered or failed of one event", Query{States: []DeliveryState{Delivered, DeliveryFailed}, Events: []event.Name{event.SLAWarning}, Limit: 500},
 			func(n int) bool { return name(n) == event.SLAWarning && state(n) != Retrying && n > many-20_000 }, 7},
 		{"rare among all", Query{Events: []event.Name{event.SLAWarning}, States: []DeliveryState{Delivered, Dropped, Retrying}, From: createdAt(1), To: createdAt(60_000)},
 			func(n int) bool {
-				return n < 60_000 && name(n) == event.SLAWarning && state(n) != Undelivered && state(n) != Untried
+				return n < 60_000 && name(n) == event.SLAWarning && state(n) != DeliveryFailed && state(n) != Pending
 			}, 170},
-		{"failed of one event", Query{States: []DeliveryState{Undelivered}, Events: []event.Name{event.SLAWarning}},
-			func(n int) bool { return state(n) == Undelivered && name(n) == event.SLAWarning }, 2},
+		{"failed of one event", Query{States: []DeliveryState{DeliveryFailed}, Events: []event.Name{event.SLAWarning}},
+			func(n int) bool { return state(n) == DeliveryFailed && name(n) == event.SLAWarning }, 2},
 		{"of a time", Query{From: createdAt(150_000), To: createdAt(150_100)}, func(n int) bool { return n >= 150_000 && n < 150_100 }, 3},
 		{"of an event", Query{EventID: "10000000-0000-7000-8000-100000002200"}, func(n int) bool { return n == 2200 || n == 2500 }, 1},
-		{"of an event, in a state", Query{EventID: "10000000-0000-7000-8000-100000005000", States: []DeliveryState{Undelivered}}, func(n int) bool { return n == 5000 }, 1},
+		{"of an event, in a state", Query{EventID: "10000000-0000-7000-8000-100000005000", States: []DeliveryState{DeliveryFailed}}, func(n int) bool { return n == 5000 }, 1},
 		{"of an event of another ticket", Query{EventID: "10000000-0000-7000-8000-100000002200", TicketID: "quiet"}, func(int) bool { return false }, 1},
 		{"of an event of the ticket", Query{EventID: "10000000-0000-7000-8000-100000002200", TicketID: "busy"}, func(n int) bool { return n == 2200 || n == 2500 }, 1},
 		{"of a ticket", Query{TicketID: "quiet", Limit: 16}, quiet, 4},
@@ -235,7 +235,7 @@ func testSearchRefused(t *testing.T, s *Service) {
 		"event is not the name of an event":               {Events: []event.Name{"ticket.exploded"}},
 		"ticketNumber must not be combined with ticketId": {TicketID: "a", TicketNumber: 1},
 		"ticketNumber must be positive":                   {TicketNumber: -1},
-		"states.1 is not the state of a delivery":         {States: []DeliveryState{Untried, 7}},
+		"states.1 is not the state of a delivery":         {States: []DeliveryState{Pending, 7}},
 		"to must be after from":                           {From: now, To: now},
 		"before is not the end of a page":                 {Before: "~"},
 		"limit must be from 1 to 500":                     {Limit: 501},
@@ -265,7 +265,7 @@ func testSearchPlans(t *testing.T, d *db.DB) {
 	}
 	lower, upper := deliveryID(50_000), deliveryID(150_000)
 	indexes := map[DeliveryState]string{
-		everything: "primary", Untried: "deliveries_waiting", Retrying: "deliveries_waiting", Undelivered: "deliveries_lost", Dropped: "deliveries_lost",
+		everything: "primary", Pending: "deliveries_waiting", Retrying: "deliveries_waiting", DeliveryFailed: "deliveries_lost", Dropped: "deliveries_lost",
 	}
 	var plans []plan
 	for state, index := range indexes {

@@ -73,7 +73,7 @@ func standardKey(encoded string) ([]byte, error) {
 func (s *signer) form(f Form, body []byte) string { return formText(f, s.formMAC(nil, body)) }
 
 func formText(f Form, mac []byte) string {
-	if f == FormB {
+	if f == Nested {
 		return "sha256=" + hex.EncodeToString(mac)
 	}
 	return hex.EncodeToString(mac)
@@ -159,9 +159,9 @@ func Verify(h http.Header, body []byte, secret string, now time.Time) (Form, err
 	if off := now.Unix() - seconds; seconds < 0 || off > int64(tolerance/time.Second) || off < -int64(tolerance/time.Second) {
 		return "", ErrTimestamp
 	}
-	form := FormA
+	form := Flat
 	if strings.HasPrefix(formSignature, "sha256=") {
-		form = FormB
+		form = Nested
 	}
 	// The new secret's signature comes first.
 	if matched == 0 && !hmac.Equal([]byte(formSignature), []byte(s.form(form, body))) {

@@ -10,10 +10,10 @@ import (
 func TestSignatures(t *testing.T) {
 	body := []byte(`{"event":"ticket.created"}`)
 	s := newSigner("a secret")
-	if got, want := s.form(FormA, body), "fc1e5198aac983a27ba0aaa78cb8e2f862ed578b27d067a36f6904634ce7e74d"; got != want {
+	if got, want := s.form(Flat, body), "fc1e5198aac983a27ba0aaa78cb8e2f862ed578b27d067a36f6904634ce7e74d"; got != want {
 		t.Errorf("form a: got %s, want %s", got, want)
 	}
-	if got, want := s.form(FormB, body), "sha256=fc1e5198aac983a27ba0aaa78cb8e2f862ed578b27d067a36f6904634ce7e74d"; got != want {
+	if got, want := s.form(Nested, body), "sha256=fc1e5198aac983a27ba0aaa78cb8e2f862ed578b27d067a36f6904634ce7e74d"; got != want {
 		t.Errorf("form b: got %s, want %s", got, want)
 	}
 	if got, want := s.version1("evt_1", "1700000000", body), "v1,GlOXKpi4I53em8DVPkLow6UzdSS186w0MFZgjlqI7ko="; got != want {
@@ -69,24 +69,24 @@ func TestVerify(t *testing.T) {
 		form   Form
 		err    error
 	}{
-		{"form a", signed(FormA, "new", "", nil), string(body), "new", now, FormA, nil},
-		{"form b", signed(FormB, "new", "", nil), string(body), "new", now, FormB, nil},
-		{"new of two", signed(FormB, "new", "old", nil), string(body), "new", now, FormB, nil},
-		{"old of two", signed(FormB, "new", "old", nil), string(body), "old", now, FormB, nil},
-		{"neither of two", signed(FormB, "new", "old", nil), string(body), "older", now, "", ErrSignature},
-		{"five minutes late", signed(FormB, "new", "", nil), string(body), "new", now.Add(5 * time.Minute), FormB, nil},
-		{"later", signed(FormB, "new", "", nil), string(body), "new", now.Add(5*time.Minute + time.Second), "", ErrTimestamp},
-		{"five minutes early", signed(FormB, "new", "", nil), string(body), "new", now.Add(-5 * time.Minute), FormB, nil},
-		{"earlier", signed(FormB, "new", "", nil), string(body), "new", now.Add(-5*time.Minute - time.Second), "", ErrTimestamp},
-		{"body", signed(FormB, "new", "", nil), string(body) + " ", "new", now, "", ErrSignature},
-		{"timestamp", signed(FormB, "new", "", set(headerStandardTimestamp, "1700000001")), string(body), "new", now, "", ErrSignature},
-		{"timestamp no number", signed(FormB, "new", "", set(headerStandardTimestamp, "now")), string(body), "new", now, "", ErrSignature},
-		{"id", signed(FormB, "new", "", set(headerStandardID, "evt_2")), string(body), "new", now, "", ErrSignature},
-		{"form's signature", signed(FormB, "new", "", set(headerSignature, "sha256=00")), string(body), "new", now, "", ErrSignature},
-		{"form's signature empty", signed(FormB, "new", "", set(headerSignature, "sha256=")), string(body), "new", now, "", ErrSignature},
-		{"other version", signed(FormB, "new", "", set(headerStandardSignature, "v1a,AAAA")), string(body), "new", now, "", ErrSignature},
-		{"no standard signature", signed(FormB, "new", "", func(h http.Header) { h.Del(headerStandardSignature) }), string(body), "new", now, "", ErrUnsigned},
-		{"no form signature", signed(FormB, "new", "", func(h http.Header) { h.Del(headerSignature) }), string(body), "new", now, "", ErrUnsigned},
+		{"form a", signed(Flat, "new", "", nil), string(body), "new", now, Flat, nil},
+		{"form b", signed(Nested, "new", "", nil), string(body), "new", now, Nested, nil},
+		{"new of two", signed(Nested, "new", "old", nil), string(body), "new", now, Nested, nil},
+		{"old of two", signed(Nested, "new", "old", nil), string(body), "old", now, Nested, nil},
+		{"neither of two", signed(Nested, "new", "old", nil), string(body), "older", now, "", ErrSignature},
+		{"five minutes late", signed(Nested, "new", "", nil), string(body), "new", now.Add(5 * time.Minute), Nested, nil},
+		{"later", signed(Nested, "new", "", nil), string(body), "new", now.Add(5*time.Minute + time.Second), "", ErrTimestamp},
+		{"five minutes early", signed(Nested, "new", "", nil), string(body), "new", now.Add(-5 * time.Minute), Nested, nil},
+		{"earlier", signed(Nested, "new", "", nil), string(body), "new", now.Add(-5*time.Minute - time.Second), "", ErrTimestamp},
+		{"body", signed(Nested, "new", "", nil), string(body) + " ", "new", now, "", ErrSignature},
+		{"timestamp", signed(Nested, "new", "", set(headerStandardTimestamp, "1700000001")), string(body), "new", now, "", ErrSignature},
+		{"timestamp no number", signed(Nested, "new", "", set(headerStandardTimestamp, "now")), string(body), "new", now, "", ErrSignature},
+		{"id", signed(Nested, "new", "", set(headerStandardID, "evt_2")), string(body), "new", now, "", ErrSignature},
+		{"form's signature", signed(Nested, "new", "", set(headerSignature, "sha256=00")), string(body), "new", now, "", ErrSignature},
+		{"form's signature empty", signed(Nested, "new", "", set(headerSignature, "sha256=")), string(body), "new", now, "", ErrSignature},
+		{"other version", signed(Nested, "new", "", set(headerStandardSignature, "v1a,AAAA")), string(body), "new", now, "", ErrSignature},
+		{"no standard signature", signed(Nested, "new", "", func(h http.Header) { h.Del(headerStandardSignature) }), string(body), "new", now, "", ErrUnsigned},
+		{"no form signature", signed(Nested, "new", "", func(h http.Header) { h.Del(headerSignature) }), string(body), "new", now, "", ErrUnsigned},
 		{"nothing", http.Header{}, string(body), "new", now, "", ErrUnsigned},
 	}
 	for _, test := range tests {

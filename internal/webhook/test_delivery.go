@@ -51,7 +51,7 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 	}
 	state := Delivered
 	if a.outcome != accepted {
-		state = Undelivered
+		state = DeliveryFailed
 	}
 	ctx = context.WithoutCancel(ctx)
 	err = s.db.Write(ctx, func(tx *db.Tx) error {

@@ -133,7 +133,7 @@ func (p *planner) upcoming(d Delivery) UpcomingDelivery {
 		d.NextAt, d.Scheduled = time.Time{}, 0 // as after enabling
 	}
 	c := UpcomingDelivery{Delivery: d, Due: later(p.now, d.NextAt)}
-	ofBacklog := d.State == Untried && d.ID <= p.backlog && p.webhook.State == Enabled
+	ofBacklog := d.State == Pending && d.ID <= p.backlog && p.webhook.State == Enabled
 	paced := ofBacklog && p.webhook.DrainRate > 0
 	if p.webhook.Ordered || p.pending {
 		c.Due = later(c.Due, p.before)

@@ -56,7 +56,7 @@ func TestUpcoming(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", got, want)
 			}
 		}
-		w := r.create(webhook.New{RetrySchedule: webhook.ScheduleOne})
+		w := r.create(webhook.New{RetrySchedule: webhook.LongSchedule})
 		want(w.ID)
 		r.emit(1)
 		r.start()
@@ -133,7 +133,7 @@ func TestReplayMany(t *testing.T) {
 	}
 	for i, id := range made {
 		d, _, err := r.hooks.Delivery(t.Context(), org, id)
-		if err != nil || d.WebhookID != old[i].WebhookID || d.EventID != old[i].EventID || d.ID == old[i].ID || d.State != webhook.Untried {
+		if err != nil || d.WebhookID != old[i].WebhookID || d.EventID != old[i].EventID || d.ID == old[i].ID || d.State != webhook.Pending {
 			t.Errorf("replay %d: got %+v, %v, want a new delivery like %+v", i, d, err, old[i])
 		}
 	}
@@ -204,9 +204,9 @@ func TestReplayRange(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	set(list[0].ID, webhook.Undelivered)
+	set(list[0].ID, webhook.DeliveryFailed)
 	set(list[1].ID, webhook.Dropped)
-	set(list[2].ID, webhook.Undelivered)
+	set(list[2].ID, webhook.DeliveryFailed)
 	from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	for name, test := range map[string]struct {
 		r    webhook.Range
@@ -266,7 +266,7 @@ func TestReplayRange(t *testing.T) {
 	if n, err := r.hooks.ReplayRange(t.Context(), org, span); n != 2 || err != nil {
 		t.Errorf("with a test among them: got %d, %v, want 2", n, err)
 	}
-	waiting := webhook.Range{WebhookID: w.ID, From: from, To: to, States: []webhook.DeliveryState{webhook.Untried}}
+	waiting := webhook.Range{WebhookID: w.ID, From: from, To: to, States: []webhook.DeliveryState{webhook.Pending}}
 	if _, err := r.hooks.ReplayRange(t.Context(), org, waiting); problem.Of(err) != problem.Invalid {
 		t.Errorf("of what waits anyway: got %v, want invalid", err)
 	}
@@ -285,7 +285,7 @@ func TestUpdateDuringAttempt(t *testing.T) {
 		queued int64
 	}{
 		"disabled, and it succeeds":    {webhook.Change{Enabled: new(false)}, 200, webhook.Disabled, webhook.Delivered, 0},
-		"disabled, and it is refused":  {webhook.Change{Enabled: new(false)}, 404, webhook.Disabled, webhook.Undelivered, 0},
+		"disabled, and it is refused":  {webhook.Change{Enabled: new(false)}, 404, webhook.Disabled, webhook.DeliveryFailed, 0},
 		"disabled, and it fails":       {webhook.Change{Enabled: new(false)}, 500, webhook.Disabled, webhook.Retrying, 1},
 		"another URL, and it succeeds": {webhook.Change{URL: new("https://nobody.example.com/")}, 200, webhook.Enabled, webhook.Delivered, 0},
 	} {

@@ -66,9 +66,9 @@ func kindOf(ordered bool) string {
 const (
 	// MaxPerOrganization bounds the webhooks of an organization.
 	MaxPerOrganization = 100
-	// MaxHeld bounds the queue of a webhook that is not enabled; each further delivery drops
+	// MaxQueued bounds the queue of a webhook that is not enabled; each further delivery drops
 	// the oldest.
-	MaxHeld = 10_000
+	MaxQueued = 10_000
 	// SecretOverlap is how long a replaced secret continues to sign.
 	SecretOverlap = 24 * time.Hour
 
@@ -318,10 +318,10 @@ func (s *Service) Create(ctx context.Context, organizationID string, n New) (w W
 // [problem.Conflict], so a form sent twice creates one webhook.
 func (s *Service) CreateTx(ctx context.Context, tx *db.Tx, organizationID string, n New) (Webhook, error) {
 	if n.PayloadForm == "" {
-		n.PayloadForm = FormB
+		n.PayloadForm = Nested
 	}
 	if n.RetrySchedule == "" {
-		n.RetrySchedule = ScheduleTwo
+		n.RetrySchedule = ShortSchedule
 	}
 	var v problem.Validation
 	s.checkURL(&v, n.URL)
@@ -378,7 +378,7 @@ func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, 
 		return Webhook{}, err
 	}
 	if state != Enabled {
-		if err := s.hold(ctx, tx, id); err != nil {
+		if err := s.holdLanes(ctx, tx, id); err != nil {
 			return Webhook{}, err
 		}
 	}
@@ -511,7 +511,7 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, organizationID, id stri
 			return false, err
 		}
 		if state != Enabled { // suspended before there were two kinds, perhaps
-			if err := s.hold(ctx, tx, id); err != nil {
+			if err := s.holdLanes(ctx, tx, id); err != nil {
 				return false, err
 			}
 		}
@@ -598,20 +598,20 @@ func (s *Service) DeleteTx(ctx context.Context, tx *db.Tx, organizationID, id st
 func (s *Service) suspend(ctx context.Context, tx *db.Tx, id string, to State) error {
 	var held int64
 	if err := tx.QueryRow(ctx, `UPDATE webhooks SET state = $2, updated_at = $3, drain_rate = NULL, held = (`+countWaiting+`) WHERE id = $1 RETURNING held`,
-		id, string(to), tx.Now.UnixMicro(), MaxHeld+1).Scan(&held); err != nil {
+		id, string(to), tx.Now.UnixMicro(), MaxQueued+1).Scan(&held); err != nil {
 		return err
 	}
-	if held > MaxHeld {
+	if held > MaxQueued {
 		if err := s.queue.EnqueueTx(ctx, tx, queue.New{Kind: trimKind, Lane: id}); err != nil {
 			return err
 		}
 	}
-	return s.hold(ctx, tx, id)
+	return s.holdLanes(ctx, tx, id)
 }
 
-// hold stops claims of a webhook's jobs. It holds both lanes, because the webhook may change
+// holdLanes stops claims of a webhook's jobs. It holds both lanes, because the webhook may change
 // its kind meanwhile.
-func (s *Service) hold(ctx context.Context, tx *db.Tx, id string) error {
+func (s *Service) holdLanes(ctx context.Context, tx *db.Tx, id string) error {
 	for _, kind := range []string{JobKind, OrderedKind} {
 		if err := s.queue.HoldLaneTx(ctx, tx, kind, id); err != nil {
 			return err
@@ -652,9 +652,9 @@ func (s *Service) resume(ctx context.Context, tx *db.Tx, id string) error {
 	return nil
 }
 
-// fail suspends a webhook after a delivery exhausted its schedule and mails the organization's
+// suspendFailed suspends a webhook after a delivery exhausted its schedule and mails the organization's
 // admins, unless it is suspended already.
-func (s *Service) fail(ctx context.Context, tx *db.Tx, id, reason string) error {
+func (s *Service) suspendFailed(ctx context.Context, tx *db.Tx, id, reason string) error {
 	var organizationID, rawURL string
 	err := tx.QueryRow(ctx, "SELECT organization_id, url FROM webhooks WHERE id = $1 AND state = $2 FOR UPDATE", id, string(Enabled)).
 		Scan(&organizationID, &rawURL)
@@ -729,13 +729,13 @@ func checkSecret(v *problem.Validation, secret *string) {
 }
 
 func checkForm(v *problem.Validation, f Form) {
-	if f != FormA && f != FormB {
+	if f != Flat && f != Nested {
 		v.Add("payloadForm", `must be "a" or "b"`)
 	}
 }
 
 func checkSchedule(v *problem.Validation, s Schedule) {
-	if s != ScheduleOne && s != ScheduleTwo {
+	if s != LongSchedule && s != ShortSchedule {
 		v.Add("retrySchedule", `must be "one" or "two"`)
 	}
 }

@@ -24,15 +24,15 @@ func TestCreate(t *testing.T) {
 	plain := r.create(webhook.New{URL: "https://receiver.example.com/hook?a=b", Events: []string{"ticket.created", "message.created", "ticket.created"}})
 	want := webhook.Webhook{
 		ID: plain.ID, OrganizationID: org, URL: "https://receiver.example.com/hook?a=b", Events: []string{"ticket.created", "message.created"},
-		State: webhook.Enabled, PayloadForm: webhook.FormB, RetrySchedule: webhook.ScheduleTwo, CreatedAt: plain.CreatedAt, UpdatedAt: plain.CreatedAt,
+		State: webhook.Enabled, PayloadForm: webhook.Nested, RetrySchedule: webhook.ShortSchedule, CreatedAt: plain.CreatedAt, UpdatedAt: plain.CreatedAt,
 	}
 	if got := fmt.Sprintf("%+v", plain); got != fmt.Sprintf("%+v", want) || plain.CreatedAt.IsZero() {
 		t.Errorf("got %s, want %+v", got, want)
 	}
 	full := r.create(webhook.New{
-		Events: []string{"*"}, Secret: new("a secret of ours"), Disabled: true, PayloadForm: webhook.FormA, RetrySchedule: webhook.ScheduleOne,
+		Events: []string{"*"}, Secret: new("a secret of ours"), Disabled: true, PayloadForm: webhook.Flat, RetrySchedule: webhook.LongSchedule,
 	})
-	if full.State != webhook.Disabled || !full.HasSecret || full.PayloadForm != webhook.FormA || full.RetrySchedule != webhook.ScheduleOne {
+	if full.State != webhook.Disabled || !full.HasSecret || full.PayloadForm != webhook.Flat || full.RetrySchedule != webhook.LongSchedule {
 		t.Errorf("got %+v", full)
 	}
 	list, err := r.hooks.List(t.Context(), org)
@@ -216,7 +216,7 @@ func TestFanOut(t *testing.T) {
 	some := n.receive("some.example.com", nil)
 	foreign := n.receive("foreign.example.com", nil)
 	allHook := r.create(webhook.New{URL: "https://all.example.com/", Secret: new("a secret of ours")})
-	r.create(webhook.New{URL: "https://some.example.com/", Events: []string{"ticket.created", "sla.warning"}, PayloadForm: webhook.FormA})
+	r.create(webhook.New{URL: "https://some.example.com/", Events: []string{"ticket.created", "sla.warning"}, PayloadForm: webhook.Flat})
 	if _, err := r.hooks.Create(t.Context(), otherOrg, webhook.New{URL: "https://foreign.example.com/", Events: []string{"*"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestFanOut(t *testing.T) {
 		if err := json.Unmarshal([]byte(p.body), &body); err != nil {
 			t.Fatal(err)
 		}
-		if form, err := webhook.Verify(p.header, []byte(p.body), "a secret of ours", time.Now()); form != webhook.FormB || err != nil {
+		if form, err := webhook.Verify(p.header, []byte(p.body), "a secret of ours", time.Now()); form != webhook.Nested || err != nil {
 			t.Errorf("verify: got %s, %v", form, err)
 		}
 		if got := p.header.Get("X-Service-Event"); got != body.Event {
@@ -344,9 +344,9 @@ func TestUpdateAppliesToWaiting(t *testing.T) {
 	w := r.create(webhook.New{URL: "https://old.example.com/"})
 	r.emit(1)
 	w = r.update(w.ID, webhook.Change{
-		URL: new("https://new.example.com/"), PayloadForm: new(webhook.FormA), Secret: new("another of ours."), Events: &[]string{"sla.warning"}, RetrySchedule: new(webhook.ScheduleOne),
+		URL: new("https://new.example.com/"), PayloadForm: new(webhook.Flat), Secret: new("another of ours."), Events: &[]string{"sla.warning"}, RetrySchedule: new(webhook.LongSchedule),
 	})
-	if w.URL != "https://new.example.com/" || w.PayloadForm != webhook.FormA || !w.HasSecret || w.RetrySchedule != webhook.ScheduleOne ||
+	if w.URL != "https://new.example.com/" || w.PayloadForm != webhook.Flat || !w.HasSecret || w.RetrySchedule != webhook.LongSchedule ||
 		!slices.Equal(w.Events, []string{"sla.warning"}) || !w.UpdatedAt.After(w.CreatedAt) || w.State != webhook.Enabled {
 		t.Errorf("got %+v", w)
 	}
@@ -354,7 +354,7 @@ func TestUpdateAppliesToWaiting(t *testing.T) {
 	r.start()
 	p := rc.wait(t, 1)[0]
 	r.stop()
-	if form, err := webhook.Verify(p.header, []byte(p.body), "another of ours.", time.Now()); form != webhook.FormA || err != nil || p.number != 1 {
+	if form, err := webhook.Verify(p.header, []byte(p.body), "another of ours.", time.Now()); form != webhook.Flat || err != nil || p.number != 1 {
 		t.Errorf("got %d in form %s, %v, want 1 in form a", p.number, form, err)
 	}
 	if got := len(rc.all()); got != 1 {
@@ -585,7 +585,7 @@ func TestExhausted(t *testing.T) {
 	list := r.deliveries(w.ID)
 	first := list[len(list)-1]
 	attempts := r.attempts(first.ID)
-	if first.State != webhook.Undelivered || first.Attempts != 6 || len(attempts) != 6 || !first.NextAt.IsZero() {
+	if first.State != webhook.DeliveryFailed || first.Attempts != 6 || len(attempts) != 6 || !first.NextAt.IsZero() {
 		t.Errorf("got %+v with %d attempts, want it failed after 6", first, len(attempts))
 	}
 	for i, a := range attempts {
@@ -696,7 +696,7 @@ func TestReplay(t *testing.T) {
 	r = newRig(t, r.db, n, nil)
 	r.start()
 	list := r.deliveries(w.ID) // newest first: test, 3, 2, 1
-	if len(list) != 4 || list[2].State != webhook.Undelivered {
+	if len(list) != 4 || list[2].State != webhook.DeliveryFailed {
 		t.Fatalf("got %+v", list)
 	}
 	ids, err := r.hooks.Replay(t.Context(), org, []string{list[3].ID})
@@ -771,7 +771,7 @@ func TestPurge(t *testing.T) {
 	for i := range 600 { // more than a batch
 		insert(fmt.Sprint("a", i), webhook.Delivered, 31*day, 31*day)
 	}
-	insert("b", webhook.Undelivered, 40*day, 29*day)
+	insert("b", webhook.DeliveryFailed, 40*day, 29*day)
 	insert("c", webhook.Retrying, 40*day, 39*day)
 	insert("d", webhook.Delivered, 29*day, 29*day)
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) error {

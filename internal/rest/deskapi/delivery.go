@@ -50,7 +50,7 @@ var deliveryRecord = &schema.Record{Name: "delivery", Doc: "One event on its way
 
 func deliveryStates() []string {
 	var names []string
-	for state := webhook.Untried; state <= webhook.Dropped; state++ {
+	for state := webhook.Pending; state <= webhook.Dropped; state++ {
 		names = append(names, state.String())
 	}
 	return names

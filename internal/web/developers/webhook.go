@@ -210,9 +210,9 @@ func (p *pages) hookPage(r *web.Request, h webhook.Webhook) (hookPage, webhook.Q
 }
 
 var (
-	forms     = map[webhook.Form]string{webhook.FormA: "A: flat, camelCase", webhook.FormB: "B: nested records, snake_case"}
+	forms     = map[webhook.Form]string{webhook.Flat: "A: flat, camelCase", webhook.Nested: "B: nested records, snake_case"}
 	schedules = map[webhook.Schedule]string{
-		webhook.ScheduleTwo: "After 1 min, 5 min, 30 min, 2 h and 8 h", webhook.ScheduleOne: "After 1 min, 5 min, 30 min, 2 h and 24 h",
+		webhook.ShortSchedule: "After 1 min, 5 min, 30 min, 2 h and 8 h", webhook.LongSchedule: "After 1 min, 5 min, 30 min, 2 h and 24 h",
 	}
 	waitsFor = map[webhook.Wait]string{
 		webhook.WaitNothing: "In progress", webhook.WaitTime: "Due time", webhook.WaitTurn: "Earlier deliveries", webhook.WaitEnabled: "Resume",
@@ -221,7 +221,7 @@ var (
 
 func filterFields() web.Fields {
 	states := []web.Option{{Value: "", Label: "Any state"}}
-	for s := webhook.Untried; s <= webhook.Dropped; s++ {
+	for s := webhook.Pending; s <= webhook.Dropped; s++ {
 		states = append(states, web.Option{Value: s.String(), Label: deliveryBadge(s).Text})
 	}
 	return web.Fields{
@@ -261,7 +261,7 @@ func deliveryBadge(s webhook.DeliveryState) web.Badge {
 		return web.Badge{Text: "Will retry", Tone: web.Warning}
 	case webhook.Delivered:
 		return web.Badge{Text: "Delivered", Tone: web.Good}
-	case webhook.Undelivered:
+	case webhook.DeliveryFailed:
 		return web.Badge{Text: "Failed", Tone: web.Bad}
 	case webhook.Dropped:
 		return web.Badge{Text: "Dropped", Tone: web.Bad}

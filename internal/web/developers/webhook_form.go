@@ -81,8 +81,8 @@ func (p *pages) hookForm(r *web.Request, h *webhook.Webhook, form url.Values) we
 		fields = append(fields, secretFields("No signature")...)
 	}
 	fields = append(fields,
-		web.Field{Name: "payloadForm", Label: "Payload", Type: "select", Options: []web.Option{{Value: "b", Label: forms[webhook.FormB]}, {Value: "a", Label: forms[webhook.FormA]}}},
-		web.Field{Name: "retrySchedule", Label: "Retries", Type: "select", Options: []web.Option{{Value: "two", Label: schedules[webhook.ScheduleTwo]}, {Value: "one", Label: schedules[webhook.ScheduleOne]}}},
+		web.Field{Name: "payloadForm", Label: "Payload", Type: "select", Options: []web.Option{{Value: "b", Label: forms[webhook.Nested]}, {Value: "a", Label: forms[webhook.Flat]}}},
+		web.Field{Name: "retrySchedule", Label: "Retries", Type: "select", Options: []web.Option{{Value: "two", Label: schedules[webhook.ShortSchedule]}, {Value: "one", Label: schedules[webhook.LongSchedule]}}},
 		web.Field{Name: "ordered", Label: "In order, one at a time", Type: "checkbox", Help: "A delivery that is being retried then blocks all later ones."},
 	)
 	fields.Fill(form)

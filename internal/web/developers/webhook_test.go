@@ -147,7 +147,7 @@ func TestWebhookLife(t *testing.T) {
 // TestWebhookShowsRetries checks that each attempt of a delivery is shown.
 func TestWebhookShowsRetries(t *testing.T) {
 	h := newHarness(t)
-	hook := h.hook(webhook.New{PayloadForm: webhook.FormA, Ordered: true})
+	hook := h.hook(webhook.New{PayloadForm: webhook.Flat, Ordered: true})
 	h.receiver.set(0, "")
 	h.emit(2)
 	h.deliver(1)
@@ -306,7 +306,7 @@ func TestReplayTime(t *testing.T) {
 		h.emit(100)
 	}
 	if err := h.DB.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := tx.Exec(t.Context(), "UPDATE deliveries SET state = $1", int64(webhook.Undelivered))
+		_, err := tx.Exec(t.Context(), "UPDATE deliveries SET state = $1", int64(webhook.DeliveryFailed))
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -431,7 +431,7 @@ func (h *harness) deliveriesOf(w webhook.Webhook) []webhook.Delivery {
 func (h *harness) waiting(w webhook.Webhook) int {
 	n := 0
 	for _, d := range h.deliveriesOf(w) {
-		if d.State == webhook.Untried {
+		if d.State == webhook.Pending {
 			n++
 		}
 	}
