@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 type listenCmd struct {
@@ -110,7 +110,7 @@ func (l *listenCmd) check(r *http.Request, body []byte) received {
 		got.Problem = "not verified: no secret"
 		return got
 	}
-	form, err := webhook.Verify(r.Header, body, l.Secret, got.Time)
+	form, err := payload.Verify(r.Header, body, l.Secret, got.Time)
 	if err != nil {
 		got.Problem = err.Error()
 		return got

@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 type webhookCmd struct {
@@ -93,7 +94,7 @@ type shownWebhook struct {
 	Events         []string         `json:"events"`
 	State          webhook.State    `json:"state"`
 	HasSecret      bool             `json:"has_secret"`
-	PayloadForm    webhook.Form     `json:"payload_form"`
+	PayloadForm    payload.Form     `json:"payload_form"`
 	RetrySchedule  webhook.Schedule `json:"retry_schedule"`
 	Ordered        bool             `json:"ordered"`
 	DrainRate      int              `json:"drain_rate,omitempty"`

@@ -19,6 +19,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 // slaReceiver is an in-memory receiver that records requests and their times.
@@ -40,11 +41,11 @@ func (r slaReceiver) RoundTrip(request *http.Request) (*http.Response, error) {
 func TestSLAWebhooks(t *testing.T) {
 	const org, connection = "0190c0de-0000-7000-8000-00000000000a", "0190c0de-0000-7000-8000-0000000000a1"
 	for _, c := range []struct {
-		form webhook.Form
+		form payload.Form
 		want []string // parts of the body
 	}{
-		{webhook.Flat, []string{`"dueAt":"2000-01-01T00:10:00.000Z"`, `"metric":"first_response"`, `"ticketNumber":1`}},
-		{webhook.Nested, []string{`"sla":{"metric":"first_response","due_at":"2000-01-01T00:10:00.000Z"}`, `"ticket":{"id":"`, `"number":1`, `"status":"open"`}},
+		{payload.Flat, []string{`"dueAt":"2000-01-01T00:10:00.000Z"`, `"metric":"first_response"`, `"ticketNumber":1`}},
+		{payload.Nested, []string{`"sla":{"metric":"first_response","due_at":"2000-01-01T00:10:00.000Z"}`, `"ticket":{"id":"`, `"number":1`, `"status":"open"`}},
 	} {
 		t.Run(string(c.form), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

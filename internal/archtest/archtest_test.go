@@ -51,15 +51,16 @@ var layers = [][]string{
 // neighbours lists the imports between packages of one layer, with reasons. An unused entry is
 // an error.
 var neighbours = map[[2]string]string{
-	{"internal/db", "internal/problem"}:     "a full disk or a lost server is the kind Unavailable wherever it shows",
-	{"internal/blob", "internal/problem"}:   "so is a store of files that fails",
-	{"internal/db", "internal/loop"}:        "it waits for locks and retries like everybody else",
-	{"internal/mail", "internal/db"}:        "a mail is enqueued in the transaction of the change that it reports",
-	{"internal/mailauth", "internal/cache"}: "answers of the DNS are cached; a cache has no dependencies",
-	{"internal/event", "internal/keyset"}:   "events are a list with pages and exports",
-	{"internal/audit", "internal/keyset"}:   "so are audit entries",
-	{"internal/geo", "internal/problem"}:    "a position or an area that is not valid is an issue at its field",
-	{"internal/tariff", "internal/problem"}: "so is an amount of a tariff",
+	{"internal/db", "internal/problem"}:            "a full disk or a lost server is the kind Unavailable wherever it shows",
+	{"internal/blob", "internal/problem"}:          "so is a store of files that fails",
+	{"internal/db", "internal/loop"}:               "it waits for locks and retries like everybody else",
+	{"internal/mail", "internal/db"}:               "a mail is enqueued in the transaction of the change that it reports",
+	{"internal/webhook/payload", "internal/event"}: "a payload is an event in the form of receivers",
+	{"internal/mailauth", "internal/cache"}:        "answers of the DNS are cached; a cache has no dependencies",
+	{"internal/event", "internal/keyset"}:          "events are a list with pages and exports",
+	{"internal/audit", "internal/keyset"}:          "so are audit entries",
+	{"internal/geo", "internal/problem"}:           "a position or an area that is not valid is an issue at its field",
+	{"internal/tariff", "internal/problem"}:        "so is an amount of a tariff",
 }
 
 // never lists imports that the layers allow but the design does not. A name may end with "*".

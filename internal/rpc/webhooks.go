@@ -9,6 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 // WebhookProcedures returns the procedures of helpdesk.md 4.3 for the webhooks of the
@@ -47,7 +48,7 @@ type webhookRecord struct {
 	Enabled        bool             `json:"enabled"`
 	State          webhook.State    `json:"state"`
 	HasSecret      bool             `json:"hasSecret"`
-	PayloadForm    webhook.Form     `json:"payloadForm"`
+	PayloadForm    payload.Form     `json:"payloadForm"`
 	RetrySchedule  webhook.Schedule `json:"retrySchedule"`
 	Ordered        bool             `json:"ordered"`
 	DrainRate      *int             `json:"drainRate"` // while a backlog drains
@@ -91,7 +92,7 @@ type createWebhook struct {
 	Events        []string         `json:"events"`
 	Secret        *string          `json:"secret"`
 	Enabled       *bool            `json:"enabled"`
-	PayloadForm   webhook.Form     `json:"payloadForm,omitempty"`
+	PayloadForm   payload.Form     `json:"payloadForm,omitempty"`
 	RetrySchedule webhook.Schedule `json:"retrySchedule,omitempty"`
 	Ordered       bool             `json:"ordered,omitempty"`
 }
@@ -111,7 +112,7 @@ type updateWebhook struct {
 	Secret        *string           `json:"secret"`
 	Unsigned      bool              `json:"unsigned,omitempty"`
 	Enabled       *bool             `json:"enabled"`
-	PayloadForm   *webhook.Form     `json:"payloadForm"`
+	PayloadForm   *payload.Form     `json:"payloadForm"`
 	RetrySchedule *webhook.Schedule `json:"retrySchedule"`
 	Ordered       *bool             `json:"ordered"`
 	DrainRate     *int              `json:"drainRate"`

@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 func TestCounts(t *testing.T) {
@@ -132,7 +133,7 @@ func TestChanged(t *testing.T) {
 // TestMadeTwice: a webhook with a client-side id is created once.
 func TestMadeTwice(t *testing.T) {
 	r := newRig(t, dbtest.New(t), newNetwork(t), nil)
-	n := webhook.New{ID: "01985ec5-8a60-7000-8000-5a7e1c0d2b3f", URL: "https://receiver.example.com", Events: []string{"*"}, Secret: new(webhook.NewSecret())}
+	n := webhook.New{ID: "01985ec5-8a60-7000-8000-5a7e1c0d2b3f", URL: "https://receiver.example.com", Events: []string{"*"}, Secret: new(payload.NewSecret())}
 	if w := r.create(n); w.ID != n.ID {
 		t.Errorf("got id %s", w.ID)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 // Audit actions of webhooks.
@@ -37,12 +38,12 @@ func (s *Service) recordTx(ctx context.Context, tx *db.Tx, a audit.Action, organ
 
 // settings are the settings of a webhook as shown in the audit log.
 type settings struct {
-	URL           string   `json:"-"`
-	Events        string   `json:"events"`
-	State         State    `json:"state"`
-	PayloadForm   Form     `json:"payload_form"`
-	RetrySchedule Schedule `json:"retry_schedule"`
-	Ordered       bool     `json:"ordered"`
+	URL           string       `json:"-"`
+	Events        string       `json:"events"`
+	State         State        `json:"state"`
+	PayloadForm   payload.Form `json:"payload_form"`
+	RetrySchedule Schedule     `json:"retry_schedule"`
+	Ordered       bool         `json:"ordered"`
 }
 
 // with returns the settings after a change.

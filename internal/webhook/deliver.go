@@ -12,6 +12,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 const (
@@ -157,7 +158,7 @@ func (s *Service) try(ctx context.Context, j *queue.Job, backlog string) (attemp
 	if err != nil {
 		return attempt{}, err
 	}
-	a := s.post(ctx, t, header(p.event, j.ID, p.eventID, false), body)
+	a := s.post(ctx, t, payload.Header(p.event, j.ID, p.eventID, false), body)
 	if a.status == 0 && ctx.Err() != nil {
 		// Interrupted by the end of the process or of the webhook: neither the receiver's fault
 		// nor an attempt.
@@ -172,13 +173,13 @@ func (s *Service) post(ctx context.Context, t *cachedWebhook, h http.Header, bod
 	defer cancel()
 	now := time.Now()
 	a := attempt{at: now}
-	a.sent = sent{version: t.version, sum: bodySum(body)}
+	a.sent = sent{version: t.version, sum: payload.Checksum(body)}
 	if t.secret != nil {
 		old := t.old
 		if !now.Before(t.oldUntil) {
 			old = nil
 		}
-		a.sent.signatures = sign(h, t.secret, old, t.form, h[headerStandardID][0], now, body)
+		a.sent.signatures = payload.Sign(h, t.secret, old, t.form, now, body)
 	}
 	// The transport does not send an empty value. It permits a second try when a reused
 	// connection turns out to be closed.

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 // bubble runs a test on a fake clock, with a database and a network.
@@ -450,7 +451,7 @@ func TestSecretRotation(t *testing.T) {
 			}
 			p := posts[before]
 			for secret, want := range want {
-				if _, err := webhook.Verify(p.header, []byte(p.body), secret, time.Now()); (err == nil) != want {
+				if _, err := payload.Verify(p.header, []byte(p.body), secret, time.Now()); (err == nil) != want {
 					t.Errorf("verified with %q: got %v, want %t", secret, err, want)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 // subscription is the part of a webhook that the fan-out needs.
@@ -16,7 +17,7 @@ type subscription struct {
 	id      string
 	enabled bool
 	ordered bool
-	form    Form
+	form    payload.Form
 	events  string
 }
 
@@ -89,7 +90,7 @@ func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) err
 		}
 	}
 	for i, d := range all {
-		jobs[i] = queue.New{ID: d.id, Kind: kindOf(d.ordered), Lane: d.subscription.id, Payload: encodePayload(payload{eventID: d.event.ID, event: string(d.event.Name)})}
+		jobs[i] = queue.New{ID: d.id, Kind: kindOf(d.ordered), Lane: d.subscription.id, Payload: encodePayload(jobPayload{eventID: d.event.ID, event: string(d.event.Name)})}
 	}
 	if err := s.queue.EnqueueTx(ctx, tx, jobs...); err != nil {
 		return err
@@ -128,15 +129,15 @@ func (s *Service) boundQueue(ctx context.Context, tx *db.Tx, id string) error {
 	return err
 }
 
-// payload is the payload of a delivery's job. It excludes the body: the row of a job is written
+// jobPayload is the payload of a delivery's job. It excludes the body: the row of a job is written
 // three times, and a row larger than a quarter of a page costs a page each time.
-type payload struct {
+type jobPayload struct {
 	eventID   string
 	event     string // name
 	recovered bool   // the delivery has attempts of an earlier job
 }
 
-func encodePayload(p payload) []byte {
+func encodePayload(p jobPayload) []byte {
 	text := p.eventID + " " + p.event
 	if p.recovered {
 		text += " recovered"
@@ -144,8 +145,8 @@ func encodePayload(p payload) []byte {
 	return []byte(text)
 }
 
-func decodePayload(raw []byte) payload {
-	var p payload
+func decodePayload(raw []byte) jobPayload {
+	var p jobPayload
 	var rest string
 	p.eventID, rest, _ = strings.Cut(string(raw), " ")
 	p.event, _, p.recovered = strings.Cut(rest, " ")

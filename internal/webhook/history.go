@@ -9,6 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 
 	"github.com/google/uuid"
 )
@@ -76,7 +77,7 @@ type Attempt struct {
 	Response string // the first 4 KiB of the answer's body
 	// Request is the request as sent, set by [Service.Delivery]. It is nil if none was sent, or
 	// for attempts from before requests were stored.
-	Request *Request
+	Request *payload.Request
 }
 
 const selectDelivery = `SELECT d.id, d.webhook_id, d.event_id, d.event, d.state, d.is_test, d.created_at, d.next_at,
@@ -175,7 +176,7 @@ func (s *Service) Body(ctx context.Context, organizationID, id string) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	return render(w.PayloadForm, &e)
+	return payload.Render(w.PayloadForm, &e)
 }
 
 func findEvent(ctx context.Context, q db.Querier, organizationID, id string) (event.Event, error) {

@@ -8,6 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/seal"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 // TestRedactEvents: RedactEvents removes stored answers and cached bodies; the rest of a delivery
@@ -30,7 +31,7 @@ func TestRedactEvents(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	key := bodyKey{"one", Flat}
+	key := bodyKey{"one", payload.Flat}
 	s.bodies.GetOrPut(key, []byte("body"))
 	if err := d.Write(t.Context(), func(tx *db.Tx) error { return s.RedactEventsTx(t.Context(), tx, []string{"one", "none"}) }); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 // wire stores requests as received on the connection.
@@ -78,7 +79,7 @@ func TestRequests(t *testing.T) {
 			return 500
 		},
 		func() int {
-			r.update(id, webhook.Change{URL: new("https://receiver.example.com:8443/a/./b?c=d&e=%20f"), PayloadForm: new(webhook.Flat)})
+			r.update(id, webhook.Change{URL: new("https://receiver.example.com:8443/a/./b?c=d&e=%20f"), PayloadForm: new(payload.Flat)})
 			return 503
 		},
 		func() int { // A, with two secrets
@@ -86,11 +87,11 @@ func TestRequests(t *testing.T) {
 			return 500
 		},
 		func() int { // A, not signed
-			r.update(id, webhook.Change{PayloadForm: new(webhook.Nested)})
+			r.update(id, webhook.Change{PayloadForm: new(payload.Nested)})
 			return 429
 		},
 		func() int { // B, not signed
-			r.update(id, webhook.Change{URL: new("https://receiver.example.com"), PayloadForm: new(webhook.Flat), Secret: new("the secret three...")})
+			r.update(id, webhook.Change{URL: new("https://receiver.example.com"), PayloadForm: new(payload.Flat), Secret: new("the secret three...")})
 			return 500
 		},
 		func() int { // A, signed
@@ -116,9 +117,9 @@ func TestRequests(t *testing.T) {
 		return got.DeliveryID
 	}
 	testA := test()
-	r.update(id, webhook.Change{PayloadForm: new(webhook.Nested)})
+	r.update(id, webhook.Change{PayloadForm: new(payload.Nested)})
 	testB := test()
-	r.update(id, webhook.Change{URL: new("https://elsewhere.example.com/"), PayloadForm: new(webhook.Flat), Secret: new("the secret four...")})
+	r.update(id, webhook.Change{URL: new("https://elsewhere.example.com/"), PayloadForm: new(payload.Flat), Secret: new("the secret four...")})
 	// The program may be reached elsewhere by then, too.
 	r = newRig(t, r.db, n, func(c *webhook.Config) { c.BaseURL = "https://moved.example.com/" })
 

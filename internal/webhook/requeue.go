@@ -29,7 +29,7 @@ func (s *Service) requeueUndelivered(ctx context.Context, tx *db.Tx, id string) 
 	ids, jobs := make([]string, len(lost)), make([]queue.New, len(lost))
 	for i, d := range lost {
 		ids[i] = d.id
-		jobs[i] = queue.New{ID: d.id, Kind: kindOf(ordered), Lane: id, Payload: encodePayload(d.payload)}
+		jobs[i] = queue.New{ID: d.id, Kind: kindOf(ordered), Lane: id, Payload: encodePayload(d.jobPayload)}
 	}
 	if len(ids) > 0 {
 		if _, err := tx.Exec(ctx, "UPDATE deliveries SET state = 0, schedule_start = attempts WHERE webhook_id = $1 AND id = ANY($2)", id, ids); err != nil {
@@ -51,11 +51,11 @@ const exhausted = `d.webhook_id = $1 AND d.exhausted IS NOT NULL AND NOT EXISTS 
 // exhaustedDelivery is a delivery with an exhausted schedule.
 type exhaustedDelivery struct {
 	id string
-	payload
+	jobPayload
 }
 
 func scanExhausted(row db.Row) (exhaustedDelivery, error) {
-	d := exhaustedDelivery{payload: payload{recovered: true}}
+	d := exhaustedDelivery{jobPayload: jobPayload{recovered: true}}
 	err := row.Scan(&d.id, &d.eventID, &d.event)
 	return d, err
 }

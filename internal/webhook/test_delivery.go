@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 
 	"github.com/google/uuid"
 )
@@ -40,12 +41,12 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 	created := time.Now().UTC().Truncate(time.Microsecond)
 	e := s.sample(subscribed(w.Events), created)
 	e.ID, e.OrganizationID = uuid.Must(uuid.NewV7()).String(), organizationID
-	body, err := render(t.form, &e)
+	body, err := payload.Render(t.form, &e)
 	if err != nil {
 		return TestResult{}, fmt.Errorf("test webhook: %w", err)
 	}
 	deliveryID := uuid.Must(uuid.NewV7()).String()
-	a := s.post(ctx, t, header(string(e.Name), deliveryID, e.ID, true), body)
+	a := s.post(ctx, t, payload.Header(string(e.Name), deliveryID, e.ID, true), body)
 	if a.status == 0 && ctx.Err() != nil {
 		return TestResult{}, fmt.Errorf("test webhook: %w", ctx.Err())
 	}

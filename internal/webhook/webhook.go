@@ -24,7 +24,7 @@
 //
 // The body of a delivery is a function of the stored event and the payload form, so that every
 // attempt sends the same bytes, however late, and each request can be reconstructed byte for
-// byte: see [Request].
+// byte: see [payload.Request].
 package webhook
 
 import (
@@ -46,6 +46,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/seal"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 
 	"github.com/google/uuid"
 )
@@ -97,7 +98,7 @@ type Webhook struct {
 	Events         []string // names of events, or "*"
 	State          State
 	HasSecret      bool
-	PayloadForm    Form
+	PayloadForm    payload.Form
 	RetrySchedule  Schedule
 	Ordered        bool      // one delivery at a time, in order
 	DrainRate      int       // deliveries per second while a backlog is sent at a rate; else 0
@@ -114,11 +115,11 @@ type New struct {
 	ID            string // unused UUID; empty: assigned
 	URL           string
 	Events        []string
-	Secret        *string  // signing secret; nil: unsigned
-	Disabled      bool     // create in state Disabled
-	PayloadForm   Form     // empty means b
-	RetrySchedule Schedule // empty means two
-	Ordered       bool     // one delivery at a time, in order
+	Secret        *string      // signing secret; nil: unsigned
+	Disabled      bool         // create in state Disabled
+	PayloadForm   payload.Form // empty means b
+	RetrySchedule Schedule     // empty means two
+	Ordered       bool         // one delivery at a time, in order
 	// MayAudit permits a subscription to [event.AuditRecorded], which is refused otherwise.
 	MayAudit bool
 }
@@ -130,7 +131,7 @@ type Change struct {
 	Secret        *string // new signing secret
 	Unsigned      bool    // remove the secret; not with Secret
 	Enabled       *bool
-	PayloadForm   *Form
+	PayloadForm   *payload.Form
 	RetrySchedule *Schedule
 	Ordered       *bool
 	// DrainRate is the rate at which the backlog is sent, in deliveries per second up to
@@ -318,7 +319,7 @@ func (s *Service) Create(ctx context.Context, organizationID string, n New) (w W
 // [problem.Conflict], so a form sent twice creates one webhook.
 func (s *Service) CreateTx(ctx context.Context, tx *db.Tx, organizationID string, n New) (Webhook, error) {
 	if n.PayloadForm == "" {
-		n.PayloadForm = Nested
+		n.PayloadForm = payload.Nested
 	}
 	if n.RetrySchedule == "" {
 		n.RetrySchedule = ShortSchedule
@@ -721,15 +722,13 @@ func checkSecret(v *problem.Validation, secret *string) {
 	if strings.TrimSpace(*secret) == "" && !v.Has("secret") {
 		v.Add("secret", "must not be blank")
 	}
-	if encoded, ok := strings.CutPrefix(*secret, "whsec_"); ok && !v.Has("secret") {
-		if key, err := standardKey(encoded); err != nil || len(key) == 0 {
-			v.Add("secret", "must be whsec_ followed by base64")
-		}
+	if !payload.ValidSecret(*secret) && !v.Has("secret") {
+		v.Add("secret", "must be whsec_ followed by base64")
 	}
 }
 
-func checkForm(v *problem.Validation, f Form) {
-	if f != Flat && f != Nested {
+func checkForm(v *problem.Validation, f payload.Form) {
+	if f != payload.Flat && f != payload.Nested {
 		v.Add("payloadForm", `must be "a" or "b"`)
 	}
 }

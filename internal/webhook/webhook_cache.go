@@ -9,15 +9,16 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 // cachedWebhook is the dispatcher's view of a webhook.
 type cachedWebhook struct {
 	enabled  bool
 	url      *url.URL
-	form     Form
-	secret   *signer // nil: unsigned
-	old      *signer // secret replaced within [SecretOverlap], or nil
+	form     payload.Form
+	secret   *payload.Signer // nil: unsigned
+	old      *payload.Signer // secret replaced within [SecretOverlap], or nil
 	oldUntil time.Time
 	version  int64
 	ordered  bool
@@ -68,28 +69,28 @@ func (s *Service) loadCached(ctx context.Context, id string) (*cachedWebhook, er
 
 type bodyKey struct {
 	eventID string
-	form    Form
+	form    payload.Form
 }
 
 // rendered returns the body of e in form f, cached, so that an event is rendered once for all
 // receivers and not read back right after it was written. The caller must not change it.
-func (s *Service) rendered(e *event.Event, f Form) ([]byte, error) {
-	return s.bodies.Load(bodyKey{e.ID, f}, func() ([]byte, error) { return render(f, e) })
+func (s *Service) rendered(e *event.Event, f payload.Form) ([]byte, error) {
+	return s.bodies.Load(bodyKey{e.ID, f}, func() ([]byte, error) { return payload.Render(f, e) })
 }
 
 // body returns the body of an event's deliveries; [db.ErrNoRows] if the event has been purged.
-func (s *Service) body(ctx context.Context, eventID string, f Form) ([]byte, error) {
+func (s *Service) body(ctx context.Context, eventID string, f payload.Form) ([]byte, error) {
 	return s.bodies.Load(bodyKey{eventID, f}, func() ([]byte, error) {
 		// Without cancellation: watching ctx costs more than the read.
 		e, err := event.Find(context.WithoutCancel(ctx), s.db, eventID)
 		if err != nil {
 			return nil, fmt.Errorf("load event: %w", err)
 		}
-		return render(f, &e)
+		return payload.Render(f, &e)
 	})
 }
 
-func (s *Service) openSecret(id string, sealed []byte) (*signer, error) {
+func (s *Service) openSecret(id string, sealed []byte) (*payload.Signer, error) {
 	if sealed == nil {
 		return nil, nil
 	}
@@ -97,5 +98,5 @@ func (s *Service) openSecret(id string, sealed []byte) (*signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("secret of webhook %s: %w", id, err)
 	}
-	return newSigner(string(secret)), nil
+	return payload.NewSigner(string(secret)), nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 func TestCreate(t *testing.T) {
@@ -24,15 +25,15 @@ func TestCreate(t *testing.T) {
 	plain := r.create(webhook.New{URL: "https://receiver.example.com/hook?a=b", Events: []string{"ticket.created", "message.created", "ticket.created"}})
 	want := webhook.Webhook{
 		ID: plain.ID, OrganizationID: org, URL: "https://receiver.example.com/hook?a=b", Events: []string{"ticket.created", "message.created"},
-		State: webhook.Enabled, PayloadForm: webhook.Nested, RetrySchedule: webhook.ShortSchedule, CreatedAt: plain.CreatedAt, UpdatedAt: plain.CreatedAt,
+		State: webhook.Enabled, PayloadForm: payload.Nested, RetrySchedule: webhook.ShortSchedule, CreatedAt: plain.CreatedAt, UpdatedAt: plain.CreatedAt,
 	}
 	if got := fmt.Sprintf("%+v", plain); got != fmt.Sprintf("%+v", want) || plain.CreatedAt.IsZero() {
 		t.Errorf("got %s, want %+v", got, want)
 	}
 	full := r.create(webhook.New{
-		Events: []string{"*"}, Secret: new("a secret of ours"), Disabled: true, PayloadForm: webhook.Flat, RetrySchedule: webhook.LongSchedule,
+		Events: []string{"*"}, Secret: new("a secret of ours"), Disabled: true, PayloadForm: payload.Flat, RetrySchedule: webhook.LongSchedule,
 	})
-	if full.State != webhook.Disabled || !full.HasSecret || full.PayloadForm != webhook.Flat || full.RetrySchedule != webhook.LongSchedule {
+	if full.State != webhook.Disabled || !full.HasSecret || full.PayloadForm != payload.Flat || full.RetrySchedule != webhook.LongSchedule {
 		t.Errorf("got %+v", full)
 	}
 	list, err := r.hooks.List(t.Context(), org)
@@ -216,7 +217,7 @@ func TestFanOut(t *testing.T) {
 	some := n.receive("some.example.com", nil)
 	foreign := n.receive("foreign.example.com", nil)
 	allHook := r.create(webhook.New{URL: "https://all.example.com/", Secret: new("a secret of ours")})
-	r.create(webhook.New{URL: "https://some.example.com/", Events: []string{"ticket.created", "sla.warning"}, PayloadForm: webhook.Flat})
+	r.create(webhook.New{URL: "https://some.example.com/", Events: []string{"ticket.created", "sla.warning"}, PayloadForm: payload.Flat})
 	if _, err := r.hooks.Create(t.Context(), otherOrg, webhook.New{URL: "https://foreign.example.com/", Events: []string{"*"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +248,7 @@ func TestFanOut(t *testing.T) {
 		if err := json.Unmarshal([]byte(p.body), &body); err != nil {
 			t.Fatal(err)
 		}
-		if form, err := webhook.Verify(p.header, []byte(p.body), "a secret of ours", time.Now()); form != webhook.Nested || err != nil {
+		if form, err := payload.Verify(p.header, []byte(p.body), "a secret of ours", time.Now()); form != payload.Nested || err != nil {
 			t.Errorf("verify: got %s, %v", form, err)
 		}
 		if got := p.header.Get("X-Service-Event"); got != body.Event {
@@ -331,7 +332,7 @@ func TestLongBody(t *testing.T) {
 	}
 	r.start()
 	p := rc.wait(t, 1)[0]
-	if _, err := webhook.Verify(p.header, []byte(p.body), "a secret of ours", time.Now()); err != nil || !strings.Contains(p.body, e.Data.Message.Text) {
+	if _, err := payload.Verify(p.header, []byte(p.body), "a secret of ours", time.Now()); err != nil || !strings.Contains(p.body, e.Data.Message.Text) {
 		t.Errorf("got %d bytes, %v", len(p.body), err)
 	}
 }
@@ -344,9 +345,9 @@ func TestUpdateAppliesToWaiting(t *testing.T) {
 	w := r.create(webhook.New{URL: "https://old.example.com/"})
 	r.emit(1)
 	w = r.update(w.ID, webhook.Change{
-		URL: new("https://new.example.com/"), PayloadForm: new(webhook.Flat), Secret: new("another of ours."), Events: &[]string{"sla.warning"}, RetrySchedule: new(webhook.LongSchedule),
+		URL: new("https://new.example.com/"), PayloadForm: new(payload.Flat), Secret: new("another of ours."), Events: &[]string{"sla.warning"}, RetrySchedule: new(webhook.LongSchedule),
 	})
-	if w.URL != "https://new.example.com/" || w.PayloadForm != webhook.Flat || !w.HasSecret || w.RetrySchedule != webhook.LongSchedule ||
+	if w.URL != "https://new.example.com/" || w.PayloadForm != payload.Flat || !w.HasSecret || w.RetrySchedule != webhook.LongSchedule ||
 		!slices.Equal(w.Events, []string{"sla.warning"}) || !w.UpdatedAt.After(w.CreatedAt) || w.State != webhook.Enabled {
 		t.Errorf("got %+v", w)
 	}
@@ -354,7 +355,7 @@ func TestUpdateAppliesToWaiting(t *testing.T) {
 	r.start()
 	p := rc.wait(t, 1)[0]
 	r.stop()
-	if form, err := webhook.Verify(p.header, []byte(p.body), "another of ours.", time.Now()); form != webhook.Flat || err != nil || p.number != 1 {
+	if form, err := payload.Verify(p.header, []byte(p.body), "another of ours.", time.Now()); form != payload.Flat || err != nil || p.number != 1 {
 		t.Errorf("got %d in form %s, %v, want 1 in form a", p.number, form, err)
 	}
 	if got := len(rc.all()); got != 1 {
@@ -642,7 +643,7 @@ func TestTest(t *testing.T) {
 			t.Errorf("got %+v, %v, want status %d and error %q", got, err, test.status, test.err)
 		}
 		p := rc.wait(t, 1)[0]
-		if _, err := webhook.Verify(p.header, []byte(p.body), "a secret of ours", time.Now()); err != nil {
+		if _, err := payload.Verify(p.header, []byte(p.body), "a secret of ours", time.Now()); err != nil {
 			t.Errorf("verify: %v", err)
 		}
 		if p.header.Get("X-Service-Event") != "sla.warning" || p.header.Get("X-Service-Delivery") != got.DeliveryID || p.header.Get("X-Service-Test") != "true" {

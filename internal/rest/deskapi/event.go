@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 var eventRecord = &schema.Record{Name: "event", Doc: "An event as delivered to webhooks.", Members: []schema.Member{
@@ -35,7 +36,7 @@ type wireEvent struct {
 }
 
 func wireOfEvent(e *event.Event) (wireEvent, error) {
-	data, err := webhook.EventData(e)
+	data, err := payload.EventData(e)
 	w := wireEvent{ID: e.ID, Object: "event", Event: e.Name, CreatedAt: rfc3339.Time(e.At), Data: data}
 	if e.Data.Ticket != nil {
 		w.TicketID = &e.Data.Ticket.ID

@@ -12,6 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 // eventNames are the events of the contract.
@@ -50,7 +51,7 @@ type wireWebhook struct {
 	Enabled        bool             `json:"enabled"`
 	State          webhook.State    `json:"state"`
 	HasSecret      bool             `json:"has_secret"`
-	PayloadForm    webhook.Form     `json:"payload_form"`
+	PayloadForm    payload.Form     `json:"payload_form"`
 	RetrySchedule  webhook.Schedule `json:"retry_schedule"`
 	Ordered        bool             `json:"ordered"`
 	DrainRate      *int             `json:"drain_rate"`
@@ -77,7 +78,7 @@ type webhookBody struct {
 	Events        optional.Value[[]string]         `json:"events"`
 	Secret        optional.Value[string]           `json:"secret"`
 	Enabled       optional.Value[bool]             `json:"enabled"`
-	PayloadForm   optional.Value[webhook.Form]     `json:"payload_form"`
+	PayloadForm   optional.Value[payload.Form]     `json:"payload_form"`
 	RetrySchedule optional.Value[webhook.Schedule] `json:"retry_schedule"`
 	Ordered       optional.Value[bool]             `json:"ordered"`
 	DrainRate     optional.Value[int]              `json:"drain_rate"`
@@ -186,7 +187,7 @@ func (a *API) createWebhook(ctx context.Context, r *rest.Request) (rest.Response
 	secret := in.secret()
 	var generated *string
 	if !in.Secret.Set {
-		secret = new(webhook.NewSecret())
+		secret = new(payload.NewSecret())
 		generated = secret
 	}
 	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {

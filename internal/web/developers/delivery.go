@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 const deliveriesPath = "/settings/deliveries"
@@ -91,7 +92,7 @@ func (p *pages) delivery(w http.ResponseWriter, r *web.Request) error {
 }
 
 // readRequest sets the request and the steps that verify it.
-func (p *deliveryPage) readRequest(q *webhook.Request) error {
+func (p *deliveryPage) readRequest(q *payload.Request) error {
 	if q == nil {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 const webhooksPath = "/settings/webhooks"
@@ -210,7 +211,7 @@ func (p *pages) hookPage(r *web.Request, h webhook.Webhook) (hookPage, webhook.Q
 }
 
 var (
-	forms     = map[webhook.Form]string{webhook.Flat: "A: flat, camelCase", webhook.Nested: "B: nested records, snake_case"}
+	forms     = map[payload.Form]string{payload.Flat: "A: flat, camelCase", payload.Nested: "B: nested records, snake_case"}
 	schedules = map[webhook.Schedule]string{
 		webhook.ShortSchedule: "After 1 min, 5 min, 30 min, 2 h and 8 h", webhook.LongSchedule: "After 1 min, 5 min, 30 min, 2 h and 24 h",
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 // hookForm is the body of the webhook form.
@@ -68,7 +69,7 @@ func parseSecret(form url.Values) (secret *string, generated bool) {
 	case noSecret:
 		return nil, false
 	}
-	return new(webhook.NewSecret()), true
+	return new(payload.NewSecret()), true
 }
 
 func (p *pages) hookForm(r *web.Request, h *webhook.Webhook, form url.Values) web.Page {
@@ -81,7 +82,7 @@ func (p *pages) hookForm(r *web.Request, h *webhook.Webhook, form url.Values) we
 		fields = append(fields, secretFields("No signature")...)
 	}
 	fields = append(fields,
-		web.Field{Name: "payloadForm", Label: "Payload", Type: "select", Options: []web.Option{{Value: "b", Label: forms[webhook.Nested]}, {Value: "a", Label: forms[webhook.Flat]}}},
+		web.Field{Name: "payloadForm", Label: "Payload", Type: "select", Options: []web.Option{{Value: "b", Label: forms[payload.Nested]}, {Value: "a", Label: forms[payload.Flat]}}},
 		web.Field{Name: "retrySchedule", Label: "Retries", Type: "select", Options: []web.Option{{Value: "two", Label: schedules[webhook.ShortSchedule]}, {Value: "one", Label: schedules[webhook.LongSchedule]}}},
 		web.Field{Name: "ordered", Label: "In order, one at a time", Type: "checkbox", Help: "A delivery that is being retried then blocks all later ones."},
 	)
@@ -126,7 +127,7 @@ func (p *pages) createWebhook(w http.ResponseWriter, r *web.Request) error {
 	pg := p.hookForm(r, nil, form)
 	n := webhook.New{
 		ID: pg.Body.(hookForm).ID, URL: strings.TrimSpace(form.Get("url")), Events: form["events"],
-		PayloadForm: webhook.Form(form.Get("payloadForm")), RetrySchedule: webhook.Schedule(form.Get("retrySchedule")), Ordered: form.Get("ordered") != "",
+		PayloadForm: payload.Form(form.Get("payloadForm")), RetrySchedule: webhook.Schedule(form.Get("retrySchedule")), Ordered: form.Get("ordered") != "",
 		MayAudit: true, // the page is for admins only
 	}
 	var fresh bool
@@ -189,7 +190,7 @@ func (p *pages) updateWebhook(w http.ResponseWriter, r *web.Request) error {
 		return nil
 	}
 	_, err = p.Webhooks.Update(r.Context(), r.OrganizationID, h.ID, webhook.Change{
-		URL: new(strings.TrimSpace(form.Get("url"))), Events: new(form["events"]), PayloadForm: new(webhook.Form(form.Get("payloadForm"))),
+		URL: new(strings.TrimSpace(form.Get("url"))), Events: new(form["events"]), PayloadForm: new(payload.Form(form.Get("payloadForm"))),
 		RetrySchedule: new(webhook.Schedule(form.Get("retrySchedule"))), Ordered: new(form.Get("ordered") != ""), MayAudit: true,
 	})
 	if err != nil {

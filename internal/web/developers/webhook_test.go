@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 const (
@@ -89,7 +90,7 @@ func TestWebhookLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := webhook.Verify(got.Header, body, secret, time.Now()); err != nil {
+	if _, err := payload.Verify(got.Header, body, secret, time.Now()); err != nil {
 		t.Errorf("the secret that was shown does not verify: %v", err)
 	}
 	d.Want("POST /hook?q=%22%3Cb%3E HTTP/1.1", string(body), got.Header.Get("Webhook-Signature"), got.Header.Get("X-Service-Signature"), "thanks <script>", "Attempt 1", "Accepted", "Test",
@@ -147,7 +148,7 @@ func TestWebhookLife(t *testing.T) {
 // TestWebhookShowsRetries checks that each attempt of a delivery is shown.
 func TestWebhookShowsRetries(t *testing.T) {
 	h := newHarness(t)
-	hook := h.hook(webhook.New{PayloadForm: webhook.Flat, Ordered: true})
+	hook := h.hook(webhook.New{PayloadForm: payload.Flat, Ordered: true})
 	h.receiver.set(0, "")
 	h.emit(2)
 	h.deliver(1)
@@ -352,7 +353,7 @@ func TestCommandVerifies(t *testing.T) {
 		}
 	}
 	h := newHarness(t)
-	for _, secret := range []string{webhook.NewSecret(), "it's a plain one"} {
+	for _, secret := range []string{payload.NewSecret(), "it's a plain one"} {
 		hook := h.hook(webhook.New{Secret: &secret})
 		res, err := h.hooks.Test(t.Context(), h.Organization.ID, hook.ID)
 		if err != nil {

@@ -1,4 +1,11 @@
-package webhook
+// Package payload is the wire form of deliveries: bodies, headers and signatures
+// (helpdesk.md part 6).
+//
+// A body is a function of the stored event and the [Form], so that every attempt sends the same
+// bytes, however late. Signatures follow Standard Webhooks, beside a header of the form's own;
+// [Verify] is the receiver's side. A [Request] is rebuilt byte for byte from an event, its
+// headers and the stored MACs.
+package payload
 
 import (
 	"bytes"
@@ -13,7 +20,7 @@ import (
 // Form is the payload form of a delivery's body (helpdesk.md part 6).
 type Form string
 
-// The two payload forms.
+// The forms.
 const (
 	Flat   Form = "a" // flat, camelCase
 	Nested Form = "b" // nested records, snake_case
@@ -24,18 +31,18 @@ const timeLayout = "2006-01-02T15:04:05.000Z"
 
 func timestamp(t time.Time) string { return t.UTC().Format(timeLayout) }
 
-// render returns the body of e in form f. Fields without a value are null. The bytes are the
+// Render returns the body of e in form f. Fields without a value are null. The bytes are the
 // same for a new event and for the stored one.
-func render(f Form, e *event.Event) ([]byte, error) {
+func Render(f Form, e *event.Event) ([]byte, error) {
 	changes, err := canonical(e.Data.Changes)
 	if err != nil {
 		return nil, fmt.Errorf("changes of event %s: %w", e.ID, err)
 	}
 	var body any
 	if f == Flat {
-		body = bodyA{Event: e.Name, Timestamp: timestamp(e.At), Data: flatData(e, changes)}
+		body = flatBody{Event: e.Name, Timestamp: timestamp(e.At), Data: flatData(e, changes)}
 	} else {
-		body = bodyB{ID: e.ID, Event: e.Name, CreatedAt: timestamp(e.At), Data: nestedData(e, changes)}
+		body = nestedBody{ID: e.ID, Event: e.Name, CreatedAt: timestamp(e.At), Data: nestedData(e, changes)}
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -46,7 +53,7 @@ func render(f Form, e *event.Event) ([]byte, error) {
 	return buf.Bytes()[:buf.Len()-1], nil // Encode ends with a newline
 }
 
-// EventData returns the data of an event in form b, as JSON.
+// EventData returns the data of an event in form [Nested], as JSON.
 func EventData(e *event.Event) ([]byte, error) {
 	changes, err := canonical(e.Data.Changes)
 	if err != nil {
@@ -96,14 +103,14 @@ func orNull(s string) *string {
 	return &s
 }
 
-type bodyB struct {
-	ID        string     `json:"id"`
-	Event     event.Name `json:"event"`
-	CreatedAt string     `json:"created_at"`
-	Data      dataB      `json:"data"`
+type nestedBody struct {
+	ID        string        `json:"id"`
+	Event     event.Name    `json:"event"`
+	CreatedAt string        `json:"created_at"`
+	Data      nestedRecords `json:"data"`
 }
 
-type dataB struct {
+type nestedRecords struct {
 	Ticket   *ticketB                `json:"ticket,omitempty"`
 	Message  *messageB               `json:"message,omitempty"`
 	Customer *customerB              `json:"customer,omitempty"`
@@ -177,8 +184,8 @@ type slaB struct {
 	DueAt  string `json:"due_at"`
 }
 
-func nestedData(e *event.Event, changes map[string]event.Change) dataB {
-	d := dataB{Changes: changes, Entry: e.Data.Entry, Test: e.Data.Test}
+func nestedData(e *event.Event, changes map[string]event.Change) nestedRecords {
+	d := nestedRecords{Changes: changes, Entry: e.Data.Entry, Test: e.Data.Test}
 	if t := e.Data.Ticket; t != nil {
 		d.Ticket = &ticketB{
 			ID: t.ID, Number: t.Number, Subject: t.Subject, Status: t.Status, Priority: t.Priority,
@@ -211,13 +218,13 @@ func nestedData(e *event.Event, changes map[string]event.Change) dataB {
 	return d
 }
 
-type bodyA struct {
+type flatBody struct {
 	Event     event.Name     `json:"event"`
 	Timestamp string         `json:"timestamp"`
 	Data      map[string]any `json:"data"` // members are written in alphabetical order
 }
 
-// flatData returns the data of form a. Its only nested records are attachments. Fields of a
+// flatData returns the data of form [Flat]. Its only nested records are attachments. Fields of a
 // changed record's former state are named previous….
 func flatData(e *event.Event, changes map[string]event.Change) map[string]any {
 	d := make(map[string]any, 16)

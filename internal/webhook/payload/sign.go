@@ -1,4 +1,4 @@
-package webhook
+package payload
 
 import (
 	"crypto/hmac"
@@ -29,14 +29,15 @@ const (
 // tolerance is the accepted difference between a delivery's timestamp and the receiver's clock.
 const tolerance = 5 * time.Minute
 
-// signer signs with one secret.
-type signer struct {
-	key      []byte // for forms A and B
+// Signer signs with one secret.
+type Signer struct {
+	key      []byte // for the form's own signature
 	standard []byte // for Standard Webhooks
 }
 
-func newSigner(secret string) *signer {
-	s := &signer{key: []byte(secret)}
+// NewSigner returns the signer of a secret, in any format.
+func NewSigner(secret string) *Signer {
+	s := &Signer{key: []byte(secret)}
 	s.standard = s.key
 	if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
 		if key, err := standardKey(encoded); err == nil {
@@ -58,10 +59,18 @@ func NewSecret() string {
 const macSize = sha256.Size
 
 // formMAC appends the MAC of [headerSignature].
-func (s *signer) formMAC(to, body []byte) []byte {
+func (s *Signer) formMAC(to, body []byte) []byte {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write(body)
 	return mac.Sum(to)
+}
+
+// ValidSecret reports whether a secret with the prefix of Standard Webhooks has a key. Other
+// secrets are valid.
+func ValidSecret(secret string) bool {
+	encoded, standard := strings.CutPrefix(secret, "whsec_")
+	key, err := standardKey(encoded)
+	return !standard || err == nil && len(key) > 0
 }
 
 // standardKey decodes the part after whsec_, with or without padding.
@@ -70,7 +79,7 @@ func standardKey(encoded string) ([]byte, error) {
 }
 
 // form returns the value of [headerSignature].
-func (s *signer) form(f Form, body []byte) string { return formText(f, s.formMAC(nil, body)) }
+func (s *Signer) form(f Form, body []byte) string { return formText(f, s.formMAC(nil, body)) }
 
 func formText(f Form, mac []byte) string {
 	if f == Nested {
@@ -80,7 +89,7 @@ func formText(f Form, mac []byte) string {
 }
 
 // version1MAC appends the MAC of one signature of [headerStandardSignature].
-func (s *signer) version1MAC(to []byte, id, timestamp string, body []byte) []byte {
+func (s *Signer) version1MAC(to []byte, id, timestamp string, body []byte) []byte {
 	mac := hmac.New(sha256.New, s.standard)
 	mac.Write([]byte(id + "." + timestamp + "."))
 	mac.Write(body)
@@ -88,30 +97,30 @@ func (s *signer) version1MAC(to []byte, id, timestamp string, body []byte) []byt
 }
 
 // version1 returns one signature of [headerStandardSignature].
-func (s *signer) version1(id, timestamp string, body []byte) string {
+func (s *Signer) version1(id, timestamp string, body []byte) string {
 	return version1Text(s.version1MAC(nil, id, timestamp, body))
 }
 
 func version1Text(mac []byte) string { return "v1," + base64.StdEncoding.EncodeToString(mac) }
 
-// sign adds the signatures of a delivery, and [headerStandardID] even without a secret: form A
-// has the event's id nowhere else. old may be nil. It returns the MACs with which
-// [addSignatures] adds the same signatures again.
-func sign(h http.Header, current, old *signer, f Form, eventID string, at time.Time, body []byte) (macs []byte) {
-	timestamp := unixText(at)
+// Sign adds the signatures of a delivery to the headers of [Header], over the event's id among
+// them. old may be nil. It returns the MACs with which [AddSignatures] adds the same signatures
+// again.
+func Sign(h http.Header, current, old *Signer, f Form, at time.Time, body []byte) (macs []byte) {
+	eventID, timestamp := h[headerStandardID][0], unixText(at)
 	macs = current.formMAC(make([]byte, 0, 3*macSize), body)
 	macs = current.version1MAC(macs, eventID, timestamp, body)
 	if old != nil {
 		macs = old.version1MAC(macs, eventID, timestamp, body)
 	}
-	addSignatures(h, f, at, macs)
+	AddSignatures(h, f, at, macs)
 	return macs
 }
 
 func unixText(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
 
-// addSignatures adds signatures from MACs: the form's, and one or two of the standard.
-func addSignatures(h http.Header, f Form, at time.Time, macs []byte) {
+// AddSignatures adds signatures from MACs: the form's, and one or two of the standard.
+func AddSignatures(h http.Header, f Form, at time.Time, macs []byte) {
 	standard := version1Text(macs[macSize : 2*macSize])
 	if len(macs) > 2*macSize {
 		standard += " " + version1Text(macs[2*macSize:])
@@ -130,7 +139,7 @@ var (
 
 // Verify verifies a delivery for a receiver: it checks the signatures of [Standard Webhooks]
 // and of the payload form over the raw body, and returns the form. A replaced secret verifies
-// during [SecretOverlap], although the form's own header is signed with the new secret only.
+// during the overlap of secrets, although the form's own header is signed with the new secret only.
 //
 // [Standard Webhooks]: https://www.standardwebhooks.com
 func Verify(h http.Header, body []byte, secret string, now time.Time) (Form, error) {
@@ -143,7 +152,7 @@ func Verify(h http.Header, body []byte, secret string, now time.Time) (Form, err
 	if err != nil {
 		return "", ErrSignature
 	}
-	s := newSigner(secret)
+	s := NewSigner(secret)
 	want := s.version1(id, timestamp, body)
 	matched := -1
 	for i, got := range strings.Fields(h.Get(headerStandardSignature)) {

@@ -1,4 +1,4 @@
-package webhook
+package payload
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 
 func TestSignatures(t *testing.T) {
 	body := []byte(`{"event":"ticket.created"}`)
-	s := newSigner("a secret")
+	s := NewSigner("a secret")
 	if got, want := s.form(Flat, body), "fc1e5198aac983a27ba0aaa78cb8e2f862ed578b27d067a36f6904634ce7e74d"; got != want {
 		t.Errorf("form a: got %s, want %s", got, want)
 	}
@@ -23,7 +23,7 @@ func TestSignatures(t *testing.T) {
 
 // The example that the libraries of Standard Webhooks test themselves with.
 func TestStandardExample(t *testing.T) {
-	s := newSigner("whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	s := NewSigner("whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	got := s.version1("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`))
 	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -38,7 +38,7 @@ func TestKeys(t *testing.T) {
 		{"whsec_" + "not base64", "whsec_" + "not base64", "whsec_" + "not base64"},
 	}
 	for _, test := range tests {
-		if s := newSigner(test.secret); string(s.key) != test.form || string(s.standard) != test.standard {
+		if s := NewSigner(test.secret); string(s.key) != test.form || string(s.standard) != test.standard {
 			t.Errorf("%s: got keys %q and %q, want %q and %q", test.secret, s.key, s.standard, test.form, test.standard)
 		}
 	}
@@ -49,11 +49,11 @@ func TestVerify(t *testing.T) {
 	body := []byte(`{"event":"ticket.created"}`)
 	signed := func(f Form, secret, old string, change func(http.Header)) http.Header {
 		h := http.Header{headerStandardID: {"evt_1"}}
-		var before *signer
+		var before *Signer
 		if old != "" {
-			before = newSigner(old)
+			before = NewSigner(old)
 		}
-		sign(h, newSigner(secret), before, f, "evt_1", now, body)
+		Sign(h, NewSigner(secret), before, f, now, body)
 		if change != nil {
 			change(h)
 		}

@@ -1,4 +1,4 @@
-package webhook
+package payload
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/cache"
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
@@ -92,7 +91,7 @@ func TestPayloads(t *testing.T) {
 	for name, e := range list {
 		for _, form := range []Form{Flat, Nested} {
 			t.Run(name+"."+string(form), func(t *testing.T) {
-				body, err := render(form, &e)
+				body, err := Render(form, &e)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -106,7 +105,7 @@ func TestPayloads(t *testing.T) {
 				if err := json.Unmarshal(text, &stored); err != nil {
 					t.Fatal(err)
 				}
-				again, err := render(form, &stored)
+				again, err := Render(form, &stored)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -143,30 +142,9 @@ func TestBodyIsCompact(t *testing.T) {
 		Flat:   `{"event":"customer.created","timestamp":"2026-11-21T09:30:00.123Z","data":{"customerId":"c0000000-0000-7000-8000-000000000002","email":null,"name":null,"phone":"+4915112345679"}}`,
 		Nested: `{"id":"e5000000-0000-7000-8000-000000000001","event":"customer.created","created_at":"2026-11-21T09:30:00.123Z","data":{"customer":{"id":"c0000000-0000-7000-8000-000000000002","name":null,"email":null,"phone":"+4915112345679"}}}`,
 	} {
-		got, err := render(form, &e)
+		got, err := Render(form, &e)
 		if err != nil || string(got) != want {
 			t.Errorf("form %s:\n got %s, %v\nwant %s", form, got, err, want)
 		}
-	}
-}
-
-func TestPayloadOfJob(t *testing.T) {
-	e := samples()["message.created"]
-	for _, want := range []payload{{e.ID, "message.created", false}, {e.ID, "message.created", true}} {
-		if got := decodePayload(encodePayload(want)); got != want {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
-	}
-}
-
-func TestEventIsRenderedOnce(t *testing.T) {
-	s := &Service{bodies: cache.New[bodyKey, []byte](1, 0)}
-	e := samples()["message.created"]
-	first, err := s.rendered(&e, Nested)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := s.rendered(&e, Nested); err != nil || &again[0] != &first[0] {
-		t.Errorf("got another body, %v", err)
 	}
 }

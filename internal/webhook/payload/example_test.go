@@ -1,11 +1,11 @@
-package webhook_test
+package payload_test
 
 import (
 	"fmt"
 	"net/http"
 	"time"
 
-	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
 // A receiver verifies the raw body before it parses it.
@@ -18,10 +18,10 @@ func ExampleVerify() {
 	h.Set("Webhook-Signature", "v1,i8gmKRrSWpRkiIpOYs5wtCAxsEaVmNUM8Gno2tegkLA=")
 
 	now := time.Unix(1764000060, 0)
-	form, err := webhook.Verify(h, body, "a secret made of plain words", now)
+	form, err := payload.Verify(h, body, "a secret made of plain words", now)
 	fmt.Println(form, err)
 
-	_, err = webhook.Verify(h, body, "a secret made of plain words", now.Add(time.Hour))
+	_, err = payload.Verify(h, body, "a secret made of plain words", now.Add(time.Hour))
 	fmt.Println(err != nil)
 	// Output:
 	// b <nil>

@@ -1,4 +1,4 @@
-package webhook
+package payload
 
 import (
 	"bufio"
@@ -26,7 +26,7 @@ import (
 
 // recipes is the folder of the public recipes: a page per language, with the tested files as
 // fenced blocks.
-const recipes = "../../docs/webhooks"
+const recipes = "../../../docs/webhooks"
 
 // recipe is how a language's page is run.
 type recipe struct {
@@ -193,12 +193,12 @@ const words = "a secret made of plain words"
 // delivered returns the headers of a delivery, as the form signs it. old may be
 // empty.
 func delivered(form Form, secret, old, id string, when time.Time, body string) http.Header {
-	var before *signer
+	var before *Signer
 	if old != "" {
-		before = newSigner(old)
+		before = NewSigner(old)
 	}
 	h := http.Header{"Content-Type": {"application/json"}, headerEvent: {"ticket.created"}, headerStandardID: {id}}
-	sign(h, newSigner(secret), before, form, id, when, []byte(body))
+	Sign(h, NewSigner(secret), before, form, when, []byte(body))
 	return h
 }
 
