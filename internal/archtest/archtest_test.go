@@ -38,7 +38,7 @@ var layers = [][]string{
 	},
 	1: {"internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/rest/schema", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit"},
 	2: {
-		"internal/fleet/rideindex", "internal/fleet/stats", "internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
+		"internal/fleet/rideindex", "internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
 		"internal/apikey", "internal/call", "internal/shop",
 	},
 	3: {"internal/channel/*", "internal/account/browser", "internal/account/oidc", "internal/account/factor", "internal/billing", "internal/gbfs", "internal/remoteimage"},

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/bitpack"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -228,7 +229,7 @@ type groupKey struct {
 // factBatch has facts of one period.
 type factBatch struct {
 	period  int
-	columns []packedColumn
+	columns []bitpack.Column
 	spans   []span
 }
 
@@ -510,8 +511,8 @@ func (a *analysis) send(p timeRange, runText, columnText, timeText []byte, colum
 	if n == 0 {
 		return nil
 	}
-	list := make([]packedColumn, columns)
-	if err := parseColumns(columnText, n, list); err != nil {
+	list := make([]bitpack.Column, columns)
+	if err := bitpack.Parse(columnText, n, list); err != nil {
 		return err
 	}
 	spans := make([]span, 0, len(runs))
@@ -528,13 +529,13 @@ func (a *analysis) send(p timeRange, runText, columnText, timeText []byte, colum
 		a.sendPart(factBatch{first, list, spans})
 		return nil
 	}
-	var times [1]packedColumn
-	if err := parseColumns(timeText, n, times[:]); err != nil {
+	var times [1]bitpack.Column
+	if err := bitpack.Parse(timeText, n, times[:]); err != nil {
 		return err
 	}
 	before := func(lo, hi int, edge int64) int {
 		for lo < hi {
-			if middle := (lo + hi) / 2; times[0].at(middle) < edge {
+			if middle := (lo + hi) / 2; times[0].At(middle) < edge {
 				lo = middle + 1
 			} else {
 				hi = middle
@@ -612,7 +613,7 @@ func (c *rideCounter) count(parts <-chan factBatch) {
 			}
 			cell.add(s, &value)
 			for i := s.lo; i < s.hi; i++ {
-				if v := id.at(i); v != 0 || c.id != customerColumn {
+				if v := id.At(i); v != 0 || c.id != customerColumn {
 					cell.unique += c.seen.add(uint64(s.group), uint64(v))
 				}
 			}
@@ -622,14 +623,14 @@ func (c *rideCounter) count(parts <-chan factBatch) {
 }
 
 // add counts the rides of a span.
-func (c *rideCell) add(s span, value *packedColumn) {
+func (c *rideCell) add(s span, value *bitpack.Column) {
 	n := int64(s.hi - s.lo)
 	c.rides += n
 	switch {
 	case s.completed:
 		c.completed += n
 		for i := s.lo; i < s.hi; i++ {
-			if v := value.at(i); v != 0 { // one more than the value
+			if v := value.At(i); v != 0 { // one more than the value
 				c.sum += v - 1
 				c.with++
 			}
@@ -825,7 +826,7 @@ func (c *revenueCounter) count(parts <-chan factBatch) {
 			}
 			cell.rides += int64(s.hi - s.lo)
 			for i := range cell.money {
-				cell.money[i] += p.columns[i].sum(s.lo, s.hi)
+				cell.money[i] += p.columns[i].Sum(s.lo, s.hi)
 			}
 		}
 	}

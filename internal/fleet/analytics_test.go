@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/bitpack"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/period"
@@ -692,33 +693,33 @@ func TestPackedFacts(t *testing.T) {
 		if err != nil || n != len(facts) {
 			t.Fatalf("got %d facts, %v, want %d", n, err, len(facts))
 		}
-		var rides [rideColumns]packedColumn
-		var money [moneyColumns]packedColumn
-		var times [1]packedColumn
-		for text, to := range map[*[]byte][]packedColumn{&packed.rides: rides[:], &packed.money: money[:], &packed.times: times[:]} {
-			if err := parseColumns(*text, n, to); err != nil {
+		var rides [rideColumns]bitpack.Column
+		var money [moneyColumns]bitpack.Column
+		var times [1]bitpack.Column
+		for text, to := range map[*[]byte][]bitpack.Column{&packed.rides: rides[:], &packed.money: money[:], &packed.times: times[:]} {
+			if err := bitpack.Parse(*text, n, to); err != nil {
 				t.Fatal(err)
 			}
-			if err := parseColumns((*text)[:len(*text)-1], n, to); err == nil {
+			if err := bitpack.Parse((*text)[:len(*text)-1], n, to); err == nil {
 				t.Fatal("one byte less was taken")
 			}
 		}
 		for _, r := range runs {
 			sum := int64(0)
 			for i := r.lo; i < r.hi; i++ {
-				got := encodedFact{at: times[0].at(i), group: r.group}
+				got := encodedFact{at: times[0].At(i), group: r.group}
 				for c := range rides {
-					got.rides[c] = rides[c].at(i)
+					got.rides[c] = rides[c].At(i)
 				}
 				for c := range money {
-					got.money[c] = money[c].at(i)
+					got.money[c] = money[c].At(i)
 				}
 				if got != facts[i] {
 					t.Fatalf("fact %d: got %+v, want %+v", i, got, facts[i])
 				}
 				sum += facts[i].money[0]
 			}
-			if got := money[0].sum(r.lo, r.hi); got != sum {
+			if got := money[0].Sum(r.lo, r.hi); got != sum {
 				t.Fatalf("got the sum %d, want %d", got, sum)
 			}
 		}

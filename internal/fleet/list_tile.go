@@ -189,7 +189,7 @@ func (v *sieve) located(list []int, t *tile, x *extent) []int {
 	list = list[:0]
 	all := slices.ContainsFunc(v.rects, func(r geo.Rect) bool { c, _ := r.Intersect(x.part); return c == x.part })
 	for i := range t.rides {
-		cell := t.cells.at(i)
+		cell := t.cells.At(i)
 		if all || slices.ContainsFunc(v.areas, func(a bounds) bool {
 			return cell&geo.LatBits >= a.lat.First && cell&geo.LatBits <= a.lat.Last && cell&geo.LngBits >= a.lng.First && cell&geo.LngBits <= a.lng.Last
 		}) {
@@ -210,14 +210,14 @@ func (v *sieve) choose(t *tile, list []int) []int {
 			allowed[n] = slices.Contains(words, word)
 		}
 		list = slices.DeleteFunc(list, func(i int) bool {
-			n := t.wordAt[c].at(i)
+			n := t.wordAt[c].At(i)
 			return n < 0 || n >= int64(len(allowed)) || !allowed[n]
 		})
 	}
 	for c, bound := range v.bound {
 		if bound {
 			list = slices.DeleteFunc(list, func(i int) bool {
-				value := t.values[c].at(i)
+				value := t.values[c].At(i)
 				return value < v.limits[c].least || value > v.limits[c].greatest
 			})
 		}
@@ -546,14 +546,14 @@ func (s *listQuery) fetch(tiles tiled, visits []visit) ([]*tile, error) {
 func (b *best) sift(t *tile, x *extent) {
 	b.which = b.located(b.which, t, x)
 	for _, i := range b.choose(t, b.which) {
-		at := rank{id: t.highs.at(i)}
+		at := rank{id: t.highs.At(i)}
 		if b.key >= 0 {
-			at.value = t.values[b.key].at(i)
+			at.value = t.values[b.key].At(i)
 		}
 		if at.id < b.first || at.id >= b.last || b.beyond(at) {
 			continue
 		}
-		h := hit{at.value, t.id(i), t.revisions.at(i)}
+		h := hit{at.value, t.id(i), t.revisions.At(i)}
 		if b.after == nil || b.compare(&h, b.after) > 0 {
 			b.add(h)
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/bitpack"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 
 	"github.com/oklog/ulid/v2"
@@ -124,7 +125,7 @@ func extentOf(rides []placed) extent {
 // extentColumns is how many numbers an extent has.
 const extentColumns = 1 + 4 + 2 + 2 + 4*len(valueColumns) + len(wordColumns)
 
-// packExtents packs extents: their number, and columns, see [appendColumn].
+// packExtents packs extents: their number, and columns, see [bitpack.Append].
 func packExtents(list []extent) []byte {
 	text := binary.AppendUvarint(nil, uint64(len(list)))
 	rows := make([][extentColumns]int64, len(list))
@@ -144,7 +145,7 @@ func packExtents(list []extent) []byte {
 		for i := range rows {
 			column[i] = rows[i][c]
 		}
-		text = appendColumn(text, column)
+		text = bitpack.Append(text, column)
 	}
 	return append(text, make([]byte, 8)...)
 }
@@ -154,15 +155,15 @@ func parseExtents(text []byte) ([]extent, error) {
 	if err != nil {
 		return nil, err
 	}
-	var columns [extentColumns]packedColumn
-	if err := parseColumns(text, n, columns[:]); err != nil {
+	var columns [extentColumns]bitpack.Column
+	if err := bitpack.Parse(text, n, columns[:]); err != nil {
 		return nil, errTile
 	}
 	list := make([]extent, n)
 	for i := range list {
 		rest := columns[:]
 		next := func() int64 {
-			v := rest[0].at(i)
+			v := rest[0].At(i)
 			rest = rest[1:]
 			return v
 		}
@@ -196,7 +197,7 @@ const maxPacked = 1 << 16
 var errTile = errors.New("a tile of rides is damaged")
 
 // packedTile is some rides, packed, in three texts. They end with padding, see
-// [packedColumn]:
+// [bitpack.Column]:
 //
 //	cells  how many they are, and a column of cells
 //	facts  of each of wordColumns how many words there are, and these, each after its
@@ -212,7 +213,7 @@ func packTile(rides []placed) packedTile {
 		for i := range rides {
 			values[i] = value(&rides[i])
 		}
-		return appendColumn(text, values)
+		return bitpack.Append(text, values)
 	}
 	t.cells = binary.AppendUvarint(nil, uint64(len(rides)))
 	t.cells = column(t.cells, func(p *placed) int64 { return p.cell })
@@ -250,11 +251,11 @@ func packTile(rides []placed) packedTile {
 // tile is a packedTile that can be read.
 type tile struct {
 	rides                  int
-	cells                  packedColumn
+	cells                  bitpack.Column
 	words                  [len(wordColumns)][]string
-	wordAt                 [len(wordColumns)]packedColumn
-	values                 [len(valueColumns)]packedColumn
-	highs, lows, revisions packedColumn
+	wordAt                 [len(wordColumns)]bitpack.Column
+	values                 [len(valueColumns)]bitpack.Column
+	highs, lows, revisions bitpack.Column
 }
 
 func (p *packedTile) parse() (*tile, error) {
@@ -263,8 +264,8 @@ func (p *packedTile) parse() (*tile, error) {
 		return nil, err
 	}
 	t := &tile{rides: n}
-	var place [1]packedColumn
-	if err := parseColumns(cells, n, place[:]); err != nil {
+	var place [1]bitpack.Column
+	if err := bitpack.Parse(cells, n, place[:]); err != nil {
 		return nil, errTile
 	}
 	t.cells = place[0]
@@ -284,13 +285,13 @@ func (p *packedTile) parse() (*tile, error) {
 		}
 		facts = rest
 	}
-	var columns [len(wordColumns) + len(valueColumns)]packedColumn
-	if err := parseColumns(facts, n, columns[:]); err != nil {
+	var columns [len(wordColumns) + len(valueColumns)]bitpack.Column
+	if err := bitpack.Parse(facts, n, columns[:]); err != nil {
 		return nil, errTile
 	}
 	copy(t.values[:], columns[copy(t.wordAt[:], columns[:]):])
-	var ids [3]packedColumn
-	if err := parseColumns(p.ids, n, ids[:]); err != nil {
+	var ids [3]bitpack.Column
+	if err := bitpack.Parse(p.ids, n, ids[:]); err != nil {
 		return nil, errTile
 	}
 	t.highs, t.lows, t.revisions = ids[0], ids[1], ids[2]
@@ -298,7 +299,7 @@ func (p *packedTile) parse() (*tile, error) {
 }
 
 // id returns the id of a ride.
-func (t *tile) id(i int) ulid.ULID { return joined64(t.highs.at(i), t.lows.at(i)) }
+func (t *tile) id(i int) ulid.ULID { return joined64(t.highs.At(i), t.lows.At(i)) }
 
 // unpack returns the rides of a tile.
 func (p *packedTile) unpack() ([]placed, error) {
@@ -309,16 +310,16 @@ func (p *packedTile) unpack() ([]placed, error) {
 	rides := make([]placed, t.rides)
 	for i := range rides {
 		p := &rides[i]
-		p.cell, p.id, p.revision = t.cells.at(i), t.id(i), t.revisions.at(i)
+		p.cell, p.id, p.revision = t.cells.At(i), t.id(i), t.revisions.At(i)
 		for c := range p.words {
-			n := t.wordAt[c].at(i)
+			n := t.wordAt[c].At(i)
 			if n < 0 || n >= int64(len(t.words[c])) {
 				return nil, errTile
 			}
 			p.words[c] = t.words[c][n]
 		}
 		for c := range p.values {
-			p.values[c] = t.values[c].at(i)
+			p.values[c] = t.values[c].At(i)
 		}
 	}
 	return rides, nil

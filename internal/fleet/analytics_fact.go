@@ -1,18 +1,17 @@
 package fleet
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/bitpack"
 	"github.com/kickstand-dev/kickstand/internal/tariff"
 )
 
@@ -314,11 +313,9 @@ const (
 //
 //	runs   number of facts; then of each group the difference of its number from
 //	       the previous one, and its number of facts
-//	rides, money, times   columns
+//	rides, money, times   columns of package bitpack
 //
-// A column is its least value, the bit width of the differences from it, and these
-// differences. Numbers are varints. Eight bytes of padding end each text, so that
-// any bits can be read as part of a word.
+// Numbers are varints.
 type packedFacts struct{ runs, rides, money, times []byte }
 
 // packFacts sorts and packs facts.
@@ -343,9 +340,8 @@ func packFacts(facts []encodedFact) packedFacts {
 		for i := range facts {
 			values[i] = value(&facts[i])
 		}
-		return appendColumn(to, values)
+		return bitpack.Append(to, values)
 	}
-	padding := make([]byte, 8)
 	for c := range rideColumns {
 		p.rides = column(p.rides, func(f *encodedFact) int64 { return f.rides[c] })
 	}
@@ -353,70 +349,8 @@ func packFacts(facts []encodedFact) packedFacts {
 		p.money = column(p.money, func(f *encodedFact) int64 { return f.money[c] })
 	}
 	p.times = column(p.times, func(f *encodedFact) int64 { return f.at })
-	p.rides, p.money, p.times = append(p.rides, padding...), append(p.money, padding...), append(p.times, padding...)
+	p.rides, p.money, p.times = bitpack.Finish(p.rides), bitpack.Finish(p.money), bitpack.Finish(p.times)
 	return p
-}
-
-// wordBits is the number of bits that an unaligned word can hold. Wider columns use
-// whole words.
-const wordBits = 56
-
-func appendColumn(to []byte, values []int64) []byte {
-	low, high := int64(0), int64(0)
-	if len(values) > 0 {
-		low, high = slices.Min(values), slices.Max(values)
-	}
-	width := bits.Len64(uint64(high) - uint64(low))
-	if width > wordBits {
-		width = 64
-	}
-	to = binary.AppendVarint(to, low)
-	to = append(to, byte(width))
-	var word uint64
-	have := 0
-	for _, v := range values {
-		if width == 64 {
-			to = binary.LittleEndian.AppendUint64(to, uint64(v)-uint64(low))
-			continue
-		}
-		word |= (uint64(v) - uint64(low)) << have
-		for have += width; have >= 8; have -= 8 {
-			to = append(to, byte(word))
-			word >>= 8
-		}
-	}
-	if have > 0 {
-		to = append(to, byte(word))
-	}
-	return to
-}
-
-// packedColumn is a decoded column header with its data.
-type packedColumn struct {
-	low   int64
-	width int
-	mask  uint64
-	bits  []byte // padded
-}
-
-// at returns the value of fact i.
-func (c *packedColumn) at(i int) int64 {
-	bit := i * c.width
-	return c.low + int64(binary.LittleEndian.Uint64(c.bits[bit>>3:])>>(bit&7)&c.mask)
-}
-
-// sum adds the values from lo (inclusive) to hi (exclusive).
-func (c *packedColumn) sum(lo, hi int) int64 {
-	sum := c.low * int64(hi-lo)
-	if c.width == 0 {
-		return sum
-	}
-	bit := lo * c.width
-	for range hi - lo {
-		sum += int64(binary.LittleEndian.Uint64(c.bits[bit>>3:]) >> (bit & 7) & c.mask)
-		bit += c.width
-	}
-	return sum
 }
 
 var errFacts = errors.New("rollup is corrupt")
@@ -449,28 +383,4 @@ func parseRuns(text []byte) (runs []groupRun, n int, err error) {
 		err = errFacts
 	}
 	return runs, at, err
-}
-
-// parseColumns decodes len(to) columns of n facts.
-func parseColumns(text []byte, n int, to []packedColumn) error {
-	for i := range to {
-		c := &to[i]
-		low, size := binary.Varint(text)
-		if size <= 0 || len(text) < size+1+8 {
-			return errFacts
-		}
-		c.low, c.width = low, int(text[size])
-		text = text[size+1:]
-		length := (n*c.width + 7) / 8
-		if c.width > 64 || length+8 > len(text) {
-			return errFacts
-		}
-		c.mask = ^uint64(0) >> (64 - c.width) // 0 for width 0
-		c.bits = text[: length+8 : length+8]
-		text = text[length:]
-	}
-	if !bytes.Equal(text, make([]byte, 8)) {
-		return errFacts
-	}
-	return nil
 }
