@@ -31,16 +31,7 @@ func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
 	}
 	id, _ := account.FromContext(ctx)
 	a, content, err := s.desk.OpenAttachment(ctx, id.OrganizationID, r.PathValue("id"))
-	if e, ok := errors.AsType[*problem.Error](err); ok && e.Kind == problem.NotFound {
-		s.attachmentFailed(w, r, e)
-		return
-	}
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	defer content.Close()
-	serveFile(w, &a, content)
+	s.serveFile(w, r, &a, content, err)
 }
 
 // sharedFile serves a file by its signed link: to a provider that forwards it to a
@@ -48,31 +39,26 @@ func (s *Site) attachment(w http.ResponseWriter, r *http.Request) {
 func (s *Site) sharedFile(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	a, content, err := s.desk.OpenShared(r.Context(), r.PathValue("id"), q.Get("until"), q.Get("sig"))
-	if e, ok := errors.AsType[*problem.Error](err); ok && e.Kind == problem.NotFound {
-		s.attachmentFailed(w, r, e)
+	s.serveFile(w, r, &a, content, err)
+}
+
+// serveFile serves a file as a download, or the reason why it could not be opened. It forbids
+// caching: the file may be a customer's passport on a shared computer.
+func (s *Site) serveFile(w http.ResponseWriter, r *http.Request, a *desk.Attachment, content io.ReadCloser, err error) {
+	e, ok := errors.AsType[*problem.Error](err)
+	switch {
+	case ok && e.Kind == problem.NotFound && e.RetryAfter > 0:
+		w.Header().Set("Retry-After", strconv.Itoa(int(e.RetryAfter.Seconds())))
+		s.showMessage(w, r, http.StatusNotFound, "Not here yet", "This file is still being fetched from where it was sent.", "Try again in a moment.")
 		return
-	}
-	if err != nil {
+	case ok && e.Kind == problem.NotFound:
+		s.notFound(w, r)
+		return
+	case err != nil:
 		s.fail(w, r, err)
 		return
 	}
 	defer content.Close()
-	serveFile(w, &a, content)
-}
-
-// attachmentFailed renders that the file does not exist or is still being fetched.
-func (s *Site) attachmentFailed(w http.ResponseWriter, r *http.Request, e *problem.Error) {
-	if e.RetryAfter == 0 {
-		s.notFound(w, r)
-		return
-	}
-	w.Header().Set("Retry-After", strconv.Itoa(int(e.RetryAfter.Seconds())))
-	s.showMessage(w, r, http.StatusNotFound, "Not here yet", "This file is still being fetched from where it was sent.", "Try again in a moment.")
-}
-
-// serveFile serves a file as a download. It forbids caching: the file may be a customer's
-// passport on a shared computer.
-func serveFile(w http.ResponseWriter, a *desk.Attachment, content io.Reader) {
 	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": a.Name})
 	if disposition == "" {
 		disposition = "attachment"

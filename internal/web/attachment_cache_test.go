@@ -1,6 +1,7 @@
 package web
 
 import (
+	"io"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -12,7 +13,7 @@ import (
 // browser requests an attachment's address. The cache must not have it.
 func TestAttackAttachmentInTheCache(t *testing.T) {
 	w := httptest.NewRecorder()
-	serveFile(w, &desk.Attachment{Name: "passport.jpg", ContentType: "image/jpeg", Size: 3}, strings.NewReader("jpg"))
+	new(Site).serveFile(w, httptest.NewRequest("GET", "/", nil), &desk.Attachment{Name: "passport.jpg", ContentType: "image/jpeg", Size: 3}, io.NopCloser(strings.NewReader("jpg")), nil)
 	if got := w.Header().Get("Cache-Control"); got != "private, no-store" {
 		t.Errorf("Cache-Control is %q, want no store", got)
 	}

@@ -15,6 +15,14 @@ type Badge struct {
 	Icon string // of static/icons.svg; empty for none
 }
 
+// BadgeFor returns the badge of a state, or one with its name.
+func BadgeFor[S ~string](badges map[S]Badge, state S) Badge {
+	if b, ok := badges[state]; ok {
+		return b
+	}
+	return Badge{Text: string(state)}
+}
+
 // Tone is a semantic colour; a word always accompanies it.
 type Tone string
 

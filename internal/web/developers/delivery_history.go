@@ -27,9 +27,9 @@ type historyBar struct {
 }
 
 const (
-	stripHours  = 24
-	stripHeight = 32
-	barWidth    = 5 // pixels, one of which is the gap
+	historyHours  = 24
+	historyHeight = 32
+	barWidth      = 5 // pixels, one of which is the gap
 )
 
 // newDeliveryHistory draws counts. In a list, two bars are drawn as one, which halves its
@@ -39,7 +39,7 @@ func newDeliveryHistory(counts []webhook.Count, now time.Time, listed bool) deli
 	if listed {
 		span *= 2
 	}
-	n := int(stripHours * time.Hour / span)
+	n := int(historyHours * time.Hour / span)
 	end := now.UTC().Truncate(span).Add(span)
 	begin := end.Add(-time.Duration(n) * span)
 	bars := make([]webhook.Count, n)
@@ -57,20 +57,20 @@ func newDeliveryHistory(counts []webhook.Count, now time.Time, listed bool) deli
 	for _, b := range bars {
 		most = max(most, b.Delivered+b.Retried+b.Failed)
 	}
-	s := deliveryHistory{Width: n * barWidth, Height: stripHeight, Words: countText(sum), Begin: web.At(begin, now), End: web.At(end, now)}
+	s := deliveryHistory{Width: n * barWidth, Height: historyHeight, Words: countText(sum), Begin: web.At(begin, now), End: web.At(end, now)}
 	var paths [3]strings.Builder
 	for i, b := range bars {
-		y := stripHeight
+		y := historyHeight
 		for part, count := range []int64{b.Delivered, b.Retried, b.Failed} {
 			if count == 0 {
 				continue
 			}
 			// At least 2 pixels, to be visible.
-			h := max(int(count*(stripHeight-4)/most), 2)
+			h := max(int(count*(historyHeight-4)/most), 2)
 			fmt.Fprintf(&paths[part], "M%d.5 %dv-%d", i*barWidth+2, y, h)
 			y -= h
 		}
-		if !listed && y < stripHeight {
+		if !listed && y < historyHeight {
 			at := web.At(begin.Add(time.Duration(i)*span), now)
 			s.Bars = append(s.Bars, historyBar{i * barWidth, barWidth, at.Clock() + ": " + countText(b)})
 		}

@@ -57,7 +57,7 @@ func (p *pages) hookRow(r *web.Request, w webhook.Webhook, counts []webhook.Coun
 
 // counts returns the attempts of the charted hours by webhook.
 func (p *pages) counts(r *web.Request) (map[string][]webhook.Count, error) {
-	return p.Webhooks.Counts(r.Context(), r.OrganizationID, r.Now.Add(-stripHours*time.Hour))
+	return p.Webhooks.Counts(r.Context(), r.OrganizationID, r.Now.Add(-historyHours*time.Hour))
 }
 
 // hookList is the body of the list of webhooks.

@@ -39,40 +39,22 @@ func distance(meters int64) string {
 	return web.Number((meters+500)/1000) + " km"
 }
 
-// stateBadge is the badge of a vehicle's state.
-func stateBadge(s fleet.VehicleState) web.Badge {
-	switch s {
-	case fleet.Available:
-		return web.Badge{Text: "Available", Tone: web.Good, Icon: "check"}
-	case fleet.VehicleReserved:
-		return web.Badge{Text: "Reserved", Tone: web.Accent, Icon: "clock"}
-	case fleet.OnTrip:
-		return web.Badge{Text: "On a trip", Tone: web.Accent, Icon: "route"}
-	case fleet.NonOperational:
-		return web.Badge{Text: "Out of service", Tone: web.Warning, Icon: "pause"}
-	case fleet.NonContactable:
-		return web.Badge{Text: "Out of contact", Tone: web.Warning, Icon: "plug"}
-	case fleet.Missing:
-		return web.Badge{Text: "Missing", Tone: web.Bad, Icon: "alert"}
-	case fleet.Removed:
-		return web.Badge{Text: "Removed"}
-	}
-	return web.Badge{Text: string(s)}
+// stateBadges are the badges of vehicles.
+var stateBadges = map[fleet.VehicleState]web.Badge{
+	fleet.Available:       {Text: "Available", Tone: web.Good, Icon: "check"},
+	fleet.VehicleReserved: {Text: "Reserved", Tone: web.Accent, Icon: "clock"},
+	fleet.OnTrip:          {Text: "On a trip", Tone: web.Accent, Icon: "route"},
+	fleet.NonOperational:  {Text: "Out of service", Tone: web.Warning, Icon: "pause"},
+	fleet.NonContactable:  {Text: "Out of contact", Tone: web.Warning, Icon: "plug"},
+	fleet.Missing:         {Text: "Missing", Tone: web.Bad, Icon: "alert"},
+	fleet.Removed:         {Text: "Removed"},
 }
 
-// rideBadge is the badge of a ride's status.
-func rideBadge(s fleet.RideStatus) web.Badge {
-	switch s {
-	case fleet.Reserved:
-		return web.Badge{Text: "Reserved", Tone: web.Accent, Icon: "clock"}
-	case fleet.Active:
-		return web.Badge{Text: "Active", Tone: web.Good, Icon: "play"}
-	case fleet.Paused:
-		return web.Badge{Text: "Paused", Tone: web.Warning, Icon: "pause"}
-	case fleet.Completed:
-		return web.Badge{Text: "Completed", Icon: "check"}
-	case fleet.Cancelled:
-		return web.Badge{Text: "Cancelled", Icon: "x"}
-	}
-	return web.Badge{Text: string(s)}
+// rideBadges are the badges of rides.
+var rideBadges = map[fleet.RideStatus]web.Badge{
+	fleet.Reserved:  {Text: "Reserved", Tone: web.Accent, Icon: "clock"},
+	fleet.Active:    {Text: "Active", Tone: web.Good, Icon: "play"},
+	fleet.Paused:    {Text: "Paused", Tone: web.Warning, Icon: "pause"},
+	fleet.Completed: {Text: "Completed", Icon: "check"},
+	fleet.Cancelled: {Text: "Cancelled", Icon: "x"},
 }

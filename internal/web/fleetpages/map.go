@@ -171,7 +171,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 	b := mapPage{
 		Topics: p.topic(fleet.VehicleKind) + " " + p.topic(fleet.ZoneKind), Base: p.base,
 		Filters: filters{Fields: append(fields, web.Field{Name: "state", Label: "State", Type: "select", Options: options(mapStates[:], "Any", func(s fleet.VehicleState) web.Option {
-			return web.Option{Value: string(s), Label: stateBadge(s).Text}
+			return web.Option{Value: string(s), Label: web.BadgeFor(stateBadges, s).Text}
 		})}, web.Field{Name: "type", Label: "Vehicle type", Type: "select", Options: anyType(subs)})},
 	}
 	b.Filters.parse(r)
@@ -212,7 +212,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	for _, s := range mapStates {
-		b.Legend = append(b.Legend, legend{"dot " + string(s), vehicleShape(s), stateBadge(s).Text})
+		b.Legend = append(b.Legend, legend{"dot " + string(s), vehicleShape(s), web.BadgeFor(stateBadges, s).Text})
 	}
 	for _, t := range zoneTypes {
 		b.Types = append(b.Types, legend{"zone " + t.Value, "", t.Label})
@@ -398,7 +398,7 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 		}
 		x, y := v.At(of.Location.Lat, of.Location.Lng)
 		b.Vehicles = append(b.Vehicles, dot{
-			ID: of.ID, Code: of.Code, X: mapview.Coordinate(x), Y: mapview.Coordinate(y), State: of.State, Chip: stateBadge(of.State), Shape: vehicleShape(of.State),
+			ID: of.ID, Code: of.Code, X: mapview.Coordinate(x), Y: mapview.Coordinate(y), State: of.State, Chip: web.BadgeFor(stateBadges, of.State), Shape: vehicleShape(of.State),
 			Link: link(v, of.ID), Chosen: of.ID == chosen,
 		})
 	}
@@ -468,7 +468,7 @@ func (p *pages) panel(ctx context.Context, r *web.Request, subs []fleet.Subaccou
 	if err != nil {
 		return nil, err
 	}
-	c := &panel{Vehicle: v, State: stateBadge(v.State), Seen: r.Time(v.LastReportedAt.Std()), Link: p.base + "/vehicles/" + v.ID, Close: without, Battery: "unknown"}
+	c := &panel{Vehicle: v, State: web.BadgeFor(stateBadges, v.State), Seen: r.Time(v.LastReportedAt.Std()), Link: p.base + "/vehicles/" + v.ID, Close: without, Battery: "unknown"}
 	if v.BatteryPercent != nil {
 		c.Battery = strconv.FormatInt(*v.BatteryPercent, 10) + " %"
 	}

@@ -108,7 +108,7 @@ func (p *pages) ride(w http.ResponseWriter, r *web.Request) error {
 	}
 	ride := &list[0]
 	b := ridePage{
-		Ride: ride, Topic: p.topic("ride", ride.ID), Path: p.base + "/rides/" + ride.ID, State: rideBadge(ride.Status), Payment: paymentBadge(ride.PaymentStatus),
+		Ride: ride, Topic: p.topic("ride", ride.ID), Path: p.base + "/rides/" + ride.ID, State: web.BadgeFor(rideBadges, ride.Status), Payment: web.BadgeFor(paymentBadges, ride.PaymentStatus),
 		Lasted: durationOf(ride), Adjust: ride.Price != nil,
 	}
 	b.Moves = rideActions(ride.Status, b.Path)

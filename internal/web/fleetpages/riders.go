@@ -27,17 +27,11 @@ type riderRow struct {
 	Open   string // link to the open ride
 }
 
-// riderBadge is the badge of a rider's status.
-func riderBadge(s fleet.CustomerStatus) web.Badge {
-	switch s {
-	case fleet.CustomerActive:
-		return web.Badge{Text: "Active", Tone: web.Good, Icon: "check"}
-	case fleet.CustomerBlocked:
-		return web.Badge{Text: "Blocked", Tone: web.Bad, Icon: "lock"}
-	case fleet.CustomerAnonymised:
-		return web.Badge{Text: "Anonymised", Icon: "eye"}
-	}
-	return web.Badge{Text: string(s)}
+// riderBadges are the badges of riders.
+var riderBadges = map[fleet.CustomerStatus]web.Badge{
+	fleet.CustomerActive:     {Text: "Active", Tone: web.Good, Icon: "check"},
+	fleet.CustomerBlocked:    {Text: "Blocked", Tone: web.Bad, Icon: "lock"},
+	fleet.CustomerAnonymised: {Text: "Anonymised", Icon: "eye"},
 }
 
 // riderList is the body of the list of riders.
@@ -87,7 +81,7 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 	for i := range riders {
 		c := &riders[i]
 		row := riderRow{
-			ID: c.ID, Path: p.base + "/riders/" + c.ID, Name: riderName(c), Email: string(c.Email), Phone: string(c.Phone), Status: riderBadge(c.Status),
+			ID: c.ID, Path: p.base + "/riders/" + c.ID, Name: riderName(c), Email: string(c.Email), Phone: string(c.Phone), Status: web.BadgeFor(riderBadges, c.Status),
 			Rides: web.Number(c.RideCount), Last: r.Time(c.LastRideAt.Std()),
 		}
 		if c.OpenRideID != "" {
@@ -158,7 +152,7 @@ func (p *pages) rider(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := riderPage{
-		Customer: &c, Topic: p.topic("customer", c.ID) + " " + p.topic("ride"), Path: p.base + "/riders/" + c.ID, Chip: riderBadge(c.Status), Since: r.Time(c.CreatedAt.Std()), Last: r.Time(c.LastRideAt.Std()),
+		Customer: &c, Topic: p.topic("customer", c.ID) + " " + p.topic("ride"), Path: p.base + "/riders/" + c.ID, Chip: web.BadgeFor(riderBadges, c.Status), Since: r.Time(c.CreatedAt.Std()), Last: r.Time(c.LastRideAt.Std()),
 		All: p.base + "/rides?rider=" + c.ID, Gone: c.Status == fleet.CustomerAnonymised,
 	}
 	if c.OpenRideID != "" {

@@ -46,21 +46,13 @@ func durationOf(r *fleet.Ride) rideDuration {
 	return rideDuration{r.DurationSeconds, r.Status.Open(), formatDuration(r.DurationSeconds)}
 }
 
-// paymentBadge is the badge of a payment status.
-func paymentBadge(status string) web.Badge {
-	switch status {
-	case "not_due":
-		return web.Badge{Text: "Not due"}
-	case "due":
-		return web.Badge{Text: "Due", Tone: web.Warning, Icon: "clock"}
-	case "paid":
-		return web.Badge{Text: "Paid", Tone: web.Good, Icon: "check"}
-	case "refunded":
-		return web.Badge{Text: "Refunded", Icon: "undo"}
-	case "waived":
-		return web.Badge{Text: "Waived", Icon: "x"}
-	}
-	return web.Badge{Text: status}
+// paymentBadges are the badges of payments.
+var paymentBadges = map[string]web.Badge{
+	"not_due":  {Text: "Not due"},
+	"due":      {Text: "Due", Tone: web.Warning, Icon: "clock"},
+	"paid":     {Text: "Paid", Tone: web.Good, Icon: "check"},
+	"refunded": {Text: "Refunded", Icon: "undo"},
+	"waived":   {Text: "Waived", Icon: "x"},
 }
 
 // rideList is the body of the list of rides.
@@ -227,8 +219,8 @@ func (p *pages) rideTable(ctx context.Context, r *web.Request, rides []fleet.Rid
 	for i := range rides {
 		ride := &rides[i]
 		row := rideRow{
-			ID: ride.ID, Path: p.base + "/rides/" + ride.ID, Status: rideBadge(ride.Status), At: r.Time(ride.CreatedAt.Std()),
-			Rider: riders[string(ride.CustomerID)], Vehicle: vehicles[ride.VehicleID], Lasted: durationOf(ride), Payment: paymentBadge(ride.PaymentStatus),
+			ID: ride.ID, Path: p.base + "/rides/" + ride.ID, Status: web.BadgeFor(rideBadges, ride.Status), At: r.Time(ride.CreatedAt.Std()),
+			Rider: riders[string(ride.CustomerID)], Vehicle: vehicles[ride.VehicleID], Lasted: durationOf(ride), Payment: web.BadgeFor(paymentBadges, ride.PaymentStatus),
 		}
 		if ride.TripType != fleet.RiderTrip {
 			row.Trip = tripTypeLabel(ride.TripType)

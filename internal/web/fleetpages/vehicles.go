@@ -73,7 +73,7 @@ func (p *pages) vehicleFilters(ctx context.Context, r *web.Request, subs []fleet
 	f := filters{Fields: append(web.Fields{
 		{Name: "code", Label: "Code", Type: "search", Placeholder: "B-0417"},
 		{Name: "state", Label: "State", Type: "select", Options: options(mapStates[:], "All", func(s fleet.VehicleState) web.Option {
-			return web.Option{Value: string(s), Label: stateBadge(s).Text}
+			return web.Option{Value: string(s), Label: web.BadgeFor(stateBadges, s).Text}
 		})},
 		{Name: "type", Label: "Type", Type: "select", Options: append([]web.Option{{Label: "All"}}, typeOptions(subs)...)},
 		{Name: "zone", Label: "In zone", Type: "select", Options: zones},
@@ -125,7 +125,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	for i := range vehicles {
 		v := &vehicles[i]
 		row := vehicleRow{
-			ID: v.ID, Path: p.base + "/vehicles/" + v.ID, Code: v.Code, State: stateBadge(v.State), Level: levelOf(v, &settings), Reports: r.Time(v.LastReportedAt.Std()),
+			ID: v.ID, Path: p.base + "/vehicles/" + v.ID, Code: v.Code, State: web.BadgeFor(stateBadges, v.State), Level: levelOf(v, &settings), Reports: r.Time(v.LastReportedAt.Std()),
 		}
 		if sub, t := typeOf(subs, v.VehicleTypeID); t != nil {
 			row.Subaccount, row.Type = sub.Name, t.Name
@@ -229,7 +229,7 @@ func (p *pages) vehicle(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	b := vehiclePage{
-		Vehicle: &v, Topic: p.topic("vehicle", v.ID), Path: p.base + "/vehicles/" + v.ID, Chip: stateBadge(v.State), Since: r.Time(v.StateChangedAt.Std()), Why: eventLabel(v.LastEvent),
+		Vehicle: &v, Topic: p.topic("vehicle", v.ID), Path: p.base + "/vehicles/" + v.ID, Chip: web.BadgeFor(stateBadges, v.State), Since: r.Time(v.StateChangedAt.Std()), Why: eventLabel(v.LastEvent),
 		Level: levelOf(&v, &settings), Reports: r.Time(v.LastReportedAt.Std()), All: p.base + "/rides?vehicle=" + v.ID,
 		Nowhere: web.Empty{Text: "Last location unknown."},
 	}
@@ -302,7 +302,7 @@ func (p *pages) vehicleHistory(ctx context.Context, r *web.Request, b *vehiclePa
 		return err
 	}
 	for _, c := range changes {
-		h := historyEntry{At: r.Time(c.At.Std()), What: stateBadge(c.State).Text, By: actor(r, c.Actor), Note: strings.ToLower(eventLabel(c.Event))}
+		h := historyEntry{At: r.Time(c.At.Std()), What: web.BadgeFor(stateBadges, c.State).Text, By: actor(r, c.Actor), Note: strings.ToLower(eventLabel(c.Event))}
 		if c.BatteryPercent != nil {
 			h.Note += ", battery at " + web.Number(*c.BatteryPercent) + "%"
 		}
@@ -467,7 +467,7 @@ func vehicleTransitions(s fleet.VehicleState) []web.Option {
 	var list []web.Option
 	for _, next := range s.Next() {
 		for _, event := range s.Events(next) {
-			list = append(list, web.Option{Value: string(next) + "/" + string(event), Label: stateBadge(next).Text + ": " + strings.ToLower(eventLabel(event))})
+			list = append(list, web.Option{Value: string(next) + "/" + string(event), Label: web.BadgeFor(stateBadges, next).Text + ": " + strings.ToLower(eventLabel(event))})
 		}
 	}
 	return list
@@ -482,7 +482,7 @@ func (p *pages) setVehicleState(w http.ResponseWriter, r *web.Request) error {
 	back := p.base + "/vehicles/" + v.ID
 	moves := vehicleTransitions(v.State)
 	if len(moves) == 0 || v.CurrentRideID != "" {
-		return problem.New(problem.Conflict, "%s is %s. Its state changes with its ride.", v.Code, strings.ToLower(stateBadge(v.State).Text))
+		return problem.New(problem.Conflict, "%s is %s. Its state changes with its ride.", v.Code, strings.ToLower(web.BadgeFor(stateBadges, v.State).Text))
 	}
 	fields := web.Fields{{Name: "move", Label: "New state", Type: "select", Options: moves, Value: moves[0].Value}}
 	if r.Method == http.MethodPost {
@@ -504,11 +504,11 @@ func (p *pages) setVehicleState(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		if saved {
-			return p.Redirect(w, back, web.Notice{Text: v.Code + " is " + strings.ToLower(stateBadge(fleet.VehicleState(to)).Text) + "."})
+			return p.Redirect(w, back, web.Notice{Text: v.Code + " is " + strings.ToLower(web.BadgeFor(stateBadges, fleet.VehicleState(to)).Text) + "."})
 		}
 	}
 	return p.showForm(w, r, p.page(r, "/vehicles", "Change state of "+v.Code, nil), fields, form{
-		Intro: "Current state: " + strings.ToLower(stateBadge(v.State).Text) + ".", Label: "Change state", Cancel: back,
+		Intro: "Current state: " + strings.ToLower(web.BadgeFor(stateBadges, v.State).Text) + ".", Label: "Change state", Cancel: back,
 	})
 }
 

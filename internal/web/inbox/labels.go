@@ -9,63 +9,28 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
-// statusLabel returns the label of a status.
-func statusLabel(s desk.Status) string {
-	switch s {
-	case desk.StatusOpen:
-		return "Open"
-	case desk.StatusPending:
-		return "Pending"
-	case desk.StatusOnHold:
-		return "On hold"
-	case desk.StatusResolved:
-		return "Resolved"
-	case desk.StatusClosed:
-		return "Closed"
-	}
-	return string(s)
+var statusBadges = map[desk.Status]web.Badge{
+	desk.StatusOpen:     {Text: "Open", Tone: web.Accent},
+	desk.StatusPending:  {Text: "Pending", Icon: "pause"},
+	desk.StatusOnHold:   {Text: "On hold", Icon: "pause"},
+	desk.StatusResolved: {Text: "Resolved", Tone: web.Good, Icon: "check"},
+	desk.StatusClosed:   {Text: "Closed", Icon: "lock"},
 }
 
-// statusBadge returns the badge of a status.
-func statusBadge(s desk.Status) web.Badge {
-	c := web.Badge{Text: statusLabel(s)}
-	switch s {
-	case desk.StatusOpen:
-		c.Tone = web.Accent
-	case desk.StatusPending, desk.StatusOnHold:
-		c.Icon = "pause"
-	case desk.StatusResolved:
-		c.Tone, c.Icon = web.Good, "check"
-	case desk.StatusClosed:
-		c.Icon = "lock"
-	}
-	return c
+func statusBadge(s desk.Status) web.Badge { return web.BadgeFor(statusBadges, s) }
+
+func statusLabel(s desk.Status) string { return statusBadge(s).Text }
+
+var priorityBadges = map[desk.Priority]web.Badge{
+	desk.PriorityLow:    {Text: "Low"},
+	desk.PriorityNormal: {Text: "Normal"},
+	desk.PriorityHigh:   {Text: "High", Tone: web.Warning, Icon: "alert"},
+	desk.PriorityUrgent: {Text: "Urgent", Tone: web.Bad, Icon: "alert"},
 }
 
-func priorityLabel(p desk.Priority) string {
-	switch p {
-	case desk.PriorityLow:
-		return "Low"
-	case desk.PriorityNormal:
-		return "Normal"
-	case desk.PriorityHigh:
-		return "High"
-	case desk.PriorityUrgent:
-		return "Urgent"
-	}
-	return string(p)
-}
+func priorityBadge(p desk.Priority) web.Badge { return web.BadgeFor(priorityBadges, p) }
 
-func priorityBadge(p desk.Priority) web.Badge {
-	c := web.Badge{Text: priorityLabel(p)}
-	switch p {
-	case desk.PriorityHigh:
-		c.Tone, c.Icon = web.Warning, "alert"
-	case desk.PriorityUrgent:
-		c.Tone, c.Icon = web.Bad, "alert"
-	}
-	return c
-}
+func priorityLabel(p desk.Priority) string { return priorityBadge(p).Text }
 
 // channels lists the channels of tickets, in display order.
 var channels = []struct{ name, label string }{
