@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jhillyerd/enmime/v2"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
 const (
@@ -42,7 +43,7 @@ func AddressList(v string) []mail.Address {
 	if err == nil {
 		for _, a := range parsed {
 			if usable(a.Address) {
-				list = append(list, mail.Address{Name: Clip(Text(a.Name), 200), Address: a.Address})
+				list = append(list, mail.Address{Name: safehtml.Clip(Text(a.Name), 200), Address: a.Address})
 			}
 		}
 		if list != nil {
@@ -59,7 +60,7 @@ func AddressList(v string) []mail.Address {
 		}
 		address = strings.Trim(address, " \t\"'<>()[];:,")
 		if usable(address) {
-			list = append(list, mail.Address{Name: Clip(strings.Trim(Text(name), " \t\"'"), 200), Address: address})
+			list = append(list, mail.Address{Name: safehtml.Clip(strings.Trim(Text(name), " \t\"'"), 200), Address: address})
 		}
 	}
 	return list

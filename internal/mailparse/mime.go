@@ -426,7 +426,7 @@ func (n *Part) Text() (string, bool) {
 	}
 	data := transferDecode(encoding, body)
 	text := safehtml.Clean(DecodeCharset(data, n.Params["charset"], n.Kind))
-	if cut := Clip(text, MaxText); len(cut) < len(text) {
+	if cut := safehtml.Clip(text, MaxText); len(cut) < len(text) {
 		text, whole = cut, false
 	}
 	return text, whole
@@ -448,17 +448,6 @@ func (n *Part) Blocks() []textproto.MIMEHeader {
 		}
 	}
 	return list
-}
-
-// Clip truncates text to at most n bytes at a rune boundary.
-func Clip(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n]
 }
 
 // DecodeCharset decodes data to UTF-8 by its label. Labels may be wrong: valid UTF-8 is taken
@@ -553,7 +542,7 @@ func FileName(s string) string {
 		if i := strings.LastIndexByte(s, '.'); i >= 0 && len(s)-i <= 20 {
 			ext = s[i:]
 		}
-		s = Clip(s, 200-len(ext)) + ext
+		s = safehtml.Clip(s, 200-len(ext)) + ext
 	}
 	return s
 }
@@ -562,5 +551,5 @@ func FileName(s string) string {
 func ID(v string) string {
 	v = strings.TrimSpace(Text(v))
 	v = strings.TrimSuffix(strings.TrimPrefix(v, "<"), ">")
-	return Clip(v, MaxID)
+	return safehtml.Clip(v, MaxID)
 }

@@ -193,7 +193,7 @@ func cid(link string) (id string, ok bool) {
 		}
 		return r
 	}, strings.ToValidUTF8(id, "\uFFFD")))
-	return clip(strings.TrimSuffix(strings.TrimPrefix(id, "<"), ">"), maxID), true
+	return Clip(strings.TrimSuffix(strings.TrimPrefix(id, "<"), ">"), maxID), true
 }
 
 // Images returns the content ids in sanitized markup.
@@ -286,8 +286,8 @@ func Clean(s string) string {
 	}, s)
 }
 
-// clip returns at most n bytes of text at a rune boundary.
-func clip(text string, n int) string {
+// Clip returns at most n bytes of text at a rune boundary.
+func Clip(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
@@ -315,7 +315,7 @@ func Text(markup string, limit int) string {
 		}
 	}
 	r.breakLine()
-	return clip(strings.Trim(r.out.String(), "\n"), limit)
+	return Clip(strings.Trim(r.out.String(), "\n"), limit)
 }
 
 // maxQuoteDepth bounds the marks before a line; deeper quotes share a depth.
@@ -500,7 +500,7 @@ func Excerpt(markup string, size, depth int) (beginning string, more bool) {
 	for t := range Tokens(markup) {
 		if b.Len()+len(t.Raw) > size {
 			if more = true; t.Type == html.TextToken {
-				b.WriteString(clip(t.Raw, size-b.Len()))
+				b.WriteString(Clip(t.Raw, size-b.Len()))
 			}
 			break
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/mailparse"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
 // partiesOf are the senders or recipients with these addresses.
@@ -31,7 +32,7 @@ func envelopeSender(s string) string {
 	if a := mailparse.Address(s); a != "" {
 		return a
 	}
-	return mailparse.Clip(strings.Trim(mailparse.Text(s), "<> "), 254)
+	return safehtml.Clip(strings.Trim(mailparse.Text(s), "<> "), 254)
 }
 
 // Canonical returns the form of an address that connections store: lower case, without

@@ -9,6 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/mailparse"
 	"github.com/kickstand-dev/kickstand/internal/phone"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
 // ruleSubject prefixes the rule of an automatic reply that only its subject indicates.
@@ -24,7 +25,7 @@ func (p *Parser) classify(m *channel.Message, root *mailparse.Part, env Envelope
 		d.EmbeddedIDs = merge(d.EmbeddedIDs, b.ExternalIDs)
 		b.ExternalIDs = merge(d.EmbeddedIDs, d.InReplyTo, d.References)
 		if b.Note == "" {
-			b.Note = mailparse.Clip(m.Text, 4000)
+			b.Note = safehtml.Clip(m.Text, 4000)
 		}
 		d.Receipt = b
 	} else if rule := p.voicemailRule(m, root); rule != "" {
@@ -86,7 +87,7 @@ var numberPattern = regexp.MustCompile(`\+?\(?\d[\d ().\-\x{00a0}]{5,20}\d`)
 
 // caller returns the first phone number in the subject or the text.
 func (p *Parser) caller(m *channel.Message) string {
-	for _, text := range []string{m.Subject, mailparse.Clip(m.Text, 10000)} {
+	for _, text := range []string{m.Subject, safehtml.Clip(m.Text, 10000)} {
 		for _, candidate := range numberPattern.FindAllString(text, 50) {
 			if n, ok := phone.Parse(candidate, p.region); ok {
 				return n.E164
@@ -105,7 +106,7 @@ var autoSubject = regexp.MustCompile(`(?i)^\s*(automatic reply|auto[- ]?reply|au
 // X-Auto-Response-Suppress and mailing list headers are no evidence: ordinary mail carries
 // both.
 func autoReply(m *channel.Message, h textproto.MIMEHeader) (rule string, generated bool) {
-	value := func(name string) string { return strings.ToLower(mailparse.Clip(mailparse.Text(h.Get(name)), 100)) }
+	value := func(name string) string { return strings.ToLower(safehtml.Clip(mailparse.Text(h.Get(name)), 100)) }
 	present := func(name string) bool {
 		v := value(name)
 		return v != "" && v != "no" && v != "false"

@@ -20,6 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/mailparse"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
 // Delivery is the channel "email-delivery": a provider that delivers our mail, reports its
@@ -401,7 +402,7 @@ func explainBounce(kind, sub, message string) string {
 }
 
 func withReason(what, reason string) string {
-	if reason = mailparse.Clip(mailparse.Text(reason), 300); reason != "" {
+	if reason = safehtml.Clip(mailparse.Text(reason), 300); reason != "" {
 		what += " (" + reason + ")"
 	}
 	return what

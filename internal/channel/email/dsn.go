@@ -8,6 +8,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/mailparse"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
 // daemon reports whether an address is one that mail servers send reports from.
@@ -183,7 +184,7 @@ func reason(status, diagnostic string) string {
 		diagnostic = status
 	}
 	if diagnostic != "" {
-		text += " (" + mailparse.Clip(diagnostic, 300) + ")"
+		text += " (" + safehtml.Clip(diagnostic, 300) + ")"
 	}
 	return text
 }
@@ -213,7 +214,7 @@ func disposition(n *mailparse.Part) (*channel.Receipt, string) {
 		}
 		if v := b.Get("Disposition"); v != "" {
 			what, _, _ = strings.Cut(strings.ToLower(typed(v)), "/")
-			what = mailparse.Clip(strings.TrimSpace(what), 40)
+			what = safehtml.Clip(strings.TrimSpace(what), 40)
 		}
 	}
 	switch what {
@@ -227,7 +228,7 @@ func disposition(n *mailparse.Part) (*channel.Receipt, string) {
 
 // guessReceipt parses a report that is plain text.
 func guessReceipt(m *channel.Message, h textproto.MIMEHeader) *channel.Receipt {
-	text := mailparse.Clip(m.Text, 20000)
+	text := safehtml.Clip(m.Text, 20000)
 	r := &channel.Receipt{State: channel.ReceiptFailed, ExternalIDs: m.Mail.EmbeddedIDs}
 	if list := mailparse.AddressList(h.Get("X-Failed-Recipients")); len(list) > 0 {
 		r.Recipient = list[0].Address

@@ -133,7 +133,7 @@ func (p *Parser) ParseRaw(raw []byte, env Envelope) (*channel.Message, error) {
 	}
 	inlineImages(m)
 
-	m.Subject = mailparse.Clip(mailparse.Text(h.Get("Subject")), 1000)
+	m.Subject = safehtml.Clip(mailparse.Text(h.Get("Subject")), 1000)
 	m.To, m.Cc = partiesOf(mailparse.Addresses(h, "To")), partiesOf(mailparse.Addresses(h, "Cc"))
 	m.SentAt = sentAt(h, env.Received)
 
@@ -153,7 +153,7 @@ func (p *Parser) headers(m *channel.Message, h textproto.MIMEHeader, raw []byte,
 	d.InReplyTo = mailparse.IDs(h.Values("In-Reply-To"))
 	d.References = mailparse.IDs(h.Values("References"))
 	d.TicketTag = ticketTag(m.Subject)
-	d.CopyHeader = mailparse.Clip(mailparse.Text(h.Get("X-Helpdesk-Message")), mailparse.MaxID)
+	d.CopyHeader = safehtml.Clip(mailparse.Text(h.Get("X-Helpdesk-Message")), mailparse.MaxID)
 	d.Recipient = env.Recipient
 	d.EnvelopeFrom, d.HasEnvelope = envelopeSender(env.From), env.HasFrom
 	if v := strings.TrimSpace(h.Get("Return-Path")); !d.HasEnvelope && v != "" {
@@ -213,7 +213,7 @@ func (p *Parser) customer(h textproto.MIMEHeader, d *channel.Mail) channel.Party
 
 // sentAt returns the Date header, unless it is implausible.
 func sentAt(h textproto.MIMEHeader, received time.Time) time.Time {
-	at, err := mail.ParseDate(mailparse.Clip(mailparse.Text(h.Get("Date")), 200))
+	at, err := mail.ParseDate(safehtml.Clip(mailparse.Text(h.Get("Date")), 200))
 	if err != nil || at.Year() < 1990 || !received.IsZero() && at.After(received.Add(10*time.Minute)) {
 		return time.Time{}
 	}
@@ -242,7 +242,7 @@ func (p *Parser) content(root *mailparse.Part, limited bool) content {
 		}
 	}
 	if len(text) > mailparse.MaxText {
-		text, c.limited = mailparse.Clip(text, mailparse.MaxText), true
+		text, c.limited = safehtml.Clip(text, mailparse.MaxText), true
 	}
 	c.text = strings.TrimLeft(strings.TrimRight(text, " \t\n"), "\n")
 	if strings.TrimSpace(c.text) == "" && c.html != "" {
@@ -300,7 +300,7 @@ func (g *contentCollector) body(n *mailparse.Part) (text, markup string) {
 	}
 	if len(text) > mailparse.MaxText || len(markup) > mailparse.MaxText {
 		g.limited = true
-		text, markup = mailparse.Clip(text, mailparse.MaxText), mailparse.Clip(markup, mailparse.MaxText)
+		text, markup = safehtml.Clip(text, mailparse.MaxText), safehtml.Clip(markup, mailparse.MaxText)
 	}
 	return text, markup
 }
@@ -356,7 +356,7 @@ func (g *contentCollector) attach(n *mailparse.Part) {
 func defaultName(n *mailparse.Part, data []byte) string {
 	switch n.Kind {
 	case "message/rfc822", "message/global":
-		subject := mailparse.Clip(mailparse.Text(mailparse.Header(data).Get("Subject")), 100)
+		subject := safehtml.Clip(mailparse.Text(mailparse.Header(data).Get("Subject")), 100)
 		subject = mailparse.FileName(strings.NewReplacer("/", "-", `\`, "-", ":", "").Replace(subject))
 		if subject != "" {
 			return subject + ".eml"

@@ -150,5 +150,5 @@ func ticketSubject(subject string, number int64) string {
 		}
 		re, subject = "Re: ", subject[len(cut):]
 	}
-	return headerLine(fmt.Sprintf("%s%s [Ticket #%d]", re, mailparse.Clip(subject, 500), number))
+	return headerLine(fmt.Sprintf("%s%s [Ticket #%d]", re, safehtml.Clip(subject, 500), number))
 }

@@ -8,10 +8,10 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/phone"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
 // object is a JSON object with typed access to members. An absent member, or one of another
@@ -58,7 +58,7 @@ const (
 // text returns a member as one line.
 func (o object) text(name string) string {
 	s, _ := o[name].(string)
-	return truncate(strings.Join(strings.Fields(channel.CleanText(truncate(s, 16*maxText))), " "), maxText)
+	return safehtml.Clip(strings.Join(strings.Fields(channel.CleanText(safehtml.Clip(s, 16*maxText))), " "), maxText)
 }
 
 // id returns an id, which may be a number or text.
@@ -84,17 +84,6 @@ func (o object) ids(name string) []string {
 		}
 	}
 	return out
-}
-
-// truncate shortens text to at most most bytes.
-func truncate(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most]
 }
 
 // count returns a small number, or 0.

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/safehtml"
 )
 
 // ticketChannel is the ticket channel of both adapters.
@@ -249,7 +250,7 @@ func (Adapter) Split(r *channel.Request) ([]channel.Part, error) {
 		return nil, err
 	}
 	topic, domain := readClaim(r, o)
-	p := channel.Part{Kind: truncate(topic, maxText), Address: domain}
+	p := channel.Part{Kind: safehtml.Clip(topic, maxText), Address: domain}
 	switch topic {
 	case "":
 		return nil, fmt.Errorf("%w: the header %s with the topic is missing", channel.ErrUnreadable, TopicHeader)
@@ -371,7 +372,7 @@ func (Privacy) Split(r *channel.Request) ([]channel.Part, error) {
 		return nil, err
 	}
 	topic, domain := readClaim(r, o)
-	part := channel.Part{Kind: truncate(topic, maxText), Address: domain}
+	part := channel.Part{Kind: safehtml.Clip(topic, maxText), Address: domain}
 	switch channel.PrivacyKind(topic) {
 	case "":
 		return nil, fmt.Errorf("%w: the header %s with the topic is missing", channel.ErrUnreadable, TopicHeader)

@@ -121,23 +121,15 @@ type legend struct {
 	Class, Shape, Text string
 }
 
-// vehicleShape is the symbol of a state; colour is never the only difference.
-func vehicleShape(s fleet.VehicleState) string {
-	switch s {
-	case fleet.OnTrip:
-		return "M0-6.500 6 5H-6z"
-	case fleet.VehicleReserved:
-		return "M0-6a6 6 0 0 1 0 12 6 6 0 0 1 0-12zM0-2.500a2.500 2.500 0 0 0 0 5 2.500 2.500 0 0 0 0-5z"
-	case fleet.NonOperational:
-		return "M-5-5H5V5H-5z"
-	case fleet.NonContactable:
-		return "M-5-5H5V5H-5zM-2-2V2H2V-2z"
-	case fleet.Missing:
-		return "M0-7.500 7.500 0 0 7.500-7.500 0z"
-	case fleet.Removed:
-		return "M-2-5H2V-2H5V2H2V5H-2V2H-5V-2H-2z"
-	}
-	return "M0-6a6 6 0 0 1 0 12 6 6 0 0 1 0-12z"
+// vehicleShapes are the symbols of states; colour is never the only difference.
+var vehicleShapes = map[fleet.VehicleState]string{
+	fleet.Available:       "M0-6a6 6 0 0 1 0 12 6 6 0 0 1 0-12z",
+	fleet.OnTrip:          "M0-6.500 6 5H-6z",
+	fleet.VehicleReserved: "M0-6a6 6 0 0 1 0 12 6 6 0 0 1 0-12zM0-2.500a2.500 2.500 0 0 0 0 5 2.500 2.500 0 0 0 0-5z",
+	fleet.NonOperational:  "M-5-5H5V5H-5z",
+	fleet.NonContactable:  "M-5-5H5V5H-5zM-2-2V2H2V-2z",
+	fleet.Missing:         "M0-7.500 7.500 0 0 7.500-7.500 0z",
+	fleet.Removed:         "M-2-5H2V-2H5V2H2V5H-2V2H-5V-2H-2z",
 }
 
 // mapStates are the states of the legend, in order.
@@ -212,7 +204,7 @@ func (p *pages) showMap(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	for _, s := range mapStates {
-		b.Legend = append(b.Legend, legend{"dot " + string(s), vehicleShape(s), web.BadgeFor(stateBadges, s).Text})
+		b.Legend = append(b.Legend, legend{"dot " + string(s), vehicleShapes[s], web.BadgeFor(stateBadges, s).Text})
 	}
 	for _, t := range zoneTypes {
 		b.Types = append(b.Types, legend{"zone " + t.Value, "", t.Label})
@@ -398,7 +390,7 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 		}
 		x, y := v.At(of.Location.Lat, of.Location.Lng)
 		b.Vehicles = append(b.Vehicles, dot{
-			ID: of.ID, Code: of.Code, X: mapview.Coordinate(x), Y: mapview.Coordinate(y), State: of.State, Chip: web.BadgeFor(stateBadges, of.State), Shape: vehicleShape(of.State),
+			ID: of.ID, Code: of.Code, X: mapview.Coordinate(x), Y: mapview.Coordinate(y), State: of.State, Chip: web.BadgeFor(stateBadges, of.State), Shape: vehicleShapes[of.State],
 			Link: link(v, of.ID), Chosen: of.ID == chosen,
 		})
 	}

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/call"
@@ -322,16 +321,7 @@ func plainSubject(s string) string {
 }
 
 // short truncates a text to maxShown.
-func short(text string) string {
-	if len(text) <= maxShown {
-		return text
-	}
-	cut := maxShown
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut]
-}
+func short(text string) string { return safehtml.Clip(text, maxShown) }
 
 var link = regexp.MustCompile(`https?://[^\s<>"'\x{00a0}]+`)
 
