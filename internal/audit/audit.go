@@ -146,13 +146,6 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 	return WithSource(ctx, s)
 }
 
-// WithSurface replaces the surface of the context's source.
-func WithSurface(ctx context.Context, surface string) context.Context {
-	s := SourceOf(ctx)
-	s.Surface = surface
-	return WithSource(ctx, s)
-}
-
 // SourceOf returns the source of ctx. Without one its actor is of type [System].
 func SourceOf(ctx context.Context) Source {
 	if s, ok := ctx.Value(sourceKey{}).(Source); ok {

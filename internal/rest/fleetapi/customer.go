@@ -69,10 +69,7 @@ func (a *API) updateCustomer(ctx context.Context, r *rest.Request) (rest.Respons
 		if err != nil {
 			return rest.Response{}, err
 		}
-		if err := r.Within(c.SubaccountID); err != nil {
-			return rest.Response{}, err
-		}
-		current, err := document(&c)
+		current, err := reached(r, c.SubaccountID, &c)
 		if err != nil {
 			return rest.Response{}, err
 		}

@@ -112,6 +112,14 @@ func document(record documented) (rest.Document, error) {
 	return rest.Document{JSON: d.JSON, Revision: d.Revision}, err
 }
 
+// reached returns a record in wire format, if the request reaches its subaccount.
+func reached(r *rest.Request, subaccountID string, record documented) (rest.Document, error) {
+	if err := r.Within(subaccountID); err != nil {
+		return rest.Document{}, err
+	}
+	return document(record)
+}
+
 // ok answers with a record.
 func ok(record documented) (rest.Response, error) {
 	d, err := document(record)

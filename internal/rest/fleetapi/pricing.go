@@ -106,10 +106,7 @@ func (a *API) updatePlan(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err != nil {
 			return rest.Response{}, err
 		}
-		if err := r.Within(p.SubaccountID); err != nil {
-			return rest.Response{}, err
-		}
-		before, err := document(&p)
+		before, err := reached(r, p.SubaccountID, &p)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -120,10 +117,6 @@ func (a *API) updatePlan(ctx context.Context, r *rest.Request) (rest.Response, e
 		if p, err = a.Fleet.UpdatePlanTx(ctx, tx, r.Key.OrganizationID, p, in); err != nil {
 			return rest.Response{}, err
 		}
-		after, err := document(&p)
-		if err != nil {
-			return rest.Response{}, err
-		}
-		return rest.OK(after).In(p.SubaccountID), nil
+		return changed(p.SubaccountID, &p)
 	})
 }

@@ -165,10 +165,7 @@ func (a *API) updateRide(ctx context.Context, r *rest.Request) (rest.Response, e
 		if err != nil {
 			return rest.Response{}, err
 		}
-		if err := r.Within(ride.SubaccountID); err != nil {
-			return rest.Response{}, err
-		}
-		current, err := document(&ride)
+		current, err := reached(r, ride.SubaccountID, &ride)
 		if err != nil {
 			return rest.Response{}, err
 		}

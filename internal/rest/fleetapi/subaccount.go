@@ -104,10 +104,7 @@ func (a *API) updateSubaccount(ctx context.Context, r *rest.Request) (rest.Respo
 		if err != nil {
 			return rest.Response{}, err
 		}
-		if err := r.Within(s.ID); err != nil {
-			return rest.Response{}, err
-		}
-		before, err := document(&s)
+		before, err := reached(r, s.ID, &s)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -118,10 +115,6 @@ func (a *API) updateSubaccount(ctx context.Context, r *rest.Request) (rest.Respo
 		if s, err = a.Fleet.UpdateSubaccountTx(ctx, tx, r.Key.OrganizationID, s, in); err != nil {
 			return rest.Response{}, err
 		}
-		after, err := document(&s)
-		if err != nil {
-			return rest.Response{}, err
-		}
-		return rest.OK(after).In(s.ID), nil
+		return changed(s.ID, &s)
 	})
 }

@@ -156,10 +156,7 @@ func (a *API) updateVehicle(ctx context.Context, r *rest.Request) (rest.Response
 		if err != nil {
 			return rest.Response{}, err
 		}
-		if err := r.Within(v.SubaccountID); err != nil {
-			return rest.Response{}, err
-		}
-		current, err := document(&v)
+		current, err := reached(r, v.SubaccountID, &v)
 		if err != nil {
 			return rest.Response{}, err
 		}
@@ -192,10 +189,7 @@ func (a *API) deleteVehicle(ctx context.Context, r *rest.Request) (rest.Response
 		if err != nil {
 			return rest.Response{}, err
 		}
-		if err := r.Within(v.SubaccountID); err != nil {
-			return rest.Response{}, err
-		}
-		current, err := document(&v)
+		current, err := reached(r, v.SubaccountID, &v)
 		if err != nil {
 			return rest.Response{}, err
 		}

@@ -144,12 +144,8 @@ func (a *API) deleteZone(ctx context.Context, r *rest.Request) (rest.Response, e
 
 // lockZone returns the zone of the path, locked and in scope, and its wire format.
 func (a *API) lockZone(ctx context.Context, tx *db.Tx, r *rest.Request) (z fleet.Zone, current rest.Document, err error) {
-	if z, err = a.Fleet.LockZoneTx(ctx, tx, r.Key.OrganizationID, r.Path("id")); err != nil {
-		return z, current, err
+	if z, err = a.Fleet.LockZoneTx(ctx, tx, r.Key.OrganizationID, r.Path("id")); err == nil {
+		current, err = reached(r, z.SubaccountID, &z)
 	}
-	if err = r.Within(z.SubaccountID); err != nil {
-		return z, current, err
-	}
-	current, err = document(&z)
 	return z, current, err
 }
