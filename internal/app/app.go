@@ -151,8 +151,8 @@ type App struct {
 	log    *slog.Logger
 	box    *seal.Box
 	redis  *ratelimit.Redis // nil: not configured
-	// windows returns limits of the REST surfaces; name is unique per use.
-	windows func(name string) rest.RateLimiter
+	// rateLimiter returns a limiter of the REST APIs; name is unique per use.
+	rateLimiter func(name string) rest.RateLimiter
 
 	queue      *queue.Queue
 	blobs      blob.Store
@@ -505,7 +505,7 @@ func (c Config) operator() (mail.Address, error) {
 // openLimits returns the constructor of limiters for accounts; nil: in this process.
 func (a *App) openLimits() (func(name string, limit int, window time.Duration) account.Limiter, error) {
 	if a.config.RedisURL == "" {
-		a.windows = func(string) rest.RateLimiter { return ratelimit.NewMemory(time.Minute) }
+		a.rateLimiter = func(string) rest.RateLimiter { return ratelimit.NewMemory(time.Minute) }
 		return nil, nil
 	}
 	r, err := ratelimit.OpenRedis(a.config.RedisURL, a.log)
@@ -514,7 +514,7 @@ func (a *App) openLimits() (func(name string, limit int, window time.Duration) a
 	}
 	a.closers = append(a.closers, r.Close)
 	a.redis = r
-	a.windows = func(name string) rest.RateLimiter { return r.Windows(name, time.Minute) }
+	a.rateLimiter = func(name string) rest.RateLimiter { return r.Windows(name, time.Minute) }
 	return func(name string, limit int, window time.Duration) account.Limiter {
 		return r.Limiter(name, limit, window)
 	}, nil

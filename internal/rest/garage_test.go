@@ -423,7 +423,7 @@ func openGarageOn(t testing.TB, d *db.DB) *garage {
 	g.config = rest.Config{
 		Base: "/v1", Origin: "http://api.example.com", Service: apikey.Fleet, Environment: apikey.Live, Realm: "fleet",
 		Title: "Garage", Description: "Bikes.", Version: "1.0",
-		Keys: g.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: d, Box: seal.New(key),
+		Keys: g.keys, KeyLimiter: ratelimit.NewMemory(time.Minute), AddressLimiter: ratelimit.NewMemory(time.Minute), DB: d, Box: seal.New(key),
 		Routes: g.routes(),
 		Subaccounts: func(_ context.Context, organizationID string) ([]string, error) {
 			if organizationID != ours {

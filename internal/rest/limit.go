@@ -34,7 +34,7 @@ func (a *API) allowRequest(w http.ResponseWriter, r *Request) bool {
 	var s ratelimit.State
 	ok := false
 	if err == nil {
-		s, ok, err = a.c.KeyWindows.Acquire(ctx, r.Key.ID, limit)
+		s, ok, err = a.c.KeyLimiter.Acquire(ctx, r.Key.ID, limit)
 	}
 	if err != nil {
 		r.limits(w.Header(), "key", ratelimit.State{Limit: limit, Reset: time.Now().Add(time.Minute)})
@@ -70,7 +70,7 @@ func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error
 		}
 		f = apiErrorf(byRefusal[refusal], "%s", sentence(refusal.Error()))
 	}
-	s, ok, err := a.c.AddressWindows.Acquire(ctx, bucket, addressLimit)
+	s, ok, err := a.c.AddressLimiter.Acquire(ctx, bucket, addressLimit)
 	if err != nil {
 		r.limits(w.Header(), "address", ratelimit.State{Limit: addressLimit, Reset: time.Now().Add(time.Minute)})
 		a.writeError(w, r, problem.New(problem.Unavailable, "the rate limit of the address is unavailable").Because(err))
@@ -116,7 +116,7 @@ func (a *API) addressOfKey(r *Request) string {
 
 // peek sets the headers of the address bucket without counting.
 func (a *API) peek(w http.ResponseWriter, r *Request, bucket string) {
-	s, err := a.c.AddressWindows.Peek(r.http.Context(), bucket, addressLimit)
+	s, err := a.c.AddressLimiter.Peek(r.http.Context(), bucket, addressLimit)
 	if err != nil {
 		s = ratelimit.State{Limit: addressLimit, Reset: time.Now().Add(time.Minute)}
 	}

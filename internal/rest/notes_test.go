@@ -428,7 +428,7 @@ func openOn(t testing.TB, d *db.DB) *notebook {
 	n.api, err = rest.New(rest.Config{
 		Base: "/api/v1", Origin: "http://api.example.com", Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Notebook", Description: "Notes.", Version: "1.0",
-		Keys: n.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: d, Box: box,
+		Keys: n.keys, KeyLimiter: ratelimit.NewMemory(time.Minute), AddressLimiter: ratelimit.NewMemory(time.Minute), DB: d, Box: box,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")},
 		Log:            slog.New(slog.NewTextHandler(n, nil)), Routes: n.routes(),
 	})

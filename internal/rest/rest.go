@@ -45,9 +45,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
-// RateLimiter count the actions of keys or addresses per minute. They are safe for concurrent use.
+// RateLimiter limits the actions per key in a window of a minute. It is safe for concurrent use.
 type RateLimiter interface {
-	// Acquire counts one action of key unless the limit is reached, and reports whether it did.
+	// Acquire counts one action of key and returns true, or returns false if the limit is reached.
 	Acquire(ctx context.Context, key string, limit int64) (ratelimit.State, bool, error)
 	// Peek returns the state without counting.
 	Peek(ctx context.Context, key string, limit int64) (ratelimit.State, error)
@@ -73,8 +73,8 @@ type Config struct {
 	Version     string // of the API: "1.0"
 
 	Keys           *apikey.Service
-	KeyWindows     RateLimiter
-	AddressWindows RateLimiter // of failed authentications
+	KeyLimiter     RateLimiter
+	AddressLimiter RateLimiter // of failed authentications
 	DB             *db.DB      // of the routes' data and the Idempotency-Keys
 	Box            *seal.Box
 	TrustedProxies []netip.Prefix
@@ -214,7 +214,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	// Step 6: path and method.
 	at := a.tree.find(path, &r.path)
 	if at == nil {
-		return apiErrorf("route_not_found", "There is nothing at %s.", schema.Clip(hr.URL.Path))
+		return apiErrorf("route_not_found", "The API has no path %s.", schema.Clip(hr.URL.Path))
 	}
 	if hr.Method == http.MethodOptions {
 		w.Header()["Allow"] = []string{at.allow}
@@ -222,7 +222,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 		return nil
 	}
 	if r.route = at.route(hr.Method); r.route == nil {
-		f := apiErrorf("method_not_allowed", "%s has %s.", schema.Clip(hr.URL.Path), at.allow)
+		f := apiErrorf("method_not_allowed", "%s supports only the methods %s.", schema.Clip(hr.URL.Path), at.allow)
 		f.headers = [][2]string{{"Allow", at.allow}}
 		return f
 	}

@@ -185,7 +185,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.api, err = rest.New(rest.Config{
 		Base: deskapi.Base, Origin: origin, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Helpdesk", Description: "Tickets.", Version: "1.0",
-		Keys: r.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: d, Box: box,
+		Keys: r.keys, KeyLimiter: ratelimit.NewMemory(time.Minute), AddressLimiter: ratelimit.NewMemory(time.Minute), DB: d, Box: box,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")}, Audit: r.audit, Log: log, Routes: r.routes,
 	})
 	if err != nil {

@@ -107,7 +107,7 @@ func (r *rig) open(name apikey.Environment, base string) *environment {
 	e.api, err = rest.New(rest.Config{
 		Base: base, Origin: origin, Service: apikey.Fleet, Environment: name, Realm: "fleet",
 		Title: "Fleet", Description: "Vehicles.", Version: "1.0",
-		Keys: r.keys, KeyWindows: ratelimit.NewMemory(time.Minute), AddressWindows: ratelimit.NewMemory(time.Minute), DB: e.db, Box: r.box,
+		Keys: r.keys, KeyLimiter: ratelimit.NewMemory(time.Minute), AddressLimiter: ratelimit.NewMemory(time.Minute), DB: e.db, Box: r.box,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")}, Routes: e.routes, Subaccounts: routes.Subaccounts,
 		Audit: log,
 		Log:   slog.New(slog.NewTextHandler(r.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
