@@ -154,7 +154,11 @@ type App struct {
 	// rateLimiter returns a limiter of the REST APIs; name is unique per use.
 	rateLimiter func(name string) rest.RateLimiter
 
+	// newLimiter returns limits of accounts. nil: in this process.
+	newLimiter func(name string, limit int, window time.Duration) account.Limiter
+
 	queue      *queue.Queue
+	events     event.Log
 	blobs      blob.Store
 	live       *live.Hub
 	adapters   []channel.Adapter
@@ -281,64 +285,148 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 			a.Close()
 		}
 	}()
-	opened, _, err := openDatabases(ctx, c, log)
+	if err := a.openStorage(ctx); err != nil {
+		return nil, err
+	}
+	out, err := a.openOutgoing()
 	if err != nil {
 		return nil, err
+	}
+	in, err := a.openChannels()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.openAccounts(out, in); err != nil {
+		return nil, err
+	}
+	if err := a.openHelpdesk(out, in); err != nil {
+		return nil, err
+	}
+	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Production)})
+	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Sandbox)})
+	return a, nil
+}
+
+// openStorage opens the databases, the stores over them and the counters of limits.
+func (a *App) openStorage(ctx context.Context) error {
+	opened, _, err := openDatabases(ctx, a.config, a.log)
+	if err != nil {
+		return err
 	}
 	for _, d := range opened {
 		a.closers = append(a.closers, d.Close)
 	}
 	a.DB, a.Fleet.DB, a.Sandbox.DB = opened[0], opened[1], opened[2]
-
-	box, err := openBox(c)
-	if err != nil {
-		return nil, err
+	if a.box, err = openBox(a.config); err != nil {
+		return err
 	}
-	a.box = box
 	a.openAudit()
-	blobs, err := a.openBlobs()
-	if err != nil {
-		return nil, err
+	if a.blobs, err = a.openBlobs(); err != nil {
+		return err
 	}
-	a.blobs = blobs
-	from, err := mail.ParseAddress(c.MailFrom)
-	if err != nil {
-		return nil, fmt.Errorf("mail-from: %w", err)
-	}
-	a.queue = queue.Open(a.DB, queue.Config{Logger: log})
+	a.queue = queue.Open(a.DB, queue.Config{Logger: a.log})
 	// Other processes are notified of enqueued jobs before the database closes.
 	a.closers = append(a.closers, func() error { a.queue.Stop(context.Background()); return nil })
-	// The operator configures the base URLs, so private addresses are allowed.
-	providers := netguard.NewTransport(netguard.Guard{AllowPrivate: true})
-	server, err := a.openMail(providers)
-	if err != nil {
-		return nil, err
-	}
-	outbox := a.openOutbox(server, from, box)
-	events := new(event.Log)
 	a.live = live.Open(a.DB)
-	events.AfterCommit(a.publishLiveUpdates)
-	newLimiter, err := a.openLimits()
-	if err != nil {
-		return nil, err
-	}
+	a.events.AfterCommit(a.publishLiveUpdates)
+	a.newLimiter, err = a.openLimits()
+	return err
+}
 
-	provider, err := openProvider(c, log)
+// outgoing has the ways to send mail and to call other servers.
+type outgoing struct {
+	from      mail.Address
+	server    mail.TrackedSender
+	outbox    *outbox
+	providers http.RoundTripper // to URLs of the operator, which may be private
+	guard     netguard.Guard    // of URLs that organizations configure
+	public    http.RoundTripper // to these
+}
+
+func (a *App) openOutgoing() (out outgoing, err error) {
+	if out.from, err = mail.ParseAddress(a.config.MailFrom); err != nil {
+		return out, fmt.Errorf("mail-from: %w", err)
+	}
+	out.providers = netguard.NewTransport(netguard.Guard{AllowPrivate: true})
+	out.guard = netguard.Guard{AllowPrivate: a.config.AllowPrivateReceivers}
+	out.public = netguard.NewTransport(out.guard)
+	if out.server, err = a.openMail(out.providers); err != nil {
+		return out, err
+	}
+	out.outbox = a.openOutbox(out.server, out.from, a.box)
+	return out, nil
+}
+
+// incoming has the deployment's settings of channels.
+type incoming struct {
+	secrets map[string][]string // by adapter
+	letters email.Config
+}
+
+// openChannels constructs the adapters.
+func (a *App) openChannels() (in incoming, err error) {
+	c := a.config
+	in.secrets = channelSecrets(c, a.box)
+	smsAPI, err := netguard.ParseAPIURL(c.APIURLs["sms"], sms.DefaultAPIURL)
 	if err != nil {
-		return nil, err
+		return in, fmt.Errorf("sms-api-url: %w", err)
+	}
+	businessAPI, err := netguard.ParseAPIURL(c.APIURLs["business-messaging"], meta.DefaultAPIURL)
+	if err != nil {
+		return in, fmt.Errorf("business-messaging-api-url: %w", err)
+	}
+	socialAPI, err := netguard.ParseAPIURL(c.APIURLs["social-messenger"], meta.DefaultAPIURL)
+	if err != nil {
+		return in, fmt.Errorf("social-messenger-api-url: %w", err)
+	}
+	chatAPI, err := netguard.ParseAPIURL(c.APIURLs["chat"], chat.DefaultAPIURL)
+	if err != nil {
+		return in, fmt.Errorf("chat-api-url: %w", err)
+	}
+	market, err := openMarketplace(c)
+	if err != nil {
+		return in, err
+	}
+	telephone, err := openVoice(c)
+	if err != nil {
+		return in, err
+	}
+	if in.letters, err = openLetters(c); err != nil {
+		return in, err
+	}
+	a.adapters = []channel.Adapter{
+		sms.New(sms.Config{APIURL: smsAPI.String(), MediaHosts: []string{smsAPI.Host}}),
+		telephone,
+		email.NewForm(in.letters), email.NewParsed(in.letters), email.NewJSON(in.letters), email.NewRaw(in.letters),
+		email.NewDelivery(in.letters),
+		meta.NewBusiness(meta.Config{APIURL: businessAPI.String()}), meta.NewMessenger(meta.Config{APIURL: socialAPI.String()}),
+		chat.New(chat.Config{APIURL: chatAPI.String(), MediaHosts: []string{chatAPI.Host}}),
+		market,
+		payments.New(), payments.NewConnect(),
+		storefront.New(storefront.Config{APIURL: strings.TrimRight(c.APIURLs["storefront"], "/")}), storefront.NewPrivacy(),
+	}
+	return in, nil
+}
+
+// openAccounts opens accounts, keys and billing.
+func (a *App) openAccounts(out outgoing, in incoming) error {
+	c := a.config
+	provider, err := openProvider(c, a.log)
+	if err != nil {
+		return err
 	}
 	signUp, err := c.signUpPolicy()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	checkout, err := a.openCheckout(box)
+	checkout, err := a.openCheckout(a.box)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	a.Accounts, err = account.New(account.Config{
-		DB: a.DB, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
+		DB: a.DB, Mailer: out.outbox, MailFrom: out.from, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
 		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, SessionLife: c.SessionLifetime, FreshProof: c.freshProof(), BrowserNotices: !c.Loopback(), SignUp: signUp, Provider: provider,
-		Checkout: checkout, NewLimiter: newLimiter, FirstIsDefault: c.Loopback(),
+		Checkout: checkout, NewLimiter: a.newLimiter, FirstIsDefault: c.Loopback(),
 		OnMemberRemoved: func(ctx context.Context, tx *db.Tx, organizationID, userID string, credentials bool) error {
 			if err := a.Desk.UnassignTx(ctx, tx, organizationID, userID); err != nil || !credentials {
 				return err
@@ -354,112 +442,75 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 			}
 			return a.Keys.RedactUserTx(ctx, tx, userID)
 		},
-		Notify: a.live.Publish, Audit: a.Audit, Logger: log,
+		Notify: a.live.Publish, Audit: a.Audit, Logger: a.log,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	a.Factors, err = factor.Open(factor.Config{
-		DB: a.DB, Accounts: a.Accounts, Box: box, BaseURL: c.BaseURL, FreshProof: c.freshProof(), NewLimiter: newLimiter, Audit: a.Audit, Logger: log,
+		DB: a.DB, Accounts: a.Accounts, Box: a.box, BaseURL: c.BaseURL, FreshProof: c.freshProof(), NewLimiter: a.newLimiter, Audit: a.Audit, Logger: a.log,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	a.Keys = apikey.Open(apikey.Config{DB: a.DB, Catalogues: catalogues(), PlanLimit: a.planLimit, Audit: a.Audit, Logger: log})
-	secrets := channelSecrets(c, box)
+	a.Keys = apikey.Open(apikey.Config{DB: a.DB, Catalogues: catalogues(), PlanLimit: a.planLimit, Audit: a.Audit, Logger: a.log})
 	a.Billing = billing.Open(billing.Config{
-		DB: a.DB, Accounts: a.Accounts, Checkout: checkout, Mailer: outbox, MailFrom: from, BaseURL: c.BaseURL,
-		Post: a.paymentPoster(secrets["payments"]), Audit: a.Audit, Logger: log,
+		DB: a.DB, Accounts: a.Accounts, Checkout: checkout, Mailer: out.outbox, MailFrom: out.from, BaseURL: c.BaseURL,
+		Post: a.paymentPoster(in.secrets["payments"]), Audit: a.Audit, Logger: a.log,
 	})
-	smsAPI, err := netguard.ParseAPIURL(c.APIURLs["sms"], sms.DefaultAPIURL)
-	if err != nil {
-		return nil, fmt.Errorf("sms-api-url: %w", err)
-	}
-	businessAPI, err := netguard.ParseAPIURL(c.APIURLs["business-messaging"], meta.DefaultAPIURL)
-	if err != nil {
-		return nil, fmt.Errorf("business-messaging-api-url: %w", err)
-	}
-	socialAPI, err := netguard.ParseAPIURL(c.APIURLs["social-messenger"], meta.DefaultAPIURL)
-	if err != nil {
-		return nil, fmt.Errorf("social-messenger-api-url: %w", err)
-	}
-	chatAPI, err := netguard.ParseAPIURL(c.APIURLs["chat"], chat.DefaultAPIURL)
-	if err != nil {
-		return nil, fmt.Errorf("chat-api-url: %w", err)
-	}
-	market, err := openMarketplace(c)
-	if err != nil {
-		return nil, err
-	}
-	telephone, err := openVoice(c)
-	if err != nil {
-		return nil, err
-	}
-	letters, err := openLetters(c)
-	if err != nil {
-		return nil, err
-	}
-	a.adapters = []channel.Adapter{
-		sms.New(sms.Config{APIURL: smsAPI.String(), MediaHosts: []string{smsAPI.Host}}),
-		telephone,
-		email.NewForm(letters), email.NewParsed(letters), email.NewJSON(letters), email.NewRaw(letters),
-		email.NewDelivery(letters),
-		meta.NewBusiness(meta.Config{APIURL: businessAPI.String()}), meta.NewMessenger(meta.Config{APIURL: socialAPI.String()}),
-		chat.New(chat.Config{APIURL: chatAPI.String(), MediaHosts: []string{chatAPI.Host}}),
-		market,
-		payments.New(), payments.NewConnect(),
-		storefront.New(storefront.Config{APIURL: strings.TrimRight(c.APIURLs["storefront"], "/")}), storefront.NewPrivacy(),
-	}
-	a.Connections = connection.Open(a.DB, box, connectable(a.adapters))
+	return nil
+}
+
+// openHelpdesk opens the domains and workers of the helpdesk.
+func (a *App) openHelpdesk(out outgoing, in incoming) error {
+	c := a.config
+	a.Connections = connection.Open(a.DB, a.box, connectable(a.adapters))
 	a.Connections.SetAuditLog(a.Audit)
-	a.Connections.EnableAdminMail(admins{a.Accounts}, outbox, c.BaseURL)
-	if err := a.openProofs(secrets, outbox, providers); err != nil {
-		return nil, err
+	a.Connections.EnableAdminMail(admins{a.Accounts}, out.outbox, c.BaseURL)
+	if err := a.openProofs(in.secrets, out.outbox, out.providers); err != nil {
+		return err
 	}
-	guard := netguard.Guard{AllowPrivate: c.AllowPrivateReceivers}
-	public := netguard.NewTransport(guard)
 	sender := outbound.Open(outbound.Config{
-		DB: a.DB, Blob: blobs, Connections: a.Connections, Adapters: a.adapters, Box: box,
-		Mail: server, OpenMail: a.ownMail(guard, public, providers),
-		HTTP: providers, PublicHTTP: public,
-		BaseURL: c.BaseURL, OrganizationName: a.organizationName, RetryTimeScale: c.RetryTimeScale, Logger: log,
+		DB: a.DB, Blob: a.blobs, Connections: a.Connections, Adapters: a.adapters, Box: a.box,
+		Mail: out.server, OpenMail: a.ownMail(out.guard, out.public, out.providers),
+		HTTP: out.providers, PublicHTTP: out.public,
+		BaseURL: c.BaseURL, OrganizationName: a.organizationName, RetryTimeScale: c.RetryTimeScale, Logger: a.log,
 	})
 	a.Desk = desk.Open(desk.Config{
-		DB: a.DB, Queue: a.queue, Events: events, Blob: blobs, Directory: a.Accounts,
+		DB: a.DB, Queue: a.queue, Events: &a.events, Blob: a.blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
-		Dispatcher: sender, Mailer: outbox, CopyMAC: sender.VerifyCopyHeader, Box: box, Audit: a.Audit, Logger: log,
+		Dispatcher: sender, Mailer: out.outbox, CopyMAC: sender.VerifyCopyHeader, Box: a.box, Audit: a.Audit, Logger: a.log,
 		Changed: func(organizationID, ticketID string) { a.live.PublishCoalesced(organizationID, "ticket:"+ticketID) },
 	})
 	sender.RegisterWorkers(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{
-		DB: a.DB, Queue: a.queue, Events: events, Box: box, AllowPrivate: c.AllowPrivateReceivers,
-		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: outbox, BaseURL: c.BaseURL, Audit: a.Audit, AuditLogs: a.AuditLogs(), Logger: log,
+		DB: a.DB, Queue: a.queue, Events: &a.events, Box: a.box, AllowPrivate: c.AllowPrivateReceivers,
+		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: out.outbox, BaseURL: c.BaseURL, Audit: a.Audit, AuditLogs: a.AuditLogs(), Logger: a.log,
 		Changed: func(organizationID, id string) { a.live.PublishCoalesced(organizationID, "webhook:"+id) },
 	})
 	a.Calls = a.openCalls()
-	if a.Shop, err = a.openShop(blobs, server, from, providers); err != nil {
-		return nil, err
+	var err error
+	if a.Shop, err = a.openShop(a.blobs, out.server, out.from, out.providers); err != nil {
+		return err
 	}
 	operator, err := c.operator()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	a.Inbound = inbound.Open(inbound.Config{
-		DB: a.DB, Queue: a.queue, Blob: blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing, Calls: a.Calls, Shops: a.Shop, ConnectionEvents: a.Connections,
-		Adapters: a.adapters, Secrets: secrets, VerifyTokens: c.VerifyTokens, BaseURL: c.BaseURL,
-		Credentials:         deploymentCredentials(c, letters),
+		DB: a.DB, Queue: a.queue, Blob: a.blobs, Connections: a.Connections, Desk: a.Desk, Billing: a.Billing, Calls: a.Calls, Shops: a.Shop, ConnectionEvents: a.Connections,
+		Adapters: a.adapters, Secrets: in.secrets, VerifyTokens: c.VerifyTokens, BaseURL: c.BaseURL,
+		Credentials:         deploymentCredentials(c, in.letters),
 		DefaultOrganization: a.Accounts.DefaultOrganization, FormerOwner: a.Shop.FormerOwner,
-		Media: netguard.NewTransport(netguard.Guard{}), API: providers, TXT: mailauth.NewResolver(c.lookupTXT()).TXT,
+		Media: netguard.NewTransport(netguard.Guard{}), API: out.providers, TXT: mailauth.NewResolver(c.lookupTXT()).TXT,
 		Processed:      func(organizationID, eventID string) { a.live.PublishCoalesced(organizationID, "inbound:"+eventID) },
 		TrustedProxies: c.TrustedProxies,
-		Operator:       operator, Mailer: outbox, Admins: admins{a.Accounts},
-		Audit: a.Audit, Logger: log,
+		Operator:       operator, Mailer: out.outbox, Admins: admins{a.Accounts},
+		Audit: a.Audit, Logger: a.log,
 	})
 	a.Calls.RegisterWorkers(a.Inbound)
-	a.pictures = a.openPictures(blobs, box)
-	a.Fleet.Service = fleet.Open(fleet.Config{DB: a.Fleet.DB, Live: true, Audit: a.Fleet.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Production)})
-	a.Sandbox.Service = fleet.Open(fleet.Config{DB: a.Sandbox.DB, Audit: a.Sandbox.Audit, Logger: log, Changed: a.fleetNotifier(fleetpages.Sandbox)})
-	return a, nil
+	a.pictures = a.openPictures(a.blobs, a.box)
+	return nil
 }
 
 // openAudit opens the audit log of each database.
