@@ -3,8 +3,8 @@
 // A [Cache] has a maximum and evicts the least recently used values. A value read before an
 // invalidation is never stored after it: readers mark the start of a read, and [Cache.Put]
 // drops the value if the cache was invalidated since. Invalidations do not reach other
-// processes; a cache whose values another process may change needs a time to live, or callers
-// that compare a version with the database.
+// processes; values that another process may change need a time to live, or callers that compare
+// a version with the database.
 package cache
 
 import (
@@ -82,8 +82,8 @@ func (c *Cache[K, V]) get(key K) (value V, ok bool) {
 	return e.value, true
 }
 
-// Put stores a value whose read began at start, unless the cache has been invalidated since or
-// the value exceeds the maximum.
+// Put stores a value read since start, unless the cache has been invalidated since or the value
+// exceeds the maximum.
 func (c *Cache[K, V]) Put(key K, value V, start Mark) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
