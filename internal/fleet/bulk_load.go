@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 
@@ -60,89 +61,97 @@ const (
 	ridesWrite  = 20   // batches per transaction
 )
 
-// loadRides generates, encodes and writes rides in concurrent stages.
+// loadRides generates, encodes and inserts rides in concurrent stages.
 func (s *Service) loadRides(ctx context.Context, a orgContext, f *simulator) error {
 	g, ctx := errgroup.WithContext(ctx)
-	made, encoded := make(chan []*Ride, 2), make(chan [][]column, ridesWrite)
-	g.Go(func() error {
-		defer close(made)
-		batch := make([]*Ride, 0, ridesAtOnce)
-		send := func() error {
-			select {
-			case made <- batch:
-				batch = make([]*Ride, 0, ridesAtOnce)
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+	rides, rows := make(chan []*Ride, 2), make(chan [][]column, ridesWrite)
+	g.Go(func() error { return generateRides(ctx, f, rides) })
+	g.Go(func() error { return encodeRides(ctx, a.settings, rides, rows) })
+	g.Go(func() error { return s.insertRides(ctx, a.id, rows) })
+	return g.Wait()
+}
+
+// send sends a batch to the next stage. Its error is that of the context.
+func send[T any](ctx context.Context, to chan<- T, batch T) error {
+	select {
+	case to <- batch:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// generateRides sends the rides of a simulator in batches.
+func generateRides(ctx context.Context, f *simulator, to chan<- []*Ride) error {
+	defer close(to)
+	batch := make([]*Ride, 0, ridesAtOnce)
+	err := f.run(func(r *Ride, _ []StateChange) error {
+		if r == nil {
+			return nil
 		}
-		err := f.run(func(r *Ride, _ []StateChange) error {
-			if r == nil {
-				return nil
+		if batch = append(batch, r); len(batch) < ridesAtOnce {
+			return nil
+		}
+		full := batch
+		batch = make([]*Ride, 0, ridesAtOnce)
+		return send(ctx, to, full)
+	})
+	if err != nil {
+		return err
+	}
+	return send(ctx, to, batch)
+}
+
+// encodeRides sends the rows of rides.
+func encodeRides(ctx context.Context, settings *Settings, from <-chan []*Ride, to chan<- [][]column) error {
+	defer close(to)
+	for batch := range from {
+		rows := make([][]column, len(batch))
+		for i, r := range batch {
+			if err := r.encode(settings); err != nil {
+				return err
 			}
-			if batch = append(batch, r); len(batch) == ridesAtOnce {
-				return send()
+			rows[i] = r.columns()
+		}
+		if err := send(ctx, to, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insertRides inserts rows of rides, up to ridesWrite batches per transaction.
+func (s *Service) insertRides(ctx context.Context, organizationID string, from <-chan [][]column) error {
+	var over []placed
+	for rows := range from {
+		// Add the batches that are ready. They are received outside of the
+		// transaction, which may be retried.
+		group := [][][]column{rows}
+		for len(group) < ridesWrite {
+			more, ok := <-from
+			if !ok {
+				break
+			}
+			group = append(group, more)
+		}
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			for _, row := range slices.Concat(group...) {
+				if err := insertOne(ctx, tx, "rides", organizationID, row); err != nil {
+					return err
+				}
 			}
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		return send()
-	})
-	g.Go(func() error {
-		defer close(encoded)
-		for batch := range made {
-			rows := make([][]column, len(batch))
-			for i, r := range batch {
-				if err := r.encode(a.settings); err != nil {
-					return err
-				}
-				rows[i] = r.columns()
-			}
-			select {
-			case encoded <- rows:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		return nil
-	})
-	g.Go(func() error {
-		var over []placed
-		for rows := range encoded {
-			// Add the batches that are ready. They are received outside of the
-			// transaction, which may be retried.
-			group := [][][]column{rows}
-			for len(group) < ridesWrite {
-				more, ok := <-encoded
-				if !ok {
-					break
-				}
-				group = append(group, more)
-			}
-			err := s.db.Write(ctx, func(tx *db.Tx) error {
-				for _, rows := range group {
-					for _, row := range rows {
-						if err := insertOne(ctx, tx, "rides", a.id, row); err != nil {
-							return err
-						}
-					}
-				}
-				return nil
-			})
-			if err != nil {
+		for _, rows := range group {
+			if over, err = s.indexRides(ctx, organizationID, rows, over); err != nil {
 				return err
 			}
-			for _, rows := range group {
-				if over, err = s.indexRides(ctx, a.id, rows, over); err != nil {
-					return err
-				}
-			}
 		}
-		return s.insertHomeLayer(ctx, a.id, over)
-	})
-	return g.Wait()
+	}
+	return s.insertHomeLayer(ctx, organizationID, over)
 }
 
 // indexRides is [placeRide] for many new rides. It writes whole layers as soon as

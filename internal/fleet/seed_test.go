@@ -545,8 +545,8 @@ func TestSeedProduction(t *testing.T) {
 	}
 }
 
-// TestFill: a bulk-loaded fleet is consistent, and all indexes exist afterwards.
-func TestFill(t *testing.T) {
+// TestBulkLoad: a bulk-loaded fleet is consistent, and all indexes exist afterwards.
+func TestBulkLoad(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := fleet.Open(fleet.Config{DB: d, Live: true})
 	indexes := func() []string {
@@ -593,7 +593,7 @@ func BenchmarkSeed(b *testing.B) {
 	}
 }
 
-func BenchmarkFill(b *testing.B) {
+func BenchmarkBulkLoad(b *testing.B) {
 	rides := 0
 	for b.Loop() {
 		d := dbtest.NewFleetSQLite(b)
