@@ -34,9 +34,6 @@ func Decide(list []Fence, global []Rule, lng, lat float64, vehicleTypeID string,
 	return newFences(fences).decide(global, &geo.Position{Lat: lat, Lng: lng}, vehicleTypeID, at)
 }
 
-// EventsFor is eventsFor.
-func EventsFor(from, to VehicleState) []VehicleEvent { return eventsFor(from, to) }
-
 // RuleAt is fences.decide for the zones of a subaccount at the current time.
 func (s *Service) RuleAt(ctx context.Context, q db.Querier, organizationID, subaccountID string, lng, lat float64, vehicleTypeID string) (Rule, string, error) {
 	a, err := s.orgContext(ctx, q, time.Now(), organizationID)

@@ -84,8 +84,8 @@ func (s *Service) planAt(ctx context.Context, q db.Querier, organizationID, id s
 	return plan, nil
 }
 
-// tariff returns the tariff of a version of a plan, read-only.
-func (s *Service) tariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (*tariff.Tariff, error) {
+// PlanTariff returns the tariff of a version of a plan, read-only. Error: NotFound.
+func (s *Service) PlanTariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (*tariff.Tariff, error) {
 	now, err := s.plan(ctx, q, organizationID, planID)
 	if err != nil {
 		return nil, err
@@ -100,15 +100,6 @@ func (s *Service) tariff(ctx context.Context, q db.Querier, organizationID, plan
 		return nil, fmt.Errorf("read version %d of a pricing plan: %w", version, err)
 	}
 	return t, nil
-}
-
-// PlanTariff returns the tariff of a version of a plan. Error: NotFound.
-func (s *Service) PlanTariff(ctx context.Context, q db.Querier, organizationID, planID string, version int64) (tariff.Tariff, error) {
-	t, err := s.tariff(ctx, q, organizationID, planID, version)
-	if err != nil {
-		return tariff.Tariff{}, err
-	}
-	return *t, nil
 }
 
 // Record returns the plan's stored form.

@@ -700,7 +700,7 @@ func (s *Service) readTerms(ctx context.Context, tx *db.Tx, a orgContext, r *Rid
 	if plan.Version == *r.PricingPlanVersion {
 		return &plan.Tariff, nil
 	}
-	return s.tariff(ctx, tx, a.id, string(r.PricingPlanID), *r.PricingPlanVersion)
+	return s.PlanTariff(ctx, tx, a.id, string(r.PricingPlanID), *r.PricingPlanVersion)
 }
 
 // rideEnd describes how a ride ends.

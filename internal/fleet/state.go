@@ -71,11 +71,11 @@ var transitions = []transition{
 	{[]VehicleState{Missing}, Removed, []VehicleEvent{"agency_pick_up", "decommissioned", "unspecified", "located"}},
 }
 
-// eventsFor returns the events valid for a transition by request, the default
+// Events returns the events valid for a transition by request, the default
 // first; none if the transition is not allowed.
-func eventsFor(from, to VehicleState) []VehicleEvent {
+func (s VehicleState) Events(to VehicleState) []VehicleEvent {
 	for _, m := range transitions {
-		if m.to == to && slices.Contains(m.from, from) {
+		if m.to == to && slices.Contains(m.from, s) {
 			return m.events
 		}
 	}
@@ -108,6 +108,3 @@ func invalidTransition[S ~string](from, to S, allowed []S) *problem.Error {
 	e.Details = map[string]any{"from": string(from), "to": string(to), "allowed": names}
 	return e
 }
-
-// Events lists the events valid for a transition by request, the default first.
-func (s VehicleState) Events(to VehicleState) []VehicleEvent { return eventsFor(s, to) }

@@ -45,7 +45,7 @@ func TestVehicleMoves(t *testing.T) {
 	for _, from := range states {
 		for _, to := range states {
 			want, can := usual[[2]fleet.VehicleState{from, to}]
-			got := fleet.EventsFor(from, to)
+			got := from.Events(to)
 			if can && (len(got) == 0 || got[0] != want) || !can && got != nil {
 				t.Errorf("%s to %s: got %v, want %q first", from, to, got, want)
 			}

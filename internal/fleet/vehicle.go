@@ -711,7 +711,7 @@ func (u *vehicleUpdate) resolveTransition() {
 		u.to = u.change.State.Value
 		checkOneOf(&u.faults, "state", u.to, Available, VehicleReserved, OnTrip, NonOperational, NonContactable, Missing, Removed)
 	}
-	u.events = eventsFor(from, u.to)
+	u.events = from.Events(u.to)
 	u.event = u.change.Event.Or("")
 	if u.event == "" && len(u.events) > 0 {
 		u.event = u.events[0]

@@ -185,14 +185,14 @@ func (p *pages) price(ctx context.Context, r *web.Request, ride *fleet.Ride, b *
 	if err != nil {
 		return err
 	}
-	b.Terms = terms(&charged)
+	b.Terms = terms(charged)
 	switch {
 	case ride.Price == nil && ride.Status != fleet.Reserved:
 		now := charged.Price(tariff.Usage{Ridden: true, Seconds: ride.DurationSeconds, PausedSeconds: ride.PausedSeconds})
 		b.SoFar = web.Money(now.TotalAmount, now.Currency)
 	case ride.Price == nil:
 	case charged.Price(ride.Usage()).Adjusted(ride.AdjustmentAmount) == *ride.Price:
-		b.Receipt = receipt(&charged, ride.Usage(), *ride.Price, string(ride.AdjustmentReason))
+		b.Receipt = receipt(charged, ride.Usage(), *ride.Price, string(ride.AdjustmentReason))
 	default:
 		b.Receipt = sums(*ride.Price, string(ride.AdjustmentReason))
 	}
