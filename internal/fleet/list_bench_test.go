@@ -199,7 +199,11 @@ func BenchmarkLists(b *testing.B) {
 			})
 		}
 		for _, sort := range []string{"", "updated_at", "started_at", "total_amount", "duration_seconds"} {
-			rides("box "+size+" by "+sort, func(n int) RideQuery { return RideQuery{Box: at(list, n), Sort: Sort{sort, true}} })
+			rides("box "+size+" by "+sort, func(n int) RideQuery {
+				low := testNow.AddDate(0, 0, -92-n%600)
+				high := low.AddDate(0, 0, 92)
+				return RideQuery{Box: at(list, n), StartedAt: period.Range{Low: &low, High: &high}, Sort: Sort{sort, true}}
+			})
 		}
 		rides("box "+size+" waived", func(n int) RideQuery {
 			return RideQuery{Box: at(list, n), PaymentStatus: []string{"waived"}}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -51,11 +52,32 @@ func (q *RideQuery) Check(v *problem.Validation) {
 	checkBox(v, q.Box)
 }
 
+// maxBoxRange bounds the time of rides in a box by a sort key other than time
+// (fleet-api.md 12): 92 days, the longest quarter, and the hour that the end of
+// summer time adds to it.
+const maxBoxRange = 92*24*time.Hour + time.Hour
+
+// CheckRange returns Unparseable with code range_too_large for a list in a box by a
+// sort key other than time without a range of StartedAt or CreatedAt of at most 92
+// days.
+func (q *RideQuery) CheckRange() error {
+	bounded := func(r period.Range) bool {
+		return r.Low != nil && r.High != nil && r.High.Sub(*r.Low) <= maxBoxRange
+	}
+	if q.Box == nil || slices.Contains([]string{"", "created_at", "started_at"}, q.Sort.Member) || bounded(q.StartedAt) || bounded(q.CreatedAt) {
+		return nil
+	}
+	e := problem.New(problem.Unparseable, "a list in a box by %s needs a range of started_at or created_at of at most 92 days", q.Sort.Member)
+	e.Code = "range_too_large"
+	return e
+}
+
 // ListRides returns a page of rides and the cursor of the next page, nil after the
 // last one. Each page is a snapshot: q's, or its own. A ride that matches
-// throughout is on exactly one page, unless its sort key changes. Errors: Invalid.
+// throughout is on exactly one page, unless its sort key changes. Errors: Invalid;
+// Unparseable ([RideQuery.CheckRange]).
 func (s *Service) ListRides(ctx context.Context, q db.Querier, organizationID string, query RideQuery) ([]Record, *Cursor, error) {
-	if err := problem.Check(&query); err != nil {
+	if err := cmp.Or(problem.Check(&query), query.CheckRange()); err != nil {
 		return nil, nil, err
 	}
 	return s.listPage(ctx, q, query.Limit, func(q db.Querier) (*listQuery, error) { return s.rideListQuery(ctx, q, organizationID, &query) })
@@ -63,10 +85,10 @@ func (s *Service) ListRides(ctx context.Context, q db.Querier, organizationID st
 
 // EachRide calls fn with every ride of a list, in order, from one snapshot. fn must
 // not retain the record. It ignores After and Limit, stops at an error of fn and
-// returns it, and takes an hour at most.
+// returns it, and takes an hour at most. Errors: those of [Service.ListRides].
 func (s *Service) EachRide(ctx context.Context, organizationID string, query RideQuery, fn func(*Record) error) error {
 	query.After, query.Limit = nil, 0
-	if err := problem.Check(&query); err != nil {
+	if err := cmp.Or(problem.Check(&query), query.CheckRange()); err != nil {
 		return err
 	}
 	return s.eachRecord(ctx, func(ctx context.Context, q db.Querier) (*listQuery, error) {

@@ -323,22 +323,44 @@ func (s *listQuery) columns() string {
 }
 
 // writeBounds limits a statement to rows after from (exclusive) up to to
-// (inclusive).
+// (inclusive), and to the range of the sort key. Of two bounds on one side it writes
+// the tighter one, because SQLite seeks to one of them, not to the tighter.
 func (s *listQuery) writeBounds(st *statement, from, to *scanPosition) {
-	_, later := s.directions()
-	earlier := map[string]string{"<": ">", ">": "<"}[later]
-	for _, bound := range []struct {
-		at      *scanPosition
-		compare string
-		with    string
-	}{{from, later, ""}, {to, earlier, "="}} {
+	low, high, above, below := from, to, ">", "<="
+	if s.descending {
+		low, high, above, below = to, from, ">=", "<"
+	}
+	if s.orderedByID() {
 		switch {
-		case bound.at == nil:
-		case s.orderedByID():
-			st.addf(" AND id %s%s %s", bound.compare, bound.with, st.arg(bound.at.id))
-		default:
-			st.addf(" AND (%s, id) %s%s (%s, %s)", s.key.column, bound.compare, bound.with, st.arg(bound.at.value), st.arg(bound.at.id))
+		case low != nil && low.id >= s.first:
+			st.addf(" AND id %s %s", above, st.arg(low.id))
+		case s.first != "":
+			st.addf(" AND id >= %s", st.arg(s.first))
 		}
+		switch {
+		case high != nil && (s.last == "" || high.id < s.last):
+			st.addf(" AND id %s %s", below, st.arg(high.id))
+		case s.last != "":
+			st.addf(" AND id < %s", st.arg(s.last))
+		}
+		return
+	}
+	var f *filter
+	if i := slices.IndexFunc(s.filters, func(f filter) bool { return f.column == s.key.column && f.values == nil }); i >= 0 {
+		f = &s.filters[i]
+	}
+	number := func(at *scanPosition) int64 { n, _ := at.value.(int64); return n } // ranges are of integers
+	switch {
+	case low != nil && (f == nil || number(low) >= f.low):
+		st.addf(" AND (%s, id) %s (%s, %s)", s.key.column, above, st.arg(low.value), st.arg(low.id))
+	case f != nil:
+		st.addf(" AND %s >= %s", s.key.column, st.arg(f.low))
+	}
+	switch {
+	case high != nil && (f == nil || number(high) <= f.high):
+		st.addf(" AND (%s, id) %s (%s, %s)", s.key.column, below, st.arg(high.value), st.arg(high.id))
+	case f != nil:
+		st.addf(" AND %s <= %s", s.key.column, st.arg(f.high))
 	}
 }
 
@@ -390,9 +412,6 @@ func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, fro
 		if part != nil {
 			st.WriteString(" AND " + part.indexedText(st))
 		}
-		if s.first != "" && s.orderedByID() {
-			st.WriteString(" AND " + s.idRange(st))
-		}
 		switch {
 		case s.orderedByID():
 		case s.key.always:
@@ -403,7 +422,7 @@ func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, fro
 			st.WriteString(" AND " + s.key.column + " IS NULL")
 		}
 		for _, f := range s.filters {
-			if f.column == s.key.column && !s.nullPartition {
+			if f.column == s.key.column && f.values != nil && !s.nullPartition {
 				st.WriteString(" AND " + f.text(st))
 			}
 		}

@@ -413,6 +413,11 @@ func TestRideLists(t *testing.T) {
 					drop()
 				}
 			}
+			if q.CheckRange() != nil {
+				low := testNow.Add(time.Duration(m.IntN(150)-50) * time.Second)
+				high := low.AddDate(0, 0, 92)
+				*pick(m, &q.CreatedAt, &q.StartedAt) = period.Range{Low: &low, High: &high, HighOpen: true}
+			}
 			l := listing{name: fmt.Sprintf("%+v box %v", q, q.Box), descending: q.Sort.Descending || q.Sort.Member == "", limit: cmp.Or(q.Limit, 20)}
 			l.items = func() []item {
 				var items []item

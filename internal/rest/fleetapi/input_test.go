@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // names returns the field names of an object in order.
@@ -152,6 +153,36 @@ func TestPlaces(t *testing.T) {
 			t.Errorf("zones%s: got %d, want %d (%s)", query, len(page.Data), want, zone)
 		}
 	}
+}
+
+// TestRidesInBox checks the range that a list of rides in a box needs.
+func TestRidesInBox(t *testing.T) {
+	p := newRig(t).live.tenant(t, ours)
+	want := p.ride().text("id")
+	now := time.Now().UTC()
+	day := func(n int) string { return now.AddDate(0, 0, n).Format(time.RFC3339) }
+	const box = "/rides?bbox=-180,-90,180,90"
+	for query, ok := range map[string]bool{
+		"":                  true,
+		"&sort=-created_at": true,
+		"&sort=started_at":  true,
+		"&sort=-started_at&started_at[gte]=" + day(-900):                               true,
+		"&sort=total_amount":                                                           false,
+		"&sort=-updated_at&started_at[gte]=" + day(-2):                                 false,
+		"&sort=-updated_at&started_at[gte]=" + day(-91) + "&started_at[lt]=" + day(1):  true,
+		"&sort=total_amount&created_at[gt]=" + day(-91) + "&created_at[lte]=" + day(1): true,
+		"&sort=ended_at&created_at[gt]=" + day(-92) + "&created_at[lte]=" + day(1):     false,
+	} {
+		for _, accept := range []string{"application/json", "application/x-ndjson"} {
+			a := p.Do("GET", box+query, "", "Accept: "+accept)
+			if !ok {
+				refused(t, accept+" "+query, a, 400, "range_too_large")
+			} else if a.Status != 200 || strings.Count(string(a.Body), `"`+want+`"`) != 1 {
+				t.Errorf("%s %s: got %d %s, want %s", accept, query, a.Status, a.Body, want)
+			}
+		}
+	}
+	send(t, p.Client, "GET", "/rides?sort=total_amount", "", 200)
 }
 
 // TestImports imports many records and reads them back.

@@ -78,7 +78,7 @@ func (a *API) rideRoutes() []rest.Route {
 			{Name: "external_id", Kind: rest.StringsParam},
 			{Name: "subaccount_id", Kind: rest.StringsParam},
 			{Name: "zone_id", Kind: rest.StringsParam, Doc: "The zone whose rule applied at the start."},
-			boxParam("Where they began."),
+			boxParam("Where they began. With a sort other than created_at or started_at it needs a range of one of these, of at most 92 days."),
 			{Name: "created_at", Kind: rest.TimeRange},
 			{Name: "updated_at", Kind: rest.TimeRange},
 			{Name: "started_at", Kind: rest.TimeRange},
@@ -87,7 +87,7 @@ func (a *API) rideRoutes() []rest.Route {
 			{Name: "duration_seconds", Kind: rest.IntRange},
 		},
 		Sort:   []string{"created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"},
-		Expand: expand, Export: true, Output: rideRecord, List: true, Handle: a.listRides,
+		Expand: expand, Export: true, Output: rideRecord, List: true, Codes: []string{"range_too_large"}, Handle: a.listRides,
 	}, {
 		Method: "POST", Path: "/rides", ID: "createRide", Tag: "Rides", Summary: "Start or reserve a ride",
 		Doc:   "The ride belongs to the subaccount of its vehicle. Its price follows the current version of the applicable plan, regardless of later changes.",
