@@ -3,7 +3,6 @@ package archtest
 import (
 	"go/ast"
 	"go/token"
-	"maps"
 	"regexp"
 	"slices"
 	"testing"
@@ -13,31 +12,16 @@ import (
 // docs/vocabulary.md lists better ones.
 var bannedVerb = regexp.MustCompile(`^(?:[Ss]ettle|[Tt]ell|[Kk]eep|[Bb]e|[Ff]orget|[Aa]sk|[Kk]now|[Tt]ake|[Gg]ive|[Hh]ave|[Mm]ade|[Ll]ook|[Ll]et)(?:$|[A-Z])`)
 
-// oldNames are the declarations, "folder Name" or "folder Type.Method", from before the rule. An
-// entry without a declaration is an error, so that the list only gets shorter.
-var oldNames = map[string]bool{
-	"internal/fleet best.settle": true,
-}
-
 // TestNames refuses functions, methods and types that start with a banned verb.
 func TestNames(t *testing.T) {
-	unused := maps.Clone(oldNames)
 	for _, p := range repository(t) {
 		for _, f := range p.files {
 			for _, d := range declarations(f.syntax) {
-				if !bannedVerb.MatchString(d.ident.Name) {
-					continue
-				}
-				name := p.path + " " + d.name
-				if !oldNames[name] {
+				if bannedVerb.MatchString(d.ident.Name) {
 					t.Errorf("%s: %s starts with a banned verb; see docs/vocabulary.md", f.at(d.ident), d.name)
 				}
-				delete(unused, name)
 			}
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(unused)) {
-		t.Errorf("oldNames: %s is not declared any more; remove the entry", name)
 	}
 }
 

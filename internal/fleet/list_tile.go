@@ -240,13 +240,13 @@ func (b *best) add(h hit) {
 		return
 	}
 	if b.list = append(b.list, h); len(b.list) >= 2*b.most && b.most < noLimit {
-		b.settle()
+		b.truncate()
 	}
 }
 
-// settle puts what was kept in order. Of the same ride, which may be in several
-// tiles as it was and as it is, what its last revision says stays.
-func (b *best) settle() {
+// truncate sorts the hits and drops those after the first most. Of a ride in several
+// tiles, the hit of its last revision stays.
+func (b *best) truncate() {
 	slices.SortFunc(b.list, func(x, y hit) int { return cmp.Or(b.compare(&x, &y), cmp.Compare(y.revision, x.revision)) })
 	b.list = slices.CompactFunc(b.list, func(x, y hit) bool { return b.compare(&x, &y) == 0 })
 	b.list = b.list[:min(len(b.list), b.most)]
@@ -467,7 +467,7 @@ func (s *listQuery) firstHits(v *sieve, tiles tiled, list []visit, most int) ([]
 		}
 		b.add(*h)
 	}
-	b.settle()
+	b.truncate()
 	order := &visits{list, v}
 	heap.Init(order)
 	for order.Len() > 0 {
@@ -486,7 +486,7 @@ func (s *listQuery) firstHits(v *sieve, tiles tiled, list []visit, most int) ([]
 			b.sift(t, tiles.extent(next[i]))
 		}
 	}
-	b.settle()
+	b.truncate()
 	return b.list, nil
 }
 
