@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/tariff"
@@ -165,7 +166,7 @@ func TestFarBounds(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"ride_40000000000000000000000000", "ride_7ZZZZZZZZZZZZZZZZZZZZZZZZZ"} {
-		if got := count(RideQuery{After: &Cursor{ID: id}}); got != placed {
+		if got := count(RideQuery{After: &keyset.Cursor{ID: id}}); got != placed {
 			t.Errorf("after %s: got %d rides, want %d", id, got, placed)
 		}
 	}

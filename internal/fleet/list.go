@@ -12,6 +12,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -23,33 +24,12 @@ import (
 // short scan and a rare value a small set, wherever the matches are in the order.
 // Only keys and cells are read until the page is known, then its documents.
 
-// Sort is the order of a list. The zero value is newest first, or nearest first for
-// a list with [geo.Circle]. Ties are ordered by id in the same direction. Records without
-// a value come last in both directions.
-type Sort struct {
-	Member     string // a sort key of the list; empty: the default order, and Descending is ignored
-	Descending bool
-}
-
-// Cursor is a position in a list with a sort: after the record with these values.
-// It is valid for the same list without limit of time, even if the record changes
-// or is deleted.
-type Cursor struct {
-	Value string `json:"value,omitempty"`
-	Null  bool   `json:"null,omitempty"` // the record had no value
-	ID    string `json:"id"`
-}
-
-var errCursor = &problem.Error{Kind: problem.Invalid, Code: "invalid_cursor", Message: "the cursor is not one of this list"}
-
 // Integers is a range of integers with inclusive bounds; nil means unbounded.
 type Integers struct{ Low, High *int64 }
 
 const (
 	defaultPage = 20
 	maxPage     = 100
-	// maxExport is the maximum duration of an export.
-	maxExport = time.Hour
 )
 
 // sortKey is a sort key of a list.
@@ -75,29 +55,25 @@ type filter struct {
 }
 
 // text returns the SQL predicate.
-func (f *filter) text(st *statement) string {
+func (f *filter) text(st *keyset.Statement) string {
 	if len(f.cells) == 1 {
-		text := f.column + " = " + st.arg(f.cells[0])
+		text := f.column + " = " + st.Arg(f.cells[0])
 		if f.nextColumn != nil {
 			text += " AND " + f.nextColumn.text(st)
 		}
 		return text
 	}
 	if f.values == nil {
-		return fmt.Sprintf("%s BETWEEN %s AND %s", f.column, st.arg(f.low), st.arg(f.high))
+		return fmt.Sprintf("%s BETWEEN %s AND %s", f.column, st.Arg(f.low), st.Arg(f.high))
 	}
 	if len(f.values) == 1 {
-		return f.column + " = " + st.arg(f.values[0])
+		return f.column + " = " + st.Arg(f.values[0])
 	}
-	places := make([]string, len(f.values))
-	for i, v := range f.values {
-		places[i] = st.arg(v)
-	}
-	return f.column + " IN (" + strings.Join(places, ", ") + ")"
+	return f.column + " IN (" + keyset.Placeholders(st, f.values) + ")"
 }
 
 // indexedText is text with the predicate of the partial index.
-func (f *filter) indexedText(st *statement) string {
+func (f *filter) indexedText(st *keyset.Statement) string {
 	if f.where == "" {
 		return f.text(st)
 	}
@@ -129,10 +105,10 @@ type listQuery struct {
 	now             time.Time   // by the organization's clock
 
 	filters     []filter
-	unindexed   []func(st *statement) string // predicates without an index
-	first, last string                       // ids from first (inclusive) to last (exclusive); empty: unbounded
-	empty       bool                         // no record can match
-	spatial     bool                         // limited to rects
+	unindexed   []func(st *keyset.Statement) string // predicates without an index
+	first, last string                              // ids from first (inclusive) to last (exclusive); empty: unbounded
+	empty       bool                                // no record can match
+	spatial     bool                                // limited to rects
 	rects       []geo.Rect
 	inside      func(lat, lng int64) bool // exact test of positions in rects; nil: none
 	near        *geo.Circle
@@ -140,7 +116,7 @@ type listQuery struct {
 	descending  bool
 	byDistance  bool
 	allNull     bool // all matches have NULL as the sort key
-	after       *Cursor
+	after       *keyset.Cursor
 	accept      func(d *Record) (bool, error) // test of documents; nil: none
 
 	docs          map[string]Record // read while finding candidates
@@ -174,24 +150,10 @@ type candidate struct {
 	distance float64
 }
 
-// statement builds an SQL query with its arguments.
-type statement struct {
-	strings.Builder
-	args []any
-}
-
-// arg adds an argument and returns its placeholder.
-func (st *statement) arg(v any) string {
-	st.args = append(st.args, v)
-	return "$" + strconv.Itoa(len(st.args))
-}
-
-func (st *statement) addf(format string, args ...any) { fmt.Fprintf(st, format, args...) }
-
 // andUnindexed adds a predicate wrapped in CASE, so that the planner neither uses
 // another index for it nor evaluates it before the index scan.
-func (st *statement) andUnindexed(condition string) {
-	st.addf(" AND CASE WHEN %s THEN TRUE ELSE FALSE END", condition)
+func andUnindexed(st *keyset.Statement, condition string) {
+	st.Addf(" AND CASE WHEN %s THEN TRUE ELSE FALSE END", condition)
 }
 
 // whereEqual adds a filter for any of values, none if there are no values.
@@ -328,31 +290,6 @@ func checkPoint(v *problem.Validation, lat, lng float64) {
 	}
 }
 
-// maxValues is the maximum number of values of a filter.
-const maxValues = 100
-
-func checkPage(v *problem.Validation, limit int, o Sort, after *Cursor, members ...string) {
-	if after != nil {
-		v.Text("cursor", after.Value)
-		v.Text("cursor", after.ID)
-	}
-	if limit < 0 || limit > maxPage {
-		v.AddCode("invalid_value", "limit", "must be from 1 to %d", maxPage)
-	}
-	if o.Member != "" && !slices.Contains(members, o.Member) {
-		v.AddCode("invalid_value", "sort", "must be one of %s", strings.Join(members, ", "))
-	}
-}
-
-func checkValues[T ~string](v *problem.Validation, path string, values []T) {
-	if len(values) > maxValues {
-		v.AddCode("too_long", path, "must be at most %d", maxValues)
-	}
-	for _, value := range values {
-		v.Text(path, string(value))
-	}
-}
-
 // texts converts a list to strings.
 func texts[T ~string](list []T) []string {
 	out := make([]string, len(list))
@@ -363,26 +300,14 @@ func texts[T ~string](list []T) []string {
 }
 
 // snapshot runs fn in the snapshot of q, or in a new one if q is a [db.DB].
-// PostgreSQL is set to plan for the given values and by indexes, since its
-// statistics may be missing, and not to compile queries.
 func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Querier) error) error {
-	if d, ok := q.(*db.DB); ok {
-		return d.Read(ctx, func(tx *db.Tx) error { return s.snapshot(ctx, tx, fn) })
-	}
-	if s.db.Postgres() {
-		var set string
-		if err := q.QueryRow(ctx, `SELECT set_config('enable_seqscan', 'off', true) || set_config('jit', 'off', true)
-			|| set_config('plan_cache_mode', 'force_custom_plan', true)`).Scan(&set); err != nil {
-			return err
-		}
-	}
-	return fn(q)
+	return keyset.Snapshot(ctx, s.db, q, keyset.ByValues, fn)
 }
 
 // listPage runs a page of a query that begin prepares in the snapshot.
-func (s *Service) listPage(ctx context.Context, q db.Querier, limit int, begin func(q db.Querier) (*listQuery, error)) ([]Record, *Cursor, error) {
+func (s *Service) listPage(ctx context.Context, q db.Querier, limit int, begin func(q db.Querier) (*listQuery, error)) ([]Record, *keyset.Cursor, error) {
 	var docs []Record
-	var next *Cursor
+	var next *keyset.Cursor
 	err := s.snapshot(ctx, q, func(q db.Querier) error {
 		f, err := begin(q)
 		if err != nil {
@@ -399,11 +324,9 @@ func (s *Service) listPage(ctx context.Context, q db.Querier, limit int, begin f
 }
 
 // eachRecord calls fn with the records of a query that begin prepares, in a
-// snapshot of up to maxExport.
+// snapshot of up to [keyset.MaxExport].
 func (s *Service) eachRecord(ctx context.Context, begin func(ctx context.Context, q db.Querier) (*listQuery, error), fn func(*Record) error) error {
-	ctx, cancel := context.WithTimeout(ctx, maxExport)
-	defer cancel()
-	return s.db.ReadBulk(ctx, func(tx *db.Tx) error {
+	return keyset.Export(ctx, s.db, func(ctx context.Context, tx *db.Tx) error {
 		return s.snapshot(ctx, tx, func(q db.Querier) error {
 			f, err := begin(ctx, q)
 			if err != nil {
@@ -417,7 +340,7 @@ func (s *Service) eachRecord(ctx context.Context, begin func(ctx context.Context
 
 // page returns the next records and the cursor of the page after them, nil at the
 // end.
-func (s *listQuery) page(limit int) ([]Record, *Cursor, error) {
+func (s *listQuery) page(limit int) ([]Record, *keyset.Cursor, error) {
 	if s.accept != nil {
 		return s.acceptedPage(limit)
 	}
@@ -425,11 +348,7 @@ func (s *listQuery) page(limit int) ([]Record, *Cursor, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var next *Cursor
-	if len(found) > limit {
-		found = found[:limit]
-		next = s.cursor(&found[limit-1])
-	}
+	found, next := keyset.Cut(found, limit, s.cursor)
 	docs, err := s.loadRecords(found)
 	return docs, next, err
 }
@@ -437,9 +356,9 @@ func (s *listQuery) page(limit int) ([]Record, *Cursor, error) {
 // acceptedPage is page for a query that also tests documents. It reads until one
 // more record than the page matches, so a cursor is returned only if a next page
 // exists.
-func (s *listQuery) acceptedPage(limit int) ([]Record, *Cursor, error) {
+func (s *listQuery) acceptedPage(limit int) ([]Record, *keyset.Cursor, error) {
 	var page []Record
-	var next *Cursor // after the last record of page
+	var next *keyset.Cursor // after the last record of page
 	for {
 		found, err := s.findCandidates(limit + 1)
 		if err != nil {
@@ -468,27 +387,23 @@ func (s *listQuery) acceptedPage(limit int) ([]Record, *Cursor, error) {
 }
 
 // cursor returns the position after c.
-func (s *listQuery) cursor(c *candidate) *Cursor {
+func (s *listQuery) cursor(c *candidate) *keyset.Cursor {
 	if s.byDistance {
-		return &Cursor{Value: strconv.FormatFloat(c.distance, 'g', -1, 64), ID: c.id}
+		return &keyset.Cursor{Value: strconv.FormatFloat(c.distance, 'g', -1, 64), ID: c.id}
 	}
 	switch v := c.value.(type) {
 	case int64:
-		return &Cursor{Value: strconv.FormatInt(v, 10), ID: c.id}
+		return &keyset.Cursor{Value: strconv.FormatInt(v, 10), ID: c.id}
 	case string:
-		return &Cursor{Value: v, ID: c.id}
+		return &keyset.Cursor{Value: v, ID: c.id}
 	}
-	return &Cursor{Null: s.key.column != "", ID: c.id}
+	return &keyset.Cursor{Null: s.key.column != "", ID: c.id}
 }
 
 // value returns the cursor's value in the type of the column.
-func (s *listQuery) value(c *Cursor) (any, error) {
+func (s *listQuery) value(c *keyset.Cursor) (any, error) {
 	if s.key.text {
 		return c.Value, nil
 	}
-	n, err := strconv.ParseInt(c.Value, 10, 64)
-	if err != nil {
-		return nil, errCursor
-	}
-	return n, nil
+	return c.Integer()
 }

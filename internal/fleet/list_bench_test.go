@@ -12,6 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 	"github.com/kickstand-dev/kickstand/internal/tariff"
@@ -144,7 +145,7 @@ func cityService(b *testing.B) *Service {
 // listShape is a kind of list; find reads a page of its nth example.
 type listShape struct {
 	name string
-	find func(n int, after *Cursor) (*Cursor, error)
+	find func(n int, after *keyset.Cursor) (*keyset.Cursor, error)
 }
 
 // BenchmarkLists measures pages of many kinds of lists: first and later pages
@@ -169,7 +170,7 @@ func BenchmarkLists(b *testing.B) {
 	battery := Integers{Low: new(int64(1)), High: new(int64(3))}
 	var shapes []listShape
 	vehicles := func(name string, query func(n int) VehicleQuery) {
-		shapes = append(shapes, listShape{"vehicles " + name, func(n int, after *Cursor) (*Cursor, error) {
+		shapes = append(shapes, listShape{"vehicles " + name, func(n int, after *keyset.Cursor) (*keyset.Cursor, error) {
 			q := query(n)
 			q.After = after
 			_, next, err := s.ListVehicles(ctx, s.db, testOrg, q)
@@ -177,7 +178,7 @@ func BenchmarkLists(b *testing.B) {
 		}})
 	}
 	rides := func(name string, query func(n int) RideQuery) {
-		shapes = append(shapes, listShape{"rides " + name, func(n int, after *Cursor) (*Cursor, error) {
+		shapes = append(shapes, listShape{"rides " + name, func(n int, after *keyset.Cursor) (*keyset.Cursor, error) {
 			q := query(n)
 			q.After = after
 			_, next, err := s.ListRides(ctx, s.db, testOrg, q)
@@ -187,22 +188,22 @@ func BenchmarkLists(b *testing.B) {
 	for _, size := range []string{"50m", "500m", "5km", "city", "world", "nowhere"} {
 		list := boxes[size]
 		for _, sort := range []string{"", "updated_at", "code", "battery_percent", "last_reported_at"} {
-			vehicles("box "+size+" by "+sort, func(n int) VehicleQuery { return VehicleQuery{Box: at(list, n), Sort: Sort{Member: sort}} })
+			vehicles("box "+size+" by "+sort, func(n int) VehicleQuery { return VehicleQuery{Box: at(list, n), Sort: keyset.Sort{Field: sort}} })
 			vehicles("box "+size+" missing by "+sort, func(n int) VehicleQuery {
-				return VehicleQuery{Box: at(list, n), State: []VehicleState{Missing}, Sort: Sort{sort, true}}
+				return VehicleQuery{Box: at(list, n), State: []VehicleState{Missing}, Sort: keyset.Sort{Field: sort, Descending: true}}
 			})
 			vehicles("box "+size+" on trip, battery 1-3 by "+sort, func(n int) VehicleQuery {
-				return VehicleQuery{Box: at(list, n), State: []VehicleState{OnTrip}, BatteryPercent: battery, Sort: Sort{Member: sort}}
+				return VehicleQuery{Box: at(list, n), State: []VehicleState{OnTrip}, BatteryPercent: battery, Sort: keyset.Sort{Field: sort}}
 			})
 			vehicles("box "+size+" cargo by "+sort, func(n int) VehicleQuery {
-				return VehicleQuery{Box: at(list, n), VehicleTypeID: []string{"vt_cargo"}, Sort: Sort{Member: sort}}
+				return VehicleQuery{Box: at(list, n), VehicleTypeID: []string{"vt_cargo"}, Sort: keyset.Sort{Field: sort}}
 			})
 		}
 		for _, sort := range []string{"", "updated_at", "started_at", "total_amount", "duration_seconds"} {
 			rides("box "+size+" by "+sort, func(n int) RideQuery {
 				low := testNow.AddDate(0, 0, -92-n%600)
 				high := low.AddDate(0, 0, 92)
-				return RideQuery{Box: at(list, n), StartedAt: period.Range{Low: &low, High: &high}, Sort: Sort{sort, true}}
+				return RideQuery{Box: at(list, n), StartedAt: period.Range{Low: &low, High: &high}, Sort: keyset.Sort{Field: sort, Descending: true}}
 			})
 		}
 		rides("box "+size+" waived", func(n int) RideQuery {
@@ -211,7 +212,7 @@ func BenchmarkLists(b *testing.B) {
 		rides("box "+size+" of a day by amount", func(n int) RideQuery {
 			low := testNow.AddDate(0, 0, -1-n%700)
 			high := low.AddDate(0, 0, 1)
-			return RideQuery{Box: at(list, n), StartedAt: period.Range{Low: &low, High: &high}, Sort: Sort{"total_amount", true}}
+			return RideQuery{Box: at(list, n), StartedAt: period.Range{Low: &low, High: &high}, Sort: keyset.Sort{Field: "total_amount", Descending: true}}
 		})
 	}
 	for _, radius := range []float64{50, 500, 1000, 5000, 50_000} {
@@ -221,8 +222,12 @@ func BenchmarkLists(b *testing.B) {
 		}
 		name := fmt.Sprintf("near %v m", radius)
 		vehicles(name, func(n int) VehicleQuery { return VehicleQuery{Near: near(n)} })
-		vehicles(name+" far first", func(n int) VehicleQuery { return VehicleQuery{Near: near(n), Sort: Sort{"distance", true}} })
-		vehicles(name+" by battery", func(n int) VehicleQuery { return VehicleQuery{Near: near(n), Sort: Sort{"battery_percent", false}} })
+		vehicles(name+" far first", func(n int) VehicleQuery {
+			return VehicleQuery{Near: near(n), Sort: keyset.Sort{Field: "distance", Descending: true}}
+		})
+		vehicles(name+" by battery", func(n int) VehicleQuery {
+			return VehicleQuery{Near: near(n), Sort: keyset.Sort{Field: "battery_percent", Descending: false}}
+		})
 		vehicles(name+" missing", func(n int) VehicleQuery { return VehicleQuery{Near: near(n), State: []VehicleState{Missing}} })
 		vehicles(name+" on trip, battery 1-3", func(n int) VehicleQuery {
 			return VehicleQuery{Near: near(n), State: []VehicleState{OnTrip}, BatteryPercent: battery}
@@ -231,7 +236,7 @@ func BenchmarkLists(b *testing.B) {
 	}
 	for _, sort := range []string{"", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"} {
 		for _, descending := range []bool{false, true} {
-			o := Sort{sort, descending}
+			o := keyset.Sort{Field: sort, Descending: descending}
 			rides(fmt.Sprintf("by %s %v", sort, descending), func(int) RideQuery { return RideQuery{Sort: o} })
 			rides(fmt.Sprintf("of a customer by %s %v", sort, descending), func(n int) RideQuery {
 				return RideQuery{CustomerID: []string{fmt.Sprintf("cus_%022d", n)}, Sort: o}
@@ -258,7 +263,7 @@ func BenchmarkLists(b *testing.B) {
 		b.Run(shape.name, func(b *testing.B) {
 			var took []time.Duration
 			for n := 0; b.Loop(); n++ {
-				var next *Cursor
+				var next *keyset.Cursor
 				for range 2 {
 					begin := time.Now()
 					var err error
@@ -283,8 +288,8 @@ func BenchmarkLists(b *testing.B) {
 // BenchmarkExport measures the rides per second of an export.
 func BenchmarkExport(b *testing.B) {
 	s := cityService(b)
-	for _, sort := range []Sort{{}, {"created_at", false}, {"updated_at", false}, {"total_amount", true}} {
-		b.Run(fmt.Sprintf("by %s %v", sort.Member, sort.Descending), func(b *testing.B) {
+	for _, sort := range []keyset.Sort{{}, {Field: "created_at", Descending: false}, {Field: "updated_at", Descending: false}, {Field: "total_amount", Descending: true}} {
+		b.Run(fmt.Sprintf("by %s %v", sort.Field, sort.Descending), func(b *testing.B) {
 			rides, bytes := 0, 0
 			b.ReportAllocs()
 			for b.Loop() {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -21,23 +22,23 @@ type CustomerQuery struct {
 	CreatedAt   period.Range
 	UpdatedAt   period.Range
 	LastRideAt  period.Range
-	Sort        Sort // by created_at, updated_at or name
-	After       *Cursor
+	Sort        keyset.Sort // by created_at, updated_at or name
+	After       *keyset.Cursor
 	Limit       int // 0: 20; at most 100
 }
 
 // Check implements [problem.Checker].
 func (q *CustomerQuery) Check(v *problem.Validation) {
-	checkPage(v, q.Limit, q.Sort, q.After, "created_at", "updated_at", "name")
-	checkValues(v, "subaccount_id", q.Subaccount)
-	checkValues(v, "status", q.Status)
-	checkValues(v, "email", q.Email)
-	checkValues(v, "phone", q.Phone)
-	checkValues(v, "external_id", q.ExternalID)
+	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, "created_at", "updated_at", "name")
+	keyset.CheckValues(v, "subaccount_id", q.Subaccount)
+	keyset.CheckValues(v, "status", q.Status)
+	keyset.CheckValues(v, "email", q.Email)
+	keyset.CheckValues(v, "phone", q.Phone)
+	keyset.CheckValues(v, "external_id", q.ExternalID)
 }
 
 // ListCustomers is [Service.ListRides] for customers.
-func (s *Service) ListCustomers(ctx context.Context, q db.Querier, organizationID string, query CustomerQuery) ([]Record, *Cursor, error) {
+func (s *Service) ListCustomers(ctx context.Context, q db.Querier, organizationID string, query CustomerQuery) ([]Record, *keyset.Cursor, error) {
 	if err := problem.Check(&query); err != nil {
 		return nil, nil, err
 	}
@@ -59,7 +60,7 @@ func customerListQuery(ctx context.Context, q db.Querier, organizationID string,
 	f := &listQuery{
 		ctx: ctx, q: q, organization: organizationID, table: "customers", after: query.After, descending: query.Sort.Descending,
 	}
-	switch query.Sort.Member {
+	switch query.Sort.Field {
 	case "updated_at":
 		f.key = sortKey{column: "updated_at", always: true}
 	case "name":

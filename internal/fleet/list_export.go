@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 )
 
@@ -182,7 +183,7 @@ func (s *listQuery) eachInPartition(fn func(*Record) error) error {
 			w = s.accessPath(&least)
 		}
 	}
-	var st statement
+	var st keyset.Statement
 	columns := s.recordColumns()
 	value, cell := "NULL", "NULL"
 	if !s.orderedByID() {
@@ -192,8 +193,8 @@ func (s *listQuery) eachInPartition(fn func(*Record) error) error {
 		cell = s.cell
 	}
 	s.writeIndexScan(&st, w, columns+", "+value+" AS value, "+cell+" AS cell", nil, nil, true)
-	st.addf(" ORDER BY %s", s.ordering())
-	rows, err := s.q.Query(s.ctx, st.String(), st.args...)
+	st.Addf(" ORDER BY %s", s.ordering())
+	rows, err := s.q.Query(s.ctx, st.String(), st.Args...)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 )
 
 // Sizes of the rings that [listQuery.nearest] reads.
@@ -32,7 +33,7 @@ func (s *listQuery) nearest(want int) ([]candidate, error) {
 	if s.after != nil {
 		d, err := strconv.ParseFloat(s.after.Value, 64)
 		if err != nil || !(d >= 0 && d <= 2*maxRadius) {
-			return nil, errCursor
+			return nil, keyset.ErrCursor
 		}
 		after = candidate{id: s.after.ID, distance: d}
 		if s.descending {
@@ -154,12 +155,12 @@ func (s *listQuery) estimateArea(size int) (float64, error) {
 // the expected area divided by pi, 0 if unknown.
 func (s *listQuery) nextRing(inner, outer float64, size int, guess float64) (low, high float64, rows int, err error) {
 	count := func(low, high float64, bound int) (int, error) {
-		var st statement
+		var st keyset.Statement
 		st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
 		s.writeSet(&st, cellSet, s.ringRects(low, high))
-		st.addf(" LIMIT %s) AS c", st.arg(bound))
+		st.Addf(" LIMIT %s) AS c", st.Arg(bound))
 		var n int
-		err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&n)
+		err := s.q.QueryRow(s.ctx, st.String(), st.Args...).Scan(&n)
 		return n, err
 	}
 	edge := inner
@@ -218,8 +219,8 @@ func (s *listQuery) nextRing(inner, outer float64, size int, guess float64) (low
 
 // readRing returns the matches in and near a ring, unordered.
 func (s *listQuery) readRing(low, high float64) ([]candidate, error) {
-	var st statement
-	st.addf("SELECT id, NULL, %s", s.cell)
+	var st keyset.Statement
+	st.Addf("SELECT id, NULL, %s", s.cell)
 	s.writeSet(&st, cellSet, s.ringRects(low, high))
 	s.writeResidual(&st, nil, s.cellColumns, false, false)
 	inside := s.inside

@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 )
 
@@ -92,9 +93,9 @@ func TestListsGoByIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &explainer{Querier: d, t: t}
-	pages := func(name string, find func(after *Cursor) (*Cursor, error)) {
+	pages := func(name string, find func(after *keyset.Cursor) (*keyset.Cursor, error)) {
 		t.Helper()
-		var next *Cursor
+		var next *keyset.Cursor
 		for range 2 {
 			var err error
 			if next, err = find(next); err != nil {
@@ -115,8 +116,8 @@ func TestListsGoByIndexes(t *testing.T) {
 				"subaccount": {Subaccounts: []string{"sub_1"}, PaymentStatus: []string{"paid"}}, "zone": {ZoneID: []string{"zone_1"}, PricingPlanID: []string{"plan_1"}},
 				"amount": {TotalAmount: Integers{Low: new(int64(100)), High: new(int64(300))}},
 			} {
-				pages(name+" by "+member, func(after *Cursor) (*Cursor, error) {
-					q.Sort, q.After, q.Limit = Sort{member, descending}, after, 5
+				pages(name+" by "+member, func(after *keyset.Cursor) (*keyset.Cursor, error) {
+					q.Sort, q.After, q.Limit = keyset.Sort{Field: member, Descending: descending}, after, 5
 					_, next, err := s.ListRides(t.Context(), e, testOrg, q)
 					return next, err
 				})
@@ -129,23 +130,23 @@ func TestListsGoByIndexes(t *testing.T) {
 				"type": {VehicleTypeID: []string{"vt_1"}, FormFactor: []string{"bicycle"}}, "battery": {BatteryPercent: Integers{High: new(int64(20))}},
 				"code": {Code: []string{"k1"}}, "device": {DeviceID: []string{"d1"}}, "external": {ExternalID: []string{"x1"}},
 			} {
-				pages(name+" by "+member, func(after *Cursor) (*Cursor, error) {
-					q.Sort, q.After, q.Limit = Sort{member, descending}, after, 5
+				pages(name+" by "+member, func(after *keyset.Cursor) (*keyset.Cursor, error) {
+					q.Sort, q.After, q.Limit = keyset.Sort{Field: member, Descending: descending}, after, 5
 					_, next, err := s.ListVehicles(t.Context(), e, testOrg, q)
 					return next, err
 				})
 			}
 		}
-		pages("by distance", func(after *Cursor) (*Cursor, error) {
-			_, next, err := s.ListVehicles(t.Context(), e, testOrg, VehicleQuery{Near: &geo.Circle{Lat: 52.5, Lng: 13.4, RadiusMeters: 5000}, Sort: Sort{"distance", descending}, After: after, Limit: 5})
+		pages("by distance", func(after *keyset.Cursor) (*keyset.Cursor, error) {
+			_, next, err := s.ListVehicles(t.Context(), e, testOrg, VehicleQuery{Near: &geo.Circle{Lat: 52.5, Lng: 13.4, RadiusMeters: 5000}, Sort: keyset.Sort{Field: "distance", Descending: descending}, After: after, Limit: 5})
 			return next, err
 		})
 		for _, member := range []string{"created_at", "updated_at", "name"} {
 			for name, q := range map[string]CustomerQuery{
 				"all": {}, "status": {Status: []CustomerStatus{CustomerBlocked}}, "email": {Email: []string{"u1@example.com"}}, "phone": {Phone: []string{"+49301"}},
 			} {
-				pages(name+" by "+member, func(after *Cursor) (*Cursor, error) {
-					q.Sort, q.After, q.Limit = Sort{member, descending}, after, 5
+				pages(name+" by "+member, func(after *keyset.Cursor) (*keyset.Cursor, error) {
+					q.Sort, q.After, q.Limit = keyset.Sort{Field: member, Descending: descending}, after, 5
 					_, next, err := s.ListCustomers(t.Context(), e, testOrg, q)
 					return next, err
 				})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -32,23 +33,23 @@ type RideQuery struct {
 	EndedAt         period.Range
 	TotalAmount     Integers // open rides have no amount and, in filters, no duration
 	DurationSeconds Integers
-	Sort            Sort // by created_at, updated_at, started_at, ended_at, total_amount or duration_seconds
-	After           *Cursor
+	Sort            keyset.Sort // by created_at, updated_at, started_at, ended_at, total_amount or duration_seconds
+	After           *keyset.Cursor
 	Limit           int // 0: 20; at most 100
 }
 
 // Check implements [problem.Checker].
 func (q *RideQuery) Check(v *problem.Validation) {
-	checkPage(v, q.Limit, q.Sort, q.After, "created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds")
-	checkValues(v, "subaccount_id", q.Subaccount)
-	checkValues(v, "status", q.Status)
-	checkValues(v, "trip_type", q.TripType)
-	checkValues(v, "customer_id", q.CustomerID)
-	checkValues(v, "vehicle_id", q.VehicleID)
-	checkValues(v, "pricing_plan_id", q.PricingPlanID)
-	checkValues(v, "payment_status", q.PaymentStatus)
-	checkValues(v, "external_id", q.ExternalID)
-	checkValues(v, "zone_id", q.ZoneID)
+	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, "created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds")
+	keyset.CheckValues(v, "subaccount_id", q.Subaccount)
+	keyset.CheckValues(v, "status", q.Status)
+	keyset.CheckValues(v, "trip_type", q.TripType)
+	keyset.CheckValues(v, "customer_id", q.CustomerID)
+	keyset.CheckValues(v, "vehicle_id", q.VehicleID)
+	keyset.CheckValues(v, "pricing_plan_id", q.PricingPlanID)
+	keyset.CheckValues(v, "payment_status", q.PaymentStatus)
+	keyset.CheckValues(v, "external_id", q.ExternalID)
+	keyset.CheckValues(v, "zone_id", q.ZoneID)
 	checkBox(v, q.Box)
 }
 
@@ -64,10 +65,10 @@ func (q *RideQuery) CheckRange() error {
 	bounded := func(r period.Range) bool {
 		return r.Low != nil && r.High != nil && r.High.Sub(*r.Low) <= maxBoxRange
 	}
-	if q.Box == nil || slices.Contains([]string{"", "created_at", "started_at"}, q.Sort.Member) || bounded(q.StartedAt) || bounded(q.CreatedAt) {
+	if q.Box == nil || slices.Contains([]string{"", "created_at", "started_at"}, q.Sort.Field) || bounded(q.StartedAt) || bounded(q.CreatedAt) {
 		return nil
 	}
-	e := problem.New(problem.Unparseable, "a list in a box by %s needs a range of started_at or created_at of at most 92 days", q.Sort.Member)
+	e := problem.New(problem.Unparseable, "a list in a box by %s needs a range of started_at or created_at of at most 92 days", q.Sort.Field)
 	e.Code = "range_too_large"
 	return e
 }
@@ -76,7 +77,7 @@ func (q *RideQuery) CheckRange() error {
 // last one. Each page is a snapshot: q's, or its own. A ride that matches
 // throughout is on exactly one page, unless its sort key changes. Errors: Invalid;
 // Unparseable ([RideQuery.CheckRange]).
-func (s *Service) ListRides(ctx context.Context, q db.Querier, organizationID string, query RideQuery) ([]Record, *Cursor, error) {
+func (s *Service) ListRides(ctx context.Context, q db.Querier, organizationID string, query RideQuery) ([]Record, *keyset.Cursor, error) {
 	if err := cmp.Or(problem.Check(&query), query.CheckRange()); err != nil {
 		return nil, nil, err
 	}
@@ -119,13 +120,13 @@ func (s *Service) rideListQuery(ctx context.Context, q db.Querier, organizationI
 		return &filter{column: "status", values: texts(some), index: true, where: "status <> 'completed'"}
 	}
 	open := []RideStatus{Reserved, Active, Paused}
-	switch query.Sort.Member {
+	switch query.Sort.Field {
 	case "updated_at":
 		f.key = sortKey{column: "updated_at", always: true}
 	case "started_at":
 		f.key = sortKey{column: "started_at", nulls: nulls([]RideStatus{Reserved, Cancelled}, []RideStatus{Reserved})}
 	case "ended_at", "total_amount", "duration_seconds":
-		f.key = sortKey{column: query.Sort.Member, nulls: nulls(open, open)}
+		f.key = sortKey{column: query.Sort.Field, nulls: nulls(open, open)}
 	case "":
 		f.descending = true
 	}

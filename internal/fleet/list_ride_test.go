@@ -7,6 +7,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -21,16 +22,16 @@ func TestRangeOfBox(t *testing.T) {
 		return period.Range{Low: &testNow, High: &high}
 	}
 	box := &geo.Box{MinLng: 13, MinLat: 52, MaxLng: 14, MaxLat: 53}
-	amount := Sort{Member: "total_amount"}
+	amount := keyset.Sort{Field: "total_amount"}
 	for name, test := range map[string]struct {
 		q  RideQuery
 		ok bool
 	}{
 		"no box":             {RideQuery{Sort: amount}, true},
 		"by time":            {RideQuery{Box: box}, true},
-		"by start":           {RideQuery{Box: box, Sort: Sort{Member: "started_at"}}, true},
+		"by start":           {RideQuery{Box: box, Sort: keyset.Sort{Field: "started_at"}}, true},
 		"no range":           {RideQuery{Box: box, Sort: amount}, false},
-		"by update":          {RideQuery{Box: box, Sort: Sort{Member: "updated_at"}}, false},
+		"by update":          {RideQuery{Box: box, Sort: keyset.Sort{Field: "updated_at"}}, false},
 		"created":            {RideQuery{Box: box, Sort: amount, CreatedAt: days(92, 0)}, true},
 		"started":            {RideQuery{Box: box, Sort: amount, StartedAt: days(92, 0)}, true},
 		"summer time ends":   {RideQuery{Box: box, Sort: amount, StartedAt: days(92, time.Hour)}, true},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 )
 
 // findCandidates returns up to want candidates in order, records with a sort key
@@ -63,7 +64,7 @@ func (s *listQuery) knownEmpty() (bool, error) {
 		if len(parts)*len(list) > maxParts {
 			continue
 		}
-		var st statement
+		var st keyset.Statement
 		for i, region := range list {
 			for j := range parts {
 				if i+j > 0 {
@@ -71,11 +72,11 @@ func (s *listQuery) knownEmpty() (bool, error) {
 				} else {
 					st.WriteString("SELECT ")
 				}
-				st.addf("EXISTS (SELECT 1 FROM %s WHERE organization_id = %s AND %s = %s AND %s)", s.table, st.arg(s.organization), s.region(), st.arg(region), parts[j].text(&st))
+				st.Addf("EXISTS (SELECT 1 FROM %s WHERE organization_id = %s AND %s = %s AND %s)", s.table, st.Arg(s.organization), s.region(), st.Arg(region), parts[j].text(&st))
 			}
 		}
 		var any bool
-		if err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&any); err != nil || !any {
+		if err := s.q.QueryRow(s.ctx, st.String(), st.Args...).Scan(&any); err != nil || !any {
 			return !any, err
 		}
 	}
@@ -325,7 +326,7 @@ func (s *listQuery) columns() string {
 // writeBounds limits a statement to rows after from (exclusive) up to to
 // (inclusive), and to the range of the sort key. Of two bounds on one side it writes
 // the tighter one, because SQLite seeks to one of them, not to the tighter.
-func (s *listQuery) writeBounds(st *statement, from, to *scanPosition) {
+func (s *listQuery) writeBounds(st *keyset.Statement, from, to *scanPosition) {
 	low, high, above, below := from, to, ">", "<="
 	if s.descending {
 		low, high, above, below = to, from, ">=", "<"
@@ -333,15 +334,15 @@ func (s *listQuery) writeBounds(st *statement, from, to *scanPosition) {
 	if s.orderedByID() {
 		switch {
 		case low != nil && low.id >= s.first:
-			st.addf(" AND id %s %s", above, st.arg(low.id))
+			st.Addf(" AND id %s %s", above, st.Arg(low.id))
 		case s.first != "":
-			st.addf(" AND id >= %s", st.arg(s.first))
+			st.Addf(" AND id >= %s", st.Arg(s.first))
 		}
 		switch {
 		case high != nil && (s.last == "" || high.id < s.last):
-			st.addf(" AND id %s %s", below, st.arg(high.id))
+			st.Addf(" AND id %s %s", below, st.Arg(high.id))
 		case s.last != "":
-			st.addf(" AND id < %s", st.arg(s.last))
+			st.Addf(" AND id < %s", st.Arg(s.last))
 		}
 		return
 	}
@@ -352,33 +353,33 @@ func (s *listQuery) writeBounds(st *statement, from, to *scanPosition) {
 	number := func(at *scanPosition) int64 { n, _ := at.value.(int64); return n } // ranges are of integers
 	switch {
 	case low != nil && (f == nil || number(low) >= f.low):
-		st.addf(" AND (%s, id) %s (%s, %s)", s.key.column, above, st.arg(low.value), st.arg(low.id))
+		st.Addf(" AND (%s, id) %s (%s, %s)", s.key.column, above, st.Arg(low.value), st.Arg(low.id))
 	case f != nil:
-		st.addf(" AND %s >= %s", s.key.column, st.arg(f.low))
+		st.Addf(" AND %s >= %s", s.key.column, st.Arg(f.low))
 	}
 	switch {
 	case high != nil && (f == nil || number(high) <= f.high):
-		st.addf(" AND (%s, id) %s (%s, %s)", s.key.column, below, st.arg(high.value), st.arg(high.id))
+		st.Addf(" AND (%s, id) %s (%s, %s)", s.key.column, below, st.Arg(high.value), st.Arg(high.id))
 	case f != nil:
-		st.addf(" AND %s <= %s", s.key.column, st.arg(f.high))
+		st.Addf(" AND %s <= %s", s.key.column, st.Arg(f.high))
 	}
 }
 
 // idRange is the predicate of created_at.
-func (s *listQuery) idRange(st *statement) string {
+func (s *listQuery) idRange(st *keyset.Statement) string {
 	var text string
 	if s.first != "" {
-		text = "id >= " + st.arg(s.first)
+		text = "id >= " + st.Arg(s.first)
 	}
 	if s.last != "" {
-		text += " AND id < " + st.arg(s.last)
+		text += " AND id < " + st.Arg(s.last)
 	}
 	return text
 }
 
 // writeIndexScan writes an index scan as a union of ordered parts. With full, it
 // also writes the residual predicates.
-func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, from, to *scanPosition, full bool) {
+func (s *listQuery) writeIndexScan(st *keyset.Statement, w *filter, columns string, from, to *scanPosition, full bool) {
 	parts := []*filter{nil}
 	if w != nil {
 		parts = nil
@@ -405,7 +406,7 @@ func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, fro
 		if i > 0 {
 			st.WriteString(" UNION ALL ")
 		}
-		st.addf("SELECT %s FROM %s WHERE organization_id = %s", columns, s.table, st.arg(s.organization))
+		st.Addf("SELECT %s FROM %s WHERE organization_id = %s", columns, s.table, st.Arg(s.organization))
 		if s.indexCondition != "" {
 			st.WriteString(" AND " + s.indexCondition)
 		}
@@ -435,55 +436,55 @@ func (s *listQuery) writeIndexScan(st *statement, w *filter, columns string, fro
 
 // writeResidual writes the predicates that the access path w does not imply: of ids
 // unless sought, of the area if area. Covered columns come first, then the area,
-// by [statement.andUnindexed].
-func (s *listQuery) writeResidual(st *statement, w *filter, has []string, sought, area bool) {
+// by andUnindexed.
+func (s *listQuery) writeResidual(st *keyset.Statement, w *filter, has []string, sought, area bool) {
 	if s.nullPartition && w == s.key.nulls && w != nil {
-		st.andUnindexed(s.key.column + " IS NULL")
+		andUnindexed(st, s.key.column+" IS NULL")
 	}
 	if s.first != "" && !sought {
-		st.andUnindexed(s.idRange(st))
+		andUnindexed(st, s.idRange(st))
 	}
 	filters := func(had bool) {
 		for i := range s.filters {
 			f := &s.filters[i]
 			seen := w != nil && (w.column == f.column && w != s.key.nulls || w.nextColumn != nil && w.nextColumn.column == f.column) || f.column == s.key.column && !s.nullPartition
 			if !seen && slices.Contains(has, f.column) == had {
-				st.andUnindexed(f.text(st))
+				andUnindexed(st, f.text(st))
 			}
 		}
 	}
 	filters(true)
 	if area {
-		st.andUnindexed(s.area(st))
+		andUnindexed(st, s.area(st))
 	}
 	filters(false)
 	for _, condition := range s.unindexed {
-		st.andUnindexed(condition(st))
+		andUnindexed(st, condition(st))
 	}
 }
 
 // area is the predicate of being in one of rects, see [bounds].
-func (s *listQuery) area(st *statement) string {
+func (s *listQuery) area(st *keyset.Statement) string {
 	parts := make([]string, len(s.rects))
 	for i, r := range s.rects {
 		b := boundsOf(r)
 		parts[i] = fmt.Sprintf("%[1]s & %[2]d BETWEEN %[3]s AND %[4]s AND %[1]s & %[5]d BETWEEN %[6]s AND %[7]s",
-			s.cell, geo.LatBits, st.arg(b.lat.First), st.arg(b.lat.Last), geo.LngBits, st.arg(b.lng.First), st.arg(b.lng.Last))
+			s.cell, geo.LatBits, st.Arg(b.lat.First), st.Arg(b.lat.Last), geo.LngBits, st.Arg(b.lng.First), st.Arg(b.lng.Last))
 	}
 	return strings.Join(parts, " OR ")
 }
 
 // scanEnd returns the position after rows rows; more is false if there are fewer.
 func (s *listQuery) scanEnd(w *filter, from *scanPosition, rows int) (end *scanPosition, more bool, err error) {
-	var st statement
+	var st keyset.Statement
 	columns := "id, NULL AS value"
 	if !s.orderedByID() {
 		columns = "id, " + s.key.column + " AS value"
 	}
 	s.writeIndexScan(&st, w, columns, from, nil, false)
-	st.addf(" ORDER BY %s LIMIT 1 OFFSET %s", s.ordering(), st.arg(rows-1))
+	st.Addf(" ORDER BY %s LIMIT 1 OFFSET %s", s.ordering(), st.Arg(rows-1))
 	end = &scanPosition{}
-	switch err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&end.id, &end.value); {
+	switch err := s.q.QueryRow(s.ctx, st.String(), st.Args...).Scan(&end.id, &end.value); {
 	case errors.Is(err, db.ErrNoRows):
 		return nil, false, nil
 	case err != nil:
@@ -503,18 +504,18 @@ func (s *listQuery) ordering() string {
 
 // scanIndex returns up to want matches between two positions.
 func (s *listQuery) scanIndex(w *filter, from, to *scanPosition, want int) ([]candidate, error) {
-	var st statement
+	var st keyset.Statement
 	s.writeIndexScan(&st, w, s.columns(), from, to, true)
-	st.addf(" ORDER BY %s", s.ordering())
+	st.Addf(" ORDER BY %s", s.ordering())
 	return s.read(&st, want)
 }
 
 // read runs a statement that selects candidates.
-func (s *listQuery) read(st *statement, want int) ([]candidate, error) {
+func (s *listQuery) read(st *keyset.Statement, want int) ([]candidate, error) {
 	if s.inside == nil && want < math.MaxInt {
-		st.addf(" LIMIT %s", st.arg(want))
+		st.Addf(" LIMIT %s", st.Arg(want))
 	}
-	rows, err := s.q.Query(s.ctx, st.String(), st.args...)
+	rows, err := s.q.Query(s.ctx, st.String(), st.Args...)
 	if err != nil {
 		return nil, err
 	}
@@ -598,12 +599,12 @@ func (s *listQuery) cheapestSet(budget int) (least int, small bool, err error) {
 			}
 		}
 		if !ok || known.rows >= known.bound && known.bound < bound {
-			var st statement
+			var st keyset.Statement
 			st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
 			s.writeSet(&st, set, s.rects)
-			st.addf(" LIMIT %s) AS c", st.arg(bound))
+			st.Addf(" LIMIT %s) AS c", st.Arg(bound))
 			known.bound = bound
-			if err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&known.rows); err != nil {
+			if err := s.q.QueryRow(s.ctx, st.String(), st.Args...).Scan(&known.rows); err != nil {
 				return noSet, false, err
 			}
 			if name != "" {
@@ -636,9 +637,9 @@ func (s *listQuery) setKey(set int) string {
 func recentStamp() int64 { return time.Now().Unix() / 10 }
 
 // writeSet writes the FROM and WHERE of a filter set.
-func (s *listQuery) writeSet(st *statement, set int, rects []geo.Rect) {
+func (s *listQuery) writeSet(st *keyset.Statement, set int, rects []geo.Rect) {
 	if set != cellSet {
-		st.addf(" FROM %s WHERE organization_id = %s", s.table, st.arg(s.organization))
+		st.Addf(" FROM %s WHERE organization_id = %s", s.table, st.Arg(s.organization))
 		if set != createdSet {
 			st.WriteString(" AND " + s.filters[set].indexedText(st))
 		}
@@ -662,10 +663,10 @@ func (s *listQuery) writeSet(st *statement, set int, rects []geo.Rect) {
 		if i < len(ranges) {
 			c = ranges[i]
 		}
-		st.addf("(CAST(%s AS BIGINT), CAST(%s AS BIGINT))", st.arg(c.First), st.arg(c.Last))
+		st.Addf("(CAST(%s AS BIGINT), CAST(%s AS BIGINT))", st.Arg(c.First), st.Arg(c.Last))
 	}
-	st.addf(") AS r CROSS JOIN %s WHERE organization_id = %s AND %s IS NOT NULL AND %s BETWEEN r.column1 AND r.column2",
-		s.table, st.arg(s.organization), s.cell, s.cell)
+	st.Addf(") AS r CROSS JOIN %s WHERE organization_id = %s AND %s IS NOT NULL AND %s BETWEEN r.column1 AND r.column2",
+		s.table, st.Arg(s.organization), s.cell, s.cell)
 	if s.indexCondition != "" {
 		st.WriteString(" AND " + s.indexCondition)
 	}
@@ -674,9 +675,9 @@ func (s *listQuery) writeSet(st *statement, set int, rects []geo.Rect) {
 // readSet returns up to want matches of a filter set after a position; unordered if
 // s.byDistance.
 func (s *listQuery) readSet(set int, from *scanPosition, want int) ([]candidate, error) {
-	var st statement
+	var st keyset.Statement
 	columns := s.columns()
-	st.addf("SELECT id, value, cell FROM (SELECT %s", columns)
+	st.Addf("SELECT id, value, cell FROM (SELECT %s", columns)
 	s.writeSet(&st, set, s.rects)
 	switch {
 	case set < len(s.filters):
@@ -689,23 +690,23 @@ func (s *listQuery) readSet(set int, from *scanPosition, want int) ([]candidate,
 	if !s.orderedByID() {
 		for _, f := range s.filters {
 			if f.column == s.key.column {
-				st.andUnindexed(f.text(&st))
+				andUnindexed(&st, f.text(&st))
 			}
 		}
 		if !s.key.always {
-			st.andUnindexed(s.key.column + " IS NOT NULL")
+			andUnindexed(&st, s.key.column+" IS NOT NULL")
 		}
 	} else if s.nullPartition {
-		st.andUnindexed(s.key.column + " IS NULL")
+		andUnindexed(&st, s.key.column+" IS NULL")
 	}
 	if _, later := s.directions(); from != nil && s.orderedByID() {
-		st.andUnindexed("id " + later + " " + st.arg(from.id))
+		andUnindexed(&st, "id "+later+" "+st.Arg(from.id))
 	} else if from != nil {
-		st.andUnindexed(fmt.Sprintf("(%s, id) %s (%s, %s)", s.key.column, later, st.arg(from.value), st.arg(from.id)))
+		andUnindexed(&st, fmt.Sprintf("(%s, id) %s (%s, %s)", s.key.column, later, st.Arg(from.value), st.Arg(from.id)))
 	}
-	st.addf(" LIMIT %d) AS c", noLimit)
+	st.Addf(" LIMIT %d) AS c", noLimit)
 	if !s.byDistance {
-		st.addf(" ORDER BY %s", s.ordering())
+		st.Addf(" ORDER BY %s", s.ordering())
 	}
 	return s.read(&st, want)
 }

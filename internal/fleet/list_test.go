@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -58,7 +59,7 @@ type listing struct {
 	descending bool
 	limit      int
 	items      func() []item // matches in any order
-	page       func(after *Cursor) ([]Record, *Cursor, error)
+	page       func(after *keyset.Cursor) ([]Record, *keyset.Cursor, error)
 	each       func(fn func(*Record) error) error
 }
 
@@ -78,7 +79,7 @@ func (l *listing) check(t *testing.T, change func()) {
 		t.Fatalf("%s: %v", l.name, err)
 	}
 	compareItems(t, l.name+", exported", got, sorted())
-	var after *Cursor
+	var after *keyset.Cursor
 	var last *item
 	for n := 0; ; n++ {
 		want := sorted()
@@ -112,7 +113,7 @@ func (l *listing) check(t *testing.T, change func()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		after = new(Cursor)
+		after = new(keyset.Cursor)
 		if err := json.Unmarshal(text, after); err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +270,7 @@ func TestVehicleLists(t *testing.T) {
 				VehicleTypeID: optionally(m, "vt_0", "vt_1"), FormFactor: optionally(m, "scooter", "bicycle", "moped"),
 				ZoneID: optionally(m, "zone_a", "zone_b", "zone_none"), Box: m.box(), Near: m.near(), BatteryPercent: m.among(100),
 				LastReportedAt: m.during(), UpdatedAt: m.during(), Limit: pick(m, 0, 1, 5, 100),
-				Sort: Sort{pick(m, "", "created_at", "updated_at", "code", "battery_percent", "last_reported_at", "distance"), m.IntN(2) == 0},
+				Sort: keyset.Sort{Field: pick(m, "", "created_at", "updated_at", "code", "battery_percent", "last_reported_at", "distance"), Descending: m.IntN(2) == 0},
 			}
 			q.Subaccounts = pick(m, nil, nil, []string{"sub_0", "sub_2"}, []string{})
 			for _, v := range all {
@@ -286,14 +287,14 @@ func TestVehicleLists(t *testing.T) {
 			if m.IntN(20) > 0 {
 				q.Code = nil
 			}
-			if q.Near == nil && q.Sort.Member == "distance" {
+			if q.Near == nil && q.Sort.Field == "distance" {
 				if _, _, err := s.ListVehicles(t.Context(), d, testOrg, q); problem.Of(err) != problem.Invalid {
 					t.Fatalf("by distance from nowhere: got %v, want it to be invalid", err)
 				}
-				q.Sort.Member = "code"
+				q.Sort.Field = "code"
 			}
 			l := listing{name: fmt.Sprintf("%+v box %v near %v", q, q.Box, q.Near), descending: q.Sort.Descending, limit: cmp.Or(q.Limit, 20)}
-			if q.Sort.Member == "" {
+			if q.Sort.Field == "" {
 				l.descending = q.Near == nil
 			}
 			l.items = func() []item {
@@ -315,7 +316,7 @@ func TestVehicleLists(t *testing.T) {
 						!in(q.LastReportedAt, v.LastReportedAt) || !in(q.UpdatedAt, v.UpdatedAt) {
 						continue
 					}
-					switch q.Sort.Member {
+					switch q.Sort.Field {
 					case "updated_at":
 						i.value = micros(v.UpdatedAt)
 					case "code":
@@ -335,7 +336,7 @@ func TestVehicleLists(t *testing.T) {
 				}
 				return items
 			}
-			l.page = func(after *Cursor) ([]Record, *Cursor, error) {
+			l.page = func(after *keyset.Cursor) ([]Record, *keyset.Cursor, error) {
 				q.After = after
 				return s.ListVehicles(t.Context(), d, testOrg, q)
 			}
@@ -392,7 +393,7 @@ func TestRideLists(t *testing.T) {
 				PaymentStatus: optionally(m, "due", "paid", "waived"), ZoneID: optionally(m, "zone_0", "zone_1"), Box: m.box(),
 				CreatedAt: m.during(), UpdatedAt: m.during(), StartedAt: m.during(), EndedAt: m.during(), TotalAmount: m.among(900), DurationSeconds: m.among(1200),
 				Limit: pick(m, 0, 1, 5, 100),
-				Sort:  Sort{pick(m, "", "created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"), m.IntN(2) == 0},
+				Sort:  keyset.Sort{Field: pick(m, "", "created_at", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"), Descending: m.IntN(2) == 0},
 			}
 			q.Subaccounts = pick(m, nil, nil, []string{"sub_0", "sub_2"}, []string{})
 			if n%2 == 0 { // in a box, with few filters
@@ -418,7 +419,7 @@ func TestRideLists(t *testing.T) {
 				high := low.AddDate(0, 0, 92)
 				*pick(m, &q.CreatedAt, &q.StartedAt) = period.Range{Low: &low, High: &high, HighOpen: true}
 			}
-			l := listing{name: fmt.Sprintf("%+v box %v", q, q.Box), descending: q.Sort.Descending || q.Sort.Member == "", limit: cmp.Or(q.Limit, 20)}
+			l := listing{name: fmt.Sprintf("%+v box %v", q, q.Box), descending: q.Sort.Descending || q.Sort.Field == "", limit: cmp.Or(q.Limit, 20)}
 			l.items = func() []item {
 				var items []item
 				for _, r := range all {
@@ -434,7 +435,7 @@ func TestRideLists(t *testing.T) {
 						!in(q.EndedAt, r.EndedAt) || !inIntegers(q.TotalAmount, total) || !inIntegers(q.DurationSeconds, duration) {
 						continue
 					}
-					switch q.Sort.Member {
+					switch q.Sort.Field {
 					case "updated_at":
 						i.value = micros(r.UpdatedAt)
 					case "started_at":
@@ -450,7 +451,7 @@ func TestRideLists(t *testing.T) {
 				}
 				return items
 			}
-			l.page = func(after *Cursor) ([]Record, *Cursor, error) {
+			l.page = func(after *keyset.Cursor) ([]Record, *keyset.Cursor, error) {
 				q.After = after
 				return s.ListRides(t.Context(), d, testOrg, q)
 			}
@@ -481,9 +482,9 @@ func TestCustomerLists(t *testing.T) {
 				Subaccounts: pick(m, nil, nil, []string{"sub_0", "sub_2"}), Subaccount: optionally(m, "sub_0", "sub_1"),
 				Status: optionally(m, CustomerActive, CustomerBlocked, CustomerAnonymised), Email: optionally(m, "u1@example.com", "U2@Example.com", "u3@example.com"),
 				Phone: optionally(m, "+49301", "+49302"), CreatedAt: m.during(), UpdatedAt: m.during(), LastRideAt: m.during(),
-				Limit: pick(m, 0, 1, 5, 100), Sort: Sort{pick(m, "", "created_at", "updated_at", "name"), m.IntN(2) == 0},
+				Limit: pick(m, 0, 1, 5, 100), Sort: keyset.Sort{Field: pick(m, "", "created_at", "updated_at", "name"), Descending: m.IntN(2) == 0},
 			}
-			l := listing{name: fmt.Sprintf("%+v", q), descending: q.Sort.Descending || q.Sort.Member == "", limit: cmp.Or(q.Limit, 20)}
+			l := listing{name: fmt.Sprintf("%+v", q), descending: q.Sort.Descending || q.Sort.Field == "", limit: cmp.Or(q.Limit, 20)}
 			l.items = func() []item {
 				var items []item
 				for _, c := range all {
@@ -493,7 +494,7 @@ func TestCustomerLists(t *testing.T) {
 						continue
 					}
 					i := item{id: c.ID, distance: -1}
-					switch q.Sort.Member {
+					switch q.Sort.Field {
 					case "updated_at":
 						i.value = micros(c.UpdatedAt)
 					case "name":
@@ -505,7 +506,7 @@ func TestCustomerLists(t *testing.T) {
 				}
 				return items
 			}
-			l.page = func(after *Cursor) ([]Record, *Cursor, error) {
+			l.page = func(after *keyset.Cursor) ([]Record, *keyset.Cursor, error) {
 				q.After = after
 				return s.ListCustomers(t.Context(), d, testOrg, q)
 			}
@@ -546,9 +547,9 @@ func TestZoneLists(t *testing.T) {
 				Subaccounts: pick(m, nil, nil, []string{"sub_0", "sub_2"}), Subaccount: optionally(m, "sub_0", "sub_1"), Type: optionally(m, Parking, Slow),
 				InForce: pick(m, nil, nil, new(true), new(false)), Box: m.box(),
 				Point: pick(m, nil, nil, &geo.Position{Lat: 52.45, Lng: 13.42}, &geo.Position{Lat: 52.5, Lng: 13.4}, &geo.Position{Lat: -0.95, Lng: 180}, &geo.Position{Lat: -0.95, Lng: -180}),
-				Limit: pick(m, 0, 1, 5, 100), Sort: Sort{pick(m, "", "created_at", "priority", "name"), m.IntN(2) == 0},
+				Limit: pick(m, 0, 1, 5, 100), Sort: keyset.Sort{Field: pick(m, "", "created_at", "priority", "name"), Descending: m.IntN(2) == 0},
 			}
-			l := listing{name: fmt.Sprintf("%+v box %v point %v", q, q.Box, q.Point), descending: q.Sort.Descending || q.Sort.Member == "", limit: cmp.Or(q.Limit, 20)}
+			l := listing{name: fmt.Sprintf("%+v box %v point %v", q, q.Box, q.Point), descending: q.Sort.Descending || q.Sort.Field == "", limit: cmp.Or(q.Limit, 20)}
 			l.items = func() []item {
 				var items []item
 				for id, z := range all {
@@ -576,7 +577,7 @@ func TestZoneLists(t *testing.T) {
 						continue
 					}
 					i := item{id: id, distance: -1}
-					switch q.Sort.Member {
+					switch q.Sort.Field {
 					case "priority":
 						i.value = z.Priority
 					case "name":
@@ -586,7 +587,7 @@ func TestZoneLists(t *testing.T) {
 				}
 				return items
 			}
-			l.page = func(after *Cursor) ([]Record, *Cursor, error) {
+			l.page = func(after *keyset.Cursor) ([]Record, *keyset.Cursor, error) {
 				q.After = after
 				return s.ListZones(t.Context(), d, testOrg, q)
 			}
@@ -628,7 +629,7 @@ func TestOpenRidesGoOn(t *testing.T) {
 			}
 		}
 	}
-	query := RideQuery{Sort: Sort{Member: "created_at"}}
+	query := RideQuery{Sort: keyset.Sort{Field: "created_at"}}
 	docs, _, err := s.ListRides(t.Context(), d, testOrg, query)
 	if err != nil || len(docs) != 3 {
 		t.Fatalf("rides: got %d, %v, want 3", len(docs), err)
@@ -649,7 +650,7 @@ func TestListErrors(t *testing.T) {
 	s := newService(t, d)
 	for name, find := range map[string]func(ctx context.Context) error{
 		"sort": func(ctx context.Context) error {
-			_, _, err := s.ListRides(ctx, d, testOrg, RideQuery{Sort: Sort{Member: "distance"}})
+			_, _, err := s.ListRides(ctx, d, testOrg, RideQuery{Sort: keyset.Sort{Field: "distance"}})
 			return err
 		},
 		"limit": func(ctx context.Context) error {
@@ -669,19 +670,19 @@ func TestListErrors(t *testing.T) {
 			return err
 		},
 		"cursor": func(ctx context.Context) error {
-			_, _, err := s.ListRides(ctx, d, testOrg, RideQuery{Sort: Sort{Member: "updated_at"}, After: &Cursor{Value: "x", ID: "ride_1"}})
+			_, _, err := s.ListRides(ctx, d, testOrg, RideQuery{Sort: keyset.Sort{Field: "updated_at"}, After: &keyset.Cursor{Value: "x", ID: "ride_1"}})
 			return err
 		},
 		"cursor that is no text": func(ctx context.Context) error {
-			_, _, err := s.ListCustomers(ctx, d, testOrg, CustomerQuery{After: &Cursor{ID: "cus_\x00"}})
+			_, _, err := s.ListCustomers(ctx, d, testOrg, CustomerQuery{After: &keyset.Cursor{ID: "cus_\x00"}})
 			return err
 		},
 		"value of a cursor that is no text": func(ctx context.Context) error {
-			_, _, err := s.ListCustomers(ctx, d, testOrg, CustomerQuery{Sort: Sort{Member: "name"}, After: &Cursor{Value: "\x00", ID: "cus_1"}})
+			_, _, err := s.ListCustomers(ctx, d, testOrg, CustomerQuery{Sort: keyset.Sort{Field: "name"}, After: &keyset.Cursor{Value: "\x00", ID: "cus_1"}})
 			return err
 		},
 		"cursor of a distance": func(ctx context.Context) error {
-			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &geo.Circle{Lat: 0, Lng: 0, RadiusMeters: 50}, After: &Cursor{Value: "NaN", ID: "ride_1"}})
+			_, _, err := s.ListVehicles(ctx, d, testOrg, VehicleQuery{Near: &geo.Circle{Lat: 0, Lng: 0, RadiusMeters: 50}, After: &keyset.Cursor{Value: "NaN", ID: "ride_1"}})
 			return err
 		},
 	} {
@@ -717,7 +718,7 @@ func TestZonesBesideTheirBounds(t *testing.T) {
 	slices.Sort(inside)
 	for limit := 1; limit <= len(inside)+1; limit++ {
 		for what, q := range map[string]ZoneQuery{"point": {Point: &geo.Position{Lat: 0.9, Lng: 0.1}}, "box": {Box: &geo.Box{MinLng: 0.1, MinLat: 0.8, MaxLng: 0.2, MaxLat: 0.9}}} {
-			q.Limit, q.Sort.Member = limit, "created_at"
+			q.Limit, q.Sort.Field = limit, "created_at"
 			var got []string
 			for more := true; more; {
 				docs, next, err := s.ListZones(t.Context(), d, testOrg, q)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 
 	"github.com/oklog/ulid/v2"
 )
@@ -96,7 +97,7 @@ func (s *listQuery) sieve(at *scanPosition) (*sieve, error) {
 	}
 	if at != nil {
 		if v.after, err = v.hit(at.id, at.value); err != nil {
-			return nil, errCursor
+			return nil, keyset.ErrCursor
 		}
 	}
 	return v, nil
@@ -427,10 +428,10 @@ func soon(w weight, want int) int {
 
 // inRows returns those in the area of so many rows along the index of the sort.
 func (s *listQuery) inRows(at *scanPosition, rows, want int) ([]candidate, error) {
-	var st statement
+	var st keyset.Statement
 	st.WriteString("SELECT id, value, NULL AS cell FROM (")
 	s.writeIndexScan(&st, nil, "id, "+s.key.column+" AS value, "+s.cell, at, nil, false)
-	st.addf(" ORDER BY %s LIMIT %d) AS r WHERE %s ORDER BY %s", s.ordering(), rows, s.area(&st), s.ordering())
+	st.Addf(" ORDER BY %s LIMIT %d) AS r WHERE %s ORDER BY %s", s.ordering(), rows, s.area(&st), s.ordering())
 	return s.read(&st, want)
 }
 
@@ -506,7 +507,7 @@ func (s *listQuery) fetch(tiles tiled, visits []visit) ([]*tile, error) {
 	if len(missing) == 0 {
 		return list, nil
 	}
-	var st statement
+	var st keyset.Statement
 	st.WriteString("SELECT v.column1, cells, facts, ids FROM (VALUES ")
 	for i := range tilesAtOnce { // always as many, so that the statement is the same
 		which, layer, n := 0, int64(0), int32(-1)
@@ -517,9 +518,9 @@ func (s *listQuery) fetch(tiles tiled, visits []visit) ([]*tile, error) {
 		if i > 0 {
 			st.WriteString(", ")
 		}
-		st.addf("(CAST(%s AS BIGINT), CAST(%s AS BIGINT), CAST(%s AS BIGINT))", st.arg(which), st.arg(layer), st.arg(n))
+		st.Addf("(CAST(%s AS BIGINT), CAST(%s AS BIGINT), CAST(%s AS BIGINT))", st.Arg(which), st.Arg(layer), st.Arg(n))
 	}
-	st.addf(") AS v CROSS JOIN ride_tiles WHERE organization_id = %s AND layer_id = v.column2 AND n = v.column3", st.arg(s.organization))
+	st.Addf(") AS v CROSS JOIN ride_tiles WHERE organization_id = %s AND layer_id = v.column2 AND n = v.column3", st.Arg(s.organization))
 	_, err := db.All(s.ctx, s.q, func(row db.Row) (struct{}, error) {
 		var which int
 		var p packedTile
@@ -535,7 +536,7 @@ func (s *listQuery) fetch(tiles tiled, visits []visit) ([]*tile, error) {
 			list[which] = t
 		}
 		return struct{}{}, err
-	}, st.String(), st.args...)
+	}, st.String(), st.Args...)
 	if err == nil && slices.Contains(list, nil) {
 		err = errTile
 	}
@@ -587,12 +588,12 @@ func (s *listQuery) firstOpen(at *scanPosition, most int) ([]candidate, error) {
 	if most >= noLimit || s.key.column == "updated_at" { // of which there is no index
 		return open.readSet(cellSet, at, most)
 	}
-	var st statement
+	var st keyset.Statement
 	st.WriteString("SELECT 1 AS one")
 	open.writeSet(&st, cellSet, s.rects)
-	st.addf(" LIMIT 1 OFFSET %s", st.arg(s.tiling.open-1))
+	st.Addf(" LIMIT 1 OFFSET %s", st.Arg(s.tiling.open-1))
 	one := 0
-	switch err := s.q.QueryRow(s.ctx, st.String(), st.args...).Scan(&one); {
+	switch err := s.q.QueryRow(s.ctx, st.String(), st.Args...).Scan(&one); {
 	case errors.Is(err, db.ErrNoRows):
 		return open.readSet(cellSet, at, most)
 	case err != nil:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -29,8 +30,8 @@ type VehicleQuery struct {
 	BatteryPercent Integers
 	LastReportedAt period.Range
 	UpdatedAt      period.Range
-	Sort           Sort // by created_at, updated_at, code (in lower case), battery_percent or last_reported_at; with Near also distance, the default
-	After          *Cursor
+	Sort           keyset.Sort // by created_at, updated_at, code (in lower case), battery_percent or last_reported_at; with Near also distance, the default
+	After          *keyset.Cursor
 	Limit          int // 0: 20; at most 100
 }
 
@@ -40,21 +41,21 @@ func (q *VehicleQuery) Check(v *problem.Validation) {
 	if q.Near != nil {
 		members = append(members, "distance")
 	}
-	checkPage(v, q.Limit, q.Sort, q.After, members...)
-	checkValues(v, "subaccount_id", q.Subaccount)
-	checkValues(v, "state", q.State)
-	checkValues(v, "vehicle_type_id", q.VehicleTypeID)
-	checkValues(v, "form_factor", q.FormFactor)
-	checkValues(v, "code", q.Code)
-	checkValues(v, "device_id", q.DeviceID)
-	checkValues(v, "external_id", q.ExternalID)
-	checkValues(v, "zone_id", q.ZoneID)
+	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, members...)
+	keyset.CheckValues(v, "subaccount_id", q.Subaccount)
+	keyset.CheckValues(v, "state", q.State)
+	keyset.CheckValues(v, "vehicle_type_id", q.VehicleTypeID)
+	keyset.CheckValues(v, "form_factor", q.FormFactor)
+	keyset.CheckValues(v, "code", q.Code)
+	keyset.CheckValues(v, "device_id", q.DeviceID)
+	keyset.CheckValues(v, "external_id", q.ExternalID)
+	keyset.CheckValues(v, "zone_id", q.ZoneID)
 	checkBox(v, q.Box)
 	checkNear(v, q.Near)
 }
 
 // ListVehicles is [Service.ListRides] for vehicles.
-func (s *Service) ListVehicles(ctx context.Context, q db.Querier, organizationID string, query VehicleQuery) ([]Record, *Cursor, error) {
+func (s *Service) ListVehicles(ctx context.Context, q db.Querier, organizationID string, query VehicleQuery) ([]Record, *keyset.Cursor, error) {
 	if err := problem.Check(&query); err != nil {
 		return nil, nil, err
 	}
@@ -81,13 +82,13 @@ func vehicleListQuery(ctx context.Context, q db.Querier, organizationID string, 
 		cellColumns:     []string{"state", "vehicle_type_id", "form_factor", "subaccount_id", "battery_percent", "last_reported_at", "updated_at", "code"},
 		after:           query.After, descending: query.Sort.Descending,
 	}
-	switch query.Sort.Member {
+	switch query.Sort.Field {
 	case "updated_at":
 		f.key = sortKey{column: "updated_at", always: true}
 	case "code":
 		f.key = sortKey{column: "code", always: true, text: true}
 	case "battery_percent", "last_reported_at":
-		f.key = sortKey{column: query.Sort.Member}
+		f.key = sortKey{column: query.Sort.Field}
 	case "distance":
 		f.byDistance = true
 	case "":

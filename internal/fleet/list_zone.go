@@ -10,6 +10,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -21,16 +22,16 @@ type ZoneQuery struct {
 	InForce     *bool         // now, by the organization's clock
 	Box         *geo.Box      // that the zone intersects
 	Point       *geo.Position // that the zone contains
-	Sort        Sort          // by priority, created_at or name
-	After       *Cursor
+	Sort        keyset.Sort   // by priority, created_at or name
+	After       *keyset.Cursor
 	Limit       int // 0: 20; at most 100
 }
 
 // Check implements [problem.Checker].
 func (q *ZoneQuery) Check(v *problem.Validation) {
-	checkPage(v, q.Limit, q.Sort, q.After, "priority", "created_at", "name")
-	checkValues(v, "subaccount_id", q.Subaccount)
-	checkValues(v, "type", q.Type)
+	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, "priority", "created_at", "name")
+	keyset.CheckValues(v, "subaccount_id", q.Subaccount)
+	keyset.CheckValues(v, "type", q.Type)
 	checkBox(v, q.Box)
 	if q.Point != nil {
 		checkPoint(v, q.Point.Lat, q.Point.Lng)
@@ -38,7 +39,7 @@ func (q *ZoneQuery) Check(v *problem.Validation) {
 }
 
 // ListZones is [Service.ListRides] for zones.
-func (s *Service) ListZones(ctx context.Context, q db.Querier, organizationID string, query ZoneQuery) ([]Record, *Cursor, error) {
+func (s *Service) ListZones(ctx context.Context, q db.Querier, organizationID string, query ZoneQuery) ([]Record, *keyset.Cursor, error) {
 	if err := problem.Check(&query); err != nil {
 		return nil, nil, err
 	}
@@ -60,7 +61,7 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 	f := &listQuery{
 		ctx: ctx, q: q, organization: organizationID, table: "zones", after: query.After, descending: query.Sort.Descending,
 	}
-	switch query.Sort.Member {
+	switch query.Sort.Field {
 	case "priority":
 		f.key = sortKey{column: "priority", always: true}
 	case "name":
@@ -80,11 +81,11 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 			return nil, err
 		}
 		now, want := a.now.UnixMicro(), *query.InForce
-		f.unindexed = append(f.unindexed, func(st *statement) string {
+		f.unindexed = append(f.unindexed, func(st *keyset.Statement) string {
 			if want {
-				return fmt.Sprintf("coalesce(starts_at <= %s, TRUE) AND coalesce(ends_at > %s, TRUE)", st.arg(now), st.arg(now))
+				return fmt.Sprintf("coalesce(starts_at <= %s, TRUE) AND coalesce(ends_at > %s, TRUE)", st.Arg(now), st.Arg(now))
 			}
-			return fmt.Sprintf("coalesce(starts_at > %s, FALSE) OR coalesce(ends_at <= %s, FALSE)", st.arg(now), st.arg(now))
+			return fmt.Sprintf("coalesce(starts_at > %s, FALSE) OR coalesce(ends_at <= %s, FALSE)", st.Arg(now), st.Arg(now))
 		})
 	}
 	var boxes []geo.Box
@@ -116,12 +117,12 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 
 // boundsIntersect is the predicate that a zone's bounds intersect one of boxes,
 // with slack.
-func boundsIntersect(boxes []geo.Box) func(st *statement) string {
-	return func(st *statement) string {
+func boundsIntersect(boxes []geo.Box) func(st *keyset.Statement) string {
+	return func(st *keyset.Statement) string {
 		parts := make([]string, len(boxes))
 		for i, b := range boxes {
 			parts[i] = fmt.Sprintf("min_lng <= %s AND max_lng >= %s AND min_lat <= %s AND max_lat >= %s",
-				st.arg(b.MaxLng+geo.Slack), st.arg(b.MinLng-geo.Slack), st.arg(b.MaxLat+geo.Slack), st.arg(b.MinLat-geo.Slack))
+				st.Arg(b.MaxLng+geo.Slack), st.Arg(b.MinLng-geo.Slack), st.Arg(b.MaxLat+geo.Slack), st.Arg(b.MinLat-geo.Slack))
 		}
 		return strings.Join(parts, " OR ")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -19,13 +20,13 @@ type VehicleFilter struct {
 }
 
 func (f *VehicleFilter) check(v *problem.Validation) {
-	checkValues(v, "subaccount_id", f.Subaccount)
-	checkValues(v, "state", f.State)
-	checkValues(v, "vehicle_type_id", f.VehicleTypeID)
+	keyset.CheckValues(v, "subaccount_id", f.Subaccount)
+	keyset.CheckValues(v, "state", f.State)
+	keyset.CheckValues(v, "vehicle_type_id", f.VehicleTypeID)
 }
 
 // where returns the SQL condition on vehicles.
-func (f *VehicleFilter) where(st *statement) string {
+func (f *VehicleFilter) where(st *keyset.Statement) string {
 	var s listQuery
 	s.whereEqual("subaccount_id", f.Subaccount, false, "")
 	s.whereEqual("state", texts(f.State), false, "")
@@ -64,15 +65,15 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 	seen := make(map[int64]bool)
 	err := s.snapshot(ctx, q, func(q db.Querier) error {
 		for _, r := range geo.Cover(rects, maxRanges) {
-			var st statement
-			org, first, last := st.arg(organizationID), st.arg(r.First), st.arg(r.Last)
+			var st keyset.Statement
+			org, first, last := st.Arg(organizationID), st.Arg(r.First), st.Arg(r.Last)
 			// Skip from one non-empty square to the next.
 			next := func(from string) string {
 				return fmt.Sprintf("(SELECT v.cell >> %d FROM vehicles v WHERE v.organization_id = %s AND v.cell >= %s AND v.cell <= %s ORDER BY v.cell LIMIT 1)",
 					2*level, org, from, last)
 			}
 			in := fmt.Sprintf("FROM vehicles v WHERE v.organization_id = %s AND v.cell >= s.square << %d AND v.cell < (s.square + 1) << %d", org, 2*level, 2*level) + f.where(&st)
-			st.addf("WITH RECURSIVE s(square) AS (SELECT %s UNION ALL SELECT %s FROM s WHERE s.square IS NOT NULL) "+
+			st.Addf("WITH RECURSIVE s(square) AS (SELECT %s UNION ALL SELECT %s FROM s WHERE s.square IS NOT NULL) "+
 				"SELECT s.square, (SELECT count(*) %s), (SELECT v.id %s LIMIT 1) FROM s WHERE s.square IS NOT NULL",
 				next(first), next(fmt.Sprintf("(s.square + 1) << %d", 2*level)), in, in)
 			_, err := db.All(ctx, q, func(row db.Row) (struct{}, error) {
@@ -89,7 +90,7 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 					squares = append(squares, Square{geo.Box{MinLng: geo.Degrees(lng), MinLat: geo.Degrees(lat), MaxLng: geo.Degrees(lng + size), MaxLat: geo.Degrees(lat + size)}, count, id})
 				}
 				return struct{}{}, nil
-			}, st.String(), st.args...)
+			}, st.String(), st.Args...)
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
@@ -31,7 +32,7 @@ func expanded(ctx context.Context, r *rest.Request, record documented, expand ex
 }
 
 // listed answers with a page of a list.
-func listed(ctx context.Context, r *rest.Request, docs []fleet.Record, next *fleet.Cursor, expand expander) (rest.Response, error) {
+func listed(ctx context.Context, r *rest.Request, docs []fleet.Record, next *keyset.Cursor, expand expander) (rest.Response, error) {
 	list := make([]rest.Document, len(docs))
 	for i := range docs {
 		list[i] = stored(&docs[i])

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -16,13 +17,13 @@ func integers(r *rest.Request, name string) fleet.Integers {
 }
 
 // order returns the sort order of the request.
-func order(r *rest.Request) fleet.Sort {
-	return fleet.Sort{Member: r.Sort(), Descending: r.Descending()}
+func order(r *rest.Request) keyset.Sort {
+	return keyset.Sort{Field: r.Sort(), Descending: r.Descending()}
 }
 
 // listCursor returns the request's cursor; nil on the first page.
-func listCursor(r *rest.Request) (*fleet.Cursor, error) {
-	var c fleet.Cursor
+func listCursor(r *rest.Request) (*keyset.Cursor, error) {
+	var c keyset.Cursor
 	more, err := r.Cursor(&c)
 	if err != nil || !more {
 		return nil, err
@@ -74,7 +75,7 @@ func (a *API) listVehicles(ctx context.Context, r *rest.Request) (rest.Response,
 		return rest.Response{}, err
 	}
 	if q.Near != nil && !r.Sorted() {
-		q.Sort = fleet.Sort{Member: byDistance}
+		q.Sort = keyset.Sort{Field: byDistance}
 	}
 	if r.Exporting() {
 		return exported(ctx, r, func(fn func(*fleet.Record) error) error {

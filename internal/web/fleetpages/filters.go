@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -96,9 +97,9 @@ func (f *filters) days(from, to string, zone *time.Location) period.Range {
 }
 
 // sort parses a sort key, descending after a minus sign.
-func (f *filters) sort() fleet.Sort {
+func (f *filters) sort() keyset.Sort {
 	member, descending := strings.CutPrefix(f.get("sort"), "-")
-	return fleet.Sort{Member: member, Descending: descending}
+	return keyset.Sort{Field: member, Descending: descending}
 }
 
 // subaccountChoices returns the subaccounts and the field that selects one, nil if
@@ -114,7 +115,7 @@ func (p *pages) subaccountChoices(ctx context.Context, r *web.Request) ([]fleet.
 }
 
 // resultCount describes the number of records on a page of a list, which are called one or other.
-func resultCount(n int, first bool, next *fleet.Cursor, one, other string) string {
+func resultCount(n int, first bool, next *keyset.Cursor, one, other string) string {
 	count := web.Count(n, one, other)
 	switch {
 	case next != nil && first:

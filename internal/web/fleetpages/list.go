@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
@@ -29,9 +30,9 @@ func with(r *web.Request, pairs ...string) string {
 
 // after returns the cursor of the request; nil for the first page or an invalid
 // cursor.
-func after(r *web.Request) *fleet.Cursor {
+func after(r *web.Request) *keyset.Cursor {
 	text, err := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("after"))
-	var c fleet.Cursor
+	var c keyset.Cursor
 	if err != nil || len(text) == 0 || json.Unmarshal(text, &c) != nil || c.ID == "" {
 		return nil
 	}
@@ -39,7 +40,7 @@ func after(r *web.Request) *fleet.Cursor {
 }
 
 // pager links to the next page and back to the first.
-func pager(r *web.Request, next *fleet.Cursor) (web.Pager, error) {
+func pager(r *web.Request, next *keyset.Cursor) (web.Pager, error) {
 	var p web.Pager
 	if r.URL.Query().Get("after") != "" {
 		p.Newer = with(r)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/mapview"
@@ -330,7 +331,7 @@ func crowded(v mapview.View, docs []fleet.Vehicle) (squares []fleet.Square, yes 
 func (p *pages) drawZones(ctx context.Context, r *web.Request, b *mapPage, v mapview.View, subaccounts []string) error {
 	box := v.Box()
 	docs, next, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{
-		Subaccount: subaccounts, Box: &box, Sort: fleet.Sort{Member: "priority"}, Limit: mapZones,
+		Subaccount: subaccounts, Box: &box, Sort: keyset.Sort{Field: "priority"}, Limit: mapZones,
 	})
 	if err != nil {
 		return err

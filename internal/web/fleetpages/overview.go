@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/chart"
@@ -243,10 +244,10 @@ func (p *pages) attentionItems(ctx context.Context, r *web.Request, subs []fleet
 			add(s.icon, web.Count(n, s.one, s.other), "/vehicles", url.Values{"state": {string(s.state)}}, "")
 		}
 	}
-	low, err := p.countUpTo(ctx, func(ctx context.Context) ([]fleet.Record, *fleet.Cursor, error) {
+	low, err := p.countUpTo(ctx, func(ctx context.Context) ([]fleet.Record, *keyset.Cursor, error) {
 		return p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, fleet.VehicleQuery{
 			State: []fleet.VehicleState{fleet.Available}, BatteryPercent: fleet.Integers{High: new(settings.BatteryReadyPercent)},
-			Sort: fleet.Sort{Member: "battery_percent"}, Limit: 100,
+			Sort: keyset.Sort{Field: "battery_percent"}, Limit: 100,
 		})
 	})
 	if err != nil {
@@ -256,7 +257,7 @@ func (p *pages) attentionItems(ctx context.Context, r *web.Request, subs []fleet
 		add("battery", web.Sprintf("%s available with %d%% battery or less", low, settings.BatteryReadyPercent), "/vehicles", url.Values{"state": {string(fleet.Available)}, "battery": {strconv.FormatInt(settings.BatteryReadyPercent, 10)}}, "")
 	}
 	day := r.Now.Add(-24 * time.Hour)
-	due, err := p.countUpTo(ctx, func(ctx context.Context) ([]fleet.Record, *fleet.Cursor, error) {
+	due, err := p.countUpTo(ctx, func(ctx context.Context) ([]fleet.Record, *keyset.Cursor, error) {
 		return p.Fleet.ListRides(ctx, p.DB, r.OrganizationID, fleet.RideQuery{
 			PaymentStatus: []string{"due"}, EndedAt: period.Range{High: &day}, Limit: 100,
 		})
@@ -272,7 +273,7 @@ func (p *pages) attentionItems(ctx context.Context, r *web.Request, subs []fleet
 
 // countUpTo formats the number of records of a list up to one page: "3", "more than
 // 100"; empty for none.
-func (p *pages) countUpTo(ctx context.Context, find func(ctx context.Context) ([]fleet.Record, *fleet.Cursor, error)) (string, error) {
+func (p *pages) countUpTo(ctx context.Context, find func(ctx context.Context) ([]fleet.Record, *keyset.Cursor, error)) (string, error) {
 	docs, next, err := find(ctx)
 	switch {
 	case err != nil || len(docs) == 0:

@@ -9,6 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -65,7 +66,7 @@ func (p *pages) riders(w http.ResponseWriter, r *web.Request) error {
 		q.Status = []fleet.CustomerStatus{fleet.CustomerStatus(status)}
 	}
 	var riders []fleet.Customer
-	var next *fleet.Cursor
+	var next *keyset.Cursor
 	if text := f.get("search"); text != "" {
 		riders, next, err = p.searchRiders(ctx, r, text, q)
 	} else {

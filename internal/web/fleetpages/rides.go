@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/phone"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -115,7 +116,7 @@ func (p *pages) rides(w http.ResponseWriter, r *web.Request) error {
 		return err
 	}
 	var docs []fleet.Record
-	var next *fleet.Cursor
+	var next *keyset.Cursor
 	if f.ok() && !none {
 		query.After, query.Limit = after(r), perPage
 		if docs, next, err = p.Fleet.ListRides(ctx, p.DB, r.OrganizationID, query); err != nil {
@@ -340,8 +341,8 @@ func totalCost(rides []fleet.Ride) string {
 
 // searchRiders finds riders by id, e-mail address, phone number, external id or the
 // start of the name.
-func (p *pages) searchRiders(ctx context.Context, r *web.Request, text string, q fleet.CustomerQuery) ([]fleet.Customer, *fleet.Cursor, error) {
-	find := func(q fleet.CustomerQuery) ([]fleet.Customer, *fleet.Cursor, error) {
+func (p *pages) searchRiders(ctx context.Context, r *web.Request, text string, q fleet.CustomerQuery) ([]fleet.Customer, *keyset.Cursor, error) {
+	find := func(q fleet.CustomerQuery) ([]fleet.Customer, *keyset.Cursor, error) {
 		docs, next, err := p.Fleet.ListCustomers(ctx, p.DB, r.OrganizationID, q)
 		if problem.Of(err) == problem.Invalid { // no rider has such a value
 			return nil, nil, nil
@@ -373,9 +374,9 @@ func (p *pages) searchRiders(ctx context.Context, r *web.Request, text string, q
 		return list, nil, err
 	}
 	// Names with this prefix are adjacent.
-	q.Sort = fleet.Sort{Member: "name"}
+	q.Sort = keyset.Sort{Field: "name"}
 	if q.After == nil {
-		q.After = &fleet.Cursor{Value: text}
+		q.After = &keyset.Cursor{Value: text}
 	}
 	list, next, err := find(q)
 	for i := range list {

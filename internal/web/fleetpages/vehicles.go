@@ -8,6 +8,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -103,7 +104,7 @@ func (p *pages) vehicles(w http.ResponseWriter, r *web.Request) error {
 	}
 	q.BatteryPercent.High = f.integer("battery")
 	var docs []fleet.Record
-	var next *fleet.Cursor
+	var next *keyset.Cursor
 	if f.ok() {
 		docs, next, err = p.Fleet.ListVehicles(ctx, p.DB, r.OrganizationID, q)
 		if problem.Of(err) == problem.Invalid && q.Code != nil { // longer than any code
@@ -175,7 +176,7 @@ func typeOptions(subs []fleet.Subaccount) []web.Option {
 
 // zoneOptions lists zones up to the limit of a select.
 func (p *pages) zoneOptions(ctx context.Context, r *web.Request) ([]web.Option, error) {
-	docs, _, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Sort: fleet.Sort{Member: "name"}, Limit: 100})
+	docs, _, err := p.Fleet.ListZones(ctx, p.DB, r.OrganizationID, fleet.ZoneQuery{Sort: keyset.Sort{Field: "name"}, Limit: 100})
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/geo"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/web"
@@ -83,7 +84,7 @@ func (p *pages) zones(w http.ResponseWriter, r *web.Request) error {
 		b.Empty.Path, b.Empty.Label = p.base+"/zones/new", "Create zone"
 	}
 	b.Filters.parse(r)
-	q := fleet.ZoneQuery{Subaccount: b.Filters.list("subaccount"), Sort: fleet.Sort{Member: "priority"}, After: after(r), Limit: perPage}
+	q := fleet.ZoneQuery{Subaccount: b.Filters.list("subaccount"), Sort: keyset.Sort{Field: "priority"}, After: after(r), Limit: perPage}
 	if t := b.Filters.get("type"); t != "" {
 		q.Type = []fleet.ZoneType{fleet.ZoneType(t)}
 	}
