@@ -77,7 +77,7 @@ func reminderRoutes(s reminderService) []rest.Route {
 		Export: true,
 		Output: reminderRecord, List: true,
 		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) {
-			q := reminderQuery{Sort: r.Sort(), Descending: r.Descending(), Limit: r.Limit()}
+			q := reminderQuery{Sort: r.Sort().Field, Descending: r.Sort().Descending, Limit: r.Limit()}
 			q.From, q.Until = r.Times("created_at")
 			if r.Exporting() {
 				return rest.Export(s.Each(ctx, r.Key.OrganizationID, q)), nil

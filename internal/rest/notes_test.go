@@ -170,7 +170,7 @@ func (n *notebook) each(ctx context.Context, organization string, r *rest.Reques
 		from0, until := r.Times("created_at")
 		low, high := r.Ints("stars")
 		query := "SELECT record FROM notes WHERE organization_id = $1 AND id > $2 ORDER BY id"
-		if r.Descending() {
+		if r.Sort().Descending {
 			query = "SELECT record FROM notes WHERE organization_id = $1 AND ($2 = '' OR id < $2) ORDER BY id DESC"
 		}
 		err := n.db.Read(ctx, func(tx *db.Tx) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
@@ -305,14 +306,13 @@ func (r *Request) Ints(name string) (low, high *int64) {
 // Limit returns the page size: 1 to 100.
 func (r *Request) Limit() int { return r.query.limit }
 
-// Sort returns the sort field of the list.
-func (r *Request) Sort() string { return r.query.sort }
+// Sort returns the sort order of the list.
+func (r *Request) Sort() keyset.Sort {
+	return keyset.Sort{Field: r.query.sort, Descending: r.query.descending}
+}
 
 // Sorted reports whether the request sets the sort order.
 func (r *Request) Sorted() bool { return r.query.sorted }
-
-// Descending reports whether the sort order is descending.
-func (r *Request) Descending() bool { return r.query.descending }
 
 // Expanded reports whether the request asks for an expansion; the key has the permission.
 func (r *Request) Expanded(name string) bool { return slices.Contains(r.query.expand, name) }
@@ -335,6 +335,16 @@ func (r *Request) Cursor(position any) (bool, error) {
 		return false, errCursor()
 	}
 	return true, nil
+}
+
+// After is [Request.Cursor] for lists of package keyset; nil for the first page.
+func (r *Request) After() (*keyset.Cursor, error) {
+	var c keyset.Cursor
+	more, err := r.Cursor(&c)
+	if err != nil || !more {
+		return nil, err
+	}
+	return &c, nil
 }
 
 // Misplaced converts an error of a service's list: only the position in the cursor has not been

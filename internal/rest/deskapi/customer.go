@@ -137,7 +137,7 @@ func wireCustomers(customers []desk.Customer) ([]*customer, error) {
 func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := desk.CustomerQuery{
 		Name: r.String("q"), Email: r.Strings("email"), Phone: r.Strings("phone"), ExternalID: r.Strings("external_id"),
-		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), Sort: order(r),
+		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), Sort: r.Sort(),
 	}
 	for i, number := range q.Phone {
 		// An unescaped + arrives as a space.
@@ -152,7 +152,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 	}
 	q.Limit = r.Limit()
 	var err error
-	if q.After, err = listCursor(r); err != nil {
+	if q.After, err = r.After(); err != nil {
 		return rest.Response{}, err
 	}
 	customers, next, err := a.Desk.FindCustomers(ctx, a.DB, r.Key.OrganizationID, q)

@@ -79,7 +79,7 @@ func (a *API) eventRoutes() []rest.Route {
 }
 
 func (a *API) listEvents(ctx context.Context, r *rest.Request) (rest.Response, error) {
-	q := event.Query{TicketID: r.String("ticket_id"), CreatedAt: r.Range("created_at"), Ascending: !r.Descending()}
+	q := event.Query{TicketID: r.String("ticket_id"), CreatedAt: r.Range("created_at"), Ascending: !r.Sort().Descending}
 	for _, name := range r.Strings("event") {
 		q.Names = append(q.Names, event.Name(name))
 	}

@@ -12,7 +12,7 @@ import (
 func whole[T any](r *rest.Request, records []T, id func(T) string) (rest.Response, error) {
 	records = slices.Clone(records)
 	slices.SortFunc(records, func(a, b T) int {
-		if r.Descending() {
+		if r.Sort().Descending {
 			a, b = b, a
 		}
 		return cmp.Compare(id(a), id(b))
@@ -27,7 +27,7 @@ func whole[T any](r *rest.Request, records []T, id func(T) string) (rest.Respons
 	}
 	if more {
 		records = slices.DeleteFunc(records, func(x T) bool {
-			if r.Descending() {
+			if r.Sort().Descending {
 				return id(x) >= after
 			}
 			return id(x) <= after

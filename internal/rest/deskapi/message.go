@@ -318,7 +318,7 @@ func (a *API) wireMessages(ctx context.Context, r *rest.Request, messages []desk
 
 func (a *API) listMessages(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := desk.MessageQuery{
-		Kind: r.Strings("kind"), Direction: r.Strings("direction"), CreatedAt: r.Range("created_at"), Sort: order(r),
+		Kind: r.Strings("kind"), Direction: r.Strings("direction"), CreatedAt: r.Range("created_at"), Sort: r.Sort(),
 	}
 	if r.Exporting() {
 		return rest.Export(inChunks(func(fn func(*desk.Message) error) error {
@@ -327,7 +327,7 @@ func (a *API) listMessages(ctx context.Context, r *rest.Request) (rest.Response,
 	}
 	q.Limit = r.Limit()
 	var err error
-	if q.After, err = listCursor(r); err != nil {
+	if q.After, err = r.After(); err != nil {
 		return rest.Response{}, err
 	}
 	messages, next, err := a.Desk.FindMessages(ctx, a.DB, r.Key.OrganizationID, r.Path("id"), q)

@@ -33,21 +33,6 @@ func changed(stored map[string]string, sent optional.Value[map[string]string]) d
 	return c
 }
 
-// order returns the sort order of the request.
-func order(r *rest.Request) keyset.Sort {
-	return keyset.Sort{Field: r.Sort(), Descending: r.Descending()}
-}
-
-// listCursor returns the request's cursor for a list of the desk.
-func listCursor(r *rest.Request) (*keyset.Cursor, error) {
-	var p keyset.Cursor
-	more, err := r.Cursor(&p)
-	if err != nil || !more {
-		return nil, err
-	}
-	return &p, nil
-}
-
 // paged answers with a page of a list of the desk.
 func paged[T any](list []T, next *keyset.Cursor) rest.Response {
 	if next == nil {

@@ -317,7 +317,7 @@ func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, 
 		Status: rest.Typed[desk.Status](r.Strings("status")), Priority: rest.Typed[desk.Priority](r.Strings("priority")),
 		AssigneeID: r.Strings("assignee_id"), CustomerID: r.Strings("customer_id"), Channel: r.Strings("channel"),
 		Tags: r.Strings("tags"), ExternalID: r.Strings("external_id"), Text: r.String("q"),
-		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), Sort: order(r),
+		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), Sort: r.Sort(),
 	}
 	for i, id := range q.AssigneeID {
 		if id == nobody {
@@ -343,7 +343,7 @@ func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, 
 	}
 	q.Limit = r.Limit()
 	var err error
-	if q.After, err = listCursor(r); err != nil {
+	if q.After, err = r.After(); err != nil {
 		return rest.Response{}, err
 	}
 	tickets, next, err := a.Desk.FindTickets(ctx, a.DB, r.Key.OrganizationID, q)

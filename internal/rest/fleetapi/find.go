@@ -16,28 +16,13 @@ func integers(r *rest.Request, name string) fleet.Integers {
 	return fleet.Integers{Low: low, High: high}
 }
 
-// order returns the sort order of the request.
-func order(r *rest.Request) keyset.Sort {
-	return keyset.Sort{Field: r.Sort(), Descending: r.Descending()}
-}
-
-// listCursor returns the request's cursor; nil on the first page.
-func listCursor(r *rest.Request) (*keyset.Cursor, error) {
-	var c keyset.Cursor
-	more, err := r.Cursor(&c)
-	if err != nil || !more {
-		return nil, err
-	}
-	return &c, nil
-}
-
 func (a *API) listRides(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := fleet.RideQuery{
 		Subaccounts: r.Subaccounts(), Status: rest.Typed[fleet.RideStatus](r.Strings("status")), TripType: rest.Typed[fleet.TripType](r.Strings("trip_type")),
 		CustomerID: r.Strings("customer_id"), VehicleID: r.Strings("vehicle_id"), PricingPlanID: r.Strings("pricing_plan_id"),
 		PaymentStatus: r.Strings("payment_status"), ExternalID: r.Strings("external_id"), ZoneID: r.Strings("zone_id"),
 		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), StartedAt: r.Range("started_at"), EndedAt: r.Range("ended_at"),
-		TotalAmount: integers(r, "total_amount"), DurationSeconds: integers(r, "duration_seconds"), Sort: order(r), Limit: r.Limit(),
+		TotalAmount: integers(r, "total_amount"), DurationSeconds: integers(r, "duration_seconds"), Sort: r.Sort(), Limit: r.Limit(),
 	}
 	var err error
 	if q.Box, err = box(r); err != nil {
@@ -51,7 +36,7 @@ func (a *API) listRides(ctx context.Context, r *rest.Request) (rest.Response, er
 			return a.Fleet.EachRide(ctx, r.Key.OrganizationID, q, fn)
 		}, a.expandRides, r.Expands()), nil
 	}
-	if q.After, err = listCursor(r); err != nil {
+	if q.After, err = r.After(); err != nil {
 		return rest.Response{}, err
 	}
 	docs, after, err := a.Fleet.ListRides(ctx, a.DB, r.Key.OrganizationID, q)
@@ -65,7 +50,7 @@ func (a *API) listVehicles(ctx context.Context, r *rest.Request) (rest.Response,
 	q := fleet.VehicleQuery{
 		Subaccounts: r.Subaccounts(), State: rest.Typed[fleet.VehicleState](r.Strings("state")), VehicleTypeID: r.Strings("vehicle_type_id"),
 		FormFactor: r.Strings("form_factor"), Code: r.Strings("code"), DeviceID: r.Strings("device_id"), ExternalID: r.Strings("external_id"), ZoneID: r.Strings("zone_id"),
-		BatteryPercent: integers(r, "battery_percent"), LastReportedAt: r.Range("last_reported_at"), UpdatedAt: r.Range("updated_at"), Sort: order(r), Limit: r.Limit(),
+		BatteryPercent: integers(r, "battery_percent"), LastReportedAt: r.Range("last_reported_at"), UpdatedAt: r.Range("updated_at"), Sort: r.Sort(), Limit: r.Limit(),
 	}
 	var err error
 	if q.Box, err = box(r); err != nil {
@@ -82,7 +67,7 @@ func (a *API) listVehicles(ctx context.Context, r *rest.Request) (rest.Response,
 			return a.Fleet.EachVehicle(ctx, r.Key.OrganizationID, q, fn)
 		}, a.expandVehicles, r.Expands()), nil
 	}
-	if q.After, err = listCursor(r); err != nil {
+	if q.After, err = r.After(); err != nil {
 		return rest.Response{}, err
 	}
 	docs, after, err := a.Fleet.ListVehicles(ctx, a.DB, r.Key.OrganizationID, q)
@@ -96,7 +81,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 	q := fleet.CustomerQuery{
 		Subaccounts: r.Subaccounts(), Status: rest.Typed[fleet.CustomerStatus](r.Strings("status")), Email: r.Strings("email"), Phone: r.Strings("phone"),
 		ExternalID: r.Strings("external_id"), CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), LastRideAt: r.Range("last_ride_at"),
-		Sort: order(r), Limit: r.Limit(),
+		Sort: r.Sort(), Limit: r.Limit(),
 	}
 	for i, number := range q.Phone {
 		// An unescaped + arrives as a space.
@@ -110,7 +95,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 		}, plain, false), nil
 	}
 	var err error
-	if q.After, err = listCursor(r); err != nil {
+	if q.After, err = r.After(); err != nil {
 		return rest.Response{}, err
 	}
 	docs, after, err := a.Fleet.ListCustomers(ctx, a.DB, r.Key.OrganizationID, q)
@@ -122,7 +107,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 
 func (a *API) listZones(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	q := fleet.ZoneQuery{
-		Subaccounts: r.Subaccounts(), Type: rest.Typed[fleet.ZoneType](r.Strings("type")), Sort: order(r), Limit: r.Limit(),
+		Subaccounts: r.Subaccounts(), Type: rest.Typed[fleet.ZoneType](r.Strings("type")), Sort: r.Sort(), Limit: r.Limit(),
 	}
 	if in, ok := r.Bool("in_force"); ok {
 		q.InForce = &in
@@ -142,7 +127,7 @@ func (a *API) listZones(ctx context.Context, r *rest.Request) (rest.Response, er
 			return a.Fleet.EachZone(ctx, r.Key.OrganizationID, q, fn)
 		}, plain, false), nil
 	}
-	if q.After, err = listCursor(r); err != nil {
+	if q.After, err = r.After(); err != nil {
 		return rest.Response{}, err
 	}
 	docs, after, err := a.Fleet.ListZones(ctx, a.DB, r.Key.OrganizationID, q)

@@ -85,7 +85,7 @@ func near(r *rest.Request) (*geo.Circle, error) {
 	switch {
 	case !given && hasRadius:
 		return nil, rest.BadParameter("radius_meters", "radius_meters needs lat and lng.")
-	case !given && r.Sort() == byDistance:
+	case !given && r.Sort().Field == byDistance:
 		return nil, rest.BadParameter("sort", "An order by distance needs lat and lng.")
 	case !given:
 		return nil, nil
@@ -115,7 +115,7 @@ func (p listPosition) compare(q listPosition) int {
 // whole answers pages of a short, bounded list that the fleet returns completely.
 func whole[T documented](r *rest.Request, records []T, at func(T) listPosition) (rest.Response, error) {
 	order := func(p, q listPosition) int {
-		if r.Descending() {
+		if r.Sort().Descending {
 			p, q = q, p
 		}
 		return p.compare(q)

@@ -82,7 +82,7 @@ func (a *API) listPlans(ctx context.Context, r *rest.Request) (rest.Response, er
 		}
 	}
 	return whole(r, list, func(p *fleet.Plan) listPosition {
-		if r.Sort() == "name" {
+		if r.Sort().Field == "name" {
 			return listPosition{p.Name, p.ID}
 		}
 		return listPosition{"", p.ID}
