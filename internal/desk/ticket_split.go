@@ -156,24 +156,8 @@ func moveMessages(ctx context.Context, tx *db.Tx, from, to *Ticket, list []Messa
 	for _, old := range slices.Sorted(maps.Keys(ids)) {
 		fresh := ""
 		if i := slices.IndexFunc(conversations, func(c Conversation) bool { return c.ID == old }); i >= 0 {
-			c := conversations[i]
-			c.ID, c.TicketID, c.CreatedAt = newID(), to.ID, tx.Now
-			threaded := c.ThreadKey != "" && c.Channel != "email"
-			if !threaded {
-				c.CustomerID = to.Customer.ID
-			}
-			if err := insertConversation(ctx, tx, &c); err != nil {
+			if fresh, err = copyConversation(ctx, tx, conversations[i], to, list); err != nil {
 				return err
-			}
-			fresh = c.ID
-			for _, m := range list {
-				if m.ConversationID == old && threaded {
-					// The thread goes on elsewhere, and must recognize repeated messages.
-					m.TicketID, m.ConversationID = to.ID, fresh
-					if err := insertID(ctx, tx, threadScope(to.OrganizationID, c.ConnectionID, c.Channel), m.ExternalID, &m); err != nil {
-						return err
-					}
-				}
 			}
 		}
 		for _, move := range []string{
@@ -195,4 +179,29 @@ func moveMessages(ctx context.Context, tx *db.Tx, from, to *Ticket, list []Messa
 		return fmt.Errorf("write participants: %w", err)
 	}
 	return nil
+}
+
+// copyConversation copies conversation c, of which messages move, to another ticket, and
+// returns the id of the copy.
+func copyConversation(ctx context.Context, tx *db.Tx, c Conversation, to *Ticket, moved []Message) (string, error) {
+	old := c.ID
+	c.ID, c.TicketID, c.CreatedAt = newID(), to.ID, tx.Now
+	threaded := c.ThreadKey != "" && c.Channel != channelEmail
+	if !threaded {
+		c.CustomerID = to.Customer.ID
+	}
+	if err := insertConversation(ctx, tx, &c); err != nil || !threaded {
+		return c.ID, err
+	}
+	for _, m := range moved {
+		if m.ConversationID != old {
+			continue
+		}
+		// The thread goes on elsewhere, and must recognize repeated messages.
+		m.TicketID, m.ConversationID = to.ID, c.ID
+		if err := insertID(ctx, tx, threadScope(to.OrganizationID, c.ConnectionID, c.Channel), m.ExternalID, &m); err != nil {
+			return "", err
+		}
+	}
+	return c.ID, nil
 }

@@ -60,47 +60,26 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 			return err
 		}
 		for i, e := range events {
-			if err := s.recordShared(ctx, tx, a, &list[i]); err != nil {
-				return err
-			}
-			back, known, err := s.matchChallenge(ctx, tx, a, e, &list[i])
+			part, err := s.storePart(ctx, tx, a, e, &list[i])
 			if err != nil {
 				return err
 			}
-			if !known && list[i].Skip {
-				continue
-			}
-			e := e
-			if known {
-				e = new(*e)
-				e.State, e.Kind = Processed, kindChallenge
-			}
-			fresh, err := s.insert(ctx, tx, e)
-			if err != nil {
-				return err
-			}
-			if known && fresh {
-				if err := e.recordOutcome(ctx, tx, Processed, back, ""); err != nil {
-					return err
-				}
-			}
-			if fresh {
+			if part.fresh {
 				needed[e.bodyKey] = true
 			}
 			switch {
-			case e.State == Unrouted:
-			case fresh:
+			case part.skipped, e.State == Unrouted && !part.challenge:
+			case part.fresh:
 				outcome = channel.Accepted
 			case outcome == channel.Ignored:
 				outcome = channel.Duplicate
 			}
-			if fresh && greeting != "" && !known {
-				n, err := tx.Exec(ctx, "INSERT INTO inbound_greetings (connection_id, sender, greeted_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-					e.ConnectionID, e.Sender, tx.Now.UnixMicro())
+			if part.fresh && !part.challenge && greeting != "" {
+				first, err := recordGreeting(ctx, tx, e)
 				if err != nil {
 					return err
 				}
-				if n == 1 {
+				if first {
 					reply = greeting
 				}
 			}
@@ -115,6 +94,44 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	}
 	s.deleteBodies(ctx, slices.DeleteFunc(shelved, func(key string) bool { return needed[key] }))
 	return outcome, reply, nil
+}
+
+// storedPart is the result of storePart.
+type storedPart struct {
+	fresh     bool // it was not stored before
+	challenge bool // it answered a challenge
+	skipped   bool // it is not to be stored
+}
+
+// storePart stores a part, and applies it if it answers a challenge.
+func (s *Service) storePart(ctx context.Context, tx *db.Tx, a channel.Adapter, e *Event, p *routed) (r storedPart, err error) {
+	if err := s.recordShared(ctx, tx, a, p); err != nil {
+		return r, err
+	}
+	returned, challenge, err := s.matchChallenge(ctx, tx, a, e, p)
+	if err != nil {
+		return r, err
+	}
+	r.challenge, r.skipped = challenge, !challenge && p.Skip
+	if r.skipped {
+		return r, nil
+	}
+	if challenge {
+		e = new(*e)
+		e.State, e.Kind = Processed, kindChallenge
+	}
+	if r.fresh, err = s.insert(ctx, tx, e); err != nil || !r.fresh || !challenge {
+		return r, err
+	}
+	return r, e.recordOutcome(ctx, tx, Processed, returned, "")
+}
+
+// recordGreeting records that the sender of an event gets the automatic reply, and reports
+// whether it is the first one.
+func recordGreeting(ctx context.Context, tx *db.Tx, e *Event) (first bool, err error) {
+	n, err := tx.Exec(ctx, "INSERT INTO inbound_greetings (connection_id, sender, greeted_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+		e.ConnectionID, e.Sender, tx.Now.UnixMicro())
+	return n == 1, err
 }
 
 // errUnproven refuses a request for a connection with an unproven address.
