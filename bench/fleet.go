@@ -27,7 +27,7 @@ const fleetBase = "/v1"
 
 // fleetUnderLoad measures the fleet's API over a year of rides in two cities.
 func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
-	size := fleet.Size{Vehicles: b.scale(100_000), Customers: b.scale(50_000), Rides: b.scale(5_000_000), Days: 365}
+	size := fleet.SeedSize{Vehicles: b.scale(100_000), Customers: b.scale(50_000), Rides: b.scale(5_000_000), Days: 365}
 	if b.short {
 		size.Rides = 10_000
 	}
@@ -78,7 +78,7 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 type fleetLoad struct {
 	*program
 	key  string
-	size fleet.Size
+	size fleet.SeedSize
 
 	// Existing records.
 	subaccountID  string

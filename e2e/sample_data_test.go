@@ -191,7 +191,7 @@ func (w *world) fill() {
 func (w *world) createTicket(i int, tale sampleTicket, number, mailbox string) int64 {
 	w.t.Helper()
 	ctx := w.t.Context()
-	in := desk.Inbound{OrganizationID: w.acme.ID, ConnectionID: number, Channel: "sms", ReceivedAt: time.Now().Add(-tale.ago)}
+	in := desk.InboundEvent{OrganizationID: w.acme.ID, ConnectionID: number, Channel: "sms", ReceivedAt: time.Now().Add(-tale.ago)}
 	from := channel.Party{Name: tale.name, Phone: tale.phone, Email: tale.mail}
 	message := func(n int, text string) *channel.Message {
 		m := &channel.Message{ExternalID: fmt.Sprintf("%d-%d@client.example", i, n), From: from, ThreadKey: tale.phone, Text: text, HTML: tale.html}

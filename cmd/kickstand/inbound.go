@@ -57,7 +57,7 @@ func (*inboundListCmd) Help() string {
 
 // shownEvent is the printed form of an inbound event.
 type shownEvent struct {
-	*inbound.Event
+	*inbound.StoredEvent
 	Organization string `json:"organization,omitempty"` // slug
 }
 
@@ -269,7 +269,7 @@ func (c *inboundRouteCmd) Run(ctx context.Context, e *env) error {
 	})
 }
 
-func (e *env) printRouted(ctx context.Context, a *app.App, routed *inbound.Event) error {
+func (e *env) printRouted(ctx context.Context, a *app.App, routed *inbound.StoredEvent) error {
 	bySlug, err := slugs(ctx, a)
 	if err != nil {
 		return err
@@ -281,7 +281,7 @@ func (e *env) printRouted(ctx context.Context, a *app.App, routed *inbound.Event
 }
 
 // processingState describes the state of a routed or replayed event.
-func processingState(e *inbound.Event) string {
+func processingState(e *inbound.StoredEvent) string {
 	if e.State == inbound.Accepted {
 		return e.ID + " will be processed by the server.\nNext: kickstand inbound show " + e.ID
 	}
@@ -358,7 +358,7 @@ func (c *inboundReplayCmd) byID(ctx context.Context, e *env, a *app.App) error {
 	}
 	err = e.print(shown, func(w io.Writer) {
 		for _, s := range shown {
-			fmt.Fprintln(w, processingState(s.Event))
+			fmt.Fprintln(w, processingState(s.StoredEvent))
 		}
 	})
 	return errors.Join(append(failed, err)...)
@@ -391,7 +391,7 @@ func (c *inboundReplayCmd) byState(ctx context.Context, e *env, a *app.App, orga
 		Refused  []notReplayed `json:"errors,omitempty"` // for the first of them
 		DryRun   bool          `json:"dry_run,omitempty"`
 	}{DryRun: c.DryRun}
-	err := a.Inbound.ReplayAll(ctx, f, c.DryRun, func(ev *inbound.Event, err error) error {
+	err := a.Inbound.ReplayAll(ctx, f, c.DryRun, func(ev *inbound.StoredEvent, err error) error {
 		if err == nil {
 			shown.Replayed++
 			return nil

@@ -131,7 +131,7 @@ type SignIn struct {
 	User       User
 	SessionID  string
 	Tokens     Tokens // zero if Pending is set
-	Pending    string // token of a [Pending] sign-in if a second factor is due; else empty
+	Pending    string // token of a [PendingSignIn] sign-in if a second factor is due; else empty
 	RedirectTo string // target once the session is open
 }
 
@@ -332,7 +332,7 @@ func (s *Service) refresh(ctx context.Context, old token, client Client) (Identi
 		return Identity{}, nil, err
 	}
 	if reused {
-		audit.Security(ctx, s.log, AuditTokenReused,
+		audit.LogSecurityEvent(ctx, s.log, AuditTokenReused,
 			slog.String("user", h.user.ID), slog.String("session", h.sessionID), slog.Time("consumed_at", h.consumed))
 		return Identity{}, nil, errNotSignedIn()
 	}

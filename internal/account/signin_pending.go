@@ -52,9 +52,9 @@ const (
 	ByOperator   Method = "operator" // link created by the operator
 )
 
-// Pending is a sign-in that waits for a second factor. It is not a session: only the
+// PendingSignIn is a sign-in that waits for a second factor. It is not a session: only the
 // second step accepts its token.
-type Pending struct {
+type PendingSignIn struct {
 	ID         string // of the session to come
 	User       User
 	RedirectTo string
@@ -149,20 +149,20 @@ func createPending(ctx context.Context, tx *db.Tx, in *SignIn, byProvider, recov
 
 // Pending returns the pending sign-in of a token. An unknown or expired one is
 // [problem.Unauthorized].
-func (s *Service) Pending(ctx context.Context, pendingToken string) (Pending, error) {
+func (s *Service) Pending(ctx context.Context, pendingToken string) (PendingSignIn, error) {
 	t, ok := parseToken(pendingToken)
 	if !ok {
-		return Pending{}, errNoPending()
+		return PendingSignIn{}, errNoPending()
 	}
-	var p Pending
+	var p PendingSignIn
 	err := s.db.QueryRow(ctx, "SELECT p.id, p.redirect, p.created_at, p.by_provider, p.recovery_only, "+userColumns+
 		" FROM pending_sign_ins p JOIN users u ON u.id = p.user_id WHERE p.digest = $1", t.digest()).
 		Scan(append([]any{&p.ID, &p.RedirectTo, db.IntoTime(&p.CreatedAt), &p.byProvider, &p.RecoveryOnly}, userFields(&p.User)...)...)
 	if errors.Is(err, db.ErrNoRows) || err == nil && time.Since(p.CreatedAt) >= PendingLife {
-		return Pending{}, errNoPending()
+		return PendingSignIn{}, errNoPending()
 	}
 	if err != nil {
-		return Pending{}, fmt.Errorf("find pending sign-in: %w", err)
+		return PendingSignIn{}, fmt.Errorf("find pending sign-in: %w", err)
 	}
 	return p, nil
 }
@@ -174,7 +174,7 @@ func errNoPending() error {
 // CompleteTx opens the session of a pending sign-in. One that no longer exists is
 // [problem.Unauthorized]; an emergency sign-in of a former admin is a [problem.Forbidden]
 // with the code [ProviderRequired].
-func (s *Service) CompleteTx(ctx context.Context, tx *db.Tx, p Pending, c Client) (SignIn, error) {
+func (s *Service) CompleteTx(ctx context.Context, tx *db.Tx, p PendingSignIn, c Client) (SignIn, error) {
 	n, err := tx.Exec(ctx, "DELETE FROM pending_sign_ins WHERE id = $1 AND created_at > $2", p.ID, tx.Now.Add(-PendingLife).UnixMicro())
 	if err != nil {
 		return SignIn{}, fmt.Errorf("complete sign-in: %w", err)

@@ -79,7 +79,7 @@ func (s *Service) Authenticate(ctx context.Context, r Request) (*Key, error) {
 	if t.Environment() != r.Environment {
 		return nil, refuse(WrongEnvironment)
 	}
-	k, err := s.current(ctx, t.digest())
+	k, err := s.loadCurrent(ctx, t.digest())
 	if errors.Is(err, db.ErrNoRows) || err == nil && (k.Service != r.Service || k.Environment != r.Environment) {
 		return nil, refuse(Unknown)
 	}
@@ -113,7 +113,7 @@ func (s *Service) APIOf(ctx context.Context, token string) (API, bool) {
 	if err != nil {
 		return API{}, false
 	}
-	k, err := s.current(ctx, t.digest())
+	k, err := s.loadCurrent(ctx, t.digest())
 	if err != nil || k.Status(time.Now()) != Active {
 		return API{}, false
 	}
@@ -128,8 +128,8 @@ func (s *Service) recordRefusal(ctx context.Context, k *Key, r Refusal) error {
 	return refuse(r)
 }
 
-// current returns the current version of the key with a digest.
-func (s *Service) current(ctx context.Context, digest [sha256.Size]byte) (*Key, error) {
+// loadCurrent returns the current version of the key with a digest.
+func (s *Service) loadCurrent(ctx context.Context, digest [sha256.Size]byte) (*Key, error) {
 	var version int64
 	if err := s.db.Lookup(ctx, "SELECT version FROM api_keys WHERE digest = $1", digest[:]).Scan(&version); err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func TestAttachmentURLOfPayloads(t *testing.T) {
 	}
 	var in desk.Result
 	err = a.DB.Write(t.Context(), func(tx *db.Tx) (err error) {
-		in, err = a.Desk.IngestTx(t.Context(), tx, desk.Inbound{
+		in, err = a.Desk.IngestTx(t.Context(), tx, desk.InboundEvent{
 			OrganizationID: ours.ID, Channel: "email", Event: channel.Event{Message: message}, Files: files,
 		})
 		return err

@@ -64,7 +64,7 @@ func (a *App) newHandler() (http.Handler, error) {
 		if strings.HasPrefix(r.URL.Path, rpc.Prefix) {
 			procedures.Refuse(w, r, problem.New(problem.Forbidden, why))
 		} else {
-			audit.Security(r.Context(), a.log, "request.refused", slog.String("reason", why))
+			audit.LogSecurityEvent(r.Context(), a.log, "request.refused", slog.String("reason", why))
 			plain(w, http.StatusForbidden, why+"\n")
 		}
 	}))

@@ -58,7 +58,7 @@ func (a *App) openMail(providers http.RoundTripper) (mail.TrackedSender, error) 
 	return box, nil
 }
 
-func openDelivery(address, key string, transport http.RoundTripper) (*mail.API, error) {
+func openDelivery(address, key string, transport http.RoundTripper) (*mail.HTTPSender, error) {
 	u, err := netguard.ParseAPIURL(address, mail.DefaultAPIURL)
 	if err != nil {
 		return nil, err

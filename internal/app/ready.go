@@ -103,7 +103,7 @@ func (a *App) openReadiness() *readiness {
 func (a *App) databaseReady(ctx context.Context) outcome {
 	var reasons, details []string
 	for i, d := range []*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB} {
-		if err := d.WriteHeartbeat(ctx); err != nil {
+		if err := d.ProbeWrite(ctx); err != nil {
 			reasons = append(reasons, databases[i].name+": "+db.FailureReason(err))
 			details = append(details, err.Error())
 		}

@@ -73,7 +73,7 @@ func TestSLAWebhooks(t *testing.T) {
 				}
 				defer q.Stop(context.Background())
 				if err := d.Write(t.Context(), func(tx *db.Tx) error {
-					_, err := tickets.IngestTx(t.Context(), tx, desk.Inbound{
+					_, err := tickets.IngestTx(t.Context(), tx, desk.InboundEvent{
 						OrganizationID: org, ConnectionID: connection, Channel: "sms",
 						Event: channel.Event{Message: &channel.Message{
 							ExternalID: "SM1", ThreadKey: "+4915112345678", From: channel.Party{Phone: "+4915112345678"}, Text: "hello",

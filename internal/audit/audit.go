@@ -133,7 +133,7 @@ func (s Source) IP() string {
 
 type sourceKey struct{}
 
-// WithSource returns a context with s for [Log.RecordTx] and [Security]. Each surface
+// WithSource returns a context with s for [Log.RecordTx] and [LogSecurityEvent]. Each surface
 // calls it once per request.
 func WithSource(ctx context.Context, s Source) context.Context {
 	return context.WithValue(ctx, sourceKey{}, s)

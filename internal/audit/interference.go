@@ -8,11 +8,11 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Interference describes database objects and rows that can hide or suppress entries:
+// CheckTampering describes database objects and rows that can hide or suppress entries:
 // triggers, rules, row security and views on the audit tables, and rows stored under a
 // type that comparisons skip. Kickstand creates none of them. Empty: none found. The
 // schema must be current.
-func Interference(ctx context.Context, d *db.DB) (string, error) {
+func CheckTampering(ctx context.Context, d *db.DB) (string, error) {
 	query := interferenceSQLite
 	if d.Postgres() {
 		query = interferencePostgres

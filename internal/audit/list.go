@@ -93,7 +93,7 @@ func list(ctx context.Context, from []db.Querier, organizationID string, q Query
 		all = append(all, part...)
 	}
 	slices.SortFunc(all, func(a, b Entry) int { return cmp.Compare(b.ID, a.ID) })
-	all, next := keyset.Cut(all, q.Limit, func(last *Entry) string { return last.ID })
+	all, next := keyset.TrimPage(all, q.Limit, func(last *Entry) string { return last.ID })
 	return Page{all, next}, nil
 }
 

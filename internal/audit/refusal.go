@@ -66,7 +66,7 @@ func (l *Log) Refuse(ctx context.Context, e Entry) {
 	if !first {
 		return
 	}
-	Security(ctx, l.log, e.Action, slog.String("organization", e.OrganizationID), slog.String("target", e.Target.ID))
+	LogSecurityEvent(ctx, l.log, e.Action, slog.String("organization", e.OrganizationID), slog.String("target", e.Target.ID))
 	select {
 	case l.refused.wake <- struct{}{}:
 	default:
@@ -163,7 +163,7 @@ func (l *Log) writeRefusals(ctx context.Context, list []refusal) {
 				e.Details = map[string]any{}
 			}
 			e.Details["count"], e.Details["since"] = r.count, r.since.UTC().Format(time.RFC3339)
-			Security(r.ctx, l.log, e.Action, slog.String("organization", e.OrganizationID), slog.String("target", e.Target.ID), slog.Int("count", r.count))
+			LogSecurityEvent(r.ctx, l.log, e.Action, slog.String("organization", e.OrganizationID), slog.String("target", e.Target.ID), slog.Int("count", r.count))
 		}
 		if err := l.Record(WithSource(ctx, SourceOf(r.ctx)), e); err != nil {
 			l.log.ErrorContext(ctx, "write refusals to the audit log", "error", err)

@@ -5,11 +5,11 @@ import (
 	"log/slog"
 )
 
-// Security writes a security event to the server's log at level Warn: the message
+// LogSecurityEvent writes a security event to the server's log at level Warn: the message
 // "security" with event, address, request_id and attrs. event is the action of the audit
 // log if there is one: "sign_in.refused". attrs never contain a secret. Call it once per
 // event, where it is detected.
-func Security(ctx context.Context, log *slog.Logger, event string, attrs ...slog.Attr) {
+func LogSecurityEvent(ctx context.Context, log *slog.Logger, event string, attrs ...slog.Attr) {
 	if log == nil || !log.Enabled(ctx, slog.LevelWarn) {
 		return
 	}

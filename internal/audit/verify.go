@@ -95,10 +95,10 @@ func (l *Log) Verify(ctx context.Context, v Verification, fn func(Report) error)
 	}
 }
 
-// verifyFirst verifies the first chain; its report includes [Interference] with the whole
+// verifyFirst verifies the first chain; its report includes [CheckTampering] with the whole
 // log.
 func (l *Log) verifyFirst(ctx context.Context, id string, v *Verification, fn func(Report) error) error {
-	interference, err := Interference(ctx, l.c.DB)
+	interference, err := CheckTampering(ctx, l.c.DB)
 	if err != nil {
 		return err
 	}

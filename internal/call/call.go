@@ -44,7 +44,7 @@ type Call struct {
 type Facts struct {
 	State      string        `json:"state"` // the newest, in the provider's terms
 	StateAt    time.Time     `json:"state_at,omitzero"`
-	Steps      []Step        `json:"steps"` // all states, in order
+	Steps      []StateChange `json:"steps"` // all states, in order
 	Inbound    bool          `json:"inbound"`
 	Contact    Party         `json:"contact,omitzero"` // the external party
 	Target     Party         `json:"target,omitzero"`  // the organization's party
@@ -63,7 +63,7 @@ type Facts struct {
 	Recordings []File `json:"recordings,omitempty"` // of the conversation
 
 	// The parts that are in the ticket.
-	Placed Pieces `json:"placed,omitzero"`
+	Placed MessageParts `json:"placed,omitzero"`
 
 	// Redacted reports that the parties and contents were removed for good.
 	Redacted bool `json:"redacted,omitzero"`
@@ -72,8 +72,8 @@ type Facts struct {
 	DueAt time.Time `json:"due_at,omitzero"`
 }
 
-// Step is a state of a call with its time.
-type Step struct {
+// StateChange is a state of a call with its time.
+type StateChange struct {
 	State string    `json:"state"`
 	At    time.Time `json:"at,omitzero"` // by the provider's clock; zero if unknown
 }
@@ -93,8 +93,8 @@ type File struct {
 	Placed      bool   `json:"placed,omitzero"` // of [Facts.Recordings]
 }
 
-// Pieces are the parts of a call that become messages.
-type Pieces struct {
+// MessageParts are the parts of a call that become messages.
+type MessageParts struct {
 	Voicemail bool `json:"voicemail,omitzero"` // the message about the voicemail
 	Text      bool `json:"text,omitzero"`
 	Audio     bool `json:"audio,omitzero"`
@@ -103,9 +103,9 @@ type Pieces struct {
 
 // Placer places the messages of calls in tickets; implemented by package inbound.
 type Placer interface {
-	// PlaceTx writes m in tx and returns its ticket. Files that m refers to are fetched
+	// IngestMessageTx writes m in tx and returns its ticket. Files that m refers to are fetched
 	// later.
-	PlaceTx(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error)
+	IngestMessageTx(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error)
 }
 
 // Config has the parts of a [Service]. All are required.
@@ -236,5 +236,5 @@ func (f *Facts) redact() {
 	f.Redacted = true
 	f.Contact, f.Transcription, f.Audio, f.Recordings = Party{}, "", nil, nil
 	// No further messages.
-	f.Placed, f.DueAt = Pieces{Voicemail: true, Text: true, Audio: true, Missed: true}, time.Time{}
+	f.Placed, f.DueAt = MessageParts{Voicemail: true, Text: true, Audio: true, Missed: true}, time.Time{}
 }

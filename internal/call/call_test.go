@@ -38,7 +38,7 @@ type desk struct {
 	place func(m *channel.Message) error // may fail
 }
 
-func (d *desk) PlaceTx(_ context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (string, error) {
+func (d *desk) IngestMessageTx(_ context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (string, error) {
 	if o.Channel != "voice" || o.TicketChannel != "voice" || o.OrganizationID != "org" {
 		return "", fmt.Errorf("origin %+v", o)
 	}

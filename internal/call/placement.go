@@ -200,10 +200,10 @@ func (s *Service) placeNext(ctx context.Context, j *queue.Job) error {
 			return err
 		case now.version != c.version:
 			// The next message may have changed.
-			return j.WaitTx(ctx, tx, tx.Now)
+			return j.RescheduleTx(ctx, tx, tx.Now)
 		}
 		if d.message != nil {
-			ticketID, err := s.placer.PlaceTx(ctx, tx, o, d.message)
+			ticketID, err := s.placer.IngestMessageTx(ctx, tx, o, d.message)
 			if err != nil {
 				return fmt.Errorf("place message of call: %w", err)
 			}
@@ -229,7 +229,7 @@ func (s *Service) finishOrWait(ctx context.Context, tx *db.Tx, j *queue.Job) err
 	}
 	if err == nil {
 		if at := c.dueAt(tx.Now); !at.IsZero() {
-			return j.WaitTx(ctx, tx, at)
+			return j.RescheduleTx(ctx, tx, at)
 		}
 	}
 	return j.FinishTx(ctx, tx)

@@ -131,7 +131,7 @@ var stateOrder = map[string]int{
 }
 
 // supersedes reports whether to is the later state.
-func supersedes(from, to Step) bool {
+func supersedes(from, to StateChange) bool {
 	if !from.At.IsZero() && !to.At.IsZero() && !from.At.Equal(to.At) {
 		return to.At.After(from.At)
 	}
@@ -146,16 +146,16 @@ func supersedes(from, to Step) bool {
 const maxSteps = 200
 
 // addState adds a state of the call.
-func (f *Facts) addState(to Step) {
-	if f.State == "" || supersedes(Step{f.State, f.StateAt}, to) {
+func (f *Facts) addState(to StateChange) {
+	if f.State == "" || supersedes(StateChange{f.State, f.StateAt}, to) {
 		f.State, f.StateAt = to.State, to.At
 	}
-	same := func(s Step) bool { return s.State == to.State && s.At.Equal(to.At) }
+	same := func(s StateChange) bool { return s.State == to.State && s.At.Equal(to.At) }
 	if len(f.Steps) >= maxSteps || slices.ContainsFunc(f.Steps, same) {
 		return
 	}
 	f.Steps = append(f.Steps, to)
-	slices.SortStableFunc(f.Steps, func(a, b Step) int {
+	slices.SortStableFunc(f.Steps, func(a, b StateChange) int {
 		if a.At.IsZero() || b.At.IsZero() || a.At.Equal(b.At) {
 			return cmp.Compare(stateOrder[a.State], stateOrder[b.State])
 		}
@@ -185,7 +185,7 @@ func (c *Call) applyReport(news *channel.PhoneCall, now time.Time) {
 	for _, a := range news.Recordings {
 		f.Recordings = append(f.Recordings, fileOf(a))
 	}
-	f.addState(Step{news.State, micro(news.At)})
+	f.addState(StateChange{news.State, micro(news.At)})
 	c.merge(&f)
 }
 

@@ -124,20 +124,20 @@ type Response struct {
 	Body   []byte
 }
 
-// Verdict is the result of sending a message.
-type Verdict string
+// SendOutcome is the result of sending a message.
+type SendOutcome string
 
 // The verdicts.
 const (
-	VerdictSent    Verdict = "taken"   // the provider accepted the message
-	VerdictRefused Verdict = "refused" // the provider will never accept it
-	VerdictRetry   Verdict = "later"   // not accepted; another attempt may succeed
-	VerdictUnclear Verdict = "unclear" // possibly accepted
+	VerdictSent    SendOutcome = "taken"   // the provider accepted the message
+	VerdictRefused SendOutcome = "refused" // the provider will never accept it
+	VerdictRetry   SendOutcome = "later"   // not accepted; another attempt may succeed
+	VerdictUnclear SendOutcome = "unclear" // possibly accepted
 )
 
 // SendResult is the provider's answer to a message.
 type SendResult struct {
-	Verdict     Verdict
+	Verdict     SendOutcome
 	ExternalIDs []string // ids of the accepted message
 	Reason      string   // plain words for agents; empty if the message was accepted
 	Recipient   string   // the address of Unreachable and OptedOut

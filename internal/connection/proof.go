@@ -62,13 +62,13 @@ func (m Method) rank() int {
 	return 0
 }
 
-// Use is an ability that requires a proven address.
-type Use string
+// Capability is an ability that requires a proven address.
+type Capability string
 
 // The uses.
 const (
-	ToReceive Use = "receive" // requests verified by the deployment's secret
-	ToSend    Use = "send"    // by the deployment's accounts
+	ToReceive Capability = "receive" // requests verified by the deployment's secret
+	ToSend    Capability = "send"    // by the deployment's accounts
 )
 
 // Proven reports whether the address is proven.
@@ -105,8 +105,8 @@ func (s *Service) UseProofs(p Proofs) { s.proofs = p }
 
 // Needs returns the uses that wait for the proof of a connection. A connection without any
 // dependency on the deployment needs none.
-func (s *Service) Needs(c *Connection) []Use {
-	var uses []Use
+func (s *Service) Needs(c *Connection) []Capability {
+	var uses []Capability
 	if c.Proven() {
 		return uses
 	}
@@ -328,7 +328,7 @@ func CountProofs(ctx context.Context, q db.Querier) (c Counts, err error) {
 // Status is the proof as shown to the organization.
 type Status struct {
 	Proof
-	Needed    []Use              // see [Service.Needs]
+	Needed    []Capability       // see [Service.Needs]
 	Ways      []channel.ProofWay // available ways to prove the address
 	Record    *Record            // for DNS; nil if DNS is not available
 	Challenge *Challenge         // pending challenge, or nil

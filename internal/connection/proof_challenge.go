@@ -283,8 +283,8 @@ func (s *Service) AnswerChallenge(ctx context.Context, organizationID, id, code 
 	return c, err
 }
 
-// Returned is the result of a returned challenge.
-type Returned struct {
+// ChallengeResult is the result of a returned challenge.
+type ChallengeResult struct {
 	Outcome      string `json:"outcome"` // proven; or recognized, without a proof
 	ConnectionID string `json:"connection_id,omitempty"`
 }
@@ -293,7 +293,7 @@ type Returned struct {
 // transaction. connectionID is the connection that the message reaches, or "". A mail proves
 // the address only if that is the connection of the challenge. known is false if no challenge
 // has the token: the message is then an ordinary one. It is idempotent.
-func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, ticketChannel, address, token, connectionID string) (r Returned, known bool, err error) {
+func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, ticketChannel, address, token, connectionID string) (r ChallengeResult, known bool, err error) {
 	r.Outcome = "recognized"
 	if token == channel.TextChallenge {
 		// The answer must not depend on the code, which could otherwise be guessed without
@@ -338,7 +338,7 @@ func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, ticketCha
 	} else if err != nil {
 		return r, true, err
 	}
-	return Returned{"proven", owner}, true, nil
+	return ChallengeResult{"proven", owner}, true, nil
 }
 
 // IsChallenge reports whether a token, or a text message, belongs to a challenge of an address.

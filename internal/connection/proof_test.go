@@ -267,12 +267,12 @@ func TestPending(t *testing.T) {
 	if !c.Receives(true) || c.Receives(false) {
 		t.Error("it must receive by its own secret only")
 	}
-	if got := r.Needs(&c); !slices.Equal(got, []connection.Use{connection.ToReceive, connection.ToSend}) {
+	if got := r.Needs(&c); !slices.Equal(got, []connection.Capability{connection.ToReceive, connection.ToSend}) {
 		t.Errorf("Needs() = %v", got)
 	}
 	kind(t, r.SendRefusal(&c), problem.Precondition)
 	own := r.claim("org-1", "email-raw", "own@acme.example", "smtp_url", "smtps://mail.acme.example")
-	if got := r.Needs(&own); !slices.Equal(got, []connection.Use{connection.ToReceive}) || r.SendRefusal(&own) != nil {
+	if got := r.Needs(&own); !slices.Equal(got, []connection.Capability{connection.ToReceive}) || r.SendRefusal(&own) != nil {
 		t.Errorf("Needs() of one with a server of its own = %v, %v", got, r.SendRefusal(&own))
 	}
 	topic := r.claim("org-1", "marketplace", "arn")

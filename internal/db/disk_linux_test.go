@@ -81,7 +81,7 @@ func TestSmallDisk(t *testing.T) {
 	}
 	var err error
 	for range 1000 { // there may be room for some
-		if err = d.WriteHeartbeat(t.Context()); err != nil {
+		if err = d.ProbeWrite(t.Context()); err != nil {
 			break
 		}
 	}

@@ -16,10 +16,10 @@ import (
 // damage.
 const damageTTL = 10 * time.Minute
 
-// WriteHeartbeat writes the single row of the table heartbeat, durably. It fails if the
+// ProbeWrite writes the single row of the table heartbeat, durably. It fails if the
 // database is unusable, or if a statement of the last ten minutes found damage; [FailureReason]
 // describes the error.
-func (d *DB) WriteHeartbeat(ctx context.Context) error {
+func (d *DB) ProbeWrite(ctx context.Context) error {
 	err := d.Write(ctx, func(tx *Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO heartbeat (id, beat_at) VALUES (1, $1)
 			ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at`, tx.Now.UnixMicro())

@@ -232,7 +232,7 @@ func TestReadOnlyServer(t *testing.T) {
 	q := u.Query()
 	q.Set("default_transaction_read_only", "on")
 	u.RawQuery = q.Encode()
-	wantUnavailable(t, "a server that only reads", hasty(t, u.String()).WriteHeartbeat(t.Context()))
+	wantUnavailable(t, "a server that only reads", hasty(t, u.String()).ProbeWrite(t.Context()))
 }
 
 // TestDamage: a database with detected damage reports it for ten minutes, although rows can be written.
@@ -245,7 +245,7 @@ func TestDamage(t *testing.T) {
 		for i := range 200 {
 			write(t, d, "INSERT INTO things (id, body) VALUES ($1, $2)", i, strings.Repeat("body", 500))
 		}
-		if err := d.WriteHeartbeat(t.Context()); err != nil {
+		if err := d.ProbeWrite(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Close(); err != nil { // the log is merged into the file
@@ -267,20 +267,20 @@ func TestDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		d = dbtest.Open(t, rawURL)
-		if err := d.WriteHeartbeat(t.Context()); err != nil {
+		if err := d.ProbeWrite(t.Context()); err != nil {
 			t.Errorf("before anybody has read the table: %v", err)
 		}
 		var n int
 		wantUnavailable(t, "a read of a damaged table", d.QueryRow(t.Context(), "SELECT count(body) FROM things WHERE body <> ''").Scan(&n))
-		err = d.WriteHeartbeat(t.Context())
+		err = d.ProbeWrite(t.Context())
 		wantUnavailable(t, "the damaged database", err)
 		if got := db.FailureReason(err); got != "a table or an index is damaged" {
 			t.Errorf("the reason is %q", got)
 		}
 		time.Sleep(10*time.Minute - time.Second)
-		wantUnavailable(t, "ten minutes later", d.WriteHeartbeat(t.Context()))
+		wantUnavailable(t, "ten minutes later", d.ProbeWrite(t.Context()))
 		time.Sleep(time.Second)
-		if err := d.WriteHeartbeat(t.Context()); err != nil {
+		if err := d.ProbeWrite(t.Context()); err != nil {
 			t.Errorf("when nobody has found any for ten minutes: %v", err)
 		}
 	})

@@ -16,7 +16,7 @@ import (
 )
 
 // promising is a text with a pending file, shown in its HTML.
-func promising() desk.Inbound {
+func promising() desk.InboundEvent {
 	in := text(number, "look")
 	in.Event.Message.ExternalID = "SM1"
 	in.Event.Message.HTML = `<p><img src="cid:a@b"></p>`

@@ -50,7 +50,7 @@ func BenchmarkIntake(b *testing.B) {
 	run := func(name string, number func(i int) int) {
 		b.Run(name, func(b *testing.B) {
 			const callers = 64
-			work := make(chan desk.Inbound, callers)
+			work := make(chan desk.InboundEvent, callers)
 			var wg sync.WaitGroup
 			for range callers {
 				wg.Go(func() {
@@ -85,9 +85,9 @@ func BenchmarkIntake(b *testing.B) {
 }
 
 // benchText is a text from the n-th number, in random order.
-func benchText(n int) desk.Inbound {
+func benchText(n int) desk.InboundEvent {
 	number := fmt.Sprintf("+49151%08d", (n*7919+13)%100_000_000)
-	return desk.Inbound{
+	return desk.InboundEvent{
 		OrganizationID: orgA, ConnectionID: smsA, Channel: "sms", ReceivedAt: time.Now(),
 		Event: channel.Event{Message: &channel.Message{
 			ExternalID: fmt.Sprintf("SM%016x%016x", rand.Uint64(), rand.Uint64()), ThreadKey: number,

@@ -94,7 +94,7 @@ func threadScope(organizationID, connectionID, channel string) string {
 }
 
 // contactPoints returns the contact points of p that identify a customer.
-func (in *Inbound) contactPoints(p channel.Party) []contactPoint {
+func (in *InboundEvent) contactPoints(p channel.Party) []contactPoint {
 	var list []contactPoint
 	add := func(value, scope, kind, display string) {
 		if value != "" {
@@ -205,7 +205,7 @@ type customerRef struct {
 
 // findOrCreateCustomer returns the customer that p identifies, and creates one if
 // none matches.
-func (s *Service) findOrCreateCustomer(ctx context.Context, tx *db.Tx, in *Inbound, p channel.Party) (customerRef, error) {
+func (s *Service) findOrCreateCustomer(ctx context.Context, tx *db.Tx, in *InboundEvent, p channel.Party) (customerRef, error) {
 	points := in.contactPoints(p)
 	id := newID()
 	switch len(points) {
@@ -249,7 +249,7 @@ func loadCustomer(ctx context.Context, q db.Querier, id string) (customerRef, er
 // resolveCustomer creates the customer with id newID if all claimed points were
 // free. Otherwise it returns the owner of the first owned point, and moves the
 // points that were free to it. Points of further customers stay theirs.
-func (s *Service) resolveCustomer(ctx context.Context, tx *db.Tx, in *Inbound, p channel.Party, newID string, points []contactPoint, owners []pointOwner) (customerRef, error) {
+func (s *Service) resolveCustomer(ctx context.Context, tx *db.Tx, in *InboundEvent, p channel.Party, newID string, points []contactPoint, owners []pointOwner) (customerRef, error) {
 	owner, free := "", 0
 	for i, pt := range points {
 		switch {
@@ -304,7 +304,7 @@ func withoutForeign(p channel.Party, points []contactPoint, owners []pointOwner,
 	return p
 }
 
-func insertCustomer(ctx context.Context, tx *db.Tx, in *Inbound, id string, p channel.Party) (customerRef, error) {
+func insertCustomer(ctx context.Context, tx *db.Tx, in *InboundEvent, id string, p channel.Party) (customerRef, error) {
 	k := customerRef{Customer: event.Customer{ID: id, Name: line(p.Name, maxName), Email: line(p.Email, maxKey), Phone: p.Phone}}
 	if _, err := tx.Exec(ctx, `INSERT INTO customers (id, organization_id, name, email, phone, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $6)`, k.ID, in.OrganizationID, k.Name, k.Email, k.Phone, tx.Now.UnixMicro()); err != nil {

@@ -20,7 +20,7 @@ import (
 // number stays as an additional one. Malformed addresses and numbers are ignored.
 // made is true for a new customer. Emits customer.created or customer.updated.
 func (s *Service) MatchCustomerTx(ctx context.Context, tx *db.Tx, o channel.Source, p, was channel.Party) (customerID string, made bool, err error) {
-	in := &Inbound{OrganizationID: o.OrganizationID, ConnectionID: o.ConnectionID, Channel: o.TicketChannel}
+	in := &InboundEvent{OrganizationID: o.OrganizationID, ConnectionID: o.ConnectionID, Channel: o.TicketChannel}
 	p, was = normalizeParty(p), normalizeParty(was)
 	id := newID()
 	points := in.contactPoints(p)
@@ -68,7 +68,7 @@ func normalizeParty(p channel.Party) channel.Party {
 
 // replaceProfile replaces the customer's name, e-mail address and number by p's if
 // they still equal the ones of was.
-func (s *Service) replaceProfile(ctx context.Context, tx *db.Tx, in *Inbound, k *customerRef, p, was channel.Party) error {
+func (s *Service) replaceProfile(ctx context.Context, tx *db.Tx, in *InboundEvent, k *customerRef, p, was channel.Party) error {
 	before, err := loadContacts(ctx, tx, k.ID, k.Email, k.Phone)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (s *Service) replaceProfile(ctx context.Context, tx *db.Tx, in *Inbound, k 
 func (s *Service) CustomerByContact(ctx context.Context, q db.Querier, organizationID string, p channel.Party) (customerID string, err error) {
 	p = normalizeParty(p)
 	p.ID = ""
-	in := &Inbound{OrganizationID: organizationID}
+	in := &InboundEvent{OrganizationID: organizationID}
 	for _, pt := range in.contactPoints(p) {
 		k, err := findCustomer(ctx, q, pt.value, pt.scope)
 		if errors.Is(err, db.ErrNoRows) {

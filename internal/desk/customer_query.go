@@ -154,7 +154,7 @@ func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationI
 		}
 		rows = append(rows, more...)
 	}
-	rows, next := keyset.Cut(rows, query.Limit, f.cursorAfter)
+	rows, next := keyset.TrimPage(rows, query.Limit, f.cursorAfter)
 	customers := make([]Customer, len(rows))
 	for i := range rows {
 		if err := rows[i].loadContacts(ctx, q); err != nil {

@@ -283,7 +283,7 @@ func TestRedactReactions(t *testing.T) {
 		if m := e.Message; m != nil {
 			m.ThreadKey, m.From = "C9:1763", channel.Party{ID: user, Name: "Name of " + user}
 		}
-		return f.intake(desk.Inbound{OrganizationID: orgA, ConnectionID: chatA, Channel: "chat", Event: e})
+		return f.intake(desk.InboundEvent{OrganizationID: orgA, ConnectionID: chatA, Channel: "chat", Event: e})
 	}
 	one := in("U1", channel.Event{Message: &channel.Message{ExternalID: "C9:1", Text: "printer is down"}})
 	two := in("U2", channel.Event{Message: &channel.Message{ExternalID: "C9:2", Text: "for me too"}})

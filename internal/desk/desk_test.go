@@ -16,7 +16,7 @@ import (
 )
 
 // intake processes an event in a transaction of its own.
-func (f *fixture) intake(in desk.Inbound) desk.Result {
+func (f *fixture) intake(in desk.InboundEvent) desk.Result {
 	f.Helper()
 	r, err := f.tryIntake(in)
 	if err != nil {
@@ -25,7 +25,7 @@ func (f *fixture) intake(in desk.Inbound) desk.Result {
 	return r
 }
 
-func (f *fixture) tryIntake(in desk.Inbound) (r desk.Result, err error) {
+func (f *fixture) tryIntake(in desk.InboundEvent) (r desk.Result, err error) {
 	ctx := f.Context()
 	if in.Files == nil {
 		if in.Files, err = f.desk.StoreFiles(ctx, in.Event.Message); err != nil {
@@ -40,8 +40,8 @@ func (f *fixture) tryIntake(in desk.Inbound) (r desk.Result, err error) {
 }
 
 // text is a text from a number to organization A.
-func text(from, body string) desk.Inbound {
-	return desk.Inbound{
+func text(from, body string) desk.InboundEvent {
+	return desk.InboundEvent{
 		OrganizationID: orgA, ConnectionID: smsA, Channel: "sms",
 		Event: channel.Event{Message: &channel.Message{
 			ExternalID: "SM" + body, ThreadKey: from, From: channel.Party{Phone: from}, Text: body,
@@ -545,7 +545,7 @@ func TestReceipts(t *testing.T) {
 func TestReceiptForNothing(t *testing.T) {
 	f := newFixture(t)
 	f.intake(text("+4915112345678", "hi")) // inbound: nothing to deliver
-	for _, in := range []desk.Inbound{
+	for _, in := range []desk.InboundEvent{
 		{OrganizationID: orgA, ConnectionID: smsA, Channel: "sms"},
 		{OrganizationID: orgB, ConnectionID: smsB, Channel: "sms"},
 	} {
@@ -561,7 +561,7 @@ func TestReceiptForNothing(t *testing.T) {
 
 func TestWhatCannotBeTakenIn(t *testing.T) {
 	f := newFixture(t)
-	for _, in := range []desk.Inbound{
+	for _, in := range []desk.InboundEvent{
 		{},
 		{OrganizationID: orgA, Channel: "sms"},
 		{OrganizationID: orgA, Channel: "sms", Event: channel.Event{Message: &channel.Message{Text: "x"}}},

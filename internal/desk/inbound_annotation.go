@@ -20,7 +20,7 @@ const maxAnnotations = 200
 // nothing and emits no event, except that a ticket named after a deleted message
 // gets another subject. An edited message has the text of its latest edit, in
 // whichever order edits arrive. A deleted message loses its content for good.
-func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *Inbound, a *channel.Annotation) (Result, error) {
+func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *InboundEvent, a *channel.Annotation) (Result, error) {
 	t, m, err := s.lockMessageByProviderID(ctx, tx, in, a.ExternalID)
 	if errors.Is(err, db.ErrNoRows) {
 		return Result{Outcome: Recorded, Reason: "the annotated message is unknown"}, nil
@@ -113,7 +113,7 @@ func (m *Message) clearContent() {
 
 // partyName returns a display name for the author of an annotation: the given name,
 // the customer's, or the address.
-func (s *Service) partyName(ctx context.Context, q db.Querier, in *Inbound, p channel.Party) (string, error) {
+func (s *Service) partyName(ctx context.Context, q db.Querier, in *InboundEvent, p channel.Party) (string, error) {
 	if p.Name != "" {
 		return line(p.Name, maxName), nil
 	}
@@ -131,7 +131,7 @@ func (s *Service) partyName(ctx context.Context, q db.Querier, in *Inbound, p ch
 
 // lockMessageByProviderID returns the message with a provider's id on the
 // connection, and its ticket, locked; [db.ErrNoRows] if there is none.
-func (s *Service) lockMessageByProviderID(ctx context.Context, tx *db.Tx, in *Inbound, id string) (Ticket, Message, error) {
+func (s *Service) lockMessageByProviderID(ctx context.Context, tx *db.Tx, in *InboundEvent, id string) (Ticket, Message, error) {
 	var last messageRef
 	for {
 		ids, err := findMessageIDs(ctx, tx, []string{in.scope()}, []string{id})

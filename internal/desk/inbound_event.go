@@ -12,8 +12,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// Inbound is a parsed event to process.
-type Inbound struct {
+// InboundEvent is a parsed event to process.
+type InboundEvent struct {
 	OrganizationID string
 	ConnectionID   string // of that organization; empty if it has none for the address
 	Channel        string // the ticket's channel: sms, email
@@ -27,7 +27,9 @@ type Inbound struct {
 	RefuseGenerated bool
 }
 
-func (in *Inbound) scope() string { return threadScope(in.OrganizationID, in.ConnectionID, in.Channel) }
+func (in *InboundEvent) scope() string {
+	return threadScope(in.OrganizationID, in.ConnectionID, in.Channel)
+}
 
 // Outcome is the result of an inbound event.
 type Outcome string
@@ -65,7 +67,7 @@ type Result struct {
 // IngestTx applies an event in the caller's transaction. Attachments must have been
 // stored by [Service.StoreFiles]. After an error nothing is written, and the event
 // may be retried.
-func (s *Service) IngestTx(ctx context.Context, tx *db.Tx, in Inbound) (Result, error) {
+func (s *Service) IngestTx(ctx context.Context, tx *db.Tx, in InboundEvent) (Result, error) {
 	if in.OrganizationID == "" || in.Channel == "" {
 		return Result{}, errors.New("desk: an inbound event needs an organization and a channel")
 	}
@@ -73,14 +75,14 @@ func (s *Service) IngestTx(ctx context.Context, tx *db.Tx, in Inbound) (Result, 
 		in.ReceivedAt = tx.Now
 	}
 	in.ReceivedAt = in.ReceivedAt.UTC().Truncate(time.Microsecond)
-	res, err := s.applyEvent(ctx, tx, &in)
+	res, err := s.routeEvent(ctx, tx, &in)
 	if err == nil && res.Outcome != TicketCreated && res.Outcome != Duplicate {
 		s.notifyChanged(tx, in.OrganizationID, res.TicketID)
 	}
 	return res, err
 }
 
-func (s *Service) applyEvent(ctx context.Context, tx *db.Tx, in *Inbound) (Result, error) {
+func (s *Service) routeEvent(ctx context.Context, tx *db.Tx, in *InboundEvent) (Result, error) {
 	switch m := in.Event.Message; {
 	case in.Event.Receipt != nil:
 		return s.intakeReceipt(ctx, tx, in, in.Event.Receipt)
@@ -110,8 +112,8 @@ type unsavedMessage struct {
 	chosen       chosenRecipients // of a reply by mail
 }
 
-// destination is the ticket and conversation of a message.
-type destination struct {
+// threadRef is the ticket and conversation of a message.
+type threadRef struct {
 	ticket          Ticket
 	conversationID  string
 	customerID      string        // the conversation's
@@ -119,7 +121,7 @@ type destination struct {
 }
 
 // newInboundMessage returns the received message, without its destination.
-func newInboundMessage(in *Inbound, m *channel.Message) *unsavedMessage {
+func newInboundMessage(in *InboundEvent, m *channel.Message) *unsavedMessage {
 	e := &unsavedMessage{Message: Message{
 		ID: newID(), Direction: DirectionInbound, Channel: in.Channel, Kind: KindReply,
 		Text: clean(m.Text), HTML: clean(m.HTML), ExternalID: boundedKey(m.ExternalID), CreatedAt: in.ReceivedAt,
@@ -151,7 +153,7 @@ func (e *unsavedMessage) byAgent(agent event.Person) {
 
 // startTicket writes a new ticket with one conversation and its first message. Ids set in
 // p are used.
-func (s *Service) startTicket(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, c Conversation, subject string, e *unsavedMessage) (Result, error) {
+func (s *Service) startTicket(ctx context.Context, tx *db.Tx, in *InboundEvent, p *threadRef, c Conversation, subject string, e *unsavedMessage) (Result, error) {
 	t := &p.ticket
 	if t.ID == "" {
 		t.ID, p.conversationID = newID(), newID()
@@ -195,7 +197,7 @@ func (s *Service) startTicket(ctx context.Context, tx *db.Tx, in *Inbound, p *de
 }
 
 // appendMessage writes a public message into a ticket. A customer's message reopens it.
-func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, e *unsavedMessage) (Result, error) {
+func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *InboundEvent, p *threadRef, e *unsavedMessage) (Result, error) {
 	t := &p.ticket
 	if e.Details.SentElsewhere { // a reply that may cross another one, see checkCrossing
 		newest, err := newestMessage(ctx, tx, t.ID)
@@ -282,7 +284,7 @@ func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *Inbound, p *
 
 // appendNote writes a message into a ticket as a note: it neither reopens the
 // ticket nor emits events.
-func (s *Service) appendNote(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, e *unsavedMessage) (Result, error) {
+func (s *Service) appendNote(ctx context.Context, tx *db.Tx, in *InboundEvent, p *threadRef, e *unsavedMessage) (Result, error) {
 	e.Kind = KindNote
 	fresh, err := s.writeMessage(ctx, tx, in, p, e)
 	if err != nil {
@@ -296,7 +298,7 @@ func (s *Service) appendNote(ctx context.Context, tx *db.Tx, in *Inbound, p *des
 
 // writeMessage writes a message with its attachments, ids and participants. It returns
 // false, and writes nothing, if the conversation has the message.
-func (s *Service) writeMessage(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, e *unsavedMessage) (bool, error) {
+func (s *Service) writeMessage(ctx context.Context, tx *db.Tx, in *InboundEvent, p *threadRef, e *unsavedMessage) (bool, error) {
 	e.TicketID, e.ConversationID = p.ticket.ID, p.conversationID
 	if m := in.Event.Message; m != nil {
 		e.Attachments = nil

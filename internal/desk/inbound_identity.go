@@ -15,7 +15,7 @@ import (
 // changeIdentity changes the identity of a thread's customer: the thread goes on under the
 // new keys, and the old keys are free. If the new keys have a thread already, it
 // stays separate, and a note says so: customers are never merged here.
-func (s *Service) changeIdentity(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.IdentityChange) (Result, error) {
+func (s *Service) changeIdentity(ctx context.Context, tx *db.Tx, in *InboundEvent, r *channel.IdentityChange) (Result, error) {
 	fresh := threadKeys("", r.ToKeys)
 	if len(fresh) == 0 {
 		return Result{Outcome: Recorded, Reason: "the event names no new number or id"}, nil
@@ -108,7 +108,7 @@ func displayIdentity(p channel.Party, key string) string {
 
 // otherThreadTicket returns the ticket number of another thread with one of the
 // keys; 0 if there is none.
-func (s *Service) otherThreadTicket(ctx context.Context, tx *db.Tx, in *Inbound, keys []string, p *destination) (number int64, err error) {
+func (s *Service) otherThreadTicket(ctx context.Context, tx *db.Tx, in *InboundEvent, keys []string, p *threadRef) (number int64, err error) {
 	err = tx.QueryRow(ctx, `SELECT t.number FROM contact_points p JOIN tickets t ON t.id = p.ticket_id
 		WHERE p.value = ANY($1) AND p.scope = $2 AND p.conversation_id <> $3 ORDER BY t.number LIMIT 1`,
 		keys, in.scope(), p.conversationID).Scan(&number)
@@ -119,7 +119,7 @@ func (s *Service) otherThreadTicket(ctx context.Context, tx *db.Tx, in *Inbound,
 }
 
 // releasePoints removes replaced keys from a thread and its customer.
-func (s *Service) releasePoints(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.IdentityChange, k *customerRef, gone []string, conversationID string) error {
+func (s *Service) releasePoints(ctx context.Context, tx *db.Tx, in *InboundEvent, r *channel.IdentityChange, k *customerRef, gone []string, conversationID string) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM contact_points WHERE value = ANY($1) AND scope = $2
 		AND (conversation_id = $3 OR conversation_id IS NULL AND customer_id = $4)`, gone, in.scope(), conversationID, k.ID); err != nil {
 		return fmt.Errorf("release contact points: %w", err)
@@ -142,7 +142,7 @@ func (s *Service) releasePoints(ctx context.Context, tx *db.Tx, in *Inbound, r *
 
 // updateRecipients makes messages to a customer's replaced keys go to the new one,
 // also in conversations that the thread has left.
-func (s *Service) updateRecipients(ctx context.Context, tx *db.Tx, in *Inbound, p *destination, gone []string, key string) error {
+func (s *Service) updateRecipients(ctx context.Context, tx *db.Tx, in *InboundEvent, p *threadRef, gone []string, key string) error {
 	conversations, err := db.All(ctx, tx, scanConversation, selectConversation+`WHERE c.customer_id = $1 AND c.connection_id = $2 AND c.thread_key = ANY($3)
 			AND c.ticket_id IN (SELECT id FROM tickets WHERE customer_id = $1 UNION SELECT $4)`,
 		p.customerID, in.ConnectionID, gone, p.ticket.ID)

@@ -38,7 +38,7 @@ func (m *inboundMail) isAuthentic() bool {
 }
 
 // intakeMail classifies a mail (helpdesk.md part 2), finds its ticket, and applies it.
-func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *Inbound, msg *channel.Message) (Result, error) {
+func (s *Service) intakeMail(ctx context.Context, tx *db.Tx, in *InboundEvent, msg *channel.Message) (Result, error) {
 	id := msg.Mail.MessageID
 	if id != "" {
 		// A mail to two of the organization's addresses causes two events, perhaps at
@@ -100,7 +100,7 @@ func (e *unsavedMessage) recorded(reason string) Result {
 }
 
 // applyMail stores a mail by its class: in the ticket of p, or in a new ticket with link.
-func (s *Service) applyMail(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, p destination, link *ticketLink) (Result, error) {
+func (s *Service) applyMail(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, e *unsavedMessage, p threadRef, link *ticketLink) (Result, error) {
 	threaded := p.ticket.ID != ""
 	if e.Details.Class == channel.ClassAutoReply && m.Mail.Doubtful && !threaded {
 		// It answers no known message, so its subject is no evidence.
@@ -126,7 +126,7 @@ func (s *Service) applyMail(ctx context.Context, tx *db.Tx, in *Inbound, m *inbo
 
 // intakeCustomerMail stores a mail as a message of its sender: in the ticket of p, in the
 // ticket that continues it if it is closed, or in a new one.
-func (s *Service) intakeCustomerMail(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, p destination, link *ticketLink) (Result, error) {
+func (s *Service) intakeCustomerMail(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, e *unsavedMessage, p threadRef, link *ticketLink) (Result, error) {
 	var err error
 	if p.ticket.Status == StatusClosed {
 		if p, link, err = s.findContinuation(ctx, tx, in, m, p.ticket); err != nil {
@@ -156,7 +156,7 @@ func (s *Service) intakeCustomerMail(ctx context.Context, tx *db.Tx, in *Inbound
 }
 
 // analyzeMail looks up the ids, the sender and the recipients of a mail.
-func (s *Service) analyzeMail(ctx context.Context, tx *db.Tx, in *Inbound, msg *channel.Message) (*inboundMail, error) {
+func (s *Service) analyzeMail(ctx context.Context, tx *db.Tx, in *InboundEvent, msg *channel.Message) (*inboundMail, error) {
 	copied := *msg
 	m := &inboundMail{Message: &copied, sender: msg.Mail.Sender}
 	if m.sender.Email == "" {
@@ -206,7 +206,7 @@ func (s *Service) resolveAddress(ctx context.Context, tx *db.Tx, organizationID,
 }
 
 // resolveRecipients sets the visible recipients of l.
-func (s *Service) resolveRecipients(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail) error {
+func (s *Service) resolveRecipients(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail) error {
 	for i, p := range slices.Concat(m.To, m.Cc) {
 		key := emailKey(p.Email)
 		if key == "" || key == emailKey(m.sender.Email) || i >= maxIDs {
@@ -270,7 +270,7 @@ func (m *inboundMail) classify() (class channel.Class, rule string, original mes
 	return mail.Class, mail.Rule, messageRef{}
 }
 
-func newMailMessage(in *Inbound, m *inboundMail, class channel.Class, rule string) *unsavedMessage {
+func newMailMessage(in *InboundEvent, m *inboundMail, class channel.Class, rule string) *unsavedMessage {
 	mail := m.Mail
 	e := newInboundMessage(in, m.Message)
 	e.ExternalID = boundedKey(mail.MessageID)
@@ -321,7 +321,7 @@ func addresses(parties []channel.Party) []Address {
 // sameMail reports whether e repeats the mail stored under its Message-ID, rather
 // than being another mail of a sender that reuses ids: it compares text and files.
 // Bounces are compared by sender only.
-func sameMail(ctx context.Context, tx *db.Tx, k messageRef, in *Inbound, e *unsavedMessage) (bool, error) {
+func sameMail(ctx context.Context, tx *db.Tx, k messageRef, in *InboundEvent, e *unsavedMessage) (bool, error) {
 	m, err := db.One(ctx, tx, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND id = $2", k.ticketID, k.messageID)
 	if err != nil {
 		return false, fmt.Errorf("load message: %w", err)
@@ -379,7 +379,7 @@ type ticketLink struct{ ticketID, reason string }
 
 // matchMailThread finds and locks the ticket of a mail, by the four rules in order. If
 // none applies, the destination is empty, and link may name a ticket to link to.
-func (s *Service) matchMailThread(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage) (destination, *ticketLink, error) {
+func (s *Service) matchMailThread(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, e *unsavedMessage) (threadRef, *ticketLink, error) {
 	mail := m.Mail
 	var link *ticketLink
 	backwards := slices.Clone(mail.References)
@@ -397,7 +397,7 @@ func (s *Service) matchMailThread(ctx context.Context, tx *db.Tx, in *Inbound, m
 		if step.rule == RuleTicketTag {
 			p, tagged, err := s.matchThreadByTag(ctx, tx, in, m)
 			if err != nil {
-				return destination{}, nil, err
+				return threadRef{}, nil, err
 			}
 			if p.ticket.ID != "" {
 				e.PlacedBy = RuleTicketTag
@@ -415,24 +415,24 @@ func (s *Service) matchMailThread(ctx context.Context, tx *db.Tx, in *Inbound, m
 				continue // deleted meanwhile
 			}
 			if err != nil {
-				return destination{}, nil, err
+				return threadRef{}, nil, err
 			}
 			e.PlacedBy = step.rule
 			return p, nil, nil
 		}
 	}
-	return destination{}, link, nil
+	return threadRef{}, link, nil
 }
 
 // matchThreadByID locks the ticket of the message that id names, found as ref before;
 // [db.ErrNoRows] if it is gone.
-func matchThreadByID(ctx context.Context, tx *db.Tx, in *Inbound, id string, k messageRef) (destination, error) {
+func matchThreadByID(ctx context.Context, tx *db.Tx, in *InboundEvent, id string, k messageRef) (threadRef, error) {
 	for {
 		t, err := lockTicket(ctx, tx, in.OrganizationID, k.ticketID)
 		if err != nil && !errors.Is(err, db.ErrNoRows) {
-			return destination{}, fmt.Errorf("load ticket: %w", err)
+			return threadRef{}, fmt.Errorf("load ticket: %w", err)
 		}
-		p := destination{ticket: t, conversationID: k.conversationID}
+		p := threadRef{ticket: t, conversationID: k.conversationID}
 		if err == nil {
 			if ok, err := p.isCurrent(ctx, tx); err != nil || ok {
 				return p, err
@@ -441,11 +441,11 @@ func matchThreadByID(ctx context.Context, tx *db.Tx, in *Inbound, id string, k m
 		// Moved or deleted meanwhile.
 		ids, err := findMessageIDs(ctx, tx, []string{in.OrganizationID}, []string{id})
 		if err != nil {
-			return destination{}, err
+			return threadRef{}, err
 		}
 		found, ok := ids.find(id)
 		if !ok || found == k {
-			return destination{}, db.ErrNoRows
+			return threadRef{}, db.ErrNoRows
 		}
 		k = found
 	}
@@ -454,31 +454,31 @@ func matchThreadByID(ctx context.Context, tx *db.Tx, in *Inbound, id string, k m
 // findContinuation finds the open ticket that continues a closed one, following
 // LinkClosed. If there is none, the destination is empty, and the new ticket links
 // to the last closed one.
-func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, closed Ticket) (destination, *ticketLink, error) {
+func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, closed Ticket) (threadRef, *ticketLink, error) {
 	seen := []string{closed.ID}
 	for {
 		var id string
 		err := tx.QueryRow(ctx, `SELECT id FROM tickets WHERE linked_ticket_id = $1 AND organization_id = $2 AND link_reason = $3
 			ORDER BY number DESC LIMIT 1`, closed.ID, in.OrganizationID, LinkClosed).Scan(&id)
 		if errors.Is(err, db.ErrNoRows) {
-			return destination{}, &ticketLink{closed.ID, LinkClosed}, nil
+			return threadRef{}, &ticketLink{closed.ID, LinkClosed}, nil
 		}
 		if err != nil {
-			return destination{}, nil, fmt.Errorf("find continuation: %w", err)
+			return threadRef{}, nil, fmt.Errorf("find continuation: %w", err)
 		}
 		t, err := lockSurvivor(ctx, tx, in.OrganizationID, id)
 		if errors.Is(err, db.ErrNoRows) {
 			continue // deleted meanwhile
 		}
 		if err != nil {
-			return destination{}, nil, fmt.Errorf("load ticket: %w", err)
+			return threadRef{}, nil, fmt.Errorf("load ticket: %w", err)
 		}
 		if t.Status != StatusClosed {
 			p, err := mailDestination(ctx, tx, in, m, t)
 			return p, nil, err
 		}
 		if slices.Contains(seen, t.ID) { // merged into a ticket that it continued
-			return destination{}, &ticketLink{t.ID, LinkClosed}, nil
+			return threadRef{}, &ticketLink{t.ID, LinkClosed}, nil
 		}
 		seen, closed = append(seen, t.ID), t
 	}
@@ -488,38 +488,38 @@ func (s *Service) findContinuation(ctx context.Context, tx *db.Tx, in *Inbound, 
 // accepted from a participant, unless the domain disowns the mail, and from the
 // organization's own addresses with a proof. Otherwise the ticket is only linked
 // to.
-func (s *Service) matchThreadByTag(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail) (destination, *ticketLink, error) {
+func (s *Service) matchThreadByTag(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail) (threadRef, *ticketLink, error) {
 	if m.Mail.TicketTag <= 0 {
-		return destination{}, nil, nil
+		return threadRef{}, nil, nil
 	}
 	t, err := s.TicketByNumber(ctx, tx, in.OrganizationID, m.Mail.TicketTag)
 	if problem.Of(err) == problem.NotFound {
-		return destination{}, nil, nil
+		return threadRef{}, nil, nil
 	}
 	if err != nil {
-		return destination{}, nil, fmt.Errorf("load ticket: %w", err)
+		return threadRef{}, nil, fmt.Errorf("load ticket: %w", err)
 	}
 	takesPart := false
 	if !m.Mail.Proof.Failed() {
 		if takesPart, err = s.isParticipant(ctx, tx, in, m, &t); err != nil {
-			return destination{}, nil, err
+			return threadRef{}, nil, err
 		}
 	}
 	if !takesPart && t.MergedIntoID == "" {
-		return destination{}, &ticketLink{t.ID, LinkTicketTag}, nil
+		return threadRef{}, &ticketLink{t.ID, LinkTicketTag}, nil
 	}
 	if t, err = lockSurvivor(ctx, tx, in.OrganizationID, t.ID); errors.Is(err, db.ErrNoRows) {
-		return destination{}, nil, nil
+		return threadRef{}, nil, nil
 	} else if err != nil {
-		return destination{}, nil, fmt.Errorf("load ticket: %w", err)
+		return threadRef{}, nil, fmt.Errorf("load ticket: %w", err)
 	}
 	if !takesPart && !m.Mail.Proof.Failed() { // of the merged ticket
 		if takesPart, err = s.isParticipant(ctx, tx, in, m, &t); err != nil {
-			return destination{}, nil, err
+			return threadRef{}, nil, err
 		}
 	}
 	if !takesPart {
-		return destination{}, &ticketLink{t.ID, LinkTicketTag}, nil
+		return threadRef{}, &ticketLink{t.ID, LinkTicketTag}, nil
 	}
 	p, err := mailDestination(ctx, tx, in, m, t)
 	return p, nil, err
@@ -527,8 +527,8 @@ func (s *Service) matchThreadByTag(ctx context.Context, tx *db.Tx, in *Inbound, 
 
 // mailDestination returns the destination of a mail that names a ticket but no
 // message: the conversation of its channel, or a new one.
-func mailDestination(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, t Ticket) (destination, error) {
-	p := destination{ticket: t}
+func mailDestination(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, t Ticket) (threadRef, error) {
+	p := threadRef{ticket: t}
 	err := tx.QueryRow(ctx, `SELECT id FROM conversations WHERE ticket_id = $1 AND channel = $2
 		ORDER BY CASE WHEN connection_id = $3 THEN 0 ELSE 1 END, id LIMIT 1`, t.ID, in.Channel, in.ConnectionID).Scan(&p.conversationID)
 	if errors.Is(err, db.ErrNoRows) {
@@ -539,14 +539,14 @@ func mailDestination(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail
 		}
 		p.conversationID = p.newConversation.ID
 	} else if err != nil {
-		return destination{}, fmt.Errorf("find conversation: %w", err)
+		return threadRef{}, fmt.Errorf("find conversation: %w", err)
 	}
 	return p, nil
 }
 
 // isParticipant reports whether the sender is provably the organization, or the
 // ticket's customer or a participant.
-func (s *Service) isParticipant(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, t *Ticket) (bool, error) {
+func (s *Service) isParticipant(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, t *Ticket) (bool, error) {
 	if m.isAuthentic() {
 		return true, nil
 	}
@@ -585,7 +585,7 @@ func (m *inboundMail) recipients(customer event.Customer) []participant {
 	return list
 }
 
-func insertParticipants(ctx context.Context, tx *db.Tx, p *destination, list []participant) error {
+func insertParticipants(ctx context.Context, tx *db.Tx, p *threadRef, list []participant) error {
 	for _, who := range list {
 		if _, err := insertParticipant(ctx, tx, p, who); err != nil {
 			return err
@@ -597,7 +597,7 @@ func insertParticipants(ctx context.Context, tx *db.Tx, p *destination, list []p
 // insertParticipant adds a participant and reports whether they are new. In a
 // merged conversation they also join its home ticket; a participant of the ticket
 // itself stays one after an unmerge.
-func insertParticipant(ctx context.Context, tx *db.Tx, p *destination, who participant) (bool, error) {
+func insertParticipant(ctx context.Context, tx *db.Tx, p *threadRef, who participant) (bool, error) {
 	n, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
 		VALUES ($1, $2, $3, $4, $5, (SELECT home_id FROM conversations WHERE ticket_id = $1 AND id = $6), $7)
 		ON CONFLICT (ticket_id, email) DO UPDATE SET home_id = NULL WHERE participants.home_id IS NOT NULL AND excluded.home_id IS NULL`,
@@ -623,7 +623,7 @@ func insertParticipant(ctx context.Context, tx *db.Tx, p *destination, who parti
 // appended to, and marks a new sender. A Reply-To with the customer's address does
 // not make its sender the customer. Unproven participants get no copies until an
 // agent selects them.
-func (s *Service) addMailParticipants(ctx context.Context, tx *db.Tx, m *inboundMail, e *unsavedMessage, p *destination) error {
+func (s *Service) addMailParticipants(ctx context.Context, tx *db.Tx, m *inboundMail, e *unsavedMessage, p *threadRef) error {
 	tagged := e.PlacedBy == RuleTicketTag
 	e.participants = m.recipients(p.ticket.Customer)
 	for i := range e.participants {
@@ -655,10 +655,10 @@ func (s *Service) addMailParticipants(ctx context.Context, tx *db.Tx, m *inbound
 }
 
 // startMail starts a ticket with a mail.
-func (s *Service) startMail(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, link *ticketLink) (Result, error) {
+func (s *Service) startMail(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, e *unsavedMessage, link *ticketLink) (Result, error) {
 	e.PlacedBy = RuleNone
 	e.participants = m.recipients(e.customer.Customer)
-	var p destination
+	var p threadRef
 	if link != nil {
 		p.ticket.LinkedTicketID, p.ticket.LinkReason = link.ticketID, link.reason
 	}
@@ -671,7 +671,7 @@ func (s *Service) startMail(ctx context.Context, tx *db.Tx, in *Inbound, m *inbo
 
 // intakeOutboundCopy stores a mail that an agent sent with another program: in its
 // ticket, or in a new one for its first recipient. Nothing is sent.
-func (s *Service) intakeOutboundCopy(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, p destination, link *ticketLink) (Result, error) {
+func (s *Service) intakeOutboundCopy(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, e *unsavedMessage, p threadRef, link *ticketLink) (Result, error) {
 	agent := m.agent
 	if !m.isAgent {
 		agent = event.Person{Name: line(m.sender.Name, maxName)}
@@ -692,7 +692,7 @@ func (s *Service) intakeOutboundCopy(ctx context.Context, tx *db.Tx, in *Inbound
 
 // intakeAutoReply stores an automatic reply, collapsed, in the ticket that it answers. It
 // creates no customer.
-func (s *Service) intakeAutoReply(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, p destination) (Result, error) {
+func (s *Service) intakeAutoReply(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, e *unsavedMessage, p threadRef) (Result, error) {
 	e.Details.Collapsed = true
 	e.Author = event.Author{Type: AuthorCustomer, Name: line(m.From.Name, maxName)}
 	if e.Author.Name == "" {
@@ -709,7 +709,7 @@ func (s *Service) intakeAutoReply(ctx context.Context, tx *db.Tx, in *Inbound, m
 }
 
 // intakeBounce applies a bounce to the outbound message that it returns.
-func (s *Service) intakeBounce(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage) (Result, error) {
+func (s *Service) intakeBounce(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, e *unsavedMessage) (Result, error) {
 	r := m.Mail.Receipt
 	if r == nil {
 		return e.recorded("a bounce without a delivery report"), nil

@@ -14,8 +14,8 @@ import (
 )
 
 // mail is a mail to organization A's support address.
-func mail(from, id string) desk.Inbound {
-	return desk.Inbound{
+func mail(from, id string) desk.InboundEvent {
+	return desk.InboundEvent{
 		OrganizationID: orgA, ConnectionID: mailA, Channel: "email",
 		Event: channel.Event{Message: &channel.Message{
 			ExternalID: id, Subject: "Lost key", Text: "text of " + id,
@@ -698,7 +698,7 @@ func TestOutboundCopyLeavesTheStatus(t *testing.T) {
 }
 
 func TestAutoReply(t *testing.T) {
-	auto := func(edit func(in *desk.Inbound)) desk.Inbound {
+	auto := func(edit func(in *desk.InboundEvent)) desk.InboundEvent {
 		in := mail("away@c.example", "auto@c.example")
 		in.Event.Message.Mail.Class, in.Event.Message.Mail.Rule = channel.ClassAutoReply, "auto-submitted: auto-replied"
 		edit(&in)
@@ -706,14 +706,14 @@ func TestAutoReply(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		in      desk.Inbound
+		in      desk.InboundEvent
 		outcome desk.Outcome
 	}{
-		{"to nothing", auto(func(*desk.Inbound) {}), desk.Recorded},
-		{"to a message", auto(func(in *desk.Inbound) { in.Event.Message.Mail.InReplyTo = []string{"m1@c.example"} }), desk.Noted},
-		{"by the number, from a stranger", auto(func(in *desk.Inbound) { in.Event.Message.Mail.TicketTag = 1 }), desk.Recorded},
-		{"generated", auto(func(in *desk.Inbound) { in.Event.Message.Mail.Generated = true }), desk.TicketCreated},
-		{"generated, refused", auto(func(in *desk.Inbound) { in.Event.Message.Mail.Generated, in.RefuseGenerated = true, true }), desk.Recorded},
+		{"to nothing", auto(func(*desk.InboundEvent) {}), desk.Recorded},
+		{"to a message", auto(func(in *desk.InboundEvent) { in.Event.Message.Mail.InReplyTo = []string{"m1@c.example"} }), desk.Noted},
+		{"by the number, from a stranger", auto(func(in *desk.InboundEvent) { in.Event.Message.Mail.TicketTag = 1 }), desk.Recorded},
+		{"generated", auto(func(in *desk.InboundEvent) { in.Event.Message.Mail.Generated = true }), desk.TicketCreated},
+		{"generated, refused", auto(func(in *desk.InboundEvent) { in.Event.Message.Mail.Generated, in.RefuseGenerated = true, true }), desk.Recorded},
 	} {
 		for _, status := range []desk.Status{desk.StatusPending, desk.StatusClosed} {
 			t.Run(c.name+" "+string(status), func(t *testing.T) {
@@ -836,17 +836,17 @@ func TestBounceOfWhat(t *testing.T) {
 	f.intake(sent)
 	for i, c := range []struct {
 		name string
-		edit func(in *desk.Inbound)
+		edit func(in *desk.InboundEvent)
 		want desk.Outcome
 	}{
-		{"the returned mail's id", func(in *desk.Inbound) { in.Event.Message.Mail.EmbeddedIDs = []string{"SENT@a.example"} }, desk.ReceiptApplied},
-		{"an answer to it", func(in *desk.Inbound) { in.Event.Message.Mail.InReplyTo = []string{"sent@a.example"} }, desk.ReceiptApplied},
-		{"a customer's own mail", func(in *desk.Inbound) { in.Event.Message.Mail.EmbeddedIDs = []string{"m1@c.example"} }, desk.Recorded},
-		{"nothing", func(*desk.Inbound) {}, desk.Recorded},
-		{"no report", func(in *desk.Inbound) {
+		{"the returned mail's id", func(in *desk.InboundEvent) { in.Event.Message.Mail.EmbeddedIDs = []string{"SENT@a.example"} }, desk.ReceiptApplied},
+		{"an answer to it", func(in *desk.InboundEvent) { in.Event.Message.Mail.InReplyTo = []string{"sent@a.example"} }, desk.ReceiptApplied},
+		{"a customer's own mail", func(in *desk.InboundEvent) { in.Event.Message.Mail.EmbeddedIDs = []string{"m1@c.example"} }, desk.Recorded},
+		{"nothing", func(*desk.InboundEvent) {}, desk.Recorded},
+		{"no report", func(in *desk.InboundEvent) {
 			in.Event.Message.Mail.Receipt, in.Event.Message.Mail.EmbeddedIDs = nil, []string{"sent@a.example"}
 		}, desk.Recorded},
-		{"another organization's", func(in *desk.Inbound) {
+		{"another organization's", func(in *desk.InboundEvent) {
 			in.OrganizationID, in.ConnectionID, in.Event.Message.Mail.EmbeddedIDs = orgB, mailB, []string{"sent@a.example"}
 		}, desk.Recorded},
 	} {
@@ -935,7 +935,7 @@ func TestAttachments(t *testing.T) {
 // TestDoubtfulAutoReply covers mail that only its subject marks as an automatic
 // reply.
 func TestDoubtfulAutoReply(t *testing.T) {
-	doubtful := func(answers ...string) desk.Inbound {
+	doubtful := func(answers ...string) desk.InboundEvent {
 		in := mail("away@c.example", "auto@c.example")
 		m := in.Event.Message.Mail
 		m.Class, m.Rule, m.Doubtful, m.InReplyTo = channel.ClassAutoReply, "subject: out of office", true, answers

@@ -31,7 +31,7 @@ func threadKeys(first string, others []string) []string {
 // threadPoints returns the contact points of a message in a thread: its party's and
 // its keys', in the common locking order: e-mail, phone, then the connection's own
 // by value.
-func (in *Inbound) threadPoints(p channel.Party, keys []string) []contactPoint {
+func (in *InboundEvent) threadPoints(p channel.Party, keys []string) []contactPoint {
 	points, scope := in.contactPoints(p), in.scope()
 	for _, key := range keys {
 		i := slices.IndexFunc(points, func(p contactPoint) bool { return p.value == key && p.scope == scope })
@@ -62,7 +62,7 @@ func isPersonal(p channel.Party, keys []string) bool {
 func hasProviderIDs(channel string) bool { return channel != channelSMS && channel != channelEmail }
 
 // intakeThreaded places a message by the keys of its thread.
-func (s *Service) intakeThreaded(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (Result, error) {
+func (s *Service) intakeThreaded(ctx context.Context, tx *db.Tx, in *InboundEvent, m *channel.Message) (Result, error) {
 	e := newInboundMessage(in, m)
 	e.PlacedBy, e.optOut, e.optIn = RuleThreadKey, m.OptOut, m.OptIn
 	party := m.From
@@ -113,7 +113,7 @@ func (s *Service) intakeThreaded(ctx context.Context, tx *db.Tx, in *Inbound, m 
 // findDuplicate finds the message that e repeats in another conversation, or the
 // queued message reported by e: the provider's event may arrive before the result
 // of sending is recorded.
-func (s *Service) findDuplicate(ctx context.Context, tx *db.Tx, in *Inbound, e *unsavedMessage, p *destination) (messageRef, bool, error) {
+func (s *Service) findDuplicate(ctx context.Context, tx *db.Tx, in *InboundEvent, e *unsavedMessage, p *threadRef) (messageRef, bool, error) {
 	if e.ExternalID == "" {
 		return messageRef{}, false, nil
 	}
@@ -153,9 +153,9 @@ func (s *Service) findDuplicate(ctx context.Context, tx *db.Tx, in *Inbound, e *
 
 // beginThread starts a ticket with the first message of a thread, or joins the
 // thread of a simultaneous first message.
-func (s *Service) beginThread(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message, e *unsavedMessage, party channel.Party, keys []string) (Result, error) {
+func (s *Service) beginThread(ctx context.Context, tx *db.Tx, in *InboundEvent, m *channel.Message, e *unsavedMessage, party channel.Party, keys []string) (Result, error) {
 	points := in.threadPoints(party, keys)
-	p := destination{ticket: Ticket{ID: newID()}, conversationID: newID()}
+	p := threadRef{ticket: Ticket{ID: newID()}, conversationID: newID()}
 	customerID := newID()
 	owners, err := claimPoints(ctx, tx, points, customerID, p.ticket.ID, p.conversationID)
 	if err != nil {
@@ -194,7 +194,7 @@ func (s *Service) beginThread(ctx context.Context, tx *db.Tx, in *Inbound, m *ch
 
 // moveKeys moves the keys of a conversation to another one, and reports whether it
 // had any.
-func moveKeys(ctx context.Context, tx *db.Tx, conversationID string, to *destination) (bool, error) {
+func moveKeys(ctx context.Context, tx *db.Tx, conversationID string, to *threadRef) (bool, error) {
 	n, err := tx.Exec(ctx, "UPDATE contact_points SET ticket_id = $2, conversation_id = $3 WHERE conversation_id = $1",
 		conversationID, to.ticket.ID, to.conversationID)
 	if err != nil {
@@ -205,7 +205,7 @@ func moveKeys(ctx context.Context, tx *db.Tx, conversationID string, to *destina
 
 // followUp is the new ticket of a thread that left a closed one.
 type followUp struct {
-	place        destination
+	place        threadRef
 	conversation Conversation
 }
 
@@ -213,7 +213,7 @@ type followUp struct {
 // for longer than after; 0 means never. Otherwise it returns the thread's present
 // destination. Of two simultaneous calls the second one returns the first one's
 // ticket.
-func (s *Service) leaveClosedTicket(ctx context.Context, tx *db.Tx, in *Inbound, after time.Duration, keys []string, p destination) (destination, *followUp, error) {
+func (s *Service) leaveClosedTicket(ctx context.Context, tx *db.Tx, in *InboundEvent, after time.Duration, keys []string, p threadRef) (threadRef, *followUp, error) {
 	for {
 		t := &p.ticket
 		since := t.closedAt
@@ -225,28 +225,28 @@ func (s *Service) leaveClosedTicket(ctx context.Context, tx *db.Tx, in *Inbound,
 		}
 		old, err := db.One(ctx, tx, scanConversation, selectConversation+"WHERE c.ticket_id = $1 AND c.id = $2", t.ID, p.conversationID)
 		if err != nil {
-			return destination{}, nil, fmt.Errorf("load conversation: %w", err)
+			return threadRef{}, nil, fmt.Errorf("load conversation: %w", err)
 		}
 		next := followUp{
-			destination{ticket: Ticket{ID: newID(), LinkedTicketID: t.ID, LinkReason: LinkClosed}, conversationID: newID()},
+			threadRef{ticket: Ticket{ID: newID(), LinkedTicketID: t.ID, LinkReason: LinkClosed}, conversationID: newID()},
 			Conversation{ThreadKey: old.ThreadKey, OptedOutAt: old.OptedOutAt},
 		}
 		first, err := moveKeys(ctx, tx, p.conversationID, &next.place)
 		if err != nil {
-			return destination{}, nil, err
+			return threadRef{}, nil, err
 		}
 		if first {
 			return p, &next, nil
 		}
 		if p, err = findThread(ctx, tx, keys, in.scope()); err != nil {
-			return destination{}, nil, fmt.Errorf("find continued thread: %w", err)
+			return threadRef{}, nil, fmt.Errorf("find continued thread: %w", err)
 		}
 	}
 }
 
 // threadCustomer returns the customer of a message in a thread. For a personal
 // thread it is the conversation's customer, linked to all keys.
-func (s *Service) threadCustomer(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message, party channel.Party, keys []string, p *destination) (customerRef, error) {
+func (s *Service) threadCustomer(ctx context.Context, tx *db.Tx, in *InboundEvent, m *channel.Message, party channel.Party, keys []string, p *threadRef) (customerRef, error) {
 	one := isPersonal(party, keys)
 	if !one && !m.Outbound && len(in.contactPoints(party)) > 0 {
 		if len(keys) > 1 {
@@ -277,7 +277,7 @@ func (s *Service) threadCustomer(ctx context.Context, tx *db.Tx, in *Inbound, m 
 
 // addIdentities links every free contact point of party and keys to the thread and
 // its customer. Points of other customers are skipped.
-func (s *Service) addIdentities(ctx context.Context, tx *db.Tx, in *Inbound, k *customerRef, party channel.Party, keys []string, p *destination) error {
+func (s *Service) addIdentities(ctx context.Context, tx *db.Tx, in *InboundEvent, k *customerRef, party channel.Party, keys []string, p *threadRef) error {
 	points := in.threadPoints(party, keys)
 	values := make([]string, len(points))
 	for i, pt := range points {
@@ -326,7 +326,7 @@ func (s *Service) addIdentities(ctx context.Context, tx *db.Tx, in *Inbound, k *
 
 // findThread finds the thread of the first key that has one, and locks its ticket;
 // [db.ErrNoRows] if none has.
-func findThread(ctx context.Context, tx *db.Tx, keys []string, scope string) (destination, error) {
+func findThread(ctx context.Context, tx *db.Tx, keys []string, scope string) (threadRef, error) {
 	for _, key := range keys {
 		for {
 			p, err := readThread(ctx, tx, key, scope)
@@ -334,7 +334,7 @@ func findThread(ctx context.Context, tx *db.Tx, keys []string, scope string) (de
 				break
 			}
 			if err != nil {
-				return destination{}, err
+				return threadRef{}, err
 			}
 			// The ticket may have been merged meanwhile.
 			if ok, err := p.isCurrent(ctx, tx); err != nil || ok {
@@ -342,11 +342,11 @@ func findThread(ctx context.Context, tx *db.Tx, keys []string, scope string) (de
 			}
 		}
 	}
-	return destination{}, db.ErrNoRows
+	return threadRef{}, db.ErrNoRows
 }
 
-func readThread(ctx context.Context, tx *db.Tx, key, scope string) (destination, error) {
-	var p destination
+func readThread(ctx context.Context, tx *db.Tx, key, scope string) (threadRef, error) {
+	var p threadRef
 	err := tx.QueryRow(ctx, "SELECT "+ticketColumns+`, c.id, c.customer_id
 		FROM contact_points p
 		JOIN tickets t ON t.id = p.ticket_id

@@ -21,7 +21,7 @@ const (
 )
 
 // said is a message on a channel with numbers, ids, or both.
-func said(phone, id, body string) desk.Inbound {
+func said(phone, id, body string) desk.InboundEvent {
 	m := &channel.Message{ExternalID: "w." + body, From: channel.Party{Phone: phone, ID: id}, Text: body, StaleAfter: 7 * 24 * time.Hour}
 	for _, key := range []string{id, phone} {
 		switch {
@@ -32,12 +32,12 @@ func said(phone, id, body string) desk.Inbound {
 			m.OtherKeys = append(m.OtherKeys, key)
 		}
 	}
-	return desk.Inbound{OrganizationID: orgA, ConnectionID: chatA, Channel: "whatsapp", Event: channel.Event{Message: m}}
+	return desk.InboundEvent{OrganizationID: orgA, ConnectionID: chatA, Channel: "whatsapp", Event: channel.Event{Message: m}}
 }
 
 // about is another event of the same connection.
-func about(e channel.Event) desk.Inbound {
-	return desk.Inbound{OrganizationID: orgA, ConnectionID: chatA, Channel: "whatsapp", Event: e}
+func about(e channel.Event) desk.InboundEvent {
+	return desk.InboundEvent{OrganizationID: orgA, ConnectionID: chatA, Channel: "whatsapp", Event: e}
 }
 
 func (f *fixture) exec(query string, args ...any) {
@@ -132,7 +132,7 @@ func TestKeysMove(t *testing.T) {
 	if _, err := f.merge(orgA, one.TicketID, other.TicketID); err != nil {
 		t.Fatal(err)
 	}
-	for _, in := range []desk.Inbound{said(number, "", "two"), said("", userID, "three")} {
+	for _, in := range []desk.InboundEvent{said(number, "", "two"), said("", userID, "three")} {
 		if r := f.intake(in); r.TicketID != other.TicketID || r.ConversationID != one.ConversationID {
 			t.Errorf("merged: got %+v", r)
 		}
@@ -140,7 +140,7 @@ func TestKeysMove(t *testing.T) {
 	if _, err := f.unmerge(orgA, one.TicketID); err != nil {
 		t.Fatal(err)
 	}
-	for _, in := range []desk.Inbound{said(number, "", "four"), said("", userID, "five")} {
+	for _, in := range []desk.InboundEvent{said(number, "", "four"), said("", userID, "five")} {
 		if r := f.intake(in); r.TicketID != one.TicketID || r.ConversationID != one.ConversationID {
 			t.Errorf("taken out again: got %+v", r)
 		}
@@ -160,8 +160,8 @@ func TestKeysMove(t *testing.T) {
 // TestSeveralInOneThread: in a group thread, each message has its own customer.
 func TestSeveralInOneThread(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
-	in := func(user, body string) desk.Inbound {
-		return desk.Inbound{OrganizationID: orgA, ConnectionID: chatA, Channel: "chat", Event: channel.Event{Message: &channel.Message{
+	in := func(user, body string) desk.InboundEvent {
+		return desk.InboundEvent{OrganizationID: orgA, ConnectionID: chatA, Channel: "chat", Event: channel.Event{Message: &channel.Message{
 			ExternalID: "C9:" + body, ThreadKey: "C9:1763", From: channel.Party{ID: user, Name: "Name of " + user}, Text: body,
 		}}}
 	}
@@ -273,7 +273,7 @@ func TestStaleThread(t *testing.T) {
 	if got := f.ticket(one.TicketID); got.Status != desk.StatusClosed {
 		t.Errorf("the old one is %s", got.Status)
 	}
-	for _, in := range []desk.Inbound{said(number, "", "four"), said(number, userID, "five")} {
+	for _, in := range []desk.InboundEvent{said(number, "", "four"), said(number, userID, "five")} {
 		if got := f.intake(in); got.ConversationID != r.ConversationID {
 			t.Errorf("after that: got %+v, want it in the new ticket", got)
 		}
@@ -467,7 +467,7 @@ func TestRelink(t *testing.T) {
 	if got, want := f.waiting(waits.ID).To, (channel.Party{Phone: fresh, ID: userID}); got != want {
 		t.Errorf("what waits goes to %+v, want %+v", got, want)
 	}
-	for _, in := range []desk.Inbound{said(fresh, "", "two"), said("", userID, "three")} {
+	for _, in := range []desk.InboundEvent{said(fresh, "", "two"), said("", userID, "three")} {
 		if got := f.intake(in); got.ConversationID != one.ConversationID || got.CustomerID != one.CustomerID {
 			t.Errorf("by the new: got %+v", got)
 		}

@@ -90,7 +90,7 @@ func insertID(ctx context.Context, tx *db.Tx, scope, id string, m *Message) erro
 
 // intakeReceipt updates the delivery state of an outbound message, or of all in a
 // thread up to a time; then ids may name further messages.
-func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Receipt) (Result, error) {
+func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *InboundEvent, r *channel.Receipt) (Result, error) {
 	ids, err := findMessageIDs(ctx, tx, []string{in.scope(), in.OrganizationID}, r.ExternalIDs)
 	if err != nil {
 		return Result{}, err
@@ -120,7 +120,7 @@ func (s *Service) intakeReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *
 // applyThreadReceipt applies a receipt to the messages sent in a thread until its
 // time, if it advances their state. Messages queued or submitted later are not
 // affected.
-func (s *Service) applyThreadReceipt(ctx context.Context, tx *db.Tx, in *Inbound, r *channel.Receipt) (Result, error) {
+func (s *Service) applyThreadReceipt(ctx context.Context, tx *db.Tx, in *InboundEvent, r *channel.Receipt) (Result, error) {
 	p, err := findThread(ctx, tx, threadKeys(r.ThreadKey, nil), in.scope())
 	if errors.Is(err, db.ErrNoRows) {
 		return Result{Outcome: Recorded, Reason: "the receipt is for an unknown thread"}, nil
@@ -195,7 +195,7 @@ func advances(from, to channel.ReceiptState) bool {
 // applyReceipt applies a receipt to the message ref. A failure, a delay or a
 // receipt with a note adds a note to the ticket; a failure also notifies the
 // assignee. For a receipt that is a mail itself, mail is the note's message.
-func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *Inbound, k messageRef, r *channel.Receipt, mail *unsavedMessage) (Result, error) {
+func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *InboundEvent, k messageRef, r *channel.Receipt, mail *unsavedMessage) (Result, error) {
 	var state channel.ReceiptState
 	var chn string
 	var details Details

@@ -28,7 +28,7 @@ type voicemailReport struct {
 // matchVoicemail finds an unmatched report of a caller's voicemail by the other
 // source; [db.ErrNoRows] if there is none. It locks the caller's reports until the
 // transaction ends.
-func matchVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, phone string, byMail bool) (voicemailReport, error) {
+func matchVoicemail(ctx context.Context, tx *db.Tx, in *InboundEvent, phone string, byMail bool) (voicemailReport, error) {
 	key := phoneKey(phone)
 	if err := tx.Lock(ctx, "desk/voicemail/"+in.OrganizationID+"/"+key); err != nil {
 		return voicemailReport{}, err
@@ -51,7 +51,7 @@ func matchVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, phone string, b
 
 // recordVoicemail stores a report for the other source to match or, if other was
 // matched, deletes that.
-func recordVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, phone string, byMail bool, r Result, other voicemailReport) error {
+func recordVoicemail(ctx context.Context, tx *db.Tx, in *InboundEvent, phone string, byMail bool, r Result, other voicemailReport) error {
 	if r.Outcome != TicketCreated && r.Outcome != Appended {
 		return nil
 	}
@@ -72,7 +72,7 @@ func recordVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, phone string, 
 
 // intakeVoicemail places a voicemail reported by the events of its call. If a mail
 // was first, the call's thread joins the mail's ticket.
-func (s *Service) intakeVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message) (Result, error) {
+func (s *Service) intakeVoicemail(ctx context.Context, tx *db.Tx, in *InboundEvent, m *channel.Message) (Result, error) {
 	phone := m.From.Phone
 	other, err := matchVoicemail(ctx, tx, in, phone, false)
 	switch {
@@ -92,7 +92,7 @@ func (s *Service) intakeVoicemail(ctx context.Context, tx *db.Tx, in *Inbound, m
 
 // attachCallThread makes the thread of a call lead to the ticket that a mail
 // started. If the call has a ticket already, the mail's ticket is merged into it.
-func (s *Service) attachCallThread(ctx context.Context, tx *db.Tx, in *Inbound, m *channel.Message, ticketID string) error {
+func (s *Service) attachCallThread(ctx context.Context, tx *db.Tx, in *InboundEvent, m *channel.Message, ticketID string) error {
 	t, err := lockSurvivor(ctx, tx, in.OrganizationID, ticketID)
 	if errors.Is(err, db.ErrNoRows) {
 		return nil // deleted meanwhile
@@ -124,7 +124,7 @@ func (s *Service) attachCallThread(ctx context.Context, tx *db.Tx, in *Inbound, 
 
 // intakeVoicemailMail starts a ticket for the caller named in a mail of the
 // telephone provider, or appends the mail to the ticket of the call.
-func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage) (Result, error) {
+func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, e *unsavedMessage) (Result, error) {
 	e.Channel = channelVoice
 	// Replies do not go to the mail's connection.
 	here := *in
@@ -166,12 +166,12 @@ func (s *Service) intakeVoicemailMail(ctx context.Context, tx *db.Tx, in *Inboun
 
 // callDestination returns the conversation of a call in its ticket, locked;
 // [db.ErrNoRows] if there is none any more.
-func callDestination(ctx context.Context, tx *db.Tx, in *Inbound, ticketID string) (destination, error) {
+func callDestination(ctx context.Context, tx *db.Tx, in *InboundEvent, ticketID string) (threadRef, error) {
 	t, err := lockSurvivor(ctx, tx, in.OrganizationID, ticketID)
 	if err != nil {
-		return destination{}, err
+		return threadRef{}, err
 	}
-	p := destination{ticket: t}
+	p := threadRef{ticket: t}
 	err = tx.QueryRow(ctx, "SELECT id, customer_id FROM conversations WHERE ticket_id = $1 AND channel = $2 ORDER BY id DESC LIMIT 1",
 		t.ID, channelVoice).Scan(&p.conversationID, &p.customerID)
 	return p, err

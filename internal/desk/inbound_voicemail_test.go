@@ -22,8 +22,8 @@ const (
 var noon = time.Now().Add(-2 * time.Hour).UTC().Truncate(time.Second)
 
 // voicemailCall is the message of a call's events.
-func voicemailCall(id, from string, minutes int) desk.Inbound {
-	return desk.Inbound{
+func voicemailCall(id, from string, minutes int) desk.InboundEvent {
+	return desk.InboundEvent{
 		OrganizationID: orgA, ConnectionID: voiceA, Channel: "voice", ReceivedAt: noon.Add(time.Duration(minutes) * time.Minute),
 		Event: channel.Event{Message: &channel.Message{
 			ExternalID: id + " voicemail", ThreadKey: id, From: channel.Party{Name: "Ana", Phone: from}, Subject: "Voicemail from " + from,
@@ -33,7 +33,7 @@ func voicemailCall(id, from string, minutes int) desk.Inbound {
 }
 
 // voicemailMail is the provider's mail about the same call.
-func voicemailMail(id, from string, minutes int) desk.Inbound {
+func voicemailMail(id, from string, minutes int) desk.InboundEvent {
 	in := mail("no-reply@voice.example", id+"@voice.example")
 	in.ReceivedAt = noon.Add(time.Duration(minutes) * time.Minute)
 	m := in.Event.Message
@@ -47,27 +47,27 @@ func voicemailMail(id, from string, minutes int) desk.Inbound {
 func TestVoicemailToldTwice(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		steps []desk.Inbound
+		steps []desk.InboundEvent
 		want  string // the ticket of each step
 	}{
-		{"the mail first", []desk.Inbound{voicemailMail("m1", caller, 0), voicemailCall("c1", caller, 5)}, "1 1"},
-		{"the call first", []desk.Inbound{voicemailCall("c1", caller, 0), voicemailMail("m1", caller, 5)}, "1 1"},
-		{"at the last moment", []desk.Inbound{voicemailCall("c1", caller, 0), voicemailMail("m1", caller, 15)}, "1 1"},
-		{"too late", []desk.Inbound{voicemailCall("c1", caller, 0), voicemailMail("m1", caller, 16)}, "1 2"},
-		{"the call too late", []desk.Inbound{voicemailMail("m1", caller, 0), voicemailCall("c1", caller, 16)}, "1 2"},
-		{"another caller", []desk.Inbound{voicemailMail("m1", caller, 0), voicemailCall("c1", another, 1)}, "1 2"},
-		{"two calls", []desk.Inbound{voicemailCall("c1", caller, 0), voicemailCall("c2", caller, 1)}, "1 2"},
-		{"two mails", []desk.Inbound{voicemailMail("m1", caller, 0), voicemailMail("m2", caller, 1)}, "1 2"},
-		{"two of each in turn", []desk.Inbound{
+		{"the mail first", []desk.InboundEvent{voicemailMail("m1", caller, 0), voicemailCall("c1", caller, 5)}, "1 1"},
+		{"the call first", []desk.InboundEvent{voicemailCall("c1", caller, 0), voicemailMail("m1", caller, 5)}, "1 1"},
+		{"at the last moment", []desk.InboundEvent{voicemailCall("c1", caller, 0), voicemailMail("m1", caller, 15)}, "1 1"},
+		{"too late", []desk.InboundEvent{voicemailCall("c1", caller, 0), voicemailMail("m1", caller, 16)}, "1 2"},
+		{"the call too late", []desk.InboundEvent{voicemailMail("m1", caller, 0), voicemailCall("c1", caller, 16)}, "1 2"},
+		{"another caller", []desk.InboundEvent{voicemailMail("m1", caller, 0), voicemailCall("c1", another, 1)}, "1 2"},
+		{"two calls", []desk.InboundEvent{voicemailCall("c1", caller, 0), voicemailCall("c2", caller, 1)}, "1 2"},
+		{"two mails", []desk.InboundEvent{voicemailMail("m1", caller, 0), voicemailMail("m2", caller, 1)}, "1 2"},
+		{"two of each in turn", []desk.InboundEvent{
 			voicemailCall("c1", caller, 0), voicemailMail("m1", caller, 1), voicemailCall("c2", caller, 2), voicemailMail("m2", caller, 3),
 		}, "1 1 2 2"},
-		{"two of each, mails first", []desk.Inbound{
+		{"two of each, mails first", []desk.InboundEvent{
 			voicemailMail("m1", caller, 0), voicemailCall("c1", caller, 1), voicemailMail("m2", caller, 2), voicemailCall("c2", caller, 3),
 		}, "1 1 2 2"},
-		{"again and again", []desk.Inbound{
+		{"again and again", []desk.InboundEvent{
 			voicemailMail("m1", caller, 0), voicemailMail("m1", caller, 0), voicemailCall("c1", caller, 1), voicemailCall("c1", caller, 1), voicemailMail("m1", caller, 2),
 		}, "1 1 1 1 1"},
-		{"a withheld number", []desk.Inbound{voicemailMail("m1", "", 0), voicemailCall("c1", "", 1)}, "1 2"},
+		{"a withheld number", []desk.InboundEvent{voicemailMail("m1", "", 0), voicemailCall("c1", "", 1)}, "1 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t)
@@ -163,7 +163,7 @@ func TestVoicemailToldTwiceAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 10 {
 		from := fmt.Sprintf("+170255501%02d", i)
-		for _, in := range []desk.Inbound{voicemailMail(fmt.Sprint("m", i), from, 0), voicemailCall(fmt.Sprint("c", i), from, 1)} {
+		for _, in := range []desk.InboundEvent{voicemailMail(fmt.Sprint("m", i), from, 0), voicemailCall(fmt.Sprint("c", i), from, 1)} {
 			wg.Go(func() {
 				if _, err := f.tryIntake(in); err != nil {
 					t.Error(err)
@@ -199,7 +199,7 @@ func TestAnswerToCall(t *testing.T) {
 	}
 	f.write("submit", func(tx *db.Tx) error { return f.desk.RecordSubmissionTx(t.Context(), tx, &w, "a way") })
 	// The provider reports the message before its response arrives.
-	echo := desk.Inbound{OrganizationID: orgA, ConnectionID: w.ConnectionID, Channel: "voice", Event: channel.Event{Message: &channel.Message{
+	echo := desk.InboundEvent{OrganizationID: orgA, ConnectionID: w.ConnectionID, Channel: "voice", Event: channel.Event{Message: &channel.Message{
 		ExternalID: "sms-1", ThreadKey: caller, Text: "We call you back.", Outbound: true, To: []channel.Party{{Phone: caller}},
 	}}}
 	if got := f.intake(echo); got.Outcome != desk.Duplicate || got.MessageID != m.ID {
@@ -209,7 +209,7 @@ func TestAnswerToCall(t *testing.T) {
 	if got := f.intake(echo); got.Outcome != desk.Duplicate || got.MessageID != m.ID {
 		t.Errorf("the provider's news of our own text, later %+v", got)
 	}
-	back := desk.Inbound{OrganizationID: orgA, ConnectionID: w.ConnectionID, Channel: "voice", Event: channel.Event{Message: &channel.Message{
+	back := desk.InboundEvent{OrganizationID: orgA, ConnectionID: w.ConnectionID, Channel: "voice", Event: channel.Event{Message: &channel.Message{
 		ExternalID: "sms-2", ThreadKey: caller, Text: "Thanks", From: channel.Party{Phone: caller},
 	}}}
 	if got := f.intake(back); got.TicketID != r.TicketID || got.Outcome != desk.Appended {
@@ -221,12 +221,12 @@ func TestAnswerToCall(t *testing.T) {
 // message is stored once, and replies join the text conversation.
 func TestAnswerToCallBesideTexts(t *testing.T) {
 	f := newFixture(t, func(c *desk.Config) { c.Dispatcher = new(messageRecorder) })
-	says := func(id, text string, outbound bool) desk.Inbound {
+	says := func(id, text string, outbound bool) desk.InboundEvent {
 		m := &channel.Message{ExternalID: id, ThreadKey: caller, Text: text, Outbound: outbound, From: channel.Party{Phone: caller}}
 		if outbound {
 			m.From, m.To = channel.Party{}, []channel.Party{{Phone: caller}}
 		}
-		return desk.Inbound{OrganizationID: orgA, ConnectionID: voiceA, Channel: "voice", Event: channel.Event{Message: m}}
+		return desk.InboundEvent{OrganizationID: orgA, ConnectionID: voiceA, Channel: "voice", Event: channel.Event{Message: m}}
 	}
 	texts := f.intake(says("sms-0", "Hello", false))
 	r := f.intake(voicemailCall("c1", caller, 0))

@@ -97,7 +97,7 @@ func (s *Service) findMessages(ctx context.Context, q db.Querier, ticketID strin
 	if err != nil {
 		return nil, nil, err
 	}
-	messages, next := keyset.Cut(messages, query.Limit, func(last *Message) *keyset.Cursor {
+	messages, next := keyset.TrimPage(messages, query.Limit, func(last *Message) *keyset.Cursor {
 		return &keyset.Cursor{Value: strconv.FormatInt(last.CreatedAt.UnixMicro(), 10), ID: last.ID}
 	})
 	return messages, next, s.fillAttachments(ctx, q, ticketID, messages)

@@ -60,7 +60,7 @@ func TestIntakeIsLikeTheModel(t *testing.T) {
 		m := model{threads: map[string]*modelTicket{}, mails: map[string]*modelTicket{}, messages: map[string]*modelTicket{}}
 		var ids []string // of sent mails
 
-		intake := func(in desk.Inbound) desk.Result {
+		intake := func(in desk.InboundEvent) desk.Result {
 			in.OrganizationID = org
 			r, err := f.tryIntake(in)
 			if err != nil {
@@ -353,7 +353,7 @@ func TestSLAIsLikeTheModel(t *testing.T) {
 // model.
 func compareSLA(f *fixture, number string, steps []slaStep) error {
 	said := 0
-	say := func(in desk.Inbound) desk.Result {
+	say := func(in desk.InboundEvent) desk.Result {
 		said++
 		in.Event.Message.ExternalID = fmt.Sprint("SM", said)
 		return f.intake(in)

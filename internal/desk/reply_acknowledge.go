@@ -81,7 +81,7 @@ func (s *Service) AcknowledgeTx(ctx context.Context, tx *db.Tx, organizationID s
 		}
 		return false, err
 	}
-	_, err = s.appendMessage(ctx, tx, c.inbound(&t), &destination{ticket: t, conversationID: c.ID}, e)
+	_, err = s.appendMessage(ctx, tx, c.inbound(&t), &threadRef{ticket: t, conversationID: c.ID}, e)
 	return err == nil, err
 }
 
@@ -98,7 +98,7 @@ func mailboxKey(address string) string {
 
 // countMail counts a mail of its sender, and reports whether the sender exceeds
 // maxMails within floodPeriod.
-func countMail(ctx context.Context, tx *db.Tx, in *Inbound, l *inboundMail) (bool, error) {
+func countMail(ctx context.Context, tx *db.Tx, in *InboundEvent, l *inboundMail) (bool, error) {
 	address := mailboxKey(l.sender.Email)
 	if address == "" {
 		return false, nil

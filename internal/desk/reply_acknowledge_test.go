@@ -26,7 +26,7 @@ func (p dispatcher) PrepareSend(_ context.Context, _ db.Querier, _, connectionID
 }
 
 // acknowledge processes a mail and answers it, like the worker for inbound events.
-func (f *fixture) acknowledge(in desk.Inbound) (desk.Result, bool) {
+func (f *fixture) acknowledge(in desk.InboundEvent) (desk.Result, bool) {
 	f.Helper()
 	var r desk.Result
 	var did bool

@@ -162,7 +162,7 @@ func (s *Service) RecordFailureTx(ctx context.Context, tx *db.Tx, w *OutboxMessa
 			return err
 		}
 	}
-	in := &Inbound{OrganizationID: w.OrganizationID, ConnectionID: w.ConnectionID, Channel: w.Channel, ReceivedAt: tx.Now}
+	in := &InboundEvent{OrganizationID: w.OrganizationID, ConnectionID: w.ConnectionID, Channel: w.Channel, ReceivedAt: tx.Now}
 	k := messageRef{ticketID: w.TicketID, conversationID: w.ConversationID, messageID: w.ID, outbound: true}
 	_, err := s.applyReceipt(ctx, tx, in, k, &channel.Receipt{
 		State: channel.ReceiptFailed, Error: v.Reason, Recipient: v.Recipient, Permanent: v.Unreachable, OptedOut: v.OptedOut,

@@ -54,7 +54,7 @@ func (m *inboundMail) setFirstRecipient(e *unsavedMessage) {
 // locked. A known sender may direct replies to any known address; an unknown sender
 // must prove the address. If only a ticket number placed the mail, the recipient
 // stays.
-func (s *Service) setNextRecipient(ctx context.Context, tx *db.Tx, in *Inbound, m *inboundMail, e *unsavedMessage, p *destination) error {
+func (s *Service) setNextRecipient(ctx context.Context, tx *db.Tx, in *InboundEvent, m *inboundMail, e *unsavedMessage, p *threadRef) error {
 	c := Conversation{ID: p.conversationID, TicketID: p.ticket.ID, CustomerID: p.ticket.Customer.ID}
 	if p.newConversation == nil {
 		var err error
@@ -113,7 +113,7 @@ func (m *inboundMail) replyToReason() string {
 
 // isKnownAddress reports whether an e-mail address is part of a conversation: the
 // recipient of replies, an address of the customer, or a participant with copies.
-func (s *Service) isKnownAddress(ctx context.Context, q db.Querier, in *Inbound, c *Conversation, current Address, address string) (bool, error) {
+func (s *Service) isKnownAddress(ctx context.Context, q db.Querier, in *InboundEvent, c *Conversation, current Address, address string) (bool, error) {
 	key := emailKey(address)
 	if key == "" {
 		return false, nil
@@ -257,7 +257,7 @@ func unconfirmedParticipants(ctx context.Context, q db.Querier, ticketID, home s
 }
 
 // confirmParticipants makes the selected participants get copies from now on.
-func confirmParticipants(ctx context.Context, tx *db.Tx, p *destination, c chosenRecipients, name string) error {
+func confirmParticipants(ctx context.Context, tx *db.Tx, p *threadRef, c chosenRecipients, name string) error {
 	for i, address := range append([]string{c.to}, c.cc...) {
 		key := emailKey(address)
 		if key == "" {

@@ -77,7 +77,7 @@ func (f *fixture) offered(ticketID string) (offers, withheld []string) {
 // is no agent's message, does not follow a ticket number, is no copy of an outbound
 // message, and stops no clock.
 func TestForgedAgentMail(t *testing.T) {
-	forged := func(edit func(m *channel.Message)) desk.Inbound {
+	forged := func(edit func(m *channel.Message)) desk.InboundEvent {
 		in := mail("grace@a.example", "forged@evil.example")
 		edit(in.Event.Message)
 		return in
@@ -85,7 +85,7 @@ func TestForgedAgentMail(t *testing.T) {
 	toAna := func(m *channel.Message) { m.To = []channel.Party{{Email: "ana@c.example"}} }
 	replies := func(m *channel.Message) { m.Mail.InReplyTo = []string{"m1@c.example"} }
 	for name, tt := range map[string]struct {
-		in     desk.Inbound
+		in     desk.InboundEvent
 		joined bool
 	}{
 		"by number":            {forged(func(m *channel.Message) { m.Mail.TicketTag = 1 }), false},

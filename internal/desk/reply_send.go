@@ -84,7 +84,7 @@ func (s *Service) ReplyTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 		if err != nil {
 			return Message{}, err
 		}
-		p := destination{ticket: t, conversationID: c.ID}
+		p := threadRef{ticket: t, conversationID: c.ID}
 		if isNew {
 			p.newConversation = c
 		}
@@ -105,8 +105,8 @@ func (s *Service) ReplyTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 }
 
 // inbound returns the coordinates of c as an Inbound.
-func (c *Conversation) inbound(t *Ticket) *Inbound {
-	return &Inbound{OrganizationID: t.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.Channel}
+func (c *Conversation) inbound(t *Ticket) *InboundEvent {
+	return &InboundEvent{OrganizationID: t.OrganizationID, ConnectionID: c.ConnectionID, Channel: c.Channel}
 }
 
 const selectConversation = "SELECT c.id, c.ticket_id, c.connection_id, c.channel, c.thread_key, c.customer_id, c.opted_out_at, c.created_at, c.home_id FROM conversations c "

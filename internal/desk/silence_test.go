@@ -20,7 +20,7 @@ func (h *house) hears(m *channel.Message) *channel.Outgoing {
 	h.Helper()
 	var answer *channel.Outgoing
 	if err := h.db.Write(h.Context(), func(tx *db.Tx) error {
-		r, err := h.desk.IngestTx(h.Context(), tx, desk.Inbound{OrganizationID: h.org, ConnectionID: h.connection, Channel: "email", Event: channel.Event{Message: m}})
+		r, err := h.desk.IngestTx(h.Context(), tx, desk.InboundEvent{OrganizationID: h.org, ConnectionID: h.connection, Channel: "email", Event: channel.Event{Message: m}})
 		if err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ func (f *fixture) setPriority(ticketID string, p desk.Priority) {
 }
 
 // answer is a text of an agent.
-func answer(to, body string) desk.Inbound {
+func answer(to, body string) desk.InboundEvent {
 	in := text(to, body)
 	in.Event.Message.Outbound, in.Event.Message.To = true, []channel.Party{{Phone: to}}
 	return in

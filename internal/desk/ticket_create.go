@@ -180,7 +180,7 @@ func (s *Service) writeFirstMessage(ctx context.Context, tx *db.Tx, t *Ticket, k
 			c.ThreadKey = boundedKey(e.ExternalID)
 		}
 	}
-	_, err := s.writeMessage(ctx, tx, c.inbound(t), &destination{ticket: *t, conversationID: c.ID, newConversation: &c}, e)
+	_, err := s.writeMessage(ctx, tx, c.inbound(t), &threadRef{ticket: *t, conversationID: c.ID, newConversation: &c}, e)
 	return e, err
 }
 
@@ -290,5 +290,5 @@ func (s *Service) ticketCustomer(ctx context.Context, tx *db.Tx, organizationID 
 	if n.Customer.Phone != "" {
 		party.Phone = e164(n.Customer.Phone)
 	}
-	return s.findOrCreateCustomer(ctx, tx, &Inbound{OrganizationID: organizationID, Channel: ChannelAPI}, party)
+	return s.findOrCreateCustomer(ctx, tx, &InboundEvent{OrganizationID: organizationID, Channel: ChannelAPI}, party)
 }

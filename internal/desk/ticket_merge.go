@@ -307,7 +307,7 @@ func (f *mergeTree) removeMerged(ctx context.Context, tx *db.Tx, t *Ticket) erro
 
 // isCurrent reports whether the conversation is still in its ticket, which is
 // locked.
-func (p *destination) isCurrent(ctx context.Context, tx *db.Tx) (bool, error) {
+func (p *threadRef) isCurrent(ctx context.Context, tx *db.Tx) (bool, error) {
 	if p.ticket.movedAt.IsZero() {
 		return true, nil
 	}

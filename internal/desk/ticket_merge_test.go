@@ -44,7 +44,7 @@ func (f *fixture) texts(ticketID string) string {
 }
 
 // reply is a reply by mail.
-func reply(from, id, to string) desk.Inbound {
+func reply(from, id, to string) desk.InboundEvent {
 	in := mail(from, id)
 	in.Event.Message.Mail.InReplyTo = []string{to}
 	in.Event.Message.Text = id
@@ -52,7 +52,7 @@ func reply(from, id, to string) desk.Inbound {
 }
 
 // tagged is a mail with a ticket's number in its subject.
-func tagged(from, id string, number int64) desk.Inbound {
+func tagged(from, id string, number int64) desk.InboundEvent {
 	in := mail(from, id)
 	in.Event.Message.Mail.TicketTag = number
 	in.Event.Message.Text = id
@@ -104,7 +104,7 @@ func TestMerge(t *testing.T) {
 	}
 
 	// All references to either ticket lead to the survivor.
-	for _, in := range []desk.Inbound{
+	for _, in := range []desk.InboundEvent{
 		reply("ana@c.example", "a2", "a1"), reply("bob@c.example", "b2", "b1"),
 		tagged("ana@c.example", "a3", 1), tagged("ana@c.example", "a4", 2), tagged("bob@c.example", "b3", 1),
 		tagged("carl@c.example", "c1", 1), tagged("carl@c.example", "c2", 2),
@@ -345,7 +345,7 @@ func (c *ccRecorder) PrepareSend(_ context.Context, _ db.Querier, _, connectionI
 // A person takes part in both of two merged tickets by messages in each, in either
 // order.
 func TestParticipantOfBoth(t *testing.T) {
-	with := func(in desk.Inbound) desk.Inbound {
+	with := func(in desk.InboundEvent) desk.InboundEvent {
 		in.Event.Message.Cc, in.Event.Message.Mail.Proof.Verdict = []channel.Party{{Email: "carl@c.example"}}, mailauth.Proven
 		return in
 	}
@@ -531,7 +531,7 @@ func TestSplit(t *testing.T) {
 		t.Errorf("%d messages are left", n)
 	}
 	for _, c := range []struct {
-		in   desk.Inbound
+		in   desk.InboundEvent
 		want string
 	}{
 		{reply("bob@c.example", "b2", "b1"), split.ID},
@@ -617,7 +617,7 @@ func TestAnswersToAClosedTicket(t *testing.T) {
 	if b.Outcome != desk.TicketCreated || f.ticket(b.TicketID).LinkedTicketID != a {
 		t.Fatalf("the first answer: %+v", b)
 	}
-	for _, in := range []desk.Inbound{reply("ana@c.example", "a3", "a1"), tagged("ana@c.example", "a4", 1)} {
+	for _, in := range []desk.InboundEvent{reply("ana@c.example", "a3", "a1"), tagged("ana@c.example", "a4", 1)} {
 		if r := f.intake(in); r.Outcome != desk.Appended || r.TicketID != b.TicketID {
 			t.Errorf("another: %+v, want it in the ticket that continues", r)
 		}
@@ -683,7 +683,7 @@ func TestMergeIsLikeTheModel(t *testing.T) {
 		org, connection := uuid.NewString(), uuid.NewString()
 		m := mergeModel{threads: map[string]*mergeThread{}}
 		n := 0
-		intake := func(in desk.Inbound) desk.Result {
+		intake := func(in desk.InboundEvent) desk.Result {
 			in.OrganizationID = org
 			r, err := f.tryIntake(in)
 			if err != nil {

@@ -230,7 +230,7 @@ func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID 
 		return nil, nil, err
 	}
 	var next *keyset.Cursor
-	f.found, next = keyset.Cut(f.found, query.Limit, f.cursorAfter)
+	f.found, next = keyset.TrimPage(f.found, query.Limit, f.cursorAfter)
 	tickets, err := f.loadTickets()
 	return tickets, next, err
 }

@@ -103,7 +103,7 @@ func TestTicketFilters(t *testing.T) {
 	f := newFixture(t)
 	f.setPolicy(desk.SLAPolicy{Priority: desk.PriorityNormal, ResolutionMinutes: 60})
 	var ids []string
-	for _, in := range []desk.Inbound{
+	for _, in := range []desk.InboundEvent{
 		text("+4915112345671", "one bell"), text("+4915112345672", "two horns"), mail("ana@a.example", "3@a.example"), mail("ben@a.example", "4@a.example"),
 		text("+4915112345675", "five bell"),
 	} {
@@ -139,9 +139,9 @@ func TestTicketFilters(t *testing.T) {
 		"Text":       {"bell", []int64{1, 5}},
 	}
 	kind := reflect.TypeFor[desk.TicketQuery]()
-	for i := range kind.NumField() {
-		if _, ok := samples[kind.Field(i).Name]; !ok && !slices.Contains([]string{"Sort", "After", "Limit"}, kind.Field(i).Name) {
-			t.Fatalf("the filter %s has no sample", kind.Field(i).Name)
+	for field := range kind.Fields() {
+		if _, ok := samples[field.Name]; !ok && !slices.Contains([]string{"Sort", "After", "Limit"}, field.Name) {
+			t.Fatalf("the filter %s has no sample", field.Name)
 		}
 	}
 	for a, one := range samples {

@@ -143,7 +143,7 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 	if err != nil {
 		return nil, "", fmt.Errorf("list events: %w", err)
 	}
-	events, next := keyset.Cut(events, query.Limit, func(last *Event) string { return last.ID })
+	events, next := keyset.TrimPage(events, query.Limit, func(last *Event) string { return last.ID })
 	return events, next, nil
 }
 

@@ -15,7 +15,7 @@ import (
 // vehicles. It uses many transactions and, on SQLite, drops the indexes of rides
 // meanwhile, so it needs the database to itself. If it fails, discard the
 // organization.
-func (s *Service) BulkLoad(ctx context.Context, o Organization, size Size) error {
+func (s *Service) BulkLoad(ctx context.Context, o Organization, size SeedSize) error {
 	if size.Vehicles < sandboxSize.Vehicles || size.Customers < sandboxSize.Customers || size.Days < 1 {
 		return fmt.Errorf("load a fleet: must have at least %d vehicles, %d customers and a day", sandboxSize.Vehicles, sandboxSize.Customers)
 	}
@@ -37,7 +37,7 @@ func (s *Service) BulkLoad(ctx context.Context, o Organization, size Size) error
 	return nil
 }
 
-func (s *Service) bulkLoad(ctx context.Context, a orgContext, o Organization, size Size) (err error) {
+func (s *Service) bulkLoad(ctx context.Context, a orgContext, o Organization, size SeedSize) (err error) {
 	restore, err := s.dropRideIndexes(ctx)
 	if err != nil {
 		return err

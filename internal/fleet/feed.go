@@ -78,8 +78,7 @@ type PublicVehicle struct {
 // Rentable reports whether a ride may start with a vehicle of the system.
 func (s *System) Rentable(v *PublicVehicle) bool {
 	level := Vehicle{BatteryPercent: v.BatteryPercent, FuelPercent: v.FuelPercent}
-	percent, known := level.level()
-	return v.State != NonOperational && (!known || percent >= s.LowBattery)
+	return v.State != NonOperational && !level.batteryBelow(s.LowBattery)
 }
 
 // PublicVehicles returns the vehicles of a system with a location, except ridden

@@ -348,7 +348,7 @@ func (s *listQuery) page(limit int) ([]Record, *keyset.Cursor, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	found, next := keyset.Cut(found, limit, s.cursor)
+	found, next := keyset.TrimPage(found, limit, s.cursor)
 	docs, err := s.loadRecords(found)
 	return docs, next, err
 }

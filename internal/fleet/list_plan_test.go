@@ -43,7 +43,7 @@ func (e *explainer) explain(ctx context.Context, query string, args []any) {
 		e.t.Fatalf("%s: %v", query, err)
 	}
 	e.n++
-	for _, part := range strings.Split(query, " UNION ALL ") {
+	for part := range strings.SplitSeq(query, " UNION ALL ") {
 		part, _, _ = strings.Cut(part, " AND CASE ")
 		for _, bound := range []*regexp.Regexp{lowerBound, upperBound} {
 			if found := bound.FindAllString(part, -1); len(found) > 1 {

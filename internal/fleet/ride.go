@@ -448,7 +448,7 @@ func (s *Service) StartRideTx(ctx context.Context, tx *db.Tx, organizationID str
 		}
 	}
 	if status == Reserved {
-		if p.vehicle.batteryTooLow(a.settings) {
+		if p.vehicle.batteryBelow(a.settings.LowBatteryPercent) {
 			return Ride{}, lowBatteryError(&p.vehicle, a.settings)
 		}
 		r.reserve(p, kind, by)
@@ -601,7 +601,7 @@ func (r *Ride) reserve(p *rideContext, kind *VehicleType, by Actor) {
 // ride_start_not_allowed, license_required, age_required.
 func (s *Service) activate(ctx context.Context, tx *db.Tx, a orgContext, r *Ride, p *rideContext, kind *VehicleType, by Actor) error {
 	v, now := &p.vehicle, a.now.Truncate(time.Millisecond)
-	if v.batteryTooLow(a.settings) {
+	if v.batteryBelow(a.settings.LowBatteryPercent) {
 		return lowBatteryError(v, a.settings)
 	}
 	at := v.Location

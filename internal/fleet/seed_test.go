@@ -560,7 +560,7 @@ func TestBulkLoad(t *testing.T) {
 		return list
 	}
 	before := indexes()
-	if err := s.BulkLoad(t.Context(), acme, fleet.Size{Vehicles: 200, Customers: 90, Rides: 2500, Days: 20}); err != nil {
+	if err := s.BulkLoad(t.Context(), acme, fleet.SeedSize{Vehicles: 200, Customers: 90, Rides: 2500, Days: 20}); err != nil {
 		t.Fatal(err)
 	}
 	if after := indexes(); !slices.Equal(after, before) {
@@ -573,7 +573,7 @@ func TestBulkLoad(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.BulkLoad(ctx, fleet.Organization{ID: "org-2"}, fleet.Size{Vehicles: 40, Customers: 30, Rides: 500, Days: 90}); err == nil {
+	if err := s.BulkLoad(ctx, fleet.Organization{ID: "org-2"}, fleet.SeedSize{Vehicles: 40, Customers: 30, Rides: 500, Days: 90}); err == nil {
 		t.Error("filled although nobody waits for it")
 	}
 	if after := indexes(); !slices.Equal(after, before) {
@@ -597,9 +597,9 @@ func BenchmarkBulkLoad(b *testing.B) {
 	rides := 0
 	for b.Loop() {
 		d := dbtest.NewFleetSQLite(b)
-		size := fleet.Size{Vehicles: 10_000, Customers: 5_000, Rides: 200_000, Days: 30}
+		size := fleet.SeedSize{Vehicles: 10_000, Customers: 5_000, Rides: 200_000, Days: 30}
 		if testing.Short() {
-			size = fleet.Size{Vehicles: 500, Customers: 250, Rides: 10_000, Days: 30}
+			size = fleet.SeedSize{Vehicles: 500, Customers: 250, Rides: 10_000, Days: 30}
 		}
 		if err := fleet.Open(fleet.Config{DB: d, Live: true}).BulkLoad(b.Context(), acme, size); err != nil {
 			b.Fatal(err)

@@ -31,7 +31,7 @@ type simulator struct {
 	now          time.Time // in whole milliseconds
 	today        time.Time // start of the day, UTC; past rides end at least two hours before
 	settings     *Settings
-	size         Size
+	size         SeedSize
 	history      bool // record state changes of vehicles
 
 	salt    uint64
@@ -41,8 +41,8 @@ type simulator struct {
 	cities  []*simCity
 }
 
-// Size is the number of records to generate.
-type Size struct {
+// SeedSize is the number of records to generate.
+type SeedSize struct {
 	Vehicles  int
 	Customers int
 	Rides     int
@@ -50,7 +50,7 @@ type Size struct {
 }
 
 // sandboxSize is the size of a new sandbox (fleet-api.md 6.10).
-var sandboxSize = Size{Vehicles: 40, Customers: 30, Rides: 500, Days: 90}
+var sandboxSize = SeedSize{Vehicles: 40, Customers: 30, Rides: 500, Days: 90}
 
 // simCity is a subaccount with its records.
 type simCity struct {
@@ -117,7 +117,7 @@ func hashOf(parts ...string) uint64 {
 }
 
 // newSimulator generates cities, vehicles and customers.
-func newSimulator(o Organization, live bool, settings *Settings, now time.Time, size Size) *simulator {
+func newSimulator(o Organization, live bool, settings *Settings, now time.Time, size SeedSize) *simulator {
 	f := &simulator{organization: o, live: live, now: now.UTC().Truncate(time.Millisecond), settings: settings, size: size, history: true}
 	f.today = f.now.Truncate(24 * time.Hour)
 	f.salt = hashOf(o.ID, fmt.Sprint(live))

@@ -209,14 +209,15 @@ func (v *Vehicle) level() (percent int64, known bool) {
 	return percent, known
 }
 
-// batteryTooLow reports whether the level is known and too low for a ride.
-func (v *Vehicle) batteryTooLow(settings *Settings) bool {
+// batteryBelow reports whether the level is known and below a percentage. No ride starts below
+// [Settings.LowBatteryPercent].
+func (v *Vehicle) batteryBelow(limit int64) bool {
 	percent, known := v.level()
-	return known && percent < settings.LowBatteryPercent
+	return known && percent < limit
 }
 
-// belowThreshold reports whether the vehicle is out of service because of its low battery.
-func (v *Vehicle) belowThreshold() bool {
+// disabledByBattery reports whether the vehicle is out of service because of its low battery.
+func (v *Vehicle) disabledByBattery() bool {
 	return v.State == NonOperational && (v.LastEvent == "battery_low" || v.formerEvent == "battery_low")
 }
 
@@ -259,7 +260,7 @@ func (v *Vehicle) endRide(event VehicleEvent, at time.Time, rideID NullString, b
 
 // disableIfBelowThreshold takes an available vehicle with a low battery out of service.
 func (v *Vehicle) disableIfBelowThreshold(at time.Time, settings *Settings) {
-	if v.State == Available && v.batteryTooLow(settings) {
+	if v.State == Available && v.batteryBelow(settings.LowBatteryPercent) {
 		v.setState(NonOperational, "battery_low", at, "", systemActor)
 	}
 }
@@ -491,7 +492,7 @@ func (s *Service) CreateVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	if err := faults.Err(); err != nil {
 		return v, err
 	}
-	if v.State == Available && v.batteryTooLow(a.settings) {
+	if v.State == Available && v.batteryBelow(a.settings.LowBatteryPercent) {
 		return v, lowBatteryError(&v, a.settings)
 	}
 	reported := n.Location != nil || n.BatteryPercent != nil || n.FuelPercent != nil || n.CurrentRangeMeters != nil || n.OdometerMeters != nil
@@ -751,7 +752,7 @@ func (u *vehicleUpdate) applyRequestedTransition() error {
 		e.Message = "a vehicle without a location cannot be available"
 		return e
 	}
-	if u.to == Available && v.batteryTooLow(u.org.settings) {
+	if u.to == Available && v.batteryBelow(u.org.settings.LowBatteryPercent) {
 		return lowBatteryError(v, u.org.settings)
 	}
 	v.setState(u.to, u.event, u.at, "", u.by)
@@ -767,7 +768,7 @@ func (u *vehicleUpdate) applyLevel() {
 	v.disableIfBelowThreshold(u.at, settings)
 	level, known := v.level()
 	requested := u.change.State.Set && u.to == NonOperational
-	if known && v.belowThreshold() && level >= settings.BatteryReadyPercent && level >= settings.LowBatteryPercent && !requested {
+	if known && v.disabledByBattery() && level >= settings.BatteryReadyPercent && level >= settings.LowBatteryPercent && !requested {
 		v.setState(Available, "battery_charged", u.at, "", systemActor)
 	}
 }

@@ -39,8 +39,8 @@ func (f *VehicleFilter) where(st *keyset.Statement) string {
 	return b.String()
 }
 
-// Square is a square of the map in degrees with the number of its vehicles.
-type Square struct {
+// MapCluster is a square of the map in degrees with the number of its vehicles.
+type MapCluster struct {
 	Box   geo.Box
 	Count int64
 	ID    string // of one of its vehicles
@@ -53,7 +53,7 @@ const maxSquares = 2048
 // at most most squares (up to 2,048). Squares across the edge of the box are
 // counted whole. Empty squares are omitted. The cost grows with the squares and
 // vehicles found, read from an index alone. Errors: Invalid.
-func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationID string, box geo.Box, f VehicleFilter, most int) ([]Square, error) {
+func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationID string, box geo.Box, f VehicleFilter, most int) ([]MapCluster, error) {
 	var v problem.Validation
 	checkBox(&v, &box)
 	f.check(&v)
@@ -61,7 +61,7 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 		return nil, err
 	}
 	rects, level := box.Squares(min(most, maxSquares))
-	var squares []Square
+	var squares []MapCluster
 	seen := make(map[int64]bool)
 	err := s.snapshot(ctx, q, func(q db.Querier) error {
 		for _, r := range geo.Cover(rects, maxRanges) {
@@ -87,7 +87,7 @@ func (s *Service) CountVehicles(ctx context.Context, q db.Querier, organizationI
 				size := int64(1) << level
 				// A range may have squares outside of the box.
 				if slices.ContainsFunc(rects, func(r geo.Rect) bool { return r.Contains(lat, lng) }) {
-					squares = append(squares, Square{geo.Box{MinLng: geo.Degrees(lng), MinLat: geo.Degrees(lat), MaxLng: geo.Degrees(lng + size), MaxLat: geo.Degrees(lat + size)}, count, id})
+					squares = append(squares, MapCluster{geo.Box{MinLng: geo.Degrees(lng), MinLat: geo.Degrees(lat), MaxLng: geo.Degrees(lng + size), MaxLat: geo.Degrees(lat + size)}, count, id})
 				}
 				return struct{}{}, nil
 			}, st.String(), st.Args...)

@@ -32,7 +32,7 @@ type Filter struct {
 
 // List returns the selected events without headers and bodies, newest first unless
 // f.OldestFirst. It returns Invalid for an unknown channel.
-func (s *Service) List(ctx context.Context, f Filter) ([]*Event, error) {
+func (s *Service) List(ctx context.Context, f Filter) ([]*StoredEvent, error) {
 	if err := s.checkFilter(&f); err != nil {
 		return nil, err
 	}
@@ -56,14 +56,14 @@ func (s *Service) Channels() []string { return slices.Sorted(maps.Keys(s.byName)
 // Each calls fn with each selected event in the form of [Service.List], all from one snapshot.
 // It ignores f.Before and f.Limit. An error of fn stops it and is returned. It runs for at most
 // [keyset.MaxExport].
-func (s *Service) Each(ctx context.Context, f Filter, fn func(*Event) error) error {
+func (s *Service) Each(ctx context.Context, f Filter, fn func(*StoredEvent) error) error {
 	if err := s.checkFilter(&f); err != nil {
 		return err
 	}
 	f.Limit = keyset.ExportPage
 	return keyset.Export(ctx, s.db, func(ctx context.Context, tx *db.Tx) error {
-		each := func(e **Event) error { return fn(*e) }
-		return keyset.EachPage("inbound events", each, func(before string) ([]*Event, string, error) {
+		each := func(e **StoredEvent) error { return fn(*e) }
+		return keyset.EachPage("inbound events", each, func(before string) ([]*StoredEvent, string, error) {
 			f.Before = before
 			events, err := list(ctx, tx, f)
 			if err != nil || len(events) < f.Limit {
@@ -74,7 +74,7 @@ func (s *Service) Each(ctx context.Context, f Filter, fn func(*Event) error) err
 	})
 }
 
-func list(ctx context.Context, q db.Querier, f Filter) ([]*Event, error) {
+func list(ctx context.Context, q db.Querier, f Filter) ([]*StoredEvent, error) {
 	var where []string
 	var args []any
 	add := func(condition string, arg any) {
@@ -135,7 +135,7 @@ func list(ctx context.Context, q db.Querier, f Filter) ([]*Event, error) {
 const maxClockSkew = time.Minute
 
 // Find returns an event with headers and body, or NotFound.
-func (s *Service) Find(ctx context.Context, id string) (*Event, error) {
+func (s *Service) Find(ctx context.Context, id string) (*StoredEvent, error) {
 	id = clean(id, maxKey)
 	e, err := s.load(ctx, id)
 	if errors.Is(err, db.ErrNoRows) {
@@ -151,7 +151,7 @@ func (s *Service) Find(ctx context.Context, id string) (*Event, error) {
 }
 
 // FindOf is [Service.Find] restricted to one organization; other events are NotFound.
-func (s *Service) FindOf(ctx context.Context, organizationID, id string) (*Event, error) {
+func (s *Service) FindOf(ctx context.Context, organizationID, id string) (*StoredEvent, error) {
 	e, err := s.Find(ctx, id)
 	if err == nil && e.OrganizationID != organizationID {
 		return nil, problem.New(problem.NotFound, "there is no inbound event %s", e.ID)
@@ -163,7 +163,7 @@ func (s *Service) FindOf(ctx context.Context, organizationID, id string) (*Event
 // for its address by now. An unreadable request is split again into new events. The desk
 // ignores messages it already has. Replay returns the updated event; an event that is still
 // queued is a Conflict.
-func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
+func (s *Service) Replay(ctx context.Context, id string) (*StoredEvent, error) {
 	e, err := s.Find(ctx, id)
 	if err != nil {
 		return nil, err
@@ -194,13 +194,13 @@ func (s *Service) Replay(ctx context.Context, id string) (*Event, error) {
 }
 
 // isDeployment reports whether an event belongs to a deployment channel, which has no routing.
-func (s *Service) isDeployment(e *Event) bool {
+func (s *Service) isDeployment(e *StoredEvent) bool {
 	a, ok := s.byName[e.Channel]
 	return ok && a.Info().Deployment
 }
 
 // Route assigns an unrouted event to a connection and enqueues it.
-func (s *Service) Route(ctx context.Context, id, connectionID string) (*Event, error) {
+func (s *Service) Route(ctx context.Context, id, connectionID string) (*StoredEvent, error) {
 	e, err := s.Find(ctx, id)
 	if err != nil {
 		return nil, err
@@ -222,7 +222,7 @@ func (s *Service) Route(ctx context.Context, id, connectionID string) (*Event, e
 
 // RouteTo assigns an unrouted event to an organization without a connection and enqueues it.
 // The organization must exist.
-func (s *Service) RouteTo(ctx context.Context, id, organizationID string) (*Event, error) {
+func (s *Service) RouteTo(ctx context.Context, id, organizationID string) (*StoredEvent, error) {
 	e, err := s.Find(ctx, id)
 	if err != nil {
 		return nil, err
@@ -230,7 +230,7 @@ func (s *Service) RouteTo(ctx context.Context, id, organizationID string) (*Even
 	return s.assign(ctx, e, "", organizationID)
 }
 
-func (s *Service) assign(ctx context.Context, e *Event, connectionID, organizationID string) (*Event, error) {
+func (s *Service) assign(ctx context.Context, e *StoredEvent, connectionID, organizationID string) (*StoredEvent, error) {
 	switch {
 	case e.State == Rejected && e.Kind == kindUnreadable:
 		return nil, problem.New(problem.Precondition, "the event could not be read; replay it, then route the resulting events")
@@ -244,7 +244,7 @@ func (s *Service) assign(ctx context.Context, e *Event, connectionID, organizati
 }
 
 // accept enqueues an event unless it has changed since it was read.
-func (s *Service) accept(ctx context.Context, tx *db.Tx, e *Event) error {
+func (s *Service) accept(ctx context.Context, tx *db.Tx, e *StoredEvent) error {
 	n, err := tx.Exec(ctx, `UPDATE inbound_events SET state = 'accepted', error = NULL, processed_at = NULL
 		WHERE id = $1 AND state = $2`, e.ID, string(e.State))
 	if err != nil {
@@ -262,7 +262,7 @@ func errChanged() error {
 
 // reroute assigns an event to the connection that now has its address, or to the default
 // organization.
-func (s *Service) reroute(ctx context.Context, e *Event) error {
+func (s *Service) reroute(ctx context.Context, e *StoredEvent) error {
 	c, taken, err := s.connectionAt(ctx, e)
 	if err != nil {
 		return err
@@ -281,7 +281,7 @@ func (s *Service) reroute(ctx context.Context, e *Event) error {
 
 // connectionAt returns the proven connection at an event's address, if its channel accepts
 // requests for it.
-func (s *Service) connectionAt(ctx context.Context, e *Event) (c *connection.Connection, taken bool, err error) {
+func (s *Service) connectionAt(ctx context.Context, e *StoredEvent) (c *connection.Connection, taken bool, err error) {
 	a, ok := s.byName[e.Channel]
 	if !ok {
 		return nil, false, fmt.Errorf("channel %q is not part of this program", e.Channel)
@@ -298,7 +298,7 @@ func (s *Service) connectionAt(ctx context.Context, e *Event) (c *connection.Con
 
 // move assigns an event to an organization and enqueues it. If the organization already has the
 // same event, the outcome is duplicate.
-func (s *Service) move(ctx context.Context, tx *db.Tx, e *Event, connectionID, organizationID string) error {
+func (s *Service) move(ctx context.Context, tx *db.Tx, e *StoredEvent, connectionID, organizationID string) error {
 	now := *e
 	now.ConnectionID, now.OrganizationID = connectionID, organizationID
 	var same string
@@ -324,7 +324,7 @@ func (s *Service) move(ctx context.Context, tx *db.Tx, e *Event, connectionID, o
 }
 
 // resplit splits a stored unreadable request again.
-func (s *Service) resplit(ctx context.Context, e *Event) error {
+func (s *Service) resplit(ctx context.Context, e *StoredEvent) error {
 	a, ok := s.byName[e.Channel]
 	if !ok {
 		return fmt.Errorf("channel %q is not part of this program", e.Channel)
@@ -346,7 +346,7 @@ func (s *Service) resplit(ctx context.Context, e *Event) error {
 		return err
 	}
 	list := slices.DeleteFunc(v.route(readChallenges(a, req, parts)), func(p routed) bool { return p.Skip })
-	events := make([]*Event, len(list))
+	events := make([]*StoredEvent, len(list))
 	ids := make([]string, len(list))
 	for i, p := range list {
 		events[i] = newEvent(a, req, p)
@@ -385,7 +385,7 @@ func (s *Service) resplit(ctx context.Context, e *Event) error {
 
 // restoreVerification rebuilds the verification of a stored request from VerifiedBy, because
 // its credentials were not stored.
-func (s *Service) restoreVerification(ctx context.Context, a channel.Adapter, e *Event, addresses []string) (verified, error) {
+func (s *Service) restoreVerification(ctx context.Context, a channel.Adapter, e *StoredEvent, addresses []string) (verified, error) {
 	v := verified{claimed: addresses}
 	if strings.HasPrefix(e.VerifiedBy, byDeployment) {
 		v.deployment = 1

@@ -173,7 +173,7 @@ func TestPlace(t *testing.T) {
 		m := &channel.Message{ExternalID: "m1", ThreadKey: "call 1", From: channel.Party{Phone: theirs}, Text: "call me", Attachments: promised("1", "2")}
 		place := func(o channel.Source) (id string, err error) {
 			err = h.db.Write(t.Context(), func(tx *db.Tx) error {
-				id, err = h.PlaceTx(t.Context(), tx, o, m)
+				id, err = h.IngestMessageTx(t.Context(), tx, o, m)
 				return err
 			})
 			return id, err

@@ -30,15 +30,15 @@ func (s *Service) source(r *http.Request) context.Context {
 
 // RecordView records that a user views the raw request of an event. Call it before showing the
 // request: if it fails, the view must not happen.
-func (s *Service) RecordView(ctx context.Context, e *Event) error {
+func (s *Service) RecordView(ctx context.Context, e *StoredEvent) error {
 	return s.audit.Record(ctx, e.auditEntry(AuditViewed, nil))
 }
 
-func (s *Service) recordTx(ctx context.Context, tx *db.Tx, a audit.Action, e *Event, details map[string]any) error {
+func (s *Service) recordTx(ctx context.Context, tx *db.Tx, a audit.Action, e *StoredEvent, details map[string]any) error {
 	return s.audit.RecordTx(ctx, tx, e.auditEntry(a, details))
 }
 
-func (e *Event) auditEntry(a audit.Action, details map[string]any) audit.Entry {
+func (e *StoredEvent) auditEntry(a audit.Action, details map[string]any) audit.Entry {
 	all := map[string]any{"channel": e.Channel, "state": string(e.State)}
 	maps.Copy(all, details)
 	return audit.Entry{OrganizationID: e.OrganizationID, Action: a, Target: audit.Target{Type: "inbound_event", ID: e.ID}, Details: all}

@@ -112,7 +112,7 @@ func TestReplayAll(t *testing.T) {
 	h.exec(t, "UPDATE inbound_events SET received_at = received_at - 3600000000 WHERE id = $1", ids[0])
 	replay := func(f inbound.Filter, dry bool) (got []string) {
 		t.Helper()
-		if err := h.ReplayAll(t.Context(), f, dry, func(e *inbound.Event, err error) error {
+		if err := h.ReplayAll(t.Context(), f, dry, func(e *inbound.StoredEvent, err error) error {
 			got = append(got, e.ID)
 			return err
 		}); err != nil {
@@ -158,7 +158,7 @@ func TestReplayAllPages(t *testing.T) {
 		h.wantAnswer(t, smsRequest(text(fmt.Sprint("SM", i), theirs, "hello"), secretOf(ours)), 200, twiml)
 	}
 	var got []string
-	if err := h.ReplayAll(t.Context(), inbound.Filter{}, true, func(e *inbound.Event, err error) error {
+	if err := h.ReplayAll(t.Context(), inbound.Filter{}, true, func(e *inbound.StoredEvent, err error) error {
 		got = append(got, e.ID)
 		return err
 	}); err != nil {
@@ -182,7 +182,7 @@ func TestReplayAllDuringOutage(t *testing.T) {
 	}
 	h.exec(t, "UPDATE inbound_events SET state = 'dead'")
 	store.broken.Store(true)
-	err := h.ReplayAll(t.Context(), inbound.Filter{}, false, func(e *inbound.Event, err error) error {
+	err := h.ReplayAll(t.Context(), inbound.Filter{}, false, func(e *inbound.StoredEvent, err error) error {
 		t.Errorf("event %s: %v", e.ID, err)
 		return nil
 	})

@@ -55,7 +55,7 @@ func TestFirstMessagesAtOnce(t *testing.T) {
 	}
 }
 
-func mustList(t testing.TB, h *house, f inbound.Filter) []*inbound.Event {
+func mustList(t testing.TB, h *house, f inbound.Filter) []*inbound.StoredEvent {
 	t.Helper()
 	list, err := h.List(t.Context(), f)
 	if err != nil {

@@ -32,8 +32,8 @@ const (
 	Dead      State = "dead"     // the last attempt failed
 )
 
-// Event is one part of a verified request, as received.
-type Event struct {
+// StoredEvent is one part of a verified request, as received.
+type StoredEvent struct {
 	ID             string          `json:"id"`
 	OrganizationID string          `json:"organization_id"` // empty while unrouted, and for deployment channels
 	ConnectionID   string          `json:"connection_id"`   // empty if no connection has the address
@@ -90,7 +90,7 @@ func clean(s string, max int) string {
 }
 
 // fingerprint identifies repeated deliveries of an event.
-func (e *Event) fingerprint() []byte {
+func (e *StoredEvent) fingerprint() []byte {
 	h := sha256.New()
 	for _, part := range []string{e.Channel, e.ConnectionID, e.Key} {
 		io.WriteString(h, part) // a hash does not fail
@@ -101,7 +101,7 @@ func (e *Event) fingerprint() []byte {
 
 // lane returns the queue lane of an event: its sender at its connection, or the event's own if
 // it has no sender.
-func (e *Event) lane() string {
+func (e *StoredEvent) lane() string {
 	if e.Sender == "" {
 		return e.ID
 	}
@@ -109,11 +109,11 @@ func (e *Event) lane() string {
 }
 
 // request rebuilds the adapter's request from the stored event.
-func (e *Event) request() *channel.Request {
+func (e *StoredEvent) request() *channel.Request {
 	return &channel.Request{Method: http.MethodPost, URL: e.URL, Header: e.Header, Body: e.Body, Received: e.ReceivedAt}
 }
 
-func (e *Event) part() channel.Part {
+func (e *StoredEvent) part() channel.Part {
 	return channel.Part{Key: e.Key, Sender: e.Sender, Address: e.Address, Kind: e.Kind, Body: e.Body}
 }
 
@@ -213,23 +213,23 @@ const (
 	eventColumns = summaryColumns + ", url, headers, body"
 )
 
-func (e *Event) summaryFields(result *string) []any {
+func (e *StoredEvent) summaryFields(result *string) []any {
 	return []any{
 		&e.ID, db.IntoText(&e.OrganizationID), &e.ConnectionID, &e.Channel, &e.Key, &e.Kind, &e.Sender, &e.Address, &e.VerifiedBy, &e.State,
 		db.IntoText(result), db.IntoText(&e.Error), db.IntoTime(&e.ReceivedAt), db.IntoTime(&e.ProcessedAt), &e.Size, db.IntoText(&e.bodyKey),
 	}
 }
 
-func scanSummary(row db.Row) (*Event, error) {
-	var e Event
+func scanSummary(row db.Row) (*StoredEvent, error) {
+	var e StoredEvent
 	var result string
 	err := row.Scan(e.summaryFields(&result)...)
 	e.setResult(result)
 	return &e, err
 }
 
-func scanEvent(row db.Row) (*Event, error) {
-	var e Event
+func scanEvent(row db.Row) (*StoredEvent, error) {
+	var e StoredEvent
 	var result, header string
 	err := row.Scan(append(e.summaryFields(&result), &e.URL, &header, &e.Body)...)
 	e.setResult(result)
@@ -237,7 +237,7 @@ func scanEvent(row db.Row) (*Event, error) {
 	return &e, err
 }
 
-func (e *Event) setResult(stored string) {
+func (e *StoredEvent) setResult(stored string) {
 	if stored != "" {
 		e.Result = json.RawMessage(stored)
 	}
@@ -245,7 +245,7 @@ func (e *Event) setResult(stored string) {
 
 // load returns an event with its body, except for a body in the blob store, which
 // [Service.loadBody] loads. The error is [db.ErrNoRows] if there is none.
-func (s *Service) load(ctx context.Context, id string) (*Event, error) {
+func (s *Service) load(ctx context.Context, id string) (*StoredEvent, error) {
 	return db.One(ctx, s.db, scanEvent, "SELECT "+eventColumns+" FROM inbound_events WHERE id = $1", id)
 }
 
@@ -260,7 +260,7 @@ func bodyBlob(id string, body []byte) io.Reader {
 
 // storeBodies moves bodies too large for their rows into the blob store before the rows are
 // inserted. It returns the keys.
-func (s *Service) storeBodies(ctx context.Context, list []routed, events []*Event) ([]string, error) {
+func (s *Service) storeBodies(ctx context.Context, list []routed, events []*StoredEvent) ([]string, error) {
 	whole := 0 // number of events that hold the whole request
 	for _, p := range list {
 		if p.Body == nil {
@@ -292,7 +292,7 @@ func (s *Service) storeBodies(ctx context.Context, list []routed, events []*Even
 }
 
 // loadBody loads a body from the blob store.
-func (s *Service) loadBody(ctx context.Context, e *Event) error {
+func (s *Service) loadBody(ctx context.Context, e *StoredEvent) error {
 	if e.bodyKey == "" {
 		return nil
 	}

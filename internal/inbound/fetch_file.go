@@ -55,9 +55,9 @@ func (p *fetchPayload) attachment() channel.Attachment {
 	return channel.Attachment{Name: p.Name, ContentType: p.ContentType, URL: p.URL, Lookup: p.Lookup, SHA256: p.SHA256}
 }
 
-// fetchPromises returns the download jobs for attachments without content. Attachments that the
+// fetchJobs returns the download jobs for attachments without content. Attachments that the
 // channel cannot download get an Error.
-func (s *Service) fetchPromises(o channel.Source, verifiedBy string, list []channel.Attachment) ([]desk.FetchJob, error) {
+func (s *Service) fetchJobs(o channel.Source, verifiedBy string, list []channel.Attachment) ([]desk.FetchJob, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}

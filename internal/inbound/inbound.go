@@ -47,7 +47,7 @@ type Billing interface {
 
 // Calls processes phone call events; implemented by package call. A message may result from
 // several call events, or from the absence of one, so Calls creates messages by its own jobs,
-// which pass them to [Service.PlaceTx].
+// which pass them to [Service.IngestMessageTx].
 type Calls interface {
 	// IngestCallTx applies c in tx and returns a result for display. Events may be repeated or
 	// arrive out of order.

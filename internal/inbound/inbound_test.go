@@ -318,7 +318,7 @@ func (h *house) wantUntouched(t testing.TB, before map[string]int) {
 }
 
 // list returns the events in the given states, newest first.
-func (h *house) list(t testing.TB, states ...inbound.State) []*inbound.Event {
+func (h *house) list(t testing.TB, states ...inbound.State) []*inbound.StoredEvent {
 	t.Helper()
 	list, err := h.List(t.Context(), inbound.Filter{States: states})
 	if err != nil {
@@ -375,7 +375,7 @@ func (h *house) taken(t testing.TB) {
 }
 
 // result returns the stored result.
-func result(t testing.TB, e *inbound.Event) desk.Result {
+func result(t testing.TB, e *inbound.StoredEvent) desk.Result {
 	t.Helper()
 	var r desk.Result
 	if err := json.Unmarshal(e.Result, &r); err != nil {

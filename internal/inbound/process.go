@@ -58,7 +58,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 }
 
 // notifyProcessed calls Config.Processed after the commit.
-func (s *Service) notifyProcessed(tx *db.Tx, e *Event) {
+func (s *Service) notifyProcessed(tx *db.Tx, e *StoredEvent) {
 	if s.onProcessed != nil && e.OrganizationID != "" {
 		tx.AfterCommit(func() { s.onProcessed(e.OrganizationID, e.ID) })
 	}
@@ -66,7 +66,7 @@ func (s *Service) notifyProcessed(tx *db.Tx, e *Event) {
 
 // work is an event during processing.
 type work struct {
-	event   *Event
+	event   *StoredEvent
 	adapter channel.Adapter
 	attempt int // number of failed attempts
 	origin  channel.Source
@@ -76,7 +76,7 @@ type work struct {
 	// The parsed event with all data except the files that are downloaded later.
 	parsed       channel.Event
 	files        []blob.Ref      // attachments of parsed
-	promises     []desk.FetchJob // attachments to be downloaded
+	fetches      []desk.FetchJob // attachments to be downloaded
 	autoReply    string          // answer to the first message of a new ticket
 	confirmation *confirmation
 }
@@ -145,7 +145,7 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 		if err != nil || m == nil {
 			return result, err
 		}
-		placed, err := s.place(ctx, tx, w, channel.Event{Message: m})
+		placed, err := s.ingestMessage(ctx, tx, w, channel.Event{Message: m})
 		return combinedResult{placed, result}, err
 	case e.Privacy != nil:
 		if s.shops == nil {
@@ -160,7 +160,7 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 	case e.URLConfirmation != nil:
 		return w.confirmation, nil
 	}
-	r, err := s.place(ctx, tx, w, w.parsed)
+	r, err := s.ingestMessage(ctx, tx, w, w.parsed)
 	if err != nil {
 		return nil, err
 	}
@@ -168,25 +168,25 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 	return r, err
 }
 
-// place passes an event to the desk.
-func (s *Service) place(ctx context.Context, tx *db.Tx, w *work, e channel.Event) (desk.Result, error) {
-	return s.desk.IngestTx(ctx, tx, desk.Inbound{
+// ingestMessage passes an event to the desk.
+func (s *Service) ingestMessage(ctx context.Context, tx *db.Tx, w *work, e channel.Event) (desk.Result, error) {
+	return s.desk.IngestTx(ctx, tx, desk.InboundEvent{
 		OrganizationID: w.origin.OrganizationID, ConnectionID: w.origin.ConnectionID, Channel: w.origin.TicketChannel,
-		Event: e, Files: w.files, FetchJobs: w.promises, ReceivedAt: w.origin.ReceivedAt,
+		Event: e, Files: w.files, FetchJobs: w.fetches, ReceivedAt: w.origin.ReceivedAt,
 	})
 }
 
-// PlaceTx passes a message that results from several requests to the desk, in the caller's
+// IngestMessageTx passes a message that results from several requests to the desk, in the caller's
 // transaction, and returns its ticket. Its attachments are downloaded afterwards.
-func (s *Service) PlaceTx(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error) {
+func (s *Service) IngestMessageTx(ctx context.Context, tx *db.Tx, o channel.Source, m *channel.Message) (ticketID string, err error) {
 	if s.byName[o.Channel] == nil {
 		return "", fmt.Errorf("channel %q is not part of this program", o.Channel)
 	}
 	w := &work{origin: o}
-	if w.promises, err = s.fetchPromises(o, "", m.Attachments); err != nil {
+	if w.fetches, err = s.fetchJobs(o, "", m.Attachments); err != nil {
 		return "", err
 	}
-	r, err := s.place(ctx, tx, w, channel.Event{Message: m})
+	r, err := s.ingestMessage(ctx, tx, w, channel.Event{Message: m})
 	return r.TicketID, err
 }
 
@@ -248,7 +248,7 @@ func (s *Service) parse(ctx context.Context, w *work) error {
 	for i := range list {
 		list[i].Data = nil
 	}
-	w.promises, err = s.fetchPromises(w.origin, e.VerifiedBy, list)
+	w.fetches, err = s.fetchJobs(w.origin, e.VerifiedBy, list)
 	return err
 }
 
@@ -260,7 +260,7 @@ var errProofUnavailable = errors.New("the DNS lookup for the sender's proof fail
 
 // openBody loads the event's body and reserves memory for a large one. The caller calls release
 // once.
-func (s *Service) openBody(ctx context.Context, e *Event) (release func(), err error) {
+func (s *Service) openBody(ctx context.Context, e *StoredEvent) (release func(), err error) {
 	release = func() {}
 	if e.Size > largeBody {
 		need := min(e.Size, maxParsing)
@@ -278,7 +278,7 @@ func (s *Service) openBody(ctx context.Context, e *Event) (release func(), err e
 }
 
 // recordOutcome stores the result of an event.
-func (e *Event) recordOutcome(ctx context.Context, tx *db.Tx, state State, result any, message string) error {
+func (e *StoredEvent) recordOutcome(ctx context.Context, tx *db.Tx, state State, result any, message string) error {
 	var stored any
 	if result != nil {
 		stored = db.JSON(result)
@@ -293,7 +293,7 @@ func (e *Event) recordOutcome(ctx context.Context, tx *db.Tx, state State, resul
 
 // discard marks an event as dead after its last attempt. The body remains for a replay.
 func (s *Service) discard(ctx context.Context, tx *db.Tx, j *queue.Job, cause error) error {
-	e := Event{ID: j.ID}
+	e := StoredEvent{ID: j.ID}
 	if err := e.recordOutcome(ctx, tx, Dead, nil, clean(cause.Error(), maxError)); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func TestResult(t *testing.T) {
 	e := h.list(t, inbound.Accepted)[0]
 	e.ID, e.ReceivedAt = "", time.Time{}
 	e.Size = 0
-	want := inbound.Event{
+	want := inbound.StoredEvent{
 		OrganizationID: "org-1", ConnectionID: c.ID, Channel: "sms", Key: "SM1", Kind: "message", Sender: theirs, Address: ours,
 		VerifiedBy: "connection, secret 1", State: inbound.Accepted,
 	}

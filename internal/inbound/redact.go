@@ -33,7 +33,7 @@ type redactedResult struct {
 func (s *Service) RedactPerson(ctx context.Context, p *shop.Person) error {
 	known := slices.DeleteFunc(slices.Clone(p.Contacts), isAmbiguous)
 	contacts, names := searchTerms(known), searchTerms(p.Names)
-	err := s.redactWhere(ctx, "organization_id = $1", p.OrganizationID, func(e *Event) relation {
+	err := s.redactWhere(ctx, "organization_id = $1", p.OrganizationID, func(e *StoredEvent) relation {
 		result, sender := string(e.Result), strings.ToLower(e.Sender)
 		for _, id := range append([]string{p.CustomerID}, p.TicketIDs...) {
 			if id != "" && strings.Contains(result, `"`+id+`"`) {
@@ -75,7 +75,7 @@ func (s *Service) RedactPerson(ctx context.Context, p *shop.Person) error {
 // RedactPlace redacts all events received by a connection, or, without a connection, at a place
 // as package shop defines it.
 func (s *Service) RedactPlace(ctx context.Context, organizationID, place string) error {
-	return s.redactWhere(ctx, "organization_id = $1", organizationID, func(e *Event) relation {
+	return s.redactWhere(ctx, "organization_id = $1", organizationID, func(e *StoredEvent) relation {
 		if placeOf(s, e) == place {
 			return owned
 		}
@@ -84,7 +84,7 @@ func (s *Service) RedactPlace(ctx context.Context, organizationID, place string)
 }
 
 // placeOf returns the scope of the ids in an event.
-func placeOf(s *Service, e *Event) string {
+func placeOf(s *Service, e *StoredEvent) string {
 	if e.ConnectionID != "" {
 		return e.ConnectionID
 	}
@@ -108,7 +108,7 @@ var errPending = errors.New("events of other senders that mention the customer a
 
 // redactWhere redacts the events that match condition and relate, page by page. It returns
 // [errPending] if pending events remain.
-func (s *Service) redactWhere(ctx context.Context, condition, arg string, relate func(*Event) relation) error {
+func (s *Service) redactWhere(ctx context.Context, condition, arg string, relate func(*StoredEvent) relation) error {
 	var waiting error
 	for after := ""; ; {
 		page, err := db.All(ctx, s.db, scanEvent,
@@ -136,7 +136,7 @@ func (s *Service) redactWhere(ctx context.Context, condition, arg string, relate
 
 // redactEvent redacts an event if relate selects it. It holds a large body in memory only for
 // that time.
-func (s *Service) redactEvent(ctx context.Context, e *Event, relate func(*Event) relation) error {
+func (s *Service) redactEvent(ctx context.Context, e *StoredEvent, relate func(*StoredEvent) relation) error {
 	if e.Size > largeBody {
 		need := min(e.Size, maxParsing)
 		release, err := s.parsing.Acquire(ctx, "worker", need, 0)
@@ -162,7 +162,7 @@ func (s *Service) redactEvent(ctx context.Context, e *Event, relate func(*Event)
 
 // isPendingPrivacyRequest reports whether an event is a privacy request that is not recorded
 // yet. The next one redacts it.
-func isPendingPrivacyRequest(e *Event) bool {
+func isPendingPrivacyRequest(e *StoredEvent) bool {
 	switch channel.PrivacyKind(e.Kind) {
 	case channel.PrivacyDataRequest, channel.PrivacyRedactCustomer, channel.PrivacyRedactShop:
 		return e.State == Accepted
@@ -171,7 +171,7 @@ func isPendingPrivacyRequest(e *Event) bool {
 }
 
 // clearContent deletes the content of an event and its pending job.
-func (s *Service) clearContent(ctx context.Context, e *Event) error {
+func (s *Service) clearContent(ctx context.Context, e *StoredEvent) error {
 	err := s.db.Write(ctx, func(tx *db.Tx) error {
 		if err := s.queue.DeleteTx(ctx, tx, e.ID); err != nil {
 			return err

@@ -40,7 +40,7 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	if err != nil {
 		return "", "", err
 	}
-	events := make([]*Event, len(list))
+	events := make([]*StoredEvent, len(list))
 	shown := s.withoutSecrets(a, req)
 	for i, p := range list {
 		events[i] = newEvent(a, shown, p)
@@ -104,7 +104,7 @@ type storedPart struct {
 }
 
 // storePart stores a part, and applies it if it answers a challenge.
-func (s *Service) storePart(ctx context.Context, tx *db.Tx, a channel.Adapter, e *Event, p *routed) (r storedPart, err error) {
+func (s *Service) storePart(ctx context.Context, tx *db.Tx, a channel.Adapter, e *StoredEvent, p *routed) (r storedPart, err error) {
 	if err := s.recordShared(ctx, tx, a, p); err != nil {
 		return r, err
 	}
@@ -128,7 +128,7 @@ func (s *Service) storePart(ctx context.Context, tx *db.Tx, a channel.Adapter, e
 
 // recordGreeting records that the sender of an event gets the automatic reply, and reports
 // whether it is the first one.
-func recordGreeting(ctx context.Context, tx *db.Tx, e *Event) (first bool, err error) {
+func recordGreeting(ctx context.Context, tx *db.Tx, e *StoredEvent) (first bool, err error) {
 	n, err := tx.Exec(ctx, "INSERT INTO inbound_greetings (connection_id, sender, greeted_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
 		e.ConnectionID, e.Sender, tx.Now.UnixMicro())
 	return n == 1, err
@@ -139,7 +139,7 @@ var errUnproven = errors.New("the connection's address is not proven")
 
 // matchChallenge matches a part's challenge token with a pending proof. known is false for
 // parts to be stored as usual.
-func (s *Service) matchChallenge(ctx context.Context, tx *db.Tx, a channel.Adapter, e *Event, p *routed) (r connection.Returned, known bool, err error) {
+func (s *Service) matchChallenge(ctx context.Context, tx *db.Tx, a channel.Adapter, e *StoredEvent, p *routed) (r connection.ChallengeResult, known bool, err error) {
 	if p.challenge == "" {
 		return r, false, nil
 	}
@@ -214,12 +214,12 @@ func (s *Service) withoutSecrets(a channel.Adapter, req *channel.Request) *chann
 	return shown
 }
 
-func newEvent(a channel.Adapter, req *channel.Request, p routed) *Event {
+func newEvent(a channel.Adapter, req *channel.Request, p routed) *StoredEvent {
 	body := p.Body
 	if body == nil {
 		body = req.Body
 	}
-	e := &Event{
+	e := &StoredEvent{
 		ID: queue.NewID(), Channel: a.Info().Name, VerifiedBy: p.by, State: Accepted,
 		Key: keyText(p.Key), Kind: clean(p.Kind, maxKey), Sender: clean(p.Sender, maxKey), Address: clean(p.Address, maxKey),
 		URL: urlText(req.URL), Header: req.Header, Body: body, Size: int64(len(body)), ReceivedAt: req.Received,
@@ -243,7 +243,7 @@ func keyText(key string) string {
 
 // assignRoute assigns an event without a connection to the default organization, or leaves it
 // unrouted. Events of deployment channels have neither.
-func (s *Service) assignRoute(ctx context.Context, e *Event, r route) error {
+func (s *Service) assignRoute(ctx context.Context, e *StoredEvent, r route) error {
 	if r.to != nil || s.isDeployment(e) {
 		return nil
 	}
@@ -301,7 +301,7 @@ func (s *Service) autoReplyText(ctx context.Context, a channel.Adapter, req *cha
 
 // insert stores an event and enqueues it if accepted. It reports whether the event is new; a
 // repeated one changes nothing.
-func (s *Service) insert(ctx context.Context, tx *db.Tx, e *Event) (bool, error) {
+func (s *Service) insert(ctx context.Context, tx *db.Tx, e *StoredEvent) (bool, error) {
 	n, err := tx.Exec(ctx, `INSERT INTO inbound_events
 		(id, fingerprint, organization_id, connection_id, channel, external_key, kind, sender, address, verified_by, state,
 		error, received_at, body_size, body_key, url, headers, body)
@@ -320,7 +320,7 @@ func (s *Service) insert(ctx context.Context, tx *db.Tx, e *Event) (bool, error)
 
 // enqueue adds the processing job of an event. The job has the event's id, so it exists at most
 // once, and a lane runs in order of receipt.
-func (s *Service) enqueue(ctx context.Context, tx *db.Tx, e *Event) error {
+func (s *Service) enqueue(ctx context.Context, tx *db.Tx, e *StoredEvent) error {
 	return s.queue.EnqueueTx(ctx, tx, queue.New{ID: e.ID, Kind: jobKind(e.Channel), Lane: e.lane()})
 }
 
@@ -342,7 +342,7 @@ func (s *Service) storeRejected(ctx context.Context, a channel.Adapter, req *cha
 		return err
 	}
 	e.State, e.Error = Rejected, reason(cause)
-	shelved, err := s.storeBodies(ctx, []routed{p}, []*Event{e})
+	shelved, err := s.storeBodies(ctx, []routed{p}, []*StoredEvent{e})
 	if err != nil {
 		return err
 	}

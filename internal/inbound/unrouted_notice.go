@@ -77,7 +77,7 @@ func (u *unroutedCounts) add(r recipient, now time.Time) (_ recipient, events in
 }
 
 // logUnrouted logs an event stored without an organization.
-func (s *Service) logUnrouted(ctx context.Context, e *Event) {
+func (s *Service) logUnrouted(ctx context.Context, e *StoredEvent) {
 	r, events, log := s.unrouted.add(recipient{e.Channel, e.Address}, time.Now())
 	if log {
 		s.log.WarnContext(ctx, "an inbound event has no organization: connect its address, or run `kickstand org default`",

@@ -246,7 +246,7 @@ func matchSecret(a channel.Adapter, req *channel.Request, secrets []string) int 
 type route struct {
 	to          *connection.Connection // nil if no connection has the address
 	unavailable bool                   // its connection is disabled or of another style
-	by          string                 // see [Event.VerifiedBy]
+	by          string                 // see [StoredEvent.VerifiedBy]
 }
 
 // routed is a part to store.
@@ -401,7 +401,7 @@ func (v *verified) to(c candidate) route {
 	return route{to: c.Connection, by: verifiedBy(byDeployment, v.deployment)}
 }
 
-// The prefixes of [Event.VerifiedBy].
+// The prefixes of [StoredEvent.VerifiedBy].
 const (
 	byConnection = "connection"
 	byDeployment = "deployment"

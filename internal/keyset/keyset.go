@@ -169,9 +169,9 @@ func EachPage[T any, P comparable](records string, fn func(*T) error, page func(
 	}
 }
 
-// Cut returns the first limit rows, and the position of the last of them if there are more
+// TrimPage returns the first limit rows, and the position of the last of them if there are more
 // rows, else its zero value.
-func Cut[T, P any](rows []T, limit int, position func(last *T) P) (page []T, next P) {
+func TrimPage[T, P any](rows []T, limit int, position func(last *T) P) (page []T, next P) {
 	if len(rows) > limit {
 		rows = rows[:limit]
 		next = position(&rows[limit-1])

@@ -62,7 +62,7 @@ func numbers(after int) ([]int, int, error) {
 	for n := after + 1; n <= min(after+4, 7); n++ {
 		rows = append(rows, n)
 	}
-	page, next := keyset.Cut(rows, 3, func(last *int) int { return *last })
+	page, next := keyset.TrimPage(rows, 3, func(last *int) int { return *last })
 	return page, next, nil
 }
 

@@ -34,12 +34,12 @@ const (
 	maxRetryAfter = 24 * time.Hour
 )
 
-// API sends by the API of a delivery provider, one call per message. HTTP may be set before
+// HTTPSender sends by the API of a delivery provider, one call per message. HTTP may be set before
 // first use.
 //
 // The provider chooses the envelope sender and may replace the Message-ID. It recognizes a
 // repeated message by its ID, or else by its Message-ID.
-type API struct {
+type HTTPSender struct {
 	// HTTP makes the calls; nil means [http.DefaultTransport]. Redirects are not
 	// followed.
 	HTTP http.RoundTripper
@@ -50,7 +50,7 @@ type API struct {
 
 // OpenAPI returns a sender for an API at a base URL, such as [DefaultAPIURL], with a key. It
 // does not connect. Errors contain neither.
-func OpenAPI(base, key string) (*API, error) {
+func OpenAPI(base, key string) (*HTTPSender, error) {
 	u, err := url.Parse(strings.TrimRight(base, "/"))
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("mail: the API's address must be one such as " + DefaultAPIURL)
@@ -58,20 +58,20 @@ func OpenAPI(base, key string) (*API, error) {
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, errors.New("mail: the API key is empty or malformed")
 	}
-	return &API{host: u.Host, endpoint: u.String() + "/emails", key: func() string { return key }}, nil
+	return &HTTPSender{host: u.Host, endpoint: u.String() + "/emails", key: func() string { return key }}, nil
 }
 
 // Send implements [Sender].
-func (a *API) Send(ctx context.Context, m Message) error {
+func (a *HTTPSender) Send(ctx context.Context, m Message) error {
 	_, err := a.SendTracked(ctx, m, func() error { return nil })
 	return err
 }
 
 // IdempotencyWindow implements [IdempotentSender].
-func (a *API) IdempotencyWindow() time.Duration { return apiMemory }
+func (a *HTTPSender) IdempotencyWindow() time.Duration { return apiMemory }
 
 // IdempotencyScope implements [IdempotentSender]: one account, identified by its key.
-func (a *API) IdempotencyScope() string {
+func (a *HTTPSender) IdempotencyScope() string {
 	sum := sha256.Sum256([]byte(a.endpoint + "\n" + a.key()))
 	return hex.EncodeToString(sum[:16])
 }
@@ -102,7 +102,7 @@ type apiTag struct {
 }
 
 // SendTracked implements [TrackedSender]. It contacts the provider only after submitting.
-func (a *API) SendTracked(ctx context.Context, m Message, submitting func() error) (id string, err error) {
+func (a *HTTPSender) SendTracked(ctx context.Context, m Message, submitting func() error) (id string, err error) {
 	// Only for the errors and the encoded addresses.
 	if _, _, err := compose(m); err != nil {
 		return "", err
@@ -181,7 +181,7 @@ func apiAddress(a Address) string {
 }
 
 // post makes the call and reads the response.
-func (a *API) post(ctx context.Context, body []byte, key string) (id string, err error) {
+func (a *HTTPSender) post(ctx context.Context, body []byte, key string) (id string, err error) {
 	var began atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { began.Store(true) }})
 	req, err := http.NewRequestWithContext(traced, http.MethodPost, a.endpoint, bytes.NewReader(body))
@@ -263,7 +263,7 @@ func refusal(status int, name string) Error {
 }
 
 // failed completes an error.
-func (a *API) failed(e Error) *Error {
+func (a *HTTPSender) failed(e Error) *Error {
 	e.Server, e.API = a.host, true
 	if e.Err != nil && strings.Contains(e.Err.Error(), a.key()) {
 		e.Err = errors.New(a.readable(e.Err.Error()))
@@ -272,7 +272,7 @@ func (a *API) failed(e Error) *Error {
 }
 
 // readable returns the provider's text as one printable line, without the key.
-func (a *API) readable(said string) string {
+func (a *HTTPSender) readable(said string) string {
 	said = strings.ReplaceAll(said, a.key(), "[redacted]")
 	said = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -17,7 +17,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
 )
 
-func openAPI(t *testing.T, p *mailtest.Provider) *mail.API {
+func openAPI(t *testing.T, p *mailtest.Provider) *mail.HTTPSender {
 	t.Helper()
 	a, err := mail.OpenAPI(p.URL, p.Key)
 	if err != nil {

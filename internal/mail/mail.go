@@ -1,7 +1,7 @@
 // Package mail sends mail: account mails, notices and the replies of the mail channel.
 //
 // A [Message] is data. [Compose] encodes it as RFC 5322, and a [Sender] delivers it: [SMTP] to
-// a server, [API] to a delivery provider, and, if neither is configured, [Mailbox] to a
+// a server, [HTTPSender] to a delivery provider, and, if neither is configured, [Mailbox] to a
 // directory that a developer reads in the browser. All compose first, so they refuse the same
 // messages, and all pass mailtest.Run.
 //

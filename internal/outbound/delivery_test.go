@@ -226,7 +226,7 @@ func TestOtherWay(t *testing.T) {
 	dbtest.OnlySQLite(t)
 	first := mailtest.NewProvider(t, func(int, *http.Request) *mailtest.Trouble { return &mailtest.Trouble{Taken: true} })
 	second := mailtest.NewProvider(t, nil)
-	var by [2]*mail.API
+	var by [2]*mail.HTTPSender
 	for i, p := range []*mailtest.Provider{first, second} {
 		var err error
 		if by[i], err = mail.OpenAPI(p.URL, p.Key); err != nil {

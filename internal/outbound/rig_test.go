@@ -208,7 +208,7 @@ func (r *rig) intake(c connection.Connection, ticketChannel string, e channel.Ev
 	r.Helper()
 	var res desk.Result
 	err := r.db.Write(r.Context(), func(tx *db.Tx) (err error) {
-		res, err = r.desk.IngestTx(r.Context(), tx, desk.Inbound{OrganizationID: org, ConnectionID: c.ID, Channel: ticketChannel, Event: e})
+		res, err = r.desk.IngestTx(r.Context(), tx, desk.InboundEvent{OrganizationID: org, ConnectionID: c.ID, Channel: ticketChannel, Event: e})
 		return err
 	})
 	if err != nil {

@@ -135,7 +135,7 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 			err = a.desk.RecordSentTx(ctx, tx, &a.w, v.ExternalIDs)
 		case again:
 			if err = a.desk.RecordRetryTx(ctx, tx, &a.w, v.Reason, v.Verdict == channel.VerdictUnclear); err == nil {
-				return a.job.WaitTx(ctx, tx, tx.Now.Add(wait))
+				return a.job.RescheduleTx(ctx, tx, tx.Now.Add(wait))
 			}
 		default:
 			err = a.desk.RecordFailureTx(ctx, tx, &a.w, v)
@@ -166,7 +166,7 @@ func (a *attempt) postpone(ctx context.Context, reason string, wait time.Duratio
 				return err
 			}
 		}
-		return a.job.WaitTx(ctx, tx, tx.Now.Add(wait))
+		return a.job.RescheduleTx(ctx, tx, tx.Now.Add(wait))
 	})
 }
 

@@ -37,7 +37,7 @@ func crashWorker(d *db.DB, event func()) queue.Worker {
 				case '0', '1':
 					return errors.New("not yet")
 				case '2', '3':
-					return d.Write(ctx, func(tx *db.Tx) error { return j.DelayTx(ctx, tx, tx.Now.Add(time.Millisecond)) })
+					return d.Write(ctx, func(tx *db.Tx) error { return j.RetryTx(ctx, tx, tx.Now.Add(time.Millisecond)) })
 				case '4':
 					panic("not yet")
 				}

@@ -77,5 +77,5 @@ func (r *runner) waitForStore(ctx context.Context, j *Job, err error) error {
 		r.logger(j).Error("database or files unavailable; jobs wait without counting attempts",
 			"error", err, "since", since, "jobs", count, "in", wait)
 	}
-	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error { return j.WaitTx(ctx, tx, tx.Now.Add(wait)) })
+	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error { return j.RescheduleTx(ctx, tx, tx.Now.Add(wait)) })
 }

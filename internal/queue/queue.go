@@ -50,7 +50,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// ErrLeaseLost is returned by [Job.FinishTx], [Job.DelayTx] and [Job.WaitTx] if another process
+// ErrLeaseLost is returned by [Job.FinishTx], [Job.RetryTx] and [Job.RescheduleTx] if another process
 // claimed the job or its lane was deleted. The caller must roll back the transaction.
 var ErrLeaseLost = errors.New("the lease of the job is lost")
 
@@ -70,7 +70,7 @@ type New struct {
 type Worker struct {
 	Kind string
 	// Run processes one job. It may end the job in the transaction that records the work, by
-	// [Job.FinishTx], [Job.DelayTx] or [Job.WaitTx]. Otherwise nil finishes the job; an error delays
+	// [Job.FinishTx], [Job.RetryTx] or [Job.RescheduleTx]. Otherwise nil finishes the job; an error delays
 	// or discards it.
 	//
 	// When ctx ends first, because the process stops or the lease is lost, the result of Run is
@@ -388,15 +388,15 @@ func (j *Job) FinishTx(ctx context.Context, tx *db.Tx) error {
 	return j.endLease(ctx, tx, sqlFinish)
 }
 
-// DelayTx counts a failed attempt and schedules the job for the given time. The caller must
+// RetryTx counts a failed attempt and schedules the job for the given time. The caller must
 // return [ErrLeaseLost] from the transaction.
-func (j *Job) DelayTx(ctx context.Context, tx *db.Tx, at time.Time) error {
+func (j *Job) RetryTx(ctx context.Context, tx *db.Tx, at time.Time) error {
 	return j.reschedule(ctx, tx, at, 1)
 }
 
-// WaitTx is [Job.DelayTx] without counting an attempt, for work that was not tried or that counts
+// RescheduleTx is [Job.RetryTx] without counting an attempt, for work that was not tried or that counts
 // its own attempts.
-func (j *Job) WaitTx(ctx context.Context, tx *db.Tx, at time.Time) error {
+func (j *Job) RescheduleTx(ctx context.Context, tx *db.Tx, at time.Time) error {
 	return j.reschedule(ctx, tx, at, 0)
 }
 

@@ -574,7 +574,7 @@ func (r *runner) recordOutcome(ctx context.Context, j *Job, err error) error {
 		wait = Backoff(j.Attempt + 1)
 		r.logger(j).Error("a job could not be discarded and will run again", append(errorAttrs(failed), "in", wait)...)
 	}
-	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error { return j.DelayTx(ctx, tx, tx.Now.Add(wait)) })
+	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error { return j.RetryTx(ctx, tx, tx.Now.Add(wait)) })
 }
 
 // discard deletes a job that failed for the last time.

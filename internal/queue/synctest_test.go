@@ -102,7 +102,7 @@ func TestDelayIsExact(t *testing.T) {
 				if j.Attempt > 0 {
 					return nil
 				}
-				return d.Write(ctx, func(tx *db.Tx) error { return j.DelayTx(ctx, tx, tx.Now.Add(7*time.Second)) })
+				return d.Write(ctx, func(tx *db.Tx) error { return j.RetryTx(ctx, tx, tx.Now.Add(7*time.Second)) })
 			}})
 			return q
 		}

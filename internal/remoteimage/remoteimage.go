@@ -98,7 +98,7 @@ func (s *Service) Open(ctx context.Context, m *desk.Message, id, signature strin
 	if err != nil || !s.c.Box.VerifyMAC(purpose, mac, macSize, m.ID, id) {
 		return desk.Picture{}, nil, missing
 	}
-	addresses := safehtml.Remote(m.HTML)
+	addresses := safehtml.RemoteImages(m.HTML)
 	at := slices.IndexFunc(addresses, func(address string) bool { return digest(address) == id })
 	if at < 0 {
 		return desk.Picture{}, nil, missing

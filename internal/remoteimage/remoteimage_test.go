@@ -103,7 +103,7 @@ func receive(t testing.TB, d *db.DB, transport http.RoundTripper, addresses ...s
 	}
 	m := &channel.Message{ExternalID: "1", ThreadKey: "ana", From: channel.Party{ID: "ana"}, Text: "Hi", HTML: safehtml.NewSanitizer().Sanitize(markup.String())}
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		r, err := h.desk.IngestTx(t.Context(), tx, desk.Inbound{OrganizationID: "org", Channel: "chat", Event: channel.Event{Message: m}})
+		r, err := h.desk.IngestTx(t.Context(), tx, desk.InboundEvent{OrganizationID: "org", Channel: "chat", Event: channel.Event{Message: m}})
 		h.message.TicketID, h.message.ID = r.TicketID, r.MessageID
 		return err
 	}); err != nil {
@@ -328,7 +328,7 @@ func TestTakenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := h.db.Write(t.Context(), func(tx *db.Tx) error {
-			_, err := h.desk.IngestTx(t.Context(), tx, desk.Inbound{OrganizationID: "org", Channel: "chat", Event: channel.Event{Annotation: &channel.Annotation{
+			_, err := h.desk.IngestTx(t.Context(), tx, desk.InboundEvent{OrganizationID: "org", Channel: "chat", Event: channel.Event{Annotation: &channel.Annotation{
 				ExternalID: "1", Kind: channel.Deleted, By: channel.Party{ID: "ana"}, At: time.Now(),
 			}}})
 			return err

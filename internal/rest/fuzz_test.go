@@ -42,14 +42,14 @@ func FuzzQuery(f *testing.F) {
 		if n, ok := q.values["n"].(float64); ok && !(-9 <= n && n <= 9) {
 			t.Errorf("%q: n is %v", raw, n)
 		}
-		cursor, err := q.seal("/x", map[string]int{"at": 7})
+		cursor, err := q.encodeCursor("/x", map[string]int{"at": 7})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := q.open("/x", cursor); err != nil || string(q.position) != `{"at":7}` {
+		if err := q.decodeCursor("/x", cursor); err != nil || string(q.position) != `{"at":7}` {
 			t.Errorf("%q: its own cursor opens %s, %v", raw, q.position, err)
 		}
-		if q.open("/y", cursor) == nil {
+		if q.decodeCursor("/y", cursor) == nil {
 			t.Errorf("%q: the cursor opens for another path", raw)
 		}
 		next, err := url.Parse(q.next("/x", cursor))
@@ -65,16 +65,16 @@ func FuzzQuery(f *testing.F) {
 // FuzzCursor: a cursor is refused or was created here.
 func FuzzCursor(f *testing.F) {
 	q := query{sort: "created_at"}
-	good, _ := q.seal("/x", []any{1, "a"})
+	good, _ := q.encodeCursor("/x", []any{1, "a"})
 	for _, s := range []string{good, "", "x", good + "=", good[:11], good[:4] + "\n" + good[4:], strings.Repeat("A", 20)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, cursor string) {
 		q := query{sort: "created_at"}
-		if q.open("/x", cursor) != nil {
+		if q.decodeCursor("/x", cursor) != nil {
 			return
 		}
-		again, err := q.seal("/x", json.RawMessage(q.position))
+		again, err := q.encodeCursor("/x", json.RawMessage(q.position))
 		var compact bytes.Buffer
 		if err != nil || json.Compact(&compact, q.position) != nil {
 			t.Fatalf("%q: opened to %q", cursor, q.position)

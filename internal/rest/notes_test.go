@@ -386,7 +386,7 @@ func (n *notebook) routes() []rest.Route {
 				v.Add("emails.0", "is no address")
 				return rest.Response{}, v.Err()
 			case "reference":
-				return rest.Response{}, rest.NotIn(problem.New(problem.NotFound, "there is no such author"), "author_id")
+				return rest.Response{}, rest.AsUnprocessable(problem.New(problem.NotFound, "there is no such author"), "author_id")
 			default:
 				return rest.Response{}, problem.New(problem.NotFound, "there is no fault %s", kind)
 			}

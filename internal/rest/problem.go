@@ -276,7 +276,7 @@ func (a *API) logRefusal(r *Request, code string) {
 	case "api_key_revoked", "api_key_expired", "ip_not_allowed":
 		return // logged by package apikey, with the key
 	}
-	audit.Security(audit.WithSource(r.http.Context(), r.source()), a.log, "request.refused",
+	audit.LogSecurityEvent(audit.WithSource(r.http.Context(), r.source()), a.log, "request.refused",
 		slog.String("code", code), slog.String("method", r.http.Method), slog.String("path", schema.Clip(r.http.URL.Path)))
 }
 

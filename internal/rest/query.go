@@ -39,9 +39,9 @@ type query struct {
 	position   []byte // of the cursor, JSON; nil: the first page
 }
 
-// seal returns the cursor of the page after a position. It is valid only for the same list,
+// encodeCursor returns the cursor of the page after a position. It is valid only for the same list,
 // filters and order.
-func (q *query) seal(path string, position any) (string, error) {
+func (q *query) encodeCursor(path string, position any) (string, error) {
 	text, err := json.Marshal(position)
 	if err != nil {
 		return "", fmt.Errorf("encode the position of a list: %w", err)
@@ -71,8 +71,8 @@ func (q *query) binding(path string) [bindingSize]byte {
 	return [bindingSize]byte(h.Sum(nil))
 }
 
-// open parses a cursor.
-func (q *query) open(path, cursor string) error {
+// decodeCursor parses a cursor.
+func (q *query) decodeCursor(path, cursor string) error {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil || len(text) <= bindingSize || strings.ContainsAny(cursor, "\r\n") { // line breaks, which base64 decoding ignores
 		return errCursor()
@@ -149,7 +149,7 @@ func (rt *Route) checkQuery(q *query, path string, raw url.Values, export bool) 
 		return f
 	}
 	if raw["cursor"] != nil {
-		return q.open(path, q.cursor)
+		return q.decodeCursor(path, q.cursor)
 	}
 	return nil
 }

@@ -347,9 +347,9 @@ func (r *Request) After() (*keyset.Cursor, error) {
 	return &c, nil
 }
 
-// Misplaced converts an error of a service's list: only the position in the cursor has not been
+// AsCursorError converts an error of a service's list: only the position in the cursor has not been
 // checked, so it is 400 invalid_cursor.
-func Misplaced(err error) error {
+func AsCursorError(err error) error {
 	if problem.Of(err) == problem.Invalid {
 		return BadParameter("cursor", "The cursor does not belong to this list.")
 	}
@@ -362,9 +362,9 @@ func errCursor() error {
 	return f
 }
 
-// NotIn converts NotFound of a record referenced in the body to 422 not_found. The service's
+// AsUnprocessable converts NotFound of a record referenced in the body to 422 not_found. The service's
 // 404 is for records in the path.
-func NotIn(err error, name string) error {
+func AsUnprocessable(err error, name string) error {
 	if problem.Of(err) != problem.NotFound {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 )
 
-// Response is the answer of a handler: [OK], [Created], [Done], [NoContent], [List], [Export]
+// Response is the answer of a handler: [OK], [Created], [WithStatus], [NoContent], [List], [Export]
 // or [File].
 type Response struct {
 	status   int // 0: the route's
@@ -48,8 +48,8 @@ func Created(location string, record any) Response {
 	return Response{status: http.StatusCreated, record: record, location: location}
 }
 
-// Done answers with a record and a non-default status: 202.
-func Done(status int, record any) Response { return Response{status: status, record: record} }
+// WithStatus answers with a record and a non-default status: 202.
+func WithStatus(status int, record any) Response { return Response{status: status, record: record} }
 
 // NoContent answers 204 without a body.
 func NoContent() Response { return Response{status: http.StatusNoContent} }
@@ -135,7 +135,7 @@ func (r *Request) finish(a *Response) error {
 		p := a.page
 		p.url = r.http.URL.Path
 		if p.after != nil {
-			if p.cursor, err = r.query.seal(r.listKey(), p.after); err != nil {
+			if p.cursor, err = r.query.encodeCursor(r.listKey(), p.after); err != nil {
 				return err
 			}
 		}

@@ -206,7 +206,7 @@ func (q *request) fail(name string, err error) {
 				ctx = known // names the user
 			}
 		}
-		audit.Security(ctx, q.rt.log, "request.refused", slog.String("procedure", name[:min(len(name), 100)]))
+		audit.LogSecurityEvent(ctx, q.rt.log, "request.refused", slog.String("procedure", name[:min(len(name), 100)]))
 	}
 	if p.Kind == problem.Unavailable {
 		q.rt.log.WarnContext(ctx, "procedure unavailable", "procedure", name, "error", err)

@@ -215,10 +215,10 @@ func Images(markup string) []string {
 // remoteAttr is the attribute with the URL of an image that is not loaded.
 const remoteAttr = "data-remote-src"
 
-// Remote returns the distinct URLs of the images that sanitized markup does not load.
-func Remote(markup string) []string {
+// RemoteImages returns the distinct URLs of the images that sanitized markup does not load.
+func RemoteImages(markup string) []string {
 	var list []string
-	WithRemote(markup, func(address string) string {
+	RewriteImages(markup, func(address string) string {
 		if !slices.Contains(list, address) {
 			list = append(list, address)
 		}
@@ -227,9 +227,9 @@ func Remote(markup string) []string {
 	return list
 }
 
-// WithRemote returns sanitized markup that loads images from the URL that local returns for
+// RewriteImages returns sanitized markup that loads images from the URL that local returns for
 // theirs. An empty result leaves an image unloaded.
-func WithRemote(markup string, local func(address string) string) string {
+func RewriteImages(markup string, local func(address string) string) string {
 	if !strings.Contains(markup, remoteAttr) {
 		return markup
 	}
@@ -248,9 +248,9 @@ func WithRemote(markup string, local func(address string) string) string {
 	return b.String()
 }
 
-// Coloured reports whether sanitized markup sets colours, and should then be shown on the white
+// SetsColors reports whether sanitized markup sets colours, and should then be shown on the white
 // background that its sender assumed.
-func Coloured(markup string) bool { return coloured.MatchString(markup) }
+func SetsColors(markup string) bool { return coloured.MatchString(markup) }
 
 var coloured = regexp.MustCompile(`(?i)(?:color|background)\s*[:=]`)
 

@@ -65,10 +65,10 @@ func TestHostileStyles(t *testing.T) {
 func TestRemote(t *testing.T) {
 	markup := NewSanitizer().Sanitize(`<p>a<img src="https://x.example/a?b=1&amp;c=2" alt="A"><img src="cid:in"><img src="http://y.example/b"><img src="https://x.example/a?b=1&c=2"></p>`)
 	const first, second = "https://x.example/a?b=1&c=2", "http://y.example/b"
-	if got := Remote(markup); !slices.Equal(got, []string{first, second}) {
+	if got := RemoteImages(markup); !slices.Equal(got, []string{first, second}) {
 		t.Errorf("Remote() = %q", got)
 	}
-	got := WithRemote(markup, func(address string) string {
+	got := RewriteImages(markup, func(address string) string {
 		if address == first {
 			return `/p?"1`
 		}
@@ -81,7 +81,7 @@ func TestRemote(t *testing.T) {
 		`<p style="color: red">a</p>`: true, `<td bgcolor="#fff">a</td>`: true, `<font color="red">a</font>`: true, `<p style="background: #eee">a</p>`: true,
 		`<p style="border: 1px solid #ddd">a</p>`: false, `<p>a colour</p>`: false,
 	} {
-		if Coloured(markup) != want {
+		if SetsColors(markup) != want {
 			t.Errorf("Coloured(%q) = %t", markup, !want)
 		}
 	}
@@ -98,6 +98,6 @@ func FuzzSanitize(f *testing.F) {
 	f.Fuzz(func(t *testing.T, markup string) {
 		got := s.Sanitize(markup)
 		safehtmltest.Harmless(t, got)
-		safehtmltest.Harmless(t, WithRemote(got, func(string) string { return "" }))
+		safehtmltest.Harmless(t, RewriteImages(got, func(string) string { return "" }))
 	})
 }

@@ -139,7 +139,7 @@ func (s *Service) runSubscriptions(ctx context.Context, j *queue.Job) error {
 	}
 	problems, err := s.reconcile(ctx, &c)
 	if busy, ok := errors.AsType[*busyError](err); ok {
-		return s.db.Write(ctx, func(tx *db.Tx) error { return j.WaitTx(ctx, tx, tx.Now.Add(busy.wait)) })
+		return s.db.Write(ctx, func(tx *db.Tx) error { return j.RescheduleTx(ctx, tx, tx.Now.Add(busy.wait)) })
 	}
 	refused, isRefused := errors.AsType[*refusedError](err)
 	if err != nil && !isRefused {
@@ -160,7 +160,7 @@ func (s *Service) runSubscriptions(ctx context.Context, j *queue.Job) error {
 		if !c.Enabled {
 			return j.FinishTx(ctx, tx)
 		}
-		return j.WaitTx(ctx, tx, tx.Now.Add(recheck))
+		return j.RescheduleTx(ctx, tx, tx.Now.Add(recheck))
 	})
 }
 
@@ -191,7 +191,7 @@ func (s *Service) unsubscribe(ctx context.Context, j *queue.Job) error {
 	f.Connection.Enabled = false
 	_, err = s.reconcile(ctx, &f.Connection)
 	if busy, ok := errors.AsType[*busyError](err); ok {
-		return s.db.Write(ctx, func(tx *db.Tx) error { return j.WaitTx(ctx, tx, tx.Now.Add(busy.wait)) })
+		return s.db.Write(ctx, func(tx *db.Tx) error { return j.RescheduleTx(ctx, tx, tx.Now.Add(busy.wait)) })
 	}
 	if refused, ok := errors.AsType[*refusedError](err); ok {
 		s.log.InfoContext(ctx, "a shop refuses to end subscriptions; it ends them itself", "shop", f.Connection.Address, "reason", refused.Error())

@@ -332,7 +332,7 @@ func (a *Section) fail(w http.ResponseWriter, r *Request, err error) {
 		}
 	case problem.Forbidden:
 		status, title = http.StatusForbidden, "You don’t have access"
-		audit.Security(r.Context(), a.site.log, "request.refused", slog.String("page", r.Pattern))
+		audit.LogSecurityEvent(r.Context(), a.site.log, "request.refused", slog.String("page", r.Pattern))
 	case problem.Conflict:
 		status = http.StatusConflict
 	case problem.TooLarge:

@@ -46,7 +46,7 @@ func shareFile(t *testing.T, d *db.DB) (*web.Site, *url.URL) {
 		t.Fatal(err)
 	}
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		in, err := s.IngestTx(t.Context(), tx, desk.Inbound{OrganizationID: "org", ConnectionID: "c", Channel: "sms", Event: channel.Event{Message: &channel.Message{
+		in, err := s.IngestTx(t.Context(), tx, desk.InboundEvent{OrganizationID: "org", ConnectionID: "c", Channel: "sms", Event: channel.Event{Message: &channel.Message{
 			ExternalID: "1", ThreadKey: "+4915112345678", From: channel.Party{Phone: "+4915112345678"}, Text: "Hello?",
 		}}})
 		if err == nil {
@@ -139,7 +139,7 @@ func TestFileOnItsWay(t *testing.T) {
 		DB: d, Queue: queue.Open(d, queue.Config{}), Events: events, Blob: files, Box: seal.New(seal.NewKey()), BaseURL: baseURL,
 	})
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := s.IngestTx(t.Context(), tx, desk.Inbound{
+		_, err := s.IngestTx(t.Context(), tx, desk.InboundEvent{
 			OrganizationID: "org", Channel: "sms", FetchJobs: []desk.FetchJob{{Lane: "l", Payload: []byte("{}")}},
 			Event: channel.Event{Message: &channel.Message{
 				ExternalID: "1", ThreadKey: "+4915112345678", From: channel.Party{Phone: "+4915112345678"}, Attachments: []channel.Attachment{{Name: "a.png"}},

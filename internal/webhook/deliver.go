@@ -100,7 +100,7 @@ func (s *Service) deliverInOrder(ctx context.Context, j *queue.Job) error {
 	if err := s.windows.acquire(ctx, w); err != nil {
 		return err
 	}
-	a, err := s.try(ctx, j, t.backlog)
+	a, err := s.attemptDelivery(ctx, j, t.backlog)
 	if a.sent.version == 0 { // nothing was posted
 		s.windows.cancel(w)
 	} else {
@@ -127,7 +127,7 @@ func (s *Service) changeKind(ctx context.Context, j *queue.Job) error {
 		if err != nil {
 			return err
 		}
-		if err := j.DelayTx(ctx, tx, tx.Now); err != nil || kindOf(ordered) == j.Kind {
+		if err := j.RetryTx(ctx, tx, tx.Now); err != nil || kindOf(ordered) == j.Kind {
 			return err
 		}
 		_, err = s.queue.MoveLaneTx(ctx, tx, j.Kind, kindOf(ordered), j.Lane) // later jobs move the rest of the lane
@@ -135,10 +135,10 @@ func (s *Service) changeKind(ctx context.Context, j *queue.Job) error {
 	})
 }
 
-// try makes a job's attempt with the current webhook. An error means that no request was sent.
+// attemptDelivery makes a job's attempt with the current webhook. An error means that no request was sent.
 // backlog is the one in which the job waited for its turn: if the webhook has a new one by now,
 // the job waits again.
-func (s *Service) try(ctx context.Context, j *queue.Job, backlog string) (attempt, error) {
+func (s *Service) attemptDelivery(ctx context.Context, j *queue.Job, backlog string) (attempt, error) {
 	t, err := s.cached(ctx, j.Lane)
 	switch {
 	case err != nil:

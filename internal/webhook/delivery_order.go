@@ -208,5 +208,5 @@ func (s *Service) pace(ctx context.Context, webhookID string) error {
 // reschedule ends the run of a job without an attempt.
 func (s *Service) reschedule(ctx context.Context, j *queue.Job) error {
 	ctx = context.WithoutCancel(ctx)
-	return s.db.Write(ctx, func(tx *db.Tx) error { return j.DelayTx(ctx, tx, tx.Now.Add(turnPoll)) })
+	return s.db.Write(ctx, func(tx *db.Tx) error { return j.RetryTx(ctx, tx, tx.Now.Add(turnPoll)) })
 }

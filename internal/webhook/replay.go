@@ -209,8 +209,8 @@ func (s *Service) ReplayRange(ctx context.Context, organizationID string, r Rang
 	}
 }
 
-// Part is the result of one [Service.ReplayPart].
-type Part struct {
+// ReplayProgress is the result of one [Service.ReplayPart].
+type ReplayProgress struct {
 	Replayed int
 	Next     string    // start of the next part; empty after the last
 	At       time.Time // creation time up to which the range is done
@@ -219,9 +219,9 @@ type Part struct {
 // ReplayPart is one step of [Service.ReplayRange], for callers that show progress: it reads the
 // next few hundred deliveries. The first part starts at "", each later one at Next of the part
 // before.
-func (s *Service) ReplayPart(ctx context.Context, organizationID string, r Range, next string) (Part, error) {
+func (s *Service) ReplayPart(ctx context.Context, organizationID string, r Range, next string) (ReplayProgress, error) {
 	if err := s.checkRange(ctx, organizationID, r); err != nil {
-		return Part{}, err
+		return ReplayProgress{}, err
 	}
 	part, err := s.replayPart(ctx, organizationID, r, next)
 	if err != nil {
@@ -250,25 +250,25 @@ func (s *Service) checkRange(ctx context.Context, organizationID string, r Range
 
 // replayPart continues at next, which names the delivery to start after and the last one of the
 // range. Replays create deliveries too; they come after the last.
-func (s *Service) replayPart(ctx context.Context, organizationID string, r Range, next string) (Part, error) {
+func (s *Service) replayPart(ctx context.Context, organizationID string, r Range, next string) (ReplayProgress, error) {
 	start := idAt(r.From.Add(-clockSlack))
 	after, end, ok := strings.Cut(next, "/")
 	if !ok || len(after) > 36 || len(end) > 36 {
 		after = start
 		if err := s.db.QueryRow(ctx, "SELECT coalesce(max(id), '') FROM deliveries WHERE webhook_id = $1", r.WebhookID).Scan(&end); err != nil {
-			return Part{}, err
+			return ReplayProgress{}, err
 		}
 	}
 	page, err := s.rangePage(ctx, r, after, end)
 	if err != nil {
-		return Part{}, err
+		return ReplayProgress{}, err
 	}
 	wanted := slices.DeleteFunc(slices.Clone(page), func(c candidate) bool {
 		return c.test || !r.has(c.state) || r.Event != "" && c.event != r.Event || c.created.Before(r.From) || !c.created.Before(r.To)
 	})
 	sent, err := s.replayed(ctx, r, start, after, wanted)
 	if err != nil {
-		return Part{}, err
+		return ReplayProgress{}, err
 	}
 	var repeats []replayItem
 	for _, c := range wanted {
@@ -280,7 +280,7 @@ func (s *Service) replayPart(ctx context.Context, organizationID string, r Range
 			continue
 		}
 		if err != nil {
-			return Part{}, err
+			return ReplayProgress{}, err
 		}
 		sent[c.eventID] = true
 		repeats = append(repeats, replayItem{r.WebhookID, e})
@@ -290,10 +290,10 @@ func (s *Service) replayPart(ctx context.Context, organizationID string, r Range
 			_, err := s.replay(ctx, tx, organizationID, repeats)
 			return err
 		}); err != nil {
-			return Part{}, err
+			return ReplayProgress{}, err
 		}
 	}
-	part := Part{Replayed: len(repeats), At: r.To}
+	part := ReplayProgress{Replayed: len(repeats), At: r.To}
 	if len(page) == replayPage {
 		last := page[len(page)-1]
 		part.Next, part.At = last.id+"/"+end, last.created

@@ -4,7 +4,7 @@
 // A passkey with user verification counts as two factors and signs in alone. A code of an
 // authenticator app is the second factor after a password, a mailed link or an identity
 // provider; a recovery code replaces it once. [Service.Complete] checks the second
-// factor: until it succeeds there is no session, only an [account.Pending] sign-in.
+// factor: until it succeeds there is no session, only an [account.PendingSignIn] sign-in.
 //
 // Sensitive changes need a fresh proof of identity: [Service.Prove] records it,
 // [Service.RequireFresh] checks its age. The surfaces decide which changes are sensitive;

@@ -52,7 +52,7 @@ type Options struct {
 }
 
 // PendingOptions returns the options to complete a sign-in.
-func (s *Service) PendingOptions(ctx context.Context, p account.Pending) (Options, error) {
+func (s *Service) PendingOptions(ctx context.Context, p account.PendingSignIn) (Options, error) {
 	st, err := s.State(ctx, p.User.ID)
 	if err != nil {
 		return Options{}, err

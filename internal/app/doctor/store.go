@@ -63,10 +63,10 @@ func DatabaseHealth(ctx context.Context, d Database) Finding {
 	case state.Version < newest:
 		return warn(found, "Start the server or run `kickstand migrate`, after a backup.")
 	}
-	if err := handle.WriteHeartbeat(ctx); err != nil {
+	if err := handle.ProbeWrite(ctx); err != nil {
 		return fail(fmt.Sprintf("%s: %s", found, db.FailureReason(err)), "Look at the disk and the database server; restore a backup if a table is damaged.")
 	}
-	interference, err := audit.Interference(ctx, handle)
+	interference, err := audit.CheckTampering(ctx, handle)
 	if err != nil {
 		return fail(fmt.Sprintf("%s: %v", found, err), "Look at the database server.")
 	}

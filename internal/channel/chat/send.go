@@ -126,7 +126,7 @@ func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) c
 }
 
 // explain explains an error in plain words and returns whether a retry can help.
-func explain(p *postResponse) (channel.Verdict, string) {
+func explain(p *postResponse) (channel.SendOutcome, string) {
 	fate, text := channel.VerdictRefused, ""
 	switch p.Error {
 	case "ratelimited", "rate_limited", "message_limit_exceeded":

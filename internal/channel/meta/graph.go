@@ -150,8 +150,8 @@ func number(s string) int {
 
 // errorInfo is the meaning of a failure for a message.
 type errorInfo struct {
-	text        string          // plain words for agents
-	fate        channel.Verdict // empty if the code is unknown
+	text        string              // plain words for agents
+	fate        channel.SendOutcome // empty if the code is unknown
 	unreachable bool
 }
 

@@ -444,7 +444,7 @@ func testDelay(t *testing.T, s *suite) {
 		}
 		return p.db.Write(ctx, func(tx *db.Tx) error {
 			due = tx.Now.Add(70 * time.Millisecond)
-			return j.DelayTx(ctx, tx, due)
+			return j.RetryTx(ctx, tx, due)
 		})
 	}})
 	first := time.Now().Add(50 * time.Millisecond)

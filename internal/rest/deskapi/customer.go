@@ -157,7 +157,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 	}
 	customers, next, err := a.Desk.FindCustomers(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, rest.Misplaced(err)
+		return rest.Response{}, rest.AsCursorError(err)
 	}
 	list, err := wireCustomers(customers)
 	if err != nil {

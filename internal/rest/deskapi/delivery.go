@@ -312,7 +312,7 @@ func (a *API) replayDeliveries(ctx context.Context, r *rest.Request) (rest.Respo
 		return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
 			ids, err := a.Webhooks.ReplayOfTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), in.DeliveryIDs.Value)
 			if err != nil {
-				return rest.Response{}, rest.NotIn(err, "delivery_ids")
+				return rest.Response{}, rest.AsUnprocessable(err, "delivery_ids")
 			}
 			return rest.OK(wireReplay{"webhook.replay", len(ids)}), nil
 		})

@@ -139,8 +139,8 @@ func (a *API) replayEvent(ctx context.Context, r *rest.Request) (rest.Response, 
 		// The event exists, so the webhook does not.
 		ids, err := a.Webhooks.ReplayEventTx(ctx, tx, r.Key.OrganizationID, e.ID, in.WebhookID.Value)
 		if err != nil {
-			return rest.Response{}, rest.NotIn(err, "webhook_id")
+			return rest.Response{}, rest.AsUnprocessable(err, "webhook_id")
 		}
-		return rest.Done(201, wireEventReplay{"event.replay", append([]string{}, ids...)}), nil
+		return rest.WithStatus(201, wireEventReplay{"event.replay", append([]string{}, ids...)}), nil
 	})
 }

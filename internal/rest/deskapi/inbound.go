@@ -52,7 +52,7 @@ type wireInbound struct {
 	ProcessedAt rfc3339.Time    `json:"processed_at"`
 }
 
-func wireOfInbound(e *inbound.Event) wireInbound {
+func wireOfInbound(e *inbound.StoredEvent) wireInbound {
 	return wireInbound{
 		ID: e.ID, Object: "inbound_event", State: e.State, Channel: e.Channel, ChannelID: orNull(e.ConnectionID), Kind: e.Kind, Key: e.Key,
 		Sender: orNull(e.Sender), Address: orNull(e.Address), VerifiedBy: e.VerifiedBy, Result: e.Result, Error: orNull(e.Error), Size: e.Size,
@@ -108,7 +108,7 @@ func (a *API) listInbound(ctx context.Context, r *rest.Request) (rest.Response, 
 		f.States = append(f.States, inbound.State(state))
 	}
 	if r.Exporting() {
-		return rest.Export(exported(func(fn func(*inbound.Event) error) error {
+		return rest.Export(exported(func(fn func(*inbound.StoredEvent) error) error {
 			return a.Inbound.Each(ctx, f, fn)
 		}, plain(wireOfInbound))), nil
 	}
@@ -126,7 +126,7 @@ func (a *API) listInbound(ctx context.Context, r *rest.Request) (rest.Response, 
 		list = list[:r.Limit()]
 		next = list[len(list)-1].ID
 	}
-	return rest.List(wired(list, func(e **inbound.Event) wireInbound { return wireOfInbound(*e) }), position(next)), nil
+	return rest.List(wired(list, func(e **inbound.StoredEvent) wireInbound { return wireOfInbound(*e) }), position(next)), nil
 }
 
 func (a *API) getInbound(ctx context.Context, r *rest.Request) (rest.Response, error) {

@@ -332,7 +332,7 @@ func (a *API) listMessages(ctx context.Context, r *rest.Request) (rest.Response,
 	}
 	messages, next, err := a.Desk.FindMessages(ctx, a.DB, r.Key.OrganizationID, r.Path("id"), q)
 	if err != nil {
-		return rest.Response{}, rest.Misplaced(err)
+		return rest.Response{}, rest.AsCursorError(err)
 	}
 	list, err := a.wireMessages(ctx, r, messages)
 	if err != nil {

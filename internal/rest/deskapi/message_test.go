@@ -249,7 +249,7 @@ func TestAttachmentStates(t *testing.T) {
 	var in desk.Result
 	promise := desk.FetchJob{Lane: "l", Payload: []byte("{}")}
 	if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
-		in, err = r.desk.IngestTx(t.Context(), tx, desk.Inbound{
+		in, err = r.desk.IngestTx(t.Context(), tx, desk.InboundEvent{
 			OrganizationID: r.ours.ID, Channel: "sms", FetchJobs: []desk.FetchJob{promise, promise, promise},
 			Event: channel.Event{Message: &channel.Message{
 				ExternalID: "1", ThreadKey: "+14155550111", From: channel.Party{Phone: "+14155550111"}, Text: "Look!",

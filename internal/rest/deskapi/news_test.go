@@ -17,7 +17,7 @@ func TestWhatProvidersSay(t *testing.T) {
 	take := func(e channel.Event) (res desk.Result) {
 		t.Helper()
 		if err := r.db.Write(t.Context(), func(tx *db.Tx) (err error) {
-			res, err = r.desk.IngestTx(t.Context(), tx, desk.Inbound{OrganizationID: r.ours.ID, Channel: "whatsapp", Event: e})
+			res, err = r.desk.IngestTx(t.Context(), tx, desk.InboundEvent{OrganizationID: r.ours.ID, Channel: "whatsapp", Event: e})
 			return err
 		}); err != nil {
 			t.Fatal(err)

@@ -49,12 +49,12 @@ var proveInput = &schema.Record{Name: "channel.prove_request", Members: []schema
 }}
 
 type wireProof struct {
-	State     connection.State   `json:"state"`
-	Method    *connection.Method `json:"method"`
-	ProvenAt  *rfc3339.Time      `json:"proven_at"`
-	NeededFor []connection.Use   `json:"needed_for"`
-	Ways      []channel.ProofWay `json:"ways"`
-	DNSRecord *wireDNSRecord     `json:"dns_record"`
+	State     connection.State        `json:"state"`
+	Method    *connection.Method      `json:"method"`
+	ProvenAt  *rfc3339.Time           `json:"proven_at"`
+	NeededFor []connection.Capability `json:"needed_for"`
+	Ways      []channel.ProofWay      `json:"ways"`
+	DNSRecord *wireDNSRecord          `json:"dns_record"`
 }
 
 type wireDNSRecord struct {
@@ -83,7 +83,7 @@ func wireOfProof(s connection.Status) wireProof {
 		w.ProvenAt = new(rfc3339.Time(s.At))
 	}
 	if w.NeededFor == nil {
-		w.NeededFor = []connection.Use{}
+		w.NeededFor = []connection.Capability{}
 	}
 	if w.Ways == nil {
 		w.Ways = []channel.ProofWay{}

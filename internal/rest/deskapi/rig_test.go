@@ -329,7 +329,7 @@ func (r *rig) mails(c connection.Connection, raw string) desk.Result {
 	}
 	var res desk.Result
 	err = r.db.Write(r.Context(), func(tx *db.Tx) (err error) {
-		res, err = r.desk.IngestTx(r.Context(), tx, desk.Inbound{
+		res, err = r.desk.IngestTx(r.Context(), tx, desk.InboundEvent{
 			OrganizationID: c.OrganizationID, ConnectionID: c.ID, Channel: "email", Event: channel.Event{Message: m},
 		})
 		return err

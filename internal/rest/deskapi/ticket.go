@@ -348,7 +348,7 @@ func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, 
 	}
 	tickets, next, err := a.Desk.FindTickets(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, rest.Misplaced(err)
+		return rest.Response{}, rest.AsCursorError(err)
 	}
 	list, err := a.wireTickets(ctx, r, tickets)
 	if err != nil {

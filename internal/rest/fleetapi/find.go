@@ -41,7 +41,7 @@ func (a *API) listRides(ctx context.Context, r *rest.Request) (rest.Response, er
 	}
 	docs, after, err := a.Fleet.ListRides(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, rest.Misplaced(err)
+		return rest.Response{}, rest.AsCursorError(err)
 	}
 	return listed(ctx, r, docs, after, a.expandRides)
 }
@@ -72,7 +72,7 @@ func (a *API) listVehicles(ctx context.Context, r *rest.Request) (rest.Response,
 	}
 	docs, after, err := a.Fleet.ListVehicles(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, rest.Misplaced(err)
+		return rest.Response{}, rest.AsCursorError(err)
 	}
 	return listed(ctx, r, docs, after, a.expandVehicles)
 }
@@ -100,7 +100,7 @@ func (a *API) listCustomers(ctx context.Context, r *rest.Request) (rest.Response
 	}
 	docs, after, err := a.Fleet.ListCustomers(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, rest.Misplaced(err)
+		return rest.Response{}, rest.AsCursorError(err)
 	}
 	return listed(ctx, r, docs, after, plain)
 }
@@ -132,7 +132,7 @@ func (a *API) listZones(ctx context.Context, r *rest.Request) (rest.Response, er
 	}
 	docs, after, err := a.Fleet.ListZones(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, rest.Misplaced(err)
+		return rest.Response{}, rest.AsCursorError(err)
 	}
 	return listed(ctx, r, docs, after, plain)
 }

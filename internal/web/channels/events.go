@@ -22,7 +22,7 @@ func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
 // eventRow is an inbound event in the list.
 type eventRow struct {
-	*inbound.Event
+	*inbound.StoredEvent
 	Channel  string // its label
 	Icon     string
 	State    web.Badge
@@ -30,8 +30,8 @@ type eventRow struct {
 	Done     web.Time
 }
 
-func newEventRow(r *web.Request, e *inbound.Event) eventRow {
-	row := eventRow{Event: e, Channel: e.Channel, Icon: "plug", State: eventState(e.State), Received: r.Time(e.ReceivedAt), Done: r.Time(e.ProcessedAt)}
+func newEventRow(r *web.Request, e *inbound.StoredEvent) eventRow {
+	row := eventRow{StoredEvent: e, Channel: e.Channel, Icon: "plug", State: eventState(e.State), Received: r.Time(e.ReceivedAt), Done: r.Time(e.ProcessedAt)}
 	if g := findGuide(e.Channel); g != nil {
 		row.Channel, row.Icon = g.Title, g.Icon
 	}
@@ -126,7 +126,7 @@ func withParam(q url.Values, name, value string) string {
 const maxShown = 32 << 10
 
 // view returns an event for display, and records that in the audit log.
-func (p *pages) view(r *web.Request) (*inbound.Event, error) {
+func (p *pages) view(r *web.Request) (*inbound.StoredEvent, error) {
 	e, err := p.Inbound.FindOf(r.Context(), r.OrganizationID, r.PathValue("id"))
 	if err != nil {
 		return nil, err

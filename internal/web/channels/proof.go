@@ -49,7 +49,7 @@ var methods = map[connection.Method]string{
 }
 
 // usesText returns the uses that a connection lacks until its address is proven.
-func usesText(uses []connection.Use) string {
+func usesText(uses []connection.Capability) string {
 	var missing []string
 	for _, u := range uses {
 		switch u {

@@ -206,7 +206,7 @@ func (p *pages) replayRange(w http.ResponseWriter, r *web.Request) error {
 		return p.Render(w, r, "replay", refused(pg))
 	}
 	sent, _ := strconv.Atoi(form.Get("sent"))
-	part := webhook.Part{Next: form.Get("next")}
+	part := webhook.ReplayProgress{Next: form.Get("next")}
 	for range replayParts {
 		part, err = p.Webhooks.ReplayPart(r.Context(), r.OrganizationID, rg, part.Next)
 		if fields.Refused(err) {

@@ -311,7 +311,7 @@ func (p *pages) extent(ctx context.Context, r *web.Request, subaccounts []string
 }
 
 // crowded reports whether vehicles overlap on v, and then returns them as squares.
-func crowded(v mapview.View, docs []fleet.Vehicle) (squares []fleet.Square, yes bool) {
+func crowded(v mapview.View, docs []fleet.Vehicle) (squares []fleet.MapCluster, yes bool) {
 	const near, few = 24.0, 4
 	here := make(map[[2]int]int)
 	for _, of := range docs {
@@ -320,7 +320,7 @@ func crowded(v mapview.View, docs []fleet.Vehicle) (squares []fleet.Square, yes 
 			cell := [2]int{int(math.Floor(x / near)), int(math.Floor(y / near))}
 			here[cell]++
 			yes = yes || here[cell] > few
-			squares = append(squares, fleet.Square{Box: geo.Box{MinLng: at.Lng, MinLat: at.Lat, MaxLng: at.Lng, MaxLat: at.Lat}, Count: 1, ID: of.ID})
+			squares = append(squares, fleet.MapCluster{Box: geo.Box{MinLng: at.Lng, MinLat: at.Lat, MaxLng: at.Lng, MaxLat: at.Lat}, Count: 1, ID: of.ID})
 		}
 	}
 	// At maximum zoom they are drawn anyway.
@@ -401,7 +401,7 @@ func (p *pages) drawVehicles(ctx context.Context, r *web.Request, b *mapPage, v 
 
 // clusters merges squares into clusters at the positions of their vehicles. alone
 // has the ids of single vehicles, total the number of vehicles counted.
-func clusters(v mapview.View, squares []fleet.Square, link func(mapview.View) string) (list []cluster, alone []string, total int64) {
+func clusters(v mapview.View, squares []fleet.MapCluster, link func(mapview.View) string) (list []cluster, alone []string, total int64) {
 	type sum struct {
 		x, y  float64
 		n     int64

@@ -57,7 +57,7 @@ func TestMap(t *testing.T) {
 func TestLargeFleet(t *testing.T) {
 	y := newYard(t)
 	y.live.sole()
-	if err := y.live.BulkLoad(t.Context(), y.live.organization, fleet.Size{Vehicles: 3000, Customers: 40, Rides: 300, Days: 40}); err != nil {
+	if err := y.live.BulkLoad(t.Context(), y.live.organization, fleet.SeedSize{Vehicles: 3000, Customers: 40, Rides: 300, Days: 40}); err != nil {
 		t.Fatal(err)
 	}
 	area := geo.Area{}

@@ -67,7 +67,7 @@ func (h *harness) receive(ticketChannel string, m channel.Message) desk.Result {
 	h.t.Helper()
 	var res desk.Result
 	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) (err error) {
-		res, err = h.desk.IngestTx(h.t.Context(), tx, desk.Inbound{OrganizationID: h.Organization.ID, Channel: ticketChannel, Event: channel.Event{Message: &m}})
+		res, err = h.desk.IngestTx(h.t.Context(), tx, desk.InboundEvent{OrganizationID: h.Organization.ID, Channel: ticketChannel, Event: channel.Event{Message: &m}})
 		return err
 	}); err != nil {
 		h.t.Fatal(err)

@@ -91,7 +91,7 @@ func (p *pages) htmlBody(w http.ResponseWriter, r *web.Request) error {
 		}
 	}
 	if p.Pictures != nil && r.URL.Query().Has("pictures") {
-		markup = safehtml.WithRemote(markup, func(address string) string {
+		markup = safehtml.RewriteImages(markup, func(address string) string {
 			id, signature := p.Pictures.Link(m.ID, address)
 			return "/messages/" + m.TicketID + "/" + m.ID + "/pictures/" + id + "?sig=" + signature
 		})
@@ -103,7 +103,7 @@ func (p *pages) htmlBody(w http.ResponseWriter, r *web.Request) error {
 		Text        string
 		Markup      template.HTML // sanitized on arrival by package safehtml
 	}{
-		"Mail from " + m.Author.Name, safehtml.Coloured(m.HTML), rest,
+		"Mail from " + m.Author.Name, safehtml.SetsColors(m.HTML), rest,
 		"/messages/" + m.TicketID + "/" + m.ID + "/text", template.HTML(markup),
 	})
 	if err != nil {

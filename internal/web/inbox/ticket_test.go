@@ -793,7 +793,7 @@ func TestPendingFiles(t *testing.T) {
 	h := newHarness(t)
 	var r desk.Result
 	h.write(func(tx *db.Tx) (err error) {
-		r, err = h.desk.IngestTx(t.Context(), tx, desk.Inbound{
+		r, err = h.desk.IngestTx(t.Context(), tx, desk.InboundEvent{
 			OrganizationID: h.Organization.ID, Channel: "sms",
 			Event: channel.Event{Message: &channel.Message{
 				ExternalID: "1", ThreadKey: "+14155550111", From: channel.Party{Phone: "+14155550111"}, Text: "Look!", HTML: `<p>Look! <img src="cid:1"></p>`,

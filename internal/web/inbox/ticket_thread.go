@@ -276,7 +276,7 @@ func (s *messageView) setContent(m *desk.Message) {
 			s.Cut = path + "/text"
 		}
 		if m.HTML != "" {
-			s.HTMLPath, s.Remote = path+"/html", len(safehtml.Remote(m.HTML))
+			s.HTMLPath, s.Remote = path+"/html", len(safehtml.RemoteImages(m.HTML))
 			s.Open = s.Quoted == nil && rich(m.HTML)
 		}
 	}

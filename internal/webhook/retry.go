@@ -167,7 +167,7 @@ func (s *Service) finishOrRetry(ctx context.Context, tx *db.Tx, r *result) error
 	}
 	if delay, again := schedule.Delay(attempts+1, a.retryAfter); again {
 		at := a.at.Add(a.latency).Add(withJitter(delay, s.scale, rand.Float64())).Truncate(time.Microsecond)
-		if err := j.DelayTx(ctx, tx, at); err != nil {
+		if err := j.RetryTx(ctx, tx, at); err != nil {
 			return err
 		}
 		if kind := kindOf(ordered); kind != j.Kind { // changed during the attempt
