@@ -122,7 +122,7 @@ func encodeRides(ctx context.Context, settings *Settings, from <-chan []*Ride, t
 
 // insertRides inserts rows of rides, up to ridesWrite batches per transaction.
 func (s *Service) insertRides(ctx context.Context, organizationID string, from <-chan [][]column) error {
-	var over []placed
+	var over []rideEntry
 	for rows := range from {
 		// Add the batches that are ready. They are received outside of the
 		// transaction, which may be retried.
@@ -151,33 +151,33 @@ func (s *Service) insertRides(ctx context.Context, organizationID string, from <
 			}
 		}
 	}
-	return s.insertHomeLayer(ctx, organizationID, over)
+	return s.insertLevel1Run(ctx, organizationID, over)
 }
 
-// indexRides is [placeRide] for many new rides. It writes whole layers as soon as
+// indexRides is [indexRide] for many new rides. It writes whole layers as soon as
 // rides and over, the rest of the previous call, suffice, and returns the rest.
-func (s *Service) indexRides(ctx context.Context, organizationID string, rows [][]column, over []placed) ([]placed, error) {
+func (s *Service) indexRides(ctx context.Context, organizationID string, rows [][]column, over []rideEntry) ([]rideEntry, error) {
 	for _, row := range rows {
-		if !tileable(row) {
+		if !indexable(row) {
 			continue
 		}
-		p, err := placedOf(row)
+		p, err := entryOf(row)
 		if err != nil {
 			return nil, err
 		}
 		over = append(over, p)
 	}
-	if len(over) < s.tiling.home {
+	if len(over) < s.indexSizes.level1Run {
 		return over, nil
 	}
-	return over[:0], s.insertHomeLayer(ctx, organizationID, over)
+	return over[:0], s.insertLevel1Run(ctx, organizationID, over)
 }
 
-func (s *Service) insertHomeLayer(ctx context.Context, organizationID string, rides []placed) error {
+func (s *Service) insertLevel1Run(ctx context.Context, organizationID string, rides []rideEntry) error {
 	if len(rides) == 0 {
 		return nil
 	}
-	l := packLayer(rides, s.tiling.tile, true)
+	l := packRun(rides, s.indexSizes.segment, 1)
 	return s.db.Write(ctx, func(tx *db.Tx) error { return l.insert(ctx, tx, organizationID) })
 }
 

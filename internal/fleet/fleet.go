@@ -52,12 +52,12 @@ import (
 
 // Service manages the fleets of one environment. It is safe for concurrent use.
 type Service struct {
-	db     *db.DB
-	live   bool
-	audit  *audit.Log
-	log    *slog.Logger
-	budget scanBudget // of lists
-	tiling tiling
+	db         *db.DB
+	live       bool
+	audit      *audit.Log
+	log        *slog.Logger
+	budget     scanBudget // of lists
+	indexSizes indexSizes
 
 	packedRides int // the constant packedRides, smaller in tests
 
@@ -71,7 +71,7 @@ type Service struct {
 	subaccounts stampedCache[Subaccount]
 	plans       stampedCache[Plan]
 	fences      stampedCache[fences]
-	layers      *layerCache
+	segments    *segmentCache
 	rowCounts   stampedCache[rowCount] // of recently counted filter sets, see [listQuery.setKey]
 
 	provisioned sync.Map // ids of organizations with a fleet, see Provision
@@ -97,7 +97,7 @@ func Open(c Config) *Service {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, budget: defaultScanBudget(), tiling: defaultTiling(), packedRides: packedRides, layers: newLayerCache(),
+		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, budget: defaultScanBudget(), indexSizes: defaultIndexSizes(), packedRides: packedRides, segments: newSegmentCache(),
 		settings: newStampedCache[Settings](maxCached), subaccounts: newStampedCache[Subaccount](maxCached), plans: newStampedCache[Plan](maxCached),
 		fences: newStampedCache[fences](maxCached), rowCounts: newStampedCache[rowCount](maxCached),
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)},

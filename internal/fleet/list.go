@@ -99,10 +99,10 @@ type listQuery struct {
 	partialIndex    partialIndex
 	rowCounts       stampedCache[rowCount] // recent sizes of filter sets
 	rides           bool
-	layers          *layerCache // only for rides
-	tiling          tiling      // only for rides
-	indexCondition  string      // predicate of a partial index that all records of the list meet
-	now             time.Time   // by the organization's clock
+	segments        *segmentCache // only for rides
+	indexSizes      indexSizes    // only for rides
+	indexCondition  string        // predicate of a partial index that all records of the list meet
+	now             time.Time     // by the organization's clock
 
 	filters     []filter
 	unindexed   []func(st *keyset.Statement) string // predicates without an index

@@ -147,14 +147,14 @@ func (f *filler) ride(r *Ride) {
 		names, args = append(names, c.name), append(args, c.value)
 	}
 	f.add("rides", strings.Join(names, ", "), args...)
-	if !tileable(row) {
+	if !indexable(row) {
 		return
 	}
 	args = []any{testOrg}
-	for _, name := range untiledColumns {
+	for _, name := range pendingColumns {
 		args = append(args, valueOf(row, name))
 	}
-	f.add("untiled_rides", "organization_id, "+strings.Join(untiledColumns, ", "), args...)
+	f.add("untiled_rides", "organization_id, "+strings.Join(pendingColumns, ", "), args...)
 }
 
 // row encodes a ride without a due time.
@@ -173,7 +173,7 @@ func (f *filler) change(was, is *Ride) {
 		if err := updateRow(f.t.Context(), tx, "rides", testOrg, is.ID, before, after); err != nil {
 			return err
 		}
-		return placeRide(f.t.Context(), tx, testOrg, before, after)
+		return indexRide(f.t.Context(), tx, testOrg, before, after)
 	})
 	if err != nil {
 		f.t.Fatalf("change a ride: %v", err)

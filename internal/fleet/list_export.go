@@ -153,13 +153,13 @@ func (s *listQuery) emit(d *Record, fn func(*Record) error) error {
 // eachInPartition is each for one partition: by a small filter set if there is one,
 // else by a single index scan.
 func (s *listQuery) eachInPartition(fn func(*Record) error) error {
-	if s.inTiles() {
-		tiles, err := s.tiled()
+	if s.usesSegments() {
+		tiles, err := s.readRunSet()
 		if err != nil {
 			return err
 		}
-		if tiles.weight(s.rects).inside <= float64(s.tiling.gathered) {
-			found, err := s.findTiled(noLimit)
+		if tiles.estimate(s.rects).inside <= float64(s.indexSizes.export) {
+			found, err := s.findInSegments(noLimit)
 			if err != nil {
 				return err
 			}

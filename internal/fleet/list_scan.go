@@ -168,8 +168,8 @@ func (s *listQuery) setCost(set int) int {
 // findInPartition is findCandidates for one partition, by index scan with
 // increasing budgets, or by a filter set.
 func (s *listQuery) findInPartition(want int) ([]candidate, error) {
-	if s.inTiles() {
-		return s.findTiled(want)
+	if s.usesSegments() {
+		return s.findInSegments(want)
 	}
 	at, err := s.startPosition()
 	if err != nil {
@@ -574,7 +574,7 @@ func (s *listQuery) filterSets() []int {
 	if s.first != "" && (s.key.column != "" || s.byDistance) {
 		others = append(others, createdSet)
 	}
-	if s.spatial && !s.byDistance && len(s.rects) <= maxRanges && s.layers == nil {
+	if s.spatial && !s.byDistance && len(s.rects) <= maxRanges && s.segments == nil {
 		others = append(others, cellSet)
 	}
 	return append(ordered, others...)

@@ -187,7 +187,7 @@ func (m *maker) near() *geo.Circle {
 // small sets budgets and tiles so small that every path is taken.
 func small(s *Service) {
 	s.budget = scanBudget{{5, 20}, {10, 40}, {40, 100}, {80, 240}}
-	s.tiling = tiling{tile: 8, young: 10, turn: 80, old: 40, home: 64, open: 3, gathered: 20}
+	s.indexSizes = indexSizes{segment: 8, flush: 10, round: 80, level0: 40, level1Run: 64, open: 3, export: 20}
 }
 
 func has[T comparable](list []T, v T) bool { return len(list) == 0 || slices.Contains(list, v) }
@@ -377,7 +377,7 @@ func TestRideLists(t *testing.T) {
 				f.change(all[at], is)
 				all[at] = is
 			case 3:
-				if err := s.moveRides(t.Context(), testOrg); err != nil {
+				if err := s.maintainRideIndex(t.Context(), testOrg); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -49,7 +49,7 @@ func (s *Service) deleteAll(ctx context.Context, tx *db.Tx, organizationID strin
 	if err := s.deleteRollups(ctx, tx, organizationID); err != nil {
 		return err
 	}
-	if err := tx.Lock(ctx, tileLock(organizationID)); err != nil {
+	if err := tx.Lock(ctx, rideIndexLock(organizationID)); err != nil {
 		return err
 	}
 	// The lock order is rides, vehicles, customers. But a ride can be added until

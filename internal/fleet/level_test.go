@@ -23,17 +23,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// somePlaced makes rides as tiles have them, with values of every size.
-func somePlaced(random *rand.Rand, n int) []placed {
-	rides := make([]placed, n)
+// randomEntries makes rides as tiles have them, with values of every size.
+func randomEntries(random *rand.Rand, n int) []rideEntry {
+	rides := make([]rideEntry, n)
 	for i := range rides {
 		p := &rides[i]
 		for b := range p.id {
 			p.id[b] = byte(random.Uint32())
 		}
 		p.revision, p.cell = 1+random.Int64N(9), random.Int64N(1<<58)
-		for c := range p.words {
-			p.words[c] = []string{"", "paid", "zone_01KKNTQ222EMQ8K9W39QSAEKF4", "Ü"}[random.IntN(4)]
+		for c := range p.texts {
+			p.texts[c] = []string{"", "paid", "zone_01KKNTQ222EMQ8K9W39QSAEKF4", "Ü"}[random.IntN(4)]
 		}
 		for c := range p.values {
 			p.values[c] = []int64{0, -5, 100, 1 << 62, random.Int64() - 1<<62}[random.IntN(5)]
@@ -42,64 +42,64 @@ func somePlaced(random *rand.Rand, n int) []placed {
 	return rides
 }
 
-func TestTile(t *testing.T) {
+func TestSegment(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 2))
 	for n := range 40 {
-		rides := somePlaced(random, n)
+		rides := randomEntries(random, n)
 		if n%3 == 1 { // all alike, but for the id
 			for i := range rides {
-				rides[i].cell, rides[i].words, rides[i].values = rides[0].cell, rides[0].words, rides[0].values
+				rides[i].cell, rides[i].texts, rides[i].values = rides[0].cell, rides[0].texts, rides[0].values
 			}
 		}
-		packed := packTile(rides)
+		packed := packSegment(rides)
 		got, err := packed.unpack()
 		if err != nil || !slices.Equal(got, rides) {
 			t.Fatalf("%d rides: got %v, %v; want %v", n, got, err, rides)
 		}
-		tiles, extents := packTiles(rides, 7)
-		if want := (n + 6) / 7; len(tiles) != want || len(extents) != want {
-			t.Fatalf("%d rides: got %d tiles of 7, want %d", n, len(tiles), want)
+		segments, zoneMaps := packSegments(rides, 7)
+		if want := (n + 6) / 7; len(segments) != want || len(zoneMaps) != want {
+			t.Fatalf("%d rides: got %d tiles of 7, want %d", n, len(segments), want)
 		}
-		again, err := parseExtents(packExtents(extents))
-		if err != nil || len(again) != len(extents) || n > 0 && !reflect.DeepEqual(again, extents) {
-			t.Fatalf("%d rides: extents: got %v, %v; want %v", n, again, err, extents)
+		again, err := parseZoneMaps(packZoneMaps(zoneMaps))
+		if err != nil || len(again) != len(zoneMaps) || n > 0 && !reflect.DeepEqual(again, zoneMaps) {
+			t.Fatalf("%d rides: extents: got %v, %v; want %v", n, again, err, zoneMaps)
 		}
 	}
 }
 
-// FuzzTile sees to it that a damaged tile is an error and nothing else.
-func FuzzTile(f *testing.F) {
+// FuzzSegment sees to it that a damaged tile is an error and nothing else.
+func FuzzSegment(f *testing.F) {
 	random := rand.New(rand.NewPCG(4, 2))
 	for _, n := range []int{0, 1, 20} {
-		rides := somePlaced(random, n)
-		_, extents := packTiles(rides, 3)
-		p := packTile(rides)
-		f.Add(p.cells, p.facts, p.ids, packExtents(extents))
+		rides := randomEntries(random, n)
+		_, zoneMaps := packSegments(rides, 3)
+		p := packSegment(rides)
+		f.Add(p.cells, p.facts, p.ids, packZoneMaps(zoneMaps))
 	}
 	f.Fuzz(func(t *testing.T, cells, facts, ids, text []byte) {
-		packed := packedTile{cells, facts, ids}
+		packed := packedSegment{cells, facts, ids}
 		if rides, err := packed.unpack(); err == nil {
-			packed = packTile(rides)
+			packed = packSegment(rides)
 			if got, err := packed.unpack(); err != nil || !slices.Equal(got, rides) {
 				t.Fatalf("got %v, %v; want %v", got, err, rides)
 			}
 		}
 		if parsed, err := packed.parse(); err == nil {
-			var v sieve
-			v.words[0] = []string{"sub"}
-			v.choose(parsed, v.located(nil, parsed, &extent{}))
+			var v predicate
+			v.texts[0] = []string{"sub"}
+			v.matchFilters(parsed, v.matchArea(nil, parsed, &zoneMap{}))
 		}
-		if extents, err := parseExtents(text); err == nil {
-			if again, err := parseExtents(packExtents(extents)); err != nil || !slices.Equal(again, extents) {
-				t.Fatalf("got %v, %v; want %v", again, err, extents)
+		if zoneMaps, err := parseZoneMaps(text); err == nil {
+			if again, err := parseZoneMaps(packZoneMaps(zoneMaps)); err != nil || !slices.Equal(again, zoneMaps) {
+				t.Fatalf("got %v, %v; want %v", again, err, zoneMaps)
 			}
 		}
 	})
 }
 
-// TestRidesMoveOn looks, while rides are made, changed and moved, where each of
+// TestRideIndexLevels looks, while rides are made, changed and moved, where each of
 // them is.
-func TestRidesMoveOn(t *testing.T) {
+func TestRideIndexLevels(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := newService(t, d)
 	small(s)
@@ -119,11 +119,11 @@ func TestRidesMoveOn(t *testing.T) {
 			f.change(all[i], is)
 			all[i] = is
 		}
-		if err := s.moveRides(t.Context(), testOrg); err != nil {
+		if err := s.maintainRideIndex(t.Context(), testOrg); err != nil {
 			t.Fatal(err)
 		}
-		homes := checkPlaces(t, s, all)
-		biggest = max(biggest, homes)
+		level1 := checkRideIndex(t, s, all)
+		biggest = max(biggest, level1)
 	}
 	if biggest < 3 {
 		t.Errorf("got %d homes, want some", biggest)
@@ -144,7 +144,7 @@ func TestFarBounds(t *testing.T) {
 		}
 	}
 	f.flush()
-	if err := s.moveRides(t.Context(), testOrg); err != nil {
+	if err := s.maintainRideIndex(t.Context(), testOrg); err != nil {
 		t.Fatal(err)
 	}
 	count := func(q RideQuery) int {
@@ -172,28 +172,28 @@ func TestFarBounds(t *testing.T) {
 	}
 }
 
-// TestHomesApart: rides of one millisecond, which are told apart by the second halves
+// TestLevel1Split: rides of one millisecond, which are told apart by the second halves
 // of their ids only, are not divided between two homes.
-func TestHomesApart(t *testing.T) {
+func TestLevel1Split(t *testing.T) {
 	s := Open(Config{})
 	small(s)
-	var rides []placed
-	for i := range int64(10 * s.tiling.home) {
-		rides = append(rides, placed{id: joined64(7+i/40, i+1), revision: 1, cell: i})
+	var rides []rideEntry
+	for i := range int64(10 * s.indexSizes.level1Run) {
+		rides = append(rides, rideEntry{id: joinHalves(7+i/40, i+1), revision: 1, cell: i})
 	}
-	var homes []homeLayer
+	var level1 []level1Run
 	home := make(map[ulid.ULID]int)
-	for n, l := range s.packHomes(rides) {
-		extents, err := parseExtents(l.extents)
+	for n, l := range s.packLevel1(rides) {
+		zoneMaps, err := parseZoneMaps(l.zoneMaps)
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := homeLayer{l.layer, nowhere}
-		for _, x := range extents {
-			h.ids = h.ids.with(x.ids.least).with(x.ids.greatest)
+		h := level1Run{l.run, emptyInterval}
+		for _, x := range zoneMaps {
+			h.ids = h.ids.with(x.ids.min).with(x.ids.max)
 		}
-		homes = append(homes, h)
-		for _, packed := range l.tiles {
+		level1 = append(level1, h)
+		for _, packed := range l.segments {
 			list, err := packed.unpack()
 			if err != nil {
 				t.Fatal(err)
@@ -203,29 +203,29 @@ func TestHomesApart(t *testing.T) {
 			}
 		}
 	}
-	if len(homes) < 3 || len(home) != len(rides) {
-		t.Fatalf("got %d homes of %d rides, want some of %d", len(homes), len(home), len(rides))
+	if len(level1) < 3 || len(home) != len(rides) {
+		t.Fatalf("got %d homes of %d rides, want some of %d", len(level1), len(home), len(rides))
 	}
 	for id, want := range home {
-		if got := s.homeOf(homes, id); got != want {
+		if got := s.level1RunOf(level1, id); got != want {
 			t.Fatalf("home of %s: got %d, want %d", id, got, want)
 		}
 	}
 }
 
-// checkPlaces fails the test unless each ride is in the one place where it belongs,
+// checkRideIndex fails the test unless each ride is in the one place where it belongs,
 // and returns how many homes there are.
-func checkPlaces(t *testing.T, s *Service, all []*Ride) int {
+func checkRideIndex(t *testing.T, s *Service, all []*Ride) int {
 	t.Helper()
 	ctx := t.Context()
-	untiled, err := db.All(ctx, s.db, func(row db.Row) (id string, err error) {
+	pending, err := db.All(ctx, s.db, func(row db.Row) (id string, err error) {
 		err = row.Scan(&id)
 		return id, err
 	}, "SELECT id FROM untiled_rides WHERE organization_id = $1", testOrg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers, err := layersOf(ctx, s.db, testOrg)
+	runs, err := runsOf(ctx, s.db, testOrg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,51 +236,51 @@ func checkPlaces(t *testing.T, s *Service, all []*Ride) int {
 	places := make(map[version]int)
 	tiled := make(map[string]int64) // the last revision
 	inHomes := make(map[string]int)
-	var homes []reach
-	young := 0
-	for i, l := range layers {
-		rides, there, err := s.ridesOf(ctx, testOrg, layers[i:i+1])
+	var level1 []interval
+	level0 := 0
+	for i, l := range runs {
+		rides, there, err := s.readRuns(ctx, testOrg, runs[i:i+1])
 		if err != nil || !there {
 			t.Fatalf("a layer's rides: %v, %v", there, err)
 		}
-		if !l.home {
-			young += l.rides
+		if l.level == 0 {
+			level0 += l.rides
 		}
-		ids := nowhere
+		ids := emptyInterval
 		for _, p := range rides {
 			id := rideID(p.id)
 			places[version{id, p.revision}]++
 			tiled[id] = max(tiled[id], p.revision)
-			if l.home {
-				high, _ := halves(p.id)
+			if l.level == 1 {
+				high, _ := idHalves(p.id)
 				ids = ids.with(high)
 				inHomes[id]++
 			}
 		}
-		if l.home {
-			homes = append(homes, ids)
+		if l.level == 1 {
+			level1 = append(level1, ids)
 		}
 	}
-	if young >= s.tiling.old {
-		t.Errorf("%d rides are in young layers, want less than %d", young, s.tiling.old)
+	if level0 >= s.indexSizes.level0 {
+		t.Errorf("%d rides are in young layers, want less than %d", level0, s.indexSizes.level0)
 	}
 	for id, n := range inHomes {
 		if n != 1 {
 			t.Errorf("%s is in %d homes", id, n)
 		}
 	}
-	slices.SortFunc(homes, func(a, b reach) int { return int((a.least - b.least) >> 16) })
-	for i := 1; i < len(homes); i++ {
-		if homes[i].least <= homes[i-1].greatest {
-			t.Errorf("homes overlap: %v", homes)
+	slices.SortFunc(level1, func(a, b interval) int { return int((a.min - b.min) >> 16) })
+	for i := 1; i < len(level1); i++ {
+		if level1[i].min <= level1[i-1].max {
+			t.Errorf("homes overlap: %v", level1)
 		}
 	}
 	over := 0
 	for _, r := range all {
-		loose := slices.Contains(untiled, r.ID)
+		loose := slices.Contains(pending, r.ID)
 		n := places[version{r.ID, r.revision}]
 		switch {
-		case !tileable(r.columns()):
+		case !indexable(r.columns()):
 			if loose || n > 0 {
 				t.Errorf("%s is %s, at %v, and untiled: %v, tiled: %d times", r.ID, r.Status, r.StartLocation, loose, n)
 			}
@@ -293,14 +293,14 @@ func checkPlaces(t *testing.T, s *Service, all []*Ride) int {
 			}
 		}
 	}
-	if over >= s.tiling.young {
-		t.Errorf("%d rides that are over are in no tile, want less than %d", over, s.tiling.young)
+	if over >= s.indexSizes.flush {
+		t.Errorf("%d rides that are over are in no tile, want less than %d", over, s.indexSizes.flush)
 	}
-	return len(homes)
+	return len(level1)
 }
 
-// TestRidesMoveAtTheSameTime has several nodes move rides that others change meanwhile.
-func TestRidesMoveAtTheSameTime(t *testing.T) {
+// TestConcurrentCompaction has several nodes move rides that others change meanwhile.
+func TestConcurrentCompaction(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	nodes := []*Service{newService(t, d), Open(Config{DB: d}), Open(Config{DB: d})}
 	f, m := &filler{t: t, db: d}, newMaker(12)
@@ -321,7 +321,7 @@ func TestRidesMoveAtTheSameTime(t *testing.T) {
 		small(s)
 		g.Go(func() error {
 			for changing.Err() == nil {
-				if err := s.moveRides(ctx, testOrg); err != nil {
+				if err := s.maintainRideIndex(ctx, testOrg); err != nil {
 					return err
 				}
 			}
@@ -369,7 +369,7 @@ func TestRidesMoveAtTheSameTime(t *testing.T) {
 				if err := updateRow(ctx, tx, "rides", testOrg, is.ID, was.columns(), is.columns()); err != nil {
 					return err
 				}
-				return placeRide(ctx, tx, testOrg, was.columns(), is.columns())
+				return indexRide(ctx, tx, testOrg, was.columns(), is.columns())
 			})
 			if err != nil {
 				return err
@@ -382,15 +382,15 @@ func TestRidesMoveAtTheSameTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // what was new when a node looked
-		if err := nodes[0].moveRides(t.Context(), testOrg); err != nil {
+		if err := nodes[0].maintainRideIndex(t.Context(), testOrg); err != nil {
 			t.Fatal(err)
 		}
 	}
-	checkPlaces(t, nodes[0], all)
+	checkRideIndex(t, nodes[0], all)
 }
 
-// TestNothingStays sees to it that what is deleted is in no tile.
-func TestNothingStays(t *testing.T) {
+// TestRideIndexDeleted sees to it that what is deleted is in no tile.
+func TestRideIndexDeleted(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := newService(t, d)
 	small(s)
@@ -399,7 +399,7 @@ func TestNothingStays(t *testing.T) {
 		f.ride(m.ride())
 	}
 	f.flush()
-	if err := s.moveRides(t.Context(), testOrg); err != nil {
+	if err := s.maintainRideIndex(t.Context(), testOrg); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Write(t.Context(), func(tx *db.Tx) error { return s.deleteAll(t.Context(), tx, testOrg) }); err != nil {
@@ -417,9 +417,9 @@ func TestNothingStays(t *testing.T) {
 	}
 }
 
-// TestDamagedTile sees to it that what is damaged is said to be, by lists and by
+// TestDamagedSegment sees to it that what is damaged is said to be, by lists and by
 // whoever moves rides, instead of leaving some out; and that others do not wait.
-func TestDamagedTile(t *testing.T) {
+func TestDamagedSegment(t *testing.T) {
 	for name, damage := range map[string]string{
 		"facts":   "UPDATE ride_tiles SET facts = ids",
 		"ids":     "UPDATE ride_tiles SET ids = cells",
@@ -432,7 +432,7 @@ func TestDamagedTile(t *testing.T) {
 			d := dbtest.NewFleet(t)
 			s := newService(t, d)
 			small(s)
-			s.tiling.gathered = 1000 // so that lists are found in tiles
+			s.indexSizes.export = 1000 // so that lists are found in tiles
 			f, m := &filler{t: t, db: d}, newMaker(14)
 			add := func(n int) {
 				for range n {
@@ -444,25 +444,25 @@ func TestDamagedTile(t *testing.T) {
 				f.flush()
 			}
 			add(30) // tiles of 8, 8, 8 and 6
-			if err := s.moveRides(t.Context(), testOrg); err != nil {
+			if err := s.maintainRideIndex(t.Context(), testOrg); err != nil {
 				t.Fatal(err)
 			}
 			mustWrite(t, d, damage)
 			list := func() error {
 				return s.EachRide(t.Context(), testOrg, RideQuery{Box: &geo.Box{MinLng: 13, MinLat: 52, MaxLng: 14, MaxLat: 53}}, func(*Record) error { return nil })
 			}
-			if err := list(); !errors.Is(err, errTile) {
-				t.Errorf("a list: got %v, want %v", err, errTile)
+			if err := list(); !errors.Is(err, errSegment) {
+				t.Errorf("a list: got %v, want %v", err, errSegment)
 			}
 			add(30)
 			mustWrite(t, d, "INSERT INTO settings (organization_id, revision, stamp, clock_offset, doc) VALUES ('zzz', 1, 1, 0, '{}')")
 			mustWrite(t, d, "INSERT INTO untiled_rides SELECT 'zzz', start_cell, id, revision, subaccount_id, status, trip_type, pricing_plan_id, payment_status, start_zone_id, "+
 				"updated_at, started_at, ended_at, total_amount, duration_seconds FROM untiled_rides")
-			if err := s.packPending(t.Context()); !errors.Is(err, errTile) {
-				t.Errorf("moving rides: got %v, want %v", err, errTile)
+			if err := s.packPending(t.Context()); !errors.Is(err, errSegment) {
+				t.Errorf("moving rides: got %v, want %v", err, errSegment)
 			}
-			if err := list(); !errors.Is(err, errTile) {
-				t.Errorf("a list after others were moved: got %v, want %v", err, errTile)
+			if err := list(); !errors.Is(err, errSegment) {
+				t.Errorf("a list after others were moved: got %v, want %v", err, errSegment)
 			}
 			var left int
 			if err := d.QueryRow(t.Context(), "SELECT count(*) FROM untiled_rides WHERE organization_id = 'zzz'").Scan(&left); err != nil || left > 0 {
