@@ -154,7 +154,7 @@ func (s *Service) insertRides(ctx context.Context, organizationID string, from <
 	return s.insertLevel1Run(ctx, organizationID, over)
 }
 
-// indexRides is [indexRide] for many new rides. It writes whole layers as soon as
+// indexRides is [indexRide] for many new rides. It writes whole runs of level 1 as soon as
 // rides and over, the rest of the previous call, suffice, and returns the rest.
 func (s *Service) indexRides(ctx context.Context, organizationID string, rows [][]column, over []rideEntry) ([]rideEntry, error) {
 	for _, row := range rows {

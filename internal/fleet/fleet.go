@@ -67,12 +67,12 @@ type Service struct {
 
 	changed func(organizationID, kind, id string)
 
-	settings    stampedCache[Settings]
-	subaccounts stampedCache[Subaccount]
-	plans       stampedCache[Plan]
-	fences      stampedCache[fences]
-	segments    *segmentCache
-	rowCounts   stampedCache[rowCount] // of recently counted filter sets, see [listQuery.setKey]
+	settings     stampedCache[Settings]
+	subaccounts  stampedCache[Subaccount]
+	plans        stampedCache[Plan]
+	fences       stampedCache[fences]
+	segmentCache *segmentCache
+	rowCounts    stampedCache[rowCount] // of recently counted filter sets, see [listQuery.setKey]
 
 	provisioned sync.Map // ids of organizations with a fleet, see Provision
 	packCursor  string   // the last organization that packPending visited; used by Run only
@@ -97,7 +97,7 @@ func Open(c Config) *Service {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, budget: defaultScanBudget(), indexSizes: defaultIndexSizes(), packedRides: packedRides, segments: newSegmentCache(),
+		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, budget: defaultScanBudget(), indexSizes: defaultIndexSizes(), packedRides: packedRides, segmentCache: newSegmentCache(),
 		settings: newStampedCache[Settings](maxCached), subaccounts: newStampedCache[Subaccount](maxCached), plans: newStampedCache[Plan](maxCached),
 		fences: newStampedCache[fences](maxCached), rowCounts: newStampedCache[rowCount](maxCached),
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)},

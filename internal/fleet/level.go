@@ -15,53 +15,53 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Every ride that began somewhere is as it is now in one of four places, from which
-// it moves on:
+// An open ride with a start position is found by partial indexes of the table rides. The
+// current entry of a closed one is in one place, except during compaction, and moves on:
 //
-//   - in indexes of its own as long as it is open;
-//   - as a row of untiled_rides: when it has ended, and whenever it is changed
-//     again, in the same transaction ([indexRide]);
-//   - in a tile of a young layer, with others that had ended by some time
-//     ([Service.flush]);
-//   - in a tile of a home: homes are layers that have all rides from one id to
-//     another, so that there is one for each ride ([Service.compact]).
+//   - in the pending rows, written in the transaction of each change ([indexRide]);
+//   - in a run of level 0 ([Service.flush]);
+//   - in the run of level 1 for its id ([Service.compact]).
 //
-// What it was before may be left in the last two: tiles that say an older revision
-// of a ride are not believed. A home says the last one that it was told, so there is
-// never more that is not to be believed than what young layers have.
+// A change leaves the entries of earlier revisions in both levels. They are stale: the
+// revision of the ride is higher. Level 1 has one entry of a ride, the latest compacted.
+//
+// Nodes may flush and compact concurrently: each transaction that does holds the
+// [rideIndexLock] of the organization.
 
-// indexSizes is numbers of rides that the work is divided by.
+// indexSizes are the size limits of the ride index, in rides.
 type indexSizes struct {
-	segment   int // of a tile, at most
-	flush     int // of a young layer, at least
-	round     int // that go into young layers before these are moved home
-	level0    int // of young layers together, before they are
-	level1Run int // of a home, about
+	segment   int // maximum of a segment
+	flush     int // pending rows that trigger a flush
+	round     int // flushed before compaction is checked again
+	level0    int // size of level 0 that triggers compaction
+	level1Run int // target of a run of level 1; with half as many more it is split
 
-	open   int // open in a box, of which on a list goes along its order instead of reading them all
-	export int // of an export whose ids are gathered before it begins, at most
+	open   int // open rides in a box from which a page scans their sort index instead of reading all
+	export int // estimated rides in the box up to which an export collects all ids first
 }
 
-// defaultIndexSizes makes little work of what changes with each ride, and of a box on a
-// map a few tiles of each of some dozen layers.
+// defaultIndexSizes keeps write amplification low, and a box on a map within a few
+// segments of each of about a dozen runs.
 func defaultIndexSizes() indexSizes {
 	return indexSizes{segment: 512, flush: 1024, round: 256 << 10, level0: 16 << 10, level1Run: 256 << 10, open: 1000, export: 200_000}
 }
 
-// flushRows bounds the rides that a transaction takes from untiled_rides.
+// flushRows limits the pending rows of a transaction of flush, unless indexSizes.flush is
+// greater.
 const flushRows = 2 << 10
 
-// run is tiles that were made together.
+// run is the row of an immutable set of segments.
 type run struct {
 	id    int64
-	level int
+	level int // 0 or 1
 	rides int
 }
 
-// segmentCache keeps some of what was read of layers, which never change.
+// segmentCache caches decoded zone maps and segments. They are immutable, so entries are
+// never invalidated. Safe for concurrent use.
 type segmentCache struct {
-	zoneMaps stampedCache[[]zoneMap] // by layer; up to two hundred kilobytes each, of a home
-	segments stampedCache[segment]   // by layer and number; some twenty kilobytes each
+	zoneMaps stampedCache[[]zoneMap] // by run; up to 200 kB each
+	segments stampedCache[segment]   // by run and number; about 20 kB each
 }
 
 func newSegmentCache() *segmentCache {
@@ -70,7 +70,7 @@ func newSegmentCache() *segmentCache {
 
 var pendingColumns = slices.Concat([]string{"start_cell", "id", "revision"}, textColumns[:], intColumns[:])
 
-// upsertPending is the statement of placeRide.
+// upsertPending is the statement of indexRide that writes a pending row.
 var upsertPending = func() string {
 	places, set := make([]string, len(pendingColumns)), make([]string, len(pendingColumns))
 	for i, name := range pendingColumns {
@@ -80,25 +80,25 @@ var upsertPending = func() string {
 		") ON CONFLICT (organization_id, start_cell, id) DO UPDATE SET " + strings.Join(set[2:], ", ")
 }()
 
-// valueOf is a column of a row.
+// valueOf returns the value of a column.
 func valueOf(row []column, name string) any {
 	return row[slices.IndexFunc(row, func(c column) bool { return c.name == name })].value
 }
 
-// indexable reports whether a ride with these columns is for a tile: it is over, and
-// began somewhere.
+// indexable reports whether the index has an entry for a ride with these columns: it is
+// closed and has a start position.
 func indexable(row []column) bool {
 	return valueOf(row, "start_cell") != nil && !RideStatus(valueOf(row, "status").(string)).Open()
 }
 
-// indexRide notes where a ride began that is made or changed: its columns before,
-// nil of a new one, and now.
+// indexRide writes the pending row of a ride, or deletes it if the ride is no longer
+// indexable. It must run in the transaction of the change. before is nil for a new ride.
 func indexRide(ctx context.Context, tx *db.Tx, organizationID string, before, after []column) error {
 	if before != nil && indexable(before) && (!indexable(after) || valueOf(before, "start_cell") != valueOf(after, "start_cell")) {
 		_, err := tx.Exec(ctx, "DELETE FROM untiled_rides WHERE organization_id = $1 AND start_cell = $2 AND id = $3",
 			organizationID, valueOf(before, "start_cell"), valueOf(before, "id"))
 		if err != nil {
-			return fmt.Errorf("forget where a ride began: %w", err)
+			return fmt.Errorf("delete a pending row of the ride index: %w", err)
 		}
 	}
 	if !indexable(after) {
@@ -109,12 +109,12 @@ func indexRide(ctx context.Context, tx *db.Tx, organizationID string, before, af
 		args = append(args, valueOf(after, name))
 	}
 	if _, err := tx.Exec(ctx, upsertPending, args...); err != nil {
-		return fmt.Errorf("note where a ride began: %w", err)
+		return fmt.Errorf("write a pending row of the ride index: %w", err)
 	}
 	return nil
 }
 
-// entryOf is what tiles have of a ride with these columns.
+// entryOf returns the entry of an indexable ride with these columns.
 func entryOf(row []column) (p rideEntry, err error) {
 	for _, c := range row {
 		switch v := c.value.(type) {
@@ -137,7 +137,7 @@ func entryOf(row []column) (p rideEntry, err error) {
 	return p, err
 }
 
-// scanEntry reads untiledColumns.
+// scanEntry scans a row of pendingColumns.
 func scanEntry(row db.Row) (p rideEntry, err error) {
 	var id string
 	into := []any{&p.cell, &id, &p.revision}
@@ -154,25 +154,27 @@ func scanEntry(row db.Row) (p rideEntry, err error) {
 	return p, err
 }
 
-// rideIndexLock is the lock of whoever adds or deletes layers.
+// rideIndexLock names the lock of flush, compact and the deletion of an organization.
 func rideIndexLock(organizationID string) string { return "fleet tiles " + organizationID }
 
-// maintainRideIndex moves an organization's rides on, if there are enough of them.
+// maintainRideIndex flushes and compacts the ride index of an organization until it is
+// within its size limits.
 func (s *Service) maintainRideIndex(ctx context.Context, organizationID string) error {
 	for more := true; more; {
 		var err error
 		if more, err = s.flush(ctx, organizationID); err != nil {
-			return fmt.Errorf("put rides into tiles: %w", err)
+			return fmt.Errorf("flush the ride index: %w", err)
 		}
 		if err := s.compact(ctx, organizationID); err != nil {
-			return fmt.Errorf("put tiles of rides together: %w", err)
+			return fmt.Errorf("compact the ride index: %w", err)
 		}
 	}
 	return nil
 }
 
-// flush moves an organization's rides into young layers, as long as there are enough
-// of them, and reports whether there are more, for another turn.
+// flush moves pending rows to runs of level 0, one per transaction, while there are at
+// least indexSizes.flush of them. It stops after indexSizes.round rides; then more is
+// true.
 func (s *Service) flush(ctx context.Context, organizationID string) (more bool, err error) {
 	for moved := 0; moved < s.indexSizes.round; {
 		n := 0
@@ -206,14 +208,14 @@ func (s *Service) flush(ctx context.Context, organizationID string) (more bool, 
 	return true, nil
 }
 
-// packedRun is a layer to be stored.
+// packedRun is an encoded run.
 type packedRun struct {
 	run
 	segments []packedSegment
 	zoneMaps []byte
 }
 
-// packRun packs rides in a new layer, and changes their order.
+// packRun encodes entries as a new run, with segments of up to size. It sorts rides.
 func packRun(rides []rideEntry, size, level int) *packedRun {
 	segments, zoneMaps := packSegments(rides, size)
 	return &packedRun{run{newStamp(), level, len(rides)}, segments, packZoneMaps(zoneMaps)}
@@ -223,13 +225,13 @@ func (l *packedRun) insert(ctx context.Context, tx *db.Tx, organizationID string
 	_, err := tx.Exec(ctx, "INSERT INTO ride_layers (organization_id, id, home, rides, extents) VALUES ($1, $2, $3, $4, $5)",
 		organizationID, l.id, l.level, l.rides, l.zoneMaps)
 	if err != nil {
-		return fmt.Errorf("insert a layer of rides: %w", err)
+		return fmt.Errorf("insert a run of the ride index: %w", err)
 	}
 	for n, t := range l.segments {
 		_, err := tx.Exec(ctx, "INSERT INTO ride_tiles (organization_id, layer_id, n, cells, facts, ids) VALUES ($1, $2, $3, $4, $5, $6)",
 			organizationID, l.id, n, t.cells, t.facts, t.ids)
 		if err != nil {
-			return fmt.Errorf("insert a tile of rides: %w", err)
+			return fmt.Errorf("insert a segment of the ride index: %w", err)
 		}
 	}
 	return nil
@@ -241,13 +243,13 @@ func deleteRuns(ctx context.Context, tx *db.Tx, organizationID string, ids []int
 		"DELETE FROM ride_layers WHERE organization_id = $1 AND id = ANY($2)",
 	} {
 		if _, err := tx.Exec(ctx, statement, organizationID, ids); err != nil {
-			return fmt.Errorf("delete layers of rides: %w", err)
+			return fmt.Errorf("delete runs of the ride index: %w", err)
 		}
 	}
 	return nil
 }
 
-// runsOf returns the layers of an organization.
+// runsOf returns the runs of an organization.
 func runsOf(ctx context.Context, q db.Querier, organizationID string) ([]run, error) {
 	return db.All(ctx, q, func(row db.Row) (l run, err error) {
 		err = row.Scan(&l.id, &l.level, &l.rides)
@@ -255,7 +257,8 @@ func runsOf(ctx context.Context, q db.Querier, organizationID string) ([]run, er
 	}, "SELECT id, home, rides FROM ride_layers WHERE organization_id = $1", organizationID)
 }
 
-// zoneMaps returns the extents of a layer's tiles, which nobody may change.
+// zoneMaps returns the zone maps of the segments of a run. They are cached and must not be
+// modified. Errors: db.ErrNoRows if the run was deleted, errSegment.
 func (l *run) zoneMaps(ctx context.Context, q db.Querier, organizationID string, cache *segmentCache) ([]zoneMap, error) {
 	list, err := cache.zoneMaps.get(strconv.FormatInt(l.id, 10), 0, func(list *[]zoneMap) error {
 		var text []byte
@@ -276,13 +279,14 @@ func (l *run) zoneMaps(ctx context.Context, q db.Querier, organizationID string,
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read a layer of rides: %w", err)
+		return nil, fmt.Errorf("read the zone maps of a run: %w", err)
 	}
 	return *list, nil
 }
 
-// readRuns returns what layers say of their rides, which may be in several; none, and
-// false, when one of the layers is gone.
+// readRuns returns the entries of runs, unordered; a ride may have several. there is
+// false, and rides empty, if a run was deleted. Error: errSegment if a segment is damaged
+// or missing.
 func (s *Service) readRuns(ctx context.Context, organizationID string, runs []run) (rides []rideEntry, there bool, err error) {
 	n := 0
 	for _, l := range runs {
@@ -314,9 +318,10 @@ func (s *Service) readRuns(ctx context.Context, organizationID string, runs []ru
 	return rides, there, err
 }
 
-// compact moves the rides of the young layers of an organization to their homes, if
-// there are enough of them. Until the end they are in both, and in the end only if
-// nobody else has changed the homes, or deleted a young layer, meanwhile.
+// compact merges the runs of level 0 into level 1 once they have indexSizes.level0 rides.
+// It rewrites one run of level 1 per transaction and deletes the merged runs of level 0 in
+// the last one, so readers find each entry at any time, some of them twice. It stops
+// without error if another node changes level 1 or deletes one of the merged runs.
 func (s *Service) compact(ctx context.Context, organizationID string) error {
 	runs, err := runsOf(ctx, s.db, organizationID)
 	if err != nil {
@@ -331,7 +336,7 @@ func (s *Service) compact(ctx context.Context, organizationID string) error {
 		return nil
 	}
 	level1, err := s.level1Runs(ctx, organizationID, runs)
-	if errors.Is(err, db.ErrNoRows) { // others are at it
+	if errors.Is(err, db.ErrNoRows) { // another node compacts
 		return nil
 	}
 	if err != nil {
@@ -341,41 +346,41 @@ func (s *Service) compact(ctx context.Context, organizationID string) error {
 	if err != nil || !there {
 		return err
 	}
-	moving := make(map[ulid.ULID]rideEntry, len(list)) // as of their last revisions
+	latest := make(map[ulid.ULID]rideEntry, len(list)) // entry by ride
 	for _, p := range list {
-		if had, ok := moving[p.id]; !ok || had.revision < p.revision {
-			moving[p.id] = p
+		if other, ok := latest[p.id]; !ok || other.revision < p.revision {
+			latest[p.id] = p
 		}
 	}
-	groups := make([][]rideEntry, len(level1)+1) // of each home, and of a new one
-	for _, p := range moving {
+	groups := make([][]rideEntry, len(level1)+1) // by run of level 1, then for a new run
+	for _, p := range latest {
 		at := s.level1RunOf(level1, p.id)
 		groups[at] = append(groups[at], p)
 	}
-	known := make(map[int64]bool) // the homes that there must be
+	expected := make(map[int64]bool) // runs of level 1
 	for _, h := range level1 {
-		known[h.id] = true
+		expected[h.id] = true
 	}
 	for i, group := range groups {
 		if len(group) == 0 {
 			continue
 		}
-		var gone []int64
+		var replaced []int64
 		if i < len(level1) {
-			gone = []int64{level1[i].id}
-			had, there, err := s.readRuns(ctx, organizationID, []run{level1[i].run})
+			replaced = []int64{level1[i].id}
+			old, there, err := s.readRuns(ctx, organizationID, []run{level1[i].run})
 			if err != nil || !there {
 				return err
 			}
-			stay := slices.DeleteFunc(had, func(p rideEntry) bool {
-				_, ok := moving[p.id]
+			unchanged := slices.DeleteFunc(old, func(p rideEntry) bool {
+				_, ok := latest[p.id]
 				return ok
 			})
-			group = append(stay, group...)
+			group = append(unchanged, group...)
 		}
 		added := s.packLevel1(group)
-		alone, err := s.writeIfCurrent(ctx, organizationID, level0, known, func(tx *db.Tx) error {
-			if err := deleteRuns(ctx, tx, organizationID, gone); err != nil {
+		current, err := s.writeIfCurrent(ctx, organizationID, level0, expected, func(tx *db.Tx) error {
+			if err := deleteRuns(ctx, tx, organizationID, replaced); err != nil {
 				return err
 			}
 			for _, l := range added {
@@ -385,24 +390,24 @@ func (s *Service) compact(ctx context.Context, organizationID string) error {
 			}
 			return nil
 		})
-		if err != nil || !alone {
+		if err != nil || !current {
 			return err
 		}
-		for _, id := range gone {
-			delete(known, id)
+		for _, id := range replaced {
+			delete(expected, id)
 		}
 		for _, l := range added {
-			known[l.id] = true
+			expected[l.id] = true
 		}
 	}
-	_, err = s.writeIfCurrent(ctx, organizationID, level0, known, func(tx *db.Tx) error {
+	_, err = s.writeIfCurrent(ctx, organizationID, level0, expected, func(tx *db.Tx) error {
 		return deleteRuns(ctx, tx, organizationID, runIDs(level0))
 	})
 	return err
 }
 
-// packLevel1 packs rides of one home, or of several when they are too many, and
-// changes their order.
+// packLevel1 encodes entries as one run, or splits them by id if they exceed one and a half
+// times indexSizes.level1Run. It sorts rides.
 func (s *Service) packLevel1(rides []rideEntry) []*packedRun {
 	var level1 []*packedRun
 	if len(rides) > s.indexSizes.level1Run+s.indexSizes.level1Run/2 {
@@ -410,7 +415,7 @@ func (s *Service) packLevel1(rides []rideEntry) []*packedRun {
 	}
 	for len(rides) > s.indexSizes.level1Run+s.indexSizes.level1Run/2 {
 		n := s.indexSizes.level1Run
-		for n < len(rides) && sameHighHalf(rides[n-1].id, rides[n].id) { // which homeOf does not tell apart
+		for n < len(rides) && sameHighHalf(rides[n-1].id, rides[n].id) { // level1RunOf compares high halves only
 			n++
 		}
 		if n == len(rides) {
@@ -428,11 +433,12 @@ func sameHighHalf(a, b ulid.ULID) bool {
 	return one == other
 }
 
-// writeIfCurrent runs fn in a transaction, unless the homes are others than those that are
-// known or one of the young layers is gone: then it reports false.
-func (s *Service) writeIfCurrent(ctx context.Context, organizationID string, level0 []run, known map[int64]bool, fn func(tx *db.Tx) error) (alone bool, err error) {
+// writeIfCurrent runs fn in a transaction under the rideIndexLock. It returns false,
+// without a call of fn, if the runs of level 1 are not exactly the expected ones or a run of
+// level0 was deleted.
+func (s *Service) writeIfCurrent(ctx context.Context, organizationID string, level0 []run, expected map[int64]bool, fn func(tx *db.Tx) error) (current bool, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		alone = false
+		current = false
 		if err := tx.Lock(ctx, rideIndexLock(organizationID)); err != nil {
 			return err
 		}
@@ -453,18 +459,18 @@ func (s *Service) writeIfCurrent(ctx context.Context, organizationID string, lev
 				return nil
 			}
 		}
-		for id := range known {
+		for id := range expected {
 			if !there[id] {
 				return nil
 			}
 		}
-		if level1 != len(known) {
+		if level1 != len(expected) {
 			return nil
 		}
-		alone = true
+		current = true
 		return fn(tx)
 	})
-	return alone, err
+	return current, err
 }
 
 func runIDs(runs []run) []int64 {
@@ -475,20 +481,21 @@ func runIDs(runs []run) []int64 {
 	return ids
 }
 
-// level1Run is a home, and the first halves of its rides' ids.
+// level1Run is a run of level 1 with the range of the high halves of its ids.
 type level1Run struct {
 	run
 	ids interval
 }
 
-// level1Runs returns the homes among layers, in the order of their ids.
+// level1Runs selects the runs of level 1, in the order of ids. Error: db.ErrNoRows if one
+// was deleted.
 func (s *Service) level1Runs(ctx context.Context, organizationID string, runs []run) ([]level1Run, error) {
 	var level1 []level1Run
 	for _, l := range runs {
 		if l.level == 0 {
 			continue
 		}
-		zoneMaps, err := l.zoneMaps(ctx, s.db, organizationID, s.segments)
+		zoneMaps, err := l.zoneMaps(ctx, s.db, organizationID, s.segmentCache)
 		if err != nil {
 			return nil, err
 		}
@@ -502,8 +509,8 @@ func (s *Service) level1Runs(ctx context.Context, organizationID string, runs []
 	return level1, nil
 }
 
-// level1RunOf returns which of some homes, in order, is that of a ride; one more when it
-// is later than all and the last is full.
+// level1RunOf returns the position in level1 of the run for an id, or len(level1) for a
+// new run: if there is none, or the id is greater than all ids and the last run is full.
 func (s *Service) level1RunOf(level1 []level1Run, id ulid.ULID) int {
 	high, _ := idHalves(id)
 	after, _ := slices.BinarySearchFunc(level1, high, func(h level1Run, high int64) int {

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// randomEntries makes rides as tiles have them, with values of every size.
+// randomEntries returns n entries with integers of every width.
 func randomEntries(random *rand.Rand, n int) []rideEntry {
 	rides := make([]rideEntry, n)
 	for i := range rides {
@@ -58,16 +58,16 @@ func TestSegment(t *testing.T) {
 		}
 		segments, zoneMaps := packSegments(rides, 7)
 		if want := (n + 6) / 7; len(segments) != want || len(zoneMaps) != want {
-			t.Fatalf("%d rides: got %d tiles of 7, want %d", n, len(segments), want)
+			t.Fatalf("%d rides: got %d segments of 7, want %d", n, len(segments), want)
 		}
 		again, err := parseZoneMaps(packZoneMaps(zoneMaps))
 		if err != nil || len(again) != len(zoneMaps) || n > 0 && !reflect.DeepEqual(again, zoneMaps) {
-			t.Fatalf("%d rides: extents: got %v, %v; want %v", n, again, err, zoneMaps)
+			t.Fatalf("%d rides: zone maps: got %v, %v; want %v", n, again, err, zoneMaps)
 		}
 	}
 }
 
-// FuzzSegment sees to it that a damaged tile is an error and nothing else.
+// FuzzSegment: decoding a damaged segment returns an error or valid entries.
 func FuzzSegment(f *testing.F) {
 	random := rand.New(rand.NewPCG(4, 2))
 	for _, n := range []int{0, 1, 20} {
@@ -97,8 +97,8 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// TestRideIndexLevels looks, while rides are made, changed and moved, where each of
-// them is.
+// TestRideIndexLevels: with inserts, changes, flushes and compaction, each ride has its
+// entry in the right place.
 func TestRideIndexLevels(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := newService(t, d)
@@ -126,11 +126,11 @@ func TestRideIndexLevels(t *testing.T) {
 		biggest = max(biggest, level1)
 	}
 	if biggest < 3 {
-		t.Errorf("got %d homes, want some", biggest)
+		t.Errorf("got %d runs of level 1, want several", biggest)
 	}
 }
 
-// TestFarBounds: whoever asks may name times and ids that no ride has for long.
+// TestFarBounds: times and ids in queries can be greater than any of a ride.
 func TestFarBounds(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := newService(t, d)
@@ -172,8 +172,7 @@ func TestFarBounds(t *testing.T) {
 	}
 }
 
-// TestLevel1Split: rides of one millisecond, which are told apart by the second halves
-// of their ids only, are not divided between two homes.
+// TestLevel1Split: ids with the same high half stay in one run of level 1.
 func TestLevel1Split(t *testing.T) {
 	s := Open(Config{})
 	small(s)
@@ -182,7 +181,7 @@ func TestLevel1Split(t *testing.T) {
 		rides = append(rides, rideEntry{id: joinHalves(7+i/40, i+1), revision: 1, cell: i})
 	}
 	var level1 []level1Run
-	home := make(map[ulid.ULID]int)
+	runOf := make(map[ulid.ULID]int)
 	for n, l := range s.packLevel1(rides) {
 		zoneMaps, err := parseZoneMaps(l.zoneMaps)
 		if err != nil {
@@ -199,22 +198,22 @@ func TestLevel1Split(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, p := range list {
-				home[p.id] = n
+				runOf[p.id] = n
 			}
 		}
 	}
-	if len(level1) < 3 || len(home) != len(rides) {
-		t.Fatalf("got %d homes of %d rides, want some of %d", len(level1), len(home), len(rides))
+	if len(level1) < 3 || len(runOf) != len(rides) {
+		t.Fatalf("got %d runs of %d rides, want several of %d", len(level1), len(runOf), len(rides))
 	}
-	for id, want := range home {
+	for id, want := range runOf {
 		if got := s.level1RunOf(level1, id); got != want {
-			t.Fatalf("home of %s: got %d, want %d", id, got, want)
+			t.Fatalf("run of %s: got %d, want %d", id, got, want)
 		}
 	}
 }
 
-// checkRideIndex fails the test unless each ride is in the one place where it belongs,
-// and returns how many homes there are.
+// checkRideIndex fails the test unless each ride has its entry in the right place. It
+// returns the number of runs of level 1.
 func checkRideIndex(t *testing.T, s *Service, all []*Ride) int {
 	t.Helper()
 	ctx := t.Context()
@@ -234,14 +233,14 @@ func checkRideIndex(t *testing.T, s *Service, all []*Ride) int {
 		revision int64
 	}
 	places := make(map[version]int)
-	tiled := make(map[string]int64) // the last revision
-	inHomes := make(map[string]int)
+	indexed := make(map[string]int64) // latest revision
+	inLevel1 := make(map[string]int)
 	var level1 []interval
 	level0 := 0
 	for i, l := range runs {
 		rides, there, err := s.readRuns(ctx, testOrg, runs[i:i+1])
 		if err != nil || !there {
-			t.Fatalf("a layer's rides: %v, %v", there, err)
+			t.Fatalf("rides of a run: %v, %v", there, err)
 		}
 		if l.level == 0 {
 			level0 += l.rides
@@ -250,11 +249,11 @@ func checkRideIndex(t *testing.T, s *Service, all []*Ride) int {
 		for _, p := range rides {
 			id := rideID(p.id)
 			places[version{id, p.revision}]++
-			tiled[id] = max(tiled[id], p.revision)
+			indexed[id] = max(indexed[id], p.revision)
 			if l.level == 1 {
 				high, _ := idHalves(p.id)
 				ids = ids.with(high)
-				inHomes[id]++
+				inLevel1[id]++
 			}
 		}
 		if l.level == 1 {
@@ -262,50 +261,50 @@ func checkRideIndex(t *testing.T, s *Service, all []*Ride) int {
 		}
 	}
 	if level0 >= s.indexSizes.level0 {
-		t.Errorf("%d rides are in young layers, want less than %d", level0, s.indexSizes.level0)
+		t.Errorf("%d rides are in level 0, want less than %d", level0, s.indexSizes.level0)
 	}
-	for id, n := range inHomes {
+	for id, n := range inLevel1 {
 		if n != 1 {
-			t.Errorf("%s is in %d homes", id, n)
+			t.Errorf("%s is in %d runs of level 1", id, n)
 		}
 	}
 	slices.SortFunc(level1, func(a, b interval) int { return int((a.min - b.min) >> 16) })
 	for i := 1; i < len(level1); i++ {
 		if level1[i].min <= level1[i-1].max {
-			t.Errorf("homes overlap: %v", level1)
+			t.Errorf("runs of level 1 overlap: %v", level1)
 		}
 	}
-	over := 0
+	pendingCount := 0
 	for _, r := range all {
 		loose := slices.Contains(pending, r.ID)
 		n := places[version{r.ID, r.revision}]
 		switch {
 		case !indexable(r.columns()):
 			if loose || n > 0 {
-				t.Errorf("%s is %s, at %v, and untiled: %v, tiled: %d times", r.ID, r.Status, r.StartLocation, loose, n)
+				t.Errorf("%s is %s, at %v, and pending: %v, indexed: %d times", r.ID, r.Status, r.StartLocation, loose, n)
 			}
 		case loose:
-			over++
+			pendingCount++
 			fallthrough
 		default:
-			if loose == (n == 1) || n > 1 || tiled[r.ID] > r.revision {
-				t.Errorf("%s is over at revision %d, and untiled: %v, tiled: %d times, at revision %d", r.ID, r.revision, loose, n, tiled[r.ID])
+			if loose == (n == 1) || n > 1 || indexed[r.ID] > r.revision {
+				t.Errorf("%s is closed at revision %d, and pending: %v, indexed: %d times, at revision %d", r.ID, r.revision, loose, n, indexed[r.ID])
 			}
 		}
 	}
-	if over >= s.indexSizes.flush {
-		t.Errorf("%d rides that are over are in no tile, want less than %d", over, s.indexSizes.flush)
+	if pendingCount >= s.indexSizes.flush {
+		t.Errorf("%d rides are pending, want less than %d", pendingCount, s.indexSizes.flush)
 	}
 	return len(level1)
 }
 
-// TestConcurrentCompaction has several nodes move rides that others change meanwhile.
+// TestConcurrentCompaction: several nodes maintain the index during changes and lists.
 func TestConcurrentCompaction(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	nodes := []*Service{newService(t, d), Open(Config{DB: d}), Open(Config{DB: d})}
 	f, m := &filler{t: t, db: d}, newMaker(12)
 	all := make([]*Ride, 200)
-	stay := make(map[string]bool) // began somewhere, and are not changed
+	stay := make(map[string]bool) // have a start position and do not change
 	for i := range all {
 		all[i] = m.ride()
 		f.ride(all[i])
@@ -328,7 +327,7 @@ func TestConcurrentCompaction(t *testing.T) {
 			return nil
 		})
 	}
-	g.Go(func() error { // each ride that began is listed once, whoever moves it
+	g.Go(func() error { // each ride with a start is listed once
 		for changing.Err() == nil {
 			seen := make(map[string]bool)
 			err := nodes[0].EachRide(ctx, testOrg, RideQuery{Box: &box}, func(d *Record) error {
@@ -358,7 +357,7 @@ func TestConcurrentCompaction(t *testing.T) {
 				continue
 			}
 			if is.StartLocation == nil && was.StartLocation != nil {
-				continue // where a ride began it began
+				continue // a start position is never removed
 			}
 			is.RecordHeader, is.CreatedAt, is.revision, is.vehicleTypeID = was.RecordHeader, was.CreatedAt, was.revision+1, was.vehicleTypeID
 			var err error
@@ -381,7 +380,7 @@ func TestConcurrentCompaction(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // what was new when a node looked
+	for range 2 { // rides added after the last check
 		if err := nodes[0].maintainRideIndex(t.Context(), testOrg); err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +388,7 @@ func TestConcurrentCompaction(t *testing.T) {
 	checkRideIndex(t, nodes[0], all)
 }
 
-// TestRideIndexDeleted sees to it that what is deleted is in no tile.
+// TestRideIndexDeleted: deleting the data of an organization deletes its index.
 func TestRideIndexDeleted(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := newService(t, d)
@@ -417,8 +416,8 @@ func TestRideIndexDeleted(t *testing.T) {
 	}
 }
 
-// TestDamagedSegment sees to it that what is damaged is said to be, by lists and by
-// whoever moves rides, instead of leaving some out; and that others do not wait.
+// TestDamagedSegment: lists and compaction report a damaged segment instead of omitting
+// rides, and other organizations are still maintained.
 func TestDamagedSegment(t *testing.T) {
 	for name, damage := range map[string]string{
 		"facts":   "UPDATE ride_tiles SET facts = ids",
@@ -432,7 +431,7 @@ func TestDamagedSegment(t *testing.T) {
 			d := dbtest.NewFleet(t)
 			s := newService(t, d)
 			small(s)
-			s.indexSizes.export = 1000 // so that lists are found in tiles
+			s.indexSizes.export = 1000 // so that exports use segments
 			f, m := &filler{t: t, db: d}, newMaker(14)
 			add := func(n int) {
 				for range n {
@@ -443,7 +442,7 @@ func TestDamagedSegment(t *testing.T) {
 				}
 				f.flush()
 			}
-			add(30) // tiles of 8, 8, 8 and 6
+			add(30) // segments of 8, 8, 8 and 6
 			if err := s.maintainRideIndex(t.Context(), testOrg); err != nil {
 				t.Fatal(err)
 			}
@@ -472,8 +471,8 @@ func TestDamagedSegment(t *testing.T) {
 	}
 }
 
-// TestFreshLists sees to it that a list shows what a ride has lasted as the ride
-// itself does, whatever else is called like that.
+// TestFreshLists: a list returns the current durations of open rides, and leaves metadata
+// with the same names unchanged.
 func TestFreshLists(t *testing.T) {
 	d := dbtest.NewFleet(t)
 	s := newService(t, d)
@@ -497,7 +496,7 @@ func TestFreshLists(t *testing.T) {
 		if err := json.Unmarshal(doc.JSON, &got); err != nil {
 			return err
 		}
-		// The list was of some moment of the last minute.
+		// The list was read within the last minute.
 		r := rides[doc.ID]
 		want := r.asOf(started.Add(time.Duration(got.DurationSeconds) * time.Second))
 		if text, err := encode(&want); err != nil || string(text) != string(doc.JSON) {

@@ -99,7 +99,7 @@ type listQuery struct {
 	partialIndex    partialIndex
 	rowCounts       stampedCache[rowCount] // recent sizes of filter sets
 	rides           bool
-	segments        *segmentCache // only for rides
+	segmentCache    *segmentCache // only for rides
 	indexSizes      indexSizes    // only for rides
 	indexCondition  string        // predicate of a partial index that all records of the list meet
 	now             time.Time     // by the organization's clock

@@ -574,7 +574,7 @@ func (s *listQuery) filterSets() []int {
 	if s.first != "" && (s.key.column != "" || s.byDistance) {
 		others = append(others, createdSet)
 	}
-	if s.spatial && !s.byDistance && len(s.rects) <= maxRanges && s.segments == nil {
+	if s.spatial && !s.byDistance && len(s.rects) <= maxRanges && s.segmentCache == nil {
 		others = append(others, cellSet)
 	}
 	return append(ordered, others...)

@@ -18,47 +18,46 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Rides in a box are found in tiles: the tile that may have the first ones of a list
-// is read first, then the next one, until what was found comes before whatever the
-// others may have. The rides that no tile has are few, and are looked for by
-// themselves. Where a box has so many rides that going along the index of what they
-// are sorted by meets some soon, that is done first: it does not depend on how deep
-// in the list a page is.
+// A query of the ride index is a top-k search. It reads segments in the order of the
+// smallest sort key of their zone maps, and stops when k hits precede all remaining
+// segments. Pending rows and open rides are queried in the tables. If the sort index is
+// likely to reach a page of hits within a few thousand rows, it is scanned first; the cost
+// does not depend on the position of the page in the list.
 
-// usesSegments reports whether a list is found in tiles: rides in a box, with filters on
-// what tiles have.
+// usesSegments reports whether the query uses the ride index: rides in an area, with
+// filters on indexed columns only.
 func (s *listQuery) usesSegments() bool {
-	return s.segments != nil && s.spatial && !slices.ContainsFunc(s.filters, func(f filter) bool {
+	return s.segmentCache != nil && s.spatial && !slices.ContainsFunc(s.filters, func(f filter) bool {
 		return !slices.Contains(textColumns[:], f.column) && !slices.Contains(intColumns[:], f.column)
 	})
 }
 
-// hit is a ride that meets the conditions of a list, if it is still as it was at a
-// revision.
+// hit is a matching ride, unless its revision is stale.
 type hit struct {
-	value    int64 // that it is sorted by, beside the id
+	value    int64 // sort value; 0 if the order is by id
 	id       ulid.ULID
-	revision int64 // sure: it is
+	revision int64 // of the entry, or verified
 }
 
+// verified is the revision of a hit from a table in the same snapshot.
 const verified = math.MaxInt64
 
-// predicate is the conditions of a list, as tiles are tested for them.
+// predicate is the filter and order of a query, for zone maps and columns of segments.
 type predicate struct {
-	key         int // of valueColumns; -1: ids
+	key         int // sort key, of intColumns; -1: id
 	descending  bool
 	after       *hit
-	first, last int64 // first halves of ids are from first on and before last
+	first, last int64 // high halves of ids: from first, before last
 	rects       []geo.Rect
-	areas       []bounds        // the same
-	cellRanges  []geo.CellRange // with all cells of them, and few others
+	areas       []bounds        // of rects
+	cellRanges  []geo.CellRange // cover rects, with few further cells
 	texts       [len(textColumns)][]string
-	intervals   [len(intColumns)]interval // if bound
+	intervals   [len(intColumns)]interval // if bounded
 	bounded     [len(intColumns)]bool
 }
 
-// bounds are a rect as the bits of cells compare: those that are of one coordinate
-// do as that does.
+// bounds is a rect in Morton codes. The bits of one coordinate, masked from a cell,
+// compare as the coordinate does.
 type bounds struct{ lat, lng geo.CellRange }
 
 func boundsOf(r geo.Rect) bounds {
@@ -89,7 +88,7 @@ func (s *listQuery) predicate(at *scanPosition) (*predicate, error) {
 	for i := range s.filters {
 		f := &s.filters[i]
 		if c := slices.Index(textColumns[:], f.column); c >= 0 {
-			v.texts[c] = slices.DeleteFunc(slices.Clone(f.values), func(word string) bool { return word == "" }) // as NULL is kept
+			v.texts[c] = slices.DeleteFunc(slices.Clone(f.values), func(word string) bool { return word == "" }) // the code of NULL
 			continue
 		}
 		c := slices.Index(intColumns[:], f.column)
@@ -103,7 +102,7 @@ func (s *listQuery) predicate(at *scanPosition) (*predicate, error) {
 	return v, nil
 }
 
-// highHalf is that of the ids from a bound on, see [idsFrom].
+// highHalf returns the high half of a bound of ids, see [idsFrom].
 func highHalf(bound string) (int64, error) {
 	switch bound {
 	case ridePrefix + "_":
@@ -116,7 +115,7 @@ func highHalf(bound string) (int64, error) {
 	return high, err
 }
 
-// hit is a row that a query found, or where a page begins.
+// hit returns the hit of a row of a table, or of the cursor.
 func (v *predicate) hit(id string, value any) (*hit, error) {
 	h := &hit{revision: verified}
 	var err error
@@ -129,7 +128,7 @@ func (v *predicate) hit(id string, value any) (*hit, error) {
 	return h, nil
 }
 
-// compare is the order of the list.
+// compare orders hits as the list does.
 func (v *predicate) compare(a, b *hit) int {
 	order := cmp.Or(cmp.Compare(a.value, b.value), a.id.Compare(b.id))
 	if v.descending {
@@ -138,7 +137,7 @@ func (v *predicate) compare(a, b *hit) int {
 	return order
 }
 
-// keyRange are before and after whatever a tile may have, in the order of the list.
+// keyRange returns lower and upper bounds of the sort keys of a segment, in list order.
 func (v *predicate) keyRange(x *zoneMap) (first, last keyPrefix) {
 	first, last = keyPrefix{id: x.ids.min}, keyPrefix{id: x.ids.max}
 	if v.key >= 0 {
@@ -150,7 +149,7 @@ func (v *predicate) keyRange(x *zoneMap) (first, last keyPrefix) {
 	return first, last
 }
 
-func (h *hit) rank() keyPrefix {
+func (h *hit) keyPrefix() keyPrefix {
 	high, _ := idHalves(h.id)
 	return keyPrefix{h.value, high}
 }
@@ -162,9 +161,9 @@ func (v *predicate) precedes(a, b keyPrefix) bool {
 	return a.compare(b) < 0
 }
 
-// mayMatch reports whether a tile may have something.
+// mayMatch returns false if the zone map excludes matches after the cursor.
 func (v *predicate) mayMatch(x *zoneMap) bool {
-	if _, last := v.keyRange(x); v.after != nil && v.precedes(last, v.after.rank()) {
+	if _, last := v.keyRange(x); v.after != nil && v.precedes(last, v.after.keyPrefix()) {
 		return false
 	}
 	if x.ids.max < v.first || x.ids.min >= v.last ||
@@ -185,7 +184,7 @@ func (v *predicate) mayMatch(x *zoneMap) bool {
 	return true
 }
 
-// matchArea returns which rides of a tile are in the box, in place of a list.
+// matchArea returns the positions of the entries in the area. It reuses list.
 func (v *predicate) matchArea(list []int, t *segment, x *zoneMap) []int {
 	list = list[:0]
 	all := slices.ContainsFunc(v.rects, func(r geo.Rect) bool { c, _ := r.Intersect(x.rect); return c == x.rect })
@@ -200,7 +199,7 @@ func (v *predicate) matchArea(list []int, t *segment, x *zoneMap) []int {
 	return list
 }
 
-// matchFilters leaves of some rides those whose facts meet the conditions.
+// matchFilters removes the positions of entries that do not match the filters from list.
 func (v *predicate) matchFilters(t *segment, list []int) []int {
 	for c, words := range v.texts {
 		if words == nil {
@@ -226,14 +225,14 @@ func (v *predicate) matchFilters(t *segment, list []int) []int {
 	return list
 }
 
-// topHits keeps the first ones of hits.
+// topHits collects the first limit hits in list order. It buffers up to twice as many.
 type topHits struct {
 	*predicate
 	limit int
 	hits  []hit
-	full  bool // list[most-1] is the last that can be of use
+	full  bool // hits[limit-1] is an upper bound of the result
 
-	matches []int // of the rides of the tile at hand
+	matches []int // buffer of addSegment
 }
 
 func (b *topHits) add(h hit) {
@@ -245,8 +244,8 @@ func (b *topHits) add(h hit) {
 	}
 }
 
-// truncate sorts the hits and drops those after the first most. Of a ride in several
-// tiles, the hit of its last revision stays.
+// truncate sorts the hits and drops those after the first limit. Of hits with equal keys
+// it retains the one with the latest revision.
 func (b *topHits) truncate() {
 	slices.SortFunc(b.hits, func(x, y hit) int { return cmp.Or(b.compare(&x, &y), cmp.Compare(y.revision, x.revision)) })
 	b.hits = slices.CompactFunc(b.hits, func(x, y hit) bool { return b.compare(&x, &y) == 0 })
@@ -254,33 +253,35 @@ func (b *topHits) truncate() {
 	b.full = len(b.hits) == b.limit
 }
 
-// isPast reports whether what comes from some rank on is of no use.
+// isPast reports whether hits from a key on are not part of the result.
 func (b *topHits) isPast(first keyPrefix) bool {
-	return b.full && b.precedes(b.hits[b.limit-1].rank(), first)
+	return b.full && b.precedes(b.hits[b.limit-1].keyPrefix(), first)
 }
 
-// runSet are the layers of an organization, with what is known of their tiles.
+// runSet is the runs of an organization with their zone maps.
 type runSet []struct {
 	run
 	zoneMaps []zoneMap
 }
 
-// segmentRef is a tile to be read.
+// segmentRef is a segment to be read.
 type segmentRef struct {
-	layer, n int32 // of tiled, of its tiles
-	first    keyPrefix
+	run, segment int32 // positions in the runSet and its run
+	first        keyPrefix
 }
 
-// segmentRefLists are long, and of no use when a page is found.
+// segmentRefLists reuses lists of segments between queries.
 var segmentRefLists = sync.Pool{New: func() any { return new([]segmentRef) }}
 
-func (t runSet) zoneMap(v segmentRef) *zoneMap { return &t[v.layer].zoneMaps[v.n] }
+func (t runSet) zoneMap(ref segmentRef) *zoneMap { return &t[ref.run].zoneMaps[ref.segment] }
 
-// key is the name of a tile.
-func (t runSet) key(v segmentRef) string { return fmt.Sprintf("%d/%d", t[v.layer].id, v.n) }
+// cacheKey is the key of a segment in segmentCache.
+func (t runSet) cacheKey(ref segmentRef) string {
+	return fmt.Sprintf("%d/%d", t[ref.run].id, ref.segment)
+}
 
-// segmentQueue are a heap of those that are not read yet, in the order of what they may
-// have. What was taken from it stays behind its list.
+// segmentQueue is a heap of unread segments by their first key. Popped elements remain
+// in the array behind list, for the next search.
 type segmentQueue struct {
 	list []segmentRef
 	*predicate
@@ -296,7 +297,7 @@ func (v *segmentQueue) Pop() any {
 	return last
 }
 
-// readRunSet reads the layers of the organization.
+// readRunSet reads the runs of the organization.
 func (s *listQuery) readRunSet() (runSet, error) {
 	runs, err := runsOf(s.ctx, s.q, s.organization)
 	if err != nil {
@@ -305,14 +306,14 @@ func (s *listQuery) readRunSet() (runSet, error) {
 	t := make(runSet, len(runs))
 	for i, l := range runs {
 		t[i].run = l
-		if t[i].zoneMaps, err = l.zoneMaps(s.ctx, s.q, s.organization, s.segments); err != nil {
+		if t[i].zoneMaps, err = l.zoneMaps(s.ctx, s.q, s.organization, s.segmentCache); err != nil {
 			return nil, err
 		}
 	}
 	return t, nil
 }
 
-// estimate is that of all tiles, for some rects.
+// estimate estimates the entries in rects from the zone maps.
 func (t runSet) estimate(rects []geo.Rect) (w rowEstimate) {
 	for i := range t {
 		for n := range t[i].zoneMaps {
@@ -322,7 +323,7 @@ func (t runSet) estimate(rects []geo.Rect) (w rowEstimate) {
 	return w
 }
 
-// mayMatch returns the tiles that may have something, in place of a list.
+// mayMatch returns the segments that the zone maps do not exclude. It reuses list.
 func (t runSet) mayMatch(list []segmentRef, v *predicate) []segmentRef {
 	list = list[:0]
 	for i := range t {
@@ -336,7 +337,7 @@ func (t runSet) mayMatch(list []segmentRef, v *predicate) []segmentRef {
 	return list
 }
 
-// findInSegments is findHere in tiles.
+// findInSegments is findInPartition by the ride index.
 func (s *listQuery) findInSegments(want int) ([]candidate, error) {
 	at, err := s.startPosition()
 	if err != nil {
@@ -346,14 +347,14 @@ func (s *listQuery) findInSegments(want int) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	var segments runSet
+	var runs runSet
 	var list []segmentRef
-	if !s.nullPartition { // who has no value is open, and in no tile
-		if segments, err = s.readRunSet(); err != nil {
+	if !s.nullPartition { // a ride without a sort value is open and has no entry
+		if runs, err = s.readRunSet(); err != nil {
 			return nil, err
 		}
 		if s.canProbe(want) {
-			if rows := probeRows(segments.estimate(v.rects), want); rows > 0 {
+			if rows := probeRows(runs.estimate(v.rects), want); rows > 0 {
 				found, err := s.probeIndex(at, rows, want)
 				if err != nil || len(found) == want {
 					return found, err
@@ -362,12 +363,12 @@ func (s *listQuery) findInSegments(want int) ([]candidate, error) {
 		}
 		cache := segmentRefLists.Get().(*[]segmentRef)
 		defer segmentRefLists.Put(cache)
-		*cache = segments.mayMatch(*cache, v)
+		*cache = runs.mayMatch(*cache, v)
 		list = *cache
 	}
 	var found []candidate
-	for many := want; ; many *= 2 { // more again where many are not as they were
-		hits, err := s.firstHits(v, segments, list, many)
+	for many := want; ; many *= 2 { // hits may be stale
+		hits, err := s.firstHits(v, runs, list, many)
 		if err != nil {
 			return nil, err
 		}
@@ -393,14 +394,15 @@ func (s *listQuery) findInSegments(want int) ([]candidate, error) {
 	}
 }
 
-// maxProbeRows is how far it is gone along an index at most, and farther times as far
-// as it should take.
+// A probe scans up to maxProbeRows rows of the sort index, and probeFactor times as many
+// as are expected to suffice.
 const (
 	maxProbeRows = 4096
 	probeFactor  = 3
 )
 
-// rowEstimate is how many rides tiles have, and about how many of them are in the box.
+// rowEstimate has the number of all entries and an estimate of those in the area, which
+// assumes that starts are distributed evenly within a segment.
 type rowEstimate struct{ all, inside float64 }
 
 func (w *rowEstimate) add(rects []geo.Rect, x *zoneMap) {
@@ -412,21 +414,21 @@ func (w *rowEstimate) add(rects []geo.Rect, x *zoneMap) {
 	}
 }
 
-// canProbe reports whether the index of the sort has all that a list is filtered by.
+// canProbe reports whether the sort index covers all filters.
 func (s *listQuery) canProbe(want int) bool {
 	return s.scanCost(nil) <= 1 && s.first == "" && !s.orderedByID() && want < noLimit
 }
 
-// probeRows returns how many rows along the index of the sort are worth a try; 0: none.
+// probeRows returns the number of rows to probe; 0 if a probe is unlikely to suffice.
 func probeRows(w rowEstimate, want int) int {
 	rows := probeFactor * float64(want) * w.all / max(w.inside, 1)
 	if w.all == 0 || rows > maxProbeRows {
 		return 0
 	}
-	return 1 << bits.Len(uint(rows)) // of a few sizes, so that statements are the same
+	return 1 << bits.Len(uint(rows)) // powers of two, so that few statements differ
 }
 
-// probeIndex returns those in the area of so many rows along the index of the sort.
+// probeIndex scans rows rows of the sort index and returns the matches among them.
 func (s *listQuery) probeIndex(at *scanPosition, rows, want int) ([]candidate, error) {
 	var st keyset.Statement
 	st.WriteString("SELECT id, value, NULL AS cell FROM (")
@@ -435,8 +437,8 @@ func (s *listQuery) probeIndex(at *scanPosition, rows, want int) ([]candidate, e
 	return s.read(&st, want)
 }
 
-// firstHits returns the first hits, in order.
-func (s *listQuery) firstHits(v *predicate, segments runSet, list []segmentRef, most int) ([]hit, error) {
+// firstHits returns up to most hits after v.after, in list order. Some may be stale.
+func (s *listQuery) firstHits(v *predicate, runs runSet, list []segmentRef, most int) ([]hit, error) {
 	b := &topHits{predicate: v, limit: most}
 	var err error
 	var at *scanPosition
@@ -479,28 +481,28 @@ func (s *listQuery) firstHits(v *predicate, segments runSet, list []segmentRef, 
 		if len(next) == 0 {
 			break
 		}
-		read, err := s.readSegments(segments, next)
+		read, err := s.readSegments(runs, next)
 		if err != nil {
-			return nil, fmt.Errorf("read tiles of rides: %w", err)
+			return nil, fmt.Errorf("read segments of the ride index: %w", err)
 		}
 		for i, t := range read {
-			b.addSegment(t, segments.zoneMap(next[i]))
+			b.addSegment(t, runs.zoneMap(next[i]))
 		}
 	}
 	b.truncate()
 	return b.hits, nil
 }
 
-// segmentsPerRead is how many tiles a statement reads.
+// segmentsPerRead is the number of segments that a statement reads.
 const segmentsPerRead = 16
 
-// readSegments returns the tiles of some visits, of which it reads those that are not in
-// memory.
-func (s *listQuery) readSegments(segments runSet, visits []segmentRef) ([]*segment, error) {
-	list := make([]*segment, len(visits))
+// readSegments returns segments in the order of refs, from the cache or the database.
+// Error: errSegment if one is damaged or missing.
+func (s *listQuery) readSegments(runs runSet, refs []segmentRef) ([]*segment, error) {
+	list := make([]*segment, len(refs))
 	var missing []int
-	for i := range visits {
-		if list[i] = s.segments.segments.lookup(segments.key(visits[i]), 0); list[i] == nil {
+	for i := range refs {
+		if list[i] = s.segmentCache.segments.lookup(runs.cacheKey(refs[i]), 0); list[i] == nil {
 			missing = append(missing, i)
 		}
 	}
@@ -509,31 +511,31 @@ func (s *listQuery) readSegments(segments runSet, visits []segmentRef) ([]*segme
 	}
 	var st keyset.Statement
 	st.WriteString("SELECT v.column1, cells, facts, ids FROM (VALUES ")
-	for i := range segmentsPerRead { // always as many, so that the statement is the same
-		which, layer, n := 0, int64(0), int32(-1)
+	for i := range segmentsPerRead { // a constant number, so that the statement can be reused
+		at, runID, n := 0, int64(0), int32(-1)
 		if i < len(missing) {
-			which = missing[i]
-			layer, n = segments[visits[which].layer].id, visits[which].n
+			at = missing[i]
+			runID, n = runs[refs[at].run].id, refs[at].segment
 		}
 		if i > 0 {
 			st.WriteString(", ")
 		}
-		st.Addf("(CAST(%s AS BIGINT), CAST(%s AS BIGINT), CAST(%s AS BIGINT))", st.Arg(which), st.Arg(layer), st.Arg(n))
+		st.Addf("(CAST(%s AS BIGINT), CAST(%s AS BIGINT), CAST(%s AS BIGINT))", st.Arg(at), st.Arg(runID), st.Arg(n))
 	}
 	st.Addf(") AS v CROSS JOIN ride_tiles WHERE organization_id = %s AND layer_id = v.column2 AND n = v.column3", st.Arg(s.organization))
 	_, err := db.All(s.ctx, s.q, func(row db.Row) (struct{}, error) {
-		var which int
+		var at int
 		var p packedSegment
-		if err := row.Scan(&which, &p.cells, &p.facts, &p.ids); err != nil {
+		if err := row.Scan(&at, &p.cells, &p.facts, &p.ids); err != nil {
 			return struct{}{}, err
 		}
 		t, err := p.parse()
-		if err == nil && t.rides != segments.zoneMap(visits[which]).rides {
+		if err == nil && t.rides != runs.zoneMap(refs[at]).rides {
 			err = errSegment
 		}
 		if err == nil {
-			s.segments.segments.put(segments.key(visits[which]), 0, t)
-			list[which] = t
+			s.segmentCache.segments.put(runs.cacheKey(refs[at]), 0, t)
+			list[at] = t
 		}
 		return struct{}{}, err
 	}, st.String(), st.Args...)
@@ -543,7 +545,7 @@ func (s *listQuery) readSegments(segments runSet, visits []segmentRef) ([]*segme
 	return list, err
 }
 
-// addSegment adds what meets the conditions in a tile.
+// addSegment adds the matches in a segment.
 func (b *topHits) addSegment(t *segment, x *zoneMap) {
 	b.matches = b.matchArea(b.matches, t, x)
 	for _, i := range b.matchFilters(t, b.matches) {
@@ -561,8 +563,8 @@ func (b *topHits) addSegment(t *segment, x *zoneMap) {
 	}
 }
 
-// mayMatchOpen reports whether open rides can meet the conditions: nothing is due of
-// them, and what they come to is not known.
+// mayMatchOpen reports whether open rides can match. They have payment status not_due
+// and no final amount, duration or end.
 func (s *listQuery) mayMatchOpen(v *predicate) bool {
 	for c, column := range textColumns {
 		words := v.texts[c]
@@ -581,11 +583,11 @@ func (s *listQuery) mayMatchOpen(v *predicate) bool {
 	return true
 }
 
-// readOpen returns the first of the rides that are going on.
+// readOpen returns the first matching open rides.
 func (s *listQuery) readOpen(at *scanPosition, most int) ([]candidate, error) {
 	open := *s
 	open.indexCondition = "status IN ('active', 'paused') AND start_cell IS NOT NULL"
-	if most >= noLimit || s.key.column == "updated_at" { // of which there is no index
+	if most >= noLimit || s.key.column == "updated_at" { // without a partial index
 		return open.readSet(cellSet, at, most)
 	}
 	var st keyset.Statement
@@ -602,8 +604,8 @@ func (s *listQuery) readOpen(at *scanPosition, most int) ([]candidate, error) {
 	return open.scanIndex(nil, at, nil, most)
 }
 
-// dropStale returns the hits that are as rides are now. Where so many are wanted as a
-// page has, it reads their documents with that.
+// dropStale returns the hits with the current revision of their ride. For a page it also
+// reads the documents into s.docs.
 func (s *listQuery) dropStale(hits []hit, want int) ([]hit, error) {
 	var ids []string
 	for i := range hits {
@@ -630,7 +632,7 @@ func (s *listQuery) dropStale(hits []hit, want int) ([]hit, error) {
 	return slices.DeleteFunc(slices.Clone(hits), func(h hit) bool { return h.revision != verified && h.revision != now[rideID(h.id)] }), nil
 }
 
-// readRevisions adds the revisions that rides have.
+// readRevisions adds the current revisions of rides to now.
 func (s *listQuery) readRevisions(ids []string, now map[string]int64) error {
 	_, err := db.All(s.ctx, s.q, func(row db.Row) (struct{}, error) {
 		var id string

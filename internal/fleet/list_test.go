@@ -184,7 +184,7 @@ func (m *maker) near() *geo.Circle {
 		&geo.Circle{Lat: 90, Lng: 0, RadiusMeters: 1000}, &geo.Circle{Lat: -89.99, Lng: 77, RadiusMeters: 50_000}, &geo.Circle{Lat: 52.5, Lng: 13.4, RadiusMeters: 0}, &geo.Circle{Lat: 0, Lng: 0, RadiusMeters: 50_000})
 }
 
-// small sets budgets and tiles so small that every path is taken.
+// small sets budgets and sizes of the ride index so small that every path is taken.
 func small(s *Service) {
 	s.budget = scanBudget{{5, 20}, {10, 40}, {40, 100}, {80, 240}}
 	s.indexSizes = indexSizes{segment: 8, flush: 10, round: 80, level0: 40, level1Run: 64, open: 3, export: 20}
@@ -382,7 +382,7 @@ func TestRideLists(t *testing.T) {
 				}
 			}
 		}
-		for range 300 { // for layers of every level
+		for range 300 { // for runs of both levels
 			change()
 		}
 		for n := range 2 * rounds {

@@ -15,33 +15,41 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// A tile is some hundred rides that began near one another, packed: all that a list
-// of rides in a box is filtered and sorted by, in columns. An index can have rides
-// in the order of where they began or in that of what they cost, not in both. A box
-// with millions of rides in it has thousands of tiles, but of most it is enough to
-// know, without reading them, which values they have at least and at most
-// ([zoneMap]).
+// The ride index serves lists of rides in a box, filtered and sorted by any indexed
+// column. It is an LSM tree (ADR 0017; measured against B-trees in ADR 0033):
 //
-// Tiles never change. What one says of a ride is true as long as the ride has the
-// revision that it says; where the truth stands after that, layer.go says.
+//   - Pending rows (untiled_rides) are its write buffer: a transaction that ends a ride
+//     or changes a closed one writes one.
+//   - A segment (ride_tiles) has up to 512 rides with starts close to each other, as
+//     bit-packed columns. Segments are immutable.
+//   - A run (ride_layers) is a set of segments written together. Level 0 has recent
+//     runs, which overlap; the runs of level 1 partition the ride ids.
+//   - Flushing moves pending rows to level 0; compaction moves level 0 to level 1.
+//   - A zone map has the number of rides of a segment and the range of each column. A
+//     query skips segments by zone map without reading them.
+//   - An entry is valid only if it has the current revision of its ride. Stale entries
+//     remain until compaction; queries drop them.
+//
+// Pages and exports of rides by area use it ([listQuery.usesSegments]); other lists use
+// B-tree indexes. The index can be rebuilt from the table rides.
 
-// rideEntry is what tiles have of a ride.
+// rideEntry is the row of a ride in the index.
 type rideEntry struct {
-	id       ulid.ULID // what follows the prefix
+	id       ulid.ULID // without the prefix
 	revision int64
 	cell     int64
-	texts    [len(textColumns)]string // empty: NULL
+	texts    [len(textColumns)]string // empty for NULL
 	values   [len(intColumns)]int64
 }
 
-// The columns of rides by which lists are filtered, and those by whose ranges they
-// are filtered and sorted. Rides that are over have a value in each of the latter.
+// textColumns are the columns for filters by equality, intColumns those for range
+// filters and sort keys. The intColumns of a closed ride are not NULL.
 var (
 	textColumns = [...]string{"subaccount_id", "status", "trip_type", "pricing_plan_id", "payment_status", "start_zone_id"}
 	intColumns  = [...]string{"updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"}
 )
 
-// parseRideID returns what tiles have of a ride's id.
+// parseRideID returns the ULID of a ride id.
 func parseRideID(id string) (ulid.ULID, error) {
 	text, ok := strings.CutPrefix(id, ridePrefix+"_")
 	if !ok {
@@ -52,7 +60,7 @@ func parseRideID(id string) (ulid.ULID, error) {
 
 func rideID(id ulid.ULID) string { return ridePrefix + "_" + id.String() }
 
-// idHalves are an id as two numbers, the first ones of which are in the order of ids.
+// idHalves splits an id into two 64-bit numbers. The high halves sort as the ids do.
 func idHalves(id ulid.ULID) (high, low int64) {
 	return int64(binary.BigEndian.Uint64(id[:8]) ^ signBit), int64(binary.BigEndian.Uint64(id[8:]))
 }
@@ -65,37 +73,37 @@ func joinHalves(high, low int64) (id ulid.ULID) {
 	return id
 }
 
-// interval is from the least value to the greatest.
+// interval is a closed interval of integers.
 type interval struct{ min, max int64 }
 
 func (r interval) with(v int64) interval { return interval{min(r.min, v), max(r.max, v)} }
 
-// emptyInterval has no values yet.
+// emptyInterval contains no value. It is the start of a union by with.
 var emptyInterval = interval{math.MaxInt64, math.MinInt64}
 
-// keyPrefix is where a ride is in the order of some value, but for the second half of
-// its id.
+// keyPrefix is the sort key of an entry without the low half of the id. Different
+// entries can share it.
 type keyPrefix struct{ value, id int64 }
 
 func (r keyPrefix) compare(other keyPrefix) int {
 	return cmp.Or(cmp.Compare(r.value, other.value), cmp.Compare(r.id, other.id))
 }
 
-// keyRange are from the first rank to the last: many rides have the same value, and then
-// it is their ids that tell which of two tiles comes first.
+// keyRange is a closed range of sort keys. It includes ids because many rides can share
+// a value.
 type keyRange struct{ first, last keyPrefix }
 
-// zoneMap is what is known of a tile without reading it.
+// zoneMap summarizes a segment. Each range covers all its entries.
 type zoneMap struct {
 	rides  int
 	rect   geo.Rect
 	cells  interval
-	ids    interval // of their first halves
+	ids    interval // high halves
 	values [len(intColumns)]keyRange
-	blooms [len(textColumns)]uint64 // wordBit of each
+	blooms [len(textColumns)]uint64 // union of bloomBit
 }
 
-// bloomBit is one of 64 bits that a word has in common with few others.
+// bloomBit returns the bit of a text in a Bloom filter of 64 bits with one hash.
 func bloomBit(word string) uint64 { return 1 << (crc32.ChecksumIEEE([]byte(word)) % 64) }
 
 func newZoneMap(rides []rideEntry) zoneMap {
@@ -122,10 +130,10 @@ func newZoneMap(rides []rideEntry) zoneMap {
 	return x
 }
 
-// zoneMapColumns is how many numbers an extent has.
+// zoneMapColumns is the number of integers of a packed zone map.
 const zoneMapColumns = 1 + 4 + 2 + 2 + 4*len(intColumns) + len(textColumns)
 
-// packZoneMaps packs extents: their number, and columns, see [bitpack.Append].
+// packZoneMaps encodes zone maps: their number, then columns as of [bitpack.Append].
 func packZoneMaps(list []zoneMap) []byte {
 	text := binary.AppendUvarint(nil, uint64(len(list)))
 	rows := make([][zoneMapColumns]int64, len(list))
@@ -182,7 +190,7 @@ func parseZoneMaps(text []byte) ([]zoneMap, error) {
 	return list, nil
 }
 
-// readCount reads how many of something follow: at most maxPacked.
+// readCount decodes a varint of at most maxCount and returns it with the rest of text.
 func readCount(text []byte) (int, []byte, error) {
 	n, size := binary.Uvarint(text)
 	if size <= 0 || n > maxCount {
@@ -191,21 +199,20 @@ func readCount(text []byte) (int, []byte, error) {
 	return int(n), text[size:], nil
 }
 
-// maxCount bounds what is packed together.
+// maxCount limits counts and lengths in encoded segments and zone maps.
 const maxCount = 1 << 16
 
-var errSegment = errors.New("a tile of rides is damaged")
+var errSegment = errors.New("a segment of the ride index is damaged")
 
-// packedSegment is some rides, packed, in three texts. They end with padding, see
-// [bitpack.Column]:
+// packedSegment is an encoded segment in three blobs, each padded for [bitpack.Column]:
 //
-//	cells  how many they are, and a column of cells
-//	facts  of each of wordColumns how many words there are, and these, each after its
-//	       length; columns of which word it is, and valueColumns
-//	ids    columns of the halves of ids, and of revisions
+//	cells  the number of entries, and the column of cells
+//	facts  for each of textColumns a dictionary: its length, and texts prefixed with
+//	       their lengths; then the columns of dictionary codes, and the intColumns
+//	ids    the columns of high halves, low halves and revisions
 type packedSegment struct{ cells, facts, ids []byte }
 
-// packSegment packs rides, in their order.
+// packSegment encodes entries in the given order.
 func packSegment(rides []rideEntry) packedSegment {
 	var t packedSegment
 	values := make([]int64, len(rides))
@@ -248,7 +255,8 @@ func packSegment(rides []rideEntry) packedSegment {
 	return t
 }
 
-// segment is a packedTile that can be read.
+// segment is a decoded packedSegment. Columns are decoded on access. It is immutable and
+// safe for concurrent use.
 type segment struct {
 	rides                  int
 	cells                  bitpack.Column
@@ -298,10 +306,10 @@ func (p *packedSegment) parse() (*segment, error) {
 	return t, nil
 }
 
-// id returns the id of a ride.
+// id returns the id of entry i.
 func (t *segment) id(i int) ulid.ULID { return joinHalves(t.highs.At(i), t.lows.At(i)) }
 
-// unpack returns the rides of a tile.
+// unpack returns the entries of a segment.
 func (p *packedSegment) unpack() ([]rideEntry, error) {
 	t, err := p.parse()
 	if err != nil {
@@ -325,8 +333,8 @@ func (p *packedSegment) unpack() ([]rideEntry, error) {
 	return rides, nil
 }
 
-// packSegments packs rides in tiles of at most size, each of such as began near one
-// another, and changes their order.
+// packSegments sorts entries by cell and packs them into segments of up to size, with
+// their zone maps.
 func packSegments(rides []rideEntry, size int) (segments []packedSegment, zoneMaps []zoneMap) {
 	slices.SortFunc(rides, func(a, b rideEntry) int { return cmp.Compare(a.cell, b.cell) })
 	for part := range slices.Chunk(rides, size) {
