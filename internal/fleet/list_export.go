@@ -154,11 +154,11 @@ func (s *listQuery) emit(d *Record, fn func(*Record) error) error {
 // else by a single index scan.
 func (s *listQuery) eachInPartition(fn func(*Record) error) error {
 	if s.usesSegments() {
-		tiles, err := s.readRunSet()
+		runs, err := s.readRunSet()
 		if err != nil {
 			return err
 		}
-		if tiles.estimate(s.rects).inside <= float64(s.indexSizes.export) {
+		if runs.estimate(s.rects).inside <= float64(s.indexSizes.export) {
 			found, err := s.findInSegments(noLimit)
 			if err != nil {
 				return err
