@@ -46,12 +46,12 @@ type commands struct {
 }
 
 const description = `The back office of people who rent out vehicles: requests from mail, SMS and
-other channels become tickets; other systems hear of them by webhooks.
+other channels become tickets; webhooks notify other systems.
 
 Try it:
-  kickstand demo                  a server with something in it
+  kickstand demo                  a server with sample data
   kickstand listen                in a second terminal: see webhooks arrive
-  kickstand trigger sms           in a third: a customer writes
+  kickstand trigger sms           in a third: send a customer's text
 
 Every setting is a flag, a variable KICKSTAND_… (or …_FILE) and a key of
 kickstand.toml.`
@@ -81,8 +81,11 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 		return fmt.Errorf("command line: %w", err)
 	}
 	parser.Model.HelpFlag.Group = everyCommand
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "--version":
+		args = append([]string{"version"}, args[1:]...)
 	}
 	src, err := sourcesFor(ctx, parser, args, lookup)
 	if err != nil {
