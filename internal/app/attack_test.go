@@ -10,54 +10,30 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/netguard/netguardtest"
 )
 
-// pipes is a listener with in-memory connections, for tests of time-outs under package
-// synctest.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-type pipeAddress string
-
-func (pipeAddress) Network() string  { return "pipe" }
-func (a pipeAddress) String() string { return string(a) }
-
-// piped is an in-memory connection with a remote address.
-type piped struct {
-	net.Conn
-	remote pipeAddress
-}
-
-func (p piped) RemoteAddr() net.Addr { return p.remote }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-func (p *pipes) Close() error   { return nil }
-func (p *pipes) Addr() net.Addr { return pipeAddress("server") }
+// pipes is a server in memory.
+type pipes struct{ *netguardtest.Listener }
 
 // dial returns a connection to the server from an address.
-func (p *pipes) dial(remote string) net.Conn {
-	ours, theirs := net.Pipe()
-	p.conns <- piped{theirs, pipeAddress(remote)}
-	return ours
+func (p pipes) dial(t *testing.T, remote string) net.Conn {
+	t.Helper()
+	conn, err := p.Dial(t.Context(), remote)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }
 
 // servePipes serves h with the limits of the real server, under synctest.
-func servePipes(t *testing.T, h http.Handler) *pipes {
+func servePipes(t *testing.T, h http.Handler) pipes {
 	t.Helper()
-	p := &pipes{make(chan net.Conn), make(chan struct{})}
+	p := pipes{netguardtest.NewListener()}
 	srv := newServer(limitUnreadBody(h), quiet)
 	go srv.Serve(p)
 	t.Cleanup(func() {
-		close(p.done)
 		srv.Close()
 		<-time.After(time.Second) // the server lingers, in fake time
 	})
@@ -117,7 +93,7 @@ func TestAttackSlowConnections(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := servePipes(t, tt.handler)
-				status, after := trickle(p.dial("192.0.2.1:1"), tt.head, tt.rest)
+				status, after := trickle(p.dial(t, "192.0.2.1:1"), tt.head, tt.rest)
 				if status != tt.status || after > tt.within+3*time.Second {
 					t.Errorf("answered %d after %v, want %d after %v at most", status, after, tt.status, tt.within)
 				}
@@ -134,7 +110,7 @@ func TestAttackIdleConnection(t *testing.T) {
 			first string
 			after time.Duration
 		}{"before a request": {"", 10 * time.Second}, "after a request": {"GET / HTTP/1.1\r\nHost: h\r\n\r\n", 2 * time.Minute}} {
-			conn := p.dial("192.0.2.1:1")
+			conn := p.dial(t, "192.0.2.1:1")
 			began := time.Now()
 			go io.WriteString(conn, tt.first)
 			if _, err := io.Copy(io.Discard, conn); err != nil {
@@ -155,7 +131,7 @@ func TestAttackLargeHeaders(t *testing.T) {
 			"one":  "X-A: " + strings.Repeat("a", 200<<10) + "\r\n",
 			"many": strings.Repeat("X-A: a\r\n", 40_000),
 		} {
-			conn := p.dial("192.0.2.1:1")
+			conn := p.dial(t, "192.0.2.1:1")
 			go fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: h\r\n%s\r\n", head)
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
@@ -175,7 +151,7 @@ func TestAttackHTTP2Streams(t *testing.T) {
 			"prior knowledge": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
 			"upgrade":         "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n",
 		} {
-			conn := p.dial("192.0.2.1:1")
+			conn := p.dial(t, "192.0.2.1:1")
 			go io.WriteString(conn, head)
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil || resp.StatusCode != http.StatusNotFound || resp.ProtoMajor != 1 {

@@ -12,47 +12,19 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/netguard/netguardtest"
 )
-
-// pipes is a listener with in-memory connections.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-type address string
-
-func (a address) Network() string { return "pipe" }
-func (a address) String() string  { return string(a) }
-
-// from is a connection with a remote address.
-type from struct {
-	net.Conn
-	address
-}
-
-func (f from) RemoteAddr() net.Addr { return f.address }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-func (p *pipes) Close() error   { return nil }
-func (p *pipes) Addr() net.Addr { return address("server") }
 
 // house is a server in a synctest bubble that answers with the length of the body.
 type house struct {
-	pool  *Pool
-	pipes *pipes
+	pool     *Pool
+	listener *netguardtest.Listener
 }
 
 func start(t *testing.T, total, perClient, limit int64) *house {
 	t.Helper()
-	h := &house{New(total, perClient), &pipes{make(chan net.Conn), make(chan struct{})}}
+	h := &house{New(total, perClient), netguardtest.NewListener()}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := h.pool.Read(w, r, r.RemoteAddr, limit)
 		defer b.Release()
@@ -67,8 +39,8 @@ func start(t *testing.T, total, perClient, limit int64) *house {
 			fmt.Fprint(w, len(b.Bytes))
 		}
 	})}
-	go srv.Serve(h.pipes)
-	t.Cleanup(func() { close(h.pipes.done); srv.Close(); <-time.After(time.Second) }) // the server lingers, in the bubble
+	go srv.Serve(h.listener)
+	t.Cleanup(func() { srv.Close(); <-time.After(time.Second) }) // the server lingers, in the bubble
 	return h
 }
 
@@ -82,8 +54,10 @@ type sender struct {
 
 // send starts a request with the body that write writes.
 func (h *house) send(client string, length int64, write func(w io.Writer)) *sender {
-	ours, theirs := net.Pipe()
-	h.pipes.conns <- from{theirs, address(client)}
+	ours, err := h.listener.Dial(context.Background(), client)
+	if err != nil {
+		panic(err) // the test has ended
+	}
 	s := &sender{conn: ours, done: make(chan struct{})}
 	start, wrote := time.Now(), make(chan struct{})
 	go func() {

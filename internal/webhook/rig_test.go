@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/netguard/netguardtest"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
@@ -183,10 +185,12 @@ func (b *mailbox) all() []mail.Message {
 type network struct {
 	t     *testing.T
 	mu    sync.Mutex
-	hosts map[string]*listener
+	hosts map[string]*netguardtest.Listener
 }
 
-func newNetwork(t *testing.T) *network { return &network{t: t, hosts: make(map[string]*listener)} }
+func newNetwork(t *testing.T) *network {
+	return &network{t: t, hosts: make(map[string]*netguardtest.Listener)}
+}
 
 func (n *network) transport() *http.Transport {
 	tr := &http.Transport{
@@ -211,15 +215,11 @@ func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error)
 	if l == nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("connection refused")}
 	}
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.closed:
+	conn, err := l.Dial(ctx, "192.0.2.1:443")
+	if errors.Is(err, net.ErrClosed) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("connection refused")}
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
+	return conn, err
 }
 
 // serve answers requests to a host until the end of the test.
@@ -231,31 +231,13 @@ func (n *network) serve(host string, h http.HandlerFunc) {
 	n.t.Cleanup(func() { srv.Close(); <-done })
 }
 
-func (n *network) listen(host string) *listener {
-	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
+func (n *network) listen(host string) *netguardtest.Listener {
+	l := netguardtest.NewListener()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.hosts[host] = l
 	return l
 }
-
-type listener struct {
-	conns  chan net.Conn
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *listener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
-func (l *listener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // post is one request that a receiver got.
 type post struct {

@@ -14,9 +14,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
+	"github.com/kickstand-dev/kickstand/internal/netguard/netguardtest"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
 
@@ -50,14 +50,15 @@ func OpenAPI(t testing.TB, api *rest.API) []byte {
 func New(t testing.TB, api *rest.API, base string) *Client {
 	t.Helper()
 	doc := readDocument(t, OpenAPI(t, api))
-	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	l := netguardtest.NewListener()
 	srv := &http.Server{
 		Handler:  api.Wrap(http.NotFoundHandler()),
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
 	}
 	done := make(chan struct{})
 	go func() { srv.Serve(l); close(done) }()
-	transport := &http.Transport{DialContext: l.dial, DisableCompression: true, MaxIdleConnsPerHost: 64}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx, Peer+":40000") }
+	transport := &http.Transport{DialContext: dial, DisableCompression: true, MaxIdleConnsPerHost: 64}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		srv.Close()
@@ -288,42 +289,4 @@ func Query(pairs ...string) string {
 		v.Add(pairs[i], pairs[i+1])
 	}
 	return "?" + v.Encode()
-}
-
-// listener is a network with a single host.
-type listener struct {
-	conns  chan net.Conn
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *listener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
-func (l *listener) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (l *listener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	near, far := net.Pipe()
-	select {
-	case l.conns <- conn{far}:
-		return near, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// conn is a connection from [Peer].
-type conn struct{ net.Conn }
-
-func (conn) RemoteAddr() net.Addr {
-	return &net.TCPAddr{IP: net.ParseIP(Peer), Port: 40000}
 }
