@@ -122,7 +122,7 @@ func (f *failures) Write(line []byte) (int, error) {
 
 const password = "correct horse battery staple"
 
-// organization creates an organization with an admin named Robin Berg, whose address is
+// organization creates an organization with the admin Robin Berg,
 // admin@SLUG.example.
 func (p *program) organization(name string) (account.Organization, account.User) {
 	p.t.Helper()

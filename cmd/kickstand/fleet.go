@@ -113,8 +113,8 @@ type fleetImportCmd struct {
 func (*fleetImportCmd) Help() string {
 	return `The file is an object with any of the lists subaccounts, vehicle_types,
 pricing_plans, customers, zones and vehicles, with records in the form of the API:
-the output of "kickstand fleet export". Its records refer to each other by ids;
-they get new ids, except that a record whose id exists in the fleet is skipped.
+the output of "kickstand fleet export". Its records refer to each other by ids.
+Each gets a new id; a record with an existing id of the fleet is skipped.
 If anything is wrong, the command lists every error and imports nothing. Rides
 cannot be imported.`
 }

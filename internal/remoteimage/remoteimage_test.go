@@ -184,7 +184,7 @@ func TestRefusals(t *testing.T) {
 		return nil, fmt.Errorf("dial: %w", &netguard.AddressError{Why: "private"})
 	}
 	huge := bytes.Repeat([]byte(png), 5<<20/len(png)+1)
-	// Reading more than the bound, or anything of what is announced as too large, fails.
+	// Reading past the bound fails, and so does any read of a body announced as too large.
 	endless := func(r *http.Request) (*http.Response, error) {
 		return respond(200, io.MultiReader(bytes.NewReader(huge), iotest.ErrReader(errors.New("read too far"))))(r)
 	}

@@ -203,7 +203,7 @@ func (r *Request) cutFeatures(add func([]byte) bool) *apiError {
 	return nil
 }
 
-// Skip counts a member as read-only whose value only the service sets.
+// Skip counts a member as read-only, because only the service sets it.
 func (l *Line) Skip(name string) {
 	if !slices.Contains(l.skipped, name) { // the transaction may run again
 		l.skipped = append(l.skipped, name)

@@ -181,8 +181,8 @@ func TestStreamEndsAbsolutely(t *testing.T) {
 	}, func(c *account.Config) { c.SessionLife = 7*time.Minute + time.Second })
 }
 
-// TestStreamMissesNoEnd checks that the next heartbeat detects an end whose announcement
-// was lost.
+// TestStreamMissesNoEnd checks that the next heartbeat detects the end of a session when its
+// announcement was lost.
 func TestStreamMissesNoEnd(t *testing.T) {
 	withLiveFixture(t, func(t *testing.T, n *liveFixture) {
 		ada := n.enter("ada@example.com", "Acme")

@@ -152,7 +152,7 @@ func Hold(t testing.TB, d *db.DB, table, id string) {
 	}
 }
 
-// Release ends what [Hold] does to a table.
+// Release undoes [Hold] on a table.
 func Release(t testing.TB, d *db.DB, table string) {
 	t.Helper()
 	statement := "DROP TRIGGER held"
