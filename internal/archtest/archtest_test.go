@@ -35,8 +35,9 @@ var layers = [][]string{
 		"internal/fairqueue", "internal/bodypool", "internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
 		"internal/phone", "internal/period", "internal/safehtml", "internal/optional", "internal/rfc3339", "internal/mailauth",
 		"internal/bitpack", "internal/cache", "internal/geo", "internal/loop", "internal/tariff",
+		"internal/clientgen",
 	},
-	1: {"internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/rest/schema", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit"},
+	1: {"internal/clientgen/generate", "internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/rest/schema", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit"},
 	2: {
 		"internal/fleet/rideindex", "internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
 		"internal/apikey", "internal/call", "internal/shop",

@@ -1,0 +1,5 @@
+package clientgen
+
+func generateGo(apis []*API) ([]File, error) {
+	return nil, nil
+}

@@ -1,0 +1,126 @@
+package clientgen
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// nouns are the nouns of groups that differ from their tags.
+var nouns = map[string]string{
+	"analytics": "analytics",
+	"api_key":   "key",
+	"pricing":   "pricing_plan",
+	"sandbox":   "sandbox",
+	"settings":  "settings",
+}
+
+// methods are the names of operations that the rule in methodName makes unreadable.
+var methods = map[string]string{
+	"getTicketAnalytics":     "tickets",
+	"getRideAnalytics":       "rides",
+	"getRevenueAnalytics":    "revenue",
+	"listUpcomingDeliveries": "list_upcoming",
+}
+
+// fleetNames are the fleet's records and enums that have the prefix "fleet_", since the
+// helpdesk has others of the same name. The list is explicit so that a new record of one API
+// never renames a published type: Read refuses a name that both have and that is not here.
+var fleetNames = []string{
+	"analytics_granularity", "analytics_group_by", "api_key", "audit_entry", "customer", "settings_sort",
+}
+
+// splitWords splits a name of the document into lower-case words: "listSLAPolicies" has list,
+// sla and policies.
+func splitWords(s string) []string {
+	var words []string
+	runes := []rune(s)
+	start := 0
+	flush := func(end int) {
+		if end > start {
+			words = append(words, strings.ToLower(string(runes[start:end])))
+		}
+		start = end
+	}
+	for i, r := range runes {
+		switch {
+		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
+			flush(i)
+			start = i + 1
+		case unicode.IsUpper(r) && i > 0:
+			ends := i+1 < len(runes) && unicode.IsLower(runes[i+1])
+			if !unicode.IsUpper(runes[i-1]) || ends {
+				flush(i)
+			}
+		}
+	}
+	flush(len(runes))
+	return words
+}
+
+// Snake returns a name in snake case: "created_at[gte]" becomes "created_at_gte".
+func Snake(s string) string { return strings.Join(splitWords(s), "_") }
+
+// Camel returns a name in camel case, with an initial lower-case letter.
+func Camel(s string) string {
+	p := []rune(Pascal(s))
+	if len(p) > 0 {
+		p[0] = unicode.ToLower(p[0])
+	}
+	return string(p)
+}
+
+// Pascal returns a name in camel case, with an initial upper-case letter: "SlaPolicy".
+func Pascal(s string) string {
+	var b strings.Builder
+	for _, w := range splitWords(s) {
+		b.WriteString(strings.ToUpper(w[:1]) + w[1:])
+	}
+	return b.String()
+}
+
+// singular returns the singular of an English noun in snake case.
+func singular(s string) string {
+	switch {
+	case slices.Contains([]string{"analytics", "settings", "sandbox", "gbfs", "status", "address"}, s):
+		return s
+	case strings.HasSuffix(s, "ies"):
+		return strings.TrimSuffix(s, "ies") + "y"
+	case strings.HasSuffix(s, "ss") || strings.HasSuffix(s, "us") || strings.HasSuffix(s, "is"):
+		return s
+	case strings.HasSuffix(s, "sses") || strings.HasSuffix(s, "xes"):
+		return strings.TrimSuffix(s, "es")
+	default:
+		return strings.TrimSuffix(s, "s")
+	}
+}
+
+// methodName returns the name of an operation within its group. The group's noun goes, in the
+// singular or plural: listTickets is list. Other nouns stay: listConversations of messages is
+// list_conversations.
+func methodName(id, group string) string {
+	if name, ok := methods[id]; ok {
+		return name
+	}
+	noun, ok := nouns[group]
+	if !ok {
+		noun = singular(group)
+	}
+	words := splitWords(id)
+	parts := strings.Split(noun, "_")
+	for i := 1; i+len(parts) <= len(words); i++ {
+		if singular(strings.Join(words[i:i+len(parts)], "_")) == singular(noun) {
+			words = slices.Delete(words, i, i+len(parts))
+			break
+		}
+	}
+	return strings.Join(words, "_")
+}
+
+// groupSingular returns the singular of a group's noun.
+func groupSingular(group string) string {
+	if n, ok := nouns[group]; ok && group != "api_key" {
+		return singular(n)
+	}
+	return singular(group)
+}

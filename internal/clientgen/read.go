@@ -1,0 +1,711 @@
+package clientgen
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Documents are the OpenAPI documents that the libraries are generated from.
+type Documents struct {
+	Helpdesk, Fleet, Sandbox []byte
+}
+
+// Read returns the helpdesk and the fleet, in this order. The fleet is that of the sandbox's
+// document: operations that the fleet's document lacks exist in the sandbox only.
+func Read(d Documents) ([]*API, error) {
+	helpdesk, err := read("helpdesk", d.Helpdesk)
+	if err != nil {
+		return nil, err
+	}
+	sandbox, err := read("fleet", d.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	var fleet document
+	if err := json.Unmarshal(d.Fleet, &fleet); err != nil {
+		return nil, fmt.Errorf("read the fleet's document: %w", err)
+	}
+	live := map[string]bool{}
+	for _, item := range fleet.Paths {
+		for _, op := range item {
+			live[op.ID] = true
+		}
+	}
+	sandbox.Title = fleet.Info.Title
+	for g := range sandbox.Groups {
+		for o := range sandbox.Groups[g].Operations {
+			op := &sandbox.Groups[g].Operations[o]
+			op.Sandbox = !live[op.ID]
+		}
+	}
+	if err := distinct(helpdesk, sandbox); err != nil {
+		return nil, err
+	}
+	return []*API{helpdesk, sandbox}, nil
+}
+
+// document is the part of an OpenAPI document that the libraries need.
+type document struct {
+	Info struct{ Title, Version string }
+	Tags []struct{ Name, Description string }
+	// Paths and webhooks have operations by method.
+	Paths      map[string]map[string]operation
+	Webhooks   map[string]map[string]operation
+	Components struct {
+		Schemas    map[string]*schema
+		Parameters map[string]parameter
+	}
+}
+
+type operation struct {
+	ID          string `json:"operationId"`
+	Summary     string
+	Description string
+	Tags        []string
+	Parameters  []parameter
+	RequestBody *struct {
+		Required bool
+		Content  map[string]media
+	}
+	Responses  map[string]response
+	Permission string   `json:"x-permission"`
+	Exports    []string `json:"x-exports"`
+	Imports    []string `json:"x-imports"`
+	Codes      []string `json:"x-codes"`
+}
+
+type parameter struct {
+	Ref         string `json:"$ref"`
+	Name        string
+	In          string
+	Description string
+	Required    bool
+	Schema      *schema
+	Example     json.RawMessage
+}
+
+type media struct {
+	Schema   *schema
+	Example  json.RawMessage
+	Examples map[string]struct{ Value json.RawMessage }
+}
+
+type response struct {
+	Description string
+	Content     map[string]media
+}
+
+type schema struct {
+	Ref                  string `json:"$ref"`
+	Type                 types
+	Format               string
+	Description          string
+	Enum                 []any
+	Const                any
+	Properties           map[string]*schema
+	Required             []string
+	Items                *schema
+	AdditionalProperties *additional
+	AnyOf, OneOf, AllOf  []*schema
+	ReadOnly, WriteOnly  bool
+	Example              json.RawMessage
+	Examples             []json.RawMessage
+}
+
+// types is a type or a list of types.
+type types []string
+
+func (t *types) UnmarshalJSON(text []byte) error {
+	if text[0] == '[' {
+		return json.Unmarshal(text, (*[]string)(t))
+	}
+	*t = types{""}
+	return json.Unmarshal(text, &(*t)[0])
+}
+
+// additional is a schema of additional properties, or whether there may be any.
+type additional struct{ schema *schema }
+
+func (a *additional) UnmarshalJSON(text []byte) error {
+	if text[0] == '{' {
+		return json.Unmarshal(text, &a.schema)
+	}
+	return nil
+}
+
+// reader turns one document into an API.
+type reader struct {
+	doc     document
+	api     *API
+	records map[string]*Record
+	enums   map[string][]string // possible names by values, which are joined by line breaks
+}
+
+func read(name string, text []byte) (*API, error) {
+	r := &reader{api: &API{Name: name}, records: map[string]*Record{}, enums: map[string][]string{}}
+	if err := json.Unmarshal(text, &r.doc); err != nil {
+		return nil, fmt.Errorf("read the document %s: %w", name, err)
+	}
+	r.api.Title, r.api.Version = r.doc.Info.Title, r.doc.Info.Version
+	for _, tag := range r.doc.Tags {
+		group := Snake(tag.Name)
+		r.api.Groups = append(r.api.Groups, Group{Name: group, Singular: groupSingular(group), Title: tag.Name, Doc: tag.Description})
+	}
+	codes := map[string]bool{}
+	for _, path := range slices.Sorted(maps.Keys(r.doc.Paths)) {
+		for _, method := range []string{"get", "post", "put", "delete"} {
+			in, ok := r.doc.Paths[path][method]
+			if !ok {
+				continue
+			}
+			op, err := r.operation(strings.ToUpper(method), path, in)
+			if err != nil {
+				return nil, fmt.Errorf("%s %s of %s: %w", method, path, name, err)
+			}
+			for _, c := range op.Codes {
+				codes[c] = true
+			}
+		}
+	}
+	r.api.Codes = slices.Sorted(maps.Keys(codes))
+	if err := r.events(); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.records)) {
+		r.api.Records = append(r.api.Records, *r.records[name])
+	}
+	return r.api, r.nameEnums()
+}
+
+// operation adds an operation to its group.
+func (r *reader) operation(method, path string, in operation) (*Operation, error) {
+	if len(in.Tags) != 1 {
+		return nil, errors.New("the operation needs one tag")
+	}
+	g := slices.IndexFunc(r.api.Groups, func(g Group) bool { return g.Title == in.Tags[0] })
+	if g < 0 {
+		return nil, fmt.Errorf("the tag %q is not declared", in.Tags[0])
+	}
+	group := &r.api.Groups[g]
+	op := Operation{
+		ID: in.ID, Method: method, Path: path, Summary: in.Summary, Doc: in.Description, Permission: in.Permission,
+		Name: methodName(in.ID, group.Name), Exports: in.Exports, Imports: in.Imports,
+	}
+	if group.Find(op.Name) != nil {
+		return nil, fmt.Errorf("the group %s has two methods %s: add one to methods", group.Name, op.Name)
+	}
+	for _, p := range in.Parameters {
+		if err := r.parameter(&op, group, p); err != nil {
+			return nil, err
+		}
+	}
+	if in.RequestBody != nil {
+		body := in.RequestBody.Content["application/json"]
+		t, _, err := r.typeOf(body.Schema, true, Snake(in.ID), in.ID)
+		if err != nil {
+			return nil, err
+		}
+		op.Body, op.BodyRequired, op.Example = &t, in.RequestBody.Required, body.example()
+		if len(op.Imports) == 0 {
+			op.Imports = others(in.RequestBody.Content)
+		}
+	}
+	if err := r.answers(&op, in); err != nil {
+		return nil, err
+	}
+	group.Operations = append(group.Operations, op)
+	return &op, nil
+}
+
+func (r *reader) parameter(op *Operation, group *Group, p parameter) error {
+	if name, ok := strings.CutPrefix(p.Ref, "#/components/parameters/"); ok {
+		p = r.doc.Components.Parameters[name]
+	}
+	switch p.In {
+	case "header":
+		switch strings.ToLower(p.Name) {
+		case "idempotency-key":
+			op.Idempotent = true
+		case "if-match":
+			op.IfMatch = true
+		case "if-none-match":
+			op.IfNoneMatch = true
+		case "x-subaccount-id":
+			op.Subaccount = true
+		}
+		return nil
+	case "query":
+		if p.Name == "expand[]" {
+			for _, v := range p.Schema.Items.Enum {
+				op.Expand = append(op.Expand, fmt.Sprint(v))
+			}
+			return nil
+		}
+	}
+	name := group.Singular + "_" + singular(Snake(p.Name))
+	t, _, err := r.typeOf(p.Schema, true, name, group.Singular+"."+p.Name)
+	if err != nil {
+		return fmt.Errorf("parameter %s: %w", p.Name, err)
+	}
+	out := Param{Name: p.Name, Doc: cmp.Or(p.Description, p.Schema.Description), Type: t, Required: p.Required, Example: p.Example}
+	if out.Example == nil {
+		out.Example = p.Schema.example()
+	}
+	if p.In == "path" {
+		op.PathParams = append(op.PathParams, out)
+	} else {
+		op.Query = append(op.Query, out)
+	}
+	return nil
+}
+
+// answers reads the answer of success and the codes of the others.
+func (r *reader) answers(op *Operation, in operation) error {
+	codes := map[string]bool{}
+	for _, c := range in.Codes {
+		codes[c] = true
+	}
+	for _, status := range slices.Sorted(maps.Keys(in.Responses)) {
+		res := in.Responses[status]
+		switch status[0] {
+		case '2':
+			content, ok := res.Content["application/json"]
+			if !ok && len(res.Content) > 0 && op.Imports != nil {
+				continue // the answer of an import
+			}
+			var n int
+			if _, err := fmt.Sscan(status, &n); err != nil {
+				return fmt.Errorf("status %q: %w", status, err)
+			}
+			op.Status = n
+			op.File = !ok && len(res.Content) > 0
+			if !ok {
+				continue
+			}
+			if err := r.answer(op, content.Schema); err != nil {
+				return err
+			}
+			if len(op.Exports) == 0 {
+				op.Exports = others(res.Content)
+			}
+		case '4', '5':
+			for _, c := range quoted(res.Description) {
+				codes[c] = true
+			}
+		}
+	}
+	op.Codes = slices.Sorted(maps.Keys(codes))
+	return nil
+}
+
+func (r *reader) answer(op *Operation, s *schema) error {
+	flat, err := r.flat(s)
+	if err != nil {
+		return err
+	}
+	if data := flat.Properties["data"]; data != nil && flat.Properties["has_more"] != nil {
+		op.List = true
+		s = data.Items
+	}
+	s = r.unexpanded(s)
+	t, _, err := r.typeOf(s, false, Snake(op.ID), op.ID)
+	if err != nil {
+		return err
+	}
+	op.Answer, op.Row = &t, &t
+	if !op.List && t.Kind == KindRecord {
+		// An answer with rows, such as analytics, is exported row by row.
+		if i := slices.IndexFunc(r.records[t.Record].Members, func(m Member) bool { return m.Name == "data" && m.Type.Kind == KindArray }); i >= 0 {
+			op.Row = r.records[t.Record].Members[i].Type.Of
+		}
+	}
+	return nil
+}
+
+// unexpanded returns the named schema of an inlined record.
+func (r *reader) unexpanded(s *schema) *schema {
+	if object := s.Properties["object"]; s.Ref == "" && object != nil && len(object.Enum) == 1 {
+		if name := fmt.Sprint(object.Enum[0]); r.doc.Components.Schemas[name] != nil {
+			return &schema{Ref: "#/components/schemas/" + name}
+		}
+	}
+	return s
+}
+
+// typeOf returns the type of a schema and whether it may be null. Records and enums that the
+// document does not name are called name; a record's place in the document is path.
+func (r *reader) typeOf(s *schema, input bool, name, path string) (Type, bool, error) {
+	s, nullable := r.withoutNull(s)
+	if ref, ok := strings.CutPrefix(s.Ref, "#/components/schemas/"); ok {
+		target := r.doc.Components.Schemas[ref]
+		if target == nil {
+			return Type{}, false, fmt.Errorf("no schema %s", ref)
+		}
+		t, n, err := r.typeOf(target, input, schemaName(ref, input), ref)
+		return t, n || nullable, err
+	}
+	kinds := slices.DeleteFunc(slices.Clone(s.Type), func(t string) bool { return t == "null" })
+	if len(kinds) < len(s.Type) {
+		nullable = true
+	}
+	if len(s.AllOf) > 0 {
+		kinds = []string{"object"}
+	}
+	if len(kinds) != 1 {
+		return Type{Kind: KindAny}, nullable, nil
+	}
+	switch kinds[0] {
+	case "string":
+		t := stringType(s)
+		if t.Kind == KindEnum {
+			nullable = nullable || slices.Contains(s.Enum, any(nil))
+			r.enum(name, t.Enum)
+		}
+		return t, nullable, nil
+	case "integer":
+		return Type{Kind: KindInteger, Format: s.Format}, nullable, nil
+	case "number":
+		return Type{Kind: KindNumber, Format: s.Format}, nullable, nil
+	case "boolean":
+		return Type{Kind: KindBoolean}, nullable, nil
+	case "array":
+		of, n, err := r.typeOf(s.Items, input, singularLast(name), path)
+		of.Nullable = n
+		return Type{Kind: KindArray, Of: &of}, nullable, err
+	case "object":
+		flat, err := r.flat(s)
+		if err != nil {
+			return Type{}, false, err
+		}
+		if len(flat.Properties) == 0 {
+			t, err := r.mapType(s, input, name, path)
+			return t, nullable, err
+		}
+		t, err := r.record(flat, input, r.nested(name, path), path)
+		return t, nullable, err
+	}
+	return Type{}, false, fmt.Errorf("the type %s is unknown", kinds[0])
+}
+
+// schemaName returns the name of a record that the document names. A part of bodies that is not
+// named as one gets a suffix.
+func schemaName(schema string, input bool) string {
+	name := Snake(schema)
+	if input && !strings.HasSuffix(name, "_create") && !strings.HasSuffix(name, "_update") && !strings.HasSuffix(name, "_request") {
+		name += "_input"
+	}
+	return name
+}
+
+// withoutNull returns the alternative of a schema that is not null.
+func (r *reader) withoutNull(s *schema) (*schema, bool) {
+	for _, of := range [][]*schema{s.AnyOf, s.OneOf} {
+		for _, alternative := range of {
+			if len(of) == 2 && alternative.Ref != "" {
+				return alternative, len(of[1].Type) == 1 && of[1].Type[0] == "null"
+			}
+		}
+	}
+	return s, false
+}
+
+// stringType returns the type of a string. An enum with one value is a string that has it.
+func stringType(s *schema) Type {
+	t := Type{Kind: KindString, Format: s.Format}
+	switch s.Format {
+	case "date-time":
+		t.Kind = KindTime
+	case "date":
+		t.Kind = KindDate
+	case "byte":
+		t.Kind = KindBytes
+	}
+	for _, v := range s.Enum {
+		if v != nil {
+			t.Enum = append(t.Enum, fmt.Sprint(v))
+		}
+	}
+	if s.Const != nil {
+		t.Enum = []string{fmt.Sprint(s.Const)}
+	}
+	if len(t.Enum) > 1 {
+		t.Kind = KindEnum
+	}
+	return t
+}
+
+func (r *reader) mapType(s *schema, input bool, name, path string) (Type, error) {
+	of := Type{Kind: KindAny}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.schema != nil {
+		t, nullable, err := r.typeOf(s.AdditionalProperties.schema, input, singularLast(name), path)
+		if err != nil {
+			return Type{}, err
+		}
+		t.Nullable = nullable
+		of = t
+	}
+	return Type{Kind: KindMap, Of: &of}, nil
+}
+
+// flat returns a schema with the members of its reference and its parts.
+func (r *reader) flat(s *schema) (*schema, error) {
+	s, _ = r.withoutNull(s)
+	if ref, ok := strings.CutPrefix(s.Ref, "#/components/schemas/"); ok {
+		target := r.doc.Components.Schemas[ref]
+		if target == nil {
+			return nil, fmt.Errorf("no schema %s", ref)
+		}
+		return r.flat(target)
+	}
+	if len(s.AllOf) == 0 {
+		return s, nil
+	}
+	out := &schema{Type: types{"object"}, Description: s.Description, Properties: maps.Clone(s.Properties), Required: s.Required}
+	if out.Properties == nil {
+		out.Properties = map[string]*schema{}
+	}
+	for _, part := range s.AllOf {
+		flat, err := r.flat(part)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(out.Properties, flat.Properties)
+		out.Required = append(slices.Clone(out.Required), flat.Required...)
+		out.Description = cmp.Or(out.Description, flat.Description)
+	}
+	return out, nil
+}
+
+// nested returns the name of an object within another one: name, unless the document calls a
+// schema that.
+func (r *reader) nested(name, path string) string {
+	if r.doc.Components.Schemas[path] != nil {
+		return name
+	}
+	for ref := range r.doc.Components.Schemas {
+		if Snake(ref) == name {
+			return name + "_value"
+		}
+	}
+	return name
+}
+
+// record adds a record, unless it exists, and returns its type.
+func (r *reader) record(s *schema, input bool, name, path string) (Type, error) {
+	t := Type{Kind: KindRecord, Record: name}
+	if known := r.records[name]; known != nil {
+		if known.Schema != path || known.Input != input {
+			return t, fmt.Errorf("%s and %s are both called %s", path, known.Schema, name)
+		}
+		return t, nil
+	}
+	out := &Record{Name: name, Schema: path, Doc: s.Description, Input: input}
+	r.records[name] = out
+	for _, member := range slices.Sorted(maps.Keys(s.Properties)) {
+		m := s.Properties[member]
+		if input && m.ReadOnly || !input && m.WriteOnly {
+			continue
+		}
+		mt, nullable, err := r.typeOf(m, input, name+"_"+Snake(member), path+"."+member)
+		if err != nil {
+			return t, fmt.Errorf("%s.%s: %w", path, member, err)
+		}
+		out.Members = append(out.Members, Member{
+			Name: member, Doc: m.Description, Type: mt, Required: slices.Contains(s.Required, member), Nullable: nullable, Example: m.example(),
+		})
+	}
+	return t, nil
+}
+
+// enum records a possible name of a list of values.
+func (r *reader) enum(name string, values []string) {
+	key := strings.Join(values, "\n")
+	if !slices.Contains(r.enums[key], name) {
+		r.enums[key] = append(r.enums[key], name)
+	}
+}
+
+// nameEnums lists the enums and enters their names wherever they occur. Equal lists are one
+// enum. It has the shortest of its possible names that is free; lists with few choose first.
+func (r *reader) nameEnums() error {
+	keys := slices.Collect(maps.Keys(r.enums))
+	slices.SortFunc(keys, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(r.enums[a]), len(r.enums[b])), cmp.Compare(a, b))
+	})
+	taken, names := map[string]bool{}, map[string]string{}
+	for _, key := range keys {
+		slices.SortFunc(r.enums[key], func(a, b string) int {
+			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+		})
+		i := slices.IndexFunc(r.enums[key], func(n string) bool { return !taken[n] && r.records[n] == nil })
+		if i < 0 {
+			return fmt.Errorf("the enum %q of %s has no name of its own: %s are taken", key, r.api.Name, r.enums[key])
+		}
+		names[key] = r.enums[key][i]
+		taken[names[key]] = true
+		r.api.Enums = append(r.api.Enums, Enum{Name: names[key], Values: strings.Split(key, "\n")})
+	}
+	slices.SortFunc(r.api.Enums, func(a, b Enum) int { return cmp.Compare(a.Name, b.Name) })
+	r.api.eachType(func(t *Type) {
+		if t.Kind == KindEnum {
+			t.EnumName = names[strings.Join(t.Enum, "\n")]
+		}
+	})
+	return nil
+}
+
+// events reads the webhooks of the document.
+func (r *reader) events() error {
+	for _, name := range slices.Sorted(maps.Keys(r.doc.Webhooks)) {
+		post := r.doc.Webhooks[name]["post"]
+		if post.RequestBody == nil {
+			return fmt.Errorf("the webhook %s has no body", name)
+		}
+		body := post.RequestBody.Content["application/json"]
+		flat, err := r.flat(body.Schema)
+		if err != nil {
+			return fmt.Errorf("webhook %s: %w", name, err)
+		}
+		e := Event{Name: name, Doc: cmp.Or(post.Description, post.Summary), Data: Type{Kind: KindAny}, Example: body.example()}
+		if data := flat.Properties["data"]; data != nil {
+			e.Data, _, err = r.typeOf(data, false, Snake(name)+"_data", name)
+			if err != nil {
+				return fmt.Errorf("webhook %s: %w", name, err)
+			}
+		}
+		r.api.Events = append(r.api.Events, e)
+	}
+	return nil
+}
+
+// eachType calls f with every type of the API.
+func (a *API) eachType(f func(*Type)) {
+	var walk func(*Type)
+	walk = func(t *Type) {
+		if t != nil {
+			f(t)
+			walk(t.Of)
+		}
+	}
+	for g := range a.Groups {
+		for o := range a.Groups[g].Operations {
+			op := &a.Groups[g].Operations[o]
+			for _, params := range [][]Param{op.PathParams, op.Query} {
+				for i := range params {
+					walk(&params[i].Type)
+				}
+			}
+			walk(op.Body)
+			walk(op.Answer)
+			if op.Row != op.Answer {
+				walk(op.Row)
+			}
+		}
+	}
+	for i := range a.Records {
+		for m := range a.Records[i].Members {
+			walk(&a.Records[i].Members[m].Type)
+		}
+	}
+	for i := range a.Events {
+		walk(&a.Events[i].Data)
+	}
+}
+
+// distinct gives the fleet's records and enums in fleetNames their prefix. It refuses names
+// that both APIs have otherwise, and entries that are not needed.
+func distinct(helpdesk, fleet *API) error {
+	taken := map[string]bool{}
+	for i := range helpdesk.Records {
+		taken[helpdesk.Records[i].Name] = true
+	}
+	for _, e := range helpdesk.Enums {
+		taken[e.Name] = true
+	}
+	used := map[string]bool{}
+	var wrong []string
+	rename := func(name *string) {
+		i := slices.IndexFunc(fleetNames, func(n string) bool { return *name == n || strings.HasPrefix(*name, n+"_") })
+		switch {
+		case *name == "":
+		case i >= 0:
+			used[fleetNames[i]] = true
+			*name = "fleet_" + *name
+		case taken[*name]:
+			wrong = append(wrong, *name)
+		}
+	}
+	fleet.eachType(func(t *Type) {
+		rename(&t.Record)
+		rename(&t.EnumName)
+	})
+	for i := range fleet.Records {
+		rename(&fleet.Records[i].Name)
+	}
+	for i := range fleet.Enums {
+		rename(&fleet.Enums[i].Name)
+	}
+	slices.SortFunc(fleet.Records, func(a, b Record) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(fleet.Enums, func(a, b Enum) int { return cmp.Compare(a.Name, b.Name) })
+	slices.Sort(wrong)
+	if wrong = slices.Compact(wrong); len(wrong) > 0 {
+		return fmt.Errorf("both APIs have the names %s: add them to fleetNames", strings.Join(wrong, ", "))
+	}
+	for _, n := range fleetNames {
+		if !used[n] {
+			return fmt.Errorf("fleetNames has %s, which the fleet has not", n)
+		}
+	}
+	return nil
+}
+
+func (m media) example() json.RawMessage {
+	if m.Example != nil {
+		return m.Example
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Examples)) {
+		return m.Examples[name].Value
+	}
+	if m.Schema == nil {
+		return nil
+	}
+	return m.Schema.example()
+}
+
+func (s *schema) example() json.RawMessage {
+	if s.Example != nil {
+		return s.Example
+	}
+	if len(s.Examples) > 0 {
+		return s.Examples[0]
+	}
+	return nil
+}
+
+// others returns the media types beside JSON, sorted.
+func others(content map[string]media) []string {
+	list := slices.Sorted(maps.Keys(content))
+	return slices.DeleteFunc(list, func(t string) bool { return t == "application/json" })
+}
+
+// quoted returns the words in backquotes of a text.
+func quoted(text string) []string {
+	var words []string
+	for i, part := range strings.Split(text, "`") {
+		if i%2 == 1 {
+			words = append(words, part)
+		}
+	}
+	return words
+}
+
+// singularLast returns a name in snake case with its last word in the singular.
+func singularLast(name string) string {
+	i := strings.LastIndexByte(name, '_') + 1
+	return name[:i] + singular(name[i:])
+}
