@@ -12,7 +12,9 @@ import "encoding/json"
 type API struct {
 	Name    string
 	Title   string // "Kickstand Helpdesk"
+	Doc     string // empty lines separate paragraphs
 	Version string
+	Server  string   // base URL: "https://kickstand.example/api/v1"
 	Groups  []Group  // in the order of the document's tags
 	Records []Record // sorted by name
 	Enums   []Enum   // sorted by name
@@ -53,7 +55,10 @@ type Operation struct {
 	Permission string // "tickets.read"; "": any valid key
 	Status     int    // of success
 	Codes      []string
+	Deprecated bool
 	Example    json.RawMessage // of the body, or nil
+
+	AnswerExample json.RawMessage // of success, or nil
 }
 
 // Param is a parameter of a path or a query.

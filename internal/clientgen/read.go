@@ -18,11 +18,11 @@ type Documents struct {
 // Read returns the helpdesk and the fleet, in this order. The fleet is that of the sandbox's
 // document: operations that the fleet's document lacks exist in the sandbox only.
 func Read(d Documents) ([]*API, error) {
-	helpdesk, err := read("helpdesk", d.Helpdesk)
+	helpdesk, err := ReadDocument("helpdesk", d.Helpdesk)
 	if err != nil {
 		return nil, err
 	}
-	sandbox, err := read("fleet", d.Sandbox)
+	sandbox, err := ReadDocument("fleet", d.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +51,9 @@ func Read(d Documents) ([]*API, error) {
 
 // document is the part of an OpenAPI document that the libraries need.
 type document struct {
-	Info struct{ Title, Version string }
-	Tags []struct{ Name, Description string }
+	Info    struct{ Title, Description, Version string }
+	Servers []struct{ URL string }
+	Tags    []struct{ Name, Description string }
 	// Paths and webhooks have operations by method.
 	Paths      map[string]map[string]operation
 	Webhooks   map[string]map[string]operation
@@ -66,6 +67,7 @@ type operation struct {
 	ID          string `json:"operationId"`
 	Summary     string
 	Description string
+	Deprecated  bool
 	Tags        []string
 	Parameters  []parameter
 	RequestBody *struct {
@@ -146,12 +148,16 @@ type reader struct {
 	enums   map[string][]string // possible names by values, which are joined by line breaks
 }
 
-func read(name string, text []byte) (*API, error) {
+// ReadDocument returns the API of one document. name is "helpdesk" or "fleet".
+func ReadDocument(name string, text []byte) (*API, error) {
 	r := &reader{api: &API{Name: name}, records: map[string]*Record{}, enums: map[string][]string{}}
 	if err := json.Unmarshal(text, &r.doc); err != nil {
 		return nil, fmt.Errorf("read the document %s: %w", name, err)
 	}
-	r.api.Title, r.api.Version = r.doc.Info.Title, r.doc.Info.Version
+	r.api.Title, r.api.Doc, r.api.Version = r.doc.Info.Title, r.doc.Info.Description, r.doc.Info.Version
+	if len(r.doc.Servers) > 0 {
+		r.api.Server = r.doc.Servers[0].URL
+	}
 	for _, tag := range r.doc.Tags {
 		group := Snake(tag.Name)
 		r.api.Groups = append(r.api.Groups, Group{Name: group, Singular: groupSingular(group), Title: tag.Name, Doc: tag.Description})
@@ -193,7 +199,7 @@ func (r *reader) operation(method, path string, in operation) (*Operation, error
 	}
 	group := &r.api.Groups[g]
 	op := Operation{
-		ID: in.ID, Method: method, Path: path, Summary: in.Summary, Doc: in.Description, Permission: in.Permission,
+		ID: in.ID, Method: method, Path: path, Summary: in.Summary, Doc: in.Description, Permission: in.Permission, Deprecated: in.Deprecated,
 		Name: methodName(in.ID, group.Name), Exports: in.Exports, Imports: in.Imports,
 	}
 	if group.Find(op.Name) != nil {
@@ -287,6 +293,7 @@ func (r *reader) answers(op *Operation, in operation) error {
 			if !ok {
 				continue
 			}
+			op.AnswerExample = content.example()
 			if err := r.answer(op, content.Schema); err != nil {
 				return err
 			}
