@@ -106,18 +106,15 @@ type API struct {
 	Environment Environment
 }
 
-// APIOf returns the API of a token's key; false if the token is malformed or refused. It
-// serves error messages for requests to the wrong base URL.
-func (s *Service) APIOf(ctx context.Context, token string) (API, bool) {
+// Identify returns the key of a token, whatever its status; false if there is none. It serves
+// the answer to a refused request, which Authenticate does not accept, and its log.
+func (s *Service) Identify(ctx context.Context, token string) (*Key, bool) {
 	t, err := Parse(token)
 	if err != nil {
-		return API{}, false
+		return nil, false
 	}
 	k, err := s.loadCurrent(ctx, t.digest())
-	if err != nil || k.Status(time.Now()) != Active {
-		return API{}, false
-	}
-	return API{k.Service, k.Environment}, true
+	return k, err == nil
 }
 
 // recordRefusal records the refusal of a known key and returns it as an error.

@@ -49,6 +49,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/remoteimage"
+	"github.com/kickstand-dev/kickstand/internal/requestlog"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/seal"
@@ -142,6 +143,7 @@ type App struct {
 	Inbound     *inbound.Service
 	pictures    *remoteimage.Service
 	Keys        *apikey.Service
+	Requests    *requestlog.Log
 	Audit       *audit.Log // of the helpdesk; each fleet has its own
 	Fleet       Fleet      // production
 	Sandbox     Fleet
@@ -454,6 +456,9 @@ func (a *App) openAccounts(out outgoing, in incoming) error {
 		return err
 	}
 	a.Keys = apikey.Open(apikey.Config{DB: a.DB, Catalogues: catalogues(), PlanLimit: a.planLimit, Audit: a.Audit, Logger: a.log})
+	a.Requests = requestlog.Open(requestlog.Config{
+		DB: a.DB, Recorded: func(organizationID, keyID string) { a.live.PublishCoalesced(organizationID, "key:"+keyID) }, Logger: a.log,
+	})
 	a.Billing = billing.Open(billing.Config{
 		DB: a.DB, Accounts: a.Accounts, Checkout: checkout, Mailer: out.outbox, MailFrom: out.from, BaseURL: c.BaseURL,
 		Post: a.paymentPoster(in.secrets["payments"]), Audit: a.Audit, Logger: a.log,

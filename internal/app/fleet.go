@@ -129,7 +129,7 @@ func (a *App) openFleetAPI(f Fleet, live, sandbox fleetBase) (*rest.API, error) 
 		Base: b.path, Host: b.host, Origin: b.origin, Service: apikey.Fleet, Environment: environment, Realm: "fleet",
 		Title: title, Version: "1.0",
 		Description: "Rides, vehicles, customers, prices, zones and analytics of a fleet of rentable vehicles.",
-		Keys:        a.Keys, Audit: f.Audit, KeyLimiter: a.rateLimiter(name + "-key"), AddressLimiter: a.rateLimiter(name + "-address"), DB: f.DB, Box: a.box,
+		Keys:        a.Keys, Audit: f.Audit, Requests: a.Requests, KeyLimiter: a.rateLimiter(name + "-key"), AddressLimiter: a.rateLimiter(name + "-address"), DB: f.DB, Box: a.box,
 		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(), Subaccounts: routes.Subaccounts, Addresses: a.apiAddresses(live, sandbox),
 	})
 }

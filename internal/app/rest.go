@@ -38,7 +38,7 @@ func (a *App) openDeskAPI(live, sandbox fleetBase) (*rest.API, error) {
 		Base: deskapi.Base, Origin: a.BaseURL, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Kickstand Helpdesk", Version: "1.0",
 		Description: "Tickets, messages and customers, and the channels and webhooks around them.",
-		Keys:        a.Keys, Audit: a.Audit, NotFound: a.notFound, KeyLimiter: a.rateLimiter("key"), AddressLimiter: a.rateLimiter("address"), DB: a.DB, Box: a.box,
+		Keys:        a.Keys, Audit: a.Audit, Requests: a.Requests, NotFound: a.notFound, KeyLimiter: a.rateLimiter("key"), AddressLimiter: a.rateLimiter("address"), DB: a.DB, Box: a.box,
 		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(), Addresses: a.apiAddresses(live, sandbox),
 	})
 }

@@ -137,6 +137,13 @@ func (a *App) maintain(ctx context.Context, now time.Time) error {
 			_, err := a.Webhooks.Purge(ctx, a.config.Retention.Attempts)
 			return err
 		}},
+		{"deleting old requests of API keys", func() error {
+			before, ok := cutoff(now, a.config.Retention.Requests)
+			if !ok {
+				return nil
+			}
+			return a.Requests.Purge(ctx, before)
+		}},
 		{"deleting old events", func() error { return a.purgeEvents(ctx, now) }}, // after the deliveries that refer to them
 	} {
 		if err := work.do(); err != nil {

@@ -38,6 +38,7 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	tending.Go(func() { a.Accounts.Run(background) })
 	tending.Go(func() { a.Factors.Run(background) })
 	tending.Go(func() { a.Keys.Run(background) })
+	tending.Go(func() { a.Requests.Run(background) })
 	for _, l := range a.AuditLogs() {
 		tending.Go(func() { l.Run(background) })
 	}

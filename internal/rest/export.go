@@ -128,7 +128,7 @@ func (a *API) export(w http.ResponseWriter, r *Request, got *Response) error {
 		w.Header()["Content-Type"] = []string{[...]string{"", NDJSON, "text/csv; charset=utf-8; header=present", GeoJSON}[r.format]}
 		w.Header()["Content-Disposition"] = []string{`attachment; filename="export.` + [...]string{"", "ndjson", "csv", "geojson"}[r.format] + `"`}
 		r.answerStarted = true
-		w.WriteHeader(http.StatusOK)
+		r.writeStatus(w, http.StatusOK)
 		return rows.Begin()
 	}
 	var err error

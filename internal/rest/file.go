@@ -36,7 +36,7 @@ func (a *API) sendFile(w http.ResponseWriter, r *Request, f *fileContent) {
 	h["Content-Security-Policy"] = []string{"default-src 'none'; sandbox"}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	r.answerStarted = true
-	w.WriteHeader(http.StatusOK)
+	r.writeStatus(w, http.StatusOK)
 	if r.http.Method == http.MethodHead {
 		return
 	}

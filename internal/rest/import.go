@@ -268,7 +268,7 @@ func (l *Line) name(body *schema.Node) []schema.FieldError {
 // change updates the record identified by a line, unless it is equal already.
 func (l *Line) change(r *Request, e *Existing) (changed bool, ignored []string, err error) {
 	if !r.Covers(e.Subaccount) {
-		return false, nil, errOutOfScope()
+		return false, nil, errOutOfScope("")
 	}
 	update := Permission{r.route.Needs.Resource, apikey.Update}
 	if !r.Can(update.Resource, update.Action) {

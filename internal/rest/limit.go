@@ -11,6 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+	"github.com/kickstand-dev/kickstand/internal/requestlog"
 )
 
 // addressLimit is the number of failed authentications per address and minute.
@@ -43,7 +44,9 @@ func (a *API) allowRequest(w http.ResponseWriter, r *Request) bool {
 	}
 	t := r.limits(w.Header(), "key", s)
 	if !ok {
-		a.fail(w, r, limited("key", t, fmt.Sprintf("The API key has %d requests a minute.", s.Limit)))
+		f := limited("key", t, fmt.Sprintf("The API key has %d requests a minute.", s.Limit))
+		f.refusal = requestlog.Refusal{Rule: requestlog.Limit, Needed: fmt.Sprintf("more than %d requests a minute", s.Limit)}
+		a.fail(w, r, f)
 	}
 	return ok
 }
@@ -59,8 +62,9 @@ func limited(policy string, t int64, detail string) *apiError {
 // refuse answers a request with an invalid key.
 func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error) {
 	ctx := r.http.Context()
-	f, ok := errors.AsType[*apiError](err)
-	if !ok {
+	f, malformed := errors.AsType[*apiError](err)
+	refused := !malformed
+	if refused {
 		refusal, known := errors.AsType[apikey.Refusal](err)
 		if !known {
 			// Not the key's fault: do not count it.
@@ -81,10 +85,8 @@ func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error
 		a.fail(w, r, limited("address", t, "Too many requests of this address had no valid API key."))
 		return
 	}
-	if f.code == "wrong_environment" || f.code == "invalid_api_key" {
-		if address := a.addressOfKey(r); address != "" {
-			f.detail = "The API key works at " + address + " only."
-		}
+	if refused {
+		a.identify(r, f)
 	}
 	if errorCodes[f.code].status == http.StatusUnauthorized {
 		challenge := `Bearer realm="` + a.c.Realm + `"`
@@ -100,18 +102,37 @@ func (a *API) refuse(w http.ResponseWriter, r *Request, bucket string, err error
 	a.fail(w, r, f)
 }
 
-// addressOfKey returns the base URL of the API of this deployment that accepts a refused key;
-// empty if there is none.
-func (a *API) addressOfKey(r *Request) string {
+// refusedBy is the rule of the log by the code of a refused key.
+var refusedBy = map[string]requestlog.Rule{
+	"wrong_environment": requestlog.Environment, "invalid_api_key": requestlog.Environment,
+	"api_key_revoked": requestlog.Revoked, "api_key_expired": requestlog.Expired, "ip_not_allowed": requestlog.Address,
+}
+
+// identify finds the key of a refused request, for the request log, and names the right base
+// URL if the key is active and belongs to another API of the deployment.
+func (a *API) identify(r *Request, f *apiError) {
 	token, err := bearer(r.http.Header)
 	if err != nil {
-		return ""
+		return
 	}
-	place, ok := a.c.Keys.APIOf(r.http.Context(), token)
-	if !ok || place == (apikey.API{Service: a.c.Service, Environment: a.c.Environment}) {
-		return ""
+	k, ok := a.c.Keys.Identify(r.http.Context(), token)
+	if !ok {
+		return
 	}
-	return a.c.Addresses[place]
+	r.refused = k
+	f.refusal.Rule = refusedBy[f.code]
+	switch f.refusal.Rule {
+	case requestlog.Environment:
+		place := apikey.API{Service: k.Service, Environment: k.Environment}
+		f.refusal.Needed = a.c.Addresses[place]
+		if f.refusal.Needed != "" && k.Status(time.Now()) == apikey.Active && place != (apikey.API{Service: a.c.Service, Environment: a.c.Environment}) {
+			f.detail = "The API key works at " + f.refusal.Needed + " only."
+		}
+	case requestlog.Address:
+		if r.IP.IsValid() {
+			f.refusal.Needed = r.IP.Unmap().WithZone("").String()
+		}
+	}
 }
 
 // peek sets the headers of the address bucket without counting.

@@ -23,6 +23,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+	"github.com/kickstand-dev/kickstand/internal/requestlog"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
@@ -41,6 +42,7 @@ type notebook struct {
 	keys *apikey.Service
 	api  *rest.API
 	*resttest.Client
+	requests *requestlog.Log
 
 	logged    *strings.Builder
 	logMu     sync.Mutex
@@ -414,7 +416,7 @@ func openOn(t testing.TB, d *db.DB) *notebook {
 	n.keys = apikey.Open(apikey.Config{
 		DB: d,
 		Catalogues: map[apikey.ServiceName]apikey.Catalogue{
-			apikey.Helpdesk: {Resources: []apikey.Resource{{Name: "notes", Actions: all}, {Name: "authors", Actions: all}}},
+			apikey.Helpdesk: {Resources: []apikey.Resource{{Name: "notes", Actions: all}, {Name: "authors", Actions: all}, {Name: "settings", Actions: all[:1], Settings: true}}},
 			apikey.Fleet:    {Resources: []apikey.Resource{{Name: "notes", Actions: all}}, Test: true},
 		},
 		PlanLimit: func(context.Context, string) (int64, error) { return n.planLimit, nil },
@@ -425,12 +427,13 @@ func openOn(t testing.TB, d *db.DB) *notebook {
 		t.Fatal(err)
 	}
 	box := seal.New(key)
+	n.requests = requestlog.Open(requestlog.Config{DB: d})
 	n.api, err = rest.New(rest.Config{
 		Base: "/api/v1", Origin: "http://api.example.com", Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Notebook", Description: "Notes.", Version: "1.0",
-		Keys: n.keys, KeyLimiter: ratelimit.NewMemory(time.Minute), AddressLimiter: ratelimit.NewMemory(time.Minute), DB: d, Box: box,
+		Keys: n.keys, KeyLimiter: ratelimit.NewMemory(time.Minute), AddressLimiter: ratelimit.NewMemory(time.Minute), DB: d, Box: box, Requests: n.requests,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")},
-		Log:            slog.New(slog.NewTextHandler(n, nil)), Routes: n.routes(),
+		Log:            slog.New(slog.NewTextHandler(n, nil)), Routes: n.routes(), Addresses: map[apikey.API]string{{Service: apikey.Fleet, Environment: apikey.Test}: "http://api.example.com/sandbox/v1"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/requestlog"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
@@ -111,6 +112,7 @@ type apiError struct {
 	details   map[string]any
 	headers   [][2]string
 	retry     time.Duration
+	refusal   requestlog.Refusal // by a rule of the key
 	cause     error
 }
 
@@ -137,6 +139,8 @@ func BadParameter(name, format string, args ...any) error {
 // denied returns the refusal for a missing permission.
 func (a *API) denied(p Permission) *apiError {
 	return &apiError{
+		refusal: requestlog.Refusal{Rule: requestlog.Resource, Needed: p.String()},
+
 		code: "permission_denied", detail: "The API key is not allowed " + p.String() + ".",
 		details: map[string]any{"required": p.String()},
 		headers: [][2]string{{"Www-Authenticate", `Bearer realm="` + a.c.Realm + `", error="insufficient_scope", scope="` + p.String() + `"`}},
@@ -283,6 +287,7 @@ func (a *API) logRefusal(r *Request, code string) {
 // fail answers with a problem.
 func (a *API) fail(w http.ResponseWriter, r *Request, f *apiError) {
 	status, body := a.document(f, r.ID)
+	r.code, r.refusal = f.code, f.refusal
 	h := w.Header()
 	for _, kv := range f.headers {
 		h.Set(kv[0], kv[1])

@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/requestlog"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
@@ -48,6 +49,13 @@ type Request struct {
 	wrote            bool               // Write was called
 	answerStarted    bool               // part of the answer has been sent
 	lines            [8]string
+
+	// For the request log.
+	start   time.Time
+	refused *apikey.Key // of a request that was refused before Key was set; nil: unknown
+	status  int         // of the answer
+	code    string      // of the problem
+	refusal requestlog.Refusal
 }
 
 // listKey identifies the list of a cursor: path, and subaccount of the header.

@@ -215,7 +215,7 @@ func (a *API) answer(w http.ResponseWriter, r *Request, got *Response) {
 	safe := r.http.Method == http.MethodGet || r.http.Method == http.MethodHead
 	if safe && got.tag != "" {
 		if lines := r.http.Header["If-None-Match"]; len(lines) > 0 && anyTag(lines, got.tag, true) {
-			w.WriteHeader(http.StatusNotModified)
+			r.writeStatus(w, http.StatusNotModified)
 			return
 		}
 	}
@@ -232,8 +232,9 @@ func (a *API) answer(w http.ResponseWriter, r *Request, got *Response) {
 		switch {
 		case imported:
 			kind = NDJSON
-		case got.status >= 400:
+		case got.status >= 400: // a stored answer
 			kind = "application/problem+json"
+			r.code = codeOf(body)
 		}
 		h["Content-Type"] = []string{kind}
 		h["Content-Disposition"] = attached
@@ -253,7 +254,7 @@ func (a *API) send(w http.ResponseWriter, r *Request, status int, body []byte) {
 	if status != http.StatusNoContent {
 		w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
-	w.WriteHeader(status)
+	r.writeStatus(w, status)
 	if r.http.Method != http.MethodHead {
 		w.Write(body) // a lost client is not an error here
 	}

@@ -34,6 +34,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account/browser"
 	"github.com/kickstand-dev/kickstand/internal/apikey"
@@ -41,6 +42,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
+	"github.com/kickstand-dev/kickstand/internal/requestlog"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
@@ -78,7 +80,8 @@ type Config struct {
 	DB             *db.DB      // of the routes' data and the Idempotency-Keys
 	Box            *seal.Box
 	TrustedProxies []netip.Prefix
-	Audit          *audit.Log // of DB; nil records nothing
+	Audit          *audit.Log      // of DB; nil records nothing
+	Requests       *requestlog.Log // nil: no log, and no routes for it
 	// NotFound is called with each id in the path of a request answered not_found, which may
 	// belong to another organization. nil: not called.
 	NotFound func(ctx context.Context, organizationID, id string)
@@ -116,6 +119,9 @@ func New(c Config) (*API, error) {
 	}
 	a.routes = append(a.routes, c.Routes...)
 	a.routes = append(a.routes, a.keyRoute())
+	if c.Requests != nil {
+		a.routes = append(a.routes, a.requestRoutes()...)
+	}
 	ids := map[string]bool{}
 	for i := range a.routes {
 		rt := &a.routes[i]
@@ -173,9 +179,10 @@ func (a *API) isHost(host string) bool {
 
 // ServeHTTP implements [http.Handler] for all requests below the base.
 func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
-	r := &Request{api: a, http: hr, ID: browser.RequestID(hr.Header), UserAgent: hr.UserAgent()}
+	r := &Request{api: a, http: hr, ID: browser.RequestID(hr.Header), UserAgent: hr.UserAgent(), start: time.Now()}
 	w.Header()["X-Request-Id"] = r.headerLine(r.ID)
 	w.Header()["Cache-Control"] = noStore
+	defer a.logRequest(r)
 	defer a.recover(w, r)
 	ip, whole := browser.Trace(hr, a.c.TrustedProxies)
 	if whole {
@@ -218,7 +225,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	}
 	if hr.Method == http.MethodOptions {
 		w.Header()["Allow"] = []string{at.allow}
-		w.WriteHeader(http.StatusNoContent)
+		r.writeStatus(w, http.StatusNoContent)
 		return nil
 	}
 	if r.route = at.route(hr.Method); r.route == nil {
@@ -336,7 +343,7 @@ func (a *API) writeError(w http.ResponseWriter, r *Request, err error) {
 	}
 	if f.code == "internal_error" || f.code == "unavailable" {
 		if r.http.Context().Err() != nil && errors.Is(err, context.Canceled) {
-			w.WriteHeader(499) // the client has gone
+			r.writeStatus(w, 499) // the client has gone
 			return
 		}
 		a.log.ErrorContext(r.http.Context(), "request failed", "request", r.ID, "method", r.http.Method, "path", schema.Clip(r.http.URL.Path), "error", err)

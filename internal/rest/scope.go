@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/requestlog"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
@@ -38,7 +39,7 @@ func (r *Request) Within(subaccountID string) error {
 		r.recordSubaccount = subaccountID
 		return nil
 	}
-	return errOutOfScope()
+	return errOutOfScope(subaccountID)
 }
 
 // Subaccounts returns the subaccounts that a list is narrowed to, nil for all.
@@ -87,8 +88,11 @@ func (r *Request) loadSubaccounts(ctx context.Context) (err error) {
 	return nil
 }
 
-func errOutOfScope() *apiError {
-	return apiErrorf("subaccount_out_of_scope", "The subaccount is outside of the scope of the API key or of the request.")
+// errOutOfScope returns the refusal of a subaccount; empty: of several.
+func errOutOfScope(subaccountID string) *apiError {
+	f := apiErrorf("subaccount_out_of_scope", "The subaccount is outside of the scope of the API key or of the request.")
+	f.refusal = requestlog.Refusal{Rule: requestlog.Scope, Needed: subaccountID}
+	return f
 }
 
 // reach narrows the key's scope to the subaccounts named by header and query.
@@ -113,7 +117,9 @@ func (r *Request) reach(ctx context.Context, raw url.Values) error {
 		return err
 	}
 	if r.route.WholeScope && r.scope.Mode != apikey.AllSubaccounts {
-		return apiErrorf("subaccount_out_of_scope", "This needs an API key for all subaccounts, and a request that is not narrowed to one of them.")
+		f := apiErrorf("subaccount_out_of_scope", "This needs an API key for all subaccounts, and a request that is not narrowed to one of them.")
+		f.refusal = requestlog.Refusal{Rule: requestlog.Scope, Needed: "all"}
+		return f
 	}
 	return nil
 }
@@ -131,14 +137,14 @@ func (r *Request) narrow(ctx context.Context, body []string) (apikey.Scope, erro
 		return scope, badSubaccount("", subaccountMember, "The request names different subaccounts in its query and in its body.")
 	}
 	if err != nil {
-		return scope, errOutOfScope()
+		return scope, errOutOfScope("")
 	}
 	if err := r.loadSubaccounts(ctx); err != nil {
 		return scope, err
 	}
 	for _, id := range scope.SubaccountIDs {
 		if !slices.Contains(r.known, id) {
-			return scope, errOutOfScope()
+			return scope, errOutOfScope(id)
 		}
 	}
 	return scope, nil
