@@ -120,18 +120,29 @@ func (c *Config) fleetBase(address, usual string) (fleetBase, error) {
 
 // openFleetAPI returns the API of one environment.
 func (a *App) openFleetAPI(f Fleet, live, sandbox fleetBase) (*rest.API, error) {
-	b, environment, title, name := live, apikey.Live, "Kickstand Fleet", "fleet"
+	base, name := live, "fleet"
 	if !f.Live() {
-		b, environment, title, name = sandbox, apikey.Test, "Kickstand Fleet (sandbox)", "sandbox"
+		base, name = sandbox, "sandbox"
 	}
-	routes := &fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, Account: a.fleetAccount}
-	return rest.New(rest.Config{
-		Base: b.path, Host: b.host, Origin: b.origin, Service: apikey.Fleet, Environment: environment, Realm: "fleet",
-		Title: title, Version: "1.0",
+	c := describeFleet(&fleetapi.API{Fleet: f.Service, DB: f.DB, Keys: a.Keys, Logs: []*audit.Log{a.Audit, f.Audit}, Account: a.fleetAccount}, base)
+	c.Keys, c.Audit, c.Requests, c.DB, c.Box = a.Keys, f.Audit, a.Requests, f.DB, a.box
+	c.KeyLimiter, c.AddressLimiter = a.rateLimiter(name+"-key"), a.rateLimiter(name+"-address")
+	c.TrustedProxies, c.Log, c.Addresses = a.config.TrustedProxies, a.log, a.apiAddresses(live, sandbox)
+	return rest.New(c)
+}
+
+// describeFleet returns the description of the API of one environment, without what serves it.
+func describeFleet(routes *fleetapi.API, base fleetBase) rest.Config {
+	c := rest.Config{
+		Base: base.path, Host: base.host, Origin: base.origin, Service: apikey.Fleet, Environment: apikey.Live, Realm: "fleet",
+		Title: "Kickstand Fleet", Version: "1.0",
 		Description: "Rides, vehicles, customers, prices, zones and analytics of a fleet of rentable vehicles.",
-		Keys:        a.Keys, Audit: f.Audit, Requests: a.Requests, KeyLimiter: a.rateLimiter(name + "-key"), AddressLimiter: a.rateLimiter(name + "-address"), DB: f.DB, Box: a.box,
-		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(), Subaccounts: routes.Subaccounts, Addresses: a.apiAddresses(live, sandbox),
-	})
+		Routes:      routes.Routes(), Subaccounts: routes.Subaccounts,
+	}
+	if !routes.Fleet.Live() {
+		c.Environment, c.Title = apikey.Test, "Kickstand Fleet (sandbox)"
+	}
+	return c
 }
 
 // fleetAccount returns an organization as the fleet API shows it.

@@ -30,17 +30,24 @@ func registerPages(mux *http.ServeMux, references map[string]*rest.API) error {
 // openDeskAPI returns the helpdesk's REST API. Its errors refer keys of the fleet to the
 // base URLs live and sandbox.
 func (a *App) openDeskAPI(live, sandbox fleetBase) (*rest.API, error) {
-	routes := &deskapi.API{
+	c := describeDesk(&deskapi.API{
 		DB: a.DB, BaseURL: a.BaseURL, Desk: a.Desk, Webhooks: a.Webhooks, Connections: a.Connections,
 		Inbound: a.Inbound, Accounts: a.Accounts, Keys: a.Keys, Audit: a.Audit,
-	}
-	return rest.New(rest.Config{
-		Base: deskapi.Base, Origin: a.BaseURL, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
+	})
+	c.Keys, c.Audit, c.Requests, c.NotFound, c.DB, c.Box = a.Keys, a.Audit, a.Requests, a.notFound, a.DB, a.box
+	c.KeyLimiter, c.AddressLimiter = a.rateLimiter("key"), a.rateLimiter("address")
+	c.TrustedProxies, c.Log, c.Addresses = a.config.TrustedProxies, a.log, a.apiAddresses(live, sandbox)
+	return rest.New(c)
+}
+
+// describeDesk returns the description of the helpdesk's REST API, without what serves it.
+func describeDesk(routes *deskapi.API) rest.Config {
+	return rest.Config{
+		Base: deskapi.Base, Origin: routes.BaseURL, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Kickstand Helpdesk", Version: "1.0",
 		Description: "Tickets, messages and customers, and the channels and webhooks around them.",
-		Keys:        a.Keys, Audit: a.Audit, Requests: a.Requests, NotFound: a.notFound, KeyLimiter: a.rateLimiter("key"), AddressLimiter: a.rateLimiter("address"), DB: a.DB, Box: a.box,
-		TrustedProxies: a.config.TrustedProxies, Log: a.log, Routes: routes.Routes(), Addresses: a.apiAddresses(live, sandbox),
-	})
+		Routes:      routes.Routes(),
+	}
 }
 
 // apiAddresses returns the base URL of each API.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 )
 
@@ -41,7 +42,16 @@ func (a *API) OpenAPI() ([]byte, error) {
 
 // document31 builds the OpenAPI document.
 func (a *API) document31() ([]byte, error) {
-	d := schema.NewComponents()
+	var answers []*schema.Record
+	for i := range a.routes {
+		answers = append(answers, a.routes[i].Output)
+	}
+	d := schema.NewComponents(answers...)
+	for i := range a.routes {
+		for _, e := range a.routes[i].Expand {
+			d.Expand(a.routes[i].Output, e.Name, e.Record)
+		}
+	}
 	paths := object{}
 	var tags []string
 	for i := range a.routes {
@@ -61,6 +71,9 @@ func (a *API) document31() ([]byte, error) {
 		item[strings.ToLower(rt.Method)] = op
 	}
 	d.Schemas["problem"] = problemSchema()
+	if slices.ContainsFunc(a.routes, func(rt Route) bool { return rt.Import != nil }) {
+		d.Schemas["import_line"] = importLineSchema()
+	}
 	tagList := make([]object, len(tags))
 	for i, t := range tags {
 		tagList[i] = object{"name": t}
@@ -78,6 +91,8 @@ func (a *API) document31() ([]byte, error) {
 			"schemas":         d.Schemas,
 			"securitySchemes": object{"key": object{"type": "http", "scheme": "bearer", "description": "An API key, created in the dashboard."}},
 			"headers":         headerComponents(),
+			"parameters":      parameterComponents(a.routes),
+			"responses":       problemComponents(),
 		},
 	})
 	if err != nil {
@@ -95,42 +110,48 @@ func (a *API) operation(d *schema.Components, rt *Route) (object, error) {
 	if rt.Needs != (Permission{}) {
 		op["x-permission"] = rt.Needs.String()
 	}
-	if params := rt.parameters(); len(params) > 0 {
+	var params []object
+	for _, p := range rt.parameters() {
+		if name := p["name"].(string); slices.Contains(sharedParameters, name) {
+			p = object{"$ref": "#/components/parameters/" + name}
+		}
+		params = append(params, p)
+	}
+	if params != nil {
 		op["parameters"] = params
 	}
+	op["x-problems"] = rt.codes()
 	if rt.Input != nil {
 		s, err := d.Ref(rt.Input, rt.bodyUse())
 		if err != nil {
 			return nil, err
 		}
-		content := object{"application/json": object{"schema": s}}
+		op["requestBody"] = object{"required": rt.Method == "PUT" || rt.Input.HasRequired(), "content": object{"application/json": object{"schema": s}}}
 		if rt.Import != nil {
-			for _, t := range rt.Import.Types {
-				content[t] = object{"schema": object{"description": importDoc[t]}}
-			}
+			op["x-imports"] = rt.imports(s)
 		}
-		op["requestBody"] = object{"required": rt.Method == "PUT" || rt.Input.HasRequired(), "content": content}
 	}
 	success := object{"description": "Success.", "headers": headerRefs(rt)}
 	if rt.Output != nil {
-		content, err := rt.output(d)
+		s, err := rt.output(d)
 		if err != nil {
 			return nil, err
 		}
-		success["content"] = content
+		success["content"] = object{"application/json": object{"schema": s}}
+		if rt.Export {
+			if op["x-exports"], err = rt.exports(d); err != nil {
+				return nil, err
+			}
+		}
+		if p := rt.completes(); p != (Permission{}) {
+			op["x-answer-permission"] = p.String()
+		}
 	}
 	if rt.File {
-		success["content"] = object{"*/*": object{}}
+		success["content"] = object{"application/octet-stream": object{"schema": object{"type": "string", "format": "binary"}}}
 	}
 	responses := rt.problemResponses()
 	responses[strconv.Itoa(rt.success())] = success
-	if rt.Import != nil {
-		responses["200"] = object{
-			"description": "An import: the result of each record, in order, and a summary at the end.", "headers": headerRefs(nil),
-			"content": object{NDJSON: object{"schema": object{"type": "string", "description": `{"line":1,"status":201,"id":"…"} or {"line":2,"status":422,"problem":{…}}, and last {"summary":{"created":1,"failed":1,"skipped":{"created_at":2}}}: in how many records each read-only member was skipped, if any was. ` +
-				`With on_conflict=update, {"line":1,"status":200,"id":"…"} is a record that is there, with "ignored":[…] if some of its telemetry is older than what is stored, and the summary has "updated" and "unchanged".`}}},
-		}
-	}
 	if rt.Method == "GET" && !rt.List {
 		responses["304"] = object{"description": "The record still has the ETag in If-None-Match.", "headers": headerRefs(nil)}
 	}
@@ -138,63 +159,108 @@ func (a *API) operation(d *schema.Components, rt *Route) (object, error) {
 	return op, nil
 }
 
-// output returns the content of a successful answer with records, by media type.
+// output returns a reference to the schema of a successful answer with records.
 func (rt *Route) output(d *schema.Components) (object, error) {
 	s, err := d.Ref(rt.Output, "")
-	if len(rt.Expand) > 0 && err == nil {
-		members := slices.Clone(rt.Output.Members)
-		for _, e := range rt.Expand {
-			members = append(members, schema.Member{Name: e.Name, Type: schema.Nested(e.Record), Nullable: true, Sometimes: true, Doc: "Present when expanded."})
-		}
-		s, err = d.Object(members, "", true)
+	if err != nil || !rt.List {
+		return s, err
 	}
+	name := rt.Output.SchemaName() + "_list"
+	d.Schemas[name] = listSchema(s)
+	return object{"$ref": "#/components/schemas/" + name}, nil
+}
+
+// exports returns the forms of a list besides a page of JSON, by media type. They are an
+// extension, because generated clients would make a union of all media types of an answer.
+func (rt *Route) exports(d *schema.Components) (object, error) {
+	of := rt.Output
+	if rt.Rows != nil {
+		of = rt.Rows
+	}
+	s, err := d.Ref(of, "")
 	if err != nil {
 		return nil, err
 	}
-	content := object{}
-	switch {
-	case rt.List:
-		content["application/json"] = object{"schema": listSchema(s)}
-	case rt.Method != "GET":
-		// A key without read permission gets only these fields.
-		content["application/json"] = object{"schema": object{"anyOf": []object{s, onlySchema()}}}
-	default:
-		content["application/json"] = object{"schema": s}
-	}
-	if rt.Export {
-		content["application/x-ndjson"] = object{"schema": object{"type": "string", "description": "One record per line."}}
-		content["text/csv"] = object{"schema": object{"type": "string", "description": "RFC 4180 with a header row."}}
+	forms := object{
+		NDJSON: object{"description": "One record per line.", "schema": s},
+		CSV:    object{"description": "RFC 4180 with a header row."},
 	}
 	if rt.GeoJSON {
-		content[GeoJSON] = object{"schema": object{"description": "A FeatureCollection (RFC 7946) of all records, each a Feature with the record's id and geometry; the rest are properties."}}
+		forms[GeoJSON] = object{"description": "A FeatureCollection (RFC 7946) of all records, each a Feature with the record's id and geometry; the rest are properties."}
 	}
-	return content, nil
+	return forms, nil
 }
 
-// problemResponses returns the error responses by status.
-func (rt *Route) problemResponses() object {
-	byStatus := map[int][]string{}
-	for _, c := range rt.codes() {
-		status := errorCodes[c].status
-		byStatus[status] = append(byStatus[status], c)
+// imports returns the forms of a body with many records, by media type, and the answer to each.
+// They are an extension, like exports.
+func (rt *Route) imports(body object) object {
+	forms := object{}
+	for _, t := range rt.Import.Types {
+		form := object{"description": importDoc[t], "status": http.StatusOK, "answer": object{
+			"description": "NDJSON: the result of each record, in order, and a summary at the end.",
+			"schema":      object{"$ref": "#/components/schemas/import_line"},
+		}}
+		if t == NDJSON {
+			form["schema"] = body
+		}
+		forms[t] = form
 	}
-	responses := object{}
-	for status, codes := range byStatus {
-		responses[strconv.Itoa(status)] = object{
-			"description": "`" + strings.Join(codes, "`, `") + "`",
+	return forms
+}
+
+// completes returns the permission without which the answer of a write has only the id and
+// object of its record; zero: none is needed.
+func (rt *Route) completes() Permission {
+	if rt.Method == "GET" || rt.Output == nil || rt.Needs.Resource == "" {
+		return Permission{}
+	}
+	return Permission{rt.Needs.Resource, apikey.Read}
+}
+
+// problemResponses returns references to the error responses by class of status: one for each
+// status would multiply generated clients, and all are problems. x-problems has the codes.
+func (rt *Route) problemResponses() object {
+	return object{
+		"4XX": object{"$ref": "#/components/responses/refused"},
+		"5XX": object{"$ref": "#/components/responses/failed"},
+	}
+}
+
+// problemComponents returns the error responses of all operations.
+func problemComponents() object {
+	response := func(first int, doc string) object {
+		var lines []string
+		for _, c := range slices.Sorted(maps.Keys(errorCodes)) {
+			if e := errorCodes[c]; e.status/100 == first {
+				lines = append(lines, fmt.Sprintf("- %d `%s`: %s", e.status, c, e.doc))
+			}
+		}
+		slices.Sort(lines)
+		return object{
+			"description": doc + "\n\n" + strings.Join(lines, "\n"),
 			"headers":     headerRefs(nil),
 			"content":     object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/problem"}}},
 		}
 	}
-	return responses
+	return object{
+		"refused": response(4, "The request was refused; x-problems of the operation lists the codes that it may have."),
+		"failed":  response(5, "The request could not be answered."),
+	}
 }
 
 // doc returns the description of a route.
 func (rt *Route) doc() string {
-	if !rt.WholeScope {
-		return rt.Doc
+	doc := rt.Doc
+	if p := rt.completes(); p != (Permission{}) {
+		doc += "\n\nA key without the permission " + p.String() + " gets only id and object of the record."
 	}
-	return strings.TrimSpace(rt.Doc + "\n\nNeeds an API key for all subaccounts.")
+	if rt.Method == "PUT" {
+		doc += "\n\nThe body may repeat read-only members with their stored values."
+	}
+	if rt.WholeScope {
+		doc += "\n\nNeeds an API key for all subaccounts."
+	}
+	return strings.TrimSpace(doc)
 }
 
 // codes returns the error codes that a route may answer with.
@@ -230,6 +296,22 @@ func (rt *Route) codes() []string {
 	}
 	add(rt.Codes...)
 	return slices.Sorted(maps.Keys(codes))
+}
+
+// sharedParameters are the parameters that are the same in every operation that has them.
+var sharedParameters = []string{"limit", "cursor", "Idempotency-Key", "If-Match", "If-None-Match", subaccountHeader}
+
+// parameterComponents returns the shared parameters of routes.
+func parameterComponents(routes []Route) object {
+	shared := object{}
+	for i := range routes {
+		for _, p := range routes[i].parameters() {
+			if name := p["name"].(string); slices.Contains(sharedParameters, name) {
+				shared[name] = p
+			}
+		}
+	}
+	return shared
 }
 
 // parameters returns the parameters in path, query and headers.
@@ -333,9 +415,20 @@ func listSchema(of object) object {
 	}}
 }
 
-func onlySchema() object {
-	return object{"type": "object", "description": "Answer for a key without read permission.", "required": []string{"id", "object"},
-		"additionalProperties": false, "properties": object{"id": object{"type": "string"}, "object": object{"type": "string"}}}
+// importLineSchema describes a line of the answer to an import.
+func importLineSchema() object {
+	integer := object{"type": "integer"}
+	return object{"type": "object", "description": "A line of the answer to an import: the result of a record or, at the end, the summary.", "properties": object{
+		"line":    object{"type": "integer", "description": "Number of the record, from 1; a header row is not counted."},
+		"status":  object{"type": "integer", "description": "201 for a new record, 200 for one that was there, else the status of the problem."},
+		"id":      object{"type": "string", "description": "The record's id; absent with a problem."},
+		"ignored": object{"type": "array", "items": object{"type": "string"}, "description": "Members that were not applied, because what is stored is newer."},
+		"problem": object{"$ref": "#/components/schemas/problem"},
+		"summary": object{"type": "object", "required": []string{"created", "failed"}, "properties": object{
+			"created": integer, "updated": integer, "unchanged": integer, "failed": integer,
+			"skipped": object{"type": "object", "additionalProperties": integer, "description": "In how many records each read-only member was skipped."},
+		}},
+	}}
 }
 
 func problemSchema() object {

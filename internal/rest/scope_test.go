@@ -150,15 +150,18 @@ func TestNarrow(t *testing.T) {
 		t.Errorf("the next page of another list: got %d %s", a.Status, a.Body)
 	}
 	// The document describes the header on every operation.
+	type parameter struct {
+		Ref string `json:"$ref"`
+	}
 	var doc struct {
-		Paths map[string]map[string]struct{ Parameters []struct{ In, Name string } }
+		Paths map[string]map[string]struct{ Parameters []parameter }
 	}
 	if err := json.Unmarshal(resttest.OpenAPI(t, g.api), &doc); err != nil {
 		t.Fatal(err)
 	}
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
-			if !slices.Contains(op.Parameters, struct{ In, Name string }{"header", header}) {
+			if !slices.Contains(op.Parameters, parameter{"#/components/parameters/" + header}) {
 				t.Errorf("%s %s does not name the header", method, path)
 			}
 		}

@@ -28,7 +28,7 @@ var channelRecord = &schema.Record{Name: "channel", Doc: "A channel connection: 
 	{Name: "credentials", Type: schema.Map(schema.String(0, 4096)), Access: schema.Writable, WriteOnly: true, Doc: "Credentials for the provider's API. Replaced as a whole, never returned."},
 	{Name: "credential_names", Type: schema.Array(schema.Text(), 50), Doc: "The names of the stored credentials."},
 	{Name: "webhook_url", Type: schema.Formatted("uri", 2048), Doc: "The URL where the provider posts events. Until the address is proven, it contains the channel's id; that URL stays valid."},
-	{Name: "proof", Type: schema.Object(proofMembers...), Doc: "Whether the address is proven to belong to the organization."},
+	{Name: "proof", Type: schema.Nested(&schema.Record{Name: "channel.proof_summary", Members: proofMembers}), Doc: "Whether the address is proven to belong to the organization."},
 	{Name: "notice", Nullable: true, Doc: "A problem reported by the provider; enabling the channel clears it.", Type: schema.Object(
 		schema.Member{Name: "kind", Type: schema.Enum(string(channel.Disconnected), string(channel.Noticed)), Doc: "disconnected: the provider ended the connection, and the channel is disabled."},
 		schema.Member{Name: "text", Type: schema.Text()},

@@ -20,15 +20,17 @@ var customerRecord = &schema.Record{Name: "customer", Doc: "A person who contact
 	{Name: "name", Type: schema.String(0, 200), Access: schema.Writable, Nullable: true, Example: "Alex Rider"},
 	{Name: "emails", Type: schema.Array(schema.String(1, 254), 20), Access: schema.Writable, Doc: "Replies go to the first. An address belongs to one customer.", Example: []string{"alex@example.com"}},
 	{Name: "phones", Type: schema.Array(schema.String(1, 50), 20), Access: schema.Writable, Doc: "Any international spelling; answered as E.164.", Example: []string{"+4915112345678"}},
-	{Name: "identities", Doc: "Identities on channels that use neither e-mail addresses nor phone numbers.", Type: schema.Array(schema.Object(
-		schema.Member{Name: "channel", Type: schema.Text()},
-		schema.Member{Name: "external_id", Type: schema.Text()},
-	), 1000)},
+	{Name: "identities", Doc: "Identities on channels that use neither e-mail addresses nor phone numbers.", Type: schema.Array(schema.Nested(identityRecord), 1000)},
 	{Name: "undeliverable", Type: schema.Array(schema.Text(), 1000), Doc: "Addresses and numbers of theirs that have failed for good."},
 	{Name: "external_id", Type: schema.String(1, 128), Access: schema.Writable, Nullable: true, Doc: "Your own, unique among the organization's customers."},
 	{Name: "metadata", Type: schema.Metadata(), Access: schema.Writable},
 	{Name: "created_at", Type: schema.Timestamp()},
 	{Name: "updated_at", Type: schema.Timestamp()},
+}}
+
+var identityRecord = &schema.Record{Name: "customer.identity", Members: []schema.Member{
+	{Name: "channel", Type: schema.Text()},
+	{Name: "external_id", Type: schema.Text()},
 }}
 
 // wholeCustomerRecord is the complete customer, for the expansion of a ticket's customer.

@@ -25,11 +25,13 @@ var proofMembers = []schema.Member{
 	{Name: "needed_for", Type: schema.Array(schema.Enum(string(connection.ToReceive), string(connection.ToSend)), 2),
 		Doc: "Functions unavailable before the proof: receiving events authenticated by the server's own accounts, and sending with these accounts."},
 	{Name: "ways", Type: schema.Array(schema.Enum(proofWays...), 5), Doc: "The available methods of proof. If empty, the operator decides."},
-	{Name: "dns_record", Nullable: true, Doc: "The TXT record that proves every mail address of the domain.", Type: schema.Object(
-		schema.Member{Name: "name", Type: schema.Text()},
-		schema.Member{Name: "value", Type: schema.Text()},
-	)},
+	{Name: "dns_record", Nullable: true, Doc: "The TXT record that proves every mail address of the domain.", Type: schema.Nested(dnsRecord)},
 }
+
+var dnsRecord = &schema.Record{Name: "channel.dns_record", Members: []schema.Member{
+	{Name: "name", Type: schema.Text()},
+	{Name: "value", Type: schema.Text()},
+}}
 
 var proofRecord = &schema.Record{Name: "channel.proof", Doc: "The proof that an address is the organization's own.", Members: append([]schema.Member{
 	{Name: "object", Type: schema.Enum("channel.proof")},

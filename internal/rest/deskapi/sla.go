@@ -20,20 +20,20 @@ var slaRecord = &schema.Record{Name: "sla_policy", Doc: "The SLA targets of one 
 	{Name: "priority", Type: schema.Enum(priorities...)},
 	{Name: "first_response_minutes", Type: schema.Int(1, 365*24*60), Access: schema.Writable, Nullable: true, Doc: "Until an agent's first public message; null: no target."},
 	{Name: "resolution_minutes", Type: schema.Int(1, 365*24*60), Access: schema.Writable, Nullable: true, Doc: "Until the ticket is resolved or closed; null: no target."},
-	{Name: "business_hours", Access: schema.Writable, Nullable: true, Doc: "The hours in which SLA targets run; null: always.", Type: schema.Object(
-		schema.Member{Name: "time_zone", Type: schema.String(1, 100), Access: schema.Required, Doc: "IANA.", Example: "Europe/Berlin"},
-		schema.Member{Name: "weekly", Type: schema.Object(weekMembers()...), Access: schema.Required, Doc: "A day that is left out has no hours."},
-		schema.Member{Name: "holidays", Type: schema.Array(schema.Date(), 1000), Access: schema.Writable, Doc: "Days without any hours."},
-	)},
+	{Name: "business_hours", Access: schema.Writable, Nullable: true, Doc: "The hours in which SLA targets run; null: always.", Type: schema.Nested(&schema.Record{Name: "business_hours", Members: []schema.Member{
+		{Name: "time_zone", Type: schema.String(1, 100), Access: schema.Required, Doc: "IANA.", Example: "Europe/Berlin"},
+		{Name: "weekly", Type: schema.Object(weekMembers()...), Access: schema.Required, Doc: "A day that is left out has no hours."},
+		{Name: "holidays", Type: schema.Array(schema.Date(), 1000), Access: schema.Writable, Doc: "Days without any hours."},
+	}})},
 	{Name: "created_at", Type: schema.Timestamp(), Doc: "When the priority got its first policy."},
 	{Name: "updated_at", Type: schema.Timestamp()},
 }}
 
 func weekMembers() []schema.Member {
-	interval := schema.Object(
-		schema.Member{Name: "from", Type: schema.String(5, 5), Access: schema.Required, Doc: "Local time.", Example: "09:00"},
-		schema.Member{Name: "to", Type: schema.String(5, 5), Access: schema.Required, Doc: "Up to 24:00.", Example: "17:30"},
-	)
+	interval := schema.Nested(&schema.Record{Name: "opening_hours", Members: []schema.Member{
+		{Name: "from", Type: schema.String(5, 5), Access: schema.Required, Doc: "Local time.", Example: "09:00"},
+		{Name: "to", Type: schema.String(5, 5), Access: schema.Required, Doc: "Up to 24:00.", Example: "17:30"},
+	}})
 	members := make([]schema.Member, len(businesshours.Days))
 	for i, day := range businesshours.Days {
 		members[i] = schema.Member{Name: day, Type: schema.Array(interval, 24), Access: schema.Writable}

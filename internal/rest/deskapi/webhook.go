@@ -105,16 +105,18 @@ type wireWebhookTest struct {
 var upcomingRecord = &schema.Record{Name: "webhook.upcoming", Doc: "Waiting deliveries of a webhook, in the planned order.", Members: []schema.Member{
 	{Name: "object", Type: schema.Enum("webhook.upcoming")},
 	{Name: "webhook_id", Type: schema.ID()},
-	{Name: "data", Type: schema.Array(schema.Object(
-		schema.Member{Name: "delivery_id", Type: schema.ID()},
-		schema.Member{Name: "event_id", Type: schema.ID()},
-		schema.Member{Name: "event", Type: schema.Enum(deliveredNames...)},
-		schema.Member{Name: "attempt", Type: schema.Integer(), Doc: "Number of the next attempt, from 1."},
-		schema.Member{Name: "waits_for", Type: schema.Enum("now", "time", "turn", "enabled"), Doc: "now: it is under way or about to be; time: its due time; turn: earlier deliveries; enabled: the webhook to be enabled."},
-		schema.Member{Name: "due_at", Type: schema.Timestamp(), Doc: "The earliest time of the next attempt."},
-		schema.Member{Name: "further", Type: schema.Array(schema.Timestamp(), 10), Doc: "Times of later attempts if each failed at once."},
-		schema.Member{Name: "created_at", Type: schema.Timestamp()},
-	), webhook.MaxPage)},
+	{Name: "data", Type: schema.Array(schema.Nested(upcomingDelivery), webhook.MaxPage)},
+}}
+
+var upcomingDelivery = &schema.Record{Name: "webhook.upcoming_delivery", Members: []schema.Member{
+	{Name: "delivery_id", Type: schema.ID()},
+	{Name: "event_id", Type: schema.ID()},
+	{Name: "event", Type: schema.Enum(deliveredNames...)},
+	{Name: "attempt", Type: schema.Integer(), Doc: "Number of the next attempt, from 1."},
+	{Name: "waits_for", Type: schema.Enum("now", "time", "turn", "enabled"), Doc: "now: it is under way or about to be; time: its due time; turn: earlier deliveries; enabled: the webhook to be enabled."},
+	{Name: "due_at", Type: schema.Timestamp(), Doc: "The earliest time of the next attempt."},
+	{Name: "further", Type: schema.Array(schema.Timestamp(), 10), Doc: "Times of later attempts if each failed at once."},
+	{Name: "created_at", Type: schema.Timestamp()},
 }}
 
 type wireUpcoming struct {

@@ -40,26 +40,26 @@ func partial(name, doc string, of *schema.Record, always []string, more ...schem
 }
 
 // position is a geographic position (fleet-api.md 0).
-func position() schema.Type {
-	return schema.Object(
-		schema.Member{Name: "lat", Type: schema.NumberIn(-90, 90), Access: schema.Required, Doc: "Degrees, WGS 84, rounded to 6 decimals.", Example: 52.520008},
-		schema.Member{Name: "lng", Type: schema.NumberIn(-180, 180), Access: schema.Required, Example: 13.404954},
-		schema.Member{Name: "accuracy_meters", Type: schema.NumberIn(0, 10_000_000), Access: schema.Writable, Sometimes: true},
-		schema.Member{Name: "heading", Type: schema.NumberIn(0, 360), Access: schema.Writable, Sometimes: true, Doc: "Degrees clockwise from north."},
-		schema.Member{Name: "speed_mps", Type: schema.NumberIn(0, 1000), Access: schema.Writable, Sometimes: true, Doc: "Meters per second."},
-	)
-}
+func position() schema.Type { return schema.Nested(positionRecord) }
+
+var positionRecord = &schema.Record{Name: "position", Doc: "A geographic position.", Members: []schema.Member{
+	{Name: "lat", Type: schema.NumberIn(-90, 90), Access: schema.Required, Doc: "Degrees, WGS 84, rounded to 6 decimals.", Example: 52.520008},
+	{Name: "lng", Type: schema.NumberIn(-180, 180), Access: schema.Required, Example: 13.404954},
+	{Name: "accuracy_meters", Type: schema.NumberIn(0, 10_000_000), Access: schema.Writable, Sometimes: true},
+	{Name: "heading", Type: schema.NumberIn(0, 360), Access: schema.Writable, Sometimes: true, Doc: "Degrees clockwise from north."},
+	{Name: "speed_mps", Type: schema.NumberIn(0, 1000), Access: schema.Writable, Sometimes: true, Doc: "Meters per second."},
+}}
 
 // rules are the riding rules of a zone, or of a subaccount outside of zones.
-func rules() schema.Type {
-	return schema.Array(schema.Object(
-		schema.Member{Name: "vehicle_type_ids", Type: schema.Array(schema.ID(), 100), Access: schema.Writable, Sometimes: true, Doc: "The vehicle types it applies to; defaults to all."},
-		schema.Member{Name: "ride_start_allowed", Type: schema.Bool(), Access: schema.Required},
-		schema.Member{Name: "ride_end_allowed", Type: schema.Bool(), Access: schema.Required},
-		schema.Member{Name: "ride_through_allowed", Type: schema.Bool(), Access: schema.Required, Doc: "For devices and apps: published, not enforced here."},
-		schema.Member{Name: "maximum_speed_kph", Type: schema.Int(0, 1000), Access: schema.Writable, Sometimes: true, Doc: "Likewise."},
-	), 100)
-}
+func rules() schema.Type { return schema.Array(schema.Nested(ruleRecord), 100) }
+
+var ruleRecord = &schema.Record{Name: "rule", Doc: "A riding rule.", Members: []schema.Member{
+	{Name: "vehicle_type_ids", Type: schema.Array(schema.ID(), 100), Access: schema.Writable, Sometimes: true, Doc: "The vehicle types it applies to; defaults to all."},
+	{Name: "ride_start_allowed", Type: schema.Bool(), Access: schema.Required},
+	{Name: "ride_end_allowed", Type: schema.Bool(), Access: schema.Required},
+	{Name: "ride_through_allowed", Type: schema.Bool(), Access: schema.Required, Doc: "For devices and apps: published, not enforced here."},
+	{Name: "maximum_speed_kph", Type: schema.Int(0, 1000), Access: schema.Writable, Sometimes: true, Doc: "Likewise."},
+}}
 
 // amount is a non-negative amount in the minor unit of an adjacent currency.
 func amount() schema.Type { return schema.Int(0, maxExact) }

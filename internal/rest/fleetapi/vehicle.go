@@ -17,7 +17,7 @@ var vehicleRecord = func() *schema.Record {
 		schema.Member{Name: "vehicle_type_id", Type: schema.ID(), Access: schema.Required, Doc: "One of the subaccount's."},
 		schema.Member{Name: "form_factor", Type: schema.Enum(formFactors...), Doc: "The type's."},
 		schema.Member{Name: "propulsion_type", Type: schema.Enum(propulsionTypes...), Doc: "Likewise."},
-		schema.Member{Name: "state", Type: schema.Enum(vehicleStates...), Access: schema.Writable, Doc: "Defaults to removed at creation; available is possible. Imports that create vehicles skip other states."},
+		schema.Member{Name: "state", Type: schema.Enum(vehicleStates...), Access: schema.Writable, OnCreate: []string{"removed", "available"}, OnUpdate: []string{"available", "non_operational", "removed"}, Doc: "Defaults to removed at creation; available is possible. Imports that create vehicles skip other states."},
 		schema.Member{Name: "event", Type: schema.Enum(requestReasons...), Access: schema.UpdateOnly, WriteOnly: true, Doc: "Why the state changes; each change has a usual reason."},
 		schema.Member{Name: "last_event", Type: schema.Enum(vehicleEvents...), Doc: "Why the state changed last (MDS event type)."},
 		schema.Member{Name: "state_changed_at", Type: schema.Timestamp()},

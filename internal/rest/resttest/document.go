@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,11 +63,19 @@ func readDocument(t testing.TB, text []byte) *document {
 }
 
 // strict returns the document with additionalProperties false on every object with named
-// properties: clients must tolerate more, but our answers have no more.
+// properties: clients must tolerate more, but our answers have no more. Bodies of an update, and
+// objects nested in bodies, may also repeat the answer's members, with its values.
 func strict(t testing.TB, text []byte) []byte {
 	var doc map[string]any
 	if err := json.Unmarshal(text, &doc); err != nil {
 		t.Fatalf("the OpenAPI document: %v", err)
+	}
+	schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
+	for name, body := range schemas {
+		answer, ok := schemas[strings.TrimSuffix(strings.TrimSuffix(name, "_update"), "_input")].(map[string]any)
+		if body, isObject := body.(map[string]any); ok && isObject && body["additionalProperties"] == nil {
+			allowRepeats(body["properties"].(map[string]any), answer["properties"].(map[string]any))
+		}
 	}
 	var walk func(v any)
 	walk = func(v any) {
@@ -92,6 +101,17 @@ func strict(t testing.TB, text []byte) []byte {
 		t.Fatal(err)
 	}
 	return closed
+}
+
+// allowRepeats adds the members of an answer to those of a body.
+func allowRepeats(body, answer map[string]any) {
+	for name, s := range answer {
+		if own := body[name]; own == nil {
+			body[name] = s
+		} else if enum := own.(map[string]any)["enum"]; enum != nil {
+			body[name] = map[string]any{"anyOf": []any{own, s}}
+		}
+	}
 }
 
 // route is the operation of a request in the document.
@@ -135,8 +155,11 @@ func (r *route) checkRequest(req *http.Request) error {
 		return nil // ignored by the API
 	case len(text) == 0 && body.Value.Required:
 		return errors.New("it has no body")
-	case len(text) == 0 || !strings.HasSuffix(req.Header.Get("Content-Type"), "json") || req.Header.Get("Content-Type") == rest.NDJSON:
-		return nil // imports are tables or lines
+	case len(text) == 0:
+		return nil
+	}
+	if kind := mediaType(req.Header); r.forms("x-imports")[kind] != nil {
+		return nil // its lines are checked one by one, and refused one by one
 	}
 	return r.checkBody(body.Value.Content, r.pointer(body.Ref, "requestBody"), req.Header.Get("Content-Type"), text)
 }
@@ -151,15 +174,81 @@ func (r *route) checkAnswer(req *http.Request, a Answer) error {
 	status := strconv.Itoa(a.Status)
 	answer := r.route.Operation.Responses.Value(status)
 	if answer == nil {
-		status, answer = "default", r.route.Operation.Responses.Default()
+		status = status[:1] + "XX"
+		answer = r.route.Operation.Responses.Value(status)
+		if code := a.Code(); !slices.Contains(r.problems(), code) {
+			return fmt.Errorf("it has the code %q, which is not in x-problems", code)
+		}
 	}
-	if len(answer.Value.Content) == 0 {
+	kind := mediaType(a.Header)
+	switch {
+	case len(answer.Value.Content) == 0:
 		if a.Body != "" {
 			return errors.New("it has a body")
 		}
 		return nil
+	case answer.Value.Content["application/octet-stream"] != nil:
+		return nil // a file of any type
+	case a.Status == 200 && req.Method == "GET" && r.forms("x-exports")[kind] != nil:
+		return r.checkExport(kind, a.Body)
+	case r.narrowed(a):
+		return nil
 	}
 	return r.checkBody(answer.Value.Content, r.pointer(answer.Ref, "responses", status), a.Header.Get("Content-Type"), []byte(a.Body))
+}
+
+// mediaType returns the type of a body without parameters.
+func mediaType(h http.Header) string {
+	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return kind
+}
+
+// forms returns the exports or imports of the operation by media type.
+func (r *route) forms(extension string) map[string]any {
+	forms, _ := r.route.Operation.Extensions[extension].(map[string]any)
+	return forms
+}
+
+// problems returns the codes of problems that the operation may have.
+func (r *route) problems() (codes []string) {
+	list, _ := r.route.Operation.Extensions["x-problems"].([]any)
+	for _, c := range list {
+		codes = append(codes, c.(string))
+	}
+	return codes
+}
+
+// narrowed reports whether an answer is the one for keys that may write but not read.
+func (r *route) narrowed(a Answer) bool {
+	var got map[string]string
+	return a.Status < 300 && r.route.Operation.Extensions["x-answer-permission"] != nil && json.Unmarshal([]byte(a.Body), &got) == nil &&
+		len(got) == 2 && got["id"] != "" && got["object"] != ""
+}
+
+// checkExport validates each record of an NDJSON export.
+func (r *route) checkExport(kind, text string) error {
+	if kind != rest.NDJSON {
+		return nil
+	}
+	for line := range strings.Lines(text) {
+		if err := r.validate(r.pointer("", "x-exports", kind, "schema"), []byte(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkImport validates each line of the answer to an import.
+func (r *route) checkImport(kind, text string) error {
+	if r.forms("x-imports")[kind] == nil {
+		return fmt.Errorf("the document has no import of %s", kind)
+	}
+	for line := range strings.Lines(text) {
+		if err := r.validate(r.pointer("", "x-imports", kind, "answer", "schema"), []byte(line)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkBody validates a body by the schema of its media type, in the content object at pointer.
@@ -172,13 +261,18 @@ func (r *route) checkBody(content openapi3.Content, pointer, contentType string,
 	if media.Schema == nil {
 		return nil
 	}
+	return r.validate(pointer+"/content/"+escape(kind)+"/schema", text)
+}
+
+// validate validates JSON by the schema at pointer.
+func (r *route) validate(pointer string, text []byte) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
 	r.document.mu.Lock()
 	defer r.document.mu.Unlock()
-	schema, err := r.document.schemas.Compile(location + pointer + "/content/" + escape(kind) + "/schema")
+	schema, err := r.document.schemas.Compile(location + pointer)
 	if err != nil {
 		return err
 	}

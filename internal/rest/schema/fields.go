@@ -35,7 +35,11 @@ func showMembers(rows []FieldDoc, prefix string, members []Member, as string) []
 			row.Note = "or null"
 		}
 		if m.Type.kind == kindEnum && len(m.Type.values) > 1 {
-			row.Doc = WithValues(row.Doc, m.Type.values)
+			values := m.Type.values
+			if some := m.settable(as); some != nil && prefix == "" {
+				values = some
+			}
+			row.Doc = WithValues(row.Doc, values)
 		}
 		if m.Example != nil {
 			if text, err := json.Marshal(m.Example); err == nil {

@@ -4,64 +4,116 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 type object = map[string]any
 
-// Components collects the OpenAPI schemas of records.
+// Components collects the OpenAPI schemas of records. A record has a schema for answers, with its
+// name, and others for bodies, which list only the members that a client can set: "ticket",
+// "ticket_create", "ticket_update"; a record that is only a body has only that one, with its name. Objects nested in records have schemas too: "ticket_assignee",
+// "position", and in bodies "position_input".
 type Components struct {
 	Schemas object
+	owners  map[string]string // of nested objects: the member each schema is named for
 	records map[string]*Record
+	added   map[string][]Member // expansions in answers, by record
+	answers map[*Record]bool
 }
 
-// NewComponents returns components without schemas.
-func NewComponents() *Components {
-	return &Components{Schemas: object{}, records: map[string]*Record{}}
-}
-
-// Ref returns a reference to the schema of a record in an answer ("") or a body ("create",
-// "update").
-func (d *Components) Ref(r *Record, as string) (object, error) {
-	name := r.Name
-	if as != "" {
-		name += "_" + as
+// NewComponents returns components without schemas, for an API that answers with these records.
+func NewComponents(answers ...*Record) *Components {
+	d := &Components{Schemas: object{}, owners: map[string]string{}, records: map[string]*Record{}, added: map[string][]Member{}, answers: map[*Record]bool{}}
+	for _, r := range answers {
+		d.answers[r] = true
 	}
+	return d
+}
+
+// Expand adds the optional member of an expansion to the answers with r: the record by. A member
+// that r has already is always there, and gets the type. Call it before [Components.Ref].
+func (d *Components) Expand(r *Record, name string, by *Record) {
+	m := Member{Name: name, Nullable: true, Sometimes: true, Doc: "Present when expanded."}
+	if own := findMember(r.Members, name); own != nil {
+		m = *own
+	}
+	m.Type = Nested(by)
+	if !slices.ContainsFunc(d.added[r.Name], func(other Member) bool { return other.Name == name }) {
+		d.added[r.Name] = append(d.added[r.Name], m)
+	}
+}
+
+// SchemaName returns the name of a record's schema. Dots would need escapes in generated clients.
+func (r *Record) SchemaName() string { return strings.ReplaceAll(r.Name, ".", "_") }
+
+// Ref returns a reference to the schema of a record in an answer (""), in a body ("create",
+// "update"), or nested in a body ("input").
+func (d *Components) Ref(r *Record, as string) (object, error) {
 	if known, ok := d.records[r.Name]; ok && known != r {
 		return nil, fmt.Errorf("there are two records with the name %s", r.Name)
 	}
 	d.records[r.Name] = r
-	ref := object{"$ref": "#/components/schemas/" + name}
-	if d.Schemas[name] != nil {
+	members := r.Members
+	if as == "" {
+		members = slices.Clone(members)
+		for _, m := range d.added[r.Name] {
+			members = append(slices.DeleteFunc(members, func(own Member) bool { return own.Name == m.Name }), m)
+		}
+	}
+	o := shape{name: r.SchemaName(), base: r.SchemaName(), owner: r.Name, doc: r.Doc, members: members, as: as}
+	if as == "input" || as != "" && d.answers[r] {
+		o.name += "_" + as
+	}
+	return d.object(o)
+}
+
+// shape is an object that gets a schema.
+type shape struct {
+	name    string // of the schema
+	base    string // begins the names of objects nested in it
+	owner   string // what it is named for
+	doc     string
+	members []Member
+	as      string // as in [Components.Ref]
+}
+
+// object returns a reference to the schema of an object.
+func (d *Components) object(o shape) (object, error) {
+	ref := object{"$ref": "#/components/schemas/" + o.name}
+	if d.Schemas[o.name] != nil {
+		if d.owners[o.name] != o.owner {
+			return nil, fmt.Errorf("%s and %s have the same schema name %s", d.owners[o.name], o.owner, o.name)
+		}
 		return ref, nil
 	}
-	d.Schemas[name] = object{} // for recursive records
-	s, err := d.Object(r.Members, as, true)
+	d.Schemas[o.name], d.owners[o.name] = object{}, o.owner // for recursive records
+	s, err := d.fields(o)
 	if err != nil {
 		return nil, err
 	}
-	if r.Doc != "" {
-		s["description"] = r.Doc
+	if o.doc != "" {
+		s["description"] = o.doc
 	}
-	d.Schemas[name] = s
+	d.Schemas[o.name] = s
 	return ref, nil
 }
 
-// Object returns the schema of an object. top is set for a record, and not for an object nested
-// in one.
-func (d *Components) Object(members []Member, as string, top bool) (object, error) {
+// fields returns the schema of an object.
+func (d *Components) fields(o shape) (object, error) {
+	as := o.as
 	properties := object{}
 	var required []string
-	for i := range members {
-		m := &members[i]
+	for i := range o.members {
+		m := &o.members[i]
 		switch {
 		case as == "" && m.WriteOnly:
 			continue
-		case top && as == "create" && (m.Access.locked(false) || m.Access == UpdateOnly):
+		case as != "" && m.Access.locked(as == "update"), as == "create" && m.Access == UpdateOnly:
 			continue
-		case as == "" && !m.Sometimes, as != "" && m.Access.required() && (!top || as == "create"):
+		case as == "" && !m.Sometimes, as != "" && as != "update" && m.Access.required():
 			required = append(required, m.Name)
 		}
-		s, err := d.member(m, as, top)
+		s, err := d.member(m, o.base, as)
 		if err != nil {
 			return nil, err
 		}
@@ -71,19 +123,23 @@ func (d *Components) Object(members []Member, as string, top bool) (object, erro
 	if len(required) > 0 {
 		s["required"] = required
 	}
-	if as != "" {
+	if as == "create" { // elsewhere a client may repeat members that it cannot set
 		s["additionalProperties"] = false
 	}
 	return s, nil
 }
 
-// member returns the schema of a field.
-func (d *Components) member(m *Member, as string, top bool) (object, error) {
-	s, err := d.schema(&m.Type, as)
+// member returns the schema of a field of the object with the schema name parent.
+func (d *Components) member(m *Member, parent, as string) (object, error) {
+	s, err := d.schema(&m.Type, parent+"_"+m.Name, as)
 	if err != nil {
 		return nil, err
 	}
-	clears := as != "" && top && !m.Access.required() && (m.Type.kind == kindArray || m.Type.kind == kindMetadata)
+	if values := m.settable(as); values != nil {
+		s["enum"] = anys(values)
+	}
+	top := as == "create" || as == "update"
+	clears := top && !m.Access.required() && (m.Type.kind == kindArray || m.Type.kind == kindMetadata)
 	if m.Nullable || clears {
 		s = nullable(s)
 	}
@@ -93,33 +149,26 @@ func (d *Components) member(m *Member, as string, top bool) (object, error) {
 	if m.Example != nil {
 		s["examples"] = []any{m.Example}
 	}
-	if m.WriteOnly {
-		s["writeOnly"] = true
-	}
-	if m.Access.locked(as == "update") { // a body may repeat it
-		s["readOnly"] = true
-	}
 	return s, nil
 }
 
+// nullable returns the schema of a value or null. An enum becomes one of two schemas, because
+// generated clients would make a constant of a null in the list.
 func nullable(s object) object {
-	switch t := s["type"].(type) {
-	case string:
+	t, plain := s["type"].(string)
+	switch {
+	case len(s) == 0:
+		return s // any value
+	case plain && s["enum"] == nil:
 		s["type"] = []string{t, "null"}
-		if values, ok := s["enum"].([]any); ok {
-			s["enum"] = append(slices.Clone(values), nil)
-		}
 		return s
 	default:
-		if len(s) == 0 {
-			return s // any value
-		}
 		return object{"anyOf": []object{s, {"type": "null"}}}
 	}
 }
 
-// schema returns the schema of a type.
-func (d *Components) schema(t *Type, as string) (object, error) {
+// schema returns the schema of a type. name is the one of an object in it that has no own.
+func (d *Components) schema(t *Type, name, as string) (object, error) {
 	switch t.kind {
 	case kindString:
 		s := object{"type": "string"}
@@ -149,13 +198,9 @@ func (d *Components) schema(t *Type, as string) (object, error) {
 	case kindDate:
 		return object{"type": "string", "format": "date"}, nil
 	case kindEnum:
-		values := make([]any, len(t.values))
-		for i, v := range t.values {
-			values[i] = v
-		}
-		return object{"type": "string", "enum": values}, nil
+		return object{"type": "string", "enum": anys(t.values)}, nil
 	case kindArray:
-		of, err := d.schema(t.of, as)
+		of, err := d.schema(t.of, singular(name), as)
 		if err != nil {
 			return nil, err
 		}
@@ -165,12 +210,17 @@ func (d *Components) schema(t *Type, as string) (object, error) {
 		}
 		return s, nil
 	case kindObject:
-		if t.record != nil {
-			return d.Ref(t.record, as)
+		o := shape{name: name, base: name, owner: name, members: t.members, as: as}
+		if as != "" {
+			o.as = "input"
+			o.name += "_input"
 		}
-		return d.Object(t.members, as, false)
+		if t.record != nil {
+			return d.Ref(t.record, o.as)
+		}
+		return d.object(o)
 	case kindMap:
-		of, err := d.schema(t.of, as)
+		of, err := d.schema(t.of, singular(name), as)
 		if err != nil {
 			return nil, err
 		}
@@ -183,4 +233,20 @@ func (d *Components) schema(t *Type, as string) (object, error) {
 		return object{"type": "object", "additionalProperties": object{"type": "string"}}, nil
 	}
 	return object{}, nil
+}
+
+func anys(values []string) []any {
+	list := make([]any, len(values))
+	for i, v := range values {
+		list[i] = v
+	}
+	return list
+}
+
+// singular returns the name of one item of a list.
+func singular(name string) string {
+	if stem, ok := strings.CutSuffix(name, "ies"); ok {
+		return stem + "y"
+	}
+	return strings.TrimSuffix(name, "s")
 }

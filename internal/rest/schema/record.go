@@ -46,8 +46,23 @@ type Member struct {
 	WriteOnly bool
 	// Sometimes marks fields of some answers only, such as distance_meters of a search.
 	Sometimes bool
-	Doc       string
-	Example   any
+	// OnCreate and OnUpdate are the values of an enum that a create and an update can set, if not
+	// all of them.
+	OnCreate, OnUpdate []string
+	Doc                string
+	Example            any
+}
+
+// settable returns the values of an enum that a body ("create", "update") can set; nil for all,
+// or another use.
+func (m *Member) settable(as string) []string {
+	switch as {
+	case "create":
+		return m.OnCreate
+	case "update":
+		return m.OnUpdate
+	}
+	return nil
 }
 
 // Access is the write access to a field, in the terms of fleet-api.md 1.

@@ -1,0 +1,31 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestOpenAPI: the published documents are those of the routes.
+func TestOpenAPI(t *testing.T) {
+	for _, name := range []string{"helpdesk", "fleet", "sandbox"} {
+		text, err := OpenAPI(Config{BaseURL: "https://kickstand.example"}, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want bytes.Buffer
+		if err := json.Indent(&want, text, "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		want.WriteByte('\n')
+		got, err := os.ReadFile(filepath.Join("../../docs/api", name+".openapi.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want.Bytes()) {
+			t.Errorf("docs/api/%s.openapi.json is not up to date; run go generate ./internal/app", name)
+		}
+	}
+}
