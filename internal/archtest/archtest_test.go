@@ -62,6 +62,7 @@ var neighbours = map[[2]string]string{
 	{"internal/audit", "internal/keyset"}:          "so are audit entries",
 	{"internal/geo", "internal/problem"}:           "a position or an area that is not valid is an issue at its field",
 	{"internal/tariff", "internal/problem"}:        "so is an amount of a tariff",
+	{"internal/fleet", "internal/fleet/rideindex"}: "the index of rides by place is the fleet's, with a narrow border",
 }
 
 // never lists imports that the layers allow but the design does not. A name may end with "*".

@@ -142,7 +142,7 @@ func (s *Service) packPending(ctx context.Context) error {
 				failed = errors.Join(failed, fmt.Errorf("find rides of %s to pack: %w", a.id, err))
 			}
 		}
-		if err := s.maintainRideIndex(ctx, a.id); err != nil {
+		if err := s.rideIndex.Maintain(ctx, a.id); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", a.id, err))
 		}
 	}
@@ -164,7 +164,7 @@ func (s *Service) PackRollups(ctx context.Context, organizationID string) error 
 			}
 		}
 	}
-	return s.maintainRideIndex(ctx, organizationID)
+	return s.rideIndex.Maintain(ctx, organizationID)
 }
 
 // addChunks adds chunks after the last one while there are enough rides before

@@ -122,7 +122,7 @@ func encodeRides(ctx context.Context, settings *Settings, from <-chan []*Ride, t
 
 // insertRides inserts rows of rides, up to ridesWrite batches per transaction.
 func (s *Service) insertRides(ctx context.Context, organizationID string, from <-chan [][]column) error {
-	var over []rideEntry
+	index := s.rideIndex.NewLoader(organizationID)
 	for rows := range from {
 		// Add the batches that are ready. They are received outside of the
 		// transaction, which may be retried.
@@ -145,40 +145,20 @@ func (s *Service) insertRides(ctx context.Context, organizationID string, from <
 		if err != nil {
 			return err
 		}
-		for _, rows := range group {
-			if over, err = s.indexRides(ctx, organizationID, rows, over); err != nil {
+		for _, row := range slices.Concat(group...) {
+			e, err := indexEntry(row)
+			if err != nil {
+				return err
+			}
+			if e == nil {
+				continue
+			}
+			if err := index.Add(ctx, *e); err != nil {
 				return err
 			}
 		}
 	}
-	return s.insertLevel1Run(ctx, organizationID, over)
-}
-
-// indexRides is [indexRide] for many new rides. It writes whole runs of level 1 as soon as
-// rides and over, the rest of the previous call, suffice, and returns the rest.
-func (s *Service) indexRides(ctx context.Context, organizationID string, rows [][]column, over []rideEntry) ([]rideEntry, error) {
-	for _, row := range rows {
-		if !indexable(row) {
-			continue
-		}
-		p, err := entryOf(row)
-		if err != nil {
-			return nil, err
-		}
-		over = append(over, p)
-	}
-	if len(over) < s.indexSizes.level1Run {
-		return over, nil
-	}
-	return over[:0], s.insertLevel1Run(ctx, organizationID, over)
-}
-
-func (s *Service) insertLevel1Run(ctx context.Context, organizationID string, rides []rideEntry) error {
-	if len(rides) == 0 {
-		return nil
-	}
-	l := packRun(rides, s.indexSizes.segment, 1)
-	return s.db.Write(ctx, func(tx *db.Tx) error { return l.insert(ctx, tx, organizationID) })
+	return index.Flush(ctx)
 }
 
 // loadCity writes a city in several transactions.

@@ -44,6 +44,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet/rideindex"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
 
@@ -52,12 +53,13 @@ import (
 
 // Service manages the fleets of one environment. It is safe for concurrent use.
 type Service struct {
-	db         *db.DB
-	live       bool
-	audit      *audit.Log
-	log        *slog.Logger
-	budget     scanBudget // of lists
-	indexSizes indexSizes
+	db        *db.DB
+	live      bool
+	audit     *audit.Log
+	log       *slog.Logger
+	rideIndex *rideindex.Index
+	rideLists rideListLimits
+	budget    scanBudget // of lists
 
 	packedRides int // the constant packedRides, smaller in tests
 
@@ -67,12 +69,11 @@ type Service struct {
 
 	changed func(organizationID, kind, id string)
 
-	settings     stampedCache[Settings]
-	subaccounts  stampedCache[Subaccount]
-	plans        stampedCache[Plan]
-	fences       stampedCache[fences]
-	segmentCache *segmentCache
-	rowCounts    stampedCache[rowCount] // of recently counted filter sets, see [listQuery.setKey]
+	settings    stampedCache[Settings]
+	subaccounts stampedCache[Subaccount]
+	plans       stampedCache[Plan]
+	fences      stampedCache[fences]
+	rowCounts   stampedCache[rowCount] // of recently counted filter sets, see [listQuery.setKey]
 
 	provisioned sync.Map // ids of organizations with a fleet, see Provision
 	packCursor  string   // the last organization that packPending visited; used by Run only
@@ -97,7 +98,8 @@ func Open(c Config) *Service {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{
-		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, budget: defaultScanBudget(), indexSizes: defaultIndexSizes(), packedRides: packedRides, segmentCache: newSegmentCache(),
+		db: c.DB, live: c.Live, audit: c.Audit, log: log, changed: c.Changed, packedRides: packedRides,
+		rideIndex: rideindex.New(c.DB, rideindex.DefaultSizes()), rideLists: defaultRideListLimits(), budget: defaultScanBudget(),
 		settings: newStampedCache[Settings](maxCached), subaccounts: newStampedCache[Subaccount](maxCached), plans: newStampedCache[Plan](maxCached),
 		fences: newStampedCache[fences](maxCached), rowCounts: newStampedCache[rowCount](maxCached),
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)},

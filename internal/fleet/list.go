@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/fleet/rideindex"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
@@ -99,10 +100,10 @@ type listQuery struct {
 	partialIndex    partialIndex
 	rowCounts       stampedCache[rowCount] // recent sizes of filter sets
 	rides           bool
-	segmentCache    *segmentCache // only for rides
-	indexSizes      indexSizes    // only for rides
-	indexCondition  string        // predicate of a partial index that all records of the list meet
-	now             time.Time     // by the organization's clock
+	rideIndex       *rideindex.Index // only for rides
+	limits          rideListLimits   // only for rides
+	indexCondition  string           // predicate of a partial index that all records of the list meet
+	now             time.Time        // by the organization's clock
 
 	filters     []filter
 	unindexed   []func(st *keyset.Statement) string // predicates without an index

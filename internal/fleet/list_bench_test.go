@@ -100,9 +100,17 @@ func fillCity(b *testing.B, d *db.DB, vehicles, rides int) {
 	f.flush()
 }
 
-// cityService returns a service with the fleet of fillCity. KICKSTAND_BENCH_DB
-// names a file to reuse.
+// cityService returns a service with the fleet of fillCity, its ride index maintained.
+// KICKSTAND_BENCH_DB names a file to reuse.
 func cityService(b *testing.B) *Service {
+	s := filledService(b)
+	if err := s.rideIndex.Maintain(b.Context(), testOrg); err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+func filledService(b *testing.B) *Service {
 	vehicles, rides := benchSizes(b)
 	path := os.Getenv("KICKSTAND_BENCH_DB")
 	if path == "" {

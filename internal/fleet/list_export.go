@@ -153,13 +153,13 @@ func (s *listQuery) emit(d *Record, fn func(*Record) error) error {
 // eachInPartition is each for one partition: by a small filter set if there is one,
 // else by a single index scan.
 func (s *listQuery) eachInPartition(fn func(*Record) error) error {
-	if s.usesSegments() {
-		runs, err := s.readRunSet()
+	if s.usesRideIndex() {
+		search, err := s.searchRideIndex(nil)
 		if err != nil {
 			return err
 		}
-		if runs.estimate(s.rects).inside <= float64(s.indexSizes.export) {
-			found, err := s.findInSegments(noLimit)
+		if _, inArea := search.Estimate(); inArea <= float64(s.limits.export) {
+			found, err := s.findInRideIndex(noLimit)
 			if err != nil {
 				return err
 			}

@@ -89,7 +89,7 @@ func TestListsGoByIndexes(t *testing.T) {
 		f.customer(m.customer())
 	}
 	f.flush()
-	if err := s.maintainRideIndex(t.Context(), testOrg); err != nil {
+	if err := s.rideIndex.Maintain(t.Context(), testOrg); err != nil {
 		t.Fatal(err)
 	}
 	e := &explainer{Querier: d, t: t}

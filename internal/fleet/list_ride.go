@@ -103,7 +103,7 @@ func (s *Service) rideListQuery(ctx context.Context, q db.Querier, organizationI
 		return nil, err
 	}
 	f := &listQuery{
-		ctx: ctx, q: q, organization: organizationID, table: "rides", cell: "start_cell", rides: true, segmentCache: s.segmentCache, indexSizes: s.indexSizes,
+		ctx: ctx, q: q, organization: organizationID, table: "rides", cell: "start_cell", rides: true, rideIndex: s.rideIndex, limits: s.rideLists,
 		columnsWithCell: []string{"status", "payment_status", "updated_at", "started_at", "ended_at", "total_amount", "duration_seconds"},
 		now:             a.now, after: query.After, descending: query.Sort.Descending,
 	}

@@ -168,8 +168,8 @@ func (s *listQuery) setCost(set int) int {
 // findInPartition is findCandidates for one partition, by index scan with
 // increasing budgets, or by a filter set.
 func (s *listQuery) findInPartition(want int) ([]candidate, error) {
-	if s.usesSegments() {
-		return s.findInSegments(want)
+	if s.usesRideIndex() {
+		return s.findInRideIndex(want)
 	}
 	at, err := s.startPosition()
 	if err != nil {
@@ -463,13 +463,13 @@ func (s *listQuery) writeResidual(st *keyset.Statement, w *filter, has []string,
 	}
 }
 
-// area is the predicate of being in one of rects, see [bounds].
+// area is the predicate of being in one of rects, see [geo.CellRect].
 func (s *listQuery) area(st *keyset.Statement) string {
 	parts := make([]string, len(s.rects))
 	for i, r := range s.rects {
-		b := boundsOf(r)
+		b := geo.CellRectOf(r)
 		parts[i] = fmt.Sprintf("%[1]s & %[2]d BETWEEN %[3]s AND %[4]s AND %[1]s & %[5]d BETWEEN %[6]s AND %[7]s",
-			s.cell, geo.LatBits, st.Arg(b.lat.First), st.Arg(b.lat.Last), geo.LngBits, st.Arg(b.lng.First), st.Arg(b.lng.Last))
+			s.cell, geo.LatBits, st.Arg(b.Lat.First), st.Arg(b.Lat.Last), geo.LngBits, st.Arg(b.Lng.First), st.Arg(b.Lng.Last))
 	}
 	return strings.Join(parts, " OR ")
 }
@@ -574,7 +574,7 @@ func (s *listQuery) filterSets() []int {
 	if s.first != "" && (s.key.column != "" || s.byDistance) {
 		others = append(others, createdSet)
 	}
-	if s.spatial && !s.byDistance && len(s.rects) <= maxRanges && s.segmentCache == nil {
+	if s.spatial && !s.byDistance && len(s.rects) <= maxRanges && s.rideIndex == nil {
 		others = append(others, cellSet)
 	}
 	return append(ordered, others...)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
+	"github.com/kickstand-dev/kickstand/internal/fleet/rideindex"
 	"github.com/kickstand-dev/kickstand/internal/geo"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/period"
@@ -187,7 +188,8 @@ func (m *maker) near() *geo.Circle {
 // small sets budgets and sizes of the ride index so small that every path is taken.
 func small(s *Service) {
 	s.budget = scanBudget{{5, 20}, {10, 40}, {40, 100}, {80, 240}}
-	s.indexSizes = indexSizes{segment: 8, flush: 10, round: 80, level0: 40, level1Run: 64, open: 3, export: 20}
+	s.rideIndex = rideindex.New(s.db, rideindex.Sizes{Segment: 8, Flush: 10, Round: 80, Level0: 40, Level1Run: 64})
+	s.rideLists = rideListLimits{open: 3, export: 20}
 }
 
 func has[T comparable](list []T, v T) bool { return len(list) == 0 || slices.Contains(list, v) }
@@ -377,7 +379,7 @@ func TestRideLists(t *testing.T) {
 				f.change(all[at], is)
 				all[at] = is
 			case 3:
-				if err := s.maintainRideIndex(t.Context(), testOrg); err != nil {
+				if err := s.rideIndex.Maintain(t.Context(), testOrg); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -199,7 +199,7 @@ func (s *Service) insertRide(ctx context.Context, tx *db.Tx, a orgContext, r *Ri
 		// Locks prevent this while records are consistent.
 		return fmt.Errorf("vehicle %s or its customer has an open ride that is not recorded with them", r.VehicleID)
 	}
-	if err := indexRide(ctx, tx, a.id, nil, row); err != nil {
+	if err := s.indexRide(ctx, tx, a.id, nil, row); err != nil {
 		return err
 	}
 	s.notifyRide(tx, a.id, r)
@@ -220,7 +220,7 @@ func (s *Service) updateRide(ctx context.Context, tx *db.Tx, a orgContext, befor
 	if err != nil {
 		return err
 	}
-	if err := indexRide(ctx, tx, a.id, was, is); err != nil {
+	if err := s.indexRide(ctx, tx, a.id, was, is); err != nil {
 		return err
 	}
 	s.notifyRide(tx, a.id, r)

@@ -49,7 +49,7 @@ func (s *Service) deleteAll(ctx context.Context, tx *db.Tx, organizationID strin
 	if err := s.deleteRollups(ctx, tx, organizationID); err != nil {
 		return err
 	}
-	if err := tx.Lock(ctx, rideIndexLock(organizationID)); err != nil {
+	if err := s.rideIndex.LockTx(ctx, tx, organizationID); err != nil {
 		return err
 	}
 	// The lock order is rides, vehicles, customers. But a ride can be added until
@@ -57,11 +57,10 @@ func (s *Service) deleteAll(ctx context.Context, tx *db.Tx, organizationID strin
 	// holds for zones and subaccounts.
 	for _, table := range []string{
 		"rides", "vehicles", "customers", "rides", "vehicle_events", "deleted_vehicles", "zones", "plan_versions", "plans", "subaccounts", "zones",
-		"untiled_rides", "ride_layers", "ride_tiles",
 	} {
 		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
 			return fmt.Errorf("delete all %s: %w", table, err)
 		}
 	}
-	return nil
+	return s.rideIndex.DeleteTx(ctx, tx, organizationID)
 }

@@ -78,7 +78,7 @@ func (s *Service) seed(ctx context.Context, tx *db.Tx, a orgContext, o Organizat
 			if err := insertOne(ctx, tx, "rides", a.id, row); err != nil {
 				return err
 			}
-			if err := indexRide(ctx, tx, a.id, nil, row); err != nil {
+			if err := s.indexRide(ctx, tx, a.id, nil, row); err != nil {
 				return err
 			}
 		}

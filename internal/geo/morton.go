@@ -75,6 +75,22 @@ const (
 // CellRange is an inclusive range of cells.
 type CellRange struct{ First, Last int64 }
 
+// CellRect is a rectangle as ranges of masked cells: the bits of one coordinate,
+// [LatBits] or [LngBits] of a cell, compare as the coordinate does.
+type CellRect struct{ Lat, Lng CellRange }
+
+// CellRectOf returns r as ranges of masked cells.
+func CellRectOf(r Rect) CellRect {
+	first, last := CellAt(r.MinLat, r.MinLng), CellAt(r.MaxLat, r.MaxLng)
+	return CellRect{CellRange{first & LatBits, last & LatBits}, CellRange{first & LngBits, last & LngBits}}
+}
+
+// Contains reports whether r contains the position of a cell.
+func (r CellRect) Contains(cell int64) bool {
+	lat, lng := cell&LatBits, cell&LngBits
+	return lat >= r.Lat.First && lat <= r.Lat.Last && lng >= r.Lng.First && lng <= r.Lng.Last
+}
+
 // square is 1<<level by 1<<level positions, which form one range of cells.
 type square struct {
 	first int64 // the least cell

@@ -88,6 +88,9 @@ func TestCover(t *testing.T) {
 				t.Fatalf("%d, %d in %v: got %v, want %v", lat, lng, b, got, want)
 			}
 			cell := CellAt(lat, lng)
+			if got := slices.ContainsFunc(rects, func(r Rect) bool { return CellRectOf(r).Contains(cell) }); got != want {
+				t.Fatalf("the cell of %d, %d in %v: got %v, want %v", lat, lng, b, got, want)
+			}
 			if covered := slices.ContainsFunc(ranges, func(c CellRange) bool { return c.First <= cell && cell <= c.Last }); want && !covered {
 				t.Fatalf("%d, %d is not covered in %v by %v", lat, lng, b, ranges)
 			}

@@ -92,7 +92,7 @@ CREATE TABLE vehicles (
 	last_reported_at BIGINT,
 	lat              BIGINT,          -- millionths of a degree
 	lng              BIGINT,
-	cell             BIGINT,          -- where that is, near things being near; package fleet, cell.go
+	cell             BIGINT,          -- where that is, near things being near; package geo, morton.go
 	due_at           BIGINT,          -- when time changes its state next
 	updated_at       BIGINT NOT NULL,
 	doc              TEXT NOT NULL,

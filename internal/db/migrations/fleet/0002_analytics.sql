@@ -1,4 +1,4 @@
--- What analytics count of rides, packed; package fleet, facts.go. It can be made
+-- What analytics count of rides, packed; package fleet, analytics_fact.go. It can be made
 -- again from the rides at any time. Where it is, it is what they say.
 
 -- The rides of a stretch of time. The stretches of an organization and a basis

@@ -12,7 +12,7 @@ CREATE INDEX vehicles_cell ON vehicles (organization_id, cell, id, state, vehicl
 	battery_percent, last_reported_at, updated_at, code) WHERE cell IS NOT NULL;
 -- Ids and codes in one region, a part of the earth about a degree wide, so that
 -- those of other cities are not passed; and with the cell, so that a walk past
--- those elsewhere reads nothing else. Package fleet, cell.go.
+-- those elsewhere reads nothing else. Package geo, morton.go.
 CREATE INDEX vehicles_region ON vehicles (organization_id, (cell >> 40), id, cell) WHERE cell IS NOT NULL;
 CREATE INDEX vehicles_region_code ON vehicles (organization_id, (cell >> 40), code, id, cell) WHERE cell IS NOT NULL;
 DROP INDEX vehicles_state;

@@ -1,5 +1,5 @@
--- Where rides began, in tiles; package fleet, tile.go and layer.go. What these
--- tables have can be made again from the rides at any time.
+-- Where rides began, in tiles: the tables of package internal/fleet/rideindex. They
+-- can be made again from the rides at any time.
 
 -- The rides that began somewhere, are over and are not in a tile as they are now:
 -- those that were changed last. With all that a list is filtered and sorted by.
