@@ -49,6 +49,12 @@ func (c Catalogue) find(resource string) (Resource, bool) {
 	return Resource{}, false
 }
 
+// Nameable reports whether a map of grants may name a resource.
+func (c Catalogue) Nameable(resource string) bool {
+	r, ok := c.find(resource)
+	return ok && r.named()
+}
+
 // Level is a permission level; empty when none is set.
 type Level string
 

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
+	"github.com/kickstand-dev/kickstand/internal/requestlog"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
@@ -26,6 +27,7 @@ var templates embed.FS
 type Config struct {
 	DB       *db.DB // of the webhooks
 	Keys     *apikey.Service
+	Requests *requestlog.Log
 	Audit    *audit.Log // of DB
 	Webhooks *webhook.Service
 	Fleet    Fleet // production

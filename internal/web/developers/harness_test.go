@@ -20,6 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/requestlog"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/web/developers"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
@@ -36,6 +37,7 @@ type harness struct {
 	log       *event.Log
 	queue     *queue.Queue
 	keys      *apikey.Service
+	requests  *requestlog.Log
 	hooks     *webhook.Service
 	admin     *webtest.Browser
 	sub       string // a subaccount of the live fleet
@@ -96,6 +98,7 @@ func newHarness(t *testing.T) *harness {
 			},
 		},
 	})
+	h.requests = requestlog.Open(requestlog.Config{DB: h.DB})
 	h.queue = queue.Open(h.DB, queue.Config{Logger: h.Log})
 	t.Cleanup(func() { h.queue.Stop(context.Background()) })
 	h.hooks = webhook.Open(webhook.Config{
@@ -108,7 +111,7 @@ func newHarness(t *testing.T) *harness {
 	}
 	live := open(true, "https://api.example.com/v1")
 	developers.Register(h.Site, developers.Config{
-		DB: h.DB, Keys: h.keys, Audit: h.Audit, Webhooks: h.hooks, Fleet: live, Sandbox: open(false, "https://api.example.com/sandbox/v1"), DeskAPI: webtest.BaseURL + "/api/v1",
+		DB: h.DB, Keys: h.keys, Requests: h.requests, Audit: h.Audit, Webhooks: h.hooks, Fleet: live, Sandbox: open(false, "https://api.example.com/sandbox/v1"), DeskAPI: webtest.BaseURL + "/api/v1",
 	})
 	h.admin, h.elsewhere = h.SignIn(h.Admin), h.NewOrganization("Elsewhere")
 	o := fleet.Organization{ID: h.Organization.ID, Name: h.Organization.Name}

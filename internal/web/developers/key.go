@@ -182,7 +182,9 @@ type keyPage struct {
 	Limit       string
 	From, To    *apikey.Key // its predecessor and successor by rotation
 	History     []keyEvent
-	More        bool // the audit log has more
+	More        bool        // the audit log has more
+	Clients     []keyClient // of a rotated key, after the rotation
+	Requests    keyRequests
 }
 
 // keyEvent is an audit entry of a key.
@@ -229,6 +231,14 @@ func (p *pages) key(w http.ResponseWriter, r *web.Request) error {
 			return err
 		}
 		*other = &found
+	}
+	if body.To != nil {
+		if body.Clients, err = p.remainingClients(r, &k, body.To); err != nil {
+			return err
+		}
+	}
+	if body.Requests, err = p.keyRequests(r, &k, body.Kind); err != nil {
+		return err
 	}
 	const most = 30
 	log, err := audit.List(r.Context(), []*audit.Log{p.Audit}, r.OrganizationID, audit.Query{TargetID: k.ID, Limit: most})
