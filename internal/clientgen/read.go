@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -75,10 +76,10 @@ type operation struct {
 		Content  map[string]media
 	}
 	Responses  map[string]response
-	Permission string   `json:"x-permission"`
-	Exports    []string `json:"x-exports"`
-	Imports    []string `json:"x-imports"`
-	Codes      []string `json:"x-codes"`
+	Permission string           `json:"x-permission"`
+	Exports    map[string]media `json:"x-exports"`
+	Imports    map[string]media `json:"x-imports"`
+	Problems   []string         `json:"x-problems"`
 }
 
 type parameter struct {
@@ -200,7 +201,8 @@ func (r *reader) operation(method, path string, in operation) (*Operation, error
 	group := &r.api.Groups[g]
 	op := Operation{
 		ID: in.ID, Method: method, Path: path, Summary: in.Summary, Doc: in.Description, Permission: in.Permission, Deprecated: in.Deprecated,
-		Name: methodName(in.ID, group.Name), Exports: in.Exports, Imports: in.Imports,
+		Name: methodName(in.ID, group.Name), Codes: in.Problems,
+		Exports: slices.Sorted(maps.Keys(in.Exports)), Imports: slices.Sorted(maps.Keys(in.Imports)),
 	}
 	if group.Find(op.Name) != nil {
 		return nil, fmt.Errorf("the group %s has two methods %s: add one to methods", group.Name, op.Name)
@@ -217,11 +219,8 @@ func (r *reader) operation(method, path string, in operation) (*Operation, error
 			return nil, err
 		}
 		op.Body, op.BodyRequired, op.Example = &t, in.RequestBody.Required, body.example()
-		if len(op.Imports) == 0 {
-			op.Imports = others(in.RequestBody.Content)
-		}
 	}
-	if err := r.answers(&op, in); err != nil {
+	if err := r.success(&op, in); err != nil {
 		return nil, err
 	}
 	group.Operations = append(group.Operations, op)
@@ -270,44 +269,36 @@ func (r *reader) parameter(op *Operation, group *Group, p parameter) error {
 	return nil
 }
 
-// answers reads the answer of success and the codes of the others.
-func (r *reader) answers(op *Operation, in operation) error {
-	codes := map[string]bool{}
-	for _, c := range in.Codes {
-		codes[c] = true
-	}
-	for _, status := range slices.Sorted(maps.Keys(in.Responses)) {
-		res := in.Responses[status]
-		switch status[0] {
-		case '2':
-			content, ok := res.Content["application/json"]
-			if !ok && len(res.Content) > 0 && op.Imports != nil {
-				continue // the answer of an import
-			}
-			var n int
-			if _, err := fmt.Sscan(status, &n); err != nil {
-				return fmt.Errorf("status %q: %w", status, err)
-			}
-			op.Status = n
-			op.File = !ok && len(res.Content) > 0
-			if !ok {
-				continue
-			}
-			op.AnswerExample = content.example()
-			if err := r.answer(op, content.Schema); err != nil {
-				return err
-			}
-			if len(op.Exports) == 0 {
-				op.Exports = others(res.Content)
-			}
-		case '4', '5':
-			for _, c := range quoted(res.Description) {
-				codes[c] = true
-			}
+// success reads the status and the answer of success.
+func (r *reader) success(op *Operation, in operation) error {
+	for status, res := range in.Responses {
+		if status[0] != '2' {
+			continue
+		}
+		if op.Status != 0 {
+			return errors.New("the operation has two answers of success")
+		}
+		var err error
+		if op.Status, err = strconv.Atoi(status); err != nil {
+			return fmt.Errorf("status %q: %w", status, err)
+		}
+		content, isJSON := res.Content["application/json"]
+		op.File = !isJSON && len(res.Content) > 0
+		if !isJSON {
+			continue
+		}
+		op.AnswerExample = content.example()
+		if err := r.answer(op, content.Schema); err != nil {
+			return err
 		}
 	}
-	op.Codes = slices.Sorted(maps.Keys(codes))
-	return nil
+	rows := in.Exports["application/x-ndjson"].Schema
+	if rows == nil {
+		return nil
+	}
+	row, _, err := r.typeOf(rows, false, Snake(op.ID)+"_row", op.ID+".row")
+	op.Row = &row
+	return err
 }
 
 func (r *reader) answer(op *Operation, s *schema) error {
@@ -319,29 +310,9 @@ func (r *reader) answer(op *Operation, s *schema) error {
 		op.List = true
 		s = data.Items
 	}
-	s = r.unexpanded(s)
 	t, _, err := r.typeOf(s, false, Snake(op.ID), op.ID)
-	if err != nil {
-		return err
-	}
-	op.Answer, op.Row = &t, &t
-	if !op.List && t.Kind == KindRecord {
-		// An answer with rows, such as analytics, is exported row by row.
-		if i := slices.IndexFunc(r.records[t.Record].Members, func(m Member) bool { return m.Name == "data" && m.Type.Kind == KindArray }); i >= 0 {
-			op.Row = r.records[t.Record].Members[i].Type.Of
-		}
-	}
-	return nil
-}
-
-// unexpanded returns the named schema of an inlined record.
-func (r *reader) unexpanded(s *schema) *schema {
-	if object := s.Properties["object"]; s.Ref == "" && object != nil && len(object.Enum) == 1 {
-		if name := fmt.Sprint(object.Enum[0]); r.doc.Components.Schemas[name] != nil {
-			return &schema{Ref: "#/components/schemas/" + name}
-		}
-	}
-	return s
+	op.Answer = &t
+	return err
 }
 
 // typeOf returns the type of a schema and whether it may be null. Records and enums that the
@@ -692,23 +663,6 @@ func (s *schema) example() json.RawMessage {
 		return s.Examples[0]
 	}
 	return nil
-}
-
-// others returns the media types beside JSON, sorted.
-func others(content map[string]media) []string {
-	list := slices.Sorted(maps.Keys(content))
-	return slices.DeleteFunc(list, func(t string) bool { return t == "application/json" })
-}
-
-// quoted returns the words in backquotes of a text.
-func quoted(text string) []string {
-	var words []string
-	for i, part := range strings.Split(text, "`") {
-		if i%2 == 1 {
-			words = append(words, part)
-		}
-	}
-	return words
 }
 
 // singularLast returns a name in snake case with its last word in the singular.
