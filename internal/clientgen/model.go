@@ -46,7 +46,7 @@ type Operation struct {
 	File             bool  // the answer is bytes of any media type
 	Exports          []string
 	Imports          []string // media types, sorted
-	Row              *Type    // of an NDJSON export: Answer, or the rows within it
+	Row              *Type    // of an NDJSON export, or nil
 	Expand           []string // names that the query parameter expand[] may have
 
 	// Request headers that the operation accepts.

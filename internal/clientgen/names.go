@@ -27,7 +27,7 @@ var methods = map[string]string{
 // helpdesk has others of the same name. The list is explicit so that a new record of one API
 // never renames a published type: Read refuses a name that both have and that is not here.
 var fleetNames = []string{
-	"analytics_granularity", "analytics_group_by", "api_key", "audit_entry", "customer", "settings_sort",
+	"analytics_granularity", "analytics_group_by", "api_key", "audit_entry", "customer", "request", "settings_sort",
 }
 
 // splitWords splits a name of the document into lower-case words: "listSLAPolicies" has list,

@@ -115,7 +115,6 @@ type schema struct {
 	Items                *schema
 	AdditionalProperties *additional
 	AnyOf, OneOf, AllOf  []*schema
-	ReadOnly, WriteOnly  bool
 	Example              json.RawMessage
 	Examples             []json.RawMessage
 }
@@ -324,7 +323,7 @@ func (r *reader) typeOf(s *schema, input bool, name, path string) (Type, bool, e
 		if target == nil {
 			return Type{}, false, fmt.Errorf("no schema %s", ref)
 		}
-		t, n, err := r.typeOf(target, input, schemaName(ref, input), ref)
+		t, n, err := r.typeOf(target, input, Snake(ref), ref)
 		return t, n || nullable, err
 	}
 	kinds := slices.DeleteFunc(slices.Clone(s.Type), func(t string) bool { return t == "null" })
@@ -364,29 +363,17 @@ func (r *reader) typeOf(s *schema, input bool, name, path string) (Type, bool, e
 			t, err := r.mapType(s, input, name, path)
 			return t, nullable, err
 		}
-		t, err := r.record(flat, input, r.nested(name, path), path)
+		t, err := r.record(flat, input, name, path)
 		return t, nullable, err
 	}
 	return Type{}, false, fmt.Errorf("the type %s is unknown", kinds[0])
 }
 
-// schemaName returns the name of a record that the document names. A part of bodies that is not
-// named as one gets a suffix.
-func schemaName(schema string, input bool) string {
-	name := Snake(schema)
-	if input && !strings.HasSuffix(name, "_create") && !strings.HasSuffix(name, "_update") && !strings.HasSuffix(name, "_request") {
-		name += "_input"
-	}
-	return name
-}
-
 // withoutNull returns the alternative of a schema that is not null.
 func (r *reader) withoutNull(s *schema) (*schema, bool) {
 	for _, of := range [][]*schema{s.AnyOf, s.OneOf} {
-		for _, alternative := range of {
-			if len(of) == 2 && alternative.Ref != "" {
-				return alternative, len(of[1].Type) == 1 && of[1].Type[0] == "null"
-			}
+		if len(of) == 2 && len(of[1].Type) == 1 && of[1].Type[0] == "null" {
+			return of[0], true
 		}
 	}
 	return s, false
@@ -459,20 +446,6 @@ func (r *reader) flat(s *schema) (*schema, error) {
 	return out, nil
 }
 
-// nested returns the name of an object within another one: name, unless the document calls a
-// schema that.
-func (r *reader) nested(name, path string) string {
-	if r.doc.Components.Schemas[path] != nil {
-		return name
-	}
-	for ref := range r.doc.Components.Schemas {
-		if Snake(ref) == name {
-			return name + "_value"
-		}
-	}
-	return name
-}
-
 // record adds a record, unless it exists, and returns its type.
 func (r *reader) record(s *schema, input bool, name, path string) (Type, error) {
 	t := Type{Kind: KindRecord, Record: name}
@@ -486,9 +459,6 @@ func (r *reader) record(s *schema, input bool, name, path string) (Type, error) 
 	r.records[name] = out
 	for _, member := range slices.Sorted(maps.Keys(s.Properties)) {
 		m := s.Properties[member]
-		if input && m.ReadOnly || !input && m.WriteOnly {
-			continue
-		}
 		mt, nullable, err := r.typeOf(m, input, name+"_"+Snake(member), path+"."+member)
 		if err != nil {
 			return t, fmt.Errorf("%s.%s: %w", path, member, err)
