@@ -23,16 +23,15 @@ func main() {
 	only := flag.String("only", "", "write the files of one `language`")
 	check := flag.Bool("check", false, "write nothing; fail if a file differs")
 	shapes := flag.Bool("shapes", false, "write the shapes that releases are compared with")
-	docs := flag.String("docs", "docs/api", "`folder` of the OpenAPI documents")
 	flag.Parse()
-	if err := run(*docs, *only, *check, *shapes); err != nil {
+	if err := run(*only, *check, *shapes); err != nil {
 		fmt.Fprintln(os.Stderr, "generate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(docs, only string, check, shapes bool) error {
-	d, err := documents(docs)
+func run(only string, check, shapes bool) error {
+	d, err := documents()
 	if err != nil {
 		return err
 	}
@@ -71,11 +70,11 @@ func run(docs, only string, check, shapes bool) error {
 }
 
 // documents reads the OpenAPI documents.
-func documents(folder string) (clientgen.Documents, error) {
+func documents() (clientgen.Documents, error) {
 	var d clientgen.Documents
 	for name, text := range map[string]*[]byte{"helpdesk": &d.Helpdesk, "fleet": &d.Fleet, "sandbox": &d.Sandbox} {
 		var err error
-		if *text, err = os.ReadFile(filepath.Join(folder, name+".openapi.json")); err != nil {
+		if *text, err = os.ReadFile(filepath.Join("docs", "api", name+".openapi.json")); err != nil {
 			return d, err
 		}
 	}

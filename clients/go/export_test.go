@@ -1,0 +1,4 @@
+package kickstand
+
+// SetRandom replaces the random numbers of waits.
+func (o *Options) SetRandom(f func() float64) { o.random = f }

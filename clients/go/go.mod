@@ -1,0 +1,3 @@
+module github.com/kickstand-dev/kickstand/clients/go
+
+go 1.24
