@@ -150,8 +150,8 @@ func (s *listQuery) emit(d *Record, fn func(*Record) error) error {
 	return fn(d)
 }
 
-// eachInPartition is each for one partition: by a small filter set if there is one,
-// else by a single index scan.
+// eachInPartition is each for one partition: by the ride index or a small filter set if
+// possible, else by a single index scan.
 func (s *listQuery) eachInPartition(fn func(*Record) error) error {
 	if s.usesRideIndex() {
 		search, err := s.searchRideIndex(nil)
@@ -183,8 +183,12 @@ func (s *listQuery) eachInPartition(fn func(*Record) error) error {
 			w = s.accessPath(&least)
 		}
 	}
+	return s.eachRow(w, fn)
+}
+
+// eachRow calls fn with the records of the partition by a single index scan.
+func (s *listQuery) eachRow(w *filter, fn func(*Record) error) error {
 	var st keyset.Statement
-	columns := s.recordColumns()
 	value, cell := "NULL", "NULL"
 	if !s.orderedByID() {
 		value = s.key.column
@@ -192,7 +196,7 @@ func (s *listQuery) eachInPartition(fn func(*Record) error) error {
 	if s.inside != nil {
 		cell = s.cell
 	}
-	s.writeIndexScan(&st, w, columns+", "+value+" AS value, "+cell+" AS cell", nil, nil, true)
+	s.writeIndexScan(&st, w, s.recordColumns()+", "+value+" AS value, "+cell+" AS cell", nil, nil, true)
 	st.Addf(" ORDER BY %s", s.ordering())
 	rows, err := s.q.Query(s.ctx, st.String(), st.Args...)
 	if err != nil {

@@ -25,42 +25,10 @@ const (
 // nearest is findCandidates by distance. It reads concentric rings of about
 // ringRows rows. If few rows match a filter, it reads the filter set instead.
 func (s *listQuery) nearest(want int) ([]candidate, error) {
-	inner, outer := 0.0, s.near.RadiusMeters
-	after := candidate{distance: -1}
-	if s.descending {
-		after.distance = math.Inf(1)
-	}
-	if s.after != nil {
-		d, err := strconv.ParseFloat(s.after.Value, 64)
-		if err != nil || !(d >= 0 && d <= 2*maxRadius) {
-			return nil, keyset.ErrCursor
-		}
-		after = candidate{id: s.after.ID, distance: d}
-		if s.descending {
-			outer = min(outer, d)
-		} else {
-			inner = d
-		}
-	}
 	s.counted = make(map[int]rowCount)
-	compare := func(a, b candidate) int {
-		order := cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.id, b.id))
-		if s.descending {
-			return -order
-		}
-		return order
-	}
-	var found []candidate
-	passed, rings := 0, 0
-	size, guess := ringRows, 0.0 // rows of a ring, and the area of the next one
-	if len(s.filters) == 0 {
-		size = min(size, 2*want+50)
-	}
-	if inner == 0 && !s.descending {
-		var err error
-		if guess, err = s.estimateArea(size); err != nil {
-			return nil, err
-		}
+	scan, err := s.startRings(want)
+	if err != nil {
+		return nil, err
 	}
 	// Try a very small filter set first, a larger one after some rings.
 	for last := false; ; last = true {
@@ -73,57 +41,112 @@ func (s *listQuery) nearest(want int) ([]candidate, error) {
 			return nil, err
 		}
 		if small {
-			if found, err = s.readSet(least, nil, math.MaxInt); err != nil {
+			if err := scan.readFilterSet(least); err != nil {
 				return nil, err
 			}
-			found = slices.DeleteFunc(found, func(c candidate) bool { return compare(c, after) <= 0 })
 			break
 		}
-		for inner <= outer && len(found) < want && (last || passed < ringsRows && rings < maxRings) {
-			low, high, rows := inner, outer, mostRows
-			if rings++; rings <= 2*maxRings {
-				if low, high, rows, err = s.nextRing(inner, outer, size, guess); err != nil {
-					return nil, err
-				}
-			}
-			guess = (high*high - low*low) * float64(size) / float64(max(rows, size/8))
-			some, err := s.readRing(low, high)
-			if err != nil {
+		for !scan.isDone(want) && (last || scan.rows < ringsRows && scan.rings < maxRings) {
+			if err := scan.readNext(want); err != nil {
 				return nil, err
 			}
-			passed += rows
-			gather := func(some []candidate) {
-				for _, c := range some {
-					if c.distance >= low && c.distance <= high && compare(c, after) > 0 {
-						found = append(found, c)
-					}
-				}
-			}
-			gather(some)
-			if rings == 1 && low == 0 && len(found) < want && high < outer {
-				// Few rows match. A wider circle costs less than the ring around
-				// this one.
-				wider := min(maxWider, max(2, 1.5*float64(want)/float64(max(1, len(found)))))
-				high, passed = min(outer, high*math.Sqrt(wider)), passed+int(float64(rows)*wider)
-				if some, err = s.readRing(low, high); err != nil {
-					return nil, err
-				}
-				found = nil
-				gather(some)
-			}
-			// The edge is done.
-			if s.descending {
-				outer = math.Nextafter(low, -1)
-			} else {
-				inner = math.Nextafter(high, math.Inf(1))
-			}
 		}
-		if inner > outer || len(found) >= want || last {
+		if scan.isDone(want) || last {
 			break
 		}
 	}
-	slices.SortFunc(found, compare)
-	return found[:min(want, len(found))], nil
+	slices.SortFunc(scan.found, scan.compare)
+	return scan.found[:min(want, len(scan.found))], nil
+}
+
+// ringScan reads a list by distance in rings.
+type ringScan struct {
+	*listQuery
+	position     candidate // the list starts after it
+	inner, outer float64   // the distances that remain
+	size         int       // target number of rows of a ring
+	guess        float64   // expected area of the next ring divided by pi; 0: unknown
+	rings, rows  int       // read until now, about
+	found        []candidate
+}
+
+// startRings returns the scan of the list for want records.
+func (s *listQuery) startRings(want int) (*ringScan, error) {
+	r := &ringScan{listQuery: s, position: candidate{distance: -1}, outer: s.near.RadiusMeters, size: ringRows}
+	if s.descending {
+		r.position.distance = math.Inf(1)
+	}
+	if s.after != nil {
+		d, err := strconv.ParseFloat(s.after.Value, 64)
+		if err != nil || !(d >= 0 && d <= 2*maxRadius) {
+			return nil, keyset.ErrCursor
+		}
+		r.position = candidate{id: s.after.ID, distance: d}
+		if s.descending {
+			r.outer = min(r.outer, d)
+		} else {
+			r.inner = d
+		}
+	}
+	if len(s.filters) == 0 {
+		r.size = min(r.size, 2*want+50)
+	}
+	if r.inner > 0 || s.descending {
+		return r, nil
+	}
+	var err error
+	r.guess, err = s.estimateArea(r.size)
+	return r, err
+}
+
+// compare orders candidates as the list does.
+func (r *ringScan) compare(a, b candidate) int {
+	order := cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.id, b.id))
+	if r.descending {
+		return -order
+	}
+	return order
+}
+
+// isDone reports whether the scan has found want records or all.
+func (r *ringScan) isDone(want int) bool { return r.inner > r.outer || len(r.found) >= want }
+
+// readFilterSet reads the list from a filter set.
+func (r *ringScan) readFilterSet(set int) error {
+	found, err := r.readSet(set, nil, math.MaxInt)
+	r.found = slices.DeleteFunc(found, func(c candidate) bool { return r.compare(c, r.position) <= 0 })
+	return err
+}
+
+// readNext reads the next ring.
+func (r *ringScan) readNext(want int) (err error) {
+	low, high, rows := r.inner, r.outer, mostRows
+	if r.rings++; r.rings <= 2*maxRings {
+		if low, high, rows, err = r.nextRing(); err != nil {
+			return err
+		}
+	}
+	r.guess = (high*high - low*low) * float64(r.size) / float64(max(rows, r.size/8))
+	r.rows += rows
+	if err := r.readRing(low, high); err != nil {
+		return err
+	}
+	if r.rings == 1 && low == 0 && len(r.found) < want && high < r.outer {
+		// Few rows match. A wider circle costs less than the ring around this one.
+		wider := min(maxWider, max(2, 1.5*float64(want)/float64(max(1, len(r.found)))))
+		high = min(r.outer, high*math.Sqrt(wider))
+		r.rows += int(float64(rows) * wider)
+		r.found = nil
+		if err := r.readRing(low, high); err != nil {
+			return err
+		}
+	}
+	if r.descending {
+		r.outer = math.Nextafter(low, -1)
+	} else {
+		r.inner = math.Nextafter(high, math.Inf(1))
+	}
+	return nil
 }
 
 // estimateArea returns the area divided by pi of a circle around the point with
@@ -150,58 +173,40 @@ func (s *listQuery) estimateArea(size int) (float64, error) {
 	return area, nil
 }
 
-// nextRing returns the next ring to read between two distances and its number of
-// rows: about size, or more where cell ranges approximate the ring badly. guess is
-// the expected area divided by pi, 0 if unknown.
-func (s *listQuery) nextRing(inner, outer float64, size int, guess float64) (low, high float64, rows int, err error) {
-	count := func(low, high float64, bound int) (int, error) {
-		var st keyset.Statement
-		st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
-		s.writeSet(&st, cellSet, s.ringRects(low, high))
-		st.Addf(" LIMIT %s) AS c", st.Arg(bound))
-		var n int
-		err := s.q.QueryRow(s.ctx, st.String(), st.Args...).Scan(&n)
-		return n, err
+// nextRing returns the next ring to read and its number of rows: about size, or more
+// where cell ranges approximate the ring badly.
+func (r *ringScan) nextRing() (low, high float64, rows int, err error) {
+	edge := r.inner
+	if r.descending {
+		edge = r.outer
 	}
-	edge := inner
-	if s.descending {
-		edge = outer
-	}
-	vain := 0
+	edgeRows := 0
 	if edge > 0 {
-		if vain, err = count(edge, edge, mostRows); err != nil {
+		if edgeRows, err = r.countRing(edge, edge, mostRows); err != nil {
 			return 0, 0, 0, err
 		}
 	}
-	bound := min(size+2*vain, mostRows)
-	if rows, err = count(inner, outer, bound); err != nil || rows < bound || bound == mostRows {
-		return inner, outer, rows, err
+	bound := min(r.size+2*edgeRows, mostRows)
+	if rows, err = r.countRing(r.inner, r.outer, bound); err != nil || rows < bound || bound == mostRows {
+		return r.inner, r.outer, rows, err
 	}
-	// Rows are proportional to the area.
-	all := outer*outer - inner*inner
-	part := func(area float64) (low, high float64) {
-		if s.descending {
-			return math.Sqrt(max(inner*inner, outer*outer-area)), outer
-		}
-		return inner, min(outer, math.Sqrt(inner*inner+area))
-	}
-	few, many := 0.0, all
+	few, many := 0.0, r.outer*r.outer-r.inner*r.inner // areas with too few and too many rows
 	for range 24 {
 		area := many / 32
 		switch {
 		case few > 0:
 			area = math.Sqrt(few * many)
-		case guess > 0 && guess < many:
-			area = guess
-		case guess > 0:
+		case r.guess > 0 && r.guess < many:
+			area = r.guess
+		case r.guess > 0:
 			area = many / 4
 		}
-		low, high = part(area)
-		if rows, err = count(low, high, bound); err != nil {
+		low, high = r.ringOfArea(area)
+		if rows, err = r.countRing(low, high, bound); err != nil {
 			return 0, 0, 0, err
 		}
 		switch {
-		case rows < bound && rows >= vain+size/4:
+		case rows < bound && rows >= edgeRows+r.size/4:
 			return low, high, rows, nil
 		case rows < bound:
 			few = area
@@ -213,22 +218,47 @@ func (s *listQuery) nextRing(inner, outer float64, size int, guess float64) (low
 		}
 	}
 	// Many rows are at one distance.
-	low, high = part(many)
+	low, high = r.ringOfArea(many)
 	return low, high, bound, nil
 }
 
-// readRing returns the matches in and near a ring, unordered.
-func (s *listQuery) readRing(low, high float64) ([]candidate, error) {
-	var st keyset.Statement
-	st.Addf("SELECT id, NULL, %s", s.cell)
-	s.writeSet(&st, cellSet, s.ringRects(low, high))
-	s.writeResidual(&st, nil, s.cellColumns, false, false)
-	inside := s.inside
-	s.inside = func(lat, lng int64) bool {
-		return slices.ContainsFunc(s.rects, func(r geo.Rect) bool { return r.Contains(lat, lng) }) && inside(lat, lng)
+// ringOfArea returns the ring at the edge with an area, divided by pi. Rows are
+// proportional to the area.
+func (r *ringScan) ringOfArea(area float64) (low, high float64) {
+	if r.descending {
+		return math.Sqrt(max(r.inner*r.inner, r.outer*r.outer-area)), r.outer
 	}
-	defer func() { s.inside = inside }()
-	return s.read(&st, math.MaxInt)
+	return r.inner, min(r.outer, math.Sqrt(r.inner*r.inner+area))
+}
+
+// countRing counts the rows in and near a ring, up to bound.
+func (r *ringScan) countRing(low, high float64, bound int) (int, error) {
+	var st keyset.Statement
+	st.WriteString("SELECT count(*) FROM (SELECT 1 AS one")
+	r.writeSet(&st, cellSet, r.ringRects(low, high))
+	st.Addf(" LIMIT %s) AS c", st.Arg(bound))
+	var n int
+	err := r.q.QueryRow(r.ctx, st.String(), st.Args...).Scan(&n)
+	return n, err
+}
+
+// readRing adds the records of the list in a ring.
+func (r *ringScan) readRing(low, high float64) error {
+	var st keyset.Statement
+	st.Addf("SELECT id, NULL, %s", r.cell)
+	r.writeSet(&st, cellSet, r.ringRects(low, high))
+	r.writeResidual(&st, nil, r.cellColumns, false, false)
+	ring := *r.listQuery
+	ring.inside = func(lat, lng int64) bool {
+		return slices.ContainsFunc(r.rects, func(rect geo.Rect) bool { return rect.Contains(lat, lng) }) && r.inside(lat, lng)
+	}
+	found, err := ring.read(&st, math.MaxInt)
+	for _, c := range found {
+		if c.distance >= low && c.distance <= high && r.compare(c, r.position) > 0 {
+			r.found = append(r.found, c)
+		}
+	}
+	return err
 }
 
 // ringRects returns rects with all positions of the list between two distances.

@@ -58,10 +58,10 @@ func (q *RideQuery) Check(v *problem.Validation) {
 // summer time adds to it.
 const maxBoxRange = 92*24*time.Hour + time.Hour
 
-// CheckRange returns Unparseable with code range_too_large for a list in a box by a
+// checkRange returns Unparseable with code range_too_large for a list in a box by a
 // sort key other than time without a range of StartedAt or CreatedAt of at most 92
 // days.
-func (q *RideQuery) CheckRange() error {
+func (q *RideQuery) checkRange() error {
 	bounded := func(r period.Range) bool {
 		return r.Low != nil && r.High != nil && r.High.Sub(*r.Low) <= maxBoxRange
 	}
@@ -76,9 +76,9 @@ func (q *RideQuery) CheckRange() error {
 // ListRides returns a page of rides and the cursor of the next page, nil after the
 // last one. Each page is a snapshot: q's, or its own. A ride that matches
 // throughout is on exactly one page, unless its sort key changes. Errors: Invalid;
-// Unparseable ([RideQuery.CheckRange]).
+// Unparseable with code range_too_large.
 func (s *Service) ListRides(ctx context.Context, q db.Querier, organizationID string, query RideQuery) ([]Record, *keyset.Cursor, error) {
-	if err := cmp.Or(problem.Check(&query), query.CheckRange()); err != nil {
+	if err := cmp.Or(problem.Check(&query), query.checkRange()); err != nil {
 		return nil, nil, err
 	}
 	return s.listPage(ctx, q, query.Limit, func(q db.Querier) (*listQuery, error) { return s.rideListQuery(ctx, q, organizationID, &query) })
@@ -89,7 +89,7 @@ func (s *Service) ListRides(ctx context.Context, q db.Querier, organizationID st
 // returns it, and takes an hour at most. Errors: those of [Service.ListRides].
 func (s *Service) EachRide(ctx context.Context, organizationID string, query RideQuery, fn func(*Record) error) error {
 	query.After, query.Limit = nil, 0
-	if err := cmp.Or(problem.Check(&query), query.CheckRange()); err != nil {
+	if err := cmp.Or(problem.Check(&query), query.checkRange()); err != nil {
 		return err
 	}
 	return s.eachRecord(ctx, func(ctx context.Context, q db.Querier) (*listQuery, error) {

@@ -175,56 +175,86 @@ func (s *listQuery) findInPartition(want int) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := s.accessPath(nil)
-	var found []candidate
-	passed, spent := 0, 0
+	scan := &indexScan{listQuery: s, path: s.accessPath(nil), at: at, want: want}
 	for _, step := range s.budget {
-		if !s.filtersRows(w) {
+		if !s.filtersRows(scan.path) {
 			break
 		}
-		cost := s.scanCost(w)
-		// To find the end of a scan takes as long as the scan. So it first covers
-		// the likely number of rows, then a few times as many.
-		for left, rows := max(1, step.walk/cost), 0; left > 0; left -= rows {
-			if rows *= 4; len(found) > 0 {
-				rows = max(rows, (want-len(found))*(passed/len(found)+1))
-			}
-			if rows == 0 || rows > left {
-				rows = left
-			}
-			end, more, err := s.scanEnd(w, at, rows)
-			if err != nil {
-				return nil, err
-			}
-			some, err := s.scanIndex(w, at, end, want-len(found))
-			if err != nil {
-				return nil, err
-			}
-			if found = append(found, some...); len(found) >= want || !more {
-				return found, nil
-			}
-			at, passed, spent = end, passed+rows, spent+rows*cost
+		done, err := scan.walk(step.walk)
+		if done || err != nil {
+			return scan.found, err
 		}
-		budget := step.set
-		if len(found) > 0 {
-			budget = min(2*step.set, (want-len(found))*(spent/len(found)))
-		}
-		least, small, err := s.cheapestSet(budget)
+		least, small, err := s.cheapestSet(scan.setBudget(step.set))
 		if err != nil {
 			return nil, err
 		}
 		if small {
-			some, err := s.readSet(least, at, want-len(found))
-			return append(found, some...), err
+			some, err := s.readSet(least, scan.at, want-len(scan.found))
+			return append(scan.found, some...), err
 		}
-		if s.key.column == "" && least != noSet && (w == nil || w.nextColumn == nil) {
-			if along := s.accessPath(&least); s.scanCost(along) <= s.scanCost(w) {
-				w = along
-			}
-		}
+		scan.reconsiderPath(least)
 	}
-	some, err := s.scanIndex(w, at, nil, want-len(found))
-	return append(found, some...), err
+	some, err := s.scanIndex(scan.path, scan.at, nil, want-len(scan.found))
+	return append(scan.found, some...), err
+}
+
+// indexScan is the state of findInPartition.
+type indexScan struct {
+	*listQuery
+	path  *filter       // access path
+	at    *scanPosition // the end of the scanned rows
+	want  int
+	found []candidate
+	rows  int // scanned
+	cost  int // of these
+}
+
+// walk continues the scan by rows that cost at most budget. It returns done with all
+// results, or at the end of the index.
+func (s *indexScan) walk(budget int) (done bool, err error) {
+	cost := s.scanCost(s.path)
+	// To find the end of a scan takes as long as the scan. So it first covers
+	// the likely number of rows, then a few times as many.
+	for left, rows := max(1, budget/cost), 0; left > 0; left -= rows {
+		if rows *= 4; len(s.found) > 0 {
+			rows = max(rows, (s.want-len(s.found))*(s.rows/len(s.found)+1))
+		}
+		if rows == 0 || rows > left {
+			rows = left
+		}
+		end, more, err := s.scanEnd(s.path, s.at, rows)
+		if err != nil {
+			return false, err
+		}
+		some, err := s.scanIndex(s.path, s.at, end, s.want-len(s.found))
+		if err != nil {
+			return false, err
+		}
+		if s.found = append(s.found, some...); len(s.found) >= s.want || !more {
+			return true, nil
+		}
+		s.at, s.rows, s.cost = end, s.rows+rows, s.cost+rows*cost
+	}
+	return false, nil
+}
+
+// setBudget returns the budget of a filter set in a step that allows budget: if there are
+// results, at most the likely cost of the rest of the scan.
+func (s *indexScan) setBudget(budget int) int {
+	if len(s.found) == 0 {
+		return budget
+	}
+	return min(2*budget, (s.want-len(s.found))*(s.cost/len(s.found)))
+}
+
+// reconsiderPath changes to the access path of a filter set if that is not more expensive.
+func (s *indexScan) reconsiderPath(set int) {
+	if s.key.column != "" || set == noSet || s.path != nil && s.path.nextColumn != nil {
+		return
+	}
+	if path := s.accessPath(&set); s.scanCost(path) <= s.scanCost(s.path) {
+		s.path = path
+	}
 }
 
 // scanPosition is a position in an index scan: after a value and an id.
@@ -382,25 +412,7 @@ func (s *listQuery) idRange(st *keyset.Statement) string {
 func (s *listQuery) writeIndexScan(st *keyset.Statement, w *filter, columns string, from, to *scanPosition, full bool) {
 	parts := []*filter{nil}
 	if w != nil {
-		parts = nil
-		for _, v := range w.values {
-			part := *w
-			part.values = []string{v}
-			parts = append(parts, &part)
-		}
-		for _, c := range w.cells {
-			part := *w
-			part.cells = []int64{c}
-			if w.nextColumn == nil {
-				parts = append(parts, &part)
-				continue
-			}
-			for _, v := range w.nextColumn.values {
-				then, part := *w.nextColumn, part
-				then.values, part.nextColumn = []string{v}, &then
-				parts = append(parts, &part)
-			}
-		}
+		parts = w.orderedParts()
 	}
 	for i, part := range parts {
 		if i > 0 {
@@ -413,23 +425,51 @@ func (s *listQuery) writeIndexScan(st *keyset.Statement, w *filter, columns stri
 		if part != nil {
 			st.WriteString(" AND " + part.indexedText(st))
 		}
-		switch {
-		case s.orderedByID():
-		case s.key.always:
-		default:
-			st.WriteString(" AND " + s.key.column + " IS NOT NULL")
-		}
-		if s.nullPartition && w == nil {
-			st.WriteString(" AND " + s.key.column + " IS NULL")
-		}
-		for _, f := range s.filters {
-			if f.column == s.key.column && f.values != nil && !s.nullPartition {
-				st.WriteString(" AND " + f.text(st))
-			}
-		}
+		s.writeKeyConditions(st, w)
 		s.writeBounds(st, from, to)
 		if full {
 			s.writeResidual(st, w, s.coveredColumns(w), s.orderedByID(), s.spatial)
+		}
+	}
+}
+
+// orderedParts divides a filter into filters for one value, or one cell and one value of
+// the next column. The index has the matches of each in the order of the sort key.
+func (f *filter) orderedParts() []*filter {
+	var parts []*filter
+	for _, v := range f.values {
+		part := *f
+		part.values = []string{v}
+		parts = append(parts, &part)
+	}
+	for _, c := range f.cells {
+		part := *f
+		part.cells = []int64{c}
+		if f.nextColumn == nil {
+			parts = append(parts, &part)
+			continue
+		}
+		for _, next := range f.nextColumn.orderedParts() {
+			part := part
+			part.nextColumn = next
+			parts = append(parts, &part)
+		}
+	}
+	return parts
+}
+
+// writeKeyConditions writes the conditions on the sort key: NULL or not, by partition, and
+// its filters by value.
+func (s *listQuery) writeKeyConditions(st *keyset.Statement, w *filter) {
+	if !s.orderedByID() && !s.key.always {
+		st.WriteString(" AND " + s.key.column + " IS NOT NULL")
+	}
+	if s.nullPartition && w == nil {
+		st.WriteString(" AND " + s.key.column + " IS NULL")
+	}
+	for _, f := range s.filters {
+		if f.column == s.key.column && f.values != nil && !s.nullPartition {
+			st.WriteString(" AND " + f.text(st))
 		}
 	}
 }

@@ -416,7 +416,7 @@ func TestRideLists(t *testing.T) {
 					drop()
 				}
 			}
-			if q.CheckRange() != nil {
+			if q.checkRange() != nil {
 				low := testNow.Add(time.Duration(m.IntN(150)-50) * time.Second)
 				high := low.AddDate(0, 0, 92)
 				*pick(m, &q.CreatedAt, &q.StartedAt) = period.Range{Low: &low, High: &high, HighOpen: true}

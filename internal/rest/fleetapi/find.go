@@ -28,9 +28,6 @@ func (a *API) listRides(ctx context.Context, r *rest.Request) (rest.Response, er
 	if q.Box, err = box(r); err != nil {
 		return rest.Response{}, err
 	}
-	if err := q.CheckRange(); err != nil {
-		return rest.Response{}, err
-	}
 	if r.Exporting() {
 		return exported(ctx, r, func(fn func(*fleet.Record) error) error {
 			return a.Fleet.EachRide(ctx, r.Key.OrganizationID, q, fn)
