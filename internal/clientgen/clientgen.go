@@ -8,6 +8,7 @@ var languages = []struct {
 	generate func([]*API) ([]File, error)
 }{
 	{"go", generateGo},
+	{"python", generatePython},
 }
 
 // Generate returns the generated files of a language, or of all languages if it is empty.

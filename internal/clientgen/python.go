@@ -1,0 +1,553 @@
+package clientgen
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// generatePython returns a package for each API, and the codes of both.
+func generatePython(apis []*API) ([]File, error) {
+	var files []File
+	var codes []string
+	for _, a := range apis {
+		if err := checkPython(a); err != nil {
+			return nil, err
+		}
+		codes = append(codes, a.Codes...)
+		folder := "python/src/kickstand/" + a.Name + "/"
+		files = append(files,
+			File{folder + "__init__.py", pythonPackage(a)},
+			File{folder + "client.py", pythonClient(a)},
+			File{folder + "resources.py", pythonResources(a)},
+			File{folder + "types.py", pythonTypes(a)},
+		)
+		if a.Name == "helpdesk" {
+			files = append(files, File{folder + "events.py", pythonEvents(a)})
+		}
+	}
+	slices.Sort(codes)
+	return append(files,
+		File{"python/src/kickstand/codes.py", pythonCodes(slices.Compact(codes))},
+		File{"python/tests/operations.py", pythonOperations(apis)},
+	), nil
+}
+
+// checkPython refuses bodies and answers that are not records.
+func checkPython(a *API) error {
+	for _, g := range a.Groups {
+		for _, op := range g.Operations {
+			if op.Answer != nil && op.Answer.Kind != KindRecord || op.Body != nil && op.Body.Kind != KindRecord {
+				return fmt.Errorf("the body and the answer of %s must be records", op.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// pythonTypes returns the enums, records and bodies of an API.
+func pythonTypes(a *API) []byte {
+	f := &pythonFile{doc: "Enums, records and bodies of the " + a.Name + "'s API."}
+	for _, e := range a.Enums {
+		f.list(Pascal(e.Name)+" = Literal[", pythonQuoted(e.Values), "]")
+	}
+	for _, e := range pythonExpands(a) {
+		f.list(e.Name+" = Literal[", pythonQuoted(e.Values), "]")
+	}
+	for i := range a.Records {
+		if r := &a.Records[i]; r.Input {
+			f.body(r)
+		} else {
+			f.record(r)
+		}
+	}
+	f.exported = pythonTypeNames(a)
+	return f.module([]pythonImport{
+		{"collections.abc", []string{"Mapping", "Sequence"}},
+		{"dataclasses", []string{"dataclass"}},
+		{"datetime", []string{"date", "datetime"}},
+		{"typing", []string{"TYPE_CHECKING", "Any", "Literal", "TypedDict"}},
+		{},
+		{".._records", []string{"Record", "member", "secret"}},
+	})
+}
+
+// record writes the class of a record in answers.
+func (f *pythonFile) record(r *Record) {
+	f.line("\n\n@dataclass(frozen=True, slots=True, kw_only=True)")
+	f.line("class " + Pascal(r.Name) + "(Record):")
+	f.docstring("    ", pythonDoc(r.Doc, "The "+strings.ReplaceAll(r.Name, "_", " ")+"."))
+	if len(r.Members) > 0 {
+		f.line("")
+	}
+	for _, m := range r.Members {
+		name := pythonName(m.Name)
+		value := ""
+		switch {
+		case name != m.Name:
+			value = fmt.Sprintf(" = member(%q)", m.Name)
+		case pythonSecret(m.Name):
+			value = " = secret()"
+		}
+		f.member(name, pythonMemberType(m, false)+value)
+		f.docstring("    ", m.Doc)
+	}
+}
+
+// pythonSecret reports whether a member's value is secret, so that no repr may have it.
+func pythonSecret(name string) bool {
+	return name == "secret" || strings.HasSuffix(name, "_secret")
+}
+
+// body writes the type of a body, or of a part of one. A name that is a keyword of Python needs
+// the other syntax of a TypedDict.
+func (f *pythonFile) body(r *Record) {
+	name, doc := Pascal(r.Name), pythonDoc(r.Doc, "The members of a "+strings.ReplaceAll(r.Name, "_", " ")+".")
+	keyword := slices.ContainsFunc(r.Members, func(m Member) bool { return pythonName(m.Name) != m.Name })
+	if keyword {
+		f.line("\n\n" + name + " = TypedDict(")
+		f.line(fmt.Sprintf("    %q,\n    {", name))
+	} else {
+		f.line("\n\nclass " + name + "(TypedDict, total=False):")
+		f.docstring("    ", doc)
+		f.line("")
+	}
+	for _, m := range r.Members {
+		text := pythonMemberType(m, true)
+		if m.Required {
+			f.required = true
+			text = "Required[" + text + "]"
+		}
+		if keyword {
+			f.line(fmt.Sprintf("        %q: %q,", m.Name, text))
+			continue
+		}
+		f.member(m.Name, text)
+		f.docstring("    ", m.Doc)
+	}
+	if keyword {
+		f.line("    },\n    total=False,\n)")
+		f.docstring("", doc)
+	}
+}
+
+// pythonCodes returns the module of the problems' codes.
+func pythonCodes(codes []string) []byte {
+	f := &pythonFile{doc: "Codes of problems: values of ProblemError.code. The server adds some over time."}
+	f.list("ProblemCode = Literal[", pythonQuoted(codes), "]")
+	f.line("")
+	for _, c := range codes {
+		f.line(fmt.Sprintf("%s: Final = %q", strings.ToUpper(Snake(c)), c))
+	}
+	return f.module([]pythonImport{{"typing", []string{"Final", "Literal"}}})
+}
+
+// pythonOperations returns the table with which tests find the method of an operation: group,
+// method, and the method that exports or imports.
+func pythonOperations(apis []*API) []byte {
+	f := &pythonFile{doc: "The group, the method, and the export or import of each operation."}
+	f.line("OPERATIONS = {")
+	for _, a := range apis {
+		f.line(fmt.Sprintf("    %q: {", a.Name))
+		for _, g := range a.Groups {
+			for _, op := range g.Operations {
+				bulk := ""
+				switch {
+				case len(op.Exports) > 0:
+					bulk = pythonBulk("export", op.Name, "list")
+				case len(op.Imports) > 0:
+					bulk = pythonBulk("import", op.Name, "create")
+				}
+				f.line(fmt.Sprintf("        %q: (%q, %q, %q),", op.ID, pythonName(g.Name), pythonName(op.Name), bulk))
+			}
+		}
+		f.line("    },")
+	}
+	f.line("}")
+	return f.module(nil)
+}
+
+// pythonEvents returns a class for each event of webhooks.
+func pythonEvents(a *API) []byte {
+	f := &pythonFile{doc: "Events of webhooks."}
+	exported := []string{"EVENTS", "FlatEvent", "UnknownEvent", "AnyEvent"}
+	var names []string
+	for _, e := range a.Events {
+		name := Pascal(e.Name) + "Event"
+		names = append(names, name)
+		f.event(name, pythonDoc(e.Doc, "The event "+e.Name+"."), fmt.Sprintf("Literal[%q]", e.Name), "created_at", pythonType(e.Data, false))
+	}
+	f.event("UnknownEvent", "An event that this version of the package does not have.", "str", "created_at", "dict[str, Any]")
+	f.event("FlatEvent", "An event in payload form A. The id is that of the header Webhook-Id.", "str", "timestamp", "dict[str, Any]")
+	f.line("")
+	f.line("")
+	f.list("AnyEvent = Union[", append(slices.Clone(names), "FlatEvent", "UnknownEvent"), "]")
+	f.line("")
+	classes := make([]string, len(names))
+	for i, e := range a.Events {
+		classes[i] = fmt.Sprintf("%q: %s", e.Name, names[i])
+	}
+	f.list("EVENTS: Final[dict[str, type[AnyEvent]]] = {", classes, "}")
+	f.line(`"""The classes of events in form B by their names."""`)
+	f.exported = append(exported, names...)
+	return f.module([]pythonImport{
+		{"dataclasses", []string{"dataclass"}},
+		{"datetime", []string{"datetime"}},
+		{"typing", []string{"Any", "Final", "Literal", "Union"}},
+		{},
+		{".._records", []string{"Record"}},
+		{".types", pythonTypeNames(a)},
+	})
+}
+
+// event writes the class of an event.
+func (f *pythonFile) event(class, doc, event, at, data string) {
+	f.line("\n\n@dataclass(frozen=True, slots=True, kw_only=True)")
+	f.line("class " + class + "(Record):")
+	f.docstring("    ", doc)
+	f.line("")
+	f.member("id", "str")
+	f.member("event", event)
+	f.member(at, "datetime")
+	f.member("data", data)
+}
+
+// pythonClient returns the module of the client's class.
+func pythonClient(a *API) []byte {
+	f := &pythonFile{doc: "The client of the " + a.Name + "'s API."}
+	resources := []string{}
+	prefix := `"/api/v1"`
+	if a.Name == "fleet" {
+		prefix = `"/sandbox/v1" if key.startswith("sk_test_") else "/v1"`
+	}
+	f.line("\n\nclass " + Pascal(a.Name) + "(Client):")
+	f.docstring("    ", "Client of the "+a.Title+" API, version "+a.Version+". "+
+		map[string]string{"fleet": "A key that begins with sk_test_ uses the sandbox."}[a.Name], "See Client for the arguments.")
+	f.line("")
+	f.line("    @staticmethod")
+	f.line("    def _prefix(key: str) -> str:")
+	f.line("        return " + prefix)
+	for _, g := range a.Groups {
+		name := pythonResource(&g)
+		resources = append(resources, name)
+		f.line("")
+		f.line("    @cached_property")
+		f.line("    def " + pythonName(g.Name) + "(self) -> " + name + ":")
+		f.docstring("        ", pythonDoc(g.Doc, g.Title+"."))
+		f.line("        return " + name + "(self._core)")
+	}
+	f.exported = []string{Pascal(a.Name)}
+	return f.module([]pythonImport{
+		{"functools", []string{"cached_property"}},
+		{},
+		{".._client", []string{"Client"}},
+		{".resources", resources},
+	})
+}
+
+// pythonPackage returns the module that exports everything of an API.
+func pythonPackage(a *API) []byte {
+	f := &pythonFile{doc: "The " + a.Name + "'s API."}
+	imports := []pythonImport{{".client", []string{Pascal(a.Name)}}}
+	var resources, events []string
+	for i := range a.Groups {
+		resources = append(resources, pythonResource(&a.Groups[i]))
+	}
+	if a.Name == "helpdesk" {
+		events = []string{"EVENTS", "FlatEvent", "UnknownEvent", "AnyEvent"}
+		for _, e := range a.Events {
+			events = append(events, Pascal(e.Name)+"Event")
+		}
+		imports = append(imports, pythonImport{".events", events})
+	}
+	types := pythonTypeNames(a)
+	imports = append(imports, pythonImport{".resources", resources}, pythonImport{".types", types})
+	f.exported = slices.Concat([]string{Pascal(a.Name)}, events, resources, types)
+	return f.module(imports)
+}
+
+func pythonResource(g *Group) string { return Pascal(g.Name) + "Resource" }
+
+// pythonTypeNames returns the names in the module types.
+func pythonTypeNames(a *API) []string {
+	var names []string
+	for _, e := range a.Enums {
+		names = append(names, Pascal(e.Name))
+	}
+	for _, e := range pythonExpands(a) {
+		names = append(names, e.Name)
+	}
+	for _, r := range a.Records {
+		names = append(names, Pascal(r.Name))
+	}
+	return names
+}
+
+// pythonExpands returns the types of the arguments expand.
+func pythonExpands(a *API) []Enum {
+	var expands []Enum
+	for _, g := range a.Groups {
+		for i := range g.Operations {
+			op := &g.Operations[i]
+			if len(op.Expand) == 0 {
+				continue
+			}
+			e := Enum{pythonExpand(op), op.Expand}
+			if !slices.ContainsFunc(expands, func(other Enum) bool { return other.Name == e.Name }) {
+				expands = append(expands, e)
+			}
+		}
+	}
+	return expands
+}
+
+func pythonExpand(op *Operation) string { return Pascal(op.Answer.Record) + "Expand" }
+
+var pythonKeywords = strings.Fields(`and as assert async await break class continue def del elif else except
+	finally for from global if import in is lambda nonlocal not or pass raise return try while with yield`)
+
+// pythonName returns the name of a parameter, an attribute or a method.
+func pythonName(name string) string {
+	name = Snake(name)
+	if slices.Contains(pythonKeywords, name) {
+		return name + "_"
+	}
+	return name
+}
+
+// pythonType returns the type of a value: of a request, or of an answer.
+func pythonType(t Type, request bool) string {
+	list, mapping := "list", "dict"
+	if request {
+		list, mapping = "Sequence", "Mapping"
+	}
+	text := "Any"
+	switch t.Kind {
+	case KindString, KindBytes:
+		text = "str"
+		if len(t.Enum) == 1 {
+			text = fmt.Sprintf("Literal[%q]", t.Enum[0])
+		}
+	case KindInteger:
+		text = "int"
+	case KindNumber:
+		text = "float"
+	case KindBoolean:
+		text = "bool"
+	case KindTime:
+		text = "datetime"
+	case KindDate:
+		text = "date"
+	case KindEnum:
+		text = Pascal(t.EnumName)
+	case KindRecord:
+		text = Pascal(t.Record)
+	case KindArray:
+		text = list + "[" + pythonType(*t.Of, request) + "]"
+	case KindMap:
+		text = mapping + "[str, " + pythonType(*t.Of, request) + "]"
+	}
+	if t.Nullable && text != "Any" {
+		text += " | None"
+	}
+	return text
+}
+
+// pythonMemberType returns the type of a member. One that an answer may lack is None then.
+func pythonMemberType(m Member, request bool) string {
+	text := pythonType(m.Type, request)
+	if (m.Nullable || !m.Required && !request) && text != "Any" {
+		text += " | None"
+	}
+	return text
+}
+
+func pythonQuoted(values []string) []string {
+	quoted := make([]string, len(values))
+	for i, v := range values {
+		quoted[i] = fmt.Sprintf("%q", v)
+	}
+	return quoted
+}
+
+// pythonDoc returns a description, or another text if there is none.
+func pythonDoc(doc, other string) string {
+	if strings.TrimSpace(doc) == "" {
+		return other
+	}
+	return doc
+}
+
+// pythonFile collects the code of a module, formatted as black formats it.
+type pythonFile struct {
+	doc      string
+	out      strings.Builder
+	code     strings.Builder // out without docstrings
+	exported []string        // __all__, if any
+	required bool            // Required is used
+}
+
+// pythonImport is an import of names from a module; an empty one separates groups.
+type pythonImport struct {
+	from  string
+	names []string
+}
+
+// pythonWidth is the length of lines in pyproject.toml.
+const pythonWidth = 100
+
+var pythonWord = regexp.MustCompile(`\w+`)
+
+// module returns the whole module. It imports the names that its code has.
+func (f *pythonFile) module(imports []pythonImport) []byte {
+	used := map[string]bool{}
+	for _, word := range pythonWord.FindAllString(f.code.String(), -1) {
+		used[word] = true
+	}
+	for _, name := range f.exported {
+		used[name] = true
+	}
+	used["TYPE_CHECKING"] = f.required
+	head := &pythonFile{}
+	head.line("# Code generated by internal/clientgen. DO NOT EDIT.")
+	head.docstring("", f.doc)
+	head.line("\nfrom __future__ import annotations\n")
+	separate := false
+	for _, i := range imports {
+		var names []string
+		for _, name := range i.names {
+			if used[name] {
+				names = append(names, name)
+			}
+		}
+		if separate = separate || i.from == ""; len(names) == 0 {
+			continue
+		}
+		if separate && !strings.HasSuffix(head.out.String(), "\n\n") {
+			head.line("")
+		}
+		separate = false
+		slices.SortFunc(names, comparePython)
+		head.imports(i.from, names)
+	}
+	if f.required {
+		head.line("\nif TYPE_CHECKING:\n    from typing_extensions import Required")
+	}
+	if f.exported != nil {
+		slices.Sort(f.exported)
+		head.line("")
+		head.list("__all__ = [", pythonQuoted(f.exported), "]")
+	}
+	body := strings.TrimLeft(f.out.String(), "\n")
+	switch {
+	case strings.HasPrefix(body, "@"), strings.HasPrefix(body, "class"):
+		head.line("\n")
+	case body != "":
+		head.line("")
+	}
+	return []byte(head.out.String() + body)
+}
+
+// comparePython orders imported names as isort does: constants, classes, others.
+func comparePython(a, b string) int {
+	rank := func(s string) int {
+		switch {
+		case strings.ToUpper(s) == s:
+			return 0
+		case strings.ToUpper(s[:1]) == s[:1]:
+			return 1
+		}
+		return 2
+	}
+	if ra, rb := rank(a), rank(b); ra != rb {
+		return ra - rb
+	}
+	return strings.Compare(a, b)
+}
+
+func (f *pythonFile) imports(from string, names []string) {
+	if one := "from " + from + " import " + strings.Join(names, ", "); len(one) <= pythonWidth {
+		f.line(one)
+		return
+	}
+	f.list("from "+from+" import (", names, ")")
+}
+
+// line writes lines of code.
+func (f *pythonFile) line(text string) {
+	f.out.WriteString(text + "\n")
+	f.code.WriteString(text + "\n")
+}
+
+// member writes an attribute of a class. Its name is not code that needs an import.
+func (f *pythonFile) member(name, text string) {
+	f.out.WriteString("    " + name + ": ")
+	f.line(text)
+}
+
+// list writes items in brackets: in one line if they fit, or else one per line.
+func (f *pythonFile) list(before string, items []string, after string) {
+	if one := before + strings.Join(items, ", ") + after; len([]rune(one)) <= pythonWidth {
+		f.line(one)
+		return
+	}
+	indent := before[:len(before)-len(strings.TrimLeft(before, " "))]
+	f.line(before)
+	for _, item := range items {
+		f.line(indent + "    " + item + ",")
+	}
+	f.line(indent + after)
+}
+
+// docstring writes a docstring, unless it is empty.
+func (f *pythonFile) docstring(indent string, paragraphs ...string) {
+	paragraphs = slices.DeleteFunc(slices.Clone(paragraphs), func(p string) bool { return strings.TrimSpace(p) == "" })
+	text := strings.TrimSpace(strings.Join(paragraphs, "\n\n"))
+	if text == "" {
+		return
+	}
+	text = strings.ReplaceAll(strings.ReplaceAll(text, `\`, `\\`), `"""`, `'''`)
+	lines := wrap(text, pythonWidth-len(indent)-6)
+	last := len(lines) - 1
+	lines[0] = `"""` + lines[0]
+	if strings.HasSuffix(lines[last], `"`) && len(lines[last]) > 3 {
+		lines[last] += " "
+	}
+	if last == 0 {
+		lines[0] += `"""`
+	} else {
+		lines = append(lines, `"""`)
+	}
+	for _, l := range lines {
+		f.out.WriteString(strings.TrimRight(indent+l, " ") + "\n")
+	}
+}
+
+// wrap breaks a text into lines. An empty line separates paragraphs. A line that is indented
+// begins on its own, and what follows of it is indented further.
+func wrap(text string, width int) []string {
+	var lines []string
+	for _, source := range strings.Split(text, "\n") {
+		indent := source[:len(source)-len(strings.TrimLeft(source, " "))]
+		words := strings.Fields(source)
+		if len(words) == 0 {
+			lines = append(lines, "")
+			continue
+		}
+		line := indent + words[0]
+		for _, word := range words[1:] {
+			if len([]rune(line))+1+len([]rune(word)) <= width {
+				line += " " + word
+				continue
+			}
+			lines = append(lines, line)
+			line = indent + word
+			if indent != "" {
+				line = indent + "    " + word
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
