@@ -9,6 +9,7 @@ var languages = []struct {
 }{
 	{"go", generateGo},
 	{"python", generatePython},
+	{"php", generatePHP},
 }
 
 // Generate returns the generated files of a language, or of all languages if it is empty.

@@ -1,0 +1,63 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Kickstand;
+
+use Kickstand\Internal\EventData;
+use Kickstand\Internal\Json;
+use Kickstand\Internal\Reader;
+
+/** An event of a webhook, in either payload form. */
+final class Event implements \JsonSerializable
+{
+    private function __construct(
+        /**
+         * The same in every delivery of the event: remember it, since an event may be delivered twice.
+         * Empty if form A was verified by its body alone and the delivery has no Webhook-Id.
+         */
+        public readonly string $id,
+        /** A constant of {@see EventType}, or a newer event. */
+        public readonly string $event,
+        public readonly ?\DateTimeImmutable $createdAt,
+        /**
+         * The records as of the event: in form B the record of that event in `Kickstand\Model`, such as
+         * TicketCreatedData; an object without a type in form A, or for an event that this version of the
+         * library does not know.
+         */
+        public readonly Record|\stdClass $data,
+        private readonly \stdClass $json,
+    ) {
+    }
+
+    /** @internal */
+    public static function fromDelivery(\stdClass $json, string $id): self
+    {
+        $reader = new Reader($json, 'event');
+        $event = $reader->string('event');
+        $data = ($json->data ?? null) instanceof \stdClass ? $json->data : new \stdClass();
+        $isNested = isset($json->id); // form B
+        return new self(
+            $isNested ? $reader->string('id') : $id,
+            $event,
+            $reader->timeOrNull('created_at') ?? $reader->timeOrNull('timestamp'),
+            $isNested ? EventData::read($event, $data) : $data,
+            $json,
+        );
+    }
+
+    /**
+     * The members as the server sent them.
+     *
+     * @return array<string, mixed>
+     */
+    public function toArray(): array
+    {
+        return Json::toArray($this->json);
+    }
+
+    public function jsonSerialize(): \stdClass
+    {
+        return $this->json;
+    }
+}

@@ -1,0 +1,57 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Kickstand;
+
+use Kickstand\Exception\KickstandException;
+
+/**
+ * One page of a list. Iterating over it yields its records and those of all pages after it, which are
+ * fetched one by one as the iteration reaches them.
+ *
+ * @template-covariant T of Record
+ * @implements \IteratorAggregate<int, T>
+ */
+final class Page implements \IteratorAggregate
+{
+    /**
+     * @internal
+     * @param list<T> $data
+     * @param \Closure(string): self<T> $fetch
+     */
+    public function __construct(
+        /** @var list<T> The records of this page alone. */
+        public readonly array $data,
+        /** Whether there are pages after this one. */
+        public readonly bool $hasMore,
+        /** The cursor of the next page. */
+        public readonly ?string $nextCursor,
+        private readonly \Closure $fetch,
+    ) {
+    }
+
+    /**
+     * Fetches the next page, with the same filters. The last page has none.
+     *
+     * @return self<T>|null
+     */
+    public function nextPage(): ?self
+    {
+        return $this->hasMore && $this->nextCursor !== null ? ($this->fetch)($this->nextCursor) : null;
+    }
+
+    /** @return \Generator<int, T> */
+    public function getIterator(): \Generator
+    {
+        for ($page = $this; $page !== null; $page = $next) {
+            foreach ($page->data as $record) {
+                yield $record;
+            }
+            $next = $page->nextPage();
+            if ($next?->hasMore && $next->nextCursor === $page->nextCursor) {
+                throw new KickstandException('The next page has the cursor of the one before it.');
+            }
+        }
+    }
+}
