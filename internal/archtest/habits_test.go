@@ -390,7 +390,7 @@ func TestNoMachinePaths(t *testing.T) {
 			return err
 		}
 		if d.IsDir() {
-			if base := d.Name(); base == ".git" || base == "kickstand-data" || base == "kickstand-demo" {
+			if base := d.Name(); base == ".git" || base == "kickstand-data" || base == "kickstand-demo" || base == "node_modules" {
 				return fs.SkipDir
 			}
 			return nil

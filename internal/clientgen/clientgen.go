@@ -10,6 +10,7 @@ var languages = []struct {
 	{"go", generateGo},
 	{"python", generatePython},
 	{"php", generatePHP},
+	{"typescript", generateTypeScript},
 }
 
 // Generate returns the generated files of a language, or of all languages if it is empty.

@@ -1,0 +1,114 @@
+import type { Deadline } from "./deadline.js";
+import { ConnectionError, KickstandError } from "./errors.js";
+
+/** The longest JSON text that is read, in characters. */
+const longest = 64 << 20;
+
+/** Returns the chunks of a body as text. Each one extends the deadline; the last one ends it. */
+export async function* textChunks(response: Response, deadline: Deadline): AsyncGenerator<string, void, undefined> {
+  const decoder = new TextDecoder();
+  for await (const chunk of byteChunks(response, deadline)) {
+    const text = decoder.decode(chunk, { stream: true });
+    if (text !== "") {
+      yield text;
+    }
+  }
+  const rest = decoder.decode();
+  if (rest !== "") {
+    yield rest;
+  }
+}
+
+/** Returns the chunks of a body. Each one extends the deadline; the last one ends it. */
+export async function* byteChunks(response: Response, deadline: Deadline): AsyncGenerator<Uint8Array, void, undefined> {
+  const reader = response.body?.getReader();
+  let finished = false;
+  try {
+    while (reader !== undefined) {
+      const { done, value } = await reader.read().catch((cause: unknown) => {
+        throw deadline.failure(cause);
+      });
+      if (done) {
+        break;
+      }
+      deadline.extend();
+      yield value;
+    }
+    finished = true;
+  } finally {
+    deadline.stop();
+    if (!finished) {
+      reader?.cancel().catch(() => {}); // a broken stream has nothing to cancel
+    }
+  }
+}
+
+/** Returns a whole body as text. */
+export async function readText(response: Response, deadline: Deadline): Promise<string> {
+  const chunks: string[] = [];
+  let size = 0;
+  for await (const chunk of textChunks(response, deadline)) {
+    size += chunk.length;
+    if (size > longest) {
+      throw new KickstandError("The answer is larger than 64 MiB.");
+    }
+    chunks.push(chunk);
+  }
+  return chunks.join("");
+}
+
+/** Returns the values of NDJSON. Every line must end with a line break. */
+export async function* jsonLines(chunks: AsyncIterable<string>): AsyncGenerator<unknown, void, undefined> {
+  let rest = "";
+  for await (const chunk of chunks) {
+    const lines = (rest + chunk).split("\n");
+    rest = lines.pop() ?? "";
+    if (rest.length > longest) {
+      throw new KickstandError("A line of the answer is larger than 64 MiB.");
+    }
+    for (const line of lines) {
+      if (line !== "") {
+        yield parseLine(line);
+      }
+    }
+  }
+  if (rest !== "") {
+    throw cutShort();
+  }
+}
+
+function parseLine(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch (cause) {
+    throw new KickstandError("A line of the answer is not JSON.", { cause });
+  }
+}
+
+/** Returns the error of an answer that ended too early. */
+export function cutShort(): ConnectionError {
+  return new ConnectionError("The answer was cut short.");
+}
+
+/** Returns records as a stream of NDJSON. */
+export function ndjsonBody(records: Iterable<unknown> | AsyncIterable<unknown>): ReadableStream<Uint8Array> {
+  const encoder = new TextEncoder();
+  const source = iterate(records);
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      const { done, value } = await source.next();
+      if (done) {
+        controller.close();
+      } else {
+        controller.enqueue(encoder.encode(`${JSON.stringify(value)}\n`));
+      }
+    },
+    async cancel() {
+      await source.return();
+    },
+  });
+}
+
+async function* iterate(records: Iterable<unknown> | AsyncIterable<unknown>): AsyncGenerator<unknown, void, undefined> {
+  yield* records;
+}
