@@ -11,6 +11,7 @@ var languages = []struct {
 	{"python", generatePython},
 	{"php", generatePHP},
 	{"typescript", generateTypeScript},
+	{"ruby", generateRuby},
 }
 
 // Generate returns the generated files of a language, or of all languages if it is empty.

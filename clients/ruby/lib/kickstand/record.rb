@@ -1,0 +1,93 @@
+# frozen_string_literal: true
+
+require "json"
+require_relative "type"
+
+module Kickstand
+  # An immutable object of an answer, with a reader for each member that this version of the
+  # library knows.
+  #
+  # Two records are equal if they have the same class and the same JSON. Records can be matched by
+  # patterns:
+  #
+  #   case client.tickets.get(id)
+  #   in {status: "open", customer: {email: String => email}} then remind(email)
+  #   in {status: "closed"} then nil
+  #   end
+  class Record
+    class << self
+      # @return [Hash{Symbol => Proc, nil}] the known members with their conversions
+      # @api private
+      def members = @members ||= {}
+
+      private
+
+      # Declares a member and its reader.
+      def member(name, type = nil, reader: name)
+        members[name] = type
+        define_method(reader) { @values[name] }
+      end
+    end
+
+    # @return [Hash{String => Object}] the object as the server sent it, frozen, with members that this
+    #   version of the library does not know
+    attr_reader :raw
+
+    # @param raw [Hash{String => Object}] as parsed from JSON
+    def initialize(raw)
+      @raw = raw.frozen? ? raw : JSON.parse(JSON.generate(raw), freeze: true)
+      @values = self.class.members.to_h { |name, type| [name, value(name, type)] }.freeze
+      freeze
+    end
+
+    # @param name [Symbol, String] a member's name
+    # @return [Object] its value; nil if there is none
+    def [](name)
+      @values.fetch(name.to_sym) { @raw[name.to_s] }
+    end
+
+    # @return [Hash{Symbol => Object}] the known members, with nested records as Hash
+    def to_h = @values.transform_values { |value| plain(value) }
+
+    # @return [String] the JSON of {#raw}
+    def to_json(*state) = @raw.to_json(*state)
+
+    # @param _names [Array<Symbol>, nil]
+    # @return [Hash{Symbol => Object}] the known members
+    def deconstruct_keys(_names) = @values
+
+    # @param other [Object]
+    def ==(other) = other.instance_of?(self.class) && other.raw == @raw
+    alias eql? ==
+
+    # @return [Integer]
+    def hash = [self.class, @raw].hash
+
+    # @return [String]
+    def inspect = "#<#{self.class} #{@values.map { |name, value| "#{name}=#{value.inspect}" }.join(", ")}>"
+    alias to_s inspect
+
+    # @api private
+    def marshal_dump = @raw
+
+    # @api private
+    def marshal_load(raw) = initialize(raw)
+
+    private
+
+    # @return [Object] the value of a member's reader
+    def value(name, type)
+      value = @raw[name.name]
+      type && !value.nil? ? type.call(value) : value
+    end
+
+    def plain(value)
+      case value
+      when Record then value.to_h
+      when Array then value.map { |item| plain(item) }
+      when Hash then value.transform_values { |item| plain(item) }
+      else value
+      end
+    end
+  end
+end
