@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/app/apptest"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
@@ -82,8 +81,8 @@ type patient struct {
 	to, mailbox string
 	args        []string
 	databaseURL string
-	cmd         *exec.Cmd
-	output      bytes.Buffer
+	process     *apptest.Process // nil: none is running
+	output      string           // of the last process
 	watch       *db.DB
 	receiver    *httptest.Server
 	deliveries  atomic.Int64
@@ -102,13 +101,7 @@ func newPatient(t *testing.T) *patient {
 		t: t, secret: "crash-" + strings.Repeat("x", 20), to: "+14155550100", mailbox: "support@demo.example",
 		accepted: make(map[string]bool), received: make(map[string]string), databaseURL: dbtest.URL(t),
 	}
-	// A reserved port that every process can reuse.
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.listen = ln.Addr().String()
-	ln.Close()
+	p.listen = apptest.Address(t)
 	p.url = "http://" + p.listen
 	p.args = []string{"--listen=" + p.listen, "--data=" + t.TempDir(), "--database-url=" + p.databaseURL, "--log-format=json",
 		"--sms-secret=" + p.secret, "--email-raw-secret=" + p.secret, "--allow-private-receivers", "--retry-time-scale=0.001"}
@@ -131,7 +124,7 @@ func newPatient(t *testing.T) *patient {
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("the server said, at last: %s", p.output.Bytes()[max(0, p.output.Len()-8000):])
+			t.Logf("the server said, at last: %s", p.output)
 		}
 	})
 	return p
@@ -159,31 +152,16 @@ func (p *patient) setUp() {
 // start starts the server and returns when it responds.
 func (p *patient) start() {
 	p.t.Helper()
-	p.cmd = exec.Command(os.Args[0], append([]string{"serve"}, p.args...)...)
-	p.cmd.Env = append(os.Environ(), asProgram+"=1")
-	p.output.Reset()
-	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
-	if err := p.cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	for range poll(p.t, 30*time.Second) {
-		resp, err := http.Get(p.url + "/readyz")
-		if err != nil {
-			continue
-		}
-		resp.Body.Close()
-		if resp.StatusCode == http.StatusOK {
-			return
-		}
-	}
-	p.t.Fatalf("the server does not come up: %s", p.output.Bytes())
+	cmd := exec.Command(os.Args[0], append([]string{"serve"}, p.args...)...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	p.process = apptest.Start(p.t, cmd, p.url)
 }
 
 func (p *patient) kill() {
-	if p.cmd != nil {
-		p.cmd.Process.Kill()
-		p.cmd.Wait()
-		p.cmd = nil
+	if p.process != nil {
+		p.process.Kill()
+		p.output = p.process.Output()
+		p.process = nil
 		p.inFlight += perReceiver
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/app/apptest"
 	"github.com/kickstand-dev/kickstand/internal/channel/email"
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 
@@ -181,22 +182,7 @@ func mailedLink(t *testing.T, base, to string) string {
 }
 
 // poll yields until a deadline, for effects of another process or connection.
-func poll(t *testing.T, limit time.Duration) func(yield func() bool) {
-	return func(yield func() bool) {
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		end := time.After(limit)
-		for yield() {
-			select {
-			case <-tick.C:
-			case <-end:
-				return
-			case <-t.Context().Done():
-				return
-			}
-		}
-	}
-}
+func poll(t *testing.T, limit time.Duration) func(yield func() bool) { return apptest.Poll(t, limit) }
 
 // smsRequest returns the provider's request for an SMS.
 func smsRequest(base, secret, sid, from, to, text string) *http.Request {

@@ -1,0 +1,98 @@
+// Package apptest runs the server in a process of its own, for tests that kill it.
+package apptest
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Address returns a free address of this machine that every process of a test can reuse.
+func Address(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// Process is a running server.
+type Process struct {
+	cmd    *exec.Cmd
+	output lockedBuffer
+}
+
+// Start runs a command that serves at url, and returns when it is ready.
+func Start(t testing.TB, cmd *exec.Cmd, url string) *Process {
+	t.Helper()
+	p := &Process{cmd: cmd}
+	cmd.Stdout, cmd.Stderr = &p.output, &p.output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range Poll(t, 30*time.Second) {
+		resp, err := http.Get(url + "/readyz")
+		if err != nil {
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return p
+		}
+	}
+	p.Kill()
+	t.Fatalf("the server does not come up: %s", p.Output())
+	return nil
+}
+
+// Kill ends the process at once, without a chance to finish anything. It does nothing the
+// second time.
+func (p *Process) Kill() {
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+}
+
+// Output returns the last 8000 bytes that the process printed.
+func (p *Process) Output() string { return p.output.last(8000) }
+
+// Poll yields every 10 ms until the limit or the end of the test.
+func Poll(t testing.TB, limit time.Duration) func(yield func() bool) {
+	return func(yield func() bool) {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		end := time.After(limit)
+		for yield() {
+			select {
+			case <-tick.C:
+			case <-end:
+				return
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}
+}
+
+// lockedBuffer is a buffer that can be read while the process prints.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) last(n int) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.text.Bytes()[max(0, b.text.Len()-n):])
+}
