@@ -5,6 +5,7 @@ package kickstand
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"iter"
 	"time"
 )
@@ -285,6 +286,11 @@ func (s *FleetVehiclesService) Import(ctx context.Context, records iter.Seq[Vehi
 	return importAll(ctx, s.c, request{method: "POST", path: path("/vehicles"), idempotent: true, params: params, options: opts}, records)
 }
 
+// ImportFrom is like Import, but sends bytes of a media type: application/x-ndjson, text/csv.
+func (s *FleetVehiclesService) ImportFrom(ctx context.Context, mediaType string, from io.Reader, params VehicleImportParams, opts ...CallOption) (*Import, error) {
+	return s.c.importFrom(ctx, request{method: "POST", path: path("/vehicles"), idempotent: true, params: params, options: opts}, mediaType, from)
+}
+
 // Get sends GET /vehicles/{id}: read a vehicle. With [WithIfNoneMatch] it returns nil for an
 // unchanged record.
 //
@@ -554,6 +560,12 @@ func (s *FleetZonesService) Create(ctx context.Context, body ZoneCreate, opts ..
 // [Import.Lines] to the end, or closes the import.
 func (s *FleetZonesService) Import(ctx context.Context, records iter.Seq[ZoneCreate], params ZoneImportParams, opts ...CallOption) (*Import, error) {
 	return importAll(ctx, s.c, request{method: "POST", path: path("/zones"), idempotent: true, params: params, options: opts}, records)
+}
+
+// ImportFrom is like Import, but sends bytes of a media type: application/geo+json,
+// application/x-ndjson, text/csv.
+func (s *FleetZonesService) ImportFrom(ctx context.Context, mediaType string, from io.Reader, params ZoneImportParams, opts ...CallOption) (*Import, error) {
+	return s.c.importFrom(ctx, request{method: "POST", path: path("/zones"), idempotent: true, params: params, options: opts}, mediaType, from)
 }
 
 // Get sends GET /zones/{id}: read a zone. With [WithIfNoneMatch] it returns nil for an

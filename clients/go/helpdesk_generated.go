@@ -1908,7 +1908,7 @@ type MessageCreate struct {
 	// For a reply: the newest message of the ticket that its author has seen. If a member or
 	// another API key has replied since, the reply is refused with crossed_reply.
 	SeenMessageID Optional[string] `json:"seen_message_id,omitzero"`
-	Text          *string          `json:"text"`
+	Text          Optional[string] `json:"text"`
 	// Recipient of a reply by mail. Set it to accept the address requested by recipient_changed
 	// of an earlier message, for all later replies.
 	To Optional[string] `json:"to,omitzero"`

@@ -212,7 +212,16 @@ type ImportSummary struct {
 // importAll sends records as NDJSON.
 func importAll[T any](ctx context.Context, c *client, r request, records iter.Seq[T]) (*Import, error) {
 	next, stop := iter.Pull(records)
-	r.stream, r.streamType, r.accept = &recordReader[T]{next: next, stop: stop}, "application/x-ndjson", "application/x-ndjson"
+	return c.importFrom(ctx, r, "application/x-ndjson", &recordReader[T]{next: next, stop: stop})
+}
+
+// importFrom sends records as bytes. A reader that is an io.Closer is closed.
+func (c *client) importFrom(ctx context.Context, r request, mediaType string, from io.Reader) (*Import, error) {
+	body, ok := from.(io.ReadCloser)
+	if !ok {
+		body = io.NopCloser(from)
+	}
+	r.stream, r.streamType, r.accept = body, mediaType, "application/x-ndjson"
 	imp := &Import{}
 	err := c.do(ctx, r, func(_ *http.Response, body *stream) error {
 		body.take()

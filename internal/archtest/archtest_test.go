@@ -46,7 +46,7 @@ var layers = [][]string{
 	4: {"internal/web/chart", "internal/web/mapview", "internal/rpc", "internal/inbound", "internal/outbound", "internal/web", "internal/rest"},
 	5: {"internal/rest/*", "internal/web/*", "internal/app/doctor"},
 	6: {"internal/app"},
-	7: {"cmd/kickstand", "bench", "e2e", "internal/archtest"},
+	7: {"cmd/kickstand", "bench", "e2e", "clients/conformance", "internal/archtest"},
 }
 
 // neighbours lists the imports between packages of one layer, with reasons. An unused entry is

@@ -2,6 +2,8 @@ package clientgen
 
 import "fmt"
 
+//go:generate sh -c "cd ../.. && go run ./internal/clientgen/generate"
+
 // languages are the emitters by name, which is also the folder in clients.
 var languages = []struct {
 	name     string

@@ -97,7 +97,7 @@ func roots(a *API) map[string]bool {
 // goImports returns the imports of the packages that a text uses.
 func goImports(text string) string {
 	var used []string
-	for _, p := range []string{"context", "encoding/json", "iter", "net/http", "time"} {
+	for _, p := range []string{"context", "encoding/json", "io", "iter", "time"} {
 		if strings.Contains(text, p[strings.LastIndexByte(p, '/')+1:]+".") {
 			used = append(used, fmt.Sprintf("\t%q\n", p))
 		}
@@ -329,6 +329,9 @@ func (w *goWriter) imports(g *Group, op *Operation) {
 	w.f("%s", goComment("", fmt.Sprintf("Import sends %s %s with many records and returns the result of each. Records are read from the sequence while they are sent, so the request is not retried. The caller reads [Import.Lines] to the end, or closes the import.", op.Method, op.Path)))
 	w.f("func (s *%s) Import(ctx context.Context, records iter.Seq[%s], %sopts ...CallOption) (*Import, error) {\n", w.service(g), body, params)
 	w.f("\treturn importAll(ctx, s.c, request{method: %q, path: %s, idempotent: true, params: params, options: opts}, records)\n}\n\n", op.Method, path)
+	w.f("%s", goComment("", "ImportFrom is like Import, but sends bytes of a media type: "+strings.Join(op.Imports, ", ")+"."))
+	w.f("func (s *%s) ImportFrom(ctx context.Context, mediaType string, from io.Reader, %sopts ...CallOption) (*Import, error) {\n", w.service(g), params)
+	w.f("\treturn s.c.importFrom(ctx, request{method: %q, path: %s, idempotent: true, params: params, options: opts}, mediaType, from)\n}\n\n", op.Method, path)
 }
 
 func (w *goWriter) modify(g *Group) {
@@ -381,7 +384,7 @@ func (w *goWriter) record(r *Record) {
 func (w *goWriter) memberType(r *Record, m *Member) string {
 	t := w.typeOf(&m.Type, r.Input)
 	switch {
-	case r.Input && !m.Required:
+	case r.Input && (!m.Required || m.Nullable):
 		return "Optional[" + t + "]"
 	case m.Required && !m.Nullable:
 		return t
