@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,22 +29,19 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
-// TestTypeScriptClient runs testdata/client/client.test.mjs: the public TypeScript client
-// against the procedures as the program serves them.
+// TestTypeScriptClient runs the tests in testdata/client: the public TypeScript client
+// against the procedures as the program serves them, also with the types of the library in
+// clients/typescript.
 func TestTypeScriptClient(t *testing.T) {
 	dir := clientFolder(t)
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const script = "client.test.mjs"
-	text, err := os.ReadFile(filepath.Join("testdata", "client", script))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, script), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	copyFile(t, filepath.Join("testdata", "client", "client.test.mjs"), dir)
+	copyFile(t, filepath.Join("testdata", "client", "typed.test.mts"), dir)
+	copyFile(t, appRouterTypes, dir)
+	compileTypeScript(t, dir, "--target", "es2022", "--noUncheckedIndexedAccess", "typed.test.mts")
 
 	f := newAccountFixture(t)
 	if _, err := f.accounts.CreateOrganization(t.Context(), account.NewOrganization{Name: "Acme"}); err != nil {
@@ -56,7 +54,7 @@ func TestTypeScriptClient(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, node, "--test", "--test-reporter=spec", script)
+	cmd := exec.CommandContext(ctx, node, "--test", "--test-reporter=spec", "client.test.mjs", "typed.test.mjs")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "KICKSTAND_URL="+server.URL)
 	out, err := cmd.CombinedOutput()
@@ -85,6 +83,35 @@ func clientFolder(t *testing.T) string {
 	return dir
 }
 
+// appRouterTypes has the types of the procedures; [TestAppRouter] writes it.
+var appRouterTypes = filepath.Join("..", "..", "clients", "typescript", "src", "trpc.ts")
+
+func copyFile(t *testing.T, name, dir string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, filepath.Base(name)), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compileTypeScript compiles modules of a folder with the modules of testdata/client in
+// strict mode.
+func compileTypeScript(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type":"module"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{"--strict", "--module", "nodenext", "--moduleResolution", "nodenext", "--types", "node"}, args...)
+	compiler := exec.CommandContext(t.Context(), filepath.Join("node_modules", ".bin", "tsc"), args...)
+	compiler.Dir = dir
+	if out, err := compiler.CombinedOutput(); err != nil {
+		t.Fatalf("tsc: %v\n%s", err, out)
+	}
+}
+
 // TestTypeScriptInDocs compiles every TypeScript block of README.md and docs/ in strict
 // mode.
 func TestTypeScriptInDocs(t *testing.T) {
@@ -103,7 +130,8 @@ func TestTypeScriptInDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	fence := regexp.MustCompile("(?ms)^```(?:ts|typescript)\n(.*?)^```")
-	args := []string{"--strict", "--noEmit", "--target", "esnext", "--module", "nodenext", "--moduleResolution", "nodenext"}
+	copyFile(t, appRouterTypes, dir)
+	var blocks []string
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
@@ -111,24 +139,18 @@ func TestTypeScriptInDocs(t *testing.T) {
 		}
 		for i, block := range fence.FindAllSubmatch(text, -1) {
 			name := fmt.Sprintf("%s-%d.ts", strings.ReplaceAll(strings.TrimPrefix(page, root+"/"), "/", "-"), i+1)
-			if err := os.WriteFile(filepath.Join(dir, name), block[1], 0o600); err != nil {
+			// The package is not in testdata/client.
+			text := bytes.ReplaceAll(block[1], []byte("@kickstand/client/trpc"), []byte("./trpc.js"))
+			if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			args = append(args, name)
+			blocks = append(blocks, name)
 		}
 	}
-	if len(args) == 7 {
+	if len(blocks) == 0 {
 		t.Fatal("there is no TypeScript in the documentation: the pattern is wrong")
 	}
-	// A module, since blocks use top-level await.
-	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type":"module"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	compiler := exec.CommandContext(t.Context(), filepath.Join("node_modules", ".bin", "tsc"), args...)
-	compiler.Dir = dir
-	if out, err := compiler.CombinedOutput(); err != nil {
-		t.Errorf("tsc: %v\n%s", err, out)
-	}
+	compileTypeScript(t, dir, append([]string{"--noEmit", "--target", "esnext"}, blocks...)...)
 }
 
 // newClientHandler serves all procedures with cross-site protection as in package app,

@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	maxCalls = 20      // calls in one batch
-	maxInput = 1 << 20 // bytes of a body
+	maxCalls   = 20      // calls in one batch
+	maxRefused = 1000    // calls in one batch that are refused one by one, rather than as a whole
+	maxInput   = 1 << 20 // bytes of a body
 )
 
 // MaxQuery is the maximum length of a query string in bytes. A server in front of a
@@ -65,23 +66,46 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !q.batch:
 		q.serve(0, path)
-	case strings.Count(path, ",") >= maxCalls:
-		// Refused as a whole, like in tRPC's own server: one error instead of an array,
-		// which the client reports for every call of the batch.
-		q.fail(path, problem.New(problem.Invalid, "a batch holds at most %d calls", maxCalls))
+	case strings.Count(path, ",") >= maxRefused:
+		q.fail(path, errManyCalls()) // one error, which the client reports for every call
 	default:
-		a.body.WriteByte('[')
-		i := 0
-		for name := range strings.SplitSeq(path, ",") {
-			if i > 0 {
-				a.body.WriteByte(',')
-			}
-			q.serve(i, name)
-			i++
-		}
-		a.body.WriteByte(']')
+		a.lines = r.Header.Get("Trpc-Accept") == "application/jsonl"
+		q.serveBatch(strings.Split(path, ","))
 	}
 	a.send(w)
+}
+
+// serveBatch serves the calls in order, or refuses each one if they are too many. Their
+// answers are an array. For httpBatchStreamLink they are the first line of its stream, in
+// which no value is left for a later line.
+func (q *request) serveBatch(names []string) {
+	a := q.response
+	open, end := "[", "]"
+	if a.lines {
+		open, end = `{"json":{`, "}}\n"
+	}
+	a.body.WriteString(open)
+	for i, name := range names {
+		if i > 0 {
+			a.body.WriteByte(',')
+		}
+		if a.lines {
+			fmt.Fprintf(&a.body, `"%d":[[`, i)
+		}
+		if len(names) > maxCalls {
+			q.fail(name, errManyCalls())
+		} else {
+			q.serve(i, name)
+		}
+		if a.lines {
+			a.body.WriteString("]]")
+		}
+	}
+	a.body.WriteString(end)
+}
+
+func errManyCalls() error {
+	return problem.New(problem.Invalid, "a batch holds at most %d calls", maxCalls)
 }
 
 // Refuse responds to r with err without calling a procedure, for handlers in front of the

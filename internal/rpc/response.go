@@ -80,6 +80,10 @@ type response struct {
 	status     int           // the common status of all calls so far, else 207; 0 before the first
 	retryAfter time.Duration // the longest wait; 0: none
 	allowed    []string      // methods for the Allow header
+
+	// lines is the form of httpBatchStreamLink: superjson's envelope surrounds the whole
+	// answer instead of each value, and the status is always 200.
+	lines bool
 }
 
 // maxPooledBuffer is the maximum size of a buffer in the pool, so that one large request
@@ -103,7 +107,7 @@ func (a *response) release() {
 	}
 	a.request.Reset()
 	a.body.Reset()
-	a.status, a.retryAfter, a.allowed = 0, 0, nil
+	a.status, a.retryAfter, a.allowed, a.lines = 0, 0, nil, false
 	responsePool.Put(a)
 }
 
@@ -132,12 +136,26 @@ func (a *response) allow(method string) {
 // result writes a success. After an error or a panic the body has a partial result, which
 // the caller truncates.
 func (a *response) result(out any) error {
-	a.body.WriteString(`{"result":{"data":{"json":`)
-	if err := a.enc.Encode(out); err != nil {
+	a.body.WriteString(`{"result":{"data":`)
+	if err := a.value(out); err != nil {
 		return fmt.Errorf("encode output: %w", err)
 	}
+	a.body.WriteString(`}}`)
+	return nil
+}
+
+// value writes a value in superjson's envelope, unless that surrounds the whole answer.
+func (a *response) value(v any) error {
+	if !a.lines {
+		a.body.WriteString(`{"json":`)
+	}
+	if err := a.enc.Encode(v); err != nil {
+		return err
+	}
 	a.body.Truncate(a.body.Len() - 1) // Encode ends with a newline
-	a.body.WriteString(`}}}`)
+	if !a.lines {
+		a.body.WriteByte('}')
+	}
 	return nil
 }
 
@@ -146,11 +164,10 @@ func (a *response) error(name string, c code, message, reason string, issues []p
 		reason = ""
 	}
 	a.addStatus(c.status)
-	a.body.WriteString(`{"error":{"json":`)
+	a.body.WriteString(`{"error":`)
 	// Strings and integers always encode, and a bytes.Buffer takes everything.
-	_ = a.enc.Encode(wireError{message, c.number, errorData{c.name, c.status, name, reason, issues[:min(len(issues), maxIssues)]}})
-	a.body.Truncate(a.body.Len() - 1)
-	a.body.WriteString(`}}`)
+	_ = a.value(wireError{message, c.number, errorData{c.name, c.status, name, reason, issues[:min(len(issues), maxIssues)]}})
+	a.body.WriteByte('}')
 }
 
 func (a *response) send(w http.ResponseWriter) {
@@ -161,6 +178,9 @@ func (a *response) send(w http.ResponseWriter) {
 	h.Set("Cache-Control", "no-store")
 	if a.retryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(seconds(a.retryAfter), 10))
+	}
+	if a.lines {
+		a.status = http.StatusOK
 	}
 	if a.status == http.StatusMethodNotAllowed {
 		slices.Sort(a.allowed)

@@ -62,6 +62,8 @@ type Procedure struct {
 	method string
 	auth   Auth
 	proof  Proof
+	in     reflect.Type // of the input
+	out    reflect.Type // of the output
 
 	// run decodes input (nil: none), calls the function and encodes its result into a.
 	run func(ctx context.Context, input []byte, a *response) error
@@ -111,6 +113,8 @@ func adapt[In, Out any](method, name string, auth Auth, fn func(context.Context,
 		name:   name,
 		method: method,
 		auth:   auth,
+		in:     reflect.TypeFor[In](),
+		out:    reflect.TypeFor[Out](),
 		run: func(ctx context.Context, input []byte, a *response) error {
 			var in In
 			if err := shape.decode(input, &in); err != nil {
