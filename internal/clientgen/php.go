@@ -228,20 +228,54 @@ final class EventData
 	p.file("src/Internal/EventData", "Kickstand\\Internal", []string{"Kickstand\\Model", "Kickstand\\Record"}, b.String())
 }
 
-// operations writes the methods by operation id, for the tests.
+// operations writes the methods by operation id, and the places of records within bodies, for
+// the tests.
 func (p *phpWriter) operations(apis []*API) {
-	var b strings.Builder
-	b.WriteString("/** The methods of operations. */\nfinal class Operations\n{\n    public const METHODS = [\n")
+	var methods, bodies strings.Builder
 	for _, api := range apis {
-		fmt.Fprintf(&b, "        '%s' => [\n", api.Name)
+		p.api = api
+		seen := map[string]bool{}
+		fmt.Fprintf(&methods, "        '%s' => [\n", api.Name)
 		for _, g := range api.Groups {
 			for _, op := range g.Operations {
-				fmt.Fprintf(&b, "            '%s' => ['%s', '%s', '%s'],\n",
+				fmt.Fprintf(&methods, "            '%s' => ['%s', '%s', '%s'],\n",
 					op.ID, Camel(g.Name), Camel(op.Name), Camel(phpBulkName(&op)))
+				if op.Body != nil {
+					p.bodyPlaces(&bodies, op.ID, op.Body, nil, seen)
+				}
 			}
 		}
-		b.WriteString("        ],\n")
+		methods.WriteString("        ],\n")
 	}
-	b.WriteString("    ];\n}\n")
-	p.file("tests/Operations", "Kickstand\\Tests", nil, b.String())
+	p.file("tests/Operations", "Kickstand\\Tests", nil, `/** The methods of operations: group, method, and export or import. The records of bodies: API, operation, members. */
+final class Operations
+{
+    public const METHODS = [
+`+methods.String()+`    ];
+
+    public const BODIES = [
+`+bodies.String()+`    ];
+}
+`)
+}
+
+// bodyPlaces writes the first place of each record within a body: the members that lead to it.
+func (p *phpWriter) bodyPlaces(b *strings.Builder, op string, t *Type, path []string, seen map[string]bool) {
+	switch t.Kind {
+	case KindArray, KindMap:
+		p.bodyPlaces(b, op, t.Of, path, seen)
+	case KindRecord:
+		if seen[t.Record] {
+			return
+		}
+		seen[t.Record] = true
+		var names []string
+		for _, name := range path {
+			names = append(names, phpString(name))
+		}
+		fmt.Fprintf(b, "        '%s' => ['%s', '%s', [%s]],\n", t.Record, p.api.Name, op, strings.Join(names, ", "))
+		for _, m := range p.api.RecordNamed(t.Record).Members {
+			p.bodyPlaces(b, op, &m.Type, append(slices.Clone(path), m.Name), seen)
+		}
+	}
 }

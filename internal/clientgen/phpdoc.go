@@ -158,6 +158,9 @@ func (p *phpWriter) shape(t *Type, indent string, open []string) string {
 		typ = "float|int"
 	case KindRecord:
 		typ = p.recordShape(t.Record, indent, open)
+		if len(open) > 0 {
+			typ += "|Record" // such as one of an answer
+		}
 	}
 	if t.Nullable && t.Kind != KindAny {
 		typ += "|null"

@@ -62,7 +62,7 @@ func phpArgument(name, value string) string {
 	if len(line) <= 121 {
 		return line
 	}
-	open := strings.Index(value, ", static fn")
+	open := strings.Index(value, ", fn (")
 	if open < 0 {
 		return line
 	}
@@ -106,7 +106,7 @@ func (p *phpWriter) read(reader, key string, t *Type, nullable bool) string {
 		if t.Kind == KindMap {
 			method = "map"
 		}
-		return call(method, ", static fn (Reader $in, string $key) => "+p.read("$in", "$key", t.Of, t.Of.Nullable))
+		return call(method, ", fn (Reader $in, string $key) => "+p.read("$in", "$key", t.Of, t.Of.Nullable))
 	}
 	return call("string", "")
 }

@@ -6,7 +6,7 @@ declare(strict_types=1);
 
 namespace Kickstand\Tests;
 
-/** The methods of operations. */
+/** The methods of operations: group, method, and export or import. The records of bodies: API, operation, members. */
 final class Operations
 {
     public const METHODS = [
@@ -102,5 +102,48 @@ final class Operations
             'listRequests' => ['apiKey', 'listRequests', 'exportRequests'],
             'getRequest' => ['apiKey', 'getRequest', 'exportGetRequest'],
         ],
+    ];
+
+    public const BODIES = [
+        'ticket_create' => ['helpdesk', 'createTicket', []],
+        'ticket_customer_input' => ['helpdesk', 'createTicket', ['customer']],
+        'ticket_update' => ['helpdesk', 'updateTicket', []],
+        'ticket_merge' => ['helpdesk', 'mergeTicket', []],
+        'ticket_split' => ['helpdesk', 'splitTicket', []],
+        'message_create' => ['helpdesk', 'createMessage', []],
+        'message_attachment_input' => ['helpdesk', 'createMessage', ['attachments']],
+        'customer_create' => ['helpdesk', 'createCustomer', []],
+        'customer_update' => ['helpdesk', 'updateCustomer', []],
+        'webhook_create' => ['helpdesk', 'createWebhook', []],
+        'webhook_update' => ['helpdesk', 'updateWebhook', []],
+        'webhook_replay_request' => ['helpdesk', 'replayDeliveries', []],
+        'channel_create' => ['helpdesk', 'createChannel', []],
+        'channel_update' => ['helpdesk', 'updateChannel', []],
+        'channel_prove_request' => ['helpdesk', 'proveChannel', []],
+        'channel_rotate_request' => ['helpdesk', 'rotateChannelSecret', []],
+        'event_replay_request' => ['helpdesk', 'replayEvent', []],
+        'sla_policy_update' => ['helpdesk', 'setSLAPolicy', []],
+        'business_hours_input' => ['helpdesk', 'setSLAPolicy', ['business_hours']],
+        'business_hours_weekly_input' => ['helpdesk', 'setSLAPolicy', ['business_hours', 'weekly']],
+        'opening_hours_input' => ['helpdesk', 'setSLAPolicy', ['business_hours', 'weekly', 'fri']],
+        'ride_create' => ['fleet', 'createRide', []],
+        'position_input' => ['fleet', 'createRide', ['start_location']],
+        'ride_update' => ['fleet', 'updateRide', []],
+        'vehicle_create' => ['fleet', 'createVehicle', []],
+        'vehicle_update' => ['fleet', 'updateVehicle', []],
+        'fleet_customer_update' => ['fleet', 'updateCustomer', []],
+        'pricing_plan_update' => ['fleet', 'updatePricingPlan', []],
+        'pricing_plan_fare_cap_input' => ['fleet', 'updatePricingPlan', ['fare_cap']],
+        'pricing_plan_per_km_pricing_input' => ['fleet', 'updatePricingPlan', ['per_km_pricing']],
+        'pricing_plan_per_min_pricing_input' => ['fleet', 'updatePricingPlan', ['per_min_pricing']],
+        'zone_create' => ['fleet', 'createZone', []],
+        'rule_input' => ['fleet', 'createZone', ['rules']],
+        'zone_update' => ['fleet', 'updateZone', []],
+        'settings_update' => ['fleet', 'updateSettings', []],
+        'subaccount_update' => ['fleet', 'updateSubaccount', []],
+        'subaccount_alert_input' => ['fleet', 'updateSubaccount', ['alerts']],
+        'subaccount_gbfs_input' => ['fleet', 'updateSubaccount', ['gbfs']],
+        'vehicle_type_input' => ['fleet', 'updateSubaccount', ['vehicle_types']],
+        'sandbox_clock_update' => ['fleet', 'updateSandboxClock', []],
     ];
 }

@@ -12,6 +12,7 @@ use Kickstand\Internal\Connection;
 use Kickstand\Internal\Json;
 use Kickstand\Model;
 use Kickstand\Page;
+use Kickstand\Record;
 use Kickstand\RequestOptions;
 
 /** Pricing. */
@@ -178,7 +179,7 @@ final class Pricing
      *     fare_cap?: array{
      *         amount: int,
      *         duration_minutes: int,
-     *     }|null,
+     *     }|Record|null,
      *     is_taxable?: bool,
      *     metadata?: array<string, string|null>|null,
      *     name?: string,
@@ -189,13 +190,13 @@ final class Pricing
      *         interval: int,
      *         rate_amount: int,
      *         start: int,
-     *     }>|null,
+     *     }|Record>|null,
      *     per_min_pricing?: list<array{
      *         end?: int|null,
      *         interval: int,
      *         rate_amount: int,
      *         start: int,
-     *     }>|null,
+     *     }|Record>|null,
      *     reservation_flat_amount?: int|null,
      *     reservation_free_minutes?: int,
      *     reservation_per_min_amount?: int|null,

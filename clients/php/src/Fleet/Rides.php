@@ -12,6 +12,7 @@ use Kickstand\Internal\Connection;
 use Kickstand\Internal\Json;
 use Kickstand\Model;
 use Kickstand\Page;
+use Kickstand\Record;
 use Kickstand\RequestOptions;
 
 /** Rides. */
@@ -390,7 +391,7 @@ final class Rides
      *         lat: float|int,
      *         lng: float|int,
      *         speed_mps?: float|int,
-     *     }|null,
+     *     }|Record|null,
      *     status?: Enum\RideCreateStatus::*,
      *     subaccount_id?: string,
      *     trip_type?: Enum\RideTripType::*,
@@ -471,7 +472,7 @@ final class Rides
      *         lat: float|int,
      *         lng: float|int,
      *         speed_mps?: float|int,
-     *     }|null,
+     *     }|Record|null,
      *     end_reason?: Enum\RideUpdateEndReason::*|null,
      *     external_id?: string|null,
      *     metadata?: array<string, string|null>|null,

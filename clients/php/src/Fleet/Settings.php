@@ -12,6 +12,7 @@ use Kickstand\Internal\Connection;
 use Kickstand\Internal\Json;
 use Kickstand\Model;
 use Kickstand\Page;
+use Kickstand\Record;
 use Kickstand\RequestOptions;
 
 /** Settings. */
@@ -281,7 +282,7 @@ final class Settings
      *         summary: string,
      *         type: Enum\SubaccountAlertType::*,
      *         url?: string|null,
-     *     }>|null,
+     *     }|Record>|null,
      *     country_code?: string|null,
      *     currency?: string,
      *     default_pricing_plan_id?: string|null,
@@ -293,14 +294,14 @@ final class Settings
      *         opening_hours?: string|null,
      *         operator?: string|null,
      *         system_id?: string|null,
-     *     },
+     *     }|Record,
      *     global_rules?: list<array{
      *         maximum_speed_kph?: int,
      *         ride_end_allowed: bool,
      *         ride_start_allowed: bool,
      *         ride_through_allowed: bool,
      *         vehicle_type_ids?: list<string>,
-     *     }>|null,
+     *     }|Record>|null,
      *     name?: string,
      *     status?: Enum\SubaccountStatus::*,
      *     timezone?: string,
@@ -317,7 +318,7 @@ final class Settings
      *         reservation_minutes?: int,
      *         rider_capacity?: int|null,
      *         wheel_count?: int|null,
-     *     }>|null,
+     *     }|Record>|null,
      * } $body
      *     - `alerts`: Information for riders.
      *     - `country_code`: ISO 3166-1.

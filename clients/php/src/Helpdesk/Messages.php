@@ -13,6 +13,7 @@ use Kickstand\Internal\Connection;
 use Kickstand\Internal\Json;
 use Kickstand\Model;
 use Kickstand\Page;
+use Kickstand\Record;
 use Kickstand\RequestOptions;
 
 /** Messages. */
@@ -264,7 +265,7 @@ final class Messages
      *         content: string,
      *         content_type?: string,
      *         name: string,
-     *     }>|null,
+     *     }|Record>|null,
      *     cc?: list<string>|null,
      *     conversation_id?: string|null,
      *     force?: bool,

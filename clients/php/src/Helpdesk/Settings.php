@@ -12,6 +12,7 @@ use Kickstand\Internal\Connection;
 use Kickstand\Internal\Json;
 use Kickstand\Model;
 use Kickstand\Page;
+use Kickstand\Record;
 use Kickstand\RequestOptions;
 
 /** Settings. */
@@ -216,33 +217,33 @@ final class Settings
      *             fri?: list<array{
      *                 from: string,
      *                 to: string,
-     *             }>,
+     *             }|Record>,
      *             mon?: list<array{
      *                 from: string,
      *                 to: string,
-     *             }>,
+     *             }|Record>,
      *             sat?: list<array{
      *                 from: string,
      *                 to: string,
-     *             }>,
+     *             }|Record>,
      *             sun?: list<array{
      *                 from: string,
      *                 to: string,
-     *             }>,
+     *             }|Record>,
      *             thu?: list<array{
      *                 from: string,
      *                 to: string,
-     *             }>,
+     *             }|Record>,
      *             tue?: list<array{
      *                 from: string,
      *                 to: string,
-     *             }>,
+     *             }|Record>,
      *             wed?: list<array{
      *                 from: string,
      *                 to: string,
-     *             }>,
-     *         },
-     *     }|null,
+     *             }|Record>,
+     *         }|Record,
+     *     }|Record|null,
      *     first_response_minutes?: int|null,
      *     resolution_minutes?: int|null,
      * } $body

@@ -12,6 +12,7 @@ use Kickstand\Internal\Connection;
 use Kickstand\Internal\Json;
 use Kickstand\Model;
 use Kickstand\Page;
+use Kickstand\Record;
 use Kickstand\RequestOptions;
 
 /** Tickets. */
@@ -267,7 +268,7 @@ final class Tickets
      *         email?: string|null,
      *         name?: string|null,
      *         phone?: string|null,
-     *     },
+     *     }|Record,
      *     customer_id?: string,
      *     external_id?: string|null,
      *     html?: string,

@@ -17,7 +17,7 @@ final class BaseUrl
         if ($url === '') {
             throw new \InvalidArgumentException('The base URL is missing: pass baseUrl, or set KICKSTAND_URL.');
         }
-        $parts = parse_url($url);
+        $parts = preg_match('/[^\x21-\x7e]/', $url) === 1 ? [] : parse_url($url);
         $scheme = strtolower($parts['scheme'] ?? '');
         $host = $parts['host'] ?? '';
         $rest = array_diff_key($parts ?: [], array_flip(['scheme', 'host', 'port', 'path']));

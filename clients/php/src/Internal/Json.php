@@ -83,6 +83,9 @@ final class Json
         if ($value instanceof \DateTimeInterface) {
             return self::time($value);
         }
+        if ($value instanceof \stdClass) {
+            return (object) array_map(self::value(...), (array) $value);
+        }
         return is_array($value) ? array_map(self::value(...), $value) : $value;
     }
 

@@ -42,21 +42,18 @@ final class AnalyticsRevenue extends Record
     {
         $read = new Reader($json, 'analytics revenue');
         return new self(
-            data: $read->list(
-                'data',
-                static fn (Reader $in, string $key) => $in->record($key, AnalyticsRevenueRow::class)
-            ),
+            data: $read->list('data', fn (Reader $in, string $key) => $in->record($key, AnalyticsRevenueRow::class)),
             dateBasis: $read->string('date_basis'),
             from: $read->time('from'),
             generatedAt: $read->time('generated_at'),
             granularity: $read->string('granularity'),
-            groupBy: $read->list('group_by', static fn (Reader $in, string $key) => $in->string($key)),
+            groupBy: $read->list('group_by', fn (Reader $in, string $key) => $in->string($key)),
             object: $read->string('object'),
             timezone: $read->string('timezone'),
             to: $read->time('to'),
             totals: $read->list(
                 'totals',
-                static fn (Reader $in, string $key) => $in->record($key, AnalyticsRevenueTotal::class)
+                fn (Reader $in, string $key) => $in->record($key, AnalyticsRevenueTotal::class)
             ),
             source: $json,
         );

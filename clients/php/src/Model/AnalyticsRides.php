@@ -42,15 +42,12 @@ final class AnalyticsRides extends Record
     {
         $read = new Reader($json, 'analytics rides');
         return new self(
-            data: $read->list(
-                'data',
-                static fn (Reader $in, string $key) => $in->record($key, AnalyticsRidesRow::class)
-            ),
+            data: $read->list('data', fn (Reader $in, string $key) => $in->record($key, AnalyticsRidesRow::class)),
             dateBasis: $read->string('date_basis'),
             from: $read->time('from'),
             generatedAt: $read->time('generated_at'),
             granularity: $read->string('granularity'),
-            groupBy: $read->list('group_by', static fn (Reader $in, string $key) => $in->string($key)),
+            groupBy: $read->list('group_by', fn (Reader $in, string $key) => $in->string($key)),
             object: $read->string('object'),
             timezone: $read->string('timezone'),
             to: $read->time('to'),

@@ -39,14 +39,11 @@ final class AnalyticsTickets extends Record
     {
         $read = new Reader($json, 'analytics tickets');
         return new self(
-            data: $read->list(
-                'data',
-                static fn (Reader $in, string $key) => $in->record($key, AnalyticsTicketsRow::class)
-            ),
+            data: $read->list('data', fn (Reader $in, string $key) => $in->record($key, AnalyticsTicketsRow::class)),
             from: $read->time('from'),
             generatedAt: $read->time('generated_at'),
             granularity: $read->string('granularity'),
-            groupBy: $read->list('group_by', static fn (Reader $in, string $key) => $in->string($key)),
+            groupBy: $read->list('group_by', fn (Reader $in, string $key) => $in->string($key)),
             object: $read->string('object'),
             timezone: $read->string('timezone'),
             to: $read->time('to'),

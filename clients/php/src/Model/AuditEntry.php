@@ -38,10 +38,7 @@ final class AuditEntry extends Record
             action: $read->string('action'),
             actor: $read->record('actor', AuditEntryActor::class),
             at: $read->time('at'),
-            changes: $read->map(
-                'changes',
-                static fn (Reader $in, string $key) => $in->record($key, AuditEntryChange::class)
-            ),
+            changes: $read->map('changes', fn (Reader $in, string $key) => $in->record($key, AuditEntryChange::class)),
             id: $read->string('id'),
             ip: $read->stringOrNull('ip'),
             object: $read->string('object'),

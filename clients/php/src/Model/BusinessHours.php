@@ -28,7 +28,7 @@ final class BusinessHours extends Record
     {
         $read = new Reader($json, 'business hours');
         return new self(
-            holidays: $read->list('holidays', static fn (Reader $in, string $key) => $in->string($key)),
+            holidays: $read->list('holidays', fn (Reader $in, string $key) => $in->string($key)),
             timeZone: $read->string('time_zone'),
             weekly: $read->record('weekly', BusinessHoursWeekly::class),
             source: $json,

@@ -36,13 +36,13 @@ final class BusinessHoursWeekly extends Record
     {
         $read = new Reader($json, 'business hours weekly');
         return new self(
-            fri: $read->list('fri', static fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
-            mon: $read->list('mon', static fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
-            sat: $read->list('sat', static fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
-            sun: $read->list('sun', static fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
-            thu: $read->list('thu', static fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
-            tue: $read->list('tue', static fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
-            wed: $read->list('wed', static fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
+            fri: $read->list('fri', fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
+            mon: $read->list('mon', fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
+            sat: $read->list('sat', fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
+            sun: $read->list('sun', fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
+            thu: $read->list('thu', fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
+            tue: $read->list('tue', fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
+            wed: $read->list('wed', fn (Reader $in, string $key) => $in->record($key, OpeningHours::class)),
             source: $json,
         );
     }

@@ -48,11 +48,11 @@ final class ChannelProof extends Record
             channelId: $read->string('channel_id'),
             dnsRecord: $read->recordOrNull('dns_record', ChannelDnsRecord::class),
             method: $read->stringOrNull('method'),
-            neededFor: $read->list('needed_for', static fn (Reader $in, string $key) => $in->string($key)),
+            neededFor: $read->list('needed_for', fn (Reader $in, string $key) => $in->string($key)),
             object: $read->string('object'),
             provenAt: $read->timeOrNull('proven_at'),
             state: $read->string('state'),
-            ways: $read->list('ways', static fn (Reader $in, string $key) => $in->string($key)),
+            ways: $read->list('ways', fn (Reader $in, string $key) => $in->string($key)),
             source: $json,
         );
     }

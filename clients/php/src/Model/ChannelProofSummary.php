@@ -42,10 +42,10 @@ final class ChannelProofSummary extends Record
         return new self(
             dnsRecord: $read->recordOrNull('dns_record', ChannelDnsRecord::class),
             method: $read->stringOrNull('method'),
-            neededFor: $read->list('needed_for', static fn (Reader $in, string $key) => $in->string($key)),
+            neededFor: $read->list('needed_for', fn (Reader $in, string $key) => $in->string($key)),
             provenAt: $read->timeOrNull('proven_at'),
             state: $read->string('state'),
-            ways: $read->list('ways', static fn (Reader $in, string $key) => $in->string($key)),
+            ways: $read->list('ways', fn (Reader $in, string $key) => $in->string($key)),
             source: $json,
         );
     }

@@ -44,19 +44,19 @@ final class Customer extends Record
         $read = new Reader($json, 'customer');
         return new self(
             createdAt: $read->time('created_at'),
-            emails: $read->list('emails', static fn (Reader $in, string $key) => $in->string($key)),
+            emails: $read->list('emails', fn (Reader $in, string $key) => $in->string($key)),
             externalId: $read->stringOrNull('external_id'),
             id: $read->string('id'),
             identities: $read->list(
                 'identities',
-                static fn (Reader $in, string $key) => $in->record($key, CustomerIdentity::class)
+                fn (Reader $in, string $key) => $in->record($key, CustomerIdentity::class)
             ),
-            metadata: $read->map('metadata', static fn (Reader $in, string $key) => $in->string($key)),
+            metadata: $read->map('metadata', fn (Reader $in, string $key) => $in->string($key)),
             name: $read->stringOrNull('name'),
             object: $read->string('object'),
             organizationId: $read->string('organization_id'),
-            phones: $read->list('phones', static fn (Reader $in, string $key) => $in->string($key)),
-            undeliverable: $read->list('undeliverable', static fn (Reader $in, string $key) => $in->string($key)),
+            phones: $read->list('phones', fn (Reader $in, string $key) => $in->string($key)),
+            undeliverable: $read->list('undeliverable', fn (Reader $in, string $key) => $in->string($key)),
             updatedAt: $read->time('updated_at'),
             source: $json,
         );

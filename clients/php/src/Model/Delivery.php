@@ -53,7 +53,7 @@ final class Delivery extends Record
             attemptCount: $read->int('attempt_count'),
             attempts: $read->listOrNull(
                 'attempts',
-                static fn (Reader $in, string $key) => $in->record($key, DeliveryAttempt::class)
+                fn (Reader $in, string $key) => $in->record($key, DeliveryAttempt::class)
             ),
             createdAt: $read->time('created_at'),
             event: $read->string('event'),

@@ -29,7 +29,7 @@ final class DeliveryAttemptRequest extends Record
         $read = new Reader($json, 'delivery attempt request');
         return new self(
             body: $read->stringOrNull('body'),
-            headers: $read->map('headers', static fn (Reader $in, string $key) => $in->string($key)),
+            headers: $read->map('headers', fn (Reader $in, string $key) => $in->string($key)),
             method: $read->string('method'),
             url: $read->string('url'),
             source: $json,

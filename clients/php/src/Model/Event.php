@@ -35,7 +35,7 @@ final class Event extends Record
         $read = new Reader($json, 'event');
         return new self(
             createdAt: $read->time('created_at'),
-            data: $read->map('data', static fn (Reader $in, string $key) => $in->any($key)),
+            data: $read->map('data', fn (Reader $in, string $key) => $in->any($key)),
             event: $read->string('event'),
             id: $read->string('id'),
             object: $read->string('object'),

@@ -25,7 +25,7 @@ final class EventReplay extends Record
     {
         $read = new Reader($json, 'event replay');
         return new self(
-            deliveryIds: $read->list('delivery_ids', static fn (Reader $in, string $key) => $in->string($key)),
+            deliveryIds: $read->list('delivery_ids', fn (Reader $in, string $key) => $in->string($key)),
             object: $read->string('object'),
             source: $json,
         );

@@ -55,7 +55,7 @@ final class FleetApiKey extends Record
     {
         $read = new Reader($json, 'fleet api key');
         return new self(
-            allowedIps: $read->list('allowed_ips', static fn (Reader $in, string $key) => $in->string($key)),
+            allowedIps: $read->list('allowed_ips', fn (Reader $in, string $key) => $in->string($key)),
             createdAt: $read->time('created_at'),
             environment: $read->string('environment'),
             expiresAt: $read->timeOrNull('expires_at'),

@@ -28,10 +28,7 @@ final class FleetApiKeySubaccountScope extends Record
         $read = new Reader($json, 'fleet api key subaccount scope');
         return new self(
             mode: $read->string('mode'),
-            subaccountIds: $read->listOrNull(
-                'subaccount_ids',
-                static fn (Reader $in, string $key) => $in->string($key)
-            ),
+            subaccountIds: $read->listOrNull('subaccount_ids', fn (Reader $in, string $key) => $in->string($key)),
             source: $json,
         );
     }

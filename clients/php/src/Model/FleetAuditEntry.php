@@ -40,7 +40,7 @@ final class FleetAuditEntry extends Record
             at: $read->time('at'),
             changes: $read->map(
                 'changes',
-                static fn (Reader $in, string $key) => $in->record($key, FleetAuditEntryChange::class)
+                fn (Reader $in, string $key) => $in->record($key, FleetAuditEntryChange::class)
             ),
             id: $read->string('id'),
             ip: $read->stringOrNull('ip'),

@@ -71,7 +71,7 @@ final class FleetCustomer extends Record
             lastRideAt: $read->timeOrNull('last_ride_at'),
             livemode: $read->bool('livemode'),
             marketingConsent: $read->bool('marketing_consent'),
-            metadata: $read->map('metadata', static fn (Reader $in, string $key) => $in->string($key)),
+            metadata: $read->map('metadata', fn (Reader $in, string $key) => $in->string($key)),
             name: $read->stringOrNull('name'),
             object: $read->string('object'),
             openRideId: $read->stringOrNull('open_ride_id'),

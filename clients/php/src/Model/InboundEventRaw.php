@@ -33,7 +33,7 @@ final class InboundEventRaw extends Record
             body: $read->string('body'),
             headers: $read->map(
                 'headers',
-                static fn (Reader $in, string $key) => $in->list($key, static fn (Reader $in, string $key) => $in->string($key))
+                fn (Reader $in, string $key) => $in->list($key, fn (Reader $in, string $key) => $in->string($key))
             ),
             id: $read->string('id'),
             object: $read->string('object'),

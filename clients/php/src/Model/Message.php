@@ -89,15 +89,15 @@ final class Message extends Record
         return new self(
             annotations: $read->list(
                 'annotations',
-                static fn (Reader $in, string $key) => $in->record($key, MessageAnnotation::class)
+                fn (Reader $in, string $key) => $in->record($key, MessageAnnotation::class)
             ),
             attachments: $read->list(
                 'attachments',
-                static fn (Reader $in, string $key) => $in->record($key, MessageAttachment::class)
+                fn (Reader $in, string $key) => $in->record($key, MessageAttachment::class)
             ),
             authentication: $read->recordOrNull('authentication', MessageAuthentication::class),
             author: $read->record('author', MessageAuthor::class),
-            cc: $read->list('cc', static fn (Reader $in, string $key) => $in->string($key)),
+            cc: $read->list('cc', fn (Reader $in, string $key) => $in->string($key)),
             channel: $read->string('channel'),
             conversationId: $read->stringOrNull('conversation_id'),
             createdAt: $read->time('created_at'),
@@ -108,7 +108,7 @@ final class Message extends Record
             html: $read->stringOrNull('html'),
             id: $read->string('id'),
             kind: $read->string('kind'),
-            metadata: $read->map('metadata', static fn (Reader $in, string $key) => $in->string($key)),
+            metadata: $read->map('metadata', fn (Reader $in, string $key) => $in->string($key)),
             object: $read->string('object'),
             originalText: $read->stringOrNull('original_text'),
             placedBy: $read->string('placed_by'),

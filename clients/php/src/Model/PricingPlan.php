@@ -75,18 +75,18 @@ final class PricingPlan extends Record
             id: $read->string('id'),
             isTaxable: $read->bool('is_taxable'),
             livemode: $read->bool('livemode'),
-            metadata: $read->map('metadata', static fn (Reader $in, string $key) => $in->string($key)),
+            metadata: $read->map('metadata', fn (Reader $in, string $key) => $in->string($key)),
             name: $read->string('name'),
             object: $read->string('object'),
             outOfZoneAmount: $read->intOrNull('out_of_zone_amount'),
             pausePerMinAmount: $read->intOrNull('pause_per_min_amount'),
             perKmPricing: $read->list(
                 'per_km_pricing',
-                static fn (Reader $in, string $key) => $in->record($key, PricingPlanPerKmPricing::class)
+                fn (Reader $in, string $key) => $in->record($key, PricingPlanPerKmPricing::class)
             ),
             perMinPricing: $read->list(
                 'per_min_pricing',
-                static fn (Reader $in, string $key) => $in->record($key, PricingPlanPerMinPricing::class)
+                fn (Reader $in, string $key) => $in->record($key, PricingPlanPerMinPricing::class)
             ),
             reservationFlatAmount: $read->intOrNull('reservation_flat_amount'),
             reservationFreeMinutes: $read->int('reservation_free_minutes'),
@@ -96,7 +96,7 @@ final class PricingPlan extends Record
             unlockAmount: $read->int('unlock_amount'),
             updatedAt: $read->time('updated_at'),
             url: $read->stringOrNull('url'),
-            vehicleTypeIds: $read->list('vehicle_type_ids', static fn (Reader $in, string $key) => $in->string($key)),
+            vehicleTypeIds: $read->list('vehicle_type_ids', fn (Reader $in, string $key) => $in->string($key)),
             version: $read->int('version'),
             source: $json,
         );

@@ -113,7 +113,7 @@ final class Ride extends Record
             externalId: $read->stringOrNull('external_id'),
             id: $read->string('id'),
             livemode: $read->bool('livemode'),
-            metadata: $read->map('metadata', static fn (Reader $in, string $key) => $in->string($key)),
+            metadata: $read->map('metadata', fn (Reader $in, string $key) => $in->string($key)),
             object: $read->string('object'),
             parkingCategory: $read->stringOrNull('parking_category'),
             parkingVerificationUrl: $read->stringOrNull('parking_verification_url'),

@@ -34,10 +34,7 @@ final class Rule extends Record
             rideEndAllowed: $read->bool('ride_end_allowed'),
             rideStartAllowed: $read->bool('ride_start_allowed'),
             rideThroughAllowed: $read->bool('ride_through_allowed'),
-            vehicleTypeIds: $read->listOrNull(
-                'vehicle_type_ids',
-                static fn (Reader $in, string $key) => $in->string($key)
-            ),
+            vehicleTypeIds: $read->listOrNull('vehicle_type_ids', fn (Reader $in, string $key) => $in->string($key)),
             source: $json,
         );
     }

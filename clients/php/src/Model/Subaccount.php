@@ -47,20 +47,14 @@ final class Subaccount extends Record
     {
         $read = new Reader($json, 'subaccount');
         return new self(
-            alerts: $read->list(
-                'alerts',
-                static fn (Reader $in, string $key) => $in->record($key, SubaccountAlert::class)
-            ),
+            alerts: $read->list('alerts', fn (Reader $in, string $key) => $in->record($key, SubaccountAlert::class)),
             countryCode: $read->stringOrNull('country_code'),
             createdAt: $read->time('created_at'),
             currency: $read->string('currency'),
             defaultPricingPlanId: $read->stringOrNull('default_pricing_plan_id'),
             externalId: $read->stringOrNull('external_id'),
             gbfs: $read->record('gbfs', SubaccountGbfs::class),
-            globalRules: $read->list(
-                'global_rules',
-                static fn (Reader $in, string $key) => $in->record($key, Rule::class)
-            ),
+            globalRules: $read->list('global_rules', fn (Reader $in, string $key) => $in->record($key, Rule::class)),
             id: $read->string('id'),
             livemode: $read->bool('livemode'),
             name: $read->string('name'),
@@ -70,7 +64,7 @@ final class Subaccount extends Record
             updatedAt: $read->time('updated_at'),
             vehicleTypes: $read->list(
                 'vehicle_types',
-                static fn (Reader $in, string $key) => $in->record($key, VehicleType::class)
+                fn (Reader $in, string $key) => $in->record($key, VehicleType::class)
             ),
             source: $json,
         );

@@ -49,20 +49,20 @@ final class TicketCustomer extends Record
         return new self(
             createdAt: $read->timeOrNull('created_at'),
             email: $read->stringOrNull('email'),
-            emails: $read->listOrNull('emails', static fn (Reader $in, string $key) => $in->string($key)),
+            emails: $read->listOrNull('emails', fn (Reader $in, string $key) => $in->string($key)),
             externalId: $read->stringOrNull('external_id'),
             id: $read->string('id'),
             identities: $read->listOrNull(
                 'identities',
-                static fn (Reader $in, string $key) => $in->record($key, CustomerIdentity::class)
+                fn (Reader $in, string $key) => $in->record($key, CustomerIdentity::class)
             ),
-            metadata: $read->mapOrNull('metadata', static fn (Reader $in, string $key) => $in->string($key)),
+            metadata: $read->mapOrNull('metadata', fn (Reader $in, string $key) => $in->string($key)),
             name: $read->stringOrNull('name'),
             object: $read->stringOrNull('object'),
             organizationId: $read->stringOrNull('organization_id'),
             phone: $read->stringOrNull('phone'),
-            phones: $read->listOrNull('phones', static fn (Reader $in, string $key) => $in->string($key)),
-            undeliverable: $read->listOrNull('undeliverable', static fn (Reader $in, string $key) => $in->string($key)),
+            phones: $read->listOrNull('phones', fn (Reader $in, string $key) => $in->string($key)),
+            undeliverable: $read->listOrNull('undeliverable', fn (Reader $in, string $key) => $in->string($key)),
             updatedAt: $read->timeOrNull('updated_at'),
             source: $json,
         );

@@ -75,7 +75,7 @@ final class Webhook extends Record
             drainRate: $read->intOrNull('drain_rate'),
             droppedEvents: $read->int('dropped_events'),
             enabled: $read->bool('enabled'),
-            events: $read->list('events', static fn (Reader $in, string $key) => $in->string($key)),
+            events: $read->list('events', fn (Reader $in, string $key) => $in->string($key)),
             generatedSecret: $read->stringOrNull('generated_secret'),
             hasSecret: $read->bool('has_secret'),
             id: $read->string('id'),

@@ -28,7 +28,7 @@ final class WebhookUpcoming extends Record
         return new self(
             data: $read->list(
                 'data',
-                static fn (Reader $in, string $key) => $in->record($key, WebhookUpcomingDelivery::class)
+                fn (Reader $in, string $key) => $in->record($key, WebhookUpcomingDelivery::class)
             ),
             object: $read->string('object'),
             webhookId: $read->string('webhook_id'),

@@ -45,7 +45,7 @@ final class WebhookUpcomingDelivery extends Record
             dueAt: $read->time('due_at'),
             event: $read->string('event'),
             eventId: $read->string('event_id'),
-            further: $read->list('further', static fn (Reader $in, string $key) => $in->time($key)),
+            further: $read->list('further', fn (Reader $in, string $key) => $in->time($key)),
             waitsFor: $read->string('waits_for'),
             source: $json,
         );
