@@ -223,48 +223,9 @@ func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *InboundEvent
 			return Result{}, fmt.Errorf("record opt-out: %w", err)
 		}
 	}
-	reopens := e.Author.Type == AuthorCustomer && t.Status != StatusOpen
-	responds := e.Author.Type == AuthorAgent && t.FirstRespondedAt.IsZero()
-	at := tx.Now
-	if responds {
-		at = e.CreatedAt // even if it arrives late
-	}
-	clocks := (reopens || responds) && len(t.clocks) > 0
-	if clocks {
-		if err := s.recordBreaches(ctx, tx, t, at); err != nil {
-			return Result{}, err
-		}
-	}
-	var changes map[string]event.Change
-	if reopens {
-		changes = map[string]event.Change{"status": {From: string(t.Status), To: string(StatusOpen)}}
-		if err := s.setStatus(ctx, tx, t, StatusOpen); err != nil {
-			return Result{}, err
-		}
-	}
-	if responds {
-		t.FirstRespondedAt = e.CreatedAt
-	}
-	t.UpdatedAt = tx.Now
-	heard := ""
-	if e.Direction == DirectionInbound {
-		heard = ", " + setHeardAt
-	}
-	if changes != nil {
-		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, status = $3, resolved_at = $4, closed_at = $5"+heard+" WHERE id = $1",
-			t.ID, t.UpdatedAt.UnixMicro(), string(t.Status), db.Time(t.ResolvedAt), db.Time(t.closedAt))
-	} else {
-		// Leave out the status, so that no index is updated.
-		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, first_responded_at = $3"+heard+" WHERE id = $1",
-			t.ID, t.UpdatedAt.UnixMicro(), db.Time(t.FirstRespondedAt))
-	}
+	changes, err := s.updateForMessage(ctx, tx, t, e)
 	if err != nil {
-		return Result{}, fmt.Errorf("change ticket: %w", err)
-	}
-	if clocks {
-		if err := s.syncClocks(ctx, tx, t, at, false); err != nil {
-			return Result{}, err
-		}
+		return Result{}, err
 	}
 	snapshot, err := s.ticketSnapshot(ctx, tx, t)
 	if err != nil {
@@ -280,6 +241,52 @@ func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *InboundEvent
 	r := e.result(Appended, t)
 	r.Reopened = changes != nil
 	return r, nil
+}
+
+// updateForMessage writes the times, the status and the SLA clocks of a ticket for a new
+// message. It returns the changes if the message reopens the ticket, else nil.
+func (s *Service) updateForMessage(ctx context.Context, tx *db.Tx, t *Ticket, e *unsavedMessage) (changes map[string]event.Change, err error) {
+	reopens := e.Author.Type == AuthorCustomer && t.Status != StatusOpen
+	responds := e.Author.Type == AuthorAgent && t.FirstRespondedAt.IsZero()
+	at := tx.Now
+	if responds {
+		at = e.CreatedAt // even if it arrives late
+	}
+	clocks := (reopens || responds) && len(t.clocks) > 0
+	if clocks {
+		if err := s.recordBreaches(ctx, tx, t, at); err != nil {
+			return nil, err
+		}
+	}
+	if reopens {
+		changes = map[string]event.Change{"status": {From: string(t.Status), To: string(StatusOpen)}}
+		if err := s.setStatus(ctx, tx, t, StatusOpen); err != nil {
+			return nil, err
+		}
+	}
+	if responds {
+		t.FirstRespondedAt = e.CreatedAt
+	}
+	t.UpdatedAt = tx.Now
+	heard := ""
+	if e.Direction == DirectionInbound {
+		heard = ", " + setHeardAt
+	}
+	if reopens {
+		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, status = $3, resolved_at = $4, closed_at = $5"+heard+" WHERE id = $1",
+			t.ID, t.UpdatedAt.UnixMicro(), string(t.Status), db.Time(t.ResolvedAt), db.Time(t.closedAt))
+	} else {
+		// Leave out the status, so that no index is updated.
+		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, first_responded_at = $3"+heard+" WHERE id = $1",
+			t.ID, t.UpdatedAt.UnixMicro(), db.Time(t.FirstRespondedAt))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("change ticket: %w", err)
+	}
+	if clocks {
+		return changes, s.syncClocks(ctx, tx, t, at, false)
+	}
+	return changes, nil
 }
 
 // appendNote writes a message into a ticket as a note: it neither reopens the

@@ -396,54 +396,70 @@ func (s *Service) addressMail(ctx context.Context, q db.Querier, t *Ticket, c *C
 		}
 		to = Address{Name: of.Name, Email: of.Email}
 	}
-	held, err := unconfirmedParticipants(ctx, q, t.ID, c.home)
-	if err != nil {
+	d.To, d.Cc = nil, nil
+	if to.Email != "" {
+		d.To = []Address{to}
+	}
+	participants, err := mailParticipants(ctx, q, t, c, pick.cc)
+	if err != nil || d.Automatic {
 		return d, err
 	}
+	d.Cc, err = s.copiesFor(ctx, q, t, to, participants)
+	return d, err
+}
+
+// mailParticipants returns the participants of a mail in conversation c, except its
+// recipient: the confirmed ones, and the selected of the others. Error: Invalid at cc for a
+// selected one that the conversation does not have.
+func mailParticipants(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, selected []string) ([]Address, error) {
+	held, err := unconfirmedParticipants(ctx, q, t.ID, c.home)
+	if err != nil {
+		return nil, err
+	}
 	var more []Address
-	for i, address := range pick.cc {
+	for i, address := range selected {
 		at := slices.IndexFunc(held, func(a Address) bool { return emailKey(a.Email) == emailKey(address) })
 		if at < 0 {
 			var v problem.Validation
 			v.AddCode("invalid_value", fmt.Sprintf("cc.%d", i), "must be a participant without copies")
-			return d, v.Err()
+			return nil, v.Err()
 		}
 		more = append(more, held[at])
 	}
-	d.To = nil
-	if to.Email != "" {
-		d.To = []Address{to}
-	}
-	others, err := db.All(ctx, q, func(row db.Row) (a Address, err error) {
+	list, err := db.All(ctx, q, func(row db.Row) (a Address, err error) {
 		err = row.Scan(&a.Email, &a.Name)
 		return a, err
 	}, `SELECT p.email, p.name FROM participants p WHERE p.ticket_id = $1 AND p.role <> $2 AND NOT p.unconfirmed
 			AND (coalesce(p.home_id, '') = $3 OR p.email IN (SELECT h.email FROM participants h WHERE h.ticket_id = $3))
 		ORDER BY p.created_at, p.email LIMIT 100`, t.ID, roleCustomer, c.home)
 	if err != nil {
-		return d, fmt.Errorf("find participants: %w", err)
+		return nil, fmt.Errorf("find participants: %w", err)
 	}
-	d.Cc = nil
-	if d.Automatic {
-		return d, nil
-	}
-	others = append(others, more...)
+	list = append(list, more...)
 	if c.home == "" { // the survivor's customer has no part in a merged conversation
-		others = append([]Address{{Name: t.Customer.Name, Email: t.Customer.Email}}, others...)
+		list = append([]Address{{Name: t.Customer.Name, Email: t.Customer.Email}}, list...)
 	}
-	for _, a := range others {
+	return list, nil
+}
+
+// copiesFor returns the participants that get a copy of a mail, each once.
+func (s *Service) copiesFor(ctx context.Context, q db.Querier, t *Ticket, to Address, participants []Address) ([]Address, error) {
+	var cc []Address
+	for _, a := range participants {
 		key := emailKey(a.Email)
-		known := key == emailKey(to.Email) || slices.ContainsFunc(d.Cc, func(b Address) bool { return emailKey(b.Email) == key })
-		if key == "" || known || channel.IsUnattended(key) || len(d.Cc) == maxCc {
+		known := key == emailKey(to.Email) || slices.ContainsFunc(cc, func(b Address) bool { return emailKey(b.Email) == key })
+		if key == "" || known || channel.IsUnattended(key) || len(cc) == maxCc {
 			continue
 		}
-		if own, err := s.isOwnOrEmpty(ctx, q, t, key); err != nil {
-			return d, err
-		} else if !own {
-			d.Cc = append(d.Cc, a)
+		own, err := s.isOwnOrEmpty(ctx, q, t, key)
+		if err != nil {
+			return nil, err
+		}
+		if !own {
+			cc = append(cc, a)
 		}
 	}
-	return d, nil
+	return cc, nil
 }
 
 // isOwnOrEmpty reports whether an e-mail address is empty or a channel address of

@@ -294,62 +294,15 @@ func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, use
 // applyUpdate changes a locked ticket.
 func (s *Service) applyUpdate(ctx context.Context, tx *db.Tx, t *Ticket, u Update) error {
 	newPriority := u.Priority != nil && *u.Priority != t.Priority
-	newStatus := u.Status != nil && *u.Status != t.Status
-	if newPriority || newStatus {
+	newTarget := newPriority || u.Status != nil && *u.Status != t.Status // SLA targets change
+	if newTarget {
 		if err := s.recordBreaches(ctx, tx, t, tx.Now); err != nil {
 			return err
 		}
 	}
-	changes := make(map[string]event.Change)
-	if u.Subject != nil && *u.Subject != t.Subject {
-		changes["subject"] = event.Change{From: t.Subject, To: *u.Subject}
-		if err := s.enqueueTicketIndexing(ctx, tx, t); err != nil {
-			return err
-		}
-		t.Subject = *u.Subject
-	}
-	if newPriority {
-		changes["priority"] = event.Change{From: string(t.Priority), To: string(*u.Priority)}
-		t.Priority = *u.Priority
-	}
-	if u.Tags != nil {
-		tags := tagSet(*u.Tags)
-		if !slices.Equal(tags, t.Tags) {
-			changes["tags"] = event.Change{From: append([]string{}, t.Tags...), To: tags}
-			if err := setTags(ctx, tx, t, tags); err != nil {
-				return err
-			}
-		}
-	}
-	if u.AssigneeID != nil && *u.AssigneeID != t.AssigneeID {
-		from, err := s.agentSnapshot(ctx, tx, t.OrganizationID, t.AssigneeID)
-		if err != nil {
-			return err
-		}
-		to, err := s.checkAssignee(ctx, tx, t.OrganizationID, *u.AssigneeID)
-		if err != nil {
-			return err
-		}
-		t.AssigneeID = *u.AssigneeID
-		changes["assignee"] = event.Change{From: from, To: to}
-	}
-	if newStatus {
-		changes["status"] = event.Change{From: string(t.Status), To: string(*u.Status)}
-		if err := s.setStatus(ctx, tx, t, *u.Status); err != nil {
-			return err
-		}
-	}
-	if u.ExternalID != nil && *u.ExternalID != t.ExternalID {
-		changes["external_id"] = event.Change{From: orNil(t.ExternalID), To: orNil(*u.ExternalID)}
-		t.ExternalID = *u.ExternalID
-	}
-	if change, err := u.Metadata.apply(&t.Metadata); err != nil {
+	changes, err := s.applyFields(ctx, tx, t, u)
+	if err != nil || len(changes) == 0 {
 		return err
-	} else if change != nil {
-		changes["metadata"] = *change
-	}
-	if len(changes) == 0 {
-		return nil
 	}
 	t.UpdatedAt = tx.Now
 	if _, err := tx.Exec(ctx, `UPDATE tickets SET subject = $2, status = $3, priority = $4, assignee_id = $5, tags = $6,
@@ -360,7 +313,7 @@ func (s *Service) applyUpdate(ctx context.Context, tx *db.Tx, t *Ticket, u Updat
 	} else if err != nil {
 		return fmt.Errorf("change ticket: %w", err)
 	}
-	if newPriority || newStatus {
+	if newTarget {
 		if err := s.syncClocks(ctx, tx, t, tx.Now, newPriority); err != nil {
 			return err
 		}
@@ -370,6 +323,64 @@ func (s *Service) applyUpdate(ctx context.Context, tx *db.Tx, t *Ticket, u Updat
 		return err
 	}
 	return s.events.EmitTx(ctx, tx, updateEvents(snapshot, t.OrganizationID, changes)...)
+}
+
+// applyFields sets the fields of t that differ, and returns their changes. The caller writes
+// the row.
+func (s *Service) applyFields(ctx context.Context, tx *db.Tx, t *Ticket, u Update) (map[string]event.Change, error) {
+	changes := make(map[string]event.Change)
+	if u.Subject != nil && *u.Subject != t.Subject {
+		changes["subject"] = event.Change{From: t.Subject, To: *u.Subject}
+		if err := s.enqueueTicketIndexing(ctx, tx, t); err != nil {
+			return nil, err
+		}
+		t.Subject = *u.Subject
+	}
+	if u.Priority != nil && *u.Priority != t.Priority {
+		changes["priority"] = event.Change{From: string(t.Priority), To: string(*u.Priority)}
+		t.Priority = *u.Priority
+	}
+	if u.Tags != nil {
+		if tags := tagSet(*u.Tags); !slices.Equal(tags, t.Tags) {
+			changes["tags"] = event.Change{From: append([]string{}, t.Tags...), To: tags}
+			if err := setTags(ctx, tx, t, tags); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if u.AssigneeID != nil && *u.AssigneeID != t.AssigneeID {
+		change, err := s.assign(ctx, tx, t, *u.AssigneeID)
+		if err != nil {
+			return nil, err
+		}
+		changes["assignee"] = change
+	}
+	if u.Status != nil && *u.Status != t.Status {
+		changes["status"] = event.Change{From: string(t.Status), To: string(*u.Status)}
+		if err := s.setStatus(ctx, tx, t, *u.Status); err != nil {
+			return nil, err
+		}
+	}
+	if u.ExternalID != nil && *u.ExternalID != t.ExternalID {
+		changes["external_id"] = event.Change{From: orNil(t.ExternalID), To: orNil(*u.ExternalID)}
+		t.ExternalID = *u.ExternalID
+	}
+	change, err := u.Metadata.apply(&t.Metadata)
+	if change != nil {
+		changes["metadata"] = *change
+	}
+	return changes, err
+}
+
+// assign sets the assignee; empty: none. The caller writes the row.
+func (s *Service) assign(ctx context.Context, tx *db.Tx, t *Ticket, assigneeID string) (event.Change, error) {
+	from, err := s.agentSnapshot(ctx, tx, t.OrganizationID, t.AssigneeID)
+	if err != nil {
+		return event.Change{}, err
+	}
+	to, err := s.checkAssignee(ctx, tx, t.OrganizationID, assigneeID)
+	t.AssigneeID = assigneeID
+	return event.Change{From: from, To: to}, err
 }
 
 // setStatus sets the status and its dependent fields. The caller writes the row.

@@ -118,7 +118,7 @@ func (s *Service) TicketAnalytics(ctx context.Context, q db.Querier, organizatio
 		}
 	}
 	if len(query.GroupBy) > maxGroupBy {
-		v.Add("group_by", "must be at most %d", maxGroupBy)
+		v.Add("group_by", "must have at most %d values", maxGroupBy)
 	}
 	periods, err := period.Split(query.From, query.To, query.Granularity, query.Location)
 	switch {

@@ -7,67 +7,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
-	"github.com/kickstand-dev/kickstand/internal/problem"
 )
-
-// CountTickets returns the number of tickets in a list, at most most. It ignores
-// query's Sort, After and Limit. Error: Invalid.
-func (s *Service) CountTickets(ctx context.Context, q db.Querier, organizationID string, query TicketQuery, most int) (int, error) {
-	query.Sort, query.After, query.Limit = keyset.Sort{}, nil, 0
-	if err := problem.Check(query); err != nil {
-		return 0, err
-	}
-	n := 0
-	err := s.snapshot(ctx, q, func(q db.Querier) error {
-		var err error
-		n, err = s.countTickets(ctx, q, organizationID, &query, most)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("count tickets: %w", err)
-	}
-	return n, nil
-}
-
-func (s *Service) countTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery, most int) (int, error) {
-	f := ticketFinder{
-		ctx: ctx, q: q, postgres: s.db.Postgres(), budget: s.budget, organization: organizationID, query: query, sort: byDefault(query.Sort),
-		first: 1, last: maxNumber, want: most,
-	}
-	if some, err := f.readWords(); err != nil || !some {
-		return 0, err
-	}
-	some, err := f.bounds()
-	if err != nil || !some {
-		return 0, err
-	}
-	// Conditions that index entries answer, in any order.
-	from := ""
-	st := f.newStatement()
-	switch plain := f.words == nil && len(query.ExternalID)+len(query.Tags)+len(query.CustomerID) == 0; {
-	case plain && !query.DueAt.Whole() && query.UpdatedAt.Whole():
-		from = "t.due_at IS NOT NULL AND t." + f.dueAt(st)
-	case plain && len(query.Status) > 0 && f.statusOnly():
-		from = "t.status IN (" + keyset.Placeholders(st, query.Status) + ")"
-	case plain && f.excludesClosed() && query.DueAt.Whole():
-		from = "t.status <> 'closed' AND t.status IN (" + keyset.Placeholders(st, query.Status) + ")"
-	default:
-		if err := f.byNumber(nil); err != nil {
-			return 0, err
-		}
-		return min(len(f.found), most), nil
-	}
-	st.Addf("SELECT count(*) FROM (SELECT 1 FROM tickets t WHERE t.organization_id = $1 AND %s AND coalesce(%s, FALSE) LIMIT %d) AS c", from, f.entryPredicate(st), most)
-	n := 0
-	err = q.QueryRow(ctx, st.String(), st.Args...).Scan(&n)
-	return n, err
-}
-
-// statusOnly reports whether only the status filter is set.
-func (f *ticketFinder) statusOnly() bool {
-	q := f.query
-	return len(q.Priority)+len(q.Channel)+len(q.AssigneeID)+len(q.Number) == 0 && q.CreatedAt.Whole() && q.UpdatedAt.Whole() && q.DueAt.Whole()
-}
 
 // TicketCounts are the counts beside the filters of the inbox. Mine, Unassigned,
 // Channel and Priority count open tickets.
@@ -93,7 +33,9 @@ func (s *Service) TicketCounts(ctx context.Context, q db.Querier, organizationID
 			return err
 		}
 		for _, status := range Statuses[1:] {
-			n, err := s.countTickets(ctx, q, organizationID, &TicketQuery{Status: []Status{status}}, most)
+			n := 0
+			err := q.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM tickets WHERE organization_id = $1 AND status = $2 LIMIT %d) AS c", most),
+				organizationID, string(status)).Scan(&n)
 			if err != nil {
 				return err
 			}

@@ -46,9 +46,8 @@ type TicketQuery struct {
 	ExternalID []string
 	CreatedAt  period.Range
 	UpdatedAt  period.Range
-	DueAt      period.Range // of the next SLA target, see [Ticket]; tickets without one match no range
-	Text       string       // full-text search of subjects and messages, see the package comment
-	Sort       keyset.Sort  // by created_at, updated_at, priority, number or due_at
+	Text       string      // full-text search of subjects and messages, see the package comment
+	Sort       keyset.Sort // by created_at, updated_at, priority, number or due_at
 	After      *keyset.Cursor
 	Limit      int // 0: 30; at most 200
 }
@@ -69,7 +68,7 @@ func (q TicketQuery) Check(v *problem.Validation) {
 	keyset.CheckValues(v, "tags", q.Tags)
 	keyset.CheckValues(v, "external_id", q.ExternalID)
 	if len(q.Number) > keyset.MaxValues {
-		v.Add("number", "must be at most %d", keyset.MaxValues)
+		v.Add("number", "must have at most %d values", keyset.MaxValues)
 	}
 	v.Length("q", q.Text, 0, maxSubject)
 	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, ByCreatedAt, ByUpdatedAt, ByPriority, ByNumber, ByDueAt)
@@ -165,12 +164,6 @@ type accessPath struct {
 	keys   []any      // one scan each
 	unique bool       // no ticket is in two scans
 	words  *wordQuery // instead of the rest: documents that match a search
-}
-
-// dueAt writes the condition on due_at.
-func (f *ticketFinder) dueAt(st *keyset.Statement) string {
-	first, last := f.query.DueAt.Micros()
-	return fmt.Sprintf("due_at BETWEEN %s AND %s", st.Arg(first), st.Arg(last))
 }
 
 // updatedAt writes the condition on updated_at.
@@ -438,11 +431,6 @@ func (f *ticketFinder) rowPredicate(st *keyset.Statement, entry bool) string {
 	if len(q.Tags) > 0 {
 		addf("EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (%s) AND g.number = t.number)", keyset.Placeholders(st, q.Tags))
 	}
-	if !q.DueAt.Whole() && entry {
-		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.%s)", f.dueAt(st))
-	} else if !q.DueAt.Whole() {
-		addf("t.%s", f.dueAt(st))
-	}
 	if len(q.CustomerID) > 0 && entry {
 		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.customer_id IN (%s))", keyset.Placeholders(st, q.CustomerID))
 	} else if len(q.CustomerID) > 0 {
@@ -508,7 +496,7 @@ func (f *ticketFinder) byNumber(after *keyset.Cursor) error {
 			from = max(from, n+1)
 		}
 	}
-	if len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || f.words != nil && len(f.accessPaths()) > 1 {
+	if f.hasRowFilters() || f.words != nil && len(f.accessPaths()) > 1 {
 		if done, err := f.intersect(f.setLimit()); err != nil || done {
 			return err
 		}
@@ -522,20 +510,17 @@ func (f *ticketFinder) byNumber(after *keyset.Cursor) error {
 	return err
 }
 
+// hasRowFilters reports whether the list has filters by number, external id or time of
+// change, which no access path serves.
+func (f *ticketFinder) hasRowFilters() bool {
+	return len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole()
+}
+
 // scanNumbers adds the matching tickets between two numbers. rank is the sort key
 // of the priority scanned. It returns true if intersect or a sort has completed the
 // page instead.
 func (f *ticketFinder) scanNumbers(from, to int64, descending bool, rank int64) (bool, error) {
-	paths := f.accessPaths()
-	if f.words != nil && len(paths) > 1 && (f.wordsChecked || f.postgres) {
-		paths = paths[:len(paths)-1] // on PostgreSQL the scan of a search is slow
-	}
-	tested := len(paths) != 1 || len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || f.words != nil ||
-		slices.Contains(f.priorities(), PriorityNormal)
-	if len(paths) == 0 {
-		paths = append(paths, allTickets)
-		tested = len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole() || !f.query.DueAt.Whole() || len(f.priorities()) > 0
-	}
+	paths, tested := f.scanPaths()
 	for chunk := f.budget.minChunk; len(f.found) < f.want && from <= to; chunk = min(4*chunk, f.budget.maxChunk) {
 		if !tested && f.allowed == nil {
 			chunk = f.want - len(f.found)
@@ -547,27 +532,7 @@ func (f *ticketFinder) scanNumbers(from, to int64, descending bool, rank int64) 
 		if f.words != nil && !f.wordsChecked && w.words == nil {
 			chunk = min(chunk, f.budget.wordChunk)
 		}
-		st := f.newStatement()
-		if tested {
-			said := f.wordsChecked
-			f.wordsChecked = said || w.words != nil // these rows match the search
-			st.WriteString("SELECT d.number, coalesce(t.id, d.id), CASE WHEN t.id IS NOT NULL AND ")
-			st.WriteString(f.predicate(st, false))
-			st.WriteString(" THEN 1 ELSE 0 END FROM (")
-			f.wordsChecked = said
-		} else {
-			st.WriteString("SELECT d.number, d.id, 1 FROM (")
-		}
-		f.scanQuery(st, w, from, to, descending, chunk)
-		st.WriteString(") AS d")
-		switch {
-		case w.words != nil:
-			st.WriteString(" LEFT JOIN tickets t ON t.organization_id = $1 AND t.number = d.number")
-		case tested:
-			st.WriteString(" LEFT JOIN tickets t ON t.id = d.id")
-		}
-		order, _ := keyset.Sort{Descending: descending}.SQL()
-		st.Addf(" ORDER BY d.number %s", order)
+		st := f.chunkQuery(w, from, to, descending, chunk, tested)
 		n, err := f.readCandidates(st, rank, func(number int64) {
 			if descending {
 				to = number - 1
@@ -583,6 +548,46 @@ func (f *ticketFinder) scanNumbers(from, to int64, descending bool, rank int64) 
 		}
 	}
 	return false, nil
+}
+
+// scanPaths returns the access paths of a scan by number, at least one. tested reports
+// whether rows of a path may not match, so that each must be tested.
+func (f *ticketFinder) scanPaths() (paths []accessPath, tested bool) {
+	paths = f.accessPaths()
+	if f.words != nil && len(paths) > 1 && (f.wordsChecked || f.postgres) {
+		paths = paths[:len(paths)-1] // on PostgreSQL the scan of a search is slow
+	}
+	if len(paths) == 0 {
+		return []accessPath{allTickets}, f.hasRowFilters() || len(f.priorities()) > 0
+	}
+	return paths, len(paths) > 1 || f.hasRowFilters() || f.words != nil || slices.Contains(f.priorities(), PriorityNormal)
+}
+
+// chunkQuery returns a query of number, id and match flag for the next rows of an access
+// path.
+func (f *ticketFinder) chunkQuery(w accessPath, from, to int64, descending bool, chunk int, tested bool) *keyset.Statement {
+	st := f.newStatement()
+	if tested {
+		checked := f.wordsChecked
+		f.wordsChecked = checked || w.words != nil // these rows match the search
+		st.WriteString("SELECT d.number, coalesce(t.id, d.id), CASE WHEN t.id IS NOT NULL AND ")
+		st.WriteString(f.predicate(st, false))
+		st.WriteString(" THEN 1 ELSE 0 END FROM (")
+		f.wordsChecked = checked
+	} else {
+		st.WriteString("SELECT d.number, d.id, 1 FROM (")
+	}
+	f.scanQuery(st, w, from, to, descending, chunk)
+	st.WriteString(") AS d")
+	switch {
+	case w.words != nil:
+		st.WriteString(" LEFT JOIN tickets t ON t.organization_id = $1 AND t.number = d.number")
+	case tested:
+		st.WriteString(" LEFT JOIN tickets t ON t.id = d.id")
+	}
+	order, _ := keyset.Sort{Descending: descending}.SQL()
+	st.Addf(" ORDER BY d.number %s", order)
+	return st
 }
 
 // countScanned adds n to the rows examined. Past the budget it intersects larger
@@ -661,33 +666,38 @@ func (f *ticketFinder) readNumbers(limit int, write func(st *keyset.Statement)) 
 // intersect reads the filters' sets, each up to limit, and intersects them. A small
 // intersection is sorted, which completes the page; then it returns true.
 func (f *ticketFinder) intersect(limit int) (bool, error) {
-	q, one := f.query, f.priority
+	priority := f.priority
 	f.priority = ""
-	only, some := f.allowed, f.allowed != nil
-	both := func(list []int64) {
-		if some {
-			only = slices.DeleteFunc(only, func(n int64) bool { _, found := slices.BinarySearch(list, n); return !found })
-			return
-		}
-		only, some = list, true
+	if err := f.intersectFilters(limit); err != nil {
+		return false, err
 	}
+	if err := f.intersectSearch(); err != nil {
+		return false, err
+	}
+	most := f.budget.smallSet
+	if f.intersected {
+		most = f.budget.largeSort
+	}
+	if f.allowed == nil || len(f.allowed) > most {
+		f.priority = priority
+		return false, nil
+	}
+	return true, f.sortCandidates(func(st *keyset.Statement) string {
+		return "unnest(" + st.Arg(f.allowed) + "::bigint[]) AS l(value) CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = l.value"
+	}, false)
+}
+
+// intersectFilters restricts the numbers by the sets of the filters, except the search.
+func (f *ticketFinder) intersectFilters(limit int) error {
+	q := f.query
 	if len(q.Number) > 0 {
-		list := slices.Clone(q.Number)
-		slices.Sort(list)
-		both(slices.Compact(list))
-	}
-	try := func(limit int, write func(st *keyset.Statement)) (bool, error) {
-		list, ok, err := f.readNumbers(limit, write)
-		if ok {
-			both(list)
-		}
-		return ok, err
+		f.restrict(slices.Compact(slices.Sorted(slices.Values(q.Number))))
 	}
 	if len(q.ExternalID) > 0 {
-		if _, err := try(keyset.MaxValues, func(st *keyset.Statement) {
+		if err := f.restrictTo(keyset.MaxValues, func(st *keyset.Statement) {
 			st.Addf("SELECT number FROM tickets WHERE organization_id = $1 AND external_id = ANY(%s)", st.Arg(q.ExternalID))
 		}); err != nil {
-			return false, err
+			return err
 		}
 	}
 	paths := f.accessPaths()
@@ -698,48 +708,50 @@ func (f *ticketFinder) intersect(limit int) (bool, error) {
 		if w.words != nil {
 			continue
 		}
-		if _, err := try(limit, func(st *keyset.Statement) { f.scanQuery(st, w, f.first, f.last, false, limit+1) }); err != nil {
-			return false, err
+		if err := f.restrictTo(limit, func(st *keyset.Statement) { f.scanQuery(st, w, f.first, f.last, false, limit+1) }); err != nil {
+			return err
 		}
 	}
-	if !q.UpdatedAt.Whole() {
-		if _, err := try(limit, func(st *keyset.Statement) {
-			st.Addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.updatedAt(st), limit+1)
-		}); err != nil {
-			return false, err
-		}
+	if q.UpdatedAt.Whole() {
+		return nil
 	}
-	if !q.DueAt.Whole() {
-		if _, err := try(limit, func(st *keyset.Statement) {
-			st.Addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.dueAt(st), limit+1)
-		}); err != nil {
-			return false, err
-		}
+	return f.restrictTo(limit, func(st *keyset.Statement) {
+		st.Addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.updatedAt(st), limit+1)
+	})
+}
+
+// intersectSearch restricts the numbers by the search, unless they are few already or the
+// search matches too many documents.
+func (f *ticketFinder) intersectSearch() error {
+	if f.words == nil || f.wordsChecked || f.allowed != nil && len(f.allowed) <= f.budget.smallSet/3 {
+		return nil
 	}
-	if f.words != nil && !f.wordsChecked && (!some || len(only) > f.budget.smallSet/3) {
-		list, ok, err := f.readDocuments(f.budget.documents)
-		if err != nil {
-			return false, err
-		}
-		if f.wordsChecked = ok; ok {
-			both(list)
-		}
+	list, ok, err := f.readDocuments(f.budget.documents)
+	if err != nil {
+		return err
 	}
-	if !some {
-		f.priority = one
-		return false, nil
+	if f.wordsChecked = ok; ok {
+		f.restrict(list)
 	}
-	most := f.budget.smallSet
-	if f.intersected {
-		most = f.budget.largeSort
+	return nil
+}
+
+// restrictTo restricts the numbers to those that write selects, unless they exceed limit.
+func (f *ticketFinder) restrictTo(limit int, write func(st *keyset.Statement)) error {
+	list, ok, err := f.readNumbers(limit, write)
+	if ok {
+		f.restrict(list)
 	}
-	if f.allowed = only; len(only) > most {
-		f.priority = one
-		return false, nil
+	return err
+}
+
+// restrict restricts the numbers to an ascending list.
+func (f *ticketFinder) restrict(list []int64) {
+	if f.allowed == nil {
+		f.allowed = list
+		return
 	}
-	return true, f.sortCandidates(func(st *keyset.Statement) string {
-		return "unnest(" + st.Arg(only) + "::bigint[]) AS l(value) CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = l.value"
-	}, false)
+	f.allowed = slices.DeleteFunc(f.allowed, func(n int64) bool { _, found := slices.BinarySearch(list, n); return !found })
 }
 
 // priorityRank is the index of a ticket's priority in [Priorities].
@@ -927,7 +939,7 @@ func (f *ticketFinder) newTimeScan() (*timeScan, error) {
 	within := f.query.UpdatedAt
 	switch {
 	case f.sort.Field == ByDueAt:
-		within = f.query.DueAt
+		within = period.Range{}
 		s.parts[0] = " AND due_at IS NOT NULL"
 		if !f.query.UpdatedAt.Whole() {
 			s.entry += ", updated_at" // not in the index
