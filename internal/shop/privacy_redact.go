@@ -20,15 +20,8 @@ func (s *Service) redactCustomer(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if p.CustomerID != "" {
-		if err := s.desk.Redact(ctx, p.OrganizationID, p.CustomerID); err != nil {
-			return fmt.Errorf("redact the customer: %w", err)
-		}
-	}
-	for _, k := range s.redactors {
-		if err := k.RedactPerson(ctx, p); err != nil {
-			return fmt.Errorf("redact data outside the desk: %w", err)
-		}
+	if err := s.redactPerson(ctx, p); err != nil {
+		return err
 	}
 	if err := s.deletePersonExports(ctx, p, r.Subject); err != nil {
 		return err
@@ -53,20 +46,29 @@ func (s *Service) redactCustomer(ctx context.Context, r *Request) error {
 				return fmt.Errorf("redact customer: %w", err)
 			}
 		}
-		for _, at := range p.Places {
-			if r.Subject != "" {
-				if err := recordRedaction(ctx, tx, at, ofCustomer, r.Subject, r.ReceivedAt); err != nil {
-					return err
-				}
-			}
-			for _, id := range p.Names {
-				if err := recordRedaction(ctx, tx, at, ofOrder, id, r.ReceivedAt); err != nil {
-					return err
-				}
-			}
+		if err := recordPersonRedaction(ctx, tx, r, p); err != nil {
+			return err
 		}
 		return s.complete(ctx, tx, r, map[string]any{"customer_known": p.CustomerID != "", "tickets": len(p.TicketIDs), "orders": orders})
 	})
+}
+
+// recordPersonRedaction records, for each place, that the customer and the orders of a person
+// are redacted.
+func recordPersonRedaction(ctx context.Context, tx *db.Tx, r *Request, p *Person) error {
+	for _, at := range p.Places {
+		if r.Subject != "" {
+			if err := recordRedaction(ctx, tx, at, ofCustomer, r.Subject, r.ReceivedAt); err != nil {
+				return err
+			}
+		}
+		for _, id := range p.Names {
+			if err := recordRedaction(ctx, tx, at, ofOrder, id, r.ReceivedAt); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // deleteOrders deletes orders with their returns, and returns their number.
@@ -156,51 +158,38 @@ func (s *Service) deletePlaceOrders(ctx context.Context, at string) (total int, 
 	}
 }
 
+// placeCustomer is a customer of a place.
+type placeCustomer struct {
+	externalID, customerID string
+	made                   bool // created from the records of the place
+}
+
 // redactPlaceCustomers redacts the customers known only from a place, and removes
 // the place's identities from the rest. It returns the number of redacted
 // customers.
 func (s *Service) redactPlaceCustomers(ctx context.Context, organizationID, at string) (total int, err error) {
-	type link struct {
-		externalID, customerID string
-		made                   bool
-	}
 	for {
-		links, err := db.All(ctx, s.db, func(row db.Row) (l link, err error) {
-			err = row.Scan(&l.externalID, &l.customerID, &l.made)
-			return l, err
+		list, err := db.All(ctx, s.db, func(row db.Row) (c placeCustomer, err error) {
+			err = row.Scan(&c.externalID, &c.customerID, &c.made)
+			return c, err
 		}, "SELECT external_id, customer_id, made FROM shop_customers WHERE place = $1 ORDER BY external_id LIMIT $2", at, batch)
 		if err != nil {
 			return total, fmt.Errorf("find customers: %w", err)
 		}
-		if len(links) == 0 {
+		if len(list) == 0 {
 			return total, nil
 		}
-		for _, l := range links {
-			alone, err := s.knownOnlyFrom(ctx, organizationID, at, l.customerID, l.made)
+		for _, c := range list {
+			p, err := s.knownOnlyFrom(ctx, organizationID, at, c)
 			if err != nil {
 				return total, err
 			}
-			if alone != nil {
-				if err := s.redactPerson(ctx, alone); err != nil {
-					return total, err
-				}
+			if p == nil {
+				err = s.removeFromPlace(ctx, organizationID, at, c)
+			} else if err = s.redactPerson(ctx, p); err == nil {
 				total++
+				err = s.db.Write(ctx, func(tx *db.Tx) error { return deletePlaceCustomer(ctx, tx, at, c) })
 			}
-			err = s.db.Write(ctx, func(tx *db.Tx) error {
-				if alone == nil && l.customerID != "" {
-					if err := s.desk.RemoveIdentitiesTx(ctx, tx, organizationID, at, l.customerID); err != nil && !isNotFound(err) {
-						return err
-					}
-				}
-				if alone == nil && l.made {
-					// The other place inherits the responsibility.
-					if _, err := tx.Exec(ctx, "UPDATE shop_customers SET made = $3 WHERE customer_id = $1 AND place <> $2", l.customerID, at, true); err != nil {
-						return err
-					}
-				}
-				_, err := tx.Exec(ctx, "DELETE FROM shop_customers WHERE place = $1 AND external_id = $2", at, l.externalID)
-				return err
-			})
 			if err != nil {
 				return total, fmt.Errorf("redact customer: %w", err)
 			}
@@ -208,21 +197,44 @@ func (s *Service) redactPlaceCustomers(ctx context.Context, organizationID, at s
 	}
 }
 
+// removeFromPlace removes a place's identities from a customer, which other records need.
+func (s *Service) removeFromPlace(ctx context.Context, organizationID, at string, c placeCustomer) error {
+	return s.db.Write(ctx, func(tx *db.Tx) error {
+		if c.customerID != "" {
+			if err := s.desk.RemoveIdentitiesTx(ctx, tx, organizationID, at, c.customerID); err != nil && !isNotFound(err) {
+				return err
+			}
+		}
+		if c.made {
+			// The other place inherits the responsibility.
+			if _, err := tx.Exec(ctx, "UPDATE shop_customers SET made = $3 WHERE customer_id = $1 AND place <> $2", c.customerID, at, true); err != nil {
+				return err
+			}
+		}
+		return deletePlaceCustomer(ctx, tx, at, c)
+	})
+}
+
+func deletePlaceCustomer(ctx context.Context, tx *db.Tx, at string, c placeCustomer) error {
+	_, err := tx.Exec(ctx, "DELETE FROM shop_customers WHERE place = $1 AND external_id = $2", at, c.externalID)
+	return err
+}
+
 // knownOnlyFrom returns the person of a customer known only from a place: created
 // from its records, without messages, and unknown to other places. Otherwise it
 // returns nil.
-func (s *Service) knownOnlyFrom(ctx context.Context, organizationID, at, customerID string, made bool) (*Person, error) {
-	if !made || customerID == "" {
+func (s *Service) knownOnlyFrom(ctx context.Context, organizationID, at string, c placeCustomer) (*Person, error) {
+	if !c.made || c.customerID == "" {
 		return nil, nil
 	}
 	var elsewhere int
-	if err := s.db.QueryRow(ctx, "SELECT count(*) FROM shop_customers WHERE customer_id = $1 AND place <> $2", customerID, at).Scan(&elsewhere); err != nil {
+	if err := s.db.QueryRow(ctx, "SELECT count(*) FROM shop_customers WHERE customer_id = $1 AND place <> $2", c.customerID, at).Scan(&elsewhere); err != nil {
 		return nil, fmt.Errorf("check other places: %w", err)
 	}
 	if elsewhere > 0 {
 		return nil, nil
 	}
-	d, err := s.desk.ExportCustomer(ctx, s.db, organizationID, customerID)
+	d, err := s.desk.ExportCustomer(ctx, s.db, organizationID, c.customerID)
 	if isNotFound(err) {
 		return nil, nil
 	}
@@ -233,13 +245,16 @@ func (s *Service) knownOnlyFrom(ctx context.Context, organizationID, at, custome
 		return nil, nil
 	}
 	p := d.Person
-	p.OrganizationID, p.CustomerID, p.Places = organizationID, customerID, []string{at}
+	p.OrganizationID, p.CustomerID, p.Places = organizationID, c.customerID, []string{at}
 	return &p, nil
 }
 
+// redactPerson redacts a person in the desk, if it has the customer, and elsewhere.
 func (s *Service) redactPerson(ctx context.Context, p *Person) error {
-	if err := s.desk.Redact(ctx, p.OrganizationID, p.CustomerID); err != nil {
-		return fmt.Errorf("redact the customer: %w", err)
+	if p.CustomerID != "" {
+		if err := s.desk.Redact(ctx, p.OrganizationID, p.CustomerID); err != nil {
+			return fmt.Errorf("redact the customer: %w", err)
+		}
 	}
 	for _, k := range s.redactors {
 		if err := k.RedactPerson(ctx, p); err != nil {
