@@ -27,16 +27,15 @@ type Filter struct {
 	After          string    // newer than the event with this id
 	From, To       time.Time // received at or after From and before To
 	Limit          int       // default 50, maximum 1000
-	OldestFirst    bool
 }
 
-// List returns the selected events without headers and bodies, newest first unless
-// f.OldestFirst. It returns Invalid for an unknown channel.
+// List returns the selected events without headers and bodies, newest first.
+// It returns Invalid for an unknown channel.
 func (s *Service) List(ctx context.Context, f Filter) ([]*StoredEvent, error) {
 	if err := s.checkFilter(&f); err != nil {
 		return nil, err
 	}
-	return list(ctx, s.db, f)
+	return list(ctx, s.db, f, newestFirst)
 }
 
 // checkFilter normalizes the channel of a filter and rejects an unknown one.
@@ -53,7 +52,7 @@ func (s *Service) checkFilter(f *Filter) error {
 // Channels returns the names of all adapters, sorted.
 func (s *Service) Channels() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
-// Each calls fn with each selected event in the form of [Service.List], all from one snapshot.
+// Each calls fn with each selected event in the form and order of [Service.List], all from one snapshot.
 // It ignores f.Before and f.Limit. An error of fn stops it and is returned. It runs for at most
 // [keyset.MaxExport].
 func (s *Service) Each(ctx context.Context, f Filter, fn func(*StoredEvent) error) error {
@@ -65,7 +64,7 @@ func (s *Service) Each(ctx context.Context, f Filter, fn func(*StoredEvent) erro
 		each := func(e **StoredEvent) error { return fn(*e) }
 		return keyset.EachPage("inbound events", each, func(before string) ([]*StoredEvent, string, error) {
 			f.Before = before
-			events, err := list(ctx, tx, f)
+			events, err := list(ctx, tx, f, newestFirst)
 			if err != nil || len(events) < f.Limit {
 				return events, "", err
 			}
@@ -74,7 +73,13 @@ func (s *Service) Each(ctx context.Context, f Filter, fn func(*StoredEvent) erro
 	})
 }
 
-func list(ctx context.Context, q db.Querier, f Filter) ([]*StoredEvent, error) {
+// The orders of list.
+const (
+	newestFirst = "DESC"
+	oldestFirst = "ASC"
+)
+
+func list(ctx context.Context, q db.Querier, f Filter, order string) ([]*StoredEvent, error) {
 	var where []string
 	var args []any
 	add := func(condition string, arg any) {
@@ -122,10 +127,6 @@ func list(ctx context.Context, q db.Querier, f Filter) ([]*StoredEvent, error) {
 	limit := f.Limit
 	if limit <= 0 {
 		limit = 50
-	}
-	order := "DESC"
-	if f.OldestFirst {
-		order = "ASC"
 	}
 	args = append(args, min(limit, 1000))
 	return db.All(ctx, q, scanSummary, query+" ORDER BY id "+order+" LIMIT $"+strconv.Itoa(len(args)), args...)

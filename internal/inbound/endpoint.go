@@ -131,53 +131,66 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (httpResponse
 	if int64(len(req.Body)) > info.MaxBody {
 		return tooLarge(info.MaxBody), nil
 	}
-	addresses, err := a.Addresses(req)
+	v, err := e.verifyRequest(ctx, a, req)
 	if errors.Is(err, channel.ErrContentType) {
 		return errorResponse(http.StatusUnsupportedMediaType, "the content type "+mediaType(r)+" is not supported"), nil
 	}
-	var v verified
-	if err == nil {
-		if p, ok := a.(channel.Preparer); ok {
-			if err := p.Prepare(ctx, req); err != nil {
-				return httpResponse{}, err
-			}
-		}
-		if v, err = e.verify(ctx, a, req, addresses); err != nil {
-			return httpResponse{}, err
-		}
+	if err != nil {
+		return httpResponse{}, err
 	}
 	if !v.ok() {
 		return e.unauthorized(r, a), nil
 	}
-
 	if g, ok := a.(channel.ChallengeResponder); ok && !v.limited {
 		if challenge, ok := g.ChallengeResponse(req); ok {
 			tally.add(channel.Ignored)
 			return textResponse(challenge), nil
 		}
 	}
-	parts, err := a.Split(req)
-	if v.limited && errors.Is(err, channel.ErrUnreadable) {
+	response, err := e.accept(ctx, a, req, v)
+	if errors.Is(err, errUsedToken) || errors.Is(err, errUnproven) {
 		return e.unauthorized(r, a), nil
 	}
-	if unreadable := err; errors.Is(err, channel.ErrUnreadable) {
-		err := e.storeRejected(ctx, a, req, v, unreadable)
-		if errors.Is(err, errUsedToken) {
-			return e.unauthorized(r, a), nil
+	return response, err
+}
+
+// verifyRequest verifies a request for the addresses that it claims. The result is not ok
+// if it claims none. Error: channel.ErrContentType, among others.
+func (e *endpoint) verifyRequest(ctx context.Context, a channel.Adapter, req *channel.Request) (verified, error) {
+	addresses, err := a.Addresses(req)
+	if errors.Is(err, channel.ErrContentType) {
+		return verified{}, err
+	}
+	if err != nil {
+		return verified{}, nil
+	}
+	if p, ok := a.(channel.Preparer); ok {
+		if err := p.Prepare(ctx, req); err != nil {
+			return verified{}, err
 		}
-		if err != nil {
+	}
+	return e.verify(ctx, a, req, addresses)
+}
+
+// accept splits and stores a verified request. Errors: errUsedToken and errUnproven, among
+// others.
+func (e *endpoint) accept(ctx context.Context, a channel.Adapter, req *channel.Request, v verified) (httpResponse, error) {
+	tally := e.counts[a.Info().Name]
+	parts, err := a.Split(req)
+	if errors.Is(err, channel.ErrUnreadable) {
+		if v.limited {
+			return httpResponse{}, errUnproven
+		}
+		if err := e.storeRejected(ctx, a, req, v, err); err != nil {
 			return httpResponse{}, err
 		}
 		tally.rejected.Add(1)
-		return errorResponse(http.StatusBadRequest, "the request is signed but cannot be read: "+reason(unreadable)), nil
+		return errorResponse(http.StatusBadRequest, "the request is signed but cannot be read: "+reason(err)), nil
 	}
 	if err != nil {
 		return httpResponse{}, fmt.Errorf("split: %w", err)
 	}
 	outcome, reply, err := e.store(ctx, a, req, v, parts)
-	if errors.Is(err, errUsedToken) || errors.Is(err, errUnproven) {
-		return e.unauthorized(r, a), nil
-	}
 	if err != nil {
 		return httpResponse{}, err
 	}

@@ -12,14 +12,14 @@ const replayPage = 200
 
 // ReplayAll replays every selected event as [Service.Replay] does, oldest first, and calls each
 // with the event, without its request, and its error. With dryRun it only calls each. It
-// ignores f.Before, f.Limit and f.OldestFirst. An error of each stops it and is returned.
+// ignores f.Before and f.Limit. An error of each stops it and is returned.
 func (s *Service) ReplayAll(ctx context.Context, f Filter, dryRun bool, each func(e *StoredEvent, err error) error) error {
 	if err := s.checkFilter(&f); err != nil {
 		return err
 	}
-	f.Before, f.Limit, f.OldestFirst = "", replayPage, true
+	f.Before, f.Limit = "", replayPage
 	for {
-		events, err := list(ctx, s.db, f)
+		events, err := list(ctx, s.db, f, oldestFirst)
 		if err != nil {
 			return fmt.Errorf("list inbound events: %w", err)
 		}

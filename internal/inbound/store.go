@@ -52,39 +52,14 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	if err != nil {
 		return "", "", err
 	}
-	var outcome channel.Outcome
-	var needed map[string]bool // bodies in the blob store that events refer to
+	var stored storedRequest
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		outcome, reply, needed = channel.Ignored, "", make(map[string]bool)
 		if err := used.recordTx(ctx, tx); err != nil {
 			return err
 		}
-		for i, e := range events {
-			part, err := s.storePart(ctx, tx, a, e, &list[i])
-			if err != nil {
-				return err
-			}
-			if part.fresh {
-				needed[e.bodyKey] = true
-			}
-			switch {
-			case part.skipped, e.State == Unrouted && !part.challenge:
-			case part.fresh:
-				outcome = channel.Accepted
-			case outcome == channel.Ignored:
-				outcome = channel.Duplicate
-			}
-			if part.fresh && !part.challenge && greeting != "" {
-				first, err := recordGreeting(ctx, tx, e)
-				if err != nil {
-					return err
-				}
-				if first {
-					reply = greeting
-				}
-			}
-		}
-		return nil
+		var err error
+		stored, err = s.storeParts(ctx, tx, a, events, list, greeting)
+		return err
 	})
 	if errors.Is(err, errUsedToken) {
 		s.deleteBodies(ctx, shelved)
@@ -92,8 +67,48 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	if err != nil {
 		return "", "", fmt.Errorf("store event: %w", err)
 	}
-	s.deleteBodies(ctx, slices.DeleteFunc(shelved, func(key string) bool { return needed[key] }))
-	return outcome, reply, nil
+	s.deleteBodies(ctx, slices.DeleteFunc(shelved, func(key string) bool { return stored.bodies[key] }))
+	return stored.outcome, stored.reply, nil
+}
+
+// storedRequest is the result of storeParts.
+type storedRequest struct {
+	outcome channel.Outcome
+	reply   string
+	bodies  map[string]bool // in the blob store, that new events refer to
+}
+
+// storeParts stores the parts of a request. greeting is the reply to a new sender; empty:
+// none.
+func (s *Service) storeParts(ctx context.Context, tx *db.Tx, a channel.Adapter, events []*StoredEvent, list []routed, greeting string) (storedRequest, error) {
+	r := storedRequest{outcome: channel.Ignored, bodies: make(map[string]bool)}
+	for i, e := range events {
+		part, err := s.storePart(ctx, tx, a, e, &list[i])
+		if err != nil {
+			return r, err
+		}
+		if part.fresh {
+			r.bodies[e.bodyKey] = true
+		}
+		switch {
+		case part.skipped, e.State == Unrouted && !part.challenge:
+		case part.fresh:
+			r.outcome = channel.Accepted
+		case r.outcome == channel.Ignored:
+			r.outcome = channel.Duplicate
+		}
+		if !part.fresh || part.challenge || greeting == "" {
+			continue
+		}
+		first, err := recordGreeting(ctx, tx, e)
+		if err != nil {
+			return r, err
+		}
+		if first {
+			r.reply = greeting
+		}
+	}
+	return r, nil
 }
 
 // storedPart is the result of storePart.
