@@ -13,19 +13,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// week parses a [businesshours.Week].
-func week(t testing.TB, text string) businesshours.Week {
+func calendar(t testing.TB, zone, hours string, holidays ...string) *businesshours.Calendar {
 	t.Helper()
-	w, err := businesshours.ParseWeek(text)
+	week, err := businesshours.ParseWeek(hours)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w
-}
-
-func calendar(t testing.TB, zone, hours string, holidays ...string) *businesshours.Calendar {
-	t.Helper()
-	c, err := (&businesshours.Hours{TimeZone: zone, Weekly: week(t, hours), Holidays: holidays}).Calendar()
+	c, err := (&businesshours.Hours{TimeZone: zone, Weekly: week, Holidays: holidays}).Calendar()
 	if err != nil {
 		t.Fatal(err)
 	}

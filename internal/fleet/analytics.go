@@ -252,7 +252,7 @@ func newAnalysis(organizationID string, q AnalyticsQuery, b basis) (*analysis, e
 		a.groupBy = append(a.groupBy, at)
 	}
 	if len(q.GroupBy) > maxRideGroupBy {
-		v.Add("group_by", "must be at most %d", maxRideGroupBy)
+		v.Add("group_by", "must have at most %d values", maxRideGroupBy)
 	}
 	switch q.DateBasis {
 	case "":

@@ -75,7 +75,7 @@ const MaxValues = 100
 // CheckValues adds the issues of the values of a filter.
 func CheckValues[T ~string](v *problem.Validation, path string, values []T) {
 	if len(values) > MaxValues {
-		v.AddCode("too_long", path, "must be at most %d", MaxValues)
+		v.AddCode("too_long", path, "must have at most %d values", MaxValues)
 	}
 	for _, value := range values {
 		v.Text(path, string(value))

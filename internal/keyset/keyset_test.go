@@ -44,6 +44,28 @@ func TestCheckPage(t *testing.T) {
 	}
 }
 
+func TestCheckValues(t *testing.T) {
+	for name, c := range map[string]struct {
+		values []string
+		want   string // empty: valid
+	}{
+		"none":     {nil, ""},
+		"most":     {make([]string, keyset.MaxValues), ""},
+		"too many": {make([]string, keyset.MaxValues+1), "invalid: color must have at most 100 values"},
+		"NUL":      {[]string{"red", "\x00"}, "invalid: color must not contain NUL characters"},
+	} {
+		var v problem.Validation
+		keyset.CheckValues(&v, "color", c.values)
+		got := ""
+		if err := v.Err(); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestStatement(t *testing.T) {
 	st := keyset.Statement{Args: []any{"first"}}
 	st.Addf("SELECT id FROM t WHERE a = $1 AND b = %s", st.Arg(int64(2)))

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // maxResponse is the maximum size of a response in bytes. Metadata and keys have a few
@@ -76,12 +75,8 @@ func defaultTransport() *http.Transport {
 func truncate(err error) string {
 	const limit = 300
 	text := strings.Join(strings.Fields(err.Error()), " ")
-	if len(text) <= limit {
-		return text
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + "…"
 	}
-	cut := limit
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
+	return text
 }
