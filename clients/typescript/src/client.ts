@@ -249,7 +249,7 @@ export class Core {
     try {
       const init: RequestInit = { method: operation.method, headers, redirect: "manual", signal: deadline.signal };
       if (records !== undefined) {
-        Object.assign(init, { body: ndjsonBody(records), duplex: "half" }); // lets Node send a stream
+        Object.assign(init, { body: ndjsonBody(records, deadline), duplex: "half" }); // lets Node send a stream
       } else if (body !== undefined) {
         init.body = body;
       }

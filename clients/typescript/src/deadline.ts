@@ -8,6 +8,7 @@ export class Deadline {
   readonly #abort = () => this.#controller.abort();
   #timer: ReturnType<typeof setTimeout> | undefined;
   #expired = false;
+  #failed: { error: unknown } | undefined;
 
   constructor(milliseconds: number, caller: AbortSignal | undefined) {
     this.#milliseconds = milliseconds;
@@ -29,6 +30,12 @@ export class Deadline {
     }, this.#milliseconds);
   }
 
+  /** Ends the attempt with an error of the caller's own code. */
+  fail(error: unknown): void {
+    this.#failed = { error };
+    this.#controller.abort();
+  }
+
   stop(): void {
     clearTimeout(this.#timer);
     this.#caller?.removeEventListener("abort", this.#abort);
@@ -36,6 +43,9 @@ export class Deadline {
 
   /** Returns the error to raise for a failed connection. */
   failure(cause: unknown): unknown {
+    if (this.#failed !== undefined) {
+      return this.#failed.error;
+    }
     if (this.#caller?.aborted) {
       return this.#caller.reason;
     }

@@ -90,17 +90,26 @@ export function cutShort(): ConnectionError {
   return new ConnectionError("The answer was cut short.");
 }
 
-/** Returns records as a stream of NDJSON. */
-export function ndjsonBody(records: Iterable<unknown> | AsyncIterable<unknown>): ReadableStream<Uint8Array> {
+/** Returns records as a stream of NDJSON. Each record extends the deadline. */
+export function ndjsonBody(
+  records: Iterable<unknown> | AsyncIterable<unknown>,
+  deadline: Deadline,
+): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder();
   const source = iterate(records);
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
-      const { done, value } = await source.next();
-      if (done) {
-        controller.close();
-      } else {
-        controller.enqueue(encoder.encode(`${JSON.stringify(value)}\n`));
+      try {
+        const { done, value } = await source.next();
+        deadline.extend();
+        if (done) {
+          controller.close();
+        } else {
+          controller.enqueue(encoder.encode(`${JSON.stringify(value)}\n`));
+        }
+      } catch (error) {
+        deadline.fail(error);
+        throw error;
       }
     },
     async cancel() {

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { inspect } from "node:util";
 
@@ -152,6 +154,20 @@ test("sends an import from a generator", async () => {
   assert.equal(run.summary, undefined);
   assert.deepEqual(await run.finish(), { created: 1, failed: 0 });
   assert.equal(sent, `{"subaccount_id":"sub_1"}\n`);
+});
+
+test("raises the error of a generator of records", async () => {
+  const reason = new Error("the file is gone");
+  async function* records() {
+    yield { subaccount_id: "sub_1" } as never;
+    throw reason;
+  }
+  const server = createServer((request) => request.resume());
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  const client = new Fleet({ key, baseUrl: `http://127.0.0.1:${port}` });
+  await assert.rejects(client.zones.import(records()).finish(), reason);
+  server.close();
 });
 
 test("refuses an answer of more than 64 MiB", async () => {
