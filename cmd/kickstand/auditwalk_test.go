@@ -40,7 +40,7 @@ var auditedCommands = []struct {
 // otherCommands leave no entry, or are tested elsewhere, with the reason.
 var otherCommands = map[string]string{
 	"serve": "runs the server", "demo": "fills a folder of its own", "trigger": "asks a running server", "listen": "changes nothing",
-	"doctor": "changes nothing", "openapi": "changes nothing", "config": "changes nothing", "version": "changes nothing", "migrate": "the schema alone; in the server's log",
+	"doctor": "changes nothing", "mcp": "asks a running server", "openapi": "changes nothing", "config": "changes nothing", "version": "changes nothing", "migrate": "the schema alone; in the server's log",
 	"org list": "reads", "channel list": "reads", "key list": "reads", "sla list": "reads", "privacy list": "reads",
 	"audit list": "reads", "audit verify": "reads", "inbound list": "reads", "webhook list": "reads", "webhook deliveries": "reads", "webhook show": "reads",
 	"org sign-in":        "organization.updated, by package account; needs an identity provider",

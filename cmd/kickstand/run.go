@@ -38,6 +38,7 @@ type commands struct {
 	SLA     slaCmd     `cmd:"" name:"sla" help:"SLA targets."`
 	Inbound inboundCmd `cmd:"" help:"Inbound events: list, show, route, replay."`
 	Webhook webhookCmd `cmd:"" help:"Webhooks and their deliveries: list, show, replay, enable, disable."`
+	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Serve a server's API as tools to an assistant, over standard input and output."`
 	OpenAPI openAPICmd `cmd:"" name:"openapi" help:"Print the OpenAPI document of an API."`
 	Doctor  doctorCmd  `cmd:"" help:"Check the configuration and the server's dependencies."`
 	Audit   auditCmd   `cmd:"" help:"Audit log: list, verify, export."`

@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/gbfs"
+	"github.com/kickstand-dev/kickstand/internal/mcp"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
@@ -91,6 +92,8 @@ func (a *App) newHandler() (http.Handler, error) {
 	}
 	mux.Handle(gbfs.Path, gbfs.New(a.Fleet.Service, a.BaseURL, gbfs.Path, a.log))
 	mux.Handle(gbfs.SandboxPath, gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log))
+	tools := a.openTools(deskAPI, fleetAPI, sandboxAPI)
+	mux.Handle(mcp.Path, sameOrigin.Handler(tools))
 	places := []web.Endpoint{
 		{Path: deskapi.Base, Description: "REST API of the helpdesk, for API keys"},
 		{Path: deskDocs, Link: true, Description: "reference of the helpdesk's REST API"},
@@ -98,6 +101,7 @@ func (a *App) newHandler() (http.Handler, error) {
 		{Path: fleetDocs, Link: true, Description: "reference of the fleet's REST API"},
 		{Path: sandbox.String(), Description: "REST API of the fleet's sandbox, for API keys"},
 		{Path: sandboxDocs, Link: true, Description: "reference of the sandbox's REST API"},
+		{Path: mcp.Path, Description: "tools for assistants (MCP), for API keys"},
 		{Path: gbfs.Path + "manifest.json", Link: true, Description: "the fleet's public feed (GBFS 3.0)"},
 		{Path: gbfs.SandboxPath + "manifest.json", Link: true, Description: "the sandbox's"},
 		{Path: rpc.Prefix, Description: "procedures for sign-in and webhooks (tRPC)"},

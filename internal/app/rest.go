@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/mcp"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 )
@@ -48,6 +49,19 @@ func describeDesk(routes *deskapi.API) rest.Config {
 		Description: "Tickets, messages and customers, and the channels and webhooks around them.",
 		Routes:      routes.Routes(),
 	}
+}
+
+// openTools returns the endpoint of the APIs' tools.
+func (a *App) openTools(desk, fleet, sandbox *rest.API) *mcp.Handler {
+	helpdesk := apikey.API{Service: apikey.Helpdesk, Environment: apikey.Live}
+	return mcp.New(mcp.Config{
+		Keys: a.Keys, Default: helpdesk, Log: a.log,
+		APIs: map[apikey.API]*rest.API{
+			helpdesk: desk,
+			{Service: apikey.Fleet, Environment: apikey.Live}: fleet,
+			{Service: apikey.Fleet, Environment: apikey.Test}: sandbox,
+		},
+	})
 }
 
 // apiAddresses returns the base URL of each API.

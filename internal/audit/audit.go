@@ -110,6 +110,7 @@ const (
 	Web     = "web"     // pages
 	RPC     = "rpc"     // tRPC procedures
 	REST    = "rest"    // the REST APIs
+	MCP     = "mcp"     // tools of MCP clients
 	Inbound = "inbound" // requests of providers
 	CLI     = "cli"     // commands
 )

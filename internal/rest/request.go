@@ -49,6 +49,7 @@ type Request struct {
 	wrote            bool               // Write was called
 	answerStarted    bool               // part of the answer has been sent
 	lines            [8]string
+	surface          string // of the audit log
 
 	// For the request log.
 	start   time.Time
@@ -96,7 +97,7 @@ func (r *Request) source() audit.Source {
 		actor = audit.Actor{Type: audit.Key, ID: r.Key.ID}
 	}
 	return audit.Source{
-		Actor: actor, Address: r.IP, UserAgent: r.UserAgent, RequestID: r.ID, Surface: audit.REST,
+		Actor: actor, Address: r.IP, UserAgent: r.UserAgent, RequestID: r.ID, Surface: r.surface,
 	}
 }
 

@@ -179,40 +179,92 @@ func (a *API) isHost(host string) bool {
 
 // ServeHTTP implements [http.Handler] for all requests below the base.
 func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
-	r := &Request{api: a, http: hr, ID: browser.RequestID(hr.Header), UserAgent: hr.UserAgent(), start: time.Now()}
-	w.Header()["X-Request-Id"] = r.headerLine(r.ID)
-	w.Header()["Cache-Control"] = noStore
+	r, bucket := a.begin(w, hr)
 	defer a.logRequest(r)
 	defer a.recover(w, r)
-	ip, whole := browser.Trace(hr, a.c.TrustedProxies)
-	if whole {
-		r.IP = ip
-	}
-	bucket := bucketOf(ip)
 	path := strings.TrimPrefix(hr.URL.Path, a.c.Base)
 	if path == documentPath && (hr.Method == http.MethodGet || hr.Method == http.MethodHead) {
 		a.serveOpenAPI(w, r, bucket)
 		return
 	}
-
-	// Steps 1 to 4: authentication.
-	token, err := bearer(hr.Header)
-	if err == nil {
-		r.Key, err = a.c.Keys.Authenticate(audit.WithSource(hr.Context(), r.source()), apikey.Request{
-			Token: token, Service: a.c.Service, Environment: a.c.Environment, IP: r.IP,
-		})
-	}
-	if err != nil {
-		a.refuse(w, r, bucket, err)
-		return
-	}
-	// Step 5: rate limit of the key.
-	if !a.allowRequest(w, r) {
+	if !a.admit(w, r, bucket) {
 		return
 	}
 	if err := a.serve(w, r, path); err != nil {
 		a.writeError(w, r, err)
 	}
+}
+
+// begin returns a request, and the bucket of its address.
+func (a *API) begin(w http.ResponseWriter, hr *http.Request) (r *Request, bucket string) {
+	r = &Request{api: a, http: hr, ID: browser.RequestID(hr.Header), UserAgent: hr.UserAgent(), start: time.Now(), surface: audit.REST}
+	if audit.SourceOf(hr.Context()).Surface == audit.MCP {
+		r.surface = audit.MCP
+	}
+	w.Header()["X-Request-Id"] = r.headerLine(r.ID)
+	w.Header()["Cache-Control"] = noStore
+	ip, whole := browser.Trace(hr, a.c.TrustedProxies)
+	if whole {
+		r.IP = ip
+	}
+	return r, bucketOf(ip)
+}
+
+// admit executes the steps 1 to 5. It returns false if it has answered.
+func (a *API) admit(w http.ResponseWriter, r *Request, bucket string) bool {
+	// Steps 1 to 4: authentication.
+	token, err := bearer(r.http.Header)
+	if err == nil {
+		r.Key, err = a.c.Keys.Authenticate(audit.WithSource(r.http.Context(), r.source()), apikey.Request{
+			Token: token, Service: a.c.Service, Environment: a.c.Environment, IP: r.IP,
+		})
+	}
+	if err != nil {
+		a.refuse(w, r, bucket, err)
+		return false
+	}
+	// Step 5: rate limit of the key.
+	return a.allowRequest(w, r)
+}
+
+// Admit executes the steps 1 to 5 for a request to another endpoint that accepts the keys of
+// this API, and returns the key, which must not be modified. If it returns nil, it has answered.
+func (a *API) Admit(w http.ResponseWriter, hr *http.Request) *apikey.Key {
+	r, bucket := a.begin(w, hr)
+	if !a.admit(w, r, bucket) {
+		a.logRequest(r)
+		return nil
+	}
+	return r.Key
+}
+
+// ServeAdmitted executes the steps from 6 on for a request with a key of [API.Admit].
+func (a *API) ServeAdmitted(w http.ResponseWriter, hr *http.Request, k *apikey.Key) {
+	r, _ := a.begin(w, hr)
+	r.Key = k
+	defer a.logRequest(r)
+	defer a.recover(w, r)
+	if err := a.serve(w, r, strings.TrimPrefix(hr.URL.Path, a.c.Base)); err != nil {
+		a.writeError(w, r, err)
+	}
+}
+
+// Base returns the base path.
+func (a *API) Base() string { return a.c.Base }
+
+// ToolCalled is the action of the audit log for each operation that an MCP client calls.
+const ToolCalled audit.Action = "tool.called"
+
+// recordCall records a call by an MCP client in the audit log before it runs: a call that cannot
+// be recorded must not happen.
+func (a *API) recordCall(r *Request) error {
+	if r.surface != audit.MCP || a.c.Audit == nil {
+		return nil
+	}
+	return a.c.Audit.Record(audit.WithSource(r.http.Context(), r.source()), audit.Entry{
+		OrganizationID: r.Key.OrganizationID, Action: ToolCalled, Target: audit.Target{Type: "operation", ID: r.route.ID, Name: r.route.ID},
+		Details: map[string]any{"method": r.http.Method, "path": r.loggedPath()},
+	})
 }
 
 // serve executes the steps from 6 on. It returns an error if it has not answered.
@@ -276,6 +328,9 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 	}
 	if r.format == formatCSV && len(r.query.expand) > 0 {
 		return BadParameter("expand[]", "CSV has no expansions; NDJSON has.")
+	}
+	if err := a.recordCall(r); err != nil {
+		return problem.New(problem.Unavailable, "the audit log is unavailable").Because(err)
 	}
 	// Step 9: idempotent retries.
 	changes := hr.Method != http.MethodGet && hr.Method != http.MethodHead

@@ -8,7 +8,7 @@ var groupTexts = [][2]string{
 	{"passkey", "Passkeys"}, {"totp", "Authenticator apps"}, {"user", "Users"}, {"member", "Members"}, {"invitation", "Invitations"},
 	{"organization", "Organization"}, {"api_key", "API keys"}, {"webhook", "Webhooks"}, {"channel", "Channels"}, {"inbound_event", "Inbound events"},
 	{"sla_policy", "Service levels"}, {"ticket", "Tickets"}, {"customer", "Customers"}, {"privacy_request", "Privacy requests"},
-	{"records", "Exports and imports"}, {"settings", "Fleet settings"}, {"subaccount", "Subaccounts"}, {"pricing", "Pricing"}, {"zone", "Zones"},
+	{"records", "Exports and imports"}, {"tool", "MCP clients"}, {"settings", "Fleet settings"}, {"subaccount", "Subaccounts"}, {"pricing", "Pricing"}, {"zone", "Zones"},
 	{"vehicle", "Vehicles"}, {"ride", "Rides"}, {"fleet", "Fleet"}, {"sandbox", "Sandbox"}, {"audit", "Audit log"},
 }
 
@@ -37,7 +37,7 @@ var actions = [][2]string{
 	{"ticket.merged", "Ticket merged"}, {"ticket.unmerged", "Merge undone"}, {"ticket.split", "Ticket split"}, {"ticket.deleted", "Ticket deleted"},
 	{"customer.deleted", "Customer deleted"}, {"customer.redacted", "Customer redacted"}, {"customer.blocked", "Rider blocked"}, {"customer.unblocked", "Rider unblocked"}, {"customer.anonymized", "Rider anonymized"},
 	{"privacy_request.received", "Privacy request received"}, {"privacy_request.completed", "Privacy request completed"}, {"privacy_request.archive_fetched", "Privacy archive downloaded"},
-	{"records.exported", "Records exported"}, {"records.imported", "Records imported"},
+	{"records.exported", "Records exported"}, {"records.imported", "Records imported"}, {"tool.called", "Tool called by an MCP client"},
 	{"settings.updated", "Fleet settings changed"}, {"subaccount.created", "Subaccount created"}, {"subaccount.updated", "Subaccount changed"},
 	{"pricing.created", "Pricing created"}, {"pricing.updated", "Pricing changed"}, {"zone.created", "Zone created"}, {"zone.updated", "Zone changed"}, {"zone.deleted", "Zone deleted"},
 	{"vehicle.deleted", "Vehicle deleted"}, {"ride.ended_by_operator", "Ride ended by an operator"},
