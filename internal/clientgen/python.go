@@ -87,17 +87,12 @@ func (f *pythonFile) record(r *Record) {
 		switch {
 		case name != m.Name:
 			value = fmt.Sprintf(" = member(%q)", m.Name)
-		case pythonSecret(m.Name):
+		case m.Type.Kind == KindString && strings.HasSuffix(m.Name, "secret"): // no repr may have it
 			value = " = secret()"
 		}
 		f.member(name, pythonMemberType(m, false)+value)
 		f.docstring("    ", m.Doc)
 	}
-}
-
-// pythonSecret reports whether a member's value is secret, so that no repr may have it.
-func pythonSecret(name string) bool {
-	return name == "secret" || strings.HasSuffix(name, "_secret")
 }
 
 // body writes the type of a body, or of a part of one. A name that is a keyword of Python needs

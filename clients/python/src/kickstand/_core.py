@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, TypeVar
@@ -268,7 +267,9 @@ class Core:
             raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
         sent = {"Accept": accept, "User-Agent": f"kickstand-python/{__version__}"}
         if method != "GET":
-            sent["Idempotency-Key"] = str(uuid.uuid4())
+            from uuid import uuid4
+
+            sent["Idempotency-Key"] = str(uuid4())
         if "request_id" in chosen:
             sent["X-Request-Id"] = header_value("request_id", chosen["request_id"])
         for name, value in given(headers or {}).items():

@@ -7,9 +7,9 @@ import os
 import select
 import socket
 import ssl
-import time
 from collections import deque
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -77,7 +77,8 @@ class HTTPTransport:
 
     def _acquire(self, scheme: str, netloc: str) -> _Connection:
         if self._pid != os.getpid():  # the parent process uses the connections
-            self._idle, self._pid = {}, os.getpid()
+            self.close()
+            self._pid = os.getpid()
         idle = self._idle.get((scheme, netloc))
         while idle:
             try:
@@ -110,11 +111,11 @@ class _Deadline:
         self.restart()
 
     def restart(self) -> None:
-        self._at = time.monotonic() + self._seconds
+        self._at = monotonic() + self._seconds
 
     def left(self) -> float:
         """Return the seconds until then. Raises TimeoutError if there are none."""
-        left = self._at - time.monotonic()
+        left = self._at - monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
         return left

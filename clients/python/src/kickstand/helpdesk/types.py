@@ -1313,7 +1313,7 @@ class Webhook(Record):
     """
     generated_secret: str | None = secret()
     """The generated secret of a new webhook, only in this answer."""
-    has_secret: bool = secret()
+    has_secret: bool
     """Whether deliveries are signed."""
     id: str
     last_delivery_at: datetime | None
