@@ -309,7 +309,7 @@ func (f *pythonFile) imported(op *Operation) {
 		return
 	}
 	args := pythonArgs{query: pythonQuery(op), headers: pythonHeaders(op)}
-	ids := append(pythonIDs(op), "records: Iterable["+Pascal(op.Body.Record)+" | Mapping[str, Any]]")
+	ids := append(pythonIDs(op), "records: Iterable["+Pascal(op.Body.Record)+" | "+Pascal(op.Answer.Record)+" | Mapping[str, Any]]")
 	f.line("")
 	f.signature(pythonBulk("import", op.Name, "create"), ids, args.keywords(), "Import")
 	f.docstring("        ", "Create many records, and return the result of each and a summary.",

@@ -217,7 +217,7 @@ class Core:
     def import_records(
         self,
         path: str,
-        records: Iterable[Mapping[str, Any]],
+        records: Iterable[Record | Mapping[str, Any]],
         *,
         query: Mapping[str, object],
         headers: Mapping[str, object] | None = None,

@@ -126,12 +126,13 @@ class Download(_Stream):
                 file.write(piece)
 
 
-def import_body(records: Iterable[Mapping[str, Any]]) -> bytes:
+def import_body(records: Iterable[Record | Mapping[str, Any]]) -> bytes:
     """Return records as NDJSON. Raises ValueError beyond the size that is accepted."""
     lines = []
     size = 0
     for record in records:
-        line = encode_json(dict(record)) + b"\n"
+        value = record.to_dict() if isinstance(record, Record) else dict(record)
+        line = encode_json(value) + b"\n"
         lines.append(line)
         size += len(line)
         if size > MAX_IMPORT:

@@ -972,7 +972,7 @@ class VehiclesResource:
 
     def import_(
         self,
-        records: Iterable[VehicleCreate | Mapping[str, Any]],
+        records: Iterable[VehicleCreate | Vehicle | Mapping[str, Any]],
         *,
         atomic: bool | NotGiven = NOT_GIVEN,
         on_conflict: Literal["update"] | NotGiven = NOT_GIVEN,
@@ -2007,7 +2007,7 @@ class ZonesResource:
 
     def import_(
         self,
-        records: Iterable[ZoneCreate | Mapping[str, Any]],
+        records: Iterable[ZoneCreate | Zone | Mapping[str, Any]],
         *,
         atomic: bool | NotGiven = NOT_GIVEN,
         on_conflict: Literal["update"] | NotGiven = NOT_GIVEN,
