@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
-from servers import KEY, helpdesk
-
 import kickstand
 from kickstand import NOT_GIVEN, Fleet, Helpdesk, attachment, codes
 from kickstand.helpdesk import Member, Ticket
+
+from .servers import KEY, helpdesk
 
 MEMBER = {
     "id": "mem-1",

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
-from servers import KEY, Connection, answer, serve
-
 import kickstand
 from kickstand import Helpdesk
+
+from .servers import KEY, Connection, answer, serve
 
 MEMBERS = {"data": [{"id": "1"}], "has_more": False, "next_cursor": None}
 NDJSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"

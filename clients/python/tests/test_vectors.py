@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from operations import OPERATIONS
-
 import kickstand
 from kickstand import Fleet, Helpdesk, Record, attachment, webhooks
+
+from .operations import OPERATIONS
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 CLIENTS: dict[str, Any] = {"helpdesk": Helpdesk, "fleet": Fleet}
