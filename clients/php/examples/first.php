@@ -19,5 +19,5 @@ $ride = $fleet->rides->create(['customer_id' => $rider->id, 'vehicle_id' => $sco
 $ride = $fleet->rides->update($ride->id, ['status' => 'completed', 'end_location' => $scooter->location]);
 echo "$ride->status: {$ride->price?->totalAmount}\n";
 
-[$body, $secret] = ['{"id":"1","event":"ticket.frozen","data":{}}', 'at least sixteen characters'];
+[$body, $secret] = ['{"id":"1","event":"ticket.created","data":{}}', 'at least sixteen characters'];
 echo Webhook::verify($body, Testing::sign($body, $secret), $secret)->event . "\n";

@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Kickstand;
 
+use Kickstand\Exception\KickstandException;
 use Kickstand\Internal\EventData;
 use Kickstand\Internal\Json;
 use Kickstand\Internal\Reader;
@@ -21,9 +22,8 @@ final class Event implements \JsonSerializable
         public readonly string $event,
         public readonly ?\DateTimeImmutable $createdAt,
         /**
-         * The records as of the event: in form B the record of that event in `Kickstand\Model`, such as
-         * TicketCreatedData; an object without a type in form A, or for an event that this version of the
-         * library does not know.
+         * The records as of the event: in form B a record of `Kickstand\Model`. In form A, for an event that
+         * this version of the library does not know, or for data that do not fit, an object as it was sent.
          */
         public readonly Record|\stdClass $data,
         private readonly \stdClass $json,
@@ -41,9 +41,19 @@ final class Event implements \JsonSerializable
             $isNested ? $reader->string('id') : $id,
             $event,
             $reader->timeOrNull('created_at') ?? $reader->timeOrNull('timestamp'),
-            $isNested ? EventData::read($event, $data) : $data,
+            $isNested ? self::read($event, $data) : $data,
             $json,
         );
+    }
+
+    /** An authentic event is not refused for its data. */
+    private static function read(string $event, \stdClass $data): Record|\stdClass
+    {
+        try {
+            return EventData::read($event, $data);
+        } catch (KickstandException) {
+            return $data;
+        }
     }
 
     /**
