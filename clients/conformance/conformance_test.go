@@ -36,6 +36,8 @@ type language struct {
 	run func(library, program string) []string
 	// example returns the path of an example within the library.
 	example string
+	// check are the arguments of a command that checks programs without running them; paths follow.
+	check func(library string) []string
 	// built is a folder that the library's build makes, or "".
 	built string
 	env   func(library string) []string // more variables, or nil
@@ -48,17 +50,22 @@ var languages = []language{
 			const module = "github.com/kickstand-dev/kickstand/clients/go"
 			writeFile(t, filepath.Join(folder, "go.mod"), fmt.Sprintf("module first\n\ngo 1.24\n\nrequire %s v0.0.0\n\nreplace %s => %s\n", module, module, library))
 		},
-		run: func(_, program string) []string { return []string{"go", "run", program} },
+		run:   func(_, program string) []string { return []string{"go", "run", program} },
+		check: func(string) []string { return []string{"go", "vet"} },
 	},
 	{
 		name: "python", needs: []string{"python3"}, fence: "python", file: "first.py", example: "examples/%s.py",
-		run: func(_, program string) []string { return []string{"python3", program} },
-		env: func(library string) []string { return []string{"PYTHONPATH=" + filepath.Join(library, "src")} },
+		run:   func(_, program string) []string { return []string{"python3", program} },
+		check: func(string) []string { return []string{"mypy", "--strict", "--scripts-are-modules"} },
+		env:   func(library string) []string { return []string{"PYTHONPATH=" + filepath.Join(library, "src")} },
 	},
 	{
 		name: "ruby", needs: []string{"ruby"}, fence: "ruby", file: "first.rb", example: "examples/%s.rb",
 		run: func(library, program string) []string {
 			return []string{"ruby", "-I", filepath.Join(library, "lib"), program}
+		},
+		check: func(string) []string {
+			return []string{"ruby", "-w", "-e", "ARGV.each { |f| RubyVM::InstructionSequence.compile_file(f) }"}
 		},
 	},
 	{
@@ -67,6 +74,9 @@ var languages = []language{
 			writeFile(t, filepath.Join(folder, "vendor", "autoload.php"), fmt.Sprintf("<?php\nrequire '%s/autoload.php';\n", library))
 		},
 		run: func(_, program string) []string { return []string{"php", program} },
+		check: func(string) []string {
+			return []string{"php", "-r", "foreach (array_slice($argv, 1) as $f) token_get_all(file_get_contents($f), TOKEN_PARSE);", "--"}
+		},
 	},
 	{
 		name: "typescript", needs: []string{"node", "npm"}, fence: "ts", file: "first.mjs", example: "dist-test/examples/%s.js", built: "dist-test",
@@ -77,6 +87,10 @@ var languages = []language{
 			}
 		},
 		run: func(_, program string) []string { return []string{"node", program} },
+		check: func(library string) []string {
+			return []string{filepath.Join(library, "node_modules", ".bin", "tsc"), "--noEmit", "--allowJs", "--checkJs", "--strict", "--target", "es2022", "--module", "nodenext",
+				"--typeRoots", filepath.Join(library, "node_modules", "@types"), "--types", "node"}
+		},
 	},
 }
 
@@ -120,15 +134,18 @@ func (l *language) library(t *testing.T) string {
 // command returns the command of a program, which is a path. Its environment has the given
 // variables and no others about Kickstand.
 func (l *language) command(t *testing.T, ctx context.Context, program, folder string, env ...string) *exec.Cmd {
-	library := l.library(t)
-	args := l.run(library, program)
+	return l.start(t, ctx, l.run(l.library(t), program), folder, env...)
+}
+
+// start returns a command in the environment of the library's programs.
+func (l *language) start(t *testing.T, ctx context.Context, args []string, folder string, env ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Stderr = folder, t.Output()
 	// A program that starts others, like go run, ends with them.
 	cmd.WaitDelay = time.Second
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KICKSTAND_") })
 	if l.env != nil {
-		cmd.Env = append(cmd.Env, l.env(library)...)
+		cmd.Env = append(cmd.Env, l.env(l.library(t))...)
 	}
 	cmd.Env = append(cmd.Env, env...)
 	return cmd

@@ -124,7 +124,7 @@ func TestRead(t *testing.T) {
 func TestSharedNames(t *testing.T) {
 	record := func(name string) []Record { return []Record{{Name: name}} }
 	err := distinct(&API{Records: record("ticket")}, &API{Records: record("ticket")})
-	if err == nil || !strings.Contains(err.Error(), "both APIs have the names ticket") {
+	if err == nil || !strings.Contains(err.Error(), "both APIs have the names ticket:") {
 		t.Errorf("error %v", err)
 	}
 }

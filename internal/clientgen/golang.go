@@ -49,8 +49,8 @@ func generateGo(apis []*API) ([]File, error) {
 		files = append(files, File{Path: "go/" + name, Content: formatted})
 		return nil
 	}
-	for i, a := range apis {
-		w := &goWriter{api: a, other: apis[1-i], roots: roots(a)}
+	for _, a := range apis {
+		w := &goWriter{api: a, roots: roots(a)}
 		w.client()
 		for g := range a.Groups {
 			w.group(&a.Groups[g])
@@ -177,8 +177,7 @@ func (w *goWriter) paramsName(g *Group, op *Operation) string {
 		name = "import" // the parameters of these are the import's
 	}
 	name = g.Singular + "_" + name + "_params"
-	shared := slices.ContainsFunc(w.other.Groups, func(o Group) bool { return o.Name == g.Name })
-	if shared && w.api.Name == "fleet" {
+	if w.api.Name == "fleet" && slices.Contains(sharedGroups, g.Name) {
 		name = "fleet_" + name
 	}
 	return goName(name)

@@ -30,6 +30,9 @@ var fleetNames = []string{
 	"analytics_granularity", "analytics_group_by", "api_key", "audit_entry", "customer", "request", "settings_sort",
 }
 
+// sharedGroups are the groups that both APIs have.
+var sharedGroups = []string{"analytics", "api_key", "customers", "settings"}
+
 // splitWords splits a name of the document into lower-case words: "listSLAPolicies" has list,
 // sla and policies.
 func splitWords(s string) []string {

@@ -185,7 +185,13 @@ func ReadDocument(name string, text []byte) (*API, error) {
 	for _, name := range slices.Sorted(maps.Keys(r.records)) {
 		r.api.Records = append(r.api.Records, *r.records[name])
 	}
-	return r.api, r.nameEnums()
+	if err := r.nameEnums(); err != nil {
+		return nil, err
+	}
+	if name == "fleet" {
+		return r.api, prefixFleet(r.api)
+	}
+	return r.api, nil
 }
 
 // operation adds an operation to its group.
@@ -565,27 +571,15 @@ func (a *API) eachType(f func(*Type)) {
 	}
 }
 
-// distinct gives the fleet's records and enums in fleetNames their prefix. It refuses names
-// that both APIs have otherwise, and entries that are not needed.
-func distinct(helpdesk, fleet *API) error {
-	taken := map[string]bool{}
-	for i := range helpdesk.Records {
-		taken[helpdesk.Records[i].Name] = true
-	}
-	for _, e := range helpdesk.Enums {
-		taken[e.Name] = true
-	}
+// prefixFleet gives the fleet's records and enums in fleetNames their prefix. An entry that is
+// not needed is an error.
+func prefixFleet(fleet *API) error {
 	used := map[string]bool{}
-	var wrong []string
 	rename := func(name *string) {
 		i := slices.IndexFunc(fleetNames, func(n string) bool { return *name == n || strings.HasPrefix(*name, n+"_") })
-		switch {
-		case *name == "":
-		case i >= 0:
+		if i >= 0 {
 			used[fleetNames[i]] = true
 			*name = "fleet_" + *name
-		case taken[*name]:
-			wrong = append(wrong, *name)
 		}
 	}
 	fleet.eachType(func(t *Type) {
@@ -600,14 +594,34 @@ func distinct(helpdesk, fleet *API) error {
 	}
 	slices.SortFunc(fleet.Records, func(a, b Record) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(fleet.Enums, func(a, b Enum) int { return cmp.Compare(a.Name, b.Name) })
-	slices.Sort(wrong)
-	if wrong = slices.Compact(wrong); len(wrong) > 0 {
-		return fmt.Errorf("both APIs have the names %s: add them to fleetNames", strings.Join(wrong, ", "))
-	}
 	for _, n := range fleetNames {
 		if !used[n] {
 			return fmt.Errorf("fleetNames has %s, which the fleet has not", n)
 		}
+	}
+	return nil
+}
+
+// distinct refuses names of records, enums and groups that both APIs have.
+func distinct(helpdesk, fleet *API) error {
+	names := func(a *API) (list []string) {
+		for i := range a.Records {
+			list = append(list, a.Records[i].Name)
+		}
+		for _, e := range a.Enums {
+			list = append(list, e.Name)
+		}
+		for _, g := range a.Groups {
+			if !slices.Contains(sharedGroups, g.Name) {
+				list = append(list, g.Name)
+			}
+		}
+		return list
+	}
+	taken := names(helpdesk)
+	wrong := slices.DeleteFunc(names(fleet), func(n string) bool { return !slices.Contains(taken, n) })
+	if slices.Sort(wrong); len(wrong) > 0 {
+		return fmt.Errorf("both APIs have the names %s: add them to fleetNames or sharedGroups", strings.Join(wrong, ", "))
 	}
 	return nil
 }
