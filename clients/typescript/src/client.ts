@@ -1,10 +1,12 @@
+import { type AnswerInfo, answerInfo, readJSON, readProblem } from "./answer.js";
+import { checkKey, checkOrigin, environment, refuseBrowsers } from "./configuration.js";
 import { Deadline } from "./deadline.js";
-import { type FieldError, KickstandError, ProblemError } from "./errors.js";
+import { ProblemError } from "./errors.js";
 import { Import } from "./import.js";
 import { type ListBody, Page, type PagePromise, pagePromise } from "./page.js";
 import { buildPath, buildQuery, checkHeader, type Operation } from "./request.js";
-import { type Clock, retryAfter, retryWait, systemClock } from "./retry.js";
-import { byteChunks, jsonLines, ndjsonBody, readText, textChunks } from "./stream.js";
+import { type Clock, retryWait, systemClock } from "./retry.js";
+import { byteChunks, jsonLines, ndjsonBody, textChunks } from "./stream.js";
 import { version } from "./version.js";
 
 /** Options of a client. */
@@ -57,18 +59,6 @@ export interface ConditionalOptions extends CallOptions {
 /** Options of a modification, which sets the others itself. */
 export type ModifyOptions = Omit<CallOptions, "idempotencyKey" | "ifMatch">;
 
-/** The head of an answer. */
-export interface AnswerInfo {
-  readonly status: number;
-  readonly headers: Headers;
-  readonly etag: string | null;
-  readonly requestId: string;
-  /** Whether this is the stored answer of an earlier attempt. */
-  readonly replayed: boolean;
-  /** The key's window of a minute. */
-  readonly rateLimit: { readonly limit: number; readonly remaining: number; readonly reset: Date } | null;
-}
-
 /** One call of an operation. */
 interface Call {
   readonly operation: Operation;
@@ -97,11 +87,6 @@ export class Core {
     this.#base = checkOrigin(options.baseUrl ?? environment("KICKSTAND_URL"), options.allowHttp) + prefix(this.#key);
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
-  }
-
-  /** The address to which the paths of operations are appended. */
-  get base(): string {
-    return this.#base;
   }
 
   /** Returns the JSON of an answer; null for 304, and undefined for an answer without content. */
@@ -267,140 +252,4 @@ export class Core {
       throw error;
     }
   }
-}
-
-function refuseBrowsers(): void {
-  const { window, document } = globalThis as { window?: unknown; document?: unknown };
-  if (window !== undefined && document !== undefined) {
-    throw new KickstandError(
-      "This client does not run in a browser: it would show your API key to every visitor. Call the API from your server.",
-    );
-  }
-}
-
-function environment(name: string): string {
-  const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } };
-  try {
-    return process?.env?.[name] ?? "";
-  } catch {
-    return ""; // Deno without permission to read the environment
-  }
-}
-
-function checkKey(key: string): string {
-  if (key === "") {
-    throw new TypeError("There is no API key: set the option key, or the environment variable KICKSTAND_KEY.");
-  }
-  if (!/^[\x21-\x7e]+$/.test(key)) {
-    throw new TypeError("The API key has characters that no key has, such as a blank or a line break.");
-  }
-  return key;
-}
-
-function checkOrigin(text: string, allowHttp = false): string {
-  const form = "The option baseUrl must be the server's origin, such as https://help.example.com.";
-  if (text === "") {
-    throw new TypeError("There is no address: set the option baseUrl, or the environment variable KICKSTAND_URL.");
-  }
-  if (!URL.canParse(text)) {
-    throw new TypeError(form);
-  }
-  const url = new URL(text);
-  const path = url.pathname + url.search + url.hash;
-  if (!["https:", "http:"].includes(url.protocol) || path !== "/" || url.username !== "" || url.password !== "") {
-    throw new TypeError(form);
-  }
-  const local = ["localhost", "[::1]"].includes(url.hostname) || /^127\.[\d.]+$/.test(url.hostname);
-  if (url.protocol === "http:" && !local && !allowHttp) {
-    throw new TypeError("The option baseUrl must begin with https: over http the network can read the API key.");
-  }
-  return url.origin;
-}
-
-function answerInfo({ status, headers }: Response): AnswerInfo {
-  const [limit, remaining, reset] = ["limit", "remaining", "reset"].map((n) => headers.get(`x-ratelimit-${n}`));
-  return {
-    status,
-    headers,
-    etag: headers.get("etag"),
-    requestId: headers.get("x-request-id") ?? "",
-    replayed: headers.get("idempotent-replayed") === "true",
-    rateLimit:
-      limit && remaining && reset
-        ? { limit: Number(limit), remaining: Number(remaining), reset: new Date(Number(reset) * 1000) }
-        : null,
-  };
-}
-
-async function readJSON<T>(response: Response, deadline: Deadline): Promise<T> {
-  const text = await readText(response, deadline);
-  if (response.status === 304) {
-    return null as T;
-  }
-  if (response.status === 204) {
-    return undefined as T;
-  }
-  const value = parseJSON(text);
-  if (value === undefined) {
-    throw plainProblem(response, "The answer is not JSON.", null);
-  }
-  return value as T;
-}
-
-async function readProblem(response: Response, deadline: Deadline, now: number): Promise<ProblemError> {
-  const wait = retryAfter(response.headers.get("retry-after"), now);
-  const isProblem = /^application\/problem\+json\b/i.test(response.headers.get("content-type") ?? "");
-  const value = parseJSON(await readText(response, deadline));
-  if (!isProblem || typeof value !== "object" || value === null) {
-    return plainProblem(response, `The server answered with status ${response.status}.`, wait);
-  }
-  const {
-    type,
-    title,
-    detail,
-    code,
-    request_id,
-    errors,
-    status: _,
-    instance: __,
-    ...members
-  } = value as Record<string, unknown>;
-  return new ProblemError({
-    status: response.status,
-    code: string(code),
-    title: string(title),
-    detail: string(detail),
-    type: string(type),
-    requestId: string(request_id),
-    errors: Array.isArray(errors) ? (errors as FieldError[]) : [],
-    retryAfter: wait,
-    members,
-  });
-}
-
-function plainProblem(response: Response, detail: string, wait: number | null): ProblemError {
-  const requestId = response.headers.get("x-request-id") ?? "";
-  return new ProblemError({
-    status: response.status,
-    code: "",
-    title: "",
-    detail,
-    type: "",
-    requestId,
-    errors: [],
-    retryAfter: wait,
-    members: {},
-  });
-}
-
-function parseJSON(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
-function string(value: unknown): string {
-  return typeof value === "string" ? value : "";
 }

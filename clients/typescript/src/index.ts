@@ -1,5 +1,6 @@
+export type { AnswerInfo } from "./answer.js";
 export { attachment, type Attachment } from "./attachment.js";
-export type { AnswerInfo, CallOptions, ClientOptions, ConditionalOptions, ModifyOptions } from "./client.js";
+export type { CallOptions, ClientOptions, ConditionalOptions, ModifyOptions } from "./client.js";
 export * from "./codes.js";
 export {
   ConnectionError,
