@@ -144,6 +144,9 @@ func pythonQuery(op *Operation, without ...string) []pythonArg {
 			continue
 		}
 		arg := pythonArg{name: pythonName(p.Name), wire: p.Name, typ: pythonType(p.Type, true), required: p.Required, doc: p.Doc}
+		if (p.Name == "from" || p.Name == "to") && p.Type.Kind == KindString {
+			arg.typ = "str | date" // a date or a time
+		}
 		if p.Type.Kind == KindArray {
 			arg.typ = "AnyOf[" + pythonType(*p.Type.Of, true) + "]"
 			arg.value = "any_of(" + arg.name + ")"
@@ -255,7 +258,7 @@ func (f *pythonFile) overloads(name string, ids []string, args pythonArgs, doc, 
 	}
 	f.line("\n    @overload")
 	f.signature(name, ids, conditional.keywords(), answer+" | None")
-	f.docstring("        ", doc+" None: it still has the ETag.")
+	f.docstring("        ", doc+" Or return None, while it has the ETag.")
 	f.line("")
 }
 

@@ -160,9 +160,7 @@ def rides(client: Fleet) -> None:
     print("let a reservation expire")
 
     until = began + timedelta(seconds=9000)
-    revenue = client.analytics.revenue(
-        from_=began.isoformat(), to=until.isoformat(), granularity="total"
-    )
+    revenue = client.analytics.revenue(from_=began, to=until, granularity="total")
     assert [t.total_amount for t in revenue.totals if t.currency == "EUR"] == [675]
     print("read the revenue")
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from ._core import Core, Settings
+from ._core import Core, Settings, checked_timeout
 from ._transport import Transport
 from ._values import is_visible
 
@@ -56,18 +56,20 @@ class Client:
             )
         if base_url is None:
             base_url = os.environ.get("KICKSTAND_URL", "")
-        if not timeout > 0:
-            raise ValueError("timeout must be more than 0 seconds")
         settings = Settings(
             base_url=_origin(base_url, allow_http) + self._prefix(key),
             key=key,
-            timeout=timeout,
+            timeout=checked_timeout(timeout),
             max_retries=max_retries,
             max_retry_wait=max_retry_wait,
             sleep=sleep,
             random=random,
             now=now,
         )
+        if transport is None:
+            from ._http import HTTPTransport
+
+            transport = HTTPTransport()
         self._core = Core(settings, transport)
         self._base_url = settings.base_url
 
@@ -98,6 +100,8 @@ def _origin(base_url: str, allow_http: bool) -> str:
     """Return a checked origin without a slash."""
     if not base_url:
         raise ValueError("pass base_url or set KICKSTAND_URL")
+    if "@" in base_url:
+        raise ValueError("base_url must not have a user or a password")
     wrong = ValueError(
         f"base_url must be an origin such as https://help.example.com, not {base_url!r}"
     )
@@ -108,8 +112,6 @@ def _origin(base_url: str, allow_http: bool) -> str:
         host, port = url.hostname, url.port
     except ValueError:
         raise wrong from None
-    if "@" in url.netloc:
-        raise ValueError("base_url must not have a user or a password")
     if url.scheme not in ("https", "http") or not host or port == 0:
         raise wrong
     if url.path not in ("", "/") or "?" in base_url or "#" in base_url:

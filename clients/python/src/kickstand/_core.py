@@ -90,7 +90,7 @@ class Settings:
 class Core:
     """Sends the requests of one client. Threads may use it at the same time."""
 
-    def __init__(self, settings: Settings, transport: Transport | None) -> None:
+    def __init__(self, settings: Settings, transport: Transport) -> None:
         self._settings = settings
         self._transport = transport
 
@@ -99,8 +99,7 @@ class Core:
 
     def close(self) -> None:
         """Close idle connections."""
-        if self._transport is not None:
-            self._transport.close()
+        self._transport.close()
 
     def record(
         self,
@@ -281,16 +280,13 @@ class Core:
         if body is not None:
             encoded = encode_json(given(body))
             sent["Content-Type"] = _JSON
-        timeout = chosen.get("timeout", self._settings.timeout)
-        if not timeout > 0:
-            raise ValueError("timeout must be more than 0 seconds")
         return _Call(
             method=method,
             url=self._settings.base_url + path + query_string(query or {}),
             headers=sent,
             body=encoded,
             stream=accept != _JSON,
-            timeout=timeout,
+            timeout=checked_timeout(chosen.get("timeout", self._settings.timeout)),
             max_retries=chosen.get("max_retries", self._settings.max_retries),
             on_response=chosen.get("on_response"),
         )
@@ -311,10 +307,6 @@ class Core:
             retries += 1
 
     def _attempt(self, call: _Call, read: Callable[[Response], T]) -> T:
-        if self._transport is None:
-            from ._http import HTTPTransport
-
-            self._transport = HTTPTransport()
         response = self._transport.send(
             Request(
                 method=call.method,
@@ -372,7 +364,7 @@ class Core:
 
         try:
             return max(0.0, parsedate_to_datetime(value).timestamp() - self._settings.now())
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
 
     def _wait(self, retries: int, error: Exception) -> float | None:
@@ -399,6 +391,13 @@ class _Call:
     timeout: float
     max_retries: int
     on_response: Callable[[ResponseInfo], None] | None
+
+
+def checked_timeout(seconds: float) -> float:
+    """Return a timeout that the system's calls accept."""
+    if not 0 < seconds <= 86400:
+        raise ValueError("a timeout must be more than 0 seconds, and at most a day")
+    return seconds
 
 
 def _is_retried(error: ProblemError | APIConnectionError) -> bool:

@@ -43,9 +43,11 @@ def segment(value: str) -> str:
 
 def any_of(values: object) -> object:
     """Return the values of a filter as a list. A text is one value."""
-    if isinstance(values, (NotGiven, str)):
-        return values if isinstance(values, NotGiven) else [values]
-    if values is None or not isinstance(values, Iterable):
+    if isinstance(values, NotGiven):
+        return values
+    if isinstance(values, str):
+        return [values]
+    if isinstance(values, (bytes, Mapping)) or not isinstance(values, Iterable):
         raise TypeError(f"a filter cannot be a {type(values).__name__}")
     return list(values)
 

@@ -10,8 +10,8 @@ import binascii
 import hmac
 import re
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ._errors import KickstandError, SignatureError
 from ._records import decode
@@ -24,9 +24,17 @@ TOLERANCE = 300.0
 """Seconds by which a delivery's timestamp may differ from the receiver's clock."""
 
 
+class Headers(Protocol):
+    """The headers of a request: a dict, or the object of a web framework."""
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """Return names and values."""
+        ...
+
+
 def verify(
     body: bytes,
-    headers: Mapping[str, str],
+    headers: Headers,
     secret: str | Iterable[str],
     *,
     tolerance: float = TOLERANCE,
@@ -65,7 +73,7 @@ def verify(
 
 def verify_body(
     body: bytes,
-    headers: Mapping[str, str],
+    headers: Headers,
     secret: str | Iterable[str],
     form: Literal["a", "b"],
 ) -> AnyEvent:
@@ -105,7 +113,7 @@ def _mismatch() -> SignatureError:
     return SignatureError(message, "signature")
 
 
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+def _lower(headers: Headers) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
@@ -160,5 +168,5 @@ def _event(body: bytes, header_id: str) -> AnyEvent:
     if not isinstance(raw, dict) or not isinstance(raw.get("event"), str):
         raise KickstandError("The delivery is signed, but is not an event.")
     if "created_at" not in raw and "timestamp" in raw:
-        return decode(FlatEvent, {"id": header_id, **raw})
+        return decode(FlatEvent, {**raw, "id": header_id})
     return cast("AnyEvent", decode(EVENTS.get(raw["event"], UnknownEvent), raw))

@@ -488,7 +488,7 @@ class RidesResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Ride | None:
-        """Read a ride. None: it still has the ETag."""
+        """Read a ride. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -1023,7 +1023,7 @@ class VehiclesResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Vehicle | None:
-        """Read a vehicle. None: it still has the ETag."""
+        """Read a vehicle. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -1419,7 +1419,7 @@ class CustomersResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> FleetCustomer | None:
-        """Read a customer. None: it still has the ETag."""
+        """Read a customer. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -1669,7 +1669,7 @@ class PricingResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> PricingPlan | None:
-        """Read a pricing plan. None: it still has the ETag."""
+        """Read a pricing plan. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -2056,7 +2056,7 @@ class ZonesResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Zone | None:
-        """Read a zone. None: it still has the ETag."""
+        """Read a zone. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -2225,8 +2225,8 @@ class AnalyticsResource:
     def revenue(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[FleetAnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2243,8 +2243,8 @@ class AnalyticsResource:
     def revenue(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         if_none_match: str,
         granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
@@ -2256,13 +2256,13 @@ class AnalyticsResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> AnalyticsRevenue | None:
-        """Sum up revenue. None: it still has the ETag."""
+        """Sum up revenue. Or return None, while it has the ETag."""
 
     def revenue(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[FleetAnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2318,8 +2318,8 @@ class AnalyticsResource:
     def export_revenue(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[FleetAnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2355,8 +2355,8 @@ class AnalyticsResource:
     def export_revenue_csv(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[FleetAnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2392,8 +2392,8 @@ class AnalyticsResource:
     def rides(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[FleetAnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2410,8 +2410,8 @@ class AnalyticsResource:
     def rides(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         if_none_match: str,
         granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
@@ -2423,13 +2423,13 @@ class AnalyticsResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> AnalyticsRides | None:
-        """Count rides. None: it still has the ETag."""
+        """Count rides. Or return None, while it has the ETag."""
 
     def rides(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[FleetAnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2484,8 +2484,8 @@ class AnalyticsResource:
     def export_rides(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[FleetAnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2521,8 +2521,8 @@ class AnalyticsResource:
     def export_rides_csv(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: FleetAnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[FleetAnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2578,7 +2578,7 @@ class SettingsResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Settings | None:
-        """Read the settings. None: it still has the ETag."""
+        """Read the settings. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -2828,7 +2828,7 @@ class SettingsResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Subaccount | None:
-        """Read a subaccount. None: it still has the ETag."""
+        """Read a subaccount. Or return None, while it has the ETag."""
 
     def get_subaccount(
         self,
@@ -2980,7 +2980,7 @@ class SandboxResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> SandboxClock | None:
-        """Read the sandbox's clock. None: it still has the ETag."""
+        """Read the sandbox's clock. Or return None, while it has the ETag."""
 
     def get_clock(
         self,
@@ -3091,7 +3091,7 @@ class ApiKeyResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> FleetApiKey | None:
-        """Read the calling key. None: it still has the ETag."""
+        """Read the calling key. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -3175,7 +3175,7 @@ class ApiKeyResource:
         subaccount: str | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> FleetRequest | None:
-        """Read a recent request. None: it still has the ETag."""
+        """Read a recent request. Or return None, while it has the ETag."""
 
     def get_request(
         self,

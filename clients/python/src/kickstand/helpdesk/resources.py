@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import overload
 
 from .._core import CallOptions, Core
@@ -357,7 +357,7 @@ class TicketsResource:
         expand: AnyOf[TicketExpand] | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Ticket | None:
-        """Read a ticket. None: it still has the ETag."""
+        """Read a ticket. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -591,7 +591,7 @@ class MessagesResource:
         if_none_match: str,
         options: CallOptions | None = None,
     ) -> Download | None:
-        """Get an attachment. None: it still has the ETag."""
+        """Get an attachment. Or return None, while it has the ETag."""
 
     def get_attachment(
         self,
@@ -873,7 +873,7 @@ class MessagesResource:
         expand: AnyOf[MessageExpand] | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> Message | None:
-        """Read a message. None: it still has the ETag."""
+        """Read a message. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -1105,7 +1105,7 @@ class CustomersResource:
         if_none_match: str,
         options: CallOptions | None = None,
     ) -> Customer | None:
-        """Read a customer. None: it still has the ETag."""
+        """Read a customer. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -1408,7 +1408,7 @@ class WebhooksResource:
         if_none_match: str,
         options: CallOptions | None = None,
     ) -> Webhook | None:
-        """Get a webhook. None: it still has the ETag."""
+        """Get a webhook. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -1657,7 +1657,7 @@ class WebhooksResource:
         if_none_match: str,
         options: CallOptions | None = None,
     ) -> Delivery | None:
-        """Get a delivery. None: it still has the ETag."""
+        """Get a delivery. Or return None, while it has the ETag."""
 
     def get_delivery(
         self,
@@ -1801,7 +1801,7 @@ class WebhooksResource:
         count: int | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> WebhookUpcoming | None:
-        """List waiting deliveries. None: it still has the ETag."""
+        """List waiting deliveries. Or return None, while it has the ETag."""
 
     def list_upcoming(
         self,
@@ -1974,7 +1974,7 @@ class ChannelsResource:
         if_none_match: str,
         options: CallOptions | None = None,
     ) -> Channel | None:
-        """Get a channel. None: it still has the ETag."""
+        """Get a channel. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -2081,7 +2081,7 @@ class ChannelsResource:
         if_none_match: str,
         options: CallOptions | None = None,
     ) -> ChannelProof | None:
-        """Get a channel's proof. None: it still has the ETag."""
+        """Get a channel's proof. Or return None, while it has the ETag."""
 
     def get_proof(
         self,
@@ -2287,7 +2287,7 @@ class InboundEventsResource:
         if_none_match: str,
         options: CallOptions | None = None,
     ) -> InboundEvent | None:
-        """Get an inbound event. None: it still has the ETag."""
+        """Get an inbound event. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -2322,7 +2322,7 @@ class InboundEventsResource:
         if_none_match: str,
         options: CallOptions | None = None,
     ) -> InboundEventRaw | None:
-        """Get the request as received. None: it still has the ETag."""
+        """Get the request as received. Or return None, while it has the ETag."""
 
     def get_raw(
         self,
@@ -2496,7 +2496,7 @@ class EventsResource:
         if_none_match: str,
         options: CallOptions | None = None,
     ) -> Event | None:
-        """Get an event. None: it still has the ETag."""
+        """Get an event. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -2560,8 +2560,8 @@ class AnalyticsResource:
     def tickets(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: AnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[AnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2573,21 +2573,21 @@ class AnalyticsResource:
     def tickets(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         if_none_match: str,
         granularity: AnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[AnalyticsGroupBy] | NotGiven = NOT_GIVEN,
         options: CallOptions | None = None,
     ) -> AnalyticsTickets | None:
-        """Count tickets. None: it still has the ETag."""
+        """Count tickets. Or return None, while it has the ETag."""
 
     def tickets(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: AnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[AnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2628,8 +2628,8 @@ class AnalyticsResource:
     def export_tickets(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: AnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[AnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2655,8 +2655,8 @@ class AnalyticsResource:
     def export_tickets_csv(
         self,
         *,
-        from_: str,
-        to: str,
+        from_: str | date,
+        to: str | date,
         granularity: AnalyticsGranularity | NotGiven = NOT_GIVEN,
         timezone: str | NotGiven = NOT_GIVEN,
         group_by: AnyOf[AnalyticsGroupBy] | NotGiven = NOT_GIVEN,
@@ -2809,7 +2809,7 @@ class SettingsResource:
         if_none_match: str,
         options: CallOptions | None = None,
     ) -> SlaPolicy | None:
-        """Get an SLA policy. None: it still has the ETag."""
+        """Get an SLA policy. Or return None, while it has the ETag."""
 
     def get_sla_policy(
         self,
@@ -2911,7 +2911,7 @@ class ApiKeyResource:
 
     @overload
     def get(self, *, if_none_match: str, options: CallOptions | None = None) -> ApiKey | None:
-        """Read the calling key. None: it still has the ETag."""
+        """Read the calling key. Or return None, while it has the ETag."""
 
     def get(
         self,
@@ -2983,7 +2983,7 @@ class ApiKeyResource:
         if_none_match: str,
         options: CallOptions | None = None,
     ) -> Request | None:
-        """Read a recent request. None: it still has the ETag."""
+        """Read a recent request. Or return None, while it has the ETag."""
 
     def get_request(
         self,
