@@ -22,6 +22,7 @@ final class Import implements \IteratorAggregate
     private $results;
 
     private ?KickstandException $error = null;
+    private ?ImportSummary $summary = null;
 
     /**
      * @internal
@@ -52,11 +53,11 @@ final class Import implements \IteratorAggregate
     /** Returns the summary, which is the last line of the answer. */
     public function summary(): ImportSummary
     {
-        $summary = null;
-        foreach ($this->objects() as $object) {
-            $summary = $object->summary ?? null;
+        if ($this->summary === null) {
+            iterator_count($this->objects());
+            assert($this->summary !== null);
         }
-        return ImportSummary::fromJson($summary);
+        return $this->summary;
     }
 
     /** @return \Generator<int, \stdClass> */
@@ -70,6 +71,7 @@ final class Import implements \IteratorAggregate
         if (!($last?->summary ?? null) instanceof \stdClass) {
             throw $this->error ?? new ConnectionException('The answer was cut short: it has no summary.');
         }
+        $this->summary = ImportSummary::fromJson($last->summary);
     }
 
     /** @return \Generator<int, string> */
