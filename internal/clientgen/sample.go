@@ -372,7 +372,7 @@ var scripts = []scriptSyntax{
 		name: "typescript", indent: "  ", client: "new %s(%s)", option: func(n string) string { return Camel(n) + ": " }, variable: "%s", dot: ".", method: Camel,
 		literal: func(_ *Type, text string) string { return text }, object: [2]string{"{ ", " }"}, list: [2]string{"[", "]"},
 		key: quotedKey("", ": "), end: ";", show: "console.log(%s);", each: "for await (const %[2]s of %[1]s) {\n  console.log(%[2]s);\n}",
-		save: "await writeFile(\"file\", new Uint8Array(await new Response(%s.body).arrayBuffer()));", await: "await ",
+		save: "await writeFile(\"file\", %s);", await: "await ",
 		imports: func(text, class string) string {
 			head := fmt.Sprintf("import { %s } from \"@kickstand/client\";\n", class)
 			if strings.Contains(text, "writeFile") {
@@ -486,7 +486,7 @@ func (s *sample) script(l *scriptSyntax) string {
 	case s.op.List:
 		text += fmt.Sprintf(l.each, call, result) + "\n"
 	case s.op.File:
-		text += declare + result + " = " + l.await + call + l.end + "\n" + fmt.Sprintf(l.save, result) + "\n"
+		text += declare + result + " = " + call + l.end + "\n" + fmt.Sprintf(l.save, result) + "\n"
 	case s.op.Answer != nil:
 		text += declare + result + " = " + l.await + call + l.end + "\n" + fmt.Sprintf(l.show, result) + "\n"
 	default:

@@ -97,6 +97,13 @@ helpdesk = Helpdesk(base_url="https://kickstand.example")
 for ticket in helpdesk.tickets.list(status=["open"]):
     print(ticket)
 `},
+		{"getAttachment", "typescript", `import { writeFile } from "node:fs/promises";
+import { Helpdesk } from "@kickstand/client";
+
+const helpdesk = new Helpdesk({ baseUrl: "https://kickstand.example" });
+const file = helpdesk.messages.getAttachment("MESSAGE_ID");
+await writeFile("file", file);
+`},
 		{"deleteTicket", "typescript", `import { Helpdesk } from "@kickstand/client";
 
 const helpdesk = new Helpdesk({ baseUrl: "https://kickstand.example" });
