@@ -551,9 +551,5 @@ func nextName(name string, others []string) string {
 
 // OwnerOf returns the organization and type of a record; empty if the id is unknown.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
-	err = s.db.QueryRow(ctx, "SELECT organization_id FROM api_keys WHERE id = $1", id).Scan(&organizationID)
-	if errors.Is(err, db.ErrNoRows) {
-		return "", "", nil
-	}
-	return organizationID, "api_key", err
+	return audit.OwnerOf(ctx, s.db, "SELECT organization_id, 'api_key' FROM api_keys WHERE id = $1", id)
 }

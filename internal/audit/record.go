@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
@@ -68,4 +69,14 @@ func (l *Log) SequenceBefore(ctx context.Context, organizationID string, at time
 		return 0, fmt.Errorf("read the audit log: %w", err)
 	}
 	return max(sequence, 0), nil
+}
+
+// OwnerOf returns the organization and the type of the record with an id; empty strings if
+// there is none. query selects both for the id $1.
+func OwnerOf(ctx context.Context, q db.Querier, query, id string) (organizationID, kind string, err error) {
+	err = q.QueryRow(ctx, query, id).Scan(db.IntoText(&organizationID), &kind)
+	if errors.Is(err, db.ErrNoRows) {
+		return "", "", nil
+	}
+	return organizationID, kind, err
 }

@@ -2,7 +2,6 @@ package connection
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -74,9 +73,5 @@ func changedNames(a, b map[string]string) []string {
 
 // OwnerOf returns the organization and type of a record, or empty strings if there is none.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
-	err = s.db.QueryRow(ctx, "SELECT organization_id FROM connections WHERE id = $1", id).Scan(&organizationID)
-	if errors.Is(err, db.ErrNoRows) {
-		return "", "", nil
-	}
-	return organizationID, "channel", err
+	return audit.OwnerOf(ctx, s.db, "SELECT organization_id, 'channel' FROM connections WHERE id = $1", id)
 }

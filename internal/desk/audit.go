@@ -2,7 +2,6 @@ package desk
 
 import (
 	"context"
-	"errors"
 	"strconv"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
@@ -53,14 +52,6 @@ func (s *Service) recordPolicyTx(ctx context.Context, tx *db.Tx, a audit.Action,
 // OwnerOf returns the organization and the type, ticket or customer, of an id;
 // empty strings if it is unknown.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
-	return scanOwner(ctx, s.db, `SELECT organization_id, 'ticket' FROM tickets WHERE id = $1
+	return audit.OwnerOf(ctx, s.db, `SELECT organization_id, 'ticket' FROM tickets WHERE id = $1
 		UNION ALL SELECT organization_id, 'customer' FROM customers WHERE id = $1`, id)
-}
-
-func scanOwner(ctx context.Context, q db.Querier, query, id string) (organizationID, kind string, err error) {
-	err = q.QueryRow(ctx, query, id).Scan(&organizationID, &kind)
-	if errors.Is(err, db.ErrNoRows) {
-		return "", "", nil
-	}
-	return organizationID, kind, err
 }

@@ -2,7 +2,6 @@ package inbound
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/http"
 
@@ -46,9 +45,5 @@ func (e *StoredEvent) auditEntry(a audit.Action, details map[string]any) audit.E
 
 // OwnerOf returns the organization and type of a record, or empty strings if there is none.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
-	err = s.db.QueryRow(ctx, "SELECT organization_id FROM inbound_events WHERE id = $1", id).Scan(db.IntoText(&organizationID))
-	if errors.Is(err, db.ErrNoRows) {
-		return "", "", nil
-	}
-	return organizationID, "inbound_event", err
+	return audit.OwnerOf(ctx, s.db, "SELECT organization_id, 'inbound_event' FROM inbound_events WHERE id = $1", id)
 }

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"net/url"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
@@ -94,9 +93,5 @@ func (s *Service) recordUpdateTx(ctx context.Context, tx *db.Tx, organizationID,
 
 // OwnerOf returns the organization and type of a record; both are empty for an unknown id.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
-	err = s.db.QueryRow(ctx, "SELECT organization_id FROM webhooks WHERE id = $1", id).Scan(&organizationID)
-	if errors.Is(err, db.ErrNoRows) {
-		return "", "", nil
-	}
-	return organizationID, "webhook", err
+	return audit.OwnerOf(ctx, s.db, "SELECT organization_id, 'webhook' FROM webhooks WHERE id = $1", id)
 }
