@@ -61,6 +61,7 @@ type document struct {
 	Components struct {
 		Schemas    map[string]*schema
 		Parameters map[string]parameter
+		Examples   map[string]namedExample
 	}
 }
 
@@ -95,7 +96,12 @@ type parameter struct {
 type media struct {
 	Schema   *schema
 	Example  json.RawMessage
-	Examples map[string]struct{ Value json.RawMessage }
+	Examples map[string]namedExample
+}
+
+type namedExample struct {
+	Ref   string `json:"$ref"`
+	Value json.RawMessage
 }
 
 type response struct {
@@ -223,7 +229,7 @@ func (r *reader) operation(method, path string, in operation) (*Operation, error
 		if err != nil {
 			return nil, err
 		}
-		op.Body, op.BodyRequired, op.Example = &t, in.RequestBody.Required, body.example()
+		op.Body, op.BodyRequired, op.Example = &t, in.RequestBody.Required, r.example(body)
 	}
 	if err := r.success(&op, in); err != nil {
 		return nil, err
@@ -292,7 +298,7 @@ func (r *reader) success(op *Operation, in operation) error {
 		if !isJSON {
 			continue
 		}
-		op.AnswerExample = content.example()
+		op.AnswerExample = r.example(content)
 		if err := r.answer(op, content.Schema); err != nil {
 			return err
 		}
@@ -525,7 +531,7 @@ func (r *reader) events() error {
 		if err != nil {
 			return fmt.Errorf("webhook %s: %w", name, err)
 		}
-		e := Event{Name: name, Doc: cmp.Or(post.Description, post.Summary), Data: Type{Kind: KindAny}, Example: body.example()}
+		e := Event{Name: name, Doc: cmp.Or(post.Description, post.Summary), Data: Type{Kind: KindAny}, Example: r.example(body)}
 		if data := flat.Properties["data"]; data != nil {
 			e.Data, _, err = r.typeOf(data, false, Snake(name)+"_data", name)
 			if err != nil {
@@ -626,12 +632,17 @@ func distinct(helpdesk, fleet *API) error {
 	return nil
 }
 
-func (m media) example() json.RawMessage {
+// example returns an example of a body, or nil.
+func (r *reader) example(m media) json.RawMessage {
 	if m.Example != nil {
 		return m.Example
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Examples)) {
-		return m.Examples[name].Value
+		e := m.Examples[name]
+		if ref, ok := strings.CutPrefix(e.Ref, "#/components/examples/"); ok {
+			e = r.doc.Components.Examples[ref]
+		}
+		return e.Value
 	}
 	if m.Schema == nil {
 		return nil
