@@ -199,7 +199,6 @@ func (p *phpWriter) events() {
 	for _, e := range p.api.Events {
 		names = append(names, e.Name)
 		if e.Data.Kind != KindRecord {
-			p.fail("the data of the event %s is no record", e.Name)
 			continue
 		}
 		class := Pascal(e.Data.Record)
