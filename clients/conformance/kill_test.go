@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,7 @@ type server struct {
 func newServer(t *testing.T) *server {
 	t.Helper()
 	listen := apptest.Address(t)
-	s := &server{url: "http://" + listen, args: []string{"--listen=" + listen, "--data=" + t.TempDir(), "--log-format=json"}}
+	s := &server{url: "http://" + listen, args: []string{"--listen=" + listen, "--data=" + filepath.Join(t.TempDir(), "data"), "--log-format=json"}}
 	s.command(t, "org", "create", "--name=Crash", "--plan=business")
 	key := s.command(t, "key", "create", "--org=crash", "--service=helpdesk", "--environment=live", "--name=Kill", "--level=read_write")
 	s.key, _, _ = strings.Cut(key, "\n")
