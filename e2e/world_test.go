@@ -146,6 +146,10 @@ var pageCases = []pageCase{
 		m, _ := w.mailed("guest@client.example", "/invitation")
 		return "/dev/mailbox/" + m.ID
 	}},
+	{name: "reference", path: at("/docs/sandbox")},
+	{name: "reference-rides", path: at("/docs/sandbox/rides"), picture: true},
+	{name: "reference-tickets", path: at("/api/docs/tickets")},
+	{name: "reference-search", path: at("/api/docs?q=reply")},
 	{name: "sessions", path: at("/settings/sessions"), persona: admin},
 	{name: "sessions-of-newcomer", path: at("/settings/sessions"), persona: newcomer},
 	{name: "fleet", path: at("/sandbox/fleet"), persona: admin, picture: true},

@@ -86,7 +86,7 @@ func (a *App) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("REST API of the sandbox: %w", err)
 	}
-	err = registerPages(mux, map[string]*rest.API{deskDocs: deskAPI, fleetDocs: fleetAPI, sandboxDocs: sandboxAPI})
+	err = a.registerReferences(mux, deskAPI, fleetAPI, sandboxAPI, live, sandbox)
 	if err != nil {
 		return nil, fmt.Errorf("pages of the REST APIs: %w", err)
 	}

@@ -41,7 +41,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 	})
 	channels.Register(site, channels.Config{DB: a.DB, Connections: a.Connections, Inbound: a.Inbound, Shop: a.Shop, BaseURL: a.BaseURL})
 	developers.Register(site, developers.Config{
-		DB: a.DB, Keys: a.Keys, Requests: a.Requests, Audit: a.Audit, Webhooks: a.Webhooks, DeskAPI: a.BaseURL + deskapi.Base,
+		DB: a.DB, Keys: a.Keys, Requests: a.Requests, Audit: a.Audit, Webhooks: a.Webhooks, DeskAPI: a.BaseURL + deskapi.Base, SandboxReference: runnableReference(a.BaseURL, sandbox),
 		Fleet:   developers.Fleet{Service: a.Fleet.Service, DB: a.Fleet.DB, API: live.String()},
 		Sandbox: developers.Fleet{Service: a.Sandbox.Service, DB: a.Sandbox.DB, API: sandbox.String()},
 	})

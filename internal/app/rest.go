@@ -7,25 +7,43 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mcp"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
+	"github.com/kickstand-dev/kickstand/internal/rest/reference"
 )
 
 // deskDocs is the path of the reference of the helpdesk's REST API.
 const deskDocs = "/api/docs"
 
-// registerPages registers the references of the REST APIs at their paths, and the pages
-// about problem types.
-func registerPages(mux *http.ServeMux, references map[string]*rest.API) error {
-	for path, api := range references {
-		docs := api.Reference(path)
-		mux.Handle(path, docs)
-		mux.Handle(path+"/", docs)
+// newSandboxKey is the path of the form that creates a key of the fleet's sandbox.
+const newSandboxKey = "/settings/keys/new?of=sandbox"
+
+// registerReferences registers the references of the REST APIs, and the pages about problem
+// types.
+func (a *App) registerReferences(mux *http.ServeMux, deskAPI, fleetAPI, sandboxAPI *rest.API, live, sandbox fleetBase) error {
+	for _, c := range []reference.Config{
+		{Path: deskDocs, Name: "helpdesk", Base: deskapi.Base, Key: "sk_live_…", Document: deskAPI.OpenAPI},
+		{Path: fleetDocs, Name: "fleet", Base: live.path, Key: "sk_live_…", Document: fleetAPI.OpenAPI},
+		{Path: sandboxDocs, Name: "fleet", Base: sandbox.path, Key: "sk_test_…", Document: sandboxAPI.OpenAPI, Runs: runnableReference(a.BaseURL, sandbox) != "", NewKey: newSandboxKey},
+	} {
+		c.Logger = a.log
+		h := reference.New(c)
+		mux.Handle(c.Path, h)
+		mux.Handle(c.Path+"/", h)
 	}
-	problems, err := rest.Problems()
+	problems, err := reference.Problems()
 	if err != nil {
 		return err
 	}
 	mux.Handle("/problems/", problems)
 	return nil
+}
+
+// runnableReference returns the path of the reference in which requests to the sandbox can be
+// run, or "" if the sandbox is at another origin than the pages.
+func runnableReference(baseURL string, sandbox fleetBase) string {
+	if sandbox.origin != baseURL {
+		return ""
+	}
+	return sandboxDocs
 }
 
 // openDeskAPI returns the helpdesk's REST API. Its errors refer keys of the fleet to the

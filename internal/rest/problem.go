@@ -76,6 +76,24 @@ var errorCodes = map[string]errorCode{
 	"unavailable":              {503, "The service cannot answer now", "Wait for the seconds in Retry-After, then send the same request again."},
 }
 
+// ErrorCode describes a value of the field code of a problem.
+type ErrorCode struct {
+	Code   string
+	Status int
+	Title  string
+	Doc    string // meaning, and advice for the client
+}
+
+// ErrorCodes returns all codes, sorted. Some belong to one of the two services only.
+func ErrorCodes() []ErrorCode {
+	var out []ErrorCode
+	for _, name := range slices.Sorted(maps.Keys(errorCodes)) {
+		c := errorCodes[name]
+		out = append(out, ErrorCode{name, c.status, c.title, c.doc})
+	}
+	return out
+}
+
 // byKind is the default code of an error by kind.
 var byKind = map[problem.Kind]string{
 	problem.Internal:         "internal_error",

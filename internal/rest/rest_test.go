@@ -2,8 +2,6 @@ package rest_test
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -516,47 +514,6 @@ func TestUnavailable(t *testing.T) {
 	a := n.Get("/notes/" + made.ID)
 	if a.Status != 503 || a.Header.Get("Retry-After") != "5" || a.Header.Get("RateLimit-Policy") != `"address";q=60;w=60` || a.Header.Get("X-RateLimit-Remaining") != "60" {
 		t.Errorf("without a database: got %d %s with %s", a.Status, a.Body, a.Header.Get("RateLimit"))
-	}
-}
-
-func TestPages(t *testing.T) {
-	n := open(t)
-	reference := n.api.Reference("/api/docs")
-	problems, err := rest.Problems()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		h      http.Handler
-		path   string
-		status int
-		want   []string
-	}{
-		{reference, "/api/docs", 200, []string{"<h1>Notebook</h1>", `id="createNote"`, "/api/v1/notes/{id}", "notes.update", "stars[gte]", "place.lat", `href="/problems/validation_failed"`, "Buy tyres"}},
-		{reference, "/api/docs/style.css", 200, []string{"color-scheme"}},
-		{problems, "/problems/validation_failed", 200, []string{"422", "<h1>The request body is not valid</h1>", "JSON pointer"}},
-		{problems, "/problems/", 200, []string{`href="/problems/ip_not_allowed"`}},
-		{problems, "/problems/style.css", 200, []string{"color-scheme"}},
-		{problems, "/problems/nothing", 404, []string{`href="/problems/ip_not_allowed"`}},
-	} {
-		w := httptest.NewRecorder()
-		test.h.ServeHTTP(w, httptest.NewRequest("GET", test.path, nil))
-		if w.Code != test.status {
-			t.Errorf("%s: got %d, want %d", test.path, w.Code, test.status)
-		}
-		for _, s := range test.want {
-			if !strings.Contains(w.Body.String(), s) {
-				t.Errorf("%s: has no %q", test.path, s)
-			}
-		}
-		for _, s := range []string{"http://", "https://"} {
-			if rest := strings.ReplaceAll(w.Body.String(), "http://api.example.com", ""); strings.Contains(rest, s) {
-				t.Errorf("%s: leads elsewhere", test.path)
-			}
-		}
-		if csp := w.Header().Get("Content-Security-Policy"); strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") && !strings.HasPrefix(csp, "default-src 'none'; style-src 'self';") {
-			t.Errorf("%s: Content-Security-Policy %q", test.path, csp)
-		}
 	}
 }
 

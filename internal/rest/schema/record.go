@@ -1,6 +1,6 @@
 // Package schema describes the JSON objects of the REST APIs. A [Record] is data: the same
-// description checks bodies ([Check]), generates the OpenAPI schemas ([Components]) and the tables
-// of the reference pages ([Record.Describe]), and converts records from and to CSV.
+// description checks bodies ([Check]), generates the OpenAPI schemas ([Components]), and converts
+// records from and to CSV.
 //
 // Bodies are parsed by [Parse], which is stricter than encoding/json: it refuses duplicate names,
 // invalid UTF-8, and deep or very large values. Stored records are trusted, so an export only

@@ -33,6 +33,9 @@ type Config struct {
 	Fleet    Fleet // production
 	Sandbox  Fleet
 	DeskAPI  string // base URL of the helpdesk's API: "https://help.example.com/api/v1"
+	// SandboxReference is the path of the sandbox's reference, in which requests can be run.
+	// Empty: none can.
+	SandboxReference string
 }
 
 // Fleet is an environment of the fleet. Keys can be bound to its subaccounts.
@@ -110,4 +113,8 @@ type createdPage struct {
 	Path    string   // of the record's page
 	Label   string   // of the link to it
 	Lines   []string // further hints
+	// Reference is the path of a reference in which requests can be run with the key. Empty:
+	// none.
+	Reference string
+	Name      string // of the key, there
 }

@@ -318,7 +318,12 @@ func (p *pages) renderSecret(w http.ResponseWriter, r *web.Request, title string
 	if err != nil {
 		return err
 	}
+	var reference string
+	if k.Environment == apikey.Test {
+		reference = p.SandboxReference
+	}
 	pg := page(r, keysPath, title, createdPage{
+		Reference: reference, Name: k.Name,
 		Secret:  web.Secret{Label: "API key", Value: t.Reveal(), Note: "Anyone with the key has its permissions. Store it securely; later only its last 8 characters are shown."},
 		Code:    web.Code{Label: "Try it", Text: fmt.Sprintf("KEY='%s'\ncurl -sS %s/key -H \"Authorization: Bearer $KEY\"", t.Reveal(), kd.API)},
 		Summary: keySummary(kd, k.Permissions, names, k.AllowedIPs.Strings(), limit, k.ExpiresAt, r.Now),

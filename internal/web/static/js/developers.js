@@ -38,5 +38,18 @@ for (const button of document.querySelectorAll("[data-add]")) {
 const page = document.querySelector("[data-address]");
 if (page) history.replaceState(null, "", page.dataset.address);
 
+// A sandbox key can be used in the API reference: this tab remembers it until it is closed.
+const use = document.querySelector("button[data-reference]");
+if (use) {
+  use.hidden = false;
+  use.addEventListener("click", () => {
+    const key = document.querySelector(".secret code").textContent;
+    const others = JSON.parse(sessionStorage.getItem("reference.keys") ?? "[]");
+    sessionStorage.setItem("reference.keys", JSON.stringify([...others, { name: use.dataset.name, key }]));
+    sessionStorage.setItem("reference.key", key);
+    location.assign(use.dataset.reference);
+  });
+}
+
 // Continue long operations automatically.
 document.querySelector("form[data-continue]")?.requestSubmit();
