@@ -89,7 +89,7 @@ func phpUses(code, name string) bool {
 	}
 }
 
-// client writes the class of a client, whose properties are the groups.
+// client writes the class of a client. Its properties are the groups.
 func (p *phpWriter) client() {
 	name := Pascal(p.api.Name)
 	live, test := "/api/v1", "/api/v1"

@@ -139,8 +139,8 @@ func (p *phpWriter) docType(t *Type) string {
 	return typ
 }
 
-// shape returns the type of a value of a body in PHPDoc: records are array shapes, whose inner
-// lines have the indent. open are the records that contain the value.
+// shape returns the type of a value of a body in PHPDoc. Records are array shapes; indent is that
+// of their lines. open are the records that contain the value.
 func (p *phpWriter) shape(t *Type, indent string, open []string) string {
 	var typ string
 	switch t.Kind {

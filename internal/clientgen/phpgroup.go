@@ -274,7 +274,7 @@ func (p *phpWriter) pathParams(op *Operation) []phpParam {
 	return params
 }
 
-// phpQuery returns the parameters of the query; those of an export without the ones of pages.
+// phpQuery returns the parameters of the query. An export or import has no cursor and no limit.
 func phpQuery(op *Operation, bulk bool) []Param {
 	return slices.DeleteFunc(slices.Clone(op.Query), func(a Param) bool {
 		return bulk && (a.Name == "cursor" || a.Name == "limit")

@@ -23,7 +23,7 @@ final class Event implements \JsonSerializable
         public readonly ?\DateTimeImmutable $createdAt,
         /**
          * The records as of the event: in form B a record of `Kickstand\Model`. In form A, for an event that
-         * this version of the library does not know, or for data that do not fit, an object as it was sent.
+         * is unknown to this version of the library, or for data that do not fit, an object as it was sent.
          */
         public readonly Record|\stdClass $data,
         private readonly \stdClass $json,

@@ -7,7 +7,7 @@ namespace Kickstand;
 use Kickstand\Exception\KickstandException;
 
 /**
- * One page of a list. Iterating over it yields its records and those of all pages after it, which are
+ * One page of a list. Iterating over it yields its records and the records of all later pages, which are
  * fetched one by one as the iteration reaches them.
  *
  * @template-covariant T of Record
@@ -38,7 +38,11 @@ final class Page implements \IteratorAggregate
      */
     public function nextPage(): ?self
     {
-        return $this->hasMore && $this->nextCursor !== null ? ($this->fetch)($this->nextCursor) : null;
+        if (!$this->hasMore) {
+            return null;
+        }
+        $cursor = $this->nextCursor ?? throw new KickstandException('The page has a next one, but no cursor.');
+        return ($this->fetch)($cursor);
     }
 
     /** @return \Generator<int, T> */

@@ -34,7 +34,7 @@ abstract class Record implements \JsonSerializable
     }
 
     /**
-     * The members as the server sent them, also those that this version of the library does not know.
+     * The members as the server sent them, also members that are unknown to this version of the library.
      *
      * @return array<string, mixed>
      */

@@ -12,10 +12,10 @@ use Kickstand\Internal\Signer;
 /** Verifies the deliveries that a webhook receives. */
 final class Webhook
 {
-    /** The flat payload form, whose signature is hexadecimal. */
+    /** The flat payload form. Its signature is hexadecimal. */
     public const FORM_A = 'a';
 
-    /** The nested payload form, whose signature begins with `sha256=`. */
+    /** The nested payload form. Its signature begins with `sha256=`. */
     public const FORM_B = 'b';
 
     private function __construct()

@@ -126,6 +126,25 @@ final class CurlTransportTest extends TestCase
         self::helpdesk()->tickets->get('gzip');
     }
 
+    public function testRequestWhileAnAnswerIsObserved(): void
+    {
+        $helpdesk = self::helpdesk();
+        $codes = [];
+        $observe = new RequestOptions(onResponse: static function () use ($helpdesk, &$codes): void {
+            try {
+                $helpdesk->tickets->get('gzip');
+            } catch (ProblemException $e) {
+                $codes[] = $e->problemCode;
+            }
+        });
+        try {
+            $helpdesk->tickets->get('text', options: $observe);
+            $this->fail('there is no problem');
+        } catch (ProblemException $e) {
+            $this->assertSame(['not_found', 'not_found'], [...$codes, $e->problemCode]);
+        }
+    }
+
     public function testCutAnswer(): void
     {
         $this->expectException(ConnectionException::class);

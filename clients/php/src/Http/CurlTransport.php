@@ -16,9 +16,12 @@ final class CurlTransport implements Transport
     private ?\CurlMultiHandle $shared = null;
     private int $process = 0;
 
+    /** @var \WeakReference<CurlExchange>|null the last exchange of the shared connections */
+    private ?\WeakReference $last = null;
+
     /**
-     * @param array<int, mixed> $options more options of curl, such as CURLOPT_CAINFO or CURLOPT_PROXY;
-     *                                   those of the request itself cannot be replaced
+     * @param array<int, mixed> $options more options of curl, such as CURLOPT_CAINFO or CURLOPT_PROXY; the
+     *                                   options of the request itself take precedence
      */
     public function __construct(private readonly array $options = [])
     {
@@ -26,19 +29,18 @@ final class CurlTransport implements Transport
 
     public function send(Request $request): Response
     {
-        $exchange = new CurlExchange($this->multi($request), $request, $this->options);
+        if ($request->stream || $this->last?->get() !== null) {
+            // Other requests may be sent between the pieces of a stream, and while an answer is observed.
+            return (new CurlExchange(curl_multi_init(), $request, $this->options))->response();
+        }
+        $exchange = new CurlExchange($this->shared(), $request, $this->options);
+        $this->last = \WeakReference::create($exchange);
         return $exchange->response();
     }
 
-    /**
-     * A stream has connections of its own: between its pieces other requests may be sent. So has a
-     * forked process, which must not write to the connections of its parent.
-     */
-    private function multi(Request $request): \CurlMultiHandle
+    /** The connections that requests share. A forked process must not write to its parent's. */
+    private function shared(): \CurlMultiHandle
     {
-        if ($request->stream) {
-            return curl_multi_init();
-        }
         $process = (int) getmypid();
         if ($this->shared === null || $this->process !== $process) {
             $this->shared = curl_multi_init();

@@ -10,21 +10,16 @@ use Kickstand\Http\Request;
 use Kickstand\Http\Response;
 
 /**
- * One request with curl, and its answer piece by piece.
+ * One request with curl, and its answer piece by piece. It ends when nothing refers to it any more.
  *
  * @internal
  */
 final class CurlExchange
 {
     private readonly \CurlHandle $curl;
-    private int $status = 0;
-    /** @var array<string, string> */
-    private array $headers = [];
-    private bool $headersComplete = false;
-    private string $received = '';
-    private bool $over = false;
+    private readonly CurlAnswer $answer;
+    private bool $isOver = false;
     private ?ConnectionException $failure = null; // of a transfer that is over
-    private float $progress; // the time of the last byte, or of the start
 
     /** @param array<int, mixed> $options */
     public function __construct(
@@ -33,81 +28,65 @@ final class CurlExchange
         array $options,
     ) {
         $this->curl = curl_init();
+        $this->answer = new CurlAnswer($request->stream);
         curl_setopt_array($this->curl, $this->options() + $options);
-        $this->progress = self::time();
         curl_multi_add_handle($multi, $this->curl);
+    }
+
+    public function __destruct()
+    {
+        curl_multi_remove_handle($this->multi, $this->curl);
     }
 
     /** Returns the answer once its headers are here. */
     public function response(): Response
     {
-        try {
-            while (!$this->over && (!$this->headersComplete || $this->received === '')) {
-                $this->advance();
-            }
-            if (!$this->headersComplete) {
-                throw $this->failure ?? new ConnectionException('The connection ended before the answer.');
-            }
-        } catch (\Throwable $e) {
-            $this->close();
-            throw $e;
+        while (!$this->isOver && (!$this->answer->hasHeaders || $this->answer->received === '')) {
+            $this->advance();
         }
-        return new Response($this->status, $this->headers, $this->body());
+        if (!$this->answer->hasHeaders) {
+            throw $this->failure ?? new ConnectionException('The connection ended before the answer.');
+        }
+        return new Response($this->answer->status, $this->answer->headers, $this->body());
     }
 
     /** @return \Generator<int, string> */
     private function body(): \Generator
     {
-        try {
-            while (true) {
-                if ($this->received !== '') {
-                    $piece = $this->received;
-                    $this->received = '';
-                    yield $piece;
-                } elseif ($this->failure !== null) {
-                    throw $this->failure;
-                } elseif ($this->over) {
-                    return;
-                } else {
-                    if ($this->request->stream) {
-                        $this->progress = self::time(); // the reader's pauses do not count
-                    }
-                    $this->advance();
+        while (true) {
+            if ($this->answer->received !== '') {
+                $piece = $this->answer->received;
+                $this->answer->received = '';
+                yield $piece;
+            } elseif ($this->failure !== null) {
+                throw $this->failure;
+            } elseif ($this->isOver) {
+                return;
+            } else {
+                if ($this->request->stream) {
+                    $this->answer->progress = CurlAnswer::time(); // the reader's pauses do not count
                 }
+                $this->advance();
             }
-        } finally {
-            $this->close();
         }
-    }
-
-    public function __destruct()
-    {
-        $this->close();
-    }
-
-    private function close(): void
-    {
-        curl_multi_remove_handle($this->multi, $this->curl);
-        curl_reset($this->curl); // releases the callbacks, and with them this object
     }
 
     /** Runs the transfer until there are bytes, complete headers, or an end. */
     private function advance(): void
     {
-        $before = $this->headersComplete;
+        $before = $this->answer->hasHeaders;
         while (true) {
             curl_multi_exec($this->multi, $running);
             while ($message = curl_multi_info_read($this->multi)) {
-                if ($message['handle'] === $this->curl) {
-                    $this->finish($message['result']);
-                }
+                $this->finish($message['result']);
             }
-            if ($this->over || $this->received !== '' || $this->headersComplete !== $before) {
+            if ($this->isOver || $this->answer->received !== '' || $this->answer->hasHeaders !== $before) {
                 return;
             }
-            $left = $this->progress + $this->request->timeout - self::time();
+            $left = $this->answer->progress + $this->request->timeout - CurlAnswer::time();
             if ($left <= 0) {
-                throw new TimeoutException("No answer within {$this->request->timeout} seconds.");
+                $this->finish(CURLE_OPERATION_TIMEDOUT);
+                return;
             }
             if (curl_multi_select($this->multi, min($left, 1.0)) < 1) {
                 usleep(500); // curl had nothing to wait for, such as during a look-up of the host
@@ -117,7 +96,7 @@ final class CurlExchange
 
     private function finish(int $result): void
     {
-        $this->over = true;
+        $this->isOver = true;
         if ($result === CURLE_OPERATION_TIMEDOUT) {
             $this->failure = new TimeoutException("No answer within {$this->request->timeout} seconds.");
         } elseif ($result !== CURLE_OK) {
@@ -139,8 +118,8 @@ final class CurlExchange
             CURLOPT_NOSIGNAL => true,
             CURLOPT_CONNECTTIMEOUT_MS => max(1, (int) ceil($this->request->timeout * 1000)),
             CURLOPT_ENCODING => 'gzip',
-            CURLOPT_HEADERFUNCTION => $this->readHeader(...),
-            CURLOPT_WRITEFUNCTION => $this->readBody(...),
+            CURLOPT_HEADERFUNCTION => $this->answer->readHeader(...),
+            CURLOPT_WRITEFUNCTION => $this->answer->readBody(...),
         ];
         if (str_starts_with($this->request->url, 'http:')) {
             $options[CURLOPT_PROXY] = '';
@@ -152,7 +131,7 @@ final class CurlExchange
         $body = $this->request->body;
         if (is_iterable($body)) {
             $options[CURLOPT_UPLOAD] = true;
-            $options[CURLOPT_READFUNCTION] = $this->writer($body);
+            $options[CURLOPT_READFUNCTION] = self::writer($body, $this->answer);
         } elseif ($body !== null) {
             $options[CURLOPT_POSTFIELDS] = $body;
         } elseif ($this->request->method === 'POST' || $this->request->method === 'PUT') {
@@ -167,7 +146,7 @@ final class CurlExchange
      * @param iterable<string> $body
      * @return \Closure(mixed, mixed, int): string
      */
-    private function writer(iterable $body): \Closure
+    private static function writer(iterable $body, CurlAnswer $answer): \Closure
     {
         $pieces = (static function () use ($body): \Generator {
             foreach ($body as $piece) {
@@ -175,46 +154,15 @@ final class CurlExchange
             }
         })();
         $rest = '';
-        return function (mixed $curl, mixed $file, int $length) use ($pieces, &$rest): string {
-            $this->progress = self::time();
+        return static function (mixed $curl, mixed $file, int $length) use ($pieces, $answer, &$rest): string {
             while ($rest === '' && $pieces->valid()) {
                 $rest = $pieces->current();
                 $pieces->next();
             }
             $piece = substr($rest, 0, $length);
             $rest = substr($rest, strlen($piece));
+            $answer->progress = CurlAnswer::time();
             return $piece;
         };
-    }
-
-    private function readHeader(\CurlHandle $curl, string $line): int
-    {
-        if (preg_match('~^HTTP/[\d.]+ (\d{3})~', $line, $match) === 1) {
-            // Headers begin anew after each interim answer (1xx).
-            $this->status = (int) $match[1];
-            $this->headers = [];
-        } elseif (trim($line) === '') {
-            $this->headersComplete = $this->status >= 200;
-        } elseif (str_contains($line, ':')) {
-            [$name, $value] = explode(':', $line, 2);
-            $name = strtolower(trim($name));
-            $value = trim($value);
-            $this->headers[$name] = isset($this->headers[$name]) ? "{$this->headers[$name]}, $value" : $value;
-        }
-        return strlen($line);
-    }
-
-    private function readBody(\CurlHandle $curl, string $piece): int
-    {
-        $this->received .= $piece;
-        if ($this->request->stream) {
-            $this->progress = self::time();
-        }
-        return strlen($piece);
-    }
-
-    private static function time(): float
-    {
-        return hrtime(true) / 1e9;
     }
 }

@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Kickstand\Internal;
 
 /**
- * JSON as the API has it: `{}` differs from `[]`, numbers keep their digits, and times are RFC 3339.
+ * JSON as the API has it: `{}` differs from `[]`, numbers have all their digits, and times are RFC 3339.
  *
  * @internal
  */
@@ -24,8 +24,8 @@ final class Json
      * Encodes a body.
      *
      * @param array<string, mixed>|\JsonSerializable $body
-     * @param array<string, mixed> $objects the members that are objects, with those in them; the items
-     *                                      of a list are under `[]`, the values of a map under `{}`
+     * @param array<string, mixed> $objects the members that are objects, with the objects in them; the
+     *                                      items of a list are under `[]`, the values of a map under `{}`
      */
     public static function encode(array|\JsonSerializable $body, array $objects): string
     {

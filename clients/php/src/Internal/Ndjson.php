@@ -23,7 +23,7 @@ final class Ndjson
      */
     public static function decode(iterable $pieces, int $limit): \Generator
     {
-        $parts = []; // of a line whose end is not here yet
+        $parts = []; // of an incomplete line
         $length = 0;
         foreach ($pieces as $piece) {
             $lines = explode("\n", $piece);

@@ -8,8 +8,8 @@ use Kickstand\Exception\KickstandException;
 use Kickstand\Record;
 
 /**
- * Reads the members of a JSON object with their types. A method whose name ends in OrNull returns null
- * for a member that is absent or null; the others refuse it.
+ * Reads the members of a JSON object with their types. The methods named …OrNull return null for a member
+ * that is absent or null; the others refuse it.
  *
  * @internal
  */
