@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import ssl
 import threading
 import unittest
 from collections.abc import Callable
@@ -190,6 +191,16 @@ class TransportTest(unittest.TestCase):
         client = Helpdesk(KEY, base_url=origin, max_retries=1, sleep=lambda _: None)
         with self.assertRaises(kickstand.APIConnectionError):
             client.members.list()
+
+    def test_does_not_retry_for_an_invalid_certificate(self) -> None:
+        invalid = ssl.SSLCertVerificationError(1, "certificate verify failed")
+        invalid.verify_message = "self-signed certificate"
+        client = Helpdesk(KEY, base_url="https://kickstand.example", sleep=self.fail)
+        with mock.patch("http.client.HTTPSConnection.connect", side_effect=invalid):
+            with self.assertRaisesRegex(
+                kickstand.APIConnectionError, "certificate is not valid: self-signed certificate."
+            ):
+                client.members.list()
 
     def test_does_not_use_proxies_of_the_environment(self) -> None:
         def handle(c: Connection) -> None:

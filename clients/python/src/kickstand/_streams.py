@@ -56,7 +56,7 @@ class _Stream:
             if lines:
                 lines[0] = b"".join(rest) + lines[0]
                 rest, size = [], 0
-                yield from filter(None, lines)
+                yield from (line for line in lines if line.strip())
             rest.append(tail)
             size += len(tail)
             if size > _MAX_LINE:
