@@ -275,6 +275,27 @@ func TestToolsRefused(t *testing.T) {
 	if got := r.send(t, http.MethodGet, "/api/v1/tickets/"+r.ticket, "", "Authorization: Bearer "+r.admin, "Accept: application/json"); got.status != 200 {
 		t.Errorf("the ticket is gone: %d", got.status)
 	}
+
+	r.stop() // writes refusals
+	var export bytes.Buffer
+	if err := run(t.Context(), append([]string{"audit", "export", "--org=acme"}, r.flags...), noEnvironment, nil, &export, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for line := range strings.Lines(export.String()) {
+		var entry struct {
+			Action, Outcome string
+			Target          struct{ Name string }
+			Details         struct{ Code string }
+		}
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			t.Fatal(err)
+		}
+		found = found || entry.Action == "tool.called" && entry.Outcome == "refused" && entry.Target.Name == "deleteTicket" && entry.Details.Code == "permission_denied"
+	}
+	if !found {
+		t.Errorf("the refused call is not in the audit log:\n%s", &export)
+	}
 }
 
 // TestToolsByKey: the key selects the API, and its limit holds.

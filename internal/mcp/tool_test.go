@@ -153,3 +153,26 @@ func TestSnake(t *testing.T) {
 		}
 	}
 }
+
+// FuzzRequest: arguments lead to the tool's own path, or to an error.
+func FuzzRequest(f *testing.F) {
+	list, err := readTools([]byte(sample))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, text := range []string{``, `{}`, `{"id":"a"}`, `{"id":"../x"}`, `{"id":"{id}","body":{}}`, `{"limit":[1,"a",true,null]}`, `{"body":null,"idempotency_key":"k"}`} {
+		f.Add(text)
+	}
+	hr := httptest.NewRequest("POST", "http://help.example.com/mcp", http.NoBody)
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, one := range list {
+			r, err := one.request(hr, "/v1", json.RawMessage(text))
+			if err != nil {
+				continue
+			}
+			if got, want := strings.Count(r.URL.Path, "/"), strings.Count("/v1"+one.path, "/"); r.Method != one.method || got != want || !strings.HasPrefix(r.URL.Path, "/v1/notes") {
+				t.Errorf("%s leads %s to %s %s", text, one.Name, r.Method, r.URL.Path)
+			}
+		}
+	})
+}

@@ -50,6 +50,7 @@ type Request struct {
 	answerStarted    bool               // part of the answer has been sent
 	lines            [8]string
 	surface          string // of the audit log
+	callRecorded     bool   // by an MCP client, in the audit log
 
 	// For the request log.
 	start   time.Time

@@ -247,6 +247,11 @@ func (a *API) ServeAdmitted(w http.ResponseWriter, hr *http.Request, k *apikey.K
 	if err := a.serve(w, r, strings.TrimPrefix(hr.URL.Path, a.c.Base)); err != nil {
 		a.writeError(w, r, err)
 	}
+	if r.surface == audit.MCP && !r.callRecorded && r.route != nil {
+		e := r.call()
+		e.Details["code"] = r.code
+		a.c.Audit.Refuse(audit.WithSource(hr.Context(), r.source()), e)
+	}
 }
 
 // Base returns the base path.
@@ -256,15 +261,22 @@ func (a *API) Base() string { return a.c.Base }
 const ToolCalled audit.Action = "tool.called"
 
 // recordCall records a call by an MCP client in the audit log before it runs: a call that cannot
-// be recorded must not happen.
+// be recorded must not happen. A call that is refused before is recorded as a refusal.
 func (a *API) recordCall(r *Request) error {
 	if r.surface != audit.MCP || a.c.Audit == nil {
 		return nil
 	}
-	return a.c.Audit.Record(audit.WithSource(r.http.Context(), r.source()), audit.Entry{
+	err := a.c.Audit.Record(audit.WithSource(r.http.Context(), r.source()), r.call())
+	r.callRecorded = err == nil
+	return err
+}
+
+// call returns the entry of the audit log about the request of an MCP client.
+func (r *Request) call() audit.Entry {
+	return audit.Entry{
 		OrganizationID: r.Key.OrganizationID, Action: ToolCalled, Target: audit.Target{Type: "operation", ID: r.route.ID, Name: r.route.ID},
 		Details: map[string]any{"method": r.http.Method, "path": r.loggedPath()},
-	})
+	}
 }
 
 // serve executes the steps from 6 on. It returns an error if it has not answered.
