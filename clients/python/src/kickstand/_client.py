@@ -18,7 +18,7 @@ C = TypeVar("C", bound="Client")
 
 
 class Client:
-    """What Helpdesk and Fleet have in common. Threads may share a client.
+    """The base class of Helpdesk and Fleet. Threads may share a client.
 
     Args:
         key: The API key. Default: the environment variable KICKSTAND_KEY.

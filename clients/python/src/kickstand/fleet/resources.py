@@ -265,7 +265,7 @@ class RidesResource:
     ) -> Export[Ride]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(
             Ride,
@@ -356,7 +356,7 @@ class RidesResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv(
             "/rides",
@@ -780,7 +780,7 @@ class VehiclesResource:
     ) -> Export[Vehicle]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(
             Vehicle,
@@ -851,7 +851,7 @@ class VehiclesResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv(
             "/vehicles",
@@ -1317,7 +1317,7 @@ class CustomersResource:
     ) -> Export[FleetCustomer]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(
             FleetCustomer,
@@ -1372,7 +1372,7 @@ class CustomersResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv(
             "/customers",
@@ -1606,7 +1606,7 @@ class PricingResource:
     ) -> Export[PricingPlan]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(
             PricingPlan,
@@ -1635,7 +1635,7 @@ class PricingResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv(
             "/pricing",
@@ -1886,7 +1886,7 @@ class ZonesResource:
     ) -> Export[Zone]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(
             Zone,
@@ -1919,7 +1919,7 @@ class ZonesResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv(
             "/zones",
@@ -2332,7 +2332,7 @@ class AnalyticsResource:
     ) -> Export[AnalyticsRevenueRow]:
         """Export the records of revenue() one by one, from one consistent snapshot.
 
-        The arguments are those of revenue().
+        It has the arguments of revenue(), without cursor and limit.
         """
         return self._core.export(
             AnalyticsRevenueRow,
@@ -2369,7 +2369,7 @@ class AnalyticsResource:
     ) -> Download:
         """Export the records of revenue() as CSV with a header row.
 
-        The arguments are those of revenue().
+        It has the arguments of revenue(), without cursor and limit.
         """
         return self._core.export_csv(
             "/analytics/revenue",
@@ -2498,7 +2498,7 @@ class AnalyticsResource:
     ) -> Export[AnalyticsRidesRow]:
         """Export the records of rides() one by one, from one consistent snapshot.
 
-        The arguments are those of rides().
+        It has the arguments of rides(), without cursor and limit.
         """
         return self._core.export(
             AnalyticsRidesRow,
@@ -2535,7 +2535,7 @@ class AnalyticsResource:
     ) -> Download:
         """Export the records of rides() as CSV with a header row.
 
-        The arguments are those of rides().
+        It has the arguments of rides(), without cursor and limit.
         """
         return self._core.export_csv(
             "/analytics/rides",
@@ -2716,7 +2716,7 @@ class SettingsResource:
     ) -> Export[FleetAuditEntry]:
         """Export the records of list_audit_log() one by one, from one consistent snapshot.
 
-        The arguments are those of list_audit_log().
+        It has the arguments of list_audit_log(), without cursor and limit.
         """
         return self._core.export(
             FleetAuditEntry,
@@ -2736,7 +2736,7 @@ class SettingsResource:
     ) -> Download:
         """Export the records of list_audit_log() as CSV with a header row.
 
-        The arguments are those of list_audit_log().
+        It has the arguments of list_audit_log(), without cursor and limit.
         """
         return self._core.export_csv(
             "/settings/audit-log",
@@ -2781,7 +2781,7 @@ class SettingsResource:
     ) -> Export[Subaccount]:
         """Export the records of list_subaccounts() one by one, from one consistent snapshot.
 
-        The arguments are those of list_subaccounts().
+        It has the arguments of list_subaccounts(), without cursor and limit.
         """
         return self._core.export(
             Subaccount,
@@ -2800,7 +2800,7 @@ class SettingsResource:
     ) -> Download:
         """Export the records of list_subaccounts() as CSV with a header row.
 
-        The arguments are those of list_subaccounts().
+        It has the arguments of list_subaccounts(), without cursor and limit.
         """
         return self._core.export_csv(
             "/settings/subaccounts",

@@ -188,7 +188,7 @@ class TicketsResource:
     ) -> Export[Ticket]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(
             Ticket,
@@ -243,7 +243,7 @@ class TicketsResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv(
             "/tickets",
@@ -650,7 +650,7 @@ class MessagesResource:
     ) -> Export[Conversation]:
         """Export the records of list_conversations() one by one, from one consistent snapshot.
 
-        The arguments are those of list_conversations().
+        It has the arguments of list_conversations(), without cursor and limit.
         """
         return self._core.export(
             Conversation,
@@ -668,7 +668,7 @@ class MessagesResource:
     ) -> Download:
         """Export the records of list_conversations() as CSV with a header row.
 
-        The arguments are those of list_conversations().
+        It has the arguments of list_conversations(), without cursor and limit.
         """
         return self._core.export_csv(
             f"/tickets/{segment(id)}/conversations",
@@ -740,7 +740,7 @@ class MessagesResource:
     ) -> Export[Message]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(
             Message,
@@ -774,7 +774,7 @@ class MessagesResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv(
             f"/tickets/{segment(id)}/messages",
@@ -990,7 +990,7 @@ class CustomersResource:
     ) -> Export[Customer]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(
             Customer,
@@ -1033,7 +1033,7 @@ class CustomersResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv(
             "/customers",
@@ -1270,7 +1270,7 @@ class MembersResource:
     ) -> Export[Member]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(Member, "/members", query={"sort": sort}, options=options)
 
@@ -1282,7 +1282,7 @@ class MembersResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv("/members", query={"sort": sort}, options=options)
 
@@ -1327,7 +1327,7 @@ class WebhooksResource:
     ) -> Export[Webhook]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(Webhook, "/webhooks", query={"sort": sort}, options=options)
 
@@ -1339,7 +1339,7 @@ class WebhooksResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv("/webhooks", query={"sort": sort}, options=options)
 
@@ -1587,7 +1587,7 @@ class WebhooksResource:
     ) -> Export[Delivery]:
         """Export the records of list_deliveries() one by one, from one consistent snapshot.
 
-        The arguments are those of list_deliveries().
+        It has the arguments of list_deliveries(), without cursor and limit.
         """
         return self._core.export(
             Delivery,
@@ -1621,7 +1621,7 @@ class WebhooksResource:
     ) -> Download:
         """Export the records of list_deliveries() as CSV with a header row.
 
-        The arguments are those of list_deliveries().
+        It has the arguments of list_deliveries(), without cursor and limit.
         """
         return self._core.export_csv(
             f"/webhooks/{segment(id)}/deliveries",
@@ -1897,7 +1897,7 @@ class ChannelsResource:
     ) -> Export[Channel]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(Channel, "/channels", query={"sort": sort}, options=options)
 
@@ -1909,7 +1909,7 @@ class ChannelsResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv("/channels", query={"sort": sort}, options=options)
 
@@ -2248,7 +2248,7 @@ class InboundEventsResource:
     ) -> Export[InboundEvent]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(
             InboundEvent,
@@ -2267,7 +2267,7 @@ class InboundEventsResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv(
             "/inbound-events",
@@ -2437,7 +2437,7 @@ class EventsResource:
     ) -> Export[Event]:
         """Export the records of list() one by one, from one consistent snapshot.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export(
             Event,
@@ -2468,7 +2468,7 @@ class EventsResource:
     ) -> Download:
         """Export the records of list() as CSV with a header row.
 
-        The arguments are those of list().
+        It has the arguments of list(), without cursor and limit.
         """
         return self._core.export_csv(
             "/events",
@@ -2637,7 +2637,7 @@ class AnalyticsResource:
     ) -> Export[AnalyticsTicketsRow]:
         """Export the records of tickets() one by one, from one consistent snapshot.
 
-        The arguments are those of tickets().
+        It has the arguments of tickets(), without cursor and limit.
         """
         return self._core.export(
             AnalyticsTicketsRow,
@@ -2664,7 +2664,7 @@ class AnalyticsResource:
     ) -> Download:
         """Export the records of tickets() as CSV with a header row.
 
-        The arguments are those of tickets().
+        It has the arguments of tickets(), without cursor and limit.
         """
         return self._core.export_csv(
             "/analytics/tickets",
@@ -2721,7 +2721,7 @@ class SettingsResource:
     ) -> Export[AuditEntry]:
         """Export the records of list_audit_log() one by one, from one consistent snapshot.
 
-        The arguments are those of list_audit_log().
+        It has the arguments of list_audit_log(), without cursor and limit.
         """
         return self._core.export(
             AuditEntry,
@@ -2739,7 +2739,7 @@ class SettingsResource:
     ) -> Download:
         """Export the records of list_audit_log() as CSV with a header row.
 
-        The arguments are those of list_audit_log().
+        It has the arguments of list_audit_log(), without cursor and limit.
         """
         return self._core.export_csv(
             "/settings/audit-log",
@@ -2781,7 +2781,7 @@ class SettingsResource:
     ) -> Export[SlaPolicy]:
         """Export the records of list_sla_policies() one by one, from one consistent snapshot.
 
-        The arguments are those of list_sla_policies().
+        It has the arguments of list_sla_policies(), without cursor and limit.
         """
         return self._core.export(SlaPolicy, "/sla-policies", query={"sort": sort}, options=options)
 
@@ -2793,7 +2793,7 @@ class SettingsResource:
     ) -> Download:
         """Export the records of list_sla_policies() as CSV with a header row.
 
-        The arguments are those of list_sla_policies().
+        It has the arguments of list_sla_policies(), without cursor and limit.
         """
         return self._core.export_csv("/sla-policies", query={"sort": sort}, options=options)
 

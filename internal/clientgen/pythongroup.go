@@ -264,7 +264,7 @@ func (f *pythonFile) overloads(name string, ids []string, args pythonArgs, doc, 
 
 func pythonSummary(op *Operation) string { return strings.TrimSuffix(op.Summary, ".") + "." }
 
-// pythonNeeds returns what an operation needs: a permission, the sandbox.
+// pythonNeeds returns the permission and the environment that an operation needs.
 func pythonNeeds(op *Operation) string {
 	var needs []string
 	if op.Permission != "" {
@@ -294,14 +294,14 @@ func (f *pythonFile) exports(op *Operation) {
 		f.line("")
 		f.signature(name, ids, args.keywords(), "Export["+row+"]")
 		f.docstring("        ", "Export the records of "+pythonName(op.Name)+"() one by one, from one consistent snapshot.",
-			"The arguments are those of "+pythonName(op.Name)+"().")
+			"It has the arguments of "+pythonName(op.Name)+"(), without cursor and limit.")
 		f.core("export", append([]string{row, pythonPath(op)}, args.call()...)...)
 	}
 	if slices.Contains(op.Exports, "text/csv") {
 		f.line("")
 		f.signature(name+"_csv", ids, args.keywords(), "Download")
 		f.docstring("        ", "Export the records of "+pythonName(op.Name)+"() as CSV with a header row.",
-			"The arguments are those of "+pythonName(op.Name)+"().")
+			"It has the arguments of "+pythonName(op.Name)+"(), without cursor and limit.")
 		f.core("export_csv", append([]string{pythonPath(op)}, args.call()...)...)
 	}
 }
