@@ -1,6 +1,7 @@
 package clientgen
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -22,7 +23,7 @@ func (p *phpWriter) record(r *Record) {
 	}
 	doc := phpSentence(r.Doc)
 	if doc == "" {
-		doc = "The record " + strings.ReplaceAll(r.Name, "_", " ") + "."
+		doc = "The schema `" + cmp.Or(r.Schema, r.Name) + "` of the API."
 	}
 	code := phpDoc("", doc) + "final class " + class + " extends Record\n{\n" +
 		"    private function __construct(\n" + params.String() + "        \\stdClass $source,\n    ) {\n" +

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record analytics revenue. */
+/** The schema `analytics_revenue` of the API. */
 final class AnalyticsRevenue extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record analytics revenue row group. */
+/** The schema `analytics_revenue_row_group` of the API. */
 final class AnalyticsRevenueRowGroup extends Record
 {
     private function __construct(

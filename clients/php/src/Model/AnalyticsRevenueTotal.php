@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record analytics revenue total. */
+/** The schema `analytics_revenue_total` of the API. */
 final class AnalyticsRevenueTotal extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record analytics rides. */
+/** The schema `analytics_rides` of the API. */
 final class AnalyticsRides extends Record
 {
     private function __construct(

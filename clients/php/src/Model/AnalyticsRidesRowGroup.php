@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record analytics rides row group. */
+/** The schema `analytics_rides_row_group` of the API. */
 final class AnalyticsRidesRowGroup extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record analytics rides totals. */
+/** The schema `analytics_rides_totals` of the API. */
 final class AnalyticsRidesTotals extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record analytics tickets. */
+/** The schema `analytics_tickets` of the API. */
 final class AnalyticsTickets extends Record
 {
     private function __construct(

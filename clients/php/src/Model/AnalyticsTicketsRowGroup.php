@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record analytics tickets row group. */
+/** The schema `analytics_tickets_row_group` of the API. */
 final class AnalyticsTicketsRowGroup extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record analytics tickets totals. */
+/** The schema `analytics_tickets_totals` of the API. */
 final class AnalyticsTicketsTotals extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record api key subaccount scope. */
+/** The schema `api_key_subaccount_scope` of the API. */
 final class ApiKeySubaccountScope extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record audit entry actor. */
+/** The schema `audit_entry_actor` of the API. */
 final class AuditEntryActor extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record business hours. */
+/** The schema `business_hours` of the API. */
 final class BusinessHours extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record business hours weekly. */
+/** The schema `business_hours_weekly` of the API. */
 final class BusinessHoursWeekly extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record channel dns record. */
+/** The schema `channel_dns_record` of the API. */
 final class ChannelDnsRecord extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record channel notice. */
+/** The schema `channel_notice` of the API. */
 final class ChannelNotice extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record channel proof challenge. */
+/** The schema `channel_proof_challenge` of the API. */
 final class ChannelProofChallenge extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record channel proof summary. */
+/** The schema `channel_proof_summary` of the API. */
 final class ChannelProofSummary extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record customer identity. */
+/** The schema `customer_identity` of the API. */
 final class CustomerIdentity extends Record
 {
     private function __construct(

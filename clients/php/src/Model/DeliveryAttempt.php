@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record delivery attempt. */
+/** The schema `delivery_attempt` of the API. */
 final class DeliveryAttempt extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record delivery attempt request. */
+/** The schema `delivery_attempt_request` of the API. */
 final class DeliveryAttemptRequest extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record delivery last attempt. */
+/** The schema `delivery_last_attempt` of the API. */
 final class DeliveryLastAttempt extends Record
 {
     private function __construct(

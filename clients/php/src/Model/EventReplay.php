@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record event replay. */
+/** The schema `event_replay` of the API. */
 final class EventReplay extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record fleet api key subaccount scope. */
+/** The schema `api_key_subaccount_scope` of the API. */
 final class FleetApiKeySubaccountScope extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record fleet audit entry actor. */
+/** The schema `audit_entry_actor` of the API. */
 final class FleetAuditEntryActor extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record fleet audit entry change. */
+/** The schema `audit_entry_change` of the API. */
 final class FleetAuditEntryChange extends Record
 {
     private function __construct(

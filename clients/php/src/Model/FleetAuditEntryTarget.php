@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record fleet audit entry target. */
+/** The schema `audit_entry_target` of the API. */
 final class FleetAuditEntryTarget extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record fleet request key. */
+/** The schema `request_key` of the API. */
 final class FleetRequestKey extends Record
 {
     private function __construct(

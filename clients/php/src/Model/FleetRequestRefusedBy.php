@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record fleet request refused by. */
+/** The schema `request_refused_by` of the API. */
 final class FleetRequestRefusedBy extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record message annotation. */
+/** The schema `message_annotation` of the API. */
 final class MessageAnnotation extends Record
 {
     private function __construct(

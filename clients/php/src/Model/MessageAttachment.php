@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record message attachment. */
+/** The schema `message_attachment` of the API. */
 final class MessageAttachment extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record message authentication. */
+/** The schema `message_authentication` of the API. */
 final class MessageAuthentication extends Record
 {
     private function __construct(

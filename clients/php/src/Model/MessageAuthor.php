@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record message author. */
+/** The schema `message_author` of the API. */
 final class MessageAuthor extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record message delivery. */
+/** The schema `message_delivery` of the API. */
 final class MessageDelivery extends Record
 {
     private function __construct(

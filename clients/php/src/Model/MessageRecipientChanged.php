@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record message recipient changed. */
+/** The schema `message_recipient_changed` of the API. */
 final class MessageRecipientChanged extends Record
 {
     private function __construct(

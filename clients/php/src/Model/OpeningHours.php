@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record opening hours. */
+/** The schema `opening_hours` of the API. */
 final class OpeningHours extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record pricing plan fare cap. */
+/** The schema `pricing_plan_fare_cap` of the API. */
 final class PricingPlanFareCap extends Record
 {
     private function __construct(

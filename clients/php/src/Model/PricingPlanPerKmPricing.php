@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record pricing plan per km pricing. */
+/** The schema `pricing_plan_per_km_pricing` of the API. */
 final class PricingPlanPerKmPricing extends Record
 {
     private function __construct(

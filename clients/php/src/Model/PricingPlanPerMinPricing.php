@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record pricing plan per min pricing. */
+/** The schema `pricing_plan_per_min_pricing` of the API. */
 final class PricingPlanPerMinPricing extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record request key. */
+/** The schema `request_key` of the API. */
 final class RequestKey extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record ride price. */
+/** The schema `ride_price` of the API. */
 final class RidePrice extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record subaccount alert. */
+/** The schema `subaccount_alert` of the API. */
 final class SubaccountAlert extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record subaccount gbfs. */
+/** The schema `subaccount_gbfs` of the API. */
 final class SubaccountGbfs extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record ticket assignee. */
+/** The schema `ticket_assignee` of the API. */
 final class TicketAssignee extends Record
 {
     private function __construct(

@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record ticket sla. */
+/** The schema `ticket_sla` of the API. */
 final class TicketSla extends Record
 {
     private function __construct(

@@ -9,7 +9,7 @@ namespace Kickstand\Model;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record webhook replay. */
+/** The schema `webhook_replay` of the API. */
 final class WebhookReplay extends Record
 {
     private function __construct(

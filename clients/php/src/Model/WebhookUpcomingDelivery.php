@@ -10,7 +10,7 @@ use Kickstand\Enum;
 use Kickstand\Internal\Reader;
 use Kickstand\Record;
 
-/** The record webhook upcoming delivery. */
+/** The schema `webhook_upcoming_delivery` of the API. */
 final class WebhookUpcomingDelivery extends Record
 {
     private function __construct(
