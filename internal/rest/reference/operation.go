@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,9 +65,21 @@ const maxDepth = 4
 
 // viewer converts the API of package clientgen into pages.
 type viewer struct {
+	common []string // codes that every operation may answer with
 	c      Config
 	api    *clientgen.API
 	origin string // of the server, in samples
+}
+
+// commonCodes returns the codes that every operation may answer with.
+func commonCodes(api *clientgen.API) []string {
+	common := slices.Clone(api.Codes)
+	for _, g := range api.Groups {
+		for i := range g.Operations {
+			common = slices.DeleteFunc(common, func(c string) bool { return !slices.Contains(g.Operations[i].Codes, c) })
+		}
+	}
+	return common
 }
 
 func (v *viewer) groups() ([]group, error) {
@@ -89,7 +102,7 @@ func (v *viewer) operation(op *clientgen.Operation) (operation, error) {
 	o := operation{
 		ID: op.ID, Summary: op.Summary, Method: op.Method, Needs: op.Permission, Status: strconv.Itoa(op.Status),
 		Path: op.Path, Template: v.c.Base + op.Path, Address: v.api.Server + op.Path,
-		Doc: paragraphs(op.Doc), Deprecated: op.Deprecated, List: op.List, Exports: op.Exports, Imports: op.Imports, Codes: op.Codes,
+		Doc: paragraphs(op.Doc), Deprecated: op.Deprecated, List: op.List, Exports: op.Exports, Imports: op.Imports, Codes: slices.DeleteFunc(slices.Clone(op.Codes), func(c string) bool { return slices.Contains(v.common, c) }),
 		Parameters: v.parameters(op),
 	}
 	if op.Body != nil {

@@ -108,7 +108,7 @@ func newSite(c Config) (*site, error) {
 		Name: api.Title, Title: api.Title, Style: c.Path + "/style.css?" + digest(style), Script: c.Path + "/reference.js?" + digest(script), Path: c.Path,
 		Runs: c.Runs, NewKey: c.NewKey, Languages: languages,
 	}}
-	v := &viewer{c, api, strings.TrimSuffix(api.Server, c.Base)}
+	v := &viewer{commonCodes(api), c, api, strings.TrimSuffix(api.Server, c.Base)}
 	if s.frame.Groups, err = v.groups(); err != nil {
 		return nil, err
 	}
@@ -126,7 +126,8 @@ func (s *site) render(v *viewer) error {
 		Base, Document string
 		Description    []string
 		Start          []code
-	}{s.frame, v.api.Server, s.c.Base + "/openapi.json", paragraphs(v.api.Doc), nil}
+		Common         []string
+	}{s.frame, v.api.Server, s.c.Base + "/openapi.json", paragraphs(v.api.Doc), nil, v.common}
 	var err error
 	if overview.Start, err = v.samples(v.api.Operation("getKey")); err != nil {
 		return err
