@@ -17,7 +17,9 @@ function browser(): typeof fetch {
     const headers = new Headers(init?.headers);
     headers.set('cookie', [...jar].map(([name, value]) => `${name}=${value}`).join('; '));
     const response = await fetch(url, { ...init, headers });
-    for (const line of response.headers.getSetCookie()) {
+    // Debian's Node.js 18 only has the lines joined.
+    const lines = response.headers.getSetCookie?.() ?? response.headers.get('set-cookie')?.split(/, (?=[\w-]+=)/) ?? [];
+    for (const line of lines) {
       const [, name, value] = /^([^=]+)=([^;]*)/.exec(line) ?? assert.fail(line);
       jar.set(name!, value!);
     }
