@@ -14,6 +14,7 @@ use Kickstand\Http\CurlTransport;
 use Kickstand\Http\Request;
 use Kickstand\Internal\Key;
 use Kickstand\RequestOptions;
+use Kickstand\Timing;
 use PHPUnit\Framework\TestCase;
 
 /** Sends requests with curl to a server that misbehaves. */
@@ -25,18 +26,30 @@ final class CurlTransportTest extends TestCase
 
     public static function setUpBeforeClass(): void
     {
-        $server = proc_open([PHP_BINARY, __DIR__ . '/server.php'], [1 => ['pipe', 'w']], $pipes);
-        if ($server === false) {
-            self::fail('the server does not start');
-        }
-        self::$server = $server;
-        self::$url = 'http://' . trim((string) fgets($pipes[1]));
+        [self::$server, $address] = self::start();
+        self::$url = "http://$address";
     }
 
     public static function tearDownAfterClass(): void
     {
-        proc_terminate(self::$server);
-        proc_close(self::$server);
+        self::stop(self::$server);
+    }
+
+    /** @return array{resource, string} a server and its address */
+    private static function start(string ...$arguments): array
+    {
+        $server = proc_open([PHP_BINARY, __DIR__ . '/server.php', ...$arguments], [1 => ['pipe', 'w']], $pipes);
+        if ($server === false) {
+            self::fail('the server does not start');
+        }
+        return [$server, trim((string) fgets($pipes[1]))];
+    }
+
+    /** @param resource $server */
+    private static function stop($server): void
+    {
+        proc_terminate($server);
+        proc_close($server);
     }
 
     private static function helpdesk(): Helpdesk
@@ -174,6 +187,24 @@ final class CurlTransportTest extends TestCase
     {
         $this->expectException(ConnectionException::class);
         (new Helpdesk(Vectors::key('live'), 'http://127.0.0.1:1', maxRetries: 0))->apiKey->get();
+    }
+
+    /** @requires extension openssl */
+    public function testCertificateOfNoAuthority(): void
+    {
+        $file = (string) tempnam(sys_get_temp_dir(), 'kickstand');
+        [$server, $address] = self::start($file);
+        $timing = new Timing(sleep: static fn () => self::fail('the call is attempted again'));
+        $url = 'https://localhost:' . parse_url("tcp://$address", PHP_URL_PORT);
+        try {
+            (new Helpdesk(Vectors::key('live'), $url, timing: $timing))->tickets->get('gzip');
+            $this->fail('the certificate is accepted');
+        } catch (KickstandException $e) {
+            $this->assertStringContainsString('certificate', $e->getMessage());
+        } finally {
+            self::stop($server);
+            unlink($file);
+        }
     }
 
     public function testCompressedAnswer(): void

@@ -5,7 +5,20 @@ declare(strict_types=1);
 // A server for CurlTransportTest. The last part of the path, or the parameter q, says how it answers.
 // "Slow" answers do not end: the server waits until the client leaves.
 
-$server = stream_socket_server('tcp://127.0.0.1:0') ?: exit(1);
+// With the path of a file as argument it speaks TLS, with a certificate in that file that no authority has signed.
+
+$context = stream_context_create();
+if (isset($argv[1])) {
+    $key = openssl_pkey_new() ?: exit(1);
+    $request = openssl_csr_new(['commonName' => 'localhost'], $key) ?: exit(1);
+    openssl_x509_export(openssl_csr_sign($request, null, $key, 1), $certificate);
+    openssl_pkey_export($key, $private);
+    file_put_contents($argv[1], $certificate . $private);
+    stream_context_set_option($context, 'ssl', 'local_cert', $argv[1]);
+}
+$transport = isset($argv[1]) ? 'tls' : 'tcp';
+$flags = STREAM_SERVER_BIND | STREAM_SERVER_LISTEN;
+$server = stream_socket_server("$transport://127.0.0.1:0", flags: $flags, context: $context) ?: exit(1);
 echo stream_socket_get_name($server, false), "\n";
 
 $head = static fn (string $status, string ...$headers): string
@@ -17,7 +30,11 @@ $member = '{"id":"mem-1","object":"member","name":"Ada","email":"a@example.com",
     . '"created_at":"2026-11-21T09:00:00Z"}' . "\n";
 $chunk = static fn (string $text): string => dechex(strlen($text)) . "\r\n$text\r\n";
 
-while ($client = stream_socket_accept($server, -1)) {
+while (true) {
+    $client = @stream_socket_accept($server, -1);
+    if ($client === false) {
+        continue; // a client that has refused the certificate
+    }
     $request = '';
     while (!str_ends_with($request, "\r\n\r\n") && ($line = fgets($client)) !== false) {
         $request .= $line;

@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Kickstand\Internal;
 
 use Kickstand\Exception\ConnectionException;
+use Kickstand\Exception\KickstandException;
 use Kickstand\Exception\TimeoutException;
 use Kickstand\Http\Request;
 use Kickstand\Http\Response;
@@ -19,7 +20,7 @@ final class CurlExchange
     private readonly \CurlHandle $curl;
     private readonly CurlAnswer $answer;
     private bool $isOver = false;
-    private ?ConnectionException $failure = null; // of a transfer that is over
+    private ?KickstandException $failure = null; // of a transfer that is over
 
     /** @param array<int, mixed> $options */
     public function __construct(
@@ -101,7 +102,10 @@ final class CurlExchange
             $this->failure = new TimeoutException("No answer within {$this->request->timeout} seconds.");
         } elseif ($result !== CURLE_OK) {
             $reason = curl_error($this->curl) ?: curl_strerror($result);
-            $this->failure = new ConnectionException("The connection failed: $reason (curl $result).");
+            // Another attempt would find the same certificate.
+            $this->failure = $result === CURLE_SSL_CACERT
+                ? new KickstandException("The server's certificate is not valid: $reason (curl $result).")
+                : new ConnectionException("The connection failed: $reason (curl $result).");
         }
     }
 
