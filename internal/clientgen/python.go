@@ -170,7 +170,7 @@ func pythonEvents(a *API) []byte {
 	for _, e := range a.Events {
 		name := Pascal(e.Name) + "Event"
 		names = append(names, name)
-		f.event(name, pythonDoc(e.Doc, "The event "+e.Name+"."), fmt.Sprintf("Literal[%q]", e.Name), "created_at", pythonType(e.Data, false))
+		f.event(name, strings.TrimSuffix(pythonDoc(e.Doc, "The event "+e.Name), ".")+".", fmt.Sprintf("Literal[%q]", e.Name), "created_at", pythonType(e.Data, false))
 	}
 	f.event("UnknownEvent", "An event that this version of the package does not have.", "str", "created_at", "dict[str, Any]")
 	f.event("FlatEvent", "An event in payload form A. The id is that of the header Webhook-Id.", "str", "timestamp", "dict[str, Any]")

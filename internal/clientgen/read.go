@@ -522,6 +522,9 @@ func (r *reader) nameEnums() error {
 // events reads the webhooks of the document.
 func (r *reader) events() error {
 	for _, name := range slices.Sorted(maps.Keys(r.doc.Webhooks)) {
+		if strings.HasSuffix(name, ".a") {
+			continue // payload form A: the libraries return its data without types
+		}
 		post := r.doc.Webhooks[name]["post"]
 		if post.RequestBody == nil {
 			return fmt.Errorf("the webhook %s has no body", name)
@@ -531,7 +534,7 @@ func (r *reader) events() error {
 		if err != nil {
 			return fmt.Errorf("webhook %s: %w", name, err)
 		}
-		e := Event{Name: name, Doc: cmp.Or(post.Description, post.Summary), Data: Type{Kind: KindAny}, Example: r.example(body)}
+		e := Event{Name: name, Doc: cmp.Or(post.Summary, post.Description), Data: Type{Kind: KindAny}, Example: r.example(body)}
 		if data := flat.Properties["data"]; data != nil {
 			e.Data, _, err = r.typeOf(data, false, Snake(name)+"_data", name)
 			if err != nil {
