@@ -52,7 +52,7 @@ func TestTypeScriptClient(t *testing.T) {
 	server.Start()
 	defer server.Close()
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, "--test", "--test-reporter=spec", "client.test.mjs", "typed.test.mjs")
 	cmd.Dir = dir
