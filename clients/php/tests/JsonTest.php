@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Kickstand\Tests;
 
+use Kickstand\Exception\KickstandException;
 use Kickstand\Fleet;
 use Kickstand\Helpdesk;
 use Kickstand\Http\Request;
@@ -126,6 +127,18 @@ final class JsonTest extends TestCase implements Transport
         $this->assertSame([], $member->toArray()['empty']);
         $this->assertStringContainsString('"empty":{},"none":[]', (string) json_encode($member));
         $this->assertInstanceOf(Member::class, Member::fromJson(json_decode((string) json_encode($member))));
+    }
+
+    public function testAnswerOfAnotherKind(): void
+    {
+        foreach (['null', '[]', '7', '{}', '{"data":{}}', '{"data":[7]}'] as $this->answer) {
+            try {
+                $this->helpdesk()->members->list();
+                $this->fail("$this->answer is a list");
+            } catch (KickstandException $e) {
+                $this->assertStringStartsWith('The answer is not', $e->getMessage());
+            }
+        }
     }
 
     public function testPageThatNamesItselfAsTheNext(): void

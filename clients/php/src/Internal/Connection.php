@@ -67,10 +67,10 @@ final class Connection
     public function call(
         string $method,
         string $path,
-        array $ids = [],
-        array $query = [],
-        ?string $body = null,
-        ?RequestOptions $options = null,
+        array $ids,
+        array $query,
+        ?string $body,
+        ?RequestOptions $options,
     ): mixed {
         return $this->answer(new Call($method, $path, $ids, $query, $options ?? new RequestOptions(), $body))[0];
     }
@@ -88,13 +88,13 @@ final class Connection
         string $class,
         string $method,
         string $path,
-        array $ids = [],
-        array $query = [],
-        ?string $body = null,
-        ?RequestOptions $options = null,
+        array $ids,
+        array $query,
+        ?string $body,
+        ?RequestOptions $options,
     ): Record {
         $json = $this->call($method, $path, $ids, $query, $body, $options);
-        if ($json instanceof \stdClass && array_keys((array) $json) === ['id', 'object']) {
+        if (isset($json->id, $json->object) && count((array) $json) === 2) {
             return $class::unread($json);
         }
         return self::read($class, $json);
@@ -134,10 +134,10 @@ final class Connection
     public function page(string $class, string $path, array $ids, array $query, ?RequestOptions $options): Page
     {
         $json = $this->call('GET', $path, $ids, $query, null, $options);
-        $data = [];
-        foreach (is_array($json->data ?? null) ? $json->data : [] as $item) {
-            $data[] = self::read($class, $item);
+        if (!is_array($json->data ?? null)) {
+            throw new KickstandException('The answer is not a list.');
         }
+        $data = array_map(static fn (mixed $item): Record => self::read($class, $item), $json->data);
         $cursor = $json->next_cursor ?? null;
         $fetch = fn (string $next): Page => $this->page($class, $path, $ids, ['cursor' => $next] + $query, $options);
         return new Page($data, ($json->has_more ?? false) === true, is_string($cursor) ? $cursor : null, $fetch);
@@ -154,7 +154,7 @@ final class Connection
      */
     public function export(string $class, string $path, array $ids, array $query, ?RequestOptions $options): \Generator
     {
-        $call = $this->streamed('GET', $path, $ids, $query, $options, 'application/x-ndjson');
+        $call = $this->stream($path, $ids, $query, $options, 'application/x-ndjson');
         $retry = $this->retry($call);
         while (true) {
             $records = Ndjson::decode($this->open($call, $retry)->body, self::LARGEST_ANSWER);
@@ -184,7 +184,7 @@ final class Connection
         array $query,
         ?RequestOptions $options,
     ): \Generator {
-        $call = $this->streamed('GET', $path, $ids, $query, $options, $mediaType);
+        $call = $this->stream($path, $ids, $query, $options, $mediaType);
         foreach ($this->open($call, $this->retry($call))->body as $piece) {
             yield $piece;
         }
@@ -198,7 +198,7 @@ final class Connection
      */
     public function download(string $path, array $ids, array $query, ?RequestOptions $options): ?Download
     {
-        $call = $this->streamed('GET', $path, $ids, $query, $options, '*/*');
+        $call = $this->stream($path, $ids, $query, $options, '*/*');
         $response = $this->open($call, $this->retry($call));
         if ($response->status === 304) {
             return null;
@@ -290,15 +290,9 @@ final class Connection
      * @param array<string, string> $ids
      * @param array<string, mixed> $query
      */
-    private function streamed(
-        string $method,
-        string $path,
-        array $ids,
-        array $query,
-        ?RequestOptions $options,
-        string $accept,
-    ): Call {
-        return new Call($method, $path, $ids, $query, $options ?? new RequestOptions(), accept: $accept, stream: true);
+    private function stream(string $path, array $ids, array $query, ?RequestOptions $options, string $accept): Call
+    {
+        return new Call('GET', $path, $ids, $query, $options ?? new RequestOptions(), accept: $accept, stream: true);
     }
 
     /**
