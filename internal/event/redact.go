@@ -20,45 +20,60 @@ const RedactedText = "(redacted)"
 // the customer. It works in batches and is idempotent. changed is called with the
 // ids of changed events, in their transaction, to redact derived data.
 func Redact(ctx context.Context, d *db.DB, organizationID, customerID string, tickets []string, changed func(ctx context.Context, tx *db.Tx, ids []string) error) error {
-	for _, of := range append([]string{""}, tickets...) {
-		column, value := "ticket_id", of
-		if of == "" {
-			column, value = "customer_id", customerID
-		}
-		for after := ""; ; {
-			var events []Event
-			err := d.Write(ctx, func(tx *db.Tx) (err error) {
-				var ids []string
-				events, err = db.All(ctx, tx, scan, `SELECT id, organization_id, name, data, created_at FROM events
-					WHERE `+column+` = $1 AND id > $2 ORDER BY id LIMIT $3`, value, after, redactBatch)
-				if err != nil {
-					return err
-				}
-				for i := range events {
-					e := &events[i]
-					if e.OrganizationID != organizationID || !e.redact(customerID) {
-						continue
-					}
-					if _, err := tx.Exec(ctx, "UPDATE events SET data = $2 WHERE id = $1", e.ID, db.JSON(e.Data)); err != nil {
-						return err
-					}
-					ids = append(ids, e.ID)
-				}
-				if len(ids) == 0 {
-					return nil
-				}
-				return changed(ctx, tx, ids)
-			})
-			if err != nil {
-				return fmt.Errorf("redact events: %w", err)
-			}
-			if len(events) < redactBatch {
-				break
-			}
-			after = events[len(events)-1].ID
+	r := redaction{organizationID, customerID, changed}
+	if err := r.redactWhere(ctx, d, "customer_id", customerID); err != nil {
+		return fmt.Errorf("redact events: %w", err)
+	}
+	for _, id := range tickets {
+		if err := r.redactWhere(ctx, d, "ticket_id", id); err != nil {
+			return fmt.Errorf("redact events: %w", err)
 		}
 	}
 	return nil
+}
+
+// redaction has the arguments of Redact.
+type redaction struct {
+	organizationID, customerID string
+	changed                    func(ctx context.Context, tx *db.Tx, ids []string) error
+}
+
+// redactWhere redacts the events with a value in a column.
+func (r *redaction) redactWhere(ctx context.Context, d *db.DB, column, value string) error {
+	for after := ""; ; {
+		var events []Event
+		err := d.Write(ctx, func(tx *db.Tx) (err error) {
+			events, err = db.All(ctx, tx, scan, `SELECT id, organization_id, name, data, created_at FROM events
+				WHERE `+column+` = $1 AND id > $2 ORDER BY id LIMIT $3`, value, after, redactBatch)
+			if err != nil {
+				return err
+			}
+			return r.redactTx(ctx, tx, events)
+		})
+		if err != nil || len(events) < redactBatch {
+			return err
+		}
+		after = events[len(events)-1].ID
+	}
+}
+
+// redactTx redacts and writes events.
+func (r *redaction) redactTx(ctx context.Context, tx *db.Tx, events []Event) error {
+	var ids []string
+	for i := range events {
+		e := &events[i]
+		if e.OrganizationID != r.organizationID || !e.redact(r.customerID) {
+			continue
+		}
+		if _, err := tx.Exec(ctx, "UPDATE events SET data = $2 WHERE id = $1", e.ID, db.JSON(e.Data)); err != nil {
+			return err
+		}
+		ids = append(ids, e.ID)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return r.changed(ctx, tx, ids)
 }
 
 // redact removes a customer's data from e, and reports whether there was any.

@@ -490,13 +490,8 @@ const maxTables = 12
 // deep, and whether there is more. It drops deeper elements but keeps their content, and closes
 // open elements.
 func Excerpt(markup string, size, depth int) (beginning string, more bool) {
-	type element struct {
-		atom.Atom
-		kept bool
-	}
 	var b strings.Builder
-	var open []element
-	var kept, tables, lost int // open elements that are kept, tables among them, and dropped tables
+	nest := nesting{depth: depth}
 	for t := range Tokens(markup) {
 		if b.Len()+len(t.Raw) > size {
 			if more = true; t.Type == html.TextToken {
@@ -504,49 +499,69 @@ func Excerpt(markup string, size, depth int) (beginning string, more bool) {
 			}
 			break
 		}
-		nests := t.DataAtom != 0 && !endsByItself(t.DataAtom) && !empty(t.DataAtom)
-		switch {
-		case lost > 0 && partOfTable(t.DataAtom):
-			continue
-		case t.Type == html.EndTagToken && nests && len(open) > 0:
-			e := open[len(open)-1]
-			open = open[:len(open)-1]
-			switch {
-			case !e.kept && e.Atom == atom.Table:
-				lost--
-			case e.kept && e.Atom == atom.Table:
-				tables--
-			}
-			if !e.kept {
-				continue
-			}
-			kept--
-		case t.Type != html.StartTagToken && t.Type != html.SelfClosingTagToken, !nests:
-		default:
-			e := element{t.DataAtom, kept < depth && (t.DataAtom != atom.Table || tables < maxTables)}
-			open = append(open, e)
-			switch {
-			case !e.kept && e.Atom == atom.Table:
-				lost++
-			case e.kept && e.Atom == atom.Table:
-				tables++
-			}
-			if !e.kept {
-				continue
-			}
-			kept++
+		if nest.keeps(t) {
+			b.WriteString(t.Raw)
 		}
-		b.WriteString(t.Raw)
 	}
 	if !more {
 		return b.String(), false
 	}
-	for _, e := range slices.Backward(open) {
+	for _, e := range slices.Backward(nest.open) {
 		if e.kept {
 			b.WriteString("</" + e.String() + ">")
 		}
 	}
 	return b.String(), true
+}
+
+// nesting is the open elements of an excerpt.
+type nesting struct {
+	depth         int // maximum of kept
+	open          []openElement
+	kept          int // open elements that are kept
+	tables        int // tables among them
+	droppedTables int
+}
+
+type openElement struct {
+	atom.Atom
+	kept bool
+}
+
+// keeps reports whether the excerpt has a token, and opens or closes its element.
+func (n *nesting) keeps(t Token) bool {
+	nests := t.DataAtom != 0 && !endsByItself(t.DataAtom) && !empty(t.DataAtom)
+	switch {
+	case n.droppedTables > 0 && partOfTable(t.DataAtom):
+		return false
+	case !nests:
+		return true
+	case t.Type == html.EndTagToken && len(n.open) > 0:
+		e := n.open[len(n.open)-1]
+		n.open = n.open[:len(n.open)-1]
+		n.count(e, -1)
+		return e.kept
+	case t.Type == html.StartTagToken || t.Type == html.SelfClosingTagToken:
+		e := openElement{t.DataAtom, n.kept < n.depth && (t.DataAtom != atom.Table || n.tables < maxTables)}
+		n.open = append(n.open, e)
+		n.count(e, 1)
+		return e.kept
+	}
+	return true
+}
+
+// count adds by to the numbers of open elements.
+func (n *nesting) count(e openElement, by int) {
+	if e.kept {
+		n.kept += by
+	}
+	switch {
+	case e.Atom != atom.Table:
+	case e.kept:
+		n.tables += by
+	default:
+		n.droppedTables += by
+	}
 }
 
 // partOfTable reports whether an element is a part of tables.

@@ -158,54 +158,64 @@ func (s *Service) advance(ctx context.Context, l *audit.Log, c *cursor) (more bo
 	if err != nil || len(entries) == 0 && c.started {
 		return false, err
 	}
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		more = false
-		sub, err := db.One(ctx, tx, scanSubscription, selectSubscription+" WHERE id = $1 FOR UPDATE", c.webhookID)
-		if errors.Is(err, db.ErrNoRows) {
-			return nil // deleted meanwhile
-		}
-		if err != nil {
-			return err
-		}
-		now, err := db.One(ctx, tx, scanCursor, selectCursor+" WHERE a.webhook_id = $1 AND a.ledger = $2", c.webhookID, c.ledger)
-		if errors.Is(err, db.ErrNoRows) || err == nil && (now.started != c.started || now.sequence != c.sequence) {
-			return nil // another process advanced it
-		}
-		if err != nil {
-			return err
-		}
-		var waiting int64
-		if err := tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE webhook_id = $1 AND state < 2 LIMIT $2) AS waiting",
-			c.webhookID, maxAuditQueue).Scan(&waiting); err != nil {
-			return err
-		}
-		if !sub.enabled || waiting >= maxAuditQueue {
-			return nil
-		}
-		last := start
-		var all []newDelivery
-		for i := range entries {
-			d, err := s.auditDelivery(ctx, tx, sub, c.ledger, &entries[i])
-			if err != nil {
-				return err
-			}
-			all, last = append(all, d), entries[i].Sequence
-		}
-		if len(all) > 0 {
-			if err := s.enqueue(ctx, tx, all); err != nil {
-				return err
-			}
-		}
-		if _, err := tx.Exec(ctx, "UPDATE audit_streams SET sequence = $3 WHERE webhook_id = $1 AND ledger = $2", c.webhookID, c.ledger, last); err != nil {
-			return err
-		}
-		more = len(entries) == auditBatch
-		return nil
+	advanced := false
+	err = s.db.Write(ctx, func(tx *db.Tx) (err error) {
+		advanced, err = s.deliverEntriesTx(ctx, tx, c, start, entries)
+		return err
 	})
-	if err == nil && more {
+	if more = err == nil && advanced && len(entries) == auditBatch; more {
 		c.started, c.sequence = true, entries[len(entries)-1].Sequence
 	}
 	return more, err
+}
+
+// deliverEntriesTx enqueues the deliveries of entries after start and advances the cursor. It
+// returns false, and writes nothing, if the webhook is deleted, disabled or has many
+// deliveries waiting, or another process has advanced the cursor.
+func (s *Service) deliverEntriesTx(ctx context.Context, tx *db.Tx, c *cursor, start int64, entries []audit.Entry) (bool, error) {
+	sub, ready, err := s.lockStreamTx(ctx, tx, c)
+	if err != nil || !ready {
+		return false, err
+	}
+	last := start
+	var all []newDelivery
+	for i := range entries {
+		d, err := s.auditDelivery(ctx, tx, sub, c.ledger, &entries[i])
+		if err != nil {
+			return false, err
+		}
+		all, last = append(all, d), entries[i].Sequence
+	}
+	if len(all) > 0 {
+		if err := s.enqueue(ctx, tx, all); err != nil {
+			return false, err
+		}
+	}
+	_, err = tx.Exec(ctx, "UPDATE audit_streams SET sequence = $3 WHERE webhook_id = $1 AND ledger = $2", c.webhookID, c.ledger, last)
+	return err == nil, err
+}
+
+// lockStreamTx locks the webhook of a cursor. ready reports whether it may get more deliveries
+// and the cursor is still the stored one.
+func (s *Service) lockStreamTx(ctx context.Context, tx *db.Tx, c *cursor) (sub subscription, ready bool, err error) {
+	sub, err = db.One(ctx, tx, scanSubscription, selectSubscription+" WHERE id = $1 FOR UPDATE", c.webhookID)
+	if errors.Is(err, db.ErrNoRows) {
+		return sub, false, nil // deleted meanwhile
+	}
+	if err != nil {
+		return sub, false, err
+	}
+	now, err := db.One(ctx, tx, scanCursor, selectCursor+" WHERE a.webhook_id = $1 AND a.ledger = $2", c.webhookID, c.ledger)
+	if errors.Is(err, db.ErrNoRows) || err == nil && (now.started != c.started || now.sequence != c.sequence) {
+		return sub, false, nil // another process advanced it
+	}
+	if err != nil {
+		return sub, false, err
+	}
+	var waiting int64
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE webhook_id = $1 AND state < 2 LIMIT $2) AS waiting",
+		c.webhookID, maxAuditQueue).Scan(&waiting)
+	return sub, sub.enabled && waiting < maxAuditQueue, err
 }
 
 // auditDelivery writes the event of an entry, under the entry's id, and returns its delivery.
