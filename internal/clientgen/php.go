@@ -193,13 +193,11 @@ func phpConstant(value string) string {
 
 // events writes the names of events and the reader of their data.
 func (p *phpWriter) events() {
-	var names []string            // without the suffix of form A
+	var names []string
 	arms := map[string][]string{} // events by class
 	var classes []string
 	for _, e := range p.api.Events {
-		if base, isFlat := strings.CutSuffix(e.Name, ".a"); !isFlat || !slices.Contains(names, base) {
-			names = append(names, e.Name)
-		}
+		names = append(names, e.Name)
 		if e.Data.Kind != KindRecord {
 			continue
 		}
@@ -212,7 +210,7 @@ func (p *phpWriter) events() {
 	p.constants("EventType", "Kickstand", "The events of webhooks in this version. The server may add others.", names)
 	var b strings.Builder
 	b.WriteString(`/**
- * Reads the data of events. In form A the name of an event has the suffix ".a".
+ * Reads the data of events in form B.
  *
  * @internal
  */

@@ -22,9 +22,9 @@ final class Event implements \JsonSerializable
         public readonly string $event,
         public readonly ?\DateTimeImmutable $createdAt,
         /**
-         * The records as of the event: one of `Kickstand\Model`, such as EventTicketCreatedData in form B and
-         * FlatEventTicketCreatedData in form A. For an event that is unknown to this version of the library, or
-         * for data that do not fit, an object as it was sent.
+         * The records as of the event: one of `Kickstand\Model`, such as EventTicketCreatedData. In form A, for
+         * an event that is unknown to this version of the library, or for data that do not fit, an object as it
+         * was sent.
          */
         public readonly Record|\stdClass $data,
         private readonly \stdClass $json,
@@ -42,7 +42,7 @@ final class Event implements \JsonSerializable
             $isNested ? $reader->string('id') : $id,
             $event,
             $reader->timeOrNull('created_at') ?? $reader->timeOrNull('timestamp'),
-            self::read($isNested ? $event : "$event.a", $data),
+            $isNested ? self::read($event, $data) : $data,
             $json,
         );
     }

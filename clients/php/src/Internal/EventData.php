@@ -9,7 +9,7 @@ namespace Kickstand\Internal;
 use Kickstand\Record;
 
 /**
- * Reads the data of events. In form A the name of an event has the suffix ".a".
+ * Reads the data of events in form B.
  *
  * @internal
  */
