@@ -78,7 +78,7 @@ func (v *Verifier) Verify(body []byte, header http.Header) (*Event, error) {
 	matches := func(secret string) bool {
 		want := []byte(signing.Standard(secret, id, timestamp, body))
 		matched := false
-		for _, got := range strings.Fields(signatures) {
+		for got := range strings.FieldsSeq(signatures) {
 			matched = hmac.Equal([]byte(got), want) || matched
 		}
 		return matched
