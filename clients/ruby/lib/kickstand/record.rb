@@ -25,7 +25,7 @@ module Kickstand
       # Declares a member and its reader.
       def member(name, type = nil, reader: name)
         members[name] = type
-        define_method(reader) { @values[name] }
+        define_method(reader) { value(name) }
       end
     end
 
@@ -35,26 +35,26 @@ module Kickstand
 
     # @param raw [Hash{String => Object}] as parsed from JSON
     def initialize(raw)
-      @raw = raw.frozen? ? raw : JSON.parse(JSON.generate(raw), freeze: true)
-      @values = self.class.members.to_h { |name, type| [name, value(name, type)] }.freeze
+      @raw = frozen_throughout?(raw) ? raw : JSON.parse(JSON.generate(raw), freeze: true)
       freeze
     end
 
     # @param name [Symbol, String] a member's name
     # @return [Object] its value; nil if there is none
-    def [](name)
-      @values.fetch(name.to_sym) { @raw[name.to_s] }
-    end
+    def [](name) = value(name.to_sym)
 
     # @return [Hash{Symbol => Object}] the known members, with nested records as Hash
-    def to_h = @values.transform_values { |value| plain(value) }
+    def to_h = self.class.members.to_h { |name, _| [name, plain(value(name))] }
 
     # @return [String] the JSON of {#raw}
     def to_json(*state) = @raw.to_json(*state)
 
-    # @param _names [Array<Symbol>, nil]
-    # @return [Hash{Symbol => Object}] the known members
-    def deconstruct_keys(_names) = @values
+    # @param names [Array<Symbol>, nil] nil for all
+    # @return [Hash{Symbol => Object}] the known members of these names
+    def deconstruct_keys(names)
+      known = self.class.members.keys
+      (names ? names & known : known).to_h { |name| [name, value(name)] }
+    end
 
     # @param other [Object]
     def ==(other) = other.instance_of?(self.class) && other.raw == @raw
@@ -64,7 +64,7 @@ module Kickstand
     def hash = [self.class, @raw].hash
 
     # @return [String]
-    def inspect = "#<#{self.class} #{@values.map { |name, value| "#{name}=#{value.inspect}" }.join(", ")}>"
+    def inspect = "#<#{self.class} #{deconstruct_keys(nil).map { |name, value| "#{name}=#{value.inspect}" }.join(", ")}>"
     alias to_s inspect
 
     # @api private
@@ -76,8 +76,9 @@ module Kickstand
     private
 
     # @return [Object] the value of a member's reader
-    def value(name, type)
+    def value(name)
       value = @raw[name.name]
+      type = self.class.members[name]
       type && !value.nil? ? type.call(value) : value
     end
 
@@ -87,6 +88,14 @@ module Kickstand
       when Array then value.map { |item| plain(item) }
       when Hash then value.transform_values { |item| plain(item) }
       else value
+      end
+    end
+
+    def frozen_throughout?(value)
+      case value
+      when Hash then value.frozen? && value.each_value.all? { |item| frozen_throughout?(item) }
+      when Array then value.frozen? && value.all? { |item| frozen_throughout?(item) }
+      else value.frozen?
       end
     end
   end

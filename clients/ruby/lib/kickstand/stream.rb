@@ -19,12 +19,13 @@ module Kickstand
     def each
       rest = String.new
       @pieces.each do |piece|
-        rest << piece
-        next raise(Error, "a line is larger than #{MAX_LINE >> 20} MiB") if rest.bytesize > MAX_LINE && !piece.include?("\n")
-        next unless piece.include?("\n")
+        bytes = piece.b
+        rest << bytes
+        raise Error, "a line of the answer is larger than #{MAX_LINE >> 20} MiB" if rest.bytesize > MAX_LINE
+        next unless bytes.include?("\n")
 
         *lines, rest = rest.split("\n", -1)
-        lines.each { |line| yield parse(line) }
+        lines.each { |line| yield parse(line) unless line.strip.empty? }
       end
       raise ConnectionError, "the answer was cut short" unless rest.empty?
     end
@@ -103,7 +104,7 @@ module Kickstand
     end
 
     # @return [String] all bytes
-    def read = each.with_object(String.new) { |piece, bytes| bytes << piece }
+    def read = each.with_object(String.new) { |piece, bytes| bytes << piece.b }
 
     # @param io [IO, #write] opened for binary data
     # @return [Integer] the number of bytes

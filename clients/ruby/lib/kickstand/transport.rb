@@ -224,6 +224,7 @@ module Kickstand
         # net/http does not notice it.
         raise EOFError, "the answer was cut short" if (@length && count < @length) || (inflate && count.positive? && !inflate.finished?)
       ensure
+        inflate&.reset
         inflate&.close
       end
     end

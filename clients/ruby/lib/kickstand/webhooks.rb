@@ -32,7 +32,7 @@ module Kickstand
 
       private
 
-      def value(name, type)
+      def value(name)
         data = DATA[raw["event"]]
         return super unless name == :data && data && raw.key?("created_at")
 

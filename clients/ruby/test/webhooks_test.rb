@@ -1,0 +1,68 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+class WebhooksTest < Minitest::Test
+  SECRET = "whsec_#{["k" * 32].pack("m0")}".freeze
+  OLD = "an old secret of sixteen characters or more"
+  BODY = '{"id":"evt-1","event":"ticket.created","created_at":"2026-11-21T09:30:00.000Z","data":{"ticket":{"id":"t-1"}}}'
+
+  def verify(headers, body: BODY, secret: SECRET, **options) = Kickstand::Webhooks.verify(body, headers, secret:, **options)
+
+  def test_verifies_what_it_signs
+    headers = Kickstand::Testing.sign(BODY, secret: SECRET, id: "evt-1")
+    event = verify(headers)
+    assert_equal ["evt-1", "ticket.created", Time.utc(2026, 11, 21, 9, 30)], [event.id, event.event, event.created_at]
+    assert_equal "evt-1", Kickstand::Webhooks.verify_body(BODY, headers, secret: SECRET).id
+    assert_equal "evt-1", verify(headers, body: BODY.b).id
+  end
+
+  def test_signs_with_both_secrets_while_one_is_replaced
+    headers = Kickstand::Testing.sign(BODY, secret: [SECRET, OLD])
+    [SECRET, OLD, ["wrong", OLD]].each { |secret| assert_equal "ticket.created", verify(headers, secret:).event }
+    assert_raises(Kickstand::SignatureError) { verify(headers, secret: "wrong") }
+  end
+
+  def test_reads_the_headers_of_frameworks
+    headers = Kickstand::Testing.sign(BODY, secret: SECRET)
+    rack = headers.to_h { |name, value| ["HTTP_#{name.upcase.tr("-", "_")}", value] }.merge("rack.input" => nil, "CONTENT_TYPE" => "application/json")
+    [rack, headers.transform_values { |value| [value] }, headers.transform_keys(&:to_sym), headers.to_a].each do |form|
+      assert_equal "ticket.created", verify(form).event
+    end
+  end
+
+  def test_types_the_data_of_known_events
+    event = verify(Kickstand::Testing.sign(BODY, secret: SECRET))
+    assert_equal "t-1", event.data.to_h.dig(*(Kickstand::Webhooks::DATA.key?("ticket.created") ? %i[ticket id] : %w[ticket id]))
+    flat = '{"event":"ticket.created","timestamp":"2026-11-21T09:30:00.000Z","data":{"ticketId":"t-1"}}'
+    event = verify(Kickstand::Testing.sign(flat, secret: SECRET, id: "evt-2", form: "a"), body: flat)
+    assert_equal ["evt-2", { "ticketId" => "t-1" }, Time.utc(2026, 11, 21, 9, 30)], [event.id, event.data, event.timestamp]
+  end
+
+  def test_compares_with_the_clock
+    headers = Kickstand::Testing.sign(BODY, secret: SECRET, timestamp: Time.at(1_000))
+    assert_equal "evt-1", verify(headers, now: Time.at(1_300)).id
+    assert_equal :timestamp, assert_raises(Kickstand::SignatureError) { verify(headers) }.reason
+  end
+
+  def test_refuses_arguments
+    headers = Kickstand::Testing.sign(BODY, secret: SECRET)
+    [nil, "", [], [nil], [SECRET, ""], "whsec_", "whsec_="].each do |secret|
+      assert_raises(ArgumentError, secret.inspect) { verify(headers, secret:) }
+    end
+    assert_raises(ArgumentError) { verify(headers, body: { "id" => "evt-1" }) }
+    assert_raises(ArgumentError) { Kickstand::Webhooks.verify_body(BODY, headers, secret: SECRET, form: "c") }
+  end
+
+  def test_reports_a_signed_body_that_is_no_event
+    ["[]", "no json", "\xFF"].each do |body|
+      error = assert_raises(Kickstand::Error) { verify(Kickstand::Testing.sign(body, secret: SECRET), body:) }
+      refute_kind_of Kickstand::SignatureError, error
+    end
+  end
+
+  def test_takes_a_secret_with_a_malformed_key_as_written
+    secret = "whsec_not base64!"
+    assert_equal "evt-1", verify(Kickstand::Testing.sign(BODY, secret:), secret:).id
+  end
+end
