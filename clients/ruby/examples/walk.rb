@@ -156,7 +156,8 @@ class FleetWalk
 
   def start
     @rider = @fleet.customers.export(subaccount_id: @city, status: "active").find { |customer| customer.open_ride_id.nil? }
-    @ride = @fleet.rides.create(customer_id: @rider.id, vehicle_code: "TRIAL-1", request_options: { idempotency_key: "trial-#{@vehicle.id}" })
+    @ride = @fleet.rides.create(customer_id: @rider.id, vehicle_code: "TRIAL-1",
+                                request_options: { idempotency_key: "trial-#{@vehicle.id}" })
     check((@ride in { status: "active", trip_type: "rider", price: nil }))
     problem(Kickstand::Codes::VEHICLE_UNAVAILABLE) { @fleet.rides.create(customer_id: @rider.id, vehicle_code: "TRIAL-1") }
   end

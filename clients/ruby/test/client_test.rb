@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-require "pp"
 require "yaml"
 
 class ClientTest < Minitest::Test

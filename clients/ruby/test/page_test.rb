@@ -17,7 +17,7 @@ class PageTest < Minitest::Test
     list = client.tickets.list(status: "open", limit: 2)
     assert_equal %w[a b], list.first(2).map(&:id)
     assert_equal 1, transport.requests.size
-    assert_equal "c", list.lazy.map(&:id).find { |id| id > "b" }
+    assert_equal("c", list.lazy.map(&:id).find { |id| id > "b" })
     assert_equal 2, transport.requests.size
     assert_equal "status=open&limit=2&cursor=c1", transport.requests.last.uri.query
   end

@@ -2,13 +2,23 @@
 
 module Kickstand
   # The rate limit of an API key after an answer.
-  RateLimit = Struct.new(:limit, :remaining, :reset, keyword_init: true) do
-    # @!attribute [r] limit
-    #   @return [Integer] requests in a minute
-    # @!attribute [r] remaining
-    #   @return [Integer] requests that are left in this minute
-    # @!attribute [r] reset
-    #   @return [Time] the end of this minute
+  class RateLimit
+    # @return [Integer] requests in a minute
+    attr_reader :limit
+    # @return [Integer] requests that are left in this minute
+    attr_reader :remaining
+    # @return [Time] the end of this minute
+    attr_reader :reset
+
+    def initialize(limit:, remaining:, reset:)
+      @limit = limit
+      @remaining = remaining
+      @reset = reset
+      freeze
+    end
+
+    # @return [Hash{Symbol => Object}]
+    def to_h = { limit:, remaining:, reset: }
   end
 
   # Status and headers of an answer; see {RequestOptions#on_response}.
@@ -41,7 +51,7 @@ module Kickstand
       return if values.any?(&:nil?)
 
       limit, remaining, reset = values
-      RateLimit.new(limit:, remaining:, reset: Time.at(reset)).freeze
+      RateLimit.new(limit:, remaining:, reset: Time.at(reset))
     end
 
     # @return [Boolean]
