@@ -7,6 +7,7 @@ module Kickstand
   module Webhooks
     # The records of the member data in form B by the event's name.
     # @api private
-    DATA = {}.freeze
+    DATA = {
+    }.freeze
   end
 end
