@@ -58,14 +58,48 @@ final class ShapesTest extends TestCase
         }
     }
 
+    /** @dataProvider apis */
+    public function testParametersAreDocumented(string $api): void
+    {
+        foreach (self::parameters($api) as $name => $parameter) {
+            $comment = (string) $parameter->getDeclaringFunction()->getDocComment();
+            $type = DocType::of($comment, '@param', $parameter->getName());
+            if (in_array(ltrim((string) $parameter->getType(), '?'), ['array', 'iterable'], true)) {
+                $this->assertNotNull($type, $name);
+                $this->assertNotNull($type->refusal([7]), $name);
+            }
+            if ($type !== null) {
+                $this->assertSame($parameter->allowsNull(), $type->refusal(null) === null, $name);
+            }
+        }
+    }
+
+    /** @return \Generator<string, \ReflectionParameter> those of all methods of groups */
+    private static function parameters(string $api): \Generator
+    {
+        foreach (Operations::METHODS[$api] as [$group, $call, $bulk]) {
+            $class = (string) self::client($api)->getProperty($group)->getType();
+            foreach (array_filter([$call, $bulk, "{$bulk}Csv"], fn ($name) => method_exists($class, $name)) as $name) {
+                foreach ((new \ReflectionMethod($class, $name))->getParameters() as $parameter) {
+                    yield "$class::$name: {$parameter->getName()}" => $parameter;
+                }
+            }
+        }
+    }
+
+    /** @return \ReflectionClass<Fleet|Helpdesk> */
+    private static function client(string $api): \ReflectionClass
+    {
+        return new \ReflectionClass($api === 'fleet' ? Fleet::class : Helpdesk::class);
+    }
+
     public static function method(string $api, string $operation): ?\ReflectionMethod
     {
         $names = Operations::METHODS[$api][$operation] ?? null;
         if ($names === null) {
             return null;
         }
-        $client = new \ReflectionClass($api === 'fleet' ? Fleet::class : Helpdesk::class);
-        return new \ReflectionMethod((string) $client->getProperty($names[0])->getType(), $names[1]);
+        return new \ReflectionMethod((string) self::client($api)->getProperty($names[0])->getType(), $names[1]);
     }
 
     public static function pascal(string $snake): string

@@ -67,7 +67,7 @@ final class Retry
         if (preg_match('/^\d+$/D', $header) === 1) {
             return (float) $header;
         }
-        $time = \DateTimeImmutable::createFromFormat('!D, d M Y H:i:s \G\M\T', $header, new \DateTimeZone('UTC'));
+        $time = \DateTimeImmutable::createFromFormat('!???, d M Y H:i:s \G\M\T', $header, new \DateTimeZone('UTC'));
         return $time === false ? null : max(0.0, $time->getTimestamp() - $now);
     }
 }
