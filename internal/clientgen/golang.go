@@ -468,7 +468,7 @@ func goEvents(apis []*API) string {
 	var names, cases strings.Builder
 	for _, a := range apis {
 		for _, e := range a.Events {
-			fmt.Fprintf(&names, "%s\t%s Name = %q\n", goComment("\t", e.Doc), goName(e.Name), e.Name)
+			fmt.Fprintf(&names, "%s\t%s Name = %q\n", goComment("\t", strings.TrimSuffix(e.Doc, ".")+"."), goName(e.Name), e.Name)
 			if e.Data.Kind == KindRecord {
 				fmt.Fprintf(&cases, "\tcase %s:\n\t\treturn new(kickstand.%s)\n", goName(e.Name), goName(e.Data.Record))
 			}

@@ -152,6 +152,8 @@ type reader struct {
 	api     *API
 	records map[string]*Record
 	enums   map[string][]string // possible names by values, which are joined by line breaks
+
+	inEvents bool // the schemas of events are being read
 }
 
 // ReadDocument returns the API of one document. name is "helpdesk" or "fleet".
@@ -482,9 +484,13 @@ func (r *reader) record(s *schema, input bool, name, path string) (Type, error) 
 	return t, nil
 }
 
-// enum records a possible name of a list of values.
+// enum records a possible name of a list of values. Events name only lists that nothing else
+// has.
 func (r *reader) enum(name string, values []string) {
 	key := strings.Join(values, "\n")
+	if r.inEvents && len(r.enums[key]) > 0 {
+		return
+	}
 	if !slices.Contains(r.enums[key], name) {
 		r.enums[key] = append(r.enums[key], name)
 	}
@@ -521,6 +527,7 @@ func (r *reader) nameEnums() error {
 
 // events reads the webhooks of the document.
 func (r *reader) events() error {
+	r.inEvents = true
 	for _, name := range slices.Sorted(maps.Keys(r.doc.Webhooks)) {
 		if strings.HasSuffix(name, ".a") {
 			continue // payload form A: the libraries return its data without types

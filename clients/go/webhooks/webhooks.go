@@ -41,8 +41,9 @@ type Event struct {
 	ID   string // in form A of the header Webhook-Id, "" without it
 	Name Name
 	At   time.Time // when it happened
-	// Data is a pointer to the type of the event's data. In form A and of an event that this
-	// version does not know, it is a [json.RawMessage].
+	// Data is a pointer to the type of the event's data, such as
+	// *kickstand.EventTicketCreatedData. In form A, and of data that this version does not know,
+	// it is a [json.RawMessage].
 	Data any
 
 	raw json.RawMessage
@@ -149,10 +150,7 @@ func eventOf(body []byte, id string) (*Event, error) {
 	e := &Event{ID: in.ID, Name: in.Event, At: in.CreatedAt, Data: in.Data, raw: append(json.RawMessage(nil), body...)}
 	if in.Timestamp != nil { // form A
 		e.At = *in.Timestamp
-	} else if data := dataOf(in.Event); data != nil {
-		if err := json.Unmarshal(in.Data, data); err != nil {
-			return nil, fmt.Errorf("kickstand: decode the data of %s: %w", in.Event, err)
-		}
+	} else if data := dataOf(in.Event); data != nil && json.Unmarshal(in.Data, data) == nil {
 		e.Data = data
 	}
 	if e.ID == "" {
