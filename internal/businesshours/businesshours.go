@@ -61,7 +61,7 @@ func (h *Hours) Check(v *problem.Validation, path string) {
 			v.Add(path+".weekly", "may have mon, tue, wed, thu, fri, sat and sun, not %.20q", name)
 			continue
 		case len(list) > maxIntervals:
-			v.Add(at, "must be at most %d intervals", maxIntervals)
+			v.Add(at, "must have at most %d intervals", maxIntervals)
 			continue
 		}
 		if _, err := spans(list); err != nil {
@@ -72,7 +72,7 @@ func (h *Hours) Check(v *problem.Validation, path string) {
 		v.Add(path+".weekly", "must have hours on at least one day")
 	}
 	if len(h.Holidays) > maxHolidays {
-		v.Add(path+".holidays", "must be at most %d", maxHolidays)
+		v.Add(path+".holidays", "must have at most %d dates", maxHolidays)
 		return
 	}
 	for i, day := range h.Holidays {

@@ -210,9 +210,9 @@ func TestHoursAreChecked(t *testing.T) {
 		{"no time", businesshours.Hours{TimeZone: "UTC", Weekly: day("9:00", "17:00")}, `businessHours.weekly.mon must have times such as 09:00 or 24:00, not "9:00"`},
 		{"after 24:00", businesshours.Hours{TimeZone: "UTC", Weekly: day("09:00", "24:01")}, `businessHours.weekly.mon must have times such as 09:00 or 24:00, not "24:01"`},
 		{"overlap", businesshours.Hours{TimeZone: "UTC", Weekly: businesshours.Week{"mon": {{From: "12:00", To: "17:00"}, {From: "09:00", To: "12:01"}}}}, "businessHours.weekly.mon must not have intervals that overlap"},
-		{"too many", businesshours.Hours{TimeZone: "UTC", Weekly: businesshours.Week{"mon": make([]businesshours.Interval, 25)}}, "businessHours.weekly.mon must be at most 24 intervals"},
+		{"too many", businesshours.Hours{TimeZone: "UTC", Weekly: businesshours.Week{"mon": make([]businesshours.Interval, 25)}}, "businessHours.weekly.mon must have at most 24 intervals"},
 		{"no date", businesshours.Hours{TimeZone: "UTC", Weekly: day("09:00", "17:00"), Holidays: []string{"2026-02-29"}}, "businessHours.holidays.0 must be a date such as 2026-12-25"},
-		{"too many holidays", businesshours.Hours{TimeZone: "UTC", Weekly: day("09:00", "17:00"), Holidays: make([]string, 1001)}, "businessHours.holidays must be at most 1000"},
+		{"too many holidays", businesshours.Hours{TimeZone: "UTC", Weekly: day("09:00", "17:00"), Holidays: make([]string, 1001)}, "businessHours.holidays must have at most 1000 dates"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := c.hours.Calendar()

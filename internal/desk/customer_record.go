@@ -59,7 +59,7 @@ func (u CustomerUpdate) Check(v *problem.Validation) {
 			continue
 		}
 		if len(*list.values) > maxContacts {
-			v.AddCode("too_long", list.path, "must be at most %d", maxContacts)
+			v.AddCode("too_long", list.path, "must have at most %d values", maxContacts)
 		}
 		for i, value := range *list.values {
 			list.check(v, list.path+"."+strconv.Itoa(i), value)

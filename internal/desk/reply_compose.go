@@ -58,7 +58,7 @@ func (s *Service) Compose(ctx context.Context, d Draft) (Content, error) {
 	v.Length("text", d.Text, 0, maxText)
 	v.Length("html", d.HTML, 0, maxHTML)
 	if len(d.Attachments) > maxFiles {
-		v.AddCode("too_long", "attachments", "must be at most %d", maxFiles)
+		v.AddCode("too_long", "attachments", "must have at most %d files", maxFiles)
 	}
 	for i, a := range d.Attachments {
 		path := "attachments." + strconv.Itoa(i)

@@ -224,7 +224,7 @@ func (u Update) Check(v *problem.Validation) {
 
 func checkTags(v *problem.Validation, tags []string) {
 	if len(tags) > maxTags {
-		v.AddCode("too_long", "tags", "must be at most %d", maxTags)
+		v.AddCode("too_long", "tags", "must have at most %d values", maxTags)
 	}
 	for i, tag := range tags {
 		v.Length("tags."+strconv.Itoa(i), strings.TrimSpace(tag), 1, maxTag)

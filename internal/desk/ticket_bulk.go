@@ -44,7 +44,7 @@ func (s *Service) UpdateTicketsTx(ctx context.Context, tx *db.Tx, organizationID
 	if len(ids) == 0 {
 		v.AddCode("required", "tickets", "must be given")
 	} else if len(ids) > maxPage {
-		v.AddCode("too_long", "tickets", "must be at most %d", maxPage)
+		v.AddCode("too_long", "tickets", "must have at most %d values", maxPage)
 	}
 	u.Check(&v)
 	if err := v.Err(); err != nil {

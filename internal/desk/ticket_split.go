@@ -29,7 +29,7 @@ func (s *Service) SplitTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 	if len(messageIDs) == 0 {
 		v.AddCode("required", "message_ids", "must name a message")
 	} else if len(messageIDs) > maxSplit {
-		v.AddCode("too_long", "message_ids", "must be at most %d", maxSplit)
+		v.AddCode("too_long", "message_ids", "must have at most %d values", maxSplit)
 	}
 	if err := v.Err(); err != nil {
 		return Ticket{}, err

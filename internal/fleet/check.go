@@ -181,7 +181,7 @@ func checkBirthDate(v *problem.Validation, path string, date NullString, now tim
 // and returns the distinct ids, never nil.
 func checkTypes(v *problem.Validation, path string, ids []string, sub *Subaccount) []string {
 	if len(ids) > maxList {
-		v.AddCode("too_long", path, "must be at most %d", maxList)
+		v.AddCode("too_long", path, "must have at most %d values", maxList)
 		return ids
 	}
 	distinct := make([]string, 0, len(ids))

@@ -430,7 +430,7 @@ func (s *Subaccount) check(v *problem.Validation) {
 		v.AddCode("invalid_value", "country_code", "must be an ISO 3166 country of two letters such as DE")
 	}
 	if len(s.VehicleTypes) > maxList {
-		v.AddCode("too_long", "vehicle_types", "must be at most %d", maxList)
+		v.AddCode("too_long", "vehicle_types", "must have at most %d values", maxList)
 	}
 	for i := range s.VehicleTypes[:min(maxList, len(s.VehicleTypes))] {
 		s.VehicleTypes[i].check(v, "vehicle_types."+strconv.Itoa(i))
@@ -438,7 +438,7 @@ func (s *Subaccount) check(v *problem.Validation) {
 	s.GlobalRules = checkRules(v, "global_rules", s.GlobalRules, s)
 	s.GBFS.check(v)
 	if len(s.Alerts) > maxList {
-		v.AddCode("too_long", "alerts", "must be at most %d", maxList)
+		v.AddCode("too_long", "alerts", "must have at most %d values", maxList)
 	}
 	for i := range s.Alerts[:min(maxList, len(s.Alerts))] {
 		s.Alerts[i].check(v, "alerts."+strconv.Itoa(i))

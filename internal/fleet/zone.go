@@ -440,7 +440,7 @@ func (z *Zone) check(v *problem.Validation, sub *Subaccount) {
 // rules normalized, never nil.
 func checkRules(v *problem.Validation, path string, rules []Rule, sub *Subaccount) []Rule {
 	if len(rules) > maxList {
-		v.AddCode("too_long", path, "must be at most %d", maxList)
+		v.AddCode("too_long", path, "must have at most %d values", maxList)
 		return rules
 	}
 	for i := range rules {

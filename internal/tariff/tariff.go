@@ -259,7 +259,7 @@ func (t *Tariff) WithinLimits(maxRideMinutes, reservationMinutes int64) bool {
 
 func checkSegments(v *problem.Validation, path string, list []Segment) {
 	if len(list) > maxSegments {
-		v.AddCode("too_long", path, "must be at most %d", maxSegments)
+		v.AddCode("too_long", path, "must have at most %d values", maxSegments)
 		return
 	}
 	for i, s := range list {

@@ -28,7 +28,7 @@ func TestFiles(t *testing.T) {
 		{"none", nil, ""},
 		{"pictures", slices.Repeat([]channel.OutgoingFile{of(func(f *channel.OutgoingFile) { f.Size = 1 << 19 })}, 10), ""},
 		{"with a parameter", []channel.OutgoingFile{of(func(f *channel.OutgoingFile) { f.ContentType = "text/vcard; charset=utf-8" })}, ""},
-		{"too many", slices.Repeat([]channel.OutgoingFile{of(func(f *channel.OutgoingFile) { f.Size = 1 })}, 11), "must be at most 10"},
+		{"too many", slices.Repeat([]channel.OutgoingFile{of(func(f *channel.OutgoingFile) { f.Size = 1 })}, 11), "must have at most 10 files"},
 		{"too large", slices.Repeat([]channel.OutgoingFile{picture}, 6), "must have at most 5 MB"},
 		{"a program", []channel.OutgoingFile{of(func(f *channel.OutgoingFile) { f.ContentType = "application/x-msdownload" })}, "cannot be sent on this channel: carriers take"},
 		{"of no type", []channel.OutgoingFile{of(func(f *channel.OutgoingFile) { f.ContentType = "" })}, "cannot be sent on this channel: carriers take"},

@@ -87,7 +87,7 @@ var fileTypes = []string{
 // checkFiles refuses unsupported files. The provider downloads them from us.
 func (a *Adapter) checkFiles(m *channel.Outgoing, v *problem.Validation) error {
 	if len(m.Files) > maxFiles {
-		v.AddCode("too_long", "attachments", "must be at most %d on this channel", maxFiles)
+		v.AddCode("too_long", "attachments", "must have at most %d files on this channel", maxFiles)
 	}
 	var total int64
 	for i, f := range m.Files {
