@@ -190,8 +190,10 @@ func (p *phpWriter) export(op *Operation, media string) phpMethod {
 
 // importer returns the method that imports many records.
 func (p *phpWriter) importer(op *Operation) phpMethod {
-	shape := p.shape(op.Body, "", nil)
-	records := phpParam{name: "records", native: "iterable", doc: "iterable<" + shape + "|Record>"}
+	records := phpParam{
+		name: "records", native: "iterable", doc: "iterable<array<string, mixed>|Record>",
+		comment: "bodies as for " + Camel(op.Name) + "(), which may have an id, or records of an export",
+	}
 	m := phpMethod{
 		doc: "Imports records, as many as there are. They are sent once, as they come, without retries. " +
 			"A record that fails does not stop the others, unless atomic is true.",

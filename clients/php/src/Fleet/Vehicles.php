@@ -363,30 +363,8 @@ final class Vehicles
      * Imports records, as many as there are. They are sent once, as they come, without retries. A record
      * that fails does not stop the others, unless atomic is true.
      *
-     * @param iterable<array{
-     *     battery_percent?: int|null,
-     *     code: string,
-     *     current_range_meters?: int|null,
-     *     device_id?: string|null,
-     *     external_id?: string|null,
-     *     fuel_percent?: int|null,
-     *     last_reported_at?: \DateTimeInterface|string|null,
-     *     license_plate?: string|null,
-     *     location?: array{
-     *         accuracy_meters?: float|int,
-     *         heading?: float|int,
-     *         lat: float|int,
-     *         lng: float|int,
-     *         speed_mps?: float|int,
-     *     }|Record|null,
-     *     metadata?: array<string, string|null>|null,
-     *     odometer_meters?: int|null,
-     *     pricing_plan_id?: string|null,
-     *     state?: Enum\VehicleCreateState::*,
-     *     subaccount_id?: string,
-     *     vehicle_type_id: string,
-     *     vin?: string|null,
-     * }|Record> $records
+     * @param iterable<array<string, mixed>|Record> $records bodies as for create(), which may have an id, or
+     *     records of an export
      * @param bool|null $atomic Of an import: true makes all of its records, or none when one of them is not valid.
      * @param string|null $onConflict Of an import: update changes the records that are there, found by id or else
      *     by external_id and subaccount, as a PUT does; that takes the permission to. A record with an unknown id

@@ -241,25 +241,8 @@ final class Zones
      * Imports records, as many as there are. They are sent once, as they come, without retries. A record
      * that fails does not stop the others, unless atomic is true.
      *
-     * @param iterable<array{
-     *     description?: string|null,
-     *     ends_at?: \DateTimeInterface|string|null,
-     *     external_id?: string|null,
-     *     geometry: mixed,
-     *     metadata?: array<string, string|null>|null,
-     *     name: string,
-     *     priority?: int,
-     *     rules?: list<array{
-     *         maximum_speed_kph?: int,
-     *         ride_end_allowed: bool,
-     *         ride_start_allowed: bool,
-     *         ride_through_allowed: bool,
-     *         vehicle_type_ids?: list<string>,
-     *     }|Record>|null,
-     *     starts_at?: \DateTimeInterface|string|null,
-     *     subaccount_id?: string,
-     *     type: Enum\ZoneType::*,
-     * }|Record> $records
+     * @param iterable<array<string, mixed>|Record> $records bodies as for create(), which may have an id, or
+     *     records of an export
      * @param bool|null $atomic Of an import: true makes all of its records, or none when one of them is not valid.
      * @param string|null $onConflict Of an import: update changes the records that are there, found by id or else
      *     by external_id and subaccount, as a PUT does; that takes the permission to. A record with an unknown id
