@@ -77,7 +77,7 @@ type Record struct {
 	Doc     string
 	Members []Member
 	Input   bool // part of request bodies; other records are part of answers
-	Event   bool // part of the data of webhook events
+	Event   bool // only part of the data of webhook events
 }
 
 // Member is a member of a record. An answer always has a required member. A body may have

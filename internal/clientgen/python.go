@@ -55,9 +55,10 @@ func pythonTypes(a *API) []byte {
 		f.list(e.Name+" = Literal[", pythonQuoted(e.Values), "]")
 	}
 	for i := range a.Records {
-		if r := &a.Records[i]; r.Input {
+		switch r := &a.Records[i]; {
+		case r.Input:
 			f.body(r)
-		} else {
+		case !r.Event:
 			f.record(r)
 		}
 	}
@@ -162,10 +163,16 @@ func pythonOperations(apis []*API) []byte {
 	return f.module(nil)
 }
 
-// pythonEvents returns a class for each event of webhooks.
+// pythonEvents returns a class for each event of webhooks, and for the records of their data.
 func pythonEvents(a *API) []byte {
 	f := &pythonFile{doc: "Events of webhooks."}
 	exported := []string{"EVENTS", "FlatEvent", "UnknownEvent", "AnyEvent"}
+	for i := range a.Records {
+		if r := &a.Records[i]; r.Event {
+			exported = append(exported, Pascal(r.Name))
+			f.record(r)
+		}
+	}
 	var names []string
 	for _, e := range a.Events {
 		name := Pascal(e.Name) + "Event"
@@ -187,10 +194,10 @@ func pythonEvents(a *API) []byte {
 	f.exported = append(exported, names...)
 	return f.module([]pythonImport{
 		{"dataclasses", []string{"dataclass"}},
-		{"datetime", []string{"datetime"}},
+		{"datetime", []string{"date", "datetime"}},
 		{"typing", []string{"Any", "Final", "Literal", "Union"}},
 		{},
-		{".._records", []string{"Record"}},
+		{".._records", []string{"Record", "member", "secret"}},
 		{".types", pythonTypeNames(a)},
 	})
 }
@@ -240,24 +247,18 @@ func pythonClient(a *API) []byte {
 	})
 }
 
-// pythonPackage returns the module that exports everything of an API.
+// pythonPackage returns the module that exports everything of an API except events, which only
+// receivers of webhooks import.
 func pythonPackage(a *API) []byte {
 	f := &pythonFile{doc: "The " + a.Name + "'s API."}
 	imports := []pythonImport{{".client", []string{Pascal(a.Name)}}}
-	var resources, events []string
+	var resources []string
 	for i := range a.Groups {
 		resources = append(resources, pythonResource(&a.Groups[i]))
 	}
-	if a.Name == "helpdesk" {
-		events = []string{"EVENTS", "FlatEvent", "UnknownEvent", "AnyEvent"}
-		for _, e := range a.Events {
-			events = append(events, Pascal(e.Name)+"Event")
-		}
-		imports = append(imports, pythonImport{".events", events})
-	}
 	types := pythonTypeNames(a)
 	imports = append(imports, pythonImport{".resources", resources}, pythonImport{".types", types})
-	f.exported = slices.Concat([]string{Pascal(a.Name)}, events, resources, types)
+	f.exported = slices.Concat([]string{Pascal(a.Name)}, resources, types)
 	return f.module(imports)
 }
 
@@ -273,7 +274,9 @@ func pythonTypeNames(a *API) []string {
 		names = append(names, e.Name)
 	}
 	for _, r := range a.Records {
-		names = append(names, Pascal(r.Name))
+		if !r.Event {
+			names = append(names, Pascal(r.Name))
+		}
 	}
 	return names
 }

@@ -469,7 +469,7 @@ func (r *reader) record(s *schema, input bool, name, path string) (Type, error) 
 		}
 		return t, nil
 	}
-	out := &Record{Name: name, Schema: path, Doc: s.Description, Input: input}
+	out := &Record{Name: name, Schema: path, Doc: s.Description, Input: input, Event: r.inEvents}
 	r.records[name] = out
 	for _, member := range slices.Sorted(maps.Keys(s.Properties)) {
 		m := s.Properties[member]

@@ -18,7 +18,7 @@ from ._records import decode
 from ._values import decode_json
 
 if TYPE_CHECKING:
-    from .helpdesk import AnyEvent
+    from .helpdesk.events import AnyEvent
 
 TOLERANCE = 300.0
 """Seconds by which a delivery's timestamp may differ from the receiver's clock."""
@@ -59,7 +59,7 @@ def verify(
     signatures = found.get("webhook-signature", "")
     if not event_id or not timestamp or not signatures:
         raise SignatureError("The delivery is not signed.", "unsigned")
-    signed = f"{event_id}.{timestamp}.".encode() + _bytes(body)
+    signed = f"{event_id}.{timestamp}.".encode("utf-8", "surrogatepass") + _bytes(body)
     wanted = [b"v1," + base64.b64encode(_mac(key, signed)) for key in keys]
     if not _matches(signatures.split(), wanted) or not _SECONDS.fullmatch(timestamp):
         raise _mismatch()
@@ -159,7 +159,7 @@ def _matches(signatures: list[str], wanted: list[bytes]) -> bool:
 
 
 def _event(body: bytes, header_id: str) -> AnyEvent:
-    from .helpdesk import EVENTS, FlatEvent, UnknownEvent
+    from .helpdesk.events import EVENTS, FlatEvent, UnknownEvent
 
     try:
         raw: Any = decode_json(bytes(body))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from .client import Helpdesk
-from .events import EVENTS, AnyEvent, FlatEvent, UnknownEvent
 from .resources import (
     AnalyticsResource,
     ApiKeyResource,
@@ -139,7 +138,6 @@ __all__ = [
     "AnalyticsTicketsRow",
     "AnalyticsTicketsRowGroup",
     "AnalyticsTicketsTotals",
-    "AnyEvent",
     "ApiKey",
     "ApiKeyEnvironment",
     "ApiKeyLevel",
@@ -185,14 +183,12 @@ __all__ = [
     "DeliveryEvent",
     "DeliveryLastAttempt",
     "DeliveryState",
-    "EVENTS",
     "Event",
     "EventEvent",
     "EventReplay",
     "EventReplayRequest",
     "EventSort",
     "EventsResource",
-    "FlatEvent",
     "Helpdesk",
     "InboundEvent",
     "InboundEventRaw",
@@ -243,7 +239,6 @@ __all__ = [
     "TicketStatus",
     "TicketUpdate",
     "TicketsResource",
-    "UnknownEvent",
     "Webhook",
     "WebhookCreate",
     "WebhookEvent",
