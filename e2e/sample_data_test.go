@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
+	"github.com/kickstand-dev/kickstand/internal/requestlog"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
@@ -177,6 +179,10 @@ func (w *world) fill() {
 			w.t.Fatal(err)
 		}
 		w.keys = append(w.keys, k.ID)
+		w.useKey(k)
+	}
+	if err := w.Requests.Flush(ctx); err != nil {
+		w.t.Fatal(err)
 	}
 	o := fleet.Organization{ID: w.acme.ID, Name: w.acme.Name}
 	if err := w.Fleet.Seed(ctx, o); err != nil {
@@ -184,6 +190,22 @@ func (w *world) fill() {
 	}
 	if err := w.Sandbox.Provision(ctx, o); err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// useKey records requests of a key: more than a page has, with a refusal by each rule.
+func (w *world) useKey(k apikey.Key) {
+	for i := range 30 {
+		r := requestlog.Request{
+			RequestID: fmt.Sprint("request-", i), Key: requestlog.Key{ID: k.ID, OrganizationID: k.OrganizationID, Service: string(k.Service), Environment: string(k.Environment)},
+			At: time.Now().Add(-time.Duration(30-i) * time.Minute), Duration: time.Duration(i) * time.Millisecond, Method: "GET", Status: 200,
+			Path: "/api/v1/tickets?cursor=*&limit=100&q=*&sort=-created_at&status=open%2Cpending", Address: netip.MustParseAddr("2001:db8:85a3:8d3:1319:8a2e:370:7348"),
+		}
+		if rules := requestlog.Rules(); i >= 20 && i-20 < len(rules) {
+			r.Method, r.Path, r.Status, r.Code = "POST", "/api/v1/tickets/0198f3a2-7c41-7e6b-9f0d-3b5a1c2d4e6f/messages", 403, "permission_denied"
+			r.Refusal = requestlog.Refusal{Rule: rules[i-20], Needed: "tickets.create"}
+		}
+		w.Requests.Record(r)
 	}
 }
 
