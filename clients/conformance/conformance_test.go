@@ -1,6 +1,6 @@
 // Package conformance runs programs of all client libraries against real servers: the first
-// program of each README, a walk through the documentation of the APIs, and a program whose
-// server is killed between request and answer.
+// program of each README, a walk through the documentation of the APIs, and a program with a
+// server that is killed between request and answer.
 //
 // A language is skipped if its interpreter is missing. KICKSTAND_TEST_CLIENTS names languages
 // that must not be skipped: a list with commas, or "all". KICKSTAND_TEST_KILLS is the number of

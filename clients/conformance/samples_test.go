@@ -36,7 +36,7 @@ func operations(a *clientgen.API) []*clientgen.Operation {
 	return all
 }
 
-// runSamples are operations whose samples need no id of a record.
+// runSamples are operations with samples that need no id of a record.
 var runSamples = []string{"listTickets", "createTicket", "listMembers", "getKey", "listVehicles", "getSandboxClock", "getRideAnalytics"}
 
 // TestSamples checks the samples of all operations, as the pages of the reference show them,

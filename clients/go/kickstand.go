@@ -107,7 +107,7 @@ func fleetBase(key string) string {
 	return "/v1"
 }
 
-// checkKey refuses what cannot be a key. The errors leave it out.
+// checkKey refuses texts that cannot be keys. The errors leave the text out.
 func checkKey(key string) error {
 	if key == "" {
 		return errors.New("kickstand: no API key: set Options.Key or KICKSTAND_KEY")

@@ -39,7 +39,7 @@ func (p *Page[T]) Next(ctx context.Context) (*Page[T], error) {
 	return p.next(ctx, p.NextCursor)
 }
 
-// All yields the records of this page and of those after it, which are fetched as the loop
+// All yields the records of this page and of the following pages, which are fetched as the loop
 // reaches them. An error ends the loop: a nil error comes with each record.
 func (p *Page[T]) All(ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ type request struct {
 	streamType string
 }
 
-// Response is what a callback of [WithOnResponse] receives of an answer.
+// Response is the part of an answer that a callback of [WithOnResponse] receives.
 type Response struct {
 	Status    int
 	Header    http.Header
@@ -50,7 +51,7 @@ type RateLimit struct {
 	Reset            time.Time
 }
 
-// prepared is a request whose parts are encoded.
+// prepared is a request with all its parts encoded.
 type prepared struct {
 	callOptions
 	method, url string
@@ -269,7 +270,10 @@ func (c *client) retryWait(err error, n int) (time.Duration, bool) {
 	var problem *Problem
 	var timeout *TimeoutError
 	var connection *ConnectionError
+	var certificate *tls.CertificateVerificationError
 	switch {
+	case errors.As(err, &certificate):
+		return 0, false
 	case errors.As(err, &timeout), errors.As(err, &connection):
 	case errors.As(err, &problem):
 		switch problem.Status {

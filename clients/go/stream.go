@@ -31,8 +31,12 @@ func newStream(caller context.Context, timeout time.Duration) *stream {
 	return s
 }
 
-// take makes the stream outlive the attempt. From now on each read has the whole timeout.
-func (s *stream) take() { s.taken = true }
+// take makes the stream outlive the attempt. From now on each read has the whole timeout, and
+// the time between reads is the caller's.
+func (s *stream) take() {
+	s.timer.Stop()
+	s.taken = true
+}
 
 // done ends an attempt.
 func (s *stream) done() {
@@ -41,10 +45,11 @@ func (s *stream) done() {
 	}
 }
 
-// Read reads the body. Its errors are those of the client.
+// Read reads the body. Its errors are a [*TimeoutError], a [*ConnectionError] or the context's.
 func (s *stream) Read(p []byte) (int, error) {
 	if s.taken {
 		s.timer.Reset(s.timeout)
+		defer s.timer.Stop()
 	}
 	n, err := s.from.Read(p)
 	if err != nil && err != io.EOF {
@@ -89,7 +94,7 @@ type File struct {
 	Size        int64 // -1: not known
 }
 
-// file sends a request whose answer is bytes.
+// file sends a request and returns the bytes of its answer.
 func (c *client) file(ctx context.Context, r request) (*File, error) {
 	exported := r.accept != ""
 	if !exported {

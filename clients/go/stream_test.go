@@ -4,6 +4,7 @@ package kickstand_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
@@ -32,7 +33,7 @@ func newFleet(t *testing.T, f transport) *kickstand.Fleet {
 	return fleet
 }
 
-// piped returns an answer whose body is written piece by piece.
+// piped returns an answer with a body that is written piece by piece.
 func piped(status int, pieces func(w *io.PipeWriter, done <-chan struct{})) transport {
 	return func(r *http.Request) (*http.Response, error) {
 		out, in := io.Pipe()
@@ -63,6 +64,43 @@ func TestSlowExport(t *testing.T) {
 			t.Errorf("%d records", n)
 		}
 	})
+}
+
+// A loop may take longer for a record than the timeout.
+func TestSlowLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet := newFleet(t, piped(200, func(w *io.PipeWriter, _ <-chan struct{}) {
+			for range 3 {
+				io.WriteString(w, `{"id":"ride_1"}`+"\n")
+			}
+			w.Close()
+		}))
+		n := 0
+		for _, err := range fleet.Rides.Export(t.Context(), kickstand.RideListParams{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour)
+			n++
+		}
+		if n != 3 {
+			t.Errorf("%d records", n)
+		}
+	})
+}
+
+// A certificate that is not valid is an error at once: the next attempt would meet it again.
+func TestInvalidCertificate(t *testing.T) {
+	n := 0
+	fleet := newFleet(t, func(*http.Request) (*http.Response, error) {
+		n++
+		return nil, &tls.CertificateVerificationError{Err: errors.New("expired")}
+	})
+	_, err := fleet.Settings.Get(t.Context())
+	var connection *kickstand.ConnectionError
+	if !errors.As(err, &connection) || n != 1 {
+		t.Errorf("%d attempts, error %v", n, err)
+	}
 }
 
 // A stream that pauses too long is a timeout, after the records that arrived.

@@ -117,7 +117,7 @@ func TestExchanges(t *testing.T) {
 	}
 }
 
-// runVector makes a call in a bubble, whose clock starts in the past.
+// runVector makes a call in a bubble. The clock there starts in the past.
 func runVector(t *testing.T, v *vector) {
 	if v.Now > 0 {
 		time.Sleep(time.Until(time.Unix(v.Now, 0)))
@@ -322,10 +322,10 @@ func (s *fakeServer) checkBody(r *http.Request, e *exchange) {
 }
 
 // exact requires equal JSON.
-func exact(t *testing.T, what string, want, got any) {
+func exact(t *testing.T, part string, want, got any) {
 	t.Helper()
 	if want, got := asJSON(t, want), asJSON(t, got); !reflect.DeepEqual(want, got) {
-		t.Errorf("%s %v, expected %v", what, got, want)
+		t.Errorf("%s %v, expected %v", part, got, want)
 	}
 }
 
@@ -645,7 +645,7 @@ func (c *caller) options() []kickstand.CallOption {
 	return list
 }
 
-// result consumes what a method returned.
+// result consumes the results of a method.
 func (c *caller) result(t *testing.T, out []reflect.Value) (any, error) {
 	if len(out) == 1 && out[0].Kind() == reflect.Func {
 		err := c.collect(out[0])

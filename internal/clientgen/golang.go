@@ -32,7 +32,6 @@ func goName(s string) string {
 type goWriter struct {
 	strings.Builder
 	api   *API
-	other *API            // whose names are in the same package
 	roots map[string]bool // records that are whole answers
 }
 

@@ -349,7 +349,7 @@ type scriptSyntax struct {
 	literal  func(t *Type, text string) string
 	object   [2]string // brackets of an object within a value
 	list     [2]string
-	key      func(string) string // of an object's member, with what separates it from the value
+	key      func(string) string // of an object's member, with the separator from the value
 	// named calls pass a body's members and parameters as arguments by name; argument returns the
 	// name of one. Others pass one object.
 	namedBody, namedQuery bool

@@ -3,7 +3,7 @@
 //	go run ./internal/clientgen/generate               all languages
 //	go run ./internal/clientgen/generate -only python  one of them
 //	go run ./internal/clientgen/generate -check        fail if a file differs
-//	go run ./internal/clientgen/generate -shapes       what a release has: clients/vectors/shapes.json
+//	go run ./internal/clientgen/generate -shapes       the names of a release: clients/vectors/shapes.json
 //
 // It runs in the root of the repository.
 package main
