@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Fleet is a client of the fleet API, version 1.0. Goroutines may share it.
+// Fleet is a client of the fleet API, version 2026-11-23. Goroutines may share it.
 type Fleet struct {
 	Rides     *FleetRidesService
 	Vehicles  *FleetVehiclesService
@@ -43,18 +43,28 @@ func NewFleet(o Options) (*Fleet, error) {
 }
 
 // FleetRidesService has the operations of the group "Rides".
+//
+// Trips and reservations: start, pause, complete and cancel them, and adjust their prices.
 type FleetRidesService struct{ c *client }
 
 // RideListParams are the query parameters of FleetRidesService.List. Zero values are not sent.
 type RideListParams struct {
-	Status        []RideStatus        `query:"status"`
-	TripType      []RideTripType      `query:"trip_type"`
-	CustomerID    []string            `query:"customer_id"`
-	VehicleID     []string            `query:"vehicle_id"`
-	PricingPlanID []string            `query:"pricing_plan_id"`
+	// Only records with one of these.
+	Status []RideStatus `query:"status"`
+	// Only records with one of these.
+	TripType []RideTripType `query:"trip_type"`
+	// Only records with one of these.
+	CustomerID []string `query:"customer_id"`
+	// Only records with one of these.
+	VehicleID []string `query:"vehicle_id"`
+	// Only records with one of these.
+	PricingPlanID []string `query:"pricing_plan_id"`
+	// Only records with one of these.
 	PaymentStatus []RidePaymentStatus `query:"payment_status"`
-	ExternalID    []string            `query:"external_id"`
-	SubaccountID  []string            `query:"subaccount_id"`
+	// Only records with one of these.
+	ExternalID []string `query:"external_id"`
+	// Only records with one of these.
+	SubaccountID []string `query:"subaccount_id"`
 	// The zone whose rule applied at the start.
 	ZoneID []string `query:"zone_id"`
 	// Where they began. With a sort other than created_at or started_at it needs a range of one
@@ -119,6 +129,10 @@ type RideListParams struct {
 
 // List sends GET /rides: list rides.
 //
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
 // [WithExpand] accepts customer, vehicle, pricing_plan.
 //
 // The key needs the permission rides.read.
@@ -152,6 +166,9 @@ func (s *FleetRidesService) Create(ctx context.Context, body RideCreate, opts ..
 // Get sends GET /rides/{id}: read a ride. With [WithIfNoneMatch] it returns nil for an
 // unchanged record.
 //
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
 // [WithExpand] accepts customer, vehicle, pricing_plan.
 //
 // The key needs the permission rides.read.
@@ -182,17 +199,25 @@ func (s *FleetRidesService) Modify(ctx context.Context, id string, change func(*
 }
 
 // FleetVehiclesService has the operations of the group "Vehicles".
+//
+// Vehicles with their states, positions and telemetry.
 type FleetVehiclesService struct{ c *client }
 
 // VehicleListParams are the query parameters of FleetVehiclesService.List. Zero values are not sent.
 type VehicleListParams struct {
-	State         []VehicleState      `query:"state"`
-	VehicleTypeID []string            `query:"vehicle_type_id"`
-	FormFactor    []VehicleFormFactor `query:"form_factor"`
+	// Only records with one of these.
+	State []VehicleState `query:"state"`
+	// Only records with one of these.
+	VehicleTypeID []string `query:"vehicle_type_id"`
+	// Only records with one of these.
+	FormFactor []VehicleFormFactor `query:"form_factor"`
 	// Case-insensitive.
-	Code         []string `query:"code"`
-	DeviceID     []string `query:"device_id"`
-	ExternalID   []string `query:"external_id"`
+	Code []string `query:"code"`
+	// Only records with one of these.
+	DeviceID []string `query:"device_id"`
+	// Only records with one of these.
+	ExternalID []string `query:"external_id"`
+	// Only records with one of these.
 	SubaccountID []string `query:"subaccount_id"`
 	// Only vehicles inside.
 	ZoneID []string `query:"zone_id"`
@@ -241,6 +266,8 @@ type VehicleListParams struct {
 //
 // A search around a point, with lat and lng, is sorted by distance by default; each record has
 // distance_meters.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // [WithExpand] accepts vehicle_type, current_ride, pricing_plan.
 //
@@ -294,6 +321,9 @@ func (s *FleetVehiclesService) ImportFrom(ctx context.Context, mediaType string,
 // Get sends GET /vehicles/{id}: read a vehicle. With [WithIfNoneMatch] it returns nil for an
 // unchanged record.
 //
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
 // [WithExpand] accepts vehicle_type, current_ride, pricing_plan.
 //
 // The key needs the permission vehicles.read.
@@ -332,16 +362,21 @@ func (s *FleetVehiclesService) Modify(ctx context.Context, id string, change fun
 }
 
 // FleetCustomersService has the operations of the group "Customers".
+//
+// Riders. They sign up in the operator's app.
 type FleetCustomersService struct{ c *client }
 
 // FleetCustomerListParams are the query parameters of FleetCustomersService.List. Zero values are not sent.
 type FleetCustomerListParams struct {
+	// Only records with one of these.
 	Status []FleetCustomerStatus `query:"status"`
 	// Case-insensitive.
 	Email []string `query:"email"`
 	// As E.164; the + is written %2B.
-	Phone        []string `query:"phone"`
-	ExternalID   []string `query:"external_id"`
+	Phone []string `query:"phone"`
+	// Only records with one of these.
+	ExternalID []string `query:"external_id"`
+	// Only records with one of these.
 	SubaccountID []string `query:"subaccount_id"`
 	// created_at at or after this.
 	CreatedAtGte time.Time `query:"created_at[gte]"`
@@ -377,6 +412,10 @@ type FleetCustomerListParams struct {
 
 // List sends GET /customers: list customers.
 //
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
 // The key needs the permission customers.read.
 func (s *FleetCustomersService) List(ctx context.Context, params FleetCustomerListParams, opts ...CallOption) (*Page[FleetCustomer], error) {
 	return list[FleetCustomer](ctx, s.c, request{method: "GET", path: path("/customers"), params: params, options: opts})
@@ -395,6 +434,9 @@ func (s *FleetCustomersService) ExportCSV(ctx context.Context, params FleetCusto
 
 // Get sends GET /customers/{id}: read a customer. With [WithIfNoneMatch] it returns nil for an
 // unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
 //
 // The key needs the permission customers.read.
 func (s *FleetCustomersService) Get(ctx context.Context, id string, opts ...CallOption) (*FleetCustomer, error) {
@@ -423,14 +465,20 @@ func (s *FleetCustomersService) Modify(ctx context.Context, id string, change fu
 }
 
 // FleetPricingService has the operations of the group "Pricing".
+//
+// Pricing plans. They are created and retired in the dashboard.
 type FleetPricingService struct{ c *client }
 
 // PricingPlanListParams are the query parameters of FleetPricingService.List. Zero values are not sent.
 type PricingPlanListParams struct {
-	Active        Optional[bool] `query:"active"`
-	Currency      []string       `query:"currency"`
-	VehicleTypeID []string       `query:"vehicle_type_id"`
-	SubaccountID  []string       `query:"subaccount_id"`
+	// Only records with this active.
+	Active Optional[bool] `query:"active"`
+	// Only records with one of these.
+	Currency []string `query:"currency"`
+	// Only records with one of these.
+	VehicleTypeID []string `query:"vehicle_type_id"`
+	// Only records with one of these.
+	SubaccountID []string `query:"subaccount_id"`
 	// How many records a page has.
 	Limit int `query:"limit"`
 	// The next_cursor of the page before.
@@ -440,6 +488,10 @@ type PricingPlanListParams struct {
 }
 
 // List sends GET /pricing: list pricing plans.
+//
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission pricing.read.
 func (s *FleetPricingService) List(ctx context.Context, params PricingPlanListParams, opts ...CallOption) (*Page[PricingPlan], error) {
@@ -459,6 +511,9 @@ func (s *FleetPricingService) ExportCSV(ctx context.Context, params PricingPlanL
 
 // Get sends GET /pricing/{id}: read a pricing plan. With [WithIfNoneMatch] it returns nil for
 // an unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
 //
 // The key needs the permission pricing.read.
 func (s *FleetPricingService) Get(ctx context.Context, id string, opts ...CallOption) (*PricingPlan, error) {
@@ -489,12 +544,16 @@ func (s *FleetPricingService) Modify(ctx context.Context, id string, change func
 }
 
 // FleetZonesService has the operations of the group "Zones".
+//
+// Areas in which rules hold.
 type FleetZonesService struct{ c *client }
 
 // ZoneListParams are the query parameters of FleetZonesService.List. Zero values are not sent.
 type ZoneListParams struct {
-	Type         []ZoneType `query:"type"`
-	SubaccountID []string   `query:"subaccount_id"`
+	// Only records with one of these.
+	Type []ZoneType `query:"type"`
+	// Only records with one of these.
+	SubaccountID []string `query:"subaccount_id"`
 	// Only zones in force now, or not.
 	InForce Optional[bool] `query:"in_force"`
 	// Only zones that intersect it. minLng,minLat,maxLng,maxLat, edges included; a minLng that is
@@ -513,6 +572,11 @@ type ZoneListParams struct {
 }
 
 // List sends GET /zones: list zones.
+//
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/geo+json or application/x-ndjson or text/csv the answer is the
+// whole list, as a stream.
 //
 // The key needs the permission zones.read.
 func (s *FleetZonesService) List(ctx context.Context, params ZoneListParams, opts ...CallOption) (*Page[Zone], error) {
@@ -571,6 +635,9 @@ func (s *FleetZonesService) ImportFrom(ctx context.Context, mediaType string, fr
 // Get sends GET /zones/{id}: read a zone. With [WithIfNoneMatch] it returns nil for an
 // unchanged record.
 //
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
 // The key needs the permission zones.read.
 func (s *FleetZonesService) Get(ctx context.Context, id string, opts ...CallOption) (*Zone, error) {
 	return call[Zone](ctx, s.c, request{method: "GET", path: path("/zones/{id}", id), options: opts})
@@ -589,6 +656,8 @@ func (s *FleetZonesService) Update(ctx context.Context, id string, body ZoneUpda
 
 // Delete sends DELETE /zones/{id}: delete a zone.
 //
+// Its rules end at once. Rides keep its id.
+//
 // The key needs the permission zones.delete.
 func (s *FleetZonesService) Delete(ctx context.Context, id string, opts ...CallOption) error {
 	return s.c.call(ctx, request{method: "DELETE", path: path("/zones/{id}", id), idempotent: true, options: opts}, nil)
@@ -603,6 +672,8 @@ func (s *FleetZonesService) Modify(ctx context.Context, id string, change func(*
 }
 
 // FleetAnalyticsService has the operations of the group "Analytics".
+//
+// Figures of rides and revenue by period and group.
 type FleetAnalyticsService struct{ c *client }
 
 // FleetAnalyticsRevenueParams are the query parameters of FleetAnalyticsService.Revenue. Zero values are not sent.
@@ -619,9 +690,11 @@ type FleetAnalyticsRevenueParams struct {
 	GroupBy []FleetAnalyticsGroupBy `query:"group_by"`
 	// The time by which a ride belongs to a period, whole; ended_at unless said otherwise. That a
 	// reservation was made stands in for a start that never was.
-	DateBasis     AnalyticsDateBasis `query:"date_basis"`
-	SubaccountID  []string           `query:"subaccount_id"`
-	VehicleTypeID []string           `query:"vehicle_type_id"`
+	DateBasis AnalyticsDateBasis `query:"date_basis"`
+	// Only records with one of these.
+	SubaccountID []string `query:"subaccount_id"`
+	// Only records with one of these.
+	VehicleTypeID []string `query:"vehicle_type_id"`
 	// Defaults to rider.
 	TripType []RideTripType `query:"trip_type"`
 }
@@ -631,6 +704,8 @@ type FleetAnalyticsRevenueParams struct {
 //
 // By periods of a time zone, and in each by up to two members of the rides. Read from live
 // data. An export has the rows. Currencies are never added up: each has rows of its own.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission analytics.read.
 func (s *FleetAnalyticsService) Revenue(ctx context.Context, params FleetAnalyticsRevenueParams, opts ...CallOption) (*AnalyticsRevenue, error) {
@@ -663,9 +738,11 @@ type FleetAnalyticsRidesParams struct {
 	GroupBy []FleetAnalyticsGroupBy `query:"group_by"`
 	// The time by which a ride belongs to a period, whole; started_at unless said otherwise. That
 	// a reservation was made stands in for a start that never was.
-	DateBasis     AnalyticsDateBasis `query:"date_basis"`
-	SubaccountID  []string           `query:"subaccount_id"`
-	VehicleTypeID []string           `query:"vehicle_type_id"`
+	DateBasis AnalyticsDateBasis `query:"date_basis"`
+	// Only records with one of these.
+	SubaccountID []string `query:"subaccount_id"`
+	// Only records with one of these.
+	VehicleTypeID []string `query:"vehicle_type_id"`
 	// Defaults to rider.
 	TripType []RideTripType `query:"trip_type"`
 }
@@ -675,6 +752,8 @@ type FleetAnalyticsRidesParams struct {
 //
 // By periods of a time zone, and in each by up to two members of the rides. Read from live
 // data. An export has the rows.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission analytics.read.
 func (s *FleetAnalyticsService) Rides(ctx context.Context, params FleetAnalyticsRidesParams, opts ...CallOption) (*AnalyticsRides, error) {
@@ -694,6 +773,8 @@ func (s *FleetAnalyticsService) ExportCSVRides(ctx context.Context, params Fleet
 }
 
 // FleetSettingsService has the operations of the group "Settings".
+//
+// Settings of the account and its subaccounts, and the audit log.
 type FleetSettingsService struct{ c *client }
 
 // Get sends GET /settings: read the settings. With [WithIfNoneMatch] it returns nil for an
@@ -723,7 +804,9 @@ func (s *FleetSettingsService) Update(ctx context.Context, body SettingsUpdate, 
 
 // FleetSettingsListAuditLogParams are the query parameters of FleetSettingsService.ListAuditLog. Zero values are not sent.
 type FleetSettingsListAuditLogParams struct {
-	Action   string `query:"action"`
+	// Only records with this action.
+	Action string `query:"action"`
+	// Only records with this target_id.
 	TargetID string `query:"target_id"`
 	// How many records a page has.
 	Limit int `query:"limit"`
@@ -738,6 +821,8 @@ type FleetSettingsListAuditLogParams struct {
 // records are deleted.
 //
 // Needs an API key for all subaccounts.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission settings.read.
 func (s *FleetSettingsService) ListAuditLog(ctx context.Context, params FleetSettingsListAuditLogParams, opts ...CallOption) (*Page[FleetAuditEntry], error) {
@@ -768,6 +853,10 @@ type FleetSettingsListSubaccountsParams struct {
 
 // ListSubaccounts sends GET /settings/subaccounts: list subaccounts.
 //
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
 // The key needs the permission settings.read.
 func (s *FleetSettingsService) ListSubaccounts(ctx context.Context, params FleetSettingsListSubaccountsParams, opts ...CallOption) (*Page[Subaccount], error) {
 	return list[Subaccount](ctx, s.c, request{method: "GET", path: path("/settings/subaccounts"), params: params, options: opts})
@@ -787,6 +876,9 @@ func (s *FleetSettingsService) ExportCSVSubaccounts(ctx context.Context, params 
 
 // GetSubaccount sends GET /settings/subaccounts/{id}: read a subaccount. With
 // [WithIfNoneMatch] it returns nil for an unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
 //
 // The key needs the permission settings.read.
 func (s *FleetSettingsService) GetSubaccount(ctx context.Context, id string, opts ...CallOption) (*Subaccount, error) {
@@ -815,10 +907,15 @@ func (s *FleetSettingsService) Modify(ctx context.Context, change func(*Settings
 }
 
 // FleetSandboxService has the operations of the group "Sandbox".
+//
+// The clock of the sandbox, and its reset.
 type FleetSandboxService struct{ c *client }
 
 // GetClock sends GET /sandbox/clock: read the sandbox's clock. With [WithIfNoneMatch] it
 // returns nil for an unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
 //
 // Only the sandbox has it.
 //
@@ -855,6 +952,8 @@ func (s *FleetSandboxService) Reset(ctx context.Context, opts ...CallOption) err
 }
 
 // FleetAPIKeyService has the operations of the group "API key".
+//
+// The key that is used, and its last requests.
 type FleetAPIKeyService struct{ c *client }
 
 // Get sends GET /key: read the calling key. With [WithIfNoneMatch] it returns nil for an

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Helpdesk is a client of the helpdesk API, version 1.0. Goroutines may share it.
+// Helpdesk is a client of the helpdesk API, version 2026-11-23. Goroutines may share it.
 type Helpdesk struct {
 	Tickets       *HelpdeskTicketsService
 	Messages      *HelpdeskMessagesService
@@ -46,23 +46,30 @@ func NewHelpdesk(o Options) (*Helpdesk, error) {
 }
 
 // HelpdeskTicketsService has the operations of the group "Tickets".
+//
+// Requests of customers: list, search, create, change, merge and split them.
 type HelpdeskTicketsService struct{ c *client }
 
 // TicketListParams are the query parameters of HelpdeskTicketsService.List. Zero values are not sent.
 type TicketListParams struct {
 	// Words in the subject or a message; all must match, in any order.
-	Q        string           `query:"q"`
-	Status   []TicketStatus   `query:"status"`
+	Q string `query:"q"`
+	// Only records with one of these.
+	Status []TicketStatus `query:"status"`
+	// Only records with one of these.
 	Priority []TicketPriority `query:"priority"`
 	// Ids of members; none for tickets without an assignee.
 	AssigneeID []string `query:"assignee_id"`
+	// Only records with one of these.
 	CustomerID []string `query:"customer_id"`
 	// Where tickets were created: email, sms, business_messaging, social_messenger, voice, chat,
 	// storefront, marketplace, payments, api.
 	Channel []string `query:"channel"`
 	// Tickets that have one of these.
-	Tags       []string `query:"tags"`
-	Number     []string `query:"number"`
+	Tags []string `query:"tags"`
+	// Only records with one of these.
+	Number []string `query:"number"`
+	// Only records with one of these.
 	ExternalID []string `query:"external_id"`
 	// created_at at or after this.
 	CreatedAtGte time.Time `query:"created_at[gte]"`
@@ -89,6 +96,10 @@ type TicketListParams struct {
 }
 
 // List sends GET /tickets: list and search tickets.
+//
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // [WithExpand] accepts customer.
 //
@@ -125,6 +136,9 @@ func (s *HelpdeskTicketsService) Create(ctx context.Context, body TicketCreate, 
 
 // Get sends GET /tickets/{id}: read a ticket. With [WithIfNoneMatch] it returns nil for an
 // unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
 //
 // [WithExpand] accepts customer.
 //
@@ -198,6 +212,8 @@ func (s *HelpdeskTicketsService) Modify(ctx context.Context, id string, change f
 }
 
 // HelpdeskMessagesService has the operations of the group "Messages".
+//
+// Messages and conversations of a ticket, replies to customers, notes, and files.
 type HelpdeskMessagesService struct{ c *client }
 
 // GetAttachment sends GET /attachments/{id}: get an attachment. The caller closes the file.
@@ -222,6 +238,10 @@ type MessageListConversationsParams struct {
 
 // ListConversations sends GET /tickets/{id}/conversations: list a ticket's conversations.
 //
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
 // The key needs the permission messages.read.
 func (s *HelpdeskMessagesService) ListConversations(ctx context.Context, id string, params MessageListConversationsParams, opts ...CallOption) (*Page[Conversation], error) {
 	return list[Conversation](ctx, s.c, request{method: "GET", path: path("/tickets/{id}/conversations", id), params: params, options: opts})
@@ -241,7 +261,9 @@ func (s *HelpdeskMessagesService) ExportCSVConversations(ctx context.Context, id
 
 // MessageListParams are the query parameters of HelpdeskMessagesService.List. Zero values are not sent.
 type MessageListParams struct {
-	Kind      []MessageKind      `query:"kind"`
+	// Only records with one of these.
+	Kind []MessageKind `query:"kind"`
+	// Only records with one of these.
 	Direction []MessageDirection `query:"direction"`
 	// created_at at or after this.
 	CreatedAtGte time.Time `query:"created_at[gte]"`
@@ -260,6 +282,10 @@ type MessageListParams struct {
 }
 
 // List sends GET /tickets/{id}/messages: list a ticket's messages.
+//
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // [WithExpand] accepts ticket.
 //
@@ -297,6 +323,9 @@ func (s *HelpdeskMessagesService) Create(ctx context.Context, id string, body Me
 // Get sends GET /tickets/{id}/messages/{message_id}: read a message. With [WithIfNoneMatch] it
 // returns nil for an unchanged record.
 //
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
 // [WithExpand] accepts ticket.
 //
 // The key needs the permission messages.read.
@@ -305,6 +334,8 @@ func (s *HelpdeskMessagesService) Get(ctx context.Context, id string, messageID 
 }
 
 // HelpdeskCustomersService has the operations of the group "Customers".
+//
+// People who contact the organization.
 type HelpdeskCustomersService struct{ c *client }
 
 // CustomerListParams are the query parameters of HelpdeskCustomersService.List. Zero values are not sent.
@@ -314,7 +345,8 @@ type CustomerListParams struct {
 	// Any of the customer's addresses, case-insensitive.
 	Email []string `query:"email"`
 	// Any of the customer's numbers, as E.164; the + is written %2B.
-	Phone      []string `query:"phone"`
+	Phone []string `query:"phone"`
+	// Only records with one of these.
 	ExternalID []string `query:"external_id"`
 	// created_at at or after this.
 	CreatedAtGte time.Time `query:"created_at[gte]"`
@@ -341,6 +373,10 @@ type CustomerListParams struct {
 }
 
 // List sends GET /customers: list customers.
+//
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission customers.read.
 func (s *HelpdeskCustomersService) List(ctx context.Context, params CustomerListParams, opts ...CallOption) (*Page[Customer], error) {
@@ -369,6 +405,9 @@ func (s *HelpdeskCustomersService) Create(ctx context.Context, body CustomerCrea
 
 // Get sends GET /customers/{id}: read a customer. With [WithIfNoneMatch] it returns nil for an
 // unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
 //
 // The key needs the permission customers.read.
 func (s *HelpdeskCustomersService) Get(ctx context.Context, id string, opts ...CallOption) (*Customer, error) {
@@ -410,6 +449,8 @@ func (s *HelpdeskCustomersService) Modify(ctx context.Context, id string, change
 }
 
 // HelpdeskMembersService has the operations of the group "Members".
+//
+// Users of the organization, to whom tickets can be assigned.
 type HelpdeskMembersService struct{ c *client }
 
 // MemberListParams are the query parameters of HelpdeskMembersService.List. Zero values are not sent.
@@ -426,6 +467,8 @@ type MemberListParams struct {
 //
 // The organization's members, oldest membership first. They are invited and removed in the
 // dashboard.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission tickets.read.
 func (s *HelpdeskMembersService) List(ctx context.Context, params MemberListParams, opts ...CallOption) (*Page[Member], error) {
@@ -444,6 +487,8 @@ func (s *HelpdeskMembersService) ExportCSV(ctx context.Context, params MemberLis
 }
 
 // HelpdeskWebhooksService has the operations of the group "Webhooks".
+//
+// Subscriptions to events, and their deliveries.
 type HelpdeskWebhooksService struct{ c *client }
 
 // WebhookListParams are the query parameters of HelpdeskWebhooksService.List. Zero values are not sent.
@@ -459,6 +504,8 @@ type WebhookListParams struct {
 // List sends GET /webhooks: list webhooks.
 //
 // An organization has at most 100.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission webhooks.read.
 func (s *HelpdeskWebhooksService) List(ctx context.Context, params WebhookListParams, opts ...CallOption) (*Page[Webhook], error) {
@@ -487,6 +534,9 @@ func (s *HelpdeskWebhooksService) Create(ctx context.Context, body WebhookCreate
 
 // Get sends GET /webhooks/{id}: get a webhook. With [WithIfNoneMatch] it returns nil for an
 // unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
 //
 // The key needs the permission webhooks.read.
 func (s *HelpdeskWebhooksService) Get(ctx context.Context, id string, opts ...CallOption) (*Webhook, error) {
@@ -517,11 +567,14 @@ func (s *HelpdeskWebhooksService) Delete(ctx context.Context, id string, opts ..
 
 // WebhookListDeliveriesParams are the query parameters of HelpdeskWebhooksService.ListDeliveries. Zero values are not sent.
 type WebhookListDeliveriesParams struct {
-	Event   []DeliveryEvent `query:"event"`
-	EventID string          `query:"event_id"`
+	// Only records with one of these.
+	Event []DeliveryEvent `query:"event"`
+	// Only records with this event_id.
+	EventID string `query:"event_id"`
 	// Of the event's ticket.
-	TicketID string          `query:"ticket_id"`
-	State    []DeliveryState `query:"state"`
+	TicketID string `query:"ticket_id"`
+	// Only records with one of these.
+	State []DeliveryState `query:"state"`
 	// created_at at or after this.
 	CreatedAtGte time.Time `query:"created_at[gte]"`
 	// created_at after this.
@@ -540,6 +593,8 @@ type WebhookListDeliveriesParams struct {
 //
 // The newest first. Selective filters can return short or empty pages while has_more is true:
 // continue with next_cursor.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission webhooks.read.
 func (s *HelpdeskWebhooksService) ListDeliveries(ctx context.Context, id string, params WebhookListDeliveriesParams, opts ...CallOption) (*Page[Delivery], error) {
@@ -630,6 +685,8 @@ func (s *HelpdeskWebhooksService) Modify(ctx context.Context, id string, change 
 }
 
 // HelpdeskChannelsService has the operations of the group "Channels".
+//
+// Addresses at which customers reach the organization, and the proofs that they are its own.
 type HelpdeskChannelsService struct{ c *client }
 
 // ChannelListParams are the query parameters of HelpdeskChannelsService.List. Zero values are not sent.
@@ -643,6 +700,10 @@ type ChannelListParams struct {
 }
 
 // List sends GET /channels: list channels.
+//
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission channels.read.
 func (s *HelpdeskChannelsService) List(ctx context.Context, params ChannelListParams, opts ...CallOption) (*Page[Channel], error) {
@@ -674,6 +735,9 @@ func (s *HelpdeskChannelsService) Create(ctx context.Context, body ChannelCreate
 // Get sends GET /channels/{id}: get a channel. With [WithIfNoneMatch] it returns nil for an
 // unchanged record.
 //
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
 // The key needs the permission channels.read.
 func (s *HelpdeskChannelsService) Get(ctx context.Context, id string, opts ...CallOption) (*Channel, error) {
 	return call[Channel](ctx, s.c, request{method: "GET", path: path("/channels/{id}", id), options: opts})
@@ -701,6 +765,9 @@ func (s *HelpdeskChannelsService) Delete(ctx context.Context, id string, opts ..
 
 // GetProof sends GET /channels/{id}/proof: get a channel's proof. With [WithIfNoneMatch] it
 // returns nil for an unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
 //
 // The key needs the permission channels.read.
 func (s *HelpdeskChannelsService) GetProof(ctx context.Context, id string, opts ...CallOption) (*ChannelProof, error) {
@@ -741,13 +808,18 @@ func (s *HelpdeskChannelsService) Modify(ctx context.Context, id string, change 
 }
 
 // HelpdeskInboundEventsService has the operations of the group "Inbound events".
+//
+// Verified requests of the channels' providers, and their results.
 type HelpdeskInboundEventsService struct{ c *client }
 
 // InboundEventListParams are the query parameters of HelpdeskInboundEventsService.List. Zero values are not sent.
 type InboundEventListParams struct {
-	State     []InboundEventState `query:"state"`
-	Channel   string              `query:"channel"`
-	ChannelID string              `query:"channel_id"`
+	// Only records with one of these.
+	State []InboundEventState `query:"state"`
+	// Only records with this channel.
+	Channel string `query:"channel"`
+	// Only records with this channel_id.
+	ChannelID string `query:"channel_id"`
 	// How many records a page has.
 	Limit int `query:"limit"`
 	// The next_cursor of the page before.
@@ -758,6 +830,8 @@ type InboundEventListParams struct {
 //
 // Newest first. Only events of the organization's channels: events for unconnected addresses
 // are visible to the operator only.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission channels.read.
 func (s *HelpdeskInboundEventsService) List(ctx context.Context, params InboundEventListParams, opts ...CallOption) (*Page[InboundEvent], error) {
@@ -779,6 +853,9 @@ func (s *HelpdeskInboundEventsService) ExportCSV(ctx context.Context, params Inb
 // Get sends GET /inbound-events/{id}: get an inbound event. With [WithIfNoneMatch] it returns
 // nil for an unchanged record.
 //
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
 // The key needs the permission channels.read.
 func (s *HelpdeskInboundEventsService) Get(ctx context.Context, id string, opts ...CallOption) (*InboundEvent, error) {
 	return call[InboundEvent](ctx, s.c, request{method: "GET", path: path("/inbound-events/{id}", id), options: opts})
@@ -786,6 +863,9 @@ func (s *HelpdeskInboundEventsService) Get(ctx context.Context, id string, opts 
 
 // GetRaw sends GET /inbound-events/{id}/raw: get the request as received. With
 // [WithIfNoneMatch] it returns nil for an unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
 //
 // The key needs the permission channels.read.
 func (s *HelpdeskInboundEventsService) GetRaw(ctx context.Context, id string, opts ...CallOption) (*InboundEventRaw, error) {
@@ -805,12 +885,16 @@ func (s *HelpdeskInboundEventsService) Replay(ctx context.Context, id string, op
 }
 
 // HelpdeskEventsService has the operations of the group "Events".
+//
+// Changes of tickets, messages and customers, as delivered to webhooks.
 type HelpdeskEventsService struct{ c *client }
 
 // EventListParams are the query parameters of HelpdeskEventsService.List. Zero values are not sent.
 type EventListParams struct {
-	Event    []EventEvent `query:"event"`
-	TicketID string       `query:"ticket_id"`
+	// Only records with one of these.
+	Event []EventEvent `query:"event"`
+	// Only records with this ticket_id.
+	TicketID string `query:"ticket_id"`
 	// created_at at or after this.
 	CreatedAtGte time.Time `query:"created_at[gte]"`
 	// created_at after this.
@@ -828,6 +912,10 @@ type EventListParams struct {
 }
 
 // List sends GET /events: list events.
+//
+// A page of the records; next_cursor leads to the next page.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission events.read.
 func (s *HelpdeskEventsService) List(ctx context.Context, params EventListParams, opts ...CallOption) (*Page[Event], error) {
@@ -848,6 +936,9 @@ func (s *HelpdeskEventsService) ExportCSV(ctx context.Context, params EventListP
 // Get sends GET /events/{id}: get an event. With [WithIfNoneMatch] it returns nil for an
 // unchanged record.
 //
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
+//
 // The key needs the permission events.read.
 func (s *HelpdeskEventsService) Get(ctx context.Context, id string, opts ...CallOption) (*Event, error) {
 	return call[Event](ctx, s.c, request{method: "GET", path: path("/events/{id}", id), options: opts})
@@ -865,6 +956,8 @@ func (s *HelpdeskEventsService) Replay(ctx context.Context, id string, body Even
 }
 
 // HelpdeskAnalyticsService has the operations of the group "Analytics".
+//
+// Figures of tickets by period and group.
 type HelpdeskAnalyticsService struct{ c *client }
 
 // AnalyticsTicketsParams are the query parameters of HelpdeskAnalyticsService.Tickets. Zero values are not sent.
@@ -887,6 +980,8 @@ type AnalyticsTicketsParams struct {
 // By periods of a time zone, and in each by up to two members of the tickets as they are now.
 // Read from live data. An export has the rows.
 //
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
 // The key needs the permission analytics.read.
 func (s *HelpdeskAnalyticsService) Tickets(ctx context.Context, params AnalyticsTicketsParams, opts ...CallOption) (*AnalyticsTickets, error) {
 	return call[AnalyticsTickets](ctx, s.c, request{method: "GET", path: path("/analytics/tickets"), params: params, options: opts})
@@ -905,11 +1000,15 @@ func (s *HelpdeskAnalyticsService) ExportCSVTickets(ctx context.Context, params 
 }
 
 // HelpdeskSettingsService has the operations of the group "Settings".
+//
+// SLA policies and the audit log.
 type HelpdeskSettingsService struct{ c *client }
 
 // SettingsListAuditLogParams are the query parameters of HelpdeskSettingsService.ListAuditLog. Zero values are not sent.
 type SettingsListAuditLogParams struct {
-	Action   string `query:"action"`
+	// Only records with this action.
+	Action string `query:"action"`
+	// Only records with this target_id.
 	TargetID string `query:"target_id"`
 	// How many records a page has.
 	Limit int `query:"limit"`
@@ -921,6 +1020,8 @@ type SettingsListAuditLogParams struct {
 //
 // Security-relevant actions in the helpdesk: sign-ins, members, channels, webhooks, API keys,
 // settings and more. Newest first. Entries remain after their records are deleted.
+//
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //
 // The key needs the permission settings.read.
 func (s *HelpdeskSettingsService) ListAuditLog(ctx context.Context, params SettingsListAuditLogParams, opts ...CallOption) (*Page[AuditEntry], error) {
@@ -953,6 +1054,8 @@ type SettingsListSLAPoliciesParams struct {
 //
 // At most one per priority, from low to urgent.
 //
+// With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+//
 // The key needs the permission settings.read.
 func (s *HelpdeskSettingsService) ListSLAPolicies(ctx context.Context, params SettingsListSLAPoliciesParams, opts ...CallOption) (*Page[SLAPolicy], error) {
 	return list[SLAPolicy](ctx, s.c, request{method: "GET", path: path("/sla-policies"), params: params, options: opts})
@@ -972,6 +1075,9 @@ func (s *HelpdeskSettingsService) ExportCSVSLAPolicies(ctx context.Context, para
 
 // GetSLAPolicy sends GET /sla-policies/{priority}: get an SLA policy. With [WithIfNoneMatch]
 // it returns nil for an unchanged record.
+//
+// The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+// read.
 //
 // The key needs the permission settings.read.
 func (s *HelpdeskSettingsService) GetSLAPolicy(ctx context.Context, priority string, opts ...CallOption) (*SLAPolicy, error) {
@@ -1001,6 +1107,8 @@ func (s *HelpdeskSettingsService) DeleteSLAPolicy(ctx context.Context, priority 
 }
 
 // HelpdeskAPIKeyService has the operations of the group "API key".
+//
+// The key that is used, and its last requests.
 type HelpdeskAPIKeyService struct{ c *client }
 
 // Get sends GET /key: read the calling key. With [WithIfNoneMatch] it returns nil for an
@@ -1636,11 +1744,11 @@ type Event struct {
 	CreatedAt time.Time `json:"created_at"`
 	// The records at the time of the event: ticket, message, customer, sla and changes, as
 	// applicable. Same as the data of a webhook with payload_form b.
-	Data     map[string]json.RawMessage `json:"data"`
-	Event    EventEvent                 `json:"event"`
-	ID       string                     `json:"id"`
-	Object   string                     `json:"object"`
-	TicketID *string                    `json:"ticket_id"`
+	Data     EventData  `json:"data"`
+	Event    EventEvent `json:"event"`
+	ID       string     `json:"id"`
+	Object   string     `json:"object"`
+	TicketID *string    `json:"ticket_id"`
 
 	raw json.RawMessage
 }
@@ -1651,6 +1759,246 @@ func (r *Event) Raw() json.RawMessage { return r.raw }
 // UnmarshalJSON implements [json.Unmarshaler].
 func (r *Event) UnmarshalJSON(text []byte) error {
 	type plain Event
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventAuditEntry is part of answers.
+//
+// An entry of the audit log, as exported.
+type EventAuditEntry struct {
+	Action      string                     `json:"action"`
+	Actor       EventAuditEntryActor       `json:"actor"`
+	At          time.Time                  `json:"at"`
+	Changes     map[string]EventChange     `json:"changes"`
+	Details     map[string]json.RawMessage `json:"details"`
+	Environment string                     `json:"environment"`
+	Hash        *string                    `json:"hash"`
+	ID          string                     `json:"id"`
+	IP          *string                    `json:"ip"`
+	// The key of the hash.
+	KeyID *string `json:"key_id"`
+	// The chain of the entry.
+	Ledger         *string `json:"ledger"`
+	OrganizationID string  `json:"organization_id"`
+	Outcome        *string `json:"outcome"`
+	// The hash of the entry before.
+	Previous  *string `json:"previous"`
+	RequestID *string `json:"request_id"`
+	// Increases by 1 within a ledger.
+	Sequence  int64                 `json:"sequence"`
+	Service   string                `json:"service"`
+	Surface   *string               `json:"surface"`
+	Target    EventAuditEntryTarget `json:"target"`
+	UserAgent *string               `json:"user_agent"`
+}
+
+// EventAuditEntryActor is part of answers.
+type EventAuditEntryActor struct {
+	Email *string `json:"email"`
+	ID    *string `json:"id"`
+	Type  string  `json:"type"`
+}
+
+// EventAuditEntryTarget is part of answers.
+type EventAuditEntryTarget struct {
+	ID         string  `json:"id"`
+	Name       string  `json:"name"`
+	PartialKey *string `json:"partial_key"`
+	Type       string  `json:"type"`
+}
+
+// EventAuditRecordedData is part of answers.
+type EventAuditRecordedData struct {
+	Entry EventAuditEntry `json:"entry"`
+	// true in a test delivery.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventAuditRecordedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventAuditRecordedData) UnmarshalJSON(text []byte) error {
+	type plain EventAuditRecordedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventChange is part of answers.
+//
+// A field before and after.
+type EventChange struct {
+	From json.RawMessage `json:"from"`
+	To   json.RawMessage `json:"to"`
+}
+
+// EventConversationCreatedData is part of answers.
+type EventConversationCreatedData struct {
+	Message EventMessage `json:"message"`
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventConversationCreatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventConversationCreatedData) UnmarshalJSON(text []byte) error {
+	type plain EventConversationCreatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventCustomer is part of answers.
+//
+// A customer as of the event.
+type EventCustomer struct {
+	Email *string `json:"email"`
+	ID    string  `json:"id"`
+	Name  *string `json:"name"`
+	Phone *string `json:"phone"`
+}
+
+// EventCustomerCreatedData is part of answers.
+type EventCustomerCreatedData struct {
+	Customer EventCustomer `json:"customer"`
+	// true in a test delivery.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventCustomerCreatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventCustomerCreatedData) UnmarshalJSON(text []byte) error {
+	type plain EventCustomerCreatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventCustomerUpdatedData is part of answers.
+type EventCustomerUpdatedData struct {
+	// The changed fields; absent if a change has none of them.
+	Changes  map[string]EventChange `json:"changes"`
+	Customer EventCustomer          `json:"customer"`
+	// true in a test delivery.
+	Test *bool `json:"test"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventCustomerUpdatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventCustomerUpdatedData) UnmarshalJSON(text []byte) error {
+	type plain EventCustomerUpdatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventData is part of answers.
+type EventData struct {
+	Changes  map[string]EventChange `json:"changes"`
+	Customer *EventCustomer         `json:"customer"`
+	Message  *EventMessage          `json:"message"`
+	SLA      *EventSLA              `json:"sla"`
+	Ticket   *EventTicket           `json:"ticket"`
+}
+
+// EventMessage is part of answers.
+//
+// A message as of the event.
+type EventMessage struct {
+	Attachments    []EventMessageAttachment `json:"attachments"`
+	Author         EventMessageAuthor       `json:"author"`
+	Channel        *string                  `json:"channel"`
+	ConversationID *string                  `json:"conversation_id"`
+	CreatedAt      time.Time                `json:"created_at"`
+	Direction      MessageDirection         `json:"direction"`
+	ExternalID     *string                  `json:"external_id"`
+	HTML           *string                  `json:"html"`
+	ID             string                   `json:"id"`
+	Kind           MessageKind              `json:"kind"`
+	Text           *string                  `json:"text"`
+	TicketID       string                   `json:"ticket_id"`
+}
+
+// EventMessageAgentReplyData is part of answers.
+type EventMessageAgentReplyData struct {
+	Message EventMessage `json:"message"`
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventMessageAgentReplyData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventMessageAgentReplyData) UnmarshalJSON(text []byte) error {
+	type plain EventMessageAgentReplyData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventMessageAttachment is part of answers.
+type EventMessageAttachment struct {
+	ContentType *string `json:"content_type"`
+	ID          string  `json:"id"`
+	Name        *string `json:"name"`
+	// Bytes; null until the file is stored, or if it could not be fetched.
+	Size *int64 `json:"size"`
+	// Valid for seven days without an API key; null if the file could not be fetched.
+	URL *string `json:"url"`
+}
+
+// EventMessageAuthor is part of answers.
+type EventMessageAuthor struct {
+	ID   *string           `json:"id"`
+	Name *string           `json:"name"`
+	Type MessageAuthorType `json:"type"`
+}
+
+// EventMessageCreatedData is part of answers.
+type EventMessageCreatedData struct {
+	Message EventMessage `json:"message"`
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventMessageCreatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventMessageCreatedData) UnmarshalJSON(text []byte) error {
+	type plain EventMessageCreatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventMessageCustomerReplyData is part of answers.
+type EventMessageCustomerReplyData struct {
+	Message EventMessage `json:"message"`
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventMessageCustomerReplyData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventMessageCustomerReplyData) UnmarshalJSON(text []byte) error {
+	type plain EventMessageCustomerReplyData
 	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
@@ -1677,6 +2025,194 @@ func (r *EventReplay) UnmarshalJSON(text []byte) error {
 type EventReplayRequest struct {
 	// Send only to this webhook, subscribed or not; if absent, to all subscribed webhooks.
 	WebhookID Optional[string] `json:"webhook_id,omitzero"`
+}
+
+// EventSLA is part of answers.
+//
+// The SLA target of the event.
+type EventSLA struct {
+	DueAt  time.Time      `json:"due_at"`
+	Metric EventSLAMetric `json:"metric"`
+}
+
+// EventSLABreachedData is part of answers.
+type EventSLABreachedData struct {
+	SLA EventSLA `json:"sla"`
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventSLABreachedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventSLABreachedData) UnmarshalJSON(text []byte) error {
+	type plain EventSLABreachedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventSLAWarningData is part of answers.
+type EventSLAWarningData struct {
+	SLA EventSLA `json:"sla"`
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventSLAWarningData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventSLAWarningData) UnmarshalJSON(text []byte) error {
+	type plain EventSLAWarningData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventTicket is part of answers.
+//
+// A ticket as of the event.
+type EventTicket struct {
+	Assignee *EventTicketAssignee `json:"assignee"`
+	Channel  *string              `json:"channel"`
+	Customer *EventTicketCustomer `json:"customer"`
+	ID       string               `json:"id"`
+	Number   int64                `json:"number"`
+	Priority TicketPriority       `json:"priority"`
+	Status   TicketStatus         `json:"status"`
+	Subject  string               `json:"subject"`
+	// URL of the ticket in the inbox.
+	URL *string `json:"url"`
+}
+
+// EventTicketAssignedData is part of answers.
+type EventTicketAssignedData struct {
+	Changes map[string]EventChange `json:"changes"`
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventTicketAssignedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventTicketAssignedData) UnmarshalJSON(text []byte) error {
+	type plain EventTicketAssignedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventTicketAssignee is part of answers.
+type EventTicketAssignee struct {
+	Email *string `json:"email"`
+	ID    string  `json:"id"`
+	Name  *string `json:"name"`
+}
+
+// EventTicketCreatedData is part of answers.
+type EventTicketCreatedData struct {
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventTicketCreatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventTicketCreatedData) UnmarshalJSON(text []byte) error {
+	type plain EventTicketCreatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventTicketCustomer is part of answers.
+type EventTicketCustomer struct {
+	Email *string `json:"email"`
+	ID    string  `json:"id"`
+}
+
+// EventTicketDeletedData is part of answers.
+type EventTicketDeletedData struct {
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventTicketDeletedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventTicketDeletedData) UnmarshalJSON(text []byte) error {
+	type plain EventTicketDeletedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventTicketPriorityChangedData is part of answers.
+type EventTicketPriorityChangedData struct {
+	Changes map[string]EventChange `json:"changes"`
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventTicketPriorityChangedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventTicketPriorityChangedData) UnmarshalJSON(text []byte) error {
+	type plain EventTicketPriorityChangedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventTicketStatusChangedData is part of answers.
+type EventTicketStatusChangedData struct {
+	Changes map[string]EventChange `json:"changes"`
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventTicketStatusChangedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventTicketStatusChangedData) UnmarshalJSON(text []byte) error {
+	type plain EventTicketStatusChangedData
+	return unmarshal(text, (*plain)(r), &r.raw)
+}
+
+// EventTicketUpdatedData is part of answers.
+type EventTicketUpdatedData struct {
+	// The changed fields; absent if a change has none of them.
+	Changes map[string]EventChange `json:"changes"`
+	// true in a test delivery.
+	Test   *bool       `json:"test"`
+	Ticket EventTicket `json:"ticket"`
+
+	raw json.RawMessage
+}
+
+// Raw returns the record as the server sent it, with members that this version does not know.
+func (r *EventTicketUpdatedData) Raw() json.RawMessage { return r.raw }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *EventTicketUpdatedData) UnmarshalJSON(text []byte) error {
+	type plain EventTicketUpdatedData
+	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
 // InboundEvent is part of answers.
@@ -2181,9 +2717,9 @@ type TicketMerge struct {
 type TicketSLA struct {
 	BreachedAt *time.Time `json:"breached_at"`
 	// null while it is paused.
-	DueAt  *time.Time      `json:"due_at"`
-	MetAt  *time.Time      `json:"met_at"`
-	Metric TicketSLAMetric `json:"metric"`
+	DueAt  *time.Time     `json:"due_at"`
+	MetAt  *time.Time     `json:"met_at"`
+	Metric EventSLAMetric `json:"metric"`
 	// running, paused, met or breached.
 	State         string     `json:"state"`
 	TargetMinutes int64      `json:"target_minutes"`
@@ -2613,6 +3149,15 @@ const (
 	EventEventSLABreached           EventEvent = "sla.breached"
 )
 
+// EventSLAMetric is a string with one of the values below, or one that this version does not know.
+type EventSLAMetric string
+
+// Values of [EventSLAMetric].
+const (
+	EventSLAMetricFirstResponse EventSLAMetric = "first_response"
+	EventSLAMetricResolution    EventSLAMetric = "resolution"
+)
+
 // EventSort is a string with one of the values below, or one that this version does not know.
 type EventSort string
 
@@ -2735,15 +3280,6 @@ const (
 	TicketPriorityNormal TicketPriority = "normal"
 	TicketPriorityHigh   TicketPriority = "high"
 	TicketPriorityUrgent TicketPriority = "urgent"
-)
-
-// TicketSLAMetric is a string with one of the values below, or one that this version does not know.
-type TicketSLAMetric string
-
-// Values of [TicketSLAMetric].
-const (
-	TicketSLAMetricFirstResponse TicketSLAMetric = "first_response"
-	TicketSLAMetricResolution    TicketSLAMetric = "resolution"
 )
 
 // TicketSort is a string with one of the values below, or one that this version does not know.

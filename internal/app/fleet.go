@@ -135,12 +135,12 @@ func (a *App) openFleetAPI(f Fleet, live, sandbox fleetBase) (*rest.API, error) 
 func describeFleet(routes *fleetapi.API, base fleetBase) rest.Config {
 	c := rest.Config{
 		Base: base.path, Host: base.host, Origin: base.origin, Service: apikey.Fleet, Environment: apikey.Live, Realm: "fleet",
-		Title: "Kickstand Fleet", Version: "1.0",
+		Title: "Kickstand Fleet", Version: apiVersion, Docs: fleetDocs, Tags: fleetapi.Tags, ExampleID: fleetapi.ExampleID,
 		Description: "Rides, vehicles, customers, prices, zones and analytics of a fleet of rentable vehicles.",
 		Routes:      routes.Routes(), Subaccounts: routes.Subaccounts,
 	}
 	if !routes.Fleet.Live() {
-		c.Environment, c.Title = apikey.Test, "Kickstand Fleet (sandbox)"
+		c.Environment, c.Title, c.Docs = apikey.Test, "Kickstand Fleet (sandbox)", sandboxDocs
 	}
 	return c
 }

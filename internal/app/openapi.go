@@ -14,6 +14,10 @@ import (
 //go:generate sh -c "go run ../../cmd/kickstand openapi fleet --base-url https://kickstand.example >../../docs/api/fleet.openapi.json"
 //go:generate sh -c "go run ../../cmd/kickstand openapi sandbox --base-url https://kickstand.example >../../docs/api/sandbox.openapi.json"
 
+// apiVersion is the version of the three APIs: the date of the newest entry of
+// docs/api/changes.md.
+const apiVersion = "2026-11-23"
+
 // OpenAPI returns the OpenAPI document of an API at the addresses of c: of the helpdesk, the
 // fleet or the sandbox. It opens no database.
 func OpenAPI(c Config, name string) ([]byte, error) {
@@ -24,7 +28,9 @@ func OpenAPI(c Config, name string) ([]byte, error) {
 	var of rest.Config
 	switch name {
 	case "helpdesk":
-		of = describeDesk(&deskapi.API{BaseURL: c.BaseURL})
+		if of, err = describeDesk(&deskapi.API{BaseURL: c.BaseURL}); err != nil {
+			return nil, err
+		}
 	case "fleet":
 		of = describeFleet(&fleetapi.API{Fleet: fleet.Open(fleet.Config{Live: true})}, live)
 	case "sandbox":

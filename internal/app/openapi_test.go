@@ -6,15 +6,18 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
 )
 
-// TestOpenAPI: the published documents are those of the routes.
+// TestOpenAPI: the published documents are those of the routes, and their examples follow them.
 func TestOpenAPI(t *testing.T) {
 	for _, name := range []string{"helpdesk", "fleet", "sandbox"} {
 		text, err := OpenAPI(Config{BaseURL: "https://kickstand.example"}, name)
 		if err != nil {
 			t.Fatal(err)
 		}
+		resttest.Examples(t, text)
 		var want bytes.Buffer
 		if err := json.Indent(&want, text, "", "  "); err != nil {
 			t.Fatal(err)

@@ -49,10 +49,13 @@ func runnableReference(baseURL string, sandbox fleetBase) string {
 // openDeskAPI returns the helpdesk's REST API. Its errors refer keys of the fleet to the
 // base URLs live and sandbox.
 func (a *App) openDeskAPI(live, sandbox fleetBase) (*rest.API, error) {
-	c := describeDesk(&deskapi.API{
+	c, err := describeDesk(&deskapi.API{
 		DB: a.DB, BaseURL: a.BaseURL, Desk: a.Desk, Webhooks: a.Webhooks, Connections: a.Connections,
 		Inbound: a.Inbound, Accounts: a.Accounts, Keys: a.Keys, Audit: a.Audit,
 	})
+	if err != nil {
+		return nil, err
+	}
 	c.Keys, c.Audit, c.Requests, c.NotFound, c.DB, c.Box = a.Keys, a.Audit, a.Requests, a.notFound, a.DB, a.box
 	c.KeyLimiter, c.AddressLimiter = a.rateLimiter("key"), a.rateLimiter("address")
 	c.TrustedProxies, c.Log, c.Addresses = a.config.TrustedProxies, a.log, a.apiAddresses(live, sandbox)
@@ -60,13 +63,14 @@ func (a *App) openDeskAPI(live, sandbox fleetBase) (*rest.API, error) {
 }
 
 // describeDesk returns the description of the helpdesk's REST API, without what serves it.
-func describeDesk(routes *deskapi.API) rest.Config {
+func describeDesk(routes *deskapi.API) (rest.Config, error) {
+	webhooks, err := deskapi.Deliveries(routes.BaseURL)
 	return rest.Config{
 		Base: deskapi.Base, Origin: routes.BaseURL, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
-		Title: "Kickstand Helpdesk", Version: "1.0",
+		Title: "Kickstand Helpdesk", Version: apiVersion, Docs: deskDocs, Tags: deskapi.Tags,
 		Description: "Tickets, messages and customers, and the channels and webhooks around them.",
-		Routes:      routes.Routes(),
-	}
+		Routes:      routes.Routes(), Webhooks: webhooks,
+	}, err
 }
 
 // openTools returns the endpoint of the APIs' tools.

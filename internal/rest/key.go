@@ -14,9 +14,9 @@ import (
 var keyRecord = &schema.Record{Name: "api_key", Doc: "An API key, without its value.", Members: []schema.Member{
 	{Name: "id", Type: schema.ID()},
 	{Name: "object", Type: schema.Enum("api_key")},
-	{Name: "name", Type: schema.Text(), Doc: "Its name in the dashboard."},
+	{Name: "name", Type: schema.Text(), Doc: "Its name in the dashboard.", Example: "Reports"},
 	{Name: "environment", Type: schema.Enum("live", "test"), Doc: "Production or sandbox."},
-	{Name: "partial_key", Type: schema.Text(), Doc: "The last 8 characters of the key."},
+	{Name: "partial_key", Type: schema.Text(), Doc: "The last 8 characters of the key.", Example: "k3Zq9xYb"},
 	{Name: "level", Type: schema.Enum("read_only", "read_write", "admin"), Nullable: true, Doc: "The permission level, if one is set."},
 	{Name: "resources", Type: schema.JSON(), Nullable: true, Doc: `The permissions by resource: "all", an object of actions by resource, or null when none are set.`, Example: map[string]any{"tickets": []string{"read", "create"}}},
 	{Name: "subaccount_scope", Doc: "The subaccounts it reaches.", Type: schema.Object(

@@ -3,6 +3,7 @@ package rest
 import (
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"net/http"
 	"slices"
@@ -40,73 +41,116 @@ func (a *API) OpenAPI() ([]byte, error) {
 	return slices.Clone(doc.text), err
 }
 
+// documentBuilder collects the parts of the OpenAPI document.
+type documentBuilder struct {
+	api        *API
+	components *schema.Components
+	examples   object // components/examples
+	make       schema.Examples
+}
+
 // document31 builds the OpenAPI document.
 func (a *API) document31() ([]byte, error) {
 	var answers []*schema.Record
 	for i := range a.routes {
 		answers = append(answers, a.routes[i].Output)
 	}
-	d := schema.NewComponents(answers...)
+	b := &documentBuilder{a, schema.NewComponents(answers...), object{}, schema.Examples{ID: exampleID}}
+	if a.c.ExampleID != nil {
+		b.make.ID = a.c.ExampleID
+	}
 	for i := range a.routes {
 		for _, e := range a.routes[i].Expand {
-			d.Expand(a.routes[i].Output, e.Name, e.Record)
+			b.components.Expand(a.routes[i].Output, e.Name, e.Record)
 		}
 	}
-	paths := object{}
-	var tags []string
-	for i := range a.routes {
-		rt := &a.routes[i]
-		if !slices.Contains(tags, rt.Tag) {
-			tags = append(tags, rt.Tag)
-		}
-		item, _ := paths[rt.Path].(object)
-		if item == nil {
-			item = object{}
-			paths[rt.Path] = item
-		}
-		op, err := a.operation(d, rt)
-		if err != nil {
-			return nil, fmt.Errorf("route %s %s: %w", rt.Method, rt.Path, err)
-		}
-		item[strings.ToLower(rt.Method)] = op
+	problems, err := b.problems()
+	if err != nil {
+		return nil, err
 	}
-	d.Schemas["problem"] = problemSchema()
-	if slices.ContainsFunc(a.routes, func(rt Route) bool { return rt.Import != nil }) {
-		d.Schemas["import_line"] = importLineSchema()
+	paths, err := b.paths()
+	if err != nil {
+		return nil, err
 	}
-	tagList := make([]object, len(tags))
-	for i, t := range tags {
-		tagList[i] = object{"name": t}
-	}
-	text, err := json.Marshal(object{
+	doc := object{
 		"openapi": "3.1.0",
-		"info":    object{"title": a.c.Title, "version": a.c.Version, "description": a.c.Description},
-		"servers": []object{{"url": a.c.Origin + a.c.Base}},
-		"tags":    tagList,
-		"paths":   paths,
-		"security": []object{
-			{"key": []string{}},
+		"info": object{
+			"title": a.c.Title, "version": a.c.Version, "description": a.c.Description,
+			"contact": object{"name": a.c.Title, "url": a.c.Origin},
+			"license": object{"name": "Apache License 2.0", "identifier": "Apache-2.0"},
 		},
+		"externalDocs": object{"url": a.c.Origin + a.c.Docs, "description": "The reference."},
+		"servers":      []object{{"url": a.c.Origin + a.c.Base}},
+		"tags":         a.tagList(),
+		"paths":        paths,
+		"security":     []object{{"key": []string{}}},
 		"components": object{
-			"schemas":         d.Schemas,
+			"schemas":         b.components.Schemas,
 			"securitySchemes": object{"key": object{"type": "http", "scheme": "bearer", "description": "An API key, created in the dashboard."}},
-			"headers":         headerComponents(),
+			"headers":         headerComponents(a.routes),
 			"parameters":      parameterComponents(a.routes),
-			"responses":       problemComponents(),
+			"responses":       problems,
+			"examples":        b.examples,
 		},
-	})
+	}
+	if len(a.c.Webhooks) > 0 {
+		if doc["webhooks"], err = b.webhooks(); err != nil {
+			return nil, err
+		}
+		maps.Copy(doc["components"].(object)["parameters"].(object), deliveryHeaders)
+	}
+	if slices.ContainsFunc(a.routes, func(rt Route) bool { return rt.Import != nil }) {
+		doc["x-import-line"] = importLineSchema()
+	}
+	text, err := json.Marshal(doc)
 	if err != nil {
 		return nil, fmt.Errorf("encode the OpenAPI document: %w", err)
 	}
 	return text, nil
 }
 
-// operation returns the operation object of a route.
-func (a *API) operation(d *schema.Components, rt *Route) (object, error) {
-	op := object{"operationId": rt.ID, "tags": []string{rt.Tag}, "summary": rt.Summary}
-	if doc := rt.doc(); doc != "" {
-		op["description"] = doc
+// exampleID returns a UUID that depends on its use only.
+func exampleID(of string) string {
+	return fmt.Sprintf("019aa0f2-8c1e-7d33-9a52-%012x", crc32.ChecksumIEEE([]byte(of)))
+}
+
+// tagList describes the groups of operations, in the order of the routes.
+func (a *API) tagList() (tags []object) {
+	for i := range a.routes {
+		name := a.routes[i].Tag
+		if !slices.ContainsFunc(tags, func(t object) bool { return t["name"] == name }) {
+			t := object{"name": name}
+			if doc := a.c.Tags[name]; doc != "" {
+				t["description"] = doc
+			}
+			tags = append(tags, t)
+		}
 	}
+	return tags
+}
+
+// paths returns the operations of all routes.
+func (b *documentBuilder) paths() (object, error) {
+	paths := object{}
+	for i := range b.api.routes {
+		rt := &b.api.routes[i]
+		item, _ := paths[rt.Path].(object)
+		if item == nil {
+			item = object{}
+			paths[rt.Path] = item
+		}
+		op, err := b.operation(rt)
+		if err != nil {
+			return nil, fmt.Errorf("route %s %s: %w", rt.Method, rt.Path, err)
+		}
+		item[strings.ToLower(rt.Method)] = op
+	}
+	return paths, nil
+}
+
+// operation returns the operation object of a route.
+func (b *documentBuilder) operation(rt *Route) (object, error) {
+	op := object{"operationId": rt.ID, "tags": []string{rt.Tag}, "summary": rt.Summary, "description": rt.description(), "x-problems": rt.codes()}
 	if rt.Needs != (Permission{}) {
 		op["x-permission"] = rt.Needs.String()
 	}
@@ -120,26 +164,27 @@ func (a *API) operation(d *schema.Components, rt *Route) (object, error) {
 	if params != nil {
 		op["parameters"] = params
 	}
-	op["x-problems"] = rt.codes()
 	if rt.Input != nil {
-		s, err := d.Ref(rt.Input, rt.bodyUse())
+		s, err := b.components.Ref(rt.Input, rt.bodyUse())
 		if err != nil {
 			return nil, err
 		}
-		op["requestBody"] = object{"required": rt.Method == "PUT" || rt.Input.HasRequired(), "content": object{"application/json": object{"schema": s}}}
+		op["requestBody"] = object{"required": rt.Method == "PUT" || rt.Input.HasRequired(), "content": object{"application/json": object{
+			"schema": s, "examples": b.example(s, b.make.Record(rt.Input, rt.bodyUse())),
+		}}}
 		if rt.Import != nil {
 			op["x-imports"] = rt.imports(s)
 		}
 	}
-	success := object{"description": "Success.", "headers": headerRefs(rt)}
+	success := object{"description": "Success.", "headers": headerRefs(rt.successHeaders()...)}
 	if rt.Output != nil {
-		s, err := rt.output(d)
+		s, example, err := b.output(rt)
 		if err != nil {
 			return nil, err
 		}
-		success["content"] = object{"application/json": object{"schema": s}}
+		success["content"] = object{"application/json": object{"schema": s, "examples": b.example(s, example)}}
 		if rt.Export {
-			if op["x-exports"], err = rt.exports(d); err != nil {
+			if op["x-exports"], err = rt.exports(b.components); err != nil {
 				return nil, err
 			}
 		}
@@ -152,22 +197,35 @@ func (a *API) operation(d *schema.Components, rt *Route) (object, error) {
 	}
 	responses := rt.problemResponses()
 	responses[strconv.Itoa(rt.success())] = success
-	if rt.Method == "GET" && !rt.List {
-		responses["304"] = object{"description": "The record still has the ETag in If-None-Match.", "headers": headerRefs(nil)}
+	if rt.Method == "GET" && !rt.List && !rt.File {
+		responses["304"] = object{"description": "The record still has the ETag in If-None-Match.", "headers": headerRefs(append(rt.everyHeader(), "ETag")...)}
 	}
 	op["responses"] = responses
 	return op, nil
 }
 
-// output returns a reference to the schema of a successful answer with records.
-func (rt *Route) output(d *schema.Components) (object, error) {
-	s, err := d.Ref(rt.Output, "")
+// example adds the example of a schema to the components, and returns the examples of a media type
+// with it. ref refers to the schema, which names the example.
+func (b *documentBuilder) example(ref, value object) object {
+	name := strings.TrimPrefix(ref["$ref"].(string), "#/components/schemas/")
+	if b.examples[name] == nil {
+		b.examples[name] = object{"value": value}
+	}
+	return object{name: object{"$ref": "#/components/examples/" + name}}
+}
+
+// output returns a reference to the schema of a successful answer with records, and an example.
+func (b *documentBuilder) output(rt *Route) (ref, example object, err error) {
+	s, err := b.components.Ref(rt.Output, "")
+	example = b.make.Record(rt.Output, "")
 	if err != nil || !rt.List {
-		return s, err
+		return s, example, err
 	}
 	name := rt.Output.SchemaName() + "_list"
-	d.Schemas[name] = listSchema(s)
-	return object{"$ref": "#/components/schemas/" + name}, nil
+	b.components.Schemas[name] = listSchema(s)
+	return object{"$ref": "#/components/schemas/" + name}, object{
+		"object": "list", "url": b.api.c.Base + rt.Path, "data": []any{example}, "has_more": false, "next_cursor": nil,
+	}, nil
 }
 
 // exports returns the forms of a list besides a page of JSON, by media type. They are an
@@ -181,14 +239,21 @@ func (rt *Route) exports(d *schema.Components) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	forms := object{
-		NDJSON: object{"description": "One record per line.", "schema": s},
-		CSV:    object{"description": "RFC 4180 with a header row."},
+	forms := object{}
+	for kind, doc := range rt.exportForms() {
+		forms[kind] = object{"description": doc}
 	}
-	if rt.GeoJSON {
-		forms[GeoJSON] = object{"description": "A FeatureCollection (RFC 7946) of all records, each a Feature with the record's id and geometry; the rest are properties."}
-	}
+	forms[NDJSON].(object)["schema"] = s
 	return forms, nil
+}
+
+// exportForms describes the forms of an export by media type.
+func (rt *Route) exportForms() map[string]string {
+	forms := map[string]string{NDJSON: "One record per line.", CSV: "RFC 4180 with a header row."}
+	if rt.GeoJSON {
+		forms[GeoJSON] = "A FeatureCollection (RFC 7946) of all records, each a Feature with the record's id and geometry; the rest are properties."
+	}
+	return forms
 }
 
 // imports returns the forms of a body with many records, by media type, and the answer to each.
@@ -198,7 +263,7 @@ func (rt *Route) imports(body object) object {
 	for _, t := range rt.Import.Types {
 		form := object{"description": importDoc[t], "status": http.StatusOK, "answer": object{
 			"description": "NDJSON: the result of each record, in order, and a summary at the end.",
-			"schema":      object{"$ref": "#/components/schemas/import_line"},
+			"schema":      object{"$ref": "#/x-import-line"},
 		}}
 		if t == NDJSON {
 			form["schema"] = body
@@ -217,35 +282,19 @@ func (rt *Route) completes() Permission {
 	return Permission{rt.Needs.Resource, apikey.Read}
 }
 
-// problemResponses returns references to the error responses by class of status: one for each
-// status would multiply generated clients, and all are problems. x-problems has the codes.
-func (rt *Route) problemResponses() object {
-	return object{
-		"4XX": object{"$ref": "#/components/responses/refused"},
-		"5XX": object{"$ref": "#/components/responses/failed"},
+// description returns the description of a route with everything that its extensions say.
+func (rt *Route) description() string {
+	doc := rt.doc()
+	if doc == "" && rt.List {
+		doc = "A page of the records; next_cursor leads to the next page."
 	}
-}
-
-// problemComponents returns the error responses of all operations.
-func problemComponents() object {
-	response := func(first int, doc string) object {
-		var lines []string
-		for _, c := range slices.Sorted(maps.Keys(errorCodes)) {
-			if e := errorCodes[c]; e.status/100 == first {
-				lines = append(lines, fmt.Sprintf("- %d `%s`: %s", e.status, c, e.doc))
-			}
-		}
-		slices.Sort(lines)
-		return object{
-			"description": doc + "\n\n" + strings.Join(lines, "\n"),
-			"headers":     headerRefs(nil),
-			"content":     object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/problem"}}},
-		}
+	if doc == "" && rt.Method == "GET" {
+		doc = "The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read."
 	}
-	return object{
-		"refused": response(4, "The request was refused; x-problems of the operation lists the codes that it may have."),
-		"failed":  response(5, "The request could not be answered."),
+	if rt.Export {
+		doc += "\n\nWith Accept: " + strings.Join(slices.Sorted(maps.Keys(rt.exportForms())), " or ") + " the answer is the whole list, as a stream."
 	}
+	return doc
 }
 
 // doc returns the description of a route.
@@ -296,184 +345,4 @@ func (rt *Route) codes() []string {
 	}
 	add(rt.Codes...)
 	return slices.Sorted(maps.Keys(codes))
-}
-
-// sharedParameters are the parameters that are the same in every operation that has them.
-var sharedParameters = []string{"limit", "cursor", "Idempotency-Key", "If-Match", "If-None-Match", subaccountHeader}
-
-// parameterComponents returns the shared parameters of routes.
-func parameterComponents(routes []Route) object {
-	shared := object{}
-	for i := range routes {
-		for _, p := range routes[i].parameters() {
-			if name := p["name"].(string); slices.Contains(sharedParameters, name) {
-				shared[name] = p
-			}
-		}
-	}
-	return shared
-}
-
-// parameters returns the parameters in path, query and headers.
-func (rt *Route) parameters() []object {
-	var out []object
-	for part := range strings.SplitSeq(rt.Path, "/") {
-		if name, ok := strings.CutPrefix(part, "{"); ok {
-			out = append(out, parameter("path", strings.TrimSuffix(name, "}"), true, object{"type": "string"}, ""))
-		}
-	}
-	for i := range rt.Query {
-		out = append(out, rt.Query[i].describe()...)
-	}
-	add := func(in, name string, of object, doc string) {
-		out = append(out, parameter(in, name, false, of, doc))
-	}
-	if rt.List {
-		add("query", "limit", object{"type": "integer", "minimum": 1, "maximum": maxLimit, "default": defaultLimit}, "How many records a page has.")
-		add("query", "cursor", object{"type": "string"}, "The next_cursor of the page before.")
-	}
-	if len(rt.Sort) > 0 {
-		var values []string
-		for _, m := range rt.Sort {
-			values = append(values, m, "-"+m)
-		}
-		m, descending := rt.order()
-		if descending {
-			m = "-" + m
-		}
-		add("query", "sort", object{"type": "string", "enum": values, "default": m}, "The order; with - the largest first.")
-	}
-	if len(rt.Expand) > 0 {
-		var values []string
-		for _, e := range rt.Expand {
-			values = append(values, e.Name)
-		}
-		p := parameter("query", "expand[]", false, object{"type": "array", "maxItems": maxExpand, "items": object{"type": "string", "enum": values}}, "Records to have beside their ids.")
-		p["style"], p["explode"] = "form", true
-		out = append(out, p)
-	}
-	if rt.narrows {
-		add("header", subaccountHeader, object{"type": "string"}, "Narrows the request to this one of the subaccounts that the key reaches.")
-	}
-	if rt.Method != "GET" {
-		add("header", "Idempotency-Key", object{"type": "string", "minLength": 1, "maxLength": 257}, "Makes a retry safe: the same key and request get the same answer for 24 hours.")
-	}
-	if rt.Method == "PUT" || rt.Method == "DELETE" {
-		add("header", "If-Match", object{"type": "string"}, "The ETag that the record must still have.")
-	}
-	if rt.Method == "GET" && !rt.List {
-		add("header", "If-None-Match", object{"type": "string"}, "ETags that the client has already.")
-	}
-	return out
-}
-
-// parameter returns a parameter object. of is the schema of its value.
-func parameter(in, name string, required bool, of object, doc string) object {
-	p := object{"in": in, "name": name, "schema": of}
-	if required {
-		p["required"] = true
-	}
-	if doc != "" {
-		p["description"] = doc
-	}
-	return p
-}
-
-// describe returns the parameter objects of a query parameter: one, or one for each bound of a
-// range.
-func (p *Param) describe() []object {
-	kind := &paramKinds[p.Kind]
-	if kind.narrow != nil {
-		var out []object
-		for _, bound := range bounds {
-			doc := strings.TrimSpace(p.Doc + " " + p.Name + " " + kind.words[bound] + " this.")
-			out = append(out, parameter("query", p.Name+"["+bound+"]", false, kind.schema(p), doc))
-		}
-		return out
-	}
-	o := parameter("query", p.Name, p.Required, kind.schema(p), p.Doc)
-	if kind.list {
-		o["style"], o["explode"] = "form", false
-	}
-	switch {
-	case p.Example == "":
-	case p.Kind == NumberParam:
-		o["example"] = json.Number(p.Example)
-	case kind.list:
-		o["example"] = strings.Split(p.Example, ",")
-	default:
-		o["example"] = p.Example
-	}
-	return []object{o}
-}
-
-func listSchema(of object) object {
-	return object{"type": "object", "required": []string{"object", "url", "data", "has_more", "next_cursor"}, "properties": object{
-		"object": object{"type": "string", "enum": []string{"list"}},
-		"url":    object{"type": "string"}, "data": object{"type": "array", "items": of},
-		"has_more": object{"type": "boolean"}, "next_cursor": object{"type": []string{"string", "null"}},
-	}}
-}
-
-// importLineSchema describes a line of the answer to an import.
-func importLineSchema() object {
-	integer := object{"type": "integer"}
-	return object{"type": "object", "description": "A line of the answer to an import: the result of a record or, at the end, the summary.", "properties": object{
-		"line":    object{"type": "integer", "description": "Number of the record, from 1; a header row is not counted."},
-		"status":  object{"type": "integer", "description": "201 for a new record, 200 for one that was there, else the status of the problem."},
-		"id":      object{"type": "string", "description": "The record's id; absent with a problem."},
-		"ignored": object{"type": "array", "items": object{"type": "string"}, "description": "Members that were not applied, because what is stored is newer."},
-		"problem": object{"$ref": "#/components/schemas/problem"},
-		"summary": object{"type": "object", "required": []string{"created", "failed"}, "properties": object{
-			"created": integer, "updated": integer, "unchanged": integer, "failed": integer,
-			"skipped": object{"type": "object", "additionalProperties": integer, "description": "In how many records each read-only member was skipped."},
-		}},
-	}}
-}
-
-func problemSchema() object {
-	text := object{"type": "string"}
-	return object{"type": "object", "description": "A problem (RFC 9457).",
-		"required": []string{"type", "title", "status", "detail", "instance", "code", "request_id"},
-		"properties": object{
-			"type": object{"type": "string", "format": "uri", "description": "A page that explains the code."}, "title": text,
-			"status": object{"type": "integer"}, "detail": text, "instance": text,
-			"code": object{"type": "string", "enum": slices.Sorted(maps.Keys(errorCodes))}, "request_id": text,
-			"required": object{"type": "string", "description": "The permission that is missing."},
-			"policy":   object{"type": "string", "enum": []string{"key", "address"}, "description": "The limit that was reached."},
-			"member":   object{"type": "string", "description": "The member that must be unique."},
-			"errors": object{"type": "array", "maxItems": schema.MaxFieldErrors, "items": object{"type": "object", "required": []string{"code", "detail"},
-				"properties": object{"code": text, "detail": text, "pointer": text, "parameter": text, "header": text}}},
-		}}
-}
-
-func headerComponents() object {
-	integer := object{"type": "integer"}
-	text := object{"type": "string"}
-	return object{
-		"X-RateLimit-Limit":     object{"schema": integer, "required": true, "description": "Requests per minute."},
-		"X-RateLimit-Remaining": object{"schema": integer, "required": true, "description": "Requests left in the window."},
-		"X-RateLimit-Reset":     object{"schema": integer, "required": true, "description": "When the window ends, in Unix seconds."},
-		"RateLimit-Policy":      object{"schema": text, "required": true},
-		"RateLimit":             object{"schema": text, "required": true},
-		"X-Request-Id":          object{"schema": text, "required": true},
-		"ETag":                  object{"schema": text}, "Location": object{"schema": text}, "Link": object{"schema": text},
-	}
-}
-
-func headerRefs(rt *Route) object {
-	names := []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Policy", "RateLimit", "X-Request-Id"}
-	if rt != nil && rt.List {
-		names = append(names, "Link")
-	} else if rt != nil && rt.Output != nil {
-		names = append(names, "ETag")
-	}
-	if rt != nil && rt.success() == 201 {
-		names = append(names, "Location")
-	}
-	out := object{}
-	for _, n := range names {
-		out[n] = object{"$ref": "#/components/headers/" + n}
-	}
-	return out
 }

@@ -140,17 +140,17 @@ func (rt *Route) isSafe(name, value string) bool {
 var requestRecord = &schema.Record{Name: "request", Doc: "A request with an API key. Bodies are not recorded.", Members: []schema.Member{
 	{Name: "id", Type: schema.ID()},
 	{Name: "object", Type: schema.Enum("request")},
-	{Name: "request_id", Type: schema.Text(), Doc: "X-Request-Id of the answer."},
+	{Name: "request_id", Type: schema.Text(), Doc: "X-Request-Id of the answer.", Example: exampleID("request")},
 	{Name: "at", Type: schema.Timestamp(), Doc: "Its start."},
 	{Name: "method", Type: schema.Text(), Example: "GET"},
-	{Name: "path", Type: schema.Text(), Doc: "With the query. Values that may be personal, such as search texts and ids, are replaced by *."},
+	{Name: "path", Type: schema.Text(), Doc: "With the query. Values that may be personal, such as search texts and ids, are replaced by *.", Example: "/api/v1/tickets?status=open"},
 	{Name: "status", Type: schema.Integer(), Doc: "Of the answer; 499: the client closed the connection."},
 	{Name: "code", Type: schema.Text(), Nullable: true, Doc: "Of the problem."},
 	{Name: "duration_ms", Type: schema.Number(), Doc: "Precise to a microsecond."},
 	{Name: "key", Type: schema.Object(
 		schema.Member{Name: "id", Type: schema.ID()},
-		schema.Member{Name: "name", Type: schema.Text()},
-		schema.Member{Name: "partial_key", Type: schema.Text(), Doc: "Its last 8 characters."},
+		schema.Member{Name: "name", Type: schema.Text(), Example: "Reports"},
+		schema.Member{Name: "partial_key", Type: schema.Text(), Doc: "Its last 8 characters.", Example: "k3Zq9xYb"},
 	)},
 	{Name: "address", Type: schema.Text(), Nullable: true, Doc: "Of the client; null if a proxy does not report it."},
 	{Name: "refused_by", Nullable: true, Doc: "The rule of the key that refused it; null if none did.", Type: schema.Object(

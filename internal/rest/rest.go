@@ -72,7 +72,14 @@ type Config struct {
 
 	Title       string // of the document
 	Description string
-	Version     string // of the API: "1.0"
+	Version     string // of the API: the date of its last change, "2026-11-23"
+	Docs        string // path of the reference: "/api/docs"
+	// Tags describes the groups of operations, by tag.
+	Tags map[string]string
+	// Webhooks are the requests that the service sends.
+	Webhooks []Webhook
+	// ExampleID returns the id of a record ("ticket") in examples of the document. nil: a UUID.
+	ExampleID func(of string) string
 
 	Keys           *apikey.Service
 	KeyLimiter     RateLimiter

@@ -39,8 +39,8 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 		return TestResult{}, fmt.Errorf("test webhook: %w", err)
 	}
 	created := time.Now().UTC().Truncate(time.Microsecond)
-	e := s.sample(subscribed(w.Events), created)
-	e.ID, e.OrganizationID = uuid.Must(uuid.NewV7()).String(), organizationID
+	e := Sample(subscribed(w.Events), s.baseURL, created)
+	e.ID, e.OrganizationID, e.Data.Test = uuid.Must(uuid.NewV7()).String(), organizationID, true
 	body, err := payload.Render(t.form, &e)
 	if err != nil {
 		return TestResult{}, fmt.Errorf("test webhook: %w", err)
@@ -91,15 +91,15 @@ func subscribed(names []string) event.Name {
 	return event.Name(names[0])
 }
 
-// sample returns a sample event. Its ids refer to no records.
-func (s *Service) sample(name event.Name, at time.Time) event.Event {
+// Sample returns an event with sample records, whose ids refer to none, and links below baseURL.
+func Sample(name event.Name, baseURL string, at time.Time) event.Event {
 	customer := &event.Customer{ID: "00000000-0000-7000-8000-000000000002", Name: "Test Customer", Email: "customer@example.com"}
 	agent := &event.Person{ID: "00000000-0000-7000-8000-000000000003", Name: "Test Agent", Email: "agent@example.com"}
 	ticket := &event.Ticket{
 		ID: "00000000-0000-7000-8000-000000000001", Number: 1, Subject: "Test delivery from Kickstand",
-		Status: "open", Priority: "normal", Channel: "api", Customer: customer, URL: s.baseURL + "/",
+		Status: "open", Priority: "normal", Channel: "api", Customer: customer, URL: baseURL + "/",
 	}
-	e := event.Event{Name: name, At: at, Data: event.Data{Test: true, Ticket: ticket}}
+	e := event.Event{Name: name, At: at, Data: event.Data{Ticket: ticket}}
 	change := func(field string, from, to any) {
 		e.Data.Changes = map[string]event.Change{field: {From: from, To: to}}
 	}

@@ -2,12 +2,75 @@
 
 package webhooks
 
+import kickstand "github.com/kickstand-dev/kickstand/clients/go"
+
 // Names of events.
-const ()
+const (
+	// A new entry of the audit log.
+	AuditRecorded Name = "audit.recorded"
+	// A new conversation, with its first message.
+	ConversationCreated Name = "conversation.created"
+	// A new customer.
+	CustomerCreated Name = "customer.created"
+	// Fields of a customer changed.
+	CustomerUpdated Name = "customer.updated"
+	// A reply by an agent.
+	MessageAgentReply Name = "message.agent_reply"
+	// A new public message.
+	MessageCreated Name = "message.created"
+	// A reply by a customer.
+	MessageCustomerReply Name = "message.customer_reply"
+	// An SLA target has passed.
+	SLABreached Name = "sla.breached"
+	// An SLA target is near.
+	SLAWarning Name = "sla.warning"
+	// The assignee of a ticket changed.
+	TicketAssigned Name = "ticket.assigned"
+	// A new ticket.
+	TicketCreated Name = "ticket.created"
+	// A ticket was deleted.
+	TicketDeleted Name = "ticket.deleted"
+	// The priority of a ticket changed.
+	TicketPriorityChanged Name = "ticket.priority_changed"
+	// The status of a ticket changed.
+	TicketStatusChanged Name = "ticket.status_changed"
+	// Fields of a ticket changed.
+	TicketUpdated Name = "ticket.updated"
+)
 
 // dataOf returns a pointer to the type of an event's data, or nil if it is not known.
 func dataOf(n Name) any {
 	switch n {
+	case AuditRecorded:
+		return new(kickstand.EventAuditRecordedData)
+	case ConversationCreated:
+		return new(kickstand.EventConversationCreatedData)
+	case CustomerCreated:
+		return new(kickstand.EventCustomerCreatedData)
+	case CustomerUpdated:
+		return new(kickstand.EventCustomerUpdatedData)
+	case MessageAgentReply:
+		return new(kickstand.EventMessageAgentReplyData)
+	case MessageCreated:
+		return new(kickstand.EventMessageCreatedData)
+	case MessageCustomerReply:
+		return new(kickstand.EventMessageCustomerReplyData)
+	case SLABreached:
+		return new(kickstand.EventSLABreachedData)
+	case SLAWarning:
+		return new(kickstand.EventSLAWarningData)
+	case TicketAssigned:
+		return new(kickstand.EventTicketAssignedData)
+	case TicketCreated:
+		return new(kickstand.EventTicketCreatedData)
+	case TicketDeleted:
+		return new(kickstand.EventTicketDeletedData)
+	case TicketPriorityChanged:
+		return new(kickstand.EventTicketPriorityChangedData)
+	case TicketStatusChanged:
+		return new(kickstand.EventTicketStatusChangedData)
+	case TicketUpdated:
+		return new(kickstand.EventTicketUpdatedData)
 	}
 	return nil
 }

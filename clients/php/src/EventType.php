@@ -9,6 +9,22 @@ namespace Kickstand;
 /** The events of webhooks in this version. The server may add others. */
 final class EventType
 {
+    public const AUDIT_RECORDED = 'audit.recorded';
+    public const CONVERSATION_CREATED = 'conversation.created';
+    public const CUSTOMER_CREATED = 'customer.created';
+    public const CUSTOMER_UPDATED = 'customer.updated';
+    public const MESSAGE_AGENT_REPLY = 'message.agent_reply';
+    public const MESSAGE_CREATED = 'message.created';
+    public const MESSAGE_CUSTOMER_REPLY = 'message.customer_reply';
+    public const SLA_BREACHED = 'sla.breached';
+    public const SLA_WARNING = 'sla.warning';
+    public const TICKET_ASSIGNED = 'ticket.assigned';
+    public const TICKET_CREATED = 'ticket.created';
+    public const TICKET_DELETED = 'ticket.deleted';
+    public const TICKET_PRIORITY_CHANGED = 'ticket.priority_changed';
+    public const TICKET_STATUS_CHANGED = 'ticket.status_changed';
+    public const TICKET_UPDATED = 'ticket.updated';
+
     private function __construct()
     {
     }

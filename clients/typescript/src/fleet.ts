@@ -1340,13 +1340,21 @@ export interface ZoneUpdate {
 
 /** The query of `rides.list`. */
 export interface FleetListRidesParams {
+  /** Only records with one of these. */
   status?: readonly RideStatus[] | undefined;
+  /** Only records with one of these. */
   trip_type?: readonly RideTripType[] | undefined;
+  /** Only records with one of these. */
   customer_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   vehicle_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   pricing_plan_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   payment_status?: readonly RidePaymentStatus[] | undefined;
+  /** Only records with one of these. */
   external_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   subaccount_id?: readonly string[] | undefined;
   /** The zone whose rule applied at the start. */
   zone_id?: readonly string[] | undefined;
@@ -1422,13 +1430,19 @@ export interface FleetGetRideParams {
 
 /** The query of `vehicles.list`. */
 export interface FleetListVehiclesParams {
+  /** Only records with one of these. */
   state?: readonly VehicleState[] | undefined;
+  /** Only records with one of these. */
   vehicle_type_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   form_factor?: readonly VehicleFormFactor[] | undefined;
   /** Case-insensitive. */
   code?: readonly string[] | undefined;
+  /** Only records with one of these. */
   device_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   external_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   subaccount_id?: readonly string[] | undefined;
   /** Only vehicles inside. */
   zone_id?: readonly string[] | undefined;
@@ -1497,12 +1511,15 @@ export interface FleetGetVehicleParams {
 
 /** The query of `customers.list`. */
 export interface FleetListCustomersParams {
+  /** Only records with one of these. */
   status?: readonly FleetCustomerStatus[] | undefined;
   /** Case-insensitive. */
   email?: readonly string[] | undefined;
   /** As E.164; the + is written %2B. */
   phone?: readonly string[] | undefined;
+  /** Only records with one of these. */
   external_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   subaccount_id?: readonly string[] | undefined;
   /** created_at at or after this. */
   created_at_gte?: Date | string | undefined;
@@ -1538,9 +1555,13 @@ export interface FleetListCustomersParams {
 
 /** The query of `pricing.list`. */
 export interface FleetListPricingPlansParams {
+  /** Only records with this active. */
   active?: boolean | undefined;
+  /** Only records with one of these. */
   currency?: readonly string[] | undefined;
+  /** Only records with one of these. */
   vehicle_type_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   subaccount_id?: readonly string[] | undefined;
   /** How many records a page has. */
   limit?: number | undefined;
@@ -1552,7 +1573,9 @@ export interface FleetListPricingPlansParams {
 
 /** The query of `zones.list`. */
 export interface FleetListZonesParams {
+  /** Only records with one of these. */
   type?: readonly ZoneType[] | undefined;
+  /** Only records with one of these. */
   subaccount_id?: readonly string[] | undefined;
   /** Only zones in force now, or not. */
   in_force?: boolean | undefined;
@@ -1602,7 +1625,9 @@ export interface FleetGetRevenueAnalyticsParams {
    * reservation was made stands in for a start that never was.
    */
   date_basis?: AnalyticsDateBasis | undefined;
+  /** Only records with one of these. */
   subaccount_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   vehicle_type_id?: readonly string[] | undefined;
   /** Defaults to rider. */
   trip_type?: readonly RideTripType[] | undefined;
@@ -1625,7 +1650,9 @@ export interface FleetGetRideAnalyticsParams {
    * reservation was made stands in for a start that never was.
    */
   date_basis?: AnalyticsDateBasis | undefined;
+  /** Only records with one of these. */
   subaccount_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   vehicle_type_id?: readonly string[] | undefined;
   /** Defaults to rider. */
   trip_type?: readonly RideTripType[] | undefined;
@@ -1633,7 +1660,9 @@ export interface FleetGetRideAnalyticsParams {
 
 /** The query of `settings.listAuditLog`. */
 export interface FleetListAuditLogParams {
+  /** Only records with this action. */
   action?: string | undefined;
+  /** Only records with this target_id. */
   target_id?: string | undefined;
   /** How many records a page has. */
   limit?: number | undefined;
@@ -1779,6 +1808,7 @@ const operations = {
   getRequest: { method: "GET", path: "/requests/{id}" },
 } as const satisfies Record<string, Operation>;
 
+/** Trips and reservations: start, pause, complete and cancel them, and adjust their prices. */
 export class FleetRides {
   readonly #core: Core;
 
@@ -1786,7 +1816,13 @@ export class FleetRides {
     this.#core = core;
   }
 
-  /** List rides. */
+  /**
+   * List rides.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
   list(params?: FleetListRidesParams, options?: CallOptions): PagePromise<Ride> {
     return this.#core.list(operations.listRides, [], params, options);
   }
@@ -1813,7 +1849,12 @@ export class FleetRides {
     return this.#core.json(operations.createRide, [], undefined, body, options);
   }
 
-  /** Read a ride. */
+  /**
+   * Read a ride.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(id: string, params: FleetGetRideParams | undefined, options: ConditionalOptions): Promise<Ride | null>;
   get(id: string, params?: FleetGetRideParams, options?: CallOptions): Promise<Ride>;
   get(id: string, params?: FleetGetRideParams, options?: CallOptions): Promise<Ride | null> {
@@ -1847,6 +1888,7 @@ export class FleetRides {
   }
 }
 
+/** Vehicles with their states, positions and telemetry. */
 export class FleetVehicles {
   readonly #core: Core;
 
@@ -1859,6 +1901,8 @@ export class FleetVehicles {
    *
    * A search around a point, with lat and lng, is sorted by distance by default; each record has
    * distance_meters.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */
   list(params?: FleetListVehiclesParams, options?: CallOptions): PagePromise<Vehicle> {
     return this.#core.list(operations.listVehicles, [], params, options);
@@ -1892,7 +1936,12 @@ export class FleetVehicles {
     return this.#core.import(operations.createVehicle, records, params, options);
   }
 
-  /** Read a vehicle. */
+  /**
+   * Read a vehicle.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(id: string, params: FleetGetVehicleParams | undefined, options: ConditionalOptions): Promise<Vehicle | null>;
   get(id: string, params?: FleetGetVehicleParams, options?: CallOptions): Promise<Vehicle>;
   get(id: string, params?: FleetGetVehicleParams, options?: CallOptions): Promise<Vehicle | null> {
@@ -1934,6 +1983,7 @@ export class FleetVehicles {
   }
 }
 
+/** Riders. They sign up in the operator's app. */
 export class FleetCustomers {
   readonly #core: Core;
 
@@ -1941,7 +1991,13 @@ export class FleetCustomers {
     this.#core = core;
   }
 
-  /** List customers. */
+  /**
+   * List customers.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
   list(params?: FleetListCustomersParams, options?: CallOptions): PagePromise<FleetCustomer> {
     return this.#core.list(operations.listCustomers, [], params, options);
   }
@@ -1959,7 +2015,12 @@ export class FleetCustomers {
     return this.#core.exportCsv(operations.listCustomers, [], params, options);
   }
 
-  /** Read a customer. */
+  /**
+   * Read a customer.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(id: string, options: ConditionalOptions): Promise<FleetCustomer | null>;
   get(id: string, options?: CallOptions): Promise<FleetCustomer>;
   get(id: string, options?: CallOptions): Promise<FleetCustomer | null> {
@@ -1990,6 +2051,7 @@ export class FleetCustomers {
   }
 }
 
+/** Pricing plans. They are created and retired in the dashboard. */
 export class FleetPricing {
   readonly #core: Core;
 
@@ -1997,7 +2059,13 @@ export class FleetPricing {
     this.#core = core;
   }
 
-  /** List pricing plans. */
+  /**
+   * List pricing plans.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
   list(params?: FleetListPricingPlansParams, options?: CallOptions): PagePromise<PricingPlan> {
     return this.#core.list(operations.listPricingPlans, [], params, options);
   }
@@ -2018,7 +2086,12 @@ export class FleetPricing {
     return this.#core.exportCsv(operations.listPricingPlans, [], params, options);
   }
 
-  /** Read a pricing plan. */
+  /**
+   * Read a pricing plan.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(id: string, options: ConditionalOptions): Promise<PricingPlan | null>;
   get(id: string, options?: CallOptions): Promise<PricingPlan>;
   get(id: string, options?: CallOptions): Promise<PricingPlan | null> {
@@ -2051,6 +2124,7 @@ export class FleetPricing {
   }
 }
 
+/** Areas in which rules hold. */
 export class FleetZones {
   readonly #core: Core;
 
@@ -2058,7 +2132,14 @@ export class FleetZones {
     this.#core = core;
   }
 
-  /** List zones. */
+  /**
+   * List zones.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/geo+json or application/x-ndjson or text/csv the answer is the whole
+   * list, as a stream.
+   */
   list(params?: FleetListZonesParams, options?: CallOptions): PagePromise<Zone> {
     return this.#core.list(operations.listZones, [], params, options);
   }
@@ -2091,7 +2172,12 @@ export class FleetZones {
     return this.#core.import(operations.createZone, records, params, options);
   }
 
-  /** Read a zone. */
+  /**
+   * Read a zone.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(id: string, options: ConditionalOptions): Promise<Zone | null>;
   get(id: string, options?: CallOptions): Promise<Zone>;
   get(id: string, options?: CallOptions): Promise<Zone | null> {
@@ -2109,7 +2195,11 @@ export class FleetZones {
     return this.#core.json(operations.updateZone, [id], undefined, body, options);
   }
 
-  /** Delete a zone. */
+  /**
+   * Delete a zone.
+   *
+   * Its rules end at once. Rides keep its id.
+   */
   delete(id: string, options?: CallOptions): Promise<void> {
     return this.#core.json(operations.deleteZone, [id], undefined, undefined, options);
   }
@@ -2127,6 +2217,7 @@ export class FleetZones {
   }
 }
 
+/** Figures of rides and revenue by period and group. */
 export class FleetAnalytics {
   readonly #core: Core;
 
@@ -2139,6 +2230,8 @@ export class FleetAnalytics {
    *
    * By periods of a time zone, and in each by up to two members of the rides. Read from live data.
    * An export has the rows. Currencies are never added up: each has rows of its own.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */
   revenue(params: FleetGetRevenueAnalyticsParams, options: ConditionalOptions): Promise<AnalyticsRevenue | null>;
   revenue(params: FleetGetRevenueAnalyticsParams, options?: CallOptions): Promise<AnalyticsRevenue>;
@@ -2161,6 +2254,8 @@ export class FleetAnalytics {
    *
    * By periods of a time zone, and in each by up to two members of the rides. Read from live data.
    * An export has the rows.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */
   rides(params: FleetGetRideAnalyticsParams, options: ConditionalOptions): Promise<AnalyticsRides | null>;
   rides(params: FleetGetRideAnalyticsParams, options?: CallOptions): Promise<AnalyticsRides>;
@@ -2179,6 +2274,7 @@ export class FleetAnalytics {
   }
 }
 
+/** Settings of the account and its subaccounts, and the audit log. */
 export class FleetSettings {
   readonly #core: Core;
 
@@ -2220,6 +2316,8 @@ export class FleetSettings {
    * records are deleted.
    *
    * Needs an API key for all subaccounts.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */
   listAuditLog(params?: FleetListAuditLogParams, options?: CallOptions): PagePromise<FleetAuditEntry> {
     return this.#core.list(operations.listAuditLog, [], params, options);
@@ -2241,7 +2339,13 @@ export class FleetSettings {
     return this.#core.exportCsv(operations.listAuditLog, [], params, options);
   }
 
-  /** List subaccounts. */
+  /**
+   * List subaccounts.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
   listSubaccounts(params?: FleetListSubaccountsParams, options?: CallOptions): PagePromise<Subaccount> {
     return this.#core.list(operations.listSubaccounts, [], params, options);
   }
@@ -2262,7 +2366,12 @@ export class FleetSettings {
     return this.#core.exportCsv(operations.listSubaccounts, [], params, options);
   }
 
-  /** Read a subaccount. */
+  /**
+   * Read a subaccount.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   getSubaccount(id: string, options: ConditionalOptions): Promise<Subaccount | null>;
   getSubaccount(id: string, options?: CallOptions): Promise<Subaccount>;
   getSubaccount(id: string, options?: CallOptions): Promise<Subaccount | null> {
@@ -2294,6 +2403,7 @@ export class FleetSettings {
   }
 }
 
+/** The clock of the sandbox, and its reset. */
 export class FleetSandbox {
   readonly #core: Core;
 
@@ -2303,6 +2413,9 @@ export class FleetSandbox {
 
   /**
    * Read the sandbox's clock.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
    *
    * Only the sandbox has it: the key must be a test key.
    */
@@ -2340,6 +2453,7 @@ export class FleetSandbox {
   }
 }
 
+/** The key that is used, and its last requests. */
 export class FleetApiKey {
   readonly #core: Core;
 
@@ -2384,7 +2498,7 @@ export class FleetApiKey {
   }
 }
 
-/** The client of the fleet's API, version 1.0. It can make several calls at once. */
+/** The client of the fleet's API, version 2026-11-23. It can make several calls at once. */
 export class Fleet {
   readonly rides: FleetRides;
   readonly vehicles: FleetVehicles;

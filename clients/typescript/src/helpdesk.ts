@@ -93,6 +93,9 @@ export const EventEvent = [
 ] as const;
 export type EventEvent = (typeof EventEvent)[number];
 
+export const EventSlaMetric = ["first_response", "resolution"] as const;
+export type EventSlaMetric = (typeof EventSlaMetric)[number];
+
 export const EventSort = ["created_at", "-created_at"] as const;
 export type EventSort = (typeof EventSort)[number];
 
@@ -137,9 +140,6 @@ export type SettingsSort = (typeof SettingsSort)[number];
 
 export const TicketPriority = ["low", "normal", "high", "urgent"] as const;
 export type TicketPriority = (typeof TicketPriority)[number];
-
-export const TicketSlaMetric = ["first_response", "resolution"] as const;
-export type TicketSlaMetric = (typeof TicketSlaMetric)[number];
 
 export const TicketSort = [
   "created_at",
@@ -636,11 +636,154 @@ export interface Event {
    * The records at the time of the event: ticket, message, customer, sla and changes, as
    * applicable. Same as the data of a webhook with payload_form b.
    */
-  data: Record<string, unknown>;
+  data: EventData;
   event: OrUnknown<EventEvent>;
   id: string;
   object: "event";
   ticket_id: string | null;
+}
+
+/** An entry of the audit log, as exported. */
+export interface EventAuditEntry {
+  action: string;
+  actor: EventAuditEntryActor;
+  at: string;
+  changes: Record<string, EventChange> | null;
+  details: Record<string, unknown> | null;
+  environment: string;
+  hash?: string;
+  id: string;
+  ip?: string;
+  /** The key of the hash. */
+  key_id?: string;
+  /** The chain of the entry. */
+  ledger?: string;
+  organization_id: string;
+  outcome?: string;
+  /** The hash of the entry before. */
+  previous?: string;
+  request_id?: string;
+  /** Increases by 1 within a ledger. */
+  sequence: number;
+  service: string;
+  surface?: string;
+  target: EventAuditEntryTarget;
+  user_agent?: string;
+}
+
+export interface EventAuditEntryActor {
+  email?: string;
+  id?: string;
+  type: string;
+}
+
+export interface EventAuditEntryTarget {
+  id: string;
+  name: string;
+  partial_key?: string;
+  type: string;
+}
+
+export interface EventAuditRecordedData {
+  entry: EventAuditEntry;
+  /** true in a test delivery. */
+  test?: boolean;
+}
+
+/** A field before and after. */
+export interface EventChange {
+  from: unknown;
+  to: unknown;
+}
+
+export interface EventConversationCreatedData {
+  message: EventMessage;
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
+}
+
+/** A customer as of the event. */
+export interface EventCustomer {
+  email: string | null;
+  id: string;
+  name: string | null;
+  phone: string | null;
+}
+
+export interface EventCustomerCreatedData {
+  customer: EventCustomer;
+  /** true in a test delivery. */
+  test?: boolean;
+}
+
+export interface EventCustomerUpdatedData {
+  /** The changed fields; absent if a change has none of them. */
+  changes?: Record<string, EventChange>;
+  customer: EventCustomer;
+  /** true in a test delivery. */
+  test?: boolean;
+}
+
+export interface EventData {
+  changes?: Record<string, EventChange>;
+  customer?: EventCustomer;
+  message?: EventMessage;
+  sla?: EventSla;
+  ticket?: EventTicket;
+}
+
+/** A message as of the event. */
+export interface EventMessage {
+  attachments: EventMessageAttachment[];
+  author: EventMessageAuthor;
+  channel: string | null;
+  conversation_id: string | null;
+  created_at: string;
+  direction: OrUnknown<MessageDirection>;
+  external_id: string | null;
+  html: string | null;
+  id: string;
+  kind: OrUnknown<MessageKind>;
+  text: string | null;
+  ticket_id: string;
+}
+
+export interface EventMessageAgentReplyData {
+  message: EventMessage;
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
+}
+
+export interface EventMessageAttachment {
+  content_type: string | null;
+  id: string;
+  name: string | null;
+  /** Bytes; null until the file is stored, or if it could not be fetched. */
+  size: number | null;
+  /** Valid for seven days without an API key; null if the file could not be fetched. */
+  url: string | null;
+}
+
+export interface EventMessageAuthor {
+  id: string | null;
+  name: string | null;
+  type: OrUnknown<MessageAuthorType>;
+}
+
+export interface EventMessageCreatedData {
+  message: EventMessage;
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
+}
+
+export interface EventMessageCustomerReplyData {
+  message: EventMessage;
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
 }
 
 export interface EventReplay {
@@ -652,6 +795,92 @@ export interface EventReplay {
 export interface EventReplayRequest {
   /** Send only to this webhook, subscribed or not; if absent, to all subscribed webhooks. */
   webhook_id?: string | undefined;
+}
+
+/** The SLA target of the event. */
+export interface EventSla {
+  due_at: string;
+  metric: OrUnknown<EventSlaMetric>;
+}
+
+export interface EventSlaBreachedData {
+  sla: EventSla;
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
+}
+
+export interface EventSlaWarningData {
+  sla: EventSla;
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
+}
+
+/** A ticket as of the event. */
+export interface EventTicket {
+  assignee: EventTicketAssignee | null;
+  channel: string | null;
+  customer: EventTicketCustomer | null;
+  id: string;
+  number: number;
+  priority: OrUnknown<TicketPriority>;
+  status: OrUnknown<TicketStatus>;
+  subject: string;
+  /** URL of the ticket in the inbox. */
+  url: string | null;
+}
+
+export interface EventTicketAssignedData {
+  changes: Record<string, EventChange>;
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
+}
+
+export interface EventTicketAssignee {
+  email: string | null;
+  id: string;
+  name: string | null;
+}
+
+export interface EventTicketCreatedData {
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
+}
+
+export interface EventTicketCustomer {
+  email: string | null;
+  id: string;
+}
+
+export interface EventTicketDeletedData {
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
+}
+
+export interface EventTicketPriorityChangedData {
+  changes: Record<string, EventChange>;
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
+}
+
+export interface EventTicketStatusChangedData {
+  changes: Record<string, EventChange>;
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
+}
+
+export interface EventTicketUpdatedData {
+  /** The changed fields; absent if a change has none of them. */
+  changes?: Record<string, EventChange>;
+  /** true in a test delivery. */
+  test?: boolean;
+  ticket: EventTicket;
 }
 
 /**
@@ -1067,7 +1296,7 @@ export interface TicketSla {
   /** null while it is paused. */
   due_at: string | null;
   met_at: string | null;
-  metric: OrUnknown<TicketSlaMetric>;
+  metric: OrUnknown<EventSlaMetric>;
   /** running, paused, met or breached. */
   state: string;
   target_minutes: number;
@@ -1258,22 +1487,170 @@ export interface WebhookUpdate {
   url?: string | undefined;
 }
 
-/** The body of a webhook delivery in form B. */
-export interface WebhookPayload {
+/** A new entry of the audit log */
+export interface AuditRecordedPayload {
+  /** The event's id: the same for all its deliveries. */
   id: string;
-  event: string;
+  event: "audit.recorded";
   created_at: string;
-  data: Record<string, unknown>;
+  data: EventAuditRecordedData;
 }
+
+/** A new conversation, with its first message */
+export interface ConversationCreatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "conversation.created";
+  created_at: string;
+  data: EventConversationCreatedData;
+}
+
+/** A new customer */
+export interface CustomerCreatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "customer.created";
+  created_at: string;
+  data: EventCustomerCreatedData;
+}
+
+/** Fields of a customer changed */
+export interface CustomerUpdatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "customer.updated";
+  created_at: string;
+  data: EventCustomerUpdatedData;
+}
+
+/** A reply by an agent */
+export interface MessageAgentReplyPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "message.agent_reply";
+  created_at: string;
+  data: EventMessageAgentReplyData;
+}
+
+/** A new public message */
+export interface MessageCreatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "message.created";
+  created_at: string;
+  data: EventMessageCreatedData;
+}
+
+/** A reply by a customer */
+export interface MessageCustomerReplyPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "message.customer_reply";
+  created_at: string;
+  data: EventMessageCustomerReplyData;
+}
+
+/** An SLA target has passed */
+export interface SlaBreachedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "sla.breached";
+  created_at: string;
+  data: EventSlaBreachedData;
+}
+
+/** An SLA target is near */
+export interface SlaWarningPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "sla.warning";
+  created_at: string;
+  data: EventSlaWarningData;
+}
+
+/** The assignee of a ticket changed */
+export interface TicketAssignedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ticket.assigned";
+  created_at: string;
+  data: EventTicketAssignedData;
+}
+
+/** A new ticket */
+export interface TicketCreatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ticket.created";
+  created_at: string;
+  data: EventTicketCreatedData;
+}
+
+/** A ticket was deleted */
+export interface TicketDeletedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ticket.deleted";
+  created_at: string;
+  data: EventTicketDeletedData;
+}
+
+/** The priority of a ticket changed */
+export interface TicketPriorityChangedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ticket.priority_changed";
+  created_at: string;
+  data: EventTicketPriorityChangedData;
+}
+
+/** The status of a ticket changed */
+export interface TicketStatusChangedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ticket.status_changed";
+  created_at: string;
+  data: EventTicketStatusChangedData;
+}
+
+/** Fields of a ticket changed */
+export interface TicketUpdatedPayload {
+  /** The event's id: the same for all its deliveries. */
+  id: string;
+  event: "ticket.updated";
+  created_at: string;
+  data: EventTicketUpdatedData;
+}
+
+/** The body of a webhook delivery in form B. The server may add events: ignore others. */
+export type WebhookPayload =
+  | AuditRecordedPayload
+  | ConversationCreatedPayload
+  | CustomerCreatedPayload
+  | CustomerUpdatedPayload
+  | MessageAgentReplyPayload
+  | MessageCreatedPayload
+  | MessageCustomerReplyPayload
+  | SlaBreachedPayload
+  | SlaWarningPayload
+  | TicketAssignedPayload
+  | TicketCreatedPayload
+  | TicketDeletedPayload
+  | TicketPriorityChangedPayload
+  | TicketStatusChangedPayload
+  | TicketUpdatedPayload;
 
 /** The query of `tickets.list`. */
 export interface HelpdeskListTicketsParams {
   /** Words in the subject or a message; all must match, in any order. */
   q?: string | undefined;
+  /** Only records with one of these. */
   status?: readonly TicketStatus[] | undefined;
+  /** Only records with one of these. */
   priority?: readonly TicketPriority[] | undefined;
   /** Ids of members; none for tickets without an assignee. */
   assignee_id?: readonly string[] | undefined;
+  /** Only records with one of these. */
   customer_id?: readonly string[] | undefined;
   /**
    * Where tickets were created: email, sms, business_messaging, social_messenger, voice, chat,
@@ -1282,7 +1659,9 @@ export interface HelpdeskListTicketsParams {
   channel?: readonly string[] | undefined;
   /** Tickets that have one of these. */
   tags?: readonly string[] | undefined;
+  /** Only records with one of these. */
   number?: readonly string[] | undefined;
+  /** Only records with one of these. */
   external_id?: readonly string[] | undefined;
   /** created_at at or after this. */
   created_at_gte?: Date | string | undefined;
@@ -1328,7 +1707,9 @@ export interface HelpdeskListConversationsParams {
 
 /** The query of `messages.list`. */
 export interface HelpdeskListMessagesParams {
+  /** Only records with one of these. */
   kind?: readonly MessageKind[] | undefined;
+  /** Only records with one of these. */
   direction?: readonly MessageDirection[] | undefined;
   /** created_at at or after this. */
   created_at_gte?: Date | string | undefined;
@@ -1362,6 +1743,7 @@ export interface HelpdeskListCustomersParams {
   email?: readonly string[] | undefined;
   /** Any of the customer's numbers, as E.164; the + is written %2B. */
   phone?: readonly string[] | undefined;
+  /** Only records with one of these. */
   external_id?: readonly string[] | undefined;
   /** created_at at or after this. */
   created_at_gte?: Date | string | undefined;
@@ -1409,10 +1791,13 @@ export interface HelpdeskListWebhooksParams {
 
 /** The query of `webhooks.listDeliveries`. */
 export interface HelpdeskListDeliveriesParams {
+  /** Only records with one of these. */
   event?: readonly DeliveryEvent[] | undefined;
+  /** Only records with this event_id. */
   event_id?: string | undefined;
   /** Of the event's ticket. */
   ticket_id?: string | undefined;
+  /** Only records with one of these. */
   state?: readonly DeliveryState[] | undefined;
   /** created_at at or after this. */
   created_at_gte?: Date | string | undefined;
@@ -1446,8 +1831,11 @@ export interface HelpdeskListChannelsParams {
 
 /** The query of `inboundEvents.list`. */
 export interface HelpdeskListInboundEventsParams {
+  /** Only records with one of these. */
   state?: readonly InboundEventState[] | undefined;
+  /** Only records with this channel. */
   channel?: string | undefined;
+  /** Only records with this channel_id. */
   channel_id?: string | undefined;
   /** How many records a page has. */
   limit?: number | undefined;
@@ -1457,7 +1845,9 @@ export interface HelpdeskListInboundEventsParams {
 
 /** The query of `events.list`. */
 export interface HelpdeskListEventsParams {
+  /** Only records with one of these. */
   event?: readonly EventEvent[] | undefined;
+  /** Only records with this ticket_id. */
   ticket_id?: string | undefined;
   /** created_at at or after this. */
   created_at_gte?: Date | string | undefined;
@@ -1491,7 +1881,9 @@ export interface HelpdeskGetTicketAnalyticsParams {
 
 /** The query of `settings.listAuditLog`. */
 export interface HelpdeskListAuditLogParams {
+  /** Only records with this action. */
   action?: string | undefined;
+  /** Only records with this target_id. */
   target_id?: string | undefined;
   /** How many records a page has. */
   limit?: number | undefined;
@@ -1647,6 +2039,7 @@ const operations = {
   getRequest: { method: "GET", path: "/requests/{id}" },
 } as const satisfies Record<string, Operation>;
 
+/** Requests of customers: list, search, create, change, merge and split them. */
 export class HelpdeskTickets {
   readonly #core: Core;
 
@@ -1654,7 +2047,13 @@ export class HelpdeskTickets {
     this.#core = core;
   }
 
-  /** List and search tickets. */
+  /**
+   * List and search tickets.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
   list(params?: HelpdeskListTicketsParams, options?: CallOptions): PagePromise<Ticket> {
     return this.#core.list(operations.listTickets, [], params, options);
   }
@@ -1687,7 +2086,12 @@ export class HelpdeskTickets {
     return this.#core.json(operations.createTicket, [], undefined, body, options);
   }
 
-  /** Read a ticket. */
+  /**
+   * Read a ticket.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(id: string, params: HelpdeskGetTicketParams | undefined, options: ConditionalOptions): Promise<Ticket | null>;
   get(id: string, params?: HelpdeskGetTicketParams, options?: CallOptions): Promise<Ticket>;
   get(id: string, params?: HelpdeskGetTicketParams, options?: CallOptions): Promise<Ticket | null> {
@@ -1763,6 +2167,7 @@ export class HelpdeskTickets {
   }
 }
 
+/** Messages and conversations of a ticket, replies to customers, notes, and files. */
 export class HelpdeskMessages {
   readonly #core: Core;
 
@@ -1780,7 +2185,13 @@ export class HelpdeskMessages {
     return this.#core.file(operations.getAttachment, [id], options);
   }
 
-  /** List a ticket's conversations. */
+  /**
+   * List a ticket's conversations.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
   listConversations(
     id: string,
     params?: HelpdeskListConversationsParams,
@@ -1807,7 +2218,13 @@ export class HelpdeskMessages {
     return this.#core.exportCsv(operations.listConversations, [id], params, options);
   }
 
-  /** List a ticket's messages. */
+  /**
+   * List a ticket's messages.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
   list(id: string, params?: HelpdeskListMessagesParams, options?: CallOptions): PagePromise<Message> {
     return this.#core.list(operations.listMessages, [id], params, options);
   }
@@ -1844,7 +2261,12 @@ export class HelpdeskMessages {
     return this.#core.json(operations.createMessage, [id], undefined, body, options);
   }
 
-  /** Read a message. */
+  /**
+   * Read a message.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(
     id: string,
     messageId: string,
@@ -1862,6 +2284,7 @@ export class HelpdeskMessages {
   }
 }
 
+/** People who contact the organization. */
 export class HelpdeskCustomers {
   readonly #core: Core;
 
@@ -1869,7 +2292,13 @@ export class HelpdeskCustomers {
     this.#core = core;
   }
 
-  /** List customers. */
+  /**
+   * List customers.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
   list(params?: HelpdeskListCustomersParams, options?: CallOptions): PagePromise<Customer> {
     return this.#core.list(operations.listCustomers, [], params, options);
   }
@@ -1899,7 +2328,12 @@ export class HelpdeskCustomers {
     return this.#core.json(operations.createCustomer, [], undefined, body, options);
   }
 
-  /** Read a customer. */
+  /**
+   * Read a customer.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(id: string, options: ConditionalOptions): Promise<Customer | null>;
   get(id: string, options?: CallOptions): Promise<Customer>;
   get(id: string, options?: CallOptions): Promise<Customer | null> {
@@ -1943,6 +2377,7 @@ export class HelpdeskCustomers {
   }
 }
 
+/** Users of the organization, to whom tickets can be assigned. */
 export class HelpdeskMembers {
   readonly #core: Core;
 
@@ -1955,6 +2390,8 @@ export class HelpdeskMembers {
    *
    * The organization's members, oldest membership first. They are invited and removed in the
    * dashboard.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */
   list(params?: HelpdeskListMembersParams, options?: CallOptions): PagePromise<Member> {
     return this.#core.list(operations.listMembers, [], params, options);
@@ -1974,6 +2411,7 @@ export class HelpdeskMembers {
   }
 }
 
+/** Subscriptions to events, and their deliveries. */
 export class HelpdeskWebhooks {
   readonly #core: Core;
 
@@ -1985,6 +2423,8 @@ export class HelpdeskWebhooks {
    * List webhooks.
    *
    * An organization has at most 100.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */
   list(params?: HelpdeskListWebhooksParams, options?: CallOptions): PagePromise<Webhook> {
     return this.#core.list(operations.listWebhooks, [], params, options);
@@ -2012,7 +2452,12 @@ export class HelpdeskWebhooks {
     return this.#core.json(operations.createWebhook, [], undefined, body, options);
   }
 
-  /** Get a webhook. */
+  /**
+   * Get a webhook.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(id: string, options: ConditionalOptions): Promise<Webhook | null>;
   get(id: string, options?: CallOptions): Promise<Webhook>;
   get(id: string, options?: CallOptions): Promise<Webhook | null> {
@@ -2046,6 +2491,8 @@ export class HelpdeskWebhooks {
    *
    * The newest first. Selective filters can return short or empty pages while has_more is true:
    * continue with next_cursor.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */
   listDeliveries(id: string, params?: HelpdeskListDeliveriesParams, options?: CallOptions): PagePromise<Delivery> {
     return this.#core.list(operations.listDeliveries, [id], params, options);
@@ -2152,6 +2599,7 @@ export class HelpdeskWebhooks {
   }
 }
 
+/** Addresses at which customers reach the organization, and the proofs that they are its own. */
 export class HelpdeskChannels {
   readonly #core: Core;
 
@@ -2159,7 +2607,13 @@ export class HelpdeskChannels {
     this.#core = core;
   }
 
-  /** List channels. */
+  /**
+   * List channels.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
   list(params?: HelpdeskListChannelsParams, options?: CallOptions): PagePromise<Channel> {
     return this.#core.list(operations.listChannels, [], params, options);
   }
@@ -2188,7 +2642,12 @@ export class HelpdeskChannels {
     return this.#core.json(operations.createChannel, [], undefined, body, options);
   }
 
-  /** Get a channel. */
+  /**
+   * Get a channel.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(id: string, options: ConditionalOptions): Promise<Channel | null>;
   get(id: string, options?: CallOptions): Promise<Channel>;
   get(id: string, options?: CallOptions): Promise<Channel | null> {
@@ -2215,7 +2674,12 @@ export class HelpdeskChannels {
     return this.#core.json(operations.deleteChannel, [id], undefined, undefined, options);
   }
 
-  /** Get a channel's proof. */
+  /**
+   * Get a channel's proof.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   getProof(id: string, options: ConditionalOptions): Promise<ChannelProof | null>;
   getProof(id: string, options?: CallOptions): Promise<ChannelProof>;
   getProof(id: string, options?: CallOptions): Promise<ChannelProof | null> {
@@ -2260,6 +2724,7 @@ export class HelpdeskChannels {
   }
 }
 
+/** Verified requests of the channels' providers, and their results. */
 export class HelpdeskInboundEvents {
   readonly #core: Core;
 
@@ -2272,6 +2737,8 @@ export class HelpdeskInboundEvents {
    *
    * Newest first. Only events of the organization's channels: events for unconnected addresses are
    * visible to the operator only.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */
   list(params?: HelpdeskListInboundEventsParams, options?: CallOptions): PagePromise<InboundEvent> {
     return this.#core.list(operations.listInboundEvents, [], params, options);
@@ -2293,14 +2760,24 @@ export class HelpdeskInboundEvents {
     return this.#core.exportCsv(operations.listInboundEvents, [], params, options);
   }
 
-  /** Get an inbound event. */
+  /**
+   * Get an inbound event.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(id: string, options: ConditionalOptions): Promise<InboundEvent | null>;
   get(id: string, options?: CallOptions): Promise<InboundEvent>;
   get(id: string, options?: CallOptions): Promise<InboundEvent | null> {
     return this.#core.json(operations.getInboundEvent, [id], undefined, undefined, options);
   }
 
-  /** Get the request as received. */
+  /**
+   * Get the request as received.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   getRaw(id: string, options: ConditionalOptions): Promise<InboundEventRaw | null>;
   getRaw(id: string, options?: CallOptions): Promise<InboundEventRaw>;
   getRaw(id: string, options?: CallOptions): Promise<InboundEventRaw | null> {
@@ -2320,6 +2797,7 @@ export class HelpdeskInboundEvents {
   }
 }
 
+/** Changes of tickets, messages and customers, as delivered to webhooks. */
 export class HelpdeskEvents {
   readonly #core: Core;
 
@@ -2327,7 +2805,13 @@ export class HelpdeskEvents {
     this.#core = core;
   }
 
-  /** List events. */
+  /**
+   * List events.
+   *
+   * A page of the records; next_cursor leads to the next page.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+   */
   list(params?: HelpdeskListEventsParams, options?: CallOptions): PagePromise<Event> {
     return this.#core.list(operations.listEvents, [], params, options);
   }
@@ -2342,7 +2826,12 @@ export class HelpdeskEvents {
     return this.#core.exportCsv(operations.listEvents, [], params, options);
   }
 
-  /** Get an event. */
+  /**
+   * Get an event.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   get(id: string, options: ConditionalOptions): Promise<Event | null>;
   get(id: string, options?: CallOptions): Promise<Event>;
   get(id: string, options?: CallOptions): Promise<Event | null> {
@@ -2361,6 +2850,7 @@ export class HelpdeskEvents {
   }
 }
 
+/** Figures of tickets by period and group. */
 export class HelpdeskAnalytics {
   readonly #core: Core;
 
@@ -2373,6 +2863,8 @@ export class HelpdeskAnalytics {
    *
    * By periods of a time zone, and in each by up to two members of the tickets as they are now.
    * Read from live data. An export has the rows.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */
   tickets(params: HelpdeskGetTicketAnalyticsParams, options: ConditionalOptions): Promise<AnalyticsTickets | null>;
   tickets(params: HelpdeskGetTicketAnalyticsParams, options?: CallOptions): Promise<AnalyticsTickets>;
@@ -2391,6 +2883,7 @@ export class HelpdeskAnalytics {
   }
 }
 
+/** SLA policies and the audit log. */
 export class HelpdeskSettings {
   readonly #core: Core;
 
@@ -2403,6 +2896,8 @@ export class HelpdeskSettings {
    *
    * Security-relevant actions in the helpdesk: sign-ins, members, channels, webhooks, API keys,
    * settings and more. Newest first. Entries remain after their records are deleted.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */
   listAuditLog(params?: HelpdeskListAuditLogParams, options?: CallOptions): PagePromise<AuditEntry> {
     return this.#core.list(operations.listAuditLog, [], params, options);
@@ -2428,6 +2923,8 @@ export class HelpdeskSettings {
    * List SLA policies.
    *
    * At most one per priority, from low to urgent.
+   *
+   * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */
   listSlaPolicies(params?: HelpdeskListSlaPoliciesParams, options?: CallOptions): PagePromise<SlaPolicy> {
     return this.#core.list(operations.listSLAPolicies, [], params, options);
@@ -2449,7 +2946,12 @@ export class HelpdeskSettings {
     return this.#core.exportCsv(operations.listSLAPolicies, [], params, options);
   }
 
-  /** Get an SLA policy. */
+  /**
+   * Get an SLA policy.
+   *
+   * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later
+   * read.
+   */
   getSlaPolicy(priority: string, options: ConditionalOptions): Promise<SlaPolicy | null>;
   getSlaPolicy(priority: string, options?: CallOptions): Promise<SlaPolicy>;
   getSlaPolicy(priority: string, options?: CallOptions): Promise<SlaPolicy | null> {
@@ -2479,6 +2981,7 @@ export class HelpdeskSettings {
   }
 }
 
+/** The key that is used, and its last requests. */
 export class HelpdeskApiKey {
   readonly #core: Core;
 
@@ -2523,7 +3026,7 @@ export class HelpdeskApiKey {
   }
 }
 
-/** The client of the helpdesk's API, version 1.0. It can make several calls at once. */
+/** The client of the helpdesk's API, version 2026-11-23. It can make several calls at once. */
 export class Helpdesk {
   readonly tickets: HelpdeskTickets;
   readonly messages: HelpdeskMessages;

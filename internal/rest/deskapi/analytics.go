@@ -41,7 +41,7 @@ var analyticsRecord = &schema.Record{Name: "analytics.tickets", Members: []schem
 	{Name: "object", Type: schema.Enum("analytics.tickets")},
 	{Name: "from", Type: schema.Timestamp()},
 	{Name: "to", Type: schema.Timestamp()},
-	{Name: "timezone", Type: schema.Text()},
+	{Name: "timezone", Type: schema.Text(), Example: "Europe/Berlin"},
 	{Name: "granularity", Type: schema.Enum(words(period.Granularities[:])...)},
 	{Name: "group_by", Type: schema.Array(schema.Enum(desk.GroupFields[:]...), rest.MaxGroupBy)},
 	{Name: "generated_at", Type: schema.Timestamp()},

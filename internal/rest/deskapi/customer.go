@@ -29,8 +29,8 @@ var customerRecord = &schema.Record{Name: "customer", Doc: "A person who contact
 }}
 
 var identityRecord = &schema.Record{Name: "customer.identity", Members: []schema.Member{
-	{Name: "channel", Type: schema.Text()},
-	{Name: "external_id", Type: schema.Text()},
+	{Name: "channel", Type: schema.Text(), Example: "social-messenger"},
+	{Name: "external_id", Type: schema.Text(), Example: "1029384756"},
 }}
 
 // wholeCustomerRecord is the complete customer, for the expansion of a ticket's customer.

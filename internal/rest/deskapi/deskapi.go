@@ -24,6 +24,21 @@ import (
 // Base is the base path.
 const Base = "/api/v1"
 
+// Tags describes the groups of routes.
+var Tags = map[string]string{
+	"Tickets":        "Requests of customers: list, search, create, change, merge and split them.",
+	"Messages":       "Messages and conversations of a ticket, replies to customers, notes, and files.",
+	"Customers":      "People who contact the organization.",
+	"Members":        "Users of the organization, to whom tickets can be assigned.",
+	"Webhooks":       "Subscriptions to events, and their deliveries.",
+	"Channels":       "Addresses at which customers reach the organization, and the proofs that they are its own.",
+	"Inbound events": "Verified requests of the channels' providers, and their results.",
+	"Events":         "Changes of tickets, messages and customers, as delivered to webhooks.",
+	"Analytics":      "Figures of tickets by period and group.",
+	"Settings":       "SLA policies and the audit log.",
+	"API key":        "The key that is used, and its last requests.",
+}
+
 // API holds the services that the routes call.
 type API struct {
 	DB          *db.DB

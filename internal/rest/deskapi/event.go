@@ -23,7 +23,16 @@ var eventRecord = &schema.Record{Name: "event", Doc: "An event as delivered to w
 	{Name: "event", Type: schema.Enum(eventNames...)},
 	{Name: "ticket_id", Type: schema.Text(), Nullable: true},
 	{Name: "created_at", Type: schema.Timestamp()},
-	{Name: "data", Type: schema.Map(schema.JSON()), Doc: "The records at the time of the event: ticket, message, customer, sla and changes, as applicable. Same as the data of a webhook with payload_form b."},
+	{Name: "data", Type: schema.JSONOf(eventData), Doc: "The records at the time of the event: ticket, message, customer, sla and changes, as applicable. Same as the data of a webhook with payload_form b."},
+}}
+
+// eventData has the records of any event.
+var eventData = &schema.Record{Name: "event.data", Members: []schema.Member{
+	{Name: "ticket", Type: eventTicket, Sometimes: true},
+	{Name: "message", Type: eventMessage, Sometimes: true},
+	{Name: "customer", Type: eventCustomer, Sometimes: true},
+	{Name: "sla", Type: eventSLA, Sometimes: true},
+	{Name: "changes", Type: eventChanges, Sometimes: true},
 }}
 
 type wireEvent struct {

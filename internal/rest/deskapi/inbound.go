@@ -22,11 +22,11 @@ var inboundRecord = &schema.Record{Name: "inbound_event", Doc: "A verified reque
 	{Name: "state", Type: schema.Enum(inboundStates...), Doc: "accepted: waits for processing. rejected: could not be parsed. dead: processing failed for the last time. Rejected and dead events can be replayed."},
 	{Name: "channel", Type: schema.Text(), Example: "sms"},
 	{Name: "channel_id", Type: schema.Text(), Nullable: true, Doc: "The channel connection; null if the address is not connected."},
-	{Name: "kind", Type: schema.Text(), Doc: "The kind of event, in the channel's terms."},
-	{Name: "key", Type: schema.Text(), Doc: "The provider's id of the event: a repeated id has no effect."},
+	{Name: "kind", Type: schema.Text(), Doc: "The kind of event, in the channel's terms.", Example: "message"},
+	{Name: "key", Type: schema.Text(), Doc: "The provider's id of the event: a repeated id has no effect.", Example: "SM2b7f0c9e4d1a48c6b3a5"},
 	{Name: "sender", Type: schema.Text(), Nullable: true},
 	{Name: "address", Type: schema.Text(), Nullable: true, Doc: "The recipient's address."},
-	{Name: "verified_by", Type: schema.Text(), Doc: "The owner and number of the secret that verified its signature: 1 is the newest."},
+	{Name: "verified_by", Type: schema.Text(), Doc: "The owner and number of the secret that verified its signature: 1 is the newest.", Example: "deployment, secret 1"},
 	{Name: "result", Type: schema.JSON(), Doc: "The result of processing; null before."},
 	{Name: "error", Type: schema.Text(), Nullable: true, Doc: "Why it is rejected or dead."},
 	{Name: "size", Type: schema.Integer(), Doc: "Size of the body in bytes."},
@@ -63,9 +63,9 @@ func wireOfInbound(e *inbound.StoredEvent) wireInbound {
 var rawInboundRecord = &schema.Record{Name: "inbound_event.raw", Doc: "The request as received.", Members: []schema.Member{
 	{Name: "id", Type: schema.ID()},
 	{Name: "object", Type: schema.Enum("inbound_event.raw")},
-	{Name: "url", Type: schema.Text(), Doc: "The values of credentials are left out, here and in the headers."},
+	{Name: "url", Type: schema.Text(), Doc: "The values of credentials are left out, here and in the headers.", Example: "https://help.example.com/hooks/sms"},
 	{Name: "headers", Type: schema.Map(schema.Array(schema.Text(), 1000))},
-	{Name: "body", Type: schema.Formatted("byte", 1<<30), Doc: "The bytes, in base64."},
+	{Name: "body", Type: schema.Formatted("byte", 1<<30), Doc: "The bytes, in base64.", Example: "RnJvbT0lMkI0OTE1MTEyMzQ1Njc4"},
 }}
 
 type wireRawInbound struct {

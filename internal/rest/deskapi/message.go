@@ -56,7 +56,7 @@ var messageRecord = &schema.Record{Name: "message", Doc: "A message of a ticket.
 		schema.Member{Name: "state", Type: schema.Text(), Doc: "queued, sent, delivered, read or failed."},
 		schema.Member{Name: "error", Type: schema.Text(), Nullable: true},
 	)},
-	{Name: "placed_by", Type: schema.Text(), Doc: "How the ticket was matched: new_ticket, thread_key, in_reply_to, references, ticket_tag, message_id, receipt or written."},
+	{Name: "placed_by", Type: schema.Text(), Doc: "How the ticket was matched: new_ticket, thread_key, in_reply_to, references, ticket_tag, message_id, receipt or written.", Example: "written"},
 	{Name: "authentication", Nullable: true, Doc: "Whether an inbound mail proves its sender; null for other messages.", Type: schema.Object(
 		schema.Member{Name: "verdict", Type: schema.Enum(string(mailauth.Proven), string(mailauth.Unproven), string(mailauth.Failed)), Doc: "proven: DKIM or SPF vouches for the domain of the From address. failed: that domain disowns the mail. unproven: neither."},
 		schema.Member{Name: "reason", Type: schema.Text(), Doc: "In plain words.", Example: "DKIM signature of client.example matches the From address"},

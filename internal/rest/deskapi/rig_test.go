@@ -37,6 +37,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
+	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 
 	"github.com/google/uuid"
 )
@@ -182,11 +183,15 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.routes = (&deskapi.API{
 		DB: d, BaseURL: origin, Desk: r.desk, Webhooks: r.webhooks, Connections: r.connections, Inbound: r.inbound, Accounts: r.accounts, Keys: r.keys, Audit: r.audit,
 	}).Routes()
+	deliveries, err := deskapi.Deliveries(origin)
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.api, err = rest.New(rest.Config{
 		Base: deskapi.Base, Origin: origin, Service: apikey.Helpdesk, Environment: apikey.Live, Realm: "helpdesk",
 		Title: "Helpdesk", Description: "Tickets.", Version: "1.0",
 		Keys: r.keys, KeyLimiter: ratelimit.NewMemory(time.Minute), AddressLimiter: ratelimit.NewMemory(time.Minute), DB: d, Box: box,
-		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")}, Audit: r.audit, Log: log, Routes: r.routes,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix(resttest.Peer + "/32")}, Audit: r.audit, Log: log, Routes: r.routes, Webhooks: deliveries,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +199,27 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	r.ours, r.grace = r.organization("Acme Wheels", "grace@a.example")
 	r.theirs, r.mallory = r.organization("Other", "mallory@b.example")
 	r.Client = resttest.New(t, r.api, deskapi.Base).As(r.key(r.ours, apikey.Permissions{Level: apikey.ReadWrite}))
+	t.Cleanup(r.checkEvents)
 	return r
+}
+
+// checkEvents validates the bodies of all events that a test has caused.
+func (r *rig) checkEvents() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.events {
+		r.checkBodies(&r.events[i])
+	}
+}
+
+func (r *rig) checkBodies(e *event.Event) {
+	for form, suffix := range map[payload.Form]string{payload.Nested: "", payload.Flat: ".a"} {
+		body, err := payload.Render(form, e)
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.Client.CheckWebhook(string(e.Name)+suffix, body)
+	}
 }
 
 // organization creates an organization with a member.
@@ -345,8 +370,9 @@ func (r *rig) emitted() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	names := []string{}
-	for _, e := range r.events {
-		names = append(names, string(e.Name))
+	for i := range r.events {
+		r.checkBodies(&r.events[i])
+		names = append(names, string(r.events[i].Name))
 	}
 	r.events = nil
 	return names

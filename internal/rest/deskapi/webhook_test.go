@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -46,11 +47,13 @@ func newReceiver(t testing.TB) *receiver {
 // emit emits n events of one of our tickets.
 func (r *rig) emit(name event.Name, ticket string, n int) {
 	r.Helper()
+	data := event.Data{Ticket: &event.Ticket{ID: ticket, Number: 1, Subject: "A puncture", Status: "open", Priority: "normal", Channel: "api", URL: origin}}
+	if name == event.SLABreached {
+		data.SLA = &event.SLA{Metric: "resolution", DueAt: time.Now()}
+	}
 	for range n {
 		err := r.db.Write(r.Context(), func(tx *db.Tx) error {
-			return r.log.EmitTx(r.Context(), tx, event.Event{OrganizationID: r.ours.ID, Name: name, Data: event.Data{
-				Ticket: &event.Ticket{ID: ticket, Number: 1, Subject: "A puncture", Status: "open", Priority: "normal", Channel: "api", URL: origin},
-			}})
+			return r.log.EmitTx(r.Context(), tx, event.Event{OrganizationID: r.ours.ID, Name: name, Data: data})
 		})
 		if err != nil {
 			r.Fatal(err)

@@ -67,7 +67,7 @@ func analyticsReport(name string, row *schema.Record, totals schema.Type, doc st
 		{Name: "object", Type: schema.Enum(name)},
 		{Name: "from", Type: schema.Timestamp()},
 		{Name: "to", Type: schema.Timestamp()},
-		{Name: "timezone", Type: schema.Text()},
+		{Name: "timezone", Type: schema.Text(), Example: "Europe/Berlin"},
 		{Name: "granularity", Type: schema.Enum(words(period.Granularities[:])...)},
 		{Name: "group_by", Type: schema.Array(schema.Enum(fleet.RideGroupMembers[:]...), rest.MaxGroupBy)},
 		{Name: "date_basis", Type: schema.Enum(fleet.RideBases[:]...)},

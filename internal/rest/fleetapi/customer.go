@@ -20,7 +20,7 @@ var customerRecord = record("customer", "A rider. Riders sign up in the operator
 	schema.Member{Name: "birth_date", Type: schema.Date(), Access: schema.Writable, Nullable: true},
 	schema.Member{Name: "driver_license_status", Type: schema.Enum("none", "pending", "verified", "rejected", "expired"), Access: schema.Writable, Doc: "Checked at the start of a ride if the vehicle type requires a license."},
 	schema.Member{Name: "marketing_consent", Type: schema.Bool(), Access: schema.Writable},
-	schema.Member{Name: "default_currency", Type: schema.Text()},
+	schema.Member{Name: "default_currency", Type: schema.Text(), Example: "EUR"},
 	schema.Member{Name: "ride_count", Type: schema.Integer(), Doc: "Completed rides."},
 	schema.Member{Name: "last_ride_at", Type: schema.Timestamp(), Nullable: true},
 	schema.Member{Name: "open_ride_id", Type: schema.ID(), Nullable: true},

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
@@ -18,6 +19,32 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 )
+
+// Tags describes the groups of routes.
+var Tags = map[string]string{
+	"Rides":     "Trips and reservations: start, pause, complete and cancel them, and adjust their prices.",
+	"Vehicles":  "Vehicles with their states, positions and telemetry.",
+	"Customers": "Riders. They sign up in the operator's app.",
+	"Pricing":   "Pricing plans. They are created and retired in the dashboard.",
+	"Zones":     "Areas in which rules hold.",
+	"Analytics": "Figures of rides and revenue by period and group.",
+	"Settings":  "Settings of the account and its subaccounts, and the audit log.",
+	"Sandbox":   "The clock of the sandbox, and its reset.",
+	"API key":   "The key that is used, and its last requests.",
+}
+
+// ExampleID returns the id of a record in examples: of is its kind, or the name of a member that
+// refers to it, such as current_ride.
+func ExampleID(of string) string {
+	for suffix, prefix := range map[string]string{
+		"ride": "ride", "vehicle": "veh", "vehicle_type": "vt", "customer": "cus", "zone": "zone", "pricing_plan": "plan", "subaccount": "sub", "alert": "alert",
+	} {
+		if of == suffix || strings.HasSuffix(of, "_"+suffix) {
+			return prefix + "_01KKNTQ6YAEDQRB018TR4SJM6R"
+		}
+	}
+	return "019aa0f2-8c1e-7d33-9a52-6f4f0c1b2d3e"
+}
 
 // API serves the routes of one environment. It must not be copied.
 type API struct {

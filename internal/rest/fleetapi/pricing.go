@@ -12,10 +12,10 @@ import (
 )
 
 var planRecord = record("pricing_plan", "The prices of rides (GBFS system_pricing_plans). Plans are created and retired in the dashboard. Amounts are in the currency's minor unit.",
-	schema.Member{Name: "name", Type: schema.String(1, 256), Access: schema.Writable},
-	schema.Member{Name: "description", Type: schema.String(0, 5000), Access: schema.Writable},
+	schema.Member{Name: "name", Type: schema.String(1, 256), Access: schema.Writable, Example: "Standard"},
+	schema.Member{Name: "description", Type: schema.String(0, 5000), Access: schema.Writable, Example: "1 € to unlock, 0.25 € a minute."},
 	schema.Member{Name: "url", Type: schema.Formatted("uri", 2048), Access: schema.Writable, Nullable: true},
-	schema.Member{Name: "currency", Type: schema.Text(), Doc: "ISO 4217."},
+	schema.Member{Name: "currency", Type: schema.Text(), Doc: "ISO 4217.", Example: "EUR"},
 	schema.Member{Name: "unlock_amount", Type: amount(), Access: schema.Writable},
 	schema.Member{Name: "per_min_pricing", Type: segments(), Access: schema.Writable, Doc: "By minutes. Segments that overlap add up."},
 	schema.Member{Name: "per_km_pricing", Type: segments(), Access: schema.Writable, Doc: "By kilometers."},

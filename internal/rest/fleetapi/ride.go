@@ -13,7 +13,7 @@ import (
 var rideRecord = record("ride", "A trip, or the reservation of one.",
 	schema.Member{Name: "status", Type: schema.Enum(rideStatuses...), Access: schema.Writable, OnCreate: []string{"active", "reserved"}, OnUpdate: []string{"active", "paused", "completed", "cancelled"}, Doc: "A ride is created active or reserved; a PUT changes the status. The current status is accepted without a change, so that a request can be repeated after a lost answer."},
 	schema.Member{Name: "trip_type", Type: schema.Enum(tripTypes...), Access: schema.CreateOnly, Doc: "Defaults to rider. Other trips have no customer and cost nothing."},
-	schema.Member{Name: "customer_id", Type: schema.ID(), Access: schema.CreateOnly, Nullable: true, Doc: "Required for a rider's trip."},
+	schema.Member{Name: "customer_id", Type: schema.ID(), Access: schema.CreateOnly, Nullable: true, Doc: "Required for a rider's trip.", Example: "cus_01KKNTQ6YAEDQRB018TR4SJM6R"},
 	schema.Member{Name: "vehicle_id", Type: schema.ID(), Access: schema.CreateOnly, Doc: "Required, unless vehicle_code is given."},
 	schema.Member{Name: "vehicle_code", Type: schema.String(1, 32), Access: schema.CreateOnly, WriteOnly: true, Doc: "The code that a rider scans, in place of vehicle_id.", Example: "B-0417"},
 	schema.Member{Name: "pricing_plan_id", Type: schema.ID(), Access: schema.CreateOnly, Nullable: true, Doc: "An assertion: 409 pricing_changed if another plan would apply."},

@@ -49,7 +49,7 @@ var subaccountRecord = &schema.Record{Name: "subaccount", Doc: "One operating ar
 	{Name: "alerts", Access: schema.Writable, Doc: "Information for riders.", Type: schema.Array(schema.Object(
 		schema.Member{Name: "id", Type: schema.ID(), Access: schema.Writable, Doc: "Of one that there is already."},
 		schema.Member{Name: "type", Type: schema.Enum("system_closure", "other"), Access: schema.Required},
-		schema.Member{Name: "summary", Type: schema.String(1, 500), Access: schema.Required},
+		schema.Member{Name: "summary", Type: schema.String(1, 500), Access: schema.Required, Example: "No rides during the marathon"},
 		schema.Member{Name: "description", Type: schema.String(1, 5000), Access: schema.Writable, Nullable: true},
 		schema.Member{Name: "url", Type: schema.Formatted("uri", 2048), Access: schema.Writable, Nullable: true},
 		schema.Member{Name: "starts_at", Type: schema.Timestamp(), Access: schema.Writable, Nullable: true},

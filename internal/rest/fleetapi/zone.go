@@ -47,6 +47,7 @@ func (a *API) zoneRoutes() []rest.Route {
 		Needs: needs("zones", apikey.Update), Input: zoneRecord, Output: zoneRecord, Codes: []string{"already_exists"}, Handle: a.updateZone,
 	}, {
 		Method: "DELETE", Path: "/zones/{id}", ID: "deleteZone", Tag: "Zones", Summary: "Delete a zone",
+		Doc:   "Its rules end at once. Rides keep its id.",
 		Needs: needs("zones", apikey.Delete), Handle: a.deleteZone,
 	}}
 }

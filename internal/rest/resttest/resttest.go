@@ -280,6 +280,14 @@ func (c *Client) checkFeatures(what string, a Answer) {
 	}
 }
 
+// CheckWebhook validates a body that the service sends by the document's webhook with a name.
+func (c *Client) CheckWebhook(name string, body []byte) {
+	c.t.Helper()
+	if err := c.document.validate("#/webhooks/"+escape(name)+"/post/requestBody/content/application~1json/schema", body); err != nil {
+		c.t.Errorf("the body of %s does not follow the document: %v\n%s", name, err, body)
+	}
+}
+
 // Query returns a URL query: Query("limit", "5", "status", "open").
 func Query(pairs ...string) string {
 	v := url.Values{}

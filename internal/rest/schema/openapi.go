@@ -232,6 +232,9 @@ func (d *Components) schema(t *Type, name, as string) (object, error) {
 		}
 		return object{"type": "object", "additionalProperties": object{"type": "string"}}, nil
 	}
+	if t.record != nil {
+		return d.Ref(t.record, as)
+	}
 	return object{}, nil
 }
 

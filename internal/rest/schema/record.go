@@ -92,6 +92,7 @@ type Type struct {
 	kind     kind
 	min, max int64 // of characters, items or numbers, if bounded
 	bounded  bool
+	id       bool // an identifier
 	values   []string
 	format   string // OpenAPI format of strings
 	of       *Type
@@ -118,7 +119,7 @@ const (
 )
 
 // ID is an identifier. The service checks whether it exists.
-func ID() Type { return Type{kind: kindString, min: 1, max: 128, bounded: true} }
+func ID() Type { return Type{kind: kindString, min: 1, max: 128, bounded: true, id: true} }
 
 // String is a string of low to high characters.
 func String(low, high int64) Type {
@@ -181,6 +182,9 @@ func Metadata() Type { return Type{kind: kindMetadata} }
 
 // JSON is any JSON value.
 func JSON() Type { return Type{kind: kindAny} }
+
+// JSONOf is an object with a record's fields that is one cell of CSV.
+func JSONOf(r *Record) Type { return Type{kind: kindAny, record: r} }
 
 // Checked is any JSON value that check accepts. Issues of its error apply to the field,
 // whatever their paths.

@@ -298,6 +298,7 @@ func flatData(e *event.Event, changes map[string]event.Change) map[string]any {
 // flatten returns the flat name and value of a changed field. Users are given by id.
 func flatten(field string, value any) (string, any) {
 	record, isRecord := value.(map[string]any)
+	isRecord = isRecord && field != "metadata" // a map of the client's
 	if isRecord {
 		value = record["id"]
 	}

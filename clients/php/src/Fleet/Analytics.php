@@ -12,7 +12,7 @@ use Kickstand\Internal\Connection;
 use Kickstand\Model;
 use Kickstand\RequestOptions;
 
-/** Analytics. */
+/** Figures of rides and revenue by period and group. */
 final class Analytics
 {
     /** @internal */
@@ -26,6 +26,8 @@ final class Analytics
      * By periods of a time zone, and in each by up to two members of the rides. Read from live data. An
      * export has the rows. Currencies are never added up: each has rows of its own.
      *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: analytics.read.
      *
      * @param string $from Included: a date, which begins at its first instant in the time zone, or an RFC 3339
@@ -38,8 +40,8 @@ final class Analytics
      *     have rides.
      * @param Enum\AnalyticsDateBasis::*|null $dateBasis The time by which a ride belongs to a period, whole;
      *     ended_at unless said otherwise. That a reservation was made stands in for a start that never was.
-     * @param list<string>|null $subaccountId
-     * @param list<string>|null $vehicleTypeId
+     * @param list<string>|null $subaccountId Only records with one of these.
+     * @param list<string>|null $vehicleTypeId Only records with one of these.
      * @param list<Enum\RideTripType::*>|null $tripType Defaults to rider.
      * @return ($options is null ? Model\AnalyticsRevenue : Model\AnalyticsRevenue|null)
      *     null if the record still has the ETag of ifNoneMatch
@@ -171,6 +173,8 @@ final class Analytics
      * By periods of a time zone, and in each by up to two members of the rides. Read from live data. An
      * export has the rows.
      *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: analytics.read.
      *
      * @param string $from Included: a date, which begins at its first instant in the time zone, or an RFC 3339
@@ -183,8 +187,8 @@ final class Analytics
      *     have rides.
      * @param Enum\AnalyticsDateBasis::*|null $dateBasis The time by which a ride belongs to a period, whole;
      *     started_at unless said otherwise. That a reservation was made stands in for a start that never was.
-     * @param list<string>|null $subaccountId
-     * @param list<string>|null $vehicleTypeId
+     * @param list<string>|null $subaccountId Only records with one of these.
+     * @param list<string>|null $vehicleTypeId Only records with one of these.
      * @param list<Enum\RideTripType::*>|null $tripType Defaults to rider.
      * @return ($options is null ? Model\AnalyticsRides : Model\AnalyticsRides|null)
      *     null if the record still has the ETag of ifNoneMatch

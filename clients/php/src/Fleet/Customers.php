@@ -14,7 +14,7 @@ use Kickstand\Model;
 use Kickstand\Page;
 use Kickstand\RequestOptions;
 
-/** Customers. */
+/** Riders. They sign up in the operator's app. */
 final class Customers
 {
     // The objects within bodies, for Json::encode().
@@ -28,13 +28,17 @@ final class Customers
     /**
      * List customers.
      *
+     * A page of the records; next_cursor leads to the next page.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: customers.read.
      *
-     * @param list<Enum\FleetCustomerStatus::*>|null $status
+     * @param list<Enum\FleetCustomerStatus::*>|null $status Only records with one of these.
      * @param list<string>|null $email Case-insensitive.
      * @param list<string>|null $phone As E.164; the + is written %2B.
-     * @param list<string>|null $externalId
-     * @param list<string>|null $subaccountId
+     * @param list<string>|null $externalId Only records with one of these.
+     * @param list<string>|null $subaccountId Only records with one of these.
      * @param \DateTimeInterface|null $createdAtGte created_at at or after this.
      * @param \DateTimeInterface|null $createdAtGt created_at after this.
      * @param \DateTimeInterface|null $createdAtLte created_at at or before this.
@@ -232,8 +236,11 @@ final class Customers
     /**
      * Read a customer.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: customers.read.
      *
+     * @param string $id Id of a record of the list customers.
      * @return ($options is null ? Model\FleetCustomer : Model\FleetCustomer|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -260,6 +267,7 @@ final class Customers
      *
      * Permission: customers.update.
      *
+     * @param string $id Id of a record of the list customers.
      * @param array{
      *     birth_date?: string|null,
      *     block_reason?: string|null,
@@ -298,6 +306,7 @@ final class Customers
      * Gets a record and updates it, unless it has changed meanwhile: then again with the new one, five
      * times at most.
      *
+     * @param string $id Id of a record of the list customers.
      * @param callable(Model\FleetCustomer): array<string, mixed> $change returns the changes of a record, as for
      *     update()
      * @throws KickstandException

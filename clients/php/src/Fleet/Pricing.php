@@ -15,7 +15,7 @@ use Kickstand\Page;
 use Kickstand\Record;
 use Kickstand\RequestOptions;
 
-/** Pricing. */
+/** Pricing plans. They are created and retired in the dashboard. */
 final class Pricing
 {
     // The objects within bodies, for Json::encode().
@@ -34,11 +34,16 @@ final class Pricing
     /**
      * List pricing plans.
      *
+     * A page of the records; next_cursor leads to the next page.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: pricing.read.
      *
-     * @param list<string>|null $currency
-     * @param list<string>|null $vehicleTypeId
-     * @param list<string>|null $subaccountId
+     * @param bool|null $active Only records with this active.
+     * @param list<string>|null $currency Only records with one of these.
+     * @param list<string>|null $vehicleTypeId Only records with one of these.
+     * @param list<string>|null $subaccountId Only records with one of these.
      * @param int|null $limit How many records a page has.
      * @param string|null $cursor The next_cursor of the page before.
      * @param Enum\PricingPlanSort::*|null $sort The order; with - the largest first.
@@ -142,8 +147,11 @@ final class Pricing
     /**
      * Read a pricing plan.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: pricing.read.
      *
+     * @param string $id Id of a record of the list pricing.
      * @return ($options is null ? Model\PricingPlan : Model\PricingPlan|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -172,6 +180,7 @@ final class Pricing
      *
      * Permission: pricing.update.
      *
+     * @param string $id Id of a record of the list pricing.
      * @param array{
      *     active?: bool,
      *     description?: string,
@@ -234,6 +243,7 @@ final class Pricing
      * Gets a record and updates it, unless it has changed meanwhile: then again with the new one, five
      * times at most.
      *
+     * @param string $id Id of a record of the list pricing.
      * @param callable(Model\PricingPlan): array<string, mixed> $change returns the changes of a record, as for
      *     update()
      * @throws KickstandException

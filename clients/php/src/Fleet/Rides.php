@@ -15,7 +15,7 @@ use Kickstand\Page;
 use Kickstand\Record;
 use Kickstand\RequestOptions;
 
-/** Rides. */
+/** Trips and reservations: start, pause, complete and cancel them, and adjust their prices. */
 final class Rides
 {
     // The objects within bodies, for Json::encode().
@@ -30,16 +30,20 @@ final class Rides
     /**
      * List rides.
      *
+     * A page of the records; next_cursor leads to the next page.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: rides.read.
      *
-     * @param list<Enum\RideStatus::*>|null $status
-     * @param list<Enum\RideTripType::*>|null $tripType
-     * @param list<string>|null $customerId
-     * @param list<string>|null $vehicleId
-     * @param list<string>|null $pricingPlanId
-     * @param list<Enum\RidePaymentStatus::*>|null $paymentStatus
-     * @param list<string>|null $externalId
-     * @param list<string>|null $subaccountId
+     * @param list<Enum\RideStatus::*>|null $status Only records with one of these.
+     * @param list<Enum\RideTripType::*>|null $tripType Only records with one of these.
+     * @param list<string>|null $customerId Only records with one of these.
+     * @param list<string>|null $vehicleId Only records with one of these.
+     * @param list<string>|null $pricingPlanId Only records with one of these.
+     * @param list<Enum\RidePaymentStatus::*>|null $paymentStatus Only records with one of these.
+     * @param list<string>|null $externalId Only records with one of these.
+     * @param list<string>|null $subaccountId Only records with one of these.
      * @param list<string>|null $zoneId The zone whose rule applied at the start.
      * @param string|null $bbox Where they began. With a sort other than created_at or started_at it needs a range
      *     of one of these, of at most 92 days. minLng,minLat,maxLng,maxLat, edges included; a minLng that is
@@ -428,8 +432,11 @@ final class Rides
     /**
      * Read a ride.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: rides.read.
      *
+     * @param string $id Id of a record of the list rides.
      * @param list<'customer'|'vehicle'|'pricing_plan'>|null $expand records to add besides their ids
      * @return ($options is null ? Model\Ride : Model\Ride|null)
      *     null if the record still has the ETag of ifNoneMatch
@@ -460,6 +467,7 @@ final class Rides
      *
      * Permission: rides.update.
      *
+     * @param string $id Id of a record of the list rides.
      * @param array{
      *     accept_out_of_zone_fee?: bool,
      *     adjustment_amount?: int,
@@ -513,6 +521,7 @@ final class Rides
      * Gets a record and updates it, unless it has changed meanwhile: then again with the new one, five
      * times at most.
      *
+     * @param string $id Id of a record of the list rides.
      * @param callable(Model\Ride): array<string, mixed> $change returns the changes of a record, as for update()
      * @throws KickstandException
      */

@@ -12,7 +12,7 @@ use Kickstand\Internal\Json;
 use Kickstand\Model;
 use Kickstand\RequestOptions;
 
-/** Sandbox. */
+/** The clock of the sandbox, and its reset. */
 final class Sandbox
 {
     /** @internal */
@@ -22,6 +22,8 @@ final class Sandbox
 
     /**
      * Read the sandbox's clock.
+     *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
      *
      * The sandbox only.
      *

@@ -15,7 +15,7 @@ use Kickstand\Page;
 use Kickstand\Record;
 use Kickstand\RequestOptions;
 
-/** Settings. */
+/** Settings of the account and its subaccounts, and the audit log. */
 final class Settings
 {
     // The objects within bodies, for Json::encode().
@@ -104,8 +104,12 @@ final class Settings
      *
      * Needs an API key for all subaccounts.
      *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: settings.read.
      *
+     * @param string|null $action Only records with this action.
+     * @param string|null $targetId Only records with this target_id.
      * @param int|null $limit How many records a page has.
      * @param string|null $cursor The next_cursor of the page before.
      * @return Page<Model\FleetAuditEntry>
@@ -182,6 +186,10 @@ final class Settings
     /**
      * List subaccounts.
      *
+     * A page of the records; next_cursor leads to the next page.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: settings.read.
      *
      * @param int|null $limit How many records a page has.
@@ -243,8 +251,11 @@ final class Settings
     /**
      * Read a subaccount.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: settings.read.
      *
+     * @param string $id Id of a record of the list subaccounts.
      * @return ($options is null ? Model\Subaccount : Model\Subaccount|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -273,6 +284,7 @@ final class Settings
      *
      * Permission: settings.update.
      *
+     * @param string $id Id of a record of the list subaccounts.
      * @param array{
      *     alerts?: list<array{
      *         description?: string|null,

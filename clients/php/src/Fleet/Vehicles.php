@@ -16,7 +16,7 @@ use Kickstand\Page;
 use Kickstand\Record;
 use Kickstand\RequestOptions;
 
-/** Vehicles. */
+/** Vehicles with their states, positions and telemetry. */
 final class Vehicles
 {
     // The objects within bodies, for Json::encode().
@@ -34,15 +34,17 @@ final class Vehicles
      * A search around a point, with lat and lng, is sorted by distance by default; each record has
      * distance_meters.
      *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: vehicles.read.
      *
-     * @param list<Enum\VehicleState::*>|null $state
-     * @param list<string>|null $vehicleTypeId
-     * @param list<Enum\VehicleFormFactor::*>|null $formFactor
+     * @param list<Enum\VehicleState::*>|null $state Only records with one of these.
+     * @param list<string>|null $vehicleTypeId Only records with one of these.
+     * @param list<Enum\VehicleFormFactor::*>|null $formFactor Only records with one of these.
      * @param list<string>|null $code Case-insensitive.
-     * @param list<string>|null $deviceId
-     * @param list<string>|null $externalId
-     * @param list<string>|null $subaccountId
+     * @param list<string>|null $deviceId Only records with one of these.
+     * @param list<string>|null $externalId Only records with one of these.
+     * @param list<string>|null $subaccountId Only records with one of these.
      * @param list<string>|null $zoneId Only vehicles inside.
      * @param string|null $bbox Where they are. minLng,minLat,maxLng,maxLat, edges included; a minLng that is
      *     greater than maxLng crosses the antimeridian.
@@ -392,8 +394,11 @@ final class Vehicles
     /**
      * Read a vehicle.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: vehicles.read.
      *
+     * @param string $id Id of a record of the list vehicles.
      * @param list<'vehicle_type'|'current_ride'|'pricing_plan'>|null $expand records to add besides their ids
      * @return ($options is null ? Model\Vehicle : Model\Vehicle|null)
      *     null if the record still has the ETag of ifNoneMatch
@@ -423,6 +428,7 @@ final class Vehicles
      *
      * Permission: vehicles.update.
      *
+     * @param string $id Id of a record of the list vehicles.
      * @param array{
      *     battery_percent?: int|null,
      *     code?: string,
@@ -482,6 +488,7 @@ final class Vehicles
      *
      * Permission: vehicles.delete.
      *
+     * @param string $id Id of a record of the list vehicles.
      * @throws KickstandException
      */
     public function delete(string $id, ?RequestOptions $options = null): void
@@ -493,6 +500,7 @@ final class Vehicles
      * Gets a record and updates it, unless it has changed meanwhile: then again with the new one, five
      * times at most.
      *
+     * @param string $id Id of a record of the list vehicles.
      * @param callable(Model\Vehicle): array<string, mixed> $change returns the changes of a record, as for
      *     update()
      * @throws KickstandException

@@ -16,7 +16,7 @@ use Kickstand\Page;
 use Kickstand\Record;
 use Kickstand\RequestOptions;
 
-/** Zones. */
+/** Areas in which rules hold. */
 final class Zones
 {
     // The objects within bodies, for Json::encode().
@@ -31,10 +31,15 @@ final class Zones
     /**
      * List zones.
      *
+     * A page of the records; next_cursor leads to the next page.
+     *
+     * With Accept: application/geo+json or application/x-ndjson or text/csv the answer is the whole list,
+     * as a stream.
+     *
      * Permission: zones.read.
      *
-     * @param list<Enum\ZoneType::*>|null $type
-     * @param list<string>|null $subaccountId
+     * @param list<Enum\ZoneType::*>|null $type Only records with one of these.
+     * @param list<string>|null $subaccountId Only records with one of these.
      * @param bool|null $inForce Only zones in force now, or not.
      * @param string|null $bbox Only zones that intersect it. minLng,minLat,maxLng,maxLat, edges included; a minLng
      *     that is greater than maxLng crosses the antimeridian.
@@ -270,8 +275,11 @@ final class Zones
     /**
      * Read a zone.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: zones.read.
      *
+     * @param string $id Id of a record of the list zones.
      * @return ($options is null ? Model\Zone : Model\Zone|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -298,6 +306,7 @@ final class Zones
      *
      * Permission: zones.update.
      *
+     * @param string $id Id of a record of the list zones.
      * @param array{
      *     description?: string|null,
      *     ends_at?: \DateTimeInterface|string|null,
@@ -343,8 +352,11 @@ final class Zones
     /**
      * Delete a zone.
      *
+     * Its rules end at once. Rides keep its id.
+     *
      * Permission: zones.delete.
      *
+     * @param string $id Id of a record of the list zones.
      * @throws KickstandException
      */
     public function delete(string $id, ?RequestOptions $options = null): void
@@ -356,6 +368,7 @@ final class Zones
      * Gets a record and updates it, unless it has changed meanwhile: then again with the new one, five
      * times at most.
      *
+     * @param string $id Id of a record of the list zones.
      * @param callable(Model\Zone): array<string, mixed> $change returns the changes of a record, as for update()
      * @throws KickstandException
      */

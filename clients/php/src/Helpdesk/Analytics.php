@@ -12,7 +12,7 @@ use Kickstand\Internal\Connection;
 use Kickstand\Model;
 use Kickstand\RequestOptions;
 
-/** Analytics. */
+/** Figures of tickets by period and group. */
 final class Analytics
 {
     /** @internal */
@@ -25,6 +25,8 @@ final class Analytics
      *
      * By periods of a time zone, and in each by up to two members of the tickets as they are now. Read from
      * live data. An export has the rows.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
      *
      * Permission: analytics.read.
      *

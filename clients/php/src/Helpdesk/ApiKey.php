@@ -12,7 +12,7 @@ use Kickstand\Model;
 use Kickstand\Page;
 use Kickstand\RequestOptions;
 
-/** API key. */
+/** The key that is used, and its last requests. */
 final class ApiKey
 {
     /** @internal */
@@ -80,6 +80,7 @@ final class ApiKey
      * settings.read and, in the fleet, all subaccounts, they are those of all keys of this API; otherwise
      * those of the calling key.
      *
+     * @param string $id Id of a record of the list requests.
      * @return ($options is null ? Model\Request : Model\Request|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException

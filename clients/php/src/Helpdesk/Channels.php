@@ -14,7 +14,7 @@ use Kickstand\Model;
 use Kickstand\Page;
 use Kickstand\RequestOptions;
 
-/** Channels. */
+/** Addresses at which customers reach the organization, and the proofs that they are its own. */
 final class Channels
 {
     // The objects within bodies, for Json::encode().
@@ -28,6 +28,10 @@ final class Channels
 
     /**
      * List channels.
+     *
+     * A page of the records; next_cursor leads to the next page.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
      *
      * Permission: channels.read.
      *
@@ -124,8 +128,11 @@ final class Channels
     /**
      * Get a channel.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: channels.read.
      *
+     * @param string $id Id of a record of the list channels.
      * @return ($options is null ? Model\Channel : Model\Channel|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -152,6 +159,7 @@ final class Channels
      *
      * Permission: channels.update.
      *
+     * @param string $id Id of a record of the list channels.
      * @param array{
      *     credentials?: array<string, string>,
      *     enabled?: bool,
@@ -187,6 +195,7 @@ final class Channels
      *
      * Permission: channels.delete.
      *
+     * @param string $id Id of a record of the list channels.
      * @throws KickstandException
      */
     public function delete(string $id, ?RequestOptions $options = null): void
@@ -197,8 +206,11 @@ final class Channels
     /**
      * Get a channel's proof.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: channels.read.
      *
+     * @param string $id Id of a record of the list channels.
      * @return ($options is null ? Model\ChannelProof : Model\ChannelProof|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -226,6 +238,7 @@ final class Channels
      *
      * Permission: channels.update.
      *
+     * @param string $id Id of a record of the list channels.
      * @param array{
      *     code?: string,
      *     way?: Enum\ChannelProofWay::*,
@@ -257,6 +270,7 @@ final class Channels
      *
      * Permission: channels.update.
      *
+     * @param string $id Id of a record of the list channels.
      * @param array{
      *     overlap_seconds?: int,
      *     secret?: string,
@@ -282,6 +296,7 @@ final class Channels
      * Gets a record and updates it, unless it has changed meanwhile: then again with the new one, five
      * times at most.
      *
+     * @param string $id Id of a record of the list channels.
      * @param callable(Model\Channel): array<string, mixed> $change returns the changes of a record, as for
      *     update()
      * @throws KickstandException

@@ -14,7 +14,7 @@ use Kickstand\Model;
 use Kickstand\Page;
 use Kickstand\RequestOptions;
 
-/** Customers. */
+/** People who contact the organization. */
 final class Customers
 {
     // The objects within bodies, for Json::encode().
@@ -29,12 +29,16 @@ final class Customers
     /**
      * List customers.
      *
+     * A page of the records; next_cursor leads to the next page.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: customers.read.
      *
      * @param string|null $q Prefix of the name.
      * @param list<string>|null $email Any of the customer's addresses, case-insensitive.
      * @param list<string>|null $phone Any of the customer's numbers, as E.164; the + is written %2B.
-     * @param list<string>|null $externalId
+     * @param list<string>|null $externalId Only records with one of these.
      * @param \DateTimeInterface|null $createdAtGte created_at at or after this.
      * @param \DateTimeInterface|null $createdAtGt created_at after this.
      * @param \DateTimeInterface|null $createdAtLte created_at at or before this.
@@ -226,8 +230,11 @@ final class Customers
     /**
      * Read a customer.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: customers.read.
      *
+     * @param string $id Id of a record of the list customers.
      * @return ($options is null ? Model\Customer : Model\Customer|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -256,6 +263,7 @@ final class Customers
      *
      * Permission: customers.update.
      *
+     * @param string $id Id of a record of the list customers.
      * @param array{
      *     emails?: list<string>|null,
      *     external_id?: string|null,
@@ -289,6 +297,7 @@ final class Customers
      *
      * Permission: customers.delete.
      *
+     * @param string $id Id of a record of the list customers.
      * @throws KickstandException
      */
     public function delete(string $id, ?RequestOptions $options = null): void
@@ -300,6 +309,7 @@ final class Customers
      * Gets a record and updates it, unless it has changed meanwhile: then again with the new one, five
      * times at most.
      *
+     * @param string $id Id of a record of the list customers.
      * @param callable(Model\Customer): array<string, mixed> $change returns the changes of a record, as for
      *     update()
      * @throws KickstandException

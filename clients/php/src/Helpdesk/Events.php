@@ -14,7 +14,7 @@ use Kickstand\Model;
 use Kickstand\Page;
 use Kickstand\RequestOptions;
 
-/** Events. */
+/** Changes of tickets, messages and customers, as delivered to webhooks. */
 final class Events
 {
     /** @internal */
@@ -25,9 +25,14 @@ final class Events
     /**
      * List events.
      *
+     * A page of the records; next_cursor leads to the next page.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: events.read.
      *
-     * @param list<Enum\EventEvent::*>|null $event
+     * @param list<Enum\EventEvent::*>|null $event Only records with one of these.
+     * @param string|null $ticketId Only records with this ticket_id.
      * @param \DateTimeInterface|null $createdAtGte created_at at or after this.
      * @param \DateTimeInterface|null $createdAtGt created_at after this.
      * @param \DateTimeInterface|null $createdAtLte created_at at or before this.
@@ -143,8 +148,11 @@ final class Events
     /**
      * Get an event.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: events.read.
      *
+     * @param string $id Id of a record of the list events.
      * @return ($options is null ? Model\Event : Model\Event|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -171,6 +179,7 @@ final class Events
      *
      * Permission: events.create.
      *
+     * @param string $id Id of a record of the list events.
      * @param array{
      *     webhook_id?: string,
      * }|null $body `webhook_id`: Send only to this webhook, subscribed or not; if absent, to all subscribed

@@ -13,7 +13,7 @@ use Kickstand\Model;
 use Kickstand\Page;
 use Kickstand\RequestOptions;
 
-/** Inbound events. */
+/** Verified requests of the channels' providers, and their results. */
 final class InboundEvents
 {
     /** @internal */
@@ -27,9 +27,13 @@ final class InboundEvents
      * Newest first. Only events of the organization's channels: events for unconnected addresses are
      * visible to the operator only.
      *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: channels.read.
      *
-     * @param list<Enum\InboundEventState::*>|null $state
+     * @param list<Enum\InboundEventState::*>|null $state Only records with one of these.
+     * @param string|null $channel Only records with this channel.
+     * @param string|null $channelId Only records with this channel_id.
      * @param int|null $limit How many records a page has.
      * @param string|null $cursor The next_cursor of the page before.
      * @return Page<Model\InboundEvent>
@@ -114,8 +118,11 @@ final class InboundEvents
     /**
      * Get an inbound event.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: channels.read.
      *
+     * @param string $id Id of a record of the list inbound-events.
      * @return ($options is null ? Model\InboundEvent : Model\InboundEvent|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -136,8 +143,11 @@ final class InboundEvents
     /**
      * Get the request as received.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: channels.read.
      *
+     * @param string $id Id of a record of the list inbound-events.
      * @return ($options is null ? Model\InboundEventRaw : Model\InboundEventRaw|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -165,6 +175,7 @@ final class InboundEvents
      *
      * Permission: channels.update.
      *
+     * @param string $id Id of a record of the list inbound-events.
      * @throws KickstandException
      */
     public function replay(string $id, ?RequestOptions $options = null): Model\InboundEvent

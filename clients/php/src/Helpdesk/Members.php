@@ -13,7 +13,7 @@ use Kickstand\Model;
 use Kickstand\Page;
 use Kickstand\RequestOptions;
 
-/** Members. */
+/** Users of the organization, to whom tickets can be assigned. */
 final class Members
 {
     /** @internal */
@@ -25,6 +25,8 @@ final class Members
      * List members.
      *
      * The organization's members, oldest membership first. They are invited and removed in the dashboard.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
      *
      * Permission: tickets.read.
      *

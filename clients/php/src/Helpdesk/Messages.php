@@ -16,7 +16,7 @@ use Kickstand\Page;
 use Kickstand\Record;
 use Kickstand\RequestOptions;
 
-/** Messages. */
+/** Messages and conversations of a ticket, replies to customers, notes, and files. */
 final class Messages
 {
     // The objects within bodies, for Json::encode().
@@ -35,6 +35,7 @@ final class Messages
      *
      * Permission: messages.read.
      *
+     * @param string $id Id of a record of the list attachments.
      * @return ($options is null ? Download : Download|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -47,8 +48,13 @@ final class Messages
     /**
      * List a ticket's conversations.
      *
+     * A page of the records; next_cursor leads to the next page.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: messages.read.
      *
+     * @param string $id Id of a record of the list tickets.
      * @param int|null $limit How many records a page has.
      * @param string|null $cursor The next_cursor of the page before.
      * @param Enum\EventSort::*|null $sort The order; with - the largest first.
@@ -79,6 +85,7 @@ final class Messages
      * Exports all records of listConversations(), from one snapshot. They arrive one by one; an export that
      * is cut short throws.
      *
+     * @param string $id Id of a record of the list tickets.
      * @param Enum\EventSort::*|null $sort
      * @return \Generator<int, Model\Conversation>
      * @throws KickstandException
@@ -97,6 +104,7 @@ final class Messages
     /**
      * Exports all records of listConversations() as text/csv.
      *
+     * @param string $id Id of a record of the list tickets.
      * @param Enum\EventSort::*|null $sort
      * @return \Generator<int, string> the pieces of the text
      * @throws KickstandException
@@ -118,10 +126,15 @@ final class Messages
     /**
      * List a ticket's messages.
      *
+     * A page of the records; next_cursor leads to the next page.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: messages.read.
      *
-     * @param list<Enum\MessageKind::*>|null $kind
-     * @param list<Enum\MessageDirection::*>|null $direction
+     * @param string $id Id of a record of the list tickets.
+     * @param list<Enum\MessageKind::*>|null $kind Only records with one of these.
+     * @param list<Enum\MessageDirection::*>|null $direction Only records with one of these.
      * @param \DateTimeInterface|null $createdAtGte created_at at or after this.
      * @param \DateTimeInterface|null $createdAtGt created_at after this.
      * @param \DateTimeInterface|null $createdAtLte created_at at or before this.
@@ -171,6 +184,7 @@ final class Messages
      * Exports all records of list(), from one snapshot. They arrive one by one; an export that is cut short
      * throws.
      *
+     * @param string $id Id of a record of the list tickets.
      * @param list<Enum\MessageKind::*>|null $kind
      * @param list<Enum\MessageDirection::*>|null $direction
      * @param Enum\EventSort::*|null $sort
@@ -211,6 +225,7 @@ final class Messages
     /**
      * Exports all records of list() as text/csv.
      *
+     * @param string $id Id of a record of the list tickets.
      * @param list<Enum\MessageKind::*>|null $kind
      * @param list<Enum\MessageDirection::*>|null $direction
      * @param Enum\EventSort::*|null $sort
@@ -260,6 +275,7 @@ final class Messages
      *
      * Permission: messages.create.
      *
+     * @param string $id Id of a record of the list tickets.
      * @param array{
      *     attachments?: list<array{
      *         content: string,
@@ -304,8 +320,12 @@ final class Messages
     /**
      * Read a message.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: messages.read.
      *
+     * @param string $id Id of a record of the list tickets.
+     * @param string $messageId Id of a record of the list messages.
      * @param list<'ticket'>|null $expand records to add besides their ids
      * @return ($options is null ? Model\Message : Model\Message|null)
      *     null if the record still has the ETag of ifNoneMatch

@@ -15,7 +15,7 @@ use Kickstand\Page;
 use Kickstand\Record;
 use Kickstand\RequestOptions;
 
-/** Settings. */
+/** SLA policies and the audit log. */
 final class Settings
 {
     // The objects within bodies, for Json::encode().
@@ -44,8 +44,12 @@ final class Settings
      * Security-relevant actions in the helpdesk: sign-ins, members, channels, webhooks, API keys, settings
      * and more. Newest first. Entries remain after their records are deleted.
      *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: settings.read.
      *
+     * @param string|null $action Only records with this action.
+     * @param string|null $targetId Only records with this target_id.
      * @param int|null $limit How many records a page has.
      * @param string|null $cursor The next_cursor of the page before.
      * @return Page<Model\AuditEntry>
@@ -124,6 +128,8 @@ final class Settings
      *
      * At most one per priority, from low to urgent.
      *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: settings.read.
      *
      * @param int|null $limit How many records a page has.
@@ -179,8 +185,11 @@ final class Settings
     /**
      * Get an SLA policy.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: settings.read.
      *
+     * @param string $priority The priority.
      * @return ($options is null ? Model\SlaPolicy : Model\SlaPolicy|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -209,6 +218,7 @@ final class Settings
      *
      * Permission: settings.update.
      *
+     * @param string $priority The priority.
      * @param array{
      *     business_hours?: array{
      *         holidays?: list<string>,
@@ -272,6 +282,7 @@ final class Settings
      *
      * Permission: settings.update.
      *
+     * @param string $priority The priority.
      * @throws KickstandException
      */
     public function deleteSlaPolicy(string $priority, ?RequestOptions $options = null): void

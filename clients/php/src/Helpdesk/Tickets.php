@@ -15,7 +15,7 @@ use Kickstand\Page;
 use Kickstand\Record;
 use Kickstand\RequestOptions;
 
-/** Tickets. */
+/** Requests of customers: list, search, create, change, merge and split them. */
 final class Tickets
 {
     // The objects within bodies, for Json::encode().
@@ -30,18 +30,22 @@ final class Tickets
     /**
      * List and search tickets.
      *
+     * A page of the records; next_cursor leads to the next page.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: tickets.read.
      *
      * @param string|null $q Words in the subject or a message; all must match, in any order.
-     * @param list<Enum\TicketStatus::*>|null $status
-     * @param list<Enum\TicketPriority::*>|null $priority
+     * @param list<Enum\TicketStatus::*>|null $status Only records with one of these.
+     * @param list<Enum\TicketPriority::*>|null $priority Only records with one of these.
      * @param list<string>|null $assigneeId Ids of members; none for tickets without an assignee.
-     * @param list<string>|null $customerId
+     * @param list<string>|null $customerId Only records with one of these.
      * @param list<string>|null $channel Where tickets were created: email, sms, business_messaging,
      *     social_messenger, voice, chat, storefront, marketplace, payments, api.
      * @param list<string>|null $tags Tickets that have one of these.
-     * @param list<string>|null $number
-     * @param list<string>|null $externalId
+     * @param list<string>|null $number Only records with one of these.
+     * @param list<string>|null $externalId Only records with one of these.
      * @param \DateTimeInterface|null $createdAtGte created_at at or after this.
      * @param \DateTimeInterface|null $createdAtGt created_at after this.
      * @param \DateTimeInterface|null $createdAtLte created_at at or before this.
@@ -306,8 +310,11 @@ final class Tickets
     /**
      * Read a ticket.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: tickets.read.
      *
+     * @param string $id Id of a record of the list tickets.
      * @param list<'customer'>|null $expand records to add besides their ids
      * @return ($options is null ? Model\Ticket : Model\Ticket|null)
      *     null if the record still has the ETag of ifNoneMatch
@@ -337,6 +344,7 @@ final class Tickets
      *
      * Permission: tickets.update.
      *
+     * @param string $id Id of a record of the list tickets.
      * @param array{
      *     assignee_id?: string|null,
      *     external_id?: string|null,
@@ -372,6 +380,7 @@ final class Tickets
      *
      * Permission: tickets.delete.
      *
+     * @param string $id Id of a record of the list tickets.
      * @throws KickstandException
      */
     public function delete(string $id, ?RequestOptions $options = null): void
@@ -389,6 +398,7 @@ final class Tickets
      *
      * Permission: tickets.update.
      *
+     * @param string $id Id of a record of the list tickets.
      * @param array{
      *     into: string,
      * } $body `into`: The surviving ticket.
@@ -416,6 +426,7 @@ final class Tickets
      *
      * Permission: tickets.update.
      *
+     * @param string $id Id of a record of the list tickets.
      * @param array{
      *     message_ids: list<string>,
      * } $body `message_ids`: Messages of the ticket, but not all of them.
@@ -443,6 +454,7 @@ final class Tickets
      *
      * Permission: tickets.update.
      *
+     * @param string $id Id of a record of the list tickets.
      * @throws KickstandException
      */
     public function unmerge(string $id, ?RequestOptions $options = null): Model\Ticket
@@ -462,6 +474,7 @@ final class Tickets
      * Gets a record and updates it, unless it has changed meanwhile: then again with the new one, five
      * times at most.
      *
+     * @param string $id Id of a record of the list tickets.
      * @param callable(Model\Ticket): array<string, mixed> $change returns the changes of a record, as for update()
      * @throws KickstandException
      */

@@ -14,7 +14,7 @@ use Kickstand\Model;
 use Kickstand\Page;
 use Kickstand\RequestOptions;
 
-/** Webhooks. */
+/** Subscriptions to events, and their deliveries. */
 final class Webhooks
 {
     /** @internal */
@@ -26,6 +26,8 @@ final class Webhooks
      * List webhooks.
      *
      * An organization has at most 100.
+     *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
      *
      * Permission: webhooks.read.
      *
@@ -125,8 +127,11 @@ final class Webhooks
     /**
      * Get a webhook.
      *
+     * The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+     *
      * Permission: webhooks.read.
      *
+     * @param string $id Id of a record of the list webhooks.
      * @return ($options is null ? Model\Webhook : Model\Webhook|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -155,6 +160,7 @@ final class Webhooks
      *
      * Permission: webhooks.update.
      *
+     * @param string $id Id of a record of the list webhooks.
      * @param array{
      *     drain_rate?: int|null,
      *     enabled?: bool,
@@ -201,6 +207,7 @@ final class Webhooks
      *
      * Permission: webhooks.delete.
      *
+     * @param string $id Id of a record of the list webhooks.
      * @throws KickstandException
      */
     public function delete(string $id, ?RequestOptions $options = null): void
@@ -214,11 +221,15 @@ final class Webhooks
      * The newest first. Selective filters can return short or empty pages while has_more is true: continue
      * with next_cursor.
      *
+     * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
+     *
      * Permission: webhooks.read.
      *
-     * @param list<Enum\DeliveryEvent::*>|null $event
+     * @param string $id Id of a record of the list webhooks.
+     * @param list<Enum\DeliveryEvent::*>|null $event Only records with one of these.
+     * @param string|null $eventId Only records with this event_id.
      * @param string|null $ticketId Of the event's ticket.
-     * @param list<Enum\DeliveryState::*>|null $state
+     * @param list<Enum\DeliveryState::*>|null $state Only records with one of these.
      * @param \DateTimeInterface|null $createdAtGte created_at at or after this.
      * @param \DateTimeInterface|null $createdAtGt created_at after this.
      * @param \DateTimeInterface|null $createdAtLte created_at at or before this.
@@ -266,6 +277,7 @@ final class Webhooks
      * Exports all records of listDeliveries(), from one snapshot. They arrive one by one; an export that is
      * cut short throws.
      *
+     * @param string $id Id of a record of the list webhooks.
      * @param list<Enum\DeliveryEvent::*>|null $event
      * @param list<Enum\DeliveryState::*>|null $state
      * @return \Generator<int, Model\Delivery>
@@ -304,6 +316,7 @@ final class Webhooks
     /**
      * Exports all records of listDeliveries() as text/csv.
      *
+     * @param string $id Id of a record of the list webhooks.
      * @param list<Enum\DeliveryEvent::*>|null $event
      * @param list<Enum\DeliveryState::*>|null $state
      * @return \Generator<int, string> the pieces of the text
@@ -346,6 +359,8 @@ final class Webhooks
      *
      * Permission: webhooks.read.
      *
+     * @param string $id Id of a record of the list webhooks.
+     * @param string $deliveryId Id of a record of the list deliveries.
      * @return ($options is null ? Model\Delivery : Model\Delivery|null)
      *     null if the record still has the ETag of ifNoneMatch
      * @throws KickstandException
@@ -372,6 +387,8 @@ final class Webhooks
      *
      * Permission: webhooks.update.
      *
+     * @param string $id Id of a record of the list webhooks.
+     * @param string $deliveryId Id of a record of the list deliveries.
      * @throws KickstandException
      */
     public function replayDelivery(string $id, string $deliveryId, ?RequestOptions $options = null): Model\Delivery
@@ -397,6 +414,7 @@ final class Webhooks
      *
      * Permission: webhooks.update.
      *
+     * @param string $id Id of a record of the list webhooks.
      * @param array{
      *     delivery_ids?: list<string>|null,
      *     event?: Enum\DeliveryEvent::*,
@@ -438,6 +456,7 @@ final class Webhooks
      *
      * Permission: webhooks.update.
      *
+     * @param string $id Id of a record of the list webhooks.
      * @throws KickstandException
      */
     public function test(string $id, ?RequestOptions $options = null): Model\WebhookTest
@@ -460,6 +479,7 @@ final class Webhooks
      *
      * Permission: webhooks.read.
      *
+     * @param string $id Id of a record of the list webhooks.
      * @param int|null $count How many are looked at; 50 unless said otherwise.
      * @return ($options is null ? Model\WebhookUpcoming : Model\WebhookUpcoming|null)
      *     null if the record still has the ETag of ifNoneMatch
@@ -485,6 +505,7 @@ final class Webhooks
      * Gets a record and updates it, unless it has changed meanwhile: then again with the new one, five
      * times at most.
      *
+     * @param string $id Id of a record of the list webhooks.
      * @param callable(Model\Webhook): array<string, mixed> $change returns the changes of a record, as for
      *     update()
      * @throws KickstandException

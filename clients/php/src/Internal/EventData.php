@@ -6,6 +6,7 @@ declare(strict_types=1);
 
 namespace Kickstand\Internal;
 
+use Kickstand\Model;
 use Kickstand\Record;
 
 /**
@@ -18,6 +19,21 @@ final class EventData
     public static function read(string $event, \stdClass $data): Record|\stdClass
     {
         return match ($event) {
+            'audit.recorded' => Model\EventAuditRecordedData::fromJson($data),
+            'conversation.created' => Model\EventConversationCreatedData::fromJson($data),
+            'customer.created' => Model\EventCustomerCreatedData::fromJson($data),
+            'customer.updated' => Model\EventCustomerUpdatedData::fromJson($data),
+            'message.agent_reply' => Model\EventMessageAgentReplyData::fromJson($data),
+            'message.created' => Model\EventMessageCreatedData::fromJson($data),
+            'message.customer_reply' => Model\EventMessageCustomerReplyData::fromJson($data),
+            'sla.breached' => Model\EventSlaBreachedData::fromJson($data),
+            'sla.warning' => Model\EventSlaWarningData::fromJson($data),
+            'ticket.assigned' => Model\EventTicketAssignedData::fromJson($data),
+            'ticket.created' => Model\EventTicketCreatedData::fromJson($data),
+            'ticket.deleted' => Model\EventTicketDeletedData::fromJson($data),
+            'ticket.priority_changed' => Model\EventTicketPriorityChangedData::fromJson($data),
+            'ticket.status_changed' => Model\EventTicketStatusChangedData::fromJson($data),
+            'ticket.updated' => Model\EventTicketUpdatedData::fromJson($data),
             default => $data,
         };
     }

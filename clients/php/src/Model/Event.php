@@ -16,10 +16,10 @@ final class Event extends Record
     private function __construct(
         public readonly \DateTimeImmutable $createdAt,
         /**
-         * @var array<string, mixed> The records at the time of the event: ticket, message, customer, sla
-         * and changes, as applicable. Same as the data of a webhook with payload_form b.
+         * The records at the time of the event: ticket, message, customer, sla and changes, as applicable.
+         * Same as the data of a webhook with payload_form b.
          */
-        public readonly array $data,
+        public readonly EventData $data,
         /** See {@see Enum\EventEvent}. */
         public readonly string $event,
         public readonly string $id,
@@ -35,7 +35,7 @@ final class Event extends Record
         $read = new Reader($json, 'event');
         return new self(
             createdAt: $read->time('created_at'),
-            data: $read->map('data', fn (Reader $in, string $key) => $in->any($key)),
+            data: $read->record('data', EventData::class),
             event: $read->string('event'),
             id: $read->string('id'),
             object: $read->string('object'),

@@ -22,8 +22,8 @@ __all__ = ["Fleet"]
 
 
 class Fleet(Client):
-    """Client of the Kickstand Fleet API, version 1.0. A key that begins with sk_test_ uses the
-    sandbox.
+    """Client of the Kickstand Fleet API, version 2026-11-23. A key that begins with sk_test_
+    uses the sandbox.
 
     See Client for the arguments.
     """
@@ -34,45 +34,47 @@ class Fleet(Client):
 
     @cached_property
     def rides(self) -> RidesResource:
-        """Rides."""
+        """Trips and reservations: start, pause, complete and cancel them, and adjust their
+        prices.
+        """
         return RidesResource(self._core)
 
     @cached_property
     def vehicles(self) -> VehiclesResource:
-        """Vehicles."""
+        """Vehicles with their states, positions and telemetry."""
         return VehiclesResource(self._core)
 
     @cached_property
     def customers(self) -> CustomersResource:
-        """Customers."""
+        """Riders. They sign up in the operator's app."""
         return CustomersResource(self._core)
 
     @cached_property
     def pricing(self) -> PricingResource:
-        """Pricing."""
+        """Pricing plans. They are created and retired in the dashboard."""
         return PricingResource(self._core)
 
     @cached_property
     def zones(self) -> ZonesResource:
-        """Zones."""
+        """Areas in which rules hold."""
         return ZonesResource(self._core)
 
     @cached_property
     def analytics(self) -> AnalyticsResource:
-        """Analytics."""
+        """Figures of rides and revenue by period and group."""
         return AnalyticsResource(self._core)
 
     @cached_property
     def settings(self) -> SettingsResource:
-        """Settings."""
+        """Settings of the account and its subaccounts, and the audit log."""
         return SettingsResource(self._core)
 
     @cached_property
     def sandbox(self) -> SandboxResource:
-        """Sandbox."""
+        """The clock of the sandbox, and its reset."""
         return SandboxResource(self._core)
 
     @cached_property
     def api_key(self) -> ApiKeyResource:
-        """API key."""
+        """The key that is used, and its last requests."""
         return ApiKeyResource(self._core)

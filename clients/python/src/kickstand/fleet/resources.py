@@ -86,7 +86,7 @@ __all__ = [
 
 
 class RidesResource:
-    """Rides."""
+    """Trips and reservations: start, pause, complete and cancel them, and adjust their prices."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -137,9 +137,22 @@ class RidesResource:
     ) -> Page[Ride]:
         """List rides.
 
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission rides.read.
 
         Args:
+            status: Only records with one of these.
+            trip_type: Only records with one of these.
+            customer_id: Only records with one of these.
+            vehicle_id: Only records with one of these.
+            pricing_plan_id: Only records with one of these.
+            payment_status: Only records with one of these.
+            external_id: Only records with one of these.
+            subaccount_id: Only records with one of these.
             zone_id: The zone whose rule applied at the start.
             bbox: Where they began. With a sort other than created_at or started_at it needs a
                 range of one of these, of at most 92 days. minLng,minLat,maxLng,maxLat, edges
@@ -501,6 +514,9 @@ class RidesResource:
     ) -> Ride | None:
         """Read a ride.
 
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
         Needs the permission rides.read.
 
         Args:
@@ -637,7 +653,7 @@ class RidesResource:
 
 
 class VehiclesResource:
-    """Vehicles."""
+    """Vehicles with their states, positions and telemetry."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -681,10 +697,19 @@ class VehiclesResource:
         A search around a point, with lat and lng, is sorted by distance by default; each
         record has distance_meters.
 
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission vehicles.read.
 
         Args:
+            state: Only records with one of these.
+            vehicle_type_id: Only records with one of these.
+            form_factor: Only records with one of these.
             code: Case-insensitive.
+            device_id: Only records with one of these.
+            external_id: Only records with one of these.
+            subaccount_id: Only records with one of these.
             zone_id: Only vehicles inside.
             bbox: Where they are. minLng,minLat,maxLng,maxLat, edges included; a minLng that
                 is greater than maxLng crosses the antimeridian.
@@ -1036,6 +1061,9 @@ class VehiclesResource:
     ) -> Vehicle | None:
         """Read a vehicle.
 
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
         Needs the permission vehicles.read.
 
         Args:
@@ -1207,7 +1235,7 @@ class VehiclesResource:
 
 
 class CustomersResource:
-    """Customers."""
+    """Riders. They sign up in the operator's app."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -1240,11 +1268,19 @@ class CustomersResource:
     ) -> Page[FleetCustomer]:
         """List customers.
 
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission customers.read.
 
         Args:
+            status: Only records with one of these.
             email: Case-insensitive.
             phone: As E.164; the + is written %2B.
+            external_id: Only records with one of these.
+            subaccount_id: Only records with one of these.
             created_at_gte: created_at at or after this.
             created_at_gt: created_at after this.
             created_at_lte: created_at at or before this.
@@ -1431,6 +1467,9 @@ class CustomersResource:
     ) -> FleetCustomer | None:
         """Read a customer.
 
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
         Needs the permission customers.read.
 
         Args:
@@ -1549,7 +1588,7 @@ class CustomersResource:
 
 
 class PricingResource:
-    """Pricing."""
+    """Pricing plans. They are created and retired in the dashboard."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -1569,9 +1608,18 @@ class PricingResource:
     ) -> Page[PricingPlan]:
         """List pricing plans.
 
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission pricing.read.
 
         Args:
+            active: Only records with this active.
+            currency: Only records with one of these.
+            vehicle_type_id: Only records with one of these.
+            subaccount_id: Only records with one of these.
             limit: How many records a page has.
             cursor: The next_cursor of the page before.
             sort: The order; with - the largest first.
@@ -1680,6 +1728,9 @@ class PricingResource:
         options: CallOptions | None = None,
     ) -> PricingPlan | None:
         """Read a pricing plan.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
 
         Needs the permission pricing.read.
 
@@ -1818,7 +1869,7 @@ class PricingResource:
 
 
 class ZonesResource:
-    """Zones."""
+    """Areas in which rules hold."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -1840,9 +1891,16 @@ class ZonesResource:
     ) -> Page[Zone]:
         """List zones.
 
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/geo+json or application/x-ndjson or text/csv the answer is
+        the whole list, as a stream.
+
         Needs the permission zones.read.
 
         Args:
+            type: Only records with one of these.
+            subaccount_id: Only records with one of these.
             in_force: Only zones in force now, or not.
             bbox: Only zones that intersect it. minLng,minLat,maxLng,maxLat, edges included; a
                 minLng that is greater than maxLng crosses the antimeridian.
@@ -2068,6 +2126,9 @@ class ZonesResource:
     ) -> Zone | None:
         """Read a zone.
 
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
         Needs the permission zones.read.
 
         Args:
@@ -2158,6 +2219,8 @@ class ZonesResource:
     ) -> None:
         """Delete a zone.
 
+        Its rules end at once. Rides keep its id.
+
         Needs the permission zones.delete.
 
         Args:
@@ -2216,7 +2279,7 @@ class ZonesResource:
 
 
 class AnalyticsResource:
-    """Analytics."""
+    """Figures of rides and revenue by period and group."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -2280,6 +2343,9 @@ class AnalyticsResource:
         live data. An export has the rows. Currencies are never added up: each has rows of its
         own.
 
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission analytics.read.
 
         Args:
@@ -2293,6 +2359,8 @@ class AnalyticsResource:
             date_basis: The time by which a ride belongs to a period, whole; ended_at unless
                 said otherwise. That a reservation was made stands in for a start that never
                 was.
+            subaccount_id: Only records with one of these.
+            vehicle_type_id: Only records with one of these.
             trip_type: Defaults to rider.
             subaccount: Narrows the request to one of the subaccounts that the key reaches.
             if_none_match: An ETag. While the record has it, the result is None.
@@ -2446,6 +2514,9 @@ class AnalyticsResource:
         By periods of a time zone, and in each by up to two members of the rides. Read from
         live data. An export has the rows.
 
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission analytics.read.
 
         Args:
@@ -2459,6 +2530,8 @@ class AnalyticsResource:
             date_basis: The time by which a ride belongs to a period, whole; started_at unless
                 said otherwise. That a reservation was made stands in for a start that never
                 was.
+            subaccount_id: Only records with one of these.
+            vehicle_type_id: Only records with one of these.
             trip_type: Defaults to rider.
             subaccount: Narrows the request to one of the subaccounts that the key reaches.
             if_none_match: An ETag. While the record has it, the result is None.
@@ -2556,7 +2629,7 @@ class AnalyticsResource:
 
 
 class SettingsResource:
-    """Settings."""
+    """Settings of the account and its subaccounts, and the audit log."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -2691,9 +2764,14 @@ class SettingsResource:
 
         Needs an API key for all subaccounts.
 
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission settings.read.
 
         Args:
+            action: Only records with this action.
+            target_id: Only records with this target_id.
             limit: How many records a page has.
             cursor: The next_cursor of the page before.
             subaccount: Narrows the request to one of the subaccounts that the key reaches.
@@ -2755,6 +2833,11 @@ class SettingsResource:
         options: CallOptions | None = None,
     ) -> Page[Subaccount]:
         """List subaccounts.
+
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
 
         Needs the permission settings.read.
 
@@ -2839,6 +2922,9 @@ class SettingsResource:
         options: CallOptions | None = None,
     ) -> Subaccount | None:
         """Read a subaccount.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
 
         Needs the permission settings.read.
 
@@ -2958,7 +3044,7 @@ class SettingsResource:
 
 
 class SandboxResource:
-    """Sandbox."""
+    """The clock of the sandbox, and its reset."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -2990,6 +3076,9 @@ class SandboxResource:
         options: CallOptions | None = None,
     ) -> SandboxClock | None:
         """Read the sandbox's clock.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
 
         Needs the permission zones.read. Only in the sandbox.
 
@@ -3069,7 +3158,7 @@ class SandboxResource:
 
 
 class ApiKeyResource:
-    """API key."""
+    """The key that is used, and its last requests."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -24,7 +24,7 @@ __all__ = ["Helpdesk"]
 
 
 class Helpdesk(Client):
-    """Client of the Kickstand Helpdesk API, version 1.0.
+    """Client of the Kickstand Helpdesk API, version 2026-11-23.
 
     See Client for the arguments.
     """
@@ -35,55 +35,57 @@ class Helpdesk(Client):
 
     @cached_property
     def tickets(self) -> TicketsResource:
-        """Tickets."""
+        """Requests of customers: list, search, create, change, merge and split them."""
         return TicketsResource(self._core)
 
     @cached_property
     def messages(self) -> MessagesResource:
-        """Messages."""
+        """Messages and conversations of a ticket, replies to customers, notes, and files."""
         return MessagesResource(self._core)
 
     @cached_property
     def customers(self) -> CustomersResource:
-        """Customers."""
+        """People who contact the organization."""
         return CustomersResource(self._core)
 
     @cached_property
     def members(self) -> MembersResource:
-        """Members."""
+        """Users of the organization, to whom tickets can be assigned."""
         return MembersResource(self._core)
 
     @cached_property
     def webhooks(self) -> WebhooksResource:
-        """Webhooks."""
+        """Subscriptions to events, and their deliveries."""
         return WebhooksResource(self._core)
 
     @cached_property
     def channels(self) -> ChannelsResource:
-        """Channels."""
+        """Addresses at which customers reach the organization, and the proofs that they are its
+        own.
+        """
         return ChannelsResource(self._core)
 
     @cached_property
     def inbound_events(self) -> InboundEventsResource:
-        """Inbound events."""
+        """Verified requests of the channels' providers, and their results."""
         return InboundEventsResource(self._core)
 
     @cached_property
     def events(self) -> EventsResource:
-        """Events."""
+        """Changes of tickets, messages and customers, as delivered to webhooks."""
         return EventsResource(self._core)
 
     @cached_property
     def analytics(self) -> AnalyticsResource:
-        """Analytics."""
+        """Figures of tickets by period and group."""
         return AnalyticsResource(self._core)
 
     @cached_property
     def settings(self) -> SettingsResource:
-        """Settings."""
+        """SLA policies and the audit log."""
         return SettingsResource(self._core)
 
     @cached_property
     def api_key(self) -> ApiKeyResource:
-        """API key."""
+        """The key that is used, and its last requests."""
         return ApiKeyResource(self._core)

@@ -5,11 +5,397 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Union
+from typing import Any, Final, Literal, Union
 
 from .._records import Record
+from .types import EventChange, EventCustomer, EventMessage, EventSla, EventTicket
 
-__all__ = ["AnyEvent", "EVENTS", "FlatEvent", "UnknownEvent"]
+__all__ = [
+    "AnyEvent",
+    "AuditRecordedEvent",
+    "ConversationCreatedEvent",
+    "CustomerCreatedEvent",
+    "CustomerUpdatedEvent",
+    "EVENTS",
+    "EventAuditEntry",
+    "EventAuditEntryActor",
+    "EventAuditEntryTarget",
+    "EventAuditRecordedData",
+    "EventConversationCreatedData",
+    "EventCustomerCreatedData",
+    "EventCustomerUpdatedData",
+    "EventMessageAgentReplyData",
+    "EventMessageCreatedData",
+    "EventMessageCustomerReplyData",
+    "EventSlaBreachedData",
+    "EventSlaWarningData",
+    "EventTicketAssignedData",
+    "EventTicketCreatedData",
+    "EventTicketDeletedData",
+    "EventTicketPriorityChangedData",
+    "EventTicketStatusChangedData",
+    "EventTicketUpdatedData",
+    "FlatEvent",
+    "MessageAgentReplyEvent",
+    "MessageCreatedEvent",
+    "MessageCustomerReplyEvent",
+    "SlaBreachedEvent",
+    "SlaWarningEvent",
+    "TicketAssignedEvent",
+    "TicketCreatedEvent",
+    "TicketDeletedEvent",
+    "TicketPriorityChangedEvent",
+    "TicketStatusChangedEvent",
+    "TicketUpdatedEvent",
+    "UnknownEvent",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventAuditEntry(Record):
+    """An entry of the audit log, as exported."""
+
+    action: str
+    actor: EventAuditEntryActor
+    at: datetime
+    changes: dict[str, EventChange] | None
+    details: dict[str, Any] | None
+    environment: str
+    hash: str | None
+    id: str
+    ip: str | None
+    key_id: str | None
+    """The key of the hash."""
+    ledger: str | None
+    """The chain of the entry."""
+    organization_id: str
+    outcome: str | None
+    previous: str | None
+    """The hash of the entry before."""
+    request_id: str | None
+    sequence: int
+    """Increases by 1 within a ledger."""
+    service: str
+    surface: str | None
+    target: EventAuditEntryTarget
+    user_agent: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventAuditEntryActor(Record):
+    """The event audit entry actor."""
+
+    email: str | None
+    id: str | None
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventAuditEntryTarget(Record):
+    """The event audit entry target."""
+
+    id: str
+    name: str
+    partial_key: str | None
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventAuditRecordedData(Record):
+    """The event audit recorded data."""
+
+    entry: EventAuditEntry
+    test: bool | None
+    """true in a test delivery."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventConversationCreatedData(Record):
+    """The event conversation created data."""
+
+    message: EventMessage
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCustomerCreatedData(Record):
+    """The event customer created data."""
+
+    customer: EventCustomer
+    test: bool | None
+    """true in a test delivery."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCustomerUpdatedData(Record):
+    """The event customer updated data."""
+
+    changes: dict[str, EventChange] | None
+    """The changed fields; absent if a change has none of them."""
+    customer: EventCustomer
+    test: bool | None
+    """true in a test delivery."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventMessageAgentReplyData(Record):
+    """The event message agent reply data."""
+
+    message: EventMessage
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventMessageCreatedData(Record):
+    """The event message created data."""
+
+    message: EventMessage
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventMessageCustomerReplyData(Record):
+    """The event message customer reply data."""
+
+    message: EventMessage
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSlaBreachedData(Record):
+    """The event sla breached data."""
+
+    sla: EventSla
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSlaWarningData(Record):
+    """The event sla warning data."""
+
+    sla: EventSla
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTicketAssignedData(Record):
+    """The event ticket assigned data."""
+
+    changes: dict[str, EventChange]
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTicketCreatedData(Record):
+    """The event ticket created data."""
+
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTicketDeletedData(Record):
+    """The event ticket deleted data."""
+
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTicketPriorityChangedData(Record):
+    """The event ticket priority changed data."""
+
+    changes: dict[str, EventChange]
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTicketStatusChangedData(Record):
+    """The event ticket status changed data."""
+
+    changes: dict[str, EventChange]
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTicketUpdatedData(Record):
+    """The event ticket updated data."""
+
+    changes: dict[str, EventChange] | None
+    """The changed fields; absent if a change has none of them."""
+    test: bool | None
+    """true in a test delivery."""
+    ticket: EventTicket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecordedEvent(Record):
+    """A new entry of the audit log."""
+
+    id: str
+    event: Literal["audit.recorded"]
+    created_at: datetime
+    data: EventAuditRecordedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationCreatedEvent(Record):
+    """A new conversation, with its first message."""
+
+    id: str
+    event: Literal["conversation.created"]
+    created_at: datetime
+    data: EventConversationCreatedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomerCreatedEvent(Record):
+    """A new customer."""
+
+    id: str
+    event: Literal["customer.created"]
+    created_at: datetime
+    data: EventCustomerCreatedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomerUpdatedEvent(Record):
+    """Fields of a customer changed."""
+
+    id: str
+    event: Literal["customer.updated"]
+    created_at: datetime
+    data: EventCustomerUpdatedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageAgentReplyEvent(Record):
+    """A reply by an agent."""
+
+    id: str
+    event: Literal["message.agent_reply"]
+    created_at: datetime
+    data: EventMessageAgentReplyData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCreatedEvent(Record):
+    """A new public message."""
+
+    id: str
+    event: Literal["message.created"]
+    created_at: datetime
+    data: EventMessageCreatedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCustomerReplyEvent(Record):
+    """A reply by a customer."""
+
+    id: str
+    event: Literal["message.customer_reply"]
+    created_at: datetime
+    data: EventMessageCustomerReplyData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaBreachedEvent(Record):
+    """An SLA target has passed."""
+
+    id: str
+    event: Literal["sla.breached"]
+    created_at: datetime
+    data: EventSlaBreachedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaWarningEvent(Record):
+    """An SLA target is near."""
+
+    id: str
+    event: Literal["sla.warning"]
+    created_at: datetime
+    data: EventSlaWarningData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketAssignedEvent(Record):
+    """The assignee of a ticket changed."""
+
+    id: str
+    event: Literal["ticket.assigned"]
+    created_at: datetime
+    data: EventTicketAssignedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketCreatedEvent(Record):
+    """A new ticket."""
+
+    id: str
+    event: Literal["ticket.created"]
+    created_at: datetime
+    data: EventTicketCreatedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketDeletedEvent(Record):
+    """A ticket was deleted."""
+
+    id: str
+    event: Literal["ticket.deleted"]
+    created_at: datetime
+    data: EventTicketDeletedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketPriorityChangedEvent(Record):
+    """The priority of a ticket changed."""
+
+    id: str
+    event: Literal["ticket.priority_changed"]
+    created_at: datetime
+    data: EventTicketPriorityChangedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketStatusChangedEvent(Record):
+    """The status of a ticket changed."""
+
+    id: str
+    event: Literal["ticket.status_changed"]
+    created_at: datetime
+    data: EventTicketStatusChangedData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketUpdatedEvent(Record):
+    """Fields of a ticket changed."""
+
+    id: str
+    event: Literal["ticket.updated"]
+    created_at: datetime
+    data: EventTicketUpdatedData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +418,41 @@ class FlatEvent(Record):
     data: dict[str, Any]
 
 
-AnyEvent = Union[FlatEvent, UnknownEvent]
+AnyEvent = Union[
+    AuditRecordedEvent,
+    ConversationCreatedEvent,
+    CustomerCreatedEvent,
+    CustomerUpdatedEvent,
+    MessageAgentReplyEvent,
+    MessageCreatedEvent,
+    MessageCustomerReplyEvent,
+    SlaBreachedEvent,
+    SlaWarningEvent,
+    TicketAssignedEvent,
+    TicketCreatedEvent,
+    TicketDeletedEvent,
+    TicketPriorityChangedEvent,
+    TicketStatusChangedEvent,
+    TicketUpdatedEvent,
+    FlatEvent,
+    UnknownEvent,
+]
 
-EVENTS: Final[dict[str, type[AnyEvent]]] = {}
+EVENTS: Final[dict[str, type[AnyEvent]]] = {
+    "audit.recorded": AuditRecordedEvent,
+    "conversation.created": ConversationCreatedEvent,
+    "customer.created": CustomerCreatedEvent,
+    "customer.updated": CustomerUpdatedEvent,
+    "message.agent_reply": MessageAgentReplyEvent,
+    "message.created": MessageCreatedEvent,
+    "message.customer_reply": MessageCustomerReplyEvent,
+    "sla.breached": SlaBreachedEvent,
+    "sla.warning": SlaWarningEvent,
+    "ticket.assigned": TicketAssignedEvent,
+    "ticket.created": TicketCreatedEvent,
+    "ticket.deleted": TicketDeletedEvent,
+    "ticket.priority_changed": TicketPriorityChangedEvent,
+    "ticket.status_changed": TicketStatusChangedEvent,
+    "ticket.updated": TicketUpdatedEvent,
+}
 """The classes of events in form B by their names."""

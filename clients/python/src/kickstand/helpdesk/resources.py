@@ -79,7 +79,7 @@ __all__ = [
 
 
 class TicketsResource:
-    """Tickets."""
+    """Requests of customers: list, search, create, change, merge and split them."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -112,14 +112,24 @@ class TicketsResource:
     ) -> Page[Ticket]:
         """List and search tickets.
 
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission tickets.read.
 
         Args:
             q: Words in the subject or a message; all must match, in any order.
+            status: Only records with one of these.
+            priority: Only records with one of these.
             assignee_id: Ids of members; none for tickets without an assignee.
+            customer_id: Only records with one of these.
             channel: Where tickets were created: email, sms, business_messaging,
                 social_messenger, voice, chat, storefront, marketplace, payments, api.
             tags: Tickets that have one of these.
+            number: Only records with one of these.
+            external_id: Only records with one of these.
             created_at_gte: created_at at or after this.
             created_at_gt: created_at after this.
             created_at_lte: created_at at or before this.
@@ -369,6 +379,9 @@ class TicketsResource:
     ) -> Ticket | None:
         """Read a ticket.
 
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
         Needs the permission tickets.read.
 
         Args:
@@ -574,7 +587,7 @@ class TicketsResource:
 
 
 class MessagesResource:
-    """Messages."""
+    """Messages and conversations of a ticket, replies to customers, notes, and files."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -626,6 +639,11 @@ class MessagesResource:
         options: CallOptions | None = None,
     ) -> Page[Conversation]:
         """List a ticket's conversations.
+
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
 
         Needs the permission messages.read.
 
@@ -694,9 +712,16 @@ class MessagesResource:
     ) -> Page[Message]:
         """List a ticket's messages.
 
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission messages.read.
 
         Args:
+            kind: Only records with one of these.
+            direction: Only records with one of these.
             created_at_gte: created_at at or after this.
             created_at_gt: created_at after this.
             created_at_lte: created_at at or before this.
@@ -886,6 +911,9 @@ class MessagesResource:
     ) -> Message | None:
         """Read a message.
 
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
         Needs the permission messages.read.
 
         Args:
@@ -902,7 +930,7 @@ class MessagesResource:
 
 
 class CustomersResource:
-    """Customers."""
+    """People who contact the organization."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -929,12 +957,18 @@ class CustomersResource:
     ) -> Page[Customer]:
         """List customers.
 
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission customers.read.
 
         Args:
             q: Prefix of the name.
             email: Any of the customer's addresses, case-insensitive.
             phone: Any of the customer's numbers, as E.164; the + is written %2B.
+            external_id: Only records with one of these.
             created_at_gte: created_at at or after this.
             created_at_gt: created_at after this.
             created_at_lte: created_at at or before this.
@@ -1116,6 +1150,9 @@ class CustomersResource:
     ) -> Customer | None:
         """Read a customer.
 
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
         Needs the permission customers.read.
 
         Args:
@@ -1230,7 +1267,7 @@ class CustomersResource:
 
 
 class MembersResource:
-    """Members."""
+    """Users of the organization, to whom tickets can be assigned."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -1247,6 +1284,9 @@ class MembersResource:
 
         The organization's members, oldest membership first. They are invited and removed in
         the dashboard.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
 
         Needs the permission tickets.read.
 
@@ -1288,7 +1328,7 @@ class MembersResource:
 
 
 class WebhooksResource:
-    """Webhooks."""
+    """Subscriptions to events, and their deliveries."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -1304,6 +1344,9 @@ class WebhooksResource:
         """List webhooks.
 
         An organization has at most 100.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
 
         Needs the permission webhooks.read.
 
@@ -1418,6 +1461,9 @@ class WebhooksResource:
         options: CallOptions | None = None,
     ) -> Webhook | None:
         """Get a webhook.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
 
         Needs the permission webhooks.read.
 
@@ -1542,10 +1588,16 @@ class WebhooksResource:
         The newest first. Selective filters can return short or empty pages while has_more is
         true: continue with next_cursor.
 
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission webhooks.read.
 
         Args:
+            event: Only records with one of these.
+            event_id: Only records with this event_id.
             ticket_id: Of the event's ticket.
+            state: Only records with one of these.
             created_at_gte: created_at at or after this.
             created_at_gt: created_at after this.
             created_at_lte: created_at at or before this.
@@ -1860,7 +1912,7 @@ class WebhooksResource:
 
 
 class ChannelsResource:
-    """Channels."""
+    """Addresses at which customers reach the organization, and the proofs that they are its own."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -1874,6 +1926,11 @@ class ChannelsResource:
         options: CallOptions | None = None,
     ) -> Page[Channel]:
         """List channels.
+
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
 
         Needs the permission channels.read.
 
@@ -1985,6 +2042,9 @@ class ChannelsResource:
     ) -> Channel | None:
         """Get a channel.
 
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
         Needs the permission channels.read.
 
         Args:
@@ -2091,6 +2151,9 @@ class ChannelsResource:
         options: CallOptions | None = None,
     ) -> ChannelProof | None:
         """Get a channel's proof.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
 
         Needs the permission channels.read.
 
@@ -2199,7 +2262,7 @@ class ChannelsResource:
 
 
 class InboundEventsResource:
-    """Inbound events."""
+    """Verified requests of the channels' providers, and their results."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -2219,9 +2282,15 @@ class InboundEventsResource:
         Newest first. Only events of the organization's channels: events for unconnected
         addresses are visible to the operator only.
 
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission channels.read.
 
         Args:
+            state: Only records with one of these.
+            channel: Only records with this channel.
+            channel_id: Only records with this channel_id.
             limit: How many records a page has.
             cursor: The next_cursor of the page before.
         """
@@ -2298,6 +2367,9 @@ class InboundEventsResource:
     ) -> InboundEvent | None:
         """Get an inbound event.
 
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
         Needs the permission channels.read.
 
         Args:
@@ -2332,6 +2404,9 @@ class InboundEventsResource:
         options: CallOptions | None = None,
     ) -> InboundEventRaw | None:
         """Get the request as received.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
 
         Needs the permission channels.read.
 
@@ -2374,7 +2449,7 @@ class InboundEventsResource:
 
 
 class EventsResource:
-    """Events."""
+    """Changes of tickets, messages and customers, as delivered to webhooks."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -2395,9 +2470,16 @@ class EventsResource:
     ) -> Page[Event]:
         """List events.
 
+        A page of the records; next_cursor leads to the next page.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission events.read.
 
         Args:
+            event: Only records with one of these.
+            ticket_id: Only records with this ticket_id.
             created_at_gte: created_at at or after this.
             created_at_gt: created_at after this.
             created_at_lte: created_at at or before this.
@@ -2507,6 +2589,9 @@ class EventsResource:
     ) -> Event | None:
         """Get an event.
 
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
+
         Needs the permission events.read.
 
         Args:
@@ -2551,7 +2636,7 @@ class EventsResource:
 
 
 class AnalyticsResource:
-    """Analytics."""
+    """Figures of tickets by period and group."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -2598,6 +2683,9 @@ class AnalyticsResource:
 
         By periods of a time zone, and in each by up to two members of the tickets as they are
         now. Read from live data. An export has the rows.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
 
         Needs the permission analytics.read.
 
@@ -2680,7 +2768,7 @@ class AnalyticsResource:
 
 
 class SettingsResource:
-    """Settings."""
+    """SLA policies and the audit log."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -2699,9 +2787,14 @@ class SettingsResource:
         Security-relevant actions in the helpdesk: sign-ins, members, channels, webhooks, API
         keys, settings and more. Newest first. Entries remain after their records are deleted.
 
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
+
         Needs the permission settings.read.
 
         Args:
+            action: Only records with this action.
+            target_id: Only records with this target_id.
             limit: How many records a page has.
             cursor: The next_cursor of the page before.
         """
@@ -2758,6 +2851,9 @@ class SettingsResource:
         """List SLA policies.
 
         At most one per priority, from low to urgent.
+
+        With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
+        stream.
 
         Needs the permission settings.read.
 
@@ -2819,6 +2915,9 @@ class SettingsResource:
         options: CallOptions | None = None,
     ) -> SlaPolicy | None:
         """Get an SLA policy.
+
+        The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a
+        later read.
 
         Needs the permission settings.read.
 
@@ -2900,7 +2999,7 @@ class SettingsResource:
 
 
 class ApiKeyResource:
-    """API key."""
+    """The key that is used, and its last requests."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -63,10 +63,21 @@ __all__ = [
     "DeliveryLastAttempt",
     "DeliveryState",
     "Event",
+    "EventChange",
+    "EventCustomer",
+    "EventData",
     "EventEvent",
+    "EventMessage",
+    "EventMessageAttachment",
+    "EventMessageAuthor",
     "EventReplay",
     "EventReplayRequest",
+    "EventSla",
+    "EventSlaMetric",
     "EventSort",
+    "EventTicket",
+    "EventTicketAssignee",
+    "EventTicketCustomer",
     "InboundEvent",
     "InboundEventRaw",
     "InboundEventState",
@@ -106,7 +117,6 @@ __all__ = [
     "TicketMerge",
     "TicketPriority",
     "TicketSla",
-    "TicketSlaMetric",
     "TicketSort",
     "TicketSplit",
     "TicketStatus",
@@ -182,6 +192,7 @@ EventEvent = Literal[
     "sla.warning",
     "sla.breached",
 ]
+EventSlaMetric = Literal["first_response", "resolution"]
 EventSort = Literal["created_at", "-created_at"]
 InboundEventState = Literal["accepted", "processed", "unrouted", "rejected", "dead"]
 MemberRole = Literal["admin", "agent"]
@@ -203,7 +214,6 @@ RequestRefusedByRule = Literal[
 ]
 SettingsSort = Literal["priority", "-priority"]
 TicketPriority = Literal["low", "normal", "high", "urgent"]
-TicketSlaMetric = Literal["first_response", "resolution"]
 TicketSort = Literal[
     "created_at",
     "-created_at",
@@ -768,7 +778,7 @@ class Event(Record):
     """An event as delivered to webhooks."""
 
     created_at: datetime
-    data: dict[str, Any]
+    data: EventData
     """The records at the time of the event: ticket, message, customer, sla and changes, as
     applicable. Same as the data of a webhook with payload_form b.
     """
@@ -776,6 +786,75 @@ class Event(Record):
     id: str
     object: Literal["event"]
     ticket_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventChange(Record):
+    """A field before and after."""
+
+    from_: Any = member("from")
+    to: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCustomer(Record):
+    """A customer as of the event."""
+
+    email: str | None
+    id: str
+    name: str | None
+    phone: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventData(Record):
+    """The event data."""
+
+    changes: dict[str, EventChange] | None
+    customer: EventCustomer | None
+    message: EventMessage | None
+    sla: EventSla | None
+    ticket: EventTicket | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventMessage(Record):
+    """A message as of the event."""
+
+    attachments: list[EventMessageAttachment]
+    author: EventMessageAuthor
+    channel: str | None
+    conversation_id: str | None
+    created_at: datetime
+    direction: MessageDirection
+    external_id: str | None
+    html: str | None
+    id: str
+    kind: MessageKind
+    text: str | None
+    ticket_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventMessageAttachment(Record):
+    """The event message attachment."""
+
+    content_type: str | None
+    id: str
+    name: str | None
+    size: int | None
+    """Bytes; null until the file is stored, or if it could not be fetched."""
+    url: str | None
+    """Valid for seven days without an API key; null if the file could not be fetched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventMessageAuthor(Record):
+    """The event message author."""
+
+    id: str | None
+    name: str | None
+    type: MessageAuthorType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -792,6 +871,47 @@ class EventReplayRequest(TypedDict, total=False):
 
     webhook_id: str
     """Send only to this webhook, subscribed or not; if absent, to all subscribed webhooks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSla(Record):
+    """The SLA target of the event."""
+
+    due_at: datetime
+    metric: EventSlaMetric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTicket(Record):
+    """A ticket as of the event."""
+
+    assignee: EventTicketAssignee | None
+    channel: str | None
+    customer: EventTicketCustomer | None
+    id: str
+    number: int
+    priority: TicketPriority
+    status: TicketStatus
+    subject: str
+    url: str | None
+    """URL of the ticket in the inbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTicketAssignee(Record):
+    """The event ticket assignee."""
+
+    email: str | None
+    id: str
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTicketCustomer(Record):
+    """The event ticket customer."""
+
+    email: str | None
+    id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1261,7 +1381,7 @@ class TicketSla(Record):
     due_at: datetime | None
     """null while it is paused."""
     met_at: datetime | None
-    metric: TicketSlaMetric
+    metric: EventSlaMetric
     state: str
     """running, paused, met or breached."""
     target_minutes: int

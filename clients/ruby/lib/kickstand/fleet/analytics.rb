@@ -5,12 +5,13 @@ require_relative "../resource"
 
 module Kickstand
   class Fleet < Client
-    # Analytics.
+    # Figures of rides and revenue by period and group.
     class Analytics < Resource
       # Sum up revenue.
       #
       # By periods of a time zone, and in each by up to two members of the rides. Read from live data. An export has the
-      # rows. Currencies are never added up: each has rows of its own.
+      # rows. Currencies are never added up: each has rows of its own. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
       #
       # Permission: analytics.read.
       #
@@ -25,8 +26,8 @@ module Kickstand
       #   one of {FleetAnalyticsGroupBy}.
       # @option filters [String] :date_basis The time by which a ride belongs to a period, whole; ended_at unless said
       #   otherwise. That a reservation was made stands in for a start that never was. One of {AnalyticsDateBasis}.
-      # @option filters [Array<String>] :subaccount_id
-      # @option filters [Array<String>] :vehicle_type_id
+      # @option filters [Array<String>] :subaccount_id Only records with one of these.
+      # @option filters [Array<String>] :vehicle_type_id Only records with one of these.
       # @option filters [Array<String>] :trip_type Defaults to rider. Each one of {RideTripType}.
       # @return [AnalyticsRevenue, nil] nil while the record has the ETag if_none_match
       def revenue(request_options: {}, **filters)
@@ -56,7 +57,7 @@ module Kickstand
       # Count rides.
       #
       # By periods of a time zone, and in each by up to two members of the rides. Read from live data. An export has the
-      # rows.
+      # rows. With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: analytics.read.
       #
@@ -71,8 +72,8 @@ module Kickstand
       #   one of {FleetAnalyticsGroupBy}.
       # @option filters [String] :date_basis The time by which a ride belongs to a period, whole; started_at unless said
       #   otherwise. That a reservation was made stands in for a start that never was. One of {AnalyticsDateBasis}.
-      # @option filters [Array<String>] :subaccount_id
-      # @option filters [Array<String>] :vehicle_type_id
+      # @option filters [Array<String>] :subaccount_id Only records with one of these.
+      # @option filters [Array<String>] :vehicle_type_id Only records with one of these.
       # @option filters [Array<String>] :trip_type Defaults to rider. Each one of {RideTripType}.
       # @return [AnalyticsRides, nil] nil while the record has the ETag if_none_match
       def rides(request_options: {}, **filters)

@@ -5,7 +5,7 @@ require_relative "../resource"
 
 module Kickstand
   class Fleet < Client
-    # API key.
+    # The key that is used, and its last requests.
     class ApiKey < Resource
       # Read the calling key.
       #
@@ -43,7 +43,7 @@ module Kickstand
       # settings.read and, in the fleet, all subaccounts, they are those of all keys of this API; otherwise those of the
       # calling key.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list requests.
       # @param request_options [RequestOptions, Hash]
       # @return [FleetRequest, nil] nil while the record has the ETag if_none_match
       def get_request(id, request_options: {})

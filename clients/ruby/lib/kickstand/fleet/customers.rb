@@ -5,22 +5,25 @@ require_relative "../resource"
 
 module Kickstand
   class Fleet < Client
-    # Customers.
+    # Riders. They sign up in the operator's app.
     class Customers < Resource
       include Modifiable
 
       # List customers.
+      #
+      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
       #
       # Permission: customers.read.
       #
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [Array<String>] :status Each one of {FleetCustomerStatus}.
+      # @option filters [Array<String>] :status Only records with one of these. Each one of {FleetCustomerStatus}.
       # @option filters [Array<String>] :email Case-insensitive.
       # @option filters [Array<String>] :phone As E.164; the + is written %2B.
-      # @option filters [Array<String>] :external_id
-      # @option filters [Array<String>] :subaccount_id
+      # @option filters [Array<String>] :external_id Only records with one of these.
+      # @option filters [Array<String>] :subaccount_id Only records with one of these.
       # @option filters [Time, String] :created_at_gte created_at at or after this.
       # @option filters [Time, String] :created_at_gt created_at after this.
       # @option filters [Time, String] :created_at_lte created_at at or before this.
@@ -61,9 +64,11 @@ module Kickstand
 
       # Read a customer.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: customers.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list customers.
       # @param request_options [RequestOptions, Hash]
       # @return [FleetCustomer, nil] nil while the record has the ETag if_none_match
       def get(id, request_options: {})
@@ -77,7 +82,7 @@ module Kickstand
       #
       # Permission: customers.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list customers.
       # @param birth_date [Date, String, nil]
       # @param block_reason [String, nil]
       # @param driver_license_status [String] Checked at the start of a ride if the vehicle type requires a license. One

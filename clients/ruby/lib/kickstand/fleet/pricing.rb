@@ -5,21 +5,24 @@ require_relative "../resource"
 
 module Kickstand
   class Fleet < Client
-    # Pricing.
+    # Pricing plans. They are created and retired in the dashboard.
     class Pricing < Resource
       include Modifiable
 
       # List pricing plans.
+      #
+      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
       #
       # Permission: pricing.read.
       #
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [Boolean] :active
-      # @option filters [Array<String>] :currency
-      # @option filters [Array<String>] :vehicle_type_id
-      # @option filters [Array<String>] :subaccount_id
+      # @option filters [Boolean] :active Only records with this active.
+      # @option filters [Array<String>] :currency Only records with one of these.
+      # @option filters [Array<String>] :vehicle_type_id Only records with one of these.
+      # @option filters [Array<String>] :subaccount_id Only records with one of these.
       # @option filters [String] :sort The order; with - the largest first. One of {PricingPlanSort}.
       # @return [Page<PricingPlan>]
       def list(limit: nil, cursor: nil, request_options: {}, **filters)
@@ -46,9 +49,11 @@ module Kickstand
 
       # Read a pricing plan.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: pricing.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list pricing.
       # @param request_options [RequestOptions, Hash]
       # @return [PricingPlan, nil] nil while the record has the ETag if_none_match
       def get(id, request_options: {})
@@ -62,7 +67,7 @@ module Kickstand
       #
       # Permission: pricing.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list pricing.
       # @param active [Boolean]
       # @param description [String]
       # @param external_id [String, nil] Your own id, unique in the subaccount among records of this type.

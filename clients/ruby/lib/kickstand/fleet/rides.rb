@@ -5,25 +5,28 @@ require_relative "../resource"
 
 module Kickstand
   class Fleet < Client
-    # Rides.
+    # Trips and reservations: start, pause, complete and cancel them, and adjust their prices.
     class Rides < Resource
       include Modifiable
 
       # List rides.
+      #
+      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
       #
       # Permission: rides.read.
       #
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [Array<String>] :status Each one of {RideStatus}.
-      # @option filters [Array<String>] :trip_type Each one of {RideTripType}.
-      # @option filters [Array<String>] :customer_id
-      # @option filters [Array<String>] :vehicle_id
-      # @option filters [Array<String>] :pricing_plan_id
-      # @option filters [Array<String>] :payment_status Each one of {RidePaymentStatus}.
-      # @option filters [Array<String>] :external_id
-      # @option filters [Array<String>] :subaccount_id
+      # @option filters [Array<String>] :status Only records with one of these. Each one of {RideStatus}.
+      # @option filters [Array<String>] :trip_type Only records with one of these. Each one of {RideTripType}.
+      # @option filters [Array<String>] :customer_id Only records with one of these.
+      # @option filters [Array<String>] :vehicle_id Only records with one of these.
+      # @option filters [Array<String>] :pricing_plan_id Only records with one of these.
+      # @option filters [Array<String>] :payment_status Only records with one of these. Each one of {RidePaymentStatus}.
+      # @option filters [Array<String>] :external_id Only records with one of these.
+      # @option filters [Array<String>] :subaccount_id Only records with one of these.
       # @option filters [Array<String>] :zone_id The zone whose rule applied at the start.
       # @option filters [String] :bbox Where they began. With a sort other than created_at or started_at it needs a
       #   range of one of these, of at most 92 days. minLng,minLat,maxLng,maxLat, edges included; a minLng that is
@@ -118,9 +121,11 @@ module Kickstand
 
       # Read a ride.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: rides.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list rides.
       # @param expand [Array<String>] Records that are included whole: customer, vehicle, pricing_plan.
       # @param request_options [RequestOptions, Hash]
       # @return [Ride, nil] nil while the record has the ETag if_none_match
@@ -137,7 +142,7 @@ module Kickstand
       #
       # Permission: rides.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list rides.
       # @param accept_out_of_zone_fee [Boolean] With completion: the rider pays for ending where a zone forbids it.
       # @param adjustment_amount [Integer] Goodwill or a refund, signed, once the ride is over. The total is never below
       #   0.

@@ -5,9 +5,11 @@ require_relative "../resource"
 
 module Kickstand
   class Fleet < Client
-    # Sandbox.
+    # The clock of the sandbox, and its reset.
     class Sandbox < Resource
       # Read the sandbox's clock.
+      #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
       #
       # Only in the sandbox.
       #

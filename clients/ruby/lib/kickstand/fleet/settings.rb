@@ -5,7 +5,7 @@ require_relative "../resource"
 
 module Kickstand
   class Fleet < Client
-    # Settings.
+    # Settings of the account and its subaccounts, and the audit log.
     class Settings < Resource
       include Modifiable
 
@@ -57,15 +57,15 @@ module Kickstand
       #
       # Changes of settings, prices, zones, the sandbox and API keys, and overrides of rules by operators. It holds no
       # personal data of riders. Newest first. Entries remain after their records are deleted. Needs an API key for all
-      # subaccounts.
+      # subaccounts. With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: settings.read.
       #
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [String] :action
-      # @option filters [String] :target_id
+      # @option filters [String] :action Only records with this action.
+      # @option filters [String] :target_id Only records with this target_id.
       # @return [Page<FleetAuditEntry>]
       def list_audit_log(limit: nil, cursor: nil, request_options: {}, **filters)
         list_page(
@@ -95,6 +95,9 @@ module Kickstand
       end
 
       # List subaccounts.
+      #
+      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
       #
       # Permission: settings.read.
       #
@@ -134,9 +137,11 @@ module Kickstand
 
       # Read a subaccount.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: settings.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list subaccounts.
       # @param request_options [RequestOptions, Hash]
       # @return [Subaccount, nil] nil while the record has the ETag if_none_match
       def get_subaccount(id, request_options: {})
@@ -150,7 +155,7 @@ module Kickstand
       #
       # Permission: settings.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list subaccounts.
       # @param alerts [Array<Hash, Record>, nil] Information for riders.
       # @param country_code [String, nil] ISO 3166-1.
       # @param currency [String] ISO 4217.

@@ -5,26 +5,27 @@ require_relative "../resource"
 
 module Kickstand
   class Fleet < Client
-    # Vehicles.
+    # Vehicles with their states, positions and telemetry.
     class Vehicles < Resource
       include Modifiable
 
       # List vehicles.
       #
       # A search around a point, with lat and lng, is sorted by distance by default; each record has distance_meters.
+      # With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: vehicles.read.
       #
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [Array<String>] :state Each one of {VehicleState}.
-      # @option filters [Array<String>] :vehicle_type_id
-      # @option filters [Array<String>] :form_factor Each one of {VehicleFormFactor}.
+      # @option filters [Array<String>] :state Only records with one of these. Each one of {VehicleState}.
+      # @option filters [Array<String>] :vehicle_type_id Only records with one of these.
+      # @option filters [Array<String>] :form_factor Only records with one of these. Each one of {VehicleFormFactor}.
       # @option filters [Array<String>] :code Case-insensitive.
-      # @option filters [Array<String>] :device_id
-      # @option filters [Array<String>] :external_id
-      # @option filters [Array<String>] :subaccount_id
+      # @option filters [Array<String>] :device_id Only records with one of these.
+      # @option filters [Array<String>] :external_id Only records with one of these.
+      # @option filters [Array<String>] :subaccount_id Only records with one of these.
       # @option filters [Array<String>] :zone_id Only vehicles inside.
       # @option filters [String] :bbox Where they are. minLng,minLat,maxLng,maxLat, edges included; a minLng that is
       #   greater than maxLng crosses the antimeridian.
@@ -145,9 +146,11 @@ module Kickstand
 
       # Read a vehicle.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: vehicles.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list vehicles.
       # @param expand [Array<String>] Records that are included whole: vehicle_type, current_ride, pricing_plan.
       # @param request_options [RequestOptions, Hash]
       # @return [Vehicle, nil] nil while the record has the ETag if_none_match
@@ -163,7 +166,7 @@ module Kickstand
       #
       # Permission: vehicles.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list vehicles.
       # @param battery_percent [Integer, nil]
       # @param code [String] The code on the vehicle: letters, digits and hyphens, unique in the account, ignoring case.
       # @param current_range_meters [Integer, nil] If a battery or fuel report omits it, it is derived from the type's
@@ -211,7 +214,7 @@ module Kickstand
       #
       # Permission: vehicles.delete.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list vehicles.
       # @param request_options [RequestOptions, Hash]
       # @return [nil]
       def delete(id, request_options: {})

@@ -5,19 +5,22 @@ require_relative "../resource"
 
 module Kickstand
   class Fleet < Client
-    # Zones.
+    # Areas in which rules hold.
     class Zones < Resource
       include Modifiable
 
       # List zones.
+      #
+      # A page of the records; next_cursor leads to the next page. With Accept: application/geo+json or
+      # application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: zones.read.
       #
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [Array<String>] :type Each one of {ZoneType}.
-      # @option filters [Array<String>] :subaccount_id
+      # @option filters [Array<String>] :type Only records with one of these. Each one of {ZoneType}.
+      # @option filters [Array<String>] :subaccount_id Only records with one of these.
       # @option filters [Boolean] :in_force Only zones in force now, or not.
       # @option filters [String] :bbox Only zones that intersect it. minLng,minLat,maxLng,maxLat, edges included; a
       #   minLng that is greater than maxLng crosses the antimeridian.
@@ -132,9 +135,11 @@ module Kickstand
 
       # Read a zone.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: zones.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list zones.
       # @param request_options [RequestOptions, Hash]
       # @return [Zone, nil] nil while the record has the ETag if_none_match
       def get(id, request_options: {})
@@ -148,7 +153,7 @@ module Kickstand
       #
       # Permission: zones.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list zones.
       # @param description [String, nil]
       # @param ends_at [Time, String, nil] From then on, neither.
       # @param external_id [String, nil] Your own id, unique in the subaccount among records of this type.
@@ -175,9 +180,11 @@ module Kickstand
 
       # Delete a zone.
       #
+      # Its rules end at once. Rides keep its id.
+      #
       # Permission: zones.delete.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list zones.
       # @param request_options [RequestOptions, Hash]
       # @return [nil]
       def delete(id, request_options: {})

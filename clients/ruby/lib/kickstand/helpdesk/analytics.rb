@@ -5,12 +5,12 @@ require_relative "../resource"
 
 module Kickstand
   class Helpdesk < Client
-    # Analytics.
+    # Figures of tickets by period and group.
     class Analytics < Resource
       # Count tickets.
       #
       # By periods of a time zone, and in each by up to two members of the tickets as they are now. Read from live data.
-      # An export has the rows.
+      # An export has the rows. With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: analytics.read.
       #

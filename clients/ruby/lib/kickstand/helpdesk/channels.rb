@@ -5,11 +5,14 @@ require_relative "../resource"
 
 module Kickstand
   class Helpdesk < Client
-    # Channels.
+    # Addresses at which customers reach the organization, and the proofs that they are its own.
     class Channels < Resource
       include Modifiable
 
       # List channels.
+      #
+      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
       #
       # Permission: channels.read.
       #
@@ -68,9 +71,11 @@ module Kickstand
 
       # Get a channel.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: channels.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list channels.
       # @param request_options [RequestOptions, Hash]
       # @return [Channel, nil] nil while the record has the ETag if_none_match
       def get(id, request_options: {})
@@ -84,7 +89,7 @@ module Kickstand
       #
       # Permission: channels.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list channels.
       # @param credentials [Hash{String => String}] Credentials for the provider's API. Replaced as a whole, never
       #   returned.
       # @param enabled [Boolean] Defaults to true. While false, requests for the address are refused.
@@ -105,7 +110,7 @@ module Kickstand
       #
       # Permission: channels.delete.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list channels.
       # @param request_options [RequestOptions, Hash]
       # @return [nil]
       def delete(id, request_options: {})
@@ -114,9 +119,11 @@ module Kickstand
 
       # Get a channel's proof.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: channels.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list channels.
       # @param request_options [RequestOptions, Hash]
       # @return [ChannelProof, nil] nil while the record has the ETag if_none_match
       def get_proof(id, request_options: {})
@@ -131,7 +138,7 @@ module Kickstand
       #
       # Permission: channels.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list channels.
       # @param code [String] The code of the challenge.
       # @param way [String] Starts a proof by this method. One of {ChannelProofWay}.
       # @param request_options [RequestOptions, Hash]
@@ -148,7 +155,7 @@ module Kickstand
       #
       # Permission: channels.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list channels.
       # @param overlap_seconds [Integer] How long replaced secrets stay valid; defaults to 24 hours.
       # @param secret [String] The new secret; generated if absent.
       # @param request_options [RequestOptions, Hash]

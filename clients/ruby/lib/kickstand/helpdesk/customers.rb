@@ -5,11 +5,14 @@ require_relative "../resource"
 
 module Kickstand
   class Helpdesk < Client
-    # Customers.
+    # People who contact the organization.
     class Customers < Resource
       include Modifiable
 
       # List customers.
+      #
+      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
       #
       # Permission: customers.read.
       #
@@ -19,7 +22,7 @@ module Kickstand
       # @option filters [String] :q Prefix of the name.
       # @option filters [Array<String>] :email Any of the customer's addresses, case-insensitive.
       # @option filters [Array<String>] :phone Any of the customer's numbers, as E.164; the + is written %2B.
-      # @option filters [Array<String>] :external_id
+      # @option filters [Array<String>] :external_id Only records with one of these.
       # @option filters [Time, String] :created_at_gte created_at at or after this.
       # @option filters [Time, String] :created_at_gt created_at after this.
       # @option filters [Time, String] :created_at_lte created_at at or before this.
@@ -72,9 +75,11 @@ module Kickstand
 
       # Read a customer.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: customers.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list customers.
       # @param request_options [RequestOptions, Hash]
       # @return [Customer, nil] nil while the record has the ETag if_none_match
       def get(id, request_options: {})
@@ -89,7 +94,7 @@ module Kickstand
       #
       # Permission: customers.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list customers.
       # @param emails [Array<String>, nil] Replies go to the first. An address belongs to one customer.
       # @param external_id [String, nil] Your own, unique among the organization's customers.
       # @param metadata [Hash{String => String}, nil]
@@ -109,7 +114,7 @@ module Kickstand
       #
       # Permission: customers.delete.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list customers.
       # @param request_options [RequestOptions, Hash]
       # @return [nil]
       def delete(id, request_options: {})

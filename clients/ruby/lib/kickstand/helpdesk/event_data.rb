@@ -8,6 +8,21 @@ module Kickstand
     # The records of the member data in form B by the event's name.
     # @api private
     DATA = {
+      "audit.recorded" => :EventAuditRecordedData,
+      "conversation.created" => :EventConversationCreatedData,
+      "customer.created" => :EventCustomerCreatedData,
+      "customer.updated" => :EventCustomerUpdatedData,
+      "message.agent_reply" => :EventMessageAgentReplyData,
+      "message.created" => :EventMessageCreatedData,
+      "message.customer_reply" => :EventMessageCustomerReplyData,
+      "sla.breached" => :EventSlaBreachedData,
+      "sla.warning" => :EventSlaWarningData,
+      "ticket.assigned" => :EventTicketAssignedData,
+      "ticket.created" => :EventTicketCreatedData,
+      "ticket.deleted" => :EventTicketDeletedData,
+      "ticket.priority_changed" => :EventTicketPriorityChangedData,
+      "ticket.status_changed" => :EventTicketStatusChangedData,
+      "ticket.updated" => :EventTicketUpdatedData
     }.freeze
   end
 end

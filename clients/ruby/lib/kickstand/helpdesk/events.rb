@@ -5,17 +5,20 @@ require_relative "../resource"
 
 module Kickstand
   class Helpdesk < Client
-    # Events.
+    # Changes of tickets, messages and customers, as delivered to webhooks.
     class Events < Resource
       # List events.
+      #
+      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
       #
       # Permission: events.read.
       #
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [Array<String>] :event Each one of {EventEvent}.
-      # @option filters [String] :ticket_id
+      # @option filters [Array<String>] :event Only records with one of these. Each one of {EventEvent}.
+      # @option filters [String] :ticket_id Only records with this ticket_id.
       # @option filters [Time, String] :created_at_gte created_at at or after this.
       # @option filters [Time, String] :created_at_gt created_at after this.
       # @option filters [Time, String] :created_at_lte created_at at or before this.
@@ -46,9 +49,11 @@ module Kickstand
 
       # Get an event.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: events.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list events.
       # @param request_options [RequestOptions, Hash]
       # @return [Event, nil] nil while the record has the ETag if_none_match
       def get(id, request_options: {})
@@ -62,7 +67,7 @@ module Kickstand
       #
       # Permission: events.create.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list events.
       # @param webhook_id [String] Send only to this webhook, subscribed or not; if absent, to all subscribed webhooks.
       # @param request_options [RequestOptions, Hash]
       # @return [EventReplay]

@@ -5,21 +5,21 @@ require_relative "../resource"
 
 module Kickstand
   class Helpdesk < Client
-    # Inbound events.
+    # Verified requests of the channels' providers, and their results.
     class InboundEvents < Resource
       # List inbound events.
       #
       # Newest first. Only events of the organization's channels: events for unconnected addresses are visible to the
-      # operator only.
+      # operator only. With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: channels.read.
       #
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [Array<String>] :state Each one of {InboundEventState}.
-      # @option filters [String] :channel
-      # @option filters [String] :channel_id
+      # @option filters [Array<String>] :state Only records with one of these. Each one of {InboundEventState}.
+      # @option filters [String] :channel Only records with this channel.
+      # @option filters [String] :channel_id Only records with this channel_id.
       # @return [Page<InboundEvent>]
       def list(limit: nil, cursor: nil, request_options: {}, **filters)
         list_page(
@@ -47,9 +47,11 @@ module Kickstand
 
       # Get an inbound event.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: channels.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list inbound-events.
       # @param request_options [RequestOptions, Hash]
       # @return [InboundEvent, nil] nil while the record has the ETag if_none_match
       def get(id, request_options: {})
@@ -58,9 +60,11 @@ module Kickstand
 
       # Get the request as received.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: channels.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list inbound-events.
       # @param request_options [RequestOptions, Hash]
       # @return [InboundEventRaw, nil] nil while the record has the ETag if_none_match
       def get_raw(id, request_options: {})
@@ -74,7 +78,7 @@ module Kickstand
       #
       # Permission: channels.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list inbound-events.
       # @param request_options [RequestOptions, Hash]
       # @return [InboundEvent]
       def replay(id, request_options: {})

@@ -5,11 +5,12 @@ require_relative "../resource"
 
 module Kickstand
   class Helpdesk < Client
-    # Members.
+    # Users of the organization, to whom tickets can be assigned.
     class Members < Resource
       # List members.
       #
-      # The organization's members, oldest membership first. They are invited and removed in the dashboard.
+      # The organization's members, oldest membership first. They are invited and removed in the dashboard. With Accept:
+      # application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: tickets.read.
       #

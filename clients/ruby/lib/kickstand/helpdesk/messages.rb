@@ -5,7 +5,7 @@ require_relative "../resource"
 
 module Kickstand
   class Helpdesk < Client
-    # Messages.
+    # Messages and conversations of a ticket, replies to customers, notes, and files.
     class Messages < Resource
       # Get an attachment.
       #
@@ -14,7 +14,7 @@ module Kickstand
       #
       # Permission: messages.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list attachments.
       # @param request_options [RequestOptions, Hash]
       # @return [Download] the bytes, read while they arrive.
       def get_attachment(id, request_options: {})
@@ -23,9 +23,12 @@ module Kickstand
 
       # List a ticket's conversations.
       #
+      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
+      #
       # Permission: messages.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
@@ -40,7 +43,7 @@ module Kickstand
 
       # Exports everything that {#list_conversations} has as records, from one consistent snapshot.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param request_options [RequestOptions, Hash]
       # @param filters [Hash] those of {#list_conversations}
       # @return [Export<Conversation>]
@@ -53,7 +56,7 @@ module Kickstand
 
       # Exports everything that {#list_conversations} has as CSV, from one consistent snapshot.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param request_options [RequestOptions, Hash]
       # @param filters [Hash] those of {#list_conversations}
       # @return [Download]
@@ -66,14 +69,17 @@ module Kickstand
 
       # List a ticket's messages.
       #
+      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
+      #
       # Permission: messages.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [Array<String>] :kind Each one of {MessageKind}.
-      # @option filters [Array<String>] :direction Each one of {MessageDirection}.
+      # @option filters [Array<String>] :kind Only records with one of these. Each one of {MessageKind}.
+      # @option filters [Array<String>] :direction Only records with one of these. Each one of {MessageDirection}.
       # @option filters [Time, String] :created_at_gte created_at at or after this.
       # @option filters [Time, String] :created_at_gt created_at after this.
       # @option filters [Time, String] :created_at_lte created_at at or before this.
@@ -90,7 +96,7 @@ module Kickstand
 
       # Exports everything that {#list} has as records, from one consistent snapshot.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param request_options [RequestOptions, Hash]
       # @param filters [Hash] those of {#list}
       # @return [Export<Message>]
@@ -102,7 +108,7 @@ module Kickstand
 
       # Exports everything that {#list} has as CSV, from one consistent snapshot.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param request_options [RequestOptions, Hash]
       # @param filters [Hash] those of {#list}
       # @return [Download]
@@ -120,7 +126,7 @@ module Kickstand
       #
       # Permission: messages.create.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param kind [String] A reply is sent to the customer; a note never is. One of {MessageKind}.
       # @param text [String, nil]
       # @param attachments [Array<Attachment, Hash>, nil]
@@ -146,10 +152,12 @@ module Kickstand
 
       # Read a message.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: messages.read.
       #
-      # @param id [String]
-      # @param message_id [String]
+      # @param id [String] Id of a record of the list tickets.
+      # @param message_id [String] Id of a record of the list messages.
       # @param expand [Array<String>] Records that are included whole: ticket.
       # @param request_options [RequestOptions, Hash]
       # @return [Message, nil] nil while the record has the ETag if_none_match

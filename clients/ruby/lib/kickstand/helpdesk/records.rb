@@ -442,9 +442,9 @@ module Kickstand
   class Event < Record
     # @return [Time]
     member :created_at, Type::TIME
-    # @return [Hash{String => Object}] The records at the time of the event: ticket, message, customer, sla and changes,
-    #   as applicable. Same as the data of a webhook with payload_form b.
-    member :data
+    # @return [EventData] The records at the time of the event: ticket, message, customer, sla and changes, as
+    #   applicable. Same as the data of a webhook with payload_form b.
+    member :data, Type.record(:EventData)
     # @return [String] One of {EventEvent}.
     member :event
     # @return [String]
@@ -455,11 +455,331 @@ module Kickstand
     member :ticket_id
   end
 
+  # An entry of the audit log, as exported.
+  class EventAuditEntry < Record
+    # @return [String]
+    member :action
+    # @return [EventAuditEntryActor]
+    member :actor, Type.record(:EventAuditEntryActor)
+    # @return [Time]
+    member :at, Type::TIME
+    # @return [Hash{String => EventChange}, nil]
+    member :changes, Type.map(Type.record(:EventChange))
+    # @return [Hash{String => Object}, nil]
+    member :details
+    # @return [String]
+    member :environment
+    # @return [String, nil]
+    member :hash, reader: :hash_value
+    # @return [String]
+    member :id
+    # @return [String, nil]
+    member :ip
+    # @return [String, nil] The key of the hash.
+    member :key_id
+    # @return [String, nil] The chain of the entry.
+    member :ledger
+    # @return [String]
+    member :organization_id
+    # @return [String, nil]
+    member :outcome
+    # @return [String, nil] The hash of the entry before.
+    member :previous
+    # @return [String, nil]
+    member :request_id
+    # @return [Integer] Increases by 1 within a ledger.
+    member :sequence
+    # @return [String]
+    member :service
+    # @return [String, nil]
+    member :surface
+    # @return [EventAuditEntryTarget]
+    member :target, Type.record(:EventAuditEntryTarget)
+    # @return [String, nil]
+    member :user_agent
+  end
+
+  class EventAuditEntryActor < Record
+    # @return [String, nil]
+    member :email
+    # @return [String, nil]
+    member :id
+    # @return [String]
+    member :type
+  end
+
+  class EventAuditEntryTarget < Record
+    # @return [String]
+    member :id
+    # @return [String]
+    member :name
+    # @return [String, nil]
+    member :partial_key
+    # @return [String]
+    member :type
+  end
+
+  class EventAuditRecordedData < Record
+    # @return [EventAuditEntry]
+    member :entry, Type.record(:EventAuditEntry)
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+  end
+
+  # A field before and after.
+  class EventChange < Record
+    # @return [Object]
+    member :from
+    # @return [Object]
+    member :to
+  end
+
+  class EventConversationCreatedData < Record
+    # @return [EventMessage]
+    member :message, Type.record(:EventMessage)
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
+  end
+
+  # A customer as of the event.
+  class EventCustomer < Record
+    # @return [String, nil]
+    member :email
+    # @return [String]
+    member :id
+    # @return [String, nil]
+    member :name
+    # @return [String, nil]
+    member :phone
+  end
+
+  class EventCustomerCreatedData < Record
+    # @return [EventCustomer]
+    member :customer, Type.record(:EventCustomer)
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+  end
+
+  class EventCustomerUpdatedData < Record
+    # @return [Hash{String => EventChange}, nil] The changed fields; absent if a change has none of them.
+    member :changes, Type.map(Type.record(:EventChange))
+    # @return [EventCustomer]
+    member :customer, Type.record(:EventCustomer)
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+  end
+
+  class EventData < Record
+    # @return [Hash{String => EventChange}, nil]
+    member :changes, Type.map(Type.record(:EventChange))
+    # @return [EventCustomer, nil]
+    member :customer, Type.record(:EventCustomer)
+    # @return [EventMessage, nil]
+    member :message, Type.record(:EventMessage)
+    # @return [EventSla, nil]
+    member :sla, Type.record(:EventSla)
+    # @return [EventTicket, nil]
+    member :ticket, Type.record(:EventTicket)
+  end
+
+  # A message as of the event.
+  class EventMessage < Record
+    # @return [Array<EventMessageAttachment>]
+    member :attachments, Type.list(Type.record(:EventMessageAttachment))
+    # @return [EventMessageAuthor]
+    member :author, Type.record(:EventMessageAuthor)
+    # @return [String, nil]
+    member :channel
+    # @return [String, nil]
+    member :conversation_id
+    # @return [Time]
+    member :created_at, Type::TIME
+    # @return [String] One of {MessageDirection}.
+    member :direction
+    # @return [String, nil]
+    member :external_id
+    # @return [String, nil]
+    member :html
+    # @return [String]
+    member :id
+    # @return [String] One of {MessageKind}.
+    member :kind
+    # @return [String, nil]
+    member :text
+    # @return [String]
+    member :ticket_id
+  end
+
+  class EventMessageAgentReplyData < Record
+    # @return [EventMessage]
+    member :message, Type.record(:EventMessage)
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
+  end
+
+  class EventMessageAttachment < Record
+    # @return [String, nil]
+    member :content_type
+    # @return [String]
+    member :id
+    # @return [String, nil]
+    member :name
+    # @return [Integer, nil] Bytes; null until the file is stored, or if it could not be fetched.
+    member :size
+    # @return [String, nil] Valid for seven days without an API key; null if the file could not be fetched.
+    member :url
+  end
+
+  class EventMessageAuthor < Record
+    # @return [String, nil]
+    member :id
+    # @return [String, nil]
+    member :name
+    # @return [String] One of {MessageAuthorType}.
+    member :type
+  end
+
+  class EventMessageCreatedData < Record
+    # @return [EventMessage]
+    member :message, Type.record(:EventMessage)
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
+  end
+
+  class EventMessageCustomerReplyData < Record
+    # @return [EventMessage]
+    member :message, Type.record(:EventMessage)
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
+  end
+
   class EventReplay < Record
     # @return [Array<String>] The new deliveries.
     member :delivery_ids
     # @return [String]
     member :object
+  end
+
+  # The SLA target of the event.
+  class EventSla < Record
+    # @return [Time]
+    member :due_at, Type::TIME
+    # @return [String] One of {EventSlaMetric}.
+    member :metric
+  end
+
+  class EventSlaBreachedData < Record
+    # @return [EventSla]
+    member :sla, Type.record(:EventSla)
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
+  end
+
+  class EventSlaWarningData < Record
+    # @return [EventSla]
+    member :sla, Type.record(:EventSla)
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
+  end
+
+  # A ticket as of the event.
+  class EventTicket < Record
+    # @return [EventTicketAssignee, nil]
+    member :assignee, Type.record(:EventTicketAssignee)
+    # @return [String, nil]
+    member :channel
+    # @return [EventTicketCustomer, nil]
+    member :customer, Type.record(:EventTicketCustomer)
+    # @return [String]
+    member :id
+    # @return [Integer]
+    member :number
+    # @return [String] One of {TicketPriority}.
+    member :priority
+    # @return [String] One of {TicketStatus}.
+    member :status
+    # @return [String]
+    member :subject
+    # @return [String, nil] URL of the ticket in the inbox.
+    member :url
+  end
+
+  class EventTicketAssignedData < Record
+    # @return [Hash{String => EventChange}]
+    member :changes, Type.map(Type.record(:EventChange))
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
+  end
+
+  class EventTicketAssignee < Record
+    # @return [String, nil]
+    member :email
+    # @return [String]
+    member :id
+    # @return [String, nil]
+    member :name
+  end
+
+  class EventTicketCreatedData < Record
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
+  end
+
+  class EventTicketCustomer < Record
+    # @return [String, nil]
+    member :email
+    # @return [String]
+    member :id
+  end
+
+  class EventTicketDeletedData < Record
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
+  end
+
+  class EventTicketPriorityChangedData < Record
+    # @return [Hash{String => EventChange}]
+    member :changes, Type.map(Type.record(:EventChange))
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
+  end
+
+  class EventTicketStatusChangedData < Record
+    # @return [Hash{String => EventChange}]
+    member :changes, Type.map(Type.record(:EventChange))
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
+  end
+
+  class EventTicketUpdatedData < Record
+    # @return [Hash{String => EventChange}, nil] The changed fields; absent if a change has none of them.
+    member :changes, Type.map(Type.record(:EventChange))
+    # @return [Boolean, nil] true in a test delivery.
+    member :test
+    # @return [EventTicket]
+    member :ticket, Type.record(:EventTicket)
   end
 
   # A verified request of a channel's provider and its result. Stored for 30 days, unless the operator has set another
@@ -825,7 +1145,7 @@ module Kickstand
     member :due_at, Type::TIME
     # @return [Time, nil]
     member :met_at, Type::TIME
-    # @return [String] One of {TicketSlaMetric}.
+    # @return [String] One of {EventSlaMetric}.
     member :metric
     # @return [String] running, paused, met or breached.
     member :state

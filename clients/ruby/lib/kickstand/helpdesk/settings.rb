@@ -5,20 +5,21 @@ require_relative "../resource"
 
 module Kickstand
   class Helpdesk < Client
-    # Settings.
+    # SLA policies and the audit log.
     class Settings < Resource
       # List the audit log.
       #
       # Security-relevant actions in the helpdesk: sign-ins, members, channels, webhooks, API keys, settings and more.
-      # Newest first. Entries remain after their records are deleted.
+      # Newest first. Entries remain after their records are deleted. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
       #
       # Permission: settings.read.
       #
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [String] :action
-      # @option filters [String] :target_id
+      # @option filters [String] :action Only records with this action.
+      # @option filters [String] :target_id Only records with this target_id.
       # @return [Page<AuditEntry>]
       def list_audit_log(limit: nil, cursor: nil, request_options: {}, **filters)
         list_page(
@@ -49,7 +50,8 @@ module Kickstand
 
       # List SLA policies.
       #
-      # At most one per priority, from low to urgent.
+      # At most one per priority, from low to urgent. With Accept: application/x-ndjson or text/csv the answer is the
+      # whole list, as a stream.
       #
       # Permission: settings.read.
       #
@@ -87,9 +89,11 @@ module Kickstand
 
       # Get an SLA policy.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: settings.read.
       #
-      # @param priority [String]
+      # @param priority [String] The priority.
       # @param request_options [RequestOptions, Hash]
       # @return [SlaPolicy, nil] nil while the record has the ETag if_none_match
       def get_sla_policy(priority, request_options: {})
@@ -103,7 +107,7 @@ module Kickstand
       #
       # Permission: settings.update.
       #
-      # @param priority [String]
+      # @param priority [String] The priority.
       # @param business_hours [Hash, Record, nil] The hours in which SLA targets run; null: always.
       # @option business_hours [Array<Date, String>] :holidays Days without any hours.
       # @option business_hours [String] :time_zone IANA.
@@ -125,7 +129,7 @@ module Kickstand
       #
       # Permission: settings.update.
       #
-      # @param priority [String]
+      # @param priority [String] The priority.
       # @param request_options [RequestOptions, Hash]
       # @return [nil]
       def delete_sla_policy(priority, request_options: {})

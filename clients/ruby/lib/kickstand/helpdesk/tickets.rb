@@ -5,11 +5,14 @@ require_relative "../resource"
 
 module Kickstand
   class Helpdesk < Client
-    # Tickets.
+    # Requests of customers: list, search, create, change, merge and split them.
     class Tickets < Resource
       include Modifiable
 
       # List and search tickets.
+      #
+      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
+      # answer is the whole list, as a stream.
       #
       # Permission: tickets.read.
       #
@@ -17,15 +20,15 @@ module Kickstand
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
       # @option filters [String] :q Words in the subject or a message; all must match, in any order.
-      # @option filters [Array<String>] :status Each one of {TicketStatus}.
-      # @option filters [Array<String>] :priority Each one of {TicketPriority}.
+      # @option filters [Array<String>] :status Only records with one of these. Each one of {TicketStatus}.
+      # @option filters [Array<String>] :priority Only records with one of these. Each one of {TicketPriority}.
       # @option filters [Array<String>] :assignee_id Ids of members; none for tickets without an assignee.
-      # @option filters [Array<String>] :customer_id
+      # @option filters [Array<String>] :customer_id Only records with one of these.
       # @option filters [Array<String>] :channel Where tickets were created: email, sms, business_messaging,
       #   social_messenger, voice, chat, storefront, marketplace, payments, api.
       # @option filters [Array<String>] :tags Tickets that have one of these.
-      # @option filters [Array<String>] :number
-      # @option filters [Array<String>] :external_id
+      # @option filters [Array<String>] :number Only records with one of these.
+      # @option filters [Array<String>] :external_id Only records with one of these.
       # @option filters [Time, String] :created_at_gte created_at at or after this.
       # @option filters [Time, String] :created_at_gt created_at after this.
       # @option filters [Time, String] :created_at_lte created_at at or before this.
@@ -99,9 +102,11 @@ module Kickstand
 
       # Read a ticket.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: tickets.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param expand [Array<String>] Records that are included whole: customer.
       # @param request_options [RequestOptions, Hash]
       # @return [Ticket, nil] nil while the record has the ETag if_none_match
@@ -118,7 +123,7 @@ module Kickstand
       #
       # Permission: tickets.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param assignee_id [String, nil] A member of the organization.
       # @param external_id [String, nil] Your own id, unique among the organization's tickets.
       # @param metadata [Hash{String => String}, nil]
@@ -142,7 +147,7 @@ module Kickstand
       #
       # Permission: tickets.delete.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param request_options [RequestOptions, Hash]
       # @return [nil]
       def delete(id, request_options: {})
@@ -157,7 +162,7 @@ module Kickstand
       #
       # Permission: tickets.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param into [String] The surviving ticket.
       # @param request_options [RequestOptions, Hash]
       # @return [Ticket]
@@ -173,7 +178,7 @@ module Kickstand
       #
       # Permission: tickets.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param message_ids [Array<String>] Messages of the ticket, but not all of them.
       # @param request_options [RequestOptions, Hash]
       # @return [Ticket]
@@ -189,7 +194,7 @@ module Kickstand
       #
       # Permission: tickets.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list tickets.
       # @param request_options [RequestOptions, Hash]
       # @return [Ticket]
       def unmerge(id, request_options: {})

@@ -5,13 +5,14 @@ require_relative "../resource"
 
 module Kickstand
   class Helpdesk < Client
-    # Webhooks.
+    # Subscriptions to events, and their deliveries.
     class Webhooks < Resource
       include Modifiable
 
       # List webhooks.
       #
-      # An organization has at most 100.
+      # An organization has at most 100. With Accept: application/x-ndjson or text/csv the answer is the whole list, as
+      # a stream.
       #
       # Permission: webhooks.read.
       #
@@ -72,9 +73,11 @@ module Kickstand
 
       # Get a webhook.
       #
+      # The record as it is now. Its ETag is for If-Match of a change, and If-None-Match of a later read.
+      #
       # Permission: webhooks.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list webhooks.
       # @param request_options [RequestOptions, Hash]
       # @return [Webhook, nil] nil while the record has the ETag if_none_match
       def get(id, request_options: {})
@@ -88,7 +91,7 @@ module Kickstand
       #
       # Permission: webhooks.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list webhooks.
       # @param drain_rate [Integer, nil] Deliveries per second of the backlog after enabling; set together with enabled:
       #   true. null or 0: as fast as the receiver answers. null again once the backlog is sent.
       # @param enabled [Boolean] Defaults to true. While false, events queue. Setting it to true sends all undelivered
@@ -119,7 +122,7 @@ module Kickstand
       #
       # Permission: webhooks.delete.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list webhooks.
       # @param request_options [RequestOptions, Hash]
       # @return [nil]
       def delete(id, request_options: {})
@@ -129,18 +132,18 @@ module Kickstand
       # List a webhook's deliveries.
       #
       # The newest first. Selective filters can return short or empty pages while has_more is true: continue with
-      # next_cursor.
+      # next_cursor. With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: webhooks.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list webhooks.
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [Array<String>] :event Each one of {DeliveryEvent}.
-      # @option filters [String] :event_id
+      # @option filters [Array<String>] :event Only records with one of these. Each one of {DeliveryEvent}.
+      # @option filters [String] :event_id Only records with this event_id.
       # @option filters [String] :ticket_id Of the event's ticket.
-      # @option filters [Array<String>] :state Each one of {DeliveryState}.
+      # @option filters [Array<String>] :state Only records with one of these. Each one of {DeliveryState}.
       # @option filters [Time, String] :created_at_gte created_at at or after this.
       # @option filters [Time, String] :created_at_gt created_at after this.
       # @option filters [Time, String] :created_at_lte created_at at or before this.
@@ -155,7 +158,7 @@ module Kickstand
 
       # Exports everything that {#list_deliveries} has as records, from one consistent snapshot.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list webhooks.
       # @param request_options [RequestOptions, Hash]
       # @param filters [Hash] those of {#list_deliveries}
       # @return [Export<Delivery>]
@@ -168,7 +171,7 @@ module Kickstand
 
       # Exports everything that {#list_deliveries} has as CSV, from one consistent snapshot.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list webhooks.
       # @param request_options [RequestOptions, Hash]
       # @param filters [Hash] those of {#list_deliveries}
       # @return [Download]
@@ -185,8 +188,8 @@ module Kickstand
       #
       # Permission: webhooks.read.
       #
-      # @param id [String]
-      # @param delivery_id [String]
+      # @param id [String] Id of a record of the list webhooks.
+      # @param delivery_id [String] Id of a record of the list deliveries.
       # @param request_options [RequestOptions, Hash]
       # @return [Delivery, nil] nil while the record has the ETag if_none_match
       def get_delivery(id, delivery_id, request_options: {})
@@ -200,8 +203,8 @@ module Kickstand
       #
       # Permission: webhooks.update.
       #
-      # @param id [String]
-      # @param delivery_id [String]
+      # @param id [String] Id of a record of the list webhooks.
+      # @param delivery_id [String] Id of a record of the list deliveries.
       # @param request_options [RequestOptions, Hash]
       # @return [Delivery]
       def replay_delivery(id, delivery_id, request_options: {})
@@ -219,7 +222,7 @@ module Kickstand
       #
       # Permission: webhooks.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list webhooks.
       # @param delivery_ids [Array<String>, nil] Of this webhook. All are sent again, or none.
       # @param event [String] Only of this event. One of {DeliveryEvent}.
       # @param failed_only [Boolean] Only failed and dropped deliveries.
@@ -242,7 +245,7 @@ module Kickstand
       #
       # Permission: webhooks.update.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list webhooks.
       # @param request_options [RequestOptions, Hash]
       # @return [WebhookTest]
       def test(id, request_options: {})
@@ -255,7 +258,7 @@ module Kickstand
       #
       # Permission: webhooks.read.
       #
-      # @param id [String]
+      # @param id [String] Id of a record of the list webhooks.
       # @param count [Integer] How many are looked at; 50 unless said otherwise.
       # @param request_options [RequestOptions, Hash]
       # @return [WebhookUpcoming, nil] nil while the record has the ETag if_none_match
