@@ -400,7 +400,10 @@ var scripts = []scriptSyntax{
 			if t.Kind == KindTime {
 				return "Time.iso8601(" + text + ")"
 			}
-			return strings.ReplaceAll(strings.ReplaceAll(text, "#", `\#`), "null", "nil")
+			if !strings.HasPrefix(text, `"`) {
+				text = strings.ReplaceAll(text, "null", "nil")
+			}
+			return strings.ReplaceAll(text, "#", `\#`)
 		},
 		object: [2]string{"{ ", " }"}, list: [2]string{"[", "]"}, key: quotedKey("", ": "), namedBody: true, namedQuery: true,
 		argument: func(n string) string { return Snake(n) + ": " }, show: "puts %s.inspect",

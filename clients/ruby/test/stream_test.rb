@@ -50,6 +50,14 @@ class StreamTest < Minitest::Test
     assert_equal([["a"], ["b"]], Array.new(2) { export.map(&:id) })
   end
 
+  def test_refuses_a_condition
+    client, transport = helpdesk
+    request_options = { if_none_match: '"v1"' }
+    assert_raises(ArgumentError) { client.tickets.export(request_options:).first }
+    assert_raises(ArgumentError) { client.messages.get_attachment("a", request_options:).read }
+    assert_empty transport.requests
+  end
+
   def test_copies_bytes
     client, = helpdesk(stream("\xFF".b, "\x00\n".b))
     io = StringIO.new(String.new)

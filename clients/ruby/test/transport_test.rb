@@ -134,7 +134,7 @@ class TransportTest < Minitest::Test
 
   def test_raises_the_errors_of_a_block_unchanged
     client = serve { |socket| answer(socket, "{\"id\":\"1\"}\n") }
-    [Errno::ECONNRESET, IOError, Timeout::Error, Kickstand::ConnectionError, Zlib::BufError].each do |error|
+    [Errno::ECONNRESET, IOError, Timeout::Error, Kickstand::ConnectionError, Zlib::BufError, StopIteration].each do |error|
       assert_instance_of error, assert_raises(error) { client.vehicles.export.each { raise error, "mine" } }
     end
   end

@@ -54,6 +54,8 @@ module Kickstand
     # @return [Object] the result of the block
     def stream(method, path, accept:, query: {}, body: nil, type: nil, options: {}, retry_if: -> { true }, &block)
       options = RequestOptions.from(options)
+      raise ArgumentError, "if_none_match is not for exports and files" if options.if_none_match
+
       perform(build(method, path, query:, body:, options:, accept:, type:, stream: true), options, retry_if, &block)
     end
 
@@ -62,8 +64,10 @@ module Kickstand
       @transport.close if @transport.respond_to?(:close)
     end
 
+    # @return [String] without the key
     def inspect = "#<#{self.class} #{base}>"
 
+    # @raise [TypeError]
     def marshal_dump
       raise TypeError, "a client cannot be marshalled: it has an API key"
     end
@@ -82,20 +86,15 @@ module Kickstand
     def perform(request, options, retry_if = -> { true }, &block)
       limit = options.max_retries || @max_retries
       retries = 0
-      loop do
+      response, outcome = attempt(request, options, &block)
+      while outcome.is_a?(Error) && retries < limit && retry_if.call && (wait = @retries.wait(outcome, retries))
+        @sleep.call(wait)
+        retries += 1
         response, outcome = attempt(request, options, &block)
-        failed = outcome.is_a?(Error)
-        wait = @retries.wait(outcome, retries) if failed && retries < limit && retry_if.call
-        if wait
-          @sleep.call(wait)
-          retries += 1
-          next
-        end
-        options.on_response&.call(response) if response && (failed || !request.stream?)
-        return outcome unless failed
-
-        raise outcome
       end
+      failed = outcome.is_a?(Error)
+      options.on_response&.call(response) if response && (failed || !request.stream?)
+      failed ? raise(outcome) : outcome
     end
 
     # @return [Array(Response, Object)] the answer, if there was one, and the block's result or an error
@@ -116,10 +115,10 @@ module Kickstand
     def read(pieces)
       text = String.new
       pieces.each do |piece|
-        text << piece
+        text << piece.b
         raise Error, "the answer is larger than #{MAX_JSON >> 20} MiB" if text.bytesize > MAX_JSON
       end
-      text
+      text.force_encoding(Encoding::UTF_8)
     end
 
     # @return [Hash, Problem]

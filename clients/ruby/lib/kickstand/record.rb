@@ -67,6 +67,7 @@ module Kickstand
     def inspect = "#<#{self.class} #{deconstruct_keys(nil).map { |name, value| "#{name}=#{value.inspect}" }.join(", ")}>"
     alias to_s inspect
 
+    # @return [Hash{String => Object}]
     # @api private
     def marshal_dump = @raw
 
