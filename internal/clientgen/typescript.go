@@ -257,25 +257,14 @@ func typeScriptKind(t *Type, input bool) string {
 
 // typeScriptEvents writes the payloads of webhooks in form B.
 func typeScriptEvents(s *source, a *API) {
-	if a.Name == "fleet" {
-		return
-	}
 	if len(a.Events) == 0 {
-		s.line("")
-		s.line("/** The body of a webhook delivery in form B. */")
-		s.line("export interface WebhookPayload {")
-		s.line("  id: string;")
-		s.line("  event: string;")
-		s.line("  created_at: string;")
-		s.line("  data: Record<string, unknown>;")
-		s.line("}")
 		return
 	}
 	names := make([]string, len(a.Events))
 	for i, e := range a.Events {
 		names[i] = Pascal(e.Name) + "Payload"
 		s.line("")
-		s.comment("", e.Doc)
+		s.comment("", strings.TrimSuffix(e.Doc, ".")+".")
 		s.line("export interface %s {", names[i])
 		s.line("  /** The event's id: the same for all its deliveries. */")
 		s.line("  id: string;")

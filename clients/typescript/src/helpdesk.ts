@@ -1487,7 +1487,7 @@ export interface WebhookUpdate {
   url?: string | undefined;
 }
 
-/** A new entry of the audit log */
+/** A new entry of the audit log. */
 export interface AuditRecordedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1496,7 +1496,7 @@ export interface AuditRecordedPayload {
   data: EventAuditRecordedData;
 }
 
-/** A new conversation, with its first message */
+/** A new conversation, with its first message. */
 export interface ConversationCreatedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1505,7 +1505,7 @@ export interface ConversationCreatedPayload {
   data: EventConversationCreatedData;
 }
 
-/** A new customer */
+/** A new customer. */
 export interface CustomerCreatedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1514,7 +1514,7 @@ export interface CustomerCreatedPayload {
   data: EventCustomerCreatedData;
 }
 
-/** Fields of a customer changed */
+/** Fields of a customer changed. */
 export interface CustomerUpdatedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1523,7 +1523,7 @@ export interface CustomerUpdatedPayload {
   data: EventCustomerUpdatedData;
 }
 
-/** A reply by an agent */
+/** A reply by an agent. */
 export interface MessageAgentReplyPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1532,7 +1532,7 @@ export interface MessageAgentReplyPayload {
   data: EventMessageAgentReplyData;
 }
 
-/** A new public message */
+/** A new public message. */
 export interface MessageCreatedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1541,7 +1541,7 @@ export interface MessageCreatedPayload {
   data: EventMessageCreatedData;
 }
 
-/** A reply by a customer */
+/** A reply by a customer. */
 export interface MessageCustomerReplyPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1550,7 +1550,7 @@ export interface MessageCustomerReplyPayload {
   data: EventMessageCustomerReplyData;
 }
 
-/** An SLA target has passed */
+/** An SLA target has passed. */
 export interface SlaBreachedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1559,7 +1559,7 @@ export interface SlaBreachedPayload {
   data: EventSlaBreachedData;
 }
 
-/** An SLA target is near */
+/** An SLA target is near. */
 export interface SlaWarningPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1568,7 +1568,7 @@ export interface SlaWarningPayload {
   data: EventSlaWarningData;
 }
 
-/** The assignee of a ticket changed */
+/** The assignee of a ticket changed. */
 export interface TicketAssignedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1577,7 +1577,7 @@ export interface TicketAssignedPayload {
   data: EventTicketAssignedData;
 }
 
-/** A new ticket */
+/** A new ticket. */
 export interface TicketCreatedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1586,7 +1586,7 @@ export interface TicketCreatedPayload {
   data: EventTicketCreatedData;
 }
 
-/** A ticket was deleted */
+/** A ticket was deleted. */
 export interface TicketDeletedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1595,7 +1595,7 @@ export interface TicketDeletedPayload {
   data: EventTicketDeletedData;
 }
 
-/** The priority of a ticket changed */
+/** The priority of a ticket changed. */
 export interface TicketPriorityChangedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1604,7 +1604,7 @@ export interface TicketPriorityChangedPayload {
   data: EventTicketPriorityChangedData;
 }
 
-/** The status of a ticket changed */
+/** The status of a ticket changed. */
 export interface TicketStatusChangedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
@@ -1613,7 +1613,7 @@ export interface TicketStatusChangedPayload {
   data: EventTicketStatusChangedData;
 }
 
-/** Fields of a ticket changed */
+/** Fields of a ticket changed. */
 export interface TicketUpdatedPayload {
   /** The event's id: the same for all its deliveries. */
   id: string;
