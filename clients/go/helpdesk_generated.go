@@ -2031,8 +2031,8 @@ type EventReplayRequest struct {
 //
 // The SLA target of the event.
 type EventSLA struct {
-	DueAt  time.Time      `json:"due_at"`
-	Metric EventSLAMetric `json:"metric"`
+	DueAt  time.Time       `json:"due_at"`
+	Metric TicketSLAMetric `json:"metric"`
 }
 
 // EventSLABreachedData is part of answers.
@@ -2717,9 +2717,9 @@ type TicketMerge struct {
 type TicketSLA struct {
 	BreachedAt *time.Time `json:"breached_at"`
 	// null while it is paused.
-	DueAt  *time.Time     `json:"due_at"`
-	MetAt  *time.Time     `json:"met_at"`
-	Metric EventSLAMetric `json:"metric"`
+	DueAt  *time.Time      `json:"due_at"`
+	MetAt  *time.Time      `json:"met_at"`
+	Metric TicketSLAMetric `json:"metric"`
 	// running, paused, met or breached.
 	State         string     `json:"state"`
 	TargetMinutes int64      `json:"target_minutes"`
@@ -3149,15 +3149,6 @@ const (
 	EventEventSLABreached           EventEvent = "sla.breached"
 )
 
-// EventSLAMetric is a string with one of the values below, or one that this version does not know.
-type EventSLAMetric string
-
-// Values of [EventSLAMetric].
-const (
-	EventSLAMetricFirstResponse EventSLAMetric = "first_response"
-	EventSLAMetricResolution    EventSLAMetric = "resolution"
-)
-
 // EventSort is a string with one of the values below, or one that this version does not know.
 type EventSort string
 
@@ -3280,6 +3271,15 @@ const (
 	TicketPriorityNormal TicketPriority = "normal"
 	TicketPriorityHigh   TicketPriority = "high"
 	TicketPriorityUrgent TicketPriority = "urgent"
+)
+
+// TicketSLAMetric is a string with one of the values below, or one that this version does not know.
+type TicketSLAMetric string
+
+// Values of [TicketSLAMetric].
+const (
+	TicketSLAMetricFirstResponse TicketSLAMetric = "first_response"
+	TicketSLAMetricResolution    TicketSLAMetric = "resolution"
 )
 
 // TicketSort is a string with one of the values below, or one that this version does not know.

@@ -484,13 +484,9 @@ func (r *reader) record(s *schema, input bool, name, path string) (Type, error) 
 	return t, nil
 }
 
-// enum records a possible name of a list of values. Events name only lists that nothing else
-// has.
+// enum records a possible name of a list of values.
 func (r *reader) enum(name string, values []string) {
 	key := strings.Join(values, "\n")
-	if r.inEvents && len(r.enums[key]) > 0 {
-		return
-	}
 	if !slices.Contains(r.enums[key], name) {
 		r.enums[key] = append(r.enums[key], name)
 	}
@@ -498,6 +494,7 @@ func (r *reader) enum(name string, values []string) {
 
 // nameEnums lists the enums and enters their names wherever they occur. Equal lists are one
 // enum. It has the shortest of its possible names that is free; lists with few choose first.
+// Names of events come last, since their data repeat lists of other records.
 func (r *reader) nameEnums() error {
 	keys := slices.Collect(maps.Keys(r.enums))
 	slices.SortFunc(keys, func(a, b string) int {
@@ -506,7 +503,7 @@ func (r *reader) nameEnums() error {
 	taken, names := map[string]bool{}, map[string]string{}
 	for _, key := range keys {
 		slices.SortFunc(r.enums[key], func(a, b string) int {
-			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+			return cmp.Or(ofEvent(a)-ofEvent(b), cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 		})
 		i := slices.IndexFunc(r.enums[key], func(n string) bool { return !taken[n] && r.records[n] == nil })
 		if i < 0 {
@@ -523,6 +520,15 @@ func (r *reader) nameEnums() error {
 		}
 	})
 	return nil
+}
+
+// ofEvent is 1 for the name of an enum in the data of events: "event_sla_metric", but not
+// "event_sort".
+func ofEvent(name string) int {
+	if strings.HasPrefix(name, "event_") && strings.Count(name, "_") > 1 {
+		return 1
+	}
+	return 0
 }
 
 // events reads the webhooks of the document.

@@ -93,9 +93,6 @@ export const EventEvent = [
 ] as const;
 export type EventEvent = (typeof EventEvent)[number];
 
-export const EventSlaMetric = ["first_response", "resolution"] as const;
-export type EventSlaMetric = (typeof EventSlaMetric)[number];
-
 export const EventSort = ["created_at", "-created_at"] as const;
 export type EventSort = (typeof EventSort)[number];
 
@@ -140,6 +137,9 @@ export type SettingsSort = (typeof SettingsSort)[number];
 
 export const TicketPriority = ["low", "normal", "high", "urgent"] as const;
 export type TicketPriority = (typeof TicketPriority)[number];
+
+export const TicketSlaMetric = ["first_response", "resolution"] as const;
+export type TicketSlaMetric = (typeof TicketSlaMetric)[number];
 
 export const TicketSort = [
   "created_at",
@@ -800,7 +800,7 @@ export interface EventReplayRequest {
 /** The SLA target of the event. */
 export interface EventSla {
   due_at: string;
-  metric: OrUnknown<EventSlaMetric>;
+  metric: OrUnknown<TicketSlaMetric>;
 }
 
 export interface EventSlaBreachedData {
@@ -1296,7 +1296,7 @@ export interface TicketSla {
   /** null while it is paused. */
   due_at: string | null;
   met_at: string | null;
-  metric: OrUnknown<EventSlaMetric>;
+  metric: OrUnknown<TicketSlaMetric>;
   /** running, paused, met or breached. */
   state: string;
   target_minutes: number;

@@ -15,7 +15,7 @@ final class EventSla extends Record
 {
     private function __construct(
         public readonly \DateTimeImmutable $dueAt,
-        /** See {@see Enum\EventSlaMetric}. */
+        /** See {@see Enum\TicketSlaMetric}. */
         public readonly string $metric,
         \stdClass $source,
     ) {

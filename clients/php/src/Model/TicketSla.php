@@ -18,7 +18,7 @@ final class TicketSla extends Record
         /** null while it is paused. */
         public readonly ?\DateTimeImmutable $dueAt,
         public readonly ?\DateTimeImmutable $metAt,
-        /** See {@see Enum\EventSlaMetric}. */
+        /** See {@see Enum\TicketSlaMetric}. */
         public readonly string $metric,
         /** running, paused, met or breached. */
         public readonly string $state,

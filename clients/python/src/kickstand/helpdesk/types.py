@@ -73,7 +73,6 @@ __all__ = [
     "EventReplay",
     "EventReplayRequest",
     "EventSla",
-    "EventSlaMetric",
     "EventSort",
     "EventTicket",
     "EventTicketAssignee",
@@ -117,6 +116,7 @@ __all__ = [
     "TicketMerge",
     "TicketPriority",
     "TicketSla",
+    "TicketSlaMetric",
     "TicketSort",
     "TicketSplit",
     "TicketStatus",
@@ -192,7 +192,6 @@ EventEvent = Literal[
     "sla.warning",
     "sla.breached",
 ]
-EventSlaMetric = Literal["first_response", "resolution"]
 EventSort = Literal["created_at", "-created_at"]
 InboundEventState = Literal["accepted", "processed", "unrouted", "rejected", "dead"]
 MemberRole = Literal["admin", "agent"]
@@ -214,6 +213,7 @@ RequestRefusedByRule = Literal[
 ]
 SettingsSort = Literal["priority", "-priority"]
 TicketPriority = Literal["low", "normal", "high", "urgent"]
+TicketSlaMetric = Literal["first_response", "resolution"]
 TicketSort = Literal[
     "created_at",
     "-created_at",
@@ -878,7 +878,7 @@ class EventSla(Record):
     """The SLA target of the event."""
 
     due_at: datetime
-    metric: EventSlaMetric
+    metric: TicketSlaMetric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1381,7 +1381,7 @@ class TicketSla(Record):
     due_at: datetime | None
     """null while it is paused."""
     met_at: datetime | None
-    metric: EventSlaMetric
+    metric: TicketSlaMetric
     state: str
     """running, paused, met or breached."""
     target_minutes: int

@@ -189,14 +189,6 @@ module Kickstand
   end
 
   # The values that this version knows; a newer server may have others.
-  module EventSlaMetric
-    FIRST_RESPONSE = "first_response"
-    RESOLUTION = "resolution"
-
-    VALUES = [FIRST_RESPONSE, RESOLUTION].freeze
-  end
-
-  # The values that this version knows; a newer server may have others.
   module EventSort
     CREATED_AT = "created_at"
     CREATED_AT_DESCENDING = "-created_at"
@@ -306,6 +298,14 @@ module Kickstand
     URGENT = "urgent"
 
     VALUES = [LOW, NORMAL, HIGH, URGENT].freeze
+  end
+
+  # The values that this version knows; a newer server may have others.
+  module TicketSlaMetric
+    FIRST_RESPONSE = "first_response"
+    RESOLUTION = "resolution"
+
+    VALUES = [FIRST_RESPONSE, RESOLUTION].freeze
   end
 
   # The values that this version knows; a newer server may have others.

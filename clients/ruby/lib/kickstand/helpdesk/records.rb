@@ -672,7 +672,7 @@ module Kickstand
   class EventSla < Record
     # @return [Time]
     member :due_at, Type::TIME
-    # @return [String] One of {EventSlaMetric}.
+    # @return [String] One of {TicketSlaMetric}.
     member :metric
   end
 
@@ -1145,7 +1145,7 @@ module Kickstand
     member :due_at, Type::TIME
     # @return [Time, nil]
     member :met_at, Type::TIME
-    # @return [String] One of {EventSlaMetric}.
+    # @return [String] One of {TicketSlaMetric}.
     member :metric
     # @return [String] running, paused, met or breached.
     member :state
