@@ -8,7 +8,7 @@ from email.message import Message
 from typing import Any, cast
 
 from kickstand import KickstandError, SignatureError, testing, webhooks
-from kickstand.helpdesk.events import EVENTS, FlatEvent, UnknownEvent
+from kickstand.helpdesk.events import EVENTS, FlatEvent, TicketCreatedEvent, UnknownEvent
 
 SECRET = "sixteen letters!"
 
@@ -26,6 +26,14 @@ class WebhookTest(unittest.TestCase):
             self.assertIs(type(got), of)
             self.assertEqual((got.id, got.event), ("1", name))
             self.assertEqual(got.to_dict()["data"], {"a": 1})
+
+    def test_events_are_typed(self) -> None:
+        value = json.loads(event("ticket.created"))
+        value["data"] = {"ticket": {"id": "tic-1", "customer": {"email": "ada@example.com"}}}
+        body = json.dumps(value).encode()
+        got = webhooks.verify(body, testing.sign(body, SECRET), SECRET)
+        assert isinstance(got, TicketCreatedEvent) and got.data.ticket.customer
+        self.assertEqual(got.data.ticket.customer.email, "ada@example.com")
 
     def test_returns_an_event_of_form_a(self) -> None:
         body = b'{"event":"ticket.created","timestamp":"2026-11-21T09:30:00.000Z","data":{"a":1}}'
