@@ -45,7 +45,7 @@ func TestAppRouter(t *testing.T) {
 	}
 }
 
-const appRouterHead = `// Generated from the server's procedures. DO NOT EDIT.
+const appRouterHead = `// Code generated from internal/rpc. DO NOT EDIT.
 import type { TRPCBuiltRouter, TRPCDefaultErrorShape, TRPCMutationProcedure, TRPCQueryProcedure } from "@trpc/server";
 
 /** A wrong field of an input. */

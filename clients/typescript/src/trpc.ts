@@ -1,4 +1,4 @@
-// Generated from the server's procedures. DO NOT EDIT.
+// Code generated from internal/rpc. DO NOT EDIT.
 import type { TRPCBuiltRouter, TRPCDefaultErrorShape, TRPCMutationProcedure, TRPCQueryProcedure } from "@trpc/server";
 
 /** A wrong field of an input. */
