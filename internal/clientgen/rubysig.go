@@ -134,12 +134,17 @@ func (g rubyAPI) sigValue(t Type) string {
 	}
 }
 
-// sigQuery returns the type of a query's argument, which may be nil.
+// sigQuery returns the type of a query's argument, which may be nil. A text may stand for a
+// time or a date.
 func (g rubyAPI) sigQuery(t Type) string {
-	if t.Kind == KindArray {
+	switch t.Kind {
+	case KindArray:
 		return "list[" + g.sigValue(*t.Of) + "]?"
+	case KindString:
+		return "(text | time | date)?"
+	default:
+		return g.sigValue(t) + "?"
 	}
-	return g.sigValue(t) + "?"
 }
 
 func (g rubyAPI) groupType(w *rubyWriter, group *Group) {

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require "stringio"
 
 begin
   require "rbs"
@@ -10,11 +11,15 @@ end
 
 # sig/ has every public method of the library with its parameters, and nothing else.
 class SignatureFilesTest < Minitest::Test
+  FOLDER = File.expand_path("../sig", __dir__)
+  # Libraries with types that the signatures name.
+  LIBRARIES = %w[json uri date time pathname].freeze
+
   def self.environment
     @environment ||= begin
       loader = RBS::EnvironmentLoader.new
-      %w[json uri date time pathname].each { |library| loader.add(library:, version: nil) }
-      loader.add(path: Pathname(File.expand_path("../sig", __dir__)))
+      LIBRARIES.each { |library| loader.add(library:, version: nil) }
+      loader.add(path: Pathname(FOLDER))
       RBS::DefinitionBuilder.new(env: RBS::Environment.from_loader(loader).resolve_type_names)
     end
   end
@@ -33,6 +38,14 @@ class SignatureFilesTest < Minitest::Test
       compare(mod, signatures(mod, :instance), mod.public_instance_methods(false)) { |name| mod.instance_method(name) }
       compare(mod, signatures(mod, :singleton), mod.singleton_methods(false)) { |name| mod.method(name) }
     end
+  end
+
+  def test_signatures_are_valid
+    skip "rbs is missing" unless defined?(RBS)
+    require "rbs/cli"
+    libraries = LIBRARIES.flat_map { |library| ["-r", library] }
+    RBS::CLI.new(stdout: StringIO.new, stderr: StringIO.new).run([*libraries, "-I", FOLDER, "validate", "--silent"])
+    pass # no error was raised
   end
 
   def test_all_modules_are_found
