@@ -397,6 +397,25 @@ func TestIssuesAreBounded(t *testing.T) {
 	}
 }
 
+// A batch is refused call by call, but the answer to one of very many calls is short.
+func TestRefusedBatchIsBounded(t *testing.T) {
+	for calls, many := range map[int]bool{21: true, 1000: true, 1001: false, 20000: false} {
+		w := httptest.NewRecorder()
+		path := "/api/trpc/a" + strings.Repeat(",a", calls-1)
+		fixture(nil, nil).ServeHTTP(w, httptest.NewRequest("GET", path+"?batch=1", nil))
+		if w.Code != 400 {
+			t.Errorf("%d calls: got status %d, want 400", calls, w.Code)
+		}
+		var each []wireAnswer
+		if err := json.Unmarshal(w.Body.Bytes(), &each); (err == nil) != many || many && len(each) != calls {
+			t.Errorf("%d calls: got %d errors (%v)", calls, len(each), err)
+		}
+		if size := w.Body.Len(); size > 200_000 {
+			t.Errorf("%d calls: got %d bytes", calls, size)
+		}
+	}
+}
+
 // The response to an internal error has only an id; the log has id and reason, once.
 func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
