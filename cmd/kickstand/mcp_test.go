@@ -296,6 +296,19 @@ func TestToolsRefused(t *testing.T) {
 	if !found {
 		t.Errorf("the refused call is not in the audit log:\n%s", &export)
 	}
+
+	// The server has written its request log before it ended.
+	r.server = start(t, r.flags...)
+	var requests struct {
+		Data []struct {
+			Method    string
+			RefusedBy struct{ Rule, Needed string } `json:"refused_by"`
+		}
+	}
+	got := r.send(t, http.MethodGet, "/api/v1/requests?code=permission_denied", "", "Authorization: Bearer "+r.admin, "Accept: application/json")
+	if err := json.Unmarshal([]byte(got.body), &requests); err != nil || len(requests.Data) != 1 || requests.Data[0].Method != "DELETE" || requests.Data[0].RefusedBy.Needed != "tickets.delete" {
+		t.Errorf("the request log has %s, %v", got.body, err)
+	}
 }
 
 // TestToolsByKey: the key selects the API, and its limit holds.
