@@ -1762,7 +1762,7 @@ func (r *Event) UnmarshalJSON(text []byte) error {
 	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
-// EventAuditEntry is part of answers.
+// EventAuditEntry is part of events of webhooks.
 //
 // An entry of the audit log, as exported.
 type EventAuditEntry struct {
@@ -1792,14 +1792,14 @@ type EventAuditEntry struct {
 	UserAgent *string               `json:"user_agent"`
 }
 
-// EventAuditEntryActor is part of answers.
+// EventAuditEntryActor is part of events of webhooks.
 type EventAuditEntryActor struct {
 	Email *string `json:"email"`
 	ID    *string `json:"id"`
 	Type  string  `json:"type"`
 }
 
-// EventAuditEntryTarget is part of answers.
+// EventAuditEntryTarget is part of events of webhooks.
 type EventAuditEntryTarget struct {
 	ID         string  `json:"id"`
 	Name       string  `json:"name"`
@@ -1807,7 +1807,7 @@ type EventAuditEntryTarget struct {
 	Type       string  `json:"type"`
 }
 
-// EventAuditRecordedData is part of answers.
+// EventAuditRecordedData is part of events of webhooks.
 type EventAuditRecordedData struct {
 	Entry EventAuditEntry `json:"entry"`
 	// true in a test delivery.
@@ -1833,7 +1833,7 @@ type EventChange struct {
 	To   json.RawMessage `json:"to"`
 }
 
-// EventConversationCreatedData is part of answers.
+// EventConversationCreatedData is part of events of webhooks.
 type EventConversationCreatedData struct {
 	Message EventMessage `json:"message"`
 	// true in a test delivery.
@@ -1862,7 +1862,7 @@ type EventCustomer struct {
 	Phone *string `json:"phone"`
 }
 
-// EventCustomerCreatedData is part of answers.
+// EventCustomerCreatedData is part of events of webhooks.
 type EventCustomerCreatedData struct {
 	Customer EventCustomer `json:"customer"`
 	// true in a test delivery.
@@ -1880,7 +1880,7 @@ func (r *EventCustomerCreatedData) UnmarshalJSON(text []byte) error {
 	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
-// EventCustomerUpdatedData is part of answers.
+// EventCustomerUpdatedData is part of events of webhooks.
 type EventCustomerUpdatedData struct {
 	// The changed fields; absent if a change has none of them.
 	Changes  map[string]EventChange `json:"changes"`
@@ -1927,7 +1927,7 @@ type EventMessage struct {
 	TicketID       string                   `json:"ticket_id"`
 }
 
-// EventMessageAgentReplyData is part of answers.
+// EventMessageAgentReplyData is part of events of webhooks.
 type EventMessageAgentReplyData struct {
 	Message EventMessage `json:"message"`
 	// true in a test delivery.
@@ -1964,7 +1964,7 @@ type EventMessageAuthor struct {
 	Type MessageAuthorType `json:"type"`
 }
 
-// EventMessageCreatedData is part of answers.
+// EventMessageCreatedData is part of events of webhooks.
 type EventMessageCreatedData struct {
 	Message EventMessage `json:"message"`
 	// true in a test delivery.
@@ -1983,7 +1983,7 @@ func (r *EventMessageCreatedData) UnmarshalJSON(text []byte) error {
 	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
-// EventMessageCustomerReplyData is part of answers.
+// EventMessageCustomerReplyData is part of events of webhooks.
 type EventMessageCustomerReplyData struct {
 	Message EventMessage `json:"message"`
 	// true in a test delivery.
@@ -2035,7 +2035,7 @@ type EventSLA struct {
 	Metric TicketSLAMetric `json:"metric"`
 }
 
-// EventSLABreachedData is part of answers.
+// EventSLABreachedData is part of events of webhooks.
 type EventSLABreachedData struct {
 	SLA EventSLA `json:"sla"`
 	// true in a test delivery.
@@ -2054,7 +2054,7 @@ func (r *EventSLABreachedData) UnmarshalJSON(text []byte) error {
 	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
-// EventSLAWarningData is part of answers.
+// EventSLAWarningData is part of events of webhooks.
 type EventSLAWarningData struct {
 	SLA EventSLA `json:"sla"`
 	// true in a test delivery.
@@ -2089,7 +2089,7 @@ type EventTicket struct {
 	URL *string `json:"url"`
 }
 
-// EventTicketAssignedData is part of answers.
+// EventTicketAssignedData is part of events of webhooks.
 type EventTicketAssignedData struct {
 	Changes map[string]EventChange `json:"changes"`
 	// true in a test delivery.
@@ -2115,7 +2115,7 @@ type EventTicketAssignee struct {
 	Name  *string `json:"name"`
 }
 
-// EventTicketCreatedData is part of answers.
+// EventTicketCreatedData is part of events of webhooks.
 type EventTicketCreatedData struct {
 	// true in a test delivery.
 	Test   *bool       `json:"test"`
@@ -2139,7 +2139,7 @@ type EventTicketCustomer struct {
 	ID    string  `json:"id"`
 }
 
-// EventTicketDeletedData is part of answers.
+// EventTicketDeletedData is part of events of webhooks.
 type EventTicketDeletedData struct {
 	// true in a test delivery.
 	Test   *bool       `json:"test"`
@@ -2157,7 +2157,7 @@ func (r *EventTicketDeletedData) UnmarshalJSON(text []byte) error {
 	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
-// EventTicketPriorityChangedData is part of answers.
+// EventTicketPriorityChangedData is part of events of webhooks.
 type EventTicketPriorityChangedData struct {
 	Changes map[string]EventChange `json:"changes"`
 	// true in a test delivery.
@@ -2176,7 +2176,7 @@ func (r *EventTicketPriorityChangedData) UnmarshalJSON(text []byte) error {
 	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
-// EventTicketStatusChangedData is part of answers.
+// EventTicketStatusChangedData is part of events of webhooks.
 type EventTicketStatusChangedData struct {
 	Changes map[string]EventChange `json:"changes"`
 	// true in a test delivery.
@@ -2195,7 +2195,7 @@ func (r *EventTicketStatusChangedData) UnmarshalJSON(text []byte) error {
 	return unmarshal(text, (*plain)(r), &r.raw)
 }
 
-// EventTicketUpdatedData is part of answers.
+// EventTicketUpdatedData is part of events of webhooks.
 type EventTicketUpdatedData struct {
 	// The changed fields; absent if a change has none of them.
 	Changes map[string]EventChange `json:"changes"`

@@ -351,7 +351,10 @@ func (w *goWriter) modify(g *Group) {
 func (w *goWriter) record(r *Record) {
 	name := goName(r.Name)
 	doc := name + " is part of answers."
-	if r.Input {
+	switch {
+	case r.Event:
+		doc = name + " is part of events of webhooks."
+	case r.Input:
 		doc = name + " is part of requests. Members of type [Optional] are absent unless they are set."
 	}
 	if r.Doc != "" {

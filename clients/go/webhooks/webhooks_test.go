@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	kickstand "github.com/kickstand-dev/kickstand/clients/go"
 	"github.com/kickstand-dev/kickstand/clients/go/webhooks"
 	"github.com/kickstand-dev/kickstand/clients/go/webhooks/webhookstest"
 )
@@ -95,6 +96,32 @@ func check(t *testing.T, e *webhooks.Event, want map[string]any) {
 	}
 	if e.Data == nil {
 		t.Error("no data")
+	}
+}
+
+// Data has the type of the event in form B, if it fits. It is JSON otherwise.
+func TestData(t *testing.T) {
+	for _, c := range []struct {
+		body  string
+		typed bool
+	}{
+		{`{"id":"evt-1","event":"ticket.created","data":{"ticket":{"id":"tic-7","number":7}}}`, true},
+		{`{"id":"evt-1","event":"ticket.created","data":{"ticket":{"id":7}}}`, false},
+		{`{"id":"evt-1","event":"ticket.painted","data":{"ticket":{"id":"tic-7"}}}`, false},
+		{`{"event":"ticket.created","timestamp":"2026-11-21T09:00:00Z","data":{"ticketId":"tic-7"}}`, false},
+	} {
+		h := webhookstest.Sign([]byte(c.body), "a secret of sixteen or more", "evt-1", time.Now())
+		e, err := webhooks.Verify([]byte(c.body), h, "a secret of sixteen or more")
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, typed := e.Data.(*kickstand.EventTicketCreatedData)
+		if _, isJSON := e.Data.(json.RawMessage); typed != c.typed || isJSON == c.typed {
+			t.Errorf("%s: %T", c.body, e.Data)
+		}
+		if typed && (data.Ticket.ID != "tic-7" || data.Ticket.Number != 7) {
+			t.Errorf("%+v", data)
+		}
 	}
 }
 
