@@ -33,10 +33,32 @@ class WebhooksTest < Minitest::Test
 
   def test_types_the_data_of_known_events
     event = verify(Kickstand::Testing.sign(BODY, secret: SECRET))
-    assert_equal "t-1", event.data.to_h.dig(*(Kickstand::Webhooks::DATA.key?("ticket.created") ? %i[ticket id] : %w[ticket id]))
+    assert_instance_of Kickstand::EventTicketCreatedData, event.data
+    case event
+    in { event: "ticket.created", data: { ticket: { id: } } } then assert_equal "t-1", id
+    end
+  end
+
+  def test_leaves_the_data_of_other_events
     flat = '{"event":"ticket.created","timestamp":"2026-11-21T09:30:00.000Z","data":{"ticketId":"t-1"}}'
     event = verify(Kickstand::Testing.sign(flat, secret: SECRET, id: "evt-2", form: "a"), body: flat)
     assert_equal ["evt-2", { "ticketId" => "t-1" }, Time.utc(2026, 11, 21, 9, 30)], [event.id, event.data, event.timestamp]
+    unknown = BODY.sub("ticket.created", "ticket.frozen")
+    assert_equal({ "ticket" => { "id" => "t-1" } }, verify(Kickstand::Testing.sign(unknown, secret: SECRET), body: unknown).data)
+  end
+
+  # The documents have an example of each event in both forms.
+  def test_reads_the_examples_of_the_document
+    document = JSON.parse(File.read(File.expand_path("../../../docs/api/helpdesk.openapi.json", __dir__)))
+    bodies = document["webhooks"].values.map { |item| item["post"]["requestBody"]["content"]["application/json"]["example"] }
+    assert_equal Kickstand::Webhooks::DATA.keys, bodies.filter_map { |body| body["event"] if body.key?("created_at") }.sort
+    bodies.each do |body|
+      text = JSON.generate(body)
+      event = verify(Kickstand::Testing.sign(text, secret: SECRET), body: text)
+      expected = body.key?("created_at") ? Kickstand.const_get(Kickstand::Webhooks::DATA.fetch(body["event"])) : Hash
+      assert_instance_of expected, event.data, body["event"]
+      assert_equal body["data"], JSON.parse(event.data.to_json)
+    end
   end
 
   def test_compares_with_the_clock
