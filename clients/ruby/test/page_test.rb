@@ -37,6 +37,13 @@ class PageTest < Minitest::Test
     assert_raises(StopIteration) { each.next }
   end
 
+  def test_refuses_an_answer_that_is_no_list
+    [{ id: "t" }, { data: {} }, { data: [5] }].each do |body|
+      client, = helpdesk(json(200, body))
+      assert_match(/not a list/, assert_raises(Kickstand::Error) { client.tickets.list }.message)
+    end
+  end
+
   def test_ends_without_a_cursor
     client, = helpdesk(json(200, { data: [{ id: "a" }], has_more: true, next_cursor: nil }))
     page = client.tickets.list

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "errors"
+
 module Kickstand
   # One page of a list. Its enumeration goes through this page and all following ones, which it
   # fetches when it reaches them:
@@ -21,8 +23,10 @@ module Kickstand
     # @yieldreturn [Page] the page of the cursor
     # @api private
     def initialize(raw, record, &fetch)
-      @raw = raw
-      @data = Array(raw["data"]).map { |item| record.new(item) }.freeze
+      items = raw["data"]
+      raise Error, "the answer is not a list" unless items.is_a?(Array) && items.all?(Hash)
+
+      @data = items.map { |item| record.new(item) }.freeze
       @next_cursor = raw["next_cursor"]
       @has_more = raw["has_more"] == true && !@next_cursor.nil?
       @fetch = fetch

@@ -88,30 +88,36 @@ module Kickstand
     # @yieldreturn [Hash{Symbol => Object}, nil] the changes, as of +update+; nil: none
     # @return [Record] the updated record, or without changes the current one
     # @raise [Problem] 412 after the last attempt
-    def modify(*id, request_options: {}, &changes)
+    def modify(*id, request_options: {})
       options = RequestOptions.from(request_options)
       raise ArgumentError, "modify sets idempotency_key, if_match and if_none_match itself" if
         options.idempotency_key || options.if_match || options.if_none_match
 
-      (ATTEMPTS - 1).times do
-        return modify_once(id, options, &changes)
-      rescue Problem => e
-        raise unless e.status == 412
+      1.step do |attempt|
+        record, etag = get_with_etag(id, options)
+        changes = yield record
+        return record if changes.nil?
+
+        begin
+          return update(*id, **changes, request_options: options.with(if_match: etag))
+        rescue Problem => e
+          raise if e.status != 412 || attempt == ATTEMPTS
+        end
       end
-      modify_once(id, options, &changes)
     end
 
     private
 
-    def modify_once(id, options)
+    def get_with_etag(id, options)
       etag = nil
       observe = lambda do |response|
         etag = response.etag
         options.on_response&.call(response)
       end
       record = get(*id, request_options: options.with(on_response: observe))
-      changes = yield record
-      changes.nil? ? record : update(*id, **changes, request_options: options.with(if_match: etag))
+      raise Error, "the record has no ETag, so a change could overwrite others" if etag.nil?
+
+      [record, etag]
     end
   end
 end

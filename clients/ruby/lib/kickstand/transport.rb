@@ -176,7 +176,7 @@ module Kickstand
       http.use_ssl = uri.scheme == "https"
       http.min_version = OpenSSL::SSL::TLS1_2_VERSION
       http.keep_alive_timeout = IDLE_SECONDS
-      http.max_retries = 0 # Client repeats requests
+      http.max_retries = 0 # HTTP repeats requests
       http
     end
 
