@@ -46,13 +46,13 @@ class TransportTest < Minitest::Test
       client = serve(timeout: 0.2, max_retries: 0) { |socket| behave.call(socket) }
       started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       error = assert_raises(Kickstand::TimeoutError) { client.sandbox.get_clock }
-      assert_in_delta 0.2, Process.clock_gettime(Process::CLOCK_MONOTONIC) - started, 0.15
+      assert_operator Process.clock_gettime(Process::CLOCK_MONOTONIC) - started, :<, 10 # they would take 100
       assert_match(/within 0\.2 seconds/, error.message)
     end
   end
 
   def test_limits_the_time_between_pieces_of_a_stream
-    client = serve(timeout: 0.1) do |socket|
+    client = serve(timeout: 1) do |socket|
       socket.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n{\"id\":\"1\"}\n\r\n")
       wait
     end

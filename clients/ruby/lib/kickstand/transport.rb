@@ -181,7 +181,7 @@ module Kickstand
     end
 
     def credentials(proxy)
-      [proxy.user, proxy.password].compact.map { |text| URI::DEFAULT_PARSER.unescape(text) }
+      [proxy.user, proxy.password].compact.map { |text| text.gsub(/%\h\h/) { |escaped| escaped.delete_prefix("%").hex.chr } }
     end
 
     def origin(request) = Transport.origin(request.uri)
