@@ -13,6 +13,7 @@ use Kickstand\Enum\VehicleState;
 use Kickstand\Exception\ProblemException;
 use Kickstand\Fleet;
 use Kickstand\Helpdesk;
+use Kickstand\Model\Request;
 use Kickstand\Model\Ticket;
 use Kickstand\ProblemCode;
 use Kickstand\RequestOptions;
@@ -37,6 +38,21 @@ function problem(callable $call): ProblemException
         return $e;
     }
     throw new LogicException('The call is not refused.');
+}
+
+/** Gets a request of the log, where it appears some seconds after its answer. */
+function logged(Helpdesk $helpdesk, string $requestId): Request
+{
+    for ($attempt = 1; true; $attempt++) {
+        try {
+            return $helpdesk->apiKey->getRequest($requestId);
+        } catch (ProblemException $e) {
+            if ($e->status !== 404 || $attempt === 100) {
+                throw $e;
+            }
+            usleep(200_000);
+        }
+    }
 }
 
 function helpdesk(Helpdesk $helpdesk): void
@@ -120,6 +136,10 @@ function helpdesk(Helpdesk $helpdesk): void
 
     $file = $helpdesk->messages->getAttachment((string) $note->attachments[0]->id);
     step('an attachment is read', $file?->contents() === file_get_contents(__FILE__));
+
+    $logged = logged($helpdesk, $problem->requestId);
+    $failed = array_column($helpdesk->apiKey->listRequests(failed: true)->data, 'requestId');
+    step('a request is in the log', $logged->status === 422, in_array($problem->requestId, $failed, true));
 
     $reply = $helpdesk->messages->create($ticket->id, ['kind' => 'reply', 'text' => 'It is repaired.']);
     $messages = iterator_to_array($helpdesk->messages->list($ticket->id, limit: 1));
