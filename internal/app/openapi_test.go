@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
@@ -30,5 +31,16 @@ func TestOpenAPI(t *testing.T) {
 		if !bytes.Equal(got, want.Bytes()) {
 			t.Errorf("docs/api/%s.openapi.json is not up to date; run go generate ./internal/app", name)
 		}
+	}
+}
+
+// TestAPIVersion: the version is the date of the newest change.
+func TestAPIVersion(t *testing.T) {
+	text, err := os.ReadFile("../../docs/api/changes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if newest := regexp.MustCompile(`(?m)^## (\d{4}-\d\d-\d\d)$`).FindSubmatch(text); newest == nil || string(newest[1]) != apiVersion {
+		t.Errorf("the newest change in docs/api/changes.md is %s, and apiVersion %s", newest, apiVersion)
 	}
 }

@@ -369,7 +369,8 @@ func (g *garage) routes() []rest.Route {
 	}, {
 		// The overhead of the API: records in memory.
 		Method: "GET", Path: "/fixed", ID: "getFixed", Tag: "Bikes", Summary: "Read a bike that is not stored", Needs: may(apikey.Read), Output: bike,
-		Handle: func(ctx context.Context, r *rest.Request) (rest.Response, error) { return rest.OK(fixedBike), nil },
+		Deprecated: &rest.Deprecation{Since: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Sunset: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)},
+		Handle:     func(ctx context.Context, r *rest.Request) (rest.Response, error) { return rest.OK(fixedBike), nil },
 	}, {
 		Method: "GET", Path: "/parked", ID: "listParked", Tag: "Bikes", Summary: "List 100,000 bikes that are not stored", Needs: may(apikey.Read), Output: bike,
 		List: true, Export: true, GeoJSON: true,
@@ -456,6 +457,23 @@ func id(a resttest.Answer) string {
 	var record struct{ ID string }
 	a.JSON(&record)
 	return record.ID
+}
+
+// TestDeprecated: every answer of a deprecated operation announces its removal, a refusal, too.
+func TestDeprecated(t *testing.T) {
+	g := openGarage(t)
+	for _, a := range []resttest.Answer{g.Get("/fixed"), g.As("").Get("/fixed"), g.Get("/fixed?wrong=1")} {
+		want := a.Status != 401 // which precedes routing
+		if got := a.Header.Get("Deprecation") == "@1767225600" && a.Header.Get("Sunset") == "Fri, 01 Jan 2027 00:00:00 GMT"; got != want {
+			t.Errorf("answer %d has Deprecation %q and Sunset %q", a.Status, a.Header.Get("Deprecation"), a.Header.Get("Sunset"))
+		}
+	}
+	if a := g.Get("/bikes"); a.Header.Get("Deprecation") != "" {
+		t.Error("an operation that stays is deprecated")
+	}
+	if doc := string(resttest.OpenAPI(t, g.api)); strings.Count(doc, `"deprecated":true`) != 1 || !strings.Contains(doc, "Deprecated since 2026-01-01, and removed on 2027-01-01 or later.") {
+		t.Error("the document does not have the deprecation once")
+	}
 }
 
 // TestDocument holds that a record that is encoded already is answered as it is

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
@@ -153,6 +154,9 @@ func (b *documentBuilder) operation(rt *Route) (object, error) {
 	op := object{"operationId": rt.ID, "tags": []string{rt.Tag}, "summary": rt.Summary, "description": rt.description(), "x-problems": rt.codes()}
 	if rt.Needs != (Permission{}) {
 		op["x-permission"] = rt.Needs.String()
+	}
+	if rt.Deprecated != nil {
+		op["deprecated"] = true
 	}
 	var params []object
 	for _, p := range rt.parameters() {
@@ -305,6 +309,9 @@ func (rt *Route) doc() string {
 	}
 	if rt.Method == "PUT" {
 		doc += "\n\nThe body may repeat read-only members with their stored values."
+	}
+	if d := rt.Deprecated; d != nil {
+		doc += "\n\nDeprecated since " + d.Since.Format(time.DateOnly) + ", and removed on " + d.Sunset.Format(time.DateOnly) + " or later."
 	}
 	if rt.WholeScope {
 		doc += "\n\nNeeds an API key for all subaccounts."

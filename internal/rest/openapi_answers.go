@@ -176,7 +176,12 @@ func (a *API) exampleProblem(code string) any {
 var limitHeaders = []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Policy", "RateLimit", "X-Request-Id"}
 
 // everyHeader returns the headers of every answer of the route.
-func (rt *Route) everyHeader() []string { return slices.Clone(limitHeaders) }
+func (rt *Route) everyHeader() []string {
+	if rt.Deprecated != nil {
+		return append(slices.Clone(limitHeaders), "Deprecation", "Sunset")
+	}
+	return slices.Clone(limitHeaders)
+}
 
 // successHeaders returns the headers of the route's successful answer.
 func (rt *Route) successHeaders() []string {
@@ -216,6 +221,8 @@ func headerComponents(routes []Route) object {
 		"ETag":                object{"schema": text, "description": "The version of the record, for If-Match and If-None-Match. Absent with expand[].", "example": `"42"`},
 		"Location":            object{"schema": text, "description": "The path of the new record."},
 		"Link":                object{"schema": text, "description": "The next page, with rel=\"next\" (RFC 8288); absent on the last."},
+		"Deprecation":         object{"schema": text, "required": true, "description": "When the operation was deprecated, as @ and Unix seconds (RFC 9745).", "example": "@1767225600"},
+		"Sunset":              object{"schema": text, "required": true, "description": "The earliest time of its removal (RFC 8594).", "example": "Fri, 01 Jan 2027 00:00:00 GMT"},
 		"Content-Disposition": object{"schema": text, "description": "attachment, with the name of the file.", "example": `attachment; filename="receipt.pdf"`},
 	}
 	for i := range routes {

@@ -305,6 +305,7 @@ func (a *API) serve(w http.ResponseWriter, r *Request, path string) error {
 		return f
 	}
 	rt := r.route
+	rt.Deprecated.setHeaders(w.Header())
 	// Step 7: permissions of the operation and its expansions.
 	if rt.Needs != (Permission{}) && !r.Can(rt.Needs.Resource, rt.Needs.Action) {
 		return a.denied(rt.Needs)

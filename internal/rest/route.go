@@ -2,6 +2,9 @@ package rest
 
 import (
 	"context"
+	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
@@ -61,9 +64,26 @@ type Route struct {
 	// under the same Idempotency-Key; after a crash it remains for 60 seconds.
 	Claim bool
 
+	Deprecated *Deprecation // nil: the operation stays
+
 	Handle func(ctx context.Context, r *Request) (Response, error)
 
 	narrows bool // the service has subaccounts
+}
+
+// Deprecation announces the removal of an operation, by the headers Deprecation (RFC 9745) and
+// Sunset (RFC 8594) of its answers.
+type Deprecation struct {
+	Since  time.Time // of the announcement
+	Sunset time.Time // the earliest removal, at least a year after the announcement
+}
+
+// setHeaders announces the removal; d may be nil.
+func (d *Deprecation) setHeaders(h http.Header) {
+	if d != nil {
+		h["Deprecation"] = []string{"@" + strconv.FormatInt(d.Since.Unix(), 10)}
+		h["Sunset"] = []string{d.Sunset.UTC().Format(http.TimeFormat)}
+	}
 }
 
 // Permission is the permission that an operation requires.

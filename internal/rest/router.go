@@ -106,6 +106,8 @@ func (rt *Route) check() error {
 		return errors.New("the path must begin with a slash, and not end with one")
 	case rt.ID == "" || rt.Tag == "" || rt.Summary == "":
 		return errors.New("it needs an ID, a Tag and a Summary")
+	case rt.Deprecated != nil && rt.Deprecated.Sunset.Before(rt.Deprecated.Since.AddDate(1, 0, 0)):
+		return errors.New("a deprecated operation stays for a year at least")
 	case rt.Handle == nil:
 		return errors.New("it needs a Handle")
 	case (rt.Needs.Resource == "") != (rt.Needs.Action == ""):
