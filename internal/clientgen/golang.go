@@ -487,7 +487,8 @@ func goEvents(apis []*API) string {
 // goOperations returns a test file: the methods by operationId.
 func goOperations(apis []*API) string {
 	var b strings.Builder
-	b.WriteString(strings.Replace(goHeader, "package kickstand", "package kickstand_test", 1))
+	// With the tests of the vectors, which need testing/synctest.
+	b.WriteString(strings.Replace(goHeader, "package kickstand", "//go:build go1.25\n\npackage kickstand_test", 1))
 	b.WriteString("// operations are the groups and methods of all operations.\nvar operations = map[string]map[string]operation{\n")
 	for _, a := range apis {
 		fmt.Fprintf(&b, "\t%q: {\n", a.Name)
