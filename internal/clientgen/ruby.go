@@ -63,8 +63,8 @@ func (g rubyAPI) check() error {
 	}
 	for _, group := range g.Groups {
 		for _, op := range group.Operations {
-			names := pathArguments(&op)
-			for _, k := range slices.Concat(g.bodyKeywords(&op), queryKeywords(&op)) {
+			names := rubyPathNames(&op)
+			for _, k := range slices.Concat(g.bodyKeywords(&op), rubyQuery(&op)) {
 				names = append(names, k.Name)
 			}
 			slices.Sort(names)

@@ -38,11 +38,11 @@ func (g rubyAPI) bodyKeywords(op *Operation) []rubyKeyword {
 	for _, m := range g.RecordNamed(op.Body.Record).Members {
 		keywords = append(keywords, rubyKeyword{Member: m})
 	}
-	return requiredFirst(keywords)
+	return rubyRequiredFirst(keywords)
 }
 
-// queryKeywords returns the parameters of an operation's query, with expand.
-func queryKeywords(op *Operation) []rubyKeyword {
+// rubyQuery returns the parameters of an operation's query, with expand.
+func rubyQuery(op *Operation) []rubyKeyword {
 	var keywords []rubyKeyword
 	for _, p := range op.Query {
 		keywords = append(keywords, rubyKeyword{Member{Name: Snake(p.Name), Doc: p.Doc, Type: p.Type, Required: p.Required}, p.Name, true})
@@ -51,10 +51,10 @@ func queryKeywords(op *Operation) []rubyKeyword {
 		doc := "Records that are included whole: " + strings.Join(op.Expand, ", ") + "."
 		keywords = append(keywords, rubyKeyword{Member{Name: "expand", Doc: doc, Type: Type{Kind: KindArray, Of: &Type{Kind: KindString}}}, "expand[]", true})
 	}
-	return requiredFirst(keywords)
+	return rubyRequiredFirst(keywords)
 }
 
-func requiredFirst(keywords []rubyKeyword) []rubyKeyword {
+func rubyRequiredFirst(keywords []rubyKeyword) []rubyKeyword {
 	slices.SortStableFunc(keywords, func(a, b rubyKeyword) int {
 		if a.Required == b.Required {
 			return 0
@@ -67,9 +67,9 @@ func requiredFirst(keywords []rubyKeyword) []rubyKeyword {
 	return keywords
 }
 
-// pagingAndFilters divides the parameters of a list.
-func pagingAndFilters(op *Operation) (paging, filters []rubyKeyword) {
-	for _, k := range queryKeywords(op) {
+// rubyPaging divides the parameters of a list.
+func rubyPaging(op *Operation) (paging, filters []rubyKeyword) {
+	for _, k := range rubyQuery(op) {
 		if op.List && (k.Name == "limit" || k.Name == "cursor") {
 			paging = append(paging, k)
 		} else {
@@ -115,7 +115,7 @@ func (g rubyAPI) operation(w *rubyWriter, op *Operation) {
 	switch {
 	case op.File:
 		g.file(w, op)
-	case filtered(op):
+	case rubyFiltered(op):
 		g.read(w, op)
 	default:
 		g.call(w, op)
@@ -128,16 +128,16 @@ func (g rubyAPI) operation(w *rubyWriter, op *Operation) {
 // call writes a method that sends one request.
 func (g rubyAPI) call(w *rubyWriter, op *Operation) {
 	body := g.bodyKeywords(op)
-	query := queryKeywords(op)
+	query := rubyQuery(op)
 	if len(op.Imports) > 0 {
 		query = nil // those of imports
 	}
-	keywords := requiredFirst(slices.Concat(body, query))
+	keywords := rubyRequiredFirst(slices.Concat(body, query))
 	w.doc(rubyDocs(op)...)
 	w.line("#")
 	g.paramTags(w, op, keywords)
 	g.returnTag(w, op)
-	g.define(w, op.Name, pathArguments(op), keywords, nil, func() {
+	g.define(w, op.Name, rubyPathNames(op), keywords, nil, func() {
 		arguments := []string{fmt.Sprintf("%q", op.Method), rubyPath(op.Path)}
 		if op.Answer != nil {
 			arguments = append(arguments, g.constant(op.Answer.Record))
@@ -169,18 +169,18 @@ func (g rubyAPI) file(w *rubyWriter, op *Operation) {
 	w.line("#")
 	g.paramTags(w, op, nil)
 	w.tag("@return [Download]", "the bytes, read while they arrive.")
-	g.define(w, op.Name, pathArguments(op), nil, nil, func() {
+	g.define(w, op.Name, rubyPathNames(op), nil, nil, func() {
 		w.linef(`download(%s, "*/*", options: request_options)`, rubyPath(op.Path))
 	})
 }
 
-// filtered reports whether an operation reads records by filters.
-func filtered(op *Operation) bool { return op.List || len(op.Exports) > 0 }
+// rubyFiltered reports whether an operation reads records by filters.
+func rubyFiltered(op *Operation) bool { return op.List || len(op.Exports) > 0 }
 
 // read writes a method that reads records by filters, and its exports, which have the same.
 func (g rubyAPI) read(w *rubyWriter, op *Operation) {
-	paging, filters := pagingAndFilters(op)
-	query := fmt.Sprintf("query: %s(**filters)", filterMethod(op))
+	paging, filters := rubyPaging(op)
+	query := fmt.Sprintf("query: %s(**filters)", rubyFilters(op))
 	arguments := []string{rubyPath(op.Path), g.constant(op.Answer.Record), query}
 	w.doc(rubyDocs(op)...)
 	w.line("#")
@@ -191,7 +191,7 @@ func (g rubyAPI) read(w *rubyWriter, op *Operation) {
 	} else {
 		g.returnTag(w, op)
 	}
-	g.define(w, op.Name, pathArguments(op), paging, []string{"**filters"}, func() {
+	g.define(w, op.Name, rubyPathNames(op), paging, []string{"**filters"}, func() {
 		if op.List {
 			w.list("list_page(", append(arguments, "limit:", "cursor:", "options: request_options"), ")")
 		} else {
@@ -210,8 +210,8 @@ const ndjson = "application/x-ndjson"
 // rubyMedia has the end of a method's name, and the name of the format, by media type.
 var rubyMedia = map[string][2]string{ndjson: {"", "records"}, "text/csv": {"_csv", "CSV"}, "application/geo+json": {"_geojson", "GeoJSON"}}
 
-// exportName returns the method of an export: export_csv, export_conversations.
-func exportName(op *Operation, media string) string {
+// rubyExport returns the method of an export: export_csv, export_conversations.
+func rubyExport(op *Operation, media string) string {
 	name := "export"
 	if op.Name != "list" {
 		name += "_" + strings.TrimPrefix(op.Name, "list_")
@@ -219,8 +219,8 @@ func exportName(op *Operation, media string) string {
 	return name + rubyMedia[media][0]
 }
 
-// filterMethod returns the private method that builds the query of a list and its exports.
-func filterMethod(op *Operation) string { return op.Name + "_filters" }
+// rubyFilters returns the private method that builds the query of a list and its exports.
+func rubyFilters(op *Operation) string { return op.Name + "_filters" }
 
 // export writes the export in one format.
 func (g rubyAPI) export(w *rubyWriter, op *Operation, media, query string) {
@@ -235,7 +235,7 @@ func (g rubyAPI) export(w *rubyWriter, op *Operation, media, query string) {
 	g.paramTags(w, op, nil)
 	w.tag("@param filters [Hash]", "those of {#"+op.Name+"}")
 	w.tag("@return [" + returned + "]")
-	g.define(w, exportName(op, media), pathArguments(op), nil, []string{"**filters"}, func() {
+	g.define(w, rubyExport(op, media), rubyPathNames(op), nil, []string{"**filters"}, func() {
 		method := "download("
 		if media == ndjson {
 			method = "export_records("
@@ -246,7 +246,7 @@ func (g rubyAPI) export(w *rubyWriter, op *Operation, media, query string) {
 
 // imports writes the imports of a create.
 func (g rubyAPI) imports(w *rubyWriter, op *Operation) {
-	query := queryKeywords(op)
+	query := rubyQuery(op)
 	for _, media := range op.Imports {
 		w.line("")
 		name, format := "import"+rubyMedia[media][0], rubyMedia[media][1]
@@ -278,7 +278,7 @@ func (g rubyAPI) privateMethods(w *rubyWriter, group *Group) {
 	first := true
 	for i := range group.Operations {
 		op := &group.Operations[i]
-		if !filtered(op) {
+		if !rubyFiltered(op) {
 			continue
 		}
 		w.line("")
@@ -287,13 +287,13 @@ func (g rubyAPI) privateMethods(w *rubyWriter, group *Group) {
 			w.line("")
 		}
 		first = false
-		_, filters := pagingAndFilters(op)
+		_, filters := rubyPaging(op)
 		var parameters, pairs []string
 		for _, k := range filters {
 			parameters = append(parameters, k.parameter())
 			pairs = append(pairs, k.pair())
 		}
-		w.list("def "+filterMethod(op)+"(", parameters, ")")
+		w.list("def "+rubyFilters(op)+"(", parameters, ")")
 		w.indent++
 		w.list("{ ", pairs, " }")
 		w.indent--
@@ -315,7 +315,7 @@ func (g rubyAPI) define(w *rubyWriter, name string, positional []string, keyword
 	w.line("end")
 }
 
-func pathArguments(op *Operation) []string {
+func rubyPathNames(op *Operation) []string {
 	var names []string
 	for _, p := range op.PathParams {
 		names = append(names, Snake(p.Name))
@@ -339,7 +339,7 @@ func rubyPath(path string) string {
 
 // rubyDocs returns the paragraphs of an operation's comment.
 func rubyDocs(op *Operation) []string {
-	docs := []string{sentenceOf(op.Summary), op.Doc}
+	docs := []string{rubySentence(op.Summary), op.Doc}
 	if op.Sandbox {
 		docs = append(docs, "Only in the sandbox.")
 	}
@@ -352,8 +352,8 @@ func rubyDocs(op *Operation) []string {
 	return docs
 }
 
-// sentenceOf ends a text with a period.
-func sentenceOf(s string) string {
+// rubySentence ends a text with a period.
+func rubySentence(s string) string {
 	if s == "" || strings.HasSuffix(s, ".") {
 		return s
 	}

@@ -81,9 +81,9 @@ func (g rubyAPI) sig(t Type) string {
 	case KindDate:
 		return "Date"
 	case KindArray:
-		return "Array[" + g.sig(*t.Of) + nullable(t.Of) + "]"
+		return "Array[" + g.sig(*t.Of) + rubyNullable(t.Of) + "]"
 	case KindMap:
-		return "Hash[String, " + g.sig(*t.Of) + nullable(t.Of) + "]"
+		return "Hash[String, " + g.sig(*t.Of) + rubyNullable(t.Of) + "]"
 	case KindRecord:
 		return Pascal(t.Record)
 	case KindAny:
@@ -93,7 +93,7 @@ func (g rubyAPI) sig(t Type) string {
 	}
 }
 
-func nullable(t *Type) string {
+func rubyNullable(t *Type) string {
 	if t.Nullable && t.Kind != KindAny {
 		return "?"
 	}
@@ -119,9 +119,9 @@ func (g rubyAPI) sigValue(t Type) string {
 	case KindDate:
 		return "date"
 	case KindArray:
-		return "Array[" + g.sigValue(*t.Of) + nullable(t.Of) + "]"
+		return "Array[" + g.sigValue(*t.Of) + rubyNullable(t.Of) + "]"
 	case KindMap:
-		return "Hash[String | Symbol, " + g.sigValue(*t.Of) + nullable(t.Of) + "]"
+		return "Hash[String | Symbol, " + g.sigValue(*t.Of) + rubyNullable(t.Of) + "]"
 	case KindRecord:
 		if g.isFile(t.Record) {
 			return "(Attachment | " + t.Record + ")"
@@ -160,29 +160,29 @@ func (g rubyAPI) groupType(w *rubyWriter, group *Group) {
 }
 
 func (g rubyAPI) operationType(w *rubyWriter, op *Operation) {
-	paging, filters := pagingAndFilters(op)
+	paging, filters := rubyPaging(op)
 	switch {
 	case op.File:
-		g.methodType(w, op.Name, pathTypes(op), nil, "Download")
-	case filtered(op):
+		g.methodType(w, op.Name, rubyPathTypes(op), nil, "Download")
+	case rubyFiltered(op):
 		answer := g.sigAnswer(op)
 		if op.List {
 			answer = "Page[" + g.constant(op.Answer.Record) + "]"
 		}
-		g.methodType(w, op.Name, pathTypes(op), append(paging, filters...), answer)
+		g.methodType(w, op.Name, rubyPathTypes(op), append(paging, filters...), answer)
 		for _, media := range op.Exports {
 			returned := "Download"
 			if media == ndjson {
 				returned = "Export[" + g.constant(op.Row.Record) + "]"
 			}
-			g.methodType(w, exportName(op, media), pathTypes(op), filters, returned)
+			g.methodType(w, rubyExport(op, media), rubyPathTypes(op), filters, returned)
 		}
 	default:
 		keywords := g.bodyKeywords(op)
 		if len(op.Imports) == 0 {
 			keywords = append(keywords, filters...)
 		}
-		g.methodType(w, op.Name, pathTypes(op), requiredFirst(keywords), g.sigAnswer(op))
+		g.methodType(w, op.Name, rubyPathTypes(op), rubyRequiredFirst(keywords), g.sigAnswer(op))
 	}
 	for _, media := range op.Imports {
 		input := "String text"
@@ -193,9 +193,9 @@ func (g rubyAPI) operationType(w *rubyWriter, op *Operation) {
 	}
 }
 
-func pathTypes(op *Operation) []string {
+func rubyPathTypes(op *Operation) []string {
 	var types []string
-	for _, name := range pathArguments(op) {
+	for _, name := range rubyPathNames(op) {
 		types = append(types, "id "+name)
 	}
 	return types
