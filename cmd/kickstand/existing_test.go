@@ -22,7 +22,7 @@ var creators = []string{"serve", "demo", "org create", "migrate"}
 
 // withoutDatabase lists the commands that use none. The doctor reports a missing one as a
 // finding.
-var withoutDatabase = []string{"trigger", "listen", "config", "version", "doctor"}
+var withoutDatabase = []string{"trigger", "listen", "mcp", "openapi", "config", "version", "doctor"}
 
 // particular has arguments of commands that plausible cannot derive.
 var particular = map[string][]string{
