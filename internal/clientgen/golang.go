@@ -112,7 +112,7 @@ func goComment(indent, text string) string {
 			b.WriteString(indent + "//\n")
 		}
 		line := indent + "//"
-		for _, word := range strings.Fields(paragraph) {
+		for word := range strings.FieldsSeq(paragraph) {
 			if len(line)+1+len(word) > 95 && line != indent+"//" {
 				b.WriteString(line + "\n")
 				line = indent + "//"
@@ -334,17 +334,16 @@ func (w *goWriter) imports(g *Group, op *Operation) {
 
 func (w *goWriter) modify(g *Group) {
 	get, update := g.Find("get"), g.Find("update")
-	params, path := w.signature(g, get, false, false)
-	_ = path
-	args := ""
+	params, _ := w.signature(g, get, false, false)
+	var args strings.Builder
 	for _, p := range get.PathParams {
-		args += goLocal(p.Name) + ", "
+		args.WriteString(goLocal(p.Name) + ", ")
 	}
 	record, changes := w.typeOf(get.Answer, false), w.typeOf(update.Body, true)
 	w.f("%s", goComment("", "Modify reads the record, calls change, and sends the changes with If-Match. If the record has changed meanwhile, it starts again, up to five times. An error of change ends it."))
 	w.f("func (s *%s) Modify(ctx context.Context, %schange func(*%s) (%s, error), opts ...CallOption) (*%s, error) {\n", w.service(g), params, record, changes, record)
-	w.f("\tget := func(opts []CallOption) (*%s, error) { return s.Get(ctx, %sopts...) }\n", record, args)
-	w.f("\tupdate := func(body %s, opts []CallOption) (*%s, error) { return s.Update(ctx, %sbody, opts...) }\n", changes, record, args)
+	w.f("\tget := func(opts []CallOption) (*%s, error) { return s.Get(ctx, %sopts...) }\n", record, args.String())
+	w.f("\tupdate := func(body %s, opts []CallOption) (*%s, error) { return s.Update(ctx, %sbody, opts...) }\n", changes, record, args.String())
 	w.f("\treturn modify(opts, get, change, update)\n}\n\n")
 }
 

@@ -18,7 +18,7 @@ func phpWrap(first, rest, text string) []string {
 	if i := strings.LastIndex(first, "\n"); i >= 0 { // the end of an array shape
 		lines, line = append(lines, first[:i]), first[i+1:]
 	}
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if !empty && len(line)+1+len(word) > phpWidth {
 			lines = append(lines, line)
 			line, empty = rest, true

@@ -54,22 +54,23 @@ func (p *phpWriter) group(g *Group) {
 	if doc == "" {
 		doc = g.Title + "."
 	}
-	code := phpDoc("", doc) + "final class " + class + "\n{\n"
+	var code strings.Builder
+	code.WriteString(phpDoc("", doc) + "final class " + class + "\n{\n")
 	if len(p.constant) > 0 {
-		code += "    // The objects within bodies, for Json::encode().\n"
+		code.WriteString("    // The objects within bodies, for Json::encode().\n")
 		for _, name := range slices.Sorted(maps.Keys(p.constant)) {
-			code += "    private const " + name + " = " + p.constant[name] + ";\n"
+			code.WriteString("    private const " + name + " = " + p.constant[name] + ";\n")
 		}
-		code += "\n"
+		code.WriteString("\n")
 	}
-	code += "    /** @internal */\n    public function __construct(private readonly Connection $connection)\n    {\n    }\n\n" +
-		strings.Join(methods, "\n") + "}\n"
+	code.WriteString("    /** @internal */\n    public function __construct(private readonly Connection $connection)\n    {\n    }\n\n" +
+		strings.Join(methods, "\n") + "}\n")
 	namespace := "Kickstand\\" + Pascal(p.api.Name)
 	p.file("src/"+Pascal(p.api.Name)+"/"+class, namespace, []string{
 		"Kickstand\\Download", "Kickstand\\Enum", "Kickstand\\Exception\\KickstandException", "Kickstand\\Import",
 		"Kickstand\\Internal\\Connection", "Kickstand\\Internal\\Json", "Kickstand\\Model", "Kickstand\\Page",
 		"Kickstand\\Record", "Kickstand\\RequestOptions",
-	}, code)
+	}, code.String())
 }
 
 // method writes a method. Its last parameter is always the options.

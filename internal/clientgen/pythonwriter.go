@@ -155,7 +155,7 @@ func (f *pythonFile) docstring(indent string, paragraphs ...string) {
 // begins on its own, and its continuation is indented further.
 func wrap(text string, width int) []string {
 	var lines []string
-	for _, source := range strings.Split(text, "\n") {
+	for source := range strings.SplitSeq(text, "\n") {
 		indent := source[:len(source)-len(strings.TrimLeft(source, " "))]
 		words := strings.Fields(source)
 		if len(words) == 0 {

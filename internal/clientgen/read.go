@@ -653,8 +653,8 @@ func (r *reader) example(m media) json.RawMessage {
 	if m.Example != nil {
 		return m.Example
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.Examples)) {
-		e := m.Examples[name]
+	if names := slices.Sorted(maps.Keys(m.Examples)); len(names) > 0 {
+		e := m.Examples[names[0]]
 		if ref, ok := strings.CutPrefix(e.Ref, "#/components/examples/"); ok {
 			e = r.doc.Components.Examples[ref]
 		}

@@ -294,14 +294,15 @@ func (s *sample) curl() string {
 	if key == "" {
 		key = "$KICKSTAND_KEY"
 	}
-	address := s.access.Origin + s.base()
+	var address strings.Builder
+	address.WriteString(s.access.Origin + s.base())
 	path := s.op.Path
 	for _, id := range s.path {
 		before, rest, _ := strings.Cut(path, "{")
 		_, after, _ := strings.Cut(rest, "}")
 		path = before + id + after
 	}
-	address += path
+	address.WriteString(path)
 	sep := "?"
 	for i := range s.query {
 		f := &s.query[i]
@@ -309,7 +310,7 @@ func (s *sample) curl() string {
 		if f.value.list != nil {
 			text = unquote(f.value.list[0].text)
 		}
-		address += sep + f.name + "=" + url.QueryEscape(text)
+		address.WriteString(sep + f.name + "=" + url.QueryEscape(text))
 		sep = "&"
 	}
 	var b strings.Builder
@@ -317,7 +318,7 @@ func (s *sample) curl() string {
 	if s.op.Method != "GET" && (s.op.Method != "POST" || s.op.Body == nil) {
 		b.WriteString(" -X " + s.op.Method)
 	}
-	fmt.Fprintf(&b, " %s \\\n  -H \"Authorization: Bearer %s\"", shellQuote(address), key)
+	fmt.Fprintf(&b, " %s \\\n  -H \"Authorization: Bearer %s\"", shellQuote(address.String()), key)
 	if s.op.File {
 		b.WriteString(" \\\n  -o file")
 	}
@@ -568,11 +569,12 @@ func (s *sample) golang() (string, error) {
 		args = append(args, quote(id))
 	}
 	if len(s.op.Query) > 0 && len(s.op.Imports) == 0 {
-		params := "kickstand." + w.paramsName(s.group, s.op) + "{"
+		var params strings.Builder
+		params.WriteString("kickstand." + w.paramsName(s.group, s.op) + "{")
 		for i := range s.query {
-			params += goName(s.query[i].name) + ": " + goValueOf(w, &s.query[i].value) + ", "
+			params.WriteString(goName(s.query[i].name) + ": " + goValueOf(w, &s.query[i].value) + ", ")
 		}
-		args = append(args, strings.TrimSuffix(params, ", ")+"}")
+		args = append(args, strings.TrimSuffix(params.String(), ", ")+"}")
 	}
 	if s.op.Body != nil {
 		args = append(args, goValueOf(w, &s.body))
@@ -603,13 +605,13 @@ func (s *sample) golang() (string, error) {
 
 // goSampleImports returns the imports of a program.
 func goSampleImports(body string) string {
-	var text string
+	var text strings.Builder
 	for _, p := range []string{"context", "encoding/json", "fmt", "io", "log", "os", "time"} {
 		if strings.Contains(body, p[strings.LastIndexByte(p, '/')+1:]+".") {
-			text += fmt.Sprintf("\t%q\n", p)
+			text.WriteString(fmt.Sprintf("\t%q\n", p))
 		}
 	}
-	return text + "\n\tkickstand \"github.com/kickstand-dev/kickstand/clients/go\"\n"
+	return text.String() + "\n\tkickstand \"github.com/kickstand-dev/kickstand/clients/go\"\n"
 }
 
 // goValueOf returns a value in Go.

@@ -59,7 +59,7 @@ func (s *source) comment(indent, text string) {
 		}
 		column := len(indent) + 2
 		s.WriteString(indent + " *")
-		for _, word := range strings.Fields(paragraph) {
+		for word := range strings.FieldsSeq(paragraph) {
 			if column+1+len(word) > 100 {
 				s.WriteString("\n" + indent + " *")
 				column = len(indent) + 2
