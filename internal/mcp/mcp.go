@@ -190,7 +190,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	}
 	at := h.c.Default
 	if scheme, token, _ := strings.Cut(hr.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
-		if k, ok := h.c.Keys.Identify(hr.Context(), strings.TrimSpace(token)); ok {
+		k, ok := h.c.Keys.Identify(hr.Context(), strings.TrimSpace(token))
+		if ok && h.c.APIs[apikey.API{Service: k.Service, Environment: k.Environment}] != nil {
 			at = apikey.API{Service: k.Service, Environment: k.Environment}
 		}
 	}
