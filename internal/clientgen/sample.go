@@ -560,47 +560,54 @@ func (s *sample) noun() string {
 	return cmp.Or(strings.TrimPrefix(s.op.Answer.Record, "fleet_"), "answer")
 }
 
+// goFailed ends a program with an error.
+const goFailed = "\tif err != nil {\n\t\tlog.Fatal(err)\n\t}\n"
+
 // golang returns a Go program.
 func (s *sample) golang() (string, error) {
-	w := &goWriter{api: s.api}
-	class, client := goName(s.api.Name), s.api.Name
-	args := []string{"ctx"}
-	for _, id := range s.path {
-		args = append(args, quote(id))
-	}
-	if len(s.op.Query) > 0 && len(s.op.Imports) == 0 {
-		var params strings.Builder
-		params.WriteString("kickstand." + w.paramsName(s.group, s.op) + "{")
-		for i := range s.query {
-			params.WriteString(goName(s.query[i].name) + ": " + goValueOf(w, &s.query[i].value) + ", ")
-		}
-		args = append(args, strings.TrimSuffix(params.String(), ", ")+"}")
-	}
-	if s.op.Body != nil {
-		args = append(args, goValueOf(w, &s.body))
-	}
-	call := fmt.Sprintf("%s.%s.%s(%s)", client, goName(s.group.Name), goName(s.op.Name), strings.Join(args, ", "))
 	var options []string
 	for _, o := range [][2]string{{"Key", s.access.Key}, {"BaseURL", s.access.Origin}} {
 		if o[1] != "" {
 			options = append(options, o[0]+": "+quote(o[1]))
 		}
 	}
-	const failed = "\tif err != nil {\n\t\tlog.Fatal(err)\n\t}\n"
-	body := fmt.Sprintf("\tctx := context.Background()\n\t%s, err := kickstand.New%s(kickstand.Options{%s})\n%s", client, class, strings.Join(options, ", "), failed)
-	noun := goLocal(cmp.Or(s.noun(), "answer"))
+	var b strings.Builder
+	fmt.Fprintf(&b, "\tctx := context.Background()\n\t%s, err := kickstand.New%s(kickstand.Options{%s})\n%s",
+		s.api.Name, goName(s.api.Name), strings.Join(options, ", "), goFailed)
+	call, noun := s.goCall(), goLocal(cmp.Or(s.noun(), "answer"))
 	switch {
 	case s.op.List:
-		body += fmt.Sprintf("\tpage, err := %s\n%s\tfor %s, err := range page.All(ctx) {\n\t\tif err != nil {\n\t\t\tlog.Fatal(err)\n\t\t}\n\t\tfmt.Printf(\"%%s\\n\", %s.Raw())\n\t}\n", call, failed, noun, noun)
+		fmt.Fprintf(&b, "\tpage, err := %s\n%s\tfor %s, err := range page.All(ctx) {\n%s", call, goFailed, noun, goFailed)
+		fmt.Fprintf(&b, "\t\tfmt.Printf(\"%%s\\n\", %s.Raw())\n\t}\n", noun)
 	case s.op.File:
-		body += fmt.Sprintf("\tfile, err := %s\n%s\tdefer file.Close()\n\tif _, err := io.Copy(os.Stdout, file); err != nil {\n\t\tlog.Fatal(err)\n\t}\n", call, failed)
+		fmt.Fprintf(&b, "\tfile, err := %s\n%s\tdefer file.Close()\n\t_, err = io.Copy(os.Stdout, file)\n%s", call, goFailed, goFailed)
 	case s.op.Answer != nil:
-		body += fmt.Sprintf("\t%s, err := %s\n%s\tfmt.Printf(\"%%s\\n\", %s.Raw())\n", noun, call, failed, noun)
+		fmt.Fprintf(&b, "\t%s, err := %s\n%s\tfmt.Printf(\"%%s\\n\", %s.Raw())\n", noun, call, goFailed, noun)
 	default:
-		body += fmt.Sprintf("\tif err := %s; err != nil {\n\t\tlog.Fatal(err)\n\t}\n", call)
+		fmt.Fprintf(&b, "\terr = %s\n%s", call, goFailed)
 	}
-	text, err := format.Source([]byte("package main\n\nimport (\n" + goSampleImports(body) + ")\n\nfunc main() {\n" + body + "}\n"))
+	text, err := format.Source([]byte("package main\n\nimport (\n" + goSampleImports(b.String()) + ")\n\nfunc main() {\n" + b.String() + "}\n"))
 	return string(text), err
+}
+
+// goCall returns the call of the method.
+func (s *sample) goCall() string {
+	w := &goWriter{api: s.api}
+	args := []string{"ctx"}
+	for _, id := range s.path {
+		args = append(args, quote(id))
+	}
+	if len(s.op.Query) > 0 && len(s.op.Imports) == 0 {
+		params := make([]string, len(s.query))
+		for i := range s.query {
+			params[i] = goName(s.query[i].name) + ": " + goValueOf(w, &s.query[i].value)
+		}
+		args = append(args, "kickstand."+w.paramsName(s.group, s.op)+"{"+strings.Join(params, ", ")+"}")
+	}
+	if s.op.Body != nil {
+		args = append(args, goValueOf(w, &s.body))
+	}
+	return fmt.Sprintf("%s.%s.%s(%s)", s.api.Name, goName(s.group.Name), goName(s.op.Name), strings.Join(args, ", "))
 }
 
 // goSampleImports returns the imports of a program.
