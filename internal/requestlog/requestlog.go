@@ -40,6 +40,7 @@ const (
 	flushInterval = 2 * time.Second // an answered request is in the log after that time
 	chunk         = 100             // rows per transaction, so that other writers need not wait
 	slack         = 100             // rows beyond PerKey until they are deleted
+	maxText       = 1000            // bytes of a text of the client
 )
 
 // Rule is the kind of rule that refuses a request.
@@ -150,6 +151,7 @@ func (l *Log) Record(r Request) {
 	if l == nil {
 		return
 	}
+	r.Method, r.Path, r.Refusal.Needed = storable(r.Method), storable(r.Path), storable(r.Refusal.Needed)
 	of := outcome{r.Key.ID, r.Failed()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,6 +171,15 @@ func (l *Log) Record(r Request) {
 	}
 	b.requests = append(b.requests, r)
 	l.buffered++
+}
+
+// storable returns a client's text in a bounded form that every database accepts: one refused
+// row would drop the requests of other keys as well.
+func storable(s string) string {
+	if len(s) > maxText {
+		s = strings.Clone(s[:maxText])
+	}
+	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
 }
 
 // Run writes the buffer every few seconds until ctx ends, and then the rest. A failure is

@@ -251,3 +251,22 @@ func BenchmarkRecord(b *testing.B) {
 		l.Record(r)
 	}
 }
+
+// TestClientTexts: texts of clients are bounded, and none makes the requests of others lost.
+func TestClientTexts(t *testing.T) {
+	l := requestlog.Open(requestlog.Config{DB: dbtest.New(t)})
+	odd := request("a", 1, 403)
+	odd.Method, odd.Path = strings.Repeat("M", 5000), strings.Repeat("p", 5000)
+	odd.Refusal = requestlog.Refusal{Rule: requestlog.Scope, Needed: "a\x00\xff" + strings.Repeat("ä", 5000)}
+	l.Record(odd)
+	l.Record(request("b", 2, 200))
+	flush(t, l)
+	found, err := l.List(t.Context(), "o", requestlog.Query{Service: "helpdesk", Environment: "live"})
+	if err != nil || len(found) != 2 {
+		t.Fatalf("got %d requests, %v", len(found), err)
+	}
+	got := found[1]
+	if len(got.Method) != 1000 || len(got.Path) != 1000 || len(got.Refusal.Needed) > 1010 || !strings.HasPrefix(got.Refusal.Needed, "a\uFFFD\uFFFDä") {
+		t.Errorf("got %d, %d and %d bytes: %.20q", len(got.Method), len(got.Path), len(got.Refusal.Needed), got.Refusal.Needed)
+	}
+}

@@ -99,7 +99,7 @@ func (r *Request) loggedPath() string {
 			break
 		}
 		value := "*"
-		if given := strings.Join(raw[name], ","); r.route != nil && r.route.isSafe(name, given) {
+		if given := strings.Join(raw[name], ","); r.route != nil && len(given) <= maxLoggedPath && r.route.isSafe(name, given) {
 			value = url.QueryEscape(given)
 		}
 		b.WriteByte(separator)

@@ -195,6 +195,7 @@ func TestLoggedPath(t *testing.T) {
 		{"/nothing?limit=5", "/nothing?limit=*"},
 		{"/notes/" + long, ("/notes/" + long)[:300-len("/api/v1")]},
 		{"/notes?q=" + long, "/notes?q=*"},
+		{"/notes?limit=" + strings.Repeat("0", 5000) + "5", "/notes?limit=*"},
 	} {
 		n.Get(tt.path)
 		n.flush(t)
