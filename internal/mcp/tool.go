@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/net/http/httpguts"
 )
 
 // tool is an operation of an API as a tool.
@@ -241,6 +242,8 @@ func (t *tool) request(hr *http.Request, base string, raw json.RawMessage) (*htt
 			return nil, fmt.Errorf("the argument %s is not an id", name)
 		case a.in == "path":
 			path = strings.ReplaceAll(path, "{"+a.name+"}", value)
+		case a.in == "header" && !httpguts.ValidHeaderFieldValue(value):
+			return nil, fmt.Errorf("the argument %s has characters that a header cannot have", name)
 		case a.in == "header" && value != "":
 			header.Set(a.name, value)
 		case a.in == "query" && value != "":

@@ -113,6 +113,8 @@ func TestRequest(t *testing.T) {
 		{"list_notes", `[]`, "error: the arguments are not an object"},
 		{"create_note", `{"body":{"text":"a"},"idempotency_key":"k"}`, `POST /v1/notes Idempotency-Key=k {"text":"a"}`},
 		{"create_note", `{}`, "error: the argument body is required"},
+		{"list_notes", `{"x_subaccount_id":"a\u0000"}`, "error: the argument x_subaccount_id has characters that a header cannot have"},
+		{"create_note", `{"body":{},"idempotency_key":"a\r\nb"}`, "error: the argument idempotency_key has characters that a header cannot have"},
 		{"delete_note", `{"id":"a b?c#d"}`, "DELETE /v1/notes/a%20b%3Fc%23d"},
 		{"delete_note", `{"id":"a/file"}`, "error: the argument id is not an id"},
 		{"delete_note", `{"id":""}`, "error: the argument id is not an id"},
