@@ -124,13 +124,22 @@ func (p *pages) curl(kd *kind, q *requestlog.Request) string {
 	if q.Method == "HEAD" {
 		line += " -I"
 	} else if q.Method != "GET" {
-		line += " -X " + q.Method
+		line += " -X " + quotedMethod(q.Method)
 	}
 	line += " " + quoted(u.Scheme+"://"+u.Host+q.Path) + ` -H "Authorization: Bearer $KEY"`
 	if q.Method == "POST" || q.Method == "PUT" {
 		line += " -H 'Content-Type: application/json' -d @body.json"
 	}
 	return line
+}
+
+// quotedMethod quotes a method for a shell if it is a client's invention, which may have
+// characters with a meaning there: "`" and "|".
+func quotedMethod(method string) string {
+	if strings.ContainsFunc(method, func(c rune) bool { return c < 'A' || 'Z' < c }) {
+		return quoted(method)
+	}
+	return method
 }
 
 // explain describes in plain words why a request failed, and the next step.

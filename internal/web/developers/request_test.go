@@ -52,7 +52,9 @@ func TestKeyRequests(t *testing.T) {
 	h.admin.Page(path).Want("No requests in the log yet.", `curl -sS `+webtest.BaseURL+`/api/v1/key -H "Authorization: Bearer $KEY"`)
 	h.logRequest(k, requestlog.Request{RequestID: "first", Path: "/api/v1/tickets?q=*&limit=5", Status: 200, Duration: 1500 * time.Microsecond, Address: netip.MustParseAddr("192.0.2.7")})
 	h.logRequest(k, requestlog.Request{RequestID: "second", Method: "POST", Path: "/api/v1/ti'ck<b>ets", Status: 403, Code: "permission_denied", Refusal: requestlog.Refusal{Rule: requestlog.Level, Needed: "read_write"}})
+	h.logRequest(k, requestlog.Request{RequestID: "third", Method: "`id`|sh&", Status: 405, Code: "method_not_allowed"})
 	d := h.admin.Page(path)
+	d.Want("curl -sS -X '`id`|sh&' '")
 	d.Want("GET /api/v1/tickets?q=*&limit=5", "1.5 ms", "192.0.2.7", "200", `curl -sS '`+webtest.BaseURL+`/api/v1/tickets?q=*&limit=5' -H "Authorization: Bearer $KEY"`,
 		"Replace each *", "Request ID first",
 		"403", "permission_denied", "It needs the level Read and write.", "Change the level",
@@ -72,8 +74,8 @@ func TestKeyRequests(t *testing.T) {
 	if len(older) != 1 || len(d.WithAttr("data-label", "Request")) != 25 {
 		t.Fatalf("got %d links to older requests", len(older))
 	}
-	if rows := h.admin.Page(webtest.Attr(older[0], "href")).WithAttr("data-label", "Request"); len(rows) != 6 {
-		t.Errorf("the second page has %d requests, want 6", len(rows))
+	if rows := h.admin.Page(webtest.Attr(older[0], "href")).WithAttr("data-label", "Request"); len(rows) != 7 {
+		t.Errorf("the second page has %d requests, want 7", len(rows))
 	}
 	if w := h.admin.Get(path + "?before=x"); w.Code != 404 {
 		t.Errorf("a page that does not exist: got %d", w.Code)
@@ -135,7 +137,7 @@ func TestRemainingClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := keysPath + "/" + k.ID
-	h.admin.Page(path).Want("Used since the rotation", "The log has no request with this key since its rotation")
+	h.admin.Page(path).Want("Used since the rotation", "The log has no request with this key since its rotation.")
 	h.logRequest(k, requestlog.Request{Status: 200, Address: netip.MustParseAddr("198.51.100.2")})
 	d := h.admin.Page(path)
 	clients := d.WithAttr("data-label", "Requests in the log")
