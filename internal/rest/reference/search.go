@@ -33,13 +33,14 @@ func entries(api *clientgen.API, groups []group) []entry {
 	}
 	for _, g := range groups {
 		for _, o := range g.Operations {
-			text := o.ID
+			var text strings.Builder
+			text.WriteString(o.ID)
 			for _, fields := range [][]field{o.Parameters, o.Body, o.Answer} {
 				for _, f := range fields {
-					text += " " + f.Name
+					text.WriteString(" " + f.Name)
 				}
 			}
-			add(result{g.Path + "#" + o.ID, o.Summary, o.Method + " " + o.Template, strings.Join(o.Doc, " ")}, text, o.Needs)
+			add(result{g.Path + "#" + o.ID, o.Summary, o.Method + " " + o.Template, strings.Join(o.Doc, " ")}, text.String(), o.Needs)
 		}
 	}
 	for _, c := range rest.ErrorCodes() {
