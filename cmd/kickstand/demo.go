@@ -159,7 +159,7 @@ func (d shownDemo) print(w io.Writer) {
   sign in as    %s
   password      %s
   mailbox       %s
-  data          %s (made anew at every start)
+  data          %s (created again at every start)
 
   helpdesk API  %s
   key           %s
@@ -170,7 +170,7 @@ func (d shownDemo) print(w io.Writer) {
 Try next, each in another terminal in this folder:
 
   kickstand listen                                see webhooks arrive, verified
-  kickstand trigger sms                           a customer writes: a ticket is made
+  kickstand trigger sms                           a customer writes: a ticket is created
   kickstand trigger sms --text "Still waiting"    the same customer: the same ticket
   kickstand trigger email                         a customer sends a mail
   kickstand trigger payments --event invoice.payment_failed --to %s
