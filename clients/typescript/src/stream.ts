@@ -1,7 +1,7 @@
 import type { Deadline } from "./deadline.js";
 import { ConnectionError, KickstandError } from "./errors.js";
 
-/** The longest JSON text that is read, in characters. */
+/** The longest JSON text that is read: bytes of an answer, characters of a line. */
 const longest = 64 << 20;
 
 /** Returns the chunks of a body as text. Each one extends the deadline; the last one ends it. */
@@ -20,7 +20,15 @@ export async function* textChunks(response: Response, deadline: Deadline): Async
 }
 
 /** Returns the chunks of a body. Each one extends the deadline; the last one ends it. */
-export async function* byteChunks(response: Response, deadline: Deadline): AsyncGenerator<Uint8Array, void, undefined> {
+export function byteChunks(response: Response, deadline: Deadline): AsyncGenerator<Uint8Array, void, undefined> {
+  return readChunks(response, deadline, () => deadline.extend());
+}
+
+async function* readChunks(
+  response: Response,
+  deadline: Deadline,
+  onChunk: () => void,
+): AsyncGenerator<Uint8Array, void, undefined> {
   const reader = response.body?.getReader();
   let finished = false;
   try {
@@ -31,7 +39,7 @@ export async function* byteChunks(response: Response, deadline: Deadline): Async
       if (done) {
         break;
       }
-      deadline.extend();
+      onChunk();
       yield value;
     }
     finished = true;
@@ -43,18 +51,19 @@ export async function* byteChunks(response: Response, deadline: Deadline): Async
   }
 }
 
-/** Returns a whole body as text. */
+/** Returns a whole body as text, which must arrive before the deadline. */
 export async function readText(response: Response, deadline: Deadline): Promise<string> {
+  const decoder = new TextDecoder();
   const chunks: string[] = [];
   let size = 0;
-  for await (const chunk of textChunks(response, deadline)) {
+  for await (const chunk of readChunks(response, deadline, () => {})) {
     size += chunk.length;
     if (size > longest) {
       throw new KickstandError("The answer is larger than 64 MiB.");
     }
-    chunks.push(chunk);
+    chunks.push(decoder.decode(chunk, { stream: true }));
   }
-  return chunks.join("");
+  return chunks.join("") + decoder.decode();
 }
 
 /** Returns the values of NDJSON. Every line must end with a line break. */
@@ -67,7 +76,7 @@ export async function* jsonLines(chunks: AsyncIterable<string>): AsyncGenerator<
       throw new KickstandError("A line of the answer is larger than 64 MiB.");
     }
     for (const line of lines) {
-      if (line !== "") {
+      if (line.trim() !== "") {
         yield parseLine(line);
       }
     }

@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { inspect } from "node:util";
 
-import { type ClientOptions, Fleet, Helpdesk, KickstandError, type OrUnknown, version } from "../src/index.js";
+import { type ClientOptions, Fleet, Helpdesk, KickstandError, type OrUnknown, TimeoutError, version } from "../src/index.js";
 import type { TicketStatus } from "../src/index.js";
 import { collect, type Key, keyText, vectors } from "./vectors.js";
 
@@ -207,6 +207,35 @@ test("lists nothing twice", async () => {
   assert.equal((await list).data.length, 1);
   assert.equal((await collect(list)).length, 1);
   assert.equal(requests, 1);
+});
+
+test("refuses an answer without content instead of a list", async () => {
+  const client = new Helpdesk({ key, baseUrl, fetch: async () => new Response(null, { status: 204 }) });
+  await assert.rejects(client.tickets.list(), /not a list/);
+});
+
+test("limits the time of a whole answer", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let chunks = 0;
+  const slow: typeof fetch = async (_, init) => {
+    const body = new ReadableStream<Uint8Array>(
+      {
+        start: (controller) => init?.signal?.addEventListener("abort", () => controller.error(new Error("aborted"))),
+        pull: (controller) => {
+          if (++chunks > 9) {
+            return controller.close();
+          }
+          controller.enqueue(new TextEncoder().encode(" "));
+          t.mock.timers.tick(20_000); // less than the timeout
+        },
+      },
+      { highWaterMark: 0 },
+    );
+    return new Response(body);
+  };
+  const client = new Helpdesk({ key, baseUrl, fetch: slow, maxRetries: 0 });
+  await assert.rejects(client.tickets.get("tic-1"), TimeoutError);
+  assert.equal(chunks, 2);
 });
 
 test("has the version of the package", () => {
