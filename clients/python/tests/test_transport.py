@@ -123,6 +123,17 @@ class TransportTest(unittest.TestCase):
                 proceed.release()
         self.assertEqual(clock.time, 200)
 
+    def test_skips_interim_answers(self) -> None:
+        def handle(c: Connection) -> None:
+            for name in ("first", "second"):
+                c.read()
+                c.send(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n")
+                c.send(answer({"id": name}))
+
+        client = self.client(handle)
+        names = [client.tickets.get("t").id for _ in range(2)]
+        self.assertEqual(names, ["first", "second"])
+
     def test_raises_for_answers_that_are_cut_short(self) -> None:
         for text in (
             b"",

@@ -8,6 +8,7 @@ import select
 import socket
 import ssl
 from collections import deque
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from time import monotonic
 from typing import Any
@@ -135,7 +136,7 @@ class _Connection(HTTPConnection):
             self.sock.settimeout(self.timeout)
 
         def response_class(sock: socket.socket, **options: Any) -> HTTPResponse:
-            return HTTPResponse(_Socket(sock, deadline), **options)  # type: ignore
+            return _Answer(_Socket(sock, deadline), **options)  # type: ignore
 
         self.response_class = response_class  # type: ignore
 
@@ -156,6 +157,14 @@ class _PlainConnection(_Connection):
 
 class _TLSConnection(_Connection, HTTPSConnection):
     pass
+
+
+class _Answer(HTTPResponse):
+    """An answer after all interim ones. HTTPResponse itself skips those with status 100 only."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = super()._read_status()  # type: ignore
+        return version, HTTPStatus.CONTINUE if 100 < status < 200 else status, reason
 
 
 class _Socket:
