@@ -76,6 +76,14 @@ class WebhookTest(unittest.TestCase):
             with self.subTest(value[:9]), self.assertRaises(SignatureError):
                 webhooks.verify(body, headers, SECRET)
 
+    def test_compares_whole_seconds(self) -> None:
+        body = b'{"id":"1","event":"ticket.created","data":{}}'
+        headers = testing.sign(body, "a secret of sixteen or more", timestamp=1000)
+        secret = "a secret of sixteen or more"
+        webhooks.verify(body, headers, secret, tolerance=0, now=1000.9)
+        with self.assertRaises(SignatureError):
+            webhooks.verify(body, headers, secret, tolerance=0, now=1001.0)
+
     def test_refuses_signed_bodies_that_are_no_events(self) -> None:
         for body in (b"", b"\xff", b"[]", b'{"event":1}', b"[" * 100_000):
             with self.subTest(body[:9]), self.assertRaisesRegex(KickstandError, "not an event"):

@@ -63,7 +63,7 @@ def verify(
     wanted = [b"v1," + base64.b64encode(_mac(key, signed)) for key in keys]
     if not _matches(signatures.split(), wanted) or not _SECONDS.fullmatch(timestamp):
         raise _mismatch()
-    if abs((time.time() if now is None else now) - int(timestamp)) > tolerance:
+    if abs(int(time.time() if now is None else now) - int(timestamp)) > tolerance:
         raise SignatureError(
             f"The delivery's timestamp is more than {tolerance:g} seconds off.",
             "timestamp",
