@@ -213,7 +213,7 @@ module Kickstand
       private
 
       def read(&block)
-        raise EOFError, "the answer does not say its length" if @request.stream? && !@answer.chunked? && @length.nil?
+        raise EOFError, "the answer does not say its length" if @answer.is_a?(Net::HTTPSuccess) && !@answer.chunked? && @length.nil?
 
         inflate = Zlib::Inflate.new(16 + Zlib::MAX_WBITS) if @gzip
         count = 0
