@@ -133,13 +133,17 @@ func (l *lines) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readLine returns the next line without its line break, or io.EOF after the last.
+// readLine returns the next line that is not blank, or io.EOF after the last.
 func readLine(r *bufio.Reader) ([]byte, error) {
-	line, err := r.ReadBytes('\n')
-	if err == io.EOF && len(line) > 0 {
-		return nil, errCut
+	for {
+		line, err := r.ReadBytes('\n')
+		if err == io.EOF && len(line) > 0 {
+			return nil, errCut
+		}
+		if line = bytes.TrimSpace(line); err != nil || len(line) > 0 {
+			return line, err
+		}
 	}
-	return bytes.TrimSuffix(line, []byte("\n")), err
 }
 
 // export yields the records of an NDJSON stream. Until the first record has arrived, failures

@@ -89,6 +89,15 @@ func TestSlowLoop(t *testing.T) {
 	})
 }
 
+// An unchanged list is no page.
+func TestUnchangedList(t *testing.T) {
+	fleet := newFleet(t, piped(304, func(w *io.PipeWriter, _ <-chan struct{}) { w.Close() }))
+	page, err := fleet.Rides.List(t.Context(), kickstand.RideListParams{}, kickstand.WithIfNoneMatch(`"v1"`))
+	if page != nil || err != nil {
+		t.Errorf("page %v, error %v", page, err)
+	}
+}
+
 // A certificate that is not valid is an error at once: the next attempt would meet it again.
 func TestInvalidCertificate(t *testing.T) {
 	n := 0

@@ -124,7 +124,7 @@ func (v *Verifier) VerifyBody(body []byte, header http.Header, form Form) (*Even
 func (v *Verifier) check(matches func(secret string) bool) error {
 	matched := false
 	for _, secret := range v.Secrets {
-		if strings.TrimPrefix(secret, "whsec_") == "" {
+		if secret == "" || strings.HasPrefix(secret, "whsec_") && strings.TrimRight(secret, "=") == "whsec_" {
 			return errors.New("kickstand: the secret of the webhook is empty")
 		}
 		matched = matches(secret) || matched

@@ -126,6 +126,16 @@ func TestData(t *testing.T) {
 }
 
 // A receiver's own tests sign deliveries like the server.
+// Anybody could sign with a secret that has no key.
+func TestEmptySecret(t *testing.T) {
+	body := []byte(`{"id":"evt-1","event":"ticket.created","data":{}}`)
+	for _, secret := range []string{"", "whsec_", "whsec_=", "whsec_===="} {
+		if _, err := webhooks.Verify(body, webhookstest.Sign(body, secret, "evt-1", time.Now()), secret); err == nil {
+			t.Errorf("%q is accepted", secret)
+		}
+	}
+}
+
 func TestSign(t *testing.T) {
 	now := time.Unix(1795251600, 0)
 	body := []byte(`{"id":"evt-1","event":"ticket.created","created_at":"2026-11-21T09:00:00.000Z","data":{}}`)
