@@ -14,27 +14,38 @@ type Page[T any] struct {
 	HasMore    bool   `json:"has_more"`
 	NextCursor string `json:"next_cursor"`
 
-	next func(ctx context.Context, cursor string) (*Page[T], error)
+	cursor string // of this page; the first page has none
+	next   func(ctx context.Context, cursor string) (*Page[T], error)
 }
 
 // list sends a request for the first page of a list.
 func list[T any](ctx context.Context, c *client, r request) (*Page[T], error) {
 	page, err := call[Page[T]](ctx, c, r)
-	if err != nil {
+	switch {
+	case err != nil || page == nil:
 		return nil, err
+	case page.Data == nil:
+		return nil, errors.New("kickstand: the answer is not a list")
 	}
 	page.next = func(ctx context.Context, cursor string) (*Page[T], error) {
 		next := r
 		next.params = cursorParams{r.params, cursor}
-		return list[T](ctx, c, next)
+		page, err := list[T](ctx, c, next)
+		if page != nil {
+			page.cursor = cursor
+		}
+		return page, err
 	}
 	return page, nil
 }
 
 // Next returns the next page, with the same filters, or nil after the last.
 func (p *Page[T]) Next(ctx context.Context) (*Page[T], error) {
-	if !p.HasMore || p.NextCursor == "" {
+	if !p.HasMore {
 		return nil, nil
+	}
+	if p.NextCursor == "" || p.NextCursor == p.cursor {
+		return nil, errors.New("kickstand: the list has more records, but no new cursor")
 	}
 	return p.next(ctx, p.NextCursor)
 }
@@ -71,6 +82,9 @@ func modify[T, U any](opts []CallOption, get func([]CallOption) (*T, error), cha
 			WithOnResponse(func(r *Response) { etag = r.ETag })))
 		if err != nil {
 			return nil, err
+		}
+		if etag == "" {
+			return nil, errors.New("kickstand: the record has no ETag, so a change could overwrite others")
 		}
 		changes, err := change(record)
 		if err != nil {

@@ -2,7 +2,9 @@ package kickstand
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -107,8 +109,9 @@ func otherProblem(resp *http.Response, detail string) *Problem {
 // retryAfter returns the wait that an answer asks for.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	text := h.Get("Retry-After")
-	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return time.Duration(n) * time.Second, true
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(n, math.MaxInt64/uint64(time.Second))) * time.Second, true
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {

@@ -393,6 +393,8 @@ func checkError(t *testing.T, v *vector, err error) {
 		kind = "connection"
 	case errors.As(err, &timeout):
 		kind = "timeout"
+	case len(v.Exchanges) > 0:
+		kind = "answer"
 	}
 	if kind != v.Error["kind"] {
 		t.Fatalf("an error of kind %s: %v, expected %v", kind, err, v.Error)

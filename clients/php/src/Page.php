@@ -41,21 +41,24 @@ final class Page implements \IteratorAggregate
         if (!$this->hasMore) {
             return null;
         }
-        $cursor = $this->nextCursor ?? throw new KickstandException('The page has a next one, but no cursor.');
-        return ($this->fetch)($cursor);
+        if ($this->nextCursor === null || $this->nextCursor === '') {
+            throw new KickstandException('The list has more records, but no new cursor.');
+        }
+        return ($this->fetch)($this->nextCursor);
     }
 
     /** @return \Generator<int, T> */
     public function getIterator(): \Generator
     {
-        for ($page = $this; $page !== null; $page = $next) {
+        $cursor = null; // of the page
+        for ($page = $this; $page !== null; $page = $page->nextPage()) {
             foreach ($page->data as $record) {
                 yield $record;
             }
-            $next = $page->nextPage();
-            if ($next?->hasMore && $next->nextCursor === $page->nextCursor) {
-                throw new KickstandException('The next page has the cursor of the one before it.');
+            if ($page->hasMore && $page->nextCursor === $cursor && $cursor !== null) {
+                throw new KickstandException('The list has more records, but no new cursor.');
             }
+            $cursor = $page->nextCursor;
         }
     }
 }

@@ -167,6 +167,7 @@ final class ExchangesTest extends TestCase
             $error instanceof TimeoutException => 'timeout',
             $error instanceof ConnectionException => 'connection',
             $error instanceof \InvalidArgumentException => 'argument',
+            get_class($error) === KickstandException::class => 'answer',
             default => get_class($error),
         };
         $this->assertSame($expected->kind, $kind, $error->getMessage());

@@ -235,8 +235,11 @@ class VectorTest(unittest.TestCase):
             "connection": kickstand.APIConnectionError,
             "timeout": kickstand.APITimeoutError,
             "argument": (ValueError, TypeError),
+            "answer": kickstand.KickstandError,
         }
         self.assertIsInstance(error, kinds[want["kind"]])
+        if want["kind"] == "answer":
+            self.assertIs(type(error), kickstand.KickstandError)
         if want["kind"] == "connection":
             self.assertNotIsInstance(error, kickstand.APITimeoutError)
         if not isinstance(error, kickstand.ProblemError):

@@ -44,10 +44,8 @@ class PageTest < Minitest::Test
     end
   end
 
-  def test_ends_without_a_cursor
-    client, = helpdesk(json(200, { data: [{ id: "a" }], has_more: true, next_cursor: nil }))
-    page = client.tickets.list
-    refute_predicate page, :has_more?
-    assert_nil page.next_page
+  def test_refuses_an_answer_without_content
+    client, = helpdesk(json(204, nil))
+    assert_match(/not a list/, assert_raises(Kickstand::Error) { client.tickets.list }.message)
   end
 end

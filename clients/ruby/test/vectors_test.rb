@@ -213,6 +213,7 @@ class ExchangesTest < Minitest::Test
     when "argument" then assert_kind_of ArgumentError, error
     when "timeout" then assert_kind_of Kickstand::TimeoutError, error
     when "connection" then assert_instance_of Kickstand::ConnectionError, error
+    when "answer" then assert_instance_of Kickstand::Error, error
     when "problem"
       assert_kind_of Kickstand::Problem, error
       (expected.keys - ["kind"]).each { |name| assert_subset expected[name], Vectors.plain(error.public_send(name)) }

@@ -55,7 +55,7 @@ export async function readProblem(response: Response, deadline: Deadline, now: n
   const wait = retryAfter(response.headers.get("retry-after"), now);
   const isProblem = /^application\/problem\+json\b/i.test(response.headers.get("content-type") ?? "");
   const value = parseJSON(await readText(response, deadline));
-  if (!isProblem || typeof value !== "object" || value === null) {
+  if (!isProblem || typeof value !== "object" || value === null || Array.isArray(value)) {
     return plainProblem(response, `The server answered with status ${response.status}.`, wait);
   }
   const problem = value as Record<string, unknown>;
@@ -63,7 +63,7 @@ export async function readProblem(response: Response, deadline: Deadline, now: n
     status: response.status,
     code: string(problem["code"]),
     title: string(problem["title"]),
-    detail: string(problem["detail"]),
+    detail: string(problem["detail"]) || `The server answered with status ${response.status}.`,
     type: string(problem["type"]),
     requestId: string(problem["request_id"]),
     errors: Array.isArray(problem["errors"]) ? (problem["errors"] as FieldError[]) : [],

@@ -1,7 +1,7 @@
 import { type AnswerInfo, answerInfo, readJSON, readProblem } from "./answer.js";
 import { checkKey, checkOrigin, environment, refuseBrowsers } from "./configuration.js";
 import { Deadline } from "./deadline.js";
-import { ProblemError } from "./errors.js";
+import { KickstandError, ProblemError } from "./errors.js";
 import { Import } from "./import.js";
 import { type ListBody, Page, type PagePromise, pagePromise } from "./page.js";
 import { buildPath, buildQuery, checkHeader, type Operation } from "./request.js";
@@ -103,7 +103,7 @@ export class Core {
   list<T>(operation: Operation, ids: string[], query: object = {}, options: CallOptions = {}): PagePromise<T> {
     const load = async (cursor?: string): Promise<Page<T>> => {
       const params = cursor === undefined ? query : { ...query, cursor };
-      return new Page(await this.json<ListBody<T>>(operation, ids, params, undefined, options), load);
+      return new Page(await this.json<ListBody<T>>(operation, ids, params, undefined, options), cursor, load);
     };
     return pagePromise(load());
   }
@@ -167,6 +167,9 @@ export class Core {
         return readJSON<T>(response, deadline);
       };
       const record = await this.#execute({ operation: get, ids, options }, read);
+      if (ifMatch === undefined) {
+        throw new KickstandError("The record has no ETag, so a change could overwrite others.");
+      }
       const body = await change(record);
       try {
         return await this.json<T>(update, ids, undefined, body, { ...options, ifMatch });

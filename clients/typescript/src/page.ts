@@ -1,3 +1,5 @@
+import { KickstandError } from "./errors.js";
+
 /** The body of a list on the wire. */
 export interface ListBody<T> {
   readonly data: T[];
@@ -10,9 +12,15 @@ export class Page<T> implements AsyncIterable<T> {
   readonly data: readonly T[];
   readonly has_more: boolean;
   readonly next_cursor: string | null;
+  readonly #cursor: string | undefined;
   readonly #load: (cursor: string) => Promise<Page<T>>;
 
-  constructor(body: ListBody<T>, load: (cursor: string) => Promise<Page<T>>) {
+  /** cursor is that of this page; the first page has none. */
+  constructor(body: ListBody<T>, cursor: string | undefined, load: (cursor: string) => Promise<Page<T>>) {
+    if (!Array.isArray(body?.data)) {
+      throw new KickstandError("The answer is not a list.");
+    }
+    this.#cursor = cursor;
     this.data = body.data;
     this.has_more = body.has_more;
     this.next_cursor = body.next_cursor;
@@ -21,7 +29,13 @@ export class Page<T> implements AsyncIterable<T> {
 
   /** Requests the next page with the same parameters. Null after the last page. */
   async nextPage(): Promise<Page<T> | null> {
-    return this.has_more && this.next_cursor !== null ? this.#load(this.next_cursor) : null;
+    if (!this.has_more) {
+      return null;
+    }
+    if (!this.next_cursor || this.next_cursor === this.#cursor) {
+      throw new KickstandError("The list has more records, but no new cursor.");
+    }
+    return this.#load(this.next_cursor);
   }
 
   /** Returns this page and all later ones. */

@@ -55,7 +55,7 @@ export function retryWait(error: unknown, n: number, random: number, longest: nu
 /** Returns the seconds of a Retry-After header, or null if it has none. */
 export function retryAfter(header: string | null, now: number): number | null {
   const value = header?.trim() ?? "";
-  if (/^\d{1,9}$/.test(value)) {
+  if (/^\d+$/.test(value)) {
     return Number(value);
   }
   if (/^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(value)) {

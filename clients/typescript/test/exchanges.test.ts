@@ -188,10 +188,14 @@ function assertError(error: unknown, want: { kind: string; [member: string]: unk
     connection: ConnectionError,
     timeout: TimeoutError,
     argument: TypeError,
+    answer: KickstandError,
   };
   const kind = kinds[want.kind] ?? assert.fail(want.kind);
   assert.ok(error instanceof kind, `error is ${error}, want ${want.kind}`);
   assert.equal(error instanceof KickstandError, want.kind !== "argument");
+  if (want.kind === "answer") {
+    assert.equal(Object.getPrototypeOf(error), KickstandError.prototype);
+  }
   if (error instanceof ProblemError) {
     const { kind: _, ...members } = want;
     const got = { ...error, message: error.message, request_id: error.requestId, retry_after: error.retryAfter };

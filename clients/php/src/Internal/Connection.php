@@ -349,7 +349,7 @@ final class Connection
     private function problem(Response $response): ProblemException
     {
         $json = null;
-        if (str_starts_with($response->headers['content-type'] ?? '', 'application/problem+json')) {
+        if (stripos($response->headers['content-type'] ?? '', 'application/problem+json') === 0) {
             try {
                 $json = Json::decode(self::text($response));
             } catch (\JsonException) {

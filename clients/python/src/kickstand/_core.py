@@ -339,7 +339,7 @@ class Core:
     def _problem(self, response: Response) -> ProblemError:
         text = _read(response)
         document: object = None
-        if "json" in response.headers.get("content-type", ""):
+        if "json" in response.headers.get("content-type", "").lower():
             try:
                 document = decode_json(text)
             except ValueError:
@@ -356,8 +356,8 @@ class Core:
 
     def _retry_after(self, value: str) -> float | None:
         """Return the seconds of a Retry-After: a number, or the time until a date."""
-        if re.fullmatch(r"[0-9]{1,9}", value):
-            return int(value)
+        if re.fullmatch(r"[0-9]+", value):
+            return float(value)
         if not value:
             return None
         from email.utils import parsedate_to_datetime

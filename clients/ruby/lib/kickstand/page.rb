@@ -19,16 +19,18 @@ module Kickstand
 
     # @param raw [Hash{String => Object}]
     # @param record [Class] of the records
+    # @param cursor [String, nil] of this page; the first page has none
     # @yieldparam cursor [String]
     # @yieldreturn [Page] the page of the cursor
     # @api private
-    def initialize(raw, record, &fetch)
-      items = raw["data"]
+    def initialize(raw, record, cursor = nil, &fetch)
+      items = raw && raw["data"]
       raise Error, "the answer is not a list" unless items.is_a?(Array) && items.all?(Hash)
 
       @data = items.map { |item| record.new(item) }.freeze
       @next_cursor = raw["next_cursor"]
-      @has_more = raw["has_more"] == true && !@next_cursor.nil?
+      @has_more = raw["has_more"] == true
+      @cursor = cursor
       @fetch = fetch
       freeze
     end
@@ -38,7 +40,10 @@ module Kickstand
 
     # @return [Page, nil] nil after the last page
     def next_page
-      @fetch.call(next_cursor) if has_more?
+      return unless has_more?
+      raise Error, "the list has more records, but no new cursor" if [nil, "", @cursor].include?(next_cursor)
+
+      @fetch.call(next_cursor)
     end
 
     # Goes through the records of this page and all following ones.

@@ -27,7 +27,7 @@ module Kickstand
 
     def list_page(path, record, query:, limit:, cursor:, options:)
       raw = @http.json("GET", path, query: { **query, "limit" => limit, "cursor" => cursor }, options:)
-      Page.new(raw, record) { |following| list_page(path, record, query:, limit:, cursor: following, options:) }
+      Page.new(raw, record, cursor) { |following| list_page(path, record, query:, limit:, cursor: following, options:) }
     end
 
     def segment(value) = Wire.segment(value)
