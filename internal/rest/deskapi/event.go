@@ -28,7 +28,10 @@ var eventRecord = &schema.Record{Name: "event", Doc: "An event as delivered to w
 
 // eventData has the records of any event.
 var eventData = &schema.Record{Name: "event.data", Members: []schema.Member{
-	{Name: "ticket", Type: eventTicket, Sometimes: true},
+	{Name: "ticket", Type: eventTicket, Sometimes: true, Example: map[string]any{
+		"id": "019aa0f2-8c1d-7a10-8a0b-2f8f3f6f7a90", "number": 42, "subject": "Where is my bicycle?", "status": "open", "priority": "normal", "channel": "email",
+		"customer": map[string]any{"id": "019aa0f2-8c1d-7b44-b1c8-90a0b7f5e2c1", "email": "alex@example.com"}, "assignee": nil, "url": "https://help.example.com/tickets/42",
+	}},
 	{Name: "message", Type: eventMessage, Sometimes: true},
 	{Name: "customer", Type: eventCustomer, Sometimes: true},
 	{Name: "sla", Type: eventSLA, Sometimes: true},
