@@ -106,8 +106,8 @@ type API struct {
 	Environment Environment
 }
 
-// Identify returns the key of a token, whatever its status; false if there is none. It serves
-// the answer to a refused request, which Authenticate does not accept, and its log.
+// Identify returns the key of a token, whatever its status; false if there is none. Use it to
+// explain and log a request that Authenticate refuses, never to allow one.
 func (s *Service) Identify(ctx context.Context, token string) (*Key, bool) {
 	t, err := Parse(token)
 	if err != nil {

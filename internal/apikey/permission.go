@@ -49,8 +49,8 @@ func (c Catalogue) find(resource string) (Resource, bool) {
 	return Resource{}, false
 }
 
-// Nameable reports whether a map of grants may name a resource.
-func (c Catalogue) Nameable(resource string) bool {
+// Grantable reports whether permissions by resource can include a resource.
+func (c Catalogue) Grantable(resource string) bool {
 	r, ok := c.find(resource)
 	return ok && r.named()
 }

@@ -2,8 +2,8 @@
 // the OpenAPI documents in docs/api.
 //
 // [Read] turns the documents into [API] values, which name every group, method and type once
-// for all languages. [Generate] passes them to one emitter per language. The hand-written part
-// of each library, which sends requests, is not its concern.
+// for all languages. [Generate] passes them to one emitter per language. Emitters write
+// no code that sends requests: that part of each library is written by hand.
 package clientgen
 
 import "encoding/json"

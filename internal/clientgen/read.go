@@ -465,7 +465,7 @@ func (r *reader) record(s *schema, input bool, name, path string) (Type, error) 
 	t := Type{Kind: KindRecord, Record: name}
 	if known := r.records[name]; known != nil {
 		if known.Schema != path || known.Input != input {
-			return t, fmt.Errorf("%s and %s are both called %s", path, known.Schema, name)
+			return t, fmt.Errorf("%s and %s have the same name %s", path, known.Schema, name)
 		}
 		return t, nil
 	}
@@ -618,7 +618,7 @@ func prefixFleet(fleet *API) error {
 	slices.SortFunc(fleet.Enums, func(a, b Enum) int { return cmp.Compare(a.Name, b.Name) })
 	for _, n := range fleetNames {
 		if !used[n] {
-			return fmt.Errorf("fleetNames has %s, which the fleet has not", n)
+			return fmt.Errorf("fleetNames has %s, which is not a name of the fleet", n)
 		}
 	}
 	return nil

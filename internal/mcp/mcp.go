@@ -4,7 +4,7 @@
 // A tool is an operation of the OpenAPI document: its name, input and description come from
 // there. A call becomes a request of that operation, which [rest.API] serves like any other: the
 // key's permissions, subaccounts, addresses and limits apply, the request log and the audit log
-// have it. So nothing can be done here that cannot be done there.
+// have it. A tool can do nothing that the REST API would refuse.
 //
 // The key selects the API: the helpdesk's, the fleet's or the sandbox's. Its permissions select
 // the listed tools. Tools that change something exist only if the URL has write=true.

@@ -22,7 +22,7 @@ type Relay struct {
 }
 
 // Run reads the tools that the key may call, once, and serves them until in ends or ctx ends.
-// Messages are lines of JSON. The error reports a server that is away or refuses the key.
+// Messages are lines of JSON. The error reports a server that is unreachable or refuses the key.
 func (c *Relay) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	remote := &remoteSession{relay: c}
 	session, err := remote.open(ctx)

@@ -38,7 +38,7 @@ func (t *tool) allowed(keys *apikey.Service, k *apikey.Key) bool {
 	return t.permission == "" || keys.Allows(k, resource, apikey.Action(action))
 }
 
-// document is the part of an OpenAPI document that tools are made of.
+// document is the part of an OpenAPI document that tools need.
 type document struct {
 	Paths      map[string]map[string]operation
 	Components struct {
@@ -82,7 +82,7 @@ func readTools(text []byte) ([]*tool, error) {
 	var tools []*tool
 	for path, methods := range d.Paths {
 		for method, o := range methods {
-			if o.answersOther() {
+			if o.answersNonJSON() {
 				continue
 			}
 			t, err := d.tool(strings.ToUpper(method), path, &o)
@@ -96,8 +96,8 @@ func readTools(text []byte) ([]*tool, error) {
 	return tools, nil
 }
 
-// answersOther reports whether a successful answer is not JSON.
-func (o *operation) answersOther() bool {
+// answersNonJSON reports whether a successful answer is not JSON.
+func (o *operation) answersNonJSON() bool {
 	for status, r := range o.Responses {
 		if _, ok := r.Content[jsonType]; strings.HasPrefix(status, "2") && len(r.Content) > 0 && !ok {
 			return true
@@ -166,8 +166,8 @@ func argumentName(p parameter) string {
 	return name
 }
 
-// inline returns a schema with its references replaced, since few clients follow them. A record
-// in itself, within the records of above, becomes any object.
+// inline returns a schema with its references replaced, since few clients follow them. above
+// has the enclosing records: one of them within itself becomes any object.
 func (d *document) inline(of any, above []string) any {
 	switch of := of.(type) {
 	case map[string]any:

@@ -11,7 +11,8 @@ type object = map[string]any
 
 // Components collects the OpenAPI schemas of records. A record has a schema for answers, with its
 // name, and others for bodies, which list only the members that a client can set: "ticket",
-// "ticket_create", "ticket_update"; a record that is only a body has only that one, with its name. Objects nested in records have schemas too: "ticket_assignee",
+// "ticket_create", "ticket_update"; a record that is only a body has only that one, with its name.
+// Objects nested in records have schemas too: "ticket_assignee",
 // "position", and in bodies "position_input".
 type Components struct {
 	Schemas object
@@ -60,15 +61,15 @@ func (d *Components) Ref(r *Record, as string) (object, error) {
 			members = append(slices.DeleteFunc(members, func(own Member) bool { return own.Name == m.Name }), m)
 		}
 	}
-	o := shape{name: r.SchemaName(), base: r.SchemaName(), owner: r.Name, doc: r.Doc, members: members, as: as}
+	o := objectSchema{name: r.SchemaName(), base: r.SchemaName(), owner: r.Name, doc: r.Doc, members: members, as: as}
 	if as == "input" || as != "" && d.answers[r] {
 		o.name += "_" + as
 	}
 	return d.object(o)
 }
 
-// shape is an object that gets a schema.
-type shape struct {
+// objectSchema is an object that gets a schema.
+type objectSchema struct {
 	name    string // of the schema
 	base    string // begins the names of objects nested in it
 	owner   string // what it is named for
@@ -78,7 +79,7 @@ type shape struct {
 }
 
 // object returns a reference to the schema of an object.
-func (d *Components) object(o shape) (object, error) {
+func (d *Components) object(o objectSchema) (object, error) {
 	ref := object{"$ref": "#/components/schemas/" + o.name}
 	if d.Schemas[o.name] != nil {
 		if d.owners[o.name] != o.owner {
@@ -99,7 +100,7 @@ func (d *Components) object(o shape) (object, error) {
 }
 
 // fields returns the schema of an object.
-func (d *Components) fields(o shape) (object, error) {
+func (d *Components) fields(o objectSchema) (object, error) {
 	as := o.as
 	properties := object{}
 	var required []string
@@ -210,7 +211,7 @@ func (d *Components) schema(t *Type, name, as string) (object, error) {
 		}
 		return s, nil
 	case kindObject:
-		o := shape{name: name, base: name, owner: name, members: t.members, as: as}
+		o := objectSchema{name: name, base: name, owner: name, members: t.members, as: as}
 		if as != "" {
 			o.as = "input"
 			o.name += "_input"

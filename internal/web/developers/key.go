@@ -133,7 +133,7 @@ func actor(a audit.Actor) string {
 	case a.Type == audit.Key:
 		return "an API key"
 	case a.Type == audit.System || a.Type == audit.Operator:
-		return "who runs the server"
+		return "the operator"
 	}
 	return "somebody"
 }

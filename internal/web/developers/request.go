@@ -133,7 +133,7 @@ func (p *pages) curl(kd *kind, q *requestlog.Request) string {
 	return line
 }
 
-// quotedMethod quotes a method for a shell if it is a client's invention, which may have
+// quotedMethod quotes a method for a shell if it is not a standard one, because it may have
 // characters with a meaning there: "`" and "|".
 func quotedMethod(method string) string {
 	if strings.ContainsFunc(method, func(c rune) bool { return c < 'A' || 'Z' < c }) {
@@ -206,7 +206,7 @@ func explainResource(k *apikey.Key, kd *kind, needed, edit string) refusalText {
 	switch {
 	case kd.Catalogue.Allows(k.Permissions, resource, apikey.Action(action)):
 		return refusalText{Text: text + " It is now."}
-	case k.Resources.Named != nil && !kd.Catalogue.Nameable(resource):
+	case k.Resources.Named != nil && !kd.Catalogue.Grantable(resource):
 		return refusalText{text + " A key with a list of resources cannot: remove the list and set a level.", edit, "Change permissions"}
 	case k.Level == apikey.ReadOnly && apikey.Action(action) != apikey.Read:
 		return refusalText{text + " Add the action, and change the level: " + levels[k.Level] + " does not allow it either.", edit, "Change permissions"}
