@@ -158,5 +158,5 @@ func write(w http.ResponseWriter, contentType, policy string, body []byte) {
 
 func (b *Mailbox) fail(w http.ResponseWriter, r *http.Request, err error) {
 	b.log.ErrorContext(r.Context(), "mailbox not shown", "path", r.URL.Path, "error", err)
-	http.Error(w, "The mailbox cannot be read; the log says why.", http.StatusInternalServerError)
+	http.Error(w, "The mailbox cannot be read; the server's log has the reason.", http.StatusInternalServerError)
 }

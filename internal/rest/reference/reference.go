@@ -63,7 +63,7 @@ func New(c Config) http.Handler {
 			s, err := open()
 			if err != nil {
 				c.Logger.ErrorContext(r.Context(), "reference not rendered", "path", c.Path, "error", err)
-				http.Error(w, "This page cannot be shown; the log says why.", http.StatusInternalServerError)
+				http.Error(w, "This page cannot be shown; the server's log has the reason.", http.StatusInternalServerError)
 				return
 			}
 			serve(s, w, r)
@@ -165,7 +165,7 @@ func (s *site) serveOverview(w http.ResponseWriter, r *http.Request) {
 	text, err := execute("results", page)
 	if err != nil {
 		s.c.Logger.ErrorContext(r.Context(), "search results not rendered", "path", s.c.Path, "error", err)
-		http.Error(w, "This page cannot be shown; the log says why.", http.StatusInternalServerError)
+		http.Error(w, "This page cannot be shown; the server's log has the reason.", http.StatusInternalServerError)
 		return
 	}
 	serve(w, http.StatusOK, text)

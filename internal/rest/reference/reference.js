@@ -44,7 +44,7 @@ if (select) {
     const key = prompt("A sandbox key begins with sk_test_.")?.trim();
     if (!key) return;
     if (!/^sk_test_[0-9A-Za-z]+$/.test(key)) {
-      alert("This is no sandbox key. It must begin with sk_test_.");
+      alert("This is not a sandbox key. It must begin with sk_test_.");
       return;
     }
     const others = storedKeys().filter((k) => k.key !== key);

@@ -130,7 +130,7 @@ func TestSearch(t *testing.T) {
 // TestUnreadable: a document that cannot be read is an error of this page only.
 func TestUnreadable(t *testing.T) {
 	h := reference.New(reference.Config{Path: "/docs", Name: "fleet", Document: func() ([]byte, error) { return []byte("{"), nil }})
-	if w := get(h, "/docs"); w.Code != 500 || !strings.Contains(w.Body.String(), "the log says why") {
+	if w := get(h, "/docs"); w.Code != 500 || !strings.Contains(w.Body.String(), "the server's log has the reason") {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
