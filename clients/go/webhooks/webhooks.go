@@ -87,9 +87,9 @@ func (v *Verifier) Verify(body []byte, header http.Header) (*Event, error) {
 	if err := v.check(matches); err != nil {
 		return nil, err
 	}
-	seconds, err := strconv.ParseInt(timestamp, 10, 64)
+	seconds, err := strconv.ParseUint(timestamp, 10, 53)
 	if err != nil {
-		return nil, ErrTimestamp
+		return nil, ErrSignature
 	}
 	now, tolerance := time.Now, v.Tolerance
 	if v.Now != nil {
@@ -98,7 +98,7 @@ func (v *Verifier) Verify(body []byte, header http.Header) (*Event, error) {
 	if tolerance == 0 {
 		tolerance = 5 * time.Minute
 	}
-	if off := now().Sub(time.Unix(seconds, 0)).Abs().Truncate(time.Second); off > tolerance {
+	if off := now().Sub(time.Unix(int64(seconds), 0)).Abs().Truncate(time.Second); off > tolerance {
 		return nil, ErrTimestamp
 	}
 	return eventOf(body, id)
@@ -146,6 +146,9 @@ func eventOf(body []byte, id string) (*Event, error) {
 	}
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, fmt.Errorf("kickstand: decode the event: %w", err)
+	}
+	if in.Event == "" {
+		return nil, errors.New("kickstand: the delivery is signed, but is not an event")
 	}
 	e := &Event{ID: in.ID, Name: in.Event, At: in.CreatedAt, Data: in.Data, raw: append(json.RawMessage(nil), body...)}
 	if in.Timestamp != nil { // form A

@@ -126,6 +126,16 @@ func TestData(t *testing.T) {
 }
 
 // A receiver's own tests sign deliveries like the server.
+// A body can be signed and still be no event.
+func TestNoEvent(t *testing.T) {
+	for _, body := range []string{"", "null", "[]", "{}", `{"event":5}`} {
+		h := webhookstest.Sign([]byte(body), "a secret of sixteen or more", "evt-1", time.Now())
+		if e, err := webhooks.Verify([]byte(body), h, "a secret of sixteen or more"); err == nil {
+			t.Errorf("%q is the event %v", body, e)
+		}
+	}
+}
+
 // Anybody could sign with a secret that has no key.
 func TestEmptySecret(t *testing.T) {
 	body := []byte(`{"id":"evt-1","event":"ticket.created","data":{}}`)

@@ -77,7 +77,7 @@ class WebhooksTest < Minitest::Test
   end
 
   def test_reports_a_signed_body_that_is_no_event
-    ["[]", "no json", "\xFF"].each do |body|
+    ["[]", "{}", '{"event":5}', "no json", "\xFF"].each do |body|
       error = assert_raises(Kickstand::Error) { verify(Kickstand::Testing.sign(body, secret: SECRET), body:) }
       refute_kind_of Kickstand::SignatureError, error
     end

@@ -1,5 +1,5 @@
 import { encodeBase64 } from "./attachment.js";
-import { SignatureError } from "./errors.js";
+import { KickstandError, SignatureError } from "./errors.js";
 import type { WebhookPayload } from "./helpdesk.js";
 
 /** The body of a delivery in form A, with the id of its header. */
@@ -158,5 +158,14 @@ function concat(a: Uint8Array, b: Uint8Array): Uint8Array {
 /** Form A has its id in the header only. */
 function readEvent<T>(body: DeliveryBody, id: string): T {
   const text = typeof body === "string" ? body : new TextDecoder().decode(body);
-  return { id, ...JSON.parse(text) } as T;
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    value = undefined;
+  }
+  if (typeof value !== "object" || value === null || !("event" in value) || typeof value.event !== "string") {
+    throw new KickstandError("The delivery is signed, but is not an event.");
+  }
+  return { id, ...value } as T;
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { SignatureError, webhooks } from "../src/index.js";
+import { KickstandError, SignatureError, webhooks } from "../src/index.js";
 import { sign } from "../src/testing.js";
 import { assertIncludes, vectors } from "./vectors.js";
 
@@ -43,6 +43,14 @@ test("signs deliveries for tests", async () => {
   assert.equal((await webhooks.verifyBody(body, headers, secret, "b")).id, "evt-1");
   const flat = await sign(body, secret, { at, form: "a" });
   assert.equal((await webhooks.verifyBody(body, flat, secret, "a")).event, "ticket.created");
+});
+
+test("refuses a signed body that is no event", async () => {
+  const secret = "a secret for this test only";
+  for (const body of ["", "null", "[]", "{}", `{"event":5}`]) {
+    const isRefused = (error: unknown) => error instanceof KickstandError && !(error instanceof SignatureError);
+    await assert.rejects(webhooks.verify(body, await sign(body, secret), secret), isRefused, body);
+  }
 });
 
 test("refuses an empty secret", async () => {

@@ -56,7 +56,7 @@ module Kickstand
       id, timestamp, signatures = %w[webhook-id webhook-timestamp webhook-signature].map { |name| Signature.header(headers, name) }
       expected = keys.map { |key| Signature.standard(key, id, timestamp, body) }
       raise SignatureError.new("the signature does not match the body and the secret", :signature) unless
-        Signature.match?(expected, signatures.split) && timestamp.match?(/\A\d+\z/)
+        Signature.match?(expected, signatures.split) && timestamp.match?(/\A\d{1,15}\z/)
       raise SignatureError.new("the timestamp is more than #{tolerance} seconds off", :timestamp) if
         (now.to_i - timestamp.to_i).abs > tolerance
 
@@ -84,7 +84,7 @@ module Kickstand
     # @api private
     def event(body, id)
       raw = Wire.parse(body)
-      raise Error, "the body of the delivery is not a JSON object" unless raw.is_a?(Hash)
+      raise Error, "the delivery is signed, but is not an event" unless raw.is_a?(Hash) && raw["event"].is_a?(String)
 
       Event.new(raw.key?("id") || id.nil? ? raw : { "id" => id, **raw })
     rescue JSON::ParserError
