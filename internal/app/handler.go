@@ -29,46 +29,20 @@ func (a *App) openHandler() (err error) {
 }
 
 func (a *App) newHandler() (http.Handler, error) {
-	base := a.base
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", a.healthz)
 	mux.Handle("GET /readyz", a.openReadiness())
 	if !a.config.Web {
 		return a.config.withHeaders(mux), nil
 	}
-	gate := &browser.SessionAuth{Accounts: a.Accounts, Secure: base.Scheme == "https", TrustedProxies: a.config.TrustedProxies}
+	gate := &browser.SessionAuth{Accounts: a.Accounts, Secure: a.base.Scheme == "https", TrustedProxies: a.config.TrustedProxies}
 	a.Inbound.Register(mux)
-	procedures := rpc.New(rpc.Config{
-		Procedures: slices.Concat(
-			rpc.AccountProcedures(a.Accounts, gate),
-			rpc.FactorProcedures(a.Factors, gate),
-			rpc.MemberProcedures(a.Accounts, gate),
-			rpc.BillingProcedures(a.Billing),
-			rpc.WebhookProcedures(a.Webhooks),
-			rpc.SLAProcedures(a.Desk),
-		),
-		Authenticate: gate.AuthenticateRestricted, Authorize: rpc.Authorize, RequireProof: rpc.RequireProof(a.Factors), Logger: a.log,
-		NotFound: func(ctx context.Context, id string) {
-			if by, ok := account.FromContext(ctx); ok {
-				a.notFound(ctx, by.OrganizationID, id)
-			}
-		},
-	})
+	procedures := a.newProcedures(gate)
 	a.procedures = procedures
-	// Only requests with cookies need it: providers send none.
-	sameOrigin := http.NewCrossOriginProtection()
-	if err := sameOrigin.AddTrustedOrigin(base.Scheme + "://" + base.Host); err != nil {
-		return nil, fmt.Errorf("base-url: %w", err)
+	sameOrigin, err := a.newCrossOriginProtection(procedures)
+	if err != nil {
+		return nil, err
 	}
-	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		const why = "this request comes from another site"
-		if strings.HasPrefix(r.URL.Path, rpc.Prefix) {
-			procedures.Refuse(w, r, problem.New(problem.Forbidden, why))
-		} else {
-			audit.LogSecurityEvent(r.Context(), a.log, "request.refused", slog.String("reason", why))
-			plain(w, http.StatusForbidden, why+"\n")
-		}
-	}))
 	mux.Handle(rpc.Prefix, gate.Source(audit.RPC, sameOrigin.Handler(procedures)))
 	live, sandbox, err := a.config.fleetBases()
 	if err != nil {
@@ -94,32 +68,15 @@ func (a *App) newHandler() (http.Handler, error) {
 	mux.Handle(gbfs.SandboxPath, gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log))
 	tools := a.openTools(deskAPI, fleetAPI, sandboxAPI)
 	mux.Handle(mcp.Path, sameOrigin.Handler(tools))
-	places := []web.Endpoint{
-		{Path: deskapi.Base, Description: "REST API of the helpdesk, for API keys"},
-		{Path: deskDocs, Link: true, Description: "reference of the helpdesk's REST API"},
-		{Path: live.String(), Description: "REST API of the fleet, for API keys"},
-		{Path: fleetDocs, Link: true, Description: "reference of the fleet's REST API"},
-		{Path: sandbox.String(), Description: "REST API of the fleet's sandbox, for API keys"},
-		{Path: sandboxDocs, Link: true, Description: "reference of the sandbox's REST API"},
-		{Path: mcp.Path, Description: "tools for assistants (MCP), for API keys"},
-		{Path: gbfs.Path + "manifest.json", Link: true, Description: "the fleet's public feed (GBFS 3.0)"},
-		{Path: gbfs.SandboxPath + "manifest.json", Link: true, Description: "the sandbox's"},
-		{Path: rpc.Prefix, Description: "procedures for sign-in and webhooks (tRPC)"},
-		{Path: "/healthz", Link: true, Description: "liveness of the process"},
-		{Path: "/readyz", Link: true, Description: "readiness of the server"},
-	}
-	for _, ad := range a.adapters {
-		info := ad.Info()
-		places = append(places, web.Endpoint{Path: info.Path, Description: "where the provider of the channel " + info.Name + " posts"})
-	}
+	endpoints := a.endpoints(live, sandbox)
 	if a.mailbox != nil {
 		h := a.mailbox.Handler()
 		mux.Handle("GET "+mailboxPath, h)
 		mux.Handle("GET "+mailboxPath+"/", h)
 		mux.Handle("GET "+mailboxPath+".json", h)
-		places = append(places, web.Endpoint{Path: mailboxPath, Link: true, Description: "stored mails, since no mail server is configured"})
+		endpoints = append(endpoints, web.Endpoint{Path: mailboxPath, Link: true, Description: "stored mails, since no mail server is configured"})
 	}
-	pages := gate.Source(audit.Web, sameOrigin.Handler(a.newPages(gate, places, live, sandbox)))
+	pages := gate.Source(audit.Web, sameOrigin.Handler(a.newPages(gate, endpoints, live, sandbox)))
 	mux.Handle("/", pages)
 	mux.Handle(desk.AttachmentPath+"{id}", attachments(pages, deskAPI))
 	// An API with a host of its own precedes APIs for any host.
@@ -144,6 +101,68 @@ func (a *App) newHandler() (http.Handler, error) {
 		return nil, err
 	}
 	return f.watch(limitUnreadBody(a.config.withHeaders(packing))), nil
+}
+
+// newProcedures returns the handler of the tRPC procedures.
+func (a *App) newProcedures(gate *browser.SessionAuth) *rpc.Router {
+	return rpc.New(rpc.Config{
+		Procedures: slices.Concat(
+			rpc.AccountProcedures(a.Accounts, gate),
+			rpc.FactorProcedures(a.Factors, gate),
+			rpc.MemberProcedures(a.Accounts, gate),
+			rpc.BillingProcedures(a.Billing),
+			rpc.WebhookProcedures(a.Webhooks),
+			rpc.SLAProcedures(a.Desk),
+		),
+		Authenticate: gate.AuthenticateRestricted, Authorize: rpc.Authorize, RequireProof: rpc.RequireProof(a.Factors), Logger: a.log,
+		NotFound: func(ctx context.Context, id string) {
+			if by, ok := account.FromContext(ctx); ok {
+				a.notFound(ctx, by.OrganizationID, id)
+			}
+		},
+	})
+}
+
+// newCrossOriginProtection returns the check that refuses requests of other sites.
+// Only requests with cookies need it: providers send none.
+func (a *App) newCrossOriginProtection(procedures *rpc.Router) (*http.CrossOriginProtection, error) {
+	sameOrigin := http.NewCrossOriginProtection()
+	if err := sameOrigin.AddTrustedOrigin(a.base.Scheme + "://" + a.base.Host); err != nil {
+		return nil, fmt.Errorf("base-url: %w", err)
+	}
+	sameOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		const why = "this request comes from another site"
+		if strings.HasPrefix(r.URL.Path, rpc.Prefix) {
+			procedures.Refuse(w, r, problem.New(problem.Forbidden, why))
+		} else {
+			audit.LogSecurityEvent(r.Context(), a.log, "request.refused", slog.String("reason", why))
+			plain(w, http.StatusForbidden, why+"\n")
+		}
+	}))
+	return sameOrigin, nil
+}
+
+// endpoints returns the endpoints that the dashboard lists.
+func (a *App) endpoints(live, sandbox fleetBase) []web.Endpoint {
+	endpoints := []web.Endpoint{
+		{Path: deskapi.Base, Description: "REST API of the helpdesk, for API keys"},
+		{Path: deskDocs, Link: true, Description: "reference of the helpdesk's REST API"},
+		{Path: live.String(), Description: "REST API of the fleet, for API keys"},
+		{Path: fleetDocs, Link: true, Description: "reference of the fleet's REST API"},
+		{Path: sandbox.String(), Description: "REST API of the fleet's sandbox, for API keys"},
+		{Path: sandboxDocs, Link: true, Description: "reference of the sandbox's REST API"},
+		{Path: mcp.Path, Description: "tools for assistants (MCP), for API keys"},
+		{Path: gbfs.Path + "manifest.json", Link: true, Description: "the fleet's public feed (GBFS 3.0)"},
+		{Path: gbfs.SandboxPath + "manifest.json", Link: true, Description: "the sandbox's"},
+		{Path: rpc.Prefix, Description: "procedures for sign-in and webhooks (tRPC)"},
+		{Path: "/healthz", Link: true, Description: "liveness of the process"},
+		{Path: "/readyz", Link: true, Description: "readiness of the server"},
+	}
+	for _, ad := range a.adapters {
+		info := ad.Info()
+		endpoints = append(endpoints, web.Endpoint{Path: info.Path, Description: "where the provider of the channel " + info.Name + " posts"})
+	}
+	return endpoints
 }
 
 // attachments serves file URLs of payloads: with an API key like the REST API, else as a
