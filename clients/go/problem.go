@@ -66,7 +66,7 @@ func (p *Problem) UnmarshalJSON(text []byte) error {
 	return unmarshal(text, (*plain)(p), &p.raw)
 }
 
-// ConnectionError is a connection that could not be made, or that broke before the whole answer
+// ConnectionError is a connection that could not be opened, or that broke before the whole answer
 // arrived. The server may have carried out the request.
 type ConnectionError struct{ Err error }
 

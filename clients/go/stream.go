@@ -20,7 +20,7 @@ type stream struct {
 	cancel          context.CancelCauseFunc // of the attempt
 	timer           *time.Timer
 	timeout         time.Duration
-	taken           bool // the stream outlives the attempt
+	detached        bool // the stream outlives the attempt
 }
 
 // newStream returns the stream of an attempt's answer. Its context ends with the timeout.
@@ -31,23 +31,23 @@ func newStream(caller context.Context, timeout time.Duration) *stream {
 	return s
 }
 
-// take makes the stream outlive the attempt. From now on each read has the whole timeout, and
+// detach ends the timeout of the attempt. From now on each read has the whole timeout, and
 // the time between reads is the caller's.
-func (s *stream) take() {
+func (s *stream) detach() {
 	s.timer.Stop()
-	s.taken = true
+	s.detached = true
 }
 
 // done ends an attempt.
 func (s *stream) done() {
-	if !s.taken {
+	if !s.detached {
 		s.Close()
 	}
 }
 
 // Read reads the body. Its errors are a [*TimeoutError], a [*ConnectionError] or the context's.
 func (s *stream) Read(p []byte) (int, error) {
-	if s.taken {
+	if s.detached {
 		s.timer.Reset(s.timeout)
 		defer s.timer.Stop()
 	}
@@ -102,7 +102,7 @@ func (c *client) file(ctx context.Context, r request) (*File, error) {
 	}
 	var f *File
 	err := c.do(ctx, r, func(resp *http.Response, body *stream) error {
-		body.take()
+		body.detach()
 		f = &File{ReadCloser: body, ContentType: resp.Header.Get("Content-Type"), Size: resp.ContentLength}
 		if exported {
 			f.ReadCloser = &lines{body, '\n'}
@@ -161,7 +161,7 @@ func export[T any](ctx context.Context, c *client, r request) iter.Seq2[T, error
 			if line, err = readLine(in); err != nil && err != io.EOF {
 				return err
 			}
-			s.take()
+			s.detach()
 			body = s
 			if err == io.EOF {
 				line = nil
@@ -233,7 +233,7 @@ func (c *client) importFrom(ctx context.Context, r request, mediaType string, fr
 	r.stream, r.streamType, r.accept = body, mediaType, "application/x-ndjson"
 	imp := &Import{}
 	err := c.do(ctx, r, func(_ *http.Response, body *stream) error {
-		body.take()
+		body.detach()
 		imp.body, imp.in = body, bufio.NewReader(body)
 		return nil
 	})

@@ -480,7 +480,7 @@ func (a addresses) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.New("no connection")
 }
 
-// values replaces the objects that stand for values of the language.
+// values replaces the objects of the vectors by values of the language.
 func values(t *testing.T, v any) any {
 	t.Helper()
 	switch v := v.(type) {

@@ -487,7 +487,7 @@ func (r *textRenderer) paragraph() {
 const maxTables = 12
 
 // Excerpt returns the beginning of sanitized markup, about size bytes nested at most depth
-// deep, and whether there is more. It drops deeper elements but keeps their content, and closes
+// deep, and whether there is more. It drops deeper elements but not their content, and closes
 // open elements.
 func Excerpt(markup string, size, depth int) (beginning string, more bool) {
 	var b strings.Builder
@@ -499,7 +499,7 @@ func Excerpt(markup string, size, depth int) (beginning string, more bool) {
 			}
 			break
 		}
-		if nest.keeps(t) {
+		if nest.includes(t) {
 			b.WriteString(t.Raw)
 		}
 	}
@@ -507,7 +507,7 @@ func Excerpt(markup string, size, depth int) (beginning string, more bool) {
 		return b.String(), false
 	}
 	for _, e := range slices.Backward(nest.open) {
-		if e.kept {
+		if e.included {
 			b.WriteString("</" + e.String() + ">")
 		}
 	}
@@ -516,20 +516,20 @@ func Excerpt(markup string, size, depth int) (beginning string, more bool) {
 
 // nesting is the open elements of an excerpt.
 type nesting struct {
-	depth         int // maximum of kept
+	depth         int // maximum of included
 	open          []openElement
-	kept          int // open elements that are kept
+	included      int // included open elements
 	tables        int // tables among them
 	droppedTables int
 }
 
 type openElement struct {
 	atom.Atom
-	kept bool
+	included bool
 }
 
-// keeps reports whether the excerpt has a token, and opens or closes its element.
-func (n *nesting) keeps(t Token) bool {
+// includes reports whether the excerpt has a token, and opens or closes its element.
+func (n *nesting) includes(t Token) bool {
 	nests := t.DataAtom != 0 && !endsByItself(t.DataAtom) && !empty(t.DataAtom)
 	switch {
 	case n.droppedTables > 0 && partOfTable(t.DataAtom):
@@ -540,24 +540,24 @@ func (n *nesting) keeps(t Token) bool {
 		e := n.open[len(n.open)-1]
 		n.open = n.open[:len(n.open)-1]
 		n.count(e, -1)
-		return e.kept
+		return e.included
 	case t.Type == html.StartTagToken || t.Type == html.SelfClosingTagToken:
-		e := openElement{t.DataAtom, n.kept < n.depth && (t.DataAtom != atom.Table || n.tables < maxTables)}
+		e := openElement{t.DataAtom, n.included < n.depth && (t.DataAtom != atom.Table || n.tables < maxTables)}
 		n.open = append(n.open, e)
 		n.count(e, 1)
-		return e.kept
+		return e.included
 	}
 	return true
 }
 
 // count adds by to the numbers of open elements.
 func (n *nesting) count(e openElement, by int) {
-	if e.kept {
-		n.kept += by
+	if e.included {
+		n.included += by
 	}
 	switch {
 	case e.Atom != atom.Table:
-	case e.kept:
+	case e.included:
 		n.tables += by
 	default:
 		n.droppedTables += by

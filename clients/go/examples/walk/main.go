@@ -1,5 +1,5 @@
-// Command walk goes through docs/api/README.md and docs/api/fleet.md of the repository, step by
-// step, against a running demo. It prints a line per step, and fails at the first that differs.
+// Command walk repeats docs/api/README.md and docs/api/fleet.md of the repository, step by step,
+// against a running demo. It prints a line per step, and fails at the first that differs.
 package main
 
 import (
