@@ -12,8 +12,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
-// Query selects requests of an organization: those of a key, or those of all keys of a
-// service and environment.
+// Query selects requests of an organization, by one key or by all keys of a service and
+// environment.
 type Query struct {
 	KeyID                string // empty: of Service and Environment
 	Service, Environment string // both or, with a KeyID, none

@@ -2,7 +2,7 @@ package schema
 
 import "strings"
 
-// Examples makes examples of records.
+// Examples builds examples of records from their descriptions.
 type Examples struct {
 	// ID returns the id of an example record: of a "ticket", or the "assignee" of assignee_id.
 	ID func(of string) string
