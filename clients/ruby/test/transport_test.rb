@@ -98,6 +98,26 @@ class TransportTest < Minitest::Test
     assert_match(/length/, assert_raises(Kickstand::ConnectionError) { client.vehicles.export.to_a }.message)
   end
 
+  def test_does_not_retry_for_an_invalid_certificate
+    connections = 0
+    @server = TCPServer.new("127.0.0.1", 0)
+    context = OpenSSL::SSL::SSLContext.new.tap { |ssl| ssl.cert, ssl.key = self_signed }
+    @threads = [Thread.new do
+      loop do
+        socket = @server.accept
+        connections += 1
+        OpenSSL::SSL::SSLSocket.new(socket, context).accept
+      rescue OpenSSL::SSL::SSLError
+        socket.close
+      rescue IOError
+        break
+      end
+    end]
+    client = Kickstand::Fleet.new(key: Clients::TEST, base_url: "https://127.0.0.1:#{@server.addr[1]}", sleep: ->(_) { flunk "it was retried" })
+    assert_match(/certificate/, assert_raises(Kickstand::ConnectionError) { client.vehicles.get("x") }.message)
+    assert_equal 1, connections
+  end
+
   def test_decodes_gzip
     accepted = nil
     client = serve do |socket, request|
@@ -213,6 +233,17 @@ class TransportTest < Minitest::Test
   end
 
   private
+
+  # @return [Array(OpenSSL::X509::Certificate, OpenSSL::PKey)]
+  def self_signed
+    key = OpenSSL::PKey::EC.generate("prime256v1")
+    certificate = OpenSSL::X509::Certificate.new
+    certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=127.0.0.1")
+    certificate.not_before = Time.now - 60
+    certificate.not_after = Time.now + 3600
+    certificate.public_key = key
+    [certificate.sign(key, "SHA256"), key]
+  end
 
   # Starts a server whose connections are answered by the block, request by request.
   # @return [Kickstand::Fleet]

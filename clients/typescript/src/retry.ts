@@ -33,7 +33,13 @@ function isRetried(error: unknown): boolean {
   if (error instanceof ProblemError) {
     return retriedStatuses.has(error.status) || (error.status === 409 && error.code === "idempotency_in_progress");
   }
-  return error instanceof ConnectionError || error instanceof TimeoutError;
+  return (error instanceof ConnectionError && !isCertificateError(error.cause)) || error instanceof TimeoutError;
+}
+
+/** Reports whether a certificate is not valid: another attempt would find the same one. */
+function isCertificateError(cause: unknown): boolean {
+  const { code, cause: inner } = (cause ?? {}) as { code?: unknown; cause?: { code?: unknown } };
+  return [code, inner?.code].some((c) => typeof c === "string" && /CERT|VERIFY/.test(c));
 }
 
 /**

@@ -5,7 +5,16 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { inspect } from "node:util";
 
-import { type ClientOptions, Fleet, Helpdesk, KickstandError, type OrUnknown, TimeoutError, version } from "../src/index.js";
+import {
+  type ClientOptions,
+  ConnectionError,
+  Fleet,
+  Helpdesk,
+  KickstandError,
+  type OrUnknown,
+  TimeoutError,
+  version,
+} from "../src/index.js";
 import type { TicketStatus } from "../src/index.js";
 import { collect, type Key, keyText, vectors } from "./vectors.js";
 
@@ -212,6 +221,17 @@ test("lists nothing twice", async () => {
 test("refuses an answer without content instead of a list", async () => {
   const client = new Helpdesk({ key, baseUrl, fetch: async () => new Response(null, { status: 204 }) });
   await assert.rejects(client.tickets.list(), /not a list/);
+});
+
+test("does not retry for an invalid certificate", async () => {
+  let requests = 0;
+  const send: typeof fetch = async () => {
+    requests++;
+    throw new TypeError("fetch failed", { cause: Object.assign(new Error(), { code: "DEPTH_ZERO_SELF_SIGNED_CERT" }) });
+  };
+  const client = new Helpdesk({ key, baseUrl, fetch: send });
+  await assert.rejects(client.tickets.get("tic-1"), ConnectionError);
+  assert.equal(requests, 1);
 });
 
 test("limits the time of a whole answer", async (t) => {

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "openssl"
 require "time"
 require_relative "errors"
 
@@ -49,10 +50,13 @@ module Kickstand
 
     def retryable?(error)
       case error
-      when ConnectionError then true
+      when ConnectionError then !certificate?(error.cause)
       when Problem then STATUSES.include?(error.status) || (error.status == 409 && error.code == "idempotency_in_progress")
       else false
       end
     end
+
+    # Another attempt would find the same certificate.
+    def certificate?(cause) = cause.is_a?(OpenSSL::SSL::SSLError) && cause.message.include?("certificate verify failed")
   end
 end
