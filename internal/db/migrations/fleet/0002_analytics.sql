@@ -1,8 +1,8 @@
--- What analytics count of rides, packed; package fleet, analytics_fact.go. It can be made
--- again from the rides at any time. Where it is, it is what they say.
+-- Columns of rides for analytics, packed; package fleet, analytics_fact.go. They can be
+-- rebuilt from the rides at any time. Stored columns agree with the rides.
 
--- The rides of a stretch of time. The stretches of an organization and a basis
--- follow one another without gaps, up to the end of the last.
+-- The rides of a period. The periods of an organization and a basis follow one
+-- another without gaps, up to the end of the last.
 CREATE TABLE ride_facts (
 	organization_id TEXT NOT NULL,
 	basis           TEXT NOT NULL,   -- started_at or ended_at

@@ -1,8 +1,8 @@
--- What is found by place is read from indexes alone.
+-- Indexes alone answer searches by place.
 --
--- A cell is a position, exactly, so whether something is in a box is seen from it,
--- and latitude and longitude need no columns of their own. Those of rides stay,
--- unused: to take columns from a large table is to write all of it anew.
+-- A cell is an exact position. It shows whether a record is in a box, so latitude
+-- and longitude need no columns. The columns of rides stay, unused: dropping
+-- columns of a large table rewrites all of it.
 
 DROP INDEX vehicles_cell;
 ALTER TABLE vehicles DROP COLUMN lat;

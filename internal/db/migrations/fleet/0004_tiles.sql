@@ -1,8 +1,8 @@
--- Where rides began, in tiles: the tables of package internal/fleet/rideindex. They
--- can be made again from the rides at any time.
+-- The ride index by start position: the tables of package internal/fleet/rideindex.
+-- They can be rebuilt from the rides at any time.
 
--- The rides that began somewhere, are over and are not in a tile as they are now:
--- those that were changed last. With all that a list is filtered and sorted by.
+-- Pending rows: closed rides with a start position whose last change is not in a
+-- segment yet. With the columns of all filters and sort keys.
 CREATE TABLE untiled_rides (
 	organization_id  TEXT NOT NULL,
 	start_cell       BIGINT NOT NULL,
@@ -46,11 +46,11 @@ CREATE TABLE ride_tiles (
 	PRIMARY KEY (organization_id, layer_id, n)
 );
 
--- Tiles have what these had.
+-- The ride index replaces these.
 DROP INDEX rides_cell;
 DROP INDEX rides_region;
 
--- Those that are going on are few. With all that they are filtered by.
+-- Open rides are few. With the columns of all filters.
 CREATE INDEX rides_open_cell ON rides (organization_id, start_cell, id, subaccount_id, status, trip_type, pricing_plan_id, payment_status, start_zone_id,
 	updated_at, started_at) WHERE status IN ('active', 'paused') AND start_cell IS NOT NULL;
 CREATE INDEX rides_open_id ON rides (organization_id, id, start_cell, subaccount_id, status, trip_type, pricing_plan_id, payment_status, start_zone_id)
@@ -58,14 +58,14 @@ CREATE INDEX rides_open_id ON rides (organization_id, id, start_cell, subaccount
 CREATE INDEX rides_open_started ON rides (organization_id, started_at, id, start_cell, subaccount_id, status, trip_type, pricing_plan_id, payment_status, start_zone_id)
 	WHERE status IN ('active', 'paused') AND start_cell IS NOT NULL;
 
--- What vehicles there are in a region: so that those of another city are not looked
--- for among all in this one.
+-- The vehicles of a region by each filter, so that a search for the vehicles of one
+-- city does not read all of another.
 CREATE INDEX vehicles_region_type ON vehicles (organization_id, (cell >> 40), vehicle_type_id);
 CREATE INDEX vehicles_region_form ON vehicles (organization_id, (cell >> 40), form_factor);
 CREATE INDEX vehicles_region_subaccount ON vehicles (organization_id, (cell >> 40), subaccount_id);
 CREATE INDEX vehicles_region_battery ON vehicles (organization_id, (cell >> 40), battery_percent);
--- Those in the states that rides do not lead to are few in a region, and each is
--- what somebody goes round for. With what else they are filtered by.
+-- Vehicles in other states than these are few in a region, and field staff search
+-- for them. With the columns of the other filters.
 CREATE INDEX vehicles_region_state ON vehicles (organization_id, (cell >> 40), state, id, cell, vehicle_type_id, form_factor, subaccount_id)
 	WHERE cell IS NOT NULL AND state NOT IN ('available', 'reserved', 'on_trip');
 -- With all that lists are filtered by.
