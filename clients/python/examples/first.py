@@ -7,7 +7,9 @@ ticket = helpdesk.tickets.create(subject="It does not open", customer={"email": 
 helpdesk.messages.create(ticket.id, kind="reply", text="It is repaired.")
 print([t.number for t in helpdesk.tickets.list(status=["open"], limit=2)])
 
-scooter = fleet.vehicles.list(state="available", lat=52.52, lng=13.41, radius_meters=5000).data[0]
+scooter = fleet.vehicles.list(
+    state="available", form_factor="scooter_standing", lat=52.52, lng=13.41, radius_meters=5000
+).data[0]
 riders = fleet.customers.list(status="active", subaccount_id=scooter.subaccount_id)
 rider = next(c for c in riders if c.open_ride_id is None)
 ride = fleet.rides.create(customer_id=rider.id, vehicle_id=scooter.id)
