@@ -12,9 +12,9 @@ foreach ($helpdesk->tickets->list(status: ['open'], limit: 2) as $open) {
 }
 
 $fleet = new Fleet(getenv('KICKSTAND_FLEET_KEY'));
-$riders = iterator_to_array($fleet->customers->list(status: ['active']));
+$scooter = $fleet->vehicles->list(state: ['available'], formFactor: ['scooter_standing'])->data[0];
+$riders = iterator_to_array($fleet->customers->list(status: ['active'], subaccountId: [$scooter->subaccountId]));
 $rider = current(array_filter($riders, fn ($customer) => $customer->openRideId === null));
-$scooter = $fleet->vehicles->list(state: ['available'], formFactor: ['scooter_standing'], subaccountId: [$rider->subaccountId])->data[0];
 $ride = $fleet->rides->create(['customer_id' => $rider->id, 'vehicle_id' => $scooter->id]);
 $ride = $fleet->rides->update($ride->id, ['status' => 'completed', 'end_location' => $scooter->location]);
 echo "$ride->status: {$ride->price?->totalAmount}\n";
