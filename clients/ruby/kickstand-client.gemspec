@@ -18,6 +18,6 @@ Gem::Specification.new do |spec|
     "bug_tracker_uri" => "https://github.com/kickstand-dev/kickstand/issues",
     "rubygems_mfa_required" => "true"
   }
-  spec.files = Dir.chdir(__dir__) { Dir["lib/**/*.rb", "sig/**/*.rbs", "examples/first.rb", "README.md"] }
+  spec.files = Dir.chdir(__dir__) { Dir["lib/**/*.rb", "sig/**/*.rbs", "examples/first.rb", "README.md", "LICENSE"] }
   spec.require_paths = ["lib"]
 end
