@@ -26,9 +26,9 @@ type outage struct {
 func (n *network) outage(status func(number int) int) *outage {
 	o := &outage{status: status, ok: make(map[int]int)}
 	o.receiver = n.receive("receiver.example.com", nil)
-	o.answer = func(_ int, w http.ResponseWriter, r *http.Request) {
+	o.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
 		o.receiver.mu.Lock()
-		number := o.posts[len(o.posts)-1].number
+		number := o.posts[n-1].number // of this post: others may have arrived since
 		o.receiver.mu.Unlock()
 		o.mu.Lock()
 		status := o.status(number)
