@@ -127,7 +127,9 @@ class TransportTest(unittest.TestCase):
         def handle(c: Connection) -> None:
             for name in ("first", "second"):
                 c.read()
-                c.send(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n")
+                c.send(
+                    b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
+                )
                 c.send(answer({"id": name}))
 
         client = self.client(handle)
