@@ -20,9 +20,10 @@ type problemPage struct {
 func Problems() (http.Handler, error) {
 	mux := http.NewServeMux()
 	const stylePath = "/problems/style.css"
+	address := stylePath + "?" + digest(style) // it is cached for a year
 	var all []problemPage
 	for _, c := range rest.ErrorCodes() {
-		page := problemPage{Title: c.Title, Style: stylePath, Code: c.Code, Status: strconv.Itoa(c.Status), Doc: c.Doc}
+		page := problemPage{Title: c.Title, Style: address, Code: c.Code, Status: strconv.Itoa(c.Status), Doc: c.Doc}
 		all = append(all, page)
 		text, err := execute("problem", page)
 		if err != nil {
@@ -34,7 +35,7 @@ func Problems() (http.Handler, error) {
 	text, err := execute("problems", struct {
 		Title, Style, Script string
 		Codes                []problemPage
-	}{Title: "Problems", Style: stylePath, Codes: all})
+	}{Title: "Problems", Style: address, Codes: all})
 	if err != nil {
 		return nil, err
 	}

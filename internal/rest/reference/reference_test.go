@@ -54,8 +54,8 @@ func TestPages(t *testing.T) {
 		{fleet, "/docs/sandbox/rides", 200, []string{`data-path="/sandbox/v1/rides/{id}"`, `name="id" data-in-path`, `name="?"`, `name="body"`, "Bearer sk_test_…"}, nil},
 		{fleet, "/docs/sandbox/vehicles", 200, []string{"<h3>Import</h3>", "<code>location.lat</code>", "application/x-ndjson"}, nil},
 		{desk, "/api/docs", 200, []string{`id="errors"`, `href="/problems/rate_limited"`}, []string{`href="/problems/validation_failed"`}},
-		{problems, "/problems/validation_failed", 200, []string{"422", "<h1>The request body is not valid</h1>", "JSON pointer"}, nil},
-		{problems, "/problems/", 200, []string{`href="/problems/ip_not_allowed"`}, nil},
+		{problems, "/problems/validation_failed", 200, []string{"422", "<h1>The request body is not valid</h1>", "JSON pointer", `href="/problems/style.css?`}, nil},
+		{problems, "/problems/", 200, []string{`href="/problems/ip_not_allowed"`, `href="/problems/style.css?`}, nil},
 		{problems, "/problems/nothing", 404, []string{`href="/problems/ip_not_allowed"`}, nil},
 		{problems, "/problems/style.css", 200, []string{"color-scheme"}, nil},
 	} {
