@@ -111,15 +111,9 @@ func goComment(indent, text string) string {
 		if i > 0 {
 			b.WriteString(indent + "//\n")
 		}
-		line := indent + "//"
-		for word := range strings.FieldsSeq(paragraph) {
-			if len(line)+1+len(word) > 95 && line != indent+"//" {
-				b.WriteString(line + "\n")
-				line = indent + "//"
-			}
-			line += " " + word
+		for _, line := range fill(indent+"// ", indent+"// ", paragraph, 95) {
+			b.WriteString(line + "\n")
 		}
-		b.WriteString(line + "\n")
 	}
 	return b.String()
 }

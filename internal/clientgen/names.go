@@ -2,8 +2,10 @@ package clientgen
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // nouns are the nouns of groups that differ from their tags.
@@ -126,4 +128,33 @@ func groupSingular(group string) string {
 		return singular(n)
 	}
 	return singular(group)
+}
+
+// fill breaks the words of a text into lines of at most width characters, unless a word is
+// longer. The first line and the others have their own prefixes. Without words it returns the
+// first prefix.
+func fill(first, rest, text string, width int) []string {
+	var lines []string
+	line, empty := first, true
+	for word := range strings.FieldsSeq(text) {
+		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines = append(lines, line)
+			line, empty = rest, true
+		}
+		if !empty {
+			line += " "
+		}
+		line += word
+		empty = false
+	}
+	return append(lines, line)
+}
+
+// quoteAll returns string literals of values, in double quotes.
+func quoteAll(values []string) []string {
+	quoted := make([]string, len(values))
+	for i, v := range values {
+		quoted[i] = strconv.Quote(v)
+	}
+	return quoted
 }

@@ -13,23 +13,10 @@ const phpWidth = 108
 func phpWrap(first, rest, text string) []string {
 	text = strings.ReplaceAll(text, "*/", "* /")
 	var lines []string
-	line := first
-	empty := true
 	if i := strings.LastIndex(first, "\n"); i >= 0 { // the end of an array shape
-		lines, line = append(lines, first[:i]), first[i+1:]
+		lines, first = append(lines, first[:i]), first[i+1:]
 	}
-	for word := range strings.FieldsSeq(text) {
-		if !empty && len(line)+1+len(word) > phpWidth {
-			lines = append(lines, line)
-			line, empty = rest, true
-		}
-		if !empty {
-			line += " "
-		}
-		line += word
-		empty = false
-	}
-	return append(lines, line)
+	return append(lines, fill(first, rest, text, phpWidth)...)
 }
 
 // phpDoc returns a comment before a class, method or property: paragraphs, then tags.

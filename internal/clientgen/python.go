@@ -49,10 +49,10 @@ func checkPython(a *API) error {
 func pythonTypes(a *API) []byte {
 	f := &pythonFile{doc: "Enums, records and bodies of the " + a.Name + "'s API."}
 	for _, e := range a.Enums {
-		f.list(Pascal(e.Name)+" = Literal[", pythonQuoted(e.Values), "]")
+		f.list(Pascal(e.Name)+" = Literal[", quoteAll(e.Values), "]")
 	}
 	for _, e := range pythonExpands(a) {
-		f.list(e.Name+" = Literal[", pythonQuoted(e.Values), "]")
+		f.list(e.Name+" = Literal[", quoteAll(e.Values), "]")
 	}
 	for i := range a.Records {
 		switch r := &a.Records[i]; {
@@ -130,7 +130,7 @@ func (f *pythonFile) body(r *Record) {
 // pythonCodes returns the module of the problems' codes.
 func pythonCodes(codes []string) []byte {
 	f := &pythonFile{doc: "Codes of problems: values of ProblemError.code. The server adds some over time."}
-	f.list("ProblemCode = Literal[", pythonQuoted(codes), "]")
+	f.list("ProblemCode = Literal[", quoteAll(codes), "]")
 	f.line("")
 	for _, c := range codes {
 		f.line(fmt.Sprintf("%s: Final = %q", strings.ToUpper(Snake(c)), c))
@@ -358,14 +358,6 @@ func pythonMemberType(m Member, request bool) string {
 		text += " | None"
 	}
 	return text
-}
-
-func pythonQuoted(values []string) []string {
-	quoted := make([]string, len(values))
-	for i, v := range values {
-		quoted[i] = fmt.Sprintf("%q", v)
-	}
-	return quoted
 }
 
 // pythonDoc returns a description, or another text if there is none.

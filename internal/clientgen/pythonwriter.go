@@ -64,7 +64,7 @@ func (f *pythonFile) module(imports []pythonImport) []byte {
 	if f.exported != nil {
 		slices.Sort(f.exported)
 		head.line("")
-		head.list("__all__ = [", pythonQuoted(f.exported), "]")
+		head.list("__all__ = [", quoteAll(f.exported), "]")
 	}
 	body := strings.TrimLeft(f.out.String(), "\n")
 	switch {
@@ -157,24 +157,11 @@ func wrap(text string, width int) []string {
 	var lines []string
 	for source := range strings.SplitSeq(text, "\n") {
 		indent := source[:len(source)-len(strings.TrimLeft(source, " "))]
-		words := strings.Fields(source)
-		if len(words) == 0 {
-			lines = append(lines, "")
-			continue
+		rest := indent
+		if indent != "" {
+			rest = indent + "    "
 		}
-		line := indent + words[0]
-		for _, word := range words[1:] {
-			if len([]rune(line))+1+len([]rune(word)) <= width {
-				line += " " + word
-				continue
-			}
-			lines = append(lines, line)
-			line = indent + word
-			if indent != "" {
-				line = indent + "    " + word
-			}
-		}
-		lines = append(lines, line)
+		lines = append(lines, fill(indent, rest, source, width)...)
 	}
 	return lines
 }

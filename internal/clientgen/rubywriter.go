@@ -93,19 +93,9 @@ func (w *rubyWriter) tag(head string, text ...string) {
 // wrap writes the words of a text in lines that begin with a prefix. YARD would take braces
 // for links, except those that this package writes.
 func (w *rubyWriter) wrap(first, other, text string) {
-	l := first
-	for i, word := range strings.Fields(text) {
-		if i > 0 && 2*w.indent+len(l)+1+len(word) > rubyWidth {
-			w.line(l)
-			l = other + word
-			continue
-		}
-		if i > 0 {
-			l += " "
-		}
-		l += word
+	for _, l := range fill(first, other, text, rubyWidth-2*w.indent) {
+		w.line(l)
 	}
-	w.line(l)
 }
 
 // rubyText escapes braces of a document's text, which YARD would take for links.

@@ -57,17 +57,9 @@ func (s *source) comment(indent, text string) {
 			}
 			continue
 		}
-		column := len(indent) + 2
-		s.WriteString(indent + " *")
-		for word := range strings.FieldsSeq(paragraph) {
-			if column+1+len(word) > 100 {
-				s.WriteString("\n" + indent + " *")
-				column = len(indent) + 2
-			}
-			s.WriteString(" " + word)
-			column += 1 + len(word)
+		for _, line := range fill(indent+" * ", indent+" * ", paragraph, 100) {
+			s.line("%s", line)
 		}
-		s.WriteByte('\n')
 	}
 	s.line("%s */", indent)
 }
@@ -162,14 +154,6 @@ func typeScriptUnion(s *source, name string, values []string, doc string) {
 		s.line("] as const;")
 	}
 	s.line("export type %s = (typeof %s)[number];", name, name)
-}
-
-func quoteAll(values []string) []string {
-	quoted := make([]string, len(values))
-	for i, v := range values {
-		quoted[i] = fmt.Sprintf("%q", v)
-	}
-	return quoted
 }
 
 func typeScriptRecord(s *source, r *Record) {
