@@ -810,7 +810,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// A redirect's URL is not requested, whatever the given client does.
+// A redirect's URL is not requested, even if the given client follows redirects.
 func TestGivenClientStaysAsItIs(t *testing.T) {
 	given := &http.Client{Transport: addresses{}}
 	if _, err := kickstand.NewFleet(kickstand.Options{Key: "sk_test_x", BaseURL: "https://kickstand.example", HTTPClient: given}); err != nil {

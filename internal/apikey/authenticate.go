@@ -106,7 +106,7 @@ type API struct {
 	Environment Environment
 }
 
-// Identify returns the key of a token, whatever its status; false if there is none. Use it to
+// Identify returns the key of a token in any status; false if there is none. Use it to
 // explain and log a request that Authenticate refuses, never to allow one.
 func (s *Service) Identify(ctx context.Context, token string) (*Key, bool) {
 	t, err := Parse(token)

@@ -101,7 +101,7 @@ func (r *Request) Failed() bool { return r.Status >= 400 }
 // Config configures a [Log].
 type Config struct {
 	DB *db.DB // of the API keys
-	// Recorded is called with the keys whose requests were written. nil: not called.
+	// Recorded is called with the keys of the written requests. nil: not called.
 	Recorded func(organizationID, keyID string)
 	Logger   *slog.Logger // nil discards
 }

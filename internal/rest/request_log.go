@@ -36,7 +36,7 @@ func codeOf(body []byte) string {
 	return p.Code
 }
 
-// logRequest records a request whose key is known.
+// logRequest records a request with a known key.
 func (a *API) logRequest(r *Request) {
 	k := r.Key
 	if k == nil {

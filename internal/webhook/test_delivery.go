@@ -91,7 +91,7 @@ func subscribed(names []string) event.Name {
 	return event.Name(names[0])
 }
 
-// Sample returns an event with sample records, whose ids refer to none, and links below baseURL.
+// Sample returns an event with sample records and links below baseURL. The ids refer to no records.
 func Sample(name event.Name, baseURL string, at time.Time) event.Event {
 	customer := &event.Customer{ID: "00000000-0000-7000-8000-000000000002", Name: "Test Customer", Email: "customer@example.com"}
 	agent := &event.Person{ID: "00000000-0000-7000-8000-000000000003", Name: "Test Agent", Email: "agent@example.com"}
