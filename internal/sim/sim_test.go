@@ -1,0 +1,180 @@
+package sim
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+var (
+	seed  = flag.Uint64("seed", 0, "simulate this seed only, and log each step")
+	from  = flag.Uint64("from", 1, "the first seed")
+	seeds = flag.Int("seeds", 0, "how many seeds; 0: some")
+)
+
+// childVariable names the template of a child process, which simulates -seed.
+const childVariable = "KICKSTAND_SIM_TEMPLATE"
+
+// TestSim simulates seeds, each in a process of its own.
+func TestSim(t *testing.T) {
+	if os.Getenv(childVariable) != "" {
+		t.Skip("a child")
+	}
+	template := newTemplate(t)
+	if *seed != 0 {
+		r := child(t, template, *seed, os.Stdout)
+		if r.failed {
+			t.Errorf("seed %d failed: %s", *seed, r.output)
+		}
+		return
+	}
+	count := *seeds
+	if count == 0 {
+		count = 200
+		if testing.Short() {
+			count = 4
+		}
+	}
+	begun := time.Now()
+	var next, days atomic.Int64 // days in thousandths
+	var workers sync.WaitGroup
+	for range runtime.NumCPU() {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(count); i = next.Add(1) - 1 {
+				r := child(t, template, *from+uint64(i), nil)
+				days.Add(int64(r.days * 1000))
+				if r.failed {
+					t.Errorf("seed %d failed; replay it with: go test ./internal/sim -run TestSim -seed %[1]d\n%s", *from+uint64(i), r.output)
+					next.Store(int64(count))
+				}
+			}
+		})
+	}
+	workers.Wait()
+	took := time.Since(begun)
+	total := float64(days.Load()) / 1000
+	t.Logf("%d seeds, %.0f node-days in %.1f s: %.1f node-days/s", count, total, took.Seconds(), total/took.Seconds())
+}
+
+// TestReplay simulates a seed twice, and compares all steps. Both runs take the same ones where the
+// kernel allows ptrace.
+func TestReplay(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("seeds repeat themselves on Linux only")
+	}
+	if testing.Short() {
+		t.Skip("part sim of CI runs it")
+	}
+	template := newTemplate(t)
+	for _, seed := range []uint64{1, 2} {
+		first, second := child(t, template, seed, nil), child(t, template, seed, nil)
+		if first.steps == 0 || first.steps != second.steps || first.trace != second.trace {
+			if !traced.Load() {
+				t.Skip("ptrace is not allowed here, so seeds do not repeat themselves exactly")
+			}
+			t.Errorf("seed %d took %d steps with trace %x, then %d with %x", seed, first.steps, first.trace, second.steps, second.trace)
+		}
+	}
+}
+
+// newTemplate makes a database with all tables, and triggers that record changes.
+func newTemplate(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "template.db")
+	d, err := db.Open(t.Context(), "sqlite:"+path, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Migrate(t.Context(), db.Helpdesk); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		for _, s := range changesSQL {
+			if _, err := tx.Exec(t.Context(), s); err != nil {
+				return fmt.Errorf("%s: %w", s, err)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const resultPrefix = "RESULT "
+
+// result is what a child reports.
+type result struct {
+	failed bool
+	days   float64
+	steps  int
+	trace  uint64
+	output string
+}
+
+// child simulates a seed in another process. log receives each step; nil: none.
+func child(t *testing.T, template string, seed uint64, log io.Writer) (r result) {
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestChild$", "-test.timeout=5m", fmt.Sprintf("-seed=%d", seed))
+	cmd.Env = append(os.Environ(), childVariable+"="+template, "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMEMLIMIT=1GiB")
+	if log != nil {
+		cmd.Env = append(cmd.Env, childVariable+"_LOG=1")
+	}
+	out, err := output(cmd, seed)
+	if i := strings.Index(out, resultPrefix); i >= 0 {
+		fmt.Sscanf(out[i:], resultPrefix+"days=%f steps=%d trace=%x", &r.days, &r.steps, &r.trace)
+	}
+	if log != nil {
+		io.WriteString(log, out)
+	}
+	r.failed = err != nil || r.steps == 0
+	r.output = out
+	if len(r.output) > 4000 {
+		r.output = "…" + r.output[len(r.output)-4000:]
+	}
+	if err != nil {
+		r.output += err.Error()
+	}
+	return r
+}
+
+// TestChild simulates one seed.
+func TestChild(t *testing.T) {
+	template := os.Getenv(childVariable)
+	if template == "" {
+		t.Skip("run by TestSim")
+	}
+	cryptotest.SetGlobalRandom(t, *seed)
+	var verbose io.Writer
+	if os.Getenv(childVariable+"_LOG") != "" {
+		verbose = os.Stdout
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := run(t, *seed, template, verbose)
+		for i, v := range w.model.violations {
+			if i < 10 {
+				t.Errorf("%s", v)
+			}
+		}
+		fmt.Printf("\n"+resultPrefix+"days=%.3f steps=%d trace=%x tickets=%d deliveries=%d replies=%d nodes=%d\n",
+			w.nodeTime.Hours()/24, w.sched.steps, w.sched.trace, len(w.model.tickets), len(w.model.deliveries), len(w.model.replies), w.started)
+	})
+}
