@@ -19,8 +19,10 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
 )
 
 // Name is the name of an event (helpdesk.md part 6).
@@ -177,10 +179,19 @@ var eventRows = [...]string{
 
 // EmitTx writes the events of one change, in order, and sets their ID and At. All
 // must be of one organization.
-func (l *Log) EmitTx(ctx context.Context, tx *db.Tx, events ...Event) error {
+func (l *Log) EmitTx(ctx context.Context, tx *db.Tx, events ...Event) (err error) {
 	if len(events) == 0 {
 		return nil
 	}
+	ctx, span := telemetry.Start(ctx, "events")
+	if span.IsRecording() {
+		names := make([]string, len(events))
+		for i, e := range events {
+			names[i] = string(e.Name)
+		}
+		span.SetAttributes(attribute.StringSlice("kickstand.events", names))
+	}
+	defer func() { telemetry.End(span, err) }()
 	for few := range slices.Chunk(events, len(eventRows)) {
 		args := make([]any, 0, 7*len(eventRows))
 		for i := range few {

@@ -11,7 +11,7 @@ import (
 const finishTimeout = 5 * time.Second
 
 // Every calls do now and again interval after the end of each call, until ctx ends. Errors are
-// logged under name; do is called again all the same.
+// logged under name, as a [Trouble]; do is called again all the same.
 func Every(ctx context.Context, interval time.Duration, log *slog.Logger, name string, do func(context.Context) error) {
 	EveryOr(ctx, interval, nil, log, name, do)
 }
@@ -21,8 +21,9 @@ func Every(ctx context.Context, interval time.Duration, log *slog.Logger, name s
 func EveryOr(ctx context.Context, interval time.Duration, wake <-chan struct{}, log *slog.Logger, name string, do func(context.Context) error) {
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
+	trouble := NewTrouble(log, name)
 	for ctx.Err() == nil {
-		run(ctx, log, name, do)
+		run(ctx, trouble, do)
 		timer.Reset(interval)
 		select {
 		case <-ctx.Done():
@@ -37,13 +38,13 @@ func EveryOr(ctx context.Context, interval time.Duration, wake <-chan struct{}, 
 func Finish(ctx context.Context, log *slog.Logger, name string, do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	run(ctx, log, name, do)
+	run(ctx, NewTrouble(log, name), do)
 }
 
 // run logs no error after the end of ctx, since that is its cause.
-func run(ctx context.Context, log *slog.Logger, name string, do func(context.Context) error) {
-	if err := do(ctx); err != nil && ctx.Err() == nil {
-		log.ErrorContext(ctx, name, "error", err)
+func run(ctx context.Context, trouble *Trouble, do func(context.Context) error) {
+	if err := do(ctx); err == nil || ctx.Err() == nil {
+		trouble.Observe(ctx, err)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestEvery(t *testing.T) {
 		if got := time.Since(begin); got != 150*time.Second {
 			t.Errorf("returned after %s", got)
 		}
-		if text := out.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `level=ERROR msg=count error="no database"`) {
+		if text := out.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, `level=ERROR msg=count error="no database"`) || !strings.Contains(text, `msg="count: recovered" failures=1`) {
 			t.Errorf("log %q", text)
 		}
 	})

@@ -134,7 +134,7 @@ func (a *API) serveOnce(w http.ResponseWriter, r *Request) error {
 	}
 	defer a.running.end(t)
 	ctx := r.http.Context()
-	prior, err := t.find(ctx, a.c.DB, time.Now())
+	prior, err := t.find(ctx, a.c.DB, a.c.DB.Now())
 	if err != nil {
 		return err
 	}

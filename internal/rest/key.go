@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"math"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
@@ -68,7 +67,7 @@ func (a *API) keyRoute() Route {
 			}
 			wire := wireKey{
 				ID: k.ID, Object: "api_key", Name: k.Name, Environment: k.Environment, PartialKey: k.PartialKey,
-				Resources: k.Resources, Scope: k.Scope, AllowedIPs: k.AllowedIPs.Strings(), RateLimit: limit, Status: k.Status(time.Now()),
+				Resources: k.Resources, Scope: k.Scope, AllowedIPs: k.AllowedIPs.Strings(), RateLimit: limit, Status: k.Status(a.c.DB.Now()),
 				ExpiresAt: rfc3339.Time(k.ExpiresAt), LastUsedAt: rfc3339.Time(k.LastUsedAt), CreatedAt: rfc3339.Time(k.CreatedAt), UpdatedAt: rfc3339.Time(k.UpdatedAt),
 			}
 			if k.Level != "" {

@@ -125,7 +125,7 @@ func (a *API) identify(r *Request, f *apiError) {
 	case requestlog.Environment:
 		place := apikey.API{Service: k.Service, Environment: k.Environment}
 		f.refusal.Needed = a.c.Addresses[place]
-		if f.refusal.Needed != "" && k.Status(time.Now()) == apikey.Active && place != (apikey.API{Service: a.c.Service, Environment: a.c.Environment}) {
+		if f.refusal.Needed != "" && k.Status(a.c.DB.Now()) == apikey.Active && place != (apikey.API{Service: a.c.Service, Environment: a.c.Environment}) {
 			f.detail = "The API key works at " + f.refusal.Needed + " only."
 		}
 	case requestlog.Address:

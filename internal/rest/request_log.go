@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/requestlog"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 
 	"github.com/google/uuid"
 )
@@ -36,21 +37,31 @@ func codeOf(body []byte) string {
 	return p.Code
 }
 
-// logRequest records a request with a known key.
+// logRequest describes a request to telemetry, and records it if its key is known.
 func (a *API) logRequest(r *Request) {
 	k := r.Key
 	if k == nil {
 		k = r.refused
 	}
+	info := telemetry.RequestFrom(r.http.Context())
+	if k != nil {
+		info.SetClient(k.OrganizationID, k.ID)
+	}
+	route := ""
+	if r.route != nil {
+		route = a.c.Base + r.route.Path
+	}
+	info.SetRoute(r.surface, route)
 	if k == nil || a.c.Requests == nil {
 		return
 	}
 	if r.refusal.Rule == requestlog.Resource {
 		a.findRule(k, &r.refusal)
 	}
+	took := time.Since(r.start)
 	a.c.Requests.Record(requestlog.Request{
 		RequestID: r.ID, Key: requestlog.Key{ID: k.ID, OrganizationID: k.OrganizationID, Service: string(k.Service), Environment: string(k.Environment)},
-		At: r.start, Duration: time.Since(r.start), Method: r.http.Method, Path: r.loggedPath(), Status: r.status, Code: r.code, Address: r.IP, Refusal: r.refusal,
+		At: a.c.DB.Now().Add(-took), Duration: took, Method: r.http.Method, Path: r.loggedPath(), Status: r.status, Code: r.code, Address: r.IP, Refusal: r.refusal,
 	})
 }
 

@@ -45,6 +45,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/requestlog"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/seal"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 )
 
 // RateLimiter limits the actions per key in a window of a minute. It is safe for concurrent use.
@@ -204,7 +205,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 
 // begin returns a request, and the bucket of its address.
 func (a *API) begin(w http.ResponseWriter, hr *http.Request) (r *Request, bucket string) {
-	r = &Request{api: a, http: hr, ID: browser.RequestID(hr.Header), UserAgent: hr.UserAgent(), start: time.Now(), surface: audit.REST}
+	r = &Request{api: a, http: hr, ID: requestID(hr), UserAgent: hr.UserAgent(), start: time.Now(), surface: audit.REST}
 	if audit.SourceOf(hr.Context()).Surface == audit.MCP {
 		r.surface = audit.MCP
 	}
@@ -215,6 +216,17 @@ func (a *API) begin(w http.ResponseWriter, hr *http.Request) (r *Request, bucket
 		r.IP = ip
 	}
 	return r, bucketOf(ip)
+}
+
+// requestID returns the X-Request-Id of a request if it has an acceptable form, which clients may
+// choose (fleet-api.md 0), and makes it the id of the request everywhere; else the id that the
+// request has.
+func requestID(hr *http.Request) string {
+	if v := hr.Header["X-Request-Id"]; len(v) == 1 && telemetry.IsRequestID(v[0]) {
+		telemetry.RequestFrom(hr.Context()).SetID(v[0])
+		return v[0]
+	}
+	return browser.RequestID(hr)
 }
 
 // admit executes the steps 1 to 5. It returns false if it has answered.
@@ -421,7 +433,11 @@ func (a *API) writeError(w http.ResponseWriter, r *Request, err error) {
 			r.writeStatus(w, 499) // the client has gone
 			return
 		}
-		a.log.ErrorContext(r.http.Context(), "request failed", "request", r.ID, "method", r.http.Method, "path", schema.Clip(r.http.URL.Path), "error", err)
+		level := slog.LevelError
+		if f.code == "unavailable" {
+			level = slog.LevelDebug // logged by the database or the store of files
+		}
+		a.log.Log(r.http.Context(), level, "request failed", "request", r.ID, "method", r.http.Method, "path", schema.Clip(r.http.URL.Path), "error", err)
 	}
 	a.fail(w, r, f)
 }

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 )
 
 const (
@@ -144,6 +145,7 @@ func (q *request) call(i int, name string) (err error) {
 	if !ok {
 		return problem.New(problem.NotFound, "there is no procedure %q", name)
 	}
+	telemetry.RequestFrom(q.r.Context()).SetRoute("rpc", name)
 	if q.r.Method != p.method {
 		q.response.allow(p.method)
 		return problem.New(problem.MethodNotAllowed, "%s is called with %s", name, p.method)

@@ -229,7 +229,7 @@ func (q *request) fail(name string, err error) {
 		audit.LogSecurityEvent(ctx, q.rt.log, "request.refused", slog.String("procedure", name[:min(len(name), 100)]))
 	}
 	if p.Kind == problem.Unavailable {
-		q.rt.log.WarnContext(ctx, "procedure unavailable", "procedure", name, "error", err)
+		q.rt.log.DebugContext(ctx, "procedure unavailable", "procedure", name, "error", err)
 	} else if p.Cause != nil {
 		q.rt.log.DebugContext(ctx, "procedure refused", "procedure", name, "error", err)
 	}

@@ -488,13 +488,13 @@ func TestInterrupted(t *testing.T) {
 	}{
 		{"client gone", ended(nil), 499, "CLIENT_CLOSED_REQUEST", "INFO"},
 		{"client gone while sending", truncated, 499, "CLIENT_CLOSED_REQUEST", "INFO"},
-		{"server going", ended(errors.New("terminated")), 503, "SERVICE_UNAVAILABLE", "WARN"},
+		{"server going", ended(errors.New("terminated")), 503, "SERVICE_UNAVAILABLE", "DEBUG"},
 		{"client gone, panic", panicking, 500, "INTERNAL_SERVER_ERROR", "ERROR"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log bytes.Buffer
 			w := httptest.NewRecorder()
-			fixture(slog.New(slog.NewJSONHandler(&log, nil)), nil).ServeHTTP(w, tt.r)
+			fixture(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), nil).ServeHTTP(w, tt.r)
 			if status, code := refusal(t, w); status != tt.status || code != tt.code {
 				t.Errorf("got %d %s, want %d %s", status, code, tt.status, tt.code)
 			}

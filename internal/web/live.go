@@ -66,6 +66,9 @@ func (s *Site) liveEvents(w http.ResponseWriter, r *http.Request) {
 	n.run(r)
 }
 
+// EventStreams returns the number of open event streams.
+func (s *Site) EventStreams() int { return s.streams.total() }
+
 // eventStream is an open stream.
 type eventStream struct {
 	site    *Site
@@ -93,7 +96,7 @@ func (n *eventStream) run(r *http.Request) {
 	if !n.send(first + "\n") {
 		return
 	}
-	beat, end := time.NewTicker(streamHeartbeat), time.NewTimer(min(maxStreamLife, time.Until(until)))
+	beat, end := time.NewTicker(streamHeartbeat), time.NewTimer(min(maxStreamLife, until.Sub(n.site.accounts.Now())))
 	defer beat.Stop()
 	defer end.Stop()
 	for {

@@ -218,7 +218,7 @@ func (s *Site) authenticate(w http.ResponseWriter, r *http.Request) (*Request, e
 		return nil, err
 	}
 	id, _ := account.FromContext(ctx)
-	req := &Request{Request: r.WithContext(ctx), Identity: id, Now: time.Now().In(readerZone(r)), Client: s.gate.Client(r)}
+	req := &Request{Request: r.WithContext(ctx), Identity: id, Now: s.accounts.Now().In(readerZone(r)), Client: s.gate.Client(r)}
 	if id.OrganizationID != "" {
 		if s.live != nil && !id.NeedsSecondFactor {
 			req.liveMark = s.live.Version(id.OrganizationID)

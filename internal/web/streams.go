@@ -1,6 +1,9 @@
 package web
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // Limits of open event streams per session, user and network. A browser needs one for all
 // tabs. A dead connection counts until the operating system closes it, so the limits
@@ -20,6 +23,19 @@ type streams struct {
 
 // streamOwner holds the keys of a stream's three limits.
 type streamOwner struct{ session, user, network string }
+
+// total returns the number of open streams.
+func (s *streams) total() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total := 0
+	for k, n := range s.open {
+		if strings.HasPrefix(k, "session ") {
+			total += n
+		}
+	}
+	return total
+}
 
 // enter counts a stream of an owner; the caller calls leave when it ends. At a limit ok
 // is false, leave is nil and the stream is not counted.

@@ -41,6 +41,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/shop"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 )
 
 //go:embed all:templates
@@ -168,6 +169,7 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.notFound(w, r)
 		return
 	}
+	defer func() { telemetry.RequestFrom(r.Context()).SetRoute("web", r.Pattern) }()
 	s.mux.ServeHTTP(w, r)
 }
 
@@ -278,7 +280,7 @@ func (s *Site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p, ok := errors.AsType[*problem.Error](err)
 	switch {
 	case ok && p.Kind == problem.Unavailable:
-		s.log.WarnContext(r.Context(), "page unavailable", "page", r.Pattern, "error", err)
+		s.log.DebugContext(r.Context(), "page unavailable", "page", r.Pattern, "error", err)
 		s.showMessage(w, r, http.StatusServiceUnavailable, "Not available right now", p.Message, "Try again in a moment.")
 	case r.Context().Err() != nil: // the client has disconnected
 	default:
