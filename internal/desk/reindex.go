@@ -1,0 +1,24 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
+
+// DerivedTables belong to the search index, which differs between the engines. They are not
+// copied: [ReindexTx] has the index made anew.
+var DerivedTables = []string{"search_docs", "search_pending"}
+
+// ReindexTx enqueues all tickets for indexing, after they were copied into a database. Until a
+// worker has indexed a ticket, searches do not find it.
+func ReindexTx(ctx context.Context, tx *db.Tx) error {
+	if _, err := tx.Exec(ctx, "DELETE FROM search_pending"); err != nil {
+		return fmt.Errorf("enqueue indexing: %w", err)
+	}
+	if _, err := tx.Exec(ctx, "INSERT INTO search_pending (id, ticket_id, organization_id, number) SELECT id, id, organization_id, number FROM tickets"); err != nil {
+		return fmt.Errorf("enqueue indexing: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+package fleet
+
+import "github.com/kickstand-dev/kickstand/internal/db"
+
+// Invariants returns the rules of the stored records of an environment.
+func Invariants() []db.Invariant {
+	const open = "status IN ('reserved', 'active', 'paused')"
+	return []db.Invariant{
+		{Name: "vehicles have at most one open ride", Table: "rides",
+			Broken: "SELECT vehicle_id FROM rides WHERE " + open + " GROUP BY organization_id, vehicle_id HAVING count(*) > 1"},
+		{Name: "customers have at most one open ride", Table: "rides",
+			Broken: "SELECT customer_id FROM rides WHERE " + open + " AND customer_id IS NOT NULL GROUP BY organization_id, customer_id HAVING count(*) > 1"},
+		{Name: "open rides have vehicles", Table: "rides",
+			Broken: `SELECT r.id FROM rides r LEFT JOIN vehicles v ON v.organization_id = r.organization_id AND v.id = r.vehicle_id
+				WHERE r.` + open + ` AND v.id IS NULL`},
+		{Name: "vehicles are in subaccounts", Table: "vehicles",
+			Broken: "SELECT v.id FROM vehicles v LEFT JOIN subaccounts s ON s.organization_id = v.organization_id AND s.id = v.subaccount_id WHERE s.id IS NULL"},
+		{Name: "rides are in subaccounts", Table: "rides",
+			Broken: "SELECT r.id FROM rides r LEFT JOIN subaccounts s ON s.organization_id = r.organization_id AND s.id = r.subaccount_id WHERE s.id IS NULL"},
+		{Name: "zones are in subaccounts", Table: "zones",
+			Broken: "SELECT z.id FROM zones z LEFT JOIN subaccounts s ON s.organization_id = z.organization_id AND s.id = z.subaccount_id WHERE s.id IS NULL"},
+		{Name: "plans have their prices", Table: "plans",
+			Broken: `SELECT p.id FROM plans p LEFT JOIN plan_versions v ON v.organization_id = p.organization_id AND v.plan_id = p.id AND v.version = p.version
+				WHERE v.plan_id IS NULL`},
+	}
+}

@@ -1,0 +1,16 @@
+package inbound
+
+import "github.com/kickstand-dev/kickstand/internal/db"
+
+// FileColumns are the columns with bodies of requests.
+var FileColumns = []db.FileColumn{{Table: "inbound_events", Key: "body_key", Size: "body_size"}}
+
+// Invariants returns the rules of stored requests.
+func Invariants() []db.Invariant {
+	return []db.Invariant{
+		{Name: "accepted events have jobs", Table: "inbound_events",
+			Broken: "SELECT e.id FROM inbound_events e LEFT JOIN jobs j ON j.id = e.id WHERE e.state = 'accepted' AND j.id IS NULL"},
+		{Name: "events are stored once", Table: "inbound_events",
+			Broken: "SELECT min(id) FROM inbound_events GROUP BY fingerprint HAVING count(*) > 1"},
+	}
+}
