@@ -29,6 +29,9 @@ type Outgoing struct {
 	// is its customer.
 	ThreadKey string
 
+	// Now is the present time by the database's clock, for windows.
+	Now time.Time
+
 	// LastInboundAt is the time of the customer's last message in the thread, zero if there is
 	// none, and LastInboundID the provider's id of that message.
 	LastInboundAt time.Time

@@ -34,11 +34,11 @@ func errPending() error {
 }
 
 // enqueueFetches enqueues the fetches of a new message's pending files.
-func (s *Service) enqueueFetches(ctx context.Context, tx *db.Tx, list []Attachment, promises []FetchJob) error {
+func (s *Service) enqueueFetches(ctx context.Context, tx *db.Tx, organizationID string, list []Attachment, promises []FetchJob) error {
 	var jobs []queue.New
 	for i := range list {
 		if list[i].Pending {
-			jobs = append(jobs, queue.New{ID: list[i].ID, Kind: FetchKind, Lane: promises[i].Lane, Payload: promises[i].Payload})
+			jobs = append(jobs, queue.New{ID: list[i].ID, Kind: FetchKind, Lane: promises[i].Lane, Tenant: organizationID, Payload: promises[i].Payload})
 		}
 	}
 	if jobs == nil {

@@ -45,7 +45,7 @@ func (s *Service) OpenShared(ctx context.Context, id, until, signature string) (
 		return Attachment{}, nil, missing
 	}
 	// The signature is valid, so it is a number.
-	if seconds, err := strconv.ParseInt(until, 10, 64); err != nil || time.Now().Unix() >= seconds {
+	if seconds, err := strconv.ParseInt(until, 10, 64); err != nil || s.db.Now().Unix() >= seconds {
 		return Attachment{}, nil, missing
 	}
 	a, err := db.One(ctx, s.db, s.scanAttachment, "SELECT "+attachmentColumns+" FROM attachments WHERE id = $1", id)

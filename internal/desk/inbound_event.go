@@ -322,7 +322,7 @@ func (s *Service) writeMessage(ctx context.Context, tx *db.Tx, in *InboundEvent,
 	if err := insertAttachments(ctx, tx, in.OrganizationID, &e.Message); err != nil {
 		return false, err
 	}
-	if err := s.enqueueFetches(ctx, tx, e.Attachments, in.FetchJobs); err != nil {
+	if err := s.enqueueFetches(ctx, tx, in.OrganizationID, e.Attachments, in.FetchJobs); err != nil {
 		return false, err
 	}
 	if err := insertParticipants(ctx, tx, p, e.participants); err != nil {

@@ -208,6 +208,7 @@ func TestIntakeIsLikeTheModel(t *testing.T) {
 			},
 		})
 	})
+	f.wantInvariants(t)
 }
 
 func (m *model) draw(t *rapid.T) *modelTicket {

@@ -24,6 +24,7 @@ type OutboxMessage struct {
 	SubmittedAt      time.Time            // the last submission with an unknown outcome; zero: none
 	UncertainSince   time.Time            // the first of consecutive such submissions
 	SubmittedVia     string               // the route of the last submission
+	Fence            int64                // of the claim that handles the message: see [queue.Job.Fence]
 
 	blobs []string // keys of the files
 }
@@ -69,7 +70,7 @@ func (s *Service) OutboxMessage(ctx context.Context, q db.Querier, messageID str
 	}
 	since := w.SubmittedAt
 	if since.IsZero() {
-		since = time.Now()
+		since = s.db.Now()
 	}
 	w.Files = s.outgoingFiles(w.Channel, attachments, since)
 	for _, a := range attachments {
@@ -104,11 +105,11 @@ func (w *OutboxMessage) scope() string {
 
 // RecordSubmissionTx records, ahead of the request, that a message is submitted by a
 // route: until RecordSent, RecordFailure or RecordRetry, its outcome is unknown.
-// Error: [ErrRecalled] if another process has the message.
+// Error: [ErrRecalled] if another process has the message, or a later claim had it.
 func (s *Service) RecordSubmissionTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, by string) error {
 	at := tx.Now.UTC().Truncate(time.Microsecond)
-	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = $2, doubted_at = coalesce(doubted_at, $2), handed_by = $5 WHERE message_id = $1 AND attempts = $3 AND coalesce(handed_at, 0) = $4",
-		w.ID, at.UnixMicro(), w.Attempts, max(w.SubmittedAt.UnixMicro(), 0), by)
+	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = $2, doubted_at = coalesce(doubted_at, $2), handed_by = $5, fence = $6 WHERE message_id = $1 AND attempts = $3 AND coalesce(handed_at, 0) = $4 AND fence <= $6",
+		w.ID, at.UnixMicro(), w.Attempts, max(w.SubmittedAt.UnixMicro(), 0), by, w.Fence)
 	if err != nil {
 		return fmt.Errorf("record submission: %w", err)
 	}
@@ -219,10 +220,11 @@ func (s *Service) RemoveCcTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, a
 	return s.addNote(ctx, tx, &m)
 }
 
-// CancelSubmissionTx records that a submission did not take place.
+// CancelSubmissionTx records that a submission did not take place, unless a later claim
+// has the message.
 func (s *Service) CancelSubmissionTx(ctx context.Context, tx *db.Tx, w *OutboxMessage) error {
-	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = "+submissionBefore+", doubted_at = "+submissionBefore+" WHERE message_id = $1 AND attempts = $2 AND handed_at = $3",
-		w.ID, w.Attempts, w.SubmittedAt.UnixMicro())
+	n, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = "+submissionBefore+", doubted_at = "+submissionBefore+" WHERE message_id = $1 AND attempts = $2 AND handed_at = $3 AND fence <= $4",
+		w.ID, w.Attempts, w.SubmittedAt.UnixMicro(), w.Fence)
 	if err == nil && n == 0 {
 		return ErrRecalled
 	}

@@ -182,7 +182,7 @@ func (s *Service) enqueueSend(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, e.ID, t.OrganizationID, t.ID, c.ID, connectionID, recipient, id); err != nil {
 		return fmt.Errorf("write outbox: %w", err)
 	}
-	return s.queue.EnqueueTx(ctx, tx, queue.New{ID: e.ID, Kind: SendKind(c.Channel), Lane: c.ID})
+	return s.queue.EnqueueTx(ctx, tx, queue.New{ID: e.ID, Kind: SendKind(c.Channel), Lane: c.ID, Tenant: t.OrganizationID})
 }
 
 // sendRoute is the result of routing a message.

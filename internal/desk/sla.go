@@ -527,7 +527,7 @@ func (s *Service) schedule(ctx context.Context, tx *db.Tx, t *Ticket) error {
 				return err
 			}
 			c.Job = queue.NewID()
-			fresh = append(fresh, queue.New{ID: c.Job, Kind: slaKind, Lane: t.ID, Payload: payload, RunAt: time.UnixMicro(next)})
+			fresh = append(fresh, queue.New{ID: c.Job, Kind: slaKind, Lane: t.ID, Tenant: t.OrganizationID, Payload: payload, RunAt: time.UnixMicro(next)})
 		}
 	}
 	t.showClocks()

@@ -132,7 +132,7 @@ func (s *Service) TicketAnalytics(ctx context.Context, q db.Querier, organizatio
 	if err := v.Err(); err != nil {
 		return TicketAnalytics{}, err
 	}
-	c := counter{organization: organizationID, groupBy: query.GroupBy, periods: periods, rows: make(map[rowKey]*figureSums)}
+	c := counter{now: s.db.Now(), organization: organizationID, groupBy: query.GroupBy, periods: periods, rows: make(map[rowKey]*figureSums)}
 	err = s.snapshot(ctx, q, func(q db.Querier) error {
 		c.ctx, c.q = ctx, q
 		return c.count(query.From.UnixMicro(), query.To.UnixMicro())
@@ -153,6 +153,7 @@ type rowKey struct {
 type counter struct {
 	ctx          context.Context
 	q            db.Querier
+	now          time.Time
 	organization string
 	groupBy      []string
 	periods      []period.Period
@@ -160,7 +161,7 @@ type counter struct {
 }
 
 func (c *counter) result() TicketAnalytics {
-	out := TicketAnalytics{GeneratedAt: time.Now().UTC()}
+	out := TicketAnalytics{GeneratedAt: c.now}
 	if len(c.groupBy) == 0 {
 		for i := range c.periods {
 			c.row(rowKey{period: i})

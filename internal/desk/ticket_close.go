@@ -27,7 +27,7 @@ func (s *Service) enqueueClose(ctx context.Context, tx *db.Tx, t *Ticket) error 
 		return err
 	}
 	return s.queue.EnqueueTx(ctx, tx, queue.New{
-		Kind: closeKind, Lane: t.ID, Payload: payload, RunAt: t.ResolvedAt.Add(s.closeAfter),
+		Kind: closeKind, Lane: t.ID, Tenant: t.OrganizationID, Payload: payload, RunAt: t.ResolvedAt.Add(s.closeAfter),
 	})
 }
 

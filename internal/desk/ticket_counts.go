@@ -45,7 +45,7 @@ func (s *Service) TicketCounts(ctx context.Context, q db.Querier, organizationID
 		for _, due := range []struct {
 			n  *int
 			at time.Time
-		}{{&t.Due, time.Time{}}, {&t.Overdue, time.Now()}} {
+		}{{&t.Due, time.Time{}}, {&t.Overdue, s.db.Now()}} {
 			st := &keyset.Statement{Args: []any{organizationID}}
 			st.WriteString("SELECT count(*) FROM (SELECT 1 FROM tickets t WHERE t.organization_id = $1 AND t.due_at IS NOT NULL")
 			if !due.at.IsZero() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 )
 
 // Indexing is asynchronous: indexing each message in its own transaction would cost
@@ -57,10 +58,11 @@ func (s *Service) enqueueIndexing(ctx context.Context, tx *db.Tx, ticketID, mess
 func (s *Service) Run(ctx context.Context) {
 	poll := time.NewTicker(indexPoll)
 	defer poll.Stop()
+	trouble := loop.NewTrouble(s.log, "indexing messages")
 	for {
 		n, err := s.Index(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "indexing messages failed; retrying", "error", err)
+		if ctx.Err() == nil {
+			trouble.Observe(ctx, err)
 		}
 		if n == indexBatch && err == nil {
 			continue

@@ -124,7 +124,7 @@ func (a *HTTPSender) SendTracked(ctx context.Context, m Message, submitting func
 	if err := submitting(); err != nil {
 		return "", a.failed(Error{Op: OpContent, Temporary: true, Err: err})
 	}
-	return a.post(ctx, body, cmp.Or(m.ID, strings.Trim(m.MessageID, "<>")))
+	return a.post(ctx, body, cmp.Or(m.ID, strings.Trim(m.MessageID, "<>")), submitting)
 }
 
 // apiBody encodes m, which composes without error.
@@ -180,8 +180,8 @@ func apiAddress(a Address) string {
 	return name + " <" + checked.Address + ">"
 }
 
-// post makes the call and reads the response.
-func (a *HTTPSender) post(ctx context.Context, body []byte, key string) (id string, err error) {
+// post makes the call and reads the response. It calls check before it sends parts of the body.
+func (a *HTTPSender) post(ctx context.Context, body []byte, key string, check func() error) (id string, err error) {
 	var began atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { began.Store(true) }})
 	req, err := http.NewRequestWithContext(traced, http.MethodPost, a.endpoint, bytes.NewReader(body))
@@ -193,11 +193,15 @@ func (a *HTTPSender) post(ctx context.Context, body []byte, key string) (id stri
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Idempotency-Key", key)
 	req.Header.Set("User-Agent", "Kickstand")
+	refused := GuardBody(req, body, check)
 	transport := a.HTTP
 	if transport == nil {
 		transport = http.DefaultTransport
 	}
 	resp, err := transport.RoundTrip(req) // not an http.Client, which would follow redirects
+	if cause := refused(); err != nil && cause != nil {
+		return "", a.failed(Error{Op: OpContent, Temporary: true, Err: cause})
+	}
 	if err != nil {
 		e := Error{Op: OpConnect, Temporary: true, Unclear: began.Load(), Err: err}
 		if e.Unclear {

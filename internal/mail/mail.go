@@ -35,10 +35,11 @@ type Sender interface {
 // the server cannot have it; after that, only its answer tells.
 type TrackedSender interface {
 	Sender
-	// SendTracked is Send. It calls submitting once, right before the first byte of the message,
-	// or not at all if it fails before. An error of submitting aborts the sending and is wrapped
-	// in the result. id is the server's id of the message, beside its Message-ID; it may be
-	// empty.
+	// SendTracked is Send. It calls submitting right before the first byte of the message, and
+	// again right before the message is complete; or not at all if it fails before. An error of
+	// submitting aborts the sending: the server does not get a complete message. The error is
+	// wrapped in the result. id is the server's id of the message, beside its Message-ID; it may
+	// be empty.
 	SendTracked(ctx context.Context, m Message, submitting func() error) (id string, err error)
 }
 

@@ -103,6 +103,9 @@ func (b *Mailbox) SendTracked(ctx context.Context, m Message, submitting func() 
 		err = submitting()
 	}
 	if err == nil {
+		err = submitting()
+	}
+	if err == nil {
 		err = b.write(s)
 	}
 	if err != nil {

@@ -137,7 +137,7 @@ func (s *SMTP) Send(ctx context.Context, m Message) error {
 }
 
 // SendTracked implements [TrackedSender]. It calls submitting when the server has accepted the
-// recipients and is ready for the message. It returns no id.
+// recipients and is ready for the message, and before the final dot. It returns no id.
 func (s *SMTP) SendTracked(ctx context.Context, m Message, submitting func() error) (string, error) {
 	env, raw, err := compose(m)
 	if err != nil {
@@ -148,9 +148,13 @@ func (s *SMTP) SendTracked(ctx context.Context, m Message, submitting func() err
 	limit := time.AfterFunc(sendTimeout, func() { cancel(context.DeadlineExceeded) })
 	defer limit.Stop()
 	return "", s.session(ctx, func(c *smtp.Client) error {
+		begun := false
 		return s.deliver(ctx, c, env, raw, func() error {
 			err := submitting()
-			limit.Reset(contentTimeout)
+			if !begun {
+				limit.Reset(contentTimeout)
+				begun = true
+			}
 			return err
 		})
 	})
@@ -323,6 +327,9 @@ func (s *SMTP) deliver(ctx context.Context, c *smtp.Client, env envelope, raw []
 	// would write the final dot and make a partial message complete.
 	if _, err := w.Write(raw); err != nil {
 		return s.failed(ctx, OpContent, err)
+	}
+	if err := submitting(); err != nil {
+		return &Error{Op: OpContent, Server: s.addr, Temporary: true, Err: err}
 	}
 	if err := w.Close(); err != nil {
 		e := s.failed(ctx, OpContent, err)

@@ -78,7 +78,10 @@ type Config struct {
 	// OrganizationName returns the sender's name for a connection without a name.
 	OrganizationName func(ctx context.Context, organizationID string) (string, error)
 	RetryTimeScale   float64 // multiplies every wait; 0 means 1
-	Logger           *slog.Logger
+	// Observe is called after each attempt to send a message, with its outcome: sent, retry,
+	// unclear (retry of a message that may have arrived) or failed. nil: no one.
+	Observe func(channel, outcome string)
+	Logger  *slog.Logger
 }
 
 // Service sends messages. It is safe for concurrent use.
@@ -96,6 +99,7 @@ type Service struct {
 	baseURL          string
 	organizationName func(ctx context.Context, organizationID string) (string, error)
 	scale            float64
+	observe          func(channel, outcome string)
 	log              *slog.Logger
 
 	routes routes
@@ -112,7 +116,10 @@ func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, blob: c.Blob, connections: c.Connections, adapters: make(map[string]channel.Adapter), box: c.Box,
 		mail: c.Mail, openMail: c.OpenMail, http: c.HTTP, publicHTTP: c.PublicHTTP, baseURL: strings.TrimRight(c.BaseURL, "/"),
-		organizationName: c.OrganizationName, scale: c.RetryTimeScale, log: c.Logger,
+		organizationName: c.OrganizationName, scale: c.RetryTimeScale, observe: c.Observe, log: c.Logger,
+	}
+	if s.observe == nil {
+		s.observe = func(string, string) {}
 	}
 	if s.openMail == nil {
 		s.openMail = func(channel.Credentials) (mail.TrackedSender, error) { return nil, nil }
@@ -138,7 +145,7 @@ func (s *Service) RegisterWorkers(q *queue.Queue, d *desk.Service) {
 		}
 		seen[ticketChannel] = true
 		q.Handle(queue.Worker{
-			Kind: desk.SendKind(ticketChannel), Ordered: true, Concurrency: concurrency, Run: s.run,
+			Kind: desk.SendKind(ticketChannel), Ordered: true, Outgoing: true, Concurrency: concurrency, Run: s.run,
 			// Errors of providers are handled in run. These are our own.
 			Retry: func(attempt int, _ error) (time.Duration, bool) {
 				return queue.Backoff(attempt), attempt < maxInternalFailures
@@ -175,7 +182,7 @@ func (s *Service) PrepareSend(ctx context.Context, q db.Querier, organizationID,
 	if sender == nil {
 		return "", problem.New(problem.Precondition, "messages cannot be sent on the channel %s", ticketChannel)
 	}
-	m.From = c.Address
+	m.From, m.Now = c.Address, s.db.Now()
 	if err := s.connections.SendRefusal(&c); err != nil {
 		return c.ID, err
 	}

@@ -1,6 +1,7 @@
 package outbound_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -77,6 +78,9 @@ type rig struct {
 	open   func(credentials channel.Credentials) (mail.TrackedSender, error)
 	more   []channel.Adapter
 	scale  float64
+	poll   time.Duration // of the queue; 0: never
+	lease  time.Duration // of the queue; 0: its default
+	before func()        // called before each attempt
 
 	connection connection.Connection // of tests with a single one
 
@@ -127,22 +131,27 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { files.Close() })
-	key, err := seal.LoadOrCreateKeys(filepath.Join(t.TempDir(), "key"))
-	if err != nil {
-		t.Fatal(err)
+	if r.box == nil {
+		key, err := seal.LoadOrCreateKeys(filepath.Join(t.TempDir(), "key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.box = seal.New(key[0])
 	}
-	r.box = seal.New(key[0])
 	r.parser = email.NewParser(email.Config{})
 	adapters := []channel.Adapter{sms.New(sms.Config{APIURL: r.apiURL}), email.NewRaw(email.Config{}), chat.New(chat.Config{APIURL: r.apiURL})}
 	adapters = append(adapters, meta.NewBusiness(meta.Config{}), meta.NewMessenger(meta.Config{}))
 	adapters = append(adapters, r.more...)
 	log := slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	r.queue = queue.Open(d, queue.Config{Logger: log, Poll: time.Hour})
+	r.queue = queue.Open(d, queue.Config{Logger: log, Poll: cmp.Or(r.poll, time.Hour), Lease: r.lease})
 	r.connections = connection.Open(d, r.box, adapters)
 	r.Service = outbound.Open(outbound.Config{
 		DB: d, Blob: files, Connections: r.connections, Adapters: adapters, Box: r.box, Mail: r.mail, OpenMail: r.open, HTTP: r.http,
 		BaseURL: "https://help.example", RetryTimeScale: r.scale, Logger: log,
 		OrganizationName: func(context.Context, string) (string, error) {
+			if r.before != nil {
+				r.before()
+			}
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return "Acme Wheels", r.trouble

@@ -22,6 +22,9 @@ type attempt struct {
 	job        *queue.Job
 	w          desk.OutboxMessage
 	connection connection.Connection
+
+	// Of the last recorded submission of this attempt; zero: none.
+	submission time.Time // before the record, by the monotonic clock
 }
 
 // outcome is the result of an attempt.
@@ -50,12 +53,13 @@ func (s *Service) run(ctx context.Context, j *queue.Job) error {
 			return j.FinishTx(ctx, tx)
 		})
 	}
+	w.Fence = j.Fence()
 	c, err := s.connections.Find(ctx, w.ConnectionID)
 	a := &attempt{Service: s, job: j, w: w, connection: c}
 	if errors.Is(err, db.ErrNoRows) {
 		reason := "its connection was removed"
 		if !w.SubmittedAt.IsZero() {
-			reason = mayHaveArrived
+			reason = a.mayHaveArrived()
 		}
 		return a.conclude(ctx, outcome{verdict: refusedVerdict(reason)})
 	}
@@ -94,6 +98,17 @@ func refusedVerdict(reason string) channel.SendResult {
 // again.
 const mayHaveArrived = "it may have arrived: the connection ended before the server confirmed it. It is not sent again automatically"
 
+// mayHaveLeft is [mayHaveArrived] of a message that waited in a restored backup.
+const mayHaveLeft = "it may have arrived: it waited in the backup from which this server was restored, and may have been sent since. It is not sent again automatically"
+
+// mayHaveArrived returns the error of the message if it is not sent again.
+func (a *attempt) mayHaveArrived() string {
+	if a.w.SubmittedVia == desk.ViaUnknown {
+		return mayHaveLeft
+	}
+	return mayHaveArrived
+}
+
 func (s *Service) fromName(ctx context.Context, c *connection.Connection) (string, error) {
 	if c.Name != "" && c.Name != c.Address {
 		return c.Name, nil
@@ -114,9 +129,47 @@ func (a *attempt) isBlocked(ctx context.Context) (bool, error) {
 	return true, a.conclude(ctx, outcome{verdict: refusedVerdict(reason)})
 }
 
-// recordSubmission records that the message is about to be submitted by a route.
+// recordSubmission records that the message is about to be submitted by a route. It fails
+// if the job's lease has ended, or a later claim has handled the message.
 func (a *attempt) recordSubmission(ctx context.Context, by string) error {
-	return a.db.Write(ctx, func(tx *db.Tx) error { return a.desk.RecordSubmissionTx(ctx, tx, &a.w, by) })
+	before := time.Now()
+	err := a.db.Write(ctx, func(tx *db.Tx) error {
+		if err := a.job.CheckLeaseTx(ctx, tx); err != nil {
+			return err
+		}
+		return a.desk.RecordSubmissionTx(ctx, tx, &a.w, by)
+	})
+	if err == nil {
+		a.submission = before
+	}
+	return err
+}
+
+// errStalled refuses the bytes of a submission that was recorded too long ago.
+var errStalled = errors.New("the process stood still before the message was sent")
+
+// checkLease refuses the rest of a recorded submission when the job's lease has ended: a
+// process that stood still notices it here, before its heartbeat does.
+func (a *attempt) checkLease(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return a.job.CheckLease()
+}
+
+// checkSubmission is checkLease for a call, and refuses it after submissionTime: soon
+// another process may find out what became of it, and must not miss what is sent then.
+// Both clocks have to agree, since either can stop with the process.
+func (a *attempt) checkSubmission(ctx context.Context) error {
+	limit := time.Duration(float64(submissionTime) * a.scale)
+	err := a.checkLease(ctx)
+	switch {
+	case err != nil:
+		return err
+	case time.Since(a.submission) >= limit, a.db.Now().Sub(a.w.SubmittedAt) >= limit:
+		return errStalled
+	}
+	return nil
 }
 
 // conclude records the result of an attempt.
@@ -126,7 +179,7 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 	again := (v.Verdict == channel.VerdictRetry || v.Verdict == channel.VerdictUnclear) && !e.giveUp
 	wait := a.scaled(e.wait)
 	if e.giveUp && v.Verdict == channel.VerdictUnclear {
-		v.Reason = mayHaveArrived + " (" + v.Reason + ")"
+		v.Reason = a.mayHaveArrived() + " (" + v.Reason + ")"
 	}
 	err := a.db.WriteUntilDone(ctx, func(tx *db.Tx) error {
 		var err error
@@ -149,10 +202,17 @@ func (a *attempt) conclude(ctx context.Context, e outcome) error {
 	case err != nil:
 		return fmt.Errorf("record that a message is %s: %w", v.Verdict, err)
 	case v.Verdict == channel.VerdictSent:
+		a.observe(a.w.Channel, "sent")
 		log.DebugContext(ctx, "a message was sent")
 	case again:
+		outcome := "retry"
+		if v.Verdict == channel.VerdictUnclear {
+			outcome = "unclear"
+		}
+		a.observe(a.w.Channel, outcome)
 		log.WarnContext(ctx, "a message could not be sent yet", "reason", v.Reason, "unclear", v.Verdict == channel.VerdictUnclear, "in", wait)
 	default:
+		a.observe(a.w.Channel, "failed")
 		log.WarnContext(ctx, "a message could not be sent", "reason", v.Reason)
 	}
 	return nil
@@ -174,7 +234,10 @@ func (a *attempt) postpone(ctx context.Context, reason string, wait time.Duratio
 // not by the provider. The job becomes ready again.
 func (a *attempt) interrupted(ctx context.Context, unclear bool) error {
 	cause := context.Cause(ctx)
-	if unclear || a.w.SubmittedAt.IsZero() {
+	if cause == nil {
+		cause = queue.ErrLeaseLost // noticed before the queue did
+	}
+	if unclear || a.submission.IsZero() {
 		return cause
 	}
 	err := a.db.WriteUntilDone(ctx, func(tx *db.Tx) error { return a.desk.CancelSubmissionTx(ctx, tx, &a.w) })
@@ -199,7 +262,7 @@ func (s *Service) discard(ctx context.Context, tx *db.Tx, j *queue.Job, _ error)
 	}
 	reason := "repeated internal errors"
 	if !w.SubmittedAt.IsZero() {
-		reason = mayHaveArrived
+		reason = (&attempt{w: w}).mayHaveArrived()
 	}
 	return s.desk.RecordFailureTx(ctx, tx, &w, refusedVerdict(reason))
 }

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
 const (
@@ -22,6 +24,9 @@ const (
 	// still process it, even if the connection is lost, and may not list the message
 	// yet.
 	inFlightTime = callTimeout + 10*time.Second
+	// submissionTime is the time after the record of a submission within which its last
+	// byte is sent.
+	submissionTime = callTimeout
 	// maxPages bounds a search.
 	maxPages = 20
 )
@@ -35,6 +40,7 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 	defer a.routes.release(route, 0)
 	credentials := a.connection.Credentials()
 	a.w.ReceiptURL = a.receiptURL()
+	a.w.Now = a.db.Now()
 	tooLate := c.Check(&a.w.Outgoing, credentials)
 	if tooLate != nil && !errors.Is(tooLate, channel.ErrTooLate) {
 		// The credentials have changed since the message was written.
@@ -42,11 +48,11 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 	}
 	call := c.SendCall(&a.w.Outgoing, credentials)
 	by := callRoute(call)
-	if !a.w.SubmittedAt.IsZero() && a.w.SubmittedVia != by {
-		return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
+	if !a.w.SubmittedAt.IsZero() && !a.submittedVia(by) {
+		return a.conclude(ctx, outcome{verdict: refusedVerdict(a.mayHaveArrived())})
 	}
 	if !a.w.SubmittedAt.IsZero() {
-		if wait := time.Until(a.w.SubmittedAt.Add(a.scaled(inFlightTime))); wait > 0 {
+		if wait := a.scaled(inFlightTime) - a.db.Now().Sub(a.w.SubmittedAt); wait > 0 {
 			return a.postpone(ctx, "", wait)
 		}
 		switch c := c.(type) {
@@ -58,7 +64,7 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 			case isInternal(err):
 				return err
 			case errors.Is(err, channel.ErrUnsearchable):
-				return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived + " (" + err.Error() + ")")})
+				return a.conclude(ctx, outcome{verdict: refusedVerdict(a.mayHaveArrived() + " (" + err.Error() + ")")})
 			case err != nil:
 				return a.retryOrFail(ctx, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: err.Error()}, maxUnreachedRetries)
 			case id != "":
@@ -66,10 +72,10 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 			}
 		case channel.IdempotentSender:
 			if tooLate != nil || !a.canRepeat(by, c.IdempotencyWindow()) {
-				return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
+				return a.conclude(ctx, outcome{verdict: refusedVerdict(a.mayHaveArrived())})
 			}
 		default: // and there was no receipt meanwhile
-			return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
+			return a.conclude(ctx, outcome{verdict: refusedVerdict(a.mayHaveArrived())})
 		}
 	}
 	if tooLate != nil {
@@ -81,12 +87,14 @@ func (a *attempt) sendByAPI(ctx context.Context, c channel.APISender) error {
 	if err := a.recordSubmission(ctx, by); err != nil {
 		return err
 	}
-	answer, began, err := a.call(ctx, call)
+	answer, began, err := a.call(ctx, call, func() error { return a.checkSubmission(ctx) })
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil, errors.Is(err, queue.ErrLeaseLost):
 		return a.interrupted(ctx, began)
 	case err != nil && began:
 		return a.retryOrFail(ctx, channel.SendResult{Verdict: channel.VerdictUnclear, Reason: "the provider did not respond: " + err.Error()}, maxUnreachedRetries)
+	case errors.Is(err, errStalled):
+		return a.retryOrFail(ctx, channel.SendResult{Verdict: channel.VerdictRetry, Reason: err.Error()}, maxUnreachedRetries)
 	case err != nil:
 		return a.retryOrFail(ctx, channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider cannot be reached: " + err.Error()}, maxUnreachedRetries)
 	}
@@ -130,7 +138,7 @@ func (a *attempt) receiptURL() string {
 func (a *attempt) search(ctx context.Context, c channel.Searcher, credentials channel.Credentials) (string, error) {
 	call := c.SearchCall(&a.w.Outgoing, credentials, a.w.SubmittedAt)
 	for range maxPages {
-		answer, _, err := a.call(ctx, call)
+		answer, _, err := a.call(ctx, call, nil)
 		if err != nil {
 			return "", fmt.Errorf("the provider's search for the message failed: %w", err)
 		}
@@ -150,9 +158,9 @@ func (a *attempt) search(ctx context.Context, c channel.Searcher, credentials ch
 	return "", errors.New("the provider's list of messages does not end")
 }
 
-// call performs a request. began reports that the provider may have received it.
-// The error has neither URL nor credentials.
-func (s *Service) call(ctx context.Context, c channel.APIRequest) (a channel.Response, began bool, err error) {
+// call performs a request. check refuses its bytes; nil permits them. began reports that
+// the provider may have received it. The error has neither URL nor credentials.
+func (s *Service) call(ctx context.Context, c channel.APIRequest, check func() error) (a channel.Response, began bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var wrote atomic.Bool
@@ -168,8 +176,18 @@ func (s *Service) call(ctx context.Context, c channel.APIRequest) (a channel.Res
 	if transport == nil {
 		return a, false, errors.New("calls to an organization's own URLs are not configured")
 	}
+	refused := func() error { return nil }
+	if check != nil {
+		if err := check(); err != nil {
+			return a, false, err
+		}
+		refused = mail.GuardBody(req, c.Body, check)
+	}
 	// Not an http.Client: it would follow redirects.
 	resp, err := transport.RoundTrip(req)
+	if cause := refused(); err != nil && cause != nil {
+		return a, false, cause
+	}
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("no answer within %s", callTimeout)

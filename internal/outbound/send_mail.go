@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
 // sendByMail sends the message as a mail.
@@ -21,7 +22,7 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 	r, err := a.mailRoute()
 	switch submitted := !a.w.SubmittedAt.IsZero(); {
 	case submitted && !r.repeats:
-		return a.conclude(ctx, outcome{verdict: refusedVerdict(mayHaveArrived)})
+		return a.conclude(ctx, outcome{verdict: refusedVerdict(a.mayHaveArrived())})
 	case err != nil:
 		return a.postpone(ctx, "the connection cannot send: "+err.Error(), disabledWait)
 	}
@@ -52,7 +53,7 @@ func (a *attempt) sendByMail(ctx context.Context, c channel.MailComposer) error 
 	switch {
 	case errors.Is(failure, desk.ErrRecalled), isInternal(failure):
 		return failure
-	case failure != nil && ctx.Err() != nil && (r.repeats || !unclear):
+	case failure != nil && (ctx.Err() != nil || errors.Is(failure, queue.ErrLeaseLost)) && (r.repeats || !unclear):
 		return a.interrupted(ctx, unclear)
 	}
 	o := mailOutcome(id, failure, a.w.Attempts+1, r.repeats)
@@ -103,13 +104,25 @@ func (a *attempt) loadFiles(ctx context.Context) (missing string, err error) {
 // It returns the provider's id or the failure of the submission; err is one of our own.
 func (a *attempt) transmitMail(ctx context.Context, c channel.MailComposer, r mailRoute) (id string, failure, err error) {
 	for {
-		id, failure = r.server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error { return a.recordSubmission(ctx, r.via) })
+		recorded := false
+		id, failure = r.server.SendTracked(ctx, c.Compose(&a.w.Outgoing), func() error {
+			if recorded {
+				return a.checkLease(ctx)
+			}
+			recorded = true
+			return a.recordSubmission(ctx, r.via)
+		})
 		refused := a.refusedCc(failure)
 		if refused == "" {
 			return id, failure, nil
 		}
 		reason := mailErrorText(failure)
-		if err := a.db.WriteUntilDone(ctx, func(tx *db.Tx) error { return a.desk.RemoveCcTx(ctx, tx, &a.w, refused, reason) }); err != nil {
+		if err := a.db.WriteUntilDone(ctx, func(tx *db.Tx) error {
+			if err := a.job.CheckLeaseTx(ctx, tx); err != nil {
+				return err
+			}
+			return a.desk.RemoveCcTx(ctx, tx, &a.w, refused, reason)
+		}); err != nil {
 			return "", nil, fmt.Errorf("remove copy: %w", err)
 		}
 	}
@@ -147,11 +160,19 @@ func mailOutcome(id string, failure error, attempt int, repeats bool) outcome {
 // bySMTP is the route by a mail server, any: none recognizes a repeated mail.
 const bySMTP = "smtp"
 
+// maxCall is the time that a call may need until the provider has it.
+const maxCall = time.Minute
+
 // canRepeat reports whether a provider that recognizes a repeated message within a
 // time still does so for the first uncertain submission. It knows nothing of
 // submissions by another route.
 func (a *attempt) canRepeat(by string, within time.Duration) bool {
-	return a.w.SubmittedAt.IsZero() || a.w.SubmittedVia == by && time.Since(a.w.UncertainSince) < within
+	return a.w.SubmittedAt.IsZero() || a.submittedVia(by) && a.db.Now().Sub(a.w.UncertainSince) < within-maxCall
+}
+
+// submittedVia reports whether the last submission was, or may have been, by a route.
+func (a *attempt) submittedVia(by string) bool {
+	return a.w.SubmittedVia == by || a.w.SubmittedVia == desk.ViaUnknown
 }
 
 // refusedCc returns the Cc address that the mail server refuses permanently; empty

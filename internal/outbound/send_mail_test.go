@@ -65,6 +65,11 @@ func (r *relay) SendTracked(ctx context.Context, m mail.Message, submitting func
 			return "", err
 		}
 	}
+	if err := submitting(); err != nil {
+		return "", &mail.Error{Op: mail.OpContent, Temporary: true, Err: err}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.received = append(r.received, m)
 	return "", nil
 }

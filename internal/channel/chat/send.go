@@ -104,7 +104,7 @@ type postResponse struct {
 
 // ReadSendResponse implements [channel.APISender]. Most errors have the status 200.
 func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) channel.SendResult {
-	wait := netguard.RetryAfter(answer.Header, time.Now())
+	wait := netguard.RetryAfter(answer.Header, m.Now)
 	switch status := answer.Status; {
 	case status == http.StatusTooManyRequests:
 		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider's rate limit was exceeded (429)", RetryAfter: wait}

@@ -110,7 +110,7 @@ func (*Business) Check(m *channel.Outgoing, credentials channel.Credentials) err
 	if m.LastInboundAt.IsZero() {
 		return windowClosed("the customer has not written on this channel yet, and only what they write opens it for 24 hours. %s", what)
 	}
-	if until := m.LastInboundAt.Add(serviceWindow); !time.Now().Before(until) {
+	if until := m.LastInboundAt.Add(serviceWindow); !m.Now.Before(until) {
 		return windowClosed("the 24 hours in which the customer could be answered here ended on %s. %s", moment(until), what)
 	}
 	return nil
@@ -187,7 +187,7 @@ func (*Business) ReadSendResponse(m *channel.Outgoing, answer channel.Response) 
 			return channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: ids}
 		}
 	}
-	return verdict(answer, cmp.Or(m.To.Phone, m.To.ID), explainBusiness)
+	return verdict(m, answer, cmp.Or(m.To.Phone, m.To.ID), explainBusiness)
 }
 
 // explainBusiness explains an error of business messaging in plain words.

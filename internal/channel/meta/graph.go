@@ -189,14 +189,14 @@ func (f failure) tagged(text string) string {
 // verdict interprets an error response. An error in the API's own format means that the message
 // was not accepted. One without, such as a gateway's, leaves that open, unless its status
 // refuses every request.
-func verdict(answer channel.Response, recipient string, explain func(failure) errorInfo) channel.SendResult {
-	v := channel.SendResult{RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+func verdict(m *channel.Outgoing, answer channel.Response, recipient string, explain func(failure) errorInfo) channel.SendResult {
+	v := channel.SendResult{RetryAfter: netguard.RetryAfter(answer.Header, m.Now)}
 	f := readFailure(parse(answer.Body).object("error"))
 	switch status := answer.Status; {
 	case f.code != 0:
-		m := explain(f)
-		v.Verdict, v.Reason = m.fate, f.tagged(m.text)
-		if m.unreachable {
+		info := explain(f)
+		v.Verdict, v.Reason = info.fate, f.tagged(info.text)
+		if info.unreachable {
 			v.Recipient, v.Unreachable = recipient, true
 		}
 		switch {

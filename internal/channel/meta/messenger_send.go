@@ -79,7 +79,7 @@ func (a *Messenger) Check(m *channel.Outgoing, credentials channel.Credentials) 
 	if m.LastInboundAt.IsZero() {
 		return windowClosed("the customer has not written on this channel yet, and only what they write opens it. %s", what)
 	}
-	if until := m.LastInboundAt.Add(window); !time.Now().Before(until) {
+	if until := m.LastInboundAt.Add(window); !m.Now.Before(until) {
 		more := ""
 		if window == serviceWindow {
 			more = ". An app with the provider's permission Human Agent has seven days: see the connection's credential " + credHumanAgent
@@ -128,7 +128,7 @@ type attachmentLink struct {
 func (a *Messenger) SendCall(m *channel.Outgoing, credentials channel.Credentials) channel.APIRequest {
 	var out messengerOut
 	out.Recipient.ID, out.Type = m.To.ID, "RESPONSE"
-	if humanAgent(credentials) && !time.Now().Before(m.LastInboundAt.Add(serviceWindow)) {
+	if humanAgent(credentials) && !m.Now.Before(m.LastInboundAt.Add(serviceWindow)) {
 		out.Type, out.Tag = "MESSAGE_TAG", "HUMAN_AGENT"
 	}
 	out.Message.Metadata = ownMark + m.ID
@@ -152,7 +152,7 @@ func (*Messenger) ReadSendResponse(m *channel.Outgoing, answer channel.Response)
 			return channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{key(id)}}
 		}
 	}
-	return verdict(answer, m.To.ID, explainMessenger)
+	return verdict(m, answer, m.To.ID, explainMessenger)
 }
 
 // explainMessenger explains an error of the social messenger in plain words.

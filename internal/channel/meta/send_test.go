@@ -27,9 +27,10 @@ func file(contentType string, size int64) channel.OutgoingFile {
 
 // outgoing returns a message to a customer with a last message some time ago.
 func outgoing(text string, ago time.Duration, files ...channel.OutgoingFile) *channel.Outgoing {
+	now := time.Now()
 	return &channel.Outgoing{
 		ID: "0192", From: "1065", To: channel.Party{Phone: "+16505551234", ID: "9001"}, Text: text, Files: files,
-		LastInboundAt: time.Now().Add(-ago), LastInboundID: "wamid.AAA",
+		Now: now, LastInboundAt: now.Add(-ago), LastInboundID: "wamid.AAA",
 	}
 }
 

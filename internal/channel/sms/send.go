@@ -214,11 +214,11 @@ func (a *Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response)
 		}
 		return channel.SendResult{Verdict: channel.VerdictSent, ExternalIDs: []string{r.SID}}
 	case status == http.StatusTooManyRequests || r.Code == 20429:
-		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider's rate limit was exceeded (429)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider's rate limit was exceeded (429)", RetryAfter: netguard.RetryAfter(answer.Header, m.Now)}
 	case status >= 500:
-		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider failed (%d)", status), RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider failed (%d)", status), RetryAfter: netguard.RetryAfter(answer.Header, m.Now)}
 	case r.Code == 21611:
-		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider's queue for our number is full (21611)", RetryAfter: netguard.RetryAfter(answer.Header, time.Now())}
+		return channel.SendResult{Verdict: channel.VerdictRetry, Reason: "the provider's queue for our number is full (21611)", RetryAfter: netguard.RetryAfter(answer.Header, m.Now)}
 	case !readable || r.Code == 0:
 		return channel.SendResult{Verdict: channel.VerdictRefused, Reason: fmt.Sprintf("the provider refused the message (%d)", status)}
 	}

@@ -109,7 +109,7 @@ func (*Adapter) ReadSendResponse(m *channel.Outgoing, answer channel.Response) c
 	case status == http.StatusTooManyRequests:
 		return channel.SendResult{
 			Verdict: channel.VerdictRetry, Reason: "the provider's rate limit was exceeded (429)",
-			RetryAfter: cmp.Or(netguard.RetryAfter(answer.Header, time.Now()), rest),
+			RetryAfter: cmp.Or(netguard.RetryAfter(answer.Header, m.Now), rest),
 		}
 	case status >= 500 || status == http.StatusRequestTimeout:
 		return channel.SendResult{Verdict: channel.VerdictUnclear, Reason: fmt.Sprintf("the provider failed (%d)", status)}

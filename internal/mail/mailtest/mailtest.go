@@ -123,8 +123,18 @@ func Run(t *testing.T, open func(*testing.T) Fixture) {
 		if _, ok := errors.AsType[*mail.Error](err); !ok || !errors.Is(err, changed) {
 			t.Errorf("SendTracked with a failing handing returned %v, want a *mail.Error that is %v", err, changed)
 		}
-		if _, err := carrier.SendTracked(t.Context(), plain(), hand); err != nil || handed != 1 {
-			t.Errorf("SendTracked: %v, handed over %d times; want once", err, handed)
+		calls := 0
+		_, err = carrier.SendTracked(t.Context(), plain(), func() error {
+			if calls++; calls > 1 {
+				return changed
+			}
+			return nil
+		})
+		if e, ok := errors.AsType[*mail.Error](err); !ok || !errors.Is(err, changed) || e.Unclear || calls != 2 {
+			t.Errorf("SendTracked with a failing completion returned %v after %d calls, want a clear *mail.Error that is %v after 2", err, calls, changed)
+		}
+		if _, err := carrier.SendTracked(t.Context(), plain(), hand); err != nil || handed != 2 {
+			t.Errorf("SendTracked: %v, handed over %d times; want twice", err, handed)
 		}
 		if got := f.Received(t); len(got) != 1 {
 			t.Errorf("received %d mails, want 1", len(got))
