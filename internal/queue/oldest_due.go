@@ -16,13 +16,17 @@ type DueJob struct {
 	At   time.Time // since when
 }
 
-// dueLanes bounds the lanes of a kind that [Queue.OldestDue] reads.
-const dueLanes = 200
+// dueTenants and dueLanes bound the tenants of a kind, and the lanes of each, that
+// [Queue.OldestDue] reads.
+const (
+	dueTenants = 20
+	dueLanes   = 100
+)
 
 // OldestDue returns the job that has been due for longest without running although its lane has
-// room; ok is false if there is none. Scheduled jobs, held lanes and jobs behind others of
-// their lane do not count. It reads at most [dueLanes] lanes of each kind, so that a backlog
-// does not slow it down; with more lanes it may miss the oldest.
+// room; ok is false if there is none. Scheduled jobs, held lanes, held outgoing jobs and
+// jobs behind others of their lane do not count. It reads at most [dueLanes] lanes of [dueTenants]
+// tenants of each kind, so that a backlog does not slow it down; with more it may miss the oldest.
 func (q *Queue) OldestDue(ctx context.Context) (oldest DueJob, ok bool, err error) {
 	err = q.db.Read(ctx, func(tx *db.Tx) error {
 		if err := q.disableSeqScan(ctx, tx); err != nil {
@@ -47,6 +51,9 @@ func (q *Queue) OldestDue(ctx context.Context) (oldest DueJob, ok bool, err erro
 // dueJobs returns due jobs of the kind: the first overdue scheduled job, and the first ready
 // job of each of some lanes.
 func (r *runner) dueJobs(ctx context.Context, tx *db.Tx) ([]DueJob, error) {
+	if held, err := r.isHeld(ctx, tx); err != nil || held {
+		return nil, err
+	}
 	scan := func(row db.Row) (d DueJob, err error) {
 		var created time.Time
 		err = row.Scan(&d.ID, db.IntoTime(&d.At), db.IntoTime(&created))
@@ -60,7 +67,7 @@ func (r *runner) dueJobs(ctx context.Context, tx *db.Tx) ([]DueJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := db.All(ctx, tx, scanLane, r.sqlWalk, r.Kind, "", dueLanes, r.PerLane)
+	found, err := db.All(ctx, tx, scanLane, r.sqlSurvey, r.Kind, "", dueLanes, dueTenants, r.PerLane)
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +77,8 @@ func (r *runner) dueJobs(ctx context.Context, tx *db.Tx) ([]DueJob, error) {
 	}
 	lanes := make([]string, len(found))
 	for i, f := range found {
-		lanes[i] = f.lane
+		lanes[i] = (&laneRequest{lane: f.lane, want: 1}).text()
 	}
-	ids, err := db.All(ctx, tx, scanText, r.sqlPick, r.Kind, lanes, 1, r.PerLane)
-	if err != nil {
-		return nil, err
-	}
-	heads, err := db.All(ctx, tx, scan, "SELECT id, run_at, created_at FROM jobs WHERE id = ANY($1)", ids)
+	heads, err := db.All(ctx, tx, scan, sqlHeads(r.Ordered, r.q.db.Postgres()), r.Kind, lanes, r.PerLane)
 	return append(list, heads...), err
 }

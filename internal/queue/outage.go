@@ -2,11 +2,13 @@ package queue
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
@@ -17,8 +19,6 @@ const (
 	mostOutageWait  = time.Minute
 	// outageEnd is the time without failures after which the next one starts a new outage.
 	outageEnd = 2 * mostOutageWait
-	// outageLog is the least time between log lines about the same failure.
-	outageLog = time.Minute
 )
 
 // isUnavailable reports whether err comes from our own database or files, so that the job is
@@ -33,10 +33,9 @@ type outage struct {
 	last  time.Time
 }
 
-// wait records a failure and returns the wait of a job created at the given time, and the start
-// of the outage. Young jobs wait less than old ones, so an intermittent failure delays nothing
+// wait records a failure and returns the wait of a job created at the given time. Young jobs wait less than old ones, so an intermittent failure delays nothing
 // for long.
-func (o *outage) wait(created, now time.Time) (wait time.Duration, since time.Time) {
+func (o *outage) wait(created, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if now.Sub(o.last) > outageEnd {
@@ -44,38 +43,40 @@ func (o *outage) wait(created, now time.Time) (wait time.Duration, since time.Ti
 	}
 	o.last = now
 	lasted := min(now.Sub(o.began), now.Sub(created))
-	return min(max(lasted/4, leastOutageWait), mostOutageWait), o.began
+	return min(max(lasted/4, leastOutageWait), mostOutageWait)
 }
 
-// logLimiter limits a repeated log line to one per [outageLog] and counts the suppressed ones.
-// It is safe for concurrent use.
-type logLimiter struct {
-	mu     sync.Mutex
-	last   time.Time
-	passed int // since last
+// troubles log work of the queue that fails repeatedly, of all kinds together.
+type troubles struct {
+	finding *loop.Trouble // jobs
+	leases  *loop.Trouble // that could not be extended
+	lost    *loop.Trouble // jobs that lost their lease
+	waiting *loop.Trouble // jobs that wait for the database or files
+	ends    *loop.Trouble // outcomes that could not be written
 }
 
-// next counts an event. It reports whether to log it, and how many occurred since the last
-// logged one, including this one.
-func (s *logLimiter) next(now time.Time) (count int, log bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.passed++
-	if !s.last.IsZero() && now.Sub(s.last) < outageLog {
-		return s.passed, false
+func newTroubles(log *slog.Logger) troubles {
+	return troubles{
+		finding: loop.NewTrouble(log, "finding jobs"),
+		leases:  loop.NewTrouble(log, "extending leases"),
+		lost:    loop.NewTrouble(log, "running jobs were claimed by another process or deleted"),
+		waiting: loop.NewTrouble(log, "database or files unavailable; jobs wait without counting attempts"),
+		ends:    loop.NewTrouble(log, "recording the end of jobs"),
 	}
-	count, s.passed, s.last = s.passed, 0, now
-	return count, true
+}
+
+// ended notes that a job ended as it should.
+func (t *troubles) ended(ctx context.Context) {
+	t.lost.Succeeded(ctx)
+	t.waiting.Succeeded(ctx)
+	t.ends.Succeeded(ctx)
 }
 
 // waitForStore schedules a job again after our database or files failed. It never counts an
 // attempt.
 func (r *runner) waitForStore(ctx context.Context, j *Job, err error) error {
-	wait, since := r.outage.wait(j.CreatedAt, time.Now())
+	wait := r.outage.wait(j.CreatedAt, r.q.db.Now())
 	wait += rand.N(wait/10 + 1)
-	if count, log := r.outageLog.next(time.Now()); log {
-		r.logger(j).Error("database or files unavailable; jobs wait without counting attempts",
-			"error", err, "since", since, "jobs", count, "in", wait)
-	}
+	r.q.troubles.waiting.Failed(ctx, err, "kind", r.Kind, "lane", j.Lane, "job", j.ID)
 	return r.writeEnd(ctx, func(ctx context.Context, tx *db.Tx) error { return j.RescheduleTx(ctx, tx, tx.Now.Add(wait)) })
 }

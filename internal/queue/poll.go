@@ -29,7 +29,6 @@ func (q *Queue) pollKinds(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
-	var failures logLimiter
 	for {
 		timer.Reset(q.poll + rand.N(q.poll/4+1))
 		select {
@@ -37,10 +36,8 @@ func (q *Queue) pollKinds(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if err := q.pollKindsOnce(ctx, kinds); err != nil && ctx.Err() == nil {
-			if count, log := failures.next(time.Now()); log {
-				q.log.Error("polling kinds for jobs", "error", err, "failures", count)
-			}
+		if err := q.pollKindsOnce(ctx, kinds); ctx.Err() == nil {
+			q.troubles.finding.Observe(ctx, err)
 		}
 	}
 }

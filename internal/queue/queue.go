@@ -28,13 +28,15 @@
 // statement. So neither a lane with a million waiting jobs nor a thousand full lanes slow the
 // next claim.
 //
-// The processes' clocks must agree to within a fraction of a lease.
+// Due times and leases are by the database's clock ([db.DB.Now]); the clocks of processes decide
+// nothing.
 //
 // See docs/queue.md for details and figures.
 package queue
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,6 +48,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 
 	"github.com/google/uuid"
 )
@@ -64,6 +67,12 @@ type New struct {
 	Lane    string
 	Payload []byte
 	RunAt   time.Time // zero: at once
+	// Tenant is the party for which the job runs, such as an organization, without spaces. Workers
+	// share their capacity between tenants with jobs. All jobs of a lane have the same tenant.
+	Tenant string
+	// Front puts the job before all other jobs of its lane, for work that had its turn before
+	// them. Jobs of one call keep their order.
+	Front bool
 }
 
 // Worker runs the jobs of one kind.
@@ -90,6 +99,8 @@ type Worker struct {
 	// Ordered lanes stay in order: a delayed job blocks the jobs behind it. It implies PerLane
 	// 1.
 	Ordered bool
+	// Outgoing jobs send something to others. They wait during a [Hold].
+	Outgoing bool
 	// Retry returns the wait after the given failed attempt (from 1), or false to discard the
 	// job. nil means [Backoff] with 8 attempts.
 	Retry func(attempt int, err error) (time.Duration, bool)
@@ -107,13 +118,21 @@ type Job struct {
 	Attempt   int // failed attempts before this one
 	CreatedAt time.Time
 
+	seq    int64 // position in its lane
+	tenant string
+	fence  int64
 	queue  *Queue
 	lease  string
-	until  time.Time               // end of the lease; guarded by runner.mu
+	until  time.Time               // end of the lease by the monotonic clock; guarded by runner.mu
 	cancel context.CancelCauseFunc // of the context of Run
 	ending atomic.Bool             // Finish, Delay or Wait was called, which detect a lost lease themselves
 	ended  bool                    // the outcome is committed
 }
+
+// Fence returns the fencing token of the claim: each later claim of any job has a higher one. A
+// party that remembers the highest token it has seen can refuse a process that lost its lease
+// without noticing.
+func (j *Job) Fence() int64 { return j.fence }
 
 // Backoff is the default wait after the attempt-th failure: 1 s, 4 s, 16 s …,
 // at most 10 minutes.
@@ -126,6 +145,11 @@ type Config struct {
 	Logger *slog.Logger  // nil discards
 	Lease  time.Duration // how long a claim holds without being extended; 10 s
 	Poll   time.Duration // interval of the safety net; 2 s
+	// Observe is called after each run of a job, with its outcome; see [Queue.observed]. nil: no
+	// one.
+	Observe func(kind, outcome string, took time.Duration)
+	// Tracer continues the trace of the transaction that enqueued a job in its run; nil: no traces.
+	Tracer *telemetry.Tracer
 }
 
 // Queue enqueues jobs and, once started, runs them. It is safe for concurrent use.
@@ -135,6 +159,9 @@ type Queue struct {
 	lease    time.Duration
 	poll     time.Duration
 	instance string
+	troubles troubles
+	observe  func(kind, outcome string, took time.Duration) // nil: none
+	tracer   *telemetry.Tracer                              // nil: none
 
 	inserts [maxInsert + 1]string // INSERT statements by number of jobs
 
@@ -152,15 +179,16 @@ type Queue struct {
 // Open returns a queue over d. It can enqueue at once, and runs jobs after [Queue.Start].
 func Open(d *db.DB, c Config) *Queue {
 	q := &Queue{
-		db: d, log: c.Logger, lease: c.Lease, poll: c.Poll,
+		db: d, log: c.Logger, lease: c.Lease, poll: c.Poll, observe: c.Observe, tracer: c.Tracer,
 		instance: uuid.NewString(),
-		inserts:  insertStatements(),
+		inserts:  insertStatements(d.Postgres()),
 		notifier: d.NewNotifier(notifyChannel),
 		runners:  make(map[string]*runner),
 	}
 	if q.log == nil {
 		q.log = slog.New(slog.DiscardHandler)
 	}
+	q.troubles = newTroubles(q.log)
 	if q.lease == 0 {
 		q.lease = 10 * time.Second
 	}
@@ -178,7 +206,7 @@ func (q *Queue) Handle(w Worker) {
 	if q.started || q.runners[w.Kind] != nil || w.Run == nil || strings.Contains(w.Kind, " ") {
 		panic("queue: Handle of " + w.Kind + " after Start, twice, without Run, or with a space")
 	}
-	q.runners[w.Kind] = newRunner(q, w)
+	q.runners[w.Kind] = newRunner(q, q.observed(w))
 }
 
 // Start starts the workers and returns. ctx bounds the start only. A failed start has started
@@ -199,7 +227,7 @@ func (q *Queue) Start(ctx context.Context) error {
 	var hear context.Context
 	hear, q.stopBackground = context.WithCancel(context.Background())
 	q.background.Go(func() { q.pollKinds(hear) })
-	if q.db.Postgres() {
+	if q.db.Notifies() {
 		q.background.Go(func() { q.db.Listen(hear, notifyChannel, q.onNotification) })
 	}
 	return nil
@@ -229,19 +257,26 @@ func (q *Queue) Stop(ctx context.Context) {
 // maxInsert bounds the jobs of one INSERT.
 const maxInsert = 32
 
-// insertStatements returns INSERT statements indexed by the number of jobs.
-func insertStatements() (texts [maxInsert + 1]string) {
+// insertColumns are the columns of a new job.
+var insertColumns = []string{"id", "kind", "lane", "tenant", "state", "payload", "run_at", "created_at", "seq"}
+
+// insertStatements returns INSERT statements indexed by the number of jobs. On PostgreSQL a job
+// without a number gets the next one.
+func insertStatements(postgres bool) (texts [maxInsert + 1]string) {
 	var values strings.Builder
 	for n := 1; n <= maxInsert; n++ {
 		if n > 1 {
 			values.WriteByte(',')
 		}
-		for column := range 7 {
-			values.WriteString([]string{" (", ", "}[min(column, 1)])
-			values.WriteString("$" + strconv.Itoa(7*(n-1)+column+1))
+		for i, column := range insertColumns {
+			value := "$" + strconv.Itoa(len(insertColumns)*(n-1)+i+1)
+			if postgres && column == "seq" {
+				value = "coalesce(" + value + "::bigint, nextval('jobs_seq'))"
+			}
+			values.WriteString([]string{" (", ", "}[min(i, 1)] + value)
 		}
 		values.WriteByte(')')
-		texts[n] = "INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at) VALUES" + values.String()
+		texts[n] = "INSERT INTO jobs (" + strings.Join(insertColumns, ", ") + ") VALUES" + values.String()
 	}
 	return texts
 }
@@ -250,10 +285,15 @@ func insertStatements() (texts [maxInsert + 1]string) {
 // given order within a lane.
 func (q *Queue) EnqueueTx(ctx context.Context, tx *db.Tx, jobs ...New) error {
 	jobs = slices.Clone(jobs) // used after the commit, when the caller may have changed it
-	args := make([]any, 0, 7*min(len(jobs), maxInsert))
+	seqs, err := q.positions(ctx, tx, jobs)
+	if err != nil {
+		return fmt.Errorf("enqueue jobs: %w", err)
+	}
+	args := make([]any, 0, len(insertColumns)*min(len(jobs), maxInsert))
 	for some := range slices.Chunk(jobs, maxInsert) {
 		args = args[:0]
-		for _, j := range some {
+		for i := range some {
+			j := &some[i]
 			if j.ID == "" {
 				j.ID = NewID()
 			}
@@ -264,22 +304,65 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *db.Tx, jobs ...New) error {
 			if j.Payload == nil {
 				j.Payload = []byte{}
 			}
-			args = append(args, j.ID, j.Kind, j.Lane, state, j.Payload, max(j.RunAt.UnixMicro(), 0), tx.Now.UnixMicro())
+			args = append(args, j.ID, j.Kind, j.Lane, j.Tenant, state, j.Payload, max(j.RunAt.UnixMicro(), 0), tx.Now.UnixMicro(), seqs[0])
+			seqs = seqs[1:]
 		}
 		if _, err := tx.Exec(ctx, q.inserts[len(some)], args...); err != nil {
 			return fmt.Errorf("enqueue %s jobs: %w", some[0].Kind, err)
 		}
+	}
+	if err := q.storeTraceTx(ctx, tx, jobs); err != nil {
+		return err
 	}
 	tx.AfterCommit(func() {
 		for _, j := range jobs {
 			if j.RunAt.After(tx.Now) {
 				q.announceDue(j.Kind, j.Lane, j.RunAt)
 			} else {
-				q.announceReady(j.Kind, j.Lane, 1)
+				q.announceReady(j.Kind, j.Tenant, j.Lane, 1)
 			}
 		}
 	})
 	return nil
+}
+
+// positions returns the numbers of new jobs in their order; nil means the next one.
+func (q *Queue) positions(ctx context.Context, tx *db.Tx, jobs []New) ([]any, error) {
+	seqs := make([]any, len(jobs))
+	if !q.db.Postgres() && len(jobs) > 0 {
+		first, err := q.numbers(ctx, tx, len(jobs))
+		if err != nil {
+			return nil, err
+		}
+		for i := range seqs {
+			seqs[i] = first + int64(i)
+		}
+	}
+	before := make(map[[2]string]sql.NullInt64) // by kind and lane
+	for i, j := range slices.Backward(jobs) {
+		if !j.Front {
+			continue
+		}
+		key := [2]string{j.Kind, j.Lane}
+		first, read := before[key]
+		if !read {
+			var each [3]sql.NullInt64
+			if err := tx.QueryRow(ctx, sqlFirst, j.Kind, j.Lane).Scan(&each[0], &each[1], &each[2]); err != nil {
+				return nil, err
+			}
+			for _, n := range each {
+				if n.Valid && (!first.Valid || n.Int64 < first.Int64) {
+					first = n
+				}
+			}
+		}
+		if first.Valid {
+			first.Int64--
+			seqs[i] = first.Int64
+		}
+		before[key] = first
+	}
+	return seqs, nil
 }
 
 // NewID returns a job id: a UUIDv7, so that ids sort in order of creation within a process.
@@ -295,7 +378,7 @@ func (q *Queue) HoldLaneTx(ctx context.Context, tx *db.Tx, kind, lane string) er
 // ReleaseLaneTx allows claims from a held lane again.
 func (q *Queue) ReleaseLaneTx(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	_, err := tx.Exec(ctx, "DELETE FROM held_lanes WHERE kind = $1 AND lane = $2", kind, lane)
-	tx.AfterCommit(func() { q.announceReady(kind, lane, unknownCount) })
+	tx.AfterCommit(func() { q.announceReady(kind, "", lane, unknownCount) })
 	return err
 }
 
@@ -326,7 +409,7 @@ func (q *Queue) DeleteTx(ctx context.Context, tx *db.Tx, ids ...string) error {
 // RunNowTx makes scheduled jobs of a lane ready at once.
 func (q *Queue) RunNowTx(ctx context.Context, tx *db.Tx, kind, lane string) error {
 	_, err := tx.Exec(ctx, "UPDATE jobs SET state = $3 WHERE kind = $1 AND lane = $2 AND state = $4", kind, lane, ready, scheduled)
-	tx.AfterCommit(func() { q.announceReady(kind, lane, unknownCount) })
+	tx.AfterCommit(func() { q.announceReady(kind, "", lane, unknownCount) })
 	return err
 }
 
@@ -371,7 +454,7 @@ func (q *Queue) MoveLaneTx(ctx context.Context, tx *db.Tx, fromKind, toKind, lan
 	}
 	dues = slices.DeleteFunc(dues, time.Time.IsZero)
 	tx.AfterCommit(func() {
-		q.announceReady(toKind, lane, unknownCount)
+		q.announceReady(toKind, "", lane, unknownCount)
 		if len(dues) > 0 {
 			q.announceDue(toKind, lane, slices.MinFunc(dues, time.Time.Compare))
 		}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +27,9 @@ const (
 	maxListed = 4096
 )
 
+// crowdedPause is about the time of another process's claim.
+const crowdedPause = 2 * time.Millisecond
+
 // Bounds of the pause after consecutive failures to read the database.
 const (
 	firstPause = 100 * time.Millisecond
@@ -36,7 +41,7 @@ const (
 type runner struct {
 	q *Queue
 	Worker
-	sqlWalk, sqlPick string
+	sqlSurvey, sqlWalk, sqlLease string
 
 	// work is cancelled to interrupt running jobs; claims end with it.
 	work      context.Context
@@ -45,30 +50,28 @@ type runner struct {
 	began     chan struct{} // capacity 1: a job began since the last heartbeat
 	stopped   chan struct{} // closed when nothing runs
 
-	outage    outage
-	outageLog logLimiter // of unavailable database or files
-	findLog   logLimiter // of failures to find jobs
-	endLog    logLimiter // of job outcomes that could not be written
-	leaseLog  logLimiter // of failures to extend leases
+	finisher finisher
+	outage   outage
 
 	mu      sync.Mutex
 	open    bool // started and not stopping
 	lanes   map[string]*lane
-	listed  []string // lanes that may have work and have room, oldest first
+	list    laneList // lanes that may have work and have room
 	running int
 	jobs    map[*Job]struct{} // those that run
 	claims  uint64
-	dueAt   time.Time // when the next known scheduled job is due; zero: none
+	crowded int       // claims in a row that found only lanes that other processes were claiming; of loop
+	dueAt   time.Time // when the next known scheduled job is due, by the database's clock; zero: none
 	scanDue bool      // check for due jobs and expired leases
 
-	walkAgain bool   // start another walk after the current one
-	walking   bool   // a walk is under way
+	walkAgain bool   // start another survey after the current one
+	surveying bool   // a survey of the tenants is under way
 	cursor    string // where it continues
-	walkFirst bool   // walk next, even if many lanes are listed
 }
 
 // lane is the state of a lane that may have ready jobs or has running ones.
 type lane struct {
+	tenant  string
 	running int
 	waiting int  // announced ready jobs
 	unsure  bool // there may be more than waiting
@@ -87,12 +90,15 @@ func newRunner(q *Queue, w Worker) *runner {
 	}
 	r := &runner{
 		q: q, Worker: w,
-		sqlWalk: sqlWalk(w.Ordered), sqlPick: sqlPick(w.Ordered),
+		sqlSurvey: sqlSurvey(w.Ordered), sqlWalk: sqlWalk(w.Ordered), sqlLease: sqlLease(w.Ordered, q != nil && q.db.Postgres()),
 		signal:  make(chan struct{}, 1),
 		began:   make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 		lanes:   make(map[string]*lane),
 		jobs:    make(map[*Job]struct{}),
+	}
+	if q != nil {
+		r.finisher.db = q.db
 	}
 	r.work, r.interrupt = context.WithCancelCause(context.Background())
 	return r
@@ -127,7 +133,7 @@ func (r *runner) notifyPeers() {
 	defer r.mu.Unlock()
 	for name, l := range r.lanes {
 		if l.waiting > 0 || l.unsure {
-			r.q.notifyPeers(notice{kind: r.Kind, lane: name})
+			r.q.notifyPeers(notice{kind: r.Kind, tenant: l.tenant, lane: name})
 		}
 	}
 }
@@ -159,9 +165,9 @@ func (r *runner) wake() {
 	}
 }
 
-// addReady adds n ready jobs to a lane. It reports whether this process can claim them at once,
+// addReady adds n ready jobs to a lane of a tenant; empty: unknown. It reports whether this process can claim them at once,
 // so that no notification is needed.
-func (r *runner) addReady(name string, n int) bool {
+func (r *runner) addReady(tenant, name string, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.open {
@@ -169,11 +175,14 @@ func (r *runner) addReady(name string, n int) bool {
 	}
 	l := r.lanes[name]
 	if l == nil {
-		if len(r.listed) >= maxListed {
+		if r.list.full(tenant) {
 			r.walkAgain = true
 			return false
 		}
 		l = r.lane(name)
+	}
+	if tenant != "" {
+		l.tenant = tenant
 	}
 	if n == unknownCount {
 		l.unsure = true
@@ -181,7 +190,7 @@ func (r *runner) addReady(name string, n int) bool {
 		l.waiting += n
 	}
 	r.listLane(name, l)
-	return r.running+len(r.listed) <= r.Concurrency
+	return r.running+r.list.size <= r.Concurrency
 }
 
 // wakeAt schedules a check for due jobs. It reports whether this process will run it.
@@ -199,7 +208,7 @@ func (r *runner) wakeAt(at time.Time) bool {
 func (r *runner) requestScan() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.scanDue, r.walkAgain, r.walkFirst = true, true, true
+	r.scanDue, r.walkAgain = true, true
 	r.wake()
 }
 
@@ -239,7 +248,7 @@ func (r *runner) listLane(name string, l *lane) {
 	case l.listed:
 	case hasWork && l.running < r.laneCapacity(name):
 		l.listed = true
-		r.listed = append(r.listed, name)
+		r.list.add(l.tenant, name)
 		r.wake()
 	case !hasWork && l.running == 0:
 		delete(r.lanes, name)
@@ -253,13 +262,19 @@ func (r *runner) loop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		err := r.poll()
-		if err == nil {
-			failures = 0
-		} else if failures++; r.work.Err() == nil {
-			if count, log := r.findLog.next(time.Now()); log {
-				r.q.log.Error("finding jobs", "kind", r.Kind, "error", err, "failures", count)
+		if r.q.db.CheckClock() != nil { // logged by the server
+			if open, _ := r.idleTime(); !open {
+				return
 			}
+			r.pause(maxPause)
+			continue
+		}
+		err := r.poll()
+		if failures++; err == nil {
+			failures = 0
+		}
+		if r.work.Err() == nil {
+			r.q.troubles.finding.Observe(r.work, err, "kind", r.Kind)
 		}
 		open, wait := r.idleTime()
 		if !open {
@@ -268,6 +283,9 @@ func (r *runner) loop() {
 		if err != nil {
 			r.pause(min(firstPause<<min(failures-1, 10), maxPause))
 			continue
+		}
+		if r.crowded > 0 && wait <= 0 {
+			wait = crowdedPause<<min(r.crowded-1, 3)/2 + rand.N(crowdedPause)
 		}
 		if wait <= 0 {
 			continue
@@ -288,13 +306,18 @@ const maxIdle = time.Hour
 func (r *runner) idleTime() (open bool, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.scanDue || r.running < r.Concurrency && (len(r.listed) > 0 || r.walking || r.walkAgain) {
+	if r.scanDue || r.running < r.Concurrency && r.looking() {
 		return r.open, 0
 	}
 	if !r.dueAt.IsZero() {
-		return r.open, min(time.Until(r.dueAt), maxIdle)
+		return r.open, min(r.dueAt.Sub(r.q.db.Now()), maxIdle)
 	}
 	return r.open, maxIdle
+}
+
+// looking reports whether there are lanes to claim from or to find. r.mu is held.
+func (r *runner) looking() bool {
+	return r.list.size > 0 || r.surveying || r.walkAgain || r.list.walking > 0
 }
 
 // pause waits d after a database failure. Only the end of the runner shortens it.
@@ -329,7 +352,7 @@ func (r *runner) poll() error {
 // next job is due.
 func (r *runner) promote() error {
 	r.mu.Lock()
-	cast, due := r.scanDue, !r.dueAt.IsZero() && !r.dueAt.After(time.Now())
+	cast, due := r.scanDue, !r.dueAt.IsZero() && !r.dueAt.After(r.q.db.Now())
 	if !cast && !due {
 		r.mu.Unlock()
 		return nil
@@ -344,45 +367,118 @@ func (r *runner) promote() error {
 	if !next.IsZero() {
 		r.wakeAt(next)
 	}
-	for _, name := range lanes {
+	for _, l := range lanes {
 		// In an ordered lane other jobs may have waited behind it.
-		r.q.announceReady(r.Kind, name, unknownCount)
+		r.q.announceReady(r.Kind, l.tenant, l.lane, unknownCount)
 	}
 	return err
 }
 
-// walk lists the next lanes with ready jobs, if a walk is requested and there is room for its
-// results.
+// walk lists further lanes with ready jobs, if there is room for them: the first lanes of the next
+// tenants of a survey, and the further lanes of a tenant.
 func (r *runner) walk() error {
 	r.mu.Lock()
-	if r.walkAgain && !r.walking {
-		r.walkAgain, r.walking, r.cursor = false, true, ""
+	if r.walkAgain && !r.surveying {
+		r.walkAgain, r.surveying, r.cursor = false, true, ""
 	}
-	wanted := r.walking && r.running < r.Concurrency && (r.walkFirst || len(r.listed) < claimLanes)
-	cursor := r.cursor
+	room := r.running < r.Concurrency
+	survey, from := r.surveying && room && r.list.waiting < maxTenants, r.cursor
+	var name, lane string
+	next := r.list.nextWalk()
+	if next != nil {
+		name, lane = next.name, next.cursor
+	}
 	r.mu.Unlock()
-	if !wanted {
+	if survey {
+		if err := r.survey(from); err != nil {
+			return err
+		}
+	}
+	if next == nil || !room {
 		return nil
 	}
-	found, err := r.readLanes(cursor)
+	found, err := r.readLanes(r.sqlWalk, name, lane, walkLanes)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.listFound(found)
+	t := r.list.tenant(name)
+	if !t.advance(found, len(found) == walkLanes) {
+		return nil
+	}
+	if t.again {
+		t.begin("")
+	} else {
+		r.list.setWalking(t, false)
+	}
+	return nil
+}
+
+// survey lists the first lanes of the next tenants with ready jobs.
+func (r *runner) survey(from string) error {
+	found, err := r.readLanes(r.sqlSurvey, from, surveyLanes, surveyTenants)
+	if err != nil {
+		return err
+	}
+	tenants, lanes := 0, 0
+	starts := make(map[string]string) // of walks, by tenant
+	for i, f := range found {
+		if i == 0 || f.tenant != found[i-1].tenant {
+			tenants, lanes = tenants+1, 0
+		}
+		if lanes++; lanes < surveyLanes {
+			continue
+		}
+		starts[f.tenant] = ""
+		if r.isWalking(f.tenant) {
+			continue
+		}
+		last, err := r.lastLane(f.tenant)
+		if err != nil {
+			return err
+		}
+		starts[f.tenant] = middle(found[i+1-lanes].lane, last)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listFound(found)
+	for name, start := range starts {
+		t := r.list.tenant(name)
+		if t.walking {
+			t.again = true
+		} else {
+			t.begin(start)
+			r.list.setWalking(t, true)
+		}
+	}
+	if r.surveying = tenants == surveyTenants; r.surveying {
+		r.cursor = found[len(found)-1].tenant // read once more
+	}
+	return nil
+}
+
+func (r *runner) isWalking(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.list.tenants[name]
+	return t != nil && t.walking
+}
+
+// listFound lists lanes. r.mu is held.
+func (r *runner) listFound(found []foundLane) {
+	found = slices.Clone(found)
+	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] }) // others may list them too
 	for _, f := range found {
 		// Another process serves a lane that is full there.
 		if l := r.lanes[f.lane]; l != nil || f.open {
 			l = r.lane(f.lane)
+			l.tenant = f.tenant
 			l.unsure = true
 			r.listLane(f.lane, l)
 		}
 	}
-	r.walkFirst = false
-	if r.walking = len(found) == walkLanes; r.walking {
-		r.cursor = found[walkLanes-1].lane // read once more: the engines have no common "next" string
-	}
-	return nil
 }
 
 // laneRequest is the share of a claim for one lane, and the lane's state before it.
@@ -392,6 +488,8 @@ type laneRequest struct {
 	known  int
 	unsure bool
 	got    int
+	tenant string // of the jobs it got
+	busy   bool   // another process was claiming the lane
 }
 
 // planClaim removes as many lanes from the list as there is room for. The counts of waiting
@@ -404,26 +502,21 @@ func (r *runner) planClaim() []laneRequest {
 	}
 	free := r.Concurrency - r.running
 	var requests []laneRequest
-	examined := 0
-	for _, name := range r.listed {
-		if free <= 0 || len(requests) == claimLanes {
-			break
-		}
-		examined++
+	r.list.serve(func() bool { return free > 0 && len(requests) < claimLanes }, func(name string, share int) int {
 		l := r.lanes[name]
 		l.listed = false
-		want := min(r.laneCapacity(name)-l.running, free)
+		want := min(r.laneCapacity(name)-l.running, (free+share-1)/share)
 		if !l.unsure {
 			want = min(want, l.waiting)
 		}
 		if want <= 0 {
-			continue // filled by an earlier claim, or its capacity shrank; a job's end lists it again
+			return 0 // filled by an earlier claim, or its capacity shrank; a job's end lists it again
 		}
 		free -= want
 		requests = append(requests, laneRequest{lane: name, want: want, known: l.waiting, unsure: l.unsure})
 		l.waiting, l.unsure = 0, false
-	}
-	r.listed = r.listed[:copy(r.listed, r.listed[examined:])]
+		return want
+	})
 	return requests
 }
 
@@ -431,10 +524,11 @@ func (r *runner) planClaim() []laneRequest {
 func (r *runner) claim() error {
 	requests := r.planClaim()
 	if len(requests) == 0 {
+		r.crowded = 0
 		return nil
 	}
 	r.claims++
-	until := time.Now().Add(r.q.lease)
+	until := time.Now().Add(r.q.lease) // before the claim, so that the lease ends here first
 	jobs, err := r.leaseJobs(requests, fmt.Sprintf("%s/%d", r.q.instance, r.claims))
 	byLane := make(map[string]*laneRequest, len(requests))
 	for i := range requests {
@@ -442,13 +536,14 @@ func (r *runner) claim() error {
 	}
 	for _, j := range jobs {
 		byLane[j.Lane].got++
+		byLane[j.Lane].tenant = j.tenant
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range requests {
 		l := r.lane(a.lane)
 		switch {
-		case err != nil:
+		case err != nil || a.busy:
 			l.waiting += a.known
 			l.unsure = l.unsure || a.unsure
 		case a.got == a.want:
@@ -456,7 +551,10 @@ func (r *runner) claim() error {
 			l.unsure = l.unsure || a.unsure
 		case a.got < a.known:
 			// Other processes hold the lane's leases and may not know about its ready jobs.
-			r.q.notifyPeers(notice{kind: r.Kind, lane: a.lane})
+			r.q.notifyPeers(notice{kind: r.Kind, tenant: l.tenant, lane: a.lane})
+		}
+		if a.got > 0 {
+			l.tenant = a.tenant
 		}
 		l.running += a.got
 		r.running += a.got
@@ -464,7 +562,13 @@ func (r *runner) claim() error {
 	}
 	for _, j := range jobs {
 		j.until = until
+		r.list.run(j.tenant, 1)
 		r.run(j)
+	}
+	if err == nil && len(jobs) == 0 && slices.ContainsFunc(requests, func(a laneRequest) bool { return a.busy }) {
+		r.crowded++
+	} else {
+		r.crowded = 0
 	}
 	return err
 }
@@ -486,14 +590,14 @@ func (r *runner) run(j *Job) {
 		}
 		err = recoverPanic(func() error { return r.recordOutcome(ctx, j, err) })
 		switch {
+		case err == nil:
+			r.q.troubles.ended(r.work)
 		case errors.Is(err, ErrLeaseLost):
-			r.logger(j).Warn("a running job was claimed by another process or deleted")
+			r.q.troubles.lost.Failed(r.work, err, "kind", r.Kind, "lane", j.Lane, "job", j.ID)
 		case isUnavailable(err):
 			// The lease will expire and the job run again.
-			if count, log := r.endLog.next(time.Now()); log {
-				r.logger(j).Error("recording the end of a job", "error", err, "jobs", count)
-			}
-		case err != nil:
+			r.q.troubles.ends.Failed(r.work, err, "kind", r.Kind, "lane", j.Lane, "job", j.ID)
+		default:
 			r.logger(j).Error("recording the end of a job", errorAttrs(err)...)
 		}
 	}()
@@ -510,10 +614,11 @@ func (r *runner) jobEnded(j *Job) {
 	defer r.mu.Unlock()
 	delete(r.jobs, j)
 	r.running--
+	r.list.run(j.tenant, -1)
 	l := r.lane(j.Lane)
 	l.running--
 	r.listLane(j.Lane, l)
-	if len(r.listed) > 0 || r.walking || r.walkAgain || !r.open {
+	if r.looking() || !r.open {
 		r.wake()
 	}
 }
@@ -558,6 +663,9 @@ func (r *runner) recordOutcome(ctx context.Context, j *Job, err error) error {
 		r.logger(j).Info("a job was interrupted", "because", context.Cause(ctx))
 		return r.writeEnd(ctx, j.release)
 	case err == nil:
+		if r.finisher.finish(j) == nil {
+			return nil
+		}
 		return r.writeEnd(ctx, j.FinishTx)
 	case isUnavailable(err):
 		return r.waitForStore(ctx, j, err)
@@ -630,11 +738,7 @@ func (r *runner) heartbeatWhileBusy(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil {
-			if count, log := r.leaseLog.next(time.Now()); log {
-				r.q.log.Error("extending leases", "kind", r.Kind, "error", err, "failures", count)
-			}
-		}
+		r.q.troubles.leases.Observe(ctx, err, "kind", r.Kind)
 		r.mu.Lock()
 		for _, j := range jobs {
 			switch {

@@ -85,13 +85,13 @@ func TestPlan(t *testing.T) {
 				r.running += n
 			}
 			for _, told := range test.told {
-				r.addReady(told.lane, told.n)
+				r.addReady("", told.lane, told.n)
 			}
 			if got := r.planClaim(); !slices.Equal(got, test.want) {
 				t.Errorf("got asks %+v, want %+v", got, test.want)
 			}
-			if !slices.Equal(r.listed, test.rest) {
-				t.Errorf("got %q still listed, want %q", r.listed, test.rest)
+			if rest := r.list.tenant("").listed; !slices.Equal(rest, test.rest) {
+				t.Errorf("got %q still listed, want %q", rest, test.rest)
 			}
 		})
 	}
@@ -101,11 +101,11 @@ func TestPlan(t *testing.T) {
 // jobs.
 func TestPlanAfterFilling(t *testing.T) {
 	r := newTestRunner(Worker{PerLane: 1, Concurrency: 10})
-	r.addReady("a", 1)
+	r.addReady("", "a", 1)
 	if got, want := r.planClaim(), []laneRequest{{lane: "a", want: 1, known: 1}}; !slices.Equal(got, want) {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
-	r.addReady("a", 1) // while the claim is under way, which then gets the first
+	r.addReady("", "a", 1) // while the claim is under way, which then gets the first
 	r.lanes["a"].running, r.running = 1, 1
 	if got := r.planClaim(); len(got) != 0 {
 		t.Errorf("got %+v, want nothing asked of a full lane", got)
@@ -117,15 +117,106 @@ func TestPlanAfterFilling(t *testing.T) {
 	}
 }
 
+// Tenants are served in turns, the one with the fewest running jobs first, and share the capacity.
+func TestPlanByTenant(t *testing.T) {
+	r := newTestRunner(Worker{PerLane: 100, Concurrency: 12})
+	r.list.run("busy", 3)
+	r.running = 3
+	for i := range 1000 {
+		r.addReady("busy", fmt.Sprint("busy ", i), 1)
+	}
+	r.addReady("long", "long lane", 1000)
+	r.addReady("small", "small 1", 1)
+	r.addReady("small", "small 2", 1)
+	got := make(map[string]int)
+	requests := r.planClaim()
+	for _, a := range requests {
+		got[strings.Fields(a.lane)[0]] += a.want
+	}
+	if want := map[string]int{"busy": 4, "long": 3, "small": 2}; !maps.Equal(got, want) {
+		t.Errorf("got %v of nine places, want %v", got, want)
+	}
+	if first := []string{requests[0].lane, requests[1].lane}; slices.Contains(first, "busy 0") {
+		t.Errorf("the first lanes are %q, want those of tenants without running jobs", first)
+	}
+}
+
+func TestMiddle(t *testing.T) {
+	for _, test := range []struct{ first, last string }{
+		{"lane 0", "lane 9999"}, {"a", "b"}, {"01a20ac3-9ee7", "01a20ad3-0000"}, {"c/+1415", "c/+49"},
+	} {
+		differ := false
+		for range 100 {
+			start := middle(test.first, test.last)
+			differ = differ || start != middle(test.first, test.last)
+			if start <= test.first[:1] || start >= test.last {
+				t.Errorf("between %q and %q: got %q", test.first, test.last, start)
+			}
+		}
+		if !differ {
+			t.Errorf("between %q and %q: got the same place each time", test.first, test.last)
+		}
+	}
+	for _, test := range []struct{ first, last string }{{"", "b"}, {"a", "a"}, {"a", "ab"}, {"\u00e9", "\u00f6"}, {"b", ""}} {
+		if start := middle(test.first, test.last); start != "" {
+			t.Errorf("between %q and %q: got %q, want none", test.first, test.last, start)
+		}
+	}
+}
+
+// A walk that begins in the middle reads every lane.
+func TestWalkWraps(t *testing.T) {
+	const lanes, page = 100, 7
+	for _, start := range []string{"", "00", "42", "42x", "99", "zz"} {
+		var walk tenant
+		walk.begin(start)
+		seen := make(map[string]bool)
+		for steps := 0; ; steps++ {
+			var found []foundLane
+			for i := range lanes {
+				if lane := fmt.Sprintf("%02d", i); lane >= walk.cursor && len(found) < page {
+					found = append(found, foundLane{lane: lane})
+				}
+			}
+			for _, f := range found {
+				seen[f.lane] = true
+			}
+			if walk.advance(found, len(found) == page) {
+				break
+			}
+			if steps > lanes {
+				t.Fatalf("from %q: no end", start)
+			}
+		}
+		if len(seen) != lanes {
+			t.Errorf("from %q: read %d lanes, want %d", start, len(seen), lanes)
+		}
+	}
+}
+
+// A tenant with very many lanes leaves room in the list for others.
+func TestListKeepsRoom(t *testing.T) {
+	r := newTestRunner(Worker{Concurrency: 10})
+	for i := range 2 * maxListed {
+		r.addReady("flood", fmt.Sprint("flood ", i), 1)
+	}
+	for i := range 2 * ownLanes {
+		r.addReady("other", fmt.Sprint("other ", i), 1)
+	}
+	if n := len(r.list.tenants["other"].listed); n != ownLanes {
+		t.Errorf("got %d lanes of the other tenant listed, want %d", n, ownLanes)
+	}
+}
+
 func TestWakeKeepsToItself(t *testing.T) {
 	r := newTestRunner(Worker{Concurrency: 2})
 	for i, want := range []bool{true, true, false, false} {
-		if got := r.addReady(fmt.Sprint(i), 1); got != want {
+		if got := r.addReady("", fmt.Sprint(i), 1); got != want {
 			t.Errorf("lane %d: got seen to at once %v, want %v", i, got, want)
 		}
 	}
 	r.open = false
-	if r.addReady("later", 1) || r.wakeAt(time.Now()) {
+	if r.addReady("", "later", 1) || r.wakeAt(time.Now()) {
 		t.Error("a stopped runner said it would see to a job")
 	}
 	if r.lanes["later"] != nil {
@@ -137,10 +228,10 @@ func TestWakeKeepsToItself(t *testing.T) {
 func TestListIsBounded(t *testing.T) {
 	r := newTestRunner(Worker{Concurrency: 10})
 	for i := range 10 * maxListed {
-		r.addReady(fmt.Sprint(i), 1)
+		r.addReady("", fmt.Sprint(i), 1)
 	}
-	if len(r.listed) != maxListed || len(r.lanes) != maxListed || !r.walkAgain {
-		t.Errorf("got %d listed, %d known, walk %v; want %d, %d, true", len(r.listed), len(r.lanes), r.walkAgain, maxListed, maxListed)
+	if r.list.size != maxListed || len(r.lanes) != maxListed || !r.walkAgain {
+		t.Errorf("got %d listed, %d known, walk %v; want %d, %d, true", r.list.size, len(r.lanes), r.walkAgain, maxListed, maxListed)
 	}
 }
 
@@ -199,8 +290,8 @@ func TestIdleCostsNothing(t *testing.T) {
 
 		close(release)
 		synctest.Wait()
-		if len(k.lanes) != 0 || len(k.listed) != 0 || len(k.jobs) != 0 {
-			t.Errorf("got %d lanes, %d listed, %d jobs remembered, want none", len(k.lanes), len(k.listed), len(k.jobs))
+		if len(k.lanes) != 0 || k.list.size != 0 || len(k.list.tenants) != 0 || len(k.jobs) != 0 {
+			t.Errorf("got %d lanes, %d listed, %d jobs remembered, want none", len(k.lanes), k.list.size, len(k.jobs))
 		}
 		q.Stop(t.Context())
 		var left int
@@ -250,9 +341,10 @@ func TestPlans(t *testing.T) {
 		exec(t, d, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
 			INSERT INTO held_lanes (kind, lane) SELECT 'k', 'held ' || i FROM n`)
 		exec(t, d, "ANALYZE")
-		lanes := make([]string, claimLanes)
+		lanes, requests := make([]string, claimLanes), make([]string, claimLanes)
 		for i := range lanes {
 			lanes[i] = fmt.Sprint("lane ", i)
+			requests[i] = (&laneRequest{lane: lanes[i], want: 3}).text()
 		}
 		for _, test := range []struct {
 			name, query string
@@ -261,17 +353,19 @@ func TestPlans(t *testing.T) {
 			postgres    []string
 		}{
 			{"due", sqlDue, []any{"k"}, []string{"jobs_due"}, []string{"jobs_due"}},
-			{"expired", sqlExpired, []any{"k", 0}, []string{"jobs_walk"}, []string{"jobs_walk"}},
+			{"expired", sqlExpired, []any{"k", 0}, []string{"jobs_lane"}, []string{"jobs_lane"}},
 			{"promote", sqlPromote, []any{"k", 100, promoteJobs}, []string{"PRIMARY KEY", "jobs_due"}, []string{"jobs_due", "jobs_pkey"}},
-			{"take back", sqlReclaim, []any{"k", 0, promoteJobs}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"jobs_pkey", "jobs_walk"}},
-			{"walk", sqlWalk(false), []any{"k", "lane 3", walkLanes, 2}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
-			{"walk ordered", sqlWalk(true), []any{"k", "lane 3", walkLanes, 1}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
-			{"pick", sqlPick(false), []any{"k", lanes, 3, 4}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
-			{"pick ordered", sqlPick(true), []any{"k", lanes, 1, 1}, []string{"PRIMARY KEY", "jobs_walk"}, []string{"held_lanes_pkey", "jobs_walk"}},
-			{"ready of a lane", sqlWaiting(ready), []any{"k", "lane 3", MoveMax}, []string{"jobs_walk"}, []string{"jobs_walk"}},
-			{"scheduled of a lane", sqlWaiting(scheduled), []any{"k", "lane 3", MoveMax}, []string{"jobs_walk"}, []string{"jobs_walk"}},
+			{"take back", sqlReclaim, []any{"k", 0, promoteJobs}, []string{"PRIMARY KEY", "jobs_lane"}, []string{"jobs_lane", "jobs_pkey"}},
+			{"survey", sqlSurvey(false), []any{"k", "", surveyLanes, surveyTenants, 2}, []string{"PRIMARY KEY", "jobs_lane", "jobs_tenant"}, []string{"held_lanes_pkey", "jobs_lane", "jobs_tenant"}},
+			{"last lane", sqlLastLane, []any{"k", "t"}, []string{"jobs_tenant"}, []string{"jobs_tenant"}},
+			{"walk", sqlWalk(false), []any{"k", "t", "lane 3", walkLanes, 2}, []string{"PRIMARY KEY", "jobs_lane", "jobs_tenant"}, []string{"held_lanes_pkey", "jobs_lane", "jobs_tenant"}},
+			{"walk ordered", sqlWalk(true), []any{"k", "t", "lane 3", walkLanes, 1}, []string{"PRIMARY KEY", "jobs_lane", "jobs_tenant"}, []string{"held_lanes_pkey", "jobs_lane", "jobs_tenant"}},
+			{"lease", sqlLease(false, d.Postgres()), []any{"k", requests, 4, "lease", 0, 1}, []string{"PRIMARY KEY", "jobs_lane"}, []string{"held_lanes_pkey", "jobs_lane", "jobs_pkey"}},
+			{"lease ordered", sqlLease(true, d.Postgres()), []any{"k", requests, 1, "lease", 0, 1}, []string{"PRIMARY KEY", "jobs_lane"}, []string{"held_lanes_pkey", "jobs_lane", "jobs_pkey"}},
+			{"ready of a lane", sqlWaiting(ready), []any{"k", "lane 3", MoveMax}, []string{"jobs_lane"}, []string{"jobs_lane"}},
+			{"scheduled of a lane", sqlWaiting(scheduled), []any{"k", "lane 3", MoveMax}, []string{"jobs_lane"}, []string{"jobs_lane"}},
 			{"move", sqlMove, []any{lanes, "to"}, []string{"PRIMARY KEY"}, []string{"jobs_pkey"}},
-			{"lease", sqlLease, []any{lanes, "lease", 0}, []string{"PRIMARY KEY"}, []string{"jobs_pkey"}},
+			{"heads", sqlHeads(true, d.Postgres()), []any{"k", requests, 1}, []string{"PRIMARY KEY", "jobs_lane"}, []string{"held_lanes_pkey", "jobs_lane", "jobs_pkey"}},
 			{"extend", sqlExtend, []any{lanes, 0, "instance/%"}, []string{"PRIMARY KEY"}, []string{"jobs_pkey"}},
 		} {
 			t.Run(test.name, func(t *testing.T) {
@@ -288,7 +382,7 @@ func TestPlans(t *testing.T) {
 				if got := slices.Sorted(maps.Keys(used)); !slices.Equal(got, want) {
 					t.Errorf("got indexes %q, want %q:\n%s", got, want, plan)
 				}
-				for _, bad := range []string{"Seq Scan on jobs", "Bitmap", "SCAN jobs", "SCAN j ", "SCAN r ", "(kind,state)>", "AUTOMATIC"} {
+				for _, bad := range []string{"Seq Scan on jobs", "Bitmap", "SCAN jobs", "SCAN j ", "SCAN r ", "(kind,state)>", "SEARCH j USING INDEX jobs_lane (kind=? AND state=?)", "AUTOMATIC"} {
 					if strings.Contains(plan, bad) {
 						t.Errorf("the plan has %q:\n%s", bad, plan)
 					}
@@ -470,7 +564,7 @@ func TestPlansKept(t *testing.T) {
 			var jobs []*Job
 			for i, step := range []func() error{
 				func() (err error) { _, _, err = r.promoteDue(true); return err },
-				func() (err error) { _, err = r.readLanes("lane"); return err },
+				func() (err error) { _, err = r.readLanes(r.sqlWalk, "", "lane", walkLanes); return err },
 				func() (err error) { jobs, err = r.leaseJobs([]laneRequest{{lane: lane, want: 1}}, lane); return err },
 				func() error {
 					return d.Write(t.Context(), func(tx *db.Tx) error { return jobs[0].FinishTx(t.Context(), tx) })

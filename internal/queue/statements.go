@@ -3,8 +3,10 @@ package queue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -34,23 +36,36 @@ SELECT EXISTS (SELECT 1 FROM jobs WHERE kind = $1 AND state = 2 AND lease_until 
 	sqlPromote = `
 UPDATE jobs SET state = 0 WHERE id IN (
 	SELECT id FROM jobs WHERE kind = $1 AND state = 1 AND run_at <= $2 ORDER BY run_at LIMIT $3 FOR UPDATE SKIP LOCKED)
-RETURNING lane`
+RETURNING tenant, lane`
 
 	// Makes jobs with expired leases ready.
 	sqlReclaim = `
 UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id IN (
 	SELECT id FROM jobs WHERE kind = $1 AND state = 2 AND lease_until < $2 LIMIT $3 FOR UPDATE SKIP LOCKED)
-RETURNING lane`
+RETURNING tenant, lane`
 
-	// PostgreSQL only: serializes claims of a lane, so that its running jobs are counted
-	// correctly. Locks are taken in one order to avoid deadlocks.
+	// PostgreSQL only: waits for claims of lanes and excludes further ones. Locks are taken in one
+	// order to avoid deadlocks.
 	sqlLockLanes = `
 SELECT pg_advisory_xact_lock(key) FROM (
 	SELECT DISTINCT hashtextextended($1 || l.value, 0) AS key FROM unnest($2::text[]) AS l(value) ORDER BY 1) AS keys`
 
-	sqlLease = `
-UPDATE jobs SET state = 2, lease = $2, lease_until = $3 WHERE id = ANY($1)
-RETURNING id, lane, payload, attempt, created_at`
+	// PostgreSQL only: locks lanes for a claim, without waiting: lanes that another process is
+	// claiming are skipped. It returns the locked requests of $2 and the claim's number.
+	// Sequential scans are disabled in the same round trip.
+	sqlTryLanes = `
+SELECT l.value, (SELECT nextval('jobs_seq')), (SELECT set_config('enable_seqscan', 'off', true)) FROM unnest($2::text[]) AS l(value)
+WHERE pg_try_advisory_xact_lock(hashtextextended($1 || substr(l.value, 8), 0))`
+
+	// SQLite only: the next $1 numbers of the order of jobs.
+	sqlNumbers = `
+UPDATE job_numbers SET last = last + $1 RETURNING last`
+
+	// The number of the first job of a lane, in any state.
+	sqlFirst = `
+SELECT (SELECT min(seq) FROM jobs WHERE kind = $1 AND state = 0 AND lane = $2),
+	(SELECT min(seq) FROM jobs WHERE kind = $1 AND state = 1 AND lane = $2),
+	(SELECT min(seq) FROM jobs WHERE kind = $1 AND state = 2 AND lane = $2)`
 
 	sqlExtend = `
 UPDATE jobs SET lease_until = $2 WHERE id = ANY($1) AND state = 2 AND lease LIKE $3 RETURNING id, lease`
@@ -100,74 +115,151 @@ func (j *Job) endLease(ctx context.Context, tx *db.Tx, query string, args ...any
 
 // release makes an interrupted job ready again without counting an attempt.
 func (j *Job) release(ctx context.Context, tx *db.Tx) error {
-	tx.AfterCommit(func() { j.queue.announceReady(j.Kind, j.Lane, unknownCount) })
+	tx.AfterCommit(func() { j.queue.announceReady(j.Kind, j.tenant, j.Lane, unknownCount) })
 	return j.endLease(ctx, tx, sqlRelease)
 }
 
-// sqlNext selects the id of the first job of a lane in a state, after an id.
+// noNumber precedes the numbers of all jobs.
+const noNumber = "-9223372036854775807"
+
+// sqlNext selects the number of the first job of a lane in a state, after a number.
 //
-// It reads the next index entry and checks that it belongs to the lane: for a min(id) of the
-// lane, PostgreSQL may scan the ids of all lanes. Concatenating empty strings removes SQLite's
-// column affinity, with which it would not use all columns of the index.
+// It reads the next index entry and checks that it belongs to the lane. Concatenating an empty
+// string and adding zero remove SQLite's column affinity, with which it would not use all columns
+// of the index.
 func sqlNext(state int64, lane, after string) string {
-	return fmt.Sprintf(`(SELECT CASE WHEN j.kind = $1 AND j.state = %[1]d AND j.lane = %[2]s THEN j.id END
-		FROM jobs j WHERE (j.kind, j.state, j.lane, j.id) > ($1, %[1]d, %[2]s || '', %[3]s || '')
-		ORDER BY j.kind, j.state, j.lane, j.id LIMIT 1)`, state, lane, after)
+	return fmt.Sprintf(`(SELECT CASE WHEN j.kind = $1 AND j.state = %[1]d AND j.lane = %[2]s THEN j.seq END
+		FROM jobs j WHERE (j.kind, j.state, j.lane, j.seq) > ($1, %[1]d, %[2]s || '', %[3]s + 0)
+		ORDER BY j.kind, j.state, j.lane, j.seq LIMIT 1)`, state, lane, after)
 }
 
-// sqlWalk finds the next lanes with ready jobs from $2 on, at most $3, by skipping from lane to
-// lane in the index, and whether a claim would succeed.
-func sqlWalk(ordered bool) string {
-	open := `(SELECT count(*) FROM jobs r WHERE r.kind = $1 AND r.state = 2 AND r.lane = walk.lane) < $4
+// sqlID selects the id of the job of a lane in a state with the number picked.seq. Equality would let
+// PostgreSQL use another index, with a plan made for an almost empty table.
+func sqlID(state int64, lane string) string {
+	return fmt.Sprintf(`(SELECT j.id FROM jobs j WHERE (j.kind, j.state, j.lane, j.seq) >= ($1, %d, %s || '', picked.seq + 0)
+		ORDER BY j.kind, j.state, j.lane, j.seq LIMIT 1)`, state, lane)
+}
+
+// sqlNextTenant selects the first tenant with ready jobs that compares by op with another, like
+// [sqlNext].
+func sqlNextTenant(op, tenant string) string {
+	return fmt.Sprintf(`(SELECT CASE WHEN j.kind = $1 THEN j.tenant END
+		FROM jobs j WHERE (j.kind, j.tenant) %s ($1, %s || '') AND j.state = 0 ORDER BY j.kind, j.tenant LIMIT 1)`, op, tenant)
+}
+
+// sqlNextLane selects the first lane of a tenant with ready jobs that compares by op with another,
+// like [sqlNext].
+func sqlNextLane(tenant, op, lane string) string {
+	return fmt.Sprintf(`(SELECT CASE WHEN j.kind = $1 AND j.tenant = %[1]s THEN j.lane END
+		FROM jobs j WHERE (j.kind, j.tenant, j.lane) %[2]s ($1, %[1]s || '', %[3]s || '') AND j.state = 0
+		ORDER BY j.kind, j.tenant, j.lane LIMIT 1)`, tenant, op, lane)
+}
+
+// walked ends a statement with the common table expression walk: its lanes, and whether a claim
+// would succeed for a limit of $5 jobs per lane.
+func walked(ordered bool) string {
+	open := `(SELECT count(*) FROM jobs r WHERE r.kind = $1 AND r.state = 2 AND r.lane = walk.lane) < $5
 	AND (SELECT count(*) FROM held_lanes h WHERE h.kind = $1 AND h.lane = walk.lane) = 0`
 	if ordered {
 		open += fmt.Sprintf("\n	AND NOT coalesce(%s < %s, FALSE)",
-			sqlNext(scheduled, "walk.lane", "''"), sqlNext(ready, "walk.lane", "''"))
+			sqlNext(scheduled, "walk.lane", noNumber), sqlNext(ready, "walk.lane", noNumber))
 	}
 	return `
-WITH RECURSIVE walk (lane, steps) AS (
-	SELECT (SELECT min(j.lane) FROM jobs j WHERE j.kind = $1 AND j.state = 0 AND j.lane >= $2), 1
-	UNION ALL
-	SELECT (SELECT min(j.lane) FROM jobs j WHERE j.kind = $1 AND j.state = 0 AND j.lane > walk.lane), steps + 1
-	FROM walk WHERE walk.lane IS NOT NULL AND steps < $3
-)
-SELECT lane, ` + open + `
-FROM walk WHERE lane IS NOT NULL ORDER BY lane`
+SELECT tenant, lane, ` + open + `
+FROM walk WHERE lane IS NOT NULL ORDER BY tenant, lane`
 }
 
-// sqlPick finds the first ready jobs of each lane in $2: at most $3 per lane, and at most the
-// rest of its limit $4 over all processes. It steps from job to job in the index, so its cost
-// depends on the jobs found, not on the jobs waiting. Held lanes are counted instead of tested
-// by NOT EXISTS, for which PostgreSQL may read all of them.
-func sqlPick(ordered bool) string {
-	first := sqlNext(ready, "asked.lane", "''")
-	where := ""
-	if ordered {
-		where = fmt.Sprintf("\n	AND NOT coalesce(%s < id, FALSE)", sqlNext(scheduled, "picked.lane", "''"))
-	}
+// sqlSurvey finds the first lanes, at most $3 each, of the next tenants with ready jobs from $2
+// on, at most $4, by skipping from tenant to tenant and from lane to lane in the index.
+func sqlSurvey(ordered bool) string {
 	return `
-WITH RECURSIVE asked (lane, room) AS MATERIALIZED (
-	SELECT l.value, $4 - (SELECT count(*) FROM jobs r WHERE r.kind = $1 AND r.state = 2 AND r.lane = l.value)
-	FROM unnest($2::text[]) AS l(value)
-	WHERE (SELECT count(*) FROM held_lanes h WHERE h.kind = $1 AND h.lane = l.value) = 0
-), picked (lane, room, id, nth) AS (
-	SELECT lane, room, ` + first + `, 1 FROM asked WHERE room > 0
+WITH RECURSIVE tenants (tenant, steps) AS (
+	SELECT ` + sqlNextTenant(">=", "$2") + `, 1
 	UNION ALL
-	SELECT lane, room, ` + sqlNext(ready, "picked.lane", "picked.id") + `, nth + 1
-	FROM picked WHERE id IS NOT NULL AND nth < $3 AND nth < room
-)
-SELECT id FROM picked WHERE id IS NOT NULL` + where
+	SELECT ` + sqlNextTenant(">", "tenants.tenant") + `, steps + 1 FROM tenants WHERE tenant IS NOT NULL AND steps < $4
+), walk (tenant, lane, steps) AS (
+	SELECT tenant, ` + sqlNextLane("tenants.tenant", ">=", "''") + `, 1 FROM tenants WHERE tenant IS NOT NULL
+	UNION ALL
+	SELECT tenant, ` + sqlNextLane("walk.tenant", ">", "walk.lane") + `, steps + 1 FROM walk WHERE lane IS NOT NULL AND steps < $3
+)` + walked(ordered)
+}
+
+// sqlWalk finds the next lanes with ready jobs of tenant $2 from $3 on, at most $4.
+func sqlWalk(ordered bool) string {
+	return `
+WITH RECURSIVE walk (tenant, lane, steps) AS (
+	SELECT $2 || '', ` + sqlNextLane("$2", ">=", "$3") + `, 1
+	UNION ALL
+	SELECT tenant, ` + sqlNextLane("walk.tenant", ">", "walk.lane") + `, steps + 1 FROM walk WHERE lane IS NOT NULL AND steps < $4
+)` + walked(ordered)
+}
+
+// sqlLastLane selects the last lane with ready jobs of tenants before $2, and its tenant.
+const sqlLastLane = `
+SELECT CASE WHEN j.kind = $1 THEN j.tenant ELSE '' END, j.lane FROM jobs j WHERE (j.kind, j.tenant, j.lane) < ($1, $2 || '', '') AND j.state = 0
+ORDER BY j.kind DESC, j.tenant DESC, j.lane DESC LIMIT 1`
+
+// sqlPicked is the common table expression "picked": the numbers of the first ready jobs of each
+// lane of the requests $2 ("000003 lane": at most three jobs, see [laneRequest.text]), and at most
+// the rest of the lane's limit $3 over all processes. It steps from job to job in the index, so
+// its cost depends on the jobs found, not on the jobs waiting. Held lanes are counted instead of
+// tested by NOT EXISTS, for which PostgreSQL may read all of them.
+const sqlPicked = `
+WITH RECURSIVE requested (lane, want) AS (
+	SELECT substr(l.value, 8), CAST(substr(l.value, 1, 6) AS BIGINT) FROM unnest($2::text[]) AS l(value)
+), asked (lane, want, room) AS MATERIALIZED (
+	SELECT q.lane, q.want, $3 - (SELECT count(*) FROM jobs r WHERE r.kind = $1 AND r.state = 2 AND r.lane = q.lane)
+	FROM requested q
+	WHERE (SELECT count(*) FROM held_lanes h WHERE h.kind = $1 AND h.lane = q.lane) = 0
+), picked (lane, want, room, seq, nth) AS (
+	SELECT lane, want, room, FIRST, 1 FROM asked WHERE room > 0
+	UNION ALL
+	SELECT lane, want, room, NEXT, nth + 1
+	FROM picked WHERE seq IS NOT NULL AND nth < want AND nth < room
+)`
+
+// pickedIDs returns [sqlPicked] and the ids of its jobs as an operand of "id". A join would let
+// PostgreSQL choose a plan that reads all ready jobs.
+func pickedIDs(ordered, postgres bool) (with, ids string) {
+	with = strings.NewReplacer(
+		"FIRST", sqlNext(ready, "asked.lane", noNumber),
+		"NEXT", sqlNext(ready, "picked.lane", "picked.seq"),
+	).Replace(sqlPicked)
+	ids = "SELECT " + sqlID(ready, "picked.lane") + " FROM picked WHERE seq IS NOT NULL"
+	if ordered {
+		ids += fmt.Sprintf("\n	AND NOT coalesce(%s < picked.seq, FALSE)", sqlNext(scheduled, "picked.lane", noNumber))
+	}
+	if postgres {
+		return with, "= ANY(ARRAY(" + ids + "))"
+	}
+	return with, "IN (" + ids + ")"
+}
+
+// sqlHeads returns the times of picked jobs.
+func sqlHeads(ordered, postgres bool) string {
+	with, ids := pickedIDs(ordered, postgres)
+	return with + `
+SELECT id, run_at, created_at FROM jobs WHERE id ` + ids
+}
+
+// sqlLease leases picked jobs until $5, under the lease $4 and the number of the claim $6. With
+// "state = 0" PostgreSQL may use the index of ready jobs instead of the primary key.
+func sqlLease(ordered, postgres bool) string {
+	with, ids := pickedIDs(ordered, postgres)
+	return with + `
+UPDATE jobs SET state = 2, lease = $4, lease_until = $5, fence = $6 WHERE state < 1 AND id ` + ids + `
+RETURNING id, tenant, lane, payload, attempt, created_at, seq`
 }
 
 // sqlWaiting finds the first jobs of lane $2 in a state, at most $3.
 func sqlWaiting(state int64) string {
 	return `
-WITH RECURSIVE picked (id, nth) AS (
-	SELECT ` + sqlNext(state, "$2", "''") + `, 1
+WITH RECURSIVE picked (seq, nth) AS (
+	SELECT ` + sqlNext(state, "$2", noNumber) + `, 1
 	UNION ALL
-	SELECT ` + sqlNext(state, "$2", "picked.id") + `, nth + 1 FROM picked WHERE id IS NOT NULL AND nth < $3
+	SELECT ` + sqlNext(state, "$2", "picked.seq") + `, nth + 1 FROM picked WHERE seq IS NOT NULL AND nth < $3
 )
-SELECT id FROM picked WHERE id IS NOT NULL`
+SELECT ` + sqlID(state, "$2") + ` FROM picked WHERE seq IS NOT NULL`
 }
 
 func scanText(row db.Row) (text string, err error) {
@@ -177,10 +269,11 @@ func scanText(row db.Row) (text string, err error) {
 
 // promoteDue makes due jobs ready and, if leases is set, jobs with expired leases. It returns
 // their lanes and when to call it again; zero means that no job is scheduled.
-func (r *runner) promoteDue(leases bool) (lanes []string, next time.Time, err error) {
-	ctx, now := r.work, time.Now()
+func (r *runner) promoteDue(leases bool) (lanes []laneOf, next time.Time, err error) {
+	ctx, now := r.work, r.q.db.Now()
 	expired := false
 	err = r.q.db.Read(ctx, func(tx *db.Tx) error {
+		now = tx.Now
 		if err := r.q.disableSeqScan(ctx, tx); err != nil {
 			return err
 		}
@@ -203,7 +296,7 @@ func (r *runner) promoteDue(leases bool) (lanes []string, next time.Time, err er
 		}
 		lanes = nil
 		move := func(query string) error {
-			some, err := db.All(ctx, tx, scanText, query, r.Kind, tx.Now.UnixMicro(), promoteJobs)
+			some, err := db.All(ctx, tx, scanLaneOf, query, r.Kind, tx.Now.UnixMicro(), promoteJobs)
 			lanes = append(lanes, some...)
 			return err
 		}
@@ -223,78 +316,128 @@ func (r *runner) promoteDue(leases bool) (lanes []string, next time.Time, err er
 	if len(lanes) == 0 {
 		return nil, now.Add(firstPause), nil // another process is at it
 	}
-	slices.Sort(lanes)
+	slices.SortFunc(lanes, func(a, b laneOf) int { return cmp.Compare(a.lane, b.lane) })
 	return slices.Compact(lanes), now, nil // there may be more
+}
+
+// laneOf is a lane and its tenant.
+type laneOf struct{ tenant, lane string }
+
+func scanLaneOf(row db.Row) (l laneOf, err error) {
+	err = row.Scan(&l.tenant, &l.lane)
+	return l, err
 }
 
 // foundLane is a lane with ready jobs.
 type foundLane struct {
-	lane string
-	open bool // not full, held or waiting for a delayed job
+	tenant string
+	lane   string
+	open   bool // not full, held or waiting for a delayed job
 }
 
 func scanLane(row db.Row) (f foundLane, err error) {
-	err = row.Scan(&f.lane, &f.open)
+	err = row.Scan(&f.tenant, &f.lane, &f.open)
 	return f, err
 }
 
-// readLanes returns lanes with ready jobs in order, starting at from, at most walkLanes.
-func (r *runner) readLanes(from string) (found []foundLane, err error) {
+// readLanes returns the lanes with ready jobs that a statement finds, with its arguments $2 to $4.
+func (r *runner) readLanes(query string, args ...any) (found []foundLane, err error) {
 	err = r.q.db.Read(r.work, func(tx *db.Tx) error {
 		if err := r.q.disableSeqScan(r.work, tx); err != nil {
 			return err
 		}
-		found, err = db.All(r.work, tx, scanLane, r.sqlWalk, r.Kind, from, walkLanes, r.PerLane)
+		if held, err := r.isHeld(r.work, tx); err != nil || held {
+			found = nil
+			return err
+		}
+		found, err = db.All(r.work, tx, scanLane, query, append(append([]any{r.Kind}, args...), r.PerLane)...)
 		return err
 	})
 	return found, err
 }
 
-// leaseJobs leases up to the requested number of jobs of each lane. It returns them ordered by
-// id.
+// lastLane returns the last lane with ready jobs of a tenant; empty: none.
+func (r *runner) lastLane(tenant string) (string, error) {
+	var l laneOf
+	err := r.q.db.Read(r.work, func(tx *db.Tx) error {
+		err := r.q.disableSeqScan(r.work, tx)
+		if err == nil {
+			l, err = db.One(r.work, tx, scanLaneOf, sqlLastLane, r.Kind, tenant+"\x01")
+		}
+		return err
+	})
+	if l.tenant != tenant {
+		l.lane = ""
+	}
+	if errors.Is(err, db.ErrNoRows) {
+		err = nil
+	}
+	return l.lane, err
+}
+
+// text returns the request as an argument of [sqlPicked].
+func (a *laneRequest) text() string { return fmt.Sprintf("%06d %s", min(a.want, 999_999), a.lane) }
+
+// leaseJobs leases up to the requested number of jobs of each lane. It returns them in their
+// order. On PostgreSQL it skips lanes that another process is claiming, and marks them busy.
 func (r *runner) leaseJobs(requests []laneRequest, lease string) (jobs []*Job, err error) {
-	// Lanes that want the same number of jobs share a statement.
-	lanes := make(map[int][]string)
-	all := make([]string, 0, len(requests))
-	for _, a := range requests {
-		lanes[a.want] = append(lanes[a.want], a.lane)
-		all = append(all, a.lane)
+	all := make([]string, len(requests))
+	for i := range requests {
+		all[i] = requests[i].text()
 	}
 	ctx := r.work
+	locked := all
 	err = r.q.db.Write(ctx, func(tx *db.Tx) error {
 		jobs = nil
-		if err := r.q.disableSeqScan(ctx, tx); err != nil {
+		if held, err := r.isHeld(ctx, tx); err != nil || held {
+			locked = all
 			return err
 		}
+		var fence int64
 		if r.q.db.Postgres() {
-			if _, err := tx.Exec(ctx, sqlLockLanes, laneLockPrefix(r.Kind), all); err != nil {
+			var err error
+			locked, err = db.All(ctx, tx, func(row db.Row) (request string, err error) {
+				err = row.Scan(&request, &fence, new(string))
+				return request, err
+			}, sqlTryLanes, laneLockPrefix(r.Kind), all)
+			if err != nil || len(locked) == 0 {
 				return err
 			}
-		}
-		var ids []string
-		for want, some := range lanes {
-			picked, err := db.All(ctx, tx, scanText, r.sqlPick, r.Kind, some, want, r.PerLane)
-			if err != nil {
+		} else {
+			var err error
+			if fence, err = r.q.numbers(ctx, tx, 1); err != nil {
 				return err
 			}
-			ids = append(ids, picked...)
-		}
-		if len(ids) == 0 {
-			return nil
 		}
 		var err error
 		jobs, err = db.All(ctx, tx, func(row db.Row) (*Job, error) {
-			j := &Job{Kind: r.Kind, queue: r.q, lease: lease}
-			err := row.Scan(&j.ID, &j.Lane, &j.Payload, &j.Attempt, db.IntoTime(&j.CreatedAt))
+			j := &Job{Kind: r.Kind, queue: r.q, lease: lease, fence: fence}
+			err := row.Scan(&j.ID, &j.tenant, &j.Lane, &j.Payload, &j.Attempt, db.IntoTime(&j.CreatedAt), &j.seq)
 			return j, err
-		}, sqlLease, ids, lease, tx.Now.Add(r.q.lease).UnixMicro())
+		}, r.sqlLease, r.Kind, locked, r.PerLane, lease, tx.Now.Add(r.q.lease).UnixMicro(), fence)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(jobs, func(a, b *Job) int { return cmp.Compare(a.ID, b.ID) })
+	if len(locked) < len(all) {
+		free := make(map[string]bool, len(locked))
+		for _, request := range locked {
+			free[request] = true
+		}
+		for i := range requests {
+			requests[i].busy = !free[all[i]]
+		}
+	}
+	slices.SortFunc(jobs, func(a, b *Job) int { return cmp.Compare(a.seq, b.seq) })
 	return jobs, nil
+}
+
+// numbers returns the first of the next n numbers of the order of jobs on SQLite. PostgreSQL has
+// a sequence.
+func (q *Queue) numbers(ctx context.Context, tx *db.Tx, n int) (first int64, err error) {
+	err = tx.QueryRow(ctx, sqlNumbers, n).Scan(&first)
+	return first - int64(n) + 1, err
 }
 
 // extendLeases extends the leases of jobs. It returns the valid leases by job id.

@@ -33,6 +33,10 @@ func Run(t *testing.T, url func(testing.TB) string) {
 		{"limits under load", testLimitsUnderLoad},
 		{"order with retries", testOrder},
 		{"an ordered lane waits for its head", testOrderedHead},
+		{"order of acceptance", testAcceptance},
+		{"jobs in front", testFront},
+		{"numbers after a copy", testRenumber},
+		{"a flood of one tenant", testFlood},
 		{"delay", testDelay},
 		{"retries and discard", testRetry},
 		{"discard that fails", testDiscardFails},
@@ -429,6 +433,162 @@ func testOrderedHead(t *testing.T, s *suite) {
 	}
 }
 
+// collector is an ordered worker that sends the payloads of its jobs.
+func collector(ordered bool) (queue.Worker, <-chan string) {
+	ran := make(chan string, 100)
+	return queue.Worker{Kind: "k", Ordered: ordered, Run: func(_ context.Context, j *queue.Job) error {
+		ran <- string(j.Payload)
+		return nil
+	}}, ran
+}
+
+func (p *process) expect(ran <-chan string, want ...string) {
+	p.t.Helper()
+	for _, w := range want {
+		if got := receive(p.t, ran); got != w {
+			p.t.Errorf("got %q, want %q", got, w)
+		}
+	}
+}
+
+// A lane's jobs run in the order in which they were accepted, whatever the order of their ids,
+// also if a previous version of the program inserts some.
+func testAcceptance(t *testing.T, s *suite) {
+	a, b := s.process(queue.Config{}), s.process(queue.Config{})
+	ids := make([]string, 6)
+	for i := range ids {
+		ids[len(ids)-1-i] = queue.NewID()
+	}
+	for i, id := range ids {
+		p := []*process{a, b}[i%2]
+		if i == 2 || i == 3 {
+			p.write(func(ctx context.Context, tx *db.Tx) error {
+				_, err := tx.Exec(ctx, "INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at) VALUES ($1, 'k', 'l', 0, $2, 0, 0)",
+					id, fmt.Append(nil, i))
+				return err
+			})
+			continue
+		}
+		p.enqueue(queue.New{ID: id, Kind: "k", Lane: "l", Payload: fmt.Append(nil, i)})
+	}
+	w, ran := collector(true)
+	a.start(w)
+	a.expect(ran, "0", "1", "2", "3", "4", "5")
+}
+
+// Jobs in front run before the others of their lane, in their order, also before jobs that wait
+// for a time.
+func testFront(t *testing.T, s *suite) {
+	p := s.process(queue.Config{})
+	p.enqueue(
+		queue.New{Kind: "k", Lane: "l", Payload: []byte("scheduled"), RunAt: time.Now().Add(time.Hour)},
+		queue.New{Kind: "k", Lane: "l", Payload: []byte("last")},
+	)
+	p.enqueue(
+		queue.New{Kind: "k", Lane: "l", Payload: []byte("1"), Front: true},
+		queue.New{Kind: "k", Lane: "l", Payload: []byte("very last")},
+		queue.New{Kind: "k", Lane: "l", Payload: []byte("2"), Front: true},
+		queue.New{Kind: "k", Lane: "empty", Payload: []byte("3"), Front: true, RunAt: time.Now().Add(time.Hour)},
+		queue.New{Kind: "k", Lane: "empty", Payload: []byte("4"), Front: true},
+	)
+	w, ran := collector(true)
+	p.start(w)
+	p.expect(ran, "1", "2")
+	p.write(func(ctx context.Context, tx *db.Tx) error { return p.RunNowTx(ctx, tx, "k", "l") })
+	p.expect(ran, "scheduled", "last", "very last")
+	p.write(func(ctx context.Context, tx *db.Tx) error { return p.RunNowTx(ctx, tx, "k", "empty") })
+	p.expect(ran, "3", "4")
+}
+
+// After a copy of a database, tokens exceed all that the original gave out, and jobs keep their
+// order.
+func testRenumber(t *testing.T, s *suite) {
+	p := s.process(queue.Config{})
+	p.enqueue(queue.New{Kind: "k", Lane: "l", Payload: []byte("copied")})
+	var at time.Time
+	p.write(func(ctx context.Context, tx *db.Tx) error {
+		at = tx.Now
+		return queue.RenumberTx(ctx, tx, p.db.Postgres())
+	})
+	p.enqueue(queue.New{Kind: "k", Lane: "l", Payload: []byte("new")})
+	ran := make(chan *queue.Job, 10)
+	p.start(queue.Worker{Kind: "k", Ordered: true, Run: func(_ context.Context, j *queue.Job) error {
+		ran <- j
+		return nil
+	}})
+	first, second := receive(t, ran), receive(t, ran)
+	if string(first.Payload) != "copied" || string(second.Payload) != "new" {
+		t.Errorf("ran %q, then %q", first.Payload, second.Payload)
+	}
+	if first.Fence() <= at.UnixMicro() || second.Fence() <= first.Fence() {
+		t.Errorf("got the tokens %d and %d, want them above %d", first.Fence(), second.Fence(), at.UnixMicro())
+	}
+}
+
+// A tenant with thousands of lanes delays another by few jobs, whether the lanes are announced or
+// found by walks, over two processes.
+func testFlood(t *testing.T, s *suite) {
+	const flood, small, concurrency = 6000, 20, 4
+	job := func(tenant, lane string, i int) queue.New {
+		return queue.New{Kind: "k", Lane: fmt.Sprint(lane, i), Tenant: tenant, Payload: []byte(tenant)}
+	}
+	for _, announced := range []bool{false, true} {
+		t.Run(fmt.Sprint("announced ", announced), func(t *testing.T) {
+			enqueuer := s.process(queue.Config{})
+			var mu sync.Mutex
+			passed, left := 0, small // jobs of the flood that ran before the last of the other tenant
+			begin, done := make(chan struct{}), make(chan struct{})
+			worker := queue.Worker{Kind: "k", Concurrency: concurrency, Run: func(_ context.Context, j *queue.Job) error {
+				<-begin
+				mu.Lock()
+				defer mu.Unlock()
+				if string(j.Payload) == "flood" {
+					if left > 0 {
+						passed++
+					}
+				} else if left--; left == 0 {
+					close(done)
+				}
+				return nil
+			}}
+			fill := func(p *process) {
+				var jobs []queue.New
+				for i := range flood {
+					jobs = append(jobs, job("flood", "a", i))
+				}
+				p.enqueue(jobs...)
+				jobs = nil
+				for i := range small {
+					jobs = append(jobs, job("other", "b", i))
+				}
+				p.enqueue(jobs...)
+			}
+			if !announced {
+				fill(enqueuer)
+			}
+			processes := []*process{s.process(queue.Config{}).start(worker), s.process(queue.Config{}).start(worker)}
+			if announced {
+				fill(processes[0])
+			}
+			close(begin)
+			receive(t, done)
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			for _, p := range processes {
+				p.Stop(ended)
+			}
+			// In turns, half of the jobs are of the flood, after those that ran at the start.
+			if limit := 2*small + 2*2*concurrency; passed > limit {
+				t.Errorf("%d jobs of the flood ran before the last of %d others, want at most %d", passed, small, limit)
+			}
+			enqueuer.write(func(ctx context.Context, tx *db.Tx) error {
+				_, err := tx.Exec(ctx, "DELETE FROM jobs")
+				return err
+			})
+		})
+	}
+}
+
 func testDelay(t *testing.T, s *suite) {
 	type run struct {
 		attempt int
@@ -775,7 +935,7 @@ func testTakenOver(t *testing.T, s *suite) {
 	}})
 	a.enqueue(queue.New{Kind: "k", Lane: "l"})
 	claimed := time.Now()
-	receive(t, lost)
+	first := receive(t, lost)
 	if err := a.db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -786,6 +946,9 @@ func testTakenOver(t *testing.T, s *suite) {
 		return record(b.db, j, "second")
 	}})
 	j := receive(t, taken)
+	if j.Fence() <= first.Fence() || first.Fence() <= 0 {
+		t.Errorf("the fencing tokens are %d and then %d, want a higher one", first.Fence(), j.Fence())
+	}
 	if after := time.Since(claimed); after < fast.Lease-fast.Lease/10 || j.Attempt != 0 {
 		t.Errorf("taken over after %v as attempt %d, want not before %v and 0", after, j.Attempt, fast.Lease)
 	}
