@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -9,8 +10,14 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/loop"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -28,8 +35,36 @@ const (
 	Fleet    Schema = "fleet"
 )
 
-// ErrNewerSchema is returned for a database that a later version of the program has migrated.
-var ErrNewerSchema = errors.New("the database belongs to a newer version of kickstand; upgrade the program")
+// ErrNewerSchema is returned for a database without something that this version of the program
+// uses: a later version has removed it.
+var ErrNewerSchema = errors.New("a newer version of kickstand has removed from the database what this version uses; upgrade the program")
+
+// fencePause is the time between the announcement of a contract and the contract: programs that
+// it fences off look every [FenceInterval].
+const fencePause = 2 * FenceInterval
+
+// FenceInterval is the interval in which a program calls [DB.CheckFence].
+const FenceInterval = 5 * time.Second
+
+// Limits of a migration of a database in use: while it waits for the lock of a table, everybody
+// waits behind it.
+const (
+	migrationLock  = 3 * time.Second
+	migrationTries = 200
+)
+
+var contractMark = regexp.MustCompile(`(?m)^-- contract: (\d+)$`)
+
+// floor returns the version that a program must know to run beside the migration: 0 for one
+// that only expands the schema.
+func (m *migration) floor() int64 {
+	mark := contractMark.FindStringSubmatch(m.script)
+	if mark == nil {
+		return 0
+	}
+	version, _ := strconv.ParseInt(mark[1], 10, 64)
+	return version
+}
 
 // Applied is one migration that [DB.Migrate] ran.
 type Applied struct {
@@ -65,69 +100,146 @@ func (s Schema) load() ([]migration, error) {
 }
 
 // Migrate applies the missing migrations under a lock, so that several starting processes apply
-// each once. It returns the applied ones. [ErrNewerSchema] means that nothing was changed.
+// each once. It returns the applied ones. Programs of the previous version go on working: a
+// migration expands the schema, or is a contract that announces itself to those that it fences
+// off ([DB.CheckFence]), and runs after they have ended. [ErrNewerSchema] means that nothing was
+// changed.
 func (d *DB) Migrate(ctx context.Context, s Schema) ([]Applied, error) {
 	list, err := s.load()
 	if err != nil {
 		return nil, err
+	}
+	if copying, err := d.Copying(ctx); err != nil || copying {
+		return nil, cmp.Or(err, ErrUnfinishedCopy)
 	}
 	return d.migrate(ctx, list)
 }
 
 func (d *DB) migrate(ctx context.Context, list []migration) ([]Applied, error) {
 	ctx = LongRunning(ctx, "migration")
+	if len(list) > 0 {
+		d.newest.Store(list[len(list)-1].Version)
+	}
 	var done []Applied
-	for {
-		var ran *migration
+	for tries := 1; ; tries++ {
+		var step migrationStep
 		err := d.Write(ctx, func(tx *Tx) error {
 			var err error
-			ran, err = tx.migrateNext(ctx, list)
+			step, err = tx.migrateNext(ctx, list)
 			return err
 		})
+		switch {
+		case err != nil && isLockTimeout(err) && tries < migrationTries:
+			d.log.WarnContext(ctx, "a migration waits for a table that is in use", "tries", tries)
+			err = loop.Pause(ctx, time.Second)
+		case err == nil && step.announced:
+			d.log.WarnContext(ctx, "older versions of the program must end now", "pause", fencePause.String())
+			err = loop.Pause(ctx, fencePause)
+		case err == nil && step.ran != nil:
+			tries = 0
+			done = append(done, step.ran.Applied)
+		case err == nil:
+			return done, nil
+		}
 		if err != nil {
 			return done, err
 		}
-		if ran == nil {
-			return done, nil
-		}
-		done = append(done, ran.Applied)
 	}
 }
 
-// migrateNext applies the first missing migration; nil if none is missing.
-func (tx *Tx) migrateNext(ctx context.Context, list []migration) (*migration, error) {
+// migrationStep is the result of [Tx.migrateNext]; the zero value means that nothing is missing.
+type migrationStep struct {
+	ran       *migration
+	announced bool // of the next migration, which fences older programs off
+}
+
+// migrateNext applies or announces the first missing migration.
+func (tx *Tx) migrateNext(ctx context.Context, list []migration) (step migrationStep, err error) {
 	if err := tx.Lock(ctx, "migrate"); err != nil {
-		return nil, err
+		return step, err
 	}
-	if tx.namespace != "" {
-		if _, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{tx.namespace}.Sanitize()); err != nil {
-			return nil, err
+	if err := tx.createNamespace(ctx); err != nil {
+		return step, err
+	}
+	for _, table := range []string{
+		"schema_migrations (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)",
+		// The version that a program must know to run on the database: at most one row.
+		"schema_floor (id BIGINT PRIMARY KEY, version BIGINT NOT NULL)",
+	} {
+		if _, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS "+table); err != nil {
+			return step, err
 		}
 	}
-	if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS schema_migrations (
-		version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)`); err != nil {
-		return nil, err
+	var version, floor int64
+	if err := tx.QueryRow(ctx, "SELECT coalesce((SELECT max(version) FROM schema_migrations), 0), coalesce((SELECT max(version) FROM schema_floor), 0)").Scan(&version, &floor); err != nil {
+		return step, err
 	}
-	var version int64
-	if err := tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM schema_migrations").Scan(&version); err != nil {
-		return nil, err
+	if len(list) > 0 && floor > list[len(list)-1].Version {
+		return step, ErrNewerSchema
 	}
-	if len(list) > 0 && version > list[len(list)-1].Version {
-		return nil, ErrNewerSchema
+	i := slices.IndexFunc(list, func(m migration) bool { return m.Version > version })
+	if i < 0 {
+		return step, nil
 	}
-	for i := range list {
-		m := &list[i]
-		if m.Version <= version {
-			continue
+	m := &list[i]
+	if next := m.floor(); next > floor {
+		if _, err := tx.Exec(ctx, `INSERT INTO schema_floor (id, version) VALUES (1, $1)
+			ON CONFLICT (id) DO UPDATE SET version = excluded.version`, next); err != nil {
+			return step, err
 		}
-		if err := tx.script(ctx, tx.engine.rewriteDDL(m.script)); err != nil {
-			return nil, fmt.Errorf("migration %04d_%s: %w", m.Version, m.Name, err)
+		if version > 0 && tx.engine == postgresEngine { // others may be running
+			return migrationStep{announced: true}, nil
 		}
-		_, err := tx.Exec(ctx, "INSERT INTO schema_migrations (version, name, applied_at) VALUES ($1, $2, $3)",
-			m.Version, m.Name, tx.Now.UnixMicro())
-		return m, err
 	}
-	return nil, nil
+	if tx.engine == postgresEngine {
+		if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", fmt.Sprint(migrationLock.Milliseconds())); err != nil {
+			return step, err
+		}
+	}
+	if err := tx.script(ctx, tx.engine.rewriteDDL(m.script)); err != nil {
+		return step, fmt.Errorf("migration %04d_%s: %w", m.Version, m.Name, err)
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO schema_migrations (version, name, applied_at) VALUES ($1, $2, $3)",
+		m.Version, m.Name, tx.Now.UnixMicro())
+	return migrationStep{ran: m}, err
+}
+
+// createNamespace creates the schema of PostgreSQL that has the tables.
+func (tx *Tx) createNamespace(ctx context.Context) error {
+	if tx.namespace == "" {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{tx.namespace}.Sanitize())
+	return err
+}
+
+// CheckFence returns [ErrNewerSchema] if a later version of the program has announced a contract
+// that this version, as of [DB.Migrate], cannot run with. From then on every call fails.
+func (d *DB) CheckFence(ctx context.Context) error {
+	if d.fenced.Load() {
+		return ErrNewerSchema
+	}
+	newest := d.newest.Load()
+	if newest == 0 {
+		return nil
+	}
+	var floor int64
+	if err := d.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM schema_floor").Scan(&floor); err != nil {
+		return fmt.Errorf("read the oldest version that may run: %w", err)
+	}
+	if floor > newest {
+		d.fenced.Store(true)
+		return ErrNewerSchema
+	}
+	return nil
+}
+
+// fence returns an error if the program must not touch the database any more.
+func (d *DB) fence() error {
+	if d.fenced.Load() {
+		return problem.New(problem.Unavailable, "this server is too old for its database; try another one").Because(ErrNewerSchema)
+	}
+	return nil
 }
 
 // script runs several statements at once, unprepared.

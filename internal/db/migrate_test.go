@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
@@ -251,21 +252,109 @@ func TestMigrateTogether(t *testing.T) {
 	})
 }
 
-func TestMigrateRefusesNewer(t *testing.T) {
+// TestMigrateBesideNewer: a program runs on a database that a newer version has expanded, and
+// ends when a newer version announces a contract.
+func TestMigrateBesideNewer(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, rawURL string) {
-		d := dbtest.Open(t, rawURL)
-		if _, err := db.MigrateScripts(t.Context(), d, "CREATE TABLE a (id TEXT)", "CREATE TABLE b (id TEXT)"); err != nil {
+		one := "CREATE TABLE a (id TEXT)"
+		two := "ALTER TABLE a ADD COLUMN other TEXT"
+		three := "-- Version 2 does not read it any more.\n-- contract: 2\nALTER TABLE a DROP COLUMN id"
+		old, middle, latest := dbtest.Open(t, rawURL), dbtest.Open(t, rawURL), dbtest.Open(t, rawURL)
+		migrate := func(d *db.DB, want int, scripts ...string) {
+			t.Helper()
+			if done, err := db.MigrateScripts(t.Context(), d, scripts...); err != nil || len(done) != want {
+				t.Fatalf("applied %v, %v, want %d", done, err, want)
+			}
+		}
+		migrate(old, 1, one)
+		migrate(middle, 1, one, two)
+		again := dbtest.Open(t, rawURL)
+		migrate(again, 0, one) // restarted beside it
+		for name, d := range map[string]*db.DB{"old": old, "restarted": again, "middle": middle} {
+			if err := d.CheckFence(t.Context()); err != nil {
+				t.Errorf("%s, beside an expanded schema: %v", name, err)
+			}
+		}
+		before := schema(t, old)
+		ended := make(chan error, 1)
+		go func() {
+			for err := old.CheckFence(t.Context()); ; err = old.CheckFence(t.Context()) {
+				if err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+		migrated := make(chan error, 1)
+		go func() {
+			_, err := db.MigrateScripts(t.Context(), latest, one, two, three)
+			migrated <- err
+		}()
+		if err := <-ended; !errors.Is(err, db.ErrNewerSchema) {
+			t.Errorf("the old version got %v, want ErrNewerSchema", err)
+		}
+		if old.Postgres() { // the contract waits until the old version must have noticed
+			if got := schema(t, middle); !slices.Equal(got, before) {
+				t.Errorf("the schema changed as soon as the contract was announced")
+			}
+		}
+		wantUnavailable(t, "a write by the old version", tryWrite(old, "INSERT INTO a (id) VALUES ('x')"))
+		wantUnavailable(t, "a read by the old version", old.QueryRow(t.Context(), "SELECT 1").Scan(new(int)))
+		if err := old.ProbeWrite(t.Context()); db.FailureReason(err) != "a newer version of Kickstand has removed what this version uses" {
+			t.Errorf("a probe by the old version: %v", err)
+		}
+		if err := <-migrated; err != nil {
 			t.Fatal(err)
 		}
-		before := schema(t, d)
-		done, err := db.MigrateScripts(t.Context(), d, "CREATE TABLE other (id TEXT)")
+		if err := middle.CheckFence(t.Context()); err != nil {
+			t.Errorf("version 2, beside the contract: %v", err)
+		}
+		after := schema(t, latest)
+		done, err := db.MigrateScripts(t.Context(), dbtest.Open(t, rawURL), one)
 		if !errors.Is(err, db.ErrNewerSchema) || len(done) != 0 {
 			t.Errorf("got %v, %v, want ErrNewerSchema", done, err)
 		}
-		if got := schema(t, d); !slices.Equal(got, before) {
-			t.Errorf("touched: got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(before, "\n"))
+		if got := schema(t, latest); !slices.Equal(got, after) {
+			t.Errorf("touched: got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(after, "\n"))
 		}
 	})
+}
+
+// TestMigrationDoesNotBlock: a migration that waits for a table in use lets others pass, and
+// tries again.
+func TestMigrationDoesNotBlock(t *testing.T) {
+	d := dbtest.Open(t, emptyPostgres(t))
+	one := "CREATE TABLE a (id TEXT)"
+	if _, err := db.MigrateScripts(t.Context(), d, one); err != nil {
+		t.Fatal(err)
+	}
+	reading, done := make(chan struct{}), make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		d.Read(t.Context(), func(tx *db.Tx) error {
+			err := tx.QueryRow(t.Context(), "SELECT count(*) FROM a").Scan(new(int))
+			close(reading)
+			<-done
+			return err
+		})
+	})
+	<-reading
+	migrated := make(chan error, 1)
+	go func() {
+		_, err := db.MigrateScripts(t.Context(), d, one, "ALTER TABLE a ADD COLUMN other TEXT")
+		migrated <- err
+	}()
+	eventually(t, 10*time.Second, "the migration waits", func() bool {
+		var waiting int
+		err := d.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'a'::regclass").Scan(&waiting)
+		return err == nil && waiting == 1
+	})
+	write(t, d, "INSERT INTO a (id) VALUES ('behind it')")
+	close(done)
+	reader.Wait()
+	if err := <-migrated; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestMigrateFailure(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // maxPending bounds the pending payloads of a notifier.
@@ -27,7 +29,7 @@ func (d *DB) NewNotifier(channel string) *Notifier { return &Notifier{db: d, cha
 // Notify queues a payload for [DB.Notify] without waiting; [DB.Close] waits for pending ones.
 // It returns false, and drops the payload, if too many are pending or the database is closed.
 func (t *Notifier) Notify(payload string) bool {
-	if !t.db.Postgres() {
+	if !t.db.Notifies() {
 		return true
 	}
 	t.mu.Lock()
@@ -67,7 +69,7 @@ func (t *Notifier) send() {
 			payloads = append(payloads, p)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		if err := t.db.Notify(ctx, t.channel, payloads); err != nil {
+		if err := t.db.Notify(ctx, t.channel, payloads); err != nil && problem.Of(err) != problem.Unavailable { // which Notify logs
 			t.db.log.Warn("notifying other processes", "channel", t.channel, "error", err)
 		}
 		cancel()

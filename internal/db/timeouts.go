@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,12 +19,15 @@ type limits struct {
 	long      time.Duration // per statement and lock of [LongRunning] work
 	dial      time.Duration // per connection to PostgreSQL
 	idle      time.Duration // idle time after which a PostgreSQL connection is checked before reuse
+	// silence is the time without an answer after which a server is suspected to hang, and the
+	// time that it has to accept a connection then. 0: it is never suspected.
+	silence time.Duration
 	// grace is added to the server's own timeout before the server counts as hanging.
 	grace time.Duration
 }
 
 // defaultLimits are the timeouts documented in docs/operations.md.
-var defaultLimits = limits{statement: 15 * time.Second, lock: 10 * time.Second, long: 10 * time.Minute, dial: 5 * time.Second, idle: time.Second, grace: 2 * time.Second}
+var defaultLimits = limits{statement: 15 * time.Second, lock: 10 * time.Second, long: 10 * time.Minute, dial: 5 * time.Second, idle: time.Second, silence: 3 * time.Second, grace: 2 * time.Second}
 
 // probePause is the time between probes of a hanging server.
 const probePause = time.Second
@@ -68,17 +70,35 @@ var errHangs = errors.New("the database server does not answer")
 // guard bounds statements and connections to PostgreSQL, also if the server is frozen or the
 // network drops packets. While the server hangs, statements fail at once, except one probe per
 // second. It is a [pgx.QueryTracer], and safe for concurrent use.
+//
+// A server hangs if a statement exceeds its limit, or if for a while there was no answer to any
+// statement and a new connection is not answered either. Then all waiting statements fail,
+// except those of [LongRunning] work, which one unanswered connection must not waste.
 type guard struct {
 	limits
-	mu    sync.Mutex
-	hangs bool
-	probe time.Time // time of the next probe
+	answers func(limit time.Duration) bool // whether the server answers a new connection
+
+	mu       sync.Mutex
+	hangs    bool
+	probe    time.Time // time of the next probe
+	heard    time.Time // time of the last answer
+	waiting  map[*queryContext]struct{}
+	watching bool
+}
+
+func newGuard(l limits, answers func(time.Duration) bool) *guard {
+	return &guard{limits: l, answers: answers, waiting: make(map[*queryContext]struct{})}
 }
 
 // admit reports whether a statement may be sent.
 func (g *guard) admit() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.admitted()
+}
+
+// admitted is admit. g.mu is held.
+func (g *guard) admitted() bool {
 	if !g.hangs {
 		return true
 	}
@@ -94,9 +114,16 @@ func (g *guard) admit() bool {
 func (g *guard) note(answered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.noted(answered)
+}
+
+// noted is note. g.mu is held.
+func (g *guard) noted(answered bool) {
 	g.hangs = !answered
 	if g.hangs {
 		g.probe = time.Now().Add(probePause)
+	} else {
+		g.heard = time.Now()
 	}
 }
 
@@ -106,15 +133,29 @@ type queryContext struct {
 	context.Context
 	caller context.Context
 	cancel context.CancelFunc
+	begun  time.Time
+	long   bool
 }
 
 // TraceQueryStart implements [pgx.QueryTracer].
 func (g *guard) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	limited, cancel := context.WithTimeout(ctx, g.statementTimeout(ctx)+g.grace)
-	if ctx.Value(connectKey{}) == nil && !g.admit() {
+	w := &queryContext{limited, ctx, cancel, time.Now(), longRunningName(ctx) != ""}
+	connecting := ctx.Value(connectKey{}) != nil
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !connecting && !g.admitted() {
 		cancel()
+		return w
 	}
-	return &queryContext{limited, ctx, cancel}
+	if !connecting && g.silence > 0 {
+		g.waiting[w] = struct{}{}
+		if !g.watching {
+			g.watching = true
+			time.AfterFunc(g.silence, g.watch)
+		}
+	}
+	return w
 }
 
 // TraceQueryEnd implements [pgx.QueryTracer].
@@ -123,43 +164,69 @@ func (g *guard) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQu
 	if !ok {
 		return
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.waiting, w)
 	switch late := errors.Is(w.Err(), context.DeadlineExceeded) && w.caller.Err() == nil; {
 	case late && isContext(data.Err):
-		g.note(false)
+		g.noted(false)
 	case w.Err() == nil:
-		g.note(true)
+		g.noted(true)
 	}
 	w.cancel()
 }
 
-// connector opens connections to PostgreSQL and sets the server's timeouts.
-type connector struct {
-	driver.Connector
-	guard *guard
+// watch looks for a server that does not answer, while statements wait.
+func (g *guard) watch() {
+	again := g.suspect(time.Now().Add(-g.silence))
+	if again == 0 {
+		if !g.answers(g.silence) {
+			g.fail(time.Now().Add(-g.silence))
+		} else {
+			g.note(true)
+		}
+		again = g.silence
+	}
+	if again > 0 {
+		time.AfterFunc(again, g.watch)
+	}
 }
 
-func newConnector(cfg *pgx.ConnConfig, l limits) connector {
-	if cfg.ConnectTimeout > 0 { // set in the URL
-		l.dial = cfg.ConnectTimeout
+// suspect returns 0 if a statement has waited since before, without any answer of the server
+// since. Otherwise it returns the time until the next look, below 0 if no statement waits.
+func (g *guard) suspect(before time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) == 0 {
+		g.watching = false
+		return -1
 	}
-	g := &guard{limits: l}
-	cfg.Tracer = g
-	var set []string
-	for name, limit := range map[string]time.Duration{"statement_timeout": l.statement, "lock_timeout": l.lock} {
-		if _, given := cfg.RuntimeParams[name]; !given { // not set in the URL
-			set = append(set, fmt.Sprintf("SET %s = %d", name, limit.Milliseconds()))
+	last := time.Now()
+	for w := range g.waiting {
+		if w.begun.Before(last) {
+			last = w.begun
 		}
 	}
-	// Set by statements: a pooler in front of the server may refuse them as connection
-	// parameters.
-	given := stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
-		if len(set) == 0 {
-			return nil
+	if g.heard.After(last) {
+		last = g.heard
+	}
+	return max(last.Sub(before), 0)
+}
+
+// fail ends the statements that wait since before the given time, unless the server has
+// answered since.
+func (g *guard) fail(before time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.heard.After(before) {
+		return
+	}
+	g.noted(false)
+	for w := range g.waiting {
+		if w.begun.Before(before) && !w.long {
+			w.cancel()
 		}
-		_, err := c.Exec(ctx, strings.Join(set, ";"), pgx.QueryExecModeSimpleProtocol)
-		return err
-	})
-	return connector{stdlib.GetConnector(*cfg, given, stdlib.OptionShouldPing(g.check), stdlib.OptionResetSession(reset)), g}
+	}
 }
 
 // check tries a connection that was idle, within the time of a statement; the driver's own
@@ -178,24 +245,6 @@ func reset(_ context.Context, c *pgx.Conn) error {
 		return driver.ErrBadConn
 	}
 	return nil
-}
-
-// Connect implements [driver.Connector].
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	if !c.guard.admit() {
-		return nil, errHangs
-	}
-	limited, cancel := context.WithTimeout(context.WithValue(ctx, connectKey{}, true), c.guard.dial)
-	defer cancel()
-	conn, err := c.Connector.Connect(limited)
-	switch {
-	case err == nil:
-		c.guard.note(true)
-	case limited.Err() != nil && ctx.Err() == nil:
-		c.guard.note(false)
-		err = fmt.Errorf("%w: %w", errHangs, err)
-	}
-	return conn, err
 }
 
 // connectKey marks the context of the statements that open a connection.

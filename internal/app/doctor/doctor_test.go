@@ -283,3 +283,19 @@ func TestMachine(t *testing.T) {
 		t.Errorf("got %+v", f)
 	}
 }
+
+// TestConnections: doctor warns if the processes' connections do not fit the server.
+func TestConnections(t *testing.T) {
+	d := dbtest.New(t)
+	of := Database{Name: "helpdesk", Schema: db.Helpdesk, Open: func(context.Context) (*db.DB, func(), error) { return d, func() {}, nil }}
+	if !d.Postgres() {
+		want(t, "SQLite", Connections(t.Context(), of, 30), OK, "none")
+		return
+	}
+	c, err := d.Connections(t.Context())
+	if err != nil || c.Limit < 1 || c.Ours < 1 {
+		t.Fatalf("got %+v, %v, want at least this one", c, err)
+	}
+	want(t, "some", Connections(t.Context(), of, 1), OK, "each process opens up to 1")
+	want(t, "too many", Connections(t.Context(), of, c.Limit+1), Warn, "KICKSTAND_DATABASE_CONNECTIONS")
+}

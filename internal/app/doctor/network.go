@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
 // Resolves checks that the hosts of the configured base URLs resolve.
@@ -134,37 +136,39 @@ func plainError(err error) error {
 	return err
 }
 
-// Clock differences. Leases of several processes compare their clocks; providers'
-// signatures are valid for minutes.
-const (
-	skewWarn = 2 * time.Second
-	skewFail = 30 * time.Second
-)
+// publicSkewWarn is the difference to the Date header of the public address, in whole seconds,
+// from which Clock warns.
+const publicSkewWarn = 2 * time.Second
 
 // Clock compares this machine's clock with the database server's, if there is one, and
 // with the Date header of the public base URL, to the second.
 func Clock(ctx context.Context, s Settings, client *http.Client, servers []Database) Finding {
 	var compared []string
-	worst := time.Duration(0)
-	note := func(source string, theirs time.Time, before, after time.Time) {
-		skew := max(before.Sub(theirs), theirs.Sub(after), 0) // no skew within the round trip
+	status := OK
+	note := func(source string, skew, warnFrom time.Duration) {
 		compared = append(compared, fmt.Sprintf("%s differs by %s", source, skew.Round(time.Millisecond)))
-		worst = max(worst, skew)
+		switch {
+		case skew > db.SkewRefuse:
+			status = Fail
+		case skew >= warnFrom && status == OK:
+			status = Warn
+		}
 	}
 	if len(servers) > 0 {
 		d := servers[0]
 		if handle, done, err := d.Open(ctx); err == nil && handle != nil {
-			before := time.Now()
-			state, err := handle.Inspect(ctx)
-			if done(); err == nil && !state.Clock.IsZero() {
-				note("the database server", state.Clock, before, time.Now())
+			err := handle.MeasureClock(ctx)
+			skew, known := handle.ClockSkew()
+			if done(); err == nil && known {
+				note("the database server", skew.Abs(), db.SkewWarn)
 			}
 		}
 	}
 	if !s.Loopback {
 		before := time.Now()
 		if date, err := dateOf(ctx, client, s.BaseURL); err == nil {
-			note("the public address", date, before.Add(-time.Second), time.Now())
+			// No skew within the round trip and the header's second.
+			note("the public address", max(before.Add(-time.Second).Sub(date), time.Until(date), 0), publicSkewWarn)
 		}
 	}
 	found := strings.Join(compared, "; ")
@@ -172,9 +176,9 @@ func Clock(ctx context.Context, s Settings, client *http.Client, servers []Datab
 	switch {
 	case found == "":
 		return ok("nothing to compare with")
-	case worst > skewFail:
+	case status == Fail:
 		return fail(found, remedy)
-	case worst > skewWarn:
+	case status == Warn:
 		return warn(found, remedy)
 	}
 	return ok("%s", found)

@@ -58,8 +58,10 @@ func DatabaseHealth(ctx context.Context, d Database) Finding {
 	switch {
 	case handle.Postgres() && state.Release < oldestPostgres:
 		return fail(found, fmt.Sprintf("Upgrade PostgreSQL to %d or newer.", oldestPostgres))
+	case state.Floor > newest:
+		return fail(found+": a newer version of Kickstand has removed what this version uses", "Upgrade this program.")
 	case state.Version > newest:
-		return fail(found+": a newer version of Kickstand has migrated it", "Upgrade this program.")
+		return warn(found+": a newer version of Kickstand has migrated it, beside which this version may run", "Finish the update: upgrade this program.")
 	case state.Version < newest:
 		return warn(found, "Start the server or run `kickstand migrate`, after a backup.")
 	}
@@ -72,6 +74,35 @@ func DatabaseHealth(ctx context.Context, d Database) Finding {
 	}
 	if interference != "" {
 		return fail(found+": "+interference, "Keep a copy of the database, find out who had access to it, and run `kickstand audit verify`.")
+	}
+	return ok("%s", found)
+}
+
+// Connections checks that the PostgreSQL server has room for the connections of the running
+// processes. perProcess is the number that each opens at most.
+func Connections(ctx context.Context, d Database, perProcess int) Finding {
+	handle, done, err := d.Open(ctx)
+	if err != nil {
+		return ok("the database cannot be opened")
+	}
+	defer done()
+	if !handle.Postgres() {
+		return ok("SQLite needs none")
+	}
+	if !handle.Listens() {
+		return warn("they lead to a pooler, which passes no notifications on: changes by other processes are noticed up to 5 s late", "Set KICKSTAND_DATABASE_DIRECT_URL to the address of PostgreSQL itself.")
+	}
+	c, err := handle.Connections(ctx)
+	if err != nil {
+		return fail(fmt.Sprintf("they cannot be counted: %v", err), "Look at the database server.")
+	}
+	processes := max(1, (c.Ours+perProcess-1)/perProcess)
+	found := fmt.Sprintf("%d of %d are in use, %d of them by Kickstand; each process opens up to %d", c.Ours+c.Others, c.Limit, c.Ours, perProcess)
+	if handle.Pooled() {
+		return ok("%d of %d are in use, %d of them by Kickstand and its pooler", c.Ours+c.Others, c.Limit, c.Ours)
+	}
+	if processes*perProcess+c.Others > c.Limit {
+		return warn(found, "Lower KICKSTAND_DATABASE_CONNECTIONS, or raise max_connections of PostgreSQL.")
 	}
 	return ok("%s", found)
 }

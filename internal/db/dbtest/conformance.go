@@ -984,15 +984,16 @@ func testSerialization(t *testing.T, s *suite) {
 	}
 	ctx := t.Context()
 	s.mustExec(t, "INSERT INTO things (id, n) VALUES ('a', 0)")
+	s.mustExec(t, `DO $do$ BEGIN
+		EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database());
+	END $do$`)
+	s.exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()") // fails with its connection
 	var first, wg sync.WaitGroup
 	first.Add(2)
 	for range 2 {
 		wg.Go(func() {
 			met := false
 			err := s.Write(ctx, func(tx *db.Tx) error {
-				if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"); err != nil {
-					return err
-				}
 				n, err := db.One(ctx, tx, scanInt, "SELECT n FROM things WHERE id = 'a'")
 				if err != nil {
 					return err

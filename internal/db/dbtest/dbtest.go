@@ -81,6 +81,15 @@ func urlOf(t testing.TB, schema db.Schema) string {
 	return sqliteURL(t, schema)
 }
 
+// EmptyURL returns the address of a database without tables that only this test uses.
+func EmptyURL(t testing.TB) string {
+	t.Helper()
+	if server := os.Getenv(Variable); server != "" {
+		return emptyPostgresURL(t, server)
+	}
+	return "sqlite:" + filepath.Join(t.TempDir(), "kickstand.db")
+}
+
 // migrated are the files that tests get copies of.
 var migrated = map[db.Schema]func() ([]byte, error){
 	db.Helpdesk: sync.OnceValues(func() ([]byte, error) { return migratedFile(db.Helpdesk) }),
@@ -218,7 +227,30 @@ func postgresURL(t testing.TB, server string, schema db.Schema) string {
 	// Copying its files is twice as fast as writing their pages into the log.
 	run("CREATE DATABASE %s TEMPLATE %s STRATEGY FILE_COPY", name, template)
 	run("SELECT pg_advisory_unlock(7226374)")
+	dropAfter(t, server, name)
+	return withDatabase(t, server, name)
+}
+
+func emptyPostgresURL(t testing.TB, server string) string {
+	t.Helper()
+	ctx := context.Background()
+	admin, err := pgx.Connect(ctx, server)
+	if err != nil {
+		t.Fatalf("%s: %v", Variable, err)
+	}
+	defer admin.Close(ctx)
+	name := "kickstand_test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	if _, err := admin.Exec(ctx, "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	dropAfter(t, server, name)
+	return withDatabase(t, server, name)
+}
+
+// dropAfter drops a database at the end of the test.
+func dropAfter(t testing.TB, server, name string) {
 	t.Cleanup(func() {
+		ctx := context.Background()
 		admin, err := pgx.Connect(ctx, server)
 		if err != nil {
 			t.Error(err)
@@ -229,7 +261,6 @@ func postgresURL(t testing.TB, server string, schema db.Schema) string {
 			t.Error(err)
 		}
 	})
-	return withDatabase(t, server, name)
 }
 
 func withDatabase(t testing.TB, server, name string) string {
