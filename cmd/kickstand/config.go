@@ -38,21 +38,27 @@ import (
 type config struct {
 	File string `name:"config" group:"Flags of every command:" placeholder:"FILE" help:"Configuration file (default: kickstand.toml, if there is one)."`
 
-	Listen         string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to serve on." group:"Server"`
-	BaseURL        string        `name:"base-url" placeholder:"URL" help:"Public address of the server (default: http:// and the listen address)." group:"Server"`
-	FleetBaseURL   string        `name:"fleet-base-url" placeholder:"URL" help:"Public address of the fleet's API, ending in /v1 (default: /v1 below the base URL)." group:"Server"`
-	SandboxBaseURL string        `name:"sandbox-base-url" placeholder:"URL" help:"Public address of the fleet's sandbox, ending in /v1 (default: /sandbox/v1 below the base URL)." group:"Server"`
-	Data           string        `default:"./kickstand-data" placeholder:"DIR" help:"Folder for the database, attachments and generated key." group:"Server"`
-	DatabaseURL    string        `name:"database-url" placeholder:"URL" secret:"url" help:"sqlite:PATH or postgres://… (default: sqlite:kickstand.db in the data folder)." group:"Server"`
-	BlobURL        string        `name:"blob-url" placeholder:"URL" secret:"url" help:"Store of attachments: file:PATH or s3://bucket?endpoint=… (default: a folder in the data folder)." group:"Server"`
-	RedisURL       string        `name:"redis-url" placeholder:"URL" secret:"url" help:"Redis that several servers share for rate limits: redis://… or rediss://… (default: each server counts alone)." group:"Server"`
-	SecretKey      string        `secret:"true" placeholder:"KEY" help:"Encrypts stored secrets; several, newest first, separated by commas (default: generated on first start and stored in the data folder)." group:"Server"`
-	Roles          []string      `default:"web,worker" enum:"web,worker" help:"Roles of this process: web, worker or both." group:"Server"`
-	LogFormat      string        `default:"text" enum:"text,json" help:"Format of the log: text or json." group:"Server"`
-	LogLevel       string        `default:"info" enum:"debug,info,warn,error" help:"Minimum level of logged messages." group:"Server"`
-	StopTimeout    time.Duration `default:"15s" help:"Time for requests and jobs to finish when the server stops." group:"Server"`
-	ExtraHosts     []string      `placeholder:"NAME" help:"Additional accepted host names, such as one inside of your network; requests for other hosts get 421." group:"Server"`
-	TrustedProxies []string      `placeholder:"CIDR" help:"Networks of proxies with a trusted X-Forwarded-For." group:"Server"`
+	Listen              string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to serve on." group:"Server"`
+	BaseURL             string        `name:"base-url" placeholder:"URL" help:"Public address of the server (default: http:// and the listen address)." group:"Server"`
+	FleetBaseURL        string        `name:"fleet-base-url" placeholder:"URL" help:"Public address of the fleet's API, ending in /v1 (default: /v1 below the base URL)." group:"Server"`
+	SandboxBaseURL      string        `name:"sandbox-base-url" placeholder:"URL" help:"Public address of the fleet's sandbox, ending in /v1 (default: /sandbox/v1 below the base URL)." group:"Server"`
+	Data                string        `default:"./kickstand-data" placeholder:"DIR" help:"Folder for the database, attachments and generated key." group:"Server"`
+	DatabaseURL         string        `name:"database-url" placeholder:"URL" secret:"url" help:"sqlite:PATH or postgres://… (default: sqlite:kickstand.db in the data folder)." group:"Server"`
+	DatabaseDirectURL   string        `name:"database-direct-url" placeholder:"URL" secret:"url" help:"PostgreSQL without a pooler, to listen for notifications if the database URL leads to a pooler (default: the server polls instead)." group:"Server"`
+	DatabaseConnections int           `default:"30" placeholder:"N" help:"PostgreSQL connections that this process opens at most." group:"Server"`
+	BlobURL             string        `name:"blob-url" placeholder:"URL" secret:"url" help:"Store of attachments: file:PATH or s3://bucket?endpoint=… (default: a folder in the data folder)." group:"Server"`
+	RedisURL            string        `name:"redis-url" placeholder:"URL" secret:"url" help:"Redis that several servers share for rate limits: redis://… or rediss://… (default: each server counts alone)." group:"Server"`
+	SecretKey           string        `secret:"true" placeholder:"KEY" help:"Encrypts stored secrets; several, newest first, separated by commas (default: generated on first start and stored in the data folder)." group:"Server"`
+	Roles               []string      `default:"web,worker" enum:"web,worker" help:"Roles of this process: web, worker or both." group:"Server"`
+	LogFormat           string        `default:"text" enum:"text,json" help:"Format of the log: text or json." group:"Server"`
+	LogLevel            string        `default:"info" enum:"debug,info,warn,error" help:"Minimum level of logged messages." group:"Server"`
+	StopTimeout         time.Duration `default:"15s" help:"Time for requests and jobs to finish when the server stops." group:"Server"`
+	ExtraHosts          []string      `placeholder:"NAME" help:"Additional accepted host names, such as one inside of your network; requests for other hosts get 421." group:"Server"`
+	TrustedProxies      []string      `placeholder:"CIDR" help:"Networks of proxies with a trusted X-Forwarded-For." group:"Server"`
+
+	AccessLog     string `default:"off" enum:"off,on" help:"Write a line of JSON per request to standard output: off or on." group:"Server"`
+	MetricsListen string `placeholder:"HOST:PORT" help:"Private address to serve metrics for Prometheus and profiles on; anyone who reaches it can read them (default: none)." group:"Server"`
+	Traces        string `default:"off" enum:"off,on" help:"Export traces by OpenTelemetry (OTLP over HTTP, configured by the standard variables OTEL_EXPORTER_OTLP_…): off or on." group:"Server"`
 
 	SMTPURL      string `name:"smtp-url" placeholder:"URL" secret:"url" help:"Mail server: smtp://user:pass@host:587 or smtps://… (default: the delivery provider's API; without its key, mails are stored and shown at /dev/mailbox if the base URL is this machine, and otherwise the server does not start)." group:"Mail"`
 	AllowNoMail  bool   `help:"Serve at a public base URL without a way to send mail: no sign-in links, invitations, resets or replies by mail." group:"Mail"`
@@ -248,7 +254,7 @@ func (c *config) settings() (app.Config, error) {
 		}
 	}
 	a := app.Config{
-		BaseURL: c.BaseURL, FleetBaseURL: c.FleetBaseURL, SandboxBaseURL: c.SandboxBaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, BlobURL: c.BlobURL, RedisURL: c.RedisURL, SecretKey: c.SecretKey,
+		BaseURL: c.BaseURL, FleetBaseURL: c.FleetBaseURL, SandboxBaseURL: c.SandboxBaseURL, Data: c.Data, DatabaseURL: c.DatabaseURL, DatabaseDirectURL: c.DatabaseDirectURL, DatabaseConnections: c.DatabaseConnections, BlobURL: c.BlobURL, RedisURL: c.RedisURL, SecretKey: c.SecretKey,
 		SMTPURL: c.SMTPURL, MailFrom: c.MailFrom, OperatorMail: c.OperatorMail, AllowNoMail: c.AllowNoMail, ExtraHosts: c.ExtraHosts, Listen: c.Listen, EmailDeliveryAPIKey: c.EmailDeliveryAPIKey,
 		AccessLifetime: c.AccessLifetime, RefreshLifetime: c.RefreshLifetime, SessionLifetime: c.SessionLifetime, RedirectOrigins: c.RedirectOrigins, SignUp: c.SignUp,
 		OIDCIssuer: c.OIDCIssuer, OIDCClientID: c.OIDCClientID, OIDCClientSecret: c.OIDCClientSecret,
@@ -265,7 +271,7 @@ func (c *config) settings() (app.Config, error) {
 		TextAccount:           app.TextAccount{SID: c.SMSAccountSID, Token: c.SMSAuthToken, From: c.SMSFrom},
 		AllowPrivateReceivers: c.AllowPrivateReceivers, RetryTimeScale: c.RetryTimeScale,
 		Web: slices.Contains(c.Roles, "web"), Worker: slices.Contains(c.Roles, "worker"),
-		StopTimeout: c.StopTimeout,
+		StopTimeout: c.StopTimeout, MetricsListen: c.MetricsListen, Traces: c.Traces == "on",
 	}
 	var err error
 	if a.Retention, err = app.ParseRetention(c.Retention); err != nil {
@@ -331,6 +337,10 @@ func (c *config) check(baseURL string) error {
 		return errors.New("--payments-price-pro and --payments-price-business must differ: the price identifies the plan")
 	case (c.SMSAccountSID == "") != (c.SMSAuthToken == "") || (c.SMSAccountSID == "") != (c.SMSFrom == ""):
 		return errors.New("--sms-account-sid, --sms-auth-token and --sms-from must be set together")
+	case c.DatabaseConnections < app.LeastDatabaseConnections:
+		return fmt.Errorf("--database-connections must be at least %d", app.LeastDatabaseConnections)
+	case c.DatabaseDirectURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres"):
+		return errors.New("--database-direct-url needs a --database-url of PostgreSQL")
 	case c.StopTimeout < 0:
 		return errors.New("--stop-timeout must not be negative")
 	}

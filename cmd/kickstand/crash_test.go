@@ -69,6 +69,7 @@ func TestCrash(t *testing.T) {
 	}
 	p.kill()
 	p.check()
+	p.command("verify", "--blobs")
 	t.Logf("%d kills, %d requests accepted, %d deliveries received, %d of them twice",
 		kills, len(p.accepted), p.deliveries.Load(), int(p.deliveries.Load())-len(p.received))
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode/utf8"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
@@ -375,9 +374,9 @@ const maxRefused = 20
 
 // byState replays events by state and time.
 func (c *inboundReplayCmd) byState(ctx context.Context, e *env, a *app.App, organizationID string) error {
-	f := inbound.Filter{OrganizationID: organizationID, Channel: c.Channel, From: c.Since.Time, To: c.Until.Time}
+	f := inbound.Filter{OrganizationID: organizationID, Channel: c.Channel, From: c.Since.on(a.DB), To: c.Until.on(a.DB)}
 	if f.To.IsZero() {
-		f.To = time.Now() // events that arrive meanwhile are not included
+		f.To = a.DB.Now() // events that arrive meanwhile are not included
 	}
 	for _, state := range c.State {
 		f.States = append(f.States, inbound.State(state))

@@ -62,11 +62,11 @@ type shownKey struct {
 	OrganizationID string             `json:"organization_id"`
 }
 
-func showKey(k apikey.Key) shownKey {
+func showKey(a *app.App, k apikey.Key) shownKey {
 	return shownKey{
 		ID: k.ID, Name: k.Name, Service: k.Service, Environment: k.Environment, PartialKey: k.PartialKey, Level: orNil(k.Level),
 		Resources: k.Resources, Scope: k.Scope, AllowedIPs: k.AllowedIPs.Strings(), RateLimit: orNil(k.RateLimit),
-		ExpiresAt: momentOf(k.ExpiresAt), Status: k.Status(time.Now()), CreatedBy: k.CreatedBy, CreatedAt: k.CreatedAt,
+		ExpiresAt: momentOf(k.ExpiresAt), Status: k.Status(a.DB.Now()), CreatedBy: k.CreatedBy, CreatedAt: k.CreatedAt,
 		LastUsedAt: momentOf(k.LastUsedAt), LastUsedIP: orNil(k.LastUsedIP), RevokedAt: momentOf(k.RevokedAt),
 		RevokedBy: orNil(k.RevokedBy), RotatedFrom: orNil(k.RotatedFrom), ReplacedBy: orNil(k.ReplacedBy), OrganizationID: k.OrganizationID,
 	}
@@ -105,8 +105,8 @@ func (s *shownKey) permissions() string {
 }
 
 // printToken prints a new key.
-func (e *env) printToken(k apikey.Key, t apikey.Token, next string) error {
-	shown := showKey(k)
+func (e *env) printToken(a *app.App, k apikey.Key, t apikey.Token, next string) error {
+	shown := showKey(a, k)
 	shown.Key = t.Reveal()
 	return e.print(shown, func(w io.Writer) {
 		fmt.Fprintf(w, "%s\n\n%s key %q, permissions: %s.\n", shown.Key, shown.Service, shown.Name, shown.permissions())
@@ -177,7 +177,7 @@ func (c *keyCreateCmd) Run(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		return e.printToken(k, t, "")
+		return e.printToken(a, k, t, "")
 	})
 }
 
@@ -193,7 +193,7 @@ func (c *keyListCmd) Run(ctx context.Context, e *env) error {
 		}
 		shown := make([]shownKey, len(list))
 		for i, k := range list {
-			shown[i] = showKey(k)
+			shown[i] = showKey(a, k)
 		}
 		return e.print(shown, func(w io.Writer) {
 			if len(shown) == 0 {
@@ -232,7 +232,7 @@ func (c *keyRotateCmd) Run(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		return e.printToken(k, t, fmt.Sprintf("Key %q (…%s) still works.\nNext, once nothing uses it: kickstand key revoke %s\n", old.Name, old.PartialKey, old.ID))
+		return e.printToken(a, k, t, fmt.Sprintf("Key %q (…%s) still works.\nNext, once nothing uses it: kickstand key revoke %s\n", old.Name, old.PartialKey, old.ID))
 	})
 }
 
@@ -250,7 +250,7 @@ func (c *keyRevokeCmd) Run(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		return e.print(showKey(k), func(w io.Writer) { fmt.Fprintf(w, "Key %q (…%s) no longer works.\n", k.Name, k.PartialKey) })
+		return e.print(showKey(a, k), func(w io.Writer) { fmt.Fprintf(w, "Key %q (…%s) no longer works.\n", k.Name, k.PartialKey) })
 	})
 }
 

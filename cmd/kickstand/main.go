@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	_ "time/tzdata" // business hours need time zones, which a container may lack
+
+	_ "golang.org/x/crypto/x509roots/fallback" // TLS needs root certificates, which a container may lack
 )
 
 func main() {

@@ -568,12 +568,15 @@ func (*configCmd) Run(e *env) error {
 
 type versionCmd struct{}
 
-func (*versionCmd) Run(e *env) error {
-	record := struct {
-		Version string `json:"version"`
-		Commit  string `json:"commit,omitempty"`
-		Go      string `json:"go"`
-	}{Version: "devel"}
+// shownVersion is the printed form of the program's version.
+type shownVersion struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+}
+
+func programVersion() shownVersion {
+	record := shownVersion{Version: "devel"}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		record.Go = info.GoVersion
 		if v := info.Main.Version; v != "" && v != "(devel)" {
@@ -585,5 +588,10 @@ func (*versionCmd) Run(e *env) error {
 			}
 		}
 	}
+	return record
+}
+
+func (*versionCmd) Run(e *env) error {
+	record := programVersion()
 	return e.print(record, func(w io.Writer) { fmt.Fprintln(w, "kickstand", record.Version, record.Go) })
 }

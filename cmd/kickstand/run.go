@@ -40,8 +40,13 @@ type commands struct {
 	Webhook webhookCmd `cmd:"" help:"Webhooks and their deliveries: list, show, replay, enable, disable."`
 	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Serve a server's API as tools to an assistant, over standard input and output."`
 	OpenAPI openAPICmd `cmd:"" name:"openapi" help:"Print the OpenAPI document of an API."`
+	Ready   readyCmd   `cmd:"" help:"Ask a running server whether it can work, part by part."`
 	Doctor  doctorCmd  `cmd:"" help:"Check the configuration and the server's dependencies."`
 	Audit   auditCmd   `cmd:"" help:"Audit log: list, verify, export."`
+	Backup  backupCmd  `cmd:"" help:"Back up the databases and attachments while servers run."`
+	Restore restoreCmd `cmd:"" help:"Restore a backup into an empty data folder or database."`
+	Move    moveCmd    `cmd:"" help:"Move the databases to another database or engine."`
+	Verify  verifyCmd  `cmd:"" help:"Verify that the stored records and attachments are complete."`
 	Migrate migrateCmd `cmd:"" creates:"" help:"Migrate the database to this version's schema."`
 	Config_ configCmd  `cmd:"" name:"config" help:"Print the effective configuration, secrets masked."`
 	Version versionCmd `cmd:"" help:"Print the version."`
@@ -183,7 +188,7 @@ func sourcesFor(ctx context.Context, parser *kong.Kong, args []string, lookup fu
 	}
 	demo := func() bool { return false }
 	switch command := trace.Selected(); {
-	case command == nil, command.Name == "serve", command.Name == "demo", command.Name == "migrate":
+	case command == nil, command.Name == "serve", command.Name == "demo", command.Name == "migrate", command.Name == "restore":
 	case command.Name == "trigger", command.Name == "listen":
 		demo = func() bool { return true }
 	case !named && !exists(ownDatabase):

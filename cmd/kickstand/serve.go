@@ -65,6 +65,9 @@ func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready 
 		return err
 	}
 	defer release()
+	if e.AccessLog == "on" {
+		set.AccessLog = e.out
+	}
 	a, err := app.Open(ctx, set, e.logger())
 	if err == nil {
 		defer a.Close()

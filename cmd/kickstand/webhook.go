@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/kickstand-dev/kickstand/internal/app"
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
@@ -70,12 +71,23 @@ func requireWebhook(ctx context.Context, a *app.App, organizationID, slug, id st
 }
 
 // moment is a time, or a duration before now.
-type moment struct{ time.Time }
+type moment struct {
+	time.Time
+	ago bool // by this machine's clock
+}
+
+// on returns the time by the clock of a database.
+func (m moment) on(d *db.DB) time.Time {
+	if skew, known := d.ClockSkew(); known && m.ago {
+		return m.Add(-skew)
+	}
+	return m.Time
+}
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (m *moment) UnmarshalText(text []byte) error {
 	if ago, err := time.ParseDuration(string(text)); err == nil && ago >= 0 {
-		m.Time = time.Now().Add(-ago)
+		m.Time, m.ago = time.Now().Add(-ago), true
 		return nil
 	}
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", time.DateOnly} {
@@ -215,7 +227,7 @@ func (*webhookDeliveriesCmd) Help() string {
 func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 	q := webhook.Query{
 		WebhookID: c.Webhook, EventID: c.EventID, TicketNumber: c.Ticket,
-		From: c.Since.Time, To: c.Until.Time, Before: c.Before, Limit: c.Limit,
+		Before: c.Before, Limit: c.Limit,
 	}
 	if c.Event != "" {
 		q.Events = []event.Name{event.Name(c.Event)}
@@ -228,6 +240,7 @@ func (c *webhookDeliveriesCmd) Run(ctx context.Context, e *env) error {
 		return usageError{errors.New("--limit must be from 1 to 500")}
 	}
 	return e.withOrganization(ctx, c.Org, func(a *app.App, organizationID string) error {
+		q.From, q.To = c.Since.on(a.DB), c.Until.on(a.DB)
 		if err := requireWebhook(ctx, a, organizationID, c.Org, c.Webhook); err != nil {
 			return err
 		}
@@ -417,8 +430,8 @@ func (c *webhookReplayCmd) check() error {
 // ofRange replays the deliveries of a range, webhook by webhook. It returns their number,
 // also for a dry run.
 func (c *webhookReplayCmd) ofRange(ctx context.Context, a *app.App, organizationID string) (int, error) {
-	now := time.Now()
-	rg := webhook.Range{From: c.Since.Time, To: c.Until.Time, States: webhook.FailedOnly(c.Failed), Event: event.Name(c.Event), DryRun: c.DryRun}
+	now := a.DB.Now()
+	rg := webhook.Range{From: c.Since.on(a.DB), To: c.Until.on(a.DB), States: webhook.FailedOnly(c.Failed), Event: event.Name(c.Event), DryRun: c.DryRun}
 	if rg.From.IsZero() {
 		rg.From = time.Unix(0, 0)
 	}

@@ -216,3 +216,6 @@ func (s *Service) notifyAfterCommit(tx *db.Tx, organizationID string, topics ...
 		tx.AfterCommit(func() { s.notify(organizationID, topics...) })
 	}
 }
+
+// Now returns the present time by the database's clock.
+func (s *Service) Now() time.Time { return s.db.Now() }

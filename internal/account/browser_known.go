@@ -36,7 +36,7 @@ func (s *Service) KnownBrowsers(ctx context.Context, userID string) ([]KnownBrow
 		b.Device = device(b.UserAgent)
 		return b, err
 	}, `SELECT user_agent, first_seen_at, last_seen_at FROM known_browsers
-		WHERE user_id = $1 AND last_seen_at > $2 ORDER BY last_seen_at DESC, digest`, userID, time.Now().Add(-BrowserLife).UnixMicro())
+		WHERE user_id = $1 AND last_seen_at > $2 ORDER BY last_seen_at DESC, digest`, userID, s.db.Now().Add(-BrowserLife).UnixMicro())
 	if err != nil {
 		return nil, fmt.Errorf("list known browsers: %w", err)
 	}
@@ -97,7 +97,7 @@ const browserDigests = "IN ($3, $4, $5, $6, $7, $8, $9, $10)"
 // browser.
 type browserRecognition struct {
 	digest []byte
-	since  time.Time
+	age    time.Duration // since its first sign-in
 }
 
 // recognize looks up the browser that sent cookie among the known browsers of the user
@@ -109,16 +109,19 @@ func (s *Service) recognize(ctx context.Context, key, cookie string) (browserRec
 		return browserRecognition{}, nil
 	}
 	var k browserRecognition
+	var since time.Time
+	now := s.db.Now()
 	err := s.db.QueryRow(ctx, `SELECT b.digest, b.first_seen_at FROM known_browsers b JOIN users u ON u.id = b.user_id
 		WHERE ($1 = '' OR u.email_key = $1) AND b.last_seen_at > $2 AND b.digest `+browserDigests+`
 		ORDER BY b.first_seen_at LIMIT 1`,
-		append([]any{key, time.Now().Add(-BrowserLife).UnixMicro()}, list.digests()...)...).Scan(&k.digest, db.IntoTime(&k.since))
+		append([]any{key, now.Add(-BrowserLife).UnixMicro()}, list.digests()...)...).Scan(&k.digest, db.IntoTime(&since))
 	if errors.Is(err, db.ErrNoRows) {
 		return browserRecognition{}, nil
 	}
 	if err != nil {
 		return browserRecognition{}, fmt.Errorf("find a known browser: %w", err)
 	}
+	k.age = now.Sub(since)
 	return k, nil
 }
 

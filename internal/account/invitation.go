@@ -162,7 +162,7 @@ func (s *Service) Invitations(ctx context.Context, organizationID string) ([]Inv
 		i.ExpiresAt = i.CreatedAt.Add(InvitationLife)
 		return i, err
 	}, "SELECT "+invitationColumns+" FROM invitations i WHERE i.organization_id = $1 AND i.created_at > $2 ORDER BY i.id",
-		organizationID, time.Now().Add(-InvitationLife).UnixMicro())
+		organizationID, s.db.Now().Add(-InvitationLife).UnixMicro())
 	if err != nil {
 		return nil, fmt.Errorf("list invitations: %w", err)
 	}
@@ -198,7 +198,7 @@ type InvitationPreview struct {
 // PreviewInvitation returns the invitation of a link's token. An unusable token is a
 // [problem.Invalid] with the reason.
 func (s *Service) PreviewInvitation(ctx context.Context, invitationToken string) (InvitationPreview, error) {
-	return findInvitation(ctx, s.db, invitationToken, time.Now())
+	return findInvitation(ctx, s.db, invitationToken, s.db.Now())
 }
 
 func findInvitation(ctx context.Context, q db.Querier, invitationToken string, now time.Time) (InvitationPreview, error) {

@@ -68,7 +68,7 @@ func (l limit) allow(ctx context.Context, subject string, by browserRecognition,
 		// window does not depend on their count. A newer one shares the strangers'
 		// attempts of the window.
 		ok, wait := l.strangers.Allow(ctx, subject)
-		if ok || time.Since(by.since) >= signInWindow {
+		if ok || by.age >= signInWindow {
 			return nil
 		}
 		return tooMany("too many sign-in attempts", wait)

@@ -271,7 +271,7 @@ func (s *Service) resetFor(ctx context.Context, resetToken string) (reset, error
 	if err != nil {
 		return reset{}, err
 	}
-	if err := r.usable(time.Now()); err != nil {
+	if err := r.usable(s.db.Now()); err != nil {
 		return reset{}, err
 	}
 	return r, nil

@@ -263,7 +263,7 @@ func (s *Service) identify(ctx context.Context, access token) (Identity, error) 
 	if err != nil {
 		return Identity{}, err
 	}
-	now := time.Now()
+	now := s.db.Now()
 	if now.Sub(h.issuedAt) >= s.accessLife || now.Sub(h.openedAt) >= s.sessionLife {
 		return Identity{}, errNotSignedIn()
 	}
@@ -282,7 +282,7 @@ func (s *Service) refresh(ctx context.Context, old token, client Client) (Identi
 	if err != nil {
 		return Identity{}, nil, err
 	}
-	if next, ok := s.replayRefresh(h, old, time.Now()); ok {
+	if next, ok := s.replayRefresh(h, old, s.db.Now()); ok {
 		return h.identity(), &next, nil
 	}
 	var fresh Tokens
@@ -421,7 +421,7 @@ func (s *Service) CheckSession(ctx context.Context, sessionID string) (id Identi
 		return Identity{}, time.Time{}, err
 	}
 	end = h.openedAt.Add(s.sessionLife)
-	if now := time.Now(); !now.Before(end) || now.Sub(h.usedAt) >= s.refreshLife {
+	if now := s.db.Now(); !now.Before(end) || now.Sub(h.usedAt) >= s.refreshLife {
 		return Identity{}, time.Time{}, errNotSignedIn()
 	}
 	return h.identity(), end, nil

@@ -29,7 +29,7 @@ type Session struct {
 
 // Sessions returns by's sessions, last used first.
 func (s *Service) Sessions(ctx context.Context, by Identity) ([]Session, error) {
-	now := time.Now()
+	now := s.db.Now()
 	list, err := db.All(ctx, s.db, func(row db.Row) (Session, error) {
 		var e Session
 		err := row.Scan(&e.ID, &e.IP, &e.UserAgent, db.IntoTime(&e.CreatedAt), db.IntoTime(&e.UsedAt))

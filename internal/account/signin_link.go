@@ -263,7 +263,7 @@ func (s *Service) SignInLink(ctx context.Context, linkToken, intent string) (Sig
 		return SignInLink{}, err
 	}
 	asked := l.requestedBy(intent)
-	return SignInLink{Email: l.email, SameBrowser: asked}, l.usable(time.Now(), asked)
+	return SignInLink{Email: l.email, SameBrowser: asked}, l.usable(s.db.Now(), asked)
 }
 
 // findOrCreate returns the user with a proven e-mail address; name and avatar are for a

@@ -158,7 +158,7 @@ func (s *Service) Pending(ctx context.Context, pendingToken string) (PendingSign
 	err := s.db.QueryRow(ctx, "SELECT p.id, p.redirect, p.created_at, p.by_provider, p.recovery_only, "+userColumns+
 		" FROM pending_sign_ins p JOIN users u ON u.id = p.user_id WHERE p.digest = $1", t.digest()).
 		Scan(append([]any{&p.ID, &p.RedirectTo, db.IntoTime(&p.CreatedAt), &p.byProvider, &p.RecoveryOnly}, userFields(&p.User)...)...)
-	if errors.Is(err, db.ErrNoRows) || err == nil && time.Since(p.CreatedAt) >= PendingLife {
+	if errors.Is(err, db.ErrNoRows) || err == nil && s.db.Now().Sub(p.CreatedAt) >= PendingLife {
 		return PendingSignIn{}, errNoPending()
 	}
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -102,7 +101,7 @@ func (s *Service) startCheckout(ctx context.Context, userID string, o Organizati
 	if u.OrganizationID != "" {
 		return "", errSignedUp()
 	}
-	if err := s.checkMayCreateOrganization(ctx, s.db, u, time.Now()); err != nil {
+	if err := s.checkMayCreateOrganization(ctx, s.db, u, s.db.Now()); err != nil {
 		return "", err
 	}
 	url, err := s.checkout.StartCheckout(ctx, CheckoutRequest{

@@ -113,7 +113,7 @@ func (s *Service) MayCompleteSignup(ctx context.Context, userID string) error {
 	if err != nil {
 		return err
 	}
-	return s.checkMayCreateOrganization(ctx, s.db, u, time.Now())
+	return s.checkMayCreateOrganization(ctx, s.db, u, s.db.Now())
 }
 
 // checkMayCreateOrganization refuses a user if the policy does not admit their address: a

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
@@ -86,7 +85,7 @@ func (s *Service) Authenticate(ctx context.Context, r Request) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up key: %w", err)
 	}
-	now := time.Now()
+	now := s.db.Now()
 	switch k.Status(now) {
 	case Revoked:
 		return nil, s.recordRefusal(ctx, k, KeyIsRevoked)

@@ -159,7 +159,7 @@ func (s *Service) Create(ctx context.Context, n New) (Key, Token, error) {
 			return Key{}, Token{}, err
 		}
 	}
-	checkExpiry(&v, k.ExpiresAt, time.Now())
+	checkExpiry(&v, k.ExpiresAt, s.db.Now())
 	if n.ID != "" {
 		if id, err := uuid.Parse(n.ID); err != nil || id.String() != n.ID {
 			v.Add("id", "must be a UUID")

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -54,6 +55,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/shop"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/web/fleetpages"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
@@ -69,10 +71,15 @@ type Config struct {
 
 	Data        string
 	DatabaseURL string // empty: SQLite in Data
-	BlobURL     string // empty: a folder in Data
-	BlobAccess  blob.Credentials
-	RedisURL    string // empty: limits are counted in this process
-	SecretKey   string // empty: generated and stored in Data
+	// DatabaseDirectURL is for notifications if DatabaseURL leads to a pooler; empty: none.
+	DatabaseDirectURL string
+	// DatabaseConnections bounds the PostgreSQL connections of all databases; 0 means
+	// [DefaultDatabaseConnections].
+	DatabaseConnections int
+	BlobURL             string // empty: a folder in Data
+	BlobAccess          blob.Credentials
+	RedisURL            string // empty: limits are counted in this process
+	SecretKey           string // empty: generated and stored in Data
 	// The source of SecretKey, and Listen, are for diagnosis only; empty: unknown.
 	SecretKeyFile string
 	Listen        string
@@ -126,6 +133,11 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	Web, Worker    bool
 	StopTimeout    time.Duration
+
+	// MetricsListen is the private address of the metrics and of profiles; empty: none.
+	MetricsListen string
+	Traces        bool      // export traces by OTLP
+	AccessLog     io.Writer // nil: none
 }
 
 // App has the parts of the program. Call Close when done.
@@ -148,11 +160,13 @@ type App struct {
 	Fleet       Fleet      // production
 	Sandbox     Fleet
 
-	config Config
-	base   *url.URL // BaseURL
-	log    *slog.Logger
-	box    *seal.Box
-	redis  *ratelimit.Redis // nil: not configured
+	config  Config
+	base    *url.URL // BaseURL
+	log     *slog.Logger
+	metrics *telemetry.Metrics
+	tracer  *telemetry.Tracer // nil: no traces
+	box     *seal.Box
+	redis   *ratelimit.Redis // nil: not configured
 	// rateLimiter returns a limiter of the REST APIs; name is unique per use.
 	rateLimiter func(name string) rest.RateLimiter
 
@@ -161,12 +175,14 @@ type App struct {
 
 	queue      *queue.Queue
 	events     event.Log
+	files      blob.Store // of blobs, not measured
 	blobs      blob.Store
 	live       *live.Hub
 	adapters   []channel.Adapter
 	site       *web.Site
 	procedures *rpc.Router
 	handler    http.Handler  // nil before openHandler
+	ready      *readiness    // likewise
 	mailbox    *mail.Mailbox // nil if mail can be sent
 	closers    []func() error
 }
@@ -192,7 +208,7 @@ func openDatabase(ctx context.Context, url string, o db.Options, schema db.Schem
 	}
 	var done []Migrated
 	for _, m := range applied {
-		o.Logger.InfoContext(ctx, "migrated the database", "database", name, "version", m.Version, "name", m.Name)
+		o.Logger.InfoContext(ctx, "migrated the database", "version", m.Version, "name", m.Name)
 		done = append(done, Migrated{name, m})
 	}
 	return d, done, nil
@@ -206,7 +222,7 @@ func (e *NoDatabaseError) Error() string { return "there is no Kickstand databas
 // OpenExisting is [Open] for an existing deployment: without a database it creates
 // nothing and returns a [NoDatabaseError].
 func OpenExisting(ctx context.Context, c Config, log *slog.Logger) (*App, error) {
-	at, o := databases[0].at(c.databaseURL())
+	at, o := databases[0].at(&c)
 	exists, err := db.Exists(ctx, at, o)
 	if err != nil {
 		return nil, err
@@ -234,16 +250,20 @@ func databaseName(rawURL string) string {
 	return u.Scheme + "://" + u.Host + u.Path
 }
 
-// openDatabases opens the three databases in the order of [databases]. On an error none
-// stays open.
+// openDatabases is [openObservedDatabases] without observers.
 func openDatabases(ctx context.Context, c Config, log *slog.Logger) (opened [3]*db.DB, applied []Migrated, err error) {
+	return openObservedDatabases(ctx, c, log, func(string) *db.Observer { return nil })
+}
+
+// openObservedDatabases opens the three databases in the order of [databases]. On an error none
+// stays open.
+func openObservedDatabases(ctx context.Context, c Config, log *slog.Logger, observer func(name string) *db.Observer) (opened [3]*db.DB, applied []Migrated, err error) {
 	if err := c.protectFiles(ctx, log); err != nil {
 		return opened, nil, err
 	}
-	url := c.databaseURL()
 	for i, of := range databases {
-		at, o := of.at(url)
-		o.Logger = log
+		at, o := of.at(&c)
+		o.Logger, o.Observer = log.With("database", of.name), observer(of.name)
 		d, done, err := openDatabase(ctx, at, o, of.schema, of.name)
 		if err != nil {
 			for _, d := range opened[:i] {
@@ -281,12 +301,16 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 	if err != nil || base.Host == "" {
 		return nil, fmt.Errorf("base-url %q is not an address such as https://help.example.com", c.BaseURL)
 	}
-	a := &App{BaseURL: c.BaseURL, base: base, config: c, log: log}
+	a := &App{BaseURL: c.BaseURL, base: base, config: c}
 	defer func() {
 		if err != nil {
 			a.Close()
 		}
 	}()
+	if err := a.openTelemetry(ctx, log); err != nil {
+		return nil, err
+	}
+	log = a.log
 	if err := a.openStorage(ctx); err != nil {
 		return nil, err
 	}
@@ -311,7 +335,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 
 // openStorage opens the databases, the stores over them and the counters of limits.
 func (a *App) openStorage(ctx context.Context) error {
-	opened, _, err := openDatabases(ctx, a.config, a.log)
+	opened, _, err := openObservedDatabases(ctx, a.config, a.log, a.observer)
 	if err != nil {
 		return err
 	}
@@ -323,10 +347,11 @@ func (a *App) openStorage(ctx context.Context) error {
 		return err
 	}
 	a.openAudit()
-	if a.blobs, err = a.openBlobs(); err != nil {
+	if a.files, err = a.openBlobs(); err != nil {
 		return err
 	}
-	a.queue = queue.Open(a.DB, queue.Config{Logger: a.log})
+	a.blobs = a.measuredBlobs(a.files)
+	a.queue = queue.Open(a.DB, queue.Config{Logger: a.log, Observe: a.metrics.Job, Tracer: a.tracer})
 	// Other processes are notified of enqueued jobs before the database closes.
 	a.closers = append(a.closers, func() error { a.queue.Stop(context.Background()); return nil })
 	a.live = live.Open(a.DB)
@@ -349,9 +374,9 @@ func (a *App) openOutgoing() (out outgoing, err error) {
 	if out.from, err = mail.ParseAddress(a.config.MailFrom); err != nil {
 		return out, fmt.Errorf("mail-from: %w", err)
 	}
-	out.providers = netguard.NewTransport(netguard.Guard{AllowPrivate: true})
+	out.providers = a.metrics.ProviderTransport(netguard.NewTransport(netguard.Guard{AllowPrivate: true}))
 	out.guard = netguard.Guard{AllowPrivate: a.config.AllowPrivateReceivers}
-	out.public = netguard.NewTransport(out.guard)
+	out.public = a.metrics.ProviderTransport(netguard.NewTransport(out.guard))
 	if out.server, err = a.openMail(out.providers); err != nil {
 		return out, err
 	}
@@ -413,7 +438,7 @@ func (a *App) openChannels() (in incoming, err error) {
 // openAccounts opens accounts, keys and billing.
 func (a *App) openAccounts(out outgoing, in incoming) error {
 	c := a.config
-	provider, err := openProvider(c, a.log)
+	provider, err := openProvider(c, a.DB.Now, a.log)
 	if err != nil {
 		return err
 	}
@@ -426,7 +451,7 @@ func (a *App) openAccounts(out outgoing, in incoming) error {
 		return err
 	}
 	a.Accounts, err = account.New(account.Config{
-		DB: a.DB, Mailer: out.outbox, MailFrom: out.from, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
+		DB: a.DB, Mailer: accountOutbox{out.outbox}, MailFrom: out.from, BaseURL: c.BaseURL, RedirectOrigins: c.RedirectOrigins,
 		AccessLife: c.AccessLifetime, RefreshLife: c.RefreshLifetime, SessionLife: c.SessionLifetime, FreshProof: c.freshProof(), BrowserNotices: !c.Loopback(), SignUp: signUp, Provider: provider,
 		Checkout: checkout, NewLimiter: a.newLimiter, FirstIsDefault: c.Loopback(),
 		OnMemberRemoved: func(ctx context.Context, tx *db.Tx, organizationID, userID string, credentials bool) error {
@@ -479,7 +504,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		DB: a.DB, Blob: a.blobs, Connections: a.Connections, Adapters: a.adapters, Box: a.box,
 		Mail: out.server, OpenMail: a.ownMail(out.guard, out.public, out.providers),
 		HTTP: out.providers, PublicHTTP: out.public,
-		BaseURL: c.BaseURL, OrganizationName: a.organizationName, RetryTimeScale: c.RetryTimeScale, Logger: a.log,
+		BaseURL: c.BaseURL, OrganizationName: a.organizationName, RetryTimeScale: c.RetryTimeScale, Observe: a.metrics.Reply, Logger: a.log,
 	})
 	a.Desk = desk.Open(desk.Config{
 		DB: a.DB, Queue: a.queue, Events: &a.events, Blob: a.blobs, Directory: a.Accounts,
@@ -490,6 +515,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 	sender.RegisterWorkers(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{
 		DB: a.DB, Queue: a.queue, Events: &a.events, Box: a.box, AllowPrivate: c.AllowPrivateReceivers,
+		Transport:      a.metrics.WebhookTransport(netguard.NewTransport(netguard.Guard{AllowPrivate: c.AllowPrivateReceivers})),
 		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: out.outbox, BaseURL: c.BaseURL, Audit: a.Audit, AuditLogs: a.AuditLogs(), Logger: a.log,
 		Changed: func(organizationID, id string) { a.live.PublishCoalesced(organizationID, "webhook:"+id) },
 	})
@@ -603,13 +629,13 @@ func (c Config) freshProof() time.Duration {
 }
 
 // openProvider returns nil if no identity provider is configured.
-func openProvider(c Config, log *slog.Logger) (account.Provider, error) {
+func openProvider(c Config, now func() time.Time, log *slog.Logger) (account.Provider, error) {
 	if c.OIDCIssuer == "" {
 		return nil, nil
 	}
 	return oidc.New(oidc.Config{
 		Issuer: c.OIDCIssuer, ClientID: c.OIDCClientID, ClientSecret: c.OIDCClientSecret,
-		RedirectURL: c.BaseURL + account.ProviderCallbackPath, Logger: log,
+		RedirectURL: c.BaseURL + account.ProviderCallbackPath, Logger: log, Now: now,
 	})
 }
 
@@ -636,8 +662,16 @@ func (a admins) AdminAddresses(ctx context.Context, q db.Querier, organizationID
 }
 
 func openBox(c Config) (*seal.Box, error) {
-	var keys []seal.Key
-	var err error
+	keys, err := c.secretKeys()
+	if err != nil {
+		return nil, err
+	}
+	return seal.New(keys[0], keys[1:]...), nil
+}
+
+// secretKeys returns the secret keys, newest first. If none is configured or stored, it creates
+// one.
+func (c Config) secretKeys() (keys []seal.Key, err error) {
 	if c.SecretKey != "" {
 		keys, err = seal.ParseKeys(c.SecretKey)
 	} else {
@@ -646,7 +680,7 @@ func openBox(c Config) (*seal.Box, error) {
 	if err != nil {
 		return nil, fmt.Errorf("secret key: %w", err)
 	}
-	return seal.New(keys[0], keys[1:]...), nil
+	return keys, nil
 }
 
 func (a *App) openBlobs() (blob.Store, error) {

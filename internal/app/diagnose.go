@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -76,6 +77,9 @@ func (c Config) checks(stored []doctor.Database, store func() (blob.Store, func(
 		list = append(list, doctor.Check{Name: "database " + d.Name, Run: func(ctx context.Context) doctor.Finding { return doctor.DatabaseHealth(ctx, d) }})
 	}
 	list = append(list,
+		doctor.Check{Name: "database connections", Run: func(ctx context.Context) doctor.Finding {
+			return doctor.Connections(ctx, stored[0], cmp.Or(c.DatabaseConnections, DefaultDatabaseConnections))
+		}},
 		doctor.Check{Name: "clock", Run: func(ctx context.Context) doctor.Finding { return doctor.Clock(ctx, s, client, stored) }},
 		doctor.Check{Name: "attachments", Run: func(ctx context.Context) doctor.Finding {
 			return doctor.Attachments(ctx, c.storeName(), store)
@@ -148,7 +152,7 @@ func (c Config) closedDatabases() []doctor.Database {
 	var list []doctor.Database
 	for _, of := range databases {
 		list = append(list, doctor.Database{Name: of.name, Schema: of.schema, Open: func(ctx context.Context) (*db.DB, func(), error) {
-			at, o := of.at(c.databaseURL())
+			at, o := of.at(&c)
 			if path, ok := strings.CutPrefix(at, "sqlite:"); ok {
 				if _, err := os.Stat(path); err != nil {
 					return nil, nil, err
@@ -215,7 +219,7 @@ func withDatabase(ctx context.Context, stored doctor.Database, f func(*db.DB) er
 	if err != nil {
 		return err
 	}
-	if newest, err := stored.Schema.Newest(); err != nil || state.Version != newest {
+	if newest, err := stored.Schema.Newest(); err != nil || state.Version < newest || state.Floor > newest {
 		return errors.Join(err, fs.ErrNotExist)
 	}
 	return f(d)
@@ -292,12 +296,21 @@ func (c Config) openLinks() []string {
 	return open
 }
 
-// isRemote reports whether a server is on another machine: neither loopback nor a local
-// socket.
+// isRemote reports whether a server, or one of several, is on another machine: neither
+// loopback nor a local socket.
 func isRemote(u *url.URL) bool {
-	host := cmp.Or(u.Hostname(), u.Query().Get("host"))
-	addr, err := netip.ParseAddr(host)
-	return host != "" && !strings.HasPrefix(host, "/") && !isLocalhost(host) && !(err == nil && addr.IsLoopback())
+	// A database URL may list several hosts with ports.
+	for host := range strings.SplitSeq(cmp.Or(u.Host, u.Query().Get("host")), ",") {
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		host = strings.Trim(host, "[]")
+		addr, err := netip.ParseAddr(host)
+		if host != "" && !strings.HasPrefix(host, "/") && !isLocalhost(host) && !(err == nil && addr.IsLoopback()) {
+			return true
+		}
+	}
+	return false
 }
 
 // exposedPaths returns the files that other users can access.

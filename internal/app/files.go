@@ -22,7 +22,7 @@ import (
 func (c *Config) sqlitePaths() []string {
 	var paths []string
 	for _, d := range databases {
-		at, _ := d.at(c.databaseURL())
+		at, _ := d.at(c)
 		if path, ok := strings.CutPrefix(at, "sqlite:"); ok && path != "" {
 			paths = append(paths, path)
 		}
@@ -130,7 +130,7 @@ func octal(mode fs.FileMode) string { return fmt.Sprintf("%04o", mode.Perm()) }
 // protectAttachments repairs the permissions of stored attachments, of which there may be
 // very many.
 func (a *App) protectAttachments(ctx context.Context) {
-	d, ok := a.blobs.(*blob.Dir)
+	d, ok := a.files.(*blob.Dir)
 	if !ok {
 		return
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -39,18 +40,32 @@ var databases = [3]database{
 	{"fleet_sandbox", db.Fleet, "fleet-test.db"},
 }
 
-// fleetConns is the maximum number of PostgreSQL connections per environment.
-const fleetConns = 12
+// PostgreSQL connections of a process.
+const (
+	// DefaultDatabaseConnections lets three processes share a server with PostgreSQL's default
+	// of 100, with some left for commands and for the operator.
+	DefaultDatabaseConnections = 30
+	// LeastDatabaseConnections is the smallest number that works: exports and listening hold
+	// connections of the helpdesk for long.
+	LeastDatabaseConnections = 15
+)
 
-// at returns a database's URL, given the helpdesk's.
-func (d database) at(helpdesk string) (string, db.Options) {
-	if d.file == "" {
-		return helpdesk, db.Options{}
-	}
+// at returns the URL and options of a database.
+func (d database) at(c *Config) (string, db.Options) {
+	helpdesk := c.databaseURL()
 	if path, ok := strings.CutPrefix(helpdesk, "sqlite:"); ok {
+		if d.file == "" {
+			return helpdesk, db.Options{}
+		}
 		return "sqlite:" + filepath.Join(filepath.Dir(path), d.file), db.Options{}
 	}
-	return helpdesk, db.Options{Namespace: d.name, MaxConns: fleetConns}
+	total := cmp.Or(c.DatabaseConnections, DefaultDatabaseConnections)
+	fleet := total / 5 // per environment
+	o := db.Options{DirectURL: c.DatabaseDirectURL, MaxConns: total - 2*fleet}
+	if d.file != "" {
+		o.Namespace, o.MaxConns = d.name, fleet
+	}
+	return helpdesk, o
 }
 
 // Paths of the reference documentation of the fleet's API.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -37,13 +38,35 @@ func TestFleetBases(t *testing.T) {
 	}
 }
 
+// TestDatabaseConnections: three processes fit a server of PostgreSQL's default size, and what
+// the databases open never exceeds the setting.
+func TestDatabaseConnections(t *testing.T) {
+	const server = 100 - 3 // PostgreSQL's defaults: max_connections, and those for superusers
+	if 3*DefaultDatabaseConnections >= server {
+		t.Errorf("three processes open %d connections, of %d", 3*DefaultDatabaseConnections, server)
+	}
+	for _, set := range []int{0, LeastDatabaseConnections, 31, 100} {
+		total := 0
+		for _, d := range databases {
+			_, o := d.at(&Config{DatabaseURL: "postgres://db.example.com/kickstand", DatabaseConnections: set})
+			if least := 3; o.MaxConns < least {
+				t.Errorf("%d connections: %s has %d, want at least %d", set, d.name, o.MaxConns, least)
+			}
+			total += o.MaxConns
+		}
+		if want := cmp.Or(set, DefaultDatabaseConnections); total != want {
+			t.Errorf("%d connections: the databases open %d, want %d", set, total, want)
+		}
+	}
+}
+
 func TestDatabases(t *testing.T) {
 	for helpdesk, want := range map[string][3]string{
 		"sqlite:/var/lib/kickstand/kickstand.db": {"sqlite:/var/lib/kickstand/kickstand.db", "sqlite:/var/lib/kickstand/fleet-live.db", "sqlite:/var/lib/kickstand/fleet-test.db"},
 		"postgres://db.example.com/kickstand":    {"postgres://db.example.com/kickstand", "postgres://db.example.com/kickstand", "postgres://db.example.com/kickstand"},
 	} {
 		for i, d := range databases {
-			at, o := d.at(helpdesk)
+			at, o := d.at(&Config{DatabaseURL: helpdesk})
 			namespace := ""
 			if strings.HasPrefix(helpdesk, "postgres") && i > 0 {
 				namespace = d.name

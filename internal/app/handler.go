@@ -18,20 +18,28 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
 
 // openHandler constructs the HTTP handler of the program. It takes as much time and
 // memory as everything else, which commands save.
-func (a *App) openHandler() (err error) {
-	a.handler, err = a.newHandler()
-	return err
+func (a *App) openHandler() error {
+	h, err := a.newHandler()
+	if err != nil {
+		return err
+	}
+	a.handler = &telemetry.Edge{
+		Metrics: a.metrics, Tracer: a.tracer, Access: a.accessLog(), TrustedProxies: a.config.TrustedProxies, Next: h,
+	}
+	return nil
 }
 
 func (a *App) newHandler() (http.Handler, error) {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", a.healthz)
-	mux.Handle("GET /readyz", a.openReadiness())
+	a.ready = a.openReadiness()
+	mux.Handle("GET /healthz", telemetry.Routed("health", http.HandlerFunc(a.healthz)))
+	mux.Handle("GET /readyz", telemetry.Routed("health", a.ready))
 	if !a.config.Web {
 		return a.config.withHeaders(mux), nil
 	}
@@ -43,7 +51,7 @@ func (a *App) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	mux.Handle(rpc.Prefix, gate.Source(audit.RPC, sameOrigin.Handler(procedures)))
+	mux.Handle(rpc.Prefix, telemetry.Routed("rpc", gate.Source(audit.RPC, sameOrigin.Handler(procedures))))
 	live, sandbox, err := a.config.fleetBases()
 	if err != nil {
 		return nil, err
@@ -64,10 +72,10 @@ func (a *App) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pages of the REST APIs: %w", err)
 	}
-	mux.Handle(gbfs.Path, gbfs.New(a.Fleet.Service, a.BaseURL, gbfs.Path, a.log))
-	mux.Handle(gbfs.SandboxPath, gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log))
+	mux.Handle(gbfs.Path, telemetry.Routed("gbfs", gbfs.New(a.Fleet.Service, a.BaseURL, gbfs.Path, a.log)))
+	mux.Handle(gbfs.SandboxPath, telemetry.Routed("gbfs", gbfs.New(a.Sandbox.Service, a.BaseURL, gbfs.SandboxPath, a.log)))
 	tools := a.openTools(deskAPI, fleetAPI, sandboxAPI)
-	mux.Handle(mcp.Path, sameOrigin.Handler(tools))
+	mux.Handle(mcp.Path, telemetry.Routed("mcp", sameOrigin.Handler(tools)))
 	endpoints := a.endpoints(live, sandbox)
 	if a.mailbox != nil {
 		h := a.mailbox.Handler()
@@ -76,7 +84,7 @@ func (a *App) newHandler() (http.Handler, error) {
 		mux.Handle("GET "+mailboxPath+".json", h)
 		endpoints = append(endpoints, web.Endpoint{Path: mailboxPath, Link: true, Description: "stored mails, since no mail server is configured"})
 	}
-	pages := gate.Source(audit.Web, sameOrigin.Handler(a.newPages(gate, endpoints, live, sandbox)))
+	pages := telemetry.Routed("web", gate.Source(audit.Web, sameOrigin.Handler(a.newPages(gate, endpoints, live, sandbox))))
 	mux.Handle("/", pages)
 	mux.Handle(desk.AttachmentPath+"{id}", attachments(pages, deskAPI))
 	// An API with a host of its own precedes APIs for any host.
@@ -100,7 +108,7 @@ func (a *App) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.watch(limitUnreadBody(a.config.withHeaders(packing))), nil
+	return f.watch(limitUnreadBody(a.config.withHeaders(a.refuseWrongClock(packing)))), nil
 }
 
 // newProcedures returns the handler of the tRPC procedures.

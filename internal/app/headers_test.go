@@ -112,6 +112,8 @@ func TestOpenLinks(t *testing.T) {
 		{"postgres://u:p@db.example/k?sslmode=verify-full", "rediss://u:p@cache.example", nil},
 		{"postgres://u:p@db.example/k", "", []string{"the database at db.example is reached without TLS, or with TLS that it may decline (sslmode=prefer)"}},
 		{"postgresql://u:p@10.0.0.7:5432/k?sslmode=require", "", []string{"the database at 10.0.0.7:5432 is not verified (sslmode=require)"}},
+		{"postgres://u:p@127.0.0.1:5432,localhost:5433/k", "", nil},
+		{"postgres://u:p@127.0.0.1:5432,db.example:5433/k", "", []string{"the database at 127.0.0.1:5432,db.example:5433 is reached without TLS, or with TLS that it may decline (sslmode=prefer)"}},
 		{"", "redis://u:p@cache.example:6379", []string{"Redis at cache.example:6379 is reached without TLS"}},
 	} {
 		c := Config{DatabaseURL: tt.database, RedisURL: tt.redis}

@@ -27,7 +27,13 @@ type outbox struct {
 	box    *seal.Box    // encrypts waiting mails: sign-in links are as sensitive as passwords
 }
 
-const mailKind = "mail"
+// Kinds of mail jobs.
+const (
+	mailKind        = "mail"
+	accountMailKind = "mail/account" // of accounts: sign-in, invitations, passwords
+)
+
+const mailPurpose = "mail" // of the encryption
 
 // openMail returns the sender of mails: the configured mail server or delivery provider.
 // Without either, mails are stored in a folder and shown in the browser if the base URL
@@ -130,12 +136,26 @@ func deploymentCredentials(c Config, letters email.Config) map[string]channel.Cr
 
 func (a *App) openOutbox(server mail.Sender, from mail.Address, box *seal.Box) *outbox {
 	o := &outbox{queue: a.queue, sender: server, from: from, box: box}
-	a.queue.Handle(queue.Worker{Kind: mailKind, Concurrency: 8, Run: o.send, Retry: mail.Retry})
+	a.queue.Handle(queue.Worker{Kind: mailKind, Outgoing: true, Concurrency: 8, Run: o.send, Retry: mail.Retry})
+	a.queue.Handle(queue.Worker{Kind: accountMailKind, Concurrency: 8, Run: o.send, Retry: mail.Retry})
 	return o
 }
 
 // EnqueueMailTx enqueues m in tx.
 func (o *outbox) EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error {
+	return o.enqueue(ctx, tx, mailKind, m)
+}
+
+// accountOutbox sends the mails of accounts, also during a [queue.Hold]: they have links for
+// somebody who waits to sign in, among them the operator.
+type accountOutbox struct{ *outbox }
+
+// EnqueueMailTx enqueues m in tx.
+func (o accountOutbox) EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) error {
+	return o.enqueue(ctx, tx, accountMailKind, m)
+}
+
+func (o *outbox) enqueue(ctx context.Context, tx *db.Tx, kind string, m mail.Message) error {
 	if len(m.To) == 0 {
 		return fmt.Errorf("mail %q has no recipient", m.Subject)
 	}
@@ -152,12 +172,12 @@ func (o *outbox) EnqueueMailTx(ctx context.Context, tx *db.Tx, m mail.Message) e
 	}
 	id := queue.NewID()
 	return o.queue.EnqueueTx(ctx, tx, queue.New{
-		ID: id, Kind: mailKind, Lane: m.To[0].Address, Payload: o.box.Seal(mailKind, payload, id),
+		ID: id, Kind: kind, Lane: m.To[0].Address, Payload: o.box.Seal(mailPurpose, payload, id),
 	})
 }
 
 func (o *outbox) send(ctx context.Context, j *queue.Job) error {
-	payload, err := o.box.Open(mailKind, j.Payload, j.ID)
+	payload, err := o.box.Open(mailPurpose, j.Payload, j.ID)
 	if err != nil {
 		return fmt.Errorf("stored mail: %w", err)
 	}

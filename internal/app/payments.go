@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/channel"
@@ -61,7 +60,7 @@ func (a *App) paymentPoster(secrets []string) func(ctx context.Context, event []
 			req.Host = base.Host
 		}
 		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set(payments.SignatureHeader, payments.Sign(event, time.Now(), secrets[0]))
+		req.Header.Set(payments.SignatureHeader, payments.Sign(event, a.DB.Now(), secrets[0]))
 		w := posterResponse{header: make(http.Header), status: http.StatusOK}
 		a.handler.ServeHTTP(&w, req)
 		switch w.status {

@@ -113,7 +113,7 @@ func (a *App) smsSender(providers http.RoundTripper) func(ctx context.Context, n
 	return func(ctx context.Context, number, text string) error {
 		ctx, cancel := context.WithTimeout(ctx, smsTimeout)
 		defer cancel()
-		m := &channel.Outgoing{ID: uuid.NewString(), From: account.From, To: channel.Party{Phone: number}, Text: text}
+		m := &channel.Outgoing{ID: uuid.NewString(), From: account.From, To: channel.Party{Phone: number}, Text: text, Now: a.DB.Now()}
 		call := adapter.SendCall(m, credentials)
 		req, err := call.HTTPRequest(ctx)
 		if err != nil {

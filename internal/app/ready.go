@@ -42,14 +42,17 @@ type readinessCheck struct {
 
 // outcome is the result of a check.
 type outcome struct {
-	Status  string `json:"status"`            // ok or failed
+	Status  string `json:"status"`            // ok, warned or failed
 	Reason  string `json:"reason,omitempty"`  // public reason of the failure
 	Seconds *int64 `json:"seconds,omitempty"` // of queue_age: the age of the oldest due job
-	detail  string // private reason, for the log
+	// Skew is of clock: how far this machine's clock is ahead of the database's, in seconds.
+	Skew   *float64 `json:"skew_seconds,omitempty"`
+	detail string   // private reason, for the log
 }
 
 const (
 	partOK     = "ok"
+	partWarned = "warned" // works, but needs attention
 	partFailed = "failed"
 )
 
@@ -77,8 +80,6 @@ type readiness struct {
 
 // openReadiness returns the readiness checks of the program.
 func (a *App) openReadiness() *readiness {
-	clock := []doctor.Database{{Name: databases[0].name, Schema: databases[0].schema,
-		Open: func(context.Context) (*db.DB, func(), error) { return a.DB, func() {}, nil }}}
 	return &readiness{limit: readyLimit, log: a.log, parts: []*readinessCheck{
 		{name: "database", check: a.databaseReady},
 		{name: "blobs", check: func(ctx context.Context) outcome {
@@ -88,13 +89,7 @@ func (a *App) openReadiness() *readiness {
 			}
 			return outcome{Status: partOK}
 		}},
-		{name: "clock", check: func(ctx context.Context) outcome {
-			f := doctor.Clock(ctx, doctor.Settings{Loopback: true}, nil, clock)
-			if f.Status == doctor.Fail {
-				return failed(f.Found, f.Found)
-			}
-			return outcome{Status: partOK}
-		}},
+		{name: "clock", check: a.clockReady},
 		{name: "queue_age", check: a.queueReady},
 	}}
 }
@@ -120,11 +115,12 @@ func (a *App) queueReady(ctx context.Context) outcome {
 	if err != nil {
 		return failed("the queue cannot be read", err.Error())
 	}
-	age := func(at time.Time) *int64 { return new(int64(max(time.Since(at), 0) / time.Second)) }
+	since := func(at time.Time) time.Duration { return max(a.DB.Now().Sub(at), 0) }
+	age := func(at time.Time) *int64 { return new(int64(since(at) / time.Second)) }
 	if !ok {
 		return outcome{Status: partOK, Seconds: new(int64(0))}
 	}
-	if time.Since(first.At) < overdueAfter {
+	if since(first.At) < overdueAfter {
 		return outcome{Status: partOK, Seconds: age(first.At)}
 	}
 	loop.Pause(ctx, recheckAfter) // the end of ctx shows below
@@ -135,7 +131,7 @@ func (a *App) queueReady(ctx context.Context) outcome {
 	case !ok || again.ID != first.ID:
 		return outcome{Status: partOK, Seconds: new(int64(0))}
 	}
-	o := failed(fmt.Sprintf("a job of the kind %s has been due for %s and nobody runs it", first.Kind, time.Since(first.At).Round(time.Second)), first.ID)
+	o := failed(fmt.Sprintf("a job of the kind %s has been due for %s and nobody runs it", first.Kind, since(first.At).Round(time.Second)), first.ID)
 	o.Seconds = age(first.At)
 	return o
 }
@@ -171,7 +167,7 @@ func (r *readiness) check() report {
 	checking.Wait()
 	now := report{Status: partOK, Parts: make(map[string]outcome)}
 	for i, p := range r.parts {
-		if now.Parts[p.name] = outcomes[i]; outcomes[i].Status != partOK {
+		if now.Parts[p.name] = outcomes[i]; outcomes[i].Status == partFailed {
 			now.Status = partFailed
 		}
 	}
@@ -202,7 +198,7 @@ func (r *readiness) logChange(before, now report) {
 	reasons := func(of report) string {
 		var list []string
 		for _, name := range slices.Sorted(maps.Keys(of.Parts)) {
-			if o := of.Parts[name]; o.Status != partOK {
+			if o := of.Parts[name]; o.Status == partFailed {
 				list = append(list, name)
 			}
 		}
@@ -216,7 +212,7 @@ func (r *readiness) logChange(before, now report) {
 	default:
 		attrs := []any{"parts", parts}
 		for _, name := range slices.Sorted(maps.Keys(now.Parts)) {
-			if o := now.Parts[name]; o.Status != partOK {
+			if o := now.Parts[name]; o.Status == partFailed {
 				attrs = append(attrs, name, o.Reason+" ("+o.detail+")")
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -18,7 +19,9 @@ import (
 // log, with event, address and request id, and without the key.
 func TestRefusedAccessIsLogged(t *testing.T) {
 	var log bytes.Buffer
-	a := deployment(t, "http://localhost:8080", slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	a := deployment(t, "http://localhost:8080", slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})), func(c *Config) {
+		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} // their X-Request-Id counts
+	})
 	org, err := a.Accounts.CreateOrganization(t.Context(), account.NewOrganization{Name: "Acme"})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 	"github.com/kickstand-dev/kickstand/internal/rest/reference"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 )
 
 // deskDocs is the path of the reference of the helpdesk's REST API.
@@ -25,7 +26,7 @@ func (a *App) registerReferences(mux *http.ServeMux, deskAPI, fleetAPI, sandboxA
 		{Path: sandboxDocs, Name: "fleet", Base: sandbox.path, Key: "sk_test_…", Document: sandboxAPI.OpenAPI, Runs: runnableReference(a.BaseURL, sandbox) != "", NewKey: newSandboxKey},
 	} {
 		c.Logger = a.log
-		h := reference.New(c)
+		h := telemetry.Routed("docs", reference.New(c))
 		mux.Handle(c.Path, h)
 		mux.Handle(c.Path+"/", h)
 	}
@@ -33,7 +34,7 @@ func (a *App) registerReferences(mux *http.ServeMux, deskAPI, fleetAPI, sandboxA
 	if err != nil {
 		return err
 	}
-	mux.Handle("/problems/", problems)
+	mux.Handle("/problems/", telemetry.Routed("docs", problems))
 	return nil
 }
 

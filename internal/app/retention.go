@@ -103,7 +103,7 @@ func cutoff(now time.Time, kept time.Duration) (before time.Time, ok bool) {
 // runMaintenance calls maintain every hour until ctx ends.
 func (a *App) runMaintenance(ctx context.Context) {
 	if loop.Pause(ctx, time.Hour) == nil {
-		loop.Every(ctx, time.Hour, a.log, "maintenance", func(ctx context.Context) error { return a.maintain(ctx, time.Now()) })
+		loop.Every(ctx, time.Hour, a.log, "maintenance", func(ctx context.Context) error { return a.maintain(ctx, a.DB.Now()) })
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/rpc"
 )
 
@@ -20,6 +22,11 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	if err := a.openHandler(); err != nil {
 		return err
 	}
+	stopPrivate, err := a.servePrivate(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopPrivate()
 	if n, err := a.Connections.ProveAllowed(ctx); err != nil {
 		return fmt.Errorf("prove the allowed addresses: %w", err)
 	} else if n > 0 {
@@ -35,6 +42,7 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	}
 	background, stopBackground := context.WithCancel(context.Background())
 	var tending sync.WaitGroup
+	tending.Go(func() { a.watchClock(background) })
 	tending.Go(func() { a.Accounts.Run(background) })
 	tending.Go(func() { a.Factors.Run(background) })
 	tending.Go(func() { a.Keys.Run(background) })
@@ -55,11 +63,24 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	}
 	srv := newServer(a.handler, a.log)
 	srv.RegisterOnShutdown(a.live.Close) // event streams do not end by themselves
-	failed := make(chan error, 1)
+	failed := make(chan error, 2)
 	go func() { failed <- srv.Serve(ln) }()
+	tending.Go(func() {
+		loop.Every(background, db.FenceInterval, a.log, "looking for newer versions", func(ctx context.Context) error {
+			err := a.checkFences(ctx)
+			if errors.Is(err, db.ErrNewerSchema) {
+				select {
+				case failed <- err:
+				default:
+				}
+				return nil
+			}
+			return err
+		})
+	})
 	a.log.InfoContext(ctx, "serving", "address", ln.Addr().String(), "url", a.BaseURL, "web", a.config.Web, "worker", a.config.Worker)
 
-	err := ready()
+	err = ready()
 	if err == nil {
 		tending.Go(func() { a.diagnose(background) })
 		select {
@@ -79,6 +100,17 @@ func (a *App) Serve(ctx context.Context, ln net.Listener, ready func() error) er
 	stopBackground()
 	tending.Wait()
 	return err
+}
+
+// checkFences returns [db.ErrNewerSchema] if a newer version of the program has announced that
+// it takes something away that this version uses.
+func (a *App) checkFences(ctx context.Context) error {
+	for i, d := range []*db.DB{a.DB, a.Fleet.DB, a.Sandbox.DB} {
+		if err := d.CheckFence(ctx); err != nil {
+			return fmt.Errorf("database %s: %w", databases[i].name, err)
+		}
+	}
+	return nil
 }
 
 // newServer returns a server with limits per connection.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/loop"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
 // Limits of the entries that refusals can add.
@@ -58,7 +59,7 @@ func (l *Log) Refuse(ctx context.Context, e Entry) {
 		return
 	}
 	e.Outcome = Refused
-	now := time.Now()
+	now := l.c.DB.Now()
 	l.refused.mu.Lock()
 	r, first := l.refused.of(context.WithoutCancel(ctx), e, now)
 	r.count++
@@ -145,10 +146,10 @@ func (rs *refusals) due(at time.Time, all bool) (list []refusal) {
 // Failures are logged and not retried.
 func (l *Log) Run(ctx context.Context) {
 	loop.EveryOr(ctx, time.Minute, l.refused.wake, l.log, "write refusals", func(ctx context.Context) error {
-		l.writeRefusals(ctx, l.refused.due(time.Now(), false))
+		l.writeRefusals(ctx, l.refused.due(l.c.DB.Now(), false))
 		return nil
 	})
-	l.writeRefusals(ctx, l.refused.due(time.Now(), true))
+	l.writeRefusals(ctx, l.refused.due(l.c.DB.Now(), true))
 }
 
 // writeRefusals writes entries, even after the end of ctx.
@@ -165,7 +166,7 @@ func (l *Log) writeRefusals(ctx context.Context, list []refusal) {
 			e.Details["count"], e.Details["since"] = r.count, r.since.UTC().Format(time.RFC3339)
 			LogSecurityEvent(r.ctx, l.log, e.Action, slog.String("organization", e.OrganizationID), slog.String("target", e.Target.ID), slog.Int("count", r.count))
 		}
-		if err := l.Record(WithSource(ctx, SourceOf(r.ctx)), e); err != nil {
+		if err := l.Record(WithSource(ctx, SourceOf(r.ctx)), e); err != nil && problem.Of(err) != problem.Unavailable { // which the database logs
 			l.log.ErrorContext(ctx, "write refusals to the audit log", "error", err)
 		}
 	}

@@ -45,7 +45,7 @@ type devToken struct {
 // devPage returns the address of the built-in page for one checkout.
 func (k *Checkout) devPage(c account.CheckoutRequest) (string, error) {
 	plain, err := json.Marshal(devToken{
-		c.OrganizationID, c.OrganizationName, c.Plan, c.Email, time.Now().Add(devLife).UTC().Truncate(time.Second),
+		c.OrganizationID, c.OrganizationName, c.Plan, c.Email, k.db.Now().Add(devLife).Truncate(time.Second),
 	})
 	if err != nil {
 		return "", err
@@ -86,7 +86,7 @@ func (k *Checkout) openToken(token string) (c devToken, name string, err error) 
 	if err := json.Unmarshal(plain, &c); err != nil {
 		return c, "", gone.Because(err)
 	}
-	if !time.Now().Before(c.ExpiresAt) {
+	if !k.db.Now().Before(c.ExpiresAt) {
 		return c, "", gone
 	}
 	sum := sha256.Sum256(sealed)
@@ -103,7 +103,7 @@ func (s *Service) Pay(ctx context.Context, token string) error {
 	}
 	for _, kind := range []channel.PaymentKind{channel.CheckoutCompleted, channel.SubscriptionCreated, channel.InvoicePaid} {
 		event := Sample{
-			Kind: kind, Name: name, Created: time.Now(), OrganizationID: c.OrganizationID, Plan: c.Plan, Email: c.Email,
+			Kind: kind, Name: name, Created: s.db.Now(), OrganizationID: c.OrganizationID, Plan: c.Plan, Email: c.Email,
 		}
 		if err := s.post(ctx, event.JSON()); err != nil {
 			return fmt.Errorf("post %s: %w", kind, err)

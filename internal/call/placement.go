@@ -177,7 +177,7 @@ func (s *Service) placeNext(ctx context.Context, j *queue.Job) error {
 	if err != nil {
 		return fmt.Errorf("load call: %w", err)
 	}
-	d := c.nextMessage(time.Now())
+	d := c.nextMessage(s.db.Now())
 	if d == nil {
 		return s.db.Write(ctx, func(tx *db.Tx) error { return s.finishOrWait(ctx, tx, j) })
 	}

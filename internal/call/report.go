@@ -277,5 +277,5 @@ func (s *Service) schedule(ctx context.Context, tx *db.Tx, c *Call) error {
 		return nil
 	}
 	c.DueAt = at
-	return s.queue.EnqueueTx(ctx, tx, queue.New{Kind: jobKind, Lane: c.ID, RunAt: at})
+	return s.queue.EnqueueTx(ctx, tx, queue.New{Kind: jobKind, Lane: c.ID, Tenant: c.OrganizationID, RunAt: at})
 }

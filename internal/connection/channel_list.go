@@ -18,7 +18,8 @@ const channelsShare = 10
 type channelList struct {
 	list  []*Connection
 	all   bool
-	start time.Time // start of the read
+	start time.Time // start of the read, by the database's clock
+	began time.Time // the same by the process's
 	end   time.Time
 }
 
@@ -31,7 +32,7 @@ func (s *Service) ListByChannels(ctx context.Context, channels []string, after t
 	channels = slices.Sorted(slices.Values(channels))
 	key := strings.Join(channels, " ")
 	if after.IsZero() {
-		after = time.Now().Add(-CacheTTL)
+		after = s.db.Now().Add(-CacheTTL)
 	}
 	if r, ok := s.cache.channels.Get(key); ok && r.start.After(after) {
 		return r.list, r.all, nil
@@ -47,11 +48,11 @@ func (s *Service) ListByChannels(ctx context.Context, channels []string, after t
 		return last.list, last.all, nil
 	}
 	if ok {
-		if err := loop.Pause(ctx, time.Until(last.end.Add(min(channelsShare*last.end.Sub(last.start), CacheTTL)))); err != nil {
+		if err := loop.Pause(ctx, time.Until(last.end.Add(min(channelsShare*last.end.Sub(last.began), CacheTTL)))); err != nil {
 			return nil, false, err
 		}
 	}
-	mark, start := s.cache.channels.Start(), time.Now()
+	mark, start, began := s.cache.channels.Start(), s.db.Now(), time.Now()
 	rows, err := db.All(ctx, s.db, s.scan, "SELECT "+columns+" FROM connections WHERE channel = ANY($1) ORDER BY id DESC LIMIT $2", channels, maxListed+1)
 	if err != nil {
 		return nil, false, err
@@ -60,6 +61,6 @@ func (s *Service) ListByChannels(ctx context.Context, channels []string, after t
 		list = append(list, &rows[i])
 	}
 	all = len(list) <= maxListed
-	s.cache.channels.Put(key, channelList{list, all, start, time.Now()}, mark)
+	s.cache.channels.Put(key, channelList{list, all, start, began, time.Now()}, mark)
 	return list, all, nil
 }

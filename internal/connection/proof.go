@@ -347,7 +347,7 @@ func (s *Service) ProofStatus(c *Connection) Status {
 func (s *Service) FullProofStatus(ctx context.Context, q db.Querier, c *Connection) (Status, error) {
 	st := s.ProofStatus(c)
 	var err error
-	st.Challenge, err = s.openChallenge(ctx, q, c.ID, time.Now(), "")
+	st.Challenge, err = s.openChallenge(ctx, q, c.ID, s.db.Now(), "")
 	return st, err
 }
 

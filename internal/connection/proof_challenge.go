@@ -345,7 +345,7 @@ func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, ticketCha
 func (s *Service) IsChallenge(ctx context.Context, ticketChannel, address, token string) (bool, error) {
 	query, args := "SELECT count(*) FROM connection_challenges WHERE token = $1", []any{digest(token)}
 	if token == channel.TextChallenge {
-		query, args = textChallenges, []any{ticketChannel, address, time.Now().UnixMicro()}
+		query, args = textChallenges, []any{ticketChannel, address, s.db.Now().UnixMicro()}
 	}
 	var n int
 	err := s.db.QueryRow(ctx, query, args...).Scan(&n)

@@ -8,6 +8,12 @@
 // "= ANY($n)" over a slice, and two type names in migrations. The time is always an argument
 // taken from [Tx.Now], never now().
 //
+// # Time
+//
+// [Tx.Now] and [DB.Now] are the database's time: on PostgreSQL by the server's clock, on which
+// all processes agree. Everything shared (leases, due times, expiries, windows, stored times)
+// uses them. [time.Now] is for measured durations and log lines.
+//
 // # Writing
 //
 // [DB.Write] runs a function in a transaction. On SQLite a single writer groups the waiting
@@ -44,8 +50,6 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/problem"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // idleReader is the time after which an unused SQLite reader is closed: each holds a copy of
@@ -64,12 +68,23 @@ type DB struct {
 	namespace string
 	pool      *sql.DB // PostgreSQL: all connections; SQLite: read-only connections
 	writer    *writer // SQLite only
-	commits   commits // SQLite only
+	wall      func() time.Time
+	local     *localClock
+	server    *serverClock // PostgreSQL only
+	connector *connector   // PostgreSQL only
+	direct    *connector   // PostgreSQL without a pooler; nil: not configured
+	commits   commits      // SQLite only
+	simulator Simulator    // nil but in simulations
+	observer  *Observer    // nil: none
+	trouble   *loop.Trouble
 
 	bulkReads chan struct{} // holds one value per running ReadBulk
 
 	// damagedAt is the last time a damaged table or index was found, in microseconds; 0: never.
 	damagedAt atomic.Int64
+
+	newest atomic.Int64 // the last migration that this program knows; 0: it has not migrated
+	fenced atomic.Bool  // see [DB.CheckFence]
 
 	closing sync.Mutex // guards closed against beginning work
 	closed  chan struct{}
@@ -88,9 +103,16 @@ type Options struct {
 	Logger *slog.Logger // nil discards
 	// MaxConns bounds the PostgreSQL connections; 0 means 24.
 	MaxConns int
+	// DirectURL leads to the same PostgreSQL database without a pooler, for [DB.Listen]. Empty:
+	// the URL of the database, or polling if that leads to a pooler.
+	DirectURL string
 	// Namespace is the PostgreSQL schema of the tables, which [DB.Migrate] creates; empty: the
 	// default of the URL or the server. SQLite ignores it.
 	Namespace string
+	// Wall is the process's wall clock, nil: [time.Now]. Tests set it wrong.
+	Wall func() time.Time
+	// Observer measures the database; nil: nothing does.
+	Observer *Observer
 
 	limits limits // zero: defaultLimits
 }
@@ -102,7 +124,12 @@ func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	d := &DB{url: rawURL, log: log, bulkReads: make(chan struct{}, maxBulkReads), closed: make(chan struct{})}
+	d := &DB{url: rawURL, log: log, bulkReads: make(chan struct{}, maxBulkReads), closed: make(chan struct{}), wall: o.Wall,
+		observer: o.Observer, trouble: loop.NewTrouble(log, "the database is unavailable")}
+	if d.wall == nil {
+		d.wall = time.Now
+	}
+	d.local = &localClock{wall: d.wall}
 	scheme, rest, _ := strings.Cut(rawURL, ":")
 	switch scheme {
 	case "sqlite":
@@ -131,7 +158,7 @@ func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 		return fmt.Errorf("folder of the database: %w", err)
 	}
 	d.engine = sqliteEngine
-	d.writer, err = openWriter(ctx, abs, &d.commits.local)
+	d.writer, err = openWriter(ctx, abs, &d.commits.local, d.local, d.observer)
 	if err != nil {
 		return fmt.Errorf("open database %s: %w", abs, err)
 	}
@@ -151,44 +178,6 @@ func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 	return nil
 }
 
-func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
-	cfg, err := pgx.ParseConfig(rawURL)
-	if err != nil {
-		// pgx masks the password in its own text, but not in every form.
-		return errors.New("the postgres database URL cannot be parsed")
-	}
-	maxConns := cmp.Or(o.MaxConns, 24)
-	path := pgx.Identifier{o.Namespace}.Sanitize()
-	if o.Namespace != "" {
-		cfg.RuntimeParams["search_path"] = path
-	}
-	d.engine = postgresEngine
-	d.namespace = o.Namespace
-	d.pool = sql.OpenDB(newConnector(cfg, cmp.Or(o.limits, defaultLimits)))
-	d.pool.SetMaxOpenConns(maxConns)
-	d.pool.SetMaxIdleConns(maxConns)
-	d.pool.SetConnMaxIdleTime(5 * time.Minute)
-	if err := d.pool.PingContext(ctx); err != nil {
-		d.pool.Close()
-		return fmt.Errorf("connect to postgres at %s: %w", cfg.Host, err)
-	}
-	if o.Namespace == "" {
-		return nil
-	}
-	// A pooler in front of the server may ignore search_path: then all namespaces would share
-	// the same tables.
-	var got string
-	err = d.pool.QueryRowContext(ctx, "SELECT current_setting('search_path')").Scan(&got)
-	if err == nil && got != path {
-		err = fmt.Errorf("connections do not keep their search_path: it is %q, not %q", got, path)
-	}
-	if err != nil {
-		d.pool.Close()
-		return fmt.Errorf("use a schema of postgres at %s: %w", cfg.Host, err)
-	}
-	return nil
-}
-
 // Close waits for running writes and pending notifications, then closes all connections. Later
 // writes fail, and [DB.Listen] returns. It is idempotent.
 func (d *DB) Close() error {
@@ -196,6 +185,9 @@ func (d *DB) Close() error {
 		return nil
 	}
 	d.work.Wait()
+	if d.simulator != nil {
+		return nil
+	}
 	// The writer closes last: the last connection checkpoints the write-ahead log into the
 	// file, which read-only connections cannot.
 	d.commits.close()
@@ -273,6 +265,15 @@ var (
 
 // Query runs one reading statement outside of any transaction.
 func (d *DB) Query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if err := d.fence(); err != nil {
+		return nil, err
+	}
+	if d.simulator != nil {
+		if err := d.simulator.Read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	defer d.observe("query", time.Now())
 	rows, err := d.pool.QueryContext(ctx, query, args...)
 	return rows, d.classify(ctx, err)
 }
@@ -280,6 +281,15 @@ func (d *DB) Query(ctx context.Context, query string, args ...any) (*sql.Rows, e
 // QueryRow runs one reading statement outside of any transaction. Errors come
 // from Scan.
 func (d *DB) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
+	if err := d.fence(); err != nil {
+		return errorRow(err)
+	}
+	if d.simulator != nil {
+		if err := d.simulator.Read(ctx); err != nil {
+			return errorRow(err)
+		}
+	}
+	defer d.observe("query", time.Now())
 	row := d.pool.QueryRowContext(ctx, query, args...)
 	if err := row.Err(); err != nil {
 		return errorRow(d.classify(ctx, err))
@@ -298,16 +308,25 @@ func (d *DB) Lookup(ctx context.Context, query string, args ...any) *sql.Row {
 
 // Read runs fn over one consistent snapshot. Statements that write fail.
 func (d *DB) Read(ctx context.Context, fn func(tx *Tx) error) error {
+	if err := d.fence(); err != nil {
+		return err
+	}
+	if d.simulator != nil {
+		if err := d.simulator.Read(ctx); err != nil {
+			return err
+		}
+	}
+	defer d.observe("read", time.Now())
 	opts := &sql.TxOptions{ReadOnly: true}
 	if d.engine == postgresEngine {
 		opts.Isolation = sql.LevelRepeatableRead
 	}
-	sqlTx, err := d.pool.BeginTx(ctx, opts)
+	sqlTx, now, err := d.beginTx(ctx, opts)
 	if err != nil {
 		return d.classify(ctx, err)
 	}
 	defer sqlTx.Rollback()
-	tx := &Tx{Now: now(), engine: d.engine, namespace: d.namespace, conn: poolTx{sqlTx}}
+	tx := &Tx{Now: now, engine: d.engine, namespace: d.namespace, conn: poolTx{sqlTx}}
 	if err = tx.setLongTimeouts(ctx); err == nil {
 		err = fn(tx)
 	}
@@ -346,6 +365,13 @@ func (d *DB) ReadBulk(ctx context.Context, fn func(tx *Tx) error) error {
 //
 // It returns fn's error unchanged. If the store fails, the error is a [problem.Unavailable].
 func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
+	if err := d.fence(); err != nil {
+		return err
+	}
+	if d.simulator != nil {
+		return d.classify(ctx, d.writeSimulated(ctx, fn))
+	}
+	defer d.observe("write", time.Now())
 	if d.engine == sqliteEngine {
 		return d.classify(ctx, d.writer.do(ctx, fn))
 	}
@@ -374,6 +400,7 @@ func (d *DB) WriteUntilDone(work context.Context, fn func(tx *Tx) error) error {
 // know the engines' error codes.
 func (d *DB) classify(ctx context.Context, err error) error {
 	if err == nil {
+		d.note(ctx, nil)
 		return nil
 	}
 	// Not the caller's deadline, but one of our limits.
@@ -383,6 +410,7 @@ func (d *DB) classify(ctx context.Context, err error) error {
 	if !isUnavailable(err) {
 		return err
 	}
+	d.note(ctx, err)
 	if isCorrupt(err) {
 		d.damagedAt.Store(time.Now().UnixMicro())
 	}
@@ -391,10 +419,6 @@ func (d *DB) classify(ctx context.Context, err error) error {
 	}
 	return problem.New(problem.Unavailable, "the database cannot be used right now; try again").Because(err)
 }
-
-// now is the time shared by all rows of a transaction, in microseconds: the precision that both
-// engines store.
-func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // All runs query and scans every row. If the store fails, the error is a [problem.Unavailable].
 func All[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query string, args ...any) ([]T, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
@@ -39,4 +40,17 @@ func tryWrite(d *db.DB, query string, args ...any) error {
 		_, err := tx.Exec(context.Background(), query, args...)
 		return err
 	})
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, limit time.Duration, what string, met func() bool) time.Duration {
+	t.Helper()
+	for begun := time.Now(); ; <-time.After(5 * time.Millisecond) {
+		if met() {
+			return time.Since(begun)
+		}
+		if time.Since(begun) > limit {
+			t.Fatalf("not within %s: %s", limit, what)
+		}
+	}
 }

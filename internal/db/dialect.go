@@ -81,7 +81,14 @@ func IsUnique(err error) bool {
 // mustRetry reports whether PostgreSQL asks to retry the transaction.
 func mustRetry(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (e.Code == "40001" || e.Code == "40P01")
+	// The last is a statement that was prepared before a migration.
+	return ok && (e.Code == "40001" || e.Code == "40P01" || e.Code == "0A000" && strings.Contains(e.Message, "cached plan"))
+}
+
+// isLockTimeout reports whether err means that a lock of PostgreSQL was held for too long.
+func isLockTimeout(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "55P03"
 }
 
 // isUnavailable reports whether err is a failure of the store rather than of the statement:
@@ -107,6 +114,9 @@ func isUnavailable(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
 	}
+	if errors.Is(err, errNotReplicated) || errors.Is(err, pgconn.ErrReadOnlyConnection) {
+		return true
+	}
 	if _, ok := errors.AsType[net.Error](err); ok && !isContext(err) {
 		return true
 	}
@@ -114,6 +124,10 @@ func isUnavailable(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
 		strings.Contains(err.Error(), "sql: database is closed") || strings.Contains(err.Error(), "conn closed")
 }
+
+// errNotReplicated means that a transaction was committed but a synchronous standby did not
+// confirm it.
+var errNotReplicated = errors.New("the standby server did not confirm the transaction")
 
 // isCorrupt reports whether err means a damaged table or index.
 func isCorrupt(err error) bool {

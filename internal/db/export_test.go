@@ -89,3 +89,22 @@ func Hasty() Options {
 		statement: 200 * time.Millisecond, lock: 100 * time.Millisecond, long: time.Minute, dial: 200 * time.Millisecond, grace: 100 * time.Millisecond,
 	}}
 }
+
+// ServerClock is the estimate of a server's clock.
+type ServerClock struct{ c *serverClock }
+
+func NewServerClock() ServerClock { return ServerClock{&serverClock{origin: time.Now()}} }
+
+func (s ServerClock) Note(before, server, after time.Time) { s.c.note(before, server, after) }
+func (s ServerClock) Now() (time.Time, bool)               { return s.c.now() }
+
+// NewLocalClock returns the clock of a SQLite database with a wall clock.
+func NewLocalClock(wall func() time.Time) func() time.Time { return (&localClock{wall: wall}).now }
+
+// Wary returns options with long limits, under which a server that answers nothing is found
+// early.
+func Wary() Options {
+	return Options{limits: limits{
+		statement: time.Minute, lock: time.Minute, long: time.Minute, dial: 2 * time.Second, idle: time.Second, silence: 250 * time.Millisecond, grace: time.Second,
+	}}
+}

@@ -28,6 +28,9 @@ func (d *DB) ProbeWrite(ctx context.Context) error {
 	if at := d.damagedAt.Load(); err == nil && at != 0 && time.Since(time.UnixMicro(at)) < damageTTL {
 		return problem.New(problem.Unavailable, "a table or an index is damaged").Because(errDamaged)
 	}
+	if err == nil {
+		err = d.CheckFence(ctx)
+	}
 	return err
 }
 
@@ -42,8 +45,14 @@ func FailureReason(err error) string {
 		return "a table or an index is damaged"
 	case errors.Is(err, errMoved):
 		return "its file was moved, removed or replaced"
+	case errors.Is(err, ErrNewerSchema):
+		return "a newer version of Kickstand has removed what this version uses"
 	case errors.Is(err, errClosed):
 		return "it is closed"
+	case errors.Is(err, errNotReplicated):
+		return "the standby server does not confirm transactions"
+	case errors.Is(err, pgconn.ErrReadOnlyConnection):
+		return "it can only be read"
 	}
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch e.Code() & 0xff {

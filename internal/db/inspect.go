@@ -3,32 +3,32 @@ package db
 import (
 	"context"
 	"fmt"
-	"time"
 )
 
 // Inspection describes a database.
 type Inspection struct {
-	Engine  string    // "SQLite 3.50.1"
-	Release int       // major version of the engine
-	Version int64     // of the schema; 0: not migrated
-	Clock   time.Time // of the server; zero on SQLite
+	Engine  string // "SQLite 3.50.1"
+	Release int    // major version of the engine
+	Version int64  // of the schema; 0: not migrated
+	Floor   int64  // the version that a program must know to run on it
 }
 
 // Inspect describes the database. It changes nothing.
 func (d *DB) Inspect(ctx context.Context) (Inspection, error) {
 	var i Inspection
-	var migrated bool
+	var migrated, floors bool
 	var err error
 	if d.engine == sqliteEngine {
 		var release string
-		err = d.QueryRow(ctx, "SELECT sqlite_version(), EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations')").Scan(&release, &migrated)
+		err = d.QueryRow(ctx, "SELECT sqlite_version(), EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'), EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_floor')").Scan(&release, &migrated, &floors)
 		fmt.Sscanf(release, "%d", &i.Release)
 		i.Engine = "SQLite " + release
 	} else {
-		var number, clock int64
-		err = d.QueryRow(ctx, `SELECT current_setting('server_version_num')::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
-			EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_migrations')`).Scan(&number, &clock, &migrated)
-		i.Release, i.Clock = int(number/10000), time.UnixMicro(clock)
+		var number int64
+		err = d.QueryRow(ctx, `SELECT current_setting('server_version_num')::bigint,
+			EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_migrations'),
+			EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_floor')`).Scan(&number, &migrated, &floors)
+		i.Release = int(number / 10000)
 		i.Engine = fmt.Sprintf("PostgreSQL %d.%d", i.Release, number%10000)
 	}
 	if err != nil {
@@ -37,6 +37,11 @@ func (d *DB) Inspect(ctx context.Context) (Inspection, error) {
 	if migrated {
 		if err := d.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM schema_migrations").Scan(&i.Version); err != nil {
 			return Inspection{}, fmt.Errorf("read the version of the schema: %w", err)
+		}
+	}
+	if floors {
+		if err := d.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM schema_floor").Scan(&i.Floor); err != nil {
+			return Inspection{}, fmt.Errorf("read the oldest version that may run: %w", err)
 		}
 	}
 	return i, nil

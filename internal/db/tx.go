@@ -23,7 +23,8 @@ import (
 // A failed statement fails the transaction: later statements return the same error, and so does
 // Write, even if the function returns nil. For expected conflicts use ON CONFLICT.
 type Tx struct {
-	// Now is the time shared by all rows of the transaction: UTC, whole microseconds.
+	// Now is the time shared by all rows of the transaction: the database's clock at its begin,
+	// UTC, whole microseconds.
 	Now time.Time
 
 	engine    engine
@@ -259,12 +260,13 @@ func (d *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
 }
 
 func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
-	sqlTx, err := d.pool.BeginTx(ctx, nil)
+	start := time.Now()
+	sqlTx, now, err := d.beginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer sqlTx.Rollback()
-	tx := &Tx{Now: now(), engine: postgresEngine, namespace: d.namespace, conn: poolTx{sqlTx}}
+	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, conn: poolTx{sqlTx}}
 	if err = tx.setLongTimeouts(ctx); err == nil {
 		err = fn(tx)
 	}
@@ -280,6 +282,7 @@ func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
 	if err := sqlTx.Commit(); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
+	d.observer.committed(1, start)
 	tx.committed()
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"modernc.org/sqlite"
 )
@@ -37,7 +38,9 @@ type writer struct {
 	done    chan struct{} // closed when the goroutine has ended
 	stop    sync.Once
 
-	commits *atomic.Int64 // counts commits
+	commits  *atomic.Int64 // counts commits
+	observer *Observer     // nil: none
+	clock    *localClock
 }
 
 // openFile is a file as of its opening by SQLite.
@@ -59,7 +62,7 @@ type call struct {
 	done     chan struct{}
 }
 
-func openWriter(ctx context.Context, path string, commits *atomic.Int64) (*writer, error) {
+func openWriter(ctx context.Context, path string, commits *atomic.Int64, clock *localClock, observer *Observer) (*writer, error) {
 	// Pages that change repeatedly are copied into the file once per checkpoint; 64 MB between
 	// checkpoints cost a sixth less than 16 MB.
 	pool, err := openSQLitePool(sqliteDSN(path, "wal_autocheckpoint(16000)"), defaultLimits)
@@ -68,11 +71,13 @@ func openWriter(ctx context.Context, path string, commits *atomic.Int64) (*write
 	}
 	pool.SetMaxOpenConns(1)
 	w := &writer{
-		commits: commits,
-		pool:    pool,
-		calls:   make(chan *call, maxGroup),
-		quit:    make(chan struct{}),
-		done:    make(chan struct{}),
+		commits:  commits,
+		observer: observer,
+		clock:    clock,
+		pool:     pool,
+		calls:    make(chan *call, maxGroup),
+		quit:     make(chan struct{}),
+		done:     make(chan struct{}),
 	}
 	if err := w.connect(ctx, path); err != nil {
 		return nil, errors.Join(err, pool.Close())
@@ -268,6 +273,7 @@ func (w *writer) begin() error {
 // transaction runs the functions in the open transaction and ends it. A non-nil error means
 // that none of their changes was committed.
 func (w *writer) transaction(group []*call) (err error) {
+	start := time.Now()
 	complete := false
 	defer func() {
 		if err != nil || !complete {
@@ -306,6 +312,7 @@ func (w *writer) transaction(group []*call) (err error) {
 		return fmt.Errorf("commit: %w", err)
 	}
 	w.commits.Add(1)
+	w.observer.committed(committed, start)
 	return nil
 }
 
@@ -317,7 +324,7 @@ func (w *writer) perform(c *call, shared bool) error {
 			return fmt.Errorf("savepoint: %w", err)
 		}
 	}
-	c.tx = &Tx{Now: now(), engine: sqliteEngine, conn: w}
+	c.tx = &Tx{Now: w.clock.now(), engine: sqliteEngine, conn: w}
 	c.err, c.panicked = nil, nil
 	c.run()
 	if err := c.tx.end(); c.err == nil {

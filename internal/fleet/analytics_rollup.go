@@ -137,7 +137,7 @@ func (s *Service) packPending(ctx context.Context) error {
 	var failed error // of some organizations; the rest proceeds
 	for _, a := range fleets {
 		for _, b := range [...]basis{startedBasis(), endedBasis()} {
-			until := time.Now().Add(a.offset - packDelay).UnixMicro()
+			until := s.db.Now().Add(a.offset - packDelay).UnixMicro()
 			if err := s.addChunks(ctx, a.id, b, until, false); err != nil {
 				failed = errors.Join(failed, fmt.Errorf("find rides of %s to pack: %w", a.id, err))
 			}

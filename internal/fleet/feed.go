@@ -29,19 +29,19 @@ type System struct {
 const systemColumns = `SELECT u.organization_id, u.stamp, u.doc, s.clock_offset, s.doc FROM subaccounts u
 	JOIN settings s ON s.organization_id = u.organization_id WHERE u.system_id`
 
-func scanSystem(row db.Row) (System, error) {
-	var s System
+func (s *Service) scanSystem(row db.Row) (System, error) {
+	var y System
 	var settings Settings
 	var offset int64
-	err := row.Scan(&s.OrganizationID, &s.Stamp, db.IntoJSON(&s.Subaccount), &offset, db.IntoJSON(&settings))
-	s.Language, s.LowBattery = settings.DefaultLanguage, settings.LowBatteryPercent
-	s.Now = time.Now().UTC().Add(time.Duration(offset) * time.Microsecond)
-	return s, err
+	err := row.Scan(&y.OrganizationID, &y.Stamp, db.IntoJSON(&y.Subaccount), &offset, db.IntoJSON(&settings))
+	y.Language, y.LowBattery = settings.DefaultLanguage, settings.LowBatteryPercent
+	y.Now = s.db.Now().Add(time.Duration(offset) * time.Microsecond)
+	return y, err
 }
 
 // Systems returns all subaccounts with a feed, by feed id.
 func (s *Service) Systems(ctx context.Context) ([]System, error) {
-	list, err := db.All(ctx, s.db, scanSystem, systemColumns+" IS NOT NULL ORDER BY u.system_id")
+	list, err := db.All(ctx, s.db, s.scanSystem, systemColumns+" IS NOT NULL ORDER BY u.system_id")
 	if err != nil {
 		return nil, fmt.Errorf("read the systems of the feed: %w", err)
 	}
@@ -57,7 +57,7 @@ func (s *Service) System(ctx context.Context, systemID string) (System, error) {
 			return System{}, wrapReadError(db.ErrNoRows, "system")
 		}
 	}
-	got, err := db.One(ctx, s.db, scanSystem, systemColumns+" = $1", systemID)
+	got, err := db.One(ctx, s.db, s.scanSystem, systemColumns+" = $1", systemID)
 	return got, wrapReadError(err, "system")
 }
 

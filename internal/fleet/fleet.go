@@ -275,9 +275,13 @@ func alreadyExistsError(member string) error {
 
 // Now returns the time of an organization's clock. Error: NotFound.
 func (s *Service) Now(ctx context.Context, q db.Querier, organizationID string) (time.Time, error) {
-	a, err := s.orgContext(ctx, q, time.Now(), organizationID)
+	a, err := s.orgContext(ctx, q, s.db.Now(), organizationID)
 	return a.now, err
 }
+
+// RealTime returns the present time by the database's clock, on which the sandbox's clocks are
+// based.
+func (s *Service) RealTime() time.Time { return s.db.Now() }
 
 // orgContext holds an organization's settings and clock as of one transaction.
 type orgContext struct {

@@ -98,7 +98,7 @@ func (s *Service) EachRide(ctx context.Context, organizationID string, query Rid
 }
 
 func (s *Service) rideListQuery(ctx context.Context, q db.Querier, organizationID string, query *RideQuery) (*listQuery, error) {
-	a, err := s.orgContext(ctx, q, time.Now(), organizationID)
+	a, err := s.orgContext(ctx, q, s.db.Now(), organizationID)
 	if err != nil {
 		return nil, err
 	}

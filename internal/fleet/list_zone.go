@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/geo"
@@ -76,7 +75,7 @@ func (s *Service) zoneListQuery(ctx context.Context, q db.Querier, organizationI
 		f.filters[i].index = false
 	}
 	if query.InForce != nil {
-		a, err := s.orgContext(ctx, q, time.Now(), organizationID)
+		a, err := s.orgContext(ctx, q, s.db.Now(), organizationID)
 		if err != nil {
 			return nil, err
 		}

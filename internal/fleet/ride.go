@@ -239,7 +239,7 @@ func (s *Service) notifyRide(tx *db.Tx, organizationID string, r *Ride) {
 func (s *Service) Ride(ctx context.Context, q db.Querier, organizationID, id string) (Ride, error) {
 	r, err := readRide(ctx, q, organizationID, id, "")
 	if err == nil && r.Status.Open() {
-		r.org, err = s.orgContext(ctx, q, time.Now(), organizationID)
+		r.org, err = s.orgContext(ctx, q, s.db.Now(), organizationID)
 	}
 	return r, err
 }

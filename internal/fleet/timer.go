@@ -34,7 +34,7 @@ func (s *Service) Run(ctx context.Context) {
 	changes := s.db.Changes()
 	var next time.Time // next due time as of the last commit
 	loop.Every(ctx, dueEvery, s.log, "apply due changes", func(ctx context.Context) (err error) {
-		if changes.Any(ctx) || !next.IsZero() && !time.Now().Before(next) {
+		if changes.Any(ctx) || !next.IsZero() && !s.db.Now().Before(next) {
 			next, err = s.applyAllDue(ctx)
 		}
 		return err
@@ -66,22 +66,22 @@ func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
 		return id, err
 	}, `SELECT s.organization_id FROM settings s
 		WHERE EXISTS (SELECT 1 FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at <= $1 + s.clock_offset)
-		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at <= $1 + s.clock_offset)`, time.Now().UnixMicro())
+		OR EXISTS (SELECT 1 FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at <= $1 + s.clock_offset)`, s.db.Now().UnixMicro())
 	if err != nil {
-		return time.Now(), fmt.Errorf("look up organizations with due changes: %w", err)
+		return s.db.Now(), fmt.Errorf("look up organizations with due changes: %w", err)
 	}
 	failed := false
 	for _, id := range organizations {
 		if err := s.applyDue(ctx, id); err != nil {
 			if ctx.Err() != nil {
-				return time.Now(), err
+				return s.db.Now(), err
 			}
 			failed = true
 			s.log.LogAttrs(ctx, slog.LevelError, "apply due changes of a fleet failed; retrying", slog.String("organization", id), slog.Any("error", err))
 		}
 	}
 	if failed || len(organizations) > 0 || s.db.Postgres() { // which is polled every second
-		return time.Now(), nil
+		return s.db.Now(), nil
 	}
 	err = s.db.QueryRow(ctx, `SELECT min(due) FROM (
 		SELECT (SELECT min(r.due_at) FROM rides r WHERE r.organization_id = s.organization_id AND r.due_at IS NOT NULL) - s.clock_offset AS due FROM settings s
@@ -89,7 +89,7 @@ func (s *Service) applyAllDue(ctx context.Context) (next time.Time, err error) {
 		SELECT (SELECT min(v.due_at) FROM vehicles v WHERE v.organization_id = s.organization_id AND v.due_at IS NOT NULL) - s.clock_offset FROM settings s
 		) AS dues`).Scan(db.IntoTime(&next))
 	if err != nil {
-		return time.Now(), fmt.Errorf("look up the next due time: %w", err)
+		return s.db.Now(), fmt.Errorf("look up the next due time: %w", err)
 	}
 	return next, nil
 }

@@ -87,7 +87,11 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil && r.Context().Err() != nil && errors.Is(err, context.Canceled):
 		return // the client is gone
 	case err != nil:
-		f.log.ErrorContext(r.Context(), "public feed", "path", r.URL.Path, "error", err)
+		level := slog.LevelError
+		if problem.Of(err) == problem.Unavailable {
+			level = slog.LevelDebug // logged by the database
+		}
+		f.log.Log(r.Context(), level, "public feed", "path", r.URL.Path, "error", err)
 		w.Header().Set("Retry-After", "5")
 		writeError(w, http.StatusServiceUnavailable, "the feed cannot be made right now")
 		return
@@ -134,7 +138,7 @@ func (f *Feed) resolve(ctx context.Context, path string) (*cacheEntry, int, erro
 const manifestTTL = 300
 
 func (f *Feed) manifest(ctx context.Context) (*cacheEntry, error) {
-	return f.cached("manifest.json", 0, manifestTTL, time.Now(), func() (any, error) {
+	return f.cached("manifest.json", 0, manifestTTL, f.service.RealTime(), func() (any, error) {
 		systems, err := f.service.Systems(ctx)
 		data := manifest{Datasets: []dataset{}}
 		for _, s := range systems {

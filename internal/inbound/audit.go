@@ -23,7 +23,7 @@ const (
 func (s *Service) source(r *http.Request) context.Context {
 	return audit.WithSource(r.Context(), audit.Source{
 		Actor: audit.Actor{Type: audit.Anonymous}, Address: browser.ClientIP(r, s.trustedProxies),
-		UserAgent: r.UserAgent(), RequestID: browser.RequestID(r.Header), Surface: audit.Inbound,
+		UserAgent: r.UserAgent(), RequestID: browser.RequestID(r), Surface: audit.Inbound,
 	})
 }
 

@@ -12,10 +12,11 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 )
 
 // endpoint serves one path, which several adapters may share.
@@ -50,6 +51,7 @@ func errorResponse(status int, message string) httpResponse {
 
 // ServeHTTP implements [http.Handler].
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	telemetry.RequestFrom(r.Context()).SetRoute("inbound", r.Pattern)
 	r = r.WithContext(e.source(r))
 	handle := e.receive
 	switch {
@@ -69,7 +71,11 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		// The event may not be stored because of a failure of ours: the provider must send it
 		// again.
-		if r.Context().Err() == nil {
+		switch {
+		case r.Context().Err() != nil:
+		case problem.Of(err) == problem.Unavailable: // logged by the database or the store of files
+			e.log.DebugContext(r.Context(), "an inbound request could not be stored", "path", r.URL.Path, "error", err)
+		default:
 			e.log.ErrorContext(r.Context(), "an inbound request could not be stored", "path", r.URL.Path, "error", err)
 		}
 		w.Header().Set("Retry-After", "5")
@@ -115,7 +121,7 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) (httpResponse
 	if err != nil {
 		return httpResponse{}, err
 	}
-	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Body: body.bytes, Received: time.Now()}
+	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Body: body.bytes, Received: e.db.Now()}
 
 	a, err := e.selectAdapter(ctx, req)
 	if errors.Is(err, channel.ErrContentType) {
@@ -204,7 +210,7 @@ func (e *endpoint) accept(ctx context.Context, a channel.Adapter, req *channel.R
 
 // handshake answers a provider's GET that verifies the endpoint.
 func (e *endpoint) handshake(_ http.ResponseWriter, r *http.Request) (httpResponse, error) {
-	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Received: time.Now()}
+	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Received: e.db.Now()}
 	for _, a := range e.adapters {
 		h, ok := a.(channel.Handshaker)
 		if !ok {

@@ -80,8 +80,8 @@ func (s *Service) newResponses() *responses {
 }
 
 // retryLater returns the error for a response that asks for a later retry.
-func retryLater(a channel.Response) error {
-	return &providerError{cause: fmt.Errorf("it asked to retry later with the status %d", a.Status), wait: netguard.RetryAfter(a.Header, time.Now())}
+func retryLater(a channel.Response, now time.Time) error {
+	return &providerError{cause: fmt.Errorf("it asked to retry later with the status %d", a.Status), wait: netguard.RetryAfter(a.Header, now)}
 }
 
 // enrich makes the calls for data that the request only refers to.
@@ -102,7 +102,7 @@ func (s *Service) enrich(ctx context.Context, w *work, asker channel.Enricher, g
 			return ctx.Err()
 		}
 		if d, ok := asker.(channel.RetryDecider); ok && err == nil && w.attempt < maxEnrichRetries && d.ShouldRetry(answer) {
-			return retryLater(answer)
+			return retryLater(answer, s.db.Now())
 		}
 		if err == nil {
 			got.list = append(got.list, answer)
@@ -141,7 +141,7 @@ func (s *Service) call(ctx context.Context, c *channel.APIRequest, until time.Ti
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
-		return none, &providerError{cause: fmt.Errorf("it answered %s", resp.Status), wait: netguard.RetryAfter(resp.Header, time.Now())}
+		return none, &providerError{cause: fmt.Errorf("it answered %s", resp.Status), wait: netguard.RetryAfter(resp.Header, s.db.Now())}
 	}
 	answer := channel.Response{Status: resp.StatusCode, Header: resp.Header}
 	if answer.Body, err = got.read(ctx, resp.Body); err != nil {

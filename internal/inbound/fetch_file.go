@@ -151,7 +151,7 @@ func (s *Service) locate(ctx context.Context, source channel.MediaSource, file c
 	defer got.release()
 	answer, err := s.call(ctx, call, time.Now().Add(providerTimeout), got)
 	if d, ok := source.(channel.RetryDecider); ok && err == nil && failures < maxMediaRetries && d.ShouldRetry(answer) {
-		err = retryLater(answer)
+		err = retryLater(answer, s.db.Now())
 	}
 	if err != nil && (ctx.Err() != nil || failures < maxMediaRetries) {
 		return file, err

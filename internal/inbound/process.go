@@ -12,6 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 )
 
 // process runs the job of a stored event.
@@ -170,10 +171,13 @@ func (s *Service) apply(ctx context.Context, tx *db.Tx, w *work) (any, error) {
 
 // ingestMessage passes an event to the desk.
 func (s *Service) ingestMessage(ctx context.Context, tx *db.Tx, w *work, e channel.Event) (desk.Result, error) {
-	return s.desk.IngestTx(ctx, tx, desk.InboundEvent{
+	ctx, span := telemetry.Start(ctx, "ticket")
+	r, err := s.desk.IngestTx(ctx, tx, desk.InboundEvent{
 		OrganizationID: w.origin.OrganizationID, ConnectionID: w.origin.ConnectionID, Channel: w.origin.TicketChannel,
 		Event: e, Files: w.files, FetchJobs: w.fetches, ReceivedAt: w.origin.ReceivedAt,
 	})
+	telemetry.End(span, err)
+	return r, err
 }
 
 // IngestMessageTx passes a message that results from several requests to the desk, in the caller's

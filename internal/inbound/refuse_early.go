@@ -20,7 +20,7 @@ func (e *endpoint) refuseEarly(r *http.Request) (a httpResponse, refused bool, e
 	if r.ContentLength > e.limit {
 		return tooLarge(e.limit), true, nil
 	}
-	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Received: time.Now()}
+	req := &channel.Request{Method: r.Method, URL: e.calledURL(r), Header: r.Header, Received: e.db.Now()}
 	named, adapters, err := e.candidateAdapters(r.Context(), req)
 	if err != nil {
 		return httpResponse{}, false, err

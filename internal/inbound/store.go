@@ -336,7 +336,7 @@ func (s *Service) insert(ctx context.Context, tx *db.Tx, e *StoredEvent) (bool, 
 // enqueue adds the processing job of an event. The job has the event's id, so it exists at most
 // once, and a lane runs in order of receipt.
 func (s *Service) enqueue(ctx context.Context, tx *db.Tx, e *StoredEvent) error {
-	return s.queue.EnqueueTx(ctx, tx, queue.New{ID: e.ID, Kind: jobKind(e.Channel), Lane: e.lane()})
+	return s.queue.EnqueueTx(ctx, tx, queue.New{ID: e.ID, Kind: jobKind(e.Channel), Lane: e.lane(), Tenant: e.OrganizationID})
 }
 
 // storeRejected stores an unreadable verified request once, for review.

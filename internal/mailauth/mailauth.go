@@ -71,7 +71,7 @@ type Mail struct {
 	// Author is the address that the caller read from the From header. The check reads the
 	// header itself and proves nothing if the two differ.
 	Author   string
-	Received time.Time // default: now
+	Received time.Time // at which signatures must be valid
 
 	// Trusted holds the authserv-ids of mail servers with trusted Authentication-Results and
 	// ARC-Authentication-Results (RFC 8601, RFC 8617).
@@ -114,9 +114,6 @@ type spfResult struct{ value, domain, by string }
 
 // New parses m's header.
 func New(m Mail) *Check {
-	if m.Received.IsZero() {
-		m.Received = time.Now()
-	}
 	c := &Check{mail: m}
 	var ok bool
 	if c.fields, ok = readFields(m.Head); !ok {

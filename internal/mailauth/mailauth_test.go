@@ -21,7 +21,7 @@ func input(raw string) mailauth.Mail {
 	head, body, _ := strings.Cut(mailauthtest.CRLF(raw), "\r\n\r\n")
 	return mailauth.Mail{
 		Head: []byte(head + "\r\n"), Body: []byte(body), Intact: true, Author: "ana@client.example",
-		Trusted: []string{"mx.acme.example"},
+		Trusted: []string{"mx.acme.example"}, Received: time.Now(),
 	}
 }
 

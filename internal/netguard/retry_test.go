@@ -25,4 +25,9 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("RetryAfter(%q) = %v, want %v", value, got, want)
 		}
 	}
+	// By the clock of the server that answered.
+	h := http.Header{"Retry-After": {"Sat, 21 Nov 2026 10:00:00 GMT"}, "Date": {"Sat, 21 Nov 2026 09:59:00 GMT"}}
+	if got := netguard.RetryAfter(h, now); got != time.Minute {
+		t.Errorf("RetryAfter() = %v with a Date header, want 1m", got)
+	}
 }

@@ -80,6 +80,12 @@ func ParseKeys(text string) ([]Key, error) {
 // Encode returns the key in padded base64, the form of [ParseKey].
 func (k Key) Encode() string { return base64.StdEncoding.EncodeToString(k.secret[:]) }
 
+// ID returns 8 hexadecimal digits that identify the key and reveal nothing about it.
+func (k Key) ID() string {
+	id := newRoot(k).id
+	return hex.EncodeToString(id[:])
+}
+
 // Format hides the key from every verb of fmt, and so from log/slog.
 func (k Key) Format(f fmt.State, verb rune) { io.WriteString(f, "[secret key]") }
 

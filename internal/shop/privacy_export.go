@@ -83,7 +83,7 @@ func tokenDigest(token string) []byte {
 // expire deletes a request's expired archives.
 func (s *Service) expire(ctx context.Context, j *queue.Job) error {
 	return s.deleteExports(ctx, "SELECT digest, blob_key FROM privacy_exports WHERE request_id = $1 AND until <= $2",
-		string(j.Payload), time.Now().UnixMicro())
+		string(j.Payload), s.db.Now().UnixMicro())
 }
 
 // OpenExport returns the archive of a link's token, for the caller to close. Error:
@@ -92,7 +92,7 @@ func (s *Service) OpenExport(ctx context.Context, token string) (io.ReadCloser, 
 	gone := problem.New(problem.NotFound, "there is no such archive, or its link has expired: links are valid for %d days", int(linkLife/(24*time.Hour)))
 	var key, requestID, organizationID string
 	err := s.db.QueryRow(ctx, `SELECT e.blob_key, r.id, r.organization_id FROM privacy_exports e JOIN privacy_requests r ON r.id = e.request_id
-		WHERE e.digest = $1 AND e.until > $2`, tokenDigest(token), time.Now().UnixMicro()).Scan(&key, &requestID, &organizationID)
+		WHERE e.digest = $1 AND e.until > $2`, tokenDigest(token), s.db.Now().UnixMicro()).Scan(&key, &requestID, &organizationID)
 	if errors.Is(err, db.ErrNoRows) {
 		return nil, gone
 	}

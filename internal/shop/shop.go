@@ -198,7 +198,7 @@ func Open(c Config) *Service {
 	}
 	c.Queue.Handle(queue.Worker{Kind: privacyKind, Concurrency: 4, Run: s.runRequest, Retry: forever})
 	c.Queue.Handle(queue.Worker{Kind: expiryKind, Concurrency: 1, Run: s.expire, Retry: forever})
-	c.Queue.Handle(queue.Worker{Kind: subscriptionKind, Concurrency: 4, Run: s.runSubscriptions, Retry: forever})
+	c.Queue.Handle(queue.Worker{Kind: subscriptionKind, Outgoing: true, Concurrency: 4, Run: s.runSubscriptions, Retry: forever})
 	return s
 }
 

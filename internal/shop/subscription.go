@@ -197,7 +197,7 @@ func (s *Service) unsubscribe(ctx context.Context, j *queue.Job) error {
 		s.log.InfoContext(ctx, "a shop refuses to end subscriptions; it ends them itself", "shop", f.Connection.Address, "reason", refused.Error())
 		return nil
 	}
-	if err != nil && time.Since(j.CreatedAt) > 7*24*time.Hour {
+	if err != nil && s.db.Now().Sub(j.CreatedAt) > 7*24*time.Hour {
 		return nil // the shop is gone
 	}
 	return err

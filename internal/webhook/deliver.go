@@ -153,7 +153,7 @@ func (s *Service) attemptDelivery(ctx context.Context, j *queue.Job, backlog str
 	p := decodePayload(j.Payload)
 	body, err := s.body(ctx, p.eventID, t.form)
 	if errors.Is(err, db.ErrNoRows) {
-		return attempt{outcome: rejected, at: time.Now(), err: "the event is no longer stored"}, nil
+		return attempt{outcome: rejected, at: s.db.Now(), err: "the event is no longer stored"}, nil
 	}
 	if err != nil {
 		return attempt{}, err
@@ -171,7 +171,7 @@ func (s *Service) attemptDelivery(ctx context.Context, j *queue.Job, backlog str
 func (s *Service) post(ctx context.Context, t *cachedWebhook, h http.Header, body []byte) attempt {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	now := time.Now()
+	now, begun := s.db.Now(), time.Now()
 	a := attempt{at: now}
 	a.sent = sent{version: t.version, sum: payload.Checksum(body)}
 	if t.secret != nil {
@@ -194,20 +194,20 @@ func (s *Service) post(ctx context.Context, t *cachedWebhook, h http.Header, bod
 	// No http.Client, which would follow redirects and store cookies.
 	res, err := s.transport.RoundTrip(req.WithContext(ctx))
 	if err != nil {
-		a.latency = time.Since(now)
+		a.latency = time.Since(begun)
 		a.outcome, a.err = retryable, describeError(ctx, err)
 		return a
 	}
 	a.status = res.StatusCode
 	a.response = readStart(res.Body)
-	a.latency = time.Since(now)
+	a.latency = time.Since(begun)
 	a.outcome = classify(res.StatusCode)
 	if a.outcome != accepted {
 		a.err = "the receiver answered " + status(res.StatusCode)
 		if res.StatusCode/100 == 3 {
 			a.err += ", and redirects are not followed"
 		}
-		a.retryAfter = retryAfter(res.StatusCode, res.Header, time.Now())
+		a.retryAfter = retryAfter(res.StatusCode, res.Header, s.db.Now())
 	}
 	return a
 }

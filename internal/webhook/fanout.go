@@ -90,7 +90,7 @@ func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) err
 		}
 	}
 	for i, d := range all {
-		jobs[i] = queue.New{ID: d.id, Kind: kindOf(d.ordered), Lane: d.subscription.id, Payload: encodePayload(jobPayload{eventID: d.event.ID, event: string(d.event.Name)})}
+		jobs[i] = queue.New{ID: d.id, Kind: kindOf(d.ordered), Lane: d.subscription.id, Tenant: d.event.OrganizationID, Payload: encodePayload(jobPayload{eventID: d.event.ID, event: string(d.event.Name)})}
 	}
 	if err := s.queue.EnqueueTx(ctx, tx, jobs...); err != nil {
 		return err

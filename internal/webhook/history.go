@@ -207,7 +207,7 @@ const purgeBatch = 500
 // deleted webhooks, unused versions of webhooks, and expired secrets. It returns the number of
 // deleted deliveries. Call it about hourly.
 func (s *Service) Purge(ctx context.Context, retention time.Duration) (int, error) {
-	before := time.Now().Add(-retention)
+	before := s.db.Now().Add(-retention)
 	if retention == 0 {
 		before = time.Time{}
 	}

@@ -23,13 +23,14 @@ func (s *Service) requeueUndelivered(ctx context.Context, tx *db.Tx, id string) 
 		return fmt.Errorf("find exhausted deliveries: %w", err)
 	}
 	var ordered bool
-	if err := tx.QueryRow(ctx, "SELECT ordered FROM webhooks WHERE id = $1", id).Scan(&ordered); err != nil {
+	var organizationID string
+	if err := tx.QueryRow(ctx, "SELECT ordered, organization_id FROM webhooks WHERE id = $1", id).Scan(&ordered, &organizationID); err != nil {
 		return err
 	}
 	ids, jobs := make([]string, len(lost)), make([]queue.New, len(lost))
 	for i, d := range lost {
 		ids[i] = d.id
-		jobs[i] = queue.New{ID: d.id, Kind: kindOf(ordered), Lane: id, Payload: encodePayload(d.jobPayload)}
+		jobs[i] = queue.New{ID: d.id, Kind: kindOf(ordered), Lane: id, Tenant: organizationID, Payload: encodePayload(d.jobPayload), Front: true}
 	}
 	if len(ids) > 0 {
 		if _, err := tx.Exec(ctx, "UPDATE deliveries SET state = 0, schedule_start = attempts WHERE webhook_id = $1 AND id = ANY($2)", id, ids); err != nil {

@@ -38,7 +38,7 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 	if err != nil {
 		return TestResult{}, fmt.Errorf("test webhook: %w", err)
 	}
-	created := time.Now().UTC().Truncate(time.Microsecond)
+	created := s.db.Now()
 	e := Sample(subscribed(w.Events), s.baseURL, created)
 	e.ID, e.OrganizationID, e.Data.Test = uuid.Must(uuid.NewV7()).String(), organizationID, true
 	body, err := payload.Render(t.form, &e)

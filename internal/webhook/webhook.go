@@ -224,6 +224,7 @@ func Open(c Config) *Service {
 		c.Queue.Handle(queue.Worker{
 			Kind:         kind,
 			Ordered:      kind == OrderedKind,
+			Outgoing:     true,
 			PerLane:      orDefault(c.PerLane, 64),
 			Concurrency:  orDefault(c.Concurrency, 16384),
 			LaneCapacity: s.windows.capacity,

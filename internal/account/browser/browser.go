@@ -6,7 +6,6 @@ package browser
 
 import (
 	"context"
-	"crypto/rand"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/account"
 	"github.com/kickstand-dev/kickstand/internal/audit"
+	"github.com/kickstand-dev/kickstand/internal/telemetry"
 )
 
 // Names of the cookies (helpdesk.md 5; helpdesk-decisions.md 2).
@@ -65,6 +65,7 @@ func (g *SessionAuth) AuthenticateRestricted(w http.ResponseWriter, r *http.Requ
 			http.SetCookie(w, c)
 		}
 	}
+	telemetry.RequestFrom(r.Context()).SetClient(id.OrganizationID, "")
 	return account.NewContext(r.Context(), id), nil
 }
 
@@ -75,7 +76,7 @@ func (g *SessionAuth) Source(surface string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := audit.Source{
 			Actor: audit.Actor{Type: audit.Anonymous}, Address: ClientIP(r, g.TrustedProxies),
-			UserAgent: r.UserAgent(), RequestID: RequestID(r.Header), Surface: surface,
+			UserAgent: r.UserAgent(), RequestID: RequestID(r), Surface: surface,
 		}
 		w.Header()["X-Request-Id"] = []string{s.RequestID}
 		next.ServeHTTP(w, r.WithContext(audit.WithSource(r.Context(), s)))
@@ -215,13 +216,10 @@ func parseAddr(s string) (netip.Addr, bool) {
 	return ip.Unmap().WithZone(""), true
 }
 
-// RequestID returns the value of X-Request-Id if it is 1 to 64 letters, digits, dots,
-// underscores and hyphens, else a new id.
-func RequestID(h http.Header) string {
-	if v := h["X-Request-Id"]; len(v) == 1 && 0 < len(v[0]) && len(v[0]) <= 64 && !strings.ContainsFunc(v[0], func(c rune) bool {
-		return !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')
-	}) {
-		return v[0]
+// RequestID returns the id that [telemetry.Edge] has given the request, or a new one.
+func RequestID(r *http.Request) string {
+	if id := telemetry.RequestFrom(r.Context()).ID(); id != "" {
+		return id
 	}
-	return strings.ToLower(rand.Text())
+	return telemetry.NewRequestID()
 }

@@ -89,7 +89,7 @@ func (s *Service) requestOptions(p purpose, subject string, offered []Passkey) (
 	}
 	descriptors := webauthn.Credentials(webauthnUser{passkeys: offered}.WebAuthnCredentials()).CredentialDescriptors()
 	options, _, err := s.relying.BeginDiscoverableLogin(webauthn.WithAllowedCredentials(descriptors),
-		webauthn.WithChallenge(s.newChallenge(p, subject, time.Now())))
+		webauthn.WithChallenge(s.newChallenge(p, subject, s.db.Now())))
 	if err != nil {
 		return "", fmt.Errorf("begin assertion: %w", err)
 	}
@@ -116,7 +116,7 @@ func (s *Service) verifyAssertion(ctx context.Context, p purpose, subject, respo
 		return assertion{}, errBadPasskey(err)
 	}
 	challenge := parsed.Response.CollectedClientData.Challenge
-	if err := s.checkChallenge(p, subject, challenge, time.Now()); err != nil {
+	if err := s.checkChallenge(p, subject, challenge, s.db.Now()); err != nil {
 		return assertion{}, err
 	}
 	key, err := db.One(ctx, s.db, scanPasskey, "SELECT "+passkeyColumns+" FROM passkeys WHERE credential_id = $1", parsed.RawID)

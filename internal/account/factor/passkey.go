@@ -113,7 +113,7 @@ func (s *Service) RegistrationOptions(ctx context.Context, id account.Identity) 
 	if err != nil {
 		return "", fmt.Errorf("begin registration: %w", err)
 	}
-	options.Response.Challenge = s.newChallenge(toRegister, id.SessionID, time.Now())
+	options.Response.Challenge = s.newChallenge(toRegister, id.SessionID, s.db.Now())
 	return encode(options)
 }
 
@@ -145,7 +145,7 @@ func (s *Service) AddPasskey(ctx context.Context, id account.Identity, name, res
 		return Passkey{}, errBadPasskey(err)
 	}
 	challenge := parsed.Response.CollectedClientData.Challenge
-	if err := s.checkChallenge(toRegister, id.SessionID, challenge, time.Now()); err != nil {
+	if err := s.checkChallenge(toRegister, id.SessionID, challenge, s.db.Now()); err != nil {
 		return Passkey{}, err
 	}
 	credential, err := s.relying.CreateCredential(webauthnUser{User: id.User}, webauthn.SessionData{

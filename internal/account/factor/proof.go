@@ -277,7 +277,7 @@ func useMailed(ctx context.Context, tx *db.Tx, sessionID string) error {
 // Fresh reports whether the caller's proof of identity is recent enough for a sensitive
 // change.
 func (s *Service) Fresh(id account.Identity) bool {
-	return s.fresh == 0 || time.Since(id.ProvenAt) < s.fresh
+	return s.fresh == 0 || s.db.Now().Sub(id.ProvenAt) < s.fresh
 }
 
 // RequireFresh returns a [problem.Precondition] with the code
@@ -301,7 +301,7 @@ const (
 // SealForm encrypts a submitted form until its sender has proven their identity. It opens
 // only in the same session, for the same address, within an hour.
 func (s *Service) SealForm(id account.Identity, address, form string) string {
-	text := binary.BigEndian.AppendUint64(nil, uint64(time.Now().Add(formLife).Unix()))
+	text := binary.BigEndian.AppendUint64(nil, uint64(s.db.Now().Add(formLife).Unix()))
 	return base64.RawURLEncoding.EncodeToString(s.box.Seal(formPurpose, append(text, form...), id.SessionID+" "+address))
 }
 
@@ -311,7 +311,7 @@ func (s *Service) OpenForm(id account.Identity, address, sealed string) (string,
 	if err == nil {
 		raw, err = s.box.Open(formPurpose, raw, id.SessionID+" "+address)
 	}
-	if err != nil || len(raw) < 8 || time.Now().Unix() >= int64(binary.BigEndian.Uint64(raw)) {
+	if err != nil || len(raw) < 8 || s.db.Now().Unix() >= int64(binary.BigEndian.Uint64(raw)) {
 		return "", problem.New(problem.Invalid, "this page was open for too long; submit the form again")
 	}
 	return string(raw[8:]), nil

@@ -45,7 +45,7 @@ type Enrolment struct {
 func (s *Service) BeginTOTP(id account.Identity) (Enrolment, error) {
 	secret := make([]byte, totpSecret)
 	rand.Read(secret) // never fails: crypto/rand ends the program instead
-	plain := binary.BigEndian.AppendUint64(secret, uint64(time.Now().Add(enrolmentLife).Unix()))
+	plain := binary.BigEndian.AppendUint64(secret, uint64(s.db.Now().Add(enrolmentLife).Unix()))
 	sealed := base64.RawURLEncoding.EncodeToString(s.box.Seal(enrolPurpose, plain, id.UserID+"/"+id.SessionID))
 	return newEnrolment(secret, id.User.Email, sealed)
 }
@@ -87,7 +87,7 @@ func (s *Service) openEnrolment(id account.Identity, sealed string) ([]byte, err
 	if err == nil {
 		raw, err = s.box.Open(enrolPurpose, raw, id.UserID+"/"+id.SessionID)
 	}
-	if err != nil || len(raw) != totpSecret+8 || time.Now().Unix() >= int64(binary.BigEndian.Uint64(raw[totpSecret:])) {
+	if err != nil || len(raw) != totpSecret+8 || s.db.Now().Unix() >= int64(binary.BigEndian.Uint64(raw[totpSecret:])) {
 		return nil, problem.New(problem.Invalid, "this set-up has expired or belongs to another session; start again")
 	}
 	return raw[:totpSecret:totpSecret], nil
@@ -104,7 +104,7 @@ func (s *Service) EnableTOTP(ctx context.Context, id account.Identity, sealed, c
 	if err := s.allow(ctx, id.User); err != nil {
 		return nil, err
 	}
-	step, ok, err := matchingStep(secret, code, time.Now())
+	step, ok, err := matchingStep(secret, code, s.db.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +202,7 @@ func (s *Service) verifyTOTP(ctx context.Context, userID, code string) (step int
 	if err != nil {
 		return 0, fmt.Errorf("open totp secret of user %s: %w", userID, err)
 	}
-	step, ok, err := matchingStep(secret, code, time.Now())
+	step, ok, err := matchingStep(secret, code, s.db.Now())
 	if err == nil && !ok {
 		err = errWrongCode()
 	}

@@ -47,6 +47,9 @@ type Config struct {
 	// Transport sends requests to the provider; nil: dial, through HTTPS_PROXY if set.
 	Transport http.RoundTripper
 	Logger    *slog.Logger // nil: no log
+
+	// Now returns the time at which ID tokens must be valid; nil: by the process's clock.
+	Now func() time.Time
 }
 
 // Provider is an identity provider as configured for one client. It is safe for
@@ -56,6 +59,7 @@ type Provider struct {
 	client *http.Client
 	oauth  oauth2.Config // without the endpoint
 	log    *slog.Logger
+	now    func() time.Time // nil: by the process's clock
 
 	discovery  singleflight.Group
 	discovered atomic.Pointer[metadata] // nil until a discovery succeeds
@@ -82,6 +86,7 @@ func New(c Config) (*Provider, error) {
 	}
 	return &Provider{
 		issuer: c.Issuer,
+		now:    c.Now,
 		client: &http.Client{
 			Transport:     boundedTransport{c.Transport},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -279,7 +284,7 @@ func (p *Provider) Exchange(ctx context.Context, code, issuer string, s account.
 // some providers send them.
 func (p *Provider) verify(ctx context.Context, m *metadata, raw, accessToken, nonce string) (subject string, who claims, err error) {
 	keys := &keySet{remote: m.keys}
-	verifier := oidc.NewVerifier(p.issuer, keys, &oidc.Config{ClientID: p.oauth.ClientID, SupportedSigningAlgs: m.algorithms})
+	verifier := oidc.NewVerifier(p.issuer, keys, &oidc.Config{ClientID: p.oauth.ClientID, SupportedSigningAlgs: m.algorithms, Now: p.now})
 	token, err := verifier.Verify(ctx, raw)
 	switch {
 	case keys.fault != nil:

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"sync"
 	"testing"
@@ -26,18 +27,29 @@ func Address(t testing.TB) string {
 type Process struct {
 	cmd    *exec.Cmd
 	output lockedBuffer
+	ended  chan struct{} // closed at the end of the process
 }
 
 // Start runs a command that serves at url, and returns when it is ready.
 func Start(t testing.TB, cmd *exec.Cmd, url string) *Process {
 	t.Helper()
-	p := &Process{cmd: cmd}
+	return StartUntil(t, cmd, url+"/readyz")
+}
+
+// StartUntil runs a command, and returns when url answers 200.
+func StartUntil(t testing.TB, cmd *exec.Cmd, url string) *Process {
+	t.Helper()
+	p := &Process{cmd: cmd, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	go func() {
+		cmd.Wait()
+		close(p.ended)
+	}()
 	for range Poll(t, 30*time.Second) {
-		resp, err := http.Get(url + "/readyz")
+		resp, err := http.Get(url)
 		if err != nil {
 			continue
 		}
@@ -55,8 +67,22 @@ func Start(t testing.TB, cmd *exec.Cmd, url string) *Process {
 // second time.
 func (p *Process) Kill() {
 	p.cmd.Process.Kill()
-	p.cmd.Wait()
+	<-p.ended
 }
+
+// Stop asks the process to end, and reports whether it did within limit.
+func (p *Process) Stop(limit time.Duration) bool {
+	p.cmd.Process.Signal(os.Interrupt)
+	select {
+	case <-p.ended:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// Ended returns a channel that is closed when the process has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // Output returns the last 8000 bytes that the process printed.
 func (p *Process) Output() string { return p.output.last(8000) }
