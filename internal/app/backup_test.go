@@ -58,14 +58,14 @@ func oddValues(table db.Table, n int, odd any) map[string]any {
 		case c.Type == db.TextType && isText && c.Nullable:
 			values[c.Name] = ""
 		}
-		switch odd.(type) {
+		switch odd := odd.(type) {
 		case float64:
 			if c.Type == db.FloatType {
 				values[c.Name] = odd
 			}
 		case []byte:
 			if c.Type == db.BytesType {
-				values[c.Name] = append([]byte(table.Name), odd.([]byte)...)
+				values[c.Name] = append([]byte(table.Name), odd...)
 			}
 		case bool:
 			if c.Type == db.BooleanType {

@@ -58,7 +58,7 @@ func insertInto(t *testing.T, d *db.DB, table db.Table, n int, values map[string
 			case db.BooleanType:
 				v = false
 			case db.BytesType:
-				v = []byte(fmt.Sprint(table.Name, n))
+				v = fmt.Append(nil, table.Name, n)
 			default:
 				v = fmt.Sprint(table.Name, n)
 			}
