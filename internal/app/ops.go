@@ -62,7 +62,7 @@ func copiedDatabases(open [3]*db.DB) []ops.Database {
 // Verify checks what must hold of all stored records, and calls fn with each result. With
 // content it also reads every file.
 func (a *App) Verify(ctx context.Context, content bool, fn func(ops.Check) error) error {
-	store := a.blobs.(blob.Archive)
+	store := a.files.(blob.Archive)
 	logs := a.AuditLogs()
 	for i, d := range a.opsDatabases() {
 		if err := d.Verify(ctx, fn); err != nil {

@@ -158,7 +158,7 @@ func TestVerifyFiles(t *testing.T) {
 	}
 	overwriteBlob(t, a, put("short").Key, "shor")
 	overwriteBlob(t, a, put("altered").Key, "alterex")
-	store := a.blobs.(blob.Archive)
+	store := a.files.(blob.Archive)
 	for content, want := range map[bool]int64{false: 2, true: 3} {
 		c, err := d.VerifyFiles(context.Background(), store, content)
 		if err != nil || c.Records != 4 || c.Broken != want {

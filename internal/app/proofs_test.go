@@ -20,6 +20,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel/sms"
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -157,6 +158,7 @@ func TestTexter(t *testing.T) {
 	if a := (&App{}).smsSender(nil); a != nil {
 		t.Error("without an account there is something that texts")
 	}
+	database := dbtest.New(t)
 	const taken = `{"sid":"SM1","status":"queued"}`
 	for _, tt := range []struct {
 		name   string
@@ -190,7 +192,7 @@ func TestTexter(t *testing.T) {
 			}
 			return &http.Response{StatusCode: tt.status, Header: http.Header{"Location": {"https://evil.example"}}, Body: io.NopCloser(strings.NewReader(tt.body))}, nil
 		})
-		a := &App{adapters: []channel.Adapter{sms.New(sms.Config{APIURL: "https://provider.example"})}}
+		a := &App{DB: database, adapters: []channel.Adapter{sms.New(sms.Config{APIURL: "https://provider.example"})}}
 		a.config.TextAccount = TextAccount{SID: "AC0operator", Token: "hush", From: "+14155550199"}
 		err := a.smsSender(providers)(t.Context(), "+14155550100", channel.ProofText("12345678"))
 		got := ""

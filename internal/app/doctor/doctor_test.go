@@ -196,7 +196,10 @@ func TestStored(t *testing.T) {
 	change("CREATE VIEW audit_heads AS SELECT * FROM hidden")
 	want(t, "a view in place of the audit log", DatabaseHealth(t.Context(), of(d, nil)), Fail, `the view "audit_heads"`)
 	change("INSERT INTO schema_migrations (version, name, applied_at) VALUES (9999, 'later', 0)")
-	want(t, "newer", DatabaseHealth(t.Context(), of(d, nil)), Fail, "Upgrade this program")
+	want(t, "newer", DatabaseHealth(t.Context(), of(d, nil)), Warn, "upgrade this program")
+	change("INSERT INTO schema_floor (id, version) VALUES (2, 9999)")
+	want(t, "contracted", DatabaseHealth(t.Context(), of(d, nil)), Fail, "Upgrade this program")
+	change("DELETE FROM schema_floor WHERE version = 9999")
 	change("DELETE FROM schema_migrations WHERE version > 1")
 	want(t, "older", DatabaseHealth(t.Context(), of(d, nil)), Warn, "kickstand migrate")
 	if err := d.Close(); err != nil {
