@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	_ "modernc.org/sqlite" // the driver of the ceilings
+
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 

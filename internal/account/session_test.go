@@ -484,7 +484,7 @@ func TestNothingSecretIsStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		columns, err := rows.Columns()
+		columns := rows.Columns()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -639,7 +639,7 @@ func dump(t *testing.T, d *db.DB, table string) string {
 		t.Fatal(err)
 	}
 	defer rows.Close()
-	names, err := rows.Columns()
+	names := rows.Columns()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -447,7 +447,7 @@ func (r *running) search(needles []string, except string) map[string][]string {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		columns, err := rows.Columns()
+		columns := rows.Columns()
 		if err != nil {
 			r.t.Fatal(err)
 		}

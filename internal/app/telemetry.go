@@ -161,10 +161,10 @@ func (f *figures) Collect(out chan<- prometheus.Metric) {
 	for i, d := range []*db.DB{f.app.DB, f.app.Fleet.DB, f.app.Sandbox.DB} {
 		name, s := databases[i].name, d.Stats()
 		gauge(f.conns, float64(s.InUse), name, "in_use")
-		gauge(f.conns, float64(s.Idle), name, "idle")
-		gauge(f.maxConns, float64(s.MaxOpenConnections), name)
-		counter(f.waits, float64(s.WaitCount), name)
-		counter(f.waited, s.WaitDuration.Seconds(), name)
+		gauge(f.conns, float64(s.Open-s.InUse), name, "idle")
+		gauge(f.maxConns, float64(s.Limit), name)
+		counter(f.waits, float64(s.Waits), name)
+		counter(f.waited, s.Wait.Seconds(), name)
 		if skew, ok := d.ClockSkew(); ok {
 			gauge(f.skew, skew.Seconds(), name)
 		}

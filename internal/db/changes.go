@@ -2,11 +2,12 @@ package db
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/puddle/v2"
 )
 
 // remoteCommitDelay bounds the delay until a commit of another process is noticed.
@@ -48,9 +49,9 @@ type commits struct {
 	local atomic.Int64 // of this process
 
 	mu     sync.Mutex
-	conn   *sql.Conn // sees commits of other processes
-	nth    int64     // number of such connections so far; each counts differently
-	remote int64     // commits of other processes, as of at
+	conn   *puddle.Resource[*sqliteConn] // sees commits of other processes
+	nth    int64                         // number of such connections so far; each counts differently
+	remote int64                         // commits of other processes, as of at
 	at     time.Time
 }
 
@@ -65,7 +66,7 @@ func (c *commits) version(ctx context.Context, d *DB) (version, error) {
 		return version{}, errClosed
 	}
 	if c.conn == nil {
-		conn, err := d.pool.Conn(ctx)
+		conn, err := d.readers.acquire(ctx)
 		if err != nil {
 			return version{}, fmt.Errorf("connect to watch commits: %w", err)
 		}
@@ -73,7 +74,12 @@ func (c *commits) version(ctx context.Context, d *DB) (version, error) {
 		c.nth++
 	}
 	var number int64
-	if err := c.conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&number); err != nil {
+	s, err := c.conn.Value().query(context.WithoutCancel(ctx), "PRAGMA data_version", nil)
+	if err == nil {
+		s.next()
+		err = firstError(s.scan([]any{&number}), s.close())
+	}
+	if err != nil {
 		c.release()
 		return version{}, fmt.Errorf("read data_version: %w", err)
 	}
@@ -81,10 +87,10 @@ func (c *commits) version(ctx context.Context, d *DB) (version, error) {
 	return version{ours, c.remote}, nil
 }
 
-// release returns the connection to the pool. c.mu is held.
+// release closes the connection. c.mu is held.
 func (c *commits) release() {
 	if c.conn != nil {
-		c.conn.Close() // the pool checks whether it still works
+		c.conn.Destroy()
 		c.conn = nil
 	}
 }

@@ -2,8 +2,6 @@ package db
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strconv"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -79,15 +76,14 @@ func (d *DB) MeasureClock(ctx context.Context) error {
 }
 
 func (d *DB) readClock(ctx context.Context) error {
-	conn, err := d.pool.Conn(ctx)
+	r, err := d.acquirePostgres(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	return conn.Raw(func(c any) error {
-		_, err := c.(*postgresConn).readClock(ctx, selectClock)
-		return err
-	})
+	c := r.Value()
+	_, err = c.readClock(ctx, selectClock)
+	d.connections.release(r, c.IsClosed())
+	return err
 }
 
 // maxDrift is the assumed drift of monotonic clocks: 200 ppm, more than hardware has.
@@ -156,65 +152,15 @@ func (c *localClock) now() time.Time {
 // selectClock reads the server's clock in microseconds since 1970.
 const selectClock = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
-// beginKey is the key of a *time.Time in the context of a beginning transaction, which is set
-// to its time.
-type beginKey struct{}
-
-// beginTx begins a transaction of the pool, and returns its time.
-func (d *DB) beginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, time.Time, error) {
-	if d.server == nil {
-		tx, err := d.pool.BeginTx(ctx, opts)
-		return tx, d.Now(), err
-	}
-	var now time.Time
-	tx, err := d.pool.BeginTx(context.WithValue(ctx, beginKey{}, &now), opts)
-	return tx, now, err
-}
-
-// BeginTx implements [driver.ConnBeginTx].
-func (c *postgresConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	if c.Conn.Conn().IsClosed() {
-		return nil, driver.ErrBadConn
-	}
-	begin := "begin"
-	switch sql.IsolationLevel(opts.Isolation) {
-	case sql.LevelDefault:
-	case sql.LevelRepeatableRead:
-		begin += " isolation level repeatable read"
-	default:
-		return nil, fmt.Errorf("unsupported isolation: %v", opts.Isolation)
-	}
-	if opts.ReadOnly {
-		begin += " read only"
-	}
-	if c.connector.pooled.Load() {
-		begin += c.connector.local
-	}
-	now, err := c.readClock(ctx, begin+"; "+selectClock)
-	if err != nil {
-		lost := c.Conn.Conn().IsClosed() && ctx.Err() == nil && !isContext(err)
-		c.close()
-		if lost { // nothing has begun: database/sql takes another connection
-			return nil, driver.ErrBadConn
-		}
-		return nil, err
-	}
-	if into, ok := ctx.Value(beginKey{}).(*time.Time); ok {
-		*into = now
-	}
-	return postgresTx{ctx, c}, nil
-}
-
 // readClock runs statements by the simple protocol, under the guard. The last one is
 // [selectClock].
 func (c *postgresConn) readClock(ctx context.Context, statements string) (time.Time, error) {
-	pg := c.Conn.Conn()
 	trace := tracer{c.guard, c.connector}
-	limited := trace.TraceQueryStart(ctx, pg, pgx.TraceQueryStartData{SQL: statements})
+	limited := trace.TraceQueryStart(ctx, c.Conn, pgx.TraceQueryStartData{SQL: statements})
 	before := time.Now()
-	results, err := pg.PgConn().Exec(limited, statements).ReadAll()
+	results, err := c.PgConn().Exec(limited, statements).ReadAll()
 	after := time.Now()
-	trace.TraceQueryEnd(limited, pg, pgx.TraceQueryEndData{Err: err})
+	trace.TraceQueryEnd(limited, c.Conn, pgx.TraceQueryEndData{Err: err})
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -229,45 +175,4 @@ func (c *postgresConn) readClock(ctx context.Context, statements string) (time.T
 	now := time.UnixMicro(micros).UTC()
 	c.clock.note(before, now, after)
 	return now, nil
-}
-
-// close closes the connection without waiting for the server.
-func (c *postgresConn) close() {
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	c.Conn.Conn().Close(ended)
-}
-
-// postgresTx is a transaction that [postgresConn.BeginTx] has begun.
-type postgresTx struct {
-	ctx context.Context
-	c   *postgresConn
-}
-
-// Commit implements [driver.Tx].
-func (t postgresTx) Commit() error {
-	pg := t.c.Conn.Conn()
-	delete(pg.PgConn().CustomData(), warningKey)
-	var tag pgconn.CommandTag
-	tag, err := pg.Exec(t.ctx, "commit")
-	switch warning, warned := pg.PgConn().CustomData()[warningKey]; {
-	case err == nil && warned:
-		// A synchronous standby did not confirm in time. If the primary fails now, the
-		// transaction is lost.
-		return fmt.Errorf("%w: %s", errNotReplicated, warning)
-	case err != nil && pg.PgConn().TxStatus() != 'I':
-		t.c.close()
-	case err == nil && tag.String() == "ROLLBACK":
-		return pgx.ErrTxCommitRollback
-	}
-	return err
-}
-
-// Rollback implements [driver.Tx].
-func (t postgresTx) Rollback() error {
-	_, err := t.c.Conn.Conn().Exec(t.ctx, "rollback")
-	if err != nil {
-		t.c.close()
-	}
-	return err
 }

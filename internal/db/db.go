@@ -57,7 +57,7 @@ import (
 const idleReader = 15 * time.Second
 
 // ErrNoRows is the error of a single-row scan without a row.
-var ErrNoRows = sql.ErrNoRows
+var ErrNoRows = sql.ErrNoRows // so that code of the standard library knows it
 
 // DB is an open database. It is safe for concurrent use.
 type DB struct {
@@ -66,16 +66,22 @@ type DB struct {
 	log    *slog.Logger
 	// namespace is the PostgreSQL schema; empty: the server's default.
 	namespace string
-	pool      *sql.DB // PostgreSQL: all connections; SQLite: read-only connections
-	writer    *writer // SQLite only
 	wall      func() time.Time
 	local     *localClock
-	server    *serverClock // PostgreSQL only
-	connector *connector   // PostgreSQL only
-	direct    *connector   // PostgreSQL without a pooler; nil: not configured
-	commits   commits      // SQLite only
-	simulator Simulator    // nil but in simulations
-	observer  *Observer    // nil: none
+
+	// SQLite only.
+	readers *pool[*sqliteConn]
+	writer  *writer
+
+	// PostgreSQL only.
+	connections *pool[*postgresConn]
+	server      *serverClock
+	connector   *connector
+	direct      *connector // without a pooler; nil: not configured
+
+	commits   commits   // SQLite only
+	simulator Simulator // nil but in simulations
+	observer  *Observer // nil: none
 	trouble   *loop.Trouble
 
 	bulkReads chan struct{} // holds one value per running ReadBulk
@@ -167,14 +173,19 @@ func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 	//
 	// They read the file by mmap, as far as SQLite maps it, which saves a system call and a
 	// copy per page. Mapped pages belong to the system's cache, not to the process.
-	d.pool, err = openSQLitePool(sqliteDSN(abs, "query_only(1)", "mmap_size(2147418112)")+"&mode=rw", l)
-	if err != nil {
-		d.writer.close()
-		return fmt.Errorf("open database %s for reading: %w", abs, err)
-	}
-	d.pool.SetMaxOpenConns(max(4, 2*runtime.NumCPU()) + maxBulkReads + 1) // one detects commits
-	d.pool.SetMaxIdleConns(max(4, 2*runtime.NumCPU()))
-	d.pool.SetConnMaxIdleTime(idleReader)
+	const pragmas = "PRAGMA query_only = 1; PRAGMA mmap_size = 2147418112"
+	most := max(4, 2*runtime.NumCPU()) + maxBulkReads + 1 // one detects commits
+	d.readers = newPool(most, idleReader, func(ctx context.Context) (*sqliteConn, error) {
+		c, err := openSQLiteConn(ctx, abs, 0, pragmas, l)
+		if err != nil {
+			return nil, fmt.Errorf("open database %s for reading: %w", abs, err)
+		}
+		return c, nil
+	}, func(c *sqliteConn) {
+		if err := c.close(); err != nil {
+			d.log.Warn("closing a connection", "error", err)
+		}
+	})
 	return nil
 }
 
@@ -190,12 +201,13 @@ func (d *DB) Close() error {
 	}
 	// The writer closes last: the last connection checkpoints the write-ahead log into the
 	// file, which read-only connections cannot.
-	d.commits.close()
-	err := d.pool.Close()
-	if d.writer != nil {
-		err = errors.Join(err, d.writer.close())
+	if d.engine == postgresEngine {
+		d.connections.Close()
+		return nil
 	}
-	return err
+	d.commits.close()
+	d.readers.Close()
+	return d.writer.close()
 }
 
 func (d *DB) close() (first bool) {
@@ -254,8 +266,8 @@ func (d *DB) Ping(ctx context.Context) error {
 // Querier runs reading statements: a [*DB] (each statement on its own) or a [*Tx]. Rows must be
 // read to the end or closed before the next statement of the same Tx, as [All] and [One] do.
 type Querier interface {
-	Query(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRow(ctx context.Context, query string, args ...any) *sql.Row
+	Query(ctx context.Context, query string, args ...any) (*Rows, error)
+	QueryRow(ctx context.Context, query string, args ...any) Row
 }
 
 var (
@@ -264,7 +276,7 @@ var (
 )
 
 // Query runs one reading statement outside of any transaction.
-func (d *DB) Query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+func (d *DB) Query(ctx context.Context, query string, args ...any) (*Rows, error) {
 	if err := d.fence(); err != nil {
 		return nil, err
 	}
@@ -274,32 +286,41 @@ func (d *DB) Query(ctx context.Context, query string, args ...any) (*sql.Rows, e
 		}
 	}
 	defer d.observe("query", time.Now())
-	rows, err := d.pool.QueryContext(ctx, query, args...)
+	var rows *Rows
+	var err error
+	if d.engine == sqliteEngine {
+		rows, err = d.querySQLite(ctx, query, args)
+	} else {
+		rows, err = d.queryPostgres(ctx, query, args)
+	}
 	return rows, d.classify(ctx, err)
+}
+
+func (d *DB) querySQLite(ctx context.Context, query string, args []any) (*Rows, error) {
+	r, err := d.readers.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.Value().query(ctx, query, args)
+	if err != nil {
+		d.readers.release(r, false)
+		return nil, err
+	}
+	return newRows(s, func(err error) error {
+		d.readers.release(r, false)
+		return d.classify(ctx, err)
+	}), nil
 }
 
 // QueryRow runs one reading statement outside of any transaction. Errors come
 // from Scan.
-func (d *DB) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
-	if err := d.fence(); err != nil {
-		return errorRow(err)
-	}
-	if d.simulator != nil {
-		if err := d.simulator.Read(ctx); err != nil {
-			return errorRow(err)
-		}
-	}
-	defer d.observe("query", time.Now())
-	row := d.pool.QueryRowContext(ctx, query, args...)
-	if err := row.Err(); err != nil {
-		return errorRow(d.classify(ctx, err))
-	}
-	return row
+func (d *DB) QueryRow(ctx context.Context, query string, args ...any) Row {
+	return firstOf(d.Query(ctx, query, args...))
 }
 
 // Lookup is [DB.QueryRow] for a row found by its key. On SQLite such a read is faster than
 // watching ctx, so ctx is checked only before.
-func (d *DB) Lookup(ctx context.Context, query string, args ...any) *sql.Row {
+func (d *DB) Lookup(ctx context.Context, query string, args ...any) Row {
 	if d.engine == sqliteEngine && ctx.Err() == nil {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -317,23 +338,58 @@ func (d *DB) Read(ctx context.Context, fn func(tx *Tx) error) error {
 		}
 	}
 	defer d.observe("read", time.Now())
-	opts := &sql.TxOptions{ReadOnly: true}
-	if d.engine == postgresEngine {
-		opts.Isolation = sql.LevelRepeatableRead
+	if d.engine == sqliteEngine {
+		return d.classify(ctx, d.readSQLite(ctx, fn))
 	}
-	sqlTx, now, err := d.beginTx(ctx, opts)
+	return d.classify(ctx, d.readPostgres(ctx, fn))
+}
+
+func (d *DB) readSQLite(ctx context.Context, fn func(tx *Tx) error) (err error) {
+	r, err := d.readers.acquire(ctx)
 	if err != nil {
-		return d.classify(ctx, err)
+		return err
 	}
-	defer sqlTx.Rollback()
-	tx := &Tx{Now: now, engine: d.engine, namespace: d.namespace, conn: poolTx{sqlTx}}
-	if err = tx.setLongTimeouts(ctx); err == nil {
-		err = fn(tx)
+	c := r.Value()
+	defer func() {
+		broken := false
+		if !c.AutocommitEnabled() {
+			_, failed := c.exec("ROLLBACK", nil)
+			broken = failed != nil
+		}
+		d.readers.release(r, broken)
+	}()
+	if _, err := c.exec("BEGIN", nil); err != nil {
+		return err
 	}
+	tx := &Tx{Now: d.Now(), engine: sqliteEngine, session: reader{c}}
+	defer tx.end() // also after a panic
+	err = fn(tx)
 	if failed := tx.end(); err == nil {
 		err = failed
 	}
-	return d.classify(ctx, err)
+	return err
+}
+
+// reader is the [session] of a transaction that reads from SQLite.
+type reader struct{ *sqliteConn }
+
+func (r reader) usable() error { return nil }
+
+func (r reader) exec(_ context.Context, query string, args []any) (int64, error) {
+	return r.sqliteConn.exec(query, args)
+}
+
+func (r reader) queue(_ context.Context, query string, args []any) error {
+	_, err := r.sqliteConn.exec(query, args)
+	return err
+}
+
+func (r reader) query(ctx context.Context, query string, args []any) (cursor, error) {
+	s, err := r.sqliteConn.query(ctx, query, args)
+	if err != nil { // not an interface with a nil pointer
+		return nil, err
+	}
+	return s, nil
 }
 
 // Bounds of [DB.ReadBulk].
@@ -435,17 +491,10 @@ func All[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query
 		}
 		out = append(out, v)
 	}
-	err = rows.Err()
-	if d, ok := q.(*DB); ok {
-		err = d.classify(ctx, err)
-	}
-	return out, err
+	return out, rows.Err()
 }
 
 // One runs query and scans its single row; the error is [ErrNoRows] without a row.
 func One[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query string, args ...any) (T, error) {
 	return scan(q.QueryRow(ctx, query, args...))
 }
-
-// Row is the argument of a scan function: *sql.Row or *sql.Rows.
-type Row interface{ Scan(dest ...any) error }

@@ -1,8 +1,6 @@
 package db
 
 import (
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"io"
 	"net"
@@ -10,8 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
+	"zombiezen.com/go/sqlite"
 )
 
 var (
@@ -71,9 +68,9 @@ func IsUnique(err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code == "23505"
 	}
-	if e, ok := errors.AsType[*sqlite.Error](err); ok {
-		return e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY ||
-			e.Code() == sqlite3.SQLITE_CONSTRAINT_ROWID
+	switch sqliteCode(err) {
+	case sqlite.ResultConstraintUnique, sqlite.ResultConstraintPrimaryKey, sqlite.ResultConstraintRowID:
+		return true
 	}
 	return false
 }
@@ -94,14 +91,10 @@ func isLockTimeout(err error) bool {
 // isUnavailable reports whether err is a failure of the store rather than of the statement:
 // disk full or missing, lock timeout, server lost.
 func isUnavailable(err error) bool {
-	if e, ok := errors.AsType[*sqlite.Error](err); ok {
-		switch e.Code() & 0xff {
-		case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY,
-			sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
-			sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_PERM:
-			return true
-		}
-		return false
+	switch sqliteCode(err).ToPrimary() {
+	case sqlite.ResultFull, sqlite.ResultIOErr, sqlite.ResultReadOnly, sqlite.ResultBusy, sqlite.ResultLocked, sqlite.ResultCantOpen,
+		sqlite.ResultCorrupt, sqlite.ResultNotADB, sqlite.ResultNoMem, sqlite.ResultProtocol, sqlite.ResultPerm:
+		return true
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch class := e.Code[:min(2, len(e.Code))]; class {
@@ -120,9 +113,9 @@ func isUnavailable(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok && !isContext(err) {
 		return true
 	}
-	return errors.Is(err, errClosed) || errors.Is(err, errMoved) || errors.Is(err, errLost) || errors.Is(err, errHangs) || errors.Is(err, errSlow) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
+	return errors.Is(err, errClosed) || errors.Is(err, errMoved) || errors.Is(err, errLost) || errors.Is(err, errHangs) || errors.Is(err, errSlow) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
-		strings.Contains(err.Error(), "sql: database is closed") || strings.Contains(err.Error(), "conn closed")
+		strings.Contains(err.Error(), "conn closed")
 }
 
 // errNotReplicated means that a transaction was committed but a synchronous standby did not
@@ -131,9 +124,8 @@ var errNotReplicated = errors.New("the standby server did not confirm the transa
 
 // isCorrupt reports whether err means a damaged table or index.
 func isCorrupt(err error) bool {
-	if e, ok := errors.AsType[*sqlite.Error](err); ok {
-		code := e.Code() & 0xff
-		return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB
+	if code := sqliteCode(err).ToPrimary(); code == sqlite.ResultCorrupt || code == sqlite.ResultNotADB {
+		return true
 	}
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (e.Code == "XX001" || e.Code == "XX002")

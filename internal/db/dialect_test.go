@@ -70,9 +70,7 @@ func TestStoreFailed(t *testing.T) {
 		{pg("XX001"), true},  // data_corrupted
 		{pg(""), false},
 		{&net.OpError{Op: "dial", Err: errors.New("refused")}, true},
-		{sql.ErrConnDone, true},
 		{io.ErrUnexpectedEOF, true},
-		{errors.New("sql: database is closed"), true},
 	} {
 		if got := db.StoreFailed(fmt.Errorf("wrapped: %w", test.err)); got != test.want {
 			t.Errorf("%v: got %v, want %v", test.err, got, test.want)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"zombiezen.com/go/sqlite"
 )
 
 // Exists reports whether the database at rawURL has been migrated, to any version. It changes
@@ -38,14 +40,19 @@ func sqliteExists(ctx context.Context, path string) (bool, error) {
 		return false, fmt.Errorf("database path: %w", err)
 	}
 	// Without the settings of a working connection, which would change the file.
-	pool, err := openSQLitePool(sqliteFile(abs)+"?mode=rw&_pragma=busy_timeout(10000)", defaultLimits)
+	conn, err := sqlite.OpenConn(abs, sqlite.OpenReadWrite)
 	if err != nil {
 		return false, fmt.Errorf("open database %s: %w", abs, err)
 	}
-	defer pool.Close()
+	conn.SetBusyTimeout(busyTimeout)
+	c := &sqliteConn{Conn: conn, limits: defaultLimits, stmts: make(map[string]*sqliteStmt)}
 	var ours bool
-	err = pool.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations')").Scan(&ours)
-	if err != nil {
+	rows, err := c.query(ctx, "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations')", nil)
+	if err == nil {
+		rows.next()
+		err = firstError(rows.scan([]any{&ours}), rows.close())
+	}
+	if err = errors.Join(err, c.close()); err != nil {
 		return false, fmt.Errorf("look for tables in %s: %w", abs, err)
 	}
 	return ours, nil

@@ -2,10 +2,7 @@ package db
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
-
-	"modernc.org/sqlite"
 )
 
 // Internals for the tests of this package.
@@ -35,24 +32,20 @@ func Closing(d *DB) bool {
 	}
 }
 
-// Commits returns a counter of the commits of SQLite's writer from now on.
-func Commits(d *DB) *atomic.Int64 {
-	var n atomic.Int64
-	must(d.Write(context.Background(), func(*Tx) error { // where the connection may be used
-		d.writer.raw.driverConn.(sqlite.HookRegisterer).RegisterCommitHook(func() int32 {
-			n.Add(1)
-			return 0
-		})
-		return nil
-	}))
-	n.Store(0)
-	return &n
+// CommitCounter counts the commits of SQLite's writer from now on.
+type CommitCounter struct {
+	d     *DB
+	begun int64
 }
+
+func Commits(d *DB) CommitCounter { return CommitCounter{d, d.commits.local.Load()} }
+
+func (c CommitCounter) Load() int64 { return c.d.commits.local.Load() - c.begun }
 
 // Compiled returns the number of statements cached by SQLite's writer.
 func Compiled(d *DB) (n int) {
 	must(d.Write(context.Background(), func(*Tx) error {
-		n = len(d.writer.raw.stmts)
+		n = len(d.writer.conn.stmts)
 		return nil
 	}))
 	return n

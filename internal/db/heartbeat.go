@@ -6,8 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
+	"zombiezen.com/go/sqlite"
 
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
@@ -54,17 +53,15 @@ func FailureReason(err error) string {
 	case errors.Is(err, pgconn.ErrReadOnlyConnection):
 		return "it can only be read"
 	}
-	if e, ok := errors.AsType[*sqlite.Error](err); ok {
-		switch e.Code() & 0xff {
-		case sqlite3.SQLITE_FULL:
-			return "the disk is full"
-		case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
-			return "it can only be read"
-		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-			return "another program holds its lock"
-		case sqlite3.SQLITE_IOERR:
-			return "the disk fails"
-		}
+	switch sqliteCode(err).ToPrimary() {
+	case sqlite.ResultFull:
+		return "the disk is full"
+	case sqlite.ResultReadOnly, sqlite.ResultPerm, sqlite.ResultCantOpen:
+		return "it can only be read"
+	case sqlite.ResultBusy, sqlite.ResultLocked:
+		return "another program holds its lock"
+	case sqlite.ResultIOErr:
+		return "the disk fails"
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {

@@ -245,11 +245,10 @@ func (d *DB) fence() error {
 // script runs several statements at once, unprepared.
 func (tx *Tx) script(ctx context.Context, text string) error {
 	var err error
-	switch c := tx.conn.(type) {
-	case poolTx:
-		_, err = c.tx.ExecContext(ctx, text, pgx.QueryExecModeSimpleProtocol)
-	case *writer:
-		_, err = c.raw.driverConn.ExecContext(context.WithoutCancel(ctx), text, nil)
+	if c, ok := tx.session.(*postgresConn); ok {
+		_, err = c.exec(ctx, text, []any{pgx.QueryExecModeSimpleProtocol})
+	} else {
+		err = tx.session.(*writer).conn.script(text)
 	}
 	return tx.note(err)
 }

@@ -20,8 +20,11 @@ func (d *DB) Notify(ctx context.Context, channel string, payloads []string) erro
 	if d.simulator != nil {
 		return d.simulator.Notify(ctx, channel, payloads)
 	}
-	_, err := d.pool.ExecContext(ctx, "SELECT pg_notify($1, p) FROM unnest($2::text[]) AS p", channel, payloads)
-	return d.classify(ctx, err)
+	rows, err := d.Query(ctx, "SELECT pg_notify($1, p) FROM unnest($2::text[]) AS p", channel, payloads)
+	if err != nil {
+		return err
+	}
+	return rows.Close()
 }
 
 // listenCheck is the interval of checks of a listening connection, and of polling.
@@ -74,39 +77,38 @@ func (d *DB) Listen(ctx context.Context, channel string, hear func(payload strin
 
 func (d *DB) listenOnce(ctx context.Context, channel string, hear func(string)) error {
 	if d.direct != nil {
-		conn, err := d.direct.Connect(ctx)
+		c, err := d.direct.connectAdmitted(ctx)
 		if err != nil {
 			return err
 		}
-		return conn.(*postgresConn).listen(ctx, channel, hear)
+		return c.listen(ctx, channel, hear)
 	}
-	conn, err := d.pool.Conn(ctx)
+	r, err := d.acquirePostgres(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	return conn.Raw(func(c any) error { return c.(*postgresConn).listen(ctx, channel, hear) })
+	defer r.Destroy()
+	return r.Value().listen(ctx, channel, hear)
 }
 
 // listen calls hear for notifications until the connection fails, and closes the connection,
 // which must not return to a pool.
 func (c *postgresConn) listen(ctx context.Context, channel string, hear func(string)) error {
 	defer c.close()
-	pg := c.Conn.Conn()
-	if _, err := pg.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+	if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return err
 	}
 	hear("")
-	for c.IsValid() {
+	for c.valid() {
 		limited, cancel := context.WithTimeout(ctx, listenCheck)
-		n, err := pg.WaitForNotification(limited)
+		n, err := c.WaitForNotification(limited)
 		quiet := limited.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
 		case err == nil:
 			hear(n.Payload)
 		case quiet: // a server may vanish without a word
-			_, err = pg.Exec(ctx, "-- ping", pgx.QueryExecModeSimpleProtocol)
+			_, err = c.Exec(ctx, "-- ping", pgx.QueryExecModeSimpleProtocol)
 		}
 		if err != nil {
 			return err

@@ -2,7 +2,6 @@ package db
 
 import (
 	"context"
-	"database/sql"
 	"time"
 )
 
@@ -30,13 +29,12 @@ func (o *Observer) committed(changes int, start time.Time) {
 	}
 }
 
-// Stats returns figures of the pool: on PostgreSQL of all connections, on SQLite of those that
-// read.
-func (d *DB) Stats() sql.DBStats {
-	if d.pool == nil {
-		return sql.DBStats{}
+// Stats returns figures of the connections.
+func (d *DB) Stats() Stats {
+	if d.engine == postgresEngine {
+		return d.connections.stats()
 	}
-	return d.pool.Stats()
+	return d.readers.stats()
 }
 
 // note logs the begin and the end of an outage of the database.

@@ -3,8 +3,6 @@ package db
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +14,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/puddle/v2"
 )
+
+// idlePostgres is the time after which an unused connection is closed.
+const idlePostgres = 5 * time.Minute
 
 func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 	d.engine = postgresEngine
@@ -36,13 +37,9 @@ func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 		}
 		d.direct = newConnector(direct, o.Namespace, l, d.server)
 	}
-	maxConns := cmp.Or(o.MaxConns, 24)
-	d.pool = sql.OpenDB(d.connector)
-	d.pool.SetMaxOpenConns(maxConns)
-	d.pool.SetMaxIdleConns(maxConns)
-	d.pool.SetConnMaxIdleTime(5 * time.Minute)
+	d.connections = newPool(cmp.Or(o.MaxConns, 24), idlePostgres, d.connector.connectAdmitted, (*postgresConn).close)
 	if err := d.readClock(ctx); err != nil {
-		d.pool.Close()
+		d.connections.Close()
 		return fmt.Errorf("connect to postgres at %s: %w", d.connector.where(), err)
 	}
 	if o.Namespace == "" {
@@ -51,12 +48,12 @@ func (d *DB) openPostgres(ctx context.Context, rawURL string, o Options) error {
 	// Without its search_path, a database would share the tables of another.
 	var got string
 	path := pgx.Identifier{o.Namespace}.Sanitize()
-	err = d.pool.QueryRowContext(ctx, "SELECT current_setting('search_path')").Scan(&got)
+	err = d.QueryRow(ctx, "SELECT current_setting('search_path')").Scan(&got)
 	if err == nil && got != path {
 		err = fmt.Errorf("connections do not keep their search_path: it is %q, not %q", got, path)
 	}
 	if err != nil {
-		d.pool.Close()
+		d.connections.Close()
 		return fmt.Errorf("use a schema of postgres at %s: %w", d.connector.where(), err)
 	}
 	return nil
@@ -101,9 +98,9 @@ type connector struct {
 // host is a server to connect to.
 type host struct {
 	name   string
-	direct driver.Connector
+	direct *pgx.ConnConfig
 	// pooled prepares no statements: a pooler hands each transaction to another session.
-	pooled driver.Connector
+	pooled *pgx.ConnConfig
 }
 
 // errPooled is the result of an attempt to open a session through a pooler.
@@ -130,12 +127,7 @@ func newConnector(cfg *pgx.ConnConfig, namespace string, l limits, clock *server
 		if one.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 			one.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		}
-		reuse := []stdlib.OptionOpenDB{stdlib.OptionShouldPing(c.guard.check), stdlib.OptionResetSession(reset)}
-		c.hosts = append(c.hosts, host{
-			name:   one.Host,
-			direct: stdlib.GetConnector(session, append(reuse, stdlib.OptionAfterConnect(c.begin))...),
-			pooled: stdlib.GetConnector(one, reuse...),
-		})
+		c.hosts = append(c.hosts, host{name: one.Host, direct: session.Copy(), pooled: one.Copy()})
 	}
 	return c
 }
@@ -190,9 +182,6 @@ func (c *connector) begin(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// Driver implements [driver.Connector].
-func (c *connector) Driver() driver.Driver { return c.hosts[0].direct.Driver() }
-
 // where names the hosts, for errors.
 func (c *connector) where() string {
 	var names []string
@@ -202,16 +191,12 @@ func (c *connector) where() string {
 	return strings.Join(names, ", ")
 }
 
-// Connect implements [driver.Connector].
-func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+// connectAdmitted connects, unless the server is known to hang.
+func (c *connector) connectAdmitted(ctx context.Context) (*postgresConn, error) {
 	if !c.guard.admit() {
 		return nil, errHangs
 	}
-	conn, err := c.connect(ctx, c.guard.dial)
-	if conn == nil { // not an interface with a nil pointer
-		return nil, err
-	}
-	return conn, nil
+	return c.connect(ctx, c.guard.dial)
 }
 
 // connect tries each host, for limit at most.
@@ -225,7 +210,7 @@ func (c *connector) connect(ctx context.Context, limit time.Duration) (*postgres
 		conn, err := c.connectTo(ctx, c.hosts[n], limit)
 		if err == nil {
 			c.guard.note(true)
-			return &postgresConn{Conn: conn.(*stdlib.Conn), guard: c.guard, clock: c.clock, connector: c, era: era}, nil
+			return &postgresConn{Conn: conn, guard: c.guard, clock: c.clock, connector: c, era: era}, nil
 		}
 		failed = append(failed, err)
 		if ctx.Err() != nil {
@@ -241,11 +226,14 @@ func (c *connector) connect(ctx context.Context, limit time.Duration) (*postgres
 }
 
 // connectTo connects to a host, directly or through its pooler.
-func (c *connector) connectTo(ctx context.Context, h host, limit time.Duration) (driver.Conn, error) {
+func (c *connector) connectTo(ctx context.Context, h host, limit time.Duration) (*pgx.Conn, error) {
 	limited, cancel := context.WithTimeout(context.WithValue(ctx, connectKey{}, true), limit)
 	defer cancel()
 	if !c.pooled.Load() {
-		conn, err := h.direct.Connect(limited)
+		conn, err := pgx.ConnectConfig(limited, h.direct)
+		if err == nil {
+			err = c.begin(limited, conn)
+		}
 		if err == nil {
 			return conn, nil
 		}
@@ -254,7 +242,7 @@ func (c *connector) connectTo(ctx context.Context, h host, limit time.Duration) 
 		}
 		c.pooled.Store(true)
 	}
-	conn, err := h.pooled.Connect(limited)
+	conn, err := pgx.ConnectConfig(limited, h.pooled)
 	return conn, connectError(ctx, limited, err)
 }
 
@@ -275,9 +263,9 @@ func (c *connector) answers(limit time.Duration) bool {
 	if c.pooled.Load() {
 		way = h.pooled
 	}
-	conn, err := way.Connect(ctx)
+	conn, err := pgx.ConnectConfig(ctx, way)
 	if err == nil {
-		conn.(*stdlib.Conn).Conn().PgConn().Conn().Close()
+		conn.PgConn().Conn().Close()
 	}
 	return ctx.Err() == nil
 }
@@ -307,6 +295,11 @@ func (t tracer) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, data pgx.Trac
 	}
 }
 
+// TraceBatchEnd implements [pgx.BatchTracer].
+func (t tracer) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchEndData) {
+	t.TraceQueryEnd(ctx, conn, pgx.TraceQueryEndData{Err: data.Err})
+}
+
 // serverGone reports whether err means that the server of a connection has stopped, or accepts
 // no writes any more: after a failover other servers do.
 func serverGone(err error) bool {
@@ -330,80 +323,288 @@ func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
 	}
 }
 
-// postgresConn is a connection to PostgreSQL whose transactions begin with a reading of the
-// server's clock, in one round trip.
+// postgresConn is a connection to PostgreSQL. It is used by one goroutine at a time.
 type postgresConn struct {
-	*stdlib.Conn
+	*pgx.Conn
 	guard     *guard
 	clock     *serverClock
 	connector *connector
 	era       int64
+
+	queued *pgx.Batch // statements that wait for the next one; nil: none
 }
 
-// ResetSession implements [driver.SessionResetter].
-func (c *postgresConn) ResetSession(ctx context.Context) error {
-	if !c.IsValid() {
-		return driver.ErrBadConn
+// maxStale bounds the connections that a caller finds to be lost before it gives up.
+const maxStale = 3
+
+// acquirePostgres returns a connection that works, as far as is known.
+func (d *DB) acquirePostgres(ctx context.Context) (*puddle.Resource[*postgresConn], error) {
+	for {
+		r, err := d.connections.acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c := r.Value()
+		if c.valid() && r.IdleDuration() > c.guard.idle {
+			// An unanswered ping closes the connection.
+			_, _ = c.Exec(ctx, "-- ping", pgx.QueryExecModeSimpleProtocol)
+		}
+		if c.valid() {
+			return r, nil
+		}
+		r.Destroy()
 	}
-	return c.Conn.ResetSession(ctx)
 }
 
-// IsValid implements [driver.Validator].
-func (c *postgresConn) IsValid() bool {
-	return c.era == c.connector.era.Load() && !c.Conn.Conn().IsClosed()
+// valid reports whether the connection can be used.
+func (c *postgresConn) valid() bool { return c.era == c.connector.era.Load() && !c.IsClosed() }
+
+// close closes the connection without waiting for the server.
+func (c *postgresConn) close() {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	c.Conn.Close(ended)
+}
+
+// beginPostgres begins a transaction, which reads the server's clock in the same round trip.
+func (d *DB) beginPostgres(ctx context.Context, snapshot bool) (*puddle.Resource[*postgresConn], time.Time, error) {
+	begin := "begin"
+	if snapshot {
+		begin = "begin isolation level repeatable read read only"
+	}
+	for tries := 1; ; tries++ {
+		r, err := d.acquirePostgres(ctx)
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+		c := r.Value()
+		statements := begin
+		if c.connector.pooled.Load() {
+			statements += c.connector.local
+		}
+		now, err := c.readClock(ctx, statements+"; "+selectClock)
+		if err == nil {
+			return r, now, nil
+		}
+		lost := c.IsClosed() && ctx.Err() == nil && !isContext(err)
+		r.Destroy()
+		if !lost || tries == maxStale {
+			return nil, time.Time{}, err
+		}
+	}
+}
+
+func (d *DB) readPostgres(ctx context.Context, fn func(tx *Tx) error) error {
+	r, now, err := d.beginPostgres(ctx, true)
+	if err != nil {
+		return err
+	}
+	c := r.Value()
+	defer func() { d.connections.release(r, c.endTransaction(ctx)) }()
+	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, session: c}
+	defer tx.end() // also after a panic
+	if err = tx.setLongTimeouts(ctx); err == nil {
+		err = fn(tx)
+	}
+	if failed := tx.end(); err == nil {
+		err = failed
+	}
+	return err
+}
+
+// commit commits the transaction, with the statements that are queued.
+func (c *postgresConn) commit(ctx context.Context) error {
+	delete(c.PgConn().CustomData(), warningKey)
+	tag, err := c.execTag(ctx, "commit", nil)
+	switch warning, warned := c.PgConn().CustomData()[warningKey]; {
+	case err == nil && warned:
+		// A synchronous standby did not confirm in time. If the primary fails now, the
+		// transaction is lost.
+		return fmt.Errorf("%w: %s", errNotReplicated, warning)
+	case err == nil && tag.String() == "ROLLBACK":
+		return pgx.ErrTxCommitRollback
+	}
+	return err
+}
+
+// endTransaction rolls a transaction back that was not committed. It reports whether the
+// connection is broken.
+func (c *postgresConn) endTransaction(ctx context.Context) (broken bool) {
+	c.queued = nil
+	if !c.IsClosed() && c.PgConn().TxStatus() != 'I' {
+		if _, err := c.Exec(ctx, "rollback", pgx.QueryExecModeSimpleProtocol); err != nil {
+			c.close()
+		}
+	}
+	return c.IsClosed()
+}
+
+// usable implements [session].
+func (c *postgresConn) usable() error { return nil } // the server checks it
+
+// exec implements [session].
+func (c *postgresConn) exec(ctx context.Context, query string, args []any) (int64, error) {
+	tag, err := c.execTag(ctx, query, args)
+	return tag.RowsAffected(), err
+}
+
+func (c *postgresConn) execTag(ctx context.Context, query string, args []any) (pgconn.CommandTag, error) {
+	results, err := c.flush(ctx, query, args)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	if results == nil {
+		return c.Exec(ctx, query, args...)
+	}
+	tag, err := results.Exec()
+	return tag, cmp.Or(err, results.Close())
+}
+
+// queue implements [session].
+func (c *postgresConn) queue(_ context.Context, query string, args []any) error {
+	if c.queued == nil {
+		c.queued = new(pgx.Batch)
+	}
+	c.queued.Queue(query, args...)
+	return nil
+}
+
+// flush sends the queued statements together with another one, whose result is the next to be
+// read. If none are queued it does nothing and returns nil.
+func (c *postgresConn) flush(ctx context.Context, query string, args []any) (pgx.BatchResults, error) {
+	batch := c.queued
+	if batch == nil {
+		return nil, nil
+	}
+	c.queued = nil
+	batch.Queue(query, args...)
+	results := c.SendBatch(ctx, batch)
+	for _, q := range batch.QueuedQueries[:batch.Len()-1] {
+		if _, err := results.Exec(); err != nil {
+			results.Close()
+			return nil, fmt.Errorf("%s: %w", abbreviate(q.SQL), err)
+		}
+	}
+	return results, nil
+}
+
+// abbreviate returns the begin of a statement, for errors.
+func abbreviate(query string) string {
+	const most = 60
+	query = strings.Join(strings.Fields(query), " ")
+	if len(query) > most {
+		query = query[:most] + "…"
+	}
+	return query
+}
+
+// query implements [session].
+func (c *postgresConn) query(ctx context.Context, query string, args []any) (cursor, error) {
+	results, err := c.flush(ctx, query, args)
+	if err != nil {
+		return nil, err
+	}
+	p := &postgresRows{results: results}
+	if results != nil {
+		p.Rows, err = results.Query()
+	} else {
+		p.Rows, err = c.Query(ctx, query, args...)
+	}
+	if err != nil {
+		if results != nil {
+			results.Close()
+		}
+		return nil, err
+	}
+	// Errors of most statements come with the first row.
+	p.ahead = true
+	if p.first = p.Rows.Next(); !p.first {
+		if err := p.Rows.Err(); err != nil {
+			return nil, cmp.Or(p.close(), err)
+		}
+	}
+	return p, nil
+}
+
+// postgresRows is the [cursor] of a statement.
+type postgresRows struct {
+	pgx.Rows
+	results pgx.BatchResults // that the rows belong to; nil: none
+	ahead   bool             // the first row was read, and next has not returned it
+	first   bool             // there is a first row
+}
+
+func (p *postgresRows) next() bool {
+	if p.ahead {
+		p.ahead = false
+		return p.first
+	}
+	return p.Rows.Next()
+}
+
+func (p *postgresRows) scan(dest []any) error { return p.Rows.Scan(dest...) }
+
+func (p *postgresRows) columns() []string {
+	var names []string
+	for _, f := range p.FieldDescriptions() {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+func (p *postgresRows) close() error {
+	p.Rows.Close()
+	err := p.Rows.Err()
+	if p.results != nil {
+		if closed := p.results.Close(); err == nil {
+			err = closed
+		}
+	}
+	return err
+}
+
+// queryPostgres runs a statement outside of any transaction, on another connection if the first
+// is lost before it has sent the statement.
+func (d *DB) queryPostgres(ctx context.Context, query string, args []any) (*Rows, error) {
+	for tries := 1; ; tries++ {
+		r, err := d.acquirePostgres(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c := r.Value()
+		wraps := c.wraps()
+		if wraps {
+			err = c.control(ctx, "begin"+c.connector.local)
+		}
+		var rows cursor
+		if err == nil {
+			rows, err = c.query(ctx, query, args)
+		}
+		if err != nil {
+			d.connections.release(r, c.endTransaction(ctx))
+			if pgconn.SafeToRetry(err) && ctx.Err() == nil && tries < maxStale {
+				continue
+			}
+			return nil, err
+		}
+		return newRows(rows, func(err error) error {
+			if wraps && err == nil {
+				err = c.control(ctx, "commit")
+			}
+			d.connections.release(r, c.endTransaction(ctx))
+			return d.classify(ctx, err)
+		}), nil
+	}
 }
 
 // wraps reports whether a statement needs a transaction for its search_path: a pooler hands a
 // statement outside of a transaction to any session.
 func (c *postgresConn) wraps() bool {
-	return c.connector.namespace != "" && c.connector.pooled.Load() && c.Conn.Conn().PgConn().TxStatus() == 'I'
-}
-
-// ExecContext implements [driver.ExecerContext].
-func (c *postgresConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if !c.wraps() {
-		return c.Conn.ExecContext(ctx, query, args)
-	}
-	if err := c.control(ctx, "begin"+c.connector.local); err != nil {
-		return nil, err
-	}
-	result, err := c.Conn.ExecContext(ctx, query, args)
-	return result, cmp.Or(err, c.control(ctx, "commit")) // which rolls back after an error
-}
-
-// QueryContext implements [driver.QueryerContext].
-func (c *postgresConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if !c.wraps() {
-		return c.Conn.QueryContext(ctx, query, args)
-	}
-	if err := c.control(ctx, "begin"+c.connector.local); err != nil {
-		return nil, err
-	}
-	rows, err := c.Conn.QueryContext(ctx, query, args)
-	if err != nil {
-		c.control(ctx, "rollback")
-		return nil, err
-	}
-	return wrappedRows{rows.(*stdlib.Rows), c, ctx}, nil
+	return c.connector.namespace != "" && c.connector.pooled.Load() && c.PgConn().TxStatus() == 'I'
 }
 
 // control runs statements that begin or end a transaction.
 func (c *postgresConn) control(ctx context.Context, statements string) error {
-	_, err := c.Conn.Conn().Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol)
-	if err != nil {
-		c.close()
-	}
+	_, err := c.Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol)
 	return err
-}
-
-// wrappedRows are the rows of a statement in a transaction of its own.
-type wrappedRows struct {
-	*stdlib.Rows
-	c   *postgresConn
-	ctx context.Context
-}
-
-// Close implements [driver.Rows].
-func (r wrappedRows) Close() error {
-	return cmp.Or(r.Rows.Close(), r.c.control(r.ctx, "commit"))
 }

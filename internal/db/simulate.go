@@ -27,9 +27,9 @@ type Simulator interface {
 // Simulated returns a handle of a SQLite database that passes every call through s, as if the
 // handle belonged to one of several processes. Closing it leaves d open. It is for tests.
 func (d *DB) Simulated(s Simulator) *DB {
-	d.pool.SetConnMaxIdleTime(0) // hours pass quickly
+	d.readers.forever.Store(true) // hours pass quickly
 	return &DB{
-		engine: d.engine, url: d.url, log: d.log, pool: d.pool, writer: d.writer, wall: d.wall, local: d.local, simulator: s,
+		engine: d.engine, url: d.url, log: d.log, readers: d.readers, writer: d.writer, wall: d.wall, local: d.local, simulator: s,
 		bulkReads: make(chan struct{}, maxBulkReads), closed: make(chan struct{}),
 	}
 }

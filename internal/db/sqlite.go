@@ -2,245 +2,332 @@ package db
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/url"
+	"strings"
+	"sync"
 	"time"
 
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
+	"zombiezen.com/go/sqlite"
 
 	"github.com/kickstand-dev/kickstand/internal/loop"
 )
 
-// sqliteDSN returns a DSN with the pragmas of every connection. WAL allows reads beside the
-// writer; synchronous FULL makes each commit durable.
-func sqliteDSN(path string, pragmas ...string) string {
-	q := url.Values{}
-	q["_pragma"] = append([]string{
-		"busy_timeout(10000)", // first, so that switching to WAL waits too
-		"journal_mode(WAL)",
-		"synchronous(FULL)",
-		"foreign_keys(1)",
-		"temp_store(MEMORY)",
-		"cache_size(-16000)",
-	}, pragmas...)
-	return sqliteFile(path) + "?" + q.Encode()
-}
+// sqlitePragmas are the settings of every connection. WAL allows reads beside the writer;
+// synchronous FULL makes each commit durable.
+const sqlitePragmas = `
+	PRAGMA journal_mode = WAL;
+	PRAGMA synchronous = FULL;
+	PRAGMA foreign_keys = 1;
+	PRAGMA temp_store = MEMORY;
+	PRAGMA cache_size = -16000;`
 
-// sqliteFile returns a path as a DSN.
-func sqliteFile(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() }
+const (
+	// busyTimeout is how long a statement waits for the locks of other processes.
+	busyTimeout = 10 * time.Second
+	// connectTimeout is how long a connection waits for others that create or recover the file.
+	connectTimeout = 10 * time.Second
+)
 
-// openSQLitePool returns a pool of connections that accept the common dialect.
-func openSQLitePool(dsn string, l limits) (*sql.DB, error) {
-	c, err := sqlite.NewConnector(dsn)
-	if err != nil {
-		return nil, err
-	}
-	return sql.OpenDB(sqliteConnector{c, l}), nil
-}
-
-type sqliteConnector struct {
-	driver.Connector
-	limits limits
-}
-
-// connectTimeout is how long a connection waits for others that create or recover the file.
-const connectTimeout = 10 * time.Second
-
-func isBusy(err error) bool {
-	e, ok := errors.AsType[*sqlite.Error](err)
-	return ok && e.Code()&0xff == sqlite3.SQLITE_BUSY
-}
-
-func (c sqliteConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	inner, err := c.Connector.Connect(ctx)
-	// Connections that switch a new file to WAL at the same time fail at once, whatever the
-	// busy timeout: one must retry.
-	for deadline := time.Now().Add(connectTimeout); err != nil && isBusy(err) && time.Now().Before(deadline); {
-		if ended := loop.Pause(ctx, time.Millisecond+rand.N(20*time.Millisecond)); ended != nil {
-			return nil, ended
-		}
-		inner, err = c.Connector.Connect(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &sqliteConn{driverConn: inner.(driverConn), limits: c.limits, stmts: make(map[string]*sqliteStmt)}, nil
-}
-
-// driverConn is the part of the driver's connection that database/sql uses.
-type driverConn interface {
-	driver.Conn
-	driver.ConnBeginTx
-	driver.ConnPrepareContext
-	driver.ExecerContext
-	driver.QueryerContext
-	driver.SessionResetter
-	driver.Validator
-}
+// sqliteCode returns the extended result code of SQLite in err. Other errors have
+// [sqlite.ResultError], the code of errors in statements.
+func sqliteCode(err error) sqlite.ResultCode { return sqlite.ErrCode(err) }
 
 // maxStmts bounds the prepared statements cached by a connection. The program has a few hundred
 // fixed ones; composed ones (list filters) could be more.
 const maxStmts = 500
 
-// sqliteConn is a driver connection that translates the common dialect (see [rewrite]) and
-// caches prepared statements, because preparing one costs more than most take to run. Like any
-// driver.Conn it is used by one goroutine at a time.
+// sqliteConn is a connection to SQLite that translates the common dialect (see [rewrite]) and
+// caches prepared statements, because preparing one costs more than most take to run. It is
+// used by one goroutine at a time.
 type sqliteConn struct {
-	driverConn
+	*sqlite.Conn
 	limits limits
 	stmts  map[string]*sqliteStmt // by text before rewriting
-	args   []driver.NamedValue    // scratch of exec
+
+	// A statement that is watched is interrupted by closing the channel.
+	mu        sync.Mutex
+	interrupt chan struct{}
+	reason    error // of the interrupt; nil: none
+	watched   bool
+	timer     *time.Timer
 }
 
-// sqliteStmt is a prepared statement. It has one cursor; [Tx] refuses statements while rows are
-// open.
-type sqliteStmt struct {
-	driverStmt
-	cached bool // in sqliteConn.stmts; otherwise closed after use
-}
-
-type driverStmt interface {
-	driver.Stmt
-	driver.StmtExecContext
-	driver.StmtQueryContext
-}
-
-func (c *sqliteConn) prepare(ctx context.Context, query string) (*sqliteStmt, error) {
-	if s, ok := c.stmts[query]; ok {
-		return s, nil
+// openSQLiteConn opens a connection with further pragmas.
+func openSQLiteConn(ctx context.Context, path string, flags sqlite.OpenFlags, pragmas string, l limits) (*sqliteConn, error) {
+	for deadline := time.Now().Add(connectTimeout); ; {
+		c, err := trySQLiteConn(path, flags, pragmas, l)
+		// Connections that switch a new file to WAL at the same time fail at once, whatever the
+		// busy timeout: one must retry.
+		if err == nil || sqliteCode(err).ToPrimary() != sqlite.ResultBusy || time.Now().After(deadline) {
+			return c, err
+		}
+		if ended := loop.Pause(ctx, time.Millisecond+rand.N(20*time.Millisecond)); ended != nil {
+			return nil, ended
+		}
 	}
-	inner, err := c.driverConn.PrepareContext(ctx, rewrite(query))
+}
+
+func trySQLiteConn(path string, flags sqlite.OpenFlags, pragmas string, l limits) (*sqliteConn, error) {
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|flags)
 	if err != nil {
 		return nil, err
 	}
-	s := &sqliteStmt{inner.(driverStmt), len(c.stmts) < maxStmts}
+	conn.SetBusyTimeout(busyTimeout)
+	c := &sqliteConn{Conn: conn, limits: l, stmts: make(map[string]*sqliteStmt)}
+	if err := c.script(sqlitePragmas + pragmas); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return c, nil
+}
+
+// close closes the connection with its statements. Only the last connection checkpoints the
+// write-ahead log.
+func (c *sqliteConn) close() error {
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	return c.Conn.Close()
+}
+
+// script runs several statements without arguments.
+func (c *sqliteConn) script(text string) error {
+	for text = statementOf(text); text != ""; {
+		s, rest, err := c.PrepareTransient(text)
+		if err != nil {
+			return err
+		}
+		for more := true; more && err == nil; {
+			more, err = s.Step()
+		}
+		if closed := s.Finalize(); err == nil {
+			err = closed
+		}
+		if err != nil {
+			return err
+		}
+		text = statementOf(text[len(text)-rest:])
+	}
+	return nil
+}
+
+// statementOf returns text without the space and the line comments before its first statement.
+func statementOf(text string) string {
+	for {
+		text = strings.TrimLeft(text, " \t\r\n;")
+		if !strings.HasPrefix(text, "--") {
+			return text
+		}
+		_, text, _ = strings.Cut(text, "\n")
+	}
+}
+
+// sqliteStmt is a prepared statement and the cursor over its rows: it has one, and [Tx] refuses
+// statements while rows are open.
+type sqliteStmt struct {
+	*sqlite.Stmt
+	conn   *sqliteConn
+	params int
+	cached bool // in sqliteConn.stmts; otherwise finalized after use
+	large  bool // an argument holds much memory until it is replaced
+
+	ahead bool // the first row was read and next has not returned it
+	ended bool // there are no more rows
+	err   error
+	stop  func() error // of the watch; nil: none
+}
+
+// largeArguments is the size of arguments from which a statement releases them after use, in
+// bytes.
+const largeArguments = 64 << 10
+
+func (c *sqliteConn) prepare(query string) (*sqliteStmt, error) {
+	if s, ok := c.stmts[query]; ok {
+		return s, nil
+	}
+	s := &sqliteStmt{conn: c, cached: len(c.stmts) < maxStmts}
+	var err error
+	if s.cached {
+		s.Stmt, err = c.Conn.Prepare(rewrite(query))
+	} else {
+		s.Stmt, _, err = c.PrepareTransient(rewrite(query))
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.params = s.BindParamCount()
 	if s.cached {
 		c.stmts[query] = s
 	}
 	return s, nil
 }
 
+// release ends the use of a statement.
 func (s *sqliteStmt) release() error {
-	if s.cached {
-		return nil
+	if !s.cached {
+		return s.Finalize()
 	}
-	return s.Close()
+	err := s.Reset()
+	if s.large {
+		s.large = false
+		err = errors.Join(err, s.ClearBindings())
+	}
+	return err
 }
 
-func (c *sqliteConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	s, err := c.prepare(ctx, query)
+// start prepares a statement and binds its arguments.
+func (c *sqliteConn) start(query string, args []any) (*sqliteStmt, error) {
+	s, err := c.prepare(query)
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.ExecContext(ctx, args)
-	return res, errors.Join(err, s.release())
-}
-
-func (c *sqliteConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	s, err := c.prepare(ctx, query)
-	if err != nil {
-		return nil, err
+	if len(args) != s.params {
+		return nil, errors.Join(fmt.Errorf("the statement has %d parameters, got %d arguments: %s", s.params, len(args), query), s.release())
 	}
-	r := &sqliteRows{s: s, limits: c.limits, caller: ctx, limited: ctx, cancel: func() {}}
-	if ctx.Done() != nil {
-		r.limited, r.cancel = context.WithTimeout(ctx, c.limits.statementTimeout(ctx))
-	}
-	if r.Rows, err = s.QueryContext(r.limited, args); err != nil {
-		err = r.timeoutOr(err)
-		r.cancel()
-		return nil, errors.Join(err, s.release())
-	}
-	return r, nil
-}
-
-// sqliteRows are the rows of a statement, bounded by its timeout.
-type sqliteRows struct {
-	driver.Rows
-	s               *sqliteStmt
-	limits          limits
-	caller, limited context.Context
-	cancel          context.CancelFunc
-}
-
-func (r *sqliteRows) Next(dest []driver.Value) error {
-	err := r.Rows.Next(dest)
-	if err != nil && err != io.EOF {
-		err = r.timeoutOr(err)
-	}
-	return err
-}
-
-// timeoutOr returns the timeout's error if the statement timed out, else err.
-func (r *sqliteRows) timeoutOr(err error) error {
-	if r.limited.Err() != nil && r.caller.Err() == nil {
-		return r.limits.timeoutError(r.caller)
-	}
-	return err
-}
-
-func (r *sqliteRows) Close() error {
-	defer r.cancel()
-	return errors.Join(r.Rows.Close(), r.s.release())
-}
-
-// Close closes the statements first: SQLite does not close a connection with open statements,
-// and only the last connection checkpoints the write-ahead log.
-func (c *sqliteConn) Close() error {
-	var errs []error
-	for _, s := range c.stmts {
-		errs = append(errs, s.Close())
-	}
-	clear(c.stmts)
-	return errors.Join(append(errs, c.driverConn.Close())...)
-}
-
-// CheckNamedValue converts an argument: slices, for "= ANY", become JSON. It refuses a
-// [time.Time], like PostgreSQL for BIGINT columns; use [Time].
-func (c *sqliteConn) CheckNamedValue(v *driver.NamedValue) (err error) {
-	switch x := v.Value.(type) {
-	case string, int64, []byte, nil: // the frequent types, unchanged
-	case []string:
-		v.Value, err = jsonList(x)
-	case []int64:
-		v.Value, err = jsonList(x)
-	case time.Time:
-		err = errors.New("a time must be stored by db.Time")
-	default:
-		v.Value, err = driver.DefaultParameterConverter.ConvertValue(v.Value)
-	}
-	return err
-}
-
-func jsonList[T any](list []T) (string, error) {
-	if list == nil {
-		return "[]", nil
-	}
-	text, err := json.Marshal(list)
-	return string(text), err
-}
-
-// exec is ExecContext without database/sql, which doubles the cost of a small insert. It cannot
-// be cancelled.
-func (c *sqliteConn) exec(query string, args []any) (int64, error) {
-	c.args = c.args[:0]
-	defer func() { clear(c.args) }()
-	for i, a := range args {
-		v := driver.NamedValue{Ordinal: i + 1, Value: a}
-		if err := c.CheckNamedValue(&v); err != nil {
-			return 0, fmt.Errorf("argument $%d: %w", i+1, err)
+	for i, arg := range args {
+		if err := s.bind(i+1, arg); err != nil {
+			return nil, errors.Join(fmt.Errorf("argument $%d: %w", i+1, err), s.release())
 		}
-		c.args = append(c.args, v)
 	}
-	res, err := c.ExecContext(context.Background(), query, c.args)
+	return s, nil
+}
+
+// exec runs a statement to its end and returns the number of changed rows. It cannot be
+// cancelled.
+func (c *sqliteConn) exec(query string, args []any) (int64, error) {
+	if len(args) == 0 && strings.Contains(query, ";") {
+		err := c.script(rewrite(query))
+		return int64(c.Changes()), err
+	}
+	s, err := c.start(query, args)
 	if err != nil {
 		return 0, err
 	}
-	return res.RowsAffected()
+	for more := true; more && err == nil; {
+		more, err = s.Step()
+	}
+	n := int64(c.Changes())
+	if released := s.release(); err == nil {
+		err = released
+	}
+	return n, err
+}
+
+// query runs a statement up to its first row. It ends with ctx, or by the limit of ctx's
+// statements, unless ctx cannot be cancelled.
+func (c *sqliteConn) query(ctx context.Context, query string, args []any) (*sqliteStmt, error) {
+	var stop func() error
+	if ctx.Done() != nil {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		stop = c.watch(ctx)
+	}
+	s, err := c.start(query, args)
+	if err != nil {
+		if stop != nil {
+			err = firstError(stop(), err)
+		}
+		return nil, err
+	}
+	s.stop = stop
+	s.ended, s.ahead, s.err = false, true, nil
+	if s.step(); s.err != nil {
+		return nil, s.close()
+	}
+	return s, nil
+}
+
+func (s *sqliteStmt) step() {
+	var more bool
+	more, s.err = s.Step()
+	s.ended = !more
+}
+
+// next implements [cursor].
+func (s *sqliteStmt) next() bool {
+	if s.ahead {
+		s.ahead = false
+	} else if !s.ended {
+		s.step()
+	}
+	return !s.ended
+}
+
+// columns implements [cursor].
+func (s *sqliteStmt) columns() []string {
+	names := make([]string, s.ColumnCount())
+	for i := range names {
+		names[i] = s.ColumnName(i)
+	}
+	return names
+}
+
+// close implements [cursor].
+func (s *sqliteStmt) close() error {
+	err := s.err
+	if released := s.release(); err == nil {
+		err = released
+	}
+	if s.stop != nil {
+		err = firstError(s.stop(), err)
+		s.stop = nil
+	}
+	return err
+}
+
+// firstError returns a unless it is nil, else b.
+func firstError(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// watch interrupts the running statement when ctx ends or the statement exceeds its limit.
+// stop, which the connection's goroutine calls, ends that and returns the reason of an
+// interrupt.
+func (c *sqliteConn) watch(ctx context.Context) (stop func() error) {
+	if c.interrupt == nil {
+		c.interrupt = make(chan struct{})
+		c.SetInterrupt(c.interrupt)
+	}
+	c.mu.Lock()
+	c.watched, c.reason = true, nil
+	c.mu.Unlock()
+	limit := c.limits.statementTimeout(ctx)
+	if c.timer == nil {
+		c.timer = time.AfterFunc(limit, func() { c.stopStatement(errSlow) })
+	} else {
+		c.timer.Reset(limit)
+	}
+	release := context.AfterFunc(ctx, func() { c.stopStatement(context.Cause(ctx)) })
+	return func() error {
+		release()
+		c.timer.Stop()
+		c.mu.Lock()
+		c.watched = false
+		reason := c.reason
+		c.mu.Unlock()
+		if reason == nil {
+			return nil
+		}
+		c.interrupt = nil
+		c.SetInterrupt(nil)
+		if reason == errSlow {
+			return c.limits.timeoutError(ctx)
+		}
+		return ctx.Err()
+	}
+}
+
+// stopStatement interrupts the watched statement, if there is one.
+func (c *sqliteConn) stopStatement(reason error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watched && c.reason == nil {
+		c.reason = reason
+		close(c.interrupt)
+	}
 }

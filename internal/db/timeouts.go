@@ -2,14 +2,12 @@ package db
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // limits are the timeouts of database calls.
@@ -229,23 +227,13 @@ func (g *guard) fail(before time.Time) {
 	}
 }
 
-// check tries a connection that was idle, within the time of a statement; the driver's own
-// ping has no limit, so check always reports false. A connection that does not answer is
-// closed.
-func (g *guard) check(ctx context.Context, p stdlib.ShouldPingParams) bool {
-	if p.IdleDuration > g.idle {
-		_, _ = p.Conn.Exec(ctx, "-- ping", pgx.QueryExecModeSimpleProtocol) // see reset
-	}
-	return false
+// TraceBatchStart implements [pgx.BatchTracer].
+func (g *guard) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return g.TraceQueryStart(ctx, conn, pgx.TraceQueryStartData{})
 }
 
-// reset refuses a connection that [guard.check] found closed.
-func reset(_ context.Context, c *pgx.Conn) error {
-	if c.IsClosed() {
-		return driver.ErrBadConn
-	}
-	return nil
-}
+// TraceBatchQuery implements [pgx.BatchTracer].
+func (g *guard) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
 // connectKey marks the context of the statements that open a connection.
 type connectKey struct{}
@@ -257,6 +245,5 @@ func (tx *Tx) setLongTimeouts(ctx context.Context) error {
 		return nil
 	}
 	limit := fmt.Sprint(defaultLimits.long.Milliseconds())
-	_, err := tx.Exec(ctx, "SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true)", limit)
-	return err
+	return tx.Queue(ctx, "SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $1, true)", limit)
 }

@@ -3,8 +3,6 @@ package db
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -29,22 +27,20 @@ type Tx struct {
 
 	engine    engine
 	namespace string // of the DB
-	conn      txConn
+	session   session
 	before    []beforeCommit
 	after     []func()
-	failed    error     // the first error of a statement
-	rows      *sql.Rows // of the last Query
-	row       *sql.Row  // of the last QueryRow
+	failed    error // the first error of a statement
+	rows      *Rows // of the last Query or QueryRow; nil: none
 }
 
-// txConn runs the statements of a transaction: a pool's transaction or the SQLite writer's
-// connection.
-type txConn interface {
+// session runs the statements of a transaction: a connection, or the SQLite writer.
+type session interface {
 	// usable returns an error after the engine has rolled the transaction back.
 	usable() error
 	exec(ctx context.Context, query string, args []any) (int64, error)
-	query(ctx context.Context, query string, args []any) (*sql.Rows, error)
-	queryRow(ctx context.Context, query string, args []any) *sql.Row
+	query(ctx context.Context, query string, args []any) (cursor, error)
+	queue(ctx context.Context, query string, args []any) error
 }
 
 var errRowsOpen = errors.New("the rows of the previous statement are still open")
@@ -54,8 +50,18 @@ func (tx *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error
 	if err := tx.ready(); err != nil {
 		return 0, err
 	}
-	n, err := tx.conn.exec(ctx, query, args)
+	n, err := tx.session.exec(ctx, query, args)
 	return n, tx.note(err)
+}
+
+// Queue is [Tx.Exec] for a statement whose result the function does not need. PostgreSQL gets it
+// with the next statement or the commit, in the same round trip. So its error may be that of a
+// later call, or of [DB.Write].
+func (tx *Tx) Queue(ctx context.Context, query string, args ...any) error {
+	if err := tx.ready(); err != nil {
+		return err
+	}
+	return tx.note(tx.session.queue(ctx, query, args))
 }
 
 // ExecPlanned is [Tx.Exec] with a plan for these arguments. PostgreSQL may cache the plan of a
@@ -70,24 +76,26 @@ func (tx *Tx) ExecPlanned(ctx context.Context, query string, args ...any) (int64
 
 // Query runs a statement that returns rows. They must be read to the end or
 // closed before the next statement.
-func (tx *Tx) Query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+func (tx *Tx) Query(ctx context.Context, query string, args ...any) (*Rows, error) {
 	if err := tx.ready(); err != nil {
 		return nil, err
 	}
-	rows, err := tx.conn.query(ctx, query, args)
-	tx.rows = rows
-	return rows, tx.note(err)
+	c, err := tx.session.query(ctx, query, args)
+	if err != nil {
+		return nil, tx.note(err)
+	}
+	tx.rows = newRows(c, tx.note)
+	return tx.rows, nil
 }
 
 // QueryRow runs a statement that returns at most one row. Errors come from
 // Scan.
-func (tx *Tx) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
-	if err := tx.ready(); err != nil {
-		return errorRow(err)
+func (tx *Tx) QueryRow(ctx context.Context, query string, args ...any) Row {
+	rows, err := tx.Query(ctx, query, args...)
+	if rows != nil {
+		rows.single = true
 	}
-	tx.row = tx.conn.queryRow(ctx, query, args)
-	tx.note(tx.row.Err())
-	return tx.row
+	return firstOf(rows, err)
 }
 
 func (tx *Tx) note(err error) error {
@@ -98,27 +106,19 @@ func (tx *Tx) note(err error) error {
 }
 
 // ready returns an error unless another statement may run. SQLite would accept it while rows
-// are open; PostgreSQL does not.
+// are open; PostgreSQL does not. A row that was not scanned is skipped.
 func (tx *Tx) ready() error {
 	if tx.failed != nil {
 		return tx.failed
 	}
 	if tx.rows != nil {
-		if _, err := tx.rows.Columns(); err == nil { // an error means that they are closed
+		if tx.rows.open && !tx.rows.single {
 			return tx.note(errRowsOpen)
 		}
+		tx.rows.Close()
 		tx.rows = nil
 	}
-	tx.closeRow()
-	return tx.note(tx.conn.usable())
-}
-
-// closeRow closes the last row by scanning it, which is harmless a second time.
-func (tx *Tx) closeRow() {
-	if tx.row != nil {
-		tx.row.Scan()
-		tx.row = nil
-	}
+	return tx.note(tx.session.usable())
 }
 
 // end closes open rows, so that the connection is free, and returns the error of a failed
@@ -127,26 +127,15 @@ func (tx *Tx) end() error {
 	if tx.rows != nil {
 		tx.rows.Close()
 	}
-	tx.closeRow()
 	failed := tx.failed
-	tx.failed = sql.ErrTxDone
+	tx.failed = errTxEnded
 	if failed != nil {
 		return fmt.Errorf("a statement had failed: %w", failed)
 	}
 	return nil
 }
 
-// errorRow returns a row with a Scan that returns err.
-func errorRow(err error) *sql.Row {
-	pool := sql.OpenDB(noConnection{err})
-	defer pool.Close()
-	return pool.QueryRow("")
-}
-
-type noConnection struct{ err error }
-
-func (n noConnection) Connect(context.Context) (driver.Conn, error) { return nil, n.err }
-func (n noConnection) Driver() driver.Driver                        { return nil }
+var errTxEnded = errors.New("the transaction has ended")
 
 // beforeCommit is a function that [Tx.BeforeCommit] registered.
 type beforeCommit struct {
@@ -218,27 +207,6 @@ func (tx *Tx) committed() {
 	}
 }
 
-// poolTx runs the statements of a transaction of the pool.
-type poolTx struct{ tx *sql.Tx }
-
-func (p poolTx) usable() error { return nil } // database/sql checks it
-
-func (p poolTx) exec(ctx context.Context, query string, args []any) (int64, error) {
-	res, err := p.tx.ExecContext(ctx, query, args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
-}
-
-func (p poolTx) query(ctx context.Context, query string, args []any) (*sql.Rows, error) {
-	return p.tx.QueryContext(ctx, query, args...)
-}
-
-func (p poolTx) queryRow(ctx context.Context, query string, args []any) *sql.Row {
-	return p.tx.QueryRowContext(ctx, query, args...)
-}
-
 // maxAttempts bounds the retries of a PostgreSQL transaction. Deadlocks and serialization
 // failures need a concurrent opponent each time, so this many in a row have another cause.
 const maxAttempts = 10
@@ -261,12 +229,13 @@ func (d *DB) writePostgres(ctx context.Context, fn func(*Tx) error) error {
 
 func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
 	start := time.Now()
-	sqlTx, now, err := d.beginTx(ctx, nil)
+	r, now, err := d.beginPostgres(ctx, false)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer sqlTx.Rollback()
-	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, conn: poolTx{sqlTx}}
+	c := r.Value()
+	defer func() { d.connections.release(r, c.endTransaction(ctx)) }()
+	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, session: c}
 	if err = tx.setLongTimeouts(ctx); err == nil {
 		err = fn(tx)
 	}
@@ -279,7 +248,7 @@ func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
 	if err != nil {
 		return err
 	}
-	if err := sqlTx.Commit(); err != nil {
+	if err := c.commit(ctx); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	d.observer.committed(1, start)

@@ -2,7 +2,6 @@ package db
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"modernc.org/sqlite"
+	"zombiezen.com/go/sqlite"
 )
 
 // maxGroup bounds the functions that share a commit, and so the time that the first waits for
@@ -27,11 +26,8 @@ var (
 
 // writer is SQLite's single writer: one goroutine, one connection.
 type writer struct {
-	pool    *sql.DB
-	conn    *sql.Conn
-	raw     *sqliteConn // the driver connection of conn; only the goroutine uses either
+	conn    *sqliteConn // only the goroutine uses it
 	files   []openFile
-	lost    bool    // SQLite has rolled the transaction back
 	retries []*call // calls of failed groups, to run alone
 	calls   chan *call
 	quit    chan struct{} // closed to stop accepting calls
@@ -65,49 +61,30 @@ type call struct {
 func openWriter(ctx context.Context, path string, commits *atomic.Int64, clock *localClock, observer *Observer) (*writer, error) {
 	// Pages that change repeatedly are copied into the file once per checkpoint; 64 MB between
 	// checkpoints cost a sixth less than 16 MB.
-	pool, err := openSQLitePool(sqliteDSN(path, "wal_autocheckpoint(16000)"), defaultLimits)
+	conn, err := openSQLiteConn(ctx, path, sqlite.OpenCreate, "PRAGMA wal_autocheckpoint = 16000", defaultLimits)
 	if err != nil {
 		return nil, err
 	}
-	pool.SetMaxOpenConns(1)
 	w := &writer{
 		commits:  commits,
 		observer: observer,
 		clock:    clock,
-		pool:     pool,
+		conn:     conn,
 		calls:    make(chan *call, maxGroup),
 		quit:     make(chan struct{}),
 		done:     make(chan struct{}),
 	}
-	if err := w.connect(ctx, path); err != nil {
-		return nil, errors.Join(err, pool.Close())
+	if err := w.readFiles(path); err != nil {
+		return nil, errors.Join(err, conn.close())
 	}
 	go w.loop()
 	return w, nil
 }
 
-func (w *writer) connect(ctx context.Context, path string) (err error) {
-	if w.conn, err = w.pool.Conn(ctx); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			w.conn.Close()
-		}
-	}()
-	// database/sql touches the driver's connection only in calls on w.conn. The writer's
-	// goroutine makes all of them and none can be cancelled, so it may also use the connection
-	// directly.
-	err = w.conn.Raw(func(c any) error {
-		w.raw = c.(*sqliteConn)
-		w.raw.driverConn.(sqlite.HookRegisterer).RegisterRollbackHook(func() { w.lost = true })
-		return nil
-	})
-	if err != nil {
-		return err
-	}
+// readFiles stores the identity of the database's files.
+func (w *writer) readFiles(path string) error {
 	// A first read makes SQLite open, or create, its log.
-	if _, err := w.raw.exec("SELECT count(*) FROM sqlite_schema", nil); err != nil {
+	if _, err := w.conn.exec("SELECT count(*) FROM sqlite_schema", nil); err != nil {
 		return err
 	}
 	for _, p := range []string{path, path + "-wal"} {
@@ -124,7 +101,7 @@ func (w *writer) connect(ctx context.Context, path string) (err error) {
 func (w *writer) close() error {
 	w.stop.Do(func() { close(w.quit) })
 	<-w.done
-	return errors.Join(w.conn.Close(), w.pool.Close())
+	return w.conn.close()
 }
 
 // do hands fn to the writer and waits for the outcome. If ctx ends before the writer claims fn,
@@ -266,7 +243,6 @@ func (w *writer) begin() error {
 	if err := w.control("BEGIN IMMEDIATE"); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	w.lost = false
 	return nil
 }
 
@@ -324,14 +300,14 @@ func (w *writer) perform(c *call, shared bool) error {
 			return fmt.Errorf("savepoint: %w", err)
 		}
 	}
-	c.tx = &Tx{Now: w.clock.now(), engine: sqliteEngine, conn: w}
+	c.tx = &Tx{Now: w.clock.now(), engine: sqliteEngine, session: w}
 	c.err, c.panicked = nil, nil
 	c.run()
 	if err := c.tx.end(); c.err == nil {
 		c.err = err
 	}
-	if w.lost {
-		return errors.Join(errLost, c.err)
+	if err := w.usable(); err != nil {
+		return errors.Join(err, c.err)
 	}
 	if !shared {
 		return nil
@@ -366,14 +342,14 @@ func (c *call) run() {
 
 // control runs a transaction control statement.
 func (w *writer) control(statement string) error {
-	_, err := w.raw.exec(statement, nil)
+	_, err := w.conn.exec(statement, nil)
 	return err
 }
 
-// usable stops a function after a rollback: SQLite would commit each further statement on its
-// own.
+// usable implements [session]. It stops a function after SQLite has rolled the transaction back:
+// SQLite would commit each further statement on its own.
 func (w *writer) usable() error {
-	if w.lost {
+	if w.conn.AutocommitEnabled() {
 		return errLost
 	}
 	return nil
@@ -383,13 +359,18 @@ func (w *writer) usable() error {
 // transaction that other calls share.
 
 func (w *writer) exec(_ context.Context, query string, args []any) (int64, error) {
-	return w.raw.exec(query, args)
+	return w.conn.exec(query, args)
 }
 
-func (w *writer) query(ctx context.Context, query string, args []any) (*sql.Rows, error) {
-	return w.conn.QueryContext(context.WithoutCancel(ctx), query, args...)
+func (w *writer) queue(_ context.Context, query string, args []any) error {
+	_, err := w.conn.exec(query, args)
+	return err
 }
 
-func (w *writer) queryRow(ctx context.Context, query string, args []any) *sql.Row {
-	return w.conn.QueryRowContext(context.WithoutCancel(ctx), query, args...)
+func (w *writer) query(ctx context.Context, query string, args []any) (cursor, error) {
+	s, err := w.conn.query(context.WithoutCancel(ctx), query, args)
+	if err != nil { // not an interface with a nil pointer
+		return nil, err
+	}
+	return s, nil
 }

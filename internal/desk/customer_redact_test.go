@@ -196,7 +196,7 @@ func TestRedact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		columns, _ := rows.Columns()
+		columns := rows.Columns()
 		for rows.Next() {
 			values, into := make([]any, len(columns)), make([]any, len(columns))
 			for i := range values {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"database/sql"
 	"regexp"
 	"strings"
 	"testing"
@@ -67,12 +66,12 @@ func (e *explainer) explain(ctx context.Context, query string, args []any) {
 	}
 }
 
-func (e *explainer) Query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+func (e *explainer) Query(ctx context.Context, query string, args ...any) (*db.Rows, error) {
 	e.explain(ctx, query, args)
 	return e.Querier.Query(ctx, query, args...)
 }
 
-func (e *explainer) QueryRow(ctx context.Context, query string, args ...any) *sql.Row {
+func (e *explainer) QueryRow(ctx context.Context, query string, args ...any) db.Row {
 	e.explain(ctx, query, args)
 	return e.Querier.QueryRow(ctx, query, args...)
 }
