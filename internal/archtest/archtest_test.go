@@ -91,7 +91,8 @@ var only = []struct {
 	who  []string
 	why  string
 }{
-	{"modernc.org/sqlite", []string{"internal/db"}, "the engines differ below db and nowhere else"},
+	{"zombiezen.com/go/sqlite", []string{"internal/db"}, "the engines differ below db and nowhere else"},
+	{"modernc.org/sqlite", []string{"bench"}, "only ceilings are measured with another driver"},
 	{"github.com/jackc/pgx", []string{"internal/db"}, "the engines differ below db and nowhere else"},
 	{"github.com/alecthomas/kong", []string{"cmd/kickstand"}, "configuration comes down as values"},
 	{"github.com/BurntSushi/toml", []string{"cmd/kickstand"}, "configuration comes down as values"},
@@ -115,7 +116,7 @@ var only = []struct {
 
 // forbidden lists libraries that this repository does not use, by prefix of the import path.
 var forbidden = map[string]string{
-	"github.com/mattn/go-sqlite3":   "needs cgo; the engine is modernc.org/sqlite",
+	"github.com/mattn/go-sqlite3":   "needs cgo; the engine is zombiezen.com/go/sqlite",
 	"github.com/lib/pq":             "the driver is pgx",
 	"gorm.io/":                      "statements are written by hand, once",
 	"entgo.io/":                     "statements are written by hand, once",
@@ -431,9 +432,9 @@ func TestImportRulesCatch(t *testing.T) {
 		{"internal/channel/c.go", "database/sql", "never touches the database"},
 		{"internal/account/a.go", "net/http", "does not know how it was asked"},
 		{"internal/account/browser/b.go", "net/http", ""},
-		{"internal/desk/d.go", "modernc.org/sqlite", "below db and nowhere else"},
-		{"internal/db/d.go", "modernc.org/sqlite", ""},
-		{"internal/db/d.go", "github.com/jackc/pgx/v5/stdlib", ""},
+		{"internal/desk/d.go", "zombiezen.com/go/sqlite", "below db and nowhere else"},
+		{"internal/db/d.go", "zombiezen.com/go/sqlite", ""},
+		{"internal/db/d.go", "github.com/jackc/pgx/v5/pgconn", ""},
 		{"internal/desk/d.go", "github.com/jackc/pgx/v5/pgconn", "below db and nowhere else"},
 		{"internal/desk/d.go", "log", "log/slog"},
 		{"internal/desk/d.go", "log/slog", ""},
