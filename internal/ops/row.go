@@ -60,8 +60,11 @@ func appendValue(line []byte, t db.Type, value any) ([]byte, error) {
 		}
 		return append(line, bytes.TrimSuffix(out.Bytes(), []byte("\n"))...), nil
 	case db.IntegerType:
-		if n, ok := value.(int64); ok {
+		switch n := value.(type) {
+		case int64:
 			return strconv.AppendInt(line, n, 10), nil
+		case int32: // PostgreSQL's INTEGER
+			return strconv.AppendInt(line, int64(n), 10), nil
 		}
 	case db.FloatType:
 		switch n := value.(type) {
