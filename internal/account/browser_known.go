@@ -163,13 +163,13 @@ func (s *Service) recordVisitTx(ctx context.Context, tx *db.Tx, userID string, c
 		return browserVisit{}, fmt.Errorf("count known browsers: %w", err)
 	}
 	if others >= maxKnownBrowsers {
-		if _, err := tx.Exec(ctx, `DELETE FROM known_browsers WHERE user_id = $1 AND digest IN
+		if err := tx.Queue(ctx, `DELETE FROM known_browsers WHERE user_id = $1 AND digest IN
 			(SELECT digest FROM known_browsers WHERE user_id = $1 ORDER BY last_seen_at DESC, digest LIMIT $3 OFFSET $2)`,
 			userID, maxKnownBrowsers-1, chunk); err != nil {
 			return browserVisit{}, fmt.Errorf("delete known browsers: %w", err)
 		}
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO known_browsers (user_id, digest, user_agent, first_seen_at, last_seen_at)
+	if err := tx.Queue(ctx, `INSERT INTO known_browsers (user_id, digest, user_agent, first_seen_at, last_seen_at)
 		VALUES ($1, $2, $3, $4, $4)`, userID, v.digest, agent, tx.Now.UnixMicro()); err != nil {
 		return browserVisit{}, fmt.Errorf("insert known browser: %w", err)
 	}
@@ -179,7 +179,7 @@ func (s *Service) recordVisitTx(ctx context.Context, tx *db.Tx, userID string, c
 // deleteBrowsers deletes the known browsers of a user except the browser of the session
 // except; all if except is empty.
 func deleteBrowsers(ctx context.Context, tx *db.Tx, userID, except string) error {
-	if _, err := tx.Exec(ctx, `DELETE FROM known_browsers WHERE user_id = $1
+	if err := tx.Queue(ctx, `DELETE FROM known_browsers WHERE user_id = $1
 		AND digest NOT IN (SELECT browser FROM sessions WHERE id = $2 AND browser IS NOT NULL)`, userID, except); err != nil {
 		return fmt.Errorf("delete known browsers: %w", err)
 	}
@@ -192,7 +192,7 @@ func deleteBrowser(ctx context.Context, tx *db.Tx, userID string, digest []byte)
 	if len(digest) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, `DELETE FROM known_browsers WHERE user_id = $1 AND digest = $2
+	if err := tx.Queue(ctx, `DELETE FROM known_browsers WHERE user_id = $1 AND digest = $2
 		AND NOT EXISTS (SELECT 1 FROM sessions WHERE user_id = $1 AND browser = $2)`, userID, digest); err != nil {
 		return fmt.Errorf("delete known browser: %w", err)
 	}

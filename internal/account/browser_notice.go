@@ -22,7 +22,7 @@ func (s *Service) notifyNewBrowserTx(ctx context.Context, tx *db.Tx, userID stri
 		return fmt.Errorf("find user: %w", err)
 	}
 	if before.IsZero() {
-		if _, err := tx.Exec(ctx, "UPDATE users SET signed_in_at = $2 WHERE id = $1", userID, tx.Now.UnixMicro()); err != nil {
+		if err := tx.Queue(ctx, "UPDATE users SET signed_in_at = $2 WHERE id = $1", userID, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("record first sign-in: %w", err)
 		}
 		return nil

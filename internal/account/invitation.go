@@ -56,7 +56,7 @@ func (n NewInvitation) Check(v *problem.Validation) {
 
 // deleteInvitations deletes the pending invitations by a former admin.
 func deleteInvitations(ctx context.Context, tx *db.Tx, organizationID, inviterID string) error {
-	if _, err := tx.Exec(ctx, "DELETE FROM invitations WHERE organization_id = $1 AND inviter_id = $2", organizationID, inviterID); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM invitations WHERE organization_id = $1 AND inviter_id = $2", organizationID, inviterID); err != nil {
 		return fmt.Errorf("drop invitations: %w", err)
 	}
 	return nil
@@ -108,12 +108,12 @@ func (s *Service) Invite(ctx context.Context, by Identity, n NewInvitation) (Inv
 		case waiting >= maxInvitations:
 			return problem.New(problem.Conflict, "%d invitations are pending already; revoke some first", waiting)
 		}
-		if _, err := tx.Exec(ctx, "DELETE FROM invitations WHERE organization_id = $1 AND email_key = $2", by.OrganizationID, key); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM invitations WHERE organization_id = $1 AND email_key = $2", by.OrganizationID, key); err != nil {
 			return fmt.Errorf("replace invitation: %w", err)
 		}
 		t := newToken()
 		i.CreatedAt, i.ExpiresAt = tx.Now, tx.Now.Add(InvitationLife)
-		if _, err := tx.Exec(ctx, `INSERT INTO invitations (id, digest, organization_id, email, email_key, role, invited_by, inviter_id, created_at)
+		if err := tx.Queue(ctx, `INSERT INTO invitations (id, digest, organization_id, email, email_key, role, invited_by, inviter_id, created_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
 			i.ID, t.digest(), i.OrganizationID, i.Email, key, string(i.Role), i.InvitedBy, by.UserID, i.CreatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("insert invitation: %w", err)
@@ -275,7 +275,7 @@ func (s *Service) AcceptInvitation(ctx context.Context, invitationToken, name st
 			u.Name = name
 		}
 		u.OrganizationID, u.Role, u.UpdatedAt = w.OrganizationID, w.Role, tx.Now
-		if _, err := tx.Exec(ctx, "UPDATE users SET name = $2, organization_id = $3, role = $4, updated_at = $5 WHERE id = $1",
+		if err := tx.Queue(ctx, "UPDATE users SET name = $2, organization_id = $3, role = $4, updated_at = $5 WHERE id = $1",
 			u.ID, u.Name, u.OrganizationID, string(u.Role), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("join organization: %w", err)
 		}

@@ -47,7 +47,7 @@ func (s *Service) ChangeRole(ctx context.Context, organizationID, userID string,
 			return err
 		}
 		u.Role, u.UpdatedAt = r, tx.Now
-		if _, err := tx.Exec(ctx, "UPDATE users SET role = $2, updated_at = $3 WHERE id = $1", u.ID, string(r), u.UpdatedAt.UnixMicro()); err != nil {
+		if err := tx.Queue(ctx, "UPDATE users SET role = $2, updated_at = $3 WHERE id = $1", u.ID, string(r), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("change role: %w", err)
 		}
 		s.notifyAfterCommit(tx, organizationID, "member")
@@ -85,7 +85,7 @@ func (s *Service) removeMember(ctx context.Context, organizationID, userID strin
 		if err := s.removeFromOrganizationTx(ctx, tx, u, revoke); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE users SET organization_id = NULL, role = NULL, updated_at = $2 WHERE id = $1", u.ID, tx.Now.UnixMicro()); err != nil {
+		if err := tx.Queue(ctx, "UPDATE users SET organization_id = NULL, role = NULL, updated_at = $2 WHERE id = $1", u.ID, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("remove member: %w", err)
 		}
 		if err := s.audit.RecordTx(ctx, tx, audit.Entry{

@@ -166,7 +166,7 @@ func (s *Service) RenameOrganization(ctx context.Context, id, name string) (Orga
 		}
 		former := o.Name
 		o.Name, o.UpdatedAt = name, tx.Now
-		if _, err := tx.Exec(ctx, "UPDATE organizations SET name = $2, updated_at = $3 WHERE id = $1", id, o.Name, o.UpdatedAt.UnixMicro()); err != nil {
+		if err := tx.Queue(ctx, "UPDATE organizations SET name = $2, updated_at = $3 WHERE id = $1", id, o.Name, o.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("rename organization: %w", err)
 		}
 		s.notifyAfterCommit(tx, id, "organization")

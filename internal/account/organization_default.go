@@ -64,7 +64,7 @@ func (s *Service) setDefaultTx(ctx context.Context, tx *db.Tx, o *Organization) 
 	if before == o.ID {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO default_organization (id, organization_id) VALUES (1, $1)
+	if err := tx.Queue(ctx, `INSERT INTO default_organization (id, organization_id) VALUES (1, $1)
 			ON CONFLICT (id) DO UPDATE SET organization_id = excluded.organization_id`, o.ID); err != nil {
 		return fmt.Errorf("set the default organization: %w", err)
 	}

@@ -43,7 +43,7 @@ func (s *Service) SetPlanStateTx(ctx context.Context, tx *db.Tx, organizationID 
 	if now == (PlanState{before.Plan, before.PendingPlan, before.PastDue}) {
 		return before, nil
 	}
-	if _, err := tx.Exec(ctx, "UPDATE organizations SET plan = $2, pending_plan = $3, past_due = $4, updated_at = $5 WHERE id = $1",
+	if err := tx.Queue(ctx, "UPDATE organizations SET plan = $2, pending_plan = $3, past_due = $4, updated_at = $5 WHERE id = $1",
 		organizationID, string(now.Plan), db.Text(string(now.PendingPlan)), now.PastDue, tx.Now.UnixMicro()); err != nil {
 		return Organization{}, fmt.Errorf("set standing: %w", err)
 	}

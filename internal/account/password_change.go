@@ -223,7 +223,7 @@ func (s *Service) SendPasswordReset(ctx context.Context, in PasswordReset, clien
 		}
 		// The same statements for both cases, so that the time reveals nothing.
 		t := newToken()
-		if _, err := tx.Exec(ctx, "INSERT INTO password_resets (digest, user_id, created_at) VALUES ($1, $2, $3)",
+		if err := tx.Queue(ctx, "INSERT INTO password_resets (digest, user_id, created_at) VALUES ($1, $2, $3)",
 			t.digest(), db.Text(id), tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("insert reset: %w", err)
 		}
@@ -313,7 +313,7 @@ func (s *Service) ResetPassword(ctx context.Context, resetToken, password string
 		if rule, err := s.providerRule(ctx, tx, r.userID); err != nil || rule.required {
 			return cmp.Or(err, errProviderRequired())
 		}
-		if _, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2, password_unproven = FALSE, updated_at = $3 WHERE id = $1",
+		if err := tx.Queue(ctx, "UPDATE users SET password_hash = $2, password_unproven = FALSE, updated_at = $3 WHERE id = $1",
 			r.userID, hash, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("store password: %w", err)
 		}
@@ -333,10 +333,10 @@ func (s *Service) ResetPassword(ctx context.Context, resetToken, password string
 // deleteLinks deletes a user's reset and sign-in links: a new password closes every
 // earlier way in.
 func deleteLinks(ctx context.Context, tx *db.Tx, userID, email string) error {
-	if _, err := tx.Exec(ctx, "UPDATE password_resets SET used_at = $2 WHERE user_id = $1 AND used_at IS NULL", userID, tx.Now.UnixMicro()); err != nil {
+	if err := tx.Queue(ctx, "UPDATE password_resets SET used_at = $2 WHERE user_id = $1 AND used_at IS NULL", userID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("delete resets: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "UPDATE login_links SET used_at = $3, owned = $4 WHERE created_at > $2 AND email_key = $1",
+	if err := tx.Queue(ctx, "UPDATE login_links SET used_at = $3, owned = $4 WHERE created_at > $2 AND email_key = $1",
 		emailKey(email), tx.Now.Add(-LinkLife).UnixMicro(), tx.Now.UnixMicro(), true); err != nil {
 		return fmt.Errorf("delete sign-in links: %w", err)
 	}

@@ -86,7 +86,7 @@ func (s *Service) SignInWithProvider(ctx context.Context, in ProviderSignIn, int
 		return "", "", err
 	}
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		if _, err := tx.Exec(ctx, "INSERT INTO provider_logins (digest, intent, redirect, created_at) VALUES ($1, $2, $3, $4)",
+		if err := tx.Queue(ctx, "INSERT INTO provider_logins (digest, intent, redirect, created_at) VALUES ($1, $2, $3, $4)",
 			state.digest(), asker.digest(), redirect, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("insert provider login: %w", err)
 		}
@@ -162,7 +162,7 @@ func (s *Service) finishProvider(ctx context.Context, a ProviderAnswer, intent s
 		}
 		expired = tx.Now.Sub(createdAt) >= ProviderLife
 		// Deleted before the exchange: a code is good for one attempt.
-		if _, err := tx.Exec(ctx, "DELETE FROM provider_logins WHERE digest = $1", state.digest()); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM provider_logins WHERE digest = $1", state.digest()); err != nil {
 			return fmt.Errorf("use up provider login: %w", err)
 		}
 		return nil

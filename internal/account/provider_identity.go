@@ -32,7 +32,7 @@ func (s *Service) identifiedUser(ctx context.Context, tx *db.Tx, who ProviderIde
 		WHERE i.issuer = $1 AND i.subject = $2`, who.Issuer, who.Subject)
 	switch {
 	case err == nil:
-		if _, err := tx.Exec(ctx, "UPDATE identities SET used_at = $3 WHERE issuer = $1 AND subject = $2",
+		if err := tx.Queue(ctx, "UPDATE identities SET used_at = $3 WHERE issuer = $1 AND subject = $2",
 			who.Issuer, who.Subject, tx.Now.UnixMicro()); err != nil {
 			return User{}, fmt.Errorf("record use of identity: %w", err)
 		}

@@ -183,7 +183,7 @@ func (s *Service) setProviderOnly(ctx context.Context, tx *db.Tx, organizationID
 	}
 	before := o.ProviderOnly
 	o.ProviderOnly, o.UpdatedAt = p, tx.Now
-	if _, err := tx.Exec(ctx, "UPDATE organizations SET provider_only = $2, updated_at = $3 WHERE id = $1",
+	if err := tx.Queue(ctx, "UPDATE organizations SET provider_only = $2, updated_at = $3 WHERE id = $1",
 		o.ID, db.Text(string(p)), o.UpdatedAt.UnixMicro()); err != nil {
 		return Organization{}, fmt.Errorf("set provider policy: %w", err)
 	}
@@ -204,7 +204,7 @@ func (s *Service) OperatorLink(ctx context.Context, email string) (string, error
 	}
 	t := newToken()
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
-		if _, err := tx.Exec(ctx, `INSERT INTO login_links (digest, intent, email, email_key, redirect, created_at, owned, by_operator)
+		if err := tx.Queue(ctx, `INSERT INTO login_links (digest, intent, email, email_key, redirect, created_at, owned, by_operator)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 			t.digest(), newToken().digest(), u.Email, emailKey(u.Email), s.redirects.home(), tx.Now.UnixMicro(), false, true); err != nil {
 			return fmt.Errorf("insert link: %w", err)

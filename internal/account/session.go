@@ -153,7 +153,7 @@ func (s *Service) openSession(ctx context.Context, tx *db.Tx, n newSession, c Cl
 	if n.unproven {
 		provenAt = 0
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO sessions (id, user_id, ip, user_agent, second_factor, proven_at, created_at, used_at, browser, by_provider)
+	if err := tx.Queue(ctx, `INSERT INTO sessions (id, user_id, ip, user_agent, second_factor, proven_at, created_at, used_at, browser, by_provider)
 		VALUES ($1, $2, $3, $4, $5, $9, $6, $6, $7, $8)`,
 		n.id, n.userID, c.IP, shortAgent(c.UserAgent), n.twoFactors, tx.Now.UnixMicro(), visit.digest, n.byProvider, provenAt); err != nil {
 		return Tokens{}, fmt.Errorf("insert session: %w", err)
@@ -318,11 +318,11 @@ func (s *Service) refresh(ctx context.Context, old token, client Client) (Identi
 		}
 		fresh = s.tokens(p, tx.Now.Sub(h.openedAt))
 		hidden := p.mask(old)
-		if _, err := tx.Exec(ctx, "UPDATE session_tokens SET consumed_at = $2, successor = $3 WHERE digest = $1",
+		if err := tx.Queue(ctx, "UPDATE session_tokens SET consumed_at = $2, successor = $3 WHERE digest = $1",
 			old.digest(), tx.Now.UnixMicro(), append(hidden.access[:], hidden.refresh[:]...)); err != nil {
 			return fmt.Errorf("consume refresh token: %w", err)
 		}
-		if _, err := tx.Exec(ctx, "UPDATE sessions SET used_at = $2, ip = $3, user_agent = $4 WHERE id = $1",
+		if err := tx.Queue(ctx, "UPDATE sessions SET used_at = $2, ip = $3, user_agent = $4 WHERE id = $1",
 			h.sessionID, tx.Now.UnixMicro(), client.IP, shortAgent(client.UserAgent)); err != nil {
 			return fmt.Errorf("update session: %w", err)
 		}

@@ -115,7 +115,7 @@ func (s *Service) EndSessions(ctx context.Context, userID, except string) (int64
 // endSessions is [Service.EndSessions] in tx. The known browsers are deleted because
 // somebody else may have used them.
 func (s *Service) endSessions(ctx context.Context, tx *db.Tx, userID, except string) (int64, error) {
-	if _, err := tx.Exec(ctx, "DELETE FROM pending_sign_ins WHERE user_id = $1", userID); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM pending_sign_ins WHERE user_id = $1", userID); err != nil {
 		return 0, fmt.Errorf("end pending sign-ins: %w", err)
 	}
 	n, err := tx.Exec(ctx, "DELETE FROM sessions WHERE user_id = $1 AND id <> $2", userID, except)

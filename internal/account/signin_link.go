@@ -62,7 +62,7 @@ func (s *Service) SignInWithEmail(ctx context.Context, in EmailSignIn, intent st
 		}
 		// The same statements for all addresses, so that the time reveals nothing. A
 		// token that is not mailed opens nothing.
-		if _, err := tx.Exec(ctx, `INSERT INTO login_links (digest, intent, email, email_key, redirect, created_at, owned)
+		if err := tx.Queue(ctx, `INSERT INTO login_links (digest, intent, email, email_key, redirect, created_at, owned)
 			VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 			t.digest(), asker.digest(), to.address, key, redirect, tx.Now.UnixMicro(), false); err != nil {
 			return fmt.Errorf("insert link: %w", err)
@@ -168,7 +168,7 @@ func (s *Service) FollowLink(ctx context.Context, linkToken, intent string, clie
 			if err := s.endSession(ctx, tx, l.sessionID); err != nil {
 				return err
 			}
-			if _, err := tx.Exec(ctx, "DELETE FROM pending_sign_ins WHERE id = $1", l.sessionID); err != nil {
+			if err := tx.Queue(ctx, "DELETE FROM pending_sign_ins WHERE id = $1", l.sessionID); err != nil {
 				return fmt.Errorf("end pending sign-in: %w", err)
 			}
 		}
@@ -184,7 +184,7 @@ func (s *Service) FollowLink(ctx context.Context, linkToken, intent string, clie
 		if err := s.completeSignIn(ctx, tx, &in, way, client); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE login_links SET used_at = $2, session_id = $3, owned = $4 WHERE digest = $1",
+		if err := tx.Queue(ctx, "UPDATE login_links SET used_at = $2, session_id = $3, owned = $4 WHERE digest = $1",
 			t.digest(), tx.Now.UnixMicro(), in.SessionID, owner); err != nil {
 			return fmt.Errorf("use link: %w", err)
 		}

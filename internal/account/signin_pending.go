@@ -139,7 +139,7 @@ func secondFactorDue(ctx context.Context, q db.Querier, userID string) (bool, er
 func createPending(ctx context.Context, tx *db.Tx, in *SignIn, byProvider, recoveryOnly bool) error {
 	t := newToken()
 	in.SessionID, in.Pending = newID(), t.encode()
-	if _, err := tx.Exec(ctx, `INSERT INTO pending_sign_ins (id, digest, user_id, redirect, created_at, by_provider, recovery_only)
+	if err := tx.Queue(ctx, `INSERT INTO pending_sign_ins (id, digest, user_id, redirect, created_at, by_provider, recovery_only)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 		in.SessionID, t.digest(), in.User.ID, in.RedirectTo, tx.Now.UnixMicro(), byProvider, recoveryOnly); err != nil {
 		return fmt.Errorf("insert pending sign-in: %w", err)
@@ -280,7 +280,7 @@ func (s *Service) RequireSecondFactorByOperator(ctx context.Context, slug string
 // setSecondFactorRequired sets the requirement of an organization that tx has locked.
 func (s *Service) setSecondFactorRequired(ctx context.Context, tx *db.Tx, o *Organization, required bool) error {
 	o.SecondFactorRequired, o.UpdatedAt = required, tx.Now
-	if _, err := tx.Exec(ctx, "UPDATE organizations SET second_factor_required = $2, updated_at = $3 WHERE id = $1",
+	if err := tx.Queue(ctx, "UPDATE organizations SET second_factor_required = $2, updated_at = $3 WHERE id = $1",
 		o.ID, required, o.UpdatedAt.UnixMicro()); err != nil {
 		return fmt.Errorf("require second factor: %w", err)
 	}

@@ -73,7 +73,7 @@ func (s *Service) CompleteSignup(ctx context.Context, userID string, r SignupReq
 			return err
 		}
 		u.Name, u.OrganizationID, u.Role, u.UpdatedAt = strings.TrimSpace(r.Name), o.ID, Admin, tx.Now
-		if _, err := tx.Exec(ctx, "UPDATE users SET name = $2, organization_id = $3, role = $4, updated_at = $5 WHERE id = $1",
+		if err := tx.Queue(ctx, "UPDATE users SET name = $2, organization_id = $3, role = $4, updated_at = $5 WHERE id = $1",
 			u.ID, u.Name, u.OrganizationID, string(u.Role), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("update user: %w", err)
 		}

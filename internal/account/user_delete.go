@@ -61,7 +61,7 @@ func (s *Service) deleteUser(ctx context.Context, userID string, revoke bool) er
 		}
 		key := emailKey(u.Email)
 		for _, statement := range []string{"DELETE FROM login_links WHERE email_key = $1", "DELETE FROM invitations WHERE email_key = $1"} {
-			if _, err := tx.Exec(ctx, statement, key); err != nil {
+			if err := tx.Queue(ctx, statement, key); err != nil {
 				return fmt.Errorf("%.30s…: %w", statement, err)
 			}
 		}
@@ -69,7 +69,7 @@ func (s *Service) deleteUser(ctx context.Context, userID string, revoke bool) er
 			return err
 		}
 		// Factors, identities, browsers and resets are deleted by cascade.
-		if _, err := tx.Exec(ctx, "DELETE FROM users WHERE id = $1", u.ID); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM users WHERE id = $1", u.ID); err != nil {
 			return fmt.Errorf("delete user: %w", err)
 		}
 		if err := s.audit.RecordTx(ctx, tx, audit.Entry{

@@ -81,7 +81,7 @@ func (s *Service) UpdateProfile(ctx context.Context, userID string, p Profile) (
 			u.Preferences = bytes.TrimSpace(p.Preferences)
 		}
 		u.UpdatedAt = tx.Now
-		if _, err := tx.Exec(ctx, "UPDATE users SET name = $2, avatar_url = $3, preferences = $4, updated_at = $5 WHERE id = $1",
+		if err := tx.Queue(ctx, "UPDATE users SET name = $2, avatar_url = $3, preferences = $4, updated_at = $5 WHERE id = $1",
 			u.ID, u.Name, db.Text(u.AvatarURL), string(u.Preferences), u.UpdatedAt.UnixMicro()); err != nil {
 			return fmt.Errorf("update user: %w", err)
 		}

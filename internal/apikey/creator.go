@@ -65,7 +65,7 @@ func (s *Service) RedactUserTx(ctx context.Context, tx *db.Tx, userID string) er
 		if r.revoked != (audit.Actor{}) {
 			revoked = db.JSON(redacted(r.revoked, userID))
 		}
-		if _, err := tx.Exec(ctx, "UPDATE api_keys SET created_by = $2, revoked_by = $3 WHERE id = $1",
+		if err := tx.Queue(ctx, "UPDATE api_keys SET created_by = $2, revoked_by = $3 WHERE id = $1",
 			r.id, db.JSON(redacted(r.created, userID)), revoked); err != nil {
 			return fmt.Errorf("redact key: %w", err)
 		}

@@ -450,7 +450,7 @@ func (s *Service) Revoke(ctx context.Context, organizationID, id string) (Key, e
 func (s *Service) revokeTx(ctx context.Context, tx *db.Tx, k *Key) error {
 	before := k.Status(tx.Now)
 	k.RevokedAt, k.RevokedBy, k.UpdatedAt, k.version = tx.Now, audit.SourceOf(ctx).Actor, tx.Now, k.version+1
-	if _, err := tx.Exec(ctx, "UPDATE api_keys SET revoked_at = $2, revoked_by = $3, updated_at = $2, version = $4 WHERE id = $1",
+	if err := tx.Queue(ctx, "UPDATE api_keys SET revoked_at = $2, revoked_by = $3, updated_at = $2, version = $4 WHERE id = $1",
 		k.ID, tx.Now.UnixMicro(), db.JSON(audit.SourceOf(ctx).Actor), k.version); err != nil {
 		return err
 	}
@@ -460,7 +460,7 @@ func (s *Service) revokeTx(ctx context.Context, tx *db.Tx, k *Key) error {
 // Delete removes a key of any status for good, with its digest. Its audit entries remain.
 func (s *Service) Delete(ctx context.Context, organizationID, id string) error {
 	_, err := s.change(ctx, organizationID, id, func(tx *db.Tx, k *Key) error {
-		if _, err := tx.Exec(ctx, "UPDATE api_keys SET digest = NULL, deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1",
+		if err := tx.Queue(ctx, "UPDATE api_keys SET digest = NULL, deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1",
 			k.ID, tx.Now.UnixMicro()); err != nil {
 			return err
 		}
@@ -510,7 +510,7 @@ func (s *Service) Rotate(ctx context.Context, organizationID, id string) (Key, T
 		if t, err = s.insert(ctx, tx, &made); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE api_keys SET replaced_by = $2, updated_at = $3, version = version + 1 WHERE id = $1",
+		if err := tx.Queue(ctx, "UPDATE api_keys SET replaced_by = $2, updated_at = $3, version = version + 1 WHERE id = $1",
 			old.ID, made.ID, tx.Now.UnixMicro()); err != nil {
 			return err
 		}

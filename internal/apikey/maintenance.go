@@ -54,7 +54,7 @@ func (s *Service) flush(ctx context.Context) error {
 			for _, id := range ids { // sorted, so that two nodes do not deadlock
 				u := used[id]
 				// The version stays: no cached key becomes stale.
-				if _, err := tx.Exec(ctx, `UPDATE api_keys SET last_used_at = $2, last_used_ip = $3
+				if err := tx.Queue(ctx, `UPDATE api_keys SET last_used_at = $2, last_used_ip = $3
 					WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)`,
 					id, u.at.Truncate(time.Minute).UnixMicro(), db.Text(u.ip)); err != nil {
 					return err
@@ -83,7 +83,7 @@ func (s *Service) recordExpired(ctx context.Context) error {
 			}
 			n = len(keys)
 			for _, k := range keys {
-				if _, err := tx.Exec(ctx, "UPDATE api_keys SET expiry_noted = TRUE WHERE id = $1", k.ID); err != nil {
+				if err := tx.Queue(ctx, "UPDATE api_keys SET expiry_noted = TRUE WHERE id = $1", k.ID); err != nil {
 					return err
 				}
 				if err := s.audit.RecordTx(ctx, tx, k.entry(KeyExpired, map[string]audit.Change{"status": {From: Active, To: Expired}})); err != nil {

@@ -113,7 +113,7 @@ func (s *Service) linkCustomer(ctx context.Context, tx *db.Tx, p *channel.Paymen
 			lost = append(lost, before)
 		}
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO billing_customers (id, organization_id, linked_at) VALUES ($1, $2, $3)
+	if err := tx.Queue(ctx, `INSERT INTO billing_customers (id, organization_id, linked_at) VALUES ($1, $2, $3)
 		ON CONFLICT (id) DO UPDATE SET organization_id = excluded.organization_id, linked_at = excluded.linked_at`,
 		p.CustomerID, p.OrganizationID, p.Created.UnixMicro()); err != nil {
 		return nil, nil, fmt.Errorf("link customer: %w", err)

@@ -55,7 +55,7 @@ func (s *Service) IngestCallTx(ctx context.Context, tx *db.Tx, o channel.Source,
 		}
 	}
 	for _, leg := range news.IDs {
-		if _, err := tx.Exec(ctx, "INSERT INTO call_legs (scope, leg, call_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", scope(o), leg, c.ID); err != nil {
+		if err := tx.Queue(ctx, "INSERT INTO call_legs (scope, leg, call_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", scope(o), leg, c.ID); err != nil {
 			return nil, fmt.Errorf("write leg: %w", err)
 		}
 	}
@@ -70,7 +70,7 @@ func (s *Service) IngestCallTx(ctx context.Context, tx *db.Tx, o channel.Source,
 func (c *Call) save(ctx context.Context, tx *db.Tx) error {
 	c.version++
 	c.UpdatedAt = tx.Now
-	if _, err := tx.Exec(ctx, `INSERT INTO calls (id, organization_id, connection_id, channel, medium, phone, ticket_id, facts, version, created_at, updated_at)
+	if err := tx.Queue(ctx, `INSERT INTO calls (id, organization_id, connection_id, channel, medium, phone, ticket_id, facts, version, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 		ON CONFLICT (id) DO UPDATE SET phone = excluded.phone, ticket_id = excluded.ticket_id, facts = excluded.facts,
 			version = excluded.version, updated_at = excluded.updated_at`,
@@ -100,10 +100,10 @@ func (s *Service) mergeCalls(ctx context.Context, tx *db.Tx, list []*Call) (*Cal
 				return nil, nil, fmt.Errorf("merge the tickets of one call: %w", err)
 			}
 		}
-		if _, err := tx.Exec(ctx, "UPDATE call_legs SET call_id = $1 WHERE call_id = $2", c.ID, other.ID); err != nil {
+		if err := tx.Queue(ctx, "UPDATE call_legs SET call_id = $1 WHERE call_id = $2", c.ID, other.ID); err != nil {
 			return nil, nil, fmt.Errorf("unite legs: %w", err)
 		}
-		if _, err := tx.Exec(ctx, "DELETE FROM calls WHERE id = $1", other.ID); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM calls WHERE id = $1", other.ID); err != nil {
 			return nil, nil, fmt.Errorf("unite calls: %w", err)
 		}
 		united = append(united, other.ID)

@@ -429,13 +429,13 @@ func (s *Service) DeleteTx(ctx context.Context, tx *db.Tx, organizationID, id st
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM connections WHERE id = $1", id); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM connections WHERE id = $1", id); err != nil {
 		return fmt.Errorf("delete connection: %w", err)
 	}
 	if err := s.recordTx(ctx, tx, AuditDisconnected, &c, nil, nil); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM connection_challenges WHERE connection_id = $1", id); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM connection_challenges WHERE connection_id = $1", id); err != nil {
 		return fmt.Errorf("delete challenges: %w", err)
 	}
 	tx.AfterCommit(s.cache.clear)

@@ -190,7 +190,7 @@ func (s *Service) prove(ctx context.Context, tx *db.Tx, c *Connection, e evidenc
 	if c.Notice != nil && c.Notice.Text == displacedText {
 		c.Notice, c.noticedAt = nil, tx.Now
 	}
-	if _, err := tx.Exec(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE connection_id = $1 AND ended_at IS NULL", c.ID, tx.Now.UnixMicro()); err != nil {
+	if err := tx.Queue(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE connection_id = $1 AND ended_at IS NULL", c.ID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("end challenges: %w", err)
 	}
 	if err := s.update(ctx, tx, c); err != nil {

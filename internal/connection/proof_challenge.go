@@ -153,7 +153,7 @@ func (s *Service) challenge(ctx context.Context, c Connection, way channel.Proof
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE connection_id = $1 AND ended_at IS NULL", c.ID, tx.Now.UnixMicro()); err != nil {
+		if err := tx.Queue(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE connection_id = $1 AND ended_at IS NULL", c.ID, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("end challenges: %w", err)
 		}
 		id := uuid.Must(uuid.NewV7()).String()
@@ -165,7 +165,7 @@ func (s *Service) challenge(ctx context.Context, c Connection, way channel.Proof
 			code = newCode()
 			mac = s.box.MAC(codePurpose, id, code)[:codeSize]
 		}
-		if _, err := tx.Exec(ctx, `INSERT INTO connection_challenges (id, connection_id, medium, address, way, token, code, tries, sent_at, expires_at)
+		if err := tx.Queue(ctx, `INSERT INTO connection_challenges (id, connection_id, medium, address, way, token, code, tries, sent_at, expires_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9)`,
 			id, c.ID, ticketChannel, c.Address, string(way), token, mac, tx.Now.UnixMicro(), tx.Now.Add(life).UnixMicro()); err != nil {
 			return fmt.Errorf("record challenge: %w", err)
@@ -262,7 +262,7 @@ func (s *Service) AnswerChallenge(ctx context.Context, organizationID, id, code 
 			_, err := tx.Exec(ctx, "UPDATE connection_challenges SET tries = tries + 1 WHERE id = $1", ch.id)
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE id = $1", ch.id, tx.Now.UnixMicro()); err != nil {
+		if err := tx.Queue(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE id = $1", ch.id, tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("end challenge: %w", err)
 		}
 		method := ByMail
@@ -326,7 +326,7 @@ func (s *Service) ApplyReturnedTokenTx(ctx context.Context, tx *db.Tx, ticketCha
 	if err != nil {
 		return r, true, fmt.Errorf("find connection: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE id = $1", id, tx.Now.UnixMicro()); err != nil {
+	if err := tx.Queue(ctx, "UPDATE connection_challenges SET ended_at = $2 WHERE id = $1", id, tx.Now.UnixMicro()); err != nil {
 		return r, true, fmt.Errorf("end challenge: %w", err)
 	}
 	method := ByMail
@@ -358,7 +358,7 @@ const textChallenges = "SELECT count(*) FROM connection_challenges WHERE medium 
 // PurgeProofs deletes expired challenges and limits.
 func (s *Service) PurgeProofs(ctx context.Context) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if _, err := tx.Exec(ctx, "DELETE FROM connection_challenges WHERE expires_at < $1", tx.Now.Add(-challengeRetention).UnixMicro()); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM connection_challenges WHERE expires_at < $1", tx.Now.Add(-challengeRetention).UnixMicro()); err != nil {
 			return fmt.Errorf("delete challenges: %w", err)
 		}
 		_, err := tx.Exec(ctx, "DELETE FROM proof_limits WHERE ends_at < $1", tx.Now.UnixMicro())

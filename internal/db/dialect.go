@@ -63,8 +63,12 @@ func (e engine) rewriteDDL(script string) string {
 	return typeText.ReplaceAllString(script, `TEXT COLLATE "C"`)
 }
 
-// IsUnique reports whether err is a violation of a unique constraint.
+// IsUnique reports whether err is a violation of a unique constraint by the statement that
+// returned it, not by one that [Tx.Queue] had queued before.
 func IsUnique(err error) bool {
+	if _, earlier := errors.AsType[*queuedError](err); earlier {
+		return false
+	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code == "23505"
 	}

@@ -460,8 +460,15 @@ func (c *postgresConn) execTag(ctx context.Context, query string, args []any) (p
 	return tag, cmp.Or(err, results.Close())
 }
 
+// maxQueued bounds the statements that wait.
+const maxQueued = 64
+
 // queue implements [session].
-func (c *postgresConn) queue(_ context.Context, query string, args []any) error {
+func (c *postgresConn) queue(ctx context.Context, query string, args []any) error {
+	if c.queued != nil && c.queued.Len() == maxQueued {
+		_, err := c.exec(ctx, query, args)
+		return err
+	}
 	if c.queued == nil {
 		c.queued = new(pgx.Batch)
 	}
@@ -482,11 +489,20 @@ func (c *postgresConn) flush(ctx context.Context, query string, args []any) (pgx
 	for _, q := range batch.QueuedQueries[:batch.Len()-1] {
 		if _, err := results.Exec(); err != nil {
 			results.Close()
-			return nil, fmt.Errorf("%s: %w", abbreviate(q.SQL), err)
+			return nil, &queuedError{abbreviate(q.SQL), err}
 		}
 	}
 	return results, nil
 }
+
+// queuedError is the error of a statement that was queued before the one that returns it.
+type queuedError struct {
+	statement string
+	err       error
+}
+
+func (e *queuedError) Error() string { return e.statement + ": " + e.err.Error() }
+func (e *queuedError) Unwrap() error { return e.err }
 
 // abbreviate returns the begin of a statement, for errors.
 func abbreviate(query string) string {

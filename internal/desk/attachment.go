@@ -148,7 +148,7 @@ func (s *Service) attach(m *Message, from []channel.Attachment, files []blob.Ref
 func insertAttachments(ctx context.Context, tx *db.Tx, organizationID string, m *Message) error {
 	for i := range m.Attachments {
 		a := &m.Attachments[i]
-		if _, err := tx.Exec(ctx, `INSERT INTO attachments (id, organization_id, ticket_id, message_id, name, content_type,
+		if err := tx.Queue(ctx, `INSERT INTO attachments (id, organization_id, ticket_id, message_id, name, content_type,
 				content_id, inline, size, blob_key, pending, error, created_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
 			a.ID, organizationID, a.TicketID, a.MessageID, a.Name, a.ContentType,

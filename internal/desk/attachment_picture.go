@@ -58,7 +58,7 @@ func (s *Service) CompletePictureTx(ctx context.Context, tx *db.Tx, messageID, d
 
 // ReleasePictureTx ends a claim without a result, so that the picture can be loaded again.
 func (s *Service) ReleasePictureTx(ctx context.Context, tx *db.Tx, messageID, digest string) error {
-	if _, err := tx.Exec(ctx, "DELETE FROM letter_pictures WHERE message_id = $1 AND digest = $2 AND blob_key IS NULL AND error IS NULL", messageID, digest); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM letter_pictures WHERE message_id = $1 AND digest = $2 AND blob_key IS NULL AND error IS NULL", messageID, digest); err != nil {
 		return fmt.Errorf("release picture: %w", err)
 	}
 	return nil

@@ -275,7 +275,7 @@ func (s *Service) resolveCustomer(ctx context.Context, tx *db.Tx, in *InboundEve
 	if err != nil {
 		return customerRef{}, err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE contact_points SET customer_id = $1 WHERE customer_id = $2", owner, newID); err != nil {
+	if err := tx.Queue(ctx, "UPDATE contact_points SET customer_id = $1 WHERE customer_id = $2", owner, newID); err != nil {
 		return customerRef{}, fmt.Errorf("add contact points: %w", err)
 	}
 	changes := k.mergeProfile(p)
@@ -306,7 +306,7 @@ func withoutForeign(p channel.Party, points []contactPoint, owners []pointOwner,
 
 func insertCustomer(ctx context.Context, tx *db.Tx, in *InboundEvent, id string, p channel.Party) (customerRef, error) {
 	k := customerRef{Customer: event.Customer{ID: id, Name: line(p.Name, maxName), Email: line(p.Email, maxKey), Phone: p.Phone}}
-	if _, err := tx.Exec(ctx, `INSERT INTO customers (id, organization_id, name, email, phone, created_at, updated_at)
+	if err := tx.Queue(ctx, `INSERT INTO customers (id, organization_id, name, email, phone, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $6)`, k.ID, in.OrganizationID, k.Name, k.Email, k.Phone, tx.Now.UnixMicro()); err != nil {
 		return customerRef{}, fmt.Errorf("write customer: %w", err)
 	}

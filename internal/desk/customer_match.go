@@ -131,7 +131,7 @@ func (s *Service) RemoveIdentitiesTx(ctx context.Context, tx *db.Tx, organizatio
 		"DELETE FROM contact_points WHERE customer_id = $1 AND scope = $2 AND conversation_id IS NULL",
 		"UPDATE contact_points SET customer_id = NULL, kind = 'thread' WHERE customer_id = $1 AND scope = $2",
 	} {
-		if _, err := tx.Exec(ctx, change, c.ID, connectionID); err != nil {
+		if err := tx.Queue(ctx, change, c.ID, connectionID); err != nil {
 			return fmt.Errorf("remove contact points: %w", err)
 		}
 	}

@@ -357,7 +357,7 @@ func (s *Service) deleteCustomer(ctx context.Context, tx *db.Tx, c customerRecor
 		{`UPDATE customers SET name = '', email = '', phone = '', external_id = NULL, metadata = NULL,
 			updated_at = $2, deleted_at = $2 WHERE id = $1`, []any{id, tx.Now.UnixMicro()}},
 	} {
-		if _, err := tx.Exec(ctx, change.statement, change.args...); err != nil {
+		if err := tx.Queue(ctx, change.statement, change.args...); err != nil {
 			return fmt.Errorf("delete customer: %w", err)
 		}
 	}

@@ -227,11 +227,11 @@ func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, custom
 	if err := s.clearMessages(ctx, tx, t, ids); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1", t.ID); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1", t.ID); err != nil {
 		return fmt.Errorf("delete drafts: %w", err)
 	}
 	if len(addresses) > 0 {
-		if _, err := tx.Exec(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", t.ID, addresses); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", t.ID, addresses); err != nil {
 			return fmt.Errorf("remove participants: %w", err)
 		}
 	}
@@ -257,7 +257,7 @@ func (s *Service) clearMessages(ctx context.Context, tx *db.Tx, t *Ticket, ids [
 		if err := s.queue.DeleteTx(ctx, tx, waiting...); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_state = $3 WHERE ticket_id = $1 AND id = ANY($2)",
+		if err := tx.Queue(ctx, "UPDATE messages SET delivery_state = $3 WHERE ticket_id = $1 AND id = ANY($2)",
 			t.ID, waiting, string(channel.ReceiptFailed)); err != nil {
 			return fmt.Errorf("change delivery state: %w", err)
 		}
@@ -274,7 +274,7 @@ func (s *Service) clearMessages(ctx context.Context, tx *db.Tx, t *Ticket, ids [
 			[]any{t.ID, ids, db.JSON(Details{Redacted: true})}},
 		{"DELETE FROM message_ids WHERE ticket_id = $1 AND message_id = ANY($2)", []any{t.ID, ids}},
 	} {
-		if _, err := tx.Exec(ctx, change.statement, change.args...); err != nil {
+		if err := tx.Queue(ctx, change.statement, change.args...); err != nil {
 			return fmt.Errorf("empty messages: %w", err)
 		}
 	}
@@ -296,7 +296,7 @@ func (s *Service) redactTicketFields(ctx context.Context, tx *db.Tx, t *Ticket) 
 	t.Subject, t.ExternalID, t.Metadata, t.UpdatedAt = redactedSubject, "", nil, tx.Now
 	// The customer's own record may not be redacted yet.
 	t.Customer = event.Customer{ID: t.Customer.ID}
-	if _, err := tx.Exec(ctx, "UPDATE tickets SET subject = $2, external_id = NULL, metadata = NULL, updated_at = $3 WHERE id = $1",
+	if err := tx.Queue(ctx, "UPDATE tickets SET subject = $2, external_id = NULL, metadata = NULL, updated_at = $3 WHERE id = $1",
 		t.ID, t.Subject, t.UpdatedAt.UnixMicro()); err != nil {
 		return fmt.Errorf("change ticket: %w", err)
 	}
@@ -369,7 +369,7 @@ func redactAnnotations(ctx context.Context, tx *db.Tx, ticketID string, ids []st
 		if !found {
 			continue
 		}
-		if _, err := tx.Exec(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", ticketID, m.ID, db.JSON(m.Details)); err != nil {
+		if err := tx.Queue(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", ticketID, m.ID, db.JSON(m.Details)); err != nil {
 			return fmt.Errorf("change message: %w", err)
 		}
 	}
@@ -396,11 +396,11 @@ func removeMentions(ctx context.Context, tx *db.Tx, ticketID string, keys []stri
 		if !changed {
 			continue
 		}
-		if _, err := tx.Exec(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", ticketID, m.ID, db.JSON(d)); err != nil {
+		if err := tx.Queue(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", ticketID, m.ID, db.JSON(d)); err != nil {
 			return fmt.Errorf("change message: %w", err)
 		}
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", ticketID, keys); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", ticketID, keys); err != nil {
 		return fmt.Errorf("remove participants: %w", err)
 	}
 	return nil

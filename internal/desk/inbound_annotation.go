@@ -71,7 +71,7 @@ func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *InboundEvent, a *
 			return Result{}, err
 		}
 	}
-	if _, err := tx.Exec(ctx, "UPDATE messages SET body = $3, stripped = $4, html = $5, details = $6 WHERE ticket_id = $1 AND id = $2",
+	if err := tx.Queue(ctx, "UPDATE messages SET body = $3, stripped = $4, html = $5, details = $6 WHERE ticket_id = $1 AND id = $2",
 		t.ID, m.ID, m.Text, db.Text(m.Stripped), db.Text(m.HTML), db.JSON(m.Details)); err != nil {
 		return Result{}, fmt.Errorf("annotate message: %w", err)
 	}
@@ -83,7 +83,7 @@ func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *InboundEvent, a *
 	if d.Deleted && t.Subject != "" && (t.Subject == title(said) || t.Subject == title(original)) {
 		return res, s.applyUpdate(ctx, tx, &t, Update{Subject: new("(deleted message)")})
 	}
-	if _, err := tx.Exec(ctx, "UPDATE tickets SET updated_at = $2 WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
+	if err := tx.Queue(ctx, "UPDATE tickets SET updated_at = $2 WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
 		return Result{}, fmt.Errorf("touch ticket: %w", err)
 	}
 	return res, nil

@@ -218,7 +218,7 @@ func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *InboundEvent
 		if e.optOut {
 			at = e.CreatedAt
 		}
-		if _, err := tx.Exec(ctx, "UPDATE conversations SET opted_out_at = $3 WHERE ticket_id = $1 AND id = $2",
+		if err := tx.Queue(ctx, "UPDATE conversations SET opted_out_at = $3 WHERE ticket_id = $1 AND id = $2",
 			t.ID, p.conversationID, db.Time(at)); err != nil {
 			return Result{}, fmt.Errorf("record opt-out: %w", err)
 		}

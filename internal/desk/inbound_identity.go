@@ -120,7 +120,7 @@ func (s *Service) otherThreadTicket(ctx context.Context, tx *db.Tx, in *InboundE
 
 // releasePoints removes replaced keys from a thread and its customer.
 func (s *Service) releasePoints(ctx context.Context, tx *db.Tx, in *InboundEvent, r *channel.IdentityChange, k *customerRef, gone []string, conversationID string) error {
-	if _, err := tx.Exec(ctx, `DELETE FROM contact_points WHERE value = ANY($1) AND scope = $2
+	if err := tx.Queue(ctx, `DELETE FROM contact_points WHERE value = ANY($1) AND scope = $2
 		AND (conversation_id = $3 OR conversation_id IS NULL AND customer_id = $4)`, gone, in.scope(), conversationID, k.ID); err != nil {
 		return fmt.Errorf("release contact points: %w", err)
 	}
@@ -131,7 +131,7 @@ func (s *Service) releasePoints(ctx context.Context, tx *db.Tx, in *InboundEvent
 	if key == phoneKey(r.To.Phone) {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM contact_points WHERE value = $1 AND scope = $2 AND customer_id = $3", key, in.OrganizationID, k.ID); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM contact_points WHERE value = $1 AND scope = $2 AND customer_id = $3", key, in.OrganizationID, k.ID); err != nil {
 		return fmt.Errorf("release number: %w", err)
 	}
 	if k.Phone != "" && phoneKey(k.Phone) == key {
@@ -152,7 +152,7 @@ func (s *Service) updateRecipients(ctx context.Context, tx *db.Tx, in *InboundEv
 	for i := range conversations {
 		c := &conversations[i]
 		c.ThreadKey = key
-		if _, err := tx.Exec(ctx, "UPDATE conversations SET thread_key = $3 WHERE ticket_id = $1 AND id = $2", c.TicketID, c.ID, key); err != nil {
+		if err := tx.Queue(ctx, "UPDATE conversations SET thread_key = $3 WHERE ticket_id = $1 AND id = $2", c.TicketID, c.ID, key); err != nil {
 			return fmt.Errorf("change thread key: %w", err)
 		}
 		to, err := s.findRecipient(ctx, tx, in.OrganizationID, c)
@@ -161,7 +161,7 @@ func (s *Service) updateRecipients(ctx context.Context, tx *db.Tx, in *InboundEv
 		}
 		recipient, id := outboxRecipient(to)
 		// A message that was submitted is looked up by its former recipient.
-		if _, err := tx.Exec(ctx, `UPDATE outbox SET recipient = $3, recipient_id = $4
+		if err := tx.Queue(ctx, `UPDATE outbox SET recipient = $3, recipient_id = $4
 			WHERE ticket_id = $1 AND conversation_id = $2 AND handed_at IS NULL`, c.TicketID, c.ID, recipient, id); err != nil {
 			return fmt.Errorf("change recipient: %w", err)
 		}

@@ -80,7 +80,7 @@ func insertID(ctx context.Context, tx *db.Tx, scope, id string, m *Message) erro
 	if id == "" {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO message_ids (folded, scope, exact, ticket_id, conversation_id, message_id, outbound)
+	if err := tx.Queue(ctx, `INSERT INTO message_ids (folded, scope, exact, ticket_id, conversation_id, message_id, outbound)
 		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`,
 		foldID(id), scope, boundedKey(id), m.TicketID, m.ConversationID, m.ID, m.Direction == DirectionOutbound); err != nil {
 		return fmt.Errorf("write message id: %w", err)
@@ -209,7 +209,7 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *InboundEvent,
 		if r.State == channel.ReceiptFailed {
 			reason = line(r.Error, 500)
 		}
-		if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_state = $3, delivery_error = $4 WHERE ticket_id = $1 AND id = $2",
+		if err := tx.Queue(ctx, "UPDATE messages SET delivery_state = $3, delivery_error = $4 WHERE ticket_id = $1 AND id = $2",
 			k.ticketID, k.messageID, string(r.State), db.Text(reason)); err != nil {
 			return Result{}, fmt.Errorf("change delivery state: %w", err)
 		}
@@ -220,7 +220,7 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *InboundEvent,
 		}
 	}
 	if r.OptedOut {
-		if _, err := tx.Exec(ctx, "UPDATE conversations SET opted_out_at = $3 WHERE ticket_id = $1 AND id = $2 AND opted_out_at IS NULL",
+		if err := tx.Queue(ctx, "UPDATE conversations SET opted_out_at = $3 WHERE ticket_id = $1 AND id = $2 AND opted_out_at IS NULL",
 			k.ticketID, k.conversationID, tx.Now.UnixMicro()); err != nil {
 			return Result{}, fmt.Errorf("record opt-out: %w", err)
 		}
@@ -233,7 +233,7 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *InboundEvent,
 		sentTo := slices.ContainsFunc(slices.Concat(details.To, details.Cc), func(a Address) bool { return emailKey(a.Email) == value })
 		// Any recipient of a mail can forge its bounce, so a bounce flags only addresses
 		// of this conversation.
-		if _, err := tx.Exec(ctx, `UPDATE contact_points SET undeliverable_at = $3
+		if err := tx.Queue(ctx, `UPDATE contact_points SET undeliverable_at = $3
 			WHERE value = $1 AND scope = $2 AND undeliverable_at IS NULL
 				AND ($4 OR customer_id = (SELECT customer_id FROM conversations WHERE ticket_id = $5 AND id = $6))`,
 			value, in.OrganizationID, tx.Now.UnixMicro(), sentTo, k.ticketID, k.conversationID); err != nil {

@@ -34,7 +34,7 @@ func matchVoicemail(ctx context.Context, tx *db.Tx, in *InboundEvent, phone stri
 		return voicemailReport{}, err
 	}
 	// Numbers are stored only as long as they are useful.
-	if _, err := tx.Exec(ctx, "DELETE FROM voicemails WHERE organization_id = $1 AND at < $2",
+	if err := tx.Queue(ctx, "DELETE FROM voicemails WHERE organization_id = $1 AND at < $2",
 		in.OrganizationID, tx.Now.Add(-24*time.Hour).UnixMicro()); err != nil {
 		return voicemailReport{}, fmt.Errorf("delete old voicemails: %w", err)
 	}

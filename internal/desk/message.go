@@ -266,7 +266,7 @@ func (s *Service) Conversations(ctx context.Context, q db.Querier, organizationI
 }
 
 func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
-	if _, err := tx.Exec(ctx, `INSERT INTO conversations (ticket_id, id, connection_id, channel, thread_key, customer_id, opted_out_at, created_at)
+	if err := tx.Queue(ctx, `INSERT INTO conversations (ticket_id, id, connection_id, channel, thread_key, customer_id, opted_out_at, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		c.TicketID, c.ID, c.ConnectionID, c.Channel, db.Text(c.ThreadKey), c.CustomerID, db.Time(c.OptedOutAt), c.CreatedAt.UnixMicro()); err != nil {
 		return fmt.Errorf("write conversation: %w", err)
@@ -317,7 +317,7 @@ func (s *Service) addNote(ctx context.Context, tx *db.Tx, m *Message) error {
 	if m.Direction == DirectionInbound {
 		heard = ", " + setHeardAt
 	}
-	if _, err := tx.Exec(ctx, "UPDATE tickets SET updated_at = $2"+heard+" WHERE id = $1", m.TicketID, tx.Now.UnixMicro()); err != nil {
+	if err := tx.Queue(ctx, "UPDATE tickets SET updated_at = $2"+heard+" WHERE id = $1", m.TicketID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("touch ticket: %w", err)
 	}
 	return nil

@@ -19,7 +19,7 @@ const ViaUnknown = "unknown, before a restore"
 // with a known submission keep it.
 func MarkRestoredTx(ctx context.Context, tx *db.Tx) error {
 	const created = "(SELECT m.created_at FROM messages m WHERE m.ticket_id = outbox.ticket_id AND m.id = outbox.message_id)"
-	if _, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = "+created+", doubted_at = "+created+", handed_by = $1 WHERE handed_at IS NULL", ViaUnknown); err != nil {
+	if err := tx.Queue(ctx, "UPDATE outbox SET handed_at = "+created+", doubted_at = "+created+", handed_by = $1 WHERE handed_at IS NULL", ViaUnknown); err != nil {
 		return fmt.Errorf("mark restored messages: %w", err)
 	}
 	return nil
@@ -27,7 +27,7 @@ func MarkRestoredTx(ctx context.Context, tx *db.Tx) error {
 
 // ClearRestoredTx removes the marks of [MarkRestoredTx]: the messages are sent like new ones.
 func (s *Service) ClearRestoredTx(ctx context.Context, tx *db.Tx) error {
-	if _, err := tx.Exec(ctx, "UPDATE outbox SET handed_at = NULL, doubted_at = NULL, handed_by = NULL WHERE handed_by = $1", ViaUnknown); err != nil {
+	if err := tx.Queue(ctx, "UPDATE outbox SET handed_at = NULL, doubted_at = NULL, handed_by = NULL WHERE handed_by = $1", ViaUnknown); err != nil {
 		return fmt.Errorf("clear marks of restored messages: %w", err)
 	}
 	return nil

@@ -14,10 +14,10 @@ var DerivedTables = []string{"search_docs", "search_pending"}
 // ReindexTx enqueues all tickets for indexing, after they were copied into a database. Until a
 // worker has indexed a ticket, searches do not find it.
 func ReindexTx(ctx context.Context, tx *db.Tx) error {
-	if _, err := tx.Exec(ctx, "DELETE FROM search_pending"); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM search_pending"); err != nil {
 		return fmt.Errorf("enqueue indexing: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "INSERT INTO search_pending (id, ticket_id, organization_id, number) SELECT id, id, organization_id, number FROM tickets"); err != nil {
+	if err := tx.Queue(ctx, "INSERT INTO search_pending (id, ticket_id, organization_id, number) SELECT id, id, organization_id, number FROM tickets"); err != nil {
 		return fmt.Errorf("enqueue indexing: %w", err)
 	}
 	return nil

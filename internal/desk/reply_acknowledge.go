@@ -62,7 +62,7 @@ func (s *Service) AcknowledgeTx(ctx context.Context, tx *db.Tx, organizationID s
 	if err := tx.Lock(ctx, "desk/acknowledge/"+organizationID+"/"+address); err != nil {
 		return false, err
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM acknowledgements WHERE organization_id = $1 AND address = $2 AND sent_at <= $3",
+	if err := tx.Queue(ctx, "DELETE FROM acknowledgements WHERE organization_id = $1 AND address = $2 AND sent_at <= $3",
 		organizationID, address, tx.Now.Add(-acknowledgementPeriod).UnixMicro()); err != nil {
 		return false, fmt.Errorf("delete old acknowledgements: %w", err)
 	}
@@ -119,7 +119,7 @@ func countMail(ctx context.Context, tx *db.Tx, in *InboundEvent, l *inboundMail)
 			recent = append(recent, at)
 		}
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO mail_senders (organization_id, address, times) VALUES ($1, $2, $3)
+	if err := tx.Queue(ctx, `INSERT INTO mail_senders (organization_id, address, times) VALUES ($1, $2, $3)
 		ON CONFLICT (organization_id, address) DO UPDATE SET times = excluded.times`, in.OrganizationID, address, db.JSON(recent)); err != nil {
 		return false, fmt.Errorf("count mail of sender: %w", err)
 	}

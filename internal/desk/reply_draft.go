@@ -42,7 +42,7 @@ func (s *Service) SaveDraftTx(ctx context.Context, tx *db.Tx, organizationID str
 	if strings.TrimSpace(d.Text) == "" {
 		return s.DeleteDraftTx(ctx, tx, organizationID, d.UserID, d.TicketID, d.Kind)
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO ticket_drafts (ticket_id, user_id, kind, organization_id, conversation_id, body, updated_at)
+	if err := tx.Queue(ctx, `INSERT INTO ticket_drafts (ticket_id, user_id, kind, organization_id, conversation_id, body, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (ticket_id, user_id, kind)
 		DO UPDATE SET conversation_id = excluded.conversation_id, body = excluded.body, updated_at = excluded.updated_at`,
 		d.TicketID, d.UserID, d.Kind, organizationID, db.Text(d.ConversationID), d.Text, tx.Now.UnixMicro()); err != nil {
@@ -88,7 +88,7 @@ func (s *Service) TicketsWithDrafts(ctx context.Context, q db.Querier, userID st
 // DeleteDraftTx deletes a member's draft in the caller's transaction, if there is
 // one.
 func (s *Service) DeleteDraftTx(ctx context.Context, tx *db.Tx, organizationID, userID, ticketID, kind string) error {
-	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1 AND user_id = $2 AND kind = $3 AND organization_id = $4",
+	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1 AND user_id = $2 AND kind = $3 AND organization_id = $4",
 		ticketID, userID, kind, organizationID); err != nil {
 		return fmt.Errorf("delete draft: %w", err)
 	}
@@ -100,7 +100,7 @@ func deleteDraft(ctx context.Context, tx *db.Tx, by Actor, kind string, ticketID
 	if by.ID == "" {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = ANY($1) AND user_id = $2 AND kind = $3", ticketIDs, by.ID, kind); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = ANY($1) AND user_id = $2 AND kind = $3", ticketIDs, by.ID, kind); err != nil {
 		return fmt.Errorf("delete draft: %w", err)
 	}
 	return nil

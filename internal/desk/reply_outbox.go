@@ -131,7 +131,7 @@ func (s *Service) RecordSentTx(ctx context.Context, tx *db.Tx, w *OutboxMessage,
 	if err := s.removeFromOutbox(ctx, tx, w); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `UPDATE messages SET delivery_state = CASE WHEN delivery_state = $4 THEN $3 ELSE delivery_state END,
+	if err := tx.Queue(ctx, `UPDATE messages SET delivery_state = CASE WHEN delivery_state = $4 THEN $3 ELSE delivery_state END,
 			delivery_error = CASE WHEN delivery_state = $4 THEN NULL ELSE delivery_error END, sent_at = $5 WHERE ticket_id = $1 AND id = $2`,
 		w.TicketID, w.ID, string(channel.ReceiptSent), string(channel.ReceiptQueued), db.Time(w.SubmittedAt)); err != nil {
 		return fmt.Errorf("change delivery state: %w", err)
@@ -143,7 +143,7 @@ func (s *Service) RecordSentTx(ctx context.Context, tx *db.Tx, w *OutboxMessage,
 		if i > 0 {
 			continue
 		}
-		if _, err := tx.Exec(ctx, `UPDATE messages SET external_id = $3 WHERE ticket_id = $1 AND id = $2 AND external_id IS NULL
+		if err := tx.Queue(ctx, `UPDATE messages SET external_id = $3 WHERE ticket_id = $1 AND id = $2 AND external_id IS NULL
 			AND NOT EXISTS (SELECT 1 FROM messages o WHERE o.conversation_id = $4 AND o.external_id = $3)`,
 			w.TicketID, w.ID, boundedKey(id), w.ConversationID); err != nil {
 			return fmt.Errorf("write external id: %w", err)
@@ -207,7 +207,7 @@ func (s *Service) RemoveCcTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, a
 	}
 	key := emailKey(address)
 	d.Cc = slices.DeleteFunc(d.Cc, func(a Address) bool { return emailKey(a.Email) == key })
-	if _, err := tx.Exec(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", w.TicketID, w.ID, db.JSON(d)); err != nil {
+	if err := tx.Queue(ctx, "UPDATE messages SET details = $3 WHERE ticket_id = $1 AND id = $2", w.TicketID, w.ID, db.JSON(d)); err != nil {
 		return fmt.Errorf("remove copy: %w", err)
 	}
 	w.Cc = slices.DeleteFunc(w.Cc, func(p channel.Party) bool { return emailKey(p.Email) == key })
@@ -233,7 +233,7 @@ func (s *Service) CancelSubmissionTx(ctx context.Context, tx *db.Tx, w *OutboxMe
 
 // SetDelayReasonTx shows the reason for a delay beside a queued message.
 func (s *Service) SetDelayReasonTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, reason string) error {
-	if _, err := tx.Exec(ctx, "UPDATE messages SET delivery_error = $2 WHERE id = $1 AND delivery_state = $3 AND ticket_id = (SELECT ticket_id FROM outbox WHERE message_id = $1)",
+	if err := tx.Queue(ctx, "UPDATE messages SET delivery_error = $2 WHERE id = $1 AND delivery_state = $3 AND ticket_id = (SELECT ticket_id FROM outbox WHERE message_id = $1)",
 		w.ID, db.Text(line(reason, 500)), string(channel.ReceiptQueued)); err != nil {
 		return fmt.Errorf("set delay reason: %w", err)
 	}
@@ -285,7 +285,7 @@ func (s *Service) deleteQueuedMessages(ctx context.Context, tx *db.Tx, ticketID 
 	if err != nil || len(ids) == 0 {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM outbox WHERE ticket_id = $1", ticketID); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM outbox WHERE ticket_id = $1", ticketID); err != nil {
 		return fmt.Errorf("empty outbox: %w", err)
 	}
 	return s.queue.DeleteTx(ctx, tx, ids...)

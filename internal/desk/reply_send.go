@@ -178,7 +178,7 @@ func (s *Service) enqueueSend(ctx context.Context, tx *db.Tx, t *Ticket, c *Conv
 	if c.Channel != channelEmail {
 		recipient, id = outboxRecipient(out.To)
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO outbox (message_id, organization_id, ticket_id, conversation_id, connection_id, recipient, recipient_id)
+	if err := tx.Queue(ctx, `INSERT INTO outbox (message_id, organization_id, ticket_id, conversation_id, connection_id, recipient, recipient_id)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, e.ID, t.OrganizationID, t.ID, c.ID, connectionID, recipient, id); err != nil {
 		return fmt.Errorf("write outbox: %w", err)
 	}

@@ -118,7 +118,7 @@ func (s *Service) SetSLAPolicyTx(ctx context.Context, tx *db.Tx, p SLAPolicy) (S
 	} else if !errors.Is(err, db.ErrNoRows) {
 		return SLAPolicy{}, err
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO sla_policies (id, organization_id, priority, first_response, resolution, hours, created_at, updated_at)
+	if err := tx.Queue(ctx, `INSERT INTO sla_policies (id, organization_id, priority, first_response, resolution, hours, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`, p.id, p.OrganizationID, string(p.Priority), p.FirstResponseMinutes, p.ResolutionMinutes,
 		hours, p.CreatedAt.UnixMicro(), p.UpdatedAt.UnixMicro()); err != nil {
 		return SLAPolicy{}, fmt.Errorf("write SLA policy: %w", err)
@@ -137,7 +137,7 @@ func replacePolicy(ctx context.Context, tx *db.Tx, organizationID string, priori
 	if err != nil {
 		return SLAPolicy{}, err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE sla_policies SET replaced_at = $2 WHERE id = $1", p.id, tx.Now.UnixMicro()); err != nil {
+	if err := tx.Queue(ctx, "UPDATE sla_policies SET replaced_at = $2 WHERE id = $1", p.id, tx.Now.UnixMicro()); err != nil {
 		return SLAPolicy{}, fmt.Errorf("replace SLA policy: %w", err)
 	}
 	return p, nil
@@ -448,7 +448,7 @@ func (s *Service) writeClocks(ctx context.Context, tx *db.Tx, t *Ticket) error {
 		return err
 	}
 	t.DueAt = t.due()
-	if _, err := tx.Exec(ctx, "UPDATE tickets SET sla = $2, due_at = $3 WHERE id = $1", t.ID, t.clocksJSON(), db.Time(t.DueAt)); err != nil {
+	if err := tx.Queue(ctx, "UPDATE tickets SET sla = $2, due_at = $3 WHERE id = $1", t.ID, t.clocksJSON(), db.Time(t.DueAt)); err != nil {
 		return fmt.Errorf("write SLA clocks: %w", err)
 	}
 	return nil
@@ -641,7 +641,7 @@ func (s *Service) detectBreaches(ctx context.Context, tx *db.Tx, t *Ticket, at t
 		if events[i].Name != event.SLABreached {
 			continue
 		}
-		if _, err := tx.Exec(ctx, "INSERT INTO sla_breaches (event_id, organization_id, ticket_id, breached_at) VALUES ($1, $2, $3, $4)",
+		if err := tx.Queue(ctx, "INSERT INTO sla_breaches (event_id, organization_id, ticket_id, breached_at) VALUES ($1, $2, $3, $4)",
 			events[i].ID, t.OrganizationID, t.ID, events[i].At.UnixMicro()); err != nil {
 			return false, fmt.Errorf("record SLA breach: %w", err)
 		}

@@ -164,18 +164,27 @@ func (s *Service) insertTicket(ctx context.Context, tx *db.Tx, t *Ticket, spoken
 			return err
 		}
 	}
-	n, err := tx.Exec(ctx, `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel,
+	const insert = `INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel,
 			customer_id, linked_ticket_id, link_reason, created_at, updated_at, sla,
 			assignee_id, tags, first_responded_at, external_id, metadata, moved_at, due_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15, $16, $17, $18, $19) ON CONFLICT DO NOTHING`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
+	args := []any{
 		t.ID, t.OrganizationID, t.Number, t.Subject, string(t.Status), string(t.Priority), t.Channel,
 		t.Customer.ID, db.Text(t.LinkedTicketID), db.Text(t.LinkReason), t.CreatedAt.UnixMicro(), t.clocksJSON(),
-		db.Text(t.AssigneeID), t.tagsJSON(), db.Time(t.FirstRespondedAt), db.Text(t.ExternalID), metadataJSON(t.Metadata), db.Time(t.movedAt), db.Time(t.DueAt))
-	if err != nil {
-		return fmt.Errorf("write ticket: %w", err)
+		db.Text(t.AssigneeID), t.tagsJSON(), db.Time(t.FirstRespondedAt), db.Text(t.ExternalID), metadataJSON(t.Metadata), db.Time(t.movedAt), db.Time(t.DueAt),
 	}
-	if n == 0 { // only the external id can exist already
-		return externalIDTaken("ticket")
+	if t.ExternalID == "" {
+		if err := tx.Queue(ctx, insert, args...); err != nil {
+			return fmt.Errorf("write ticket: %w", err)
+		}
+	} else { // which may exist already
+		n, err := tx.Exec(ctx, insert+" ON CONFLICT DO NOTHING", args...)
+		if err != nil {
+			return fmt.Errorf("write ticket: %w", err)
+		}
+		if n == 0 {
+			return externalIDTaken("ticket")
+		}
 	}
 	if err := insertTags(ctx, tx, t, t.Tags); err != nil {
 		return err
@@ -264,7 +273,7 @@ func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, ticke
 
 // DeleteDraftsTx deletes the drafts of a user, in any organization.
 func (s *Service) DeleteDraftsTx(ctx context.Context, tx *db.Tx, userID string) error {
-	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1", userID); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1", userID); err != nil {
 		return fmt.Errorf("delete drafts: %w", err)
 	}
 	return nil
@@ -274,7 +283,7 @@ func (s *Service) DeleteDraftsTx(ctx context.Context, tx *db.Tx, userID string) 
 // organization, and deletes their drafts, in the caller's transaction. It emits the
 // events of [Service.UpdateTx]. Call it while they are still a member.
 func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
-	if _, err := tx.Exec(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1 AND organization_id = $2", userID, organizationID); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1 AND organization_id = $2", userID, organizationID); err != nil {
 		return fmt.Errorf("delete drafts: %w", err)
 	}
 	// In order, so that concurrent calls cannot deadlock.
@@ -415,7 +424,7 @@ func tagSet(tags []string) []string {
 // setTags replaces the tags of t in the filter index. The caller writes the row.
 func setTags(ctx context.Context, tx *db.Tx, t *Ticket, tags []string) error {
 	if len(t.Tags) > 0 {
-		if _, err := tx.Exec(ctx, "DELETE FROM ticket_tags WHERE organization_id = $1 AND tag = ANY($2) AND number = $3",
+		if err := tx.Queue(ctx, "DELETE FROM ticket_tags WHERE organization_id = $1 AND tag = ANY($2) AND number = $3",
 			t.OrganizationID, t.Tags, t.Number); err != nil {
 			return fmt.Errorf("remove tags: %w", err)
 		}
@@ -430,7 +439,7 @@ func setTags(ctx context.Context, tx *db.Tx, t *Ticket, tags []string) error {
 // insertTags adds new tags of t to the filter index.
 func insertTags(ctx context.Context, tx *db.Tx, t *Ticket, tags []string) error {
 	for _, tag := range tags {
-		if _, err := tx.Exec(ctx, "INSERT INTO ticket_tags (organization_id, tag, number, ticket_id) VALUES ($1, $2, $3, $4)",
+		if err := tx.Queue(ctx, "INSERT INTO ticket_tags (organization_id, tag, number, ticket_id) VALUES ($1, $2, $3, $4)",
 			t.OrganizationID, tag, t.Number, t.ID); err != nil {
 			return fmt.Errorf("add tags: %w", err)
 		}
@@ -568,7 +577,7 @@ func (s *Service) deleteRows(ctx context.Context, tx *db.Tx, t *Ticket) error {
 		"DELETE FROM sla_breaches WHERE ticket_id = $1",
 		"DELETE FROM tickets WHERE id = $1",
 	} {
-		if _, err := tx.Exec(ctx, statement, t.ID); err != nil {
+		if err := tx.Queue(ctx, statement, t.ID); err != nil {
 			return fmt.Errorf("delete ticket: %w", err)
 		}
 	}

@@ -40,7 +40,7 @@ func (s *Service) enqueueTicketIndexing(ctx context.Context, tx *db.Tx, t *Ticke
 }
 
 func (s *Service) enqueueIndexing(ctx context.Context, tx *db.Tx, ticketID, messageID string, organizationID, number any) error {
-	if _, err := tx.Exec(ctx, "INSERT INTO search_pending (id, ticket_id, message_id, organization_id, number) VALUES ($1, $2, $3, $4, $5)",
+	if err := tx.Queue(ctx, "INSERT INTO search_pending (id, ticket_id, message_id, organization_id, number) VALUES ($1, $2, $3, $4, $5)",
 		newID(), ticketID, db.Text(messageID), organizationID, number); err != nil {
 		return fmt.Errorf("enqueue indexing: %w", err)
 	}

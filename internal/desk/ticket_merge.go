@@ -59,12 +59,12 @@ func (s *Service) MergeTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 		`DELETE FROM ticket_reads WHERE ticket_id = $2 AND NOT EXISTS (SELECT 1 FROM ticket_reads r JOIN tickets t ON t.id = r.ticket_id
 			WHERE r.ticket_id = $1 AND r.user_id = ticket_reads.user_id AND r.read_at >= coalesce(t.heard_at, t.created_at))`,
 	} {
-		if _, err := tx.Exec(ctx, move, t.ID, to.ID); err != nil {
+		if err := tx.Queue(ctx, move, t.ID, to.ID); err != nil {
 			return Ticket{}, fmt.Errorf("move rows of ticket: %w", err)
 		}
 	}
 	if t.Customer.ID != to.Customer.ID {
-		if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id)
+		if err := tx.Queue(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id)
 			SELECT $1, value, $2, $7, CAST($3 AS BIGINT), $4 FROM contact_points WHERE customer_id = $5 AND kind = $6 ON CONFLICT DO NOTHING`,
 			to.ID, t.Customer.Name, tx.Now.UnixMicro(), t.ID, t.Customer.ID, pointEmail, roleCustomer); err != nil {
 			return Ticket{}, fmt.Errorf("write participant: %w", err)
@@ -107,23 +107,23 @@ func (s *Service) UnmergeTx(ctx context.Context, tx *db.Tx, organizationID, tick
 		`UPDATE conversations SET ticket_id = $2, home_id = CASE WHEN home_id <> $2 THEN home_id END
 			WHERE ticket_id = $1 AND home_id = ANY($3)`,
 	} {
-		if _, err := tx.Exec(ctx, move, root.ID, t.ID, f.down); err != nil {
+		if err := tx.Queue(ctx, move, root.ID, t.ID, f.down); err != nil {
 			return Ticket{}, fmt.Errorf("move rows back: %w", err)
 		}
 	}
 	for _, table := range []string{"message_ids", "attachments", "outbox"} {
-		if _, err := tx.Exec(ctx, "UPDATE "+table+` SET ticket_id = $2 WHERE ticket_id = $1
+		if err := tx.Queue(ctx, "UPDATE "+table+` SET ticket_id = $2 WHERE ticket_id = $1
 			AND message_id IN (SELECT id FROM messages WHERE ticket_id = $2)`, root.ID, t.ID); err != nil {
 			return Ticket{}, fmt.Errorf("move rows back: %w", err)
 		}
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
+	if err := tx.Queue(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
 		SELECT $2, email, name, role, created_at, CASE WHEN home_id <> $2 THEN home_id END, unconfirmed FROM participants
 		WHERE ticket_id = $1 AND home_id = ANY($3) AND (role <> $4 OR home_id <> $2) ON CONFLICT DO NOTHING`,
 		root.ID, t.ID, f.down, roleCustomer); err != nil {
 		return Ticket{}, fmt.Errorf("write participants: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM participants WHERE ticket_id = ANY($1) AND home_id = ANY($2)", f.up[1:], f.down); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM participants WHERE ticket_id = ANY($1) AND home_id = ANY($2)", f.up[1:], f.down); err != nil {
 		return Ticket{}, fmt.Errorf("remove participants: %w", err)
 	}
 	var status Status
@@ -138,7 +138,7 @@ func (s *Service) UnmergeTx(ctx context.Context, tx *db.Tx, organizationID, tick
 	}
 	if since > 0 {
 		status = StatusOpen
-		if _, err := tx.Exec(ctx, "UPDATE tickets SET "+setHeardAt+" WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
+		if err := tx.Queue(ctx, "UPDATE tickets SET "+setHeardAt+" WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
 			return Ticket{}, fmt.Errorf("mark ticket unread: %w", err)
 		}
 	}
@@ -172,7 +172,7 @@ func (s *Service) writeMergeState(ctx context.Context, tx *db.Tx, t *Ticket, sta
 		}
 	}
 	t.UpdatedAt, t.movedAt = tx.Now, tx.Now
-	if _, err := tx.Exec(ctx, `UPDATE tickets SET status = $2, resolved_at = $3, updated_at = $4, moved_at = $4,
+	if err := tx.Queue(ctx, `UPDATE tickets SET status = $2, resolved_at = $3, updated_at = $4, moved_at = $4,
 			merged_into_id = $5, merged_at = $6, merged_status = $7, first_responded_at = $8, closed_at = $9 WHERE id = $1`,
 		t.ID, string(t.Status), db.Time(t.ResolvedAt), tx.Now.UnixMicro(),
 		db.Text(t.MergedIntoID), db.Time(t.MergedAt), db.Text(string(before)), db.Time(t.FirstRespondedAt), db.Time(t.closedAt)); err != nil {
@@ -209,7 +209,7 @@ func (s *Service) touchMoved(ctx context.Context, tx *db.Tx, t *Ticket) error {
 		return err
 	}
 	t.UpdatedAt, t.movedAt = tx.Now, tx.Now
-	if _, err := tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, moved_at = $2 WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
+	if err := tx.Queue(ctx, "UPDATE tickets SET updated_at = $2, moved_at = $2 WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("touch ticket: %w", err)
 	}
 	return nil
@@ -294,12 +294,12 @@ func lockMergeTree(ctx context.Context, tx *db.Tx, organizationID, id string) (*
 // the survivor's, or those of the ticket in between.
 func (f *mergeTree) removeMerged(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	for _, table := range []string{"conversations", "messages", "participants"} {
-		if _, err := tx.Exec(ctx, "UPDATE "+table+` SET home_id = CASE WHEN ticket_id <> $1 THEN $1 END
+		if err := tx.Queue(ctx, "UPDATE "+table+` SET home_id = CASE WHEN ticket_id <> $1 THEN $1 END
 			WHERE ticket_id = ANY($2) AND home_id = $3`, t.MergedIntoID, f.up[1:], t.ID); err != nil {
 			return fmt.Errorf("remove merged ticket: %w", err)
 		}
 	}
-	if _, err := tx.Exec(ctx, "UPDATE tickets SET merged_into_id = $1 WHERE merged_into_id = $2", t.MergedIntoID, t.ID); err != nil {
+	if err := tx.Queue(ctx, "UPDATE tickets SET merged_into_id = $1 WHERE merged_into_id = $2", t.MergedIntoID, t.ID); err != nil {
 		return fmt.Errorf("remove merged ticket: %w", err)
 	}
 	return nil

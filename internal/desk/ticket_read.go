@@ -32,7 +32,7 @@ func (s *Service) MarkUnreadTx(ctx context.Context, tx *db.Tx, organizationID, u
 	if err := hasTicket(ctx, tx, organizationID, ticketID); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM ticket_reads WHERE ticket_id = $1 AND user_id = $2", ticketID, userID); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM ticket_reads WHERE ticket_id = $1 AND user_id = $2", ticketID, userID); err != nil {
 		return fmt.Errorf("mark ticket as unread: %w", err)
 	}
 	return nil

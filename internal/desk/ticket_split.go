@@ -165,15 +165,15 @@ func moveMessages(ctx context.Context, tx *db.Tx, from, to *Ticket, list []Messa
 			"UPDATE message_ids SET ticket_id = $2, conversation_id = $3 WHERE ticket_id = $1 AND message_id = ANY($4)",
 			"UPDATE outbox SET ticket_id = $2, conversation_id = $3 WHERE ticket_id = $1 AND message_id = ANY($4)",
 		} {
-			if _, err := tx.Exec(ctx, move, from.ID, to.ID, fresh, ids[old]); err != nil {
+			if err := tx.Queue(ctx, move, from.ID, to.ID, fresh, ids[old]); err != nil {
 				return fmt.Errorf("move messages: %w", err)
 			}
 		}
-		if _, err := tx.Exec(ctx, "UPDATE attachments SET ticket_id = $2 WHERE ticket_id = $1 AND message_id = ANY($3)", from.ID, to.ID, ids[old]); err != nil {
+		if err := tx.Queue(ctx, "UPDATE attachments SET ticket_id = $2 WHERE ticket_id = $1 AND message_id = ANY($3)", from.ID, to.ID, ids[old]); err != nil {
 			return fmt.Errorf("move attachments: %w", err)
 		}
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, unconfirmed)
+	if err := tx.Queue(ctx, `INSERT INTO participants (ticket_id, email, name, role, created_at, unconfirmed)
 		SELECT $2, email, name, role, created_at, unconfirmed FROM participants WHERE ticket_id = $1 AND email = ANY($3)`,
 		from.ID, to.ID, slices.Sorted(maps.Keys(emails))); err != nil {
 		return fmt.Errorf("write participants: %w", err)

@@ -206,7 +206,7 @@ func (l *Log) EmitTx(ctx context.Context, tx *db.Tx, events ...Event) (err error
 			}
 			args = append(args, e.ID, e.OrganizationID, string(e.Name), db.Text(ticket), db.JSON(e.Data), tx.Now.UnixMicro(), db.Text(customer))
 		}
-		if _, err := tx.Exec(ctx, "INSERT INTO events (id, organization_id, name, ticket_id, data, created_at, customer_id) VALUES "+
+		if err := tx.Queue(ctx, "INSERT INTO events (id, organization_id, name, ticket_id, data, created_at, customer_id) VALUES "+
 			strings.Join(eventRows[:len(few)], ", "), args...); err != nil {
 			return fmt.Errorf("write event %s: %w", few[0].Name, err)
 		}
@@ -229,7 +229,7 @@ func (l *Log) EmitTx(ctx context.Context, tx *db.Tx, events ...Event) (err error
 // WriteTx writes an [AuditRecorded] event without calling listeners, unless its id
 // exists already.
 func WriteTx(ctx context.Context, tx *db.Tx, e Event) error {
-	if _, err := tx.Exec(ctx, `INSERT INTO events (id, organization_id, name, data, created_at) VALUES ($1, $2, $3, $4, $5)
+	if err := tx.Queue(ctx, `INSERT INTO events (id, organization_id, name, data, created_at) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT DO NOTHING`, e.ID, e.OrganizationID, string(e.Name), db.JSON(e.Data), e.At.UnixMicro()); err != nil {
 		return fmt.Errorf("write event %s: %w", e.Name, err)
 	}

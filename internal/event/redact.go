@@ -65,7 +65,7 @@ func (r *redaction) redactTx(ctx context.Context, tx *db.Tx, events []Event) err
 		if e.OrganizationID != r.organizationID || !e.redact(r.customerID) {
 			continue
 		}
-		if _, err := tx.Exec(ctx, "UPDATE events SET data = $2 WHERE id = $1", e.ID, db.JSON(e.Data)); err != nil {
+		if err := tx.Queue(ctx, "UPDATE events SET data = $2 WHERE id = $1", e.ID, db.JSON(e.Data)); err != nil {
 			return err
 		}
 		ids = append(ids, e.ID)

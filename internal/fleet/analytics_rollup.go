@@ -107,7 +107,7 @@ func (s *Service) deleteRollups(ctx context.Context, tx *db.Tx, organizationID s
 		return err
 	}
 	for _, table := range [...]string{"ride_facts", "ride_fact_names"} {
-		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
 			return fmt.Errorf("delete rollups: %w", err)
 		}
 	}

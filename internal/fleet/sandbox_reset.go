@@ -58,7 +58,7 @@ func (s *Service) deleteAll(ctx context.Context, tx *db.Tx, organizationID strin
 	for _, table := range []string{
 		"rides", "vehicles", "customers", "rides", "vehicle_events", "deleted_vehicles", "zones", "plan_versions", "plans", "subaccounts", "zones",
 	} {
-		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
 			return fmt.Errorf("delete all %s: %w", table, err)
 		}
 	}

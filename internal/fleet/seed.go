@@ -59,7 +59,7 @@ func (s *Service) requireEmpty(ctx context.Context, tx *db.Tx, o Organization) (
 	if own {
 		return a, problem.New(problem.Precondition, "the fleet is not empty")
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM subaccounts WHERE organization_id = $1", o.ID); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM subaccounts WHERE organization_id = $1", o.ID); err != nil {
 		return a, fmt.Errorf("delete the first subaccount: %w", err)
 	}
 	return a, nil

@@ -141,7 +141,7 @@ func (s *Service) UpdateSettingsTx(ctx context.Context, tx *db.Tx, organizationI
 		return Settings{}, 0, err
 	}
 	revision++
-	if _, err := tx.Exec(ctx, "UPDATE settings SET revision = $2, stamp = $3, doc = $4 WHERE organization_id = $1", organizationID, revision, newStamp(), string(doc)); err != nil {
+	if err := tx.Queue(ctx, "UPDATE settings SET revision = $2, stamp = $3, doc = $4 WHERE organization_id = $1", organizationID, revision, newStamp(), string(doc)); err != nil {
 		return Settings{}, 0, fmt.Errorf("update the settings: %w", err)
 	}
 	s.notify(tx, organizationID, SettingsKind, "")

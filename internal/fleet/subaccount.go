@@ -212,7 +212,7 @@ func (s *Service) subaccountForNew(ctx context.Context, q db.Querier, v *problem
 // restampSubaccount sets a new stamp before a change of zones, and locks the row
 // until the end of the transaction.
 func (s *Service) restampSubaccount(ctx context.Context, tx *db.Tx, organizationID, id string) error {
-	if _, err := tx.Exec(ctx, "UPDATE subaccounts SET stamp = $3 WHERE organization_id = $1 AND id = $2", organizationID, id, newStamp()); err != nil {
+	if err := tx.Queue(ctx, "UPDATE subaccounts SET stamp = $3 WHERE organization_id = $1 AND id = $2", organizationID, id, newStamp()); err != nil {
 		return fmt.Errorf("stamp a subaccount: %w", err)
 	}
 	return nil

@@ -829,7 +829,7 @@ func (s *Service) DeleteVehicleTx(ctx context.Context, tx *db.Tx, organizationID
 	if err != nil {
 		return fmt.Errorf("insert a deleted vehicle: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM vehicles WHERE organization_id = $1 AND id = $2", organizationID, id); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM vehicles WHERE organization_id = $1 AND id = $2", organizationID, id); err != nil {
 		return fmt.Errorf("delete a vehicle: %w", err)
 	}
 	s.notify(tx, organizationID, VehicleKind, id)

@@ -101,7 +101,7 @@ func (s *Service) enqueueDeadMails(ctx context.Context, tx *db.Tx, kind, organiz
 	if err != nil || len(counts) == 0 {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO operator_notices (kind, sent_at) VALUES ($1, $2)
+	if err := tx.Queue(ctx, `INSERT INTO operator_notices (kind, sent_at) VALUES ($1, $2)
 			ON CONFLICT (kind) DO UPDATE SET sent_at = excluded.sent_at`, kind, tx.Now.UnixMicro()); err != nil {
 		return err
 	}

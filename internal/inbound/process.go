@@ -287,7 +287,7 @@ func (e *StoredEvent) recordOutcome(ctx context.Context, tx *db.Tx, state State,
 	if result != nil {
 		stored = db.JSON(result)
 	}
-	_, err := tx.Exec(ctx, "UPDATE inbound_events SET state = $2, result = $3, error = $4, processed_at = $5 WHERE id = $1",
+	err := tx.Queue(ctx, "UPDATE inbound_events SET state = $2, result = $3, error = $4, processed_at = $5 WHERE id = $1",
 		e.ID, string(state), stored, db.Text(message), tx.Now.UnixMicro())
 	if err != nil {
 		return fmt.Errorf("record outcome: %w", err)

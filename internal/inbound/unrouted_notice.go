@@ -111,7 +111,7 @@ func (s *Service) NotifyOperator(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `INSERT INTO operator_notices (kind, sent_at) VALUES ($1, $2)
+		if err := tx.Queue(ctx, `INSERT INTO operator_notices (kind, sent_at) VALUES ($1, $2)
 				ON CONFLICT (kind) DO UPDATE SET sent_at = excluded.sent_at`, noticeKind, tx.Now.UnixMicro()); err != nil {
 			return err
 		}

@@ -241,7 +241,7 @@ func (in inserter) rows(ctx context.Context, tx *db.Tx, rows [][]any) error {
 			for _, row := range rows[:size] {
 				args = append(args, row...)
 			}
-			if _, err := tx.Exec(ctx, in.texts[i], args...); err != nil {
+			if err := tx.Queue(ctx, in.texts[i], args...); err != nil {
 				return err
 			}
 			rows = rows[size:]

@@ -18,7 +18,7 @@ func RenumberTx(ctx context.Context, tx *db.Tx, postgres bool) error {
 	if postgres {
 		query = "SELECT setval('jobs_seq', greatest(nextval('jobs_seq'), $1, (SELECT max(seq) FROM jobs)))"
 	}
-	if _, err := tx.Exec(ctx, query, tx.Now.UnixMicro()); err != nil {
+	if err := tx.Queue(ctx, query, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("continue the numbers of jobs: %w", err)
 	}
 	return nil

@@ -49,7 +49,7 @@ func OutgoingHold(ctx context.Context, q db.Querier) (Hold, bool, error) {
 // ReleaseOutgoingTx ends the hold. Lanes keep their order. Other processes notice it at their next
 // walk over the lanes, after a few seconds.
 func (q *Queue) ReleaseOutgoingTx(ctx context.Context, tx *db.Tx) error {
-	if _, err := tx.Exec(ctx, "DELETE FROM outgoing_hold WHERE id = 1"); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM outgoing_hold WHERE id = 1"); err != nil {
 		return fmt.Errorf("release outgoing work: %w", err)
 	}
 	tx.AfterCommit(func() {

@@ -74,7 +74,7 @@ func (q *Queue) storeTraceTx(ctx context.Context, tx *db.Tx, jobs []New) error {
 	for i, j := range jobs {
 		ids[i] = j.ID
 	}
-	if _, err := tx.Exec(ctx, "UPDATE jobs SET trace = $1 WHERE id = ANY($2)", parent, ids); err != nil {
+	if err := tx.Queue(ctx, "UPDATE jobs SET trace = $1 WHERE id = ANY($2)", parent, ids); err != nil {
 		return fmt.Errorf("store the trace of jobs: %w", err)
 	}
 	return nil

@@ -307,7 +307,7 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *db.Tx, jobs ...New) error {
 			args = append(args, j.ID, j.Kind, j.Lane, j.Tenant, state, j.Payload, max(j.RunAt.UnixMicro(), 0), tx.Now.UnixMicro(), seqs[0])
 			seqs = seqs[1:]
 		}
-		if _, err := tx.Exec(ctx, q.inserts[len(some)], args...); err != nil {
+		if err := tx.Queue(ctx, q.inserts[len(some)], args...); err != nil {
 			return fmt.Errorf("enqueue %s jobs: %w", some[0].Kind, err)
 		}
 	}
@@ -386,7 +386,7 @@ func (q *Queue) ReleaseLaneTx(ctx context.Context, tx *db.Tx, kind, lane string)
 // lose their lease: their contexts are cancelled at once in this process and at the next
 // heartbeat in others.
 func (q *Queue) DeleteLaneTx(ctx context.Context, tx *db.Tx, kind, lane string) error {
-	if _, err := tx.Exec(ctx, "DELETE FROM jobs WHERE kind = $1 AND state = ANY($3) AND lane = $2",
+	if err := tx.Queue(ctx, "DELETE FROM jobs WHERE kind = $1 AND state = ANY($3) AND lane = $2",
 		kind, lane, []int64{ready, scheduled, leased}); err != nil {
 		return err
 	}
@@ -428,7 +428,7 @@ func (q *Queue) MoveLaneTx(ctx context.Context, tx *db.Tx, fromKind, toKind, lan
 		kinds := []string{fromKind, toKind}
 		slices.Sort(kinds)
 		for _, kind := range kinds {
-			if _, err := tx.Exec(ctx, sqlLockLanes, laneLockPrefix(kind), []string{lane}); err != nil {
+			if err := tx.Queue(ctx, sqlLockLanes, laneLockPrefix(kind), []string{lane}); err != nil {
 				return false, err
 			}
 		}

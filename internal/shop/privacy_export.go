@@ -68,7 +68,7 @@ func (s *Service) deliverExport(ctx context.Context, r *Request) error {
 // writeExport records an archive and schedules its deletion.
 func (s *Service) writeExport(ctx context.Context, tx *db.Tx, r *Request, token string, ref blob.Ref) error {
 	until := tx.Now.Add(linkLife)
-	if _, err := tx.Exec(ctx, "INSERT INTO privacy_exports (digest, request_id, blob_key, until) VALUES ($1, $2, $3, $4)",
+	if err := tx.Queue(ctx, "INSERT INTO privacy_exports (digest, request_id, blob_key, until) VALUES ($1, $2, $3, $4)",
 		tokenDigest(token), r.ID, ref.Key, until.UnixMicro()); err != nil {
 		return fmt.Errorf("record archive: %w", err)
 	}

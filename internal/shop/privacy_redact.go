@@ -42,7 +42,7 @@ func (s *Service) redactCustomer(ctx context.Context, r *Request) error {
 			{"DELETE FROM shop_customers WHERE place = ANY($1) AND external_id = $2", []any{p.Places, r.Subject}},
 			{"UPDATE privacy_requests SET subject = NULL WHERE place = ANY($1) AND subject = $2", []any{p.Places, r.Subject}},
 		} {
-			if _, err := tx.Exec(ctx, change.statement, change.args...); err != nil {
+			if err := tx.Queue(ctx, change.statement, change.args...); err != nil {
 				return fmt.Errorf("redact customer: %w", err)
 			}
 		}
@@ -83,7 +83,7 @@ func deleteOrders(ctx context.Context, tx *db.Tx, places []string, customerID st
 		return 0, fmt.Errorf("delete orders: %w", err)
 	}
 	for _, k := range list {
-		if _, err := tx.Exec(ctx, "DELETE FROM shop_returns WHERE place = $1 AND order_id = $2", k.place, k.id); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM shop_returns WHERE place = $1 AND order_id = $2", k.place, k.id); err != nil {
 			return 0, fmt.Errorf("delete returns: %w", err)
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Service) redactShop(ctx context.Context, r *Request) error {
 				return fmt.Errorf("retire connection: %w", err)
 			}
 		}
-		if _, err := tx.Exec(ctx, "UPDATE privacy_requests SET subject = NULL WHERE place = ANY($1)", places); err != nil {
+		if err := tx.Queue(ctx, "UPDATE privacy_requests SET subject = NULL WHERE place = ANY($1)", places); err != nil {
 			return fmt.Errorf("clear subjects of requests: %w", err)
 		}
 		return s.complete(ctx, tx, r, map[string]any{"customers": outcome.Customers, "orders": outcome.Orders})
@@ -207,7 +207,7 @@ func (s *Service) removeFromPlace(ctx context.Context, organizationID, at string
 		}
 		if c.made {
 			// The other place inherits the responsibility.
-			if _, err := tx.Exec(ctx, "UPDATE shop_customers SET made = $3 WHERE customer_id = $1 AND place <> $2", c.customerID, at, true); err != nil {
+			if err := tx.Queue(ctx, "UPDATE shop_customers SET made = $3 WHERE customer_id = $1 AND place <> $2", c.customerID, at, true); err != nil {
 				return err
 			}
 		}

@@ -211,7 +211,7 @@ func errorText(err error) string {
 
 // complete marks a request as completed, in the caller's transaction.
 func (s *Service) complete(ctx context.Context, tx *db.Tx, r *Request, outcome map[string]any) error {
-	if _, err := tx.Exec(ctx, `UPDATE privacy_requests SET completed_at = $2, outcome = $3, error = NULL, details = NULL,
+	if err := tx.Queue(ctx, `UPDATE privacy_requests SET completed_at = $2, outcome = $3, error = NULL, details = NULL,
 		subject = CASE WHEN kind = $4 THEN subject ELSE NULL END WHERE id = $1`,
 		r.ID, tx.Now.UnixMicro(), db.JSON(outcome), string(channel.PrivacyDataRequest)); err != nil {
 		return fmt.Errorf("complete request: %w", err)

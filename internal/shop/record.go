@@ -137,7 +137,7 @@ func isRedacted(ctx context.Context, q db.Querier, at string, r *channel.Record,
 // recordRedaction makes records of something older than a time be ignored from now
 // on.
 func recordRedaction(ctx context.Context, tx *db.Tx, place, kind, id string, at time.Time) error {
-	if _, err := tx.Exec(ctx, `INSERT INTO shop_forgotten (digest, at) VALUES ($1, $2)
+	if err := tx.Queue(ctx, `INSERT INTO shop_forgotten (digest, at) VALUES ($1, $2)
 		ON CONFLICT (digest) DO UPDATE SET at = excluded.at WHERE shop_forgotten.at < excluded.at`,
 		redactionKey(place, kind, id), at.UnixMicro()); err != nil {
 		return fmt.Errorf("record redaction: %w", err)
@@ -266,7 +266,7 @@ func writeOrder(ctx context.Context, tx *db.Tx, organizationID, at, customerID s
 	}
 	fresh := n > 0
 	if !fresh {
-		if _, err := tx.Exec(ctx, `UPDATE shop_orders SET
+		if err := tx.Queue(ctx, `UPDATE shop_orders SET
 				customer_id = coalesce(customer_id, $3), placed_at = coalesce(placed_at, $4),
 				number = CASE WHEN number = '' THEN $5 ELSE number END,
 				status = CASE WHEN status = '' THEN $6 ELSE status END,
@@ -297,7 +297,7 @@ func writeOrder(ctx context.Context, tx *db.Tx, organizationID, at, customerID s
 			return false, fmt.Errorf("write return: %w", err)
 		}
 		if n == 0 {
-			if _, err := tx.Exec(ctx, `UPDATE shop_returns SET reason = CASE WHEN reason = '' THEN $4 ELSE reason END,
+			if err := tx.Queue(ctx, `UPDATE shop_returns SET reason = CASE WHEN reason = '' THEN $4 ELSE reason END,
 				items = CASE WHEN items = '[]' THEN $5 ELSE items END WHERE place = $1 AND order_id = $2 AND external_id = $3`,
 				at, o.ExternalID, r.ExternalID, clean(r.Reason), db.JSON(items)); err != nil {
 				return false, fmt.Errorf("complete return: %w", err)

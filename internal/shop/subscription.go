@@ -62,7 +62,7 @@ func (s *Service) ConnectionChangedTx(ctx context.Context, tx *db.Tx, c Connecti
 	if c.Channel != storefront {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO shop_places (place, organization_id, address, proven) VALUES ($1, $2, $3, $4)
+	if err := tx.Queue(ctx, `INSERT INTO shop_places (place, organization_id, address, proven) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (place) DO UPDATE SET address = excluded.address, proven = shop_places.proven OR excluded.proven`,
 		c.ID, c.OrganizationID, c.Address, c.Proven); err != nil {
 		return fmt.Errorf("note the shop of a connection: %w", err)
@@ -79,7 +79,7 @@ func (s *Service) ConnectionChangedTx(ctx context.Context, tx *db.Tx, c Connecti
 	}
 	job := queue.New{ID: queue.NewID(), Kind: subscriptionKind, Lane: c.ID}
 	if gone {
-		if _, err := tx.Exec(ctx, "DELETE FROM shop_subscriptions WHERE connection_id = $1", c.ID); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM shop_subscriptions WHERE connection_id = $1", c.ID); err != nil {
 			return fmt.Errorf("delete subscriptions: %w", err)
 		}
 		if c.Credentials[AccessToken] == "" {
@@ -92,7 +92,7 @@ func (s *Service) ConnectionChangedTx(ctx context.Context, tx *db.Tx, c Connecti
 		job.Payload = s.box.Seal(sealPurpose, plain, job.ID)
 		return s.queue.EnqueueTx(ctx, tx, job)
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO shop_subscriptions (connection_id, job_id) VALUES ($1, $2)
+	if err := tx.Queue(ctx, `INSERT INTO shop_subscriptions (connection_id, job_id) VALUES ($1, $2)
 		ON CONFLICT (connection_id) DO UPDATE SET job_id = excluded.job_id`, c.ID, job.ID); err != nil {
 		return fmt.Errorf("record subscriptions job: %w", err)
 	}

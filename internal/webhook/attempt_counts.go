@@ -106,7 +106,7 @@ func addToCounts(ctx context.Context, tx *db.Tx, all []countDelta) error {
 		for _, t := range some {
 			args = append(args, t.webhookID, t.At.UnixMicro(), t.Delivered, t.Retried, t.Failed)
 		}
-		if _, err := tx.Exec(ctx, addCounts[len(some)], args...); err != nil {
+		if err := tx.Queue(ctx, addCounts[len(some)], args...); err != nil {
 			return fmt.Errorf("count attempts: %w", err)
 		}
 	}

@@ -81,13 +81,13 @@ func (s *Service) subscribeAudit(ctx context.Context, tx *db.Tx, id string, was,
 	switch {
 	case is && !was:
 		for _, l := range s.stream.logs {
-			if _, err := tx.Exec(ctx, `INSERT INTO audit_streams (webhook_id, ledger, since, sequence) VALUES ($1, $2, $3, NULL)
+			if err := tx.Queue(ctx, `INSERT INTO audit_streams (webhook_id, ledger, since, sequence) VALUES ($1, $2, $3, NULL)
 				ON CONFLICT DO NOTHING`, id, l.Ledger(), tx.Now.UnixMicro()); err != nil {
 				return fmt.Errorf("subscribe to the audit log: %w", err)
 			}
 		}
 	case was && !is:
-		if _, err := tx.Exec(ctx, "DELETE FROM audit_streams WHERE webhook_id = $1", id); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM audit_streams WHERE webhook_id = $1", id); err != nil {
 			return fmt.Errorf("unsubscribe from the audit log: %w", err)
 		}
 	}

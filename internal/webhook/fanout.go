@@ -85,7 +85,7 @@ func (s *Service) enqueue(ctx context.Context, tx *db.Tx, all []newDelivery) err
 		for _, d := range some {
 			args = append(args, d.subscription.id, d.id, d.event.ID, string(d.event.Name), tx.Now.UnixMicro())
 		}
-		if _, err := tx.Exec(ctx, insertDeliveries[len(some)], args...); err != nil {
+		if err := tx.Queue(ctx, insertDeliveries[len(some)], args...); err != nil {
 			return fmt.Errorf("write deliveries: %w", err)
 		}
 	}

@@ -264,7 +264,7 @@ func (s *Service) purge(ctx context.Context, webhookID string, before time.Time)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "DELETE FROM delivery_attempts WHERE webhook_id = $1 AND delivery_id = ANY($2)", webhookID, ids); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM delivery_attempts WHERE webhook_id = $1 AND delivery_id = ANY($2)", webhookID, ids); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, "DELETE FROM deliveries WHERE webhook_id = $1 AND id = ANY($2)", webhookID, ids)
@@ -280,7 +280,7 @@ func (s *Service) purge(ctx context.Context, webhookID string, before time.Time)
 // creation of the oldest retained delivery.
 func (s *Service) purgeVersions(ctx context.Context) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if _, err := tx.Exec(ctx, `DELETE FROM webhook_versions WHERE NOT EXISTS (SELECT 1 FROM webhooks w WHERE w.id = webhook_versions.webhook_id)
+		if err := tx.Queue(ctx, `DELETE FROM webhook_versions WHERE NOT EXISTS (SELECT 1 FROM webhooks w WHERE w.id = webhook_versions.webhook_id)
 			AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.webhook_id = webhook_versions.webhook_id)`); err != nil {
 			return err
 		}
@@ -305,7 +305,7 @@ func (s *Service) purgeVersions(ctx context.Context) error {
 				made = time.Unix(id.Time().UnixTime())
 			}
 			// A process may use a cached version for a second after its replacement.
-			if _, err := tx.Exec(ctx, `DELETE FROM webhook_versions WHERE webhook_id = $1 AND version < (
+			if err := tx.Queue(ctx, `DELETE FROM webhook_versions WHERE webhook_id = $1 AND version < (
 				SELECT max(later.version) FROM webhook_versions later WHERE later.webhook_id = $1 AND later.created_at < $2)`,
 				o.webhookID, made.Add(-clockSlack).UnixMicro()); err != nil {
 				return err

@@ -17,7 +17,7 @@ func (s *Service) RedactEventsTx(ctx context.Context, tx *db.Tx, eventIDs []stri
 			WHERE (webhook_id, delivery_id) IN (SELECT webhook_id, id FROM deliveries WHERE event_id = ANY($1))`,
 		"UPDATE deliveries SET response = NULL WHERE event_id = ANY($1)",
 	} {
-		if _, err := tx.Exec(ctx, change, eventIDs); err != nil {
+		if err := tx.Queue(ctx, change, eventIDs); err != nil {
 			return fmt.Errorf("forget deliveries: %w", err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // sent again. Refused deliveries (4xx) keep their state. The caller holds the lock of the
 // webhook's row.
 func (s *Service) requeueUndelivered(ctx context.Context, tx *db.Tx, id string) error {
-	if _, err := tx.Exec(ctx, `UPDATE deliveries SET state = 0, next_at = NULL, schedule_start = attempts
+	if err := tx.Queue(ctx, `UPDATE deliveries SET state = 0, next_at = NULL, schedule_start = attempts
 		WHERE webhook_id = $1 AND state < 2 AND state = 1`, id); err != nil {
 		return fmt.Errorf("restart schedules: %w", err)
 	}
@@ -33,7 +33,7 @@ func (s *Service) requeueUndelivered(ctx context.Context, tx *db.Tx, id string) 
 		jobs[i] = queue.New{ID: d.id, Kind: kindOf(ordered), Lane: id, Tenant: organizationID, Payload: encodePayload(d.jobPayload), Front: true}
 	}
 	if len(ids) > 0 {
-		if _, err := tx.Exec(ctx, "UPDATE deliveries SET state = 0, schedule_start = attempts WHERE webhook_id = $1 AND id = ANY($2)", id, ids); err != nil {
+		if err := tx.Queue(ctx, "UPDATE deliveries SET state = 0, schedule_start = attempts WHERE webhook_id = $1 AND id = ANY($2)", id, ids); err != nil {
 			return fmt.Errorf("restart schedules: %w", err)
 		}
 		if err := s.queue.EnqueueTx(ctx, tx, jobs...); err != nil {

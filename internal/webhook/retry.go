@@ -183,7 +183,7 @@ func (s *Service) finishOrRetry(ctx context.Context, tx *db.Tx, r *result) error
 	if err := s.storeAttempt(ctx, tx, r, DeliveryFailed, time.Time{}); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE deliveries SET exhausted = 1 WHERE webhook_id = $1 AND id = $2", j.Lane, j.ID); err != nil {
+	if err := tx.Queue(ctx, "UPDATE deliveries SET exhausted = 1 WHERE webhook_id = $1 AND id = $2", j.Lane, j.ID); err != nil {
 		return err
 	}
 	return s.suspendFailed(ctx, tx, j.Lane, a.err)
@@ -195,7 +195,7 @@ func (s *Service) storeAttempt(ctx context.Context, tx *db.Tx, r *result, state 
 	j, a := r.job, &r.attempt
 	r.state = state
 	if j.Attempt > 0 || decodePayload(j.Payload).recovered {
-		if _, err := tx.Exec(ctx, `INSERT INTO delivery_attempts (webhook_id, delivery_id, attempt, attempted_at, status, latency, error, response, version, body_sum, signatures)
+		if err := tx.Queue(ctx, `INSERT INTO delivery_attempts (webhook_id, delivery_id, attempt, attempted_at, status, latency, error, response, version, body_sum, signatures)
 			SELECT webhook_id, id, attempts, attempted_at, status, latency, error, response, version, body_sum, signatures FROM deliveries
 			WHERE webhook_id = $1 AND id = $2 AND attempts > 0`, j.Lane, j.ID); err != nil {
 			return err

@@ -638,7 +638,7 @@ func (s *Service) resume(ctx context.Context, tx *db.Tx, id string) error {
 	if err := s.requeueUndelivered(ctx, tx, id); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `UPDATE webhooks SET state = $2, held = 0, drain_rate = NULL, drain_at = NULL,
+	if err := tx.Queue(ctx, `UPDATE webhooks SET state = $2, held = 0, drain_rate = NULL, drain_at = NULL,
 		ordered_until = (SELECT max(id) FROM deliveries WHERE webhook_id = $1 AND state < 2 AND state = 0) WHERE id = $1`,
 		id, string(Enabled)); err != nil {
 		return err

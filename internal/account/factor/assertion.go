@@ -170,7 +170,7 @@ func (s *Service) acceptAssertion(ctx context.Context, tx *db.Tx, a assertion) e
 	if err != nil {
 		return fmt.Errorf("encode passkey: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "UPDATE passkeys SET credential = $2, used_at = $3 WHERE id = $1", key.ID, string(text), tx.Now.UnixMicro()); err != nil {
+	if err := tx.Queue(ctx, "UPDATE passkeys SET credential = $2, used_at = $3 WHERE id = $1", key.ID, string(text), tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("update passkey: %w", err)
 	}
 	return nil

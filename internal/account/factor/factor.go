@@ -310,7 +310,7 @@ func (s *Service) endFactorSessions(ctx context.Context, tx *db.Tx, id account.I
 	}
 	const none = ` AND NOT EXISTS (SELECT 1 FROM passkeys WHERE user_id = $1) AND NOT EXISTS (SELECT 1 FROM totp_secrets WHERE user_id = $1)`
 	for _, statement := range []string{"DELETE FROM recovery_codes WHERE user_id = $1", "UPDATE sessions SET second_factor = FALSE WHERE user_id = $1"} {
-		if _, err := tx.Exec(ctx, statement+none, id.UserID); err != nil {
+		if err := tx.Queue(ctx, statement+none, id.UserID); err != nil {
 			return fmt.Errorf("%.30s…: %w", statement, err)
 		}
 	}
@@ -324,10 +324,10 @@ func (s *Service) Run(ctx context.Context) {
 
 func (s *Service) deleteExpired(ctx context.Context) error {
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if _, err := tx.Exec(ctx, "DELETE FROM passkey_challenges WHERE used_at < $1", tx.Now.Add(-challengeLife).UnixMicro()); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM passkey_challenges WHERE used_at < $1", tx.Now.Add(-challengeLife).UnixMicro()); err != nil {
 			return fmt.Errorf("delete challenges: %w", err)
 		}
-		if _, err := tx.Exec(ctx, "DELETE FROM proof_codes WHERE created_at < $1", tx.Now.Add(-mailedLife).UnixMicro()); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM proof_codes WHERE created_at < $1", tx.Now.Add(-mailedLife).UnixMicro()); err != nil {
 			return fmt.Errorf("delete mailed codes: %w", err)
 		}
 		return nil

@@ -263,7 +263,7 @@ func (s *Service) RemovePasskey(ctx context.Context, id account.Identity, passke
 		if err := requireFactorLeft(ctx, tx, u.ID); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "DELETE FROM passkeys WHERE id = $1", p.ID); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM passkeys WHERE id = $1", p.ID); err != nil {
 			return fmt.Errorf("delete passkey: %w", err)
 		}
 		if err := s.endFactorSessions(ctx, tx, id); err != nil {

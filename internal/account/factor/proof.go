@@ -215,7 +215,7 @@ func (s *Service) MailCode(ctx context.Context, id account.Identity) error {
 	}
 	code := fmt.Sprintf("%0*d", mailedDigits, n)
 	return s.db.Write(ctx, func(tx *db.Tx) error {
-		if _, err := tx.Exec(ctx, `INSERT INTO proof_codes (session_id, mac, tries, created_at) VALUES ($1, $2, 0, $3)
+		if err := tx.Queue(ctx, `INSERT INTO proof_codes (session_id, mac, tries, created_at) VALUES ($1, $2, 0, $3)
 			ON CONFLICT (session_id) DO UPDATE SET mac = excluded.mac, tries = 0, created_at = excluded.created_at`,
 			id.SessionID, s.box.MAC(mailedPurpose, id.SessionID, code), tx.Now.UnixMicro()); err != nil {
 			return fmt.Errorf("insert mailed code: %w", err)
@@ -251,7 +251,7 @@ func (s *Service) verifyMailed(ctx context.Context, sessionID, code string) erro
 		if right = s.box.VerifyMAC(mailedPurpose, mac, sha256.Size, sessionID, code); right {
 			return nil
 		}
-		if _, err := tx.Exec(ctx, "UPDATE proof_codes SET tries = tries + 1 WHERE session_id = $1", sessionID); err != nil {
+		if err := tx.Queue(ctx, "UPDATE proof_codes SET tries = tries + 1 WHERE session_id = $1", sessionID); err != nil {
 			return fmt.Errorf("count wrong code: %w", err)
 		}
 		return nil

@@ -24,7 +24,7 @@ const (
 
 // newRecoveryCodes replaces a user's recovery codes and returns the new ones.
 func newRecoveryCodes(ctx context.Context, tx *db.Tx, userID string) ([]string, error) {
-	if _, err := tx.Exec(ctx, "DELETE FROM recovery_codes WHERE user_id = $1", userID); err != nil {
+	if err := tx.Queue(ctx, "DELETE FROM recovery_codes WHERE user_id = $1", userID); err != nil {
 		return nil, fmt.Errorf("delete recovery codes: %w", err)
 	}
 	codes := make([]string, recoveryCodes)
@@ -32,7 +32,7 @@ func newRecoveryCodes(ctx context.Context, tx *db.Tx, userID string) ([]string, 
 		secret := make([]byte, recoveryBytes+saltBytes)
 		rand.Read(secret) // never fails: crypto/rand ends the program instead
 		code, salt := strings.ToLower(base32Plain.EncodeToString(secret[:recoveryBytes])), secret[recoveryBytes:]
-		if _, err := tx.Exec(ctx, "INSERT INTO recovery_codes (user_id, digest, salt, created_at) VALUES ($1, $2, $3, $4)",
+		if err := tx.Queue(ctx, "INSERT INTO recovery_codes (user_id, digest, salt, created_at) VALUES ($1, $2, $3, $4)",
 			userID, recoveryDigest(salt, code), salt, tx.Now.UnixMicro()); err != nil {
 			return nil, fmt.Errorf("insert recovery code: %w", err)
 		}

@@ -131,7 +131,7 @@ func (s *Service) storeTOTP(ctx context.Context, tx *db.Tx, id account.Identity,
 		NOT EXISTS (SELECT 1 FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL)`, u.ID).Scan(&first, &without); err != nil {
 		return nil, fmt.Errorf("find an authenticator app: %w", err)
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO totp_secrets (user_id, secret, last_step, created_at) VALUES ($1, $2, $3, $4)
+	if err := tx.Queue(ctx, `INSERT INTO totp_secrets (user_id, secret, last_step, created_at) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (user_id) DO UPDATE SET secret = excluded.secret, last_step = excluded.last_step, created_at = excluded.created_at`,
 		u.ID, sealed, step, tx.Now.UnixMicro()); err != nil {
 		return nil, fmt.Errorf("store totp secret: %w", err)

@@ -40,6 +40,8 @@ func Run(t *testing.T, open func(t *testing.T) *db.DB) {
 		{"an error rolls back", testRollback},
 		{"a failed statement fails the transaction", testFailedStatement},
 		{"open rows", testOpenRows},
+		{"queued statements", testQueue},
+		{"failed queued statements", testFailedQueue},
 		{"after the end", testAfterEnd},
 		{"after commit", testAfterCommit},
 		{"panic", testPanic},
@@ -562,6 +564,83 @@ func testFailedStatement(t *testing.T, s *suite) {
 		}
 	}
 	s.wantIDs(t, "a")
+}
+
+// testQueue: queued statements run in order before the next one and before the commit, however
+// many there are.
+func testQueue(t *testing.T, s *suite) {
+	ctx := t.Context()
+	const many = 200
+	must(t, s.Write(ctx, func(tx *db.Tx) error {
+		for i := range many {
+			if err := tx.Queue(ctx, "INSERT INTO things (id, n) VALUES ($1, $2)", fmt.Sprintf("%03d", i), i); err != nil {
+				return err
+			}
+		}
+		if err := tx.Queue(ctx, "UPDATE things SET n = n + 1 WHERE id < $1", "100"); err != nil {
+			return err
+		}
+		var sum int64
+		if err := tx.QueryRow(ctx, "SELECT sum(n) FROM things").Scan(&sum); err != nil {
+			return err
+		}
+		if want := int64(many*(many-1)/2 + 100); sum != want {
+			t.Errorf("after %d queued statements: got the sum %d, want %d", many+1, sum, want)
+		}
+		if err := tx.Queue(ctx, "DELETE FROM things WHERE id = $1", "000"); err != nil {
+			return err
+		}
+		if n, err := tx.Exec(ctx, "DELETE FROM things WHERE id <= $1", "009"); err != nil || n != 9 {
+			t.Errorf("after a queued deletion of one: deleted %d, %v, want 9", n, err)
+		}
+		return tx.Queue(ctx, "DELETE FROM things WHERE id = $1", "010")
+	}))
+	var n int
+	must(t, s.QueryRow(ctx, "SELECT count(*) FROM things").Scan(&n))
+	if n != many-11 {
+		t.Errorf("after the commit: got %d rows, want %d", n, many-11)
+	}
+}
+
+// testFailedQueue: the failure of a queued statement fails the transaction, at the latest at its
+// commit, and is not taken for that of a later statement.
+func testFailedQueue(t *testing.T, s *suite) {
+	ctx := t.Context()
+	s.mustExec(t, "INSERT INTO things (id) VALUES ('a')")
+	for name, end := range map[string]func(tx *db.Tx) error{
+		"commit": func(tx *db.Tx) error { return nil },
+		"another statement": func(tx *db.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO things (id) VALUES ('c')")
+			if err == nil || s.Postgres() && db.IsUnique(err) {
+				t.Errorf("a statement after a failed one: got %v", err)
+			}
+			return nil
+		},
+		"a query": func(tx *db.Tx) error {
+			if err := tx.QueryRow(ctx, "SELECT n FROM things").Scan(new(any)); err == nil {
+				t.Error("a query after a failed statement: got no error")
+			}
+			return nil
+		},
+	} {
+		err := s.Write(ctx, func(tx *db.Tx) error {
+			if err := tx.Queue(ctx, "INSERT INTO things (id) VALUES ('b')"); err != nil {
+				return err
+			}
+			if err := tx.Queue(ctx, "INSERT INTO things (id) VALUES ('a')"); err != nil {
+				return err
+			}
+			return end(tx)
+		})
+		if err == nil || problem.Of(err) == problem.Unavailable {
+			t.Errorf("%s: got %v, want the error of the statement", name, err)
+		}
+	}
+	var n int
+	must(t, s.QueryRow(ctx, "SELECT count(*) FROM things").Scan(&n))
+	if n != 1 {
+		t.Errorf("got %d rows, want 1", n)
+	}
 }
 
 func testOpenRows(t *testing.T, s *suite) {
@@ -1158,4 +1237,11 @@ func testServerLost(t *testing.T, s *suite) {
 	wantKind(t, "Write on a lost connection", err, problem.Unavailable)
 	s.mustExec(t, "INSERT INTO things (id) VALUES ('c')")
 	s.wantIDs(t, "c")
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

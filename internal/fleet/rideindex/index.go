@@ -153,7 +153,7 @@ func (x *Index) LockTx(ctx context.Context, tx *db.Tx, organizationID string) er
 // transaction, after [Index.LockTx].
 func (x *Index) DeleteTx(ctx context.Context, tx *db.Tx, organizationID string) error {
 	for _, table := range [...]string{"untiled_rides", "ride_layers", "ride_tiles"} {
-		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
+		if err := tx.Queue(ctx, "DELETE FROM "+table+" WHERE organization_id = $1", organizationID); err != nil {
 			return fmt.Errorf("delete the ride index: %w", err)
 		}
 	}

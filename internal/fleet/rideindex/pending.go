@@ -46,7 +46,7 @@ func (x *Index) UpdateTx(ctx context.Context, tx *db.Tx, organizationID string, 
 	for _, value := range after.values {
 		args = append(args, value)
 	}
-	if _, err := tx.Exec(ctx, upsertPending, args...); err != nil {
+	if err := tx.Queue(ctx, upsertPending, args...); err != nil {
 		return fmt.Errorf("write a pending row of the ride index: %w", err)
 	}
 	return nil

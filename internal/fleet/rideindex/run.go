@@ -51,7 +51,7 @@ func deleteRunsTx(ctx context.Context, tx *db.Tx, organizationID string, ids []i
 		"DELETE FROM ride_tiles WHERE organization_id = $1 AND layer_id = ANY($2)",
 		"DELETE FROM ride_layers WHERE organization_id = $1 AND id = ANY($2)",
 	} {
-		if _, err := tx.Exec(ctx, statement, organizationID, ids); err != nil {
+		if err := tx.Queue(ctx, statement, organizationID, ids); err != nil {
 			return fmt.Errorf("delete runs of the ride index: %w", err)
 		}
 	}

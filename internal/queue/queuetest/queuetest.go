@@ -912,7 +912,7 @@ func testTakenOver(t *testing.T, s *suite) {
 				effects[who]++
 			})
 			// A row in the same transaction: another job.
-			if _, err := tx.Exec(context.Background(), `INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at)
+			if err := tx.Queue(context.Background(), `INSERT INTO jobs (id, kind, lane, state, payload, run_at, created_at)
 				VALUES ($1, 'effect', $2, 1, $3, $4, $4)`, queue.NewID(), who, []byte{}, time.Now().Add(time.Hour).UnixMicro()); err != nil {
 				return err
 			}
