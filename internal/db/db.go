@@ -17,9 +17,9 @@
 // # Writing
 //
 // [DB.Write] runs a function in a transaction. On SQLite a single writer groups the waiting
-// functions: it runs each in a savepoint of one transaction, commits once, and then returns to
-// the callers. So many callers share one flush to disk, and a failing function affects no
-// other. On PostgreSQL each function is a separate transaction, retried after serialization
+// functions: it runs them in one transaction, commits once, and then returns to the callers. So
+// many callers share one flush to disk. A failing function affects no other: the group then runs
+// again, each function in a savepoint. On PostgreSQL each function is a separate transaction, retried after serialization
 // failures and deadlocks.
 //
 // So a function may run more than once. It must wait only for the database and have no side
