@@ -36,10 +36,10 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	if errors.Is(err, channel.ErrUnreadable) {
 		return s.db.Write(ctx, func(tx *db.Tx) error {
 			s.notifyProcessed(tx, e)
-			if err := e.recordOutcome(ctx, tx, Rejected, nil, reason(err)); err != nil {
+			if err := j.FinishTx(ctx, tx); err != nil {
 				return err
 			}
-			return j.FinishTx(ctx, tx)
+			return e.recordOutcome(ctx, tx, Rejected, nil, reason(err))
 		})
 	}
 	if err != nil {
@@ -47,14 +47,16 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	}
 	return s.db.Write(ctx, func(tx *db.Tx) error {
 		s.notifyProcessed(tx, e)
+		// First, so that the rows that others wait for, such as the last number of a ticket, are
+		// locked for as few round trips as possible.
+		if err := j.FinishTx(ctx, tx); err != nil {
+			return err
+		}
 		result, err := s.apply(ctx, tx, w)
 		if err != nil {
 			return err
 		}
-		if err := e.recordOutcome(ctx, tx, Processed, result, ""); err != nil {
-			return err
-		}
-		return j.FinishTx(ctx, tx)
+		return e.recordOutcome(ctx, tx, Processed, result, "")
 	})
 }
 
