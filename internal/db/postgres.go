@@ -477,20 +477,32 @@ func (c *postgresConn) queue(ctx context.Context, query string, args []any) erro
 }
 
 // flush sends the queued statements together with another one, whose result is the next to be
-// read. If none are queued it does nothing and returns nil.
+// read. If none are queued it does nothing and returns nil; so it does after sending them if
+// the other one asks for a mode of its own.
 func (c *postgresConn) flush(ctx context.Context, query string, args []any) (pgx.BatchResults, error) {
 	batch := c.queued
 	if batch == nil {
 		return nil, nil
 	}
 	c.queued = nil
-	batch.Queue(query, args...)
+	queued := batch.QueuedQueries
+	together := true
+	if len(args) > 0 {
+		_, mode := args[0].(pgx.QueryExecMode)
+		together = !mode
+	}
+	if together {
+		batch.Queue(query, args...)
+	}
 	results := c.SendBatch(ctx, batch)
-	for _, q := range batch.QueuedQueries[:batch.Len()-1] {
+	for _, q := range queued {
 		if _, err := results.Exec(); err != nil {
 			results.Close()
 			return nil, &queuedError{abbreviate(q.SQL), err}
 		}
+	}
+	if !together {
+		return nil, results.Close()
 	}
 	return results, nil
 }

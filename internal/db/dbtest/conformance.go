@@ -593,12 +593,18 @@ func testQueue(t *testing.T, s *suite) {
 		if n, err := tx.Exec(ctx, "DELETE FROM things WHERE id <= $1", "009"); err != nil || n != 9 {
 			t.Errorf("after a queued deletion of one: deleted %d, %v, want 9", n, err)
 		}
-		return tx.Queue(ctx, "DELETE FROM things WHERE id = $1", "010")
+		if err := tx.Queue(ctx, "DELETE FROM things WHERE id = $1", "010"); err != nil {
+			return err
+		}
+		if n, err := tx.ExecPlanned(ctx, "DELETE FROM things WHERE id <= $1", "011"); err != nil || n != 1 {
+			t.Errorf("a planned statement after a queued one: deleted %d, %v, want 1", n, err)
+		}
+		return tx.Queue(ctx, "DELETE FROM things WHERE id = $1", "012")
 	}))
 	var n int
 	must(t, s.QueryRow(ctx, "SELECT count(*) FROM things").Scan(&n))
-	if n != many-11 {
-		t.Errorf("after the commit: got %d rows, want %d", n, many-11)
+	if n != many-13 {
+		t.Errorf("after the commit: got %d rows, want %d", n, many-13)
 	}
 }
 
