@@ -46,12 +46,14 @@ type sqliteConn struct {
 	limits limits
 	stmts  map[string]*sqliteStmt // by text before rewriting
 
-	// A statement that is watched is interrupted by closing the channel.
+	// A watched statement is interrupted by closing the channel.
 	mu        sync.Mutex
 	interrupt chan struct{}
-	reason    error // of the interrupt; nil: none
-	watched   bool
-	timer     *time.Timer
+	watch     int64       // number of the running watch; 0: none
+	watches   int64       // so far
+	deadline  time.Time   // of the watch
+	reason    error       // of the interrupt; nil: none
+	timer     *time.Timer // of all watches
 }
 
 // openSQLiteConn opens a connection with further pragmas.
@@ -222,7 +224,7 @@ func (c *sqliteConn) query(ctx context.Context, query string, args []any) (*sqli
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		stop = c.watch(ctx)
+		stop = c.begin(ctx)
 	}
 	s, err := c.start(query, args)
 	if err != nil {
@@ -285,29 +287,36 @@ func firstError(a, b error) error {
 	return b
 }
 
-// watch interrupts the running statement when ctx ends or the statement exceeds its limit.
-// stop, which the connection's goroutine calls, ends that and returns the reason of an
-// interrupt.
-func (c *sqliteConn) watch(ctx context.Context) (stop func() error) {
+// begin interrupts the running statement when ctx ends or the statement exceeds its limit. end,
+// which the connection's goroutine calls, ends that and returns the reason of an interrupt.
+func (c *sqliteConn) begin(ctx context.Context) (end func() error) {
 	if c.interrupt == nil {
 		c.interrupt = make(chan struct{})
 		c.SetInterrupt(c.interrupt)
 	}
-	c.mu.Lock()
-	c.watched, c.reason = true, nil
-	c.mu.Unlock()
 	limit := c.limits.statementTimeout(ctx)
+	c.mu.Lock()
+	c.watches++
+	n := c.watches
+	c.watch, c.deadline, c.reason = n, time.Now().Add(limit), nil
+	c.mu.Unlock()
 	if c.timer == nil {
-		c.timer = time.AfterFunc(limit, func() { c.stopStatement(errSlow) })
+		c.timer = time.AfterFunc(limit, c.expire)
 	} else {
 		c.timer.Reset(limit)
 	}
-	release := context.AfterFunc(ctx, func() { c.stopStatement(context.Cause(ctx)) })
+	release := context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.watch == n {
+			c.stopStatement(ctx.Err())
+		}
+	})
 	return func() error {
 		release()
 		c.timer.Stop()
 		c.mu.Lock()
-		c.watched = false
+		c.watch = 0
 		reason := c.reason
 		c.mu.Unlock()
 		if reason == nil {
@@ -318,15 +327,23 @@ func (c *sqliteConn) watch(ctx context.Context) (stop func() error) {
 		if reason == errSlow {
 			return c.limits.timeoutError(ctx)
 		}
-		return ctx.Err()
+		return reason
 	}
 }
 
-// stopStatement interrupts the watched statement, if there is one.
-func (c *sqliteConn) stopStatement(reason error) {
+// expire interrupts a statement that exceeds its limit. The timer may have been set for an
+// earlier one.
+func (c *sqliteConn) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.watched && c.reason == nil {
+	if c.watch != 0 && !time.Now().Before(c.deadline) {
+		c.stopStatement(errSlow)
+	}
+}
+
+// stopStatement interrupts the watched statement. c.mu is held.
+func (c *sqliteConn) stopStatement(reason error) {
+	if c.reason == nil {
 		c.reason = reason
 		close(c.interrupt)
 	}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 func isContext(err error) bool {
@@ -39,6 +41,15 @@ func (s timeScanner) Scan(src any) error {
 	return nil
 }
 
+// ScanInt64 implements [pgtype.Int64Scanner], which costs less than Scan.
+func (s timeScanner) ScanInt64(v pgtype.Int8) error {
+	*s.t = time.Time{}
+	if v.Valid {
+		*s.t = time.UnixMicro(v.Int64).UTC()
+	}
+	return nil
+}
+
 // Text is the stored form of an optional string: NULL for the empty one.
 func Text(s string) any {
 	if s == "" {
@@ -63,6 +74,12 @@ func (s textScanner) Scan(src any) error {
 	default:
 		return fmt.Errorf("stored text is a %T", src)
 	}
+	return nil
+}
+
+// ScanText implements [pgtype.TextScanner], which costs less than Scan.
+func (s textScanner) ScanText(v pgtype.Text) error {
+	*s.s = v.String
 	return nil
 }
 
@@ -96,4 +113,12 @@ func (s jsonScanner) Scan(src any) error {
 	default:
 		return fmt.Errorf("stored JSON is a %T", src)
 	}
+}
+
+// ScanText implements [pgtype.TextScanner], which costs less than Scan.
+func (s jsonScanner) ScanText(v pgtype.Text) error {
+	if !v.Valid {
+		return nil
+	}
+	return json.Unmarshal([]byte(v.String), s.v)
 }
