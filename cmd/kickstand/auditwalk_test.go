@@ -41,6 +41,8 @@ var auditedCommands = []struct {
 var otherCommands = map[string]string{
 	"serve": "runs the server", "demo": "fills a folder of its own", "trigger": "asks a running server", "listen": "changes nothing",
 	"doctor": "changes nothing", "mcp": "asks a running server", "openapi": "changes nothing", "config": "changes nothing", "version": "changes nothing", "migrate": "the schema alone; in the server's log",
+	"ready": "asks a running server", "verify": "reads", "backup": "reads what the operator can copy without the program",
+	"restore": "deployment.restored, by package app, in the database that it fills", "move": "deployment.moved, by package app, in the database that it fills",
 	"org list": "reads", "channel list": "reads", "key list": "reads", "sla list": "reads", "privacy list": "reads",
 	"audit list": "reads", "audit verify": "reads", "inbound list": "reads", "webhook list": "reads", "webhook deliveries": "reads", "webhook show": "reads",
 	"org sign-in":        "organization.updated, by package account; needs an identity provider",
@@ -54,6 +56,33 @@ var otherCommands = map[string]string{
 	"webhook replay":     "webhook.replayed, as replayDelivery of the REST API",
 	"webhook enable":     "webhook.updated, as updateWebhook of the REST API",
 	"webhook disable":    "webhook.updated, as updateWebhook of the REST API",
+}
+
+// TestRestoreAndMoveAreAudited: the database that they fill has an entry by the operator, and its
+// chains verify.
+func TestRestoreAndMoveAreAudited(t *testing.T) {
+	backups, data, restored, moved := someBackup(t), "--data="+t.TempDir(), "--database-url="+dbtest.EmptyURL(t), dbtest.EmptyURL(t)
+	try := func(args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		if err := run(t.Context(), append(args, data, "--json"), noEnvironment, nil, &out, t.Output()); err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return out.String()
+	}
+	try("restore", backups, restored)
+	try("move", restored, "--to="+moved)
+	moved = "--database-url=" + moved
+	try("audit", "verify", moved)
+	for _, action := range []audit.Action{"deployment.restored", "deployment.moved"} {
+		var list []audit.Record
+		if err := json.Unmarshal([]byte(try("audit", "list", "--action="+action, moved)), &list); err != nil {
+			t.Fatal(err)
+		}
+		if len(list) != 1 || list[0].Actor.Type != audit.Operator || list[0].Surface != audit.CLI {
+			t.Errorf("%s: got %+v", action, list)
+		}
+	}
 }
 
 // TestEveryCommandIsAudited runs every command that changes records, and fails for an

@@ -13,16 +13,12 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/ops"
 )
 
-// archive opens the archive of backups at a folder or URL.
-func (e *env) archive(at string) (blob.Archive, error) {
-	if !strings.HasPrefix(at, "s3:") && !strings.HasPrefix(at, "file:") {
-		at = "file:" + at
+// archiveURL returns the URL of the archive of backups at a folder or URL.
+func archiveURL(at string) string {
+	if strings.HasPrefix(at, "s3:") || strings.HasPrefix(at, "file:") {
+		return at
 	}
-	var aws blob.Credentials
-	aws.AccessKey, _ = e.sources.lookup("AWS_ACCESS_KEY_ID")
-	aws.SecretKey, _ = e.sources.lookup("AWS_SECRET_ACCESS_KEY")
-	aws.SessionToken, _ = e.sources.lookup("AWS_SESSION_TOKEN")
-	return blob.OpenArchive(at, aws)
+	return "file:" + at
 }
 
 // copyProgress returns a function that reports the progress of rows or files to standard error,
@@ -63,11 +59,12 @@ type backupCmd struct {
 func (*backupCmd) Help() string {
 	return `Backs up the databases and attachments from one moment, while servers run:
   kickstand backup ./backups
-  AWS_ACCESS_KEY_ID=… AWS_SECRET_ACCESS_KEY=… kickstand backup 's3://backups?endpoint=s3.example.com'
+  kickstand backup 's3://backups?endpoint=s3.example.com'
 
-What the target has from earlier backups is not stored again. A backup without
-a file in backups/ was interrupted and does not count; the next continues with
-what it stored. Without --with-key, keep a copy of the secret key elsewhere.`
+The credentials for S3 are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. What the
+target has from earlier backups is not stored again. A backup without a file in
+backups/ was interrupted and does not count; the next continues with what it stored.
+Without --with-key, keep a copy of the secret key elsewhere.`
 }
 
 // Run makes a backup.
@@ -76,11 +73,7 @@ func (c *backupCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	target, err := e.archive(c.Target)
-	if err != nil {
-		return err
-	}
-	m, err := app.Backup(ctx, set, app.BackupOptions{Target: target, WithKey: c.WithKey, Version: programVersion().Version, Progress: e.copyProgress()}, e.logger())
+	m, err := app.Backup(ctx, set, app.BackupOptions{Target: archiveURL(c.Target), WithKey: c.WithKey, Version: programVersion().Version, Progress: e.copyProgress()}, e.logger())
 	if err != nil {
 		return databaseHint(err)
 	}
@@ -145,7 +138,7 @@ func (c *restoreCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	source, err := e.archive(c.Source)
+	source, err := blob.OpenExistingArchive(archiveURL(c.Source), set.BlobAccess)
 	if err != nil {
 		return err
 	}

@@ -18,11 +18,11 @@ import (
 )
 
 // creators are the commands that may create a database.
-var creators = []string{"serve", "demo", "org create", "migrate"}
+var creators = []string{"serve", "demo", "org create", "migrate", "restore"}
 
 // withoutDatabase lists the commands that use none. The doctor reports a missing one as a
 // finding.
-var withoutDatabase = []string{"trigger", "listen", "mcp", "openapi", "config", "version", "doctor"}
+var withoutDatabase = []string{"trigger", "listen", "mcp", "openapi", "config", "version", "ready", "doctor"}
 
 // particular has arguments of commands that plausible cannot derive.
 var particular = map[string][]string{
@@ -34,6 +34,7 @@ var particular = map[string][]string{
 	"fleet import":    {"-", "--org=acme", "--environment=live"},
 	"sla set":         {"--org=acme", "--priority=urgent", "--first-response=15m"},
 	"inbound route":   {"00000000-0000-7000-8000-000000000000", "--org=acme"},
+	"ready":           {"http://127.0.0.1:1"},
 }
 
 // eachCommand calls fn with each command and valid arguments.
@@ -77,7 +78,11 @@ func plausible(command *kong.Node) []string {
 // path of the missing database and the flag to name another, and leaves the folder empty.
 func TestOnlyTheseCreateDatabases(t *testing.T) {
 	dbtest.OnlySQLite(t)
+	backups := someBackup(t)
 	eachCommand(t, func(path string, command *kong.Node, args []string) {
+		if path == "restore" {
+			args = []string{"restore", backups}
+		}
 		if got, want := createsDatabase(command), slices.Contains(creators, path); got != want {
 			t.Errorf("%s may create a database: %t, want %t", path, got, want)
 		}
@@ -110,6 +115,27 @@ func TestOnlyTheseCreateDatabases(t *testing.T) {
 			t.Errorf("%s left %v (%v)", path, left, err)
 		}
 	})
+}
+
+// someBackup returns a folder with a backup, which has its key.
+func someBackup(t *testing.T) (folder string) {
+	t.Helper()
+	data, folder := "--data="+t.TempDir(), t.TempDir()
+	for _, args := range [][]string{{"org", "create", "--name=Acme"}, {"backup", folder, "--with-key"}} {
+		if err := run(t.Context(), append(args, data), noEnvironment, nil, io.Discard, t.Output()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// TestRestoreFromNoFolder: a wrong path is not created.
+func TestRestoreFromNoFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	err := run(t.Context(), []string{"restore", "backup"}, noEnvironment, nil, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "backup") || exists("backup") || exists("kickstand-data") {
+		t.Errorf("%v; folder made: %t, data folder made: %t", err, exists("backup"), exists("kickstand-data"))
+	}
 }
 
 // namesDatabase checks the error of a command without a database.

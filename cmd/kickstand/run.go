@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/app"
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 
@@ -44,7 +45,7 @@ type commands struct {
 	Doctor  doctorCmd  `cmd:"" help:"Check the configuration and the server's dependencies."`
 	Audit   auditCmd   `cmd:"" help:"Audit log: list, verify, export."`
 	Backup  backupCmd  `cmd:"" help:"Back up the databases and attachments while servers run."`
-	Restore restoreCmd `cmd:"" help:"Restore a backup into an empty data folder or database."`
+	Restore restoreCmd `cmd:"" creates:"" help:"Restore a backup into an empty data folder or database."`
 	Move    moveCmd    `cmd:"" help:"Move the databases to another database or engine."`
 	Verify  verifyCmd  `cmd:"" help:"Verify that the stored records and attachments are complete."`
 	Migrate migrateCmd `cmd:"" creates:"" help:"Migrate the database to this version's schema."`
@@ -69,6 +70,16 @@ type env struct {
 	stdio
 	sources *sources
 	creates bool // the command may create the database
+}
+
+// settings returns the configuration of the program. Credentials for S3 come from the variables
+// that all programs share, unless a URL has others.
+func (e *env) settings() (app.Config, error) {
+	set, err := e.config.settings()
+	set.BlobAccess.AccessKey, _ = e.sources.lookup("AWS_ACCESS_KEY_ID")
+	set.BlobAccess.SecretKey, _ = e.sources.lookup("AWS_SECRET_ACCESS_KEY")
+	set.BlobAccess.SessionToken, _ = e.sources.lookup("AWS_SESSION_TOKEN")
+	return set, err
 }
 
 // run is the program: it returns when the command is done or, for a server, after a

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kickstand-dev/kickstand/internal/apikey"
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/ops"
@@ -21,7 +23,7 @@ import (
 
 // BackupOptions configures [Backup].
 type BackupOptions struct {
-	Target   blob.Archive
+	Target   string // URL of the archive, as for [blob.OpenArchive]
 	WithKey  bool   // the backup has the secret keys too
 	Version  string // of the program
 	Progress ops.Progress
@@ -47,7 +49,12 @@ func Backup(ctx context.Context, c Config, o BackupOptions, log *slog.Logger) (m
 		return m, fmt.Errorf("attachments: %w", err)
 	}
 	defer done()
-	b := ops.Backup{Databases: copiedDatabases(opened), Files: store, Target: o.Target, Version: o.Version, KeyIDs: keyIDs(keys), Progress: o.Progress}
+	target, done, err := openArchive(o.Target, c.BlobAccess)
+	if err != nil {
+		return m, err
+	}
+	defer done()
+	b := ops.Backup{Databases: copiedDatabases(opened), Files: store, Target: target, Version: o.Version, KeyIDs: keyIDs(keys), Progress: o.Progress}
 	if o.WithKey {
 		for _, k := range keys {
 			b.Key = append(b.Key, k.Encode()+"\n"...)
@@ -132,6 +139,11 @@ func Restore(ctx context.Context, c Config, o RestoreOptions, log *slog.Logger) 
 	reindex := into[0].AfterCopy
 	into[0].AfterCopy = func(ctx context.Context, tx *db.Tx) error {
 		if err := reindex(ctx, tx); err != nil {
+			return err
+		}
+		if err := c.recordTx(ctx, tx, opened[0], audit.Entry{
+			Action: auditRestored, Target: audit.Target{Type: "backup", ID: o.Manifest.ID}, Details: map[string]any{"version": o.Manifest.Version},
+		}); err != nil {
 			return err
 		}
 		return outbound.HoldAfterRestoreTx(ctx, tx, reason)
@@ -257,6 +269,15 @@ func Move(ctx context.Context, c Config, o MoveOptions, log *slog.Logger) (m Mov
 	}
 	defer closeAll(into)
 	move := ops.Move{Name: "the database " + m.From, From: copiedDatabases(from), To: copiedDatabases(into), Progress: o.Progress}
+	reindex := move.To[0].AfterCopy
+	move.To[0].AfterCopy = func(ctx context.Context, tx *db.Tx) error {
+		if err := reindex(ctx, tx); err != nil {
+			return err
+		}
+		return c.recordTx(ctx, tx, into[0], audit.Entry{
+			Action: auditMoved, Target: audit.Target{Type: "database", ID: databases[0].name, Name: m.To}, Details: map[string]any{"from": m.From},
+		})
+	}
 	if o.Blobs != "" {
 		if m.Files, err = c.moveFiles(ctx, o, move.From); err != nil {
 			return m, err
@@ -265,6 +286,26 @@ func Move(ctx context.Context, c Config, o MoveOptions, log *slog.Logger) (m Mov
 	last := len(move.To) - 1
 	move.To[last].AfterCopy = func(ctx context.Context, _ *db.Tx) error { return refuseServers(ctx, from[0]) }
 	return m, move.Run(ctx)
+}
+
+// Actions in the deployment's chain of the helpdesk.
+const (
+	auditRestored audit.Action = "deployment.restored"
+	auditMoved    audit.Action = "deployment.moved"
+)
+
+// recordTx adds an entry to the deployment's chain of the helpdesk's database d, which no server
+// uses. Without a secret key there is no entry, since nothing could sign it.
+func (c Config) recordTx(ctx context.Context, tx *db.Tx, d *db.DB, e audit.Entry) error {
+	keys, err := c.existingKeys()
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	log := audit.Open(audit.Config{
+		DB: d, Box: seal.New(keys[0], keys[1:]...), Ledger: databases[0].name,
+		Service: string(apikey.Helpdesk), Environment: string(apikey.Live),
+	})
+	return log.RecordTx(ctx, tx, e)
 }
 
 // moveFiles copies the attachments to another store.

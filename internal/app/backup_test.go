@@ -91,8 +91,8 @@ func tableSums(m ops.Manifest) []string {
 	return list
 }
 
-// backUp makes a backup in a folder.
-func backUp(t *testing.T, c Config, target blob.Archive) ops.Manifest {
+// backUp makes a backup in the archive at a URL.
+func backUp(t *testing.T, c Config, target string) ops.Manifest {
 	t.Helper()
 	m, err := Backup(t.Context(), c, BackupOptions{Target: target, WithKey: true, Version: "test", Progress: noProgress}, quiet)
 	if err != nil {
@@ -118,6 +118,10 @@ func configOf(t *testing.T, databaseURL string) Config {
 	return Config{BaseURL: "http://localhost", Data: t.TempDir(), DatabaseURL: databaseURL, MailFrom: "desk@example.com", RetryTimeScale: 1}
 }
 
+// changedByRestore are the tables that differ after a restore: it holds outgoing work, marks the
+// replies, and is recorded in the audit log.
+var changedByRestore = []string{"helpdesk outbox", "helpdesk outgoing_hold", "helpdesk audit_entries", "helpdesk audit_heads"}
+
 // Every table of the three databases is backed up, restored and moved, on and to either engine.
 // Rows come out as they went in.
 func TestEveryTableIsCopied(t *testing.T) {
@@ -131,11 +135,12 @@ func TestEveryTableIsCopied(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	archive, err := blob.OpenArchive("file:"+t.TempDir(), blob.Credentials{})
+	target := "file:" + t.TempDir()
+	archive, err := blob.OpenArchive(target, blob.Credentials{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := backUp(t, c, archive)
+	first := backUp(t, c, target)
 	want := tableSums(first)
 	if len(want) < 100 {
 		t.Fatalf("only %d tables are in the backup", len(want))
@@ -160,10 +165,10 @@ func TestEveryTableIsCopied(t *testing.T) {
 	}
 	for name, c := range map[string]Config{"restored": restored, "moved": moved, "moved back": back} {
 		c.Data = restored.Data // which has the key
-		got := tableSums(backUp(t, c, archive))
+		got := tableSums(backUp(t, c, target))
 		for i := range want {
-			// Restoring holds outgoing work, which marks the replies.
-			if got[i] != want[i] && !strings.HasPrefix(want[i], "helpdesk outbox ") && !strings.HasPrefix(want[i], "helpdesk outgoing_hold ") {
+			table := strings.Join(strings.Fields(want[i])[:2], " ")
+			if got[i] != want[i] && !slices.Contains(changedByRestore, table) {
 				t.Errorf("%s: got %s, want %s", name, got[i], want[i])
 			}
 		}
@@ -204,10 +209,10 @@ func TestBackupInBucket(t *testing.T) {
 		execute(t, a.DB, "DELETE FROM "+file.Table)
 	}
 	insertRow(t, a.DB, "attachments", 1, map[string]any{"blob_key": ref.Key, "size": ref.Size})
-	first := backUp(t, c, archive)
+	first := backUp(t, c, bucket.URL)
 	before := bucket.Puts()
 	execute(t, a.DB, "UPDATE customers SET name = 'Changed'")
-	second := backUp(t, c, archive)
+	second := backUp(t, c, bucket.URL)
 	if n := bucket.Puts() - before; n != 3 { // the table, the manifest and the key
 		t.Errorf("a change of one table stores %d objects, want 3", n)
 	}

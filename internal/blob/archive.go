@@ -51,6 +51,20 @@ func OpenArchive(rawURL string, aws Credentials) (Archive, error) {
 	return s.(Archive), nil
 }
 
+// OpenExistingArchive is [OpenArchive], but a missing folder is an error, [fs.ErrNotExist].
+func OpenExistingArchive(rawURL string, aws Credentials) (Archive, error) {
+	path, isFolder, err := folderOf(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	if isFolder {
+		if _, err := os.Stat(path); err != nil {
+			return nil, err
+		}
+	}
+	return OpenArchive(rawURL, aws)
+}
+
 // namedDir is the folder, or the end of the prefix, of named files.
 const namedDir = "backups"
 

@@ -67,13 +67,11 @@ type Credentials struct {
 // Credentials in the URL (s3://ACCESS:SECRET@BUCKET) override aws. The bucket is not contacted.
 // Errors do not repeat the URL.
 func Open(rawURL string, aws Credentials) (Store, error) {
-	if path, ok := strings.CutPrefix(rawURL, "file:"); ok {
-		if rest, ok := strings.CutPrefix(path, "//"); ok {
-			if !strings.HasPrefix(rest, "/") {
-				return nil, errors.New("blob store: a file URL has no host: write file:PATH or file:///PATH")
-			}
-			path = rest
-		}
+	path, isFolder, err := folderOf(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	if isFolder {
 		d, err := OpenDir(path)
 		if err != nil {
 			return nil, err
@@ -89,6 +87,18 @@ func Open(rawURL string, aws Credentials) (Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// folderOf returns the folder of a store's URL; false if the URL is of another kind.
+func folderOf(rawURL string) (path string, isFolder bool, err error) {
+	path, isFolder = strings.CutPrefix(rawURL, "file:")
+	if rest, ok := strings.CutPrefix(path, "//"); isFolder && ok {
+		if !strings.HasPrefix(rest, "/") {
+			return "", true, errors.New("blob store: a file URL has no host: write file:PATH or file:///PATH")
+		}
+		path = rest
+	}
+	return path, isFolder, nil
 }
 
 // validKey reports whether key has the form of a digest.

@@ -44,6 +44,7 @@ var actions = [][2]string{
 	{"fleet.imported", "Fleet imported"}, {"fleet.exported", "Fleet exported"}, {"fleet.seeded", "Fleet filled with sample data"},
 	{"sandbox.reset", "Sandbox reset"}, {"sandbox.clock_advanced", "Sandbox clock advanced"},
 	{"audit.exported", "Audit log exported"}, {"audit.verified", "Audit log verified"}, {"audit.verification_failed", "Audit log failed verification"},
+	{"deployment.restored", "Restored from a backup"}, {"deployment.moved", "Moved to another database"},
 	{"audit.chain_started", "Audit log started"}, {"refusals.merged", "Further refusals"}, {"request.foreign_host", "Request for another host refused"}, {"tenant.refused", "Request for a foreign record refused"},
 }
 
