@@ -472,7 +472,7 @@ func (c *postgresConn) queue(ctx context.Context, query string, args []any) erro
 	if c.queued == nil {
 		c.queued = new(pgx.Batch)
 	}
-	c.queued.Queue(query, args...)
+	c.queued.Queue(query, slices.Clone(args)...)
 	return nil
 }
 

@@ -56,7 +56,7 @@ func (tx *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error
 
 // Queue is [Tx.Exec] for a statement whose result the function does not need. PostgreSQL gets it
 // with the next statement or the commit, in the same round trip. So its error may be that of a
-// later call, or of [DB.Write].
+// later call, or of [DB.Write], and what its arguments point to must not change meanwhile.
 func (tx *Tx) Queue(ctx context.Context, query string, args ...any) error {
 	if err := tx.ready(); err != nil {
 		return err

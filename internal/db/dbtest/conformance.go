@@ -572,8 +572,10 @@ func testQueue(t *testing.T, s *suite) {
 	ctx := t.Context()
 	const many = 200
 	must(t, s.Write(ctx, func(tx *db.Tx) error {
+		args := make([]any, 0, 2)
 		for i := range many {
-			if err := tx.Queue(ctx, "INSERT INTO things (id, n) VALUES ($1, $2)", fmt.Sprintf("%03d", i), i); err != nil {
+			args = append(args[:0], fmt.Sprintf("%03d", i), i) // the slice is the caller's again
+			if err := tx.Queue(ctx, "INSERT INTO things (id, n) VALUES ($1, $2)", args...); err != nil {
 				return err
 			}
 		}
