@@ -56,6 +56,7 @@ var otherCommands = map[string]string{
 	"webhook replay":     "webhook.replayed, as replayDelivery of the REST API",
 	"webhook enable":     "webhook.updated, as updateWebhook of the REST API",
 	"webhook disable":    "webhook.updated, as updateWebhook of the REST API",
+	"release":            "outgoing.released and outgoing.discarded, in TestBackupUnderLoad; needs a restored database",
 }
 
 // TestRestoreAndMoveAreAudited: the database that they fill has an entry by the operator, and its

@@ -23,6 +23,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
+
+	"github.com/emersion/go-smtp"
 )
 
 // flag returns the value of an argument of the server.
@@ -60,20 +62,30 @@ func (p *patient) outputOf(args ...string) string {
 
 // TestBackupUnderLoad backs up a server while requests arrive, replies and webhooks leave and
 // vehicles are rented, restores the backup elsewhere and moves it to another database. All records
-// are complete there, and servers on them send nothing again.
+// are complete there, and servers on them send nothing again, neither while outgoing work is held
+// nor after its release.
 func TestBackupUnderLoad(t *testing.T) {
-	provider := &textProvider{pause: func() {}}
+	// Slow, so that the backup has replies whose outcome it does not know.
+	provider := &textProvider{pause: func() { pause(200 * time.Millisecond) }}
 	api := httptest.NewServer(provider)
 	t.Cleanup(api.Close)
-	server := mailtest.NewServer(t, mailtest.ServerConfig{})
+	server := mailtest.NewServer(t, mailtest.ServerConfig{Refuse: func(string) *smtp.SMTPError {
+		pause(200 * time.Millisecond)
+		return nil
+	}})
 	p := newPatient(t)
-	p.args = append(p.args, "--sms-api-url="+api.URL, "--smtp-url="+server.URL)
+	p.args = append(p.args, "--sms-api-url="+api.URL, "--smtp-url="+server.URL, "--retry-time-scale=0.05")
 	p.start()
 	p.setUp()
 	// The second receiver does not respond before the last backup, so that the backup has
 	// deliveries whose outcome it does not know.
-	gate, slow := make(chan struct{}), new(atomic.Int64)
-	second := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	gate := make(chan struct{})
+	var slow, slowAgain atomic.Int64
+	var seen sync.Map // deliveries of the second receiver
+	second := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if _, again := seen.LoadOrStore(r.Header.Get("X-Service-Delivery"), true); again {
+			slowAgain.Add(1)
+		}
 		slow.Add(1)
 		<-gate
 	}))
@@ -102,7 +114,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	writers.Go(func() {
 		for n := 0; load.Err() == nil; n++ {
 			pause(20 * time.Millisecond)
-			ids := p.column("SELECT id FROM tickets WHERE channel = 'email' ORDER BY id")
+			ids := p.column("SELECT id FROM tickets ORDER BY id")
 			if len(ids) == 0 {
 				continue
 			}
@@ -123,7 +135,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	var report struct{ Rows int }
 	for n := 1; n <= 2; n++ {
 		for range poll(t, time.Minute) {
-			if len(server.Deliveries()) >= 5*n && p.deliveries.Load() > int64(50*n) {
+			if len(server.Deliveries()) >= 5*n && len(provider.count()) >= 5*n && p.deliveries.Load() > int64(50*n) && len(p.column("SELECT message_id FROM outbox")) >= 5 {
 				break
 			}
 		}
@@ -162,7 +174,56 @@ func TestBackupUnderLoad(t *testing.T) {
 	if n := len(moved.column("SELECT id FROM messages")); n < 50 {
 		t.Errorf("only %d messages were moved", n)
 	}
-	t.Logf("%d rows in the last backup, %d mails, %d webhooks", report.Rows, mails, deliveries)
+	t.Logf("%d rows in the last backup, %d mails, %d texts, %d webhooks", report.Rows, mails, texts, deliveries)
+
+	var waiting heldWork
+	if err := json.Unmarshal([]byte(moved.outputOf("release", "--json")), &waiting); err != nil || !waiting.Held || len(waiting.Replies) == 0 || len(waiting.Webhooks) == 0 {
+		t.Fatalf("held: %+v, %v, want replies and deliveries", waiting, err)
+	}
+	for _, r := range waiting.Replies {
+		if r.Organization != "crash" || r.Ticket == 0 || r.Recipient == "" || !r.MayHaveLeft {
+			t.Errorf("a waiting reply is %+v", r)
+		}
+	}
+	again := p.repeated() + slowAgain.Load()
+	moved.command("release", "--discard", "webhooks")
+	moved.command("release", "--send")
+	for _, action := range []string{"outgoing.discarded", "outgoing.released"} {
+		if list := moved.outputOf("audit", "list", "--action="+action); !strings.Contains(list, action) {
+			t.Errorf("the audit log has no %s: %s", action, list)
+		}
+	}
+	moved.start()
+	for range poll(t, time.Minute) {
+		if moved.settled() && len(moved.column("SELECT message_id FROM outbox")) == 0 {
+			break
+		}
+	}
+	if left := moved.column("SELECT message_id FROM outbox"); len(left) > 0 {
+		t.Errorf("%d replies wait after the release", len(left))
+	}
+	moved.kill()
+	moved.command("verify", "--blobs")
+	sent := provider.count()
+	for _, m := range server.Received(t) {
+		sent[strings.TrimSpace(m.Text)]++
+	}
+	for text, n := range sent {
+		if n > 1 {
+			t.Errorf("%q was sent %d times", text, n)
+		}
+	}
+	if n := p.repeated() + slowAgain.Load() - again; n > 0 {
+		t.Errorf("%d deliveries of webhooks were sent again", n)
+	}
+	t.Logf("after the release of %d replies and the deliveries of %d webhooks: %d different replies sent, none twice", len(waiting.Replies), len(waiting.Webhooks), len(sent))
+}
+
+// repeated returns how many deliveries came more than once.
+func (p *patient) repeated() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.deliveries.Load() - int64(len(p.received))
 }
 
 // serveHeld runs a server until it has processed everything that was received and indexed all

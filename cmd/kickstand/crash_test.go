@@ -143,7 +143,7 @@ func (p *patient) setUp() {
 	p.command("org", "create", "--name=Crash")
 	password := "crash-test-password"
 	p.command("user", "create", "--email=admin@example.com", "--password="+password, "--org=crash", "--role=admin")
-	p.command("channel", "connect", "sms", "--org=crash", "--address="+p.to, "--secret="+p.secret)
+	p.command("channel", "connect", "sms", "--org=crash", "--address="+p.to, "--secret="+p.secret, `--credentials={"account_sid":"AC1","auth_token":"t"}`)
 	p.command("channel", "connect", "email-raw", "--org=crash", "--address="+p.mailbox, "--secret="+p.secret)
 	c := browser(p.t)
 	call(p.t, c, p.url, "auth.signInWithPassword", map[string]any{"email": "admin@example.com", "password": password}, nil)

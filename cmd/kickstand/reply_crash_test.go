@@ -178,6 +178,9 @@ func (p *textProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(w).Encode(map[string]any{"messages": list[:min(len(list), 100)]})
 		return
 	}
+	if r.ParseForm() != nil {
+		return // the sender ended the request within its body
+	}
 	p.pause()
 	p.mu.Lock()
 	m := map[string]any{

@@ -80,6 +80,7 @@ func (c Config) checks(stored []doctor.Database, store func() (blob.Store, func(
 		doctor.Check{Name: "database connections", Run: func(ctx context.Context) doctor.Finding {
 			return doctor.Connections(ctx, stored[0], cmp.Or(c.DatabaseConnections, DefaultDatabaseConnections))
 		}},
+		doctor.Check{Name: "outgoing work", Run: func(ctx context.Context) doctor.Finding { return doctor.Outgoing(ctx, stored[0]) }},
 		doctor.Check{Name: "clock", Run: func(ctx context.Context) doctor.Finding { return doctor.Clock(ctx, s, client, stored) }},
 		doctor.Check{Name: "attachments", Run: func(ctx context.Context) doctor.Finding {
 			return doctor.Attachments(ctx, c.storeName(), store)

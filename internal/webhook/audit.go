@@ -11,12 +11,13 @@ import (
 
 // Audit actions of webhooks.
 const (
-	AuditCreated  audit.Action = "webhook.created"
-	AuditUpdated  audit.Action = "webhook.updated"
-	AuditDeleted  audit.Action = "webhook.deleted"
-	AuditFailed   audit.Action = "webhook.failed"
-	AuditReplayed audit.Action = "webhook.replayed"
-	AuditTested   audit.Action = "webhook.tested"
+	AuditCreated   audit.Action = "webhook.created"
+	AuditUpdated   audit.Action = "webhook.updated"
+	AuditDeleted   audit.Action = "webhook.deleted"
+	AuditFailed    audit.Action = "webhook.failed"
+	AuditReplayed  audit.Action = "webhook.replayed"
+	AuditTested    audit.Action = "webhook.tested"
+	AuditDiscarded audit.Action = "webhook.discarded" // waiting deliveries, by the operator
 )
 
 // host returns the host of a webhook's URL, for the audit log. The rest of the URL may hold a

@@ -72,14 +72,20 @@ func (s *Service) drop(ctx context.Context, tx *db.Tx, id string, n int64) (int6
 	if err != nil || len(oldest) == 0 {
 		return 0, err
 	}
-	dropped, err := tx.Exec(ctx, "UPDATE deliveries SET state = $3, next_at = NULL WHERE webhook_id = $1 AND id = ANY($2)",
-		id, oldest, int64(Dropped))
+	dropped, err := s.dropTx(ctx, tx, id, oldest)
 	if err != nil {
-		return 0, err
-	}
-	if err := s.queue.DeleteTx(ctx, tx, oldest...); err != nil {
 		return 0, err
 	}
 	_, err = tx.Exec(ctx, "UPDATE webhooks SET held = $2, dropped = dropped + $3 WHERE id = $1", id, MaxQueued, dropped)
 	return dropped, err
+}
+
+// dropTx drops waiting deliveries of a webhook and their jobs, and returns their number.
+func (s *Service) dropTx(ctx context.Context, tx *db.Tx, id string, deliveries []string) (int64, error) {
+	dropped, err := tx.Exec(ctx, "UPDATE deliveries SET state = $3, next_at = NULL WHERE webhook_id = $1 AND id = ANY($2)",
+		id, deliveries, int64(Dropped))
+	if err != nil {
+		return 0, err
+	}
+	return dropped, s.queue.DeleteTx(ctx, tx, deliveries...)
 }

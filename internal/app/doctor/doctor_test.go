@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
+	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
 // want checks the status of a finding and a part of its text or remedy, and that a
@@ -301,4 +302,18 @@ func TestConnections(t *testing.T) {
 	}
 	want(t, "some", Connections(t.Context(), of, 1), OK, "each process opens up to 1")
 	want(t, "too many", Connections(t.Context(), of, c.Limit+1), Warn, "KICKSTAND_DATABASE_CONNECTIONS")
+}
+
+// TestOutgoing: doctor warns while a restore holds outgoing work.
+func TestOutgoing(t *testing.T) {
+	d := dbtest.New(t)
+	of := Database{Name: "helpdesk", Schema: db.Helpdesk, Open: func(context.Context) (*db.DB, func(), error) { return d, func() {}, nil }}
+	want(t, "not held", Outgoing(t.Context(), of), OK, "it is sent")
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		return queue.HoldOutgoingTx(t.Context(), tx, queue.Hold{Reason: "restored from a backup", Restored: true})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "held", Outgoing(t.Context(), of), Warn, "restored from a backup")
+	want(t, "held", Outgoing(t.Context(), of), Warn, "kickstand release")
 }

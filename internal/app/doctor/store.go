@@ -9,11 +9,13 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/blob"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/mail"
+	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
 // Database is a database of the program.
@@ -105,6 +107,24 @@ func Connections(ctx context.Context, d Database, perProcess int) Finding {
 		return warn(found, "Lower KICKSTAND_DATABASE_CONNECTIONS, or raise max_connections of PostgreSQL.")
 	}
 	return ok("%s", found)
+}
+
+// Outgoing reports whether outgoing work is held, as after a restore.
+func Outgoing(ctx context.Context, d Database) Finding {
+	handle, done, err := d.Open(ctx)
+	if err != nil {
+		return ok("the database cannot be opened")
+	}
+	defer done()
+	hold, held, err := queue.OutgoingHold(ctx, handle)
+	if err != nil {
+		return warn(err.Error(), "Look at the check of the database.")
+	}
+	if held {
+		return warn(fmt.Sprintf("held since %s (%s): no reply, webhook or notice is sent", hold.Since.Format(time.RFC3339), hold.Reason),
+			"Run `kickstand release`, which lists what waits, and sends or discards it.")
+	}
+	return ok("it is sent")
 }
 
 // Attachments writes, reads and deletes a file in a store. open returns [fs.ErrNotExist]

@@ -29,7 +29,7 @@ var actions = [][2]string{
 	{"api_key.created", "API key created"}, {"api_key.updated", "API key changed"}, {"api_key.rotated", "API key rotated"}, {"api_key.revoked", "API key revoked"},
 	{"api_key.expired", "API key expired"}, {"api_key.deleted", "API key deleted"}, {"api_key.refused", "API key refused"},
 	{"webhook.created", "Webhook created"}, {"webhook.updated", "Webhook changed"}, {"webhook.deleted", "Webhook deleted"}, {"webhook.failed", "Webhook disabled after failures"},
-	{"webhook.replayed", "Deliveries replayed"}, {"webhook.tested", "Webhook tested"},
+	{"webhook.replayed", "Deliveries replayed"}, {"webhook.discarded", "Deliveries discarded by the operator"}, {"webhook.tested", "Webhook tested"},
 	{"channel.connected", "Channel connected"}, {"channel.updated", "Channel changed"}, {"channel.secret_rotated", "Channel secret rotated"}, {"channel.disconnected", "Channel disconnected"},
 	{"channel.proof_started", "Proof of address started"}, {"channel.proven", "Address proven"}, {"channel.proof_lost", "Proof of address lost"},
 	{"inbound_event.viewed", "Raw request viewed"}, {"inbound_event.replayed", "Inbound event replayed"}, {"inbound_event.routed", "Inbound event routed"}, {"inbound.refused", "Unsigned request refused"},
