@@ -16,10 +16,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/app/apptest"
+	"github.com/kickstand-dev/kickstand/internal/blob/blobtest"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 )
@@ -38,6 +40,7 @@ type cluster struct {
 
 	stop    context.CancelFunc // of the load
 	writers sync.WaitGroup
+	behind  atomic.Bool // more jobs wait than the processes will do in some seconds
 
 	mu       sync.Mutex
 	accepted map[string]int    // texts by customer
@@ -53,9 +56,10 @@ type member struct {
 }
 
 const (
-	clusterSecret = "cluster-secret-0123456789"
-	clusterNumber = "+14155550100"
-	customers     = 6
+	clusterSecret  = "cluster-secret-0123456789"
+	clusterNumber  = "+14155550100"
+	clusterMailbox = "support@cluster.example"
+	customers      = 6
 )
 
 // newCluster starts three processes on a database, with an organization and a ticket of each
@@ -88,19 +92,7 @@ func newCluster(t *testing.T, databaseURL, watch string, flags ...string) *clust
 func (c *cluster) setUp() {
 	t := c.t
 	t.Helper()
-	call := func(output any, args ...string) {
-		t.Helper()
-		cmd := c.command(append(args, append(c.flags, "--json")...)...)
-		var said bytes.Buffer
-		cmd.Stderr = &said
-		out, err := cmd.Output()
-		if err == nil && output != nil {
-			err = json.Unmarshal(out, output)
-		}
-		if err != nil {
-			t.Fatalf("%v: %v: %s %s", args, err, out, &said)
-		}
-	}
+	call := c.call
 	call(nil, "org", "create", "--name=Cluster", "--plan=business")
 	password := "cluster-test-password"
 	call(nil, "user", "create", "--email=admin@example.com", "--password="+password, "--org=cluster", "--role=admin")
@@ -131,6 +123,21 @@ func (c *cluster) setUp() {
 		}
 	}
 	t.Fatalf("the customers have %d tickets", len(c.tickets))
+}
+
+// call runs a command of the program beside the processes.
+func (c *cluster) call(output any, args ...string) {
+	c.t.Helper()
+	cmd := c.command(append(args, append(c.flags, "--json")...)...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err == nil && output != nil {
+		err = json.Unmarshal(out, output)
+	}
+	if err != nil {
+		c.t.Fatalf("%v: %v: %s %s", args, err, out, &said)
+	}
 }
 
 func (c *cluster) receiverURL() string {
@@ -264,10 +271,13 @@ func (c *cluster) load() {
 	for i := range customers {
 		c.writers.Go(func() {
 			for n := 1; c.text(ctx, i, n); n++ {
-				pause(20 * time.Millisecond)
+				for pause(20 * time.Millisecond); c.behind.Load() && ctx.Err() == nil; {
+					pause(50 * time.Millisecond)
+				}
 			}
 		})
 	}
+	c.writers.Go(func() { c.watchBacklog(ctx) })
 	for _, ticket := range c.tickets {
 		c.writers.Go(func() {
 			for n := 0; ctx.Err() == nil; {
@@ -288,6 +298,23 @@ func (c *cluster) load() {
 				pause(200 * time.Millisecond)
 			}
 		})
+	}
+}
+
+// mostBehind is the backlog of jobs during which customers do not write: the load is what the
+// machine can do.
+const mostBehind = 500
+
+// watchBacklog pauses the customers while the processes are behind.
+func (c *cluster) watchBacklog(ctx context.Context) {
+	d := c.watch()
+	defer d.Close()
+	for ctx.Err() == nil {
+		var jobs int
+		if err := d.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM jobs LIMIT $1) AS some", 2*mostBehind).Scan(&jobs); err == nil {
+			c.behind.Store(jobs > mostBehind)
+		}
+		pause(300 * time.Millisecond)
 	}
 }
 
@@ -326,8 +353,22 @@ func (c *cluster) progress(texts int) time.Duration {
 	return 0
 }
 
-// ready waits until every process is as wanted, and returns the time that took.
-func (c *cluster) ready(want bool, limit time.Duration) time.Duration {
+// ready waits until in the /readyz of every process only the given part fails, or none if it is
+// empty, and returns the time that took. Without a database, the queue cannot be read either.
+func (c *cluster) ready(part string, limit time.Duration) time.Duration {
+	c.t.Helper()
+	return c.parts(limit, fmt.Sprintf("%q to fail", part), func(parts map[string]string) bool {
+		for name, status := range parts {
+			if (status == "failed") != (name == part) && !(part == "database" && name == "queue_age") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// parts waits until the statuses of the parts of every process's /readyz are as wanted.
+func (c *cluster) parts(limit time.Duration, want string, wanted func(map[string]string) bool) time.Duration {
 	c.t.Helper()
 	begun := time.Now()
 	var all sync.WaitGroup
@@ -342,11 +383,24 @@ func (c *cluster) ready(want bool, limit time.Duration) time.Duration {
 				}
 				text, _ := io.ReadAll(resp.Body)
 				resp.Body.Close()
-				if report = string(text); (resp.StatusCode == http.StatusOK) == want {
+				report = string(text)
+				var body struct {
+					Status string
+					Parts  map[string]struct{ Status string }
+				}
+				if err := json.Unmarshal(text, &body); err != nil || (body.Status == "ok") != (resp.StatusCode == http.StatusOK) {
+					c.t.Errorf("/readyz answers %d %s (%v)", resp.StatusCode, text, err)
+					return
+				}
+				statuses := make(map[string]string)
+				for name, p := range body.Parts {
+					statuses[name] = p.Status
+				}
+				if wanted(statuses) {
 					return
 				}
 			}
-			c.t.Errorf("/readyz is not %t within %s: %s", want, limit, report)
+			c.t.Errorf("after %s /readyz is %s, want %s", limit, report, want)
 		})
 	}
 	all.Wait()
@@ -395,21 +449,20 @@ func (c *cluster) finish() {
 	c.stopLoad()
 	d := c.watch()
 	defer d.Close()
-	left := ""
+	var jobs, outbox int
 	for range poll(t, 2*time.Minute) {
-		var jobs, outbox int
 		err := d.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM jobs WHERE kind LIKE 'inbound/%' OR kind = 'webhook'), (SELECT count(*) FROM outbox)").Scan(&jobs, &outbox)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if left = fmt.Sprintf("%d jobs, %d replies", jobs, outbox); jobs+outbox == 0 {
-			left = ""
+		if jobs+outbox == 0 {
 			break
 		}
 	}
-	if left != "" {
-		t.Errorf("not done: %s", left)
+	if jobs+outbox > 0 {
+		t.Errorf("not done: %d jobs, %d replies", jobs, outbox)
 	}
+	c.call(nil, "verify", "--blobs")
 	var lost, doubled, disordered int
 	for i, ticket := range c.tickets {
 		want := c.accepted[customer(i)]
@@ -459,6 +512,31 @@ func (c *cluster) finish() {
 		}
 	}
 	t.Logf("%d texts, %d replies, %d events (%d deliveries came again): %d lost, %d doubled, %d out of order", texts, replies, len(events), c.again, lost, doubled, disordered)
+}
+
+// quiet checks that the processes have logged each trouble once or twice, however often it occurred.
+func (c *cluster) quiet() {
+	c.t.Helper()
+	var lines, most int
+	for _, m := range c.members {
+		times := make(map[string]int)
+		for text := range strings.Lines(m.process.Log()) {
+			var line struct{ Level, Msg, Check string }
+			if err := json.Unmarshal([]byte(text), &line); err != nil {
+				c.t.Errorf("%s printed %s", m.url, text)
+				continue
+			}
+			lines++
+			if line.Level == "WARN" || line.Level == "ERROR" {
+				what := strings.TrimSpace(line.Msg + " " + line.Check)
+				times[what]++
+				if most = max(most, times[what]); times[what] == 4 {
+					c.t.Errorf("%s says again and again: %s", m.url, text)
+				}
+			}
+		}
+	}
+	c.t.Logf("%d lines of %d processes' logs; no trouble has more than %d", lines, len(c.members), most)
 }
 
 // compare counts how a list differs from 0, 1, …, want-1.
@@ -626,15 +704,16 @@ func TestClusterFailover(t *testing.T) {
 	c.load()
 	c.progress(60)
 	primary.Kill()
-	c.ready(false, 10*time.Second)
+	c.ready("database", 10*time.Second)
 	refused := c.refused(5 * time.Second)
 	standby.Promote()
 	promoted := time.Now()
 	first := c.progress(1)
-	c.ready(true, 10*time.Second)
+	c.ready("", 10*time.Second)
 	took := time.Since(promoted)
 	c.progress(60)
 	c.finish()
+	c.quiet()
 	if took > 10*time.Second {
 		t.Errorf("ready %s after the promotion", took)
 	}
@@ -652,17 +731,18 @@ func TestClusterFrozen(t *testing.T) {
 	s.Freeze()
 	var unready, first time.Duration
 	var both sync.WaitGroup
-	both.Go(func() { unready = c.ready(false, 10*time.Second) })
+	both.Go(func() { unready = c.ready("database", 10*time.Second) })
 	both.Go(func() { first = c.refused(20 * time.Second) })
 	both.Wait()
 	next := c.refused(8 * time.Second)
 	s.Thaw()
 	begun := time.Now()
 	c.progress(1)
-	c.ready(true, 30*time.Second)
+	c.ready("", 30*time.Second)
 	took := time.Since(begun)
 	c.progress(30)
 	c.finish()
+	c.quiet()
 	t.Logf("not ready after %s; 503 after %s, later after %s; ready %s after it went on", round(unready), round(first), round(next), round(took))
 }
 
@@ -673,47 +753,145 @@ func TestClusterReadOnly(t *testing.T) {
 	c.progress(30)
 	s.Exec("ALTER SYSTEM SET default_transaction_read_only = on")
 	s.Exec("SELECT pg_reload_conf()")
-	unready := c.ready(false, 10*time.Second)
+	unready := c.ready("database", 10*time.Second)
 	longest := c.refused(2 * time.Second)
-	c.ready(false, time.Second)
+	c.ready("database", time.Second)
 	s.Exec("ALTER SYSTEM RESET default_transaction_read_only")
 	s.Exec("SELECT pg_reload_conf()")
-	took := c.ready(true, 10*time.Second)
+	took := c.ready("", 10*time.Second)
 	t.Logf("not ready after %s; 503 after %s; ready %s after it could be written again", round(unready), round(longest), round(took))
 	c.progress(30)
 	c.finish()
+	c.quiet()
 }
 
-// TestClusterRedisAway kills the Redis that the processes share.
-func TestClusterRedisAway(t *testing.T) {
-	if os.Getenv(dbtest.ClusterVariable) == "" {
-		t.Skip("set " + dbtest.ClusterVariable + " to test with servers of its own")
-	}
+// startRedis starts a Redis at a socket.
+func startRedis(t *testing.T, socket string) (stop func()) {
+	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		t.Fatalf("redis-server is not installed: %v", err)
 	}
-	socket := filepath.Join(t.TempDir(), "redis")
 	redis := exec.Command(path, "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no")
 	if err := redis.Start(); err != nil {
 		t.Fatal(err)
 	}
-	gone := sync.OnceFunc(func() {
+	stop = sync.OnceFunc(func() {
 		redis.Process.Kill()
 		redis.Wait()
+		os.Remove(socket)
 	})
-	t.Cleanup(gone)
+	t.Cleanup(stop)
 	for range poll(t, 10*time.Second) {
 		if _, err := os.Stat(socket); err == nil {
 			break
 		}
 	}
+	return stop
+}
+
+// TestClusterRedisAway kills the Redis that the processes share, and starts it again. Everything
+// goes on meanwhile, and /readyz tells what is away.
+func TestClusterRedisAway(t *testing.T) {
+	if os.Getenv(dbtest.ClusterVariable) == "" {
+		t.Skip("set " + dbtest.ClusterVariable + " to test with servers of its own")
+	}
+	socket := filepath.Join(t.TempDir(), "redis")
+	stop := startRedis(t, socket)
 	_, c := onServer(t, "--redis-url=unix://"+socket)
 	c.load()
 	c.progress(60)
-	gone()
+	stop()
 	took := c.progress(60)
-	c.ready(true, 5*time.Second)
+	c.ready("", 5*time.Second)
+	redisIs := func(status string) time.Duration {
+		t.Helper()
+		return c.parts(10*time.Second, "redis "+status, func(parts map[string]string) bool { return parts["redis"] == status })
+	}
+	noticed := redisIs("warned")
+	startRedis(t, socket)
+	back := redisIs("ok")
+	c.progress(30)
 	c.finish()
-	t.Logf("60 texts took %s without Redis", round(took))
+	c.quiet()
+	t.Logf("60 texts took %s without Redis; /readyz warned after %s, and was ok %s after its start", round(took), round(noticed), round(back))
+}
+
+// mailWithFile posts a mail with an attachment until it is accepted or ctx ends. Each refusal is
+// counted.
+func (c *cluster) mailWithFile(ctx context.Context, n, size int, refused *atomic.Int64) (accepted bool) {
+	raw := fmt.Appendf(nil, "From: Ada <ada@client.example>\r\nTo: %s\r\nSubject: Mail %d\r\nMessage-ID: <%[2]d@client.example>\r\nMIME-Version: 1.0\r\n"+
+		"Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: text/plain\r\n\r\nHello\r\n--b\r\nContent-Type: text/plain\r\n"+
+		"Content-Disposition: attachment; filename=file.txt\r\n\r\n%s of %[2]d\r\n--b--\r\n", clusterMailbox, n, strings.Repeat("A file. ", size/8))
+	for ctx.Err() == nil {
+		resp, err := one().Do(mailRequest(c.any().url, clusterSecret, "ada@client.example", clusterMailbox, raw).WithContext(ctx))
+		if err != nil {
+			continue
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		switch resp.StatusCode {
+		case http.StatusOK:
+			return true
+		case http.StatusServiceUnavailable:
+			refused.Add(1)
+		default:
+			c.t.Errorf("a mail was answered %s", resp.Status)
+			return false
+		}
+		pause(40 * time.Millisecond)
+	}
+	return false
+}
+
+// TestClusterFilesAway makes the bucket of attachments unavailable. What has no files goes on.
+// Mails with files wait: large ones at their provider, small ones here. Nothing is lost.
+func TestClusterFilesAway(t *testing.T) {
+	bucket := blobtest.NewS3(t)
+	_, c := onServer(t, "--blob-url="+bucket.URL, "--email-raw-secret="+clusterSecret)
+	c.call(nil, "channel", "connect", "email-raw", "--org=cluster", "--address="+clusterMailbox, "--secret="+clusterSecret)
+	c.load()
+	mailing, stop := context.WithCancel(t.Context())
+	var accepted, refused atomic.Int64
+	var writers sync.WaitGroup
+	for w, size := range []int{1000, 100_000, 200_000} {
+		writers.Go(func() {
+			for n := w; mailing.Err() == nil; n += 3 {
+				if c.mailWithFile(mailing, n, size, &refused) {
+					accepted.Add(1)
+				}
+				pause(30 * time.Millisecond)
+			}
+		})
+	}
+	c.progress(60)
+	bucket.SetAway(true)
+	noticed := c.ready("blobs", 10*time.Second)
+	before := accepted.Load()
+	texts := c.progress(60)
+	for range poll(t, 30*time.Second) {
+		if accepted.Load() >= before+5 && refused.Load() >= 4 {
+			break
+		}
+	}
+	during := accepted.Load() - before
+	bucket.SetAway(false)
+	back := c.ready("", 10*time.Second)
+	c.progress(30)
+	stop()
+	writers.Wait()
+	c.finish()
+	c.quiet()
+	d := c.watch()
+	defer d.Close()
+	var messages, files int64
+	if err := d.QueryRow(t.Context(), "SELECT count(DISTINCT id), (SELECT count(*) FROM attachments WHERE blob_key IS NOT NULL) FROM messages WHERE channel = 'email' AND direction = 'inbound'").Scan(&messages, &files); err != nil {
+		t.Fatal(err)
+	}
+	// The last mail of each writer may have been accepted without its knowledge.
+	if n := accepted.Load(); messages < n || messages > n+3 || files != messages {
+		t.Errorf("%d mails were accepted, and are %d messages with %d files", n, messages, files)
+	}
+	t.Logf("not ready after %s; 60 texts took %s without files; of %d mails %d were accepted meanwhile, after %d refusals; ready %s after the bucket was back",
+		round(noticed), round(texts), messages, during, refused.Load(), round(back))
 }

@@ -175,6 +175,9 @@ func (p *patient) pour(ctx context.Context, writer int) {
 		id := fmt.Sprintf("%d-%d", writer, i)
 		if i%5 == 4 {
 			raw := fmt.Appendf(nil, "From: Ana <ana%d@client.example>\r\nTo: %s\r\nSubject: Mail %s\r\nMessage-ID: <%s@client.example>\r\n\r\nHello\r\n", writer, p.mailbox, id, id)
+			if i%25 == 24 { // its body is a file
+				raw = append(raw, strings.Repeat("The lock does not open.\r\n", 2000)...)
+			}
 			req := mailRequest(p.url, p.secret, fmt.Sprintf("ana%d@client.example", writer), p.mailbox, raw)
 			p.post(ctx, req, id+"@client.example")
 			continue

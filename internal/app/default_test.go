@@ -69,9 +69,9 @@ func TestDefaultSignUp(t *testing.T) {
 
 // mail posts a mail signed with the deployment's secret to an unconnected address, and
 // returns the stored event.
-func (a *App) mail(t *testing.T, id string) *inbound.StoredEvent {
+func (a *App) mail(t *testing.T, id string, more ...string) *inbound.StoredEvent {
 	t.Helper()
-	body := "From: ana@client.example\r\nTo: lost@acme.example\r\nSubject: Help\r\nMessage-ID: <" + id + "@client.example>\r\n\r\nHello\r\n"
+	body := "From: ana@client.example\r\nTo: lost@acme.example\r\nSubject: Help\r\nMessage-ID: <" + id + "@client.example>\r\n\r\nHello\r\n" + strings.Join(more, "")
 	r := httptest.NewRequest("POST", a.BaseURL+"/api/webhooks/inbound-email", strings.NewReader(body))
 	r.Header.Set("Content-Type", "message/rfc822")
 	r.Header.Set("X-Envelope-To", "lost@acme.example")

@@ -167,6 +167,19 @@ func TestVerifyFiles(t *testing.T) {
 	}
 }
 
+// The bodies of large requests, which are files, count as complete.
+func TestVerifyLargeRequest(t *testing.T) {
+	a := withDefaultOrganization(t)
+	a.mail(t, "1", strings.Repeat("The lock does not open. ", 5000))
+	var n int
+	if err := a.DB.QueryRow(t.Context(), "SELECT count(*) FROM inbound_events WHERE body_key IS NOT NULL").Scan(&n); err != nil || n != 1 {
+		t.Fatalf("%d bodies are files, %v", n, err)
+	}
+	if broken, _ := brokenRules(t, a, false); len(broken) > 0 {
+		t.Errorf("broken: %q", broken)
+	}
+}
+
 // overwriteBlob replaces the content of a file in the folder of attachments.
 func overwriteBlob(t *testing.T, a *App, key, text string) {
 	t.Helper()

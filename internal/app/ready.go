@@ -80,7 +80,7 @@ type readiness struct {
 
 // openReadiness returns the readiness checks of the program.
 func (a *App) openReadiness() *readiness {
-	return &readiness{limit: readyLimit, log: a.log, parts: []*readinessCheck{
+	r := &readiness{limit: readyLimit, log: a.log, parts: []*readinessCheck{
 		{name: "database", check: a.databaseReady},
 		{name: "blobs", check: func(ctx context.Context) outcome {
 			f := doctor.Attachments(ctx, "the store", func() (blob.Store, func(), error) { return a.blobs, func() {}, nil })
@@ -92,6 +92,18 @@ func (a *App) openReadiness() *readiness {
 		{name: "clock", check: a.clockReady},
 		{name: "queue_age", check: a.queueReady},
 	}}
+	if a.redis != nil {
+		r.parts = append(r.parts, &readinessCheck{name: "redis", check: a.redisReady})
+	}
+	return r
+}
+
+// redisReady checks that Redis counts. Without it the process works, and counts alone.
+func (a *App) redisReady(ctx context.Context) outcome {
+	if err := a.redis.Ping(ctx); err != nil {
+		return outcome{Status: partWarned, Reason: "it is unavailable; this process counts requests and sign-ins on its own", detail: err.Error()}
+	}
+	return outcome{Status: partOK}
 }
 
 // databaseReady writes a row to each database.

@@ -119,7 +119,7 @@ type figures struct {
 	at   time.Time // of stored
 	last []prometheus.Metric
 
-	jobs, due, lanes, inbound, conns, maxConns, waits, waited, skew, streams, ready, failed *prometheus.Desc
+	jobs, due, lanes, inbound, conns, maxConns, waits, waited, skew, streams, ready, warned, failed *prometheus.Desc
 }
 
 func newFigures(a *App) *figures {
@@ -138,14 +138,15 @@ func newFigures(a *App) *figures {
 		waited:   desc("db_connection_wait_seconds_total", "Time that operations waited for a connection of the pool.", "database"),
 		skew:     desc("clock_skew_seconds", "How far this process's clock is ahead of the database's; absent on SQLite.", "database"),
 		streams:  desc("event_streams", "Open event streams of pages."),
-		ready:    desc("ready", "1 if the part of /readyz is ok, else 0.", "part"),
+		ready:    desc("ready", "0 if the part of /readyz fails, else 1.", "part"),
+		warned:   desc("ready_warned", "1 if the part of /readyz works and needs attention, else 0.", "part"),
 		failed:   desc("scrape_failed", "1 if figures of the database could not be read in time, else 0."),
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (f *figures) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{f.jobs, f.due, f.lanes, f.inbound, f.conns, f.maxConns, f.waits, f.waited, f.skew, f.streams, f.ready, f.failed} {
+	for _, d := range []*prometheus.Desc{f.jobs, f.due, f.lanes, f.inbound, f.conns, f.maxConns, f.waits, f.waited, f.skew, f.streams, f.ready, f.warned, f.failed} {
 		out <- d
 	}
 }
@@ -174,7 +175,8 @@ func (f *figures) Collect(out chan<- prometheus.Metric) {
 	}
 	if f.app.ready != nil {
 		for name, o := range f.app.ready.report().Parts {
-			gauge(f.ready, truth(o.Status == partOK), name)
+			gauge(f.ready, truth(o.Status != partFailed), name)
+			gauge(f.warned, truth(o.Status == partWarned), name)
 		}
 	}
 	stored, err := f.stored()

@@ -18,7 +18,7 @@ type Invariant struct {
 // FileColumn is a column that refers to files in the store of attachments, by their digest.
 type FileColumn struct {
 	Table, Key string
-	Size       string // column of the file's size in bytes; empty: none
+	Size       string // SQL expression of the file's size in bytes; empty: unknown
 }
 
 // Damage reports damaged pages and indexes, and rows that refer to missing rows. It reads the

@@ -248,6 +248,9 @@ func (s *Service) load(ctx context.Context, id string) (*StoredEvent, error) {
 // bodyInRow is the largest body in bytes stored in its row.
 const bodyInRow = 32 << 10
 
+// bodyHeader is the length in bytes of the first line of a body's blob.
+const bodyHeader = len("inbound ") + 36 + len("\n")
+
 // bodyBlob returns the content of a body's blob. The first line makes it unique to the request,
 // so that it can be deleted with it.
 func bodyBlob(id string, body []byte) io.Reader {

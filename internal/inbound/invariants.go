@@ -1,9 +1,13 @@
 package inbound
 
-import "github.com/kickstand-dev/kickstand/internal/db"
+import (
+	"fmt"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+)
 
 // FileColumns are the columns with bodies of requests.
-var FileColumns = []db.FileColumn{{Table: "inbound_events", Key: "body_key", Size: "body_size"}}
+var FileColumns = []db.FileColumn{{Table: "inbound_events", Key: "body_key", Size: fmt.Sprintf("body_size + %d", bodyHeader)}}
 
 // Invariants returns the rules of stored requests.
 func Invariants() []db.Invariant {

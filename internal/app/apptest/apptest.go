@@ -3,6 +3,7 @@ package apptest
 
 import (
 	"bytes"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -86,6 +87,9 @@ func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // Output returns the last 8000 bytes that the process printed.
 func (p *Process) Output() string { return p.output.last(8000) }
+
+// Log returns all that the process printed.
+func (p *Process) Log() string { return p.output.last(math.MaxInt) }
 
 // Poll yields every 10 ms until the limit or the end of the test.
 func Poll(t testing.TB, limit time.Duration) func(yield func() bool) {

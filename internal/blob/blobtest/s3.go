@@ -20,6 +20,7 @@ type S3 struct {
 	mu      sync.Mutex
 	objects map[string][]byte // by key
 	puts    int
+	away    bool
 }
 
 // NewS3 starts a server with one bucket, closed at the end of the test.
@@ -29,6 +30,13 @@ func NewS3(t testing.TB) *S3 {
 	t.Cleanup(server.Close)
 	s.URL = "s3://access:secret@bucket?prefix=kickstand/&endpoint=" + server.URL
 	return s
+}
+
+// SetAway has the server end every connection without an answer, or answer again.
+func (s *S3) SetAway(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
 }
 
 // Puts returns the number of stored objects, repeated ones included.
@@ -57,6 +65,9 @@ func (s *S3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.away {
+		panic(http.ErrAbortHandler)
+	}
 	key, ok := strings.CutPrefix(r.URL.Path, "/bucket/")
 	switch {
 	case !ok || err != nil:
