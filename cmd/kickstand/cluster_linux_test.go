@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -311,7 +313,7 @@ func (c *cluster) watchBacklog(ctx context.Context) {
 	defer d.Close()
 	for ctx.Err() == nil {
 		var jobs int
-		if err := d.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM jobs LIMIT $1) AS some", 2*mostBehind).Scan(&jobs); err == nil {
+		if err := d.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM jobs LIMIT $1) AS waiting", 2*mostBehind).Scan(&jobs); err == nil {
 			c.behind.Store(jobs > mostBehind)
 		}
 		pause(300 * time.Millisecond)
@@ -521,13 +523,13 @@ func (c *cluster) quiet() {
 	for _, m := range c.members {
 		times := make(map[string]int)
 		for text := range strings.Lines(m.process.Log()) {
-			var line struct{ Level, Msg, Check string }
+			var line struct{ Level, Msg, Check, Message string }
 			if err := json.Unmarshal([]byte(text), &line); err != nil {
 				c.t.Errorf("%s printed %s", m.url, text)
 				continue
 			}
 			lines++
-			if line.Level == "WARN" || line.Level == "ERROR" {
+			if (line.Level == "WARN" || line.Level == "ERROR") && line.Message == "" { // not about one message
 				what := strings.TrimSpace(line.Msg + " " + line.Check)
 				times[what]++
 				if most = max(most, times[what]); times[what] == 4 {
@@ -894,4 +896,92 @@ func TestClusterFilesAway(t *testing.T) {
 	}
 	t.Logf("not ready after %s; 60 texts took %s without files; of %d mails %d were accepted meanwhile, after %d refusals; ready %s after the bucket was back",
 		round(noticed), round(texts), messages, during, refused.Load(), round(back))
+}
+
+// smallDiskVariable names the folder where [TestClusterDiskFull], running as a process in mount and user
+// namespaces of its own, mounts the disk of the database.
+const smallDiskVariable = "KICKSTAND_TEST_SMALL_DISK"
+
+// TestClusterDiskFull fills the disk of the database server, and frees it again. What is answered
+// 200 is stored, the rest gets 503, and everything goes on by itself.
+func TestClusterDiskFull(t *testing.T) {
+	if os.Getenv(dbtest.ClusterVariable) == "" {
+		t.Skip("set " + dbtest.ClusterVariable + " to test with servers of its own")
+	}
+	disk := os.Getenv(smallDiskVariable)
+	if disk == "" {
+		inNamespace(t)
+		return
+	}
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=300m"); err != nil {
+		t.Skipf("cannot mount a small disk: %v", err)
+	}
+	elsewhere := os.TempDir()
+	os.Setenv("TMPDIR", disk)
+	s := dbtest.NewServer(t, "max_wal_size=64MB", "min_wal_size=32MB", "log_checkpoints=off")
+	os.Setenv("TMPDIR", elsewhere)
+	s.Exec("CREATE DATABASE k")
+	c := newCluster(t, s.URL("k"), s.URL("k"))
+	c.add(3)
+	c.setUp()
+	c.load()
+	c.progress(60)
+	free := fillDisk(t, filepath.Join(disk, "ballast"))
+	unready := c.ready("database", 30*time.Second)
+	refused := c.refused(5 * time.Second)
+	free()
+	if !s.Running() {
+		s.Start()
+	}
+	back := c.ready("", 20*time.Second)
+	c.progress(30)
+	c.finish()
+	c.quiet()
+	t.Logf("not ready %s after the disk was full; 503 within %s; ready %s after there was room again", round(unready), round(refused), round(back))
+}
+
+// fillDisk writes a file until the disk is full. free removes it.
+func fillDisk(t *testing.T, path string) (free func()) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := 1 << 20; size >= 1<<12; {
+		if _, err := f.Write(make([]byte, size)); err != nil {
+			size /= 2
+		}
+	}
+	f.Close()
+	return func() {
+		if err := os.Remove(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// inNamespace runs the test once more in a process that may mount disks, which end with it.
+func inNamespace(t *testing.T) {
+	t.Helper()
+	const sysAdmin = 21   // the capability to mount
+	const somebody = 1000 // PostgreSQL refuses root
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), smallDiskVariable+"="+t.TempDir())
+	child.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: somebody, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: somebody, HostID: os.Getgid(), Size: 1}},
+		AmbientCaps: []uintptr{sysAdmin},
+	}
+	out, err := child.CombinedOutput()
+	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
+		t.Skipf("cannot have mounts of our own: %v", err)
+	}
+	t.Logf("%s", out)
+	switch {
+	case err != nil:
+		t.Error(err)
+	case bytes.Contains(out, []byte("--- SKIP")):
+		t.Skip("it was skipped in its namespace")
+	}
 }

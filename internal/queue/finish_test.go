@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
@@ -73,5 +74,47 @@ func TestLaneClaimedElsewhere(t *testing.T) {
 	}
 	if j := receive(t, ran); j.Lane != "locked" {
 		t.Errorf("a job of lane %q ran, want the other one", j.Lane)
+	}
+}
+
+// A transaction that holds the row of a running job delays the leases of no other job, and the job
+// keeps its lease meanwhile.
+func TestLeasesBesideLockedJob(t *testing.T) {
+	needPostgres(t)
+	d := dbtest.New(t)
+	q := queue.Open(d, queue.Config{Lease: 4 * time.Second})
+	leasedUntil := func() (at int64) {
+		if err := d.QueryRow(t.Context(), "SELECT coalesce(max(lease_until), 0) FROM jobs WHERE lane = 'other' AND state = 2").Scan(&at); err != nil {
+			t.Error(err)
+		}
+		return at
+	}
+	ended, release := make(chan error, 2), make(chan struct{})
+	start(t, q, queue.Worker{Kind: "k", Run: func(ctx context.Context, j *queue.Job) error {
+		if j.Lane == "other" {
+			<-release
+			ended <- context.Cause(ctx)
+			return nil
+		}
+		err := d.Write(ctx, func(tx *db.Tx) error {
+			if err := j.CheckLeaseTx(ctx, tx); err != nil {
+				return err
+			}
+			for leasedUntil() == 0 && ctx.Err() == nil {
+			}
+			for first := leasedUntil(); leasedUntil() == first && ctx.Err() == nil; {
+			}
+			return context.Cause(ctx)
+		})
+		close(release)
+		ended <- err
+		return nil
+	}})
+	defer stop(q)
+	enqueue(t, d, q, queue.New{Kind: "k", Lane: "locked"}, queue.New{Kind: "k", Lane: "other"})
+	for range 2 {
+		if err := receive(t, ended); err != nil {
+			t.Errorf("a job ended with %v", err)
+		}
 	}
 }

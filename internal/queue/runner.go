@@ -733,7 +733,7 @@ func (r *runner) heartbeatWhileBusy(ctx context.Context) {
 		}
 		limited, cancel := context.WithTimeout(ctx, beat)
 		until := time.Now().Add(r.q.lease)
-		extended, err := r.q.extendLeases(limited, jobs)
+		extended, locked, err := r.q.extendLeases(limited, jobs)
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -744,6 +744,7 @@ func (r *runner) heartbeatWhileBusy(ctx context.Context) {
 			switch {
 			case err == nil && extended[j.ID] == j.lease:
 				j.until = until
+			case err == nil && locked[j.ID] == j.lease && time.Until(j.until) > beat: // the next beat extends it
 			case err == nil && !j.ending.Load(),
 				err != nil && time.Until(j.until) <= beat:
 				j.cancel(ErrLeaseLost)

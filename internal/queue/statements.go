@@ -67,8 +67,15 @@ SELECT (SELECT min(seq) FROM jobs WHERE kind = $1 AND state = 0 AND lane = $2),
 	(SELECT min(seq) FROM jobs WHERE kind = $1 AND state = 1 AND lane = $2),
 	(SELECT min(seq) FROM jobs WHERE kind = $1 AND state = 2 AND lane = $2)`
 
+	// Extends leases, except of jobs whose rows are locked, such as by the transactions that end
+	// them: these lock several jobs in another order, and waiting for them could deadlock.
 	sqlExtend = `
-UPDATE jobs SET lease_until = $2 WHERE id = ANY($1) AND state = 2 AND lease LIKE $3 RETURNING id, lease`
+UPDATE jobs SET lease_until = $2 WHERE id IN (
+	SELECT id FROM jobs WHERE id = ANY($1) AND state = 2 AND lease LIKE $3 FOR UPDATE SKIP LOCKED)
+RETURNING id, lease`
+
+	sqlLeases = `
+SELECT id, lease FROM jobs WHERE id = ANY($1) AND state = 2 AND lease LIKE $2`
 
 	sqlMove = `
 UPDATE jobs SET kind = $2 WHERE id = ANY($1) AND state < 2 RETURNING CASE WHEN state = 1 THEN run_at END`
@@ -440,8 +447,9 @@ func (q *Queue) numbers(ctx context.Context, tx *db.Tx, n int) (first int64, err
 	return first - int64(n) + 1, err
 }
 
-// extendLeases extends the leases of jobs. It returns the valid leases by job id.
-func (q *Queue) extendLeases(ctx context.Context, jobs []*Job) (extended map[string]string, err error) {
+// extendLeases extends the leases of jobs. It returns the extended leases and, of jobs whose rows are
+// locked at the moment, those that are still valid, by job id.
+func (q *Queue) extendLeases(ctx context.Context, jobs []*Job) (extended, locked map[string]string, err error) {
 	ids := make([]string, 0, len(jobs))
 	for _, j := range jobs {
 		ids = append(ids, j.ID)
@@ -451,20 +459,31 @@ func (q *Queue) extendLeases(ctx context.Context, jobs []*Job) (extended map[str
 		if err := q.disableSeqScan(ctx, tx); err != nil {
 			return err
 		}
-		extended = make(map[string]string, len(ids))
-		rows, err := tx.Query(ctx, sqlExtend, ids, tx.Now.Add(q.lease).UnixMicro(), q.instance+"/%")
-		if err != nil {
+		mine := q.instance + "/%"
+		var err error
+		if extended, err = readLeases(ctx, tx, sqlExtend, ids, tx.Now.Add(q.lease).UnixMicro(), mine); err != nil || len(extended) == len(ids) {
 			return err
 		}
-		defer rows.Close()
-		for rows.Next() {
-			var id, lease string
-			if err := rows.Scan(&id, &lease); err != nil {
-				return err
-			}
-			extended[id] = lease
-		}
-		return rows.Err()
+		locked, err = readLeases(ctx, tx, sqlLeases, ids, mine)
+		return err
 	})
-	return extended, err
+	return extended, locked, err
+}
+
+// readLeases returns the leases that a statement returns, by job id.
+func readLeases(ctx context.Context, tx *db.Tx, query string, args ...any) (map[string]string, error) {
+	rows, err := tx.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	leases := make(map[string]string)
+	for rows.Next() {
+		var id, lease string
+		if err := rows.Scan(&id, &lease); err != nil {
+			return nil, err
+		}
+		leases[id] = lease
+	}
+	return leases, rows.Err()
 }

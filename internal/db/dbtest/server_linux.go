@@ -228,6 +228,16 @@ func (s *Server) Promote() {
 	s.run("pg_ctl", "promote", "-D", s.data(), "-w")
 }
 
+// Running reports whether the server's first process runs.
+func (s *Server) Running() bool {
+	if s.cmd == nil {
+		return false
+	}
+	var status syscall.WaitStatus
+	pid, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WNOHANG, nil)
+	return err == nil && pid == 0
+}
+
 // Kill ends the server by SIGKILL.
 func (s *Server) Kill() {
 	if s.cmd != nil {
