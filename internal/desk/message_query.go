@@ -97,8 +97,11 @@ func (s *Service) findMessages(ctx context.Context, q db.Querier, ticketID strin
 	if err != nil {
 		return nil, nil, err
 	}
-	messages, next := keyset.TrimPage(messages, query.Limit, func(last *Message) *keyset.Cursor {
-		return &keyset.Cursor{Value: strconv.FormatInt(last.CreatedAt.UnixMicro(), 10), ID: last.ID}
-	})
+	messages, next := keyset.TrimPage(messages, query.Limit, MessageCursor)
 	return messages, next, s.fillAttachments(ctx, q, ticketID, messages)
+}
+
+// MessageCursor returns the cursor of the page that begins after a message.
+func MessageCursor(last *Message) *keyset.Cursor {
+	return &keyset.Cursor{Value: strconv.FormatInt(last.CreatedAt.UnixMicro(), 10), ID: last.ID}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -668,32 +669,58 @@ func TestPagesOfAThread(t *testing.T) {
 	for i := range 60 {
 		h.text("+14155550111", fmt.Sprint("SM", i), fmt.Sprintf("message %02d.", i))
 	}
+	pages := h.pagesOfThread("/tickets/1?in=all")
+	all := slices.Concat(pages[1], pages[0])
+	if len(pages) != 2 || len(pages[0]) != 50 || len(all) != 60 || all[0] != "message 00." || all[59] != "message 59." {
+		t.Errorf("got %d messages on %d pages: %q", len(all), len(pages), pages)
+	}
+}
+
+// TestLongTextsEndAPage: a page ends before its texts exceed the limit.
+func TestLongTextsEndAPage(t *testing.T) {
+	h := newHarness(t)
+	long := strings.Repeat("x", 11_000)
+	for i := range 11 {
+		h.text("+14155550111", fmt.Sprint("SM", i), fmt.Sprintf("%02d %s", i, long))
+	}
+	var sizes []int
+	last := 10
+	for _, page := range h.pagesOfThread("/tickets/1?in=all") {
+		sizes = append(sizes, len(page))
+		for _, text := range slices.Backward(page) {
+			if want := fmt.Sprintf("%02d %s", last, long); text != want {
+				t.Errorf("got %.20s, want message %d", text, last)
+			}
+			last--
+		}
+	}
+	if want := []int{5, 5, 1}; !slices.Equal(sizes, want) {
+		t.Errorf("pages have %d messages, want %d", sizes, want)
+	}
+}
+
+// pagesOfThread returns the texts of each page of a thread, the newest page first.
+func (h *harness) pagesOfThread(path string) (pages [][]string) {
+	h.t.Helper()
 	b := h.SignIn(h.Agent)
-	var all []string
-	path := "/tickets/1?in=all"
-	for range 10 {
+	for path != "" {
 		d := b.Page(path)
 		var page []string
 		for _, n := range d.WithAttr("class", "text") {
 			page = append(page, webtest.Text(n))
 		}
-		all = append(page, all...)
+		pages = append(pages, page)
 		path = ""
 		for _, a := range d.All("a") {
 			if webtest.Text(a) == "Earlier messages" {
 				path = webtest.Attr(a, "href")
 			}
 		}
-		if path == "" {
-			break
-		}
-		if !strings.Contains(path, "in=all") {
-			t.Errorf("the path %q has forgotten the list", path)
+		if path != "" && !strings.Contains(path, "in=all") {
+			h.t.Errorf("the path %q has forgotten the list", path)
 		}
 	}
-	if len(all) != 60 || all[0] != "message 00." || all[59] != "message 59." {
-		t.Errorf("got %d messages: %q", len(all), all)
-	}
+	return pages
 }
 
 // TestComposerAsks: a mail without authenticated sender that redirects replies makes the

@@ -25,6 +25,9 @@ import (
 const (
 	// messagesOfPage is the number of messages per page, newest first.
 	messagesOfPage = 50
+	// maxThread is the maximum size of a page's texts in bytes, unless one message has
+	// more: about 25 KB compressed.
+	maxThread = 64_000
 	// maxShown is the length to which a message's text is shown, in bytes; the rest has
 	// an address of its own.
 	maxShown = 12_000
@@ -131,7 +134,16 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 	if len(newest) > 0 {
 		th.Last = newest[0].ID
 	}
+	names := make(map[string]string, len(members))
+	for _, m := range members {
+		names[m.ID] = cmp.Or(m.Name, m.Email)
+	}
+	views := newMessageViews(r, t, messages, names)
+	if n := len(views); n < len(messages) {
+		messages, next = messages[:n], desk.MessageCursor(&messages[n-1])
+	}
 	slices.Reverse(messages)
+	slices.Reverse(views)
 	if next != nil {
 		th.Earlier = threadPath(r, t, url.Values{"before": {writePosition(next)}})
 	}
@@ -145,10 +157,6 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 		}
 	}
 	slices.Reverse(calls)
-	names := make(map[string]string, len(members))
-	for _, m := range members {
-		names[m.ID] = cmp.Or(m.Name, m.Email)
-	}
 	b := threadBuilder{r: r, calls: calls}
 	if next != nil {
 		b.from = messages[0].CreatedAt
@@ -156,7 +164,7 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 	for i := range messages {
 		m := &messages[i]
 		b.addCalls(m.CreatedAt)
-		s := newMessageView(r, t, m, names)
+		s := views[i]
 		if p.Pictures != nil && s.Remote > 0 {
 			s.Load = s.HTMLPath + "?pictures=1"
 		}
@@ -214,6 +222,21 @@ func (b *threadBuilder) addCalls(until time.Time) {
 	}
 }
 
+// newMessageViews returns the views of the first messages, at least one, whose texts have at most
+// maxThread bytes.
+func newMessageViews(r *web.Request, t *desk.Ticket, messages []desk.Message, names map[string]string) []*messageView {
+	var views []*messageView
+	total := 0
+	for i := range messages {
+		s := newMessageView(r, t, &messages[i], names)
+		if total += s.textSize(); total > maxThread && i > 0 {
+			break
+		}
+		views = append(views, s)
+	}
+	return views
+}
+
 func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[string]string) *messageView {
 	d := &m.Details
 	s := &messageView{
@@ -255,6 +278,20 @@ func newMessageView(r *web.Request, t *desk.Ticket, m *desk.Message, names map[s
 	}
 	s.Badges, s.Facts, s.Reactions = messageBadges(m), facts(r, m), reactions(d.Annotations)
 	return s
+}
+
+// textSize returns the size of the texts in the page, in bytes. HTML is not in it.
+func (s *messageView) textSize() int {
+	n := len(s.Original)
+	if s.Open {
+		return n
+	}
+	for _, list := range [][]span{s.Text, s.Quoted} {
+		for _, part := range list {
+			n += len(part.Text) + len(part.Link)
+		}
+	}
+	return n
 }
 
 // setContent sets the text and the HTML of a message, or the reason why it has none.
