@@ -286,6 +286,7 @@ func (d *DB) Query(ctx context.Context, query string, args ...any) (*Rows, error
 		}
 	}
 	defer d.observe("query", time.Now())
+	d.observer.run(query)
 	var rows *Rows
 	var err error
 	if d.engine == sqliteEngine {
@@ -361,7 +362,7 @@ func (d *DB) readSQLite(ctx context.Context, fn func(tx *Tx) error) (err error) 
 	if _, err := c.exec("BEGIN", nil); err != nil {
 		return err
 	}
-	tx := &Tx{Now: d.Now(), engine: sqliteEngine, session: reader{c}}
+	tx := &Tx{Now: d.Now(), engine: sqliteEngine, session: reader{c}, observer: d.observer}
 	defer tx.end() // also after a panic
 	err = fn(tx)
 	if failed := tx.end(); err == nil {

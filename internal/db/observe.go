@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,7 +14,33 @@ type Observer struct {
 	// Commit is called after each commit, with the number of changes that shared it and the time
 	// of the transaction.
 	Commit func(changes int, took time.Duration)
+
+	statement atomic.Pointer[func(query string)] // nil: none
 }
+
+// OnStatement calls fn with the text of each statement, before it runs, until the next call of
+// OnStatement; nil ends it. Statements that begin and end transactions are not among them. Many
+// goroutines may call fn at once, also some time after its end.
+func (o *Observer) OnStatement(fn func(query string)) {
+	if fn == nil {
+		o.statement.Store(nil)
+		return
+	}
+	o.statement.Store(&fn)
+}
+
+// run calls the function of [Observer.OnStatement].
+func (o *Observer) run(query string) {
+	if o == nil {
+		return
+	}
+	if fn := o.statement.Load(); fn != nil {
+		(*fn)(query)
+	}
+}
+
+// Observer returns the observer of d, nil without one.
+func (d *DB) Observer() *Observer { return d.observer }
 
 // observe measures an operation that began at start.
 func (d *DB) observe(name string, start time.Time) {

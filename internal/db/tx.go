@@ -28,6 +28,7 @@ type Tx struct {
 	engine    engine
 	namespace string // of the DB
 	session   session
+	observer  *Observer // nil: none
 	before    []beforeCommit
 	after     []func()
 	failed    error // the first error of a statement
@@ -50,6 +51,7 @@ func (tx *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error
 	if err := tx.ready(); err != nil {
 		return 0, err
 	}
+	tx.observer.run(query)
 	n, err := tx.session.exec(ctx, query, args)
 	return n, tx.note(err)
 }
@@ -61,6 +63,7 @@ func (tx *Tx) Queue(ctx context.Context, query string, args ...any) error {
 	if err := tx.ready(); err != nil {
 		return err
 	}
+	tx.observer.run(query)
 	return tx.note(tx.session.queue(ctx, query, args))
 }
 
@@ -80,6 +83,7 @@ func (tx *Tx) Query(ctx context.Context, query string, args ...any) (*Rows, erro
 	if err := tx.ready(); err != nil {
 		return nil, err
 	}
+	tx.observer.run(query)
 	c, err := tx.session.query(ctx, query, args)
 	if err != nil {
 		return nil, tx.note(err)
@@ -235,7 +239,7 @@ func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
 	}
 	c := r.Value()
 	defer func() { d.connections.release(r, c.endTransaction(ctx)) }()
-	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, session: c}
+	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, session: c, observer: d.observer}
 	if err = tx.setLongTimeouts(ctx); err == nil {
 		err = fn(tx)
 	}

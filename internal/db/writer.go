@@ -322,7 +322,7 @@ func (w *writer) perform(c *call, guard bool) error {
 			return fmt.Errorf("savepoint: %w", err)
 		}
 	}
-	c.tx = &Tx{Now: w.clock.now(), engine: sqliteEngine, session: w}
+	c.tx = &Tx{Now: w.clock.now(), engine: sqliteEngine, session: w, observer: w.observer}
 	c.err, c.panicked = nil, nil
 	c.run()
 	if err := c.tx.end(); c.err == nil {
