@@ -6,10 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -68,8 +67,8 @@ func passwordSignIns(ctx context.Context, b *bench) ([]row, error) {
 	}
 	r, bare := perSecond(n, got.Took), perSecond(n/6+n/6, before+after)
 	return []row{
-		{"password sign-ins, 500 clients", rate(r), rate(bare), fmt.Sprintf("%.2f", r/bare), "≥ 0.9"},
-		{"… latency p50, p99", ms(quantile(got.Latencies, 0.5)) + ", " + ms(quantile(got.Latencies, 0.99)), "", "", ""},
+		besideCeiling("password sign-ins, 500 clients", r, bare, "≥ 0.9"),
+		latencyRow("… latency p50, p99", got.Latencies, ""),
 		{"… peak memory of the server", fmt.Sprintf("%d MB", used/1_000_000), "", "", "≤ 200 MB"},
 	}, p.stop()
 }
@@ -93,16 +92,11 @@ type crowdResult struct {
 // signInElsewhere runs the clients in a second process: 500 of them need as much memory
 // as the server.
 func signInElsewhere(ctx context.Context, c crowdOrder) (crowdResult, error) {
-	self, err := os.Executable()
+	cmd, order, err := actor(ctx, crowdRole, c)
 	if err != nil {
 		return crowdResult{}, err
 	}
-	in, err := json.Marshal(c)
-	if err != nil {
-		return crowdResult{}, err
-	}
-	cmd := exec.CommandContext(ctx, self, "-crowd", string(in))
-	cmd.Stderr = os.Stderr
+	cmd.Stdin = bytes.NewReader(order)
 	text, err := cmd.Output()
 	if err != nil {
 		return crowdResult{}, fmt.Errorf("clients: %w", err)
@@ -112,10 +106,10 @@ func signInElsewhere(ctx context.Context, c crowdOrder) (crowdResult, error) {
 	return out, err
 }
 
-// runCrowd is the client process. It writes the result to standard output.
-func runCrowd(ctx context.Context, order string) error {
+// runCrowd is the client process. It writes its result to out.
+func runCrowd(ctx context.Context, order []byte, out io.Writer) error {
 	var c crowdOrder
-	if err := json.Unmarshal([]byte(order), &c); err != nil {
+	if err := json.Unmarshal(order, &c); err != nil {
 		return err
 	}
 	p := &program{url: c.URL}
@@ -130,7 +124,7 @@ func runCrowd(ctx context.Context, order string) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(crowdResult{took, latencies})
+	return json.NewEncoder(out).Encode(crowdResult{took, latencies})
 }
 
 // createPeople creates n users with the same password, and returns its hash.
@@ -250,7 +244,7 @@ func watchMemory() func() uint64 {
 // getUser measures the cheapest procedure that needs a session. The ceiling is a handler
 // that writes the same response.
 func getUser(ctx context.Context, b *bench) ([]row, error) {
-	n := b.scale(40000)
+	n := b.brief(40000)
 	p, err := b.open(ctx, filepath.Join(b.dir, "get-user"), false)
 	if err != nil {
 		return nil, err
@@ -278,7 +272,7 @@ func getUser(ctx context.Context, b *bench) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []row{{"auth.getUser, 64 clients", rate(r), rate(ceiling), fmt.Sprintf("%.2f", r/ceiling), "≥ 0.6"}}, p.stop()
+	return []row{besideCeiling("auth.getUser, 64 clients", r, ceiling, "≥ 0.6")}, p.stop()
 }
 
 // besideBare repeats a request to Kickstand and to a handler that only writes the same

@@ -45,6 +45,16 @@ func (b *bench) openKeyed(ctx context.Context, name string) (*program, string, e
 	return p, key, nil
 }
 
+// keyedRequest returns a request to read a path of the API.
+func keyedRequest(ctx context.Context, base, key, path string) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+deskapi.Base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	return r, nil
+}
+
 // ticketRequest returns an integrator's request to create a ticket.
 func ticketRequest(ctx context.Context, base, key string, customer int) (*http.Request, error) {
 	body := `{"subject":"The scooter does not unlock","text":"It stands at the station and blinks.","priority":"high","tags":["unlock"],"customer":{"name":"Ana Client","email":"ana` +
@@ -60,13 +70,22 @@ func ticketRequest(ctx context.Context, base, key string, customer int) (*http.R
 
 // keyedGet measures reading one record with a key, including its limit. The ceiling is a
 // handler that only writes the same response.
-func keyedGet(ctx context.Context, b *bench) ([]row, error) {
-	n := b.scale(40000)
-	p, key, err := b.openKeyed(ctx, "keyed-get")
+func keyedGet(ctx context.Context, b *bench, e engine) ([]row, error) {
+	n := b.brief(40000)
+	s, err := b.newStore(ctx, e, "keyed-get")
+	if err != nil {
+		return nil, err
+	}
+	defer b.remove(s)
+	p, err := b.openOn(ctx, s, false)
 	if err != nil {
 		return nil, err
 	}
 	defer p.stop()
+	key, err := p.createKey(ctx, apikey.Helpdesk)
+	if err != nil {
+		return nil, err
+	}
 	create, err := ticketRequest(ctx, p.url, key, 1)
 	if err != nil {
 		return nil, err
@@ -80,16 +99,12 @@ func keyedGet(ctx context.Context, b *bench) ([]row, error) {
 		return nil, err
 	}
 	r, ceiling, err := besideBare(n, p.url, func(base string) (*http.Request, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+deskapi.Base+"/tickets/"+made.ID, nil)
-		if err == nil {
-			r.Header.Set("Authorization", "Bearer "+key)
-		}
-		return r, err
+		return keyedRequest(ctx, base, key, "/tickets/"+made.ID)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return []row{{"GET /api/v1/tickets/{id} with a key, 64 clients", rate(r), rate(ceiling), fmt.Sprintf("%.2f", r/ceiling), "≥ 0.75"}}, p.stop()
+	return []row{besideCeiling("GET /api/v1/tickets/{id} with a key, 64 clients"+e.suffix(), r, ceiling, "≥ 0.75")}, p.stop()
 }
 
 // keyedPost measures creating tickets with a key, each with a message; every other
@@ -121,7 +136,7 @@ func keyedPost(ctx context.Context, b *bench) ([]row, error) {
 		return nil, fmt.Errorf("%d of %d were stored", stored, n)
 	}
 	return []row{
-		{"POST /api/v1/tickets with a key, 16 clients", rate(perSecond(n, took)), "", "", "≥ 3,000/s"},
-		{"… latency p50, p99", ms(quantile(latencies, 0.5)) + ", " + ms(quantile(latencies, 0.99)), "", "", ""},
+		{What: "POST /api/v1/tickets with a key, 16 clients", Got: rate(perSecond(n, took)), Aim: "≥ 3,000/s"},
+		latencyRow("… latency p50, p99", latencies, ""),
 	}, p.stop()
 }

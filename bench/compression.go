@@ -13,7 +13,7 @@ import (
 // uncompressed list, in bytes and in responses a second: the cost of compression.
 func compression(ctx context.Context, b *bench) ([]row, error) {
 	const clients, rounds = 16, 8
-	n := b.scale(4000)
+	n := b.brief(4000)
 	p, key, err := b.openKeyed(ctx, "compression")
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func compression(ctx context.Context, b *bench) ([]row, error) {
 	for i, coding := range codings[1:] {
 		got, ceiling := perSecond(i+1), perSecond(0)
 		rows = append(rows,
-			row{"list of 100 tickets by " + coding + ", 16 clients", rate(got), rate(ceiling), fmt.Sprintf("%.2f", got/ceiling), "≥ 0.6"},
+			besideCeiling("list of 100 tickets by "+coding+", 16 clients", got, ceiling, "≥ 0.6"),
 			row{"… size", fmt.Sprintf("%d KB", sizes[i+1]/1000), fmt.Sprintf("%d KB", sizes[0]/1000), fmt.Sprintf("%.2f", float64(sizes[i+1])/float64(sizes[0])), "≤ 0.2"})
 	}
 	return rows, p.stop()

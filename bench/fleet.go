@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +30,7 @@ func fleetUnderLoad(ctx context.Context, b *bench) ([]row, error) {
 	if b.short {
 		size.Rides = 10_000
 	}
-	data := filepath.Join(cmp.Or(b.dataDir, b.dir), "fleet")
+	data := filepath.Join(b.folder(), "fleet")
 	_, err := os.Stat(data)
 	made := err == nil
 	p, err := b.open(ctx, data, false)

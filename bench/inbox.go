@@ -20,11 +20,7 @@ func inboxPages(ctx context.Context, b *bench) ([]row, error) {
 	if b.short {
 		n = 2_000
 	}
-	dir := b.dir
-	if b.dataDir != "" && !b.short {
-		dir = b.dataDir
-	}
-	p, err := b.open(ctx, filepath.Join(dir, "inbox"), false)
+	p, err := b.open(ctx, filepath.Join(b.folder(), "inbox"), false)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +28,7 @@ func inboxPages(ctx context.Context, b *bench) ([]row, error) {
 	if has, err := count(ctx, p.DB, "SELECT count(*) FROM ticket_reads"); err != nil {
 		return nil, err
 	} else if has == 0 {
-		if err := p.fillInbox(ctx, n); err != nil {
+		if err := p.fillInbox(ctx, n, false); err != nil {
 			return nil, err
 		}
 	}
@@ -137,12 +133,12 @@ func (p *program) weight(page string, read func(path string) (string, time.Durat
 }
 
 // fillInbox writes n tickets with a message each, half of them read by the agent, with
-// SLA targets for open ones, every ninth unassigned.
-func (p *program) fillInbox(ctx context.Context, n int) error {
+// SLA targets for open ones, every ninth unassigned. See fillTickets for searched.
+func (p *program) fillInbox(ctx context.Context, n int, searched bool) error {
 	if _, err := p.createPeople(ctx, 20); err != nil {
 		return err
 	}
-	if err := p.fillTickets(ctx, n, false); err != nil {
+	if err := p.fillTickets(ctx, n, searched); err != nil {
 		return err
 	}
 	const batch = 20_000

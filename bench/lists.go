@@ -122,6 +122,12 @@ func (p *program) fillTickets(ctx context.Context, n int, searched bool) error {
 				WITH RECURSIVE numbers(i) AS (SELECT $2 UNION ALL SELECT i + 1 FROM numbers WHERE i < $3)
 				SELECT 'customer-' || i, $1, 'Customer ' || i, '', '', $4, $4 FROM numbers`,
 				p.org, int64(first/5+min(1, first/5)), int64(min(first+batch-1, n)/5), start)
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, `INSERT INTO ticket_numbers (organization_id, last, last_at) VALUES ($1, $2, $3)
+				ON CONFLICT (organization_id) DO UPDATE SET last = excluded.last, last_at = excluded.last_at`,
+				p.org, int64(min(first+batch-1, n)), start+int64(min(first+batch-1, n))*1_000_000)
 			return err
 		}); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,14 +36,19 @@ type program struct {
 	assets map[string]string // assets of the pages, by path
 }
 
-// open opens the program over a data folder; with worker, its queue runs.
+// open opens the program over a data folder with SQLite; with worker, its queue runs.
 func (b *bench) open(ctx context.Context, data string, worker bool) (*program, error) {
+	return b.openOn(ctx, &store{data: data}, worker)
+}
+
+// openOn opens the program over a store; with worker, its queue runs.
+func (b *bench) openOn(ctx context.Context, s *store, worker bool) (*program, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	a, err := app.Open(ctx, app.Config{
-		BaseURL: "http://" + ln.Addr().String(), Data: data, MailFrom: "bench@localhost",
+		BaseURL: "http://" + ln.Addr().String(), Data: s.data, DatabaseURL: s.url, MailFrom: "bench@localhost",
 		AllowPrivateReceivers: true, RetryTimeScale: 1, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Web: true, Worker: worker, StopTimeout: time.Second,
 	}, errorLogger())
 	if err != nil {
@@ -68,13 +74,18 @@ func (b *bench) open(ctx context.Context, data string, worker bool) (*program, e
 		p.org = o.ID
 		return p, nil
 	}
-	o, err = a.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: "Bench", Plan: account.Free})
-	if err != nil {
-		return nil, err
-	}
-	p.org = o.ID
-	_, _, err = a.Connections.Connect(ctx, connection.New{OrganizationID: o.ID, Channel: "sms", Address: number, Secrets: []string{secret}, ByOperator: true})
+	p.org, err = p.createOrganization(ctx, "Bench", number)
 	return p, err
+}
+
+// createOrganization creates an organization with an SMS connection and returns its id.
+func (p *program) createOrganization(ctx context.Context, name, number string) (string, error) {
+	o, err := p.Accounts.CreateOrganization(ctx, account.NewOrganization{Name: name, Plan: account.Free})
+	if err != nil {
+		return "", err
+	}
+	_, _, err = p.Connections.Connect(ctx, connection.New{OrganizationID: o.ID, Channel: "sms", Address: number, Secrets: []string{secret}, ByOperator: true})
+	return o.ID, err
 }
 
 // holdLanes stops the deliveries of webhooks until releaseLanes.
@@ -98,15 +109,19 @@ func (p *program) releaseLanes(ctx context.Context) error {
 
 // texts returns n signed SMS requests for a base URL from the given number of senders.
 func texts(base string, n, numbers int) []text {
-	target := base + "/api/webhooks/sms"
 	out := make([]text, n)
 	for i := range out {
-		out[i] = sign(target, url.Values{
-			"MessageSid": {fmt.Sprintf("SM%032x", i)}, "AccountSid": {"AC" + strings.Repeat("0", 32)}, "NumMedia": {"0"},
-			"From": {fmt.Sprintf("+1415%07d", 2000000+i%numbers)}, "To": {number}, "Body": {"The scooter at the station does not unlock."},
-		})
+		out[i] = textOf(base, i, i%numbers)
 	}
 	return out
+}
+
+// textOf returns the i-th SMS for a base URL, from a sender by number.
+func textOf(base string, i, sender int) text {
+	return sign(base+"/api/webhooks/sms", url.Values{
+		"MessageSid": {fmt.Sprintf("SM%032x", i)}, "AccountSid": {"AC" + strings.Repeat("0", 32)}, "NumMedia": {"0"},
+		"From": {fmt.Sprintf("+1415%07d", 2000000+sender)}, "To": {number}, "Body": {"The scooter at the station does not unlock."},
+	})
 }
 
 type text struct {
@@ -136,19 +151,32 @@ func post(ctx context.Context, list []text, clients int) (time.Duration, []time.
 // load makes n requests from a number of clients, each sequential on its own connection,
 // and returns the total time and each latency. It ends with the first error.
 func load(n, clients int, request func(c *http.Client, i int) error) (time.Duration, []time.Duration, error) {
+	took, samples, err := loadWhile(clients, func(i int) bool { return i < n }, request)
+	latencies := make([]time.Duration, len(samples))
+	for i, s := range samples {
+		latencies[i] = s.took
+	}
+	return took, latencies, err
+}
+
+// sample is a request: when it ended, since the begin of the load, and its latency.
+type sample struct{ at, took time.Duration }
+
+// loadWhile is [load] as long as more reports true for the next request.
+func loadWhile(clients int, more func(i int) bool, request func(c *http.Client, i int) error) (time.Duration, []sample, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: clients, MaxConnsPerHost: clients}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
-	latencies := make([]time.Duration, n)
+	samples := make([][]sample, clients)
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
 	start := time.Now()
-	for range clients {
+	for n := range clients {
 		wg.Go(func() {
 			for failed.Load() == nil {
 				i := int(next.Add(1)) - 1
-				if i >= n {
+				if !more(i) {
 					return
 				}
 				began := time.Now()
@@ -156,7 +184,7 @@ func load(n, clients int, request func(c *http.Client, i int) error) (time.Durat
 					failed.Store(&err)
 					return
 				}
-				latencies[i] = time.Since(began)
+				samples[n] = append(samples[n], sample{time.Since(start), time.Since(began)})
 			}
 		})
 	}
@@ -164,7 +192,7 @@ func load(n, clients int, request func(c *http.Client, i int) error) (time.Durat
 	if err := failed.Load(); err != nil {
 		return 0, nil, *err
 	}
-	return time.Since(start), latencies, nil
+	return time.Since(start), slices.Concat(samples...), nil
 }
 
 func postOne(ctx context.Context, c *http.Client, t text) error {
