@@ -283,6 +283,10 @@ func (c *cluster) load() {
 	for _, ticket := range c.tickets {
 		c.writers.Go(func() {
 			for n := 0; ctx.Err() == nil; {
+				if c.behind.Load() {
+					pause(100 * time.Millisecond)
+					continue
+				}
 				text := fmt.Sprintf("%s %d.", ticket, n)
 				status, said, err := c.api(ctx, c.any(), http.MethodPost, "/api/v1/tickets/"+ticket+"/messages", strings.ReplaceAll(text, " ", "-"), `{"kind":"reply","text":"`+text+`"}`)
 				switch {
@@ -303,9 +307,9 @@ func (c *cluster) load() {
 	}
 }
 
-// mostBehind is the backlog of jobs during which customers do not write: the load is what the
-// machine can do.
-const mostBehind = 500
+// mostBehind is the backlog of jobs during which customers and the member do not write: the load is
+// what the machine can do.
+const mostBehind = 1000
 
 // watchBacklog pauses the customers while the processes are behind.
 func (c *cluster) watchBacklog(ctx context.Context) {
@@ -916,10 +920,7 @@ func TestClusterDiskFull(t *testing.T) {
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=300m"); err != nil {
 		t.Skipf("cannot mount a small disk: %v", err)
 	}
-	elsewhere := os.TempDir()
-	os.Setenv("TMPDIR", disk)
-	s := dbtest.NewServer(t, "max_wal_size=64MB", "min_wal_size=32MB", "log_checkpoints=off")
-	os.Setenv("TMPDIR", elsewhere)
+	s := dbtest.NewServerIn(t, disk, "max_wal_size=64MB", "min_wal_size=32MB")
 	s.Exec("CREATE DATABASE k")
 	c := newCluster(t, s.URL("k"), s.URL("k"))
 	c.add(3)

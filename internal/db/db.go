@@ -88,6 +88,9 @@ type DB struct {
 
 	// damagedAt is the last time a damaged table or index was found, in microseconds; 0: never.
 	damagedAt atomic.Int64
+	// fullAt is the last time a statement found no space on the disk, in microseconds; 0: never,
+	// or a probe has found some since.
+	fullAt atomic.Int64
 
 	newest atomic.Int64 // the last migration that this program knows; 0: it has not migrated
 	fenced atomic.Bool  // see [DB.CheckFence]
@@ -470,6 +473,9 @@ func (d *DB) classify(ctx context.Context, err error) error {
 	d.note(ctx, err)
 	if isCorrupt(err) {
 		d.damagedAt.Store(time.Now().UnixMicro())
+	}
+	if isFull(err) {
+		d.fullAt.Store(time.Now().UnixMicro())
 	}
 	if problem.Of(err) != problem.Internal {
 		return err

@@ -126,6 +126,15 @@ func isUnavailable(err error) bool {
 // confirm it.
 var errNotReplicated = errors.New("the standby server did not confirm the transaction")
 
+// isFull reports whether err means that the disk has no space.
+func isFull(err error) bool {
+	if sqliteCode(err).ToPrimary() == sqlite.ResultFull {
+		return true
+	}
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "53100"
+}
+
 // isCorrupt reports whether err means a damaged table or index.
 func isCorrupt(err error) bool {
 	if code := sqliteCode(err).ToPrimary(); code == sqlite.ResultCorrupt || code == sqlite.ResultNotADB {

@@ -15,15 +15,29 @@ import (
 // damage.
 const damageTTL = 10 * time.Minute
 
+// fullTTL is the time for which the database counts as full after a statement found no space, if
+// nothing can find out more.
+const fullTTL = 10 * time.Second
+
 // ProbeWrite writes the single row of the table heartbeat, durably. It fails if the
-// database is unusable, or if a statement of the last ten minutes found damage; [FailureReason]
-// describes the error.
+// database is unusable, if the disk is full, though not for this row, or if a statement of the
+// last ten minutes found damage; [FailureReason] describes the error.
 func (d *DB) ProbeWrite(ctx context.Context) error {
+	full, probed := d.fullAt.Load(), false
 	err := d.Write(ctx, func(tx *Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO heartbeat (id, beat_at) VALUES (1, $1)
 			ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at`, tx.Now.UnixMicro())
+		if err == nil && full != 0 && d.Postgres() {
+			probed, err = probeSpace(ctx, tx)
+		}
 		return err
 	})
+	if err == nil && full != 0 {
+		if !probed && time.Since(time.UnixMicro(full)) < fullTTL {
+			return problem.New(problem.Unavailable, "the disk is full").Because(errFull)
+		}
+		d.fullAt.CompareAndSwap(full, 0)
+	}
 	if at := d.damagedAt.Load(); err == nil && at != 0 && time.Since(time.UnixMicro(at)) < damageTTL {
 		return problem.New(problem.Unavailable, "a table or an index is damaged").Because(errDamaged)
 	}
@@ -33,7 +47,27 @@ func (d *DB) ProbeWrite(ctx context.Context) error {
 	return err
 }
 
-var errDamaged = errors.New("a table or an index was found damaged")
+// probeSpace fills about a megabyte of a temporary table on PostgreSQL. It returns false if the user
+// may not create one.
+func probeSpace(ctx context.Context, tx *Tx) (probed bool, err error) {
+	if err := tx.QueryRow(ctx, "SELECT has_database_privilege(current_database(), 'TEMPORARY')").Scan(&probed); err != nil || !probed {
+		return false, err
+	}
+	for _, statement := range []string{
+		"CREATE TEMPORARY TABLE IF NOT EXISTS kickstand_space (line TEXT) ON COMMIT DROP",
+		"INSERT INTO kickstand_space (line) SELECT repeat(md5(n::text), 60) FROM generate_series(1, 600) AS n",
+	} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+var (
+	errDamaged = errors.New("a table or an index was found damaged")
+	errFull    = errors.New("a statement found no space on the disk a moment ago")
+)
 
 // FailureReason describes in a few words why a database failed, without host or file names.
 func FailureReason(err error) string {
@@ -42,6 +76,8 @@ func FailureReason(err error) string {
 		return "it does not answer in time"
 	case errors.Is(err, errDamaged), isCorrupt(err):
 		return "a table or an index is damaged"
+	case errors.Is(err, errFull), isFull(err):
+		return "the disk is full"
 	case errors.Is(err, errMoved):
 		return "its file was moved, removed or replaced"
 	case errors.Is(err, ErrNewerSchema):
@@ -54,8 +90,6 @@ func FailureReason(err error) string {
 		return "it can only be read"
 	}
 	switch sqliteCode(err).ToPrimary() {
-	case sqlite.ResultFull:
-		return "the disk is full"
 	case sqlite.ResultReadOnly, sqlite.ResultPerm, sqlite.ResultCantOpen:
 		return "it can only be read"
 	case sqlite.ResultBusy, sqlite.ResultLocked:
@@ -67,8 +101,6 @@ func FailureReason(err error) string {
 		switch {
 		case e.Code == "25006":
 			return "it can only be read"
-		case e.Code == "53100":
-			return "the disk is full"
 		case e.Code[:2] == "53":
 			return "the server lacks memory or connections"
 		case e.Code == "55P03":

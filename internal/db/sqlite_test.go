@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
@@ -330,6 +332,31 @@ func TestDiskFull(t *testing.T) {
 	want = append(want, "big", "z")
 	slices.Sort(want)
 	wantIDs(t, d, want...)
+}
+
+// A full disk may have room for the row of the probe. The database counts as full all the same, for
+// ten seconds after each statement that found no space.
+func TestProbeOfFullDisk(t *testing.T) {
+	rawURL := dbtest.SQLiteURL(t)
+	synctest.Test(t, func(t *testing.T) {
+		d := dbtest.Open(t, rawURL)
+		write(t, d, "CREATE TABLE things (id TEXT PRIMARY KEY, body BLOB) WITHOUT ROWID")
+		if err := d.ProbeWrite(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		fill(t, d, 8)
+		wantUnavailable(t, "too large for the disk", tryWrite(d, "INSERT INTO things (id, body) VALUES ('big', $1)", make([]byte, 100<<10)))
+		write(t, d, "INSERT INTO things (id) VALUES ('small')")
+		time.Sleep(9 * time.Second)
+		err := d.ProbeWrite(t.Context())
+		if wantUnavailable(t, "the probe of a full disk", err); err != nil && db.FailureReason(err) != "the disk is full" {
+			t.Errorf("the reason is %q", db.FailureReason(err))
+		}
+		time.Sleep(time.Second)
+		if err := d.ProbeWrite(t.Context()); err != nil {
+			t.Errorf("ten seconds after the last failure: %v", err)
+		}
+	})
 }
 
 func TestReadOnlyFile(t *testing.T) {

@@ -26,7 +26,7 @@ func NewArchivingServer(t testing.TB) (s *Server, archive string) {
 // BaseBackup copies the running server. The copy is not started.
 func (s *Server) BaseBackup() *Server {
 	s.t.Helper()
-	b := newServer(s.t)
+	b := newServer(s.t, "")
 	b.run("pg_basebackup", "-D", b.data(), "-h", "127.0.0.1", "-p", s.port, "-U", "postgres", "-c", "fast", "--no-sync")
 	return b
 }

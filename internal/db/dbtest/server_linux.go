@@ -35,19 +35,25 @@ type Server struct {
 // test. Without [ClusterVariable] it skips the test.
 func NewServer(t testing.TB, settings ...string) *Server {
 	t.Helper()
+	return NewServerIn(t, "", settings...)
+}
+
+// NewServerIn is [NewServer] with the server's files below a folder; empty: that for temporary files.
+func NewServerIn(t testing.TB, parent string, settings ...string) *Server {
+	t.Helper()
 	if os.Getenv(ClusterVariable) == "" {
 		t.Skip("set " + ClusterVariable + " to test with servers of its own")
 	}
-	s := newServer(t)
+	s := newServer(t, parent)
 	s.run("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
 	s.configure(append([]string{"fsync=off", "shared_buffers=64MB", "max_connections=100"}, settings...)...)
 	s.Start()
 	return s
 }
 
-func newServer(t testing.TB) *Server {
+func newServer(t testing.TB, parent string) *Server {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "kickstand-server")
+	folder, err := os.MkdirTemp(parent, "kickstand-server")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +212,7 @@ func (s *Server) Value(statement string) string {
 // Standby starts a synchronous standby of the server.
 func (s *Server) Standby() *Server {
 	s.t.Helper()
-	b := newServer(s.t)
+	b := newServer(s.t, "")
 	b.run("pg_basebackup", "-D", b.data(), "-h", "127.0.0.1", "-p", s.port, "-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync")
 	b.configure()
 	b.Start()
