@@ -236,6 +236,19 @@ func TestSkewedProcesses(t *testing.T) {
 		if status != want || clock.Status != part || clock.Skew < skew.Seconds()-0.4 || clock.Skew > skew.Seconds()+0.4 {
 			t.Errorf("a clock off by %s: /readyz is %d with %+v, want %d with %s", skew, status, clock, want, part)
 		}
+		doctor := exec.Command(program, append([]string{"doctor", "--json"}, common...)...)
+		doctor.Env = append(os.Environ(), skewVariable+"="+nodes[i].file)
+		out, _ := doctor.Output() // other checks may fail
+		var findings []struct{ Check, Status string }
+		if err := json.Unmarshal(out, &findings); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		verdict := map[string]string{"ok": "ok", "warned": "warn", "failed": "fail"}[part]
+		for _, f := range findings {
+			if f.Check == "clock" && f.Status != verdict {
+				t.Errorf("a clock off by %s: doctor says %s, want %s", skew, f.Status, verdict)
+			}
+		}
 	}
 
 	a, err := app.Open(t.Context(), app.Config{
