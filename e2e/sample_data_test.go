@@ -242,7 +242,7 @@ func (w *world) createTicket(i int, tale sampleTicket, number, mailbox string) i
 	})
 	robin := desk.Actor{ID: w.people[admin].ID, Name: w.people[admin].Name}
 	say := func(text string) desk.Content {
-		says, err := w.Desk.Compose(ctx, desk.Draft{Text: text})
+		says, err := w.Desk.Compose(ctx, "", desk.Draft{Text: text})
 		if err != nil {
 			w.t.Fatal(err)
 		}

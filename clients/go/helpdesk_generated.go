@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Helpdesk is a client of the helpdesk API, version 2026-11-23. Goroutines may share it.
+// Helpdesk is a client of the helpdesk API, version 2026-11-26. Goroutines may share it.
 type Helpdesk struct {
 	Tickets       *HelpdeskTicketsService
 	Messages      *HelpdeskMessagesService

@@ -25,6 +25,7 @@ var auditedCommands = []struct {
 	{"user create", "--email=ben@example.com --org=acme --role=agent", "user.created"},
 	{"user link", "ada@example.com", "sign_in_link.created"},
 	{"user delete", "ben@example.com", "user.deleted"},
+	{"org quota", "acme --messages=500 --recount", "quota.updated"},
 	{"channel connect", "sms --org=acme --address=+14155550100", "channel.connected"},
 	{"key create", "--org=acme --service=helpdesk --environment=live --name=One --level=read_only", "api_key.created"},
 	{"key rotate", "KEY", "api_key.rotated"},

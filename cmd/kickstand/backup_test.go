@@ -118,7 +118,7 @@ func TestBackupUnderLoad(t *testing.T) {
 			if len(ids) == 0 {
 				continue
 			}
-			says, err := a.Desk.Compose(t.Context(), desk.Draft{Text: fmt.Sprintf("Reply %d.", n)})
+			says, err := a.Desk.Compose(t.Context(), "", desk.Draft{Text: fmt.Sprintf("Reply %d.", n)})
 			if err == nil {
 				err = a.DB.Write(t.Context(), func(tx *db.Tx) error {
 					_, err := a.Desk.ReplyTx(t.Context(), tx, org.ID, ids[n%len(ids)], desk.Reply{By: desk.Actor{ID: "k", Name: "Key"}, Content: says})

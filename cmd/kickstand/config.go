@@ -115,6 +115,8 @@ type config struct {
 
 	Retention []string `default:"events=90d,attempts=30d,inbound=30d,requests=7d,audit=never" placeholder:"KIND=TIME" help:"How long history is stored: events, attempts (webhook deliveries), inbound (raw requests), requests (log of API requests), as 90d or 12h, from 1h to 3650d, or never (no deletion); audit is never deleted." group:"Server"`
 
+	Quotas []string `placeholder:"[PLAN.]QUOTA=LIMIT" help:"Limits of organizations: storage (bytes of files, as 500MB or 1.5GB), messages (per day, UTC), webhooks. For all plans, as messages=10000, or for one, as free.messages=500; unlimited lifts the limit for all plans (default: no limits)." group:"Server"`
+
 	AllowPrivateReceivers bool    `help:"Allow webhooks to http and private addresses (development only)." group:"Webhooks"`
 	RetryTimeScale        float64 `default:"1" placeholder:"FACTOR" help:"Multiplies every retry delay (tests, demos)." group:"Webhooks"`
 }
@@ -276,6 +278,9 @@ func (c *config) settings() (app.Config, error) {
 	var err error
 	if a.Retention, err = app.ParseRetention(c.Retention); err != nil {
 		return a, usageError{fmt.Errorf("--retention: %w", err)}
+	}
+	if a.Quotas, err = app.ParseQuotas(c.Quotas); err != nil {
+		return a, usageError{fmt.Errorf("--quotas: %w", err)}
 	}
 	if a.BaseURL == "" {
 		a.BaseURL = localURL(c.Listen)

@@ -54,6 +54,7 @@ type orgCmd struct {
 	List    orgListCmd    `cmd:"" help:"List organizations with the default one, plans and subscriptions."`
 	Default orgDefaultCmd `cmd:"" help:"Set the default organization, which receives events without a connection."`
 	SignIn  orgSignInCmd  `cmd:"" help:"Require the identity provider or a second factor for members."`
+	Quota   orgQuotaCmd   `cmd:"" help:"Show or set the quotas of an organization: storage, messages per day, webhooks."`
 }
 
 type orgCreateCmd struct {
@@ -169,6 +170,7 @@ type shownOrganization struct {
 	PastDue      bool            `json:"past_due"`
 	Subscription string          `json:"subscription,omitempty"` // provider's id
 	Status       string          `json:"subscription_status,omitempty"`
+	Quotas       []shownQuota    `json:"quotas"`
 }
 
 func (*orgListCmd) Run(ctx context.Context, e *env) error {
@@ -187,7 +189,11 @@ func (*orgListCmd) Run(ctx context.Context, e *env) error {
 			if err != nil {
 				return err
 			}
-			shown[i] = shownOrganization{o.ID, o.Name, o.Slug, o.ID == byDefault, o.CreatedBy, state.Plan, state.PendingPlan, state.PastDue, state.SubscriptionID, state.Status}
+			quotas, err := showQuotas(ctx, a, o.ID)
+			if err != nil {
+				return err
+			}
+			shown[i] = shownOrganization{o.ID, o.Name, o.Slug, o.ID == byDefault, o.CreatedBy, state.Plan, state.PendingPlan, state.PastDue, state.SubscriptionID, state.Status, quotas}
 		}
 		return e.print(shown, func(w io.Writer) {
 			if len(shown) == 0 {

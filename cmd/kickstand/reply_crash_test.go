@@ -84,7 +84,7 @@ func TestCrashReplies(t *testing.T) {
 	writer.Go(func() {
 		for ; write.Err() == nil; written++ {
 			for channel, ids := range tickets {
-				says, err := a.Desk.Compose(t.Context(), desk.Draft{Text: fmt.Sprintf("%s %d.", channel, written)})
+				says, err := a.Desk.Compose(t.Context(), "", desk.Draft{Text: fmt.Sprintf("%s %d.", channel, written)})
 				if err != nil {
 					t.Error(err)
 					return

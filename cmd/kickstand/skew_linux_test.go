@@ -281,7 +281,7 @@ func TestSkewedProcesses(t *testing.T) {
 			if err != nil || len(ids) == 0 {
 				continue
 			}
-			says, err := a.Desk.Compose(t.Context(), desk.Draft{Text: fmt.Sprintf("Reply %d.", replies)})
+			says, err := a.Desk.Compose(t.Context(), "", desk.Draft{Text: fmt.Sprintf("Reply %d.", replies)})
 			if err == nil {
 				err = a.DB.Write(t.Context(), func(tx *db.Tx) error {
 					_, err := a.Desk.ReplyTx(t.Context(), tx, org.ID, ids[rand.N(len(ids))], desk.Reply{By: desk.Actor{ID: "k", Name: "Key"}, Content: says})

@@ -68,6 +68,12 @@ func (s *Service) Slug(ctx context.Context, q db.Querier, id string) (string, er
 	return o.Slug, err
 }
 
+// Plan returns an organization's plan, or a [problem.NotFound].
+func (s *Service) Plan(ctx context.Context, q db.Querier, id string) (Plan, error) {
+	o, err := db.One(ctx, q, scanOrganization, "SELECT "+organizationColumns+" FROM organizations WHERE id = $1", id)
+	return o.Plan, err
+}
+
 // OrganizationBySlug returns one organization, or a [problem.NotFound].
 func (s *Service) OrganizationBySlug(ctx context.Context, slug string) (Organization, error) {
 	return organizationBySlug(ctx, s.db, slug)

@@ -48,6 +48,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/outbound"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/remoteimage"
 	"github.com/kickstand-dev/kickstand/internal/requestlog"
@@ -127,6 +128,7 @@ type Config struct {
 	AllowPrivateReceivers bool
 	RetryTimeScale        float64
 	Retention             Retention
+	Quotas                quota.Plans
 
 	// ExtraHosts are accepted Host names besides those of the configured base URLs.
 	ExtraHosts     []string
@@ -155,6 +157,7 @@ type App struct {
 	Inbound     *inbound.Service
 	pictures    *remoteimage.Service
 	Keys        *apikey.Service
+	Quotas      *quota.Service
 	Requests    *requestlog.Log
 	Audit       *audit.Log // of the helpdesk; each fleet has its own
 	Fleet       Fleet      // production
@@ -506,17 +509,18 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		HTTP: out.providers, PublicHTTP: out.public,
 		BaseURL: c.BaseURL, OrganizationName: a.organizationName, RetryTimeScale: c.RetryTimeScale, Observe: a.metrics.Reply, Logger: a.log,
 	})
+	a.Quotas = a.openQuotas(out.outbox)
 	a.Desk = desk.Open(desk.Config{
 		DB: a.DB, Queue: a.queue, Events: &a.events, Blob: a.blobs, Directory: a.Accounts,
 		Addresses: a.Connections, BaseURL: c.BaseURL,
-		Dispatcher: sender, Mailer: out.outbox, CopyMAC: sender.VerifyCopyHeader, Box: a.box, Audit: a.Audit, Logger: a.log,
+		Dispatcher: sender, Mailer: out.outbox, CopyMAC: sender.VerifyCopyHeader, Box: a.box, Quotas: a.Quotas, Audit: a.Audit, Logger: a.log,
 		Changed: func(organizationID, ticketID string) { a.live.PublishCoalesced(organizationID, "ticket:"+ticketID) },
 	})
 	sender.RegisterWorkers(a.queue, a.Desk)
 	a.Webhooks = webhook.Open(webhook.Config{
 		DB: a.DB, Queue: a.queue, Events: &a.events, Box: a.box, AllowPrivate: c.AllowPrivateReceivers,
 		Transport:      a.metrics.WebhookTransport(netguard.NewTransport(netguard.Guard{AllowPrivate: c.AllowPrivateReceivers})),
-		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: out.outbox, BaseURL: c.BaseURL, Audit: a.Audit, AuditLogs: a.AuditLogs(), Logger: a.log,
+		RetryTimeScale: c.RetryTimeScale, Admins: admins{a.Accounts}, Mailer: out.outbox, BaseURL: c.BaseURL, Quotas: a.Quotas, Audit: a.Audit, AuditLogs: a.AuditLogs(), Logger: a.log,
 		Changed: func(organizationID, id string) { a.live.PublishCoalesced(organizationID, "webhook:"+id) },
 	})
 	a.Calls = a.openCalls()
@@ -537,7 +541,7 @@ func (a *App) openHelpdesk(out outgoing, in incoming) error {
 		Processed:      func(organizationID, eventID string) { a.live.PublishCoalesced(organizationID, "inbound:"+eventID) },
 		TrustedProxies: c.TrustedProxies,
 		Operator:       operator, Mailer: out.outbox, Admins: admins{a.Accounts},
-		Audit: a.Audit, Logger: a.log,
+		Quotas: a.Quotas, Audit: a.Audit, Logger: a.log,
 	})
 	a.Calls.RegisterWorkers(a.Inbound)
 	a.pictures = a.openPictures(a.blobs, a.box)

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/ops"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/shop"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
@@ -36,7 +37,7 @@ func (a *App) opsDatabases() []ops.Database {
 		since = a.DB.Now().Add(-kept).Add(2 * time.Hour) // retention runs every hour
 	}
 	list[0].Invariants = desk.Invariants(a.DB.Postgres(), since)
-	for _, more := range [][]db.Invariant{inbound.Invariants(), queue.Invariants(), webhook.Invariants()} {
+	for _, more := range [][]db.Invariant{inbound.Invariants(), queue.Invariants(), webhook.Invariants(), quota.Invariants(countedFiles...)} {
 		list[0].Invariants = append(list[0].Invariants, more...)
 	}
 	list[1].Invariants, list[2].Invariants = fleet.Invariants(), fleet.Invariants()

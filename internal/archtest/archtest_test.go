@@ -37,7 +37,7 @@ var layers = [][]string{
 		"internal/bitpack", "internal/cache", "internal/geo", "internal/loop", "internal/tariff", "internal/telemetry",
 		"internal/clientgen",
 	},
-	1: {"internal/clientgen/generate", "internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/rest/schema", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit", "internal/requestlog"},
+	1: {"internal/clientgen/generate", "internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/rest/schema", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit", "internal/requestlog", "internal/quota"},
 	2: {
 		"internal/fleet/rideindex", "internal/desk", "internal/account", "internal/webhook", "internal/connection", "internal/fleet",
 		"internal/apikey", "internal/call", "internal/shop",
@@ -60,6 +60,8 @@ var neighbours = map[[2]string]string{
 	{"internal/mailauth", "internal/cache"}:        "answers of the DNS are cached; a cache has no dependencies",
 	{"internal/event", "internal/keyset"}:          "events are a list with pages and exports",
 	{"internal/audit", "internal/keyset"}:          "so are audit entries",
+	{"internal/quota", "internal/audit"}:           "a limit that the operator sets and a quota that is used up are audit entries",
+	{"internal/quota", "internal/queue"}:           "admins are notified by a job, not while the row of use is locked",
 	{"internal/telemetry", "internal/loop"}:        "a collector of traces that is away is logged once",
 	{"internal/geo", "internal/problem"}:           "a position or an area that is not valid is an issue at its field",
 	{"internal/tariff", "internal/problem"}:        "so is an amount of a tariff",

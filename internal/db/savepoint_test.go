@@ -12,9 +12,9 @@ import (
 func TestTry(t *testing.T) {
 	d := dbtest.New(t)
 	ctx, bad := t.Context(), errors.New("bad")
-	var called []int
+	var called, before []int
 	err := d.Write(ctx, func(tx *db.Tx) error {
-		called = nil
+		called, before = nil, nil
 		if _, err := tx.Exec(ctx, "CREATE TABLE tried (n BIGINT PRIMARY KEY)"); err != nil {
 			return err
 		}
@@ -24,6 +24,10 @@ func TestTry(t *testing.T) {
 					return err
 				}
 				tx.AfterCommit(func() { called = append(called, n) })
+				tx.BeforeCommit("", func() error {
+					before = append(before, n)
+					return nil
+				})
 				if n%2 == 1 {
 					if _, err := tx.Query(ctx, "SELECT n FROM tried"); err != nil { // left open
 						return err
@@ -47,6 +51,9 @@ func TestTry(t *testing.T) {
 	}
 	if len(called) != 2 || called[0] != 0 || called[1] != 2 {
 		t.Errorf("after the commit: got %v, want [0 2]", called)
+	}
+	if len(before) != 2 || before[0] != 0 || before[1] != 2 {
+		t.Errorf("before the commit: got %v, want [0 2]", before)
 	}
 	err = d.Write(ctx, func(tx *db.Tx) error {
 		if err := tx.Try(ctx, func() error {

@@ -141,10 +141,13 @@ func (tx *Tx) end() error {
 
 var errTxEnded = errors.New("the transaction has ended")
 
-// beforeCommit is a function that [Tx.BeforeCommit] registered.
+// beforeCommit is a function that [Tx.BeforeCommit] registered, or a value with the function that
+// [Tx.Gather] registered.
 type beforeCommit struct {
-	order string
-	fn    func() error
+	order  string
+	fn     func() error
+	value  any
+	gather func(values []any) error // nil without Gather
 }
 
 // BeforeCommit registers fn to run at the end of the transaction, after the function of Write
@@ -152,17 +155,35 @@ type beforeCommit struct {
 // in order of registration. So rows that many transactions lock are locked last, briefly and in
 // one order.
 func (tx *Tx) BeforeCommit(order string, fn func() error) {
-	tx.before = append(tx.before, beforeCommit{order, fn})
+	tx.before = append(tx.before, beforeCommit{order: order, fn: fn})
 }
 
-// runBefore runs the functions of [Tx.BeforeCommit], including functions registered meanwhile.
+// Gather is [Tx.BeforeCommit] for changes that are added up: fn runs once, with the values of all
+// calls with this order. All calls with an order must pass the same function.
+func (tx *Tx) Gather(order string, value any, fn func(values []any) error) {
+	tx.before = append(tx.before, beforeCommit{order: order, value: value, gather: fn})
+}
+
+// runBefore runs the functions of [Tx.BeforeCommit] and [Tx.Gather], including functions
+// registered meanwhile.
 func (tx *Tx) runBefore() error {
 	for len(tx.before) > 0 {
 		now := tx.before
 		tx.before = nil
 		slices.SortStableFunc(now, func(a, b beforeCommit) int { return cmp.Compare(a.order, b.order) })
-		for _, b := range now {
-			if err := b.fn(); err != nil {
+		for i := 0; i < len(now); i++ {
+			b := &now[i]
+			if b.gather == nil {
+				if err := b.fn(); err != nil {
+					return err
+				}
+				continue
+			}
+			values := []any{b.value}
+			for ; i+1 < len(now) && now[i+1].order == b.order && now[i+1].gather != nil; i++ {
+				values = append(values, now[i+1].value)
+			}
+			if err := b.gather(values); err != nil {
 				return err
 			}
 		}

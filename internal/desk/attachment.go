@@ -16,6 +16,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 )
 
 // Attachment is a file of a message.
@@ -145,15 +146,27 @@ func (s *Service) attach(m *Message, from []channel.Attachment, files []blob.Ref
 	m.HTML = rewriteCID(m.HTML, links)
 }
 
-func insertAttachments(ctx context.Context, tx *db.Tx, organizationID string, m *Message) error {
+// insertAttachments writes the attachments of m and counts their files.
+func (s *Service) insertAttachments(ctx context.Context, tx *db.Tx, organizationID string, m *Message, mode quota.Mode) error {
+	if len(m.Attachments) == 0 {
+		return nil
+	}
+	counts, err := s.quotas.Counts(ctx, tx, organizationID, quota.Storage)
+	if err != nil {
+		return err
+	}
 	for i := range m.Attachments {
 		a := &m.Attachments[i]
+		counted := counts && a.BlobKey != ""
 		if err := tx.Queue(ctx, `INSERT INTO attachments (id, organization_id, ticket_id, message_id, name, content_type,
-				content_id, inline, size, blob_key, pending, error, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+				content_id, inline, size, blob_key, pending, error, created_at, counted)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
 			a.ID, organizationID, a.TicketID, a.MessageID, a.Name, a.ContentType,
-			db.Text(a.ContentID), a.Inline, a.Size, db.Text(a.BlobKey), a.Pending, db.Text(a.Error), a.CreatedAt.UnixMicro()); err != nil {
+			db.Text(a.ContentID), a.Inline, a.Size, db.Text(a.BlobKey), a.Pending, db.Text(a.Error), a.CreatedAt.UnixMicro(), counted); err != nil {
 			return fmt.Errorf("write attachment: %w", err)
+		}
+		if counted {
+			s.quotas.AddStorageTx(ctx, tx, organizationID, a.Size, mode)
 		}
 	}
 	return nil

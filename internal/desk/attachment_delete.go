@@ -8,27 +8,49 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 )
 
 // blobDeletionKind is the queue's kind of jobs that delete unused files.
 const blobDeletionKind = "desk.forget"
 
-// deleteFiles deletes the attachments and pictures of messages, and enqueues the
-// deletion of content that nothing else uses.
-func (s *Service) deleteFiles(ctx context.Context, tx *db.Tx, messageIDs []string, ticketIDs ...string) error {
+// deleteFiles deletes the attachments and pictures of messages of a ticket, and
+// enqueues the deletion of content that nothing else uses.
+func (s *Service) deleteFiles(ctx context.Context, tx *db.Tx, t *Ticket, messageIDs []string) error {
+	return s.deleteFileRows(ctx, tx, t, []string{
+		"DELETE FROM attachments WHERE ticket_id = $1 AND message_id = ANY($2)",
+		"DELETE FROM letter_pictures WHERE message_id = ANY($2) AND (SELECT count(*) FROM messages m WHERE m.ticket_id = $1 AND m.id = message_id) > 0",
+	}, t.ID, messageIDs)
+}
+
+// deleteTicketFiles is [Service.deleteFiles] for all messages of a ticket.
+func (s *Service) deleteTicketFiles(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	return s.deleteFileRows(ctx, tx, t, []string{
+		"DELETE FROM attachments WHERE ticket_id = $1",
+		"DELETE FROM letter_pictures WHERE message_id IN (SELECT id FROM messages WHERE ticket_id = $1)",
+	}, t.ID)
+}
+
+// deleteFileRows deletes rows of files, returns their bytes to the quota, and enqueues
+// the deletion of content that nothing else uses.
+func (s *Service) deleteFileRows(ctx context.Context, tx *db.Tx, t *Ticket, statements []string, args ...any) error {
+	type deleted struct {
+		key   string
+		bytes int64 // counted
+	}
 	var keys []string
-	for _, statement := range []string{
-		"DELETE FROM attachments WHERE ticket_id = ANY($2) AND message_id = ANY($1) RETURNING blob_key",
-		"DELETE FROM letter_pictures WHERE message_id = ANY($1) AND (SELECT count(*) FROM messages m WHERE m.ticket_id = ANY($2) AND m.id = message_id) > 0 RETURNING blob_key",
-	} {
-		some, err := db.All(ctx, tx, func(row db.Row) (key string, err error) {
-			err = row.Scan(db.IntoText(&key))
-			return key, err
-		}, statement, messageIDs, ticketIDs)
+	for _, statement := range statements {
+		list, err := db.All(ctx, tx, func(row db.Row) (d deleted, err error) {
+			err = row.Scan(db.IntoText(&d.key), &d.bytes)
+			return d, err
+		}, statement+" RETURNING blob_key, CASE WHEN counted THEN size ELSE 0 END", args...)
 		if err != nil {
 			return fmt.Errorf("remove files: %w", err)
 		}
-		keys = append(keys, some...)
+		for _, d := range list {
+			keys = append(keys, d.key)
+			s.quotas.AddStorageTx(ctx, tx, t.OrganizationID, -d.bytes, quota.Counted)
+		}
 	}
 	return s.deleteUnusedBlobs(ctx, tx, keys)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 )
 
 // FetchKind is the queue's kind of jobs that fetch a file after its message. A job
@@ -67,35 +68,46 @@ type File struct {
 // CompleteFileTx stores the file of a pending attachment, in the caller's
 // transaction. If the attachment was deleted meanwhile, so is the file.
 func (s *Service) CompleteFileTx(ctx context.Context, tx *db.Tx, attachmentID string, f File) error {
-	done, err := s.endFetch(ctx, tx, `UPDATE attachments SET pending = FALSE, blob_key = $2, size = $3, content_type = $4,
+	organizationID, done, err := s.endFetch(ctx, tx, `UPDATE attachments SET pending = FALSE, blob_key = $2, size = $3, content_type = $4,
 			name = CASE WHEN $5 = '' THEN name ELSE $5 END
 		WHERE id = $1 AND pending RETURNING organization_id, ticket_id`,
 		attachmentID, f.Key, f.Size, line(f.ContentType, 255), line(f.Name, 255))
-	if err != nil || done {
+	if err != nil {
 		return err
 	}
-	return s.deleteUnusedBlobs(ctx, tx, []string{f.Key})
+	if !done {
+		return s.deleteUnusedBlobs(ctx, tx, []string{f.Key})
+	}
+	counts, err := s.quotas.Counts(ctx, tx, organizationID, quota.Storage)
+	if err != nil || !counts {
+		return err
+	}
+	s.quotas.AddStorageTx(ctx, tx, organizationID, f.Size, quota.Counted)
+	if _, err := tx.Exec(ctx, "UPDATE attachments SET counted = TRUE WHERE id = $1", attachmentID); err != nil {
+		return fmt.Errorf("count attachment: %w", err)
+	}
+	return nil
 }
 
 // FailFileTx records why the file of a pending attachment could not be fetched, in
 // words for an agent, in the caller's transaction.
 func (s *Service) FailFileTx(ctx context.Context, tx *db.Tx, attachmentID, why string) error {
-	_, err := s.endFetch(ctx, tx, "UPDATE attachments SET pending = FALSE, error = $2 WHERE id = $1 AND pending RETURNING organization_id, ticket_id",
+	_, _, err := s.endFetch(ctx, tx, "UPDATE attachments SET pending = FALSE, error = $2 WHERE id = $1 AND pending RETURNING organization_id, ticket_id",
 		attachmentID, line(why, 500))
 	return err
 }
 
-// endFetch ends the pending state of an attachment, and reports whether it was
-// pending.
-func (s *Service) endFetch(ctx context.Context, tx *db.Tx, query string, args ...any) (bool, error) {
-	var organizationID, ticketID string
-	err := tx.QueryRow(ctx, query, args...).Scan(&organizationID, &ticketID)
+// endFetch ends the pending state of an attachment. It returns its organization, and
+// whether it was pending.
+func (s *Service) endFetch(ctx context.Context, tx *db.Tx, query string, args ...any) (organizationID string, pending bool, err error) {
+	var ticketID string
+	err = tx.QueryRow(ctx, query, args...).Scan(&organizationID, &ticketID)
 	if errors.Is(err, db.ErrNoRows) {
-		return false, nil
+		return "", false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("complete attachment: %w", err)
+		return "", false, fmt.Errorf("complete attachment: %w", err)
 	}
 	s.notifyChanged(tx, organizationID, ticketID)
-	return true, nil
+	return organizationID, true, nil
 }

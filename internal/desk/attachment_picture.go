@@ -2,10 +2,12 @@ package desk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 )
 
 // Picture is a remote picture in a message's HTML that a member has loaded. The
@@ -42,16 +44,34 @@ func (s *Service) ClaimPictureTx(ctx context.Context, tx *db.Tx, messageID, dige
 	return n > 0, nil
 }
 
-// CompletePictureTx records the result of a claim, in the caller's transaction. If
-// the message was deleted meanwhile, so is the file.
-func (s *Service) CompletePictureTx(ctx context.Context, tx *db.Tx, messageID, digest string, p Picture) error {
-	n, err := tx.Exec(ctx, "UPDATE letter_pictures SET blob_key = $3, size = $4, content_type = $5, error = $6 WHERE message_id = $1 AND digest = $2",
-		messageID, digest, db.Text(p.BlobKey), p.Size, db.Text(p.ContentType), db.Text(line(p.Error, 500)))
+// CompletePictureTx records the result of a claim of a picture of m, in the caller's
+// transaction. If the message was deleted meanwhile, so is the file.
+func (s *Service) CompletePictureTx(ctx context.Context, tx *db.Tx, m *Message, digest string, p Picture) error {
+	organizationID := ""
+	if p.BlobKey != "" {
+		err := tx.QueryRow(ctx, "SELECT organization_id FROM tickets WHERE id = $1", m.TicketID).Scan(&organizationID)
+		if err != nil && !errors.Is(err, db.ErrNoRows) { // the message may have left a deleted ticket
+			return fmt.Errorf("find the organization of a picture: %w", err)
+		}
+	}
+	counts, err := s.quotas.Counts(ctx, tx, organizationID, quota.Storage)
+	if err != nil {
+		return err
+	}
+	// A repeated claim may have completed it.
+	n, err := tx.Exec(ctx, `UPDATE letter_pictures SET blob_key = $3, size = $4, content_type = $5, error = $6, counted = $7
+		WHERE message_id = $1 AND digest = $2 AND blob_key IS NULL AND error IS NULL`,
+		m.ID, digest, db.Text(p.BlobKey), p.Size, db.Text(p.ContentType), db.Text(line(p.Error, 500)), counts)
 	if err != nil {
 		return fmt.Errorf("record picture: %w", err)
 	}
-	if n == 0 && p.BlobKey != "" {
+	switch {
+	case p.BlobKey == "":
+		return nil
+	case n == 0:
 		return s.deleteUnusedBlobs(ctx, tx, []string{p.BlobKey})
+	case counts:
+		s.quotas.AddStorageTx(ctx, tx, organizationID, p.Size, quota.Counted)
 	}
 	return nil
 }

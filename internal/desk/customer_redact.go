@@ -262,7 +262,7 @@ func (s *Service) clearMessages(ctx context.Context, tx *db.Tx, t *Ticket, ids [
 			return fmt.Errorf("change delivery state: %w", err)
 		}
 	}
-	if err := s.deleteFiles(ctx, tx, ids, t.ID); err != nil {
+	if err := s.deleteFiles(ctx, tx, t, ids); err != nil {
 		return err
 	}
 	for _, change := range []struct {

@@ -136,7 +136,7 @@ func TestRedact(t *testing.T) {
 	one := f.intake(first)
 	waits := f.reply(one.TicketID, "Dear "+word)
 	if err := f.db.Write(t.Context(), func(tx *db.Tx) error {
-		says, err := f.desk.Compose(t.Context(), desk.Draft{Text: word + " is a good customer"})
+		says, err := f.desk.Compose(t.Context(), orgA, desk.Draft{Text: word + " is a good customer"})
 		if err == nil {
 			_, err = f.desk.AddNoteTx(t.Context(), tx, orgA, one.TicketID, desk.Actor{Name: "Grace"}, says)
 		}

@@ -119,6 +119,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 
@@ -159,7 +160,7 @@ const ConnectionNeeded = "connection_needed"
 // organization does not have, or that is of another channel.
 const ConnectionUnfit = "connection_unfit"
 
-// Config has the parts of a [Service]. The last seven are optional.
+// Config has the parts of a [Service]. The last eight are optional.
 type Config struct {
 	DB        *db.DB
 	Queue     *queue.Queue
@@ -182,8 +183,9 @@ type Config struct {
 	// Changed is called after the commit of a change without an event: a note, an
 	// annotation, a delivery state. It must not block. May be nil.
 	Changed func(organizationID, ticketID string)
-	Audit   *audit.Log   // nil records nothing
-	Logger  *slog.Logger // nil discards
+	Quotas  *quota.Service // nil: no limits
+	Audit   *audit.Log     // nil records nothing
+	Logger  *slog.Logger   // nil discards
 }
 
 // Service is the helpdesk. It is safe for concurrent use.
@@ -201,6 +203,7 @@ type Service struct {
 	closeAfter  time.Duration
 	onChanged   func(organizationID, ticketID string) // may be nil
 	box         *seal.Box
+	quotas      *quota.Service
 	audit       *audit.Log
 	policies    *cache.Cache[string, *SLAPolicy] // by version
 	budget      budget
@@ -216,7 +219,7 @@ func Open(c Config) *Service {
 		directory: c.Directory, addresses: c.Addresses,
 		baseURL: strings.TrimRight(c.BaseURL, "/"), copyMAC: c.CopyMAC, closeAfter: c.CloseAfter,
 		indexNeeded: make(chan struct{}, 1), policies: cache.New[string, *SLAPolicy](maxPolicies, 0),
-		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChanged: c.Changed, audit: c.Audit,
+		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChanged: c.Changed, quotas: c.Quotas, audit: c.Audit,
 	}
 	s.budget = defaultBudget(s.db.Postgres())
 	if s.log = c.Logger; s.log == nil {

@@ -67,7 +67,7 @@ func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *InboundEvent, a *
 	}
 	if d.Deleted {
 		m.clearContent()
-		if err := s.deleteFiles(ctx, tx, []string{m.ID}, t.ID); err != nil {
+		if err := s.deleteFiles(ctx, tx, &t, []string{m.ID}); err != nil {
 			return Result{}, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 )
 
 // InboundEvent is a parsed event to process.
@@ -110,6 +111,7 @@ type unsavedMessage struct {
 	optOut       bool             // the customer opts out
 	optIn        bool             // the customer opts in again
 	chosen       chosenRecipients // of a reply by mail
+	quota        quota.Mode       // enforced if it is written here
 }
 
 // threadRef is the ticket and conversation of a message.
@@ -319,7 +321,12 @@ func (s *Service) writeMessage(ctx context.Context, tx *db.Tx, in *InboundEvent,
 	if fresh, err := s.insertMessage(ctx, tx, &e.Message); err != nil || !fresh {
 		return false, err
 	}
-	if err := insertAttachments(ctx, tx, in.OrganizationID, &e.Message); err != nil {
+	if e.Kind == KindReply {
+		if err := s.quotas.AddMessageTx(ctx, tx, in.OrganizationID, e.quota); err != nil {
+			return false, err
+		}
+	}
+	if err := s.insertAttachments(ctx, tx, in.OrganizationID, &e.Message, e.quota); err != nil {
 		return false, err
 	}
 	if err := s.enqueueFetches(ctx, tx, in.OrganizationID, e.Attachments, in.FetchJobs); err != nil {

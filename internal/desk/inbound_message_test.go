@@ -190,7 +190,7 @@ func (s *messageRecorder) PrepareSend(_ context.Context, _ db.Querier, _, connec
 
 func (f *fixture) reply(ticketID, body string) desk.Message {
 	f.Helper()
-	says, err := f.desk.Compose(f.Context(), desk.Draft{Text: body})
+	says, err := f.desk.Compose(f.Context(), orgA, desk.Draft{Text: body})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -13,6 +13,11 @@ var FileColumns = []db.FileColumn{
 	{Table: "letter_pictures", Key: "blob_key", Size: "size"},
 }
 
+// CountedFiles is the query of the files that the use of an organization includes, for
+// package quota.
+const CountedFiles = `SELECT organization_id, size FROM attachments WHERE counted
+	UNION ALL SELECT t.organization_id, p.size FROM letter_pictures p JOIN messages m ON m.id = p.message_id JOIN tickets t ON t.id = m.ticket_id WHERE p.counted`
+
 // Invariants returns the rules of stored tickets. Tickets older than eventsSince may have lost
 // their events to retention.
 func Invariants(postgres bool, eventsSince time.Time) []db.Invariant {

@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 )
 
 // ThreadingRule is the reason for a message's ticket.
@@ -276,7 +277,8 @@ func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
 
 // AddNoteTx writes a note on a ticket, or on a merged ticket's survivor, in the
 // caller's transaction, and deletes the member's draft of a note. It emits no
-// event. Errors: NotFound; Invalid if the note is empty.
+// event. Errors: NotFound; Invalid if the note is empty. The quota of storage
+// refuses its files as the transaction ends.
 func (s *Service) AddNoteTx(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Content) (Message, error) {
 	if w.Empty() {
 		var v problem.Validation
@@ -299,7 +301,7 @@ func (s *Service) AddNoteTx(ctx context.Context, tx *db.Tx, organizationID, tick
 		return Message{}, err
 	}
 	s.notifyChanged(tx, organizationID, t.ID)
-	return m, insertAttachments(ctx, tx, organizationID, &m)
+	return m, s.insertAttachments(ctx, tx, organizationID, &m, quota.Enforced)
 }
 
 // notifyChanged calls Config.Changed after the commit of a change without an event.

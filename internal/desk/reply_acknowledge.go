@@ -11,6 +11,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 )
 
 // Limits that keep two mail programs from answering each other for ever
@@ -47,6 +48,7 @@ func (s *Service) AcknowledgeTx(ctx context.Context, tx *db.Tx, organizationID s
 	e := s.newOutboundMessage(newID(), tx.Now, &t, &c, &Content{text: clean(text)})
 	e.Author = event.Author{Type: AuthorSystem}
 	e.Details.Automatic = true
+	e.quota = quota.Counted // its transaction receives the customer's message
 	to, err := s.addressMail(ctx, tx, &t, &c, e.Details, chosenRecipients{})
 	if err != nil {
 		return false, err

@@ -27,6 +27,7 @@ func (a Actor) author() event.Author {
 
 // Draft is the raw input of a message.
 type Draft struct {
+	Note        bool
 	Text        string // empty: derived from HTML
 	HTML        string // empty: Text only; need not be sanitized
 	Attachments []channel.Attachment
@@ -52,8 +53,8 @@ func (w *Content) Empty() bool { return w.text == "" && len(w.attachments) == 0 
 
 // Compose validates a draft, sanitizes its HTML, derives the text if there is only
 // HTML, and stores the files. It is idempotent. Errors: Invalid, with paths such as
-// text, html, attachments.N.name.
-func (s *Service) Compose(ctx context.Context, d Draft) (Content, error) {
+// text, html, attachments.N.name; those of [quota.Service.Check].
+func (s *Service) Compose(ctx context.Context, organizationID string, d Draft) (Content, error) {
 	var v problem.Validation
 	v.Length("text", d.Text, 0, maxText)
 	v.Length("html", d.HTML, 0, maxHTML)
@@ -78,6 +79,9 @@ func (s *Service) Compose(ctx context.Context, d Draft) (Content, error) {
 			w.text = safehtml.Text(w.html, 4*maxText)
 		}
 	}
+	if err := s.checkQuotas(ctx, organizationID, &w, d.Note); err != nil {
+		return Content{}, err
+	}
 	for i, a := range d.Attachments {
 		ref, err := s.blob.Put(ctx, bytes.NewReader(a.Data))
 		if err != nil {
@@ -86,6 +90,18 @@ func (s *Service) Compose(ctx context.Context, d Draft) (Content, error) {
 		w.files = append(w.files, ref)
 	}
 	return w, nil
+}
+
+// checkQuotas refuses a message that exceeds a quota, before its files are stored.
+func (s *Service) checkQuotas(ctx context.Context, organizationID string, w *Content, note bool) error {
+	if w.Empty() {
+		return nil
+	}
+	var size int64
+	for _, a := range w.attachments {
+		size += int64(len(a.Data))
+	}
+	return s.quotas.Check(ctx, organizationID, size, note)
 }
 
 // setContent sets the text, HTML and attachments of m, which has its ticket and id

@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 )
 
 // Reply is an agent's message to a customer.
@@ -41,7 +42,7 @@ type Reply struct {
 // member's draft of a reply is deleted. Errors: NotFound; Invalid; TooLarge;
 // Conflict crossed_reply, see [CrossedReply]; Conflict invalid_transition if the
 // customer has opted out; Precondition, with the reason, if no conversation can
-// send.
+// send. A quota refuses it as the transaction ends.
 func (s *Service) ReplyTx(ctx context.Context, tx *db.Tx, organizationID, ticketID string, r Reply) (Message, error) {
 	if r.Content.Empty() {
 		var v problem.Validation
@@ -141,12 +142,12 @@ func replyCandidates(ctx context.Context, q db.Querier, t *Ticket, conversationI
 }
 
 // newOutboundMessage returns an outbound message in a conversation, without its
-// author.
+// author. Quotas are enforced for it.
 func (s *Service) newOutboundMessage(id string, now time.Time, t *Ticket, c *Conversation, w *Content) *unsavedMessage {
 	e := &unsavedMessage{Message: Message{
 		ID: id, TicketID: t.ID, ConversationID: c.ID, Direction: DirectionOutbound, Channel: c.Channel, Kind: KindReply,
 		PlacedBy: RuleWritten, CreatedAt: now,
-	}}
+	}, quota: quota.Enforced}
 	s.setContent(&e.Message, w)
 	e.customer = customerRef{Customer: t.Customer}
 	return e

@@ -560,6 +560,9 @@ func (s *Service) deleteRows(ctx context.Context, tx *db.Tx, t *Ticket) error {
 	if err := s.deleteQueuedMessages(ctx, tx, t.ID); err != nil {
 		return err
 	}
+	if err := s.deleteTicketFiles(ctx, tx, t); err != nil {
+		return err
+	}
 	for _, statement := range []string{
 		// Delete keys of threads; keep identities of customers.
 		`DELETE FROM contact_points WHERE customer_id IS NULL
@@ -567,8 +570,6 @@ func (s *Service) deleteRows(ctx context.Context, tx *db.Tx, t *Ticket) error {
 		`UPDATE contact_points SET ticket_id = NULL, conversation_id = NULL
 			WHERE conversation_id IN (SELECT id FROM conversations WHERE ticket_id = $1)`,
 		"DELETE FROM message_ids WHERE ticket_id = $1",
-		"DELETE FROM attachments WHERE ticket_id = $1",
-		"DELETE FROM letter_pictures WHERE message_id IN (SELECT id FROM messages WHERE ticket_id = $1)",
 		"DELETE FROM ticket_reads WHERE ticket_id = $1",
 		"DELETE FROM ticket_drafts WHERE ticket_id = $1",
 		"DELETE FROM participants WHERE ticket_id = $1",

@@ -258,7 +258,7 @@ func TestNote(t *testing.T) {
 	}
 	_, err = f.note(orgA, r.TicketID, grace, desk.Draft{})
 	refused(t, "nothing said", err, problem.Invalid, "required", "text")
-	_, err = f.desk.Compose(t.Context(), desk.Draft{
+	_, err = f.desk.Compose(t.Context(), orgA, desk.Draft{
 		Text: strings.Repeat("x", 100_001), HTML: "\x00", Attachments: make([]channel.Attachment, 51),
 	})
 	refused(t, "too long", err, problem.Invalid, "too_long", "text")

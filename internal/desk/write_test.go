@@ -30,7 +30,7 @@ func (f *fixture) tryDelete(org, ticketID string) error {
 
 func (f *fixture) compose(d desk.Draft) desk.Content {
 	f.Helper()
-	w, err := f.desk.Compose(f.Context(), d)
+	w, err := f.desk.Compose(f.Context(), orgA, d)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func (f *fixture) compose(d desk.Draft) desk.Content {
 }
 
 func (f *fixture) note(org, ticketID string, by desk.Actor, d desk.Draft) (desk.Message, error) {
-	w, err := f.desk.Compose(f.Context(), d)
+	w, err := f.desk.Compose(f.Context(), org, d)
 	if err != nil {
 		return desk.Message{}, err
 	}

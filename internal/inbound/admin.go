@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 )
 
 // Filter selects events. Zero fields do not filter.
@@ -318,6 +319,9 @@ func (s *Service) move(ctx context.Context, tx *db.Tx, e *StoredEvent, connectio
 	if n == 0 {
 		return errChanged()
 	}
+	if err := s.countBody(ctx, tx, &now); err != nil {
+		return err
+	}
 	if err := s.recordTx(ctx, tx, AuditRouted, &now, map[string]any{"connection": connectionID}); err != nil {
 		return err
 	}
@@ -448,16 +452,14 @@ func (s *Service) Purge(ctx context.Context, before time.Time) (int, error) {
 func (s *Service) deleteBatch(ctx context.Context, before time.Time) (n int, bodies []string, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		bodies = nil
-		keys, err := db.All(ctx, tx, func(row db.Row) (key string, err error) {
-			err = row.Scan(db.IntoText(&key))
-			return key, err
-		}, `DELETE FROM inbound_events WHERE id IN (
+		list, err := db.All(ctx, tx, scanBody, `DELETE FROM inbound_events WHERE id IN (
 			SELECT id FROM inbound_events WHERE id < $1 AND state <> 'accepted' ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
-			RETURNING body_key`, minID(before), purgeBatch)
-		n = len(keys)
-		for _, key := range keys {
-			if key != "" {
-				bodies = append(bodies, key)
+			RETURNING body_key, `+countedBody, minID(before), purgeBatch)
+		n = len(list)
+		for _, b := range list {
+			s.quotas.AddStorageTx(ctx, tx, b.organizationID, -b.counted, quota.Counted)
+			if b.key != "" {
+				bodies = append(bodies, b.key)
 			}
 		}
 		return err

@@ -35,6 +35,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fairqueue"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -123,7 +124,8 @@ type Config struct {
 	Mailer   mail.Enqueuer
 	// Admins finds the admins to notify of their organization's dead events. May be nil.
 	Admins mail.Admins
-	Audit  *audit.Log // nil records nothing
+	Quotas *quota.Service // nil: no limits
+	Audit  *audit.Log     // nil records nothing
 	Logger *slog.Logger
 }
 
@@ -154,6 +156,7 @@ type Service struct {
 	operator              mail.Address
 	mailer                mail.Enqueuer
 	admins                mail.Admins
+	quotas                *quota.Service
 	audit                 *audit.Log
 	unrouted              unroutedCounts
 	log                   *slog.Logger
@@ -184,7 +187,7 @@ func Open(c Config) *Service {
 		db: c.DB, queue: c.Queue, blob: c.Blob, connections: c.Connections, desk: c.Desk,
 		billing: c.Billing, calls: c.Calls, shops: c.Shops, connectionEvents: c.ConnectionEvents,
 		adapters: c.Adapters, byName: make(map[string]channel.Adapter), secrets: c.Secrets, verifyTokens: c.VerifyTokens, deploymentCredentials: c.Credentials, baseURL: c.BaseURL,
-		defaultOrganization: c.DefaultOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, txt: c.TXT, media: c.Media, api: c.API, operator: c.Operator, mailer: c.Mailer, admins: c.Admins, audit: c.Audit, log: c.Logger,
+		defaultOrganization: c.DefaultOrganization, formerOwner: c.FormerOwner, onProcessed: c.Processed, txt: c.TXT, media: c.Media, api: c.API, operator: c.Operator, mailer: c.Mailer, admins: c.Admins, quotas: c.Quotas, audit: c.Audit, log: c.Logger,
 		secretEncodings: make(map[string][]string),
 		counts:          make(map[string]*channelCounts),
 		receiving:       bodypool.New(maxReceiving, maxPerClient),

@@ -33,6 +33,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
+	"github.com/kickstand-dev/kickstand/internal/quota/quotatest"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 )
 
@@ -73,6 +75,7 @@ type house struct {
 	dispatcher  desk.Dispatcher                // default: sends nothing
 	media       http.RoundTripper              // default: unreachable
 	store       func(blob.Store) blob.Store    // wraps the blob store
+	limits      quota.Limits                   // of all organizations; default: none
 	txt         func(context.Context, []string) map[string][]string
 }
 
@@ -137,14 +140,15 @@ func startOn(t testing.TB, d *db.DB, change ...func(*house)) *house {
 		}
 	})
 	h.connections = connection.Open(d, seal.New(h.key), h.adapters)
+	quotas := quotatest.Open(d, h.queue, h.limits)
 	h.desk = desk.Open(desk.Config{
 		DB: d, Queue: h.queue, Events: events, Blob: store, Directory: nobody{}, Addresses: h.connections, BaseURL: baseURL,
-		Dispatcher: h.dispatcher,
+		Dispatcher: h.dispatcher, Quotas: quotas,
 	})
 	h.Service = inbound.Open(inbound.Config{
 		DB: d, Queue: h.queue, Blob: store, Connections: h.connections, Desk: h.desk,
 		Billing: h.billing, Calls: h.calls, Shops: h.shops, ConnectionEvents: h.news, Adapters: h.adapters,
-		Secrets: h.secrets, VerifyTokens: h.tokens, Credentials: h.credentials, BaseURL: baseURL, Operator: h.operator, Mailer: &h.mailed, Admins: boss{}, Media: h.media, API: h.api, TXT: h.txt, Logger: log,
+		Secrets: h.secrets, VerifyTokens: h.tokens, Credentials: h.credentials, BaseURL: baseURL, Operator: h.operator, Mailer: &h.mailed, Admins: boss{}, Quotas: quotas, Media: h.media, API: h.api, TXT: h.txt, Logger: log,
 		Audit: audit.Open(audit.Config{DB: d, Box: seal.New(h.key), Ledger: "helpdesk", Logger: log}),
 		DefaultOrganization: func(context.Context, db.Querier) (string, bool, error) {
 			if id := h.fallback.Load(); id != nil {

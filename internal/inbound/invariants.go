@@ -9,6 +9,10 @@ import (
 // FileColumns are the columns with bodies of requests.
 var FileColumns = []db.FileColumn{{Table: "inbound_events", Key: "body_key", Size: fmt.Sprintf("body_size + %d", bodyHeader)}}
 
+// CountedFiles is the query of the bodies that the use of an organization includes, for
+// package quota.
+const CountedFiles = "SELECT organization_id, body_size AS size FROM inbound_events WHERE counted"
+
 // Invariants returns the rules of stored requests.
 func Invariants() []db.Invariant {
 	return []db.Invariant{

@@ -176,6 +176,9 @@ func (s *Service) clearContent(ctx context.Context, e *StoredEvent) error {
 		if err := s.queue.DeleteTx(ctx, tx, e.ID); err != nil {
 			return err
 		}
+		if err := s.uncountBody(ctx, tx, e.ID); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, `UPDATE inbound_events SET external_key = '', sender = '', url = '', headers = '', body = NULL, body_key = NULL, body_size = 0,
 			state = $2, result = $3, error = NULL, processed_at = coalesce(processed_at, $4) WHERE id = $1`,
 			e.ID, string(Processed), db.JSON(redactedResult{"forgotten"}), tx.Now.UnixMicro())

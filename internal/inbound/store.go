@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/connection"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 )
 
 // store stores the parts of a verified request and enqueues them, in one transaction. The
@@ -317,15 +318,24 @@ func (s *Service) autoReplyText(ctx context.Context, a channel.Adapter, req *cha
 // insert stores an event and enqueues it if accepted. It reports whether the event is new; a
 // repeated one changes nothing.
 func (s *Service) insert(ctx context.Context, tx *db.Tx, e *StoredEvent) (bool, error) {
+	counted, err := s.countsBody(ctx, tx, e)
+	if err != nil {
+		return false, err
+	}
 	n, err := tx.Exec(ctx, `INSERT INTO inbound_events
 		(id, fingerprint, organization_id, connection_id, channel, external_key, kind, sender, address, verified_by, state,
-		error, received_at, body_size, body_key, url, headers, body)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+		error, received_at, body_size, body_key, url, headers, body, counted)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 		ON CONFLICT (fingerprint) DO NOTHING`,
 		e.ID, e.prepared.fingerprint, db.Text(e.OrganizationID), e.ConnectionID, e.Channel, e.Key, e.Kind, e.Sender, e.Address, e.VerifiedBy, string(e.State),
-		db.Text(e.Error), e.ReceivedAt.UnixMicro(), e.Size, db.Text(e.bodyKey), e.URL, e.prepared.header, e.Body)
-	if err == nil && n > 0 && e.State == Unrouted {
-		tx.AfterCommit(func() { s.logUnrouted(context.WithoutCancel(ctx), e) })
+		db.Text(e.Error), e.ReceivedAt.UnixMicro(), e.Size, db.Text(e.bodyKey), e.URL, e.prepared.header, e.Body, counted)
+	if err == nil && n > 0 {
+		if counted {
+			s.quotas.AddStorageTx(ctx, tx, e.OrganizationID, e.Size, quota.Counted)
+		}
+		if e.State == Unrouted {
+			tx.AfterCommit(func() { s.logUnrouted(context.WithoutCancel(ctx), e) })
+		}
 	}
 	if err != nil || n == 0 || e.State != Accepted {
 		return n > 0, err

@@ -17,7 +17,7 @@ import (
 // create creates a ticket with a text as Grace.
 func (r *rig) create(text string, n desk.NewTicket) (desk.Ticket, error) {
 	r.Helper()
-	says, err := r.desk.Compose(r.Context(), desk.Draft{Text: text})
+	says, err := r.desk.Compose(r.Context(), "", desk.Draft{Text: text})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func TestReplyOptions(t *testing.T) {
 	if replyOptions := r.replyOptions(bare.ID); len(replyOptions) != 1 || replyOptions[0].ConversationID != "" || replyOptions[0].Channel != desk.ChannelAPI {
 		t.Errorf("nothing was said: got %+v, want a conversation that the first reply creates", replyOptions)
 	}
-	says, err := r.desk.Compose(t.Context(), desk.Draft{Text: "Hello?"})
+	says, err := r.desk.Compose(t.Context(), "", desk.Draft{Text: "Hello?"})
 	if err != nil {
 		t.Fatal(err)
 	}

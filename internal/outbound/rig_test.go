@@ -255,7 +255,7 @@ func (r *rig) reply(ticketID, text string, change ...func(*desk.Reply)) desk.Mes
 }
 
 func (r *rig) tryReply(ticketID, text string, change ...func(*desk.Reply)) (desk.Message, error) {
-	says, err := r.desk.Compose(r.Context(), desk.Draft{Text: text})
+	says, err := r.desk.Compose(r.Context(), "", desk.Draft{Text: text})
 	if err != nil {
 		return desk.Message{}, err
 	}

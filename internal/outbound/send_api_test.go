@@ -238,7 +238,7 @@ func TestFilesByLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(loft)
 		r := rigOn(t, dbtest.NewSQLite(t), func(r *rig) { r.http, r.more = l, []channel.Adapter{pigeon{}} })
-		says, err := r.desk.Compose(t.Context(), desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "a.png", ContentType: "image/png", Data: []byte("a picture")}}})
+		says, err := r.desk.Compose(t.Context(), "", desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "a.png", ContentType: "image/png", Data: []byte("a picture")}}})
 		if err != nil {
 			t.Fatal(err)
 		}

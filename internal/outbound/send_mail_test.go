@@ -119,7 +119,7 @@ func TestHeaders(t *testing.T) {
 			r.connect("email-raw", "sales@a.example")
 			c := r.connect("email-raw", ourMail, func(n *connection.New) { n.Name = "Acme help" })
 			in := r.mails(c, tt.mail)
-			says, err := r.desk.Compose(t.Context(), tt.reply)
+			says, err := r.desk.Compose(t.Context(), "", tt.reply)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -388,7 +388,7 @@ func TestTooLarge(t *testing.T) {
 		bytes int
 		want  problem.Kind
 	}{{18 << 20, 0}, {19 << 20, problem.TooLarge}} {
-		says, err := r.desk.Compose(t.Context(), desk.Draft{Text: "See the file.", Attachments: []channel.Attachment{{Name: "a.bin", Data: make([]byte, tt.bytes)}}})
+		says, err := r.desk.Compose(t.Context(), "", desk.Draft{Text: "See the file.", Attachments: []channel.Attachment{{Name: "a.bin", Data: make([]byte, tt.bytes)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -492,7 +492,7 @@ func TestBigMailsOfADeadServer(t *testing.T) {
 		})
 		dead := r.connect("email-raw", "dead@a.example", func(n *connection.New) { n.Credentials = map[string]string{"smtp_url": "smtp://mail.a.example"} })
 		alive := r.connect("email-raw", ourMail)
-		says, err := r.desk.Compose(t.Context(), desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "a.bin", Data: make([]byte, 15<<20)}}})
+		says, err := r.desk.Compose(t.Context(), "", desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "a.bin", Data: make([]byte, 15<<20)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -505,7 +505,7 @@ func TestBigMailsOfADeadServer(t *testing.T) {
 		synctest.Wait()
 		ticket := r.mails(alive, question).TicketID
 		plain := r.reply(ticket, "Under the mat.")
-		photo, err := r.desk.Compose(t.Context(), desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "a.bin", Data: make([]byte, 5<<20)}}})
+		photo, err := r.desk.Compose(t.Context(), "", desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "a.bin", Data: make([]byte, 5<<20)}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -466,7 +466,7 @@ func TestRefusedReplies(t *testing.T) {
 			return err
 		}, problem.Invalid, "must have at most 1600 characters on this channel"},
 		{"a file", func() error {
-			says, err := r.desk.Compose(t.Context(), desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "a.png", Data: []byte("x")}}})
+			says, err := r.desk.Compose(t.Context(), "", desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "a.png", Data: []byte("x")}}})
 			if err != nil {
 				return err
 			}

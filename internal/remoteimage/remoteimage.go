@@ -103,7 +103,7 @@ func (s *Service) Open(ctx context.Context, m *desk.Message, id, signature strin
 	if at < 0 {
 		return desk.Picture{}, nil, missing
 	}
-	p, err := s.load(ctx, m.ID, id, addresses[at])
+	p, err := s.load(ctx, m, id, addresses[at])
 	if err != nil {
 		return p, nil, err
 	}
@@ -118,13 +118,13 @@ func (s *Service) Open(ctx context.Context, m *desk.Message, id, signature strin
 }
 
 // load returns a picture, fetched for the first of simultaneous requests.
-func (s *Service) load(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
-	if p, err := s.stored(ctx, messageID, id); err != nil || p != (desk.Picture{}) {
+func (s *Service) load(ctx context.Context, m *desk.Message, id, address string) (desk.Picture, error) {
+	if p, err := s.stored(ctx, m.ID, id); err != nil || p != (desk.Picture{}) {
 		return p, err
 	}
 	// The request may end: other requests wait for the same fetch.
 	work := context.WithoutCancel(ctx)
-	done := s.flights.DoChan(messageID+" "+id, func() (any, error) { return s.loadOnce(work, messageID, id, address) })
+	done := s.flights.DoChan(m.ID+" "+id, func() (any, error) { return s.loadOnce(work, m, id, address) })
 	select {
 	case r := <-done:
 		p, _ := r.Val.(desk.Picture)
@@ -147,14 +147,14 @@ func (s *Service) stored(ctx context.Context, messageID, id string) (desk.Pictur
 }
 
 // loadOnce fetches a picture, or waits for the process that does.
-func (s *Service) loadOnce(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
+func (s *Service) loadOnce(ctx context.Context, m *desk.Message, id, address string) (desk.Picture, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*maxTime)
 	defer cancel()
 	for ctx.Err() == nil {
-		p, claimed, err := s.claim(ctx, messageID, id)
+		p, claimed, err := s.claim(ctx, m.ID, id)
 		switch {
 		case claimed:
-			return s.fetchClaimed(ctx, messageID, id, address)
+			return s.fetchClaimed(ctx, m, id, address)
 		case err != nil && ctx.Err() == nil, p != (desk.Picture{}):
 			return p, err
 		}
@@ -177,22 +177,22 @@ func (s *Service) claim(ctx context.Context, messageID, id string) (p desk.Pictu
 }
 
 // fetchClaimed fetches a claimed picture and records the result.
-func (s *Service) fetchClaimed(ctx context.Context, messageID, id, address string) (desk.Picture, error) {
+func (s *Service) fetchClaimed(ctx context.Context, m *desk.Message, id, address string) (desk.Picture, error) {
 	p, err := s.fetch(ctx, address)
 	ctx = context.WithoutCancel(ctx) // record a late result too
 	if err == nil {
-		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.CompletePictureTx(ctx, tx, messageID, id, p) })
+		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.CompletePictureTx(ctx, tx, m, id, p) })
 	}
 	refused, theirs := errors.AsType[*refusal](err)
 	if theirs && refused.final {
 		p = desk.Picture{Error: refused.why}
-		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.CompletePictureTx(ctx, tx, messageID, id, p) })
+		return p, s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.CompletePictureTx(ctx, tx, m, id, p) })
 	}
-	if released := s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.ReleasePictureTx(ctx, tx, messageID, id) }); released != nil {
-		s.c.Logger.WarnContext(ctx, "a picture's claim is not released; it ends by itself", "message", messageID, "error", released)
+	if released := s.c.DB.Write(ctx, func(tx *db.Tx) error { return s.c.Desk.ReleasePictureTx(ctx, tx, m.ID, id) }); released != nil {
+		s.c.Logger.WarnContext(ctx, "a picture's claim is not released; it ends by itself", "message", m.ID, "error", released)
 	}
 	if theirs {
-		s.c.Logger.InfoContext(ctx, "a picture of a mail was not loaded", "message", messageID, "why", refused.why)
+		s.c.Logger.InfoContext(ctx, "a picture of a mail was not loaded", "message", m.ID, "why", refused.why)
 		return desk.Picture{}, nil
 	}
 	return desk.Picture{}, err

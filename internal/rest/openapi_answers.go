@@ -43,6 +43,9 @@ type problemDetail struct {
 // problemDetails are the members that problems may have besides those of every problem.
 var problemDetails = []problemDetail{
 	{[]string{"permission_denied"}, schema.Member{Name: "required", Type: schema.Text(), Doc: "The permission that is missing.", Example: "tickets.create"}},
+	{[]string{"quota_exceeded", "daily_quota_exceeded"}, schema.Member{Name: "quota", Type: schema.Enum("storage", "messages", "webhooks"), Doc: "The quota that is used up.", Example: "storage"}},
+	{[]string{"quota_exceeded", "daily_quota_exceeded"}, schema.Member{Name: "limit", Type: schema.Integer(), Doc: "Its limit: bytes, messages a day, or webhooks.", Example: 1000000000}},
+	{[]string{"quota_exceeded", "daily_quota_exceeded"}, schema.Member{Name: "used", Type: schema.Integer(), Doc: "What is used of it.", Example: 998000000}},
 	{[]string{"rate_limited"}, schema.Member{Name: "policy", Type: schema.Enum("key", "address"), Doc: "The limit that was reached.", Example: "key"}},
 	{[]string{"already_exists"}, schema.Member{Name: "member", Type: schema.Text(), Doc: "The member that must be unique.", Example: "external_id"}},
 	{[]string{"already_exists"}, schema.Member{Name: "ticket_id", Type: schema.ID(), Doc: "The ticket that exists."}},

@@ -43,6 +43,7 @@ var errorCodes = map[string]errorCode{
 
 	"permission_denied":        {403, "The API key may not do this", "The field required names the missing permission. Permissions are edited in the dashboard."},
 	"subaccount_out_of_scope":  {403, "The subaccount is outside of the API key's scope", "A key covers only the subaccounts in its scope, and a request only the one that it names."},
+	"quota_exceeded":           {403, "A quota is used up", "The field quota names it: storage or webhooks, with its limit and use. Delete what is not needed, or ask for a higher limit. A retry is refused as well."},
 	"ip_not_allowed":           {403, "The API key does not work from this address", "The key has a list of allowed addresses, and the request came from another."},
 	"not_found":                {404, "There is no such record", "It does not exist, was deleted, or belongs to another organization."},
 	"route_not_found":          {404, "There is no such path", "Compare the path with the OpenAPI document."},
@@ -72,6 +73,7 @@ var errorCodes = map[string]errorCode{
 	"validation_failed":        {422, "The request body is not valid", "errors lists each invalid field by a JSON pointer, with a code and the expected value."},
 	"idempotency_key_reused":   {422, "The Idempotency-Key was used for another request", "Within 24 hours a key identifies one request: method, path, query and body. Use a new key."},
 	"rate_limited":             {429, "Too many requests", "Wait for the seconds in Retry-After. The field policy tells whether the limit is the key's or that of failed authentications of the address."},
+	"daily_quota_exceeded":     {429, "The messages of today are used up", "The organization has received and sent all messages that it may have a day. Retry-After has the seconds until the next day (UTC) begins. Messages from customers are received all the same."},
 	"internal_error":           {500, "Something went wrong on our side", "It is logged under the request id. A retry with the same Idempotency-Key is safe."},
 	"unavailable":              {503, "The service cannot answer now", "Wait for the seconds in Retry-After, then send the same request again."},
 }
@@ -297,6 +299,8 @@ func (a *API) logRefusal(r *Request, code string) {
 	switch code {
 	case "api_key_revoked", "api_key_expired", "ip_not_allowed":
 		return // logged by package apikey, with the key
+	case "quota_exceeded":
+		return // no refusal of the key
 	}
 	audit.LogSecurityEvent(audit.WithSource(r.http.Context(), r.source()), a.log, "request.refused",
 		slog.String("code", code), slog.String("method", r.http.Method), slog.String("path", schema.Clip(r.http.URL.Path)))

@@ -363,7 +363,7 @@ func (w *world) reply() {
 	w.texts++
 	text := fmt.Sprintf("reply %d", w.texts)
 	w.spawn(func() {
-		content, err := n.desk.Compose(n.ctx, desk.Draft{Text: text})
+		content, err := n.desk.Compose(n.ctx, "", desk.Draft{Text: text})
 		if err != nil {
 			return
 		}

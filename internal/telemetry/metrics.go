@@ -44,6 +44,7 @@ type Metrics struct {
 	database  *prometheus.HistogramVec
 	blobs     *prometheus.HistogramVec
 	logLines  *prometheus.CounterVec
+	quotas    *prometheus.CounterVec
 }
 
 // NewMetrics returns the instruments of a program of a version.
@@ -74,6 +75,7 @@ func NewMetrics(version string) *Metrics {
 		m.blobs.WithLabelValues(operation, "error")
 	}
 	m.logLines = counter("log_lines_total", "Logged warnings and errors.", "level")
+	m.quotas = counter("quotas_total", "Quotas of organizations by outcome: reached (an organization has used it up), refused (what a member or an API key creates).", "quota", "outcome")
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kickstand_build_info", Help: "1, with the version of the program."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(m.inFlight, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -116,6 +118,16 @@ func (m *Metrics) Job(kind, outcome string, took time.Duration) {
 
 // Reply counts an attempt to send a reply.
 func (m *Metrics) Reply(channel, outcome string) { m.replies.WithLabelValues(channel, outcome).Inc() }
+
+// AddQuota makes the series of a quota begin at 0.
+func (m *Metrics) AddQuota(quota string) {
+	for _, outcome := range []string{"reached", "refused"} {
+		m.quotas.WithLabelValues(quota, outcome)
+	}
+}
+
+// Quota counts the outcome of a quota of an organization.
+func (m *Metrics) Quota(quota, outcome string) { m.quotas.WithLabelValues(quota, outcome).Inc() }
 
 // Commit returns a function that counts the commits of a database and the changes in each.
 func (m *Metrics) Commit(database string) func(changes int, took time.Duration) {

@@ -41,7 +41,7 @@ func shareFile(t *testing.T, d *db.DB) (*web.Site, *url.URL) {
 	s := desk.Open(desk.Config{
 		DB: d, Queue: queue.Open(d, queue.Config{}), Events: new(event.Log), Blob: files, Box: seal.New(seal.NewKey()), Dispatcher: o, BaseURL: baseURL,
 	})
-	says, err := s.Compose(t.Context(), desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "ä.html", ContentType: "text/html", Data: []byte("<b>x</b>")}}})
+	says, err := s.Compose(t.Context(), "", desk.Draft{Text: "See!", Attachments: []channel.Attachment{{Name: "ä.html", ContentType: "text/html", Data: []byte("<b>x</b>")}}})
 	if err != nil {
 		t.Fatal(err)
 	}

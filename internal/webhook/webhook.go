@@ -45,6 +45,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 
@@ -160,6 +161,7 @@ type Config struct {
 	RetryTimeScale float64
 	// BaseURL is the URL of the dashboard, for links in mails.
 	BaseURL string
+	Quotas  *quota.Service // nil: no limits but MaxPerOrganization
 	// PerLane bounds the claimed deliveries of one webhook over all processes; 0 means 64.
 	// Concurrency bounds those of this process, for each job kind; 0 means 16384. A hanging
 	// receiver occupies only a few, so thousands may hang.
@@ -186,6 +188,7 @@ type Service struct {
 	scale        float64
 	baseURL      string
 	onChange     func(organizationID, webhookID string)
+	quotas       *quota.Service
 	audit        *audit.Log
 	stream       auditStream
 	log          *slog.Logger
@@ -203,7 +206,7 @@ func Open(c Config) *Service {
 	s := &Service{
 		db: c.DB, queue: c.Queue, box: c.Box, admins: c.Admins, mailer: c.Mailer,
 		transport: c.Transport, allowPrivate: c.AllowPrivate, scale: c.RetryTimeScale,
-		baseURL: strings.TrimSuffix(c.BaseURL, "/"), onChange: c.Changed, audit: c.Audit, log: c.Logger,
+		baseURL: strings.TrimSuffix(c.BaseURL, "/"), onChange: c.Changed, quotas: c.Quotas, audit: c.Audit, log: c.Logger,
 		cache: cache.New[string, *cachedWebhook](maxCached, cacheTTL), bodies: cache.NewSized[bodyKey](bodyBudget, func(b []byte) int { return len(b) }),
 	}
 	s.stream = auditStream{logs: c.AuditLogs, wake: make(chan struct{}, 1)}
@@ -259,6 +262,14 @@ func (s *Service) List(ctx context.Context, organizationID string) ([]Webhook, e
 	return list, nil
 }
 
+// Total returns the number of an organization's webhooks.
+func Total(ctx context.Context, q db.Querier, organizationID string) (n int64, err error) {
+	if err := q.QueryRow(ctx, "SELECT count(*) FROM webhooks WHERE organization_id = $1", organizationID).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count webhooks: %w", err)
+	}
+	return n, nil
+}
+
 // Find returns a webhook of an organization, or [problem.NotFound].
 func (s *Service) Find(ctx context.Context, organizationID, id string) (Webhook, error) {
 	return find(ctx, s.db, organizationID, id)
@@ -307,7 +318,8 @@ func find(ctx context.Context, q db.Querier, organizationID, id string) (Webhook
 
 func errNotFound() error { return problem.New(problem.NotFound, "there is no such webhook") }
 
-// Create adds a webhook. Beyond [MaxPerOrganization] it fails with [problem.Precondition].
+// Create adds a webhook. Beyond [MaxPerOrganization] or the organization's quota it fails with
+// [problem.Precondition].
 func (s *Service) Create(ctx context.Context, organizationID string, n New) (w Webhook, err error) {
 	err = s.db.Write(ctx, func(tx *db.Tx) error {
 		w, err = s.CreateTx(ctx, tx, organizationID, n)
@@ -363,12 +375,15 @@ func (s *Service) create(ctx context.Context, tx *db.Tx, organizationID string, 
 	if err := tx.Lock(ctx, "webhooks/"+organizationID); err != nil {
 		return Webhook{}, err
 	}
-	var count int
-	if err := tx.QueryRow(ctx, "SELECT count(*) FROM webhooks WHERE organization_id = $1", organizationID).Scan(&count); err != nil {
+	count, err := Total(ctx, tx, organizationID)
+	if err != nil {
 		return Webhook{}, err
 	}
 	if count >= MaxPerOrganization {
 		return Webhook{}, problem.New(problem.Precondition, "an organization has at most %d webhooks; delete one first", MaxPerOrganization)
+	}
+	if err := s.quotas.CheckWebhooks(ctx, tx, organizationID, count+1); err != nil {
+		return Webhook{}, err
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO webhooks (id, organization_id, url, events, state, payload_form, retry_schedule, ordered, secret, created_at, updated_at, created_by)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11)`,

@@ -18,6 +18,7 @@ final class ProblemCode
     public const CROSSED_REPLY = 'crossed_reply';
     public const CUSTOMER_BLOCKED = 'customer_blocked';
     public const CUSTOMER_HAS_OPEN_RIDE = 'customer_has_open_ride';
+    public const DAILY_QUOTA_EXCEEDED = 'daily_quota_exceeded';
     public const IDEMPOTENCY_IN_PROGRESS = 'idempotency_in_progress';
     public const IDEMPOTENCY_KEY_REUSED = 'idempotency_key_reused';
     public const INTERNAL_ERROR = 'internal_error';
@@ -38,6 +39,7 @@ final class ProblemCode
     public const PERMISSION_DENIED = 'permission_denied';
     public const PRECONDITION_FAILED = 'precondition_failed';
     public const PRICING_CHANGED = 'pricing_changed';
+    public const QUOTA_EXCEEDED = 'quota_exceeded';
     public const RANGE_TOO_LARGE = 'range_too_large';
     public const RATE_LIMITED = 'rate_limited';
     public const RIDE_END_NOT_ALLOWED = 'ride_end_not_allowed';

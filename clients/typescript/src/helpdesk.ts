@@ -3026,7 +3026,7 @@ export class HelpdeskApiKey {
   }
 }
 
-/** The client of the helpdesk's API, version 2026-11-23. It can make several calls at once. */
+/** The client of the helpdesk's API, version 2026-11-26. It can make several calls at once. */
 export class Helpdesk {
   readonly tickets: HelpdeskTickets;
   readonly messages: HelpdeskMessages;

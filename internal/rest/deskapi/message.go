@@ -14,6 +14,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -228,7 +229,7 @@ func (a *API) messageRoutes() []rest.Route {
 		Doc: "A reply is sent by the channel of its conversation. The answer does not wait for that; read the message again to see its delivery.\n\n" +
 			"In a merged ticket it is written in the ticket that survived.",
 		Needs: needs("messages", apikey.Create), Input: messageRecord, Output: messageRecord, MaxBody: maxMessage,
-		Codes: []string{"invalid_transition", desk.CodeCrossedReply}, Handle: a.createMessage,
+		Codes: []string{"invalid_transition", desk.CodeCrossedReply, quota.CodeExceeded, quota.CodeDailyExceeded}, Handle: a.createMessage,
 	}, {
 		Method: "GET", Path: "/tickets/{id}/messages/{message_id}", ID: "getMessage", Tag: "Messages", Summary: "Read a message",
 		Needs: needs("messages", apikey.Read), Expand: withTicket, Output: messageRecord, Handle: a.getMessage,
@@ -424,7 +425,8 @@ func (a *API) createMessage(ctx context.Context, r *rest.Request) (rest.Response
 	if err != nil {
 		return rest.Response{}, err
 	}
-	says, err := a.Desk.Compose(ctx, d)
+	d.Note = in.Kind == desk.KindNote
+	says, err := a.Desk.Compose(ctx, r.Key.OrganizationID, d)
 	if err != nil {
 		return rest.Response{}, err
 	}

@@ -31,6 +31,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/netguard"
 	"github.com/kickstand-dev/kickstand/internal/outbound"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
+	"github.com/kickstand-dev/kickstand/internal/quota/quotatest"
 	"github.com/kickstand-dev/kickstand/internal/ratelimit"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
@@ -63,8 +65,9 @@ type rig struct {
 	routes      []rest.Route
 	api         *rest.API
 
-	log  *event.Log
-	mail mail.TrackedSender // mail server; set before open
+	log    *event.Log
+	mail   mail.TrackedSender // mail server; set before open
+	limits quota.Limits       // of all organizations; set before open
 
 	sent    []string // challenges, "address: text"
 	records []string // DNS answers for every name
@@ -161,13 +164,14 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 		HTTP: netguard.NewTransport(netguard.Guard{AllowPrivate: true}), BaseURL: origin, Logger: log,
 		OrganizationName: func(context.Context, string) (string, error) { return "Acme Wheels", nil },
 	})
+	quotas := quotatest.Open(d, r.queue, r.limits)
 	r.desk = desk.Open(desk.Config{
 		DB: d, Queue: r.queue, Events: events, Blob: files, Directory: r.accounts, Addresses: r.connections, BaseURL: origin,
-		Dispatcher: sender, CopyMAC: sender.VerifyCopyHeader, Audit: r.audit,
+		Dispatcher: sender, CopyMAC: sender.VerifyCopyHeader, Quotas: quotas, Audit: r.audit,
 	})
 	sender.RegisterWorkers(r.queue, r.desk)
 	r.webhooks = webhook.Open(webhook.Config{
-		DB: d, Queue: r.queue, Events: events, Box: box, AllowPrivate: true, Admins: noMail{}, Mailer: noMail{}, BaseURL: origin, Audit: r.audit, Logger: log,
+		DB: d, Queue: r.queue, Events: events, Box: box, AllowPrivate: true, Admins: noMail{}, Mailer: noMail{}, BaseURL: origin, Quotas: quotas, Audit: r.audit, Logger: log,
 	})
 	r.inbound = inbound.Open(inbound.Config{
 		DB: d, Queue: r.queue, Blob: files, Connections: r.connections, Desk: r.desk, Adapters: adapters, BaseURL: origin,

@@ -13,6 +13,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/optional"
 	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -189,7 +190,7 @@ func (a *API) ticketRoutes() []rest.Route {
 		Doc: "For an existing customer by customer_id, or for one found by e-mail address or phone number, created if there is none. " +
 			"The text becomes the customer's first message; without it the ticket starts empty. On the channels email and sms the text is your message to the customer.\n\n" +
 			"It emits ticket.created, and the events of a new customer and of a first message.",
-		Needs: needs("tickets", apikey.Create), Input: ticketRecord, Output: ticketRecord, Codes: []string{"already_exists", "invalid_transition"}, Handle: a.createTicket,
+		Needs: needs("tickets", apikey.Create), Input: ticketRecord, Output: ticketRecord, Codes: []string{"already_exists", "invalid_transition", quota.CodeDailyExceeded}, Handle: a.createTicket,
 	}, {
 		Method: "GET", Path: "/tickets/{id}", ID: "getTicket", Tag: "Tickets", Summary: "Read a ticket",
 		Needs: needs("tickets", apikey.Read), Expand: withCustomer, Output: ticketRecord, Handle: a.getTicket,
@@ -407,7 +408,7 @@ func (a *API) createTicket(ctx context.Context, r *rest.Request) (rest.Response,
 	}
 	if in.Text.Value != "" || in.HTML.Value != "" {
 		var err error
-		if n.Content, err = a.Desk.Compose(ctx, desk.Draft{Text: in.Text.Value, HTML: in.HTML.Value}); err != nil {
+		if n.Content, err = a.Desk.Compose(ctx, r.Key.OrganizationID, desk.Draft{Text: in.Text.Value, HTML: in.HTML.Value}); err != nil {
 			return rest.Response{}, err
 		}
 	}

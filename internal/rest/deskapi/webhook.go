@@ -8,6 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/optional"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/schema"
 	"github.com/kickstand-dev/kickstand/internal/rfc3339"
@@ -145,7 +146,7 @@ func (a *API) webhookRoutes() []rest.Route {
 	}, {
 		Method: "POST", Path: "/webhooks", ID: "createWebhook", Tag: "Webhooks", Summary: "Create a webhook",
 		Needs: needs("webhooks", apikey.Create), Input: webhookRecord, Output: webhookRecord,
-		Codes: []string{"invalid_transition"}, Handle: a.createWebhook,
+		Codes: []string{"invalid_transition", quota.CodeExceeded}, Handle: a.createWebhook,
 	}, {
 		Method: "GET", Path: "/webhooks/{id}", ID: "getWebhook", Tag: "Webhooks", Summary: "Get a webhook",
 		Needs: needs("webhooks", apikey.Read), Output: webhookRecord, Handle: a.getWebhook,

@@ -11,6 +11,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
+	"github.com/kickstand-dev/kickstand/internal/quota/quotatest"
 	"github.com/kickstand-dev/kickstand/internal/web/inbox"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
 )
@@ -44,14 +46,21 @@ func newHarness(t testing.TB, change ...func(*inbox.Config)) *harness {
 
 func newHarnessWith(t testing.TB, d desk.Dispatcher, change ...func(*inbox.Config)) *harness {
 	t.Helper()
+	return newLimitedHarness(t, d, nil, change...)
+}
+
+// newLimitedHarness is newHarnessWith quotas.
+func newLimitedHarness(t testing.TB, d desk.Dispatcher, limits quota.Limits, change ...func(*inbox.Config)) *harness {
+	t.Helper()
 	h := &harness{Harness: webtest.NewHarness(t), t: t}
 	files, err := blob.OpenDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { files.Close() })
+	jobs := queue.Open(h.DB, queue.Config{Poll: time.Hour})
 	h.desk = desk.Open(desk.Config{
-		DB: h.DB, Queue: queue.Open(h.DB, queue.Config{Poll: time.Hour}), Events: new(event.Log), Blob: files,
+		DB: h.DB, Queue: jobs, Quotas: quotatest.Open(h.DB, jobs, limits), Events: new(event.Log), Blob: files,
 		Directory: h.Accounts, Addresses: noAddresses{}, Dispatcher: d, BaseURL: webtest.BaseURL, Logger: h.Log,
 	})
 	c := inbox.Config{DB: h.DB, Accounts: h.Accounts, Desk: h.desk, Live: h.Live}

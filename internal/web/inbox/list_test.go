@@ -288,7 +288,7 @@ func TestPreviewRows(t *testing.T) {
 	}
 	write := func(fn func(tx *db.Tx, w desk.Content) error, d desk.Draft) {
 		t.Helper()
-		w, err := h.desk.Compose(t.Context(), d)
+		w, err := h.desk.Compose(t.Context(), "", d)
 		if err != nil {
 			t.Fatal(err)
 		}

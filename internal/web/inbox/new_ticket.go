@@ -161,7 +161,7 @@ func (p *pages) submitNewTicket(w http.ResponseWriter, r *web.Request) error {
 }
 
 func (p *pages) createTicket(r *web.Request, form url.Values, c *desk.Customer) (desk.Ticket, error) {
-	says, err := p.Desk.Compose(r.Context(), desk.Draft{Text: strings.ReplaceAll(form.Get("text"), "\r\n", "\n")})
+	says, err := p.Desk.Compose(r.Context(), r.OrganizationID, desk.Draft{Text: strings.ReplaceAll(form.Get("text"), "\r\n", "\n")})
 	if err != nil {
 		return desk.Ticket{}, err
 	}
@@ -200,7 +200,9 @@ func refused(fields web.Fields, err error) bool {
 		return true
 	}
 	shown := *pr
-	shown.Issues = nil
+	if shown.Issues = nil; shown.Kind == problem.RateLimited { // a quota
+		shown.Kind = problem.Precondition
+	}
 	for _, i := range pr.Issues {
 		for name := i.Path; ; {
 			if fields.Field(name) != nil {

@@ -349,15 +349,15 @@ func newTargetRow(r *web.Request, s *desk.SLA) targetRow {
 	return l
 }
 
-// submitError returns err as a problem if it is about the input, which is then rendered
-// again.
+// submitError returns err as a problem if it is about the input or a quota: the input is then
+// rendered again.
 func submitError(err error) (*problem.Error, bool) {
 	e, ok := errors.AsType[*problem.Error](err)
 	if !ok {
 		return nil, false
 	}
 	switch e.Kind {
-	case problem.Invalid, problem.Conflict, problem.Precondition, problem.TooLarge:
+	case problem.Invalid, problem.Conflict, problem.Precondition, problem.TooLarge, problem.RateLimited:
 		return e, true
 	}
 	return nil, false

@@ -269,12 +269,12 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Upload) (web.Notice, error) {
 	d := desk.Draft{Text: s.reply}
 	if s.kind == desk.KindNote {
-		d.Text = s.note
+		d.Text, d.Note = s.note, true
 	}
 	for _, f := range form.Files {
 		d.Attachments = append(d.Attachments, channel.Attachment{Name: f.Name, ContentType: f.ContentType, Data: f.Data})
 	}
-	content, err := p.Desk.Compose(r.Context(), d)
+	content, err := p.Desk.Compose(r.Context(), r.OrganizationID, d)
 	if err != nil {
 		return web.Notice{}, err
 	}

@@ -844,7 +844,7 @@ func TestPendingFiles(t *testing.T) {
 		if err := h.desk.FailFileTx(t.Context(), tx, files[1].ID, "the provider answered 404 Not Found"); err != nil {
 			return err
 		}
-		says, err := h.desk.Compose(t.Context(), desk.Draft{Attachments: []channel.Attachment{{Name: "x", Data: []byte("PNG")}}})
+		says, err := h.desk.Compose(t.Context(), "", desk.Draft{Attachments: []channel.Attachment{{Name: "x", Data: []byte("PNG")}}})
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,7 @@ import "github.com/kickstand-dev/kickstand/internal/audit"
 var groupTexts = [][2]string{
 	{"sign_in", "Sign-ins"}, {"sign_out", "Sign-outs"}, {"session", "Sessions"}, {"password", "Passwords"}, {"second_factor", "Second factors"},
 	{"passkey", "Passkeys"}, {"totp", "Authenticator apps"}, {"user", "Users"}, {"member", "Members"}, {"invitation", "Invitations"},
-	{"organization", "Organization"}, {"api_key", "API keys"}, {"webhook", "Webhooks"}, {"channel", "Channels"}, {"inbound_event", "Inbound events"},
+	{"organization", "Organization"}, {"quota", "Quotas"}, {"api_key", "API keys"}, {"webhook", "Webhooks"}, {"channel", "Channels"}, {"inbound_event", "Inbound events"},
 	{"sla_policy", "Service levels"}, {"ticket", "Tickets"}, {"customer", "Customers"}, {"privacy_request", "Privacy requests"},
 	{"records", "Exports and imports"}, {"tool", "MCP clients"}, {"settings", "Fleet settings"}, {"subaccount", "Subaccounts"}, {"pricing", "Pricing"}, {"zone", "Zones"},
 	{"vehicle", "Vehicles"}, {"ride", "Rides"}, {"fleet", "Fleet"}, {"sandbox", "Sandbox"}, {"audit", "Audit log"},
@@ -26,6 +26,7 @@ var actions = [][2]string{
 	{"member.joined", "Member joined"}, {"member.role_changed", "Role changed"}, {"member.removed", "Member removed"}, {"members.exported", "Members exported"},
 	{"invitation.created", "Invitation sent"}, {"invitation.revoked", "Invitation revoked"},
 	{"organization.created", "Organization created"}, {"organization.updated", "Organization changed"}, {"organization.plan_changed", "Plan changed"}, {"organization.default_set", "Default organization set"},
+	{"quota.updated", "Quotas changed by the operator"}, {"quota.reached", "Quota used up"}, {"quota.recounted", "Storage counted anew"},
 	{"api_key.created", "API key created"}, {"api_key.updated", "API key changed"}, {"api_key.rotated", "API key rotated"}, {"api_key.revoked", "API key revoked"},
 	{"api_key.expired", "API key expired"}, {"api_key.deleted", "API key deleted"}, {"api_key.refused", "API key refused"},
 	{"webhook.created", "Webhook created"}, {"webhook.updated", "Webhook changed"}, {"webhook.deleted", "Webhook deleted"}, {"webhook.failed", "Webhook disabled after failures"},

@@ -24,6 +24,7 @@ type organization struct {
 
 	HasProvider bool
 	SignIn      string // the provider policy, as a sentence
+	Usage       usage
 }
 
 // signInText describes a provider policy.
@@ -48,7 +49,11 @@ func (p *pages) organization(w http.ResponseWriter, r *web.Request) error {
 
 func (p *pages) showOrganization(w http.ResponseWriter, r *web.Request, fs web.Fields, status int) error {
 	o := r.Organization
-	pg := page(r, organizationPath, "Organization", organization{o, web.PlanName(o.Plan), r.Time(o.CreatedAt), r.Admin(), p.Accounts.HasProvider(), signInText(o.ProviderOnly)})
+	used, err := p.usage(r)
+	if err != nil {
+		return err
+	}
+	pg := page(r, organizationPath, "Organization", organization{o, web.PlanName(o.Plan), r.Time(o.CreatedAt), r.Admin(), p.Accounts.HasProvider(), signInText(o.ProviderOnly), used})
 	pg.Fields, pg.Status = fs, status
 	return p.Render(w, r, "organization", pg)
 }
@@ -86,6 +91,7 @@ type plan struct {
 	Subscribed    bool // at the payment provider
 	Sells         bool // there is a plan to change to
 	Built         bool // built-in checkout: no payment
+	Usage         usage
 }
 
 type planRow struct {
@@ -105,8 +111,12 @@ func (p *pages) showPlan(w http.ResponseWriter, r *web.Request, wrong string, st
 	if err != nil {
 		return err
 	}
+	used, err := p.usage(r)
+	if err != nil {
+		return err
+	}
 	body := plan{
-		State: state, Name: web.PlanName(state.Plan), Limit: web.Number(billing.KeyPlan(state.Plan).Limit(r.Organization.FleetRateLimit)), Until: r.Time(state.PeriodEnd),
+		State: state, Usage: used, Name: web.PlanName(state.Plan), Limit: web.Number(billing.KeyPlan(state.Plan).Limit(r.Organization.FleetRateLimit)), Until: r.Time(state.PeriodEnd),
 		Subscribed: state.SubscriptionID != "", Built: p.Billing.HasDevCheckout(),
 	}
 	if state.PendingPlan != "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/billing"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/quota"
 	"github.com/kickstand-dev/kickstand/internal/web"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
@@ -31,6 +32,7 @@ type Config struct {
 	DB       *db.DB
 	Keys     *apikey.Service
 	Webhooks *webhook.Service
+	Quotas   *quota.Service
 	Logs     []*audit.Log // all logs
 	// Exports are the URLs from which keys can export the audit log.
 	Exports []string

@@ -16,6 +16,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
+	"github.com/kickstand-dev/kickstand/internal/quota/quotatest"
 	"github.com/kickstand-dev/kickstand/internal/seal"
 	"github.com/kickstand-dev/kickstand/internal/web/settings"
 	"github.com/kickstand-dev/kickstand/internal/web/webtest"
@@ -50,8 +52,9 @@ func newHarness(t *testing.T, change ...func(*account.Config)) *harness {
 	})
 	h.hooks = webhook.Open(webhook.Config{DB: h.DB, Queue: jobs, Events: events, Box: seal.New(seal.NewKey()), Mailer: h.Harness, BaseURL: webtest.BaseURL, Logger: h.Log})
 	h.fleetLog = audittest.Fleet(h.fleet, true)
+	h.quotas = quotatest.Open(h.DB, jobs, nil)
 	settings.Register(h.Site, settings.Config{
-		Accounts: h.Accounts, Factors: h.Factors, Billing: h.Billing, Desk: h.desk, DB: h.DB, Keys: h.keys, Webhooks: h.hooks, Logs: []*audit.Log{h.Audit, h.fleetLog},
+		Accounts: h.Accounts, Factors: h.Factors, Billing: h.Billing, Desk: h.desk, DB: h.DB, Keys: h.keys, Webhooks: h.hooks, Quotas: h.quotas, Logs: []*audit.Log{h.Audit, h.fleetLog},
 		Exports: []string{webtest.BaseURL + "/api/v1/settings/audit-log"},
 	})
 	return h
@@ -62,6 +65,7 @@ type harness struct {
 	desk     *desk.Service
 	keys     *apikey.Service
 	hooks    *webhook.Service
+	quotas   *quota.Service
 	fleet    *db.DB
 	fleetLog *audit.Log
 }

@@ -15,6 +15,7 @@ ProblemCode = Literal[
     "crossed_reply",
     "customer_blocked",
     "customer_has_open_ride",
+    "daily_quota_exceeded",
     "idempotency_in_progress",
     "idempotency_key_reused",
     "internal_error",
@@ -35,6 +36,7 @@ ProblemCode = Literal[
     "permission_denied",
     "precondition_failed",
     "pricing_changed",
+    "quota_exceeded",
     "range_too_large",
     "rate_limited",
     "ride_end_not_allowed",
@@ -59,6 +61,7 @@ CLOCK_BACKWARDS: Final = "clock_backwards"
 CROSSED_REPLY: Final = "crossed_reply"
 CUSTOMER_BLOCKED: Final = "customer_blocked"
 CUSTOMER_HAS_OPEN_RIDE: Final = "customer_has_open_ride"
+DAILY_QUOTA_EXCEEDED: Final = "daily_quota_exceeded"
 IDEMPOTENCY_IN_PROGRESS: Final = "idempotency_in_progress"
 IDEMPOTENCY_KEY_REUSED: Final = "idempotency_key_reused"
 INTERNAL_ERROR: Final = "internal_error"
@@ -79,6 +82,7 @@ OUT_OF_ZONE_FEE_REQUIRED: Final = "out_of_zone_fee_required"
 PERMISSION_DENIED: Final = "permission_denied"
 PRECONDITION_FAILED: Final = "precondition_failed"
 PRICING_CHANGED: Final = "pricing_changed"
+QUOTA_EXCEEDED: Final = "quota_exceeded"
 RANGE_TOO_LARGE: Final = "range_too_large"
 RATE_LIMITED: Final = "rate_limited"
 RIDE_END_NOT_ALLOWED: Final = "ride_end_not_allowed"

@@ -24,7 +24,7 @@ __all__ = ["Helpdesk"]
 
 
 class Helpdesk(Client):
-    """Client of the Kickstand Helpdesk API, version 2026-11-23.
+    """Client of the Kickstand Helpdesk API, version 2026-11-26.
 
     See Client for the arguments.
     """
