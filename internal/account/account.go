@@ -17,6 +17,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -95,8 +96,8 @@ type Config struct {
 
 	Audit *audit.Log // nil: no audit log
 
-	// Hashers is the number of passwords hashed at the same time. Each takes 19 MiB, and
-	// as much again until garbage collection. 0 means one per processor, at most 4.
+	// Hashers is the number of passwords hashed at the same time. 0 means one per processor, at
+	// most 4, and as many as a quarter of the process's memory limit allows.
 	Hashers int
 
 	Logger *slog.Logger // nil: no log
@@ -194,7 +195,7 @@ func New(c Config) (*Service, error) {
 		s.refreshLife = 30 * 24 * time.Hour
 	}
 	if c.Hashers == 0 {
-		c.Hashers = min(runtime.GOMAXPROCS(0), 4)
+		c.Hashers = defaultHashers(runtime.GOMAXPROCS(0), debug.SetMemoryLimit(-1))
 	}
 	s.hashers = newHashers(c.Hashers)
 	if s.log == nil {

@@ -23,7 +23,7 @@ const (
 	maxWaitingPerSuspect = 20
 	// suspectShare is the reciprocal of the share of one processor that all suspects have
 	// together: a tenth. Two concurrent hashes slow each other down, since each fills its
-	// 19 MiB several times.
+	// 9 MiB several times.
 	suspectShare  = 10
 	queueFullWait = 5 * time.Second // Retry-After of a party at its limit
 )
@@ -42,6 +42,16 @@ func newHashers(n int) *hashers {
 		suspects: fairqueue.New(fairqueue.Config{Capacity: 1, PerKey: maxWaitingPerSuspect, Waiting: maxWaiting}),
 		failures: ratelimit.New(suspectLimit, signInWindow),
 	}
+}
+
+// hasherMemory is what a hash takes in bytes, with the memory of earlier ones that the garbage
+// collector has not freed yet.
+const hasherMemory = 3 * 9 << 20
+
+// defaultHashers returns the number of concurrent hashes for processors and a memory limit in
+// bytes.
+func defaultHashers(processors int, limit int64) int {
+	return int(max(1, min(int64(processors), 4, limit/4/hasherMemory)))
 }
 
 // acquire waits for a slot on behalf of a party. Parties take turns; suspects, which have

@@ -3,6 +3,7 @@ package account
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,22 @@ func waitForSlot(ctx context.Context, h *hashers, party string) *waitingTurn {
 	go func() { w.release, w.err = h.acquire(ctx, party) }()
 	synctest.Wait()
 	return w
+}
+
+func TestDefaultHashers(t *testing.T) {
+	for _, tt := range []struct {
+		processors int
+		limit      int64 // MiB
+		want       int
+	}{
+		{1, 4096, 1}, {2, 4096, 2}, {16, 4096, 4}, // by processors
+		{16, 64, 1}, {16, 230, 2}, {16, 400, 3}, // by memory
+		{16, math.MaxInt64 >> 20, 4}, // no limit
+	} {
+		if got := defaultHashers(tt.processors, tt.limit<<20); got != tt.want {
+			t.Errorf("defaultHashers(%d, %d MiB) = %d, want %d", tt.processors, tt.limit, got, tt.want)
+		}
+	}
 }
 
 // TestSuspectsShareLittle: parties with failed sign-ins hash one at a time, for a tenth
