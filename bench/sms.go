@@ -19,8 +19,6 @@ import (
 	"strings"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver of the ceilings
-
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 

@@ -23,7 +23,7 @@ const (
 	maxWaitingPerSuspect = 20
 	// suspectShare is the reciprocal of the share of one processor that all suspects have
 	// together: a tenth. Two concurrent hashes slow each other down, since each fills its
-	// 9 MiB several times.
+	// 19 MiB several times.
 	suspectShare  = 10
 	queueFullWait = 5 * time.Second // Retry-After of a party at its limit
 )
@@ -46,7 +46,7 @@ func newHashers(n int) *hashers {
 
 // hasherMemory is what a hash takes in bytes, with the memory of earlier ones that the garbage
 // collector has not freed yet.
-const hasherMemory = 3 * 9 << 20
+const hasherMemory = 3 * 19 << 20
 
 // defaultHashers returns the number of concurrent hashes for processors and a memory limit in
 // bytes.

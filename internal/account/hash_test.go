@@ -33,7 +33,7 @@ func TestDefaultHashers(t *testing.T) {
 		want       int
 	}{
 		{1, 4096, 1}, {2, 4096, 2}, {16, 4096, 4}, // by processors
-		{16, 64, 1}, {16, 230, 2}, {16, 400, 3}, // by memory
+		{16, 64, 1}, {16, 400, 1}, {16, 500, 2}, // by memory
 		{16, math.MaxInt64 >> 20, 4}, // no limit
 	} {
 		if got := defaultHashers(tt.processors, tt.limit<<20); got != tt.want {

@@ -234,7 +234,7 @@ func FuzzToken(f *testing.F) {
 
 // FuzzParseHash: a parsed hash encodes to the same text.
 func FuzzParseHash(f *testing.F) {
-	f.Add("$argon2id$v=19$m=9216,t=5,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
+	f.Add("$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
 	f.Add("$argon2id$v=19$m=8,t=1,p=255$$AAAAAAAAAAAAAAAAAAAAAA")
 	f.Add("$argon2i$v=19$m=8,t=1,p=1$AA$AAAAAAAAAAAAAAAAAAAAAA")
 	f.Fuzz(func(t *testing.T, s string) {

@@ -122,7 +122,7 @@ type customerPart struct {
 // customer's own messages anywhere, and the notes on the customer's ticket.
 func (s *Service) loadCustomerPart(ctx context.Context, q db.Querier, t *Ticket, customerID string) (customerPart, error) {
 	p := customerPart{conversations: []Conversation{}, messages: []Message{}}
-	all, err := db.All(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 ORDER BY c.id", t.ID)
+	all, err := db.All(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 ORDER BY c.created_at, c.id", t.ID)
 	if err != nil {
 		return p, fmt.Errorf("load conversations: %w", err)
 	}
@@ -138,7 +138,7 @@ func (s *Service) loadCustomerPart(ctx context.Context, q db.Querier, t *Ticket,
 	if err != nil {
 		return p, fmt.Errorf("find notes: %w", err)
 	}
-	messages, err := db.All(ctx, q, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 ORDER BY id", t.ID)
+	messages, err := db.All(ctx, q, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 ORDER BY "+threadOrder, t.ID)
 	if err != nil {
 		return p, fmt.Errorf("load messages: %w", err)
 	}

@@ -198,16 +198,10 @@ func (s *Service) startTicket(ctx context.Context, tx *db.Tx, in *InboundEvent, 
 	return r, nil
 }
 
-// appendMessage writes a public message into a ticket. A customer's message reopens it.
+// appendMessage writes a public message into a ticket, which is locked. A customer's message
+// reopens it.
 func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *InboundEvent, p *threadRef, e *unsavedMessage) (Result, error) {
 	t := &p.ticket
-	if e.Details.SentElsewhere { // a reply that may cross another one, see checkCrossing
-		newest, err := newestMessage(ctx, tx, t.ID)
-		if err != nil {
-			return Result{}, err
-		}
-		e.ID = newIDAfter(newest)
-	}
 	fresh, err := s.writeMessage(ctx, tx, in, p, e)
 	if err != nil {
 		return Result{}, err

@@ -131,13 +131,13 @@ func (s *Service) findDuplicate(ctx context.Context, tx *db.Tx, in *InboundEvent
 	}
 	k := messageRef{ticketID: p.ticket.ID, conversationID: p.conversationID, outbound: true}
 	err := tx.QueryRow(ctx, `SELECT m.id FROM outbox o JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
-		WHERE o.ticket_id = $1 AND o.conversation_id = $2 AND o.handed_at IS NOT NULL AND m.body = $3 ORDER BY m.id LIMIT 1`,
+		WHERE o.ticket_id = $1 AND o.conversation_id = $2 AND o.handed_at IS NOT NULL AND m.body = $3 ORDER BY m.seq, m.id LIMIT 1`,
 		k.ticketID, k.conversationID, e.Text).Scan(&k.messageID)
 	if errors.Is(err, db.ErrNoRows) && in.Channel == channelVoice {
 		// Replies to calls are text messages, in a thread of their own.
 		err = tx.QueryRow(ctx, `SELECT m.id, o.ticket_id, o.conversation_id FROM outbox o
 			JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id
-			WHERE o.connection_id = $1 AND o.recipient = $2 AND o.handed_at IS NOT NULL AND m.body = $3 ORDER BY m.id LIMIT 1`,
+			WHERE o.connection_id = $1 AND o.recipient = $2 AND o.handed_at IS NOT NULL AND m.body = $3 ORDER BY m.seq, m.id LIMIT 1`,
 			in.ConnectionID, in.Event.Message.To[0].Phone, e.Text).Scan(&k.messageID, &k.ticketID, &k.conversationID)
 	}
 	if errors.Is(err, db.ErrNoRows) {

@@ -142,7 +142,7 @@ func (s *Service) applyThreadReceipt(ctx context.Context, tx *db.Tx, in *Inbound
 	}, `SELECT m.id, m.delivery_state FROM messages m LEFT JOIN outbox o ON o.message_id = m.id
 		WHERE m.ticket_id = $1 AND m.conversation_id = $2 AND m.direction = $3 AND m.delivery_state IS NOT NULL
 			AND (o.message_id IS NULL AND coalesce(m.sent_at, m.created_at) <= $4 OR o.handed_at <= $4)
-		ORDER BY m.id`, p.ticket.ID, p.conversationID, DirectionOutbound, until.UnixMicro())
+		ORDER BY m.seq, m.id`, p.ticket.ID, p.conversationID, DirectionOutbound, until.UnixMicro())
 	if err != nil {
 		return Result{}, fmt.Errorf("find sent messages: %w", err)
 	}

@@ -172,7 +172,7 @@ func callDestination(ctx context.Context, tx *db.Tx, in *InboundEvent, ticketID 
 		return threadRef{}, err
 	}
 	p := threadRef{ticket: t}
-	err = tx.QueryRow(ctx, "SELECT id, customer_id FROM conversations WHERE ticket_id = $1 AND channel = $2 ORDER BY id DESC LIMIT 1",
+	err = tx.QueryRow(ctx, "SELECT id, customer_id FROM conversations WHERE ticket_id = $1 AND channel = $2 ORDER BY created_at DESC, id DESC LIMIT 1",
 		t.ID, channelVoice).Scan(&p.conversationID, &p.customerID)
 	return p, err
 }

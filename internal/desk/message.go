@@ -63,6 +63,8 @@ type Message struct {
 	Details        Details       `json:"details,omitzero"`
 	SentAt         time.Time     `json:"sent_at,omitzero"` // by the sender's clock; of outbound messages: the submission
 	CreatedAt      time.Time     `json:"created_at"`       // when it reached us
+
+	seq int64 // its place in its ticket; see [threadOrder]
 }
 
 // Delivery is the delivery state of an outbound message.
@@ -149,14 +151,28 @@ type Address struct {
 }
 
 const messageColumns = `id, ticket_id, conversation_id, direction, author_type, author_id, author_name, channel, kind,
-	body, stripped, html, external_id, delivery_state, delivery_error, placed_by, details, sent_at, created_at`
+	body, stripped, html, external_id, delivery_state, delivery_error, placed_by, details, sent_at, created_at, seq`
+
+// threadOrder is the order of a ticket's messages: that of their acceptance. The database numbers
+// messages as they are inserted, under the lock of their ticket, so a message is never inserted
+// before one that was shown. Messages of one lane are in its order, also in merged tickets.
+// Messages from before the numbers have 0, and the order of their ids.
+const threadOrder = "seq, id"
+
+// sqlNewest is the id of the newest message of a ticket that meets a condition on n; NULL if none
+// does.
+func sqlNewest(ticket, condition string) string {
+	return fmt.Sprintf(`coalesce(
+		(SELECT n.id FROM messages n WHERE n.ticket_id = %[1]s AND n.seq > 0 AND %[2]s ORDER BY n.seq DESC LIMIT 1),
+		(SELECT n.id FROM messages n WHERE n.ticket_id = %[1]s AND n.seq = 0 AND %[2]s ORDER BY n.id DESC LIMIT 1))`, ticket, condition)
+}
 
 func scanMessage(row db.Row) (Message, error) {
 	m := Message{Attachments: []Attachment{}}
 	err := row.Scan(&m.ID, &m.TicketID, &m.ConversationID, &m.Direction, &m.Author.Type, db.IntoText(&m.Author.ID), &m.Author.Name,
 		&m.Channel, &m.Kind, &m.Text, db.IntoText(&m.Stripped), db.IntoText(&m.HTML), db.IntoText(&m.ExternalID),
 		db.IntoText((*string)(&m.Delivery.State)), db.IntoText(&m.Delivery.Error), &m.PlacedBy, db.IntoJSON(&m.Details),
-		db.IntoTime(&m.SentAt), db.IntoTime(&m.CreatedAt))
+		db.IntoTime(&m.SentAt), db.IntoTime(&m.CreatedAt), &m.seq)
 	return m, err
 }
 
@@ -166,7 +182,7 @@ func (s *Service) Messages(ctx context.Context, q db.Querier, organizationID, ti
 	if _, err := s.Ticket(ctx, q, organizationID, ticketID); err != nil {
 		return nil, err
 	}
-	messages, err := db.All(ctx, q, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 ORDER BY id", ticketID)
+	messages, err := db.All(ctx, q, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 ORDER BY "+threadOrder, ticketID)
 	if err != nil {
 		return nil, err
 	}
@@ -192,14 +208,18 @@ func (s *Service) fillAttachments(ctx context.Context, q db.Querier, ticketID st
 }
 
 // insertMessage writes m and reports whether it is new: false if its conversation
-// has a message with the same external id.
+// has a message with the same external id. Its ticket is new, or locked.
 func (s *Service) insertMessage(ctx context.Context, tx *db.Tx, m *Message) (bool, error) {
 	var details any
 	if !m.Details.isZero() {
 		details = db.JSON(m.Details)
 	}
+	next := "(SELECT last + 1 FROM message_numbers)"
+	if s.db.Postgres() {
+		next = "DEFAULT"
+	}
 	n, err := tx.Exec(ctx, "INSERT INTO messages ("+messageColumns+`)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) ON CONFLICT DO NOTHING`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, `+next+") ON CONFLICT DO NOTHING",
 		m.ID, m.TicketID, m.ConversationID, m.Direction, m.Author.Type, db.Text(m.Author.ID), m.Author.Name, m.Channel, m.Kind,
 		m.Text, db.Text(m.Stripped), db.Text(m.HTML), db.Text(m.ExternalID), db.Text(string(m.Delivery.State)), db.Text(m.Delivery.Error),
 		string(m.PlacedBy), details, db.Time(m.SentAt), m.CreatedAt.UnixMicro())
@@ -263,7 +283,7 @@ func (s *Service) Conversations(ctx context.Context, q db.Querier, organizationI
 	if _, err := s.Ticket(ctx, q, organizationID, ticketID); err != nil {
 		return nil, err
 	}
-	return db.All(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 ORDER BY c.id", ticketID)
+	return db.All(ctx, q, scanConversation, selectConversation+"WHERE c.ticket_id = $1 ORDER BY c.created_at, c.id", ticketID)
 }
 
 func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
@@ -311,10 +331,8 @@ func (s *Service) notifyChanged(tx *db.Tx, organizationID, ticketID string) {
 	}
 }
 
+// addNote writes a note into a ticket, whose change locks it.
 func (s *Service) addNote(ctx context.Context, tx *db.Tx, m *Message) error {
-	if _, err := s.insertMessage(ctx, tx, m); err != nil {
-		return err
-	}
 	heard := ""
 	if m.Direction == DirectionInbound {
 		heard = ", " + setHeardAt
@@ -322,5 +340,6 @@ func (s *Service) addNote(ctx context.Context, tx *db.Tx, m *Message) error {
 	if err := tx.Queue(ctx, "UPDATE tickets SET updated_at = $2"+heard+" WHERE id = $1", m.TicketID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("touch ticket: %w", err)
 	}
-	return nil
+	_, err := s.insertMessage(ctx, tx, m)
+	return err
 }

@@ -11,12 +11,15 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/problem"
 )
 
+// ByThread sorts messages as their ticket shows them: in the order of acceptance.
+const ByThread = "thread"
+
 // MessageQuery describes a list of a ticket's messages; see [TicketQuery].
 type MessageQuery struct {
 	Kind      []string
 	Direction []string
 	CreatedAt period.Range
-	Sort      keyset.Sort // by created_at
+	Sort      keyset.Sort // by created_at, or in the order of the thread, newest first by default
 	After     *keyset.Cursor
 	Limit     int // 0: 30; at most 200
 }
@@ -33,7 +36,7 @@ func (q MessageQuery) Check(v *problem.Validation) {
 			v.Add("direction", "must be one of inbound, outbound")
 		}
 	}
-	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, ByCreatedAt)
+	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, ByCreatedAt, ByThread)
 }
 
 // FindMessages is [Service.FindTickets] for the messages of a ticket. Error:
@@ -71,7 +74,14 @@ func (s *Service) EachMessage(ctx context.Context, organizationID, ticketID stri
 }
 
 func (s *Service) findMessages(ctx context.Context, q db.Querier, ticketID string, query *MessageQuery) ([]Message, *keyset.Cursor, error) {
-	order, later := byDefault(query.Sort).SQL()
+	column := "created_at"
+	if query.Sort.Field == "" {
+		query.Sort = keyset.Sort{Field: ByThread, Descending: true}
+	}
+	if query.Sort.Field == ByThread {
+		column = "seq"
+	}
+	order, later := query.Sort.SQL()
 	st := &keyset.Statement{Args: []any{ticketID}}
 	// A ticket's messages are stored together, and few enough to sort.
 	st.WriteString("SELECT " + messageColumns + " FROM messages WHERE ticket_id = $1")
@@ -90,18 +100,22 @@ func (s *Service) findMessages(ctx context.Context, q db.Querier, ticketID strin
 		if err != nil {
 			return nil, nil, err
 		}
-		st.Addf(" AND (created_at, id) %s (%s, %s)", later, st.Arg(n), st.Arg(query.After.ID))
+		st.Addf(" AND (%s, id) %s (%s, %s)", column, later, st.Arg(n), st.Arg(query.After.ID))
 	}
-	st.Addf(" ORDER BY created_at %s, id %s LIMIT %d", order, order, query.Limit+1)
+	st.Addf(" ORDER BY %s %s, id %s LIMIT %d", column, order, order, query.Limit+1)
 	messages, err := db.All(ctx, q, scanMessage, st.String(), st.Args...)
 	if err != nil {
 		return nil, nil, err
 	}
-	messages, next := keyset.TrimPage(messages, query.Limit, MessageCursor)
+	messages, next := keyset.TrimPage(messages, query.Limit, query.CursorAfter)
 	return messages, next, s.fillAttachments(ctx, q, ticketID, messages)
 }
 
-// MessageCursor returns the cursor of the page that begins after a message.
-func MessageCursor(last *Message) *keyset.Cursor {
-	return &keyset.Cursor{Value: strconv.FormatInt(last.CreatedAt.UnixMicro(), 10), ID: last.ID}
+// CursorAfter returns the cursor of the page of q that begins after a message.
+func (q *MessageQuery) CursorAfter(last *Message) *keyset.Cursor {
+	value := last.CreatedAt.UnixMicro()
+	if q.Sort.Field == "" || q.Sort.Field == ByThread {
+		value = last.seq
+	}
+	return &keyset.Cursor{Value: strconv.FormatInt(value, 10), ID: last.ID}
 }

@@ -157,7 +157,7 @@ func loadMailThread(ctx context.Context, q db.Querier, t *Ticket, c *Conversatio
 		return m, err
 	}, `SELECT direction, author_name, external_id, details FROM messages
 		WHERE ticket_id = $1 AND conversation_id = $2 AND kind = 'reply'
-		ORDER BY CASE WHEN direction = 'inbound' OR details LIKE '%"chosen":true%' THEN 0 ELSE 1 END, id DESC LIMIT $3`, t.ID, c.ID, maxPastMails)
+		ORDER BY CASE WHEN direction = 'inbound' OR details LIKE '%"chosen":true%' THEN 0 ELSE 1 END, seq DESC, id DESC LIMIT $3`, t.ID, c.ID, maxPastMails)
 	if err != nil {
 		return k, fmt.Errorf("find the mail to answer: %w", err)
 	}

@@ -53,12 +53,8 @@ func (s *Service) ReplyTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 	if err != nil {
 		return Message{}, notFound(err, "ticket")
 	}
-	newest, err := newestMessage(ctx, tx, t.ID)
-	if err != nil {
-		return Message{}, err
-	}
 	if r.Seen != nil {
-		if err := checkCrossing(ctx, tx, &t, r.By, *r.Seen, newest); err != nil {
+		if err := checkCrossing(ctx, tx, &t, r.By, *r.Seen); err != nil {
 			return Message{}, err
 		}
 	}
@@ -73,7 +69,7 @@ func (s *Service) ReplyTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 		if isNew {
 			c.ID, c.CreatedAt = newID(), tx.Now
 		}
-		e := s.newOutboundMessage(newIDAfter(newest), tx.Now, &t, c, &r.Content)
+		e := s.newOutboundMessage(newID(), tx.Now, &t, c, &r.Content)
 		e.Author, e.chosen = r.By.author(), chosenRecipients{r.To, r.Cc}
 		err := s.enqueueSend(ctx, tx, &t, c, e)
 		if kind := problem.Of(err); err != nil && (kind == problem.Precondition || kind == problem.Conflict) {
@@ -132,9 +128,11 @@ func replyCandidates(ctx context.Context, q db.Querier, t *Ticket, conversationI
 		}
 		return []Conversation{c}, err
 	}
+	const heard = `FROM messages m WHERE m.ticket_id = c.ticket_id AND m.conversation_id = c.id
+		AND m.direction = 'inbound' AND m.kind = 'reply' AND m.placed_by <> 'ticket_tag'`
 	all, err := db.All(ctx, q, scanConversation, selectConversation+`WHERE c.ticket_id = $1
-		ORDER BY coalesce((SELECT max(m.id) FROM messages m WHERE m.ticket_id = c.ticket_id AND m.conversation_id = c.id
-			AND m.direction = 'inbound' AND m.kind = 'reply' AND m.placed_by <> 'ticket_tag'), '') DESC, c.id DESC`, t.ID)
+		ORDER BY coalesce((SELECT max(m.seq) `+heard+`), -1) DESC, coalesce((SELECT max(m.id) `+heard+`), '') DESC,
+			c.created_at DESC, c.id DESC`, t.ID)
 	if err == nil && len(all) == 0 && t.Channel == ChannelAPI {
 		all = []Conversation{{TicketID: t.ID, Channel: ChannelAPI, CustomerID: t.Customer.ID}}
 	}
@@ -341,7 +339,7 @@ func outboxRecipient(to channel.Party) (recipient string, id any) {
 // conversation. The time is the provider's, if known.
 func loadLastInbound(ctx context.Context, q db.Querier, ticketID, conversationID string, out *channel.Outgoing) error {
 	err := q.QueryRow(ctx, `SELECT CASE WHEN sent_at < created_at THEN sent_at ELSE created_at END AS at, external_id FROM messages
-		WHERE ticket_id = $1 AND conversation_id = $2 AND direction = 'inbound' AND kind = 'reply' ORDER BY at DESC, id DESC LIMIT 1`,
+		WHERE ticket_id = $1 AND conversation_id = $2 AND direction = 'inbound' AND kind = 'reply' ORDER BY at DESC, seq DESC, id DESC LIMIT 1`,
 		ticketID, conversationID).Scan(db.IntoTime(&out.LastInboundAt), db.IntoText(&out.LastInboundID))
 	if err != nil && !errors.Is(err, db.ErrNoRows) {
 		return fmt.Errorf("find the message to answer: %w", err)

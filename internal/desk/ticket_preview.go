@@ -50,8 +50,8 @@ func (s *Service) Previews(ctx context.Context, q db.Querier, tickets []Ticket) 
 		return p, err
 	}, fmt.Sprintf(`SELECT m.ticket_id, m.id, substr(coalesce(m.stripped, m.body), 1, %d), m.direction, m.kind, m.channel,
 			m.author_type, m.author_id, m.author_name, m.details, m.created_at
-		FROM unnest($1::text[]) AS l(value) JOIN messages m ON m.ticket_id = l.value AND m.id = (SELECT n.id FROM messages n
-			WHERE n.ticket_id = l.value AND coalesce(n.details, '') NOT LIKE '%%"collapsed":true%%' ORDER BY n.id DESC LIMIT 1)`, previewRead), ids)
+		FROM unnest($1::text[]) AS l(value) JOIN messages m ON m.ticket_id = l.value AND m.id = %s`,
+		previewRead, sqlNewest("l.value", `coalesce(n.details, '') NOT LIKE '%"collapsed":true%'`)), ids)
 	if err != nil {
 		return nil, fmt.Errorf("load previews: %w", err)
 	}

@@ -41,7 +41,7 @@ func (s *Service) SplitTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 	if from.MergedIntoID != "" {
 		return Ticket{}, mergedError(&from)
 	}
-	list, err := db.All(ctx, tx, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND id = ANY($2) ORDER BY id", from.ID, messageIDs)
+	list, err := db.All(ctx, tx, scanMessage, "SELECT "+messageColumns+" FROM messages WHERE ticket_id = $1 AND id = ANY($2) ORDER BY "+threadOrder, from.ID, messageIDs)
 	if err != nil {
 		return Ticket{}, fmt.Errorf("load messages: %w", err)
 	}
@@ -140,7 +140,7 @@ func messageTitle(m *Message) string {
 // moveMessages moves messages to a new ticket, each conversation's into a copy of
 // it.
 func moveMessages(ctx context.Context, tx *db.Tx, from, to *Ticket, list []Message) error {
-	conversations, err := db.All(ctx, tx, scanConversation, selectConversation+"WHERE c.ticket_id = $1 ORDER BY c.id", from.ID)
+	conversations, err := db.All(ctx, tx, scanConversation, selectConversation+"WHERE c.ticket_id = $1", from.ID)
 	if err != nil {
 		return fmt.Errorf("load conversations: %w", err)
 	}

@@ -36,7 +36,6 @@ package queue
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -70,9 +69,9 @@ type New struct {
 	// Tenant is the party for which the job runs, such as an organization, without spaces. Workers
 	// share their capacity between tenants with jobs. All jobs of a lane have the same tenant.
 	Tenant string
-	// Front puts the job before all other jobs of its lane, for work that had its turn before
-	// them. Jobs of one call keep their order.
-	Front bool
+	// Order is the number of an earlier job ([Job.Order]), for work that goes on in that job's
+	// place. 0: the job is the last of its lane.
+	Order int64
 }
 
 // Worker runs the jobs of one kind.
@@ -133,6 +132,9 @@ type Job struct {
 // party that remembers the highest token it has seen can refuse a process that lost its lease
 // without noticing.
 func (j *Job) Fence() int64 { return j.fence }
+
+// Order is the job's number in the order of its lane: earlier jobs have lower ones.
+func (j *Job) Order() int64 { return j.seq }
 
 // Backoff is the default wait after the attempt-th failure: 1 s, 4 s, 16 s …,
 // at most 10 minutes.
@@ -338,29 +340,10 @@ func (q *Queue) positions(ctx context.Context, tx *db.Tx, jobs []New) ([]any, er
 			seqs[i] = first + int64(i)
 		}
 	}
-	before := make(map[[2]string]sql.NullInt64) // by kind and lane
-	for i, j := range slices.Backward(jobs) {
-		if !j.Front {
-			continue
+	for i, j := range jobs {
+		if j.Order != 0 {
+			seqs[i] = j.Order
 		}
-		key := [2]string{j.Kind, j.Lane}
-		first, read := before[key]
-		if !read {
-			var each [3]sql.NullInt64
-			if err := tx.QueryRow(ctx, sqlFirst, j.Kind, j.Lane).Scan(&each[0], &each[1], &each[2]); err != nil {
-				return nil, err
-			}
-			for _, n := range each {
-				if n.Valid && (!first.Valid || n.Int64 < first.Int64) {
-					first = n
-				}
-			}
-		}
-		if first.Valid {
-			first.Int64--
-			seqs[i] = first.Int64
-		}
-		before[key] = first
 	}
 	return seqs, nil
 }

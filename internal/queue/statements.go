@@ -61,12 +61,6 @@ WHERE pg_try_advisory_xact_lock(hashtextextended($1 || substr(l.value, 8), 0))`
 	sqlNumbers = `
 UPDATE job_numbers SET last = last + $1 RETURNING last`
 
-	// The number of the first job of a lane, in any state.
-	sqlFirst = `
-SELECT (SELECT min(seq) FROM jobs WHERE kind = $1 AND state = 0 AND lane = $2),
-	(SELECT min(seq) FROM jobs WHERE kind = $1 AND state = 1 AND lane = $2),
-	(SELECT min(seq) FROM jobs WHERE kind = $1 AND state = 2 AND lane = $2)`
-
 	// Extends leases, except of jobs whose rows are locked, such as by the transactions that end
 	// them: these lock several jobs in another order, and waiting for them could deadlock.
 	sqlExtend = `

@@ -15,8 +15,12 @@ import (
 // bytes (AT_RANDOM).
 const atRandom = 25
 
-// traced reports whether tracing has worked.
-var traced atomic.Bool
+// addrNoRandomize is the flag of a process's personality that gives it the same addresses in each
+// run (ADDR_NO_RANDOMIZE).
+const addrNoRandomize = 0x40000
+
+// repeats reports whether a command has run so that it repeats itself exactly.
+var repeats atomic.Bool
 
 // output runs a command and returns what it writes. So that a Go program with GOMAXPROCS=1
 // repeats itself exactly,
@@ -25,15 +29,21 @@ var traced atomic.Bool
 //     new process: from them the runtime derives the order of maps, of select and of equal
 //     timers, and math/rand/v2;
 //   - its first thread beside the main one is never run: it is the runtime's monitor, which
-//     interrupts goroutines by the time that they take.
+//     interrupts goroutines by the time that they take;
+//   - it has the same addresses in each run: maps with pointers as keys are ordered by them.
 //
-// Where tracing is not allowed the command runs all the same, and its runs differ a little.
+// Where that is not allowed the command runs all the same, and its runs differ a little.
 func output(cmd *exec.Cmd, seed uint64) (string, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	runtime.LockOSThread() // requests of ptrace come from one thread
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
+	before, _, errno := syscall.RawSyscall(syscall.SYS_PERSONALITY, 0xffffffff, 0, 0)
+	if errno == 0 {
+		_, _, errno = syscall.RawSyscall(syscall.SYS_PERSONALITY, before|addrNoRandomize, 0, 0)
+		defer syscall.RawSyscall(syscall.SYS_PERSONALITY, before, 0, 0)
+	}
 	if err := cmd.Start(); err != nil {
 		return "", fmt.Errorf("start: %w", err)
 	}
@@ -42,7 +52,7 @@ func output(cmd *exec.Cmd, seed uint64) (string, error) {
 	if _, err := syscall.Wait4(pid, &status, 0, nil); err == nil && status.Stopped() {
 		setRandom(pid, seed)
 		if monitor := firstThread(pid); monitor != 0 {
-			traced.Store(true)
+			repeats.Store(errno == 0)
 			// The traced thread ends with the process, and has to be waited for first.
 			for {
 				if _, err := syscall.Wait4(monitor, &status, syscall.WALL, nil); err != nil || status.Exited() || status.Signaled() {

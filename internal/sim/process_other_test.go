@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-var traced atomic.Bool
+var repeats atomic.Bool
 
 // output runs a command and returns what it writes. Its runs differ in what the runtime leaves
 // to chance.

@@ -455,7 +455,7 @@ func (w *world) checkThreads() error {
 			if _, err := fmt.Sscanf(m.Text, sender+" %d", &i); err != nil {
 				return err
 			}
-			if threadsInOrder && i <= last {
+			if i <= last {
 				w.model.violate("ticket %s shows message %d of %s after message %d", ticket, i, sender, last)
 			}
 			last = i
@@ -472,9 +472,6 @@ func (w *world) checkThreads() error {
 	}
 	return err
 }
-
-// threadsInOrder is set once threads are shown in the order of acceptance.
-const threadsInOrder = false
 
 // close ends all that runs.
 func (w *world) close() {

@@ -28,9 +28,9 @@ type orderQueue struct {
 }
 
 type waiter struct {
-	delivery string
-	since    time.Time
-	wake     chan struct{} // capacity 1
+	order int64 // of the job
+	since time.Time
+	wake  chan struct{} // capacity 1
 }
 
 // line returns the queue of a webhook. ts.mu is held.
@@ -53,12 +53,12 @@ func (ts *backlogOrder) evict(webhookID string, l *orderQueue) {
 	}
 }
 
-func (ts *backlogOrder) enter(webhookID, delivery string) *waiter {
+func (ts *backlogOrder) enter(webhookID string, order int64) *waiter {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	w := &waiter{delivery, time.Now(), make(chan struct{}, 1)}
+	w := &waiter{order, time.Now(), make(chan struct{}, 1)}
 	l := ts.line(webhookID)
-	i, _ := slices.BinarySearchFunc(l.waiting, delivery, func(w *waiter, id string) int { return cmp.Compare(w.delivery, id) })
+	i, _ := slices.BinarySearchFunc(l.waiting, order, func(w *waiter, order int64) int { return cmp.Compare(w.order, order) })
 	l.waiting = slices.Insert(l.waiting, i, w)
 	return w
 }
@@ -124,8 +124,8 @@ const (
 // after a timeout. The backlog ends with the delivery of that id; a delivery of the backlog
 // must call done at its end.
 func (s *Service) awaitTurn(ctx context.Context, j *queue.Job, backlog string) (bool, error) {
-	w := s.turns.enter(j.Lane, j.ID)
-	mine, err := s.pollTurn(ctx, w, j, min(j.ID, backlog+"\x01")) // up to backlog, exclusively
+	w := s.turns.enter(j.Lane, j.Order())
+	mine, err := s.pollTurn(ctx, w, j, backlog)
 	s.turns.leave(j.Lane, w, mine && j.ID <= backlog)
 	if !mine || j.ID > backlog {
 		// Later deliveries need not wait until this one is recorded.
@@ -134,7 +134,17 @@ func (s *Service) awaitTurn(ctx context.Context, j *queue.Job, backlog string) (
 	return mine, err
 }
 
-func (s *Service) pollTurn(ctx context.Context, w *waiter, j *queue.Job, before string) (bool, error) {
+// sqlOlder reports whether a delivery of a backlog is untried whose job is ready or leased and
+// precedes another one in the order of the lane, which is that of claims. Ids have the order of
+// the clocks of the processes that created them: two deliveries could wait for each other.
+var sqlOlder = "SELECT " + sqlOlderIn(0) + " OR " + sqlOlderIn(2)
+
+func sqlOlderIn(state int) string {
+	return fmt.Sprintf(`EXISTS (SELECT 1 FROM jobs j JOIN deliveries d ON d.webhook_id = j.lane AND d.id = j.id
+		WHERE j.kind = $1 AND j.state = %d AND j.lane = $2 AND j.seq < $3 AND d.state = 0 AND d.id <= $4)`, state)
+}
+
+func (s *Service) pollTurn(ctx context.Context, w *waiter, j *queue.Job, backlog string) (bool, error) {
 	poll := time.NewTicker(turnPoll)
 	defer poll.Stop()
 	for {
@@ -146,8 +156,7 @@ func (s *Service) pollTurn(ctx context.Context, w *waiter, j *queue.Job, before 
 			return false, errOtherKind // its turn comes in the other lane
 		}
 		var wait bool
-		err = s.db.QueryRow(context.WithoutCancel(ctx), `SELECT EXISTS (SELECT 1 FROM deliveries
-			WHERE webhook_id = $1 AND state < 2 AND state = 0 AND id < $2)`, j.Lane, before).Scan(&wait)
+		err = s.db.QueryRow(context.WithoutCancel(ctx), sqlOlder, j.Kind, j.Lane, j.Order(), backlog).Scan(&wait)
 		if err != nil {
 			return false, fmt.Errorf("wait for turn: %w", err)
 		}

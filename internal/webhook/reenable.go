@@ -18,7 +18,7 @@ func (s *Service) requeueUndelivered(ctx context.Context, tx *db.Tx, id string) 
 		WHERE webhook_id = $1 AND state < 2 AND state = 1`, id); err != nil {
 		return fmt.Errorf("restart schedules: %w", err)
 	}
-	lost, err := db.All(ctx, tx, scanExhausted, "SELECT d.id, d.event_id, d.event FROM deliveries d WHERE "+exhausted+" ORDER BY d.id", id)
+	lost, err := db.All(ctx, tx, scanExhausted, "SELECT d.id, d.event_id, d.event, d.exhausted FROM deliveries d WHERE "+exhausted+" ORDER BY d.id", id)
 	if err != nil {
 		return fmt.Errorf("find exhausted deliveries: %w", err)
 	}
@@ -30,7 +30,7 @@ func (s *Service) requeueUndelivered(ctx context.Context, tx *db.Tx, id string) 
 	ids, jobs := make([]string, len(lost)), make([]queue.New, len(lost))
 	for i, d := range lost {
 		ids[i] = d.id
-		jobs[i] = queue.New{ID: d.id, Kind: kindOf(ordered), Lane: id, Tenant: organizationID, Payload: encodePayload(d.jobPayload), Front: true}
+		jobs[i] = queue.New{ID: d.id, Kind: kindOf(ordered), Lane: id, Tenant: organizationID, Payload: encodePayload(d.jobPayload), Order: max(d.order, int64(i)+1)}
 	}
 	if len(ids) > 0 {
 		if err := tx.Queue(ctx, "UPDATE deliveries SET state = 0, schedule_start = attempts WHERE webhook_id = $1 AND id = ANY($2)", id, ids); err != nil {
@@ -51,12 +51,13 @@ const exhausted = `d.webhook_id = $1 AND d.exhausted IS NOT NULL AND NOT EXISTS 
 
 // exhaustedDelivery is a delivery with an exhausted schedule.
 type exhaustedDelivery struct {
-	id string
+	id    string
+	order int64 // of its last job; 1 if a previous version of the program ended that
 	jobPayload
 }
 
 func scanExhausted(row db.Row) (exhaustedDelivery, error) {
 	d := exhaustedDelivery{jobPayload: jobPayload{recovered: true}}
-	err := row.Scan(&d.id, &d.eventID, &d.event)
+	err := row.Scan(&d.id, &d.eventID, &d.event, &d.order)
 	return d, err
 }

@@ -183,7 +183,7 @@ func (s *Service) finishOrRetry(ctx context.Context, tx *db.Tx, r *result) error
 	if err := s.storeAttempt(ctx, tx, r, DeliveryFailed, time.Time{}); err != nil {
 		return err
 	}
-	if err := tx.Queue(ctx, "UPDATE deliveries SET exhausted = 1 WHERE webhook_id = $1 AND id = $2", j.Lane, j.ID); err != nil {
+	if err := tx.Queue(ctx, "UPDATE deliveries SET exhausted = $3 WHERE webhook_id = $1 AND id = $2", j.Lane, j.ID, j.Order()); err != nil {
 		return err
 	}
 	return s.suspendFailed(ctx, tx, j.Lane, a.err)

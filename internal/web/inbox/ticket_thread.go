@@ -121,7 +121,8 @@ type callEntry struct {
 func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []account.User) (thread, error) {
 	var th thread
 	before := readPosition(r.URL.Query().Get("before"))
-	messages, next, err := p.Desk.FindMessages(r.Context(), tx, r.OrganizationID, t.ID, desk.MessageQuery{After: before, Limit: messagesOfPage})
+	query := desk.MessageQuery{After: before, Limit: messagesOfPage}
+	messages, next, err := p.Desk.FindMessages(r.Context(), tx, r.OrganizationID, t.ID, query)
 	if err != nil {
 		return th, err
 	}
@@ -140,7 +141,7 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 	}
 	views := newMessageViews(r, t, messages, names)
 	if n := len(views); n < len(messages) {
-		messages, next = messages[:n], desk.MessageCursor(&messages[n-1])
+		messages, next = messages[:n], query.CursorAfter(&messages[n-1])
 	}
 	slices.Reverse(messages)
 	slices.Reverse(views)
