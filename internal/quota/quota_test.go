@@ -33,6 +33,7 @@ type fixture struct {
 	queue *queue.Queue
 	mails quotatest.Mailbox
 	audit *audit.Log
+	runs  chan struct{} // a value after each run of a job
 
 	mu       sync.Mutex
 	outcomes []string
@@ -43,7 +44,8 @@ func newFixture(t testing.TB, limits quota.Limits) *fixture {
 }
 
 func fixtureOn(t testing.TB, d *db.DB, limits quota.Limits) *fixture {
-	f := &fixture{TB: t, db: d, queue: queue.Open(d, queue.Config{}), audit: audittest.Open(d)}
+	f := &fixture{TB: t, db: d, audit: audittest.Open(d), runs: make(chan struct{}, 100)}
+	f.queue = queue.Open(d, queue.Config{Observe: func(string, string, time.Duration) { f.runs <- struct{}{} }})
 	f.Service = quotatest.Open(d, f.queue, limits, func(c *quota.Config) {
 		c.Admins, c.Mailer, c.Audit, c.Files, c.BaseURL = &f.mails, &f.mails, f.audit, []string{files}, "https://help.example.com"
 		c.Observe = func(q quota.Quota, outcome string) {
@@ -291,18 +293,20 @@ func TestNotices(t *testing.T) {
 	f := newFixture(t, quota.Limits{quota.Messages: 10, quota.Storage: 1000})
 	f.must(f.queue.Start(context.WithoutCancel(t.Context())))
 	defer f.queue.Stop(context.WithoutCancel(t.Context()))
-	idle := func() {
+	// want waits for the runs of so many jobs: until then their mails may be on their way.
+	want := func(what string, jobs int, want ...string) {
 		t.Helper()
-		for n := 1; n > 0; {
-			f.must(f.db.QueryRow(t.Context(), "SELECT count(*) FROM jobs").Scan(&n))
-			if t.Context().Err() != nil {
-				t.Fatal("the jobs do not end")
+		for range jobs {
+			select {
+			case <-f.runs:
+			case <-time.After(time.Minute):
+				t.Fatalf("%s: fewer than %d jobs ran", what, jobs)
 			}
 		}
-	}
-	want := func(what string, want ...string) {
-		t.Helper()
-		idle()
+		var left int
+		if err := f.db.QueryRow(t.Context(), "SELECT count(*) FROM jobs").Scan(&left); err != nil || left != 0 || len(f.runs) != 0 {
+			t.Errorf("%s: %d jobs are left and %d more ran, %v, want none", what, left, len(f.runs), err)
+		}
 		if got := f.mails.Subjects(); !slices.Equal(got, want) {
 			t.Errorf("%s: got mails %q, want %q", what, got, want)
 		}
@@ -312,25 +316,25 @@ func TestNotices(t *testing.T) {
 		f.must(f.message(orgA, quota.Counted))
 		switch n {
 		case 7:
-			want("80 %", "admin@org-a.example: 80% of the messages of "+today+" are used")
+			want("80 %", 1, "admin@org-a.example: 80% of the messages of "+today+" are used")
 		case 9:
-			want("all", "admin@org-a.example: All messages of "+today+" are used")
+			want("all", 1, "admin@org-a.example: All messages of "+today+" are used")
 		}
 	}
-	want("beyond")
+	want("beyond", 0)
 	f.must(f.store(orgA, 1200, quota.Counted))
-	want("both shares at once", "admin@org-a.example: Storage is full")
+	want("both shares at once", 1, "admin@org-a.example: Storage is full")
 	f.must(f.store(orgA, -1200, quota.Counted))
 	f.must(f.store(orgA, 900, quota.Counted))
 	f.must(f.store(orgA, 100, quota.Counted))
-	want("again within a day")
+	want("again within a day", 2)
 	f.must(f.store(orgA, -100, quota.Counted))
 	f.must(f.db.Write(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), "UPDATE quotas SET notified_at = $1", tx.Now.Add(-25*time.Hour).UnixMicro())
 		return err
 	}))
 	f.must(f.store(orgA, 101, quota.Counted))
-	want("a day later", "admin@org-a.example: Storage is full")
+	want("a day later", 1, "admin@org-a.example: Storage is full")
 	var reached []string
 	for _, e := range audittest.List(t, f.audit, orgA, audit.Query{Action: quota.AuditReached}) {
 		reached = append(reached, fmt.Sprint(e.Target.ID, e.Details, e.Source.Actor.Type))
