@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -92,16 +93,7 @@ func (s *Service) Recount(ctx context.Context, organizationID string, target aud
 	return nil
 }
 
-func union(queries []string) string {
-	text := ""
-	for i, q := range queries {
-		if i > 0 {
-			text += " UNION ALL "
-		}
-		text += q
-	}
-	return text
-}
+func union(queries []string) string { return strings.Join(queries, " UNION ALL ") }
 
 // Invariants returns the rules of stored use. files are those of [Config].
 func Invariants(files ...string) []db.Invariant {
