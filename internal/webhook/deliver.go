@@ -158,6 +158,10 @@ func (s *Service) attemptDelivery(ctx context.Context, j *queue.Job, backlog str
 	if err != nil {
 		return attempt{}, err
 	}
+	// A process that stood still, or waited for its turn, may have lost the job to another.
+	if err := j.CheckLease(); err != nil {
+		return attempt{}, err
+	}
 	a := s.post(ctx, t, payload.Header(p.event, j.ID, p.eventID, false), body)
 	if a.status == 0 && ctx.Err() != nil {
 		// Interrupted by the end of the process or of the webhook: neither the receiver's fault
