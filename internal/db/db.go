@@ -68,6 +68,7 @@ type DB struct {
 	namespace string
 	wall      func() time.Time
 	local     *localClock
+	ids       *ids
 
 	// SQLite only.
 	readers *pool[*sqliteConn]
@@ -134,7 +135,7 @@ func Open(ctx context.Context, rawURL string, o Options) (*DB, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	d := &DB{url: rawURL, log: log, bulkReads: make(chan struct{}, maxBulkReads), closed: make(chan struct{}), wall: o.Wall,
-		observer: o.Observer, trouble: loop.NewTrouble(log, "the database is unavailable")}
+		ids: new(ids), observer: o.Observer, trouble: loop.NewTrouble(log, "the database is unavailable")}
 	if d.wall == nil {
 		d.wall = time.Now
 	}
@@ -167,7 +168,7 @@ func (d *DB) openSQLite(ctx context.Context, path string, l limits) error {
 		return fmt.Errorf("folder of the database: %w", err)
 	}
 	d.engine = sqliteEngine
-	d.writer, err = openWriter(ctx, abs, &d.commits.local, d.local, d.observer)
+	d.writer, err = openWriter(ctx, abs, &d.commits.local, d.local, d.ids, d.observer)
 	if err != nil {
 		return fmt.Errorf("open database %s: %w", abs, err)
 	}
@@ -365,7 +366,7 @@ func (d *DB) readSQLite(ctx context.Context, fn func(tx *Tx) error) (err error) 
 	if _, err := c.exec("BEGIN", nil); err != nil {
 		return err
 	}
-	tx := &Tx{Now: d.Now(), engine: sqliteEngine, session: reader{c}, observer: d.observer}
+	tx := &Tx{Now: d.Now(), engine: sqliteEngine, ids: d.ids, session: reader{c}, observer: d.observer}
 	defer tx.end() // also after a panic
 	err = fn(tx)
 	if failed := tx.end(); err == nil {

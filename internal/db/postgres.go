@@ -401,7 +401,7 @@ func (d *DB) readPostgres(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 	c := r.Value()
 	defer func() { d.connections.release(r, c.endTransaction(ctx)) }()
-	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, session: c, observer: d.observer}
+	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, ids: d.ids, session: c, observer: d.observer}
 	defer tx.end() // also after a panic
 	if err = tx.setLongTimeouts(ctx); err == nil {
 		err = fn(tx)

@@ -29,7 +29,7 @@ type Simulator interface {
 func (d *DB) Simulated(s Simulator) *DB {
 	d.readers.forever.Store(true) // hours pass quickly
 	return &DB{
-		engine: d.engine, url: d.url, log: d.log, readers: d.readers, writer: d.writer, wall: d.wall, local: d.local, simulator: s,
+		engine: d.engine, url: d.url, log: d.log, readers: d.readers, writer: d.writer, wall: d.wall, local: d.local, ids: new(ids), simulator: s,
 		bulkReads: make(chan struct{}, maxBulkReads), closed: make(chan struct{}),
 	}
 }
@@ -45,7 +45,7 @@ func (d *DB) writeSimulated(ctx context.Context, fn func(*Tx) error) error {
 	var after []func()
 	run := func(end func(*Tx) error) error {
 		return d.writer.do(ctx, func(tx *Tx) error {
-			tx.Now = d.simulator.Now()
+			tx.Now, tx.ids = d.simulator.Now(), d.ids
 			if err := fn(tx); err != nil {
 				return err
 			}

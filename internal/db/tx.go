@@ -27,6 +27,7 @@ type Tx struct {
 
 	engine    engine
 	namespace string // of the DB
+	ids       *ids   // of the DB
 	session   session
 	observer  *Observer // nil: none
 	before    []beforeCommit
@@ -260,7 +261,7 @@ func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
 	}
 	c := r.Value()
 	defer func() { d.connections.release(r, c.endTransaction(ctx)) }()
-	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, session: c, observer: d.observer}
+	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, ids: d.ids, session: c, observer: d.observer}
 	if err = tx.setLongTimeouts(ctx); err == nil {
 		err = fn(tx)
 	}

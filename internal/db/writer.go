@@ -38,6 +38,7 @@ type writer struct {
 	commits  *atomic.Int64 // counts commits
 	observer *Observer     // nil: none
 	clock    *localClock
+	ids      *ids
 }
 
 // openFile is a file as of its opening by SQLite.
@@ -59,7 +60,7 @@ type call struct {
 	done     chan struct{}
 }
 
-func openWriter(ctx context.Context, path string, commits *atomic.Int64, clock *localClock, observer *Observer) (*writer, error) {
+func openWriter(ctx context.Context, path string, commits *atomic.Int64, clock *localClock, ids *ids, observer *Observer) (*writer, error) {
 	// Pages that change repeatedly are copied into the file once per checkpoint; 64 MB between
 	// checkpoints cost a sixth less than 16 MB.
 	conn, err := openSQLiteConn(ctx, path, sqlite.OpenCreate, "PRAGMA wal_autocheckpoint = 16000", defaultLimits)
@@ -70,6 +71,7 @@ func openWriter(ctx context.Context, path string, commits *atomic.Int64, clock *
 		commits:  commits,
 		observer: observer,
 		clock:    clock,
+		ids:      ids,
 		conn:     conn,
 		calls:    make(chan *call, maxGroup),
 		quit:     make(chan struct{}),
@@ -322,7 +324,7 @@ func (w *writer) perform(c *call, guard bool) error {
 			return fmt.Errorf("savepoint: %w", err)
 		}
 	}
-	c.tx = &Tx{Now: w.clock.now(), engine: sqliteEngine, session: w, observer: w.observer}
+	c.tx = &Tx{Now: w.clock.now(), engine: sqliteEngine, ids: w.ids, session: w, observer: w.observer}
 	c.err, c.panicked = nil, nil
 	c.run()
 	if err := c.tx.end(); c.err == nil {

@@ -30,6 +30,8 @@ func Invariants(postgres bool, eventsSince time.Time) []db.Invariant {
 			Broken: "SELECT m.id FROM messages m LEFT JOIN tickets t ON t.id = m.ticket_id WHERE t.id IS NULL"},
 		{Name: "messages are in conversations of their ticket", Table: "messages",
 			Broken: "SELECT m.id FROM messages m LEFT JOIN conversations c ON c.ticket_id = m.ticket_id AND c.id = m.conversation_id WHERE m.conversation_id <> '' AND c.id IS NULL"},
+		{Name: "messages of a ticket have numbers of their own", Table: "messages",
+			Broken: "SELECT min(id) FROM messages WHERE seq > 0 GROUP BY ticket_id, seq HAVING count(*) > 1"},
 		{Name: "conversations are in tickets", Table: "conversations",
 			Broken: "SELECT c.id FROM conversations c LEFT JOIN tickets t ON t.id = c.ticket_id WHERE t.id IS NULL"},
 		{Name: "tickets belong to organizations", Table: "tickets",

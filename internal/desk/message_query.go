@@ -107,15 +107,17 @@ func (s *Service) findMessages(ctx context.Context, q db.Querier, ticketID strin
 	if err != nil {
 		return nil, nil, err
 	}
-	messages, next := keyset.TrimPage(messages, query.Limit, query.CursorAfter)
+	cursor := ThreadCursor
+	if query.Sort.Field == ByCreatedAt {
+		cursor = func(last *Message) *keyset.Cursor {
+			return &keyset.Cursor{Value: strconv.FormatInt(last.CreatedAt.UnixMicro(), 10), ID: last.ID}
+		}
+	}
+	messages, next := keyset.TrimPage(messages, query.Limit, cursor)
 	return messages, next, s.fillAttachments(ctx, q, ticketID, messages)
 }
 
-// CursorAfter returns the cursor of the page of q that begins after a message.
-func (q *MessageQuery) CursorAfter(last *Message) *keyset.Cursor {
-	value := last.CreatedAt.UnixMicro()
-	if q.Sort.Field == "" || q.Sort.Field == ByThread {
-		value = last.seq
-	}
-	return &keyset.Cursor{Value: strconv.FormatInt(value, 10), ID: last.ID}
+// ThreadCursor returns the cursor of the page that begins after a message, in the order [ByThread].
+func ThreadCursor(last *Message) *keyset.Cursor {
+	return &keyset.Cursor{Value: strconv.FormatInt(last.seq, 10), ID: last.ID}
 }

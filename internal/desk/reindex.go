@@ -7,9 +7,9 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// DerivedTables belong to the search index, which differs between the engines. They are not
-// copied: [ReindexTx] has the index made anew.
-var DerivedTables = []string{"search_docs", "search_pending"}
+// DerivedTables differ between the engines, and are not copied: the search index, which
+// [ReindexTx] has made anew, and SQLite's last number of a message, which follows the copied ones.
+var DerivedTables = []string{"search_docs", "search_pending", "message_numbers"}
 
 // ReindexTx enqueues all tickets for indexing, after they were copied into a database. Until a
 // worker has indexed a ticket, searches do not find it.

@@ -21,7 +21,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/telemetry"
 
-	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
 )
 
@@ -196,7 +195,7 @@ func (l *Log) EmitTx(ctx context.Context, tx *db.Tx, events ...Event) (err error
 		args := make([]any, 0, 7*len(eventRows))
 		for i := range few {
 			e := &few[i]
-			e.ID = uuid.Must(uuid.NewV7()).String()
+			e.ID = tx.NewID()
 			e.At = tx.Now
 			var ticket, customer string
 			if e.Data.Ticket != nil {

@@ -83,6 +83,10 @@ const frequentNames = "('customer.created', 'ticket.created', 'conversation.crea
 // last event.
 const maxTransaction = time.Hour
 
+// maxClockSkew bounds how far the time in an id precedes that of the transaction. Ids of previous
+// versions have the time of the process's clock.
+const maxClockSkew = db.SkewRefuse + time.Minute
+
 // list scans an index in the order of ids; conditions that must not choose the
 // index are wrapped in coalesce.
 func list(ctx context.Context, q db.Querier, organizationID string, query *Query) ([]Event, string, error) {
@@ -93,7 +97,7 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 		first, last := query.CreatedAt.Micros()
 		fmt.Fprintf(&tests, " AND coalesce(created_at >= %s AND created_at <= %s, FALSE)", st.Arg(first), st.Arg(last))
 		if query.CreatedAt.Low != nil {
-			low = FirstID(*query.CreatedAt.Low)
+			low = FirstID(query.CreatedAt.Low.Add(-maxClockSkew))
 		}
 		if query.CreatedAt.High != nil {
 			high = FirstID(query.CreatedAt.High.Add(maxTransaction))

@@ -133,8 +133,9 @@ func list(ctx context.Context, q db.Querier, f Filter, order string) ([]*StoredE
 	return db.All(ctx, q, scanSummary, query+" ORDER BY id "+order+" LIMIT $"+strconv.Itoa(len(args)), args...)
 }
 
-// maxClockSkew is the largest difference between the clocks of two processes.
-const maxClockSkew = time.Minute
+// maxClockSkew bounds the difference between the time in an id and that of the receipt. Ids of
+// previous versions have the time of the process's clock.
+const maxClockSkew = db.SkewRefuse + time.Minute
 
 // Find returns an event with headers and body, or NotFound.
 func (s *Service) Find(ctx context.Context, id string) (*StoredEvent, error) {
@@ -354,7 +355,7 @@ func (s *Service) resplit(ctx context.Context, e *StoredEvent) error {
 	events := make([]*StoredEvent, len(list))
 	ids := make([]string, len(list))
 	for i, p := range list {
-		events[i] = newEvent(a, req, p)
+		events[i] = s.newEvent(a, req, p)
 		events[i].VerifiedBy = e.VerifiedBy
 		if err := s.assignRoute(ctx, events[i], p.route); err != nil {
 			return err

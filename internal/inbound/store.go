@@ -44,7 +44,7 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 	events := make([]*StoredEvent, len(list))
 	shown := s.withoutSecrets(a, req)
 	for i, p := range list {
-		events[i] = newEvent(a, shown, p)
+		events[i] = s.newEvent(a, shown, p)
 		if err := s.assignRoute(ctx, events[i], p.route); err != nil {
 			return "", "", err
 		}
@@ -230,13 +230,13 @@ func (s *Service) withoutSecrets(a channel.Adapter, req *channel.Request) *chann
 	return shown
 }
 
-func newEvent(a channel.Adapter, req *channel.Request, p routed) *StoredEvent {
+func (s *Service) newEvent(a channel.Adapter, req *channel.Request, p routed) *StoredEvent {
 	body := p.Body
 	if body == nil {
 		body = req.Body
 	}
 	e := &StoredEvent{
-		ID: queue.NewID(), Channel: a.Info().Name, VerifiedBy: p.by, State: Accepted,
+		ID: s.db.NewID(), Channel: a.Info().Name, VerifiedBy: p.by, State: Accepted,
 		Key: keyText(p.Key), Kind: clean(p.Kind, maxKey), Sender: clean(p.Sender, maxKey), Address: clean(p.Address, maxKey),
 		URL: urlText(req.URL), Header: req.Header, Body: body, Size: int64(len(body)), ReceivedAt: req.Received,
 	}
@@ -362,7 +362,7 @@ func (s *Service) storeRejected(ctx context.Context, a channel.Adapter, req *cha
 	if p.to == nil {
 		p.by = verifiedBy(byDeployment, v.deployment)
 	}
-	e := newEvent(a, s.withoutSecrets(a, req), p)
+	e := s.newEvent(a, s.withoutSecrets(a, req), p)
 	if err := s.assignRoute(ctx, e, p.route); err != nil {
 		return err
 	}

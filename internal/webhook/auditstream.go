@@ -13,7 +13,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/loop"
 	"github.com/kickstand-dev/kickstand/internal/problem"
-	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
 // Audit entries are delivered to webhooks that subscribe to [event.AuditRecorded] by name. Each
@@ -227,5 +226,5 @@ func (s *Service) auditDelivery(ctx context.Context, tx *db.Tx, sub subscription
 		return newDelivery{}, err
 	}
 	e := &event.Event{ID: entry.ID, OrganizationID: entry.OrganizationID, Name: event.AuditRecorded, At: entry.At, Data: event.Data{Entry: text}}
-	return newDelivery{sub, e, queue.NewID()}, event.WriteTx(ctx, tx, *e)
+	return newDelivery{sub, e, tx.NewID()}, event.WriteTx(ctx, tx, *e)
 }

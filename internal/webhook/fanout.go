@@ -46,7 +46,7 @@ func (s *Service) fanOut(ctx context.Context, tx *db.Tx, events []event.Event) e
 			if !matches(sub.events, e.Name) {
 				continue
 			}
-			all = append(all, newDelivery{sub, e, queue.NewID()})
+			all = append(all, newDelivery{sub, e, tx.NewID()})
 			// Most deliveries are sent by this process a moment later.
 			if _, err := s.rendered(e, sub.form); err != nil {
 				return err

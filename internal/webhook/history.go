@@ -190,9 +190,9 @@ func findEvent(ctx context.Context, q db.Querier, organizationID, id string) (ev
 	return e, nil
 }
 
-// clockSlack bounds how far ids may be ahead of the clock: within a process they never go
-// backwards.
-const clockSlack = time.Minute
+// clockSlack bounds the difference between the time in an id and the database's. Ids of previous
+// versions have the time of the process's clock.
+const clockSlack = db.SkewRefuse + time.Minute
 
 // idAt returns a lower bound of UUIDv7s created at or after t.
 func idAt(t time.Time) string {

@@ -12,7 +12,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/problem"
-	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
 // A replay is a new delivery, with a new id, of an existing event. It is delivered like any
@@ -136,7 +135,7 @@ func (s *Service) replay(ctx context.Context, tx *db.Tx, organizationID string, 
 		r := &repeats[i]
 		for _, sub := range subs {
 			if sub.id == r.webhookID || r.webhookID == "" && matches(sub.events, r.event.Name) {
-				d := newDelivery{sub, &r.event, queue.NewID()}
+				d := newDelivery{sub, &r.event, tx.NewID()}
 				all, ids = append(all, d), append(ids, d.id)
 			}
 		}

@@ -11,8 +11,6 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
-
-	"github.com/google/uuid"
 )
 
 // TestResult is the result of a test delivery.
@@ -40,12 +38,12 @@ func (s *Service) Test(ctx context.Context, organizationID, id string) (TestResu
 	}
 	created := s.db.Now()
 	e := Sample(subscribed(w.Events), s.baseURL, created)
-	e.ID, e.OrganizationID, e.Data.Test = uuid.Must(uuid.NewV7()).String(), organizationID, true
+	e.ID, e.OrganizationID, e.Data.Test = s.db.NewID(), organizationID, true
 	body, err := payload.Render(t.form, &e)
 	if err != nil {
 		return TestResult{}, fmt.Errorf("test webhook: %w", err)
 	}
-	deliveryID := uuid.Must(uuid.NewV7()).String()
+	deliveryID := s.db.NewID()
 	a := s.post(ctx, t, payload.Header(string(e.Name), deliveryID, e.ID, true), body)
 	if a.status == 0 && ctx.Err() != nil {
 		return TestResult{}, fmt.Errorf("test webhook: %w", ctx.Err())

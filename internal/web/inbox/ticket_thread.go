@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/mailauth"
+	"github.com/kickstand-dev/kickstand/internal/problem"
 	"github.com/kickstand-dev/kickstand/internal/safehtml"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -141,7 +142,7 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 	}
 	views := newMessageViews(r, t, messages, names)
 	if n := len(views); n < len(messages) {
-		messages, next = messages[:n], query.CursorAfter(&messages[n-1])
+		messages, next = messages[:n], desk.ThreadCursor(&messages[n-1])
 	}
 	slices.Reverse(messages)
 	slices.Reverse(views)
@@ -157,10 +158,17 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 			return th, err
 		}
 	}
-	slices.Reverse(calls)
+	slices.SortStableFunc(calls, func(a, b *call.Call) int { return startTime(a).Compare(startTime(b)) })
 	b := threadBuilder{r: r, calls: calls}
-	if next != nil {
+	if next != nil && len(messages) > 0 {
 		b.from = messages[0].CreatedAt
+	}
+	if before != nil {
+		later, err := p.Desk.Message(r.Context(), tx, r.OrganizationID, t.ID, before.ID)
+		if err != nil && problem.Of(err) != problem.NotFound {
+			return th, err
+		}
+		b.until = later.CreatedAt
 	}
 	for i := range messages {
 		m := &messages[i]
@@ -171,9 +179,7 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 		}
 		b.add(m.CreatedAt, threadEntry{ID: "m-" + m.ID, Message: s})
 	}
-	if before == nil {
-		b.addCalls(time.Time{})
-	}
+	b.addCalls(time.Time{})
 	th.Entries = b.entries
 	return th, nil
 }
@@ -188,16 +194,19 @@ func threadPath(r *web.Request, t *desk.Ticket, q url.Values) string {
 	return web.Address(ticketPath(t.Number), q)
 }
 
-// threadBuilder merges messages and calls by time, with an entry for each day.
+// threadBuilder merges messages, which are in the order of acceptance, and calls by time, with an
+// entry for each day.
 type threadBuilder struct {
 	r       *web.Request
 	calls   []*call.Call // not added yet, by time
 	from    time.Time    // earlier calls are on an earlier page; zero: none are
+	until   time.Time    // later calls are on a later page; zero: none are
 	day     string       // of the last entry
 	entries []threadEntry
 }
 
-// add adds an entry. With clock differences a day may recur, but ids must be unique.
+// add adds an entry. A day may recur, because a message that waited is shown after later ones, but
+// ids must be unique.
 func (b *threadBuilder) add(at time.Time, e threadEntry) {
 	when := b.r.Time(at)
 	if day := when.Day(); day != b.day {
@@ -213,11 +222,16 @@ func (b *threadBuilder) addOnce(e threadEntry) {
 	}
 }
 
-// addCalls adds the calls before a time; zero: all.
-func (b *threadBuilder) addCalls(until time.Time) {
-	for len(b.calls) > 0 && (until.IsZero() || startTime(b.calls[0]).Before(until)) {
-		if c := b.calls[0]; !startTime(c).Before(b.from) {
-			b.add(startTime(c), threadEntry{ID: "call-" + c.ID, Call: newCallEntry(b.r, c)})
+// addCalls adds the calls of the page before a time; zero: all.
+func (b *threadBuilder) addCalls(before time.Time) {
+	for len(b.calls) > 0 {
+		c := b.calls[0]
+		at := startTime(c)
+		if !before.IsZero() && !at.Before(before) || !b.until.IsZero() && !at.Before(b.until) {
+			return
+		}
+		if !at.Before(b.from) {
+			b.add(at, threadEntry{ID: "call-" + c.ID, Call: newCallEntry(b.r, c)})
 		}
 		b.calls = b.calls[1:]
 	}
