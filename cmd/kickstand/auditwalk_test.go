@@ -36,6 +36,9 @@ var auditedCommands = []struct {
 	{"fleet seed", "--org=acme --environment=live", "fleet.seeded"},
 	{"fleet export", "--org=acme --environment=live --what=vehicles", "fleet.exported"},
 	{"audit export", "--org=acme", "audit.exported"},
+	{"hold", "", "outgoing.held"},
+	{"release", "--discard=mails", "outgoing.discarded"},
+	{"release", "--send", "outgoing.released"},
 }
 
 // otherCommands leave no entry, or are tested elsewhere, with the reason.
@@ -57,7 +60,6 @@ var otherCommands = map[string]string{
 	"webhook replay":     "webhook.replayed, as replayDelivery of the REST API",
 	"webhook enable":     "webhook.updated, as updateWebhook of the REST API",
 	"webhook disable":    "webhook.updated, as updateWebhook of the REST API",
-	"release":            "outgoing.released and outgoing.discarded, in TestBackupUnderLoad; needs a restored database",
 }
 
 // TestRestoreAndMoveAreAudited: the database that they fill has an entry by the operator, and its

@@ -188,11 +188,6 @@ func TestBackupUnderLoad(t *testing.T) {
 	again := p.repeated() + slowAgain.Load()
 	moved.command("release", "--discard", "webhooks")
 	moved.command("release", "--send")
-	for _, action := range []string{"outgoing.discarded", "outgoing.released"} {
-		if list := moved.outputOf("audit", "list", "--action="+action); !strings.Contains(list, action) {
-			t.Errorf("the audit log has no %s: %s", action, list)
-		}
-	}
 	moved.start()
 	for range poll(t, time.Minute) {
 		if moved.settled() && len(moved.column("SELECT message_id FROM outbox")) == 0 {

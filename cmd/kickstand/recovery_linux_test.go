@@ -33,6 +33,10 @@ func TestPointInTime(t *testing.T) {
 
 	base.Recover(archive, until)
 	do(base, "verify", "--blobs")
+	do(base, "hold", "--reason=recovered")
+	if list := do(base, "release"); !strings.Contains(list, "recovered") {
+		t.Errorf("outgoing work is not held: %s", list)
+	}
 	list := do(base, "org", "list")
 	if !strings.Contains(list, "early") || !strings.Contains(list, "later") || strings.Contains(list, "mistake") {
 		t.Errorf("the organizations at %s are\n%s", until, list)

@@ -46,6 +46,7 @@ type commands struct {
 	Audit   auditCmd   `cmd:"" help:"Audit log: list, verify, export."`
 	Backup  backupCmd  `cmd:"" help:"Back up the databases and attachments while servers run."`
 	Restore restoreCmd `cmd:"" creates:"" help:"Restore a backup into an empty data folder or database."`
+	Hold    holdCmd    `cmd:"" help:"Hold outgoing work after a restore by other tools."`
 	Release releaseCmd `cmd:"" help:"List, send or discard the outgoing work that a restore holds."`
 	Move    moveCmd    `cmd:"" help:"Move the databases to another database or engine."`
 	Verify  verifyCmd  `cmd:"" help:"Verify that the stored records and attachments are complete."`

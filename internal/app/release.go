@@ -10,6 +10,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/outbound"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
@@ -17,6 +18,7 @@ import (
 // Outgoing work is held after a restore; see [queue.Hold].
 
 const (
+	auditHeld      audit.Action = "outgoing.held"
 	auditReleased  audit.Action = "outgoing.released"
 	auditDiscarded audit.Action = "outgoing.discarded"
 )
@@ -148,6 +150,17 @@ func (a *App) discardMails(ctx context.Context, before time.Time) (total int64, 
 			return total, nil
 		}
 	}
+}
+
+// HoldOutgoing holds outgoing work in a database that was restored by other means than [Restore].
+// reason is one line for people.
+func (a *App) HoldOutgoing(ctx context.Context, reason string) error {
+	return a.DB.Write(ctx, func(tx *db.Tx) error {
+		if err := outbound.HoldAfterRestoreTx(ctx, tx, reason); err != nil {
+			return err
+		}
+		return a.Audit.RecordTx(ctx, tx, audit.Entry{Action: auditHeld, Target: audit.Target{Type: "outgoing_work"}, Details: map[string]any{"reason": reason}})
+	})
 }
 
 // ReleaseOutgoing ends the hold of outgoing work. Servers notice it within seconds. A reply that
