@@ -570,3 +570,31 @@ func TestDrainRateRefused(t *testing.T) {
 		}
 	}
 }
+
+// A backlog is sent in the order in which the database accepted its deliveries. Their ids are made
+// by processes whose clocks differ, and are in another order.
+func TestBacklogInOrderOfAcceptance(t *testing.T) {
+	bubble(t, func(t *testing.T, d *db.DB, n *network) {
+		r := newRig(t, d, n, func(c *webhook.Config) { c.PerLane = 2 })
+		rc := n.receive("receiver.example.com", nil)
+		w := r.create(webhook.New{})
+		r.update(w.ID, webhook.Change{Enabled: new(false)})
+		var want []int
+		for i := range 20 {
+			r.emit(i + 1)
+			want = append(want, 20-i)
+		}
+		if err := d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "UPDATE jobs SET seq = 2000000000 - seq")
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		r.start()
+		r.update(w.ID, webhook.Change{Enabled: new(true)})
+		time.Sleep(time.Minute)
+		if got := rc.numbers(); !slices.Equal(got, want) {
+			t.Errorf("received %v, want %v", got, want)
+		}
+	})
+}
