@@ -124,6 +124,8 @@ func TestVerifyFindsBrokenRecords(t *testing.T) {
 	}
 	execute(t, desk, "UPDATE messages SET ticket_id = 'none'")
 	insertRow(t, desk, "messages", 99, map[string]any{"ticket_id": "tickets1", "conversation_id": ""})
+	insertRow(t, desk, "messages", 100, map[string]any{"ticket_id": "tickets1", "conversation_id": ""})
+	execute(t, desk, "UPDATE messages SET seq = 5 WHERE ticket_id = 'tickets1'")
 	execute(t, desk, "UPDATE tickets SET created_at = $1", int64(1)<<52)
 	execute(t, desk, "DELETE FROM search_pending")
 	if !desk.Postgres() {
