@@ -166,7 +166,7 @@ func testFound(t *testing.T, s *Service) {
 			}, 170},
 		{"failed of one event", Query{States: []DeliveryState{DeliveryFailed}, Events: []event.Name{event.SLAWarning}},
 			func(n int) bool { return state(n) == DeliveryFailed && name(n) == event.SLAWarning }, 2},
-		{"of a time", Query{From: createdAt(150_000), To: createdAt(150_100)}, func(n int) bool { return n >= 150_000 && n < 150_100 }, 3},
+		{"of a time", Query{From: createdAt(150_000), To: createdAt(150_100)}, func(n int) bool { return n >= 150_000 && n < 150_100 }, 11}, // reads the ids of clockSlack before and after
 		{"of an event", Query{EventID: "10000000-0000-7000-8000-100000002200"}, func(n int) bool { return n == 2200 || n == 2500 }, 1},
 		{"of an event, in a state", Query{EventID: "10000000-0000-7000-8000-100000005000", States: []DeliveryState{DeliveryFailed}}, func(n int) bool { return n == 5000 }, 1},
 		{"of an event of another ticket", Query{EventID: "10000000-0000-7000-8000-100000002200", TicketID: "quiet"}, func(int) bool { return false }, 1},

@@ -46,6 +46,7 @@ var actions = [][2]string{
 	{"sandbox.reset", "Sandbox reset"}, {"sandbox.clock_advanced", "Sandbox clock advanced"},
 	{"audit.exported", "Audit log exported"}, {"audit.verified", "Audit log verified"}, {"audit.verification_failed", "Audit log failed verification"},
 	{"deployment.restored", "Restored from a backup"}, {"deployment.moved", "Moved to another database"},
+	{"outgoing.held", "Outgoing work held"}, {"outgoing.released", "Outgoing work released"}, {"outgoing.discarded", "Outgoing work discarded"},
 	{"audit.chain_started", "Audit log started"}, {"refusals.merged", "Further refusals"}, {"request.foreign_host", "Request for another host refused"}, {"tenant.refused", "Request for a foreign record refused"},
 }
 
