@@ -2,11 +2,13 @@ package db_test
 
 import (
 	"context"
-	"database/sql"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"testing"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
@@ -46,44 +48,41 @@ func benchWrite(b *testing.B, d *db.DB, n int64) {
 }
 
 func BenchmarkCeiling(b *testing.B) {
-	pool, err := sql.Open("sqlite", "file:"+filepath.Join(b.TempDir(), "bench.db")+
-		"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
+	conn, err := sqlite.OpenConn(filepath.Join(b.TempDir(), "bench.db"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer pool.Close()
-	pool.SetMaxOpenConns(1)
-	if _, err := pool.Exec(benchTable); err != nil {
+	defer conn.Close()
+	if err := sqlitex.ExecuteTransient(conn, "PRAGMA synchronous = FULL", nil); err != nil {
 		b.Fatal(err)
 	}
-	insert, err := pool.Prepare("INSERT INTO bench (id, lane, body, at) VALUES (?, ?, ?, ?)")
-	if err != nil {
+	if err := sqlitex.ExecuteTransient(conn, benchTable, nil); err != nil {
 		b.Fatal(err)
 	}
-	b.ReportAllocs()
-	var n int64
-	var tx *sql.Tx
-	var inTx *sql.Stmt
-	for b.Loop() {
-		if n%256 == 0 {
-			if tx != nil {
-				if err := tx.Commit(); err != nil {
-					b.Fatal(err)
-				}
-			}
-			if tx, err = pool.Begin(); err != nil {
-				b.Fatal(err)
-			}
-			inTx = tx.Stmt(insert)
-		}
-		if _, err := inTx.Exec(benchID(n), "lane", benchBody, n); err != nil {
+	insert, begin, commit := conn.Prep(benchInsert), conn.Prep("BEGIN"), conn.Prep("COMMIT")
+	run := func(stmt *sqlite.Stmt) {
+		if _, err := stmt.Step(); err != nil {
 			b.Fatal(err)
 		}
-		n++
+		if err := stmt.Reset(); err != nil {
+			b.Fatal(err)
+		}
 	}
-	if err := tx.Commit(); err != nil {
-		b.Fatal(err)
+	b.ReportAllocs()
+	run(begin)
+	var n int64
+	for b.Loop() {
+		insert.BindText(1, benchID(n))
+		insert.BindText(2, "lane")
+		insert.BindBytes(3, benchBody)
+		insert.BindInt64(4, n)
+		run(insert)
+		if n++; n%256 == 0 {
+			run(commit)
+			run(begin)
+		}
 	}
+	run(commit)
 	perSecond(b)
 }
 
