@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -9,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,11 +26,43 @@ import (
 var (
 	seed  = flag.Uint64("seed", 0, "simulate this seed only, and log each step")
 	from  = flag.Uint64("from", 1, "the first seed")
-	seeds = flag.Int("seeds", 0, "how many seeds; 0: some")
+	seeds = flag.Int("seeds", 0, "how many seeds; 0: as many as 1,000 days of a node take, or 4 with -short")
 )
+
+// leastDays is what a run without -seeds simulates, in days of a node.
+const leastDays = 1000
 
 // childVariable is set in a child process, which simulates -seed.
 const childVariable = "KICKSTAND_SIM_CHILD"
+
+// threadsVariable is the number of threads with which a child simulates. A child that the runtime
+// started with another number exits with the status anotherStart: each thread has a source of
+// random numbers of its own, and seeds repeat themselves only if the same thread runs everything.
+const (
+	threadsVariable = "KICKSTAND_SIM_THREADS"
+	anotherStart    = 3
+)
+
+// threads is the number of threads of a child, the least of some starts: whether the runtime
+// starts one more depends on chance.
+var threads = sync.OnceValue(func() int {
+	least := 0
+	for range 12 {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestChild$")
+		cmd.Env = childEnviron("0")
+		out, _ := output(cmd, 1)
+		var n int
+		if _, err := fmt.Sscanf(out, "threads=%d", &n); err == nil && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+})
+
+func childEnviron(threads string) []string {
+	return []string{childVariable + "=1", threadsVariable + "=" + threads, "TMPDIR=.", "GOMAXPROCS=1",
+		"GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMEMLIMIT=1GiB"}
+}
 
 // templateName is the database with all tables in the folder of a child process.
 const templateName = "template.db"
@@ -54,23 +89,25 @@ func TestSim(t *testing.T) {
 		return
 	}
 	count := *seeds
-	if count == 0 {
-		count = 200
-		if testing.Short() {
-			count = 4
-		}
+	if count == 0 && testing.Short() {
+		count = 4
 	}
 	begun := time.Now()
-	var next, days atomic.Int64 // days in thousandths
+	var begunSeeds, days atomic.Int64 // days in thousandths
+	var failed atomic.Bool
+	more := func() bool {
+		return !failed.Load() && (count == 0 && days.Load() < leastDays*1000 || begunSeeds.Load() < int64(count))
+	}
 	var workers sync.WaitGroup
 	for range runtime.NumCPU() {
 		workers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(count); i = next.Add(1) - 1 {
-				r := child(t, template, *from+uint64(i), nil)
+			for more() {
+				seed := *from + uint64(begunSeeds.Add(1)) - 1
+				r := child(t, template, seed, nil)
 				days.Add(int64(r.days * 1000))
 				if r.failed {
-					t.Errorf("seed %d failed; replay it with: go test ./internal/sim -run TestSim -seed %[1]d\n%s", *from+uint64(i), r.output)
-					next.Store(int64(count))
+					t.Errorf("seed %d failed; replay it with: go test ./internal/sim -run TestSim -seed %[1]d\n%s", seed, r.output)
+					failed.Store(true)
 				}
 			}
 		})
@@ -78,7 +115,7 @@ func TestSim(t *testing.T) {
 	workers.Wait()
 	took := time.Since(begun)
 	total := float64(days.Load()) / 1000
-	t.Logf("%d seeds, %.0f node-days in %.1f s: %.1f node-days/s", count, total, took.Seconds(), total/took.Seconds())
+	t.Logf("%d seeds, %.0f node-days in %.1f s: %.1f node-days/s", begunSeeds.Load(), total, took.Seconds(), total/took.Seconds())
 }
 
 // TestReplay simulates a seed twice, and compares all steps. Both runs take the same ones where the
@@ -142,21 +179,29 @@ type result struct {
 
 // child simulates a seed in another process. log receives each step; nil: none.
 func child(t *testing.T, template string, seed uint64, log io.Writer) (r result) {
-	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestChild$", "-test.timeout=5m", fmt.Sprintf("-seed=%d", seed))
-	cmd.Args[0] = "sim.test"
 	// Paths and the environment are the same in each run: their lengths would change what the
 	// child allocates.
-	cmd.Dir = t.TempDir()
-	if err := os.Link(template, filepath.Join(cmd.Dir, templateName)); err != nil {
+	dir := t.TempDir()
+	if err := os.Link(template, filepath.Join(dir, templateName)); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Env = []string{childVariable + "=1", "TMPDIR=.", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMEMLIMIT=1GiB"}
-	if log != nil {
-		cmd.Env = append(cmd.Env, childVariable+"_LOG=1")
+	var out string
+	var err error
+	for range 100 {
+		ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
+		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestChild$", "-test.timeout=5m", fmt.Sprintf("-seed=%d", seed))
+		cmd.Args[0] = "sim.test"
+		cmd.Dir = dir
+		cmd.Env = childEnviron(strconv.Itoa(threads()))
+		if log != nil {
+			cmd.Env = append(cmd.Env, childVariable+"_LOG=1")
+		}
+		out, err = output(cmd, seed)
+		cancel()
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != anotherStart {
+			break
+		}
 	}
-	out, err := output(cmd, seed)
 	if i := strings.Index(out, resultPrefix); i >= 0 {
 		fmt.Sscanf(out[i:], resultPrefix+"days=%f steps=%d trace=%x", &r.days, &r.steps, &r.trace)
 	}
@@ -178,6 +223,10 @@ func child(t *testing.T, template string, seed uint64, log io.Writer) (r result)
 func TestChild(t *testing.T) {
 	if os.Getenv(childVariable) == "" {
 		t.Skip("run by TestSim")
+	}
+	if n := pprof.Lookup("threadcreate").Count(); strconv.Itoa(n) != os.Getenv(threadsVariable) {
+		fmt.Printf("threads=%d\n", n)
+		os.Exit(anotherStart)
 	}
 	cryptotest.SetGlobalRandom(t, *seed)
 	var verbose io.Writer
