@@ -79,6 +79,7 @@ type DB struct {
 	server      *serverClock
 	connector   *connector
 	direct      *connector // without a pooler; nil: not configured
+	groups      groups
 
 	commits   commits   // SQLite only
 	simulator Simulator // nil but in simulations

@@ -9,6 +9,9 @@ import (
 // commit are rolled back and the transaction continues, for example with the next line of an
 // import. A failed statement still fails the whole transaction.
 func (tx *Tx) Try(ctx context.Context, fn func() error) error {
+	if _, grouped := tx.session.(*member); grouped {
+		return tx.note(errInGroup)
+	}
 	if _, err := tx.Exec(ctx, "SAVEPOINT try"); err != nil {
 		return fmt.Errorf("savepoint: %w", err)
 	}

@@ -60,22 +60,62 @@ func Run(t *testing.T, open func(t *testing.T) *db.DB) {
 		{"closed", testClosed},
 		{"server lost", testServerLost},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			s := &suite{open(t)}
-			text, blob := "TEXT", "BLOB"
-			if s.Postgres() {
-				text, blob = `TEXT COLLATE "C"`, "BYTEA"
-			}
-			s.mustExec(t, strings.NewReplacer("TEXT", text, "BLOB", blob).Replace(
-				`CREATE TABLE things (id TEXT PRIMARY KEY, n BIGINT, body BLOB, flag BOOLEAN, note TEXT)`))
-			test.run(t, s)
-		})
+		t.Run(test.name, func(t *testing.T) { run(t, open, test.run, false) })
 	}
+	// Functions that wait for no other one work the same in a group.
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *suite)
+	}{
+		{"functions that succeed", testGroup},
+		{"a function that fails", testFailedGroup},
+		{"any of a list", testAny},
+		{"returning, upsert and cte", testStatements},
+		{"values", testValues},
+		{"stored forms", testStoredForms},
+		{"a time is no argument", testTimeArgument},
+		{"an error rolls back", testRollback},
+		{"a failed statement fails the transaction", testFailedStatement},
+		{"open rows", testOpenRows},
+		{"queued statements", testQueue},
+		{"failed queued statements", testFailedQueue},
+		{"after the end", testAfterEnd},
+		{"after commit", testAfterCommit},
+		{"panic", testPanic},
+		{"goexit", testGoexit},
+		{"cancelled before", testCancelledBefore},
+		{"cancelled within", testCancelledWithin},
+		{"64 writers", testManyWriters},
+		{"closed", testClosed},
+	} {
+		t.Run("grouped/"+test.name, func(t *testing.T) { run(t, open, test.run, true) })
+	}
+}
+
+func run(t *testing.T, open func(t *testing.T) *db.DB, test func(*testing.T, *suite), grouped bool) {
+	s := &suite{open(t), grouped}
+	text, blob := "TEXT", "BLOB"
+	if s.Postgres() {
+		text, blob = `TEXT COLLATE "C"`, "BYTEA"
+	}
+	s.mustExec(t, strings.NewReplacer("TEXT", text, "BLOB", blob).Replace(
+		`CREATE TABLE things (id TEXT PRIMARY KEY, n BIGINT, body BLOB, flag BOOLEAN, note TEXT)`))
+	test(t, s)
 }
 
 // suite is the database under test, with an empty table
 // things (id TEXT PRIMARY KEY, n BIGINT, body BLOB, flag BOOLEAN, note TEXT).
-type suite struct{ *db.DB }
+type suite struct {
+	*db.DB
+	grouped bool // Write is WriteGrouped
+}
+
+func (s *suite) Write(ctx context.Context, fn func(tx *db.Tx) error) error {
+	if s.grouped {
+		return s.WriteGrouped(ctx, "key", fn)
+	}
+	return s.DB.Write(ctx, fn)
+}
 
 func (s *suite) exec(ctx context.Context, query string, args ...any) error {
 	return s.Write(ctx, func(tx *db.Tx) error {
@@ -649,6 +689,146 @@ func testFailedQueue(t *testing.T, s *suite) {
 	if n != 1 {
 		t.Errorf("got %d rows, want 1", n)
 	}
+}
+
+// writeMany runs many functions of three keys at once, and returns their errors and the number of
+// transactions.
+func (s *suite) writeMany(t *testing.T, many int, fn func(ctx context.Context, tx *db.Tx, i int) error) (failures []error, transactions int) {
+	times := make(map[time.Time]bool)
+	failures = make([]error, many)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i := range many {
+		wg.Go(func() {
+			var now time.Time
+			failures[i] = s.WriteGrouped(t.Context(), fmt.Sprint(i%3), func(tx *db.Tx) error {
+				now = tx.Now
+				return fn(t.Context(), tx, i)
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			times[now] = true
+		})
+	}
+	wg.Wait()
+	return failures, len(times)
+}
+
+// testGroup: functions that run at once share transactions, lock common rows in order, and see
+// what they have written themselves.
+func testGroup(t *testing.T, s *suite) {
+	const many = 300
+	s.mustExec(t, "INSERT INTO things (id, n) VALUES ('last a', 0), ('last b', 0), ('sum', 0)")
+	var committed atomic.Int64
+	failures, transactions := s.writeMany(t, many, func(ctx context.Context, tx *db.Tx, i int) error {
+		id := fmt.Sprintf("%03d", i)
+		if err := tx.Queue(ctx, "INSERT INTO things (id, n, body) VALUES ($1, $2, $3)", id, i, []byte(id)); err != nil {
+			return err
+		}
+		if i%2 == 0 { // so that not all reach the common row in the same round
+			if n, err := tx.ExecPlanned(ctx, "UPDATE things SET flag = true WHERE id = $1", id); err != nil || n != 1 {
+				return fmt.Errorf("changed %d rows: %w", n, err)
+			}
+		}
+		var note *string
+		var body []byte
+		err := tx.QueryRow(ctx, "SELECT note, body FROM things WHERE id = $1", id).Scan(&note, &body)
+		if err != nil || note != nil || string(body) != id {
+			return fmt.Errorf("read %v, %q: %w", note, body, err)
+		}
+		rows, err := db.All(ctx, tx, scanInt, "SELECT n FROM things WHERE id = $1 UNION ALL SELECT 1000 ORDER BY n", id)
+		if err != nil || !slices.Equal(rows, []int64{int64(i), 1000}) {
+			return fmt.Errorf("read %v: %w", rows, err)
+		}
+		common := []string{"last a", "last b"}[i%2]
+		var n int
+		if err := tx.QueryRowInOrder(ctx, common, "UPDATE things SET n = n + 1 WHERE id = $1 RETURNING n", common).Scan(&n); err != nil {
+			return err
+		}
+		if err := tx.Queue(ctx, "UPDATE things SET n = $2, note = $3 WHERE id = $1", id, n, common); err != nil {
+			return err
+		}
+		tx.Gather("sum", n, func(values []any) error {
+			sum := 0
+			for _, v := range values {
+				sum += v.(int)
+			}
+			_, err := tx.Exec(ctx, "UPDATE things SET n = n + $1 WHERE id = 'sum'", sum)
+			return err
+		})
+		tx.AfterCommit(func() { committed.Add(1) })
+		return nil
+	})
+	if err := errors.Join(failures...); err != nil {
+		t.Fatal(err)
+	}
+	if transactions > many/3 {
+		t.Errorf("%d functions took %d transactions, want few", many, transactions)
+	}
+	if committed.Load() != many {
+		t.Errorf("AfterCommit ran %d times, want %d", committed.Load(), many)
+	}
+	want := int64(many / 2 * (many/2 + 1)) // twice the sum of 1 to half as many
+	if n := s.n(t, "sum"); n != want {
+		t.Errorf("got the sum %d, want %d", n, want)
+	}
+	for _, common := range []string{"last a", "last b"} {
+		if n := s.n(t, common); n != many/2 {
+			t.Errorf("%s: got %d, want %d", common, n, many/2)
+		}
+		distinct, err := db.One(t.Context(), s, scanInt, "SELECT count(DISTINCT n) FROM things WHERE note = $1", common)
+		if err != nil || distinct != many/2 {
+			t.Errorf("%s: got %d different numbers, %v, want %d", common, distinct, err, many/2)
+		}
+	}
+}
+
+// testFailedGroup: a function that fails, by itself or by a statement, leaves nothing and affects no
+// other.
+func testFailedGroup(t *testing.T, s *suite) {
+	const many = 60
+	mine := errors.New("mine")
+	failures, _ := s.writeMany(t, many, func(ctx context.Context, tx *db.Tx, i int) error {
+		if err := s.insert(ctx, tx, fmt.Sprintf("%03d", i)); err != nil {
+			return err
+		}
+		switch i {
+		case 7:
+			return mine
+		case 8:
+			return s.insert(ctx, tx, "008") // again
+		case 9:
+			return tx.Queue(ctx, "INSERT INTO things (id) VALUES ('009')")
+		case 10:
+			return tx.Try(ctx, func() error { return s.insert(ctx, tx, "tried") })
+		case 11:
+			tx.BeforeCommit("", func() error { return mine })
+		}
+		return nil
+	})
+	for i, err := range failures {
+		switch i {
+		case 7, 11:
+			if !errors.Is(err, mine) {
+				t.Errorf("function %d: got %v, want its own error", i, err)
+			}
+		case 8, 9:
+			if err == nil || problem.Of(err) != problem.Internal {
+				t.Errorf("function %d: got %v, want the error of its statement", i, err)
+			}
+		default:
+			if err != nil {
+				t.Errorf("function %d: %v", i, err)
+			}
+		}
+	}
+	var want []string
+	for i := range many {
+		if i < 7 || i == 10 || i > 11 {
+			want = append(want, fmt.Sprintf("%03d", i))
+		}
+	}
+	s.wantIDs(t, strings.Join(append(want, "tried"), " "))
 }
 
 func testOpenRows(t *testing.T, s *suite) {
