@@ -151,7 +151,7 @@ func isNotFound(err error) bool { return err != nil && problem.Of(err) == proble
 // (lists rely on it). spoken reports that an agent started the ticket.
 func (s *Service) insertTicket(ctx context.Context, tx *db.Tx, t *Ticket, spoken bool) error {
 	var policyID string
-	if err := tx.QueryRow(ctx, `INSERT INTO ticket_numbers (organization_id, last, last_at) VALUES ($1, 1, $3)
+	if err := tx.QueryRowInOrder(ctx, t.OrganizationID, `INSERT INTO ticket_numbers (organization_id, last, last_at) VALUES ($1, 1, $3)
 		ON CONFLICT (organization_id) DO UPDATE SET last = ticket_numbers.last + 1,
 			last_at = CASE WHEN ticket_numbers.last_at < excluded.last_at THEN excluded.last_at ELSE ticket_numbers.last_at END
 		RETURNING last, last_at, (SELECT p.id FROM sla_policies p WHERE p.organization_id = $1 AND p.priority = $2 AND p.replaced_at IS NULL)`,

@@ -34,7 +34,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	}}
 	err = s.prepare(ctx, w)
 	if errors.Is(err, channel.ErrUnreadable) {
-		return s.db.Write(ctx, func(tx *db.Tx) error {
+		return s.db.WriteGrouped(ctx, e.OrganizationID, func(tx *db.Tx) error {
 			s.notifyProcessed(tx, e)
 			if err := j.FinishTx(ctx, tx); err != nil {
 				return err
@@ -45,7 +45,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	if err != nil {
 		return err
 	}
-	return s.db.Write(ctx, func(tx *db.Tx) error {
+	return s.db.WriteGrouped(ctx, e.OrganizationID, func(tx *db.Tx) error {
 		s.notifyProcessed(tx, e)
 		// First, so that the rows that others wait for, such as the last number of a ticket, are
 		// locked for as few round trips as possible.

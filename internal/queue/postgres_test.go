@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/db/dbtest"
 	"github.com/kickstand-dev/kickstand/internal/queue"
 )
@@ -271,4 +272,75 @@ func TestServerLost(t *testing.T) {
 	if n := count(t, direct, "1 = 1"); n != 0 || len(entered) != 0 {
 		t.Errorf("got %d jobs left and %d more runs, want none", n, len(entered))
 	}
+}
+
+// With affinity a process runs no jobs of a tenant that another one serves, until that process has
+// ended them, or has stopped extending its leases.
+func TestAffinity(t *testing.T) {
+	needPostgres(t)
+	rawURL := dbtest.URL(t)
+	type run struct {
+		process string
+		lane    string
+		end     chan struct{}
+	}
+	ran := make(chan run, 100)
+	open := func(name string, concurrency int) *queue.Queue {
+		q := queue.Open(dbtest.Open(t, rawURL), queue.Config{Poll: 20 * time.Millisecond})
+		t.Cleanup(func() { stop(q) })
+		start(t, q, queue.Worker{Kind: "k", Affinity: true, Concurrency: concurrency, Run: func(ctx context.Context, j *queue.Job) error {
+			r := run{name, j.Lane, make(chan struct{})}
+			ran <- r
+			select {
+			case <-r.end:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}})
+		return q
+	}
+	d := dbtest.Open(t, rawURL)
+	other := queue.Open(d, queue.Config{})
+	add := func(tenant, lane string) {
+		t.Helper()
+		enqueue(t, d, other, queue.New{Kind: "k", Lane: lane, Tenant: tenant})
+	}
+	want := func(process, lane string) run {
+		t.Helper()
+		r := receive(t, ran)
+		if process != "" && r.process != process || r.lane != lane {
+			t.Fatalf("process %s runs lane %s, want %s, %s", r.process, r.lane, process, lane)
+		}
+		return r
+	}
+	open("a", 2)
+	add("one", "one/1")
+	first := want("a", "one/1")
+	open("b", 20)
+	add("one", "one/2")
+	second := want("a", "one/2")
+	// No place is left in a. Both jobs are found together; b runs only that of another tenant.
+	add("one", "one/3")
+	for i := range 3 {
+		add("two", fmt.Sprintf("two/%d", i))
+		close(want("b", fmt.Sprintf("two/%d", i)).end)
+	}
+	close(first.end)
+	close(want("a", "one/3").end)
+	close(second.end)
+
+	// The process of these leases stands still.
+	add("three", "three/1")
+	lost := want("", "three/1")
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "UPDATE jobs SET lease = 'gone/1', lease_until = $1 WHERE tenant = 'three'", tx.Now.Add(5*time.Second).UnixMicro())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	add("three", "three/2")
+	next := want("", "three/2")
+	close(next.end)
+	close(lost.end)
 }

@@ -98,6 +98,9 @@ type Worker struct {
 	// Ordered lanes stay in order: a delayed job blocks the jobs behind it. It implies PerLane
 	// 1.
 	Ordered bool
+	// Affinity keeps the jobs of a tenant in one process at a time, as far as that is known: their
+	// transactions change the same rows, and would wait for each other. On SQLite it does nothing.
+	Affinity bool
 	// Outgoing jobs send something to others. They wait during a [Hold].
 	Outgoing bool
 	// Retry returns the wait after the given failed attempt (from 1), or false to discard the

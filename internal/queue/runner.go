@@ -20,6 +20,9 @@ const unknownCount = -1
 const (
 	// claimLanes bounds the lanes of one claim, and so the time of its transaction.
 	claimLanes = 128
+	// affinityLanes is the number of lanes of a tenant that are claimed in its turn with
+	// [Worker.Affinity]: a process serves few tenants at once, and leaves others to its peers.
+	affinityLanes = 16
 	// walkLanes bounds the lanes of one walk over the index.
 	walkLanes = 1000
 	// maxListed bounds the listed lanes. Walks find the lanes beyond it, so a backlog of lanes
@@ -27,8 +30,13 @@ const (
 	maxListed = 4096
 )
 
-// crowdedPause is about the time of another process's claim.
-const crowdedPause = 2 * time.Millisecond
+// crowdedPause is about the time of another process's claim. It doubles this many times while a
+// runner finds only lanes, or with [Worker.Affinity] tenants, of other processes.
+const (
+	crowdedPause     = 2 * time.Millisecond
+	crowdedByLanes   = 3
+	crowdedByTenants = 6
+)
 
 // Bounds of the pause after consecutive failures to read the database.
 const (
@@ -42,6 +50,8 @@ type runner struct {
 	q *Queue
 	Worker
 	sqlSurvey, sqlWalk, sqlLease string
+	maxCrowded                   int
+	perTurn                      int // lanes of a tenant that it gets in its turn
 
 	// work is cancelled to interrupt running jobs; claims end with it.
 	work      context.Context
@@ -60,7 +70,7 @@ type runner struct {
 	running int
 	jobs    map[*Job]struct{} // those that run
 	claims  uint64
-	crowded int       // claims in a row that found only lanes that other processes were claiming; of loop
+	crowded int       // claims in a row that found only busy lanes; of loop
 	dueAt   time.Time // when the next known scheduled job is due, by the database's clock; zero: none
 	scanDue bool      // check for due jobs and expired leases
 
@@ -76,6 +86,7 @@ type lane struct {
 	waiting int  // announced ready jobs
 	unsure  bool // there may be more than waiting
 	listed  bool
+	busy    bool // another process had it, or its tenant, at the last claim
 }
 
 func newRunner(q *Queue, w Worker) *runner {
@@ -91,11 +102,15 @@ func newRunner(q *Queue, w Worker) *runner {
 	r := &runner{
 		q: q, Worker: w,
 		sqlSurvey: sqlSurvey(w.Ordered), sqlWalk: sqlWalk(w.Ordered), sqlLease: sqlLease(w.Ordered, q != nil && q.db.Postgres()),
+		maxCrowded: crowdedByLanes, perTurn: 1,
 		signal:  make(chan struct{}, 1),
 		began:   make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 		lanes:   make(map[string]*lane),
 		jobs:    make(map[*Job]struct{}),
+	}
+	if w.Affinity {
+		r.maxCrowded, r.perTurn = crowdedByTenants, affinityLanes
 	}
 	if q != nil {
 		r.finisher.db = q.db
@@ -249,7 +264,9 @@ func (r *runner) listLane(name string, l *lane) {
 	case hasWork && l.running < r.laneCapacity(name):
 		l.listed = true
 		r.list.add(l.tenant, name)
-		r.wake()
+		if !l.busy {
+			r.wake()
+		}
 	case !hasWork && l.running == 0:
 		delete(r.lanes, name)
 	}
@@ -285,7 +302,8 @@ func (r *runner) loop() {
 			continue
 		}
 		if r.crowded > 0 && wait <= 0 {
-			wait = crowdedPause<<min(r.crowded-1, 3)/2 + rand.N(crowdedPause)
+			r.pause(crowdedPause/2 + rand.N(crowdedPause)) // whatever is announced
+			wait = crowdedPause << min(r.crowded-1, r.maxCrowded) / 2
 		}
 		if wait <= 0 {
 			continue
@@ -488,8 +506,8 @@ type laneRequest struct {
 	known  int
 	unsure bool
 	got    int
-	tenant string // of the jobs it got
-	busy   bool   // another process was claiming the lane
+	tenant string // empty: unknown
+	busy   bool   // another process was claiming the lane, or has its tenant
 }
 
 // planClaim removes as many lanes from the list as there is room for. The counts of waiting
@@ -502,7 +520,7 @@ func (r *runner) planClaim() []laneRequest {
 	}
 	free := r.Concurrency - r.running
 	var requests []laneRequest
-	r.list.serve(func() bool { return free > 0 && len(requests) < claimLanes }, func(name string, share int) int {
+	r.list.serve(r.perTurn, func() bool { return free > 0 && len(requests) < claimLanes }, func(name string, share int) int {
 		l := r.lanes[name]
 		l.listed = false
 		want := min(r.laneCapacity(name)-l.running, (free+share-1)/share)
@@ -513,7 +531,7 @@ func (r *runner) planClaim() []laneRequest {
 			return 0 // filled by an earlier claim, or its capacity shrank; a job's end lists it again
 		}
 		free -= want
-		requests = append(requests, laneRequest{lane: name, want: want, known: l.waiting, unsure: l.unsure})
+		requests = append(requests, laneRequest{lane: name, want: want, known: l.waiting, unsure: l.unsure, tenant: l.tenant})
 		l.waiting, l.unsure = 0, false
 		return want
 	})
@@ -558,7 +576,9 @@ func (r *runner) claim() error {
 		}
 		l.running += a.got
 		r.running += a.got
+		l.busy = a.busy
 		r.listLane(a.lane, l)
+		l.busy = false // announcements wake the loop
 	}
 	for _, j := range jobs {
 		j.until = until

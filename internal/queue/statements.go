@@ -57,6 +57,19 @@ SELECT pg_advisory_xact_lock(key) FROM (
 SELECT l.value, (SELECT nextval('jobs_seq')), (SELECT set_config('enable_seqscan', 'off', true)) FROM unnest($2::text[]) AS l(value)
 WHERE pg_try_advisory_xact_lock(hashtextextended($1 || substr(l.value, 8), 0))`
 
+	// sqlTryLanes for [Worker.Affinity]: it skips lanes of tenants whose jobs another process claims
+	// or runs. $3 has the tenant of each request; empty: unknown. $4 is the pattern of this process's
+	// leases, $5 the end of the leases of a process that extends them.
+	sqlTryOwnLanes = `
+WITH elsewhere AS MATERIALIZED (
+	SELECT DISTINCT tenant FROM jobs WHERE kind = $6 AND state = 2 AND lease_until > $5 AND lease NOT LIKE $4
+), free AS MATERIALIZED (
+	SELECT t.value FROM (SELECT DISTINCT value FROM unnest($3::text[]) AS a(value)) AS t
+	WHERE t.value = '' OR t.value NOT IN (SELECT tenant FROM elsewhere) AND pg_try_advisory_xact_lock(hashtextextended('tenant/' || $1 || t.value, 0))
+)
+SELECT l.value, (SELECT nextval('jobs_seq')), (SELECT set_config('enable_seqscan', 'off', true)) FROM unnest($2::text[], $3::text[]) AS l(value, tenant)
+WHERE l.tenant IN (SELECT value FROM free) AND pg_try_advisory_xact_lock(hashtextextended($1 || substr(l.value, 8), 0))`
+
 	// SQLite only: the next $1 numbers of the order of jobs.
 	sqlNumbers = `
 UPDATE job_numbers SET last = last + $1 RETURNING last`
@@ -162,8 +175,8 @@ func walked(ordered bool) string {
 	open := `(SELECT count(*) FROM jobs r WHERE r.kind = $1 AND r.state = 2 AND r.lane = walk.lane) < $5
 	AND (SELECT count(*) FROM held_lanes h WHERE h.kind = $1 AND h.lane = walk.lane) = 0`
 	if ordered {
-		open += fmt.Sprintf("\n	AND NOT coalesce(%s < %s, FALSE)",
-			sqlNext(scheduled, "walk.lane", noNumber), sqlNext(ready, "walk.lane", noNumber))
+		delayed := sqlNext(scheduled, "walk.lane", noNumber)
+		open += fmt.Sprintf("\n	AND (%s IS NULL OR %s > %s)", delayed, delayed, sqlNext(ready, "walk.lane", noNumber))
 	}
 	return `
 SELECT tenant, lane, ` + open + `
@@ -396,11 +409,19 @@ func (r *runner) leaseJobs(requests []laneRequest, lease string) (jobs []*Job, e
 		}
 		var fence int64
 		if r.q.db.Postgres() {
+			query, args := sqlTryLanes, []any{laneLockPrefix(r.Kind), all}
+			if r.Affinity {
+				tenants := make([]string, len(requests))
+				for i := range requests {
+					tenants[i] = requests[i].tenant
+				}
+				query, args = sqlTryOwnLanes, append(args, tenants, r.q.instance+"/%", tx.Now.Add(r.q.lease*2/3).UnixMicro(), r.Kind)
+			}
 			var err error
 			locked, err = db.All(ctx, tx, func(row db.Row) (request string, err error) {
 				err = row.Scan(&request, &fence, new(string))
 				return request, err
-			}, sqlTryLanes, laneLockPrefix(r.Kind), all)
+			}, query, args...)
 			if err != nil || len(locked) == 0 {
 				return err
 			}

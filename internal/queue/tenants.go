@@ -143,10 +143,10 @@ func (l *laneList) nextWalk() *tenant {
 	return next
 }
 
-// serve removes lanes from the list in turns of the tenants, as long as more is true. claim
-// gets a lane and how many tenants share the capacity; it returns the number of jobs to claim
-// from it.
-func (l *laneList) serve(more func() bool, claim func(lane string, share int) int) {
+// serve removes lanes from the list in turns of the tenants, as long as more is true: so many
+// lanes in each turn. claim gets a lane and how many tenants share the capacity; it returns the
+// number of jobs to claim from it.
+func (l *laneList) serve(perTurn int, more func() bool, claim func(lane string, share int) int) {
 	if l.size == 0 {
 		return
 	}
@@ -161,12 +161,14 @@ func (l *laneList) serve(more func() bool, claim func(lane string, share int) in
 	for len(turns) > 0 && more() {
 		next := turns[0]
 		t := next.tenant
-		n := claim(t.listed[examined[t]], len(turns))
-		examined[t]++
-		if n > 0 {
-			next.running += n
-			l.turn++
-			t.turn = l.turn
+		for lanes := 0; lanes < perTurn && examined[t] < len(t.listed) && more(); lanes++ {
+			n := claim(t.listed[examined[t]], len(turns))
+			examined[t]++
+			if n > 0 {
+				next.running += n
+				l.turn++
+				t.turn = l.turn
+			}
 		}
 		if examined[t] == len(t.listed) {
 			heap.Pop(&turns)
