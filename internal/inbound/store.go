@@ -54,14 +54,19 @@ func (s *Service) store(ctx context.Context, a channel.Adapter, req *channel.Req
 		return "", "", err
 	}
 	var stored storedRequest
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
+	write := func(tx *db.Tx) error {
 		if err := used.recordTx(ctx, tx); err != nil {
 			return err
 		}
 		var err error
 		stored, err = s.storeParts(ctx, tx, a, events, list, greeting)
 		return err
-	})
+	}
+	if used == nil {
+		err = s.db.WriteGrouped(ctx, events[0].ConnectionID, write)
+	} else { // it fails if the token was used, so it would fail others
+		err = s.db.Write(ctx, write)
+	}
 	if errors.Is(err, errUsedToken) {
 		s.deleteBodies(ctx, shelved)
 	}
