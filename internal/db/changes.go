@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -77,7 +78,7 @@ func (c *commits) version(ctx context.Context, d *DB) (version, error) {
 	s, err := c.conn.Value().query(context.WithoutCancel(ctx), "PRAGMA data_version", nil)
 	if err == nil {
 		s.next()
-		err = firstError(s.scan([]any{&number}), s.close())
+		err = cmp.Or(s.scan([]any{&number}), s.close())
 	}
 	if err != nil {
 		c.release()

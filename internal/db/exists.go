@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func sqliteExists(ctx context.Context, path string) (bool, error) {
 	rows, err := c.query(ctx, "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations')", nil)
 	if err == nil {
 		rows.next()
-		err = firstError(rows.scan([]any{&ours}), rows.close())
+		err = cmp.Or(rows.scan([]any{&ours}), rows.close())
 	}
 	if err = errors.Join(err, c.close()); err != nil {
 		return false, fmt.Errorf("look for tables in %s: %w", abs, err)

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -229,7 +230,7 @@ func (c *sqliteConn) query(ctx context.Context, query string, args []any) (*sqli
 	s, err := c.start(query, args)
 	if err != nil {
 		if stop != nil {
-			err = firstError(stop(), err)
+			err = cmp.Or(stop(), err)
 		}
 		return nil, err
 	}
@@ -273,18 +274,10 @@ func (s *sqliteStmt) close() error {
 		err = released
 	}
 	if s.stop != nil {
-		err = firstError(s.stop(), err)
+		err = cmp.Or(s.stop(), err)
 		s.stop = nil
 	}
 	return err
-}
-
-// firstError returns a unless it is nil, else b.
-func firstError(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // begin interrupts the running statement when ctx ends or the statement exceeds its limit. end,

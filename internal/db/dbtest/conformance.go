@@ -692,7 +692,7 @@ func testFailedQueue(t *testing.T, s *suite) {
 }
 
 // writeMany runs many functions of three keys at once, and returns their errors and the number of
-// transactions.
+// times of their transactions.
 func (s *suite) writeMany(t *testing.T, many int, fn func(ctx context.Context, tx *db.Tx, i int) error) (failures []error, transactions int) {
 	times := make(map[time.Time]bool)
 	failures = make([]error, many)
@@ -762,7 +762,7 @@ func testGroup(t *testing.T, s *suite) {
 	if err := errors.Join(failures...); err != nil {
 		t.Fatal(err)
 	}
-	if transactions > many/3 {
+	if s.Postgres() && transactions > many/3 { // on SQLite each function has its own time
 		t.Errorf("%d functions took %d transactions, want few", many, transactions)
 	}
 	if committed.Load() != many {
