@@ -43,9 +43,11 @@ type catalogueRow struct {
 	key                 int // position in the primary key, from 1; 0: not in it
 }
 
+// sqliteColumns leaves out the two tables that Litestream adds to each database it replicates.
 const sqliteColumns = `SELECT t.name, c.name, upper(c.type), c."notnull" = 0 AND c.pk = 0, c.pk
 	FROM pragma_table_list AS t, pragma_table_xinfo(t.name) AS c
-	WHERE t.schema = 'main' AND t.type = 'table' AND t.name NOT LIKE 'sqlite\_%' ESCAPE '\' AND c.hidden = 0 ORDER BY t.name, c.cid`
+	WHERE t.schema = 'main' AND t.type = 'table' AND t.name NOT LIKE 'sqlite\_%' ESCAPE '\'
+		AND t.name NOT IN ('_litestream_seq', '_litestream_lock') AND c.hidden = 0 ORDER BY t.name, c.cid`
 
 const postgresColumns = `SELECT t.relname, c.attname, upper(format_type(c.atttypid, NULL)), NOT c.attnotnull,
 		coalesce(array_position(i.indkey::smallint[], c.attnum), -1) + 1
@@ -62,8 +64,8 @@ const postgresReferences = `SELECT t.relname, r.relname FROM pg_constraint c JOI
 	WHERE c.contype = 'f' AND t.relnamespace = current_schema()::regnamespace`
 
 // Tables returns the tables of the database, referenced ones before those that refer to them.
-// Tables that the engine keeps itself, such as those behind a full-text index, and those of this
-// package are left out.
+// Tables that the engine keeps itself, such as those behind a full-text index, those of this
+// package and those of Litestream are left out.
 func (d *DB) Tables(ctx context.Context) ([]Table, error) {
 	columns, references := sqliteColumns, sqliteReferences
 	if d.Postgres() {

@@ -30,6 +30,19 @@ func TestTables(t *testing.T) {
 	})
 }
 
+// Litestream adds tables, one of them without a primary key. They are not copied.
+func TestTablesOfLitestream(t *testing.T) {
+	d := dbtest.Open(t, emptySQLite(t))
+	if _, err := db.MigrateScripts(t.Context(), d, `
+		CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER);
+		CREATE TABLE _litestream_lock (id INTEGER);`); err != nil {
+		t.Fatal(err)
+	}
+	if tables, err := d.Tables(t.Context()); err != nil || len(tables) != 0 {
+		t.Errorf("got %v, %v, want no tables", tables, err)
+	}
+}
+
 // A database is used by nobody while rows are copied into it.
 func TestCopyMarksDatabase(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, rawURL string) {
