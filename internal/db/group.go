@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,7 +28,9 @@ import (
 // another function. ctx bounds the wait for the group; later the outcome decides.
 //
 // If a function fails, its group leaves no changes and each of its functions runs again, alone.
-// [Tx.Try] fails in a group.
+// The same happens if two of them take the same [Tx.Lock] or lock the same row, because locks do
+// not exclude the functions of one transaction. Rows that a statement locks are distinguished by
+// its first column if that is their id, otherwise by nothing. [Tx.Try] fails in a group.
 func (d *DB) WriteGrouped(ctx context.Context, key string, fn func(tx *Tx) error) error {
 	if d.engine == sqliteEngine || d.simulator != nil {
 		return d.Write(ctx, fn)
@@ -60,6 +63,7 @@ var (
 	// errGroupFailed means that the functions of a group run again, alone.
 	errGroupFailed = errors.New("the group of functions has failed")
 	errInGroup     = errors.New("Try cannot be used in a group")
+	errSameLock    = errors.New("two functions of a group take the same lock")
 )
 
 // groups are the functions of [DB.WriteGrouped] that wait, by their keys.
@@ -88,7 +92,7 @@ func (d *DB) writeGrouped(ctx context.Context, key string, fn func(*Tx) error) e
 	select {
 	case <-m.joined:
 	case <-ctx.Done():
-		if slot.remove(m) {
+		if slot.leave(m) {
 			return ctx.Err()
 		}
 		<-m.joined
@@ -119,15 +123,26 @@ func (s *groupSlot) add(d *DB, m *member) {
 	}
 }
 
-// remove reports whether a function still waited. It will not run then.
-func (s *groupSlot) remove(m *member) bool {
+// leave reports whether a function still waited for its transaction. It will not run then.
+func (s *groupSlot) leave(m *member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.Index(s.waiting, m)
-	if i >= 0 {
+	if i := slices.Index(s.waiting, m); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 	}
-	return i >= 0
+	m.left = !m.begun
+	return m.left
+}
+
+// begin returns the functions that have not left. From now on they cannot.
+func (s *groupSlot) begin(members []*member) []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	members = slices.DeleteFunc(members, func(m *member) bool { return m.left })
+	for _, m := range members {
+		m.begun = true
+	}
+	return members
 }
 
 // run runs groups until no function waits.
@@ -142,11 +157,11 @@ func (s *groupSlot) run(d *DB) {
 		if len(members) == 0 {
 			return
 		}
-		g := &group{db: d, members: members, running: len(members), turn: make(chan struct{}, 1), ended: make(chan struct{})}
+		g := &group{db: d, turn: make(chan struct{}, 1), ended: make(chan struct{}), locks: make(map[string]*member), rows: make(map[string]*member)}
 		for _, m := range members {
 			m.group = g
 		}
-		g.run()
+		g.run(s, members)
 	}
 }
 
@@ -160,6 +175,10 @@ type group struct {
 	ended   chan struct{} // closed when err is there
 	err     error
 
+	locks  map[string]*member // holders of [Tx.Lock], by key
+	rows   map[string]*member // those that have locked rows
+	anyRow *member            // has locked unknown rows
+
 	turn     chan struct{} // capacity 1: no function runs
 	mu       sync.Mutex
 	running  int // functions that neither wait nor have ended
@@ -168,7 +187,7 @@ type group struct {
 }
 
 // run begins a transaction, runs the functions and commits.
-func (g *group) run() {
+func (g *group) run(s *groupSlot, members []*member) {
 	start, ctx := time.Now(), context.Background() // one caller's end must not end the others
 	r, now, err := g.db.beginPostgres(ctx, false)
 	if err != nil {
@@ -178,6 +197,10 @@ func (g *group) run() {
 		g.types = g.conn.TypeMap()
 		defer func() { g.db.connections.release(r, g.conn.endTransaction(ctx)) }()
 	}
+	if g.members = s.begin(members); len(g.members) == 0 {
+		return
+	}
+	g.running = len(g.members)
 	for _, m := range g.members {
 		m.tx = &Tx{Now: now, engine: postgresEngine, namespace: g.db.namespace, ids: g.db.ids, session: m, observer: g.db.observer}
 		close(m.joined)
@@ -202,7 +225,7 @@ func (g *group) transaction(ctx context.Context) error {
 			break
 		}
 		if err == nil {
-			err = g.send(ctx, round)
+			err = catch(func() error { return g.send(ctx, round) })
 		}
 		g.mu.Lock()
 		g.running = len(round)
@@ -215,7 +238,7 @@ func (g *group) transaction(ctx context.Context) error {
 		}
 	}
 	if err == nil {
-		err = g.finish(ctx)
+		err = catch(func() error { return g.finish(ctx) })
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errGroupFailed, err)
@@ -269,6 +292,10 @@ func (g *group) send(ctx context.Context, round []*member) error {
 		results = append(results, nil)
 	}
 	for _, m := range round {
+		if m.lock != "" && !lockFor(g.locks, m.lock, m) {
+			return errSameLock
+		}
+		m.lock = ""
 		for _, s := range m.queued {
 			batch.Queue(s.query, s.args...)
 			results = append(results, nil)
@@ -292,12 +319,65 @@ func (g *group) send(ctx context.Context, round []*member) error {
 				m.result.rows, err = g.buffer(rows)
 			}
 		}
+		if err == nil && m != nil && locksRows(m.next.query) {
+			err = g.noteRows(m)
+		}
 		if err != nil {
 			sent.Close()
 			return fmt.Errorf("%s: %w", abbreviate(batch.QueuedQueries[i].SQL), err)
 		}
 	}
 	return sent.Close()
+}
+
+// locksRows reports whether a statement locks rows until the end of the transaction.
+func locksRows(query string) bool {
+	_, after, _ := strings.Cut(query, "FOR ")
+	for after != "" {
+		for _, lock := range []string{"UPDATE", "NO KEY UPDATE", "SHARE", "KEY SHARE"} {
+			if strings.HasPrefix(after, lock) {
+				return true
+			}
+		}
+		_, after, _ = strings.Cut(after, "FOR ")
+	}
+	return false
+}
+
+// lockFor reports whether m has a lock now: no other function has it.
+func lockFor(locks map[string]*member, lock string, m *member) bool {
+	if holder := locks[lock]; holder != nil && holder != m {
+		return false
+	}
+	locks[lock] = m
+	return true
+}
+
+// noteRows notes the rows that a function has locked. They must not be those of another one: the
+// server would let both read them, and change them.
+func (g *group) noteRows(m *member) error {
+	b := m.result.rows
+	if b == nil && m.result.changed == 0 || b != nil && len(b.values) == 0 {
+		return nil
+	}
+	if g.anyRow != nil && g.anyRow != m {
+		return errSameLock
+	}
+	if b == nil || b.fields[0].Name != "id" {
+		for _, holder := range g.rows {
+			if holder != m {
+				return errSameLock
+			}
+		}
+		g.anyRow = m
+		return nil
+	}
+	for i := 0; i < len(b.values); i += len(b.fields) {
+		if !lockFor(g.rows, fmt.Sprintf("%d %s", b.fields[0].TableOID, b.values[i]), m) {
+			return errSameLock
+		}
+	}
+	return nil
 }
 
 // finish ends the functions: their statements before the commit run, sorted by order over all
@@ -327,7 +407,7 @@ func (g *group) finish(ctx context.Context) (err error) {
 		if len(all.before) == 0 {
 			break
 		}
-		if err := catch(all.runBefore); err != nil {
+		if err := all.runBefore(); err != nil {
 			return err
 		}
 	}
@@ -339,26 +419,36 @@ func (g *group) finish(ctx context.Context) (err error) {
 	return nil
 }
 
-// catch returns a panic as an error: the function runs again, and panics in its caller's
-// goroutine.
+// catch returns a panic, or the end of the goroutine, as an error: it comes again in the goroutine
+// of the function's caller, when that runs alone.
 func catch(fn func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v)
-		}
+	err = errGroupFailed // unless fn returns
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if v := recover(); v != nil {
+				err = fmt.Errorf("panic: %v", v)
+			}
+		}()
+		err = fn()
 	}()
-	return fn()
+	<-done
+	return err
 }
 
 // member is a function of a group, and the [session] of its transaction.
 type member struct {
 	group  *group
 	tx     *Tx
+	begun  bool          // it cannot leave any more; guarded by the slot, as left
+	left   bool          // it does not run
 	joined chan struct{} // closed when the group has begun or failed to
 	err    error         // of the function
 
 	queued []statement
 	order  string // of [Tx.QueryRowInOrder], for the next statement
+	lock   string // the key of [Tx.Lock] or [Tx.TryLock], for the next statement
 	alone  bool   // the group runs nothing else: statements run at once
 
 	next   statement // for which the function waits
@@ -408,11 +498,19 @@ func (m *member) wait(query string, args []any, rows bool) result {
 }
 
 // planned returns the arguments without the mode of [Tx.ExecPlanned]: a group disables
-// sequential scans instead.
+// sequential scans instead. It encodes JSON, in the function's goroutine.
 func planned(args []any) []any {
 	if len(args) > 0 {
 		if _, mode := args[0].(pgx.QueryExecMode); mode {
-			return args[1:]
+			args = args[1:]
+		}
+	}
+	args = slices.Clone(args)
+	for i, a := range args {
+		if v, ok := a.(jsonValue); ok {
+			if stored, err := v.Value(); err == nil {
+				args[i] = stored
+			}
 		}
 	}
 	return args
@@ -435,7 +533,7 @@ func (m *member) queue(ctx context.Context, query string, args []any) error {
 	if m.alone {
 		return m.group.conn.queue(ctx, query, planned(args))
 	}
-	m.queued = append(m.queued, statement{query, slices.Clone(planned(args))})
+	m.queued = append(m.queued, statement{query, planned(args)})
 	return nil
 }
 

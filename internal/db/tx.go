@@ -202,6 +202,7 @@ func (tx *Tx) Lock(ctx context.Context, key string) error {
 	if tx.engine == sqliteEngine {
 		return nil
 	}
+	tx.willLock(key)
 	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", tx.lockID(key))
 	return err
 }
@@ -211,9 +212,17 @@ func (tx *Tx) TryLock(ctx context.Context, key string) (bool, error) {
 	if tx.engine == sqliteEngine {
 		return true, nil
 	}
+	tx.willLock(key)
 	var ok bool
 	err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", tx.lockID(key)).Scan(&ok)
 	return ok, err
+}
+
+// willLock notes in a group that the next statement takes a lock.
+func (tx *Tx) willLock(key string) {
+	if m, ok := tx.session.(*member); ok {
+		m.lock = key
+	}
 }
 
 // lockID returns the advisory lock number of key. Namespaces have different numbers.

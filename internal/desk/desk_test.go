@@ -32,7 +32,7 @@ func (f *fixture) tryIntake(in desk.InboundEvent) (r desk.Result, err error) {
 			return r, err
 		}
 	}
-	err = f.db.Write(ctx, func(tx *db.Tx) error {
+	err = f.db.WriteGrouped(ctx, in.OrganizationID, func(tx *db.Tx) error {
 		r, err = f.desk.IngestTx(ctx, tx, in)
 		return err
 	})

@@ -199,8 +199,8 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *InboundEvent,
 	var state channel.ReceiptState
 	var chn string
 	var details Details
-	if err := tx.QueryRow(ctx, "SELECT delivery_state, channel, details FROM messages WHERE ticket_id = $1 AND id = $2 FOR UPDATE", k.ticketID, k.messageID).
-		Scan(db.IntoText((*string)(&state)), &chn, db.IntoJSON(&details)); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT id, delivery_state, channel, details FROM messages WHERE ticket_id = $1 AND id = $2 FOR UPDATE", k.ticketID, k.messageID).
+		Scan(new(string), db.IntoText((*string)(&state)), &chn, db.IntoJSON(&details)); err != nil {
 		return Result{}, fmt.Errorf("load message: %w", err)
 	}
 	moved := advances(state, r.State)

@@ -45,7 +45,7 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 	if err != nil {
 		return err
 	}
-	return s.db.WriteGrouped(ctx, e.OrganizationID, func(tx *db.Tx) error {
+	write := func(tx *db.Tx) error {
 		s.notifyProcessed(tx, e)
 		// First, so that the rows that others wait for, such as the last number of a ticket, are
 		// locked for as few round trips as possible.
@@ -57,7 +57,11 @@ func (s *Service) process(ctx context.Context, j *queue.Job) error {
 			return err
 		}
 		return e.recordOutcome(ctx, tx, Processed, result, "")
-	})
+	}
+	if w.isConversation() {
+		return s.db.WriteGrouped(ctx, e.OrganizationID, write)
+	}
+	return s.db.Write(ctx, write) // it takes locks that others of its kind take too
 }
 
 // notifyProcessed calls Config.Processed after the commit.
@@ -93,6 +97,12 @@ func (w *work) attachments() []channel.Attachment {
 		return e.Record.Message.Attachments
 	}
 	return nil
+}
+
+// isConversation reports whether the event concerns the desk only.
+func (w *work) isConversation() bool {
+	e := &w.parsed
+	return e.Message != nil || e.Receipt != nil || e.Annotation != nil || e.IdentityChange != nil
 }
 
 // prepare does the slow work before the transaction: it parses the event and stores its files.

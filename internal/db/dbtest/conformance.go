@@ -86,6 +86,9 @@ func Run(t *testing.T, open func(t *testing.T) *db.DB) {
 		{"cancelled before", testCancelledBefore},
 		{"cancelled within", testCancelledWithin},
 		{"64 writers", testManyWriters},
+		{"lock", testLock},
+		{"row locks of several functions", testCommonRows},
+		{"an argument that panics", testPanickingArgument},
 		{"closed", testClosed},
 	} {
 		t.Run("grouped/"+test.name, func(t *testing.T) { run(t, open, test.run, true) })
@@ -1118,6 +1121,66 @@ func testLock(t *testing.T, s *suite) {
 	if a, b := s.n(t, "a"), s.n(t, "b"); a != 16 || b != 16 {
 		t.Errorf("counted %d and %d, want 16 each", a, b)
 	}
+}
+
+// testCommonRows: a function that locks a row sees what others have written into it.
+func testCommonRows(t *testing.T, s *suite) {
+	ctx := t.Context()
+	s.mustExec(t, "INSERT INTO things (id, n) VALUES ('a', 0), ('b', 0)")
+	var wg sync.WaitGroup
+	for i := range 32 {
+		id := []string{"a", "b"}[i%2]
+		wg.Go(func() {
+			err := s.Write(ctx, func(tx *db.Tx) error {
+				var n int64
+				if err := tx.QueryRow(ctx, []string{
+					"SELECT id, n FROM things WHERE id = $1 FOR UPDATE",
+					"SELECT t.id, t.n FROM things o JOIN things t ON t.id = o.id WHERE o.id = $1 FOR NO KEY UPDATE OF t",
+				}[i/2%2], id).Scan(new(string), &n); err != nil {
+					return err
+				}
+				return tx.Queue(ctx, "UPDATE things SET n = $2 WHERE id = $1", id, n+1)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if a, b := s.n(t, "a"), s.n(t, "b"); a != 16 || b != 16 {
+		t.Errorf("counted %d and %d, want 16 each", a, b)
+	}
+}
+
+// panics is an argument whose stored form cannot be made.
+type panics struct{}
+
+func (panics) MarshalJSON() ([]byte, error) { panic("no stored form") }
+
+// testPanickingArgument: a panic while a statement is sent ends the function that called it only.
+func testPanickingArgument(t *testing.T, s *suite) {
+	ctx := t.Context()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			defer func() {
+				if v := recover(); (v != nil) != (i == 3) {
+					t.Errorf("function %d: got the panic %v", i, v)
+				}
+			}()
+			if err := s.Write(ctx, func(tx *db.Tx) error {
+				if err := s.insert(ctx, tx, fmt.Sprint(i)); err != nil || i != 3 {
+					return err
+				}
+				_, err := tx.Exec(ctx, "UPDATE things SET note = $1 WHERE id = '3'", db.JSON(panics{}))
+				return err
+			}); err != nil {
+				t.Errorf("function %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	s.wantIDs(t, "0 1 2 4 5 6 7")
 }
 
 func testTryLock(t *testing.T, s *suite) {
