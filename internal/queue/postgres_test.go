@@ -274,6 +274,46 @@ func TestServerLost(t *testing.T) {
 	}
 }
 
+// A process that stops leaves its tenants to others, although its last jobs still run.
+func TestAffinityEndsWithClaims(t *testing.T) {
+	needPostgres(t)
+	rawURL := dbtest.URL(t)
+	ran, leave := make(chan string, 100), make(chan struct{})
+	open := func() *queue.Queue {
+		q := queue.Open(dbtest.Open(t, rawURL), queue.Config{Poll: 20 * time.Millisecond, Lease: time.Second})
+		t.Cleanup(func() { stop(q) })
+		start(t, q, queue.Worker{Kind: "k", Affinity: true, Run: func(ctx context.Context, j *queue.Job) error {
+			ran <- j.Lane
+			if j.Lane == "slow" {
+				select {
+				case <-leave:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			return nil
+		}})
+		return q
+	}
+	first := open()
+	d := dbtest.Open(t, rawURL)
+	other := queue.Open(d, queue.Config{})
+	enqueue(t, d, other, queue.New{Kind: "k", Lane: "slow", Tenant: "t"})
+	receive(t, ran)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		first.Stop(context.Background())
+	}()
+	open()
+	enqueue(t, d, other, queue.New{Kind: "k", Lane: "quick", Tenant: "t"})
+	if lane := receive(t, ran); lane != "quick" {
+		t.Errorf("got lane %s, want quick", lane)
+	}
+	close(leave)
+	<-stopped
+}
+
 // With affinity a process runs no jobs of a tenant that another one serves, until that process has
 // ended them, or has stopped extending its leases.
 func TestAffinity(t *testing.T) {

@@ -23,6 +23,9 @@ const (
 	// affinityLanes is the number of lanes of a tenant that are claimed in its turn with
 	// [Worker.Affinity]: a process serves few tenants at once, and leaves others to its peers.
 	affinityLanes = 16
+	// probeEvery is the number of claims of which one looks for tenants that other processes no longer
+	// serve, although there are tenants of this process.
+	probeEvery = 4
 	// walkLanes bounds the lanes of one walk over the index.
 	walkLanes = 1000
 	// maxListed bounds the listed lanes. Walks find the lanes beyond it, so a backlog of lanes
@@ -151,6 +154,12 @@ func (r *runner) notifyPeers() {
 			r.q.notifyPeers(notice{kind: r.Kind, tenant: l.tenant, lane: name})
 		}
 	}
+}
+
+func (r *runner) isOpen() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.open
 }
 
 func (r *runner) busy() bool {
@@ -520,7 +529,7 @@ func (r *runner) planClaim() []laneRequest {
 	}
 	free := r.Concurrency - r.running
 	var requests []laneRequest
-	r.list.serve(r.perTurn, func() bool { return free > 0 && len(requests) < claimLanes }, func(name string, share int) int {
+	r.list.serve(r.perTurn, r.claims%probeEvery == 0, func() bool { return free > 0 && len(requests) < claimLanes }, func(name string, share int) int {
 		l := r.lanes[name]
 		l.listed = false
 		want := min(r.laneCapacity(name)-l.running, (free+share-1)/share)
@@ -558,6 +567,22 @@ func (r *runner) claim() error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.noteClaim(requests, err)
+	for _, j := range jobs {
+		j.until = until
+		r.list.run(j.tenant, 1)
+		r.run(j)
+	}
+	if err == nil && len(jobs) == 0 && slices.ContainsFunc(requests, func(a laneRequest) bool { return a.busy }) {
+		r.crowded++
+	} else {
+		r.crowded = 0
+	}
+	return err
+}
+
+// noteClaim lists the lanes of a claim again, as far as they may have more jobs. r.mu is held.
+func (r *runner) noteClaim(requests []laneRequest, err error) {
 	for _, a := range requests {
 		l := r.lane(a.lane)
 		switch {
@@ -580,17 +605,16 @@ func (r *runner) claim() error {
 		r.listLane(a.lane, l)
 		l.busy = false // announcements wake the loop
 	}
-	for _, j := range jobs {
-		j.until = until
-		r.list.run(j.tenant, 1)
-		r.run(j)
+	if !r.Affinity || err != nil {
+		return
 	}
-	if err == nil && len(jobs) == 0 && slices.ContainsFunc(requests, func(a laneRequest) bool { return a.busy }) {
-		r.crowded++
-	} else {
-		r.crowded = 0
+	for _, busy := range []bool{true, false} { // another process may claim only some lanes of a tenant
+		for _, a := range requests {
+			if t := r.list.tenants[a.tenant]; t != nil && a.tenant != "" && a.busy == busy {
+				t.away = busy
+			}
+		}
 	}
-	return err
 }
 
 // run starts a job. r.mu is held.
@@ -752,8 +776,12 @@ func (r *runner) heartbeatWhileBusy(ctx context.Context) {
 			return // the next job signals began
 		}
 		limited, cancel := context.WithTimeout(ctx, beat)
-		until := time.Now().Add(r.q.lease)
-		extended, locked, err := r.q.extendLeases(limited, jobs)
+		lease := r.q.lease
+		if !r.isOpen() {
+			lease = lease * 2 / 3 // so that others take its tenants, see sqlTryOwnLanes
+		}
+		until := time.Now().Add(lease)
+		extended, locked, err := r.q.extendLeases(limited, jobs, lease)
 		cancel()
 		if ctx.Err() != nil {
 			return

@@ -141,6 +141,76 @@ func TestPlanByTenant(t *testing.T) {
 	}
 }
 
+// Tenants that other processes serve take few places from the tenants of this one.
+func TestPlanWithAffinity(t *testing.T) {
+	r := newTestRunner(Worker{Concurrency: 128, Affinity: true})
+	for tenant := range 20 {
+		for lane := range 100 {
+			r.addReady(fmt.Sprint("elsewhere ", tenant), fmt.Sprintf("elsewhere %d/%d", tenant, lane), 1)
+		}
+	}
+	for lane := range 2000 {
+		r.addReady("own", fmt.Sprint("own/", lane), 1)
+	}
+	r.list.run("own", 1)
+	r.running = 1
+	places, probed := 0, make(map[string]bool)
+	for range 10 {
+		requests := r.planClaim()
+		var jobs []*Job
+		for i := range requests {
+			a := &requests[i]
+			if a.busy = a.tenant != "own"; a.busy {
+				probed[a.tenant] = true
+				continue
+			}
+			a.got = a.want
+			r.list.run("own", 1)
+			jobs = append(jobs, &Job{Lane: a.lane, tenant: "own", cancel: func(error) {}})
+		}
+		r.claims++
+		r.noteClaim(requests, nil)
+		for _, j := range jobs {
+			r.jobEnded(j)
+		}
+		places += len(jobs)
+	}
+	if places < 800 || len(probed) != 20 {
+		t.Errorf("ten claims asked for %d jobs of this process's tenant, and for those of %d others, want 800 and all 20", places, len(probed))
+	}
+}
+
+// A claim locks no lanes of tenants that another process serves, and so is in no other one's way.
+func TestAffinityLocks(t *testing.T) {
+	engines(t, func(t *testing.T, d *db.DB) {
+		if !d.Postgres() {
+			t.Skip("SQLite has no locks of lanes")
+		}
+		exec(t, d, insertMany, 1, 1, leased, []byte("payload"), "leased ", "lane ")
+		exec(t, d, "UPDATE jobs SET tenant = 'elsewhere', lease = 'other/1', lease_until = 1")
+		if err := d.Write(t.Context(), func(tx *db.Tx) error {
+			locked, err := db.All(t.Context(), tx, func(row db.Row) (request string, err error) {
+				err = row.Scan(&request, new(int64), new(string))
+				return request, err
+			}, sqlTryOwnLanes, laneLockPrefix("k"), []string{"000001 a", "000001 b"}, []string{"elsewhere", "free"}, "own/%", 0, "k")
+			if err != nil {
+				return err
+			}
+			n, err := db.One(t.Context(), tx, func(row db.Row) (n int, err error) { err = row.Scan(&n); return n, err },
+				"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+			if err != nil {
+				return err
+			}
+			if !slices.Equal(locked, []string{"000001 b"}) || n != 2 {
+				t.Errorf("got %q and %d locks, want the lane b, and locks of it and its tenant", locked, n)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestMiddle(t *testing.T) {
 	for _, test := range []struct{ first, last string }{
 		{"lane 0", "lane 9999"}, {"a", "b"}, {"01a20ac3-9ee7", "01a20ad3-0000"}, {"c/+1415", "c/+49"},
@@ -548,7 +618,7 @@ func TestPlansKept(t *testing.T) {
 	}
 	defer admin.Close(context.Background())
 	q := Open(d, Config{})
-	r := newRunner(q, Worker{Kind: "k"})
+	r := newRunner(q, Worker{Kind: "k", Affinity: true})
 	n := 0
 	// best returns the best time of five rounds of each step.
 	best := func() (times [4]time.Duration) {
@@ -558,14 +628,17 @@ func TestPlansKept(t *testing.T) {
 		for range 5 {
 			n++
 			lane := fmt.Sprint("lane ", n)
-			if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.EnqueueTx(t.Context(), tx, New{Kind: "k", Lane: lane}) }); err != nil {
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return q.EnqueueTx(t.Context(), tx, New{Kind: "k", Lane: lane, Tenant: "t"}) }); err != nil {
 				t.Fatal(err)
 			}
 			var jobs []*Job
 			for i, step := range []func() error{
 				func() (err error) { _, _, err = r.promoteDue(true); return err },
 				func() (err error) { _, err = r.readLanes(r.sqlWalk, "", "lane", walkLanes); return err },
-				func() (err error) { jobs, err = r.leaseJobs([]laneRequest{{lane: lane, want: 1}}, lane); return err },
+				func() (err error) {
+					jobs, err = r.leaseJobs([]laneRequest{{lane: lane, want: 1, tenant: "t"}}, lane)
+					return err
+				},
 				func() error {
 					return d.Write(t.Context(), func(tx *db.Tx) error { return jobs[0].FinishTx(t.Context(), tx) })
 				},

@@ -59,7 +59,8 @@ WHERE pg_try_advisory_xact_lock(hashtextextended($1 || substr(l.value, 8), 0))`
 
 	// sqlTryLanes for [Worker.Affinity]: it skips lanes of tenants whose jobs another process claims
 	// or runs. $3 has the tenant of each request; empty: unknown. $4 is the pattern of this process's
-	// leases, $5 the end of the leases of a process that extends them.
+	// leases, $5 the end of the leases of a process that extends them. CASE keeps PostgreSQL from locking
+	// lanes before it has looked at their tenants. Sequential scans must be disabled before.
 	sqlTryOwnLanes = `
 WITH elsewhere AS MATERIALIZED (
 	SELECT DISTINCT tenant FROM jobs WHERE kind = $6 AND state = 2 AND lease_until > $5 AND lease NOT LIKE $4
@@ -68,7 +69,7 @@ WITH elsewhere AS MATERIALIZED (
 	WHERE t.value = '' OR t.value NOT IN (SELECT tenant FROM elsewhere) AND pg_try_advisory_xact_lock(hashtextextended('tenant/' || $1 || t.value, 0))
 )
 SELECT l.value, (SELECT nextval('jobs_seq')), (SELECT set_config('enable_seqscan', 'off', true)) FROM unnest($2::text[], $3::text[]) AS l(value, tenant)
-WHERE l.tenant IN (SELECT value FROM free) AND pg_try_advisory_xact_lock(hashtextextended($1 || substr(l.value, 8), 0))`
+WHERE CASE WHEN l.tenant IN (SELECT value FROM free) THEN pg_try_advisory_xact_lock(hashtextextended($1 || substr(l.value, 8), 0)) ELSE FALSE END`
 
 	// SQLite only: takes the next $1 numbers of the order of jobs, and the last of them. One statement
 	// with RETURNING takes twice as long.
@@ -107,12 +108,14 @@ UPDATE jobs SET state = 0, lease = NULL, lease_until = NULL WHERE id = $1 AND le
 // laneLockPrefix is the common prefix of the names of a kind's lane locks.
 func laneLockPrefix(kind string) string { return "lane/" + kind + "/" }
 
+const sqlDisableSeqScan = `SELECT set_config('enable_seqscan', 'off', true)`
+
 // disableSeqScan makes PostgreSQL use indexes in the rest of the transaction.
 func (q *Queue) disableSeqScan(ctx context.Context, tx *db.Tx) error {
 	if !q.db.Postgres() {
 		return nil
 	}
-	_, err := tx.Exec(ctx, "SELECT set_config('enable_seqscan', 'off', true)")
+	_, err := tx.Exec(ctx, sqlDisableSeqScan)
 	return err
 }
 
@@ -414,6 +417,9 @@ func (r *runner) leaseJobs(requests []laneRequest, lease string) (jobs []*Job, e
 		if r.q.db.Postgres() {
 			query, args := sqlTryLanes, []any{laneLockPrefix(r.Kind), all}
 			if r.Affinity {
+				if err := tx.Queue(ctx, sqlDisableSeqScan); err != nil {
+					return err
+				}
 				tenants := make([]string, len(requests))
 				for i := range requests {
 					tenants[i] = requests[i].tenant
@@ -468,9 +474,9 @@ func (q *Queue) numbers(ctx context.Context, tx *db.Tx, n int) (first int64, err
 	return first - int64(n) + 1, err
 }
 
-// extendLeases extends the leases of jobs. It returns the extended leases and, of jobs whose rows are
+// extendLeases extends the leases of jobs to end after lease. It returns the extended leases and, of jobs whose rows are
 // locked at the moment, those that are still valid, by job id.
-func (q *Queue) extendLeases(ctx context.Context, jobs []*Job) (extended, locked map[string]string, err error) {
+func (q *Queue) extendLeases(ctx context.Context, jobs []*Job, lease time.Duration) (extended, locked map[string]string, err error) {
 	ids := make([]string, 0, len(jobs))
 	for _, j := range jobs {
 		ids = append(ids, j.ID)
@@ -482,7 +488,7 @@ func (q *Queue) extendLeases(ctx context.Context, jobs []*Job) (extended, locked
 		}
 		mine := q.instance + "/%"
 		var err error
-		if extended, err = readLeases(ctx, tx, sqlExtend, ids, tx.Now.Add(q.lease).UnixMicro(), mine); err != nil || len(extended) == len(ids) {
+		if extended, err = readLeases(ctx, tx, sqlExtend, ids, tx.Now.Add(lease).UnixMicro(), mine); err != nil || len(extended) == len(ids) {
 			return err
 		}
 		locked, err = readLeases(ctx, tx, sqlLeases, ids, mine)

@@ -23,6 +23,7 @@ type tenant struct {
 	listed  []string // lanes that may have work and have room, oldest first
 	running int
 	turn    uint64 // when it was last served
+	away    bool   // at the last claim another process served it
 
 	// A survey reads a tenant's first lanes; a walk reads the rest.
 	walking bool
@@ -146,22 +147,23 @@ func (l *laneList) nextWalk() *tenant {
 // serve removes lanes from the list in turns of the tenants, as long as more is true: so many
 // lanes in each turn. claim gets a lane and how many tenants share the capacity; it returns the
 // number of jobs to claim from it.
-func (l *laneList) serve(perTurn int, more func() bool, claim func(lane string, share int) int) {
+//
+// Of tenants that are away it serves one lane each, and only if probe is set or no other tenant has
+// lanes: otherwise many such tenants would take all places of claims that get nothing.
+func (l *laneList) serve(perTurn int, probe bool, more func() bool, claim func(lane string, share int) int) {
 	if l.size == 0 {
 		return
 	}
-	turns := make(turns, 0, l.waiting)
-	for _, t := range l.tenants {
-		if len(t.listed) > 0 {
-			turns = append(turns, &turn{tenant: t, running: t.running})
-		}
+	turns := l.turns(probe)
+	if len(turns) == 0 {
+		turns = l.turns(true)
 	}
 	heap.Init(&turns)
 	examined := make(map[*tenant]int, len(turns))
 	for len(turns) > 0 && more() {
 		next := turns[0]
 		t := next.tenant
-		for lanes := 0; lanes < perTurn && examined[t] < len(t.listed) && more(); lanes++ {
+		for lanes := 0; lanes < perTurn && (lanes == 0 || !t.away) && examined[t] < len(t.listed) && more(); lanes++ {
 			n := claim(t.listed[examined[t]], len(turns))
 			examined[t]++
 			if n > 0 {
@@ -170,7 +172,7 @@ func (l *laneList) serve(perTurn int, more func() bool, claim func(lane string, 
 				t.turn = l.turn
 			}
 		}
-		if examined[t] == len(t.listed) {
+		if t.away || examined[t] == len(t.listed) {
 			heap.Pop(&turns)
 		} else {
 			heap.Fix(&turns, 0)
@@ -184,6 +186,17 @@ func (l *laneList) serve(perTurn int, more func() bool, claim func(lane string, 
 			l.removeIdle(t)
 		}
 	}
+}
+
+// turns returns the tenants with listed lanes, with those that are away if asked for.
+func (l *laneList) turns(away bool) turns {
+	list := make(turns, 0, l.waiting)
+	for _, t := range l.tenants {
+		if len(t.listed) > 0 && (away || !t.away) {
+			list = append(list, &turn{tenant: t, running: t.running})
+		}
+	}
+	return list
 }
 
 // turn is a tenant's share of a claim.
