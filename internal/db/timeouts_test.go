@@ -123,6 +123,12 @@ func TestServerFrozen(t *testing.T) {
 	for range 100 { // more than there are connections
 		wg.Go(func() { wantUnavailable(t, "a read at a frozen server", read()) })
 		wg.Go(func() {
+			wantUnavailable(t, "a grouped write at a frozen server", d.WriteGrouped(ctx, "key", func(tx *db.Tx) error {
+				_, err := tx.Exec(ctx, "SELECT 1")
+				return err
+			}))
+		})
+		wg.Go(func() {
 			wantUnavailable(t, "a write at a frozen server", d.Write(ctx, func(tx *db.Tx) error {
 				_, err := tx.Exec(ctx, "SELECT 1")
 				return err
@@ -132,7 +138,7 @@ func TestServerFrozen(t *testing.T) {
 	wg.Wait()
 	// Once it is known that the server hangs, few try it.
 	if n := line.accepted.Load(); n > 100 {
-		t.Errorf("%d connections were tried for 200 requests", n)
+		t.Errorf("%d connections were tried for 300 requests", n)
 	}
 	line.freeze(false)
 	for err := read(); err != nil; err = read() {
