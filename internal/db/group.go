@@ -30,7 +30,8 @@ import (
 // If a function fails, its group leaves no changes and each of its functions runs again, alone.
 // The same happens if two of them take the same [Tx.Lock] or lock the same row, because locks do
 // not exclude the functions of one transaction. Rows that a statement locks are distinguished by
-// its first column if that is their id, otherwise by nothing. [Tx.Try] fails in a group.
+// its first column if that is their id, otherwise by nothing. A function that reads a row to change it
+// must lock it: others of its group may change it meanwhile. [Tx.Try] fails in a group.
 func (d *DB) WriteGrouped(ctx context.Context, key string, fn func(tx *Tx) error) error {
 	if d.engine == sqliteEngine || d.simulator != nil {
 		return d.Write(ctx, fn)
@@ -252,8 +253,8 @@ func (g *group) transaction(ctx context.Context) error {
 	return nil
 }
 
-// refused reports whether the server has refused a statement before the commit. After another error
-// the commit may have happened.
+// refused reports whether the server has refused a statement before the commit, which it does not
+// execute then: statements run in order. After another error the commit may have happened.
 func refused(err error) bool {
 	queued, ok := errors.AsType[*queuedError](err)
 	if ok {
