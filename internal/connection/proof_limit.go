@@ -61,7 +61,7 @@ func (s *Service) countAttempt(ctx context.Context, tx *db.Tx, limits []limit) e
 		if count > l.most {
 			return &problem.Error{
 				Kind: problem.RateLimited, Message: "there were too many attempts to prove this address; try again later",
-				RetryAfter: ends.Sub(tx.Now).Round(time.Second),
+				RetryAfter: (ends.Sub(tx.Now) + time.Second - 1).Truncate(time.Second), // at least a second
 			}
 		}
 	}
