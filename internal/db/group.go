@@ -22,7 +22,7 @@ import (
 // on SQLite: they run at once, and their statements travel together, so that a group takes the
 // round trips of one function, one commit, and each row's lock once.
 //
-// key names what the function shares with others, such as an organization: functions with the
+// key names a party whose rows several functions change, such as an organization: functions with the
 // same key never run in two groups of this process at once. Rows that functions with other keys
 // change too must be locked by [Tx.QueryRowInOrder] or before the commit. fn must not wait for
 // another function. ctx bounds the wait for the group; later the outcome decides.
@@ -30,8 +30,8 @@ import (
 // If a function fails, its group leaves no changes and each of its functions runs again, alone.
 // The same happens if two of them take the same [Tx.Lock] or lock the same row, because locks do
 // not exclude the functions of one transaction. Rows that a statement locks are distinguished by
-// its first column if that is their id, otherwise by nothing. A function that reads a row to change it
-// must lock it: others of its group may change it meanwhile. [Tx.Try] fails in a group.
+// its first column if that is their id, otherwise by nothing. A function that reads a row to
+// change it must lock it: others of its group may change it meanwhile. [Tx.Try] fails in a group.
 func (d *DB) WriteGrouped(ctx context.Context, key string, fn func(tx *Tx) error) error {
 	if d.engine == sqliteEngine || d.simulator != nil {
 		return d.Write(ctx, fn)
@@ -203,7 +203,7 @@ func (g *group) run(s *groupSlot, members []*member) {
 	}
 	g.running = len(g.members)
 	for _, m := range g.members {
-		m.tx = &Tx{Now: now, engine: postgresEngine, namespace: g.db.namespace, ids: g.db.ids, session: m, observer: g.db.observer}
+		m.tx = g.db.postgresTx(now, m)
 		close(m.joined)
 	}
 	if g.refused == nil {
@@ -592,12 +592,6 @@ func (b *bufferedRows) scan(dest []any) error {
 	return nil
 }
 
-func (b *bufferedRows) columns() []string {
-	var names []string
-	for _, f := range b.fields {
-		names = append(names, f.Name)
-	}
-	return names
-}
+func (b *bufferedRows) columns() []string { return fieldNames(b.fields) }
 
 func (b *bufferedRows) close() error { return nil }

@@ -394,6 +394,11 @@ func (d *DB) beginPostgres(ctx context.Context, snapshot bool) (*puddle.Resource
 	}
 }
 
+// postgresTx returns a transaction that has begun at a time.
+func (d *DB) postgresTx(now time.Time, s session) *Tx {
+	return &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, ids: d.ids, session: s, observer: d.observer}
+}
+
 func (d *DB) readPostgres(ctx context.Context, fn func(tx *Tx) error) error {
 	r, now, err := d.beginPostgres(ctx, true)
 	if err != nil {
@@ -401,7 +406,7 @@ func (d *DB) readPostgres(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 	c := r.Value()
 	defer func() { d.connections.release(r, c.endTransaction(ctx)) }()
-	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, ids: d.ids, session: c, observer: d.observer}
+	tx := d.postgresTx(now, c)
 	defer tx.end() // also after a panic
 	if err = tx.setLongTimeouts(ctx); err == nil {
 		err = fn(tx)
@@ -572,9 +577,10 @@ func (p *postgresRows) next() bool {
 
 func (p *postgresRows) scan(dest []any) error { return p.Rows.Scan(dest...) }
 
-func (p *postgresRows) columns() []string {
-	var names []string
-	for _, f := range p.FieldDescriptions() {
+func (p *postgresRows) columns() []string { return fieldNames(p.FieldDescriptions()) }
+
+func fieldNames(fields []pgconn.FieldDescription) (names []string) {
+	for _, f := range fields {
 		names = append(names, f.Name)
 	}
 	return names

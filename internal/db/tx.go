@@ -270,7 +270,7 @@ func (d *DB) writePostgresOnce(ctx context.Context, fn func(*Tx) error) error {
 	}
 	c := r.Value()
 	defer func() { d.connections.release(r, c.endTransaction(ctx)) }()
-	tx := &Tx{Now: now, engine: postgresEngine, namespace: d.namespace, ids: d.ids, session: c, observer: d.observer}
+	tx := d.postgresTx(now, c)
 	if err = tx.setLongTimeouts(ctx); err == nil {
 		err = fn(tx)
 	}

@@ -331,7 +331,7 @@ func (s *Service) notifyChanged(tx *db.Tx, organizationID, ticketID string) {
 	}
 }
 
-// addNote writes a note into a ticket, whose change locks it.
+// addNote writes a note into a ticket, which the update of the ticket locks.
 func (s *Service) addNote(ctx context.Context, tx *db.Tx, m *Message) error {
 	heard := ""
 	if m.Direction == DirectionInbound {

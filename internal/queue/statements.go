@@ -474,8 +474,8 @@ func (q *Queue) numbers(ctx context.Context, tx *db.Tx, n int) (first int64, err
 	return first - int64(n) + 1, err
 }
 
-// extendLeases extends the leases of jobs to end after lease. It returns the extended leases and, of jobs whose rows are
-// locked at the moment, those that are still valid, by job id.
+// extendLeases extends the leases of jobs to end after lease. It returns the extended leases and,
+// of jobs whose rows are locked at the moment, those that are still valid, by job id.
 func (q *Queue) extendLeases(ctx context.Context, jobs []*Job, lease time.Duration) (extended, locked map[string]string, err error) {
 	ids := make([]string, 0, len(jobs))
 	for _, j := range jobs {

@@ -134,7 +134,7 @@ func (s *Service) awaitTurn(ctx context.Context, j *queue.Job, backlog string) (
 	return mine, err
 }
 
-// sqlOlder reports whether a delivery of a backlog is untried whose job is ready or leased and
+// sqlOlder reports whether a backlog has an untried delivery whose job is ready or leased and
 // precedes another one in the order of the lane, which is that of claims. Ids have the order of
 // the clocks of the processes that created them: two deliveries could wait for each other.
 var sqlOlder = "SELECT " + sqlOlderIn(0) + " OR " + sqlOlderIn(2)

@@ -22,76 +22,55 @@ import (
 // exclusive use.
 func Run(t *testing.T, open func(t *testing.T) *db.DB) {
 	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *suite)
+		name           string
+		run            func(*testing.T, *suite)
+		alone, grouped bool // by which of Write and WriteGrouped it writes
 	}{
-		{"placeholders", testPlaceholders},
-		{"any of a list", testAny},
-		{"row locks", testRowLocks},
-		{"returning, upsert and cte", testStatements},
-		{"values", testValues},
-		{"stored forms", testStoredForms},
-		{"a time is no argument", testTimeArgument},
-		{"unique", testUnique},
-		{"text by bytes", testByteOrder},
-		{"read is a snapshot", testReadSnapshot},
-		{"read does not write", testReadOnly},
-		{"more readers than connections", testManyReaders},
-		{"an error rolls back", testRollback},
-		{"a failed statement fails the transaction", testFailedStatement},
-		{"open rows", testOpenRows},
-		{"queued statements", testQueue},
-		{"failed queued statements", testFailedQueue},
-		{"after the end", testAfterEnd},
-		{"after commit", testAfterCommit},
-		{"panic", testPanic},
-		{"goexit", testGoexit},
-		{"cancelled before", testCancelledBefore},
-		{"cancelled while waiting", testCancelledWaiting},
-		{"cancelled within", testCancelledWithin},
-		{"64 writers", testManyWriters},
-		{"lock", testLock},
-		{"wait for writes", testWaitForWrites},
-		{"try lock", testTryLock},
-		{"deadlock", testDeadlock},
-		{"serialization", testSerialization},
-		{"notify", testNotify},
-		{"close while writes wait", testClose},
-		{"closed", testClosed},
-		{"server lost", testServerLost},
+		{"placeholders", testPlaceholders, true, false},
+		{"any of a list", testAny, true, true},
+		{"row locks", testRowLocks, true, false},
+		{"returning, upsert and cte", testStatements, true, true},
+		{"values", testValues, true, true},
+		{"stored forms", testStoredForms, true, true},
+		{"a time is no argument", testTimeArgument, true, true},
+		{"unique", testUnique, true, false},
+		{"text by bytes", testByteOrder, true, false},
+		{"read is a snapshot", testReadSnapshot, true, false},
+		{"read does not write", testReadOnly, true, false},
+		{"more readers than connections", testManyReaders, true, false},
+		{"an error rolls back", testRollback, true, true},
+		{"a failed statement fails the transaction", testFailedStatement, true, true},
+		{"open rows", testOpenRows, true, true},
+		{"queued statements", testQueue, true, true},
+		{"failed queued statements", testFailedQueue, true, true},
+		{"after the end", testAfterEnd, true, true},
+		{"after commit", testAfterCommit, true, true},
+		{"panic", testPanic, true, true},
+		{"goexit", testGoexit, true, true},
+		{"cancelled before", testCancelledBefore, true, true},
+		{"cancelled while waiting", testCancelledWaiting, true, false},
+		{"cancelled within", testCancelledWithin, true, true},
+		{"64 writers", testManyWriters, true, true},
+		{"lock", testLock, true, true},
+		{"wait for writes", testWaitForWrites, true, false},
+		{"try lock", testTryLock, true, false},
+		{"deadlock", testDeadlock, true, false},
+		{"serialization", testSerialization, true, false},
+		{"notify", testNotify, true, false},
+		{"close while writes wait", testClose, true, false},
+		{"closed", testClosed, true, true},
+		{"server lost", testServerLost, true, false},
+		{"functions that succeed", testGroup, false, true},
+		{"a function that fails", testFailedGroup, false, true},
+		{"row locks of several functions", testCommonRows, false, true},
+		{"an argument that panics", testPanickingArgument, false, true},
 	} {
-		t.Run(test.name, func(t *testing.T) { run(t, open, test.run, false) })
-	}
-	// Functions that wait for no other one work the same in a group.
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, *suite)
-	}{
-		{"functions that succeed", testGroup},
-		{"a function that fails", testFailedGroup},
-		{"any of a list", testAny},
-		{"returning, upsert and cte", testStatements},
-		{"values", testValues},
-		{"stored forms", testStoredForms},
-		{"a time is no argument", testTimeArgument},
-		{"an error rolls back", testRollback},
-		{"a failed statement fails the transaction", testFailedStatement},
-		{"open rows", testOpenRows},
-		{"queued statements", testQueue},
-		{"failed queued statements", testFailedQueue},
-		{"after the end", testAfterEnd},
-		{"after commit", testAfterCommit},
-		{"panic", testPanic},
-		{"goexit", testGoexit},
-		{"cancelled before", testCancelledBefore},
-		{"cancelled within", testCancelledWithin},
-		{"64 writers", testManyWriters},
-		{"lock", testLock},
-		{"row locks of several functions", testCommonRows},
-		{"an argument that panics", testPanickingArgument},
-		{"closed", testClosed},
-	} {
-		t.Run("grouped/"+test.name, func(t *testing.T) { run(t, open, test.run, true) })
+		if test.alone {
+			t.Run(test.name, func(t *testing.T) { run(t, open, test.run, false) })
+		}
+		if test.grouped { // no function waits for another one
+			t.Run("grouped/"+test.name, func(t *testing.T) { run(t, open, test.run, true) })
+		}
 	}
 }
 
