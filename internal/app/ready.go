@@ -194,8 +194,9 @@ func (p *readinessCheck) run(ctx context.Context) outcome {
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		defer p.busy.Store(false)
-		done <- p.check(ctx)
+		o := p.check(ctx)
+		p.busy.Store(false) // before the next check, which may follow the answer at once
+		done <- o
 	}()
 	select {
 	case o := <-done:
