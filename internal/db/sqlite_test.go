@@ -557,3 +557,41 @@ func TestStatementsStayCompiled(t *testing.T) {
 	write(t, d, "ALTER TABLE things ADD COLUMN more TEXT")
 	write(t, d, "INSERT INTO things (id) VALUES ($1)", "after")
 }
+
+// Functions of a group take numbers that nobody else gets, also beside one that fails, and later
+// groups and processes continue after them.
+func TestNextNumbers(t *testing.T) {
+	d, path := openSQLite(t)
+	write(t, d, "CREATE TABLE counter (last BIGINT NOT NULL)")
+	write(t, d, "INSERT INTO counter VALUES (100)")
+	other := dbtest.Open(t, "sqlite:"+path) // as another process
+	var taken []int64
+	take := func(tx *db.Tx) error {
+		first, err := tx.NextNumbers(context.Background(), "counter", 2)
+		taken = append(taken, first, first+1)
+		return err
+	}
+	failing := func(tx *db.Tx) error { return errors.Join(take(tx), errors.New("refused")) }
+	for _, fns := range [][]func(*db.Tx) error{{take, take}, {take, failing, take}, {failing}} {
+		before := len(taken)
+		failed := 0
+		for _, err := range group(t, d, fns...) {
+			if err != nil {
+				failed++
+			}
+		}
+		// The first try of a group with a failure is rolled back, and its numbers are taken again.
+		if got := taken[len(taken)-2*len(fns):]; failed > 1 || !slices.IsSorted(got) || before > 0 && len(fns) > 1 && got[0] <= taken[before-1] {
+			t.Errorf("got numbers %v after %v, %d failures", got, taken[:before], failed)
+		}
+	}
+	mark := len(taken)
+	for _, d := range []*db.DB{other, d, other} {
+		if err := d.Write(t.Context(), take); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := taken[mark:], []int64{111, 112, 113, 114, 115, 116}; !slices.Equal(got, want) {
+		t.Errorf("two processes got %v, want %v after %v", got, want, taken[:mark])
+	}
+}

@@ -35,6 +35,8 @@ type writer struct {
 	done    chan struct{} // closed when the goroutine has ended
 	stop    sync.Once
 
+	counters []counter // taken from by the running transaction
+
 	commits  *atomic.Int64 // counts commits
 	observer *Observer     // nil: none
 	clock    *localClock
@@ -263,6 +265,7 @@ func (w *writer) begin() error {
 	if err := w.control("BEGIN IMMEDIATE"); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
+	w.counters = w.counters[:0]
 	return nil
 }
 
@@ -307,6 +310,9 @@ func (w *writer) transaction(group []*call, guard bool) (err error) {
 	if committed == 0 {
 		w.control("ROLLBACK")
 		return nil
+	}
+	if err := w.storeCounters(); err != nil {
+		return err
 	}
 	if err := w.control("COMMIT"); err != nil {
 		return fmt.Errorf("commit: %w", err)

@@ -240,6 +240,11 @@ func Find(ctx context.Context, q db.Querier, id string) (Event, error) {
 	return db.One(ctx, q, scan, "SELECT id, organization_id, name, data, created_at FROM events WHERE id = $1", id)
 }
 
+// FindAll returns the events with the given ids that are stored, in any order.
+func FindAll(ctx context.Context, q db.Querier, ids []string) ([]Event, error) {
+	return db.All(ctx, q, scan, "SELECT id, organization_id, name, data, created_at FROM events WHERE id = ANY($1)", ids)
+}
+
 func scan(row db.Row) (Event, error) {
 	var e Event
 	err := row.Scan(&e.ID, &e.OrganizationID, &e.Name, db.IntoJSON(&e.Data), db.IntoTime(&e.At))

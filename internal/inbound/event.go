@@ -16,6 +16,7 @@ import (
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/queue"
 )
 
 // State is the processing state of an event.
@@ -243,6 +244,27 @@ func (e *StoredEvent) setResult(stored string) {
 // [Service.loadBody] loads. The error is [db.ErrNoRows] if there is none.
 func (s *Service) load(ctx context.Context, id string) (*StoredEvent, error) {
 	return db.One(ctx, s.db, scanEvent, "SELECT "+eventColumns+" FROM inbound_events WHERE id = $1", id)
+}
+
+// loadAll loads the events of several jobs, without bodies in the blob store.
+func (s *Service) loadAll(ctx context.Context, jobs []*queue.Job) {
+	ids := make([]string, len(jobs))
+	for i, j := range jobs {
+		ids[i] = j.ID
+	}
+	events, err := db.All(ctx, s.db, scanEvent, "SELECT "+eventColumns+" FROM inbound_events WHERE id = ANY($1)", ids)
+	if err != nil {
+		return // each job loads its own
+	}
+	byID := make(map[string]*StoredEvent, len(events))
+	for _, e := range events {
+		byID[e.ID] = e
+	}
+	for _, j := range jobs {
+		if e := byID[j.ID]; e != nil {
+			j.Prepared = e
+		}
+	}
 }
 
 // bodyInRow is the largest body in bytes stored in its row.

@@ -206,7 +206,7 @@ func Open(c Config) *Service {
 		s.counts[name] = new(channelCounts)
 		s.secretEncodings[name] = secretEncodings(c.Secrets[name])
 		s.queue.Handle(queue.Worker{
-			Kind: jobKind(name), Ordered: true, Affinity: true, Concurrency: atOnce, Run: s.process, Retry: retry, Discard: s.discard,
+			Kind: jobKind(name), Ordered: true, Affinity: true, Concurrency: atOnce, Prepare: s.loadAll, Run: s.process, Retry: retry, Discard: s.discard,
 		})
 	}
 	s.queue.Handle(queue.Worker{

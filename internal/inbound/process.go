@@ -17,7 +17,11 @@ import (
 
 // process runs the job of a stored event.
 func (s *Service) process(ctx context.Context, j *queue.Job) error {
-	e, err := s.load(ctx, j.ID)
+	e, ok := j.Prepared.(*StoredEvent)
+	var err error
+	if !ok {
+		e, err = s.load(ctx, j.ID)
+	}
 	if errors.Is(err, db.ErrNoRows) {
 		s.log.WarnContext(ctx, "an inbound event was removed before it was processed", "event", j.ID)
 		return nil

@@ -118,3 +118,50 @@ func TestLeasesBesideLockedJob(t *testing.T) {
 		}
 	}
 }
+
+// The jobs of a claim are prepared together, before they run. One that was not prepared runs as
+// well, and so do all if preparing panics.
+func TestPrepare(t *testing.T) {
+	const jobs = 40
+	for _, panics := range []bool{false, true} {
+		d := dbtest.New(t)
+		q := queue.Open(d, queue.Config{})
+		var list []queue.New
+		for i := range jobs {
+			list = append(list, queue.New{Kind: "k", Lane: fmt.Sprint(i % 10)})
+		}
+		enqueue(t, d, q, list...)
+		var mu sync.Mutex
+		got := make(map[any]int)
+		var ran sync.WaitGroup
+		ran.Add(jobs)
+		start(t, q, queue.Worker{
+			Kind: "k", PerLane: 4, Concurrency: jobs,
+			Prepare: func(_ context.Context, some []*queue.Job) {
+				for i, j := range some {
+					if i > 0 {
+						j.Prepared = j.ID
+					}
+				}
+				if panics {
+					panic("refused")
+				}
+			},
+			Run: func(_ context.Context, j *queue.Job) error {
+				defer ran.Done()
+				mu.Lock()
+				defer mu.Unlock()
+				got[j.Prepared == j.ID]++
+				if j.Prepared != nil && j.Prepared != j.ID {
+					t.Errorf("job %s got what was prepared for %v", j.ID, j.Prepared)
+				}
+				return nil
+			},
+		})
+		ran.Wait()
+		q.Stop(t.Context())
+		if got[true] < jobs/2 || got[false] == 0 {
+			t.Errorf("panics %t: got %v, want most jobs prepared", panics, got)
+		}
+	}
+}

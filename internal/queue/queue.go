@@ -87,6 +87,10 @@ type Worker struct {
 	// An error of kind [problem.Unavailable] means that our own database or files failed: the
 	// job runs again after 1 s to 1 min, any number of times, and no attempt counts.
 	Run func(ctx context.Context, j *Job) error
+	// Prepare reads what the jobs of a claim need, before they run: one statement for all of them
+	// instead of one for each. It may set [Job.Prepared]. Claims wait for it, and its failures are
+	// left to Run, which reads what is missing. It is not called for a single job. May be nil.
+	Prepare func(ctx context.Context, jobs []*Job)
 	// PerLane limits the running jobs of a lane over all processes. 0 means 1.
 	PerLane int
 	// Concurrency limits the running jobs of the kind in this process. 0 means 16.
@@ -119,6 +123,7 @@ type Job struct {
 	Payload   []byte
 	Attempt   int // failed attempts before this one
 	CreatedAt time.Time
+	Prepared  any // set by [Worker.Prepare]
 
 	seq    int64 // position in its lane
 	tenant string
@@ -335,7 +340,7 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *db.Tx, jobs ...New) error {
 func (q *Queue) positions(ctx context.Context, tx *db.Tx, jobs []New) ([]any, error) {
 	seqs := make([]any, len(jobs))
 	if !q.db.Postgres() && len(jobs) > 0 {
-		first, err := q.numbers(ctx, tx, len(jobs))
+		first, err := tx.NextNumbers(ctx, counterTable, len(jobs))
 		if err != nil {
 			return nil, err
 		}

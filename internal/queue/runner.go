@@ -565,6 +565,7 @@ func (r *runner) claim() error {
 		byLane[j.Lane].got++
 		byLane[j.Lane].tenant = j.tenant
 	}
+	r.prepare(jobs)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.noteClaim(requests, err)
@@ -579,6 +580,19 @@ func (r *runner) claim() error {
 		r.crowded = 0
 	}
 	return err
+}
+
+// prepare calls [Worker.Prepare], for a part of the lease at most.
+func (r *runner) prepare(jobs []*Job) {
+	if r.Prepare == nil || len(jobs) < 2 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.work, r.q.lease/4)
+	defer cancel()
+	err := recoverPanic(func() error { r.Prepare(ctx, jobs); return nil })
+	if err != nil {
+		r.q.log.Error("preparing jobs", append(errorAttrs(err), "kind", r.Kind)...)
+	}
 }
 
 // noteClaim lists the lanes of a claim again, as far as they may have more jobs. r.mu is held.

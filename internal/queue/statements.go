@@ -22,6 +22,9 @@ const (
 // promoteJobs bounds the jobs that become ready in one transaction.
 const promoteJobs = 1000
 
+// counterTable has the last number of the order of jobs on SQLite. PostgreSQL has a sequence.
+const counterTable = "job_numbers"
+
 const (
 	// When the first job is due.
 	sqlDue = `
@@ -70,13 +73,6 @@ WITH elsewhere AS MATERIALIZED (
 )
 SELECT l.value, (SELECT nextval('jobs_seq')), (SELECT set_config('enable_seqscan', 'off', true)) FROM unnest($2::text[], $3::text[]) AS l(value, tenant)
 WHERE CASE WHEN l.tenant IN (SELECT value FROM free) THEN pg_try_advisory_xact_lock(hashtextextended($1 || substr(l.value, 8), 0)) ELSE FALSE END`
-
-	// SQLite only: takes the next $1 numbers of the order of jobs, and the last of them. One statement
-	// with RETURNING takes twice as long.
-	sqlTakeNumbers = `
-UPDATE job_numbers SET last = last + $1`
-	sqlLastNumber = `
-SELECT last FROM job_numbers`
 
 	// Extends leases, except of jobs whose rows are locked, such as by the transactions that end
 	// them: these lock several jobs in another order, and waiting for them could deadlock.
@@ -436,7 +432,7 @@ func (r *runner) leaseJobs(requests []laneRequest, lease string) (jobs []*Job, e
 			}
 		} else {
 			var err error
-			if fence, err = r.q.numbers(ctx, tx, 1); err != nil {
+			if fence, err = tx.NextNumbers(ctx, counterTable, 1); err != nil {
 				return err
 			}
 		}
@@ -462,16 +458,6 @@ func (r *runner) leaseJobs(requests []laneRequest, lease string) (jobs []*Job, e
 	}
 	slices.SortFunc(jobs, func(a, b *Job) int { return cmp.Compare(a.seq, b.seq) })
 	return jobs, nil
-}
-
-// numbers returns the first of the next n numbers of the order of jobs on SQLite. PostgreSQL has
-// a sequence.
-func (q *Queue) numbers(ctx context.Context, tx *db.Tx, n int) (first int64, err error) {
-	if err := tx.Queue(ctx, sqlTakeNumbers, n); err != nil {
-		return 0, err
-	}
-	err = tx.QueryRow(ctx, sqlLastNumber).Scan(&first)
-	return first - int64(n) + 1, err
 }
 
 // extendLeases extends the leases of jobs to end after lease. It returns the extended leases and,

@@ -231,6 +231,7 @@ func Open(c Config) *Service {
 			PerLane:      orDefault(c.PerLane, 64),
 			Concurrency:  orDefault(c.Concurrency, 16384),
 			LaneCapacity: s.windows.capacity,
+			Prepare:      s.loadBodies,
 			Run:          s.deliver,
 			Retry:        forever,
 		})

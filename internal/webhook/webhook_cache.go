@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
+	"github.com/kickstand-dev/kickstand/internal/queue"
 	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 )
 
@@ -88,6 +91,36 @@ func (s *Service) body(ctx context.Context, eventID string, f payload.Form) ([]b
 		}
 		return payload.Render(f, &e)
 	})
+}
+
+// loadBodies renders the bodies of several jobs, as far as their webhooks are cached and the bodies
+// are not.
+func (s *Service) loadBodies(ctx context.Context, jobs []*queue.Job) {
+	forms := make(map[string]payload.Form) // by event; the others of an event in several forms are rendered later
+	for _, j := range jobs {
+		t, ok := s.cache.Get(j.Lane)
+		if !ok {
+			continue
+		}
+		id := decodePayload(j.Payload).eventID
+		if _, ok := s.bodies.Get(bodyKey{id, t.form}); !ok {
+			forms[id] = t.form
+		}
+	}
+	if len(forms) < 2 {
+		return
+	}
+	start := s.bodies.Start()
+	events, err := event.FindAll(ctx, s.db, slices.Collect(maps.Keys(forms)))
+	if err != nil {
+		return // each job loads its own
+	}
+	for i := range events {
+		e := &events[i]
+		if body, err := payload.Render(forms[e.ID], e); err == nil {
+			s.bodies.Put(bodyKey{e.ID, forms[e.ID]}, body, start)
+		}
+	}
 }
 
 func (s *Service) openSecret(id string, sealed []byte) (*payload.Signer, error) {
