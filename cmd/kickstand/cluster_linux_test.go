@@ -504,7 +504,7 @@ func (c *cluster) finish() {
 			t.Errorf("replies in ticket %s: got %v, want 0 to %d", ticket, got, want-1)
 		}
 	}
-	events, err := db.All(t.Context(), d, func(row db.Row) (id string, err error) { err = row.Scan(&id); return id, err }, "SELECT id FROM events")
+	events, err := eventIDs(t.Context(), d)
 	if err != nil || len(events) == 0 {
 		t.Fatal(len(events), err)
 	}

@@ -346,6 +346,11 @@ func (a *App) openStorage(ctx context.Context) error {
 		a.closers = append(a.closers, d.Close)
 	}
 	a.DB, a.Fleet.DB, a.Sandbox.DB = opened[0], opened[1], opened[2]
+	state, err := a.DB.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	a.events.SeparateRows = state.Floor < event.MembersSince
 	if a.box, err = openBox(a.config); err != nil {
 		return err
 	}

@@ -182,7 +182,11 @@ func (tx *Tx) migrateNext(ctx context.Context, list []migration) (step migration
 		return step, nil
 	}
 	m := &list[i]
-	if next := m.floor(); next > floor {
+	next := m.floor()
+	if version == 0 { // no older program has ever run
+		next = list[len(list)-1].Version
+	}
+	if next > floor {
 		if _, err := tx.Exec(ctx, `INSERT INTO schema_floor (id, version) VALUES (1, $1)
 			ON CONFLICT (id) DO UPDATE SET version = excluded.version`, next); err != nil {
 			return step, err

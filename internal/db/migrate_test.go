@@ -92,7 +92,14 @@ func TestMigrateStepByStep(t *testing.T) {
 			if done, err := once.Migrate(t.Context(), db.Helpdesk); err != nil || len(done) != 0 {
 				t.Errorf("again: applied %v, %v, want none", done, err)
 			}
-			got, want := schema(t, dbtest.Open(t, stepwise)), schema(t, once)
+			updated := dbtest.Open(t, stepwise)
+			for d, want := range map[*db.DB]bool{updated: false, once: true} {
+				state, err := d.Inspect(t.Context())
+				if refuses := state.Floor == state.Version; err != nil || refuses != want {
+					t.Errorf("got %+v, %v; a new database refuses older programs, an updated one does not", state, err)
+				}
+			}
+			got, want := schema(t, updated), schema(t, once)
 			if !slices.Equal(got, want) {
 				t.Errorf("step by step:\n%s\nat once:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}

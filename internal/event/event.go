@@ -153,6 +153,10 @@ type Change struct {
 // Log writes events and calls the listeners. Register listeners before the first
 // EmitTx; then it is safe for concurrent use.
 type Log struct {
+	// SeparateRows writes each event in a row of its own, for programs that do not know the
+	// migration [MembersSince].
+	SeparateRows bool
+
 	beforeCommit []func(ctx context.Context, tx *db.Tx, events []Event) error
 	afterCommit  []func(events []Event)
 }
@@ -166,15 +170,24 @@ func (l *Log) BeforeCommit(fn func(ctx context.Context, tx *db.Tx, events []Even
 // AfterCommit registers a listener that runs after the commit. It must not block.
 func (l *Log) AfterCommit(fn func(events []Event)) { l.afterCommit = append(l.afterCommit, fn) }
 
-// eventRows are the placeholders for the events of one statement. Most changes have
-// no more.
-var eventRows = [...]string{
-	"($1, $2, $3, $4, $5, $6, $7)",
-	"($8, $9, $10, $11, $12, $13, $14)",
-	"($15, $16, $17, $18, $19, $20, $21)",
-	"($22, $23, $24, $25, $26, $27, $28)",
-	"($29, $30, $31, $32, $33, $34, $35)",
-}
+// insertRows holds statements by number of rows. Most changes have no more.
+var insertRows = func() (statements [maxRows + 1]string) {
+	var rows []string
+	for n := 1; n <= maxRows; n++ {
+		var values []string
+		for i := range rowColumns {
+			values = append(values, fmt.Sprintf("$%d", rowColumns*(n-1)+i+1))
+		}
+		rows = append(rows, "("+strings.Join(values, ", ")+")")
+		statements[n] = "INSERT INTO events (id, organization_id, name, ticket_id, data, created_at, customer_id, members) VALUES " + strings.Join(rows, ", ")
+	}
+	return statements
+}()
+
+const (
+	maxRows    = 5
+	rowColumns = 8
+)
 
 // EmitTx writes the events of one change, in order, and sets their ID and At. All
 // must be of one organization.
@@ -191,24 +204,8 @@ func (l *Log) EmitTx(ctx context.Context, tx *db.Tx, events ...Event) (err error
 		span.SetAttributes(attribute.StringSlice("kickstand.events", names))
 	}
 	defer func() { telemetry.End(span, err) }()
-	for few := range slices.Chunk(events, len(eventRows)) {
-		args := make([]any, 0, 7*len(eventRows))
-		for i := range few {
-			e := &few[i]
-			e.ID = tx.NewID()
-			e.At = tx.Now
-			var ticket, customer string
-			if e.Data.Ticket != nil {
-				ticket = e.Data.Ticket.ID
-			} else if e.Data.Customer != nil {
-				customer = e.Data.Customer.ID
-			}
-			args = append(args, e.ID, e.OrganizationID, string(e.Name), db.Text(ticket), db.JSON(e.Data), tx.Now.UnixMicro(), db.Text(customer))
-		}
-		if err := tx.Queue(ctx, "INSERT INTO events (id, organization_id, name, ticket_id, data, created_at, customer_id) VALUES "+
-			strings.Join(eventRows[:len(few)], ", "), args...); err != nil {
-			return fmt.Errorf("write event %s: %w", few[0].Name, err)
-		}
+	if err := l.write(ctx, tx, events); err != nil {
+		return fmt.Errorf("write event %s: %w", events[0].Name, err)
 	}
 	for _, fn := range l.beforeCommit {
 		if err := fn(ctx, tx, events); err != nil {
@@ -225,6 +222,43 @@ func (l *Log) EmitTx(ctx context.Context, tx *db.Tx, events ...Event) (err error
 	return nil
 }
 
+// write writes events and sets their ID and At.
+func (l *Log) write(ctx context.Context, tx *db.Tx, events []Event) error {
+	args := make([]any, 0, rowColumns*maxRows)
+	for len(events) > 0 {
+		n, data := 1, events[0].Data
+		if !l.SeparateRows {
+			n, data = shareRow(events)
+		}
+		id := tx.NewID()
+		if n > 1 {
+			id = rowID(id)
+		}
+		for i := range n {
+			events[i].ID, events[i].At = id, tx.Now
+			if n > 1 {
+				events[i].ID = memberID(id, i)
+			}
+		}
+		var ticket, customer string
+		if data.Ticket != nil {
+			ticket = data.Ticket.ID
+		}
+		if data.Customer != nil && (ticket == "" || n > 1) {
+			customer = data.Customer.ID
+		}
+		args = append(args, id, events[0].OrganizationID, string(events[0].Name), db.Text(ticket), db.JSON(data), tx.Now.UnixMicro(), db.Text(customer), db.Text(members(events[:n])))
+		events = events[n:]
+		if rows := len(args) / rowColumns; rows == maxRows || len(events) == 0 {
+			if err := tx.Queue(ctx, insertRows[rows], args...); err != nil {
+				return err
+			}
+			args = make([]any, 0, rowColumns*maxRows)
+		}
+	}
+	return nil
+}
+
 // WriteTx writes an [AuditRecorded] event without calling listeners, unless its id
 // exists already.
 func WriteTx(ctx context.Context, tx *db.Tx, e Event) error {
@@ -237,16 +271,21 @@ func WriteTx(ctx context.Context, tx *db.Tx, e Event) error {
 
 // Find returns an event; [db.ErrNoRows] if there is none.
 func Find(ctx context.Context, q db.Querier, id string) (Event, error) {
-	return db.One(ctx, q, scan, "SELECT id, organization_id, name, data, created_at FROM events WHERE id = $1", id)
+	events, err := FindAll(ctx, q, []string{id})
+	if err == nil && len(events) == 0 {
+		err = db.ErrNoRows
+	}
+	if err != nil {
+		return Event{}, err
+	}
+	return events[0], nil
 }
 
 // FindAll returns the events with the given ids that are stored, in any order.
 func FindAll(ctx context.Context, q db.Querier, ids []string) ([]Event, error) {
-	return db.All(ctx, q, scan, "SELECT id, organization_id, name, data, created_at FROM events WHERE id = ANY($1)", ids)
-}
-
-func scan(row db.Row) (Event, error) {
-	var e Event
-	err := row.Scan(&e.ID, &e.OrganizationID, &e.Name, db.IntoJSON(&e.Data), db.IntoTime(&e.At))
-	return e, err
+	rows, err := db.All(ctx, q, scanRow, selectRows+"WHERE id = ANY($1)", WithRows(ids))
+	if err != nil {
+		return nil, err
+	}
+	return expand(rows, func(e *Event) bool { return slices.Contains(ids, e.ID) }), nil
 }

@@ -75,7 +75,7 @@ func Each(ctx context.Context, d *db.DB, organizationID string, query Query, fn 
 }
 
 // frequentNames are the most frequent events: they have no index by name, since a
-// scan of all events finds them soon. The list equals that of the index
+// scan of all events finds them soon. Only they share rows. The list equals that of the index
 // events_name.
 const frequentNames = "('customer.created', 'ticket.created', 'conversation.created', 'message.created', 'message.customer_reply')"
 
@@ -87,9 +87,54 @@ const maxTransaction = time.Hour
 // versions have the time of the process's clock.
 const maxClockSkew = db.SkewRefuse + time.Minute
 
-// list scans an index in the order of ids; conditions that must not choose the
-// index are wrapped in coalesce.
+// list reads rows until they have a page of events.
 func list(ctx context.Context, q db.Querier, organizationID string, query *Query) ([]Event, string, error) {
+	limit := query.Limit + 2 // two of them may be those around query.After
+	var events []Event
+	for after := query.After; ; {
+		rows, err := listRows(ctx, q, organizationID, query, after, limit)
+		if err != nil {
+			return nil, "", fmt.Errorf("list events: %w", err)
+		}
+		events = append(events, query.eventsOf(rows, after)...)
+		if len(rows) < limit || len(events) > query.Limit {
+			break
+		}
+		if after = rows[len(rows)-1].ID; query.Ascending {
+			after = memberID(after, maxMembers-1)
+		}
+	}
+	events, next := keyset.TrimPage(events, query.Limit, func(last *Event) string { return last.ID })
+	return events, next, nil
+}
+
+// eventsOf returns the events of rows after an id that the query asks for, in its order.
+func (q *Query) eventsOf(rows []eventRow, after string) []Event {
+	if !q.Ascending {
+		rows = slices.Clone(rows)
+		slices.Reverse(rows)
+	}
+	events := expand(rows, func(e *Event) bool {
+		switch {
+		case len(q.Names) > 0 && !slices.Contains(q.Names, e.Name), q.TicketID != "" && (e.Data.Ticket == nil || e.Data.Ticket.ID != q.TicketID):
+			return false
+		case after == "":
+			return true
+		case q.Ascending:
+			return e.ID > after
+		}
+		return e.ID < after
+	})
+	if !q.Ascending {
+		slices.Reverse(events)
+	}
+	return events
+}
+
+// listRows returns the next rows with events that a query asks for after an id. The first may hold
+// only events before it. It scans an index in the order of ids; conditions that must not
+// choose the index are wrapped in coalesce.
+func listRows(ctx context.Context, q db.Querier, organizationID string, query *Query, after string, limit int) ([]eventRow, error) {
 	st := keyset.Statement{Args: []any{organizationID}}
 	low, high := "", "~" // before and after every id
 	var tests strings.Builder
@@ -103,14 +148,14 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 			high = FirstID(query.CreatedAt.High.Add(maxTransaction))
 		}
 	}
-	order, later := "DESC", "<"
+	order := "DESC"
 	if query.Ascending {
-		order, later = "ASC", ">"
-		if query.After != "" {
-			low = max(low, query.After)
+		order = "ASC"
+		if after != "" {
+			low = max(low, rowID(after))
 		}
-	} else if query.After != "" {
-		high = min(high, query.After)
+	} else if after != "" {
+		high = min(high, after)
 	}
 	from := "organization_id = $1"
 	if query.TicketID != "" {
@@ -118,13 +163,9 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 	}
 	rare := query.TicketID == "" && len(query.Names) > 0
 	for _, name := range query.Names {
-		rare = rare && !strings.Contains(frequentNames, "'"+string(name)+"'")
+		rare = rare && !name.isFrequent()
 	}
-	limit := query.Limit + 1
 	bounds := fmt.Sprintf(" AND id >= %s AND id <= %s", st.Arg(low), st.Arg(high))
-	if query.After != "" {
-		bounds += " AND id " + later + " " + st.Arg(query.After)
-	}
 	var parts []string
 	if rare {
 		names := slices.Clone(query.Names)
@@ -135,20 +176,18 @@ func list(ctx context.Context, q db.Querier, organizationID string, query *Query
 		}
 	} else {
 		if len(query.Names) > 0 {
-			fmt.Fprintf(&tests, " AND coalesce(name IN (%s), FALSE)", keyset.Placeholders(&st, query.Names))
+			fmt.Fprintf(&tests, " AND coalesce(name IN (%s)", keyset.Placeholders(&st, query.Names))
+			for _, name := range query.Names {
+				fmt.Fprintf(&tests, " OR members LIKE %s", st.Arg("%"+string(name)+":%"))
+			}
+			tests.WriteString(", FALSE)")
 		} else {
 			fmt.Fprintf(&tests, " AND coalesce(name <> '%s', TRUE)", AuditRecorded)
 		}
 		parts = []string{fmt.Sprintf("SELECT id FROM events WHERE %s%s%s ORDER BY id %s LIMIT %d", from, bounds, tests.String(), order, limit)}
 	}
-	st.Addf(`SELECT id, organization_id, name, data, created_at FROM events
-		WHERE id IN (SELECT id FROM (%s) AS p) ORDER BY id %s LIMIT %d`, strings.Join(parts, " UNION ALL "), order, limit)
-	events, err := db.All(ctx, q, scan, st.String(), st.Args...)
-	if err != nil {
-		return nil, "", fmt.Errorf("list events: %w", err)
-	}
-	events, next := keyset.TrimPage(events, query.Limit, func(last *Event) string { return last.ID })
-	return events, next, nil
+	st.Addf(selectRows+`WHERE id IN (SELECT id FROM (%s) AS p) ORDER BY id %s LIMIT %d`, strings.Join(parts, " UNION ALL "), order, limit)
+	return db.All(ctx, q, scanRow, st.String(), st.Args...)
 }
 
 // FirstID returns an id that sorts before every event of a transaction at time t or

@@ -8,13 +8,13 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// purgeStep bounds the events that one transaction of [Purge] examines, and so the
+// purgeStep bounds the rows that one transaction of [Purge] examines, and so the
 // time it delays other writes.
 const purgeStep = 500
 
 // Purge deletes the events written before a time, except events with stored
-// deliveries, which may be sent or resent and show the sent content. It works in
-// small steps, oldest first, and returns the number of deleted events.
+// deliveries, which may be sent or resent and show the sent content, and those that share
+// their rows. It works in small steps, oldest first, and returns the number of deleted rows.
 func Purge(ctx context.Context, d *db.DB, before time.Time) (int, error) {
 	total, after := 0, ""
 	err := db.Steps(ctx, func() (more bool, err error) {
@@ -41,7 +41,8 @@ func purgeSome(ctx context.Context, d *db.DB, after string, before time.Time) (n
 			return err
 		}
 		deleted, err := tx.Exec(ctx, `DELETE FROM events WHERE id = ANY($1) AND created_at < $2
-			AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = events.id)`, ids, before.UnixMicro())
+			AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id >= events.id
+				AND d.event_id <= CASE WHEN members IS NULL THEN events.id ELSE substr(events.id, 1, 35) || 'f' END)`, ids, before.UnixMicro())
 		if n = int(deleted); len(ids) == purgeStep {
 			last = ids[purgeStep-1]
 		}

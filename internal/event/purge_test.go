@@ -111,3 +111,33 @@ func TestPurgeInSteps(t *testing.T) {
 		t.Errorf("%d events are left, %v; want 1", left, err)
 	}
 }
+
+// A row of several events stays as long as one of them has a delivery.
+func TestPurgeSharedRow(t *testing.T) {
+	d := dbtest.New(t)
+	write := func(fn func(tx *db.Tx) error) {
+		t.Helper()
+		if err := d.Write(t.Context(), fn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ticket := &event.Ticket{ID: "t"}
+	var kept string
+	for i := range 2 {
+		events := []event.Event{{OrganizationID: "o", Name: event.TicketCreated, Data: event.Data{Ticket: ticket}}, {OrganizationID: "o", Name: event.MessageCreated, Data: event.Data{Ticket: ticket}}}
+		write(func(tx *db.Tx) error { return new(event.Log).EmitTx(t.Context(), tx, events...) })
+		if i == 0 {
+			kept = events[1].ID
+			write(func(tx *db.Tx) error {
+				_, err := tx.Exec(t.Context(), "INSERT INTO deliveries (webhook_id, id, event_id, event, state, created_at) VALUES ('w', 'd', $1, 'message.created', 2, 0)", kept)
+				return err
+			})
+		}
+	}
+	if n, err := event.Purge(t.Context(), d, time.Now().Add(time.Hour)); err != nil || n != 1 {
+		t.Errorf("purged %d rows, %v, want 1", n, err)
+	}
+	if _, err := event.Find(t.Context(), d, kept); err != nil {
+		t.Errorf("the event of a delivery: %v", err)
+	}
+}

@@ -9,7 +9,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// redactBatch bounds the events that one transaction changes.
+// redactBatch bounds the rows that one transaction changes.
 const redactBatch = 200
 
 // RedactedText replaces a subject.
@@ -41,34 +41,33 @@ type redaction struct {
 // redactWhere redacts the events with a value in a column.
 func (r *redaction) redactWhere(ctx context.Context, d *db.DB, column, value string) error {
 	for after := ""; ; {
-		var events []Event
+		var rows []eventRow
 		err := d.Write(ctx, func(tx *db.Tx) (err error) {
-			events, err = db.All(ctx, tx, scan, `SELECT id, organization_id, name, data, created_at FROM events
-				WHERE `+column+` = $1 AND id > $2 ORDER BY id LIMIT $3`, value, after, redactBatch)
+			rows, err = db.All(ctx, tx, scanRow, selectRows+"WHERE "+column+" = $1 AND id > $2 ORDER BY id LIMIT $3", value, after, redactBatch)
 			if err != nil {
 				return err
 			}
-			return r.redactTx(ctx, tx, events)
+			return r.redactTx(ctx, tx, rows)
 		})
-		if err != nil || len(events) < redactBatch {
+		if err != nil || len(rows) < redactBatch {
 			return err
 		}
-		after = events[len(events)-1].ID
+		after = rows[len(rows)-1].ID
 	}
 }
 
-// redactTx redacts and writes events.
-func (r *redaction) redactTx(ctx context.Context, tx *db.Tx, events []Event) error {
+// redactTx redacts and writes rows.
+func (r *redaction) redactTx(ctx context.Context, tx *db.Tx, rows []eventRow) error {
 	var ids []string
-	for i := range events {
-		e := &events[i]
+	for i := range rows {
+		e := &rows[i]
 		if e.OrganizationID != r.organizationID || !e.redact(r.customerID) {
 			continue
 		}
 		if err := tx.Queue(ctx, "UPDATE events SET data = $2 WHERE id = $1", e.ID, db.JSON(e.Data)); err != nil {
 			return err
 		}
-		ids = append(ids, e.ID)
+		ids = append(ids, IDs(e.ID, e.members, "")...)
 	}
 	if len(ids) == 0 {
 		return nil

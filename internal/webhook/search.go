@@ -232,11 +232,22 @@ func sqlChunk(where string) string {
 // sqlKeys finds the newest deliveries of events.
 const sqlKeys = "SELECT id, webhook_id FROM deliveries WHERE event_id = ANY($1) AND id < $2 AND id > $3 ORDER BY id DESC LIMIT $4"
 
-const sqlTicketEvents = "SELECT id FROM events WHERE ticket_id = $1 ORDER BY id DESC LIMIT $2"
+// sqlTicketEvents selects the newest rows of events of a ticket; see [ticketIDs].
+const sqlTicketEvents = "SELECT id, coalesce(members, '') FROM events WHERE ticket_id = $1 ORDER BY id DESC LIMIT $2"
 
-// sqlOfTicket selects the events of a ticket among given ones. The ticket is wrapped in
+// sqlOfTicket selects the rows of events of a ticket among given ones. The ticket is wrapped in
 // coalesce so that PostgreSQL does not scan all events of the ticket.
-const sqlOfTicket = "SELECT id FROM events WHERE id = ANY($1) AND coalesce(ticket_id, '') = $2"
+const sqlOfTicket = "SELECT id, coalesce(members, '') FROM events WHERE id = ANY($1) AND coalesce(ticket_id, '') = $2"
+
+// ticketIDs returns the ids of the events about a ticket in rows that a statement selects.
+func ticketIDs(ctx context.Context, tx *db.Tx, query string, args ...any) ([]string, error) {
+	rows, err := db.All(ctx, tx, func(row db.Row) ([]string, error) {
+		var id, members string
+		err := row.Scan(&id, &members)
+		return event.IDs(id, members, "t"), err
+	}, query, args...)
+	return slices.Concat(rows...), err
+}
 
 func scanText(row db.Row) (text string, err error) {
 	err = row.Scan(&text)
@@ -276,7 +287,7 @@ func (se *search) open(ctx context.Context, organizationID string) error {
 		return se.openEvents(ctx, []string{q.EventID})
 	}
 	if se.ticket != "" {
-		events, err := db.All(ctx, se.tx, scanText, sqlTicketEvents, se.ticket, maxTicketEvents+1)
+		events, err := ticketIDs(ctx, se.tx, sqlTicketEvents, se.ticket, maxTicketEvents+1)
 		if err != nil {
 			return err
 		}
@@ -415,7 +426,7 @@ func (se *search) fill(ctx context.Context, s *source) (err error) {
 	for i, c := range s.chunk {
 		events[i] = c.eventID
 	}
-	ours, err := db.All(ctx, se.tx, scanText, sqlOfTicket, events, se.ticket)
+	ours, err := ticketIDs(ctx, se.tx, sqlOfTicket, event.WithRows(events), se.ticket)
 	for i := range s.chunk {
 		s.chunk[i].elsewhere = !slices.Contains(ours, s.chunk[i].eventID)
 	}
