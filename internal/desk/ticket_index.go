@@ -236,19 +236,14 @@ func (x *indexer) message(e pendingEntry) error {
 		return err
 	}
 	first, last := documentRange(code, number, number)
-	doc := first
-	if err := x.tx.QueryRow(x.ctx, "SELECT coalesce(max(doc), $1) FROM search_docs WHERE doc >= $1 AND doc <= $2", first, last).Scan(&doc); err != nil {
+	doc := int64(-1) // the last one; -1: none
+	if err := x.tx.QueryRow(x.ctx, "SELECT coalesce(max(doc), -1) FROM search_docs WHERE doc >= $1 AND doc <= $2", first, last).Scan(&doc); err != nil {
 		return err
 	}
-	if doc == first {
-		var has bool
-		if err := x.tx.QueryRow(x.ctx, "SELECT EXISTS (SELECT 1 FROM search_docs WHERE doc = $1)", first).Scan(&has); err != nil {
+	if doc < 0 {
+		doc = first
+		if err := x.insert(code, doc, subject); err != nil {
 			return err
-		}
-		if !has {
-			if err := x.insert(code, first, subject); err != nil {
-				return err
-			}
 		}
 	}
 	if doc == last {

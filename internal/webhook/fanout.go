@@ -47,12 +47,16 @@ func (s *Service) fanOut(ctx context.Context, tx *db.Tx, events []event.Event) e
 				continue
 			}
 			all = append(all, newDelivery{sub, e, tx.NewID()})
-			// Most deliveries are sent by this process a moment later.
-			if _, err := s.rendered(e, sub.form); err != nil {
-				return err
-			}
 		}
 	}
+	// Most deliveries are sent by this process a moment later. Bodies are rendered after the commit,
+	// since others wait for the transaction, and not stored if an event was redacted meanwhile.
+	start := s.bodies.Start()
+	tx.AfterCommit(func() {
+		for _, d := range all {
+			s.render(d.event, d.form, start)
+		}
+	})
 	return s.enqueue(ctx, tx, all)
 }
 

@@ -18,13 +18,20 @@ func TestPayloadOfJob(t *testing.T) {
 }
 
 func TestEventIsRenderedOnce(t *testing.T) {
-	s := &Service{bodies: cache.New[bodyKey, []byte](1, 0)}
+	s := &Service{bodies: cache.New[bodyKey, []byte](10, 0)}
 	e := event.Event{ID: "0198", Name: event.MessageCreated}
-	first, err := s.rendered(&e, payload.Nested)
-	if err != nil {
-		t.Fatal(err)
+	render := func(start cache.Mark) []byte {
+		s.render(&e, payload.Nested, start)
+		body, _ := s.bodies.Get(bodyKey{e.ID, payload.Nested})
+		return body
 	}
-	if again, err := s.rendered(&e, payload.Nested); err != nil || &again[0] != &first[0] {
-		t.Errorf("got another body, %v", err)
+	first := render(s.bodies.Start())
+	if again := render(s.bodies.Start()); len(first) == 0 || &again[0] != &first[0] {
+		t.Errorf("got %q, then another body", first)
+	}
+	start := s.bodies.Start()
+	s.bodies.Delete(bodyKey{e.ID, payload.Nested}) // redacted after the event was read
+	if body := render(start); body != nil {
+		t.Errorf("got %q of a redacted event", body)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/cache"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/queue"
@@ -35,7 +36,7 @@ type cachedWebhook struct {
 const (
 	cacheTTL   = time.Second
 	maxCached  = 4096
-	bodyBudget = 8 << 20 // bytes of rendered bodies, see [Service.rendered]
+	bodyBudget = 8 << 20 // bytes of rendered bodies, see [Service.render]
 )
 
 // cached returns the dispatcher's view of a webhook; errDeleted if it does not exist.
@@ -75,10 +76,16 @@ type bodyKey struct {
 	form    payload.Form
 }
 
-// rendered returns the body of e in form f, cached, so that an event is rendered once for all
-// receivers and not read back right after it was written. The caller must not change it.
-func (s *Service) rendered(e *event.Event, f payload.Form) ([]byte, error) {
-	return s.bodies.Load(bodyKey{e.ID, f}, func() ([]byte, error) { return payload.Render(f, e) })
+// render stores the body of e in form f, so that an event is rendered once for all receivers. start
+// marks when e was read. What cannot be rendered is left to the delivery.
+func (s *Service) render(e *event.Event, f payload.Form, start cache.Mark) {
+	key := bodyKey{e.ID, f}
+	if _, ok := s.bodies.Get(key); ok {
+		return
+	}
+	if body, err := payload.Render(f, e); err == nil {
+		s.bodies.Put(key, body, start)
+	}
 }
 
 // body returns the body of an event's deliveries; [db.ErrNoRows] if the event has been purged.
@@ -116,10 +123,7 @@ func (s *Service) loadBodies(ctx context.Context, jobs []*queue.Job) {
 		return // each job loads its own
 	}
 	for i := range events {
-		e := &events[i]
-		if body, err := payload.Render(forms[e.ID], e); err == nil {
-			s.bodies.Put(bodyKey{e.ID, forms[e.ID]}, body, start)
-		}
+		s.render(&events[i], forms[events[i].ID], start)
 	}
 }
 
