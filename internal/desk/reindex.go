@@ -9,13 +9,15 @@ import (
 
 // DerivedTables differ between the engines, and are not copied: the search index, which
 // [ReindexTx] has made anew, and SQLite's last number of a message, which follows the copied ones.
-var DerivedTables = []string{"search_docs", "search_pending", "message_numbers"}
+var DerivedTables = []string{"search_docs", "search_pending", "facts_pending", "message_numbers"}
 
 // ReindexTx enqueues all tickets for indexing, after they were copied into a database. Until a
 // worker has indexed a ticket, searches do not find it.
 func ReindexTx(ctx context.Context, tx *db.Tx) error {
-	if err := tx.Queue(ctx, "DELETE FROM search_pending"); err != nil {
-		return fmt.Errorf("enqueue indexing: %w", err)
+	for _, table := range []string{"search_pending", "facts_pending"} {
+		if err := tx.Queue(ctx, "DELETE FROM "+table); err != nil {
+			return fmt.Errorf("enqueue indexing: %w", err)
+		}
 	}
 	if err := tx.Queue(ctx, "INSERT INTO search_pending (id, ticket_id, organization_id, number) SELECT id, id, organization_id, number FROM tickets"); err != nil {
 		return fmt.Errorf("enqueue indexing: %w", err)

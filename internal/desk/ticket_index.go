@@ -30,6 +30,11 @@ const (
 
 // enqueueMessageIndexing enqueues a new message for indexing.
 func (s *Service) enqueueMessageIndexing(ctx context.Context, tx *db.Tx, m *Message) error {
+	if slices.ContainsFunc(m.Attachments, func(a Attachment) bool { return !a.Inline }) {
+		if err := s.enqueueFactsWhere(ctx, tx, "id", m.TicketID); err != nil {
+			return err
+		}
+	}
 	return s.enqueueIndexing(ctx, tx, m.TicketID, m.ID, nil, nil)
 }
 
@@ -44,13 +49,18 @@ func (s *Service) enqueueIndexing(ctx context.Context, tx *db.Tx, ticketID, mess
 		newID(), ticketID, db.Text(messageID), organizationID, number); err != nil {
 		return fmt.Errorf("enqueue indexing: %w", err)
 	}
+	s.wakeIndexer(tx)
+	return nil
+}
+
+// wakeIndexer wakes the indexer after the commit.
+func (s *Service) wakeIndexer(tx *db.Tx) {
 	tx.AfterCommit(func() {
 		select {
 		case s.indexNeeded <- struct{}{}:
 		default:
 		}
 	})
-	return nil
 }
 
 // Run indexes pending messages until ctx ends. It may run in several processes; one
@@ -81,18 +91,18 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// pendingEntry is a row of search_pending.
+// pendingEntry is a row of search_pending or facts_pending.
 type pendingEntry struct {
 	id, ticketID, messageID string
-	organizationID          string // set for whole tickets
+	organizationID          string // set for whole tickets and facts
 	number                  int64
 }
 
-// Index indexes a batch of pending rows and returns their number; 0 if none are
+// Index indexes a batch of pending rows of each kind, and returns the greater number; 0 if none are
 // left.
 func (s *Service) Index(ctx context.Context) (int, error) {
 	var none bool
-	if err := s.db.QueryRow(ctx, "SELECT NOT EXISTS (SELECT 1 FROM search_pending)").Scan(&none); err != nil || none {
+	if err := s.db.QueryRow(ctx, "SELECT NOT EXISTS (SELECT 1 FROM search_pending) AND NOT EXISTS (SELECT 1 FROM facts_pending)").Scan(&none); err != nil || none {
 		return 0, err
 	}
 	n := 0
@@ -101,29 +111,39 @@ func (s *Service) Index(ctx context.Context) (int, error) {
 		if ok, err := tx.TryLock(ctx, "search"); err != nil || !ok {
 			return err
 		}
-		entries, err := db.All(ctx, tx, func(row db.Row) (e pendingEntry, err error) {
-			err = row.Scan(&e.id, &e.ticketID, db.IntoText(&e.messageID), db.IntoText(&e.organizationID), &e.number)
-			return e, err
-		}, "SELECT id, ticket_id, message_id, organization_id, coalesce(number, 0) FROM search_pending ORDER BY id LIMIT "+strconv.Itoa(indexBatch))
+		x := indexer{ctx: ctx, tx: tx, postgres: s.db.Postgres(), codes: make(map[string]int64), done: make(map[string]bool)}
+		texts, err := x.take("search_pending", "message_id")
 		if err != nil {
 			return err
 		}
-		x := indexer{ctx: ctx, tx: tx, postgres: s.db.Postgres(), codes: make(map[string]int64), done: make(map[string]bool)}
-		if err := x.index(entries); err != nil {
+		facts, err := x.take("facts_pending", "NULL")
+		if err != nil {
 			return err
 		}
-		ids := make([]string, len(entries))
-		for i, e := range entries {
-			ids[i] = e.id
-		}
-		n = len(entries)
-		_, err = tx.Exec(ctx, "DELETE FROM search_pending WHERE id = ANY($1)", ids)
-		return err
+		n = max(len(texts), len(facts))
+		return x.index(texts, facts)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("index: %w", err)
 	}
 	return n, nil
+}
+
+// take deletes and returns the next pending rows.
+func (x *indexer) take(table, messageID string) ([]pendingEntry, error) {
+	entries, err := db.All(x.ctx, x.tx, func(row db.Row) (e pendingEntry, err error) {
+		err = row.Scan(&e.id, &e.ticketID, db.IntoText(&e.messageID), db.IntoText(&e.organizationID), &e.number)
+		return e, err
+	}, "SELECT id, ticket_id, "+messageID+", organization_id, coalesce(number, 0) FROM "+table+" ORDER BY id LIMIT "+strconv.Itoa(indexBatch))
+	if err != nil || len(entries) == 0 {
+		return nil, err
+	}
+	ids := make([]string, len(entries))
+	for i, e := range entries {
+		ids[i] = e.id
+	}
+	_, err = x.tx.Exec(x.ctx, "DELETE FROM "+table+" WHERE id = ANY($1)", ids)
+	return entries, err
 }
 
 // indexer indexes the rows of one transaction.
@@ -135,8 +155,8 @@ type indexer struct {
 	done     map[string]bool  // tickets indexed with all their messages
 }
 
-func (x *indexer) index(entries []pendingEntry) error {
-	for _, e := range entries {
+func (x *indexer) index(texts, facts []pendingEntry) error {
+	for _, e := range texts {
 		if e.messageID == "" && !x.done[e.ticketID] {
 			x.done[e.ticketID] = true
 			if err := x.ticket(e); err != nil {
@@ -144,9 +164,17 @@ func (x *indexer) index(entries []pendingEntry) error {
 			}
 		}
 	}
-	for _, e := range entries {
+	for _, e := range texts {
 		if e.messageID != "" && !x.done[e.ticketID] {
 			if err := x.message(e); err != nil {
+				return err
+			}
+		}
+	}
+	for _, e := range facts {
+		if !x.done[e.ticketID] {
+			x.done[e.ticketID] = true
+			if err := x.facts(e); err != nil {
 				return err
 			}
 		}
@@ -178,22 +206,10 @@ func (x *indexer) ticket(e pendingEntry) error {
 		return err
 	}
 	first, last := documentRange(code, e.number, e.number)
-	if !x.postgres {
-		if _, err := x.tx.Exec(x.ctx, "DELETE FROM ticket_words WHERE rowid IN (SELECT doc FROM search_docs WHERE doc >= $1 AND doc <= $2)", first, last); err != nil {
-			return err
-		}
-	}
-	if _, err := x.tx.Exec(x.ctx, "DELETE FROM search_docs WHERE doc >= $1 AND doc <= $2", first, last); err != nil {
+	if err := x.remove(first, last); err != nil {
 		return err
 	}
-	var subject string
-	err = x.tx.QueryRow(x.ctx, "SELECT subject FROM tickets WHERE id = $1", e.ticketID).Scan(&subject)
-	if errors.Is(err, db.ErrNoRows) {
-		return nil
-	}
-	if err == nil {
-		err = x.insert(code, first, subject)
-	}
+	err = x.insertFacts(code, first, e.ticketID)
 	type text struct{ id, body string }
 	for after, doc := "", first+1; err == nil; {
 		var texts []text
@@ -218,13 +234,24 @@ func (x *indexer) ticket(e pendingEntry) error {
 	return err
 }
 
-// message indexes a message, and the ticket's subject with the first one.
+// remove removes documents.
+func (x *indexer) remove(first, last int64) error {
+	if !x.postgres {
+		if _, err := x.tx.Exec(x.ctx, "DELETE FROM ticket_words WHERE rowid IN (SELECT doc FROM search_docs WHERE doc >= $1 AND doc <= $2)", first, last); err != nil {
+			return err
+		}
+	}
+	_, err := x.tx.Exec(x.ctx, "DELETE FROM search_docs WHERE doc >= $1 AND doc <= $2", first, last)
+	return err
+}
+
+// message indexes a message, and the ticket's facts with the first one.
 func (x *indexer) message(e pendingEntry) error {
-	var organizationID, subject, body string
+	var organizationID, body string
 	var number int64
-	err := x.tx.QueryRow(x.ctx, `SELECT t.organization_id, t.number, t.subject, m.body FROM messages m
+	err := x.tx.QueryRow(x.ctx, `SELECT t.organization_id, t.number, m.body FROM messages m
 		JOIN tickets t ON t.id = m.ticket_id WHERE m.ticket_id = $1 AND m.id = $2`, e.ticketID, e.messageID).
-		Scan(&organizationID, &number, &subject, &body)
+		Scan(&organizationID, &number, &body)
 	if errors.Is(err, db.ErrNoRows) {
 		return nil // deleted, or moved, which indexes its ticket again
 	}
@@ -242,7 +269,7 @@ func (x *indexer) message(e pendingEntry) error {
 	}
 	if doc < 0 {
 		doc = first
-		if err := x.insert(code, doc, subject); err != nil {
+		if err := x.insertFacts(code, doc, e.ticketID); err != nil {
 			return err
 		}
 	}
