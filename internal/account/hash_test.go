@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime/debug"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,4 +124,28 @@ func TestAttackQueuedBeforeSuspicion(t *testing.T) {
 			left.release()
 		}
 	})
+}
+
+// TestCollectsMoreWhileHashing: the garbage collector's target is lower from the first
+// concurrent hash to the end of the last, unless an operator chose a lower one.
+func TestCollectsMoreWhileHashing(t *testing.T) {
+	percent := func() int {
+		now := debug.SetGCPercent(100)
+		debug.SetGCPercent(now)
+		return now
+	}
+	t.Cleanup(func(before int) func() { return func() { debug.SetGCPercent(before) } }(percent()))
+	for _, tt := range []struct{ usual, hashing int }{{100, hashingGCPercent}, {400, hashingGCPercent}, {20, 20}, {-1, -1}} {
+		debug.SetGCPercent(tt.usual)
+		var f frugality
+		f.enter()
+		f.enter()
+		first := percent()
+		f.leave()
+		second := percent()
+		f.leave()
+		if got := []int{first, second, percent()}; !slices.Equal(got, []int{tt.hashing, tt.hashing, tt.usual}) {
+			t.Errorf("usually %d: got %v with two hashes, one and none", tt.usual, got)
+		}
+	}
 }
