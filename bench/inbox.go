@@ -90,7 +90,7 @@ func kb(bytes int) string { return fmt.Sprintf("%d KB", (bytes+999)/1000) }
 var (
 	older      = regexp.MustCompile(`href="([^"]*)" rel="next"`)
 	ticketLink = regexp.MustCompile(`href="(/tickets/[0-9]+)[^"]*"`)
-	asset      = regexp.MustCompile(`(?:href|src)="(/static/[^"#]*\.(?:css|js|svg))[#"]`)
+	asset      = regexp.MustCompile(`(?:href|src)="(/static/[^"#]*\.(?:css|js))"`)
 	imports    = regexp.MustCompile(`(?:from|import) ?"\./([^"]*)"`)
 )
 
@@ -188,7 +188,7 @@ func (v *visitor) readView(path string) (latencies []time.Duration, first string
 	return latencies, first, heaviest, nil
 }
 
-// weigh returns the size of a page with its style sheets, icons, and all modules that it
+// weigh returns the size of a page with its style sheets and all modules that it
 // loads.
 func (v *visitor) weigh(page part) (weight, error) {
 	var paths []string
