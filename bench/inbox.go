@@ -43,7 +43,7 @@ func inboxPages(ctx context.Context, b *bench) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &visitor{ctx: ctx, url: p.url, cookies: cookies, assets: make(map[string]part)}
+	v := &visitor{ctx: ctx, url: p.url, cookies: cookies, assets: make(map[string]assetWeight)}
 	var slowest, middle time.Duration
 	var name, first string
 	var heaviest weight
@@ -99,7 +99,7 @@ type visitor struct {
 	ctx     context.Context
 	url     string
 	cookies []*http.Cookie
-	assets  map[string]part // by path: browsers load each once
+	assets  map[string]assetWeight // by path: browsers load each once
 }
 
 // part is one response: its decoded body, and its length as sent.
@@ -110,6 +110,12 @@ type part struct {
 
 // weight is a size in bytes without and with compression.
 type weight struct{ plain, wire int }
+
+// assetWeight is the size of a style sheet or module, and the paths that it imports.
+type assetWeight struct {
+	weight
+	imports []string
+}
 
 func (v *visitor) read(path string) (part, time.Duration, error) {
 	r, err := http.NewRequestWithContext(v.ctx, http.MethodGet, v.url+path, nil)
@@ -188,8 +194,7 @@ func (v *visitor) readView(path string) (latencies []time.Duration, first string
 	return latencies, first, heaviest, nil
 }
 
-// weigh returns the size of a page with its style sheets and all modules that it
-// loads.
+// weigh returns the size of a page with its style sheets and all modules that it loads.
 func (v *visitor) weigh(page part) (weight, error) {
 	var paths []string
 	for _, m := range asset.FindAllStringSubmatch(page.text, -1) {
@@ -198,24 +203,36 @@ func (v *visitor) weigh(page part) (weight, error) {
 		}
 	}
 	total := weight{len(page.text), page.wire}
-	for i := 0; i < len(paths); i++ {
-		content, ok := v.assets[paths[i]]
-		if !ok {
-			var err error
-			if content, _, err = v.read(paths[i]); err != nil {
-				return weight{}, err
-			}
-			v.assets[paths[i]] = content
+	for i := 0; i < len(paths); i++ { // grows by the modules that a module imports
+		a, err := v.asset(paths[i])
+		if err != nil {
+			return weight{}, err
 		}
-		total.plain += len(content.text)
-		total.wire += content.wire
-		for _, m := range imports.FindAllStringSubmatch(content.text, -1) {
-			if at := paths[i][:strings.LastIndex(paths[i], "/")+1] + m[1]; !slices.Contains(paths, at) {
-				paths = append(paths, at)
+		total = weight{total.plain + a.plain, total.wire + a.wire}
+		for _, path := range a.imports {
+			if !slices.Contains(paths, path) {
+				paths = append(paths, path)
 			}
 		}
 	}
 	return total, nil
+}
+
+// asset returns a style sheet or module, which it reads once.
+func (v *visitor) asset(path string) (assetWeight, error) {
+	if a, ok := v.assets[path]; ok {
+		return a, nil
+	}
+	content, _, err := v.read(path)
+	if err != nil {
+		return assetWeight{}, err
+	}
+	a := assetWeight{weight: weight{len(content.text), content.wire}}
+	for _, m := range imports.FindAllStringSubmatch(content.text, -1) {
+		a.imports = append(a.imports, path[:strings.LastIndex(path, "/")+1]+m[1])
+	}
+	v.assets[path] = a
+	return a, nil
 }
 
 // fillInbox writes n tickets with a message each, half of them read by the agent, with
