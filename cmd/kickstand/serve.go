@@ -73,7 +73,12 @@ func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready 
 		err = a.Serve(ctx, ln, func() error {
 			err := ready(a)
 			// Releases the memory of the start and its checks.
-			rest := time.AfterFunc(5*time.Second, debug.FreeOSMemory)
+			rest := time.AfterFunc(5*time.Second, func() {
+				debug.FreeOSMemory()
+				if err := releaseProgram(); err != nil {
+					e.logger().Debug("the program stays mapped", "error", err)
+				}
+			})
 			context.AfterFunc(ctx, func() { rest.Stop() })
 			return err
 		})
