@@ -28,9 +28,6 @@ const (
 	// 19 MiB several times.
 	suspectShare  = 10
 	queueFullWait = 5 * time.Second // Retry-After of a party at its limit
-	// hashingGCPercent is the heap's growth in percent between two collections while hashes run.
-	// Less saves little memory, and a collection takes about half the time of a hash.
-	hashingGCPercent = 66
 )
 
 // hashers bounds the number of concurrent argon2id computations and shares them fairly
@@ -107,40 +104,20 @@ func acquireSlot(ctx context.Context, q *fairqueue.Queue, party string) (release
 // recordFailure counts a failed sign-in of a party.
 func (h *hashers) recordFailure(ctx context.Context, party string) { h.failures.Allow(ctx, party) }
 
-// frugal lowers the heap's growth target while hashes run: the library allocates 19 MiB anew
-// for each one, so the default target leaves three or four dead blocks beside the live ones.
-var frugal frugality
+// collection guards the target of the garbage collector in [awaitCollection].
+var collection sync.Mutex
 
-// frugality is process-wide, as the target is.
-type frugality struct {
-	mu      sync.Mutex
-	running int // hashes
-	usual   int // the target without hashes, when running > 0
-}
-
-func (f *frugality) enter() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.running++; f.running > 1 {
-		return
-	}
-	f.usual = debug.SetGCPercent(hashingGCPercent)
-	if f.usual < hashingGCPercent { // an operator's choice; negative: only GOMEMLIMIT counts
-		debug.SetGCPercent(f.usual)
-	}
-}
-
-func (f *frugality) leave() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.running--; f.running == 0 {
-		debug.SetGCPercent(f.usual)
-	}
+// awaitCollection returns when the garbage collector does not run. The library allocates 19 MiB
+// anew for each hash, and what is allocated during a collection counts as live: it doubles into
+// the target of the next one.
+func awaitCollection() {
+	collection.Lock()
+	defer collection.Unlock()
+	debug.SetGCPercent(debug.SetGCPercent(-1)) // switching the collector off waits for it
 }
 
 // argon2id returns the key derived from password. The caller holds a slot of [hashers].
 func argon2id(password string, p hashParams, salt []byte, size int) []byte {
-	frugal.enter()
-	defer frugal.leave()
+	awaitCollection()
 	return argon2.IDKey([]byte(password), salt, p.passes, p.memory, p.threads, uint32(size))
 }
