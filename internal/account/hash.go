@@ -104,17 +104,17 @@ func acquireSlot(ctx context.Context, q *fairqueue.Queue, party string) (release
 // recordFailure counts a failed sign-in of a party.
 func (h *hashers) recordFailure(ctx context.Context, party string) { h.failures.Allow(ctx, party) }
 
-// collection guards the target of the garbage collector in [awaitCollection].
-var collection sync.Mutex
-
 // awaitCollection returns when the garbage collector does not run. The library allocates 19 MiB
 // anew for each hash, and what is allocated during a collection counts as live: it doubles into
-// the target of the next one.
-func awaitCollection() {
-	collection.Lock()
-	defer collection.Unlock()
-	debug.SetGCPercent(debug.SetGCPercent(-1)) // switching the collector off waits for it
-}
+// the target of the next one. The lock is the process's, as the target is.
+var awaitCollection = func() func() {
+	var mu sync.Mutex
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		debug.SetGCPercent(debug.SetGCPercent(-1)) // switching the collector off waits for it
+	}
+}()
 
 // argon2id returns the key derived from password. The caller holds a slot of [hashers].
 func argon2id(password string, p hashParams, salt []byte, size int) []byte {
