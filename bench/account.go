@@ -69,7 +69,7 @@ func passwordSignIns(ctx context.Context, b *bench) ([]row, error) {
 	return []row{
 		besideCeiling("password sign-ins, 500 clients", r, bare, "≥ 0.9"),
 		latencyRow("… latency p50, p99", got.Latencies, ""),
-		{"… peak memory of the server", fmt.Sprintf("%d MB", used/1_000_000), "", "", "≤ 200 MB"},
+		{"… peak memory of the server", fmt.Sprintf("%d MB", used/1_000_000), "", "", "≤ 160 MB"},
 	}, p.stop()
 }
 

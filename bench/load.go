@@ -30,10 +30,9 @@ const (
 // program is a running Kickstand with one organization and one SMS connection.
 type program struct {
 	*app.App
-	url    string
-	org    string
-	stop   func() error
-	assets map[string]string // assets of the pages, by path
+	url  string
+	org  string
+	stop func() error
 }
 
 // open opens the program over a data folder with SQLite; with worker, its queue runs.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"runtime/debug"
@@ -57,9 +58,7 @@ func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready 
 	if err := doctor.Limits(); err != nil {
 		return err
 	}
-	if limit := doctor.MemoryLimit(); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(limit / 10 * 9)
-	}
+	e.limitMemory(ctx)
 	release, err := set.Lock()
 	if err != nil {
 		return err
@@ -74,7 +73,12 @@ func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready 
 		err = a.Serve(ctx, ln, func() error {
 			err := ready(a)
 			// Releases the memory of the start and its checks.
-			rest := time.AfterFunc(5*time.Second, debug.FreeOSMemory)
+			rest := time.AfterFunc(5*time.Second, func() {
+				debug.FreeOSMemory()
+				if err := releaseProgram(); err != nil {
+					e.logger().Debug("the program stays mapped", "error", err)
+				}
+			})
 			context.AfterFunc(ctx, func() { rest.Stop() })
 			return err
 		})
@@ -83,4 +87,18 @@ func (e *env) serve(ctx context.Context, set app.Config, ln net.Listener, ready 
 		return nil // stopped during the start
 	}
 	return err
+}
+
+// limitMemory makes the garbage collector respect the memory limit of the process's control
+// group. A GOMEMLIMIT of the operator wins.
+func (e *env) limitMemory(ctx context.Context) {
+	limit, source := doctor.MemoryLimit()
+	if os.Getenv("GOMEMLIMIT") != "" {
+		source = "GOMEMLIMIT"
+	} else if limit > 0 {
+		debug.SetMemoryLimit(limit / 10 * 9)
+	}
+	if soft := debug.SetMemoryLimit(-1); soft < math.MaxInt64 {
+		e.logger().InfoContext(ctx, "memory is limited", "mb", soft>>20, "source", source)
+	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
+	"runtime/debug"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,4 +125,23 @@ func TestAttackQueuedBeforeSuspicion(t *testing.T) {
 			left.release()
 		}
 	})
+}
+
+// TestCollectorStaysOn: hashes at once, some during a collection, leave its target as it was.
+func TestCollectorStaysOn(t *testing.T) {
+	before := debug.SetGCPercent(60)
+	defer debug.SetGCPercent(before)
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			if i%4 == 0 {
+				runtime.GC()
+			}
+			argon2id("password", hashParams{memory: 64, passes: 1, threads: 1}, make([]byte, saltSize), hashSize)
+		})
+	}
+	all.Wait()
+	if got := debug.SetGCPercent(60); got != 60 {
+		t.Errorf("the target is %d %% after hashes, and was 60 %%", got)
+	}
 }

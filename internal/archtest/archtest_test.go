@@ -107,7 +107,7 @@ var only = []struct {
 	{"golang.org/x/oauth2", []string{"internal/account/oidc"}, "how a provider is spoken to is one package's business"},
 	{"github.com/go-webauthn/webauthn", []string{"internal/account/factor"}, "how passkeys and codes are verified is one package's business"},
 	{"github.com/pquerna/otp", []string{"internal/account/factor"}, "how passkeys and codes are verified is one package's business"},
-	{"github.com/redis/go-redis", []string{"internal/ratelimit"}, "where limits are counted is one package's business"},
+	{"github.com/gomodule/redigo", []string{"internal/ratelimit"}, "where limits are counted is one package's business"},
 	{"github.com/chromedp", []string{"e2e"}, "only tests look at pages in a browser"},
 	{"github.com/prometheus", []string{"internal/telemetry", "internal/app"}, "instruments are constructed in one place and passed in"},
 	{"go.opentelemetry.io/otel/sdk", []string{"internal/telemetry"}, "spans are begun by the context's, and exported in one place"},

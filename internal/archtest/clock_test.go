@@ -65,6 +65,7 @@ var processClock = map[string][]string{
 		"internal/ratelimit.New",
 		"internal/ratelimit.breaker.enter",
 		"internal/ratelimit.breaker.leave",
+		"internal/ratelimit.server.pool",
 		"internal/ratelimit.state",
 		"internal/rest.API.allowRequest",
 		"internal/rest.API.peek",

@@ -132,12 +132,12 @@ func (s *Service) findCustomers(ctx context.Context, q db.Querier, organizationI
 			break
 		}
 		st := &keyset.Statement{Args: []any{organizationID}}
-		st.Addf("SELECT count(*) FROM (SELECT 1 FROM customers WHERE organization_id = $1 AND %s LIMIT %d) AS c", c(st), s.budget.smallSet+1)
+		st.Addf("SELECT count(*) FROM (SELECT 1 FROM customers WHERE organization_id = $1 AND %s LIMIT %d) AS c", c(st), s.limits.customers+1)
 		var n int
 		if err := q.QueryRow(ctx, st.String(), st.Args...).Scan(&n); err != nil {
 			return nil, nil, err
 		}
-		if f.selective = n <= s.budget.smallSet; f.selective {
+		if f.selective = n <= s.limits.customers; f.selective {
 			f.conditions[0], f.conditions[i] = f.conditions[i], f.conditions[0]
 		}
 	}

@@ -206,7 +206,7 @@ type Service struct {
 	quotas      *quota.Service
 	audit       *audit.Log
 	policies    *cache.Cache[string, *SLAPolicy] // by version
-	budget      budget
+	limits      limits
 	log         *slog.Logger
 	sanitizer   *safehtml.Sanitizer
 	indexNeeded chan struct{} // capacity 1: wakes the indexer
@@ -221,7 +221,7 @@ func Open(c Config) *Service {
 		indexNeeded: make(chan struct{}, 1), policies: cache.New[string, *SLAPolicy](maxPolicies, 0),
 		sanitizer: safehtml.NewSanitizer(), dispatcher: c.Dispatcher, mailer: c.Mailer, box: c.Box, onChanged: c.Changed, quotas: c.Quotas, audit: c.Audit,
 	}
-	s.budget = defaultBudget(s.db.Postgres())
+	s.limits = defaultLimits
 	if s.log = c.Logger; s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

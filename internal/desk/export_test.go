@@ -2,7 +2,12 @@ package desk
 
 // SmallSteps makes lists work in steps of a few tickets.
 func (s *Service) SmallSteps() {
-	s.budget = budget{smallSet: 3, probe: 2, minChunk: 2, maxChunk: 5, wordChunk: 3, sortAfter: 4, intersectAfter: 8, largeSet: 12, largeSort: 5, documents: 4, indexEntries: 6, openTickets: 7}
+	s.limits = limits{walk: 3, work: 10_000, documents: 4, searched: 10_000, open: 7, customers: 3}
+}
+
+// NarrowLimits makes lists refuse what examines more than some tickets.
+func (s *Service) NarrowLimits() {
+	s.limits = limits{walk: 8, work: 120, documents: 10, searched: 20, open: 7, customers: 3}
 }
 
 // Document returns a search document: its number and its stored words.

@@ -29,14 +29,15 @@ type TicketCounts struct {
 func (s *Service) TicketCounts(ctx context.Context, q db.Querier, organizationID, userID string, most int) (TicketCounts, error) {
 	t := TicketCounts{Status: make(map[Status]int), Channel: make(map[string]int), Priority: make(map[Priority]int)}
 	err := s.snapshot(ctx, q, func(q db.Querier) error {
-		if err := t.countOpen(ctx, q, organizationID, userID, s.budget.openTickets); err != nil {
+		if err := t.countOpen(ctx, q, organizationID, userID, s.limits.open); err != nil {
 			return err
 		}
 		for _, status := range Statuses[1:] {
-			n := 0
-			err := q.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM tickets WHERE organization_id = $1 AND status = $2 LIMIT %d) AS c", most),
-				organizationID, string(status)).Scan(&n)
-			if err != nil {
+			where, n := "status = '"+string(status)+"'", 0
+			if status != StatusClosed {
+				where += " AND status <> 'closed'"
+			}
+			if err := q.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM tickets WHERE organization_id = $1 AND %s LIMIT %d) AS c", where, most), organizationID).Scan(&n); err != nil {
 				return err
 			}
 			t.Status[status] = n

@@ -3,11 +3,9 @@ package desk
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
@@ -77,14 +75,15 @@ func (q TicketQuery) Check(v *problem.Validation) {
 // FindTickets returns a page of tickets, and the cursor of the next page; nil after
 // the last. A page is consistent. A ticket that matches while all pages are read is
 // on exactly one of them, unless its sort value changes: then its position does
-// too. Error: Invalid.
+// too. Errors: Invalid; Precondition with code range_too_large for a list that exceeds the
+// limits.
 func (s *Service) FindTickets(ctx context.Context, q db.Querier, organizationID string, query TicketQuery) ([]Ticket, *keyset.Cursor, error) {
 	if err := problem.Check(query); err != nil {
 		return nil, nil, err
 	}
 	query.Limit = cmp.Or(query.Limit, defaultPage)
 	return findPage(ctx, s, q, "tickets", func(q db.Querier) ([]Ticket, *keyset.Cursor, error) {
-		return s.findTickets(ctx, q, organizationID, &query)
+		return s.findTickets(ctx, q, organizationID, &query, false)
 	})
 }
 
@@ -116,7 +115,7 @@ func (s *Service) EachTicket(ctx context.Context, organizationID string, query T
 	return s.export(ctx, func(ctx context.Context, q db.Querier) error {
 		return keyset.EachPage("tickets", fn, func(after *keyset.Cursor) ([]Ticket, *keyset.Cursor, error) {
 			query.After = after
-			return s.findTickets(ctx, q, organizationID, &query)
+			return s.findTickets(ctx, q, organizationID, &query, true)
 		})
 	})
 }
@@ -133,43 +132,28 @@ func (s *Service) snapshot(ctx context.Context, q db.Querier, fn func(q db.Queri
 	return keyset.Snapshot(ctx, s.db, q, keyset.ByIndexes, fn)
 }
 
-// budget holds the sizes of the steps of a list. Each step takes at most some
-// milliseconds.
-type budget struct {
-	smallSet       int // sets of at most so many rows are read and sorted at once
-	probe          int // rows read ahead to compare access paths
-	minChunk       int // rows examined in the first step
-	maxChunk       int // rows examined in later steps
-	wordChunk      int // rows examined per step if each needs a full-text check
-	sortAfter      int // rows examined before a list sorts all tickets that are not closed
-	intersectAfter int // rows examined before a list intersects larger sets
-	largeSet       int // size of such sets
-	largeSort      int // rows sorted then
-	documents      int // documents read for a search
-	indexEntries   int // index entries sorted at once
-	openTickets    int // open tickets examined by counts
+// limits bound the work of a page of a list, so that it takes at most some tens of milliseconds.
+type limits struct {
+	walk      int // index entries in the first attempt
+	work      int // index entries counted, sorted, or walked in the last attempt
+	documents int // documents of a search that are read before the tickets
+	searched  int // tickets that are tested for a search one by one
+	open      int // open tickets examined by counts
+	customers int // customers sorted
 }
 
-func defaultBudget(postgres bool) budget {
-	words := 40_000
-	if postgres {
-		words = 20_000
-	}
-	return budget{smallSet: 1500, probe: 200, minChunk: 64, maxChunk: 1024, wordChunk: 256, sortAfter: 1000, intersectAfter: 6000, largeSet: 50_000, largeSort: 10_000, documents: words, indexEntries: 20_000, openTickets: 20_000}
-}
+var defaultLimits = limits{walk: 4000, work: 160_000, documents: 50_000, searched: 1000, open: 20_000, customers: 1500}
 
-// accessPath is an index scan that yields the tickets of a filter by number.
-type accessPath struct {
-	from   string     // table and condition; %s stands for a key
-	keys   []any      // one scan each
-	unique bool       // no ticket is in two scans
-	words  *wordQuery // instead of the rest: documents that match a search
-}
+// The costs of reading a row and of looking up a tag, in index entries.
+const (
+	rowCost = 12
+	tagCost = 2
+)
 
-// updatedAt writes the condition on updated_at.
-func (f *ticketFinder) updatedAt(st *keyset.Statement) string {
-	first, last := f.query.UpdatedAt.Micros()
-	return fmt.Sprintf("updated_at BETWEEN %s AND %s", st.Arg(first), st.Arg(last))
+// errTooBroad reports a list that exceeds the limits.
+func errTooBroad() error {
+	return &problem.Error{Kind: problem.Precondition, Code: "range_too_large",
+		Message: "few of very many tickets match: add a range of created_at with fewer tickets, such as a month, or another filter"}
 }
 
 // candidate is a row of the page.
@@ -179,53 +163,107 @@ type candidate struct {
 	tie   int64 // the number, for ties of priority
 }
 
-// ticketFinder finds the tickets of one page.
+// ticketFinder finds the tickets of one page. It walks the index of the sort key, which has what
+// most filters test. If few entries match, it sorts the tickets of the filter with the fewest.
 type ticketFinder struct {
 	ctx          context.Context
 	q            db.Querier
 	postgres     bool
-	budget       budget
+	limits       limits
 	organization string
 	query        *TicketQuery
 	sort         keyset.Sort
 	words        *wordQuery // of query.Text; nil if it is empty
 	first, last  int64      // bounds of the numbers, from created_at; inclusive
-	allowed      []int64    // the only numbers that may match, ascending; nil: not restricted
-	wordsChecked bool       // all allowed numbers match the search
-	priority     Priority   // the priority of the present scan; empty: any
-	scanned      int        // rows examined
-	intersected  bool       // larger sets were intersected
+	value        int64      // of the cursor: see candidate
+	tie          any        // of the cursor: a number or an id
 	want         int
 	found        []candidate
+	searchDone   bool // the set has only tickets that match the search
+	untested     bool // tickets may be missing: too many would have been tested for the search
 }
 
-func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery) ([]Ticket, *keyset.Cursor, error) {
+// findTickets finds a page; without limits if it is of an export.
+func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery, export bool) ([]Ticket, *keyset.Cursor, error) {
 	f := ticketFinder{
-		ctx: ctx, q: q, postgres: s.db.Postgres(), budget: s.budget, organization: organizationID, query: query, sort: byDefault(query.Sort),
+		ctx: ctx, q: q, postgres: s.db.Postgres(), limits: s.limits, organization: organizationID, query: query, sort: byDefault(query.Sort),
 		first: 1, last: maxNumber, want: query.Limit + 1,
+	}
+	if export {
+		f.limits.walk, f.limits.work, f.limits.searched = 25*f.limits.walk, maxNumber, maxNumber
+	}
+	if err := f.readCursor(); err != nil {
+		return nil, nil, err
+	}
+	if some, err := f.bounds(); err != nil || !some {
+		return nil, nil, err
 	}
 	if some, err := f.readWords(); err != nil || !some {
 		return nil, nil, err
 	}
-	some, err := f.bounds()
-	if err != nil || !some {
-		return nil, nil, err
-	}
-	switch f.sort.Field {
-	case ByUpdatedAt, ByDueAt:
-		err = f.byTime()
-	case ByPriority:
-		err = f.byPriority()
-	default:
-		err = f.byNumber(query.After)
-	}
-	if err != nil {
+	if err := f.find(); err != nil {
 		return nil, nil, err
 	}
 	var next *keyset.Cursor
 	f.found, next = keyset.TrimPage(f.found, query.Limit, f.cursorAfter)
 	tickets, err := f.loadTickets()
 	return tickets, next, err
+}
+
+// find finds the page. Steps of the walk grow, so that it costs at most a few times as much as the
+// set would have, and conversely.
+func (f *ticketFinder) find() error {
+	walks, step := f.walks(), f.limits.walk
+	if f.isNarrow() {
+		if f.words != nil {
+			step = max(step, f.words.documents/2) // each statement reads them
+		}
+	} else if done, err := f.walk(&walks, step); err != nil || done {
+		return err
+	}
+	set, cost, err := f.cheapestSet()
+	if err != nil {
+		return err
+	}
+	for !f.untested && step < f.limits.work && min(8*step, f.limits.work) < cost && (set == nil || !set.ordered) {
+		step = min(8*step, f.limits.work)
+		if done, err := f.walk(&walks, step); err != nil || done {
+			return err
+		}
+	}
+	if set == nil {
+		return errTooBroad()
+	}
+	if set.ordered {
+		return f.readOrdered(set, cost)
+	}
+	return f.sortSet(set, "")
+}
+
+// isNarrow reports whether a set is likely to be better than a short walk.
+func (f *ticketFinder) isNarrow() bool {
+	q := f.query
+	return len(q.Number) > 0 || len(q.ExternalID) > 0 || len(q.CustomerID) > 0 || !q.UpdatedAt.Whole() && f.sort.Field != ByUpdatedAt ||
+		f.words != nil && (f.words.documents <= f.limits.walk || !f.words.oneByOne && !f.byNumber())
+}
+
+// byNumber reports whether the list is in the order of the numbers.
+func (f *ticketFinder) byNumber() bool {
+	return f.sort.Field == ByCreatedAt || f.sort.Field == ByNumber
+}
+
+// entryCost is the cost of testing an entry of the walked index, in entries that are tested
+// within the index.
+func (f *ticketFinder) entryCost() int {
+	q := f.query
+	switch {
+	case len(q.CustomerID) > 0 || len(q.ExternalID) > 0 || !q.UpdatedAt.Whole() && f.sort.Field != ByUpdatedAt:
+		return rowCost
+	case len(q.Tags) > 0:
+		return tagCost
+	default:
+		return 1
+	}
 }
 
 // maxNumber exceeds every ticket number.
@@ -262,12 +300,19 @@ func (f *ticketFinder) loadTickets() ([]Ticket, error) {
 	return rows, nil
 }
 
-// bounds derives the range of numbers from created_at. It returns false if the list
-// is empty.
+// bounds derives the range of numbers from created_at, and from the cursor of a list by number. It
+// returns false if the list is empty.
 func (f *ticketFinder) bounds() (bool, error) {
+	if f.query.After != nil && f.byNumber() {
+		if f.sort.Descending {
+			f.last = min(f.last, f.value-1)
+		} else {
+			f.first = max(f.first, f.value+1)
+		}
+	}
 	r := f.query.CreatedAt
 	if r.Whole() {
-		return true, nil
+		return f.first <= f.last, nil
 	}
 	first, last := r.Micros()
 	var low, high *int64
@@ -278,93 +323,394 @@ func (f *ticketFinder) bounds() (bool, error) {
 	if err != nil || low == nil || high == nil || *low > *high {
 		return false, err
 	}
-	f.first, f.last = *low, *high
-	return true, nil
+	f.first, f.last = max(f.first, *low), min(f.last, *high)
+	return f.first <= f.last, nil
 }
 
-// accessPaths returns an access path for each filter that has an index.
-func (f *ticketFinder) accessPaths() []accessPath {
-	q := f.query
-	var paths []accessPath
-	if len(q.CustomerID) > 0 {
-		paths = append(paths, accessPath{from: "tickets WHERE coalesce(organization_id = $1, FALSE) AND customer_id = %s", keys: distinctArgs(q.CustomerID), unique: true})
-	}
-	if len(q.AssigneeID) > 0 {
-		paths = append(paths, accessPath{from: "tickets WHERE organization_id = $1 AND assignee_id = %s", keys: distinctArgs(q.AssigneeID), unique: true})
-	}
-	if len(q.Tags) > 0 {
-		paths = append(paths, accessPath{from: "ticket_tags WHERE organization_id = $1 AND tag = %s", keys: distinctArgs(q.Tags), unique: len(q.Tags) == 1})
-	}
-	if len(q.Status) > 0 {
-		paths = append(paths, accessPath{from: "tickets WHERE organization_id = $1 AND status = %s", keys: distinctArgs(q.Status), unique: true})
-	}
-	if wanted := f.priorities(); len(wanted) > 0 && !slices.Contains(wanted, PriorityNormal) {
-		paths = append(paths, accessPath{from: "tickets WHERE organization_id = $1 AND priority = %s AND priority <> 'normal'", keys: distinctArgs(wanted), unique: true})
-	}
-	if len(q.Channel) > 0 {
-		paths = append(paths, accessPath{from: "tickets WHERE organization_id = $1 AND channel = %s", keys: distinctArgs(q.Channel), unique: true})
-	}
-	if f.words != nil {
-		paths = append(paths, accessPath{words: f.words})
-	}
-	return paths
+// indexWalk is a scan of an index in the order of the list.
+type indexWalk struct {
+	key       string // the column that orders the entries: number, updated_at or due_at
+	rank      int64  // of the priority, if the list is sorted by it
+	low, high int64  // bounds of the key; inclusive
+	within    bool   // the position of the cursor is in the scan
 }
 
-// priorities returns the priorities of the present scan; none means any.
-func (f *ticketFinder) priorities() []Priority {
-	if f.priority != "" {
-		return []Priority{f.priority}
-	}
-	return f.query.Priority
-}
-
-// allTickets is the access path of all tickets.
-var allTickets = accessPath{from: "tickets WHERE organization_id = $1", keys: []any{nil}, unique: true}
-
-// distinctArgs returns the distinct values of a filter as arguments; nil for an empty
-// value.
-func distinctArgs[T ~string](list []T) []any {
-	set := slices.Clone(list)
-	slices.Sort(set)
-	var out []any
-	for _, v := range slices.Compact(set) {
-		out = append(out, db.Text(string(v)))
-	}
-	return out
-}
-
-// scanQuery writes a query for the next numbers and ids of w, in order.
-func (f *ticketFinder) scanQuery(st *keyset.Statement, w accessPath, from, to int64, descending bool, limit int) {
-	order, _ := keyset.Sort{Descending: descending}.SQL()
-	id := "id"
-	if strings.HasPrefix(w.from, "ticket_tags") {
-		id = "ticket_id AS id"
-	}
-	if w.words != nil {
-		w.words.scanQuery(st, from, to, order, limit)
-		return
-	}
-	low, high := st.Arg(from), st.Arg(to)
-	for i, v := range w.keys {
-		if i > 0 && w.unique {
-			st.WriteString(" UNION ALL ")
-		} else if i > 0 {
-			st.WriteString(" UNION ")
-		}
-		part := w.from
-		if strings.Contains(part, "%s") {
-			if v == nil {
-				part = strings.Replace(part, "= %s", "IS NULL", 1)
-			} else {
-				part = fmt.Sprintf(part, st.Arg(v))
+// walks returns the scans that yield the list, one after another.
+func (f *ticketFinder) walks() []indexWalk {
+	switch after := f.query.After != nil; f.sort.Field {
+	case ByUpdatedAt:
+		w := indexWalk{key: ByUpdatedAt, within: after}
+		w.low, w.high = f.query.UpdatedAt.Micros()
+		return []indexWalk{w}
+	case ByDueAt:
+		w := indexWalk{key: ByDueAt, within: after}
+		w.low, w.high = period.Range{}.Micros()
+		return []indexWalk{w}
+	case ByPriority:
+		var list []indexWalk
+		for rank, p := range Priorities {
+			r := int64(rank)
+			passed := after && (r < f.value && !f.sort.Descending || r > f.value && f.sort.Descending)
+			if wanted := f.query.Priority; !passed && (len(wanted) == 0 || slices.Contains(wanted, p)) {
+				list = append(list, indexWalk{key: ByNumber, rank: r, low: f.first, high: f.last, within: after && r == f.value})
 			}
 		}
-		st.Addf("SELECT * FROM (SELECT number, %s FROM %s AND number >= %s AND number <= %s ORDER BY number %s LIMIT %d) AS w%d",
-			id, part, low, high, order, limit, i)
+		if f.sort.Descending {
+			slices.Reverse(list)
+		}
+		return list
+	default:
+		return []indexWalk{{key: ByNumber, low: f.first, high: f.last}}
 	}
-	if len(w.keys) > 1 {
-		st.Addf(" ORDER BY number %s LIMIT %d", order, limit)
+}
+
+// walk continues the scans by at most about limit entries' worth of work, and removes what it has
+// scanned. It returns true if the page is complete.
+func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error) {
+	limit /= f.entryCost()
+	for len(*walks) > 0 && limit > 0 {
+		w := (*walks)[0]
+		n, rest, err := f.shorten(&w, limit)
+		if err != nil {
+			return false, err
+		}
+		err = f.read(func(st *keyset.Statement) string { return "tickets t WHERE " + f.indexRange(st, w) }, w.order(f.sort), &w)
+		switch {
+		case err != nil || f.untested:
+			return false, err
+		case len(f.found) == f.want:
+			return true, nil
+		case n > limit:
+			(*walks)[0] = rest
+		default:
+			*walks = (*walks)[1:]
+		}
+		limit -= n
 	}
+	return len(*walks) == 0, nil
+}
+
+// shorten divides a scan of more than limit entries after about the limit, and returns the number
+// of its entries, up to one more.
+func (f *ticketFinder) shorten(w *indexWalk, limit int) (n int, rest indexWalk, err error) {
+	st := f.newStatement()
+	st.Addf("SELECT count(*), coalesce(min(k), 0), coalesce(max(k), 0) FROM (SELECT t.%s AS k FROM tickets t WHERE %s ORDER BY %s LIMIT %d) AS e",
+		w.key, f.indexRange(st, *w), w.order(f.sort), limit+1)
+	var low, high int64
+	if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&n, &low, &high); err != nil || n <= limit {
+		return n, rest, err
+	}
+	rest = *w
+	rest.within = false
+	if f.sort.Descending {
+		w.low, rest.high = low, low-1
+	} else {
+		w.high, rest.low = high, high+1
+	}
+	return n, rest, nil
+}
+
+// order returns the order of the list within the scan.
+func (w *indexWalk) order(s keyset.Sort) string {
+	order, _ := s.SQL()
+	switch {
+	case w.key != ByNumber:
+		return fmt.Sprintf("t.%s %s, t.id %[2]s", w.key, order)
+	case s.Field == ByPriority:
+		return "t.number " + order
+	default:
+		return fmt.Sprintf("t.created_at %s, t.number %[1]s", order)
+	}
+}
+
+// indexRange writes the condition of a scan. An engine cannot use the other conditions for an
+// index, so that it takes the one with the order.
+func (f *ticketFinder) indexRange(st *keyset.Statement, w indexWalk) string {
+	where := "t.organization_id = $1"
+	switch {
+	case f.sort.Field == ByPriority:
+		where += " AND t.priority = '" + string(Priorities[w.rank]) + "'"
+		if w.within {
+			w.low, w.high = f.fromCursor(w, f.tie.(int64))
+		}
+	case w.key == ByNumber:
+		return f.createdRange(st, w.low, w.high)
+	case w.key == ByDueAt:
+		where += " AND t.due_at IS NOT NULL"
+	case len(f.query.Status) == 1 && f.query.Status[0] != StatusClosed:
+		where += " AND t.status <> 'closed' AND t.status = '" + string(f.query.Status[0]) + "'"
+	}
+	if w.key != ByNumber && w.within {
+		_, later := f.sort.SQL()
+		w.low, w.high = f.fromCursor(w, f.value)
+		where += fmt.Sprintf(" AND (t.%s, t.id) %s (%s, %s)", w.key, later, st.Arg(f.value), st.Arg(f.tie))
+	}
+	return fmt.Sprintf("%s AND t.%s >= %s AND t.%[2]s <= %[4]s", where, w.key, st.Arg(w.low), st.Arg(w.high))
+}
+
+// fromCursor returns the bounds of a scan from the key of the cursor.
+func (f *ticketFinder) fromCursor(w indexWalk, at int64) (low, high int64) {
+	if f.sort.Descending {
+		return w.low, min(w.high, at)
+	}
+	return max(w.low, at), w.high
+}
+
+// createdRange writes the condition of a range of numbers by times of creation, which have the
+// same order; their index has the columns of most filters.
+func (f *ticketFinder) createdRange(st *keyset.Statement, low, high int64) string {
+	where := "t.organization_id = $1"
+	const at = "(SELECT created_at FROM tickets WHERE organization_id = $1 AND number %s ORDER BY number %s LIMIT 1)"
+	if low > 1 {
+		where += " AND t.created_at >= " + fmt.Sprintf(at, ">= "+st.Arg(low), "ASC")
+	}
+	if high < maxNumber {
+		where += " AND t.created_at <= " + fmt.Sprintf(at, "<= "+st.Arg(high), "DESC")
+	}
+	if low > 1 || high < maxNumber {
+		where += fmt.Sprintf(" AND coalesce(t.number >= %s AND t.number <= %s, FALSE)", st.Arg(low), st.Arg(high))
+	}
+	return where
+}
+
+// filterSet is the tickets that one filter selects by an index.
+type filterSet struct {
+	from func(st *keyset.Statement) string // its entries t: table and condition; nil: the documents of the search
+	id   string                            // the column of an entry with the ticket's id; empty: no row is read
+	// The index has them in the order of numbers. So a list in this order reads a part of the set.
+	ordered bool
+}
+
+// cost is that of an entry of a set. A row is read unless its number has failed a test.
+func (f *ticketFinder) cost(s *filterSet) int {
+	switch {
+	case s.from != nil && s.id == "":
+		return 1
+	case s.id == "t.id" && (len(f.query.Tags) > 0 || f.words != nil && !f.words.oneByOne):
+		return tagCost + 1
+	default:
+		return rowCost
+	}
+}
+
+// filterSets returns the sets of the filters that have an index.
+func (f *ticketFinder) filterSets() (sets []filterSet) {
+	q := f.query
+	add := func(id string, from func(st *keyset.Statement) string) {
+		sets = append(sets, filterSet{from: from, id: id})
+	}
+	addOrdered := func(id string, values int, from func(st *keyset.Statement) string) {
+		sets = append(sets, filterSet{from: from, id: id, ordered: values == 1 && f.byNumber()})
+	}
+	const tickets, id = "tickets t WHERE t.organization_id = $1 AND ", "t.id"
+	if len(q.Number) > 0 {
+		add(id, func(st *keyset.Statement) string { return tickets + "t.number = ANY(" + st.Arg(q.Number) + ")" })
+	}
+	if len(q.ExternalID) > 0 {
+		add(id, func(st *keyset.Statement) string {
+			return tickets + "t.external_id = ANY(" + st.Arg(q.ExternalID) + ")"
+		})
+	}
+	if len(q.CustomerID) > 0 {
+		addOrdered(id, len(q.CustomerID), func(st *keyset.Statement) string {
+			// Within the index; PostgreSQL must know the type of $1.
+			return "tickets t WHERE CAST($1 AS TEXT) IS NOT NULL AND t.customer_id IN (" + keyset.Placeholders(st, q.CustomerID) + ")" + f.numberRange(st)
+		})
+	}
+	entries := "" // the columns of these indexes suffice
+	if f.sort.Field == ByDueAt {
+		entries = id
+	}
+	if len(q.Status) > 0 && !slices.Contains(q.Status, StatusClosed) {
+		add(entries, func(st *keyset.Statement) string {
+			return tickets + "t.status <> 'closed' AND t.status IN (" + keyset.Placeholders(st, q.Status) + ")"
+		})
+	}
+	if !q.UpdatedAt.Whole() {
+		add(entries, func(st *keyset.Statement) string { return tickets + "t." + f.updatedAt(st) })
+	}
+	if f.sort.Field == ByUpdatedAt || !q.UpdatedAt.Whole() {
+		entries = id // the others lack updated_at
+	}
+	if !q.CreatedAt.Whole() {
+		add(entries, func(st *keyset.Statement) string { return "tickets t WHERE " + f.createdRange(st, f.first, f.last) })
+	}
+	if len(q.Priority) > 0 {
+		add(entries, func(st *keyset.Statement) string {
+			return tickets + "t.priority IN (" + keyset.Placeholders(st, q.Priority) + ")" + f.numberRange(st)
+		})
+	}
+	if len(q.AssigneeID) > 0 {
+		addOrdered(id, len(q.AssigneeID), func(st *keyset.Statement) string { return tickets + f.assignee(st) + f.numberRange(st) })
+	}
+	if len(q.Channel) > 0 {
+		addOrdered(id, len(q.Channel), func(st *keyset.Statement) string {
+			return tickets + "t.channel IN (" + keyset.Placeholders(st, q.Channel) + ")" + f.numberRange(st)
+		})
+	}
+	if len(q.Tags) > 0 {
+		id := "t.ticket_id"
+		if len(q.Tags) > 1 {
+			id = "DISTINCT t.ticket_id"
+		}
+		addOrdered(id, len(q.Tags), func(st *keyset.Statement) string {
+			return "ticket_tags t WHERE t.organization_id = $1 AND t.tag IN (" + keyset.Placeholders(st, q.Tags) + ")" + f.numberRange(st)
+		})
+	}
+	if f.words != nil {
+		add("", nil)
+	}
+	return sets
+}
+
+// assignee writes the condition on the assignee, for its index.
+func (f *ticketFinder) assignee(st *keyset.Statement) string {
+	ids := slices.DeleteFunc(slices.Clone(f.query.AssigneeID), func(id string) bool { return id == "" })
+	switch {
+	case len(ids) == 0:
+		return "t.assignee_id IS NULL"
+	case len(ids) == len(f.query.AssigneeID):
+		return "t.assignee_id IN (" + keyset.Placeholders(st, ids) + ")"
+	default:
+		return "(t.assignee_id IS NULL OR t.assignee_id IN (" + keyset.Placeholders(st, ids) + "))"
+	}
+}
+
+// numberRange writes the bounds of the numbers, if there are any, after another condition.
+func (f *ticketFinder) numberRange(st *keyset.Statement) string {
+	if f.first == 1 && f.last == maxNumber {
+		return ""
+	}
+	return fmt.Sprintf(" AND t.number >= %s AND t.number <= %s", st.Arg(f.first), st.Arg(f.last))
+}
+
+// cheapestSet returns the set that costs least to read; nil and more than the limit if each exceeds
+// it.
+func (f *ticketFinder) cheapestSet() (cheapest *filterSet, least int, err error) {
+	least = f.limits.work + 1
+	for _, set := range f.filterSets() {
+		n := 0
+		if set.from == nil {
+			n = f.words.documents
+		} else {
+			st := f.newStatement()
+			st.Addf("SELECT count(*) FROM (SELECT 1 FROM %s LIMIT %d) AS c", set.from(st), least/f.cost(&set)+1)
+			if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&n); err != nil {
+				return nil, 0, err
+			}
+		}
+		if cost := n * f.cost(&set); cost < least || set.ordered && cheapest == nil {
+			cheapest, least = &set, min(least, cost)
+		}
+		if least <= f.limits.walk {
+			break
+		}
+	}
+	return cheapest, least, nil
+}
+
+// readOrdered reads the page from the beginning of an ordered set, and from more if few match.
+func (f *ticketFinder) readOrdered(set *filterSet, cost int) error {
+	order, _ := f.sort.SQL()
+	most := f.limits.work / f.cost(set)
+	for n := f.want; ; n = min(16*n, most) {
+		if err := f.sortSet(set, fmt.Sprintf(" ORDER BY t.number %s LIMIT %d", order, n)); err != nil || len(f.found) == f.want || n*f.cost(set) >= cost {
+			return err
+		}
+		if n == most {
+			return errTooBroad()
+		}
+	}
+}
+
+// sortSet reads the page from a set, or a part of it, which it sorts.
+func (f *ticketFinder) sortSet(set *filterSet, part string) error {
+	order, _ := f.sort.SQL()
+	value, tie := f.sortKey()
+	f.found, f.untested, f.searchDone = nil, false, false
+	from := set.from
+	switch {
+	case set.from == nil:
+		f.searchDone = true
+		from = func(st *keyset.Statement) string {
+			return "(SELECT DISTINCT " + f.words.numbers(st) + ") AS s CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = s.number"
+		}
+	case set.id != "":
+		from = func(st *keyset.Statement) string {
+			entries := "(SELECT " + set.id + " AS id, t.number FROM " + set.from(st) + part + ") AS t WHERE coalesce(" + f.numberPredicate(st) + ", FALSE)"
+			f.searchDone = f.words != nil && !f.words.oneByOne
+			return "(SELECT t.id FROM " + entries + ") AS s CROSS JOIN tickets t WHERE t.id = s.id AND coalesce(t.organization_id = $1, FALSE)"
+		}
+	}
+	// Not the bare columns, so that the engine does not take their index instead.
+	err := f.read(from, fmt.Sprintf("coalesce(%s, 0) %s, %s %[2]s", value, order, tie), nil)
+	if err == nil && f.untested {
+		return errTooBroad()
+	}
+	return err
+}
+
+// priorityRank is the index of a ticket's priority in [Priorities].
+const priorityRank = "CASE t.priority WHEN 'low' THEN 0 WHEN 'normal' THEN 1 WHEN 'high' THEN 2 ELSE 3 END"
+
+// sortKey returns the expressions of the sort key and its tie.
+func (f *ticketFinder) sortKey() (value, tie string) {
+	switch f.sort.Field {
+	case ByUpdatedAt:
+		return "t.updated_at", "t.id"
+	case ByDueAt:
+		return "t.due_at", "t.id"
+	case ByPriority:
+		return priorityRank, "t.number"
+	default:
+		return "t.number", "t.number"
+	}
+}
+
+// read adds the matching tickets t of a table with a condition, in order, up to the page size. w is the walk, if it is
+// one.
+func (f *ticketFinder) read(from func(st *keyset.Statement) string, order string, w *indexWalk) error {
+	value, tie := f.sortKey()
+	if w != nil && f.sort.Field == ByPriority {
+		value = strconv.FormatInt(w.rank, 10)
+	}
+	if w != nil && f.words != nil && f.byNumber() {
+		all := f.words
+		f.words = all.among(w.low, w.high)
+		defer func() { f.words = all }()
+	}
+	most, match := f.want-len(f.found), "1"
+	st := f.newStatement()
+	if f.words != nil && !f.searchDone && f.words.oneByOne {
+		most = f.limits.searched
+		match = "CASE WHEN " + f.words.ticketCondition(st) + " THEN 1 ELSE 0 END"
+	}
+	st.Addf("SELECT t.value, t.number, t.id, %s FROM (SELECT %s AS value, t.number, t.id FROM ", match, value)
+	st.Addf("%s AND coalesce(%s, FALSE)", from(st), f.predicate(st, w != nil && w.key != ByUpdatedAt))
+	if f.query.After != nil {
+		_, later := f.sort.SQL()
+		st.Addf(" AND coalesce((%s, %s) %s (%s, %s), FALSE)", value, tie, later, st.Arg(f.value), st.Arg(f.tie))
+	}
+	// The condition outside stops SQLite from testing for the search before it sorts.
+	st.Addf(" ORDER BY %s LIMIT %d) AS t WHERE t.number > 0", order, most)
+	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	n := 0
+	for ; len(f.found) < f.want && rows.Next(); n++ {
+		var c candidate
+		var matches int64
+		if err := rows.Scan(&c.value, &c.tie, &c.id, &matches); err != nil {
+			return err
+		}
+		if matches == 1 {
+			f.found = append(f.found, c)
+		}
+	}
+	f.untested = n == most && len(f.found) < f.want
+	return rows.Err()
 }
 
 // newStatement starts a statement with the organization as $1.
@@ -372,30 +718,16 @@ func (f *ticketFinder) newStatement() *keyset.Statement {
 	return &keyset.Statement{Args: []any{f.organization}}
 }
 
-// predicate writes the filters for t, a row of tickets or an index entry. For an
-// entry, columns that it lacks are looked up last; a search is always last.
+// predicate writes the filters for t. For an index entry, a column that it lacks is looked up.
 func (f *ticketFinder) predicate(st *keyset.Statement, entry bool) string {
-	return f.entryPredicate(st) + " AND " + f.rowPredicate(st, entry) + " AND " + f.wordPredicate(st)
-}
-
-// wordPredicate is the part of the predicate for the search.
-func (f *ticketFinder) wordPredicate(st *keyset.Statement) string {
-	if f.words == nil || f.wordsChecked {
-		return "TRUE"
-	}
-	return f.words.ticketCondition(st)
-}
-
-// entryPredicate is the part of the predicate that an index entry can answer.
-func (f *ticketFinder) entryPredicate(st *keyset.Statement) string {
 	q := f.query
-	tests := []string{"TRUE"}
-	addf := func(format string, args ...any) { tests = append(tests, fmt.Sprintf(format, args...)) }
+	tests := "TRUE"
+	addf := func(format string, args ...any) { tests += " AND " + fmt.Sprintf(format, args...) }
 	if len(q.Status) > 0 {
 		addf("t.status IN (%s)", keyset.Placeholders(st, q.Status))
 	}
-	if wanted := f.priorities(); len(wanted) > 0 {
-		addf("t.priority IN (%s)", keyset.Placeholders(st, wanted))
+	if len(q.Priority) > 0 {
+		addf("t.priority IN (%s)", keyset.Placeholders(st, q.Priority))
 	}
 	if len(q.Channel) > 0 {
 		addf("t.channel IN (%s)", keyset.Placeholders(st, q.Channel))
@@ -403,633 +735,68 @@ func (f *ticketFinder) entryPredicate(st *keyset.Statement) string {
 	if len(q.AssigneeID) > 0 {
 		addf("coalesce(t.assignee_id, '') IN (%s)", keyset.Placeholders(st, q.AssigneeID))
 	}
-	if len(q.Number) > 0 {
-		addf("t.number = ANY(%s)", st.Arg(q.Number))
+	if f.sort.Field == ByDueAt {
+		addf("coalesce(t.due_at, 0) > 0")
 	}
-	if f.first > 1 {
-		addf("t.number >= %s", st.Arg(f.first))
-	}
-	if f.last < maxNumber {
-		addf("t.number <= %s", st.Arg(f.last))
-	}
-	if !q.UpdatedAt.Whole() {
+	if !q.UpdatedAt.Whole() && entry {
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.%s)", f.updatedAt(st))
+	} else if !q.UpdatedAt.Whole() {
 		addf("t.%s", f.updatedAt(st))
 	}
-	return strings.Join(tests, " AND ")
+	if len(q.ExternalID) > 0 {
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.external_id = ANY(%s))", st.Arg(q.ExternalID))
+	}
+	if len(q.CustomerID) > 0 {
+		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.customer_id IN (%s))", keyset.Placeholders(st, q.CustomerID))
+	}
+	return tests + " AND " + f.numberPredicate(st)
 }
 
-// rowPredicate is the part of the predicate that needs the row.
-func (f *ticketFinder) rowPredicate(st *keyset.Statement, entry bool) string {
+// numberPredicate writes the filters for t that need its number only, the search last, unless
+// tickets are tested for it one by one.
+func (f *ticketFinder) numberPredicate(st *keyset.Statement) string {
 	q := f.query
-	tests := []string{"TRUE"}
-	addf := func(format string, args ...any) { tests = append(tests, fmt.Sprintf(format, args...)) }
-	if len(q.ExternalID) > 0 && entry {
-		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.external_id = ANY(%s))", st.Arg(q.ExternalID))
-	} else if len(q.ExternalID) > 0 {
-		addf("t.external_id = ANY(%s)", st.Arg(q.ExternalID))
+	tests := "TRUE" + f.numberRange(st)
+	if len(q.Number) > 0 {
+		tests += " AND t.number = ANY(" + st.Arg(q.Number) + ")"
 	}
 	if len(q.Tags) > 0 {
-		addf("EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (%s) AND g.number = t.number)", keyset.Placeholders(st, q.Tags))
+		tests += " AND EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (" + keyset.Placeholders(st, q.Tags) + ") AND g.number = t.number)"
 	}
-	if len(q.CustomerID) > 0 && entry {
-		addf("EXISTS (SELECT 1 FROM tickets c WHERE c.id = t.id AND c.customer_id IN (%s))", keyset.Placeholders(st, q.CustomerID))
-	} else if len(q.CustomerID) > 0 {
-		addf("t.customer_id IN (%s)", keyset.Placeholders(st, q.CustomerID))
+	if f.words != nil && !f.words.oneByOne && !f.searchDone {
+		tests += " AND t.number IN (SELECT " + f.words.numbers(st) + ")"
 	}
-	return strings.Join(tests, " AND ")
+	return tests
 }
 
-// mostSelective returns the access path with the fewest rows just ahead of a
-// number.
-func (f *ticketFinder) mostSelective(paths []accessPath, from, to int64, descending bool) (accessPath, error) {
-	if len(paths) == 1 {
-		return paths[0], nil
-	}
-	var best accessPath
-	var most float64
-	for _, w := range paths {
-		st := f.newStatement()
-		st.WriteString("SELECT count(*), coalesce(min(number), 0), coalesce(max(number), 0) FROM (")
-		f.scanQuery(st, w, from, to, descending, f.budget.probe)
-		st.WriteString(") AS p")
-		var n, low, high int64
-		if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&n, &low, &high); err != nil {
-			return accessPath{}, err
-		}
-		var advance float64
-		switch {
-		case n < int64(f.budget.probe):
-			advance = 1e12 - float64(n) // the scan ends within the probe
-		case descending:
-			advance = float64(to-low) / float64(n)
-		default:
-			advance = float64(high-from) / float64(n)
-		}
-		if advance > most {
-			best, most = w, advance
-		}
-	}
-	return best, nil
+// updatedAt writes the condition on updated_at.
+func (f *ticketFinder) updatedAt(st *keyset.Statement) string {
+	first, last := f.query.UpdatedAt.Micros()
+	return fmt.Sprintf("updated_at BETWEEN %s AND %s", st.Arg(first), st.Arg(last))
 }
 
-// setLimit returns the size of sets to read at once. Searches are slow row by row,
-// so for them the limit is higher.
-func (f *ticketFinder) setLimit() int {
-	if f.words != nil {
-		return f.budget.indexEntries
-	}
-	return f.budget.smallSet
-}
-
-// byNumber finds tickets in the order of their numbers: by scanning the most
-// selective access path and testing each row.
-func (f *ticketFinder) byNumber(after *keyset.Cursor) error {
-	from, to := f.first, f.last
-	if after != nil {
-		n, err := after.Integer()
-		if err != nil {
-			return err
-		}
-		if f.sort.Descending {
-			to = min(to, n-1)
-		} else {
-			from = max(from, n+1)
-		}
-	}
-	if f.hasRowFilters() || f.words != nil && len(f.accessPaths()) > 1 {
-		if done, err := f.intersect(f.setLimit()); err != nil || done {
-			return err
-		}
-	}
-	if !f.query.UpdatedAt.Whole() {
-		if done, err := f.sortEntries(); err != nil || done {
-			return err
-		}
-	}
-	_, err := f.scanNumbers(from, to, f.sort.Descending, 0)
-	return err
-}
-
-// hasRowFilters reports whether the list has filters by number, external id or time of
-// change, which no access path serves.
-func (f *ticketFinder) hasRowFilters() bool {
-	return len(f.query.Number) > 0 || len(f.query.ExternalID) > 0 || !f.query.UpdatedAt.Whole()
-}
-
-// scanNumbers adds the matching tickets between two numbers. rank is the sort key
-// of the priority scanned. It returns true if intersect or a sort has completed the
-// page instead.
-func (f *ticketFinder) scanNumbers(from, to int64, descending bool, rank int64) (bool, error) {
-	paths, tested := f.scanPaths()
-	for chunk := f.budget.minChunk; len(f.found) < f.want && from <= to; chunk = min(4*chunk, f.budget.maxChunk) {
-		if !tested && f.allowed == nil {
-			chunk = f.want - len(f.found)
-		}
-		w, err := f.mostSelective(paths, from, to, descending)
-		if err != nil {
-			return false, err
-		}
-		if f.words != nil && !f.wordsChecked && w.words == nil {
-			chunk = min(chunk, f.budget.wordChunk)
-		}
-		st := f.chunkQuery(w, from, to, descending, chunk, tested)
-		n, err := f.readCandidates(st, rank, func(number int64) {
-			if descending {
-				to = number - 1
-			} else {
-				from = number + 1
-			}
-		})
-		if err != nil || n < chunk {
-			return false, err
-		}
-		if done, err := f.countScanned(n); err != nil || done {
-			return done, err
-		}
-	}
-	return false, nil
-}
-
-// scanPaths returns the access paths of a scan by number, at least one. tested reports
-// whether rows of a path may not match, so that each must be tested.
-func (f *ticketFinder) scanPaths() (paths []accessPath, tested bool) {
-	paths = f.accessPaths()
-	if f.words != nil && len(paths) > 1 && (f.wordsChecked || f.postgres) {
-		paths = paths[:len(paths)-1] // on PostgreSQL the scan of a search is slow
-	}
-	if len(paths) == 0 {
-		return []accessPath{allTickets}, f.hasRowFilters() || len(f.priorities()) > 0
-	}
-	return paths, len(paths) > 1 || f.hasRowFilters() || f.words != nil || slices.Contains(f.priorities(), PriorityNormal)
-}
-
-// chunkQuery returns a query of number, id and match flag for the next rows of an access
-// path.
-func (f *ticketFinder) chunkQuery(w accessPath, from, to int64, descending bool, chunk int, tested bool) *keyset.Statement {
-	st := f.newStatement()
-	if tested {
-		checked := f.wordsChecked
-		f.wordsChecked = checked || w.words != nil // these rows match the search
-		st.WriteString("SELECT d.number, coalesce(t.id, d.id), CASE WHEN t.id IS NOT NULL AND ")
-		st.WriteString(f.predicate(st, false))
-		st.WriteString(" THEN 1 ELSE 0 END FROM (")
-		f.wordsChecked = checked
-	} else {
-		st.WriteString("SELECT d.number, d.id, 1 FROM (")
-	}
-	f.scanQuery(st, w, from, to, descending, chunk)
-	st.WriteString(") AS d")
-	switch {
-	case w.words != nil:
-		st.WriteString(" LEFT JOIN tickets t ON t.organization_id = $1 AND t.number = d.number")
-	case tested:
-		st.WriteString(" LEFT JOIN tickets t ON t.id = d.id")
-	}
-	order, _ := keyset.Sort{Descending: descending}.SQL()
-	st.Addf(" ORDER BY d.number %s", order)
-	return st
-}
-
-// countScanned adds n to the rows examined. Past the budget it intersects larger
-// sets, once, and returns true if that completed the page.
-func (f *ticketFinder) countScanned(n int) (bool, error) {
-	if f.scanned += n; f.scanned <= f.budget.intersectAfter || f.intersected || len(f.found) >= f.want {
-		return false, nil
-	}
-	f.intersected = true
-	return f.intersect(f.budget.largeSet)
-}
-
-// readCandidates runs a query of number, id and match flag, and adds matching rows.
-// It calls seen with each number, and returns the number of rows.
-func (f *ticketFinder) readCandidates(st *keyset.Statement, rank int64, seen func(number int64)) (int, error) {
-	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close()
-	n := 0
-	for last := int64(-1); rows.Next(); {
-		var c candidate
-		var in int64
-		if err := rows.Scan(&c.value, &c.id, &in); err != nil {
-			return 0, err
-		}
-		n++
-		seen(c.value)
-		if in == 0 || c.value == last || !f.isAllowed(c.value) {
-			continue
-		}
-		last = c.value
-		if f.sort.Field == ByPriority {
-			c.value, c.tie = rank, c.value
-		}
-		if f.found = append(f.found, c); len(f.found) == f.want {
-			break
-		}
-	}
-	return n, rows.Err()
-}
-
-// isAllowed reports whether the page may have a ticket.
-func (f *ticketFinder) isAllowed(number int64) bool {
-	if f.allowed == nil {
-		return true
-	}
-	_, found := slices.BinarySearch(f.allowed, number)
-	return found
-}
-
-// readNumbers reads the set of numbers that write selects, in order; false if it
-// exceeds limit. The engine aggregates into one text: reading rows would cost
-// several times as much.
-func (f *ticketFinder) readNumbers(limit int, write func(st *keyset.Statement)) ([]int64, bool, error) {
-	st := f.newStatement()
-	st.WriteString("SELECT count(*), coalesce(string_agg(CAST(number AS TEXT), ','), '') FROM (")
-	write(st)
-	st.WriteString(") AS s")
-	var n int
-	var text string
-	if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&n, &text); err != nil || n > limit {
-		return nil, false, err
-	}
-	numbers := make([]int64, 0, n)
-	for item := range strings.SplitSeq(text, ",") {
-		if number, err := strconv.ParseInt(item, 10, 64); err == nil {
-			numbers = append(numbers, number)
-		}
-	}
-	slices.Sort(numbers)
-	return slices.Compact(numbers), true, nil
-}
-
-// intersect reads the filters' sets, each up to limit, and intersects them. A small
-// intersection is sorted, which completes the page; then it returns true.
-func (f *ticketFinder) intersect(limit int) (bool, error) {
-	priority := f.priority
-	f.priority = ""
-	if err := f.intersectFilters(limit); err != nil {
-		return false, err
-	}
-	if err := f.intersectSearch(); err != nil {
-		return false, err
-	}
-	most := f.budget.smallSet
-	if f.intersected {
-		most = f.budget.largeSort
-	}
-	if f.allowed == nil || len(f.allowed) > most {
-		f.priority = priority
-		return false, nil
-	}
-	return true, f.sortCandidates(func(st *keyset.Statement) string {
-		return "unnest(" + st.Arg(f.allowed) + "::bigint[]) AS l(value) CROSS JOIN tickets t WHERE t.organization_id = $1 AND t.number = l.value"
-	}, false)
-}
-
-// intersectFilters restricts the numbers by the sets of the filters, except the search.
-func (f *ticketFinder) intersectFilters(limit int) error {
-	q := f.query
-	if len(q.Number) > 0 {
-		f.restrict(slices.Compact(slices.Sorted(slices.Values(q.Number))))
-	}
-	if len(q.ExternalID) > 0 {
-		if err := f.restrictTo(keyset.MaxValues, func(st *keyset.Statement) {
-			st.Addf("SELECT number FROM tickets WHERE organization_id = $1 AND external_id = ANY(%s)", st.Arg(q.ExternalID))
-		}); err != nil {
-			return err
-		}
-	}
-	paths := f.accessPaths()
-	if f.first > 1 || f.last < maxNumber {
-		paths = slices.Insert(paths, 0, allTickets)
-	}
-	for _, w := range paths {
-		if w.words != nil {
-			continue
-		}
-		if err := f.restrictTo(limit, func(st *keyset.Statement) { f.scanQuery(st, w, f.first, f.last, false, limit+1) }); err != nil {
-			return err
-		}
-	}
-	if q.UpdatedAt.Whole() {
+// readCursor reads the position of the cursor.
+func (f *ticketFinder) readCursor() error {
+	p := f.query.After
+	if p == nil {
 		return nil
 	}
-	return f.restrictTo(limit, func(st *keyset.Statement) {
-		st.Addf("SELECT number FROM tickets WHERE organization_id = $1 AND %s LIMIT %d", f.updatedAt(st), limit+1)
-	})
-}
-
-// intersectSearch restricts the numbers by the search, unless they are few already or the
-// search matches too many documents.
-func (f *ticketFinder) intersectSearch() error {
-	if f.words == nil || f.wordsChecked || f.allowed != nil && len(f.allowed) <= f.budget.smallSet/3 {
-		return nil
-	}
-	list, ok, err := f.readDocuments(f.budget.documents)
-	if err != nil {
-		return err
-	}
-	if f.wordsChecked = ok; ok {
-		f.restrict(list)
-	}
-	return nil
-}
-
-// restrictTo restricts the numbers to those that write selects, unless they exceed limit.
-func (f *ticketFinder) restrictTo(limit int, write func(st *keyset.Statement)) error {
-	list, ok, err := f.readNumbers(limit, write)
-	if ok {
-		f.restrict(list)
-	}
-	return err
-}
-
-// restrict restricts the numbers to an ascending list.
-func (f *ticketFinder) restrict(list []int64) {
-	if f.allowed == nil {
-		f.allowed = list
-		return
-	}
-	f.allowed = slices.DeleteFunc(f.allowed, func(n int64) bool { _, found := slices.BinarySearch(list, n); return !found })
-}
-
-// priorityRank is the index of a ticket's priority in [Priorities].
-const priorityRank = "CASE t.priority WHEN 'low' THEN 0 WHEN 'normal' THEN 1 WHEN 'high' THEN 2 ELSE 3 END"
-
-// sortCandidates finds the page by sorting the rows or index entries t of from.
-// Expensive conditions are evaluated last, for as many rows as needed.
-func (f *ticketFinder) sortCandidates(from func(st *keyset.Statement) string, entry bool) error {
-	order, later := f.sort.SQL()
-	value, tie := "t.number", "t.number"
-	switch f.sort.Field {
-	case ByUpdatedAt:
-		value, tie = "t.updated_at", "t.id"
-	case ByDueAt:
-		value, tie = "t.due_at", "t.id"
-	case ByPriority:
-		value = priorityRank
-	}
-	st := f.newStatement()
-	st.Addf("SELECT t.rank, t.number, t.id FROM (SELECT %s AS rank, t.number, t.id FROM ", value)
-	st.Addf("%s AND coalesce(%s, FALSE)", from(st), f.entryPredicate(st))
-	if !entry {
-		st.Addf(" AND coalesce(%s, FALSE)", f.rowPredicate(st, false))
-	}
-	if f.sort.Field == ByDueAt {
-		st.WriteString(" AND coalesce(t.due_at, 0) > 0")
-	}
-	if after := f.query.After; after != nil {
-		a, b, err := f.cursorValues(after)
-		if err != nil {
-			return err
-		}
-		st.Addf(" AND coalesce((%s, %s) %s (%s, %s), FALSE)", value, tie, later, st.Arg(a), st.Arg(b))
-	}
-	st.Addf(" ORDER BY 1 %s, %s %s LIMIT %d) AS t WHERE coalesce(%s, FALSE)", order, tie, order, maxNumber, f.wordPredicate(st))
-	if entry {
-		st.Addf(" AND coalesce(%s, FALSE)", f.rowPredicate(st, true))
-	}
-	f.found = nil
-	return f.collect(st)
-}
-
-// excludesClosed reports whether the list has no closed tickets; a partial index
-// has the rest.
-func (f *ticketFinder) excludesClosed() bool {
-	return len(f.query.Status) > 0 && !slices.Contains(f.query.Status, StatusClosed)
-}
-
-// sortEntries finds the page by sorting entries of an index that covers the
-// filters, and reports whether they were few enough.
-func (f *ticketFinder) sortEntries() (bool, error) {
-	var froms []func(st *keyset.Statement) string
-	if f.excludesClosed() {
-		froms = append(froms, func(st *keyset.Statement) string {
-			return "tickets t WHERE t.organization_id = $1 AND t.status <> 'closed' AND t.status IN (" + keyset.Placeholders(st, f.query.Status) + ")"
-		})
-	}
-	if !f.query.UpdatedAt.Whole() {
-		froms = append(froms, func(st *keyset.Statement) string {
-			return "tickets t WHERE t.organization_id = $1 AND t." + f.updatedAt(st)
-		})
-	}
-	for _, from := range froms {
-		st := f.newStatement()
-		st.Addf("SELECT count(*) FROM (SELECT 1 FROM %s LIMIT %d) AS c", from(st), f.budget.indexEntries+1)
-		var n int
-		if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&n); err != nil {
-			return false, err
-		}
-		if n <= f.budget.indexEntries {
-			return true, f.sortCandidates(from, true)
-		}
-	}
-	return false, nil
-}
-
-// cursorValues returns the sort key and the tie of a cursor.
-func (f *ticketFinder) cursorValues(p *keyset.Cursor) (value int64, tie any, err error) {
 	if f.sort.Field == ByPriority {
 		i := slices.Index(Priorities[:], Priority(p.Value))
 		n, err := (&keyset.Cursor{Value: p.ID}).Integer()
 		if i < 0 || err != nil {
-			return 0, nil, keyset.ErrCursor
+			return keyset.ErrCursor
 		}
-		return int64(i), n, nil
+		f.value, f.tie = int64(i), n
+		return nil
 	}
 	n, err := p.Integer()
 	if err != nil {
-		return 0, nil, err
+		return err
 	}
+	f.value, f.tie = n, n
 	if f.sort.Field == ByUpdatedAt || f.sort.Field == ByDueAt {
-		return n, p.ID, nil
-	}
-	return n, n, nil
-}
-
-// byPriority scans one priority after another, unless a set or the tickets that are
-// not closed are few enough to sort.
-func (f *ticketFinder) byPriority() error {
-	if done, err := f.intersect(f.setLimit()); err != nil || done {
-		return err
-	}
-	if done, err := f.sortEntries(); err != nil || done {
-		return err
-	}
-	order := []int64{0, 1, 2, 3}
-	if f.sort.Descending {
-		slices.Reverse(order)
-	}
-	begin, from, to := order[0], f.first, f.last
-	if after := f.query.After; after != nil {
-		value, tie, err := f.cursorValues(after)
-		if err != nil {
-			return err
-		}
-		begin = value
-		if number := tie.(int64); f.sort.Descending {
-			to = min(to, number-1)
-		} else {
-			from = max(from, number+1)
-		}
-	}
-	wanted := f.query.Priority
-	for _, p := range order[slices.Index(order, begin):] {
-		if len(wanted) == 0 || slices.Contains(wanted, Priorities[p]) {
-			f.priority = Priorities[p]
-			if done, err := f.scanNumbers(from, to, f.sort.Descending, p); err != nil || done {
-				return err
-			}
-		}
-		if len(f.found) == f.want {
-			break
-		}
-		from, to = f.first, f.last
+		f.tie = p.ID
 	}
 	return nil
-}
-
-// byTime finds tickets in the order of updated_at or due_at: it sorts a small set,
-// else it scans an index of all tickets, or of those that are not closed, which
-// covers most filters.
-func (f *ticketFinder) byTime() error {
-	if done, err := f.intersect(f.setLimit()); err != nil || done {
-		return err
-	}
-	scan, err := f.newTimeScan()
-	if err != nil {
-		return err
-	}
-	sorted := f.sort.Field == ByDueAt
-	for chunk := f.budget.minChunk; ; chunk = min(4*chunk, 4*f.budget.maxChunk) {
-		if err := f.collect(scan.matches(chunk)); err != nil || len(f.found) == f.want {
-			return err
-		}
-		// Few rows may match: then sorting all entries is faster.
-		if f.scanned+chunk > f.budget.sortAfter && !sorted {
-			sorted = true
-			if done, err := f.sortEntries(); err != nil || done {
-				return err
-			}
-		}
-		if more, err := scan.skip(chunk); err != nil || !more {
-			return err
-		}
-		if done, err := f.countScanned(chunk); err != nil || done {
-			return err
-		}
-	}
-}
-
-// timeScan scans an index on updated_at or due_at.
-type timeScan struct {
-	*ticketFinder
-	column   string   // the sort key; the name of the sort field
-	entry    string   // the columns of the index, and others that filters need
-	parts    []string // predicates of the scanned parts of the index
-	from, to int64    // bounds of the sort key; inclusive
-	value    int64    // the position: after this value and id
-	id       string
-}
-
-func (f *ticketFinder) newTimeScan() (*timeScan, error) {
-	s := &timeScan{ticketFinder: f, column: f.sort.Field, parts: []string{""}}
-	s.entry = s.column + ", id, number, status, priority, channel, assignee_id"
-	within := f.query.UpdatedAt
-	switch {
-	case f.sort.Field == ByDueAt:
-		within = period.Range{}
-		s.parts[0] = " AND due_at IS NOT NULL"
-		if !f.query.UpdatedAt.Whole() {
-			s.entry += ", updated_at" // not in the index
-		}
-	case f.excludesClosed():
-		s.parts = nil
-		for _, status := range slices.Compact(slices.Sorted(slices.Values(f.query.Status))) {
-			s.parts = append(s.parts, " AND status <> 'closed' AND status = '"+string(status)+"'")
-		}
-	}
-	s.from, s.to = within.Micros()
-	s.value = s.from
-	if f.sort.Descending {
-		s.value, s.id = s.to, "~" // after every id
-	}
-	if f.query.After == nil {
-		return s, nil
-	}
-	value, tie, err := f.cursorValues(f.query.After)
-	if err != nil {
-		return nil, err
-	}
-	s.value, s.id = value, tie.(string)
-	return s, nil
-}
-
-// writeEntries writes a query for the next entries of the index.
-func (s *timeScan) writeEntries(st *keyset.Statement, chunk int) {
-	order, later := s.sort.SQL()
-	// The range repeats the position, so that the engine starts the scan there.
-	low, high := max(s.from, s.value), s.to
-	if s.sort.Descending {
-		low, high = s.from, min(s.to, s.value)
-	}
-	at := fmt.Sprintf("%s >= %s AND %s <= %s AND (%s, id) %s (%s, %s)",
-		s.column, st.Arg(low), s.column, st.Arg(high), s.column, later, st.Arg(s.value), st.Arg(s.id))
-	end := fmt.Sprintf("ORDER BY %s %s, id %s LIMIT %d", s.column, order, order, chunk)
-	for i, part := range s.parts {
-		if i > 0 {
-			st.WriteString(" UNION ALL ")
-		}
-		st.Addf("SELECT * FROM (SELECT %s FROM tickets WHERE organization_id = $1%s AND %s %s) AS p%d", s.entry, part, at, end, i)
-	}
-	if len(s.parts) > 1 {
-		st.WriteString(" " + end)
-	}
-}
-
-// matches returns a query of the matches among the next entries, for [ticketFinder.collect].
-func (s *timeScan) matches(chunk int) *keyset.Statement {
-	order, _ := s.sort.SQL()
-	st := s.newStatement()
-	st.Addf("SELECT t.%s, t.number, t.id FROM (", s.column)
-	s.writeEntries(st, chunk)
-	st.Addf(") AS t WHERE coalesce(%s, FALSE) ORDER BY t.%s %s, t.id %s", s.predicate(st, true), s.column, order, order)
-	return st
-}
-
-// skip moves the position to the last of the next entries; false if they are the last.
-func (s *timeScan) skip(chunk int) (bool, error) {
-	order, _ := s.sort.SQL()
-	st := s.newStatement()
-	st.Addf("SELECT t.%s, t.id FROM (", s.column)
-	s.writeEntries(st, chunk)
-	st.Addf(") AS t ORDER BY t.%s %s, t.id %s LIMIT 1 OFFSET %d", s.column, order, order, chunk-1)
-	err := s.q.QueryRow(s.ctx, st.String(), st.Args...).Scan(&s.value, &s.id)
-	if errors.Is(err, db.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// collect adds the rows of a query of sort key, number and id, up to the page size.
-func (f *ticketFinder) collect(st *keyset.Statement) error {
-	if f.allowed == nil {
-		st.Addf(" LIMIT %d", f.want-len(f.found))
-	}
-	rows, err := f.q.Query(f.ctx, st.String(), st.Args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for len(f.found) < f.want && rows.Next() {
-		var c candidate
-		if err := rows.Scan(&c.value, &c.tie, &c.id); err != nil {
-			return err
-		}
-		if f.isAllowed(c.tie) {
-			f.found = append(f.found, c)
-		}
-	}
-	return rows.Err()
 }

@@ -508,6 +508,46 @@ func TestListsAreExact(t *testing.T) {
 	})
 }
 
+// TestBroadListsAreRefused: within narrow limits a list is exact or refused, an export is exact, and
+// a page of a single filter in the order of creation is never refused.
+func TestBroadListsAreRefused(t *testing.T) {
+	f := newFixture(t)
+	f.desk.NarrowLimits()
+	r := newRand(7)
+	w := newWorld(f)
+	w.add(r, 300)
+	w.index()
+	refused := 0
+	for range 600 {
+		q := randomQuery(r, w)
+		want := w.expect(q)
+		list, _, err := f.desk.FindTickets(t.Context(), f.db, w.org, q)
+		if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == "range_too_large" {
+			refused++
+		} else if got := numbersOf(list); err != nil || !slices.Equal(got, want[:min(q.Limit, len(want))]) {
+			t.Fatalf("%+v: got %v, %v, want %v", q, got, err, want)
+		}
+		var got []int64
+		if err := f.desk.EachTicket(t.Context(), w.org, q, func(p *desk.Ticket) error {
+			got = append(got, p.Number)
+			return nil
+		}); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("export of %+v: got %v, %v, want %v", q, got, err, want)
+		}
+	}
+	if refused < 20 || refused > 400 {
+		t.Errorf("%d of 600 lists were refused", refused)
+	}
+	for _, q := range []desk.TicketQuery{
+		{}, {CustomerID: w.customers[:1]}, {AssigneeID: []string{""}}, {AssigneeID: []string{graceID}}, {Channel: []string{"sms"}}, {Tags: []string{"lock"}},
+	} {
+		q.Limit = 3
+		if got, want := w.all(q, func() {}), w.expect(q); !slices.Equal(got, want) {
+			t.Errorf("%+v: got %v, want %v", q, got, want)
+		}
+	}
+}
+
 // change changes a ticket, except its sort key, and returns its number. It may
 // enter or leave the list.
 func (w *world) change(r *rand.Rand, by keyset.Sort) int64 {

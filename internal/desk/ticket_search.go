@@ -118,6 +118,10 @@ type wordQuery struct {
 	postgres bool
 	code     int64
 	query    string // in the engine's syntax; only letters, digits and operators from here
+
+	first, last int64 // bounds of the documents; inclusive
+	documents   int   // that match, about; more than the limit if they exceed it
+	oneByOne    bool  // they exceed it: tickets are tested for a match, one by one
 }
 
 // readWords parses query.Text. It returns false if there can be no match.
@@ -161,7 +165,11 @@ func (f *ticketFinder) readWords() (bool, error) {
 	} else {
 		f.words.query = strings.Join(all, " AND ")
 	}
-	return true, nil
+	if err := f.countDocuments(); err != nil {
+		return false, err
+	}
+	f.words.oneByOne = f.words.documents > f.limits.documents
+	return f.words.documents > 0 || f.postgres, nil
 }
 
 // searchCode returns the organization's code; 0 if it has no documents.
@@ -193,65 +201,57 @@ func (w *wordQuery) ticketCondition(st *keyset.Statement) string {
 
 func castBig(st *keyset.Statement, n int64) string { return "CAST(" + st.Arg(n) + " AS BIGINT)" }
 
-// scanQuery writes a query for the next matching documents: the numbers of their
-// tickets, in order, once per document. Without an order PostgreSQL goes by the
-// index of words.
-func (w *wordQuery) scanQuery(st *keyset.Statement, from, to int64, order string, limit int) {
-	first, last := documentRange(w.code, from, to)
+// among returns the query for a range of tickets, whose documents are read first.
+func (w *wordQuery) among(low, high int64) *wordQuery {
+	part := *w
+	part.first, part.last = documentRange(w.code, low, high)
+	part.oneByOne = false
+	return &part
+}
+
+// numbers returns what follows SELECT in a query of the numbers of the tickets with a matching
+// document.
+func (w *wordQuery) numbers(st *keyset.Statement) string {
+	doc, from := w.documentsFrom(st)
+	return fmt.Sprintf("(%s >> %d) & %d AS number FROM %s", doc, placeBits, int64(maxNumber), from)
+}
+
+// documentsFrom returns the column of the matching documents within the bounds, and their table
+// with the condition.
+func (w *wordQuery) documentsFrom(st *keyset.Statement) (doc, from string) {
 	doc, table := "rowid", "ticket_words"
 	if w.postgres {
 		doc, table = "doc", "search_docs"
 	}
-	if order != "" {
-		order = "ORDER BY " + doc + " " + order
-	}
-	// PostgreSQL must know the type of $1.
-	st.Addf("SELECT (%s >> %d) & %d AS number, '' AS id FROM %s WHERE CAST($1 AS TEXT) IS NOT NULL AND %s AND %s >= %s AND %s <= %s %s LIMIT %d",
-		doc, placeBits, int64(maxNumber), table, w.matchCondition(st), doc, st.Arg(first), doc, st.Arg(last), order, limit)
+	return doc, fmt.Sprintf("%s WHERE %s AND %s >= %s AND %[3]s <= %[5]s", table, w.matchCondition(st), doc, castBig(st, w.first), castBig(st, w.last))
 }
 
-// readDocuments reads the tickets of matching documents; false if there are
-// probably more than limit. The estimate comes from PostgreSQL's planner, or on
-// SQLite from the density of the last matches.
-func (f *ticketFinder) readDocuments(limit int) ([]int64, bool, error) {
-	read := func(limit int, order string) ([]int64, bool, error) {
-		return f.readNumbers(limit, func(st *keyset.Statement) { f.words.scanQuery(st, f.first, f.last, order, limit+1) })
+// countDocuments counts the matching documents within the bounds, up to more than the limit. On
+// PostgreSQL it is the estimate of its planner, which cannot count some without finding all.
+func (f *ticketFinder) countDocuments() error {
+	w := f.words
+	w.first, w.last = documentRange(w.code, f.first, f.last)
+	st := new(keyset.Statement)
+	if !f.postgres {
+		_, from := w.documentsFrom(st)
+		st.Addf("SELECT count(*) FROM (SELECT 1 FROM %s LIMIT %d) AS c", from, f.limits.documents+1)
+		return f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&w.documents)
 	}
-	var guess float64
-	if f.postgres {
-		first, last := documentRange(f.words.code, f.first, f.last)
-		st := new(keyset.Statement)
-		st.Addf("EXPLAIN (FORMAT JSON) SELECT doc FROM search_docs WHERE %s AND doc BETWEEN %d AND %d", f.words.matchCondition(st), first, last)
-		var text string
-		if err := f.q.QueryRow(f.ctx, st.String()).Scan(&text); err != nil {
-			return nil, false, err
-		}
-		var plans []struct {
-			Plan struct {
-				Rows float64 `json:"Plan Rows"`
-			}
-		}
-		if err := json.Unmarshal([]byte(text), &plans); err != nil || len(plans) == 0 {
-			return nil, false, err
-		}
-		guess = plans[0].Plan.Rows
-	} else {
-		some := f.budget.probe
-		if list, ok, err := read(some, "DESC"); err != nil || ok {
-			return list, ok, err // these are all
-		}
-		st := f.newStatement()
-		st.WriteString("SELECT min(number), max(number) FROM (")
-		f.words.scanQuery(st, f.first, f.last, "DESC", some)
-		st.WriteString(") AS p")
-		var low, high int64
-		if err := f.q.QueryRow(f.ctx, st.String(), st.Args...).Scan(&low, &high); err != nil {
-			return nil, false, err
-		}
-		guess = float64(some) * float64(high-f.first+1) / float64(high-low+1)
+	st.Addf("EXPLAIN (FORMAT JSON) SELECT doc FROM search_docs WHERE %s AND doc BETWEEN %d AND %d", w.matchCondition(st), w.first, w.last)
+	var text string
+	if err := f.q.QueryRow(f.ctx, st.String()).Scan(&text); err != nil {
+		return err
 	}
-	if guess > float64(limit) {
-		return nil, false, nil
+	var plans []struct {
+		Plan struct {
+			Rows float64 `json:"Plan Rows"`
+		}
 	}
-	return read(limit, "")
+	if err := json.Unmarshal([]byte(text), &plans); err != nil {
+		return err
+	}
+	for _, p := range plans {
+		w.documents = int(p.Plan.Rows)
+	}
+	return nil
 }

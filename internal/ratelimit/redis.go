@@ -1,19 +1,21 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"log/slog"
+	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
-	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/gomodule/redigo/redis"
 )
 
 const (
@@ -23,6 +25,7 @@ const (
 	// connections bounds concurrent calls. It is well above the need of a nearby Redis, because
 	// a call that finds none free within its timeout counts as a failure.
 	connections = 100
+	idleTimeout = 5 * time.Minute // of a connection
 
 	keyPrefix = "kickstand:limit:"
 )
@@ -30,7 +33,7 @@ const (
 // Redis is a Redis server (5 or newer, or compatible) that several processes share. It is safe
 // for concurrent use. Close it after use.
 type Redis struct {
-	client   *redis.Client
+	pool     *redis.Pool
 	password string
 	timeout  time.Duration
 	log      *slog.Logger
@@ -44,56 +47,103 @@ func CheckURL(rawURL string) error {
 	return err
 }
 
-func parseURL(rawURL string) (*redis.Options, error) {
+func parseURL(rawURL string) (server, error) {
 	wrong := errors.New("must be redis://[user:password@]host[:port][/number], rediss://… for TLS, or unix://[user:password@]/path[?db=number], special characters in user and password percent-encoded")
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Fragment != "" || u.Opaque != "" {
-		return nil, wrong
+		return server{}, wrong
 	}
 	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil || u.Scheme == "unix" && u.Host != "" || u.Scheme != "unix" && u.Hostname() == "" {
-		return nil, wrong
+	if err != nil || len(query) > 1 || len(query) == 1 && !query.Has("db") {
+		return server{}, wrong
 	}
-	// The library would read more options from the query; they are fixed here.
-	if len(query) > 1 || len(query) == 1 && !query.Has("db") {
-		return nil, wrong
+	s := server{username: u.User.Username()}
+	s.password, _ = u.User.Password()
+	number := query.Get("db")
+	switch u.Scheme {
+	case "unix":
+		if u.Host != "" || u.Path == "" {
+			return server{}, wrong
+		}
+		s.network, s.address = "unix", u.Path
+	case "redis", "rediss":
+		if u.Hostname() == "" {
+			return server{}, wrong
+		}
+		s.network, s.address = "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "6379"))
+		if u.Scheme == "rediss" {
+			s.tls = &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}
+		}
+		number = cmp.Or(strings.Trim(u.Path, "/"), number)
+	default:
+		return server{}, wrong
 	}
-	o, err := redis.ParseURL(rawURL)
-	if err != nil || o.DB < 0 {
-		return nil, wrong
+	if number != "" {
+		db, err := strconv.ParseUint(number, 10, 31)
+		if err != nil {
+			return server{}, wrong
+		}
+		s.database = int(db)
 	}
-	return o, nil
+	return s, nil
+}
+
+// server is the address of a Redis server, with the credentials for it.
+type server struct {
+	network, address   string
+	username, password string
+	database           int
+	tls                *tls.Config // nil: none
+	dial               func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// pool returns connections to the server, each call of which takes at most patience.
+func (s server) pool(patience time.Duration) *redis.Pool {
+	dial := s.dial
+	switch {
+	case dial != nil:
+	case s.tls != nil:
+		dial = (&tls.Dialer{Config: s.tls}).DialContext
+	default:
+		dial = new(net.Dialer).DialContext
+	}
+	return &redis.Pool{
+		DialContext: func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialContext(ctx, s.network, s.address, redis.DialContextFunc(dial),
+				redis.DialUsername(s.username), redis.DialPassword(s.password), redis.DialDatabase(s.database),
+				redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience))
+		},
+		// Connections from before a restart of the server must not fail calls one after the other.
+		TestOnBorrowContext: func(ctx context.Context, c redis.Conn, lastUsed time.Time) error {
+			if time.Since(lastUsed) < pause {
+				return nil
+			}
+			_, err := redis.DoContext(c, ctx, "PING")
+			return err
+		},
+		MaxActive: connections, MaxIdle: connections, Wait: true, IdleTimeout: idleTimeout,
+	}
 }
 
 // OpenRedis returns the server at an address that [CheckURL] accepts, without connecting. A nil
 // log discards.
 func OpenRedis(rawURL string, log *slog.Logger) (*Redis, error) {
-	o, err := parseURL(rawURL)
+	s, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	return openRedis(o, callTimeout, log), nil
+	return openRedis(s, callTimeout, log), nil
 }
 
-func openRedis(o *redis.Options, patience time.Duration, log *slog.Logger) *Redis {
+func openRedis(s server, patience time.Duration, log *slog.Logger) *Redis {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	// The library would also write returned errors to standard error.
-	logging.Disable()
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
-	o.ContextTimeoutEnabled = true
-	o.MaxRetries = -1 // a script that ran without an answer would count twice
-	o.DialerRetries = 1
-	o.PoolSize = connections
-	o.ReadBufferSize, o.WriteBufferSize = 4096, 4096
-	o.DisableIdentity = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return &Redis{client: redis.NewClient(o), password: o.Password, timeout: patience, log: log, breaker: breaker{pause: pause}}
+	return &Redis{pool: s.pool(patience), password: s.password, timeout: patience, log: log, breaker: breaker{pause: pause}}
 }
 
 // Close closes the connections.
-func (r *Redis) Close() error { return r.client.Close() }
+func (r *Redis) Close() error { return r.pool.Close() }
 
 // Check calls the server once, so that an unusable one is logged at start.
 func (r *Redis) Check(ctx context.Context) { r.try(ctx, r.writeProbe) }
@@ -110,13 +160,29 @@ func (r *Redis) Ping(ctx context.Context) error {
 // writeProbe writes a counter that nothing reads. A read-only server (a replica, or one without
 // memory) is unusable, but answers calls that write nothing.
 func (r *Redis) writeProbe(ctx context.Context) error {
-	return windowScript.Run(ctx, r.client, []string{redisKey("check", "")}, int64(1)<<50, time.Second.Microseconds(), 1).Err()
+	_, err := r.call(ctx, windowScript, redisKey("check", ""), 1<<50, time.Second.Microseconds(), 1)
+	return err
+}
+
+// call runs a script on one key. A script that ran without an answer is not repeated: it would
+// count twice.
+func (r *Redis) call(ctx context.Context, s *redis.Script, key string, args ...int64) ([]int64, error) {
+	c, err := r.pool.GetContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	keyAndArgs := []any{key}
+	for _, a := range args {
+		keyAndArgs = append(keyAndArgs, a)
+	}
+	return redis.Int64s(s.DoContext(ctx, c, keyAndArgs...))
 }
 
 // run runs a script on one key. It returns false if the caller must use its fallback.
-func (r *Redis) run(ctx context.Context, s *redis.Script, key string, args ...any) (out []int64, ok bool) {
+func (r *Redis) run(ctx context.Context, s *redis.Script, key string, args ...int64) (out []int64, ok bool) {
 	ok = r.try(ctx, func(ctx context.Context) (err error) {
-		out, err = s.Run(ctx, r.client, []string{key}, args...).Int64Slice()
+		out, err = r.call(ctx, s, key, args...)
 		return err
 	})
 	return out, ok
@@ -218,7 +284,7 @@ func redisKey(name, key string) string {
 
 // windowScript has the arguments limit, window, and 1 to count or 0 to peek. It returns whether
 // the action passes, how many have passed, and the time left.
-var windowScript = redis.NewScript(`
+var windowScript = redis.NewScript(1, `
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -243,7 +309,7 @@ return {1, used, ends - now}
 
 // slidingScript has the arguments limit, window, and 1 to count or 0 to peek. It returns 0 if
 // the action passes, or the time until one may.
-var slidingScript = redis.NewScript(`
+var slidingScript = redis.NewScript(1, `
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -314,7 +380,7 @@ func (r *Redis) Limiter(name string, limit int, window time.Duration) *RedisLimi
 
 // Allow is [Limiter.Allow]; retryAfter is late by the duration of the call.
 func (l *RedisLimiter) Allow(ctx context.Context, key string) (ok bool, retryAfter time.Duration) {
-	out, ok := l.redis.run(ctx, slidingScript, redisKey(l.name, key), l.limit, l.window.Microseconds(), 1)
+	out, ok := l.redis.run(ctx, slidingScript, redisKey(l.name, key), int64(l.limit), l.window.Microseconds(), 1)
 	if !ok {
 		return l.fallback.Allow(ctx, key)
 	}
@@ -323,7 +389,7 @@ func (l *RedisLimiter) Allow(ctx context.Context, key string) (ok bool, retryAft
 
 // Wait is [Limiter.Wait]; the result is late by the duration of the call.
 func (l *RedisLimiter) Wait(ctx context.Context, key string) time.Duration {
-	out, ok := l.redis.run(ctx, slidingScript, redisKey(l.name, key), l.limit, l.window.Microseconds(), 0)
+	out, ok := l.redis.run(ctx, slidingScript, redisKey(l.name, key), int64(l.limit), l.window.Microseconds(), 0)
 	if !ok {
 		return l.fallback.Wait(ctx, key)
 	}

@@ -21,7 +21,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 )
 
 // redisVariable has the address of the Redis for the tests. They use names of
@@ -30,22 +30,52 @@ const redisVariable = "KICKSTAND_TEST_REDIS_URL"
 
 // testRedis opens the Redis for the tests, with more patience than a slow
 // machine needs.
-func testRedis(t *testing.T, change func(o *redis.Options), log *slog.Logger) *Redis {
+func testRedis(t *testing.T, change func(s *server), log *slog.Logger) *Redis {
 	t.Helper()
 	rawURL := os.Getenv(redisVariable)
 	if rawURL == "" {
 		t.Skip("needs a Redis: set " + redisVariable + "; .ci/redis starts one")
 	}
-	o, err := parseURL(rawURL)
+	s, err := parseURL(rawURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if change != nil {
-		change(o)
+		change(&s)
 	}
-	r := openRedis(o, time.Minute, log)
+	r := openRedis(s, time.Minute, log)
 	t.Cleanup(func() { r.Close() })
 	return r
+}
+
+// do runs a command of Redis, and returns its answer.
+func do(t *testing.T, r *Redis, command string, args ...any) any {
+	t.Helper()
+	c := r.pool.Get()
+	defer c.Close()
+	answer, err := c.Do(command, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	return answer
+}
+
+// integer converts an answer.
+func integer(t *testing.T, answer any) int64 {
+	t.Helper()
+	n, err := redis.Int64(answer, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// checkExpiry reports a key that does not expire in about a minute.
+func checkExpiry(t *testing.T, r *Redis, key string) {
+	t.Helper()
+	if ttl := time.Duration(integer(t, do(t, r, "PTTL", key))) * time.Millisecond; ttl <= 0 || ttl > 61*time.Second {
+		t.Errorf("the counter expires in %v, want about a minute", ttl)
+	}
 }
 
 // lines is a log with counted lines.
@@ -76,22 +106,16 @@ func TestRedisTake(t *testing.T) {
 	key := redisKey(w.name, "k")
 	ends := func() int64 {
 		t.Helper()
-		n, err := r.client.HGet(t.Context(), key, "ends").Int64()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
+		return integer(t, do(t, r, "HGET", key, "ends"))
 	}
 	// The clock of Redis cannot be moved; the stored end can.
 	end := func(fromNow time.Duration) {
 		t.Helper()
-		now, err := r.client.Time(t.Context()).Result()
-		if err == nil {
-			err = r.client.HSet(t.Context(), key, "ends", now.Add(fromNow).UnixMicro()).Err()
-		}
+		now, err := redis.Int64s(do(t, r, "TIME"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+		do(t, r, "HSET", key, "ends", now[0]*1_000_000+now[1]+fromNow.Microseconds())
 	}
 	check := func(what string, got State, gotOK bool, remaining int64, ok bool) {
 		t.Helper()
@@ -130,9 +154,7 @@ func TestRedisTake(t *testing.T) {
 	if got := ends(); got != opened {
 		t.Errorf("the end of the window moved by %d µs", got-opened)
 	}
-	if ttl := r.client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > 61*time.Second {
-		t.Errorf("the window expires in %v, want about a minute", ttl)
-	}
+	checkExpiry(t, r, key)
 	state, ok = acquire(t, w, "another", 1)
 	check("another key", state, ok, 0, true)
 	state, ok = acquire(t, r.Windows(rand.Text(), time.Minute), "k", 1)
@@ -155,7 +177,7 @@ func TestRedisTake(t *testing.T) {
 	if got := peek(t, w, "none", 0); got.Remaining != 0 {
 		t.Errorf("a limit of nothing leaves %d", got.Remaining)
 	}
-	if _, ok := acquire(t, w, "none", 0); ok || r.client.Exists(t.Context(), redisKey(w.name, "none")).Val() != 0 {
+	if _, ok := acquire(t, w, "none", 0); ok || integer(t, do(t, r, "EXISTS", redisKey(w.name, "none"))) != 0 {
 		t.Errorf("a limit of nothing: passed %t, or opened a window", ok)
 	}
 }
@@ -173,18 +195,12 @@ func TestRedisAllow(t *testing.T) {
 	// pass moves the recorded passes back in time.
 	pass := func(d time.Duration) {
 		t.Helper()
-		times, err := r.client.LRange(t.Context(), key, 0, -1).Result()
+		times, err := redis.Int64s(do(t, r, "LRANGE", key, 0, -1), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, s := range times {
-			var at int64
-			if err := json.Unmarshal([]byte(s), &at); err != nil {
-				t.Fatal(err)
-			}
-			if err := r.client.LSet(t.Context(), key, int64(i), at-d.Microseconds()).Err(); err != nil {
-				t.Fatal(err)
-			}
+		for i, at := range times {
+			do(t, r, "LSET", key, i, at-d.Microseconds())
 		}
 	}
 	look := func(what string, low, high time.Duration) {
@@ -210,12 +226,10 @@ func TestRedisAllow(t *testing.T) {
 	check("when the first has left the window", true, 0, 0)
 	// No fresh three: only the first has left.
 	check("one too many again", false, time.Nanosecond, 20*time.Second)
-	if n := r.client.LLen(t.Context(), key).Val(); n != 3 {
+	if n := integer(t, do(t, r, "LLEN", key)); n != 3 {
 		t.Errorf("%d times are kept, want 3", n)
 	}
-	if ttl := r.client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > 61*time.Second {
-		t.Errorf("the times expire in %v, want about a minute", ttl)
-	}
+	checkExpiry(t, r, key)
 	pass(-time.Hour)
 	check("the clock of Redis was set back", true, 0, 0)
 	if ok, _ := l.Allow(t.Context(), "bob@client.example"); !ok {
@@ -408,10 +422,10 @@ func (p *proxy) cut() {
 func TestRedisGoesAndComesBack(t *testing.T) {
 	var log lines
 	p := &proxy{t: t, addr: "127.0.0.1:0"}
-	r := testRedis(t, func(o *redis.Options) {
-		p.network, p.target = o.Network, o.Addr
+	r := testRedis(t, func(s *server) {
+		p.network, p.target = s.network, s.address
 		p.listen()
-		o.Network, o.Addr = "tcp", p.addr
+		s.network, s.address = "tcp", p.addr
 	}, log.logger())
 	t.Cleanup(p.cut)
 	r.breaker.pause = 0 // every call tries
@@ -467,6 +481,59 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 	logged("redis is unavailable")
 }
 
+// Idle connections that died with a server do not fail calls once it is back.
+func TestRedisRestarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		var ends []net.Conn
+		r := openRedis(server{
+			dial: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				ends = append(ends, far)
+				go func() {
+					for buf := make([]byte, 4096); ; {
+						n, err := far.Read(buf)
+						if err != nil {
+							return
+						}
+						answer := "*3\r\n:1\r\n:1\r\n:60000000\r\n"
+						if bytes.Contains(buf[:n], []byte("PING")) {
+							answer = "+PONG\r\n"
+						}
+						if _, err := io.WriteString(far, answer); err != nil {
+							return
+						}
+					}
+				}()
+				return near, nil
+			},
+		}, callTimeout, log.logger())
+		defer r.Close()
+		var idle []redis.Conn
+		for range 3 {
+			idle = append(idle, r.pool.Get())
+		}
+		for _, c := range idle {
+			c.Close()
+		}
+		w := r.Windows("w", time.Minute)
+		acquire(t, w, "k", 3)
+		for _, c := range ends {
+			c.Close()
+		}
+		time.Sleep(pause)
+		for range 3 {
+			acquire(t, w, "k", 3)
+		}
+		if got := log.drain(); len(got) > 0 || len(ends) != 4 {
+			t.Errorf("logged %q and made %d connections, want nothing and 4", got, len(ends))
+		}
+		for _, c := range ends {
+			c.Close()
+		}
+	})
+}
+
 // A server that answers but does not write, such as a replica or one without
 // memory, counts nothing, so it cannot be used: also where nothing would be written.
 func TestRedisThatOnlyReads(t *testing.T) {
@@ -474,14 +541,12 @@ func TestRedisThatOnlyReads(t *testing.T) {
 	user, password := rand.Text(), rand.Text()
 	allow := func(rules ...any) {
 		t.Helper()
-		if err := admin.client.Do(t.Context(), append([]any{"ACL", "SETUSER", user}, rules...)...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		do(t, admin, "ACL", append([]any{"SETUSER", user}, rules...)...)
 	}
 	allow("on", ">"+password, "~*", "+@read", "+@scripting", "+@connection", "+time")
-	t.Cleanup(func() { admin.client.Do(context.Background(), "ACL", "DELUSER", user) })
+	t.Cleanup(func() { do(t, admin, "ACL", "DELUSER", user) })
 	var log lines
-	r := testRedis(t, func(o *redis.Options) { o.Username, o.Password = user, password }, log.logger())
+	r := testRedis(t, func(s *server) { s.username, s.password = user, password }, log.logger())
 	r.breaker.pause = 0 // every call tries
 	w := r.Windows(rand.Text(), time.Minute)
 	full := func() {
@@ -522,8 +587,8 @@ func TestRedisByTLS(t *testing.T) {
 		t.Run(host, func(t *testing.T) {
 			var log lines
 			p := &proxy{t: t, addr: "127.0.0.1:0", tls: &tls.Config{Certificates: certified.TLS.Certificates}}
-			r := testRedis(t, func(o *redis.Options) {
-				p.network, p.target = o.Network, o.Addr
+			r := testRedis(t, func(s *server) {
+				p.network, p.target = s.network, s.address
 				p.listen()
 				_, port, err := net.SplitHostPort(p.addr)
 				if err != nil {
@@ -533,8 +598,8 @@ func TestRedisByTLS(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				secure.TLSConfig.RootCAs = roots
-				o.Network, o.Addr, o.TLSConfig = secure.Network, secure.Addr, secure.TLSConfig
+				secure.tls.RootCAs = roots
+				s.network, s.address, s.tls = secure.network, secure.address, secure.tls
 			}, log.logger())
 			t.Cleanup(p.cut)
 			acquire(t, r.Windows(rand.Text(), time.Hour), "k", 1)
@@ -551,8 +616,8 @@ func TestSilentRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
 		dialed := 0
-		r := openRedis(&redis.Options{
-			Dialer: func(context.Context, string, string) (net.Conn, error) {
+		r := openRedis(server{
+			dial: func(context.Context, string, string) (net.Conn, error) {
 				dialed++
 				near, far := net.Pipe()
 				t.Cleanup(func() { far.Close() })
@@ -598,8 +663,8 @@ func TestSilentRedis(t *testing.T) {
 // One that refuses costs nothing at all.
 func TestRefusingRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := openRedis(&redis.Options{
-			Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused") },
+		r := openRedis(server{
+			dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("refused") },
 		}, callTimeout, nil)
 		defer r.Close()
 		w := r.Windows("w", time.Hour)
@@ -675,11 +740,11 @@ func TestRedisPasswordIsNotLogged(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log lines
-			o, err := parseURL("redis://:" + password + "@redis.example/3")
+			s, err := parseURL("redis://:" + password + "@redis.example/3")
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+			s.dial = func(context.Context, string, string) (net.Conn, error) {
 				near, far := net.Pipe()
 				go func() {
 					defer far.Close()
@@ -694,7 +759,7 @@ func TestRedisPasswordIsNotLogged(t *testing.T) {
 				}()
 				return near, nil
 			}
-			r := openRedis(o, callTimeout, log.logger())
+			r := openRedis(s, callTimeout, log.logger())
 			defer r.Close()
 			acquire(t, r.Windows("w", time.Minute), "k", 1)
 			if got := log.drain(); len(got) != 1 || strings.Contains(got[0], "hunter2") || !strings.Contains(got[0], "redis is unavailable") {

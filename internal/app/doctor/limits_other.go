@@ -5,5 +5,6 @@ package doctor
 // Limits returns the reason why the process cannot serve; not checked on this system.
 func Limits() error { return nil }
 
-// MemoryLimit returns the memory limit of the process in bytes; 0: unknown.
-func MemoryLimit() int64 { return 0 }
+// MemoryLimit returns the memory limit of the process in bytes, and the file that has it; 0:
+// unknown.
+func MemoryLimit() (limit int64, file string) { return 0, "" }

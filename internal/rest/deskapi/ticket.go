@@ -169,7 +169,8 @@ func (a *API) ticketRoutes() []rest.Route {
 	withCustomer := []rest.Expansion{{Name: "customer", Needs: needs("customers", apikey.Read), Record: wholeCustomerRecord}}
 	return []rest.Route{{
 		Method: "GET", Path: "/tickets", ID: "listTickets", Tag: "Tickets", Summary: "List and search tickets",
-		Needs: needs("tickets", apikey.Read),
+		Doc:   "Combined filters that few of very many tickets match may need a range of created_at; then range_too_large says so. Exports never do.",
+		Needs: needs("tickets", apikey.Read), Codes: []string{"range_too_large"},
 		Query: []rest.Param{
 			{Name: "q", Kind: rest.StringParam, Doc: "Words in the subject or a message; all must match, in any order.", Example: "flat tyre"},
 			{Name: "status", Kind: rest.EnumsParam, Values: statuses},
