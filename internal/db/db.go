@@ -406,14 +406,17 @@ const (
 
 // ReadBulk is [DB.Read] for an fn that waits for an outside party, such as the client of an
 // export. Few run at a time, so that connections remain for other reads. A further call waits
-// for its turn, and fails with [problem.Unavailable] after a while.
-func (d *DB) ReadBulk(ctx context.Context, fn func(tx *Tx) error) error {
+// for its turn, and fails with [problem.Unavailable] after a while. The statements of fn must have its
+// ctx, with which they may take as long as those of [LongRunning]: rows are read at the pace of
+// the outside party.
+func (d *DB) ReadBulk(ctx context.Context, fn func(ctx context.Context, tx *Tx) error) error {
 	turn, cancel := context.WithTimeout(ctx, slowWait)
 	defer cancel()
 	select {
 	case d.bulkReads <- struct{}{}:
 		defer func() { <-d.bulkReads }()
-		return d.Read(LongRunning(ctx, "export"), fn)
+		ctx = LongRunning(ctx, "export")
+		return d.Read(ctx, func(tx *Tx) error { return fn(ctx, tx) })
 	case <-turn.Done():
 		if err := ctx.Err(); err != nil {
 			return d.classify(ctx, err)

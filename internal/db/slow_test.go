@@ -1,6 +1,7 @@
 package db_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -22,7 +23,7 @@ func TestSlowReadersLeaveRoom(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				err := d.ReadBulk(t.Context(), func(tx *db.Tx) error {
+				err := d.ReadBulk(t.Context(), func(context.Context, *db.Tx) error {
 					mu.Lock()
 					held++
 					mu.Unlock()
@@ -61,7 +62,7 @@ func TestSlowReadersLeaveRoom(t *testing.T) {
 		mu.Unlock()
 		close(leave)
 		wg.Wait()
-		if err := d.ReadBulk(t.Context(), func(*db.Tx) error { return nil }); err != nil {
+		if err := d.ReadBulk(t.Context(), func(context.Context, *db.Tx) error { return nil }); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 	})

@@ -195,6 +195,9 @@ func TestSlowStatement(t *testing.T) {
 	if err := run(db.LongRunning(ctx, "test")); err != nil {
 		t.Errorf("a slow statement of long work: %v", err)
 	}
+	if err := d.ReadBulk(ctx, func(ctx context.Context, tx *db.Tx) error { return tx.QueryRow(ctx, slow).Scan(new(any)) }); err != nil {
+		t.Errorf("a slow statement of an export: %v", err)
+	}
 }
 
 // TestLockHeld: waiting for a locked row ends.

@@ -144,7 +144,7 @@ const ExportPage = 500
 func Export(ctx context.Context, d *db.DB, fn func(ctx context.Context, tx *db.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, MaxExport)
 	defer cancel()
-	return d.ReadBulk(ctx, func(tx *db.Tx) error { return fn(ctx, tx) })
+	return d.ReadBulk(ctx, fn)
 }
 
 // EachPage calls fn with the records of all pages of a list. page returns the records after a
