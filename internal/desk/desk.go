@@ -81,9 +81,11 @@
 // # Lists and searches
 //
 // Lists go by indexes in the order of ticket numbers, which is that of creation. A
-// search matches tickets that have all its words in the subject or in one message,
-// regardless of case and accents; quoted words in that order; the last word may be
-// a prefix. Indexing is asynchronous and takes less than a second: [Service.Run]
+// search matches tickets that have all its words in one message, or in the subject and the
+// facts together: tags, the external id, names of files, and the customer's name, addresses and
+// phone numbers. Case and accents do not matter; quoted words match in that order; the last word
+// may be a prefix; a phone number matches in any form and by its last digits; "#6" is the
+// ticket with that number. Indexing is asynchronous and takes less than a second: [Service.Run]
 // indexes committed messages in batches, which costs a fraction of indexing each
 // in its own transaction. Each transaction records the messages to index, so none
 // is missed.

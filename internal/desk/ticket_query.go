@@ -44,7 +44,7 @@ type TicketQuery struct {
 	ExternalID []string
 	CreatedAt  period.Range
 	UpdatedAt  period.Range
-	Text       string      // full-text search of subjects and messages, see the package comment
+	Text       string      // full-text search, see the package comment
 	Sort       keyset.Sort // by created_at, updated_at, priority, number or due_at
 	After      *keyset.Cursor
 	Limit      int // 0: 30; at most 200

@@ -288,6 +288,7 @@ func (w *world) add(r *rand.Rand, n int) {
 			p.DueAt = w.base.Add(time.Duration(r.IntN(30)) * time.Minute)
 		}
 		p.Subject = w.phrase(r, p)
+		p.words[0] = slices.Concat(p.words[0], []string{fmt.Sprint("customer ", slices.Index(w.customers, p.Customer.ID))}, p.Tags)
 		for range r.IntN(3) {
 			p.texts = append(p.texts, w.phrase(r, p))
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,7 +17,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// A search looks for words in documents: a ticket's subject is one, each of its
+// A search looks for words in documents: a ticket's subject with its facts is one, each of its
 // messages another. Both engines index the words that splitWords returns, so that
 // they agree. Each stored word has the code of its organization as a prefix, so
 // that an index lookup touches one organization only.
@@ -73,41 +75,89 @@ func splitWords(text string) []string {
 	return words
 }
 
-// term is a sequence of adjacent words.
+// term is a part of a search: all of its phrases must match, or a phone number's last digits.
 type term struct {
-	words  []string
-	prefix bool // the last word is a prefix
+	phrases [][]string // of adjacent words
+	digits  string     // empty: it is no phone number
+	prefix  bool       // the last word is a prefix
 }
 
 // minPrefix is the least length of a prefix, in letters.
 const minPrefix = 3
 
-// parseSearch parses a search: words, and quoted phrases, all of which must match.
-// The last word is a prefix if the text ends with it. Any other character separates
-// words.
-func parseSearch(text string) []term {
-	var terms []term
+// parseSearch parses a search: words, and quoted phrases, all of which must match, and numbers of
+// tickets ("#6"), of which one must. The last word is a prefix if the text ends with it. Any
+// other character separates words.
+func parseSearch(text string) (terms []term, numbers []int64) {
 	for i, part := range strings.Split(text, `"`) {
 		if i%2 == 1 {
-			if words := splitWords(part); len(words) > 0 {
-				terms = append(terms, term{words: words})
-			}
+			terms = appendTerm(terms, part)
 			continue
 		}
-		for field := range strings.FieldsSeq(part) {
-			if words := splitWords(field); len(words) > 0 {
-				terms = append(terms, term{words: words})
+		fields := strings.Fields(part)
+		for len(fields) > 0 {
+			if n, ok := ticketNumber(fields[0]); ok {
+				numbers = append(numbers, n)
+				fields = fields[1:]
+				continue
 			}
+			n := 0
+			for n < len(fields) && isPhonePart(fields[n]) {
+				n++
+			}
+			terms = appendTerm(terms, fields[:max(n, 1)]...)
+			if digits := phoneDigits(fields[:n]); digits != "" {
+				terms[len(terms)-1].digits = digits
+			}
+			fields = fields[max(n, 1):]
 		}
 	}
 	if last := len(terms) - 1; last >= 0 {
 		r, _ := utf8.DecodeLastRuneInString(text)
-		words := terms[last].words
+		phrases := terms[last].phrases
+		words := phrases[len(phrases)-1]
 		if (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.Is(unicode.M, r)) && strings.Count(text, `"`)%2 == 0 {
 			terms[last].prefix = utf8.RuneCountInString(words[len(words)-1]) >= minPrefix
 		}
 	}
-	return terms
+	return terms, numbers
+}
+
+// appendTerm appends a term of phrases, unless they have no words.
+func appendTerm(terms []term, phrases ...string) []term {
+	var t term
+	for _, phrase := range phrases {
+		if words := splitWords(phrase); len(words) > 0 {
+			t.phrases = append(t.phrases, words)
+		}
+	}
+	if len(t.phrases) == 0 {
+		return terms
+	}
+	return append(terms, t)
+}
+
+// ticketNumber reads the number of a ticket, such as "#6".
+func ticketNumber(field string) (int64, bool) {
+	digits, ok := strings.CutPrefix(field, "#")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	return n, ok && err == nil && n > 0 && n <= maxNumber
+}
+
+// isPhonePart reports whether a phone number can have a field.
+func isPhonePart(field string) bool {
+	return strings.Trim(field, "0123456789+()-./") == "" && onlyDigits(field) != ""
+}
+
+// phoneDigits returns the digits of a phone number in any form, without the zeros that precede the country
+// or the area within it; empty if the fields are too short, or the same as a word.
+func phoneDigits(fields []string) string {
+	text := strings.Join(fields, "")
+	digits := strings.TrimLeft(onlyDigits(text), "0")
+	if len(digits) < minSuffix || digits == text {
+		return ""
+	}
+	return digits
 }
 
 // codePrefix returns the prefix of an organization's words.
@@ -129,47 +179,78 @@ func (f *ticketFinder) readWords() (bool, error) {
 	if strings.TrimSpace(f.query.Text) == "" {
 		return true, nil
 	}
-	terms := parseSearch(f.query.Text)
+	terms, numbers := parseSearch(f.query.Text)
+	if len(numbers) > 0 {
+		if f.query.Number != nil {
+			numbers = slices.DeleteFunc(numbers, func(n int64) bool { return !slices.Contains(f.query.Number, n) })
+		}
+		if f.query.Number = numbers; len(numbers) == 0 {
+			return false, nil
+		}
+	}
 	if len(terms) == 0 {
-		return false, nil
+		return len(numbers) > 0, nil
 	}
 	code, err := searchCode(f.ctx, f.q, f.organization)
 	if err != nil || code == 0 {
 		return false, err
 	}
 	f.words = &wordQuery{postgres: f.postgres, code: code}
-	var all []string
-	for _, t := range terms {
-		var quoted []string
-		for _, w := range t.words {
-			quoted = append(quoted, codePrefix(code)+w)
-		}
-		switch {
-		case f.postgres:
-			for i := range quoted {
-				quoted[i] = "'" + quoted[i] + "'"
-			}
-			text := strings.Join(quoted, " <-> ")
-			if t.prefix {
-				text += ":*"
-			}
-			all = append(all, "("+text+")")
-		case t.prefix:
-			all = append(all, `"`+strings.Join(quoted, " ")+`" *`)
-		default:
-			all = append(all, `"`+strings.Join(quoted, " ")+`"`)
-		}
+	all := make([]string, len(terms))
+	for i := range terms {
+		all[i] = f.words.text(&terms[i])
 	}
-	if f.postgres {
-		f.words.query = strings.Join(all, " & ")
-	} else {
-		f.words.query = strings.Join(all, " AND ")
-	}
+	f.words.query = strings.Join(all, f.words.and())
 	if err := f.countDocuments(); err != nil {
 		return false, err
 	}
 	f.words.oneByOne = f.words.documents > f.limits.documents
 	return f.words.documents > 0 || f.postgres, nil
+}
+
+// and returns the operator between what must match.
+func (w *wordQuery) and() string {
+	if w.postgres {
+		return " & "
+	}
+	return " AND "
+}
+
+// text returns a term in the engine's syntax.
+func (w *wordQuery) text(t *term) string {
+	phrases := make([]string, len(t.phrases))
+	for i, words := range t.phrases {
+		phrases[i] = w.phrase(words, t.prefix && i == len(t.phrases)-1)
+	}
+	text := strings.Join(phrases, w.and())
+	switch {
+	case t.digits == "":
+	case w.postgres:
+		text = "(" + text + ") | " + w.phrase([]string{t.digits}, t.prefix)
+	default:
+		text = "(" + text + ") OR " + w.phrase([]string{t.digits}, t.prefix)
+	}
+	return "(" + text + ")"
+}
+
+// phrase returns adjacent words in the engine's syntax; with prefix, the last is one.
+func (w *wordQuery) phrase(words []string, prefix bool) string {
+	stored := make([]string, len(words))
+	for i, word := range words {
+		stored[i] = codePrefix(w.code) + word
+	}
+	if !w.postgres {
+		text := `"` + strings.Join(stored, " ") + `"`
+		if prefix {
+			text += " *"
+		}
+		return text
+	}
+	text := "'" + strings.Join(stored, "' <-> '") + "'"
+	if prefix {
+		text += ":*"
+	}
+	return text
 }
 
 // searchCode returns the organization's code; 0 if it has no documents.

@@ -273,7 +273,7 @@ func (p *pages) newList(r *web.Request, name string, number int64) (*list, error
 	if len(l.Rows) == 0 {
 		l.Empty = &v.empty
 		if l.Search != "" {
-			l.Empty = &web.Empty{Text: "No tickets found. Search matches whole words, and the beginning of the last one, in subjects and messages.", Path: l.Path, Label: "Clear search"}
+			l.Empty = &web.Empty{Text: "No tickets found. Search matches whole words, and the beginning of the last one, in messages, subjects, tags, file names and customers; phone numbers by their last digits; #6 by its number.", Path: l.Path, Label: "Clear search"}
 		}
 	}
 	return l, nil
