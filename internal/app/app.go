@@ -190,6 +190,31 @@ type App struct {
 	closers    []func() error
 }
 
+// shareEventRows lets events share rows unless an older program, which does not know such rows, can be
+// running: in a database that this process has made, and elsewhere when programs that the database
+// refuses must have noticed.
+func (a *App) shareEventRows(ctx context.Context, applied []Migrated) error {
+	if slices.ContainsFunc(applied, func(m Migrated) bool { return m.Database == databases[0].name && m.Version == 1 }) {
+		return nil
+	}
+	a.events.SeparateRows.Store(true)
+	state, err := a.DB.Inspect(ctx)
+	if err != nil || state.Floor < event.MembersSince {
+		return err
+	}
+	wait := db.FencePause
+	if !state.FloorRaised.IsZero() {
+		wait -= a.DB.Now().Sub(state.FloorRaised)
+	}
+	if wait <= 0 {
+		a.events.SeparateRows.Store(false)
+		return nil
+	}
+	timer := time.AfterFunc(wait, func() { a.events.SeparateRows.Store(false) })
+	a.closers = append(a.closers, func() error { timer.Stop(); return nil })
+	return nil
+}
+
 // databaseURL returns the URL of the helpdesk's database.
 func (c *Config) databaseURL() string {
 	if c.DatabaseURL != "" {
@@ -338,7 +363,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 
 // openStorage opens the databases, the stores over them and the counters of limits.
 func (a *App) openStorage(ctx context.Context) error {
-	opened, _, err := openObservedDatabases(ctx, a.config, a.log, a.observer)
+	opened, applied, err := openObservedDatabases(ctx, a.config, a.log, a.observer)
 	if err != nil {
 		return err
 	}
@@ -346,11 +371,9 @@ func (a *App) openStorage(ctx context.Context) error {
 		a.closers = append(a.closers, d.Close)
 	}
 	a.DB, a.Fleet.DB, a.Sandbox.DB = opened[0], opened[1], opened[2]
-	state, err := a.DB.Inspect(ctx)
-	if err != nil {
+	if err := a.shareEventRows(ctx, applied); err != nil {
 		return err
 	}
-	a.events.SeparateRows = state.Floor < event.MembersSince
 	if a.box, err = openBox(a.config); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // Inspection describes a database.
@@ -11,23 +12,26 @@ type Inspection struct {
 	Release int    // major version of the engine
 	Version int64  // of the schema; 0: not migrated
 	Floor   int64  // the version that a program must know to run on it
+	// FloorRaised is the database's time when Floor was raised; zero: unknown.
+	FloorRaised time.Time
 }
 
 // Inspect describes the database. It changes nothing.
 func (d *DB) Inspect(ctx context.Context) (Inspection, error) {
 	var i Inspection
-	var migrated, floors bool
+	var migrated, floors, raised bool
 	var err error
 	if d.engine == sqliteEngine {
 		var release string
-		err = d.QueryRow(ctx, "SELECT sqlite_version(), EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'), EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_floor')").Scan(&release, &migrated, &floors)
+		err = d.QueryRow(ctx, "SELECT sqlite_version(), EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'), EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_floor'), EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema_floor_raised')").Scan(&release, &migrated, &floors, &raised)
 		fmt.Sscanf(release, "%d", &i.Release)
 		i.Engine = "SQLite " + release
 	} else {
 		var number int64
 		err = d.QueryRow(ctx, `SELECT current_setting('server_version_num')::bigint,
 			EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_migrations'),
-			EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_floor')`).Scan(&number, &migrated, &floors)
+			EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_floor'),
+			EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_floor_raised')`).Scan(&number, &migrated, &floors, &raised)
 		i.Release = int(number / 10000)
 		i.Engine = fmt.Sprintf("PostgreSQL %d.%d", i.Release, number%10000)
 	}
@@ -42,6 +46,11 @@ func (d *DB) Inspect(ctx context.Context) (Inspection, error) {
 	if floors {
 		if err := d.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM schema_floor").Scan(&i.Floor); err != nil {
 			return Inspection{}, fmt.Errorf("read the oldest version that may run: %w", err)
+		}
+	}
+	if raised {
+		if err := d.QueryRow(ctx, "SELECT max(at) FROM schema_floor_raised").Scan(IntoTime(&i.FloorRaised)); err != nil {
+			return Inspection{}, fmt.Errorf("read when the oldest version that may run was raised: %w", err)
 		}
 	}
 	return i, nil

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -39,9 +40,9 @@ const (
 // uses: a later version has removed it.
 var ErrNewerSchema = errors.New("a newer version of kickstand has removed from the database what this version uses; upgrade the program")
 
-// fencePause is the time between the announcement of a contract and the contract: programs that
+// FencePause is the time between the announcement of a contract and the contract: programs that
 // it fences off look every [FenceInterval].
-const fencePause = 2 * FenceInterval
+const FencePause = 2 * FenceInterval
 
 // FenceInterval is the interval in which a program calls [DB.CheckFence].
 const FenceInterval = 5 * time.Second
@@ -121,23 +122,27 @@ func (d *DB) migrate(ctx context.Context, list []migration) ([]Applied, error) {
 		d.newest.Store(list[len(list)-1].Version)
 	}
 	var done []Applied
+	announced := int64(0) // by this process, which has waited since
 	for tries := 1; ; tries++ {
 		var step migrationStep
 		err := d.Write(ctx, func(tx *Tx) error {
 			var err error
-			step, err = tx.migrateNext(ctx, list)
+			step, err = tx.migrateNext(ctx, list, announced)
 			return err
 		})
 		switch {
 		case err != nil && isLockTimeout(err) && tries < migrationTries:
 			d.log.WarnContext(ctx, "a migration waits for a table that is in use", "tries", tries)
 			err = loop.Pause(ctx, time.Second)
-		case err == nil && step.announced:
-			d.log.WarnContext(ctx, "older versions of the program must end now", "pause", fencePause.String())
-			err = loop.Pause(ctx, fencePause)
+		case err == nil && step.announced > 0:
+			announced = step.announced
+			d.log.WarnContext(ctx, "older versions of the program must end now", "pause", FencePause.String())
+			err = loop.Pause(ctx, FencePause)
 		case err == nil && step.ran != nil:
 			tries = 0
-			done = append(done, step.ran.Applied)
+			if done = append(done, step.ran.Applied); step.ran.Version == list[0].Version {
+				announced = math.MaxInt64 // nobody runs on a new database
+			}
 		case err == nil:
 			return done, nil
 		}
@@ -150,11 +155,12 @@ func (d *DB) migrate(ctx context.Context, list []migration) ([]Applied, error) {
 // migrationStep is the result of [Tx.migrateNext]; the zero value means that nothing is missing.
 type migrationStep struct {
 	ran       *migration
-	announced bool // of the next migration, which fences older programs off
+	announced int64 // the floor of the next migration, which fences older programs off; 0: none
 }
 
-// migrateNext applies or announces the first missing migration.
-func (tx *Tx) migrateNext(ctx context.Context, list []migration) (step migrationStep, err error) {
+// migrateNext applies or announces the first missing migration. announced is the floor that this
+// process has announced before: it waits itself, also if another process was first.
+func (tx *Tx) migrateNext(ctx context.Context, list []migration, announced int64) (step migrationStep, err error) {
 	if err := tx.Lock(ctx, "migrate"); err != nil {
 		return step, err
 	}
@@ -165,6 +171,8 @@ func (tx *Tx) migrateNext(ctx context.Context, list []migration) (step migration
 		"schema_migrations (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)",
 		// The version that a program must know to run on the database: at most one row.
 		"schema_floor (id BIGINT PRIMARY KEY, version BIGINT NOT NULL)",
+		// When that version was raised: at most one row.
+		"schema_floor_raised (id BIGINT PRIMARY KEY, at BIGINT NOT NULL)",
 	} {
 		if _, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS "+table); err != nil {
 			return step, err
@@ -191,9 +199,13 @@ func (tx *Tx) migrateNext(ctx context.Context, list []migration) (step migration
 			ON CONFLICT (id) DO UPDATE SET version = excluded.version`, next); err != nil {
 			return step, err
 		}
-		if version > 0 && tx.engine == postgresEngine { // others may be running
-			return migrationStep{announced: true}, nil
+		if _, err := tx.Exec(ctx, `INSERT INTO schema_floor_raised (id, at) VALUES (1, $1)
+			ON CONFLICT (id) DO UPDATE SET at = excluded.at`, tx.Now.UnixMicro()); err != nil {
+			return step, err
 		}
+	}
+	if m.floor() > announced && version > 0 && tx.engine == postgresEngine { // others may be running
+		return migrationStep{announced: m.floor()}, nil
 	}
 	if tx.engine == postgresEngine {
 		if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", fmt.Sprint(migrationLock.Milliseconds())); err != nil {

@@ -302,6 +302,12 @@ func TestMigrateBesideNewer(t *testing.T) {
 		if err := <-ended; !errors.Is(err, db.ErrNewerSchema) {
 			t.Errorf("the old version got %v, want ErrNewerSchema", err)
 		}
+		begun := time.Now()
+		second, beside := make(chan error, 1), dbtest.Open(t, rawURL)
+		go func() {
+			_, err := db.MigrateScripts(t.Context(), beside, one, two, three)
+			second <- err
+		}()
 		if old.Postgres() { // the contract waits until the old version must have noticed
 			if got := schema(t, middle); !slices.Equal(got, before) {
 				t.Errorf("the schema changed as soon as the contract was announced")
@@ -312,8 +318,11 @@ func TestMigrateBesideNewer(t *testing.T) {
 		if err := old.ProbeWrite(t.Context()); db.FailureReason(err) != "a newer version of Kickstand has removed what this version uses" {
 			t.Errorf("a probe by the old version: %v", err)
 		}
-		if err := <-migrated; err != nil {
+		if err := errors.Join(<-migrated, <-second); err != nil {
 			t.Fatal(err)
+		}
+		if waited := time.Since(begun); old.Postgres() && waited < db.FencePause {
+			t.Errorf("a second process has migrated after %s", waited)
 		}
 		if err := middle.CheckFence(t.Context()); err != nil {
 			t.Errorf("version 2, beside the contract: %v", err)

@@ -34,7 +34,7 @@ type Table struct {
 }
 
 // ownTables are tables of this package, which each database fills itself.
-var ownTables = []string{"schema_migrations", "schema_floor", "heartbeat", copyTable}
+var ownTables = []string{"schema_migrations", "schema_floor", "schema_floor_raised", "heartbeat", copyTable}
 
 // catalogueRow is a column as the engine describes it.
 type catalogueRow struct {

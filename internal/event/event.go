@@ -14,8 +14,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -153,9 +153,9 @@ type Change struct {
 // Log writes events and calls the listeners. Register listeners before the first
 // EmitTx; then it is safe for concurrent use.
 type Log struct {
-	// SeparateRows writes each event in a row of its own, for programs that do not know the
+	// SeparateRows makes EmitTx write each event in a row of its own, for programs that do not know the
 	// migration [MembersSince].
-	SeparateRows bool
+	SeparateRows atomic.Bool
 
 	beforeCommit []func(ctx context.Context, tx *db.Tx, events []Event) error
 	afterCommit  []func(events []Event)
@@ -227,7 +227,7 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, events []Event) error {
 	args := make([]any, 0, rowColumns*maxRows)
 	for len(events) > 0 {
 		n, data := 1, events[0].Data
-		if !l.SeparateRows {
+		if !l.SeparateRows.Load() {
 			n, data = shareRow(events)
 		}
 		id := tx.NewID()
@@ -287,5 +287,9 @@ func FindAll(ctx context.Context, q db.Querier, ids []string) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	return expand(rows, func(e *Event) bool { return slices.Contains(ids, e.ID) }), nil
+	wanted := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	return expand(rows, func(e *Event) bool { return wanted[e.ID] }), nil
 }

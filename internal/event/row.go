@@ -74,8 +74,8 @@ func shareRow(events []Event) (n int, all Data) {
 		return 1, all
 	}
 	for n = 1; n < min(len(events), maxMembers); n++ {
-		if e := &events[n]; !e.canShare() || !all.add(&e.Data) {
-			break
+		if e := &events[n]; !e.canShare() || e.Name == CustomerCreated || !all.add(&e.Data) {
+			break // see listRows for customers
 		}
 	}
 	return n, all

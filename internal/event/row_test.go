@@ -19,7 +19,9 @@ func TestRows(t *testing.T) {
 	seed := rand.Uint64()
 	shared, separate := dbtest.New(t), dbtest.New(t)
 	for _, d := range []*db.DB{shared, separate} {
-		emitChanges(t, d, &event.Log{SeparateRows: d == separate}, rand.New(rand.NewPCG(seed, 0)))
+		log := new(event.Log)
+		log.SeparateRows.Store(d == separate)
+		emitChanges(t, d, log, rand.New(rand.NewPCG(seed, 0)))
 	}
 	rows := func(d *db.DB) (n int) {
 		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM events").Scan(&n); err != nil {

@@ -565,14 +565,14 @@ func (r *runner) claim() error {
 		byLane[j.Lane].got++
 		byLane[j.Lane].tenant = j.tenant
 	}
-	r.prepare(jobs)
+	prepared := r.prepare(jobs)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.noteClaim(requests, err)
 	for _, j := range jobs {
 		j.until = until
 		r.list.run(j.tenant, 1)
-		r.run(j)
+		r.run(j, prepared)
 	}
 	if err == nil && len(jobs) == 0 && slices.ContainsFunc(requests, func(a laneRequest) bool { return a.busy }) {
 		r.crowded++
@@ -582,17 +582,22 @@ func (r *runner) claim() error {
 	return err
 }
 
-// prepare calls [Worker.Prepare], for a part of the lease at most.
-func (r *runner) prepare(jobs []*Job) {
+// prepare calls [Worker.Prepare] beside the next claims, for a part of the lease at most. It returns a
+// channel that is closed afterwards; nil if there is nothing to do.
+func (r *runner) prepare(jobs []*Job) <-chan struct{} {
 	if r.Prepare == nil || len(jobs) < 2 {
-		return
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(r.work, r.q.lease/4)
-	defer cancel()
-	err := recoverPanic(func() error { r.Prepare(ctx, jobs); return nil })
-	if err != nil {
-		r.q.log.Error("preparing jobs", append(errorAttrs(err), "kind", r.Kind)...)
-	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(r.work, r.q.lease/4)
+		defer cancel()
+		if err := recoverPanic(func() error { r.Prepare(ctx, jobs); return nil }); err != nil {
+			r.q.log.Error("preparing jobs", append(errorAttrs(err), "kind", r.Kind)...)
+		}
+	}()
+	return done
 }
 
 // noteClaim lists the lanes of a claim again, as far as they may have more jobs. r.mu is held.
@@ -631,8 +636,8 @@ func (r *runner) noteClaim(requests []laneRequest, err error) {
 	}
 }
 
-// run starts a job. r.mu is held.
-func (r *runner) run(j *Job) {
+// run starts a job once prepared is closed; nil: at once. r.mu is held.
+func (r *runner) run(j *Job, prepared <-chan struct{}) {
 	ctx, cancel := context.WithCancelCause(r.work)
 	j.cancel = cancel
 	r.jobs[j] = struct{}{}
@@ -642,6 +647,9 @@ func (r *runner) run(j *Job) {
 	}
 	go func() {
 		defer r.jobEnded(j)
+		if prepared != nil {
+			<-prepared
+		}
 		err := context.Cause(ctx)
 		if err == nil {
 			err = recoverPanic(func() error { return r.Run(ctx, j) })

@@ -183,7 +183,7 @@ var changesSQL = []string{
 	follow("messages", "insert", "", "NEW.id, NEW.ticket_id, NEW.direction, NEW.channel, NEW.body, NEW.kind, NULL, NULL"),
 	follow("messages", "update", "WHEN OLD.delivery_state IS NOT NEW.delivery_state", "NEW.id, NEW.ticket_id, NEW.direction, NEW.channel, NEW.body, NEW.delivery_state, NULL, NULL"),
 	follow("tickets", "insert", "", "NEW.id, NEW.organization_id, NEW.number, NULL, NULL, NULL, NULL, NULL"),
-	follow("events", "insert", "", "NEW.id, NEW.organization_id, NEW.name, NULL, NULL, NULL, NULL, NULL"),
+	follow("events", "insert", "", "NEW.id, NEW.organization_id, NEW.name, coalesce(NEW.members, ''), NULL, NULL, NULL, NULL"),
 	follow("deliveries", "insert", "", "NEW.webhook_id, NEW.id, NEW.event_id, NEW.state, NULL, NULL, NULL, NULL"),
 	follow("deliveries", "update", "WHEN OLD.state <> NEW.state", "NEW.webhook_id, NEW.id, NEW.event_id, NEW.state, NULL, NULL, NULL, NULL"),
 	follow("webhooks", "update", "WHEN OLD.state <> NEW.state", "NEW.id, NEW.state, NULL, NULL, NULL, NULL, NULL, NULL"),

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/event"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
@@ -124,7 +125,7 @@ func (m *model) transaction(c change) {
 		case "messages":
 			m.message(r)
 		case "events":
-			events = append(events, r.f[0])
+			events = append(events, event.IDs(r.f[0], r.f[3], "")...)
 		case "deliveries":
 			d := m.deliveries[r.f[1]]
 			if d == nil {

@@ -76,16 +76,19 @@ type bodyKey struct {
 	form    payload.Form
 }
 
-// render stores the body of e in form f, so that an event is rendered once for all receivers. start
-// marks when e was read. What cannot be rendered is left to the delivery.
-func (s *Service) render(e *event.Event, f payload.Form, start cache.Mark) {
+// render stores the body of e in form f, so that an event is rendered once for all receivers, and returns
+// its size. start marks when e was read. What cannot be rendered is left to the delivery.
+func (s *Service) render(e *event.Event, f payload.Form, start cache.Mark) int {
 	key := bodyKey{e.ID, f}
-	if _, ok := s.bodies.Get(key); ok {
-		return
+	if body, ok := s.bodies.Get(key); ok {
+		return len(body)
 	}
-	if body, err := payload.Render(f, e); err == nil {
-		s.bodies.Put(key, body, start)
+	body, err := payload.Render(f, e)
+	if err != nil {
+		return 0
 	}
+	s.bodies.Put(key, body, start)
+	return len(body)
 }
 
 // body returns the body of an event's deliveries; [db.ErrNoRows] if the event has been purged.
@@ -100,13 +103,16 @@ func (s *Service) body(ctx context.Context, eventID string, f payload.Form) ([]b
 	})
 }
 
+// prepareEvents bounds the events that loadBodies reads at once.
+const prepareEvents = 64
+
 // loadBodies renders the bodies of several jobs, as far as their webhooks are cached and the bodies
-// are not.
+// are not, up to half of the cache: further ones would evict those that the first jobs need.
 func (s *Service) loadBodies(ctx context.Context, jobs []*queue.Job) {
 	forms := make(map[string]payload.Form) // by event; the others of an event in several forms are rendered later
 	for _, j := range jobs {
 		t, ok := s.cache.Get(j.Lane)
-		if !ok {
+		if !ok || !t.enabled || t.ordered != (j.Kind == OrderedKind) {
 			continue
 		}
 		id := decodePayload(j.Payload).eventID
@@ -117,13 +123,19 @@ func (s *Service) loadBodies(ctx context.Context, jobs []*queue.Job) {
 	if len(forms) < 2 {
 		return
 	}
-	start := s.bodies.Start()
-	events, err := event.FindAll(ctx, s.db, slices.Collect(maps.Keys(forms)))
-	if err != nil {
-		return // each job loads its own
-	}
-	for i := range events {
-		s.render(&events[i], forms[events[i].ID], start)
+	size := 0
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(forms)), prepareEvents) {
+		if size > bodyBudget/2 {
+			return
+		}
+		start := s.bodies.Start()
+		events, err := event.FindAll(ctx, s.db, ids)
+		if err != nil {
+			return // each job loads its own
+		}
+		for i := range events {
+			size += s.render(&events[i], forms[events[i].ID], start)
+		}
 	}
 }
 
