@@ -112,11 +112,11 @@ func (s *Service) Index(ctx context.Context) (int, error) {
 			return err
 		}
 		x := indexer{ctx: ctx, tx: tx, postgres: s.db.Postgres(), codes: make(map[string]int64), done: make(map[string]bool)}
-		texts, err := x.take("search_pending", "message_id")
+		texts, err := x.dequeue("search_pending", "message_id")
 		if err != nil {
 			return err
 		}
-		facts, err := x.take("facts_pending", "NULL")
+		facts, err := x.dequeue("facts_pending", "NULL")
 		if err != nil {
 			return err
 		}
@@ -129,8 +129,8 @@ func (s *Service) Index(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// take deletes and returns the next pending rows.
-func (x *indexer) take(table, messageID string) ([]pendingEntry, error) {
+// dequeue deletes and returns the next pending rows.
+func (x *indexer) dequeue(table, messageID string) ([]pendingEntry, error) {
 	entries, err := db.All(x.ctx, x.tx, func(row db.Row) (e pendingEntry, err error) {
 		err = row.Scan(&e.id, &e.ticketID, db.IntoText(&e.messageID), db.IntoText(&e.organizationID), &e.number)
 		return e, err
