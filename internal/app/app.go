@@ -191,12 +191,8 @@ type App struct {
 }
 
 // shareEventRows lets events share rows unless an older program, which does not know such rows, can be
-// running: in a database that this process has made, and elsewhere when programs that the database
-// refuses must have noticed.
-func (a *App) shareEventRows(ctx context.Context, applied []Migrated) error {
-	if slices.ContainsFunc(applied, func(m Migrated) bool { return m.Database == databases[0].name && m.Version == 1 }) {
-		return nil
-	}
+// running: when programs that the database refuses must have noticed.
+func (a *App) shareEventRows(ctx context.Context) error {
 	a.events.SeparateRows.Store(true)
 	state, err := a.DB.Inspect(ctx)
 	if err != nil || state.Floor < event.MembersSince {
@@ -363,7 +359,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (_ *App, err error) {
 
 // openStorage opens the databases, the stores over them and the counters of limits.
 func (a *App) openStorage(ctx context.Context) error {
-	opened, applied, err := openObservedDatabases(ctx, a.config, a.log, a.observer)
+	opened, _, err := openObservedDatabases(ctx, a.config, a.log, a.observer)
 	if err != nil {
 		return err
 	}
@@ -371,7 +367,7 @@ func (a *App) openStorage(ctx context.Context) error {
 		a.closers = append(a.closers, d.Close)
 	}
 	a.DB, a.Fleet.DB, a.Sandbox.DB = opened[0], opened[1], opened[2]
-	if err := a.shareEventRows(ctx, applied); err != nil {
+	if err := a.shareEventRows(ctx); err != nil {
 		return err
 	}
 	if a.box, err = openBox(a.config); err != nil {

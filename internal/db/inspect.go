@@ -12,7 +12,8 @@ type Inspection struct {
 	Release int    // major version of the engine
 	Version int64  // of the schema; 0: not migrated
 	Floor   int64  // the version that a program must know to run on it
-	// FloorRaised is the database's time when Floor was raised; zero: unknown.
+	// FloorRaised is the database's time when Floor was raised: 1970 if it was never lower; zero:
+	// unknown.
 	FloorRaised time.Time
 }
 

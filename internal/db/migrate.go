@@ -171,7 +171,7 @@ func (tx *Tx) migrateNext(ctx context.Context, list []migration, announced int64
 		"schema_migrations (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)",
 		// The version that a program must know to run on the database: at most one row.
 		"schema_floor (id BIGINT PRIMARY KEY, version BIGINT NOT NULL)",
-		// When that version was raised: at most one row.
+		// When it was raised, 0 for the first program's: at most one row.
 		"schema_floor_raised (id BIGINT PRIMARY KEY, at BIGINT NOT NULL)",
 	} {
 		if _, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS "+table); err != nil {
@@ -190,9 +190,9 @@ func (tx *Tx) migrateNext(ctx context.Context, list []migration, announced int64
 		return step, nil
 	}
 	m := &list[i]
-	next := m.floor()
+	next, raised := m.floor(), tx.Now.UnixMicro()
 	if version == 0 { // no older program has ever run
-		next = list[len(list)-1].Version
+		next, raised = list[len(list)-1].Version, 0
 	}
 	if next > floor {
 		if _, err := tx.Exec(ctx, `INSERT INTO schema_floor (id, version) VALUES (1, $1)
@@ -200,7 +200,7 @@ func (tx *Tx) migrateNext(ctx context.Context, list []migration, announced int64
 			return step, err
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO schema_floor_raised (id, at) VALUES (1, $1)
-			ON CONFLICT (id) DO UPDATE SET at = excluded.at`, tx.Now.UnixMicro()); err != nil {
+			ON CONFLICT (id) DO UPDATE SET at = excluded.at`, raised); err != nil {
 			return step, err
 		}
 	}

@@ -74,53 +74,41 @@ func (x *indexer) facts(e pendingEntry) error {
 	return x.insertFacts(code, doc, e.ticketID)
 }
 
+// sqlFacts selects the facts of a ticket, each kind joined by spaces.
+var sqlFacts = fmt.Sprintf(`SELECT t.subject, t.tags, t.external_id, u.name,
+	(SELECT string_agg(name, ' ') FROM (SELECT name FROM attachments WHERE ticket_id = t.id AND NOT inline ORDER BY id DESC LIMIT %d) AS files),
+	(SELECT string_agg(CASE kind WHEN 'email' THEN value || ' ' || coalesce(display, '') WHEN 'phone' THEN '' ELSE coalesce(display, '') END, ' ')
+		FROM (SELECT kind, value, display FROM contact_points WHERE customer_id = u.id LIMIT %[2]d) AS points),
+	(SELECT string_agg(coalesce(display, value), ' ')
+		FROM (SELECT value, display FROM contact_points WHERE customer_id = u.id AND kind = 'phone' LIMIT %[2]d) AS phones)
+	FROM tickets t JOIN customers u ON u.id = t.customer_id WHERE t.id = $1`, maxFactFiles, maxFactPoints)
+
 // insertFacts writes the first document of a ticket, unless it was deleted.
 func (x *indexer) insertFacts(code, doc int64, ticketID string) error {
-	var subject, externalID, customerID, name string
+	var subject, externalID, name, files, addresses, phones string
 	var tags []string
-	err := x.tx.QueryRow(x.ctx, `SELECT t.subject, t.tags, t.external_id, u.id, u.name
-		FROM tickets t JOIN customers u ON u.id = t.customer_id WHERE t.id = $1`, ticketID).
-		Scan(&subject, db.IntoJSON(&tags), db.IntoText(&externalID), &customerID, &name)
+	err := x.tx.QueryRow(x.ctx, sqlFacts, ticketID).Scan(&subject, db.IntoJSON(&tags), db.IntoText(&externalID), &name,
+		db.IntoText(&files), db.IntoText(&addresses), db.IntoText(&phones))
 	if errors.Is(err, db.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	files, err := db.All(x.ctx, x.tx, func(row db.Row) (name string, err error) {
-		err = row.Scan(&name)
-		return name, err
-	}, "SELECT name FROM attachments WHERE ticket_id = $1 AND NOT inline ORDER BY id DESC LIMIT $2", ticketID, maxFactFiles)
-	if err != nil {
-		return err
+	facts := slices.Concat([]string{subject, externalID, name}, tags, []string{files, addresses})
+	for number := range strings.FieldsSeq(phones) {
+		digits := onlyDigits(number)
+		facts = append(facts, digits, lastDigits(digits))
 	}
-	facts := slices.Concat([]string{subject, externalID, name}, tags, files)
-	points, err := db.All(x.ctx, x.tx, func(row db.Row) (fact string, err error) {
-		var value, kind, display string
-		err = row.Scan(&value, &kind, db.IntoText(&display))
-		switch kind {
-		case pointPhone:
-			return phoneWords(value), err
-		case pointEmail:
-			return value + " " + display, err
-		}
-		return display, err
-	}, "SELECT value, kind, display FROM contact_points WHERE customer_id = $1 LIMIT $2", customerID, maxFactPoints)
-	if err != nil {
-		return err
-	}
-	return x.insert(code, doc, strings.Join(append(facts, points...), " \n"))
+	return x.insert(code, doc, strings.Join(facts, " \n"))
 }
 
-// phoneWords returns a phone number and its last digits, so that it is found without its country and in
-// the form of a country.
-func phoneWords(number string) string {
-	digits := onlyDigits(number)
-	words := []string{digits}
-	for i := 1; i <= len(digits)-minSuffix; i++ {
-		words = append(words, digits[i:])
-	}
-	return strings.Join(words, " ")
+// lastDigits returns the word by whose beginning a phone number is found by its last digits, so
+// that it is found without its country and in the form of a country.
+func lastDigits(digits string) string {
+	word := []byte("tel" + digits)
+	slices.Reverse(word[3:])
+	return string(word)
 }
 
 func onlyDigits(text string) string {

@@ -75,10 +75,10 @@ func splitWords(text string) []string {
 	return words
 }
 
-// term is a part of a search: all of its phrases must match, or a phone number's last digits.
+// term is a part of a search: all of its phrases must match, or the last digits of a phone number.
 type term struct {
 	phrases [][]string // of adjacent words
-	digits  string     // empty: it is no phone number
+	digits  string     // empty: too few for a phone number
 	prefix  bool       // the last word is a prefix
 }
 
@@ -106,8 +106,8 @@ func parseSearch(text string) (terms []term, numbers []int64) {
 				n++
 			}
 			terms = appendTerm(terms, fields[:max(n, 1)]...)
-			if digits := phoneDigits(fields[:n]); digits != "" {
-				terms[len(terms)-1].digits = digits
+			if n > 0 {
+				terms[len(terms)-1].digits = phoneDigits(fields[:n])
 			}
 			fields = fields[max(n, 1):]
 		}
@@ -150,11 +150,10 @@ func isPhonePart(field string) bool {
 }
 
 // phoneDigits returns the digits of a phone number in any form, without the zeros that precede the country
-// or the area within it; empty if the fields are too short, or the same as a word.
+// or the area within it; empty if they are too few.
 func phoneDigits(fields []string) string {
-	text := strings.Join(fields, "")
-	digits := strings.TrimLeft(onlyDigits(text), "0")
-	if len(digits) < minSuffix || digits == text {
+	digits := strings.TrimLeft(onlyDigits(strings.Join(fields, "")), "0")
+	if len(digits) < minSuffix {
 		return ""
 	}
 	return digits
@@ -226,9 +225,9 @@ func (w *wordQuery) text(t *term) string {
 	switch {
 	case t.digits == "":
 	case w.postgres:
-		text = "(" + text + ") | " + w.phrase([]string{t.digits}, t.prefix)
+		text = "(" + text + ") | " + w.phrase([]string{lastDigits(t.digits)}, true)
 	default:
-		text = "(" + text + ") OR " + w.phrase([]string{t.digits}, t.prefix)
+		text = "(" + text + ") OR " + w.phrase([]string{lastDigits(t.digits)}, true)
 	}
 	return "(" + text + ")"
 }
