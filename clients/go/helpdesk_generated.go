@@ -52,7 +52,10 @@ type HelpdeskTicketsService struct{ c *client }
 
 // TicketListParams are the query parameters of HelpdeskTicketsService.List. Zero values are not sent.
 type TicketListParams struct {
-	// Words in the subject or a message; all must match, in any order.
+	// Words, all of which must match in any order, in one message, or in the subject, tags, file
+	// names, external id and the customer's name, addresses and phone numbers together; `#6` for
+	// a number; and filters such as `status:open,pending`, `-channel:sms`, `assignee:none`,
+	// `tag:lock`, `customer:ana@example.com` or `created:>=2026-01-01`.
 	Q string `query:"q"`
 	// Only records with one of these.
 	Status []TicketStatus `query:"status"`
@@ -97,7 +100,8 @@ type TicketListParams struct {
 
 // List sends GET /tickets: list and search tickets.
 //
-// A page of the records; next_cursor leads to the next page.
+// Combined filters that few of very many tickets match may need a range of created_at; then
+// range_too_large says so. Exports never do.
 //
 // With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
 //

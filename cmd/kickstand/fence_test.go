@@ -24,7 +24,7 @@ func TestFencedOff(t *testing.T) {
 	t.Cleanup(p.Kill)
 	d := dbtest.Open(t, url)
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
-		_, err := tx.Exec(t.Context(), "INSERT INTO schema_floor (id, version) VALUES (1, 9999)")
+		_, err := tx.Exec(t.Context(), "INSERT INTO schema_floor (id, version) VALUES (1, 9999) ON CONFLICT (id) DO UPDATE SET version = excluded.version")
 		return err
 	}); err != nil {
 		t.Fatal(err)

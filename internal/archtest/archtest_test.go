@@ -35,7 +35,7 @@ var layers = [][]string{
 		"internal/fairqueue", "internal/bodypool", "internal/problem", "internal/db", "internal/mail", "internal/blob", "internal/seal", "internal/netguard",
 		"internal/phone", "internal/period", "internal/safehtml", "internal/optional", "internal/rfc3339", "internal/mailauth",
 		"internal/bitpack", "internal/cache", "internal/geo", "internal/loop", "internal/tariff", "internal/telemetry",
-		"internal/clientgen",
+		"internal/clientgen", "internal/desk/query",
 	},
 	1: {"internal/clientgen/generate", "internal/businesshours", "internal/keyset", "internal/mailparse", "internal/mailquote", "internal/rest/schema", "internal/webhook/payload", "internal/queue", "internal/event", "internal/channel", "internal/ratelimit", "internal/live", "internal/audit", "internal/requestlog", "internal/quota"},
 	2: {

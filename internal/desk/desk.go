@@ -85,7 +85,8 @@
 // facts together: tags, the external id, names of files, and the customer's name, addresses and
 // phone numbers. Case and accents do not matter; quoted words match in that order; the last word
 // may be a prefix; a phone number matches in any form and by its last digits; "#6" is the
-// ticket with that number. Indexing is asynchronous and takes less than a second: [Service.Run]
+// ticket with that number. Words such as status:open or -tag:lock are filters, see package query.
+// Indexing is asynchronous and takes less than a second: [Service.Run]
 // indexes committed messages in batches, which costs a fraction of indexing each
 // in its own transaction. Each transaction records the messages to index, so none
 // is missed.

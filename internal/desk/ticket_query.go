@@ -44,10 +44,14 @@ type TicketQuery struct {
 	ExternalID []string
 	CreatedAt  period.Range
 	UpdatedAt  period.Range
-	Text       string      // full-text search, see the package comment
+	Text       string      // words and filters, see the package comment
+	Reader     Reader      // for whom filters of Text are read
 	Sort       keyset.Sort // by created_at, updated_at, priority, number or due_at
 	After      *keyset.Cursor
 	Limit      int // 0: 30; at most 200
+
+	tagged  []tagFilter // beside Tags, all of them
+	without without
 }
 
 // Check implements [problem.Checker].
@@ -192,6 +196,9 @@ func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID 
 	if export {
 		f.limits.walk, f.limits.work, f.limits.searched = 25*f.limits.walk, maxNumber, maxNumber
 	}
+	if some, err := s.readFilters(ctx, q, organizationID, query); err != nil || !some {
+		return nil, nil, err
+	}
 	if err := f.readCursor(); err != nil {
 		return nil, nil, err
 	}
@@ -259,8 +266,8 @@ func (f *ticketFinder) entryCost() int {
 	switch {
 	case len(q.CustomerID) > 0 || len(q.ExternalID) > 0 || !q.UpdatedAt.Whole() && f.sort.Field != ByUpdatedAt:
 		return rowCost
-	case len(q.Tags) > 0:
-		return tagCost
+	case len(q.Tags) > 0 || len(q.tagged) > 0:
+		return tagCost * max(1, len(q.tagged))
 	default:
 		return 1
 	}
@@ -735,6 +742,12 @@ func (f *ticketFinder) predicate(st *keyset.Statement, entry bool) string {
 	if len(q.AssigneeID) > 0 {
 		addf("coalesce(t.assignee_id, '') IN (%s)", keyset.Placeholders(st, q.AssigneeID))
 	}
+	if len(q.without.channel) > 0 {
+		addf("t.channel NOT IN (%s)", keyset.Placeholders(st, q.without.channel))
+	}
+	if len(q.without.assigneeID) > 0 {
+		addf("coalesce(t.assignee_id, '') NOT IN (%s)", keyset.Placeholders(st, q.without.assigneeID))
+	}
 	if f.sort.Field == ByDueAt {
 		addf("coalesce(t.due_at, 0) > 0")
 	}
@@ -762,6 +775,13 @@ func (f *ticketFinder) numberPredicate(st *keyset.Statement) string {
 	}
 	if len(q.Tags) > 0 {
 		tests += " AND EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (" + keyset.Placeholders(st, q.Tags) + ") AND g.number = t.number)"
+	}
+	for _, tags := range q.tagged {
+		not := ""
+		if tags.not {
+			not = "NOT "
+		}
+		tests += " AND " + not + "EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (" + keyset.Placeholders(st, tags.tags) + ") AND g.number = t.number)"
 	}
 	if f.words != nil && !f.words.oneByOne && !f.searchDone {
 		tests += " AND t.number IN (SELECT " + f.words.numbers(st) + ")"

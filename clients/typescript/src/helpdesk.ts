@@ -1642,7 +1642,12 @@ export type WebhookPayload =
 
 /** The query of `tickets.list`. */
 export interface HelpdeskListTicketsParams {
-  /** Words in the subject or a message; all must match, in any order. */
+  /**
+   * Words, all of which must match in any order, in one message, or in the subject, tags, file
+   * names, external id and the customer's name, addresses and phone numbers together; `#6` for a
+   * number; and filters such as `status:open,pending`, `-channel:sms`, `assignee:none`, `tag:lock`,
+   * `customer:ana@example.com` or `created:>=2026-01-01`.
+   */
   q?: string | undefined;
   /** Only records with one of these. */
   status?: readonly TicketStatus[] | undefined;
@@ -2050,7 +2055,8 @@ export class HelpdeskTickets {
   /**
    * List and search tickets.
    *
-   * A page of the records; next_cursor leads to the next page.
+   * Combined filters that few of very many tickets match may need a range of created_at; then
+   * range_too_large says so. Exports never do.
    *
    * With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
    */

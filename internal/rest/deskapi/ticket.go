@@ -2,6 +2,7 @@ package deskapi
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,7 +173,7 @@ func (a *API) ticketRoutes() []rest.Route {
 		Doc:   "Combined filters that few of very many tickets match may need a range of created_at; then range_too_large says so. Exports never do.",
 		Needs: needs("tickets", apikey.Read), Codes: []string{"range_too_large"},
 		Query: []rest.Param{
-			{Name: "q", Kind: rest.StringParam, Doc: "Words in the subject or a message; all must match, in any order.", Example: "flat tyre"},
+			{Name: "q", Kind: rest.StringParam, Doc: "Words, all of which must match in any order, in one message, or in the subject, tags, file names, external id and the customer's name, addresses and phone numbers together; `#6` for a number; and filters such as `status:open,pending`, `-channel:sms`, `assignee:none`, `tag:lock`, `customer:ana@example.com` or `created:>=2026-01-01`.", Example: "flat tyre"},
 			{Name: "status", Kind: rest.EnumsParam, Values: statuses},
 			{Name: "priority", Kind: rest.EnumsParam, Values: priorities},
 			{Name: "assignee_id", Kind: rest.StringsParam, Doc: "Ids of members; none for tickets without an assignee."},
@@ -340,7 +341,7 @@ func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, 
 	}
 	if r.Exporting() {
 		return rest.Export(inChunks(func(fn func(*desk.Ticket) error) error {
-			return a.Desk.EachTicket(ctx, r.Key.OrganizationID, q, fn)
+			return asSearchError(a.Desk.EachTicket(ctx, r.Key.OrganizationID, q, fn))
 		}, func(tickets []desk.Ticket) ([]*ticket, error) { return a.wireTickets(ctx, r, tickets) })), nil
 	}
 	q.Limit = r.Limit()
@@ -350,13 +351,21 @@ func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, 
 	}
 	tickets, next, err := a.Desk.FindTickets(ctx, a.DB, r.Key.OrganizationID, q)
 	if err != nil {
-		return rest.Response{}, rest.AsCursorError(err)
+		return rest.Response{}, rest.AsCursorError(asSearchError(err))
 	}
 	list, err := a.wireTickets(ctx, r, tickets)
 	if err != nil {
 		return rest.Response{}, err
 	}
 	return paged(list, next), nil
+}
+
+// asSearchError converts an error about a filter in q.
+func asSearchError(err error) error {
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid && len(p.Issues) > 0 && p.Issues[0].Path == "q" {
+		return rest.BadParameter("q", "%s.", p.Issues[0].Message)
+	}
+	return err
 }
 
 func (a *API) getTicket(ctx context.Context, r *rest.Request) (rest.Response, error) {

@@ -134,7 +134,7 @@ func TestLists(t *testing.T) {
 		"": {2, 1, 0}, "?sort=number": {0, 1, 2}, "?sort=-priority": {0, 2, 1}, "?sort=-updated_at": {1, 2, 0},
 		"?status=resolved": {1}, "?status=open,closed": {2, 0}, "?priority=high,low": {1, 0}, "?tags=wheel": {1, 0}, "?tags=key,none": {1},
 		"?assignee_id=none": {2}, "?assignee_id=none," + hank.ID: {2, 1}, "?customer_id=" + made[2].text("customer_id"): {2},
-		"?channel=api": {2, 1, 0}, "?channel=sms": {}, "?number=1,3": {2, 0}, "?external_id=e0": {0}, "?q=wheel": {1, 0}, "?q=river%20fell": {1}, "?q=bicycle": {},
+		"?channel=api": {2, 1, 0}, "?channel=sms": {}, "?number=1,3": {2, 0}, "?external_id=e0": {0}, "?q=wheel": {1, 0}, "?q=river%20fell": {1}, "?q=tag:wheel%20-status:resolved": {0}, "?q=-tag:wheel": {2}, "?q=key%20%232": {1}, "?q=bicycle": {},
 		"?created_at[lt]=2020-01-01T00:00:00Z": {}, "?created_at[gte]=" + made[0].text("created_at"): {2, 1, 0}, "?updated_at[lte]=2020-01-01T00:00:00Z": {},
 		"?status=open&priority=high&tags=wheel&q=flat": {0},
 	} {
@@ -176,11 +176,12 @@ func TestLists(t *testing.T) {
 		}
 	}
 	for query, parameter := range map[string]string{
-		"?number=x": "number invalid_value", "?status=new": "status invalid_value", "?limit=0": "limit invalid_value", "?sort=subject": "sort invalid_value",
+		"?number=x": "number invalid_value", "?status=new": "status invalid_value", "?limit=0": "limit invalid_value", "?sort=subject": "sort invalid_value", "?q=status:opne": "q invalid_value",
 		"?created_at[gte]=yesterday": "created_at[gte] invalid_value", "?expand[]=assignee": "expand[] invalid_value", "?limit=5&limit=6": "limit invalid_value",
 	} {
 		refused(t, query, r.Get("/tickets"+query), 400, "invalid_parameter", parameter)
 	}
+	refused(t, "an export of a wrong filter", r.Get("/tickets?q=status:opne", "Accept: text/csv"), 400, "invalid_parameter", "q invalid_value")
 	refused(t, "an export of a page", r.Get("/tickets?limit=5", "Accept: text/csv"), 400, "invalid_parameter", "limit invalid_value")
 }
 

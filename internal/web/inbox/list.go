@@ -3,6 +3,7 @@ package inbox
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -176,6 +177,7 @@ type list struct {
 	Back    string // return path of the form
 	Alone   bool   // no ticket beside it
 	Search  string
+	Wrong   string // why the list cannot be shown
 	Rows    []row
 	Found   []desk.Customer // customers that match the search
 	Pager   web.Pager
@@ -251,6 +253,7 @@ func (p *pages) newList(r *web.Request, name string, number int64) (*list, error
 	v.query.After, v.query.Limit = after, rowsOfPage
 	if !newest {
 		v.query.Text = l.Search
+		v.query.Reader = desk.Reader{UserID: r.UserID, Zone: r.Now.Location()}
 	}
 	members, err := p.Accounts.Members(r.Context(), r.OrganizationID)
 	if err != nil {
@@ -272,11 +275,26 @@ func (p *pages) newList(r *web.Request, name string, number int64) (*list, error
 	}
 	if len(l.Rows) == 0 {
 		l.Empty = &v.empty
-		if l.Search != "" {
-			l.Empty = &web.Empty{Text: "No tickets found. Search matches whole words, and the beginning of the last one, in messages, subjects, tags, file names and customers; phone numbers by their last digits; #6 by its number.", Path: l.Path, Label: "Clear search"}
+		switch {
+		case l.Wrong != "":
+			l.Empty = &web.Empty{Text: l.Wrong, Path: l.Path, Label: "Clear search"}
+		case l.Search != "":
+			l.Empty = &web.Empty{Text: "No tickets found. Search matches whole words, and the beginning of the last one, in messages, subjects, tags, file names and customers; phone numbers by their last digits; #6 by its number; and filters such as status:open, assignee:me, -tag:lock or created:>2026-01-31.", Path: l.Path, Label: "Clear search"}
 		}
 	}
 	return l, nil
+}
+
+// refusedSearch returns why a list was refused because of its search; empty for other errors.
+func refusedSearch(err error) string {
+	p, ok := errors.AsType[*problem.Error](err)
+	switch {
+	case ok && p.Kind == problem.Invalid && len(p.Issues) > 0 && p.Issues[0].Path == "q":
+		return p.Issues[0].Message + "."
+	case ok && p.Code == "range_too_large":
+		return "This list cannot be shown: " + p.Message + "."
+	}
+	return ""
 }
 
 // readList fills l from one snapshot.
@@ -294,7 +312,7 @@ func (p *pages) readList(r *web.Request, tx *db.Tx, v *view, l *list, members []
 		}
 	}
 	tickets, next, err := p.Desk.FindTickets(ctx, tx, r.OrganizationID, v.query)
-	if err != nil {
+	if l.Wrong = refusedSearch(err); l.Wrong == "" && err != nil {
 		return err
 	}
 	if next != nil {

@@ -112,7 +112,8 @@ class TicketsResource:
     ) -> Page[Ticket]:
         """List and search tickets.
 
-        A page of the records; next_cursor leads to the next page.
+        Combined filters that few of very many tickets match may need a range of created_at;
+        then range_too_large says so. Exports never do.
 
         With Accept: application/x-ndjson or text/csv the answer is the whole list, as a
         stream.
@@ -120,7 +121,11 @@ class TicketsResource:
         Needs the permission tickets.read.
 
         Args:
-            q: Words in the subject or a message; all must match, in any order.
+            q: Words, all of which must match in any order, in one message, or in the subject,
+                tags, file names, external id and the customer's name, addresses and phone
+                numbers together; `#6` for a number; and filters such as
+                `status:open,pending`, `-channel:sms`, `assignee:none`, `tag:lock`,
+                `customer:ana@example.com` or `created:>=2026-01-01`.
             status: Only records with one of these.
             priority: Only records with one of these.
             assignee_id: Ids of members; none for tickets without an assignee.

@@ -11,15 +11,18 @@ module Kickstand
 
       # List and search tickets.
       #
-      # A page of the records; next_cursor leads to the next page. With Accept: application/x-ndjson or text/csv the
-      # answer is the whole list, as a stream.
+      # Combined filters that few of very many tickets match may need a range of created_at; then range_too_large says
+      # so. Exports never do. With Accept: application/x-ndjson or text/csv the answer is the whole list, as a stream.
       #
       # Permission: tickets.read.
       #
       # @param limit [Integer] How many records a page has.
       # @param cursor [String] The next_cursor of the page before.
       # @param request_options [RequestOptions, Hash]
-      # @option filters [String] :q Words in the subject or a message; all must match, in any order.
+      # @option filters [String] :q Words, all of which must match in any order, in one message, or in the subject,
+      #   tags, file names, external id and the customer's name, addresses and phone numbers together; `#6` for a
+      #   number; and filters such as `status:open,pending`, `-channel:sms`, `assignee:none`, `tag:lock`,
+      #   `customer:ana@example.com` or `created:>=2026-01-01`.
       # @option filters [Array<String>] :status Only records with one of these. Each one of {TicketStatus}.
       # @option filters [Array<String>] :priority Only records with one of these. Each one of {TicketPriority}.
       # @option filters [Array<String>] :assignee_id Ids of members; none for tickets without an assignee.

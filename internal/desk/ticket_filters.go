@@ -1,0 +1,273 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk/query"
+	"github.com/kickstand-dev/kickstand/internal/period"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+)
+
+// Reader is the one for whom filters in a search are read.
+type Reader struct {
+	UserID string         // whom "me" means; empty: an API key, for which it means nobody
+	Zone   *time.Location // of days; nil: UTC
+}
+
+// filterFields are the fields of filters in a search for tickets.
+var filterFields = []string{"status", "priority", "assignee", "channel", "tag", "customer", "number", "created", "updated"}
+
+// tagFilter is a further condition on the tags of a ticket: one of tags, or none of them.
+type tagFilter struct {
+	tags []string
+	not  bool
+}
+
+// without has values that tickets must not have.
+type without struct {
+	channel    []string
+	assigneeID []string // an empty value: unassigned tickets
+}
+
+// filterReader moves the filters of a search into the other fields of its query.
+type filterReader struct {
+	*Service
+	ctx            context.Context
+	q              db.Querier
+	organizationID string
+	query          *TicketQuery
+	faults         problem.Validation
+	none           bool // nothing can match
+}
+
+// readFilters moves the filters of query.Text into the other fields. It returns false if nothing can
+// match. Error: Invalid at q.
+func (s *Service) readFilters(ctx context.Context, q db.Querier, organizationID string, t *TicketQuery) (some bool, err error) {
+	parsed := query.Parse(t.Text, filterFields...)
+	if len(parsed.Filters) == 0 {
+		return true, nil
+	}
+	t.Text = parsed.Words
+	r := filterReader{Service: s, ctx: ctx, q: q, organizationID: organizationID, query: t}
+	for i := range parsed.Filters {
+		if err := r.read(&parsed.Filters[i]); err != nil {
+			return false, err
+		}
+	}
+	return !r.none, r.faults.Err()
+}
+
+func (r *filterReader) read(f *query.Filter) error {
+	if f.Field == "created" || f.Field == "updated" {
+		r.readTime(f)
+		return nil
+	}
+	switch {
+	case f.Op != query.Is:
+		r.faults.Add("q", "%s: %s has values, and no order: use %[2]s:value, or %[2]s:one,another", f.Text, f.Field)
+		return nil
+	case len(f.Values) == 0:
+		r.faults.Add("q", "%s: a value must follow the colon", f.Text)
+		return nil
+	}
+	switch f.Field {
+	case "status":
+		readNames(r, f, &r.query.Status, Statuses[:])
+	case "priority":
+		readNames(r, f, &r.query.Priority, Priorities[:])
+	case "channel":
+		if f.Not {
+			r.query.without.channel = append(r.query.without.channel, f.Values...)
+		} else {
+			narrow(r, &r.query.Channel, f.Values)
+		}
+	case "tag":
+		if !f.Not && len(r.query.Tags) == 0 {
+			r.query.Tags = f.Values
+		} else {
+			r.query.tagged = append(r.query.tagged, tagFilter{f.Values, f.Not})
+		}
+	case "number":
+		r.readNumber(f)
+	case "assignee":
+		return r.readAssignee(f)
+	case "customer":
+		return r.readCustomer(f)
+	}
+	return nil
+}
+
+// readNames reads a filter of a field with few values.
+func readNames[T ~string](r *filterReader, f *query.Filter, have *[]T, all []T) {
+	var given []T
+	for _, value := range f.Values {
+		name := T(strings.ToLower(value))
+		if !slices.Contains(all, name) {
+			names := make([]string, len(all))
+			for i, n := range all {
+				names[i] = string(n)
+			}
+			r.faults.Add("q", "%s: %s is one of %s", f.Text, f.Field, strings.Join(names, ", "))
+			return
+		}
+		given = append(given, name)
+	}
+	if f.Not {
+		given = slices.DeleteFunc(slices.Clone(all), func(name T) bool { return slices.Contains(given, name) })
+	}
+	narrow(r, have, given)
+}
+
+// narrow restricts a list of values to given ones.
+func narrow[T comparable](r *filterReader, have *[]T, given []T) {
+	if len(*have) > 0 {
+		given = slices.DeleteFunc(slices.Clone(given), func(value T) bool { return !slices.Contains(*have, value) })
+	}
+	*have = given
+	r.none = r.none || len(given) == 0
+}
+
+func (r *filterReader) readNumber(f *query.Filter) {
+	var given []int64
+	for _, value := range f.Values {
+		n, err := strconv.ParseInt(strings.TrimPrefix(value, "#"), 10, 64)
+		if err != nil || f.Not {
+			r.faults.Add("q", "%s: use number:6, or number:6,7", f.Text)
+			return
+		}
+		given = append(given, n)
+	}
+	narrow(r, &r.query.Number, given)
+}
+
+func (r *filterReader) readAssignee(f *query.Filter) error {
+	var given []string
+	for _, value := range f.Values {
+		switch {
+		case strings.EqualFold(value, "none"):
+			given = append(given, "")
+		case strings.EqualFold(value, "me") && r.query.Reader.UserID == "":
+			r.faults.Add("q", "%s: an API key is no member; give a member's e-mail address or id", f.Text)
+		case strings.EqualFold(value, "me"):
+			given = append(given, r.query.Reader.UserID)
+		case strings.Contains(value, "@"):
+			p, ok, err := r.directory.AgentByEmail(r.ctx, r.q, r.organizationID, value)
+			if err != nil {
+				return fmt.Errorf("look up assignee: %w", err)
+			}
+			if !ok {
+				r.faults.Add("q", "%s: no member has this e-mail address", f.Text)
+			}
+			given = append(given, p.ID)
+		default:
+			given = append(given, value)
+		}
+	}
+	if f.Not {
+		r.query.without.assigneeID = append(r.query.without.assigneeID, given...)
+	} else {
+		narrow(r, &r.query.AssigneeID, given)
+	}
+	return nil
+}
+
+// readCustomer reads customers by e-mail address, phone number or id.
+func (r *filterReader) readCustomer(f *query.Filter) error {
+	if f.Not {
+		r.faults.Add("q", "%s: customers cannot be excluded", f.Text)
+		return nil
+	}
+	var given []string
+	for _, value := range f.Values {
+		key := ""
+		switch number := e164(value); {
+		case strings.Contains(value, "@"):
+			key = emailKey(value)
+		case number != "":
+			key = phoneKey(number)
+		default:
+			given = append(given, value)
+			continue
+		}
+		var id string
+		err := r.q.QueryRow(r.ctx, "SELECT customer_id FROM contact_points WHERE value = $1 AND scope = $2 AND customer_id IS NOT NULL", key, r.organizationID).Scan(&id)
+		if errors.Is(err, db.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look up customer: %w", err)
+		}
+		given = append(given, id)
+	}
+	narrow(r, &r.query.CustomerID, given)
+	return nil
+}
+
+// readTime reads a range of days or times.
+func (r *filterReader) readTime(f *query.Filter) {
+	to := &r.query.CreatedAt
+	if f.Field == "updated" {
+		to = &r.query.UpdatedAt
+	}
+	moments := make([]moment, len(f.Values))
+	ok := !f.Not && (len(f.Values) == 1 || f.Op == query.Between)
+	for i, value := range f.Values {
+		if moments[i], ok = r.moment(value, ok); !ok {
+			break
+		}
+	}
+	if !ok {
+		r.faults.Add("q", "%s: use %s:2026-01-31, %[2]s:>2026-01-31, or %[2]s:2026-01-01..2026-01-31; a time is written as 2026-01-31T09:30:00Z", f.Text, f.Field)
+		return
+	}
+	low, high := moments[0], moments[len(moments)-1]
+	switch f.Op {
+	case query.After:
+		raiseLow(to, low.end, low.start.Equal(low.end))
+	case query.From:
+		raiseLow(to, low.start, false)
+	case query.Before:
+		lowerHigh(to, high.start, true)
+	case query.To:
+		lowerHigh(to, high.end, !high.start.Equal(high.end))
+	default:
+		raiseLow(to, low.start, false)
+		lowerHigh(to, high.end, !high.start.Equal(high.end))
+	}
+}
+
+// moment is a day, without its end, or a time, which is both.
+type moment struct{ start, end time.Time }
+
+// moment reads a day or a time; false if ok is, or the text is neither.
+func (r *filterReader) moment(text string, ok bool) (moment, bool) {
+	zone := r.query.Reader.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	if day, err := time.ParseInLocation(time.DateOnly, text, zone); err == nil {
+		return moment{day, day.AddDate(0, 0, 1)}, ok
+	}
+	at, err := time.Parse(time.RFC3339, strings.ToUpper(text))
+	return moment{at, at}, ok && err == nil
+}
+
+// raiseLow and lowerHigh narrow a range.
+func raiseLow(r *period.Range, at time.Time, open bool) {
+	if r.Low == nil || at.After(*r.Low) || at.Equal(*r.Low) && open {
+		r.Low, r.LowOpen = &at, open
+	}
+}
+
+func lowerHigh(r *period.Range, at time.Time, open bool) {
+	if r.High == nil || at.Before(*r.High) || at.Equal(*r.High) && open {
+		r.High, r.HighOpen = &at, open
+	}
+}
