@@ -68,7 +68,7 @@ type File struct {
 // CompleteFileTx stores the file of a pending attachment, in the caller's
 // transaction. If the attachment was deleted meanwhile, so is the file.
 func (s *Service) CompleteFileTx(ctx context.Context, tx *db.Tx, attachmentID string, f File) error {
-	organizationID, done, err := s.endFetch(ctx, tx, `UPDATE attachments SET pending = FALSE, blob_key = $2, size = $3, content_type = $4,
+	organizationID, ticketID, done, err := s.endFetch(ctx, tx, `UPDATE attachments SET pending = FALSE, blob_key = $2, size = $3, content_type = $4,
 			name = CASE WHEN $5 = '' THEN name ELSE $5 END
 		WHERE id = $1 AND pending RETURNING organization_id, ticket_id`,
 		attachmentID, f.Key, f.Size, line(f.ContentType, 255), line(f.Name, 255))
@@ -77,6 +77,11 @@ func (s *Service) CompleteFileTx(ctx context.Context, tx *db.Tx, attachmentID st
 	}
 	if !done {
 		return s.deleteUnusedBlobs(ctx, tx, []string{f.Key})
+	}
+	if f.Name != "" {
+		if err := s.enqueueFacts(ctx, tx, organizationID, ticketID, ""); err != nil {
+			return err
+		}
 	}
 	counts, err := s.quotas.Counts(ctx, tx, organizationID, quota.Storage)
 	if err != nil || !counts {
@@ -92,22 +97,21 @@ func (s *Service) CompleteFileTx(ctx context.Context, tx *db.Tx, attachmentID st
 // FailFileTx records why the file of a pending attachment could not be fetched, in
 // words for an agent, in the caller's transaction.
 func (s *Service) FailFileTx(ctx context.Context, tx *db.Tx, attachmentID, why string) error {
-	_, _, err := s.endFetch(ctx, tx, "UPDATE attachments SET pending = FALSE, error = $2 WHERE id = $1 AND pending RETURNING organization_id, ticket_id",
+	_, _, _, err := s.endFetch(ctx, tx, "UPDATE attachments SET pending = FALSE, error = $2 WHERE id = $1 AND pending RETURNING organization_id, ticket_id",
 		attachmentID, line(why, 500))
 	return err
 }
 
-// endFetch ends the pending state of an attachment. It returns its organization, and
+// endFetch ends the pending state of an attachment. It returns its organization and ticket, and
 // whether it was pending.
-func (s *Service) endFetch(ctx context.Context, tx *db.Tx, query string, args ...any) (organizationID string, pending bool, err error) {
-	var ticketID string
+func (s *Service) endFetch(ctx context.Context, tx *db.Tx, query string, args ...any) (organizationID, ticketID string, pending bool, err error) {
 	err = tx.QueryRow(ctx, query, args...).Scan(&organizationID, &ticketID)
 	if errors.Is(err, db.ErrNoRows) {
-		return "", false, nil
+		return "", "", false, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("complete attachment: %w", err)
+		return "", "", false, fmt.Errorf("complete attachment: %w", err)
 	}
 	s.notifyChanged(tx, organizationID, ticketID)
-	return organizationID, true, nil
+	return organizationID, ticketID, true, nil
 }

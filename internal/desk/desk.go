@@ -231,7 +231,7 @@ func Open(c Config) *Service {
 	if s.closeAfter == 0 {
 		s.closeAfter = 7 * 24 * time.Hour
 	}
-	c.Events.BeforeCommit(s.enqueueFacts)
+	c.Events.BeforeCommit(s.enqueueChangedFacts)
 	c.Queue.Handle(queue.Worker{Kind: blobDeletionKind, Concurrency: 1, Run: s.runBlobDeletion})
 	c.Queue.Handle(queue.Worker{Kind: closeKind, Concurrency: 4, Run: s.runCloseJob})
 	c.Queue.Handle(queue.Worker{

@@ -75,7 +75,7 @@ func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *InboundEvent, a *
 		t.ID, m.ID, m.Text, db.Text(m.Stripped), db.Text(m.HTML), db.JSON(m.Details)); err != nil {
 		return Result{}, fmt.Errorf("annotate message: %w", err)
 	}
-	if m.Text != said {
+	if m.Text != said || d.Deleted { // its files had names
 		if err := s.enqueueTicketIndexing(ctx, tx, &t); err != nil {
 			return Result{}, err
 		}

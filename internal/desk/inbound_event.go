@@ -312,7 +312,7 @@ func (s *Service) writeMessage(ctx context.Context, tx *db.Tx, in *InboundEvent,
 			return false, err
 		}
 	}
-	if fresh, err := s.insertMessage(ctx, tx, &e.Message); err != nil || !fresh {
+	if fresh, err := s.insertMessage(ctx, tx, in.OrganizationID, &e.Message); err != nil || !fresh {
 		return false, err
 	}
 	if e.Kind == KindReply {

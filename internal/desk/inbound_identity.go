@@ -48,7 +48,7 @@ func (s *Service) changeIdentity(ctx context.Context, tx *db.Tx, in *InboundEven
 	}
 	if number != 0 {
 		note.Text = fmt.Sprintf("The customer's number or id is %s from now on, which has a conversation of its own in ticket #%d. The two stay separate.", displayIdentity(r.To, fresh[0]), number)
-		return res, s.addNote(ctx, tx, &note)
+		return res, s.addNote(ctx, tx, in.OrganizationID, &note)
 	}
 	c, err := lockCustomer(ctx, tx, in.OrganizationID, p.customerID)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Service) changeIdentity(ctx context.Context, tx *db.Tx, in *InboundEven
 		return Result{}, err
 	}
 	note.Text = fmt.Sprintf("The customer's number or id is %s from now on, instead of %s.", displayIdentity(r.To, fresh[0]), displayIdentity(r.From, old[0]))
-	if err := s.addNote(ctx, tx, &note); err != nil {
+	if err := s.addNote(ctx, tx, in.OrganizationID, &note); err != nil {
 		return Result{}, err
 	}
 	return res, s.events.EmitTx(ctx, tx, k.events...)

@@ -252,7 +252,7 @@ func (s *Service) applyReceipt(ctx context.Context, tx *db.Tx, in *InboundEvent,
 	e.TicketID, e.ConversationID, e.Channel = k.ticketID, k.conversationID, chn
 	e.Author.Type, e.Kind, e.PlacedBy = AuthorSystem, KindNote, RuleReceipt
 	e.Text, e.Stripped, e.HTML = noteText(r), "", "" // replaces the bounce's own text
-	if err := s.addNote(ctx, tx, &e.Message); err != nil {
+	if err := s.addNote(ctx, tx, in.OrganizationID, &e.Message); err != nil {
 		return Result{}, err
 	}
 	for _, id := range e.ids {

@@ -209,7 +209,7 @@ func (s *Service) fillAttachments(ctx context.Context, q db.Querier, ticketID st
 
 // insertMessage writes m and reports whether it is new: false if its conversation
 // has a message with the same external id. Its ticket is new, or locked.
-func (s *Service) insertMessage(ctx context.Context, tx *db.Tx, m *Message) (bool, error) {
+func (s *Service) insertMessage(ctx context.Context, tx *db.Tx, organizationID string, m *Message) (bool, error) {
 	var details any
 	if !m.Details.isZero() {
 		details = db.JSON(m.Details)
@@ -229,7 +229,7 @@ func (s *Service) insertMessage(ctx context.Context, tx *db.Tx, m *Message) (boo
 	if n == 0 {
 		return false, nil
 	}
-	return true, s.enqueueMessageIndexing(ctx, tx, m)
+	return true, s.enqueueMessageIndexing(ctx, tx, organizationID, m)
 }
 
 func (d *Details) isZero() bool {
@@ -314,7 +314,7 @@ func (s *Service) AddNoteTx(ctx context.Context, tx *db.Tx, organizationID, tick
 		Channel: t.Channel, Kind: KindNote, PlacedBy: RuleWritten, CreatedAt: tx.Now,
 	}
 	s.setContent(&m, &w)
-	if err := s.addNote(ctx, tx, &m); err != nil {
+	if err := s.addNote(ctx, tx, organizationID, &m); err != nil {
 		return Message{}, err
 	}
 	if err := deleteDraft(ctx, tx, by, KindNote, ticketID, t.ID); err != nil {
@@ -332,7 +332,7 @@ func (s *Service) notifyChanged(tx *db.Tx, organizationID, ticketID string) {
 }
 
 // addNote writes a note into a ticket, which the update of the ticket locks.
-func (s *Service) addNote(ctx context.Context, tx *db.Tx, m *Message) error {
+func (s *Service) addNote(ctx context.Context, tx *db.Tx, organizationID string, m *Message) error {
 	heard := ""
 	if m.Direction == DirectionInbound {
 		heard = ", " + setHeardAt
@@ -340,6 +340,6 @@ func (s *Service) addNote(ctx context.Context, tx *db.Tx, m *Message) error {
 	if err := tx.Queue(ctx, "UPDATE tickets SET updated_at = $2"+heard+" WHERE id = $1", m.TicketID, tx.Now.UnixMicro()); err != nil {
 		return fmt.Errorf("touch ticket: %w", err)
 	}
-	_, err := s.insertMessage(ctx, tx, m)
+	_, err := s.insertMessage(ctx, tx, organizationID, m)
 	return err
 }

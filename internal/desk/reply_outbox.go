@@ -217,7 +217,7 @@ func (s *Service) RemoveCcTx(ctx context.Context, tx *db.Tx, w *OutboxMessage, a
 		Text: fmt.Sprintf("No copy was sent to %s: %s", line(address, maxKey), line(reason, 500)),
 	}
 	s.notifyChanged(tx, w.OrganizationID, w.TicketID)
-	return s.addNote(ctx, tx, &m)
+	return s.addNote(ctx, tx, w.OrganizationID, &m)
 }
 
 // CancelSubmissionTx records that a submission did not take place, unless a later claim

@@ -33,11 +33,11 @@ func (s *Service) TicketCounts(ctx context.Context, q db.Querier, organizationID
 			return err
 		}
 		for _, status := range Statuses[1:] {
-			where, n := "status = '"+string(status)+"'", 0
-			if status != StatusClosed {
-				where += " AND status <> 'closed'"
+			from, n := "tickets WHERE organization_id = $1 AND status <> 'closed'", 0
+			if status == StatusClosed { // mostly the oldest ones
+				from = fmt.Sprintf("(SELECT status FROM tickets WHERE organization_id = $1 ORDER BY created_at LIMIT %d) AS t WHERE TRUE", s.limits.open)
 			}
-			if err := q.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM tickets WHERE organization_id = $1 AND %s LIMIT %d) AS c", where, most), organizationID).Scan(&n); err != nil {
+			if err := q.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM %s AND status = '%s' LIMIT %d) AS c", from, status, most), organizationID).Scan(&n); err != nil {
 				return err
 			}
 			t.Status[status] = n

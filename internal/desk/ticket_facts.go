@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -24,16 +25,16 @@ const (
 	minSuffix = 4
 )
 
-// enqueueFacts enqueues tickets whose facts the events of a transaction change.
-func (s *Service) enqueueFacts(ctx context.Context, tx *db.Tx, events []event.Event) error {
+// enqueueChangedFacts enqueues the facts that the events of a transaction change.
+func (s *Service) enqueueChangedFacts(ctx context.Context, tx *db.Tx, events []event.Event) error {
 	for i := range events {
 		e := &events[i]
 		var err error
 		switch {
-		case e.Name == event.CustomerUpdated:
-			err = s.enqueueFactsWhere(ctx, tx, "customer_id", e.Data.Customer.ID)
+		case e.Name == event.CustomerUpdated && hasChange(e, "name", "email", "phone", "emails", "phones", "identities"):
+			err = s.enqueueFacts(ctx, tx, e.OrganizationID, "", e.Data.Customer.ID)
 		case e.Name == event.TicketUpdated && hasChange(e, "tags", "external_id"):
-			err = s.enqueueFactsWhere(ctx, tx, "id", e.Data.Ticket.ID)
+			err = s.enqueueFacts(ctx, tx, e.OrganizationID, e.Data.Ticket.ID, "")
 		}
 		if err != nil {
 			return err
@@ -42,10 +43,10 @@ func (s *Service) enqueueFacts(ctx context.Context, tx *db.Tx, events []event.Ev
 	return nil
 }
 
-// enqueueFactsWhere enqueues the facts of the tickets with a value in a column.
-func (s *Service) enqueueFactsWhere(ctx context.Context, tx *db.Tx, column, value string) error {
-	if err := tx.Queue(ctx, `INSERT INTO facts_pending (id, ticket_id, organization_id, number)
-		SELECT CAST($1 AS TEXT) || '/' || id, id, organization_id, number FROM tickets WHERE `+column+" = $2", newID(), value); err != nil {
+// enqueueFacts enqueues the facts of a ticket, or of all tickets of a customer.
+func (s *Service) enqueueFacts(ctx context.Context, tx *db.Tx, organizationID, ticketID, customerID string) error {
+	if err := tx.Queue(ctx, "INSERT INTO facts_pending (id, organization_id, ticket_id, customer_id, last) VALUES ($1, $2, $3, $4, 0)",
+		newID(), organizationID, db.Text(ticketID), db.Text(customerID)); err != nil {
 		return fmt.Errorf("enqueue facts for indexing: %w", err)
 	}
 	s.wakeIndexer(tx)
@@ -61,24 +62,83 @@ func hasChange(e *event.Event, fields ...string) bool {
 	return false
 }
 
-// facts indexes the first document of a ticket anew.
-func (x *indexer) facts(e pendingEntry) error {
-	code, err := x.code(e.organizationID)
+// pendingFacts is a row of facts_pending.
+type pendingFacts struct {
+	id, organizationID   string
+	ticketID, customerID string // one of them
+	last                 int64  // number of the customer's last ticket that is indexed
+}
+
+// facts indexes the facts of pending rows, and returns the number of tickets and rows.
+func (x *indexer) facts() (n int, err error) {
+	rows, err := db.All(x.ctx, x.tx, func(row db.Row) (p pendingFacts, err error) {
+		err = row.Scan(&p.id, &p.organizationID, db.IntoText(&p.ticketID), db.IntoText(&p.customerID), &p.last)
+		return p, err
+	}, "SELECT id, organization_id, ticket_id, customer_id, last FROM facts_pending ORDER BY id LIMIT "+strconv.Itoa(indexBatch))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	doc, _ := documentRange(code, e.number, e.number)
-	if err := x.remove(doc, doc); err != nil {
-		return err
+	for i := range rows {
+		if n >= indexBatch {
+			break
+		}
+		tickets, err := x.factsOf(&rows[i])
+		if err != nil {
+			return 0, err
+		}
+		n += max(tickets, 1)
 	}
-	return x.insertFacts(code, doc, e.ticketID)
+	return n, nil
+}
+
+// factsOf indexes the next tickets of a row, and deletes or continues it. It returns their number.
+func (x *indexer) factsOf(p *pendingFacts) (int, error) {
+	type ticket struct {
+		id     string
+		number int64
+	}
+	where, value := "id", p.ticketID
+	if p.customerID != "" {
+		where, value = "customer_id", p.customerID
+	}
+	tickets, err := db.All(x.ctx, x.tx, func(row db.Row) (t ticket, err error) {
+		err = row.Scan(&t.id, &t.number)
+		return t, err
+	}, "SELECT id, number FROM tickets WHERE "+where+" = $1 AND number > $2 ORDER BY number LIMIT $3", value, p.last, indexBatch)
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range tickets {
+		if x.done[t.id] {
+			continue
+		}
+		x.done[t.id] = true
+		code, err := x.code(p.organizationID)
+		if err != nil {
+			return 0, err
+		}
+		doc, _ := documentRange(code, t.number, t.number)
+		if err := x.remove(doc, doc); err != nil {
+			return 0, err
+		}
+		if err := x.insertFacts(code, doc, t.id); err != nil {
+			return 0, err
+		}
+	}
+	if len(tickets) == indexBatch {
+		_, err = x.tx.Exec(x.ctx, "UPDATE facts_pending SET last = $2 WHERE id = $1", p.id, tickets[indexBatch-1].number)
+	} else {
+		_, err = x.tx.Exec(x.ctx, "DELETE FROM facts_pending WHERE id = $1", p.id)
+	}
+	return len(tickets), err
 }
 
 // sqlFacts selects the facts of a ticket, each kind joined by spaces.
 var sqlFacts = fmt.Sprintf(`SELECT t.subject, t.tags, t.external_id, u.name,
 	(SELECT string_agg(name, ' ') FROM (SELECT name FROM attachments WHERE ticket_id = t.id AND NOT inline ORDER BY id DESC LIMIT %d) AS files),
-	(SELECT string_agg(CASE kind WHEN 'email' THEN value || ' ' || coalesce(display, '') WHEN 'phone' THEN '' ELSE coalesce(display, '') END, ' ')
-		FROM (SELECT kind, value, display FROM contact_points WHERE customer_id = u.id LIMIT %[2]d) AS points),
+	(SELECT string_agg(CASE kind WHEN 'email' THEN value || ' ' || coalesce(display, '') ELSE coalesce(display, '') END, ' ')
+		FROM (SELECT kind, value, display FROM contact_points WHERE customer_id = u.id AND kind <> 'phone'
+			ORDER BY CASE kind WHEN 'email' THEN 0 ELSE 1 END, value LIMIT %[2]d) AS points),
 	(SELECT string_agg(coalesce(display, value), ' ')
 		FROM (SELECT value, display FROM contact_points WHERE customer_id = u.id AND kind = 'phone' LIMIT %[2]d) AS phones)
 	FROM tickets t JOIN customers u ON u.id = t.customer_id WHERE t.id = $1`, maxFactFiles, maxFactPoints)

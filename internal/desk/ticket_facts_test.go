@@ -31,12 +31,15 @@ func TestFindByFacts(t *testing.T) {
 	for _, search := range []string{"Max Weber", "weber max", "max@client.example", "client.example", `"max weber"`, "invoice.pdf", "weber lock", "#1", "Web"} {
 		find(search, one.TicketNumber)
 	}
-	for _, search := range []string{"+4915123456789", "+49 151 234-567 89", "0151 23456789", "0049 151 23456789", "(0151) 23456789", "6789", "56789", "#2", "4711", "4915123"} {
+	for _, search := range []string{"+4915123456789", "+49 151 234-567 89", "0151 23456789", "0049 151 23456789", "(0151) 23456789", "+49 (0)151 23456789", "6789", "56789", "#2", "4711", "4915123"} {
 		find(search, other.TicketNumber)
 	}
+	third := f.intake(text("+4915100000001", "Hello"))
+	find("0001", third.TicketNumber)
+	find("00000 01", third.TicketNumber)
 	find("#1 #2", one.TicketNumber, other.TicketNumber)
 	find("#2 station")
-	find("#3")
+	find("#4")
 	find("789")
 	find("vip")
 	if _, err := f.update(orgA, one.TicketID, desk.Update{Tags: &[]string{"vip", "night shift"}}); err != nil {
@@ -50,10 +53,18 @@ func TestFindByFacts(t *testing.T) {
 	find("030 901820", one.TicketNumber)
 	find("zoe grun", one.TicketNumber)
 	find("weber")
+	// More tickets than a batch of the indexer.
+	f.exec(`INSERT INTO tickets (id, organization_id, number, subject, status, priority, channel, customer_id, created_at, updated_at)
+		WITH RECURSIVE n (i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < 1700)
+		SELECT 'many' || i, organization_id, i, 'Bell', 'open', 'normal', 'sms', customer_id, created_at, updated_at FROM n, tickets WHERE id = $1`, one.TicketID)
+	if _, err := f.updateCustomer(orgA, one.CustomerID, desk.CustomerUpdate{Name: new("Ada Long")}); err != nil {
+		t.Fatal(err)
+	}
+	find("ada #1000 #1299 #1300 #1700", 1000, 1299, 1300, 1700)
 	if err := f.deleteCustomer(orgA, one.CustomerID); err != nil {
 		t.Fatal(err)
 	}
-	find("zoe")
+	find("ada")
 	find("client.example")
 	find("lock", one.TicketNumber)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/desk/query"
 	"github.com/kickstand-dev/kickstand/internal/period"
@@ -83,12 +84,11 @@ func (r *filterReader) read(f *query.Filter) error {
 	case "priority":
 		readNames(r, f, &r.query.Priority, Priorities[:])
 	case "channel":
-		if f.Not {
-			r.query.without.channel = append(r.query.without.channel, f.Values...)
-		} else {
-			narrow(r, &r.query.Channel, f.Values)
-		}
+		r.readChannel(f)
 	case "tag":
+		for i, tag := range f.Values {
+			f.Values[i] = strings.TrimSpace(tag)
+		}
 		if !f.Not && len(r.query.Tags) == 0 {
 			r.query.Tags = f.Values
 		} else {
@@ -132,6 +132,23 @@ func narrow[T comparable](r *filterReader, have *[]T, given []T) {
 	}
 	*have = given
 	r.none = r.none || len(given) == 0
+}
+
+func (r *filterReader) readChannel(f *query.Filter) {
+	var given []string
+	for _, value := range f.Values {
+		name := channel.TicketChannelName(strings.ToLower(value))
+		if !slices.Contains(channel.TicketChannels, name) {
+			r.faults.Add("q", "%s: channel is one of %s", f.Text, strings.Join(channel.TicketChannels, ", "))
+			return
+		}
+		given = append(given, name)
+	}
+	if f.Not {
+		r.query.without.channel = append(r.query.without.channel, given...)
+	} else {
+		narrow(r, &r.query.Channel, given)
+	}
 }
 
 func (r *filterReader) readNumber(f *query.Filter) {
@@ -252,8 +269,9 @@ func (r *filterReader) moment(text string, ok bool) (moment, bool) {
 	if zone == nil {
 		zone = time.UTC
 	}
-	if day, err := time.ParseInLocation(time.DateOnly, text, zone); err == nil {
-		return moment{day, day.AddDate(0, 0, 1)}, ok
+	if day, err := time.Parse(time.DateOnly, text); err == nil {
+		y, m, d := day.Date()
+		return moment{period.StartOf(y, m, d, zone), period.StartOf(y, m, d+1, zone)}, ok
 	}
 	at, err := time.Parse(time.RFC3339, strings.ToUpper(text))
 	return moment{at, at}, ok && err == nil

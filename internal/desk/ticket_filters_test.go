@@ -47,7 +47,8 @@ func TestFiltersInSearches(t *testing.T) {
 		"priority:high":                     {2},
 		"-priority:high,normal":             nil,
 		"channel:sms":                       {1, 2, 3},
-		"-channel:sms":                      {4},
+		"-channel:SMS":                      {4},
+		"channel:email,api":                 {4},
 		"tag:lock":                          {1, 2},
 		`tag:lock tag:"night shift"`:        {1},
 		`tag:lock -tag:"night shift"`:       {2},
@@ -88,10 +89,22 @@ func TestFiltersInSearches(t *testing.T) {
 	if got := find(desk.TicketQuery{Text: "created:" + today.In(berlin).Format(time.DateOnly), Reader: desk.Reader{Zone: berlin}}); len(got) != 4 {
 		t.Errorf("today of a zone: found %v", got)
 	}
+	havana, err := time.LoadLocation("America/Havana")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The clock goes from 0:00 to 1:00 on that day, which begins at 5:00 UTC.
+	f.exec("UPDATE tickets SET created_at = $2 WHERE id = $1", ids[0], time.Date(2026, 3, 8, 4, 59, 0, 0, time.UTC).UnixMicro())
+	for search, want := range map[string][]int64{"created:2026-03-08": nil, "created:2026-03-07": {1}} {
+		if got := find(desk.TicketQuery{Text: search, Reader: desk.Reader{Zone: havana}}); !slices.Equal(got, want) {
+			t.Errorf("%s in Havana: found %v, want %v", search, got, want)
+		}
+	}
 	for search, want := range map[string]string{
 		"status:opne":          "status is one of open, pending",
 		"status:>open":         "has values, and no order",
 		"tag:,":                "a value must follow",
+		"channel:fax":          "channel is one of",
 		"assignee:me":          "an API key is no member",
 		"assignee:x@y.example": "no member has this e-mail address",
 		"created:yesterday":    "use created:2026-01-31",

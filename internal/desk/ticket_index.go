@@ -29,9 +29,9 @@ const (
 )
 
 // enqueueMessageIndexing enqueues a new message for indexing.
-func (s *Service) enqueueMessageIndexing(ctx context.Context, tx *db.Tx, m *Message) error {
+func (s *Service) enqueueMessageIndexing(ctx context.Context, tx *db.Tx, organizationID string, m *Message) error {
 	if slices.ContainsFunc(m.Attachments, func(a Attachment) bool { return !a.Inline }) {
-		if err := s.enqueueFactsWhere(ctx, tx, "id", m.TicketID); err != nil {
+		if err := s.enqueueFacts(ctx, tx, organizationID, m.TicketID, ""); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (s *Service) Run(ctx context.Context) {
 		if ctx.Err() == nil {
 			trouble.Observe(ctx, err)
 		}
-		if n == indexBatch && err == nil {
+		if n >= indexBatch && err == nil {
 			continue
 		}
 		select {
@@ -91,10 +91,10 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// pendingEntry is a row of search_pending or facts_pending.
+// pendingEntry is a row of search_pending.
 type pendingEntry struct {
 	id, ticketID, messageID string
-	organizationID          string // set for whole tickets and facts
+	organizationID          string // set for whole tickets
 	number                  int64
 }
 
@@ -112,16 +112,16 @@ func (s *Service) Index(ctx context.Context) (int, error) {
 			return err
 		}
 		x := indexer{ctx: ctx, tx: tx, postgres: s.db.Postgres(), codes: make(map[string]int64), done: make(map[string]bool)}
-		texts, err := x.dequeue("search_pending", "message_id")
+		entries, err := x.dequeue()
 		if err != nil {
 			return err
 		}
-		facts, err := x.dequeue("facts_pending", "NULL")
-		if err != nil {
+		if err := x.index(entries); err != nil {
 			return err
 		}
-		n = max(len(texts), len(facts))
-		return x.index(texts, facts)
+		facts, err := x.facts()
+		n = max(len(entries), facts)
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("index: %w", err)
@@ -129,12 +129,12 @@ func (s *Service) Index(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// dequeue deletes and returns the next pending rows.
-func (x *indexer) dequeue(table, messageID string) ([]pendingEntry, error) {
+// dequeue deletes and returns the next rows of search_pending.
+func (x *indexer) dequeue() ([]pendingEntry, error) {
 	entries, err := db.All(x.ctx, x.tx, func(row db.Row) (e pendingEntry, err error) {
 		err = row.Scan(&e.id, &e.ticketID, db.IntoText(&e.messageID), db.IntoText(&e.organizationID), &e.number)
 		return e, err
-	}, "SELECT id, ticket_id, "+messageID+", organization_id, coalesce(number, 0) FROM "+table+" ORDER BY id LIMIT "+strconv.Itoa(indexBatch))
+	}, "SELECT id, ticket_id, message_id, organization_id, coalesce(number, 0) FROM search_pending ORDER BY id LIMIT "+strconv.Itoa(indexBatch))
 	if err != nil || len(entries) == 0 {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (x *indexer) dequeue(table, messageID string) ([]pendingEntry, error) {
 	for i, e := range entries {
 		ids[i] = e.id
 	}
-	_, err = x.tx.Exec(x.ctx, "DELETE FROM "+table+" WHERE id = ANY($1)", ids)
+	_, err = x.tx.Exec(x.ctx, "DELETE FROM search_pending WHERE id = ANY($1)", ids)
 	return entries, err
 }
 
@@ -155,8 +155,8 @@ type indexer struct {
 	done     map[string]bool  // tickets indexed with all their messages
 }
 
-func (x *indexer) index(texts, facts []pendingEntry) error {
-	for _, e := range texts {
+func (x *indexer) index(entries []pendingEntry) error {
+	for _, e := range entries {
 		if e.messageID == "" && !x.done[e.ticketID] {
 			x.done[e.ticketID] = true
 			if err := x.ticket(e); err != nil {
@@ -164,17 +164,9 @@ func (x *indexer) index(texts, facts []pendingEntry) error {
 			}
 		}
 	}
-	for _, e := range texts {
+	for _, e := range entries {
 		if e.messageID != "" && !x.done[e.ticketID] {
 			if err := x.message(e); err != nil {
-				return err
-			}
-		}
-	}
-	for _, e := range facts {
-		if !x.done[e.ticketID] {
-			x.done[e.ticketID] = true
-			if err := x.facts(e); err != nil {
 				return err
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/keyset"
@@ -769,24 +770,25 @@ func (f *ticketFinder) predicate(st *keyset.Statement, entry bool) string {
 // tickets are tested for it one by one.
 func (f *ticketFinder) numberPredicate(st *keyset.Statement) string {
 	q := f.query
-	tests := "TRUE" + f.numberRange(st)
+	var tests strings.Builder
+	tests.WriteString("TRUE" + f.numberRange(st))
 	if len(q.Number) > 0 {
-		tests += " AND t.number = ANY(" + st.Arg(q.Number) + ")"
+		tests.WriteString(" AND t.number = ANY(" + st.Arg(q.Number) + ")")
 	}
 	if len(q.Tags) > 0 {
-		tests += " AND EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (" + keyset.Placeholders(st, q.Tags) + ") AND g.number = t.number)"
+		tests.WriteString(" AND EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (" + keyset.Placeholders(st, q.Tags) + ") AND g.number = t.number)")
 	}
 	for _, tags := range q.tagged {
 		not := ""
 		if tags.not {
 			not = "NOT "
 		}
-		tests += " AND " + not + "EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (" + keyset.Placeholders(st, tags.tags) + ") AND g.number = t.number)"
+		tests.WriteString(" AND " + not + "EXISTS (SELECT 1 FROM ticket_tags g WHERE g.organization_id = $1 AND g.tag IN (" + keyset.Placeholders(st, tags.tags) + ") AND g.number = t.number)")
 	}
 	if f.words != nil && !f.words.oneByOne && !f.searchDone {
-		tests += " AND t.number IN (SELECT " + f.words.numbers(st) + ")"
+		tests.WriteString(" AND t.number IN (SELECT " + f.words.numbers(st) + ")")
 	}
-	return tests
+	return tests.String()
 }
 
 // updatedAt writes the condition on updated_at.

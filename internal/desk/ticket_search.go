@@ -152,11 +152,18 @@ func isPhonePart(field string) bool {
 // phoneDigits returns the digits of a phone number in any form, without the zeros that precede the country
 // or the area within it; empty if they are too few.
 func phoneDigits(fields []string) string {
-	digits := strings.TrimLeft(onlyDigits(strings.Join(fields, "")), "0")
-	if len(digits) < minSuffix {
+	text := strings.Join(fields, "")
+	if strings.HasPrefix(text, "+") || strings.HasPrefix(text, "00") {
+		text = strings.Replace(text, "(0)", "", 1)
+	}
+	all := onlyDigits(text)
+	if len(all) < minSuffix {
 		return ""
 	}
-	return digits
+	if digits := strings.TrimLeft(all, "0"); len(digits) >= minSuffix {
+		return digits
+	}
+	return all // such as 0001, the last ones of a number
 }
 
 // codePrefix returns the prefix of an organization's words.

@@ -103,9 +103,9 @@ func (s server) pool(patience time.Duration) *redis.Pool {
 	switch {
 	case dial != nil:
 	case s.tls != nil:
-		dial = (&tls.Dialer{Config: s.tls}).DialContext
+		dial = (&tls.Dialer{NetDialer: &net.Dialer{Timeout: patience}, Config: s.tls}).DialContext
 	default:
-		dial = new(net.Dialer).DialContext
+		dial = (&net.Dialer{Timeout: patience}).DialContext
 	}
 	return &redis.Pool{
 		DialContext: func(ctx context.Context) (redis.Conn, error) {

@@ -218,11 +218,11 @@ func (p *pages) showMergeForm(w http.ResponseWriter, r *web.Request) error {
 		if b.Search == "" {
 			return nil
 		}
-		q := desk.TicketQuery{Text: b.Search}
+		q := desk.TicketQuery{Text: b.Search, Reader: desk.Reader{UserID: r.UserID, Zone: r.Now.Location()}}
 		if n, err := strconv.ParseInt(strings.TrimPrefix(b.Search, "#"), 10, 64); err == nil && n > 0 {
 			q = desk.TicketQuery{Number: []int64{n}}
 		}
-		if b.Found, err = list(q); problem.Of(err) == problem.Invalid {
+		if b.Found, err = list(q); refusedSearch(err) != "" || problem.Of(err) == problem.Invalid {
 			b.Found, err = nil, nil
 		}
 		b.Nothing = len(b.Found) == 0
