@@ -4,8 +4,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
 // TestEventRows: a new database has rows of several events at once, and so has one that has refused
@@ -22,28 +20,19 @@ func TestEventRows(t *testing.T) {
 		defer again.Close()
 		return again.events.SeparateRows.Load()
 	}
-	raised := func(query string, args ...any) {
-		t.Helper()
-		if err := a.DB.Write(t.Context(), func(tx *db.Tx) error {
-			_, err := tx.Exec(t.Context(), query, args...)
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	raised("UPDATE schema_floor_raised SET at = $1", a.DB.Now().Add(-time.Minute).UnixMicro())
+	execute(t, a.DB, "UPDATE schema_floor_raised SET at = $1", a.DB.Now().Add(-time.Minute).UnixMicro())
 	if separate() {
 		t.Error("separate rows a minute after older programs were refused")
 	}
-	raised("UPDATE schema_floor_raised SET at = $1", a.DB.Now().UnixMicro())
+	execute(t, a.DB, "UPDATE schema_floor_raised SET at = $1", a.DB.Now().UnixMicro())
 	if !separate() {
 		t.Error("shared rows just after older programs were refused")
 	}
-	raised("DELETE FROM schema_floor_raised")
+	execute(t, a.DB, "DELETE FROM schema_floor_raised")
 	if !separate() {
 		t.Error("shared rows, and the time since when older programs are refused is unknown")
 	}
-	raised("DELETE FROM schema_floor")
+	execute(t, a.DB, "DELETE FROM schema_floor")
 	if !separate() {
 		t.Error("shared rows beside older programs")
 	}

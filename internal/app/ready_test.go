@@ -50,24 +50,15 @@ func TestReady(t *testing.T) {
 	a := deployment(t, "http://127.0.0.1:8080", quiet, func(given *Config) { c = *given })
 	r := a.openReadiness()
 	r.wantReady(t, "at first", "", "")
-	write := func(query string, args ...any) {
-		t.Helper()
-		if err := a.DB.Write(t.Context(), func(tx *db.Tx) error {
-			_, err := tx.Exec(t.Context(), query, args...)
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	// A job without a worker.
 	job := queue.New{ID: queue.NewID(), Kind: mailKind, Lane: "l"}
 	if err := a.DB.Write(t.Context(), func(tx *db.Tx) error { return a.queue.EnqueueTx(t.Context(), tx, job) }); err != nil {
 		t.Fatal(err)
 	}
 	r.wantReady(t, "with a young job", "", "")
-	write("UPDATE jobs SET created_at = $2 WHERE id = $1", job.ID, time.Now().Add(-time.Hour).UnixMicro())
+	execute(t, a.DB, "UPDATE jobs SET created_at = $2 WHERE id = $1", job.ID, time.Now().Add(-time.Hour).UnixMicro())
 	r.wantReady(t, "with an old job", "queue_age", "has been due for 1h0m")
-	write("DELETE FROM jobs")
+	execute(t, a.DB, "DELETE FROM jobs")
 	r.wantReady(t, "without it", "", "")
 	// A missing store.
 	files := strings.TrimPrefix(c.blobURL(), "file:")
@@ -92,7 +83,7 @@ func TestReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A full one.
-	write("PRAGMA query_only = 1")
+	execute(t, a.DB, "PRAGMA query_only = 1")
 	r.wantReady(t, "with a database that only reads", "database", "it can only be read")
 }
 

@@ -65,6 +65,14 @@ func (s *Service) readFilters(ctx context.Context, q db.Querier, organizationID 
 	return !r.none, r.faults.Err()
 }
 
+// SearchFault returns the fault that a list found in the filters of its search; empty for other errors.
+func SearchFault(err error) string {
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid && len(p.Issues) > 0 && p.Issues[0].Path == "q" {
+		return p.Issues[0].Message
+	}
+	return ""
+}
+
 func (r *filterReader) read(f *query.Filter) error {
 	if f.Field == "created" || f.Field == "updated" {
 		r.readTime(f)
@@ -144,10 +152,15 @@ func (r *filterReader) readChannel(f *query.Filter) {
 		}
 		given = append(given, name)
 	}
+	r.restrict(f, &r.query.Channel, &r.query.without.channel, given)
+}
+
+// restrict adds the values of a filter to those that tickets must have, or must not.
+func (r *filterReader) restrict(f *query.Filter, have, without *[]string, given []string) {
 	if f.Not {
-		r.query.without.channel = append(r.query.without.channel, given...)
+		*without = append(*without, given...)
 	} else {
-		narrow(r, &r.query.Channel, given)
+		narrow(r, have, given)
 	}
 }
 
@@ -187,11 +200,7 @@ func (r *filterReader) readAssignee(f *query.Filter) error {
 			given = append(given, value)
 		}
 	}
-	if f.Not {
-		r.query.without.assigneeID = append(r.query.without.assigneeID, given...)
-	} else {
-		narrow(r, &r.query.AssigneeID, given)
-	}
+	r.restrict(f, &r.query.AssigneeID, &r.query.without.assigneeID, given)
 	return nil
 }
 
@@ -236,9 +245,9 @@ func (r *filterReader) readTime(f *query.Filter) {
 	moments := make([]moment, len(f.Values))
 	ok := !f.Not && (len(f.Values) == 1 || f.Op == query.Between)
 	for i, value := range f.Values {
-		if moments[i], ok = r.moment(value, ok); !ok {
-			break
-		}
+		var is bool
+		moments[i], is = r.moment(value)
+		ok = ok && is
 	}
 	if !ok {
 		r.faults.Add("q", "%s: use %s:2026-01-31, %[2]s:>2026-01-31, or %[2]s:2026-01-01..2026-01-31; a time is written as 2026-01-31T09:30:00Z", f.Text, f.Field)
@@ -263,18 +272,18 @@ func (r *filterReader) readTime(f *query.Filter) {
 // moment is a day, without its end, or a time, which is both.
 type moment struct{ start, end time.Time }
 
-// moment reads a day or a time; false if ok is, or the text is neither.
-func (r *filterReader) moment(text string, ok bool) (moment, bool) {
+// moment reads a day or a time; false if the text is neither.
+func (r *filterReader) moment(text string) (moment, bool) {
 	zone := r.query.Reader.Zone
 	if zone == nil {
 		zone = time.UTC
 	}
 	if day, err := time.Parse(time.DateOnly, text); err == nil {
 		y, m, d := day.Date()
-		return moment{period.StartOf(y, m, d, zone), period.StartOf(y, m, d+1, zone)}, ok
+		return moment{period.StartOf(y, m, d, zone), period.StartOf(y, m, d+1, zone)}, true
 	}
 	at, err := time.Parse(time.RFC3339, strings.ToUpper(text))
-	return moment{at, at}, ok && err == nil
+	return moment{at, at}, err == nil
 }
 
 // raiseLow and lowerHigh narrow a range.

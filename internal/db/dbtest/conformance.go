@@ -1075,52 +1075,44 @@ func testManyWriters(t *testing.T, s *suite) {
 
 func testLock(t *testing.T, s *suite) {
 	ctx := t.Context()
-	s.mustExec(t, "INSERT INTO things (id, n) VALUES ('a', 0), ('b', 0)")
-	var wg sync.WaitGroup
-	for i := range 32 {
-		id := []string{"a", "b"}[i%2]
-		wg.Go(func() {
-			err := s.Write(ctx, func(tx *db.Tx) error {
-				if err := tx.Lock(ctx, "counter "+id); err != nil {
-					return err
-				}
-				n, err := db.One(ctx, tx, scanInt, "SELECT n FROM things WHERE id = $1", id)
-				if err != nil {
-					return err
-				}
-				_, err = tx.Exec(ctx, "UPDATE things SET n = $2 WHERE id = $1", id, n+1)
-				return err
-			})
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if a, b := s.n(t, "a"), s.n(t, "b"); a != 16 || b != 16 {
-		t.Errorf("counted %d and %d, want 16 each", a, b)
-	}
+	countAtOnce(t, s, func(tx *db.Tx, _ int, id string) error {
+		if err := tx.Lock(ctx, "counter "+id); err != nil {
+			return err
+		}
+		n, err := db.One(ctx, tx, scanInt, "SELECT n FROM things WHERE id = $1", id)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "UPDATE things SET n = $2 WHERE id = $1", id, n+1)
+		return err
+	})
 }
 
-// testCommonRows: a function that locks a row sees what others have written into it.
+// testCommonRows: a function that locks a row sees the writes of others to it.
 func testCommonRows(t *testing.T, s *suite) {
 	ctx := t.Context()
+	countAtOnce(t, s, func(tx *db.Tx, i int, id string) error {
+		var n int64
+		if err := tx.QueryRow(ctx, []string{
+			"SELECT id, n FROM things WHERE id = $1 FOR UPDATE",
+			"SELECT t.id, t.n FROM things o JOIN things t ON t.id = o.id WHERE o.id = $1 FOR NO KEY UPDATE OF t",
+		}[i/2%2], id).Scan(new(string), &n); err != nil {
+			return err
+		}
+		return tx.Queue(ctx, "UPDATE things SET n = $2 WHERE id = $1", id, n+1)
+	})
+}
+
+// countAtOnce raises two numbers by concurrent transactions: raise adds 1 to the number of a thing in
+// the i-th.
+func countAtOnce(t *testing.T, s *suite, raise func(tx *db.Tx, i int, id string) error) {
+	t.Helper()
 	s.mustExec(t, "INSERT INTO things (id, n) VALUES ('a', 0), ('b', 0)")
 	var wg sync.WaitGroup
 	for i := range 32 {
 		id := []string{"a", "b"}[i%2]
 		wg.Go(func() {
-			err := s.Write(ctx, func(tx *db.Tx) error {
-				var n int64
-				if err := tx.QueryRow(ctx, []string{
-					"SELECT id, n FROM things WHERE id = $1 FOR UPDATE",
-					"SELECT t.id, t.n FROM things o JOIN things t ON t.id = o.id WHERE o.id = $1 FOR NO KEY UPDATE OF t",
-				}[i/2%2], id).Scan(new(string), &n); err != nil {
-					return err
-				}
-				return tx.Queue(ctx, "UPDATE things SET n = $2 WHERE id = $1", id, n+1)
-			})
-			if err != nil {
+			if err := s.Write(t.Context(), func(tx *db.Tx) error { return raise(tx, i, id) }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -1131,7 +1123,7 @@ func testCommonRows(t *testing.T, s *suite) {
 	}
 }
 
-// panics is an argument whose stored form cannot be made.
+// panics is an argument that cannot be encoded.
 type panics struct{}
 
 func (panics) MarshalJSON() ([]byte, error) { panic("no stored form") }

@@ -2,7 +2,6 @@ package deskapi
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -362,8 +361,8 @@ func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, 
 
 // asSearchError converts an error about a filter in q.
 func asSearchError(err error) error {
-	if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind == problem.Invalid && len(p.Issues) > 0 && p.Issues[0].Path == "q" {
-		return rest.BadParameter("q", "%s.", p.Issues[0].Message)
+	if fault := desk.SearchFault(err); fault != "" {
+		return rest.BadParameter("q", "%s.", fault)
 	}
 	return err
 }

@@ -287,11 +287,10 @@ func (p *pages) newList(r *web.Request, name string, number int64) (*list, error
 
 // refusedSearch returns why a list was refused because of its search; empty for other errors.
 func refusedSearch(err error) string {
-	p, ok := errors.AsType[*problem.Error](err)
-	switch {
-	case ok && p.Kind == problem.Invalid && len(p.Issues) > 0 && p.Issues[0].Path == "q":
-		return p.Issues[0].Message + "."
-	case ok && p.Code == "range_too_large":
+	if fault := desk.SearchFault(err); fault != "" {
+		return fault + "."
+	}
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Code == "range_too_large" {
 		return "This list cannot be shown: " + p.Message + "."
 	}
 	return ""
