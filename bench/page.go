@@ -33,7 +33,7 @@ how many of PostgreSQL's active connections waited meanwhile, sampled from pg_st
 transactions), and for the server's inner, light ones.
 
 Where each round trip has a delay, a proxy between the processes and PostgreSQL adds it: statements then cost time instead of the
-processors that all processes share here, so what remains is what processes wait for one another. This is **simulated**: it says how
+processors that all processes share here, so the rest is the time that processes wait for one another. This is **simulated**: it says how
 the curve bends, not how fast it is.
 `,
 }

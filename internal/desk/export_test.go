@@ -5,7 +5,7 @@ func (s *Service) SmallSteps() {
 	s.limits = limits{walk: 3, work: 10_000, documents: 4, searched: 10_000, open: 7, customers: 3}
 }
 
-// NarrowLimits makes lists refuse what examines more than some tickets.
+// NarrowLimits makes lists refuse pages that examine more than a few tickets.
 func (s *Service) NarrowLimits() {
 	s.limits = limits{walk: 8, work: 120, documents: 10, searched: 20, open: 7, customers: 3}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/event"
 )
 
-// The facts of a ticket are what it is known by beside its texts: tags, the external id, names of
+// The facts of a ticket identify it beside its texts: tags, the external id, names of
 // files, and its customer's name, addresses and numbers. They are words of the ticket's first
 // document, after the subject. A change of them adds a row to facts_pending, like a message to
 // search_pending.

@@ -168,8 +168,8 @@ type candidate struct {
 	tie   int64 // the number, for ties of priority
 }
 
-// ticketFinder finds the tickets of one page. It walks the index of the sort key, which has what
-// most filters test. If few entries match, it sorts the tickets of the filter with the fewest.
+// ticketFinder finds the tickets of one page. It walks the index of the sort key, which has the
+// columns that most filters test. If few entries match, it sorts the tickets of the filter with the fewest.
 type ticketFinder struct {
 	ctx          context.Context
 	q            db.Querier
@@ -372,8 +372,8 @@ func (f *ticketFinder) walks() []indexWalk {
 	}
 }
 
-// walk continues the scans by at most about limit entries' worth of work, and removes what it has
-// scanned. It returns true if the page is complete.
+// walk continues the scans by at most about limit entries' worth of work, and removes the scanned
+// ones. It returns true if the page is complete.
 func (f *ticketFinder) walk(walks *[]indexWalk, limit int) (done bool, err error) {
 	limit /= f.entryCost()
 	for len(*walks) > 0 && limit > 0 {

@@ -214,7 +214,7 @@ func (f *ticketFinder) readWords() (bool, error) {
 	return f.words.documents > 0 || f.postgres, nil
 }
 
-// and returns the operator between what must match.
+// and returns the operator between conditions that must all hold.
 func (w *wordQuery) and() string {
 	if w.postgres {
 		return " & "
@@ -296,7 +296,7 @@ func (w *wordQuery) among(low, high int64) *wordQuery {
 	return &part
 }
 
-// numbers returns what follows SELECT in a query of the numbers of the tickets with a matching
+// numbers returns a query, without its SELECT, of the numbers of the tickets with a matching
 // document.
 func (w *wordQuery) numbers(st *keyset.Statement) string {
 	doc, from := w.documentsFrom(st)

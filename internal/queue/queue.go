@@ -87,9 +87,9 @@ type Worker struct {
 	// An error of kind [problem.Unavailable] means that our own database or files failed: the
 	// job runs again after 1 s to 1 min, any number of times, and no attempt counts.
 	Run func(ctx context.Context, j *Job) error
-	// Prepare reads what the jobs of a claim need, before they run: one statement for all of them
+	// Prepare reads the data of a claim's jobs before they run: one statement for all of them
 	// instead of one for each. It may set [Job.Prepared]. Its failures are left to Run, which reads
-	// what is missing. It is not called for a single job, and must end with ctx. May be nil.
+	// missing data. It is not called for a single job, and must end with ctx. May be nil.
 	Prepare func(ctx context.Context, jobs []*Job)
 	// PerLane limits the running jobs of a lane over all processes. 0 means 1.
 	PerLane int

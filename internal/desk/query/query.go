@@ -6,7 +6,7 @@
 // A filter is the name of a field, a colon, and values with commas between them, which match any
 // of them; a value with spaces is quoted. A minus before it negates it. A value of time or number
 // may follow >, >=, < or <=, or be a range a..b, which includes both. The package knows the form of
-// filters; what fields and values mean is the caller's.
+// filters; the meaning of fields and values is the caller's.
 package query
 
 import (
@@ -39,7 +39,7 @@ type Filter struct {
 
 // Query is a parsed search.
 type Query struct {
-	Words   string // what is no filter, as written
+	Words   string // all but the filters, as written
 	Filters []Filter
 }
 
