@@ -50,9 +50,11 @@ func TestOutgoingHold(t *testing.T) {
 		}
 	}
 
-	a := process()
-	enqueue(t, d, a, queue.New{Kind: "out", Lane: "l", Payload: []byte("0")})
+	before := process()
+	enqueue(t, d, before, queue.New{Kind: "out", Lane: "l", Payload: []byte("0")})
 	want("out 0")
+	before.Stop(ctx) // once the end of the job is recorded
+	a := process()
 	hold(queue.Hold{Reason: "tested"})
 	hold(queue.Hold{Reason: "again", Restored: true})
 	h, held, err := queue.OutgoingHold(ctx, d)
