@@ -230,6 +230,9 @@ func (s *Service) redactTicket(ctx context.Context, tx *db.Tx, t *Ticket, custom
 	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE ticket_id = $1", t.ID); err != nil {
 		return fmt.Errorf("delete drafts: %w", err)
 	}
+	if err := s.deleteTicketPending(ctx, tx, t); err != nil {
+		return err
+	}
 	if len(addresses) > 0 {
 		if err := tx.Queue(ctx, "DELETE FROM participants WHERE ticket_id = $1 AND email = ANY($2)", t.ID, addresses); err != nil {
 			return fmt.Errorf("remove participants: %w", err)

@@ -234,6 +234,12 @@ func Open(c Config) *Service {
 	c.Events.BeforeCommit(s.enqueueChangedFacts)
 	c.Queue.Handle(queue.Worker{Kind: blobDeletionKind, Concurrency: 1, Run: s.runBlobDeletion})
 	c.Queue.Handle(queue.Worker{Kind: closeKind, Concurrency: 4, Run: s.runCloseJob})
+	c.Queue.Handle(queue.Worker{Kind: snoozeKind, Concurrency: 4, Run: s.runSnoozeJob})
+	c.Queue.Handle(queue.Worker{
+		Kind: sendKind, Outgoing: true, Concurrency: 16, Run: s.runSend,
+		// Without its job the reply would wait for ever.
+		Retry: func(attempt int, _ error) (time.Duration, bool) { return queue.Backoff(attempt), true },
+	})
 	c.Queue.Handle(queue.Worker{
 		Kind: slaKind, Run: s.runSLAJob,
 		// No other job restarts the clock.

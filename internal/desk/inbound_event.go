@@ -112,6 +112,7 @@ type unsavedMessage struct {
 	optIn        bool             // the customer opts in again
 	chosen       chosenRecipients // of a reply by mail
 	quota        quota.Mode       // enforced if it is written here
+	filesWritten bool             // its attachments have rows already
 }
 
 // threadRef is the ticket and conversation of a message.
@@ -256,6 +257,9 @@ func (s *Service) updateForMessage(ctx context.Context, tx *db.Tx, t *Ticket, e 
 	}
 	if reopens {
 		changes = map[string]event.Change{"status": {From: string(t.Status), To: string(StatusOpen)}}
+		if snoozed := t.Snoozed(); !snoozed.IsZero() {
+			changes["snoozed_until"] = event.Change{From: snoozed.change(), To: nil}
+		}
 		if err := s.setStatus(ctx, tx, t, StatusOpen); err != nil {
 			return nil, err
 		}
@@ -269,7 +273,7 @@ func (s *Service) updateForMessage(ctx context.Context, tx *db.Tx, t *Ticket, e 
 		heard = ", " + setHeardAt
 	}
 	if reopens {
-		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, status = $3, resolved_at = $4, closed_at = $5"+heard+" WHERE id = $1",
+		_, err = tx.Exec(ctx, "UPDATE tickets SET updated_at = $2, status = $3, resolved_at = $4, closed_at = $5, snoozed_until = NULL"+heard+" WHERE id = $1",
 			t.ID, t.UpdatedAt.UnixMicro(), string(t.Status), db.Time(t.ResolvedAt), db.Time(t.closedAt))
 	} else {
 		// Leave out the status, so that no index is updated.
@@ -320,8 +324,10 @@ func (s *Service) writeMessage(ctx context.Context, tx *db.Tx, in *InboundEvent,
 			return false, err
 		}
 	}
-	if err := s.insertAttachments(ctx, tx, in.OrganizationID, &e.Message, e.quota); err != nil {
-		return false, err
+	if !e.filesWritten {
+		if err := s.insertAttachments(ctx, tx, in.OrganizationID, &e.Message, e.quota); err != nil {
+			return false, err
+		}
 	}
 	if err := s.enqueueFetches(ctx, tx, in.OrganizationID, e.Attachments, in.FetchJobs); err != nil {
 		return false, err

@@ -62,6 +62,7 @@ type Message struct {
 	PlacedBy       ThreadingRule `json:"placed_by"`
 	Details        Details       `json:"details,omitzero"`
 	SentAt         time.Time     `json:"sent_at,omitzero"` // by the sender's clock; of outbound messages: the submission
+	SendAt         time.Time     `json:"send_at,omitzero"` // of a pending reply: when it leaves
 	CreatedAt      time.Time     `json:"created_at"`       // when it reached us
 
 	seq int64 // its place in its ticket; see [threadOrder]

@@ -33,13 +33,19 @@ type Reply struct {
 	// was none. A later reply by another agent or API key refuses this one. nil: no
 	// check.
 	Seen *string
+	// SendAt is when a scheduled reply leaves; zero: at once. Hold delays one that is not
+	// scheduled, so that its author can undo it. Until then it is no message of the ticket: see
+	// [Service.PendingReplies].
+	SendAt time.Time
+	Hold   time.Duration
 }
 
 // ReplyTx writes an agent's message to the customer, in the caller's transaction, and
 // queues it on its conversation's channel with delivery state queued. For a merged
 // ticket it uses the survivor. In a conversation of [ChannelAPI] the message is
 // only stored and emitted, and its state is empty. The ticket's status stays. The
-// member's draft of a reply is deleted. Errors: NotFound; Invalid; TooLarge;
+// member's draft of a reply is deleted. A reply that leaves later is checked like one that leaves
+// at once, and again at its time; its delivery state is [DeliveryHeld] or [DeliveryScheduled]. Errors: NotFound; Invalid; TooLarge;
 // Conflict crossed_reply, see [CrossedReply]; Conflict invalid_transition if the
 // customer has opted out; Precondition, with the reason, if no conversation can
 // send. A quota refuses it as the transaction ends.
@@ -58,47 +64,71 @@ func (s *Service) ReplyTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 			return Message{}, err
 		}
 	}
-	candidates, err := replyCandidates(ctx, tx, &t, r.ConversationID)
+	var m Message
+	if r.Hold > 0 || !r.SendAt.IsZero() {
+		m, err = s.addPending(ctx, tx, &t, &r)
+	} else {
+		m, err = s.sendReply(ctx, tx, &t, r.ConversationID, func(c *Conversation) *unsavedMessage {
+			e := s.newOutboundMessage(newID(), tx.Now, &t, c, &r.Content)
+			e.Author, e.chosen = r.By.author(), chosenRecipients{r.To, r.Cc}
+			return e
+		})
+	}
 	if err != nil {
 		return Message{}, err
 	}
-	var refused error
-	for i := range candidates {
-		c := &candidates[i]
+	return m, deleteDraft(ctx, tx, r.By, KindReply, ticketID, t.ID)
+}
+
+// sendReply writes a message to the customer of a locked ticket, and queues it. compose returns
+// the message for a conversation.
+func (s *Service) sendReply(ctx context.Context, tx *db.Tx, t *Ticket, conversationID string, compose func(c *Conversation) *unsavedMessage) (m Message, err error) {
+	err = s.tryConversations(ctx, tx, t, conversationID, func(c *Conversation) error {
 		isNew := c.ID == ""
 		if isNew {
 			c.ID, c.CreatedAt = newID(), tx.Now
 		}
-		e := s.newOutboundMessage(newID(), tx.Now, &t, c, &r.Content)
-		e.Author, e.chosen = r.By.author(), chosenRecipients{r.To, r.Cc}
-		err := s.enqueueSend(ctx, tx, &t, c, e)
-		if kind := problem.Of(err); err != nil && (kind == problem.Precondition || kind == problem.Conflict) {
-			if refused == nil {
-				refused = err
-			}
-			continue
+		e := compose(c)
+		if err := s.enqueueSend(ctx, tx, t, c, e); err != nil {
+			return err
 		}
-		if err != nil {
-			return Message{}, err
-		}
-		p := threadRef{ticket: t, conversationID: c.ID}
+		p := threadRef{ticket: *t, conversationID: c.ID}
 		if isNew {
 			p.newConversation = c
 		}
 		if c.Channel == channelEmail {
 			if err := confirmParticipants(ctx, tx, &p, e.chosen, ""); err != nil {
-				return Message{}, err
+				return err
 			}
 		}
-		if _, err := s.appendMessage(ctx, tx, c.inbound(&t), &p, e); err != nil {
-			return Message{}, err
+		_, err := s.appendMessage(ctx, tx, c.inbound(t), &p, e)
+		m = e.Message
+		return err
+	})
+	return m, err
+}
+
+// tryConversations calls try with the conversations for a reply, the likeliest first, until one
+// accepts the reply: try then returns no Precondition or Conflict. The error is the first refusal.
+func (s *Service) tryConversations(ctx context.Context, q db.Querier, t *Ticket, conversationID string, try func(c *Conversation) error) error {
+	candidates, err := replyCandidates(ctx, q, t, conversationID)
+	if err != nil {
+		return err
+	}
+	var refused error
+	for i := range candidates {
+		err := try(&candidates[i])
+		if kind := problem.Of(err); err == nil || kind != problem.Precondition && kind != problem.Conflict {
+			return err
 		}
-		return e.Message, deleteDraft(ctx, tx, r.By, KindReply, ticketID, t.ID)
+		if refused == nil {
+			refused = err
+		}
 	}
 	if refused == nil {
 		refused = problem.New(problem.Precondition, "this ticket has no conversation to reply in")
 	}
-	return Message{}, refused
+	return refused
 }
 
 // inbound returns the coordinates of c as an Inbound.
@@ -140,13 +170,15 @@ func replyCandidates(ctx context.Context, q db.Querier, t *Ticket, conversationI
 }
 
 // newOutboundMessage returns an outbound message in a conversation, without its
-// author. Quotas are enforced for it.
+// author, and without content for nil. Quotas are enforced for it.
 func (s *Service) newOutboundMessage(id string, now time.Time, t *Ticket, c *Conversation, w *Content) *unsavedMessage {
 	e := &unsavedMessage{Message: Message{
 		ID: id, TicketID: t.ID, ConversationID: c.ID, Direction: DirectionOutbound, Channel: c.Channel, Kind: KindReply,
 		PlacedBy: RuleWritten, CreatedAt: now,
 	}, quota: quota.Enforced}
-	s.setContent(&e.Message, w)
+	if w != nil {
+		s.setContent(&e.Message, w)
+	}
 	e.customer = customerRef{Customer: t.Customer}
 	return e
 }

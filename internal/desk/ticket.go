@@ -79,6 +79,7 @@ type Ticket struct {
 	MergedAt     time.Time         `json:"merged_at,omitzero"`
 
 	closedAt time.Time // zero also if closed before this was stored
+	snoozed  Snooze    // read it by Snoozed
 	movedAt  time.Time // when messages last moved from or to another ticket
 	heardAt  time.Time // mark for readers; see setHeardAt
 	clocks   []clock   // the stored form of SLA
@@ -96,7 +97,7 @@ const (
 	ticketColumns = `t.id, t.organization_id, t.number, t.subject, t.status, t.priority, t.channel,
 		t.assignee_id, t.tags, t.linked_ticket_id, t.link_reason,
 		t.created_at, t.updated_at, t.first_responded_at, t.resolved_at, t.sla,
-		t.external_id, t.metadata, t.merged_into_id, t.merged_at, t.moved_at, t.closed_at, coalesce(t.heard_at, t.created_at), t.due_at, u.id, u.name, u.email, u.phone`
+		t.external_id, t.metadata, t.merged_into_id, t.merged_at, t.moved_at, t.closed_at, coalesce(t.heard_at, t.created_at), t.due_at, t.snoozed_until, u.id, u.name, u.email, u.phone`
 	selectTicket = "SELECT " + ticketColumns + " FROM tickets t JOIN customers u ON u.id = t.customer_id "
 )
 
@@ -107,7 +108,7 @@ func ticketFields(t *Ticket, more ...any) []any {
 		db.IntoText(&t.AssigneeID), db.IntoJSON(&t.Tags), db.IntoText(&t.LinkedTicketID), db.IntoText(&t.LinkReason),
 		db.IntoTime(&t.CreatedAt), db.IntoTime(&t.UpdatedAt), db.IntoTime(&t.FirstRespondedAt), db.IntoTime(&t.ResolvedAt), db.IntoJSON(&t.clocks),
 		db.IntoText(&t.ExternalID), db.IntoJSON(&t.Metadata), db.IntoText(&t.MergedIntoID), db.IntoTime(&t.MergedAt), db.IntoTime(&t.movedAt), db.IntoTime(&t.closedAt),
-		db.IntoTime(&t.heardAt), db.IntoTime(&t.DueAt),
+		db.IntoTime(&t.heardAt), db.IntoTime(&t.DueAt), &t.snoozed,
 		&t.Customer.ID, &t.Customer.Name, &t.Customer.Email, &t.Customer.Phone,
 	}, more...)
 }
@@ -209,6 +210,10 @@ type Update struct {
 	Tags       *[]string
 	ExternalID *string // unique among the organization's tickets; empty: none
 	Metadata   MetadataUpdate
+	// Snooze changes when the ticket opens again by itself. An open ticket goes on hold for a
+	// time, and becomes pending for an answer, unless Status is one of the two. The zero value
+	// opens a snoozed ticket.
+	Snooze *Snooze
 }
 
 // Check implements [problem.Checker].
@@ -302,6 +307,11 @@ func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, use
 
 // applyUpdate changes a locked ticket.
 func (s *Service) applyUpdate(ctx context.Context, tx *db.Tx, t *Ticket, u Update) error {
+	if u.Snooze != nil {
+		if err := s.resolveSnooze(ctx, tx, t, &u); err != nil {
+			return err
+		}
+	}
 	newPriority := u.Priority != nil && *u.Priority != t.Priority
 	newTarget := newPriority || u.Status != nil && *u.Status != t.Status // SLA targets change
 	if newTarget {
@@ -315,9 +325,9 @@ func (s *Service) applyUpdate(ctx context.Context, tx *db.Tx, t *Ticket, u Updat
 	}
 	t.UpdatedAt = tx.Now
 	if _, err := tx.Exec(ctx, `UPDATE tickets SET subject = $2, status = $3, priority = $4, assignee_id = $5, tags = $6,
-			resolved_at = $7, updated_at = $8, external_id = $9, metadata = $10, closed_at = $11 WHERE id = $1`,
+			resolved_at = $7, updated_at = $8, external_id = $9, metadata = $10, closed_at = $11, snoozed_until = $12 WHERE id = $1`,
 		t.ID, t.Subject, string(t.Status), string(t.Priority), db.Text(t.AssigneeID), t.tagsJSON(),
-		db.Time(t.ResolvedAt), t.UpdatedAt.UnixMicro(), db.Text(t.ExternalID), metadataJSON(t.Metadata), db.Time(t.closedAt)); db.IsUnique(err) {
+		db.Time(t.ResolvedAt), t.UpdatedAt.UnixMicro(), db.Text(t.ExternalID), metadataJSON(t.Metadata), db.Time(t.closedAt), t.snoozed.column()); db.IsUnique(err) {
 		return externalIDTaken("ticket").Because(err)
 	} else if err != nil {
 		return fmt.Errorf("change ticket: %w", err)
@@ -364,11 +374,18 @@ func (s *Service) applyFields(ctx context.Context, tx *db.Tx, t *Ticket, u Updat
 		}
 		changes["assignee"] = change
 	}
+	snoozed := t.Snoozed()
 	if u.Status != nil && *u.Status != t.Status {
 		changes["status"] = event.Change{From: string(t.Status), To: string(*u.Status)}
 		if err := s.setStatus(ctx, tx, t, *u.Status); err != nil {
 			return nil, err
 		}
+	}
+	if u.Snooze != nil {
+		t.snoozed = *u.Snooze
+	}
+	if t.snoozed.column() != snoozed.column() {
+		changes["snoozed_until"] = event.Change{From: snoozed.change(), To: t.snoozed.change()}
 	}
 	if u.ExternalID != nil && *u.ExternalID != t.ExternalID {
 		changes["external_id"] = event.Change{From: orNil(t.ExternalID), To: orNil(*u.ExternalID)}
@@ -394,7 +411,7 @@ func (s *Service) assign(ctx context.Context, tx *db.Tx, t *Ticket, assigneeID s
 
 // setStatus sets the status and its dependent fields. The caller writes the row.
 func (s *Service) setStatus(ctx context.Context, tx *db.Tx, t *Ticket, status Status) error {
-	t.Status, t.closedAt = status, time.Time{}
+	t.Status, t.closedAt, t.snoozed = status, time.Time{}, Snooze{}
 	switch status {
 	case StatusResolved:
 		t.ResolvedAt = tx.Now
@@ -558,6 +575,9 @@ func (s *Service) deleteRows(ctx context.Context, tx *db.Tx, t *Ticket) error {
 		return err
 	}
 	if err := s.deleteQueuedMessages(ctx, tx, t.ID); err != nil {
+		return err
+	}
+	if err := s.deleteTicketPending(ctx, tx, t); err != nil {
 		return err
 	}
 	if err := s.deleteTicketFiles(ctx, tx, t); err != nil {

@@ -49,6 +49,7 @@ func (s *Service) MergeTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 		"UPDATE message_ids SET ticket_id = $2 WHERE ticket_id = $1",
 		"UPDATE attachments SET ticket_id = $2 WHERE ticket_id = $1",
 		"UPDATE outbox SET ticket_id = $2 WHERE ticket_id = $1",
+		"UPDATE pending_replies SET ticket_id = $2 WHERE ticket_id = $1",
 		`INSERT INTO participants (ticket_id, email, name, role, created_at, home_id, unconfirmed)
 			SELECT $2, email, name, role, created_at, coalesce(home_id, ticket_id), unconfirmed FROM participants WHERE ticket_id = $1
 			ON CONFLICT DO NOTHING`,
@@ -102,6 +103,7 @@ func (s *Service) UnmergeTx(ctx context.Context, tx *db.Tx, organizationID, tick
 	const theirs = "(SELECT id FROM conversations WHERE ticket_id = $1 AND home_id = ANY($3))"
 	for _, move := range []string{
 		"UPDATE contact_points SET ticket_id = $2 WHERE conversation_id IN " + theirs,
+		"UPDATE pending_replies SET ticket_id = $2 WHERE ticket_id = $1 AND conversation_id IN " + theirs,
 		`UPDATE messages SET ticket_id = $2, home_id = CASE WHEN home_id <> $2 THEN home_id END
 			WHERE ticket_id = $1 AND (conversation_id IN ` + theirs + ` OR home_id = ANY($3))`,
 		`UPDATE conversations SET ticket_id = $2, home_id = CASE WHEN home_id <> $2 THEN home_id END
@@ -113,7 +115,7 @@ func (s *Service) UnmergeTx(ctx context.Context, tx *db.Tx, organizationID, tick
 	}
 	for _, table := range []string{"message_ids", "attachments", "outbox"} {
 		if err := tx.Queue(ctx, "UPDATE "+table+` SET ticket_id = $2 WHERE ticket_id = $1
-			AND message_id IN (SELECT id FROM messages WHERE ticket_id = $2)`, root.ID, t.ID); err != nil {
+			AND (message_id IN (SELECT id FROM messages WHERE ticket_id = $2) OR message_id IN (SELECT message_id FROM pending_replies WHERE ticket_id = $2))`, root.ID, t.ID); err != nil {
 			return Ticket{}, fmt.Errorf("move rows back: %w", err)
 		}
 	}
@@ -173,9 +175,9 @@ func (s *Service) writeMergeState(ctx context.Context, tx *db.Tx, t *Ticket, sta
 	}
 	t.UpdatedAt, t.movedAt = tx.Now, tx.Now
 	if err := tx.Queue(ctx, `UPDATE tickets SET status = $2, resolved_at = $3, updated_at = $4, moved_at = $4,
-			merged_into_id = $5, merged_at = $6, merged_status = $7, first_responded_at = $8, closed_at = $9 WHERE id = $1`,
+			merged_into_id = $5, merged_at = $6, merged_status = $7, first_responded_at = $8, closed_at = $9, snoozed_until = $10 WHERE id = $1`,
 		t.ID, string(t.Status), db.Time(t.ResolvedAt), tx.Now.UnixMicro(),
-		db.Text(t.MergedIntoID), db.Time(t.MergedAt), db.Text(string(before)), db.Time(t.FirstRespondedAt), db.Time(t.closedAt)); err != nil {
+		db.Text(t.MergedIntoID), db.Time(t.MergedAt), db.Text(string(before)), db.Time(t.FirstRespondedAt), db.Time(t.closedAt), t.snoozed.column()); err != nil {
 		return fmt.Errorf("change ticket: %w", err)
 	}
 	if err := s.enqueueTicketIndexing(ctx, tx, t); err != nil {

@@ -26,6 +26,7 @@ var notAudited = map[string]string{
 	"createTicket":   "ticket activity",
 	"updateTicket":   "ticket activity",
 	"createMessage":  "ticket activity",
+	"deleteMessage":  "ticket activity",
 	"createCustomer": "customer events",
 	"updateCustomer": "customer events",
 }

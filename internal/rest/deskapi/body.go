@@ -259,8 +259,8 @@ func flatChanges(name event.Name) []schema.Member {
 	case event.TicketAssigned:
 		fields = []string{"AssigneeId"}
 	case event.TicketUpdated:
-		fields = []string{"Subject", "Status", "Priority", "AssigneeId", "Tags", "ExternalId", "Metadata", "MergedIntoId", "MergedTicketId", "SplitTicketId"}
-		news = []string{"tags", "externalId", "metadata", "mergedIntoId", "mergedTicketId", "splitTicketId"}
+		fields = []string{"Subject", "Status", "Priority", "AssigneeId", "Tags", "SnoozedUntil", "ExternalId", "Metadata", "MergedIntoId", "MergedTicketId", "SplitTicketId"}
+		news = []string{"tags", "snoozedUntil", "externalId", "metadata", "mergedIntoId", "mergedTicketId", "splitTicketId"}
 	case event.CustomerUpdated:
 		fields = []string{"Name", "Email", "Phone", "Emails", "Phones", "Identities", "ExternalId", "Metadata"}
 		news = []string{"emails", "phones", "identities", "externalId", "metadata"}

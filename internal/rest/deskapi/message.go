@@ -54,7 +54,7 @@ var messageRecord = &schema.Record{Name: "message", Doc: "A message of a ticket.
 	), 50)},
 	{Name: "external_id", Type: schema.Text(), Nullable: true, Doc: "The channel's id of the message: a Message-ID, a MessageSid."},
 	{Name: "delivery", Nullable: true, Doc: "Delivery of an outbound message; null for messages that are not sent.", Type: schema.Object(
-		schema.Member{Name: "state", Type: schema.Text(), Doc: "queued, sent, delivered, read or failed."},
+		schema.Member{Name: "state", Type: schema.Text(), Doc: "scheduled, held, queued, sent, delivered, read or failed. A scheduled reply leaves at send_at; a held one waits until its author can no longer undo it."},
 		schema.Member{Name: "error", Type: schema.Text(), Nullable: true},
 	)},
 	{Name: "placed_by", Type: schema.Text(), Doc: "How the ticket was matched: new_ticket, thread_key, in_reply_to, references, ticket_tag, message_id, receipt or written.", Example: "written"},
@@ -72,6 +72,7 @@ var messageRecord = &schema.Record{Name: "message", Doc: "A message of a ticket.
 	{Name: "cc", Type: schema.Array(schema.String(1, 254), 20), Access: schema.CreateOnly, Doc: "Copies of a reply by mail. Set it to add participants that only unproven mail has named; they get copies of all later replies."},
 	{Name: "seen_message_id", Type: schema.ID(), Access: schema.CreateOnly, Nullable: true, WriteOnly: true, Doc: "For a reply: the newest message of the ticket that its author has seen. If a member or another API key has replied since, the reply is refused with crossed_reply."},
 	{Name: "force", Type: schema.Bool(), Access: schema.CreateOnly, WriteOnly: true, Doc: "For a reply with seen_message_id: send it despite newer replies."},
+	{Name: "send_at", Type: schema.Timestamp(), Access: schema.CreateOnly, Nullable: true, Doc: "When a reply leaves, at most a year ahead. Until then its delivery is scheduled, it has no event, and deleting it undoes it. If a member or another API key replies before, it is not sent and its delivery is failed, unless it has no seen_message_id or force is set."},
 	{Name: "metadata", Type: schema.Map(schema.Text()), Doc: "Data of the channel besides the text, such as the payload of a button."},
 	{Name: "annotations", Doc: "Later edits, reactions and receipts on the channel, in order.", Type: schema.Array(schema.Object(
 		schema.Member{Name: "kind", Type: schema.Enum(string(channel.Reacted), string(channel.Unreacted), string(channel.Edited), string(channel.Deleted))},
@@ -114,6 +115,7 @@ type message struct {
 	Deleted      bool              `json:"deleted"`
 	Redacted     bool              `json:"redacted"`
 
+	SendAt    rfc3339.Time `json:"send_at"`
 	SentAt    rfc3339.Time `json:"sent_at"`
 	CreatedAt rfc3339.Time `json:"created_at"`
 	Ticket    *ticket      `json:"ticket,omitempty"` // expanded
@@ -173,14 +175,15 @@ type delivery struct {
 }
 
 type messageBody struct {
-	Kind           string                 `json:"kind"`
-	Text           string                 `json:"text"`
-	HTML           optional.Value[string] `json:"html"`
-	ConversationID optional.Value[string] `json:"conversation_id"`
-	To             optional.Value[string] `json:"to"`
-	Cc             []string               `json:"cc"`
-	SeenMessageID  optional.Value[string] `json:"seen_message_id"`
-	Force          bool                   `json:"force"`
+	Kind           string                       `json:"kind"`
+	Text           string                       `json:"text"`
+	HTML           optional.Value[string]       `json:"html"`
+	ConversationID optional.Value[string]       `json:"conversation_id"`
+	To             optional.Value[string]       `json:"to"`
+	Cc             []string                     `json:"cc"`
+	SeenMessageID  optional.Value[string]       `json:"seen_message_id"`
+	Force          bool                         `json:"force"`
+	SendAt         optional.Value[rfc3339.Time] `json:"send_at"`
 	Attachments    []struct {
 		Name        string `json:"name"`
 		ContentType string `json:"content_type"`
@@ -234,6 +237,18 @@ func (a *API) messageRoutes() []rest.Route {
 		Method: "GET", Path: "/tickets/{id}/messages/{message_id}", ID: "getMessage", Tag: "Messages", Summary: "Read a message",
 		Needs: needs("messages", apikey.Read), Expand: withTicket, Output: messageRecord, Handle: a.getMessage,
 	}, {
+		Method: "GET", Path: "/tickets/{id}/pending-messages", ID: "listPendingMessages", Tag: "Messages", Summary: "List a ticket's pending replies",
+		Doc:   "Replies that are scheduled or held, and those that could not be sent at their time. They become messages of the ticket, with the same ids, when they leave.",
+		Needs: needs("messages", apikey.Read), Sort: []string{desk.ByCreatedAt}, Order: desk.ByCreatedAt, Output: messageRecord, List: true, Handle: a.listPending,
+	}, {
+		Method: "GET", Path: "/messages/{id}", ID: "getReply", Tag: "Messages", Summary: "Read a reply",
+		Doc:   "An outbound message, pending or not, without the id of its ticket, which merges change.",
+		Needs: needs("messages", apikey.Read), Expand: withTicket, Output: messageRecord, Handle: a.getReply,
+	}, {
+		Method: "DELETE", Path: "/messages/{id}", ID: "deleteMessage", Tag: "Messages", Summary: "Undo a pending reply",
+		Doc:   "Deletes a reply whose delivery is scheduled, held, or failed at its time. Nothing is sent. A message that has left is refused with invalid_transition.",
+		Needs: needs("messages", apikey.Create), Codes: []string{"invalid_transition"}, Handle: a.deletePending,
+	}, {
 		Method: "GET", Path: "/tickets/{id}/conversations", ID: "listConversations", Tag: "Messages", Summary: "List a ticket's conversations",
 		Needs: needs("messages", apikey.Read), Sort: []string{desk.ByCreatedAt}, Order: desk.ByCreatedAt,
 		Export: true, Output: conversationRecord, List: true, Handle: a.listConversations,
@@ -253,7 +268,7 @@ func (a *API) wireMessage(m *desk.Message) *message {
 		Attachments: make([]attachment, len(m.Attachments)), ExternalID: orNull(m.ExternalID),
 		Metadata: m.Details.Metadata, Annotations: make([]annotation, len(m.Details.Annotations)), OriginalText: orNull(m.Details.OriginalText),
 		Deleted: m.Details.Deleted, Redacted: m.Details.Redacted,
-		PlacedBy: m.PlacedBy, SentAt: rfc3339.Time(m.SentAt), CreatedAt: rfc3339.Time(m.CreatedAt),
+		PlacedBy: m.PlacedBy, SendAt: rfc3339.Time(m.SendAt), SentAt: rfc3339.Time(m.SentAt), CreatedAt: rfc3339.Time(m.CreatedAt),
 	}
 	if m.Delivery.State != "" {
 		w.Delivery = &delivery{m.Delivery.State, orNull(m.Delivery.Error)}
@@ -342,8 +357,57 @@ func (a *API) listMessages(ctx context.Context, r *rest.Request) (rest.Response,
 	return paged(list, next), nil
 }
 
+// listPending lists the replies of a ticket that have not left.
+func (a *API) listPending(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	t, err := a.Desk.Ticket(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	messages, err := a.Desk.PendingReplies(ctx, a.DB, r.Key.OrganizationID, t.ID)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	list, err := a.wireMessages(ctx, r, messages)
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return whole(r, list, func(m *message) string { return m.ID })
+}
+
+func (a *API) getReply(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	m, err := a.Desk.OutboundMessage(ctx, a.DB, r.Key.OrganizationID, r.Path("id"))
+	if err != nil {
+		return rest.Response{}, err
+	}
+	list, err := a.wireMessages(ctx, r, []desk.Message{m})
+	if err != nil {
+		return rest.Response{}, err
+	}
+	return rest.OK(list[0]), nil
+}
+
+// deletePending deletes a reply that has not left.
+func (a *API) deletePending(ctx context.Context, r *rest.Request) (rest.Response, error) {
+	return r.Write(ctx, func(tx *db.Tx) (rest.Response, error) {
+		m, err := a.Desk.CancelReplyTx(ctx, tx, r.Key.OrganizationID, r.Path("id"))
+		if err != nil {
+			return rest.Response{}, err
+		}
+		return rest.NoContent(), r.Match(a.wireMessage(&m))
+	})
+}
+
 func (a *API) getMessage(ctx context.Context, r *rest.Request) (rest.Response, error) {
 	m, err := a.Desk.Message(ctx, a.DB, r.Key.OrganizationID, r.Path("id"), r.Path("message_id"))
+	if problem.Of(err) == problem.NotFound {
+		reply, otherwise := a.Desk.OutboundMessage(ctx, a.DB, r.Key.OrganizationID, r.Path("message_id"))
+		switch {
+		case otherwise == nil && reply.TicketID == r.Path("id"):
+			m, err = reply, nil
+		case otherwise != nil:
+			err = otherwise
+		}
+	}
 	if err != nil {
 		return rest.Response{}, err
 	}
@@ -369,6 +433,9 @@ func (b *messageBody) draft() (desk.Draft, error) {
 	}
 	if b.Kind == desk.KindNote && b.SeenMessageID.Value != "" {
 		v.AddCode("conflict", "seen_message_id", "must not be given with a note")
+	}
+	if b.Kind == desk.KindNote && !b.SendAt.Value.Std().IsZero() {
+		v.AddCode("conflict", "send_at", "must not be given with a note")
 	}
 	if b.Kind == desk.KindNote && b.Force {
 		v.AddCode("conflict", "force", "must not be given with a note")
@@ -438,7 +505,7 @@ func (a *API) createMessage(ctx context.Context, r *rest.Request) (rest.Response
 			m, err = a.Desk.AddNoteTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), by, says)
 		} else {
 			m, err = a.Desk.ReplyTx(ctx, tx, r.Key.OrganizationID, r.Path("id"), desk.Reply{
-				By: by, Content: says, ConversationID: in.ConversationID.Value, To: in.To.Value, Cc: in.Cc, Seen: in.seen(),
+				By: by, Content: says, ConversationID: in.ConversationID.Value, To: in.To.Value, Cc: in.Cc, Seen: in.seen(), SendAt: in.SendAt.Value.Std(),
 			})
 		}
 		if err != nil {

@@ -17,6 +17,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/mail"
 	"github.com/kickstand-dev/kickstand/internal/mail/mailtest"
 
+	"github.com/kickstand-dev/kickstand/internal/rfc3339"
+
 	"github.com/google/uuid"
 )
 
@@ -240,6 +242,52 @@ func TestCrossedReply(t *testing.T) {
 	refused(t, "what the key has not seen", other.Do("POST", path, `{"kind":"reply","text":"t","seen_message_id":"`+first.text("id")+`"}`), 409, "crossed_reply")
 	refused(t, "another ticket's message", r.Do("POST", path, `{"kind":"reply","text":"t","seen_message_id":"`+uuid.NewString()+`"}`), 422, "validation_failed", "#/seen_message_id not_found")
 	refused(t, "a note", r.Do("POST", path, `{"kind":"note","text":"t","seen_message_id":"`+seen+`","force":true}`), 422, "validation_failed", "#/seen_message_id conflict", "#/force conflict")
+}
+
+// TestScheduledMessage: a scheduled reply can be read and undone until it leaves.
+func TestScheduledMessage(t *testing.T) {
+	r := newRig(t)
+	ticket := "/tickets/" + r.ticket("Flat tyre", "alex@example.com").text("id")
+	at := time.Now().UTC().Add(time.Hour).Format(rfc3339.Layout)
+	m := r.post(ticket+"/messages", fields{"kind": "reply", "text": "Later.", "send_at": at})
+	delivery, _ := m["delivery"].(map[string]any)
+	if m["send_at"] != at || delivery["state"] != "scheduled" || m["sent_at"] != nil {
+		t.Errorf("got %v, %v", m["send_at"], delivery)
+	}
+	if got := r.get(ticket + "/messages/" + m.text("id")); jsonOf(t, got) != jsonOf(t, m) {
+		t.Errorf("read again it is\n%v, want\n%v", got, m)
+	}
+	if messages, pending := r.get(ticket+"/messages").list("data"), r.get(ticket+"/pending-messages").list("data"); len(messages) != 1 || len(pending) != 1 || pending[0]["id"] != m["id"] {
+		t.Errorf("there are %d messages and %d pending ones", len(messages), len(pending))
+	}
+	send(t, r.Client, "DELETE", "/messages/"+m.text("id"), "", 204)
+	refused(t, "undone twice", r.Do("DELETE", "/messages/"+m.text("id"), ""), 404, "not_found")
+	refused(t, "reading what was undone", r.Do("GET", ticket+"/messages/"+m.text("id"), ""), 404, "not_found")
+	sent := r.post(ticket+"/messages", fields{"kind": "reply", "text": "Now.", "send_at": nil})
+	refused(t, "undoing what was sent", r.Do("DELETE", "/messages/"+sent.text("id"), ""), 409, "invalid_transition")
+	refused(t, "a past time", r.Do("POST", ticket+"/messages", `{"kind":"reply","text":"t","send_at":"2026-01-01T00:00:00Z"}`), 422, "validation_failed", "#/send_at invalid_value")
+	refused(t, "a note", r.Do("POST", ticket+"/messages", `{"kind":"note","text":"t","send_at":"`+at+`"}`), 422, "validation_failed", "#/send_at conflict")
+}
+
+// TestSnoozedTicket: a snooze is a time, or the customer's answer, and null opens the ticket.
+func TestSnoozedTicket(t *testing.T) {
+	r := newRig(t)
+	path := "/tickets/" + r.ticket("Flat tyre", "alex@example.com").text("id")
+	at := time.Now().UTC().Add(time.Hour).Format(rfc3339.Layout)
+	for _, test := range []struct{ body, until, status string }{
+		{`{"snoozed_until":"` + at + `"}`, at, "on_hold"},
+		{`{"snoozed_until":"reply"}`, "reply", "on_hold"},
+		{`{"snoozed_until":null}`, "", "open"},
+		{`{"snoozed_until":"reply"}`, "reply", "pending"},
+		{`{"status":"resolved"}`, "", "resolved"},
+	} {
+		if got := send(t, r.Client, "PUT", path, test.body, 200); got.text("snoozed_until") != test.until || got.text("status") != test.status {
+			t.Errorf("%s: got %q and %s, want %q and %s", test.body, got.text("snoozed_until"), got.text("status"), test.until, test.status)
+		}
+	}
+	refused(t, "a resolved ticket", r.Do("PUT", path, `{"snoozed_until":"reply"}`), 409, "invalid_transition")
+	refused(t, "a word", r.Do("PUT", path, `{"snoozed_until":"tomorrow"}`), 422, "validation_failed", "#/snoozed_until invalid_format")
+	refused(t, "a past time", r.Do("PUT", path, `{"status":"open","snoozed_until":"2026-01-01T00:00:00Z"}`), 422, "validation_failed")
 }
 
 // TestAttachmentStates: a file fetched after its message is null until it is stored, and so is

@@ -59,6 +59,10 @@ var samples = map[string]func(p tenant) string{
 		m := p.created("/tickets/"+p.ticket().text("id")+"/messages", `{"kind":"reply","text":"","attachments":[{"name":"a.txt","content":"aGVsbG8="}]}`)
 		return strings.TrimPrefix(m["attachments"].([]any)[0].(map[string]any)["url"].(string), origin+"/api/v1")
 	},
+	"/messages/{id}": func(p tenant) string {
+		at := time.Now().UTC().Add(time.Hour).Format(time.RFC3339)
+		return "/messages/" + p.created("/tickets/"+p.ticket().text("id")+"/messages", `{"kind":"reply","text":"Later","send_at":"`+at+`"}`).text("id")
+	},
 	"/webhooks/{id}": tenant.webhook,
 	"/webhooks/{id}/deliveries/{delivery_id}": func(p tenant) string {
 		w := p.webhook()

@@ -58,6 +58,8 @@ var ticketRecord = &schema.Record{Name: "ticket", Doc: "A customer's request and
 		schema.Member{Name: "email", Type: schema.Text(), Nullable: true},
 	)},
 	{Name: "tags", Type: schema.Array(schema.String(1, 50), 50), Access: schema.Writable},
+	{Name: "snoozed_until", Type: schema.String(1, 40), Access: schema.UpdateOnly, Nullable: true, Example: "2026-12-01T08:00:00.000Z", Doc: "When a ticket that is pending or on hold opens again: a time, or reply for the customer's next message, which opens it in any case. " +
+		"Setting it puts an open ticket on hold, or makes it pending for reply. null opens a snoozed ticket."},
 	{Name: "external_id", Type: schema.String(1, 128), Access: schema.Writable, Nullable: true, Doc: "Your own id, unique among the organization's tickets."},
 	{Name: "metadata", Type: schema.Metadata(), Access: schema.Writable},
 	{Name: "linked_ticket_id", Type: schema.ID(), Nullable: true, Doc: "The ticket that this one follows up; it may have been deleted since."},
@@ -93,6 +95,7 @@ type ticket struct {
 	AssigneeID       *string           `json:"assignee_id"`
 	Assignee         *assignee         `json:"assignee"`
 	Tags             []string          `json:"tags"`
+	SnoozedUntil     *string           `json:"snoozed_until"`
 	ExternalID       *string           `json:"external_id"`
 	Metadata         map[string]string `json:"metadata"`
 	LinkedTicketID   *string           `json:"linked_ticket_id"`
@@ -143,8 +146,42 @@ type ticketBody struct {
 	Customer   optional.Value[person]            `json:"customer"`
 	AssigneeID optional.Value[string]            `json:"assignee_id"`
 	Tags       optional.Value[[]string]          `json:"tags"`
+	Snoozed    optional.Value[string]            `json:"snoozed_until"`
 	ExternalID optional.Value[string]            `json:"external_id"`
 	Metadata   optional.Value[map[string]string] `json:"metadata"`
+}
+
+// snoozedUntilReply is the value of snoozed_until for the customer's answer.
+const snoozedUntilReply = "reply"
+
+// snooze returns the snooze of a body; nil if it is unchanged. Error: Invalid.
+func (b *ticketBody) snooze() (*desk.Snooze, error) {
+	switch {
+	case !b.Snoozed.Set:
+		return nil, nil
+	case b.Snoozed.Null:
+		return new(desk.Snooze), nil
+	case b.Snoozed.Value == snoozedUntilReply:
+		return &desk.Snooze{UntilReply: true}, nil
+	}
+	at, err := rfc3339.Parse(b.Snoozed.Value)
+	if err != nil {
+		var v problem.Validation
+		v.AddCode("invalid_format", "snoozed_until", "must be an RFC 3339 time or reply")
+		return nil, v.Err()
+	}
+	return &desk.Snooze{Until: at}, nil
+}
+
+// wireSnooze returns a snooze in wire format; nil for none.
+func wireSnooze(s desk.Snooze) *string {
+	switch {
+	case s.UntilReply:
+		return new(snoozedUntilReply)
+	case s.Until.IsZero():
+		return nil
+	}
+	return new(s.Until.UTC().Format(rfc3339.Layout))
 }
 
 // person is the customer of a new ticket.
@@ -198,7 +235,7 @@ func (a *API) ticketRoutes() []rest.Route {
 	}, {
 		Method: "PUT", Path: "/tickets/{id}", ID: "updateTicket", Tag: "Tickets", Summary: "Change a ticket",
 		Doc:   "Absent fields stay unchanged. Any status can follow any other. Each change emits its event.",
-		Needs: needs("tickets", apikey.Update), Input: ticketRecord, Output: ticketRecord, Codes: []string{"already_exists"}, Handle: a.updateTicket,
+		Needs: needs("tickets", apikey.Update), Input: ticketRecord, Output: ticketRecord, Codes: []string{"already_exists", "invalid_transition"}, Handle: a.updateTicket,
 	}, {
 		Method: "DELETE", Path: "/tickets/{id}", ID: "deleteTicket", Tag: "Tickets", Summary: "Delete a ticket",
 		Doc:   "Deletes the ticket with its messages permanently. Its number is not reused.",
@@ -226,7 +263,7 @@ func (a *API) wireTicket(t *desk.Ticket, member event.Person) *ticket {
 		ID: t.ID, Object: "ticket", OrganizationID: t.OrganizationID, Number: t.Number, Subject: t.Subject,
 		Status: t.Status, Priority: t.Priority, Channel: t.Channel, CustomerID: t.Customer.ID,
 		Customer: &contact{t.Customer.ID, orNull(t.Customer.Name), orNull(t.Customer.Email), orNull(t.Customer.Phone)},
-		Tags:     t.Tags, ExternalID: orNull(t.ExternalID), Metadata: t.Metadata,
+		Tags:     t.Tags, SnoozedUntil: wireSnooze(t.Snoozed()), ExternalID: orNull(t.ExternalID), Metadata: t.Metadata,
 		LinkedTicketID: orNull(t.LinkedTicketID), LinkReason: orNull(t.LinkReason), MergedIntoID: orNull(t.MergedIntoID),
 		URL:       a.BaseURL + "/tickets/" + strconv.FormatInt(t.Number, 10),
 		CreatedAt: rfc3339.Time(t.CreatedAt), UpdatedAt: rfc3339.Time(t.UpdatedAt),
@@ -448,8 +485,12 @@ func (a *API) updateTicket(ctx context.Context, r *rest.Request) (rest.Response,
 		if err := r.Update(before, &in); err != nil {
 			return rest.Response{}, err
 		}
+		snooze, err := in.snooze()
+		if err != nil {
+			return rest.Response{}, err
+		}
 		t, err = a.Desk.UpdateTx(ctx, tx, t.OrganizationID, t.ID, desk.Update{
-			Subject: in.Subject.Pointer(), Status: in.Status.Pointer(), Priority: in.Priority.Pointer(), AssigneeID: in.AssigneeID.Pointer(),
+			Snooze: snooze, Subject: in.Subject.Pointer(), Status: in.Status.Pointer(), Priority: in.Priority.Pointer(), AssigneeID: in.AssigneeID.Pointer(),
 			Tags: in.Tags.Pointer(), ExternalID: in.ExternalID.Pointer(), Metadata: changed(t.Metadata, in.Metadata),
 		})
 		if err != nil {

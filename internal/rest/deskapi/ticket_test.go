@@ -34,7 +34,7 @@ func TestTicket(t *testing.T) {
 		"channel": "api", "customer_id": customerID,
 		"customer":    fields{"id": customerID, "name": "Alex Rider", "email": "Alex@Example.com", "phone": "+4915112345678"},
 		"assignee_id": r.grace.ID, "assignee": fields{"id": r.grace.ID, "name": "grace", "email": "grace@a.example"},
-		"tags": []string{"a", "b"}, "external_id": "crm-1", "metadata": fields{"shop": "7"}, "linked_ticket_id": nil, "link_reason": nil,
+		"tags": []string{"a", "b"}, "external_id": "crm-1", "snoozed_until": nil, "metadata": fields{"shop": "7"}, "linked_ticket_id": nil, "link_reason": nil,
 		"merged_into_id": nil, "url": origin + "/tickets/1", "created_at": made["created_at"], "updated_at": made["created_at"],
 		"first_responded_at": nil, "resolved_at": nil, "sla": []string{},
 	}

@@ -23,6 +23,7 @@ import (
 func (p *pages) handleTickets() {
 	p.Handle("/tickets/{number}", web.Route{Get: p.ticket})
 	p.Handle("/tickets/{number}/write", web.Route{Post: p.submitReply})
+	p.Handle("/tickets/{number}/pending/{id}", web.Route{Post: p.changePending})
 	p.Handle("/tickets/{number}/properties", web.Route{Post: p.changeProperties})
 	p.Handle("/tickets/{number}/merge", web.Route{Get: p.showMergeForm, Post: p.merge})
 	p.Handle("/tickets/{number}/unmerge", web.Route{Post: p.unmerge})
@@ -47,6 +48,8 @@ type ticketPage struct {
 	Icon       string
 	Done       bool   // resolved or closed
 	Mine       bool   // assigned to the user
+	Snoozed    string // "Until …"; empty: not snoozed
+	Snoozes    []moment
 	Survivor   string // path of the ticket it was merged into; empty: not merged
 	Thread     thread
 	Composer   composer
@@ -170,6 +173,7 @@ func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket,
 		Ticket: t, Path: ticketPath(t.Number), In: listQuery(r), Admin: r.Admin(),
 		Status: statusBadge(t.Status), Channel: channelLabel(t.Channel), Icon: channelIcon(t.Channel),
 		Done: t.Status == desk.StatusResolved || t.Status == desk.StatusClosed, Mine: t.AssigneeID == r.UserID,
+		Snoozed: snoozeText(r, t.Snoozed()), Snoozes: snoozeMoments(r.Now),
 		Colleagues: p.presence.others(t.ID, r.UserID, r.Now),
 	}
 	if t.Priority != desk.PriorityNormal {

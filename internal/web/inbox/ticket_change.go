@@ -47,12 +47,22 @@ func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
 				u.Tags = new(retag(t.Tags, readTags(form.Get("was.tags")), *u.Tags))
 			}
 		}
+		if u.Snooze, err = readSnooze(r, form); err != nil {
+			return err
+		}
 		after, err = p.Desk.UpdateTx(ctx, tx, r.OrganizationID, t.ID, u)
 		return err
 	})
 	if e, ok := submitError(err); ok && before.ID != "" {
 		if form.Has("undo") {
 			return p.Redirect(w, ticketPath(before.Number)+listQuery(r), web.Notice{Text: "Undo failed. " + asSentence(e.Message), Bad: true})
+		}
+		if form.Has("at") {
+			text := "Not snoozed. " + asSentence(e.Message)
+			if len(e.Issues) > 0 {
+				text = "Not snoozed. " + asSentence("the time "+e.Issues[0].Message)
+			}
+			return p.Redirect(w, ticketPath(before.Number)+listQuery(r), web.Notice{Text: text, Bad: true})
 		}
 		return p.showTicket(w, r, before, draftForm{}, wrongProperties(form, e))
 	}
@@ -64,6 +74,18 @@ func (p *pages) changeProperties(w http.ResponseWriter, r *web.Request) error {
 		n.Undo += listQuery(r)
 	}
 	return p.Redirect(w, ticketPath(before.Number)+listQuery(r), n)
+}
+
+// readSnooze returns the snooze of a form; nil: unchanged.
+func readSnooze(r *web.Request, form url.Values) (*desk.Snooze, error) {
+	if form.Get("at") == untilReply {
+		return &desk.Snooze{UntilReply: true}, nil
+	}
+	at, err := readMoment(r, form)
+	if err != nil || at.IsZero() {
+		return nil, err
+	}
+	return &desk.Snooze{Until: at}, nil
 }
 
 // changedSince returns a conflict if a field has changed since the form was rendered,

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/channel"
 	"github.com/kickstand-dev/kickstand/internal/db"
@@ -33,6 +34,7 @@ type composer struct {
 	Seen         string // id of the newest message on the page; empty: none
 	Crossed      *crossedReply
 	MaxMB        int
+	Later        []moment // offered times for sending later
 }
 
 // crossedReply requests confirmation of a reply, since its author has not seen a newer
@@ -81,7 +83,8 @@ type draftForm struct {
 	to           string
 	cc           []string
 	seen         *string // see [desk.Reply]
-	wrong        string  // error
+	sendAt       time.Time
+	wrong        string // error
 	crossed      *crossedReply
 	files        bool
 }
@@ -90,7 +93,7 @@ type draftForm struct {
 func (s *draftForm) refused() bool { return s.wrong != "" || s.crossed != nil }
 
 func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said draftForm) (composer, error) {
-	c := composer{Kind: desk.KindReply, Once: rand.Text(), MaxMB: maxAttached >> 20}
+	c := composer{Kind: desk.KindReply, Once: rand.Text(), MaxMB: maxAttached >> 20, Later: laterMoments(r.Now)}
 	chosen, err := p.fillComposer(r, q, t, said, &c)
 	if err != nil {
 		return c, err
@@ -235,6 +238,9 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 		s.seen = new(form.Get("seen"))
 	}
 	back := ticketPath(t.Number) + listQuery(r)
+	if s.sendAt, err = readMoment(r, form.Values); err != nil {
+		return p.refuse(w, r, t, s, err)
+	}
 	if form.Get("do") == "draft" {
 		if err := p.saveDrafts(r, &t, s, desk.KindReply, desk.KindNote); err != nil {
 			return p.refuse(w, r, t, s, err)
@@ -253,6 +259,11 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 	key := submissionKey(r, form.Values)
 	if key != "" && !p.isFirst(key) {
 		return p.Redirect(w, back, web.Notice{})
+	}
+	if form.Get("do") == doNext {
+		if back, err = p.nextTicket(r, &t); err != nil {
+			return err
+		}
 	}
 	n, err := p.send(r, &t, s, form)
 	if err != nil {
@@ -289,13 +300,13 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 				return err
 			}
 		} else {
-			m, err := p.Desk.ReplyTx(ctx, tx, r.OrganizationID, t.ID, desk.Reply{By: by, Content: content, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen})
+			m, err := p.Desk.ReplyTx(ctx, tx, r.OrganizationID, t.ID, desk.Reply{
+				By: by, Content: content, ConversationID: s.conversation, To: s.to, Cc: s.cc, Seen: s.seen, SendAt: s.sendAt, Hold: undoTime(&r.User),
+			})
 			if err != nil {
 				return err
 			}
-			if notice.Text = "Reply sent."; m.Delivery.State == "" {
-				notice.Text = "Reply saved. The API integration delivers it."
-			}
+			notice = replyNotice(r, &t, &m)
 		}
 		// The form has the draft of the other kind too.
 		other := desk.SavedDraft{TicketID: t.ID, UserID: r.UserID, Kind: desk.KindNote, Text: s.note}
@@ -308,6 +319,9 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 			}
 		}
 		status := desk.Status(form.Get("do"))
+		if status == doNext {
+			status = desk.StatusResolved
+		}
 		if status != desk.StatusResolved && status != desk.StatusPending || status == t.Status || t.MergedIntoID != "" {
 			return nil
 		}
@@ -315,10 +329,33 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 			return err
 		}
 		notice.Text += " Status set to " + strings.ToLower(statusLabel(status)) + " now."
-		notice.Undo, notice.Fields = ticketPath(t.Number)+"/properties"+listQuery(r), map[string]string{"status": string(t.Status), "was.status": string(status), "undo": "1"}
+		if notice.Undo == "" {
+			notice.Undo, notice.Fields = ticketPath(t.Number)+"/properties"+listQuery(r), map[string]string{"undo": "1"}
+		}
+		notice.Fields["status"], notice.Fields["was.status"] = string(t.Status), string(status)
 		return nil
 	})
 	return notice, err
+}
+
+// doNext is the button that sends, resolves, and opens the next ticket of the list.
+const doNext = "next"
+
+// nextTicket returns the path of the ticket below t in its list, or above if it is the last; else
+// of the list.
+func (p *pages) nextTicket(r *web.Request, t *desk.Ticket) (string, error) {
+	l, err := p.listBeside(r, t.Number)
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(l.Rows, func(row row) bool { return row.Number == t.Number })
+	switch {
+	case i+1 < len(l.Rows):
+		return l.Rows[i+1].Path, nil
+	case i > 0:
+		return l.Rows[i-1].Path, nil
+	}
+	return l.Path, nil
 }
 
 // saveDrafts saves the drafts of these kinds.
@@ -372,6 +409,8 @@ func issueText(i problem.Issue) string {
 		return "the files " + i.Message
 	case "to", "cc":
 		return "the recipients have changed; look at them again"
+	case "send_at":
+		return "the time " + i.Message
 	case "seen_message_id":
 		return "messages were moved to another ticket; look at this one again"
 	case "conversation_id":

@@ -37,9 +37,10 @@ const (
 // thread is a page of the ticket's messages and calls.
 type thread struct {
 	Entries []threadEntry
-	Earlier string // path of the previous page; empty: none
-	Newest  string // path of the newest page; empty: this one
-	Last    string // id of the ticket's newest message; empty: none
+	Earlier string         // path of the previous page; empty: none
+	Newest  string         // path of the newest page; empty: this one
+	Last    string         // id of the ticket's newest message or pending reply; empty: none
+	Pending []*messageView // replies that have not left; on the newest page
 }
 
 // threadEntry is a message or a call.
@@ -74,6 +75,8 @@ type messageView struct {
 	Files     []file
 	Delivery  *delivery
 	Again     string // path to compose it again; empty: not needed
+	Pending   string // path of the form of a pending reply; empty: it is a message
+	SendNow   bool   // the form can send it
 	Badges    []web.Badge
 	Why       string // the routing reason
 	Facts     []fact
@@ -181,7 +184,31 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 	}
 	b.addCalls(time.Time{})
 	th.Entries = b.entries
-	return th, nil
+	if before == nil {
+		err = p.readPending(r, tx, t, names, &th)
+	}
+	return th, err
+}
+
+// readPending adds the replies that have not left.
+func (p *pages) readPending(r *web.Request, tx *db.Tx, t *desk.Ticket, names map[string]string, th *thread) error {
+	pending, err := p.Desk.PendingReplies(r.Context(), tx, r.OrganizationID, t.ID)
+	if err != nil {
+		return err
+	}
+	for i := range pending {
+		m := &pending[i]
+		s := newMessageView(r, t, m, names)
+		s.Why, s.HTMLPath, s.Open, s.Again = "Written in the dashboard or by the API.", "", false, ""
+		s.Text = spans(short(m.Text))
+		s.Pending, s.SendNow = ticketPath(t.Number)+"/pending/"+m.ID+listQuery(r), m.Delivery.State != desk.DeliveryHeld
+		th.Pending = append(th.Pending, s)
+	}
+	// Colleagues' replies that were written since the page was loaded cross the next one.
+	if n := len(pending); n > 0 {
+		th.Last = slices.MaxFunc(pending, func(a, b desk.Message) int { return a.CreatedAt.Compare(b.CreatedAt) }).ID
+	}
+	return nil
 }
 
 // threadPath returns the address of a page of the thread, within the list it was opened from.
@@ -447,6 +474,10 @@ func newDelivery(r *web.Request, m *desk.Message) *delivery {
 		at = r.Time(m.SentAt).Clock()
 	}
 	switch m.Delivery.State {
+	case desk.DeliveryHeld:
+		d.Icon, d.Words = "clock", "Leaves in a few seconds"
+	case desk.DeliveryScheduled:
+		d.Icon, d.Words = "clock", "Leaves on "+r.Time(m.SendAt).When()
 	case channel.ReceiptQueued:
 		d.Icon, d.Words = "clock", "Waiting to be sent"
 		if d.Error != "" {
@@ -463,7 +494,9 @@ func newDelivery(r *web.Request, m *desk.Message) *delivery {
 		}
 	case channel.ReceiptFailed:
 		d.Icon, d.Words, d.Tone = "alert", "Not delivered", web.Bad
-		d.Advice = "Send it again, or use another channel."
+		if d.Advice = "Send it again, or use another channel."; !m.SendAt.IsZero() {
+			d.Words, d.Advice = "Not sent", ""
+		}
 	default:
 		return nil
 	}

@@ -116,7 +116,18 @@ func (h *Harness) NewUser(o account.Organization, email, name string, role accou
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	h.Prefer(u, `{"undo_send_seconds":0}`) // replies leave at once
 	return u
+}
+
+// Prefer sets a user's preferences.
+func (h *Harness) Prefer(u account.User, preferences string) {
+	h.t.Helper()
+	if err := h.DB.Write(h.t.Context(), func(tx *db.Tx) error {
+		return tx.Queue(h.t.Context(), "UPDATE users SET preferences = $2 WHERE id = $1", u.ID, preferences)
+	}); err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 // Browser is a signed-in browser with a cookie jar.

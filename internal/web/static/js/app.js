@@ -35,7 +35,7 @@ on("change", "[data-submit]", (_, field) => field.form.requestSubmit());
 on("keydown", "[data-send]", (event, form) => {
   if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) {
     event.preventDefault();
-    form.requestSubmit(form.querySelector("button[data-sends]") ?? undefined);
+    form.requestSubmit(form.querySelector(`button[data-sends${event.shiftKey ? "-next" : ""}]`) ?? undefined);
   }
 });
 

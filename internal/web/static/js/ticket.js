@@ -38,6 +38,8 @@ document.addEventListener("submit", async (event) => {
     const focus = document.activeElement?.id; // where it is by now
     form.closest(".toast")?.remove();
     put(page);
+    const undone = page.querySelector("#composer [name=reply]")?.value;
+    if (undone && composer && !composer.elements.reply.value) composer.elements.reply.value = undone;
     if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
   } catch {
     toast("Not saved: the server is unreachable. Try again.", { bad: true });
@@ -176,6 +178,7 @@ function compose() {
         // The files are still attached here, unlike on the returned page.
         refuse(again.querySelector("[data-wrong]").textContent.replace(" Attach the files again.", ""));
       } else if (response.redirected) {
+        saved = reply.value + "\0" + composer.elements.note.value; // sent, no draft
         location.assign(response.url);
       } else {
         refuse(page.querySelector("main")?.textContent.trim().replace(/\s+/g, " ").slice(0, 300) || "Refused. Nothing was sent.");

@@ -1,0 +1,382 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/channel"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/queue"
+	"github.com/kickstand-dev/kickstand/internal/quota"
+)
+
+// The delivery states of a reply that leaves later; see [Reply.SendAt] and [Reply.Hold]. One that
+// could not be sent at its time has [channel.ReceiptFailed].
+const (
+	DeliveryHeld      channel.ReceiptState = "held"
+	DeliveryScheduled channel.ReceiptState = "scheduled"
+)
+
+// Bounds of pending replies: per ticket, and the time ahead.
+const (
+	maxPending  = 20
+	maxSchedule = 366 * 24 * time.Hour
+)
+
+// sendKind is the queue's kind of jobs that send a pending reply. The payload is its id.
+const sendKind = "desk.send"
+
+// pendingReply is a reply that leaves later. It is no message yet: it has no event and meets no
+// SLA target until it leaves.
+type pendingReply struct {
+	Message
+	organizationID string
+	jobID          string
+	recipients     chosenRecipients
+	place          int64 // number of the ticket's newest message when it was written
+	ordinal        int64 // its place among the ticket's pending replies
+	forced         bool
+}
+
+const pendingColumns = `message_id, organization_id, ticket_id, conversation_id, channel, state, error, send_at, job_id,
+	author_id, author_name, body, html, recipient, cc, place, ordinal, forced, created_at`
+
+func scanPending(row db.Row) (pendingReply, error) {
+	p := pendingReply{Message: Message{Direction: DirectionOutbound, Kind: KindReply, PlacedBy: RuleWritten, Attachments: []Attachment{}}}
+	p.Author.Type = AuthorAgent
+	err := row.Scan(&p.ID, &p.organizationID, &p.TicketID, &p.ConversationID, &p.Channel, &p.Delivery.State, db.IntoText(&p.Delivery.Error),
+		db.IntoTime(&p.SendAt), &p.jobID, &p.Author.ID, &p.Author.Name, &p.Text, db.IntoText(&p.HTML), db.IntoText(&p.recipients.to),
+		db.IntoJSON(&p.recipients.cc), &p.place, &p.ordinal, &p.forced, db.IntoTime(&p.CreatedAt))
+	return p, err
+}
+
+// checkSchedule validates the time of a reply.
+func (r *Reply) checkSchedule(now time.Time) error {
+	var v problem.Validation
+	switch {
+	case r.SendAt.IsZero():
+	case !r.SendAt.After(now):
+		v.Add("send_at", "must be in the future")
+	case r.SendAt.Sub(now) > maxSchedule:
+		v.Add("send_at", "must be within a year")
+	}
+	return v.Err()
+}
+
+// addPending stores a reply that leaves later, and enqueues the job that sends it.
+func (s *Service) addPending(ctx context.Context, tx *db.Tx, t *Ticket, r *Reply) (Message, error) {
+	if err := r.checkSchedule(tx.Now); err != nil {
+		return Message{}, err
+	}
+	p := pendingReply{
+		Message: Message{
+			ID: newID(), TicketID: t.ID, Direction: DirectionOutbound, Author: r.By.author(), Kind: KindReply,
+			PlacedBy: RuleWritten, CreatedAt: tx.Now, SendAt: r.SendAt, Delivery: Delivery{State: DeliveryScheduled},
+		},
+		jobID: newID(),
+	}
+	if p.SendAt.IsZero() {
+		p.SendAt, p.Delivery.State = tx.Now.Add(r.Hold), DeliveryHeld
+	}
+	if err := s.tryConversations(ctx, tx, t, r.ConversationID, func(c *Conversation) error {
+		p.ConversationID, p.Channel = c.ID, c.Channel
+		s.setContent(&p.Message, &r.Content)
+		return s.checkRoute(ctx, tx, t, c, &p.Message, chosenRecipients{r.To, r.Cc})
+	}); err != nil {
+		return Message{}, err
+	}
+	var waiting int
+	if err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM pending_replies WHERE ticket_id = $1),
+			coalesce((SELECT max(seq) FROM messages WHERE ticket_id = $1), 0),
+			coalesce((SELECT max(ordinal) FROM pending_replies WHERE ticket_id = $1), 0) + 1`, t.ID).Scan(&waiting, &p.place, &p.ordinal); err != nil {
+		return Message{}, fmt.Errorf("count pending replies: %w", err)
+	}
+	if waiting >= maxPending {
+		return Message{}, problem.New(problem.Precondition, "%d replies of this ticket wait already: send or delete one first", waiting)
+	}
+	var cc any
+	if len(r.Cc) > 0 {
+		cc = db.JSON(r.Cc)
+	}
+	if err := tx.Queue(ctx, "INSERT INTO pending_replies ("+pendingColumns+`)
+		VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
+		p.ID, t.OrganizationID, t.ID, p.ConversationID, p.Channel, string(p.Delivery.State), p.SendAt.UnixMicro(), p.jobID,
+		p.Author.ID, p.Author.Name, p.Text, db.Text(p.HTML), db.Text(r.To), cc, p.place, p.ordinal, r.Seen == nil, p.CreatedAt.UnixMicro()); err != nil {
+		return Message{}, fmt.Errorf("write pending reply: %w", err)
+	}
+	if err := s.insertAttachments(ctx, tx, t.OrganizationID, &p.Message, quota.Enforced); err != nil {
+		return Message{}, err
+	}
+	s.notifyChanged(tx, t.OrganizationID, t.ID)
+	return p.Message, s.enqueuePending(ctx, tx, t.OrganizationID, &p)
+}
+
+func (s *Service) enqueuePending(ctx context.Context, tx *db.Tx, organizationID string, p *pendingReply) error {
+	return s.queue.EnqueueTx(ctx, tx, queue.New{
+		ID: p.jobID, Kind: sendKind, Lane: p.ID, Tenant: organizationID, Payload: []byte(p.ID), RunAt: p.SendAt,
+	})
+}
+
+// checkRoute returns the problem that forbids a message in a conversation now.
+func (s *Service) checkRoute(ctx context.Context, q db.Querier, t *Ticket, c *Conversation, m *Message, pick chosenRecipients) error {
+	if c.Channel == ChannelAPI {
+		return nil
+	}
+	out := &channel.Outgoing{
+		ID: m.ID, TicketID: t.ID, TicketNumber: t.Number, Text: m.Text, HTML: m.HTML, Files: s.outgoingFiles(c.Channel, m.Attachments, m.CreatedAt),
+	}
+	_, err := s.route(ctx, q, t, c, out, m.Details, pick)
+	return err
+}
+
+// PendingReplies returns the replies of a ticket that leave later, or could not be sent at their
+// time, in the order of their times.
+func (s *Service) PendingReplies(ctx context.Context, q db.Querier, organizationID, ticketID string) ([]Message, error) {
+	list, err := db.All(ctx, q, scanPending, "SELECT "+pendingColumns+" FROM pending_replies WHERE ticket_id = $1 AND organization_id = $2 ORDER BY send_at, message_id",
+		ticketID, organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("list pending replies: %w", err)
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	messages := make([]Message, len(list))
+	for i := range list {
+		messages[i] = list[i].Message
+	}
+	return messages, s.fillAttachments(ctx, q, ticketID, messages)
+}
+
+// PendingReply returns a reply that leaves later. Error: NotFound.
+func (s *Service) PendingReply(ctx context.Context, q db.Querier, organizationID, messageID string) (Message, error) {
+	p, err := findPending(ctx, q, organizationID, messageID)
+	if err != nil {
+		return Message{}, notFound(err, "message")
+	}
+	list := []Message{p.Message}
+	err = s.fillAttachments(ctx, q, p.TicketID, list)
+	return list[0], err
+}
+
+// OutboundMessage returns an outbound message by id, pending or not. Error: NotFound.
+func (s *Service) OutboundMessage(ctx context.Context, q db.Querier, organizationID, id string) (m Message, err error) {
+	err = s.snapshot(ctx, q, func(q db.Querier) error {
+		if m, err = s.PendingReply(ctx, q, organizationID, id); err == nil || !isNotFound(err) {
+			return err
+		}
+		var ticketID string
+		if err := q.QueryRow(ctx, "SELECT ticket_id FROM message_ids WHERE folded = $1 AND scope = $2 AND message_id = $3 AND outbound",
+			foldID(id), organizationID, id).Scan(&ticketID); err != nil {
+			return notFound(err, "message")
+		}
+		m, err = s.Message(ctx, q, organizationID, ticketID, id)
+		return err
+	})
+	return m, err
+}
+
+func findPending(ctx context.Context, q db.Querier, organizationID, messageID string) (pendingReply, error) {
+	return db.One(ctx, q, scanPending, "SELECT "+pendingColumns+" FROM pending_replies WHERE message_id = $1 AND organization_id = $2", messageID, organizationID)
+}
+
+// lockPending returns a pending reply, with its ticket locked, so that it stays what it is until
+// the transaction ends. Error: [db.ErrNoRows].
+func lockPending(ctx context.Context, tx *db.Tx, organizationID, messageID string) (pendingReply, Ticket, error) {
+	for {
+		p, err := findPending(ctx, tx, organizationID, messageID)
+		if err != nil {
+			return p, Ticket{}, err
+		}
+		t, err := lockTicket(ctx, tx, organizationID, p.TicketID)
+		if err != nil {
+			return p, t, err
+		}
+		// A merge may have moved it, or its time may have come, before the lock was had.
+		now, err := findPending(ctx, tx, organizationID, messageID)
+		if err != nil || now.TicketID == t.ID {
+			return now, t, err
+		}
+	}
+}
+
+// CancelReplyTx deletes a reply that has not left, and returns it: nothing was sent. Errors:
+// NotFound; Conflict invalid_transition if it has left.
+func (s *Service) CancelReplyTx(ctx context.Context, tx *db.Tx, organizationID, messageID string) (Message, error) {
+	p, t, err := s.lockPendingReply(ctx, tx, organizationID, messageID)
+	if err != nil {
+		return Message{}, err
+	}
+	list := []Message{p.Message}
+	if err := s.fillAttachments(ctx, tx, t.ID, list); err != nil {
+		return Message{}, err
+	}
+	s.notifyChanged(tx, organizationID, t.ID)
+	return list[0], s.deletePending(ctx, tx, &t, []pendingReply{p})
+}
+
+// SendNowTx lets a pending reply leave at once; also one that has failed. Errors: those of
+// [Service.CancelReplyTx].
+func (s *Service) SendNowTx(ctx context.Context, tx *db.Tx, organizationID, messageID string) error {
+	p, t, err := s.lockPendingReply(ctx, tx, organizationID, messageID)
+	if err != nil {
+		return err
+	}
+	if err := s.queue.DeleteTx(ctx, tx, p.jobID); err != nil {
+		return err
+	}
+	p.jobID, p.SendAt = newID(), tx.Now
+	// Its sender has seen the ticket as it is.
+	if err := tx.Queue(ctx, `UPDATE pending_replies SET job_id = $2, send_at = $3, state = $4, error = NULL,
+			place = coalesce((SELECT max(seq) FROM messages WHERE ticket_id = $5), 0) WHERE message_id = $1`,
+		p.ID, p.jobID, p.SendAt.UnixMicro(), string(DeliveryScheduled), t.ID); err != nil {
+		return fmt.Errorf("change pending reply: %w", err)
+	}
+	s.notifyChanged(tx, organizationID, t.ID)
+	return s.enqueuePending(ctx, tx, organizationID, &p)
+}
+
+// lockPendingReply is lockPending with the problems of callers from outside.
+func (s *Service) lockPendingReply(ctx context.Context, tx *db.Tx, organizationID, messageID string) (pendingReply, Ticket, error) {
+	p, t, err := lockPending(ctx, tx, organizationID, messageID)
+	if !errors.Is(err, db.ErrNoRows) {
+		return p, t, err
+	}
+	var left bool
+	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM message_ids WHERE folded = $1 AND scope = $2 AND message_id = $3 AND outbound)`,
+		foldID(messageID), organizationID, messageID).Scan(&left); err != nil {
+		return p, t, fmt.Errorf("look up message: %w", err)
+	}
+	if left {
+		return p, t, transitionError("the message has been sent", nil)
+	}
+	return p, t, notFound(err, "message")
+}
+
+// deletePending deletes pending replies of a locked ticket, with their files and jobs.
+func (s *Service) deletePending(ctx context.Context, tx *db.Tx, t *Ticket, list []pendingReply) error {
+	if len(list) == 0 {
+		return nil
+	}
+	ids, jobs := make([]string, len(list)), make([]string, len(list))
+	for i := range list {
+		ids[i], jobs[i] = list[i].ID, list[i].jobID
+	}
+	if err := tx.Queue(ctx, "DELETE FROM pending_replies WHERE message_id = ANY($1)", ids); err != nil {
+		return fmt.Errorf("delete pending replies: %w", err)
+	}
+	if err := s.deleteFiles(ctx, tx, t, ids); err != nil {
+		return err
+	}
+	return s.queue.DeleteTx(ctx, tx, jobs...)
+}
+
+// deleteTicketPending deletes all pending replies of a locked ticket.
+func (s *Service) deleteTicketPending(ctx context.Context, tx *db.Tx, t *Ticket) error {
+	list, err := db.All(ctx, tx, scanPending, "SELECT "+pendingColumns+" FROM pending_replies WHERE ticket_id = $1", t.ID)
+	if err != nil {
+		return fmt.Errorf("find pending replies: %w", err)
+	}
+	return s.deletePending(ctx, tx, t, list)
+}
+
+// runSend sends the pending reply of a job, after those of its ticket that were due before. What
+// cannot be sent stays, with the reason.
+func (s *Service) runSend(ctx context.Context, j *queue.Job) error {
+	last := string(j.Payload)
+	for {
+		id, organizationID, err := s.nextPending(ctx, last)
+		if errors.Is(err, db.ErrNoRows) {
+			return nil // sent or deleted
+		}
+		if err != nil {
+			return fmt.Errorf("find pending reply: %w", err)
+		}
+		end := func(tx *db.Tx) error {
+			if id == last {
+				return j.FinishTx(ctx, tx)
+			}
+			return nil
+		}
+		err = s.db.Write(ctx, func(tx *db.Tx) error {
+			if err := s.sendPending(ctx, tx, organizationID, id); err != nil {
+				return err
+			}
+			return end(tx)
+		})
+		if p, ok := errors.AsType[*problem.Error](err); ok && p.Kind != problem.Unavailable {
+			err = s.db.Write(ctx, func(tx *db.Tx) error {
+				if err := s.failPending(ctx, tx, organizationID, id, p.Message); err != nil {
+					return err
+				}
+				return end(tx)
+			})
+		}
+		if err != nil || id == last {
+			return err
+		}
+	}
+}
+
+// nextPending returns the first of the ticket's pending replies that are due up to one of them.
+func (s *Service) nextPending(ctx context.Context, last string) (id, organizationID string, err error) {
+	err = s.db.QueryRow(ctx, `SELECT p.message_id, p.organization_id FROM pending_replies l
+		JOIN pending_replies p ON p.ticket_id = l.ticket_id AND (p.send_at, p.message_id) <= (l.send_at, l.message_id)
+		WHERE l.message_id = $1 AND l.state <> $2 AND p.state <> $2 ORDER BY p.send_at, p.message_id LIMIT 1`,
+		last, string(channel.ReceiptFailed)).Scan(&id, &organizationID)
+	return id, organizationID, err
+}
+
+// sendPending turns a pending reply into a message that is queued on its channel. A scheduled one
+// is refused if another agent has replied since; a held one had its check when it was written.
+func (s *Service) sendPending(ctx context.Context, tx *db.Tx, organizationID, id string) error {
+	p, t, err := lockPending(ctx, tx, organizationID, id)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if p.Delivery.State == DeliveryScheduled && !p.forced {
+		if err := refuseCrossing(ctx, tx, &t, Actor{ID: p.Author.ID}, p.place, lastAt); err != nil {
+			return err
+		}
+	}
+	files, err := db.All(ctx, tx, s.scanAttachment, "SELECT "+attachmentColumns+" FROM attachments WHERE ticket_id = $1 AND message_id = $2 ORDER BY id", t.ID, p.ID)
+	if err != nil {
+		return fmt.Errorf("load attachments: %w", err)
+	}
+	p.Attachments = files
+	if err := tx.Queue(ctx, "DELETE FROM pending_replies WHERE message_id = $1", p.ID); err != nil {
+		return fmt.Errorf("delete pending reply: %w", err)
+	}
+	_, err = s.sendReply(ctx, tx, &t, p.ConversationID, func(c *Conversation) *unsavedMessage {
+		e := s.newOutboundMessage(p.ID, tx.Now, &t, c, nil)
+		e.Text, e.HTML, e.Attachments, e.filesWritten = p.Text, p.HTML, p.Attachments, true
+		e.Author, e.chosen = p.Author, p.recipients
+		return e
+	})
+	return err
+}
+
+// failPending records why a pending reply cannot be sent, and marks the ticket unread.
+func (s *Service) failPending(ctx context.Context, tx *db.Tx, organizationID, id, reason string) error {
+	p, t, err := lockPending(ctx, tx, organizationID, id)
+	if errors.Is(err, db.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := tx.Queue(ctx, "UPDATE pending_replies SET state = $2, error = $3 WHERE message_id = $1",
+		p.ID, string(channel.ReceiptFailed), line(reason, 500)); err != nil {
+		return fmt.Errorf("record failure: %w", err)
+	}
+	if err := tx.Queue(ctx, "UPDATE tickets SET "+setHeardAt+" WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
+		return fmt.Errorf("mark ticket unread: %w", err)
+	}
+	s.notifyChanged(tx, organizationID, t.ID)
+	return nil
+}

@@ -1,0 +1,175 @@
+package inbox
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/db"
+	"github.com/kickstand-dev/kickstand/internal/desk"
+	"github.com/kickstand-dev/kickstand/internal/problem"
+	"github.com/kickstand-dev/kickstand/internal/web"
+)
+
+// defaultUndo is how long a reply can be undone, unless its author prefers another time.
+const defaultUndo = 10 * time.Second
+
+// undoTime returns how long a member's replies can be undone: undo_send_seconds of their
+// preferences, at most a minute.
+func undoTime(u *account.User) time.Duration {
+	var preferences struct {
+		UndoSend *float64 `json:"undo_send_seconds"`
+	}
+	if json.Unmarshal(u.Preferences, &preferences) != nil || preferences.UndoSend == nil {
+		return defaultUndo
+	}
+	return time.Duration(min(max(*preferences.UndoSend, 0), 60) * float64(time.Second))
+}
+
+// moment is an offered time.
+type moment struct {
+	Value string // of the form; see readMoment
+	Label string
+}
+
+// laterMoments offers times for a reply.
+func laterMoments(now time.Time) []moment {
+	return append([]moment{newMoment(now.Add(time.Hour), "In an hour")}, mornings(now)...)
+}
+
+// snoozeMoments offers times for a ticket.
+func snoozeMoments(now time.Time) []moment {
+	list := append([]moment{newMoment(now.Add(3*time.Hour), "In 3 hours")}, mornings(now)...)
+	return append(list, newMoment(morning(now, 7), "In a week"), moment{untilReply, "Until the customer answers"})
+}
+
+func newMoment(at time.Time, label string) moment {
+	return moment{web.DateTimeLocal(at), label + ", " + at.Format("Mon 15:04")}
+}
+
+// mornings are tomorrow's and next Monday's.
+func mornings(now time.Time) []moment {
+	list := []moment{newMoment(morning(now, 1), "Tomorrow")}
+	if days := (int(time.Monday) - int(now.Weekday()) + 7) % 7; days > 1 {
+		list = append(list, newMoment(morning(now, days), "On Monday"))
+	}
+	return list
+}
+
+// morning returns 9:00 of a day ahead, in the reader's zone.
+func morning(now time.Time, days int) time.Time {
+	y, m, d := now.Date()
+	return time.Date(y, m, d+days, 9, 0, 0, 0, now.Location())
+}
+
+// untilReply is the value of a snooze until the customer's answer; ownMoment that of a time in the
+// field "own".
+const (
+	untilReply = "reply"
+	ownMoment  = "own"
+)
+
+// readMoment returns the time that a form selects in "at", or in "own", in the reader's zone; zero:
+// none. Error: Invalid.
+func readMoment(r *web.Request, form url.Values) (time.Time, error) {
+	text := form.Get("at")
+	if text == ownMoment {
+		text = form.Get(ownMoment)
+	} else if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.ParseInLocation("2006-01-02T15:04", text, r.Now.Location())
+	if err != nil {
+		return time.Time{}, problem.New(problem.Invalid, "choose a date and a time")
+	}
+	return at, nil
+}
+
+// replyNotice returns the notice of a reply, with its undo while it has not left.
+func replyNotice(r *web.Request, t *desk.Ticket, m *desk.Message) web.Notice {
+	n := web.Notice{Text: "Reply sent."}
+	switch m.Delivery.State {
+	case "":
+		n.Text = "Reply saved. The API integration delivers it."
+	case desk.DeliveryScheduled:
+		n.Text = "Reply scheduled for " + r.Time(m.SendAt).When() + "."
+	}
+	if !m.SendAt.IsZero() {
+		n.Undo, n.Fields = ticketPath(t.Number)+"/pending/"+m.ID+listQuery(r), map[string]string{"do": "undo"}
+	}
+	return n
+}
+
+// changePending undoes a reply that has not left, or sends it at once. Undoing restores its text
+// as the user's draft, and a status that was set with it.
+func (p *pages) changePending(w http.ResponseWriter, r *web.Request) error {
+	form, ok := p.Form(w, r)
+	if !ok {
+		return nil
+	}
+	t, err := p.found(r, p.DB)
+	if err != nil {
+		return err
+	}
+	id := r.PathValue("id")
+	n := web.Notice{Text: "Reply sent."}
+	if form.Get("do") == "now" {
+		err = p.DB.Write(r.Context(), func(tx *db.Tx) error { return p.Desk.SendNowTx(r.Context(), tx, r.OrganizationID, id) })
+	} else {
+		n.Text = "Nothing was sent. The text is in the reply field."
+		err = p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) error {
+			return p.undoReply(ctx, tx, r, &t, id, form, &n)
+		})
+	}
+	if e, ok := submitError(err); ok {
+		n, err = web.Notice{Text: "Undo failed. " + asSentence(e.Message), Bad: true}, nil
+	}
+	if err != nil {
+		return err
+	}
+	return p.Redirect(w, ticketPath(t.Number)+listQuery(r), n)
+}
+
+func (p *pages) undoReply(ctx context.Context, tx *db.Tx, r *web.Request, t *desk.Ticket, id string, form url.Values, n *web.Notice) error {
+	m, err := p.Desk.CancelReplyTx(ctx, tx, r.OrganizationID, id)
+	if err != nil {
+		return err
+	}
+	if m.TicketID != t.ID {
+		return problem.New(problem.NotFound, "there is no such message")
+	}
+	drafts, err := p.Desk.SavedDrafts(ctx, tx, r.OrganizationID, r.UserID, t.ID)
+	if err != nil {
+		return err
+	}
+	d := desk.SavedDraft{TicketID: t.ID, UserID: r.UserID, Kind: desk.KindReply, ConversationID: m.ConversationID, Text: m.Text}
+	if later := drafts[desk.KindReply].Text; strings.TrimSpace(later) != "" {
+		d.Text += "\n\n" + later
+	}
+	if err := p.Desk.SaveDraftTx(ctx, tx, r.OrganizationID, d); err != nil {
+		return err
+	}
+	if len(m.Attachments) > 0 {
+		n.Text += " Attach the files again."
+	}
+	if !form.Has("status") || form.Get("was.status") != string(t.Status) {
+		return nil
+	}
+	_, err = p.Desk.UpdateTx(ctx, tx, r.OrganizationID, t.ID, desk.Update{Status: new(desk.Status(form.Get("status")))})
+	return err
+}
+
+// snoozeText describes when a ticket opens by itself; empty: it does not.
+func snoozeText(r *web.Request, s desk.Snooze) string {
+	switch {
+	case s.UntilReply:
+		return "Until the customer answers"
+	case s.Until.IsZero():
+		return ""
+	}
+	return "Until " + r.Time(s.Until).When()
+}
