@@ -8,6 +8,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest"
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 	"github.com/kickstand-dev/kickstand/internal/rest/reference"
+	"github.com/kickstand-dev/kickstand/internal/search"
 	"github.com/kickstand-dev/kickstand/internal/telemetry"
 )
 
@@ -52,7 +53,7 @@ func runnableReference(baseURL string, sandbox fleetBase) string {
 func (a *App) openDeskAPI(live, sandbox fleetBase) (*rest.API, error) {
 	c, err := describeDesk(&deskapi.API{
 		DB: a.DB, BaseURL: a.BaseURL, Desk: a.Desk, Webhooks: a.Webhooks, Connections: a.Connections,
-		Inbound: a.Inbound, Accounts: a.Accounts, Keys: a.Keys, Audit: a.Audit,
+		Inbound: a.Inbound, Accounts: a.Accounts, Keys: a.Keys, Search: a.search(), Audit: a.Audit,
 	})
 	if err != nil {
 		return nil, err
@@ -61,6 +62,11 @@ func (a *App) openDeskAPI(live, sandbox fleetBase) (*rest.API, error) {
 	c.KeyLimiter, c.AddressLimiter = a.rateLimiter("key"), a.rateLimiter("address")
 	c.TrustedProxies, c.Log, c.Addresses = a.config.TrustedProxies, a.log, a.apiAddresses(live, sandbox)
 	return rest.New(c)
+}
+
+// search returns the search over all records, those of the production fleet included.
+func (a *App) search() *search.Service {
+	return &search.Service{DB: a.DB, Desk: a.Desk, Shop: a.Shop, Fleet: a.Fleet.Service, FleetDB: a.Fleet.DB}
 }
 
 // describeDesk returns the description of the helpdesk's REST API, without what serves it.

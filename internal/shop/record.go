@@ -334,6 +334,12 @@ func (s *Service) Orders(ctx context.Context, q db.Querier, organizationID, cust
 	return orders(ctx, q, "customer_id = $1 AND organization_id = $2 ORDER BY placed_at DESC, external_id DESC LIMIT $3", customerID, organizationID, maxOrders)
 }
 
+// OrdersByNumber returns the organization's newest orders with one of the numbers, as customers see
+// them, at most limit.
+func (s *Service) OrdersByNumber(ctx context.Context, q db.Querier, organizationID string, numbers []string, limit int) ([]Order, error) {
+	return orders(ctx, q, "organization_id = $1 AND number = ANY($2) ORDER BY placed_at DESC, external_id DESC LIMIT $3", organizationID, numbers, limit)
+}
+
 // Order returns one order, or [db.ErrNoRows].
 func (s *Service) Order(ctx context.Context, q db.Querier, o channel.Source, externalID string) (Order, error) {
 	list, err := orders(ctx, q, "place = $1 AND external_id = $2", placeKey(o), externalID)

@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/desk"
 	"github.com/kickstand-dev/kickstand/internal/inbound"
 	"github.com/kickstand-dev/kickstand/internal/rest"
+	"github.com/kickstand-dev/kickstand/internal/search"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 )
 
@@ -28,6 +29,7 @@ const Base = "/api/v1"
 var Tags = map[string]string{
 	"Tickets":        "Requests of customers: list, search, create, change, merge and split them.",
 	"Messages":       "Messages and conversations of a ticket, replies to customers, notes, and files.",
+	"Search":         "Records of all kinds by one text.",
 	"Customers":      "People who contact the organization.",
 	"Members":        "Users of the organization, to whom tickets can be assigned.",
 	"Webhooks":       "Subscriptions to events, and their deliveries.",
@@ -49,6 +51,7 @@ type API struct {
 	Inbound     *inbound.Service
 	Accounts    *account.Service
 	Keys        *apikey.Service
+	Search      *search.Service
 	Audit       *audit.Log
 }
 
@@ -57,7 +60,7 @@ func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
 		a.ticketRoutes(),
 		a.messageRoutes(),
-		a.customerRoutes(),
+		a.customerRoutes(), a.searchRoutes(),
 		a.memberRoutes(),
 		a.webhookRoutes(), a.deliveryRoutes(), a.channelRoutes(), a.inboundRoutes(),
 		a.eventRoutes(), a.analyticsRoutes(), a.slaRoutes(),

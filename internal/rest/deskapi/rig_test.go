@@ -38,6 +38,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/rest/deskapi"
 	"github.com/kickstand-dev/kickstand/internal/rest/resttest"
 	"github.com/kickstand-dev/kickstand/internal/seal"
+	"github.com/kickstand-dev/kickstand/internal/search"
 	"github.com/kickstand-dev/kickstand/internal/webhook"
 	"github.com/kickstand-dev/kickstand/internal/webhook/payload"
 
@@ -186,6 +187,7 @@ func rigOn(t testing.TB, d *db.DB, change ...func(*rig)) *rig {
 	})
 	r.routes = (&deskapi.API{
 		DB: d, BaseURL: origin, Desk: r.desk, Webhooks: r.webhooks, Connections: r.connections, Inbound: r.inbound, Accounts: r.accounts, Keys: r.keys, Audit: r.audit,
+		Search: &search.Service{DB: d, Desk: r.desk},
 	}).Routes()
 	deliveries, err := deskapi.Deliveries(origin)
 	if err != nil {

@@ -150,6 +150,7 @@ var bodies = map[string]func(p tenant, path string) string{
 
 // queries are required queries of routes.
 var queries = map[string]string{
+	"search":             "?q=flat",
 	"getTicketAnalytics": "?from=2026-01-01T00:00:00Z&to=2026-01-08T00:00:00Z",
 }
 

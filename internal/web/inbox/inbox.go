@@ -18,6 +18,7 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/fleet"
 	"github.com/kickstand-dev/kickstand/internal/live"
 	"github.com/kickstand-dev/kickstand/internal/remoteimage"
+	"github.com/kickstand-dev/kickstand/internal/search"
 	"github.com/kickstand-dev/kickstand/internal/shop"
 	"github.com/kickstand-dev/kickstand/internal/web"
 )
@@ -36,6 +37,7 @@ type Config struct {
 	Calls       *call.Service
 	Live        *live.Hub
 	Pictures    *remoteimage.Service
+	Search      *search.Service // nil: no search over all records
 	// Fleet is the production fleet, on FleetDB.
 	Fleet   *fleet.Service
 	FleetDB *db.DB
@@ -52,6 +54,7 @@ type pages struct {
 func Register(s *web.Site, c Config) {
 	p := &pages{Section: s.Section(templates, "inbox.css", "ticket.css"), Config: c, submitted: cache.New[string, struct{}](10_000, 10*time.Minute)}
 	p.handleLists()
+	p.handleSearch()
 	p.handleCustomers()
 	p.handleTickets()
 }

@@ -7,6 +7,11 @@ document.addEventListener("keydown", (event) => {
     event.target.blur();
     return;
   }
+  if (event.key === "k" && (event.ctrlKey || event.metaKey) && !document.querySelector("dialog[open]")) {
+    event.preventDefault();
+    import("./palette.js").then((palette) => palette.open());
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || typing(event.target) || document.querySelector("dialog[open]")) return;
   if (event.key === "?") {
     event.preventDefault();
@@ -48,6 +53,7 @@ function list() {
   for (const e of document.querySelectorAll("[data-hotkey]")) {
     add(e.dataset.hotkey, e.dataset.hotkeyLabel ?? e.getAttribute("aria-label") ?? e.textContent.trim());
   }
+  add("Ctrl K", "Search and commands");
   add("?", "Keyboard shortcuts");
   add("Esc", "Close, or leave a field");
   const close = document.createElement("form");
