@@ -61,14 +61,8 @@ func TestCrashReplies(t *testing.T) {
 	}
 
 	// Replies are written next to the server, as commands do.
-	data := ""
-	for _, arg := range p.args {
-		if v, ok := strings.CutPrefix(arg, "--data="); ok {
-			data = v
-		}
-	}
 	a, err := app.Open(t.Context(), app.Config{
-		BaseURL: p.url, Data: data, DatabaseURL: p.databaseURL, APIURLs: map[string]string{"sms": api.URL}, SMTPURL: server.URL, MailFrom: "k@client.example",
+		BaseURL: p.url, Data: p.data(), DatabaseURL: p.databaseURL, APIURLs: map[string]string{"sms": api.URL}, SMTPURL: server.URL, MailFrom: "k@client.example",
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -142,6 +136,16 @@ func TestCrashReplies(t *testing.T) {
 		t.Errorf("%d mails are in doubt after %d kills", states["email failed"], kills)
 	}
 	t.Logf("%d kills, %v", kills, states)
+}
+
+// data returns the data folder of the server.
+func (p *patient) data() string {
+	for _, arg := range p.args {
+		if folder, ok := strings.CutPrefix(arg, "--data="); ok {
+			return folder
+		}
+	}
+	return ""
 }
 
 // pause waits for a random time up to d, deliberately.

@@ -3,6 +3,7 @@ package desk_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -254,5 +255,42 @@ func TestPendingReplyRestored(t *testing.T) {
 	}
 	if got := f.pending(ticket); got != "due failed, later scheduled" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestCrossedSends: of two agents who answer the same ticket at once, 100 times, one is refused
+// each time, although no answer has left yet.
+func TestCrossedSends(t *testing.T) {
+	f := newFixture(t)
+	ticket, seen := f.begin("It is flat.")
+	for round := range 100 {
+		var replies sync.WaitGroup
+		errs := make([]error, 2)
+		ids := make([]string, 2)
+		for i, by := range []desk.Actor{grace, robin} {
+			content := f.compose(desk.Draft{Text: "From " + by.Name})
+			replies.Go(func() {
+				var m desk.Message
+				m, errs[i] = write(f, func(tx *db.Tx) (desk.Message, error) {
+					return f.desk.ReplyTx(f.Context(), tx, orgA, ticket, desk.Reply{By: by, Content: content, Seen: seen, Hold: time.Minute})
+				})
+				ids[i] = m.ID
+			})
+		}
+		replies.Wait()
+		passed := ""
+		for i, err := range errs {
+			if _, crossed := desk.AsCrossedReply(err); err == nil {
+				passed += ids[i]
+			} else if !crossed {
+				t.Fatalf("round %d: %v", round, err)
+			}
+		}
+		if len(passed) != len(ids[0]+ids[1]) || passed == "" || f.count("pending_replies") != 1 {
+			t.Fatalf("round %d: both passed", round)
+		}
+		if err := f.cancel(orgA, passed); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
