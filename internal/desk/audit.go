@@ -14,6 +14,9 @@ import (
 const (
 	AuditSLASet           audit.Action = "sla_policy.updated"
 	AuditSLADeleted       audit.Action = "sla_policy.deleted"
+	AuditMacroCreated     audit.Action = "macro.created" // shared macros only
+	AuditMacroUpdated     audit.Action = "macro.updated"
+	AuditMacroDeleted     audit.Action = "macro.deleted"
 	AuditTicketMerged     audit.Action = "ticket.merged"
 	AuditTicketUnmerged   audit.Action = "ticket.unmerged"
 	AuditTicketSplit      audit.Action = "ticket.split"
@@ -49,9 +52,10 @@ func (s *Service) recordPolicyTx(ctx context.Context, tx *db.Tx, a audit.Action,
 	return s.audit.RecordChangeTx(ctx, tx, e, of(before), of(after))
 }
 
-// OwnerOf returns the organization and the type, ticket or customer, of an id;
+// OwnerOf returns the organization and the type, ticket, customer or macro, of an id;
 // empty strings if it is unknown.
 func (s *Service) OwnerOf(ctx context.Context, id string) (organizationID, kind string, err error) {
 	return audit.OwnerOf(ctx, s.db, `SELECT organization_id, 'ticket' FROM tickets WHERE id = $1
-		UNION ALL SELECT organization_id, 'customer' FROM customers WHERE id = $1`, id)
+		UNION ALL SELECT organization_id, 'customer' FROM customers WHERE id = $1
+		UNION ALL SELECT organization_id, 'macro' FROM macros WHERE id = $1`, id)
 }

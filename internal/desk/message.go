@@ -301,6 +301,15 @@ func insertConversation(ctx context.Context, tx *db.Tx, c *Conversation) error {
 // event. Errors: NotFound; Invalid if the note is empty. The quota of storage
 // refuses its files as the transaction ends.
 func (s *Service) AddNoteTx(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Content) (Message, error) {
+	m, err := s.writeNote(ctx, tx, organizationID, ticketID, by, w)
+	if err != nil {
+		return Message{}, err
+	}
+	return m, deleteDraft(ctx, tx, by, KindNote, ticketID, m.TicketID)
+}
+
+// writeNote is [Service.AddNoteTx] without the deletion of the draft.
+func (s *Service) writeNote(ctx context.Context, tx *db.Tx, organizationID, ticketID string, by Actor, w Content) (Message, error) {
 	if w.Empty() {
 		var v problem.Validation
 		v.AddCode("required", "text", "must be given")
@@ -316,9 +325,6 @@ func (s *Service) AddNoteTx(ctx context.Context, tx *db.Tx, organizationID, tick
 	}
 	s.setContent(&m, &w)
 	if err := s.addNote(ctx, tx, organizationID, &m); err != nil {
-		return Message{}, err
-	}
-	if err := deleteDraft(ctx, tx, by, KindNote, ticketID, t.ID); err != nil {
 		return Message{}, err
 	}
 	s.notifyChanged(tx, organizationID, t.ID)

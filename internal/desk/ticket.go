@@ -276,20 +276,24 @@ func (s *Service) UpdateTx(ctx context.Context, tx *db.Tx, organizationID, ticke
 	return t, s.applyUpdate(ctx, tx, &t, u)
 }
 
-// DeleteDraftsTx deletes the drafts of a user, in any organization.
+// DeleteDraftsTx deletes the drafts and private macros of a user, in any organization.
 func (s *Service) DeleteDraftsTx(ctx context.Context, tx *db.Tx, userID string) error {
 	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1", userID); err != nil {
 		return fmt.Errorf("delete drafts: %w", err)
 	}
-	return nil
+	return deletePrivateMacros(ctx, tx, "", userID)
 }
 
 // UnassignTx unassigns the tickets, except closed ones, of a member leaving the
-// organization, and deletes their drafts, in the caller's transaction. It emits the
-// events of [Service.UpdateTx]. Call it while they are still a member.
+// organization, and deletes their drafts and private macros, in the caller's
+// transaction. It emits the events of [Service.UpdateTx]. Call it while they are still
+// a member.
 func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
 	if err := tx.Queue(ctx, "DELETE FROM ticket_drafts WHERE user_id = $1 AND organization_id = $2", userID, organizationID); err != nil {
 		return fmt.Errorf("delete drafts: %w", err)
+	}
+	if err := deletePrivateMacros(ctx, tx, organizationID, userID); err != nil {
+		return err
 	}
 	// In order, so that concurrent calls cannot deadlock.
 	tickets, err := db.All(ctx, tx, scanTicket, selectTicket+`WHERE t.assignee_id = $1 AND t.organization_id = $2 AND t.status <> $3
