@@ -32,6 +32,10 @@ var fleetNames = []string{
 	"analytics_granularity", "analytics_group_by", "api_key", "audit_entry", "customer", "request", "settings_sort",
 }
 
+// publishedEnums are enums that keep their name though a newer record has the same values
+// under a shorter one.
+var publishedEnums = []string{"ticket_priority", "ticket_status"}
+
 // sharedGroups are the groups that both APIs have.
 var sharedGroups = []string{"analytics", "api_key", "customers", "settings"}
 

@@ -493,8 +493,9 @@ func (r *reader) enum(name string, values []string) {
 }
 
 // nameEnums lists the enums and enters their names wherever they occur. Equal lists are one
-// enum. It has the shortest of its possible names that is free; lists with few choose first.
-// Names of events come last, since their data repeat lists of other records.
+// enum. It has its published name, or else the shortest of its possible names that is free;
+// lists with few choose first. Names of events come last, since their data repeat lists of other
+// records.
 func (r *reader) nameEnums() error {
 	keys := slices.Collect(maps.Keys(r.enums))
 	slices.SortFunc(keys, func(a, b string) int {
@@ -503,7 +504,7 @@ func (r *reader) nameEnums() error {
 	taken, names := map[string]bool{}, map[string]string{}
 	for _, key := range keys {
 		slices.SortFunc(r.enums[key], func(a, b string) int {
-			return cmp.Or(ofEvent(a)-ofEvent(b), cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+			return cmp.Or(unpublished(a)-unpublished(b), ofEvent(a)-ofEvent(b), cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 		})
 		i := slices.IndexFunc(r.enums[key], func(n string) bool { return !taken[n] && r.records[n] == nil })
 		if i < 0 {
@@ -520,6 +521,14 @@ func (r *reader) nameEnums() error {
 		}
 	})
 	return nil
+}
+
+// unpublished is 0 for the names in publishedEnums, else 1.
+func unpublished(name string) int {
+	if slices.Contains(publishedEnums, name) {
+		return 0
+	}
+	return 1
 }
 
 // ofEvent is 1 for the name of an enum in the data of events: "event_sla_metric", but not
