@@ -18,6 +18,7 @@ var audited = map[string]audit.Action{
 	"replayDelivery": "webhook.replayed", "replayDeliveries": "webhook.replayed", "replayEvent": "webhook.replayed",
 	"createChannel": "channel.connected", "updateChannel": "channel.updated", "deleteChannel": "channel.disconnected", "proveChannel": "channel.proof_started", "rotateChannelSecret": "channel.secret_rotated",
 	"setSLAPolicy": "sla_policy.updated", "deleteSLAPolicy": "sla_policy.deleted",
+	"createMacro": "macro.created", "updateMacro": "macro.updated", "deleteMacro": "macro.deleted",
 	"getRawInboundEvent": "inbound_event.viewed", "replayInboundEvent": "inbound_event.replayed",
 }
 
@@ -25,6 +26,7 @@ var audited = map[string]audit.Action{
 var notAudited = map[string]string{
 	"createTicket":   "ticket activity",
 	"updateTicket":   "ticket activity",
+	"applyMacro":     "ticket activity",
 	"createMessage":  "ticket activity",
 	"deleteMessage":  "ticket activity",
 	"createCustomer": "customer events",
@@ -36,6 +38,7 @@ var changing = map[string]string{
 	"updateWebhook": `{"url":"http://127.0.0.1:2/","events":["ticket.created"]}`,
 	"updateChannel": `{"name":"Another name"}`,
 	"setSLAPolicy":  `{"first_response_minutes":45}`,
+	"updateMacro":   `{"note":"Seen"}`,
 }
 
 // TestEveryRouteIsAudited calls every writing route and checks its audit entry.

@@ -139,6 +139,10 @@ var bodies = map[string]func(p tenant, path string) string{
 		m := p.created(strings.TrimSuffix(path, "/split")+"/messages", `{"kind":"note","text":"Seen"}`)
 		return `{"message_ids":["` + m.text("id") + `"]}`
 	},
+	"createMacro": func(tenant, string) string {
+		return `{"name":"` + uuid.NewString() + `","text":"Hello {{customer.first_name|there}}"}`
+	},
+	"applyMacro":    func(p tenant, _ string) string { return `{"ticket_id":"` + p.ticket().text("id") + `"}` },
 	"createWebhook": func(tenant, string) string { return `{"url":"http://127.0.0.1:1/","events":["ticket.created"]}` },
 	"createChannel": func(tenant, string) string { return `{"channel":"sms","address":"+1415556` + randomDigits() + `"}` },
 	"proveChannel":  func(tenant, string) string { return `{"way":"text"}` },
