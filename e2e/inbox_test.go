@@ -191,6 +191,60 @@ func TestKeyboard(t *testing.T) {
 	v.at("/tickets/2/merge*")
 }
 
+// TestMacro: a macro is created, inserted by "/", some letters and Enter, and sent with
+// its changes by Ctrl-Enter. Without scripts the same works by links and forms.
+func TestMacro(t *testing.T) {
+	t.Parallel()
+	withAndWithoutScripts(t, func(t *testing.T, p *program, _ *visitor, scripts bool) {
+		o, robin := p.organization("Acme Wheels")
+		p.connect(o)
+		p.receiveText("SM1", "+14155550123", "Scooter B-0417 does not unlock.")
+		p.until("the ticket", func() bool { return p.tickets(o.ID) == 1 })
+		v := p.as(t, robin)
+		if !scripts {
+			v.withoutScripts()
+		}
+		for _, name := range []string{"Refund", "Lock stuck"} {
+			v.open("/settings/macros/new")
+			v.fill("#field-name", name)
+			v.fill("#field-text", "Hello {{customer.first_name|there}}, about "+name+".")
+			v.fill("#field-status", "pending")
+			v.fill("#field-add_tags", "lock")
+			v.press("Save")
+			v.at("/settings/macros")
+			v.waitText(name)
+		}
+		const answer = "Hello there, about Lock stuck."
+		v.open("/tickets/1")
+		if scripts {
+			v.keys("r")
+			v.wait("the focus in the reply", `document.activeElement.name === "reply"`)
+			v.keys("/")
+			v.wait("the list", `document.querySelectorAll(".macros [role=option]").length === 2`)
+			v.checkAccess()
+			v.checkLayout()
+			v.keys("x" + kb.Escape)
+			v.wait("the typed text", `document.activeElement.name === "reply" && document.activeElement.value === "/x"`)
+			v.fill("textarea[name=reply]", "")
+			v.keys("/lo" + kb.Enter)
+			v.keys(kb.Enter, chromedp.ModifierCtrl)
+		} else {
+			v.press("Macro")
+			v.at("/tickets/1/macros")
+			v.press("Lock stuck")
+			v.at("/tickets/1")
+			v.waitText("Set status to pending, add tag lock")
+			v.press("Send")
+		}
+		v.wait("the answer in the thread", `document.querySelector("#thread").innerText.includes(`+quote(answer)+`)`)
+		v.wait("a pending ticket", `document.querySelector("#ticket-head").innerText.includes("Pending") && document.querySelector("#field-tags").value === "lock"`)
+		v.wait("no macro in the composer", `!document.querySelector("[data-macro]")`)
+		p.until("the answer at the provider", p.sent("+14155550123: "+answer))
+		v.open("/settings/macros")
+		v.wait("the use", `[...document.querySelectorAll("td.number")].map(e => e.innerText.trim()).sort().join() === "0,1"`)
+	})
+}
+
 // TestKeysWhileSending: keys pressed while a reply is being sent are shortcuts of the
 // ticket and not typed.
 func TestKeysWhileSending(t *testing.T) {

@@ -144,6 +144,16 @@ func (w *world) fill() {
 			w.t.Fatal(err)
 		}
 	}
+	if err := w.DB.Write(ctx, func(tx *db.Tx) error {
+		m, err := w.Desk.CreateMacroTx(ctx, tx, desk.Macro{
+			OrganizationID: w.acme.ID, Name: "Lock does not open", Text: "Hello {{customer.first_name|there}},\n\nplease hold the phone close to the lock, and try again.",
+			Note: "Check the battery of the lock.", Actions: desk.MacroActions{Status: desk.StatusPending, Priority: desk.PriorityHigh, Assignee: desk.AssigneeMe, AddTags: []string{"lock"}},
+		})
+		w.macro = m.ID
+		return err
+	}); err != nil {
+		w.t.Fatal(err)
+	}
 	far := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/broken" {
 			rw.WriteHeader(http.StatusInternalServerError)

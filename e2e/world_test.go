@@ -16,6 +16,7 @@ type world struct {
 	acme   account.Organization
 	people map[persona]account.User
 
+	macro          string  // id
 	tickets        []int64 // in the order of sampleTickets
 	webhooks, keys []string
 	pending        connection.Connection // awaits the code of its challenge
@@ -130,6 +131,8 @@ var pageCases = []pageCase{
 	{name: "inbox-wrong", path: at("/inbox/no-such-view"), persona: agent, status: 404},
 	{name: "ticket", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[0]) }, persona: admin, picture: true},
 	{name: "ticket-question", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[1]) }, persona: admin},
+	{name: "ticket-macros", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[0], "/macros") }, persona: admin},
+	{name: "ticket-with-macro", path: func(w *world) string { return fmt.Sprint("/tickets/", w.tickets[0], "?macro=", w.macro) }, persona: admin},
 	{name: "customers", path: at("/customers"), persona: admin, picture: true},
 	{name: "fleet", path: at("/fleet"), persona: admin, picture: true},
 	{name: "fleet-map", path: at("/fleet/map"), persona: admin, picture: true},

@@ -15,6 +15,7 @@ func SettingsViews(r *Request, path string) []NavItem {
 			NavItem{Path: "/settings/members", Label: "Members"},
 			NavItem{Path: "/settings/organization", Label: "Organization"},
 			NavItem{Path: "/settings/sla", Label: "Service levels"},
+			NavItem{Path: "/settings/macros", Label: "Macros"},
 		)
 	}
 	if r.Admin() {

@@ -24,6 +24,8 @@ func (p *pages) handleTickets() {
 	p.Handle("/tickets/{number}", web.Route{Get: p.ticket})
 	p.Handle("/tickets/{number}/write", web.Route{Post: p.submitReply})
 	p.Handle("/tickets/{number}/pending/{id}", web.Route{Post: p.changePending})
+	p.Handle("/tickets/{number}/macros", web.Route{Get: p.listMacros})
+	p.Handle("/tickets/{number}/macros/{id}", web.Route{Get: p.showMacro})
 	p.Handle("/tickets/{number}/properties", web.Route{Post: p.changeProperties})
 	p.Handle("/tickets/{number}/merge", web.Route{Get: p.showMergeForm, Post: p.merge})
 	p.Handle("/tickets/{number}/unmerge", web.Route{Post: p.unmerge})

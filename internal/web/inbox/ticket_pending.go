@@ -105,7 +105,7 @@ func replyNotice(r *web.Request, t *desk.Ticket, m *desk.Message) web.Notice {
 }
 
 // changePending undoes a reply that has not left, or sends it at once. Undoing restores its text
-// as the user's draft, and a status that was set with it.
+// as the user's draft, and the fields of the ticket that were set with it.
 func (p *pages) changePending(w http.ResponseWriter, r *web.Request) error {
 	form, ok := p.Form(w, r)
 	if !ok {
@@ -156,10 +156,11 @@ func (p *pages) undoReply(ctx context.Context, tx *db.Tx, r *web.Request, t *des
 	if len(m.Attachments) > 0 {
 		n.Text += " Attach the files again."
 	}
-	if !form.Has("status") || form.Get("was.status") != string(t.Status) {
+	u, changes := revert(t, form)
+	if !changes {
 		return nil
 	}
-	_, err = p.Desk.UpdateTx(ctx, tx, r.OrganizationID, t.ID, desk.Update{Status: new(desk.Status(form.Get("status")))})
+	_, err = p.Desk.UpdateTx(ctx, tx, r.OrganizationID, t.ID, u)
 	return err
 }
 

@@ -33,6 +33,7 @@ type composer struct {
 	Once         string // idempotency key of the form
 	Seen         string // id of the newest message on the page; empty: none
 	Crossed      *crossedReply
+	Macro        *macroChip // nil: none
 	MaxMB        int
 	Later        []moment // offered times for sending later
 }
@@ -84,6 +85,7 @@ type draftForm struct {
 	cc           []string
 	seen         *string // see [desk.Reply]
 	sendAt       time.Time
+	macro        string // id of the macro to apply; empty: none
 	wrong        string // error
 	crossed      *crossedReply
 	files        bool
@@ -123,7 +125,7 @@ func (p *pages) newComposer(r *web.Request, q db.Querier, t *desk.Ticket, said d
 	if c.Refusal != "" && c.Reply == "" {
 		c.Kind = desk.KindNote
 	}
-	return c, nil
+	return c, p.addMacro(r, q, t, said, &c)
 }
 
 // fillComposer sets the texts: of the refused form, else of a message to send again, else of the
@@ -228,7 +230,7 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 	}
 	s := draftForm{
 		kind: form.Get("kind"), reply: form.Get("reply"), note: form.Get("note"),
-		conversation: form.Get("conversation"), files: len(form.Files) > 0 || form.TooLarge,
+		conversation: form.Get("conversation"), macro: form.Get("macro"), files: len(form.Files) > 0 || form.TooLarge,
 	}
 	s.to, s.cc = form.Get("to."+s.conversation), form.Values["cc."+s.conversation]
 	if s.kind != desk.KindNote {
@@ -241,11 +243,14 @@ func (p *pages) submitReply(w http.ResponseWriter, r *web.Request) error {
 	if s.sendAt, err = readMoment(r, form.Values); err != nil {
 		return p.refuse(w, r, t, s, err)
 	}
-	if form.Get("do") == "draft" {
+	if do := form.Get("do"); do == "draft" || do == "macros" {
 		if err := p.saveDrafts(r, &t, s, desk.KindReply, desk.KindNote); err != nil {
 			return p.refuse(w, r, t, s, err)
 		}
 		p.presence.see(t.ID, r.UserID, cmp.Or(r.User.Name, r.User.Email), true, r.Now)
+		if do == "macros" {
+			return p.Redirect(w, ticketPath(t.Number)+"/macros"+listQuery(r), web.Notice{})
+		}
 		if r.Header.Get("X-Draft") != "" {
 			w.WriteHeader(http.StatusNoContent)
 			return nil
@@ -282,6 +287,11 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 	if s.kind == desk.KindNote {
 		d.Text, d.Note = s.note, true
 	}
+	if s.macro != "" {
+		if err := checkFilled(d.Text); err != nil {
+			return web.Notice{}, err
+		}
+	}
 	for _, f := range form.Files {
 		d.Attachments = append(d.Attachments, channel.Attachment{Name: f.Name, ContentType: f.ContentType, Data: f.Data})
 	}
@@ -289,13 +299,15 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 	if err != nil {
 		return web.Notice{}, err
 	}
-	if content.Empty() {
+	if content.Empty() && s.macro == "" {
 		return web.Notice{}, problem.New(problem.Invalid, "there is nothing written yet")
 	}
 	by := desk.Actor{ID: r.UserID, Name: cmp.Or(r.User.Name, r.User.Email)}
 	notice := web.Notice{Text: "Note added. Only your team can see it."}
 	err = p.inTransaction(r, func(ctx context.Context, tx *db.Tx, t desk.Ticket) error {
-		if s.kind == desk.KindNote {
+		if content.Empty() {
+			notice.Text = "Macro applied."
+		} else if s.kind == desk.KindNote {
 			if _, err := p.Desk.AddNoteTx(ctx, tx, r.OrganizationID, t.ID, by, content); err != nil {
 				return err
 			}
@@ -321,6 +333,9 @@ func (p *pages) send(r *web.Request, t *desk.Ticket, s draftForm, form web.Uploa
 		status := desk.Status(form.Get("do"))
 		if status == doNext {
 			status = desk.StatusResolved
+		}
+		if s.macro != "" {
+			return p.applyMacro(ctx, tx, r, &t, s, status, &notice)
 		}
 		if status != desk.StatusResolved && status != desk.StatusPending || status == t.Status || t.MergedIntoID != "" {
 			return nil

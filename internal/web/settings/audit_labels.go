@@ -7,7 +7,7 @@ var groupTexts = [][2]string{
 	{"sign_in", "Sign-ins"}, {"sign_out", "Sign-outs"}, {"session", "Sessions"}, {"password", "Passwords"}, {"second_factor", "Second factors"},
 	{"passkey", "Passkeys"}, {"totp", "Authenticator apps"}, {"user", "Users"}, {"member", "Members"}, {"invitation", "Invitations"},
 	{"organization", "Organization"}, {"quota", "Quotas"}, {"api_key", "API keys"}, {"webhook", "Webhooks"}, {"channel", "Channels"}, {"inbound_event", "Inbound events"},
-	{"sla_policy", "Service levels"}, {"ticket", "Tickets"}, {"customer", "Customers"}, {"privacy_request", "Privacy requests"},
+	{"sla_policy", "Service levels"}, {"macro", "Macros"}, {"ticket", "Tickets"}, {"customer", "Customers"}, {"privacy_request", "Privacy requests"},
 	{"records", "Exports and imports"}, {"tool", "MCP clients"}, {"settings", "Fleet settings"}, {"subaccount", "Subaccounts"}, {"pricing", "Pricing"}, {"zone", "Zones"},
 	{"vehicle", "Vehicles"}, {"ride", "Rides"}, {"fleet", "Fleet"}, {"sandbox", "Sandbox"}, {"audit", "Audit log"},
 }
@@ -35,6 +35,7 @@ var actions = [][2]string{
 	{"channel.proof_started", "Proof of address started"}, {"channel.proven", "Address proven"}, {"channel.proof_lost", "Proof of address lost"},
 	{"inbound_event.viewed", "Raw request viewed"}, {"inbound_event.replayed", "Inbound event replayed"}, {"inbound_event.routed", "Inbound event routed"}, {"inbound.refused", "Unsigned request refused"},
 	{"sla_policy.updated", "Service level changed"}, {"sla_policy.deleted", "Service level deleted"},
+	{"macro.created", "Macro created"}, {"macro.updated", "Macro changed"}, {"macro.deleted", "Macro deleted"},
 	{"ticket.merged", "Ticket merged"}, {"ticket.unmerged", "Merge undone"}, {"ticket.split", "Ticket split"}, {"ticket.deleted", "Ticket deleted"},
 	{"customer.deleted", "Customer deleted"}, {"customer.redacted", "Customer redacted"}, {"customer.blocked", "Rider blocked"}, {"customer.unblocked", "Rider unblocked"}, {"customer.anonymized", "Rider anonymized"},
 	{"privacy_request.received", "Privacy request received"}, {"privacy_request.completed", "Privacy request completed"}, {"privacy_request.archive_fetched", "Privacy archive downloaded"},

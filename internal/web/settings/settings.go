@@ -76,6 +76,11 @@ func Register(s *web.Site, c Config) {
 	p.Handle("/settings/sla/{priority}", web.Route{Get: p.editPolicy, Post: p.savePolicy, Admin: true, Routine: true})
 	p.Handle("/settings/sla/{priority}/delete", web.Route{Get: p.confirmDeleteLevel, Post: p.deletePolicy, Admin: true, Routine: true})
 
+	p.Handle(macrosPath, web.Route{Get: p.macros})
+	p.Handle(macrosPath+"/new", web.Route{Get: p.editMacro, Post: p.saveMacro, Routine: true})
+	p.Handle(macrosPath+"/{id}", web.Route{Get: p.editMacro, Post: p.saveMacro, Routine: true})
+	p.Handle(macrosPath+"/{id}/delete", web.Route{Get: p.confirmDeleteMacro, Post: p.deleteMacro, Routine: true})
+
 	p.Handle(auditPath, web.Route{Get: p.audit, Admin: true})
 	p.Handle(verifyPath, web.Route{Post: p.verify, Admin: true, Routine: true})
 	p.Handle(exportPath, web.Route{Post: p.export, Admin: true})

@@ -43,7 +43,7 @@ func newHarness(t *testing.T, change ...func(*account.Config)) *harness {
 	}}, change...)...)
 	jobs := queue.Open(h.DB, queue.Config{})
 	events := new(event.Log)
-	h.desk = desk.Open(desk.Config{DB: h.DB, Queue: jobs, Events: events, Box: seal.New(seal.NewKey()), BaseURL: webtest.BaseURL})
+	h.desk = desk.Open(desk.Config{DB: h.DB, Queue: jobs, Events: events, Directory: h.Accounts, Box: seal.New(seal.NewKey()), BaseURL: webtest.BaseURL})
 	h.keys = apikey.Open(apikey.Config{
 		DB: h.DB, Audit: h.Audit, PlanLimit: func(context.Context, string) (int64, error) { return 300, nil },
 		Catalogues: map[apikey.ServiceName]apikey.Catalogue{
@@ -146,7 +146,7 @@ func TestViews(t *testing.T) {
 		user account.User
 		want int
 		sees bool
-	}{{h.Admin, 12, true}, {h.Agent, 6, false}} {
+	}{{h.Admin, 13, true}, {h.Agent, 7, false}} {
 		paths, present := views(tt.user)
 		if len(paths) != tt.want || slices.Contains(paths, "/settings/keys") != tt.sees || present != "Sessions" {
 			t.Errorf("%s: got %q, at %q", tt.user.Role, paths, present)

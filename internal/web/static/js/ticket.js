@@ -89,6 +89,10 @@ function compose() {
   });
   addEventListener("pagehide", () => keep(true));
 
+  // Macros.
+  const macros = () => import("./macros.js").then((m) => m.setup(composer));
+  for (const type of ["focusin", "pointerover"]) composer.addEventListener(type, macros, { once: true });
+
   // Add files by selection, drop and paste.
   let chosen = new DataTransfer();
   const show = () => {
@@ -165,6 +169,7 @@ function compose() {
         chosen = new DataTransfer();
         show();
         draftState.textContent = "";
+        composer.querySelector("[data-macro]")?.remove();
         put(page);
         see();
         here("open");
