@@ -310,6 +310,25 @@ func (s *Service) Find(ctx context.Context, organizationID, id string) (Key, err
 	return k, err
 }
 
+// Names returns the names of an organization's keys among ids, by id. Deleted keys are included.
+func (s *Service) Names(ctx context.Context, q db.Querier, organizationID string, ids []string) (map[string]string, error) {
+	names := make(map[string]string, len(ids))
+	if len(ids) == 0 {
+		return names, nil
+	}
+	list, err := db.All(ctx, q, func(row db.Row) (k Key, err error) {
+		err = row.Scan(&k.ID, &k.Name)
+		return k, err
+	}, "SELECT id, name FROM api_keys WHERE id = ANY($1) AND organization_id = $2", ids, organizationID)
+	if err != nil {
+		return nil, fmt.Errorf("list names of keys: %w", err)
+	}
+	for _, k := range list {
+		names[k.ID] = k.Name
+	}
+	return names, nil
+}
+
 // FindAnywhere is [Service.Find] across organizations, for the operator.
 func (s *Service) FindAnywhere(ctx context.Context, id string) (Key, error) {
 	k, err := db.One(ctx, s.db, scan, "SELECT "+columns+" FROM api_keys WHERE id = $1 AND deleted_at IS NULL", id)

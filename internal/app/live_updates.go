@@ -31,7 +31,7 @@ func (a *App) newPages(gate *browser.SessionAuth, places []web.Endpoint, live, s
 	})
 	a.site = site
 	inbox.Register(site, inbox.Config{
-		DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Connections: a.Connections, Shop: a.Shop, Calls: a.Calls, Live: a.live, Pictures: a.pictures,
+		DB: a.DB, Accounts: a.Accounts, Desk: a.Desk, Connections: a.Connections, Shop: a.Shop, Calls: a.Calls, Live: a.live, Pictures: a.pictures, Keys: a.Keys,
 		Fleet: a.Fleet.Service, FleetDB: a.Fleet.DB, Search: a.search(),
 	})
 	const log = "/settings/audit-log"

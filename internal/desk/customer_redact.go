@@ -303,6 +303,12 @@ func (s *Service) redactTicketFields(ctx context.Context, tx *db.Tx, t *Ticket) 
 		t.ID, t.Subject, t.UpdatedAt.UnixMicro()); err != nil {
 		return fmt.Errorf("change ticket: %w", err)
 	}
+	if err := clearChanges(ctx, tx, t.ID, "subject", "external_id", "metadata"); err != nil {
+		return err
+	}
+	if err := recordChange(ctx, tx, t, originOf(ctx), ChangeUpdated, changes); err != nil {
+		return err
+	}
 	snapshot, err := s.ticketSnapshot(ctx, tx, t)
 	if err != nil {
 		return err

@@ -81,7 +81,10 @@ func (s *Service) annotate(ctx context.Context, tx *db.Tx, in *InboundEvent, a *
 		}
 	}
 	if d.Deleted && t.Subject != "" && (t.Subject == title(said) || t.Subject == title(original)) {
-		return res, s.applyUpdate(ctx, tx, &t, Update{Subject: new("(deleted message)")})
+		if err := s.applyUpdate(ctx, tx, &t, Update{Subject: new("(deleted message)")}); err != nil {
+			return Result{}, err
+		}
+		return res, clearChanges(ctx, tx, t.ID, "subject")
 	}
 	if err := tx.Queue(ctx, "UPDATE tickets SET updated_at = $2 WHERE id = $1", t.ID, tx.Now.UnixMicro()); err != nil {
 		return Result{}, fmt.Errorf("touch ticket: %w", err)

@@ -183,6 +183,11 @@ func (s *Service) startTicket(ctx context.Context, tx *db.Tx, in *InboundEvent, 
 	if err := s.insertTicket(ctx, tx, t, e.Author.Type == AuthorAgent); err != nil {
 		return Result{}, err
 	}
+	if e.Author.Type == AuthorAgent {
+		if err := recordCreation(ctx, tx, t, e.origin()); err != nil {
+			return Result{}, err
+		}
+	}
 	snapshot, err := s.ticketSnapshot(ctx, tx, t)
 	if err != nil {
 		return Result{}, err
@@ -230,6 +235,9 @@ func (s *Service) appendMessage(ctx context.Context, tx *db.Tx, in *InboundEvent
 	}
 	events := append(e.customer.events, s.messageEvents(in.OrganizationID, snapshot, e, false)...)
 	if changes != nil {
+		if err := recordChange(ctx, tx, t, e.origin(), ChangeUpdated, changes); err != nil {
+			return Result{}, err
+		}
 		events = append(events, updateEvents(snapshot, in.OrganizationID, changes)...)
 	}
 	if err := s.events.EmitTx(ctx, tx, events...); err != nil {

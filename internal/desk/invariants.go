@@ -54,6 +54,8 @@ func Invariants(postgres bool, eventsSince time.Time) []db.Invariant {
 			Broken: "SELECT p.scope || ' ' || p.kind FROM contact_points p LEFT JOIN conversations c ON c.ticket_id = p.ticket_id AND c.id = p.conversation_id WHERE p.conversation_id IS NOT NULL AND c.id IS NULL"},
 		{Name: "messages to send exist", Table: "outbox",
 			Broken: "SELECT o.message_id FROM outbox o LEFT JOIN messages m ON m.ticket_id = o.ticket_id AND m.id = o.message_id WHERE m.id IS NULL"},
+		{Name: "changes belong to tickets of their organization", Table: "ticket_changes",
+			Broken: "SELECT c.ticket_id FROM ticket_changes c LEFT JOIN tickets t ON t.id = c.ticket_id AND t.organization_id = c.organization_id WHERE t.id IS NULL"},
 		{Name: "tags belong to tickets", Table: "ticket_tags",
 			Broken: "SELECT g.ticket_id FROM ticket_tags g LEFT JOIN tickets t ON t.id = g.ticket_id AND t.number = g.number WHERE t.id IS NULL"},
 		{Name: "tickets are searchable, or about to be", Table: "tickets",

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kickstand-dev/kickstand/internal/audit"
 	"github.com/kickstand-dev/kickstand/internal/businesshours"
 	"github.com/kickstand-dev/kickstand/internal/db"
 	"github.com/kickstand-dev/kickstand/internal/event"
@@ -640,6 +641,10 @@ func (s *Service) detectBreaches(ctx context.Context, tx *db.Tx, t *Ticket, at t
 	for i := range events {
 		if events[i].Name != event.SLABreached {
 			continue
+		}
+		breach := map[string]event.Change{list[i].sla.Metric: {From: string(SLARunning), To: string(SLABreached)}}
+		if err := recordChange(ctx, tx, t, changeOrigin{audit.System, "", SurfaceSystem}, ChangeSLABreached, breach); err != nil {
+			return false, err
 		}
 		if err := tx.Queue(ctx, "INSERT INTO sla_breaches (event_id, organization_id, ticket_id, breached_at) VALUES ($1, $2, $3, $4)",
 			events[i].ID, t.OrganizationID, t.ID, events[i].At.UnixMicro()); err != nil {

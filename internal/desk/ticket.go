@@ -341,6 +341,9 @@ func (s *Service) applyUpdate(ctx context.Context, tx *db.Tx, t *Ticket, u Updat
 			return err
 		}
 	}
+	if err := recordChange(ctx, tx, t, originOf(ctx), ChangeUpdated, changes); err != nil {
+		return err
+	}
 	snapshot, err := s.ticketSnapshot(ctx, tx, t)
 	if err != nil {
 		return err
@@ -596,6 +599,7 @@ func (s *Service) deleteRows(ctx context.Context, tx *db.Tx, t *Ticket) error {
 		"DELETE FROM message_ids WHERE ticket_id = $1",
 		"DELETE FROM ticket_reads WHERE ticket_id = $1",
 		"DELETE FROM ticket_drafts WHERE ticket_id = $1",
+		"DELETE FROM ticket_changes WHERE ticket_id = $1",
 		"DELETE FROM participants WHERE ticket_id = $1",
 		"DELETE FROM messages WHERE ticket_id = $1",
 		"DELETE FROM conversations WHERE ticket_id = $1",

@@ -80,7 +80,7 @@ func (s *Service) MergeTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 	if err := s.recordTicketTx(ctx, tx, AuditTicketMerged, t, map[string]any{"into": to.ID, "into_number": to.Number}); err != nil {
 		return Ticket{}, err
 	}
-	return s.emitMerge(ctx, tx, t, to, changes, event.Change{From: nil, To: t.ID})
+	return s.emitMerge(ctx, tx, t, to, ChangeMerged, changes, event.Change{From: nil, To: t.ID})
 }
 
 // UnmergeTx undoes [Service.MergeTx], in the caller's transaction, and returns the
@@ -155,7 +155,7 @@ func (s *Service) UnmergeTx(ctx context.Context, tx *db.Tx, organizationID, tick
 	if err := s.writeMergeState(ctx, tx, t, status, "", changes); err != nil {
 		return Ticket{}, err
 	}
-	if _, err := s.emitMerge(ctx, tx, t, root, changes, event.Change{From: t.ID, To: nil}); err != nil {
+	if _, err := s.emitMerge(ctx, tx, t, root, ChangeUnmerged, changes, event.Change{From: t.ID, To: nil}); err != nil {
 		return Ticket{}, err
 	}
 	return *t, nil
@@ -186,10 +186,17 @@ func (s *Service) writeMergeState(ctx context.Context, tx *db.Tx, t *Ticket, sta
 	return s.syncClocks(ctx, tx, t, tx.Now, false)
 }
 
-// emitMerge emits the events of a merge or its undoing, and marks the survivor as
+// emitMerge records a merge or its undoing, emits its events, and marks the survivor as
 // changed.
-func (s *Service) emitMerge(ctx context.Context, tx *db.Tx, t, survivor *Ticket, changes map[string]event.Change, change event.Change) (Ticket, error) {
+func (s *Service) emitMerge(ctx context.Context, tx *db.Tx, t, survivor *Ticket, action ChangeAction, changes map[string]event.Change, change event.Change) (Ticket, error) {
 	if err := s.touchMoved(ctx, tx, survivor); err != nil {
+		return Ticket{}, err
+	}
+	inSurvivor := map[string]event.Change{"merged_ticket_id": change}
+	if err := recordChange(ctx, tx, t, originOf(ctx), action, changes); err != nil {
+		return Ticket{}, err
+	}
+	if err := recordChange(ctx, tx, survivor, originOf(ctx), action, inSurvivor); err != nil {
 		return Ticket{}, err
 	}
 	of, err := s.ticketSnapshot(ctx, tx, t)
@@ -201,7 +208,7 @@ func (s *Service) emitMerge(ctx context.Context, tx *db.Tx, t, survivor *Ticket,
 		return Ticket{}, err
 	}
 	events := append(updateEvents(of, t.OrganizationID, changes),
-		updateEvents(in, t.OrganizationID, map[string]event.Change{"merged_ticket_id": change})...)
+		updateEvents(in, t.OrganizationID, inSurvivor)...)
 	return *survivor, s.events.EmitTx(ctx, tx, events...)
 }
 

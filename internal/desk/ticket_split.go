@@ -94,8 +94,14 @@ func (s *Service) SplitTx(ctx context.Context, tx *db.Tx, organizationID, ticket
 	if err := s.recordTicketTx(ctx, tx, AuditTicketSplit, &from, map[string]any{"new_ticket": t.ID, "new_number": t.Number, "messages": len(list)}); err != nil {
 		return Ticket{}, err
 	}
-	events := append(createEvents(snapshot, organizationID),
-		updateEvents(left, organizationID, map[string]event.Change{"split_ticket_id": {From: nil, To: t.ID}})...)
+	if err := recordCreation(ctx, tx, &t, originOf(ctx)); err != nil {
+		return Ticket{}, err
+	}
+	changes := map[string]event.Change{"split_ticket_id": {From: nil, To: t.ID}}
+	if err := recordChange(ctx, tx, &from, originOf(ctx), ChangeSplit, changes); err != nil {
+		return Ticket{}, err
+	}
+	events := append(createEvents(snapshot, organizationID), updateEvents(left, organizationID, changes)...)
 	return t, s.events.EmitTx(ctx, tx, events...)
 }
 

@@ -27,7 +27,7 @@ const Base = "/api/v1"
 
 // Tags describes the groups of routes.
 var Tags = map[string]string{
-	"Tickets":        "Requests of customers: list, search, create, change, merge and split them.",
+	"Tickets":        "Requests of customers: list, search, create, change, merge and split them; the history of each.",
 	"Messages":       "Messages and conversations of a ticket, replies to customers, notes, and files.",
 	"Search":         "Records of all kinds by one text.",
 	"Customers":      "People who contact the organization.",
@@ -59,7 +59,7 @@ type API struct {
 // Routes returns all routes.
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
-		a.ticketRoutes(),
+		a.ticketRoutes(), a.timelineRoutes(),
 		a.messageRoutes(),
 		a.customerRoutes(), a.searchRoutes(),
 		a.macroRoutes(),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kickstand-dev/kickstand/internal/account"
+	"github.com/kickstand-dev/kickstand/internal/apikey"
 	"github.com/kickstand-dev/kickstand/internal/cache"
 	"github.com/kickstand-dev/kickstand/internal/call"
 	"github.com/kickstand-dev/kickstand/internal/connection"
@@ -36,6 +37,7 @@ type Config struct {
 	Shop        *shop.Service
 	Calls       *call.Service
 	Live        *live.Hub
+	Keys        *apikey.Service // nil: changes do not name API keys
 	Pictures    *remoteimage.Service
 	Search      *search.Service // nil: no search over all records
 	// Fleet is the production fleet, on FleetDB.

@@ -124,10 +124,11 @@ func (p *pages) found(r *web.Request, q db.Querier) (desk.Ticket, error) {
 // ticketPath returns the path of a ticket.
 func ticketPath(number int64) string { return "/tickets/" + strconv.FormatInt(number, 10) }
 
-// listQuery returns the query that names the list from which the ticket was opened.
+// listQuery returns the query that names the list from which the ticket was opened, and the shown
+// part of the thread.
 func listQuery(r *web.Request) string {
 	asked, q := r.URL.Query(), url.Values{}
-	for _, name := range []string{"in", "q"} {
+	for _, name := range []string{"in", "q", "show"} {
 		if v := asked.Get(name); v != "" && len(v) <= 300 {
 			q.Set(name, v)
 		}
@@ -212,12 +213,11 @@ func (p *pages) showTicket(w http.ResponseWriter, r *web.Request, t desk.Ticket,
 // readTicket fills b from one snapshot.
 func (p *pages) readTicket(r *web.Request, tx *db.Tx, b *ticketPage, members []account.User, said draftForm) error {
 	ctx := r.Context()
-	var err error
-	if b.Thread, err = p.readThread(r, tx, &b.Ticket, members); err != nil {
-		return err
-	}
 	related, err := p.Desk.Related(ctx, tx, r.OrganizationID, &b.Ticket)
 	if err != nil {
+		return err
+	}
+	if b.Thread, err = p.readThread(r, tx, &b.Ticket, members, related); err != nil {
 		return err
 	}
 	b.Related = nil

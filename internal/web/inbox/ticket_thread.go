@@ -34,8 +34,10 @@ const (
 	maxShown = 12_000
 )
 
-// thread is a page of the ticket's messages and calls.
+// thread is a page of the ticket's messages, calls and changes.
 type thread struct {
+	Filter  []filterLink
+	Of      string // "messages" or "changes"
 	Entries []threadEntry
 	Earlier string         // path of the previous page; empty: none
 	Newest  string         // path of the newest page; empty: this one
@@ -43,12 +45,13 @@ type thread struct {
 	Pending []*messageView // replies that have not left; on the newest page
 }
 
-// threadEntry is a message or a call.
+// threadEntry is a message, a call, or a line of changes.
 type threadEntry struct {
 	ID      string
 	Day     *web.Time // set on the first entry of a day
 	Message *messageView
 	Call    *callEntry
+	Change  *changeLine
 }
 
 // messageView is a message of the thread.
@@ -122,8 +125,12 @@ type callEntry struct {
 }
 
 // readThread returns the page of the thread that the query selects.
-func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []account.User) (thread, error) {
-	var th thread
+func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []account.User, related []desk.Ticket) (thread, error) {
+	th := thread{Filter: newFilter(r, t), Of: cmp.Or(shows(r), showMessages)}
+	if shows(r) == showChanges {
+		err := p.readChangesOnly(r, tx, t, members, related, &th)
+		return th, err
+	}
 	before := readPosition(r.URL.Query().Get("before"))
 	query := desk.MessageQuery{After: before, Limit: messagesOfPage}
 	messages, next, err := p.Desk.FindMessages(r.Context(), tx, r.OrganizationID, t.ID, query)
@@ -161,8 +168,7 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 			return th, err
 		}
 	}
-	slices.SortStableFunc(calls, func(a, b *call.Call) int { return startTime(a).Compare(startTime(b)) })
-	b := threadBuilder{r: r, calls: calls}
+	b := threadBuilder{r: r}
 	if next != nil && len(messages) > 0 {
 		b.from = messages[0].CreatedAt
 	}
@@ -173,16 +179,27 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 		}
 		b.until = later.CreatedAt
 	}
+	for _, c := range calls {
+		b.others = append(b.others, timedEntry{startTime(c), threadEntry{ID: "call-" + c.ID, Call: newCallEntry(r, c)}})
+	}
+	if shows(r) == "" {
+		lines, err := p.changesBetween(r, tx, t, b.from, b.until, members, related)
+		if err != nil {
+			return th, err
+		}
+		b.addLines(lines)
+	}
+	slices.SortStableFunc(b.others, func(x, y timedEntry) int { return x.at.Compare(y.at) })
 	for i := range messages {
 		m := &messages[i]
-		b.addCalls(m.CreatedAt)
+		b.addOthers(m.CreatedAt)
 		s := views[i]
 		if p.Pictures != nil && s.Remote > 0 {
 			s.Load = s.HTMLPath + "?pictures=1"
 		}
 		b.add(m.CreatedAt, threadEntry{ID: "m-" + m.ID, Message: s})
 	}
-	b.addCalls(time.Time{})
+	b.addOthers(time.Time{})
 	th.Entries = b.entries
 	if before == nil {
 		err = p.readPending(r, tx, t, names, &th)
@@ -214,31 +231,47 @@ func (p *pages) readPending(r *web.Request, tx *db.Tx, t *desk.Ticket, names map
 // threadPath returns the address of a page of the thread, within the list it was opened from.
 func threadPath(r *web.Request, t *desk.Ticket, q url.Values) string {
 	for name, v := range r.URL.Query() {
-		if name == "in" || name == "q" {
+		if _, ok := q[name]; !ok && (name == "in" || name == "q" || name == "show") {
 			q[name] = v
 		}
 	}
 	return web.Address(ticketPath(t.Number), q)
 }
 
-// threadBuilder merges messages, which are in the order of acceptance, and calls by time, with an
-// entry for each day.
+// threadBuilder merges messages, which are in the order of acceptance, with calls and changes by
+// time, and adds an entry for each day.
 type threadBuilder struct {
 	r       *web.Request
-	calls   []*call.Call // not added yet, by time
+	others  []timedEntry // not added yet, by time
 	from    time.Time    // earlier calls are on an earlier page; zero: none are
 	until   time.Time    // later calls are on a later page; zero: none are
 	day     string       // of the last entry
 	entries []threadEntry
 }
 
+// timedEntry is a call or a change with its time.
+type timedEntry struct {
+	at    time.Time
+	entry threadEntry
+}
+
+// addLines appends changes to the other entries.
+func (b *threadBuilder) addLines(lines []*changeLine) {
+	for _, l := range lines {
+		b.others = append(b.others, timedEntry{l.first.At, threadEntry{ID: "c-" + strconv.FormatInt(l.first.Number, 10), Change: l}})
+	}
+}
+
 // add adds an entry. A day may recur, because a message that waited is shown after later ones, but
-// ids must be unique.
+// ids must be unique. A change joins the line before it if it can.
 func (b *threadBuilder) add(at time.Time, e threadEntry) {
 	when := b.r.Time(at)
 	if day := when.Day(); day != b.day {
 		b.day = day
 		b.addOnce(threadEntry{ID: "day-" + at.In(b.r.Now.Location()).Format(time.DateOnly), Day: &when})
+	}
+	if n := len(b.entries); n > 0 && e.Change != nil && b.entries[n-1].Change != nil && b.entries[n-1].Change.fold(e.Change) {
+		return
 	}
 	b.addOnce(e)
 }
@@ -249,18 +282,17 @@ func (b *threadBuilder) addOnce(e threadEntry) {
 	}
 }
 
-// addCalls adds the calls of the page before a time; zero: all.
-func (b *threadBuilder) addCalls(before time.Time) {
-	for len(b.calls) > 0 {
-		c := b.calls[0]
-		at := startTime(c)
-		if !before.IsZero() && !at.Before(before) || !b.until.IsZero() && !at.Before(b.until) {
+// addOthers adds the calls and changes of the page before a time; zero: all.
+func (b *threadBuilder) addOthers(before time.Time) {
+	for len(b.others) > 0 {
+		o := b.others[0]
+		if !before.IsZero() && !o.at.Before(before) || !b.until.IsZero() && !o.at.Before(b.until) {
 			return
 		}
-		if !at.Before(b.from) {
-			b.add(at, threadEntry{ID: "call-" + c.ID, Call: newCallEntry(b.r, c)})
+		if !o.at.Before(b.from) {
+			b.add(o.at, o.entry)
 		}
-		b.calls = b.calls[1:]
+		b.others = b.others[1:]
 	}
 }
 
