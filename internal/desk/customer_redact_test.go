@@ -156,6 +156,14 @@ func TestRedact(t *testing.T) {
 	bobs := reply("bob@client.example", "4@client.example", "2@client.example")
 	bobs.Event.Message.Cc = []channel.Party{{Email: "ana." + word + "@client.example"}}
 	f.intake(bobs)
+	for _, u := range []desk.Update{
+		{Subject: new("Still " + word), ExternalID: new(word), Metadata: desk.MetadataUpdate{"name": new(word)}},
+		{ExternalID: new(""), Metadata: desk.MetadataUpdate{"name": nil}},
+	} {
+		if _, err := f.update(orgA, one.TicketID, u); err != nil {
+			t.Fatal(err)
+		}
+	}
 	f.index()
 
 	customer := one.CustomerID
@@ -190,7 +198,7 @@ func TestRedact(t *testing.T) {
 	}
 	f.index()
 	for _, table := range []string{
-		"customers", "contact_points", "tickets", "conversations", "messages", "message_ids", "participants", "attachments", "outbox", "mail_senders", "acknowledgements",
+		"customers", "contact_points", "tickets", "ticket_changes", "conversations", "messages", "message_ids", "participants", "attachments", "outbox", "mail_senders", "acknowledgements",
 	} {
 		rows, err := f.db.Query(t.Context(), "SELECT * FROM "+table)
 		if err != nil {
