@@ -26,8 +26,9 @@ const (
 const (
 	// maxChanges is the number of changes on a page of the thread, newest first.
 	maxChanges = 100
-	// foldTime is the time within which the changes of one actor share a line.
-	foldTime = 5 * time.Minute
+	// Up to maxFolded changes of one actor within foldTime share a line.
+	foldTime  = 5 * time.Minute
+	maxFolded = 8
 )
 
 // filterLink is a link of the filter above the thread.
@@ -62,17 +63,20 @@ type changeLine struct {
 	Who     string
 	Words   string // "set status to Pending, added tag lock"
 	At      web.Time
-	Surface string // "API"; empty: the dashboard, or evident
+	Surface string // "MCP"; empty: the dashboard, or evident
 	Undo    []pair // fields of the form that undoes it; empty: it cannot be undone
 
-	first desk.TicketChange
+	first  desk.TicketChange
+	folded int // further changes
 }
 
 // fold adds the changes of another line if it is of the same actor, surface and time.
 func (l *changeLine) fold(o *changeLine) bool {
-	if l.first.Actor != o.first.Actor || l.first.Surface != o.first.Surface || l.Who != o.Who || o.first.At.Sub(l.first.At) > foldTime {
+	if l.first.Actor != o.first.Actor || l.first.Surface != o.first.Surface || l.Who != o.Who ||
+		o.first.At.Sub(l.first.At) > foldTime || l.folded+1 == maxFolded {
 		return false
 	}
+	l.folded++
 	l.Words += ", " + o.Words
 	l.Undo = append(l.Undo, o.Undo...)
 	return true
@@ -203,8 +207,8 @@ func (w *changeWriter) line(c *desk.TicketChange) *changeLine {
 	return l
 }
 
-// surfaceLabels has the surfaces that a line names.
-var surfaceLabels = map[string]string{audit.REST: "API", audit.RPC: "tRPC", audit.MCP: "assistant", audit.CLI: "command line"}
+// surfaceLabels has the surfaces that a line names. The others are evident from the actor.
+var surfaceLabels = map[string]string{audit.RPC: "tRPC", audit.MCP: "MCP", audit.CLI: "the command line"}
 
 // who returns the name of the actor of a change, or of the target that was missed.
 func (w *changeWriter) who(c *desk.TicketChange) string {
