@@ -8,8 +8,12 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
 )
+
+// indentation of style sheets is not served.
+var indentation = regexp.MustCompile(`(?m)^[ \t]+`)
 
 //go:embed static
 var staticFiles embed.FS
@@ -43,6 +47,7 @@ func loadAssets() *assets {
 		digest.Write(content)
 		switch path.Ext(name) {
 		case ".css":
+			content = indentation.ReplaceAll(content, nil)
 			if base := path.Base(name); base[0] <= '9' {
 				style.Write(content)
 			} else {

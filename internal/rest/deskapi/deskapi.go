@@ -27,7 +27,8 @@ const Base = "/api/v1"
 
 // Tags describes the groups of routes.
 var Tags = map[string]string{
-	"Tickets":        "Requests of customers: list, search, create, change, merge and split them; the history of each.",
+	"Tickets":        "Requests of customers: list, search, create, change, merge and split them.",
+	"Timeline":       "Changes of a ticket: who made them, when and where.",
 	"Messages":       "Messages and conversations of a ticket, replies to customers, notes, and files.",
 	"Search":         "Records of all kinds by one text.",
 	"Customers":      "People who contact the organization.",
