@@ -9,8 +9,8 @@ import (
 	"github.com/kickstand-dev/kickstand/internal/db"
 )
 
-// Actions in the audit log. All other changes of a ticket are in the ticket's own
-// activity.
+// Actions in the audit log. All other changes of a ticket are in the ticket's
+// timeline.
 const (
 	AuditSLASet           audit.Action = "sla_policy.updated"
 	AuditSLADeleted       audit.Action = "sla_policy.deleted"

@@ -78,6 +78,13 @@
 // A late warning or breach is emitted before the next change of the ticket, with
 // the ticket as it was.
 //
+// # The timeline
+//
+// Each change with an event of the ticket (ticket.updated, sla.breached) is a row of the
+// ticket's timeline, in the same transaction and with the same values: see
+// [TicketChange]. Its actor and surface are those of the context; see package audit. Rows
+// hold no names of people.
+//
 // # Lists and searches
 //
 // Lists go by indexes in the order of ticket numbers, which is that of creation. A
