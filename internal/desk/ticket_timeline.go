@@ -179,9 +179,10 @@ func (q ChangeQuery) Check(v *problem.Validation) {
 	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, ByAt)
 }
 
-// FindChanges is [Service.FindTickets] for the timeline of a ticket: its creation and
-// its changes, in their order. Changes from before migration 58 were not recorded, and those of a ticket merged into it are in that
-// ticket's own. Error: NotFound for another organization's ticket.
+// FindChanges is [Service.FindTickets] for the timeline of a ticket: its creation and its
+// changes, in their order. Changes from before migration 58 were not recorded, and those of
+// a ticket merged into it are in that ticket's own. Error: NotFound for another
+// organization's ticket.
 func (s *Service) FindChanges(ctx context.Context, q db.Querier, organizationID, ticketID string, query ChangeQuery) ([]TicketChange, *keyset.Cursor, error) {
 	if err := problem.Check(query); err != nil {
 		return nil, nil, err
