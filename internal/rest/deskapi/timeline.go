@@ -51,7 +51,7 @@ type changeActor struct {
 
 func (a *API) timelineRoutes() []rest.Route {
 	return []rest.Route{{
-		Method: "GET", Path: "/tickets/{id}/timeline", ID: "listTicketTimeline", Tag: "Timeline", Summary: "List the changes of a ticket",
+		Method: "GET", Path: "/tickets/{id}/timeline", ID: "listTimeline", Tag: "Timeline", Summary: "List the changes of a ticket",
 		Doc: "The creation of the ticket and every change of its fields since: who made it, when, from what to what, and where. " +
 			"Messages and notes are in a list of their own. A merge leaves each ticket its own timeline.\n\n" +
 			"Changes made before this list existed are not in it.",
