@@ -23,13 +23,13 @@ import (
 func changeLines(d webtest.Document) []string {
 	lines := []string{}
 	for _, li := range d.WithAttr("class", "log") {
-		text := ""
+		var text strings.Builder
 		for c := range li.ChildNodes() {
 			if c.Data != "time" {
-				text += " " + webtest.Text(c)
+				text.WriteString(" " + webtest.Text(c))
 			}
 		}
-		lines = append(lines, strings.Join(strings.Fields(text), " "))
+		lines = append(lines, strings.Join(strings.Fields(text.String()), " "))
 	}
 	return lines
 }
@@ -181,7 +181,7 @@ func TestTimelineUndo(t *testing.T) {
 		t.Fatalf("got forms %v, want %v", forms, want)
 	}
 	set(url.Values{"tags": {"lock, app, bike"}}) // a colleague's change is kept
-	d = set(forms[0])
+	set(forms[0])
 	got := h.ticket(1)
 	if got.Status != desk.StatusOpen || got.Priority != desk.PriorityNormal || got.AssigneeID != "" || got.Subject != "Hello?" || !slices.Equal(got.Tags, []string{"lock", "bike"}) {
 		t.Errorf("after the undoing the ticket is %+v", got)
