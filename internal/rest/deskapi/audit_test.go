@@ -24,17 +24,11 @@ var audited = map[string]audit.Action{
 
 // notAudited are the routes without an audit entry, with the reason.
 var notAudited = map[string]string{
-<<<<<<< HEAD
-	"createTicket":   "ticket activity",
-	"updateTicket":   "ticket activity",
-	"applyMacro":     "ticket activity",
-	"createMessage":  "ticket activity",
-	"deleteMessage":  "ticket activity",
-=======
 	"createTicket":   "timeline of the ticket",
 	"updateTicket":   "timeline of the ticket",
 	"createMessage":  "message of the ticket",
->>>>>>> f6ccb836 (docs: the timeline of tickets, ADR 0055)
+	"applyMacro":     "timeline of the ticket",
+	"deleteMessage":  "message of the ticket",
 	"createCustomer": "customer events",
 	"updateCustomer": "customer events",
 }

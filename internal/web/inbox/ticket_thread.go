@@ -146,10 +146,7 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 	if len(newest) > 0 {
 		th.Last = newest[0].ID
 	}
-	names := make(map[string]string, len(members))
-	for _, m := range members {
-		names[m.ID] = cmp.Or(m.Name, m.Email)
-	}
+	names := memberNames(members)
 	views := newMessageViews(r, t, messages, names)
 	if n := len(views); n < len(messages) {
 		messages, next = messages[:n], desk.ThreadCursor(&messages[n-1])
@@ -205,6 +202,15 @@ func (p *pages) readThread(r *web.Request, tx *db.Tx, t *desk.Ticket, members []
 		err = p.readPending(r, tx, t, names, &th)
 	}
 	return th, err
+}
+
+// memberNames returns the names of members by id.
+func memberNames(members []account.User) map[string]string {
+	names := make(map[string]string, len(members))
+	for _, m := range members {
+		names[m.ID] = cmp.Or(m.Name, m.Email)
+	}
+	return names
 }
 
 // readPending adds the replies that have not left.

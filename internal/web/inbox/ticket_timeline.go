@@ -100,10 +100,7 @@ func (p *pages) readChanges(r *web.Request, tx *db.Tx, t *desk.Ticket, query des
 	if err != nil {
 		return nil, "", err
 	}
-	w := changeWriter{r: r, ticket: t, members: make(map[string]string), numbers: make(map[string]int64)}
-	for _, m := range members {
-		w.members[m.ID] = cmp.Or(m.Name, m.Email)
-	}
+	w := changeWriter{r: r, ticket: t, members: memberNames(members), numbers: make(map[string]int64)}
 	for i := range related {
 		w.numbers[related[i].ID] = related[i].Number
 	}
@@ -179,6 +176,9 @@ func (p *pages) readChangesOnly(r *web.Request, tx *db.Tx, t *desk.Ticket, membe
 	b.addLines(lines)
 	b.addOthers(time.Time{})
 	th.Entries = b.entries
+	if before == nil {
+		return p.readPending(r, tx, t, memberNames(members), th)
+	}
 	return nil
 }
 
@@ -232,7 +232,7 @@ func (w *changeWriter) who(c *desk.TicketChange) string {
 
 // changedFields are the fields of changes, in the order of a line.
 var changedFields = []string{
-	"merged_into_id", "merged_ticket_id", "split_ticket_id", "status", "priority", "assignee", "tags", "subject", "external_id", "metadata",
+	"merged_into_id", "merged_ticket_id", "split_ticket_id", "status", "snoozed_until", "priority", "assignee", "tags", "subject", "external_id", "metadata",
 }
 
 // words describes the change of a field.
@@ -256,6 +256,8 @@ func (w *changeWriter) words(c *desk.TicketChange, field string, change event.Ch
 			return "reopened the ticket"
 		}
 		return "set status to " + statusLabel(desk.Status(to))
+	case "snoozed_until":
+		return w.snoozeWords(to)
 	case "priority":
 		return "set priority to " + priorityLabel(desk.Priority(to))
 	case "assignee":
@@ -277,6 +279,17 @@ func (w *changeWriter) words(c *desk.TicketChange, field string, change event.Ch
 		return "changed the external id"
 	}
 	return "changed the metadata"
+}
+
+// snoozeWords describes a snooze, in the form of events.
+func (w *changeWriter) snoozeWords(until string) string {
+	if until == "" {
+		return "ended the snooze"
+	}
+	if at, err := time.Parse(time.RFC3339, until); err == nil {
+		return "snoozed the ticket until " + w.r.Time(at).When()
+	}
+	return "snoozed the ticket until the customer replies"
 }
 
 // number returns the number of a related ticket.
