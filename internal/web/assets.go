@@ -12,8 +12,9 @@ import (
 	"strings"
 )
 
-// indentation of style sheets is not served.
-var indentation = regexp.MustCompile(`(?m)^[ \t]+`)
+// unserved are the lines of comments, and the indentation, of modules and style sheets. No module
+// has a literal of several lines.
+var unserved = regexp.MustCompile(`(?m)^[ \t]*//.*\n|^[ \t]+`)
 
 //go:embed static
 var staticFiles embed.FS
@@ -47,14 +48,14 @@ func loadAssets() *assets {
 		digest.Write(content)
 		switch path.Ext(name) {
 		case ".css":
-			content = indentation.ReplaceAll(content, nil)
+			content = unserved.ReplaceAll(content, nil)
 			if base := path.Base(name); base[0] <= '9' {
 				style.Write(content)
 			} else {
 				a.files[base] = asset{"text/css; charset=utf-8", content}
 			}
 		case ".js":
-			a.files[path.Base(name)] = asset{"text/javascript; charset=utf-8", content}
+			a.files[path.Base(name)] = asset{"text/javascript; charset=utf-8", unserved.ReplaceAll(content, nil)}
 		case ".svg":
 			a.files[path.Base(name)] = asset{"image/svg+xml", content}
 		}
