@@ -23,6 +23,9 @@ const (
 	AuditTicketDeleted    audit.Action = "ticket.deleted"
 	AuditCustomerDeleted  audit.Action = "customer.deleted"
 	AuditCustomerRedacted audit.Action = "customer.redacted"
+	AuditViewCreated      audit.Action = "view.created"
+	AuditViewUpdated      audit.Action = "view.updated"
+	AuditViewDeleted      audit.Action = "view.deleted"
 )
 
 // ticketTarget names a ticket by number. The subject is the customer's text, which

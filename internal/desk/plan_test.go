@@ -20,7 +20,7 @@ type explainer struct {
 
 // wholeTable matches a full scan in a plan of SQLite. Aliases of small sets have
 // one letter.
-var wholeTable = regexp.MustCompile(`^SCAN (tickets|ticket_tags|ticket_reads|ticket_drafts|customers|messages|events|search_docs)\b`)
+var wholeTable = regexp.MustCompile(`^SCAN (tickets|ticket_tags|ticket_reads|ticket_drafts|ticket_views|customers|messages|events|search_docs)\b`)
 
 func (e *explainer) explain(ctx context.Context, query string, args []any) {
 	e.t.Helper()

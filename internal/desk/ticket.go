@@ -285,7 +285,7 @@ func (s *Service) DeleteDraftsTx(ctx context.Context, tx *db.Tx, userID string) 
 }
 
 // UnassignTx unassigns the tickets, except closed ones, of a member leaving the
-// organization, and deletes their drafts and private macros, in the caller's
+// organization, and deletes their drafts, private macros and own views, in the caller's
 // transaction. It emits the events of [Service.UpdateTx]. Call it while they are still
 // a member.
 func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, userID string) error {
@@ -293,6 +293,9 @@ func (s *Service) UnassignTx(ctx context.Context, tx *db.Tx, organizationID, use
 		return fmt.Errorf("delete drafts: %w", err)
 	}
 	if err := deletePrivateMacros(ctx, tx, organizationID, userID); err != nil {
+		return err
+	}
+	if err := deleteViews(ctx, tx, organizationID, userID); err != nil {
 		return err
 	}
 	// In order, so that concurrent calls cannot deadlock.

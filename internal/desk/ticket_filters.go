@@ -25,6 +25,9 @@ type Reader struct {
 // filterFields are the fields of filters in a search for tickets.
 var filterFields = []string{"status", "priority", "assignee", "channel", "tag", "customer", "number", "created", "updated"}
 
+// ParseSearch returns the words and filters of a search for tickets, without checking the values.
+func ParseSearch(text string) query.Query { return query.Parse(text, filterFields...) }
+
 // tagFilter is a further condition on the tags of a ticket: one of tags, or none of them.
 type tagFilter struct {
 	tags []string
@@ -51,7 +54,7 @@ type filterReader struct {
 // readFilters moves the filters of query.Text into the other fields. It returns false if nothing can
 // match. Error: Invalid at q.
 func (s *Service) readFilters(ctx context.Context, q db.Querier, organizationID string, t *TicketQuery) (some bool, err error) {
-	parsed := query.Parse(t.Text, filterFields...)
+	parsed := ParseSearch(t.Text)
 	if len(parsed.Filters) == 0 {
 		return true, nil
 	}

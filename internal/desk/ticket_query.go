@@ -74,7 +74,7 @@ func (q TicketQuery) Check(v *problem.Validation) {
 		v.Add("number", "must have at most %d values", keyset.MaxValues)
 	}
 	v.Length("q", q.Text, 0, maxSubject)
-	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, ByCreatedAt, ByUpdatedAt, ByPriority, ByNumber, ByDueAt)
+	keyset.CheckPage(v, q.Sort, q.After, q.Limit, maxPage, TicketSorts...)
 }
 
 // FindTickets returns a page of tickets, and the cursor of the next page; nil after
@@ -188,25 +188,35 @@ type ticketFinder struct {
 	untested     bool // tickets may be missing: too many would have been tested for the search
 }
 
-// findTickets finds a page; without limits if it is of an export.
-func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery, export bool) ([]Ticket, *keyset.Cursor, error) {
-	f := ticketFinder{
+// newFinder returns the finder of a page.
+func (s *Service) newFinder(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery) *ticketFinder {
+	return &ticketFinder{
 		ctx: ctx, q: q, postgres: s.db.Postgres(), limits: s.limits, organization: organizationID, query: query, sort: byDefault(query.Sort),
 		first: 1, last: maxNumber, want: query.Limit + 1,
 	}
+}
+
+// prepare reads the parts of the query. It returns false if nothing can match.
+func (f *ticketFinder) prepare(s *Service) (some bool, err error) {
+	if some, err := s.readFilters(f.ctx, f.q, f.organization, f.query); err != nil || !some {
+		return false, err
+	}
+	if err := f.readCursor(); err != nil {
+		return false, err
+	}
+	if some, err := f.bounds(); err != nil || !some {
+		return false, err
+	}
+	return f.readWords()
+}
+
+// findTickets finds a page; without limits if it is of an export.
+func (s *Service) findTickets(ctx context.Context, q db.Querier, organizationID string, query *TicketQuery, export bool) ([]Ticket, *keyset.Cursor, error) {
+	f := s.newFinder(ctx, q, organizationID, query)
 	if export {
 		f.limits.walk, f.limits.work, f.limits.searched = 25*f.limits.walk, maxNumber, maxNumber
 	}
-	if some, err := s.readFilters(ctx, q, organizationID, query); err != nil || !some {
-		return nil, nil, err
-	}
-	if err := f.readCursor(); err != nil {
-		return nil, nil, err
-	}
-	if some, err := f.bounds(); err != nil || !some {
-		return nil, nil, err
-	}
-	if some, err := f.readWords(); err != nil || !some {
+	if some, err := f.prepare(s); err != nil || !some {
 		return nil, nil, err
 	}
 	if err := f.find(); err != nil {

@@ -19,6 +19,7 @@ var audited = map[string]audit.Action{
 	"createChannel": "channel.connected", "updateChannel": "channel.updated", "deleteChannel": "channel.disconnected", "proveChannel": "channel.proof_started", "rotateChannelSecret": "channel.secret_rotated",
 	"setSLAPolicy": "sla_policy.updated", "deleteSLAPolicy": "sla_policy.deleted",
 	"createMacro": "macro.created", "updateMacro": "macro.updated", "deleteMacro": "macro.deleted",
+	"createView": "view.created", "updateView": "view.updated", "deleteView": "view.deleted",
 	"getRawInboundEvent": "inbound_event.viewed", "replayInboundEvent": "inbound_event.replayed",
 }
 
@@ -39,6 +40,7 @@ var changing = map[string]string{
 	"updateChannel": `{"name":"Another name"}`,
 	"setSLAPolicy":  `{"first_response_minutes":45}`,
 	"updateMacro":   `{"note":"Seen"}`,
+	"updateView":    `{"name":"Another name"}`,
 }
 
 // TestEveryRouteIsAudited calls every writing route and checks its audit entry.

@@ -29,6 +29,7 @@ const Base = "/api/v1"
 var Tags = map[string]string{
 	"Tickets":        "Requests of customers: list, search, create, change, merge and split them.",
 	"Timeline":       "Changes of a ticket: who made them, when and where.",
+	"Views":          "Saved lists of tickets that the members share.",
 	"Messages":       "Messages and conversations of a ticket, replies to customers, notes, and files.",
 	"Search":         "Records of all kinds by one text.",
 	"Customers":      "People who contact the organization.",
@@ -60,7 +61,7 @@ type API struct {
 // Routes returns all routes.
 func (a *API) Routes() []rest.Route {
 	routes := slices.Concat(
-		a.ticketRoutes(), a.timelineRoutes(),
+		a.ticketRoutes(), a.timelineRoutes(), a.viewRoutes(),
 		a.messageRoutes(),
 		a.customerRoutes(), a.searchRoutes(),
 		a.macroRoutes(),

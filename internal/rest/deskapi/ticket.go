@@ -210,6 +210,7 @@ func (a *API) ticketRoutes() []rest.Route {
 		Needs: needs("tickets", apikey.Read), Codes: []string{"range_too_large"},
 		Query: []rest.Param{
 			{Name: "q", Kind: rest.StringParam, Doc: "Words, all of which must match in any order, in one message, or in the subject, tags, file names, external id and the customer's name, addresses and phone numbers together; `#6` for a number; and filters such as `status:open,pending`, `-channel:sms`, `assignee:none`, `tag:lock`, `customer:ana@example.com` or `created:>=2026-01-01`.", Example: "flat tyre"},
+			{Name: "view", Kind: rest.StringParam, Doc: "Id of a shared view: its query and, without sort, its order apply. A view with assignee:me is refused, as a key is no member."},
 			{Name: "status", Kind: rest.EnumsParam, Values: statuses},
 			{Name: "priority", Kind: rest.EnumsParam, Values: priorities},
 			{Name: "assignee_id", Kind: rest.StringsParam, Doc: "Ids of members; none for tickets without an assignee."},
@@ -357,6 +358,18 @@ func (a *API) listTickets(ctx context.Context, r *rest.Request) (rest.Response, 
 		AssigneeID: r.Strings("assignee_id"), CustomerID: r.Strings("customer_id"), Channel: r.Strings("channel"),
 		Tags: r.Strings("tags"), ExternalID: r.Strings("external_id"), Text: r.String("q"),
 		CreatedAt: r.Range("created_at"), UpdatedAt: r.Range("updated_at"), Sort: r.Sort(),
+	}
+	if id := r.String("view"); id != "" {
+		v, err := a.Desk.View(ctx, a.DB, r.Key.OrganizationID, "", id)
+		if problem.Of(err) == problem.NotFound {
+			return rest.Response{}, rest.BadParameter("view", "There is no such shared view.")
+		}
+		if err != nil {
+			return rest.Response{}, err
+		}
+		if q.Text = strings.TrimSpace(v.Query + " " + q.Text); !r.Sorted() {
+			q.Sort = v.Sort
+		}
 	}
 	for i, id := range q.AssigneeID {
 		if id == nobody {

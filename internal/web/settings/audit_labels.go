@@ -7,7 +7,7 @@ var groupTexts = [][2]string{
 	{"sign_in", "Sign-ins"}, {"sign_out", "Sign-outs"}, {"session", "Sessions"}, {"password", "Passwords"}, {"second_factor", "Second factors"},
 	{"passkey", "Passkeys"}, {"totp", "Authenticator apps"}, {"user", "Users"}, {"member", "Members"}, {"invitation", "Invitations"},
 	{"organization", "Organization"}, {"quota", "Quotas"}, {"api_key", "API keys"}, {"webhook", "Webhooks"}, {"channel", "Channels"}, {"inbound_event", "Inbound events"},
-	{"sla_policy", "Service levels"}, {"macro", "Macros"}, {"ticket", "Tickets"}, {"customer", "Customers"}, {"privacy_request", "Privacy requests"},
+	{"sla_policy", "Service levels"}, {"macro", "Macros"}, {"ticket", "Tickets"}, {"customer", "Customers"}, {"view", "Views"}, {"privacy_request", "Privacy requests"},
 	{"records", "Exports and imports"}, {"tool", "MCP clients"}, {"settings", "Fleet settings"}, {"subaccount", "Subaccounts"}, {"pricing", "Pricing"}, {"zone", "Zones"},
 	{"vehicle", "Vehicles"}, {"ride", "Rides"}, {"fleet", "Fleet"}, {"sandbox", "Sandbox"}, {"audit", "Audit log"},
 }
@@ -38,6 +38,7 @@ var actions = [][2]string{
 	{"macro.created", "Macro created"}, {"macro.updated", "Macro changed"}, {"macro.deleted", "Macro deleted"},
 	{"ticket.merged", "Ticket merged"}, {"ticket.unmerged", "Merge undone"}, {"ticket.split", "Ticket split"}, {"ticket.deleted", "Ticket deleted"},
 	{"customer.deleted", "Customer deleted"}, {"customer.redacted", "Customer redacted"}, {"customer.blocked", "Rider blocked"}, {"customer.unblocked", "Rider unblocked"}, {"customer.anonymized", "Rider anonymized"},
+	{"view.created", "Shared view created"}, {"view.updated", "Shared view changed"}, {"view.deleted", "Shared view deleted"},
 	{"privacy_request.received", "Privacy request received"}, {"privacy_request.completed", "Privacy request completed"}, {"privacy_request.archive_fetched", "Privacy archive downloaded"},
 	{"records.exported", "Records exported"}, {"records.imported", "Records imported"}, {"tool.called", "Tool called by an MCP client"},
 	{"settings.updated", "Fleet settings changed"}, {"subaccount.created", "Subaccount created"}, {"subaccount.updated", "Subaccount changed"},
